@@ -1,0 +1,91 @@
+"""The project's rules: C11 libraries, programs and tests, GoogleTest tests, and the public library."""
+
+load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_import = "cc_import", _cc_library = "cc_library", _cc_test = "cc_test")
+load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain", "use_cc_toolchain")
+load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
+load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
+
+cc_binary = _cc_binary
+cc_import = _cc_import
+
+_WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
+
+# _DEFAULT_SOURCE gives back POSIX, which -std=c11 hides.
+_C_COPTS = ["-std=c11", "-D_DEFAULT_SOURCE", "-pedantic", "-Wstrict-prototypes"] + _WARNINGS
+
+_CC_COPTS = ["-std=c++17"] + _WARNINGS
+
+# Static everywhere: the programs also run where there is no Bazel.
+def cgr_c_library(copts = [], **kwargs):
+    _cc_library(copts = _C_COPTS + copts, linkstatic = True, **kwargs)
+
+def cgr_c_binary(copts = [], **kwargs):
+    _cc_binary(copts = _C_COPTS + copts, linkstatic = True, **kwargs)
+
+def cgr_c_test(copts = [], **kwargs):
+    _cc_test(copts = _C_COPTS + copts, linkstatic = True, **kwargs)
+
+def cgr_cc_library(copts = [], **kwargs):
+    _cc_library(copts = _CC_COPTS + copts, linkstatic = True, **kwargs)
+
+def cgr_cc_test(copts = [], deps = [], linkopts = [], **kwargs):
+    """A test through GoogleTest."""
+    _cc_test(
+        copts = _CC_COPTS + copts,
+        linkopts = linkopts + ["-lstdc++"],
+        linkstatic = True,
+        deps = deps + ["@com_google_googletest//:gtest_main"],
+        **kwargs
+    )
+
+def _cgr_public_library_impl(ctx):
+    hdrs = cc_common.merge_cc_infos(cc_infos = [h[CcInfo] for h in ctx.attr.hdrs])
+    deps = cc_common.merge_cc_infos(cc_infos = [d[CcInfo] for d in ctx.attr.hdrs + ctx.attr.deps])
+    return [
+        DefaultInfo(files = depset(transitive = [d[DefaultInfo].files for d in ctx.attr.deps])),
+        CcInfo(compilation_context = hdrs.compilation_context, linking_context = deps.linking_context),
+    ]
+
+# Bazel 4 has no implementation_deps; a user's compilation must not see the library's own headers.
+cgr_public_library = rule(
+    implementation = _cgr_public_library_impl,
+    attrs = {
+        "deps": attr.label_list(doc = "linked, not seen", providers = [CcInfo]),
+        "hdrs": attr.label_list(doc = "libraries whose headers users see", providers = [CcInfo]),
+    },
+)
+
+def _cgr_archive_impl(ctx):
+    toolchain = find_cc_toolchain(ctx)
+    objects = []
+    for dep in ctx.attr.deps:
+        for linked in dep[CcInfo].linking_context.linker_inputs.to_list():
+            # The project's own; the CUDA runtime stays an archive of its own.
+            if str(linked.owner).lstrip("@").startswith("//"):
+                for library in linked.libraries:
+                    objects += library.pic_objects or library.objects or []
+    out = ctx.actions.declare_file(ctx.attr.name)
+    args = ctx.actions.args()
+    args.add("qcD")
+    args.add(out)
+    args.add_all(objects)
+    args.use_param_file("@%s")
+    ctx.actions.run(
+        executable = toolchain.ar_executable,
+        arguments = [args],
+        inputs = depset(objects, transitive = [toolchain.all_files]),
+        outputs = [out],
+        mnemonic = "CgrArchive",
+    )
+    return [DefaultInfo(files = depset([out]))]
+
+# One archive of the whole library, for those who build without Bazel.
+cgr_archive = rule(
+    implementation = _cgr_archive_impl,
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo]),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+    },
+    fragments = ["cpp"],
+    toolchains = use_cc_toolchain(),
+)

@@ -1,0 +1,3 @@
+load("//cc:cc_natives.bzl", "native_cc_info")
+
+CcInfo = native_cc_info

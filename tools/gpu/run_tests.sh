@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Runs what tools/gpu/pack.sh packed, on a machine with a GPU: no GPU is a failure here. The last line sums up the cases.
+#
+#   tools/gpu/run_tests.sh [--memcheck] [test name pattern]      e.g.  tools/gpu/run_tests.sh --memcheck 'graph*'
+#
+# --memcheck runs every test under compute-sanitizer. GTEST_FILTER and the like reach the tests through the environment.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
+
+checker=()
+if [[ ${1:-} == --memcheck ]]; then
+  checker=(compute-sanitizer --tool memcheck --error-exitcode 99)
+  shift
+  command -v compute-sanitizer >/dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH" >&2; exit 1; }
+fi
+pattern=${1:-*}
+
+if [[ -f .gpu/pack.tar.xz ]]; then tar -C .gpu -xJf .gpu/pack.tar.xz && rm .gpu/pack.tar.xz; fi
+cd .gpu || exit 1
+export CGR_REQUIRE_GPU=1
+export LD_LIBRARY_PATH=$PWD/lib:${LD_LIBRARY_PATH:-}:${CUDA_HOME:-/usr/local/cuda}/lib64
+
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# The number in a line of GoogleTest's summary, e.g. "[  PASSED  ] 3 tests."; 0 when there is none.
+cases() { sed -n "s/^\[  $1 \] \([0-9][0-9]*\) tests\{0,1\}[.,].*/\1/p" "$log" | tail -n 1 | grep . || echo 0; }
+
+# A program without GoogleTest is one case. One that ends badly without a failed case of its own (a crash, a finding of
+# the checker) counts as one more.
+count() {
+  local status=$1 bad
+  if ! grep -q '^\[==========\]' "$log"; then
+    if [[ $status == 0 ]]; then ((passed += 1)); else ((failed += 1)); fi
+    return
+  fi
+  bad=$(cases 'FAILED ')
+  if [[ $status != 0 && $bad == 0 ]]; then bad=1; fi
+  ((passed += $(cases 'PASSED '), failed += bad, skipped += $(cases 'SKIPPED')))
+}
+
+shopt -s nullglob
+for test in tests/$pattern; do
+  [[ -f $test && -x $test ]] || continue
+  echo "== $test"
+  "${checker[@]}" "./$test" 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
+  if [[ $status != 0 ]]; then echo "== $test: exit status $status"; fi
+  count "$status"
+done
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[[ $failed == 0 && $((passed + skipped)) -gt 0 ]]
