@@ -1,0 +1,87 @@
+/* A shim: a device that hands each call on to an inner device, with a hook before and a hook after. What the hooks do makes
+ * the shim: trace, fault, contract. Shims stack, and closing one closes what is inside it. Handles are those of the inner
+ * device. For tests and debugging; a release calls its device directly.
+ *
+ * Hooks may be called by several threads at once. */
+#ifndef CGR_DEVICES_SHIMS_SHIM_H
+#define CGR_DEVICES_SHIMS_SHIM_H
+
+#include "devices/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(enumerator, name in cgr__device_ops): one per operation of the table. */
+#define CGR__SHIM_OPS(X)                 \
+  X(CGR__OP_MEM_ALLOC, mem_alloc)           \
+  X(CGR__OP_MEM_FREE, mem_free)             \
+  X(CGR__OP_STREAM_CREATE, stream_create)   \
+  X(CGR__OP_STREAM_DESTROY, stream_destroy) \
+  X(CGR__OP_STREAM_SYNC, stream_sync)       \
+  X(CGR__OP_STREAM_QUERY, stream_query)     \
+  X(CGR__OP_EVENT_CREATE, event_create)     \
+  X(CGR__OP_EVENT_DESTROY, event_destroy)   \
+  X(CGR__OP_EVENT_RECORD, event_record)     \
+  X(CGR__OP_EVENT_WAIT, event_wait)         \
+  X(CGR__OP_EVENT_QUERY, event_query)       \
+  X(CGR__OP_EVENT_SYNC, event_sync)         \
+  X(CGR__OP_COPY, copy)                     \
+  X(CGR__OP_FILL, fill)                     \
+  X(CGR__OP_LAUNCH, launch)                 \
+  X(CGR__OP_HOST_CALL, host_call)           \
+  X(CGR__OP_PRELOAD, preload)               \
+  X(CGR__OP_CAPTURE_BEGIN, capture_begin)   \
+  X(CGR__OP_CAPTURE_END, capture_end)       \
+  X(CGR__OP_CAPTURE_STATUS, capture_status) \
+  X(CGR__OP_GRAPH_DESTROY, graph_destroy)   \
+  X(CGR__OP_INSTANTIATE, instantiate)       \
+  X(CGR__OP_EXEC_LAUNCH, exec_launch)       \
+  X(CGR__OP_EXEC_DESTROY, exec_destroy)     \
+  X(CGR__OP_INFO, info)                     \
+  X(CGR__OP_CLOSE, close)
+
+enum cgr__shim_op {
+#define CGR__SHIM_ENUM(enumerator, name) enumerator,
+  CGR__SHIM_OPS(CGR__SHIM_ENUM)
+#undef CGR__SHIM_ENUM
+  CGR__OP_COUNT
+};
+
+/* "copy", "event_wait", ...; static storage. */
+const char *cgr__shim_op_name(int op);
+
+/* One call, as the hooks see it. */
+struct cgr__shim_call {
+  enum cgr__shim_op op;
+  cudaStream_t stream; /* NULL where the operation has none; made or destroyed streams too */
+  const void *object;  /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
+  const void *input;   /* instantiate: the graph */
+  size_t bytes;        /* mem_alloc, copy, fill, host_call */
+  enum cgr__memory_kind kind; /* mem_alloc, mem_free */
+};
+
+struct cgr__shim;
+
+typedef struct cgr__shim_hooks {
+  /* Returns 0 to hand the call on, or the error to answer with instead. NULL: always hands on. */
+  int (*before)(struct cgr__shim *shim, const struct cgr__shim_call *call);
+  /* Returns what to answer; `error` is what the inner device said. A creation that is turned into a failure is undone. */
+  int (*after)(struct cgr__shim *shim, const struct cgr__shim_call *call, int error);
+  /* Frees the shim itself, after the inner device has been closed. */
+  void (*destroy)(struct cgr__shim *shim);
+} cgr__shim_hooks;
+
+/* The head of every shim. */
+struct cgr__shim {
+  struct cgr_device head;
+  cgr_device *inner;
+  const cgr__shim_hooks *hooks;
+};
+
+void cgr__shim_init(struct cgr__shim *shim, cgr_device *inner, const cgr__shim_hooks *hooks);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
