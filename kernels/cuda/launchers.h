@@ -1,0 +1,34 @@
+/* The launchers of the CUDA kernels. Each takes the args struct that kernels/kernels.h names for its kernel, checks what is
+ * cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and nothing but the
+ * launch on the good path. Returns a cudaError_t; cudaErrorInvalidValue for args that no kernel here can run.
+ *
+ * A _preload loads every instance of a kernel and raises its limit of shared memory. It must have run on the device once
+ * before the first launch, outside of any capture. */
+#ifndef CGR_KERNELS_CUDA_LAUNCHERS_H
+#define CGR_KERNELS_CUDA_LAUNCHERS_H
+
+#include "cgr/cgr.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cgr__cuda_prologue(const void *args, cudaStream_t stream); /* cgr__step_args */
+int cgr__cuda_prologue_preload(void);
+
+int cgr__cuda_planner(const void *args, cudaStream_t stream); /* cgr__step_args */
+int cgr__cuda_planner_preload(void);
+
+int cgr__cuda_epilogue(const void *args, cudaStream_t stream); /* cgr__step_args */
+int cgr__cuda_epilogue_preload(void);
+
+int cgr__cuda_append(const void *args, cudaStream_t stream); /* cgr__append_args */
+int cgr__cuda_append_preload(void);
+
+int cgr__cuda_attention(const void *args, cudaStream_t stream); /* cgr__attention_args */
+int cgr__cuda_attention_preload(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,354 @@
+/* Attention over pages on a processor: the parts of the plan one after the other, each as the CUDA kernel would run it, with
+ * the same segments, partials, arrival counters and order of merging, so that a wrong plan gives a wrong result here too.
+ *
+ * A q tile of one head block has rows = tokens * heads <= 64 rows, row r being head r % heads of token r / heads. K and V are
+ * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing at or behind the end of
+ * the sequence is read. Sums run in a fixed order (four vectors of four lanes, or one row after the other), so that the bits
+ * do not depend on the compiler's choice of instructions. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/host/convert.h"
+#include "kernels/host/launchers.h"
+#include "kernels/host/step_error.h"
+
+#define MAX_HEAD_DIM 256
+#define LOG2E 1.44269504088896340736f
+#define LN2 0.69314718055994530942f
+
+/* A vector of the processor, unaligned in memory; GCC and Clang compile it for any machine. */
+typedef float lanes __attribute__((vector_size(16)));
+
+typedef struct tile {
+  const cgr__attention_args *args;
+  const int32_t *pages;        /* row of the page table */
+  int32_t row_of_table;
+  int32_t query_begin, tokens; /* new tokens of the tile, counted in the step */
+  int32_t kv_before;           /* tokens of the sequence before the tile's first one */
+  int32_t kv_head, head_begin, heads;
+  int32_t rows, head_dim;
+  float scale; /* of a score, log2(e) included */
+} tile;
+
+typedef struct tile_state {
+  float out[CGR__TILE_ROWS][MAX_HEAD_DIM]; /* not normalised */
+  float max[CGR__TILE_ROWS], sum[CGR__TILE_ROWS];
+} tile_state;
+
+typedef struct kv_scratch {
+  const float *rows[CGR__TILE_KV];
+  float values[CGR__TILE_KV][MAX_HEAD_DIM];
+} kv_scratch;
+
+static lanes load_lanes(const float *from) {
+  lanes v;
+  memcpy(&v, from, sizeof v);
+  return v;
+}
+
+static void store_lanes(float *to, lanes v) { memcpy(to, &v, sizeof v); }
+
+static float dot(const float *a, const float *b, int32_t n) {
+  lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+  int32_t d = 0;
+  for (; d + 16 <= n; d += 16) {
+    s0 += load_lanes(a + d) * load_lanes(b + d);
+    s1 += load_lanes(a + d + 4) * load_lanes(b + d + 4);
+    s2 += load_lanes(a + d + 8) * load_lanes(b + d + 8);
+    s3 += load_lanes(a + d + 12) * load_lanes(b + d + 12);
+  }
+  if (d < n) { /* n is a multiple of 8 */
+    s0 += load_lanes(a + d) * load_lanes(b + d);
+    s1 += load_lanes(a + d + 4) * load_lanes(b + d + 4);
+  }
+  lanes s = (s0 + s1) + (s2 + s3);
+  return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
+/* out += sum over t of p[t] * rows[t], one t after the other. */
+static void add_rows(float *out, const float *const *rows, const float *p, int32_t count, int32_t n) {
+  int32_t d = 0;
+  for (; d + 16 <= n; d += 16) {
+    lanes s0 = load_lanes(out + d), s1 = load_lanes(out + d + 4);
+    lanes s2 = load_lanes(out + d + 8), s3 = load_lanes(out + d + 12);
+    for (int32_t t = 0; t < count; t++) {
+      s0 += p[t] * load_lanes(rows[t] + d);
+      s1 += p[t] * load_lanes(rows[t] + d + 4);
+      s2 += p[t] * load_lanes(rows[t] + d + 8);
+      s3 += p[t] * load_lanes(rows[t] + d + 12);
+    }
+    store_lanes(out + d, s0);
+    store_lanes(out + d + 4, s1);
+    store_lanes(out + d + 8, s2);
+    store_lanes(out + d + 12, s3);
+  }
+  if (d < n) {
+    lanes s0 = load_lanes(out + d), s1 = load_lanes(out + d + 4);
+    for (int32_t t = 0; t < count; t++) {
+      s0 += p[t] * load_lanes(rows[t] + d);
+      s1 += p[t] * load_lanes(rows[t] + d + 4);
+    }
+    store_lanes(out + d, s0);
+    store_lanes(out + d + 4, s1);
+  }
+}
+
+static void scale_row(float *row, float factor, int32_t n) {
+  for (int32_t d = 0; d < n; d += CGR__LANES)
+    for (int32_t e = 0; e < CGR__LANES; e++)
+      row[d + e] *= factor;
+}
+
+/* The element that a row of the tile has in q, out or lse. */
+static void locate_row(const tile *work, int32_t r, int64_t *token, int64_t *head) {
+  *token = work->query_begin + r / work->heads;
+  *head = work->head_begin + r % work->heads;
+}
+
+/* Tokens of the sequence that row r may see. */
+static int32_t row_end(const tile *work, int32_t r) { return work->kv_before + r / work->heads + 1; }
+
+static tile open_tile(const cgr__attention_args *args, const cgr__plan_segment *segment, int32_t head_block) {
+  int32_t group = args->num_q_heads / args->num_kv_heads;
+  int32_t blocks = (group + CGR__TILE_ROWS - 1) / CGR__TILE_ROWS;
+  int32_t head = head_block % blocks * CGR__TILE_ROWS; /* within the group */
+  int32_t start = args->query_start_loc[segment->request];
+  int32_t query_len = args->query_start_loc[segment->request + 1] - start;
+  int32_t before = segment->q_tile * args->tile_q;
+  tile work;
+  work.args = args;
+  work.row_of_table = args->request_rows[segment->request];
+  work.pages = args->page_table + work.row_of_table * args->page_table_stride;
+  work.query_begin = start + before;
+  work.tokens = query_len - before < args->tile_q ? query_len - before : args->tile_q;
+  work.kv_before = args->seq_lens[segment->request] - query_len + before;
+  work.kv_head = head_block / blocks;
+  work.head_begin = work.kv_head * group + head;
+  work.heads = group - head < CGR__TILE_ROWS ? group - head : CGR__TILE_ROWS;
+  work.rows = work.tokens * work.heads;
+  work.head_dim = args->head_dim;
+  work.scale = args->scale * LOG2E;
+  return work;
+}
+
+static void load_queries(const tile *work, float (*q)[MAX_HEAD_DIM]) {
+  const cgr_view *view = &work->args->q;
+  for (int32_t r = 0; r < work->rows; r++) {
+    int64_t token, head;
+    locate_row(work, r, &token, &head);
+    int64_t element = token * view->stride_token + head * view->stride_head;
+    const unsigned char *from = (const unsigned char *)view->data + element * cgr__element_size(view->dtype);
+    cgr__row_to_float(q[r], from, view->dtype, work->head_dim);
+  }
+}
+
+/* Page `index` of the row; one that is outside the pool is reported and read as the read-trash page. */
+static int64_t page_of(const tile *work, int32_t index) {
+  int32_t page = work->pages[index];
+  if (page >= 0 && page < work->args->num_pages)
+    return page;
+  cgr__host_claim_error(work->args->error, CGR_STEP_PAGE, work->row_of_table, index, page);
+  return work->args->read_trash_page;
+}
+
+/* Points scratch->rows at tokens [begin, begin + count) of K or V. */
+static void load_kv(const tile *work, const cgr_kv_view *view, int32_t begin, int32_t count, kv_scratch *scratch) {
+  int32_t page_size = work->args->page_size;
+  int64_t size = cgr__element_size(view->dtype);
+  int64_t page = 0;
+  for (int32_t t = 0; t < count; t++) {
+    int32_t position = begin + t, offset = position % page_size;
+    if (t == 0 || offset == 0)
+      page = page_of(work, position / page_size);
+    int64_t element = page * view->stride_page + offset * view->stride_token + work->kv_head * view->stride_head;
+    const unsigned char *from = (const unsigned char *)view->base + element * size;
+    if (view->dtype == CGR_DTYPE_FP32) {
+      scratch->rows[t] = (const float *)from;
+    } else {
+      cgr__row_to_float(scratch->values[t], from, view->dtype, work->head_dim);
+      scratch->rows[t] = scratch->values[t];
+    }
+  }
+}
+
+/* Turns `count` scores into P and folds their maximum and sum into row r; what the row holds so far is rescaled. */
+static void soften_row(const tile *work, tile_state *state, int32_t r, float *scores, int32_t count) {
+  float max = state->max[r];
+  for (int32_t t = 0; t < count; t++)
+    max = scores[t] > max ? scores[t] : max;
+  float base = max == -INFINITY ? 0.0f : max; /* -inf - -inf is no number */
+  float rescale = exp2f(state->max[r] - base), sum = 0.0f;
+  for (int32_t t = 0; t < count; t++) {
+    scores[t] = exp2f(scores[t] - base);
+    sum += scores[t];
+  }
+  if (rescale != 1.0f)
+    scale_row(state->out[r], rescale, work->head_dim);
+  state->sum[r] = state->sum[r] * rescale + sum;
+  state->max[r] = max;
+  cgr__round_row(scores, work->args->v_cache.dtype, count);
+}
+
+/* One KV tile for all rows. */
+static void attend_kv_tile(const tile *work, const float (*q)[MAX_HEAD_DIM], int32_t kv_tile, tile_state *state,
+                           kv_scratch *scratch) {
+  float scores[CGR__TILE_ROWS][CGR__TILE_KV];
+  int32_t counts[CGR__TILE_ROWS];
+  int32_t begin = kv_tile * CGR__TILE_KV;
+  int32_t count = work->kv_before + work->tokens - begin;
+  if (count > CGR__TILE_KV)
+    count = CGR__TILE_KV;
+  load_kv(work, &work->args->k_cache, begin, count, scratch);
+  for (int32_t r = 0; r < work->rows; r++) {
+    int32_t visible = row_end(work, r) - begin;
+    counts[r] = visible < count ? visible : count; /* 0 or less: the causal mask hides the tile from this row */
+    for (int32_t t = 0; t < counts[r]; t++)
+      scores[r][t] = dot(q[r], scratch->rows[t], work->head_dim) * work->scale;
+    if (counts[r] > 0)
+      soften_row(work, state, r, scores[r], counts[r]);
+  }
+  load_kv(work, &work->args->v_cache, begin, count, scratch);
+  for (int32_t r = 0; r < work->rows; r++)
+    if (counts[r] > 0)
+      add_rows(state->out[r], scratch->rows, scores[r], counts[r], work->head_dim);
+}
+
+static void reset_state(const tile *work, tile_state *state) {
+  for (int32_t r = 0; r < work->rows; r++) {
+    memset(state->out[r], 0, (size_t)work->head_dim * sizeof state->out[r][0]);
+    state->max[r] = -INFINITY;
+    state->sum[r] = 0.0f;
+  }
+}
+
+static void attend_segment(const tile *work, const cgr__plan_segment *segment, tile_state *state) {
+  float q[CGR__TILE_ROWS][MAX_HEAD_DIM];
+  kv_scratch scratch;
+  load_queries(work, q);
+  reset_state(work, state);
+  for (int32_t kv = segment->kv_begin; kv < segment->kv_end; kv++)
+    attend_kv_tile(work, (const float (*)[MAX_HEAD_DIM])q, kv, state, &scratch);
+}
+
+static void write_lse(const cgr__attention_args *args, int64_t token, int64_t head, float value) {
+  if (args->lse != NULL)
+    args->lse[token * args->lse_stride + head] = value;
+}
+
+static void *output_row(const cgr__attention_args *args, int64_t token, int64_t head) {
+  int64_t element = token * args->out.stride_token + head * args->out.stride_head;
+  return (unsigned char *)args->out.data + element * cgr__element_size(args->out.dtype);
+}
+
+/* Normalises the rows and writes out and lse. */
+static void write_rows(const tile *work, tile_state *state) {
+  const cgr__attention_args *args = work->args;
+  for (int32_t r = 0; r < work->rows; r++) {
+    int64_t token, head;
+    locate_row(work, r, &token, &head);
+    float sum = state->sum[r];
+    scale_row(state->out[r], sum == 0.0f ? 0.0f : 1.0f / sum, work->head_dim);
+    cgr__row_from_float(output_row(args, token, head), state->out[r], args->out.dtype, work->head_dim);
+    write_lse(args, token, head, sum == 0.0f ? -INFINITY : (state->max[r] + log2f(sum)) * LN2);
+  }
+}
+
+/* Row 0 of a partial; the rows follow one another. */
+static int64_t partial_row(const cgr__attention_args *args, int32_t slot, int32_t head_block) {
+  int64_t head_blocks = cgr__attention_head_blocks(args->num_q_heads, args->num_kv_heads);
+  return (slot * head_blocks + head_block) * CGR__TILE_ROWS;
+}
+
+static void write_partial(const tile *work, const tile_state *state, int32_t slot, int32_t head_block) {
+  const cgr__attention_args *args = work->args;
+  int64_t at = partial_row(args, slot, head_block);
+  for (int32_t r = 0; r < work->rows; r++) {
+    memcpy(args->partial_out + (at + r) * work->head_dim, state->out[r], (size_t)work->head_dim * sizeof(float));
+    args->partial_max_sum[(at + r) * 2] = state->max[r];
+    args->partial_max_sum[(at + r) * 2 + 1] = state->sum[r];
+  }
+}
+
+/* The slots of a split tile: the tail of the part that began it, then the heads of the others. */
+static int32_t slot_of(const cgr__plan_segment *segment, int32_t part) {
+  return part == segment->first ? 2 * part + 1 : 2 * part;
+}
+
+static void merge_row(const tile *work, const cgr__plan_segment *segment, int32_t head_block, int32_t r, tile_state *state) {
+  const cgr__attention_args *args = work->args;
+  float max = -INFINITY;
+  for (int32_t p = segment->first; p <= segment->last; p++) {
+    float other = args->partial_max_sum[(partial_row(args, slot_of(segment, p), head_block) + r) * 2];
+    max = other > max ? other : max;
+  }
+  float base = max == -INFINITY ? 0.0f : max;
+  for (int32_t p = segment->first; p <= segment->last; p++) {
+    int64_t at = partial_row(args, slot_of(segment, p), head_block) + r;
+    const float *row = args->partial_out + at * work->head_dim;
+    float weight = exp2f(args->partial_max_sum[at * 2] - base);
+    state->sum[r] += weight * args->partial_max_sum[at * 2 + 1];
+    add_rows(state->out[r], &row, &weight, 1, work->head_dim);
+  }
+  state->max[r] = max;
+}
+
+/* Leaves the partial, and merges when every other part of the tile has arrived. */
+static void finish_split(const tile *work, const cgr__plan_segment *segment, int32_t head_block, tile_state *state) {
+  const cgr__attention_args *args = work->args;
+  int64_t head_blocks = cgr__attention_head_blocks(args->num_q_heads, args->num_kv_heads);
+  int32_t *arrived = &args->plan_counters[segment->first * head_blocks + head_block];
+  write_partial(work, state, segment->slot, head_block);
+  if (++*arrived <= segment->last - segment->first)
+    return;
+  *arrived = 0;
+  reset_state(work, state);
+  for (int32_t r = 0; r < work->rows; r++)
+    merge_row(work, segment, head_block, r, state);
+  write_rows(work, state);
+}
+
+static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, int32_t head_block,
+                     tile_state *state) {
+  cgr__plan_walk walk = cgr__plan_walk_begin(part);
+  cgr__plan_segment segment;
+  while (cgr__plan_walk_next(&walk, part, p, args->query_start_loc, args->seq_lens, args->tile_q, &segment)) {
+    tile work = open_tile(args, &segment, head_block);
+    attend_segment(&work, &segment, state);
+    if (segment.slot < 0)
+      write_rows(&work, state);
+    else
+      finish_split(&work, &segment, head_block, state);
+  }
+}
+
+static void clear_token(const cgr__attention_args *args, int64_t token) {
+  for (int32_t h = 0; h < args->num_q_heads; h++) {
+    memset(output_row(args, token, h), 0, (size_t)(args->head_dim * cgr__element_size(args->out.dtype)));
+    write_lse(args, token, h, -INFINITY);
+  }
+}
+
+/* Part p's share of the tokens that nobody works on: the padding, and those of refused requests. */
+static void clear_share(const cgr__attention_args *args, int32_t p) {
+  for (int32_t t = args->counts[CGR__COUNT_TOKENS] + p; t < args->num_tokens; t += args->num_parts)
+    clear_token(args, t);
+  for (int32_t i = p; i < args->counts[CGR__COUNT_REQUESTS]; i += args->num_parts) {
+    if (cgr__plan_query_len(args->query_start_loc, args->seq_lens, i) > 0)
+      continue;
+    for (int32_t t = args->query_start_loc[i]; t < args->query_start_loc[i + 1]; t++)
+      clear_token(args, t);
+  }
+}
+
+void cgr__host_attention(const void *pointer) {
+  const cgr__attention_args *args = (const cgr__attention_args *)pointer;
+  const cgr__plan_header *header = (const cgr__plan_header *)args->plan;
+  const cgr__plan_part *parts = (const cgr__plan_part *)(header + 1);
+  int32_t head_blocks = cgr__attention_head_blocks(args->num_q_heads, args->num_kv_heads);
+  tile_state state;
+  for (int32_t p = 0; p < args->num_parts; p++) {
+    for (int32_t block = 0; block < head_blocks; block++)
+      run_part(args, &parts[p], p, block, &state);
+    clear_share(args, p);
+  }
+}

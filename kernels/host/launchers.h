@@ -1,0 +1,20 @@
+/* The host device's launchers of the kernels in kernels/kernels.h: each runs its kernel at once on the calling thread, on the
+ * buffers, the plan and the partials that the CUDA kernel uses, in the same order of merging. They allocate nothing, take no
+ * lock and keep no state; the largest takes about 210 KB of stack. */
+#ifndef CGR_KERNELS_HOST_LAUNCHERS_H
+#define CGR_KERNELS_HOST_LAUNCHERS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void cgr__host_prologue(const void *args);  /* cgr__step_args */
+void cgr__host_planner(const void *args);   /* cgr__step_args */
+void cgr__host_epilogue(const void *args);  /* cgr__step_args */
+void cgr__host_append(const void *args);    /* cgr__append_args */
+void cgr__host_attention(const void *args); /* cgr__attention_args */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

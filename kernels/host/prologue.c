@@ -1,0 +1,233 @@
+/* The prologue: the slot of the staging ring, applied to the persistent buffers. kernels/kernels.h says what it does. */
+#include "kernels/host/launchers.h"
+#include "kernels/host/step_error.h"
+
+/* The slot is written by the host; the launch orders those stores before this kernel, so that relaxed loads are enough. */
+static int32_t load_i32(const int32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
+
+typedef struct incoming {
+  uint64_t seq, batch_seq;
+  int32_t num_requests, num_tokens, num_changes;
+  uint32_t flags;
+  const int32_t *batch, *tokens, *changes; /* sections of the slot, in words */
+} incoming;
+
+static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
+  const unsigned char *slot = args->staging + (int64_t)(seq % (uint64_t)args->ring_depth) * args->slot.stride;
+  const cgr__slot_header *header = (const cgr__slot_header *)slot;
+  incoming in;
+  in.seq = __atomic_load_n(&header->seq, __ATOMIC_RELAXED);
+  in.batch_seq = __atomic_load_n(&header->batch_seq, __ATOMIC_RELAXED);
+  in.num_requests = load_i32(&header->num_requests);
+  in.num_tokens = load_i32(&header->num_tokens);
+  in.num_changes = load_i32(&header->num_changes);
+  in.flags = __atomic_load_n(&header->flags, __ATOMIC_RELAXED);
+  in.batch = (const int32_t *)(slot + args->slot.batch);
+  in.tokens = (const int32_t *)(slot + args->slot.tokens);
+  in.changes = (const int32_t *)(slot + args->slot.changes);
+  return in;
+}
+
+static int32_t query_start(const cgr__step_args *args, const incoming *in, int32_t i) {
+  if (in->flags & CGR__SLOT_BATCH)
+    return load_i32(&in->batch[in->num_requests + i]);
+  return args->query_start_loc[i];
+}
+
+static int reject_count(const cgr__step_args *args, int32_t index, int64_t value) {
+  cgr__host_claim_error(&args->state->error, CGR_STEP_COUNT, -1, index, value);
+  return 0;
+}
+
+/* Whether the step can run at all. Nothing has been written when it cannot. */
+static int accept(const cgr__step_args *args, const incoming *in, uint64_t seq) {
+  cgr__step_error *error = &args->state->error;
+  if (in->seq != seq) {
+    cgr__host_claim_error(error, CGR_STEP_SEQUENCE, -1, 0, (int64_t)in->seq);
+    return 0;
+  }
+  if (in->num_requests < 0 || in->num_requests > args->max_requests || in->num_requests > args->padded_requests)
+    return reject_count(args, 0, in->num_requests);
+  if (in->num_tokens < 0 || in->num_tokens > args->max_tokens || in->num_tokens > args->padded_tokens)
+    return reject_count(args, 1, in->num_tokens);
+  if (!(in->flags & CGR__SLOT_BATCH) && in->batch_seq != args->state->batch_seq) {
+    cgr__host_claim_error(error, CGR_STEP_SEQUENCE, -1, 1, (int64_t)in->batch_seq);
+    return 0;
+  }
+  int32_t before = query_start(args, in, 0);
+  if (before != 0)
+    return reject_count(args, 2, before);
+  for (int32_t i = 1; i <= in->num_requests; i++) {
+    int32_t start = query_start(args, in, i);
+    if (start < before)
+      return reject_count(args, 2 + i, start);
+    before = start;
+  }
+  if (before != in->num_tokens)
+    return reject_count(args, 2 + in->num_requests, before);
+  return 1;
+}
+
+static int page_is_bad(const cgr__group_args *group, int32_t page) {
+  return page < 0 || page >= group->num_pages || page == group->write_trash_page;
+}
+
+/* 0: the change is malformed. */
+static int apply_page(const cgr__step_args *args, int32_t g, int32_t row, int32_t index, int32_t page) {
+  if (g >= args->num_groups)
+    return 0;
+  const cgr__group_args *group = &args->groups[g];
+  if (group->engine_table || index < 0 || index >= group->page_table_stride)
+    return 0;
+  if (page_is_bad(group, page)) {
+    cgr__host_claim_error(&args->state->error, CGR_STEP_PAGE, row, index, page);
+    page = group->read_trash_page;
+  }
+  group->page_table[row * group->page_table_stride + index] = page;
+  return 1;
+}
+
+static int apply_change(const cgr__step_args *args, uint32_t kind, int32_t row, int32_t index, int32_t value) {
+  if (row < 0 || row >= args->max_rows)
+    return 0;
+  if ((kind & 0xffu) == CGR__CHANGE_PAGE)
+    return apply_page(args, (int32_t)(kind >> 8), row, index, value);
+  if (kind == CGR__CHANGE_COMPUTED) {
+    args->row_computed[row] = value;
+    args->row_num_accepted[row] = 0;
+    return 1;
+  }
+  if (kind == CGR__CHANGE_LAST_TOKEN) {
+    args->row_last_tokens[row] = value;
+    return 1;
+  }
+  return 0;
+}
+
+static void apply_changes(const cgr__step_args *args, const incoming *in) {
+  if (in->num_changes < 0 || in->num_changes > args->max_changes) {
+    cgr__host_claim_error(&args->state->error, CGR_STEP_CHANGE, -1, -1, in->num_changes);
+    return;
+  }
+  for (int32_t c = 0; c < in->num_changes; c++) {
+    const int32_t *words = in->changes + (int64_t)c * 4; /* cgr__change */
+    int32_t kind = load_i32(&words[0]);
+    if (!apply_change(args, (uint32_t)kind, load_i32(&words[1]), load_i32(&words[2]), load_i32(&words[3])))
+      cgr__host_claim_error(&args->state->error, CGR_STEP_CHANGE, -1, c, kind);
+  }
+}
+
+static void take_composition(const cgr__step_args *args, const incoming *in) {
+  int32_t n = in->num_requests;
+  if (!(in->flags & CGR__SLOT_BATCH))
+    return;
+  for (int32_t i = 0; i < n; i++) {
+    args->request_rows[i] = load_i32(&in->batch[i]);
+    args->query_start_loc[i] = load_i32(&in->batch[n + i]);
+    args->request_flags[i] = load_i32(&in->batch[2 * n + 1 + i]);
+  }
+  args->query_start_loc[n] = load_i32(&in->batch[2 * n]);
+  args->state->batch_seq = in->seq;
+}
+
+/* Length of request i with its new tokens, or 0 when a guard refuses it. */
+static int32_t request_length(const cgr__step_args *args, int32_t i) {
+  int32_t row = args->request_rows[i];
+  if (row < 0 || row >= args->max_rows) {
+    cgr__host_claim_error(&args->state->error, CGR_STEP_ROW, -1, i, row);
+    return 0;
+  }
+  int32_t computed = args->row_computed[row];
+  int64_t length = (int64_t)computed + args->query_start_loc[i + 1] - args->query_start_loc[i];
+  if (computed < 0 || length > args->max_seq_len) {
+    cgr__host_claim_error(&args->state->error, CGR_STEP_LENGTH, row, i, length);
+    return 0;
+  }
+  return (int32_t)length;
+}
+
+static int64_t token_slot(const cgr__step_args *args, const cgr__group_args *group, int32_t row, int32_t position) {
+  int32_t index = position / group->page_size;
+  int32_t page = index < group->page_table_stride ? group->page_table[row * group->page_table_stride + index] : -1;
+  if (page_is_bad(group, page) || page == group->read_trash_page) { /* read trash is never written */
+    cgr__host_claim_error(&args->state->error, CGR_STEP_PAGE, row, index, page);
+    return -1;
+  }
+  return (int64_t)page * group->page_size + position % group->page_size;
+}
+
+static void write_tokens(const cgr__step_args *args, const incoming *in, int32_t i, int32_t seq_len) {
+  int32_t row = args->request_rows[i];
+  int32_t start = args->query_start_loc[i], end = args->query_start_loc[i + 1];
+  for (int32_t t = start; t < end; t++) {
+    int32_t position = seq_len > 0 ? seq_len - (end - t) : 0;
+    int32_t token = 0;
+    if (seq_len > 0) {
+      token = in->flags & CGR__SLOT_TOKENS ? load_i32(&in->tokens[t]) : CGR_TOKEN_LAST;
+      if (token == CGR_TOKEN_LAST)
+        token = args->row_last_tokens[row];
+    }
+    args->input_ids[t] = token;
+    args->positions[t] = position;
+    for (int32_t g = 0; g < args->num_groups; g++)
+      args->groups[g].slot_mapping[t] = seq_len > 0 ? token_slot(args, &args->groups[g], row, position) : -1;
+  }
+}
+
+/* Lengths of request i, real or padding, in every buffer that holds one. */
+static void write_lengths(const cgr__step_args *args, int32_t i, int32_t seq_len, int32_t query_len) {
+  args->seq_lens[i] = seq_len;
+  args->logits_indices[i] = query_len > 0 ? args->query_start_loc[i + 1] - 1 : 0;
+  for (int32_t g = 0; g < args->num_groups; g++) {
+    const cgr__group_args *group = &args->groups[g];
+    int64_t pages = ((int64_t)seq_len + group->page_size - 1) / group->page_size;
+    group->kv_indptr[i + 1] = (int32_t)(group->kv_indptr[i] + pages);
+    group->kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % group->page_size + 1 : 1;
+  }
+}
+
+static void write_padding(const cgr__step_args *args, int32_t num_requests, int32_t num_tokens) {
+  for (int32_t i = num_requests; i < args->padded_requests; i++) {
+    args->request_rows[i] = 0;
+    args->request_flags[i] = 0;
+    args->query_start_loc[i + 1] = num_tokens;
+    write_lengths(args, i, 0, 0);
+  }
+  for (int32_t t = num_tokens; t < args->padded_tokens; t++) {
+    args->input_ids[t] = 0;
+    args->positions[t] = 0;
+    for (int32_t g = 0; g < args->num_groups; g++)
+      args->groups[g].slot_mapping[t] = -1;
+  }
+}
+
+static void write_counts(const cgr__step_args *args, int32_t num_requests, int32_t num_tokens) {
+  args->counts[CGR__COUNT_REQUESTS] = num_requests;
+  args->counts[CGR__COUNT_TOKENS] = num_tokens;
+  args->counts[CGR__COUNT_PADDED_REQUESTS] = args->padded_requests;
+  args->counts[CGR__COUNT_PADDED_TOKENS] = args->padded_tokens;
+}
+
+void cgr__host_prologue(const void *pointer) {
+  const cgr__step_args *args = (const cgr__step_args *)pointer;
+  uint64_t seq = args->state->seq + 1;
+  incoming in = read_slot(args, seq);
+  args->state->error = (cgr__step_error){CGR_STEP_OK, -1, 0, 0, 0};
+  if (accept(args, &in, seq)) {
+    apply_changes(args, &in);
+    take_composition(args, &in);
+  } else {
+    in.num_requests = in.num_tokens = 0;
+    args->query_start_loc[0] = 0;
+    args->state->batch_seq = 0;
+  }
+  for (int32_t g = 0; g < args->num_groups; g++)
+    args->groups[g].kv_indptr[0] = 0;
+  for (int32_t i = 0; i < in.num_requests; i++) {
+    int32_t seq_len = request_length(args, i);
+    write_lengths(args, i, seq_len, args->query_start_loc[i + 1] - args->query_start_loc[i]);
+    write_tokens(args, &in, i, seq_len);
+  }
+  write_padding(args, in.num_requests, in.num_tokens);
+  write_counts(args, in.num_requests, in.num_tokens);
+}

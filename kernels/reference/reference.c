@@ -1,0 +1,177 @@
+#include "kernels/reference/reference.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Significant bits and smallest normal exponent (as of frexp) of a dtype. */
+static void format_of(int32_t dtype, int *digits, int *min_exponent, int *max_exponent) {
+  *digits = dtype == CGR_DTYPE_FP32 ? 24 : dtype == CGR_DTYPE_FP16 ? 11 : 8;
+  *min_exponent = dtype == CGR_DTYPE_FP16 ? -13 : -125;
+  *max_exponent = dtype == CGR_DTYPE_FP16 ? 16 : 128;
+}
+
+double cgr__reference_round(int32_t dtype, double x) {
+  int digits, min_exponent, max_exponent, exponent;
+  if (x == 0.0 || isnan(x) || isinf(x))
+    return x;
+  format_of(dtype, &digits, &min_exponent, &max_exponent);
+  frexp(x, &exponent); /* |x| is in [2^(exponent - 1), 2^exponent) */
+  if (exponent < min_exponent)
+    exponent = min_exponent;
+  double unit = ldexp(1.0, exponent - digits);
+  double rounded = nearbyint(x / unit) * unit; /* the processor's mode is to nearest, ties to even */
+  return fabs(rounded) >= ldexp(1.0, max_exponent) ? copysign(INFINITY, x) : rounded;
+}
+
+double cgr__reference_load(int32_t dtype, const void *element) {
+  if (dtype == CGR_DTYPE_FP32) {
+    float x;
+    memcpy(&x, element, sizeof x);
+    return x;
+  }
+  uint16_t bits;
+  memcpy(&bits, element, sizeof bits);
+  int mantissa_bits = dtype == CGR_DTYPE_FP16 ? 10 : 7;
+  int exponent_mask = dtype == CGR_DTYPE_FP16 ? 0x1f : 0xff;
+  int bias = dtype == CGR_DTYPE_FP16 ? 15 : 127;
+  int mantissa = bits & ((1 << mantissa_bits) - 1);
+  int exponent = (bits >> mantissa_bits) & exponent_mask;
+  double magnitude;
+  if (exponent == exponent_mask)
+    magnitude = mantissa ? NAN : INFINITY;
+  else if (exponent == 0)
+    magnitude = ldexp(mantissa, 1 - bias - mantissa_bits);
+  else
+    magnitude = ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+static uint16_t encode_half(int32_t dtype, double x) {
+  int mantissa_bits = dtype == CGR_DTYPE_FP16 ? 10 : 7;
+  int exponent_mask = dtype == CGR_DTYPE_FP16 ? 0x1f : 0xff;
+  int bias = dtype == CGR_DTYPE_FP16 ? 15 : 127;
+  int sign = signbit(x) ? 0x8000 : 0;
+  if (isnan(x))
+    return (uint16_t)(sign | exponent_mask << mantissa_bits | 1 << (mantissa_bits - 1));
+  double magnitude = fabs(cgr__reference_round(dtype, x));
+  if (isinf(magnitude))
+    return (uint16_t)(sign | exponent_mask << mantissa_bits);
+  int exponent = 0;
+  if (magnitude != 0.0)
+    frexp(magnitude, &exponent);
+  int field = exponent - 1 + bias; /* of a normal number */
+  if (magnitude == 0.0 || field < 1)
+    return (uint16_t)(sign | (int)ldexp(magnitude, bias - 1 + mantissa_bits));
+  int mantissa = (int)ldexp(magnitude, mantissa_bits - (exponent - 1)) - (1 << mantissa_bits);
+  return (uint16_t)(sign | field << mantissa_bits | mantissa);
+}
+
+void cgr__reference_store(int32_t dtype, void *element, double x) {
+  if (dtype == CGR_DTYPE_FP32) {
+    float value = (float)x;
+    memcpy(element, &value, sizeof value);
+    return;
+  }
+  uint16_t bits = encode_half(dtype, x);
+  memcpy(element, &bits, sizeof bits);
+}
+
+/* Where the row of new token j, query head h lies, and what it sees. */
+typedef struct reference_row {
+  const double *q;
+  int64_t at;      /* index of (j, h) */
+  int32_t kv_head;
+  int32_t end;     /* tokens it sees */
+} reference_row;
+
+static reference_row row_of(const cgr__reference_shape *shape, const double *q, int32_t j, int32_t h) {
+  reference_row row;
+  row.at = (int64_t)j * shape->num_q_heads + h;
+  row.q = q + row.at * shape->head_dim;
+  row.kv_head = h / (shape->num_q_heads / shape->num_kv_heads);
+  row.end = shape->causal ? shape->seq_len - shape->query_len + j + 1 : shape->seq_len;
+  return row;
+}
+
+static const double *kv_row(const cgr__reference_shape *shape, const double *kv, int32_t token, int32_t head) {
+  return kv + ((int64_t)token * shape->num_kv_heads + head) * shape->head_dim;
+}
+
+static double dot(const double *a, const double *b, int32_t n) {
+  double sum = 0.0;
+  for (int32_t d = 0; d < n; d++)
+    sum += a[d] * b[d];
+  return sum;
+}
+
+static void attend_row(const cgr__reference_shape *shape, const reference_row *row, const double *k, const double *v,
+                       double *out, double *lse) {
+  double max = -INFINITY, sum = 0.0;
+  for (int32_t d = 0; d < shape->head_dim; d++)
+    out[d] = 0.0;
+  for (int32_t t = 0; t < row->end; t++) {
+    double score = dot(row->q, kv_row(shape, k, t, row->kv_head), shape->head_dim) * shape->scale;
+    max = score > max ? score : max;
+  }
+  for (int32_t t = 0; t < row->end; t++) {
+    double p = exp(dot(row->q, kv_row(shape, k, t, row->kv_head), shape->head_dim) * shape->scale - max);
+    const double *from = kv_row(shape, v, t, row->kv_head);
+    sum += p;
+    for (int32_t d = 0; d < shape->head_dim; d++)
+      out[d] += p * from[d];
+  }
+  for (int32_t d = 0; d < shape->head_dim && row->end > 0; d++)
+    out[d] /= sum;
+  *lse = row->end > 0 ? max + log(sum) : -INFINITY;
+}
+
+void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v,
+                              double *out, double *lse) {
+  for (int32_t j = 0; j < shape->query_len; j++) {
+    for (int32_t h = 0; h < shape->num_q_heads; h++) {
+      double ignored;
+      reference_row row = row_of(shape, q, j, h);
+      attend_row(shape, &row, k, v, out + row.at * shape->head_dim, lse ? &lse[row.at] : &ignored);
+    }
+  }
+}
+
+static float dot_in_fp32(const double *a, const double *b, int32_t n) {
+  float sum = 0.0f;
+  for (int32_t d = 0; d < n; d++)
+    sum += (float)a[d] * (float)b[d];
+  return sum;
+}
+
+static void attend_row_in(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row, const double *k,
+                          const double *v, double *out, double *lse) {
+  float max = -INFINITY, sum = 0.0f, scale = (float)shape->scale;
+  for (int32_t d = 0; d < shape->head_dim; d++)
+    out[d] = 0.0;
+  for (int32_t t = 0; t < row->end; t++) {
+    float score = dot_in_fp32(row->q, kv_row(shape, k, t, row->kv_head), shape->head_dim) * scale;
+    max = score > max ? score : max;
+  }
+  for (int32_t t = 0; t < row->end; t++) {
+    float p = expf(dot_in_fp32(row->q, kv_row(shape, k, t, row->kv_head), shape->head_dim) * scale - max);
+    const double *from = kv_row(shape, v, t, row->kv_head);
+    sum += p;
+    p = (float)cgr__reference_round(dtype, p);
+    for (int32_t d = 0; d < shape->head_dim; d++)
+      out[d] = (float)out[d] + p * (float)from[d]; /* fp32 values all along */
+  }
+  for (int32_t d = 0; d < shape->head_dim && row->end > 0; d++)
+    out[d] = cgr__reference_round(dtype, (float)out[d] / sum);
+  *lse = row->end > 0 ? max + logf(sum) : -INFINITY;
+}
+
+void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
+                                 const double *v, double *out, double *lse) {
+  for (int32_t j = 0; j < shape->query_len; j++) {
+    for (int32_t h = 0; h < shape->num_q_heads; h++) {
+      double ignored;
+      reference_row row = row_of(shape, q, j, h);
+      attend_row_in(dtype, shape, &row, k, v, out + row.at * shape->head_dim, lse ? &lse[row.at] : &ignored);
+    }
+  }
+}

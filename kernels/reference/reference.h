@@ -1,0 +1,41 @@
+/* What attention computes, for tests: densely, for one request, from logical arrays, and written without a line of the kernels'
+ * code. All arrays are dense: q and out [query_len][num_q_heads][head_dim], k and v [seq_len][num_kv_heads][head_dim],
+ * lse [query_len][num_q_heads]. New token j is token seq_len - query_len + j of the sequence. */
+#ifndef CGR_KERNELS_REFERENCE_REFERENCE_H
+#define CGR_KERNELS_REFERENCE_REFERENCE_H
+
+#include <stdint.h>
+
+#include "cgr/cgr.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgr__reference_shape {
+  int32_t query_len, seq_len;
+  int32_t num_q_heads, num_kv_heads, head_dim;
+  int32_t causal;
+  double scale;
+} cgr__reference_shape;
+
+/* In fp64. lse is the natural logarithm; -inf, with out 0, where nothing is visible. lse may be NULL. */
+void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v,
+                              double *out, double *lse);
+
+/* The same at the precision that the kernels have: fp32 arithmetic, P rounded to `dtype` before it meets V, out rounded to
+ * `dtype`. The inputs are values of `dtype` already. A kernel may err twice as much as this does. */
+void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
+                                 const double *v, double *out, double *lse);
+
+/* Nearest value of fp32, fp16 or bf16, ties to even; NaN and infinities stay. */
+double cgr__reference_round(int32_t dtype, double x);
+
+/* An element of fp32, fp16 or bf16, to fp64 and from it (rounded). */
+double cgr__reference_load(int32_t dtype, const void *element);
+void cgr__reference_store(int32_t dtype, void *element, double x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

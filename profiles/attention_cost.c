@@ -1,0 +1,155 @@
+/* Time of one attention layer (append and attention) inside steps of the runtime, beside its floor: the KV bytes that must be
+ * read over 4.56 TB/s, or the floating-point operations over 650 TFLOP/s, whichever is longer (an H200's measured limits).
+ *
+ *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name]
+ *
+ * 32 query heads, 8 KV heads, head dim 128, bf16, page size 16, shuffled pages. Each step has up to 16 layers, each with a KV
+ * pool of its own as far as memory allows, so that a repeated step does not find its KV in L2; steps run back to back, prepared
+ * ahead, and the time of a step is divided by its layers. Prologue, planner and epilogue are in it. Uniform decode steps are
+ * graph replays, the others eager. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiles/support/bench.h"
+
+#define MAX_LAYERS 16
+#define POOL_BUDGET ((int64_t)90 << 30)
+#define KV_BYTES_PER_TOKEN 4096
+#define HEADS 32
+#define DIM 128
+
+typedef struct shape {
+  const char *name;
+  int32_t decodes, decode_len;    /* decode requests and their KV length with the new token; -1: log-normal lengths */
+  int32_t prefills, query_len, context; /* chunks of query_len tokens behind `context` tokens */
+  int32_t steps;
+} shape;
+
+static const shape shapes[] = {
+  { "decode bs1 len1k", 1, 1024, 0, 0, 0, 60 },
+  { "decode bs1 len8k", 1, 8192, 0, 0, 0, 60 },
+  { "decode bs1 len32k", 1, 32768, 0, 0, 0, 60 },
+  { "decode bs8 len1k", 8, 1024, 0, 0, 0, 60 },
+  { "decode bs8 len8k", 8, 8192, 0, 0, 0, 60 },
+  { "decode bs8 len32k", 8, 32768, 0, 0, 0, 30 },
+  { "decode bs64 len1k", 64, 1024, 0, 0, 0, 60 },
+  { "decode bs64 len8k", 64, 8192, 0, 0, 0, 30 },
+  { "decode bs256 len1k", 256, 1024, 0, 0, 0, 30 },
+  { "decode bs256 len8k", 256, 8192, 0, 0, 0, 12 },
+  { "decode bs128 skewed (log-normal)", 128, -1, 0, 0, 0, 30 },
+  { "mixed: 64 decodes (4k) + a 2048-token prefill", 64, 4096, 1, 2048, 0, 12 },
+  { "prefill 4096 (causal)", 0, 0, 1, 4096, 0, 12 },
+};
+
+static int32_t decode_length(const shape *s, int32_t i) {
+  if (s->decode_len >= 0)
+    return s->decode_len;
+  /* Quantiles of a log-normal distribution with median 1200 and sigma 1.1, in a fixed shuffled order. */
+  double u = ((double)(i * 37 % 128) + 0.5) / 128.0;
+  double z = 0.0, low = -6.0, high = 6.0;
+  for (int k = 0; k < 60; k++) {
+    z = 0.5 * (low + high);
+    *(0.5 * erfc(-z / sqrt(2.0)) < u ? &low : &high) = z;
+  }
+  double length = 1200.0 * exp(1.1 * z);
+  return length < 16.0 ? 16 : length > 32000.0 ? 32000 : (int32_t)length;
+}
+
+static double floor_us(const shape *s) {
+  double tokens = 0.0, flops = 0.0;
+  for (int32_t i = 0; i < s->decodes; i++) {
+    tokens += decode_length(s, i);
+    flops += 4.0 * HEADS * DIM * decode_length(s, i);
+  }
+  for (int32_t i = 0; i < s->prefills; i++) {
+    double q = s->query_len;
+    tokens += s->context + q;
+    flops += 4.0 * HEADS * DIM * (q * s->context + q * (q + 1.0) / 2.0);
+  }
+  double bytes_us = tokens * KV_BYTES_PER_TOKEN / 4.56e6, flops_us = flops / 650e6;
+  return bytes_us > flops_us ? bytes_us : flops_us;
+}
+
+static int64_t pages_needed(const shape *s) {
+  int64_t pages = 2;
+  for (int32_t i = 0; i < s->decodes; i++)
+    pages += (decode_length(s, i) + s->steps * 2 + 64) / 16 + 1;
+  return pages + (int64_t)s->prefills * ((s->context + s->query_len) / 16 + 1);
+}
+
+/* Rows with their pages; prefill rows follow the decode rows. */
+static void open_rows(bench_engine *e, const shape *s, int32_t *query_lens) {
+  int32_t *all = e->rows;
+  for (int32_t i = 0; i < s->decodes + s->prefills; i++, e->rows++) {
+    int decode = i < s->decodes;
+    int32_t length = decode ? decode_length(s, i) - 1 : s->context;
+    query_lens[i] = decode ? 1 : s->query_len;
+    bench_open_rows(e, 1, length, decode ? length + s->steps * 2 + 64 : s->context + s->query_len);
+  }
+  e->rows = all;
+}
+
+static void rewind_prefills(bench_engine *e, const shape *s) {
+  for (int32_t i = 0; i < s->prefills; i++)
+    bench_check(cgr_request_rewind(e->rt, e->rows[s->decodes + i], s->context), "cgr_request_rewind");
+}
+
+/* Steps back to back; the ring is the only thing that holds the host back. */
+static double run_steps(bench_engine *e, const shape *s, cgr_batch *batch, int32_t steps) {
+  uint64_t last = 0;
+  bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
+  double begin = bench_now_us();
+  for (int32_t i = 0; i < steps; i++) {
+    cgr_step step = CGR_STEP_INIT;
+    cgr_status status;
+    rewind_prefills(e, s);
+    while ((status = cgr_step_prepare(e->rt, batch, &step)) == CGR_ERROR_BUSY)
+      bench_check(cgr_step_wait(e->rt, last - 2, NULL), "cgr_step_wait");
+    bench_check(status, "cgr_step_prepare");
+    bench_check(cgr_step_launch(e->rt, &step, e->stream), "cgr_step_launch");
+    last = step.seq;
+  }
+  bench_check(cgr_step_wait(e->rt, last, NULL), "cgr_step_wait");
+  return bench_now_us() - begin;
+}
+
+static void run_case(const char *device, const shape *s, int head) {
+  int32_t count = s->decodes + s->prefills, num_tokens = s->decodes + s->prefills * s->query_len;
+  int64_t pool_bytes = pages_needed(s) * 16 * KV_BYTES_PER_TOKEN;
+  int64_t fit = POOL_BUDGET / pool_bytes;
+  int32_t layers = fit < MAX_LAYERS ? (fit < 1 ? 1 : (int32_t)fit) : MAX_LAYERS;
+  int32_t bucket = count;
+  bench_options o = { device, layers, HEADS, 8, DIM, 16, count, num_tokens, 40960, layers, pages_needed(s), &bucket, 1 };
+  bench_engine engine;
+  bench_open(&engine, &o);
+  if (head) {
+    bench_print_head(stdout, engine.dev, "profiles/attention_cost");
+    printf("\n| case | layers | floor us | us per layer | over the floor |\n|---|---:|---:|---:|---:|\n");
+  }
+  int32_t *query_lens = calloc((size_t)count, sizeof *query_lens), *tokens = calloc((size_t)num_tokens, sizeof *tokens);
+  open_rows(&engine, s, query_lens);
+  cgr_batch batch = CGR_BATCH_INIT;
+  batch.num_requests = count;
+  batch.rows = engine.rows;
+  batch.query_lens = query_lens;
+  batch.tokens = tokens;
+  run_steps(&engine, s, &batch, s->steps / 3 + 1);
+  double us = run_steps(&engine, s, &batch, s->steps) / s->steps / layers;
+  printf("| %s | %d | %.1f | %.1f | %.2fx |\n", s->name, layers, floor_us(s), us, us / floor_us(s));
+  fflush(stdout);
+  free(query_lens);
+  free(tokens);
+  bench_close(&engine);
+}
+
+int main(int argc, char **argv) {
+  int head = 1;
+  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    if (argc > 2 && !strstr(shapes[i].name, argv[2]))
+      continue;
+    run_case(argc > 1 ? argv[1] : NULL, &shapes[i], head);
+    head = 0;
+  }
+  return 0;
+}

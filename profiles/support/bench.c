@@ -1,0 +1,204 @@
+#define _GNU_SOURCE
+#include "profiles/support/bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double bench_now_us(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+double bench_quantile(double *values, int32_t count, double quantile) {
+  qsort(values, (size_t)count, sizeof *values, compare);
+  int32_t index = (int32_t)(quantile * (double)(count - 1) + 0.5);
+  return values[index];
+}
+
+void bench_check(cgr_status status, const char *what) {
+  if (status == CGR_OK)
+    return;
+  fprintf(stderr, "%s: %s: %s\n", what, cgr_status_name(status), cgr_last_message());
+  exit(1);
+}
+
+static cgr_status record(cgr_recorder *recorder, void *context) {
+  const bench_engine *e = context;
+  int64_t head = e->head_dim;
+  for (int32_t layer = 0; layer < e->num_layers; layer++) {
+    cgr_attention a = { CGR_ATTENTION_INIT, .layer = layer };
+    a.q = (cgr_view){ e->q, e->dtype, 0, e->num_q_heads * head, head };
+    a.k = (cgr_view){ e->k, e->dtype, 0, e->num_kv_heads * head, head };
+    a.v = (cgr_view){ e->v, e->dtype, 0, e->num_kv_heads * head, head };
+    a.out = (cgr_view){ e->out, e->dtype, 0, e->num_q_heads * head, head };
+    cgr_status status = cgr_record_attention(recorder, &a);
+    if (status != CGR_OK)
+      return status;
+  }
+  return CGR_OK;
+}
+
+/* Random bf16 in about [-1, 1): sign and mantissa from a generator, one of eight exponents. */
+static void fill_random(bench_engine *e, void *memory, size_t bytes) {
+  const size_t chunk = (size_t)64 << 20;
+  void *pinned;
+  size_t size = bytes < chunk ? bytes : chunk;
+  bench_check(cgr_memory_alloc_pinned(e->dev, size, &pinned), "pinned memory");
+  uint64_t state = 88172645463325252u;
+  uint16_t *words = pinned;
+  for (size_t i = 0; i < size / 2; i++) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    words[i] = (uint16_t)((state & 0x807f) | (uint64_t)(119 + (state >> 32) % 8) << 7);
+  }
+  for (size_t at = 0; at < bytes; at += size)
+    bench_check(cgr_copy(e->dev, (char *)memory + at, pinned, bytes - at < size ? bytes - at : size, e->stream), "upload");
+  bench_check(cgr_stream_synchronize(e->dev, e->stream), "upload");
+  bench_check(cgr_memory_free_pinned(e->dev, pinned), "pinned memory");
+}
+
+static void *make_tensor(bench_engine *e, size_t elements) {
+  void *memory;
+  bench_check(cgr_memory_alloc(e->dev, elements * 2, &memory), "memory");
+  fill_random(e, memory, elements * 2);
+  return memory;
+}
+
+static void make_page_order(bench_engine *e) {
+  int64_t count = e->num_pages - 2;
+  e->page_order = malloc((size_t)count * sizeof *e->page_order);
+  uint64_t state = 0x9e3779b97f4a7c15u;
+  for (int64_t i = 0; i < count; i++)
+    e->page_order[i] = (int32_t)(i + 2);
+  for (int64_t i = count - 1; i > 0; i--) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    int64_t j = (int64_t)((state >> 33) % (uint64_t)(i + 1));
+    int32_t swap = e->page_order[i];
+    e->page_order[i] = e->page_order[j];
+    e->page_order[j] = swap;
+  }
+}
+
+static void make_runtime(bench_engine *e, const bench_options *o) {
+  cgr_group group = CGR_GROUP_INIT;
+  group.page_size = e->page_size;
+  group.num_pages = e->num_pages;
+  cgr_layer *layers = calloc((size_t)e->num_layers, sizeof *layers);
+  int64_t token = (int64_t)e->num_kv_heads * e->head_dim, page = token * e->page_size;
+  for (int32_t l = 0; l < e->num_layers; l++) {
+    layers[l] = (cgr_layer)CGR_LAYER_INIT;
+    layers[l].num_q_heads = e->num_q_heads;
+    layers[l].num_kv_heads = e->num_kv_heads;
+    layers[l].head_dim = e->head_dim;
+    char *base = e->pool[l % e->num_pools];
+    layers[l].k = (cgr_kv_view){ base, e->dtype, 0, page, token, e->head_dim };
+    layers[l].v = (cgr_kv_view){ base + e->num_pages * page * 2, e->dtype, 0, page, token, e->head_dim };
+  }
+  cgr_config config = CGR_CONFIG_INIT;
+  config.device_handle = e->dev;
+  config.groups = &group;
+  config.num_groups = 1;
+  config.layers = layers;
+  config.num_layers = e->num_layers;
+  config.max_requests = e->max_requests;
+  config.max_tokens = e->max_tokens;
+  config.max_seq_len = e->max_seq_len;
+  config.graph_mode = CGR_GRAPH_FULL_DECODE_ONLY;
+  config.buckets = o->buckets;
+  config.num_buckets = o->num_buckets;
+  bench_check(cgr_runtime_create(&config, &e->rt), "cgr_runtime_create");
+  free(layers);
+  bench_check(cgr_runtime_warmup(e->rt, record, e), "cgr_runtime_warmup");
+  bench_check(cgr_runtime_capture(e->rt, record, e), "cgr_runtime_capture");
+}
+
+void bench_open(bench_engine *e, const bench_options *o) {
+  memset(e, 0, sizeof *e);
+  e->num_layers = o->num_layers;
+  e->num_q_heads = o->num_q_heads;
+  e->num_kv_heads = o->num_kv_heads;
+  e->head_dim = o->head_dim;
+  e->page_size = o->page_size;
+  e->max_requests = o->max_requests;
+  e->max_tokens = o->max_tokens;
+  e->max_seq_len = o->max_seq_len;
+  e->num_pools = o->num_pools;
+  e->num_pages = o->num_pages;
+  e->dtype = CGR_DTYPE_BF16;
+  bench_check(cgr_device_open(o->device, NULL, &e->dev), "cgr_device_open");
+  bench_check(cgr_stream_create(e->dev, &e->stream), "cgr_stream_create");
+  size_t pool = (size_t)2 * (size_t)e->num_pages * (size_t)e->page_size * (size_t)e->num_kv_heads * (size_t)e->head_dim;
+  for (int32_t i = 0; i < e->num_pools; i++)
+    e->pool[i] = make_tensor(e, pool);
+  e->q = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_q_heads * (size_t)e->head_dim);
+  e->k = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_kv_heads * (size_t)e->head_dim);
+  e->v = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_kv_heads * (size_t)e->head_dim);
+  e->out = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_q_heads * (size_t)e->head_dim);
+  make_page_order(e);
+  e->rows = calloc((size_t)e->max_requests, sizeof *e->rows);
+  make_runtime(e, o);
+}
+
+void bench_close(bench_engine *e) {
+  bench_check(cgr_runtime_destroy(e->rt), "cgr_runtime_destroy");
+  for (int32_t i = 0; i < e->num_pools; i++)
+    bench_check(cgr_memory_free(e->dev, e->pool[i]), "cgr_memory_free");
+  void *tensors[] = { e->q, e->k, e->v, e->out };
+  for (int i = 0; i < 4; i++)
+    bench_check(cgr_memory_free(e->dev, tensors[i]), "cgr_memory_free");
+  bench_check(cgr_stream_destroy(e->dev, e->stream), "cgr_stream_destroy");
+  bench_check(cgr_device_close(e->dev), "cgr_device_close");
+  free(e->rows);
+  free(e->page_order);
+}
+
+int32_t bench_take_page(bench_engine *e) {
+  int32_t page = e->page_order[e->next_page];
+  e->next_page = (e->next_page + 1) % (e->num_pages - 2);
+  return page;
+}
+
+/* Each row's pages are flushed at once, so that steps find clean tables. */
+void bench_open_rows(bench_engine *e, int32_t count, int32_t length, int32_t capacity) {
+  int32_t num_pages = (capacity + e->page_size - 1) / e->page_size;
+  int32_t *pages = malloc((size_t)num_pages * sizeof *pages);
+  for (int32_t i = 0; i < count; i++) {
+    bench_check(cgr_request_open(e->rt, &e->rows[i]), "cgr_request_open");
+    for (int32_t p = 0; p < num_pages; p++)
+      pages[p] = bench_take_page(e);
+    bench_check(cgr_request_set_pages(e->rt, e->rows[i], 0, 0, pages, num_pages), "cgr_request_set_pages");
+    bench_check(cgr_request_rewind(e->rt, e->rows[i], length), "cgr_request_rewind");
+    cgr_status status;
+    while ((status = cgr_runtime_flush(e->rt, e->stream)) == CGR_ERROR_BUSY)
+      bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
+    bench_check(status, "cgr_runtime_flush");
+  }
+  bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
+  free(pages);
+}
+
+void bench_close_rows(bench_engine *e, int32_t count) {
+  for (int32_t i = 0; i < count; i++)
+    bench_check(cgr_request_close(e->rt, e->rows[i]), "cgr_request_close");
+}
+
+void bench_print_head(FILE *out, cgr_device *dev, const char *program) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  bench_check(cgr_device_get_info(dev, &info), "cgr_device_get_info");
+  char date[32];
+  time_t now = time(NULL);
+  strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
+  const char *commit = getenv("CGR_COMMIT"), *driver = getenv("CGR_DRIVER");
+  fprintf(out, "# program: %s\n# device: %s (%d multiprocessors)\n# driver: %s (CUDA %d.%d)\n# library: %s\n", program, info.name,
+          info.num_multiprocessors, driver ? driver : "unknown", info.driver_version / 1000, info.driver_version % 1000 / 10,
+          cgr_build_info());
+  fprintf(out, "# date: %s\n# commit: %s\n", date, commit ? commit : "unknown");
+}

@@ -1,0 +1,56 @@
+/* What the programs of this folder share: a clock, order statistics, a runtime over fixed q, k, v, and the head of a result. */
+#ifndef CGR_PROFILES_SUPPORT_BENCH_H
+#define CGR_PROFILES_SUPPORT_BENCH_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cgr/cgr.h"
+
+double bench_now_us(void);
+
+/* Sorts `values` and returns the quantile, 0 .. 1. */
+double bench_quantile(double *values, int32_t count, double quantile);
+
+/* Prints what was being done and the last message, and exits, unless `status` is CGR_OK. */
+void bench_check(cgr_status status, const char *what);
+
+/* An engine without a model: `num_layers` attentions over fixed q, k and v. */
+typedef struct bench_engine {
+  cgr_device *dev;
+  cgr_runtime *rt;
+  cudaStream_t stream;
+  int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
+  int32_t num_pools;      /* KV pools; layer l uses pool l mod num_pools */
+  int64_t num_pages;      /* of each pool */
+  int32_t dtype;
+  void *pool[64];         /* [2][num_pages][page_size][num_kv_heads][head_dim] */
+  void *q, *k, *v, *out;  /* [max_tokens][heads][head_dim] */
+  int32_t *rows;          /* [max_requests] */
+  int64_t next_page;      /* of the shuffled order */
+  int32_t *page_order;    /* [num_pages - 2] */
+} bench_engine;
+
+typedef struct bench_options {
+  const char *device;
+  int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
+  int32_t num_pools;
+  int64_t num_pages;
+  const int32_t *buckets;
+  int32_t num_buckets;
+} bench_options;
+
+/* Makes device, pools, runtime and graphs. */
+void bench_open(bench_engine *engine, const bench_options *options);
+void bench_close(bench_engine *engine);
+
+/* Opens `count` rows with pages for `capacity` tokens and `length` tokens in the cache. */
+void bench_open_rows(bench_engine *engine, int32_t count, int32_t length, int32_t capacity);
+void bench_close_rows(bench_engine *engine, int32_t count);
+/* Takes the next page of the shuffled order, which begins again at its end: pools of a benchmark may be shared. */
+int32_t bench_take_page(bench_engine *engine);
+
+/* "# key: value" lines: GPU, driver, date, commit (from the environment CGR_COMMIT, else "unknown"). */
+void bench_print_head(FILE *out, cgr_device *dev, const char *program);
+
+#endif
