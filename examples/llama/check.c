@@ -1,0 +1,280 @@
+#include "examples/llama/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/llama/random.h"
+#include "examples/llama/scheduler.h"
+#include "examples/llama/serve.h"
+
+#define PERIOD 16      /* steps from one wave of arrivals and departures to the next */
+#define MIN_BUCKETS 5  /* different graphs that must have replayed */
+#define MIN_REPLAYS 95 /* percent of the decode steps */
+
+typedef struct client {
+  llama_request request;
+  int32_t prompt[LLAMA_CHECK_MAX_PROMPT];
+  int32_t generated[LLAMA_CHECK_MAX_NEW];
+  int used;
+} client;
+
+typedef struct counts {
+  int64_t steps, decode, decode_full, full, padded, arrivals, cancelled, tokens;
+} counts;
+
+typedef struct check {
+  llama_engine *engines[2]; /* replaying, eager */
+  llama_scheduler *scheduler;
+  client *clients;
+  int32_t num_clients;
+  float *logits[2]; /* pinned [max_requests][vocab] */
+  llama_random random;
+  counts counts;
+} check;
+
+/* ------------------------------------------------------------------------------------------------------------- clients */
+
+static int arrive(check *c) {
+  client *found = NULL;
+  for (int32_t i = 0; i < c->num_clients && !found; i++)
+    if (!c->clients[i].used || c->clients[i].request.state == LLAMA_RELEASED)
+      found = &c->clients[i];
+  if (!found)
+    return 0;
+  int32_t vocab = c->engines[0]->weights->config.vocab_size;
+  /* The smaller of two draws: short prompts are more common. */
+  int32_t a = llama_random_between(&c->random, 1, LLAMA_CHECK_MAX_PROMPT);
+  int32_t b = llama_random_between(&c->random, 1, LLAMA_CHECK_MAX_PROMPT);
+  memset(found, 0, sizeof(*found));
+  found->used = 1;
+  found->request.id = (int32_t)c->counts.arrivals++;
+  found->request.prompt = found->prompt;
+  found->request.num_prompt = a < b ? a : b;
+  found->request.max_new = llama_random_between(&c->random, 1, LLAMA_CHECK_MAX_NEW);
+  found->request.generated = found->generated;
+  for (int32_t i = 0; i < found->request.num_prompt; i++)
+    found->prompt[i] = llama_random_between(&c->random, 0, vocab - 1);
+  return llama_scheduler_add(c->scheduler, &found->request);
+}
+
+static int leave(check *c) {
+  int32_t first = llama_random_between(&c->random, 0, c->num_clients - 1);
+  for (int32_t i = 0; i < c->num_clients; i++) {
+    client *who = &c->clients[(first + i) % c->num_clients];
+    if (!who->used || who->request.state != LLAMA_RUNNING)
+      continue;
+    c->counts.cancelled++;
+    return llama_scheduler_cancel(c->scheduler, &who->request);
+  }
+  return 0;
+}
+
+/* Now and then the load changes to another number of requests; in between they end by themselves. */
+static int change_load(check *c) {
+  int32_t alive = llama_scheduler_running(c->scheduler) + llama_scheduler_waiting(c->scheduler);
+  if (c->counts.steps % PERIOD != 0 && alive > 0)
+    return 0;
+  int32_t target = llama_random_between(&c->random, 1, c->engines[0]->limits.max_requests);
+  for (; alive < target; alive++)
+    TRY(arrive(c));
+  for (; alive > target; alive--)
+    TRY(leave(c));
+  return 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- comparing */
+
+static int same_tokens(const check *c, const int32_t *a, const int32_t *b, int32_t n) {
+  for (int32_t i = 0; i < n; i++)
+    if (a[i] != b[i])
+      return llama_fail("step %lld, request %d of %d: token %d replayed, %d eager", (long long)c->counts.steps, i, n, a[i], b[i]);
+  return 0;
+}
+
+static int same_logits(const check *c, int32_t n) {
+  size_t vocab = (size_t)c->engines[0]->weights->config.vocab_size;
+  for (size_t i = 0; i < (size_t)n * vocab; i++)
+    if (!isfinite(c->logits[1][i]))
+      return llama_fail("step %lld, request %zu of %d, logit %zu: %g", (long long)c->counts.steps, i / vocab, n, i % vocab,
+                        (double)c->logits[1][i]);
+    else if (memcmp(&c->logits[0][i], &c->logits[1][i], sizeof(float)) != 0)
+      return llama_fail("step %lld, request %zu of %d, logit %zu: %.9g replayed, %.9g eager", (long long)c->counts.steps, i / vocab, n,
+                        i % vocab, (double)c->logits[0][i], (double)c->logits[1][i]);
+  return 0;
+}
+
+/* One step on one runtime; its logits come back behind it. */
+static int run(check *c, int which, const llama_work *work, const cgr_key *forced, cgr_step *step) {
+  llama_engine *e = c->engines[which];
+  double prepare_time, launch_time;
+  cgr_batch batch = work->batch;
+  batch.rows = work->rows[which];
+  batch.forced_key = forced;
+  TRY(llama_step(e, &batch, step, &prepare_time, &launch_time));
+  size_t bytes = (size_t)batch.num_requests * (size_t)e->weights->config.vocab_size * sizeof(float);
+  TRY_CGR(cgr_copy(e->device, c->logits[which], e->logits, bytes, e->stream));
+  return 0;
+}
+
+static void count(check *c, const llama_work *work, const cgr_step *step) {
+  int full = step->key.kind == CGR_KIND_FULL;
+  c->counts.steps++;
+  c->counts.tokens += step->num_tokens;
+  c->counts.decode += work->phase == LLAMA_DECODE;
+  c->counts.decode_full += full && work->phase == LLAMA_DECODE;
+  c->counts.full += full;
+  c->counts.padded += full && step->num_requests < step->key.num_requests;
+}
+
+static int lockstep(check *c) {
+  llama_work work;
+  cgr_step replayed = CGR_STEP_INIT, eager = CGR_STEP_INIT;
+  cgr_step_result a = CGR_STEP_RESULT_INIT, b = CGR_STEP_RESULT_INIT;
+  TRY(change_load(c));
+  TRY(llama_scheduler_compose(c->scheduler, &work));
+  int64_t records = c->engines[0]->records;
+  TRY(run(c, 0, &work, NULL, &replayed));
+  if (replayed.key.kind == CGR_KIND_FULL && c->engines[0]->records != records)
+    return llama_fail("step %lld: a FULL step called the model's code", (long long)c->counts.steps);
+  cgr_key key = replayed.key;
+  key.kind = CGR_KIND_NONE;
+  TRY(run(c, 1, &work, &key, &eager));
+  if (eager.key.kind != CGR_KIND_NONE || eager.key.num_tokens != key.num_tokens || eager.key.num_requests != key.num_requests)
+    return llama_fail("step %lld: the eager runtime ran kind %d for %d tokens and %d requests, not %d and %d",
+                      (long long)c->counts.steps, eager.key.kind, eager.key.num_tokens, eager.key.num_requests, key.num_tokens,
+                      key.num_requests);
+  const uint64_t seq[2] = { replayed.seq, eager.seq };
+  TRY(llama_scheduler_launched(c->scheduler, seq));
+  TRY_CGR(cgr_stream_synchronize(c->engines[0]->device, c->engines[0]->stream));
+  TRY_CGR(cgr_step_wait(c->engines[0]->runtime, seq[0], &a));
+  TRY_CGR(cgr_step_wait(c->engines[1]->runtime, seq[1], &b));
+  TRY(same_tokens(c, a.tokens, b.tokens, work.batch.num_requests));
+  TRY(same_logits(c, work.batch.num_requests));
+  count(c, &work, &replayed);
+  return llama_scheduler_completed(c->scheduler, a.tokens);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- demands */
+
+static uint64_t sum(const uint64_t *values, int n) {
+  uint64_t total = 0;
+  for (int i = 0; i < n; i++)
+    total += values[i];
+  return total;
+}
+
+static int counters_add_up(const check *c, int which) {
+  cgr_stats stats = CGR_STATS_INIT;
+  TRY_CGR(cgr_runtime_stats(c->engines[which]->runtime, &stats));
+  uint64_t total = sum(&stats.by_reason[0][0], 3 * 16), full = sum(stats.by_reason[CGR_KIND_FULL], 16);
+  if (total != stats.steps)
+    return llama_fail("runtime %d: the reasons add up to %llu of %llu steps", which, (unsigned long long)total,
+                      (unsigned long long)stats.steps);
+  if (full != (which == 0 ? (uint64_t)c->counts.full : 0))
+    return llama_fail("runtime %d: %llu FULL steps counted, %lld seen", which, (unsigned long long)full,
+                      which == 0 ? (long long)c->counts.full : 0LL);
+  if (stats.real_tokens != (uint64_t)c->counts.tokens)
+    return llama_fail("runtime %d: %llu tokens counted, %lld seen", which, (unsigned long long)stats.real_tokens,
+                      (long long)c->counts.tokens);
+  return 0;
+}
+
+static int graphs_add_up(const check *c, int32_t *used) {
+  uint64_t replays = 0;
+  cgr_runtime *runtime = c->engines[0]->runtime;
+  *used = 0;
+  for (int32_t i = 0; i < cgr_runtime_num_keys(runtime); i++) {
+    cgr_graph_stats graph = CGR_GRAPH_STATS_INIT;
+    TRY_CGR(cgr_runtime_graph_stats(runtime, i, &graph));
+    if (graph.key.kind != CGR_KIND_FULL)
+      continue;
+    if (graph.records != 1)
+      return llama_fail("the graph for %d requests: its capture called the model's code %d times", graph.key.num_requests,
+                        graph.records);
+    replays += graph.replays;
+    *used += graph.replays > 0;
+  }
+  if (replays != (uint64_t)c->counts.full)
+    return llama_fail("%llu replays counted, %lld seen", (unsigned long long)replays, (long long)c->counts.full);
+  return 0;
+}
+
+static int judge(const check *c) {
+  const counts *n = &c->counts;
+  int32_t used = 0;
+  TRY(counters_add_up(c, 0));
+  TRY(counters_add_up(c, 1));
+  TRY(graphs_add_up(c, &used));
+  printf("%lld steps of two runtimes, %lld requests (%lld left early), %lld tokens: every token and logit has the same bits\n",
+         (long long)n->steps, (long long)n->arrivals, (long long)n->cancelled, (long long)n->tokens);
+  printf("%lld decode steps, %lld of them FULL replays of %d different graphs, %lld with fewer requests than the graph\n",
+         (long long)n->decode, (long long)n->decode_full, used, (long long)n->padded);
+  if (n->decode == 0 || n->decode_full * 100 < n->decode * MIN_REPLAYS)
+    return llama_fail("%lld of %lld decode steps were FULL replays: fewer than %d%%", (long long)n->decode_full, (long long)n->decode,
+                      MIN_REPLAYS);
+  if (used < MIN_BUCKETS)
+    return llama_fail("%d graphs replayed: fewer than %d", used, MIN_BUCKETS);
+  if (n->padded * 2 <= n->full)
+    return llama_fail("%lld of %lld FULL steps had fewer requests than the graph: not most", (long long)n->padded, (long long)n->full);
+  return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------ making, ending */
+
+static int make(check *c, const llama_check_config *config, const llama_limits *limits, const llama_weights *weights, llama_ops *ops,
+                cudaStream_t stream) {
+  llama_limits eager = *limits;
+  eager.graph_mode = CGR_GRAPH_NONE;
+  TRY(llama_engine_create(limits, weights, ops, stream, &c->engines[0]));
+  TRY(llama_engine_create(&eager, weights, ops, stream, &c->engines[1]));
+  TRY(llama_engine_capture(c->engines[0]));
+  TRY(llama_engine_capture(c->engines[1]));
+  llama_scheduler_config s = { .runtimes = { c->engines[0]->runtime, c->engines[1]->runtime }, .num_runtimes = 2 };
+  s.max_requests = limits->max_requests;
+  s.max_tokens = limits->max_tokens;
+  s.chunk = config->chunk;
+  s.page_size = limits->page_size;
+  s.num_pages = limits->num_pages;
+  s.max_seq_len = limits->max_seq_len;
+  TRY(llama_scheduler_create(&s, &c->scheduler));
+  c->random.state = config->seed;
+  c->num_clients = 2 * limits->max_requests;
+  c->clients = calloc((size_t)c->num_clients, sizeof(*c->clients));
+  if (!c->clients)
+    return llama_fail("no memory");
+  for (int i = 0; i < 2; i++) {
+    void *rows = NULL;
+    size_t bytes = (size_t)limits->max_requests * (size_t)weights->config.vocab_size * sizeof(float);
+    TRY_CGR(cgr_memory_alloc_pinned(ops->device, bytes, &rows));
+    c->logits[i] = rows;
+  }
+  return 0;
+}
+
+static int run_all(check *c, const llama_check_config *config) {
+  while (c->counts.steps < config->steps) {
+    TRY(lockstep(c));
+    if (config->show_progress && c->counts.steps % 16 == 0)
+      fprintf(stderr, "\r%lld of %d steps ", (long long)c->counts.steps, config->steps);
+  }
+  if (config->show_progress)
+    fprintf(stderr, "\r%40s\r", "");
+  return judge(c);
+}
+
+int llama_check(const llama_check_config *config, const llama_limits *limits, const llama_weights *weights, llama_ops *ops,
+                cudaStream_t stream) {
+  check c = { 0 };
+  int result = make(&c, config, limits, weights, ops, stream);
+  if (result == 0)
+    result = run_all(&c, config);
+  llama_scheduler_destroy(c.scheduler);
+  llama_engine_destroy(c.engines[0]);
+  llama_engine_destroy(c.engines[1]);
+  for (int i = 0; i < 2; i++)
+    cgr_memory_free_pinned(ops->device, c.logits[i]);
+  free(c.clients);
+  return result == 0 ? 0 : llama_fail_in("check");
+}

@@ -1,0 +1,51 @@
+/* What config.json says: the shape of a Llama. */
+#ifndef LLAMA_CONFIG_H
+#define LLAMA_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum llama_rope_type { LLAMA_ROPE_DEFAULT, LLAMA_ROPE_LINEAR, LLAMA_ROPE_LLAMA3 } llama_rope_type;
+
+typedef struct llama_rope {
+  llama_rope_type type;
+  double theta;
+  double factor;                          /* LINEAR and LLAMA3 */
+  double low_freq_factor, high_freq_factor; /* LLAMA3 */
+  double original_positions;              /* LLAMA3: the context that the model was trained with first */
+} llama_rope;
+
+#define LLAMA_MAX_EOS 8
+
+typedef struct llama_config {
+  int32_t hidden_size;
+  int32_t intermediate_size;
+  int32_t num_layers;
+  int32_t num_q_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t vocab_size;
+  int32_t max_positions;
+  int32_t tied;            /* the output projection is the embedding */
+  float norm_eps;
+  llama_rope rope;
+  int32_t bos_token;       /* -1: none */
+  int32_t num_eos;
+  int32_t eos_tokens[LLAMA_MAX_EOS];
+} llama_config;
+
+/* From the text of a config.json, and from the one in a folder. */
+int llama_config_parse(const char *json, size_t size, llama_config *config);
+int llama_config_read(const char *folder, llama_config *config);
+
+/* Frequencies [head_dim / 2] of the rotary embedding after scaling: the angle at position p is p * frequency. */
+void llama_rope_frequencies(const llama_config *config, float *frequencies);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,142 @@
+/* Row counts are rounded up (llama_gemm_rows; the buffers have room, and nobody reads the rows behind), so that there are few
+ * shapes: each is chosen once, and a replayed and an eager step of the same size run the same kernels. Nothing is allocated after
+ * creation but a choice's two layouts; the workspace is shared by all calls, which must therefore go to one stream. */
+#include "examples/llama/cuda/gemm.h"
+
+#include <cublasLt.h>
+#include <stdlib.h>
+
+#include "examples/llama/error.h"
+
+#define WORKSPACE ((size_t)32 << 20) /* bytes */
+
+typedef struct choice {
+  int ready;
+  cublasLtMatrixLayout_t weight, x, out;
+  cublasLtMatmulAlgo_t algorithm;
+} choice;
+
+struct llama_cuda_gemm {
+  cgr_device *device;
+  cublasLtHandle_t handle;
+  cublasLtMatmulDesc_t operation;
+  cublasLtMatmulPreference_t preference;
+  void *workspace;
+  int32_t num_sizes;
+  choice *choices; /* [LLAMA_NUM_MATRICES][num_sizes] */
+};
+
+/* Which of the rounded row counts: 16, 32, .. 256, 320, 384, .. */
+static int32_t size_index(int32_t rows) {
+  int32_t rounded = llama_gemm_rows(rows);
+  return rounded <= 256 ? rounded / 16 - 1 : 15 + (rounded - 256) / 64;
+}
+
+static cublasStatus_t describe(choice *c, const llama_gemm_args *a) {
+  cudaDataType_t out_type = a->out_dtype == CGR_DTYPE_FP32 ? CUDA_R_32F : CUDA_R_16BF;
+  uint64_t rows = (uint64_t)llama_gemm_rows(a->rows), n = (uint64_t)a->n, k = (uint64_t)a->k;
+  /* Row-major [r, c] is column-major [c, r]: out^T [n, rows] = weight [n, k] * x^T [k, rows]. */
+  cublasStatus_t status = cublasLtMatrixLayoutCreate(&c->weight, CUDA_R_16BF, k, n, a->k);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatrixLayoutCreate(&c->x, CUDA_R_16BF, k, rows, a->k);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatrixLayoutCreate(&c->out, out_type, n, rows, a->n);
+  return status;
+}
+
+static cublasStatus_t choose(llama_cuda_gemm *g, const llama_gemm_args *a, choice *c) {
+  cublasLtMatmulHeuristicResult_t result;
+  int found = 0;
+  cublasStatus_t status = describe(c, a);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulAlgoGetHeuristic(g->handle, g->operation, c->weight, c->x, c->out, c->out, g->preference, 1, &result,
+                                            &found);
+  if (status == CUBLAS_STATUS_SUCCESS && found == 0)
+    status = CUBLAS_STATUS_NOT_SUPPORTED;
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    c->algorithm = result.algo;
+    c->ready = 1;
+  }
+  return status;
+}
+
+cgr_status llama_cuda_gemm_run(llama_cuda_gemm *g, const llama_gemm_args *a, cudaStream_t stream) {
+  const float one = 1.0f, beta = a->add ? 1.0f : 0.0f;
+  int32_t index = size_index(a->rows);
+  if (index >= g->num_sizes)
+    return CGR_ERROR_INVALID_ARGUMENT;
+  choice *c = &g->choices[a->matrix * g->num_sizes + index];
+  if (!c->ready && choose(g, a, c) != CUBLAS_STATUS_SUCCESS)
+    return CGR_ERROR_UNSUPPORTED;
+  cublasStatus_t status = cublasLtMatmul(g->handle, g->operation, &one, a->weight, c->weight, a->x, c->x, &beta, a->out, c->out,
+                                         a->out, c->out, &c->algorithm, g->workspace, WORKSPACE, stream);
+  return status == CUBLAS_STATUS_SUCCESS ? CGR_OK : CGR_ERROR_DEVICE;
+}
+
+/* Splits of k may only be summed in fp32. */
+static cublasStatus_t prefer(llama_cuda_gemm *g) {
+  size_t workspace = WORKSPACE;
+  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  cublasStatus_t status = cublasLtMatmulPreferenceCreate(&g->preference);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulPreferenceSetAttribute(g->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                                  sizeof(workspace));
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulPreferenceSetAttribute(g->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                                  sizeof(reductions));
+  return status;
+}
+
+static int make(llama_cuda_gemm *g) {
+  cublasOperation_t transposed = CUBLAS_OP_T;
+  g->choices = calloc((size_t)LLAMA_NUM_MATRICES * (size_t)g->num_sizes, sizeof(*g->choices));
+  if (!g->choices)
+    return llama_fail("no memory");
+  cgr_status memory = cgr_memory_alloc(g->device, WORKSPACE, &g->workspace);
+  if (memory != CGR_OK)
+    return llama_fail("cuBLASLt's workspace: %s", cgr_last_message());
+  cublasStatus_t status = cublasLtCreate(&g->handle);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulDescCreate(&g->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed));
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = prefer(g);
+  return status == CUBLAS_STATUS_SUCCESS ? 0 : llama_fail("cuBLASLt: status %d", (int)status);
+}
+
+int llama_cuda_gemm_create(cgr_device *device, int32_t max_rows, llama_cuda_gemm **gemm) {
+  *gemm = NULL;
+  llama_cuda_gemm *g = calloc(1, sizeof(*g));
+  if (!g)
+    return llama_fail("no memory");
+  g->device = device;
+  g->num_sizes = size_index(max_rows) + 1;
+  if (make(g) != 0) {
+    llama_cuda_gemm_destroy(g);
+    return -1;
+  }
+  *gemm = g;
+  return 0;
+}
+
+void llama_cuda_gemm_destroy(llama_cuda_gemm *g) {
+  if (!g)
+    return;
+  for (int32_t i = 0; g->choices && i < LLAMA_NUM_MATRICES * g->num_sizes; i++) {
+    choice *c = &g->choices[i];
+    cublasLtMatrixLayout_t layouts[3] = { c->weight, c->x, c->out };
+    for (int k = 0; k < 3; k++)
+      if (layouts[k])
+        cublasLtMatrixLayoutDestroy(layouts[k]);
+  }
+  if (g->preference)
+    cublasLtMatmulPreferenceDestroy(g->preference);
+  if (g->operation)
+    cublasLtMatmulDescDestroy(g->operation);
+  if (g->handle)
+    cublasLtDestroy(g->handle);
+  cgr_memory_free(g->device, g->workspace);
+  free(g->choices);
+  free(g);
+}

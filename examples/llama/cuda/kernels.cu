@@ -1,0 +1,172 @@
+/* The operations of a Llama's step but its GEMMs: a block per row, 16 bytes (8 bf16) per thread and access. */
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "examples/llama/cuda/kernels.h"
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWidth = 8;  // bf16 in 16 bytes
+
+struct alignas(16) Vector {
+  __nv_bfloat162 pairs[kWidth / 2];
+};
+
+__device__ __forceinline__ void Unpack(const Vector &from, float *to) {
+#pragma unroll
+  for (int i = 0; i < kWidth / 2; i++) {
+    float2 pair = __bfloat1622float2(from.pairs[i]);
+    to[2 * i] = pair.x;
+    to[2 * i + 1] = pair.y;
+  }
+}
+
+__device__ __forceinline__ Vector Pack(const float *from) {
+  Vector to;
+#pragma unroll
+  for (int i = 0; i < kWidth / 2; i++)
+    to.pairs[i] = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
+  return to;
+}
+
+__device__ __forceinline__ int Clamp(int value, int limit) { return value < 0 || value >= limit ? 0 : value; }
+
+// Row r of `out` is row rows[r] of `in`.
+__global__ void CopyRows(Vector *out, const Vector *in, const int32_t *rows, int limit, int vectors) {
+  const Vector *from = in + static_cast<int64_t>(Clamp(rows[blockIdx.x], limit)) * vectors;
+  Vector *to = out + static_cast<int64_t>(blockIdx.x) * vectors;
+  for (int i = threadIdx.x; i < vectors; i += kThreads)
+    to[i] = from[i];
+}
+
+// The sum over a block, in every thread.
+__device__ float BlockSum(float value) {
+  __shared__ float sums[kThreads / 32];
+  for (int offset = 16; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(~0u, value, offset);
+  if (threadIdx.x % 32 == 0)
+    sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kThreads / 32; i++)
+    total += sums[i];
+  return total;
+}
+
+__global__ void RmsNorm(llama_rmsnorm_args a) {
+  int vectors = a.hidden / kWidth;
+  const Vector *in = static_cast<const Vector *>(a.in) + static_cast<int64_t>(blockIdx.x) * vectors;
+  const Vector *weight = static_cast<const Vector *>(a.weight);
+  Vector *out = static_cast<Vector *>(a.out) + static_cast<int64_t>(blockIdx.x) * vectors;
+  float x[kWidth], w[kWidth], sum = 0.0f;
+  for (int i = threadIdx.x; i < vectors; i += kThreads) {
+    Unpack(in[i], x);
+#pragma unroll
+    for (int j = 0; j < kWidth; j++)
+      sum += x[j] * x[j];
+  }
+  float scale = rsqrtf(BlockSum(sum) / static_cast<float>(a.hidden) + a.eps);
+  for (int i = threadIdx.x; i < vectors; i += kThreads) {
+    Unpack(in[i], x);
+    Unpack(weight[i], w);
+#pragma unroll
+    for (int j = 0; j < kWidth; j++)
+      x[j] = x[j] * scale * w[j];
+    out[i] = Pack(x);
+  }
+}
+
+// A block per token; a thread turns one pair of one head.
+__global__ void Rope(llama_rope_args a) {
+  int half = a.head_dim / 2;
+  const float *cosines = a.angles + static_cast<int64_t>(Clamp(a.positions[blockIdx.x], a.max_positions)) * a.head_dim;
+  __nv_bfloat16 *token = static_cast<__nv_bfloat16 *>(a.qk) + blockIdx.x * a.stride_token;
+  for (int i = threadIdx.x; i < a.heads * half; i += kThreads) {
+    int angle = i % half;
+    __nv_bfloat16 *low = token + i / half * a.head_dim + angle, *high = low + half;
+    float x = __bfloat162float(*low), y = __bfloat162float(*high), c = cosines[angle], s = cosines[half + angle];
+    *low = __float2bfloat16_rn(x * c - y * s);
+    *high = __float2bfloat16_rn(y * c + x * s);
+  }
+}
+
+__global__ void Silu(llama_silu_args a) {
+  int vectors = a.inner / kWidth;
+  const Vector *gate = static_cast<const Vector *>(a.gate_up) + static_cast<int64_t>(blockIdx.x) * 2 * vectors;
+  const Vector *up = gate + vectors;
+  Vector *out = static_cast<Vector *>(a.out) + static_cast<int64_t>(blockIdx.x) * vectors;
+  float g[kWidth], u[kWidth];
+  for (int i = blockIdx.y * kThreads + threadIdx.x; i < vectors; i += gridDim.y * kThreads) {
+    Unpack(gate[i], g);
+    Unpack(up[i], u);
+#pragma unroll
+    for (int j = 0; j < kWidth; j++)
+      g[j] = g[j] / (1.0f + __expf(-g[j])) * u[j];
+    out[i] = Pack(g);
+  }
+}
+
+// Larger first, then the smaller index.
+__device__ __forceinline__ void Better(float *value, int *index, float other, int other_index) {
+  if (other > *value || (other == *value && other_index < *index)) {
+    *value = other;
+    *index = other_index;
+  }
+}
+
+__global__ void Argmax(llama_argmax_args a) {
+  const float *logits = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocab;
+  float best = -INFINITY;
+  int index = 0;
+  for (int i = threadIdx.x; i < a.vocab; i += kThreads)
+    Better(&best, &index, logits[i], i);
+  __shared__ float values[kThreads];
+  __shared__ int indices[kThreads];
+  values[threadIdx.x] = best;
+  indices[threadIdx.x] = index;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half)
+      Better(&values[threadIdx.x], &indices[threadIdx.x], values[threadIdx.x + half], indices[threadIdx.x + half]);
+  }
+  if (threadIdx.x == 0)
+    a.out[blockIdx.x] = indices[0];
+}
+
+int CopyRowsFor(void *out, const void *in, const int32_t *rows, int count, int limit, int hidden, cudaStream_t stream) {
+  CopyRows<<<count, kThreads, 0, stream>>>(static_cast<Vector *>(out), static_cast<const Vector *>(in), rows, limit, hidden / kWidth);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+int llama_cuda_embed(const llama_embed_args *a, cudaStream_t stream) {
+  return CopyRowsFor(a->out, a->table, a->ids, a->tokens, a->vocab, a->hidden, stream);
+}
+
+int llama_cuda_gather(const llama_gather_args *a, cudaStream_t stream) {
+  return CopyRowsFor(a->out, a->in, a->indices, a->rows, a->tokens, a->hidden, stream);
+}
+
+int llama_cuda_rmsnorm(const llama_rmsnorm_args *a, cudaStream_t stream) {
+  RmsNorm<<<a->rows, kThreads, 0, stream>>>(*a);
+  return cudaGetLastError();
+}
+
+int llama_cuda_rope(const llama_rope_args *a, cudaStream_t stream) {
+  Rope<<<a->tokens, kThreads, 0, stream>>>(*a);
+  return cudaGetLastError();
+}
+
+int llama_cuda_silu(const llama_silu_args *a, cudaStream_t stream) {
+  int vectors = a->inner / kWidth;
+  Silu<<<dim3(a->rows, (vectors + kThreads - 1) / kThreads), kThreads, 0, stream>>>(*a);
+  return cudaGetLastError();
+}
+
+int llama_cuda_argmax(const llama_argmax_args *a, cudaStream_t stream) {
+  Argmax<<<a->rows, kThreads, 0, stream>>>(*a);
+  return cudaGetLastError();
+}

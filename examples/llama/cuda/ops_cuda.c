@@ -1,0 +1,53 @@
+/* The operations of ops.h for a GPU. */
+#include <stdlib.h>
+
+#include "examples/llama/cuda/gemm.h"
+#include "examples/llama/cuda/kernels.h"
+#include "examples/llama/error.h"
+
+typedef struct cuda_ops {
+  llama_ops ops; /* first */
+  llama_cuda_gemm *gemm;
+} cuda_ops;
+
+#define ENQUEUE(operation)                                                                                        \
+  static cgr_status enqueue_##operation(llama_ops *ops, const llama_##operation##_args *args, cudaStream_t stream) { \
+    (void)ops;                                                                                                    \
+    return llama_cuda_##operation(args, stream) == 0 ? CGR_OK : CGR_ERROR_DEVICE;                                 \
+  }
+ENQUEUE(embed)
+ENQUEUE(rmsnorm)
+ENQUEUE(rope)
+ENQUEUE(silu)
+ENQUEUE(gather)
+ENQUEUE(argmax)
+
+static cgr_status enqueue_gemm(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream) {
+  return llama_cuda_gemm_run(((cuda_ops *)ops)->gemm, args, stream);
+}
+
+static void close_cuda(llama_ops *ops) {
+  llama_cuda_gemm_destroy(((cuda_ops *)ops)->gemm);
+  free(ops);
+}
+
+int llama_ops_cuda(cgr_device *device, int32_t max_rows, llama_ops **out) {
+  cuda_ops *cuda = calloc(1, sizeof(*cuda));
+  if (!cuda)
+    return llama_fail("no memory");
+  cuda->ops = (llama_ops){ .device = device,
+                           .embed = enqueue_embed,
+                           .rmsnorm = enqueue_rmsnorm,
+                           .rope = enqueue_rope,
+                           .silu = enqueue_silu,
+                           .gather = enqueue_gather,
+                           .argmax = enqueue_argmax,
+                           .gemm = enqueue_gemm,
+                           .close = close_cuda };
+  if (llama_cuda_gemm_create(device, max_rows, &cuda->gemm) != 0) {
+    free(cuda);
+    return -1;
+  }
+  *out = &cuda->ops;
+  return 0;
+}

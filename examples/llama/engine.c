@@ -1,0 +1,214 @@
+#include "examples/llama/engine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int llama_cgr(cgr_status status, const char *call) {
+  if (status == CGR_OK)
+    return 0;
+  return llama_fail("%.*s: %s: %s", (int)strcspn(call, "("), call, cgr_status_name(status), cgr_last_message());
+}
+
+/* ------------------------------------------------------------------------------------------------------------- memory */
+
+static void lay_out_activations(llama_engine *e) {
+  const llama_config *c = &e->weights->config;
+  const llama_limits *n = &e->limits;
+  llama_arena *arena = &e->activations;
+  size_t element = cgr_dtype_size((cgr_dtype)e->weights->dtype);
+  size_t tokens = (size_t)llama_gemm_rows(n->max_tokens), requests = (size_t)llama_gemm_rows(n->max_requests);
+  size_t hidden = (size_t)c->hidden_size, inner = (size_t)c->intermediate_size, head_dim = (size_t)c->head_dim;
+  size_t q_heads = (size_t)c->num_q_heads, kv_heads = (size_t)c->num_kv_heads;
+  arena->used = 0;
+  e->x = llama_arena_take(arena, tokens * hidden, element);
+  e->normed = llama_arena_take(arena, tokens * hidden, element);
+  e->qkv = llama_arena_take(arena, tokens * (q_heads + 2 * kv_heads) * head_dim, element);
+  e->attended = llama_arena_take(arena, tokens * q_heads * head_dim, element);
+  e->gate_up = llama_arena_take(arena, tokens * 2 * inner, element);
+  e->inner = llama_arena_take(arena, tokens * inner, element);
+  e->last = llama_arena_take(arena, requests * hidden, element);
+  e->logits = llama_arena_take(arena, requests * (size_t)c->vocab_size, sizeof(float));
+  e->angles = llama_arena_take(arena, (size_t)n->max_seq_len * head_dim, sizeof(float));
+}
+
+/* Elements of K (or of V) of one layer. */
+static size_t cache_elements(const llama_engine *e) {
+  const llama_config *c = &e->weights->config;
+  return (size_t)e->limits.num_pages * (size_t)e->limits.page_size * (size_t)c->num_kv_heads * (size_t)c->head_dim;
+}
+
+static void lay_out_caches(llama_engine *e) {
+  size_t element = cgr_dtype_size((cgr_dtype)e->weights->dtype);
+  e->cache.used = 0;
+  for (int32_t l = 0; l < e->weights->config.num_layers; l++)
+    e->caches[l] = llama_arena_take(&e->cache, 2 * cache_elements(e), element);
+}
+
+/* Memory that starts as zeros: page 0 must be finite, and so should be what no step has written yet. */
+static int allocate(llama_engine *e, llama_arena *arena) {
+  void *memory = NULL;
+  TRY_CGR(cgr_memory_alloc(e->device, arena->used, &memory));
+  arena->base = memory;
+  TRY_CGR(cgr_fill(e->device, memory, 0, arena->used, e->stream));
+  return 0;
+}
+
+static int send_angles(llama_engine *e) {
+  const llama_config *c = &e->weights->config;
+  size_t half = (size_t)c->head_dim / 2, bytes = (size_t)e->limits.max_seq_len * 2 * half * sizeof(float);
+  float frequencies[128]; /* head_dim is at most 256 */
+  void *pinned = NULL;
+  llama_rope_frequencies(c, frequencies);
+  TRY_CGR(cgr_memory_alloc_pinned(e->device, bytes, &pinned));
+  float *angles = pinned;
+  for (size_t p = 0; p < (size_t)e->limits.max_seq_len; p++)
+    for (size_t i = 0; i < half; i++) {
+      float angle = (float)p * frequencies[i];
+      angles[2 * half * p + i] = (float)cos(angle);
+      angles[2 * half * p + half + i] = (float)sin(angle);
+    }
+  cgr_status status = cgr_copy(e->device, e->angles, pinned, bytes, e->stream);
+  if (status == CGR_OK)
+    status = cgr_stream_synchronize(e->device, e->stream);
+  cgr_memory_free_pinned(e->device, pinned);
+  return llama_cgr(status, "cgr_copy");
+}
+
+static int make_memory(llama_engine *e) {
+  int32_t layers = e->weights->config.num_layers;
+  e->caches = calloc((size_t)layers, sizeof(*e->caches));
+  e->attention = calloc((size_t)layers, sizeof(*e->attention));
+  if (!e->caches || !e->attention)
+    return llama_fail("no memory");
+  lay_out_activations(e);
+  TRY(allocate(e, &e->activations));
+  lay_out_activations(e);
+  lay_out_caches(e);
+  TRY(allocate(e, &e->cache));
+  lay_out_caches(e);
+  return send_angles(e);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ runtime */
+
+static void describe_layer(const llama_engine *e, int32_t l, cgr_layer *layer) {
+  const llama_config *c = &e->weights->config;
+  int64_t page = e->limits.page_size, heads = c->num_kv_heads, head_dim = c->head_dim;
+  *layer = (cgr_layer)CGR_LAYER_INIT;
+  layer->num_q_heads = c->num_q_heads;
+  layer->num_kv_heads = c->num_kv_heads;
+  layer->head_dim = c->head_dim;
+  layer->k.base = e->caches[l];
+  layer->k.dtype = e->weights->dtype;
+  layer->k.stride_page = page * heads * head_dim;
+  layer->k.stride_token = e->limits.hnd ? head_dim : heads * head_dim;
+  layer->k.stride_head = e->limits.hnd ? page * head_dim : head_dim;
+  layer->v = layer->k;
+  layer->v.base = (char *)e->caches[l] + cache_elements(e) * cgr_dtype_size((cgr_dtype)e->weights->dtype);
+}
+
+static void describe_attention(llama_engine *e, int32_t l) {
+  const llama_config *c = &e->weights->config;
+  int64_t head_dim = c->head_dim, q_size = c->num_q_heads * head_dim, kv_size = c->num_kv_heads * head_dim;
+  size_t element = cgr_dtype_size((cgr_dtype)e->weights->dtype);
+  char *qkv = e->qkv;
+  cgr_view view = { qkv, e->weights->dtype, 0, q_size + 2 * kv_size, head_dim };
+  cgr_attention *a = &e->attention[l];
+  *a = (cgr_attention){ CGR_ATTENTION_INIT, .layer = l, .q = view, .k = view, .v = view, .out = view };
+  a->k.data = qkv + (size_t)q_size * element;
+  a->v.data = qkv + (size_t)(q_size + kv_size) * element;
+  a->out.data = e->attended;
+  a->out.stride_token = q_size;
+}
+
+static int find_buffer(llama_engine *e, cgr_buffer which, int32_t **data) {
+  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+  TRY_CGR(cgr_buffer_get(e->runtime, which, 0, &view));
+  *data = view.data;
+  return 0;
+}
+
+static int register_regions(llama_engine *e) {
+  int32_t region;
+  TRY_CGR(cgr_region_register(e->runtime, e->weights->arena.base, e->weights->arena.used, &region));
+  TRY_CGR(cgr_region_register(e->runtime, e->activations.base, e->activations.used, &region));
+  return 0;
+}
+
+static int make_runtime(llama_engine *e) {
+  const llama_limits *n = &e->limits;
+  int32_t *input_ids, *positions, *indices, num_layers = e->weights->config.num_layers;
+  cgr_group group = CGR_GROUP_INIT;
+  group.page_size = n->page_size;
+  group.num_pages = n->num_pages;
+  cgr_layer *layers = calloc((size_t)num_layers, sizeof(*layers));
+  if (!layers)
+    return llama_fail("no memory");
+  for (int32_t l = 0; l < num_layers; l++) {
+    describe_layer(e, l, &layers[l]);
+    describe_attention(e, l);
+  }
+  cgr_config config = CGR_CONFIG_INIT;
+  config.device_handle = e->device;
+  config.groups = &group;
+  config.num_groups = 1;
+  config.layers = layers;
+  config.num_layers = num_layers;
+  config.max_requests = n->max_requests;
+  config.max_tokens = n->max_tokens;
+  config.max_seq_len = n->max_seq_len;
+  config.graph_mode = n->graph_mode;
+  cgr_status status = cgr_runtime_create(&config, &e->runtime);
+  free(layers);
+  TRY(llama_cgr(status, "cgr_runtime_create"));
+  TRY(register_regions(e));
+  TRY(find_buffer(e, CGR_BUFFER_INPUT_IDS, &input_ids));
+  TRY(find_buffer(e, CGR_BUFFER_POSITIONS, &positions));
+  TRY(find_buffer(e, CGR_BUFFER_LOGITS_INDICES, &indices));
+  TRY(find_buffer(e, CGR_BUFFER_NEXT_TOKENS, &e->next_tokens));
+  e->input_ids = input_ids;
+  e->positions = positions;
+  e->logits_indices = indices;
+  return 0;
+}
+
+int llama_engine_create(const llama_limits *limits, const llama_weights *weights, llama_ops *ops, cudaStream_t stream,
+                        llama_engine **engine) {
+  *engine = NULL;
+  llama_engine *e = calloc(1, sizeof(*e));
+  if (!e)
+    return llama_fail("no memory");
+  e->limits = *limits;
+  e->weights = weights;
+  e->ops = ops;
+  e->device = ops->device;
+  e->stream = stream;
+  if (make_memory(e) != 0 || make_runtime(e) != 0) {
+    llama_engine_destroy(e);
+    return -1;
+  }
+  *engine = e;
+  return 0;
+}
+
+/* The warm-up lets cuBLASLt choose and load its kernels, which a capture would have to do at a worse moment. */
+int llama_engine_capture(llama_engine *e) {
+  TRY_CGR(cgr_runtime_warmup(e->runtime, llama_record, e));
+  TRY_CGR(cgr_runtime_capture(e->runtime, llama_record, e));
+  return 0;
+}
+
+void llama_engine_destroy(llama_engine *e) {
+  if (!e)
+    return;
+  cgr_runtime_destroy(e->runtime);
+  if (e->stream)
+    cgr_stream_synchronize(e->device, e->stream);
+  cgr_memory_free(e->device, e->activations.base);
+  cgr_memory_free(e->device, e->cache.base);
+  free(e->caches);
+  free(e->attention);
+  free(e);
+}

@@ -1,0 +1,89 @@
+/* The model on a device, and one runtime that steps it: weights (shared by engines), activations, KV cache. */
+#ifndef LLAMA_ENGINE_H
+#define LLAMA_ENGINE_H
+
+#include <cgr/cgr.h>
+
+#include "examples/llama/error.h"
+#include "examples/llama/model.h"
+#include "examples/llama/ops.h"
+
+/* A call of cgr: 0, or -1 and a message with the call's name and cgr's own message. */
+int llama_cgr(cgr_status status, const char *call);
+#define TRY_CGR(call) TRY(llama_cgr((call), #call))
+
+/* Device memory that is laid out twice: with base NULL to learn the size, then for good. */
+typedef struct llama_arena {
+  char *base;
+  size_t used;
+} llama_arena;
+
+void *llama_arena_take(llama_arena *arena, size_t count, size_t element);
+
+typedef struct llama_layer_weights {
+  void *attention_norm; /* [hidden] */
+  void *qkv;            /* [(q heads + 2 * kv heads) * head_dim, hidden] */
+  void *o;              /* [hidden, q heads * head_dim] */
+  void *mlp_norm;       /* [hidden] */
+  void *gate_up;        /* [2 * intermediate, hidden] */
+  void *down;           /* [hidden, intermediate] */
+} llama_layer_weights;
+
+typedef struct llama_weights {
+  llama_config config;
+  int32_t dtype;
+  llama_arena arena;
+  void *embedding, *norm, *head;
+  llama_layer_weights *layers;
+} llama_weights;
+
+/* Converts a model's tensors to the compute dtype and brings them to the device. */
+int llama_weights_load(const llama_model *model, cgr_device *device, int32_t dtype, llama_weights **weights);
+void llama_weights_free(cgr_device *device, llama_weights *weights);
+
+typedef struct llama_limits {
+  int32_t max_requests; /* in one step */
+  int32_t max_tokens;   /* in one step */
+  int32_t max_seq_len;
+  int32_t page_size;
+  int32_t num_pages;    /* with the two that cgr reserves */
+  int32_t hnd;          /* the cache is [2][pages][kv heads][page][head_dim], not [2][pages][page][kv heads][head_dim] */
+  int32_t graph_mode;   /* cgr_graph_mode */
+} llama_limits;
+
+typedef struct llama_engine {
+  llama_limits limits;
+  cgr_device *device;
+  llama_ops *ops;
+  const llama_weights *weights;
+  cgr_runtime *runtime;
+  cudaStream_t stream;
+
+  llama_arena activations, cache;
+  void *x;           /* [tokens, hidden] the residual stream */
+  void *normed;      /* [tokens, hidden] */
+  void *qkv;         /* [tokens, q heads + 2 * kv heads, head_dim] */
+  void *attended;    /* [tokens, q heads, head_dim] */
+  void *gate_up;     /* [tokens, 2, intermediate] */
+  void *inner;       /* [tokens, intermediate] */
+  void *last;        /* [requests, hidden] */
+  float *logits;     /* [requests, vocab] */
+  float *angles;     /* [max_seq_len, head_dim] cos and sin of the rotary embedding */
+  void **caches;     /* [layers] */
+  cgr_attention *attention; /* [layers] */
+
+  const int32_t *input_ids, *positions, *logits_indices; /* of the runtime */
+  int32_t *next_tokens;
+  int64_t records;   /* calls of llama_record: eager steps and captures */
+} llama_engine;
+
+/* Creates the runtime; steps go to `stream`. llama_engine_capture then captures its graphs. */
+int llama_engine_create(const llama_limits *limits, const llama_weights *weights, llama_ops *ops, cudaStream_t stream,
+                        llama_engine **engine);
+int llama_engine_capture(llama_engine *engine);
+void llama_engine_destroy(llama_engine *engine);
+
+/* One step of the model (forward.c): what cgr records and captures. */
+cgr_status llama_record(cgr_recorder *recorder, void *engine);
+
+#endif

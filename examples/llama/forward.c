@@ -1,0 +1,122 @@
+/* One step of a Llama, written once: cgr calls llama_record for eager steps and, once per key, to capture it. */
+#include <cgr/cgr.h>
+
+#include "examples/llama/engine.h"
+
+/* Hands a status on; the only way out of a function here but its end. */
+#define PASS(call)                  \
+  do {                              \
+    cgr_status pass_status = (call); \
+    if (pass_status != CGR_OK)      \
+      return pass_status;           \
+  } while (0)
+
+typedef struct pass {
+  const llama_engine *engine;
+  const llama_config *config;
+  llama_ops *ops;
+  int32_t dtype;
+  int32_t tokens, requests; /* padded */
+  cudaStream_t stream;
+} pass;
+
+static cgr_status begin(cgr_recorder *recorder, const llama_engine *e, pass *p) {
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  PASS(cgr_record_get_info(recorder, &info));
+  *p = (pass){ e, &e->weights->config, e->ops, e->weights->dtype, info.num_tokens, info.num_requests, info.stream };
+  return CGR_OK;
+}
+
+static cgr_status embed(const pass *p, void *out) {
+  llama_embed_args args = { out, p->engine->weights->embedding, p->engine->input_ids, p->tokens, p->config->hidden_size,
+                            p->config->vocab_size, p->dtype };
+  return p->ops->embed(p->ops, &args, p->stream);
+}
+
+static cgr_status rmsnorm(const pass *p, void *out, const void *in, const void *weight, int32_t rows) {
+  llama_rmsnorm_args args = { out, in, weight, rows, p->config->hidden_size, p->dtype, p->config->norm_eps };
+  return p->ops->rmsnorm(p->ops, &args, p->stream);
+}
+
+static cgr_status gemm(const pass *p, llama_matrix matrix, void *out, const void *x, const void *weight, int32_t n, int32_t k) {
+  llama_gemm_args args = { .out = out, .x = x, .weight = weight, .rows = p->tokens, .n = n, .k = k, .matrix = matrix };
+  args.dtype = args.out_dtype = p->dtype;
+  return p->ops->gemm(p->ops, &args, p->stream);
+}
+
+/* out += x * weight^T: a projection back into the residual stream. */
+static cgr_status gemm_add(const pass *p, llama_matrix matrix, void *out, const void *x, const void *weight, int32_t k) {
+  llama_gemm_args args = { .out = out, .x = x, .weight = weight, .rows = p->tokens, .k = k, .matrix = matrix };
+  args.n = p->config->hidden_size;
+  args.dtype = args.out_dtype = p->dtype;
+  args.add = 1;
+  return p->ops->gemm(p->ops, &args, p->stream);
+}
+
+static cgr_status rope(const pass *p, void *qkv) {
+  const llama_config *c = p->config;
+  llama_rope_args args = { .qk = qkv, .positions = p->engine->positions, .angles = p->engine->angles, .tokens = p->tokens };
+  args.stride_token = (int64_t)(c->num_q_heads + 2 * c->num_kv_heads) * c->head_dim;
+  args.heads = c->num_q_heads + c->num_kv_heads;
+  args.head_dim = c->head_dim;
+  args.dtype = p->dtype;
+  args.max_positions = p->engine->limits.max_seq_len;
+  return p->ops->rope(p->ops, &args, p->stream);
+}
+
+static cgr_status silu(const pass *p, void *out, const void *gate_up) {
+  llama_silu_args args = { out, gate_up, p->tokens, p->config->intermediate_size, p->dtype, 0 };
+  return p->ops->silu(p->ops, &args, p->stream);
+}
+
+static cgr_status gather(const pass *p, void *out, const void *in) {
+  llama_gather_args args = { out, in, p->engine->logits_indices, p->requests, p->config->hidden_size, p->tokens, p->dtype };
+  return p->ops->gather(p->ops, &args, p->stream);
+}
+
+static cgr_status head(const pass *p, float *logits, const void *x) {
+  llama_gemm_args args = { .out = logits, .x = x, .weight = p->engine->weights->head, .rows = p->requests };
+  args.n = p->config->vocab_size;
+  args.k = p->config->hidden_size;
+  args.dtype = p->dtype;
+  args.out_dtype = CGR_DTYPE_FP32;
+  args.matrix = LLAMA_HEAD;
+  return p->ops->gemm(p->ops, &args, p->stream);
+}
+
+static cgr_status sample(cgr_recorder *recorder, void *engine) {
+  const llama_engine *e = engine;
+  pass p;
+  PASS(begin(recorder, e, &p));
+  llama_argmax_args args = { e->next_tokens, e->logits, p.requests, p.config->vocab_size };
+  return p.ops->argmax(p.ops, &args, p.stream);
+}
+
+cgr_status llama_record(cgr_recorder *recorder, void *engine) {
+  llama_engine *e = engine;
+  pass p;
+  PASS(begin(recorder, e, &p));
+  const llama_config *c = p.config;
+  const int32_t hidden = c->hidden_size, inner = c->intermediate_size;
+  const int32_t q_size = c->num_q_heads * c->head_dim, kv_size = c->num_kv_heads * c->head_dim;
+  e->records++;
+
+  PASS(embed(&p, e->x));
+  for (int32_t l = 0; l < c->num_layers; l++) {
+    const llama_layer_weights *w = &e->weights->layers[l];
+    PASS(rmsnorm(&p, e->normed, e->x, w->attention_norm, p.tokens));
+    PASS(gemm(&p, LLAMA_QKV, e->qkv, e->normed, w->qkv, q_size + 2 * kv_size, hidden));
+    PASS(rope(&p, e->qkv));
+    PASS(cgr_record_attention(recorder, &e->attention[l]));
+    PASS(gemm_add(&p, LLAMA_O, e->x, e->attended, w->o, q_size));
+
+    PASS(rmsnorm(&p, e->normed, e->x, w->mlp_norm, p.tokens));
+    PASS(gemm(&p, LLAMA_GATE_UP, e->gate_up, e->normed, w->gate_up, 2 * inner, hidden));
+    PASS(silu(&p, e->inner, e->gate_up));
+    PASS(gemm_add(&p, LLAMA_DOWN, e->x, e->inner, w->down, inner));
+  }
+  PASS(gather(&p, e->last, e->x));
+  PASS(rmsnorm(&p, e->last, e->last, e->weights->norm, p.requests));
+  PASS(head(&p, e->logits, e->last));
+  return cgr_record_call(recorder, sample, e);
+}

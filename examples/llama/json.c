@@ -1,0 +1,116 @@
+#include "examples/llama/json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/llama/error.h"
+
+static int read_stream(FILE *file, const char *path, size_t limit, char **bytes, size_t *size) {
+  size_t capacity = 4096, used = 0;
+  char *buffer = malloc(capacity + 1);
+  while (buffer) {
+    used += fread(buffer + used, 1, capacity - used, file);
+    if (used < capacity)
+      break;
+    if (used > limit) {
+      free(buffer);
+      return llama_fail("%s: longer than %zu bytes", path, limit);
+    }
+    capacity *= 2;
+    char *larger = realloc(buffer, capacity + 1);
+    if (!larger)
+      free(buffer);
+    buffer = larger;
+  }
+  if (!buffer)
+    return llama_fail("%s: no memory", path);
+  if (ferror(file)) {
+    free(buffer);
+    return llama_fail("%s: %s", path, strerror(errno));
+  }
+  buffer[used] = 0;
+  *bytes = buffer;
+  *size = used;
+  return 0;
+}
+
+int llama_read_file(const char *path, size_t limit, char **bytes, size_t *size) {
+  FILE *file = fopen(path, "rb");
+  if (!file)
+    return llama_fail("%s: %s", path, strerror(errno));
+  int result = read_stream(file, path, limit, bytes, size);
+  fclose(file);
+  return result;
+}
+
+char *llama_join(const char *folder, const char *name) {
+  size_t size = strlen(folder) + strlen(name) + 2;
+  char *path = malloc(size);
+  if (!path)
+    llama_fail("no memory");
+  else
+    snprintf(path, size, "%s/%s", folder, name);
+  return path;
+}
+
+int llama_json_parse(const char *text, size_t size, const char *what, cJSON **object) {
+  const char *end = NULL;
+  cJSON *parsed = cJSON_ParseWithLengthOpts(text, size, &end, 0);
+  if (!parsed)
+    return llama_fail("%s: not JSON (near byte %td of %zu)", what, end ? end - text : (ptrdiff_t)0, size);
+  for (; end < text + size && *end; end++)
+    if (!strchr(" \t\r\n", *end))
+      break;
+  int whole = end == text + size;
+  if (!whole || !cJSON_IsObject(parsed)) {
+    cJSON_Delete(parsed);
+    return whole ? llama_fail("%s: not a JSON object", what) : llama_fail("%s: something follows the JSON object", what);
+  }
+  *object = parsed;
+  return 0;
+}
+
+const cJSON *llama_json_member(const cJSON *object, const char *name) {
+  const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+  return item && !cJSON_IsNull(item) ? item : NULL;
+}
+
+int llama_json_whole(const cJSON *item, const char *what, uint64_t *value) {
+  if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= 9007199254740992.0) ||
+      floor(item->valuedouble) != item->valuedouble)
+    return llama_fail("%s: expected a whole number", what);
+  *value = (uint64_t)item->valuedouble;
+  return 0;
+}
+
+int llama_json_double(const cJSON *object, const char *name, double low, double high, double *value) {
+  const cJSON *item = llama_json_member(object, name);
+  if (!item)
+    return 0;
+  if (!cJSON_IsNumber(item) || !(item->valuedouble >= low && item->valuedouble <= high))
+    return llama_fail("%s: expected a number from %g to %g", name, low, high);
+  *value = item->valuedouble;
+  return 0;
+}
+
+int llama_json_int(const cJSON *object, const char *name, int64_t low, int64_t high, int32_t *value) {
+  double number = *value;
+  TRY(llama_json_double(object, name, (double)low, (double)high, &number));
+  if (floor(number) != number)
+    return llama_fail("%s: expected a whole number, got %g", name, number);
+  *value = (int32_t)number;
+  return 0;
+}
+
+int llama_json_bool(const cJSON *object, const char *name, int32_t *value) {
+  const cJSON *item = llama_json_member(object, name);
+  if (!item)
+    return 0;
+  if (!cJSON_IsBool(item))
+    return llama_fail("%s: expected true or false", name);
+  *value = cJSON_IsTrue(item) ? 1 : 0;
+  return 0;
+}

@@ -1,0 +1,277 @@
+/* Runs a Llama through cgr: ./bazelw run //examples/llama -- --help */
+#include <cgr/cgr.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "examples/llama/check.h"
+#include "examples/llama/options.h"
+#include "examples/llama/prompts.h"
+#include "examples/llama/serve.h"
+
+#define OWN_MODEL "examples/llama/model"
+
+typedef struct program {
+  llama_options options;
+  llama_model *model;
+  cgr_device *device;
+  cudaStream_t stream;
+  llama_ops *ops;
+  llama_weights *weights;
+  llama_limits limits;
+  llama_prompts prompts;
+  llama_request *requests;
+  int32_t num_requests;
+  llama_engine *engine;
+  llama_scheduler *scheduler;
+  llama_meter meter;
+} program;
+
+/* ------------------------------------------------------------------------------------------------------------ settings */
+
+static int is_model(const char *format, const char *folder, char *path, size_t size) {
+  char config[4096];
+  if (!folder || snprintf(path, size, format, folder) >= (int)size ||
+      snprintf(config, sizeof(config), "%s/config.json", path) >= (int)sizeof(config))
+    return 0;
+  return access(config, R_OK) == 0;
+}
+
+/* The model that comes along lies in the runfiles of Bazel, in the workspace, or beside the program. */
+static int find_own_model(char *path, size_t size) {
+  char self[2048] = "";
+  ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+  self[length < 0 ? 0 : length] = 0;
+  char *slash = strrchr(self, '/');
+  if (is_model("%s", OWN_MODEL, path, size) || is_model("%s/cgr/" OWN_MODEL, getenv("RUNFILES_DIR"), path, size) ||
+      is_model("%s.runfiles/cgr/" OWN_MODEL, self, path, size) ||
+      is_model("%s.runfiles/_main/" OWN_MODEL, self, path, size) ||
+      is_model("%s/" OWN_MODEL, getenv("BUILD_WORKSPACE_DIRECTORY"), path, size))
+    return 0;
+  if (slash) {
+    *slash = 0;
+    if (is_model("%s/model", self, path, size))
+      return 0;
+  }
+  return llama_fail("the model that comes along (" OWN_MODEL ") is not found: give --model DIR");
+}
+
+static int choose(const char *option, const char *value, const char *const *names, int count, int32_t *index) {
+  for (int i = 0; value && i < count; i++)
+    if (strcmp(value, names[i]) == 0) {
+      *index = i;
+      return 0;
+    }
+  return value ? llama_fail("%s: %s is not one of its values (--help lists them)", option, value) : 0;
+}
+
+/* The model's tokens and limits, in the folder that was asked for. */
+static int open_model(program *p) {
+  char path[4096];
+  const char *folder = p->options.model;
+  if (!folder) {
+    TRY(find_own_model(path, sizeof(path)));
+    folder = path;
+  }
+  return llama_model_open(folder, &p->model);
+}
+
+static int open_device(program *p) {
+  static const char *const dtypes[] = { "bf16", "fp32" };
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  const char *name = p->options.device;
+#ifndef LLAMA_CUDA
+  name = name ? name : "host";
+#endif
+  TRY_CGR(cgr_device_open(name, NULL, &p->device));
+  TRY_CGR(cgr_device_get_info(p->device, &info));
+  TRY_CGR(cgr_stream_create(p->device, &p->stream));
+  int32_t fp32 = info.kind == CGR_DEVICE_HOST;
+  TRY(choose("--dtype", p->options.dtype, dtypes, 2, &fp32));
+  if (info.kind == CGR_DEVICE_CUDA && fp32)
+    return llama_fail("--dtype: a GPU computes in bf16");
+  if (info.kind == CGR_DEVICE_HOST)
+    TRY(llama_ops_host(p->device, &p->ops));
+  else
+#ifdef LLAMA_CUDA
+    TRY(llama_ops_cuda(p->device, p->limits.max_tokens, &p->ops));
+#else
+    return llama_fail("--device: this program was built without cuBLASLt, for the host alone");
+#endif
+  return llama_weights_load(p->model, p->device, fp32 ? CGR_DTYPE_FP32 : CGR_DTYPE_BF16, &p->weights);
+}
+
+/* Limits of the runtime, from the options and the longest sequence that will run. */
+static int set_limits(program *p, int32_t longest) {
+  static const char *const modes[] = { "default", "none", "piecewise", "full", "full-decode-only", "full-and-piecewise" };
+  static const char *const layouts[] = { "nhd", "hnd" };
+  const llama_options *o = &p->options;
+  llama_limits *n = &p->limits;
+  n->max_requests = o->concurrent ? o->concurrent : o->check ? 32 : 8;
+  n->max_tokens = n->max_requests + o->chunk;
+  n->max_seq_len = o->max_seq_len ? o->max_seq_len : (longest + 63) / 64 * 64;
+  n->page_size = o->page_size;
+  TRY(choose("--graph", o->graph, modes, 6, &n->graph_mode));
+  TRY(choose("--kv-layout", o->kv_layout, layouts, 2, &n->hnd));
+  if (longest > p->model->config.max_positions)
+    return llama_fail("a sequence of %d tokens: the model was made for %d", longest, p->model->config.max_positions);
+  int64_t pages = (int64_t)n->max_requests * ((n->max_seq_len + n->page_size - 1) / n->page_size) + 2;
+  n->num_pages = o->pages ? o->pages : pages < 1 << 26 ? (int32_t)pages : 1 << 26;
+  return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ requests */
+
+/* Without --tokens the requests end at different times, as those of real clients do: 80 .. 200 tokens. */
+static int32_t own_length(int32_t i) { return 80 + 24 * (5 * i % 6); }
+
+static int make_requests(program *p, int32_t *longest) {
+  const llama_options *o = &p->options;
+  TRY(llama_prompts_make(o, p->model, &p->prompts));
+  p->num_requests = o->requests ? o->requests : p->prompts.count;
+  p->requests = calloc((size_t)p->num_requests, sizeof(*p->requests));
+  if (!p->requests)
+    return llama_fail("no memory");
+  *longest = 1;
+  for (int32_t i = 0; i < p->num_requests; i++) {
+    const llama_prompt *prompt = &p->prompts.items[i % p->prompts.count];
+    llama_request *r = &p->requests[i];
+    r->id = i;
+    r->prompt = prompt->tokens;
+    r->num_prompt = prompt->num_tokens;
+    r->forced = prompt->forced;
+    r->max_new = prompt->forced ? prompt->num_forced + 1 : o->tokens ? o->tokens : own_length(i);
+    r->generated = malloc((size_t)r->max_new * sizeof(*r->generated));
+    if (!r->generated)
+      return llama_fail("no memory");
+    if (*longest < r->num_prompt + r->max_new - 1)
+      *longest = r->num_prompt + r->max_new - 1;
+  }
+  return 0;
+}
+
+static int make_scheduler(program *p) {
+  const llama_config *c = &p->model->config;
+  llama_scheduler_config s = { .runtimes = { p->engine->runtime }, .num_runtimes = 1 };
+  s.max_requests = p->limits.max_requests;
+  s.max_tokens = p->limits.max_tokens;
+  s.chunk = p->options.chunk;
+  s.page_size = p->limits.page_size;
+  s.num_pages = p->limits.num_pages;
+  s.max_seq_len = p->limits.max_seq_len;
+  s.num_eos = p->options.ignore_eos ? 0 : c->num_eos;
+  memcpy(s.eos_tokens, c->eos_tokens, sizeof(s.eos_tokens));
+  TRY(llama_scheduler_create(&s, &p->scheduler));
+  for (int32_t i = 0; i < p->num_requests; i++)
+    TRY(llama_scheduler_add(p->scheduler, &p->requests[i]));
+  return 0;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- output */
+
+static void print_text(const program *p) {
+  for (int32_t i = 0; i < p->num_requests; i++) {
+    const llama_request *r = &p->requests[i];
+    printf("--- %d: %d tokens of prompt, %d generated%s\n", i, r->num_prompt, r->num_generated,
+           r->ended_early ? " up to an end token" : "");
+    llama_tokens_print(stdout, r->prompt, r->num_prompt, p->prompts.bytes);
+    printf(p->prompts.bytes ? "|" : " | ");
+    llama_tokens_print(stdout, r->generated, r->num_generated, p->prompts.bytes);
+    printf("\n\n");
+  }
+}
+
+static int write_json(program *p) {
+  if (!p->options.json)
+    return 0;
+  FILE *out = fopen(p->options.json, "w");
+  if (!out)
+    return llama_fail("%s: %s", p->options.json, strerror(errno));
+  fprintf(out, "{\n");
+  int result = llama_report_json(out, &p->meter, p->engine->runtime);
+  fprintf(out, ",\n\"requests\": [");
+  for (int32_t i = 0; i < p->num_requests; i++) {
+    fprintf(out, "%s\n  {\"prompt\": [", i ? "," : "");
+    llama_tokens_print(out, p->requests[i].prompt, p->requests[i].num_prompt, 0);
+    fprintf(out, "], \"generated\": [");
+    llama_tokens_print(out, p->requests[i].generated, p->requests[i].num_generated, 0);
+    fprintf(out, "]}");
+  }
+  fprintf(out, "]\n}\n");
+  int failed = ferror(out) != 0;
+  if ((fclose(out) != 0 || failed) && result == 0)
+    result = llama_fail("%s: cannot be written", p->options.json);
+  return result;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- jobs */
+
+static int generate(program *p) {
+  llama_logits logits;
+  int32_t longest = 1;
+  TRY(make_requests(p, &longest));
+  TRY(set_limits(p, longest));
+  TRY(open_device(p));
+  TRY(llama_engine_create(&p->limits, p->weights, p->ops, p->stream, &p->engine));
+  TRY(llama_engine_capture(p->engine));
+  TRY(make_scheduler(p));
+  int result = llama_logits_open(p->options.logits, p->engine, &logits);
+  if (result == 0)
+    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, !p->options.quiet && isatty(STDERR_FILENO));
+  int closed = llama_logits_close(&logits);
+  TRY(result);
+  TRY(closed);
+  for (int32_t i = 0; i < p->num_requests; i++)
+    p->meter.generated += (uint64_t)p->requests[i].num_generated;
+  if (!p->options.quiet)
+    print_text(p);
+  TRY(llama_report_print(stdout, &p->meter, p->engine->runtime));
+  return write_json(p);
+}
+
+static int run_check(program *p) {
+  TRY(set_limits(p, LLAMA_CHECK_MAX_PROMPT + LLAMA_CHECK_MAX_NEW));
+  TRY(open_device(p));
+  llama_check_config config = { p->options.steps, p->options.chunk, (uint64_t)p->options.seed, isatty(STDERR_FILENO) };
+  return llama_check(&config, &p->limits, p->weights, p->ops, p->stream);
+}
+
+static int run(program *p, int argc, char **argv) {
+  TRY(llama_options_parse(argc, argv, &p->options));
+  if (p->options.help) {
+    llama_options_help();
+    return 0;
+  }
+  TRY(open_model(p));
+  return p->options.check ? run_check(p) : generate(p);
+}
+
+static void finish(program *p) {
+  llama_scheduler_destroy(p->scheduler);
+  llama_engine_destroy(p->engine);
+  llama_weights_free(p->device, p->weights);
+  if (p->ops)
+    p->ops->close(p->ops);
+  if (p->stream)
+    cgr_stream_destroy(p->device, p->stream);
+  cgr_device_close(p->device);
+  llama_model_close(p->model);
+  for (int32_t i = 0; p->requests && i < p->num_requests; i++)
+    free(p->requests[i].generated);
+  free(p->requests);
+  llama_prompts_free(&p->prompts);
+  llama_options_free(&p->options);
+  llama_meter_free(&p->meter);
+}
+
+int main(int argc, char **argv) {
+  static program p;
+  int result = run(&p, argc, argv);
+  fflush(stdout);
+  if (result != 0)
+    fprintf(stderr, "llama: %s\n", llama_message());
+  finish(&p);
+  return result == 0 ? 0 : 1;
+}

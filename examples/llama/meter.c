@@ -1,0 +1,57 @@
+#include "examples/llama/meter.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "examples/llama/error.h"
+
+double llama_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int append(llama_series *series, double seconds) {
+  if (series->count == series->capacity) {
+    size_t capacity = series->capacity ? 2 * series->capacity : 1024;
+    float *values = realloc(series->values, capacity * sizeof(*values));
+    if (!values)
+      return llama_fail("no memory");
+    series->values = values;
+    series->capacity = capacity;
+  }
+  series->values[series->count++] = (float)(1e6 * seconds);
+  return 0;
+}
+
+int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step, double prepare_seconds, double launch_seconds) {
+  llama_kind *kind = &meter->kinds[phase][step->key.kind];
+  kind->steps++;
+  kind->requests += (uint64_t)step->num_requests;
+  kind->real_tokens += (uint64_t)step->num_tokens;
+  kind->padded_tokens += (uint64_t)step->key.num_tokens;
+  kind->bytes_staged += step->bytes_staged;
+  TRY(append(&kind->prepare, prepare_seconds));
+  return append(&kind->launch, launch_seconds);
+}
+
+void llama_meter_free(llama_meter *meter) {
+  for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
+    for (int kind = 0; kind < 3; kind++) {
+      free(meter->kinds[phase][kind].prepare.values);
+      free(meter->kinds[phase][kind].launch.values);
+    }
+}
+
+static int ascending(const void *a, const void *b) {
+  float x = *(const float *)a, y = *(const float *)b;
+  return x < y ? -1 : x > y;
+}
+
+float llama_quantile(llama_series *series, double share) {
+  if (series->count == 0)
+    return 0.0f;
+  qsort(series->values, series->count, sizeof(*series->values), ascending);
+  size_t index = (size_t)(share * (double)series->count);
+  return series->values[index < series->count ? index : series->count - 1];
+}

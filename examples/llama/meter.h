@@ -1,0 +1,39 @@
+/* What the steps cost the host, per kind of step. */
+#ifndef LLAMA_METER_H
+#define LLAMA_METER_H
+
+#include <cgr/cgr.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "examples/llama/scheduler.h"
+
+typedef struct llama_series {
+  float *values; /* microseconds */
+  size_t count, capacity;
+} llama_series;
+
+typedef struct llama_kind {
+  uint64_t steps, requests, real_tokens, padded_tokens, bytes_staged;
+  llama_series prepare, launch;
+} llama_kind;
+
+typedef struct llama_meter {
+  llama_kind kinds[LLAMA_NUM_PHASES][3]; /* [llama_phase][cgr_graph_kind] */
+  uint64_t generated;                    /* tokens */
+  double seconds;                        /* of the whole loop */
+} llama_meter;
+
+double llama_now(void); /* seconds of a monotonic clock */
+
+int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step, double prepare_seconds, double launch_seconds);
+void llama_meter_free(llama_meter *meter);
+
+/* The value below which `share` of the series lies; sorts it. 0 for an empty one. */
+float llama_quantile(llama_series *series, double share);
+
+/* The table for people, and the same as members of a JSON object. */
+int llama_report_print(FILE *out, llama_meter *meter, cgr_runtime *runtime);
+int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime);
+
+#endif

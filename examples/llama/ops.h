@@ -1,0 +1,92 @@
+/* The operations of a Llama's step, as a table with one implementation per device. Each call enqueues: its arguments are a plain
+ * struct, copied by value, and a captured call keeps its copy. Counts are those of the key; what depends on the live batch is read
+ * from device memory. Activations and weights are in the compute dtype (fp32 or bf16), arithmetic is fp32. */
+#ifndef LLAMA_OPS_H
+#define LLAMA_OPS_H
+
+#include <cgr/cgr.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct llama_embed_args {
+  void *out;          /* [tokens, hidden] */
+  const void *table;  /* [vocab, hidden] */
+  const int32_t *ids; /* [tokens] */
+  int32_t tokens, hidden, vocab, dtype;
+} llama_embed_args;
+
+typedef struct llama_rmsnorm_args {
+  void *out;          /* [rows, hidden] */
+  const void *in;     /* [rows, hidden] */
+  const void *weight; /* [hidden] */
+  int32_t rows, hidden, dtype;
+  float eps;
+} llama_rmsnorm_args;
+
+typedef struct llama_rope_args {
+  void *qk;                 /* [tokens, heads, head_dim], turned in place: the heads of q, then those of k */
+  const int32_t *positions; /* [tokens] */
+  const float *angles;      /* [max_positions, head_dim]: cos of each frequency, then sin */
+  int64_t stride_token;     /* elements */
+  int32_t tokens, heads, head_dim, dtype, max_positions, reserved;
+} llama_rope_args;
+
+typedef struct llama_silu_args {
+  void *out;           /* [rows, inner] = silu(gate) * up */
+  const void *gate_up; /* [rows, 2, inner] */
+  int32_t rows, inner, dtype, reserved;
+} llama_silu_args;
+
+typedef struct llama_gather_args {
+  void *out;              /* [rows, hidden] */
+  const void *in;         /* [tokens, hidden] */
+  const int32_t *indices; /* [rows] */
+  int32_t rows, hidden, tokens, dtype;
+} llama_gather_args;
+
+typedef struct llama_argmax_args {
+  int32_t *out;        /* [rows]: the first of equals */
+  const float *logits; /* [rows, vocab] */
+  int32_t rows, vocab;
+} llama_argmax_args;
+
+/* Which of the model's matrices: one shape each, so that a library's choice for it can be kept. */
+typedef enum llama_matrix { LLAMA_QKV, LLAMA_O, LLAMA_GATE_UP, LLAMA_DOWN, LLAMA_HEAD, LLAMA_NUM_MATRICES } llama_matrix;
+
+typedef struct llama_gemm_args {
+  void *out;          /* [rows, n] = x * weight^T, or += with `add` */
+  const void *x;      /* [rows, k] */
+  const void *weight; /* [n, k] */
+  int32_t rows, n, k, dtype;
+  int32_t out_dtype;  /* dtype, or fp32 */
+  int32_t add;
+  int32_t matrix;     /* llama_matrix */
+  int32_t reserved;
+} llama_gemm_args;
+
+/* A GEMM may compute up to this many rows: buffers of activations have room for them. */
+static inline int32_t llama_gemm_rows(int32_t rows) { return rows <= 256 ? (rows + 15) & ~15 : (rows + 63) & ~63; }
+
+typedef struct llama_ops llama_ops;
+struct llama_ops {
+  cgr_device *device;
+  cgr_status (*embed)(llama_ops *ops, const llama_embed_args *args, cudaStream_t stream);
+  cgr_status (*rmsnorm)(llama_ops *ops, const llama_rmsnorm_args *args, cudaStream_t stream);
+  cgr_status (*rope)(llama_ops *ops, const llama_rope_args *args, cudaStream_t stream);
+  cgr_status (*silu)(llama_ops *ops, const llama_silu_args *args, cudaStream_t stream);
+  cgr_status (*gather)(llama_ops *ops, const llama_gather_args *args, cudaStream_t stream);
+  cgr_status (*argmax)(llama_ops *ops, const llama_argmax_args *args, cudaStream_t stream);
+  cgr_status (*gemm)(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream);
+  void (*close)(llama_ops *ops);
+};
+
+/* The operations for a device; `max_rows` bounds the rows of a GEMM. 0, or -1 and a message. close() ends them. */
+int llama_ops_host(cgr_device *device, llama_ops **ops);
+int llama_ops_cuda(cgr_device *device, int32_t max_rows, llama_ops **ops); /* in builds with cuBLASLt */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

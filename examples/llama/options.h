@@ -1,0 +1,24 @@
+#ifndef LLAMA_OPTIONS_H
+#define LLAMA_OPTIONS_H
+
+#include <stdint.h>
+
+typedef struct llama_strings {
+  const char **items;
+  int count;
+} llama_strings;
+
+typedef struct llama_options {
+  const char *model, *device, *dtype, *graph, *kv_layout;
+  const char *prompts_file, *logits, *json;
+  llama_strings prompts, prompt_ids, force_ids;
+  int32_t tokens, concurrent, requests, chunk, page_size, pages, max_seq_len;
+  int32_t seed, steps; /* of --check */
+  int32_t check, ignore_eos, no_bos, quiet, help;
+} llama_options;
+
+int llama_options_parse(int argc, char **argv, llama_options *options);
+void llama_options_free(llama_options *options);
+void llama_options_help(void);
+
+#endif

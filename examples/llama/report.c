@@ -1,0 +1,113 @@
+/* The table at the end: what each kind of step cost, why steps ran as they did, and what the graphs took. */
+#include <cgr/cgr.h>
+#include <stdio.h>
+
+#include "examples/llama/engine.h"
+#include "examples/llama/meter.h"
+
+static const char *const phase_names[] = { "decode", "prefill", "mixed" };
+static const char *const kind_names[] = { "eager", "PIECEWISE", "FULL" };
+
+static void print_kinds(FILE *out, llama_meter *meter) {
+  fprintf(out, "                                   tokens         prepare us          launch us   staged\n");
+  fprintf(out, "kind of step        steps      real    padded    median     p99     median     p99   bytes\n");
+  for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
+    for (int kind = 2; kind >= 0; kind--) {
+      llama_kind *k = &meter->kinds[phase][kind];
+      if (k->steps == 0)
+        continue;
+      fprintf(out, "%-8s%-10s%7llu %9llu %9llu %9.2f %7.1f %10.2f %7.1f %7llu\n", phase_names[phase], kind_names[kind],
+              (unsigned long long)k->steps, (unsigned long long)k->real_tokens, (unsigned long long)k->padded_tokens,
+              (double)llama_quantile(&k->prepare, 0.5), (double)llama_quantile(&k->prepare, 0.99),
+              (double)llama_quantile(&k->launch, 0.5), (double)llama_quantile(&k->launch, 0.99),
+              (unsigned long long)(k->bytes_staged / k->steps));
+    }
+}
+
+static void print_reasons(FILE *out, const cgr_stats *stats) {
+  fprintf(out, "\nreasons, of %llu steps:", (unsigned long long)stats->steps);
+  for (int kind = 2; kind >= 0; kind--) {
+    const char *separator = "\n";
+    for (int reason = 0; reason < CGR_REASON_COUNT_; reason++) {
+      if (stats->by_reason[kind][reason] == 0)
+        continue;
+      if (*separator == '\n')
+        fprintf(out, "\n  %-10s", kind_names[kind]);
+      fprintf(out, "%s%s %llu", *separator == '\n' ? "" : separator, cgr_reason_name((cgr_reason)reason),
+              (unsigned long long)stats->by_reason[kind][reason]);
+      separator = ", ";
+    }
+  }
+  fprintf(out, "\n");
+}
+
+static int print_graphs(FILE *out, cgr_runtime *runtime) {
+  fprintf(out, "\ngraph          requests   tokens   nodes  capture ms   replays  mean requests\n");
+  for (int32_t i = 0; i < cgr_runtime_num_keys(runtime); i++) {
+    cgr_graph_stats g = CGR_GRAPH_STATS_INIT;
+    TRY_CGR(cgr_runtime_graph_stats(runtime, i, &g));
+    static const char *const states[] = { "not captured", "", "failed", "stale" };
+    fprintf(out, "%-14s %8d %8d %7lld %11.2f %9llu %14.1f  %s\n", kind_names[g.key.kind], g.key.num_requests, g.key.num_tokens,
+            (long long)g.num_nodes, g.capture_ms, (unsigned long long)g.replays,
+            g.replays ? (double)g.real_requests / (double)g.replays : 0.0, states[g.state & 3]);
+  }
+  return 0;
+}
+
+int llama_report_print(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
+  cgr_stats stats = CGR_STATS_INIT;
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  const char *why = "";
+  TRY_CGR(cgr_runtime_stats(runtime, &stats));
+  TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
+  cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &why);
+  static const char *const modes[] = { "default", "none", "piecewise", "full", "full decode only", "full and piecewise" };
+  fprintf(out, "%s, graphs: %s%s%s\n", info.name, modes[mode], *why ? ": " : "", why);
+  fprintf(out, "%llu tokens in %.2f s: %.0f tokens/s\n\n", (unsigned long long)meter->generated, meter->seconds,
+          meter->seconds > 0 ? (double)meter->generated / meter->seconds : 0.0);
+  print_kinds(out, meter);
+  print_reasons(out, &stats);
+  return print_graphs(out, runtime);
+}
+
+static void json_kinds(FILE *out, llama_meter *meter) {
+  const char *separator = "";
+  fprintf(out, "\"kinds\": [");
+  for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
+    for (int kind = 0; kind < 3; kind++) {
+      llama_kind *k = &meter->kinds[phase][kind];
+      if (k->steps == 0)
+        continue;
+      fprintf(out, "%s\n  {\"phase\": \"%s\", \"graph\": \"%s\", \"steps\": %llu, \"requests\": %llu, \"real_tokens\": %llu, "
+                   "\"padded_tokens\": %llu, \"bytes_staged\": %llu, ",
+              separator, phase_names[phase], kind_names[kind], (unsigned long long)k->steps, (unsigned long long)k->requests,
+              (unsigned long long)k->real_tokens, (unsigned long long)k->padded_tokens, (unsigned long long)k->bytes_staged);
+      fprintf(out, "\"prepare_us\": {\"median\": %.3f, \"p99\": %.3f}, \"launch_us\": {\"median\": %.3f, \"p99\": %.3f}}",
+              (double)llama_quantile(&k->prepare, 0.5), (double)llama_quantile(&k->prepare, 0.99),
+              (double)llama_quantile(&k->launch, 0.5), (double)llama_quantile(&k->launch, 0.99));
+      separator = ",";
+    }
+  fprintf(out, "],\n");
+}
+
+int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
+  cgr_stats stats = CGR_STATS_INIT;
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  TRY_CGR(cgr_runtime_stats(runtime, &stats));
+  TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
+  fprintf(out, "\"device\": \"%s\",\n\"driver\": %d,\n\"build\": \"%s\",\n", info.name, info.driver_version, cgr_build_info());
+  fprintf(out, "\"generated\": %llu,\n\"seconds\": %.6f,\n\"steps\": %llu,\n", (unsigned long long)meter->generated, meter->seconds,
+          (unsigned long long)stats.steps);
+  json_kinds(out, meter);
+  fprintf(out, "\"reasons\": {");
+  const char *separator = "";
+  for (int kind = 0; kind < 3; kind++)
+    for (int reason = 0; reason < CGR_REASON_COUNT_; reason++)
+      if (stats.by_reason[kind][reason]) {
+        fprintf(out, "%s\"%s %s\": %llu", separator, kind_names[kind], cgr_reason_name((cgr_reason)reason),
+                (unsigned long long)stats.by_reason[kind][reason]);
+        separator = ", ";
+      }
+  fprintf(out, "}");
+  return ferror(out) ? llama_fail("cannot be written") : 0;
+}

@@ -1,0 +1,85 @@
+/* Who runs next: continuous batching with chunked prefill over a pool of pages.
+ *
+ * A request waits until there is a row for it and the pool can hold it to its end (admission control: then no step can run out
+ * of pages, and nothing is preempted). Its prompt goes through in chunks beside the tokens of those that decode. It ends by
+ * length, which is known when its last step launches, or by an end token, which is known one step later: by then the next
+ * step may be under way, and what that one samples for the request is dropped. Pages return to the pool when the last step
+ * that used them has completed.
+ *
+ * One scheduler can drive two runtimes in lockstep (--check): they get the same pages and the same batches. */
+#ifndef LLAMA_SCHEDULER_H
+#define LLAMA_SCHEDULER_H
+
+#include <cgr/cgr.h>
+
+#include "examples/llama/config.h"
+
+#define LLAMA_MAX_RUNTIMES 2
+
+typedef enum llama_state { LLAMA_WAITING, LLAMA_RUNNING, LLAMA_ENDED, LLAMA_RELEASED } llama_state;
+
+typedef struct llama_request {
+  int32_t id;
+  const int32_t *prompt; /* [num_prompt] the caller's */
+  int32_t num_prompt;
+  int32_t max_new;       /* tokens to generate, at least 1 */
+  const int32_t *forced; /* [max_new - 1] fed in place of the tokens that were sampled; or NULL */
+  int32_t *generated;    /* [max_new] the caller's memory */
+  int32_t num_generated; /* so far */
+
+  /* The scheduler's. */
+  llama_state state;     /* RELEASED: the scheduler holds nothing of it any more */
+  int32_t ended_early;   /* by an end token or by cancellation: later tokens are dropped */
+  int32_t computed;      /* tokens in the cache after the steps launched so far */
+  int32_t sampled;       /* tokens that the steps launched so far sample */
+  int32_t rows[LLAMA_MAX_RUNTIMES];
+  uint64_t last_seq[LLAMA_MAX_RUNTIMES];
+  int32_t *pages;
+  int32_t num_pages, reserved_pages;
+  int32_t in_flight;     /* steps launched, not yet completed */
+  struct llama_request *next;
+} llama_request;
+
+typedef struct llama_scheduler_config {
+  cgr_runtime *runtimes[LLAMA_MAX_RUNTIMES];
+  int32_t num_runtimes;
+  int32_t max_requests, max_tokens; /* of a step */
+  int32_t chunk;                    /* prefill tokens of a step */
+  int32_t page_size, num_pages;     /* with cgr's two reserved pages 0 and 1 */
+  int32_t max_seq_len;
+  int32_t num_eos;
+  int32_t eos_tokens[LLAMA_MAX_EOS];
+} llama_scheduler_config;
+
+typedef enum llama_phase { LLAMA_DECODE, LLAMA_PREFILL, LLAMA_MIXED, LLAMA_NUM_PHASES } llama_phase;
+
+/* A step to launch; the arrays are valid until the next call of llama_scheduler_compose. */
+typedef struct llama_work {
+  cgr_batch batch;                           /* rows of runtime 0 */
+  const int32_t *rows[LLAMA_MAX_RUNTIMES];
+  llama_request *const *requests;            /* [batch.num_requests] */
+  const int32_t *last_position;              /* [batch.num_requests] position of the request's last token of this step */
+  llama_phase phase;
+} llama_work;
+
+typedef struct llama_scheduler llama_scheduler;
+
+int llama_scheduler_create(const llama_scheduler_config *config, llama_scheduler **scheduler);
+void llama_scheduler_destroy(llama_scheduler *scheduler);
+
+/* Queues a request; it must fit max_seq_len and the pool. */
+int llama_scheduler_add(llama_scheduler *scheduler, llama_request *request);
+/* Ends a request early: its client has gone. */
+int llama_scheduler_cancel(llama_scheduler *scheduler, llama_request *request);
+
+/* The next step; num_requests is 0 when nobody can run now. Launch it, or drop it by composing again. */
+int llama_scheduler_compose(llama_scheduler *scheduler, llama_work *work);
+/* The composed step was launched, as seq[i] on runtime i. */
+int llama_scheduler_launched(llama_scheduler *scheduler, const uint64_t *seq);
+/* The oldest step in flight has completed and sampled `tokens`, one per request. */
+int llama_scheduler_completed(llama_scheduler *scheduler, const int32_t *tokens);
+
+int32_t llama_scheduler_running(const llama_scheduler *scheduler);
+int32_t llama_scheduler_waiting(const llama_scheduler *scheduler);
+
+#endif
