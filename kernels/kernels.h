@@ -125,9 +125,9 @@ extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 extern const cgr__kernel cgr__kernel_planner; /* cgr__step_args */
 
 /* Last kernel of a step. Unless args.abandon, for each real request with seq_len > 0 and query_len > 0: row_computed[row] =
- * seq_len and, unless flags has CGR_REQUEST_PARTIAL, row_last_tokens[row] = next_tokens[i]. Writes result slot seq mod ring_depth (record and
- * next_tokens [num_requests of the header, or 0 for an emptied step]), then state->seq = seq and completion->completed_seq =
- * seq with release at system scope. */
+ * seq_len and, unless flags has CGR_REQUEST_PARTIAL, row_last_tokens[row] = next_tokens[i]. Writes result
+ * slot seq mod ring_depth (record and next_tokens [num_requests of the header, or 0 for an emptied step]), then state->seq =
+ * seq and completion->completed_seq = seq with release at system scope. */
 extern const cgr__kernel cgr__kernel_epilogue; /* cgr__step_args */
 
 /* Copies k and v of tokens [0, num_tokens) to their slots; slot -1, and any slot outside the pool, writes nothing. */
