@@ -29,6 +29,8 @@ static void append_pages(bench_engine *e, int32_t count, int32_t step) {
 }
 
 static cost measure(bench_engine *e, int32_t count, int32_t steps, int append) {
+  for (int32_t i = 0; i < count; i++)
+    bench_check(cgr_request_rewind(e->rt, e->rows[i], 16), "cgr_request_rewind");
   double *prepare = malloc((size_t)steps * sizeof *prepare), *launch = malloc((size_t)steps * sizeof *launch),
          *both = malloc((size_t)steps * sizeof *both);
   int32_t *tokens = calloc((size_t)count, sizeof *tokens);
@@ -92,8 +94,11 @@ static double bare_launch(bench_engine *e, int32_t bucket_index, int32_t steps, 
   return median;
 }
 
-static bench_options options_for(const char *device, const int32_t *buckets, int32_t num_buckets, int32_t max_requests) {
-  bench_options o = { device, LAYERS, 4, 1, 64, 16, max_requests, max_requests, 4096, 1, 8192, buckets, num_buckets };
+/* Every row has all its pages from the start; they are shared between rows, which a benchmark may do. */
+static bench_options options_for(const char *device, const int32_t *buckets, int32_t num_buckets, int32_t max_requests,
+                                 int32_t max_seq_len) {
+  bench_options o = { device, LAYERS, 4, 1, 64, 16, max_requests, max_requests, max_seq_len, 1, 8192, buckets,
+                      num_buckets };
   return o;
 }
 
@@ -101,12 +106,13 @@ static void step_table(const char *device, int32_t steps) {
   static const int32_t buckets[] = { 1, 8, 64, 256, 1024 };
   const int32_t num_buckets = (int32_t)(sizeof buckets / sizeof buckets[0]);
   bench_engine engine;
-  bench_options o = options_for(device, buckets, num_buckets, 1024);
+  int32_t max_seq_len = (16 + WARMUP + steps + 32) / 16 * 16;
+  bench_options o = options_for(device, buckets, num_buckets, 1024, max_seq_len);
   bench_open(&engine, &o);
   bench_print_head(stdout, engine.dev, "profiles/step_cost");
   cost unchanged[8], appending[8];
   for (int32_t b = 0; b < num_buckets; b++) {
-    bench_open_rows(&engine, buckets[b], 16, 4096);
+    bench_open_rows(&engine, buckets[b], 16, max_seq_len);
     unchanged[b] = measure(&engine, buckets[b], steps, 0);
     appending[b] = measure(&engine, buckets[b], steps, 1);
     bench_close_rows(&engine, buckets[b]);
@@ -126,7 +132,7 @@ static void step_table(const char *device, int32_t steps) {
 
 static void capture_table(const char *device) {
   bench_engine engine;
-  bench_options o = options_for(device, NULL, 0, 512);
+  bench_options o = options_for(device, NULL, 0, 512, 4096);
   bench_open(&engine, &o);
   double ms = 0.0;
   int64_t bytes = 0, nodes = 0;

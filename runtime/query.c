@@ -5,10 +5,15 @@
 
 int cgr_version(void) { return CGR_VERSION; }
 
-#ifndef CGR_CUDA_BUILD
-#define CGR_CUDA_BUILD "no CUDA"
+/* The build tells which CUDA toolkit it used. */
+#ifndef CGR_BUILT_WITH
+#define CGR_BUILT_WITH "without CUDA"
 #endif
-const char *cgr_build_info(void) { return "cgr 0.1.0, " CGR_CUDA_BUILD; }
+#define TEXT(number) TEXT_OF(number)
+#define TEXT_OF(number) #number
+const char *cgr_build_info(void) {
+  return "cgr " TEXT(CGR_VERSION_MAJOR) "." TEXT(CGR_VERSION_MINOR) "." TEXT(CGR_VERSION_PATCH) ", " CGR_BUILT_WITH;
+}
 
 cgr_device *cgr_runtime_device(cgr_runtime *runtime) {
   return runtime && runtime->magic == CGR__RUNTIME_MAGIC ? runtime->dev : NULL;
@@ -94,7 +99,9 @@ cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
   if (stats->size < sizeof *stats)
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_runtime_stats: stats->size is %u, expected %zu: use CGR_STATS_INIT", stats->size,
                      sizeof *stats);
+  uint32_t size = stats->size;
   *stats = runtime->stats;
+  stats->size = size;
   stats->num_graphs = 0;
   for (int32_t i = 0; i < runtime->graphs.count; i++)
     stats->num_graphs += runtime->graphs.entry[i].state == CGR__GRAPH_READY &&

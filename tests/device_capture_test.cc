@@ -173,27 +173,23 @@ TEST_P(CaptureTest, AnEmptyCaptureIsAGraphWithoutNodes) {
   ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
-TEST_P(CaptureTest, AGraphLaunchedInACaptureBecomesPartOfIt) {
-  cgr__graph *inner, *outer;
-  cgr__exec *inner_exec, *exec;
+TEST_P(CaptureTest, AGraphLaunchedInACaptureIsRefused) {
+  cgr__graph *graph, *none;
+  cgr__exec *exec;
   Begin(a_);
   ASSERT_EQ(Copy(2, 1, a_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->capture_end(dev_, a_, &inner), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->instantiate(dev_, inner, &inner_exec, nullptr), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
   Begin(a_);
-  ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->exec_launch(dev_, inner_exec, a_), CGR__DEVICE_OK);
-  ASSERT_EQ(Copy(3, 2, a_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->capture_end(dev_, a_, &outer), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->exec_destroy(dev_, inner_exec), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, inner), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->instantiate(dev_, outer, &exec, nullptr), CGR__DEVICE_OK);
-  words_[0] = 9;
+  EXPECT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_NE(ops_->capture_end(dev_, a_, &none), CGR__DEVICE_OK);
+  EXPECT_EQ(none, nullptr);
+  words_[1] = 9;
   ASSERT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
-  EXPECT_EQ(words_[3], 9);
+  EXPECT_EQ(words_[2], 9);
   ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, outer), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
 TEST_P(CaptureTest, AnExecDestroyedInFlightStillRuns) {

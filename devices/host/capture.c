@@ -4,6 +4,7 @@
  * Refused, with CUDA's code; "spoils" means that capture_end will answer 901 and give no graph:
  *   capture_begin on a capturing stream                                      401 CAPTURE_ILLEGAL
  *   stream_sync, stream_query, stream_destroy of a capturing stream           900 CAPTURE_ILLEGAL  spoils
+ *   exec_launch on a capturing stream                                        900 CAPTURE_ILLEGAL  spoils
  *   event_query, event_sync of a captured event                              907 CAPTURE_ILLEGAL  spoils
  *   an event_wait outside for an event of a capture that is over              907 CAPTURE_ILLEGAL
  *   mem_alloc, mem_free, instantiate and any sync or query by a thread        900 CAPTURE_ILLEGAL  spoils
@@ -66,18 +67,6 @@ int cgr__host_capture_add(struct host_device *host, struct host_stream *stream, 
   stream->deps.count = 0;
   if (!cgr__host_deps_add(&stream->deps, capture->graph->num_nodes - 1)) return out_of_memory(host, capture);
   return CGR__DEVICE_OK;
-}
-
-/* A graph launched in a capture becomes a copy of its nodes (CUDA: one child-graph node). */
-int cgr__host_capture_launch(struct host_device *host, struct host_stream *stream, const cgr__graph *child) {
-  struct host_capture *capture = stream->capture;
-  int error = refuse_spoilt(host, capture);
-  if (error != CGR__DEVICE_OK) return error;
-  struct host_deps ends = { 0 };
-  bool ok = cgr__host_graph_append(capture->graph, child, &stream->deps, &ends);
-  if (ok && ends.count != 0) ok = cgr__host_deps_copy(&stream->deps, &ends);
-  free(ends.ids);
-  return ok ? CGR__DEVICE_OK : out_of_memory(host, capture);
 }
 
 int cgr__host_capture_event(struct host_device *host, struct host_stream *stream, cgr__event *event) {

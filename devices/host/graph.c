@@ -86,7 +86,7 @@ int cgr__host_exec_launch(cgr_device *dev, cgr__exec *exec, cudaStream_t handle)
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = cgr__host_stream(host, handle);
   if (stream == NULL) error = CGR__DEVICE_INVALID;
-  else if (stream->capture != NULL) error = cgr__host_capture_launch(host, stream, exec->graph);
+  else if (stream->capture != NULL) error = cgr__host_refuse_capturing_stream(host, stream);
   else error = enqueue_launch(host, stream, exec);
   pthread_mutex_unlock(&host->lock);
   return error;

@@ -204,7 +204,6 @@ int cgr__host_refuse_capturing_stream(struct host_device *host, struct host_stre
 struct host_capture *cgr__host_capture_find(struct host_device *host, uint64_t id);
 int cgr__host_capture_spoil(struct host_device *host, struct host_capture *capture, int error, int raw);
 int cgr__host_capture_add(struct host_device *host, struct host_stream *stream, const struct host_work *work, size_t args_size);
-int cgr__host_capture_launch(struct host_device *host, struct host_stream *stream, const cgr__graph *child);
 int cgr__host_capture_event(struct host_device *host, struct host_stream *stream, cgr__event *event);
 int cgr__host_capture_wait(struct host_device *host, struct host_stream *stream, cgr__event *event);
 void cgr__host_capture_drop(struct host_device *host, struct host_capture *capture);
@@ -215,7 +214,6 @@ void cgr__host_graph_unref(cgr__graph *graph);
 bool cgr__host_deps_add(struct host_deps *deps, uint32_t id);
 bool cgr__host_deps_copy(struct host_deps *deps, const struct host_deps *from);
 bool cgr__host_graph_add(cgr__graph *graph, const struct host_work *work, size_t args_size, const struct host_deps *deps);
-bool cgr__host_graph_append(cgr__graph *graph, const cgr__graph *child, const struct host_deps *deps, struct host_deps *ends);
 bool cgr__host_graph_covers(const cgr__graph *graph, const struct host_deps *ends, const struct host_deps *deps, bool *covers);
 bool cgr__host_graph_order(cgr__graph *graph, const struct host_deps *ends);
 

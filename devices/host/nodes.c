@@ -74,32 +74,6 @@ bool cgr__host_graph_add(cgr__graph *graph, const struct host_work *work, size_t
   return true;
 }
 
-/* Appends a copy of `child` behind `deps`; `ends` becomes the nodes of the copy that nothing in it depends on. */
-bool cgr__host_graph_append(cgr__graph *graph, const cgr__graph *child, const struct host_deps *deps, struct host_deps *ends) {
-  uint32_t base = graph->num_nodes;
-  bool ok = true;
-  struct host_deps node_deps = { 0 };
-  unsigned char *is_dep = calloc(child->num_nodes + 1u, 1);
-  if (is_dep == NULL) return false;
-  for (uint32_t i = 0; ok && i < child->num_nodes; i++) {
-    const struct host_node *node = &child->nodes[i];
-    node_deps.count = 0;
-    for (uint32_t d = 0; ok && d < node->num_deps; d++) {
-      uint32_t dep = child->deps[node->first_dep + d];
-      is_dep[dep] = 1;
-      ok = cgr__host_deps_add(&node_deps, base + dep);
-    }
-    if (ok && node->num_deps == 0) ok = cgr__host_deps_copy(&node_deps, deps);
-    if (ok) ok = cgr__host_graph_add(graph, &node->work, node->args_size, &node_deps);
-  }
-  for (uint32_t i = 0; ok && i < child->num_nodes; i++) {
-    if (!is_dep[i]) ok = cgr__host_deps_add(ends, base + i);
-  }
-  free(node_deps.ids);
-  free(is_dep);
-  return ok;
-}
-
 /* Tells whether everything in `deps` is one of `ends` or comes before one. */
 bool cgr__host_graph_covers(const cgr__graph *graph, const struct host_deps *ends, const struct host_deps *deps, bool *covers) {
   unsigned char *marked = calloc(graph->num_nodes + 1u, 1);

@@ -94,7 +94,7 @@ CGR_API const char *cgr_last_message(void);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_last_device_code(void);
 
-/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.1.0, CUDA 13.0, sm_80 sm_90a").
+/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.1.0, with CUDA 13.0").
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_version(void);
 CGR_API const char *cgr_build_info(void);
@@ -347,7 +347,7 @@ typedef enum cgr_buffer {
   CGR_BUFFER_SLOT_MAPPING,       /* i64 [T] per group: page * page_size + offset, -1 for padding */
   CGR_BUFFER_QUERY_START_LOC,    /* i32 [R+1] */
   CGR_BUFFER_SEQ_LENS,           /* i32 [R] per length set: KV length with the tokens of this step */
-  CGR_BUFFER_REQUEST_ROWS,       /* i32 [R] */
+  CGR_BUFFER_REQUEST_ROWS,       /* i32 [R]; a request that a guard refused keeps what was sent: look at seq_lens (0) first */
   CGR_BUFFER_PAGE_TABLE,         /* i32 [M][P] per group */
   CGR_BUFFER_KV_INDPTR,          /* i32 [R+1] per group: running sum of pages */
   CGR_BUFFER_KV_LAST_PAGE_LEN,   /* i32 [R] per group */
@@ -590,7 +590,7 @@ typedef enum cgr_step_error {
   CGR_STEP_ROW = 3,          /* row out of range; the request ran with length 0 */
   CGR_STEP_COUNT = 4,        /* num_requests or num_tokens larger than the launched bucket; the step ran without requests */
   CGR_STEP_LENGTH = 5,       /* a sequence longer than max_seq_len; the request ran with length 0 */
-  CGR_STEP_CHANGE = 6        /* a malformed change record; it and those behind it were dropped */
+  CGR_STEP_CHANGE = 6        /* a malformed change record; it was dropped */
 } cgr_step_error;
 
 typedef struct cgr_step_result {

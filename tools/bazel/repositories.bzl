@@ -61,6 +61,7 @@ cuda_available = {available}
 cublaslt_available = {cublaslt}
 nvcc = "{nvcc}"
 nvcc_version = "{version}"
+cuda_version = "{readable}"
 
 def if_cuda(then, otherwise = []):
     return then if cuda_available else otherwise
@@ -123,6 +124,7 @@ def _local_cuda_impl(ctx):
         cublaslt = cublaslt,
         nvcc = "%s/bin/nvcc" % root if root else "",
         version = version or "",
+        readable = "%d.%d" % (version // 1000, version % 1000 // 10) if version else "",
     ))
 
 local_cuda = repository_rule(
