@@ -670,6 +670,42 @@ CGR_API size_t cgr_plan_size(int32_t num_parts);
  * Threads any · Capture ok · Sync never · Alloc cold */
 CGR_API cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size);
 
+/* The metadata of a step on the host: what the persistent buffers of the same names hold after the prologue, padding included.
+ * Every output pointer is required and has room for the padded counts (query_start_loc and kv_indptr: one more). */
+typedef struct cgr_metadata_group {
+  int32_t page_size; /* a power of two */
+  int32_t read_trash_page, write_trash_page;
+  int32_t reserved;
+  int64_t num_pages;
+  const int32_t *page_table; /* [max_rows][page_table_stride] */
+  int64_t page_table_stride;
+  int64_t *slot_mapping;     /* out, [padded_tokens] */
+  int32_t *kv_indptr;        /* out, [padded_requests + 1] */
+  int32_t *kv_last_page_len; /* out, [padded_requests] */
+} cgr_metadata_group;
+
+typedef struct cgr_metadata {
+  uint32_t size;
+  int32_t num_requests;
+  int32_t padded_requests, padded_tokens; /* at least the real counts */
+  int32_t max_rows, max_seq_len, num_groups;
+  int32_t reserved;
+  const int32_t *rows;       /* [num_requests] */
+  const int32_t *query_lens; /* [num_requests] */
+  const int32_t *tokens;     /* as in cgr_batch, or NULL */
+  const int32_t *row_computed, *row_last_tokens; /* [max_rows] */
+  const cgr_metadata_group *groups;              /* [num_groups] */
+  int32_t *input_ids, *positions;                /* out, [padded_tokens] */
+  int32_t *query_start_loc;                      /* out, [padded_requests + 1] */
+  int32_t *seq_lens, *request_rows, *logits_indices; /* out, [padded_requests] */
+} cgr_metadata;
+#define CGR_METADATA_INIT \
+  { (uint32_t)sizeof(cgr_metadata), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+/* CGR_ERROR_STEP: a row, page or length was refused by a guard, as the device would: the outputs are complete, that request has
+ * length 0 (a page: its token has slot -1), and the message names the first one.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_metadata_build(const cgr_metadata *metadata);
+
 #ifdef __cplusplus
 }
 #endif

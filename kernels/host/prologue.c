@@ -1,6 +1,7 @@
 /* The prologue: the slot of the staging ring, applied to the persistent buffers. kernels/kernels.h says what it does. */
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
+#include "planners/metadata.h"
 
 /* The slot is written by the host; the launch orders those stores before this kernel, so that relaxed loads are enough. */
 static int32_t load_i32(const int32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
@@ -130,75 +131,39 @@ static void take_composition(const cgr__step_args *args, const incoming *in) {
   args->state->batch_seq = in->seq;
 }
 
-/* Length of request i with its new tokens, or 0 when a guard refuses it. */
-static int32_t request_length(const cgr__step_args *args, int32_t i) {
-  int32_t row = args->request_rows[i];
-  if (row < 0 || row >= args->max_rows) {
-    cgr__host_claim_error(&args->state->error, CGR_STEP_ROW, -1, i, row);
-    return 0;
-  }
-  int32_t computed = args->row_computed[row];
-  int64_t length = (int64_t)computed + args->query_start_loc[i + 1] - args->query_start_loc[i];
-  if (computed < 0 || length > args->max_seq_len) {
-    cgr__host_claim_error(&args->state->error, CGR_STEP_LENGTH, row, i, length);
-    return 0;
-  }
-  return (int32_t)length;
+static void refuse(void *context, cgr_step_error error, int32_t row, int32_t index, int64_t value) {
+  cgr__host_claim_error(context, error, row, index, value);
 }
 
-static int64_t token_slot(const cgr__step_args *args, const cgr__group_args *group, int32_t row, int32_t position) {
-  int32_t index = position / group->page_size;
-  int32_t page = index < group->page_table_stride ? group->page_table[row * group->page_table_stride + index] : -1;
-  if (page_is_bad(group, page) || page == group->read_trash_page) { /* read trash is never written */
-    cgr__host_claim_error(&args->state->error, CGR_STEP_PAGE, row, index, page);
-    return -1;
-  }
-  return (int64_t)page * group->page_size + position % group->page_size;
-}
-
-static void write_tokens(const cgr__step_args *args, const incoming *in, int32_t i, int32_t seq_len) {
-  int32_t row = args->request_rows[i];
-  int32_t start = args->query_start_loc[i], end = args->query_start_loc[i + 1];
-  for (int32_t t = start; t < end; t++) {
-    int32_t position = seq_len > 0 ? seq_len - (end - t) : 0;
-    int32_t token = 0;
-    if (seq_len > 0) {
-      token = in->flags & CGR__SLOT_TOKENS ? load_i32(&in->tokens[t]) : CGR_TOKEN_LAST;
-      if (token == CGR_TOKEN_LAST)
-        token = args->row_last_tokens[row];
-    }
-    args->input_ids[t] = token;
-    args->positions[t] = position;
-    for (int32_t g = 0; g < args->num_groups; g++)
-      args->groups[g].slot_mapping[t] = seq_len > 0 ? token_slot(args, &args->groups[g], row, position) : -1;
-  }
-}
-
-/* Lengths of request i, real or padding, in every buffer that holds one. */
-static void write_lengths(const cgr__step_args *args, int32_t i, int32_t seq_len, int32_t query_len) {
-  args->seq_lens[i] = seq_len;
-  args->logits_indices[i] = query_len > 0 ? args->query_start_loc[i + 1] - 1 : 0;
+/* The composition is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
+static void derive(const cgr__step_args *args, const incoming *in) {
+  cgr_metadata_group groups[CGR__MAX_GROUPS];
+  cgr_metadata m = CGR_METADATA_INIT;
   for (int32_t g = 0; g < args->num_groups; g++) {
-    const cgr__group_args *group = &args->groups[g];
-    int64_t pages = ((int64_t)seq_len + group->page_size - 1) / group->page_size;
-    group->kv_indptr[i + 1] = (int32_t)(group->kv_indptr[i] + pages);
-    group->kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % group->page_size + 1 : 1;
+    const cgr__group_args *from = &args->groups[g];
+    groups[g] = (cgr_metadata_group){ from->page_size,  from->read_trash_page, from->write_trash_page, 0, from->num_pages,
+                                      from->page_table, from->page_table_stride, from->slot_mapping, from->kv_indptr,
+                                      from->kv_last_page_len };
   }
-}
-
-static void write_padding(const cgr__step_args *args, int32_t num_requests, int32_t num_tokens) {
-  for (int32_t i = num_requests; i < args->padded_requests; i++) {
-    args->request_rows[i] = 0;
+  m.num_requests = in->num_requests;
+  m.padded_requests = args->padded_requests;
+  m.padded_tokens = args->padded_tokens;
+  m.max_rows = args->max_rows;
+  m.max_seq_len = args->max_seq_len;
+  m.num_groups = args->num_groups;
+  m.tokens = in->flags & CGR__SLOT_TOKENS ? in->tokens : NULL;
+  m.row_computed = args->row_computed;
+  m.row_last_tokens = args->row_last_tokens;
+  m.groups = groups;
+  m.input_ids = args->input_ids;
+  m.positions = args->positions;
+  m.query_start_loc = args->query_start_loc;
+  m.seq_lens = args->seq_lens;
+  m.request_rows = args->request_rows;
+  m.logits_indices = args->logits_indices;
+  cgr__metadata_fill(&m, in->num_tokens, refuse, &args->state->error);
+  for (int32_t i = in->num_requests; i < args->padded_requests; i++)
     args->request_flags[i] = 0;
-    args->query_start_loc[i + 1] = num_tokens;
-    write_lengths(args, i, 0, 0);
-  }
-  for (int32_t t = num_tokens; t < args->padded_tokens; t++) {
-    args->input_ids[t] = 0;
-    args->positions[t] = 0;
-    for (int32_t g = 0; g < args->num_groups; g++)
-      args->groups[g].slot_mapping[t] = -1;
-  }
 }
 
 static void write_counts(const cgr__step_args *args, int32_t num_requests, int32_t num_tokens) {
@@ -218,16 +183,8 @@ void cgr__host_prologue(const void *pointer) {
     take_composition(args, &in);
   } else {
     in.num_requests = in.num_tokens = 0;
-    args->query_start_loc[0] = 0;
     args->state->batch_seq = 0;
   }
-  for (int32_t g = 0; g < args->num_groups; g++)
-    args->groups[g].kv_indptr[0] = 0;
-  for (int32_t i = 0; i < in.num_requests; i++) {
-    int32_t seq_len = request_length(args, i);
-    write_lengths(args, i, seq_len, args->query_start_loc[i + 1] - args->query_start_loc[i]);
-    write_tokens(args, &in, i, seq_len);
-  }
-  write_padding(args, in.num_requests, in.num_tokens);
+  derive(args, &in);
   write_counts(args, in.num_requests, in.num_tokens);
 }

@@ -1,0 +1,18 @@
+/* The host planner of a step's metadata: every buffer that the prologue derives, from the composition of a batch and the rows'
+ * state. The prologue of the host device is this function; an engine without a runtime calls it through cgr_metadata_build. */
+#ifndef CGR_PLANNERS_METADATA_H
+#define CGR_PLANNERS_METADATA_H
+
+#include <stdint.h>
+
+#include "cgr/cgr.h"
+
+/* Called for each thing that a guard refuses; the codes and their numbers are those of cgr_step_error. */
+typedef void (*cgr__refuse_function)(void *context, cgr_step_error error, int32_t row, int32_t index, int64_t value);
+
+/* Writes every output of `m` for [0, padded_requests) and [0, padded_tokens). `m->query_start_loc` [num_requests + 1] holds the
+ * real starts already: it begins at 0, does not decrease and ends at `num_tokens`; `m->request_rows` [num_requests] the rows.
+ * query_lens and rows are not read. Nothing is allocated. */
+void cgr__metadata_fill(const cgr_metadata *m, int32_t num_tokens, cgr__refuse_function refuse, void *context);
+
+#endif
