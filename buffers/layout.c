@@ -146,6 +146,24 @@ cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *decl
   return CGR_OK;
 }
 
+static void put(cgr_dtype dtype, void *memory, int64_t i, int64_t value) {
+  if (dtype == CGR_DTYPE_I64)
+    ((int64_t *)memory)[i] = value;
+  else if (dtype == CGR_DTYPE_I32)
+    ((int32_t *)memory)[i] = (int32_t)value;
+  else if (dtype == CGR_DTYPE_I8)
+    ((int8_t *)memory)[i] = (int8_t)value;
+  else if (dtype == CGR_DTYPE_FP32)
+    ((float *)memory)[i] = (float)value;
+}
+
+void cgr__layout_fill_declared(const cgr__declared *declared, void *memory) {
+  int64_t elements = declared->rows * declared->width;
+  memset(memory, 0, (size_t)elements * cgr_dtype_size((cgr_dtype)declared->dtype));
+  for (int64_t i = 0; declared->padding != 0 && i < elements; i++)
+    put((cgr_dtype)declared->dtype, memory, i, declared->padding);
+}
+
 void cgr__layout_first_fill(const cgr__buffer_shape *shape, int32_t trash_page, void *memory) {
   int64_t elements = shape->rows * shape->columns;
   int32_t value = shape->padding == CGR__PAD_TRASH ? trash_page : shape->padding == CGR__PAD_REPEAT ? 0 : shape->padding;
@@ -153,10 +171,6 @@ void cgr__layout_first_fill(const cgr__buffer_shape *shape, int32_t trash_page, 
     memset(memory, 0, (size_t)elements * cgr_dtype_size(shape->dtype));
     return;
   }
-  for (int64_t i = 0; i < elements; i++) {
-    if (shape->dtype == CGR_DTYPE_I64)
-      ((int64_t *)memory)[i] = value;
-    else
-      ((int32_t *)memory)[i] = value;
-  }
+  for (int64_t i = 0; i < elements; i++)
+    put(shape->dtype, memory, i, value);
 }

@@ -28,6 +28,7 @@ typedef struct cgr__declared {
   char name[32];
   int32_t dimension, dtype;
   int64_t width, rows;
+  int64_t padding; /* what every element holds at first, as a value of the dtype */
   size_t offset;
 } cgr__declared;
 
@@ -59,5 +60,6 @@ cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *decl
 
 /* Writes the first content of a buffer (its padding value in every element) to host memory of rows * columns elements. */
 void cgr__layout_first_fill(const cgr__buffer_shape *shape, int32_t trash_page, void *memory);
+void cgr__layout_fill_declared(const cgr__declared *declared, void *memory);
 
 #endif

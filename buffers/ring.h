@@ -25,9 +25,9 @@ static inline uint64_t cgr__ring_completed(const cgr__ring *ring) {
   return __atomic_load_n(&ring->completion->completed_seq, __ATOMIC_ACQUIRE);
 }
 
-/* Steps that have reported an error so far, as of the last completed one that the caller has seen. */
-static inline uint64_t cgr__ring_errors(const cgr__ring *ring) {
-  return __atomic_load_n(&ring->completion->errors, __ATOMIC_RELAXED);
+/* Steps so far that lost content. It may lag behind steps that have completed only if they were not asked for first. */
+static inline uint64_t cgr__ring_generation(const cgr__ring *ring) {
+  return __atomic_load_n(&ring->completion->generation, __ATOMIC_RELAXED);
 }
 
 /* The slot for step `seq`, or NULL while the step that used it before is in flight. */

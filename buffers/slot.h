@@ -1,6 +1,6 @@
 /* What travels between host and device in one step: a slot of the staging ring, and one of the readback ring.
  *
- * A staging slot is a header and four sections at fixed offsets. The header says which sections the device must read: an
+ * A staging slot is a header and three sections at fixed offsets. The header says which sections the device must read: an
  * unchanged decode batch is a header alone. The sections are plain i32 words:
  *     batch    request_rows [R], query_start_loc [R + 1], request_flags [R], packed for this step's num_requests
  *              (n, n + 1, n words)
@@ -27,7 +27,8 @@ typedef struct cgr__slot_header { /* 64 bytes */
   int32_t num_tokens;
   uint32_t flags;                 /* CGR__SLOT_* */
   int32_t num_changes;
-  int32_t reserved[8];
+  uint64_t generation;            /* the one that the host last read: see cgr__completion */
+  int32_t reserved[6];
 } cgr__slot_header;
 
 enum cgr__change_kind {
@@ -61,7 +62,11 @@ typedef struct cgr__result_record { /* 64 bytes */
 typedef struct cgr__completion { /* 128 bytes: two lines, so that polling one word does not share a line with the results */
   uint64_t completed_seq; /* release at system scope, after the result of that step */
   uint64_t errors;        /* steps so far whose result carries an error; written before completed_seq */
-  uint64_t reserved[14];
+  /* Steps so far that lost some of what they carried (refused as a whole, or a change dropped). The device refuses a header of
+   * another generation than its own: what was prepared before the host knew of a loss may rest on what was lost. The host takes
+   * the number over, and sends everything again with the first header that carries it. */
+  uint64_t generation;
+  uint64_t reserved[13];
 } cgr__completion;
 
 #endif

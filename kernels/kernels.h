@@ -21,7 +21,7 @@ extern "C" {
  * `error` from 0 and then fills the rest; the epilogue reads it after every other kernel of the step.
  *     error               row   index                               value
  *     none                -1    0                                   0
- *     CGR_STEP_SEQUENCE   -1    0: seq, 1: batch_seq                that number in the header
+ *     CGR_STEP_SEQUENCE   -1    0: seq, 1: batch_seq, 2: generation that number in the header
  *     CGR_STEP_COUNT      -1    0: num_requests, 1: num_tokens,     that number
  *                               2 + i: query_start_loc[i]
  *     CGR_STEP_CHANGE     -1    of the change; -1: num_changes      its kind; num_changes
@@ -39,8 +39,10 @@ typedef struct cgr__step_state {
   uint64_t seq;       /* number of the last step that has completed; the one that runs is seq + 1 */
   uint64_t batch_seq; /* step whose composition stands in request_rows, query_start_loc and request_flags; 0: none */
   uint64_t errors;    /* steps that reported an error */
-  uint64_t reserved;
+  uint64_t generation; /* steps that lost content, as in cgr__completion */
   cgr__step_error error;
+  int32_t lost;       /* this step has lost content: the epilogue then counts generation up; reset with error */
+  int32_t reserved[3];
 } cgr__step_state;
 
 /* Index of a word in CGR_BUFFER_COUNTS. */
@@ -97,12 +99,14 @@ typedef struct cgr__step_args {
 
 /* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth.
  * 1. Reads the header. seq differs: CGR_STEP_SEQUENCE. Counts above R, T, or padded_requests / padded_tokens, or negative:
- *    CGR_STEP_COUNT. No batch section and batch_seq differs from state->batch_seq: CGR_STEP_SEQUENCE. After any of these the
+ *    CGR_STEP_COUNT. No batch section and state->batch_seq is 0 or differs: CGR_STEP_SEQUENCE. Each of
+ *    these sets state->lost. The header's generation is not state->generation: CGR_STEP_SEQUENCE (index 2) too, but nothing more is
+ *    lost by that. After any of these the
  *    step has no requests and no tokens, no change is applied, and state->batch_seq becomes 0. num_changes outside
  *    0 .. max_changes counts as CGR_STEP_CHANGE and none is applied.
  * 2. Applies the changes, each guarded (kind, group, row < M, index < page_table_stride, page in 0 .. num_pages - 1 and not the
  *    write-trash page): a bad page becomes the read-trash page (CGR_STEP_PAGE), any other bad change is dropped
- *    (CGR_STEP_CHANGE).
+ *    (CGR_STEP_CHANGE) and sets state->lost.
  * 3. Composition: from the batch section (then state->batch_seq = seq) or as it stands. query_start_loc must start at 0, not
  *    decrease and end at num_tokens, else CGR_STEP_COUNT as above. A row outside 0 .. M - 1: CGR_STEP_ROW, a length above
  *    max_seq_len (or a row_computed below 0): CGR_STEP_LENGTH: the request keeps its tokens in query_start_loc but gets seq_len
@@ -127,7 +131,8 @@ extern const cgr__kernel cgr__kernel_planner; /* cgr__step_args */
 /* Last kernel of a step. Unless args.abandon, for each real request with seq_len > 0 and query_len > 0: row_computed[row] =
  * seq_len and, unless flags has CGR_REQUEST_PARTIAL, row_last_tokens[row] = next_tokens[i]. Writes result
  * slot seq mod ring_depth (record and next_tokens [num_requests of the header, or 0 for an emptied step]), then state->seq =
- * seq and completion->completed_seq = seq with release at system scope. */
+ * seq, counts state->generation up if state->lost, and publishes generation and errors in the completion record before
+ * completion->completed_seq = seq, which is a release at system scope. */
 extern const cgr__kernel cgr__kernel_epilogue; /* cgr__step_args */
 
 /* Copies k and v of tokens [0, num_tokens) to their slots; slot -1, and any slot outside the pool, writes nothing. */
@@ -149,7 +154,9 @@ extern const cgr__kernel cgr__kernel_append; /* cgr__append_args */
  * counter back to 0. Afterwards part p zeroes the outputs (and sets lse to -inf) of its share of the tokens that no request
  * with seq_len > 0 owns: the padding [counts[TOKENS], num_tokens) and guarded requests.
  * Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype for bf16 (as a tensor core takes it), outputs
- * rounded to nearest even. Lanes of V behind the sequence's end are zeroed, not only masked. */
+ * rounded to nearest even. Lanes of V behind the sequence's end are zeroed, not only masked. A token that some query of a tile
+ * sees is read for the whole tile: an Inf or NaN that the engine itself puts into V of a real token may reach the queries of the
+ * same request before it. */
 typedef struct cgr__attention_args {
   cgr_view q, out;              /* [num_tokens, num_q_heads, head_dim] */
   cgr_kv_view k_cache, v_cache;
@@ -158,7 +165,7 @@ typedef struct cgr__attention_args {
   const int32_t *page_table;    /* [M][page_table_stride] */
   int64_t page_table_stride;
   int64_t num_pages;
-  int32_t page_size, read_trash_page;
+  int32_t page_size, read_trash_page, write_trash_page;
   int32_t num_tokens;           /* padded */
   int32_t padded_requests;
   int32_t num_q_heads, num_kv_heads, head_dim;
@@ -169,7 +176,7 @@ typedef struct cgr__attention_args {
   int32_t *plan_counters;
   float *partial_out;           /* [2G][head_blocks][CGR__TILE_ROWS][head_dim], not normalised */
   float *partial_max_sum;       /* [2G][head_blocks][CGR__TILE_ROWS][2]: max of scale*log2e*score, sum of exp2 */
-  cgr__step_error *error;       /* a page out of range: CGR_STEP_PAGE, read as the read-trash page */
+  cgr__step_error *error;       /* a page outside the pool, or the write-trash page: CGR_STEP_PAGE, read as the read-trash page */
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 

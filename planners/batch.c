@@ -15,10 +15,17 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
   return CGR_OK;
 }
 
+static int any_flag(const cgr_batch *batch) {
+  uint32_t any = 0;
+  for (int32_t i = 0; batch->flags && i < batch->num_requests; i++)
+    any |= batch->flags[i];
+  return any != 0;
+}
+
 /* The batch repeats the last one and surely fits: nothing needs to be looked at again. */
 static int repeats(const cgr__rows *rows, const cgr_batch *batch) {
   const cgr__steady *steady = &rows->steady;
-  if (batch->num_requests != steady->num_requests || batch->num_requests == 0 || batch->flags)
+  if (batch->num_requests != steady->num_requests || batch->num_requests == 0 || any_flag(batch))
     return 0;
   if (steady->query_len == 0 || (steady->query_len != 1 && !batch->query_lens))
     return 0;
@@ -143,8 +150,8 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__step_plan *plan, const int32_
     cgr__row *row = &rows->row[batch_rows[i]];
     row->computed += query_lens[i];
     row->last_seq = seq;
-    if (query_lens[i] > 0 && !(flags[i] & CGR_REQUEST_PARTIAL))
-      row->has_token = 1;
+    if (query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
+      row->has_token = !(flags[i] & CGR_REQUEST_PARTIAL);
   }
   steady->num_requests = plan->has_flags ? -1 : plan->num_requests;
   steady->query_len = plan->query_len;

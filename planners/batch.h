@@ -21,8 +21,8 @@ typedef struct cgr__step_plan {
 cgr_status cgr__batch_validate(cgr__rows *rows, const cgr_batch *batch, int32_t max_requests, int32_t max_tokens,
                                cgr__step_plan *plan);
 
-/* The step was launched as `seq`: the rows advance. `rows_of` and `lens` [num_requests] are the batch's own arrays as they were
- * kept at prepare. */
+/* The step was launched as `seq`: the rows advance. The arrays [num_requests] are the batch's own as they were kept at prepare;
+ * they are not read when the batch is the steady one. */
 void cgr__batch_commit(cgr__rows *rows, const cgr__step_plan *plan, const int32_t *batch_rows, const int32_t *query_lens,
                        const uint32_t *flags, uint64_t seq);
 

@@ -190,10 +190,12 @@ int32_t cgr__rows_collect(cgr__rows *rows, cgr__cursor *cursor, cgr__change *cha
       if (count == capacity)
         return count;
       int32_t page = row->dirty_first + cursor->word;
-      if (cursor->word < num_pages)
+      if (cursor->word < num_pages) {
         changes[count++] = (cgr__change){ CGR__CHANGE_PAGE, index, page, pages[page] };
-      else
-        changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, row->computed };
+        continue;
+      }
+      cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
+      changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, row->computed };
     }
   }
   return count;
@@ -216,6 +218,12 @@ void cgr__rows_commit(cgr__rows *rows, cgr__cursor upto) {
     rows->dirty[kept++] = index;
   }
   rows->num_dirty = kept;
+}
+
+void cgr__rows_forget_tokens(cgr__rows *rows) {
+  leave_steady(rows);
+  for (int32_t i = 0; i < rows->max_rows; i++)
+    rows->row[i].has_token = 0;
 }
 
 void cgr__rows_all_dirty(cgr__rows *rows) {

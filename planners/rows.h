@@ -78,6 +78,8 @@ int32_t cgr__rows_collect(cgr__rows *rows, cgr__cursor *cursor, cgr__change *cha
 int64_t cgr__rows_dirty_words(const cgr__rows *rows);
 /* The changes before the cursor have been launched. */
 void cgr__rows_commit(cgr__rows *rows, cgr__cursor upto);
+/* No row's last token is known to be the right one any more. */
+void cgr__rows_forget_tokens(cgr__rows *rows);
 /* Everything must be sent again: the device lost a step. */
 void cgr__rows_all_dirty(cgr__rows *rows);
 

@@ -1,6 +1,9 @@
 /* cgr_record_attention: checks the struct of the engine and enqueues append and attention. */
 #include "runtime/runtime.h"
 
+/* Times the largest number of tokens it stays far inside 64 bits. */
+#define MAX_STRIDE ((int64_t)1 << 31)
+
 static cgr_status check_view(const cgr_view *view, const char *name, int32_t dtype) {
   if (!view->data)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_record_attention: %s.data is NULL, expected an address", name);
@@ -9,7 +12,7 @@ static cgr_status check_view(const cgr_view *view, const char *name, int32_t dty
                      "cgr_record_attention: %s.dtype is %d, expected %d (the cache's)", name, view->dtype, dtype);
   int64_t unit = (int64_t)(16 / cgr_dtype_size((cgr_dtype)dtype));
   if (((uintptr_t)view->data & 15) != 0 || ((view->stride_token | view->stride_head) & (unit - 1)) != 0 ||
-      view->stride_token <= 0 || view->stride_head <= 0)
+      view->stride_token <= 0 || view->stride_head <= 0 || view->stride_token > MAX_STRIDE || view->stride_head > MAX_STRIDE)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: %s has data %p and strides %lld, %lld, expected positive multiples of 16 bytes", name,
                      view->data, (long long)view->stride_token, (long long)view->stride_head);
@@ -34,7 +37,8 @@ static cgr_status check_attention(const cgr_runtime *rt, const cgr_attention *a)
   if (a->length_set != 0)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: length_set is %d, expected 0 in this version", a->length_set);
   if (a->k_scale || a->v_scale || a->sinks)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: a scale or sinks is given, expected NULL in this version");
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: %s is given, expected NULL in this version",
+                     a->k_scale ? "k_scale" : a->v_scale ? "v_scale" : "sinks");
   return CGR_OK;
 }
 
@@ -59,15 +63,16 @@ static cgr_status attend(cgr_recorder *rec, const cgr_attention *a, const cgr_la
   const cgr__group_args *group = &rt->args.groups[l->group];
   CGR__TRY(check_view(&a->q, "q", l->k.dtype));
   CGR__TRY(check_view(&a->out, "out", l->k.dtype));
-  if (a->lse && a->lse_stride < l->num_q_heads)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: lse_stride is %lld, expected at least %d",
-                     (long long)a->lse_stride, l->num_q_heads);
+  if (a->lse && (a->lse_stride < l->num_q_heads || a->lse_stride > MAX_STRIDE || (uintptr_t)a->lse % sizeof(float) != 0))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: lse is %p with lse_stride %lld, expected an aligned address and "
+                     "%d .. 2^31", (void *)a->lse, (long long)a->lse_stride, l->num_q_heads);
   cgr__attention_args args = { .q = a->q, .out = a->out, .k_cache = l->k, .v_cache = l->v, .lse = a->lse, .lse_stride = a->lse_stride };
   args.page_table = group->page_table;
   args.page_table_stride = group->page_table_stride;
   args.num_pages = group->num_pages;
   args.page_size = group->page_size;
   args.read_trash_page = group->read_trash_page;
+  args.write_trash_page = group->write_trash_page;
   args.num_tokens = rec->key.num_tokens;
   args.padded_requests = rec->key.num_requests;
   args.num_q_heads = l->num_q_heads;

@@ -16,7 +16,7 @@ static cgr_status capture_body(void *context, cudaStream_t stream) {
 }
 
 static cgr_status start(cgr_runtime *rt, const char *function, cgr_record_function record, void *engine) {
-  CGR__TRY(cgr__runtime_check(rt, function));
+  CGR__TRY(cgr__runtime_check_outside(rt, function));
   CGR__REQUIRE(record, function);
   if (rt->prepared.ticket != 0)
     return cgr__fail(CGR_ERROR_STATE, "%s: a step is prepared, expected it to be launched or cancelled first", function);
@@ -28,9 +28,9 @@ static cgr_status start(cgr_runtime *rt, const char *function, cgr_record_functi
 static cgr_status capture_one(cgr_runtime *rt, cgr__graph_entry *entry) {
   struct capture_context context = { rt, entry };
   int device_error = 0;
-  cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->dev, rt->capture_stream, capture_body, &context, &device_error);
-  entry->epoch = rt->regions.epoch;
+  entry->epoch = rt->regions.epoch; /* before: a region that `record` moves is one that the graph may hold as it was */
   entry->layout_hash = rt->layout.hash;
+  cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->dev, rt->capture_stream, capture_body, &context, &device_error);
   if (status == CGR_OK)
     return CGR_OK;
   if (device_error)
@@ -47,7 +47,7 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, cgr_record_function record,
   cgr__graphs *graphs = &runtime->graphs;
   cgr_status first = CGR_OK;
   char message[320] = "";
-  for (int32_t i = graphs->count - 1; i >= 0 && runtime->dead == CGR_OK; i--) {
+  for (int32_t i = graphs->count - 1; i >= 0 && !runtime->dead; i--) {
     cgr__graph_entry *entry = &graphs->entry[i];
     if (entry->state == CGR__GRAPH_READY && !cgr__graph_is_stale(entry, runtime->regions.epoch, runtime->layout.hash))
       continue;

@@ -5,7 +5,7 @@
 
 #include "runtime/runtime.h"
 
-/* The first version's config ended with max_seq_len. */
+/* Up to max_seq_len a configuration has no defaults; everything behind has. */
 #define CONFIG_MIN_SIZE (offsetof(cgr_config, max_seq_len) + sizeof(int32_t))
 
 static cgr_status range(const char *name, int64_t value, int64_t low, int64_t high) {
@@ -105,9 +105,15 @@ static cgr_status read_group(cgr__setup *setup, int32_t i) {
   if (g->page_table && g->page_table_stride < pages)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: groups[%d].page_table_stride is %lld, expected at least %d (max_seq_len)",
                      i, (long long)g->page_table_stride, pages);
+  if ((int64_t)pages * setup->config.max_requests > INT32_MAX)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: max_seq_len is %d, expected at most %lld pages for %d requests in one step",
+                     setup->config.max_seq_len, (long long)(INT32_MAX / setup->config.max_requests), setup->config.max_requests);
   setup->limits.pages_per_row[i] = pages;
   return CGR_OK;
 }
+
+/* Times the largest number of pages it stays far inside 64 bits. */
+#define MAX_STRIDE ((int64_t)1 << 31)
 
 static cgr_status check_kv_view(const cgr_kv_view *view, int32_t layer, const char *which) {
   if (!view->base)
@@ -118,10 +124,10 @@ static cgr_status check_kv_view(const cgr_kv_view *view, int32_t layer, const ch
   int64_t unit = (int64_t)(16 / element);
   int64_t strides = view->stride_page | view->stride_token | view->stride_head;
   if (((uintptr_t)view->base & 15) != 0 || (strides & (unit - 1)) != 0 || view->stride_page <= 0 || view->stride_token <= 0 ||
-      view->stride_head <= 0)
+      view->stride_head <= 0 || view->stride_page > MAX_STRIDE || view->stride_token > MAX_STRIDE || view->stride_head > MAX_STRIDE)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "config: layers[%d].%s has base %p and strides %lld, %lld, %lld, expected positive multiples of 16 bytes", layer,
-                     which, view->base, (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head);
+                     "config: layers[%d].%s has base %p and strides %lld, %lld, %lld, expected positive multiples of 16 bytes up to 2^31 "
+                     "elements", layer, which, view->base, (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head);
   return CGR_OK;
 }
 
@@ -166,8 +172,9 @@ static cgr_status resolve_source(cgr__setup *setup, cgr_layer *l, int32_t i) {
                      l->kv_source);
   const cgr_layer *source = &setup->layers[l->kv_source - 1];
   if (l->num_kv_heads != source->num_kv_heads || l->head_dim != source->head_dim || l->group != source->group)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: layers[%d] reads the cache of layer %d, expected the same KV heads, head "
-                     "dim and group", i, l->kv_source - 1);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: layers[%d] reads the cache of layer %d with %d KV heads of dim %d in group "
+                     "%d, expected %d, %d and %d as there", i, l->kv_source - 1, l->num_kv_heads, l->head_dim, l->group,
+                     source->num_kv_heads, source->head_dim, source->group);
   l->k = source->k;
   l->v = source->v;
   return CGR_OK;
@@ -222,7 +229,7 @@ static cgr_status read_buckets(cgr__setup *setup) {
     setup->num_buckets = cgr__ladder_default(max, setup->buckets);
     return CGR_OK;
   }
-  CGR__TRY(range("num_buckets", c->num_buckets, 1, CGR__BUCKETS_MAX));
+  CGR__TRY(range("num_buckets", c->num_buckets, 0, CGR__BUCKETS_MAX));
   CGR__TRY(required("buckets", c->buckets));
   for (int32_t i = 0; i < c->num_buckets; i++) {
     CGR__TRY(range_at("buckets", i, "", c->buckets[i], i == 0 ? 1 : (int64_t)c->buckets[i - 1] + 1, c->max_requests));
@@ -254,7 +261,12 @@ static cgr_status read_declared(cgr__setup *setup, int32_t i) {
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "config: buffers[%d].source is CGR_SOURCE_STAGED, expected CGR_SOURCE_DEVICE in this "
                      "version", i);
   CGR__TRY(range_at("buffers", i, ".width", decl.width, 1, (int64_t)1 << 40));
+  if (decl.padding != 0 && decl.dtype != CGR_DTYPE_I8 && decl.dtype != CGR_DTYPE_I32 && decl.dtype != CGR_DTYPE_I64 &&
+      decl.dtype != CGR_DTYPE_FP32)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "config: buffers[%d].padding is %lld, expected 0 for dtype %d in this version", i,
+                     (long long)decl.padding, decl.dtype);
   memcpy(out->name, decl.name, strlen(decl.name) + 1);
+  out->padding = decl.padding;
   out->dimension = decl.dimension;
   out->dtype = decl.dtype;
   out->width = decl.width;

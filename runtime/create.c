@@ -4,6 +4,7 @@
 
 #include "runtime/runtime.h"
 
+_Static_assert((int)CGR_REASON_COUNT_ <= 16, "cgr_stats.by_reason has room for every reason");
 _Static_assert(sizeof(cgr__step_state) <= 128, "the layout reserves 128 bytes for the step state");
 
 cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function) {
@@ -11,18 +12,37 @@ cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function) {
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: runtime is NULL, expected one from cgr_runtime_create", function);
   if (rt->magic != CGR__RUNTIME_MAGIC)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: runtime is %p, which is not a live runtime", function, (void *)rt);
-  if (rt->dead != CGR_OK)
-    return cgr__fail(CGR_ERROR_DEAD, "%s: the device was lost earlier: %s", function, rt->dead_message);
+  if (!__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE))
+    return CGR_OK;
+  cgr__set_device_code(rt->dead_code);
+  return cgr__fail(CGR_ERROR_DEAD, "%s: the device was lost earlier: %s", function, rt->dead_message);
+}
+
+cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function) {
+  CGR__TRY(cgr__runtime_check(rt, function));
+  if (rt->recording)
+    return cgr__fail(CGR_ERROR_STATE, "%s: called from inside record, expected a call outside of it", function);
   return CGR_OK;
+}
+
+cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message) {
+  if (!rt->dead) {
+    strncpy(rt->dead_message, message, sizeof rt->dead_message - 1);
+    rt->dead_code = device_code;
+    __atomic_store_n(&rt->dead, 1, __ATOMIC_RELEASE);
+  }
+  cgr__set_device_code(device_code);
+  return cgr__fail(CGR_ERROR_DEAD, "%s", rt->dead_message);
 }
 
 cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what) {
   cgr_status status = cgr__device_fail(rt->dev, error, what);
-  if (status == CGR_ERROR_DEAD && rt->dead == CGR_OK) {
-    rt->dead = status;
-    strncpy(rt->dead_message, cgr_last_message(), sizeof rt->dead_message - 1);
-  }
-  return status;
+  if (status != CGR_ERROR_DEAD)
+    return status;
+  char message[256];
+  strncpy(message, cgr_last_message(), sizeof message - 1);
+  message[sizeof message - 1] = 0;
+  return cgr__runtime_die(rt, cgr_last_device_code(), message);
 }
 
 static cgr_status check_supplied(const char *name, const void *memory, size_t have, size_t need) {
@@ -96,9 +116,11 @@ static cgr_status fill_arena(cgr_runtime *rt, cudaStream_t stream) {
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory for the first fill (%zu bytes)", image_bytes);
   memset(image, 0, image_bytes);
   for (int id = 0; id < CGR__BUFFER_PARTIAL_OUT; id++) {
-    cgr__buffer_shape shape = cgr__layout_shape(&rt->setup.limits, id, 0);
-    for (int32_t copy = 0; copy < shape.copies; copy++)
+    int32_t copies = cgr__layout_shape(&rt->setup.limits, id, 0).copies;
+    for (int32_t copy = 0; copy < copies; copy++) {
+      cgr__buffer_shape shape = cgr__layout_shape(&rt->setup.limits, id, copy);
       cgr__layout_first_fill(&shape, rt->setup.groups[copy].read_trash_page, image + rt->layout.offset[id][copy]);
+    }
   }
   const cgr__device_ops *ops = rt->dev->ops;
   int error = ops->copy(rt->dev, rt->arena, image, image_bytes, stream);
@@ -107,6 +129,26 @@ static cgr_status fill_arena(cgr_runtime *rt, cudaStream_t stream) {
   int synced = ops->stream_sync(rt->dev, stream);
   free(image);
   return cgr__device_fail(rt->dev, error ? error : synced, "cgr_runtime_create: filling the buffers");
+}
+
+/* The engine's own buffers lie behind the partials and begin as zeros; those with another padding value are written now. */
+static cgr_status fill_declared(cgr_runtime *rt, cudaStream_t stream) {
+  const cgr__device_ops *ops = rt->dev->ops;
+  for (int32_t i = 0; i < rt->layout.num_declared; i++) {
+    const cgr__declared *declared = &rt->layout.declared[i];
+    size_t bytes = (size_t)(declared->rows * declared->width) * cgr_dtype_size((cgr_dtype)declared->dtype);
+    if (declared->padding == 0)
+      continue;
+    void *image = malloc(bytes);
+    if (!image)
+      return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory to fill buffer %s (%zu bytes)", declared->name, bytes);
+    cgr__layout_fill_declared(declared, image);
+    int error = ops->copy(rt->dev, rt->arena + declared->offset, image, bytes, stream);
+    int synced = ops->stream_sync(rt->dev, stream);
+    free(image);
+    CGR__TRY(cgr__device_fail(rt->dev, error ? error : synced, "cgr_runtime_create: filling a declared buffer"));
+  }
+  return CGR_OK;
 }
 
 static void make_group_args(cgr_runtime *rt, int32_t i, cgr__group_args *a) {
@@ -201,6 +243,7 @@ static cgr_status register_regions(cgr_runtime *rt) {
     CGR__TRY(cgr__regions_register(&rt->regions, l->k.base, kv_view_bytes(l, g, &l->k), NULL));
     CGR__TRY(cgr__regions_register(&rt->regions, l->v.base, kv_view_bytes(l, g, &l->v), NULL));
   }
+  rt->regions.first_movable = rt->regions.count;
   return CGR_OK;
 }
 
@@ -227,6 +270,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(make_streams(rt));
   cgr__ring_init(&rt->ring, &rt->layout, rt->setup.config.ring_depth, rt->pinned);
   CGR__TRY(fill_arena(rt, rt->capture_stream));
+  CGR__TRY(fill_declared(rt, rt->capture_stream));
   make_args(rt);
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));
@@ -287,8 +331,11 @@ cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {
     return CGR_OK;
   if (runtime->magic != CGR__RUNTIME_MAGIC)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_destroy: runtime is %p, which is not a live runtime", (void *)runtime);
-  if (runtime->has_last_stream && runtime->dead == CGR_OK)
-    cgr__wait_completed(runtime, runtime->launched);
+  if (runtime->recording)
+    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_destroy: called from inside record, expected a call outside of it");
+  int in_flight = runtime->has_last_stream && cgr__ring_completed(&runtime->ring) < runtime->launched;
+  if (in_flight && !runtime->dead)
+    runtime->dev->ops->stream_sync(runtime->dev, runtime->last_stream); /* without a timeout: the memory is about to go */
   tear_down(runtime);
   return CGR_OK;
 }

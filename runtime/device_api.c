@@ -17,12 +17,11 @@ static cgr_status check_device(const cgr_device *device, const char *function) {
                    (unsigned)device->magic, CGR__DEVICE_MAGIC);
 }
 
-/* CUDA has a stream behind NULL, the default one; the host device does not. */
 static cgr_status check_stream(const cgr_device *device, cudaStream_t stream, const char *function) {
   cgr_status status = check_device(device, function);
-  if (status != CGR_OK || stream != NULL || device->kind == CGR_DEVICE_CUDA) return status;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: stream is NULL, expected one of cgr_stream_create on the host device",
-                   function);
+  if (status != CGR_OK || !cgr__is_default_stream(stream)) return status;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: stream is %s, expected one of cgr_stream_create, or another that is not a default "
+                   "stream", function, stream ? "CUDA's default one" : "NULL");
 }
 
 static cgr_status check_pointer(const void *pointer, const char *argument, const char *function) {
@@ -30,11 +29,11 @@ static cgr_status check_pointer(const void *pointer, const char *argument, const
   return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s is NULL, expected an address", function, argument);
 }
 
-/* A struct may be shorter than ours (older caller) but holds at least its own size. */
-static cgr_status check_size(uint32_t size, size_t known, const char *argument, const char *function) {
-  if (size >= sizeof size && size <= known) return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: %s->size is %u, expected %u to %u", function, argument, (unsigned)size,
-                   (unsigned)sizeof size, (unsigned)known);
+/* A struct may be shorter than ours (older caller) or longer (newer one) but holds at least its own size. */
+static cgr_status check_size(uint32_t size, const char *argument, const char *function) {
+  if (size >= sizeof size && size <= 4096) return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: %s->size is %u, expected %u to 4096", function, argument, (unsigned)size,
+                   (unsigned)sizeof size);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ device */
@@ -57,9 +56,9 @@ static cgr_status read_config(const cgr_device_config *given, cgr_device_config 
   cgr_device_config filled = CGR_DEVICE_CONFIG_INIT;
   *config = filled;
   if (given == NULL) return CGR_OK;
-  cgr_status status = check_size(given->size, sizeof *given, "config", "cgr_device_open");
+  cgr_status status = check_size(given->size, "config", "cgr_device_open");
   if (status != CGR_OK) return status;
-  memcpy(config, given, given->size);
+  memcpy(config, given, given->size < sizeof *config ? given->size : sizeof *config);
   config->size = (uint32_t)sizeof *config;
   if (config->host_schedule <= CGR_HOST_RANDOM) return CGR_OK;
   return cgr__fail(CGR_ERROR_INVALID_ENUM,
@@ -109,12 +108,12 @@ cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info) {
   cgr_device_info full = CGR_DEVICE_INFO_INIT;
   cgr_status status = check_device(device, "cgr_device_get_info");
   if (status == CGR_OK) status = check_pointer(info, "info", "cgr_device_get_info");
-  if (status == CGR_OK) status = check_size(info->size, sizeof *info, "info", "cgr_device_get_info");
+  if (status == CGR_OK) status = check_size(info->size, "info", "cgr_device_get_info");
   if (status != CGR_OK) return status;
   int error = device->ops->info(device, &full);
   if (error != CGR__DEVICE_OK) return cgr__device_fail(device, error, "cgr_device_get_info");
   full.size = info->size;
-  memcpy(info, &full, info->size);
+  memcpy(info, &full, info->size < sizeof full ? info->size : sizeof full);
   return CGR_OK;
 }
 

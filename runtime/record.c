@@ -27,6 +27,15 @@ cgr_status cgr__join_planner(cgr_recorder *rec) {
   return device_status(rec, rt->dev->ops->event_wait(rt->dev, rt->join_event, rec->stream), "step: joining the planner");
 }
 
+/* A function of the engine that gives up by itself gets a message; one that passes a failure of ours on keeps that one's. */
+static cgr_status call_engine(cgr_recorder *rec, cgr_record_function function, void *context) {
+  uint64_t before = cgr__failures();
+  cgr_status status = function(rec, context);
+  if (status != CGR_OK && cgr__failures() == before)
+    return cgr__fail(status, "record: the engine's function returned %s, expected CGR_OK", cgr_status_name(status));
+  return status;
+}
+
 /* Also when `record` failed: the planner's branch must not stay open, and the step must end. */
 static cgr_status end_step(cgr_recorder *rec, cgr__step_args *args, cgr_status recorded, enum cgr__progress *progress) {
   cgr_runtime *rt = rec->runtime;
@@ -46,14 +55,16 @@ cgr_status cgr__record_step(cgr_runtime *rt, cudaStream_t stream, const cgr_key 
   cgr__step_args args = rt->args;
   args.padded_requests = key->num_requests;
   args.padded_tokens = key->num_tokens;
-  *progress = CGR__PROGRESS_NONE;
+  *progress = CGR__PROGRESS_BEGUN; /* also when the device reports a failure: the call may have taken effect */
   CGR__TRY(device_status(&rec, rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, stream), "step: enqueuing the prologue"));
-  *progress = CGR__PROGRESS_BEGUN;
   cgr_status recorded = fork_planner(&rec, &args);
   if (recorded != CGR_OK)
     rec.planner_joined = 1; /* there may be no branch to join */
-  else if (record)
-    recorded = record(&rec, engine);
+  else if (record) {
+    rt->recording = 1;
+    recorded = call_engine(&rec, record, engine);
+    rt->recording = 0;
+  }
   return end_step(&rec, &args, recorded, progress);
 }
 
@@ -75,6 +86,6 @@ cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info) {
 cgr_status cgr_record_call(cgr_recorder *recorder, cgr_record_function function, void *context) {
   CGR__REQUIRE(recorder, "cgr_record_call");
   CGR__REQUIRE(function, "cgr_record_call");
-  return function(recorder, context);
+  return call_engine(recorder, function, context);
 }
 

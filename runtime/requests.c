@@ -15,13 +15,13 @@ static cgr_status check_not_prepared(cgr_runtime *rt, const char *function, int3
 }
 
 cgr_status cgr_request_open(cgr_runtime *runtime, int32_t *row) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_request_open"));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_open"));
   CGR__REQUIRE(row, "cgr_request_open");
   return cgr__rows_open(&runtime->rows, row);
 }
 
 cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_request_close"));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_close"));
   CGR__TRY(cgr__rows_check(&runtime->rows, "cgr_request_close", row));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_close", row));
   return cgr__rows_close(&runtime->rows, row);
@@ -29,7 +29,7 @@ cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row) {
 
 cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                  int32_t count) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_request_set_pages"));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_set_pages"));
   if (group < 0 || group >= runtime->setup.config.num_groups)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: group is %d, expected 0 .. %d", group,
                      runtime->setup.config.num_groups - 1);
@@ -37,7 +37,7 @@ cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t grou
 }
 
 cgr_status cgr_request_rewind(cgr_runtime *runtime, int32_t row, int32_t num_tokens) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_request_rewind"));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_rewind"));
   CGR__TRY(cgr__rows_check(&runtime->rows, "cgr_request_rewind", row));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_rewind", row));
   return cgr__rows_rewind(&runtime->rows, row, num_tokens);

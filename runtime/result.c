@@ -1,6 +1,7 @@
 /* Results of steps: poll and wait, without any synchronisation of the device. */
 #define _POSIX_C_SOURCE 200809L
 #include <sched.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "runtime/runtime.h"
@@ -11,30 +12,11 @@ uint64_t cgr_runtime_completed(cgr_runtime *runtime) {
   return runtime && runtime->magic == CGR__RUNTIME_MAGIC ? cgr__ring_completed(&runtime->ring) : 0;
 }
 
-/* A step that ran without its requests leaves the device without what it carried. */
-static int lost_its_content(int32_t error) {
-  return error == CGR_STEP_SEQUENCE || error == CGR_STEP_COUNT || error == CGR_STEP_CHANGE;
-}
-
-void cgr__see_errors(cgr_runtime *rt) {
-  if (cgr__ring_errors(&rt->ring) == rt->errors_seen)
+void cgr__see_losses(cgr_runtime *rt) {
+  uint64_t generation = cgr__ring_generation(&rt->ring);
+  if (generation == rt->generation)
     return;
-  uint64_t completed = cgr__ring_completed(&rt->ring);
-  uint64_t depth = rt->ring.depth;
-  uint64_t first = rt->launched >= depth ? rt->launched - depth + 1 : 1;
-  if (first <= rt->errors_checked)
-    first = rt->errors_checked + 1;
-  int lost = 0;
-  for (uint64_t seq = first; seq <= completed; seq++) {
-    int32_t error = cgr__ring_result(&rt->ring, seq)->error;
-    rt->errors_seen += error != CGR_STEP_OK;
-    lost |= lost_its_content(error);
-  }
-  rt->errors_checked = completed;
-  if (completed == rt->launched) /* nothing is in flight: whatever was counted has been looked at */
-    rt->errors_seen = cgr__ring_errors(&rt->ring);
-  if (!lost)
-    return;
+  rt->generation = generation;
   rt->device_batch = 0;
   cgr__rows_all_dirty(&rt->rows);
 }
@@ -45,11 +27,14 @@ static double now_ms(void) {
   return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
 }
 
-/* The step's stream is idle and the step has not completed: a kernel was lost without the device saying so. */
+/* The stream is idle and the step has not completed: a kernel was lost without the device saying so, and the device's counter
+ * and the host's have parted for good. */
 static cgr_status vanished(cgr_runtime *rt, uint64_t seq) {
   if (cgr__ring_completed(&rt->ring) >= seq)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_DEVICE, "cgr_step_wait: the stream is idle and step %llu has not completed", (unsigned long long)seq);
+  char message[128];
+  snprintf(message, sizeof message, "the stream is idle and step %llu has not completed", (unsigned long long)seq);
+  return cgr__runtime_die(rt, 0, message);
 }
 
 cgr_status cgr__wait_completed(cgr_runtime *rt, uint64_t seq) {
@@ -116,11 +101,12 @@ cgr_status cgr_step_poll(cgr_runtime *runtime, uint64_t seq, cgr_step_result *re
   int state = runtime->dev->ops->stream_query(runtime->dev, runtime->last_stream);
   if (cgr__ring_completed(&runtime->ring) >= seq)
     return give(runtime, seq, result);
-  if (state == CGR__DEVICE_OK)
-    return vanished(runtime, seq);
-  if (state != CGR__DEVICE_NOT_READY)
+  if (state == CGR__DEVICE_NOT_READY)
+    return CGR_NOT_READY;
+  if (state != CGR__DEVICE_OK)
     return cgr__runtime_device_error(runtime, state, "cgr_step_poll: asking for the stream");
-  return CGR_NOT_READY;
+  CGR__TRY(vanished(runtime, seq));
+  return give(runtime, seq, result);
 }
 
 cgr_status cgr_step_wait(cgr_runtime *runtime, uint64_t seq, cgr_step_result *result) {

@@ -81,8 +81,7 @@ struct cgr_runtime {
   /* The hot path's state. */
   uint64_t launched;            /* number of the last launched step */
   uint64_t device_batch;        /* step whose batch section stands on the device; 0: none */
-  uint64_t errors_seen;         /* completion->errors that have been dealt with */
-  uint64_t errors_checked;      /* last step whose result has been looked at for them */
+  uint64_t generation;          /* of the headers: the device's, as last read */
   cudaStream_t last_stream;
   int has_last_stream;
   uint64_t tickets;
@@ -96,7 +95,9 @@ struct cgr_runtime {
   cgr__event *fork_event, *join_event, *order_event;
 
   cgr_stats stats;
-  cgr_status dead;              /* CGR_OK while alive */
+  int recording;                /* inside `record` */
+  int dead;                     /* 1: lost; read by any thread */
+  int dead_code;                /* of the device's API */
   char dead_message[256];
 };
 
@@ -107,6 +108,12 @@ cgr_status cgr__config_read(const cgr_config *config, cgr_config *copy);
 
 /* Entry checks: the handle, and that the runtime is alive. */
 cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function);
+/* The same, and that the caller is not the engine's own `record`. */
+cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function);
+/* A stream that a step can go to. `eager`: it must not capture, for the kernels would go into the caller's graph. */
+cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream, int eager);
+/* The device is lost or its counter and the host's have parted: every later call answers CGR_ERROR_DEAD with this message. */
+cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message);
 
 /* Remembers that the device is lost; returns CGR_ERROR_DEAD with the first cause. For any other error just its status. */
 cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what);
@@ -140,8 +147,8 @@ cgr_status cgr__join_planner(cgr_recorder *rec);
 /* Orders `stream` after the last launched step. */
 cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream);
 
-/* Looks for errors that the device has reported since the last look, and makes everything travel again if so. */
-void cgr__see_errors(cgr_runtime *rt);
+/* Takes the device's generation over; if it has moved on, a step has lost what it carried and everything travels again. */
+void cgr__see_losses(cgr_runtime *rt);
 
 /* stage.c: fills slots. */
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr__step_plan *plan, cgr__prepared *prepared, uint32_t *bytes);

@@ -12,6 +12,7 @@ static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot, uint64_t
   slot->num_tokens = 0;
   slot->flags = 0;
   slot->num_changes = 0;
+  slot->generation = rt->generation;
 }
 
 void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot, uint64_t seq) {
@@ -55,7 +56,8 @@ static cgr_status stage_changes(cgr_runtime *rt, cgr__prepared *prepared, cgr__s
   int64_t words = rt->rows.num_dirty ? cgr__rows_dirty_words(&rt->rows) : 0;
   int64_t applies = words > capacity ? (words - 1) / capacity : 0;
   uint64_t seq = rt->launched + 1;
-  if (applies >= rt->setup.config.ring_depth || !cgr__ring_acquire(&rt->ring, seq + (uint64_t)applies))
+  /* One slot more than needed stays free: the step before must not lose its result to a launch of this one. */
+  if (applies > rt->setup.config.ring_depth - 2 || !cgr__ring_acquire(&rt->ring, seq + (uint64_t)applies))
     return cgr__fail(CGR_ERROR_BUSY, "cgr_step_prepare: step %llu needs %lld free slots of %d, expected more steps to have completed "
                      "(or cgr_runtime_flush for %lld changed words)", (unsigned long long)seq, (long long)applies + 1,
                      rt->setup.config.ring_depth, (long long)words);
@@ -67,7 +69,7 @@ static cgr_status stage_changes(cgr_runtime *rt, cgr__prepared *prepared, cgr__s
       cgr__stage_empty(rt, *slot, seq);
     else
       stage_header(rt, *slot, seq);
-    if (words > 0)
+    if (rt->rows.num_dirty)
       (*slot)->num_changes = cgr__rows_collect(&rt->rows, &prepared->cursor, cgr__ring_changes(&rt->ring, *slot), capacity);
     *bytes += (uint32_t)sizeof(cgr__slot_header) + (uint32_t)((*slot)->num_changes * (int32_t)sizeof(cgr__change));
   }

@@ -5,14 +5,18 @@
 
 static _Thread_local char last_message[512];
 static _Thread_local int last_device_code;
+static _Thread_local uint64_t failures;
 
 cgr_status cgr__fail(cgr_status status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(last_message, sizeof last_message, format, arguments);
   va_end(arguments);
+  failures++;
   return status;
 }
+
+uint64_t cgr__failures(void) { return failures; }
 
 void cgr__set_device_code(int code) { last_device_code = code; }
 

@@ -17,6 +17,9 @@ extern "C" {
 /* Keeps the formatted message for cgr_last_message and returns `status`. Bounded, allocates nothing. */
 cgr_status cgr__fail(cgr_status status, const char *format, ...) CGR__FORMAT(2, 3);
 
+/* Failures of this thread so far: tells whether a call of the engine's has left a message. */
+uint64_t cgr__failures(void);
+
 /* Remembers a raw code of the device's API for cgr_last_device_code. */
 void cgr__set_device_code(int code);
 

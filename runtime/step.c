@@ -20,6 +20,11 @@ static cgr_status choose_forced(cgr_runtime *rt, const cgr__step_plan *plan, cgr
       key->num_tokens > c->max_tokens || key->num_requests < 1 || key->num_tokens < 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key has %d requests and %d tokens, expected %d .. %d and %d .. %d",
                      key->num_requests, key->num_tokens, plan->num_requests, c->max_requests, plan->num_tokens, c->max_tokens);
+  if (key->program != 0 || key->lane != 0 || key->variant != plan->batch->variant ||
+      (key->query_len != 0 && plan->num_requests > 0 && key->query_len != plan->query_len))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: forced_key has program %d, lane %d, query_len %d, variant %u, expected 0, 0, 0 or %d, and %u",
+                     key->program, key->lane, key->query_len, key->variant, plan->query_len, plan->batch->variant);
   choice->key = *key;
   choice->entry = NULL;
   choice->reason = CGR_REASON_FORCED;
@@ -82,7 +87,7 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
                      sizeof *step);
   if (rt->prepared.ticket != 0)
     return cgr__fail(CGR_ERROR_STATE, "cgr_step_prepare: a step is prepared already, expected it to be launched or cancelled first");
-  cgr__see_errors(rt);
+  cgr__see_losses(rt);
   CGR__TRY(validate(rt, batch, &copy, &prepared->plan));
   CGR__TRY(choose(rt, &prepared->plan, &prepared->choice));
   CGR__TRY(cgr__stage_step(rt, &prepared->plan, prepared, &step->bytes_staged));
@@ -98,7 +103,7 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
 }
 
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_step_prepare"));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_prepare"));
   cgr_status status = prepare(runtime, batch, step);
   runtime->stats.refused += status != CGR_OK;
   return status;
@@ -143,6 +148,7 @@ static cgr_status launch(cgr_runtime *rt, cudaStream_t stream, enum cgr__progres
   CGR__TRY(launch_applies(rt, stream, progress));
   if (!choice->entry)
     return cgr__record_step(rt, stream, &choice->key, 0, rt->record, rt->engine, progress);
+  *progress = CGR__PROGRESS_BEGUN; /* should it fail, it may have taken effect */
   int error = rt->dev->ops->exec_launch(rt->dev, choice->entry->exec, stream);
   if (error)
     return cgr__runtime_device_error(rt, error, "cgr_step_launch: launching the graph");
@@ -152,7 +158,7 @@ static cgr_status launch(cgr_runtime *rt, cudaStream_t stream, enum cgr__progres
 }
 
 static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const char *function) {
-  CGR__TRY(cgr__runtime_check(rt, function));
+  CGR__TRY(cgr__runtime_check_outside(rt, function));
   CGR__REQUIRE(step, function);
   if (rt->prepared.ticket == 0 || step->ticket != rt->prepared.ticket)
     return cgr__fail(CGR_ERROR_STATE, "%s: step has ticket %llu, expected the prepared one's (%llu; 0: none is prepared)", function,
@@ -163,6 +169,8 @@ static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const ch
 cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream) {
   CGR__TRY(check_prepared(runtime, step, "cgr_step_launch"));
   cgr__prepared *prepared = &runtime->prepared;
+  int eager = !prepared->choice.entry || prepared->num_applies > 0;
+  CGR__TRY(cgr__check_stream(runtime, "cgr_step_launch", stream, eager)); /* the step stays prepared */
   enum cgr__progress progress = CGR__PROGRESS_NONE;
   cgr_status status = launch(runtime, stream, &progress);
   prepared->ticket = 0;

@@ -37,7 +37,7 @@ TEST(DeviceOpenTest, RefusesWhatIsWrong) {
   config.host_schedule = 4;
   EXPECT_EQ(cgr_device_open("host", &config, &dev), CGR_ERROR_INVALID_ENUM);
   EXPECT_TRUE(MessageHas({"host_schedule is 4", "expected"}));
-  for (uint32_t size : {0u, 3u, static_cast<uint32_t>(sizeof config) + 1}) {
+  for (uint32_t size : {0u, 3u, 4097u}) {
     config = CGR_DEVICE_CONFIG_INIT;
     config.size = size;
     EXPECT_EQ(cgr_device_open("host", &config, &dev), CGR_ERROR_INVALID_STRUCT);
@@ -127,10 +127,10 @@ TEST_P(DeviceApiTest, RefusesWithTheArgumentsName) {
   EXPECT_EQ(cgr_launch_host(dev_, Increment, nullptr, 8, stream_), CGR_ERROR_NULL_POINTER);
   EXPECT_EQ(cgr_launch_host(dev_, Increment, &byte, 4097, stream_), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({"args_size is 4097", "4096"}));
-  if (!GetParam().IsCuda()) {
-    EXPECT_EQ(cgr_fill(dev_, &byte, 0, 1, nullptr), CGR_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(MessageHas({"cgr_fill: stream is NULL"}));
-  }
+  EXPECT_EQ(cgr_fill(dev_, &byte, 0, 1, nullptr), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({"cgr_fill: stream is NULL"}));
+  EXPECT_EQ(cgr_fill(dev_, &byte, 0, 1, reinterpret_cast<cudaStream_t>(2)), CGR_ERROR_INVALID_ARGUMENT);  // cudaStreamPerThread
+  EXPECT_TRUE(MessageHas({"cgr_fill: stream is CUDA's default one"}));
 }
 
 TEST_P(DeviceApiTest, InfoIsWrittenUpToTheCallersSize) {
@@ -144,6 +144,18 @@ TEST_P(DeviceApiTest, InfoIsWrittenUpToTheCallersSize) {
   EXPECT_EQ(info.kind, GetParam().IsCuda() ? CGR_DEVICE_CUDA : CGR_DEVICE_HOST);
   EXPECT_EQ(info.size, 8u);
   EXPECT_EQ(info.ordinal, 0x77777777);
+}
+
+TEST_P(DeviceApiTest, ALongerStructOfALaterVersionIsAccepted) {
+  struct {
+    cgr_device_info info;
+    char later[16];
+  } longer;
+  std::memset(&longer, 0x77, sizeof longer);
+  longer.info.size = sizeof longer;
+  ASSERT_EQ(cgr_device_get_info(dev_, &longer.info), CGR_OK);
+  EXPECT_EQ(longer.info.size, sizeof longer);
+  EXPECT_EQ(longer.later[0], 0x77);
 }
 
 TEST_P(DeviceApiTest, AHugeAllocationFailsCleanly) {

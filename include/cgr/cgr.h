@@ -6,10 +6,12 @@
  * Rules that hold for the whole header
  * - Every function returns a cgr_status unless it says otherwise. Nothing aborts, exits, prints or throws. After an error
  *   cgr_last_message tells which argument was wrong, what it got and what it expected.
- * - A struct that crosses this boundary starts with its `size`, set by its _INIT macro. Fields are only ever added at the
- *   end, and a shorter (older) struct is accepted: what it lacks gets its default, which is always zero or NULL.
- * - The stream is the last argument of whatever enqueues. On the host device a stream made by cgr_stream_create is passed in
- *   the same type.
+ * - A struct that crosses this boundary starts with its `size`, set by its _INIT macro. Fields are only ever added at the end. A
+ *   struct of an earlier version is accepted, what it lacks gets its default, which is always zero or NULL (this is the first
+ *   version; cgr_config may end behind max_seq_len all the same); of a longer one, of a later version, the known part counts.
+ *   Small values that never grow have no size: cgr_key, cgr_view, cgr_kv_view, cgr_metadata_group.
+ * - The stream is the last argument of whatever enqueues: one of cgr_stream_create or any CUDA stream of the engine's but a default
+ *   one. On the host device a stream made by cgr_stream_create is passed in the same type.
  * - Each prototype carries one line:  Threads · Capture · Sync · Alloc
  *     Threads  any: callable from any thread at once; one: one thread at a time per object (different objects are free)
  *     Capture  ok: legal while the calling thread captures a stream; no: refused or meaningless there; adds: adds nodes
@@ -198,7 +200,8 @@ typedef struct cgr_group {
   uint32_t size;
   int32_t page_size;        /* tokens per page: 16, 32 or 64 */
   int64_t num_pages;        /* pages in the pool, the two reserved ones included; 3 .. 2^31 - 1 */
-  int32_t read_trash_page;  /* always finite, never written; what a padded or guarded read reads. Default 0 */
+  int32_t read_trash_page;  /* never written; what a guarded read reads instead of a bad page. The engine makes it finite once, with
+                               zeros, say. Default 0 */
   int32_t write_trash_page; /* never read; with both left 0 it becomes page 1 */
   const int32_t *page_table; /* device, [max_rows][page_table_stride]: the engine keeps it; NULL: cgr_request_set_pages does */
   int64_t page_table_stride; /* elements from row to row; at least ceil(max_seq_len / page_size) */
@@ -245,8 +248,9 @@ typedef struct cgr_buffer_decl {
   int32_t source;    /* cgr_source; STAGED is laid out but not staged yet: refused */
   int64_t width;     /* elements per token, request or row */
   const char *name;  /* unique, at most 31 characters */
+  int64_t padding;   /* what every element holds at first, as a value of the dtype; only 0 for fp16, bf16 and fp8 yet */
 } cgr_buffer_decl;
-#define CGR_BUFFER_DECL_INIT { (uint32_t)sizeof(cgr_buffer_decl), 0, 0, CGR_SOURCE_DEVICE, 1, NULL }
+#define CGR_BUFFER_DECL_INIT { (uint32_t)sizeof(cgr_buffer_decl), 0, 0, CGR_SOURCE_DEVICE, 1, NULL, 0 }
 
 typedef enum cgr_graph_mode {
   CGR_GRAPH_DEFAULT = 0, /* FULL_AND_PIECEWISE */
@@ -318,7 +322,7 @@ typedef struct cgr_memory_sizes {
 } cgr_memory_sizes;
 #define CGR_MEMORY_SIZES_INIT { (uint32_t)sizeof(cgr_memory_sizes), 0, 0, 0 }
 
-/* What a runtime of this configuration will take. Opens the device for a moment when the number of parts depends on it.
+/* What a runtime of this configuration will take. Opens the device for a moment unless device_handle is given.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes *sizes);
 
@@ -378,7 +382,7 @@ CGR_API cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, const char *nam
 
 /* A region is memory whose address graphs may hold: the arena and the KV views are registered at creation; an engine adds
  * its weights and activations. Moving one makes every graph captured before stale (CGR_ERROR_STALE_GRAPH) until the next
- * cgr_runtime_capture, which captures the stale keys again.
+ * cgr_runtime_capture, which captures the stale keys again. The runtime's own regions cannot move.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region);
 CGR_API cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes);
@@ -386,7 +390,8 @@ CGR_API cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const v
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
 /* A request owns a row of the persistent tables from open to close. These calls change the host's mirror; the changes travel
- * with the next step that launches, and none is lost when a step is cancelled or fails.
+ * with the next step that is prepared, and none is lost when a step is cancelled or fails. A row of the prepared step can neither
+ * close nor rewind. Like prepare and launch, these calls are refused inside `record` (CGR_ERROR_STATE).
  *
  * A page may be given to another request once the last step that used it has completed (cgr_step_poll, cgr_step_wait).
  * Threads one · Capture no · Sync never · Alloc never */
@@ -506,7 +511,9 @@ CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, cgr_record_function 
 
 /* ------------------------------------------------------------------------------------------------------------------ steps */
 
-#define CGR_TOKEN_LAST (-1) /* in cgr_batch.tokens: the token that the row's last step sampled, which is on the device */
+/* In cgr_batch.tokens: the token that the row's last step sampled, which is on the device. Refused where there is none: in a new
+ * row, after a partial chunk and after a rewind. */
+#define CGR_TOKEN_LAST (-1)
 
 enum {
   CGR_REQUEST_PARTIAL = 1u /* more of the prompt follows: the token sampled in this step is not the row's last token */
@@ -568,15 +575,19 @@ CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch,
 CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step);
 
 /* Enqueues the prepared step and gives it its number. Steps complete in the order of their launch; a launch on another stream
- * than the last is ordered after it by an event. If it fails, the step is as if cancelled.
- * Threads one · Capture no · Sync never · Alloc never (eager steps: what `record` does) */
+ * than the last is ordered after it by an event, so that stream must live until then. If it fails, the step is as if cancelled;
+ * when the device had run it in spite of the failure it reported, its rows' last tokens are not known any more, and the next
+ * batch must give them. CGR_ERROR_CAPTURE, CGR_ERROR_INVALID_ARGUMENT: a bad stream; the step stays prepared.
+ * Threads one · Capture no · Sync never (after a failed call of the device: waits for the stream) · Alloc never (eager steps: what
+ * `record` does) */
 CGR_API cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream);
 
 /* Gives a prepared step up; its changes stay pending for the next one.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step);
 
-/* Sends pending changes ahead of the next step, as many as free slots hold. CGR_ERROR_BUSY when some are left.
+/* Sends pending changes ahead of the next step, as many as free slots hold. CGR_ERROR_BUSY when some are left: wait for
+ * cgr_runtime_completed to move on. Each slot is a step of its own, without requests, so collect results before: they expire.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_flush(cgr_runtime *runtime, cudaStream_t stream);
 
@@ -608,7 +619,8 @@ typedef struct cgr_step_result {
 
 /* The result of step `seq`. poll returns CGR_NOT_READY instead of waiting; wait waits for that step alone, up to
  * wait_timeout_ms (then CGR_NOT_READY). CGR_ERROR_STEP: it completed, and `result` tells what a guard refused. `result` may be
- * NULL. CGR_ERROR_EXPIRED: ring_depth newer steps have been launched.
+ * NULL. CGR_ERROR_EXPIRED: ring_depth newer steps have been launched, those of
+ * the runtime itself counted in. One launch never expires the step before it.
  * Threads one · Capture no · Sync poll never, wait may · Alloc never */
 CGR_API cgr_status cgr_step_poll(cgr_runtime *runtime, uint64_t seq, cgr_step_result *result);
 CGR_API cgr_status cgr_step_wait(cgr_runtime *runtime, uint64_t seq, cgr_step_result *result);

@@ -142,10 +142,10 @@ static void load_queries(const tile *work, float (*q)[MAX_HEAD_DIM]) {
   }
 }
 
-/* Page `index` of the row; one that is outside the pool is reported and read as the read-trash page. */
+/* Page `index` of the row; one that is outside the pool, or that nobody may read, is reported and read as the read-trash page. */
 static int64_t page_of(const tile *work, int32_t index) {
   int32_t page = work->pages[index];
-  if (page >= 0 && page < work->args->num_pages)
+  if (page >= 0 && page < work->args->num_pages && page != work->args->write_trash_page)
     return page;
   cgr__host_claim_error(work->args->error, CGR_STEP_PAGE, work->row_of_table, index, page);
   return work->args->read_trash_page;

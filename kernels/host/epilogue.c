@@ -40,7 +40,9 @@ void cgr__host_epilogue(const void *pointer) {
   write_result(args, seq, num_requests);
   if (state->error.error != CGR_STEP_OK)
     state->errors++;
+  state->generation += (uint64_t)state->lost;
   state->seq = seq;
+  __atomic_store_n(&args->completion->generation, state->generation, __ATOMIC_RELAXED);
   __atomic_store_n(&args->completion->errors, state->errors, __ATOMIC_RELEASE);
   /* The host may read the result, reuse the slot and give pages away once it sees this. */
   __atomic_store_n(&args->completion->completed_seq, seq, __ATOMIC_RELEASE);

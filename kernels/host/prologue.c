@@ -7,7 +7,7 @@
 static int32_t load_i32(const int32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
 
 typedef struct incoming {
-  uint64_t seq, batch_seq;
+  uint64_t seq, batch_seq, generation;
   int32_t num_requests, num_tokens, num_changes;
   uint32_t flags;
   const int32_t *batch, *tokens, *changes; /* sections of the slot, in words */
@@ -19,6 +19,7 @@ static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
   incoming in;
   in.seq = __atomic_load_n(&header->seq, __ATOMIC_RELAXED);
   in.batch_seq = __atomic_load_n(&header->batch_seq, __ATOMIC_RELAXED);
+  in.generation = __atomic_load_n(&header->generation, __ATOMIC_RELAXED);
   in.num_requests = load_i32(&header->num_requests);
   in.num_tokens = load_i32(&header->num_tokens);
   in.num_changes = load_i32(&header->num_changes);
@@ -29,43 +30,40 @@ static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
   return in;
 }
 
-static int32_t query_start(const cgr__step_args *args, const incoming *in, int32_t i) {
-  if (in->flags & CGR__SLOT_BATCH)
-    return load_i32(&in->batch[in->num_requests + i]);
-  return args->query_start_loc[i];
-}
-
-static int reject_count(const cgr__step_args *args, int32_t index, int64_t value) {
-  cgr__host_claim_error(&args->state->error, CGR_STEP_COUNT, -1, index, value);
+static int reject(const cgr__step_args *args, cgr_step_error error, int32_t index, int64_t value) {
+  cgr__host_claim_error(&args->state->error, error, -1, index, value);
+  args->state->lost = 1;
   return 0;
 }
 
-/* Whether the step can run at all. Nothing has been written when it cannot. */
+/* Whether the step can run at all. No change has been applied when it cannot. */
 static int accept(const cgr__step_args *args, const incoming *in, uint64_t seq) {
-  cgr__step_error *error = &args->state->error;
-  if (in->seq != seq) {
-    cgr__host_claim_error(error, CGR_STEP_SEQUENCE, -1, 0, (int64_t)in->seq);
+  if (in->seq != seq)
+    return reject(args, CGR_STEP_SEQUENCE, 0, (int64_t)in->seq);
+  if (in->generation != args->state->generation) { /* prepared before the host knew of a loss: it may rest on what was lost */
+    cgr__host_claim_error(&args->state->error, CGR_STEP_SEQUENCE, -1, 2, (int64_t)in->generation);
     return 0;
   }
   if (in->num_requests < 0 || in->num_requests > args->max_requests || in->num_requests > args->padded_requests)
-    return reject_count(args, 0, in->num_requests);
+    return reject(args, CGR_STEP_COUNT, 0, in->num_requests);
   if (in->num_tokens < 0 || in->num_tokens > args->max_tokens || in->num_tokens > args->padded_tokens)
-    return reject_count(args, 1, in->num_tokens);
-  if (!(in->flags & CGR__SLOT_BATCH) && in->batch_seq != args->state->batch_seq) {
-    cgr__host_claim_error(error, CGR_STEP_SEQUENCE, -1, 1, (int64_t)in->batch_seq);
-    return 0;
-  }
-  int32_t before = query_start(args, in, 0);
+    return reject(args, CGR_STEP_COUNT, 1, in->num_tokens);
+  if (!(in->flags & CGR__SLOT_BATCH) && (args->state->batch_seq == 0 || in->batch_seq != args->state->batch_seq))
+    return reject(args, CGR_STEP_SEQUENCE, 1, (int64_t)in->batch_seq);
+  /* Read once: what is checked is what is used, whatever happens to the slot. A refused step rewrites it anyway. */
+  for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i <= in->num_requests; i++)
+    args->query_start_loc[i] = load_i32(&in->batch[in->num_requests + i]);
+  int32_t before = args->query_start_loc[0];
   if (before != 0)
-    return reject_count(args, 2, before);
+    return reject(args, CGR_STEP_COUNT, 2, before);
   for (int32_t i = 1; i <= in->num_requests; i++) {
-    int32_t start = query_start(args, in, i);
+    int32_t start = args->query_start_loc[i];
     if (start < before)
-      return reject_count(args, 2 + i, start);
+      return reject(args, CGR_STEP_COUNT, 2 + i, start);
     before = start;
   }
   if (before != in->num_tokens)
-    return reject_count(args, 2 + in->num_requests, before);
+    return reject(args, CGR_STEP_COUNT, 2 + in->num_requests, before);
   return 1;
 }
 
@@ -107,14 +105,14 @@ static int apply_change(const cgr__step_args *args, uint32_t kind, int32_t row, 
 
 static void apply_changes(const cgr__step_args *args, const incoming *in) {
   if (in->num_changes < 0 || in->num_changes > args->max_changes) {
-    cgr__host_claim_error(&args->state->error, CGR_STEP_CHANGE, -1, -1, in->num_changes);
+    reject(args, CGR_STEP_CHANGE, -1, in->num_changes);
     return;
   }
   for (int32_t c = 0; c < in->num_changes; c++) {
     const int32_t *words = in->changes + (int64_t)c * 4; /* cgr__change */
     int32_t kind = load_i32(&words[0]);
     if (!apply_change(args, (uint32_t)kind, load_i32(&words[1]), load_i32(&words[2]), load_i32(&words[3])))
-      cgr__host_claim_error(&args->state->error, CGR_STEP_CHANGE, -1, c, kind);
+      reject(args, CGR_STEP_CHANGE, c, kind);
   }
 }
 
@@ -124,10 +122,8 @@ static void take_composition(const cgr__step_args *args, const incoming *in) {
     return;
   for (int32_t i = 0; i < n; i++) {
     args->request_rows[i] = load_i32(&in->batch[i]);
-    args->query_start_loc[i] = load_i32(&in->batch[n + i]);
     args->request_flags[i] = load_i32(&in->batch[2 * n + 1 + i]);
   }
-  args->query_start_loc[n] = load_i32(&in->batch[2 * n]);
   args->state->batch_seq = in->seq;
 }
 
@@ -178,6 +174,7 @@ void cgr__host_prologue(const void *pointer) {
   uint64_t seq = args->state->seq + 1;
   incoming in = read_slot(args, seq);
   args->state->error = (cgr__step_error){CGR_STEP_OK, -1, 0, 0, 0};
+  args->state->lost = 0;
   if (accept(args, &in, seq)) {
     apply_changes(args, &in);
     take_composition(args, &in);

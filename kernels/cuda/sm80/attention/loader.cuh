@@ -67,7 +67,7 @@ struct Loader {
   /* K of the next tile. */
   __device__ __forceinline__ void issue_k(const cgr__attention_args &a, uint32_t stage) {
     if (live) {
-      if ((uint64_t)(int64_t)page >= (uint64_t)a.num_pages) {
+      if ((uint64_t)(int64_t)page >= (uint64_t)a.num_pages || page == a.write_trash_page) {
         claim_error(a.error, CGR_STEP_PAGE, row, first_token() / a.page_size, page);
         page = a.read_trash_page;
       }

@@ -11,7 +11,6 @@
 namespace cgr {
 namespace {
 
-/* A padded row has length 0: it is loaded like a real one, before the count is known, and commits nothing. */
 __device__ __forceinline__ void commit_request(const cgr__step_args &a, int32_t i, int32_t token) {
   int32_t seq_len = a.seq_lens[i], start = a.query_start_loc[i], end = a.query_start_loc[i + 1];
   int32_t row = a.request_rows[i], flags = a.request_flags[i];
@@ -25,17 +24,18 @@ __device__ __forceinline__ void commit_request(const cgr__step_args &a, int32_t 
 __global__ void __launch_bounds__(kStepThreads, 1) epilogue_kernel(const __grid_constant__ cgr__step_args a) {
   uint64_t seq = a.state->seq + 1;
   int32_t num_requests = a.counts[CGR__COUNT_REQUESTS];
-  uint64_t errors = a.state->errors;
+  uint64_t errors = a.state->errors, generation = a.state->generation + (a.state->lost ? 1 : 0);
   cgr__step_error error = a.state->error;
   unsigned char *result = a.readback + ring_slot(seq, a.ring_depth) * a.readback_stride;
   int32_t *tokens = reinterpret_cast<int32_t *>(result + sizeof(cgr__result_record));
 
   for (int32_t i = (int32_t)threadIdx.x; i < a.padded_requests; i += kStepThreads) {
     int32_t token = a.next_tokens[i];
+    if (i >= num_requests)
+      continue;
     if (!a.abandon)
       commit_request(a, i, token);
-    if (i < num_requests)
-      tokens[i] = token;
+    tokens[i] = token;
   }
   errors += error.error != CGR_STEP_OK ? 1 : 0;
   if (threadIdx.x == 0) {
@@ -51,8 +51,10 @@ __global__ void __launch_bounds__(kStepThreads, 1) epilogue_kernel(const __grid_
   __syncthreads(); /* everyone has read the state and stored its tokens */
   if (threadIdx.x == 0) {
     a.state->errors = errors;
+    a.state->generation = generation;
     a.state->seq = seq;
     a.completion->errors = errors;
+    a.completion->generation = generation;
     store_release_system(&a.completion->completed_seq, seq);
   }
 }

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) planner_kernel(const __grid_c
     a.plan_counters[i] = 0;
   int32_t num_requests = a.counts[CGR__COUNT_REQUESTS];
 
-  /* Costs. Rows behind num_requests have length 0 and cost nothing: no need to wait for the count. */
+  /* Costs. What stands behind num_requests is nobody's, whatever it is. */
   int64_t cost = 0;
   if (tid == 0)
     prefix[0] = 0;
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(kStepThreads, 1) planner_kernel(const __grid_c
       seq_lens[i] = seq_len;
       if (i + 1 == a.padded_requests)
         query_start[i + 1] = end;
-      request_cost = cgr__plan_request_cost(seq_len, end - start, kTileQ);
+      if (i < num_requests)
+        request_cost = cgr__plan_request_cost(seq_len, end - start, kTileQ);
     }
     int64_t total, upto = block_scan(request_cost, scratch, total);
     if (i < a.padded_requests)

@@ -39,7 +39,8 @@ __device__ bool page_in_pool(const cgr__group_args &group, int32_t page) {
 
 /* ---------------------------------------------------------------------------------------------------------------- header */
 
-__device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq, uint64_t batch_seq) {
+__device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq, uint64_t batch_seq,
+                             uint64_t generation) {
   Step step;
   step.slot = a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride;
   step.num_requests = header.num_requests;
@@ -53,6 +54,10 @@ __device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &he
   if (header.seq != seq) {
     error = CGR_STEP_SEQUENCE;
     value = (int64_t)header.seq;
+  } else if (header.generation != generation) { /* prepared before the host knew of a loss: it may rest on what was lost */
+    error = CGR_STEP_SEQUENCE;
+    index = 2;
+    value = (int64_t)header.generation;
   } else if (header.num_requests < 0 || header.num_requests > min(a.max_requests, a.padded_requests)) {
     error = CGR_STEP_COUNT;
     value = header.num_requests;
@@ -60,7 +65,7 @@ __device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &he
     error = CGR_STEP_COUNT;
     index = 1;
     value = header.num_tokens;
-  } else if (!(header.flags & CGR__SLOT_BATCH) && header.batch_seq != batch_seq) {
+  } else if (!(header.flags & CGR__SLOT_BATCH) && (batch_seq == 0 || header.batch_seq != batch_seq)) {
     error = CGR_STEP_SEQUENCE;
     index = 1;
     value = (int64_t)header.batch_seq;
@@ -69,8 +74,10 @@ __device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &he
     step.refused = true;
     step.num_requests = step.num_tokens = step.num_changes = 0;
     step.flags = 0;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
       claim_error(&a.state->error, error, -1, index, value);
+      a.state->lost = !(error == CGR_STEP_SEQUENCE && index == 2);
+    }
   } else if (step.num_changes < 0 || step.num_changes > a.max_changes) {
     step.num_changes = 0; /* reported once the composition is known to be good */
   }
@@ -101,8 +108,10 @@ __device__ void apply_change(const cgr__step_args &a, int32_t c, int4 word) {
   } else {
     good = false;
   }
-  if (!good)
+  if (!good) {
     claim_error(&a.state->error, CGR_STEP_CHANGE, -1, c, word.x);
+    a.state->lost = 1; /* whoever writes it, writes this */
+  }
 }
 
 /* ----------------------------------------------------------------------------------------------------------- composition */
@@ -179,6 +188,7 @@ __device__ void check_composition(const cgr__step_args &a, const Composition &ba
   if (threadIdx.x == 0) {
     int32_t i = min(first_bad, n);
     claim_error(&a.state->error, CGR_STEP_COUNT, -1, 2 + i, query_start[i]);
+    a.state->lost = 1;
   }
   step.num_requests = step.num_tokens = step.num_changes = 0;
   step.refused = true;
@@ -337,7 +347,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   /* The last warp, which as a rule has no request of its own, waits for the header while the others fetch. */
   constexpr int32_t kHeaderThread = kStepThreads - 32;
   constexpr int32_t kHeaderVectors = sizeof(cgr__slot_header) / sizeof(int4);
-  uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq;
+  uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
   int4 header_vector = make_int4(0, 0, 0, 0);
   if (tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
     header_vector = load_mapped(a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride +
@@ -348,11 +358,12 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   if (tid == 0) {
     cgr__step_error none = { CGR_STEP_OK, -1, 0, 0, 0 };
     a.state->error = none;
+    a.state->lost = 0;
   }
   __syncthreads();
 
   const cgr__slot_header &header = *reinterpret_cast<const cgr__slot_header *>(shared.header);
-  Step step = judge_header(a, header, seq, batch_seq);
+  Step step = judge_header(a, header, seq, batch_seq, generation);
   bool fresh = !(step.flags & CGR__SLOT_BATCH) && step.num_changes == 0;
 
   /* The sections: first loads of all three before the first use. */
@@ -367,8 +378,10 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
     read_batch(a, batch, step);
   __syncthreads();
   check_composition(a, batch, step, shared.first_bad);
-  if (tid == 0 && !step.refused && step.num_changes != header.num_changes)
+  if (tid == 0 && !step.refused && step.num_changes != header.num_changes) {
     claim_error(&a.state->error, CGR_STEP_CHANGE, -1, -1, header.num_changes);
+    a.state->lost = 1;
+  }
   for (int32_t c = tid; c < step.num_changes; c += kStepThreads) {
     if (c >= kStepThreads)
       change = load_mapped(changes + c);
