@@ -20,8 +20,25 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<uint64_t> host_allocations{0};
 
-[[maybe_unused]] void Count() {
-  if (counting.load(std::memory_order_relaxed)) host_allocations.fetch_add(1, std::memory_order_relaxed);
+// Who called: resolved only after the loop, because that may allocate.
+constexpr uint64_t kMaxCallers = 64;
+void *callers[kMaxCallers];
+
+[[maybe_unused]] void Count(void *caller) {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  uint64_t n = host_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (n < kMaxCallers) callers[n] = caller;
+}
+
+// Allocations that are not the CUDA driver's own: it refills pools of its own every few hundred launches, whoever launches.
+[[maybe_unused]] uint64_t OurAllocations() {
+  uint64_t all = host_allocations.load(), ours = all > kMaxCallers ? all - kMaxCallers : 0;
+  for (uint64_t n = 0; n < std::min(all, kMaxCallers); n++) {
+    Dl_info info;
+    bool driver = dladdr(callers[n], &info) != 0 && info.dli_fname != nullptr && strstr(info.dli_fname, "libcuda") != nullptr;
+    ours += !driver;
+  }
+  return ours;
 }
 
 }  // namespace
@@ -35,44 +52,44 @@ void *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 
 void *malloc(size_t bytes) {
-  Count();
+  Count(__builtin_return_address(0));
   return __libc_malloc(bytes);
 }
 void *calloc(size_t count, size_t bytes) {
-  Count();
+  Count(__builtin_return_address(0));
   return __libc_calloc(count, bytes);
 }
 void *realloc(void *memory, size_t bytes) {
-  Count();
+  Count(__builtin_return_address(0));
   return __libc_realloc(memory, bytes);
 }
 void *memalign(size_t alignment, size_t bytes) {
-  Count();
+  Count(__builtin_return_address(0));
   return __libc_memalign(alignment, bytes);
 }
 void *aligned_alloc(size_t alignment, size_t bytes) {
-  Count();
+  Count(__builtin_return_address(0));
   return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void **memory, size_t alignment, size_t bytes) {
-  Count();
+  Count(__builtin_return_address(0));
   *memory = __libc_memalign(alignment, bytes);
   return *memory == nullptr ? 12 : 0;
 }
 void free(void *memory) {
-  if (memory != nullptr) Count();
+  if (memory != nullptr) Count(__builtin_return_address(0));
   __libc_free(memory);
 }
 void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
   using Function = void *(*)(void *, size_t, int, int, int, off_t);
   static Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "mmap"));
-  Count();
+  Count(__builtin_return_address(0));
   return next(address, bytes, protection, flags, fd, offset);
 }
 int munmap(void *address, size_t bytes) noexcept {
   using Function = int (*)(void *, size_t);
   static Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "munmap"));
-  Count();
+  Count(__builtin_return_address(0));
   return next(address, bytes);
 }
 }
@@ -243,7 +260,7 @@ TEST_P(Steady, AllocatesNothingAndWaitsForNothing) {
   EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_STREAM_DESTROY), 0u);
   EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_EXEC_DESTROY), 0u);
 #if CGR_COUNTS_ALLOCATIONS
-  EXPECT_EQ(host_allocations.load(), 0u);
+  EXPECT_EQ(OurAllocations(), 0u) << host_allocations.load() << " in all";
 #endif
 }
 
@@ -301,7 +318,7 @@ TEST_P(Steady, RefusedAndPolledCallsWaitForNothing) {
   EXPECT_EQ(cgr__trace_syncs(traced_), 0u);
   EXPECT_EQ(cgr__trace_allocs(traced_), 0u);
 #if CGR_COUNTS_ALLOCATIONS
-  EXPECT_EQ(host_allocations.load(), 0u);
+  EXPECT_EQ(OurAllocations(), 0u) << host_allocations.load() << " in all";
 #endif
 }
 

@@ -15,7 +15,11 @@ int cgr__cuda_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **gra
   enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaGraph_t captured = NULL;
   *graph = NULL;
-  if (cgr__cuda_is_dead(cuda)) return cgr__cuda_dead(cuda);
+  if (cgr__cuda_is_dead(cuda)) { /* the thread must not be left in a capture */
+    if (cudaStreamEndCapture(stream, &captured) == cudaSuccess && captured != NULL) (void)cudaGraphDestroy(captured);
+    (void)cudaGetLastError();
+    return cgr__cuda_dead(cuda);
+  }
   cudaError_t raw = cudaStreamIsCapturing(stream, &status);
   if (raw == cudaSuccess && status == cudaStreamCaptureStatusNone) raw = cudaErrorIllegalState;
   else if (raw == cudaSuccess) raw = cudaStreamEndCapture(stream, &captured);

@@ -13,7 +13,7 @@
  *   an event_wait in a capture for an event recorded outside of it           905 CAPTURE_INVALID  spoils
  *   capture_end on a stream that does not capture                            401 CAPTURE_INVALID
  *   capture_end on a forked stream                                           903 CAPTURE_INVALID  spoils
- *   capture_end by another thread (the capture goes on)                      908 CAPTURE_INVALID
+ *   capture_end by another thread                                            908 CAPTURE_INVALID  ends
  *   capture_end with a forked stream not joined                              904 CAPTURE_INVALID  ends
  *   anything on a stream of a spoilt capture                                 901 CAPTURE_INVALID
  * Work by other threads, creation and destruction of streams and events, and graph_destroy are fine, as with CUDA. */
@@ -166,6 +166,7 @@ static int end_locked(struct host_device *host, cudaStream_t handle, cgr__graph 
   struct host_capture *capture = stream->capture;
   if (capture == NULL) return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_ILLEGAL_STATE);
   if (!pthread_equal(capture->owner, pthread_self())) {
+    cgr__host_capture_drop(host, capture);
     return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_WRONG_THREAD);
   }
   if (capture->origin != stream) {

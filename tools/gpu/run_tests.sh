@@ -9,7 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
 checker=()
 if [[ ${1:-} == --memcheck ]]; then
-  checker=(compute-sanitizer --tool memcheck --error-exitcode 99)
+  # Not the calls that CUDA refuses: tests provoke those, and check what they answer.
+  checker=(compute-sanitizer --tool memcheck --error-exitcode 99 --report-api-errors no)
   shift
   command -v compute-sanitizer >/dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH" >&2; exit 1; }
@@ -47,6 +48,8 @@ for test in tests/$pattern; do
   echo "== $test"
   "${checker[@]}" "./$test" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
+  # The checker's way to say that a program has made no call of CUDA.
+  if grep -q 'terminated before first instrumented API call' "$log"; then status=0; fi
   if [[ $status != 0 ]]; then echo "== $test: exit status $status"; fi
   count "$status"
 done

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs the programs of profiles/, the example and its checks on a machine with a GPU and writes one file per program, as they are
+# kept under profiles/results/. Works on what tools/gpu/pack.sh packed.
+#
+#   CGR_COMMIT=$(git rev-parse --short HEAD) tools/gpu/measure.sh OUTPUT_FOLDER
+#
+# The comparison with transformers needs a python3 that has torch, transformers and safetensors; without one it is left out.
+set -uo pipefail
+out=$(mkdir -p "${1:?usage: tools/gpu/measure.sh OUTPUT_FOLDER}" && cd "$1" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
+script=$PWD/examples/llama/compare_transformers.py
+if [[ -f .gpu/pack.tar.xz ]]; then tar -C .gpu -xJf .gpu/pack.tar.xz && rm .gpu/pack.tar.xz; fi
+cd .gpu || exit 1
+export LD_LIBRARY_PATH=$PWD/lib:${LD_LIBRARY_PATH:-}:${CUDA_HOME:-/usr/local/cuda}/lib64
+CGR_COMMIT=${CGR_COMMIT:-unknown}
+CGR_DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+export CGR_COMMIT CGR_DRIVER
+failed=0
+
+run() { # file, command ...
+  local file=$1
+  shift
+  echo "== $*"
+  "$@" > "$out/$file" 2>&1 || { failed=1; echo "== $file: exit status $?"; }
+}
+
+head_of() { # the lines that name machine and commit, for programs that do not print them
+  printf '# device: %s\n# driver: %s\n# date: %s\n# commit: %s\n' "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)" \
+    "$CGR_DRIVER" "$(date -u +%F)" "$CGR_COMMIT"
+}
+
+run step_cost.txt profiles/step_cost cuda:0 2000
+run attention_cost.txt profiles/attention_cost cuda:0
+run llama.txt examples/llama/llama --device cuda:0
+run llama_check.txt examples/llama/llama --device cuda:0 --check --steps 500
+if python3 -c 'import torch, transformers, safetensors' 2>/dev/null; then
+  run transformers_cuda.log python3 "$script" --binary examples/llama/llama --device cuda:0 --commit "$CGR_COMMIT" --out "$out/transformers_cuda.json"
+  run transformers_host.log python3 "$script" --binary examples/llama/llama --device host --commit "$CGR_COMMIT" --out "$out/transformers_host.json"
+fi
+for file in llama.txt llama_check.txt; do
+  head_of | cat - "$out/$file" > "$out/$file.new" && mv "$out/$file.new" "$out/$file"
+done
+exit $failed
