@@ -36,8 +36,9 @@ static const struct {
   enum copies copies;
   int32_t padding;
 } table[CGR__BUFFER_COUNT] = {
-#define ENTRY(id, name, dtype, shape, copies, source, padding) { name, CGR_DTYPE_##dtype, SHAPE_##shape, COPIES_##copies, padding },
-    CGR__BUFFER_TABLE(ENTRY)
+#define ENTRY(id, name, dtype, shape, copies, source, padding) \
+  { name, CGR_DTYPE_##dtype, SHAPE_##shape, COPIES_##copies, padding },
+  CGR__BUFFER_TABLE(ENTRY)
 #undef ENTRY
 };
 
@@ -115,8 +116,7 @@ static size_t place(size_t *cursor, int64_t elements, cgr_dtype dtype) {
   return at;
 }
 
-cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared,
-                            cgr__layout *layout) {
+cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout) {
   const int64_t limit = (int64_t)1 << 46;
   memset(layout, 0, sizeof *layout);
   size_t cursor = 0;

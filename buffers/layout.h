@@ -18,10 +18,10 @@
 typedef struct cgr__limits {
   int32_t max_requests, max_rows, max_tokens, max_seq_len; /* R, M, T */
   int32_t num_groups, num_sets;
-  int32_t pages_per_row[CGR__LAYOUT_GROUPS];               /* P */
+  int32_t pages_per_row[CGR__LAYOUT_GROUPS]; /* P */
   int32_t ring_depth, max_changes;
-  int64_t plan_words, plan_counters;                       /* what the planner of the attention asks for */
-  int64_t partial_vectors, partial_dim;                    /* fp32 partial outputs: vectors, and elements of each */
+  int64_t plan_words, plan_counters;    /* what the planner of the attention asks for */
+  int64_t partial_vectors, partial_dim; /* fp32 partial outputs: vectors, and elements of each */
 } cgr__limits;
 
 typedef struct cgr__declared {
@@ -36,11 +36,11 @@ typedef struct cgr__layout {
   size_t offset[CGR__BUFFER_COUNT][CGR__LAYOUT_GROUPS]; /* bytes into the arena; second index: group or length set */
   cgr__declared declared[CGR__LAYOUT_DECLARED];
   int32_t num_declared;
-  size_t bytes;                                         /* of the arena */
+  size_t bytes; /* of the arena */
   cgr__slot_layout slot;
   int64_t readback_stride;
-  size_t pinned_bytes;                                  /* rings and completion record */
-  uint64_t hash;                                        /* of all of the above and the limits */
+  size_t pinned_bytes; /* rings and completion record */
+  uint64_t hash;       /* of all of the above and the limits */
 } cgr__layout;
 
 /* Elements of a buffer: rows x columns, and how many copies there are. */
@@ -55,8 +55,7 @@ cgr__buffer_shape cgr__layout_shape(const cgr__limits *limits, int id, int copy)
 
 /* Lays everything out. Fails with CGR_ERROR_INVALID_ARGUMENT when a size passes 2^46 bytes. `declared` [num_declared] has
  * been validated. */
-cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared,
-                            cgr__layout *layout);
+cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout);
 
 /* Writes the first content of a buffer (its padding value in every element) to host memory of rows * columns elements. */
 void cgr__layout_first_fill(const cgr__buffer_shape *shape, int32_t trash_page, void *memory);

@@ -22,8 +22,8 @@ cgr_status cgr__regions_register(cgr__regions *regions, const void *base, size_t
 
 cgr_status cgr__regions_move(cgr__regions *regions, int32_t region, const void *base, size_t bytes) {
   if (region < regions->first_movable || region >= regions->count)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_region_move: region is %d, expected one of cgr_region_register (%d .. %d)", region,
-                     regions->first_movable, regions->count - 1);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_region_move: region is %d, expected one of cgr_region_register (%d .. %d)",
+                     region, regions->first_movable, regions->count - 1);
   if (!base)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_region_move: base is NULL, expected an address");
   if (bytes == 0)

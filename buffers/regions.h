@@ -19,7 +19,7 @@ typedef struct cgr__region {
 typedef struct cgr__regions {
   int32_t count;
   int32_t first_movable; /* those before are the runtime's own: arena and KV views */
-  uint64_t epoch; /* counts the moves of all regions: the one word that a replay compares */
+  uint64_t epoch;        /* counts the moves of all regions: the one word that a replay compares */
   cgr__region region[CGR__REGIONS_MAX];
 } cgr__regions;
 

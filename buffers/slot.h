@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 enum {
-  CGR__SLOT_BATCH = 1u,  /* the batch section is present; without it the composition of step batch_seq still holds */
-  CGR__SLOT_TOKENS = 2u  /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
+  CGR__SLOT_BATCH = 1u, /* the batch section is present; without it the composition of step batch_seq still holds */
+  CGR__SLOT_TOKENS = 2u /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
 };
 
 typedef struct cgr__slot_header { /* 64 bytes */
@@ -25,9 +25,9 @@ typedef struct cgr__slot_header { /* 64 bytes */
   uint64_t batch_seq;             /* the step whose batch section describes this one (seq itself with CGR__SLOT_BATCH) */
   int32_t num_requests;
   int32_t num_tokens;
-  uint32_t flags;                 /* CGR__SLOT_* */
+  uint32_t flags; /* CGR__SLOT_* */
   int32_t num_changes;
-  uint64_t generation;            /* the one that the host last read: see cgr__completion */
+  uint64_t generation; /* the one that the host last read: see cgr__completion */
   int32_t reserved[6];
 } cgr__slot_header;
 
@@ -44,14 +44,14 @@ typedef struct cgr__change { /* one word of the persistent tables; no two change
 
 typedef struct cgr__slot_layout { /* offsets in bytes from the slot's start; each a multiple of 64 */
   int64_t batch, tokens, changes;
-  int64_t stride;                 /* bytes of one slot */
+  int64_t stride; /* bytes of one slot */
 } cgr__slot_layout;
 
 /* A readback slot: this record, then tokens i32 [R]. */
 typedef struct cgr__result_record { /* 64 bytes */
   uint64_t seq;
   int32_t num_requests;
-  int32_t error;       /* cgr_step_error, the first one of the step */
+  int32_t error; /* cgr_step_error, the first one of the step */
   int32_t error_row;
   int32_t error_index;
   int64_t error_value;
@@ -60,8 +60,8 @@ typedef struct cgr__result_record { /* 64 bytes */
 
 /* The head of the readback memory, mapped. Written by the device's epilogue alone. */
 typedef struct cgr__completion { /* 128 bytes: two lines, so that polling one word does not share a line with the results */
-  uint64_t completed_seq; /* release at system scope, after the result of that step */
-  uint64_t errors;        /* steps so far whose result carries an error; written before completed_seq */
+  uint64_t completed_seq;        /* release at system scope, after the result of that step */
+  uint64_t errors;               /* steps so far whose result carries an error; written before completed_seq */
   /* Steps so far that lost some of what they carried (refused as a whole, or a change dropped). The device refuses a header of
    * another generation than its own: what was prepared before the host knew of a loss may rest on what was lost. The host takes
    * the number over, and sends everything again with the first header that carries it. */

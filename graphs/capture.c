@@ -16,8 +16,8 @@ void cgr__graphs_drop(cgr__graph_entry *entry, cgr_device *dev) {
 }
 
 /* Captures the body into a graph. A capture that was begun is ended exactly once, whatever the body did. */
-static cgr_status capture_graph(cgr_device *dev, cudaStream_t stream, cgr__capture_body body, void *context,
-                                cgr__graph **graph, int *device_error) {
+static cgr_status capture_graph(cgr_device *dev, cudaStream_t stream, cgr__capture_body body, void *context, cgr__graph **graph,
+                                int *device_error) {
   *device_error = dev->ops->capture_begin(dev, stream);
   if (*device_error)
     return CGR_ERROR_CAPTURE;

@@ -4,7 +4,8 @@ static void eager(cgr__choice *choice, int32_t num_requests, int32_t num_tokens,
   choice->entry = NULL;
   choice->reason = reason;
   /* An empty step still has one padded row, so that no engine's kernel is launched for nothing. */
-  choice->key = (cgr_key){ CGR_KIND_NONE, 0, 0, num_tokens > 0 ? num_tokens : 1, num_requests > 0 ? num_requests : 1, 0, variant };
+  choice->key =
+      (cgr_key){ CGR_KIND_NONE, 0, 0, num_tokens > 0 ? num_tokens : 1, num_requests > 0 ? num_requests : 1, 0, variant };
 }
 
 void cgr__graphs_choose(cgr__graphs *graphs, int32_t num_requests, int32_t num_tokens, int32_t query_len, uint32_t variant,

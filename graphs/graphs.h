@@ -17,7 +17,7 @@ enum cgr__graph_state { CGR__GRAPH_EMPTY = 0, CGR__GRAPH_READY = 1, CGR__GRAPH_F
 
 typedef struct cgr__graph_entry {
   cgr_key key;
-  int32_t state;        /* EMPTY, READY or FAILED; staleness is read off the epoch */
+  int32_t state; /* EMPTY, READY or FAILED; staleness is read off the epoch */
   int32_t records;
   cgr__exec *exec;
   uint64_t epoch;       /* of the region registry at capture */
@@ -28,12 +28,12 @@ typedef struct cgr__graph_entry {
 } cgr__graph_entry;
 
 typedef struct cgr__graphs {
-  cgr_graph_mode mode;      /* after lowering */
-  const char *mode_reason;  /* "" when it was not lowered */
-  int32_t count;            /* keys, ascending by bucket */
+  cgr_graph_mode mode;     /* after lowering */
+  const char *mode_reason; /* "" when it was not lowered */
+  int32_t count;           /* keys, ascending by bucket */
   int32_t max_requests;
   uint64_t failures;
-  int16_t *bucket_of;       /* [max_requests + 1] index of the smallest bucket >= n, -1 above the ladder */
+  int16_t *bucket_of; /* [max_requests + 1] index of the smallest bucket >= n, -1 above the ladder */
   cgr__graph_entry entry[CGR__BUCKETS_MAX];
 } cgr__graphs;
 
@@ -51,8 +51,7 @@ cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_attention_support suppor
 int32_t cgr__ladder_default(int32_t max, int32_t *buckets);
 
 /* Fills the keys and the table from ascending buckets; `bucket_of` has room for max_requests + 1. */
-void cgr__graphs_init(cgr__graphs *graphs, const int32_t *buckets, int32_t num_buckets, int32_t max_requests,
-                      int16_t *bucket_of);
+void cgr__graphs_init(cgr__graphs *graphs, const int32_t *buckets, int32_t num_buckets, int32_t max_requests, int16_t *bucket_of);
 
 /* Chooses for a batch of `num_requests` requests with `num_tokens` tokens and uniform query length `query_len` (0: mixed). */
 void cgr__graphs_choose(cgr__graphs *graphs, int32_t num_requests, int32_t num_tokens, int32_t query_len, uint32_t variant,

@@ -10,8 +10,7 @@
 #define CUDA_LAUNCHERS(name) NULL, NULL
 #endif
 
-#define KERNEL(name, args) \
-  const cgr__kernel cgr__kernel_##name = {#name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name)}
+#define KERNEL(name, args) const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name) }
 
 KERNEL(prologue, cgr__step_args);
 KERNEL(planner, cgr__step_args);

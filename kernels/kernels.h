@@ -36,18 +36,18 @@ typedef struct cgr__step_error {
 
 /* State of the protocol, in device memory. */
 typedef struct cgr__step_state {
-  uint64_t seq;       /* number of the last step that has completed; the one that runs is seq + 1 */
-  uint64_t batch_seq; /* step whose composition stands in request_rows, query_start_loc and request_flags; 0: none */
-  uint64_t errors;    /* steps that reported an error */
+  uint64_t seq;        /* number of the last step that has completed; the one that runs is seq + 1 */
+  uint64_t batch_seq;  /* step whose composition stands in request_rows, query_start_loc and request_flags; 0: none */
+  uint64_t errors;     /* steps that reported an error */
   uint64_t generation; /* steps that lost content, as in cgr__completion */
   cgr__step_error error;
-  int32_t lost;       /* this step has lost content: the epilogue then counts generation up; reset with error */
+  int32_t lost; /* this step has lost content: the epilogue then counts generation up; reset with error */
   int32_t reserved[3];
 } cgr__step_state;
 
 /* Index of a word in CGR_BUFFER_COUNTS. */
 enum {
-  CGR__COUNT_REQUESTS = 0,       /* real, this step; 0 when a guard emptied it */
+  CGR__COUNT_REQUESTS = 0, /* real, this step; 0 when a guard emptied it */
   CGR__COUNT_TOKENS = 1,
   CGR__COUNT_PADDED_REQUESTS = 2,
   CGR__COUNT_PADDED_TOKENS = 3
@@ -58,52 +58,51 @@ typedef struct cgr__group_args {
   int32_t read_trash_page, write_trash_page;
   int32_t reserved;
   int64_t num_pages;
-  int64_t page_table_stride;  /* elements */
-  int32_t *page_table;        /* [M][stride]; the engine's own when engine_table is set, then never written */
-  int64_t *slot_mapping;      /* [T] */
-  int32_t *kv_indptr;         /* [R+1] */
-  int32_t *kv_last_page_len;  /* [R] */
-  int32_t engine_table;       /* 1: page_table belongs to the engine */
+  int64_t page_table_stride; /* elements */
+  int32_t *page_table;       /* [M][stride]; the engine's own when engine_table is set, then never written */
+  int64_t *slot_mapping;     /* [T] */
+  int32_t *kv_indptr;        /* [R+1] */
+  int32_t *kv_last_page_len; /* [R] */
+  int32_t engine_table;      /* 1: page_table belongs to the engine */
   int32_t reserved2;
 } cgr__group_args;
 
 /* Prologue, planner and epilogue share one struct. B_r = padded_requests and B_t = padded_tokens are the counts of the key. */
 typedef struct cgr__step_args {
-  const unsigned char *staging;    /* mapped; slot i at staging + i * slot.stride */
+  const unsigned char *staging; /* mapped; slot i at staging + i * slot.stride */
   cgr__slot_layout slot;
-  unsigned char *readback;         /* mapped; result i at readback + i * readback_stride */
+  unsigned char *readback; /* mapped; result i at readback + i * readback_stride */
   int64_t readback_stride;
-  cgr__completion *completion;     /* mapped */
-  cgr__step_state *state;          /* device */
+  cgr__completion *completion; /* mapped */
+  cgr__step_state *state;      /* device */
   int32_t ring_depth;
   int32_t max_requests, max_rows, max_tokens; /* R, M, T */
   int32_t max_seq_len;
   int32_t max_changes;
   int32_t padded_requests, padded_tokens;
   int32_t num_groups;
-  int32_t num_parts, tile_q;       /* of the plan */
-  int32_t num_counters;            /* words of plan_counters */
-  int32_t abandon;                 /* epilogue: 1 when the host gave the step up half-way: no row state is committed */
-  int32_t *input_ids, *positions;                 /* [T] */
-  int32_t *query_start_loc;                       /* [R+1] */
-  int32_t *seq_lens;                              /* [R] self */
-  int32_t *request_rows, *request_flags;          /* [R] */
-  int32_t *logits_indices;                        /* [R] */
+  int32_t num_parts, tile_q;             /* of the plan */
+  int32_t num_counters;                  /* words of plan_counters */
+  int32_t abandon;                       /* epilogue: 1 when the host gave the step up half-way: no row state is committed */
+  int32_t *input_ids, *positions;        /* [T] */
+  int32_t *query_start_loc;              /* [R+1] */
+  int32_t *seq_lens;                     /* [R] self */
+  int32_t *request_rows, *request_flags; /* [R] */
+  int32_t *logits_indices;               /* [R] */
   int32_t *row_computed, *row_last_tokens, *row_num_accepted; /* [M] */
-  int32_t *next_tokens;                           /* [R] */
-  int32_t *counts;                                /* [16] */
-  int32_t *plan;                                  /* cgr__plan_header, cgr__plan_part [G] */
-  int32_t *plan_counters;                         /* [num_counters] arrivals, 0 between launches */
+  int32_t *next_tokens;                                       /* [R] */
+  int32_t *counts;                                            /* [16] */
+  int32_t *plan;                                              /* cgr__plan_header, cgr__plan_part [G] */
+  int32_t *plan_counters;                                     /* [num_counters] arrivals, 0 between launches */
   cgr__group_args groups[CGR__MAX_GROUPS];
 } cgr__step_args;
 
 /* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth.
  * 1. Reads the header. seq differs: CGR_STEP_SEQUENCE. Counts above R, T, or padded_requests / padded_tokens, or negative:
  *    CGR_STEP_COUNT. No batch section and state->batch_seq is 0 or differs: CGR_STEP_SEQUENCE. Each of
- *    these sets state->lost. The header's generation is not state->generation: CGR_STEP_SEQUENCE (index 2) too, but nothing more is
- *    lost by that. After any of these the
- *    step has no requests and no tokens, no change is applied, and state->batch_seq becomes 0. num_changes outside
- *    0 .. max_changes counts as CGR_STEP_CHANGE and none is applied.
+ *    these sets state->lost. The header's generation is not state->generation: CGR_STEP_SEQUENCE (index 2) too, but nothing more
+ * is lost by that. After any of these the step has no requests and no tokens, no change is applied, and state->batch_seq becomes
+ * 0. num_changes outside 0 .. max_changes counts as CGR_STEP_CHANGE and none is applied.
  * 2. Applies the changes, each guarded (kind, group, row < M, index < page_table_stride, page in 0 .. num_pages - 1 and not the
  *    write-trash page): a bad page becomes the read-trash page (CGR_STEP_PAGE), any other bad change is dropped
  *    (CGR_STEP_CHANGE) and sets state->lost.
@@ -138,11 +137,11 @@ extern const cgr__kernel cgr__kernel_epilogue; /* cgr__step_args */
 /* Copies k and v of tokens [0, num_tokens) to their slots; slot -1, and any slot outside the pool, writes nothing. */
 typedef struct cgr__append_args {
   cgr_kv_view k_cache, v_cache;
-  cgr_view k, v;                /* [num_tokens, num_kv_heads, head_dim] */
-  const int64_t *slot_mapping;  /* [num_tokens] */
+  cgr_view k, v;               /* [num_tokens, num_kv_heads, head_dim] */
+  const int64_t *slot_mapping; /* [num_tokens] */
   int64_t num_pages;
   int32_t page_size;
-  int32_t num_tokens;           /* padded */
+  int32_t num_tokens; /* padded */
   int32_t num_kv_heads, head_dim;
 } cgr__append_args;
 extern const cgr__kernel cgr__kernel_append; /* cgr__append_args */
@@ -158,15 +157,15 @@ extern const cgr__kernel cgr__kernel_append; /* cgr__append_args */
  * sees is read for the whole tile: an Inf or NaN that the engine itself puts into V of a real token may reach the queries of the
  * same request before it. */
 typedef struct cgr__attention_args {
-  cgr_view q, out;              /* [num_tokens, num_q_heads, head_dim] */
+  cgr_view q, out; /* [num_tokens, num_q_heads, head_dim] */
   cgr_kv_view k_cache, v_cache;
-  float *lse;                   /* [num_tokens, num_q_heads] or NULL */
+  float *lse; /* [num_tokens, num_q_heads] or NULL */
   int64_t lse_stride;
-  const int32_t *page_table;    /* [M][page_table_stride] */
+  const int32_t *page_table; /* [M][page_table_stride] */
   int64_t page_table_stride;
   int64_t num_pages;
   int32_t page_size, read_trash_page, write_trash_page;
-  int32_t num_tokens;           /* padded */
+  int32_t num_tokens; /* padded */
   int32_t padded_requests;
   int32_t num_q_heads, num_kv_heads, head_dim;
   float scale;
@@ -174,9 +173,9 @@ typedef struct cgr__attention_args {
   const int32_t *plan;
   int32_t num_parts, tile_q;
   int32_t *plan_counters;
-  float *partial_out;           /* [2G][head_blocks][CGR__TILE_ROWS][head_dim], not normalised */
-  float *partial_max_sum;       /* [2G][head_blocks][CGR__TILE_ROWS][2]: max of scale*log2e*score, sum of exp2 */
-  cgr__step_error *error;       /* a page outside the pool, or the write-trash page: CGR_STEP_PAGE, read as the read-trash page */
+  float *partial_out;     /* [2G][head_blocks][CGR__TILE_ROWS][head_dim], not normalised */
+  float *partial_max_sum; /* [2G][head_blocks][CGR__TILE_ROWS][2]: max of scale*log2e*score, sum of exp2 */
+  cgr__step_error *error; /* a page outside the pool, or the write-trash page: CGR_STEP_PAGE, read as the read-trash page */
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 

@@ -54,8 +54,8 @@ static cgr_status check_request(const cgr__rows *rows, int32_t i, int32_t index,
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: query_lens[%d] is %d, expected at least 0", i, query_len);
   int64_t length = (int64_t)row->computed + query_len;
   if (length > rows->max_seq_len)
-    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)", index,
-                     (long long)length, rows->max_seq_len);
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)",
+                     index, (long long)length, rows->max_seq_len);
   if (length > row->page_capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages)", index,
                      (long long)length, row->page_capacity);
@@ -68,7 +68,8 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
   int32_t first = batch->tokens ? (query_len > 0 ? batch->tokens[at] : 0) : CGR_TOKEN_LAST;
   if (query_len > 0 && first == CGR_TOKEN_LAST && !row->has_token)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "batch: the token of row %d is CGR_TOKEN_LAST, expected a token: no step has sampled one for it", batch->rows[i]);
+                     "batch: the token of row %d is CGR_TOKEN_LAST, expected a token: no step has sampled one for it",
+                     batch->rows[i]);
   if (!batch->tokens && query_len > 1)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
   for (int32_t j = 0; j < query_len && batch->tokens; j++)
@@ -86,8 +87,9 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
     CGR__TRY(check_request(rows, i, batch->rows[i], query_len));
     if (tokens + query_len > max_tokens)
-      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "batch: the first %d requests have %lld tokens, expected at most %d (max_tokens)",
-                       i + 1, (long long)tokens + query_len, max_tokens);
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
+                       "batch: the first %d requests have %lld tokens, expected at most %d (max_tokens)", i + 1,
+                       (long long)tokens + query_len, max_tokens);
     CGR__TRY(check_tokens(rows, batch, i, tokens, query_len));
     cgr__row *row = &rows->row[batch->rows[i]];
     row->mark = rows->ticket;

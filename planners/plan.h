@@ -29,11 +29,11 @@
 #define CGR__TILE_COST 2  /* fixed cost of a q tile in units of one KV tile */
 
 typedef struct cgr__plan_part {
-  int32_t request, q_tile, kv_begin;             /* where it begins: KV tile kv_begin of q tile q_tile of this request */
-  int32_t end_request, end_q_tile, end_kv;       /* where it ends, exclusive; {num_requests, 0, 0} is the end of the line */
-  int32_t head_first, head_last;                 /* parts that share the tile it begins in, when kv_begin > 0 */
-  int32_t tail_last;                             /* last part that shares the tile it ends in, when it began that one itself */
-  int32_t reserved[3];                           /* 0 */
+  int32_t request, q_tile, kv_begin;       /* where it begins: KV tile kv_begin of q tile q_tile of this request */
+  int32_t end_request, end_q_tile, end_kv; /* where it ends, exclusive; {num_requests, 0, 0} is the end of the line */
+  int32_t head_first, head_last;           /* parts that share the tile it begins in, when kv_begin > 0 */
+  int32_t tail_last;                       /* last part that shares the tile it ends in, when it began that one itself */
+  int32_t reserved[3];                     /* 0 */
 } cgr__plan_part;
 
 typedef struct cgr__plan_header {

@@ -2,12 +2,10 @@
 
 #include "planners/plan.h"
 
-size_t cgr__plan_bytes(int32_t num_parts) {
-  return sizeof(cgr__plan_header) + (size_t)num_parts * sizeof(cgr__plan_part);
-}
+size_t cgr__plan_bytes(int32_t num_parts) { return sizeof(cgr__plan_header) + (size_t)num_parts * sizeof(cgr__plan_part); }
 
-void cgr__plan_fill(const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests, int32_t num_parts,
-                    int32_t tile_q, int64_t *prefix, void *plan) {
+void cgr__plan_fill(const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests, int32_t num_parts, int32_t tile_q,
+                    int64_t *prefix, void *plan) {
   cgr__plan_header *header = (cgr__plan_header *)plan;
   cgr__plan_part *parts = (cgr__plan_part *)(header + 1);
   prefix[0] = 0;
@@ -16,7 +14,7 @@ void cgr__plan_fill(const int32_t *query_start, const int32_t *seq_lens, int32_t
   int64_t cost = prefix[num_requests];
   int64_t cost_per_part = cost > 0 ? (cost + num_parts - 1) / num_parts : 1;
 
-  *header = (cgr__plan_header){0};
+  *header = (cgr__plan_header){ 0 };
   header->num_parts = num_parts;
   header->tile_q = tile_q;
   header->tile_kv = CGR__TILE_KV;

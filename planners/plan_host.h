@@ -17,8 +17,8 @@ size_t cgr__plan_bytes(int32_t num_parts);
 
 /* Writes every word of the plan. `query_start` [num_requests + 1] starts at 0 and does not decrease; a request whose seq_len is
  * below its query length costs nothing. `prefix` [num_requests + 1] is scratch. `plan` is aligned to 8 bytes. */
-void cgr__plan_fill(const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests, int32_t num_parts,
-                    int32_t tile_q, int64_t *prefix, void *plan);
+void cgr__plan_fill(const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests, int32_t num_parts, int32_t tile_q,
+                    int64_t *prefix, void *plan);
 
 /* 64-bit words of scratch that cgr__plan_build takes: the prefix and the starts of the queries. */
 static inline size_t cgr__plan_scratch_words(int32_t num_requests) {

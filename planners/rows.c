@@ -113,8 +113,9 @@ static cgr_status check_pages(const cgr__rows *rows, int32_t row, int32_t first,
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: first is %d, expected 0 .. %d (the pages set so far)",
                      first, entry->num_pages);
   if (count > rows->pages_per_row - first)
-    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "cgr_request_set_pages: first + count is %lld, expected at most %d (max_seq_len)",
-                     (long long)first + count, rows->pages_per_row);
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
+                     "cgr_request_set_pages: first + count is %lld, expected at most %d (max_seq_len)", (long long)first + count,
+                     rows->pages_per_row);
   for (int32_t i = 0; i < count; i++)
     if (pages[i] < 0 || pages[i] >= rows->num_pages || pages[i] == rows->read_trash || pages[i] == rows->write_trash)
       return cgr__fail(CGR_ERROR_PAGE_OUT_OF_RANGE,

@@ -15,41 +15,41 @@
 #include "cgr/cgr.h"
 
 typedef struct cgr__row {
-  int32_t computed;     /* tokens in the cache */
-  int32_t num_pages;    /* pages set, without holes */
-  int32_t page_capacity; /* tokens that the pages hold: num_pages * page_size, or max_seq_len with an engine's table */
-  uint32_t generation;  /* of the changes below */
-  uint32_t collected;   /* generation that was collected last */
+  int32_t computed;               /* tokens in the cache */
+  int32_t num_pages;              /* pages set, without holes */
+  int32_t page_capacity;          /* tokens that the pages hold: num_pages * page_size, or max_seq_len with an engine's table */
+  uint32_t generation;            /* of the changes below */
+  uint32_t collected;             /* generation that was collected last */
   int32_t dirty_first, dirty_end; /* pages that the device does not have */
   uint8_t open, has_token, dirty_computed, listed;
-  uint64_t mark;        /* ticket of the last validation that saw the row */
-  uint64_t last_seq;    /* last step that used it */
+  uint64_t mark;     /* ticket of the last validation that saw the row */
+  uint64_t last_seq; /* last step that used it */
 } cgr__row;
 
 /* The batch that repeats: the same rows with the same query lengths as the step before. */
 typedef struct cgr__steady {
-  int32_t num_requests;  /* -1: there is none */
-  int32_t query_len;     /* uniform, or 0: mixed */
-  int32_t headroom;      /* further steps that surely fit every row's pages and max_seq_len */
-  int32_t pending;       /* steps launched and not yet added to the rows */
-  int has_tokens;        /* every row's last token is on the device */
-  uint64_t last_seq;     /* of the pending steps */
+  int32_t num_requests; /* -1: there is none */
+  int32_t query_len;    /* uniform, or 0: mixed */
+  int32_t headroom;     /* further steps that surely fit every row's pages and max_seq_len */
+  int32_t pending;      /* steps launched and not yet added to the rows */
+  int has_tokens;       /* every row's last token is on the device */
+  uint64_t last_seq;    /* of the pending steps */
 } cgr__steady;
 
 typedef struct cgr__rows {
   int32_t max_rows, max_seq_len, page_size, pages_per_row;
-  int64_t num_pages;       /* pool */
+  int64_t num_pages; /* pool */
   int32_t read_trash, write_trash;
-  int engine_table;        /* the engine keeps the page table on the device */
+  int engine_table; /* the engine keeps the page table on the device */
   int32_t num_open;
-  uint64_t ticket;         /* of batch validation */
-  cgr__row *row;           /* [max_rows] */
-  int32_t *pages;          /* [max_rows][pages_per_row] */
-  int32_t *dirty;          /* [max_rows] rows with changes, in order of their first one */
+  uint64_t ticket; /* of batch validation */
+  cgr__row *row;   /* [max_rows] */
+  int32_t *pages;  /* [max_rows][pages_per_row] */
+  int32_t *dirty;  /* [max_rows] rows with changes, in order of their first one */
   int32_t num_dirty;
-  int32_t *free_rows;      /* stack of closed rows */
-  int32_t *steady_rows;    /* [max_requests] of the steady batch */
-  int32_t *steady_lens;    /* [max_requests] */
+  int32_t *free_rows;   /* stack of closed rows */
+  int32_t *steady_rows; /* [max_requests] of the steady batch */
+  int32_t *steady_lens; /* [max_requests] */
   cgr__steady steady;
 } cgr__rows;
 

@@ -21,7 +21,7 @@
 
 typedef struct shape {
   const char *name;
-  int32_t decodes, decode_len;    /* decode requests and their KV length with the new token; -1: log-normal lengths */
+  int32_t decodes, decode_len;          /* decode requests and their KV length with the new token; -1: log-normal lengths */
   int32_t prefills, query_len, context; /* chunks of query_len tokens behind `context` tokens */
   int32_t steps;
 } shape;

@@ -19,7 +19,8 @@ typedef struct cost {
   uint32_t bytes;
 } cost;
 
-/* One of every `sixteenth` rows gets a page in each step: it overwrites the row's last page entry, which travels like a new one. */
+/* One of every `sixteenth` rows gets a page in each step: it overwrites the row's last page entry, which travels like a new one.
+ */
 static void append_pages(bench_engine *e, int32_t count, int32_t step) {
   int32_t page_index = e->max_seq_len / e->page_size - 1;
   for (int32_t i = step % 16; i < count; i += 16) {
@@ -100,8 +101,7 @@ static double bare_launch(bench_engine *e, int32_t bucket_index, int32_t steps, 
 /* Every row has all its pages from the start; they are shared between rows, which a benchmark may do. */
 static bench_options options_for(const char *device, const int32_t *buckets, int32_t num_buckets, int32_t max_requests,
                                  int32_t max_seq_len) {
-  bench_options o = { device, LAYERS, 4, 1, 64, 16, max_requests, max_requests, max_seq_len, 1, 8192, buckets,
-                      num_buckets };
+  bench_options o = { device, LAYERS, 4, 1, 64, 16, max_requests, max_requests, max_seq_len, 1, 8192, buckets, num_buckets };
   return o;
 }
 
@@ -148,8 +148,8 @@ static void capture_table(const char *device) {
     nodes = stats.num_nodes;
   }
   printf("\n## Capture of the default ladder up to 512\n| graphs | nodes each | ms in all | ms each | device bytes each |\n"
-         "|---:|---:|---:|---:|---:|\n| %d | %lld | %.1f | %.2f | %.0f |\n", count, (long long)nodes, ms, ms / count,
-         (double)bytes / count);
+         "|---:|---:|---:|---:|---:|\n| %d | %lld | %.1f | %.2f | %.0f |\n",
+         count, (long long)nodes, ms, ms / count, (double)bytes / count);
   bench_close(&engine);
 }
 

@@ -30,15 +30,20 @@ static cgr_status check_attention(const cgr_runtime *rt, const cgr_attention *a)
   if (a->flags & ~known)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_record_attention: flags is %#x, expected CGR_ATTENTION_* bits", a->flags);
   if ((a->flags & CGR_ATTENTION_NO_APPEND) && (a->flags & CGR_ATTENTION_APPEND_ONLY))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them");
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them");
   if (a->flags & (CGR_ATTENTION_NON_CAUSAL | CGR_ATTENTION_NO_CACHE))
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: flags is %#x, expected neither NON_CAUSAL nor NO_CACHE in this "
-                     "version", a->flags);
+    return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                     "cgr_record_attention: flags is %#x, expected neither NON_CAUSAL nor NO_CACHE in this "
+                     "version",
+                     a->flags);
   if (a->length_set != 0)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: length_set is %d, expected 0 in this version", a->length_set);
   if (a->k_scale || a->v_scale || a->sinks)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: %s is given, expected NULL in this version",
-                     a->k_scale ? "k_scale" : a->v_scale ? "v_scale" : "sinks");
+                     a->k_scale   ? "k_scale"
+                     : a->v_scale ? "v_scale"
+                                  : "sinks");
   return CGR_OK;
 }
 
@@ -64,9 +69,13 @@ static cgr_status attend(cgr_recorder *rec, const cgr_attention *a, const cgr_la
   CGR__TRY(check_view(&a->q, "q", l->k.dtype));
   CGR__TRY(check_view(&a->out, "out", l->k.dtype));
   if (a->lse && (a->lse_stride < l->num_q_heads || a->lse_stride > MAX_STRIDE || (uintptr_t)a->lse % sizeof(float) != 0))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: lse is %p with lse_stride %lld, expected an aligned address and "
-                     "%d .. 2^31", (void *)a->lse, (long long)a->lse_stride, l->num_q_heads);
-  cgr__attention_args args = { .q = a->q, .out = a->out, .k_cache = l->k, .v_cache = l->v, .lse = a->lse, .lse_stride = a->lse_stride };
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_record_attention: lse is %p with lse_stride %lld, expected an aligned address and "
+                     "%d .. 2^31",
+                     (void *)a->lse, (long long)a->lse_stride, l->num_q_heads);
+  cgr__attention_args args = {
+    .q = a->q, .out = a->out, .k_cache = l->k, .v_cache = l->v, .lse = a->lse, .lse_stride = a->lse_stride
+  };
   args.page_table = group->page_table;
   args.page_table_stride = group->page_table_stride;
   args.num_pages = group->num_pages;

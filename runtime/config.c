@@ -103,10 +103,12 @@ static cgr_status read_group(cgr__setup *setup, int32_t i) {
                      g->read_trash_page);
   int32_t pages = (setup->config.max_seq_len + g->page_size - 1) / g->page_size;
   if (g->page_table && g->page_table_stride < pages)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: groups[%d].page_table_stride is %lld, expected at least %d (max_seq_len)",
-                     i, (long long)g->page_table_stride, pages);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "config: groups[%d].page_table_stride is %lld, expected at least %d (max_seq_len)", i,
+                     (long long)g->page_table_stride, pages);
   if ((int64_t)pages * setup->config.max_requests > INT32_MAX)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: max_seq_len is %d, expected at most %lld pages for %d requests in one step",
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "config: max_seq_len is %d, expected at most %lld pages for %d requests in one step",
                      setup->config.max_seq_len, (long long)(INT32_MAX / setup->config.max_requests), setup->config.max_requests);
   setup->limits.pages_per_row[i] = pages;
   return CGR_OK;
@@ -120,21 +122,26 @@ static cgr_status check_kv_view(const cgr_kv_view *view, int32_t layer, const ch
     return cgr__fail(CGR_ERROR_NULL_POINTER, "config: layers[%d].%s.base is NULL, expected an address", layer, which);
   size_t element = cgr_dtype_size((cgr_dtype)view->dtype);
   if (element == 0)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "config: layers[%d].%s.dtype is %d, expected a cgr_dtype", layer, which, view->dtype);
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "config: layers[%d].%s.dtype is %d, expected a cgr_dtype", layer, which,
+                     view->dtype);
   int64_t unit = (int64_t)(16 / element);
   int64_t strides = view->stride_page | view->stride_token | view->stride_head;
   if (((uintptr_t)view->base & 15) != 0 || (strides & (unit - 1)) != 0 || view->stride_page <= 0 || view->stride_token <= 0 ||
-      view->stride_head <= 0 || view->stride_page > MAX_STRIDE || view->stride_token > MAX_STRIDE || view->stride_head > MAX_STRIDE)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "config: layers[%d].%s has base %p and strides %lld, %lld, %lld, expected positive multiples of 16 bytes up to 2^31 "
-                     "elements", layer, which, view->base, (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head);
+      view->stride_head <= 0 || view->stride_page > MAX_STRIDE || view->stride_token > MAX_STRIDE ||
+      view->stride_head > MAX_STRIDE)
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "config: layers[%d].%s has base %p and strides %lld, %lld, %lld, expected positive multiples of 16 bytes up to 2^31 "
+        "elements",
+        layer, which, view->base, (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head);
   return CGR_OK;
 }
 
 static cgr_status check_heads(const cgr_layer *l, int32_t i, int32_t device_kind) {
   if (l->num_kv_heads < 1 || l->num_q_heads < 1 || l->num_q_heads % l->num_kv_heads != 0 || l->num_q_heads > 1024)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: layers[%d] has %d query and %d KV heads, expected a multiple, at most 1024",
-                     i, l->num_q_heads, l->num_kv_heads);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "config: layers[%d] has %d query and %d KV heads, expected a multiple, at most 1024", i, l->num_q_heads,
+                     l->num_kv_heads);
   int known = l->head_dim == 64 || l->head_dim == 128;
   if (device_kind == CGR_DEVICE_HOST)
     known = l->head_dim >= 8 && l->head_dim <= 256 && l->head_dim % 8 == 0;
@@ -152,12 +159,13 @@ static cgr_status check_layer(const cgr__setup *setup, const cgr_layer *l, int32
   int32_t dtype = l->k.dtype;
   int known = dtype == CGR_DTYPE_BF16 || dtype == CGR_DTYPE_FP16 || (device_kind == CGR_DEVICE_HOST && dtype == CGR_DTYPE_FP32);
   if (!known || l->v.dtype != dtype)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "config: layers[%d] has K dtype %d and V dtype %d, expected %s, both the same", i, dtype,
-                     l->v.dtype, device_kind == CGR_DEVICE_HOST ? "fp32, fp16 or bf16" : "fp16 or bf16");
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "config: layers[%d] has K dtype %d and V dtype %d, expected %s, both the same", i,
+                     dtype, l->v.dtype, device_kind == CGR_DEVICE_HOST ? "fp32, fp16 or bf16" : "fp16 or bf16");
   if (l->window != 0)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "config: layers[%d].window is %d, expected 0 in this version", i, l->window);
   if (l->softcap != 0.0f)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "config: layers[%d].softcap is %g, expected 0 in this version", i, (double)l->softcap);
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "config: layers[%d].softcap is %g, expected 0 in this version", i,
+                     (double)l->softcap);
   if (!(l->scale >= 0.0f) || isinf(l->scale))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: layers[%d].scale is %g, expected 0 or more", i, (double)l->scale);
   return CGR_OK;
@@ -172,9 +180,11 @@ static cgr_status resolve_source(cgr__setup *setup, cgr_layer *l, int32_t i) {
                      l->kv_source);
   const cgr_layer *source = &setup->layers[l->kv_source - 1];
   if (l->num_kv_heads != source->num_kv_heads || l->head_dim != source->head_dim || l->group != source->group)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: layers[%d] reads the cache of layer %d with %d KV heads of dim %d in group "
-                     "%d, expected %d, %d and %d as there", i, l->kv_source - 1, l->num_kv_heads, l->head_dim, l->group,
-                     source->num_kv_heads, source->head_dim, source->group);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "config: layers[%d] reads the cache of layer %d with %d KV heads of dim %d in group "
+                     "%d, expected %d, %d and %d as there",
+                     i, l->kv_source - 1, l->num_kv_heads, l->head_dim, l->group, source->num_kv_heads, source->head_dim,
+                     source->group);
   l->k = source->k;
   l->v = source->v;
   return CGR_OK;
@@ -247,10 +257,12 @@ static cgr_status read_declared(cgr__setup *setup, int32_t i) {
   if (!decl.name)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "config: buffers[%d].name is NULL, expected a name", i);
   if (decl.name[0] == 0 || strlen(decl.name) >= sizeof out->name)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffers[%d].name is \"%.40s\", expected 1 to 31 characters", i, decl.name);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffers[%d].name is \"%.40s\", expected 1 to 31 characters", i,
+                     decl.name);
   for (int32_t j = 0; j < i; j++)
     if (strcmp(decl.name, setup->declared[j].name) == 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffers[%d].name is \"%s\", which buffers[%d] has already", i, decl.name, j);
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffers[%d].name is \"%s\", which buffers[%d] has already", i,
+                       decl.name, j);
   if (decl.dimension < CGR_DIM_TOKENS || decl.dimension > CGR_DIM_ROWS)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "config: buffers[%d].dimension is %d, expected a cgr_dimension", i, decl.dimension);
   if (cgr_dtype_size((cgr_dtype)decl.dtype) == 0)
@@ -258,8 +270,10 @@ static cgr_status read_declared(cgr__setup *setup, int32_t i) {
   if (decl.source != CGR_SOURCE_DEVICE && decl.source != CGR_SOURCE_STAGED)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "config: buffers[%d].source is %d, expected a cgr_source", i, decl.source);
   if (decl.source == CGR_SOURCE_STAGED)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "config: buffers[%d].source is CGR_SOURCE_STAGED, expected CGR_SOURCE_DEVICE in this "
-                     "version", i);
+    return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                     "config: buffers[%d].source is CGR_SOURCE_STAGED, expected CGR_SOURCE_DEVICE in this "
+                     "version",
+                     i);
   CGR__TRY(range_at("buffers", i, ".width", decl.width, 1, (int64_t)1 << 40));
   if (decl.padding != 0 && decl.dtype != CGR_DTYPE_I8 && decl.dtype != CGR_DTYPE_I32 && decl.dtype != CGR_DTYPE_I64 &&
       decl.dtype != CGR_DTYPE_FP32)
@@ -270,7 +284,9 @@ static cgr_status read_declared(cgr__setup *setup, int32_t i) {
   out->dimension = decl.dimension;
   out->dtype = decl.dtype;
   out->width = decl.width;
-  out->rows = decl.dimension == CGR_DIM_TOKENS ? c->max_tokens : decl.dimension == CGR_DIM_REQUESTS ? c->max_requests : c->max_rows;
+  out->rows = decl.dimension == CGR_DIM_TOKENS     ? c->max_tokens
+              : decl.dimension == CGR_DIM_REQUESTS ? c->max_requests
+                                                   : c->max_rows;
   return CGR_OK;
 }
 

@@ -47,7 +47,8 @@ cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *wha
 
 static cgr_status check_supplied(const char *name, const void *memory, size_t have, size_t need) {
   if (have < need)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: %s_size is %zu, expected at least %zu (cgr_runtime_memory)", name, have, need);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: %s_size is %zu, expected at least %zu (cgr_runtime_memory)", name, have,
+                     need);
   if ((uintptr_t)memory % 256 != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: %s is %p, expected a multiple of 256", name, memory);
   return CGR_OK;
@@ -141,7 +142,8 @@ static cgr_status fill_declared(cgr_runtime *rt, cudaStream_t stream) {
       continue;
     void *image = malloc(bytes);
     if (!image)
-      return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory to fill buffer %s (%zu bytes)", declared->name, bytes);
+      return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory to fill buffer %s (%zu bytes)",
+                       declared->name, bytes);
     cgr__layout_fill_declared(declared, image);
     int error = ops->copy(rt->dev, rt->arena + declared->offset, image, bytes, stream);
     int synced = ops->stream_sync(rt->dev, stream);
@@ -253,7 +255,8 @@ static cgr_status open_device(const cgr_config *config, cgr_device **dev, int *o
   *owns = c.device_handle == NULL;
   *dev = c.device_handle;
   if (*dev && (*dev)->magic != CGR__DEVICE_MAGIC)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: device_handle is %p, which is not an open device", (void *)c.device_handle);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: device_handle is %p, which is not an open device",
+                     (void *)c.device_handle);
   return *dev ? CGR_OK : cgr_device_open(c.device, NULL, dev);
 }
 
@@ -330,7 +333,8 @@ cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {
   if (!runtime)
     return CGR_OK;
   if (runtime->magic != CGR__RUNTIME_MAGIC)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_destroy: runtime is %p, which is not a live runtime", (void *)runtime);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_destroy: runtime is %p, which is not a live runtime",
+                     (void *)runtime);
   if (runtime->recording)
     return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_destroy: called from inside record, expected a call outside of it");
   int in_flight = runtime->has_last_stream && cgr__ring_completed(&runtime->ring) < runtime->launched;

@@ -10,8 +10,10 @@ static void count_internal(cgr_runtime *rt) {
 cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream, int eager) {
   int capturing = 0;
   if (cgr__is_default_stream(stream))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: stream is %s, expected one of cgr_stream_create, or another that is not a default "
-                     "stream", function, stream ? "CUDA's default one" : "NULL");
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: stream is %s, expected one of cgr_stream_create, or another that is not a default "
+                     "stream",
+                     function, stream ? "CUDA's default one" : "NULL");
   if (!eager) /* the device itself refuses a graph launch there */
     return CGR_OK;
   int error = rt->dev->ops->capture_status(rt->dev, stream, &capturing);

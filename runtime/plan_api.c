@@ -13,14 +13,16 @@ static cgr_status check_lengths(const cgr_plan_input *input) {
   int64_t tokens = 0;
   for (int32_t i = 0; i < input->num_requests; i++) {
     if (input->query_lens[i] < 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: query_lens[%d] is %d, expected at least 0", i, input->query_lens[i]);
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: query_lens[%d] is %d, expected at least 0", i,
+                       input->query_lens[i]);
     if (input->seq_lens[i] < input->query_lens[i])
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: seq_lens[%d] is %d, expected at least query_lens[%d], which is %d",
-                       i, input->seq_lens[i], i, input->query_lens[i]);
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "cgr_plan_build: seq_lens[%d] is %d, expected at least query_lens[%d], which is %d", i, input->seq_lens[i],
+                       i, input->query_lens[i]);
     tokens += input->query_lens[i];
     if (tokens > INT32_MAX - 64)
-      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "cgr_plan_build: the first %d requests have %lld tokens, expected at most %d", i + 1,
-                       (long long)tokens, INT32_MAX - 64);
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "cgr_plan_build: the first %d requests have %lld tokens, expected at most %d",
+                       i + 1, (long long)tokens, INT32_MAX - 64);
   }
   return CGR_OK;
 }
@@ -32,16 +34,18 @@ static cgr_status check_input(const cgr_plan_input *input, const void *plan, siz
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_plan_build: size is %u, expected %zu: use CGR_PLAN_INPUT_INIT", input->size,
                      sizeof *input);
   if (input->num_requests < 0 || input->num_requests > 1 << 24)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: num_requests is %d, expected 0 .. %d", input->num_requests, 1 << 24);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: num_requests is %d, expected 0 .. %d", input->num_requests,
+                     1 << 24);
   if (input->num_requests > 0 && (!input->query_lens || !input->seq_lens))
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_plan_build: query_lens or seq_lens is NULL, expected %d lengths", input->num_requests);
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_plan_build: query_lens or seq_lens is NULL, expected %d lengths",
+                     input->num_requests);
   if (input->num_parts < 1 || input->num_parts > 4096)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: num_parts is %d, expected 1 .. 4096", input->num_parts);
   if (input->tile_q < 1 || input->tile_q > 64 || (input->tile_q & (input->tile_q - 1)) != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: tile_q is %d, expected a power of two, 1 .. 64", input->tile_q);
   if (plan_size < cgr__plan_bytes(input->num_parts))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: plan_size is %zu, expected at least %zu (cgr_plan_size)", plan_size,
-                     cgr__plan_bytes(input->num_parts));
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: plan_size is %zu, expected at least %zu (cgr_plan_size)",
+                     plan_size, cgr__plan_bytes(input->num_parts));
   if ((uintptr_t)plan % 8 != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: plan is %p, expected a multiple of 8", plan);
   return check_lengths(input);
@@ -75,8 +79,9 @@ static void remember(void *context, cgr_step_error error, int32_t row, int32_t i
 
 static cgr_status check_groups(const cgr_metadata *m) {
   if (m->num_groups < 0 || (m->num_groups > 0 && !m->groups))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: num_groups is %d and groups is %p, expected an array of them",
-                     m->num_groups, (const void *)m->groups);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: num_groups is %d and groups is %p, expected an array of them", m->num_groups,
+                     (const void *)m->groups);
   for (int32_t i = 0; i < m->num_groups; i++) {
     const cgr_metadata_group *g = &m->groups[i];
     int missing = (m->padded_tokens > 0 && !g->slot_mapping) || (m->padded_requests > 0 && !g->kv_last_page_len);
@@ -92,10 +97,13 @@ static cgr_status check_groups(const cgr_metadata *m) {
 static cgr_status check_metadata(const cgr_metadata *m) {
   CGR__REQUIRE(m, "cgr_metadata_build");
   if (m->size < sizeof *m)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_metadata_build: size is %u, expected %zu: use CGR_METADATA_INIT", m->size, sizeof *m);
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_metadata_build: size is %u, expected %zu: use CGR_METADATA_INIT", m->size,
+                     sizeof *m);
   if (m->num_requests < 0 || m->padded_requests < m->num_requests)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: num_requests is %d and padded_requests %d, expected 0 or more, "
-                     "and at least as many", m->num_requests, m->padded_requests);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: num_requests is %d and padded_requests %d, expected 0 or more, "
+                     "and at least as many",
+                     m->num_requests, m->padded_requests);
   if (m->num_requests > 0 && (!m->rows || !m->query_lens || !m->row_computed))
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: rows, query_lens or row_computed is NULL, expected addresses");
   int missing = (m->padded_tokens > 0 && (!m->input_ids || !m->positions)) ||
@@ -111,13 +119,16 @@ static cgr_status take_composition(const cgr_metadata *m, int32_t *num_tokens) {
   int needs_last = m->tokens == NULL && m->num_requests > 0;
   for (int32_t i = 0; i < m->num_requests; i++) {
     if (m->query_lens[i] < 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: query_lens[%d] is %d, expected at least 0", i, m->query_lens[i]);
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: query_lens[%d] is %d, expected at least 0", i,
+                       m->query_lens[i]);
     for (int32_t j = 0; m->tokens && j < m->query_lens[i] && tokens + j < m->padded_tokens; j++)
       needs_last |= m->tokens[tokens + j] == CGR_TOKEN_LAST;
     tokens += m->query_lens[i];
     if (tokens > m->padded_tokens)
-      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "cgr_metadata_build: the first %d requests have %lld tokens, expected at most %d "
-                       "(padded_tokens)", i + 1, (long long)tokens, m->padded_tokens);
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
+                       "cgr_metadata_build: the first %d requests have %lld tokens, expected at most %d "
+                       "(padded_tokens)",
+                       i + 1, (long long)tokens, m->padded_tokens);
     m->request_rows[i] = m->rows[i];
     m->query_start_loc[i + 1] = (int32_t)tokens;
   }
@@ -136,6 +147,6 @@ cgr_status cgr_metadata_build(const cgr_metadata *metadata) {
   cgr__metadata_fill(metadata, num_tokens, remember, &first);
   if (first.error == CGR_STEP_OK)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_STEP, "cgr_metadata_build: a guard refused with error %d at row %d, index %d, value %lld", first.error,
-                   first.row, first.index, (long long)first.value);
+  return cgr__fail(CGR_ERROR_STEP, "cgr_metadata_build: a guard refused with error %d at row %d, index %d, value %lld",
+                   first.error, first.row, first.index, (long long)first.value);
 }

@@ -29,8 +29,8 @@ cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason)
 static cgr_status check_view_struct(const cgr_buffer_view *view, const char *function) {
   CGR__REQUIRE(view, function);
   if (view->size < sizeof *view)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: view->size is %u, expected %zu: use CGR_BUFFER_VIEW_INIT", function, view->size,
-                     sizeof *view);
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: view->size is %u, expected %zu: use CGR_BUFFER_VIEW_INIT", function,
+                     view->size, sizeof *view);
   return CGR_OK;
 }
 
@@ -38,7 +38,8 @@ cgr_status cgr_buffer_get(cgr_runtime *runtime, cgr_buffer buffer, int32_t index
   CGR__TRY(cgr__runtime_check(runtime, "cgr_buffer_get"));
   CGR__TRY(check_view_struct(view, "cgr_buffer_get"));
   if ((int)buffer < 0 || buffer >= CGR_BUFFER_COUNT_)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_buffer_get: buffer is %d, expected 0 .. %d", (int)buffer, CGR_BUFFER_COUNT_ - 1);
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_buffer_get: buffer is %d, expected 0 .. %d", (int)buffer,
+                     CGR_BUFFER_COUNT_ - 1);
   cgr__buffer_shape shape = cgr__layout_shape(&runtime->setup.limits, (int)buffer, 0);
   if (index < 0 || index >= shape.copies)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_buffer_get: index of %s is %d, expected 0 .. %d", shape.name, index,
@@ -70,8 +71,9 @@ cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, const char *name, cgr_b
     view->shape[1] = view->stride = declared->width;
     return CGR_OK;
   }
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_buffer_get_declared: name is \"%.40s\", expected one of the %d declared buffers",
-                   name, runtime->layout.num_declared);
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "cgr_buffer_get_declared: name is \"%.40s\", expected one of the %d declared buffers", name,
+                   runtime->layout.num_declared);
 }
 
 cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region) {
@@ -86,8 +88,9 @@ cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *bas
 }
 
 const char *cgr_reason_name(cgr_reason reason) {
-  static const char *const names[CGR_REASON_COUNT_] = { "exact",        "padded",         "mode none", "not uniform", "above the ladder",
-                                                        "not captured", "capture failed", "forced",    "internal" };
+  static const char *const names[CGR_REASON_COUNT_] = { "exact",          "padded",           "mode none",
+                                                        "not uniform",    "above the ladder", "not captured",
+                                                        "capture failed", "forced",           "internal" };
   return (int)reason >= 0 && reason < CGR_REASON_COUNT_ ? names[reason] : "unknown reason";
 }
 
@@ -97,8 +100,8 @@ cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
   if (runtime->magic != CGR__RUNTIME_MAGIC)
     return cgr__runtime_check(runtime, "cgr_runtime_stats");
   if (stats->size < sizeof *stats)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_runtime_stats: stats->size is %u, expected %zu: use CGR_STATS_INIT", stats->size,
-                     sizeof *stats);
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_runtime_stats: stats->size is %u, expected %zu: use CGR_STATS_INIT",
+                     stats->size, sizeof *stats);
   uint32_t size = stats->size;
   *stats = runtime->stats;
   stats->size = size;
@@ -117,8 +120,9 @@ cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_grap
   CGR__TRY(cgr__runtime_check(runtime, "cgr_runtime_graph_stats"));
   CGR__REQUIRE(stats, "cgr_runtime_graph_stats");
   if (stats->size < sizeof *stats)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_runtime_graph_stats: stats->size is %u, expected %zu: use CGR_GRAPH_STATS_INIT",
-                     stats->size, sizeof *stats);
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT,
+                     "cgr_runtime_graph_stats: stats->size is %u, expected %zu: use CGR_GRAPH_STATS_INIT", stats->size,
+                     sizeof *stats);
   if (index < 0 || index >= runtime->graphs.count)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_graph_stats: index is %d, expected 0 .. %d", index,
                      runtime->graphs.count - 1);

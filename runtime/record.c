@@ -49,14 +49,15 @@ static cgr_status end_step(cgr_recorder *rec, cgr__step_args *args, cgr_status r
   return device_status(rec, error, "step: enqueuing the epilogue");
 }
 
-cgr_status cgr__record_step(cgr_runtime *rt, cudaStream_t stream, const cgr_key *key, int capturing,
-                            cgr_record_function record, void *engine, enum cgr__progress *progress) {
+cgr_status cgr__record_step(cgr_runtime *rt, cudaStream_t stream, const cgr_key *key, int capturing, cgr_record_function record,
+                            void *engine, enum cgr__progress *progress) {
   cgr_recorder rec = { rt, stream, *key, capturing, 0 };
   cgr__step_args args = rt->args;
   args.padded_requests = key->num_requests;
   args.padded_tokens = key->num_tokens;
   *progress = CGR__PROGRESS_BEGUN; /* also when the device reports a failure: the call may have taken effect */
-  CGR__TRY(device_status(&rec, rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, stream), "step: enqueuing the prologue"));
+  CGR__TRY(
+      device_status(&rec, rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, stream), "step: enqueuing the prologue"));
   cgr_status recorded = fork_planner(&rec, &args);
   if (recorded != CGR_OK)
     rec.planner_joined = 1; /* there may be no branch to join */
@@ -88,4 +89,3 @@ cgr_status cgr_record_call(cgr_recorder *recorder, cgr_record_function function,
   CGR__REQUIRE(function, "cgr_record_call");
   return call_engine(recorder, function, context);
 }
-

@@ -50,7 +50,8 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_request_get_info: info->size is %u, expected %zu: use CGR_REQUEST_INFO_INIT",
                      info->size, sizeof *info);
   if (row < 0 || row >= runtime->rows.max_rows)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_get_info: row is %d, expected 0 .. %d", row, runtime->rows.max_rows - 1);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_get_info: row is %d, expected 0 .. %d", row,
+                     runtime->rows.max_rows - 1);
   cgr__rows_settle(&runtime->rows);
   const cgr__row *entry = &runtime->rows.row[row];
   info->open = entry->open;

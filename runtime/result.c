@@ -71,8 +71,8 @@ static cgr_status check_seq(cgr_runtime *rt, uint64_t seq, const cgr_step_result
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "step result: seq is %llu, expected 1 .. %llu (launched so far)",
                      (unsigned long long)seq, (unsigned long long)rt->launched);
   if (rt->launched - seq >= rt->ring.depth)
-    return cgr__fail(CGR_ERROR_EXPIRED, "step result: seq is %llu, expected a step after %llu (ring_depth)", (unsigned long long)seq,
-                     (unsigned long long)(rt->launched - rt->ring.depth));
+    return cgr__fail(CGR_ERROR_EXPIRED, "step result: seq is %llu, expected a step after %llu (ring_depth)",
+                     (unsigned long long)seq, (unsigned long long)(rt->launched - rt->ring.depth));
   return CGR_OK;
 }
 
@@ -90,7 +90,8 @@ static cgr_status give(cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
   if (record->error == CGR_STEP_OK)
     return CGR_OK;
   return cgr__fail(CGR_ERROR_STEP, "step %llu: a guard on the device reported error %d at row %d, index %d, value %lld",
-                   (unsigned long long)seq, record->error, record->error_row, record->error_index, (long long)record->error_value);
+                   (unsigned long long)seq, record->error, record->error_row, record->error_index,
+                   (long long)record->error_value);
 }
 
 cgr_status cgr_step_poll(cgr_runtime *runtime, uint64_t seq, cgr_step_result *result) {

@@ -38,12 +38,12 @@ typedef struct cgr__setup {
 
 /* What is kept of a prepared step until launch or cancel. */
 typedef struct cgr__prepared {
-  uint64_t ticket;              /* 0: no step is prepared */
+  uint64_t ticket; /* 0: no step is prepared */
   cgr__step_plan plan;
   cgr__choice choice;
-  cgr__slot_header *slot;       /* of the step itself */
-  int32_t num_applies;          /* internal steps that carry changes ahead of it */
-  cgr__cursor cursor;           /* of the changes that it and its applies carry */
+  cgr__slot_header *slot; /* of the step itself */
+  int32_t num_applies;    /* internal steps that carry changes ahead of it */
+  cgr__cursor cursor;     /* of the changes that it and its applies carry */
   int batch_staged;
 } cgr__prepared;
 
@@ -68,20 +68,20 @@ struct cgr_runtime {
   cgr_device *dev;
   cgr__setup setup;
   cgr__layout layout;
-  unsigned char *arena;         /* device memory */
+  unsigned char *arena; /* device memory */
   int owns_arena, owns_pinned;
   void *pinned;
-  void *host_block;             /* rows, batch copies, bucket table */
+  void *host_block; /* rows, batch copies, bucket table */
   cgr__ring ring;
   cgr__rows rows;
   cgr__regions regions;
   cgr__graphs graphs;
-  cgr__step_args args;          /* of prologue, planner and epilogue; padded counts are set per key */
+  cgr__step_args args; /* of prologue, planner and epilogue; padded counts are set per key */
 
   /* The hot path's state. */
-  uint64_t launched;            /* number of the last launched step */
-  uint64_t device_batch;        /* step whose batch section stands on the device; 0: none */
-  uint64_t generation;          /* of the headers: the device's, as last read */
+  uint64_t launched;     /* number of the last launched step */
+  uint64_t device_batch; /* step whose batch section stands on the device; 0: none */
+  uint64_t generation;   /* of the headers: the device's, as last read */
   cudaStream_t last_stream;
   int has_last_stream;
   uint64_t tickets;
@@ -95,9 +95,9 @@ struct cgr_runtime {
   cgr__event *fork_event, *join_event, *order_event;
 
   cgr_stats stats;
-  int recording;                /* inside `record` */
-  int dead;                     /* 1: lost; read by any thread */
-  int dead_code;                /* of the device's API */
+  int recording; /* inside `record` */
+  int dead;      /* 1: lost; read by any thread */
+  int dead_code; /* of the device's API */
   char dead_message[256];
 };
 
@@ -125,8 +125,8 @@ static inline void *cgr__runtime_buffer(const cgr_runtime *rt, int id, int32_t c
 
 /* Enqueues a whole step on a stream: prologue, planner on a side branch, `record`, epilogue. `record` may be NULL. When it
  * fails, an epilogue that commits nothing ends the step, so that the device's counter and the host's stay together. */
-cgr_status cgr__record_step(cgr_runtime *rt, cudaStream_t stream, const cgr_key *key, int capturing,
-                            cgr_record_function record, void *engine, enum cgr__progress *progress);
+cgr_status cgr__record_step(cgr_runtime *rt, cudaStream_t stream, const cgr_key *key, int capturing, cgr_record_function record,
+                            void *engine, enum cgr__progress *progress);
 
 /* A launch failed with `status`, which is returned: brings the host's counters in line with what was enqueued. */
 cgr_status cgr__launch_failed(cgr_runtime *rt, cgr_status status, enum cgr__progress progress, cudaStream_t stream);

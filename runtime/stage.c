@@ -58,9 +58,10 @@ static cgr_status stage_changes(cgr_runtime *rt, cgr__prepared *prepared, cgr__s
   uint64_t seq = rt->launched + 1;
   /* One slot more than needed stays free: the step before must not lose its result to a launch of this one. */
   if (applies > rt->setup.config.ring_depth - 2 || !cgr__ring_acquire(&rt->ring, seq + (uint64_t)applies))
-    return cgr__fail(CGR_ERROR_BUSY, "cgr_step_prepare: step %llu needs %lld free slots of %d, expected more steps to have completed "
-                     "(or cgr_runtime_flush for %lld changed words)", (unsigned long long)seq, (long long)applies + 1,
-                     rt->setup.config.ring_depth, (long long)words);
+    return cgr__fail(CGR_ERROR_BUSY,
+                     "cgr_step_prepare: step %llu needs %lld free slots of %d, expected more steps to have completed "
+                     "(or cgr_runtime_flush for %lld changed words)",
+                     (unsigned long long)seq, (long long)applies + 1, rt->setup.config.ring_depth, (long long)words);
   prepared->num_applies = (int32_t)applies;
   prepared->cursor = (cgr__cursor){ 0, 0 };
   for (int64_t i = 0; i <= applies; i++, seq++) {

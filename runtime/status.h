@@ -24,11 +24,11 @@ uint64_t cgr__failures(void);
 void cgr__set_device_code(int code);
 
 /* Returns from the calling function with the status unless it is CGR_OK. */
-#define CGR__TRY(expression)                 \
-  do {                                       \
+#define CGR__TRY(expression)                   \
+  do {                                         \
     cgr_status cgr__try_status = (expression); \
-    if (cgr__try_status != CGR_OK)           \
-      return cgr__try_status;                \
+    if (cgr__try_status != CGR_OK)             \
+      return cgr__try_status;                  \
   } while (0)
 
 /* The check that nearly every entry point starts with. */

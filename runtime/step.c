@@ -18,8 +18,9 @@ static cgr_status choose_forced(cgr_runtime *rt, const cgr__step_plan *plan, cgr
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: forced_key.kind is %d, expected a cgr_graph_kind", key->kind);
   if (key->num_requests < plan->num_requests || key->num_tokens < plan->num_tokens || key->num_requests > c->max_requests ||
       key->num_tokens > c->max_tokens || key->num_requests < 1 || key->num_tokens < 1)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key has %d requests and %d tokens, expected %d .. %d and %d .. %d",
-                     key->num_requests, key->num_tokens, plan->num_requests, c->max_requests, plan->num_tokens, c->max_tokens);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: forced_key has %d requests and %d tokens, expected %d .. %d and %d .. %d", key->num_requests,
+                     key->num_tokens, plan->num_requests, c->max_requests, plan->num_tokens, c->max_tokens);
   if (key->program != 0 || key->lane != 0 || key->variant != plan->batch->variant ||
       (key->query_len != 0 && plan->num_requests > 0 && key->query_len != plan->query_len))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -42,8 +43,10 @@ static cgr_status choose_forced(cgr_runtime *rt, const cgr__step_plan *plan, cgr
 
 static cgr_status check_fresh(const cgr_runtime *rt, const cgr__graph_entry *entry) {
   if (entry && cgr__graph_is_stale(entry, rt->regions.epoch, rt->layout.hash))
-    return cgr__fail(CGR_ERROR_STALE_GRAPH, "step: the graph of %d requests was captured at region epoch %llu, expected %llu: capture "
-                     "again", entry->key.num_requests, (unsigned long long)entry->epoch, (unsigned long long)rt->regions.epoch);
+    return cgr__fail(CGR_ERROR_STALE_GRAPH,
+                     "step: the graph of %d requests was captured at region epoch %llu, expected %llu: capture "
+                     "again",
+                     entry->key.num_requests, (unsigned long long)entry->epoch, (unsigned long long)rt->regions.epoch);
   return CGR_OK;
 }
 
@@ -55,7 +58,8 @@ static cgr_status choose(cgr_runtime *rt, const cgr__step_plan *plan, cgr__choic
   cgr_reason reason = choice->reason;
   if (rt->setup.config.strict && plan->num_requests > 0 &&
       (reason == CGR_REASON_ABOVE_LADDER || reason == CGR_REASON_NOT_CAPTURED || reason == CGR_REASON_CAPTURE_FAILED))
-    return cgr__fail(CGR_ERROR_FALLBACK, "step: a batch of %d requests would run eagerly (%s), expected a captured graph (strict)",
+    return cgr__fail(CGR_ERROR_FALLBACK,
+                     "step: a batch of %d requests would run eagerly (%s), expected a captured graph (strict)",
                      plan->num_requests, cgr_reason_name(reason));
   return check_fresh(rt, choice->entry);
 }
@@ -86,7 +90,8 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_step_prepare: step->size is %u, expected %zu: use CGR_STEP_INIT", step->size,
                      sizeof *step);
   if (rt->prepared.ticket != 0)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_step_prepare: a step is prepared already, expected it to be launched or cancelled first");
+    return cgr__fail(CGR_ERROR_STATE,
+                     "cgr_step_prepare: a step is prepared already, expected it to be launched or cancelled first");
   cgr__see_losses(rt);
   CGR__TRY(validate(rt, batch, &copy, &prepared->plan));
   CGR__TRY(choose(rt, &prepared->plan, &prepared->choice));
@@ -143,7 +148,7 @@ static cgr_status launch(cgr_runtime *rt, cudaStream_t stream, enum cgr__progres
   CGR__TRY(check_fresh(rt, choice->entry));
   if (!choice->entry && !rt->record && rt->prepared.plan.num_requests > 0)
     return cgr__fail(CGR_ERROR_STATE, "cgr_step_launch: an eager step needs a record function, expected cgr_runtime_capture or "
-                     "cgr_runtime_warmup before");
+                                      "cgr_runtime_warmup before");
   CGR__TRY(cgr__order_stream(rt, stream));
   CGR__TRY(launch_applies(rt, stream, progress));
   if (!choice->entry)
@@ -161,8 +166,8 @@ static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const ch
   CGR__TRY(cgr__runtime_check_outside(rt, function));
   CGR__REQUIRE(step, function);
   if (rt->prepared.ticket == 0 || step->ticket != rt->prepared.ticket)
-    return cgr__fail(CGR_ERROR_STATE, "%s: step has ticket %llu, expected the prepared one's (%llu; 0: none is prepared)", function,
-                     (unsigned long long)step->ticket, (unsigned long long)rt->prepared.ticket);
+    return cgr__fail(CGR_ERROR_STATE, "%s: step has ticket %llu, expected the prepared one's (%llu; 0: none is prepared)",
+                     function, (unsigned long long)step->ticket, (unsigned long long)rt->prepared.ticket);
   return CGR_OK;
 }
 

@@ -95,21 +95,25 @@ TEST_P(AllocTest, NothingIsAllocatedAfterWarmUp) {
   std::atomic<bool> open(false);
   struct GateArgs {
     std::atomic<bool> *open;
-  } gate = {&open};
+  } gate = { &open };
   if (GetParam().config.host_schedule == CGR_HOST_ASYNC) {
     auto wait = [](const void *raw) {
-      while (!static_cast<const GateArgs *>(raw)->open->load()) continue;
+      while (!static_cast<const GateArgs *>(raw)->open->load())
+        continue;
     };
     ASSERT_EQ(ops->host_call(dev, wait, &gate, sizeof gate, a), CGR__DEVICE_OK);
   }
   for (int i = 0; i < 40; i++) {
     ASSERT_EQ(ops->host_call(dev, Step, &args, sizeof args, a), CGR__DEVICE_OK);
-    for (int j = 0; j < 8; j++) ASSERT_EQ(ops->copy(dev, &to, &from, sizeof to, a), CGR__DEVICE_OK);
+    for (int j = 0; j < 8; j++)
+      ASSERT_EQ(ops->copy(dev, &to, &from, sizeof to, a), CGR__DEVICE_OK);
   }
   open = true;
-  for (int i = 0; i < 20; i++) round();
+  for (int i = 0; i < 20; i++)
+    round();
   uint64_t before = num_allocations.load();
-  for (int i = 0; i < 50; i++) round();
+  for (int i = 0; i < 50; i++)
+    round();
   EXPECT_EQ(num_allocations.load() - before, 0u);
   EXPECT_EQ(runs.load(), 40 + 70 * 60);
   ASSERT_EQ(ops->exec_destroy(dev, exec), CGR__DEVICE_OK);
@@ -128,4 +132,4 @@ TEST(AllocCountTest, TheCounterCounts) {
 }
 #endif
 
-}  // namespace
+} // namespace

@@ -17,7 +17,8 @@ namespace {
 ::testing::AssertionResult MessageHas(std::initializer_list<const char *> parts) {
   std::string message = cgr_last_message();
   for (const char *part : parts) {
-    if (message.find(part) == std::string::npos) return ::testing::AssertionFailure() << message << " lacks " << part;
+    if (message.find(part) == std::string::npos)
+      return ::testing::AssertionFailure() << message << " lacks " << part;
   }
   return ::testing::AssertionSuccess();
 }
@@ -25,23 +26,24 @@ namespace {
 TEST(DeviceOpenTest, RefusesWhatIsWrong) {
   cgr_device *dev = reinterpret_cast<cgr_device *>(&dev);
   EXPECT_EQ(cgr_device_open("host", nullptr, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({"cgr_device_open", "device", "NULL"}));
-  for (const char *name : {"", "Host", "cuda:", "cuda:x", "cuda:-1", "cuda:01", "cuda:1x", "cudax", "hosts", "cuda:99999999999"}) {
+  EXPECT_TRUE(MessageHas({ "cgr_device_open", "device", "NULL" }));
+  for (const char *name :
+       { "", "Host", "cuda:", "cuda:x", "cuda:-1", "cuda:01", "cuda:1x", "cudax", "hosts", "cuda:99999999999" }) {
     EXPECT_EQ(cgr_device_open(name, nullptr, &dev), CGR_ERROR_INVALID_ARGUMENT) << name;
     EXPECT_EQ(dev, nullptr);
-    EXPECT_TRUE(MessageHas({"cgr_device_open: name", name, "expected"}));
+    EXPECT_TRUE(MessageHas({ "cgr_device_open: name", name, "expected" }));
   }
   EXPECT_EQ(cgr_device_open("cuda:9999", nullptr, &dev), CGR_ERROR_UNSUPPORTED);
-  EXPECT_TRUE(MessageHas({"cuda:9999"}));
+  EXPECT_TRUE(MessageHas({ "cuda:9999" }));
   cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
   config.host_schedule = 4;
   EXPECT_EQ(cgr_device_open("host", &config, &dev), CGR_ERROR_INVALID_ENUM);
-  EXPECT_TRUE(MessageHas({"host_schedule is 4", "expected"}));
-  for (uint32_t size : {0u, 3u, 4097u}) {
+  EXPECT_TRUE(MessageHas({ "host_schedule is 4", "expected" }));
+  for (uint32_t size : { 0u, 3u, 4097u }) {
     config = CGR_DEVICE_CONFIG_INIT;
     config.size = size;
     EXPECT_EQ(cgr_device_open("host", &config, &dev), CGR_ERROR_INVALID_STRUCT);
-    EXPECT_TRUE(MessageHas({"config->size", std::to_string(size).c_str()}));
+    EXPECT_TRUE(MessageHas({ "config->size", std::to_string(size).c_str() }));
   }
   EXPECT_EQ(cgr_device_close(nullptr), CGR_OK);
 }
@@ -50,7 +52,7 @@ TEST(DeviceOpenTest, AShorterConfigGetsItsDefaults) {
   cgr_device *dev = nullptr;
   cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
   config.size = 4;
-  config.host_schedule = 77;  // beyond `size`: not read
+  config.host_schedule = 77; // beyond `size`: not read
   ASSERT_EQ(cgr_device_open("host", &config, &dev), CGR_OK);
   EXPECT_EQ(cgr_device_close(dev), CGR_OK);
 }
@@ -65,14 +67,15 @@ TEST(DeviceOpenTest, NoNamePicksTheBestThereIs) {
 }
 
 class DeviceApiTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
- protected:
+protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_), CGR_OK) << cgr_last_message();
     ASSERT_EQ(cgr_stream_create(dev_, &stream_), CGR_OK);
   }
   void TearDown() override {
-    if (dev_ == nullptr) return;
+    if (dev_ == nullptr)
+      return;
     EXPECT_EQ(cgr_stream_destroy(dev_, stream_), CGR_OK);
     EXPECT_EQ(cgr_device_close(dev_), CGR_OK);
   }
@@ -91,7 +94,7 @@ TEST_P(DeviceApiTest, CopiesFillsAndCalls) {
   ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 16, &pinned), CGR_OK);
   auto *words = static_cast<int *>(pinned);
   words[0] = 0;
-  AddArgs args = {words};
+  AddArgs args = { words };
   ASSERT_EQ(cgr_fill(dev_, device, 0x11, 16, stream_), CGR_OK);
   ASSERT_EQ(cgr_copy(dev_, words, device, 16, stream_), CGR_OK);
   ASSERT_EQ(cgr_launch_host(dev_, Increment, &args, sizeof args, stream_), CGR_OK);
@@ -108,29 +111,29 @@ TEST_P(DeviceApiTest, RefusesWithTheArgumentsName) {
   void *memory = &memory;
   char byte = 0;
   EXPECT_EQ(cgr_memory_alloc(nullptr, 1, &memory), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({"cgr_memory_alloc: device is NULL"}));
+  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc: device is NULL" }));
   EXPECT_EQ(cgr_memory_alloc(dev_, 1, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({"memory is NULL"}));
+  EXPECT_TRUE(MessageHas({ "memory is NULL" }));
   EXPECT_EQ(cgr_memory_alloc_pinned(dev_, 0, &memory), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({"cgr_memory_alloc_pinned", "bytes is 0", "at least 1"}));
+  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc_pinned", "bytes is 0", "at least 1" }));
   EXPECT_EQ(memory, nullptr);
   EXPECT_EQ(cgr_stream_create(dev_, nullptr), CGR_ERROR_NULL_POINTER);
   EXPECT_EQ(cgr_stream_destroy(dev_, nullptr), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({"cgr_stream_destroy: stream is NULL"}));
+  EXPECT_TRUE(MessageHas({ "cgr_stream_destroy: stream is NULL" }));
   EXPECT_EQ(cgr_copy(dev_, nullptr, &byte, 1, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({"cgr_copy: dst is NULL"}));
+  EXPECT_TRUE(MessageHas({ "cgr_copy: dst is NULL" }));
   EXPECT_EQ(cgr_copy(dev_, &byte, nullptr, 1, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({"cgr_copy: src is NULL"}));
+  EXPECT_TRUE(MessageHas({ "cgr_copy: src is NULL" }));
   EXPECT_EQ(cgr_fill(dev_, nullptr, 0, 1, stream_), CGR_ERROR_NULL_POINTER);
   EXPECT_EQ(cgr_copy(dev_, nullptr, nullptr, 0, stream_), CGR_OK);
   EXPECT_EQ(cgr_launch_host(dev_, nullptr, nullptr, 0, stream_), CGR_ERROR_NULL_POINTER);
   EXPECT_EQ(cgr_launch_host(dev_, Increment, nullptr, 8, stream_), CGR_ERROR_NULL_POINTER);
   EXPECT_EQ(cgr_launch_host(dev_, Increment, &byte, 4097, stream_), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({"args_size is 4097", "4096"}));
+  EXPECT_TRUE(MessageHas({ "args_size is 4097", "4096" }));
   EXPECT_EQ(cgr_fill(dev_, &byte, 0, 1, nullptr), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({"cgr_fill: stream is NULL"}));
-  EXPECT_EQ(cgr_fill(dev_, &byte, 0, 1, reinterpret_cast<cudaStream_t>(2)), CGR_ERROR_INVALID_ARGUMENT);  // cudaStreamPerThread
-  EXPECT_TRUE(MessageHas({"cgr_fill: stream is CUDA's default one"}));
+  EXPECT_TRUE(MessageHas({ "cgr_fill: stream is NULL" }));
+  EXPECT_EQ(cgr_fill(dev_, &byte, 0, 1, reinterpret_cast<cudaStream_t>(2)), CGR_ERROR_INVALID_ARGUMENT); // cudaStreamPerThread
+  EXPECT_TRUE(MessageHas({ "cgr_fill: stream is CUDA's default one" }));
 }
 
 TEST_P(DeviceApiTest, InfoIsWrittenUpToTheCallersSize) {
@@ -167,4 +170,4 @@ TEST_P(DeviceApiTest, AHugeAllocationFailsCleanly) {
 
 CGR_INSTANTIATE_OVER_DEVICES(DeviceApiTest);
 
-}  // namespace
+} // namespace

@@ -11,7 +11,7 @@
 namespace {
 
 class CaptureTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
- protected:
+protected:
   void SetUp() override {
     CGR_OPEN_OR_SKIP(dev_, GetParam());
     ops_ = dev_->ops;
@@ -26,7 +26,8 @@ class CaptureTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
   }
 
   void TearDown() override {
-    if (dev_ == nullptr) return;
+    if (dev_ == nullptr)
+      return;
     EXPECT_EQ(ops_->event_destroy(dev_, fork_), CGR__DEVICE_OK);
     EXPECT_EQ(ops_->event_destroy(dev_, join_), CGR__DEVICE_OK);
     EXPECT_EQ(ops_->stream_destroy(dev_, a_), CGR__DEVICE_OK);
@@ -41,9 +42,7 @@ class CaptureTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
     return capturing != 0;
   }
 
-  int Copy(int to, int from, cudaStream_t stream) {
-    return ops_->copy(dev_, words_ + to, words_ + from, sizeof(int), stream);
-  }
+  int Copy(int to, int from, cudaStream_t stream) { return ops_->copy(dev_, words_ + to, words_ + from, sizeof(int), stream); }
 
   void Begin(cudaStream_t stream) {
     ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
@@ -55,7 +54,7 @@ class CaptureTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
     cgr__graph *graph = reinterpret_cast<cgr__graph *>(this);
     EXPECT_EQ(ops_->capture_end(dev_, a_, &graph), error);
     EXPECT_EQ(graph, nullptr);
-    for (cudaStream_t stream : {a_, b_}) {
+    for (cudaStream_t stream : { a_, b_ }) {
       EXPECT_FALSE(Capturing(stream));
       words_[0] = 11;
       words_[1] = 0;
@@ -80,7 +79,7 @@ class CaptureTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
 TEST_P(CaptureTest, RecordsWithoutExecutingAndReplaysWithFreshMemory) {
   cgr__graph *graph;
   cgr__exec *exec;
-  cgr__graph_info info = {-1, -1};
+  cgr__graph_info info = { -1, -1 };
   words_[0] = 5;
   Begin(a_);
   ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);
@@ -91,7 +90,7 @@ TEST_P(CaptureTest, RecordsWithoutExecutingAndReplaysWithFreshMemory) {
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
   EXPECT_EQ(words_[2], 0);
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);  // the exec lives on
+  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK); // the exec lives on
   EXPECT_EQ(info.num_nodes, 3);
   EXPECT_GE(info.device_bytes, 0);
   for (int value = 7; value < 12; value++) {
@@ -118,7 +117,7 @@ void Add(const void *raw) {
 TEST_P(CaptureTest, HostFunctionsKeepTheirArguments) {
   cgr__graph *graph;
   cgr__exec *exec;
-  AddArgs args = {words_, 3};
+  AddArgs args = { words_, 3 };
   Begin(a_);
   ASSERT_EQ(ops_->host_call(dev_, Add, &args, sizeof args, a_), CGR__DEVICE_OK);
   args.value = 100;
@@ -127,7 +126,8 @@ TEST_P(CaptureTest, HostFunctionsKeepTheirArguments) {
   ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
-  for (int i = 0; i < 10; i++) ASSERT_EQ(ops_->exec_launch(dev_, exec, i % 2 ? a_ : b_), CGR__DEVICE_OK);
+  for (int i = 0; i < 10; i++)
+    ASSERT_EQ(ops_->exec_launch(dev_, exec, i % 2 ? a_ : b_), CGR__DEVICE_OK);
   // One exec runs once at a time and in launch order, also over two streams: b's last launch is ordered before a's.
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
   EXPECT_EQ(words_[0], 1030);
@@ -195,12 +195,13 @@ TEST_P(CaptureTest, AGraphLaunchedInACaptureIsRefused) {
 TEST_P(CaptureTest, AnExecDestroyedInFlightStillRuns) {
   cgr__graph *graph;
   cgr__exec *exec;
-  AddArgs args = {words_, 1};
+  AddArgs args = { words_, 1 };
   Begin(a_);
   ASSERT_EQ(ops_->host_call(dev_, Add, &args, sizeof args, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
-  for (int i = 0; i < 5; i++) ASSERT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_OK);
+  for (int i = 0; i < 5; i++)
+    ASSERT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
@@ -220,7 +221,8 @@ TEST_P(CaptureTest, BeginTwiceIsIllegal) {
   Begin(a_);
   EXPECT_EQ(ops_->capture_begin(dev_, a_), CGR__DEVICE_CAPTURE_ILLEGAL);
   int error = ops_->capture_end(dev_, a_, &graph);
-  if (error == CGR__DEVICE_OK) ops_->graph_destroy(dev_, graph);
+  if (error == CGR__DEVICE_OK)
+    ops_->graph_destroy(dev_, graph);
   EXPECT_FALSE(Capturing(a_));
 }
 
@@ -312,7 +314,7 @@ TEST_P(CaptureTest, WorkBehindTheJoinIsUnjoined) {
 TEST_P(CaptureTest, AWaitAcrossTheBoundaryIsIsolation) {
   ASSERT_EQ(Copy(1, 0, b_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_record(dev_, fork_, b_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->stream_sync(dev_, b_), CGR__DEVICE_OK);  // that it is complete does not help
+  ASSERT_EQ(ops_->stream_sync(dev_, b_), CGR__DEVICE_OK); // that it is complete does not help
   Begin(a_);
   EXPECT_EQ(ops_->event_wait(dev_, fork_, a_), CGR__DEVICE_CAPTURE_INVALID);
   EXPECT_EQ(dev_->last_raw, 905);
@@ -341,7 +343,7 @@ TEST_P(CaptureTest, OnlyTheThreadThatBeganGetsAGraph) {
     EXPECT_EQ(dev_->last_raw, 908);
     EXPECT_EQ(other, nullptr);
   }).join();
-  EXPECT_FALSE(Capturing(a_));  // ended all the same, without a graph
+  EXPECT_FALSE(Capturing(a_)); // ended all the same, without a graph
   EXPECT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_CAPTURE_INVALID);
   Begin(a_);
   ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);
@@ -358,7 +360,7 @@ TEST_P(HostCaptureTest, CloseDropsAnOpenCapture) {
   cgr_device *dev = nullptr;
   CGR_OPEN_OR_SKIP(dev, GetParam());
   cudaStream_t stream;
-  char bytes[2] = {1, 0};
+  char bytes[2] = { 1, 0 };
   ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->capture_begin(dev, stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->copy(dev, bytes + 1, bytes, 1, stream), CGR__DEVICE_OK);
@@ -389,4 +391,4 @@ TEST_P(HostCaptureTest, EndOnAForkedStreamIsUnmatched) {
 
 CGR_INSTANTIATE_OVER_HOST_DEVICES(HostCaptureTest);
 
-}  // namespace
+} // namespace

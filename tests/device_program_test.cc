@@ -26,42 +26,47 @@ struct MixArgs {
 
 void Mix(const void *raw) {
   const auto *args = static_cast<const MixArgs *>(raw);
-  *args->dst = *args->dst * 6364136223846793005u + *args->src + 1;  // the order of any two on one slot matters
+  *args->dst = *args->dst * 6364136223846793005u + *args->src + 1; // the order of any two on one slot matters
 }
 
 std::vector<Operation> RandomProgram(uint64_t seed, int length) {
   std::mt19937_64 random(seed);
   std::vector<Operation> program;
   for (int i = 0; i < length; i++) {
-    program.push_back({static_cast<int>(random() % kStreams), static_cast<int>(random() % kSlots),
-                       static_cast<int>(random() % kSlots)});
+    program.push_back(
+        { static_cast<int>(random() % kStreams), static_cast<int>(random() % kSlots), static_cast<int>(random() % kSlots) });
   }
   return program;
 }
 
 void RunAlone(const std::vector<Operation> &program, uint64_t *slots) {
   for (const Operation &operation : program) {
-    MixArgs args = {slots + operation.dst, slots + operation.src};
+    MixArgs args = { slots + operation.dst, slots + operation.src };
     Mix(&args);
   }
 }
 
 class ProgramTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
- protected:
+protected:
   void SetUp() override {
     CGR_OPEN_OR_SKIP(dev_, GetParam());
     ops_ = dev_->ops;
-    for (auto &stream : streams_) ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
-    for (auto &event : events_) ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
+    for (auto &stream : streams_)
+      ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+    for (auto &event : events_)
+      ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
     void *memory = nullptr;
     ASSERT_EQ(ops_->mem_alloc(dev_, kSlots * sizeof(uint64_t), CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
     slots_ = static_cast<uint64_t *>(memory);
   }
 
   void TearDown() override {
-    if (dev_ == nullptr) return;
-    for (auto &event : events_) EXPECT_EQ(ops_->event_destroy(dev_, event), CGR__DEVICE_OK);
-    for (auto &stream : streams_) EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+    if (dev_ == nullptr)
+      return;
+    for (auto &event : events_)
+      EXPECT_EQ(ops_->event_destroy(dev_, event), CGR__DEVICE_OK);
+    for (auto &stream : streams_)
+      EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
     EXPECT_EQ(ops_->mem_free(dev_, slots_, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
     EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
   }
@@ -71,10 +76,11 @@ class ProgramTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
     std::vector<std::vector<bool>> touched(kSlots, std::vector<bool>(kStreams, false));
     for (const Operation &operation : program) {
       for (int s = 0; s < kStreams; s++) {
-        if (s == operation.stream || (!touched[operation.dst][s] && !touched[operation.src][s])) continue;
+        if (s == operation.stream || (!touched[operation.dst][s] && !touched[operation.src][s]))
+          continue;
         ASSERT_EQ(ops_->event_wait(dev_, events_[s], streams_[operation.stream]), CGR__DEVICE_OK);
       }
-      MixArgs args = {slots_ + operation.dst, slots_ + operation.src};
+      MixArgs args = { slots_ + operation.dst, slots_ + operation.src };
       ASSERT_EQ(ops_->host_call(dev_, Mix, &args, sizeof args, streams_[operation.stream]), CGR__DEVICE_OK);
       ASSERT_EQ(ops_->event_record(dev_, events_[operation.stream], streams_[operation.stream]), CGR__DEVICE_OK);
       touched[operation.dst][operation.stream] = true;
@@ -106,7 +112,7 @@ class ProgramTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
 TEST_P(ProgramTest, EnqueuedDirectly) {
   for (uint64_t seed = 0; seed < 40; seed++) {
     std::vector<Operation> program = RandomProgram(seed, 60);
-    uint64_t expected[kSlots] = {1, 2, 3, 4, 5, 6};
+    uint64_t expected[kSlots] = { 1, 2, 3, 4, 5, 6 };
     std::memcpy(slots_, expected, sizeof expected);
     RunAlone(program, expected);
     Fork();
@@ -120,7 +126,7 @@ TEST_P(ProgramTest, EnqueuedDirectly) {
 TEST_P(ProgramTest, CapturedAndReplayed) {
   for (uint64_t seed = 0; seed < 20; seed++) {
     std::vector<Operation> program = RandomProgram(seed, 60);
-    uint64_t expected[kSlots] = {1, 2, 3, 4, 5, 6};
+    uint64_t expected[kSlots] = { 1, 2, 3, 4, 5, 6 };
     std::memcpy(slots_, expected, sizeof expected);
     cgr__graph *graph;
     cgr__exec *exec;
@@ -133,10 +139,11 @@ TEST_P(ProgramTest, CapturedAndReplayed) {
     ASSERT_EQ(std::memcmp(slots_, expected, sizeof expected), 0) << "capture executed something";
     ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
     EXPECT_EQ(info.num_nodes, 60);
-    for (int replay = 0; replay < 6; replay++) {  // alternating streams: one exec still runs once at a time, in order
+    for (int replay = 0; replay < 6; replay++) { // alternating streams: one exec still runs once at a time, in order
       RunAlone(program, expected);
       ASSERT_EQ(ops_->exec_launch(dev_, exec, streams_[replay % 2]), CGR__DEVICE_OK);
-      if (replay % 3 != 2) continue;
+      if (replay % 3 != 2)
+        continue;
       ASSERT_EQ(ops_->stream_sync(dev_, streams_[replay % 2]), CGR__DEVICE_OK);
       ASSERT_EQ(std::memcmp(slots_, expected, sizeof expected), 0) << "seed " << seed << " replay " << replay;
     }
@@ -153,9 +160,10 @@ TEST(ProgramOracleTest, AMissingWaitIsSeen) {
   for (uint64_t seed = 0; seed < 20; seed++) {
     cgr_device *dev = cgr_test::OpenDevice(cgr_test::HostParam(seed == 0 ? CGR_HOST_LATEST : CGR_HOST_RANDOM, seed));
     cudaStream_t streams[2];
-    uint64_t slots[1] = {1}, expected[1] = {1}, one = 1, two = 2;
-    for (auto &stream : streams) ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
-    MixArgs first = {slots, &one}, second = {slots, &two};
+    uint64_t slots[1] = { 1 }, expected[1] = { 1 }, one = 1, two = 2;
+    for (auto &stream : streams)
+      ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
+    MixArgs first = { slots, &one }, second = { slots, &two };
     ASSERT_EQ(dev->ops->host_call(dev, Mix, &first, sizeof first, streams[0]), CGR__DEVICE_OK);
     ASSERT_EQ(dev->ops->host_call(dev, Mix, &second, sizeof second, streams[1]), CGR__DEVICE_OK);
     ASSERT_EQ(dev->ops->stream_sync(dev, streams[1]), CGR__DEVICE_OK);
@@ -171,4 +179,4 @@ TEST(ProgramOracleTest, AMissingWaitIsSeen) {
   EXPECT_GE(differing, 5);
 }
 
-}  // namespace
+} // namespace

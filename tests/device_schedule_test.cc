@@ -33,7 +33,7 @@ struct Bench {
   ~Bench() { EXPECT_EQ(dev->ops->close(dev), CGR__DEVICE_OK); }
 
   void Call(char value, cudaStream_t stream) {
-    AppendArgs args = {&log, value};
+    AppendArgs args = { &log, value };
     EXPECT_EQ(dev->ops->host_call(dev, Append, &args, sizeof args, stream), CGR__DEVICE_OK);
   }
   void Record(cudaStream_t stream) { EXPECT_EQ(dev->ops->event_record(dev, event, stream), CGR__DEVICE_OK); }
@@ -76,7 +76,7 @@ TEST(ScheduleTest, LatestRunsOfOtherStreamsOnlyWhatAWaitNeeds) {
   bench.Wait(bench.b);
   bench.Call('3', bench.b);
   EXPECT_EQ(bench.dev->ops->stream_sync(bench.dev, bench.b), CGR__DEVICE_OK);
-  EXPECT_EQ(bench.log, "213");  // '1' as late as it can, 'x' not at all
+  EXPECT_EQ(bench.log, "213"); // '1' as late as it can, 'x' not at all
 }
 
 TEST(ScheduleTest, LatestEventSyncRunsUpToTheEvent) {
@@ -168,7 +168,8 @@ TEST(ScheduleTest, AForkedBranchRunsAsRecordedOrLateOrAnywhereLegal) {
   EXPECT_EQ(ForkedReplay(cgr_test::HostParam(CGR_HOST_EARLIEST)), "sfg12e");
   EXPECT_EQ(ForkedReplay(cgr_test::HostParam(CGR_HOST_LATEST)), "s12fge");
   std::set<std::string> orders;
-  for (uint64_t seed = 0; seed < 60; seed++) orders.insert(ForkedReplay(cgr_test::HostParam(CGR_HOST_RANDOM, seed)));
+  for (uint64_t seed = 0; seed < 60; seed++)
+    orders.insert(ForkedReplay(cgr_test::HostParam(CGR_HOST_RANDOM, seed)));
   EXPECT_GE(orders.size(), 4u);
   for (const std::string &order : orders) {
     EXPECT_EQ(order.size(), 6u);
@@ -179,4 +180,4 @@ TEST(ScheduleTest, AForkedBranchRunsAsRecordedOrLateOrAnywhereLegal) {
   }
 }
 
-}  // namespace
+} // namespace

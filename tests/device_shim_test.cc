@@ -14,7 +14,7 @@
 namespace {
 
 class ShimTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
- protected:
+protected:
   void SetUp() override { CGR_OPEN_OR_SKIP(inner_, GetParam()); }
 
   cgr_device *Traced() {
@@ -45,10 +45,12 @@ int Scenario(cgr_device *dev, int *result) {
   int capturing = 0;
   int error = ops->info(dev, &info);
   auto step = [&error](int answer) {
-    if (error == CGR__DEVICE_OK) error = answer;
+    if (error == CGR__DEVICE_OK)
+      error = answer;
   };
-#define STEP(call) \
-  if (error == CGR__DEVICE_OK) step(call)
+#define STEP(call)             \
+  if (error == CGR__DEVICE_OK) \
+  step(call)
   STEP(ops->mem_alloc(dev, 4 * sizeof(int), CGR__MEMORY_PINNED, &memory));
   STEP(ops->stream_create(dev, &a));
   STEP(ops->stream_create(dev, &b));
@@ -68,20 +70,29 @@ int Scenario(cgr_device *dev, int *result) {
   STEP(ops->event_wait(dev, join, a));
   STEP(ops->copy(dev, words + 3, words + 2, sizeof(int), a));
   STEP(ops->capture_status(dev, a, &capturing));
-  if (begun) step(ops->capture_end(dev, a, &graph));
+  if (begun)
+    step(ops->capture_end(dev, a, &graph));
   STEP(ops->instantiate(dev, graph, &exec, nullptr));
   STEP(ops->exec_launch(dev, exec, a));
   STEP(ops->event_record(dev, fork, a));
   STEP(ops->event_sync(dev, fork));
-  if (error == CGR__DEVICE_OK && result != nullptr) *result = words[3];
+  if (error == CGR__DEVICE_OK && result != nullptr)
+    *result = words[3];
   // A failed wait means nothing about the work itself: destroying the streams below still finishes it.
-  if (a != nullptr) step(ops->stream_destroy(dev, a));
-  if (b != nullptr) step(ops->stream_destroy(dev, b));
-  if (exec != nullptr) step(ops->exec_destroy(dev, exec));
-  if (graph != nullptr) step(ops->graph_destroy(dev, graph));
-  if (fork != nullptr) step(ops->event_destroy(dev, fork));
-  if (join != nullptr) step(ops->event_destroy(dev, join));
-  if (memory != nullptr) step(ops->mem_free(dev, memory, CGR__MEMORY_PINNED));
+  if (a != nullptr)
+    step(ops->stream_destroy(dev, a));
+  if (b != nullptr)
+    step(ops->stream_destroy(dev, b));
+  if (exec != nullptr)
+    step(ops->exec_destroy(dev, exec));
+  if (graph != nullptr)
+    step(ops->graph_destroy(dev, graph));
+  if (fork != nullptr)
+    step(ops->event_destroy(dev, fork));
+  if (join != nullptr)
+    step(ops->event_destroy(dev, join));
+  if (memory != nullptr)
+    step(ops->mem_free(dev, memory, CGR__MEMORY_PINNED));
   return error;
 #undef STEP
 }
@@ -97,7 +108,7 @@ TEST_P(ShimTest, TraceCountsAndKeepsTheOrder) {
   ASSERT_EQ(dev->ops->fill(dev, memory, 1, 64, stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->fill(dev, memory, 2, 32, stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->stream_sync(dev, stream), CGR__DEVICE_OK);
-  cgr__kernel none = {"none", 0, nullptr, nullptr, nullptr};
+  cgr__kernel none = { "none", 0, nullptr, nullptr, nullptr };
   EXPECT_EQ(dev->ops->launch(dev, &none, nullptr, stream), CGR__DEVICE_UNSUPPORTED);
   EXPECT_EQ(cgr__trace_count(dev, CGR__OP_FILL), 2u);
   EXPECT_EQ(cgr__trace_count(dev, CGR__OP_COPY), 0u);
@@ -122,7 +133,8 @@ TEST_P(ShimTest, TraceCountsAndKeepsTheOrder) {
 TEST_P(ShimTest, TheTraceRingForgetsTheOldest) {
   cgr_device *dev = Traced();
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  for (unsigned i = 0; i < CGR__TRACE_RING + 5; i++) ASSERT_EQ(dev->ops->info(dev, &info), CGR__DEVICE_OK);
+  for (unsigned i = 0; i < CGR__TRACE_RING + 5; i++)
+    ASSERT_EQ(dev->ops->info(dev, &info), CGR__DEVICE_OK);
   struct cgr__trace_entry entry;
   EXPECT_FALSE(cgr__trace_get(dev, 4, &entry));
   EXPECT_TRUE(cgr__trace_get(dev, 5, &entry));
@@ -139,13 +151,14 @@ TEST_P(ShimTest, AFaultAtEveryCallLeavesNothingBehind) {
   for (int effect = 0; effect < 2; effect++) {
     for (int mode = CGR__FAULT_ONCE; mode <= CGR__FAULT_FROM_NTH_ON; mode++) {
       for (uint64_t nth = 1;; nth++) {
-        cgr__fault_plan plan = {CGR__FAULT_ANY_OP, nth, mode, effect, CGR__DEVICE_FAILED, 77};
+        cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, mode, effect, CGR__DEVICE_FAILED, 77 };
         cgr__fault_set(dev, &plan);
         int result = 0;
         int error = Scenario(dev, &result);
         uint64_t fired = cgr__fault_fired(dev);
         cgr__fault_set(dev, nullptr);
-        if (fired == 0) break;
+        if (fired == 0)
+          break;
         points++;
         ASSERT_EQ(error, CGR__DEVICE_FAILED) << nth;
         ASSERT_EQ(Scenario(dev, &result), CGR__DEVICE_OK) << nth;
@@ -166,7 +179,7 @@ TEST_P(ShimTest, FaultsCountTheirOwnOperation) {
   void *memory;
   ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->mem_alloc(dev, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-  cgr__fault_plan plan = {CGR__OP_FILL, 2, CGR__FAULT_ONCE, 0, CGR__DEVICE_NO_MEMORY, 2};
+  cgr__fault_plan plan = { CGR__OP_FILL, 2, CGR__FAULT_ONCE, 0, CGR__DEVICE_NO_MEMORY, 2 };
   cgr__fault_set(dev, &plan);
   auto *bytes = static_cast<unsigned char *>(memory);
   EXPECT_EQ(dev->ops->fill(dev, bytes, 1, 4, stream), CGR__DEVICE_OK);
@@ -197,7 +210,7 @@ TEST_P(ShimTest, ADeadDeviceStaysDeadButLetsGo) {
   void *memory;
   ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->mem_alloc(dev, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-  cgr__fault_plan plan = {CGR__OP_STREAM_SYNC, 1, CGR__FAULT_ONCE, 0, CGR__DEVICE_DEAD, 700};
+  cgr__fault_plan plan = { CGR__OP_STREAM_SYNC, 1, CGR__FAULT_ONCE, 0, CGR__DEVICE_DEAD, 700 };
   cgr__fault_set(dev, &plan);
   EXPECT_EQ(dev->ops->stream_sync(dev, stream), CGR__DEVICE_DEAD);
   EXPECT_EQ(dev->ops->fill(dev, memory, 0, 4, stream), CGR__DEVICE_DEAD);
@@ -238,7 +251,7 @@ TEST_P(ShimTest, ContractRefusesTheDestroyedAndCountsTheLost) {
   EXPECT_EQ(dev->ops->stream_sync(dev, other), CGR__DEVICE_INVALID);
   EXPECT_EQ(report_.violations, 4u);
   ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
-  EXPECT_EQ(report_.leaks, 1u);  // `stream`
+  EXPECT_EQ(report_.leaks, 1u); // `stream`
 }
 
 TEST_P(ShimTest, ContractChecksCaptureWithoutSpoilingIt) {
@@ -289,11 +302,11 @@ TEST_P(ShimTest, ContractWantsAnExecWaitedForBeforeItGoes) {
   ASSERT_EQ(ops->event_record(dev, event, a), CGR__DEVICE_OK);
   ASSERT_EQ(ops->exec_launch(dev, exec, a), CGR__DEVICE_OK);
   EXPECT_EQ(ops->exec_destroy(dev, exec), CGR__DEVICE_INVALID);
-  ASSERT_EQ(ops->event_sync(dev, event), CGR__DEVICE_OK);  // of before the launch
+  ASSERT_EQ(ops->event_sync(dev, event), CGR__DEVICE_OK); // of before the launch
   EXPECT_EQ(ops->exec_destroy(dev, exec), CGR__DEVICE_INVALID);
   ASSERT_EQ(ops->event_record(dev, event, a), CGR__DEVICE_OK);
   ASSERT_EQ(ops->event_wait(dev, event, b), CGR__DEVICE_OK);
-  ASSERT_EQ(ops->stream_sync(dev, b), CGR__DEVICE_OK);  // through an event
+  ASSERT_EQ(ops->stream_sync(dev, b), CGR__DEVICE_OK); // through an event
   EXPECT_EQ(ops->exec_destroy(dev, exec), CGR__DEVICE_OK);
   EXPECT_EQ(ops->exec_launch(dev, exec, a), CGR__DEVICE_INVALID);
   EXPECT_EQ(ops->graph_destroy(dev, graph), CGR__DEVICE_OK);
@@ -307,4 +320,4 @@ TEST_P(ShimTest, ContractWantsAnExecWaitedForBeforeItGoes) {
 
 CGR_INSTANTIATE_OVER_DEVICES(ShimTest);
 
-}  // namespace
+} // namespace

@@ -27,19 +27,24 @@
 namespace cgr_test {
 
 struct DeviceParam {
-  std::string name;  // what cgr_device_open takes: "host", "cuda:0"
+  std::string name; // what cgr_device_open takes: "host", "cuda:0"
   cgr_device_config config;
 
   bool IsCuda() const { return name.compare(0, 4, "cuda") == 0; }
 
   // A name for the test case: letters, digits and underscores.
   std::string Label() const {
-    if (IsCuda()) return "cuda_0";
+    if (IsCuda())
+      return "cuda_0";
     switch (config.host_schedule) {
-      case CGR_HOST_ASYNC: return "host_async";
-      case CGR_HOST_EARLIEST: return "host_earliest";
-      case CGR_HOST_LATEST: return "host_latest";
-      default: return "host_random_" + std::to_string(config.host_seed);
+    case CGR_HOST_ASYNC:
+      return "host_async";
+    case CGR_HOST_EARLIEST:
+      return "host_earliest";
+    case CGR_HOST_LATEST:
+      return "host_latest";
+    default:
+      return "host_random_" + std::to_string(config.host_seed);
     }
   }
 };
@@ -63,8 +68,8 @@ inline DeviceParam CudaParam() {
 }
 
 inline std::vector<DeviceParam> HostDevices() {
-  return {HostParam(CGR_HOST_ASYNC), HostParam(CGR_HOST_EARLIEST), HostParam(CGR_HOST_LATEST), HostParam(CGR_HOST_RANDOM, 1),
-          HostParam(CGR_HOST_RANDOM, 2)};
+  return { HostParam(CGR_HOST_ASYNC), HostParam(CGR_HOST_EARLIEST), HostParam(CGR_HOST_LATEST), HostParam(CGR_HOST_RANDOM, 1),
+           HostParam(CGR_HOST_RANDOM, 2) };
 }
 
 inline std::vector<DeviceParam> AllDevices() {
@@ -90,23 +95,24 @@ inline cgr_device *OpenDevice(const DeviceParam &param) {
   return dev;
 }
 
-}  // namespace cgr_test
+} // namespace cgr_test
 
 // Skips (or fails, where a GPU is required) when the device of `param` is not there.
-#define CGR_SKIP_WITHOUT_DEVICE(param)                                                            \
-  do {                                                                                            \
-    if (::cgr_test::GpuIsMissing(param)) {                                                        \
-      if (::cgr_test::GpuIsRequired()) FAIL() << "CGR_REQUIRE_GPU=1 and no GPU can be opened";    \
-      GTEST_SKIP() << "no GPU";                                                                   \
-    }                                                                                             \
+#define CGR_SKIP_WITHOUT_DEVICE(param)                          \
+  do {                                                          \
+    if (::cgr_test::GpuIsMissing(param)) {                      \
+      if (::cgr_test::GpuIsRequired())                          \
+        FAIL() << "CGR_REQUIRE_GPU=1 and no GPU can be opened"; \
+      GTEST_SKIP() << "no GPU";                                 \
+    }                                                           \
   } while (0)
 
 // Assigns an open device to `dev`, or skips or fails. For test bodies and SetUp.
-#define CGR_OPEN_OR_SKIP(dev, param)          \
-  do {                                        \
-    CGR_SKIP_WITHOUT_DEVICE(param);           \
-    (dev) = ::cgr_test::OpenDevice(param);    \
-    ASSERT_NE((dev), nullptr);                \
+#define CGR_OPEN_OR_SKIP(dev, param)       \
+  do {                                     \
+    CGR_SKIP_WITHOUT_DEVICE(param);        \
+    (dev) = ::cgr_test::OpenDevice(param); \
+    ASSERT_NE((dev), nullptr);             \
   } while (0)
 
 #define CGR_INSTANTIATE_OVER_DEVICES(Suite) \
@@ -115,4 +121,4 @@ inline cgr_device *OpenDevice(const DeviceParam &param) {
 #define CGR_INSTANTIATE_OVER_HOST_DEVICES(Suite) \
   INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::HostDevices()), ::cgr_test::DeviceLabel)
 
-#endif  // CGR_TESTS_DEVICES_H
+#endif // CGR_TESTS_DEVICES_H

@@ -13,15 +13,15 @@ TEST(Header, InitialisersWorkInCpp) { EXPECT_EQ(HeaderInCpp(), 0); }
 TEST(Header, EveryStatusHasANameAndAText) {
   std::set<int> numbers;
   std::set<std::string> texts;
-#define CHECK_STATUS(name, number, text)                     \
-  EXPECT_EQ(static_cast<int>(name), number);                 \
-  EXPECT_EQ(std::string(cgr_status_name(name)), #name);      \
-  EXPECT_EQ(std::string(cgr_status_text(name)), text);       \
-  EXPECT_TRUE(numbers.insert(number).second) << #name;       \
+#define CHECK_STATUS(name, number, text)                \
+  EXPECT_EQ(static_cast<int>(name), number);            \
+  EXPECT_EQ(std::string(cgr_status_name(name)), #name); \
+  EXPECT_EQ(std::string(cgr_status_text(name)), text);  \
+  EXPECT_TRUE(numbers.insert(number).second) << #name;  \
   EXPECT_TRUE(texts.insert(text).second) << #name;
   CGR_STATUS_LIST(CHECK_STATUS)
 #undef CHECK_STATUS
-  for (int unknown : {-1, 25, 1000, 0x7fffffff}) {
+  for (int unknown : { -1, 25, 1000, 0x7fffffff }) {
     EXPECT_NE(cgr_status_name(static_cast<cgr_status>(unknown)), nullptr);
     EXPECT_NE(cgr_status_text(static_cast<cgr_status>(unknown)), nullptr);
   }

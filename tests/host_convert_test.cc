@@ -42,12 +42,14 @@ void CheckRounding(uint32_t bits) {
 
 TEST(HostConvert, RoundsToNearestEven) {
   std::mt19937 random(1);
-  for (int i = 0; i < 300000; i++) ASSERT_NO_FATAL_FAILURE(CheckRounding(static_cast<uint32_t>(random())));
+  for (int i = 0; i < 300000; i++)
+    ASSERT_NO_FATAL_FAILURE(CheckRounding(static_cast<uint32_t>(random())));
   // Ties and their neighbours, in every binade.
   for (uint32_t high = 0; high < 0x10000; high += 3)
-    for (uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+    for (uint32_t low : { 0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu })
       ASSERT_NO_FATAL_FAILURE(CheckRounding(high << 16 | low));
-  for (uint32_t bits = 0x477fe000; bits < 0x47801000; bits += 16) ASSERT_NO_FATAL_FAILURE(CheckRounding(bits));  // 65504
+  for (uint32_t bits = 0x477fe000; bits < 0x47801000; bits += 16)
+    ASSERT_NO_FATAL_FAILURE(CheckRounding(bits)); // 65504
 }
 
-}  // namespace
+} // namespace

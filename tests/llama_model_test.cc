@@ -22,13 +22,14 @@ namespace {
 // ------------------------------------------------------------------------------------------------------------- files
 
 class Folder {
- public:
+public:
   Folder() {
     std::string pattern = ::testing::TempDir() + "/llama_model_XXXXXX";
     path_ = mkdtemp(&pattern[0]) ? pattern : "";
   }
   ~Folder() {
-    for (const std::string &name : names_) unlink(File(name).c_str());
+    for (const std::string &name : names_)
+      unlink(File(name).c_str());
     rmdir(path_.c_str());
   }
   std::string File(const std::string &name) const { return path_ + "/" + name; }
@@ -38,7 +39,7 @@ class Folder {
     names_.push_back(name);
   }
 
- private:
+private:
   std::string path_;
   std::vector<std::string> names_;
 };
@@ -53,13 +54,17 @@ std::string Bits16(uint16_t bits) { return std::string(reinterpret_cast<const ch
 std::string Bits32(float value) { return std::string(reinterpret_cast<const char *>(&value), 4); }
 
 Tensor MakeTensor(const std::string &name, const std::string &dtype, const std::vector<int64_t> &shape) {
-  Tensor tensor{name, dtype, shape, ""};
+  Tensor tensor{ name, dtype, shape, "" };
   int64_t count = 1;
-  for (int64_t side : shape) count *= side;
+  for (int64_t side : shape)
+    count *= side;
   for (int64_t i = 0; i < count; i++) {
-    if (dtype == "F32") tensor.bytes += Bits32(static_cast<float>(i % 7) - 3.0f);
-    if (dtype == "BF16") tensor.bytes += Bits16(static_cast<uint16_t>(0x3f80 + i % 5));
-    if (dtype == "F16") tensor.bytes += Bits16(static_cast<uint16_t>(0x3c00 + i % 5));
+    if (dtype == "F32")
+      tensor.bytes += Bits32(static_cast<float>(i % 7) - 3.0f);
+    if (dtype == "BF16")
+      tensor.bytes += Bits16(static_cast<uint16_t>(0x3f80 + i % 5));
+    if (dtype == "F16")
+      tensor.bytes += Bits16(static_cast<uint16_t>(0x3c00 + i % 5));
   }
   return tensor;
 }
@@ -69,7 +74,8 @@ std::string Header(const std::vector<Tensor> &tensors) {
   size_t offset = 0;
   for (const Tensor &tensor : tensors) {
     header += ",\"" + tensor.name + "\":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[";
-    for (size_t i = 0; i < tensor.shape.size(); i++) header += (i ? "," : "") + std::to_string(tensor.shape[i]);
+    for (size_t i = 0; i < tensor.shape.size(); i++)
+      header += (i ? "," : "") + std::to_string(tensor.shape[i]);
     header += "],\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + tensor.bytes.size()) + "]}";
     offset += tensor.bytes.size();
   }
@@ -82,24 +88,25 @@ std::string WithHeader(const std::string &header, const std::string &data) { ret
 
 std::string SafeTensors(const std::vector<Tensor> &tensors) {
   std::string data;
-  for (const Tensor &tensor : tensors) data += tensor.bytes;
+  for (const Tensor &tensor : tensors)
+    data += tensor.bytes;
   return WithHeader(Header(tensors), data);
 }
 
 // A Llama of one layer, hidden size 16, 2 query heads and 1 KV head of 8, intermediate size 24, 32 tokens.
 std::vector<Tensor> TinyTensors(const std::string &dtype = "BF16") {
   const std::string layer = "model.layers.0.";
-  return {MakeTensor("model.embed_tokens.weight", dtype, {32, 16}),
-          MakeTensor(layer + "input_layernorm.weight", dtype, {16}),
-          MakeTensor(layer + "self_attn.q_proj.weight", dtype, {16, 16}),
-          MakeTensor(layer + "self_attn.k_proj.weight", dtype, {8, 16}),
-          MakeTensor(layer + "self_attn.v_proj.weight", dtype, {8, 16}),
-          MakeTensor(layer + "self_attn.o_proj.weight", dtype, {16, 16}),
-          MakeTensor(layer + "post_attention_layernorm.weight", dtype, {16}),
-          MakeTensor(layer + "mlp.gate_proj.weight", dtype, {24, 16}),
-          MakeTensor(layer + "mlp.up_proj.weight", dtype, {24, 16}),
-          MakeTensor(layer + "mlp.down_proj.weight", dtype, {16, 24}),
-          MakeTensor("model.norm.weight", dtype, {16})};
+  return { MakeTensor("model.embed_tokens.weight", dtype, { 32, 16 }),
+           MakeTensor(layer + "input_layernorm.weight", dtype, { 16 }),
+           MakeTensor(layer + "self_attn.q_proj.weight", dtype, { 16, 16 }),
+           MakeTensor(layer + "self_attn.k_proj.weight", dtype, { 8, 16 }),
+           MakeTensor(layer + "self_attn.v_proj.weight", dtype, { 8, 16 }),
+           MakeTensor(layer + "self_attn.o_proj.weight", dtype, { 16, 16 }),
+           MakeTensor(layer + "post_attention_layernorm.weight", dtype, { 16 }),
+           MakeTensor(layer + "mlp.gate_proj.weight", dtype, { 24, 16 }),
+           MakeTensor(layer + "mlp.up_proj.weight", dtype, { 24, 16 }),
+           MakeTensor(layer + "mlp.down_proj.weight", dtype, { 16, 24 }),
+           MakeTensor("model.norm.weight", dtype, { 16 }) };
 }
 
 std::string TinyConfig(const std::string &more = "") {
@@ -139,7 +146,7 @@ std::string FileError(const std::string &bytes) {
 // ------------------------------------------------------------------------------------------------------------- models
 
 TEST(LlamaModel, ReadsAWholeModelOfEachType) {
-  for (const char *dtype : {"F32", "F16", "BF16"}) {
+  for (const char *dtype : { "F32", "F16", "BF16" }) {
     Folder folder;
     folder.Write("config.json", TinyConfig());
     folder.Write("model.safetensors", SafeTensors(TinyTensors(dtype)));
@@ -155,7 +162,8 @@ TEST(LlamaModel, ReadsAWholeModelOfEachType) {
     llama_tensor_read(model->layers[0].q, 1, 8, CGR_DTYPE_BF16, halves);
     for (int i = 0; i < 8; i++) {
       float step = std::string(dtype) == "F16" ? 1.0f / 1024 : 1.0f / 128;
-      float expected = std::string(dtype) == "F32" ? static_cast<float>((i + 1) % 7) - 3.0f : 1.0f + step * static_cast<float>((i + 1) % 5);
+      float expected =
+          std::string(dtype) == "F32" ? static_cast<float>((i + 1) % 7) - 3.0f : 1.0f + step * static_cast<float>((i + 1) % 5);
       uint32_t widened = static_cast<uint32_t>(halves[i]) << 16;
       float rounded;
       std::memcpy(&rounded, &widened, 4);
@@ -167,10 +175,13 @@ TEST(LlamaModel, ReadsAWholeModelOfEachType) {
 }
 
 TEST(LlamaModel, ReadsShards) {
-  std::vector<Tensor> tensors = TinyTensors(), first(tensors.begin(), tensors.begin() + 4), second(tensors.begin() + 4, tensors.end());
+  std::vector<Tensor> tensors = TinyTensors(), first(tensors.begin(), tensors.begin() + 4),
+                      second(tensors.begin() + 4, tensors.end());
   std::string map;
-  for (const Tensor &tensor : first) map += "\"" + tensor.name + "\":\"a.safetensors\",";
-  for (const Tensor &tensor : second) map += "\"" + tensor.name + "\":\"b.safetensors\",";
+  for (const Tensor &tensor : first)
+    map += "\"" + tensor.name + "\":\"a.safetensors\",";
+  for (const Tensor &tensor : second)
+    map += "\"" + tensor.name + "\":\"b.safetensors\",";
   map.pop_back();
   Folder folder;
   folder.Write("config.json", TinyConfig());
@@ -194,10 +205,10 @@ TEST(LlamaModel, RefusesMissingAndMisshapenTensors) {
   tensors.pop_back();
   EXPECT_SAYS(FileError(SafeTensors(tensors)), "model.norm.weight: missing");
   tensors = TinyTensors();
-  tensors[3] = MakeTensor(tensors[3].name, "BF16", {16, 16});
+  tensors[3] = MakeTensor(tensors[3].name, "BF16", { 16, 16 });
   EXPECT_SAYS(FileError(SafeTensors(tensors)), "k_proj.weight: expected shape [8, 16]");
   tensors = TinyTensors();
-  tensors[1] = MakeTensor(tensors[1].name, "BF16", {16, 1});
+  tensors[1] = MakeTensor(tensors[1].name, "BF16", { 16, 1 });
   EXPECT_SAYS(FileError(SafeTensors(tensors)), "input_layernorm.weight: expected shape [16]");
   tensors = TinyTensors();
   tensors[2].dtype = "I16";
@@ -218,7 +229,7 @@ TEST(LlamaModel, UntiedModelsNeedAHead) {
   std::vector<Tensor> tensors = TinyTensors();
   folder.Write("model.safetensors", SafeTensors(tensors));
   EXPECT_SAYS(OpenError(folder), "lm_head.weight: missing");
-  tensors.push_back(MakeTensor("lm_head.weight", "F32", {32, 16}));
+  tensors.push_back(MakeTensor("lm_head.weight", "F32", { 32, 16 }));
   folder.Write("model.safetensors", SafeTensors(tensors));
   EXPECT_EQ(OpenError(folder), "");
 }
@@ -230,7 +241,7 @@ TEST(LlamaModel, RefusesMalformedHeaders) {
   EXPECT_SAYS(FileError(""), "too few");
   EXPECT_SAYS(FileError(good.substr(0, 9)), "too few");
   EXPECT_SAYS(FileError(Length(1u << 20) + good.substr(8)), "a header of");
-  EXPECT_SAYS(FileError(Length(~uint64_t{0}) + good.substr(8)), "a header of");
+  EXPECT_SAYS(FileError(Length(~uint64_t{ 0 }) + good.substr(8)), "a header of");
   EXPECT_SAYS(FileError(Length(0) + good.substr(8)), "not JSON");
   EXPECT_SAYS(FileError(WithHeader("[1]", data)), "not a JSON object");
   EXPECT_SAYS(FileError(WithHeader("{}x", data)), "something follows");
@@ -238,7 +249,8 @@ TEST(LlamaModel, RefusesMalformedHeaders) {
   EXPECT_SAYS(FileError(WithHeader("{\"t\":5}", data)), "expected an object");
   EXPECT_SAYS(FileError(WithHeader(std::string(200000, '['), data)), "not JSON");
   std::string deep;
-  for (int i = 0; i < 100000; i++) deep += "{\"a\":";
+  for (int i = 0; i < 100000; i++)
+    deep += "{\"a\":";
   EXPECT_SAYS(FileError(WithHeader(deep, data)), "not JSON");
 }
 
@@ -247,7 +259,7 @@ TEST(LlamaModel, RefusesMalformedTensors) {
   auto one = [&](const std::string &shape, const std::string &offsets) {
     return FileError(WithHeader("{\"t\":{\"dtype\":\"F32\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}", data));
   };
-  EXPECT_SAYS(one("[16]", "[0,64]"), "model.embed_tokens.weight: missing");  // well formed
+  EXPECT_SAYS(one("[16]", "[0,64]"), "model.embed_tokens.weight: missing"); // well formed
   EXPECT_SAYS(one("[16]", "[0,65]"), "not inside");
   EXPECT_SAYS(one("[16]", "[64,0]"), "not inside");
   EXPECT_SAYS(one("[16]", "[-64,0]"), "whole number");
@@ -275,23 +287,33 @@ TEST(LlamaModel, RefusesMalformedTensors) {
 
 TEST(LlamaModel, RefusesEveryTruncation) {
   std::string good = SafeTensors(TinyTensors());
-  for (size_t size = 0; size < good.size(); size += size < 2048 ? 41 : 509) EXPECT_NE(FileError(good.substr(0, size)), "") << size;
+  for (size_t size = 0; size < good.size(); size += size < 2048 ? 41 : 509)
+    EXPECT_NE(FileError(good.substr(0, size)), "") << size;
   EXPECT_NE(FileError(good + "x"), "");
   EXPECT_EQ(FileError(good), "");
 }
 
 TEST(LlamaModel, SurvivesMutations) {
-  std::string good = SafeTensors(TinyTensors()), config = TinyConfig(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8}");
+  std::string good = SafeTensors(TinyTensors()),
+              config = TinyConfig(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8}");
   std::mt19937 random(1);
   auto mutate = [&](std::string text, size_t range) {
     for (int n = 1 + static_cast<int>(random() % 3); n > 0; n--) {
       static const char kLikely[] = "0123456789-.eE,:[]{}\"\\ tfn\0\xff";
       size_t at = random() % std::min(range, text.size());
       switch (random() % 4) {
-        case 0: text[at] = static_cast<char>(random()); break;
-        case 1: text[at] = kLikely[random() % (sizeof(kLikely) - 1)]; break;
-        case 2: text.erase(at, 1 + random() % 8); break;
-        default: text.insert(at, text.substr(random() % std::min(range, text.size()), 1 + random() % 8)); break;
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text[at] = kLikely[random() % (sizeof(kLikely) - 1)];
+        break;
+      case 2:
+        text.erase(at, 1 + random() % 8);
+        break;
+      default:
+        text.insert(at, text.substr(random() % std::min(range, text.size()), 1 + random() % 8));
+        break;
       }
     }
     return text;
@@ -303,7 +325,7 @@ TEST(LlamaModel, SurvivesMutations) {
     folder.Write("model.safetensors", i % 2 ? mutate(good, 1500) : good);
     refused += OpenError(folder) != "";
   }
-  EXPECT_GT(refused, 500);  // most hit something that matters
+  EXPECT_GT(refused, 500); // most hit something that matters
 }
 
 TEST(LlamaModel, RefusesMissingFiles) {
@@ -349,7 +371,7 @@ TEST(LlamaConfig, ReadsTokens) {
   std::string text = TinyConfig(",\"bos_token_id\": 3, \"eos_token_id\": [1, 2, 999]");
   ASSERT_EQ(llama_config_parse(text.data(), text.size(), &config), 0);
   EXPECT_EQ(config.bos_token, 3);
-  EXPECT_EQ(config.num_eos, 2);  // 999 is outside the vocabulary
+  EXPECT_EQ(config.num_eos, 2); // 999 is outside the vocabulary
   text = TinyConfig(",\"bos_token_id\": null, \"eos_token_id\": null");
   ASSERT_EQ(llama_config_parse(text.data(), text.size(), &config), 0);
   EXPECT_EQ(config.bos_token, -1);
@@ -359,14 +381,15 @@ TEST(LlamaConfig, ReadsTokens) {
 // The formulas of transformers' modeling_rope_utils, in their own form.
 TEST(LlamaConfig, RopeFrequenciesAreThoseOfTransformers) {
   const double pi = std::acos(-1.0), theta = 500000.0, factor = 8, low = 1, high = 4, original = 32;
-  for (const char *where : {"rope_scaling", "rope_parameters"}) {
+  for (const char *where : { "rope_scaling", "rope_parameters" }) {
     llama_config config;
     float got[4];
     std::string begin = std::string(",\"head_dim\": 8, \"rope_theta\": 500000.0, \"") + where + "\": {\"rope_theta\": 500000.0, ";
     std::string text = TinyConfig(begin + "\"rope_type\": \"linear\", \"factor\": 8}");
     ASSERT_EQ(llama_config_parse(text.data(), text.size(), &config), 0) << llama_message();
     llama_rope_frequencies(&config, got);
-    for (int i = 0; i < 4; i++) EXPECT_FLOAT_EQ(got[i], static_cast<float>(std::pow(theta, -i / 4.0) / factor));
+    for (int i = 0; i < 4; i++)
+      EXPECT_FLOAT_EQ(got[i], static_cast<float>(std::pow(theta, -i / 4.0) / factor));
 
     text = TinyConfig(begin + "\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, "
                               "\"original_max_position_embeddings\": 32}");
@@ -385,4 +408,4 @@ TEST(LlamaConfig, RopeFrequenciesAreThoseOfTransformers) {
   }
 }
 
-}  // namespace
+} // namespace

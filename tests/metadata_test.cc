@@ -29,26 +29,32 @@ struct Case {
     std::iota(rows.begin(), rows.end(), 0);
     std::shuffle(rows.begin(), rows.end(), random);
     rows.resize(requests);
-    for (int32_t i = 0; i < requests; i++) query_lens.push_back(pick(0, 3) == 0 ? 0 : pick(0, 1) ? 1 : pick(1, 40));
+    for (int32_t i = 0; i < requests; i++)
+      query_lens.push_back(pick(0, 3) == 0 ? 0 : pick(0, 1) ? 1 : pick(1, 40));
     int32_t total = std::accumulate(query_lens.begin(), query_lens.end(), 0);
     for (int32_t i = 0; i < requests; i++)
-      for (int32_t j = 0; j < query_lens[i]; j++) tokens.push_back(j == 0 && pick(0, 1) ? CGR_TOKEN_LAST : pick(0, 999));
+      for (int32_t j = 0; j < query_lens[i]; j++)
+        tokens.push_back(j == 0 && pick(0, 1) ? CGR_TOKEN_LAST : pick(0, 999));
     for (int32_t r = 0; r < max_rows; r++) {
       computed.push_back(pick(0, page_size * stride - 64));
       last_tokens.push_back(pick(1000, 2000));
     }
-    for (int32_t p = 0; p < max_rows * stride; p++) page_table.push_back(pick(2, 999));
+    for (int32_t p = 0; p < max_rows * stride; p++)
+      page_table.push_back(pick(2, 999));
     padded_requests = requests + extra_requests;
     padded_tokens = total + extra_tokens;
-    for (auto *out : {&input_ids, &positions}) out->assign(padded_tokens, kPoison);
-    for (auto *out : {&seq_lens, &request_rows, &logits_indices, &last_page_len}) out->assign(padded_requests, kPoison);
-    for (auto *out : {&query_start_loc, &kv_indptr}) out->assign(padded_requests + 1, kPoison);
+    for (auto *out : { &input_ids, &positions })
+      out->assign(padded_tokens, kPoison);
+    for (auto *out : { &seq_lens, &request_rows, &logits_indices, &last_page_len })
+      out->assign(padded_requests, kPoison);
+    for (auto *out : { &query_start_loc, &kv_indptr })
+      out->assign(padded_requests + 1, kPoison);
     slots.assign(padded_tokens, kPoison);
     Bind();
   }
 
   void Bind() {
-    group = {page_size, 0, 1, 0, 1000, page_table.data(), stride, slots.data(), kv_indptr.data(), last_page_len.data()};
+    group = { page_size, 0, 1, 0, 1000, page_table.data(), stride, slots.data(), kv_indptr.data(), last_page_len.data() };
     metadata = CGR_METADATA_INIT;
     metadata.num_requests = num_requests;
     metadata.padded_requests = padded_requests;
@@ -115,7 +121,8 @@ TEST(Metadata, RandomBatches) {
     Case c(random, round % 40, round % 7, round % 11);
     ASSERT_EQ(cgr_metadata_build(&c.metadata), CGR_OK) << cgr_last_message();
     ExpectRight(c);
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
   }
 }
 
@@ -125,21 +132,22 @@ TEST(Metadata, GuardsRefuseOneRequestAndLeaveTheOthers) {
   c.query_lens.assign(8, 1);
   c.tokens.assign(8, 7);
   c.padded_tokens = 11;
-  for (auto *out : {&c.input_ids, &c.positions}) out->assign(11, kPoison);
+  for (auto *out : { &c.input_ids, &c.positions })
+    out->assign(11, kPoison);
   c.slots.assign(11, kPoison);
   c.rows[2] = c.max_rows;
   c.computed[c.rows[4]] = c.page_size * c.stride;
   c.page_table[c.rows[6] * c.stride + c.computed[c.rows[6]] / c.page_size] = 1000;
   c.Bind();
   EXPECT_EQ(cgr_metadata_build(&c.metadata), CGR_ERROR_STEP);
-  EXPECT_NE(std::string(cgr_last_message()).find("error 3"), std::string::npos) << cgr_last_message();  // CGR_STEP_ROW came first
+  EXPECT_NE(std::string(cgr_last_message()).find("error 3"), std::string::npos) << cgr_last_message(); // CGR_STEP_ROW came first
   EXPECT_EQ(c.seq_lens[2], 0);
   EXPECT_EQ(c.slots[2], -1);
   EXPECT_EQ(c.seq_lens[4], 0);
   EXPECT_EQ(c.slots[4], -1);
   EXPECT_GT(c.seq_lens[6], 0);
   EXPECT_EQ(c.slots[6], -1);
-  for (int32_t i : {0, 1, 3, 5, 7}) {
+  for (int32_t i : { 0, 1, 3, 5, 7 }) {
     EXPECT_EQ(c.seq_lens[i], c.computed[c.rows[i]] + 1);
     EXPECT_GE(c.slots[i], 2 * c.page_size);
   }
@@ -183,4 +191,4 @@ TEST(Metadata, Refusals) {
   ExpectRight(c);
 }
 
-}  // namespace
+} // namespace

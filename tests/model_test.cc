@@ -17,22 +17,23 @@ void PrintTo(const Case &made, std::ostream *os) { *os << made.device.Label() <<
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (uint32_t seed = 1; seed <= 8; seed++) cases.push_back({HostParam(CGR_HOST_RANDOM, seed), seed});
-  cases.push_back({HostParam(CGR_HOST_LATEST), 101});
-  cases.push_back({HostParam(CGR_HOST_ASYNC), 102});
-  cases.push_back({HostParam(CGR_HOST_EARLIEST), 103});
-  cases.push_back({CudaParam(), 104});
-  if (const char *seed = std::getenv("CGR_SEED")) {  // one more, to find or to repeat
+  for (uint32_t seed = 1; seed <= 8; seed++)
+    cases.push_back({ HostParam(CGR_HOST_RANDOM, seed), seed });
+  cases.push_back({ HostParam(CGR_HOST_LATEST), 101 });
+  cases.push_back({ HostParam(CGR_HOST_ASYNC), 102 });
+  cases.push_back({ HostParam(CGR_HOST_EARLIEST), 103 });
+  cases.push_back({ CudaParam(), 104 });
+  if (const char *seed = std::getenv("CGR_SEED")) { // one more, to find or to repeat
     uint32_t number = static_cast<uint32_t>(std::strtoul(seed, nullptr, 0));
-    cases.push_back({HostParam(CGR_HOST_RANDOM, number), number});
+    cases.push_back({ HostParam(CGR_HOST_RANDOM, number), number });
   }
   return cases;
 }
 
 class Model : public ::testing::TestWithParam<Case> {
- protected:
+protected:
   static constexpr uint64_t kDepth = 3, kChanges = 12;
-  const std::vector<int32_t> buckets_ = {1, 2, 5};
+  const std::vector<int32_t> buckets_ = { 1, 2, 5 };
 
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam().device);
@@ -58,7 +59,8 @@ class Model : public ::testing::TestWithParam<Case> {
   // ---- what must come of a batch
   int32_t Bucket(int32_t n) const {
     for (int32_t bucket : buckets_)
-      if (n <= bucket) return bucket;
+      if (n <= bucket)
+        return bucket;
     return 0;
   }
   void ExpectChoice(const std::vector<ToyItem> &items, const cgr_step &step) {
@@ -66,7 +68,7 @@ class Model : public ::testing::TestWithParam<Case> {
     int32_t kind = CGR_KIND_NONE, reason;
     bool uniform = std::all_of(items.begin(), items.end(), [](const ToyItem &item) { return item.tokens.size() == 1; });
     if (n == 0) {
-      return;  // the runtime may do as it likes
+      return; // the runtime may do as it likes
     } else if (!uniform) {
       reason = CGR_REASON_NOT_UNIFORM;
     } else if (Bucket(n) == 0) {
@@ -93,11 +95,14 @@ class Model : public ::testing::TestWithParam<Case> {
     for (int32_t row : rows) {
       ToyRequest &r = *toy_->requests[row];
       int32_t length = decode ? 1 : static_cast<int32_t>(Below(7));
-      if (r.num_tokens + length > toy_->o.max_seq_len) length = 0;
-      if (toy_->free_pages() < 8) length = 0;
+      if (r.num_tokens + length > toy_->o.max_seq_len)
+        length = 0;
+      if (toy_->free_pages() < 8)
+        length = 0;
       toy_->Reserve(row, r.num_tokens + length);
-      ToyItem item = {row, Toy::Prompt(length, static_cast<int32_t>(Below(50))), Chance(6)};
-      if (length > 0 && has_token_.count(row) != 0 && !Chance(3)) item.tokens[0] = CGR_TOKEN_LAST;
+      ToyItem item = { row, Toy::Prompt(length, static_cast<int32_t>(Below(50))), Chance(6) };
+      if (length > 0 && has_token_.count(row) != 0 && !Chance(3))
+        item.tokens[0] = CGR_TOKEN_LAST;
       items.push_back(item);
     }
     return items;
@@ -107,23 +112,27 @@ class Model : public ::testing::TestWithParam<Case> {
     cgr_status status = CGR_OK;
     for (int tries = 0; tries < 100; tries++) {
       status = toy_->Prepare(items);
-      if (status != CGR_ERROR_BUSY) break;
+      if (status != CGR_ERROR_BUSY)
+        break;
       if (toy_->num_pending() > 0 && Chance(2)) {
         toy_->CheckOne();
       } else {
         status = Flush();
         ASSERT_TRUE(status == CGR_OK || status == CGR_ERROR_BUSY) << cgr_last_message();
       }
-      if (HasFatalFailure()) return;
+      if (HasFatalFailure())
+        return;
     }
     if (!graphs_ && status == CGR_ERROR_STALE_GRAPH) {
       CGR_ASSERT_OK(Capture());
       status = toy_->Prepare(items);
-      if (status == CGR_ERROR_BUSY) return;  // the next operation finds out
+      if (status == CGR_ERROR_BUSY)
+        return; // the next operation finds out
     }
     CGR_ASSERT_OK(status);
     ExpectChoice(items, toy_->step);
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
     if (Chance(6)) {
       CGR_ASSERT_OK(cgr_step_cancel(toy_->rt, &toy_->step));
       cancelled_++;
@@ -132,9 +141,10 @@ class Model : public ::testing::TestWithParam<Case> {
     cgr_step step = toy_->step;
     cgr_stats before = toy_->Stats();
     // Results are kept for depth - 1 more steps; those that carry changes ahead of this one count too.
-    while (toy_->num_pending() > 0 && (toy_->changes > kChanges || toy_->num_pending() >= kDepth)) toy_->CheckOne();
+    while (toy_->num_pending() > 0 && (toy_->changes > kChanges || toy_->num_pending() >= kDepth))
+      toy_->CheckOne();
     if (!items.empty() && step.key.kind == CGR_KIND_NONE && Chance(5)) {
-      toy_->CheckAll();  // a step that is given up half-way writes outputs all the same
+      toy_->CheckAll(); // a step that is given up half-way writes outputs all the same
       toy_->engine.fail_after = static_cast<int32_t>(Below(3));
       CGR_EXPECT(CGR_ERROR_CALLBACK, toy_->Launch());
       toy_->engine.fail_after = -1;
@@ -144,14 +154,17 @@ class Model : public ::testing::TestWithParam<Case> {
     toy_->changes = 0;
     cgr_stats after = toy_->Stats();
     ASSERT_EQ(after.by_reason[step.key.kind][step.reason], before.by_reason[step.key.kind][step.reason] + 1);
-    for (const ToyItem &item : items) {  // the last token is that of the row's last step; a partial one gives none
-      if (!item.tokens.empty()) has_token_.erase(item.row);
-      if (!item.tokens.empty() && !item.partial) has_token_.insert(item.row);
+    for (const ToyItem &item : items) { // the last token is that of the row's last step; a partial one gives none
+      if (!item.tokens.empty())
+        has_token_.erase(item.row);
+      if (!item.tokens.empty() && !item.partial)
+        has_token_.insert(item.row);
     }
-    if (Chance(2)) toy_->CheckAll();
+    if (Chance(2))
+      toy_->CheckAll();
   }
   cgr_status Flush() {
-    toy_->CheckAll();  // internal steps overwrite results
+    toy_->CheckAll(); // internal steps overwrite results
     return cgr_runtime_flush(toy_->rt, toy_->stream);
   }
   cgr_status Capture() {
@@ -161,18 +174,20 @@ class Model : public ::testing::TestWithParam<Case> {
   }
   void Close() {
     std::vector<int32_t> rows = toy_->Rows();
-    if (rows.empty()) return;
+    if (rows.empty())
+      return;
     int32_t row = rows[Below(static_cast<uint32_t>(rows.size()))];
     toy_->Close(row);
     has_token_.erase(row);
   }
   void Rewind() {
     std::vector<int32_t> rows = toy_->Rows();
-    if (rows.empty()) return;
+    if (rows.empty())
+      return;
     toy_->CheckAll();
     int32_t row = rows[Below(static_cast<uint32_t>(rows.size()))];
     toy_->Rewind(row, static_cast<int32_t>(Below(static_cast<uint32_t>(toy_->requests[row]->num_tokens) + 1)));
-    has_token_.erase(row);  // what was sampled last no longer follows
+    has_token_.erase(row); // what was sampled last no longer follows
   }
   void BadCall() {
     Toy &toy = *toy_;
@@ -180,40 +195,45 @@ class Model : public ::testing::TestWithParam<Case> {
     int32_t row = rows.empty() ? 0 : rows[Below(static_cast<uint32_t>(rows.size()))];
     int32_t closed = -1;
     for (int32_t r = 0; r < toy.o.max_rows; r++)
-      if (toy.requests.count(r) == 0) closed = r;
+      if (toy.requests.count(r) == 0)
+        closed = r;
     int32_t bad_page = Chance(2) ? toy.o.num_pages : static_cast<int32_t>(Below(2));
     ToySnapshot before(toy);
     uint64_t refused = 0;
     switch (Below(6)) {
-      case 0:
-        if (closed < 0) return;
-        CGR_EXPECT(CGR_ERROR_ROW_CLOSED, cgr_request_close(toy.rt, closed));
-        CGR_EXPECT(CGR_ERROR_ROW_CLOSED, toy.Prepare({{closed, {1}, false}}));
-        refused = 1;
-        break;
-      case 1:
-        if (rows.empty()) return;
-        CGR_EXPECT(CGR_ERROR_PAGE_OUT_OF_RANGE, cgr_request_set_pages(toy.rt, row, 0, 0, &bad_page, 1));
-        break;
-      case 2:
-        if (rows.empty()) return;
-        EXPECT_NE(toy.Prepare({{row, {1}, false}, {row, {1}, false}}), CGR_OK);
-        refused = 1;
-        break;
-      case 3: {
-        cgr_step never = CGR_STEP_INIT;
-        never.ticket = Below(1000);
-        CGR_EXPECT(CGR_ERROR_STATE, cgr_step_launch(toy.rt, &never, toy.stream));
-        CGR_EXPECT(CGR_ERROR_STATE, cgr_step_cancel(toy.rt, &never));
-        break;
-      }
-      case 4:
-        CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_step_poll(toy.rt, cgr_runtime_completed(toy.rt) + 1000, nullptr));
-        break;
-      default:
-        if (rows.empty()) return;
-        CGR_EXPECT(CGR_ERROR_SEQUENCE_TOO_LONG, cgr_request_rewind(toy.rt, row, 91));
-        CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_request_rewind(toy.rt, row, -1));
+    case 0:
+      if (closed < 0)
+        return;
+      CGR_EXPECT(CGR_ERROR_ROW_CLOSED, cgr_request_close(toy.rt, closed));
+      CGR_EXPECT(CGR_ERROR_ROW_CLOSED, toy.Prepare({ { closed, { 1 }, false } }));
+      refused = 1;
+      break;
+    case 1:
+      if (rows.empty())
+        return;
+      CGR_EXPECT(CGR_ERROR_PAGE_OUT_OF_RANGE, cgr_request_set_pages(toy.rt, row, 0, 0, &bad_page, 1));
+      break;
+    case 2:
+      if (rows.empty())
+        return;
+      EXPECT_NE(toy.Prepare({ { row, { 1 }, false }, { row, { 1 }, false } }), CGR_OK);
+      refused = 1;
+      break;
+    case 3: {
+      cgr_step never = CGR_STEP_INIT;
+      never.ticket = Below(1000);
+      CGR_EXPECT(CGR_ERROR_STATE, cgr_step_launch(toy.rt, &never, toy.stream));
+      CGR_EXPECT(CGR_ERROR_STATE, cgr_step_cancel(toy.rt, &never));
+      break;
+    }
+    case 4:
+      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_step_poll(toy.rt, cgr_runtime_completed(toy.rt) + 1000, nullptr));
+      break;
+    default:
+      if (rows.empty())
+        return;
+      CGR_EXPECT(CGR_ERROR_SEQUENCE_TOO_LONG, cgr_request_rewind(toy.rt, row, 91));
+      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_request_rewind(toy.rt, row, -1));
     }
     before.ExpectSame(ToySnapshot(toy), refused);
   }
@@ -222,13 +242,15 @@ class Model : public ::testing::TestWithParam<Case> {
     toy_->Sync();
     size_t elements = static_cast<size_t>(toy_->o.max_tokens * toy_->o.num_q_heads * toy_->o.head_dim);
     void *old = toy_->engine.q[0], *&next = spare_;
-    if (next == nullptr) next = toy_->Alloc(elements * toy_->ElementBytes());
+    if (next == nullptr)
+      next = toy_->Alloc(elements * toy_->ElementBytes());
     toy_->engine.q[0] = next;
     next = old;
     CGR_ASSERT_OK(cgr_region_move(toy_->rt, region_, toy_->engine.q[0], elements * toy_->ElementBytes()));
     toy_->FillElements(old, elements, NAN);
     graphs_ = false;
-    if (Chance(2)) CGR_ASSERT_OK(Capture());
+    if (Chance(2))
+      CGR_ASSERT_OK(Capture());
   }
   void CheckRows() {
     for (auto &[row, r] : toy_->requests) {
@@ -254,7 +276,8 @@ TEST_P(Model, RandomCallsAgreeWithTheModel) {
     SCOPED_TRACE("seed " + std::to_string(GetParam().seed) + ", operation " + std::to_string(n));
     uint32_t pick = Below(40);
     if (pick < 4) {
-      if (static_cast<int32_t>(toy_->requests.size()) < toy_->o.max_rows) toy_->Open();
+      if (static_cast<int32_t>(toy_->requests.size()) < toy_->o.max_rows)
+        toy_->Open();
     } else if (pick < 6) {
       Close();
     } else if (pick < 8) {
@@ -271,11 +294,12 @@ TEST_P(Model, RandomCallsAgreeWithTheModel) {
     } else {
       Step();
     }
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
     CheckRows();
   }
   toy_->CheckAll();
-  cgr_stats stats = toy_->Stats();  // adds up
+  cgr_stats stats = toy_->Stats(); // adds up
   EXPECT_EQ(stats.cancelled, cancelled_);
   EXPECT_GT(stats.by_reason[CGR_KIND_FULL][CGR_REASON_EXACT] + stats.by_reason[CGR_KIND_FULL][CGR_REASON_PADDED], 20u);
   EXPECT_GT(stats.by_reason[CGR_KIND_NONE][CGR_REASON_NOT_UNIFORM], 5u);
@@ -288,5 +312,5 @@ std::string Label(const ::testing::TestParamInfo<Case> &made) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, Model, ::testing::ValuesIn(Cases()), Label);
 
-}  // namespace
-}  // namespace cgr_test
+} // namespace
+} // namespace cgr_test

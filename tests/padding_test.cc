@@ -9,10 +9,10 @@ using Numbers = std::vector<int64_t>;
 
 // What the buffers must hold after the step `toy` has just run over `items`; `last` are the rows' tokens before it.
 class Expected {
- public:
+public:
   Expected(Toy &toy, const std::vector<ToyItem> &items, const std::map<int32_t, int32_t> &last) : toy_(toy) {
     int64_t token = 0, pages = 0;
-    starts = indptr = {0};
+    starts = indptr = { 0 };
     for (const ToyItem &item : items) {
       const ToyRequest &r = *toy.requests.at(item.row);
       int64_t query_len = static_cast<int64_t>(item.tokens.size()), begin = r.num_tokens - query_len, ps = toy.o.page_size;
@@ -32,7 +32,7 @@ class Expected {
       last_page.push_back(r.num_tokens == 0 ? 1 : (r.num_tokens - 1) % ps + 1);
       logits.push_back(query_len == 0 ? 0 : token - 1);
     }
-    counts = {static_cast<int64_t>(items.size()), token};
+    counts = { static_cast<int64_t>(items.size()), token };
   }
   void Check() {
     size_t padded_requests = static_cast<size_t>(toy_.step.key.num_requests),
@@ -58,20 +58,19 @@ class Expected {
     }
   }
 
- private:
+private:
   void Compare(const char *name, cgr_buffer buffer, const Numbers &want, size_t padded, int64_t padding) {
     Numbers got = toy_.Buffer(buffer);
     ASSERT_GE(got.size(), padded) << name;
     for (size_t i = 0; i < std::max(padded, want.size()); i++)
-      ASSERT_EQ(got[i], i < want.size() ? want[i] : padding)
-          << name << "[" << i << "], " << want.size() << " real of " << padded;
+      ASSERT_EQ(got[i], i < want.size() ? want[i] : padding) << name << "[" << i << "], " << want.size() << " real of " << padded;
   }
   Toy &toy_;
   Numbers ids, positions, slots, starts, lens, rows, indptr, last_page, logits, counts;
 };
 
 class Padding : public ::testing::TestWithParam<DeviceParam> {
- protected:
+protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<Toy> Make(double unowned = NAN) {
     ToyOptions options = ToyOptionsFor(GetParam());
@@ -81,19 +80,22 @@ class Padding : public ::testing::TestWithParam<DeviceParam> {
     return toy;
   }
   static cgr_key Key(int32_t kind, int32_t requests, int32_t tokens) {
-    return {kind, 0, 0, tokens, requests, kind == CGR_KIND_FULL ? 1 : 0, 0};
+    return { kind, 0, 0, tokens, requests, kind == CGR_KIND_FULL ? 1 : 0, 0 };
   }
   // A step, then every buffer.
   static void StepAndCheck(Toy &toy, const std::vector<ToyItem> &items, const cgr_key *forced = nullptr) {
     std::map<int32_t, int32_t> last;
-    for (auto &[row, r] : toy.requests) last[row] = r->last;
+    for (auto &[row, r] : toy.requests)
+      last[row] = r->last;
     toy.Step(items, forced);
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
     Expected(toy, items, last).Check();
   }
   std::vector<int32_t> Open(Toy &toy, int32_t count) {
     std::vector<int32_t> rows;
-    for (int32_t i = 0; i < count; i++) rows.push_back(toy.Start(1 + i * 9, i));
+    for (int32_t i = 0; i < count; i++)
+      rows.push_back(toy.Start(1 + i * 9, i));
     return rows;
   }
 };
@@ -101,13 +103,14 @@ class Padding : public ::testing::TestWithParam<DeviceParam> {
 TEST_P(Padding, BuffersHoldThePaddingValuesAtEveryRealCount) {
   auto toy = Make();
   std::vector<int32_t> rows = Open(*toy, 8);
-  for (int32_t kind : {CGR_KIND_FULL, CGR_KIND_NONE})
-    for (int32_t bucket : {8, 4, 2, 1})
-      for (int32_t real : {bucket, 0, 1, bucket / 2, bucket - 1}) {
+  for (int32_t kind : { CGR_KIND_FULL, CGR_KIND_NONE })
+    for (int32_t bucket : { 8, 4, 2, 1 })
+      for (int32_t real : { bucket, 0, 1, bucket / 2, bucket - 1 }) {
         SCOPED_TRACE("kind " + std::to_string(kind) + ", " + std::to_string(real) + " of " + std::to_string(bucket));
         cgr_key key = Key(kind, bucket, bucket);
         StepAndCheck(*toy, toy->Decode(std::vector<int32_t>(rows.begin(), rows.begin() + std::min(real, bucket))), &key);
-        if (HasFatalFailure()) return;
+        if (HasFatalFailure())
+          return;
       }
 }
 
@@ -115,11 +118,12 @@ TEST_P(Padding, GrowsShrinksAndGrowsAgain) {
   auto toy = Make();
   std::vector<int32_t> rows = Open(*toy, 8);
   std::mt19937 random(5);
-  for (int32_t count : {8, 1, 7, 3, 8, 2, 5, 0, 6, 4, 8, 0, 8, 1, 1, 3}) {
+  for (int32_t count : { 8, 1, 7, 3, 8, 2, 5, 0, 6, 4, 8, 0, 8, 1, 1, 3 }) {
     SCOPED_TRACE(count);
     std::shuffle(rows.begin(), rows.end(), random);
     StepAndCheck(*toy, toy->Decode(std::vector<int32_t>(rows.begin(), rows.begin() + count)));
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
   }
 }
 
@@ -128,7 +132,8 @@ TEST_P(Padding, MixedStepsWithEmptyRequests) {
   std::vector<int32_t> rows = Open(*toy, 6);
   std::mt19937 random(6);
   std::map<int32_t, bool> has_token;
-  for (int32_t row : rows) has_token[row] = true;
+  for (int32_t row : rows)
+    has_token[row] = true;
   for (int n = 0; n < 40; n++) {
     SCOPED_TRACE(n);
     std::shuffle(rows.begin(), rows.end(), random);
@@ -136,18 +141,22 @@ TEST_P(Padding, MixedStepsWithEmptyRequests) {
     int32_t tokens = 0;
     for (size_t i = 0; i < 1 + random() % 6; i++) {
       int32_t row = rows[i], length = random() % 3 == 0 ? 0 : 1 + static_cast<int32_t>(random() % 9);
-      if (toy->requests[row]->num_tokens > 120) toy->Rewind(row, 3), has_token[row] = false;
+      if (toy->requests[row]->num_tokens > 120)
+        toy->Rewind(row, 3), has_token[row] = false;
       toy->Reserve(row, toy->requests[row]->num_tokens + length);
-      items.push_back({row, Toy::Prompt(length, n), random() % 4 == 0});
+      items.push_back({ row, Toy::Prompt(length, n), random() % 4 == 0 });
       tokens += length;
-      if (length > 0 && random() % 2 == 0 && has_token[row]) items.back().tokens[0] = CGR_TOKEN_LAST;
-      if (length > 0) has_token[row] = !items.back().partial;
+      if (length > 0 && random() % 2 == 0 && has_token[row])
+        items.back().tokens[0] = CGR_TOKEN_LAST;
+      if (length > 0)
+        has_token[row] = !items.back().partial;
     }
     int32_t requests = static_cast<int32_t>(items.size());
     cgr_key key = Key(CGR_KIND_NONE, std::min(8, requests + static_cast<int32_t>(random() % 3)),
                       std::max(1, std::min(64, tokens + static_cast<int32_t>(random() % 7))));
     StepAndCheck(*toy, items, n % 2 == 0 ? &key : nullptr);
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
   }
 }
 
@@ -156,7 +165,8 @@ TEST_P(Padding, NothingButTheStepsOwnSlotsIsWritten) {
   auto toy = Make();
   auto pools = [&] {
     std::vector<std::vector<unsigned char>> all;
-    for (int i = 0; i < 4; i++) all.push_back(toy->Pool(i / 2, i % 2 != 0));
+    for (int i = 0; i < 4; i++)
+      all.push_back(toy->Pool(i / 2, i % 2 != 0));
     return all;
   };
   size_t token_bytes = static_cast<size_t>(toy->o.num_kv_heads * toy->o.head_dim) * toy->ElementBytes();
@@ -177,7 +187,7 @@ TEST_P(Padding, NothingButTheStepsOwnSlotsIsWritten) {
   std::mt19937 random(3);
   for (int n = 0; n < 30 && !HasFatalFailure(); n++) {
     SCOPED_TRACE(n);
-    if (n == 10) {  // again, with requests alive
+    if (n == 10) { // again, with requests alive
       int32_t region = -1;
       CGR_ASSERT_OK(cgr_region_register(toy->rt, toy->engine.q[0], 64, &region));
       CGR_ASSERT_OK(cgr_region_move(toy->rt, region, toy->engine.q[0], 64));
@@ -190,7 +200,7 @@ TEST_P(Padding, NothingButTheStepsOwnSlotsIsWritten) {
     std::vector<ToyItem> items = toy->Decode(std::vector<int32_t>(rows.begin(), rows.begin() + n % 9));
     if (n % 4 == 3 && !items.empty()) {
       toy->Reserve(items[0].row, toy->requests[items[0].row]->num_tokens + 5);
-      items[0].tokens = {1, 2, 3, 4, 5};
+      items[0].tokens = { 1, 2, 3, 4, 5 };
     }
     std::vector<size_t> slots;
     for (const ToyItem &item : items)
@@ -206,7 +216,7 @@ TEST_P(Padding, NothingButTheStepsOwnSlotsIsWritten) {
 }
 
 TEST_P(Padding, WhatNobodyOwnsChangesNoBit) {
-  const double fills[] = {0.0, NAN, INFINITY, -INFINITY, 12345.0};
+  const double fills[] = { 0.0, NAN, INFINITY, -INFINITY, 12345.0 };
   std::vector<std::unique_ptr<Toy>> toys;
   std::vector<std::vector<int32_t>> rows;
   for (double fill : fills) {
@@ -221,10 +231,12 @@ TEST_P(Padding, WhatNobodyOwnsChangesNoBit) {
     for (size_t i = 0; i < toys.size(); i++) {
       Toy &toy = *toys[i];
       std::vector<ToyItem> items = toy.Decode(std::vector<int32_t>(rows[i].begin(), rows[i].begin() + count));
-      if (n % 5 == 4 && count > 0) items[0].tokens = {4};
+      if (n % 5 == 4 && count > 0)
+        items[0].tokens = { 4 };
       toy.FillUnowned(fills[i]);
       toy.Step(items);
-      if (HasFatalFailure()) return;
+      if (HasFatalFailure())
+        return;
       for (int32_t l = 0; l < 2; l++) {
         bits.push_back(toy.Out(l, toy.step.key.num_tokens));
         lse.push_back(toy.Lse(l, toy.step.key.num_tokens));
@@ -239,5 +251,5 @@ TEST_P(Padding, WhatNobodyOwnsChangesNoBit) {
 
 CGR_INSTANTIATE_OVER_DEVICES(Padding);
 
-}  // namespace
-}  // namespace cgr_test
+} // namespace
+} // namespace cgr_test

@@ -32,7 +32,8 @@ Planned Plan(const Batch &batch) {
   Planned planned;
   planned.memory.assign((cgr__plan_bytes(batch.num_parts) + 7) / 8, 0x5a5a5a5a5a5a5a5a);
   planned.query_start.assign(1, 0);
-  for (int32_t length : batch.query_lens) planned.query_start.push_back(planned.query_start.back() + length);
+  for (int32_t length : batch.query_lens)
+    planned.query_start.push_back(planned.query_start.back() + length);
   std::vector<int64_t> prefix(static_cast<size_t>(n) + 1);
   cgr__plan_fill(planned.query_start.data(), batch.seq_lens.data(), n, batch.num_parts, batch.tile_q, prefix.data(),
                  planned.memory.data());
@@ -74,7 +75,8 @@ void CheckHeader(const Batch &batch, const Planned &planned) {
   ASSERT_EQ(header->num_requests, static_cast<int32_t>(batch.query_lens.size()));
   ASSERT_EQ(header->cost, cost);
   ASSERT_EQ(header->cost_per_part, cost == 0 ? 1 : (cost + batch.num_parts - 1) / batch.num_parts);
-  for (int32_t word : header->reserved) ASSERT_EQ(word, 0);
+  for (int32_t word : header->reserved)
+    ASSERT_EQ(word, 0);
 }
 
 void CheckContiguous(const Batch &batch, const Planned &planned) {
@@ -85,7 +87,8 @@ void CheckContiguous(const Batch &batch, const Planned &planned) {
       ASSERT_EQ(parts[p].q_tile, parts[p - 1].end_q_tile) << "part " << p;
       ASSERT_EQ(parts[p].kv_begin, parts[p - 1].end_kv) << "part " << p;
     }
-    for (int32_t word : parts[p].reserved) ASSERT_EQ(word, 0);
+    for (int32_t word : parts[p].reserved)
+      ASSERT_EQ(word, 0);
   }
   ASSERT_EQ(parts[0].kv_begin, 0);
   ASSERT_EQ(parts[batch.num_parts - 1].end_request, static_cast<int32_t>(batch.query_lens.size()));
@@ -97,8 +100,9 @@ void CheckSharing(const std::vector<cgr__cover_segment> &segments) {
   std::map<std::pair<int32_t, int32_t>, std::vector<cgr__cover_segment>> tiles;
   std::map<int32_t, int> slots;
   for (const cgr__cover_segment &s : segments) {
-    tiles[{s.segment.request, s.segment.q_tile}].push_back(s);
-    if (s.segment.slot < 0) continue;
+    tiles[{ s.segment.request, s.segment.q_tile }].push_back(s);
+    if (s.segment.slot < 0)
+      continue;
     ASSERT_EQ(++slots[s.segment.slot], 1) << "slot " << s.segment.slot;
   }
   for (const auto &tile : tiles) {
@@ -120,7 +124,8 @@ void CheckBalance(const Batch &batch, const Planned &planned, const std::vector<
   for (const cgr__cover_segment &s : segments)
     cost[s.part] += s.segment.kv_end - s.segment.kv_begin + (s.segment.kv_begin == 0 ? CGR__TILE_COST : 0);
   // A part that begins within or right behind a tile's fixed cost has that whole fixed cost counted here.
-  for (int64_t c : cost) ASSERT_LE(c, planned.header()->cost_per_part + CGR__TILE_COST);
+  for (int64_t c : cost)
+    ASSERT_LE(c, planned.header()->cost_per_part + CGR__TILE_COST);
 }
 
 void Check(const Batch &batch) {
@@ -135,10 +140,10 @@ void Check(const Batch &batch) {
   }
   std::vector<int32_t> counts(static_cast<size_t>(cells), 0);
   std::vector<cgr__cover_segment> segments(tiles + 2 * static_cast<size_t>(batch.num_parts) + 1);
-  cgr__cover_batch cover = {static_cast<int32_t>(batch.query_lens.size()), batch.tile_q, planned.query_start.data(),
-                            batch.seq_lens.data(), offsets.data()};
-  int64_t found = cgr__cover_plan(planned.memory.data(), &cover, counts.data(), segments.data(),
-                                  static_cast<int64_t>(segments.size()));
+  cgr__cover_batch cover = { static_cast<int32_t>(batch.query_lens.size()), batch.tile_q, planned.query_start.data(),
+                             batch.seq_lens.data(), offsets.data() };
+  int64_t found =
+      cgr__cover_plan(planned.memory.data(), &cover, counts.data(), segments.data(), static_cast<int64_t>(segments.size()));
   ASSERT_GE(found, 0) << "a segment lies outside the batch";
   segments.resize(static_cast<size_t>(found));
   CheckHeader(batch, planned);
@@ -154,10 +159,10 @@ int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) {
 
 Batch RandomBatch(uint64_t seed) {
   std::mt19937_64 random(seed);
-  static const int32_t kEdges[] = {0, 1, 63, 64, 65, 127, 128, 129};
+  static const int32_t kEdges[] = { 0, 1, 63, 64, 65, 127, 128, 129 };
   Batch batch;
   int32_t n = Pick(random, 0, seed % 4 == 0 ? 60 : 8);
-  int32_t style = Pick(random, 0, 3);  // decode, edges, prefill chunks, anything
+  int32_t style = Pick(random, 0, 3); // decode, edges, prefill chunks, anything
   for (int32_t i = 0; i < n; i++) {
     int32_t context = Pick(random, 0, 1) ? kEdges[Pick(random, 0, 7)] : Pick(random, 0, 1500);
     int32_t query = style == 0 ? 1 : style == 1 ? kEdges[Pick(random, 0, 7)] : Pick(random, 0, style == 2 ? 400 : 20);
@@ -182,19 +187,21 @@ TEST(PlanCover, RandomBatches) {
     Batch batch = RandomBatch(seed);
     SCOPED_TRACE(Describe(seed, batch));
     Check(batch);
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
   }
 }
 
 TEST(PlanCover, EveryShortRequest) {
-  for (int32_t tile_q : {1, 4, 16, 64}) {
-    for (int32_t query : {0, 1, 2, 63, 64, 65}) {
-      for (int32_t context : {0, 1, 62, 63, 64, 65, 191, 192, 193}) {
-        for (int32_t parts : {1, 2, 3, 7, 132}) {
-          Batch batch = {{query, 0, query}, {context + query, context, context + query}, tile_q, parts};
+  for (int32_t tile_q : { 1, 4, 16, 64 }) {
+    for (int32_t query : { 0, 1, 2, 63, 64, 65 }) {
+      for (int32_t context : { 0, 1, 62, 63, 64, 65, 191, 192, 193 }) {
+        for (int32_t parts : { 1, 2, 3, 7, 132 }) {
+          Batch batch = { { query, 0, query }, { context + query, context, context + query }, tile_q, parts };
           SCOPED_TRACE(Describe(0, batch));
           Check(batch);
-          if (HasFatalFailure()) return;
+          if (HasFatalFailure())
+            return;
         }
       }
     }
@@ -202,17 +209,17 @@ TEST(PlanCover, EveryShortRequest) {
 }
 
 TEST(PlanCover, NoRequests) {
-  for (int32_t parts : {1, 2, 300}) {
-    Check({{}, {}, 1, parts});
-    Check({{0, 0}, {0, 77}, 16, parts});  // requests without new tokens
-    Check({{5}, {0}, 16, parts});         // one that a guard has emptied
+  for (int32_t parts : { 1, 2, 300 }) {
+    Check({ {}, {}, 1, parts });
+    Check({ { 0, 0 }, { 0, 77 }, 16, parts }); // requests without new tokens
+    Check({ { 5 }, { 0 }, 16, parts });        // one that a guard has emptied
   }
 }
 
 TEST(PlanCover, OneLongRequest) {
-  for (int32_t parts : {1, 2, 13, 132, 300}) {
-    Check({{1}, {100000}, 1, parts});
-    Check({{1, 1, 1}, {1, 100000, 1}, 8, parts});
+  for (int32_t parts : { 1, 2, 13, 132, 300 }) {
+    Check({ { 1 }, { 100000 }, 1, parts });
+    Check({ { 1, 1, 1 }, { 1, 100000, 1 }, 8, parts });
   }
 }
 
@@ -237,8 +244,8 @@ TEST(PlanCover, BuildEqualsFill) {
 
 // Lengths near the limits do not overflow.
 TEST(PlanCover, LargestLengths) {
-  Batch batch = {{1, 1 << 30}, {INT32_MAX, INT32_MAX - 64}, 1, 4096};
-  for (int32_t tile_q : {1, 64}) {
+  Batch batch = { { 1, 1 << 30 }, { INT32_MAX, INT32_MAX - 64 }, 1, 4096 };
+  for (int32_t tile_q : { 1, 64 }) {
     batch.tile_q = tile_q;
     Planned planned = Plan(batch);
     EXPECT_GT(planned.header()->cost, 0);
@@ -247,4 +254,4 @@ TEST(PlanCover, LargestLengths) {
   }
 }
 
-}  // namespace
+} // namespace

@@ -10,24 +10,26 @@
 #include "tests/toy_engine.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CGR_COUNTS_ALLOCATIONS 0  // a sanitizer has put functions of its own there
+#define CGR_COUNTS_ALLOCATIONS 0 // a sanitizer has put functions of its own there
 #else
 #define CGR_COUNTS_ALLOCATIONS 1
 #endif
 
 namespace {
 
-std::atomic<bool> counting{false};
-std::atomic<uint64_t> host_allocations{0};
+std::atomic<bool> counting{ false };
+std::atomic<uint64_t> host_allocations{ 0 };
 
 // Who called: resolved only after the loop, because that may allocate.
 constexpr uint64_t kMaxCallers = 64;
 void *callers[kMaxCallers];
 
 [[maybe_unused]] void Count(void *caller) {
-  if (!counting.load(std::memory_order_relaxed)) return;
+  if (!counting.load(std::memory_order_relaxed))
+    return;
   uint64_t n = host_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (n < kMaxCallers) callers[n] = caller;
+  if (n < kMaxCallers)
+    callers[n] = caller;
 }
 
 // Allocations that are not the CUDA driver's own: it refills pools of its own every few hundred launches, whoever launches.
@@ -41,7 +43,7 @@ void *callers[kMaxCallers];
   return ours;
 }
 
-}  // namespace
+} // namespace
 
 #if CGR_COUNTS_ALLOCATIONS
 extern "C" {
@@ -77,7 +79,8 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes) {
   return *memory == nullptr ? 12 : 0;
 }
 void free(void *memory) {
-  if (memory != nullptr) Count(__builtin_return_address(0));
+  if (memory != nullptr)
+    Count(__builtin_return_address(0));
   __libc_free(memory);
 }
 void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
@@ -113,7 +116,7 @@ struct Loop {
 };
 
 class Steady : public ::testing::TestWithParam<DeviceParam> {
- protected:
+protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     cgr_device *inner = OpenDevice(GetParam());
@@ -121,7 +124,7 @@ class Steady : public ::testing::TestWithParam<DeviceParam> {
     ASSERT_EQ(cgr__trace_open(inner, &traced_), CGR__DEVICE_OK);
     ToyOptions options = ToyOptionsFor(GetParam());
     options.handle = traced_;
-    options.buckets = {1, 2, 4, 6};
+    options.buckets = { 1, 2, 4, 6 };
     toy_ = std::make_unique<Toy>(options);
     toy_->records.reserve(100000);
     CGR_ASSERT_OK(cgr_runtime_warmup(toy_->rt, ToyRecord, &toy_->engine));
@@ -134,17 +137,21 @@ class Steady : public ::testing::TestWithParam<DeviceParam> {
     }
     std::memset(&loop_, 0, sizeof loop_);
     loop_.random = 12345;
-    for (int32_t &row : loop_.row) row = -1;
-    for (int32_t p = 2; p < 128; p++) loop_.free_pages[loop_.num_free++] = p;
+    for (int32_t &row : loop_.row)
+      row = -1;
+    for (int32_t p = 2; p < 128; p++)
+      loop_.free_pages[loop_.num_free++] = p;
   }
 
   // Any call that fails ends the test without a word in between, which would allocate.
   bool Reserve(int32_t i, int32_t tokens) {
     Loop &L = loop_;
     while (L.num_pages[i] * 16 < tokens) {
-      if (L.num_free == 0) return false;
+      if (L.num_free == 0)
+        return false;
       int32_t page = L.free_pages[--L.num_free];
-      if (cgr_request_set_pages(toy_->rt, L.row[i], 0, L.num_pages[i], &page, 1) != CGR_OK) return false;
+      if (cgr_request_set_pages(toy_->rt, L.row[i], 0, L.num_pages[i], &page, 1) != CGR_OK)
+        return false;
       L.pages[i][L.num_pages[i]++] = page;
       L.appends++;
     }
@@ -154,12 +161,15 @@ class Steady : public ::testing::TestWithParam<DeviceParam> {
     Loop &L = loop_;
     for (int32_t i = 0; i < kRows; i++) {
       if (L.row[i] >= 0 && (L.length[i] > 140 || L.Random() % 40 == 0)) {
-        if (cgr_step_wait(toy_->rt, L.last, nullptr) != CGR_OK || cgr_request_close(toy_->rt, L.row[i]) != CGR_OK) return false;
-        while (L.num_pages[i] > 0) L.free_pages[L.num_free++] = L.pages[i][--L.num_pages[i]];
+        if (cgr_step_wait(toy_->rt, L.last, nullptr) != CGR_OK || cgr_request_close(toy_->rt, L.row[i]) != CGR_OK)
+          return false;
+        while (L.num_pages[i] > 0)
+          L.free_pages[L.num_free++] = L.pages[i][--L.num_pages[i]];
         L.row[i] = -1;
         L.closes++;
       } else if (L.row[i] < 0 && L.Random() % 3 == 0) {
-        if (cgr_request_open(toy_->rt, &L.row[i]) != CGR_OK) return false;
+        if (cgr_request_open(toy_->rt, &L.row[i]) != CGR_OK)
+          return false;
         L.length[i] = L.age[i] = 0;
         L.arrivals++;
       }
@@ -168,13 +178,17 @@ class Steady : public ::testing::TestWithParam<DeviceParam> {
   }
   bool Iterate() {
     Loop &L = loop_;
-    if (L.Random() % 4 == 0 && !Turnover()) return false;
+    if (L.Random() % 4 == 0 && !Turnover())
+      return false;
     int32_t count = 0, tokens = 0, most = 1 + static_cast<int32_t>(L.Random() % kBatch);
     for (int32_t i = 0; i < kRows && count < most; i++) {
-      if (L.row[i] < 0) continue;
+      if (L.row[i] < 0)
+        continue;
       int32_t length = L.age[i]++ == 0 ? 1 + static_cast<int32_t>(L.Random() % 7) : 1;
-      if (!Reserve(i, L.length[i] + length)) return false;
-      for (int32_t j = 0; j < length; j++) L.tokens[tokens++] = L.age[i] == 1 ? j + 1 : CGR_TOKEN_LAST;
+      if (!Reserve(i, L.length[i] + length))
+        return false;
+      for (int32_t j = 0; j < length; j++)
+        L.tokens[tokens++] = L.age[i] == 1 ? j + 1 : CGR_TOKEN_LAST;
       L.length[i] += length;
       L.rows[count] = L.row[i];
       L.lens[count++] = length;
@@ -186,20 +200,25 @@ class Steady : public ::testing::TestWithParam<DeviceParam> {
     batch.tokens = L.tokens;
     cgr_step step = CGR_STEP_INIT;
     cgr_status status = cgr_step_prepare(toy_->rt, &batch, &step);
-    while (status == CGR_ERROR_BUSY) {  // as an engine does: wait for a step that it needs
-      if (cgr_step_wait(toy_->rt, L.last, nullptr) != CGR_OK) return false;
+    while (status == CGR_ERROR_BUSY) { // as an engine does: wait for a step that it needs
+      if (cgr_step_wait(toy_->rt, L.last, nullptr) != CGR_OK)
+        return false;
       status = cgr_step_prepare(toy_->rt, &batch, &step);
     }
-    if (status != CGR_OK) return false;
+    if (status != CGR_OK)
+      return false;
     if (L.Random() % 16 == 0) {
-      if (cgr_step_cancel(toy_->rt, &step) != CGR_OK || cgr_step_prepare(toy_->rt, &batch, &step) != CGR_OK) return false;
+      if (cgr_step_cancel(toy_->rt, &step) != CGR_OK || cgr_step_prepare(toy_->rt, &batch, &step) != CGR_OK)
+        return false;
     }
-    if (cgr_step_launch(toy_->rt, &step, toy_->stream) != CGR_OK) return false;
+    if (cgr_step_launch(toy_->rt, &step, toy_->stream) != CGR_OK)
+      return false;
     L.last = step.seq;
     ++*(step.key.kind == CGR_KIND_NONE ? &L.fallbacks : &L.replays);
     cgr_step_result result = CGR_STEP_RESULT_INIT;
     status = cgr_step_poll(toy_->rt, step.seq, &result);
-    if (L.Random() % 2 == 0) status = cgr_step_wait(toy_->rt, step.seq, &result);
+    if (L.Random() % 2 == 0)
+      status = cgr_step_wait(toy_->rt, step.seq, &result);
     return status == CGR_OK || status == CGR_NOT_READY;
   }
 
@@ -209,13 +228,15 @@ class Steady : public ::testing::TestWithParam<DeviceParam> {
     open = false;
     bool blocks = !GetParam().IsCuda() && GetParam().config.host_schedule == CGR_HOST_ASYNC;
     auto wait = [](const void *) {
-      while (!open.load()) sched_yield();
+      while (!open.load())
+        sched_yield();
     };
-    if (blocks) CGR_ASSERT_OK(cgr_launch_host(toy_->dev, wait, nullptr, 0, toy_->stream));
+    if (blocks)
+      CGR_ASSERT_OK(cgr_launch_host(toy_->dev, wait, nullptr, 0, toy_->stream));
     int32_t row = -1, page = loop_.free_pages[0], one = 1;
     CGR_EXPECT_OK(cgr_request_open(toy_->rt, &row));
     CGR_EXPECT_OK(cgr_request_set_pages(toy_->rt, row, 0, 0, &page, 1));
-    cgr_key eager = {CGR_KIND_NONE, 0, 0, 1, 1, 0, 0};
+    cgr_key eager = { CGR_KIND_NONE, 0, 0, 1, 1, 0, 0 };
     cgr_batch batch = CGR_BATCH_INIT;
     batch.num_requests = 1;
     batch.rows = &row;
@@ -237,14 +258,16 @@ class Steady : public ::testing::TestWithParam<DeviceParam> {
 
 TEST_P(Steady, AllocatesNothingAndWaitsForNothing) {
   FillTheRing();
-  for (int n = 0; n < 200; n++) ASSERT_TRUE(Iterate()) << cgr_last_message();  // warm-up
+  for (int n = 0; n < 200; n++)
+    ASSERT_TRUE(Iterate()) << cgr_last_message(); // warm-up
   Loop &L = loop_;
   L.arrivals = L.closes = L.appends = L.fallbacks = L.replays = 0;
   cgr__trace_reset(traced_);
   host_allocations = 0;
   counting = true;
   bool good = true;
-  for (int n = 0; n < 2000 && good; n++) good = Iterate();
+  for (int n = 0; n < 2000 && good; n++)
+    good = Iterate();
   counting = false;
   ASSERT_TRUE(good) << cgr_last_message();
   // What the loop must have had in it.
@@ -300,7 +323,8 @@ TEST_P(Steady, UnchangedReplayIsOneLaunch) {
 TEST_P(Steady, RefusedAndPolledCallsWaitForNothing) {
   Loop &L = loop_;
   FillTheRing();
-  for (int n = 0; n < 50; n++) ASSERT_TRUE(Iterate()) << cgr_last_message();
+  for (int n = 0; n < 50; n++)
+    ASSERT_TRUE(Iterate()) << cgr_last_message();
   cgr__trace_reset(traced_);
   cgr_batch batch = CGR_BATCH_INIT;
   int32_t bad = 999;
@@ -324,5 +348,5 @@ TEST_P(Steady, RefusedAndPolledCallsWaitForNothing) {
 
 CGR_INSTANTIATE_OVER_DEVICES(Steady);
 
-}  // namespace
-}  // namespace cgr_test
+} // namespace
+} // namespace cgr_test

@@ -9,7 +9,8 @@ namespace {
 
 void Work(Toy *toy, int salt) {
   std::vector<int32_t> rows;
-  for (int32_t i = 0; i < 4; i++) rows.push_back(toy->Start(3 + 5 * i, salt + i));
+  for (int32_t i = 0; i < 4; i++)
+    rows.push_back(toy->Start(3 + 5 * i, salt + i));
   for (int n = 0; n < 40 && !::testing::Test::HasFatalFailure(); n++) {
     if (n % 9 == 8) {
       toy->Close(rows.back());
@@ -17,13 +18,14 @@ void Work(Toy *toy, int salt) {
     }
     CGR_ASSERT_OK(toy->Prepare(toy->Decode(std::vector<int32_t>(rows.begin(), rows.begin() + 1 + n % 4))));
     CGR_ASSERT_OK(toy->Launch());
-    if (n % 3 == 2) toy->CheckAll();
+    if (n % 3 == 2)
+      toy->CheckAll();
   }
   toy->CheckAll();
 }
 
 class Threads : public ::testing::TestWithParam<DeviceParam> {
- protected:
+protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
 };
 
@@ -35,7 +37,8 @@ TEST_P(Threads, TwoRuntimesOnTwoDevices) {
       CGR_ASSERT_OK(toy.Capture());
       Work(&toy, 100 * i);
     });
-  for (std::thread &thread : threads) thread.join();
+  for (std::thread &thread : threads)
+    thread.join();
 }
 
 // Thread-local capture: another thread's steps go on while this one captures.
@@ -46,7 +49,7 @@ TEST_P(Threads, OneCapturesWhileTheOtherRuns) {
   for (int n = 0; n < 10; n++) {
     Toy captures(ToyOptionsFor(GetParam()));
     CGR_EXPECT_OK(captures.Capture());
-    captures.Step(captures.Decode({captures.Start(3, n)}));
+    captures.Step(captures.Decode({ captures.Start(3, n) }));
   }
   worker.join();
 }
@@ -67,7 +70,7 @@ TEST_P(Threads, MessagesBelongToTheirThread) {
 TEST_P(Threads, CompletionMayBeReadByAnyThread) {
   Toy toy(ToyOptionsFor(GetParam()));
   CGR_ASSERT_OK(toy.Capture());
-  std::atomic<bool> stop{false};
+  std::atomic<bool> stop{ false };
   std::thread reader([&] {
     uint64_t last = 0;
     while (!stop.load()) {
@@ -83,5 +86,5 @@ TEST_P(Threads, CompletionMayBeReadByAnyThread) {
 
 CGR_INSTANTIATE_OVER_DEVICES(Threads);
 
-}  // namespace
-}  // namespace cgr_test
+} // namespace
+} // namespace cgr_test

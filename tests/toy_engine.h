@@ -27,16 +27,16 @@
 #include "kernels/reference/reference.h"
 #include "tests/devices.h"
 
-#define CGR_EXPECT(status, call)                                                                                    \
-  do {                                                                                                              \
-    cgr_status got_ = (call);                                                                                       \
+#define CGR_EXPECT(status, call)                                                                                   \
+  do {                                                                                                             \
+    cgr_status got_ = (call);                                                                                      \
     EXPECT_EQ(cgr_status_name(got_), std::string(cgr_status_name(status))) << #call << ": " << cgr_last_message(); \
   } while (0)
 #define CGR_EXPECT_OK(call) CGR_EXPECT(CGR_OK, call)
-#define CGR_ASSERT_OK(call)                                                                                   \
-  do {                                                                                                        \
-    cgr_status got_ = (call);                                                                                 \
-    ASSERT_EQ(cgr_status_name(got_), std::string("CGR_OK")) << #call << ": " << cgr_last_message();           \
+#define CGR_ASSERT_OK(call)                                                                         \
+  do {                                                                                              \
+    cgr_status got_ = (call);                                                                       \
+    ASSERT_EQ(cgr_status_name(got_), std::string("CGR_OK")) << #call << ": " << cgr_last_message(); \
   } while (0)
 
 namespace cgr_test {
@@ -63,15 +63,15 @@ inline double ToyWeight(int32_t token, int32_t layer, int32_t e) { return ToyVal
 struct ToyEngine {
   int32_t magic;
   int32_t fixed, num_layers, num_q_heads, num_kv_heads, head_dim, dtype;
-  int32_t fail_after;       // `record` fails once it has enqueued so many things; -1: never
+  int32_t fail_after; // `record` fails once it has enqueued so many things; -1: never
   cgr_status fail_status;
   cgr_device *device;
   void *q[2], *k[2], *v[2], *out[2];
   float *lse[2];
   const int32_t *input_ids, *positions, *logits_indices;
   int32_t *next_tokens;
-  const int32_t *token_table;  // fixed mode
-  cgr_status (*before)(cgr_recorder *, ToyEngine *);  // called first when set
+  const int32_t *token_table;                        // fixed mode
+  cgr_status (*before)(cgr_recorder *, ToyEngine *); // called first when set
   std::vector<cgr_record_info> *records;
 };
 
@@ -88,15 +88,14 @@ struct ToyQkvArgs {
 
 inline void ToyQkv(const void *raw) {
   const ToyQkvArgs &a = *static_cast<const ToyQkvArgs *>(raw);
-  void *to[3] = {a.q, a.k, a.v};
+  void *to[3] = { a.q, a.k, a.v };
   int64_t size = a.dtype == CGR_DTYPE_FP32 ? 4 : 2;
   for (int32_t which = kQ; which <= kV; which++) {
     int32_t heads = which == kQ ? a.num_q_heads : a.num_kv_heads;
     for (int32_t t = 0; t < a.num_tokens; t++)
       for (int32_t h = 0; h < heads; h++)
         for (int32_t d = 0; d < a.head_dim; d++)
-          cgr__reference_store(a.dtype,
-                               static_cast<char *>(to[which]) + ((int64_t{1} * t * heads + h) * a.head_dim + d) * size,
+          cgr__reference_store(a.dtype, static_cast<char *>(to[which]) + ((int64_t{ 1 } * t * heads + h) * a.head_dim + d) * size,
                                ToyValue(a.layer, which, a.input_ids[t], a.positions[t], h, d));
   }
 }
@@ -117,10 +116,12 @@ inline void ToySampler(const void *raw) {
     for (int32_t c = 0; c < kVocabulary; c++) {
       double score = 0.0;
       for (int32_t l = 0; l < a.num_layers; l++) {
-        const char *out = static_cast<const char *>(a.out[l]) + int64_t{1} * a.logits_indices[i] * a.width * size;
-        for (int32_t e = 0; e < a.width; e++) score += cgr__reference_load(a.dtype, out + e * size) * ToyWeight(c, l, e);
+        const char *out = static_cast<const char *>(a.out[l]) + int64_t{ 1 } * a.logits_indices[i] * a.width * size;
+        for (int32_t e = 0; e < a.width; e++)
+          score += cgr__reference_load(a.dtype, out + e * size) * ToyWeight(c, l, e);
       }
-      if (score > best) best = score, token = c;
+      if (score > best)
+        best = score, token = c;
     }
     a.next_tokens[i] = token;
   }
@@ -134,29 +135,34 @@ inline cgr_status ToyRecord(cgr_recorder *recorder, void *context) {
   }
   cgr_record_info info = CGR_RECORD_INFO_INIT;
   cgr_status status = cgr_record_get_info(recorder, &info);
-  if (status != CGR_OK) return status;
-  if (e->records != nullptr) e->records->push_back(info);
-  if (e->before != nullptr && (status = e->before(recorder, e)) != CGR_OK) return status;
+  if (status != CGR_OK)
+    return status;
+  if (e->records != nullptr)
+    e->records->push_back(info);
+  if (e->before != nullptr && (status = e->before(recorder, e)) != CGR_OK)
+    return status;
   int32_t enqueued = 0;
-#define TOY_ENQUEUE(call)                                      \
-  do {                                                         \
-    if (enqueued++ == e->fail_after) return e->fail_status;    \
-    if ((status = (call)) != CGR_OK) return status;            \
+#define TOY_ENQUEUE(call)            \
+  do {                               \
+    if (enqueued++ == e->fail_after) \
+      return e->fail_status;         \
+    if ((status = (call)) != CGR_OK) \
+      return status;                 \
   } while (0)
   for (int32_t l = 0; l < e->num_layers; l++) {
     if (!e->fixed) {
-      ToyQkvArgs args = {e->input_ids, e->positions, e->q[l], e->k[l], e->v[l], info.num_tokens, l, e->num_q_heads,
-                         e->num_kv_heads, e->head_dim, e->dtype};
+      ToyQkvArgs args = { e->input_ids,   e->positions,    e->q[l],     e->k[l], e->v[l], info.num_tokens, l,
+                          e->num_q_heads, e->num_kv_heads, e->head_dim, e->dtype };
       TOY_ENQUEUE(cgr_launch_host(e->device, ToyQkv, &args, sizeof args, info.stream));
     }
     cgr_attention attention = {};
     attention.size = static_cast<uint32_t>(sizeof attention);
     attention.layer = l;
-    int64_t q_width = int64_t{1} * e->num_q_heads * e->head_dim, kv_width = int64_t{1} * e->num_kv_heads * e->head_dim;
-    attention.q = {e->q[l], e->dtype, 0, q_width, e->head_dim};
-    attention.k = {e->k[l], e->dtype, 0, kv_width, e->head_dim};
-    attention.v = {e->v[l], e->dtype, 0, kv_width, e->head_dim};
-    attention.out = {e->out[l], e->dtype, 0, q_width, e->head_dim};
+    int64_t q_width = int64_t{ 1 } * e->num_q_heads * e->head_dim, kv_width = int64_t{ 1 } * e->num_kv_heads * e->head_dim;
+    attention.q = { e->q[l], e->dtype, 0, q_width, e->head_dim };
+    attention.k = { e->k[l], e->dtype, 0, kv_width, e->head_dim };
+    attention.v = { e->v[l], e->dtype, 0, kv_width, e->head_dim };
+    attention.out = { e->out[l], e->dtype, 0, q_width, e->head_dim };
     attention.lse = e->lse[l];
     attention.lse_stride = e->num_q_heads;
     TOY_ENQUEUE(cgr_record_attention(recorder, &attention));
@@ -165,26 +171,27 @@ inline cgr_status ToyRecord(cgr_recorder *recorder, void *context) {
     if (info.num_requests > 0)
       TOY_ENQUEUE(cgr_copy(e->device, e->next_tokens, e->token_table, static_cast<size_t>(info.num_requests) * 4, info.stream));
   } else {
-    ToySamplerArgs args = {{e->out[0], e->out[1]}, e->logits_indices, e->next_tokens, info.num_requests, e->num_layers,
-                           e->num_q_heads * e->head_dim, e->dtype};
+    ToySamplerArgs args = { { e->out[0], e->out[1] },     e->logits_indices, e->next_tokens, info.num_requests, e->num_layers,
+                            e->num_q_heads * e->head_dim, e->dtype };
     TOY_ENQUEUE(cgr_launch_host(e->device, ToySampler, &args, sizeof args, info.stream));
   }
-  if (enqueued == e->fail_after) return e->fail_status;
+  if (enqueued == e->fail_after)
+    return e->fail_status;
 #undef TOY_ENQUEUE
   return CGR_OK;
 }
 
 struct ToyOptions {
   DeviceParam device = HostParam(CGR_HOST_ASYNC);
-  cgr_device *handle = nullptr;  // an open device instead; the toy closes it
-  bool fixed = false;            // always so on CUDA
+  cgr_device *handle = nullptr; // an open device instead; the toy closes it
+  bool fixed = false;           // always so on CUDA
   int32_t dtype = CGR_DTYPE_FP32;
   int32_t num_layers = 2, num_q_heads = 2, num_kv_heads = 1, head_dim = 8;
   int32_t page_size = 16, num_pages = 128;
   int32_t max_requests = 8, max_rows = 16, max_tokens = 64, max_seq_len = 160;
-  std::vector<int32_t> buckets = {1, 2, 4, 8};
-  double unowned = std::numeric_limits<double>::quiet_NaN();  // what pages hold that nobody has written
-  std::function<void(cgr_config *)> adjust;                   // last word on the configuration
+  std::vector<int32_t> buckets = { 1, 2, 4, 8 };
+  double unowned = std::numeric_limits<double>::quiet_NaN(); // what pages hold that nobody has written
+  std::function<void(cgr_config *)> adjust;                  // last word on the configuration
 };
 
 // The defaults for a device: what it supports.
@@ -202,13 +209,13 @@ inline ToyOptions ToyOptionsFor(const DeviceParam &device) {
 // What a request's cache must hold.
 struct ToyRequest {
   struct Entry {
-    int32_t a, b;  // see ToyValue
+    int32_t a, b; // see ToyValue
   };
   std::vector<Entry> cache;
   std::vector<int32_t> pages;
-  std::vector<int32_t> sampled;  // tokens that steps gave, in order
-  int32_t num_tokens = 0;        // after every step launched so far
-  int32_t last = 0;              // CGR_TOKEN_LAST, as of the steps checked so far
+  std::vector<int32_t> sampled; // tokens that steps gave, in order
+  int32_t num_tokens = 0;       // after every step launched so far
+  int32_t last = 0;             // CGR_TOKEN_LAST, as of the steps checked so far
 };
 
 // One request of a step.
@@ -219,11 +226,12 @@ struct ToyItem {
 };
 
 class Toy {
- public:
+public:
   explicit Toy(const ToyOptions &options) : o(options) { Make(); }
   ~Toy() {
     EXPECT_EQ(cgr_runtime_destroy(rt), CGR_OK) << cgr_last_message();
-    for (void *memory : memory_) EXPECT_EQ(cgr_memory_free(dev, memory), CGR_OK) << cgr_last_message();
+    for (void *memory : memory_)
+      EXPECT_EQ(cgr_memory_free(dev, memory), CGR_OK) << cgr_last_message();
     if (stream != nullptr) {
       EXPECT_EQ(cgr_stream_destroy(dev, stream), CGR_OK) << cgr_last_message();
     }
@@ -244,10 +252,10 @@ class Toy {
     CGR_EXPECT_OK(cgr_copy(dev, to, from, bytes, stream));
     Sync();
   }
-  template <class T>
-  std::vector<T> Read(const void *from, size_t count) {
+  template <class T> std::vector<T> Read(const void *from, size_t count) {
     std::vector<T> content(count);
-    if (count == 0) return content;
+    if (count == 0)
+      return content;
     CGR_EXPECT_OK(cgr_copy(dev, content.data(), from, count * sizeof(T), stream));
     Sync();
     return content;
@@ -260,7 +268,8 @@ class Toy {
   std::vector<int64_t> Buffer(cgr_buffer buffer) {
     cgr_buffer_view view = View(buffer);
     size_t count = static_cast<size_t>(view.shape[0] * view.shape[1]);
-    if (view.dtype == CGR_DTYPE_I64) return Read<int64_t>(view.data, count);
+    if (view.dtype == CGR_DTYPE_I64)
+      return Read<int64_t>(view.data, count);
     std::vector<int32_t> narrow = Read<int32_t>(view.data, count);
     return std::vector<int64_t>(narrow.begin(), narrow.end());
   }
@@ -271,12 +280,13 @@ class Toy {
   void *pool(int32_t layer, bool v) const { return pool_[layer][v ? 1 : 0]; }
   void FillElements(void *to, size_t elements, double value) {
     std::vector<unsigned char> bytes(elements * ElementBytes());
-    for (size_t i = 0; i < elements; i++) cgr__reference_store(o.dtype, &bytes[i * ElementBytes()], value);
+    for (size_t i = 0; i < elements; i++)
+      cgr__reference_store(o.dtype, &bytes[i * ElementBytes()], value);
     Write(to, bytes.data(), bytes.size());
   }
   // Fills whatever no request owns: pages but the read-trash page, and the tails of owned pages.
   void FillUnowned(double value) {
-    std::vector<int32_t> owned(static_cast<size_t>(o.num_pages), 0);  // tokens that must stay
+    std::vector<int32_t> owned(static_cast<size_t>(o.num_pages), 0); // tokens that must stay
     owned[0] = o.page_size;
     for (auto &[row, r] : requests)
       for (size_t p = 0; p < r->pages.size(); p++)
@@ -305,7 +315,7 @@ class Toy {
   }
   void Close(int32_t row) {
     CGR_EXPECT_OK(cgr_request_close(rt, row));
-    retired_.push_back({launched, requests[row]->pages});
+    retired_.push_back({ launched, requests[row]->pages });
     requests.erase(row);
   }
   // Sets pages until the row has room for `tokens`.
@@ -313,8 +323,10 @@ class Toy {
     ToyRequest &r = *requests[row];
     std::vector<int32_t> pages;
     int32_t first = static_cast<int32_t>(r.pages.size());
-    while ((first + static_cast<int32_t>(pages.size())) * o.page_size < tokens) pages.push_back(TakePage());
-    if (pages.empty()) return;
+    while ((first + static_cast<int32_t>(pages.size())) * o.page_size < tokens)
+      pages.push_back(TakePage());
+    if (pages.empty())
+      return;
     CGR_EXPECT_OK(cgr_request_set_pages(rt, row, 0, first, pages.data(), static_cast<int32_t>(pages.size())));
     r.pages.insert(r.pages.end(), pages.begin(), pages.end());
     changes += pages.size();
@@ -336,7 +348,8 @@ class Toy {
     CGR_EXPECT_OK(cgr_runtime_stats(rt, &stats));
     uint64_t sum = 0;
     for (auto &kind : stats.by_reason)
-      for (uint64_t count : kind) sum += count;
+      for (uint64_t count : kind)
+        sum += count;
     EXPECT_EQ(sum, stats.steps) << "counters do not add up";
     return stats;
   }
@@ -358,7 +371,7 @@ class Toy {
     batch.rows = rows_.data();
     batch.query_lens = lens_.data();
     bool told = std::any_of(tokens_.begin(), tokens_.end(), [](int32_t token) { return token != CGR_TOKEN_LAST; });
-    batch.tokens = told || tokens_.size() % 2 == 1 ? tokens_.data() : nullptr;  // the array of nothing but LAST now and then
+    batch.tokens = told || tokens_.size() % 2 == 1 ? tokens_.data() : nullptr; // the array of nothing but LAST now and then
     bool partial = std::any_of(flags_.begin(), flags_.end(), [](uint32_t flag) { return flag != 0; });
     batch.flags = partial ? flags_.data() : nullptr;
     batch.forced_key = forced;
@@ -370,10 +383,11 @@ class Toy {
   cgr_status Launch() {
     auto pending = std::make_unique<Pending>();
     pending->number = ++uploads_;
-    if (o.fixed && upload) Upload(pending.get());
+    if (o.fixed && upload)
+      Upload(pending.get());
     cgr_status status = cgr_step_launch(rt, &step, stream);
     if (status != CGR_OK) {
-      Sync();  // the uploaded arrays go
+      Sync(); // the uploaded arrays go
       return status;
     }
     EXPECT_GT(step.seq, launched);
@@ -381,7 +395,7 @@ class Toy {
     pending->step = step;
     for (const ToyItem &item : items_) {
       std::shared_ptr<ToyRequest> r = requests.at(item.row);
-      pending->items.push_back({item, r, r->num_tokens});
+      pending->items.push_back({ item, r, r->num_tokens });
       r->num_tokens += static_cast<int32_t>(item.tokens.size());
     }
     pending_.push_back(std::move(pending));
@@ -403,18 +417,22 @@ class Toy {
     std::vector<int32_t> tokens(result.tokens, result.tokens + result.num_requests);
     for (size_t i = 0; i < p->items.size(); i++) {
       Taken &taken = p->items[i];
-      if (taken.item.tokens.empty()) continue;
+      if (taken.item.tokens.empty())
+        continue;
       if (o.fixed)
         ASSERT_EQ(tokens[i], kFixedToken + static_cast<int32_t>(i)) << "row " << taken.item.row;
       else
         CheckToken(taken, tokens[i]);
       taken.request->sampled.push_back(tokens[i]);
-      if (!taken.item.partial) taken.request->last = tokens[i];
+      if (!taken.item.partial)
+        taken.request->last = tokens[i];
     }
-    if (pending_.empty() && check_outputs) CheckOutputs(*p);
+    if (pending_.empty() && check_outputs)
+      CheckOutputs(*p);
   }
   void CheckAll() {
-    while (!pending_.empty() && !::testing::Test::HasFatalFailure()) CheckOne();
+    while (!pending_.empty() && !::testing::Test::HasFatalFailure())
+      CheckOne();
   }
   size_t num_pending() const { return pending_.size(); }
   // One whole step.
@@ -427,12 +445,13 @@ class Toy {
   int32_t Start(int32_t length, int32_t salt = 0) {
     int32_t row = Open();
     Reserve(row, length);
-    Step({{row, Prompt(length, salt), false}});
+    Step({ { row, Prompt(length, salt), false } });
     return row;
   }
   static std::vector<int32_t> Prompt(int32_t length, int32_t salt) {
     std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < length; i++) tokens.push_back((i * 7 + salt * 13 + 3) % kVocabulary);
+    for (int32_t i = 0; i < length; i++)
+      tokens.push_back((i * 7 + salt * 13 + 3) % kVocabulary);
     return tokens;
   }
   // One decode token for each of `rows`, its page included.
@@ -440,13 +459,14 @@ class Toy {
     std::vector<ToyItem> items;
     for (int32_t row : rows) {
       Reserve(row, requests[row]->num_tokens + 1);
-      items.push_back({row, {CGR_TOKEN_LAST}, false});
+      items.push_back({ row, { CGR_TOKEN_LAST }, false });
     }
     return items;
   }
   std::vector<int32_t> Rows() const {
     std::vector<int32_t> rows;
-    for (auto &[row, r] : requests) rows.push_back(row);
+    for (auto &[row, r] : requests)
+      rows.push_back(row);
     return rows;
   }
   // Forgets what was launched and not checked: for tests in which steps go wrong on purpose.
@@ -471,10 +491,10 @@ class Toy {
   ToyEngine engine = {};
   std::vector<cgr_record_info> records;
   cgr_step step = CGR_STEP_INIT;
-  uint64_t launched = 0;  // last number
+  uint64_t launched = 0; // last number
   bool check_outputs = true;
-  bool upload = true;     // fixed mode: new q, k and v for each step
-  uint64_t changes = 0;  // words of rows and pages that were changed; tests set it back
+  bool upload = true;   // fixed mode: new q, k and v for each step
+  uint64_t changes = 0; // words of rows and pages that were changed; tests set it back
   std::map<int32_t, std::shared_ptr<ToyRequest>> requests;
 
   // What the runtime is made from; for tests that make one themselves.
@@ -488,9 +508,9 @@ class Toy {
       layer.num_q_heads = o.num_q_heads;
       layer.num_kv_heads = o.num_kv_heads;
       layer.head_dim = o.head_dim;
-      int64_t token = int64_t{1} * o.num_kv_heads * o.head_dim;
-      layer.k = {pool_[l][0], o.dtype, 0, token * o.page_size, token, o.head_dim};
-      layer.v = {pool_[l][1], o.dtype, 0, token * o.page_size, token, o.head_dim};
+      int64_t token = int64_t{ 1 } * o.num_kv_heads * o.head_dim;
+      layer.k = { pool_[l][0], o.dtype, 0, token * o.page_size, token, o.head_dim };
+      layer.v = { pool_[l][1], o.dtype, 0, token * o.page_size, token, o.head_dim };
     }
     cgr_config config = CGR_CONFIG_INIT;
     config.device_handle = dev;
@@ -504,15 +524,16 @@ class Toy {
     config.max_seq_len = o.max_seq_len;
     config.buckets = o.buckets.data();
     config.num_buckets = static_cast<int32_t>(o.buckets.size());
-    if (o.adjust) o.adjust(&config);
+    if (o.adjust)
+      o.adjust(&config);
     return config;
   }
 
- private:
+private:
   struct Taken {
     ToyItem item;
     std::shared_ptr<ToyRequest> request;
-    int32_t start;  // position of its first token
+    int32_t start; // position of its first token
   };
   struct Pending {
     cgr_step step;
@@ -522,17 +543,20 @@ class Toy {
   };
 
   void Make() {
-    if (o.device.IsCuda()) o.fixed = true;
+    if (o.device.IsCuda())
+      o.fixed = true;
     dev = o.handle;
-    if (dev == nullptr) CGR_ASSERT_OK(cgr_device_open(o.device.name.c_str(), &o.device.config, &dev));
+    if (dev == nullptr)
+      CGR_ASSERT_OK(cgr_device_open(o.device.name.c_str(), &o.device.config, &dev));
     CGR_ASSERT_OK(cgr_stream_create(dev, &stream));
     for (int32_t l = 0; l < o.num_layers; l++)
       for (int which = 0; which < 2; which++) {
         pool_[l][which] = Alloc(PoolBytes());
         FillElements(pool_[l][which], PoolBytes() / ElementBytes(), o.unowned);
-        FillElements(pool_[l][which], PageElements(), 0.0);  // read trash
+        FillElements(pool_[l][which], PageElements(), 0.0); // read trash
       }
-    for (int32_t p = o.num_pages - 1; p >= 2; p--) free_.push_back(p);
+    for (int32_t p = o.num_pages - 1; p >= 2; p--)
+      free_.push_back(p);
     std::mt19937 random(7);
     std::shuffle(free_.begin(), free_.end(), random);
     cgr_config config = Config();
@@ -567,7 +591,8 @@ class Toy {
     engine.logits_indices = static_cast<const int32_t *>(View(CGR_BUFFER_LOGITS_INDICES).data);
     engine.next_tokens = static_cast<int32_t *>(View(CGR_BUFFER_NEXT_TOKENS).data);
     std::vector<int32_t> table;
-    for (int32_t i = 0; i < o.max_requests; i++) table.push_back(kFixedToken + i);
+    for (int32_t i = 0; i < o.max_requests; i++)
+      table.push_back(kFixedToken + i);
     int32_t *on_device = static_cast<int32_t *>(Alloc(table.size() * sizeof(int32_t)));
     Write(on_device, table.data(), table.size() * sizeof(int32_t));
     engine.token_table = on_device;
@@ -584,7 +609,8 @@ class Toy {
     }
   }
   int32_t TakePage() {
-    if (free_.empty()) ReturnPages();
+    if (free_.empty())
+      ReturnPages();
     EXPECT_FALSE(free_.empty()) << "the toy's pool is too small for this test";
     int32_t page = free_.back();
     free_.pop_back();
@@ -594,7 +620,7 @@ class Toy {
   void Upload(Pending *p) {
     int32_t real = step.num_tokens;
     for (int32_t l = 0; l < o.num_layers; l++) {
-      void *to[3] = {engine.q[l], engine.k[l], engine.v[l]};
+      void *to[3] = { engine.q[l], engine.k[l], engine.v[l] };
       for (int32_t which = kQ; which <= kV; which++) {
         int32_t heads = which == kQ ? o.num_q_heads : o.num_kv_heads;
         std::vector<unsigned char> &bytes = p->uploads[l][which];
@@ -617,7 +643,7 @@ class Toy {
       for (size_t j = 0; j < taken.item.tokens.size(); j++, t++) {
         int32_t token = taken.item.tokens[j] == CGR_TOKEN_LAST ? r.last : taken.item.tokens[j];
         int32_t position = static_cast<int32_t>(r.cache.size());
-        r.cache.push_back(o.fixed ? ToyRequest::Entry{p.number, t} : ToyRequest::Entry{token, position});
+        r.cache.push_back(o.fixed ? ToyRequest::Entry{ p.number, t } : ToyRequest::Entry{ token, position });
       }
     }
   }
@@ -635,12 +661,18 @@ class Toy {
       return values;
     };
     std::vector<double> q = fill(kQ, length - queries), k = fill(kK, 0), v = fill(kV, 0);
-    cgr__reference_shape shape = {static_cast<int32_t>(queries), static_cast<int32_t>(length), o.num_q_heads, o.num_kv_heads,
-                                  o.head_dim, 1, 1.0 / std::sqrt(static_cast<float>(o.head_dim))};
+    cgr__reference_shape shape = { static_cast<int32_t>(queries),
+                                   static_cast<int32_t>(length),
+                                   o.num_q_heads,
+                                   o.num_kv_heads,
+                                   o.head_dim,
+                                   1,
+                                   1.0 / std::sqrt(static_cast<float>(o.head_dim)) };
     out->assign(q.size(), 0.0);
     lse->assign(queries * static_cast<size_t>(o.num_q_heads), 0.0);
     cgr__reference_attention(&shape, q.data(), k.data(), v.data(), out->data(), lse->data());
-    if (near == nullptr) return;
+    if (near == nullptr)
+      return;
     near->assign(q.size(), 0.0);
     std::vector<double> unused(lse->size());
     cgr__reference_attention_in(o.dtype, &shape, q.data(), k.data(), v.data(), near->data(), unused.data());
@@ -673,11 +705,13 @@ class Toy {
       size_t t = 0;
       for (const Taken &taken : p.items) {
         size_t queries = taken.item.tokens.size();
-        if (queries == 0) continue;
+        if (queries == 0)
+          continue;
         std::vector<double> out, near, out_lse;
         Expect(*taken.request, l, queries, &out, &near, &out_lse);
         double allowed = 0.0;
-        for (size_t e = 0; e < out.size(); e++) allowed = std::max(allowed, std::fabs(near[e] - out[e]));
+        for (size_t e = 0; e < out.size(); e++)
+          allowed = std::max(allowed, std::fabs(near[e] - out[e]));
         for (size_t e = 0; e < out.size(); e++)
           ASSERT_NEAR(cgr__reference_load(o.dtype, &bytes[(t * width + e) * ElementBytes()]), out[e], 2 * allowed + 1e-5)
               << "row " << taken.item.row << " element " << e;
@@ -687,7 +721,8 @@ class Toy {
       }
       for (size_t e = t * width; e < static_cast<size_t>(padded) * width; e++)
         ASSERT_EQ(cgr__reference_load(o.dtype, &bytes[e * ElementBytes()]), 0.0) << "padded token " << e / width;
-      for (size_t e = t * heads; e < static_cast<size_t>(padded) * heads; e++) ASSERT_EQ(lse[e], -INFINITY) << "padded token";
+      for (size_t e = t * heads; e < static_cast<size_t>(padded) * heads; e++)
+        ASSERT_EQ(lse[e], -INFINITY) << "padded token";
     }
   }
 
@@ -728,6 +763,6 @@ struct ToySnapshot {
   std::vector<cgr_request_info> infos;
 };
 
-}  // namespace cgr_test
+} // namespace cgr_test
 
-#endif  // CGR_TESTS_TOY_ENGINE_H
+#endif // CGR_TESTS_TOY_ENGINE_H

@@ -16,11 +16,13 @@ struct cuda_call {
 
 static struct cuda_call *call_new(struct cuda_device *cuda, cgr_host_function function, const void *args, size_t args_size) {
   struct cuda_call *call = malloc(sizeof *call + args_size);
-  if (call == NULL) return NULL;
+  if (call == NULL)
+    return NULL;
   call->next = call->previous = NULL;
   call->cuda = cuda;
   call->function = function;
-  if (args_size != 0) memcpy(call->args, args, args_size);
+  if (args_size != 0)
+    memcpy(call->args, args, args_size);
   return call;
 }
 
@@ -28,7 +30,8 @@ static void link_call(struct cuda_call *call) {
   struct cuda_device *cuda = call->cuda;
   pthread_mutex_lock(&cuda->lock);
   call->next = cuda->calls;
-  if (call->next != NULL) call->next->previous = call;
+  if (call->next != NULL)
+    call->next->previous = call;
   cuda->calls = call;
   pthread_mutex_unlock(&cuda->lock);
 }
@@ -36,15 +39,19 @@ static void link_call(struct cuda_call *call) {
 static void unlink_and_free(struct cuda_call *call) {
   struct cuda_device *cuda = call->cuda;
   pthread_mutex_lock(&cuda->lock);
-  if (call->next != NULL) call->next->previous = call->previous;
-  if (call->previous != NULL) call->previous->next = call->next;
-  else cuda->calls = call->next;
+  if (call->next != NULL)
+    call->next->previous = call->previous;
+  if (call->previous != NULL)
+    call->previous->next = call->next;
+  else
+    cuda->calls = call->next;
   pthread_mutex_unlock(&cuda->lock);
   free(call);
 }
 
 void cgr__cuda_calls_free(struct cuda_device *cuda) {
-  while (cuda->calls != NULL) unlink_and_free(cuda->calls);
+  while (cuda->calls != NULL)
+    unlink_and_free(cuda->calls);
 }
 
 static void CUDART_CB run_once(void *data) {
@@ -80,16 +87,23 @@ int cgr__cuda_host_call(cgr_device *dev, cgr_host_function function, const void 
   struct cuda_device *cuda = cgr__cuda_of(dev);
   enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaGraph_t graph = NULL;
-  if (cgr__cuda_is_dead(cuda)) return cgr__cuda_dead(cuda);
-  if (function == NULL || args_size > CGR__CUDA_MAX_ARGS || (args == NULL && args_size != 0)) return cgr__cuda_invalid(cuda);
+  if (cgr__cuda_is_dead(cuda))
+    return cgr__cuda_dead(cuda);
+  if (function == NULL || args_size > CGR__CUDA_MAX_ARGS || (args == NULL && args_size != 0))
+    return cgr__cuda_invalid(cuda);
   cudaError_t raw = cgr__cuda_capture_info(stream, &status, &graph);
-  if (raw != cudaSuccess) return cgr__cuda_error(cuda, raw);
-  if (status == cudaStreamCaptureStatusInvalidated) return cgr__cuda_error(cuda, cudaErrorStreamCaptureInvalidated);
+  if (raw != cudaSuccess)
+    return cgr__cuda_error(cuda, raw);
+  if (status == cudaStreamCaptureStatusInvalidated)
+    return cgr__cuda_error(cuda, cudaErrorStreamCaptureInvalidated);
   struct cuda_call *call = call_new(cuda, function, args, args_size);
-  if (call == NULL) return cgr__cuda_error(cuda, cudaErrorMemoryAllocation);
-  if (status == cudaStreamCaptureStatusActive) return cgr__cuda_error(cuda, capture_call(call, graph, stream));
+  if (call == NULL)
+    return cgr__cuda_error(cuda, cudaErrorMemoryAllocation);
+  if (status == cudaStreamCaptureStatusActive)
+    return cgr__cuda_error(cuda, capture_call(call, graph, stream));
   link_call(call);
   raw = cudaLaunchHostFunc(stream, run_once, call);
-  if (raw != cudaSuccess) unlink_and_free(call);
+  if (raw != cudaSuccess)
+    unlink_and_free(call);
   return cgr__cuda_error(cuda, raw);
 }

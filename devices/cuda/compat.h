@@ -9,8 +9,7 @@
 #endif
 
 /* Status of the capture of `stream` and, while it is active, the graph under construction. */
-static inline cudaError_t cgr__cuda_capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
-                                                 cudaGraph_t *graph) {
+static inline cudaError_t cgr__cuda_capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status, cudaGraph_t *graph) {
 #if CUDART_VERSION >= 13000
   return cudaStreamGetCaptureInfo(stream, status, NULL, graph, NULL, NULL, NULL);
 #else

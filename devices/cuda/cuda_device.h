@@ -18,12 +18,12 @@ struct cuda_call;
 struct cuda_device {
   struct cgr_device head;
   int ordinal;
-  int dead;                    /* the first sticky cudaError_t, or 0; atomic */
-  cudaStream_t internal;       /* uploads graphs */
+  int dead;              /* the first sticky cudaError_t, or 0; atomic */
+  cudaStream_t internal; /* uploads graphs */
   int num_multiprocessors, compute_capability, driver_version;
   char name[64];
-  pthread_mutex_t lock;        /* guards calls */
-  struct cuda_call *calls;     /* host calls enqueued outside of captures that have not run yet */
+  pthread_mutex_t lock;    /* guards calls */
+  struct cuda_call *calls; /* host calls enqueued outside of captures that have not run yet */
 };
 
 static inline struct cuda_device *cgr__cuda_of(cgr_device *dev) { return (struct cuda_device *)(void *)dev; }

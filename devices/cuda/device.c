@@ -11,7 +11,8 @@ static int device_close(cgr_device *dev) {
   cudaError_t raw = cgr__cuda_enter(cuda, &previous);
   if (raw == cudaSuccess) {
     raw = cudaDeviceSynchronize();
-    if (cuda->internal != NULL) (void)cudaStreamDestroy(cuda->internal);
+    if (cuda->internal != NULL)
+      (void)cudaStreamDestroy(cuda->internal);
     cgr__cuda_leave(previous);
   }
   int error = cgr__cuda_error(cuda, raw);
@@ -54,7 +55,8 @@ static const cgr__device_ops cuda_ops = {
 int cgr__cuda_device_count(void) {
   int count = 0;
   cudaError_t raw = cudaGetDeviceCount(&count);
-  if (raw == cudaSuccess) return count;
+  if (raw == cudaSuccess)
+    return count;
   (void)cudaGetLastError(); /* no driver, or no GPU: not an error of anybody's */
   return 0;
 }
@@ -64,11 +66,15 @@ static cudaError_t describe(struct cuda_device *cuda) {
   struct cudaDeviceProp properties;
   int unified = 0;
   cudaError_t raw = cudaGetDeviceProperties(&properties, cuda->ordinal);
-  if (raw == cudaSuccess) raw = cudaDriverGetVersion(&cuda->driver_version);
-  if (raw == cudaSuccess) raw = cudaDeviceGetAttribute(&unified, cudaDevAttrUnifiedAddressing, cuda->ordinal);
-  if (raw != cudaSuccess) return raw;
+  if (raw == cudaSuccess)
+    raw = cudaDriverGetVersion(&cuda->driver_version);
+  if (raw == cudaSuccess)
+    raw = cudaDeviceGetAttribute(&unified, cudaDevAttrUnifiedAddressing, cuda->ordinal);
+  if (raw != cudaSuccess)
+    return raw;
   /* Without it page-locked memory would have two addresses. */
-  if (unified == 0 || properties.canMapHostMemory == 0) return cudaErrorNotSupported;
+  if (unified == 0 || properties.canMapHostMemory == 0)
+    return cudaErrorNotSupported;
   cuda->num_multiprocessors = properties.multiProcessorCount;
   cuda->compute_capability = properties.major * 10 + properties.minor;
   snprintf(cuda->name, sizeof cuda->name, "%.63s", properties.name);
@@ -78,9 +84,11 @@ static cudaError_t describe(struct cuda_device *cuda) {
 int cgr__cuda_device_open(int ordinal, cgr_device **dev) {
   int previous;
   *dev = NULL;
-  if (ordinal < 0 || ordinal >= cgr__cuda_device_count()) return CGR__DEVICE_UNSUPPORTED;
+  if (ordinal < 0 || ordinal >= cgr__cuda_device_count())
+    return CGR__DEVICE_UNSUPPORTED;
   struct cuda_device *cuda = calloc(1, sizeof *cuda);
-  if (cuda == NULL) return CGR__DEVICE_NO_MEMORY;
+  if (cuda == NULL)
+    return CGR__DEVICE_NO_MEMORY;
   if (pthread_mutex_init(&cuda->lock, NULL) != 0) {
     free(cuda);
     return CGR__DEVICE_NO_MEMORY;

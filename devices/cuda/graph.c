@@ -3,7 +3,8 @@
 
 int cgr__cuda_capture_begin(cgr_device *dev, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda)) return cgr__cuda_dead(cuda);
+  if (cgr__cuda_is_dead(cuda))
+    return cgr__cuda_dead(cuda);
   cudaError_t raw = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
   int error = cgr__cuda_error(cuda, raw);
   return raw == cudaErrorIllegalState ? CGR__DEVICE_CAPTURE_ILLEGAL : error; /* it captures already */
@@ -16,19 +17,26 @@ int cgr__cuda_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **gra
   cudaGraph_t captured = NULL;
   *graph = NULL;
   if (cgr__cuda_is_dead(cuda)) { /* the thread must not be left in a capture */
-    if (cudaStreamEndCapture(stream, &captured) == cudaSuccess && captured != NULL) (void)cudaGraphDestroy(captured);
+    if (cudaStreamEndCapture(stream, &captured) == cudaSuccess && captured != NULL)
+      (void)cudaGraphDestroy(captured);
     (void)cudaGetLastError();
     return cgr__cuda_dead(cuda);
   }
   cudaError_t raw = cudaStreamIsCapturing(stream, &status);
-  if (raw == cudaSuccess && status == cudaStreamCaptureStatusNone) raw = cudaErrorIllegalState;
-  else if (raw == cudaSuccess) raw = cudaStreamEndCapture(stream, &captured);
+  if (raw == cudaSuccess && status == cudaStreamCaptureStatusNone)
+    raw = cudaErrorIllegalState;
+  else if (raw == cudaSuccess)
+    raw = cudaStreamEndCapture(stream, &captured);
   /* CUDA gives no graph with an error; nor does it name the cause when it gives none. */
-  if (raw == cudaSuccess && captured == NULL) raw = cudaErrorStreamCaptureInvalidated;
+  if (raw == cudaSuccess && captured == NULL)
+    raw = cudaErrorStreamCaptureInvalidated;
   int error = cgr__cuda_error(cuda, raw);
-  if (raw == cudaErrorIllegalState) error = CGR__DEVICE_CAPTURE_INVALID;
-  if (error == CGR__DEVICE_OK) *graph = (cgr__graph *)(void *)captured;
-  else if (captured != NULL) (void)cudaGraphDestroy(captured);
+  if (raw == cudaErrorIllegalState)
+    error = CGR__DEVICE_CAPTURE_INVALID;
+  if (error == CGR__DEVICE_OK)
+    *graph = (cgr__graph *)(void *)captured;
+  else if (captured != NULL)
+    (void)cudaGraphDestroy(captured);
   return error;
 }
 
@@ -36,7 +44,8 @@ int cgr__cuda_capture_status(cgr_device *dev, cudaStream_t stream, int *capturin
   struct cuda_device *cuda = cgr__cuda_of(dev);
   enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   *capturing = 0;
-  if (cgr__cuda_is_dead(cuda)) return cgr__cuda_dead(cuda);
+  if (cgr__cuda_is_dead(cuda))
+    return cgr__cuda_dead(cuda);
   int error = cgr__cuda_error(cuda, cudaStreamIsCapturing(stream, &status));
   *capturing = status != cudaStreamCaptureStatusNone; /* an invalidated capture still has to be ended */
   return error;
@@ -44,7 +53,8 @@ int cgr__cuda_capture_status(cgr_device *dev, cudaStream_t stream, int *capturin
 
 int cgr__cuda_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (graph == NULL) return cgr__cuda_invalid(cuda);
+  if (graph == NULL)
+    return cgr__cuda_invalid(cuda);
   int error = cgr__cuda_error(cuda, cudaGraphDestroy((cudaGraph_t)(void *)graph));
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
@@ -53,15 +63,19 @@ int cgr__cuda_graph_destroy(cgr_device *dev, cgr__graph *graph) {
 static cudaError_t instantiate(struct cuda_device *cuda, cudaGraph_t graph, cudaGraphExec_t *exec, cgr__graph_info *info) {
   size_t num_nodes = 0, before = 0, after = 0, total;
   cudaError_t raw = cudaGraphGetNodes(graph, NULL, &num_nodes);
-  if (raw == cudaSuccess) raw = cudaMemGetInfo(&before, &total);
-  if (raw == cudaSuccess) raw = cudaGraphInstantiate(exec, graph, 0);
+  if (raw == cudaSuccess)
+    raw = cudaMemGetInfo(&before, &total);
+  if (raw == cudaSuccess)
+    raw = cudaGraphInstantiate(exec, graph, 0);
   if (raw != cudaSuccess) {
     *exec = NULL;
     return raw;
   }
   raw = cudaGraphUpload(*exec, cuda->internal);
-  if (raw == cudaSuccess) raw = cudaStreamSynchronize(cuda->internal);
-  if (raw == cudaSuccess) raw = cudaMemGetInfo(&after, &total);
+  if (raw == cudaSuccess)
+    raw = cudaStreamSynchronize(cuda->internal);
+  if (raw == cudaSuccess)
+    raw = cudaMemGetInfo(&after, &total);
   if (raw != cudaSuccess) {
     (void)cudaGraphExecDestroy(*exec);
     *exec = NULL;
@@ -79,10 +93,13 @@ int cgr__cuda_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, 
   cudaGraphExec_t created = NULL;
   int previous;
   *exec = NULL;
-  if (cgr__cuda_is_dead(cuda)) return cgr__cuda_dead(cuda);
-  if (graph == NULL) return cgr__cuda_invalid(cuda);
+  if (cgr__cuda_is_dead(cuda))
+    return cgr__cuda_dead(cuda);
+  if (graph == NULL)
+    return cgr__cuda_invalid(cuda);
   cudaError_t raw = cgr__cuda_enter(cuda, &previous);
-  if (raw != cudaSuccess) return cgr__cuda_error(cuda, raw);
+  if (raw != cudaSuccess)
+    return cgr__cuda_error(cuda, raw);
   raw = instantiate(cuda, (cudaGraph_t)(void *)graph, &created, info);
   cgr__cuda_leave(previous);
   *exec = (cgr__exec *)(void *)created;
@@ -91,14 +108,16 @@ int cgr__cuda_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, 
 
 int cgr__cuda_exec_launch(cgr_device *dev, cgr__exec *exec, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda)) return cgr__cuda_dead(cuda);
+  if (cgr__cuda_is_dead(cuda))
+    return cgr__cuda_dead(cuda);
   return cgr__cuda_error(cuda, cudaGraphLaunch((cudaGraphExec_t)(void *)exec, stream));
 }
 
 /* CUDA keeps a destroyed exec alive until its launches are done. */
 int cgr__cuda_exec_destroy(cgr_device *dev, cgr__exec *exec) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (exec == NULL) return cgr__cuda_invalid(cuda);
+  if (exec == NULL)
+    return cgr__cuda_invalid(cuda);
   int error = cgr__cuda_error(cuda, cudaGraphExecDestroy((cudaGraphExec_t)(void *)exec));
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }

@@ -23,32 +23,37 @@
 
 struct host_capture *cgr__host_capture_find(struct host_device *host, uint64_t id) {
   for (struct host_capture *c = host->captures; c != NULL; c = c->next) {
-    if (c->id == id) return c;
+    if (c->id == id)
+      return c;
   }
   return NULL;
 }
 
 int cgr__host_capture_spoil(struct host_device *host, struct host_capture *capture, int error, int raw) {
-  if (capture != NULL) capture->invalid = true;
+  if (capture != NULL)
+    capture->invalid = true;
   return cgr__host_fail(host, error, raw);
 }
 
 int cgr__host_refuse_capturing_thread(struct host_device *host) {
   int error = CGR__DEVICE_OK;
   for (struct host_capture *c = host->captures; c != NULL; c = c->next) {
-    if (!pthread_equal(c->owner, pthread_self())) continue;
+    if (!pthread_equal(c->owner, pthread_self()))
+      continue;
     error = cgr__host_capture_spoil(host, c, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
   }
   return error;
 }
 
 int cgr__host_refuse_capturing_stream(struct host_device *host, struct host_stream *stream) {
-  if (stream->capture == NULL) return CGR__DEVICE_OK;
+  if (stream->capture == NULL)
+    return CGR__DEVICE_OK;
   return cgr__host_capture_spoil(host, stream->capture, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
 }
 
 static int refuse_spoilt(struct host_device *host, const struct host_capture *capture) {
-  if (!capture->invalid) return CGR__DEVICE_OK;
+  if (!capture->invalid)
+    return CGR__DEVICE_OK;
   return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_INVALIDATED);
 }
 
@@ -58,22 +63,26 @@ static int out_of_memory(struct host_device *host, struct host_capture *capture)
 
 /* ------------------------------------------------------------------------------------------ work and events inside */
 
-int cgr__host_capture_add(struct host_device *host, struct host_stream *stream, const struct host_work *work,
-                          size_t args_size) {
+int cgr__host_capture_add(struct host_device *host, struct host_stream *stream, const struct host_work *work, size_t args_size) {
   struct host_capture *capture = stream->capture;
   int error = refuse_spoilt(host, capture);
-  if (error != CGR__DEVICE_OK) return error;
-  if (!cgr__host_graph_add(capture->graph, work, args_size, &stream->deps)) return out_of_memory(host, capture);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  if (!cgr__host_graph_add(capture->graph, work, args_size, &stream->deps))
+    return out_of_memory(host, capture);
   stream->deps.count = 0;
-  if (!cgr__host_deps_add(&stream->deps, capture->graph->num_nodes - 1)) return out_of_memory(host, capture);
+  if (!cgr__host_deps_add(&stream->deps, capture->graph->num_nodes - 1))
+    return out_of_memory(host, capture);
   return CGR__DEVICE_OK;
 }
 
 int cgr__host_capture_event(struct host_device *host, struct host_stream *stream, cgr__event *event) {
   struct host_capture *capture = stream->capture;
   int error = refuse_spoilt(host, capture);
-  if (error != CGR__DEVICE_OK) return error;
-  if (!cgr__host_deps_copy(&event->deps, &stream->deps)) return out_of_memory(host, capture);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  if (!cgr__host_deps_copy(&event->deps, &stream->deps))
+    return out_of_memory(host, capture);
   event->capture = capture->id;
   event->stream = NULL;
   return CGR__DEVICE_OK;
@@ -82,21 +91,26 @@ int cgr__host_capture_event(struct host_device *host, struct host_stream *stream
 int cgr__host_capture_wait(struct host_device *host, struct host_stream *stream, cgr__event *event) {
   struct host_capture *from = event->capture != 0 ? cgr__host_capture_find(host, event->capture) : NULL;
   struct host_capture *into = stream->capture;
-  if (into != NULL && into->invalid) return refuse_spoilt(host, into);
+  if (into != NULL && into->invalid)
+    return refuse_spoilt(host, into);
   if (into != NULL && from == NULL) {
     return cgr__host_capture_spoil(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_ISOLATION);
   }
-  if (from == NULL) return cgr__host_fail(host, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURED_EVENT);
+  if (from == NULL)
+    return cgr__host_fail(host, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURED_EVENT);
   if (into != NULL && into != from) {
     cgr__host_capture_spoil(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
     return cgr__host_capture_spoil(host, from, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
   }
   int error = refuse_spoilt(host, from);
-  if (error != CGR__DEVICE_OK) return error;
-  if (into == NULL) stream->deps.count = 0;
+  if (error != CGR__DEVICE_OK)
+    return error;
+  if (into == NULL)
+    stream->deps.count = 0;
   stream->capture = from;
   for (uint32_t i = 0; i < event->deps.count; i++) {
-    if (!cgr__host_deps_add(&stream->deps, event->deps.ids[i])) return out_of_memory(host, from);
+    if (!cgr__host_deps_add(&stream->deps, event->deps.ids[i]))
+      return out_of_memory(host, from);
   }
   return CGR__DEVICE_OK;
 }
@@ -110,9 +124,12 @@ int cgr__host_capture_begin(cgr_device *dev, cudaStream_t handle) {
   int error = CGR__DEVICE_OK;
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = cgr__host_stream(host, handle);
-  if (stream == NULL) error = CGR__DEVICE_INVALID;
-  else if (stream->capture != NULL) error = cgr__host_fail(host, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_ILLEGAL_STATE);
-  else if (capture == NULL || graph == NULL) error = cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
+  if (stream == NULL)
+    error = CGR__DEVICE_INVALID;
+  else if (stream->capture != NULL)
+    error = cgr__host_fail(host, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_ILLEGAL_STATE);
+  else if (capture == NULL || graph == NULL)
+    error = cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   if (error == CGR__DEVICE_OK) {
     capture->id = ++host->num_captures;
     capture->owner = pthread_self();
@@ -124,19 +141,23 @@ int cgr__host_capture_begin(cgr_device *dev, cudaStream_t handle) {
     stream->deps.count = 0;
   }
   pthread_mutex_unlock(&host->lock);
-  if (error == CGR__DEVICE_OK) return error;
+  if (error == CGR__DEVICE_OK)
+    return error;
   free(capture);
-  if (graph != NULL) cgr__host_graph_unref(graph);
+  if (graph != NULL)
+    cgr__host_graph_unref(graph);
   return error;
 }
 
 /* Lets go of the streams and unlinks; the graph is the caller's. */
 static cgr__graph *take_apart(struct host_device *host, struct host_capture *capture) {
   for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
-    if (s->capture == capture) s->capture = NULL;
+    if (s->capture == capture)
+      s->capture = NULL;
   }
   struct host_capture **link = &host->captures;
-  while (*link != capture) link = &(*link)->next;
+  while (*link != capture)
+    link = &(*link)->next;
   *link = capture->next;
   cgr__graph *graph = capture->graph;
   free(capture);
@@ -151,20 +172,26 @@ void cgr__host_capture_drop(struct host_device *host, struct host_capture *captu
 static int check_joined(struct host_device *host, struct host_capture *capture) {
   const struct host_deps *ends = &capture->origin->deps;
   for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
-    if (s->capture != capture || s == capture->origin) continue;
+    if (s->capture != capture || s == capture->origin)
+      continue;
     bool covers = false;
-    if (!cgr__host_graph_covers(capture->graph, ends, &s->deps, &covers)) return out_of_memory(host, capture);
-    if (!covers) return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_UNJOINED);
+    if (!cgr__host_graph_covers(capture->graph, ends, &s->deps, &covers))
+      return out_of_memory(host, capture);
+    if (!covers)
+      return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_UNJOINED);
   }
-  if (!cgr__host_graph_order(capture->graph, ends)) return out_of_memory(host, capture);
+  if (!cgr__host_graph_order(capture->graph, ends))
+    return out_of_memory(host, capture);
   return CGR__DEVICE_OK;
 }
 
 static int end_locked(struct host_device *host, cudaStream_t handle, cgr__graph **graph) {
   struct host_stream *stream = cgr__host_stream(host, handle);
-  if (stream == NULL) return CGR__DEVICE_INVALID;
+  if (stream == NULL)
+    return CGR__DEVICE_INVALID;
   struct host_capture *capture = stream->capture;
-  if (capture == NULL) return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_ILLEGAL_STATE);
+  if (capture == NULL)
+    return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_ILLEGAL_STATE);
   if (!pthread_equal(capture->owner, pthread_self())) {
     cgr__host_capture_drop(host, capture);
     return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_WRONG_THREAD);
@@ -173,10 +200,13 @@ static int end_locked(struct host_device *host, cudaStream_t handle, cgr__graph 
     return cgr__host_capture_spoil(host, capture, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_UNMATCHED);
   }
   int error = refuse_spoilt(host, capture);
-  if (error == CGR__DEVICE_OK) error = check_joined(host, capture);
+  if (error == CGR__DEVICE_OK)
+    error = check_joined(host, capture);
   cgr__graph *built = take_apart(host, capture);
-  if (error == CGR__DEVICE_OK) *graph = built;
-  else cgr__host_graph_unref(built);
+  if (error == CGR__DEVICE_OK)
+    *graph = built;
+  else
+    cgr__host_graph_unref(built);
   return error;
 }
 

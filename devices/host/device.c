@@ -49,9 +49,11 @@ static void free_all(struct host_device *host) {
 static int device_close(cgr_device *dev) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
-  while (host->captures != NULL) cgr__host_capture_drop(host, host->captures);
+  while (host->captures != NULL)
+    cgr__host_capture_drop(host, host->captures);
   for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
-    if (s->alive) cgr__host_stream_retire(host, s);
+    if (s->alive)
+      cgr__host_stream_retire(host, s);
   }
   host->head.magic = 0;
   pthread_mutex_unlock(&host->lock);
@@ -91,12 +93,17 @@ static const cgr__device_ops host_ops = {
 int cgr__host_device_open(const cgr_device_config *config, cgr_device **dev) {
   *dev = NULL;
   uint32_t schedule = config != NULL ? config->host_schedule : (uint32_t)CGR_HOST_ASYNC;
-  if (schedule > CGR_HOST_RANDOM) return CGR__DEVICE_INVALID;
+  if (schedule > CGR_HOST_RANDOM)
+    return CGR__DEVICE_INVALID;
   struct host_device *host = calloc(1, sizeof *host);
-  if (host == NULL) return CGR__DEVICE_NO_MEMORY;
-  if (pthread_mutex_init(&host->lock, NULL) != 0) goto fail_host;
-  if (pthread_cond_init(&host->done, NULL) != 0) goto fail_lock;
-  if (cgr__host_pools_init(host) != CGR__DEVICE_OK) goto fail_pools;
+  if (host == NULL)
+    return CGR__DEVICE_NO_MEMORY;
+  if (pthread_mutex_init(&host->lock, NULL) != 0)
+    goto fail_host;
+  if (pthread_cond_init(&host->done, NULL) != 0)
+    goto fail_lock;
+  if (cgr__host_pools_init(host) != CGR__DEVICE_OK)
+    goto fail_pools;
   host->head.ops = &host_ops;
   host->head.magic = CGR__DEVICE_MAGIC;
   host->head.kind = CGR_DEVICE_HOST;

@@ -5,7 +5,8 @@
 
 static cgr__event *live_event(struct host_device *host, cgr__event *handle) {
   for (cgr__event *e = host->events; e != NULL; e = e->next) {
-    if (e == handle) return e->alive ? e : NULL;
+    if (e == handle)
+      return e->alive ? e : NULL;
   }
   cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_HANDLE);
   return NULL;
@@ -13,10 +14,12 @@ static cgr__event *live_event(struct host_device *host, cgr__event *handle) {
 
 static cgr__event *take_event(struct host_device *host) {
   for (cgr__event *e = host->events; e != NULL; e = e->next) {
-    if (!e->alive) return e;
+    if (!e->alive)
+      return e;
   }
   cgr__event *event = calloc(1, sizeof *event);
-  if (event == NULL) return NULL;
+  if (event == NULL)
+    return NULL;
   event->dev = host;
   event->next = host->events;
   host->events = event;
@@ -28,7 +31,8 @@ int cgr__host_event_create(cgr_device *dev, cgr__event **handle) {
   pthread_mutex_lock(&host->lock);
   cgr__event *event = take_event(host);
   int error = CGR__DEVICE_OK;
-  if (event == NULL) error = cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
+  if (event == NULL)
+    error = cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   if (event != NULL) {
     event->alive = true;
     event->stream = NULL;
@@ -43,7 +47,8 @@ int cgr__host_event_destroy(cgr_device *dev, cgr__event *handle) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
   cgr__event *event = live_event(host, handle);
-  if (event != NULL) event->alive = false;
+  if (event != NULL)
+    event->alive = false;
   pthread_mutex_unlock(&host->lock);
   return event != NULL ? CGR__DEVICE_OK : CGR__DEVICE_INVALID;
 }
@@ -75,7 +80,8 @@ int cgr__host_event_wait(cgr_device *dev, cgr__event *handle, cudaStream_t strea
   if (error == CGR__DEVICE_OK && (stream->capture != NULL || event->capture != 0)) {
     error = cgr__host_capture_wait(host, stream, event);
   } else if (error == CGR__DEVICE_OK) {
-    if (event->stream != NULL) error = cgr__host_push_wait(host, stream, event->stream, event->number);
+    if (event->stream != NULL)
+      error = cgr__host_push_wait(host, stream, event->stream, event->number);
     cgr__host_progress(host, stream);
   }
   pthread_mutex_unlock(&host->lock);
@@ -86,7 +92,8 @@ int cgr__host_event_wait(cgr_device *dev, cgr__event *handle, cudaStream_t strea
  * unsafe calls, for any event while the calling thread captures (900). */
 static int waitable(struct host_device *host, cgr__event *handle, cgr__event **event) {
   *event = live_event(host, handle);
-  if (*event == NULL) return CGR__DEVICE_INVALID;
+  if (*event == NULL)
+    return CGR__DEVICE_INVALID;
   if ((*event)->capture != 0) {
     struct host_capture *capture = cgr__host_capture_find(host, (*event)->capture);
     return cgr__host_capture_spoil(host, capture, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURED_EVENT);
@@ -99,7 +106,8 @@ int cgr__host_event_query(cgr_device *dev, cgr__event *handle) {
   cgr__event *event;
   pthread_mutex_lock(&host->lock);
   int error = waitable(host, handle, &event);
-  if (error == CGR__DEVICE_OK && event->stream != NULL) error = cgr__host_query(host, event->stream, event->number);
+  if (error == CGR__DEVICE_OK && event->stream != NULL)
+    error = cgr__host_query(host, event->stream, event->number);
   pthread_mutex_unlock(&host->lock);
   return error;
 }

@@ -16,13 +16,16 @@ static bool index_dependents(cgr__exec *exec) {
   const cgr__graph *graph = exec->graph;
   size_t n = graph->num_nodes;
   uint32_t *block = calloc(3 * n + 1 + graph->num_deps, sizeof *block);
-  if (block == NULL) return false;
+  if (block == NULL)
+    return false;
   exec->first_dependent = block;
   exec->waiting = block + n + 1;
   exec->ready = exec->waiting + n;
   exec->dependents = exec->ready + n;
-  for (uint32_t d = 0; d < graph->num_deps; d++) exec->first_dependent[graph->deps[d] + 1]++;
-  for (size_t i = 0; i < n; i++) exec->first_dependent[i + 1] += exec->first_dependent[i];
+  for (uint32_t d = 0; d < graph->num_deps; d++)
+    exec->first_dependent[graph->deps[d] + 1]++;
+  for (size_t i = 0; i < n; i++)
+    exec->first_dependent[i + 1] += exec->first_dependent[i];
   for (uint32_t i = 0; i < n; i++) {
     const struct host_node *node = &graph->nodes[i];
     for (uint32_t d = 0; d < node->num_deps; d++) {
@@ -45,9 +48,11 @@ int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, c
   pthread_mutex_lock(&host->lock);
   int error = cgr__host_refuse_capturing_thread(host);
   pthread_mutex_unlock(&host->lock);
-  if (error != CGR__DEVICE_OK) return error;
+  if (error != CGR__DEVICE_OK)
+    return error;
   cgr__exec *exec = calloc(1, sizeof *exec);
-  if (exec == NULL) return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
+  if (exec == NULL)
+    return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   __atomic_add_fetch(&graph->refs, 1, __ATOMIC_RELAXED);
   exec->graph = graph;
   if (!index_dependents(exec)) {
@@ -65,7 +70,8 @@ int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, c
 /* One exec never runs twice at once, also on two streams: a launch is ordered behind the exec's last one. */
 static int enqueue_launch(struct host_device *host, struct host_stream *stream, cgr__exec *exec) {
   struct host_op *op = cgr__host_op_take(host, 0);
-  if (op == NULL) return CGR__DEVICE_NO_MEMORY;
+  if (op == NULL)
+    return CGR__DEVICE_NO_MEMORY;
   int error = exec->last == NULL ? CGR__DEVICE_OK : cgr__host_push_wait(host, stream, exec->last, exec->last_number);
   if (error != CGR__DEVICE_OK) {
     cgr__host_op_give(host, op);
@@ -85,9 +91,12 @@ int cgr__host_exec_launch(cgr_device *dev, cgr__exec *exec, cudaStream_t handle)
   int error;
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = cgr__host_stream(host, handle);
-  if (stream == NULL) error = CGR__DEVICE_INVALID;
-  else if (stream->capture != NULL) error = cgr__host_refuse_capturing_stream(host, stream);
-  else error = enqueue_launch(host, stream, exec);
+  if (stream == NULL)
+    error = CGR__DEVICE_INVALID;
+  else if (stream->capture != NULL)
+    error = cgr__host_refuse_capturing_stream(host, stream);
+  else
+    error = enqueue_launch(host, stream, exec);
   pthread_mutex_unlock(&host->lock);
   return error;
 }
@@ -95,7 +104,8 @@ int cgr__host_exec_launch(cgr_device *dev, cgr__exec *exec, cudaStream_t handle)
 int cgr__host_exec_destroy(cgr_device *dev, cgr__exec *exec) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
-  if (exec->last != NULL) cgr__host_wait(host, exec->last, exec->last_number);
+  if (exec->last != NULL)
+    cgr__host_wait(host, exec->last, exec->last_number);
   pthread_mutex_unlock(&host->lock);
   exec_free(exec);
   return CGR__DEVICE_OK;
@@ -106,7 +116,8 @@ static void run_randomly(struct host_device *host, cgr__exec *exec) {
   uint32_t num_ready = 0;
   for (uint32_t i = 0; i < graph->num_nodes; i++) {
     exec->waiting[i] = graph->nodes[i].num_deps;
-    if (exec->waiting[i] == 0) exec->ready[num_ready++] = i;
+    if (exec->waiting[i] == 0)
+      exec->ready[num_ready++] = i;
   }
   while (num_ready != 0) {
     uint32_t pick = (uint32_t)(cgr__host_random(host) % num_ready);
@@ -115,7 +126,8 @@ static void run_randomly(struct host_device *host, cgr__exec *exec) {
     cgr__host_work_run(&graph->nodes[id].work);
     for (uint32_t d = exec->first_dependent[id]; d < exec->first_dependent[id + 1]; d++) {
       uint32_t next = exec->dependents[d];
-      if (--exec->waiting[next] == 0) exec->ready[num_ready++] = next;
+      if (--exec->waiting[next] == 0)
+        exec->ready[num_ready++] = next;
     }
   }
 }

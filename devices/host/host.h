@@ -56,11 +56,11 @@ enum host_op_kind { HOST_OP_WORK, HOST_OP_WAIT, HOST_OP_LAUNCH };
 struct host_op {
   struct host_op *next;
   enum host_op_kind kind;
-  uint32_t pool;               /* index of the pool that owns it */
-  struct host_work work;       /* WORK */
-  struct host_stream *target;  /* WAIT: until target->completed >= number */
+  uint32_t pool;              /* index of the pool that owns it */
+  struct host_work work;      /* WORK */
+  struct host_stream *target; /* WAIT: until target->completed >= number */
   uint64_t number;
-  cgr__exec *exec;             /* LAUNCH */
+  cgr__exec *exec;                   /* LAUNCH */
   _Alignas(16) unsigned char args[]; /* as many bytes as the pool says */
 };
 
@@ -70,7 +70,7 @@ struct host_chunk {
 
 struct host_pool {
   size_t args_bytes;
-  size_t grow;                 /* operations per chunk */
+  size_t grow; /* operations per chunk */
   struct host_op *free;
   struct host_chunk *chunks;
 };
@@ -82,7 +82,7 @@ struct host_deps {
 };
 
 struct host_node {
-  struct host_work work;       /* args: heap, owned by the node */
+  struct host_work work; /* args: heap, owned by the node */
   size_t args_size;
   uint32_t first_dep, num_deps; /* in cgr__graph.deps; every one is smaller than the node's own number */
 };
@@ -94,16 +94,16 @@ struct cgr__graph {
   uint32_t num_deps, dep_capacity;
   struct host_node *nodes;
   uint32_t *deps;
-  uint32_t *latest;            /* order in which each node runs as late as it can */
+  uint32_t *latest; /* order in which each node runs as late as it can */
 };
 
 struct cgr__exec {
   cgr__graph *graph;
-  struct host_stream *last;    /* its last launch: one exec never runs twice at once */
+  struct host_stream *last; /* its last launch: one exec never runs twice at once */
   uint64_t last_number;
-  uint32_t *dependents;        /* RANDOM: dependents of node i are [first_dependent[i], first_dependent[i + 1]) */
+  uint32_t *dependents; /* RANDOM: dependents of node i are [first_dependent[i], first_dependent[i + 1]) */
   uint32_t *first_dependent;
-  uint32_t *waiting, *ready;   /* scratch of one run */
+  uint32_t *waiting, *ready; /* scratch of one run */
 };
 
 struct host_capture {
@@ -116,34 +116,34 @@ struct host_capture {
 };
 
 struct host_stream {
-  struct host_stream *next;    /* of all streams ever made */
+  struct host_stream *next; /* of all streams ever made */
   struct host_device *dev;
   bool alive, stop, asleep;
   struct host_op *head, *tail;
   uint64_t enqueued, completed;
-  pthread_t worker;            /* ASYNC, while alive */
+  pthread_t worker; /* ASYNC, while alive */
   pthread_cond_t wake;
   struct host_capture *capture;
-  struct host_deps deps;       /* what the next node of this stream depends on */
+  struct host_deps deps; /* what the next node of this stream depends on */
 };
 
 struct cgr__event {
-  cgr__event *next;            /* of all events ever made */
+  cgr__event *next; /* of all events ever made */
   struct host_device *dev;
   bool alive;
-  struct host_stream *stream;  /* NULL: never recorded, hence complete */
+  struct host_stream *stream; /* NULL: never recorded, hence complete */
   uint64_t number;
-  uint64_t capture;            /* id of the capture that it was last recorded in, or 0 */
+  uint64_t capture; /* id of the capture that it was last recorded in, or 0 */
   struct host_deps deps;
 };
 
 struct host_device {
   struct cgr_device head;
-  uint32_t schedule;           /* enum cgr_host_schedule */
+  uint32_t schedule; /* enum cgr_host_schedule */
   uint64_t random;
   pthread_mutex_t lock;
-  pthread_cond_t done;         /* some operation has completed */
-  uint32_t num_waiting;        /* threads in a wait for `done` */
+  pthread_cond_t done;  /* some operation has completed */
+  uint32_t num_waiting; /* threads in a wait for `done` */
   struct host_stream *streams;
   cgr__event *events;
   struct host_capture *captures;

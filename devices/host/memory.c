@@ -19,10 +19,13 @@ int cgr__host_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind kin
   (void)kind;
   *ptr = NULL;
   int error = refuse_in_capture(host);
-  if (error != CGR__DEVICE_OK) return error;
-  if (bytes == 0) return cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  if (bytes == 0)
+    return cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE);
   void *memory = NULL;
-  if (posix_memalign(&memory, 256, bytes) != 0) return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
+  if (posix_memalign(&memory, 256, bytes) != 0)
+    return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   memset(memory, 0xFF, bytes);
   *ptr = memory;
   return CGR__DEVICE_OK;
@@ -31,6 +34,7 @@ int cgr__host_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind kin
 int cgr__host_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
   (void)kind;
   int error = refuse_in_capture(cgr__host_of(dev));
-  if (error == CGR__DEVICE_OK) free(ptr);
+  if (error == CGR__DEVICE_OK)
+    free(ptr);
   return error;
 }

@@ -7,13 +7,16 @@
 
 cgr__graph *cgr__host_graph_new(void) {
   cgr__graph *graph = calloc(1, sizeof *graph);
-  if (graph != NULL) graph->refs = 1;
+  if (graph != NULL)
+    graph->refs = 1;
   return graph;
 }
 
 void cgr__host_graph_unref(cgr__graph *graph) {
-  if (__atomic_sub_fetch(&graph->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
-  for (uint32_t i = 0; i < graph->num_nodes; i++) free((void *)(uintptr_t)graph->nodes[i].work.args);
+  if (__atomic_sub_fetch(&graph->refs, 1, __ATOMIC_ACQ_REL) != 0)
+    return;
+  for (uint32_t i = 0; i < graph->num_nodes; i++)
+    free((void *)(uintptr_t)graph->nodes[i].work.args);
   free(graph->nodes);
   free(graph->deps);
   free(graph->latest);
@@ -22,10 +25,12 @@ void cgr__host_graph_unref(cgr__graph *graph) {
 
 /* Makes room for `more` elements of `size` bytes behind `count`. */
 static bool reserve(void **array, uint32_t *capacity, uint32_t count, uint32_t more, size_t size) {
-  if (more <= *capacity - count) return true;
+  if (more <= *capacity - count)
+    return true;
   uint32_t wanted = *capacity * 2 > count + more ? *capacity * 2 : count + more + 8;
   void *memory = realloc(*array, wanted * size);
-  if (memory == NULL) return false;
+  if (memory == NULL)
+    return false;
   *array = memory;
   *capacity = wanted;
   return true;
@@ -33,10 +38,12 @@ static bool reserve(void **array, uint32_t *capacity, uint32_t count, uint32_t m
 
 bool cgr__host_deps_add(struct host_deps *deps, uint32_t id) {
   for (uint32_t i = 0; i < deps->count; i++) {
-    if (deps->ids[i] == id) return true;
+    if (deps->ids[i] == id)
+      return true;
   }
   void *ids = deps->ids;
-  if (!reserve(&ids, &deps->capacity, deps->count, 1, sizeof *deps->ids)) return false;
+  if (!reserve(&ids, &deps->capacity, deps->count, 1, sizeof *deps->ids))
+    return false;
   deps->ids = ids;
   deps->ids[deps->count++] = id;
   return true;
@@ -45,22 +52,26 @@ bool cgr__host_deps_add(struct host_deps *deps, uint32_t id) {
 bool cgr__host_deps_copy(struct host_deps *deps, const struct host_deps *from) {
   deps->count = 0;
   for (uint32_t i = 0; i < from->count; i++) {
-    if (!cgr__host_deps_add(deps, from->ids[i])) return false;
+    if (!cgr__host_deps_add(deps, from->ids[i]))
+      return false;
   }
   return true;
 }
 
 bool cgr__host_graph_add(cgr__graph *graph, const struct host_work *work, size_t args_size, const struct host_deps *deps) {
   void *nodes = graph->nodes;
-  if (!reserve(&nodes, &graph->node_capacity, graph->num_nodes, 1, sizeof *graph->nodes)) return false;
+  if (!reserve(&nodes, &graph->node_capacity, graph->num_nodes, 1, sizeof *graph->nodes))
+    return false;
   graph->nodes = nodes;
   void *all = graph->deps;
-  if (!reserve(&all, &graph->dep_capacity, graph->num_deps, deps->count, sizeof *graph->deps)) return false;
+  if (!reserve(&all, &graph->dep_capacity, graph->num_deps, deps->count, sizeof *graph->deps))
+    return false;
   graph->deps = all;
   void *args = NULL;
   if (args_size != 0) {
     args = malloc(args_size);
-    if (args == NULL) return false;
+    if (args == NULL)
+      return false;
     memcpy(args, work->args, args_size);
   }
   struct host_node *node = &graph->nodes[graph->num_nodes++];
@@ -69,7 +80,8 @@ bool cgr__host_graph_add(cgr__graph *graph, const struct host_work *work, size_t
   node->args_size = args_size;
   node->first_dep = graph->num_deps;
   node->num_deps = deps->count;
-  if (deps->count != 0) memcpy(graph->deps + graph->num_deps, deps->ids, deps->count * sizeof *deps->ids);
+  if (deps->count != 0)
+    memcpy(graph->deps + graph->num_deps, deps->ids, deps->count * sizeof *deps->ids);
   graph->num_deps += deps->count;
   return true;
 }
@@ -77,14 +89,18 @@ bool cgr__host_graph_add(cgr__graph *graph, const struct host_work *work, size_t
 /* Tells whether everything in `deps` is one of `ends` or comes before one. */
 bool cgr__host_graph_covers(const cgr__graph *graph, const struct host_deps *ends, const struct host_deps *deps, bool *covers) {
   unsigned char *marked = calloc(graph->num_nodes + 1u, 1);
-  if (marked == NULL) return false;
-  for (uint32_t i = 0; i < ends->count; i++) marked[ends->ids[i]] = 1;
+  if (marked == NULL)
+    return false;
+  for (uint32_t i = 0; i < ends->count; i++)
+    marked[ends->ids[i]] = 1;
   for (uint32_t i = graph->num_nodes; i-- != 0;) {
     const struct host_node *node = &graph->nodes[i];
-    for (uint32_t d = 0; marked[i] && d < node->num_deps; d++) marked[graph->deps[node->first_dep + d]] = 1;
+    for (uint32_t d = 0; marked[i] && d < node->num_deps; d++)
+      marked[graph->deps[node->first_dep + d]] = 1;
   }
   *covers = true;
-  for (uint32_t i = 0; i < deps->count; i++) *covers = *covers && marked[deps->ids[i]];
+  for (uint32_t i = 0; i < deps->count; i++)
+    *covers = *covers && marked[deps->ids[i]];
   free(marked);
   return true;
 }
@@ -99,7 +115,8 @@ bool cgr__host_graph_order(cgr__graph *graph, const struct host_deps *ends) {
   bool ok = graph->latest != NULL && stack != NULL && next_dep != NULL;
   for (uint32_t e = 0; ok && e < ends->count; e++) {
     uint32_t depth = 0;
-    if (next_dep[ends->ids[e]] != 0) continue;
+    if (next_dep[ends->ids[e]] != 0)
+      continue;
     stack[depth++] = ends->ids[e];
     next_dep[ends->ids[e]] = 1;
     while (depth != 0) {
@@ -111,7 +128,8 @@ bool cgr__host_graph_order(cgr__graph *graph, const struct host_deps *ends) {
         continue;
       }
       uint32_t dep = graph->deps[node->first_dep + next_dep[id]++ - 1];
-      if (next_dep[dep] != 0) continue;
+      if (next_dep[dep] != 0)
+        continue;
       next_dep[dep] = 1;
       stack[depth++] = dep;
     }

@@ -3,15 +3,14 @@
 
 #include "devices/host/host.h"
 
-static size_t op_bytes(const struct host_pool *pool) {
-  return (sizeof(struct host_op) + pool->args_bytes + 15u) & ~(size_t)15u;
-}
+static size_t op_bytes(const struct host_pool *pool) { return (sizeof(struct host_op) + pool->args_bytes + 15u) & ~(size_t)15u; }
 
 static bool grow(struct host_pool *pool, uint32_t index) {
   /* The chunk's header takes one aligned unit so that the operations behind it stay aligned. */
   size_t header = 64;
   unsigned char *memory = malloc(header + pool->grow * op_bytes(pool));
-  if (memory == NULL) return false;
+  if (memory == NULL)
+    return false;
   struct host_chunk *chunk = (struct host_chunk *)(void *)memory;
   chunk->next = pool->chunks;
   pool->chunks = chunk;
@@ -30,7 +29,8 @@ int cgr__host_pools_init(struct host_device *host) {
   host->pools[1].args_bytes = CGR__HOST_MAX_ARGS;
   host->pools[1].grow = 8;
   for (uint32_t i = 0; i < 2; i++) {
-    if (!grow(&host->pools[i], i)) return CGR__DEVICE_NO_MEMORY;
+    if (!grow(&host->pools[i], i))
+      return CGR__DEVICE_NO_MEMORY;
   }
   return CGR__DEVICE_OK;
 }

@@ -15,28 +15,36 @@ uint64_t cgr__host_random(struct host_device *host) {
 
 void cgr__host_work_run(const struct host_work *work) {
   switch (work->kind) {
-    case HOST_WORK_COPY: memmove(work->dst, work->src, work->bytes); return;
-    case HOST_WORK_FILL: memset(work->dst, work->byte, work->bytes); return;
-    case HOST_WORK_CALL: work->function(work->args); return;
+  case HOST_WORK_COPY:
+    memmove(work->dst, work->src, work->bytes);
+    return;
+  case HOST_WORK_FILL:
+    memset(work->dst, work->byte, work->bytes);
+    return;
+  case HOST_WORK_CALL:
+    work->function(work->args);
+    return;
   }
 }
 
-static bool is_blocked(const struct host_op *op) {
-  return op->kind == HOST_OP_WAIT && op->target->completed < op->number;
-}
+static bool is_blocked(const struct host_op *op) { return op->kind == HOST_OP_WAIT && op->target->completed < op->number; }
 
 static void execute(struct host_device *host, const struct host_op *op) {
-  if (op->kind == HOST_OP_WORK) cgr__host_work_run(&op->work);
-  if (op->kind == HOST_OP_LAUNCH) cgr__host_exec_run(host, op->exec);
+  if (op->kind == HOST_OP_WORK)
+    cgr__host_work_run(&op->work);
+  if (op->kind == HOST_OP_LAUNCH)
+    cgr__host_exec_run(host, op->exec);
 }
 
 static void finish_head(struct host_device *host, struct host_stream *stream) {
   struct host_op *op = stream->head;
   stream->head = op->next;
-  if (stream->head == NULL) stream->tail = NULL;
+  if (stream->head == NULL)
+    stream->tail = NULL;
   stream->completed++;
   cgr__host_op_give(host, op);
-  if (host->num_waiting != 0) pthread_cond_broadcast(&host->done);
+  if (host->num_waiting != 0)
+    pthread_cond_broadcast(&host->done);
 }
 
 static void sleep_until_done(struct host_device *host) {
@@ -52,7 +60,8 @@ void *cgr__host_worker(void *arg) {
   pthread_mutex_lock(&host->lock);
   for (;;) {
     if (stream->head == NULL) {
-      if (stream->stop) break;
+      if (stream->stop)
+        break;
       stream->asleep = true;
       pthread_cond_wait(&stream->wake, &host->lock);
       stream->asleep = false;
@@ -77,17 +86,22 @@ void *cgr__host_worker(void *arg) {
 void cgr__host_push(struct host_device *host, struct host_stream *stream, struct host_op *op) {
   (void)host;
   op->next = NULL;
-  if (stream->tail != NULL) stream->tail->next = op;
-  else stream->head = op;
+  if (stream->tail != NULL)
+    stream->tail->next = op;
+  else
+    stream->head = op;
   stream->tail = op;
   stream->enqueued++;
-  if (stream->asleep) pthread_cond_signal(&stream->wake);
+  if (stream->asleep)
+    pthread_cond_signal(&stream->wake);
 }
 
 int cgr__host_push_wait(struct host_device *host, struct host_stream *stream, struct host_stream *target, uint64_t number) {
-  if (target == stream || target->completed >= number) return CGR__DEVICE_OK; /* stream order, or already so */
+  if (target == stream || target->completed >= number)
+    return CGR__DEVICE_OK; /* stream order, or already so */
   struct host_op *op = cgr__host_op_take(host, 0);
-  if (op == NULL) return CGR__DEVICE_NO_MEMORY;
+  if (op == NULL)
+    return CGR__DEVICE_NO_MEMORY;
   op->kind = HOST_OP_WAIT;
   op->target = target;
   op->number = number;
@@ -98,7 +112,8 @@ int cgr__host_push_wait(struct host_device *host, struct host_stream *stream, st
 /* The stream whose head must run next for `stream` to get on: itself, or whatever its head waits for. Waits refer to
  * operations enqueued before them, so the chain ends. */
 static struct host_stream *runnable_for(struct host_stream *stream) {
-  while (is_blocked(stream->head)) stream = stream->head->target;
+  while (is_blocked(stream->head))
+    stream = stream->head->target;
   return stream;
 }
 
@@ -108,12 +123,14 @@ static void run_head(struct host_device *host, struct host_stream *stream) {
 }
 
 static void run_until(struct host_device *host, struct host_stream *stream, uint64_t number) {
-  while (stream->completed < number) run_head(host, runnable_for(stream));
+  while (stream->completed < number)
+    run_head(host, runnable_for(stream));
 }
 
 /* Waits that are met are no work: they do not count as pending. */
 static void pass_met_waits(struct host_device *host, struct host_stream *stream) {
-  while (stream->head != NULL && stream->head->kind == HOST_OP_WAIT && !is_blocked(stream->head)) finish_head(host, stream);
+  while (stream->head != NULL && stream->head->kind == HOST_OP_WAIT && !is_blocked(stream->head))
+    finish_head(host, stream);
 }
 
 /* Runs one operation that `stream` needs. */
@@ -130,12 +147,16 @@ static void run_one(struct host_device *host, struct host_stream *stream) {
 /* Runs the head of a randomly chosen stream that can run. */
 static bool run_random(struct host_device *host) {
   uint64_t count = 0;
-  for (struct host_stream *s = host->streams; s != NULL; s = s->next) count += s->head != NULL && !is_blocked(s->head);
-  if (count == 0) return false;
+  for (struct host_stream *s = host->streams; s != NULL; s = s->next)
+    count += s->head != NULL && !is_blocked(s->head);
+  if (count == 0)
+    return false;
   uint64_t pick = cgr__host_random(host) % count;
   for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
-    if (s->head == NULL || is_blocked(s->head)) continue;
-    if (pick-- != 0) continue;
+    if (s->head == NULL || is_blocked(s->head))
+      continue;
+    if (pick-- != 0)
+      continue;
     run_head(host, s);
     return true;
   }
@@ -145,19 +166,25 @@ static bool run_random(struct host_device *host) {
 /* Half of the time nothing, else a few operations or very many: both long delays and full progress must happen. */
 static void run_random_number(struct host_device *host) {
   uint64_t dice = cgr__host_random(host);
-  if (dice % 2 == 0) return;
+  if (dice % 2 == 0)
+    return;
   uint64_t count = dice % 4 == 1 ? cgr__host_random(host) % 4 + 1 : cgr__host_random(host) % 64;
-  while (count-- != 0 && run_random(host)) continue;
+  while (count-- != 0 && run_random(host))
+    continue;
 }
 
 void cgr__host_progress(struct host_device *host, struct host_stream *stream) {
-  if (host->schedule == CGR_HOST_EARLIEST) run_until(host, stream, stream->enqueued);
-  if (host->schedule == CGR_HOST_RANDOM) run_random_number(host);
+  if (host->schedule == CGR_HOST_EARLIEST)
+    run_until(host, stream, stream->enqueued);
+  if (host->schedule == CGR_HOST_RANDOM)
+    run_random_number(host);
 }
 
 void cgr__host_wait(struct host_device *host, struct host_stream *stream, uint64_t number) {
-  while (host->schedule == CGR_HOST_ASYNC && stream->completed < number) sleep_until_done(host);
-  while (host->schedule == CGR_HOST_RANDOM && stream->completed < number && run_random(host)) continue;
+  while (host->schedule == CGR_HOST_ASYNC && stream->completed < number)
+    sleep_until_done(host);
+  while (host->schedule == CGR_HOST_RANDOM && stream->completed < number && run_random(host))
+    continue;
   run_until(host, stream, number);
 }
 
@@ -165,8 +192,10 @@ int cgr__host_query(struct host_device *host, struct host_stream *stream, uint64
   if (host->schedule == CGR_HOST_RANDOM) {
     run_random_number(host);
     /* Someone who only ever queries one stream must get there, however the dice fall. */
-    if (stream->completed < number && cgr__host_random(host) % 2 == 0) run_one(host, stream);
+    if (stream->completed < number && cgr__host_random(host) % 2 == 0)
+      run_one(host, stream);
   }
-  if (host->schedule == CGR_HOST_LATEST && stream->completed < number) run_one(host, stream);
+  if (host->schedule == CGR_HOST_LATEST && stream->completed < number)
+    run_one(host, stream);
   return stream->completed >= number ? CGR__DEVICE_OK : CGR__DEVICE_NOT_READY;
 }

@@ -6,7 +6,8 @@
 struct host_stream *cgr__host_stream(struct host_device *host, cudaStream_t handle) {
   /* Compared against the streams of this device, so that a foreign or stale handle is never read. */
   for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
-    if (s == (struct host_stream *)(void *)handle) return s->alive ? s : NULL;
+    if (s == (struct host_stream *)(void *)handle)
+      return s->alive ? s : NULL;
   }
   cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_HANDLE);
   return NULL;
@@ -14,10 +15,12 @@ struct host_stream *cgr__host_stream(struct host_device *host, cudaStream_t hand
 
 static struct host_stream *take_stream(struct host_device *host) {
   for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
-    if (!s->alive && !s->stop) return s;
+    if (!s->alive && !s->stop)
+      return s;
   }
   struct host_stream *stream = calloc(1, sizeof *stream);
-  if (stream == NULL) return NULL;
+  if (stream == NULL)
+    return NULL;
   if (pthread_cond_init(&stream->wake, NULL) != 0) {
     free(stream);
     return NULL;
@@ -33,8 +36,10 @@ int cgr__host_stream_create(cgr_device *dev, cudaStream_t *handle) {
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = take_stream(host);
   bool ok = stream != NULL;
-  if (ok && host->schedule == CGR_HOST_ASYNC) ok = pthread_create(&stream->worker, NULL, cgr__host_worker, stream) == 0;
-  if (ok) stream->alive = true;
+  if (ok && host->schedule == CGR_HOST_ASYNC)
+    ok = pthread_create(&stream->worker, NULL, cgr__host_worker, stream) == 0;
+  if (ok)
+    stream->alive = true;
   int error = ok ? CGR__DEVICE_OK : cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   pthread_mutex_unlock(&host->lock);
   *handle = ok ? (cudaStream_t)(void *)stream : NULL;
@@ -59,7 +64,8 @@ int cgr__host_stream_destroy(cgr_device *dev, cudaStream_t handle) {
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = cgr__host_stream(host, handle);
   int error = stream == NULL ? CGR__DEVICE_INVALID : cgr__host_refuse_capturing_stream(host, stream);
-  if (error == CGR__DEVICE_OK) cgr__host_stream_retire(host, stream);
+  if (error == CGR__DEVICE_OK)
+    cgr__host_stream_retire(host, stream);
   pthread_mutex_unlock(&host->lock);
   return error;
 }
@@ -67,7 +73,8 @@ int cgr__host_stream_destroy(cgr_device *dev, cudaStream_t handle) {
 /* Shared by sync and query: a stream that may be waited for now. */
 static int waitable(struct host_device *host, cudaStream_t handle, struct host_stream **stream) {
   *stream = cgr__host_stream(host, handle);
-  if (*stream == NULL) return CGR__DEVICE_INVALID;
+  if (*stream == NULL)
+    return CGR__DEVICE_INVALID;
   int error = cgr__host_refuse_capturing_stream(host, *stream);
   return error != CGR__DEVICE_OK ? error : cgr__host_refuse_capturing_thread(host);
 }
@@ -77,7 +84,8 @@ int cgr__host_stream_sync(cgr_device *dev, cudaStream_t handle) {
   struct host_stream *stream;
   pthread_mutex_lock(&host->lock);
   int error = waitable(host, handle, &stream);
-  if (error == CGR__DEVICE_OK) cgr__host_wait(host, stream, stream->enqueued);
+  if (error == CGR__DEVICE_OK)
+    cgr__host_wait(host, stream, stream->enqueued);
   pthread_mutex_unlock(&host->lock);
   return error;
 }
@@ -87,7 +95,8 @@ int cgr__host_stream_query(cgr_device *dev, cudaStream_t handle) {
   struct host_stream *stream;
   pthread_mutex_lock(&host->lock);
   int error = waitable(host, handle, &stream);
-  if (error == CGR__DEVICE_OK) error = cgr__host_query(host, stream, stream->enqueued);
+  if (error == CGR__DEVICE_OK)
+    error = cgr__host_query(host, stream, stream->enqueued);
   pthread_mutex_unlock(&host->lock);
   return error;
 }

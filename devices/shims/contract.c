@@ -24,12 +24,12 @@ struct object {
   const void *handle;
   bool alive, foreign;
   enum cgr__memory_kind memory_kind;
-  int slot;             /* STREAM: index in clocks, or -1. EXEC: of the stream of its last launch, or -1 */
-  uint64_t number;      /* EXEC: of its last launch */
-  uint64_t capture;     /* STREAM: that it is in; EVENT: that it was last recorded in; 0: none */
-  bool origin;          /* STREAM: the capture began here */
-  pthread_t owner;      /* STREAM, origin: by this thread */
-  struct clock *clock;  /* STREAM, EVENT */
+  int slot;            /* STREAM: index in clocks, or -1. EXEC: of the stream of its last launch, or -1 */
+  uint64_t number;     /* EXEC: of its last launch */
+  uint64_t capture;    /* STREAM: that it is in; EVENT: that it was last recorded in; 0: none */
+  bool origin;         /* STREAM: the capture began here */
+  pthread_t owner;     /* STREAM, origin: by this thread */
+  struct clock *clock; /* STREAM, EVENT */
 };
 
 struct contract {
@@ -37,7 +37,7 @@ struct contract {
   struct cgr__contract_report *report;
   pthread_mutex_t lock;
   struct object *objects;
-  struct clock seen;    /* by the host */
+  struct clock seen; /* by the host */
   int num_slots;
   uint64_t num_captures;
 };
@@ -48,7 +48,8 @@ static struct contract *contract_of(struct cgr__shim *shim) { return (struct con
 
 static struct object *find(struct contract *contract, enum kind kind, const void *handle) {
   for (struct object *o = contract->objects; o != NULL; o = o->next) {
-    if (o->kind == kind && o->handle == handle) return o;
+    if (o->kind == kind && o->handle == handle)
+      return o;
   }
   return NULL;
 }
@@ -58,27 +59,34 @@ static struct object *born(struct contract *contract, enum kind kind, const void
   struct object *object = find(contract, kind, handle);
   if (object == NULL) {
     object = calloc(1, sizeof *object);
-    if (object == NULL) return NULL;
+    if (object == NULL)
+      return NULL;
     object->kind = kind;
     object->handle = handle;
     object->slot = -1;
-    if (kind == STREAM || kind == EVENT) object->clock = calloc(1, sizeof *object->clock);
-    if (kind == STREAM && object->clock != NULL && contract->num_slots < MAX_STREAMS) object->slot = contract->num_slots++;
+    if (kind == STREAM || kind == EVENT)
+      object->clock = calloc(1, sizeof *object->clock);
+    if (kind == STREAM && object->clock != NULL && contract->num_slots < MAX_STREAMS)
+      object->slot = contract->num_slots++;
     object->next = contract->objects;
     contract->objects = object;
   }
   object->alive = true;
   object->foreign = false;
   object->capture = 0;
-  if (kind == EXEC) object->slot = -1;
-  if (kind == EVENT && object->clock != NULL) memset(object->clock, 0, sizeof *object->clock);
+  if (kind == EXEC)
+    object->slot = -1;
+  if (kind == EVENT && object->clock != NULL)
+    memset(object->clock, 0, sizeof *object->clock);
   return object;
 }
 
 static void raise_clock(struct clock *to, const struct clock *from) {
-  if (to == NULL || from == NULL) return;
+  if (to == NULL || from == NULL)
+    return;
   for (int i = 0; i < MAX_STREAMS; i++) {
-    if (from->of[i] > to->of[i]) to->of[i] = from->of[i];
+    if (from->of[i] > to->of[i])
+      to->of[i] = from->of[i];
   }
 }
 
@@ -90,7 +98,8 @@ static bool is_in_flight(const struct contract *contract, const struct object *e
 
 static int refuse(struct contract *contract, const struct cgr__shim_call *call, int error, int raw, const char *why) {
   struct cgr__contract_report *report = contract->report;
-  if (report->violations++ == 0) snprintf(report->first, sizeof report->first, "%s: %s", cgr__shim_op_name(call->op), why);
+  if (report->violations++ == 0)
+    snprintf(report->first, sizeof report->first, "%s: %s", cgr__shim_op_name(call->op), why);
   __atomic_store_n(&contract->shim.head.last_raw, raw, __ATOMIC_RELAXED);
   return error;
 }
@@ -100,10 +109,12 @@ static int need(struct contract *contract, const struct cgr__shim_call *call, en
                 struct object **object) {
   char why[64];
   *object = find(contract, kind, handle);
-  if (*object != NULL && (*object)->alive) return CGR__DEVICE_OK;
+  if (*object != NULL && (*object)->alive)
+    return CGR__DEVICE_OK;
   if (*object == NULL && kind == STREAM && contract->shim.head.kind == CGR_DEVICE_CUDA) {
     *object = born(contract, STREAM, handle);
-    if (*object != NULL) (*object)->foreign = true;
+    if (*object != NULL)
+      (*object)->foreign = true;
     return *object != NULL ? CGR__DEVICE_OK : CGR__DEVICE_NO_MEMORY;
   }
   snprintf(why, sizeof why, "the %s is %s", kind_names[kind], *object != NULL ? "destroyed" : "not of this device");
@@ -112,7 +123,8 @@ static int need(struct contract *contract, const struct cgr__shim_call *call, en
 
 static bool thread_captures(const struct contract *contract) {
   for (const struct object *o = contract->objects; o != NULL; o = o->next) {
-    if (o->kind == STREAM && o->alive && o->capture != 0 && o->origin && pthread_equal(o->owner, pthread_self())) return true;
+    if (o->kind == STREAM && o->alive && o->capture != 0 && o->origin && pthread_equal(o->owner, pthread_self()))
+      return true;
   }
   return false;
 }
@@ -120,24 +132,30 @@ static bool thread_captures(const struct contract *contract) {
 static int check_stream(struct contract *contract, const struct cgr__shim_call *call) {
   struct object *stream;
   int error = need(contract, call, STREAM, (const void *)call->stream, &stream);
-  if (error != CGR__DEVICE_OK) return error;
+  if (error != CGR__DEVICE_OK)
+    return error;
   bool capturing = stream->capture != 0;
   switch (call->op) {
-    case CGR__OP_STREAM_SYNC:
-    case CGR__OP_STREAM_QUERY:
-    case CGR__OP_STREAM_DESTROY:
-      if (!capturing) return CGR__DEVICE_OK;
-      return refuse(contract, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the stream captures");
-    case CGR__OP_CAPTURE_BEGIN:
-      if (!capturing) return CGR__DEVICE_OK;
-      return refuse(contract, call, CGR__DEVICE_CAPTURE_ILLEGAL, 401, "the stream captures already");
-    case CGR__OP_CAPTURE_END:
-      if (!capturing) return refuse(contract, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
-      if (!stream->origin) return refuse(contract, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began elsewhere");
-      if (pthread_equal(stream->owner, pthread_self())) return CGR__DEVICE_OK;
-      return refuse(contract, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
-    default:
+  case CGR__OP_STREAM_SYNC:
+  case CGR__OP_STREAM_QUERY:
+  case CGR__OP_STREAM_DESTROY:
+    if (!capturing)
       return CGR__DEVICE_OK;
+    return refuse(contract, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the stream captures");
+  case CGR__OP_CAPTURE_BEGIN:
+    if (!capturing)
+      return CGR__DEVICE_OK;
+    return refuse(contract, call, CGR__DEVICE_CAPTURE_ILLEGAL, 401, "the stream captures already");
+  case CGR__OP_CAPTURE_END:
+    if (!capturing)
+      return refuse(contract, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
+    if (!stream->origin)
+      return refuse(contract, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began elsewhere");
+    if (pthread_equal(stream->owner, pthread_self()))
+      return CGR__DEVICE_OK;
+    return refuse(contract, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
+  default:
+    return CGR__DEVICE_OK;
   }
 }
 
@@ -145,29 +163,33 @@ static int check_event(struct contract *contract, const struct cgr__shim_call *c
   struct object *event;
   int error = need(contract, call, EVENT, call->object, &event);
   bool host_side = call->op == CGR__OP_EVENT_QUERY || call->op == CGR__OP_EVENT_SYNC;
-  if (error != CGR__DEVICE_OK || !host_side || event->capture == 0) return error;
+  if (error != CGR__DEVICE_OK || !host_side || event->capture == 0)
+    return error;
   return refuse(contract, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture");
 }
 
 static int check_memory_free(struct contract *contract, const struct cgr__shim_call *call) {
   struct object *memory;
-  if (call->object == NULL) return CGR__DEVICE_OK;
+  if (call->object == NULL)
+    return CGR__DEVICE_OK;
   int error = need(contract, call, MEMORY, call->object, &memory);
-  if (error != CGR__DEVICE_OK || memory->memory_kind == call->kind) return error;
+  if (error != CGR__DEVICE_OK || memory->memory_kind == call->kind)
+    return error;
   return refuse(contract, call, CGR__DEVICE_INVALID, 1, "the memory is of the other kind");
 }
 
 static int check_exec_destroy(struct contract *contract, const struct cgr__shim_call *call) {
   struct object *exec;
   int error = need(contract, call, EXEC, call->object, &exec);
-  if (error != CGR__DEVICE_OK || !is_in_flight(contract, exec)) return error;
+  if (error != CGR__DEVICE_OK || !is_in_flight(contract, exec))
+    return error;
   return refuse(contract, call, CGR__DEVICE_INVALID, 1, "a launch of the exec has not been waited for");
 }
 
 static bool takes_stream(enum cgr__shim_op op) {
-  return (op >= CGR__OP_STREAM_DESTROY && op <= CGR__OP_STREAM_QUERY) || op == CGR__OP_EVENT_RECORD ||
-         op == CGR__OP_EVENT_WAIT || (op >= CGR__OP_COPY && op <= CGR__OP_HOST_CALL) ||
-         (op >= CGR__OP_CAPTURE_BEGIN && op <= CGR__OP_CAPTURE_STATUS) || op == CGR__OP_EXEC_LAUNCH;
+  return (op >= CGR__OP_STREAM_DESTROY && op <= CGR__OP_STREAM_QUERY) || op == CGR__OP_EVENT_RECORD || op == CGR__OP_EVENT_WAIT ||
+         (op >= CGR__OP_COPY && op <= CGR__OP_HOST_CALL) || (op >= CGR__OP_CAPTURE_BEGIN && op <= CGR__OP_CAPTURE_STATUS) ||
+         op == CGR__OP_EXEC_LAUNCH;
 }
 
 static int check(struct contract *contract, const struct cgr__shim_call *call) {
@@ -178,23 +200,33 @@ static int check(struct contract *contract, const struct cgr__shim_call *call) {
     return refuse(contract, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the calling thread captures");
   }
   switch (call->op) {
-    case CGR__OP_STREAM_CREATE:
-    case CGR__OP_CLOSE:
-      return CGR__DEVICE_OK;
-    case CGR__OP_MEM_FREE: return check_memory_free(contract, call);
-    case CGR__OP_EXEC_DESTROY: return check_exec_destroy(contract, call);
-    case CGR__OP_GRAPH_DESTROY: return need(contract, call, GRAPH, call->object, &object);
-    case CGR__OP_INSTANTIATE: return need(contract, call, GRAPH, call->input, &object);
-    case CGR__OP_EXEC_LAUNCH: error = need(contract, call, EXEC, call->object, &object); break;
-    case CGR__OP_EVENT_DESTROY:
-    case CGR__OP_EVENT_QUERY:
-    case CGR__OP_EVENT_SYNC:
-    case CGR__OP_EVENT_RECORD:
-    case CGR__OP_EVENT_WAIT: error = check_event(contract, call); break;
-    default: break;
+  case CGR__OP_STREAM_CREATE:
+  case CGR__OP_CLOSE:
+    return CGR__DEVICE_OK;
+  case CGR__OP_MEM_FREE:
+    return check_memory_free(contract, call);
+  case CGR__OP_EXEC_DESTROY:
+    return check_exec_destroy(contract, call);
+  case CGR__OP_GRAPH_DESTROY:
+    return need(contract, call, GRAPH, call->object, &object);
+  case CGR__OP_INSTANTIATE:
+    return need(contract, call, GRAPH, call->input, &object);
+  case CGR__OP_EXEC_LAUNCH:
+    error = need(contract, call, EXEC, call->object, &object);
+    break;
+  case CGR__OP_EVENT_DESTROY:
+  case CGR__OP_EVENT_QUERY:
+  case CGR__OP_EVENT_SYNC:
+  case CGR__OP_EVENT_RECORD:
+  case CGR__OP_EVENT_WAIT:
+    error = check_event(contract, call);
+    break;
+  default:
+    break;
   }
   bool has_stream = call->stream != NULL || contract->shim.head.kind == CGR_DEVICE_HOST;
-  if (error != CGR__DEVICE_OK || !has_stream || !takes_stream(call->op)) return error;
+  if (error != CGR__DEVICE_OK || !has_stream || !takes_stream(call->op))
+    return error;
   return check_stream(contract, call);
 }
 
@@ -210,44 +242,54 @@ static int before(struct cgr__shim *shim, const struct cgr__shim_call *call) {
 
 static void died(struct contract *contract, enum kind kind, const void *handle) {
   struct object *object = find(contract, kind, handle);
-  if (object == NULL) return;
-  if (kind == STREAM) raise_clock(&contract->seen, object->clock); /* it finished its work */
+  if (object == NULL)
+    return;
+  if (kind == STREAM)
+    raise_clock(&contract->seen, object->clock); /* it finished its work */
   object->alive = false;
 }
 
 static void note_events(struct contract *contract, const struct cgr__shim_call *call, struct object *stream) {
   struct object *event = find(contract, EVENT, call->object);
-  if (event == NULL || stream == NULL) return;
+  if (event == NULL || stream == NULL)
+    return;
   if (call->op == CGR__OP_EVENT_RECORD) {
     event->capture = stream->capture;
-    if (event->clock != NULL && stream->clock != NULL) *event->clock = *stream->clock;
+    if (event->clock != NULL && stream->clock != NULL)
+      *event->clock = *stream->clock;
     return;
   }
   if (event->capture != 0 && stream->capture == 0) {
     stream->capture = event->capture;
     stream->origin = false;
   }
-  if (event->capture == 0) raise_clock(stream->clock, event->clock);
+  if (event->capture == 0)
+    raise_clock(stream->clock, event->clock);
 }
 
 static void note_launch(struct contract *contract, const struct cgr__shim_call *call, struct object *stream) {
   struct object *exec = find(contract, EXEC, call->object);
-  if (exec == NULL || stream == NULL || stream->capture != 0) return;
+  if (exec == NULL || stream == NULL || stream->capture != 0)
+    return;
   exec->slot = stream->slot;
-  if (stream->slot < 0) return;
+  if (stream->slot < 0)
+    return;
   exec->number = ++stream->clock->of[stream->slot];
 }
 
 static void note_capture_end(struct contract *contract, const struct cgr__shim_call *call, struct object *stream) {
   uint64_t capture = stream != NULL ? stream->capture : 0;
   for (struct object *o = contract->objects; capture != 0 && o != NULL; o = o->next) {
-    if (o->kind == STREAM && o->capture == capture) o->capture = 0;
+    if (o->kind == STREAM && o->capture == capture)
+      o->capture = 0;
   }
-  if (call->object != NULL) born(contract, GRAPH, call->object);
+  if (call->object != NULL)
+    born(contract, GRAPH, call->object);
 }
 
 static void note_capture_begin(struct contract *contract, struct object *stream) {
-  if (stream == NULL) return;
+  if (stream == NULL)
+    return;
   stream->capture = ++contract->num_captures;
   stream->origin = true;
   stream->owner = pthread_self();
@@ -257,32 +299,58 @@ static void note(struct contract *contract, const struct cgr__shim_call *call) {
   struct object *stream = find(contract, STREAM, (const void *)call->stream);
   struct object *object;
   switch (call->op) {
-    case CGR__OP_MEM_ALLOC:
-      object = born(contract, MEMORY, call->object);
-      if (object != NULL) object->memory_kind = call->kind;
-      return;
-    case CGR__OP_STREAM_CREATE: born(contract, STREAM, (const void *)call->stream); return;
-    case CGR__OP_EVENT_CREATE: born(contract, EVENT, call->object); return;
-    case CGR__OP_INSTANTIATE: born(contract, EXEC, call->object); return;
-    case CGR__OP_MEM_FREE: died(contract, MEMORY, call->object); return;
-    case CGR__OP_STREAM_DESTROY: died(contract, STREAM, (const void *)call->stream); return;
-    case CGR__OP_EVENT_DESTROY: died(contract, EVENT, call->object); return;
-    case CGR__OP_GRAPH_DESTROY: died(contract, GRAPH, call->object); return;
-    case CGR__OP_EXEC_DESTROY: died(contract, EXEC, call->object); return;
-    case CGR__OP_EVENT_RECORD:
-    case CGR__OP_EVENT_WAIT: note_events(contract, call, stream); return;
-    case CGR__OP_EXEC_LAUNCH: note_launch(contract, call, stream); return;
-    case CGR__OP_CAPTURE_BEGIN: note_capture_begin(contract, stream); return;
-    case CGR__OP_STREAM_SYNC:
-    case CGR__OP_STREAM_QUERY:
-      if (stream != NULL) raise_clock(&contract->seen, stream->clock);
-      return;
-    case CGR__OP_EVENT_SYNC:
-    case CGR__OP_EVENT_QUERY:
-      object = find(contract, EVENT, call->object);
-      if (object != NULL) raise_clock(&contract->seen, object->clock);
-      return;
-    default: return;
+  case CGR__OP_MEM_ALLOC:
+    object = born(contract, MEMORY, call->object);
+    if (object != NULL)
+      object->memory_kind = call->kind;
+    return;
+  case CGR__OP_STREAM_CREATE:
+    born(contract, STREAM, (const void *)call->stream);
+    return;
+  case CGR__OP_EVENT_CREATE:
+    born(contract, EVENT, call->object);
+    return;
+  case CGR__OP_INSTANTIATE:
+    born(contract, EXEC, call->object);
+    return;
+  case CGR__OP_MEM_FREE:
+    died(contract, MEMORY, call->object);
+    return;
+  case CGR__OP_STREAM_DESTROY:
+    died(contract, STREAM, (const void *)call->stream);
+    return;
+  case CGR__OP_EVENT_DESTROY:
+    died(contract, EVENT, call->object);
+    return;
+  case CGR__OP_GRAPH_DESTROY:
+    died(contract, GRAPH, call->object);
+    return;
+  case CGR__OP_EXEC_DESTROY:
+    died(contract, EXEC, call->object);
+    return;
+  case CGR__OP_EVENT_RECORD:
+  case CGR__OP_EVENT_WAIT:
+    note_events(contract, call, stream);
+    return;
+  case CGR__OP_EXEC_LAUNCH:
+    note_launch(contract, call, stream);
+    return;
+  case CGR__OP_CAPTURE_BEGIN:
+    note_capture_begin(contract, stream);
+    return;
+  case CGR__OP_STREAM_SYNC:
+  case CGR__OP_STREAM_QUERY:
+    if (stream != NULL)
+      raise_clock(&contract->seen, stream->clock);
+    return;
+  case CGR__OP_EVENT_SYNC:
+  case CGR__OP_EVENT_QUERY:
+    object = find(contract, EVENT, call->object);
+    if (object != NULL)
+      raise_clock(&contract->seen, object->clock);
+    return;
+  default:
+    return;
   }
 }
 
@@ -297,9 +365,12 @@ static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, int 
   struct contract *contract = contract_of(shim);
   pthread_mutex_lock(&contract->lock);
   /* A capture is over however it ended. */
-  if (call->op == CGR__OP_CAPTURE_END) note_capture_end(contract, call, find(contract, STREAM, (const void *)call->stream));
-  else if (call->op == CGR__OP_CLOSE) count_leaks(contract);
-  else if (error == CGR__DEVICE_OK) note(contract, call);
+  if (call->op == CGR__OP_CAPTURE_END)
+    note_capture_end(contract, call, find(contract, STREAM, (const void *)call->stream));
+  else if (call->op == CGR__OP_CLOSE)
+    count_leaks(contract);
+  else if (error == CGR__DEVICE_OK)
+    note(contract, call);
   pthread_mutex_unlock(&contract->lock);
   return error;
 }
@@ -322,7 +393,8 @@ int cgr__contract_open(cgr_device *inner, struct cgr__contract_report *report, c
   static const struct cgr__contract_report empty;
   *dev = NULL;
   struct contract *contract = calloc(1, sizeof *contract);
-  if (contract == NULL) return CGR__DEVICE_NO_MEMORY;
+  if (contract == NULL)
+    return CGR__DEVICE_NO_MEMORY;
   if (pthread_mutex_init(&contract->lock, NULL) != 0) {
     free(contract);
     return CGR__DEVICE_NO_MEMORY;

@@ -20,8 +20,8 @@ extern "C" {
 
 struct cgr__contract_report {
   uint64_t violations;
-  uint64_t leaks;      /* counted at close: memory, streams, events, graphs and execs still alive, and captures still open */
-  char first[160];     /* what the first violation was */
+  uint64_t leaks;  /* counted at close: memory, streams, events, graphs and execs still alive, and captures still open */
+  char first[160]; /* what the first violation was */
 };
 
 /* Wraps `inner`; closing the contract closes it. `report` is zeroed here, is the caller's, and outlives the device. On failure

@@ -35,9 +35,11 @@ static bool strikes(struct fault *fault, enum cgr__shim_op op, int *error, int *
     return !destroys(op);
   }
   const cgr__fault_plan *plan = &fault->plan;
-  if (plan->nth == 0 || (plan->op != CGR__FAULT_ANY_OP && plan->op != (int)op)) return false;
+  if (plan->nth == 0 || (plan->op != CGR__FAULT_ANY_OP && plan->op != (int)op))
+    return false;
   fault->calls++;
-  if (plan->mode == CGR__FAULT_ONCE ? fault->calls != plan->nth : fault->calls < plan->nth) return false;
+  if (plan->mode == CGR__FAULT_ONCE ? fault->calls != plan->nth : fault->calls < plan->nth)
+    return false;
   fault->fired++;
   *error = plan->error;
   *raw = plan->raw;
@@ -54,15 +56,19 @@ static int report(struct fault *fault, int error, int raw) {
 static int before(struct cgr__shim *shim, const struct cgr__shim_call *call) {
   struct fault *fault = fault_of(&shim->head);
   int error = CGR__DEVICE_OK, raw = 0;
-  if (call->op == CGR__OP_CLOSE) return CGR__DEVICE_OK;
+  if (call->op == CGR__OP_CLOSE)
+    return CGR__DEVICE_OK;
   pthread_mutex_lock(&fault->lock);
   bool effect = fault->plan.take_effect != 0 && !fault->dead;
   bool strike = strikes(fault, call->op, &error, &raw);
   pthread_mutex_unlock(&fault->lock);
-  if (!strike) return CGR__DEVICE_OK;
-  if (!effect && !destroys(call->op) && call->op != CGR__OP_CAPTURE_END) return report(fault, error, raw);
+  if (!strike)
+    return CGR__DEVICE_OK;
+  if (!effect && !destroys(call->op) && call->op != CGR__OP_CAPTURE_END)
+    return report(fault, error, raw);
   for (size_t i = 0; i < sizeof pending / sizeof *pending; i++) {
-    if (pending[i].fault != NULL) continue;
+    if (pending[i].fault != NULL)
+      continue;
     pending[i].fault = fault;
     pending[i].error = error;
     pending[i].raw = raw;
@@ -75,7 +81,8 @@ static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, int 
   struct fault *fault = fault_of(&shim->head);
   (void)call;
   for (size_t i = 0; i < sizeof pending / sizeof *pending; i++) {
-    if (pending[i].fault != fault) continue;
+    if (pending[i].fault != fault)
+      continue;
     pending[i].fault = NULL;
     return report(fault, pending[i].error, pending[i].raw);
   }
@@ -93,7 +100,8 @@ static const cgr__shim_hooks hooks = { .before = before, .after = after, .destro
 int cgr__fault_open(cgr_device *inner, cgr_device **dev) {
   *dev = NULL;
   struct fault *fault = calloc(1, sizeof *fault);
-  if (fault == NULL) return CGR__DEVICE_NO_MEMORY;
+  if (fault == NULL)
+    return CGR__DEVICE_NO_MEMORY;
   if (pthread_mutex_init(&fault->lock, NULL) != 0) {
     free(fault);
     return CGR__DEVICE_NO_MEMORY;

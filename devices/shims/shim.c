@@ -29,11 +29,12 @@ static int finish(struct cgr__shim *shim, const struct cgr__shim_call *call, int
 }
 
 /* The common case: nothing is made. */
-#define FORWARD(dev, call, ...)                                        \
-  struct cgr__shim *shim = shim_of(dev);                               \
-  cgr_device *in = shim->inner;                                        \
-  int error;                                                           \
-  if (refused(shim, &(call), &error)) return error;                    \
+#define FORWARD(dev, call, ...)          \
+  struct cgr__shim *shim = shim_of(dev); \
+  cgr_device *in = shim->inner;          \
+  int error;                             \
+  if (refused(shim, &(call), &error))    \
+    return error;                        \
   return finish(shim, &(call), in->ops->__VA_ARGS__)
 
 /* ------------------------------------------------------------------------------------------- memory, streams, events */
@@ -43,12 +44,15 @@ static int shim_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind k
   struct cgr__shim_call call = { .op = CGR__OP_MEM_ALLOC, .bytes = bytes, .kind = kind };
   int error;
   *ptr = NULL;
-  if (refused(shim, &call, &error)) return error;
+  if (refused(shim, &call, &error))
+    return error;
   int inner_error = shim->inner->ops->mem_alloc(shim->inner, bytes, kind, ptr);
   call.object = *ptr;
   error = finish(shim, &call, inner_error);
-  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK) shim->inner->ops->mem_free(shim->inner, *ptr, kind);
-  if (error != CGR__DEVICE_OK) *ptr = NULL;
+  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
+    shim->inner->ops->mem_free(shim->inner, *ptr, kind);
+  if (error != CGR__DEVICE_OK)
+    *ptr = NULL;
   return error;
 }
 
@@ -62,12 +66,15 @@ static int shim_stream_create(cgr_device *dev, cudaStream_t *stream) {
   struct cgr__shim_call call = { .op = CGR__OP_STREAM_CREATE };
   int error;
   *stream = NULL;
-  if (refused(shim, &call, &error)) return error;
+  if (refused(shim, &call, &error))
+    return error;
   int inner_error = shim->inner->ops->stream_create(shim->inner, stream);
   call.stream = *stream;
   error = finish(shim, &call, inner_error);
-  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK) shim->inner->ops->stream_destroy(shim->inner, *stream);
-  if (error != CGR__DEVICE_OK) *stream = NULL;
+  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
+    shim->inner->ops->stream_destroy(shim->inner, *stream);
+  if (error != CGR__DEVICE_OK)
+    *stream = NULL;
   return error;
 }
 
@@ -91,12 +98,15 @@ static int shim_event_create(cgr_device *dev, cgr__event **event) {
   struct cgr__shim_call call = { .op = CGR__OP_EVENT_CREATE };
   int error;
   *event = NULL;
-  if (refused(shim, &call, &error)) return error;
+  if (refused(shim, &call, &error))
+    return error;
   int inner_error = shim->inner->ops->event_create(shim->inner, event);
   call.object = *event;
   error = finish(shim, &call, inner_error);
-  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK) shim->inner->ops->event_destroy(shim->inner, *event);
-  if (error != CGR__DEVICE_OK) *event = NULL;
+  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
+    shim->inner->ops->event_destroy(shim->inner, *event);
+  if (error != CGR__DEVICE_OK)
+    *event = NULL;
   return error;
 }
 
@@ -142,8 +152,7 @@ static int shim_launch(cgr_device *dev, const cgr__kernel *kernel, const void *a
   FORWARD(dev, call, launch(in, kernel, args, stream));
 }
 
-static int shim_host_call(cgr_device *dev, cgr_host_function function, const void *args, size_t args_size,
-                          cudaStream_t stream) {
+static int shim_host_call(cgr_device *dev, cgr_host_function function, const void *args, size_t args_size, cudaStream_t stream) {
   struct cgr__shim_call call = { .op = CGR__OP_HOST_CALL, .stream = stream, .bytes = args_size };
   FORWARD(dev, call, host_call(in, function, args, args_size, stream));
 }
@@ -159,10 +168,12 @@ static int shim_capture_begin(cgr_device *dev, cudaStream_t stream) {
   struct cgr__shim_call call = { .op = CGR__OP_CAPTURE_BEGIN, .stream = stream };
   struct cgr__shim *shim = shim_of(dev);
   int error;
-  if (refused(shim, &call, &error)) return error;
+  if (refused(shim, &call, &error))
+    return error;
   int inner_error = shim->inner->ops->capture_begin(shim->inner, stream);
   error = finish(shim, &call, inner_error);
-  if (error == CGR__DEVICE_OK || inner_error != CGR__DEVICE_OK) return error;
+  if (error == CGR__DEVICE_OK || inner_error != CGR__DEVICE_OK)
+    return error;
   cgr__graph *graph = NULL; /* a caller that was told of a failure will not end it */
   if (shim->inner->ops->capture_end(shim->inner, stream, &graph) == CGR__DEVICE_OK) {
     shim->inner->ops->graph_destroy(shim->inner, graph);
@@ -175,12 +186,15 @@ static int shim_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **g
   struct cgr__shim_call call = { .op = CGR__OP_CAPTURE_END, .stream = stream };
   int error;
   *graph = NULL;
-  if (refused(shim, &call, &error)) return error;
+  if (refused(shim, &call, &error))
+    return error;
   int inner_error = shim->inner->ops->capture_end(shim->inner, stream, graph);
   call.object = *graph;
   error = finish(shim, &call, inner_error);
-  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK) shim->inner->ops->graph_destroy(shim->inner, *graph);
-  if (error != CGR__DEVICE_OK) *graph = NULL;
+  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
+    shim->inner->ops->graph_destroy(shim->inner, *graph);
+  if (error != CGR__DEVICE_OK)
+    *graph = NULL;
   return error;
 }
 
@@ -200,12 +214,15 @@ static int shim_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec
   struct cgr__shim_call call = { .op = CGR__OP_INSTANTIATE, .input = graph };
   int error;
   *exec = NULL;
-  if (refused(shim, &call, &error)) return error;
+  if (refused(shim, &call, &error))
+    return error;
   int inner_error = shim->inner->ops->instantiate(shim->inner, graph, exec, info);
   call.object = *exec;
   error = finish(shim, &call, inner_error);
-  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK) shim->inner->ops->exec_destroy(shim->inner, *exec);
-  if (error != CGR__DEVICE_OK) *exec = NULL;
+  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
+    shim->inner->ops->exec_destroy(shim->inner, *exec);
+  if (error != CGR__DEVICE_OK)
+    *exec = NULL;
   return error;
 }
 
@@ -231,7 +248,8 @@ static int shim_close(cgr_device *dev) {
   int error;
   (void)refused(shim, &call, &error);
   error = shim->inner->ops->close(shim->inner);
-  if (shim->hooks->after != NULL) error = shim->hooks->after(shim, &call, error);
+  if (shim->hooks->after != NULL)
+    error = shim->hooks->after(shim, &call, error);
   shim->head.magic = 0;
   shim->hooks->destroy(shim);
   return error;

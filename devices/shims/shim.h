@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* X(enumerator, name in cgr__device_ops): one per operation of the table. */
-#define CGR__SHIM_OPS(X)                 \
+#define CGR__SHIM_OPS(X)                    \
   X(CGR__OP_MEM_ALLOC, mem_alloc)           \
   X(CGR__OP_MEM_FREE, mem_free)             \
   X(CGR__OP_STREAM_CREATE, stream_create)   \
@@ -45,7 +45,7 @@ enum cgr__shim_op {
 #define CGR__SHIM_ENUM(enumerator, name) enumerator,
   CGR__SHIM_OPS(CGR__SHIM_ENUM)
 #undef CGR__SHIM_ENUM
-  CGR__OP_COUNT
+      CGR__OP_COUNT
 };
 
 /* "copy", "event_wait", ...; static storage. */
@@ -54,10 +54,10 @@ const char *cgr__shim_op_name(int op);
 /* One call, as the hooks see it. */
 struct cgr__shim_call {
   enum cgr__shim_op op;
-  cudaStream_t stream; /* NULL where the operation has none; made or destroyed streams too */
-  const void *object;  /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
-  const void *input;   /* instantiate: the graph */
-  size_t bytes;        /* mem_alloc, copy, fill, host_call */
+  cudaStream_t stream;        /* NULL where the operation has none; made or destroyed streams too */
+  const void *object;         /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
+  const void *input;          /* instantiate: the graph */
+  size_t bytes;               /* mem_alloc, copy, fill, host_call */
   enum cgr__memory_kind kind; /* mem_alloc, mem_free */
 };
 

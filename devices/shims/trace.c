@@ -38,7 +38,8 @@ static const cgr__shim_hooks hooks = { .before = NULL, .after = after, .destroy 
 int cgr__trace_open(cgr_device *inner, cgr_device **dev) {
   *dev = NULL;
   struct trace *trace = calloc(1, sizeof *trace);
-  if (trace == NULL) return CGR__DEVICE_NO_MEMORY;
+  if (trace == NULL)
+    return CGR__DEVICE_NO_MEMORY;
   if (pthread_mutex_init(&trace->lock, NULL) != 0) {
     free(trace);
     return CGR__DEVICE_NO_MEMORY;
@@ -53,7 +54,8 @@ static uint64_t sum(cgr_device *dev, const enum cgr__shim_op *ops, size_t num_op
   struct trace *trace = trace_of(dev);
   uint64_t count = 0;
   pthread_mutex_lock(&trace->lock);
-  for (size_t i = 0; i < num_ops; i++) count += trace->counts[ops[i]];
+  for (size_t i = 0; i < num_ops; i++)
+    count += trace->counts[ops[i]];
   pthread_mutex_unlock(&trace->lock);
   return count;
 }
@@ -83,10 +85,10 @@ uint64_t cgr__trace_syncs(cgr_device *dev) {
 }
 
 uint64_t cgr__trace_allocs(cgr_device *dev) {
-  static const enum cgr__shim_op ops[] = { CGR__OP_MEM_ALLOC,    CGR__OP_MEM_FREE,     CGR__OP_STREAM_CREATE,
+  static const enum cgr__shim_op ops[] = { CGR__OP_MEM_ALLOC,      CGR__OP_MEM_FREE,     CGR__OP_STREAM_CREATE,
                                            CGR__OP_STREAM_DESTROY, CGR__OP_EVENT_CREATE, CGR__OP_EVENT_DESTROY,
-                                           CGR__OP_CAPTURE_BEGIN, CGR__OP_CAPTURE_END, CGR__OP_INSTANTIATE,
-                                           CGR__OP_GRAPH_DESTROY, CGR__OP_EXEC_DESTROY };
+                                           CGR__OP_CAPTURE_BEGIN,  CGR__OP_CAPTURE_END,  CGR__OP_INSTANTIATE,
+                                           CGR__OP_GRAPH_DESTROY,  CGR__OP_EXEC_DESTROY };
   return sum(dev, ops, sizeof ops / sizeof *ops);
 }
 
@@ -94,7 +96,8 @@ int cgr__trace_get(cgr_device *dev, uint64_t index, struct cgr__trace_entry *ent
   struct trace *trace = trace_of(dev);
   pthread_mutex_lock(&trace->lock);
   int there = index < trace->total && index + CGR__TRACE_RING >= trace->total;
-  if (there) *entry = trace->ring[index % CGR__TRACE_RING];
+  if (there)
+    *entry = trace->ring[index % CGR__TRACE_RING];
   pthread_mutex_unlock(&trace->lock);
   return there;
 }

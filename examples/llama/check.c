@@ -100,8 +100,8 @@ static int same_logits(const check *c, int32_t n) {
       return llama_fail("step %lld, request %zu of %d, logit %zu: %g", (long long)c->counts.steps, i / vocab, n, i % vocab,
                         (double)c->logits[1][i]);
     else if (memcmp(&c->logits[0][i], &c->logits[1][i], sizeof(float)) != 0)
-      return llama_fail("step %lld, request %zu of %d, logit %zu: %.9g replayed, %.9g eager", (long long)c->counts.steps, i / vocab, n,
-                        i % vocab, (double)c->logits[0][i], (double)c->logits[1][i]);
+      return llama_fail("step %lld, request %zu of %d, logit %zu: %.9g replayed, %.9g eager", (long long)c->counts.steps,
+                        i / vocab, n, i % vocab, (double)c->logits[0][i], (double)c->logits[1][i]);
   return 0;
 }
 
@@ -212,19 +212,20 @@ static int judge(const check *c) {
   printf("%lld decode steps, %lld of them FULL replays of %d different graphs, %lld with fewer requests than the graph\n",
          (long long)n->decode, (long long)n->decode_full, used, (long long)n->padded);
   if (n->decode == 0 || n->decode_full * 100 < n->decode * MIN_REPLAYS)
-    return llama_fail("%lld of %lld decode steps were FULL replays: fewer than %d%%", (long long)n->decode_full, (long long)n->decode,
-                      MIN_REPLAYS);
+    return llama_fail("%lld of %lld decode steps were FULL replays: fewer than %d%%", (long long)n->decode_full,
+                      (long long)n->decode, MIN_REPLAYS);
   if (used < MIN_BUCKETS)
     return llama_fail("%d graphs replayed: fewer than %d", used, MIN_BUCKETS);
   if (n->padded * 2 <= n->full)
-    return llama_fail("%lld of %lld FULL steps had fewer requests than the graph: not most", (long long)n->padded, (long long)n->full);
+    return llama_fail("%lld of %lld FULL steps had fewer requests than the graph: not most", (long long)n->padded,
+                      (long long)n->full);
   return 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------ making, ending */
 
-static int make(check *c, const llama_check_config *config, const llama_limits *limits, const llama_weights *weights, llama_ops *ops,
-                cudaStream_t stream) {
+static int make(check *c, const llama_check_config *config, const llama_limits *limits, const llama_weights *weights,
+                llama_ops *ops, cudaStream_t stream) {
   llama_limits eager = *limits;
   eager.graph_mode = CGR_GRAPH_NONE;
   TRY(llama_engine_create(limits, weights, ops, stream, &c->engines[0]));

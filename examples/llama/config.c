@@ -52,7 +52,8 @@ static int read_shape(const cJSON *json, llama_config *config) {
   config->num_kv_heads = config->num_q_heads;
   TRY(llama_json_int(json, "num_key_value_heads", 1, 4096, &config->num_kv_heads));
   if (config->num_q_heads % config->num_kv_heads)
-    return llama_fail("num_key_value_heads: %d does not divide num_attention_heads %d", config->num_kv_heads, config->num_q_heads);
+    return llama_fail("num_key_value_heads: %d does not divide num_attention_heads %d", config->num_kv_heads,
+                      config->num_q_heads);
 
   config->head_dim = ABSENT;
   TRY(llama_json_int(json, "head_dim", 1, 256, &config->head_dim));

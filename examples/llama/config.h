@@ -14,9 +14,9 @@ typedef enum llama_rope_type { LLAMA_ROPE_DEFAULT, LLAMA_ROPE_LINEAR, LLAMA_ROPE
 typedef struct llama_rope {
   llama_rope_type type;
   double theta;
-  double factor;                          /* LINEAR and LLAMA3 */
+  double factor;                            /* LINEAR and LLAMA3 */
   double low_freq_factor, high_freq_factor; /* LLAMA3 */
-  double original_positions;              /* LLAMA3: the context that the model was trained with first */
+  double original_positions;                /* LLAMA3: the context that the model was trained with first */
 } llama_rope;
 
 #define LLAMA_MAX_EOS 8
@@ -30,10 +30,10 @@ typedef struct llama_config {
   int32_t head_dim;
   int32_t vocab_size;
   int32_t max_positions;
-  int32_t tied;            /* the output projection is the embedding */
+  int32_t tied; /* the output projection is the embedding */
   float norm_eps;
   llama_rope rope;
-  int32_t bos_token;       /* -1: none */
+  int32_t bos_token; /* -1: none */
   int32_t num_eos;
   int32_t eos_tokens[LLAMA_MAX_EOS];
 } llama_config;

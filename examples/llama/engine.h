@@ -46,9 +46,9 @@ typedef struct llama_limits {
   int32_t max_tokens;   /* in one step */
   int32_t max_seq_len;
   int32_t page_size;
-  int32_t num_pages;    /* with the two that cgr reserves */
-  int32_t hnd;          /* the cache is [2][pages][kv heads][page][head_dim], not [2][pages][page][kv heads][head_dim] */
-  int32_t graph_mode;   /* cgr_graph_mode */
+  int32_t num_pages;  /* with the two that cgr reserves */
+  int32_t hnd;        /* the cache is [2][pages][kv heads][page][head_dim], not [2][pages][page][kv heads][head_dim] */
+  int32_t graph_mode; /* cgr_graph_mode */
 } llama_limits;
 
 typedef struct llama_engine {
@@ -60,21 +60,21 @@ typedef struct llama_engine {
   cudaStream_t stream;
 
   llama_arena activations, cache;
-  void *x;           /* [tokens, hidden] the residual stream */
-  void *normed;      /* [tokens, hidden] */
-  void *qkv;         /* [tokens, q heads + 2 * kv heads, head_dim] */
-  void *attended;    /* [tokens, q heads, head_dim] */
-  void *gate_up;     /* [tokens, 2, intermediate] */
-  void *inner;       /* [tokens, intermediate] */
-  void *last;        /* [requests, hidden] */
-  float *logits;     /* [requests, vocab] */
-  float *angles;     /* [max_seq_len, head_dim] cos and sin of the rotary embedding */
-  void **caches;     /* [layers] */
+  void *x;                  /* [tokens, hidden] the residual stream */
+  void *normed;             /* [tokens, hidden] */
+  void *qkv;                /* [tokens, q heads + 2 * kv heads, head_dim] */
+  void *attended;           /* [tokens, q heads, head_dim] */
+  void *gate_up;            /* [tokens, 2, intermediate] */
+  void *inner;              /* [tokens, intermediate] */
+  void *last;               /* [requests, hidden] */
+  float *logits;            /* [requests, vocab] */
+  float *angles;            /* [max_seq_len, head_dim] cos and sin of the rotary embedding */
+  void **caches;            /* [layers] */
   cgr_attention *attention; /* [layers] */
 
   const int32_t *input_ids, *positions, *logits_indices; /* of the runtime */
   int32_t *next_tokens;
-  int64_t records;   /* calls of llama_record: eager steps and captures */
+  int64_t records; /* calls of llama_record: eager steps and captures */
 } llama_engine;
 
 /* Creates the runtime; steps go to `stream`. llama_engine_capture then captures its graphs. */

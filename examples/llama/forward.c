@@ -4,11 +4,11 @@
 #include "examples/llama/engine.h"
 
 /* Hands a status on; the only way out of a function here but its end. */
-#define PASS(call)                  \
-  do {                              \
+#define PASS(call)                   \
+  do {                               \
     cgr_status pass_status = (call); \
-    if (pass_status != CGR_OK)      \
-      return pass_status;           \
+    if (pass_status != CGR_OK)       \
+      return pass_status;            \
   } while (0)
 
 typedef struct pass {
@@ -28,8 +28,9 @@ static cgr_status begin(cgr_recorder *recorder, const llama_engine *e, pass *p) 
 }
 
 static cgr_status embed(const pass *p, void *out) {
-  llama_embed_args args = { out, p->engine->weights->embedding, p->engine->input_ids, p->tokens, p->config->hidden_size,
-                            p->config->vocab_size, p->dtype };
+  llama_embed_args args = { out,       p->engine->weights->embedding, p->engine->input_ids,
+                            p->tokens, p->config->hidden_size,        p->config->vocab_size,
+                            p->dtype };
   return p->ops->embed(p->ops, &args, p->stream);
 }
 

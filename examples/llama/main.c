@@ -46,8 +46,7 @@ static int find_own_model(char *path, size_t size) {
   self[length < 0 ? 0 : length] = 0;
   char *slash = strrchr(self, '/');
   if (is_model("%s", OWN_MODEL, path, size) || is_model("%s/cgr/" OWN_MODEL, getenv("RUNFILES_DIR"), path, size) ||
-      is_model("%s.runfiles/cgr/" OWN_MODEL, self, path, size) ||
-      is_model("%s.runfiles/_main/" OWN_MODEL, self, path, size) ||
+      is_model("%s.runfiles/cgr/" OWN_MODEL, self, path, size) || is_model("%s.runfiles/_main/" OWN_MODEL, self, path, size) ||
       is_model("%s/" OWN_MODEL, getenv("BUILD_WORKSPACE_DIRECTORY"), path, size))
     return 0;
   if (slash) {

@@ -16,8 +16,8 @@ static int find(const llama_model *model, const char *name, int64_t rows, int64_
     return llama_fail("tensor %s: missing", name);
   int rank = columns ? 2 : 1;
   if (tensor->rank != rank || tensor->shape[0] != rows || (columns && tensor->shape[1] != columns))
-    return llama_fail("tensor %s: expected shape [%lld%s%.0lld], got %lld.. of rank %d", name, (long long)rows, columns ? ", " : "",
-                      (long long)columns, tensor->rank ? (long long)tensor->shape[0] : 0LL, tensor->rank);
+    return llama_fail("tensor %s: expected shape [%lld%s%.0lld], got %lld.. of rank %d", name, (long long)rows,
+                      columns ? ", " : "", (long long)columns, tensor->rank ? (long long)tensor->shape[0] : 0LL, tensor->rank);
   if (tensor->dtype == CGR_DTYPE_NONE)
     return llama_fail("tensor %s: expected a dtype of F32, F16 or BF16", name);
   *found = tensor;

@@ -10,22 +10,22 @@ extern "C" {
 #endif
 
 typedef struct llama_model_layer {
-  const llama_tensor *attention_norm;          /* [hidden] */
-  const llama_tensor *q, *k, *v;               /* [heads * head_dim, hidden] */
-  const llama_tensor *o;                       /* [hidden, q heads * head_dim] */
-  const llama_tensor *mlp_norm;                /* [hidden] */
-  const llama_tensor *gate, *up;               /* [intermediate, hidden] */
-  const llama_tensor *down;                    /* [hidden, intermediate] */
+  const llama_tensor *attention_norm; /* [hidden] */
+  const llama_tensor *q, *k, *v;      /* [heads * head_dim, hidden] */
+  const llama_tensor *o;              /* [hidden, q heads * head_dim] */
+  const llama_tensor *mlp_norm;       /* [hidden] */
+  const llama_tensor *gate, *up;      /* [intermediate, hidden] */
+  const llama_tensor *down;           /* [hidden, intermediate] */
 } llama_model_layer;
 
 typedef struct llama_model {
   llama_config config;
   llama_checkpoint *checkpoint;
-  const llama_tensor *embedding;               /* [vocab, hidden] */
-  const llama_tensor *norm;                    /* [hidden] */
-  const llama_tensor *head;                    /* [vocab, hidden]; the embedding when tied */
-  llama_model_layer *layers;                   /* [num_layers] */
-  int has_tokenizer;                           /* the folder has a tokenizer.json: its tokens are not bytes */
+  const llama_tensor *embedding; /* [vocab, hidden] */
+  const llama_tensor *norm;      /* [hidden] */
+  const llama_tensor *head;      /* [vocab, hidden]; the embedding when tied */
+  llama_model_layer *layers;     /* [num_layers] */
+  int has_tokenizer;             /* the folder has a tokenizer.json: its tokens are not bytes */
 } llama_model;
 
 /* Every tensor that the shape asks for is there, with its shape and a dtype of fp32, fp16 or bf16. */

@@ -1,6 +1,6 @@
 /* The operations of a Llama's step, as a table with one implementation per device. Each call enqueues: its arguments are a plain
- * struct, copied by value, and a captured call keeps its copy. Counts are those of the key; what depends on the live batch is read
- * from device memory. Activations and weights are in the compute dtype (fp32 or bf16), arithmetic is fp32. */
+ * struct, copied by value, and a captured call keeps its copy. Counts are those of the key; what depends on the live batch is
+ * read from device memory. Activations and weights are in the compute dtype (fp32 or bf16), arithmetic is fp32. */
 #ifndef LLAMA_OPS_H
 #define LLAMA_OPS_H
 
@@ -60,9 +60,9 @@ typedef struct llama_gemm_args {
   const void *x;      /* [rows, k] */
   const void *weight; /* [n, k] */
   int32_t rows, n, k, dtype;
-  int32_t out_dtype;  /* dtype, or fp32 */
+  int32_t out_dtype; /* dtype, or fp32 */
   int32_t add;
-  int32_t matrix;     /* llama_matrix */
+  int32_t matrix; /* llama_matrix */
   int32_t reserved;
 } llama_gemm_args;
 

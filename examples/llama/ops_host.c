@@ -17,9 +17,7 @@ static const void *at(const void *base, int64_t index, int32_t dtype) {
   return (const char *)base + index * (int64_t)element_size(dtype);
 }
 
-static void *at_mutable(void *base, int64_t index, int32_t dtype) {
-  return (char *)base + index * (int64_t)element_size(dtype);
-}
+static void *at_mutable(void *base, int64_t index, int32_t dtype) { return (char *)base + index * (int64_t)element_size(dtype); }
 
 static void load(float *to, const void *base, int64_t index, int n, int32_t dtype) {
   const uint16_t *halves = at(base, index, dtype);
@@ -139,8 +137,8 @@ typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef uint16_t half_lanes __attribute__((vector_size(LANES * sizeof(uint16_t))));
 typedef uint32_t word_lanes __attribute__((vector_size(LANES * sizeof(uint32_t))));
 
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__OPTIMIZE__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FOR_EACH_CPU __attribute__((target_clones("default", "avx2")))
 #else
 #define FOR_EACH_CPU
@@ -208,9 +206,9 @@ static void gemm(const void *pointer) {
 
 /* ------------------------------------------------------------------------------------------------------- what enqueues */
 
-#define ENQUEUE(operation)                                                                                        \
+#define ENQUEUE(operation)                                                                                           \
   static cgr_status enqueue_##operation(llama_ops *ops, const llama_##operation##_args *args, cudaStream_t stream) { \
-    return cgr_launch_host(ops->device, operation, args, sizeof(*args), stream);                                  \
+    return cgr_launch_host(ops->device, operation, args, sizeof(*args), stream);                                     \
   }
 ENQUEUE(embed)
 ENQUEUE(rmsnorm)

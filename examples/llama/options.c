@@ -18,7 +18,8 @@ static const struct option {
   const char *value, *help;
 } table[] = {
 #define FIELD(name) offsetof(llama_options, name)
-  { "--model", TEXT, FIELD(model), 0, 0, "DIR", "folder of a Llama (config.json, safetensors); default: the one that comes along" },
+  { "--model", TEXT, FIELD(model), 0, 0, "DIR",
+    "folder of a Llama (config.json, safetensors); default: the one that comes along" },
   { "--prompt", TEXTS, FIELD(prompts), 0, 0, "TEXT", "a prompt; again for more (models whose tokens are bytes)" },
   { "--prompts", TEXT, FIELD(prompts_file), 0, 0, "FILE", "a prompt per line" },
   { "--prompt-ids", TEXTS, FIELD(prompt_ids), 0, 0, "1,2,3", "a prompt as token ids; again for more" },
@@ -70,10 +71,16 @@ static int add_string(llama_strings *strings, const char *text) {
 static int apply(const struct option *o, const char *value, llama_options *options) {
   void *field = (char *)options + o->offset;
   switch (o->kind) {
-    case SWITCH: *(int32_t *)field = 1; return 0;
-    case NUMBER: return parse_number(o, value, field);
-    case TEXT: *(const char **)field = value; return 0;
-    case TEXTS: return add_string(field, value);
+  case SWITCH:
+    *(int32_t *)field = 1;
+    return 0;
+  case NUMBER:
+    return parse_number(o, value, field);
+  case TEXT:
+    *(const char **)field = value;
+    return 0;
+  case TEXTS:
+    return add_string(field, value);
   }
   return 0;
 }

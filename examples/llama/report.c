@@ -78,8 +78,9 @@ static void json_kinds(FILE *out, llama_meter *meter) {
       llama_kind *k = &meter->kinds[phase][kind];
       if (k->steps == 0)
         continue;
-      fprintf(out, "%s\n  {\"phase\": \"%s\", \"graph\": \"%s\", \"steps\": %llu, \"requests\": %llu, \"real_tokens\": %llu, "
-                   "\"padded_tokens\": %llu, \"bytes_staged\": %llu, ",
+      fprintf(out,
+              "%s\n  {\"phase\": \"%s\", \"graph\": \"%s\", \"steps\": %llu, \"requests\": %llu, \"real_tokens\": %llu, "
+              "\"padded_tokens\": %llu, \"bytes_staged\": %llu, ",
               separator, phase_names[phase], kind_names[kind], (unsigned long long)k->steps, (unsigned long long)k->requests,
               (unsigned long long)k->real_tokens, (unsigned long long)k->padded_tokens, (unsigned long long)k->bytes_staged);
       fprintf(out, "\"prepare_us\": {\"median\": %.3f, \"p99\": %.3f}, \"launch_us\": {\"median\": %.3f, \"p99\": %.3f}}",
@@ -96,8 +97,8 @@ int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
   TRY_CGR(cgr_runtime_stats(runtime, &stats));
   TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
   fprintf(out, "\"device\": \"%s\",\n\"driver\": %d,\n\"build\": \"%s\",\n", info.name, info.driver_version, cgr_build_info());
-  fprintf(out, "\"generated\": %llu,\n\"seconds\": %.6f,\n\"steps\": %llu,\n", (unsigned long long)meter->generated, meter->seconds,
-          (unsigned long long)stats.steps);
+  fprintf(out, "\"generated\": %llu,\n\"seconds\": %.6f,\n\"steps\": %llu,\n", (unsigned long long)meter->generated,
+          meter->seconds, (unsigned long long)stats.steps);
   json_kinds(out, meter);
   fprintf(out, "\"reasons\": {");
   const char *separator = "";

@@ -41,9 +41,9 @@ static const struct {
   unsigned size;
   cgr_dtype dtype;
 } types[] = {
-  { "F32", 4, CGR_DTYPE_FP32 },  { "F16", 2, CGR_DTYPE_FP16 }, { "BF16", 2, CGR_DTYPE_BF16 }, { "F64", 8, CGR_DTYPE_NONE },
-  { "I64", 8, CGR_DTYPE_NONE },  { "I32", 4, CGR_DTYPE_NONE }, { "I16", 2, CGR_DTYPE_NONE },  { "I8", 1, CGR_DTYPE_NONE },
-  { "U64", 8, CGR_DTYPE_NONE },  { "U32", 4, CGR_DTYPE_NONE }, { "U16", 2, CGR_DTYPE_NONE },  { "U8", 1, CGR_DTYPE_NONE },
+  { "F32", 4, CGR_DTYPE_FP32 },  { "F16", 2, CGR_DTYPE_FP16 },     { "BF16", 2, CGR_DTYPE_BF16 },    { "F64", 8, CGR_DTYPE_NONE },
+  { "I64", 8, CGR_DTYPE_NONE },  { "I32", 4, CGR_DTYPE_NONE },     { "I16", 2, CGR_DTYPE_NONE },     { "I8", 1, CGR_DTYPE_NONE },
+  { "U64", 8, CGR_DTYPE_NONE },  { "U32", 4, CGR_DTYPE_NONE },     { "U16", 2, CGR_DTYPE_NONE },     { "U8", 1, CGR_DTYPE_NONE },
   { "BOOL", 1, CGR_DTYPE_NONE }, { "F8_E4M3", 1, CGR_DTYPE_NONE }, { "F8_E5M2", 1, CGR_DTYPE_NONE },
 };
 

@@ -12,12 +12,12 @@ extern "C" {
 
 typedef struct llama_tensor {
   char *name;
-  int32_t dtype;               /* cgr_dtype; CGR_DTYPE_NONE for one that is not read here (F64, U8, ...) */
+  int32_t dtype; /* cgr_dtype; CGR_DTYPE_NONE for one that is not read here (F64, U8, ...) */
   int32_t rank;
   int64_t shape[LLAMA_MAX_RANK];
-  uint64_t count;              /* elements */
-  uint64_t begin, end;         /* bytes in the data part of its file */
-  const unsigned char *data;   /* mapped; not aligned */
+  uint64_t count;            /* elements */
+  uint64_t begin, end;       /* bytes in the data part of its file */
+  const unsigned char *data; /* mapped; not aligned */
 } llama_tensor;
 
 typedef struct llama_checkpoint llama_checkpoint;

@@ -21,11 +21,11 @@ struct llama_scheduler {
   llama_request *ended;                  /* those whose pages are still in use */
   llama_request **running;               /* [max_requests] in order of admission */
   int32_t num_running, num_waiting;
-  int32_t *free_pages, num_free;         /* a stack */
-  int32_t promised;                      /* free pages that running requests will still take */
+  int32_t *free_pages, num_free; /* a stack */
+  int32_t promised;              /* free pages that running requests will still take */
 
   /* The composed step. */
-  llama_request **chosen;                /* [max_requests] */
+  llama_request **chosen; /* [max_requests] */
   int32_t num_chosen, num_tokens;
   int32_t *rows[LLAMA_MAX_RUNTIMES], *query_lens, *tokens, *last_position;
   uint32_t *flags;
@@ -298,8 +298,8 @@ static int allocate(llama_scheduler *s) {
   for (int i = 0; i < LLAMA_MAX_RUNTIMES; i++)
     complete = complete && (s->rows[i] = calloc(n, sizeof(*s->rows[i])));
   for (int i = 0; i < MAX_FLIGHTS; i++)
-    complete = complete && (s->flights[i].requests = calloc(n, sizeof(llama_request *))) &&
-               (s->flights[i].samples = calloc(n, 1));
+    complete =
+        complete && (s->flights[i].requests = calloc(n, sizeof(llama_request *))) && (s->flights[i].samples = calloc(n, 1));
   return complete ? 0 : llama_fail("no memory");
 }
 

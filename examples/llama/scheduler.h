@@ -28,15 +28,15 @@ typedef struct llama_request {
   int32_t num_generated; /* so far */
 
   /* The scheduler's. */
-  llama_state state;     /* RELEASED: the scheduler holds nothing of it any more */
-  int32_t ended_early;   /* by an end token or by cancellation: later tokens are dropped */
-  int32_t computed;      /* tokens in the cache after the steps launched so far */
-  int32_t sampled;       /* tokens that the steps launched so far sample */
+  llama_state state;   /* RELEASED: the scheduler holds nothing of it any more */
+  int32_t ended_early; /* by an end token or by cancellation: later tokens are dropped */
+  int32_t computed;    /* tokens in the cache after the steps launched so far */
+  int32_t sampled;     /* tokens that the steps launched so far sample */
   int32_t rows[LLAMA_MAX_RUNTIMES];
   uint64_t last_seq[LLAMA_MAX_RUNTIMES];
   int32_t *pages;
   int32_t num_pages, reserved_pages;
-  int32_t in_flight;     /* steps launched, not yet completed */
+  int32_t in_flight; /* steps launched, not yet completed */
   struct llama_request *next;
 } llama_request;
 
@@ -55,10 +55,10 @@ typedef enum llama_phase { LLAMA_DECODE, LLAMA_PREFILL, LLAMA_MIXED, LLAMA_NUM_P
 
 /* A step to launch; the arrays are valid until the next call of llama_scheduler_compose. */
 typedef struct llama_work {
-  cgr_batch batch;                           /* rows of runtime 0 */
+  cgr_batch batch; /* rows of runtime 0 */
   const int32_t *rows[LLAMA_MAX_RUNTIMES];
-  llama_request *const *requests;            /* [batch.num_requests] */
-  const int32_t *last_position;              /* [batch.num_requests] position of the request's last token of this step */
+  llama_request *const *requests; /* [batch.num_requests] */
+  const int32_t *last_position;   /* [batch.num_requests] position of the request's last token of this step */
   llama_phase phase;
 } llama_work;
 

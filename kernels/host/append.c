@@ -5,8 +5,8 @@
 #include "kernels/host/launchers.h"
 #include "kernels/kernels.h"
 
-static void copy_token(const cgr__append_args *args, const cgr_kv_view *cache, const cgr_view *from, int32_t token,
-                       int64_t page, int32_t offset) {
+static void copy_token(const cgr__append_args *args, const cgr_kv_view *cache, const cgr_view *from, int32_t token, int64_t page,
+                       int32_t offset) {
   int64_t size = cgr__element_size(cache->dtype);
   unsigned char *to = (unsigned char *)cache->base + (page * cache->stride_page + offset * cache->stride_token) * size;
   const unsigned char *source = (const unsigned char *)from->data + token * from->stride_token * size;

@@ -21,7 +21,7 @@ typedef float lanes __attribute__((vector_size(16)));
 
 typedef struct tile {
   const cgr__attention_args *args;
-  const int32_t *pages;        /* row of the page table */
+  const int32_t *pages; /* row of the page table */
   int32_t row_of_table;
   int32_t query_begin, tokens; /* new tokens of the tile, counted in the step */
   int32_t kv_before;           /* tokens of the sequence before the tile's first one */
@@ -49,7 +49,7 @@ static lanes load_lanes(const float *from) {
 static void store_lanes(float *to, lanes v) { memcpy(to, &v, sizeof v); }
 
 static float dot(const float *a, const float *b, int32_t n) {
-  lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+  lanes s0 = { 0 }, s1 = { 0 }, s2 = { 0 }, s3 = { 0 };
   int32_t d = 0;
   for (; d + 16 <= n; d += 16) {
     s0 += load_lanes(a + d) * load_lanes(b + d);
@@ -227,7 +227,7 @@ static void attend_segment(const tile *work, const cgr__plan_segment *segment, t
   load_queries(work, q);
   reset_state(work, state);
   for (int32_t kv = segment->kv_begin; kv < segment->kv_end; kv++)
-    attend_kv_tile(work, (const float (*)[MAX_HEAD_DIM])q, kv, state, &scratch);
+    attend_kv_tile(work, (const float(*)[MAX_HEAD_DIM])q, kv, state, &scratch);
 }
 
 static void write_lse(const cgr__attention_args *args, int64_t token, int64_t head, float value) {

@@ -18,7 +18,7 @@ static void write_result(const cgr__step_args *args, uint64_t seq, int32_t num_r
   int64_t slot = (int64_t)(seq % (uint64_t)args->ring_depth);
   cgr__result_record *record = (cgr__result_record *)(args->readback + slot * args->readback_stride);
   const cgr__step_error *error = &args->state->error;
-  *record = (cgr__result_record){0};
+  *record = (cgr__result_record){ 0 };
   record->seq = seq;
   record->num_requests = num_requests;
   record->error = __atomic_load_n(&error->error, __ATOMIC_RELAXED);

@@ -10,7 +10,7 @@
 void cgr__host_planner(const void *pointer) {
   const cgr__step_args *args = (const cgr__step_args *)pointer;
   int64_t prefix[MAX_REQUESTS + 1];
-  cgr__plan_fill(args->query_start_loc, args->seq_lens, args->counts[CGR__COUNT_REQUESTS], args->num_parts, args->tile_q,
-                 prefix, args->plan);
+  cgr__plan_fill(args->query_start_loc, args->seq_lens, args->counts[CGR__COUNT_REQUESTS], args->num_parts, args->tile_q, prefix,
+                 args->plan);
   memset(args->plan_counters, 0, (size_t)args->num_counters * sizeof *args->plan_counters);
 }

@@ -137,9 +137,9 @@ static void derive(const cgr__step_args *args, const incoming *in) {
   cgr_metadata m = CGR_METADATA_INIT;
   for (int32_t g = 0; g < args->num_groups; g++) {
     const cgr__group_args *from = &args->groups[g];
-    groups[g] = (cgr_metadata_group){ from->page_size,  from->read_trash_page, from->write_trash_page, 0, from->num_pages,
-                                      from->page_table, from->page_table_stride, from->slot_mapping, from->kv_indptr,
-                                      from->kv_last_page_len };
+    groups[g] = (cgr_metadata_group){ from->page_size, from->read_trash_page, from->write_trash_page,  0,
+                                      from->num_pages, from->page_table,      from->page_table_stride, from->slot_mapping,
+                                      from->kv_indptr, from->kv_last_page_len };
   }
   m.num_requests = in->num_requests;
   m.padded_requests = args->padded_requests;
@@ -173,7 +173,7 @@ void cgr__host_prologue(const void *pointer) {
   const cgr__step_args *args = (const cgr__step_args *)pointer;
   uint64_t seq = args->state->seq + 1;
   incoming in = read_slot(args, seq);
-  args->state->error = (cgr__step_error){CGR_STEP_OK, -1, 0, 0, 0};
+  args->state->error = (cgr__step_error){ CGR_STEP_OK, -1, 0, 0, 0 };
   args->state->lost = 0;
   if (accept(args, &in, seq)) {
     apply_changes(args, &in);

@@ -33,7 +33,7 @@ int64_t cgr__cover_plan(const void *plan, const cgr__cover_batch *batch, int32_t
   int64_t found = 0;
   for (int32_t p = 0; p < header->num_parts; p++) {
     cgr__plan_walk walk = cgr__plan_walk_begin(&parts[p]);
-    cgr__cover_segment next = {p, {0}};
+    cgr__cover_segment next = { p, { 0 } };
     while (cgr__plan_walk_next(&walk, &parts[p], p, batch->query_start, batch->seq_lens, batch->tile_q, &next.segment)) {
       if (found >= capacity || !is_inside(batch, &next.segment))
         return -1;

@@ -13,8 +13,7 @@ void cgr__reference_gather(const cgr_kv_view *view, const int32_t *pages, int32_
                            int32_t num_kv_heads, int32_t head_dim, double *out) {
   for (int32_t t = 0; t < seq_len; t++) {
     for (int32_t h = 0; h < num_kv_heads; h++) {
-      const unsigned char *from =
-          (const unsigned char *)cgr__reference_kv_element(view, pages[t / page_size], t % page_size, h);
+      const unsigned char *from = (const unsigned char *)cgr__reference_kv_element(view, pages[t / page_size], t % page_size, h);
       for (int32_t d = 0; d < head_dim; d++)
         *out++ = cgr__reference_load(view->dtype, from + d * element_size(view->dtype));
     }

@@ -79,9 +79,9 @@ void cgr__reference_store(int32_t dtype, void *element, double x) {
 /* Where the row of new token j, query head h lies, and what it sees. */
 typedef struct reference_row {
   const double *q;
-  int64_t at;      /* index of (j, h) */
+  int64_t at; /* index of (j, h) */
   int32_t kv_head;
-  int32_t end;     /* tokens it sees */
+  int32_t end; /* tokens it sees */
 } reference_row;
 
 static reference_row row_of(const cgr__reference_shape *shape, const double *q, int32_t j, int32_t h) {
@@ -104,8 +104,8 @@ static double dot(const double *a, const double *b, int32_t n) {
   return sum;
 }
 
-static void attend_row(const cgr__reference_shape *shape, const reference_row *row, const double *k, const double *v,
-                       double *out, double *lse) {
+static void attend_row(const cgr__reference_shape *shape, const reference_row *row, const double *k, const double *v, double *out,
+                       double *lse) {
   double max = -INFINITY, sum = 0.0;
   for (int32_t d = 0; d < shape->head_dim; d++)
     out[d] = 0.0;
@@ -125,8 +125,8 @@ static void attend_row(const cgr__reference_shape *shape, const reference_row *r
   *lse = row->end > 0 ? max + log(sum) : -INFINITY;
 }
 
-void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v,
-                              double *out, double *lse) {
+void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v, double *out,
+                              double *lse) {
   for (int32_t j = 0; j < shape->query_len; j++) {
     for (int32_t h = 0; h < shape->num_q_heads; h++) {
       double ignored;

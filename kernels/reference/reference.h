@@ -20,8 +20,8 @@ typedef struct cgr__reference_shape {
 } cgr__reference_shape;
 
 /* In fp64. lse is the natural logarithm; -inf, with out 0, where nothing is visible. lse may be NULL. */
-void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v,
-                              double *out, double *lse);
+void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v, double *out,
+                              double *lse);
 
 /* The same at the precision that the kernels have: fp32 arithmetic, P rounded to `dtype` before it meets V, out rounded to
  * `dtype`. The inputs are values of `dtype` already. A kernel may err twice as much as this does. */

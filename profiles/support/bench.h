@@ -21,14 +21,14 @@ typedef struct bench_engine {
   cgr_runtime *rt;
   cudaStream_t stream;
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
-  int32_t num_pools;      /* KV pools; layer l uses pool l mod num_pools */
-  int64_t num_pages;      /* of each pool */
+  int32_t num_pools; /* KV pools; layer l uses pool l mod num_pools */
+  int64_t num_pages; /* of each pool */
   int32_t dtype;
-  void *pool[64];         /* [2][num_pages][page_size][num_kv_heads][head_dim] */
-  void *q, *k, *v, *out;  /* [max_tokens][heads][head_dim] */
-  int32_t *rows;          /* [max_requests] */
-  int64_t next_page;      /* of the shuffled order */
-  int32_t *page_order;    /* [num_pages - 2] */
+  void *pool[64];        /* [2][num_pages][page_size][num_kv_heads][head_dim] */
+  void *q, *k, *v, *out; /* [max_tokens][heads][head_dim] */
+  int32_t *rows;         /* [max_requests] */
+  int64_t next_page;     /* of the shuffled order */
+  int32_t *page_order;   /* [num_pages - 2] */
 } bench_engine;
 
 typedef struct bench_options {

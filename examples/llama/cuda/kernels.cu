@@ -7,7 +7,7 @@
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWidth = 8;  // bf16 in 16 bytes
+constexpr int kWidth = 8; // bf16 in 16 bytes
 
 struct alignas(16) Vector {
   __nv_bfloat162 pairs[kWidth / 2];
@@ -136,11 +136,12 @@ __global__ void Argmax(llama_argmax_args a) {
 }
 
 int CopyRowsFor(void *out, const void *in, const int32_t *rows, int count, int limit, int hidden, cudaStream_t stream) {
-  CopyRows<<<count, kThreads, 0, stream>>>(static_cast<Vector *>(out), static_cast<const Vector *>(in), rows, limit, hidden / kWidth);
+  CopyRows<<<count, kThreads, 0, stream>>>(static_cast<Vector *>(out), static_cast<const Vector *>(in), rows, limit,
+                                           hidden / kWidth);
   return cudaGetLastError();
 }
 
-}  // namespace
+} // namespace
 
 int llama_cuda_embed(const llama_embed_args *a, cudaStream_t stream) {
   return CopyRowsFor(a->out, a->table, a->ids, a->tokens, a->vocab, a->hidden, stream);

@@ -10,10 +10,10 @@ typedef struct cuda_ops {
   llama_cuda_gemm *gemm;
 } cuda_ops;
 
-#define ENQUEUE(operation)                                                                                        \
+#define ENQUEUE(operation)                                                                                           \
   static cgr_status enqueue_##operation(llama_ops *ops, const llama_##operation##_args *args, cudaStream_t stream) { \
-    (void)ops;                                                                                                    \
-    return llama_cuda_##operation(args, stream) == 0 ? CGR_OK : CGR_ERROR_DEVICE;                                 \
+    (void)ops;                                                                                                       \
+    return llama_cuda_##operation(args, stream) == 0 ? CGR_OK : CGR_ERROR_DEVICE;                                    \
   }
 ENQUEUE(embed)
 ENQUEUE(rmsnorm)

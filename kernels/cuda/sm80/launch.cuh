@@ -17,8 +17,7 @@ inline int launch(void (*kernel)(Args), const void *args, dim3 grid, dim3 block,
 }
 
 /* Loads the kernel, and allows it `shared` bytes of dynamic shared memory. */
-template <typename Args>
-inline int preload(void (*kernel)(Args), size_t shared) {
+template <typename Args> inline int preload(void (*kernel)(Args), size_t shared) {
   cudaFuncAttributes attributes;
   const void *function = reinterpret_cast<const void *>(kernel);
   cudaError_t error = cudaFuncGetAttributes(&attributes, function);

@@ -13,8 +13,8 @@ constexpr int32_t kVector = 16; /* bytes */
 __device__ __forceinline__ void copy_vector(const cgr_view &from, const cgr_kv_view &to, int32_t token, int64_t page,
                                             int32_t offset, int32_t head, int32_t byte, int32_t size) {
   const char *src = static_cast<const char *>(from.data) + (token * from.stride_token + head * from.stride_head) * size + byte;
-  char *dst = static_cast<char *>(to.base) +
-              (page * to.stride_page + offset * to.stride_token + head * to.stride_head) * size + byte;
+  char *dst =
+      static_cast<char *>(to.base) + (page * to.stride_page + offset * to.stride_token + head * to.stride_head) * size + byte;
   *reinterpret_cast<uint4 *>(dst) = *reinterpret_cast<const uint4 *>(src);
 }
 
@@ -43,10 +43,13 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant_
 
 int32_t element_size(int32_t dtype) {
   switch (dtype) {
-  case CGR_DTYPE_FP32: return 4;
+  case CGR_DTYPE_FP32:
+    return 4;
   case CGR_DTYPE_FP16:
-  case CGR_DTYPE_BF16: return 2;
-  default: return 0;
+  case CGR_DTYPE_BF16:
+    return 2;
+  default:
+    return 0;
   }
 }
 

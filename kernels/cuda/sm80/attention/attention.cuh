@@ -23,8 +23,7 @@ struct AttentionShared {
 };
 
 /* Online softmax of a thread's two rows. sum holds this thread's columns alone until the end of the segment. */
-template <int kHeadDim>
-struct Softmax {
+template <int kHeadDim> struct Softmax {
   float o[kHeadDim / 8][4];
   float max[2], sum[2];
 
@@ -79,8 +78,7 @@ __device__ __forceinline__ void score(float (&s)[kBlocks][4], const uint32_t (&q
 }
 
 /* Scores of tokens behind a row's own position become -inf. `token`: absolute, of column 0. */
-template <int kBlocks>
-__device__ __forceinline__ void mask(float (&s)[kBlocks][4], int32_t token, const int32_t (&position)[2]) {
+template <int kBlocks> __device__ __forceinline__ void mask(float (&s)[kBlocks][4], int32_t token, const int32_t (&position)[2]) {
   int32_t column = token + (int32_t)(threadIdx.x & 3) * 2;
 #pragma unroll
   for (int n = 0; n < kBlocks; n++) {
@@ -144,8 +142,7 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
   }
 }
 
-template <int kHeadDim>
-__device__ __forceinline__ void finish_sums(Softmax<kHeadDim> &state) {
+template <int kHeadDim> __device__ __forceinline__ void finish_sums(Softmax<kHeadDim> &state) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     state.sum[half] += __shfl_xor_sync(0xffffffffu, state.sum[half], 1);
@@ -157,8 +154,8 @@ __device__ __forceinline__ void finish_sums(Softmax<kHeadDim> &state) {
 
 /* Of warps that own rows: each thread stores pairs of elements. */
 template <int kDtype, int kHeadDim>
-__device__ __forceinline__ void write_rows(const cgr__attention_args &a, const cgr__plan_segment &segment,
-                                           const QueryTile &q, const Softmax<kHeadDim> &state, int32_t first) {
+__device__ __forceinline__ void write_rows(const cgr__attention_args &a, const cgr__plan_segment &segment, const QueryTile &q,
+                                           const Softmax<kHeadDim> &state, int32_t first) {
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -189,8 +186,8 @@ __device__ __forceinline__ void write_rows(const cgr__attention_args &a, const c
 /* Of warps that split the tokens: their states meet in `scratch` [4][16][kHeadDim], the stage that was worked on last, and
  * are added in the order of the warps. Columns are exchanged in groups of 8 so that rows lie in different banks. */
 template <int kDtype, int kHeadDim>
-__device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_segment &segment,
-                                              const QueryTile &q, const Softmax<kHeadDim> &state, AttentionShared &shared, float *scratch) {
+__device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_segment &segment, const QueryTile &q,
+                                              const Softmax<kHeadDim> &state, AttentionShared &shared, float *scratch) {
   constexpr int kVectors = kHeadDim / 4;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   __syncthreads(); /* all warps are done with the stage */
@@ -250,8 +247,8 @@ __device__ __forceinline__ void run_segment(const cgr__attention_args &a, const 
   using Shape = AttentionShape<kHeadDim>;
   constexpr int kBlocks = kSplitTokens ? 2 : CGR__TILE_KV / 8;
   int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  int token = kSplitTokens ? warp * kWarpRows : 0;          /* of the tile: this warp's first */
-  int32_t first = kSplitTokens ? 0 : warp * kWarpRows;      /* this warp's first row */
+  int token = kSplitTokens ? warp * kWarpRows : 0;     /* of the tile: this warp's first */
+  int32_t first = kSplitTokens ? 0 : warp * kWarpRows; /* this warp's first row */
   bool busy = first < q.rows;
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   float scale = a.scale * 1.44269504088896341f;
@@ -306,8 +303,7 @@ __device__ __forceinline__ void run_segment(const cgr__attention_args &a, const 
 
   finish_sums<kHeadDim>(state);
   if constexpr (kSplitTokens)
-    combine_warps<kDtype, kHeadDim>(a, segment, q, state, shared,
-                                    reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
+    combine_warps<kDtype, kHeadDim>(a, segment, q, state, shared, reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
   else
     write_rows<kDtype, kHeadDim>(a, segment, q, state, first);
   __syncthreads(); /* all are done with the last stage */
@@ -369,16 +365,14 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const _
   copy_async_wait<0>();
 }
 
-template <int kHeadDim>
-int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
+template <int kHeadDim> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
   constexpr size_t kShared = AttentionShape<kHeadDim>::kSharedBytes;
   if (args->q.dtype == CGR_DTYPE_BF16)
     return launch(attention_kernel<CGR_DTYPE_BF16, kHeadDim>, args, grid, dim3(kAttentionThreads), kShared, stream);
   return launch(attention_kernel<CGR_DTYPE_FP16, kHeadDim>, args, grid, dim3(kAttentionThreads), kShared, stream);
 }
 
-template <int kHeadDim>
-int attention_preload() {
+template <int kHeadDim> int attention_preload() {
   constexpr size_t kShared = AttentionShape<kHeadDim>::kSharedBytes;
   int error = preload(attention_kernel<CGR_DTYPE_BF16, kHeadDim>, kShared);
   return error ? error : preload(attention_kernel<CGR_DTYPE_FP16, kHeadDim>, kShared);

@@ -12,14 +12,13 @@ constexpr int kAttentionStages = 3; /* KV tiles in shared memory, at work or on 
 constexpr int kWarpRows = 16;       /* rows of one mma */
 constexpr int kGranule = 16;        /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
 
-template <int kHeadDim>
-struct AttentionShape {
-  static constexpr int kChunks = kHeadDim / 8;                          /* 16-byte pieces of one token's K or V */
+template <int kHeadDim> struct AttentionShape {
+  static constexpr int kChunks = kHeadDim / 8; /* 16-byte pieces of one token's K or V */
   static constexpr int kRowBytes = kHeadDim * 2;
-  static constexpr int kTileBytes = CGR__TILE_KV * kRowBytes;           /* K or V */
+  static constexpr int kTileBytes = CGR__TILE_KV * kRowBytes; /* K or V */
   static constexpr int kStageBytes = 2 * kTileBytes;
-  static constexpr int kSharedBytes = kAttentionStages * kStageBytes;   /* 96 KB at 128: two CTAs on an SM of Hopper */
-  static constexpr int kTokensPerPass = 32 / kChunks;                   /* that a warp copies in one go */
+  static constexpr int kSharedBytes = kAttentionStages * kStageBytes; /* 96 KB at 128: two CTAs on an SM of Hopper */
+  static constexpr int kTokensPerPass = 32 / kChunks;                 /* that a warp copies in one go */
   static constexpr int kPasses = kGranule / kTokensPerPass;
 };
 

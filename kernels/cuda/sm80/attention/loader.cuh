@@ -15,21 +15,19 @@ namespace cgr {
 
 /* Byte offset of a 16-byte chunk in a tile of rows of kRowBytes: chunks are exchanged within 128 bytes so that eight rows of
  * one ldmatrix lie in different banks. */
-template <int kRowBytes>
-__device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
+template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }
 
-template <int kHeadDim>
-struct Loader {
+template <int kHeadDim> struct Loader {
   using Shape = AttentionShape<kHeadDim>;
 
   cgr__plan_walk walk;
   int32_t tile, tile_end; /* of the segment; none is left when live is false */
   int32_t seq_len, row;
   bool live;
-  int32_t page;           /* of this warp's granule of `tile` */
-  const char *k, *v;      /* this thread's column of token 0 of page 0 */
+  int32_t page;      /* of this warp's granule of `tile` */
+  const char *k, *v; /* this thread's column of token 0 of page 0 */
 
   __device__ __forceinline__ void begin(const cgr__attention_args &a, const cgr__plan_part *part, int32_t kv_head) {
     int64_t chunk = (threadIdx.x % Shape::kChunks) * 8;
@@ -53,9 +51,7 @@ struct Loader {
     fetch_page(a);
   }
 
-  __device__ __forceinline__ int32_t first_token() const {
-    return tile * CGR__TILE_KV + (int32_t)(threadIdx.x / 32) * kGranule;
-  }
+  __device__ __forceinline__ int32_t first_token() const { return tile * CGR__TILE_KV + (int32_t)(threadIdx.x / 32) * kGranule; }
 
   __device__ __forceinline__ void fetch_page(const cgr__attention_args &a) {
     int32_t token = first_token();

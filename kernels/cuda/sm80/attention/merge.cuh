@@ -73,8 +73,7 @@ __device__ __forceinline__ bool arrive(const cgr__attention_args &a, const cgr__
 /* Merges the partials of a tile in ascending order of their parts, whoever does it. Every thread takes 4 elements of a row at
  * a time; kBatch partials are under way together. */
 template <int kDtype, int kHeadDim>
-__device__ __noinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_segment &segment,
-                                            const QueryTile &q) {
+__device__ __noinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_segment &segment, const QueryTile &q) {
   constexpr int kBatch = 16;
   constexpr int kVectors = kHeadDim / 4;
   for (int32_t e = threadIdx.x; e < q.rows * kVectors; e += kAttentionThreads) {

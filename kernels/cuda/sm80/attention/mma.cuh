@@ -20,8 +20,7 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void *global, 
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until at most `kPending` of this thread's groups are under way. */
-template <int kPending>
-__device__ __forceinline__ void copy_async_wait() {
+template <int kPending> __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
@@ -42,11 +41,9 @@ __device__ __forceinline__ void load_matrix_transposed(uint32_t (&r)[4], uint32_
 }
 
 /* What depends on the element type. */
-template <int kDtype>
-struct Element;
+template <int kDtype> struct Element;
 
-template <>
-struct Element<CGR_DTYPE_BF16> {
+template <> struct Element<CGR_DTYPE_BF16> {
   static __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
@@ -60,8 +57,7 @@ struct Element<CGR_DTYPE_BF16> {
   }
 };
 
-template <>
-struct Element<CGR_DTYPE_FP16> {
+template <> struct Element<CGR_DTYPE_FP16> {
   static __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"

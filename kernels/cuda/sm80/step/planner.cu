@@ -69,13 +69,20 @@ typedef void (*PlannerKernel)(cgr__step_args);
 
 PlannerKernel planner(int32_t tile_q) {
   switch (tile_q) {
-  case 1: return planner_kernel<1>;
-  case 2: return planner_kernel<2>;
-  case 4: return planner_kernel<4>;
-  case 8: return planner_kernel<8>;
-  case 16: return planner_kernel<16>;
-  case 32: return planner_kernel<32>;
-  default: return planner_kernel<64>;
+  case 1:
+    return planner_kernel<1>;
+  case 2:
+    return planner_kernel<2>;
+  case 4:
+    return planner_kernel<4>;
+  case 8:
+    return planner_kernel<8>;
+  case 16:
+    return planner_kernel<16>;
+  case 32:
+    return planner_kernel<32>;
+  default:
+    return planner_kernel<64>;
   }
 }
 
@@ -92,8 +99,8 @@ extern "C" int cgr__cuda_planner(const void *args, cudaStream_t stream) {
   if (a->padded_requests < 0 || a->padded_requests > cgr::kMaxRequests || a->num_parts < 1 || a->tile_q < 1 ||
       a->tile_q > CGR__TILE_KV || (a->tile_q & (a->tile_q - 1)) != 0)
     return (int)cudaErrorInvalidValue;
-  return cgr::launch(cgr::planner(a->tile_q), args, dim3(1), dim3(cgr::kStepThreads),
-                     cgr::shared_bytes(a->padded_requests), stream);
+  return cgr::launch(cgr::planner(a->tile_q), args, dim3(1), dim3(cgr::kStepThreads), cgr::shared_bytes(a->padded_requests),
+                     stream);
 }
 
 extern "C" int cgr__cuda_planner_preload(void) {

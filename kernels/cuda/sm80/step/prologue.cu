@@ -277,8 +277,7 @@ __device__ int32_t find_request(const int32_t *query_start, int32_t num_requests
 }
 
 /* Slot of the token at `position`. No token is written to a page that nobody owns, the read-trash page among them. */
-__device__ int64_t find_slot(const cgr__step_args &a, const cgr__group_args &group, int32_t row, int32_t position,
-                             int32_t page) {
+__device__ int64_t find_slot(const cgr__step_args &a, const cgr__group_args &group, int32_t row, int32_t position, int32_t page) {
   int32_t index = position / group.page_size;
   if (!page_in_pool(group, page) || page == group.read_trash_page) {
     claim_error(&a.state->error, CGR_STEP_PAGE, row, index, page);
@@ -350,8 +349,8 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
   int4 header_vector = make_int4(0, 0, 0, 0);
   if (tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
-    header_vector = load_mapped(a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride +
-                                (tid - kHeaderThread) * (int32_t)sizeof(int4));
+    header_vector =
+        load_mapped(a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride + (tid - kHeaderThread) * (int32_t)sizeof(int4));
   fetch_standing(a, batch);
   if (tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
     shared.header[tid - kHeaderThread] = header_vector;
@@ -413,8 +412,7 @@ extern "C" int cgr__cuda_prologue(const void *args, cudaStream_t stream) {
   if (a->padded_requests < 0 || a->padded_requests > cgr::kMaxRequests || a->padded_tokens < 0 || a->ring_depth < 1 ||
       a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS)
     return (int)cudaErrorInvalidValue;
-  return cgr::launch(cgr::prologue_kernel, args, dim3(1), dim3(cgr::kStepThreads), cgr::shared_bytes(a->padded_requests),
-                     stream);
+  return cgr::launch(cgr::prologue_kernel, args, dim3(1), dim3(cgr::kStepThreads), cgr::shared_bytes(a->padded_requests), stream);
 }
 
 extern "C" int cgr__cuda_prologue_preload(void) {

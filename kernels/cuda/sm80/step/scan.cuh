@@ -8,15 +8,11 @@ namespace cgr {
 
 constexpr int kStepThreads = 1024; /* of the kernels that run as one block */
 
-template <typename T>
-struct ScanScratch {
-  T warp[32];
-};
+template <typename T> struct ScanScratch { T warp[32]; };
 
 /* Inclusive sum of `value` over the threads of the block; `total` gets the sum of all. Called by all threads; ends with a
  * barrier, so that the scratch may be used again at once. */
-template <typename T>
-__device__ __forceinline__ T block_scan(T value, ScanScratch<T> &scratch, T &total) {
+template <typename T> __device__ __forceinline__ T block_scan(T value, ScanScratch<T> &scratch, T &total) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
