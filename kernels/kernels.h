@@ -98,7 +98,8 @@ typedef struct cgr__step_args {
 } cgr__step_args;
 
 /* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth.
- * 1. Reads the header. seq differs: CGR_STEP_SEQUENCE. Counts above R, T, or padded_requests / padded_tokens, or negative:
+ * 1. Reads the header and judges it: number, generation, counts, composition, in this order; the first that is wrong counts.
+ *    seq differs: CGR_STEP_SEQUENCE. Counts above R, T, or padded_requests / padded_tokens, or negative:
  *    CGR_STEP_COUNT. No batch section and state->batch_seq is 0 or differs: CGR_STEP_SEQUENCE. Each of
  *    these sets state->lost. The header's generation is not state->generation: CGR_STEP_SEQUENCE (index 2) too, but nothing more
  * is lost by that. After any of these the step has no requests and no tokens, no change is applied, and state->batch_seq becomes
