@@ -50,37 +50,61 @@ static void keep_batch(cgr_runtime *rt, const cgr__step_plan *plan) {
   }
 }
 
-/* Internal steps ahead of this one carry what does not fit its own slot. All slots are taken before any is written. */
-static cgr_status stage_changes(cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header **slot, uint32_t *bytes) {
-  const int32_t capacity = rt->setup.config.max_changes;
-  int64_t words = rt->rows.num_dirty ? cgr__rows_dirty_words(&rt->rows) : 0;
-  int64_t applies = words > capacity ? (words - 1) / capacity : 0;
+/* Changes from the cursor on, as many as the slot holds. */
+static void stage_changes(cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header *slot, uint32_t *bytes) {
+  if (rt->rows.num_dirty)
+    slot->num_changes =
+        cgr__rows_collect(&rt->rows, &prepared->cursor, cgr__ring_changes(&rt->ring, slot), rt->setup.config.max_changes);
+  *bytes += (uint32_t)sizeof(cgr__slot_header) + (uint32_t)(slot->num_changes * (int32_t)sizeof(cgr__change));
+}
+
+static cgr_status busy(const cgr_runtime *rt, int64_t slots) {
+  return cgr__fail(CGR_ERROR_BUSY,
+                   "cgr_step_prepare: step %llu needs %lld free slots of %d, expected more steps to have completed (or "
+                   "cgr_runtime_flush for %lld changed words)",
+                   (unsigned long long)rt->launched + 1, (long long)slots, rt->setup.config.ring_depth,
+                   (long long)cgr__rows_dirty_words(&rt->rows));
+}
+
+/* More changes than one slot holds: internal steps ahead of this one carry the rest. One slot more than needed stays free, for
+ * the step before must not lose its result to a launch of this one. All slots are there before any is written. */
+static cgr_status stage_with_applies(cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header **slot, uint32_t *bytes) {
+  int64_t applies = (cgr__rows_dirty_words(&rt->rows) - 1) / rt->setup.config.max_changes;
   uint64_t seq = rt->launched + 1;
-  /* One slot more than needed stays free: the step before must not lose its result to a launch of this one. */
   if (applies > rt->setup.config.ring_depth - 2 || !cgr__ring_acquire(&rt->ring, seq + (uint64_t)applies))
-    return cgr__fail(CGR_ERROR_BUSY,
-                     "cgr_step_prepare: step %llu needs %lld free slots of %d, expected more steps to have completed "
-                     "(or cgr_runtime_flush for %lld changed words)",
-                     (unsigned long long)seq, (long long)applies + 1, rt->setup.config.ring_depth, (long long)words);
+    return busy(rt, applies + 1);
   prepared->num_applies = (int32_t)applies;
   prepared->cursor = (cgr__cursor){ 0, 0 };
-  for (int64_t i = 0; i <= applies; i++, seq++) {
+  *bytes = 0;
+  for (int64_t i = 0; i < applies; i++, seq++) {
     *slot = cgr__ring_acquire(&rt->ring, seq);
-    if (i < applies)
-      cgr__stage_empty(rt, *slot, seq);
-    else
-      stage_header(rt, *slot, seq);
-    if (rt->rows.num_dirty)
-      (*slot)->num_changes = cgr__rows_collect(&rt->rows, &prepared->cursor, cgr__ring_changes(&rt->ring, *slot), capacity);
-    *bytes += (uint32_t)sizeof(cgr__slot_header) + (uint32_t)((*slot)->num_changes * (int32_t)sizeof(cgr__change));
+    cgr__stage_empty(rt, *slot, seq);
+    stage_changes(rt, prepared, *slot, bytes);
   }
+  *slot = cgr__ring_acquire(&rt->ring, seq);
+  stage_header(rt, *slot, seq);
+  stage_changes(rt, prepared, *slot, bytes);
+  return CGR_OK;
+}
+
+/* The step's slot with its header and changes. */
+static cgr_status stage_slot(cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header **slot, uint32_t *bytes) {
+  *slot = cgr__ring_acquire(&rt->ring, rt->launched + 1);
+  if (!*slot)
+    return busy(rt, 1);
+  *bytes = 0;
+  prepared->num_applies = 0;
+  prepared->cursor = (cgr__cursor){ 0, 0 };
+  stage_header(rt, *slot, rt->launched + 1);
+  stage_changes(rt, prepared, *slot, bytes);
+  if (prepared->cursor.entry < rt->rows.num_dirty)
+    return stage_with_applies(rt, prepared, slot, bytes);
   return CGR_OK;
 }
 
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr__step_plan *plan, cgr__prepared *prepared, uint32_t *bytes) {
   cgr__slot_header *slot = NULL;
-  *bytes = 0;
-  CGR__TRY(stage_changes(rt, prepared, &slot, bytes));
+  CGR__TRY(stage_slot(rt, prepared, &slot, bytes));
   slot->num_requests = plan->num_requests;
   slot->num_tokens = plan->num_tokens;
   prepared->slot = slot;

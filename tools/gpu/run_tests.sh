@@ -45,6 +45,10 @@ count() {
 shopt -s nullglob
 for test in tests/$pattern; do
   [[ -f $test && -x $test ]] || continue
+  if [[ ${checker[*]} && $test == *_loss_test ]]; then
+    echo "== $test: left out, it provokes in a child process what the checker looks for"
+    continue
+  fi
   echo "== $test"
   "${checker[@]}" "./$test" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
