@@ -23,7 +23,7 @@ cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_attention_support suppor
   return CGR_GRAPH_FULL_DECODE_ONLY;
 }
 
-/* The sizes that vLLM and SGLang capture by default, up to `max` (references in the README). */
+/* The sizes that vLLM captures by default (vllm/config/compilation.py: 1, 2, 4, then by 8 up to 256, then by 16), and `max`. */
 int32_t cgr__ladder_default(int32_t max, int32_t *buckets) {
   int32_t count = 0;
   for (int32_t size = 1; size < max && count < CGR__BUCKETS_MAX - 1;) {
