@@ -21,7 +21,7 @@ std::atomic<bool> counting{ false };
 std::atomic<uint64_t> host_allocations{ 0 };
 
 // Who called: resolved only after the loop, because that may allocate.
-constexpr uint64_t kMaxCallers = 64;
+constexpr uint64_t kMaxCallers = 1 << 16;
 void *callers[kMaxCallers];
 
 [[maybe_unused]] void Count(void *caller) {
@@ -32,14 +32,26 @@ void *callers[kMaxCallers];
     callers[n] = caller;
 }
 
-// Allocations that are not the CUDA driver's own: it refills pools of its own every few hundred launches, whoever launches.
+// Whether the code at `caller` is this program or the C and C++ libraries that it calls. Others are the CUDA driver, which
+// refills pools of its own every few hundred launches, whoever launches, and the checkers that are loaded beside it.
+[[maybe_unused]] bool IsOurs(void *caller) {
+  Dl_info info, self;
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr)
+    return true;
+  if (dladdr(reinterpret_cast<void *>(&IsOurs), &self) != 0 && info.dli_fbase == self.dli_fbase)
+    return true;
+  const char *slash = strrchr(info.dli_fname, '/');
+  const char *name = slash != nullptr ? slash + 1 : info.dli_fname;
+  for (const char *library : { "libc.", "libc-", "libstdc++", "libgcc", "libm.", "libpthread", "libdl", "ld-" })
+    if (strncmp(name, library, strlen(library)) == 0)
+      return true;
+  return false;
+}
+
 [[maybe_unused]] uint64_t OurAllocations() {
   uint64_t all = host_allocations.load(), ours = all > kMaxCallers ? all - kMaxCallers : 0;
-  for (uint64_t n = 0; n < std::min(all, kMaxCallers); n++) {
-    Dl_info info;
-    bool driver = dladdr(callers[n], &info) != 0 && info.dli_fname != nullptr && strstr(info.dli_fname, "libcuda") != nullptr;
-    ours += !driver;
-  }
+  for (uint64_t n = 0; n < std::min(all, kMaxCallers); n++)
+    ours += IsOurs(callers[n]);
   return ours;
 }
 
