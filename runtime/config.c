@@ -190,8 +190,7 @@ static cgr_status resolve_source(cgr__setup *setup, cgr_layer *l, int32_t i) {
   return CGR_OK;
 }
 
-/* Two CTAs per multiprocessor, rounded down to a power of two: with equal sequences parts then begin and end where tiles do
- * (on an H200 32 parts were as fast as 33 or up to 8% faster, and 66 slower in all but one case). */
+/* Two CTAs per multiprocessor, rounded down to a power of two: with equal sequences parts then begin and end where tiles do. */
 static int32_t default_parts(int32_t num_multiprocessors, int32_t head_blocks) {
   int32_t parts = 1;
   while (2 * parts * head_blocks <= 2 * num_multiprocessors)

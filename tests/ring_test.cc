@@ -166,6 +166,19 @@ TEST_P(Ring, PollMakesProgress) {
   }
 }
 
+// The last step was refused whole: it reports `error`, and once its two rows are back at their lengths the next steps are right.
+void ExpectRefusedThenRecovers(Toy &toy, int32_t a, int32_t a_len, int32_t b, int32_t b_len, cgr_step_error error) {
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(toy.rt, toy.launched, &result));
+  EXPECT_EQ(result.error, error);
+  EXPECT_EQ(result.num_requests, 0);
+  toy.Forget();
+  toy.Rewind(a, a_len);
+  toy.Rewind(b, b_len);
+  toy.Step({ { a, { 3 }, false }, { b, { 4 }, false } });
+  toy.Step(toy.Decode({ a, b }));
+}
+
 // The number in the header of a slot is spoiled while its step is in flight: the step runs without requests and says so, and so
 // do the steps behind it that were prepared before anybody knew. Nothing is written, the rows are rewound, and all goes on.
 TEST(RingSequence, SpoiledNumberIsReported_FailsWithoutTheSequenceCheck) {
@@ -339,15 +352,7 @@ TEST(RingSequence, SpoiledCompositionIsReported_FailsWithoutTheBatchCheck) {
   cgr__slot_header *header = rings.Find(toy.launched, 2, 2);
   ASSERT_NE(header, nullptr);
   header->batch_seq--;
-  cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(toy.rt, toy.launched, &result));
-  EXPECT_EQ(result.error, CGR_STEP_SEQUENCE);
-  EXPECT_EQ(result.num_requests, 0);
-  toy.Forget();
-  toy.Rewind(a, 7);
-  toy.Rewind(b, 18);
-  toy.Step({ { a, { 3 }, false }, { b, { 4 }, false } });
-  toy.Step(toy.Decode({ a, b }));
+  ExpectRefusedThenRecovers(toy, a, 7, b, 18, CGR_STEP_SEQUENCE);
 }
 
 // What else a spoiled header can say: each is refused by the device, the step reports it and the next good one is right.
@@ -371,15 +376,7 @@ TEST(RingSequence, SpoiledCountsAreReported) {
     ASSERT_NE(header, nullptr);
     header->num_requests = bad.requests;
     header->num_tokens = bad.tokens;
-    cgr_step_result result = CGR_STEP_RESULT_INIT;
-    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(toy.rt, toy.launched, &result));
-    EXPECT_EQ(result.error, CGR_STEP_COUNT);
-    EXPECT_EQ(result.num_requests, 0);
-    toy.Forget();
-    toy.Rewind(a, 5);
-    toy.Rewind(b, 16);
-    toy.Step({ { a, { 3 }, false }, { b, { 4 }, false } });
-    toy.Step(toy.Decode({ a, b }));
+    ExpectRefusedThenRecovers(toy, a, 5, b, 16, CGR_STEP_COUNT);
   }
 }
 

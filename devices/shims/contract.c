@@ -35,7 +35,6 @@ struct object {
 struct contract {
   struct cgr__shim shim;
   struct cgr__contract_report *report;
-  pthread_mutex_t lock;
   struct object *objects;
   struct clock seen; /* by the host */
   int num_slots;
@@ -232,9 +231,9 @@ static int check(struct contract *contract, const struct cgr__shim_call *call) {
 
 static int before(struct cgr__shim *shim, const struct cgr__shim_call *call) {
   struct contract *contract = contract_of(shim);
-  pthread_mutex_lock(&contract->lock);
+  pthread_mutex_lock(&contract->shim.lock);
   int error = check(contract, call);
-  pthread_mutex_unlock(&contract->lock);
+  pthread_mutex_unlock(&contract->shim.lock);
   return error;
 }
 
@@ -363,7 +362,7 @@ static void count_leaks(struct contract *contract) {
 
 static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, int error) {
   struct contract *contract = contract_of(shim);
-  pthread_mutex_lock(&contract->lock);
+  pthread_mutex_lock(&contract->shim.lock);
   /* A capture is over however it ended. */
   if (call->op == CGR__OP_CAPTURE_END)
     note_capture_end(contract, call, find(contract, STREAM, (const void *)call->stream));
@@ -371,7 +370,7 @@ static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, int 
     count_leaks(contract);
   else if (error == CGR__DEVICE_OK)
     note(contract, call);
-  pthread_mutex_unlock(&contract->lock);
+  pthread_mutex_unlock(&contract->shim.lock);
   return error;
 }
 
@@ -383,25 +382,18 @@ static void destroy(struct cgr__shim *shim) {
     free(object->clock);
     free(object);
   }
-  pthread_mutex_destroy(&contract->lock);
-  free(contract);
 }
 
 static const cgr__shim_hooks hooks = { .before = before, .after = after, .destroy = destroy };
 
 int cgr__contract_open(cgr_device *inner, struct cgr__contract_report *report, cgr_device **dev) {
   static const struct cgr__contract_report empty;
-  *dev = NULL;
-  struct contract *contract = calloc(1, sizeof *contract);
-  if (contract == NULL)
-    return CGR__DEVICE_NO_MEMORY;
-  if (pthread_mutex_init(&contract->lock, NULL) != 0) {
-    free(contract);
-    return CGR__DEVICE_NO_MEMORY;
-  }
+  struct cgr__shim *shim;
+  int error = cgr__shim_open(sizeof(struct contract), inner, &hooks, &shim);
+  *dev = error == CGR__DEVICE_OK ? &shim->head : NULL;
+  if (error != CGR__DEVICE_OK)
+    return error;
   *report = empty;
-  contract->report = report;
-  cgr__shim_init(&contract->shim, inner, &hooks);
-  *dev = &contract->shim.head;
+  contract_of(shim)->report = report;
   return CGR__DEVICE_OK;
 }

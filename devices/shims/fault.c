@@ -6,7 +6,6 @@
 
 struct fault {
   struct cgr__shim shim;
-  pthread_mutex_t lock;
   cgr__fault_plan plan;
   uint64_t calls, fired;
   bool dead;
@@ -58,10 +57,10 @@ static int before(struct cgr__shim *shim, const struct cgr__shim_call *call) {
   int error = CGR__DEVICE_OK, raw = 0;
   if (call->op == CGR__OP_CLOSE)
     return CGR__DEVICE_OK;
-  pthread_mutex_lock(&fault->lock);
+  pthread_mutex_lock(&fault->shim.lock);
   bool effect = fault->plan.take_effect != 0 && !fault->dead;
   bool strike = strikes(fault, call->op, &error, &raw);
-  pthread_mutex_unlock(&fault->lock);
+  pthread_mutex_unlock(&fault->shim.lock);
   if (!strike)
     return CGR__DEVICE_OK;
   if (!effect && !destroys(call->op) && call->op != CGR__OP_CAPTURE_END)
@@ -89,51 +88,38 @@ static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, int 
   return error;
 }
 
-static void destroy(struct cgr__shim *shim) {
-  struct fault *fault = fault_of(&shim->head);
-  pthread_mutex_destroy(&fault->lock);
-  free(fault);
-}
-
-static const cgr__shim_hooks hooks = { .before = before, .after = after, .destroy = destroy };
+static const cgr__shim_hooks hooks = { .before = before, .after = after };
 
 int cgr__fault_open(cgr_device *inner, cgr_device **dev) {
-  *dev = NULL;
-  struct fault *fault = calloc(1, sizeof *fault);
-  if (fault == NULL)
-    return CGR__DEVICE_NO_MEMORY;
-  if (pthread_mutex_init(&fault->lock, NULL) != 0) {
-    free(fault);
-    return CGR__DEVICE_NO_MEMORY;
-  }
-  cgr__shim_init(&fault->shim, inner, &hooks);
-  *dev = &fault->shim.head;
-  return CGR__DEVICE_OK;
+  struct cgr__shim *shim;
+  int error = cgr__shim_open(sizeof(struct fault), inner, &hooks, &shim);
+  *dev = error == CGR__DEVICE_OK ? &shim->head : NULL;
+  return error;
 }
 
 void cgr__fault_set(cgr_device *dev, const cgr__fault_plan *plan) {
   static const cgr__fault_plan none;
   struct fault *fault = fault_of(dev);
-  pthread_mutex_lock(&fault->lock);
+  pthread_mutex_lock(&fault->shim.lock);
   fault->plan = plan != NULL ? *plan : none;
   fault->calls = 0;
   fault->fired = 0;
   fault->dead = false;
-  pthread_mutex_unlock(&fault->lock);
+  pthread_mutex_unlock(&fault->shim.lock);
 }
 
 uint64_t cgr__fault_fired(cgr_device *dev) {
   struct fault *fault = fault_of(dev);
-  pthread_mutex_lock(&fault->lock);
+  pthread_mutex_lock(&fault->shim.lock);
   uint64_t fired = fault->fired;
-  pthread_mutex_unlock(&fault->lock);
+  pthread_mutex_unlock(&fault->shim.lock);
   return fired;
 }
 
 uint64_t cgr__fault_calls(cgr_device *dev) {
   struct fault *fault = fault_of(dev);
-  pthread_mutex_lock(&fault->lock);
+  pthread_mutex_lock(&fault->shim.lock);
   uint64_t calls = fault->calls;
-  pthread_mutex_unlock(&fault->lock);
+  pthread_mutex_unlock(&fault->shim.lock);
   return calls;
 }

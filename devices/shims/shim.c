@@ -1,4 +1,6 @@
 /* The table of a shim: every operation describes itself, asks `before`, calls the inner device, tells `after`. */
+#include <stdlib.h>
+
 #include "devices/shims/shim.h"
 
 #include <stdbool.h>
@@ -251,7 +253,10 @@ static int shim_close(cgr_device *dev) {
   if (shim->hooks->after != NULL)
     error = shim->hooks->after(shim, &call, error);
   shim->head.magic = 0;
-  shim->hooks->destroy(shim);
+  if (shim->hooks->destroy != NULL)
+    shim->hooks->destroy(shim);
+  pthread_mutex_destroy(&shim->lock);
+  free(shim);
   return error;
 }
 
@@ -261,11 +266,20 @@ static const cgr__device_ops shim_ops = {
 #undef OPERATION
 };
 
-void cgr__shim_init(struct cgr__shim *shim, cgr_device *inner, const cgr__shim_hooks *hooks) {
+int cgr__shim_open(size_t size, cgr_device *inner, const cgr__shim_hooks *hooks, struct cgr__shim **out) {
+  *out = NULL;
+  struct cgr__shim *shim = calloc(1, size);
+  if (shim == NULL)
+    return CGR__DEVICE_NO_MEMORY;
+  if (pthread_mutex_init(&shim->lock, NULL) != 0) {
+    free(shim);
+    return CGR__DEVICE_NO_MEMORY;
+  }
   shim->head.ops = &shim_ops;
   shim->head.magic = CGR__DEVICE_MAGIC;
   shim->head.kind = inner->kind;
-  shim->head.last_raw = 0;
   shim->inner = inner;
   shim->hooks = hooks;
+  *out = shim;
+  return CGR__DEVICE_OK;
 }

@@ -6,6 +6,8 @@
 #ifndef CGR_DEVICES_SHIMS_SHIM_H
 #define CGR_DEVICES_SHIMS_SHIM_H
 
+#include <pthread.h>
+
 #include "devices/device.h"
 
 #ifdef __cplusplus
@@ -68,7 +70,7 @@ typedef struct cgr__shim_hooks {
   int (*before)(struct cgr__shim *shim, const struct cgr__shim_call *call);
   /* Returns what to answer; `error` is what the inner device said. A creation that is turned into a failure is undone. */
   int (*after)(struct cgr__shim *shim, const struct cgr__shim_call *call, int error);
-  /* Frees the shim itself, after the inner device has been closed. */
+  /* Frees what the shim has besides itself, after the inner device has been closed. NULL: nothing. */
   void (*destroy)(struct cgr__shim *shim);
 } cgr__shim_hooks;
 
@@ -77,9 +79,11 @@ struct cgr__shim {
   struct cgr_device head;
   cgr_device *inner;
   const cgr__shim_hooks *hooks;
+  pthread_mutex_t lock; /* for the hooks' own use */
 };
 
-void cgr__shim_init(struct cgr__shim *shim, cgr_device *inner, const cgr__shim_hooks *hooks);
+/* Makes a shim of `size` bytes, cleared, whose struct begins with a struct cgr__shim. NO_MEMORY leaves `*shim` NULL. */
+int cgr__shim_open(size_t size, cgr_device *inner, const cgr__shim_hooks *hooks, struct cgr__shim **shim);
 
 #ifdef __cplusplus
 }

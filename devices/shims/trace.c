@@ -6,7 +6,6 @@
 
 struct trace {
   struct cgr__shim shim;
-  pthread_mutex_t lock;
   uint64_t counts[CGR__OP_COUNT];
   uint64_t total, failed;
   struct cgr__trace_entry ring[CGR__TRACE_RING];
@@ -17,46 +16,33 @@ static struct trace *trace_of(cgr_device *dev) { return (struct trace *)(void *)
 /* Calls are entered in the order in which they return: a thread's own order, which is what tests compare. */
 static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, int error) {
   struct trace *trace = trace_of(&shim->head);
-  pthread_mutex_lock(&trace->lock);
+  pthread_mutex_lock(&trace->shim.lock);
   struct cgr__trace_entry *entry = &trace->ring[trace->total++ % CGR__TRACE_RING];
   entry->call = *call;
   entry->error = error;
   trace->counts[call->op]++;
   trace->failed += error != CGR__DEVICE_OK && error != CGR__DEVICE_NOT_READY;
-  pthread_mutex_unlock(&trace->lock);
+  pthread_mutex_unlock(&trace->shim.lock);
   return error;
 }
 
-static void destroy(struct cgr__shim *shim) {
-  struct trace *trace = trace_of(&shim->head);
-  pthread_mutex_destroy(&trace->lock);
-  free(trace);
-}
-
-static const cgr__shim_hooks hooks = { .before = NULL, .after = after, .destroy = destroy };
+static const cgr__shim_hooks hooks = { .before = NULL, .after = after };
 
 int cgr__trace_open(cgr_device *inner, cgr_device **dev) {
-  *dev = NULL;
-  struct trace *trace = calloc(1, sizeof *trace);
-  if (trace == NULL)
-    return CGR__DEVICE_NO_MEMORY;
-  if (pthread_mutex_init(&trace->lock, NULL) != 0) {
-    free(trace);
-    return CGR__DEVICE_NO_MEMORY;
-  }
-  cgr__shim_init(&trace->shim, inner, &hooks);
-  *dev = &trace->shim.head;
-  return CGR__DEVICE_OK;
+  struct cgr__shim *shim;
+  int error = cgr__shim_open(sizeof(struct trace), inner, &hooks, &shim);
+  *dev = error == CGR__DEVICE_OK ? &shim->head : NULL;
+  return error;
 }
 
 /* Sum of the counts of the listed operations. */
 static uint64_t sum(cgr_device *dev, const enum cgr__shim_op *ops, size_t num_ops) {
   struct trace *trace = trace_of(dev);
   uint64_t count = 0;
-  pthread_mutex_lock(&trace->lock);
+  pthread_mutex_lock(&trace->shim.lock);
   for (size_t i = 0; i < num_ops; i++)
     count += trace->counts[ops[i]];
-  pthread_mutex_unlock(&trace->lock);
+  pthread_mutex_unlock(&trace->shim.lock);
   return count;
 }
 
@@ -64,17 +50,17 @@ uint64_t cgr__trace_count(cgr_device *dev, enum cgr__shim_op op) { return sum(de
 
 uint64_t cgr__trace_total(cgr_device *dev) {
   struct trace *trace = trace_of(dev);
-  pthread_mutex_lock(&trace->lock);
+  pthread_mutex_lock(&trace->shim.lock);
   uint64_t total = trace->total;
-  pthread_mutex_unlock(&trace->lock);
+  pthread_mutex_unlock(&trace->shim.lock);
   return total;
 }
 
 uint64_t cgr__trace_failed(cgr_device *dev) {
   struct trace *trace = trace_of(dev);
-  pthread_mutex_lock(&trace->lock);
+  pthread_mutex_lock(&trace->shim.lock);
   uint64_t failed = trace->failed;
-  pthread_mutex_unlock(&trace->lock);
+  pthread_mutex_unlock(&trace->shim.lock);
   return failed;
 }
 
@@ -94,19 +80,19 @@ uint64_t cgr__trace_allocs(cgr_device *dev) {
 
 int cgr__trace_get(cgr_device *dev, uint64_t index, struct cgr__trace_entry *entry) {
   struct trace *trace = trace_of(dev);
-  pthread_mutex_lock(&trace->lock);
+  pthread_mutex_lock(&trace->shim.lock);
   int there = index < trace->total && index + CGR__TRACE_RING >= trace->total;
   if (there)
     *entry = trace->ring[index % CGR__TRACE_RING];
-  pthread_mutex_unlock(&trace->lock);
+  pthread_mutex_unlock(&trace->shim.lock);
   return there;
 }
 
 void cgr__trace_reset(cgr_device *dev) {
   struct trace *trace = trace_of(dev);
-  pthread_mutex_lock(&trace->lock);
+  pthread_mutex_lock(&trace->shim.lock);
   memset(trace->counts, 0, sizeof trace->counts);
   trace->total = 0;
   trace->failed = 0;
-  pthread_mutex_unlock(&trace->lock);
+  pthread_mutex_unlock(&trace->shim.lock);
 }
