@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "runtime/status.h"
+#include "base/status.h"
 
 #define ARENA_ALIGNMENT 256
 #define STEP_STATE_WORDS 16 /* i64; the kernels' cgr__step_state fits (checked where both are known) */

@@ -1,6 +1,6 @@
 #include "buffers/regions.h"
 
-#include "runtime/status.h"
+#include "base/status.h"
 
 cgr_status cgr__regions_register(cgr__regions *regions, const void *base, size_t bytes, int32_t *region) {
   if (!base)

@@ -1,5 +1,7 @@
-/* The kernels of kernels/kernels.h with their launchers on each device. */
-#include "kernels/kernels.h"
+/* The kernels of this folder with their launchers on each device. */
+#include "kernels/append.h"
+#include "kernels/attention.h"
+#include "kernels/step.h"
 
 #include "kernels/host/launchers.h"
 

@@ -1,4 +1,4 @@
-/* Request rows: the calls of cgr.h over planners/rows.h. */
+/* Request rows: the calls of cgr.h over planners/requests/rows.h. */
 #include "runtime/runtime.h"
 
 /* A row of the prepared step is spoken for. */

@@ -15,11 +15,13 @@
 #include "cgr/cgr.h"
 #include "devices/device.h"
 #include "graphs/graphs.h"
-#include "kernels/kernels.h"
-#include "planners/batch.h"
-#include "planners/rows.h"
-#include "runtime/device_status.h"
-#include "runtime/status.h"
+#include "kernels/append.h"
+#include "kernels/attention.h"
+#include "kernels/step.h"
+#include "planners/requests/batch.h"
+#include "planners/requests/rows.h"
+#include "devices/error.h"
+#include "base/status.h"
 
 #define CGR__RUNTIME_MAGIC 0x63677252u
 #define CGR__LAYERS_MAX 1024 /* two regions each */

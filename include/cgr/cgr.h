@@ -664,7 +664,7 @@ CGR_API cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, 
 
 /* --------------------------------------------------------------------------------------------- planners without a runtime */
 
-/* The native attention plan of a batch, from host arrays: what CGR_BUFFER_PLAN holds. Layout and arithmetic: planners/plan.h.
+/* The native attention plan of a batch, from host arrays: what CGR_BUFFER_PLAN holds. Layout and arithmetic: planners/attention/plan.h.
  * For engines with kernels of their own, and for tests. */
 typedef struct cgr_plan_input {
   uint32_t size;

@@ -1,4 +1,4 @@
-/* The launchers of the CUDA kernels. Each takes the args struct that kernels/kernels.h names for its kernel, checks what is
+/* The launchers of the CUDA kernels. Each takes the args struct that kernels/step.h names for its kernel, checks what is
  * cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and nothing but the
  * launch on the good path. Returns a cudaError_t; cudaErrorInvalidValue for args that no kernel here can run.
  *

@@ -3,7 +3,7 @@
 
 #include "kernels/host/convert.h"
 #include "kernels/host/launchers.h"
-#include "kernels/kernels.h"
+#include "kernels/append.h"
 
 static void copy_token(const cgr__append_args *args, const cgr_kv_view *cache, const cgr_view *from, int32_t token, int64_t page,
                        int32_t offset) {

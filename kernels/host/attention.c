@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/attention.h"
 #include "kernels/host/convert.h"
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"

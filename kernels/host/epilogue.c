@@ -1,6 +1,6 @@
 /* The epilogue: commits the rows, writes the result and publishes the step. */
 #include "kernels/host/launchers.h"
-#include "kernels/kernels.h"
+#include "kernels/step.h"
 
 static void commit_rows(const cgr__step_args *args, int32_t num_requests) {
   for (int32_t i = 0; i < num_requests; i++) {

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "kernels/host/launchers.h"
-#include "kernels/kernels.h"
-#include "planners/plan_host.h"
+#include "kernels/step.h"
+#include "planners/attention/plan_host.h"
 
 #define MAX_REQUESTS 4096 /* the limit of cgr_config.max_requests */
 

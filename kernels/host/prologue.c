@@ -1,4 +1,4 @@
-/* The prologue: the slot of the staging ring, applied to the persistent buffers. kernels/kernels.h says what it does. */
+/* The prologue: the slot of the staging ring, applied to the persistent buffers. kernels/step.h says what it does. */
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
 #include "planners/metadata.h"

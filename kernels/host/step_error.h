@@ -2,7 +2,7 @@
 #ifndef CGR_KERNELS_HOST_STEP_ERROR_H
 #define CGR_KERNELS_HOST_STEP_ERROR_H
 
-#include "kernels/kernels.h"
+#include "kernels/step.h"
 
 /* Only the first guard of a step that trips is recorded. */
 static inline void cgr__host_claim_error(cgr__step_error *error, int32_t code, int32_t row, int32_t index, int64_t value) {

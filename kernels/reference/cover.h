@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "planners/plan.h"
+#include "planners/attention/plan.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -38,6 +38,15 @@ def cgr_cc_test(copts = [], deps = [], linkopts = [], **kwargs):
         **kwargs
     )
 
+def cgr_tests(deps, more = {}, exclude = []):
+    """One test per *_test.cc of the folder: `deps` for all, and what `more` lists for a file besides."""
+    for source in native.glob(["*_test.cc"], exclude = exclude):
+        cgr_cc_test(
+            name = source[:-len(".cc")],
+            srcs = [source],
+            deps = deps + more.get(source, []),
+        )
+
 def _cgr_public_library_impl(ctx):
     hdrs = cc_common.merge_cc_infos(cc_infos = [h[CcInfo] for h in ctx.attr.hdrs])
     deps = cc_common.merge_cc_infos(cc_infos = [d[CcInfo] for d in ctx.attr.hdrs + ctx.attr.deps])

@@ -43,7 +43,7 @@ count() {
 }
 
 shopt -s nullglob
-for test in tests/$pattern; do
+for test in tests/*/$pattern; do
   [[ -f $test && -x $test ]] || continue
   if [[ ${checker[*]} && $test == *_loss_test ]]; then
     echo "== $test: left out, it provokes in a child process what the checker looks for"

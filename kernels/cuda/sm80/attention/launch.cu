@@ -1,6 +1,6 @@
 /* Launcher of the attention kernels: checks the args and chooses the instance by head_dim and dtype. */
 #include "kernels/cuda/launchers.h"
-#include "kernels/cuda/sm80/attention/config.h"
+#include "kernels/cuda/sm80/attention/traits.h"
 
 namespace cgr {
 namespace {

@@ -1,0 +1,44 @@
+/* Statuses and the thread's last message. Every floor may use it: it depends on the public header alone. */
+#ifndef CGR_BASE_STATUS_H
+#define CGR_BASE_STATUS_H
+
+#include "cgr/cgr.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CGR__FORMAT(string, first) __attribute__((format(printf, string, first)))
+#else
+#define CGR__FORMAT(string, first)
+#endif
+
+/* Keeps the formatted message for cgr_last_message and returns `status`. Bounded, allocates nothing. */
+cgr_status cgr__fail(cgr_status status, const char *format, ...) CGR__FORMAT(2, 3);
+
+/* Failures of this thread so far: tells whether a call of the engine's has left a message. */
+uint64_t cgr__failures(void);
+
+/* Remembers a raw code of the device's API for cgr_last_device_code. */
+void cgr__set_device_code(int code);
+
+/* Returns from the calling function with the status unless it is CGR_OK. */
+#define CGR__TRY(expression)                   \
+  do {                                         \
+    cgr_status cgr__try_status = (expression); \
+    if (cgr__try_status != CGR_OK)             \
+      return cgr__try_status;                  \
+  } while (0)
+
+/* The check that nearly every entry point starts with. */
+#define CGR__REQUIRE(pointer, function)                                                                    \
+  do {                                                                                                     \
+    if (!(pointer))                                                                                        \
+      return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: " #pointer " is NULL, expected an address", function); \
+  } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

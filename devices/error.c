@@ -1,0 +1,53 @@
+#include "devices/error.h"
+
+const char *cgr__device_error_name(int error) {
+  switch ((enum cgr__device_error)error) {
+  case CGR__DEVICE_OK:
+    return "ok";
+  case CGR__DEVICE_NOT_READY:
+    return "not ready";
+  case CGR__DEVICE_NO_MEMORY:
+    return "no memory";
+  case CGR__DEVICE_INVALID:
+    return "invalid handle, size or pointer";
+  case CGR__DEVICE_UNSUPPORTED:
+    return "unsupported";
+  case CGR__DEVICE_CAPTURE_ILLEGAL:
+    return "illegal during capture";
+  case CGR__DEVICE_CAPTURE_INVALID:
+    return "capture invalidated";
+  case CGR__DEVICE_FAILED:
+    return "failed";
+  case CGR__DEVICE_DEAD:
+    return "device lost";
+  }
+  return "unknown device error";
+}
+
+static cgr_status status_of(int error) {
+  switch (error) {
+  case CGR__DEVICE_NOT_READY:
+    return CGR_NOT_READY;
+  case CGR__DEVICE_NO_MEMORY:
+    return CGR_ERROR_OUT_OF_MEMORY;
+  case CGR__DEVICE_INVALID:
+    return CGR_ERROR_INVALID_ARGUMENT;
+  case CGR__DEVICE_UNSUPPORTED:
+    return CGR_ERROR_UNSUPPORTED;
+  case CGR__DEVICE_CAPTURE_ILLEGAL:
+  case CGR__DEVICE_CAPTURE_INVALID:
+    return CGR_ERROR_CAPTURE;
+  case CGR__DEVICE_DEAD:
+    return CGR_ERROR_DEAD;
+  default:
+    return CGR_ERROR_DEVICE;
+  }
+}
+
+cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
+  if (error == CGR__DEVICE_OK)
+    return CGR_OK;
+  int raw = dev ? __atomic_load_n(&dev->last_raw, __ATOMIC_RELAXED) : 0; /* another thread's call may fail right now */
+  cgr__set_device_code(raw);
+  return cgr__fail(status_of(error), "%s: the device answered \"%s\" (code %d)", what, cgr__device_error_name(error), raw);
+}

@@ -1,0 +1,104 @@
+/* Brings the KV tiles of a part into shared memory, in the order of its segments and ahead of the one at work.
+ *
+ * A cursor of its own walks the part, so that the tiles of the next segment are on their way before the present one is merged
+ * and written. Warp w copies tokens [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work
+ * on, so that its pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a
+ * tile are two groups of copies, in this order: K's place is free again while V is still at work. */
+#ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
+#define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
+
+#include "kernels/cuda/sm80/attention/traits.h"
+#include "kernels/cuda/sm80/attention/mma.cuh"
+#include "kernels/cuda/common/guard.cuh"
+
+namespace cgr {
+
+/* Byte offset of a 16-byte chunk in a tile of rows of kRowBytes: chunks are exchanged within 128 bytes so that eight rows of
+ * one ldmatrix lie in different banks. */
+template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
+  return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
+}
+
+template <int kHeadDim> struct Loader {
+  using Shape = AttentionShape<kHeadDim>;
+
+  cgr__plan_walk walk;
+  int32_t tile, tile_end; /* of the segment; none is left when live is false */
+  int32_t seq_len, row;
+  bool live;
+  int32_t page;      /* of this warp's granule of `tile` */
+  const char *k, *v; /* this thread's column of token 0 of page 0 */
+
+  __device__ __forceinline__ void begin(const cgr__attention_args &a, const cgr__plan_part *part, int32_t kv_head) {
+    int64_t chunk = (threadIdx.x % Shape::kChunks) * 8;
+    k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * 2;
+    v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
+    walk = cgr__plan_walk_begin(part);
+    next_segment(a, part);
+  }
+
+  __device__ __forceinline__ void next_segment(const cgr__attention_args &a, const cgr__plan_part *part) {
+    int32_t guess = walk.request; /* its row is fetched beside its lengths; an empty request is stepped over */
+    int32_t guessed_row = guess < a.padded_requests ? a.request_rows[guess] : 0;
+    cgr__plan_segment segment;
+    live = cgr__plan_walk_next(&walk, part, (int32_t)blockIdx.x, a.query_start_loc, a.seq_lens, a.tile_q, &segment) != 0;
+    if (!live)
+      return;
+    tile = segment.kv_begin;
+    tile_end = segment.kv_end;
+    seq_len = a.seq_lens[segment.request];
+    row = segment.request == guess ? guessed_row : a.request_rows[segment.request];
+    fetch_page(a);
+  }
+
+  __device__ __forceinline__ int32_t first_token() const { return tile * CGR__TILE_KV + (int32_t)(threadIdx.x / 32) * kGranule; }
+
+  __device__ __forceinline__ void fetch_page(const cgr__attention_args &a) {
+    int32_t token = first_token();
+    page = a.read_trash_page;
+    if (token < seq_len)
+      page = a.page_table[row * a.page_table_stride + (token >> (__ffs(a.page_size) - 1))];
+  }
+
+  /* K of the next tile. */
+  __device__ __forceinline__ void issue_k(const cgr__attention_args &a, uint32_t stage) {
+    if (live) {
+      if ((uint64_t)(int64_t)page >= (uint64_t)a.num_pages || page == a.write_trash_page) {
+        claim_error(a.error, CGR_STEP_PAGE, row, first_token() / a.page_size, page);
+        page = a.read_trash_page;
+      }
+      copy_granule(k, a.k_cache, a.page_size, stage);
+    }
+    copy_async_commit(); /* an empty group behind the end: the count of groups stays right */
+  }
+
+  /* V of the tile whose K was issued last, then on to the next tile. */
+  __device__ __forceinline__ void issue_v(const cgr__attention_args &a, const cgr__plan_part *part, uint32_t stage) {
+    if (live) {
+      copy_granule(v, a.v_cache, a.page_size, stage + Shape::kTileBytes);
+      if (++tile < tile_end)
+        fetch_page(a);
+      else
+        next_segment(a, part);
+    }
+    copy_async_commit();
+  }
+
+  __device__ __forceinline__ void copy_granule(const char *column, const cgr_kv_view &view, int32_t page_size, uint32_t to) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int chunk = lane % Shape::kChunks, first = lane / Shape::kChunks;
+    int32_t token = first_token();
+    int64_t in_page = (token & (page_size - 1)) + first;
+    const char *from = column + ((int64_t)page * view.stride_page + in_page * view.stride_token) * 2;
+    int64_t step = Shape::kTokensPerPass * view.stride_token * 2;
+#pragma unroll
+    for (int u = 0; u < Shape::kPasses; u++) {
+      int in_granule = first + u * Shape::kTokensPerPass;
+      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + in_granule, chunk), from + u * step,
+                 token + in_granule < seq_len);
+    }
+  }
+};
+
+} // namespace cgr
+#endif

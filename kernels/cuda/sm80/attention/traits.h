@@ -1,0 +1,35 @@
+/* Shapes of the attention kernel, shared by its instances and its launcher. */
+#ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_TRAITS_H
+#define CGR_KERNELS_CUDA_SM80_ATTENTION_TRAITS_H
+
+#include "kernels/attention.h"
+
+namespace cgr {
+
+constexpr int kAttentionThreads = 128;
+constexpr int kAttentionWarps = kAttentionThreads / 32;
+constexpr int kAttentionStages = 3; /* KV tiles in shared memory, at work or on their way */
+constexpr int kWarpRows = 16;       /* rows of one mma */
+constexpr int kGranule = 16;        /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
+
+template <int kHeadDim> struct AttentionShape {
+  static constexpr int kChunks = kHeadDim / 8; /* 16-byte pieces of one token's K or V */
+  static constexpr int kRowBytes = kHeadDim * 2;
+  static constexpr int kTileBytes = CGR__TILE_KV * kRowBytes; /* K or V */
+  static constexpr int kStageBytes = 2 * kTileBytes;
+  static constexpr int kSharedBytes = kAttentionStages * kStageBytes; /* 96 KB at 128: two CTAs on an SM of Hopper */
+  static constexpr int kTokensPerPass = 32 / kChunks;                 /* that a warp copies in one go */
+  static constexpr int kPasses = kGranule / kTokensPerPass;
+};
+
+static_assert(CGR__TILE_ROWS == kWarpRows * kAttentionWarps, "a warp takes 16 rows of a full q tile");
+static_assert(CGR__TILE_KV == kGranule * kAttentionWarps, "or 16 tokens of a KV tile");
+
+/* One instance per head_dim, each with its own file. dtype: CGR_DTYPE_BF16 or CGR_DTYPE_FP16. */
+int attention_launch_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
+int attention_launch_d128(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
+int attention_preload_d64();
+int attention_preload_d128();
+
+} // namespace cgr
+#endif

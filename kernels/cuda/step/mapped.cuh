@@ -1,0 +1,41 @@
+/* Access to mapped host memory. Loads are relaxed at system scope, so that neither L1 nor the read-only path can answer them
+ * with what an earlier step saw; results become visible to the host by one release at system scope. */
+#ifndef CGR_KERNELS_CUDA_STEP_MAPPED_CUH
+#define CGR_KERNELS_CUDA_STEP_MAPPED_CUH
+
+#include <stdint.h>
+
+namespace cgr {
+
+__device__ __forceinline__ int4 load_mapped(const void *address) {
+  int4 v;
+  asm volatile("ld.relaxed.sys.global.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(__cvta_generic_to_global(address)));
+  return v;
+}
+
+__device__ __forceinline__ int32_t load_mapped_word(const int32_t *address) {
+  int32_t v;
+  asm volatile("ld.relaxed.sys.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)));
+  return v;
+}
+
+/* Brings a line of device memory into L2. */
+__device__ __forceinline__ void prefetch(const void *address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
+}
+
+__device__ __forceinline__ void store_release_system(uint64_t *address, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(address)), "l"(value) : "memory");
+}
+
+/* Slot of step `seq`; depths are powers of two as a rule, and a 64-bit division takes 100 cycles. */
+__device__ __forceinline__ int64_t ring_slot(uint64_t seq, int32_t depth) {
+  if ((depth & (depth - 1)) == 0)
+    return (int64_t)(seq & (uint64_t)(depth - 1));
+  return (int64_t)(seq % (uint64_t)depth);
+}
+
+} // namespace cgr
+#endif

@@ -1,0 +1,152 @@
+/* The planners without a runtime: validation, then planners/attention/plan_host.c and planners/metadata.c. */
+#include <stdlib.h>
+
+#include "planners/metadata.h"
+#include "planners/attention/plan_host.h"
+#include "base/status.h"
+
+#define STACK_WORDS 1024
+
+size_t cgr_plan_size(int32_t num_parts) { return num_parts >= 1 ? cgr__plan_bytes(num_parts) : 0; }
+
+static cgr_status check_lengths(const cgr_plan_input *input) {
+  int64_t tokens = 0;
+  for (int32_t i = 0; i < input->num_requests; i++) {
+    if (input->query_lens[i] < 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: query_lens[%d] is %d, expected at least 0", i,
+                       input->query_lens[i]);
+    if (input->seq_lens[i] < input->query_lens[i])
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "cgr_plan_build: seq_lens[%d] is %d, expected at least query_lens[%d], which is %d", i, input->seq_lens[i],
+                       i, input->query_lens[i]);
+    tokens += input->query_lens[i];
+    if (tokens > INT32_MAX - 64)
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "cgr_plan_build: the first %d requests have %lld tokens, expected at most %d",
+                       i + 1, (long long)tokens, INT32_MAX - 64);
+  }
+  return CGR_OK;
+}
+
+static cgr_status check_input(const cgr_plan_input *input, const void *plan, size_t plan_size) {
+  CGR__REQUIRE(input, "cgr_plan_build");
+  CGR__REQUIRE(plan, "cgr_plan_build");
+  if (input->size < sizeof *input)
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_plan_build: size is %u, expected %zu: use CGR_PLAN_INPUT_INIT", input->size,
+                     sizeof *input);
+  if (input->num_requests < 0 || input->num_requests > 1 << 24)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: num_requests is %d, expected 0 .. %d", input->num_requests,
+                     1 << 24);
+  if (input->num_requests > 0 && (!input->query_lens || !input->seq_lens))
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_plan_build: query_lens or seq_lens is NULL, expected %d lengths",
+                     input->num_requests);
+  if (input->num_parts < 1 || input->num_parts > 4096)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: num_parts is %d, expected 1 .. 4096", input->num_parts);
+  if (input->tile_q < 1 || input->tile_q > 64 || (input->tile_q & (input->tile_q - 1)) != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: tile_q is %d, expected a power of two, 1 .. 64", input->tile_q);
+  if (plan_size < cgr__plan_bytes(input->num_parts))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: plan_size is %zu, expected at least %zu (cgr_plan_size)",
+                     plan_size, cgr__plan_bytes(input->num_parts));
+  if ((uintptr_t)plan % 8 != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: plan is %p, expected a multiple of 8", plan);
+  return check_lengths(input);
+}
+
+cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size) {
+  int64_t on_stack[STACK_WORDS];
+  CGR__TRY(check_input(input, plan, plan_size));
+  size_t words = cgr__plan_scratch_words(input->num_requests);
+  int64_t *scratch = words <= STACK_WORDS ? on_stack : malloc(words * sizeof *scratch);
+  if (!scratch)
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_plan_build: no host memory for %d requests", input->num_requests);
+  cgr__plan_build(input, scratch, plan);
+  if (scratch != on_stack)
+    free(scratch);
+  return CGR_OK;
+}
+
+/* The first thing that a guard refused. */
+typedef struct refusal {
+  cgr_step_error error;
+  int32_t row, index;
+  int64_t value;
+} refusal;
+
+static void remember(void *context, cgr_step_error error, int32_t row, int32_t index, int64_t value) {
+  refusal *first = context;
+  if (first->error == CGR_STEP_OK)
+    *first = (refusal){ error, row, index, value };
+}
+
+static cgr_status check_groups(const cgr_metadata *m) {
+  if (m->num_groups < 0 || (m->num_groups > 0 && !m->groups))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: num_groups is %d and groups is %p, expected an array of them", m->num_groups,
+                     (const void *)m->groups);
+  for (int32_t i = 0; i < m->num_groups; i++) {
+    const cgr_metadata_group *g = &m->groups[i];
+    int missing = (m->padded_tokens > 0 && !g->slot_mapping) || (m->padded_requests > 0 && !g->kv_last_page_len);
+    if (!g->page_table || !g->kv_indptr || missing)
+      return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: groups[%d] has a NULL pointer, expected four addresses", i);
+    if (g->page_size < 1 || (g->page_size & (g->page_size - 1)) != 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: groups[%d].page_size is %d, expected a power of two", i,
+                       g->page_size);
+  }
+  return CGR_OK;
+}
+
+static cgr_status check_metadata(const cgr_metadata *m) {
+  CGR__REQUIRE(m, "cgr_metadata_build");
+  if (m->size < sizeof *m)
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_metadata_build: size is %u, expected %zu: use CGR_METADATA_INIT", m->size,
+                     sizeof *m);
+  if (m->num_requests < 0 || m->padded_requests < m->num_requests)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: num_requests is %d and padded_requests %d, expected 0 or more, "
+                     "and at least as many",
+                     m->num_requests, m->padded_requests);
+  if (m->num_requests > 0 && (!m->rows || !m->query_lens || !m->row_computed))
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: rows, query_lens or row_computed is NULL, expected addresses");
+  int missing = (m->padded_tokens > 0 && (!m->input_ids || !m->positions)) ||
+                (m->padded_requests > 0 && (!m->seq_lens || !m->request_rows || !m->logits_indices));
+  if (!m->query_start_loc || missing)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: an output is NULL, expected six addresses");
+  return check_groups(m);
+}
+
+/* Takes the composition over into its buffers; `*num_tokens` gets their sum. */
+static cgr_status take_composition(const cgr_metadata *m, int32_t *num_tokens) {
+  int64_t tokens = 0;
+  int needs_last = m->tokens == NULL && m->num_requests > 0;
+  for (int32_t i = 0; i < m->num_requests; i++) {
+    if (m->query_lens[i] < 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: query_lens[%d] is %d, expected at least 0", i,
+                       m->query_lens[i]);
+    for (int32_t j = 0; m->tokens && j < m->query_lens[i] && tokens + j < m->padded_tokens; j++)
+      needs_last |= m->tokens[tokens + j] == CGR_TOKEN_LAST;
+    tokens += m->query_lens[i];
+    if (tokens > m->padded_tokens)
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
+                       "cgr_metadata_build: the first %d requests have %lld tokens, expected at most %d "
+                       "(padded_tokens)",
+                       i + 1, (long long)tokens, m->padded_tokens);
+    m->request_rows[i] = m->rows[i];
+    m->query_start_loc[i + 1] = (int32_t)tokens;
+  }
+  if (needs_last && !m->row_last_tokens)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: row_last_tokens is NULL, expected it for CGR_TOKEN_LAST");
+  m->query_start_loc[0] = 0;
+  *num_tokens = (int32_t)tokens;
+  return CGR_OK;
+}
+
+cgr_status cgr_metadata_build(const cgr_metadata *metadata) {
+  refusal first = { CGR_STEP_OK, 0, 0, 0 };
+  int32_t num_tokens = 0;
+  CGR__TRY(check_metadata(metadata));
+  CGR__TRY(take_composition(metadata, &num_tokens));
+  cgr__metadata_fill(metadata, num_tokens, remember, &first);
+  if (first.error == CGR_STEP_OK)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_STEP, "cgr_metadata_build: a guard refused with error %d at row %d, index %d, value %lld",
+                   first.error, first.row, first.index, (long long)first.value);
+}

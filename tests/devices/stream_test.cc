@@ -1,0 +1,310 @@
+// Streams, events, copies, fills and host functions: the same promises on every device under every schedule.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "devices/device.h"
+#include "tests/support/devices.h"
+
+namespace {
+
+class StreamTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_OPEN_OR_SKIP(dev_, GetParam());
+    for (auto &stream : streams_)
+      ASSERT_EQ(dev_->ops->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  }
+
+  void TearDown() override {
+    if (dev_ == nullptr)
+      return;
+    for (auto &stream : streams_)
+      EXPECT_EQ(dev_->ops->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+    for (void *memory : pinned_)
+      EXPECT_EQ(dev_->ops->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
+    EXPECT_EQ(dev_->ops->close(dev_), CGR__DEVICE_OK);
+  }
+
+  template <typename T> T *Pinned(size_t count) {
+    void *memory = nullptr;
+    EXPECT_EQ(dev_->ops->mem_alloc(dev_, count * sizeof(T), CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
+    pinned_.push_back(memory);
+    std::memset(memory, 0, count * sizeof(T));
+    return static_cast<T *>(memory);
+  }
+
+  cgr_device *dev_ = nullptr;
+  cudaStream_t streams_[3] = {};
+  std::vector<void *> pinned_;
+};
+
+struct AppendArgs {
+  std::vector<int> *log;
+  int value;
+};
+
+void Append(const void *raw) {
+  const auto *args = static_cast<const AppendArgs *>(raw);
+  args->log->push_back(args->value);
+}
+
+TEST_P(StreamTest, CopiesRoundTripThroughDeviceMemory) {
+  const size_t bytes = 100001;
+  auto *src = Pinned<unsigned char>(bytes);
+  auto *dst = Pinned<unsigned char>(bytes);
+  for (size_t i = 0; i < bytes; i++)
+    src[i] = static_cast<unsigned char>(i * 7 + 3);
+  void *memory = nullptr;
+  ASSERT_EQ(dev_->ops->mem_alloc(dev_, bytes, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
+  ASSERT_EQ(dev_->ops->copy(dev_, memory, src, bytes, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->fill(dev_, memory, 0x5A, 17, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->copy(dev_, dst, memory, bytes, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
+  for (size_t i = 0; i < bytes; i++)
+    ASSERT_EQ(dst[i], i < 17 ? 0x5A : src[i]) << i;
+  EXPECT_EQ(dev_->ops->mem_free(dev_, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+}
+
+TEST_P(StreamTest, StreamOrderHoldsAndArgumentsAreCopied) {
+  std::vector<int> log;
+  AppendArgs args = { &log, 0 };
+  for (int i = 0; i < 300; i++) {
+    args.value = i;
+    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
+  }
+  args.value = -1;
+  ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(log.size(), 300u);
+  for (int i = 0; i < 300; i++)
+    EXPECT_EQ(log[static_cast<size_t>(i)], i);
+}
+
+TEST_P(StreamTest, EventsOrderStreams) {
+  std::vector<int> log;
+  cgr__event *events[2];
+  for (auto &event : events)
+    ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
+  for (int i = 0; i < 50; i++) { // ping-pong between two streams
+    AppendArgs args = { &log, 2 * i };
+    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
+    ASSERT_EQ(dev_->ops->event_record(dev_, events[0], streams_[0]), CGR__DEVICE_OK);
+    ASSERT_EQ(dev_->ops->event_wait(dev_, events[0], streams_[1]), CGR__DEVICE_OK);
+    args.value = 2 * i + 1;
+    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
+    ASSERT_EQ(dev_->ops->event_record(dev_, events[1], streams_[1]), CGR__DEVICE_OK);
+    ASSERT_EQ(dev_->ops->event_wait(dev_, events[1], streams_[0]), CGR__DEVICE_OK);
+  }
+  ASSERT_EQ(dev_->ops->event_sync(dev_, events[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(log.size(), 100u);
+  for (int i = 0; i < 100; i++)
+    EXPECT_EQ(log[static_cast<size_t>(i)], i);
+  for (auto &event : events)
+    EXPECT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
+}
+
+TEST_P(StreamTest, AWaitKeepsItsRecordWhenTheEventMovesOnOrDies) {
+  std::vector<int> log;
+  cgr__event *event;
+  ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
+  AppendArgs args = { &log, 1 };
+  ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->event_record(dev_, event, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->event_wait(dev_, event, streams_[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->event_record(dev_, event, streams_[2]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
+  args.value = 2;
+  ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[1]), CGR__DEVICE_OK);
+  EXPECT_EQ(log, (std::vector<int>{ 1, 2 }));
+}
+
+TEST_P(StreamTest, AnEventNeverRecordedIsComplete) {
+  cgr__event *event;
+  ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
+  EXPECT_EQ(dev_->ops->event_query(dev_, event), CGR__DEVICE_OK);
+  EXPECT_EQ(dev_->ops->event_sync(dev_, event), CGR__DEVICE_OK);
+  EXPECT_EQ(dev_->ops->event_wait(dev_, event, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(dev_->ops->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
+}
+
+TEST_P(StreamTest, PollingAloneMakesProgress) {
+  std::vector<int> log;
+  cgr__event *event;
+  ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
+  AppendArgs args = { &log, 1 };
+  for (int i = 0; i < 20; i++)
+    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->event_record(dev_, event, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->event_wait(dev_, event, streams_[1]), CGR__DEVICE_OK);
+  args.value = 2;
+  ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
+  int error;
+  while ((error = dev_->ops->event_query(dev_, event)) == CGR__DEVICE_NOT_READY)
+    std::this_thread::yield();
+  ASSERT_EQ(error, CGR__DEVICE_OK);
+  while ((error = dev_->ops->stream_query(dev_, streams_[1])) == CGR__DEVICE_NOT_READY)
+    std::this_thread::yield();
+  ASSERT_EQ(error, CGR__DEVICE_OK);
+  EXPECT_EQ(log.size(), 21u);
+  EXPECT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
+}
+
+TEST_P(StreamTest, DestroyingAStreamFinishesItsWork) {
+  std::vector<int> log;
+  cudaStream_t stream;
+  ASSERT_EQ(dev_->ops->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  AppendArgs args = { &log, 1 };
+  for (int i = 0; i < 10; i++)
+    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, stream), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(log.size(), 10u);
+}
+
+struct BigArgs {
+  std::atomic<int> *bad;
+  unsigned char fill;
+  unsigned char bytes[4096 - sizeof(void *) - 1];
+};
+static_assert(sizeof(BigArgs) == 4096, "as large as arguments may be");
+
+void CheckBig(const void *raw) {
+  const auto *args = static_cast<const BigArgs *>(raw);
+  for (unsigned char byte : args->bytes) {
+    if (byte != args->fill)
+      args->bad->fetch_add(1);
+  }
+}
+
+TEST_P(StreamTest, ArgumentsUpToTheLimitAndNotBeyond) {
+  std::atomic<int> bad(0);
+  static BigArgs args;
+  args.bad = &bad;
+  for (int i = 0; i < 40; i++) {
+    args.fill = static_cast<unsigned char>(i);
+    std::memset(args.bytes, i, sizeof args.bytes);
+    ASSERT_EQ(dev_->ops->host_call(dev_, CheckBig, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
+  }
+  EXPECT_EQ(dev_->ops->host_call(dev_, CheckBig, &args, sizeof args + 1, streams_[0]), CGR__DEVICE_INVALID);
+  ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(bad.load(), 0);
+}
+
+TEST_P(StreamTest, KernelsWithoutALauncherAreUnsupported) {
+  cgr__kernel kernel = { "none", 0, nullptr, nullptr, nullptr };
+  EXPECT_EQ(dev_->ops->launch(dev_, &kernel, nullptr, streams_[0]), CGR__DEVICE_UNSUPPORTED);
+  EXPECT_EQ(dev_->ops->preload(dev_, &kernel), CGR__DEVICE_UNSUPPORTED);
+}
+
+TEST_P(StreamTest, EmptyCopiesAndFillsAreNothing) {
+  EXPECT_EQ(dev_->ops->copy(dev_, nullptr, nullptr, 0, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(dev_->ops->fill(dev_, nullptr, 0, 0, streams_[0]), CGR__DEVICE_OK);
+  void *memory = &memory;
+  EXPECT_EQ(dev_->ops->mem_alloc(dev_, 0, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_INVALID);
+  EXPECT_EQ(memory, nullptr);
+}
+
+TEST_P(StreamTest, ThreadsWorkAtOnce) {
+  auto work = [this](int index) {
+    auto *ops = dev_->ops;
+    cudaStream_t stream;
+    cgr__event *event;
+    std::vector<int> log;
+    ASSERT_EQ(ops->stream_create(dev_, &stream), CGR__DEVICE_OK);
+    ASSERT_EQ(ops->event_create(dev_, &event), CGR__DEVICE_OK);
+    for (int i = 0; i < 200; i++) {
+      AppendArgs args = { &log, i };
+      ASSERT_EQ(ops->host_call(dev_, Append, &args, sizeof args, stream), CGR__DEVICE_OK);
+      ASSERT_EQ(ops->event_record(dev_, event, stream), CGR__DEVICE_OK);
+      ASSERT_EQ(ops->event_wait(dev_, event, streams_[index % 3]), CGR__DEVICE_OK);
+    }
+    ASSERT_EQ(ops->event_sync(dev_, event), CGR__DEVICE_OK);
+    EXPECT_EQ(log.size(), 200u);
+    EXPECT_EQ(ops->event_destroy(dev_, event), CGR__DEVICE_OK);
+    EXPECT_EQ(ops->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; i++)
+    threads.emplace_back(work, i);
+  for (auto &thread : threads)
+    thread.join();
+}
+
+TEST_P(StreamTest, InfoDescribesTheDevice) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  ASSERT_EQ(dev_->ops->info(dev_, &info), CGR__DEVICE_OK);
+  EXPECT_EQ(info.kind, dev_->kind);
+  EXPECT_GT(info.num_multiprocessors, 0);
+  EXPECT_GT(info.memory_total, 0u);
+  EXPECT_LE(info.memory_free, info.memory_total);
+  EXPECT_STRNE(info.name, "");
+  if (GetParam().IsCuda()) {
+    EXPECT_GE(info.compute_capability, 50);
+  } else {
+    EXPECT_STREQ(info.name, "host");
+  }
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(StreamTest);
+
+class HostOnlyTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {};
+
+TEST_P(HostOnlyTest, FreshMemoryIsPoisoned) {
+  cgr_device *dev = nullptr;
+  CGR_OPEN_OR_SKIP(dev, GetParam());
+  void *memory = nullptr;
+  ASSERT_EQ(dev->ops->mem_alloc(dev, 1000, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
+  for (int i = 0; i < 1000; i++)
+    ASSERT_EQ(static_cast<unsigned char *>(memory)[i], 0xFF);
+  ASSERT_EQ(dev->ops->mem_free(dev, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
+}
+
+TEST_P(HostOnlyTest, DestroyedAndForeignHandlesAreRefused) {
+  cgr_device *dev = nullptr;
+  CGR_OPEN_OR_SKIP(dev, GetParam());
+  cudaStream_t stream;
+  cgr__event *event;
+  char byte = 0;
+  ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->event_create(dev, &event), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->stream_destroy(dev, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, stream), CGR__DEVICE_INVALID);
+  EXPECT_EQ(dev->ops->stream_sync(dev, stream), CGR__DEVICE_INVALID);
+  EXPECT_EQ(dev->ops->event_record(dev, event, stream), CGR__DEVICE_INVALID);
+  EXPECT_EQ(dev->ops->stream_destroy(dev, stream), CGR__DEVICE_INVALID);
+  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, nullptr), CGR__DEVICE_INVALID);
+  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, reinterpret_cast<cudaStream_t>(&byte)), CGR__DEVICE_INVALID);
+  ASSERT_EQ(dev->ops->event_destroy(dev, event), CGR__DEVICE_OK);
+  EXPECT_EQ(dev->ops->event_query(dev, event), CGR__DEVICE_INVALID);
+  ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
+}
+
+TEST_P(HostOnlyTest, CloseRunsWhatIsPendingAndFreesWhatIsOpen) {
+  cgr_device *dev = nullptr;
+  CGR_OPEN_OR_SKIP(dev, GetParam());
+  cudaStream_t streams[2];
+  cgr__event *event;
+  std::vector<int> log;
+  AppendArgs args = { &log, 1 };
+  for (auto &stream : streams)
+    ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->event_create(dev, &event), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->host_call(dev, Append, &args, sizeof args, streams[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->event_record(dev, event, streams[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->event_wait(dev, event, streams[0]), CGR__DEVICE_OK);
+  args.value = 2;
+  ASSERT_EQ(dev->ops->host_call(dev, Append, &args, sizeof args, streams[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
+  EXPECT_EQ(log, (std::vector<int>{ 1, 2 }));
+}
+
+CGR_INSTANTIATE_OVER_HOST_DEVICES(HostOnlyTest);
+
+} // namespace

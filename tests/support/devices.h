@@ -1,0 +1,124 @@
+// The devices that a test runs over: the host device under each schedule, and the first GPU.
+//
+//   class StreamTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {};
+//   TEST_P(StreamTest, CopiesInOrder) {
+//     cgr_device *dev = nullptr;
+//     CGR_OPEN_OR_SKIP(dev, GetParam());
+//     ...
+//     ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
+//   }
+//   CGR_INSTANTIATE_OVER_DEVICES(StreamTest);
+//
+// Without a GPU the GPU's cases are skipped visibly; with CGR_REQUIRE_GPU=1 in the environment they fail instead.
+#ifndef CGR_TESTS_SUPPORT_DEVICES_H
+#define CGR_TESTS_SUPPORT_DEVICES_H
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "cgr/cgr.h"
+#include "devices/device.h"
+
+namespace cgr_test {
+
+struct DeviceParam {
+  std::string name; // what cgr_device_open takes: "host", "cuda:0"
+  cgr_device_config config;
+
+  bool IsCuda() const { return name.compare(0, 4, "cuda") == 0; }
+
+  // A name for the test case: letters, digits and underscores.
+  std::string Label() const {
+    if (IsCuda())
+      return "cuda_0";
+    switch (config.host_schedule) {
+    case CGR_HOST_ASYNC:
+      return "host_async";
+    case CGR_HOST_EARLIEST:
+      return "host_earliest";
+    case CGR_HOST_LATEST:
+      return "host_latest";
+    default:
+      return "host_random_" + std::to_string(config.host_seed);
+    }
+  }
+};
+
+inline void PrintTo(const DeviceParam &param, std::ostream *os) { *os << param.Label(); }
+
+inline DeviceParam HostParam(cgr_host_schedule schedule, uint64_t seed = 0) {
+  DeviceParam param;
+  param.name = "host";
+  param.config = CGR_DEVICE_CONFIG_INIT;
+  param.config.host_schedule = static_cast<uint32_t>(schedule);
+  param.config.host_seed = seed;
+  return param;
+}
+
+inline DeviceParam CudaParam() {
+  DeviceParam param;
+  param.name = "cuda:0";
+  param.config = CGR_DEVICE_CONFIG_INIT;
+  return param;
+}
+
+inline std::vector<DeviceParam> HostDevices() {
+  return { HostParam(CGR_HOST_ASYNC), HostParam(CGR_HOST_EARLIEST), HostParam(CGR_HOST_LATEST), HostParam(CGR_HOST_RANDOM, 1),
+           HostParam(CGR_HOST_RANDOM, 2) };
+}
+
+inline std::vector<DeviceParam> AllDevices() {
+  std::vector<DeviceParam> all = HostDevices();
+  all.push_back(CudaParam());
+  return all;
+}
+
+inline std::string DeviceLabel(const ::testing::TestParamInfo<DeviceParam> &info) { return info.param.Label(); }
+
+inline bool GpuIsRequired() {
+  const char *value = std::getenv("CGR_REQUIRE_GPU");
+  return value != nullptr && std::string(value) == "1";
+}
+
+inline bool GpuIsMissing(const DeviceParam &param) { return param.IsCuda() && cgr__cuda_device_count() == 0; }
+
+// Opens the device of `param` below the public header; for tests of devices and of what stands on the table.
+inline cgr_device *OpenDevice(const DeviceParam &param) {
+  cgr_device *dev = nullptr;
+  int error = param.IsCuda() ? cgr__cuda_device_open(0, &dev) : cgr__host_device_open(&param.config, &dev);
+  EXPECT_EQ(error, CGR__DEVICE_OK) << cgr__device_error_name(error);
+  return dev;
+}
+
+} // namespace cgr_test
+
+// Skips (or fails, where a GPU is required) when the device of `param` is not there.
+#define CGR_SKIP_WITHOUT_DEVICE(param)                          \
+  do {                                                          \
+    if (::cgr_test::GpuIsMissing(param)) {                      \
+      if (::cgr_test::GpuIsRequired())                          \
+        FAIL() << "CGR_REQUIRE_GPU=1 and no GPU can be opened"; \
+      GTEST_SKIP() << "no GPU";                                 \
+    }                                                           \
+  } while (0)
+
+// Assigns an open device to `dev`, or skips or fails. For test bodies and SetUp.
+#define CGR_OPEN_OR_SKIP(dev, param)       \
+  do {                                     \
+    CGR_SKIP_WITHOUT_DEVICE(param);        \
+    (dev) = ::cgr_test::OpenDevice(param); \
+    ASSERT_NE((dev), nullptr);             \
+  } while (0)
+
+#define CGR_INSTANTIATE_OVER_DEVICES(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::AllDevices()), ::cgr_test::DeviceLabel)
+
+#define CGR_INSTANTIATE_OVER_HOST_DEVICES(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::HostDevices()), ::cgr_test::DeviceLabel)
+
+#endif // CGR_TESTS_SUPPORT_DEVICES_H
