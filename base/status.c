@@ -2,16 +2,19 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char last_message[512];
 static _Thread_local int last_device_code;
 static _Thread_local uint64_t failures;
 
 cgr_status cgr__fail(cgr_status status, const char *format, ...) {
+  char message[sizeof last_message]; /* the arguments may be the last message itself */
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(last_message, sizeof last_message, format, arguments);
+  vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
+  memcpy(last_message, message, sizeof message);
   failures++;
   return status;
 }
@@ -45,23 +48,5 @@ const char *cgr_status_text(cgr_status status) {
 #undef CGR__STATUS_TEXT
   default:
     return "not a status of this library";
-  }
-}
-
-size_t cgr_dtype_size(cgr_dtype dtype) {
-  switch (dtype) {
-  case CGR_DTYPE_FP8_E4M3:
-  case CGR_DTYPE_I8:
-    return 1;
-  case CGR_DTYPE_FP16:
-  case CGR_DTYPE_BF16:
-    return 2;
-  case CGR_DTYPE_FP32:
-  case CGR_DTYPE_I32:
-    return 4;
-  case CGR_DTYPE_I64:
-    return 8;
-  default:
-    return 0;
   }
 }

@@ -1,8 +1,8 @@
-/* Statuses and the thread's last message. Every floor may use it: it depends on the public header alone. */
+/* Statuses and the thread's last message. */
 #ifndef CGR_BASE_STATUS_H
 #define CGR_BASE_STATUS_H
 
-#include "cgr/cgr.h"
+#include "cgr/base.h"
 
 #ifdef __cplusplus
 extern "C" {

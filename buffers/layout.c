@@ -1,105 +1,91 @@
 #include "buffers/layout.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/status.h"
 
 #define ARENA_ALIGNMENT 256
-#define STEP_STATE_WORDS 16 /* i64; the kernels' cgr__step_state fits (checked where both are known) */
-#define COUNT_WORDS 16
+#define NUM_SCALARS 16
+#define MAX_ELEMENTS ((int64_t)1 << 43) /* of one buffer */
+#define MAX_BYTES (8 * MAX_ELEMENTS)    /* of the arena */
 
-_Static_assert((int)CGR__BUFFER_INPUT_IDS == (int)CGR_BUFFER_INPUT_IDS, "the table begins with the public buffers");
-_Static_assert((int)CGR__BUFFER_PLAN == (int)CGR_BUFFER_PLAN, "the table keeps the order of cgr_buffer");
-_Static_assert((int)CGR__BUFFER_PLAN + 1 == (int)CGR_BUFFER_COUNT_, "the public buffers are the table's first");
 _Static_assert(sizeof(cgr__slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one line");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
-
-enum shape {
-  SHAPE_TOKENS,
-  SHAPE_REQUESTS,
-  SHAPE_REQUESTS_1,
-  SHAPE_ROWS,
-  SHAPE_ROW_PAGES,
-  SHAPE_COUNTS,
-  SHAPE_PLAN,
-  SHAPE_STEP_STATE,
-  SHAPE_PLAN_COUNTERS,
-  SHAPE_PARTIAL_OUT,
-  SHAPE_PARTIAL_MAX_SUM
-};
-enum copies { COPIES_ONE, COPIES_GROUP, COPIES_SET };
+_Static_assert(sizeof(cgr__limits) == (10 + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 4 * sizeof(int64_t),
+               "the hash reads every byte of the limits: none lies between the fields");
 
 static const struct {
   const char *name;
   cgr_dtype dtype;
-  enum shape shape;
-  enum copies copies;
+  enum cgr__shape shape;
+  enum cgr__copies copies;
+  enum cgr__source source;
   int32_t padding;
 } table[CGR__BUFFER_COUNT] = {
-#define ENTRY(id, name, dtype, shape, copies, source, padding) \
-  { name, CGR_DTYPE_##dtype, SHAPE_##shape, COPIES_##copies, padding },
+#define ENTRY(id, field, type, shape, copies, source, padding) \
+  { #field, CGR_DTYPE_##type, CGR__SHAPE_##shape, CGR__COPIES_##copies, CGR__SOURCE_##source, padding },
   CGR__BUFFER_TABLE(ENTRY)
 #undef ENTRY
 };
 
-cgr__buffer_shape cgr__layout_shape(const cgr__limits *limits, int id, int copy) {
-  cgr__buffer_shape shape = { table[id].name, table[id].dtype, 0, 1, 1, table[id].padding };
-  if (table[id].copies == COPIES_GROUP)
-    shape.copies = limits->num_groups;
-  if (table[id].copies == COPIES_SET)
-    shape.copies = limits->num_sets;
-  switch (table[id].shape) {
-  case SHAPE_TOKENS:
-    shape.rows = limits->max_tokens;
-    break;
-  case SHAPE_REQUESTS:
-    shape.rows = limits->max_requests;
-    break;
-  case SHAPE_REQUESTS_1:
-    shape.rows = limits->max_requests + 1;
-    break;
-  case SHAPE_ROWS:
-    shape.rows = limits->max_rows;
-    break;
-  case SHAPE_ROW_PAGES:
-    shape.rows = limits->max_rows;
-    shape.columns = limits->pages_per_row[copy];
-    break;
-  case SHAPE_COUNTS:
-    shape.rows = COUNT_WORDS;
-    break;
-  case SHAPE_PLAN:
-    shape.rows = limits->plan_words;
-    break;
-  case SHAPE_STEP_STATE:
-    shape.rows = STEP_STATE_WORDS;
-    break;
-  case SHAPE_PLAN_COUNTERS:
-    shape.rows = limits->plan_counters;
-    break;
-  case SHAPE_PARTIAL_OUT:
-    shape.rows = limits->partial_vectors;
-    shape.columns = limits->partial_dim;
-    break;
-  case SHAPE_PARTIAL_MAX_SUM:
-    shape.rows = limits->partial_vectors;
-    shape.columns = 2;
-    break;
-  }
+/* cgr_buffer is the table's beginning. */
+#define PUBLIC(id) _Static_assert((int)CGR__BUFFER_##id == (int)CGR_BUFFER_##id, "the table begins as cgr_buffer does")
+PUBLIC(INPUT_IDS);
+PUBLIC(SEQ_LENS);
+PUBLIC(ROW_COMPUTED);
+PUBLIC(PLAN);
+_Static_assert((int)CGR__BUFFER_PLAN + 1 == (int)CGR_BUFFER_COUNT_, "the public buffers are the table's first");
+
+const char *cgr_buffer_name(cgr_buffer buffer) {
+  return (int)buffer >= 0 && buffer < CGR_BUFFER_COUNT_ ? table[buffer].name : "unknown";
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- shapes */
+
+cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t copy) {
+  const struct {
+    int64_t rows, columns;
+  } sizes[CGR__SHAPE_COUNT] = {
+    [CGR__SHAPE_SCALARS] = { NUM_SCALARS, 1 },
+    [CGR__SHAPE_TOKENS] = { l->max_tokens, 1 },
+    [CGR__SHAPE_REQUESTS] = { l->max_requests, 1 },
+    [CGR__SHAPE_REQUESTS_1] = { (int64_t)l->max_requests + 1, 1 },
+    [CGR__SHAPE_REQUEST_TOKENS] = { l->max_requests, l->token_stride },
+    [CGR__SHAPE_ROWS] = { (int64_t)l->max_rows + 1, 1 },
+    [CGR__SHAPE_ROW_TOKENS] = { (int64_t)l->max_rows + 1, l->token_stride },
+    [CGR__SHAPE_ROW_PAGES] = { (int64_t)l->max_rows + 1, l->pages_per_row[copy] },
+    [CGR__SHAPE_PLAN] = { l->plan_words, 1 },
+    [CGR__SHAPE_PLAN_COUNTERS] = { l->plan_counters, 1 },
+    [CGR__SHAPE_PARTIAL_OUT] = { l->partial_vectors, l->partial_dim },
+    [CGR__SHAPE_PARTIAL_STATE] = { l->partial_vectors, 2 },
+  };
+  const int32_t copies[] = { [CGR__COPIES_ONE] = 1, [CGR__COPIES_GROUP] = l->num_groups, [CGR__COPIES_SET] = l->num_sets };
+  cgr__buffer_shape shape = { .name = table[id].name, .dtype = table[id].dtype, .padding = table[id].padding };
+  shape.shape = table[id].shape;
+  shape.source = table[id].source;
+  shape.rows = sizes[table[id].shape].rows;
+  shape.columns = sizes[table[id].shape].columns;
+  shape.copies = copies[table[id].copies];
   return shape;
 }
 
+/* ---------------------------------------------------------------------------------------------------------------- layout */
+
 static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-static void make_slot(const cgr__limits *limits, cgr__layout *layout) {
-  int64_t batch_words = (int64_t)3 * limits->max_requests + 1;
-  layout->slot.batch = (int64_t)sizeof(cgr__slot_header);
-  layout->slot.tokens = layout->slot.batch + round_up(batch_words * 4, 64);
-  layout->slot.changes = layout->slot.tokens + round_up((int64_t)limits->max_tokens * 4, 64);
-  layout->slot.stride = layout->slot.changes + round_up((int64_t)limits->max_changes * (int64_t)sizeof(cgr__change), 64);
-  layout->readback_stride = (int64_t)sizeof(cgr__result_record) + round_up((int64_t)limits->max_requests * 4, 64);
-  int64_t per_step = layout->slot.stride + layout->readback_stride;
-  layout->pinned_bytes = sizeof(cgr__completion) + (size_t)(per_step * limits->ring_depth);
+static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
+  cgr__slot_layout *slot = &layout->slot;
+  cgr__readback_layout *readback = &layout->readback;
+  int64_t requests = limits->max_requests;
+  slot->batch = (int64_t)sizeof(cgr__slot_header);
+  slot->tokens = slot->batch + round_up((3 * requests + 1) * 4, 64);
+  slot->changes = slot->tokens + round_up((int64_t)limits->max_tokens * 4, 64);
+  slot->stride = slot->changes + round_up((int64_t)limits->max_changes * (int64_t)sizeof(cgr__change), 64);
+  readback->num_tokens = (int64_t)sizeof(cgr__result_record);
+  readback->tokens = readback->num_tokens + round_up(requests * 4, 64);
+  readback->stride = readback->tokens + round_up(requests * limits->token_stride * 4, 64);
+  layout->pinned_bytes = sizeof(cgr__completion) + (size_t)((slot->stride + readback->stride) * limits->ring_depth);
 }
 
 /* FNV-1a. */
@@ -110,67 +96,116 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
   return hash;
 }
 
+static uint64_t hash_declared(uint64_t hash, const cgr__declared *d) {
+  const int64_t numbers[] = { d->dimension, d->dtype, d->rows, d->width, d->padding, (int64_t)d->offset };
+  return hash_bytes(hash_bytes(hash, d->name, strlen(d->name) + 1), numbers, sizeof numbers);
+}
+
+static void make_hash(const cgr__limits *limits, cgr__layout *layout) {
+  uint64_t hash = hash_bytes(1469598103934665603u, limits, sizeof *limits);
+  hash = hash_bytes(hash, layout->offset, sizeof layout->offset);
+  for (int32_t i = 0; i < layout->num_declared; i++)
+    hash = hash_declared(hash, &layout->declared[i]);
+  hash = hash_bytes(hash, &layout->slot, sizeof layout->slot);
+  layout->hash = hash_bytes(hash, &layout->readback, sizeof layout->readback);
+}
+
 static size_t place(size_t *cursor, int64_t elements, cgr_dtype dtype) {
   size_t at = *cursor;
   *cursor = (size_t)round_up((int64_t)(at + (size_t)elements * cgr_dtype_size(dtype)), ARENA_ALIGNMENT);
   return at;
 }
 
+static bool is_too_large(int64_t rows, int64_t columns) { return columns > 0 && rows > MAX_ELEMENTS / columns; }
+
 cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout) {
-  const int64_t limit = (int64_t)1 << 46;
-  memset(layout, 0, sizeof *layout);
   size_t cursor = 0;
+  memset(layout, 0, sizeof *layout);
   for (int id = 0; id < CGR__BUFFER_COUNT; id++) {
-    int32_t copies = cgr__layout_shape(limits, id, 0).copies;
-    for (int32_t copy = 0; copy < copies; copy++) {
-      cgr__buffer_shape shape = cgr__layout_shape(limits, id, copy);
-      if (shape.rows * shape.columns > limit / 8 || (int64_t)cursor > limit)
-        return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffer %s would have %lld x %lld elements, expected less than 2^43",
+    for (int32_t copy = 0; copy < cgr__buffer_shape_of(limits, id, 0).copies; copy++) {
+      cgr__buffer_shape shape = cgr__buffer_shape_of(limits, id, copy);
+      if (is_too_large(shape.rows, shape.columns))
+        return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffer %s would have %lld x %lld elements, expected at most 2^43",
                          shape.name, (long long)shape.rows, (long long)shape.columns);
       layout->offset[id][copy] = place(&cursor, shape.rows * shape.columns, shape.dtype);
     }
   }
   for (int32_t i = 0; i < num_declared; i++) {
-    layout->declared[i] = declared[i];
-    if (declared[i].width > limit / 8 / declared[i].rows || (int64_t)cursor > limit)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffers[%d].width is %lld, expected less than 2^43 elements in all",
-                       i, (long long)declared[i].width);
-    layout->declared[i].offset = place(&cursor, declared[i].rows * declared[i].width, (cgr_dtype)declared[i].dtype);
+    cgr__declared *d = &layout->declared[i];
+    *d = declared[i];
+    if (is_too_large(d->rows, d->width))
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffers[%d] would have %lld x %lld elements, expected at most 2^43",
+                       i, (long long)d->rows, (long long)d->width);
+    d->offset = place(&cursor, d->rows * d->width, (cgr_dtype)d->dtype);
   }
+  if (cursor > (size_t)MAX_BYTES)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: the buffers would take %zu bytes, expected at most 2^46 bytes", cursor);
   layout->num_declared = num_declared;
   layout->bytes = cursor;
-  make_slot(limits, layout);
-  layout->hash = hash_bytes(1469598103934665603u, limits, sizeof *limits);
-  layout->hash = hash_bytes(layout->hash, layout->offset, sizeof layout->offset);
-  layout->hash = hash_bytes(layout->hash, &layout->slot, sizeof layout->slot);
+  make_rings(limits, layout);
+  make_hash(limits, layout);
   return CGR_OK;
 }
 
-static void put(cgr_dtype dtype, void *memory, int64_t i, int64_t value) {
-  if (dtype == CGR_DTYPE_I64)
-    ((int64_t *)memory)[i] = value;
-  else if (dtype == CGR_DTYPE_I32)
-    ((int32_t *)memory)[i] = (int32_t)value;
-  else if (dtype == CGR_DTYPE_I8)
-    ((int8_t *)memory)[i] = (int8_t)value;
-  else if (dtype == CGR_DTYPE_FP32)
-    ((float *)memory)[i] = (float)value;
+/* ------------------------------------------------------------------------------------------------------ view, first fill */
+
+#define SET_ONE(view, type, field, id) (view)->field = (type *)(void *)(base + layout->offset[id][0]);
+#define SET_SET(view, type, field, id)           \
+  for (int32_t i = 0; i < limits->num_sets; i++) \
+    (view)->field[i] = (type *)(void *)(base + layout->offset[id][i]);
+#define SET_GROUP(view, type, field, id)           \
+  for (int32_t i = 0; i < limits->num_groups; i++) \
+    (view)->group[i].field = (type *)(void *)(base + layout->offset[id][i]);
+
+void cgr__layout_view(const cgr__limits *limits, const cgr__layout *layout, unsigned char *base, cgr__buffers *view) {
+  memset(view, 0, sizeof *view);
+#define SET(id, field, type, shape, copies, source, padding) SET_##copies(view, CGR__TYPE_##type, field, CGR__BUFFER_##id)
+  CGR__BUFFER_TABLE(SET)
+#undef SET
 }
 
-void cgr__layout_fill_declared(const cgr__declared *declared, void *memory) {
-  int64_t elements = declared->rows * declared->width;
-  memset(memory, 0, (size_t)elements * cgr_dtype_size((cgr_dtype)declared->dtype));
-  for (int64_t i = 0; declared->padding != 0 && i < elements; i++)
-    put((cgr_dtype)declared->dtype, memory, i, declared->padding);
+static uint64_t bits_of(cgr_dtype dtype, int64_t value) {
+  float number = (float)value;
+  uint32_t bits;
+  if (dtype != CGR_DTYPE_FP32)
+    return (uint64_t)value;
+  memcpy(&bits, &number, sizeof bits);
+  return bits;
 }
 
-void cgr__layout_first_fill(const cgr__buffer_shape *shape, int32_t trash_page, void *memory) {
-  int64_t elements = shape->rows * shape->columns;
-  int32_t value = shape->padding == CGR__PAD_TRASH ? trash_page : shape->padding == CGR__PAD_REPEAT ? 0 : shape->padding;
-  if (value == 0) {
-    memset(memory, 0, (size_t)elements * cgr_dtype_size(shape->dtype));
-    return;
+static int64_t first_value(const cgr__limits *limits, int32_t padding, int32_t copy) {
+  switch (padding) {
+  case CGR__PADDING_TRASH:
+    return limits->trash_page[copy];
+  case CGR__PADDING_ROW:
+    return limits->max_rows;
+  case CGR__PADDING_REPEAT:
+  case CGR__PADDING_NONE:
+    return 0;
+  default:
+    return padding;
   }
-  for (int64_t i = 0; i < elements; i++)
-    put(shape->dtype, memory, i, value);
+}
+
+int cgr__layout_first_fills(const cgr__limits *limits, const cgr__layout *layout,
+                            int (*fill)(void *context, const cgr__first_fill *fill), void *context) {
+  int error = 0;
+  for (int id = 0; id < CGR__BUFFER_COUNT; id++) {
+    for (int32_t copy = 0; copy < cgr__buffer_shape_of(limits, id, 0).copies && !error; copy++) {
+      cgr__buffer_shape shape = cgr__buffer_shape_of(limits, id, copy);
+      int64_t value = first_value(limits, shape.padding, copy);
+      cgr__first_fill first = { layout->offset[id][copy], cgr_dtype_size(shape.dtype), (size_t)(shape.rows * shape.columns),
+                                bits_of(shape.dtype, value) };
+      if (value != 0 && first.count != 0)
+        error = fill(context, &first);
+    }
+  }
+  for (int32_t i = 0; i < layout->num_declared && !error; i++) {
+    const cgr__declared *d = &layout->declared[i];
+    cgr__first_fill first = { d->offset, cgr_dtype_size((cgr_dtype)d->dtype), (size_t)(d->rows * d->width),
+                              bits_of((cgr_dtype)d->dtype, d->padding) };
+    if (d->padding != 0)
+      error = fill(context, &first);
+  }
+  return error;
 }

@@ -6,9 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/limits.h"
 #include "cgr/cgr.h"
 
-#define CGR__REGIONS_MAX 4096
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 typedef struct cgr__region {
   const void *base;
@@ -20,10 +23,16 @@ typedef struct cgr__regions {
   int32_t count;
   int32_t first_movable; /* those before are the runtime's own: arena and KV views */
   uint64_t epoch;        /* counts the moves of all regions: the one word that a replay compares */
-  cgr__region region[CGR__REGIONS_MAX];
+  cgr__region region[CGR__MAX_REGIONS];
 } cgr__regions;
 
 cgr_status cgr__regions_register(cgr__regions *regions, const void *base, size_t bytes, int32_t *region);
+/* Makes every graph stale, as a move would. */
+static inline void cgr__regions_touch(cgr__regions *regions) { regions->epoch++; }
 cgr_status cgr__regions_move(cgr__regions *regions, int32_t region, const void *base, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

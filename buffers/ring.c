@@ -8,16 +8,16 @@ void cgr__ring_init(cgr__ring *ring, const cgr__layout *layout, int32_t depth, v
   ring->staging = (unsigned char *)memory + sizeof(cgr__completion);
   ring->readback = ring->staging + layout->slot.stride * depth;
   ring->slot = layout->slot;
-  ring->readback_stride = layout->readback_stride;
+  ring->readback_slot = layout->readback;
   ring->depth = (uint64_t)depth;
 }
 
 cgr__slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_t seq) {
   if (seq > ring->depth && cgr__ring_completed(ring) < seq - ring->depth)
     return NULL;
-  return (cgr__slot_header *)(ring->staging + (int64_t)(seq % ring->depth) * ring->slot.stride);
+  return cgr__ring_slot(ring, seq);
 }
 
 const cgr__result_record *cgr__ring_result(const cgr__ring *ring, uint64_t seq) {
-  return (const cgr__result_record *)(ring->readback + (int64_t)(seq % ring->depth) * ring->readback_stride);
+  return (const cgr__result_record *)(ring->readback + (int64_t)(seq % ring->depth) * ring->readback_slot.stride);
 }

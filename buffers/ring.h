@@ -1,19 +1,24 @@
 /* The staging ring and the readback ring: pinned memory, `depth` slots each, slot = seq mod depth.
  *
- * The fence: slot of step s may be written once step s - depth has completed, which the device publishes in
- * completion->completed_seq. cgr__ring_acquire is the only way to a writable slot, and it checks the fence. */
+ * cgr__ring_acquire checks the fence: the slot of step s is free once step s - depth has completed. cgr__ring_slot gives the same
+ * slot again without asking, to whoever has acquired or committed it. cgr__ring_commit is the only way to make a slot count; until
+ * then nobody may rely on what it holds. The whole protocol: PROTOCOL.md. */
 #ifndef CGR_BUFFERS_RING_H
 #define CGR_BUFFERS_RING_H
 
 #include "buffers/layout.h"
 #include "buffers/slot.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct cgr__ring {
   unsigned char *staging;
   unsigned char *readback;
   cgr__completion *completion;
   cgr__slot_layout slot;
-  int64_t readback_stride;
+  cgr__readback_layout readback_slot;
   uint64_t depth;
 } cgr__ring;
 
@@ -25,13 +30,28 @@ static inline uint64_t cgr__ring_completed(const cgr__ring *ring) {
   return __atomic_load_n(&ring->completion->completed_seq, __ATOMIC_ACQUIRE);
 }
 
-/* Steps so far that lost content. It may lag behind steps that have completed only if they were not asked for first. */
+/* Steps so far that lost content. Exact for the steps that cgr__ring_completed has shown to be complete. */
 static inline uint64_t cgr__ring_generation(const cgr__ring *ring) {
   return __atomic_load_n(&ring->completion->generation, __ATOMIC_RELAXED);
 }
 
-/* The slot for step `seq`, or NULL while the step that used it before is in flight. */
+/* Steps so far whose result carries a guard's error. */
+static inline uint64_t cgr__ring_errors(const cgr__ring *ring) {
+  return __atomic_load_n(&ring->completion->errors, __ATOMIC_RELAXED);
+}
+
+/* The slot for step `seq`, or NULL while the step that used it before is in flight. Its header still bears the number of that
+ * older step, so that the device ignores it until it is committed. */
 cgr__slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_t seq);
+
+/* The slot of step `seq`, which has been acquired. */
+static inline cgr__slot_header *cgr__ring_slot(const cgr__ring *ring, uint64_t seq) {
+  return (cgr__slot_header *)(ring->staging + (int64_t)(seq % ring->depth) * ring->slot.stride);
+}
+
+/* Makes the slot that of step `seq`. Release: whoever sees the number sees the content. Called just before the step is enqueued.
+ */
+static inline void cgr__ring_commit(cgr__slot_header *slot, uint64_t seq) { __atomic_store_n(&slot->seq, seq, __ATOMIC_RELEASE); }
 
 static inline int32_t *cgr__ring_batch(const cgr__ring *ring, cgr__slot_header *slot) {
   return (int32_t *)((unsigned char *)slot + ring->slot.batch);
@@ -43,7 +63,16 @@ static inline cgr__change *cgr__ring_changes(const cgr__ring *ring, cgr__slot_he
   return (cgr__change *)((unsigned char *)slot + ring->slot.changes);
 }
 
-/* The result of a completed step; its tokens follow the record. */
+/* The result of a completed step. */
 const cgr__result_record *cgr__ring_result(const cgr__ring *ring, uint64_t seq);
+static inline const int32_t *cgr__ring_result_counts(const cgr__ring *ring, const cgr__result_record *result) {
+  return (const int32_t *)((const unsigned char *)result + ring->readback_slot.num_tokens);
+}
+static inline const int32_t *cgr__ring_result_tokens(const cgr__ring *ring, const cgr__result_record *result) {
+  return (const int32_t *)((const unsigned char *)result + ring->readback_slot.tokens);
+}
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,53 +1,112 @@
-/* The one table of persistent buffers: name, dtype, shape, copies, source and padding value. Layout, first fill, staging and
- * documentation follow from it.
+/* The one table of persistent buffers. From it follow the layout of the arena, the first fill, the view that kernels get
+ * (cgr__buffers) and the comparison in the tests.
  *
- * X(id, name, dtype, shape, copies, source, padding)
- *   shape   TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], ROWS [M], ROW_PAGES [M][P], COUNTS [16], PLAN and PARTIALS: by planner
- *   copies  ONE, GROUP (one per group), SET (one per length set)
- *   source  STAGED: copied from the slot by the prologue; PLANNED: computed on the device from what was staged;
- *           WRITTEN: written by the engine's or the library's kernels during the step; STATE: lives across steps
- *   padding what the rows behind the real ones hold in every step: a number, or
- *           REPEAT: the last real value; TRASH: the group's read-trash page (the table's first fill)
- */
+ * X(id, field, type, shape, copies, source, padding)
+ *
+ * - id, field: enumerator and name; a public buffer has the same id in cgr_buffer.
+ * - type: I32, I64, FP32.
+ * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
+ *   ROW_PAGES [M+1][P]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the variants ask.
+ * - copies: ONE, GROUP (one per group), SET (one per length set).
+ * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; WRITTEN, by the
+ *   engine's or the library's kernels during the step; STATE, which lives across steps.
+ * - padding: what every element holds at first; and for buffers of tokens and requests, what the entries after the real ones hold
+ *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; ROW: the padding row;
+ *   NONE: nobody reads them, first 0. */
 #ifndef CGR_BUFFERS_TABLE_H
 #define CGR_BUFFERS_TABLE_H
 
-#include "cgr/cgr.h"
+#include <stdint.h>
 
-#define CGR__PAD_REPEAT (-1000)
-#define CGR__PAD_TRASH (-1001)
+#include "base/limits.h"
 
-#define CGR__BUFFER_TABLE(X)                                                           \
-  X(INPUT_IDS, "input_ids", I32, TOKENS, ONE, STAGED, 0)                               \
-  X(POSITIONS, "positions", I32, TOKENS, ONE, PLANNED, 0)                              \
-  X(SLOT_MAPPING, "slot_mapping", I64, TOKENS, GROUP, PLANNED, -1)                     \
-  X(QUERY_START_LOC, "query_start_loc", I32, REQUESTS_1, ONE, STAGED, CGR__PAD_REPEAT) \
-  X(SEQ_LENS, "seq_lens", I32, REQUESTS, SET, PLANNED, 0)                              \
-  X(REQUEST_ROWS, "request_rows", I32, REQUESTS, ONE, STAGED, 0)                       \
-  X(PAGE_TABLE, "page_table", I32, ROW_PAGES, GROUP, STATE, CGR__PAD_TRASH)            \
-  X(KV_INDPTR, "kv_indptr", I32, REQUESTS_1, GROUP, PLANNED, CGR__PAD_REPEAT)          \
-  X(KV_LAST_PAGE_LEN, "kv_last_page_len", I32, REQUESTS, GROUP, PLANNED, 1)            \
-  X(ROW_COMPUTED, "row_computed", I32, ROWS, ONE, STATE, 0)                            \
-  X(ROW_LAST_TOKENS, "row_last_tokens", I32, ROWS, ONE, STATE, 0)                      \
-  X(ROW_NUM_ACCEPTED, "row_num_accepted", I32, ROWS, ONE, STATE, 0)                    \
-  X(LOGITS_INDICES, "logits_indices", I32, REQUESTS, ONE, PLANNED, 0)                  \
-  X(NEXT_TOKENS, "next_tokens", I32, REQUESTS, ONE, WRITTEN, 0)                        \
-  X(COUNTS, "counts", I32, COUNTS, ONE, PLANNED, 0)                                    \
-  X(PLAN, "plan", I32, PLAN, ONE, PLANNED, 0)                                          \
-  X(REQUEST_FLAGS, "request_flags", I32, REQUESTS, ONE, STAGED, 0)                     \
-  X(STEP_STATE, "step_state", I64, STEP_STATE, ONE, STATE, 0)                          \
-  X(PLAN_COUNTERS, "plan_counters", I32, PLAN_COUNTERS, ONE, STATE, 0)                 \
-  X(PARTIAL_OUT, "partial_out", FP32, PARTIAL_OUT, ONE, WRITTEN, 0)                    \
-  X(PARTIAL_MAX_SUM, "partial_max_sum", FP32, PARTIAL_MAX_SUM, ONE, WRITTEN, 0)
+enum { CGR__PADDING_REPEAT = -1000, CGR__PADDING_TRASH = -1001, CGR__PADDING_ROW = -1002, CGR__PADDING_NONE = -1003 };
 
-/* The public enumerators of cgr_buffer come first and in the same order (checked in layout.c). */
+enum cgr__shape {
+  CGR__SHAPE_SCALARS,
+  CGR__SHAPE_TOKENS,
+  CGR__SHAPE_REQUESTS,
+  CGR__SHAPE_REQUESTS_1,
+  CGR__SHAPE_REQUEST_TOKENS,
+  CGR__SHAPE_ROWS,
+  CGR__SHAPE_ROW_TOKENS,
+  CGR__SHAPE_ROW_PAGES,
+  CGR__SHAPE_PLAN,
+  CGR__SHAPE_PLAN_COUNTERS,
+  CGR__SHAPE_PARTIAL_OUT,
+  CGR__SHAPE_PARTIAL_STATE,
+  CGR__SHAPE_COUNT
+};
+
+enum cgr__copies { CGR__COPIES_ONE, CGR__COPIES_GROUP, CGR__COPIES_SET };
+
+enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_WRITTEN, CGR__SOURCE_STATE };
+
 /* clang-format off */
+#define CGR__BUFFER_TABLE(X)                                                                              \
+  X(INPUT_IDS,        input_ids,        I32,  TOKENS,         ONE,   STAGED,  0)                          \
+  X(POSITIONS,        positions,        I32,  TOKENS,         ONE,   PLANNED, 0)                          \
+  X(SLOT_MAPPING,     slot_mapping,     I64,  TOKENS,         GROUP, PLANNED, -1)                         \
+  X(QUERY_START_LOC,  query_start_loc,  I32,  REQUESTS_1,     ONE,   STAGED,  CGR__PADDING_REPEAT)        \
+  X(SEQ_LENS,         seq_lens,         I32,  REQUESTS,       SET,   PLANNED, 0)                          \
+  X(REQUEST_ROWS,     request_rows,     I32,  REQUESTS,       ONE,   STAGED,  CGR__PADDING_ROW)           \
+  X(PAGE_TABLE,       page_table,       I32,  ROW_PAGES,      GROUP, STATE,   CGR__PADDING_TRASH)         \
+  X(KV_INDPTR,        kv_indptr,        I32,  REQUESTS_1,     GROUP, PLANNED, CGR__PADDING_REPEAT)        \
+  X(KV_LAST_PAGE_LEN, kv_last_page_len, I32,  REQUESTS,       GROUP, PLANNED, 1)                          \
+  X(ROW_COMPUTED,     row_computed,     I32,  ROWS,           ONE,   STATE,   0)                          \
+  X(ROW_LAST_TOKENS,  row_last_tokens,  I32,  ROW_TOKENS,     ONE,   STATE,   0)                          \
+  X(ROW_NUM_ACCEPTED, row_num_accepted, I32,  ROWS,           ONE,   STATE,   0)                          \
+  X(LOGITS_INDICES,   logits_indices,   I32,  REQUESTS,       ONE,   PLANNED, 0)                          \
+  X(NEXT_TOKENS,      next_tokens,      I32,  REQUEST_TOKENS, ONE,   WRITTEN, CGR__PADDING_NONE)          \
+  X(COUNTS,           counts,           I32,  SCALARS,        ONE,   PLANNED, 0)                          \
+  X(PLAN,             plan,             I32,  PLAN,           ONE,   PLANNED, CGR__PADDING_NONE)          \
+  X(REQUEST_FLAGS,    request_flags,    I32,  REQUESTS,       ONE,   STAGED,  0)                          \
+  X(STEP_STATE,       step_state,       I64,  SCALARS,        ONE,   STATE,   0)                          \
+  X(PLAN_COUNTERS,    plan_counters,    I32,  PLAN_COUNTERS,  ONE,   STATE,   0)                          \
+  X(PARTIAL_OUT,      partial_out,      FP32, PARTIAL_OUT,    ONE,   WRITTEN, CGR__PADDING_NONE)          \
+  X(PARTIAL_STATE,    partial_state,    FP32, PARTIAL_STATE,  ONE,   WRITTEN, CGR__PADDING_NONE)
+
 enum cgr__buffer_id {
-#define CGR__BUFFER_ENUM(id, name, dtype, shape, copies, source, padding) CGR__BUFFER_##id,
+#define CGR__BUFFER_ENUM(id, field, type, shape, copies, source, padding) CGR__BUFFER_##id,
   CGR__BUFFER_TABLE(CGR__BUFFER_ENUM)
 #undef CGR__BUFFER_ENUM
   CGR__BUFFER_COUNT
 };
+
+#define CGR__TYPE_I32 int32_t
+#define CGR__TYPE_I64 int64_t
+#define CGR__TYPE_FP32 float
+
+#define CGR__FIELD_ONE(type, field) type *field;
+#define CGR__FIELD_SET(type, field) type *field[CGR__MAX_SETS];
+#define CGR__FIELD_GROUP(type, field)
+#define CGR__GROUP_FIELD_ONE(type, field)
+#define CGR__GROUP_FIELD_SET(type, field)
+#define CGR__GROUP_FIELD_GROUP(type, field) type *field;
+
+/* The buffers of one group. */
+typedef struct cgr__group_buffers {
+#define CGR__BUFFER_FIELD(id, field, type, shape, copies, source, padding) CGR__GROUP_FIELD_##copies(CGR__TYPE_##type, field)
+  CGR__BUFFER_TABLE(CGR__BUFFER_FIELD)
+#undef CGR__BUFFER_FIELD
+} cgr__group_buffers;
+
+/* The addresses of all buffers, as kernels get them: a pointer of the same name for each, an array of pointers for the length
+ * sets, and one struct per group. */
+typedef struct cgr__buffers {
+#define CGR__BUFFER_FIELD(id, field, type, shape, copies, source, padding) CGR__FIELD_##copies(CGR__TYPE_##type, field)
+  CGR__BUFFER_TABLE(CGR__BUFFER_FIELD)
+#undef CGR__BUFFER_FIELD
+  cgr__group_buffers group[CGR__MAX_GROUPS];
+} cgr__buffers;
 /* clang-format on */
+
+/* The words of the buffer `counts`. */
+enum {
+  CGR__COUNT_REQUESTS = 0, /* real, of this step; 0 when a guard emptied it */
+  CGR__COUNT_TOKENS = 1,
+  CGR__COUNT_PADDED_REQUESTS = 2,
+  CGR__COUNT_PADDED_TOKENS = 3
+};
 
 #endif

@@ -1,49 +1,92 @@
-/* The public functions of devices, memory and streams: validation with messages, then one call of the device's table. */
-#include <stdbool.h>
+/* The public functions of devices, memory, streams, events and work: validation with messages, one call of the device's table,
+ * and the count of what is alive. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/limits.h"
+#include "base/sized.h"
+#include "base/status.h"
 #include "devices/device.h"
 #include "devices/error.h"
-#include "base/status.h"
-
-#define HOST_CALL_MAX_ARGS 4096u
 
 /* ------------------------------------------------------------------------------------------------------- validation */
 
 static cgr_status check_device(const cgr_device *device, const char *function) {
-  if (device == NULL)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: device is NULL, expected an open device", function);
+  CGR__REQUIRE(device, function);
   if (device->magic == CGR__DEVICE_MAGIC)
     return CGR_OK;
   return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: device has magic 0x%08x, expected 0x%08x: it is not open", function,
-                   (unsigned)device->magic, CGR__DEVICE_MAGIC);
+                   (unsigned)device->magic, (unsigned)CGR__DEVICE_MAGIC);
 }
 
 static cgr_status check_stream(const cgr_device *device, cudaStream_t stream, const char *function) {
-  cgr_status status = check_device(device, function);
-  if (status != CGR_OK || !cgr__is_default_stream(stream))
-    return status;
+  CGR__TRY(check_device(device, function));
+  if (!cgr__is_default_stream(stream))
+    return CGR_OK;
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                   "%s: stream is %s, expected one of cgr_stream_create, or another that is not a default "
-                   "stream",
-                   function, stream ? "CUDA's default one" : "NULL");
+                   "%s: stream is %s, expected one of cgr_stream_create, or another that is not a default stream", function,
+                   stream ? "CUDA's default one" : "NULL");
 }
 
-static cgr_status check_pointer(const void *pointer, const char *argument, const char *function) {
-  if (pointer != NULL)
+/* A device says that an argument was bad, not which one: the message names those that it can be. A layer says it itself. */
+static cgr_status answer(cgr_device *device, int error, const char *function, const char *arguments) {
+  char what[240];
+  if (error == CGR__DEVICE_OK)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s is NULL, expected an address", function, argument);
+  if (error != CGR__DEVICE_INVALID || (device->explain && device->explain(device)))
+    return cgr__device_fail(device, error, function);
+  snprintf(what, sizeof what, "%s: %s", function, arguments);
+  return cgr__device_fail(device, error, what);
 }
 
-/* A struct may be shorter than ours (older caller) or longer (newer one) but holds at least its own size. */
-static cgr_status check_size(uint32_t size, const char *argument, const char *function) {
-  if (size >= sizeof size && size <= 4096)
+#define A_STREAM "stream: expected one of this device that has not been destroyed"
+#define AN_EVENT "event: expected one of this device that has not been destroyed"
+#define EVENT_AND_STREAM "event and stream: expected ones of this device that have not been destroyed"
+#define WORK_ARGUMENTS "addresses and stream: expected memory that this device reaches and a stream of its own"
+
+/* ------------------------------------------------------------------------------------------------- what is alive */
+
+static void count(int32_t *kind, int32_t change) { __atomic_add_fetch(kind, change, __ATOMIC_RELAXED); }
+
+static void count_made(int32_t *kind, int error) {
+  if (error == CGR__DEVICE_OK)
+    count(kind, 1);
+}
+
+/* A failure that may have taken effect has destroyed its object. */
+static void count_destroyed(int32_t *kind, int error) {
+  if (!cgr__device_did_nothing(error))
+    count(kind, -1);
+}
+
+static cgr_status check_nothing_alive(cgr_device *device) {
+  const struct {
+    int32_t *kind;
+    const char *one, *many;
+  } kinds[] = {
+    { &device->live.runtimes, "runtime", "runtimes" },
+    { &device->live.streams, "stream", "streams" },
+    { &device->live.events, "event", "events" },
+    { &device->live.allocations, "allocation", "allocations" },
+  };
+  char text[128] = "";
+  int used = 0, total = 0;
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    int alive = __atomic_load_n(kinds[i].kind, __ATOMIC_ACQUIRE);
+    if (alive <= 0)
+      continue;
+    used += snprintf(text + used, sizeof text - (size_t)used, "%s%d %s", total ? ", " : "", alive,
+                     alive == 1 ? kinds[i].one : kinds[i].many);
+    total += alive;
+  }
+  if (total == 0)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: %s->size is %u, expected %u to 4096", function, argument, (unsigned)size,
-                   (unsigned)sizeof size);
+  return cgr__fail(CGR_ERROR_STATE, "cgr_device_close: %s %s alive, expected none", text, total == 1 ? "is" : "are");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ device */
+/* ---------------------------------------------------------------------------------------------------------- opening */
 
 /* "cuda" or "cuda:" and a number without sign or leading zero. */
 static bool parse_cuda(const char *name, int *ordinal) {
@@ -64,104 +107,151 @@ static bool parse_cuda(const char *name, int *ordinal) {
 }
 
 static cgr_status read_config(const cgr_device_config *given, cgr_device_config *config) {
-  cgr_device_config filled = CGR_DEVICE_CONFIG_INIT;
-  *config = filled;
-  if (given == NULL)
+  static const cgr_device_config defaults = CGR_DEVICE_CONFIG_INIT;
+  *config = defaults;
+  if (!given)
     return CGR_OK;
-  cgr_status status = check_size(given->size, "config", "cgr_device_open");
-  if (status != CGR_OK)
-    return status;
-  memcpy(config, given, given->size < sizeof *config ? given->size : sizeof *config);
-  config->size = (uint32_t)sizeof *config;
-  if (config->host_schedule <= CGR_HOST_RANDOM)
-    return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_device_open: config->host_schedule is %u, expected 0 to %u, a cgr_host_schedule",
-                   (unsigned)config->host_schedule, (unsigned)CGR_HOST_RANDOM);
+  CGR__TRY(cgr__sized_read("cgr_device_open: config", given, config, sizeof *config));
+  if (config->host_schedule < CGR_SCHEDULE_ASYNC || config->host_schedule > CGR_SCHEDULE_RANDOM)
+    return cgr__fail(CGR_ERROR_INVALID_ENUM,
+                     "cgr_device_open: config->host_schedule is %d, expected %d to %d, a cgr_host_schedule",
+                     config->host_schedule, CGR_SCHEDULE_ASYNC, CGR_SCHEDULE_RANDOM);
+  if (config->max_capability < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_device_open: config->max_capability is %d, expected 0 or a compute capability such as 90",
+                     config->max_capability);
+  if (config->reserved != 0)
+    return cgr__fail(CGR_ERROR_NEWER_STRUCT, "cgr_device_open: config->reserved is %d, expected 0", config->reserved);
+  if (config->layer && !config->layer->open)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_device_open: config->layer has no function, expected a layer such as cgr_validation_layer()");
+  return CGR_OK;
 }
 
 static cgr_status open_host(const cgr_device_config *config, cgr_device **device) {
-  int error = cgr__host_device_open(config, device);
-  return error == CGR__DEVICE_OK ? CGR_OK : cgr__device_fail(NULL, error, "cgr_device_open: the host device");
+  return cgr__device_fail(NULL, cgr__host_device_open(config, device), "cgr_device_open: the host device");
 }
 
-static cgr_status open_cuda(int ordinal, cgr_device **device) {
-  int count = cgr__cuda_device_count();
-  if (ordinal >= count) {
-    return cgr__fail(CGR_ERROR_UNSUPPORTED,
-                     "cgr_device_open: name is cuda:%d, expected a number below %d, the GPUs that this "
-                     "build can see on this machine",
-                     ordinal, count);
+/* Why there is no such GPU. */
+static cgr_status no_gpu(int ordinal, const struct cgr__gpus *probe) {
+  char why[160];
+  int have = probe->driver_version, want = probe->required_version, count = probe->num_devices;
+  switch (probe->state) {
+  case CGR__CUDA_NOT_BUILT:
+    snprintf(why, sizeof why, "this build has no CUDA, expected \"host\"");
+    break;
+  case CGR__CUDA_NO_DRIVER:
+    snprintf(why, sizeof why, "no driver was found (code %d), expected libcuda.so.1 of CUDA %d.%d or later", probe->raw,
+             want / 1000, want % 1000 / 10);
+    break;
+  case CGR__CUDA_OLD_DRIVER:
+    snprintf(why, sizeof why, "the driver is of CUDA %d.%d, expected %d.%d or later", have / 1000, have % 1000 / 10, want / 1000,
+             want % 1000 / 10);
+    break;
+  case CGR__CUDA_BROKEN:
+    snprintf(why, sizeof why, "the driver does not start (code %d)", probe->raw);
+    break;
+  case CGR__CUDA_NO_GPU:
+    snprintf(why, sizeof why,
+             "no GPU is visible (code %d), expected one that nvidia-smi lists and CUDA_VISIBLE_DEVICES does not hide",
+             probe->raw);
+    break;
+  case CGR__CUDA_READY:
+    snprintf(why, sizeof why, "there %s %d GPU%s, expected an ordinal below %d", count == 1 ? "is" : "are", count,
+             count == 1 ? "" : "s", count);
+    break;
   }
-  int error = cgr__cuda_device_open(ordinal, device);
-  return error == CGR__DEVICE_OK ? CGR_OK : cgr__device_fail(NULL, error, "cgr_device_open: the CUDA device");
+  cgr__set_device_code(probe->raw);
+  return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_device_open: name is cuda:%d: %s", ordinal, why);
 }
 
-cgr_status cgr_device_open(const char *name, const cgr_device_config *config, cgr_device **device) {
-  cgr_device_config filled;
-  int ordinal;
-  cgr_status status = check_pointer(device, "device", "cgr_device_open");
-  if (status != CGR_OK)
-    return status;
-  *device = NULL;
-  status = read_config(config, &filled);
-  if (status != CGR_OK)
-    return status;
-  if (name == NULL)
-    return cgr__cuda_device_count() > 0 ? open_cuda(0, device) : open_host(&filled, device);
+static cgr_status open_cuda(int ordinal, const cgr_device_config *config, cgr_device **device) {
+  struct cgr__gpus probe = cgr__cuda_probe();
+  if (ordinal >= probe.num_devices)
+    return no_gpu(ordinal, &probe);
+  return cgr__device_fail(NULL, cgr__cuda_device_open(ordinal, config, device), "cgr_device_open: the GPU");
+}
+
+static cgr_status open_by_name(const char *name, const cgr_device_config *config, cgr_device **device) {
+  int ordinal = 0;
+  if (!name)
+    return cgr__cuda_device_count() > 0 ? open_cuda(0, config, device) : open_host(config, device);
   if (strcmp(name, "host") == 0)
-    return open_host(&filled, device);
+    return open_host(config, device);
   if (parse_cuda(name, &ordinal))
-    return open_cuda(ordinal, device);
+    return open_cuda(ordinal, config, device);
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_device_open: name is \"%.40s\", expected \"host\", \"cuda\" or \"cuda:N\"",
                    name);
 }
 
-cgr_status cgr_device_close(cgr_device *device) {
-  if (device == NULL)
+/* The device of the layer takes the place of the one inside, which is closed when there is no layer after all. */
+static cgr_status put_layer(const cgr_device_config *config, cgr_device **device) {
+  cgr_device *inner = *device, *layer = NULL;
+  if (!config->layer)
     return CGR_OK;
-  cgr_status status = check_device(device, "cgr_device_close");
-  if (status != CGR_OK)
-    return status;
+  int error = config->layer->open(inner, config, &layer);
+  *device = error == CGR__DEVICE_OK ? layer : NULL;
+  if (error == CGR__DEVICE_OK)
+    return CGR_OK;
+  inner->ops->close(inner);
+  return cgr__device_fail(NULL, error, "cgr_device_open: config->layer");
+}
+
+cgr_status cgr_device_open(const char *name, const cgr_device_config *config, cgr_device **device) {
+  cgr_device_config filled;
+  CGR__REQUIRE(device, "cgr_device_open");
+  *device = NULL;
+  cgr__set_device_code(0);
+  CGR__TRY(read_config(config, &filled));
+  CGR__TRY(open_by_name(name, &filled, device));
+  return put_layer(&filled, device);
+}
+
+cgr_status cgr_device_close(cgr_device *device) {
+  if (!device)
+    return CGR_OK;
+  CGR__TRY(check_device(device, "cgr_device_close"));
+  CGR__TRY(check_nothing_alive(device));
+  cgr__set_device_code(0);
   int error = device->ops->close(device);
-  return error == CGR__DEVICE_OK ? CGR_OK : cgr__device_fail(NULL, error, "cgr_device_close");
+  /* The device is gone, unless nothing was done. */
+  return cgr__device_fail(cgr__device_did_nothing(error) ? device : NULL, error, "cgr_device_close");
 }
 
 cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info) {
   cgr_device_info full = CGR_DEVICE_INFO_INIT;
-  cgr_status status = check_device(device, "cgr_device_get_info");
-  if (status == CGR_OK)
-    status = check_pointer(info, "info", "cgr_device_get_info");
-  if (status == CGR_OK)
-    status = check_size(info->size, "info", "cgr_device_get_info");
-  if (status != CGR_OK)
-    return status;
-  int error = device->ops->info(device, &full);
-  if (error != CGR__DEVICE_OK)
-    return cgr__device_fail(device, error, "cgr_device_get_info");
-  full.size = info->size;
-  memcpy(info, &full, info->size < sizeof full ? info->size : sizeof full);
+  CGR__TRY(check_device(device, "cgr_device_get_info"));
+  CGR__TRY(cgr__sized_check("cgr_device_get_info: info", info));
+  CGR__TRY(cgr__device_fail(device, device->ops->info(device, &full), "cgr_device_get_info"));
+  cgr__sized_write(info, &full, sizeof full);
   return CGR_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
 
 static cgr_status allocate(cgr_device *device, size_t bytes, enum cgr__memory_kind kind, void **memory, const char *function) {
-  cgr_status status = check_device(device, function);
-  if (status == CGR_OK)
-    status = check_pointer(memory, "memory", function);
-  if (status != CGR_OK)
-    return status;
+  char what[80];
+  CGR__TRY(check_device(device, function));
+  CGR__REQUIRE(memory, function);
   *memory = NULL;
   if (bytes == 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: bytes is 0, expected at least 1", function);
-  return cgr__device_fail(device, device->ops->mem_alloc(device, bytes, kind, memory), function);
+  int error = device->ops->mem_alloc(device, bytes, kind, memory);
+  count_made(&device->live.allocations, error);
+  snprintf(what, sizeof what, "%s: %zu bytes", function, bytes);
+  return cgr__device_fail(device, error, what);
 }
 
 static cgr_status release(cgr_device *device, enum cgr__memory_kind kind, void *memory, const char *function) {
-  cgr_status status = check_device(device, function);
-  if (status != CGR_OK || memory == NULL)
-    return status;
-  return cgr__device_fail(device, device->ops->mem_free(device, memory, kind), function);
+  char what[160];
+  CGR__TRY(check_device(device, function));
+  if (!memory)
+    return CGR_OK;
+  int error = device->ops->mem_free(device, memory, kind);
+  count_destroyed(&device->live.allocations, error);
+  snprintf(what, sizeof what, "memory is %p: expected an address that this device gave as %s memory and has not got back", memory,
+           kind == CGR__MEMORY_PINNED ? "pinned" : "device");
+  return answer(device, error, function, what);
 }
 
 cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory) {
@@ -180,72 +270,138 @@ cgr_status cgr_memory_free_pinned(cgr_device *device, void *memory) {
   return release(device, CGR__MEMORY_PINNED, memory, "cgr_memory_free_pinned");
 }
 
-/* ------------------------------------------------------------------------------------------------- streams and work */
+/* ------------------------------------------------------------------------------------------------ streams and events */
+
+/* A runtime's own streams look like an engine's, and an engine meets them in `record`: so those that an engine has made are kept,
+ * and no other is destroyed for it. */
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int32_t place_of(const struct cgr__device_streams *s, cudaStream_t stream) {
+  int32_t i = 0;
+  while (i < s->count && s->made[i] != stream)
+    i++;
+  return i;
+}
+
+static bool is_made(cgr_device *device, cudaStream_t stream) {
+  pthread_mutex_lock(&streams_lock);
+  bool is = place_of(&device->streams, stream) < device->streams.count;
+  pthread_mutex_unlock(&streams_lock);
+  return is;
+}
+
+static bool keep(cgr_device *device, cudaStream_t stream) {
+  struct cgr__device_streams *s = &device->streams;
+  pthread_mutex_lock(&streams_lock);
+  cudaStream_t *made = realloc(s->made, ((size_t)s->count + 1) * sizeof *made);
+  if (made) {
+    s->made = made;
+    s->made[s->count++] = stream;
+  }
+  pthread_mutex_unlock(&streams_lock);
+  return made != NULL;
+}
+
+static void drop(cgr_device *device, cudaStream_t stream) {
+  struct cgr__device_streams *s = &device->streams;
+  pthread_mutex_lock(&streams_lock);
+  s->made[place_of(s, stream)] = s->made[s->count - 1];
+  if (--s->count == 0) {
+    free(s->made);
+    s->made = NULL;
+  }
+  pthread_mutex_unlock(&streams_lock);
+}
 
 cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream) {
-  cgr_status status = check_device(device, "cgr_stream_create");
-  if (status == CGR_OK)
-    status = check_pointer(stream, "stream", "cgr_stream_create");
-  if (status != CGR_OK)
-    return status;
+  CGR__TRY(check_device(device, "cgr_stream_create"));
+  CGR__REQUIRE(stream, "cgr_stream_create");
   *stream = NULL;
-  return cgr__device_fail(device, device->ops->stream_create(device, stream), "cgr_stream_create");
+  int error = device->ops->stream_create(device, stream);
+  if (error == CGR__DEVICE_OK && !keep(device, *stream)) {
+    (void)device->ops->stream_destroy(device, *stream);
+    *stream = NULL;
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_stream_create: no host memory for the list of streams");
+  }
+  count_made(&device->live.streams, error);
+  return cgr__device_fail(device, error, "cgr_stream_create");
 }
 
 cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream) {
-  cgr_status status = check_device(device, "cgr_stream_destroy");
-  if (status != CGR_OK)
-    return status;
-  if (stream == NULL) {
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_stream_destroy: stream is NULL, expected one of cgr_stream_create");
-  }
-  return cgr__device_fail(device, device->ops->stream_destroy(device, stream), "cgr_stream_destroy");
+  CGR__TRY(check_stream(device, stream, "cgr_stream_destroy"));
+  if (!is_made(device, stream))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_stream_destroy: stream is %p, expected one of cgr_stream_create that has not been destroyed",
+                     (void *)stream);
+  int error = device->ops->stream_destroy(device, stream);
+  if (!cgr__device_did_nothing(error))
+    drop(device, stream);
+  count_destroyed(&device->live.streams, error);
+  return answer(device, error, "cgr_stream_destroy", A_STREAM);
 }
 
 cgr_status cgr_stream_synchronize(cgr_device *device, cudaStream_t stream) {
-  cgr_status status = check_stream(device, stream, "cgr_stream_synchronize");
-  if (status != CGR_OK)
-    return status;
-  return cgr__device_fail(device, device->ops->stream_sync(device, stream), "cgr_stream_synchronize");
+  CGR__TRY(check_stream(device, stream, "cgr_stream_synchronize"));
+  return answer(device, device->ops->stream_sync(device, stream), "cgr_stream_synchronize", A_STREAM);
 }
 
+cgr_status cgr_event_create(cgr_device *device, cgr_event **event) {
+  CGR__TRY(check_device(device, "cgr_event_create"));
+  CGR__REQUIRE(event, "cgr_event_create");
+  *event = NULL;
+  int error = device->ops->event_create(device, event);
+  count_made(&device->live.events, error);
+  return cgr__device_fail(device, error, "cgr_event_create");
+}
+
+cgr_status cgr_event_destroy(cgr_device *device, cgr_event *event) {
+  CGR__TRY(check_device(device, "cgr_event_destroy"));
+  CGR__REQUIRE(event, "cgr_event_destroy");
+  int error = device->ops->event_destroy(device, event);
+  count_destroyed(&device->live.events, error);
+  return answer(device, error, "cgr_event_destroy", AN_EVENT);
+}
+
+cgr_status cgr_event_record(cgr_device *device, cgr_event *event, cudaStream_t stream) {
+  CGR__TRY(check_stream(device, stream, "cgr_event_record"));
+  CGR__REQUIRE(event, "cgr_event_record");
+  return answer(device, device->ops->event_record(device, event, stream), "cgr_event_record", EVENT_AND_STREAM);
+}
+
+cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStream_t stream) {
+  CGR__TRY(check_stream(device, stream, "cgr_event_wait"));
+  CGR__REQUIRE(event, "cgr_event_wait");
+  return answer(device, device->ops->event_wait(device, event, stream), "cgr_event_wait", EVENT_AND_STREAM);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- work */
+
 cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes, cudaStream_t stream) {
-  cgr_status status = check_stream(device, stream, "cgr_copy");
-  if (status != CGR_OK || bytes == 0)
-    return status;
-  status = check_pointer(dst, "dst", "cgr_copy");
-  if (status == CGR_OK)
-    status = check_pointer(src, "src", "cgr_copy");
-  if (status != CGR_OK)
-    return status;
-  return cgr__device_fail(device, device->ops->copy(device, dst, src, bytes, stream), "cgr_copy");
+  CGR__TRY(check_stream(device, stream, "cgr_copy"));
+  if (bytes == 0)
+    return CGR_OK;
+  CGR__REQUIRE(dst, "cgr_copy");
+  CGR__REQUIRE(src, "cgr_copy");
+  return answer(device, device->ops->copy(device, dst, src, bytes, stream), "cgr_copy", WORK_ARGUMENTS);
 }
 
 cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream) {
-  cgr_status status = check_stream(device, stream, "cgr_fill");
-  if (status != CGR_OK || bytes == 0)
-    return status;
-  status = check_pointer(dst, "dst", "cgr_fill");
-  if (status != CGR_OK)
-    return status;
-  return cgr__device_fail(device, device->ops->fill(device, dst, byte, bytes, stream), "cgr_fill");
+  CGR__TRY(check_stream(device, stream, "cgr_fill"));
+  if (bytes == 0)
+    return CGR_OK;
+  CGR__REQUIRE(dst, "cgr_fill");
+  return answer(device, device->ops->fill(device, dst, (unsigned char)byte, 1, bytes, stream), "cgr_fill", WORK_ARGUMENTS);
 }
 
 cgr_status cgr_launch_host(cgr_device *device, cgr_host_function function, const void *args, size_t args_size,
                            cudaStream_t stream) {
-  cgr_status status = check_stream(device, stream, "cgr_launch_host");
-  if (status != CGR_OK)
-    return status;
-  if (function == NULL) {
+  CGR__TRY(check_stream(device, stream, "cgr_launch_host"));
+  if (!function)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_launch_host: function is NULL, expected a function");
-  }
-  if (args_size > HOST_CALL_MAX_ARGS) {
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_launch_host: args_size is %zu, expected at most %u bytes", args_size,
-                     HOST_CALL_MAX_ARGS);
-  }
+  if (args_size > CGR__MAX_CALL_ARGS)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_launch_host: args_size is %zu, expected at most %d bytes", args_size,
+                     CGR__MAX_CALL_ARGS);
   if (args_size != 0)
-    status = check_pointer(args, "args", "cgr_launch_host");
-  if (status != CGR_OK)
-    return status;
-  return cgr__device_fail(device, device->ops->host_call(device, function, args, args_size, stream), "cgr_launch_host");
+    CGR__REQUIRE(args, "cgr_launch_host");
+  return answer(device, device->ops->host_call(device, function, args, args_size, stream), "cgr_launch_host", A_STREAM);
 }

@@ -1,53 +1,68 @@
 /* What a device is: a table of operations over memory, streams, events, copies, kernels, capture and graphs.
  *
- * Two devices implement the table: `cuda/` (the CUDA runtime) and `host/` (streams are queues, capture records, replay
- * executes). Shims (`shims/`) wrap a device with a table of their own and hand on each call. Nothing here knows of batches,
+ * Two devices implement the table: `cuda/` (the CUDA driver) and `host/` (streams are queues, capture records, replay
+ * executes). Shims (`shims/`) wrap a device with a table of their own and pass each call on. Nothing here knows of batches,
  * pages or attention: a kernel is a name, the size of its arguments and one launcher per device.
  *
- * Every operation returns 0 or one of enum cgr__device_error. A raw code of the device's API (a cudaError_t) of the last
+ * Every operation returns 0 or one of enum cgr__device_error. The raw code of the device's own API (a CUresult) of the last
  * failing call on this device is kept in `last_raw` for messages. No operation prints, aborts or throws. */
 #ifndef CGR_DEVICES_DEVICE_H
 #define CGR_DEVICES_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cgr/cgr.h"
+#include "cgr/device.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* What a failed call has done follows from its error; whoever keeps count of what exists may rely on it. */
 enum cgr__device_error {
   CGR__DEVICE_OK = 0,
-  CGR__DEVICE_NOT_READY,       /* query: work is still pending; not a failure */
-  CGR__DEVICE_NO_MEMORY,       /* an allocation or an instantiation found no memory */
+  CGR__DEVICE_NOT_READY, /* query: work is still pending; not a failure */
+
+  /* Nothing was done: no work was enqueued, nothing was made or destroyed. A capture that the call broke the rules of may have
+   * become invalid all the same, and capture_end ends its capture (see there). */
   CGR__DEVICE_INVALID,         /* a bad handle, size or pointer */
   CGR__DEVICE_UNSUPPORTED,     /* the device cannot do this (no such kernel, no driver) */
   CGR__DEVICE_CAPTURE_ILLEGAL, /* the call is not allowed while this stream or thread captures (CUDA 900, 906, 907) */
   CGR__DEVICE_CAPTURE_INVALID, /* the capture was invalidated, or its streams were not joined (CUDA 901 .. 905, 908) */
-  CGR__DEVICE_FAILED,          /* any other failure of one call; the device lives */
-  CGR__DEVICE_DEAD             /* sticky: every later call fails (illegal address, launch failure, ...) */
+
+  /* The call may have taken effect, in part or in full. What it was to make does not exist; what it was to destroy is gone. */
+  CGR__DEVICE_NO_MEMORY, /* an allocation or an instantiation found no memory */
+  CGR__DEVICE_FAILED,    /* any other failure of one call; the device is usable */
+  CGR__DEVICE_DEAD       /* sticky: every later call fails (illegal address, launch failure, ...) */
 };
+
+static inline bool cgr__device_did_nothing(int error) {
+  return error >= CGR__DEVICE_INVALID && error <= CGR__DEVICE_CAPTURE_INVALID;
+}
+
+/* Name of an error for messages, static storage. */
+const char *cgr__device_error_name(int error);
 
 enum cgr__memory_kind {
   CGR__MEMORY_DEVICE = 0, /* device memory; on the host device ordinary memory */
   CGR__MEMORY_PINNED = 1  /* page-locked and mapped: host and device use the same address */
 };
 
-typedef struct cgr__event cgr__event; /* no timing */
+typedef cgr_event cgr__event;         /* no timing */
 typedef struct cgr__graph cgr__graph; /* what a capture gives; immutable */
 typedef struct cgr__exec cgr__exec;   /* an instantiated graph */
 
-/* A kernel of the library, or a host function of an engine. `args` is a plain struct, copied by value when the operation
- * is enqueued or captured. `host` runs it at once on the calling thread; `cuda` enqueues it and returns a cudaError_t. A
- * launcher is NULL where the device does not have the kernel. Launch dimensions are decided inside `cuda` from args alone. */
+/* A kernel of the library, or a host function of an engine. `args` is a plain struct of at most CGR__MAX_CALL_ARGS bytes, copied
+ * by value when the operation is enqueued or captured. `host` runs it at once on the calling thread; `cuda` enqueues it and
+ * returns a CUresult (or a cudaError_t: where both exist the numbers agree). A launcher is NULL where the device does not have
+ * the kernel. Launch dimensions are decided inside `cuda` from args alone. */
 typedef struct cgr__kernel {
   const char *name;
   size_t args_size; /* bytes of the args struct */
   void (*host)(const void *args);
   int (*cuda)(const void *args, cudaStream_t stream);
-  int (*preload)(void); /* CUDA: loads the module so that capture never does; NULL when nothing to load. cudaError_t */
+  int (*preload)(void); /* CUDA: loads the module so that capture never does; NULL when nothing to load. As `cuda` returns */
 } cgr__kernel;
 
 typedef struct cgr__graph_info {
@@ -55,10 +70,9 @@ typedef struct cgr__graph_info {
   int64_t device_bytes; /* device memory taken by instantiation, 0 where it cannot be told */
 } cgr__graph_info;
 
-struct cgr_device; /* public: typedef struct cgr_device cgr_device; */
-
 typedef struct cgr__device_ops {
-  /* Memory. Illegal in capture. Alignment is at least 256 bytes. Content is undefined. */
+  /* Memory. Illegal for a thread that captures. Alignment is at least 256 bytes. Content is undefined. A free of what this
+   * device did not give, has got back already, or gave as the other kind is INVALID. */
   int (*mem_alloc)(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr);
   int (*mem_free)(cgr_device *dev, void *ptr, enum cgr__memory_kind kind);
 
@@ -71,21 +85,23 @@ typedef struct cgr__device_ops {
                                                                 query executes one pending operation. */
 
   int (*event_create)(cgr_device *dev, cgr__event **event);
-  int (*event_destroy)(cgr_device *dev, cgr__event *event);
+  int (*event_destroy)(cgr_device *dev, cgr__event *event); /* legal at any time: waits for it keep what they wait for */
   int (*event_record)(cgr_device *dev, cgr__event *event, cudaStream_t stream);
   int (*event_wait)(cgr_device *dev, cgr__event *event, cudaStream_t stream); /* stream waits for the event */
   int (*event_query)(cgr_device *dev, cgr__event *event);
   int (*event_sync)(cgr_device *dev, cgr__event *event);
 
-  /* Enqueue. Source and destination are read and written when the operation executes, not when it is enqueued. */
+  /* Enqueue. Source and destination are read and written when the operation executes, not when it is enqueued. `fill` writes
+   * `count` elements of `width` bytes (1, 2, 4 or 8) with the low bits of `value`; `dst` is aligned to the width. */
   int (*copy)(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream);
-  int (*fill)(cgr_device *dev, void *dst, int byte, size_t bytes, cudaStream_t stream);
+  int (*fill)(cgr_device *dev, void *dst, uint64_t value, size_t width, size_t count, cudaStream_t stream);
   int (*launch)(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream);
   int (*host_call)(cgr_device *dev, cgr_host_function function, const void *args, size_t args_size, cudaStream_t stream);
   int (*preload)(cgr_device *dev, const cgr__kernel *kernel);
 
   /* Capture, thread-local mode. A failed or invalidated capture is ended by capture_end, which then returns the error, gives
-   * a NULL graph and leaves the stream usable. */
+   * a NULL graph and leaves the stream usable. Only where the stream does not capture, or joined a capture that began on
+   * another one, does capture_end end nothing. */
   int (*capture_begin)(cgr_device *dev, cudaStream_t stream);
   int (*capture_end)(cgr_device *dev, cudaStream_t stream, cgr__graph **graph);
   int (*capture_status)(cgr_device *dev, cudaStream_t stream, int *capturing);
@@ -93,35 +109,85 @@ typedef struct cgr__device_ops {
   int (*graph_destroy)(cgr_device *dev, cgr__graph *graph);
   int (*instantiate)(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info); /* uploads too */
   int (*exec_launch)(cgr_device *dev, cgr__exec *exec, cudaStream_t stream);
-  int (*exec_destroy)(cgr_device *dev, cgr__exec *exec);
+  int (*exec_destroy)(cgr_device *dev, cgr__exec *exec); /* legal at any time: the device keeps what still runs, or waits */
 
   int (*info)(cgr_device *dev, cgr_device_info *info);
-  int (*close)(cgr_device *dev); /* frees the device itself */
+  int (*close)(cgr_device *dev); /* frees the device itself, unless it answers that nothing was done */
 } cgr__device_ops;
+
+/* What every device asks of a fill of at least one element. */
+static inline bool cgr__fill_is_valid(const void *dst, size_t width, size_t count) {
+  bool known = width == 1 || width == 2 || width == 4 || width == 8;
+  return dst && known && (uintptr_t)dst % width == 0 && count <= SIZE_MAX / width;
+}
+
+/* What was made through the public functions and is still alive. Atomic. */
+struct cgr__device_live {
+  int32_t runtimes, streams, events, allocations;
+};
+
+/* Streams of cgr_stream_create that have not been destroyed. */
+struct cgr__device_streams {
+  cudaStream_t *made; /* [count]; NULL while there is none */
+  int32_t count;
+};
 
 /* The head of every device; `ops` is first so that a call is dev->ops->name(dev, ...). */
 struct cgr_device {
   const cgr__device_ops *ops;
   uint32_t magic; /* CGR__DEVICE_MAGIC while open */
   int32_t kind;   /* enum cgr_device_kind */
-  int last_raw;   /* cudaError_t (or 0) of the last failing call */
+  int last_raw;   /* CUresult (or 0) of the last failing call */
+  struct cgr__device_live live;
+  struct cgr__device_streams streams; /* under a lock of devices/api.c */
+  /* Of a layer: why this thread's last call was refused, or NULL when it was not the layer that refused it. NULL: no layer. */
+  const char *(*explain)(cgr_device *dev);
 };
 
-#define CGR__DEVICE_MAGIC 0x63677244u
+/* Names the version too: a layer of another version of the library finds, and makes, devices that are not open. */
+#define CGR__DEVICE_MAGIC (0x63670000u | CGR_VERSION)
 
-/* Opens a device of one kind. `ordinal` counts within the kind. UNSUPPORTED when this build or this machine has none. */
-int cgr__host_device_open(const cgr_device_config *config, cgr_device **dev);
-int cgr__cuda_device_open(int ordinal, cgr_device **dev);
-int cgr__cuda_device_count(void); /* 0 without a driver, a GPU or a CUDA build */
+/* A runtime counts as something that the device must outlive. */
+static inline void cgr__device_retain_runtime(cgr_device *dev) { __atomic_add_fetch(&dev->live.runtimes, 1, __ATOMIC_RELAXED); }
+static inline void cgr__device_release_runtime(cgr_device *dev) { __atomic_sub_fetch(&dev->live.runtimes, 1, __ATOMIC_RELEASE); }
 
-/* How the host device executes (cgr_device_config.host_schedule, enum cgr_host_schedule):
+/* A layer makes a device over another one. Closing it closes the inner one; when opening fails, `inner` is untouched. `config` is
+ * the one that the device is opened with, complete. */
+struct cgr_device_layer {
+  int (*open)(cgr_device *inner, const cgr_device_config *config, cgr_device **dev);
+};
+
+/* Opens a device of one kind with a complete config that cgr_device_open has checked; its layer is not looked at. `ordinal`
+ * counts within the kind. UNSUPPORTED when this build or this machine has none.
+ *
+ * How the host device executes (config->host_schedule, enum cgr_host_schedule):
  *   ASYNC    one worker thread per stream executes as it goes (the default);
  *   EARLIEST each operation at the earliest legal moment: in the call that enqueues it when its dependencies are met;
- *   LATEST   nothing until someone waits: stream_sync, event_sync, a query, stream_destroy, close;
+ *   LATEST   nothing until someone waits: stream_sync, event_sync, a query, stream_destroy, exec_destroy, close;
  *   RANDOM   a generator seeded with host_seed decides, at every call on the device, how many of the ready operations run. */
+int cgr__host_device_open(const cgr_device_config *config, cgr_device **dev);
+int cgr__cuda_device_open(int ordinal, const cgr_device_config *config, cgr_device **dev);
 
-/* Name of an error for messages, static storage. */
-const char *cgr__device_error_name(int error);
+enum cgr__cuda_state {
+  CGR__CUDA_READY = 0,
+  CGR__CUDA_NOT_BUILT,  /* a build without CUDA */
+  CGR__CUDA_NO_DRIVER,  /* no libcuda on this machine */
+  CGR__CUDA_OLD_DRIVER, /* older than this build works with */
+  CGR__CUDA_BROKEN,     /* the driver does not start */
+  CGR__CUDA_NO_GPU      /* none there, or none visible */
+};
+
+/* Whether there are GPUs, and why not. The driver is looked for once. */
+struct cgr__gpus {
+  enum cgr__cuda_state state;
+  int num_devices;      /* 0 unless READY */
+  int driver_version;   /* 12040 for 12.4; 0 unless there is a driver */
+  int required_version; /* of the driver, at least */
+  int raw;              /* what the driver, or the search for it, answered */
+};
+struct cgr__gpus cgr__cuda_probe(void);
+
+static inline int cgr__cuda_device_count(void) { return cgr__cuda_probe().num_devices; }
 
 #ifdef __cplusplus
 }

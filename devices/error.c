@@ -6,8 +6,6 @@ const char *cgr__device_error_name(int error) {
     return "ok";
   case CGR__DEVICE_NOT_READY:
     return "not ready";
-  case CGR__DEVICE_NO_MEMORY:
-    return "no memory";
   case CGR__DEVICE_INVALID:
     return "invalid handle, size or pointer";
   case CGR__DEVICE_UNSUPPORTED:
@@ -16,6 +14,8 @@ const char *cgr__device_error_name(int error) {
     return "illegal during capture";
   case CGR__DEVICE_CAPTURE_INVALID:
     return "capture invalidated";
+  case CGR__DEVICE_NO_MEMORY:
+    return "no memory";
   case CGR__DEVICE_FAILED:
     return "failed";
   case CGR__DEVICE_DEAD:
@@ -28,8 +28,6 @@ static cgr_status status_of(int error) {
   switch (error) {
   case CGR__DEVICE_NOT_READY:
     return CGR_NOT_READY;
-  case CGR__DEVICE_NO_MEMORY:
-    return CGR_ERROR_OUT_OF_MEMORY;
   case CGR__DEVICE_INVALID:
     return CGR_ERROR_INVALID_ARGUMENT;
   case CGR__DEVICE_UNSUPPORTED:
@@ -37,6 +35,8 @@ static cgr_status status_of(int error) {
   case CGR__DEVICE_CAPTURE_ILLEGAL:
   case CGR__DEVICE_CAPTURE_INVALID:
     return CGR_ERROR_CAPTURE;
+  case CGR__DEVICE_NO_MEMORY:
+    return CGR_ERROR_OUT_OF_MEMORY;
   case CGR__DEVICE_DEAD:
     return CGR_ERROR_DEAD;
   default:
@@ -47,7 +47,11 @@ static cgr_status status_of(int error) {
 cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
-  int raw = dev ? __atomic_load_n(&dev->last_raw, __ATOMIC_RELAXED) : 0; /* another thread's call may fail right now */
+  /* Atomic: another thread's call may fail right now. */
+  int raw = dev ? __atomic_load_n(&dev->last_raw, __ATOMIC_RELAXED) : cgr_last_device_code();
+  const char *why = dev && dev->explain ? dev->explain(dev) : NULL;
   cgr__set_device_code(raw);
+  if (why)
+    return cgr__fail(status_of(error), "%s: refused by the device's layer: %s (code %d)", what, why, raw);
   return cgr__fail(status_of(error), "%s: the device answered \"%s\" (code %d)", what, cgr__device_error_name(error), raw);
 }

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "cgr/attention.h"
 #include "devices/device.h"
 
 #ifdef __cplusplus

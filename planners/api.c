@@ -1,13 +1,16 @@
 /* The planners without a runtime: validation, then planners/attention/plan_host.c and planners/metadata.c. */
+#include <stdbool.h>
 #include <stdlib.h>
 
-#include "planners/metadata.h"
-#include "planners/attention/plan_host.h"
+#include "base/limits.h"
+#include "base/sized.h"
 #include "base/status.h"
+#include "planners/attention/plan_host.h"
+#include "planners/metadata.h"
 
 #define STACK_WORDS 1024
 
-size_t cgr_plan_size(int32_t num_parts) { return num_parts >= 1 ? cgr__plan_bytes(num_parts) : 0; }
+size_t cgr_plan_size(int32_t num_parts) { return num_parts >= 1 && num_parts <= CGR__MAX_PARTS ? cgr__plan_bytes(num_parts) : 0; }
 
 static cgr_status check_lengths(const cgr_plan_input *input) {
   int64_t tokens = 0;
@@ -28,19 +31,16 @@ static cgr_status check_lengths(const cgr_plan_input *input) {
 }
 
 static cgr_status check_input(const cgr_plan_input *input, const void *plan, size_t plan_size) {
-  CGR__REQUIRE(input, "cgr_plan_build");
   CGR__REQUIRE(plan, "cgr_plan_build");
-  if (input->size < sizeof *input)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_plan_build: size is %u, expected %zu: use CGR_PLAN_INPUT_INIT", input->size,
-                     sizeof *input);
   if (input->num_requests < 0 || input->num_requests > 1 << 24)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: num_requests is %d, expected 0 .. %d", input->num_requests,
                      1 << 24);
   if (input->num_requests > 0 && (!input->query_lens || !input->seq_lens))
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_plan_build: query_lens or seq_lens is NULL, expected %d lengths",
                      input->num_requests);
-  if (input->num_parts < 1 || input->num_parts > 4096)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: num_parts is %d, expected 1 .. 4096", input->num_parts);
+  if (input->num_parts < 1 || input->num_parts > CGR__MAX_PARTS)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: num_parts is %d, expected 1 .. %d", input->num_parts,
+                     CGR__MAX_PARTS);
   if (input->tile_q < 1 || input->tile_q > 64 || (input->tile_q & (input->tile_q - 1)) != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: tile_q is %d, expected a power of two, 1 .. 64", input->tile_q);
   if (plan_size < cgr__plan_bytes(input->num_parts))
@@ -53,12 +53,15 @@ static cgr_status check_input(const cgr_plan_input *input, const void *plan, siz
 
 cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size) {
   int64_t on_stack[STACK_WORDS];
-  CGR__TRY(check_input(input, plan, plan_size));
-  size_t words = cgr__plan_scratch_words(input->num_requests);
+  cgr_plan_input known;
+  CGR__TRY(cgr__sized_read("cgr_plan_build: input", input, &known, sizeof known));
+  CGR__TRY(check_input(&known, plan, plan_size));
+  size_t words = cgr__plan_scratch_words(known.num_requests);
   int64_t *scratch = words <= STACK_WORDS ? on_stack : malloc(words * sizeof *scratch);
   if (!scratch)
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_plan_build: no host memory for %d requests", input->num_requests);
-  cgr__plan_build(input, scratch, plan);
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_plan_build: no host memory for %d requests (%zu bytes)", known.num_requests,
+                     words * sizeof *scratch);
+  cgr__plan_build(&known, scratch, plan);
   if (scratch != on_stack)
     free(scratch);
   return CGR_OK;
@@ -66,14 +69,14 @@ cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_s
 
 /* The first thing that a guard refused. */
 typedef struct refusal {
-  cgr_step_error error;
+  cgr_guard_error error;
   int32_t row, index;
   int64_t value;
 } refusal;
 
-static void remember(void *context, cgr_step_error error, int32_t row, int32_t index, int64_t value) {
+static void remember(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value) {
   refusal *first = context;
-  if (first->error == CGR_STEP_OK)
+  if (first->error == CGR_GUARD_NONE)
     *first = (refusal){ error, row, index, value };
 }
 
@@ -84,7 +87,9 @@ static cgr_status check_groups(const cgr_metadata *m) {
                      (const void *)m->groups);
   for (int32_t i = 0; i < m->num_groups; i++) {
     const cgr_metadata_group *g = &m->groups[i];
-    int missing = (m->padded_tokens > 0 && !g->slot_mapping) || (m->padded_requests > 0 && !g->kv_last_page_len);
+    if (g->reserved != 0)
+      return cgr__fail(CGR_ERROR_NEWER_STRUCT, "cgr_metadata_build: groups[%d].reserved is %d, expected 0", i, g->reserved);
+    bool missing = (m->padded_tokens > 0 && !g->slot_mapping) || (m->padded_requests > 0 && !g->kv_last_page_len);
     if (!g->page_table || !g->kv_indptr || missing)
       return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: groups[%d] has a NULL pointer, expected four addresses", i);
     if (g->page_size < 1 || (g->page_size & (g->page_size - 1)) != 0)
@@ -95,34 +100,56 @@ static cgr_status check_groups(const cgr_metadata *m) {
 }
 
 static cgr_status check_metadata(const cgr_metadata *m) {
-  CGR__REQUIRE(m, "cgr_metadata_build");
-  if (m->size < sizeof *m)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_metadata_build: size is %u, expected %zu: use CGR_METADATA_INIT", m->size,
-                     sizeof *m);
   if (m->num_requests < 0 || m->padded_requests < m->num_requests)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_metadata_build: num_requests is %d and padded_requests %d, expected 0 or more, "
                      "and at least as many",
                      m->num_requests, m->padded_requests);
+  if (m->padded_tokens < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: padded_tokens is %d, expected at least 0",
+                     m->padded_tokens);
+  CGR__TRY(cgr__check_unused("cgr_metadata_build: reserved", m->reserved));
   if (m->num_requests > 0 && (!m->rows || !m->query_lens || !m->row_computed))
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: rows, query_lens or row_computed is NULL, expected addresses");
-  int missing = (m->padded_tokens > 0 && (!m->input_ids || !m->positions)) ||
+  bool missing = (m->padded_tokens > 0 && (!m->input_ids || !m->positions)) ||
                 (m->padded_requests > 0 && (!m->seq_lens || !m->request_rows || !m->logits_indices));
   if (!m->query_start_loc || missing)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: an output is NULL, expected six addresses");
   return check_groups(m);
 }
 
-/* Takes the composition over into its buffers; `*num_tokens` gets their sum. */
+/* Sequences as long as max_seq_len keep the running sum of pages inside 32 bits; rows that a guard will refuse count for none. */
+static cgr_status check_sums(const cgr_metadata *m) {
+  for (int32_t g = 0; g < m->num_groups; g++) {
+    int64_t pages = 0;
+    for (int32_t i = 0; i < m->num_requests; i++) {
+      bool good = m->rows[i] >= 0 && m->rows[i] < m->max_rows && m->row_computed[m->rows[i]] >= 0;
+      int64_t length = good ? (int64_t)m->row_computed[m->rows[i]] + m->query_lens[i] : 0;
+      if (length <= m->max_seq_len)
+        pages += (length + m->groups[g].page_size - 1) / m->groups[g].page_size;
+    }
+    if (pages > INT32_MAX)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: the requests have %lld pages of group %d, expected at most %d",
+                       (long long)pages, g, INT32_MAX);
+  }
+  return CGR_OK;
+}
+
+/* Copies rows and starts into the outputs; `*num_tokens` gets the sum of query_lens. */
 static cgr_status take_composition(const cgr_metadata *m, int32_t *num_tokens) {
   int64_t tokens = 0;
-  int needs_last = m->tokens == NULL && m->num_requests > 0;
+  bool needs_last = false;
   for (int32_t i = 0; i < m->num_requests; i++) {
     if (m->query_lens[i] < 0)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: query_lens[%d] is %d, expected at least 0", i,
                        m->query_lens[i]);
-    for (int32_t j = 0; m->tokens && j < m->query_lens[i] && tokens + j < m->padded_tokens; j++)
-      needs_last |= m->tokens[tokens + j] == CGR_TOKEN_LAST;
+    for (int32_t j = 0; j < m->query_lens[i] && tokens + j < m->padded_tokens; j++) {
+      int32_t token = m->tokens ? m->tokens[tokens + j] : CGR_TOKEN_LAST;
+      needs_last |= token == CGR_TOKEN_LAST;
+      if (token < CGR_TOKEN_LAST)
+        return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_metadata_build: tokens[%lld] is %d, expected a token id or CGR_TOKEN_LAST",
+                         (long long)(tokens + j), token);
+    }
     tokens += m->query_lens[i];
     if (tokens > m->padded_tokens)
       return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
@@ -140,13 +167,16 @@ static cgr_status take_composition(const cgr_metadata *m, int32_t *num_tokens) {
 }
 
 cgr_status cgr_metadata_build(const cgr_metadata *metadata) {
-  refusal first = { CGR_STEP_OK, 0, 0, 0 };
+  cgr_metadata m;
+  refusal first = { CGR_GUARD_NONE, 0, 0, 0 };
   int32_t num_tokens = 0;
-  CGR__TRY(check_metadata(metadata));
-  CGR__TRY(take_composition(metadata, &num_tokens));
-  cgr__metadata_fill(metadata, num_tokens, remember, &first);
-  if (first.error == CGR_STEP_OK)
+  CGR__TRY(cgr__sized_read("cgr_metadata_build: metadata", metadata, &m, sizeof m));
+  CGR__TRY(check_metadata(&m));
+  CGR__TRY(take_composition(&m, &num_tokens));
+  CGR__TRY(check_sums(&m));
+  cgr__metadata_fill(&m, num_tokens, 1, remember, &first);
+  if (first.error == CGR_GUARD_NONE)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_STEP, "cgr_metadata_build: a guard refused with error %d at row %d, index %d, value %lld",
-                   first.error, first.row, first.index, (long long)first.value);
+  return cgr__fail(CGR_ERROR_STEP, "cgr_metadata_build: a guard refused a %s at row %d, index %d: %lld",
+                   cgr_guard_error_name(first.error), first.row, first.index, (long long)first.value);
 }

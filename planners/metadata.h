@@ -5,14 +5,23 @@
 
 #include <stdint.h>
 
-#include "cgr/cgr.h"
+#include "cgr/planners.h"
 
-/* Called for each thing that a guard refuses; the codes and their numbers are those of cgr_step_error. */
-typedef void (*cgr__refuse_function)(void *context, cgr_step_error error, int32_t row, int32_t index, int64_t value);
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Called for each thing that a guard refuses; cgr/planners.h says what row, index and value mean. */
+typedef void (*cgr__refuse_function)(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value);
 
 /* Writes every output of `m` for [0, padded_requests) and [0, padded_tokens). `m->query_start_loc` [num_requests + 1] holds the
  * real starts already: it begins at 0, does not decrease and ends at `num_tokens`; `m->request_rows` [num_requests] the rows.
- * query_lens and rows are not read. Nothing is allocated. */
-void cgr__metadata_fill(const cgr_metadata *m, int32_t num_tokens, cgr__refuse_function refuse, void *context);
+ * query_lens and rows are not read. `token_stride`: elements of row_last_tokens from row to row. Nothing is allocated. */
+void cgr__metadata_fill(const cgr_metadata *m, int32_t num_tokens, int32_t token_stride, cgr__refuse_function refused,
+                        void *context);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

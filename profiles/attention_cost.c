@@ -22,7 +22,7 @@
 typedef struct shape {
   const char *name;
   int32_t decodes, decode_len;          /* decode requests and their KV length with the new token; -1: log-normal lengths */
-  int32_t prefills, query_len, context; /* chunks of query_len tokens behind `context` tokens */
+  int32_t prefills, query_len, context; /* chunks of query_len tokens after `context` tokens */
   int32_t steps;
 } shape;
 
@@ -90,9 +90,9 @@ static void open_rows(bench_engine *e, const shape *s, int32_t *query_lens) {
   e->rows = all;
 }
 
-static void rewind_prefills(bench_engine *e, const shape *s) {
+static void reset_prefills(bench_engine *e, const shape *s) {
   for (int32_t i = 0; i < s->prefills; i++)
-    bench_check(cgr_request_rewind(e->rt, e->rows[s->decodes + i], s->context), "cgr_request_rewind");
+    bench_check(cgr_request_set_length(e->rt, e->rows[s->decodes + i], s->context), "cgr_request_set_length");
 }
 
 /* Steps back to back; the ring is the only thing that holds the host back. */
@@ -103,14 +103,14 @@ static double run_steps(bench_engine *e, const shape *s, cgr_batch *batch, int32
   for (int32_t i = 0; i < steps; i++) {
     cgr_step step = CGR_STEP_INIT;
     cgr_status status;
-    rewind_prefills(e, s);
+    reset_prefills(e, s);
     while ((status = cgr_step_prepare(e->rt, batch, &step)) == CGR_ERROR_BUSY)
-      bench_check(cgr_step_wait(e->rt, last - 2, NULL), "cgr_step_wait");
+      bench_check(cgr_step_wait(e->rt, 0, last - 2, -1, NULL), "cgr_step_wait");
     bench_check(status, "cgr_step_prepare");
     bench_check(cgr_step_launch(e->rt, &step, e->stream), "cgr_step_launch");
     last = step.seq;
   }
-  bench_check(cgr_step_wait(e->rt, last, NULL), "cgr_step_wait");
+  bench_check(cgr_step_wait(e->rt, 0, last, -1, NULL), "cgr_step_wait");
   return bench_now_us() - begin;
 }
 
@@ -120,7 +120,11 @@ static void run_case(const char *device, const shape *s, int head) {
   int64_t fit = POOL_BUDGET / pool_bytes;
   int32_t layers = fit < MAX_LAYERS ? (fit < 1 ? 1 : (int32_t)fit) : MAX_LAYERS;
   int32_t bucket = count;
-  bench_options o = { device, layers, HEADS, 8, DIM, 16, count, num_tokens, 40960, layers, pages_needed(s), &bucket, 1 };
+  int64_t max_seq_len = (pages_needed(s) - 2) * 16;
+  bench_options o = {
+    device,          layers,  HEADS, 8, DIM, 16, count, num_tokens, max_seq_len < 40960 ? (int32_t)max_seq_len : 40960,
+    pages_needed(s), &bucket, 1
+  };
   bench_engine engine;
   bench_open(&engine, &o);
   if (head) {

@@ -1,10 +1,12 @@
-/* What a FULL decode step costs the host: prepare and launch, for batches of 1 to 1024 requests, unchanged and while 1/16 of the
- * rows append a page; beside them the bare launch of the same executable graph in the same run. Then the capture of a ladder.
+/* What a FULL decode step costs the host, prepare and launch together, beside the bare launch of the same executable graph: for
+ * batches of 1 to 1024 requests that do not change, while 1/16 of the rows append a page, and while one request leaves and
+ * another comes (close, open, 40 pages) in every step. Then the capture of the default sizes.
  *
- *   bazel-bin/profiles/step_cost [cuda:0|host] [steps]
+ *   bazel-bin/profiles/step_cost [cuda:0|host] [steps in a block] [blocks]
  *
- * The step has 160 layers of append and attention: 323 kernel nodes. Every step is waited for outside of the measured time, so
- * that neither the ring nor the driver's queue pushes back. */
+ * Both sides run in turn, a block of one and a block of the other, in one process; a fifth as many blocks for batches that change.
+ * Reported: the median over all steps, and the median of the blocks' 99th percentiles. The graph has 160 layers of append and attention: 323 kernel nodes. Every step is
+ * waited for outside of the measured time, so that neither the ring nor the driver's queue pushes back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,130 +14,178 @@
 #include "runtime/runtime.h"
 
 #define LAYERS 160
-#define WARMUP 50
+#define PAGES_OF_A_NEW_REQUEST 40
+#define WARMUP 20
 
-typedef struct cost {
-  double prepare, prepare_p99, launch, launch_p99, both, both_p99;
-  uint32_t bytes;
-} cost;
+typedef enum load { UNCHANGED, APPENDING, CHURNING, NUM_LOADS } load;
 
-/* One of every `sixteenth` rows gets a page in each step: it overwrites the row's last page entry, which travels like a new one.
- */
-static void append_pages(bench_engine *e, int32_t count, int32_t step) {
-  int32_t page_index = e->max_seq_len / e->page_size - 1;
-  for (int32_t i = step % 16; i < count; i += 16) {
-    int32_t page = bench_take_page(e);
-    bench_check(cgr_request_set_pages(e->rt, e->rows[i], 0, page_index, &page, 1), "cgr_request_set_pages");
+static const char *const load_names[] = { "unchanged", "1/16 append a page", "one leaves, one comes" };
+
+/* One side of a comparison: all its times, and the 99th percentile of each block. */
+typedef struct series {
+  double *times, *p99s;
+  int32_t count, blocks;
+} series;
+
+typedef struct run {
+  bench_engine *engine;
+  int32_t requests, bucket; /* bucket: index of the graph */
+  int32_t steps, blocks;    /* of a block; blocks of each side */
+  load load;
+  uint32_t bytes; /* staged by the last step */
+} run;
+
+static series open_series(const run *r) {
+  series s = { malloc((size_t)(r->steps * r->blocks) * sizeof *s.times), malloc((size_t)r->blocks * sizeof *s.p99s), 0, 0 };
+  return s;
+}
+
+static void end_block(series *s, int32_t steps) {
+  double *block = malloc((size_t)steps * sizeof *block);
+  memcpy(block, s->times + s->count - steps, (size_t)steps * sizeof *block);
+  s->p99s[s->blocks++] = bench_quantile(block, steps, 0.99);
+  free(block);
+}
+
+static void close_series(series *s, double *median, double *p99) {
+  *median = bench_quantile(s->times, s->count, 0.5);
+  *p99 = bench_quantile(s->p99s, s->blocks, 0.5);
+  free(s->times);
+  free(s->p99s);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- cgr's side */
+
+/* One of every 16 rows gets a page: it replaces the row's last page, which travels like a new one. */
+static void append_pages(run *r, int32_t step) {
+  bench_engine *e = r->engine;
+  for (int32_t i = step % 16; i < r->requests; i += 16) {
+    int32_t first, end, page = bench_take_page(e);
+    bench_check(cgr_request_get_pages(e->rt, e->rows[i], 0, &first, &end), "cgr_request_get_pages");
+    while (cgr_request_set_pages(e->rt, e->rows[i], 0, end - 1, &page, 1) != CGR_OK) /* the row has that page already */
+      page = bench_take_page(e);
   }
 }
 
-static cost measure(bench_engine *e, int32_t count, int32_t steps, int append) {
-  for (int32_t i = 0; i < count; i++)
-    bench_check(cgr_request_rewind(e->rt, e->rows[i], 16), "cgr_request_rewind");
-  double *prepare = malloc((size_t)steps * sizeof *prepare), *launch = malloc((size_t)steps * sizeof *launch),
-         *both = malloc((size_t)steps * sizeof *both);
-  int32_t *tokens = calloc((size_t)count, sizeof *tokens);
+/* The request that has been there longest leaves, and a new one with 16 tokens in the cache takes its place in the batch. Its
+ * first token comes from the host. */
+static void replace_request(run *r, int32_t step, int32_t *tokens) {
+  bench_engine *e = r->engine;
+  int32_t i = step % r->requests, pages[PAGES_OF_A_NEW_REQUEST];
+  for (int32_t p = 0; p < PAGES_OF_A_NEW_REQUEST; p++)
+    pages[p] = bench_take_page(e);
+  bench_check(cgr_request_close(e->rt, e->rows[i]), "cgr_request_close");
+  bench_check(cgr_request_open(e->rt, (uint64_t)step, &e->rows[i]), "cgr_request_open");
+  bench_check(cgr_request_set_pages(e->rt, e->rows[i], 0, 0, pages, PAGES_OF_A_NEW_REQUEST), "cgr_request_set_pages");
+  bench_check(cgr_request_set_length(e->rt, e->rows[i], 16), "cgr_request_set_length");
+  tokens[i] = 1;
+}
+
+static double one_step(run *r, cgr_batch *batch, int32_t index, int32_t *tokens) {
+  bench_engine *e = r->engine;
+  cgr_step step = CGR_STEP_INIT;
+  if (r->load == APPENDING)
+    append_pages(r, index);
+  double begin = bench_now_us();
+  if (r->load == CHURNING)
+    replace_request(r, index, tokens);
+  cgr_status status = cgr_step_prepare(e->rt, batch, &step);
+  if (status == CGR_OK)
+    status = cgr_step_launch(e->rt, &step, e->stream);
+  double end = bench_now_us();
+  bench_check(status, "step");
+  if (step.key.kind != CGR_KIND_FULL)
+    bench_check(cgr__fail(CGR_ERROR_STATE, "the step of %d requests ran eagerly", r->requests), "step");
+  bench_wait(e, step.seq);
+  for (int32_t k = 0; k < r->requests; k++)
+    tokens[k] = CGR_TOKEN_LAST;
+  r->bytes = step.bytes_staged;
+  return end - begin;
+}
+
+static void cgr_block(run *r, series *s) {
+  bench_engine *e = r->engine;
+  int32_t *tokens = calloc((size_t)r->requests, sizeof *tokens);
   cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = count;
+  batch.num_requests = r->requests;
   batch.rows = e->rows;
-  batch.tokens = tokens; /* the first step of fresh rows; then the device has them */
-  cost result = { 0 };
-  for (int32_t i = -WARMUP; i < steps; i++) {
-    if (append)
-      append_pages(e, count, i + WARMUP);
-    cgr_step step = CGR_STEP_INIT;
-    double t0 = bench_now_us();
-    cgr_status prepared = cgr_step_prepare(e->rt, &batch, &step);
-    double t1 = bench_now_us();
-    cgr_status launched = prepared == CGR_OK ? cgr_step_launch(e->rt, &step, e->stream) : prepared;
-    double t2 = bench_now_us();
-    bench_check(launched, "step");
-    if (step.key.kind != CGR_KIND_FULL)
-      bench_check(cgr__fail(CGR_ERROR_STATE, "the step of %d requests ran eagerly", count), "step");
-    bench_check(cgr_step_wait(e->rt, step.seq, NULL), "cgr_step_wait");
-    batch.tokens = NULL;
-    if (i < 0)
-      continue;
-    prepare[i] = t1 - t0;
-    launch[i] = t2 - t1;
-    both[i] = t2 - t0;
-    result.bytes = step.bytes_staged;
+  batch.tokens = tokens; /* the rows begin anew: their first token comes from the host */
+  for (int32_t i = 0; i < r->requests; i++)
+    bench_check(cgr_request_set_length(e->rt, e->rows[i], 16), "cgr_request_set_length");
+  bench_flush(e); /* after a bare block the runtime sends all tables again */
+  for (int32_t i = -WARMUP; i < r->steps; i++) {
+    double time = one_step(r, &batch, i + WARMUP, tokens);
+    if (r->load != CHURNING)
+      batch.tokens = NULL;
+    if (i >= 0)
+      s->times[s->count++] = time;
   }
-  result.prepare = bench_quantile(prepare, steps, 0.5);
-  result.prepare_p99 = bench_quantile(prepare, steps, 0.99);
-  result.launch = bench_quantile(launch, steps, 0.5);
-  result.launch_p99 = bench_quantile(launch, steps, 0.99);
-  result.both = bench_quantile(both, steps, 0.5);
-  result.both_p99 = bench_quantile(both, steps, 0.99);
-  free(prepare);
-  free(launch);
-  free(both);
+  end_block(s, r->steps);
   free(tokens);
-  return result;
 }
 
-/* The same executable graph launched by itself. Its prologue finds an old slot and runs the step without requests: what the
- * host pays for the launch is the same. Only for the end of a runtime's life. */
-static double bare_launch(bench_engine *e, int32_t bucket_index, int32_t steps, double *p99) {
-  double *times = malloc((size_t)steps * sizeof *times);
-  cgr__exec *exec = e->rt->graphs.entry[bucket_index].exec;
-  uint64_t completed = cgr_runtime_completed(e->rt);
-  for (int32_t i = -WARMUP; i < steps; i++) {
-    double t0 = bench_now_us();
+/* ------------------------------------------------------------------------------------------------------------ bare launch */
+
+/* The same executable graph launched by itself. Its prologue finds another step's number in the slot and runs without requests;
+ * what the host pays for the launch is the same. Afterwards the runtime is told of the steps that it did not launch. */
+static void bare_block(run *r, series *s) {
+  bench_engine *e = r->engine;
+  cgr__exec *exec = e->rt->graphs.entry[r->bucket].exec;
+  uint64_t completed = cgr_runtime_completed(e->rt, 0);
+  for (int32_t i = -WARMUP; i < r->steps; i++) {
+    double begin = bench_now_us();
     int error = e->dev->ops->exec_launch(e->dev, exec, e->stream);
-    double t1 = bench_now_us();
+    double end = bench_now_us();
     if (error)
       bench_check(CGR_ERROR_DEVICE, "bare launch");
-    completed++; /* waited for as cgr_step_wait does: the epilogue publishes these steps too */
-    while (cgr_runtime_completed(e->rt) < completed)
-      continue;
+    bench_wait(e, ++completed); /* the epilogue publishes these steps too */
     if (i >= 0)
-      times[i] = t1 - t0;
+      s->times[s->count++] = end - begin;
   }
-  double median = bench_quantile(times, steps, 0.5);
-  *p99 = bench_quantile(times, steps, 0.99);
-  free(times);
-  return median;
+  e->rt->lane.launched = completed;
+  end_block(s, r->steps);
 }
 
-/* Every row has all its pages from the start; they are shared between rows, which a benchmark may do. */
-static bench_options options_for(const char *device, const int32_t *buckets, int32_t num_buckets, int32_t max_requests,
-                                 int32_t max_seq_len) {
-  bench_options o = { device, LAYERS, 4, 1, 64, 16, max_requests, max_requests, max_seq_len, 1, 8192, buckets, num_buckets };
-  return o;
+static void compare(run *r) {
+  double median, p99, bare, bare_p99;
+  series ours = open_series(r), theirs = open_series(r);
+  for (int32_t b = 0; b < r->blocks; b++) {
+    cgr_block(r, &ours);
+    bare_block(r, &theirs);
+  }
+  close_series(&ours, &median, &p99);
+  close_series(&theirs, &bare, &bare_p99);
+  printf("| %d | %s | %u | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) |\n", r->requests, load_names[r->load], r->bytes, median, p99,
+         bare, bare_p99, median / bare, p99 / bare_p99);
+  fflush(stdout);
 }
 
-static void step_table(const char *device, int32_t steps) {
+/* ---------------------------------------------------------------------------------------------------------------- tables */
+
+static void step_table(const char *device, int32_t steps, int32_t blocks) {
   static const int32_t buckets[] = { 1, 8, 64, 256, 1024 };
   const int32_t num_buckets = (int32_t)(sizeof buckets / sizeof buckets[0]);
   bench_engine engine;
-  int32_t max_seq_len = (16 + WARMUP + steps + 32) / 16 * 16;
-  bench_options o = options_for(device, buckets, num_buckets, 1024, max_seq_len);
+  int32_t max_seq_len = (16 + WARMUP + steps + 16 * PAGES_OF_A_NEW_REQUEST) / 16 * 16;
+  bench_options o = { device, LAYERS, 4, 1, 64, 16, 1024, 1024, max_seq_len, 1024, buckets, num_buckets };
   bench_open(&engine, &o);
   bench_print_head(stdout, engine.dev, "profiles/step_cost");
-  cost unchanged[8], appending[8];
-  for (int32_t b = 0; b < num_buckets; b++) {
-    bench_open_rows(&engine, buckets[b], 16, max_seq_len);
-    unchanged[b] = measure(&engine, buckets[b], steps, 0);
-    appending[b] = measure(&engine, buckets[b], steps, 1);
-    bench_close_rows(&engine, buckets[b]);
-  }
-  printf("\n## Host time of a FULL decode step, microseconds: median (p99)\n");
-  printf("| requests | prepare | launch | both | bytes staged | both, 1/16 of rows append a page | bytes | bare launch | ratio | "
-         "ratio, appending |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
-  for (int32_t b = 0; b < num_buckets; b++) {
-    double p99, bare = bare_launch(&engine, b, steps, &p99);
-    printf("| %d | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) | %u | %.2f (%.2f) | %u | %.2f (%.2f) | %.2f | %.2f |\n", buckets[b],
-           unchanged[b].prepare, unchanged[b].prepare_p99, unchanged[b].launch, unchanged[b].launch_p99, unchanged[b].both,
-           unchanged[b].both_p99, unchanged[b].bytes, appending[b].both, appending[b].both_p99, appending[b].bytes, bare, p99,
-           unchanged[b].both / bare, appending[b].both / bare);
-  }
+  printf("# blocks: %d of %d steps on each side, in turn\n", blocks, steps);
+  printf("\n## Host time of a FULL decode step, microseconds: median (p99)\n"
+         "| requests | batch | bytes staged | prepare + launch | bare launch | ratio |\n|---:|---|---:|---:|---:|---:|\n");
+  for (int32_t b = 0; b < num_buckets; b++)
+    for (int l = 0; l < NUM_LOADS; l++) {
+      run r = { &engine, buckets[b], b, steps, l == UNCHANGED || blocks < 5 ? blocks : blocks / 5, (load)l, 0 };
+      bench_open_rows(&engine, buckets[b], 16, max_seq_len);
+      compare(&r);
+      bench_close_rows(&engine, buckets[b]);
+    }
   bench_close(&engine);
 }
 
 static void capture_table(const char *device) {
   bench_engine engine;
-  bench_options o = options_for(device, NULL, 0, 512, 4096);
+  bench_options o = { device, LAYERS, 4, 1, 64, 16, 512, 512, 4096, 1024, NULL, 0 };
   bench_open(&engine, &o);
   double ms = 0.0;
   int64_t bytes = 0, nodes = 0;
@@ -147,7 +197,7 @@ static void capture_table(const char *device) {
     bytes += stats.device_bytes;
     nodes = stats.num_nodes;
   }
-  printf("\n## Capture of the default ladder up to 512\n| graphs | nodes each | ms in all | ms each | device bytes each |\n"
+  printf("\n## Capture of the default sizes up to 512\n| graphs | nodes each | ms in all | ms each | device bytes each |\n"
          "|---:|---:|---:|---:|---:|\n| %d | %lld | %.1f | %.2f | %.0f |\n",
          count, (long long)nodes, ms, ms / count, (double)bytes / count);
   bench_close(&engine);
@@ -155,12 +205,13 @@ static void capture_table(const char *device) {
 
 int main(int argc, char **argv) {
   const char *device = argc > 1 ? argv[1] : NULL;
-  int32_t steps = argc > 2 ? atoi(argv[2]) : 2000;
-  if (steps < 10) {
-    fprintf(stderr, "usage: step_cost [cuda:0|host] [steps, at least 10]\n");
+  int32_t steps = argc > 2 ? atoi(argv[2]) : 1000;
+  int32_t blocks = argc > 3 ? atoi(argv[3]) : 50;
+  if (steps < 10 || steps > 10000 || blocks < 1 || blocks > 1000) {
+    fprintf(stderr, "usage: step_cost [cuda:0|host] [steps in a block, 10 to 10000] [blocks, 1 to 1000]\n");
     return 2;
   }
-  step_table(device, steps);
+  step_table(device, steps, blocks);
   capture_table(device);
   return 0;
 }

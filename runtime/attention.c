@@ -1,117 +1,184 @@
 /* cgr_record_attention: checks the struct of the engine and enqueues append and attention. */
 #include "runtime/runtime.h"
 
-/* Times the largest number of tokens it stays far inside 64 bits. */
-#define MAX_STRIDE ((int64_t)1 << 31)
+/* ---------------------------------------------------------------------------------------------------------------- checks */
 
-static cgr_status check_view(const cgr_view *view, const char *name, int32_t dtype) {
+/* What a view must hold: tokens of the step x heads x dim elements. */
+typedef struct extent {
+  const char *name;
+  int32_t dtype;
+  int32_t tokens, heads, dim;
+  int64_t unit; /* elements that strides are multiples of */
+} extent;
+
+/* One of the two dimensions steps over all that the other covers. */
+static bool fits(const cgr_view *view, const extent *e) {
+  int64_t token = view->stride_token, head = view->stride_head;
+  bool heads_inside = head >= e->dim && token >= (e->heads - 1) * head + e->dim;
+  bool tokens_inside = token >= e->dim && head >= (e->tokens - 1) * token + e->dim;
+  return heads_inside || tokens_inside;
+}
+
+static cgr_status check_view(const cgr_view *view, const extent *e) {
+  size_t size = cgr_dtype_size((cgr_dtype)e->dtype);
   if (!view->data)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_record_attention: %s.data is NULL, expected an address", name);
-  if (view->dtype != dtype)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_record_attention: %s.data is NULL, expected an address", e->name);
+  if (view->reserved != 0)
+    return cgr__fail(CGR_ERROR_NEWER_STRUCT, "cgr_record_attention: %s.reserved is %d, expected 0", e->name, view->reserved);
+  if (view->dtype != e->dtype)
     return cgr__fail(cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
-                     "cgr_record_attention: %s.dtype is %d, expected %d (the cache's)", name, view->dtype, dtype);
-  int64_t unit = (int64_t)(16 / cgr_dtype_size((cgr_dtype)dtype));
-  if (((uintptr_t)view->data & 15) != 0 || ((view->stride_token | view->stride_head) & (unit - 1)) != 0 ||
-      view->stride_token <= 0 || view->stride_head <= 0 || view->stride_token > MAX_STRIDE || view->stride_head > MAX_STRIDE)
+                     "cgr_record_attention: %s.dtype is %s (%d), expected %s (%d), the layer's", e->name,
+                     cgr_dtype_name((cgr_dtype)view->dtype), view->dtype, cgr_dtype_name((cgr_dtype)e->dtype), e->dtype);
+  if ((uintptr_t)view->data % ((size_t)e->unit * size) != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: %s.data is %p, expected a multiple of %zu bytes", e->name,
+                     view->data, (size_t)e->unit * size);
+  if (view->stride_token <= 0 || view->stride_head <= 0 || view->stride_token > CGR__MAX_STRIDE ||
+      view->stride_head > CGR__MAX_STRIDE || view->stride_token % e->unit != 0 || view->stride_head % e->unit != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_record_attention: %s has data %p and strides %lld, %lld, expected positive multiples of 16 bytes", name,
-                     view->data, (long long)view->stride_token, (long long)view->stride_head);
+                     "cgr_record_attention: %s has strides %lld, %lld, expected positive multiples of %lld up to 2^31", e->name,
+                     (long long)view->stride_token, (long long)view->stride_head, (long long)e->unit);
+  if (!fits(view, e))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_record_attention: %s has strides %lld, %lld, which overlap, expected room for %d tokens of %d heads of "
+                     "%d elements",
+                     e->name, (long long)view->stride_token, (long long)view->stride_head, e->tokens, e->heads, e->dim);
   return CGR_OK;
 }
 
-static cgr_status check_attention(const cgr_runtime *rt, const cgr_attention *a) {
-  const uint32_t known = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY | CGR_ATTENTION_NON_CAUSAL | CGR_ATTENTION_NO_CACHE;
-  if (a->size < sizeof *a)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_record_attention: size is %u, expected %zu: use CGR_ATTENTION_INIT", a->size,
-                     sizeof *a);
-  if (a->layer < 0 || a->layer >= rt->setup.config.num_layers)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer is %d, expected 0 .. %d", a->layer,
-                     rt->setup.config.num_layers - 1);
+static extent extent_of(const cgr__step_recorder *rec, const char *name, int32_t dtype, int32_t heads, int32_t dim) {
+  int64_t unit = (int64_t)(16 / cgr_dtype_size((cgr_dtype)dtype));
+  return (extent){ name, dtype, rec->base.key.num_tokens, heads, dim, unit };
+}
+
+static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
+  const uint32_t known = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY;
+  if (rec->base.in_call)
+    return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call, expected a call "
+                                      "outside of it");
+  if (a->layer < 0 || a->layer >= rec->runtime->setup.config.num_layers)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer is %d, expected one of the %d configured", a->layer,
+                     rec->runtime->setup.config.num_layers);
   if (a->flags & ~known)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_record_attention: flags is %#x, expected CGR_ATTENTION_* bits", a->flags);
-  if ((a->flags & CGR_ATTENTION_NO_APPEND) && (a->flags & CGR_ATTENTION_APPEND_ONLY))
+  if (a->flags == known)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them");
-  if (a->flags & (CGR_ATTENTION_NON_CAUSAL | CGR_ATTENTION_NO_CACHE))
-    return cgr__fail(CGR_ERROR_UNSUPPORTED,
-                     "cgr_record_attention: flags is %#x, expected neither NON_CAUSAL nor NO_CACHE in this "
-                     "version",
-                     a->flags);
-  if (a->length_set != 0)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: length_set is %d, expected 0 in this version", a->length_set);
-  if (a->k_scale || a->v_scale || a->sinks)
+                     "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
+  if ((a->flags & CGR_ATTENTION_APPEND_ONLY) && rec->runtime->setup.layers[a->layer].kv_source != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_record_attention: flags has APPEND_ONLY for layer %d, which reads layer %d's cache, expected a layer with a "
+                     "cache of its own",
+                     a->layer, rec->runtime->setup.layers[a->layer].kv_source - 1);
+  CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
+  if (a->q_scale || a->out_scale)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: %s is given, expected NULL in this version",
-                     a->k_scale   ? "k_scale"
-                     : a->v_scale ? "v_scale"
-                                  : "sinks");
+                     a->q_scale ? "q_scale" : "out_scale");
   return CGR_OK;
 }
 
-static cgr_status append(cgr_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  cgr_runtime *rt = rec->runtime;
-  const cgr__group_args *group = &rt->args.groups[l->group];
-  CGR__TRY(check_view(&a->k, "k", l->k.dtype));
-  CGR__TRY(check_view(&a->v, "v", l->k.dtype));
-  cgr__append_args args = { .k_cache = l->k, .v_cache = l->v, .k = a->k, .v = a->v };
-  args.slot_mapping = group->slot_mapping;
-  args.num_pages = group->num_pages;
-  args.page_size = group->page_size;
-  args.num_tokens = rec->key.num_tokens;
-  args.num_kv_heads = l->num_kv_heads;
-  args.head_dim = l->head_dim;
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_append, &args, rec->stream);
-  return error ? cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append") : CGR_OK;
+static bool is_marked(const uint8_t *layers, int32_t layer) { return layers[layer / 8] & 1u << layer % 8; }
+
+/* The layer whose cache this one reads: its own, or an earlier one's. */
+static int32_t source_of(const cgr__step_recorder *rec, int32_t layer) {
+  int32_t source = rec->runtime->setup.layers[layer].kv_source;
+  return source == 0 ? layer : source_of(rec, source - 1);
 }
 
-static cgr_status attend(cgr_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+/* Marks the layer; CGR_ERROR_INVALID_ARGUMENT when it is marked already. */
+static cgr_status mark(uint8_t *layers, int32_t layer, const char *what) {
+  if (is_marked(layers, layer))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer %d was %s already in this step, expected once",
+                     layer, what);
+  layers[layer / 8] |= (uint8_t)(1u << layer % 8);
+  return CGR_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- enqueue */
+
+static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   cgr_runtime *rt = rec->runtime;
-  const cgr__group_args *group = &rt->args.groups[l->group];
-  CGR__TRY(check_view(&a->q, "q", l->k.dtype));
-  CGR__TRY(check_view(&a->out, "out", l->k.dtype));
-  if (a->lse && (a->lse_stride < l->num_q_heads || a->lse_stride > MAX_STRIDE || (uintptr_t)a->lse % sizeof(float) != 0))
+  const extent k = extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
+  const extent v = extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
+  CGR__TRY(check_view(&a->k, &k));
+  CGR__TRY(check_view(&a->v, &v));
+  if (is_marked(rec->read, a->layer) && !is_marked(rec->appended, a->layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_record_attention: lse is %p with lse_stride %lld, expected an aligned address and "
-                     "%d .. 2^31",
-                     (void *)a->lse, (long long)a->lse_stride, l->num_q_heads);
-  cgr__attention_args args = {
-    .q = a->q, .out = a->out, .k_cache = l->k, .v_cache = l->v, .lse = a->lse, .lse_stride = a->lse_stride
-  };
-  args.page_table = group->page_table;
-  args.page_table_stride = group->page_table_stride;
-  args.num_pages = group->num_pages;
-  args.page_size = group->page_size;
-  args.read_trash_page = group->read_trash_page;
-  args.write_trash_page = group->write_trash_page;
-  args.num_tokens = rec->key.num_tokens;
-  args.padded_requests = rec->key.num_requests;
+                     "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before", a->layer);
+  CGR__TRY(mark(rec->appended, a->layer, "appended"));
+  cgr__append_args args = { .k_cache = l->k, .v_cache = l->v, .k = a->k, .v = a->v };
+  args.slot_mapping = rt->lane.args.buffers.group[l->group].slot_mapping;
+  args.num_pages = rt->lane.args.group[l->group].num_pages;
+  args.page_size = rt->lane.args.group[l->group].page_size;
+  args.num_tokens = rec->base.key.num_tokens;
+  args.num_kv_heads = l->num_kv_heads;
+  args.head_dim = l->head_dim;
+  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_append, &args, rec->base.stream);
+  return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append");
+}
+
+static cgr__attention_args attention_args(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+  const cgr__step_args *step = &rec->runtime->lane.args;
+  const cgr__buffers *b = &step->buffers;
+  cgr__attention_args args = { .q = a->q, .out = a->out, .lse = a->lse, .k_cache = l->k, .v_cache = l->v };
+  args.group = step->group[l->group];
+  args.page_table = b->group[l->group].page_table;
+  args.query_start_loc = b->query_start_loc;
+  args.seq_lens = b->seq_lens[l->length_set];
+  args.request_rows = b->request_rows;
+  args.counts = b->counts;
+  args.plan = b->plan;
+  args.plan_counters = b->plan_counters;
+  args.partial_out = b->partial_out;
+  args.partial_state = b->partial_state;
+  args.error = &step->state->error;
+  args.num_tokens = rec->base.key.num_tokens;
+  args.padded_requests = rec->base.key.num_requests;
   args.num_q_heads = l->num_q_heads;
   args.num_kv_heads = l->num_kv_heads;
   args.head_dim = l->head_dim;
+  args.num_parts = step->num_parts;
+  args.tile_q = step->tile_q;
   args.scale = l->scale;
-  args.query_start_loc = rt->args.query_start_loc;
-  args.seq_lens = rt->args.seq_lens;
-  args.request_rows = rt->args.request_rows;
-  args.counts = rt->args.counts;
-  args.plan = rt->args.plan;
-  args.num_parts = rt->args.num_parts;
-  args.tile_q = rt->args.tile_q;
-  args.plan_counters = rt->args.plan_counters;
-  args.partial_out = cgr__runtime_buffer(rt, CGR__BUFFER_PARTIAL_OUT, 0);
-  args.partial_max_sum = cgr__runtime_buffer(rt, CGR__BUFFER_PARTIAL_MAX_SUM, 0);
-  args.error = &rt->args.state->error;
+  return args;
+}
+
+static cgr_status attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+  cgr_runtime *rt = rec->runtime;
+  const extent q = extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
+  const extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
+  const extent lse = { "lse", CGR_DTYPE_FP32, rec->base.key.num_tokens, l->num_q_heads, 1, 1 };
+  CGR__TRY(check_view(&a->q, &q));
+  CGR__TRY(check_view(&a->out, &out));
+  if (a->lse.data)
+    CGR__TRY(check_view(&a->lse, &lse));
+  CGR__TRY(mark(rec->attended, a->layer, "attended"));
+  int32_t source = source_of(rec, a->layer);
+  if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
+    rec->read[source / 8] |= (uint8_t)(1u << source % 8);
+  cgr__attention_args args = attention_args(rec, a, l);
   CGR__TRY(cgr__join_planner(rec));
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_attention, &args, rec->stream);
-  return error ? cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the attention") : CGR_OK;
+  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_attention, &args, rec->base.stream);
+  return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the attention");
+}
+
+static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
+  cgr_attention a;
+  CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
+  CGR__TRY(check_call(rec, &a));
+  const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
+  if (layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND))
+    CGR__TRY(append(rec, &a, layer));
+  return a.flags & CGR_ATTENTION_APPEND_ONLY ? CGR_OK : attend(rec, &a, layer);
 }
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {
-  CGR__REQUIRE(recorder, "cgr_record_attention");
-  CGR__REQUIRE(attention, "cgr_record_attention");
-  CGR__TRY(check_attention(recorder->runtime, attention));
-  const cgr_layer *layer = &recorder->runtime->setup.layers[attention->layer];
-  if (layer->kv_source == 0 && !(attention->flags & CGR_ATTENTION_NO_APPEND))
-    CGR__TRY(append(recorder, attention, layer));
-  if (attention->flags & CGR_ATTENTION_APPEND_ONLY)
-    return CGR_OK;
-  return attend(recorder, attention, layer);
+  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_attention"));
+  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  return cgr__recorder_latch(recorder, record_attention(rec, attention));
+}
+
+cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
+  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
+  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  const cgr_key *key = &recorder->key;
+  return cgr__recorder_latch(recorder, cgr_buffer_get(rec->runtime, key->lane, key->program, buffer, index, view));
 }

@@ -3,71 +3,96 @@
 
 #include "runtime/runtime.h"
 
-struct capture_context {
+static cgr_status refuse_reserved(const cgr_capture *c, const char *function) {
+  const char *name = c->program != 0               ? "program"
+                     : c->keys || c->num_keys != 0 ? "keys"
+                     : c->max_ms != 0.0            ? "max_ms"
+                                                   : "max_bytes";
+  return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: capture.%s is set, expected 0 in this version", function, name);
+}
+
+/* Reads the struct, waits for the steps in flight, and keeps `record`. */
+static cgr_status start(cgr_runtime *rt, const char *function, const cgr_capture *capture) {
+  cgr_capture c;
+  CGR__TRY(cgr__runtime_check_outside(rt, function));
+  CGR__TRY(cgr__sized_read("capture", capture, &c, sizeof c));
+  if (c.program != 0 || c.keys || c.num_keys != 0 || c.max_ms != 0.0 || c.max_bytes != 0)
+    return refuse_reserved(&c, function);
+  CGR__TRY(cgr__check_unused("capture: reserved", c.reserved));
+  if (!c.record)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.record is NULL, expected a function", function);
+  if (rt->lane.prepared.ticket != 0)
+    return cgr__fail(CGR_ERROR_STATE, "%s: a step is prepared, expected it to be launched or cancelled first", function);
+  if (rt->lane.launched > 0)
+    CGR__TRY(cgr__wait_completed(rt, function, rt->lane.launched, rt->setup.config.wait_timeout_ms));
+  if (rt->record && (rt->record != c.record || rt->engine != c.engine))
+    cgr__regions_touch(&rt->regions); /* the graphs are of another model */
+  rt->record = c.record;
+  rt->engine = c.engine;
+  return CGR_OK;
+}
+
+struct body_context {
   cgr_runtime *runtime;
-  cgr__graph_entry *entry;
+  const cgr_key *key;
 };
 
 static cgr_status capture_body(void *context, cudaStream_t stream) {
-  struct capture_context *c = context;
-  enum cgr__progress progress;
-  c->entry->records++;
-  return cgr__record_step(c->runtime, stream, &c->entry->key, 1, c->runtime->record, c->runtime->engine, &progress);
-}
-
-static cgr_status start(cgr_runtime *rt, const char *function, cgr_record_function record, void *engine) {
-  CGR__TRY(cgr__runtime_check_outside(rt, function));
-  CGR__REQUIRE(record, function);
-  if (rt->prepared.ticket != 0)
-    return cgr__fail(CGR_ERROR_STATE, "%s: a step is prepared, expected it to be launched or cancelled first", function);
-  rt->record = record;
-  rt->engine = engine;
-  return rt->launched > 0 ? cgr__wait_completed(rt, rt->launched) : CGR_OK;
+  const struct body_context *c = context;
+  const cgr__enqueue enqueue = { .key = *c->key,
+                                 .stream = stream,
+                                 .record = c->runtime->record,
+                                 .engine = c->runtime->engine,
+                                 .capturing = true,
+                                 .real_tokens = -1,
+                                 .real_requests = -1 };
+  cgr__outcome outcome;
+  return cgr__enqueue_step(c->runtime, &enqueue, &outcome);
 }
 
 static cgr_status capture_one(cgr_runtime *rt, cgr__graph_entry *entry) {
-  struct capture_context context = { rt, entry };
+  struct body_context context = { rt, &entry->key };
   int device_error = 0;
-  entry->epoch = rt->regions.epoch; /* before: a region that `record` moves is one that the graph may hold as it was */
-  entry->layout_hash = rt->layout.hash;
-  cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->dev, rt->capture_stream, capture_body, &context, &device_error);
+  cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, capture_body, &context, &device_error);
   if (status == CGR_OK)
     return CGR_OK;
   if (device_error)
     status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
-  char text[320];
+  char text[480];
   snprintf(text, sizeof text, "capture of the graph for %d requests failed: %s", entry->key.num_requests, cgr_last_message());
   if (rt->setup.config.log)
     rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);
 }
 
-cgr_status cgr_runtime_capture(cgr_runtime *runtime, cgr_record_function record, void *engine) {
-  CGR__TRY(start(runtime, "cgr_runtime_capture", record, engine));
+cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture) {
+  CGR__TRY(start(runtime, "cgr_runtime_capture", capture));
   cgr__graphs *graphs = &runtime->graphs;
   cgr_status first = CGR_OK;
-  char message[320] = "";
+  char message[480] = "";
   for (int32_t i = graphs->count - 1; i >= 0 && !runtime->dead; i--) {
-    cgr__graph_entry *entry = &graphs->entry[i];
-    if (entry->state == CGR__GRAPH_READY && !cgr__graph_is_stale(entry, runtime->regions.epoch, runtime->layout.hash))
+    if (cgr__graph_state_of(graphs, &graphs->entry[i]) == CGR_GRAPH_READY)
       continue;
-    cgr_status status = capture_one(runtime, entry);
-    if (status != CGR_OK && first == CGR_OK) {
-      first = status;
-      snprintf(message, sizeof message, "%s", cgr_last_message());
-    }
+    cgr_status status = capture_one(runtime, &graphs->entry[i]);
+    if (status == CGR_OK || first != CGR_OK)
+      continue;
+    first = status;
+    snprintf(message, sizeof message, "%s", cgr_last_message());
   }
-  runtime->stats.captures_failed = graphs->failures;
+  if (runtime->dead)
+    return cgr__runtime_check(runtime, "cgr_runtime_capture");
   return first == CGR_OK ? CGR_OK : cgr__fail(first, "%s", message);
 }
 
-cgr_status cgr_runtime_warmup(cgr_runtime *runtime, cgr_record_function record, void *engine) {
-  CGR__TRY(start(runtime, "cgr_runtime_warmup", record, engine));
+cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) {
+  CGR__TRY(start(runtime, "cgr_runtime_warmup", capture));
   for (int32_t i = runtime->graphs.count - 1; i >= 0; i--) {
-    cgr_key key = runtime->graphs.entry[i].key;
-    key.kind = CGR_KIND_NONE;
-    CGR__TRY(cgr__launch_internal(runtime, &key, record, engine, 0, runtime->capture_stream));
-    CGR__TRY(cgr__wait_completed(runtime, runtime->launched));
+    cgr__enqueue enqueue = {
+      .key = runtime->graphs.entry[i].key, .stream = runtime->own_stream, .record = runtime->record, .engine = runtime->engine
+    };
+    enqueue.key.kind = CGR_KIND_NONE;
+    CGR__TRY(cgr__launch_internal(runtime, &enqueue, false));
+    CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_warmup", runtime->lane.launched, runtime->setup.config.wait_timeout_ms));
   }
   return CGR_OK;
 }

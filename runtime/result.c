@@ -1,25 +1,31 @@
-/* Results of steps: poll and wait, without any synchronisation of the device. */
-#define _POSIX_C_SOURCE 200809L
+/* Waits and results, without any synchronisation of the device. */
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "runtime/runtime.h"
 
-#define SPINS_BEFORE_QUERY 256
+#define SPINS_BEFORE_CLOCK 256
+#define MS_BEFORE_QUERY 1.0 /* asking a GPU takes a lock of the driver's that other threads may want */
 
-uint64_t cgr_runtime_completed(cgr_runtime *runtime) {
-  return runtime && runtime->magic == CGR__RUNTIME_MAGIC ? cgr__ring_completed(&runtime->ring) : 0;
+uint64_t cgr_runtime_completed(cgr_runtime *runtime, int32_t lane) {
+  return cgr__runtime_is(runtime) && lane == 0 ? cgr__ring_completed(&runtime->lane.ring) : 0;
 }
 
-void cgr__see_losses(cgr_runtime *rt) {
-  uint64_t generation = cgr__ring_generation(&rt->ring);
-  if (generation == rt->generation)
-    return;
-  rt->generation = generation;
-  rt->device_batch = 0;
-  cgr__rows_all_dirty(&rt->rows);
+cgr_status cgr__see_losses(cgr_runtime *rt) {
+  cgr__lane *lane = &rt->lane;
+  if (cgr__ring_completed(&lane->ring) > lane->launched)
+    return cgr__runtime_die(rt, 0, "the device has completed a step that was never launched");
+  uint64_t generation = cgr__ring_generation(&lane->ring);
+  if (generation == lane->generation)
+    return CGR_OK;
+  lane->generation = generation;
+  lane->device_batch = 0;
+  cgr__changes_mark_all(&rt->rows);
+  return CGR_OK;
 }
+
+/* ----------------------------------------------------------------------------------------------------------------- waits */
 
 static double now_ms(void) {
   struct timespec time;
@@ -27,92 +33,103 @@ static double now_ms(void) {
   return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
 }
 
-/* The stream is idle and the step has not completed: a kernel was lost without the device saying so, and the device's counter
- * and the host's have parted for good. */
-static cgr_status vanished(cgr_runtime *rt, uint64_t seq) {
-  if (cgr__ring_completed(&rt->ring) >= seq)
+static void pause_briefly(const cgr_runtime *rt) {
+  if (rt->dev->kind == CGR_DEVICE_KIND_HOST)
+    sched_yield();
+#if defined(__x86_64__)
+  else
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Asks whether the last launch's stream is idle or has failed; asking also lets the host device make progress. An idle stream
+ * whose step has not completed means that a kernel was lost without the device saying so. */
+static cgr_status ask_device(cgr_runtime *rt, uint64_t seq) {
+  char message[96];
+  int state = rt->dev->ops->stream_query(rt->dev, rt->lane.last_stream);
+  if (state == CGR__DEVICE_NOT_READY || cgr__ring_completed(&rt->lane.ring) >= seq)
     return CGR_OK;
-  char message[128];
+  if (state != CGR__DEVICE_OK)
+    return cgr__runtime_device_error(rt, state, "waiting for a step: asking for its stream");
   snprintf(message, sizeof message, "the stream is idle and step %llu has not completed", (unsigned long long)seq);
   return cgr__runtime_die(rt, 0, message);
 }
 
-cgr_status cgr__wait_completed(cgr_runtime *rt, uint64_t seq) {
-  double deadline = 0.0;
-  for (uint64_t round = 0; cgr__ring_completed(&rt->ring) < seq; round++) {
-    if (rt->dev->kind == CGR_DEVICE_CUDA && round % SPINS_BEFORE_QUERY != SPINS_BEFORE_QUERY - 1) {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
+cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms) {
+  const cgr__ring *ring = &rt->lane.ring;
+  bool spins = rt->dev->kind == CGR_DEVICE_KIND_CUDA && timeout_ms > 0;
+  double deadline = 0.0, ask_at = 0.0;
+  for (uint64_t round = 1; cgr__ring_completed(ring) < seq; round++) {
+    pause_briefly(rt);
+    if (spins && round % SPINS_BEFORE_CLOCK != 0)
       continue;
-    }
-    int state = rt->dev->ops->stream_query(rt->dev, rt->last_stream);
-    if (state == CGR__DEVICE_OK)
-      return vanished(rt, seq);
-    if (state != CGR__DEVICE_NOT_READY)
-      return cgr__runtime_device_error(rt, state, "cgr_step_wait: asking for the stream");
     double now = now_ms();
-    if (deadline == 0.0)
-      deadline = now + rt->setup.config.wait_timeout_ms;
-    if (now > deadline)
-      return cgr__fail(CGR_NOT_READY, "cgr_step_wait: step %llu has not completed after %d ms", (unsigned long long)seq,
-                       rt->setup.config.wait_timeout_ms);
-    if (rt->dev->kind == CGR_DEVICE_HOST)
-      sched_yield();
+    if (deadline == 0.0) {
+      deadline = now + timeout_ms;
+      ask_at = spins ? now + MS_BEFORE_QUERY : now;
+    }
+    if (now >= ask_at || now >= deadline) {
+      CGR__TRY(ask_device(rt, seq));
+      ask_at = spins ? now + MS_BEFORE_QUERY : now;
+    }
+    if (now >= deadline && cgr__ring_completed(ring) < seq)
+      return timeout_ms == 0 ? CGR_NOT_READY
+                             : cgr__fail(CGR_NOT_READY, "%s: step %llu has not completed after %d ms", function,
+                                         (unsigned long long)seq, timeout_ms);
   }
   return CGR_OK;
 }
 
-static cgr_status check_seq(cgr_runtime *rt, uint64_t seq, const cgr_step_result *result) {
-  if (result && result->size < sizeof *result)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "step result: size is %u, expected %zu: use CGR_STEP_RESULT_INIT", result->size,
-                     sizeof *result);
-  if (seq == 0 || seq > rt->launched)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "step result: seq is %llu, expected 1 .. %llu (launched so far)",
-                     (unsigned long long)seq, (unsigned long long)rt->launched);
-  if (rt->launched - seq >= rt->ring.depth)
-    return cgr__fail(CGR_ERROR_EXPIRED, "step result: seq is %llu, expected a step after %llu (ring_depth)",
-                     (unsigned long long)seq, (unsigned long long)(rt->launched - rt->ring.depth));
+/* --------------------------------------------------------------------------------------------------------------- results */
+
+static cgr_status check_seq(const cgr_runtime *rt, uint64_t seq) {
+  uint64_t launched = rt->lane.launched, depth = rt->lane.ring.depth;
+  if (seq == 0 || seq > launched)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_step_wait: seq is %llu, expected that of a launched step (%llu so far)",
+                     (unsigned long long)seq, (unsigned long long)launched);
+  if (launched - seq >= depth)
+    return cgr__fail(CGR_ERROR_EXPIRED, "cgr_step_wait: seq is %llu, expected a step after %llu (ring_depth)",
+                     (unsigned long long)seq, (unsigned long long)(launched - depth));
   return CGR_OK;
 }
 
-static cgr_status give(cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
-  const cgr__result_record *record = cgr__ring_result(&rt->ring, seq);
-  if (result) {
-    result->num_requests = record->num_requests;
-    result->seq = seq;
-    result->tokens = (const int32_t *)(record + 1);
-    result->error = record->error;
-    result->error_row = record->error_row;
-    result->error_index = record->error_index;
-    result->error_value = record->error_value;
-  }
-  if (record->error == CGR_STEP_OK)
+static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uint64_t seq, cgr_step_result *result) {
+  const cgr__ring *ring = &rt->lane.ring;
+  const cgr__composition *batch = cgr__composition_of(&rt->lane.compositions, seq);
+  cgr_step_result full = CGR_STEP_RESULT_INIT;
+  full.num_requests = record->num_requests;
+  full.num_steps = 1;
+  full.token_stride = rt->setup.limits.token_stride;
+  full.seq = seq;
+  full.rows = batch ? batch->rows : NULL;
+  full.tags = batch ? batch->tags : NULL;
+  full.num_tokens = cgr__ring_result_counts(ring, record);
+  full.tokens = cgr__ring_result_tokens(ring, record);
+  full.guard = (cgr_guard){ record->error, record->error_row, record->error_index, 0, record->error_value };
+  if (result->size == sizeof full)
+    *result = full;
+  else
+    cgr__sized_write(result, &full, sizeof full);
+}
+
+static cgr_status report_result(const cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
+  const cgr__result_record *record = cgr__ring_result(&rt->lane.ring, seq);
+  if (result)
+    fill_in(rt, record, seq, result);
+  if (record->error == CGR_GUARD_NONE)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_STEP, "step %llu: a guard on the device reported error %d at row %d, index %d, value %lld",
-                   (unsigned long long)seq, record->error, record->error_row, record->error_index,
-                   (long long)record->error_value);
+  return cgr__fail(CGR_ERROR_STEP, "step %llu: a guard on the device refused a %s at row %d, index %d: %lld",
+                   (unsigned long long)seq, cgr_guard_error_name((cgr_guard_error)record->error), record->error_row,
+                   record->error_index, (long long)record->error_value);
 }
 
-cgr_status cgr_step_poll(cgr_runtime *runtime, uint64_t seq, cgr_step_result *result) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_step_poll"));
-  CGR__TRY(check_seq(runtime, seq, result));
-  if (cgr__ring_completed(&runtime->ring) >= seq)
-    return give(runtime, seq, result);
-  int state = runtime->dev->ops->stream_query(runtime->dev, runtime->last_stream);
-  if (cgr__ring_completed(&runtime->ring) >= seq)
-    return give(runtime, seq, result);
-  if (state == CGR__DEVICE_NOT_READY)
-    return CGR_NOT_READY;
-  if (state != CGR__DEVICE_OK)
-    return cgr__runtime_device_error(runtime, state, "cgr_step_poll: asking for the stream");
-  CGR__TRY(vanished(runtime, seq));
-  return give(runtime, seq, result);
-}
-
-cgr_status cgr_step_wait(cgr_runtime *runtime, uint64_t seq, cgr_step_result *result) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_step_wait"));
-  CGR__TRY(check_seq(runtime, seq, result));
-  CGR__TRY(cgr__wait_completed(runtime, seq));
-  return give(runtime, seq, result);
+cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
+  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_step_wait", lane));
+  if (timeout_ms < -1)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_step_wait: timeout_ms is %d, expected -1 or more", timeout_ms);
+  if (result)
+    CGR__TRY(cgr__sized_check("cgr_step_wait: result", result));
+  CGR__TRY(check_seq(runtime, seq));
+  CGR__TRY(cgr__wait_completed(runtime, "cgr_step_wait", seq, timeout_ms == -1 ? runtime->setup.config.wait_timeout_ms : timeout_ms));
+  return report_result(runtime, seq, result);
 }

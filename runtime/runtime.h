@@ -1,158 +1,190 @@
 /* The runtime behind cgr.h: what it owns and how its files divide the work.
  *
- *   config.c    reads and checks a configuration            create.c    makes and destroys a runtime
- *   step.c      prepare, launch, cancel: the hot path       stage.c     fills a slot
- *   record.c    enqueues one step through `record`          attention.c cgr_record_attention
- *   internal.c  steps of the runtime itself, failed launches  capture.c capture and warm-up (cold)
- *   result.c    poll, wait                                  requests.c, query.c, plan_api.c, device_api.c: the rest of cgr.h
- */
+ *   hot     step.c      prepare, launch, cancel          stage.c      fills the slots of a step
+ *           result.c    waits and results                requests.c   rows and their pages
+ *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
+ *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
+ *           counters.c  the host's counters
+ *   cold    create.c    makes and destroys               capture.c    captures and warms up
+ *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
+ *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
 
+#include <stdbool.h>
+
+#include "base/sized.h"
+#include "base/status.h"
 #include "buffers/layout.h"
 #include "buffers/regions.h"
 #include "buffers/ring.h"
 #include "cgr/cgr.h"
 #include "devices/device.h"
+#include "devices/error.h"
 #include "graphs/graphs.h"
+#include "graphs/recorder.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/step.h"
 #include "planners/requests/batch.h"
+#include "planners/requests/changes.h"
 #include "planners/requests/rows.h"
-#include "devices/error.h"
-#include "base/status.h"
+#include "runtime/config/config.h"
 
 #define CGR__RUNTIME_MAGIC 0x63677252u
-#define CGR__LAYERS_MAX 1024 /* two regions each */
 
-/* A configuration after checking: defaults filled in, arrays of known size. */
-typedef struct cgr__setup {
-  cgr_config config;
-  cgr_group groups[CGR__MAX_GROUPS];
-  cgr_layer *layers; /* [config.num_layers]; one block of malloc */
-  cgr__declared declared[CGR__LAYOUT_DECLARED];
-  int32_t buckets[CGR__BUCKETS_MAX];
-  int32_t num_buckets;
-  cgr__limits limits;
-  int32_t num_parts, tile_q;
-} cgr__setup;
-
-/* What is kept of a prepared step until launch or cancel. */
+/* A step between prepare and launch or cancel. */
 typedef struct cgr__prepared {
-  uint64_t ticket; /* 0: no step is prepared */
-  cgr__step_plan plan;
+  uint64_t ticket;     /* 0: no step is prepared */
+  uint64_t seq;        /* of the step itself; its applies have the numbers before it */
+  int32_t num_applies; /* steps without requests that carry changes ahead of it */
+  uint32_t bytes;      /* that the device will read */
+  bool batch_staged;
+  cgr__checked_batch batch;
   cgr__choice choice;
-  cgr__slot_header *slot; /* of the step itself */
-  int32_t num_applies;    /* internal steps that carry changes ahead of it */
-  cgr__cursor cursor;     /* of the changes that it and its applies carry */
-  int batch_staged;
 } cgr__prepared;
 
-/* How much of an eager step is on its stream. */
-enum cgr__progress {
-  CGR__PROGRESS_NONE,  /* nothing: its number is still free */
-  CGR__PROGRESS_BEGUN, /* the prologue, and no epilogue */
-  CGR__PROGRESS_ENDED  /* prologue and epilogue: its number is used up */
-};
+/* One set of step buffers, ring and state. Its steps execute in order. */
+typedef struct cgr__lane {
+  cgr__ring ring;
+  uint64_t launched;        /* number of the last launched step */
+  uint64_t generation;      /* losses seen so far */
+  uint64_t device_batch;    /* step whose composition is on the device; 0: none that the host knows */
+  cudaStream_t last_stream; /* of the last launch; NULL: none yet */
+  cgr__prepared prepared;
+  cgr__compositions compositions;
+  cgr__step_args args; /* of prologue, planner and epilogue; the padded counts are set per key */
+} cgr__lane;
 
-struct cgr_recorder {
+/* What `record` gets: the recorder, and what the runtime keeps beside it. */
+typedef struct cgr__step_recorder {
+  struct cgr_recorder base;
   cgr_runtime *runtime;
-  cudaStream_t stream;
-  cgr_key key;
-  int capturing;
-  int planner_joined;
-};
+  bool planner_joined;
+  uint8_t appended[CGR__MAX_LAYERS / 8], attended[CGR__MAX_LAYERS / 8]; /* a bit per layer */
+  uint8_t read[CGR__MAX_LAYERS / 8]; /* layers whose cache has been read */
+} cgr__step_recorder;
 
 struct cgr_runtime {
   uint32_t magic;
-  int owns_device;
+  bool owns_device;
+  bool recording; /* inside `record` */
+  int dead;       /* 1: lost; read by any thread */
   cgr_device *dev;
+  cgr__lane lane;
+  cgr__rows rows;
+  cgr_stats stats;
+  uint64_t tickets; /* of prepared steps; unlike those of any other runtime */
+  cgr_record_function record;
+  void *engine;
+  cgr__step_recorder recorder; /* of the step that is being enqueued; one at a time */
+  cudaStream_t own_stream, planner_stream; /* own_stream: captures, warm-up, steps that only use a number up */
+  cgr__event *fork_event, *join_event, *order_event;
+  cgr__graphs graphs;
+  cgr__regions regions;
+
   cgr__setup setup;
   cgr__layout layout;
   unsigned char *arena; /* device memory */
-  int owns_arena, owns_pinned;
-  void *pinned;
-  void *host_block; /* rows, batch copies, bucket table */
-  cgr__ring ring;
-  cgr__rows rows;
-  cgr__regions regions;
-  cgr__graphs graphs;
-  cgr__step_args args; /* of prologue, planner and epilogue; padded counts are set per key */
-
-  /* The hot path's state. */
-  uint64_t launched;     /* number of the last launched step */
-  uint64_t device_batch; /* step whose batch section stands on the device; 0: none */
-  uint64_t generation;   /* of the headers: the device's, as last read */
-  cudaStream_t last_stream;
-  int has_last_stream;
-  uint64_t tickets;
-  cgr__prepared prepared;
-  int32_t *batch_rows, *batch_lens; /* [R] of the prepared step when it is not the steady batch */
-  uint32_t *batch_flags;            /* [R] */
-
-  cgr_record_function record;
-  void *engine;
-  cudaStream_t capture_stream, planner_stream;
-  cgr__event *fork_event, *join_event, *order_event;
-
-  cgr_stats stats;
-  int recording; /* inside `record` */
-  int dead;      /* 1: lost; read by any thread */
+  void *pinned;         /* the ring */
+  void *host_block;     /* rows, compositions, bucket table */
+  bool owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
-  char dead_message[256];
+  char dead_message[320];
 };
 
-/* Checks a configuration for `dev` and fills in the defaults. `setup->layers` is to be freed also after a failure. */
-cgr_status cgr__setup_make(const cgr_config *config, cgr_device *dev, cgr__setup *setup);
-/* Copies what the caller's struct has and checks the head; without a device. */
-cgr_status cgr__config_read(const cgr_config *config, cgr_config *copy);
+/* ---------------------------------------------------------------------------------------------------------------- alive.c */
 
-/* Entry checks: the handle, and that the runtime is alive. */
+/* The handle, and that the runtime is alive. */
 cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function);
 /* The same, and that the caller is not the engine's own `record`. */
 cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function);
-/* A stream that a step can go to. `eager`: it must not capture, for the kernels would go into the caller's graph. */
-cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream, int eager);
-/* The device is lost or its counter and the host's have parted: every later call answers CGR_ERROR_DEAD with this message. */
-cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message);
+cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_t lane);
+/* Whether the handle is that of a runtime, dead or alive. */
+bool cgr__runtime_is(const cgr_runtime *rt);
 
-/* Remembers that the device is lost; returns CGR_ERROR_DEAD with the first cause. For any other error just its status. */
+/* The device is lost, or its counter and the host's have parted: from now on every call answers CGR_ERROR_DEAD with the message
+ * of the first call to this. */
+cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message);
+/* The status of a device's error, CGR_OK for 0. A loss of the device is remembered. */
 cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what);
 
-/* Address of a buffer in the arena. */
-static inline void *cgr__runtime_buffer(const cgr_runtime *rt, int id, int32_t copy) {
-  return rt->arena + rt->layout.offset[id][copy];
-}
+/* ---------------------------------------------------------------------------------------------------------------- stage.c */
 
-/* Enqueues a whole step on a stream: prologue, planner on a side branch, `record`, epilogue. `record` may be NULL. When it
- * fails, an epilogue that commits nothing ends the step, so that the device's counter and the host's stay together. */
-cgr_status cgr__record_step(cgr_runtime *rt, cudaStream_t stream, const cgr_key *key, int capturing, cgr_record_function record,
-                            void *engine, enum cgr__progress *progress);
+/* Fills the slots of a checked batch; nothing is committed. On failure nothing has changed. */
+cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared);
+/* A slot of a step without requests. */
+void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot);
+/* Fills the slot with pending changes, as many as it holds; returns their bytes. */
+uint32_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot);
+/* Takes the changes of slots [first, last] back: they are pending again. */
+void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last);
 
-/* A launch failed with `status`, which is returned: brings the host's counters in line with what was enqueued. */
-cgr_status cgr__launch_failed(cgr_runtime *rt, cgr_status status, enum cgr__progress progress, cudaStream_t stream);
+/* ---------------------------------------------------------------------------------------------------------------- eager.c */
 
-/* internal.c: launches a step without requests, eagerly, with as many pending changes as its slot holds when `changes` is set;
- * counted as internal. CGR_ERROR_BUSY when no slot is free. */
-cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr_key *key, cgr_record_function record, void *engine, int changes,
-                                cudaStream_t stream);
-/* The header and the empty composition of such a step. */
-void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot, uint64_t seq);
+/* What an eager step or a capture enqueues. */
+typedef struct cgr__enqueue {
+  cgr_key key;
+  cudaStream_t stream;
+  cgr_record_function record; /* NULL: nothing between prologue and epilogue */
+  void *engine;
+  bool capturing;
+  bool empty;                         /* what its slot holds does not count */
+  int32_t real_tokens, real_requests; /* -1 when capturing */
+} cgr__enqueue;
 
-/* Waits until step `seq` has completed, or the timeout. */
-cgr_status cgr__wait_completed(cgr_runtime *rt, uint64_t seq);
+/* How far it got. */
+typedef enum cgr__outcome {
+  CGR__OUTCOME_WHOLE,     /* the step is on its stream */
+  CGR__OUTCOME_ABANDONED, /* `record` failed: the step is on its stream and will commit nothing */
+  CGR__OUTCOME_BROKEN     /* a call of the device failed: what is on the stream is no step */
+} cgr__outcome;
 
-/* record.c: the branch of the planner must be joined before the first kernel that reads the plan. */
-cgr_status cgr__join_planner(cgr_recorder *rec);
+/* Enqueues a whole step: prologue, planner on a side branch, `record`, epilogue. */
+cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome);
+
+/* The planner's branch must be joined before the first kernel that reads the plan. */
+cgr_status cgr__join_planner(cgr__step_recorder *recorder);
 
 /* Orders `stream` after the last launched step. */
 cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream);
+/* A stream that a step can go to. */
+cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream);
 
-/* Takes the device's generation over; if it has moved on, a step has lost what it carried and everything travels again. */
-void cgr__see_losses(cgr_runtime *rt);
+/* ------------------------------------------------------------------------------------- counters.c, recover.c, flush.c */
 
-/* stage.c: fills slots. */
-cgr_status cgr__stage_step(cgr_runtime *rt, const cgr__step_plan *plan, cgr__prepared *prepared, uint32_t *bytes);
+/* A step is on its stream: the host's counters follow. */
+void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__composition *batch);
+/* The same for a step without requests. */
+void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream);
+
+/* What became of a launch that failed. */
+typedef struct cgr__fate {
+  uint64_t seq; /* the number that was committed and used up */
+  bool ran;     /* the device ran the step in spite of the failure that it reported */
+} cgr__fate;
+
+/* The steps that carry changes ahead of the prepared one. */
+cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
+/* The prepared step, committed, through `record`. */
+cgr_status cgr__launch_eager(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
+/* Launches a step without requests, with as many pending changes as its slot holds when `changes` is set. CGR_ERROR_BUSY when no
+ * slot is free. */
+cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes);
+
+/* Step fate->seq was committed and enqueuing it failed with `status`, which is returned, or CGR_ERROR_DEAD. Its number is used up
+ * afterwards, by the step itself if it ran all the same, else by an empty one. Waits for the device. */
+cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream, cgr__fate *fate);
+/* The same for a graph whose launch failed with a device's error. */
+cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__fate *fate);
+/* The prepared step is over: its changes are pending again, its rows keep their lengths. */
+void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate);
+
+/* --------------------------------------------------------------------------------------------------------------- result.c */
+
+/* Waits until step `seq` has completed, or the timeout. */
+cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms);
+/* Takes note of losses: everything is sent again. Death when the device has run a step that was never launched. */
+cgr_status cgr__see_losses(cgr_runtime *rt);
 
 #endif

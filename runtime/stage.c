@@ -1,122 +1,103 @@
-/* Fills the slots of a step: what has changed since the device last heard, and nothing else. Part of the hot path: no
- * allocation, lock, wait or environment below this line. */
+/* Fills the slots of a step: what has changed since the device last heard, and nothing else. Part of the hot path: no allocation,
+ * lock, wait or environment below this line. */
 #include <string.h>
 
 #include "runtime/runtime.h"
 
-/* A step without requests; the composition that stands on the device is left alone by a header that is filled in later. */
-static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot, uint64_t seq) {
-  slot->seq = seq;
-  slot->batch_seq = rt->device_batch;
+/* All of a header but its number, which is stored when the slot is committed. */
+static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot) {
+  slot->batch_seq = rt->lane.device_batch;
+  slot->generation = rt->lane.generation;
   slot->num_requests = 0;
   slot->num_tokens = 0;
-  slot->flags = 0;
   slot->num_changes = 0;
-  slot->generation = rt->generation;
+  slot->flags = 0;
 }
 
-void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot, uint64_t seq) {
-  stage_header(rt, slot, seq);
-  cgr__ring_batch(&rt->ring, slot)[0] = 0; /* query_start_loc of no requests */
+void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot) {
+  stage_header(rt, slot);
+  cgr__ring_batch(&rt->lane.ring, slot)[0] = 0; /* query_start_loc of no requests */
   slot->flags = CGR__SLOT_BATCH;
-  slot->batch_seq = seq;
 }
 
-/* Rows, query_start_loc and flags of this step's requests, packed; and copies for the launch, which outlives the batch. */
-static uint32_t stage_batch(cgr_runtime *rt, const cgr__step_plan *plan, cgr__slot_header *slot) {
-  const cgr_batch *batch = plan->batch;
-  int32_t n = plan->num_requests;
-  int32_t *rows = cgr__ring_batch(&rt->ring, slot);
+uint32_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot) {
+  if (rt->rows.num_dirty > 0)
+    slot->num_changes = cgr__changes_collect(&rt->rows, cgr__ring_changes(&rt->lane.ring, slot), rt->setup.config.max_changes);
+  return (uint32_t)sizeof *slot + (uint32_t)slot->num_changes * (uint32_t)sizeof(cgr__change);
+}
+
+/* The slots are only read: one that was committed is the device's until its step has completed, and a step that was given up must
+ * find its changes there, or it writes the pages that its rows had before. */
+void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last) {
+  for (uint64_t seq = first; seq <= last; seq++) {
+    cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, seq);
+    cgr__changes_restore(&rt->rows, cgr__ring_changes(&rt->lane.ring, slot), slot->num_changes);
+  }
+}
+
+/* Steps without requests that must carry changes ahead, because one slot does not hold them all. */
+static int64_t count_applies(const cgr_runtime *rt) {
+  int64_t words = rt->rows.num_dirty > 0 ? cgr__changes_pending(&rt->rows) : 0;
+  return words > 0 ? (words - 1) / rt->setup.config.max_changes : 0;
+}
+
+/* The slots of all steps must be free; and one more stays free, so that the step before does not lose its result to this launch.
+ */
+static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
+  int32_t depth = rt->setup.config.ring_depth;
+  if (applies > depth - 2)
+    return cgr__fail(CGR_ERROR_CHANGES_PENDING,
+                     "cgr_step_prepare: %lld changed words are pending, expected at most %lld (max_changes, ring_depth): call "
+                     "cgr_runtime_flush",
+                     (long long)cgr__changes_pending(&rt->rows), (long long)(depth - 1) * rt->setup.config.max_changes);
+  if (!cgr__ring_acquire(&rt->lane.ring, rt->lane.launched + 1 + (uint64_t)applies))
+    return cgr__fail(CGR_ERROR_BUSY, "cgr_step_prepare: step %llu finds no free slot of %d, expected an earlier step to complete",
+                     (unsigned long long)(rt->lane.launched + 1 + (uint64_t)applies), depth);
+  return CGR_OK;
+}
+
+/* Rows, query_start_loc and flags of this step's requests, packed. */
+static uint32_t stage_batch(const cgr_runtime *rt, const cgr__composition *batch, cgr__slot_header *slot) {
+  int32_t n = batch->num_requests, start = 0;
+  int32_t *rows = cgr__ring_batch(&rt->lane.ring, slot);
   int32_t *starts = rows + n, *flags = starts + n + 1;
-  int32_t start = 0;
+  memcpy(rows, batch->rows, (size_t)n * sizeof *rows);
+  memcpy(flags, batch->flags, (size_t)n * sizeof *flags);
   for (int32_t i = 0; i < n; i++) {
-    rows[i] = batch->rows[i];
     starts[i] = start;
-    start += batch->query_lens ? batch->query_lens[i] : 1;
-    flags[i] = batch->flags ? (int32_t)batch->flags[i] : 0;
+    start += batch->query_lens[i];
   }
   starts[n] = start;
   slot->flags |= CGR__SLOT_BATCH;
-  slot->batch_seq = slot->seq;
   return (uint32_t)(3 * n + 1) * 4;
 }
 
-static void keep_batch(cgr_runtime *rt, const cgr__step_plan *plan) {
-  const cgr_batch *batch = plan->batch;
-  for (int32_t i = 0; i < plan->num_requests; i++) {
-    rt->batch_rows[i] = batch->rows[i];
-    rt->batch_lens[i] = batch->query_lens ? batch->query_lens[i] : 1;
-    rt->batch_flags[i] = batch->flags ? batch->flags[i] : 0;
-  }
+static uint32_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32_t count, cgr__slot_header *slot) {
+  memcpy(cgr__ring_tokens(&rt->lane.ring, slot), tokens, (size_t)count * sizeof *tokens);
+  slot->flags |= CGR__SLOT_TOKENS;
+  return (uint32_t)count * 4;
 }
 
-/* Changes from the cursor on, as many as the slot holds. */
-static void stage_changes(cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header *slot, uint32_t *bytes) {
-  if (rt->rows.num_dirty)
-    slot->num_changes =
-        cgr__rows_collect(&rt->rows, &prepared->cursor, cgr__ring_changes(&rt->ring, slot), rt->setup.config.max_changes);
-  *bytes += (uint32_t)sizeof(cgr__slot_header) + (uint32_t)(slot->num_changes * (int32_t)sizeof(cgr__change));
-}
-
-static cgr_status busy(const cgr_runtime *rt, int64_t slots) {
-  return cgr__fail(CGR_ERROR_BUSY,
-                   "cgr_step_prepare: step %llu needs %lld free slots of %d, expected more steps to have completed (or "
-                   "cgr_runtime_flush for %lld changed words)",
-                   (unsigned long long)rt->launched + 1, (long long)slots, rt->setup.config.ring_depth,
-                   (long long)cgr__rows_dirty_words(&rt->rows));
-}
-
-/* More changes than one slot holds: internal steps ahead of this one carry the rest. One slot more than needed stays free, for
- * the step before must not lose its result to a launch of this one. All slots are there before any is written. */
-static cgr_status stage_with_applies(cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header **slot, uint32_t *bytes) {
-  int64_t applies = (cgr__rows_dirty_words(&rt->rows) - 1) / rt->setup.config.max_changes;
-  uint64_t seq = rt->launched + 1;
-  if (applies > rt->setup.config.ring_depth - 2 || !cgr__ring_acquire(&rt->ring, seq + (uint64_t)applies))
-    return busy(rt, applies + 1);
+cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared) {
+  const cgr__checked_batch *checked = &prepared->batch;
+  int64_t applies = count_applies(rt);
+  CGR__TRY(check_slots(rt, applies));
   prepared->num_applies = (int32_t)applies;
-  prepared->cursor = (cgr__cursor){ 0, 0 };
-  *bytes = 0;
-  for (int64_t i = 0; i < applies; i++, seq++) {
-    *slot = cgr__ring_acquire(&rt->ring, seq);
-    cgr__stage_empty(rt, *slot, seq);
-    stage_changes(rt, prepared, *slot, bytes);
+  prepared->seq = rt->lane.launched + 1 + (uint64_t)applies;
+  prepared->bytes = 0;
+  for (uint64_t seq = rt->lane.launched + 1; seq < prepared->seq; seq++) {
+    cgr__stage_empty(rt, cgr__ring_slot(&rt->lane.ring, seq));
+    prepared->bytes += cgr__stage_changes(rt, cgr__ring_slot(&rt->lane.ring, seq));
   }
-  *slot = cgr__ring_acquire(&rt->ring, seq);
-  stage_header(rt, *slot, seq);
-  stage_changes(rt, prepared, *slot, bytes);
-  return CGR_OK;
-}
-
-/* The step's slot with its header and changes. */
-static cgr_status stage_slot(cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header **slot, uint32_t *bytes) {
-  *slot = cgr__ring_acquire(&rt->ring, rt->launched + 1);
-  if (!*slot)
-    return busy(rt, 1);
-  *bytes = 0;
-  prepared->num_applies = 0;
-  prepared->cursor = (cgr__cursor){ 0, 0 };
-  stage_header(rt, *slot, rt->launched + 1);
-  stage_changes(rt, prepared, *slot, bytes);
-  if (prepared->cursor.entry < rt->rows.num_dirty)
-    return stage_with_applies(rt, prepared, slot, bytes);
-  return CGR_OK;
-}
-
-cgr_status cgr__stage_step(cgr_runtime *rt, const cgr__step_plan *plan, cgr__prepared *prepared, uint32_t *bytes) {
-  cgr__slot_header *slot = NULL;
-  CGR__TRY(stage_slot(rt, prepared, &slot, bytes));
-  slot->num_requests = plan->num_requests;
-  slot->num_tokens = plan->num_tokens;
-  prepared->slot = slot;
-  prepared->batch_staged = !plan->same_batch || rt->device_batch == 0 || prepared->num_applies > 0;
+  cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
+  stage_header(rt, slot);
+  prepared->bytes += cgr__stage_changes(rt, slot);
+  slot->num_requests = checked->num_requests;
+  slot->num_tokens = checked->num_tokens;
+  prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || applies > 0;
   if (prepared->batch_staged)
-    *bytes += stage_batch(rt, plan, slot);
-  if (!plan->same_batch)
-    keep_batch(rt, plan);
-  if (plan->batch->tokens && plan->num_tokens > 0) {
-    memcpy(cgr__ring_tokens(&rt->ring, slot), plan->batch->tokens, (size_t)plan->num_tokens * 4);
-    slot->flags |= CGR__SLOT_TOKENS;
-    *bytes += (uint32_t)plan->num_tokens * 4;
-  }
+    prepared->bytes += stage_batch(rt, checked->composition, slot);
+  if (batch->tokens && checked->num_tokens > 0)
+    prepared->bytes += stage_tokens(rt, batch->tokens, checked->num_tokens, slot);
   return CGR_OK;
 }

@@ -1,10 +1,13 @@
 /* Instead of the CUDA device in a build without a CUDA toolkit. */
 #include "devices/device.h"
 
-int cgr__cuda_device_count(void) { return 0; }
+struct cgr__gpus cgr__cuda_probe(void) {
+  struct cgr__gpus probe = { .state = CGR__CUDA_NOT_BUILT };
+  return probe;
+}
 
-int cgr__cuda_device_open(int ordinal, cgr_device **dev) {
-  (void)ordinal;
+int cgr__cuda_device_open(int ordinal, const cgr_device_config *config, cgr_device **dev) {
+  (void)ordinal, (void)config;
   *dev = NULL;
   return CGR__DEVICE_UNSUPPORTED;
 }

@@ -2,24 +2,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "devices/cuda/cuda_device.h"
+#include "base/status.h"
+#include "devices/cuda/call.h"
+#include "devices/cuda/enqueue.h"
+#include "devices/cuda/graph.h"
+#include "devices/cuda/memory.h"
+#include "devices/cuda/scope.h"
+#include "devices/cuda/stream.h"
 
-/* Everything asynchronous has to be over before the library's own memory goes; a dead context has nothing to wait for. */
-static int device_close(cgr_device *dev) {
-  struct cuda_device *cuda = cgr__cuda_of(dev);
-  int previous;
-  cudaError_t raw = cgr__cuda_enter(cuda, &previous);
-  if (raw == cudaSuccess) {
-    raw = cudaDeviceSynchronize();
-    if (cuda->internal != NULL)
-      (void)cudaStreamDestroy(cuda->internal);
-    cgr__cuda_leave(previous);
-  }
-  int error = cgr__cuda_error(cuda, raw);
+static void free_all(struct cuda_device *cuda) {
   cgr__cuda_calls_free(cuda);
+  cgr__allocations_free(&cuda->allocations);
   pthread_mutex_destroy(&cuda->lock);
   cuda->head.magic = 0;
   free(cuda);
+}
+
+/* Everything asynchronous has to be over before the library's own memory goes; a dead context has nothing to wait for. CUDA
+ * refuses to wait for a GPU on which a stream captures: the device then stays open. */
+static int device_close(cgr_device *dev) {
+  struct cuda_device *cuda = cgr__cuda_of(dev);
+  struct cgr__cuda_scope scope;
+  int error = cgr__cuda_enter_anyway(cuda, &scope);
+  if (error == CGR__DEVICE_OK) {
+    cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    CUresult raw = cgr__cu.CtxSynchronize();
+    if (!cgr__device_did_nothing(cgr__cuda_error(cuda, (int)raw)))
+      (void)cgr__cu.StreamDestroy(cuda->internal);
+    error = cgr__cuda_leave(&scope, raw);
+  }
+  if (cgr__device_did_nothing(error))
+    return error;
+  (void)cgr__cu.DevicePrimaryCtxRelease(cuda->device);
+  cgr__set_device_code(error == CGR__DEVICE_OK ? 0 : cuda->head.last_raw);
+  free_all(cuda);
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
@@ -52,62 +68,91 @@ static const cgr__device_ops cuda_ops = {
   .close = device_close,
 };
 
-int cgr__cuda_device_count(void) {
-  int count = 0;
-  cudaError_t raw = cudaGetDeviceCount(&count);
-  if (raw == cudaSuccess)
-    return count;
-  (void)cudaGetLastError(); /* no driver, or no GPU: not an error of anybody's */
-  return 0;
+static CUresult attribute(const struct cuda_device *cuda, CUdevice_attribute which, int *value) {
+  return cgr__cu.DeviceGetAttribute(value, which, cuda->device);
 }
 
-/* What never changes, asked for once: CUDA's own query of all properties takes milliseconds. */
-static cudaError_t describe(struct cuda_device *cuda) {
-  struct cudaDeviceProp properties;
-  int unified = 0;
-  cudaError_t raw = cudaGetDeviceProperties(&properties, cuda->ordinal);
-  if (raw == cudaSuccess)
-    raw = cudaDriverGetVersion(&cuda->driver_version);
-  if (raw == cudaSuccess)
-    raw = cudaDeviceGetAttribute(&unified, cudaDevAttrUnifiedAddressing, cuda->ordinal);
-  if (raw != cudaSuccess)
+/* What never changes. */
+static CUresult describe(struct cuda_device *cuda, int max_capability) {
+  int unified = 0, mapped = 0, major = 0, minor = 0;
+  char name[256] = "";
+  CUresult raw = cgr__cu.DeviceGet(&cuda->device, cuda->ordinal);
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.DeviceGetName(name, sizeof name, cuda->device);
+  if (raw == CUDA_SUCCESS)
+    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, &unified);
+  if (raw == CUDA_SUCCESS)
+    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, &mapped);
+  if (raw == CUDA_SUCCESS)
+    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &cuda->num_multiprocessors);
+  if (raw == CUDA_SUCCESS)
+    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major);
+  if (raw == CUDA_SUCCESS)
+    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor);
+  if (raw != CUDA_SUCCESS)
     return raw;
-  /* Without it page-locked memory would have two addresses. */
-  if (unified == 0 || properties.canMapHostMemory == 0)
-    return cudaErrorNotSupported;
-  cuda->num_multiprocessors = properties.multiProcessorCount;
-  cuda->compute_capability = properties.major * 10 + properties.minor;
-  snprintf(cuda->name, sizeof cuda->name, "%.63s", properties.name);
-  return cudaStreamCreateWithFlags(&cuda->internal, cudaStreamNonBlocking);
+  snprintf(cuda->name, sizeof cuda->name, "%.63s", name);
+  cuda->compute_capability = major * 10 + minor;
+  bool limited = max_capability != 0 && max_capability < cuda->compute_capability;
+  cuda->kernel_capability = limited ? max_capability : cuda->compute_capability;
+  /* Without both page-locked memory would have two addresses. */
+  return unified && mapped ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-int cgr__cuda_device_open(int ordinal, cgr_device **dev) {
-  int previous;
-  *dev = NULL;
-  if (ordinal < 0 || ordinal >= cgr__cuda_device_count())
-    return CGR__DEVICE_UNSUPPORTED;
-  struct cuda_device *cuda = calloc(1, sizeof *cuda);
-  if (cuda == NULL)
-    return CGR__DEVICE_NO_MEMORY;
-  if (pthread_mutex_init(&cuda->lock, NULL) != 0) {
-    free(cuda);
-    return CGR__DEVICE_NO_MEMORY;
+/* Takes the primary context, and makes the stream of its own that the device uses. */
+static int take_context(struct cuda_device *cuda) {
+  struct cgr__cuda_scope scope;
+  CUresult raw = cgr__cu.DevicePrimaryCtxRetain(&cuda->context, cuda->device);
+  if (raw != CUDA_SUCCESS)
+    return cgr__cuda_error(cuda, (int)raw);
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error == CGR__DEVICE_OK) {
+    cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
+    error = cgr__cuda_leave(&scope, cgr__cu.StreamCreate(&cuda->internal, CU_STREAM_NON_BLOCKING));
   }
+  if (error != CGR__DEVICE_OK)
+    (void)cgr__cu.DevicePrimaryCtxRelease(cuda->device);
+  return error;
+}
+
+static struct cuda_device *device_new(int ordinal) {
+  struct cuda_device *cuda = calloc(1, sizeof *cuda);
+  if (!cuda)
+    return NULL;
+  if (!cgr__allocations_init(&cuda->allocations))
+    goto fail;
+  if (pthread_mutex_init(&cuda->lock, NULL) != 0)
+    goto fail_lock;
   cuda->head.ops = &cuda_ops;
   cuda->head.magic = CGR__DEVICE_MAGIC;
-  cuda->head.kind = CGR_DEVICE_CUDA;
+  cuda->head.kind = CGR_DEVICE_KIND_CUDA;
   cuda->ordinal = ordinal;
-  cudaError_t raw = cgr__cuda_enter(cuda, &previous);
-  if (raw == cudaSuccess) {
-    raw = describe(cuda);
-    cgr__cuda_leave(previous);
-  }
-  if (raw == cudaSuccess) {
+  return cuda;
+
+fail_lock:
+  cgr__allocations_free(&cuda->allocations);
+fail:
+  free(cuda);
+  return NULL;
+}
+
+int cgr__cuda_device_open(int ordinal, const cgr_device_config *config, cgr_device **dev) {
+  struct cgr__gpus probe = cgr__cuda_probe();
+  *dev = NULL;
+  if (ordinal < 0 || ordinal >= probe.num_devices)
+    return CGR__DEVICE_UNSUPPORTED;
+  struct cuda_device *cuda = device_new(ordinal);
+  if (!cuda)
+    return CGR__DEVICE_NO_MEMORY;
+  cuda->driver_version = probe.driver_version;
+  int error = cgr__cuda_error(cuda, (int)describe(cuda, config->max_capability));
+  if (error == CGR__DEVICE_OK)
+    error = take_context(cuda);
+  if (error == CGR__DEVICE_OK) {
     *dev = &cuda->head;
     return CGR__DEVICE_OK;
   }
-  int error = cgr__cuda_error(cuda, raw);
-  pthread_mutex_destroy(&cuda->lock);
-  free(cuda);
+  cgr__set_device_code(cuda->head.last_raw);
+  free_all(cuda);
   return error;
 }

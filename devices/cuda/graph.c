@@ -1,123 +1,160 @@
-/* Capture, in thread-local mode, and graphs. */
-#include "devices/cuda/cuda_device.h"
+#include "devices/cuda/graph.h"
+
+#include "devices/cuda/scope.h"
+
+static CUgraph raw_graph(cgr__graph *graph) { return (CUgraph)(void *)graph; }
+
+static CUgraphExec raw_exec(cgr__exec *exec) { return (CUgraphExec)(void *)exec; }
 
 int cgr__cuda_capture_begin(cgr_device *dev, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  cudaError_t raw = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-  int error = cgr__cuda_error(cuda, raw);
-  return raw == cudaErrorIllegalState ? CGR__DEVICE_CAPTURE_ILLEGAL : error; /* it captures already */
+  struct cgr__cuda_scope scope;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  CUresult raw = cgr__cu.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  error = cgr__cuda_leave(&scope, raw);
+  return raw == CUDA_ERROR_ILLEGAL_STATE ? CGR__DEVICE_CAPTURE_ILLEGAL : error; /* it captures already */
 }
 
-/* A capture that failed must be ended all the same, but only once: so its status is asked for first. */
+/* A capture that failed must be ended all the same, but only once: so its status is asked for first. On a dead device too, for
+ * the thread must not be left in a capture. */
+static CUresult end_capture(struct cuda_device *cuda, cudaStream_t stream, CUgraph *captured) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  CUresult raw = cgr__cuda_is_dead(cuda) ? CUDA_SUCCESS : cgr__cu.StreamIsCapturing(stream, &status);
+  if (raw == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE)
+    raw = CUDA_ERROR_ILLEGAL_STATE;
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.StreamEndCapture(stream, captured);
+  /* CUDA gives no graph with an error; nor does it name the cause when it gives none. */
+  return raw == CUDA_SUCCESS && !*captured ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : raw;
+}
+
 int cgr__cuda_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **graph) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t captured = NULL;
+  struct cgr__cuda_scope scope;
+  CUgraph captured = NULL;
   *graph = NULL;
-  if (cgr__cuda_is_dead(cuda)) { /* the thread must not be left in a capture */
-    if (cudaStreamEndCapture(stream, &captured) == cudaSuccess && captured != NULL)
-      (void)cudaGraphDestroy(captured);
-    (void)cudaGetLastError();
+  int error = cgr__cuda_enter_anyway(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  bool dead = cgr__cuda_is_dead(cuda);
+  CUresult raw = end_capture(cuda, stream, &captured);
+  if (captured && (dead || raw != CUDA_SUCCESS))
+    (void)cgr__cu.GraphDestroy(captured);
+  error = cgr__cuda_leave(&scope, raw);
+  if (dead)
     return cgr__cuda_dead(cuda);
-  }
-  cudaError_t raw = cudaStreamIsCapturing(stream, &status);
-  if (raw == cudaSuccess && status == cudaStreamCaptureStatusNone)
-    raw = cudaErrorIllegalState;
-  else if (raw == cudaSuccess)
-    raw = cudaStreamEndCapture(stream, &captured);
-  /* CUDA gives no graph with an error; nor does it name the cause when it gives none. */
-  if (raw == cudaSuccess && captured == NULL)
-    raw = cudaErrorStreamCaptureInvalidated;
-  int error = cgr__cuda_error(cuda, raw);
-  if (raw == cudaErrorIllegalState)
-    error = CGR__DEVICE_CAPTURE_INVALID;
+  if (raw == CUDA_ERROR_ILLEGAL_STATE)
+    return CGR__DEVICE_CAPTURE_INVALID;
   if (error == CGR__DEVICE_OK)
     *graph = (cgr__graph *)(void *)captured;
-  else if (captured != NULL)
-    (void)cudaGraphDestroy(captured);
   return error;
 }
 
+/* The two calls of every replayed step, this one and exec_launch, are made without a scope first: a stream and an executable graph
+ * know their context, and a driver that is cold after a wait takes 0.1 us to say which one is current. One that wants it to be
+ * current answers so, and has done nothing. */
+static bool wants_context(CUresult raw) { return raw == CUDA_ERROR_INVALID_CONTEXT || raw == CUDA_ERROR_INVALID_HANDLE; }
+
 int cgr__cuda_capture_status(cgr_device *dev, cudaStream_t stream, int *capturing) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  struct cgr__cuda_scope scope;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   *capturing = 0;
   if (cgr__cuda_is_dead(cuda))
     return cgr__cuda_dead(cuda);
-  int error = cgr__cuda_error(cuda, cudaStreamIsCapturing(stream, &status));
-  *capturing = status != cudaStreamCaptureStatusNone; /* an invalidated capture still has to be ended */
+  int error = CGR__DEVICE_OK;
+  CUresult raw = cgr__cu.StreamIsCapturing(stream, &status);
+  if (wants_context(raw) && (error = cgr__cuda_enter(cuda, &scope)) == CGR__DEVICE_OK)
+    error = cgr__cuda_leave(&scope, cgr__cu.StreamIsCapturing(stream, &status));
+  else if (raw != CUDA_SUCCESS)
+    error = cgr__cuda_error(cuda, (int)raw);
+  *capturing = status != CU_STREAM_CAPTURE_STATUS_NONE; /* an invalidated capture still has to be ended */
   return error;
 }
 
 int cgr__cuda_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (graph == NULL)
+  struct cgr__cuda_scope scope;
+  if (!graph)
     return cgr__cuda_invalid(cuda);
-  int error = cgr__cuda_error(cuda, cudaGraphDestroy((cudaGraph_t)(void *)graph));
+  int error = cgr__cuda_enter_anyway(cuda, &scope);
+  if (error == CGR__DEVICE_OK) {
+    cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
+    error = cgr__cuda_leave(&scope, cgr__cu.GraphDestroy(raw_graph(graph)));
+  }
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
 /* Instantiates and uploads, so that the first launch costs what every launch costs. */
-static cudaError_t instantiate(struct cuda_device *cuda, cudaGraph_t graph, cudaGraphExec_t *exec, cgr__graph_info *info) {
+static CUresult instantiate(struct cuda_device *cuda, CUgraph graph, CUgraphExec *exec, cgr__graph_info *info) {
   size_t num_nodes = 0, before = 0, after = 0, total;
-  cudaError_t raw = cudaGraphGetNodes(graph, NULL, &num_nodes);
-  if (raw == cudaSuccess)
-    raw = cudaMemGetInfo(&before, &total);
-  if (raw == cudaSuccess)
-    raw = cudaGraphInstantiate(exec, graph, 0);
-  if (raw != cudaSuccess) {
+  CUresult raw = cgr__cu.GraphGetNodes(graph, NULL, &num_nodes);
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.MemGetInfo(&before, &total);
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.GraphInstantiateWithFlags(exec, graph, 0);
+  if (raw != CUDA_SUCCESS) {
     *exec = NULL;
     return raw;
   }
-  raw = cudaGraphUpload(*exec, cuda->internal);
-  if (raw == cudaSuccess)
-    raw = cudaStreamSynchronize(cuda->internal);
-  if (raw == cudaSuccess)
-    raw = cudaMemGetInfo(&after, &total);
-  if (raw != cudaSuccess) {
-    (void)cudaGraphExecDestroy(*exec);
+  raw = cgr__cu.GraphUpload(*exec, cuda->internal);
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.StreamSynchronize(cuda->internal);
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.MemGetInfo(&after, &total);
+  if (raw != CUDA_SUCCESS) {
+    (void)cgr__cu.GraphExecDestroy(*exec);
     *exec = NULL;
     return raw;
   }
-  if (info != NULL) {
+  if (info) {
     info->num_nodes = (int64_t)num_nodes;
     info->device_bytes = before > after ? (int64_t)(before - after) : 0;
   }
-  return cudaSuccess;
+  return CUDA_SUCCESS;
 }
 
 int cgr__cuda_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  cudaGraphExec_t created = NULL;
-  int previous;
+  struct cgr__cuda_scope scope;
+  CUgraphExec created = NULL;
   *exec = NULL;
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  if (graph == NULL)
+  if (!graph)
     return cgr__cuda_invalid(cuda);
-  cudaError_t raw = cgr__cuda_enter(cuda, &previous);
-  if (raw != cudaSuccess)
-    return cgr__cuda_error(cuda, raw);
-  raw = instantiate(cuda, (cudaGraph_t)(void *)graph, &created, info);
-  cgr__cuda_leave(previous);
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  error = cgr__cuda_leave(&scope, instantiate(cuda, raw_graph(graph), &created, info));
   *exec = (cgr__exec *)(void *)created;
-  return cgr__cuda_error(cuda, raw);
+  return error;
 }
 
+/* The hot path: no allocation, no lock, no sync below. */
 int cgr__cuda_exec_launch(cgr_device *dev, cgr__exec *exec, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
+  struct cgr__cuda_scope scope;
   if (cgr__cuda_is_dead(cuda))
     return cgr__cuda_dead(cuda);
-  return cgr__cuda_error(cuda, cudaGraphLaunch((cudaGraphExec_t)(void *)exec, stream));
+  CUresult raw = cgr__cu.GraphLaunch(raw_exec(exec), stream);
+  if (!wants_context(raw))
+    return cgr__cuda_error(cuda, (int)raw);
+  int error = cgr__cuda_enter(cuda, &scope);
+  return error != CGR__DEVICE_OK ? error : cgr__cuda_leave(&scope, cgr__cu.GraphLaunch(raw_exec(exec), stream));
 }
 
 /* CUDA keeps a destroyed exec alive until its launches are done. */
 int cgr__cuda_exec_destroy(cgr_device *dev, cgr__exec *exec) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (exec == NULL)
+  struct cgr__cuda_scope scope;
+  if (!exec)
     return cgr__cuda_invalid(cuda);
-  int error = cgr__cuda_error(cuda, cudaGraphExecDestroy((cudaGraphExec_t)(void *)exec));
+  int error = cgr__cuda_enter_anyway(cuda, &scope);
+  if (error == CGR__DEVICE_OK) {
+    cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
+    error = cgr__cuda_leave(&scope, cgr__cu.GraphExecDestroy(raw_exec(exec)));
+  }
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }

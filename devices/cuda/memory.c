@@ -1,68 +1,79 @@
-/* Memory, and what a GPU is. */
+#include "devices/cuda/memory.h"
+
 #include <stdio.h>
 
-#include "devices/cuda/cuda_device.h"
+#include "devices/cuda/scope.h"
+
+static CUresult allocate(size_t bytes, enum cgr__memory_kind kind, void **ptr) {
+  CUdeviceptr address = 0;
+  /* With unified addressing, which open has checked, mapped memory has one address on both sides. */
+  if (kind == CGR__MEMORY_PINNED)
+    return cgr__cu.MemHostAlloc(ptr, bytes, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
+  CUresult raw = cgr__cu.MemAlloc(&address, bytes);
+  *ptr = (void *)(uintptr_t)address;
+  return raw;
+}
+
+static CUresult release(void *ptr, enum cgr__memory_kind kind) {
+  return kind == CGR__MEMORY_PINNED ? cgr__cu.MemFreeHost(ptr) : cgr__cu.MemFree((CUdeviceptr)(uintptr_t)ptr);
+}
 
 int cgr__cuda_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  int previous;
+  struct cgr__cuda_scope scope;
+  void *memory = NULL;
   *ptr = NULL;
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
   if (bytes == 0)
     return cgr__cuda_invalid(cuda);
-  cudaError_t raw = cgr__cuda_enter(cuda, &previous);
-  if (raw != cudaSuccess)
-    return cgr__cuda_error(cuda, raw);
-  /* With unified addressing, which open has checked, mapped memory has one address on both sides. */
-  if (kind == CGR__MEMORY_PINNED)
-    raw = cudaHostAlloc(ptr, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
-  else
-    raw = cudaMalloc(ptr, bytes);
-  cgr__cuda_leave(previous);
-  if (raw != cudaSuccess)
-    *ptr = NULL;
-  return cgr__cuda_error(cuda, raw);
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  CUresult raw = allocate(bytes, kind, &memory);
+  if (raw == CUDA_SUCCESS && !cgr__allocations_add(&cuda->allocations, memory, kind)) {
+    (void)release(memory, kind);
+    raw = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (raw == CUDA_SUCCESS)
+    *ptr = memory;
+  return cgr__cuda_leave(&scope, raw);
 }
 
+/* CUDA would also free what others have allocated. */
 int cgr__cuda_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  int previous;
-  if (ptr == NULL)
+  struct cgr__cuda_scope scope;
+  if (!ptr)
     return CGR__DEVICE_OK;
-  cudaError_t raw = cgr__cuda_enter(cuda, &previous);
-  if (raw == cudaSuccess) {
-    raw = kind == CGR__MEMORY_PINNED ? cudaFreeHost(ptr) : cudaFree(ptr);
-    cgr__cuda_leave(previous);
+  if (!cgr__allocations_claim(&cuda->allocations, ptr, kind))
+    return cgr__cuda_invalid(cuda);
+  int error = cgr__cuda_enter_anyway(cuda, &scope);
+  if (error == CGR__DEVICE_OK) {
+    cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    error = cgr__cuda_leave(&scope, release(ptr, kind));
   }
+  cgr__allocations_settle(&cuda->allocations, ptr, !cgr__device_did_nothing(error));
   /* A free also reports what failed asynchronously before: that ends the device, yet the memory is gone with it. */
-  int error = cgr__cuda_error(cuda, raw);
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
 int cgr__cuda_info(cgr_device *dev, cgr_device_info *info) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  int previous;
+  struct cgr__cuda_scope scope;
   size_t available = 0, total = 0;
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  /* Relaxed for this one call: asking for the free memory must not spoil a capture of this thread. */
-  enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  cudaError_t raw = cudaThreadExchangeStreamCaptureMode(&mode);
-  if (raw != cudaSuccess)
-    return cgr__cuda_error(cuda, raw);
-  raw = cgr__cuda_enter(cuda, &previous);
-  if (raw == cudaSuccess) {
-    raw = cudaMemGetInfo(&available, &total);
-    cgr__cuda_leave(previous);
-  }
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  if (raw != cudaSuccess)
-    return cgr__cuda_error(cuda, raw);
-  info->kind = CGR_DEVICE_CUDA;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  /* Asking is legal in a capture, also in one of this thread. */
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
+  error = cgr__cuda_leave(&scope, cgr__cu.MemGetInfo(&available, &total));
+  if (error != CGR__DEVICE_OK)
+    return error;
+  info->kind = CGR_DEVICE_KIND_CUDA;
   info->ordinal = cuda->ordinal;
   info->num_multiprocessors = cuda->num_multiprocessors;
   info->compute_capability = cuda->compute_capability;
+  info->kernel_capability = cuda->kernel_capability;
   info->driver_version = cuda->driver_version;
   info->memory_total = total;
   info->memory_free = available;

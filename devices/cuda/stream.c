@@ -1,102 +1,127 @@
-/* Streams and events. Recording and waiting is one call of CUDA each: no allocation, no lock, no sync below. */
-#include "devices/cuda/cuda_device.h"
+#include "devices/cuda/stream.h"
 
-static cudaEvent_t raw_event(cgr__event *event) { return (cudaEvent_t)(void *)event; }
+#include "devices/cuda/scope.h"
+
+static CUevent raw_event(cgr__event *event) { return (CUevent)(void *)event; }
 
 int cgr__cuda_stream_create(cgr_device *dev, cudaStream_t *stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  int previous;
+  struct cgr__cuda_scope scope;
   *stream = NULL;
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  cudaError_t raw = cgr__cuda_enter(cuda, &previous);
-  if (raw != cudaSuccess)
-    return cgr__cuda_error(cuda, raw);
-  raw = cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
-  cgr__cuda_leave(previous);
-  if (raw != cudaSuccess)
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
+  error = cgr__cuda_leave(&scope, cgr__cu.StreamCreate(stream, CU_STREAM_NON_BLOCKING));
+  if (error != CGR__DEVICE_OK)
     *stream = NULL;
-  return cgr__cuda_error(cuda, raw);
+  return error;
 }
 
 /* CUDA would let a stream go with its work still running, and with a capture open: neither is what the table promises. */
+static CUresult finish_and_destroy(struct cuda_device *cuda, cudaStream_t stream) {
+  CUresult raw = cgr__cuda_is_dead(cuda) ? CUDA_SUCCESS : cgr__cu.StreamSynchronize(stream); /* 900 while it captures */
+  if (cgr__device_did_nothing(cgr__cuda_error(cuda, (int)raw)))
+    return raw;
+  CUresult destroyed = cgr__cu.StreamDestroy(stream);
+  return raw != CUDA_SUCCESS ? raw : destroyed;
+}
+
 int cgr__cuda_stream_destroy(cgr_device *dev, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (stream == NULL)
+  struct cgr__cuda_scope scope;
+  if (!stream)
     return cgr__cuda_invalid(cuda);
-  if (!cgr__cuda_is_dead(cuda)) {
-    cudaError_t raw = cudaStreamSynchronize(stream); /* 900 while it captures */
-    int error = cgr__cuda_error(cuda, raw);
-    if (error != CGR__DEVICE_OK && error != CGR__DEVICE_DEAD)
-      return error;
+  int error = cgr__cuda_enter_anyway(cuda, &scope);
+  if (error == CGR__DEVICE_OK) {
+    cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
+    error = cgr__cuda_leave(&scope, finish_and_destroy(cuda, stream));
   }
-  int error = cgr__cuda_error(cuda, cudaStreamDestroy(stream));
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
 int cgr__cuda_stream_sync(cgr_device *dev, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  return cgr__cuda_error(cuda, cudaStreamSynchronize(stream));
+  struct cgr__cuda_scope scope;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  return cgr__cuda_leave(&scope, cgr__cu.StreamSynchronize(stream));
 }
 
 int cgr__cuda_stream_query(cgr_device *dev, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  return cgr__cuda_error(cuda, cudaStreamQuery(stream));
+  struct cgr__cuda_scope scope;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  return cgr__cuda_leave(&scope, cgr__cu.StreamQuery(stream));
 }
 
 int cgr__cuda_event_create(cgr_device *dev, cgr__event **event) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  int previous;
-  cudaEvent_t created = NULL;
+  struct cgr__cuda_scope scope;
+  CUevent created = NULL;
   *event = NULL;
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  cudaError_t raw = cgr__cuda_enter(cuda, &previous);
-  if (raw != cudaSuccess)
-    return cgr__cuda_error(cuda, raw);
-  raw = cudaEventCreateWithFlags(&created, cudaEventDisableTiming);
-  cgr__cuda_leave(previous);
-  if (raw == cudaSuccess)
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
+  error = cgr__cuda_leave(&scope, cgr__cu.EventCreate(&created, CU_EVENT_DISABLE_TIMING));
+  if (error == CGR__DEVICE_OK)
     *event = (cgr__event *)(void *)created;
-  return cgr__cuda_error(cuda, raw);
+  return error;
 }
 
 int cgr__cuda_event_destroy(cgr_device *dev, cgr__event *event) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (event == NULL)
+  struct cgr__cuda_scope scope;
+  if (!event)
     return cgr__cuda_invalid(cuda);
-  int error = cgr__cuda_error(cuda, cudaEventDestroy(raw_event(event)));
+  int error = cgr__cuda_enter_anyway(cuda, &scope);
+  if (error == CGR__DEVICE_OK) {
+    cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
+    error = cgr__cuda_leave(&scope, cgr__cu.EventDestroy(raw_event(event)));
+  }
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
 int cgr__cuda_event_record(cgr_device *dev, cgr__event *event, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  return cgr__cuda_error(cuda, cudaEventRecord(raw_event(event), stream));
+  struct cgr__cuda_scope scope;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  return cgr__cuda_leave(&scope, cgr__cu.EventRecord(raw_event(event), stream));
 }
 
 int cgr__cuda_event_wait(cgr_device *dev, cgr__event *event, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  return cgr__cuda_error(cuda, cudaStreamWaitEvent(stream, raw_event(event), 0));
+  struct cgr__cuda_scope scope;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  return cgr__cuda_leave(&scope, cgr__cu.StreamWaitEvent(stream, raw_event(event), 0));
 }
 
 int cgr__cuda_event_query(cgr_device *dev, cgr__event *event) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  return cgr__cuda_error(cuda, cudaEventQuery(raw_event(event)));
+  struct cgr__cuda_scope scope;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  return cgr__cuda_leave(&scope, cgr__cu.EventQuery(raw_event(event)));
 }
 
 int cgr__cuda_event_sync(cgr_device *dev, cgr__event *event) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
-  if (cgr__cuda_is_dead(cuda))
-    return cgr__cuda_dead(cuda);
-  return cgr__cuda_error(cuda, cudaEventSynchronize(raw_event(event)));
+  struct cgr__cuda_scope scope;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  return cgr__cuda_leave(&scope, cgr__cu.EventSynchronize(raw_event(event)));
 }

@@ -1,71 +1,59 @@
-/* Capture, with the rules of cudaStreamCaptureModeThreadLocal. A stream that captures turns work into nodes; an event
- * recorded on it stands for nodes, and a stream that waits for such an event joins the capture.
- *
- * Refused, with CUDA's code; "spoils" means that capture_end will answer 901 and give no graph:
- *   capture_begin on a capturing stream                                      401 CAPTURE_ILLEGAL
- *   stream_sync, stream_query, stream_destroy of a capturing stream           900 CAPTURE_ILLEGAL  spoils
- *   exec_launch on a capturing stream                                        900 CAPTURE_ILLEGAL  spoils
- *   event_query, event_sync of a captured event                              907 CAPTURE_ILLEGAL  spoils
- *   an event_wait outside for an event of a capture that is over              907 CAPTURE_ILLEGAL
- *   mem_alloc, mem_free, instantiate and any sync or query by a thread        900 CAPTURE_ILLEGAL  spoils
- *     that captures (CUDA's list of unsafe calls; sync of unrelated streams is refused here to be on the safe side)
- *   an event_wait that would merge two captures                              902 CAPTURE_INVALID  spoils both
- *   an event_wait in a capture for an event recorded outside of it           905 CAPTURE_INVALID  spoils
- *   capture_end on a stream that does not capture                            401 CAPTURE_INVALID
- *   capture_end on a forked stream                                           903 CAPTURE_INVALID  spoils
- *   capture_end by another thread                                            908 CAPTURE_INVALID  ends
- *   capture_end with a forked stream not joined                              904 CAPTURE_INVALID  ends
- *   anything on a stream of a spoilt capture                                 901 CAPTURE_INVALID
- * Work by other threads, creation and destruction of streams and events, and graph_destroy are fine, as with CUDA. */
+#include "devices/host/capture.h"
+
 #include <stdlib.h>
 
-#include "devices/host/host.h"
+#include "devices/host/handles.h"
+#include "devices/host/nodes.h"
 
-struct host_capture *cgr__host_capture_find(struct host_device *host, uint64_t id) {
-  for (struct host_capture *c = host->captures; c != NULL; c = c->next) {
-    if (c->id == id)
+/* The open capture of an event; NULL: none, or it is over. */
+static struct host_capture *capture_of(struct host_device *host, const cgr__event *event) {
+  for (struct host_capture *c = host->captures; event->capture != 0 && c; c = c->next)
+    if (c->id == event->capture)
       return c;
-  }
   return NULL;
 }
 
-int cgr__host_capture_spoil(struct host_device *host, struct host_capture *capture, int error, int raw) {
-  if (capture != NULL)
+static int invalidate(struct host_device *host, struct host_capture *capture, int error, int raw) {
+  if (capture)
     capture->invalid = true;
   return cgr__host_fail(host, error, raw);
 }
 
 int cgr__host_refuse_capturing_thread(struct host_device *host) {
   int error = CGR__DEVICE_OK;
-  for (struct host_capture *c = host->captures; c != NULL; c = c->next) {
+  for (struct host_capture *c = host->captures; c; c = c->next) {
     if (!pthread_equal(c->owner, pthread_self()))
       continue;
-    error = cgr__host_capture_spoil(host, c, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
+    error = invalidate(host, c, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
   }
   return error;
 }
 
 int cgr__host_refuse_capturing_stream(struct host_device *host, struct host_stream *stream) {
-  if (stream->capture == NULL)
+  if (!stream->capture)
     return CGR__DEVICE_OK;
-  return cgr__host_capture_spoil(host, stream->capture, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
+  return invalidate(host, stream->capture, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
 }
 
-static int refuse_spoilt(struct host_device *host, const struct host_capture *capture) {
+int cgr__host_refuse_captured_event(struct host_device *host, const cgr__event *event) {
+  return invalidate(host, capture_of(host, event), CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURED_EVENT);
+}
+
+static int refuse_invalid(struct host_device *host, const struct host_capture *capture) {
   if (!capture->invalid)
     return CGR__DEVICE_OK;
   return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_INVALIDATED);
 }
 
 static int out_of_memory(struct host_device *host, struct host_capture *capture) {
-  return cgr__host_capture_spoil(host, capture, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
+  return invalidate(host, capture, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
 }
 
 /* ------------------------------------------------------------------------------------------ work and events inside */
 
 int cgr__host_capture_add(struct host_device *host, struct host_stream *stream, const struct host_work *work, size_t args_size) {
   struct host_capture *capture = stream->capture;
-  int error = refuse_spoilt(host, capture);
+  int error = refuse_invalid(host, capture);
   if (error != CGR__DEVICE_OK)
     return error;
   if (!cgr__host_graph_add(capture->graph, work, args_size, &stream->deps))
@@ -76,9 +64,9 @@ int cgr__host_capture_add(struct host_device *host, struct host_stream *stream, 
   return CGR__DEVICE_OK;
 }
 
-int cgr__host_capture_event(struct host_device *host, struct host_stream *stream, cgr__event *event) {
+int cgr__host_capture_record(struct host_device *host, struct host_stream *stream, cgr__event *event) {
   struct host_capture *capture = stream->capture;
-  int error = refuse_spoilt(host, capture);
+  int error = refuse_invalid(host, capture);
   if (error != CGR__DEVICE_OK)
     return error;
   if (!cgr__host_deps_copy(&event->deps, &stream->deps))
@@ -89,29 +77,27 @@ int cgr__host_capture_event(struct host_device *host, struct host_stream *stream
 }
 
 int cgr__host_capture_wait(struct host_device *host, struct host_stream *stream, cgr__event *event) {
-  struct host_capture *from = event->capture != 0 ? cgr__host_capture_find(host, event->capture) : NULL;
+  struct host_capture *from = capture_of(host, event);
   struct host_capture *into = stream->capture;
-  if (into != NULL && into->invalid)
-    return refuse_spoilt(host, into);
-  if (into != NULL && from == NULL) {
-    return cgr__host_capture_spoil(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_ISOLATION);
-  }
-  if (from == NULL)
+  if (into && into->invalid)
+    return refuse_invalid(host, into);
+  if (into && !from)
+    return invalidate(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_ISOLATION);
+  if (!from)
     return cgr__host_fail(host, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURED_EVENT);
-  if (into != NULL && into != from) {
-    cgr__host_capture_spoil(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
-    return cgr__host_capture_spoil(host, from, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
+  if (into && into != from) {
+    invalidate(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
+    return invalidate(host, from, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
   }
-  int error = refuse_spoilt(host, from);
+  int error = refuse_invalid(host, from);
   if (error != CGR__DEVICE_OK)
     return error;
-  if (into == NULL)
+  if (!into)
     stream->deps.count = 0;
   stream->capture = from;
-  for (uint32_t i = 0; i < event->deps.count; i++) {
+  for (uint32_t i = 0; i < event->deps.count; i++)
     if (!cgr__host_deps_add(&stream->deps, event->deps.ids[i]))
       return out_of_memory(host, from);
-  }
   return CGR__DEVICE_OK;
 }
 
@@ -124,11 +110,11 @@ int cgr__host_capture_begin(cgr_device *dev, cudaStream_t handle) {
   int error = CGR__DEVICE_OK;
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = cgr__host_stream(host, handle);
-  if (stream == NULL)
+  if (!stream)
     error = CGR__DEVICE_INVALID;
-  else if (stream->capture != NULL)
+  else if (stream->capture)
     error = cgr__host_fail(host, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_ILLEGAL_STATE);
-  else if (capture == NULL || graph == NULL)
+  else if (!capture || !graph)
     error = cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   if (error == CGR__DEVICE_OK) {
     capture->id = ++host->num_captures;
@@ -144,17 +130,16 @@ int cgr__host_capture_begin(cgr_device *dev, cudaStream_t handle) {
   if (error == CGR__DEVICE_OK)
     return error;
   free(capture);
-  if (graph != NULL)
+  if (graph)
     cgr__host_graph_unref(graph);
   return error;
 }
 
 /* Lets go of the streams and unlinks; the graph is the caller's. */
 static cgr__graph *take_apart(struct host_device *host, struct host_capture *capture) {
-  for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
+  for (struct host_stream *s = host->streams; s; s = s->next)
     if (s->capture == capture)
       s->capture = NULL;
-  }
   struct host_capture **link = &host->captures;
   while (*link != capture)
     link = &(*link)->next;
@@ -171,7 +156,7 @@ void cgr__host_capture_drop(struct host_device *host, struct host_capture *captu
 /* Checks that the first stream waits for all work of the others. */
 static int check_joined(struct host_device *host, struct host_capture *capture) {
   const struct host_deps *ends = &capture->origin->deps;
-  for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
+  for (struct host_stream *s = host->streams; s; s = s->next) {
     if (s->capture != capture || s == capture->origin)
       continue;
     bool covers = false;
@@ -187,19 +172,18 @@ static int check_joined(struct host_device *host, struct host_capture *capture) 
 
 static int end_locked(struct host_device *host, cudaStream_t handle, cgr__graph **graph) {
   struct host_stream *stream = cgr__host_stream(host, handle);
-  if (stream == NULL)
+  if (!stream)
     return CGR__DEVICE_INVALID;
   struct host_capture *capture = stream->capture;
-  if (capture == NULL)
+  if (!capture)
     return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_ILLEGAL_STATE);
   if (!pthread_equal(capture->owner, pthread_self())) {
     cgr__host_capture_drop(host, capture);
     return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_WRONG_THREAD);
   }
-  if (capture->origin != stream) {
-    return cgr__host_capture_spoil(host, capture, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_UNMATCHED);
-  }
-  int error = refuse_spoilt(host, capture);
+  if (capture->origin != stream)
+    return invalidate(host, capture, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_UNMATCHED);
+  int error = refuse_invalid(host, capture);
   if (error == CGR__DEVICE_OK)
     error = check_joined(host, capture);
   cgr__graph *built = take_apart(host, capture);
@@ -219,12 +203,12 @@ int cgr__host_capture_end(cgr_device *dev, cudaStream_t handle, cgr__graph **gra
   return error;
 }
 
-/* A spoilt capture still captures: it must be ended. */
+/* An invalid capture still captures: it must be ended. */
 int cgr__host_capture_status(cgr_device *dev, cudaStream_t handle, int *capturing) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = cgr__host_stream(host, handle);
-  *capturing = stream != NULL && stream->capture != NULL;
+  *capturing = stream && stream->capture;
   pthread_mutex_unlock(&host->lock);
-  return stream != NULL ? CGR__DEVICE_OK : CGR__DEVICE_INVALID;
+  return stream ? CGR__DEVICE_OK : CGR__DEVICE_INVALID;
 }

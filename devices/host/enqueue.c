@@ -1,19 +1,23 @@
-/* What is put into a stream: copies, fills, kernels and host functions. In a capture the same work becomes a node.
- * Nothing here allocates once the pools have grown to the depth in use. */
+#include "devices/host/enqueue.h"
+
 #include <string.h>
 
-#include "devices/host/host.h"
+#include "base/limits.h"
+#include "devices/host/capture.h"
+#include "devices/host/handles.h"
+#include "devices/host/pool.h"
+#include "devices/host/queue.h"
 
 static int enqueue(struct host_device *host, struct host_stream *stream, const struct host_work *work, size_t args_size) {
   struct host_op *op = cgr__host_op_take(host, args_size);
-  if (op == NULL)
+  if (!op)
     return CGR__DEVICE_NO_MEMORY;
   op->kind = HOST_OP_WORK;
   op->work = *work;
   if (args_size != 0)
     memcpy(op->args, work->args, args_size);
   op->work.args = op->args;
-  cgr__host_push(host, stream, op);
+  cgr__host_push(stream, op);
   cgr__host_progress(host, stream);
   return CGR__DEVICE_OK;
 }
@@ -23,9 +27,9 @@ static int submit(cgr_device *dev, cudaStream_t handle, const struct host_work *
   int error;
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = cgr__host_stream(host, handle);
-  if (stream == NULL)
+  if (!stream)
     error = CGR__DEVICE_INVALID;
-  else if (stream->capture != NULL)
+  else if (stream->capture)
     error = cgr__host_capture_add(host, stream, work, args_size);
   else
     error = enqueue(host, stream, work, args_size);
@@ -38,39 +42,39 @@ static int invalid(cgr_device *dev) { return cgr__host_fail(cgr__host_of(dev), C
 int cgr__host_copy(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream) {
   if (bytes == 0)
     return CGR__DEVICE_OK;
-  if (dst == NULL || src == NULL)
+  if (!dst || !src)
     return invalid(dev);
-  struct host_work work = { .kind = HOST_WORK_COPY, .dst = dst, .src = src, .bytes = bytes };
+  struct host_work work = { .kind = HOST_WORK_COPY, .dst = dst, .src = src, .count = bytes };
   return submit(dev, stream, &work, 0);
 }
 
-int cgr__host_fill(cgr_device *dev, void *dst, int byte, size_t bytes, cudaStream_t stream) {
-  if (bytes == 0)
+int cgr__host_fill(cgr_device *dev, void *dst, uint64_t value, size_t width, size_t count, cudaStream_t stream) {
+  if (count == 0)
     return CGR__DEVICE_OK;
-  if (dst == NULL)
+  if (!cgr__fill_is_valid(dst, width, count))
     return invalid(dev);
-  struct host_work work = { .kind = HOST_WORK_FILL, .byte = byte, .dst = dst, .bytes = bytes };
+  struct host_work work = { .kind = HOST_WORK_FILL, .width = (uint32_t)width, .value = value, .dst = dst, .count = count };
   return submit(dev, stream, &work, 0);
 }
 
 int cgr__host_launch(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream) {
-  if (kernel->host == NULL)
+  if (!kernel->host)
     return cgr__host_fail(cgr__host_of(dev), CGR__DEVICE_UNSUPPORTED, 0);
-  if (kernel->args_size > CGR__HOST_MAX_ARGS || (args == NULL && kernel->args_size != 0))
+  if (kernel->args_size > CGR__MAX_CALL_ARGS || (!args && kernel->args_size != 0))
     return invalid(dev);
   struct host_work work = { .kind = HOST_WORK_CALL, .function = kernel->host, .args = args };
   return submit(dev, stream, &work, kernel->args_size);
 }
 
 int cgr__host_host_call(cgr_device *dev, cgr_host_function function, const void *args, size_t args_size, cudaStream_t stream) {
-  if (function == NULL || args_size > CGR__HOST_MAX_ARGS || (args == NULL && args_size != 0))
+  if (!function || args_size > CGR__MAX_CALL_ARGS || (!args && args_size != 0))
     return invalid(dev);
   struct host_work work = { .kind = HOST_WORK_CALL, .function = function, .args = args };
   return submit(dev, stream, &work, args_size);
 }
 
 int cgr__host_preload(cgr_device *dev, const cgr__kernel *kernel) {
-  if (kernel->host == NULL)
+  if (!kernel->host)
     return cgr__host_fail(cgr__host_of(dev), CGR__DEVICE_UNSUPPORTED, 0);
   return CGR__DEVICE_OK;
 }

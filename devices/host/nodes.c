@@ -1,13 +1,11 @@
-/* The nodes of a graph while a capture builds it, and the orders that execution may take. A dependency always has a smaller
- * number than its dependent, so the recorded order is one of them. Functions return false when there is no memory. */
+#include "devices/host/nodes.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/host/host.h"
-
 cgr__graph *cgr__host_graph_new(void) {
   cgr__graph *graph = calloc(1, sizeof *graph);
-  if (graph != NULL)
+  if (graph)
     graph->refs = 1;
   return graph;
 }
@@ -23,13 +21,13 @@ void cgr__host_graph_unref(cgr__graph *graph) {
   free(graph);
 }
 
-/* Makes room for `more` elements of `size` bytes behind `count`. */
+/* Makes room for `more` elements of `size` bytes after `count`. */
 static bool reserve(void **array, uint32_t *capacity, uint32_t count, uint32_t more, size_t size) {
   if (more <= *capacity - count)
     return true;
   uint32_t wanted = *capacity * 2 > count + more ? *capacity * 2 : count + more + 8;
   void *memory = realloc(*array, wanted * size);
-  if (memory == NULL)
+  if (!memory)
     return false;
   *array = memory;
   *capacity = wanted;
@@ -37,10 +35,9 @@ static bool reserve(void **array, uint32_t *capacity, uint32_t count, uint32_t m
 }
 
 bool cgr__host_deps_add(struct host_deps *deps, uint32_t id) {
-  for (uint32_t i = 0; i < deps->count; i++) {
+  for (uint32_t i = 0; i < deps->count; i++)
     if (deps->ids[i] == id)
       return true;
-  }
   void *ids = deps->ids;
   if (!reserve(&ids, &deps->capacity, deps->count, 1, sizeof *deps->ids))
     return false;
@@ -51,10 +48,9 @@ bool cgr__host_deps_add(struct host_deps *deps, uint32_t id) {
 
 bool cgr__host_deps_copy(struct host_deps *deps, const struct host_deps *from) {
   deps->count = 0;
-  for (uint32_t i = 0; i < from->count; i++) {
+  for (uint32_t i = 0; i < from->count; i++)
     if (!cgr__host_deps_add(deps, from->ids[i]))
       return false;
-  }
   return true;
 }
 
@@ -70,7 +66,7 @@ bool cgr__host_graph_add(cgr__graph *graph, const struct host_work *work, size_t
   void *args = NULL;
   if (args_size != 0) {
     args = malloc(args_size);
-    if (args == NULL)
+    if (!args)
       return false;
     memcpy(args, work->args, args_size);
   }
@@ -86,10 +82,9 @@ bool cgr__host_graph_add(cgr__graph *graph, const struct host_work *work, size_t
   return true;
 }
 
-/* Tells whether everything in `deps` is one of `ends` or comes before one. */
 bool cgr__host_graph_covers(const cgr__graph *graph, const struct host_deps *ends, const struct host_deps *deps, bool *covers) {
   unsigned char *marked = calloc(graph->num_nodes + 1u, 1);
-  if (marked == NULL)
+  if (!marked)
     return false;
   for (uint32_t i = 0; i < ends->count; i++)
     marked[ends->ids[i]] = 1;
@@ -105,14 +100,14 @@ bool cgr__host_graph_covers(const cgr__graph *graph, const struct host_deps *end
   return true;
 }
 
-/* The `latest` order: from the ends backwards, a node runs when the first node that needs it is about to. The dependency in
- * stream order stands first among a node's, so a forked branch runs just before its join. */
+/* From the ends backwards: a node runs when the first node that depends on it is about to. The dependency in stream order is the
+ * first of a node's, so a forked branch runs just before its join. */
 bool cgr__host_graph_order(cgr__graph *graph, const struct host_deps *ends) {
   uint32_t n = graph->num_nodes, placed = 0;
   graph->latest = calloc(n + 1u, sizeof *graph->latest);
   uint32_t *stack = calloc(n + 1u, sizeof *stack);
   uint32_t *next_dep = calloc(n + 1u, sizeof *next_dep); /* 0: not seen; k: k - 1 dependencies have been looked at */
-  bool ok = graph->latest != NULL && stack != NULL && next_dep != NULL;
+  bool ok = graph->latest && stack && next_dep;
   for (uint32_t e = 0; ok && e < ends->count; e++) {
     uint32_t depth = 0;
     if (next_dep[ends->ids[e]] != 0)

@@ -1,48 +1,25 @@
-/* The queues of the streams, and when their operations run: a worker per stream (ASYNC), or the calling thread at the
- * moment that the schedule picks. Everything here is called with the lock held. Nothing below allocates. */
-#include <string.h>
+#include "devices/host/queue.h"
 
-#include "devices/host/host.h"
-
-uint64_t cgr__host_random(struct host_device *host) {
-  uint64_t x = host->random;
-  x ^= x << 13;
-  x ^= x >> 7;
-  x ^= x << 17;
-  host->random = x;
-  return x >> 11;
-}
-
-void cgr__host_work_run(const struct host_work *work) {
-  switch (work->kind) {
-  case HOST_WORK_COPY:
-    memmove(work->dst, work->src, work->bytes);
-    return;
-  case HOST_WORK_FILL:
-    memset(work->dst, work->byte, work->bytes);
-    return;
-  case HOST_WORK_CALL:
-    work->function(work->args);
-    return;
-  }
-}
+#include "devices/host/handles.h"
+#include "devices/host/pool.h"
+#include "devices/host/run.h"
 
 static bool is_blocked(const struct host_op *op) { return op->kind == HOST_OP_WAIT && op->target->completed < op->number; }
 
 static void execute(struct host_device *host, const struct host_op *op) {
   if (op->kind == HOST_OP_WORK)
-    cgr__host_work_run(&op->work);
+    cgr__host_run_work(&op->work);
   if (op->kind == HOST_OP_LAUNCH)
-    cgr__host_exec_run(host, op->exec);
+    cgr__host_run_exec(host, op->exec);
 }
 
 static void finish_head(struct host_device *host, struct host_stream *stream) {
   struct host_op *op = stream->head;
   stream->head = op->next;
-  if (stream->head == NULL)
+  if (!stream->head)
     stream->tail = NULL;
   stream->completed++;
-  cgr__host_op_give(host, op);
+  cgr__host_op_return(host, op);
   if (host->num_waiting != 0)
     pthread_cond_broadcast(&host->done);
 }
@@ -59,7 +36,7 @@ void *cgr__host_worker(void *arg) {
   struct host_device *host = stream->dev;
   pthread_mutex_lock(&host->lock);
   for (;;) {
-    if (stream->head == NULL) {
+    if (!stream->head) {
       if (stream->stop)
         break;
       stream->asleep = true;
@@ -83,10 +60,9 @@ void *cgr__host_worker(void *arg) {
   return NULL;
 }
 
-void cgr__host_push(struct host_device *host, struct host_stream *stream, struct host_op *op) {
-  (void)host;
+void cgr__host_push(struct host_stream *stream, struct host_op *op) {
   op->next = NULL;
-  if (stream->tail != NULL)
+  if (stream->tail)
     stream->tail->next = op;
   else
     stream->head = op;
@@ -100,12 +76,12 @@ int cgr__host_push_wait(struct host_device *host, struct host_stream *stream, st
   if (target == stream || target->completed >= number)
     return CGR__DEVICE_OK; /* stream order, or already so */
   struct host_op *op = cgr__host_op_take(host, 0);
-  if (op == NULL)
+  if (!op)
     return CGR__DEVICE_NO_MEMORY;
   op->kind = HOST_OP_WAIT;
   op->target = target;
   op->number = number;
-  cgr__host_push(host, stream, op);
+  cgr__host_push(stream, op);
   return CGR__DEVICE_OK;
 }
 
@@ -129,14 +105,14 @@ static void run_until(struct host_device *host, struct host_stream *stream, uint
 
 /* Waits that are met are no work: they do not count as pending. */
 static void pass_met_waits(struct host_device *host, struct host_stream *stream) {
-  while (stream->head != NULL && stream->head->kind == HOST_OP_WAIT && !is_blocked(stream->head))
+  while (stream->head && stream->head->kind == HOST_OP_WAIT && !is_blocked(stream->head))
     finish_head(host, stream);
 }
 
-/* Runs one operation that `stream` needs. */
+/* Runs one operation that `stream` waits for. */
 static void run_one(struct host_device *host, struct host_stream *stream) {
   bool ran = false;
-  while (!ran && stream->head != NULL) {
+  while (!ran && stream->head) {
     struct host_stream *next = runnable_for(stream);
     ran = next->head->kind != HOST_OP_WAIT;
     run_head(host, next);
@@ -147,13 +123,13 @@ static void run_one(struct host_device *host, struct host_stream *stream) {
 /* Runs the head of a randomly chosen stream that can run. */
 static bool run_random(struct host_device *host) {
   uint64_t count = 0;
-  for (struct host_stream *s = host->streams; s != NULL; s = s->next)
-    count += s->head != NULL && !is_blocked(s->head);
+  for (struct host_stream *s = host->streams; s; s = s->next)
+    count += s->head && !is_blocked(s->head);
   if (count == 0)
     return false;
   uint64_t pick = cgr__host_random(host) % count;
-  for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
-    if (s->head == NULL || is_blocked(s->head))
+  for (struct host_stream *s = host->streams; s; s = s->next) {
+    if (!s->head || is_blocked(s->head))
       continue;
     if (pick-- != 0)
       continue;
@@ -174,28 +150,28 @@ static void run_random_number(struct host_device *host) {
 }
 
 void cgr__host_progress(struct host_device *host, struct host_stream *stream) {
-  if (host->schedule == CGR_HOST_EARLIEST)
+  if (host->schedule == CGR_SCHEDULE_EARLIEST)
     run_until(host, stream, stream->enqueued);
-  if (host->schedule == CGR_HOST_RANDOM)
+  if (host->schedule == CGR_SCHEDULE_RANDOM)
     run_random_number(host);
 }
 
 void cgr__host_wait(struct host_device *host, struct host_stream *stream, uint64_t number) {
-  while (host->schedule == CGR_HOST_ASYNC && stream->completed < number)
+  while (host->schedule == CGR_SCHEDULE_ASYNC && stream->completed < number)
     sleep_until_done(host);
-  while (host->schedule == CGR_HOST_RANDOM && stream->completed < number && run_random(host))
+  while (host->schedule == CGR_SCHEDULE_RANDOM && stream->completed < number && run_random(host))
     continue;
   run_until(host, stream, number);
 }
 
 int cgr__host_query(struct host_device *host, struct host_stream *stream, uint64_t number) {
-  if (host->schedule == CGR_HOST_RANDOM) {
+  if (host->schedule == CGR_SCHEDULE_RANDOM) {
     run_random_number(host);
     /* Someone who only ever queries one stream must get there, however the dice fall. */
     if (stream->completed < number && cgr__host_random(host) % 2 == 0)
       run_one(host, stream);
   }
-  if (host->schedule == CGR_HOST_LATEST && stream->completed < number)
+  if (host->schedule == CGR_SCHEDULE_LATEST && stream->completed < number)
     run_one(host, stream);
   return stream->completed >= number ? CGR__DEVICE_OK : CGR__DEVICE_NOT_READY;
 }

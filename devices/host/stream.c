@@ -1,25 +1,17 @@
-/* Streams: creation, recycling, waiting for all that a stream holds. */
+#include "devices/host/stream.h"
+
 #include <stdlib.h>
 
-#include "devices/host/host.h"
-
-struct host_stream *cgr__host_stream(struct host_device *host, cudaStream_t handle) {
-  /* Compared against the streams of this device, so that a foreign or stale handle is never read. */
-  for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
-    if (s == (struct host_stream *)(void *)handle)
-      return s->alive ? s : NULL;
-  }
-  cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_HANDLE);
-  return NULL;
-}
+#include "devices/host/capture.h"
+#include "devices/host/handles.h"
+#include "devices/host/queue.h"
 
 static struct host_stream *take_stream(struct host_device *host) {
-  for (struct host_stream *s = host->streams; s != NULL; s = s->next) {
+  for (struct host_stream *s = host->streams; s; s = s->next)
     if (!s->alive && !s->stop)
       return s;
-  }
   struct host_stream *stream = calloc(1, sizeof *stream);
-  if (stream == NULL)
+  if (!stream)
     return NULL;
   if (pthread_cond_init(&stream->wake, NULL) != 0) {
     free(stream);
@@ -35,8 +27,8 @@ int cgr__host_stream_create(cgr_device *dev, cudaStream_t *handle) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = take_stream(host);
-  bool ok = stream != NULL;
-  if (ok && host->schedule == CGR_HOST_ASYNC)
+  bool ok = stream;
+  if (ok && host->schedule == CGR_SCHEDULE_ASYNC)
     ok = pthread_create(&stream->worker, NULL, cgr__host_worker, stream) == 0;
   if (ok)
     stream->alive = true;
@@ -50,7 +42,7 @@ void cgr__host_stream_retire(struct host_device *host, struct host_stream *strea
   stream->alive = false;
   stream->stop = true; /* until the thread is gone nobody may take this stream again */
   cgr__host_wait(host, stream, stream->enqueued);
-  if (host->schedule == CGR_HOST_ASYNC) {
+  if (host->schedule == CGR_SCHEDULE_ASYNC) {
     pthread_cond_signal(&stream->wake);
     pthread_mutex_unlock(&host->lock);
     pthread_join(stream->worker, NULL);
@@ -63,7 +55,7 @@ int cgr__host_stream_destroy(cgr_device *dev, cudaStream_t handle) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = cgr__host_stream(host, handle);
-  int error = stream == NULL ? CGR__DEVICE_INVALID : cgr__host_refuse_capturing_stream(host, stream);
+  int error = !stream ? CGR__DEVICE_INVALID : cgr__host_refuse_capturing_stream(host, stream);
   if (error == CGR__DEVICE_OK)
     cgr__host_stream_retire(host, stream);
   pthread_mutex_unlock(&host->lock);
@@ -73,7 +65,7 @@ int cgr__host_stream_destroy(cgr_device *dev, cudaStream_t handle) {
 /* Shared by sync and query: a stream that may be waited for now. */
 static int waitable(struct host_device *host, cudaStream_t handle, struct host_stream **stream) {
   *stream = cgr__host_stream(host, handle);
-  if (*stream == NULL)
+  if (!*stream)
     return CGR__DEVICE_INVALID;
   int error = cgr__host_refuse_capturing_stream(host, *stream);
   return error != CGR__DEVICE_OK ? error : cgr__host_refuse_capturing_thread(host);

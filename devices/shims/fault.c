@@ -1,8 +1,14 @@
 #include "devices/shims/fault.h"
 
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
+
+/* A stream that was made here, or on which a capture was begun here. */
+struct known_stream {
+  struct known_stream *next;
+  cudaStream_t stream;
+  bool made, capturing;
+  pthread_t owner; /* of the capture */
+};
 
 struct fault {
   struct cgr__shim shim;
@@ -10,14 +16,14 @@ struct fault {
   uint64_t calls, fired;
   bool dead;
   int dead_raw;
+  struct known_stream *streams;
 };
 
-/* Calls between `before` and `after` that are to fail after taking effect. A thread is in one call at a time, so all that must
- * be kept is one entry per nested fault shim, for each thread its own. */
-static _Thread_local struct {
-  struct fault *fault;
+/* What a call is answered with. */
+struct verdict {
   int error, raw;
-} pending[4];
+  bool forward; /* the inner device is called all the same */
+};
 
 static struct fault *fault_of(cgr_device *dev) { return (struct fault *)(void *)dev; }
 
@@ -26,25 +32,123 @@ static bool destroys(enum cgr__shim_op op) {
          op == CGR__OP_EXEC_DESTROY;
 }
 
-/* Counts the call and tells whether it is to fail. */
-static bool strikes(struct fault *fault, enum cgr__shim_op op, int *error, int *raw) {
-  if (fault->dead) {
-    *error = CGR__DEVICE_DEAD;
-    *raw = fault->dead_raw;
-    return !destroys(op);
+/* ----------------------------------------------------------------------------------------------- streams, and the end */
+
+static struct known_stream *find(const struct fault *fault, cudaStream_t stream) {
+  for (struct known_stream *s = fault->streams; s; s = s->next)
+    if (s->stream == stream)
+      return s;
+  return NULL;
+}
+
+/* NULL without memory: the stream is then not finished when the device dies. */
+static struct known_stream *know(struct fault *fault, cudaStream_t stream) {
+  struct known_stream *known = find(fault, stream);
+  if (known)
+    return known;
+  known = calloc(1, sizeof *known);
+  if (!known)
+    return NULL;
+  known->stream = stream;
+  known->next = fault->streams;
+  fault->streams = known;
+  return known;
+}
+
+static void forget(struct fault *fault, cudaStream_t stream) {
+  for (struct known_stream **link = &fault->streams; *link; link = &(*link)->next) {
+    struct known_stream *known = *link;
+    if (known->stream != stream)
+      continue;
+    *link = known->next;
+    free(known);
+    return;
   }
+}
+
+/* What a call that took effect below changes. */
+static void note(struct fault *fault, const struct cgr__shim_call *call) {
+  struct known_stream *known = NULL;
+  switch (call->op) {
+  case CGR__OP_STREAM_CREATE:
+    known = know(fault, call->stream);
+    if (known)
+      known->made = true;
+    return;
+  case CGR__OP_STREAM_DESTROY:
+    forget(fault, call->stream);
+    return;
+  case CGR__OP_CAPTURE_BEGIN:
+    known = know(fault, call->stream);
+    if (!known)
+      return;
+    known->capturing = true;
+    known->owner = pthread_self();
+    return;
+  default:
+    return;
+  }
+}
+
+/* Lets what is pending run now, so that nothing runs later. With the lock held. */
+static void finish_all(struct fault *fault) {
+  cgr_device *in = fault->shim.inner;
+  for (struct known_stream *s = fault->streams; s; s = s->next) {
+    cgr__graph *graph = NULL;
+    if (!s->capturing || !pthread_equal(s->owner, pthread_self()))
+      continue;
+    if (in->ops->capture_end(in, s->stream, &graph) == CGR__DEVICE_OK)
+      in->ops->graph_destroy(in, graph);
+    s->capturing = false;
+  }
+  for (const struct known_stream *s = fault->streams; s; s = s->next)
+    if (s->made && !s->capturing)
+      in->ops->stream_sync(in, s->stream);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the fault */
+
+/* Counts the call and tells whether the plan fires. */
+static bool fires(struct fault *fault, enum cgr__shim_op op) {
   const cgr__fault_plan *plan = &fault->plan;
   if (plan->nth == 0 || (plan->op != CGR__FAULT_ANY_OP && plan->op != (int)op))
+    return false;
+  if (destroys(op) && cgr__device_did_nothing(plan->error))
     return false;
   fault->calls++;
   if (plan->mode == CGR__FAULT_ONCE ? fault->calls != plan->nth : fault->calls < plan->nth)
     return false;
   fault->fired++;
-  *error = plan->error;
-  *raw = plan->raw;
-  fault->dead = plan->error == CGR__DEVICE_DEAD;
-  fault->dead_raw = plan->raw;
   return true;
+}
+
+static struct verdict judge_dead(const struct fault *fault, const struct cgr__shim_call *call) {
+  struct verdict verdict = { .error = CGR__DEVICE_DEAD, .raw = fault->dead_raw };
+  const struct known_stream *known = find(fault, call->stream);
+  if (destroys(call->op))
+    verdict.error = CGR__DEVICE_OK;
+  if (call->op == CGR__OP_CAPTURE_END)
+    verdict.forward = known && known->capturing; /* another thread's: the shim has ended its own */
+  return verdict;
+}
+
+static struct verdict judge(struct fault *fault, const struct cgr__shim_call *call) {
+  struct verdict verdict = { .error = CGR__DEVICE_OK };
+  if (fault->dead)
+    return judge_dead(fault, call);
+  if (!fires(fault, call->op))
+    return verdict;
+  const cgr__fault_plan *plan = &fault->plan;
+  verdict.error = plan->error;
+  verdict.raw = plan->raw;
+  fault->dead = plan->error == CGR__DEVICE_DEAD;
+  bool begins = call->op == CGR__OP_CAPTURE_BEGIN && fault->dead; /* a stream that captures could not be finished */
+  bool takes_effect = plan->take_effect != 0 && !cgr__device_did_nothing(plan->error) && !begins;
+  verdict.forward = takes_effect || destroys(call->op) || call->op == CGR__OP_CAPTURE_END;
+  fault->dead_raw = plan->raw;
+  if (fault->dead && !verdict.forward)
+    finish_all(fault);
+  return verdict;
 }
 
 static int report(struct fault *fault, int error, int raw) {
@@ -52,43 +156,46 @@ static int report(struct fault *fault, int error, int raw) {
   return error;
 }
 
-static int before(struct cgr__shim *shim, const struct cgr__shim_call *call) {
+static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
   struct fault *fault = fault_of(&shim->head);
-  int error = CGR__DEVICE_OK, raw = 0;
   if (call->op == CGR__OP_CLOSE)
     return CGR__DEVICE_OK;
-  pthread_mutex_lock(&fault->shim.lock);
-  bool effect = fault->plan.take_effect != 0 && !fault->dead;
-  bool strike = strikes(fault, call->op, &error, &raw);
-  pthread_mutex_unlock(&fault->shim.lock);
-  if (!strike)
+  pthread_mutex_lock(&shim->lock);
+  struct verdict verdict = judge(fault, call);
+  pthread_mutex_unlock(&shim->lock);
+  if (verdict.error == CGR__DEVICE_OK)
     return CGR__DEVICE_OK;
-  if (!effect && !destroys(call->op) && call->op != CGR__OP_CAPTURE_END)
-    return report(fault, error, raw);
-  for (size_t i = 0; i < sizeof pending / sizeof *pending; i++) {
-    if (pending[i].fault != NULL)
-      continue;
-    pending[i].fault = fault;
-    pending[i].error = error;
-    pending[i].raw = raw;
-    return CGR__DEVICE_OK;
-  }
-  return report(fault, error, raw); /* nested deeper than anybody does */
+  if (!verdict.forward)
+    return report(fault, verdict.error, verdict.raw);
+  *word = (uint64_t)(uint32_t)verdict.raw << 32 | (uint32_t)verdict.error;
+  return CGR__DEVICE_OK;
 }
 
-static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, int error) {
+/* A creation that is reported as failed is undone by the forwarding: it has changed nothing. */
+static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   struct fault *fault = fault_of(&shim->head);
-  (void)call;
-  for (size_t i = 0; i < sizeof pending / sizeof *pending; i++) {
-    if (pending[i].fault != fault)
-      continue;
-    pending[i].fault = NULL;
-    return report(fault, pending[i].error, pending[i].raw);
-  }
-  return error;
+  bool effective = call->op == CGR__OP_STREAM_DESTROY ? !cgr__device_did_nothing(error) : error == CGR__DEVICE_OK && word == 0;
+  if (call->op == CGR__OP_CLOSE)
+    return error;
+  pthread_mutex_lock(&shim->lock);
+  struct known_stream *known = call->op == CGR__OP_CAPTURE_END ? find(fault, call->stream) : NULL;
+  if (known)
+    known->capturing = false;
+  if (effective)
+    note(fault, call);
+  if (fault->dead && word != 0)
+    finish_all(fault);
+  pthread_mutex_unlock(&shim->lock);
+  return word != 0 ? report(fault, (int)(uint32_t)word, (int)(uint32_t)(word >> 32)) : error;
 }
 
-static const cgr__shim_hooks hooks = { .before = before, .after = after };
+static void destroy(struct cgr__shim *shim) {
+  struct fault *fault = fault_of(&shim->head);
+  while (fault->streams)
+    forget(fault, fault->streams->stream);
+}
+
+static const cgr__shim_hooks hooks = { .before = before, .after = after, .destroy = destroy };
 
 int cgr__fault_open(cgr_device *inner, cgr_device **dev) {
   struct cgr__shim *shim;
@@ -101,7 +208,7 @@ void cgr__fault_set(cgr_device *dev, const cgr__fault_plan *plan) {
   static const cgr__fault_plan none;
   struct fault *fault = fault_of(dev);
   pthread_mutex_lock(&fault->shim.lock);
-  fault->plan = plan != NULL ? *plan : none;
+  fault->plan = plan ? *plan : none;
   fault->calls = 0;
   fault->fired = 0;
   fault->dead = false;

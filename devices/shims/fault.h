@@ -3,9 +3,16 @@
  * A loop over n until nothing fires any more puts a fault at every call of a scenario:
  *   for (n = 1;; n++) { set(op, n); run the scenario; check codes, leaks, state; if (!cgr__fault_fired(dev)) break; }
  *
- * Two kinds of operation always take effect, whatever the plan says, since the table has no failure that leaves them undone:
- * those that destroy, and capture_end (it ends the capture and gives no graph). An operation that makes something and fails
- * after taking effect has its result destroyed again. close never fails. */
+ * A fault keeps to what the table says of its error (enum cgr__device_error):
+ * - what destroys always takes effect, and never gets an error that means that nothing was done: such a call is not counted;
+ * - capture_end always ends the capture, and gives no graph;
+ * - other calls with such an error never take effect;
+ * - an operation that makes something and fails after taking effect has its result destroyed again; close never fails.
+ *
+ * DEAD: work that is pending when the device dies never runs afterwards. On a GPU it never runs at all; here the shim first ends
+ * the captures that the failing call's thread began through it and lets the inner device finish every stream made through it, so
+ * that nothing is queued when the caller frees its memory. A capture_begin that answers DEAD begins nothing. Other threads must
+ * not be enqueuing at that moment. */
 #ifndef CGR_DEVICES_SHIMS_FAULT_H
 #define CGR_DEVICES_SHIMS_FAULT_H
 
@@ -35,7 +42,7 @@ typedef struct cgr__fault_plan {
 /* Wraps `inner`; closing the shim closes it. No fault is planned yet. On failure `inner` is untouched. */
 int cgr__fault_open(cgr_device *inner, cgr_device **dev);
 
-/* Replaces the plan and starts counting at 0 again; NULL plans no fault. Revives a device that DEAD has killed. */
+/* Replaces the plan and starts counting at 0 again; NULL plans no fault. A device that was DEAD works again. */
 void cgr__fault_set(cgr_device *dev, const cgr__fault_plan *plan);
 
 /* Faults injected since the plan was set. */

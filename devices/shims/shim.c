@@ -1,10 +1,7 @@
 /* The table of a shim: every operation describes itself, asks `before`, calls the inner device, tells `after`. */
-#include <stdlib.h>
-
 #include "devices/shims/shim.h"
 
-#include <stdbool.h>
-#include <stddef.h>
+#include <stdlib.h>
 
 const char *cgr__shim_op_name(int op) {
   static const char *const names[] = {
@@ -17,40 +14,43 @@ const char *cgr__shim_op_name(int op) {
 
 static struct cgr__shim *shim_of(cgr_device *dev) { return (struct cgr__shim *)(void *)dev; }
 
-static bool refused(struct cgr__shim *shim, const struct cgr__shim_call *call, int *error) {
-  *error = shim->hooks->before != NULL ? shim->hooks->before(shim, call) : CGR__DEVICE_OK;
+static bool refused(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word, int *error) {
+  *word = 0;
+  *error = shim->hooks->before ? shim->hooks->before(shim, call, word) : CGR__DEVICE_OK;
   return *error != CGR__DEVICE_OK;
 }
 
-static int finish(struct cgr__shim *shim, const struct cgr__shim_call *call, int error) {
+static int finish(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   if (error != CGR__DEVICE_OK && error != CGR__DEVICE_NOT_READY) {
     int raw = __atomic_load_n(&shim->inner->last_raw, __ATOMIC_RELAXED);
     __atomic_store_n(&shim->head.last_raw, raw, __ATOMIC_RELAXED);
   }
-  return shim->hooks->after != NULL ? shim->hooks->after(shim, call, error) : error;
+  return shim->hooks->after ? shim->hooks->after(shim, call, word, error) : error;
 }
 
 /* The common case: nothing is made. */
-#define FORWARD(dev, call, ...)          \
-  struct cgr__shim *shim = shim_of(dev); \
-  cgr_device *in = shim->inner;          \
-  int error;                             \
-  if (refused(shim, &(call), &error))    \
-    return error;                        \
-  return finish(shim, &(call), in->ops->__VA_ARGS__)
+#define FORWARD(dev, call, ...)              \
+  struct cgr__shim *shim = shim_of(dev);     \
+  cgr_device *in = shim->inner;              \
+  uint64_t word;                             \
+  int error;                                 \
+  if (refused(shim, &(call), &word, &error)) \
+    return error;                            \
+  return finish(shim, &(call), word, in->ops->__VA_ARGS__)
 
 /* ------------------------------------------------------------------------------------------- memory, streams, events */
 
 static int shim_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_MEM_ALLOC, .bytes = bytes, .kind = kind };
+  uint64_t word;
   int error;
   *ptr = NULL;
-  if (refused(shim, &call, &error))
+  if (refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->mem_alloc(shim->inner, bytes, kind, ptr);
   call.object = *ptr;
-  error = finish(shim, &call, inner_error);
+  error = finish(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->mem_free(shim->inner, *ptr, kind);
   if (error != CGR__DEVICE_OK)
@@ -66,13 +66,14 @@ static int shim_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind)
 static int shim_stream_create(cgr_device *dev, cudaStream_t *stream) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_STREAM_CREATE };
+  uint64_t word;
   int error;
   *stream = NULL;
-  if (refused(shim, &call, &error))
+  if (refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->stream_create(shim->inner, stream);
   call.stream = *stream;
-  error = finish(shim, &call, inner_error);
+  error = finish(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->stream_destroy(shim->inner, *stream);
   if (error != CGR__DEVICE_OK)
@@ -98,13 +99,14 @@ static int shim_stream_query(cgr_device *dev, cudaStream_t stream) {
 static int shim_event_create(cgr_device *dev, cgr__event **event) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_EVENT_CREATE };
+  uint64_t word;
   int error;
   *event = NULL;
-  if (refused(shim, &call, &error))
+  if (refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->event_create(shim->inner, event);
   call.object = *event;
-  error = finish(shim, &call, inner_error);
+  error = finish(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->event_destroy(shim->inner, *event);
   if (error != CGR__DEVICE_OK)
@@ -144,9 +146,9 @@ static int shim_copy(cgr_device *dev, void *dst, const void *src, size_t bytes, 
   FORWARD(dev, call, copy(in, dst, src, bytes, stream));
 }
 
-static int shim_fill(cgr_device *dev, void *dst, int byte, size_t bytes, cudaStream_t stream) {
-  struct cgr__shim_call call = { .op = CGR__OP_FILL, .stream = stream, .object = dst, .bytes = bytes };
-  FORWARD(dev, call, fill(in, dst, byte, bytes, stream));
+static int shim_fill(cgr_device *dev, void *dst, uint64_t value, size_t width, size_t count, cudaStream_t stream) {
+  struct cgr__shim_call call = { .op = CGR__OP_FILL, .stream = stream, .object = dst, .bytes = width * count };
+  FORWARD(dev, call, fill(in, dst, value, width, count, stream));
 }
 
 static int shim_launch(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream) {
@@ -169,30 +171,31 @@ static int shim_preload(cgr_device *dev, const cgr__kernel *kernel) {
 static int shim_capture_begin(cgr_device *dev, cudaStream_t stream) {
   struct cgr__shim_call call = { .op = CGR__OP_CAPTURE_BEGIN, .stream = stream };
   struct cgr__shim *shim = shim_of(dev);
+  uint64_t word;
   int error;
-  if (refused(shim, &call, &error))
+  if (refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->capture_begin(shim->inner, stream);
-  error = finish(shim, &call, inner_error);
+  error = finish(shim, &call, word, inner_error);
   if (error == CGR__DEVICE_OK || inner_error != CGR__DEVICE_OK)
     return error;
   cgr__graph *graph = NULL; /* a caller that was told of a failure will not end it */
-  if (shim->inner->ops->capture_end(shim->inner, stream, &graph) == CGR__DEVICE_OK) {
+  if (shim->inner->ops->capture_end(shim->inner, stream, &graph) == CGR__DEVICE_OK)
     shim->inner->ops->graph_destroy(shim->inner, graph);
-  }
   return error;
 }
 
 static int shim_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **graph) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_CAPTURE_END, .stream = stream };
+  uint64_t word;
   int error;
   *graph = NULL;
-  if (refused(shim, &call, &error))
+  if (refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->capture_end(shim->inner, stream, graph);
   call.object = *graph;
-  error = finish(shim, &call, inner_error);
+  error = finish(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->graph_destroy(shim->inner, *graph);
   if (error != CGR__DEVICE_OK)
@@ -214,13 +217,14 @@ static int shim_graph_destroy(cgr_device *dev, cgr__graph *graph) {
 static int shim_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_INSTANTIATE, .input = graph };
+  uint64_t word;
   int error;
   *exec = NULL;
-  if (refused(shim, &call, &error))
+  if (refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->instantiate(shim->inner, graph, exec, info);
   call.object = *exec;
-  error = finish(shim, &call, inner_error);
+  error = finish(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->exec_destroy(shim->inner, *exec);
   if (error != CGR__DEVICE_OK)
@@ -243,21 +247,28 @@ static int shim_info(cgr_device *dev, cgr_device_info *info) {
   FORWARD(dev, call, info(in, info));
 }
 
-/* Closing cannot be refused: `before` may look, `after` may change the answer. */
+/* `before` cannot refuse it, only look; what the inner device refuses leaves all open. */
 static int shim_close(cgr_device *dev) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_CLOSE };
+  uint64_t word;
   int error;
-  (void)refused(shim, &call, &error);
-  error = shim->inner->ops->close(shim->inner);
-  if (shim->hooks->after != NULL)
-    error = shim->hooks->after(shim, &call, error);
+  (void)refused(shim, &call, &word, &error);
+  int inner_error = shim->inner->ops->close(shim->inner);
+  if (cgr__device_did_nothing(inner_error))
+    return finish(shim, &call, word, inner_error);
+  error = shim->hooks->after ? shim->hooks->after(shim, &call, word, inner_error) : inner_error;
   shim->head.magic = 0;
-  if (shim->hooks->destroy != NULL)
+  if (shim->hooks->destroy)
     shim->hooks->destroy(shim);
   pthread_mutex_destroy(&shim->lock);
   free(shim);
   return error;
+}
+
+static const char *explain(cgr_device *dev) {
+  cgr_device *inner = shim_of(dev)->inner;
+  return inner->explain(inner);
 }
 
 static const cgr__device_ops shim_ops = {
@@ -269,7 +280,7 @@ static const cgr__device_ops shim_ops = {
 int cgr__shim_open(size_t size, cgr_device *inner, const cgr__shim_hooks *hooks, struct cgr__shim **out) {
   *out = NULL;
   struct cgr__shim *shim = calloc(1, size);
-  if (shim == NULL)
+  if (!shim)
     return CGR__DEVICE_NO_MEMORY;
   if (pthread_mutex_init(&shim->lock, NULL) != 0) {
     free(shim);
@@ -278,6 +289,7 @@ int cgr__shim_open(size_t size, cgr_device *inner, const cgr__shim_hooks *hooks,
   shim->head.ops = &shim_ops;
   shim->head.magic = CGR__DEVICE_MAGIC;
   shim->head.kind = inner->kind;
+  shim->head.explain = inner->explain ? explain : NULL;
   shim->inner = inner;
   shim->hooks = hooks;
   *out = shim;

@@ -1,8 +1,9 @@
-/* A shim: a device that hands each call on to an inner device, with a hook before and a hook after. What the hooks do makes
- * the shim: trace, fault, contract. Shims stack, and closing one closes what is inside it. Handles are those of the inner
+/* A shim: a device that passes each call on to an inner device, with a hook before and a hook after. What the hooks do makes
+ * the shim: trace, fault, validation. Shims stack, and closing one closes what is inside it. Handles are those of the inner
  * device. For tests and debugging; a release calls its device directly.
  *
- * Hooks may be called by several threads at once. */
+ * Hooks may be called by several threads at once. Nothing of the library is used but its headers: the validation layer is linked
+ * beside a shared library that exports its public functions alone. */
 #ifndef CGR_DEVICES_SHIMS_SHIM_H
 #define CGR_DEVICES_SHIMS_SHIM_H
 
@@ -59,17 +60,18 @@ struct cgr__shim_call {
   cudaStream_t stream;        /* NULL where the operation has none; made or destroyed streams too */
   const void *object;         /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
   const void *input;          /* instantiate: the graph */
-  size_t bytes;               /* mem_alloc, copy, fill, host_call */
+  size_t bytes;               /* mem_alloc, copy, host_call; fill: elements x width */
   enum cgr__memory_kind kind; /* mem_alloc, mem_free */
 };
 
 struct cgr__shim;
 
 typedef struct cgr__shim_hooks {
-  /* Returns 0 to hand the call on, or the error to answer with instead. NULL: always hands on. */
-  int (*before)(struct cgr__shim *shim, const struct cgr__shim_call *call);
+  /* Returns 0 to pass the call on, or the error to answer with instead. `*word`, 0 at first, is what `after` gets. NULL: always
+   * passes on. */
+  int (*before)(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word);
   /* Returns what to answer; `error` is what the inner device said. A creation that is turned into a failure is undone. */
-  int (*after)(struct cgr__shim *shim, const struct cgr__shim_call *call, int error);
+  int (*after)(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error);
   /* Frees what the shim has besides itself, after the inner device has been closed. NULL: nothing. */
   void (*destroy)(struct cgr__shim *shim);
 } cgr__shim_hooks;

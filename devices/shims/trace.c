@@ -1,7 +1,5 @@
 #include "devices/shims/trace.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct trace {
@@ -14,8 +12,9 @@ struct trace {
 static struct trace *trace_of(cgr_device *dev) { return (struct trace *)(void *)dev; }
 
 /* Calls are entered in the order in which they return: a thread's own order, which is what tests compare. */
-static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, int error) {
+static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   struct trace *trace = trace_of(&shim->head);
+  (void)word;
   pthread_mutex_lock(&trace->shim.lock);
   struct cgr__trace_entry *entry = &trace->ring[trace->total++ % CGR__TRACE_RING];
   entry->call = *call;
@@ -78,10 +77,10 @@ uint64_t cgr__trace_allocs(cgr_device *dev) {
   return sum(dev, ops, sizeof ops / sizeof *ops);
 }
 
-int cgr__trace_get(cgr_device *dev, uint64_t index, struct cgr__trace_entry *entry) {
+bool cgr__trace_get(cgr_device *dev, uint64_t index, struct cgr__trace_entry *entry) {
   struct trace *trace = trace_of(dev);
   pthread_mutex_lock(&trace->shim.lock);
-  int there = index < trace->total && index + CGR__TRACE_RING >= trace->total;
+  bool there = index < trace->total && index + CGR__TRACE_RING >= trace->total;
   if (there)
     *entry = trace->ring[index % CGR__TRACE_RING];
   pthread_mutex_unlock(&trace->shim.lock);

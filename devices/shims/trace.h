@@ -26,8 +26,8 @@ uint64_t cgr__trace_failed(cgr_device *dev); /* answered neither OK nor NOT_READ
 uint64_t cgr__trace_syncs(cgr_device *dev);  /* stream_sync, event_sync, and stream_destroy, exec_destroy, which may wait */
 uint64_t cgr__trace_allocs(cgr_device *dev); /* whatever makes or frees: memory, streams, events, graphs, execs */
 
-/* The index-th call since the last reset; 0 when it is not there or not in the ring any more. */
-int cgr__trace_get(cgr_device *dev, uint64_t index, struct cgr__trace_entry *entry);
+/* The index-th call since the last reset; false when it is not there or not in the ring any more. */
+bool cgr__trace_get(cgr_device *dev, uint64_t index, struct cgr__trace_entry *entry);
 
 void cgr__trace_reset(cgr_device *dev);
 

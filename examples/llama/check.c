@@ -1,6 +1,7 @@
 #include "examples/llama/check.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ typedef struct client {
   llama_request request;
   int32_t prompt[LLAMA_CHECK_MAX_PROMPT];
   int32_t generated[LLAMA_CHECK_MAX_NEW];
-  int used;
+  bool used;
 } client;
 
 typedef struct counts {
@@ -48,7 +49,7 @@ static int arrive(check *c) {
   int32_t a = llama_random_between(&c->random, 1, LLAMA_CHECK_MAX_PROMPT);
   int32_t b = llama_random_between(&c->random, 1, LLAMA_CHECK_MAX_PROMPT);
   memset(found, 0, sizeof(*found));
-  found->used = 1;
+  found->used = true;
   found->request.id = (int32_t)c->counts.arrivals++;
   found->request.prompt = found->prompt;
   found->request.num_prompt = a < b ? a : b;
@@ -86,10 +87,19 @@ static int change_load(check *c) {
 
 /* ---------------------------------------------------------------------------------------------------------- comparing */
 
-static int same_tokens(const check *c, const int32_t *a, const int32_t *b, int32_t n) {
-  for (int32_t i = 0; i < n; i++)
-    if (a[i] != b[i])
-      return llama_fail("step %lld, request %d of %d: token %d replayed, %d eager", (long long)c->counts.steps, i, n, a[i], b[i]);
+static int same_tokens(const check *c, const cgr_step_result *a, const cgr_step_result *b, int32_t n) {
+  long long step = (long long)c->counts.steps;
+  if (a->num_requests != n || b->num_requests != n)
+    return llama_fail("step %lld: results of %d requests replayed, %d eager, expected %d", step, a->num_requests, b->num_requests,
+                      n);
+  for (int32_t i = 0; i < n; i++) {
+    if (a->tags[i] != b->tags[i] || a->num_tokens[i] != b->num_tokens[i])
+      return llama_fail("step %lld, request %d of %d: %d tokens for tag %llx replayed, %d for %llx eager", step, i, n,
+                        a->num_tokens[i], (unsigned long long)a->tags[i], b->num_tokens[i], (unsigned long long)b->tags[i]);
+    int32_t x = a->tokens[i * a->token_stride], y = b->tokens[i * b->token_stride];
+    if (a->num_tokens[i] > 0 && x != y)
+      return llama_fail("step %lld, request %d of %d: token %d replayed, %d eager", step, i, n, x, y);
+  }
   return 0;
 }
 
@@ -97,29 +107,35 @@ static int same_logits(const check *c, int32_t n) {
   size_t vocab = (size_t)c->engines[0]->weights->config.vocab_size;
   for (size_t i = 0; i < (size_t)n * vocab; i++)
     if (!isfinite(c->logits[1][i]))
-      return llama_fail("step %lld, request %zu of %d, logit %zu: %g", (long long)c->counts.steps, i / vocab, n, i % vocab,
-                        (double)c->logits[1][i]);
+      return llama_fail("step %lld, request %zu of %d, logit %zu is %g, expected a finite number", (long long)c->counts.steps,
+                        i / vocab, n, i % vocab, (double)c->logits[1][i]);
     else if (memcmp(&c->logits[0][i], &c->logits[1][i], sizeof(float)) != 0)
       return llama_fail("step %lld, request %zu of %d, logit %zu: %.9g replayed, %.9g eager", (long long)c->counts.steps,
                         i / vocab, n, i % vocab, (double)c->logits[0][i], (double)c->logits[1][i]);
   return 0;
 }
 
-/* One step on one runtime; its logits come back behind it. */
+/* One step on one runtime; its logits come back after it. */
 static int run(check *c, int which, const llama_work *work, const cgr_key *forced, cgr_step *step) {
   llama_engine *e = c->engines[which];
-  double prepare_time, launch_time;
+  llama_cost cost;
   cgr_batch batch = work->batch;
   batch.rows = work->rows[which];
   batch.forced_key = forced;
-  TRY(llama_step(e, &batch, step, &prepare_time, &launch_time));
+  TRY(llama_step(e, &batch, step, &cost));
+  if (step->state != CGR_STEP_LAUNCHED) {
+    TRY(llama_make_room(e)); /* no result is waited for here */
+    TRY(llama_step(e, &batch, step, &cost));
+  }
+  if (step->state != CGR_STEP_LAUNCHED)
+    return llama_fail("cgr_step_prepare: %s (after making room)", cgr_last_message());
   size_t bytes = (size_t)batch.num_requests * (size_t)e->weights->config.vocab_size * sizeof(float);
   TRY_CGR(cgr_copy(e->device, c->logits[which], e->logits, bytes, e->stream));
   return 0;
 }
 
 static void count(check *c, const llama_work *work, const cgr_step *step) {
-  int full = step->key.kind == CGR_KIND_FULL;
+  bool full = step->key.kind == CGR_KIND_FULL;
   c->counts.steps++;
   c->counts.tokens += step->num_tokens;
   c->counts.decode += work->phase == LLAMA_DECODE;
@@ -142,18 +158,18 @@ static int lockstep(check *c) {
   key.kind = CGR_KIND_NONE;
   TRY(run(c, 1, &work, &key, &eager));
   if (eager.key.kind != CGR_KIND_NONE || eager.key.num_tokens != key.num_tokens || eager.key.num_requests != key.num_requests)
-    return llama_fail("step %lld: the eager runtime ran kind %d for %d tokens and %d requests, not %d and %d",
-                      (long long)c->counts.steps, eager.key.kind, eager.key.num_tokens, eager.key.num_requests, key.num_tokens,
-                      key.num_requests);
+    return llama_fail("step %lld: the eager runtime ran graph kind %s for %d tokens and %d requests, expected %s for %d and %d",
+                      (long long)c->counts.steps, cgr_graph_kind_name((cgr_graph_kind)eager.key.kind), eager.key.num_tokens,
+                      eager.key.num_requests, cgr_graph_kind_name(CGR_KIND_NONE), key.num_tokens, key.num_requests);
   const uint64_t seq[2] = { replayed.seq, eager.seq };
   TRY(llama_scheduler_launched(c->scheduler, seq));
   TRY_CGR(cgr_stream_synchronize(c->engines[0]->device, c->engines[0]->stream));
-  TRY_CGR(cgr_step_wait(c->engines[0]->runtime, seq[0], &a));
-  TRY_CGR(cgr_step_wait(c->engines[1]->runtime, seq[1], &b));
-  TRY(same_tokens(c, a.tokens, b.tokens, work.batch.num_requests));
+  TRY_CGR(cgr_step_wait(c->engines[0]->runtime, LLAMA_LANE, seq[0], -1, &a));
+  TRY_CGR(cgr_step_wait(c->engines[1]->runtime, LLAMA_LANE, seq[1], -1, &b));
+  TRY(same_tokens(c, &a, &b, work.batch.num_requests));
   TRY(same_logits(c, work.batch.num_requests));
   count(c, &work, &replayed);
-  return llama_scheduler_completed(c->scheduler, a.tokens);
+  return llama_scheduler_completed(c->scheduler, &a);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- demands */
@@ -227,7 +243,7 @@ static int judge(const check *c) {
 static int make(check *c, const llama_check_config *config, const llama_limits *limits, const llama_weights *weights,
                 llama_ops *ops, cudaStream_t stream) {
   llama_limits eager = *limits;
-  eager.graph_mode = CGR_GRAPH_NONE;
+  eager.graph_mode = CGR_MODE_NONE;
   TRY(llama_engine_create(limits, weights, ops, stream, &c->engines[0]));
   TRY(llama_engine_create(&eager, weights, ops, stream, &c->engines[1]));
   TRY(llama_engine_capture(c->engines[0]));

@@ -3,13 +3,15 @@
 #ifndef LLAMA_CHECK_H
 #define LLAMA_CHECK_H
 
+#include <stdbool.h>
+
 #include "examples/llama/engine.h"
 
 typedef struct llama_check_config {
   int32_t steps;
   int32_t chunk;
   uint64_t seed;
-  int show_progress;
+  bool show_progress;
 } llama_check_config;
 
 /* 0 when everything held; otherwise the message tells what did not. */

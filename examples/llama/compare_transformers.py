@@ -1,26 +1,38 @@
 #!/usr/bin/env python3
 """Compare this engine with the transformers library on random-weight Llamas.
 
-    python3 compare_transformers.py --binary PATH/llama [--device host|cuda:0] [--out RESULT.json]
+    python3 compare_transformers.py --binary PATH/llama [--device host|cuda:0] [--dtype fp32|bf16] [--out RESULT.json]
+    python3 compare_transformers.py --self-test [--binary PATH/llama]
 
-Makes a Llama per shape with random weights, lets transformers generate 64 greedy
-tokens for a few prompts in fp32, and runs the `llama` program on the same folder.
+Makes a Llama per shape with random weights and runs the `llama` program on its folder in several settings: all graph
+modes, page sizes and layouts, requests that share steps and that wait for each other, sequences of up to 575 tokens.
+Of each run it asks (compare_rules.py):
 
-host    fp32: the same tokens, all of them.
-cuda    bf16: the program is fed the fp32 tokens one by one, and its logits at each
-        of them are compared with those of fp32: their largest error is at most twice
-        that of transformers in bf16, and the first token is the same wherever fp32's
-        margin between its first two exceeds that error.
+always  Every request is there, whole. Each token is the argmax of the logits that the program wrote for it. Graphs were
+        replayed where the mode says so.
+        The program feeds its tokens back on the device. The reference is fed the same tokens by this script, so logits
+        that agree show that each next input was the token returned.
+fp32    (the host's dtype) The logits are those of transformers in fp32 within a fixed limit, and the tokens are
+        transformers' own greedy tokens, but for near ties within that limit.
+bf16    (the GPU's dtype) Beside transformers in fp32 on the same weights, the largest error of the logits is at most
+        twice that of transformers in bf16, the mean error at most 1.3 times, and the error does not lean towards that of
+        a few planted mistakes (a softmax scale of +1%, ...), which are smaller than the rounding.
+        One more run is fed transformers' fp32 tokens one by one (--force-ids) and judged in the same way.
 
-Needs PyTorch and transformers. Exits 1 if a shape fails.
+--self-test plants errors into answers of transformers itself, and with --binary also into the folders that the program
+gets, and shows that they are caught. The limits and their reasons stand in compare_rules.py, which tests its rules
+without PyTorch.
+
+Needs PyTorch and transformers. Exits 1 if anything fails.
 """
 
 import argparse
+import array
 import datetime
 import json
 import os
 import platform
-import struct
+import random
 import subprocess
 import sys
 import tempfile
@@ -29,12 +41,15 @@ import torch
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+import compare_rules as rules
+
 TOKENS = 64
-PROMPT_LENGTHS = (5, 33, 70)
+PROMPT_LENGTHS = (5, 33, 1, 70, 16, 17, 128, 2, 200, 64, 300, 511)
+GRAPH_MODES = ("default", "none", "piecewise", "full", "full-decode-only", "full-and-piecewise")
 
 COMMON = dict(
     hidden_act="silu",
-    max_position_embeddings=512,
+    max_position_embeddings=1024,
     rms_norm_eps=1e-5,
     bos_token_id=None,
     eos_token_id=None,
@@ -62,6 +77,17 @@ SHAPES = {
 }
 
 
+def settings(shape_number):
+    """One per graph mode; over the shapes every mode meets every page size and layout, and every page size both layouts."""
+    for m, mode in enumerate(GRAPH_MODES):
+        k = m + shape_number
+        yield {"graph": mode, "page-size": (16, 32, 64)[k % 3], "kv-layout": ("nhd", "hnd")[k % 2],
+               "concurrent": (12, 5, 3)[(m + 2 * shape_number) % 3], "chunk": (32, 128, 9)[m % 3]}
+
+
+# ----------------------------------------------------------------------------------------------------------- reference
+
+
 def make_config(shape):
     """Version 5 has rope_parameters, version 4 rope_theta and rope_scaling."""
     fields = {**COMMON, **shape}
@@ -73,117 +99,271 @@ def make_config(shape):
                        rope_scaling=None if rope["rope_type"] == "default" else scaling)
 
 
-def make_model(shape, seed, folder, dtype):
-    """Saves random weights in `dtype` and returns them as an fp32 model."""
+def save_model(shape, seed, folder, dtype):
+    """Random weights, rounded to `dtype`."""
     torch.manual_seed(seed)
     model = LlamaForCausalLM(make_config(shape))
     for name, weight in model.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(weight, 0.5, 1.5)
     model.to(dtype).save_pretrained(folder)
-    # Read anew: `to` has rounded the frequencies of the rotary embedding too.
-    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-@torch.no_grad()
-def generate(model, prompt):
-    """Greedy tokens, by the whole sequence each time: nothing depends on a cache."""
-    ids = list(prompt)
-    for _ in range(TOKENS):
-        logits = model(torch.tensor([ids], device=model.device), use_cache=False).logits
-        ids.append(int(logits[0, -1].argmax()))
-    return ids[len(prompt):]
+def load_model(folder, dtype, device):
+    """Read anew: rounding a model would round the frequencies of its rotary embedding too."""
+    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
 
 
 @torch.no_grad()
 def logits_of(model, prompt, tokens):
-    """Logits [TOKENS, vocab] that predict each of `tokens`."""
+    """Logits that predict each of `tokens`, by the whole sequence at once: nothing depends on a cache."""
     ids = torch.tensor([prompt + tokens[:-1]], device=model.device)
     return model(ids, use_cache=False).logits[0, len(prompt) - 1:].float().cpu()
 
 
-def run_llama(args, folder, more):
-    command = [args.binary, "--model", folder, "--device", args.device, "--chunk", "32", "--ignore-eos", "--quiet"] + more
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)[:400]} ...\n{done.stdout}{done.stderr}")
+@torch.no_grad()
+def decode(model, prompt, feed=lambda token: token):
+    """Greedy tokens and the logits of each, token by token with a cache. `feed` changes what the model is fed."""
+    tokens, rows, inputs, cache = [], [], list(prompt), None
+    while len(tokens) < TOKENS:
+        out = model(torch.tensor([inputs], device=model.device), past_key_values=cache, use_cache=True)
+        cache, logits = out.past_key_values, out.logits[0, -1].float()
+        rows.append(array.array("f", logits.tolist()))
+        tokens.append(int(logits.argmax()))
+        inputs = [feed(tokens[-1])]
+    return tokens, rows
+
+
+def greedy(model, prompt):
+    """Greedy tokens, checked and mended by whole sequences."""
+    tokens, _ = decode(model, prompt)
+    for _ in range(TOKENS):
+        best = logits_of(model, prompt, tokens).argmax(-1).tolist()
+        wrong = next((k for k in range(TOKENS) if best[k] != tokens[k]), None)
+        if wrong is None:
+            break
+        tokens = tokens[:wrong] + best[wrong:]
+    return tokens
+
+
+# ---------------------------------------------------------------------------------------------------- planted mistakes
+
+
+def plant_scale(model):
+    """The softmax scale is 1% too large."""
+    for layer in model.model.layers:
+        layer.self_attn.scaling *= 1.01
+
+
+def plant_mlp(model):
+    """Each MLP's output is 2% too large."""
+    for layer in model.model.layers:
+        layer.mlp.register_forward_hook(lambda module, inputs, out: out * 1.02)
+
+
+def plant_eps(model):
+    """The norms' epsilon is 1e-6, not 1e-5."""
+    for module in model.modules():
+        if hasattr(module, "variance_epsilon"):
+            module.variance_epsilon = 1e-6
+
+
+PLANTS = {"softmax scale +1%": plant_scale, "MLP +2%": plant_mlp, "eps 1e-6 for 1e-5": plant_eps}
+
+
+def planted_model(folder, dtype, device, plant):
+    model = load_model(folder, dtype, device)
+    if plant:
+        PLANTS[plant](model)
+    return model
+
+
+# ------------------------------------------------------------------------------------------------------------ judging
+
+
+def rows_of(tensor):
+    return [array.array("f", row) for row in tensor.tolist()]
+
+
+class Reference:
+    """Rows of logits of one model for (prompt, tokens), computed once each."""
+
+    def __init__(self, model):
+        self.model, self.known = model, {}
+
+    def rows(self, prompts, generated):
+        rows = []
+        for prompt, tokens in zip(prompts, generated, strict=True):
+            key = (tuple(prompt), tuple(tokens))
+            if key not in self.known:
+                self.known[key] = rows_of(logits_of(self.model, prompt, tokens))
+            rows += self.known[key]
+        return rows
+
+
+class Case:
+    """A shape with its folder, prompts and references."""
+
+    def __init__(self, args, number, shape, folder):
+        self.shape, self.folder, self.half = shape, folder, args.dtype == "bf16"
+        self.device = args.reference_device
+        save_model(shape, args.seed + number, folder, torch.bfloat16 if self.half else torch.float32)
+        rng = random.Random(args.seed)
+        self.prompts = [[rng.randrange(shape["vocab_size"]) for _ in range(n)] for n in PROMPT_LENGTHS]
+        self.exact = Reference(load_model(folder, torch.float32, self.device))
+        if self.half:
+            self.theirs = Reference(load_model(folder, torch.bfloat16, self.device))
+            self.planted = {name: Reference(planted_model(folder, torch.float32, self.device, name)) for name in PLANTS}
+        self.expected = [greedy(self.exact.model, prompt) for prompt in self.prompts]
+
+    def margins(self):
+        """How far the best logit leads, for each of the expected tokens."""
+        found = []
+        for prompt, tokens in zip(self.prompts, self.expected, strict=True):
+            top = torch.tensor(self.exact.rows([prompt], [tokens])).topk(2).values
+            found.append((top[:, 0] - top[:, 1]).tolist())
+        return found
+
+    def judge(self, answer, fed=None):
+        """Measured figures and complaints. `fed`: the tokens that the program was fed; None: its own."""
+        complaints = rules.structure(answer, self.prompts, TOKENS, self.shape["vocab_size"])
+        if complaints:
+            return {}, complaints
+        fed = fed or answer.generated
+        exact, ours = self.exact.rows(self.prompts, fed), rules.answer_rows(answer, TOKENS)
+        largest, mean = rules.error_of(ours, exact)
+        measured = {"max_error": largest, "mean_error": mean, "rows": len(ours)}
+        if not self.half:
+            measured.update(max_error_limit=rules.FP32_MAX, mean_error_limit=rules.FP32_MEAN)
+            tokens, measured["near_ties"] = rules.same_tokens(answer, self.expected, self.margins(), rules.FP32_MAX)
+            return measured, rules.judge_fp32(largest, mean) + tokens
+        their_largest, their_mean = rules.error_of(self.theirs.rows(self.prompts, fed), exact)
+        measured.update(max_error_transformers=their_largest, mean_error_transformers=their_mean,
+                        max_ratio=largest / their_largest, mean_ratio=mean / their_mean)
+        leans = {name: rules.lean(ours, exact, planted.rows(self.prompts, fed)) for name, planted in self.planted.items()}
+        measured.update(max_lean=max(map(abs, leans.values())), leans=leans)
+        return measured, rules.judge_half(largest, mean, their_largest, their_mean) + rules.judge_leans(leans)
+
+
+# ------------------------------------------------------------------------------------------------------------- program
 
 
 def ids_text(ids):
     return ",".join(map(str, ids))
 
 
-def read_logits(path, prompts):
-    """The program's --logits file (logits.h) as one [TOKENS, vocab] per prompt."""
-    with open(path, "rb") as f:
-        data = f.read()
-    magic, vocab, _, _ = struct.unpack_from("<4i", data)
-    assert magic == 0x31474F4C, "not a file of logits"
-    found = [dict() for _ in prompts]
-    at, size = 16, 16 + 4 * vocab
-    while at < len(data):
-        request, position, _, _ = struct.unpack_from("<4i", data, at)
-        row = torch.frombuffer(bytearray(data[at + 16:at + size]), dtype=torch.float32)
-        found[request][position - (len(prompts[request]) - 1)] = row
-        at += size
-    return [torch.stack([rows[i] for i in range(TOKENS)]) for rows in found]
+def ask(args, folder, prompts, setting, forced=None):
+    """One run of the program: its answer, and what is wrong with its files."""
+    with tempfile.TemporaryDirectory() as outputs:
+        paths = {name: os.path.join(outputs, name) for name in ("json", "logits")}
+        command = [args.binary, "--model", folder, "--device", args.device, "--dtype", args.dtype, "--ignore-eos", "--quiet"]
+        command += [word for name, value in {**setting, **paths}.items() for word in (f"--{name}", str(value))]
+        command += [] if forced else ["--tokens", str(TOKENS)]
+        for prompt in prompts:
+            command += ["--prompt-ids", ids_text(prompt)]
+        for tokens in forced or []:
+            command += ["--force-ids", ids_text(tokens[:-1])]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)[:400]} ...\n{done.stdout}{done.stderr}")
+        with open(paths["json"]) as text, open(paths["logits"], "rb") as logits:
+            return rules.read_answer(text.read(), logits.read())
 
 
-def compare_tokens(args, folder, prompts, expected):
-    """fp32 on the host."""
-    out = os.path.join(folder, "out.json")
-    more = ["--dtype", "fp32", "--tokens", str(TOKENS), "--json", out]
-    for prompt in prompts:
-        more += ["--prompt-ids", ids_text(prompt)]
-    run_llama(args, folder, more)
-    with open(out) as f:
-        got = json.load(f)
-    same = [sum(a == b for a, b in zip(r["generated"], e)) for r, e in zip(got["requests"], expected)]
-    return {"equal_tokens": same, "of": TOKENS, "passed": all(r["generated"] == e for r, e in zip(got["requests"], expected))}, got
+def run_case(args, case, number):
+    """All settings of a shape, and the run with forced tokens."""
+    results, report = [], None
+    runs = [(setting, None) for setting in settings(number)]
+    runs.append((next(settings(number)), case.expected))
+    for setting, forced in runs:
+        answer, complaints = ask(args, case.folder, case.prompts, setting, forced)
+        measured, more = case.judge(answer, forced)
+        complaints += more + rules.replayed(answer, setting["graph"])
+        report = answer.report
+        results.append({**setting, "forced": forced is not None, "graph_mode": report["graph_mode"],
+                        "reasons": report["reasons"], **measured, "complaints": complaints})
+        print("  ", "FAILED" if complaints else "passed", json.dumps(results[-1]), flush=True)
+    return results, report
 
 
-def compare_logits(args, folder, prompts, expected, model):
-    """bf16 against fp32, ours and theirs."""
-    out, logits_path = os.path.join(folder, "out.json"), os.path.join(folder, "logits.bin")
-    more = ["--dtype", "bf16", "--logits", logits_path, "--json", out]
-    for prompt, tokens in zip(prompts, expected):
-        more += ["--prompt-ids", ids_text(prompt), "--force-ids", ids_text(tokens[:-1])]
-    run_llama(args, folder, more)
-    with open(out) as f:
-        got = json.load(f)
-    ours = read_logits(logits_path, prompts)
-    exact = [logits_of(model, p, t) for p, t in zip(prompts, expected)]
-    half = LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(args.reference_device).eval()
-    theirs = [logits_of(half, p, t) for p, t in zip(prompts, expected)]
-    ours, exact, theirs = torch.cat(ours), torch.cat(exact), torch.cat(theirs)
-    our_error = (ours - exact).abs().max().item()
-    their_error = (theirs - exact).abs().max().item()
-    top = exact.topk(2).values
-    clear = (top[:, 0] - top[:, 1]) > our_error
-    agree = ours.argmax(-1) == exact.argmax(-1)
-    wrong = int((clear & ~agree).sum())
-    return {
-        "positions": len(exact),
-        "max_error": our_error,
-        "max_error_transformers_bf16": their_error,
-        "mean_error": (ours - exact).abs().mean().item(),
-        "mean_error_transformers_bf16": (theirs - exact).abs().mean().item(),
-        "logits_std": exact.std().item(),
-        "clear_positions": int(clear.sum()),
-        "clear_positions_that_differ": wrong,
-        "top_token_agrees": int(agree.sum()),
-        "passed": our_error <= 2 * their_error and wrong == 0,
-    }, got
+def figures(results):
+    """The largest of each measured figure, for one readable line."""
+    keys = [key for key in results[0] if key.startswith(("max_", "mean_", "near_")) and all(key in r for r in results)]
+    return ", ".join(f"{key} {max(r[key] for r in results):.3g}" for key in keys)
 
 
-def machine(args, got):
+# ----------------------------------------------------------------------------------------------------------- self-test
+
+
+def answer_of(model, prompts, feed=lambda token: token):
+    """An answer as the program would write it, by transformers."""
+    answer = rules.Answer(prompts, [], {}, {})
+    for i, prompt in enumerate(prompts):
+        tokens, rows = decode(model, prompt, feed)
+        answer.generated.append(tokens)
+        for k, row in enumerate(rows):
+            answer.logits[i, len(prompt) - 1 + k] = (tokens[k], row)
+    return answer
+
+
+def test_case(case, name):
+    """Plants into answers of transformers in the dtype of the program."""
+    wrong = 0
+    dtype = torch.bfloat16 if case.half else torch.float32
+    for plant in (None, *PLANTS):
+        answer = answer_of(planted_model(case.folder, dtype, case.device, plant), case.prompts)
+        measured, complaints = case.judge(answer)
+        wrong += rules.check(f"{name}, planted: {plant or 'nothing'} ({figures([measured])})", complaints, plant is not None)
+        for structural, planted in rules.structural_plants(answer) if plant is None else ():
+            wrong += rules.check(f"{name}, planted: {structural}", case.judge(planted)[1], True)
+    other = answer_of(load_model(case.folder, dtype, case.device), case.prompts, lambda token: 0)
+    wrong += rules.check(f"{name}, planted: token 0 fed in place of each sampled one", case.judge(other)[1], True)
+    return wrong
+
+
+def planted_folders(case):
+    """Folders whose model has the same planted errors, for the program to run."""
+    for plant in (None, *PLANTS):
+        with tempfile.TemporaryDirectory() as folder:
+            model = load_model(case.folder, torch.float32, "cpu")
+            with torch.no_grad():
+                for layer in model.model.layers:
+                    layer.self_attn.q_proj.weight *= 1.01 if plant == "softmax scale +1%" else 1.0
+                    layer.mlp.down_proj.weight *= 1.02 if plant == "MLP +2%" else 1.0
+            model.config.rms_norm_eps = 1e-6 if plant == "eps 1e-6 for 1e-5" else 1e-5
+            model.save_pretrained(folder)
+            yield plant, folder
+
+
+def self_test(args):
+    wrong = rules.self_test()
+    for dtype in ("fp32", "bf16"):
+        args.dtype = dtype
+        for number, (name, shape) in enumerate(SHAPES.items()):
+            with tempfile.TemporaryDirectory() as folder:
+                case = Case(args, number, shape, folder)
+                wrong += test_case(case, f"{dtype} {name}")
+                for plant, planted in planted_folders(case) if args.binary else ():
+                    answer, complaints = ask(args, planted, case.prompts, next(settings(number)))
+                    measured, more = case.judge(answer)
+                    wrong += rules.check(f"{dtype} {name}, the program, planted: {plant or 'nothing'} ({figures([measured])})",
+                                         complaints + more, plant is not None)
+    print("self-test with transformers", "passed" if wrong == 0 else f"FAILED {wrong} times")
+    return 0 if wrong == 0 else 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- main
+
+
+def machine(args, report):
     result = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": args.commit,
         "device": args.device,
-        "device_name": got["device"],
-        "driver": got["driver"],
-        "build": got["build"],
+        "dtype": args.dtype,
+        "device_name": report["device"],
+        "driver": report["driver"],
+        "build": report["build"],
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "python": platform.python_version(),
@@ -199,45 +379,46 @@ def machine(args, got):
     return result
 
 
+def compare(args):
+    shapes, passed, report = {}, True, None
+    for number, (name, shape) in enumerate(SHAPES.items()):
+        with tempfile.TemporaryDirectory() as folder:
+            print(name, flush=True)
+            results, report = run_case(args, Case(args, number, shape, folder), number)
+        good = not any(r["complaints"] for r in results)
+        passed = passed and good
+        shapes[name] = {"shape": shape, "passed": good, "runs": results}
+        print(f"{name}: {'passed' if good else 'FAILED'} in {len(results)} runs; the largest: {figures(results)}", flush=True)
+    if args.out:
+        with open(args.out, "w") as f:
+            json.dump({**machine(args, report), "passed": passed, "prompt_lengths": PROMPT_LENGTHS, "tokens": TOKENS,
+                       "results": shapes}, f, indent=1)
+            f.write("\n")
+    print("passed" if passed else "FAILED")
+    return 0 if passed else 1
+
+
 def main():
     p = argparse.ArgumentParser(description="compare examples/llama with the transformers library")
-    p.add_argument("--binary", required=True)
+    p.add_argument("--binary", help="the llama program")
     p.add_argument("--device", default="host", help="of the program: host or cuda:N")
+    p.add_argument("--dtype", choices=("fp32", "bf16"), help="of the program; default: fp32 for host, else bf16")
     p.add_argument("--reference-device", help="of transformers; default: cpu for host, else the GPU")
+    p.add_argument("--self-test", action="store_true", help="plant errors and show that they are caught")
     p.add_argument("--out", help="JSON file for the result")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--commit", help="of the program; kept in the result")
     args = p.parse_args()
+    if not args.binary and not args.self_test:
+        p.error("--binary is missing, expected the path of the llama program")
     transformers.utils.logging.disable_progress_bar()
     on_host = args.device == "host"
+    args.dtype = args.dtype or ("fp32" if on_host else "bf16")
     args.reference_device = args.reference_device or ("cpu" if on_host else "cuda")
+    torch.set_num_threads(1)  # the shapes are small: more threads wait for each other
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-
-    results, passed, got = {}, True, None
-    for number, (name, shape) in enumerate(SHAPES.items()):
-        with tempfile.TemporaryDirectory() as folder:
-            model = make_model(shape, args.seed + number, folder, torch.float32 if on_host else torch.bfloat16)
-            model.to(args.reference_device)
-            rng = torch.Generator().manual_seed(args.seed)
-            prompts = [torch.randint(shape["vocab_size"], (n,), generator=rng).tolist() for n in PROMPT_LENGTHS]
-            expected = [generate(model, prompt) for prompt in prompts]
-            if on_host:
-                result, got = compare_tokens(args, folder, prompts, expected)
-            else:
-                result, got = compare_logits(args, folder, prompts, expected, model)
-            result["steps"] = got["reasons"]
-        results[name] = {"shape": shape, **result}
-        passed = passed and result["passed"]
-        print(name, json.dumps(result), flush=True)
-
-    report = {**machine(args, got), "passed": passed, "prompt_lengths": PROMPT_LENGTHS, "tokens": TOKENS, "results": results}
-    if args.out:
-        with open(args.out, "w") as f:
-            json.dump(report, f, indent=1)
-            f.write("\n")
-    print("passed" if passed else "FAILED")
-    return 0 if passed else 1
+    return self_test(args) if args.self_test else compare(args)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "examples/llama/error.h"
 #include "examples/llama/json.h"
@@ -13,34 +14,61 @@
 
 /* An optional switch that must be off: what this engine does not compute must not be asked for. */
 static int refuse(const cJSON *json, const char *name) {
-  int32_t on = 0;
+  bool on = false;
   TRY(llama_json_bool(json, name, &on));
-  return on ? llama_fail("%s: true is not supported", name) : 0;
+  return on ? llama_json_unexpected(llama_json_find(json, name), name, "false: this engine has no biases") : 0;
 }
 
-static int demand_text(const cJSON *json, const char *name, const char *expected) {
-  const cJSON *item = llama_json_member(json, name);
-  if (!item || (cJSON_IsString(item) && strcmp(item->valuestring, expected) == 0))
+static bool is_text(const cJSON *item, const char *text) { return cJSON_IsString(item) && strcmp(item->valuestring, text) == 0; }
+
+/* A file of another head or another model can have the same tensors: its name is all that tells. None at all is fine, as it is
+ * for transformers. */
+static int check_architecture(const cJSON *json) {
+  const cJSON *list = llama_json_member(json, "architectures");
+  if (!list || (cJSON_IsArray(list) && !list->child))
     return 0;
-  return llama_fail("%s: expected \"%s\", got %s", name, expected, cJSON_IsString(item) ? item->valuestring : "something else");
+  for (const cJSON *item = cJSON_IsArray(list) ? list->child : NULL; item; item = item->next)
+    if (is_text(item, "LlamaForCausalLM"))
+      return 0;
+  return llama_json_unexpected(list, "architectures", "a list with \"LlamaForCausalLM\"");
 }
 
 static int read_refusals(const cJSON *json) {
-  TRY(demand_text(json, "model_type", "llama"));
-  TRY(demand_text(json, "hidden_act", "silu"));
+  const cJSON *type = llama_json_find(json, "model_type"), *act = llama_json_find(json, "hidden_act");
+  if (!is_text(type, "llama"))
+    return llama_json_unexpected(type, "model_type", "\"llama\"");
+  TRY(check_architecture(json));
+  if (act && !is_text(act, "silu"))
+    return llama_json_unexpected(act, "hidden_act", "\"silu\"");
   TRY(refuse(json, "attention_bias"));
   TRY(refuse(json, "mlp_bias"));
-  if (llama_json_member(json, "quantization_config"))
-    return llama_fail("quantization_config: quantised weights are not supported");
-  double rotary = 1.0;
-  TRY(llama_json_double(json, "partial_rotary_factor", 0.0, 1.0, &rotary));
-  return rotary == 1.0 ? 0 : llama_fail("partial_rotary_factor: expected 1, got %g", rotary);
+  const cJSON *quantised = llama_json_member(json, "quantization_config");
+  return quantised ? llama_json_unexpected(quantised, "quantization_config", "none: quantised weights are not supported") : 0;
 }
 
 static int required(const cJSON *json, const char *name, int64_t high, int32_t *value) {
   *value = ABSENT;
   TRY(llama_json_int(json, name, 1, high, value));
-  return *value == ABSENT ? llama_fail("%s: missing", name) : 0;
+  return *value == ABSENT ? llama_json_unexpected(NULL, name, "a whole number") : 0;
+}
+
+/* transformers asks that the heads divide the hidden size even where head_dim is given. */
+static int read_heads(const cJSON *json, llama_config *config) {
+  config->num_kv_heads = config->num_q_heads;
+  if (llama_json_member(json, "num_key_value_heads"))
+    TRY(llama_json_int(json, "num_key_value_heads", 1, 4096, &config->num_kv_heads));
+  if (config->num_q_heads % config->num_kv_heads)
+    return llama_fail("num_key_value_heads is %d, expected a divisor of num_attention_heads %d", config->num_kv_heads,
+                      config->num_q_heads);
+  if (config->hidden_size % config->num_q_heads)
+    return llama_fail("num_attention_heads is %d, expected a divisor of hidden_size %d", config->num_q_heads,
+                      config->hidden_size);
+  config->head_dim = config->hidden_size / config->num_q_heads;
+  if (llama_json_member(json, "head_dim"))
+    TRY(llama_json_int(json, "head_dim", 1, 256, &config->head_dim));
+  if (config->head_dim % 8 || config->head_dim > 256)
+    return llama_fail("head_dim is %d, expected a multiple of 8 up to 256", config->head_dim);
+  return 0;
 }
 
 static int read_shape(const cJSON *json, llama_config *config) {
@@ -49,134 +77,153 @@ static int read_shape(const cJSON *json, llama_config *config) {
   TRY(required(json, "num_hidden_layers", 1024, &config->num_layers));
   TRY(required(json, "num_attention_heads", 4096, &config->num_q_heads));
   TRY(required(json, "vocab_size", 1 << 24, &config->vocab_size));
-  config->num_kv_heads = config->num_q_heads;
-  TRY(llama_json_int(json, "num_key_value_heads", 1, 4096, &config->num_kv_heads));
-  if (config->num_q_heads % config->num_kv_heads)
-    return llama_fail("num_key_value_heads: %d does not divide num_attention_heads %d", config->num_kv_heads,
-                      config->num_q_heads);
-
-  config->head_dim = ABSENT;
-  TRY(llama_json_int(json, "head_dim", 1, 256, &config->head_dim));
-  if (config->head_dim == ABSENT) {
-    if (config->hidden_size % config->num_q_heads)
-      return llama_fail("num_attention_heads: %d does not divide hidden_size %d", config->num_q_heads, config->hidden_size);
-    config->head_dim = config->hidden_size / config->num_q_heads;
-  }
-  if (config->head_dim % 8 || config->head_dim > 256)
-    return llama_fail("head_dim: expected a multiple of 8 up to 256, got %d", config->head_dim);
-  if (config->hidden_size % 8 || config->intermediate_size % 8)
-    return llama_fail("hidden_size and intermediate_size: expected multiples of 8, got %d and %d", config->hidden_size,
-                      config->intermediate_size);
   config->max_positions = 2048;
-  return llama_json_int(json, "max_position_embeddings", 1, 1 << 26, &config->max_positions);
+  TRY(llama_json_int(json, "max_position_embeddings", 1, 1 << 26, &config->max_positions));
+  if (config->hidden_size % 8)
+    return llama_fail("hidden_size is %d, expected a multiple of 8", config->hidden_size);
+  if (config->intermediate_size % 8)
+    return llama_fail("intermediate_size is %d, expected a multiple of 8", config->intermediate_size);
+  return read_heads(json, config);
 }
 
-static int read_scaling(const cJSON *scaling, const llama_config *config, llama_rope *rope) {
-  const cJSON *type = llama_json_member(scaling, "rope_type");
+/* Not defaulted: the meaning of a llama3 scaling lies in its four numbers. */
+static int read_llama3(const cJSON *json, const cJSON *scaling, llama_rope *rope) {
+  static const char *const names[] = { "low_freq_factor", "high_freq_factor", "original_max_position_embeddings" };
+  double *const values[] = { &rope->low_freq_factor, &rope->high_freq_factor, &rope->original_positions };
+  for (int i = 0; i < 3; i++) {
+    if (!llama_json_find(scaling, names[i]))
+      return llama_json_unexpected(NULL, names[i], "a number in the llama3 scaling");
+    TRY(llama_json_double(scaling, names[i], 1e-6, 1e9, values[i]));
+  }
+  if (rope->high_freq_factor <= rope->low_freq_factor)
+    return llama_fail("high_freq_factor is %g, expected more than low_freq_factor %g", rope->high_freq_factor,
+                      rope->low_freq_factor);
+  /* Outside the scaling it would win over the one inside, in version 5 alone: refused unless they agree. */
+  double outside = rope->original_positions;
+  if (llama_json_member(json, names[2]))
+    TRY(llama_json_double(json, names[2], 1e-6, 1e9, &outside));
+  return outside == rope->original_positions
+             ? 0
+             : llama_fail("%s is %g, expected %g as in the llama3 scaling", names[2], outside, rope->original_positions);
+}
+
+static int read_scaling(const cJSON *json, const cJSON *scaling, llama_rope *rope) {
+  const cJSON *type = llama_json_find(scaling, "rope_type");
   if (!type)
-    type = llama_json_member(scaling, "type");
-  if (!type)
+    type = llama_json_find(scaling, "type");
+  if (!type || is_text(type, "default"))
     return 0;
-  const char *name = cJSON_IsString(type) ? type->valuestring : "something else";
-  if (strcmp(name, "default") == 0)
-    return 0;
-  if (strcmp(name, "linear") == 0)
+  if (is_text(type, "linear"))
     rope->type = LLAMA_ROPE_LINEAR;
-  else if (strcmp(name, "llama3") == 0)
+  else if (is_text(type, "llama3"))
     rope->type = LLAMA_ROPE_LLAMA3;
   else
-    return llama_fail("rope_type: expected default, linear or llama3, got %s", name);
-
-  rope->factor = ABSENT;
+    return llama_json_unexpected(type, "rope_type", "\"default\", \"linear\" or \"llama3\"");
+  if (!llama_json_find(scaling, "factor"))
+    return llama_json_unexpected(NULL, "factor", "a number in the linear or llama3 scaling");
   TRY(llama_json_double(scaling, "factor", 1e-3, 1e6, &rope->factor));
-  if (rope->factor == ABSENT)
-    return llama_fail("factor: missing in the %s scaling", name);
-  if (rope->type == LLAMA_ROPE_LINEAR)
+  return rope->type == LLAMA_ROPE_LLAMA3 ? read_llama3(json, scaling, rope) : 0;
+}
+
+/* All dimensions of a head are turned here. */
+static int check_rotary(const cJSON *object) {
+  const cJSON *item = llama_json_member(object, "partial_rotary_factor");
+  if (!item || (cJSON_IsNumber(item) && item->valuedouble == 1.0))
     return 0;
-  rope->low_freq_factor = 1.0;
-  rope->high_freq_factor = 4.0;
-  rope->original_positions = config->max_positions;
-  TRY(llama_json_double(scaling, "low_freq_factor", 1e-6, 1e6, &rope->low_freq_factor));
-  TRY(llama_json_double(scaling, "high_freq_factor", 1e-6, 1e6, &rope->high_freq_factor));
-  TRY(llama_json_double(scaling, "original_max_position_embeddings", 1, 1e9, &rope->original_positions));
-  if (rope->high_freq_factor <= rope->low_freq_factor)
-    return llama_fail("high_freq_factor: expected more than low_freq_factor %g, got %g", rope->low_freq_factor,
-                      rope->high_freq_factor);
-  return 0;
+  return llama_json_unexpected(item, "partial_rotary_factor", "1 or none");
 }
 
+/* rope_scaling, where there is one with something in it, takes the place of rope_parameters, as in transformers. */
 static int read_rope(const cJSON *json, llama_config *config) {
-  config->rope.theta = 10000.0;
-  TRY(llama_json_double(json, "rope_theta", 1e-3, 1e12, &config->rope.theta));
-  static const char *const names[] = { "rope_scaling", "rope_parameters" };
+  static const char *const names[] = { "rope_parameters", "rope_scaling" };
+  const cJSON *chosen = NULL;
+  TRY(check_rotary(json));
   for (int i = 0; i < 2; i++) {
-    const cJSON *scaling = llama_json_member(json, names[i]);
-    if (!scaling)
-      continue;
-    if (!cJSON_IsObject(scaling))
-      return llama_fail("%s: expected an object", names[i]);
-    TRY(llama_json_double(scaling, "rope_theta", 1e-3, 1e12, &config->rope.theta));
-    TRY(read_scaling(scaling, config, &config->rope));
+    const cJSON *object = llama_json_member(json, names[i]);
+    if (object && !cJSON_IsObject(object))
+      return llama_json_unexpected(object, names[i], "an object or null");
+    TRY(check_rotary(object));
+    if (object && object->child)
+      chosen = object;
   }
-  return 0;
+  config->rope.theta = 10000.0;
+  const cJSON *holder = llama_json_find(chosen, "rope_theta") ? chosen : json;
+  TRY(llama_json_double(holder, "rope_theta", 1e-3, 1e12, &config->rope.theta));
+  return read_scaling(json, chosen, &config->rope);
 }
 
-static int read_eos(const cJSON *item, llama_config *config) {
+static int add_eos(const cJSON *item, llama_config *config) {
   uint64_t token = 0;
-  if (config->num_eos == LLAMA_MAX_EOS)
-    return llama_fail("eos_token_id: more than %d tokens", LLAMA_MAX_EOS);
   TRY(llama_json_whole(item, "eos_token_id", &token));
-  if (token < (uint64_t)config->vocab_size)
-    config->eos_tokens[config->num_eos++] = (int32_t)token;
+  for (int32_t i = 0; i < config->num_eos; i++)
+    if ((uint64_t)config->eos_tokens[i] == token)
+      return 0;
+  if (token >= (uint64_t)config->vocab_size)
+    return 0; /* never sampled */
+  if (config->num_eos == LLAMA_MAX_EOS)
+    return llama_fail("eos_token_id: more than %d tokens, expected at most that", LLAMA_MAX_EOS);
+  config->eos_tokens[config->num_eos++] = (int32_t)token;
   return 0;
 }
 
-static int read_tokens(const cJSON *json, llama_config *config) {
-  config->bos_token = ABSENT;
-  TRY(llama_json_int(json, "bos_token_id", -1, INT32_MAX, &config->bos_token));
-  if (config->bos_token >= config->vocab_size)
-    config->bos_token = ABSENT;
+/* One token or a list; joined with what was read before. */
+static int read_eos(const cJSON *json, llama_config *config) {
   const cJSON *eos = llama_json_member(json, "eos_token_id");
   if (!eos)
     return 0;
   if (!cJSON_IsArray(eos))
-    return read_eos(eos, config);
+    return add_eos(eos, config);
   for (const cJSON *item = eos->child; item; item = item->next)
-    TRY(read_eos(item, config));
+    TRY(add_eos(item, config));
   return 0;
 }
 
 static int read_config(const cJSON *json, llama_config *config) {
-  double eps = 1e-6;
+  double eps = 1e-6; /* when absent, as in transformers */
   TRY(read_refusals(json));
   TRY(read_shape(json, config));
   TRY(read_rope(json, config));
-  TRY(read_tokens(json, config));
-  TRY(llama_json_double(json, "rms_norm_eps", 0.0, 1.0, &eps));
+  config->bos_token = ABSENT;
+  if (llama_json_member(json, "bos_token_id"))
+    TRY(llama_json_int(json, "bos_token_id", -1, INT32_MAX, &config->bos_token));
+  if (config->bos_token >= config->vocab_size)
+    config->bos_token = ABSENT;
+  TRY(read_eos(json, config));
+  TRY(llama_json_double(json, "rms_norm_eps", 1e-30, 1.0, &eps));
   config->norm_eps = (float)eps;
   return llama_json_bool(json, "tie_word_embeddings", &config->tied);
 }
 
-int llama_config_parse(const char *json, size_t size, llama_config *config) {
+int llama_config_parse(const char *text, size_t size, llama_config *config) {
   memset(config, 0, sizeof(*config));
-  cJSON *object = NULL;
-  TRY(llama_json_parse(json, size, "config.json", &object));
-  int result = read_config(object, config);
-  cJSON_Delete(object);
+  cJSON *json = NULL;
+  TRY(llama_json_parse(text, size, "config.json", &json));
+  int result = read_config(json, config);
+  cJSON_Delete(json);
   return result == 0 ? 0 : llama_fail_in("config.json");
 }
 
-int llama_config_read(const char *folder, llama_config *config) {
-  char *path = llama_join(folder, "config.json"), *text = NULL;
-  size_t size = 0;
+/* Reads folder/name, when it is there or `needed`, with `read`. */
+static int read_from(const char *folder, const char *name, bool needed, int (*read)(const cJSON *, llama_config *),
+                     llama_config *config) {
+  char *path = llama_join(folder, name);
+  cJSON *json = NULL;
   if (!path)
     return -1;
-  int result = llama_read_file(path, CONFIG_LIMIT, &text, &size);
+  int result = 0;
+  if (needed || access(path, F_OK) == 0)
+    result = llama_json_read(path, CONFIG_LIMIT, &json);
+  if (json && read(json, config) != 0)
+    result = llama_fail_in(path);
+  cJSON_Delete(json);
   free(path);
-  if (result == 0)
-    result = llama_config_parse(text, size, config);
-  free(text);
   return result;
+}
+
+int llama_config_read(const char *folder, llama_config *config) {
+  memset(config, 0, sizeof(*config));
+  TRY(read_from(folder, "config.json", true, read_config, config));
+  return read_from(folder, "generation_config.json", false, read_eos, config);
 }
 
 void llama_rope_frequencies(const llama_config *config, float *frequencies) {

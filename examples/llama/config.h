@@ -1,7 +1,9 @@
-/* What config.json says: the shape of a Llama. */
+/* What config.json says: the shape of a Llama. What transformers 5 refuses is refused, and so is what this engine does not
+ * compute. */
 #ifndef LLAMA_CONFIG_H
 #define LLAMA_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,7 +21,7 @@ typedef struct llama_rope {
   double original_positions;                /* LLAMA3: the context that the model was trained with first */
 } llama_rope;
 
-#define LLAMA_MAX_EOS 8
+#define LLAMA_MAX_EOS 16
 
 typedef struct llama_config {
   int32_t hidden_size;
@@ -30,7 +32,7 @@ typedef struct llama_config {
   int32_t head_dim;
   int32_t vocab_size;
   int32_t max_positions;
-  int32_t tied; /* the output projection is the embedding */
+  bool tied; /* the output projection is the embedding */
   float norm_eps;
   llama_rope rope;
   int32_t bos_token; /* -1: none */
@@ -38,8 +40,9 @@ typedef struct llama_config {
   int32_t eos_tokens[LLAMA_MAX_EOS];
 } llama_config;
 
-/* From the text of a config.json, and from the one in a folder. */
-int llama_config_parse(const char *json, size_t size, llama_config *config);
+/* From the text of a config.json. */
+int llama_config_parse(const char *text, size_t size, llama_config *config);
+/* From the config.json of a folder, and the end tokens of its generation_config.json, where there is one, besides. */
 int llama_config_read(const char *folder, llama_config *config);
 
 /* Frequencies [head_dim / 2] of the rotary embedding after scaling: the angle at position p is p * frequency. */

@@ -8,7 +8,11 @@
 int llama_cgr(cgr_status status, const char *call) {
   if (status == CGR_OK)
     return 0;
-  return llama_fail("%.*s: %s: %s", (int)strcspn(call, "("), call, cgr_status_name(status), cgr_last_message());
+  const char *why = cgr_last_message();
+  size_t length = strcspn(call, "(");
+  if (strncmp(why, call, length) == 0) /* most messages begin with the call */
+    return llama_fail("%s (%s)", why, cgr_status_name(status));
+  return llama_fail("%.*s: %s (%s)", (int)length, call, why, cgr_status_name(status));
 }
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
@@ -93,39 +97,39 @@ static int make_memory(llama_engine *e) {
 
 /* ------------------------------------------------------------------------------------------------------------ runtime */
 
-static void describe_layer(const llama_engine *e, int32_t l, cgr_layer *layer) {
+static int describe_layer(const llama_engine *e, int32_t l, cgr_layer *layer) {
   const llama_config *c = &e->weights->config;
-  int64_t page = e->limits.page_size, heads = c->num_kv_heads, head_dim = c->head_dim;
+  const llama_limits *n = &e->limits;
+  cgr_dtype dtype = (cgr_dtype)e->weights->dtype;
+  char *k = e->caches[l], *v = k + cache_elements(e) * cgr_dtype_size(dtype);
   *layer = (cgr_layer)CGR_LAYER_INIT;
   layer->num_q_heads = c->num_q_heads;
   layer->num_kv_heads = c->num_kv_heads;
   layer->head_dim = c->head_dim;
-  layer->k.base = e->caches[l];
-  layer->k.dtype = e->weights->dtype;
-  layer->k.stride_page = page * heads * head_dim;
-  layer->k.stride_token = e->limits.hnd ? head_dim : heads * head_dim;
-  layer->k.stride_head = e->limits.hnd ? page * head_dim : head_dim;
-  layer->v = layer->k;
-  layer->v.base = (char *)e->caches[l] + cache_elements(e) * cgr_dtype_size((cgr_dtype)e->weights->dtype);
+  TRY_CGR(cgr_kv_view_make(n->layout, k, dtype, n->page_size, c->num_kv_heads, c->head_dim, &layer->k));
+  TRY_CGR(cgr_kv_view_make(n->layout, v, dtype, n->page_size, c->num_kv_heads, c->head_dim, &layer->v));
+  return 0;
 }
 
-static void describe_attention(llama_engine *e, int32_t l) {
+static int describe_attention(llama_engine *e, int32_t l) {
   const llama_config *c = &e->weights->config;
-  int64_t head_dim = c->head_dim, q_size = c->num_q_heads * head_dim, kv_size = c->num_kv_heads * head_dim;
-  size_t element = cgr_dtype_size((cgr_dtype)e->weights->dtype);
-  char *qkv = e->qkv;
-  cgr_view view = { qkv, e->weights->dtype, 0, q_size + 2 * kv_size, head_dim };
+  cgr_dtype dtype = (cgr_dtype)e->weights->dtype;
+  size_t head = (size_t)c->head_dim * cgr_dtype_size(dtype);
   cgr_attention *a = &e->attention[l];
-  *a = (cgr_attention){ CGR_ATTENTION_INIT, .layer = l, .q = view, .k = view, .v = view, .out = view };
-  a->k.data = qkv + (size_t)q_size * element;
-  a->v.data = qkv + (size_t)(q_size + kv_size) * element;
-  a->out.data = e->attended;
-  a->out.stride_token = q_size;
+  *a = (cgr_attention)CGR_ATTENTION_INIT;
+  a->layer = l;
+  /* q, k and v are heads of one tensor: the same strides from other places. */
+  TRY_CGR(cgr_view_make(e->qkv, dtype, c->num_q_heads + 2 * c->num_kv_heads, c->head_dim, &a->q));
+  a->k = a->v = a->q;
+  a->k.data = (char *)e->qkv + (size_t)c->num_q_heads * head;
+  a->v.data = (char *)a->k.data + (size_t)c->num_kv_heads * head;
+  TRY_CGR(cgr_view_make(e->attended, dtype, c->num_q_heads, c->head_dim, &a->out));
+  return 0;
 }
 
 static int find_buffer(llama_engine *e, cgr_buffer which, int32_t **data) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  TRY_CGR(cgr_buffer_get(e->runtime, which, 0, &view));
+  TRY_CGR(cgr_buffer_get(e->runtime, LLAMA_LANE, LLAMA_PROGRAM, which, 0, &view));
   *data = view.data;
   return 0;
 }
@@ -137,33 +141,8 @@ static int register_regions(llama_engine *e) {
   return 0;
 }
 
-static int make_runtime(llama_engine *e) {
-  const llama_limits *n = &e->limits;
-  int32_t *input_ids, *positions, *indices, num_layers = e->weights->config.num_layers;
-  cgr_group group = CGR_GROUP_INIT;
-  group.page_size = n->page_size;
-  group.num_pages = n->num_pages;
-  cgr_layer *layers = calloc((size_t)num_layers, sizeof(*layers));
-  if (!layers)
-    return llama_fail("no memory");
-  for (int32_t l = 0; l < num_layers; l++) {
-    describe_layer(e, l, &layers[l]);
-    describe_attention(e, l);
-  }
-  cgr_config config = CGR_CONFIG_INIT;
-  config.device_handle = e->device;
-  config.groups = &group;
-  config.num_groups = 1;
-  config.layers = layers;
-  config.num_layers = num_layers;
-  config.max_requests = n->max_requests;
-  config.max_tokens = n->max_tokens;
-  config.max_seq_len = n->max_seq_len;
-  config.graph_mode = n->graph_mode;
-  cgr_status status = cgr_runtime_create(&config, &e->runtime);
-  free(layers);
-  TRY(llama_cgr(status, "cgr_runtime_create"));
-  TRY(register_regions(e));
+static int find_buffers(llama_engine *e) {
+  int32_t *input_ids, *positions, *indices;
   TRY(find_buffer(e, CGR_BUFFER_INPUT_IDS, &input_ids));
   TRY(find_buffer(e, CGR_BUFFER_POSITIONS, &positions));
   TRY(find_buffer(e, CGR_BUFFER_LOGITS_INDICES, &indices));
@@ -172,6 +151,42 @@ static int make_runtime(llama_engine *e) {
   e->positions = positions;
   e->logits_indices = indices;
   return 0;
+}
+
+static int create_runtime(llama_engine *e, const cgr_layer *layers) {
+  const llama_limits *n = &e->limits;
+  cgr_group group = CGR_GROUP_INIT;
+  group.page_size = n->page_size;
+  group.num_pages = n->num_pages;
+  cgr_config config = CGR_CONFIG_INIT;
+  config.device_handle = e->device;
+  config.groups = &group;
+  config.num_groups = 1;
+  config.layers = layers;
+  config.num_layers = e->weights->config.num_layers;
+  config.max_requests = n->max_requests;
+  config.max_tokens = n->max_tokens;
+  config.max_seq_len = n->max_seq_len;
+  config.max_changes = n->max_changes;
+  config.graph_mode = n->graph_mode;
+  TRY_CGR(cgr_runtime_create(&config, &e->runtime));
+  return 0;
+}
+
+static int make_runtime(llama_engine *e) {
+  int32_t num_layers = e->weights->config.num_layers;
+  int result = 0;
+  cgr_layer *layers = calloc((size_t)num_layers, sizeof(*layers));
+  if (!layers)
+    return llama_fail("no memory");
+  for (int32_t l = 0; l < num_layers && result == 0; l++)
+    result = describe_layer(e, l, &layers[l]) != 0 || describe_attention(e, l) != 0 ? -1 : 0;
+  if (result == 0)
+    result = create_runtime(e, layers);
+  free(layers);
+  TRY(result);
+  TRY(register_regions(e));
+  return find_buffers(e);
 }
 
 int llama_engine_create(const llama_limits *limits, const llama_weights *weights, llama_ops *ops, cudaStream_t stream,
@@ -195,8 +210,11 @@ int llama_engine_create(const llama_limits *limits, const llama_weights *weights
 
 /* The warm-up lets cuBLASLt choose and load its kernels, which a capture would have to do at a worse moment. */
 int llama_engine_capture(llama_engine *e) {
-  TRY_CGR(cgr_runtime_warmup(e->runtime, llama_record, e));
-  TRY_CGR(cgr_runtime_capture(e->runtime, llama_record, e));
+  cgr_capture capture = CGR_CAPTURE_INIT;
+  capture.record = llama_record;
+  capture.engine = e;
+  TRY_CGR(cgr_runtime_warmup(e->runtime, &capture));
+  TRY_CGR(cgr_runtime_capture(e->runtime, &capture));
   return 0;
 }
 

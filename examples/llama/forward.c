@@ -85,8 +85,13 @@ static cgr_status head(const pass *p, float *logits, const void *x) {
   return p->ops->gemm(p->ops, &args, p->stream);
 }
 
-static cgr_status sample(cgr_recorder *recorder, void *engine) {
-  const llama_engine *e = engine;
+/* The arguments are copied with the call, so they say where the engine is. */
+typedef struct sample_args {
+  const llama_engine *engine;
+} sample_args;
+
+static cgr_status sample(cgr_recorder *recorder, const void *pointer) {
+  const llama_engine *e = ((const sample_args *)pointer)->engine;
   pass p;
   PASS(begin(recorder, e, &p));
   llama_argmax_args args = { e->next_tokens, e->logits, p.requests, p.config->vocab_size };
@@ -119,5 +124,6 @@ cgr_status llama_record(cgr_recorder *recorder, void *engine) {
   PASS(gather(&p, e->last, e->x));
   PASS(rmsnorm(&p, e->last, e->last, e->weights->norm, p.requests));
   PASS(head(&p, e->logits, e->last));
-  return cgr_record_call(recorder, sample, e);
+  const sample_args args = { e };
+  return cgr_record_call(recorder, sample, &args, sizeof(args));
 }

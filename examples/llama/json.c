@@ -56,8 +56,16 @@ char *llama_join(const char *folder, const char *name) {
   return path;
 }
 
+/* cJSON would skip it; transformers, Python and safetensors refuse it. */
+static int refuse_byte_order_mark(const char *text, size_t size, const char *what) {
+  if (size < 3 || memcmp(text, "\xef\xbb\xbf", 3) != 0)
+    return 0;
+  return llama_fail("%s: the first bytes are a byte order mark (EF BB BF), expected JSON without one", what);
+}
+
 int llama_json_parse(const char *text, size_t size, const char *what, cJSON **object) {
   const char *end = NULL;
+  TRY(refuse_byte_order_mark(text, size, what));
   cJSON *parsed = cJSON_ParseWithLengthOpts(text, size, &end, 0);
   if (!parsed)
     return llama_fail("%s: not JSON (near byte %td of %zu)", what, end ? end - text : (ptrdiff_t)0, size);
@@ -73,44 +81,79 @@ int llama_json_parse(const char *text, size_t size, const char *what, cJSON **ob
   return 0;
 }
 
+int llama_json_read(const char *path, size_t limit, cJSON **object) {
+  char *text = NULL;
+  size_t size = 0;
+  TRY(llama_read_file(path, limit, &text, &size));
+  int result = llama_json_parse(text, size, path, object);
+  free(text);
+  return result;
+}
+
+const cJSON *llama_json_find(const cJSON *object, const char *name) {
+  const cJSON *found = NULL;
+  for (const cJSON *item = object ? object->child : NULL; item; item = item->next)
+    if (item->string && strcmp(item->string, name) == 0)
+      found = item;
+  return found;
+}
+
 const cJSON *llama_json_member(const cJSON *object, const char *name) {
-  const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+  const cJSON *item = llama_json_find(object, name);
   return item && !cJSON_IsNull(item) ? item : NULL;
+}
+
+int llama_json_unexpected(const cJSON *item, const char *name, const char *expected) {
+  char *text = item ? cJSON_PrintUnformatted(item) : NULL;
+  const char *got = text ? text : item ? "something else" : "missing";
+  int length = (int)strlen(got);
+  llama_fail("%s is %.*s%s, expected %s", name, length > 60 ? 57 : length, got, length > 60 ? "..." : "", expected);
+  cJSON_free(text);
+  return -1;
 }
 
 int llama_json_whole(const cJSON *item, const char *what, uint64_t *value) {
   if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= 9007199254740992.0) ||
       floor(item->valuedouble) != item->valuedouble)
-    return llama_fail("%s: expected a whole number", what);
+    return llama_json_unexpected(item, what, "a whole number from 0 to 2^53");
   *value = (uint64_t)item->valuedouble;
   return 0;
 }
 
+static int in_range(const cJSON *item, double low, double high) {
+  return cJSON_IsNumber(item) && item->valuedouble >= low && item->valuedouble <= high;
+}
+
 int llama_json_double(const cJSON *object, const char *name, double low, double high, double *value) {
-  const cJSON *item = llama_json_member(object, name);
+  const cJSON *item = llama_json_find(object, name);
+  char expected[96];
   if (!item)
     return 0;
-  if (!cJSON_IsNumber(item) || !(item->valuedouble >= low && item->valuedouble <= high))
-    return llama_fail("%s: expected a number from %g to %g", name, low, high);
+  snprintf(expected, sizeof(expected), "a number from %g to %g", low, high);
+  if (!in_range(item, low, high))
+    return llama_json_unexpected(item, name, expected);
   *value = item->valuedouble;
   return 0;
 }
 
 int llama_json_int(const cJSON *object, const char *name, int64_t low, int64_t high, int32_t *value) {
-  double number = *value;
-  TRY(llama_json_double(object, name, (double)low, (double)high, &number));
-  if (floor(number) != number)
-    return llama_fail("%s: expected a whole number, got %g", name, number);
-  *value = (int32_t)number;
+  const cJSON *item = llama_json_find(object, name);
+  char expected[96];
+  if (!item)
+    return 0;
+  snprintf(expected, sizeof(expected), "a whole number from %lld to %lld", (long long)low, (long long)high);
+  if (!in_range(item, (double)low, (double)high) || floor(item->valuedouble) != item->valuedouble)
+    return llama_json_unexpected(item, name, expected);
+  *value = (int32_t)item->valuedouble;
   return 0;
 }
 
-int llama_json_bool(const cJSON *object, const char *name, int32_t *value) {
-  const cJSON *item = llama_json_member(object, name);
+int llama_json_bool(const cJSON *object, const char *name, bool *value) {
+  const cJSON *item = llama_json_find(object, name);
   if (!item)
     return 0;
   if (!cJSON_IsBool(item))
-    return llama_fail("%s: expected true or false", name);
-  *value = cJSON_IsTrue(item) ? 1 : 0;
+    return llama_json_unexpected(item, name, "true or false");
+  *value = cJSON_IsTrue(item);
   return 0;
 }

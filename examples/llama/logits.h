@@ -11,18 +11,19 @@
 #include "examples/llama/scheduler.h"
 
 typedef struct llama_logits {
-  FILE *file;
+  FILE *file; /* NULL: nobody wants them, and the functions do nothing */
   const char *path;
   cgr_device *device;
   int32_t vocab;
   float *rows; /* pinned [max_requests][vocab] */
 } llama_logits;
 
-/* `path` NULL: opens nothing, and the other calls do nothing. */
-int llama_logits_open(const char *path, const llama_engine *engine, llama_logits *logits);
-/* Waits for the step that was just launched and writes its rows; before the scheduler hears of the launch. */
+/* `file` is the caller's, open and empty; or NULL. */
+int llama_logits_open(FILE *file, const char *path, const llama_engine *engine, llama_logits *logits);
+/* Waits for the step that was just launched and copies its rows. */
 int llama_logits_fetch(llama_logits *logits, const llama_engine *engine, int32_t num_requests);
-int llama_logits_write(llama_logits *logits, const llama_work *work, const int32_t *tokens);
-int llama_logits_close(llama_logits *logits);
+/* Writes them; before another step is composed. */
+int llama_logits_write(llama_logits *logits, const cgr_step_result *result);
+void llama_logits_close(llama_logits *logits);
 
 #endif

@@ -1,6 +1,6 @@
 /* Runs a Llama through cgr: ./bazelw run //examples/llama -- --help */
 #include <cgr/cgr.h>
-#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 
 #include "examples/llama/check.h"
 #include "examples/llama/options.h"
+#include "examples/llama/output.h"
 #include "examples/llama/prompts.h"
 #include "examples/llama/serve.h"
 
@@ -21,21 +22,23 @@ typedef struct program {
   llama_ops *ops;
   llama_weights *weights;
   llama_limits limits;
+  int32_t dtype; /* cgr_dtype of weights and activations; NONE: what suits the device */
   llama_prompts prompts;
   llama_request *requests;
   int32_t num_requests;
   llama_engine *engine;
   llama_scheduler *scheduler;
   llama_meter meter;
+  llama_output json, logits;
 } program;
 
 /* ------------------------------------------------------------------------------------------------------------ settings */
 
-static int is_model(const char *format, const char *folder, char *path, size_t size) {
+static bool is_model(const char *format, const char *folder, char *path, size_t size) {
   char config[4096];
   if (!folder || snprintf(path, size, format, folder) >= (int)size ||
       snprintf(config, sizeof(config), "%s/config.json", path) >= (int)sizeof(config))
-    return 0;
+    return false;
   return access(config, R_OK) == 0;
 }
 
@@ -57,13 +60,42 @@ static int find_own_model(char *path, size_t size) {
   return llama_fail("the model that comes along (" OWN_MODEL ") is not found: give --model DIR");
 }
 
-static int choose(const char *option, const char *value, const char *const *names, int count, int32_t *index) {
-  for (int i = 0; value && i < count; i++)
-    if (strcmp(value, names[i]) == 0) {
+/* The place of an option's value among names, the last of them NULL; without a value `index` stays. The names of cgr's
+ * enumerators have spaces, which a command line writes as dashes. */
+static int choose(const char *option, const char *value, const char *const *names, int32_t *index) {
+  char expected[256] = "", name[32];
+  size_t length = 0;
+  for (int32_t i = 0; value && names[i]; i++) {
+    snprintf(name, sizeof(name), "%s", names[i]);
+    for (char *space = strchr(name, ' '); space; space = strchr(space, ' '))
+      *space = '-';
+    if (strcmp(value, name) == 0) {
       *index = i;
       return 0;
     }
-  return value ? llama_fail("%s: %s is not one of its values (--help lists them)", option, value) : 0;
+    const char *separator = i == 0 ? "" : names[i + 1] ? ", " : " or ";
+    length += (size_t)snprintf(expected + length, sizeof(expected) - length, "%s%s", separator, name);
+  }
+  return value ? llama_fail("%s is %s, expected %s", option, *value ? value : "empty", expected) : 0;
+}
+
+/* Options that are names; before anything is loaded. */
+static int read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
+  const char *modes[CGR_MODE_FULL_AND_PIECEWISE + 2] = { NULL };
+  const char *const layouts[] = { cgr_kv_layout_name(CGR_LAYOUT_NHD), cgr_kv_layout_name(CGR_LAYOUT_HND), NULL };
+  const char *const dtypes[] = { cgr_dtype_name(CGR_DTYPE_BF16), cgr_dtype_name(CGR_DTYPE_FP32), NULL };
+  static const char *const pages[] = { "16", "32", "64", NULL };
+  int32_t layout = 0, page = 0, type = -1;
+  for (int32_t mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
+    modes[mode] = cgr_graph_mode_name((cgr_graph_mode)mode);
+  TRY(choose("--graph", o->graph, modes, &n->graph_mode));
+  TRY(choose("--kv-layout", o->kv_layout, layouts, &layout));
+  TRY(choose("--page-size", o->page_size, pages, &page));
+  TRY(choose("--dtype", o->dtype, dtypes, &type));
+  n->layout = layout == 0 ? CGR_LAYOUT_NHD : CGR_LAYOUT_HND;
+  n->page_size = 16 << page;
+  *dtype = type < 0 ? CGR_DTYPE_NONE : type == 0 ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
+  return 0;
 }
 
 /* The model's tokens and limits, in the folder that was asked for. */
@@ -74,11 +106,13 @@ static int open_model(program *p) {
     TRY(find_own_model(path, sizeof(path)));
     folder = path;
   }
-  return llama_model_open(folder, &p->model);
+  TRY(llama_model_open(folder, &p->model));
+  if (p->model->tie_broken)
+    fprintf(stderr, "llama: %s: tie_word_embeddings is true, but lm_head.weight differs from the embedding: not tied\n", folder);
+  return 0;
 }
 
 static int open_device(program *p) {
-  static const char *const dtypes[] = { "bf16", "fp32" };
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   const char *name = p->options.device;
 #ifndef LLAMA_CUDA
@@ -87,11 +121,11 @@ static int open_device(program *p) {
   TRY_CGR(cgr_device_open(name, NULL, &p->device));
   TRY_CGR(cgr_device_get_info(p->device, &info));
   TRY_CGR(cgr_stream_create(p->device, &p->stream));
-  int32_t fp32 = info.kind == CGR_DEVICE_HOST;
-  TRY(choose("--dtype", p->options.dtype, dtypes, 2, &fp32));
-  if (info.kind == CGR_DEVICE_CUDA && fp32)
-    return llama_fail("--dtype: a GPU computes in bf16");
-  if (info.kind == CGR_DEVICE_HOST)
+  if (p->dtype == CGR_DTYPE_NONE)
+    p->dtype = info.kind == CGR_DEVICE_KIND_HOST ? CGR_DTYPE_FP32 : CGR_DTYPE_BF16;
+  if (info.kind == CGR_DEVICE_KIND_CUDA && p->dtype != CGR_DTYPE_BF16)
+    return llama_fail("--dtype is fp32, expected bf16 on a GPU");
+  if (info.kind == CGR_DEVICE_KIND_HOST)
     TRY(llama_ops_host(p->device, &p->ops));
   else
 #ifdef LLAMA_CUDA
@@ -99,23 +133,20 @@ static int open_device(program *p) {
 #else
     return llama_fail("--device: this program was built without cuBLASLt, for the host alone");
 #endif
-  return llama_weights_load(p->model, p->device, fp32 ? CGR_DTYPE_FP32 : CGR_DTYPE_BF16, &p->weights);
+  return llama_weights_load(p->model, p->device, p->dtype, &p->weights);
 }
 
 /* Limits of the runtime, from the options and the longest sequence that will run. */
 static int set_limits(program *p, int32_t longest) {
-  static const char *const modes[] = { "default", "none", "piecewise", "full", "full-decode-only", "full-and-piecewise" };
-  static const char *const layouts[] = { "nhd", "hnd" };
   const llama_options *o = &p->options;
   llama_limits *n = &p->limits;
   n->max_requests = o->concurrent ? o->concurrent : o->check ? 32 : 8;
   n->max_tokens = n->max_requests + o->chunk;
+  n->max_changes = o->max_changes;
   n->max_seq_len = o->max_seq_len ? o->max_seq_len : (longest + 63) / 64 * 64;
-  n->page_size = o->page_size;
-  TRY(choose("--graph", o->graph, modes, 6, &n->graph_mode));
-  TRY(choose("--kv-layout", o->kv_layout, layouts, 2, &n->hnd));
   if (longest > p->model->config.max_positions)
-    return llama_fail("a sequence of %d tokens: the model was made for %d", longest, p->model->config.max_positions);
+    return llama_fail("a sequence has %d tokens, expected at most the model's max_position_embeddings %d", longest,
+                      p->model->config.max_positions);
   int64_t pages = (int64_t)n->max_requests * ((n->max_seq_len + n->page_size - 1) / n->page_size) + 2;
   n->num_pages = o->pages ? o->pages : pages < 1 << 26 ? (int32_t)pages : 1 << 26;
   return 0;
@@ -170,45 +201,62 @@ static int make_scheduler(program *p) {
 
 /* -------------------------------------------------------------------------------------------------------------- output */
 
+/* What ends at its limit ends anywhere, in the middle of a word too: the dots say so. */
 static void print_text(const program *p) {
   for (int32_t i = 0; i < p->num_requests; i++) {
     const llama_request *r = &p->requests[i];
-    printf("--- %d: %d tokens of prompt, %d generated%s\n", i, r->num_prompt, r->num_generated,
-           r->ended_early ? " up to an end token" : "");
+    printf("--- %d: %d tokens of prompt, %d generated, %s\n", i, r->num_prompt, r->num_generated,
+           r->ended_early ? "ended by an end token" : "cut at the limit");
     llama_tokens_print(stdout, r->prompt, r->num_prompt, p->prompts.bytes);
     printf(p->prompts.bytes ? "|" : " | ");
     llama_tokens_print(stdout, r->generated, r->num_generated, p->prompts.bytes);
-    printf("\n\n");
+    printf("%s\n\n", r->ended_early ? "" : " [...]");
   }
 }
 
+/* Before anything is loaded or run. */
+static int open_outputs(program *p) {
+  const llama_options *o = &p->options;
+  if (o->check && (o->json || o->logits))
+    return llama_fail("%s: expected without --check, which writes no file", o->json ? "--json" : "--logits");
+  if (o->json && o->logits && strcmp(o->json, o->logits) == 0)
+    return llama_fail("--json and --logits are both %s, expected two files", o->json);
+  TRY(llama_output_open("--json", o->json, &p->json));
+  return llama_output_open("--logits", o->logits, &p->logits);
+}
+
 static int write_json(program *p) {
-  if (!p->options.json)
-    return 0;
-  FILE *out = fopen(p->options.json, "w");
+  FILE *out = p->json.file;
   if (!out)
-    return llama_fail("%s: %s", p->options.json, strerror(errno));
+    return 0;
+  TRY(llama_output_begin(&p->json));
   fprintf(out, "{\n");
-  int result = llama_report_json(out, &p->meter, p->engine->runtime);
+  TRY(llama_report_json(out, &p->meter, p->engine->runtime));
   fprintf(out, ",\n\"requests\": [");
   for (int32_t i = 0; i < p->num_requests; i++) {
     fprintf(out, "%s\n  {\"prompt\": [", i ? "," : "");
     llama_tokens_print(out, p->requests[i].prompt, p->requests[i].num_prompt, 0);
     fprintf(out, "], \"generated\": [");
     llama_tokens_print(out, p->requests[i].generated, p->requests[i].num_generated, 0);
-    fprintf(out, "]}");
+    fprintf(out, "], \"ended\": \"%s\"}", p->requests[i].ended_early ? "eos" : "limit");
   }
   fprintf(out, "]\n}\n");
-  int failed = ferror(out) != 0;
-  if ((fclose(out) != 0 || failed) && result == 0)
-    result = llama_fail("%s: cannot be written", p->options.json);
-  return result;
+  return llama_output_close(&p->json);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- jobs */
 
-static int generate(program *p) {
+static int serve(program *p) {
   llama_logits logits;
+  TRY(llama_output_begin(&p->logits));
+  int result = llama_logits_open(p->logits.file, p->logits.path, p->engine, &logits);
+  if (result == 0)
+    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, !p->options.quiet && isatty(STDERR_FILENO));
+  llama_logits_close(&logits);
+  return result == 0 ? llama_output_close(&p->logits) : -1;
+}
+
+static int generate(program *p) {
   int32_t longest = 1;
   TRY(make_requests(p, &longest));
   TRY(set_limits(p, longest));
@@ -216,12 +264,8 @@ static int generate(program *p) {
   TRY(llama_engine_create(&p->limits, p->weights, p->ops, p->stream, &p->engine));
   TRY(llama_engine_capture(p->engine));
   TRY(make_scheduler(p));
-  int result = llama_logits_open(p->options.logits, p->engine, &logits);
-  if (result == 0)
-    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, !p->options.quiet && isatty(STDERR_FILENO));
-  int closed = llama_logits_close(&logits);
-  TRY(result);
-  TRY(closed);
+  TRY(serve(p));
+  p->meter.finished = (uint64_t)p->num_requests;
   for (int32_t i = 0; i < p->num_requests; i++)
     p->meter.generated += (uint64_t)p->requests[i].num_generated;
   if (!p->options.quiet)
@@ -243,11 +287,15 @@ static int run(program *p, int argc, char **argv) {
     llama_options_help();
     return 0;
   }
+  TRY(read_names(&p->options, &p->limits, &p->dtype));
+  TRY(open_outputs(p));
   TRY(open_model(p));
   return p->options.check ? run_check(p) : generate(p);
 }
 
 static void finish(program *p) {
+  llama_output_close(&p->json);
+  llama_output_close(&p->logits);
   llama_scheduler_destroy(p->scheduler);
   llama_engine_destroy(p->engine);
   llama_weights_free(p->device, p->weights);

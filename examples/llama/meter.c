@@ -1,6 +1,7 @@
 #include "examples/llama/meter.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "examples/llama/error.h"
@@ -32,7 +33,8 @@ int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step,
   kind->padded_tokens += (uint64_t)step->key.num_tokens;
   kind->bytes_staged += step->bytes_staged;
   TRY(append(&kind->prepare, prepare_seconds));
-  return append(&kind->launch, launch_seconds);
+  TRY(append(&kind->launch, launch_seconds));
+  return append(&kind->both, prepare_seconds + launch_seconds);
 }
 
 void llama_meter_free(llama_meter *meter) {
@@ -40,6 +42,7 @@ void llama_meter_free(llama_meter *meter) {
     for (int kind = 0; kind < 3; kind++) {
       free(meter->kinds[phase][kind].prepare.values);
       free(meter->kinds[phase][kind].launch.values);
+      free(meter->kinds[phase][kind].both.values);
     }
 }
 
@@ -54,4 +57,26 @@ float llama_quantile(llama_series *series, double share) {
   qsort(series->values, series->count, sizeof(*series->values), ascending);
   size_t index = (size_t)(share * (double)series->count);
   return series->values[index < series->count ? index : series->count - 1];
+}
+
+int llama_meter_median(const llama_meter *meter, int replayed, uint64_t *steps, float *microseconds) {
+  llama_series all = { 0 };
+  int first = replayed ? CGR_KIND_PIECEWISE : CGR_KIND_NONE, last = replayed ? CGR_KIND_FULL : CGR_KIND_NONE;
+  for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
+    for (int kind = first; kind <= last; kind++)
+      all.capacity += meter->kinds[phase][kind].both.count;
+  all.values = malloc((all.capacity + 1) * sizeof(*all.values));
+  if (!all.values)
+    return llama_fail("no memory");
+  for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
+    for (int kind = first; kind <= last; kind++) {
+      const llama_series *part = &meter->kinds[phase][kind].both;
+      if (part->count)
+        memcpy(all.values + all.count, part->values, part->count * sizeof(*all.values));
+      all.count += part->count;
+    }
+  *steps = all.count;
+  *microseconds = llama_quantile(&all, 0.5);
+  free(all.values);
+  return 0;
 }

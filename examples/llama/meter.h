@@ -15,12 +15,12 @@ typedef struct llama_series {
 
 typedef struct llama_kind {
   uint64_t steps, requests, real_tokens, padded_tokens, bytes_staged;
-  llama_series prepare, launch;
+  llama_series prepare, launch, both;
 } llama_kind;
 
 typedef struct llama_meter {
   llama_kind kinds[LLAMA_NUM_PHASES][3]; /* [llama_phase][cgr_graph_kind] */
-  uint64_t generated;                    /* tokens */
+  uint64_t finished, generated;          /* requests, and their tokens */
   double seconds;                        /* of the whole loop */
 } llama_meter;
 
@@ -31,6 +31,9 @@ void llama_meter_free(llama_meter *meter);
 
 /* The value below which `share` of the series lies; sorts it. 0 for an empty one. */
 float llama_quantile(llama_series *series, double share);
+
+/* Host time of all steps that replayed a graph, or of those that ran eagerly: their number and the median of prepare + launch. */
+int llama_meter_median(const llama_meter *meter, int replayed, uint64_t *steps, float *microseconds);
 
 /* The table for people, and the same as members of a JSON object. */
 int llama_report_print(FILE *out, llama_meter *meter, cgr_runtime *runtime);

@@ -9,17 +9,25 @@
 #include "examples/llama/error.h"
 #include "examples/llama/json.h"
 
+static int refuse_shape(const llama_tensor *tensor, int64_t rows, int64_t columns) {
+  char got[LLAMA_MAX_RANK * 24] = "";
+  size_t length = 0;
+  for (int32_t i = 0; i < tensor->rank; i++)
+    length += (size_t)snprintf(got + length, sizeof(got) - length, "%s%lld", i ? ", " : "", (long long)tensor->shape[i]);
+  return llama_fail("tensor %s has shape [%s], expected [%lld%s%.0lld]", tensor->name, got, (long long)rows, columns ? ", " : "",
+                    (long long)columns);
+}
+
 /* A tensor of this name and shape [rows, columns], or [rows] when columns is 0. */
 static int find(const llama_model *model, const char *name, int64_t rows, int64_t columns, const llama_tensor **found) {
   const llama_tensor *tensor = llama_checkpoint_find(model->checkpoint, name);
   if (!tensor)
-    return llama_fail("tensor %s: missing", name);
+    return llama_fail("tensor %s is missing, expected it for this config.json", name);
   int rank = columns ? 2 : 1;
   if (tensor->rank != rank || tensor->shape[0] != rows || (columns && tensor->shape[1] != columns))
-    return llama_fail("tensor %s: expected shape [%lld%s%.0lld], got %lld.. of rank %d", name, (long long)rows,
-                      columns ? ", " : "", (long long)columns, tensor->rank ? (long long)tensor->shape[0] : 0LL, tensor->rank);
+    return refuse_shape(tensor, rows, columns);
   if (tensor->dtype == CGR_DTYPE_NONE)
-    return llama_fail("tensor %s: expected a dtype of F32, F16 or BF16", name);
+    return llama_fail("tensor %s has dtype %s, expected F32, F16 or BF16", name, tensor->type);
   *found = tensor;
   return 0;
 }
@@ -47,20 +55,44 @@ static int find_layer(llama_model *model, int l) {
   return find_in_layer(model, l, "mlp.down_proj", hidden, inner, &layer->down);
 }
 
-static int read_model(const char *folder, llama_model *model) {
+/* The embedding and the output projection. "Tied" says what a file may leave out, in transformers 5: with one of the two tensors
+ * it stands for both, and two that differ stay two. */
+static int find_ends(llama_model *model) {
+  static const char embedding[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
   const llama_config *c = &model->config;
-  TRY(llama_config_read(folder, &model->config));
-  TRY(llama_checkpoint_open(folder, &model->checkpoint));
-  TRY(find(model, "model.embed_tokens.weight", c->vocab_size, c->hidden_size, &model->embedding));
-  TRY(find(model, "model.norm.weight", c->hidden_size, 0, &model->norm));
-  model->head = model->embedding;
+  int has_embedding = llama_checkpoint_find(model->checkpoint, embedding) != NULL;
+  int has_head = llama_checkpoint_find(model->checkpoint, head) != NULL;
+  if (has_embedding || !has_head || !c->tied)
+    TRY(find(model, embedding, c->vocab_size, c->hidden_size, &model->embedding));
+  if (has_head || !c->tied)
+    TRY(find(model, head, c->vocab_size, c->hidden_size, &model->head));
   if (!c->tied)
-    TRY(find(model, "lm_head.weight", c->vocab_size, c->hidden_size, &model->head));
+    return 0;
+  if (!model->head || (model->embedding && llama_tensor_equal(model->embedding, model->head)))
+    model->head = model->embedding;
+  if (!model->embedding)
+    model->embedding = model->head;
+  model->tie_broken = model->head != model->embedding;
+  return 0;
+}
+
+static int find_all(llama_model *model) {
+  const llama_config *c = &model->config;
+  TRY(find_ends(model));
+  TRY(find(model, "model.norm.weight", c->hidden_size, 0, &model->norm));
   model->layers = calloc((size_t)c->num_layers, sizeof(*model->layers));
   if (!model->layers)
     return llama_fail("no memory");
   for (int l = 0; l < c->num_layers; l++)
     TRY(find_layer(model, l));
+  return 0;
+}
+
+static int read_model(const char *folder, llama_model *model) {
+  TRY(llama_config_read(folder, &model->config));
+  TRY(llama_checkpoint_open(folder, &model->checkpoint));
+  if (find_all(model) != 0)
+    return llama_fail_in(folder);
   char *tokenizer = llama_join(folder, "tokenizer.json");
   if (!tokenizer)
     return -1;

@@ -2,6 +2,8 @@
 #ifndef LLAMA_MODEL_H
 #define LLAMA_MODEL_H
 
+#include <stdbool.h>
+
 #include "examples/llama/config.h"
 #include "examples/llama/safetensors.h"
 
@@ -24,8 +26,9 @@ typedef struct llama_model {
   const llama_tensor *embedding; /* [vocab, hidden] */
   const llama_tensor *norm;      /* [hidden] */
   const llama_tensor *head;      /* [vocab, hidden]; the embedding when tied */
+  bool tie_broken;               /* config.json says tied, but the file has both and they differ */
   llama_model_layer *layers;     /* [num_layers] */
-  int has_tokenizer;             /* the folder has a tokenizer.json: its tokens are not bytes */
+  bool has_tokenizer;            /* the folder has a tokenizer.json: its tokens are not bytes */
 } llama_model;
 
 /* Every tensor that the shape asks for is there, with its shape and a dtype of fp32, fp16 or bf16. */

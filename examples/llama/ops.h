@@ -46,8 +46,11 @@ typedef struct llama_gather_args {
   int32_t rows, hidden, tokens, dtype;
 } llama_gather_args;
 
+/* What argmax gives for a row with a NaN or an Inf in it; embed takes such an id for 0. */
+#define LLAMA_NOT_FINITE (-1)
+
 typedef struct llama_argmax_args {
-  int32_t *out;        /* [rows]: the first of equals */
+  int32_t *out;        /* [rows]: the first of equals, or LLAMA_NOT_FINITE */
   const float *logits; /* [rows, vocab] */
   int32_t rows, vocab;
 } llama_argmax_args;

@@ -122,10 +122,13 @@ static void argmax(const void *pointer) {
   for (int64_t r = 0; r < a->rows; r++) {
     const float *logits = a->logits + r * a->vocab;
     int32_t best = 0;
-    for (int32_t i = 1; i < a->vocab; i++)
+    int finite = 1;
+    for (int32_t i = 0; i < a->vocab; i++) {
+      finite &= isfinite(logits[i]) != 0;
       if (logits[i] > logits[best])
         best = i;
-    a->out[r] = best;
+    }
+    a->out[r] = finite ? best : LLAMA_NOT_FINITE;
   }
 }
 

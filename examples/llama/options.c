@@ -33,10 +33,12 @@ static const struct option {
   { "--dtype", TEXT, FIELD(dtype), 0, 0, "TYPE", "bf16 (a GPU's only one) or fp32 (the host's default)" },
   { "--graph", TEXT, FIELD(graph), 0, 0, "MODE", "default, none, piecewise, full, full-decode-only, full-and-piecewise" },
   { "--kv-layout", TEXT, FIELD(kv_layout), 0, 0, "nhd|hnd", "order of a page's tokens and heads (nhd)" },
-  { "--page-size", NUMBER, FIELD(page_size), 16, 64, "N", "tokens per page: 16, 32 or 64 (16)" },
+  { "--page-size", TEXT, FIELD(page_size), 0, 0, "N", "tokens per page: 16, 32 or 64 (16)" },
   { "--pages", NUMBER, FIELD(pages), 3, 1 << 26, "N", "pages in the pool; default: enough for all that run at once" },
   { "--max-seq-len", NUMBER, FIELD(max_seq_len), 1, 1 << 24, "N", "longest sequence; default: what the requests need" },
-  { "--ignore-eos", SWITCH, FIELD(ignore_eos), 0, 0, NULL, "generate on behind an end token" },
+  { "--max-changes", NUMBER, FIELD(max_changes), 1, 1 << 20, "N",
+    "words of changed page tables that one step carries; more travel in steps of their own (cgr's default)" },
+  { "--ignore-eos", SWITCH, FIELD(ignore_eos), 0, 0, NULL, "generate on after an end token" },
   { "--no-bos", SWITCH, FIELD(no_bos), 0, 0, NULL, "do not put the model's first token before a text" },
   { "--check", SWITCH, FIELD(check), 0, 0, NULL, "run a replaying and an eager runtime in lockstep and compare every bit" },
   { "--steps", NUMBER, FIELD(steps), 1, 1 << 30, "N", "steps of --check (500)" },
@@ -54,7 +56,7 @@ static int parse_number(const struct option *o, const char *text, int32_t *value
   errno = 0;
   long long number = strtoll(text, &end, 10);
   if (errno || end == text || *end || number < o->low || number > o->high)
-    return llama_fail("%s: expected a number from %d to %d, got %s", o->name, o->low, o->high, text);
+    return llama_fail("%s is %s, expected a whole number from %d to %d", o->name, *text ? text : "empty", o->low, o->high);
   *value = (int32_t)number;
   return 0;
 }
@@ -96,14 +98,15 @@ static const struct option *find(const char *text, size_t length) {
 int llama_options_parse(int argc, char **argv, llama_options *options) {
   memset(options, 0, sizeof(*options));
   options->chunk = 64;
-  options->page_size = 16;
   options->steps = 500;
   options->seed = 1;
   for (int i = 1; i < argc; i++) {
     const char *equals = strchr(argv[i], '=');
     const struct option *o = find(argv[i], equals ? (size_t)(equals - argv[i]) : strlen(argv[i]));
-    if (!o || (o->kind == SWITCH && equals))
+    if (!o)
       return llama_fail("unknown option %s (--help lists them)", argv[i]);
+    if (o->kind == SWITCH && equals)
+      return llama_fail("%s: %s takes no value", argv[i], o->name);
     const char *value = equals ? equals + 1 : NULL;
     if (o->kind != SWITCH && !value) {
       if (i + 1 == argc)
@@ -121,6 +124,13 @@ void llama_options_free(llama_options *options) {
   free(options->force_ids.items);
 }
 
+static const char claims[] =
+    "\nWhat is claimed of numbers:\n"
+    "  A step has the same bits whether a graph replays it or it runs eagerly at the same padded size (--check).\n"
+    "  A request's logits are not claimed to have the same bits alone and in a batch: how attention splits its sums depends\n"
+    "  on all requests of a step, and so may a matrix product's kernel on a GPU. They differ by rounding, and so tokens differ\n"
+    "  only where the best two logits are as close as that.\n";
+
 void llama_options_help(void) {
   printf("Runs a Llama through the CUDA graph runtime: generates text, then prints what each step cost.\n\n");
   for (size_t i = 0; i < NUM_OPTIONS; i++) {
@@ -128,4 +138,5 @@ void llama_options_help(void) {
     snprintf(left, sizeof(left), "%s %s", table[i].name, table[i].value ? table[i].value : "");
     printf("  %-22s %s\n", left, table[i].help);
   }
+  fputs(claims, stdout);
 }

@@ -9,10 +9,10 @@ typedef struct llama_strings {
 } llama_strings;
 
 typedef struct llama_options {
-  const char *model, *device, *dtype, *graph, *kv_layout;
+  const char *model, *device, *dtype, *graph, *kv_layout, *page_size;
   const char *prompts_file, *logits, *json;
   llama_strings prompts, prompt_ids, force_ids;
-  int32_t tokens, concurrent, requests, chunk, page_size, pages, max_seq_len;
+  int32_t tokens, concurrent, requests, chunk, pages, max_seq_len, max_changes;
   int32_t seed, steps; /* of --check */
   int32_t check, ignore_eos, no_bos, quiet, help;
 } llama_options;

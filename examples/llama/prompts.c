@@ -27,7 +27,7 @@ static const char *const own_prompts[] = {
   "angel of the Lord came upon them, and ",
 };
 
-int llama_tokens_are_bytes(const llama_model *model) {
+bool llama_tokens_are_bytes(const llama_model *model) {
   return !model->has_tokenizer && model->config.vocab_size >= 256 && model->config.vocab_size <= 260;
 }
 
@@ -157,7 +157,7 @@ static void print_byte(FILE *out, int32_t token) {
     fprintf(out, "\\x%02x", (unsigned)token);
 }
 
-void llama_tokens_print(FILE *out, const int32_t *tokens, int32_t count, int bytes) {
+void llama_tokens_print(FILE *out, const int32_t *tokens, int32_t count, bool bytes) {
   for (int32_t i = 0; i < count; i++)
     if (bytes)
       print_byte(out, tokens[i]);

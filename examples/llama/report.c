@@ -6,7 +6,9 @@
 #include "examples/llama/meter.h"
 
 static const char *const phase_names[] = { "decode", "prefill", "mixed" };
-static const char *const kind_names[] = { "eager", "PIECEWISE", "FULL" };
+
+/* How a step ran, for people: "none" names no graph. */
+static const char *kind_name(int kind) { return kind == CGR_KIND_NONE ? "eager" : cgr_graph_kind_name((cgr_graph_kind)kind); }
 
 static void print_kinds(FILE *out, llama_meter *meter) {
   fprintf(out, "                                   tokens         prepare us          launch us   staged\n");
@@ -16,7 +18,7 @@ static void print_kinds(FILE *out, llama_meter *meter) {
       llama_kind *k = &meter->kinds[phase][kind];
       if (k->steps == 0)
         continue;
-      fprintf(out, "%-8s%-10s%7llu %9llu %9llu %9.2f %7.1f %10.2f %7.1f %7llu\n", phase_names[phase], kind_names[kind],
+      fprintf(out, "%-8s%-10s%7llu %9llu %9llu %9.2f %7.1f %10.2f %7.1f %7llu\n", phase_names[phase], kind_name(kind),
               (unsigned long long)k->steps, (unsigned long long)k->real_tokens, (unsigned long long)k->padded_tokens,
               (double)llama_quantile(&k->prepare, 0.5), (double)llama_quantile(&k->prepare, 0.99),
               (double)llama_quantile(&k->launch, 0.5), (double)llama_quantile(&k->launch, 0.99),
@@ -32,7 +34,7 @@ static void print_reasons(FILE *out, const cgr_stats *stats) {
       if (stats->by_reason[kind][reason] == 0)
         continue;
       if (*separator == '\n')
-        fprintf(out, "\n  %-10s", kind_names[kind]);
+        fprintf(out, "\n  %-10s", kind_name(kind));
       fprintf(out, "%s%s %llu", *separator == '\n' ? "" : separator, cgr_reason_name((cgr_reason)reason),
               (unsigned long long)stats->by_reason[kind][reason]);
       separator = ", ";
@@ -42,29 +44,70 @@ static void print_reasons(FILE *out, const cgr_stats *stats) {
 }
 
 static int print_graphs(FILE *out, cgr_runtime *runtime) {
-  fprintf(out, "\ngraph          requests   tokens   nodes  capture ms   replays  mean requests\n");
+  fprintf(out, "\ngraph          requests   tokens   nodes  capture ms   replays  mean requests  state\n");
   for (int32_t i = 0; i < cgr_runtime_num_keys(runtime); i++) {
     cgr_graph_stats g = CGR_GRAPH_STATS_INIT;
     TRY_CGR(cgr_runtime_graph_stats(runtime, i, &g));
-    static const char *const states[] = { "not captured", "", "failed", "stale" };
-    fprintf(out, "%-14s %8d %8d %7lld %11.2f %9llu %14.1f  %s\n", kind_names[g.key.kind], g.key.num_requests, g.key.num_tokens,
+    fprintf(out, "%-14s %8d %8d %7lld %11.2f %9llu %14.1f  %s\n", kind_name(g.key.kind), g.key.num_requests, g.key.num_tokens,
             (long long)g.num_nodes, g.capture_ms, (unsigned long long)g.replays,
-            g.replays ? (double)g.real_requests / (double)g.replays : 0.0, states[g.state & 3]);
+            g.replays ? (double)g.real_requests / (double)g.replays : 0.0, cgr_graph_state_name((cgr_graph_state)g.state));
   }
+  return 0;
+}
+
+/* Names of the phases that ran so, "decode, mixed". */
+static void print_phases(FILE *out, const llama_meter *meter, int replayed) {
+  const char *separator = "";
+  for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++) {
+    const llama_kind *kinds = meter->kinds[phase];
+    if (replayed ? kinds[CGR_KIND_PIECEWISE].steps + kinds[CGR_KIND_FULL].steps == 0 : kinds[CGR_KIND_NONE].steps == 0)
+      continue;
+    fprintf(out, "%s%s", separator, phase_names[phase]);
+    separator = ", ";
+  }
+}
+
+/* Replayed steps beside eager ones, in one sentence. */
+static int print_host_time(FILE *out, const llama_meter *meter) {
+  uint64_t replays, eager;
+  float replay_us, eager_us;
+  TRY(llama_meter_median(meter, 1, &replays, &replay_us));
+  TRY(llama_meter_median(meter, 0, &eager, &eager_us));
+  fprintf(out, "A step cost the host ");
+  if (replays) {
+    fprintf(out, "%.1f us when it replayed a graph (%llu steps: ", (double)replay_us, (unsigned long long)replays);
+    print_phases(out, meter, 1);
+    fprintf(out, ")");
+  }
+  if (eager) {
+    fprintf(out, "%s%.1f us when it ran eagerly (%llu steps: ", replays ? " and " : "", (double)eager_us,
+            (unsigned long long)eager);
+    print_phases(out, meter, 0);
+    fprintf(out, ")");
+  }
+  if (replays && eager && replay_us > 0)
+    fprintf(out, ", %.0f times as much", (double)(eager_us / replay_us));
+  fprintf(out, "; medians of prepare + launch.\n");
+  return 0;
+}
+
+static int print_summary(FILE *out, const llama_meter *meter, cgr_runtime *runtime) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  const char *why = "";
+  TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
+  cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &why);
+  fprintf(out, "Generated %llu tokens for %llu request%s in %.2f s: %.0f tokens per second on %s.\n",
+          (unsigned long long)meter->generated, (unsigned long long)meter->finished, meter->finished == 1 ? "" : "s",
+          meter->seconds, meter->seconds > 0 ? (double)meter->generated / meter->seconds : 0.0, info.name);
+  TRY(print_host_time(out, meter));
+  fprintf(out, "Graph mode: %s%s%s%s.\n\n", cgr_graph_mode_name(mode), *why ? " (" : "", why, *why ? ")" : "");
   return 0;
 }
 
 int llama_report_print(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
   cgr_stats stats = CGR_STATS_INIT;
-  cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  const char *why = "";
   TRY_CGR(cgr_runtime_stats(runtime, &stats));
-  TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
-  cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &why);
-  static const char *const modes[] = { "default", "none", "piecewise", "full", "full decode only", "full and piecewise" };
-  fprintf(out, "%s, graphs: %s%s%s\n", info.name, modes[mode], *why ? ": " : "", why);
-  fprintf(out, "%llu tokens in %.2f s: %.0f tokens/s\n\n", (unsigned long long)meter->generated, meter->seconds,
-          meter->seconds > 0 ? (double)meter->generated / meter->seconds : 0.0);
+  TRY(print_summary(out, meter, runtime));
   print_kinds(out, meter);
   print_reasons(out, &stats);
   return print_graphs(out, runtime);
@@ -81,7 +124,7 @@ static void json_kinds(FILE *out, llama_meter *meter) {
       fprintf(out,
               "%s\n  {\"phase\": \"%s\", \"graph\": \"%s\", \"steps\": %llu, \"requests\": %llu, \"real_tokens\": %llu, "
               "\"padded_tokens\": %llu, \"bytes_staged\": %llu, ",
-              separator, phase_names[phase], kind_names[kind], (unsigned long long)k->steps, (unsigned long long)k->requests,
+              separator, phase_names[phase], kind_name(kind), (unsigned long long)k->steps, (unsigned long long)k->requests,
               (unsigned long long)k->real_tokens, (unsigned long long)k->padded_tokens, (unsigned long long)k->bytes_staged);
       fprintf(out, "\"prepare_us\": {\"median\": %.3f, \"p99\": %.3f}, \"launch_us\": {\"median\": %.3f, \"p99\": %.3f}}",
               (double)llama_quantile(&k->prepare, 0.5), (double)llama_quantile(&k->prepare, 0.99),
@@ -96,7 +139,10 @@ int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   TRY_CGR(cgr_runtime_stats(runtime, &stats));
   TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
+  const char *why = "";
+  cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &why);
   fprintf(out, "\"device\": \"%s\",\n\"driver\": %d,\n\"build\": \"%s\",\n", info.name, info.driver_version, cgr_build_info());
+  fprintf(out, "\"graph_mode\": \"%s\",\n\"graph_mode_reason\": \"%s\",\n", cgr_graph_mode_name(mode), why);
   fprintf(out, "\"generated\": %llu,\n\"seconds\": %.6f,\n\"steps\": %llu,\n", (unsigned long long)meter->generated,
           meter->seconds, (unsigned long long)stats.steps);
   json_kinds(out, meter);
@@ -105,7 +151,7 @@ int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
   for (int kind = 0; kind < 3; kind++)
     for (int reason = 0; reason < CGR_REASON_COUNT_; reason++)
       if (stats.by_reason[kind][reason]) {
-        fprintf(out, "%s\"%s %s\": %llu", separator, kind_names[kind], cgr_reason_name((cgr_reason)reason),
+        fprintf(out, "%s\"%s %s\": %llu", separator, kind_name(kind), cgr_reason_name((cgr_reason)reason),
                 (unsigned long long)stats.by_reason[kind][reason]);
         separator = ", ";
       }

@@ -6,6 +6,7 @@
 #include <cgr/cgr.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -52,11 +53,12 @@ static int read_type(const cJSON *item, llama_tensor *tensor, uint64_t *size) {
   if (cJSON_IsString(type))
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
       if (strcmp(types[i].name, type->valuestring) == 0) {
+        tensor->type = types[i].name;
         tensor->dtype = (int32_t)types[i].dtype;
         *size = types[i].size;
         return 0;
       }
-  return llama_fail("unknown dtype %s", cJSON_IsString(type) ? type->valuestring : "(none)");
+  return llama_json_unexpected(type, "dtype", "one of F32, F16, BF16 or the others of the format");
 }
 
 static int read_dimensions(const cJSON *item, llama_tensor *tensor) {
@@ -127,7 +129,7 @@ static int check_cover(llama_tensor *tensors, size_t count, uint64_t data_size) 
   return 0;
 }
 
-/* Takes the tensors of a header behind those that the checkpoint has. */
+/* Takes the tensors of a header after those that the checkpoint has. */
 static int read_tensors(llama_checkpoint *c, const cJSON *header, const unsigned char *data, uint64_t data_size) {
   size_t first = c->num_tensors, count = 0;
   for (const cJSON *item = header->child; item; item = item->next)
@@ -227,11 +229,11 @@ static int sort_by_name(llama_checkpoint *c) {
   return 0;
 }
 
-static int has_shard(const llama_checkpoint *c, const char *name) {
+static bool has_shard(const llama_checkpoint *c, const char *name) {
   for (int i = 0; i < c->num_shards; i++)
     if (strcmp(c->shards[i].name, name) == 0)
-      return 1;
-  return 0;
+      return true;
+  return false;
 }
 
 static int read_index(llama_checkpoint *c, const char *folder, const cJSON *index) {
@@ -332,6 +334,15 @@ static float element(const llama_tensor *tensor, uint64_t i) {
   }
   memcpy(&half, tensor->data + 2 * i, 2);
   return tensor->dtype == CGR_DTYPE_BF16 ? llama_from_bf16(half) : llama_from_fp16(half);
+}
+
+int llama_tensor_equal(const llama_tensor *a, const llama_tensor *b) {
+  if (a->dtype == b->dtype)
+    return memcmp(a->data, b->data, a->end - a->begin) == 0;
+  for (uint64_t i = 0; i < a->count; i++)
+    if (element(a, i) != element(b, i))
+      return 0;
+  return 1;
 }
 
 void llama_tensor_read(const llama_tensor *tensor, uint64_t first, uint64_t count, int32_t dtype, void *out) {

@@ -12,7 +12,8 @@ extern "C" {
 
 typedef struct llama_tensor {
   char *name;
-  int32_t dtype; /* cgr_dtype; CGR_DTYPE_NONE for one that is not read here (F64, U8, ...) */
+  const char *type; /* the file's word for its dtype, "BF16" */
+  int32_t dtype;    /* cgr_dtype; CGR_DTYPE_NONE for one that is not read here (F64, U8, ...) */
   int32_t rank;
   int64_t shape[LLAMA_MAX_RANK];
   uint64_t count;            /* elements */
@@ -28,6 +29,9 @@ void llama_checkpoint_close(llama_checkpoint *checkpoint);
 
 /* NULL when there is none of this name. */
 const llama_tensor *llama_checkpoint_find(const llama_checkpoint *checkpoint, const char *name);
+
+/* Whether two tensors of fp32, fp16 or bf16 and of one shape have the same values. */
+int llama_tensor_equal(const llama_tensor *a, const llama_tensor *b);
 
 /* Elements [first, first + count) as fp32 or bf16 (rounded to nearest even). */
 void llama_tensor_read(const llama_tensor *tensor, uint64_t first, uint64_t count, int32_t dtype, void *out);

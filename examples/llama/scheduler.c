@@ -6,14 +6,6 @@
 #include "examples/llama/engine.h"
 
 #define RESERVED_PAGES 2 /* cgr's read-trash and write-trash pages: 0 and 1 */
-#define MAX_FLIGHTS 4
-
-/* A step that was launched: who sampled what in it. */
-typedef struct flight {
-  int32_t num_requests;
-  llama_request **requests;
-  unsigned char *samples; /* 1 where the request's token counts: not in the middle of a prompt */
-} flight;
 
 struct llama_scheduler {
   llama_scheduler_config config;
@@ -27,11 +19,10 @@ struct llama_scheduler {
   /* The composed step. */
   llama_request **chosen; /* [max_requests] */
   int32_t num_chosen, num_tokens;
-  int32_t *rows[LLAMA_MAX_RUNTIMES], *query_lens, *tokens, *last_position;
+  int32_t *rows[LLAMA_MAX_RUNTIMES], *query_lens, *tokens;
   uint32_t *flags;
 
-  flight flights[MAX_FLIGHTS];
-  int32_t first_flight, num_flights;
+  uint64_t collected; /* number of the last step whose results were read */
 };
 
 /* -------------------------------------------------------------------------------------------------------------- pages */
@@ -59,14 +50,15 @@ static int grow(llama_scheduler *s, llama_request *r, int32_t tokens) {
   return 0;
 }
 
+/* Results are read from runtime 0 alone; a step of another one need only have completed. */
 static int still_used(const llama_scheduler *s, const llama_request *r) {
-  for (int32_t i = 0; i < s->config.num_runtimes; i++)
-    if (cgr_runtime_completed(s->config.runtimes[i]) < r->last_seq[i])
+  for (int32_t i = 1; i < s->config.num_runtimes; i++)
+    if (cgr_runtime_completed(s->config.runtimes[i], LLAMA_LANE) < r->last_seq[i])
       return 1;
-  return r->in_flight > 0;
+  return s->collected < r->last_seq[0];
 }
 
-/* Takes back the pages of ended requests whose last step has completed. */
+/* Takes back the pages of ended requests whose last step is over. */
 static void reclaim(llama_scheduler *s) {
   llama_request **link = &s->ended;
   while (*link) {
@@ -123,7 +115,7 @@ static int admit(llama_scheduler *s) {
       return llama_fail("no memory");
     take_waiting(s, &s->waiting);
     for (int32_t i = 0; i < s->config.num_runtimes; i++)
-      TRY_CGR(cgr_request_open(s->config.runtimes[i], &r->rows[i]));
+      TRY_CGR(cgr_request_open(s->config.runtimes[i], (uint64_t)(uintptr_t)r, &r->rows[i]));
     r->reserved_pages = needed;
     s->promised += needed;
     r->state = LLAMA_RUNNING;
@@ -133,7 +125,7 @@ static int admit(llama_scheduler *s) {
 }
 
 /* Takes a request out of the batches to come. Its row may be given on at once: what changes for a row travels with the next
- * step, behind those in flight. Its pages may not. */
+ * step, after those in flight. Its pages may not. */
 static int end(llama_scheduler *s, llama_request *r) {
   int32_t kept = 0;
   for (int32_t i = 0; i < s->num_running; i++)
@@ -172,7 +164,6 @@ static int choose(llama_scheduler *s, llama_request *r, int32_t count) {
     s->rows[k][i] = r->rows[k];
   s->chosen[i] = r;
   s->query_lens[i] = count;
-  s->last_position[i] = r->computed + count - 1;
   s->flags[i] = r->computed + count < r->num_prompt ? CGR_REQUEST_PARTIAL : 0u;
   int32_t *tokens = s->tokens + s->num_tokens;
   if (!decodes(r))
@@ -229,23 +220,14 @@ int llama_scheduler_compose(llama_scheduler *s, llama_work *work) {
   }
   for (int32_t i = 0; i < LLAMA_MAX_RUNTIMES; i++)
     work->rows[i] = s->rows[i];
-  work->requests = s->chosen;
-  work->last_position = s->last_position;
   return 0;
 }
 
 int llama_scheduler_launched(llama_scheduler *s, const uint64_t *seq) {
-  if (s->num_flights == MAX_FLIGHTS)
-    return llama_fail("%d steps in flight are too many", s->num_flights + 1);
-  flight *f = &s->flights[(s->first_flight + s->num_flights++) % MAX_FLIGHTS];
-  f->num_requests = s->num_chosen;
   for (int32_t i = 0; i < s->num_chosen; i++) {
     llama_request *r = s->chosen[i];
-    f->requests[i] = r;
-    f->samples[i] = !(s->flags[i] & CGR_REQUEST_PARTIAL);
     r->computed += s->query_lens[i];
-    r->sampled += f->samples[i];
-    r->in_flight++;
+    r->sampled += !(s->flags[i] & CGR_REQUEST_PARTIAL);
     memcpy(r->last_seq, seq, (size_t)s->config.num_runtimes * sizeof(*seq));
     if (r->sampled == r->max_new)
       TRY(end(s, r));
@@ -262,23 +244,28 @@ static int ends(const llama_scheduler *s, const llama_request *r, int32_t token)
   return 0;
 }
 
-int llama_scheduler_completed(llama_scheduler *s, const int32_t *tokens) {
-  flight *f = &s->flights[s->first_flight];
-  if (s->num_flights == 0)
-    return llama_fail("no step is in flight");
-  s->first_flight = (s->first_flight + 1) % MAX_FLIGHTS;
-  s->num_flights--;
-  for (int32_t i = 0; i < f->num_requests; i++) {
-    llama_request *r = f->requests[i];
-    r->in_flight--;
-    if (!f->samples[i] || r->ended_early)
-      continue;
-    r->generated[r->num_generated++] = tokens[i];
-    if (!ends(s, r, tokens[i]))
-      continue;
-    r->ended_early = 1;
-    if (r->state == LLAMA_RUNNING)
-      TRY(end(s, r));
+llama_request *llama_result_request(const cgr_step_result *result, int32_t i) {
+  return (llama_request *)(uintptr_t)result->tags[i];
+}
+
+static int take_token(llama_scheduler *s, llama_request *r, int32_t token) {
+  if (token == LLAMA_NOT_FINITE)
+    return llama_fail("request %d: a logit at position %d is NaN or Inf, expected finite numbers: are the model's weights sound?",
+                      r->id, r->num_prompt + r->num_generated - 1);
+  r->generated[r->num_generated++] = token;
+  if (!ends(s, r, token))
+    return 0;
+  r->ended_early = 1;
+  return r->state == LLAMA_RUNNING ? end(s, r) : 0;
+}
+
+int llama_scheduler_completed(llama_scheduler *s, const cgr_step_result *result) {
+  s->collected = result->seq;
+  for (int32_t i = 0; i < result->num_requests; i++) {
+    llama_request *r = llama_result_request(result, i);
+    /* No token in the middle of a prompt; none that counts after an end token. */
+    if (result->num_tokens[i] > 0 && !r->ended_early)
+      TRY(take_token(s, r, result->tokens[i * result->token_stride]));
   }
   reclaim(s);
   return 0;
@@ -293,13 +280,9 @@ static int allocate(llama_scheduler *s) {
   size_t n = (size_t)s->config.max_requests, t = (size_t)s->config.max_tokens, pages = (size_t)s->config.num_pages;
   int complete = (s->running = calloc(n, sizeof(*s->running))) && (s->chosen = calloc(n, sizeof(*s->chosen))) &&
                  (s->query_lens = calloc(n, sizeof(*s->query_lens))) && (s->tokens = calloc(t, sizeof(*s->tokens))) &&
-                 (s->last_position = calloc(n, sizeof(*s->last_position))) && (s->flags = calloc(n, sizeof(*s->flags))) &&
-                 (s->free_pages = calloc(pages, sizeof(*s->free_pages)));
+                 (s->flags = calloc(n, sizeof(*s->flags))) && (s->free_pages = calloc(pages, sizeof(*s->free_pages)));
   for (int i = 0; i < LLAMA_MAX_RUNTIMES; i++)
     complete = complete && (s->rows[i] = calloc(n, sizeof(*s->rows[i])));
-  for (int i = 0; i < MAX_FLIGHTS; i++)
-    complete =
-        complete && (s->flights[i].requests = calloc(n, sizeof(llama_request *))) && (s->flights[i].samples = calloc(n, 1));
   return complete ? 0 : llama_fail("no memory");
 }
 
@@ -327,17 +310,12 @@ void llama_scheduler_destroy(llama_scheduler *s) {
     free(s->running[i]->pages);
   for (llama_request *r = s->ended; r; r = r->next)
     free(r->pages);
-  for (int i = 0; i < MAX_FLIGHTS; i++) {
-    free(s->flights[i].requests);
-    free(s->flights[i].samples);
-  }
   for (int i = 0; i < LLAMA_MAX_RUNTIMES; i++)
     free(s->rows[i]);
   free(s->running);
   free(s->chosen);
   free(s->query_lens);
   free(s->tokens);
-  free(s->last_position);
   free(s->flags);
   free(s->free_pages);
   free(s);

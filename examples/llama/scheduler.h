@@ -3,8 +3,11 @@
  * A request waits until there is a row for it and the pool can hold it to its end (admission control: then no step can run out
  * of pages, and nothing is preempted). Its prompt goes through in chunks beside the tokens of those that decode. It ends by
  * length, which is known when its last step launches, or by an end token, which is known one step later: by then the next
- * step may be under way, and what that one samples for the request is dropped. Pages return to the pool when the last step
- * that used them has completed.
+ * step may be under way, and what that one samples for the request is dropped. Pages return to the pool when the results of the
+ * last step that used them have been read.
+ *
+ * A request is opened with its own address as the tag, and results are matched by it: the scheduler keeps no list of who stood
+ * where in which step.
  *
  * One scheduler can drive two runtimes in lockstep (--check): they get the same pages and the same batches. */
 #ifndef LLAMA_SCHEDULER_H
@@ -36,7 +39,6 @@ typedef struct llama_request {
   uint64_t last_seq[LLAMA_MAX_RUNTIMES];
   int32_t *pages;
   int32_t num_pages, reserved_pages;
-  int32_t in_flight; /* steps launched, not yet completed */
   struct llama_request *next;
 } llama_request;
 
@@ -57,8 +59,6 @@ typedef enum llama_phase { LLAMA_DECODE, LLAMA_PREFILL, LLAMA_MIXED, LLAMA_NUM_P
 typedef struct llama_work {
   cgr_batch batch; /* rows of runtime 0 */
   const int32_t *rows[LLAMA_MAX_RUNTIMES];
-  llama_request *const *requests; /* [batch.num_requests] */
-  const int32_t *last_position;   /* [batch.num_requests] position of the request's last token of this step */
   llama_phase phase;
 } llama_work;
 
@@ -76,8 +76,11 @@ int llama_scheduler_cancel(llama_scheduler *scheduler, llama_request *request);
 int llama_scheduler_compose(llama_scheduler *scheduler, llama_work *work);
 /* The composed step was launched, as seq[i] on runtime i. */
 int llama_scheduler_launched(llama_scheduler *scheduler, const uint64_t *seq);
-/* The oldest step in flight has completed and sampled `tokens`, one per request. */
-int llama_scheduler_completed(llama_scheduler *scheduler, const int32_t *tokens);
+/* What a step of runtime 0 gave; in the order of their launch. */
+int llama_scheduler_completed(llama_scheduler *scheduler, const cgr_step_result *result);
+
+/* The request that result `i` belongs to. */
+llama_request *llama_result_request(const cgr_step_result *result, int32_t i);
 
 int32_t llama_scheduler_running(const llama_scheduler *scheduler);
 int32_t llama_scheduler_waiting(const llama_scheduler *scheduler);

@@ -2,35 +2,31 @@
 
 #include <stdio.h>
 
-/* The ring is full, or more changes are pending than one slot carries: let the device catch up and send them ahead. Never in
- * the steady loop. */
-static int make_room(llama_engine *e) {
-  cgr_status status = cgr_runtime_flush(e->runtime, e->stream);
-  if (status != CGR_OK && status != CGR_ERROR_BUSY)
-    return llama_cgr(status, "cgr_runtime_flush");
-  TRY_CGR(cgr_stream_synchronize(e->device, e->stream));
-  return 0;
-}
+#define MAX_ROOMS 3
 
-int llama_step(llama_engine *e, const cgr_batch *batch, cgr_step *step, double *prepare_time, double *launch_time) {
+int llama_step(llama_engine *e, const cgr_batch *batch, cgr_step *step, llama_cost *cost) {
   double start = llama_now();
   cgr_status status = cgr_step_prepare(e->runtime, batch, step);
-  for (int tries = 0; status == CGR_ERROR_BUSY && tries < 1000; tries++) {
-    TRY(make_room(e));
-    status = cgr_step_prepare(e->runtime, batch, step);
-  }
+  if (status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING)
+    return 0;
   TRY(llama_cgr(status, "cgr_step_prepare"));
   double prepared = llama_now();
   TRY_CGR(cgr_step_launch(e->runtime, step, e->stream));
-  *prepare_time = prepared - start;
-  *launch_time = llama_now() - prepared;
+  *cost = (llama_cost){ prepared - start, llama_now() - prepared };
   return 0;
 }
 
-static int collect(llama_engine *e, llama_scheduler *s, uint64_t seq, cgr_step_result *result) {
-  *result = (cgr_step_result)CGR_STEP_RESULT_INIT;
-  TRY_CGR(cgr_step_wait(e->runtime, seq, result));
-  return llama_scheduler_completed(s, result->tokens);
+int llama_make_room(llama_engine *e) {
+  cgr_status status;
+  do {
+    uint64_t last = 0;
+    status = cgr_runtime_flush(e->runtime, LLAMA_LANE, e->stream, &last);
+    if (status != CGR_OK && status != CGR_ERROR_BUSY)
+      return llama_cgr(status, "cgr_runtime_flush");
+    if (last)
+      TRY_CGR(cgr_step_wait(e->runtime, LLAMA_LANE, last, -1, NULL));
+  } while (status == CGR_ERROR_BUSY);
+  return 0;
 }
 
 /* Ten times a second at most. */
@@ -43,36 +39,60 @@ static void show(const llama_scheduler *s, uint64_t steps, double *shown) {
   fflush(stderr);
 }
 
+typedef struct loop {
+  llama_engine *engine;
+  llama_scheduler *scheduler;
+  llama_meter *meter;
+  llama_logits *logits;
+  uint64_t in_flight; /* number of the step whose results have not been read, or 0 */
+  uint64_t steps;
+  int rooms_made; /* since the last step */
+} loop;
+
+/* Reads the results that are due. */
+static int collect(loop *l) {
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  if (!l->in_flight)
+    return 0;
+  TRY_CGR(cgr_step_wait(l->engine->runtime, LLAMA_LANE, l->in_flight, -1, &result));
+  l->in_flight = 0;
+  TRY(llama_logits_write(l->logits, &result));
+  return llama_scheduler_completed(l->scheduler, &result);
+}
+
 /* Step N + 1 is prepared and launched before the tokens of step N are read: the device has them already, and the host needs
- * them only to show them and to find an end token. */
-int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_logits *logits, int show_progress) {
-  double start = llama_now(), shown = start, prepare_time, launch_time;
-  uint64_t in_flight = 0, steps = 0; /* in_flight: number of the step whose tokens have not been read, or 0 */
-  cgr_step_result result;
+ * them only to show them and to find an end token. With logits, which the next step overwrites, they are read at once. */
+static int turn(loop *l, const llama_work *work) {
+  cgr_step step = CGR_STEP_INIT;
+  llama_cost cost;
+  TRY(llama_step(l->engine, &work->batch, &step, &cost));
+  if (step.state != CGR_STEP_LAUNCHED) {
+    if (l->rooms_made++ == MAX_ROOMS)
+      return llama_fail("cgr_step_prepare: %s (after making room %d times)", cgr_last_message(), MAX_ROOMS);
+    TRY(collect(l)); /* a request may end by it: the step is composed anew */
+    return llama_make_room(l->engine);
+  }
+  l->rooms_made = 0;
+  TRY(llama_meter_add(l->meter, work->phase, &step, cost.prepare, cost.launch));
+  TRY(llama_logits_fetch(l->logits, l->engine, work->batch.num_requests));
+  TRY(llama_scheduler_launched(l->scheduler, &step.seq));
+  TRY(collect(l));
+  l->in_flight = step.seq;
+  l->steps++;
+  return l->logits->file ? collect(l) : 0;
+}
+
+int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_logits *logits, bool show_progress) {
+  double start = llama_now(), shown = start;
+  loop l = { .engine = e, .scheduler = s, .meter = meter, .logits = logits };
   for (;;) {
     llama_work work;
-    cgr_step step = CGR_STEP_INIT;
     TRY(llama_scheduler_compose(s, &work));
-    int runs = work.batch.num_requests > 0;
-    if (!runs && !in_flight)
+    if (work.batch.num_requests == 0 && !l.in_flight)
       break;
-    if (runs) {
-      TRY(llama_step(e, &work.batch, &step, &prepare_time, &launch_time));
-      TRY(llama_meter_add(meter, work.phase, &step, prepare_time, launch_time));
-      TRY(llama_logits_fetch(logits, e, work.batch.num_requests));
-      TRY(llama_scheduler_launched(s, &step.seq));
-      steps++;
-      if (show_progress)
-        show(s, steps, &shown);
-    }
-    if (in_flight)
-      TRY(collect(e, s, in_flight, &result));
-    in_flight = step.seq;
-    if (logits->file && in_flight) {
-      TRY(collect(e, s, in_flight, &result));
-      TRY(llama_logits_write(logits, &work, result.tokens));
-      in_flight = 0;
-    }
+    TRY(work.batch.num_requests ? turn(&l, &work) : collect(&l));
+    if (show_progress)
+      show(s, l.steps, &shown);
   }
   if (show_progress)
     fprintf(stderr, "\r%40s\r", "");

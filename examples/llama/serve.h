@@ -2,16 +2,27 @@
 #ifndef LLAMA_SERVE_H
 #define LLAMA_SERVE_H
 
+#include <stdbool.h>
+
 #include "examples/llama/engine.h"
 #include "examples/llama/logits.h"
 #include "examples/llama/meter.h"
 #include "examples/llama/scheduler.h"
 
-/* Prepares and launches one step of `batch` on the engine's stream; a full ring is waited for. `step` tells how it ran;
- * times in seconds. */
-int llama_step(llama_engine *engine, const cgr_batch *batch, cgr_step *step, double *prepare_time, double *launch_time);
+/* What a step cost the host, in seconds. */
+typedef struct llama_cost {
+  double prepare, launch;
+} llama_cost;
+
+/* Prepares and launches one step of `batch` on the engine's stream; `step` tells how it ran. When step->state is not
+ * CGR_STEP_LAUNCHED there was no room for it: read the results that are due, make room and try again. */
+int llama_step(llama_engine *engine, const cgr_batch *batch, cgr_step *step, llama_cost *cost);
+
+/* Sends pending changes ahead and lets the device catch up. Never in the steady loop. The steps that carry the changes use up
+ * numbers, so results not yet read may expire. */
+int llama_make_room(llama_engine *engine);
 
 /* Runs until no request is left. With `logits` each step is waited for. */
-int llama_serve(llama_engine *engine, llama_scheduler *scheduler, llama_meter *meter, llama_logits *logits, int show_progress);
+int llama_serve(llama_engine *engine, llama_scheduler *scheduler, llama_meter *meter, llama_logits *logits, bool show_progress);
 
 #endif

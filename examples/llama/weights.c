@@ -39,7 +39,7 @@ typedef struct upload {
   int32_t dtype;
 } upload;
 
-/* Copies a tensor to `to` and moves `to` behind it. */
+/* Copies a tensor to `to` and moves `to` past it. */
 static int send(upload *u, const llama_tensor *tensor, char **to) {
   size_t element = cgr_dtype_size((cgr_dtype)u->dtype);
   for (uint64_t first = 0; first < tensor->count; first += PIECE) {

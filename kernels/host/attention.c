@@ -1,8 +1,8 @@
 /* Attention over pages on a processor: the parts of the plan one after the other, each as the CUDA kernel would run it, with
- * the same segments, partials, arrival counters and order of merging, so that a wrong plan gives a wrong result here too.
+ * the same items, partials, arrival counters and order of merging, so that a wrong plan gives a wrong result here too.
  *
  * A q tile of one head block has rows = tokens * heads <= 64 rows, row r being head r % heads of token r / heads. K and V are
- * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing at or behind the end of
+ * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing at or past the end of
  * the sequence is read. Sums run in a fixed order (four vectors of four lanes, or one row after the other), so that the bits
  * do not depend on the compiler's choice of instructions. */
 #include <math.h>
@@ -27,13 +27,13 @@ typedef struct tile {
   int32_t query_begin, tokens; /* new tokens of the tile, counted in the step */
   int32_t kv_before;           /* tokens of the sequence before the tile's first one */
   int32_t kv_head, head_begin, heads;
-  int32_t rows, head_dim;
+  int32_t lines, head_dim;
   float scale; /* of a score, log2(e) included */
 } tile;
 
 typedef struct tile_state {
-  float out[CGR__TILE_ROWS][MAX_HEAD_DIM]; /* not normalised */
-  float max[CGR__TILE_ROWS], sum[CGR__TILE_ROWS];
+  float out[CGR__TILE_LINES][MAX_HEAD_DIM]; /* not normalised */
+  float max[CGR__TILE_LINES], sum[CGR__TILE_LINES];
 } tile_state;
 
 typedef struct kv_scratch {
@@ -109,24 +109,24 @@ static void locate_row(const tile *work, int32_t r, int64_t *token, int64_t *hea
 /* Tokens of the sequence that row r may see. */
 static int32_t row_end(const tile *work, int32_t r) { return work->kv_before + r / work->heads + 1; }
 
-static tile open_tile(const cgr__attention_args *args, const cgr__plan_segment *segment, int32_t head_block) {
+static tile open_tile(const cgr__attention_args *args, const cgr__plan_item *item, int32_t head_block) {
   int32_t group = args->num_q_heads / args->num_kv_heads;
-  int32_t blocks = (group + CGR__TILE_ROWS - 1) / CGR__TILE_ROWS;
-  int32_t head = head_block % blocks * CGR__TILE_ROWS; /* within the group */
-  int32_t start = args->query_start_loc[segment->request];
-  int32_t query_len = args->query_start_loc[segment->request + 1] - start;
-  int32_t before = segment->q_tile * args->tile_q;
+  int32_t blocks = (group + CGR__TILE_LINES - 1) / CGR__TILE_LINES;
+  int32_t head = head_block % blocks * CGR__TILE_LINES; /* within the group */
+  int32_t start = args->query_start_loc[item->request];
+  int32_t query_len = args->query_start_loc[item->request + 1] - start;
+  int32_t before = item->q_tile * args->tile_q;
   tile work;
   work.args = args;
-  work.row_of_table = args->request_rows[segment->request];
-  work.pages = args->page_table + work.row_of_table * args->page_table_stride;
+  work.row_of_table = args->request_rows[item->request];
+  work.pages = args->page_table + work.row_of_table * args->group.page_table_stride;
   work.query_begin = start + before;
   work.tokens = query_len - before < args->tile_q ? query_len - before : args->tile_q;
-  work.kv_before = args->seq_lens[segment->request] - query_len + before;
+  work.kv_before = args->seq_lens[item->request] - query_len + before;
   work.kv_head = head_block / blocks;
   work.head_begin = work.kv_head * group + head;
-  work.heads = group - head < CGR__TILE_ROWS ? group - head : CGR__TILE_ROWS;
-  work.rows = work.tokens * work.heads;
+  work.heads = group - head < CGR__TILE_LINES ? group - head : CGR__TILE_LINES;
+  work.lines = work.tokens * work.heads;
   work.head_dim = args->head_dim;
   work.scale = args->scale * LOG2E;
   return work;
@@ -134,7 +134,7 @@ static tile open_tile(const cgr__attention_args *args, const cgr__plan_segment *
 
 static void load_queries(const tile *work, float (*q)[MAX_HEAD_DIM]) {
   const cgr_view *view = &work->args->q;
-  for (int32_t r = 0; r < work->rows; r++) {
+  for (int32_t r = 0; r < work->lines; r++) {
     int64_t token, head;
     locate_row(work, r, &token, &head);
     int64_t element = token * view->stride_token + head * view->stride_head;
@@ -146,15 +146,15 @@ static void load_queries(const tile *work, float (*q)[MAX_HEAD_DIM]) {
 /* Page `index` of the row; one that is outside the pool, or that nobody may read, is reported and read as the read-trash page. */
 static int64_t page_of(const tile *work, int32_t index) {
   int32_t page = work->pages[index];
-  if (page >= 0 && page < work->args->num_pages && page != work->args->write_trash_page)
+  if (page >= 0 && page < work->args->group.num_pages && page != work->args->group.write_trash_page)
     return page;
-  cgr__host_claim_error(work->args->error, CGR_STEP_PAGE, work->row_of_table, index, page);
-  return work->args->read_trash_page;
+  cgr__host_claim_error(work->args->error, CGR_GUARD_PAGE, work->row_of_table, index, page);
+  return work->args->group.read_trash_page;
 }
 
 /* Points scratch->rows at tokens [begin, begin + count) of K or V. */
 static void load_kv(const tile *work, const cgr_kv_view *view, int32_t begin, int32_t count, kv_scratch *scratch) {
-  int32_t page_size = work->args->page_size;
+  int32_t page_size = work->args->group.page_size;
   int64_t size = cgr__element_size(view->dtype);
   int64_t page = 0;
   for (int32_t t = 0; t < count; t++) {
@@ -173,7 +173,7 @@ static void load_kv(const tile *work, const cgr_kv_view *view, int32_t begin, in
 }
 
 /* Turns `count` scores into P and folds their maximum and sum into row r; what the row holds so far is rescaled. */
-static void soften_row(const tile *work, tile_state *state, int32_t r, float *scores, int32_t count) {
+static void update_row(const tile *work, tile_state *state, int32_t r, float *scores, int32_t count) {
   float max = state->max[r];
   for (int32_t t = 0; t < count; t++)
     max = scores[t] > max ? scores[t] : max;
@@ -193,47 +193,47 @@ static void soften_row(const tile *work, tile_state *state, int32_t r, float *sc
 /* One KV tile for all rows. */
 static void attend_kv_tile(const tile *work, const float (*q)[MAX_HEAD_DIM], int32_t kv_tile, tile_state *state,
                            kv_scratch *scratch) {
-  float scores[CGR__TILE_ROWS][CGR__TILE_KV];
-  int32_t counts[CGR__TILE_ROWS];
+  float scores[CGR__TILE_LINES][CGR__TILE_KV];
+  int32_t counts[CGR__TILE_LINES];
   int32_t begin = kv_tile * CGR__TILE_KV;
   int32_t count = work->kv_before + work->tokens - begin;
   if (count > CGR__TILE_KV)
     count = CGR__TILE_KV;
   load_kv(work, &work->args->k_cache, begin, count, scratch);
-  for (int32_t r = 0; r < work->rows; r++) {
+  for (int32_t r = 0; r < work->lines; r++) {
     int32_t visible = row_end(work, r) - begin;
     counts[r] = visible < count ? visible : count; /* 0 or less: the causal mask hides the tile from this row */
     for (int32_t t = 0; t < counts[r]; t++)
       scores[r][t] = dot(q[r], scratch->rows[t], work->head_dim) * work->scale;
     if (counts[r] > 0)
-      soften_row(work, state, r, scores[r], counts[r]);
+      update_row(work, state, r, scores[r], counts[r]);
   }
   load_kv(work, &work->args->v_cache, begin, count, scratch);
-  for (int32_t r = 0; r < work->rows; r++)
+  for (int32_t r = 0; r < work->lines; r++)
     if (counts[r] > 0)
       add_rows(state->out[r], scratch->rows, scores[r], counts[r], work->head_dim);
 }
 
 static void reset_state(const tile *work, tile_state *state) {
-  for (int32_t r = 0; r < work->rows; r++) {
+  for (int32_t r = 0; r < work->lines; r++) {
     memset(state->out[r], 0, (size_t)work->head_dim * sizeof state->out[r][0]);
     state->max[r] = -INFINITY;
     state->sum[r] = 0.0f;
   }
 }
 
-static void attend_segment(const tile *work, const cgr__plan_segment *segment, tile_state *state) {
-  float q[CGR__TILE_ROWS][MAX_HEAD_DIM];
+static void attend_item(const tile *work, const cgr__plan_item *item, tile_state *state) {
+  float q[CGR__TILE_LINES][MAX_HEAD_DIM];
   kv_scratch scratch;
   load_queries(work, q);
   reset_state(work, state);
-  for (int32_t kv = segment->kv_begin; kv < segment->kv_end; kv++)
+  for (int32_t kv = item->kv_begin; kv < item->kv_end; kv++)
     attend_kv_tile(work, (const float(*)[MAX_HEAD_DIM])q, kv, state, &scratch);
 }
 
 static void write_lse(const cgr__attention_args *args, int64_t token, int64_t head, float value) {
-  if (args->lse != NULL)
-    args->lse[token * args->lse_stride + head] = value;
+  if (args->lse.data)
+    ((float *)args->lse.data)[token * args->lse.stride_token + head * args->lse.stride_head] = value;
 }
 
 static void *output_row(const cgr__attention_args *args, int64_t token, int64_t head) {
@@ -244,7 +244,7 @@ static void *output_row(const cgr__attention_args *args, int64_t token, int64_t 
 /* Normalises the rows and writes out and lse. */
 static void write_rows(const tile *work, tile_state *state) {
   const cgr__attention_args *args = work->args;
-  for (int32_t r = 0; r < work->rows; r++) {
+  for (int32_t r = 0; r < work->lines; r++) {
     int64_t token, head;
     locate_row(work, r, &token, &head);
     float sum = state->sum[r];
@@ -257,68 +257,66 @@ static void write_rows(const tile *work, tile_state *state) {
 /* Row 0 of a partial; the rows follow one another. */
 static int64_t partial_row(const cgr__attention_args *args, int32_t slot, int32_t head_block) {
   int64_t head_blocks = cgr__attention_head_blocks(args->num_q_heads, args->num_kv_heads);
-  return (slot * head_blocks + head_block) * CGR__TILE_ROWS;
+  return (slot * head_blocks + head_block) * CGR__TILE_LINES;
 }
 
 static void write_partial(const tile *work, const tile_state *state, int32_t slot, int32_t head_block) {
   const cgr__attention_args *args = work->args;
   int64_t at = partial_row(args, slot, head_block);
-  for (int32_t r = 0; r < work->rows; r++) {
+  for (int32_t r = 0; r < work->lines; r++) {
     memcpy(args->partial_out + (at + r) * work->head_dim, state->out[r], (size_t)work->head_dim * sizeof(float));
-    args->partial_max_sum[(at + r) * 2] = state->max[r];
-    args->partial_max_sum[(at + r) * 2 + 1] = state->sum[r];
+    args->partial_state[(at + r) * 2] = state->max[r];
+    args->partial_state[(at + r) * 2 + 1] = state->sum[r];
   }
 }
 
 /* The slots of a split tile: the tail of the part that began it, then the heads of the others. */
-static int32_t slot_of(const cgr__plan_segment *segment, int32_t part) {
-  return part == segment->first ? 2 * part + 1 : 2 * part;
-}
+static int32_t slot_of(const cgr__plan_item *item, int32_t part) { return part == item->first ? 2 * part + 1 : 2 * part; }
 
-static void merge_row(const tile *work, const cgr__plan_segment *segment, int32_t head_block, int32_t r, tile_state *state) {
+static void merge_row(const tile *work, const cgr__plan_item *item, int32_t head_block, int32_t r, tile_state *state) {
   const cgr__attention_args *args = work->args;
   float max = -INFINITY;
-  for (int32_t p = segment->first; p <= segment->last; p++) {
-    float other = args->partial_max_sum[(partial_row(args, slot_of(segment, p), head_block) + r) * 2];
+  for (int32_t p = item->first; p <= item->last; p++) {
+    float other = args->partial_state[(partial_row(args, slot_of(item, p), head_block) + r) * 2];
     max = other > max ? other : max;
   }
   float base = max == -INFINITY ? 0.0f : max;
-  for (int32_t p = segment->first; p <= segment->last; p++) {
-    int64_t at = partial_row(args, slot_of(segment, p), head_block) + r;
+  for (int32_t p = item->first; p <= item->last; p++) {
+    int64_t at = partial_row(args, slot_of(item, p), head_block) + r;
     const float *row = args->partial_out + at * work->head_dim;
-    float weight = exp2f(args->partial_max_sum[at * 2] - base);
-    state->sum[r] += weight * args->partial_max_sum[at * 2 + 1];
+    float weight = exp2f(args->partial_state[at * 2] - base);
+    state->sum[r] += weight * args->partial_state[at * 2 + 1];
     add_rows(state->out[r], &row, &weight, 1, work->head_dim);
   }
   state->max[r] = max;
 }
 
 /* Leaves the partial, and merges when every other part of the tile has arrived. */
-static void finish_split(const tile *work, const cgr__plan_segment *segment, int32_t head_block, tile_state *state) {
+static void finish_split(const tile *work, const cgr__plan_item *item, int32_t head_block, tile_state *state) {
   const cgr__attention_args *args = work->args;
   int64_t head_blocks = cgr__attention_head_blocks(args->num_q_heads, args->num_kv_heads);
-  int32_t *arrived = &args->plan_counters[segment->first * head_blocks + head_block];
-  write_partial(work, state, segment->slot, head_block);
-  if (++*arrived <= segment->last - segment->first)
+  int32_t *arrived = &args->plan_counters[item->first * head_blocks + head_block];
+  write_partial(work, state, item->slot, head_block);
+  if (++*arrived <= item->last - item->first)
     return;
   *arrived = 0;
   reset_state(work, state);
-  for (int32_t r = 0; r < work->rows; r++)
-    merge_row(work, segment, head_block, r, state);
+  for (int32_t r = 0; r < work->lines; r++)
+    merge_row(work, item, head_block, r, state);
   write_rows(work, state);
 }
 
 static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, int32_t head_block,
                      tile_state *state) {
   cgr__plan_walk walk = cgr__plan_walk_begin(part);
-  cgr__plan_segment segment;
-  while (cgr__plan_walk_next(&walk, part, p, args->query_start_loc, args->seq_lens, args->tile_q, &segment)) {
-    tile work = open_tile(args, &segment, head_block);
-    attend_segment(&work, &segment, state);
-    if (segment.slot < 0)
+  cgr__plan_item item;
+  while (cgr__plan_walk_next(&walk, part, p, args->query_start_loc, args->seq_lens, args->tile_q, &item)) {
+    tile work = open_tile(args, &item, head_block);
+    attend_item(&work, &item, state);
+    if (item.slot < 0)
       write_rows(&work, state);
     else
-      finish_split(&work, &segment, head_block, state);
+      finish_split(&work, &item, head_block, state);
   }
 }
 
@@ -329,7 +327,7 @@ static void clear_token(const cgr__attention_args *args, int64_t token) {
   }
 }
 
-/* Part p's share of the tokens that nobody works on: the padding, and those of refused requests. */
+/* Part p's share of the tokens that no part works on: the padding, and those of refused requests. */
 static void clear_share(const cgr__attention_args *args, int32_t p) {
   for (int32_t t = args->counts[CGR__COUNT_TOKENS] + p; t < args->num_tokens; t += args->num_parts)
     clear_token(args, t);

@@ -1,4 +1,6 @@
 /* The prologue: the slot of the staging ring, applied to the persistent buffers. kernels/step.h says what it does. */
+#include <stdbool.h>
+
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
 #include "planners/metadata.h"
@@ -30,89 +32,85 @@ static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
   return in;
 }
 
-static int reject(const cgr__step_args *args, cgr_step_error error, int32_t index, int64_t value) {
+static bool reject(const cgr__step_args *args, cgr_guard_error error, int32_t index, int64_t value) {
   cgr__host_claim_error(&args->state->error, error, -1, index, value);
   args->state->lost = 1;
-  return 0;
+  return false;
 }
 
 /* Whether the step can run at all. No change has been applied when it cannot. */
-static int accept(const cgr__step_args *args, const incoming *in, uint64_t seq) {
+static bool accept(const cgr__step_args *args, const incoming *in, uint64_t seq) {
   if (in->seq != seq)
-    return reject(args, CGR_STEP_SEQUENCE, 0, (int64_t)in->seq);
+    return reject(args, CGR_GUARD_SEQUENCE, 0, (int64_t)in->seq);
   if (in->generation != args->state->generation) { /* prepared before the host knew of a loss: it may rest on what was lost */
-    cgr__host_claim_error(&args->state->error, CGR_STEP_SEQUENCE, -1, 2, (int64_t)in->generation);
-    return 0;
+    cgr__host_claim_error(&args->state->error, CGR_GUARD_SEQUENCE, -1, 2, (int64_t)in->generation);
+    return false;
   }
   if (in->num_requests < 0 || in->num_requests > args->max_requests || in->num_requests > args->padded_requests)
-    return reject(args, CGR_STEP_COUNT, 0, in->num_requests);
+    return reject(args, CGR_GUARD_COUNT, 0, in->num_requests);
   if (in->num_tokens < 0 || in->num_tokens > args->max_tokens || in->num_tokens > args->padded_tokens)
-    return reject(args, CGR_STEP_COUNT, 1, in->num_tokens);
+    return reject(args, CGR_GUARD_COUNT, 1, in->num_tokens);
   if (!(in->flags & CGR__SLOT_BATCH) && (args->state->batch_seq == 0 || in->batch_seq != args->state->batch_seq))
-    return reject(args, CGR_STEP_SEQUENCE, 1, (int64_t)in->batch_seq);
+    return reject(args, CGR_GUARD_SEQUENCE, 1, (int64_t)in->batch_seq);
   /* Read once: what is checked is what is used, whatever happens to the slot. A refused step rewrites it anyway. */
   for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i <= in->num_requests; i++)
-    args->query_start_loc[i] = load_i32(&in->batch[in->num_requests + i]);
-  int32_t before = args->query_start_loc[0];
+    args->buffers.query_start_loc[i] = load_i32(&in->batch[in->num_requests + i]);
+  int32_t before = args->buffers.query_start_loc[0];
   if (before != 0)
-    return reject(args, CGR_STEP_COUNT, 2, before);
+    return reject(args, CGR_GUARD_COUNT, 2, before);
   for (int32_t i = 1; i <= in->num_requests; i++) {
-    int32_t start = args->query_start_loc[i];
+    int32_t start = args->buffers.query_start_loc[i];
     if (start < before)
-      return reject(args, CGR_STEP_COUNT, 2 + i, start);
+      return reject(args, CGR_GUARD_COUNT, 2 + i, start);
     before = start;
   }
   if (before != in->num_tokens)
-    return reject(args, CGR_STEP_COUNT, 2 + in->num_requests, before);
-  return 1;
+    return reject(args, CGR_GUARD_COUNT, 2 + in->num_requests, before);
+  return true;
 }
 
-static int page_is_bad(const cgr__group_args *group, int32_t page) {
+static bool page_is_bad(const cgr__group_geometry *group, int32_t page) {
   return page < 0 || page >= group->num_pages || page == group->write_trash_page;
 }
 
-/* 0: the change is malformed. */
-static int apply_page(const cgr__step_args *args, int32_t g, int32_t row, int32_t index, int32_t page) {
+/* Whether the change is well-formed. */
+static bool apply_page(const cgr__step_args *args, int32_t g, int32_t row, int32_t index, int32_t page) {
   if (g >= args->num_groups)
-    return 0;
-  const cgr__group_args *group = &args->groups[g];
+    return false;
+  const cgr__group_geometry *group = &args->group[g];
   if (group->engine_table || index < 0 || index >= group->page_table_stride)
-    return 0;
+    return false;
   if (page_is_bad(group, page)) {
-    cgr__host_claim_error(&args->state->error, CGR_STEP_PAGE, row, index, page);
+    cgr__host_claim_error(&args->state->error, CGR_GUARD_PAGE, row, index, page);
     page = group->read_trash_page;
   }
-  group->page_table[row * group->page_table_stride + index] = page;
-  return 1;
+  args->buffers.group[g].page_table[row * group->page_table_stride + index] = page;
+  return true;
 }
 
-static int apply_change(const cgr__step_args *args, uint32_t kind, int32_t row, int32_t index, int32_t value) {
+static bool apply_change(const cgr__step_args *args, uint32_t kind, int32_t row, int32_t index, int32_t value) {
   if (row < 0 || row >= args->max_rows)
-    return 0;
+    return false;
   if ((kind & 0xffu) == CGR__CHANGE_PAGE)
     return apply_page(args, (int32_t)(kind >> 8), row, index, value);
   if (kind == CGR__CHANGE_COMPUTED) {
-    args->row_computed[row] = value;
-    args->row_num_accepted[row] = 0;
-    return 1;
+    args->buffers.row_computed[row] = value;
+    args->buffers.row_num_accepted[row] = 0;
+    return true;
   }
-  if (kind == CGR__CHANGE_LAST_TOKEN) {
-    args->row_last_tokens[row] = value;
-    return 1;
-  }
-  return 0;
+  return false;
 }
 
 static void apply_changes(const cgr__step_args *args, const incoming *in) {
   if (in->num_changes < 0 || in->num_changes > args->max_changes) {
-    reject(args, CGR_STEP_CHANGE, -1, in->num_changes);
+    reject(args, CGR_GUARD_CHANGE, -1, in->num_changes);
     return;
   }
   for (int32_t c = 0; c < in->num_changes; c++) {
     const int32_t *words = in->changes + (int64_t)c * 4; /* cgr__change */
     int32_t kind = load_i32(&words[0]);
     if (!apply_change(args, (uint32_t)kind, load_i32(&words[1]), load_i32(&words[2]), load_i32(&words[3])))
-      reject(args, CGR_STEP_CHANGE, c, kind);
+      reject(args, CGR_GUARD_CHANGE, c, kind);
   }
 }
 
@@ -121,61 +119,73 @@ static void take_composition(const cgr__step_args *args, const incoming *in) {
   if (!(in->flags & CGR__SLOT_BATCH))
     return;
   for (int32_t i = 0; i < n; i++) {
-    args->request_rows[i] = load_i32(&in->batch[i]);
-    args->request_flags[i] = load_i32(&in->batch[2 * n + 1 + i]);
+    args->buffers.request_rows[i] = load_i32(&in->batch[i]);
+    args->buffers.request_flags[i] = load_i32(&in->batch[2 * n + 1 + i]);
   }
   args->state->batch_seq = in->seq;
 }
 
-static void refuse(void *context, cgr_step_error error, int32_t row, int32_t index, int64_t value) {
+static void refuse(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value) {
   cgr__host_claim_error(context, error, row, index, value);
+}
+
+static cgr_metadata_group group_of(const cgr__step_args *args, int32_t g) {
+  const cgr__group_geometry *group = &args->group[g];
+  const cgr__group_buffers *buffers = &args->buffers.group[g];
+  cgr_metadata_group m = { .page_size = group->page_size, .num_pages = group->num_pages };
+  m.read_trash_page = group->read_trash_page;
+  m.write_trash_page = group->write_trash_page;
+  m.page_table = buffers->page_table;
+  m.page_table_stride = group->page_table_stride;
+  m.slot_mapping = buffers->slot_mapping;
+  m.kv_indptr = buffers->kv_indptr;
+  m.kv_last_page_len = buffers->kv_last_page_len;
+  return m;
 }
 
 /* The composition is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
 static void derive(const cgr__step_args *args, const incoming *in) {
   cgr_metadata_group groups[CGR__MAX_GROUPS];
   cgr_metadata m = CGR_METADATA_INIT;
-  for (int32_t g = 0; g < args->num_groups; g++) {
-    const cgr__group_args *from = &args->groups[g];
-    groups[g] = (cgr_metadata_group){ from->page_size, from->read_trash_page, from->write_trash_page,  0,
-                                      from->num_pages, from->page_table,      from->page_table_stride, from->slot_mapping,
-                                      from->kv_indptr, from->kv_last_page_len };
-  }
+  for (int32_t g = 0; g < args->num_groups; g++)
+    groups[g] = group_of(args, g);
   m.num_requests = in->num_requests;
   m.padded_requests = args->padded_requests;
   m.padded_tokens = args->padded_tokens;
   m.max_rows = args->max_rows;
   m.max_seq_len = args->max_seq_len;
   m.num_groups = args->num_groups;
-  m.tokens = in->flags & CGR__SLOT_TOKENS ? in->tokens : NULL;
-  m.row_computed = args->row_computed;
-  m.row_last_tokens = args->row_last_tokens;
   m.groups = groups;
-  m.input_ids = args->input_ids;
-  m.positions = args->positions;
-  m.query_start_loc = args->query_start_loc;
-  m.seq_lens = args->seq_lens;
-  m.request_rows = args->request_rows;
-  m.logits_indices = args->logits_indices;
-  cgr__metadata_fill(&m, in->num_tokens, refuse, &args->state->error);
+  m.tokens = in->flags & CGR__SLOT_TOKENS ? in->tokens : NULL;
+  m.row_computed = args->buffers.row_computed;
+  m.row_last_tokens = args->buffers.row_last_tokens;
+  m.input_ids = args->buffers.input_ids;
+  m.positions = args->buffers.positions;
+  m.query_start_loc = args->buffers.query_start_loc;
+  m.seq_lens = args->buffers.seq_lens[0];
+  m.request_rows = args->buffers.request_rows;
+  m.logits_indices = args->buffers.logits_indices;
+  cgr__metadata_fill(&m, in->num_tokens, args->token_stride, refuse, &args->state->error);
   for (int32_t i = in->num_requests; i < args->padded_requests; i++)
-    args->request_flags[i] = 0;
+    args->buffers.request_flags[i] = 0;
 }
 
 static void write_counts(const cgr__step_args *args, int32_t num_requests, int32_t num_tokens) {
-  args->counts[CGR__COUNT_REQUESTS] = num_requests;
-  args->counts[CGR__COUNT_TOKENS] = num_tokens;
-  args->counts[CGR__COUNT_PADDED_REQUESTS] = args->padded_requests;
-  args->counts[CGR__COUNT_PADDED_TOKENS] = args->padded_tokens;
+  args->buffers.counts[CGR__COUNT_REQUESTS] = num_requests;
+  args->buffers.counts[CGR__COUNT_TOKENS] = num_tokens;
+  args->buffers.counts[CGR__COUNT_PADDED_REQUESTS] = args->padded_requests;
+  args->buffers.counts[CGR__COUNT_PADDED_TOKENS] = args->padded_tokens;
 }
 
 void cgr__host_prologue(const void *pointer) {
   const cgr__step_args *args = (const cgr__step_args *)pointer;
   uint64_t seq = args->state->seq + 1;
-  incoming in = read_slot(args, seq);
-  args->state->error = (cgr__step_error){ CGR_STEP_OK, -1, 0, 0, 0 };
+  incoming in = { 0 };
+  if (!args->empty)
+    in = read_slot(args, seq);
+  args->state->error = (cgr__step_error){ CGR_GUARD_NONE, -1, 0, 0, 0 };
   args->state->lost = 0;
-  if (accept(args, &in, seq)) {
+  if (!args->empty && accept(args, &in, seq)) {
     apply_changes(args, &in);
     take_composition(args, &in);
   } else {

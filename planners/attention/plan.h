@@ -6,10 +6,11 @@
  * part pays for loading q, merging and writing. Laid end to end, request by request and tile by tile, all q tiles form one line
  * of W units; part p of G takes the units [p * Q, (p + 1) * Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost
  * per tile as in FlashMLA's scheduler metadata). A part therefore touches at most two tiles that it does not own whole, the one
- * it begins in (its head) and the one it ends in (its tail), so 2 * G slots hold every partial result of any batch.
+ * it begins in and the one it ends in, so 2 * G slots hold every partial result of any batch.
  *
- * The head of part p leaves its partial in slot 2p, the tail in 2p + 1. The parts of one tile are contiguous, first .. last; the
- * last of them to arrive merges first's slot 2 * first + 1 and then slots 2 * p of the others in ascending order, whoever it is.
+ * The first item of part p leaves its partial in slot 2p when the tile began in another part, the last in 2p + 1 when it ends in
+ * another. The parts of one tile are contiguous, first .. last; the last of them to arrive merges first's slot 2 * first + 1 and
+ * then slots 2 * p of the others in ascending order.
  *
  * All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the device: the plans
  * of both planners are equal byte for byte. */
@@ -24,15 +25,15 @@
 #define CGR__PLAN_FN static inline
 #endif
 
-#define CGR__TILE_KV 64   /* tokens of a KV tile */
-#define CGR__TILE_ROWS 64 /* (query token, head) pairs of a q tile: tile_q * heads of one KV head <= 64 */
-#define CGR__TILE_COST 2  /* fixed cost of a q tile in units of one KV tile */
+#define CGR__TILE_KV 64    /* tokens of a KV tile */
+#define CGR__TILE_LINES 64 /* (query token, head) pairs of a q tile: tile_q * heads of one KV head <= 64 */
+#define CGR__TILE_COST 2   /* fixed cost of a q tile in units of one KV tile */
 
 typedef struct cgr__plan_part {
   int32_t request, q_tile, kv_begin;       /* where it begins: KV tile kv_begin of q tile q_tile of this request */
   int32_t end_request, end_q_tile, end_kv; /* where it ends, exclusive; {num_requests, 0, 0} is the end of the line */
-  int32_t head_first, head_last;           /* parts that share the tile it begins in, when kv_begin > 0 */
-  int32_t tail_last;                       /* last part that shares the tile it ends in, when it began that one itself */
+  int32_t begin_first, begin_last;         /* parts that share the tile it begins in, when kv_begin > 0 */
+  int32_t end_last;                        /* last part that shares the tile it ends in, when it began that one itself */
   int32_t reserved[3];                     /* 0 */
 } cgr__plan_part;
 
@@ -142,29 +143,29 @@ CGR__PLAN_FN cgr__plan_part cgr__plan_make_part(int32_t p, int64_t cost_per_part
   part.end_request = end.request;
   part.end_q_tile = end.q_tile;
   part.end_kv = end.kv;
-  part.head_first = part.head_last = part.tail_last = p;
+  part.begin_first = part.begin_last = part.end_last = p;
   if (begin.kv > 0) { /* someone else began this tile */
     int32_t query_len = query_start[begin.request + 1] - query_start[begin.request];
     int32_t n = cgr__plan_num_kv_tiles(seq_lens[begin.request], query_len, tile_q, begin.q_tile);
-    part.head_first = (int32_t)((begin.tile_start + CGR__TILE_COST) / cost_per_part);
-    part.head_last = (int32_t)((begin.tile_start + CGR__TILE_COST + n - 1) / cost_per_part);
+    part.begin_first = (int32_t)((begin.tile_start + CGR__TILE_COST) / cost_per_part);
+    part.begin_last = (int32_t)((begin.tile_start + CGR__TILE_COST + n - 1) / cost_per_part);
   }
   if (end.kv > 0) {
     int32_t query_len = query_start[end.request + 1] - query_start[end.request];
     int32_t n = cgr__plan_num_kv_tiles(seq_lens[end.request], query_len, tile_q, end.q_tile);
-    part.tail_last = (int32_t)((end.tile_start + CGR__TILE_COST + n - 1) / cost_per_part);
+    part.end_last = (int32_t)((end.tile_start + CGR__TILE_COST + n - 1) / cost_per_part);
   }
   part.reserved[0] = part.reserved[1] = part.reserved[2] = 0;
   return part;
 }
 
-/* A piece of work: KV tiles [kv_begin, kv_end) of one q tile, and how its result leaves the part. */
-typedef struct cgr__plan_segment {
+/* A work item: KV tiles [kv_begin, kv_end) of one q tile, and how its result leaves the part. */
+typedef struct cgr__plan_item {
   int32_t request, q_tile;
   int32_t kv_begin, kv_end;
   int32_t slot;        /* partial slot, or -1: the part owns the tile and writes the output itself */
   int32_t first, last; /* parts that share the tile; equal to the part itself when slot is -1 */
-} cgr__plan_segment;
+} cgr__plan_item;
 
 typedef struct cgr__plan_walk {
   int32_t request, q_tile, kv;
@@ -178,9 +179,9 @@ CGR__PLAN_FN cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part) {
   return walk;
 }
 
-/* The next segment of part p; 0 when there is none. Reads the same arrays that the planner read. */
+/* The next work item of part p; 0 when there is none. Reads the same arrays that the planner read. */
 CGR__PLAN_FN int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_part *part, int32_t p, const int32_t *query_start,
-                                     const int32_t *seq_lens, int32_t tile_q, cgr__plan_segment *segment) {
+                                     const int32_t *seq_lens, int32_t tile_q, cgr__plan_item *item) {
   for (;;) {
     if (walk->request > part->end_request || (walk->request == part->end_request && walk->q_tile > part->end_q_tile))
       return 0;
@@ -193,19 +194,19 @@ CGR__PLAN_FN int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_part 
       continue;
     }
     int32_t n = cgr__plan_num_kv_tiles(seq_lens[walk->request], query_len, tile_q, walk->q_tile);
-    segment->request = walk->request;
-    segment->q_tile = walk->q_tile;
-    segment->kv_begin = walk->kv;
-    segment->kv_end = at_end ? part->end_kv : n;
-    segment->slot = -1;
-    segment->first = segment->last = p;
-    if (segment->kv_begin > 0) {
-      segment->slot = 2 * p;
-      segment->first = part->head_first;
-      segment->last = part->head_last;
-    } else if (segment->kv_end < n) {
-      segment->slot = 2 * p + 1;
-      segment->last = part->tail_last;
+    item->request = walk->request;
+    item->q_tile = walk->q_tile;
+    item->kv_begin = walk->kv;
+    item->kv_end = at_end ? part->end_kv : n;
+    item->slot = -1;
+    item->first = item->last = p;
+    if (item->kv_begin > 0) {
+      item->slot = 2 * p;
+      item->first = part->begin_first;
+      item->last = part->begin_last;
+    } else if (item->kv_end < n) {
+      item->slot = 2 * p + 1;
+      item->last = part->end_last;
     }
     walk->kv = 0;
     if (walk->q_tile + 1 < cgr__plan_num_q_tiles(query_len, tile_q)) {

@@ -27,7 +27,7 @@ void cgr__plan_fill(const int32_t *query_start, const int32_t *seq_lens, int32_t
 
 void cgr__plan_build(const cgr_plan_input *input, int64_t *scratch, void *plan) {
   int32_t n = input->num_requests;
-  int32_t *query_start = (int32_t *)(scratch + n + 1); /* behind the prefix */
+  int32_t *query_start = (int32_t *)(scratch + n + 1); /* after the prefix */
   query_start[0] = 0;
   for (int32_t i = 0; i < n; i++)
     query_start[i + 1] = query_start[i] + input->query_lens[i];

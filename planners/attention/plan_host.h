@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cgr/cgr.h"
+#include "cgr/planners.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,6 +4,104 @@
 
 #include "base/status.h"
 
+/* ---------------------------------------------------------------------------------------------------------- compositions */
+
+/* Beyond those of results: of the last step, of the prepared one, and one to validate into. */
+#define SPARE 3
+
+static size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* Bytes of the arrays of one composition. */
+static size_t arrays_bytes(int32_t max_requests) {
+  size_t r = (size_t)max_requests;
+  return 3 * rounded(r * sizeof(int32_t)) + rounded(r * sizeof(uint64_t));
+}
+
+size_t cgr__compositions_bytes(int32_t max_requests, int32_t ring_depth) {
+  size_t count = (size_t)ring_depth + SPARE;
+  return rounded(count * sizeof(cgr__composition)) + rounded((size_t)ring_depth * sizeof(cgr__composition *)) +
+         count * arrays_bytes(max_requests);
+}
+
+void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
+  unsigned char *at = memory;
+  size_t words = rounded((size_t)max_requests * sizeof(int32_t));
+  pool->count = ring_depth + SPARE;
+  pool->depth = ring_depth;
+  pool->all = (cgr__composition *)(void *)at;
+  at += rounded((size_t)pool->count * sizeof *pool->all);
+  pool->of_seq = (cgr__composition **)(void *)at;
+  at += rounded((size_t)ring_depth * sizeof *pool->of_seq);
+  for (int32_t i = 0; i < pool->count; i++) {
+    cgr__composition *c = &pool->all[i];
+    c->rows = (int32_t *)(void *)at;
+    c->query_lens = (int32_t *)(void *)(at + words);
+    c->flags = (uint32_t *)(void *)(at + 2 * words);
+    c->tags = (uint64_t *)(void *)(at + 3 * words);
+    at += arrays_bytes(max_requests);
+  }
+}
+
+void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__composition *batch) {
+  cgr__composition **of_seq = &pool->of_seq[seq % (uint64_t)pool->depth];
+  if (*of_seq == batch)
+    return;
+  if (*of_seq)
+    (*of_seq)->uses--;
+  if (batch)
+    batch->uses++;
+  *of_seq = batch;
+}
+
+/* One that is not in use. */
+static cgr__composition *free_composition(const cgr__compositions *pool, const cgr__composition *steady) {
+  int32_t i = 0;
+  while (pool->all[i].uses > 0 || &pool->all[i] == steady)
+    i++;
+  return &pool->all[i];
+}
+
+/* ------------------------------------------------------------------------------------------------------------ repetition */
+
+static bool has_flag(const cgr_batch *batch) {
+  uint32_t any = 0;
+  for (int32_t i = 0; batch->flags && i < batch->num_requests; i++)
+    any |= batch->flags[i];
+  return any != 0;
+}
+
+/* The batch has the rows and the query lengths of the last. */
+static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
+  const cgr__composition *last = rows->steady.batch;
+  if (!last || batch->num_requests != last->num_requests || batch->num_requests == 0 || has_flag(batch))
+    return false;
+  if (last->query_len == 0 || (last->query_len != 1 && !batch->query_lens))
+    return false;
+  size_t bytes = (size_t)batch->num_requests * sizeof(int32_t);
+  if (batch->query_lens && memcmp(batch->query_lens, last->query_lens, bytes) != 0)
+    return false;
+  return memcmp(batch->rows, last->rows, bytes) == 0;
+}
+
+static bool are_ids(const int32_t *tokens, int32_t count) {
+  int32_t lowest = 0;
+  for (int32_t i = 0; i < count; i++)
+    lowest = tokens[i] < lowest ? tokens[i] : lowest;
+  return lowest >= 0;
+}
+
+/* A repeated batch needs no second look while there is headroom and its tokens are known to be good. */
+static bool is_known(const cgr__rows *rows, const cgr_batch *batch) {
+  const cgr__steady *steady = &rows->steady;
+  if (steady->headroom <= 0)
+    return false;
+  if (batch->tokens)
+    return are_ids(batch->tokens, steady->batch->num_tokens);
+  return steady->has_tokens && steady->batch->query_len == 1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ validation */
+
 static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
   if (batch->num_requests < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: num_requests is %d, expected at least 0", batch->num_requests);
@@ -15,31 +113,21 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
   return CGR_OK;
 }
 
-static int any_flag(const cgr_batch *batch) {
-  uint32_t any = 0;
-  for (int32_t i = 0; batch->flags && i < batch->num_requests; i++)
-    any |= batch->flags[i];
-  return any != 0;
+static int32_t steps_that_fit(const cgr__row *row, int32_t query_len) {
+  return query_len == 0 ? INT32_MAX : (row->capacity - row->computed) / query_len;
 }
 
-/* The batch repeats the last one and surely fits: nothing needs to be looked at again. */
-static int repeats(const cgr__rows *rows, const cgr_batch *batch) {
-  const cgr__steady *steady = &rows->steady;
-  if (batch->num_requests != steady->num_requests || batch->num_requests == 0 || any_flag(batch))
-    return 0;
-  if (steady->query_len == 0 || (steady->query_len != 1 && !batch->query_lens))
-    return 0;
-  size_t bytes = (size_t)batch->num_requests * 4;
-  if (batch->query_lens && memcmp(batch->query_lens, rows->steady_lens, bytes) != 0)
-    return 0;
-  return memcmp(batch->rows, rows->steady_rows, bytes) == 0;
-}
-
-static int32_t steps_that_fit(const cgr__rows *rows, const cgr__row *row, int32_t length, int32_t query_len) {
-  if (query_len == 0)
-    return INT32_MAX;
-  int32_t end = row->page_capacity < rows->max_seq_len ? row->page_capacity : rows->max_seq_len;
-  return (end - length) / query_len;
+/* The pages from 0 on of some group do not reach. */
+static cgr_status refuse_pages(const cgr__rows *rows, int32_t index, int64_t length) {
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    const cgr__row_pages *has = &rows->group[g].row[index];
+    if (has->first > 0 && !rows->group[g].engine_table)
+      return cgr__fail(CGR_ERROR_PAGES_MISSING,
+                       "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on", index,
+                       (long long)length, has->first, has->end - 1, g);
+  }
+  return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages)", index,
+                   (long long)length, rows->row[index].capacity);
 }
 
 static cgr_status check_request(const cgr__rows *rows, int32_t i, int32_t index, int32_t query_len) {
@@ -49,40 +137,53 @@ static cgr_status check_request(const cgr__rows *rows, int32_t i, int32_t index,
   if (!row->open)
     return cgr__fail(CGR_ERROR_ROW_CLOSED, "batch: rows[%d] is %d, which is closed, expected an open row", i, index);
   if (row->mark == rows->ticket)
-    return cgr__fail(CGR_ERROR_ROW_REPEATED, "batch: rows[%d] is %d, which stands in the batch already", i, index);
+    return cgr__fail(CGR_ERROR_ROW_REPEATED, "batch: rows[%d] is %d, which is in the batch already, expected each row once", i,
+                     index);
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: query_lens[%d] is %d, expected at least 0", i, query_len);
   int64_t length = (int64_t)row->computed + query_len;
   if (length > rows->max_seq_len)
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)",
                      index, (long long)length, rows->max_seq_len);
-  if (length > row->page_capacity)
-    return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages)", index,
-                     (long long)length, row->page_capacity);
-  return CGR_OK;
+  return length > row->capacity ? refuse_pages(rows, index, length) : CGR_OK;
 }
 
 /* tokens[at ..] of one request: ids, and CGR_TOKEN_LAST where the device has one. */
 static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len) {
   const cgr__row *row = &rows->row[batch->rows[i]];
-  int32_t first = batch->tokens ? (query_len > 0 ? batch->tokens[at] : 0) : CGR_TOKEN_LAST;
+  int32_t first = batch->tokens && query_len > 0 ? batch->tokens[at] : CGR_TOKEN_LAST;
   if (query_len > 0 && first == CGR_TOKEN_LAST && !row->has_token)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "batch: the token of row %d is CGR_TOKEN_LAST, expected a token: no step has sampled one for it",
                      batch->rows[i]);
   if (!batch->tokens && query_len > 1)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
-  for (int32_t j = 0; j < query_len && batch->tokens; j++)
-    if (batch->tokens[at + j] < (j == 0 ? CGR_TOKEN_LAST : 0))
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: tokens[%lld] is %d, expected a token id", (long long)(at + j),
-                       batch->tokens[at + j]);
+  for (int32_t j = 0; j < query_len && batch->tokens; j++) {
+    int32_t token = batch->tokens[at + j];
+    if (token < CGR_TOKEN_LAST)
+      return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: tokens[%lld] is %d, expected a token id: drafts are not supported yet",
+                       (long long)(at + j), token);
+    if (token < 0 && j > 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "batch: tokens[%lld] is CGR_TOKEN_LAST, expected a token id: only a request's first token can be it",
+                       (long long)(at + j));
+  }
   return CGR_OK;
 }
 
-static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t max_tokens, cgr__step_plan *plan) {
+static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
+  if (batch->flags && (batch->flags[i] & ~(uint32_t)CGR_REQUEST_PARTIAL))
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: flags[%d] is %#x, expected CGR_REQUEST_* bits", i, batch->flags[i]);
+  return CGR_OK;
+}
+
+/* Looks at every request and writes the composition down on the way. */
+static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t max_tokens, cgr__composition *out,
+                               int32_t *headroom) {
   int64_t tokens = 0;
-  int32_t headroom = INT32_MAX;
-  int uniform = 1;
+  bool uniform = true;
+  *headroom = INT32_MAX;
+  out->has_flags = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
     CGR__TRY(check_request(rows, i, batch->rows[i], query_len));
@@ -91,75 +192,80 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
                        "batch: the first %d requests have %lld tokens, expected at most %d (max_tokens)", i + 1,
                        (long long)tokens + query_len, max_tokens);
     CGR__TRY(check_tokens(rows, batch, i, tokens, query_len));
+    CGR__TRY(check_flags(batch, i));
     cgr__row *row = &rows->row[batch->rows[i]];
     row->mark = rows->ticket;
-    if (batch->flags && (batch->flags[i] & ~(uint32_t)CGR_REQUEST_PARTIAL))
-      return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: flags[%d] is %#x, expected CGR_REQUEST_* bits", i, batch->flags[i]);
-    plan->has_flags |= batch->flags && batch->flags[i];
-    uniform &= query_len == (batch->query_lens ? batch->query_lens[0] : 1);
-    int32_t fit = steps_that_fit(rows, row, row->computed, query_len);
-    headroom = fit < headroom ? fit : headroom;
+    out->rows[i] = batch->rows[i];
+    out->query_lens[i] = query_len;
+    out->flags[i] = batch->flags ? batch->flags[i] : 0;
+    out->tags[i] = row->tag;
+    out->has_flags |= out->flags[i] != 0;
+    uniform &= query_len == out->query_lens[0];
+    int32_t fit = steps_that_fit(row, query_len);
+    *headroom = fit < *headroom ? fit : *headroom;
     tokens += query_len;
   }
-  plan->num_tokens = (int32_t)tokens;
-  plan->query_len = uniform && batch->num_requests > 0 ? (batch->query_lens ? batch->query_lens[0] : 1) : 0;
-  plan->headroom = headroom == INT32_MAX ? 0 : headroom - 1;
+  out->num_requests = batch->num_requests;
+  out->num_tokens = (int32_t)tokens;
+  out->query_len = uniform && batch->num_requests > 0 ? out->query_lens[0] : 0;
   return CGR_OK;
 }
 
-static int valid_ids(const int32_t *tokens, int32_t count) {
-  int32_t lowest = 0;
-  for (int32_t i = 0; i < count; i++)
-    lowest = tokens[i] < lowest ? tokens[i] : lowest;
-  return lowest >= 0;
+/* The composition of a batch that has been looked at: the last one's when nothing has changed, so that its steps are counted. */
+static cgr__composition *choose_composition(cgr__composition *last, cgr__composition *next, bool same_rows) {
+  bool unchanged = same_rows && memcmp(last->tags, next->tags, (size_t)next->num_requests * sizeof *next->tags) == 0;
+  return unchanged ? last : next;
 }
 
-cgr_status cgr__batch_validate(cgr__rows *rows, const cgr_batch *batch, int32_t max_requests, int32_t max_tokens,
-                               cgr__step_plan *plan) {
-  CGR__TRY(check_shape(batch, max_requests));
-  const cgr__steady *steady = &rows->steady;
-  memset(plan, 0, sizeof *plan);
-  plan->batch = batch;
-  plan->num_requests = batch->num_requests;
-  plan->same_batch = repeats(rows, batch);
-  if (plan->same_batch && steady->headroom > 0) {
-    int64_t tokens = (int64_t)batch->num_requests * steady->query_len;
-    int known = batch->tokens ? valid_ids(batch->tokens, (int32_t)tokens) : steady->has_tokens && steady->query_len == 1;
-    if (known) {
-      plan->num_tokens = (int32_t)tokens;
-      plan->query_len = steady->query_len;
-      plan->headroom = steady->headroom - 1;
-      return CGR_OK;
-    }
-  }
-  cgr__rows_settle(rows);
-  rows->ticket++;
-  return validate_all(rows, batch, max_tokens, plan);
-}
-
-void cgr__batch_commit(cgr__rows *rows, const cgr__step_plan *plan, const int32_t *batch_rows, const int32_t *query_lens,
-                       const uint32_t *flags, uint64_t seq) {
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
+                               int32_t max_tokens, cgr__checked_batch *checked) {
   cgr__steady *steady = &rows->steady;
-  if (plan->same_batch) { /* counted, not added: see cgr__rows_settle */
+  CGR__TRY(check_shape(batch, max_requests));
+  checked->same_rows = repeats(rows, batch);
+  checked->composition = steady->batch;
+  checked->headroom = steady->headroom - 1;
+  if (!checked->same_rows || !is_known(rows, batch)) {
+    cgr__composition *next = free_composition(pool, steady->batch);
+    cgr__rows_settle(rows);
+    rows->ticket++;
+    CGR__TRY(validate_all(rows, batch, max_tokens, next, &checked->headroom));
+    checked->headroom = checked->headroom == INT32_MAX ? 0 : checked->headroom - 1;
+    checked->composition = choose_composition(steady->batch, next, checked->same_rows);
+  }
+  checked->num_requests = checked->composition->num_requests;
+  checked->num_tokens = checked->composition->num_tokens;
+  checked->query_len = checked->composition->query_len;
+  return CGR_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- launch */
+
+void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
+  cgr__steady *steady = &rows->steady;
+  cgr__composition *batch = checked->composition;
+  if (batch == steady->batch) { /* counted, not added: see cgr__rows_settle */
     steady->pending++;
     steady->last_seq = seq;
-    steady->headroom = plan->headroom;
-    steady->has_tokens = 1;
+    steady->headroom = checked->headroom;
+    steady->has_tokens = true;
     return;
   }
   cgr__rows_settle(rows);
-  for (int32_t i = 0; i < plan->num_requests; i++) {
-    cgr__row *row = &rows->row[batch_rows[i]];
-    row->computed += query_lens[i];
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    cgr__row *row = &rows->row[batch->rows[i]];
+    row->computed += batch->query_lens[i];
     row->last_seq = seq;
-    if (query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
-      row->has_token = !(flags[i] & CGR_REQUEST_PARTIAL);
+    if (batch->query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
+      row->has_token = !(batch->flags[i] & CGR_REQUEST_PARTIAL);
   }
-  steady->num_requests = plan->has_flags ? -1 : plan->num_requests;
-  steady->query_len = plan->query_len;
-  steady->headroom = plan->headroom;
-  steady->has_tokens = plan->query_len > 0;
+  steady->batch = batch->has_flags ? NULL : batch;
+  steady->headroom = checked->headroom;
+  steady->has_tokens = batch->query_len > 0;
   steady->pending = 0;
-  memcpy(rows->steady_rows, batch_rows, (size_t)plan->num_requests * 4);
-  memcpy(rows->steady_lens, query_lens, (size_t)plan->num_requests * 4);
+}
+
+void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
+  cgr__rows_settle(rows);
+  for (int32_t i = 0; i < checked->composition->num_requests; i++)
+    rows->row[checked->composition->rows[i]].last_seq = seq;
 }

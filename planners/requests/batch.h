@@ -1,29 +1,55 @@
-/* Validation of a batch against the rows and the limits, and what it comes to. Host validation is always on; a batch that
- * repeats the last one is recognised by comparing it and validated once for as many steps as surely fit (cgr__steady). */
+/* Batches: validation against the rows and the limits, always on, and what is kept of them.
+ *
+ * A batch that is good is written down as a composition. One that repeats the last is recognised by comparing it, and is not
+ * validated again for as many steps as surely fit (cgr__steady). */
 #ifndef CGR_PLANNERS_REQUESTS_BATCH_H
 #define CGR_PLANNERS_REQUESTS_BATCH_H
 
-#include <stdint.h>
-
-#include "cgr/cgr.h"
 #include "planners/requests/rows.h"
 
-typedef struct cgr__step_plan {
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The compositions: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. */
+typedef struct cgr__compositions {
+  int32_t count; /* ring_depth + 3 */
+  int32_t depth;
+  cgr__composition *all;     /* [count] */
+  cgr__composition **of_seq; /* [depth] of the step in this slot of the ring; NULL: a step without requests of its own */
+} cgr__compositions;
+
+size_t cgr__compositions_bytes(int32_t max_requests, int32_t ring_depth);
+void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32_t ring_depth, void *memory);
+
+/* Step `seq` was launched with this composition (NULL: without requests of its own); the result of step seq - depth is gone. */
+void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__composition *batch);
+
+static inline const cgr__composition *cgr__composition_of(const cgr__compositions *pool, uint64_t seq) {
+  return pool->of_seq[seq % (uint64_t)pool->depth];
+}
+
+/* A validated batch. */
+typedef struct cgr__checked_batch {
+  cgr__composition *composition;
   int32_t num_requests, num_tokens;
-  int32_t query_len;      /* uniform query length, 0: mixed or none */
-  int same_batch;         /* rows and query lengths are those of the step launched last */
-  int has_flags;          /* some request is partial */
-  int32_t headroom;       /* further steps like this one that fit */
-  const cgr_batch *batch; /* valid during prepare only */
-} cgr__step_plan;
+  int32_t query_len; /* uniform; 0: mixed or none */
+  int32_t headroom;  /* further steps like this one that fit */
+  bool same_rows;    /* rows and query lengths are those of the step launched last */
+} cgr__checked_batch;
 
-/* Nothing but the rows' marks changes, and on failure nothing at all that matters. */
-cgr_status cgr__batch_validate(cgr__rows *rows, const cgr_batch *batch, int32_t max_requests, int32_t max_tokens,
-                               cgr__step_plan *plan);
+/* On failure nothing has changed. `batch` is a copy that cgr__sized_read made. */
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
+                               int32_t max_tokens, cgr__checked_batch *checked);
 
-/* The step was launched as `seq`: the rows advance. The arrays [num_requests] are the batch's own as they were kept at prepare;
- * they are not read when the batch is the steady one. */
-void cgr__batch_commit(cgr__rows *rows, const cgr__step_plan *plan, const int32_t *batch_rows, const int32_t *query_lens,
-                       const uint32_t *flags, uint64_t seq);
+/* The step was launched as `seq`: its rows advance. */
+void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);
+
+/* A launched step was given up before it could change its rows: their pages are in use until it has completed, no more. */
+void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,86 +1,122 @@
-/* Request rows: the host's mirror of the persistent tables, and which of its words the device does not have yet.
+/* Request rows: the host's copy of the persistent tables.
  *
- * The mirror is exact: `computed` counts the tokens that are in the cache once every step launched so far has run. A steady
- * decode batch does not touch it step by step; the steps are counted and settled when somebody looks (cgr__rows_settle).
- *
- * Changes stay dirty until the step that carries them has been launched: collect copies them out, commit (after a successful
- * launch) marks clean whatever has not been changed again in between. Sending a word twice is harmless. */
+ * A row is open from cgr_request_open to cgr_request_close. `computed` counts the tokens that are in the cache once every step
+ * launched so far has run. A batch that repeats does not touch its rows step by step: its steps are counted in cgr__steady and
+ * added when somebody looks (cgr__rows_settle). What the device does not have yet is kept by changes.h. */
 #ifndef CGR_PLANNERS_REQUESTS_ROWS_H
 #define CGR_PLANNERS_REQUESTS_ROWS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "buffers/slot.h"
+#include "base/limits.h"
 #include "cgr/cgr.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct cgr__row {
-  int32_t computed;               /* tokens in the cache */
-  int32_t num_pages;              /* pages set, without holes */
-  int32_t page_capacity;          /* tokens that the pages hold: num_pages * page_size, or max_seq_len with an engine's table */
-  uint32_t generation;            /* of the changes below */
-  uint32_t collected;             /* generation that was collected last */
-  int32_t dirty_first, dirty_end; /* pages that the device does not have */
-  uint8_t open, has_token, dirty_computed, listed;
+  int32_t computed; /* tokens in the cache */
+  int32_t capacity; /* tokens that the pages of every group hold, from the first one on; at most max_seq_len */
+  bool open;
+  bool has_token;      /* the last token is on the device */
+  bool dirty_computed; /* changes.h */
+  bool listed;
+  uint64_t tag;
   uint64_t mark;     /* ticket of the last validation that saw the row */
   uint64_t last_seq; /* last step that used it */
 } cgr__row;
 
-/* The batch that repeats: the same rows with the same query lengths as the step before. */
+/* A row's pages in one group. */
+typedef struct cgr__row_pages {
+  int32_t first, end;             /* those it has; none: 0, 0 */
+  int32_t set_end;                /* the furthest end since the row was opened: the device may have pages up to there */
+  int32_t dirty_first, dirty_end; /* those that the device does not have; changes.h */
+} cgr__row_pages;
+
+/* A group as the rows see it. */
+typedef struct cgr__page_group {
+  int32_t page_size, pages_per_row;
+  int32_t read_trash, write_trash;
+  int64_t num_pages;
+  bool engine_table;   /* the engine keeps the page table on the device: no row has pages here */
+  int32_t *pages;      /* [max_rows][pages_per_row]; counts between the row's first and end alone */
+  cgr__row_pages *row; /* [max_rows] */
+  uint64_t *seen; /* [max_rows][seen_words] a bit per hashed page number; set for every page of the row, and perhaps for others */
+  int32_t seen_words; /* a power of two */
+} cgr__page_group;
+
+/* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result does. */
+typedef struct cgr__composition {
+  int32_t num_requests, num_tokens;
+  int32_t query_len; /* of all requests; 0: mixed, or no requests */
+  bool has_flags;    /* some request is partial */
+  int32_t uses;      /* steps in the ring, and the prepared step, that refer to it */
+  int32_t *rows;     /* [num_requests] */
+  int32_t *query_lens;
+  uint32_t *flags;
+  uint64_t *tags;
+} cgr__composition;
+
+/* The composition of the last launched step, while it can repeat. */
 typedef struct cgr__steady {
-  int32_t num_requests; /* -1: there is none */
-  int32_t query_len;    /* uniform, or 0: mixed */
-  int32_t headroom;     /* further steps that surely fit every row's pages and max_seq_len */
-  int32_t pending;      /* steps launched and not yet added to the rows */
-  int has_tokens;       /* every row's last token is on the device */
-  uint64_t last_seq;    /* of the pending steps */
+  cgr__composition *batch; /* NULL: none */
+  int32_t headroom;        /* further steps that surely fit every row's pages and max_seq_len */
+  int32_t pending;         /* steps launched and not yet added to the rows */
+  bool has_tokens;         /* every row's last token is on the device */
+  uint64_t last_seq;       /* of the pending steps */
 } cgr__steady;
 
 typedef struct cgr__rows {
-  int32_t max_rows, max_seq_len, page_size, pages_per_row;
-  int64_t num_pages; /* pool */
-  int32_t read_trash, write_trash;
-  int engine_table; /* the engine keeps the page table on the device */
-  int32_t num_open;
-  uint64_t ticket; /* of batch validation */
-  cgr__row *row;   /* [max_rows] */
-  int32_t *pages;  /* [max_rows][pages_per_row] */
-  int32_t *dirty;  /* [max_rows] rows with changes, in order of their first one */
-  int32_t num_dirty;
-  int32_t *free_rows;   /* stack of closed rows */
-  int32_t *steady_rows; /* [max_requests] of the steady batch */
-  int32_t *steady_lens; /* [max_requests] */
+  int32_t max_rows, max_seq_len, num_groups, num_open;
+  int32_t num_dirty; /* entries of `dirty` */
+  int32_t *dirty;    /* [max_rows] rows with changes */
+  cgr__row *row;     /* [max_rows] */
+  uint64_t ticket;   /* of batch validation */
   cgr__steady steady;
+  int32_t *free_rows; /* stack of closed rows */
+  cgr__page_group group[CGR__MAX_GROUPS];
 } cgr__rows;
 
-/* Host memory: one block of cgr__rows_bytes, cleared by the caller. */
-size_t cgr__rows_bytes(int32_t max_rows, int32_t max_requests, int32_t pages_per_row);
-void cgr__rows_init(cgr__rows *rows, void *memory, int32_t max_rows, int32_t max_requests, int32_t pages_per_row);
+/* What the rows are made for. */
+typedef struct cgr__rows_config {
+  int32_t max_rows, max_seq_len, num_groups;
+  const cgr_group *groups; /* with the defaults filled in */
+} cgr__rows_config;
 
-/* The calls of cgr.h. A row of the prepared step may neither close nor rewind: the runtime refuses that before. */
-cgr_status cgr__rows_open(cgr__rows *rows, int32_t *row);
-cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
-cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t first, const int32_t *pages, int32_t count);
-cgr_status cgr__rows_rewind(cgr__rows *rows, int32_t row, int32_t num_tokens);
+/* Host memory: one block of cgr__rows_bytes, cleared by the caller. */
+size_t cgr__rows_bytes(const cgr__rows_config *config);
+void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory);
+
+/* The calls of cgr.h; `function` names them in messages. That a row of the prepared step does not close, lose or replace pages or
+ * change its length is the caller's to check: the step was validated, and its steady headroom counted, with what the row has. */
 cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t row);
+cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row);
+cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
+cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens);
+
+/* pages.c */
+cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group);
+cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages, int32_t count);
+cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t count);
+/* Whether set_pages with these would take a page of the row's away. */
+bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
+                              int32_t count);
+/* Forgets all pages of a row that closes, or opens. */
+void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
 
 /* Adds the pending steps of the steady batch to its rows. */
 void cgr__rows_settle(cgr__rows *rows);
+/* The same, before something changes that the steady batch's headroom rests on. */
+void cgr__rows_leave_steady(cgr__rows *rows);
 
-/* Where collecting stands: entry of the dirty list, and words of that row already given. */
-typedef struct cgr__cursor {
-  int32_t entry, word;
-} cgr__cursor;
+/* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */
+void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch);
 
-/* Copies up to `capacity` changes from the cursor on; returns how many and advances the cursor. */
-int32_t cgr__rows_collect(cgr__rows *rows, cgr__cursor *cursor, cgr__change *changes, int32_t capacity);
-/* Words that are dirty now. */
-int64_t cgr__rows_dirty_words(const cgr__rows *rows);
-/* The changes before the cursor have been launched. */
-void cgr__rows_commit(cgr__rows *rows, cgr__cursor upto);
-/* No row's last token is known to be the right one any more. */
-void cgr__rows_forget_tokens(cgr__rows *rows);
-/* Everything must be sent again: the device lost a step. */
-void cgr__rows_all_dirty(cgr__rows *rows);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

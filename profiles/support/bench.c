@@ -31,18 +31,18 @@ void bench_check(cgr_status status, const char *what) {
 
 static cgr_status record(cgr_recorder *recorder, void *context) {
   const bench_engine *e = context;
-  int64_t head = e->head_dim;
-  for (int32_t layer = 0; layer < e->num_layers; layer++) {
-    cgr_attention a = { CGR_ATTENTION_INIT, .layer = layer };
-    a.q = (cgr_view){ e->q, e->dtype, 0, e->num_q_heads * head, head };
-    a.k = (cgr_view){ e->k, e->dtype, 0, e->num_kv_heads * head, head };
-    a.v = (cgr_view){ e->v, e->dtype, 0, e->num_kv_heads * head, head };
-    a.out = (cgr_view){ e->out, e->dtype, 0, e->num_q_heads * head, head };
-    cgr_status status = cgr_record_attention(recorder, &a);
-    if (status != CGR_OK)
-      return status;
-  }
-  return CGR_OK;
+  cgr_dtype dtype = (cgr_dtype)e->dtype;
+  cgr_attention a = CGR_ATTENTION_INIT;
+  cgr_status status = cgr_view_make(e->q, dtype, e->num_q_heads, e->head_dim, &a.q);
+  if (status == CGR_OK)
+    status = cgr_view_make(e->k, dtype, e->num_kv_heads, e->head_dim, &a.k);
+  if (status == CGR_OK)
+    status = cgr_view_make(e->v, dtype, e->num_kv_heads, e->head_dim, &a.v);
+  if (status == CGR_OK)
+    status = cgr_view_make(e->out, dtype, e->num_q_heads, e->head_dim, &a.out);
+  for (a.layer = 0; a.layer < e->num_layers && status == CGR_OK; a.layer++)
+    status = cgr_record_attention(recorder, &a);
+  return status;
 }
 
 /* Random bf16 in about [-1, 1): sign and mantissa from a generator, one of eight exponents. */
@@ -72,6 +72,11 @@ static void *make_tensor(bench_engine *e, size_t elements) {
   return memory;
 }
 
+/* Of one layer, K and V. */
+static size_t pool_bytes(const bench_engine *e) {
+  return (size_t)4 * (size_t)e->num_pages * (size_t)e->page_size * (size_t)e->num_kv_heads * (size_t)e->head_dim;
+}
+
 static void make_page_order(bench_engine *e) {
   int64_t count = e->num_pages - 2;
   e->page_order = malloc((size_t)count * sizeof *e->page_order);
@@ -92,15 +97,14 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   group.page_size = e->page_size;
   group.num_pages = e->num_pages;
   cgr_layer *layers = calloc((size_t)e->num_layers, sizeof *layers);
-  int64_t token = (int64_t)e->num_kv_heads * e->head_dim, page = token * e->page_size;
   for (int32_t l = 0; l < e->num_layers; l++) {
     layers[l] = (cgr_layer)CGR_LAYER_INIT;
     layers[l].num_q_heads = e->num_q_heads;
     layers[l].num_kv_heads = e->num_kv_heads;
     layers[l].head_dim = e->head_dim;
-    char *base = e->pool[l % e->num_pools];
-    layers[l].k = (cgr_kv_view){ base, e->dtype, 0, page, token, e->head_dim };
-    layers[l].v = (cgr_kv_view){ base + e->num_pages * page * 2, e->dtype, 0, page, token, e->head_dim };
+    bench_check(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, (char *)e->cache + (size_t)l * pool_bytes(e), (cgr_dtype)e->dtype,
+                                      e->page_size, e->num_kv_heads, e->head_dim, &layers[l].k, &layers[l].v),
+                "cgr_kv_view_make_pair");
   }
   cgr_config config = CGR_CONFIG_INIT;
   config.device_handle = e->dev;
@@ -111,13 +115,16 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   config.max_requests = e->max_requests;
   config.max_tokens = e->max_tokens;
   config.max_seq_len = e->max_seq_len;
-  config.graph_mode = CGR_GRAPH_FULL_DECODE_ONLY;
-  config.buckets = o->buckets;
-  config.num_buckets = o->num_buckets;
+  config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
+  config.decode_buckets = o->buckets;
+  config.num_decode_buckets = o->num_buckets;
   bench_check(cgr_runtime_create(&config, &e->rt), "cgr_runtime_create");
   free(layers);
-  bench_check(cgr_runtime_warmup(e->rt, record, e), "cgr_runtime_warmup");
-  bench_check(cgr_runtime_capture(e->rt, record, e), "cgr_runtime_capture");
+  cgr_capture capture = CGR_CAPTURE_INIT;
+  capture.record = record;
+  capture.engine = e;
+  bench_check(cgr_runtime_warmup(e->rt, &capture), "cgr_runtime_warmup");
+  bench_check(cgr_runtime_capture(e->rt, &capture), "cgr_runtime_capture");
 }
 
 void bench_open(bench_engine *e, const bench_options *o) {
@@ -130,14 +137,14 @@ void bench_open(bench_engine *e, const bench_options *o) {
   e->max_requests = o->max_requests;
   e->max_tokens = o->max_tokens;
   e->max_seq_len = o->max_seq_len;
-  e->num_pools = o->num_pools;
   e->num_pages = o->num_pages;
   e->dtype = CGR_DTYPE_BF16;
   bench_check(cgr_device_open(o->device, NULL, &e->dev), "cgr_device_open");
   bench_check(cgr_stream_create(e->dev, &e->stream), "cgr_stream_create");
-  size_t pool = (size_t)2 * (size_t)e->num_pages * (size_t)e->page_size * (size_t)e->num_kv_heads * (size_t)e->head_dim;
-  for (int32_t i = 0; i < e->num_pools; i++)
-    e->pool[i] = make_tensor(e, pool);
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  bench_check(cgr_device_get_info(e->dev, &info), "cgr_device_get_info");
+  e->is_host = info.kind == CGR_DEVICE_KIND_HOST;
+  e->cache = make_tensor(e, (size_t)e->num_layers * pool_bytes(e) / 2);
   e->q = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_q_heads * (size_t)e->head_dim);
   e->k = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_kv_heads * (size_t)e->head_dim);
   e->v = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_kv_heads * (size_t)e->head_dim);
@@ -149,10 +156,8 @@ void bench_open(bench_engine *e, const bench_options *o) {
 
 void bench_close(bench_engine *e) {
   bench_check(cgr_runtime_destroy(e->rt), "cgr_runtime_destroy");
-  for (int32_t i = 0; i < e->num_pools; i++)
-    bench_check(cgr_memory_free(e->dev, e->pool[i]), "cgr_memory_free");
-  void *tensors[] = { e->q, e->k, e->v, e->out };
-  for (int i = 0; i < 4; i++)
+  void *tensors[] = { e->cache, e->q, e->k, e->v, e->out };
+  for (int i = 0; i < 5; i++)
     bench_check(cgr_memory_free(e->dev, tensors[i]), "cgr_memory_free");
   bench_check(cgr_stream_destroy(e->dev, e->stream), "cgr_stream_destroy");
   bench_check(cgr_device_close(e->dev), "cgr_device_close");
@@ -166,28 +171,38 @@ int32_t bench_take_page(bench_engine *e) {
   return page;
 }
 
+void bench_flush(bench_engine *e) {
+  cgr_status status;
+  while ((status = cgr_runtime_flush(e->rt, 0, e->stream, NULL)) == CGR_ERROR_BUSY)
+    bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
+  bench_check(status, "cgr_runtime_flush");
+  bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
+}
+
 /* Each row's pages are flushed at once, so that steps find clean tables. */
 void bench_open_rows(bench_engine *e, int32_t count, int32_t length, int32_t capacity) {
   int32_t num_pages = (capacity + e->page_size - 1) / e->page_size;
   int32_t *pages = malloc((size_t)num_pages * sizeof *pages);
   for (int32_t i = 0; i < count; i++) {
-    bench_check(cgr_request_open(e->rt, &e->rows[i]), "cgr_request_open");
+    bench_check(cgr_request_open(e->rt, (uint64_t)i, &e->rows[i]), "cgr_request_open");
     for (int32_t p = 0; p < num_pages; p++)
       pages[p] = bench_take_page(e);
     bench_check(cgr_request_set_pages(e->rt, e->rows[i], 0, 0, pages, num_pages), "cgr_request_set_pages");
-    bench_check(cgr_request_rewind(e->rt, e->rows[i], length), "cgr_request_rewind");
-    cgr_status status;
-    while ((status = cgr_runtime_flush(e->rt, e->stream)) == CGR_ERROR_BUSY)
-      bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
-    bench_check(status, "cgr_runtime_flush");
+    bench_check(cgr_request_set_length(e->rt, e->rows[i], length), "cgr_request_set_length");
+    bench_flush(e);
   }
-  bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
   free(pages);
 }
 
 void bench_close_rows(bench_engine *e, int32_t count) {
   for (int32_t i = 0; i < count; i++)
     bench_check(cgr_request_close(e->rt, e->rows[i]), "cgr_request_close");
+}
+
+void bench_wait(bench_engine *e, uint64_t seq) {
+  while (cgr_runtime_completed(e->rt, 0) < seq)
+    if (e->is_host)
+      bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
 }
 
 void bench_print_head(FILE *out, cgr_device *dev, const char *program) {

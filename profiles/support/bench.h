@@ -2,6 +2,7 @@
 #ifndef CGR_PROFILES_SUPPORT_BENCH_H
 #define CGR_PROFILES_SUPPORT_BENCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -15,16 +16,16 @@ double bench_quantile(double *values, int32_t count, double quantile);
 /* Prints what was being done and the last message, and exits, unless `status` is CGR_OK. */
 void bench_check(cgr_status status, const char *what);
 
-/* An engine without a model: `num_layers` attentions over fixed q, k and v. */
+/* An engine without a model: attentions over fixed q, k and v, each layer with a KV pool of its own. */
 typedef struct bench_engine {
   cgr_device *dev;
   cgr_runtime *rt;
   cudaStream_t stream;
+  bool is_host;
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
-  int32_t num_pools; /* KV pools; layer l uses pool l mod num_pools */
   int64_t num_pages; /* of each pool */
   int32_t dtype;
-  void *pool[64];        /* [2][num_pages][page_size][num_kv_heads][head_dim] */
+  void *cache;           /* [num_layers][num_pages][2][page_size][num_kv_heads][head_dim] */
   void *q, *k, *v, *out; /* [max_tokens][heads][head_dim] */
   int32_t *rows;         /* [max_requests] */
   int64_t next_page;     /* of the shuffled order */
@@ -34,7 +35,6 @@ typedef struct bench_engine {
 typedef struct bench_options {
   const char *device;
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
-  int32_t num_pools;
   int64_t num_pages;
   const int32_t *buckets;
   int32_t num_buckets;
@@ -47,8 +47,13 @@ void bench_close(bench_engine *engine);
 /* Opens `count` rows with pages for `capacity` tokens and `length` tokens in the cache. */
 void bench_open_rows(bench_engine *engine, int32_t count, int32_t length, int32_t capacity);
 void bench_close_rows(bench_engine *engine, int32_t count);
+/* Brings the device's tables up to date. */
+void bench_flush(bench_engine *engine);
 /* Takes the next page of the shuffled order, which begins again at its end: pools of a benchmark may be shared. */
 int32_t bench_take_page(bench_engine *engine);
+
+/* Spins until step `seq` has completed, also when the runtime did not launch it. Asks the device nothing. */
+void bench_wait(bench_engine *engine, uint64_t seq);
 
 /* "# key: value" lines: GPU, driver, date, commit (from the environment CGR_COMMIT, else "unknown"). */
 void bench_print_head(FILE *out, cgr_device *dev, const char *program);

@@ -96,7 +96,7 @@ TEST_P(AllocTest, NothingIsAllocatedAfterWarmUp) {
   struct GateArgs {
     std::atomic<bool> *open;
   } gate = { &open };
-  if (GetParam().config.host_schedule == CGR_HOST_ASYNC) {
+  if (GetParam().config.host_schedule == CGR_SCHEDULE_ASYNC) {
     auto wait = [](const void *raw) {
       while (!static_cast<const GateArgs *>(raw)->open->load())
         continue;

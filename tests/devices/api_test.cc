@@ -1,70 +1,15 @@
-// The public functions of devices, memory and streams: what they refuse, with which message, and that they work.
+// The public functions of memory, streams and work: that they work, and what they refuse with which message.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <string>
 
-#include "cgr/cgr.h"
+#include "cgr/device.h"
+#include "tests/devices/scenario.h"
 #include "tests/support/devices.h"
-
-// The sanitizers' malloc aborts on a huge request unless told to fail as malloc does.
-extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
-extern "C" const char *__tsan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace {
 
-// True when the last message names every part.
-::testing::AssertionResult MessageHas(std::initializer_list<const char *> parts) {
-  std::string message = cgr_last_message();
-  for (const char *part : parts) {
-    if (message.find(part) == std::string::npos)
-      return ::testing::AssertionFailure() << message << " lacks " << part;
-  }
-  return ::testing::AssertionSuccess();
-}
-
-TEST(DeviceOpenTest, RefusesWhatIsWrong) {
-  cgr_device *dev = reinterpret_cast<cgr_device *>(&dev);
-  EXPECT_EQ(cgr_device_open("host", nullptr, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_device_open", "device", "NULL" }));
-  for (const char *name :
-       { "", "Host", "cuda:", "cuda:x", "cuda:-1", "cuda:01", "cuda:1x", "cudax", "hosts", "cuda:99999999999" }) {
-    EXPECT_EQ(cgr_device_open(name, nullptr, &dev), CGR_ERROR_INVALID_ARGUMENT) << name;
-    EXPECT_EQ(dev, nullptr);
-    EXPECT_TRUE(MessageHas({ "cgr_device_open: name", name, "expected" }));
-  }
-  EXPECT_EQ(cgr_device_open("cuda:9999", nullptr, &dev), CGR_ERROR_UNSUPPORTED);
-  EXPECT_TRUE(MessageHas({ "cuda:9999" }));
-  cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
-  config.host_schedule = 4;
-  EXPECT_EQ(cgr_device_open("host", &config, &dev), CGR_ERROR_INVALID_ENUM);
-  EXPECT_TRUE(MessageHas({ "host_schedule is 4", "expected" }));
-  for (uint32_t size : { 0u, 3u, 4097u }) {
-    config = CGR_DEVICE_CONFIG_INIT;
-    config.size = size;
-    EXPECT_EQ(cgr_device_open("host", &config, &dev), CGR_ERROR_INVALID_STRUCT);
-    EXPECT_TRUE(MessageHas({ "config->size", std::to_string(size).c_str() }));
-  }
-  EXPECT_EQ(cgr_device_close(nullptr), CGR_OK);
-}
-
-TEST(DeviceOpenTest, AShorterConfigGetsItsDefaults) {
-  cgr_device *dev = nullptr;
-  cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
-  config.size = 4;
-  config.host_schedule = 77; // beyond `size`: not read
-  ASSERT_EQ(cgr_device_open("host", &config, &dev), CGR_OK);
-  EXPECT_EQ(cgr_device_close(dev), CGR_OK);
-}
-
-TEST(DeviceOpenTest, NoNamePicksTheBestThereIs) {
-  cgr_device *dev = nullptr;
-  cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  ASSERT_EQ(cgr_device_open(nullptr, nullptr, &dev), CGR_OK);
-  ASSERT_EQ(cgr_device_get_info(dev, &info), CGR_OK);
-  EXPECT_EQ(info.kind, cgr__cuda_device_count() > 0 ? CGR_DEVICE_CUDA : CGR_DEVICE_HOST);
-  EXPECT_EQ(cgr_device_close(dev), CGR_OK);
-}
+using cgr_test::MessageHas;
 
 class DeviceApiTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
 protected:
@@ -101,73 +46,97 @@ TEST_P(DeviceApiTest, CopiesFillsAndCalls) {
   ASSERT_EQ(cgr_stream_synchronize(dev_, stream_), CGR_OK);
   EXPECT_EQ(words[0], 0x11111112);
   EXPECT_EQ(words[3], 0x11111111);
+  ASSERT_EQ(cgr_fill(dev_, words, -1, 3, stream_), CGR_OK); // the low byte, and an odd number of them
+  ASSERT_EQ(cgr_stream_synchronize(dev_, stream_), CGR_OK);
+  EXPECT_EQ(words[0], 0x11ffffff);
   EXPECT_EQ(cgr_memory_free(dev_, device), CGR_OK);
   EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
-  EXPECT_EQ(cgr_memory_free(dev_, nullptr), CGR_OK);
-  EXPECT_EQ(cgr_memory_free_pinned(dev_, nullptr), CGR_OK);
 }
 
-TEST_P(DeviceApiTest, RefusesWithTheArgumentsName) {
-  void *memory = &memory;
+TEST_P(DeviceApiTest, RefusesNullWithTheArgumentsName) {
   char byte = 0;
-  EXPECT_EQ(cgr_memory_alloc(nullptr, 1, &memory), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc: device is NULL" }));
   EXPECT_EQ(cgr_memory_alloc(dev_, 1, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "memory is NULL" }));
-  EXPECT_EQ(cgr_memory_alloc_pinned(dev_, 0, &memory), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc_pinned", "bytes is 0", "at least 1" }));
-  EXPECT_EQ(memory, nullptr);
+  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc: memory is NULL" }));
   EXPECT_EQ(cgr_stream_create(dev_, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_EQ(cgr_stream_destroy(dev_, nullptr), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_stream_destroy: stream is NULL" }));
+  EXPECT_TRUE(MessageHas({ "cgr_stream_create: stream is NULL" }));
+  EXPECT_EQ(cgr_event_create(dev_, nullptr), CGR_ERROR_NULL_POINTER);
+  EXPECT_TRUE(MessageHas({ "cgr_event_create: event is NULL" }));
+  EXPECT_EQ(cgr_event_destroy(dev_, nullptr), CGR_ERROR_NULL_POINTER);
+  EXPECT_TRUE(MessageHas({ "cgr_event_destroy: event is NULL" }));
+  EXPECT_EQ(cgr_event_record(dev_, nullptr, stream_), CGR_ERROR_NULL_POINTER);
+  EXPECT_TRUE(MessageHas({ "cgr_event_record: event is NULL" }));
+  EXPECT_EQ(cgr_event_wait(dev_, nullptr, stream_), CGR_ERROR_NULL_POINTER);
+  EXPECT_TRUE(MessageHas({ "cgr_event_wait: event is NULL" }));
   EXPECT_EQ(cgr_copy(dev_, nullptr, &byte, 1, stream_), CGR_ERROR_NULL_POINTER);
   EXPECT_TRUE(MessageHas({ "cgr_copy: dst is NULL" }));
   EXPECT_EQ(cgr_copy(dev_, &byte, nullptr, 1, stream_), CGR_ERROR_NULL_POINTER);
   EXPECT_TRUE(MessageHas({ "cgr_copy: src is NULL" }));
   EXPECT_EQ(cgr_fill(dev_, nullptr, 0, 1, stream_), CGR_ERROR_NULL_POINTER);
+  EXPECT_TRUE(MessageHas({ "cgr_fill: dst is NULL" }));
   EXPECT_EQ(cgr_copy(dev_, nullptr, nullptr, 0, stream_), CGR_OK);
+  EXPECT_EQ(cgr_fill(dev_, nullptr, 0, 0, stream_), CGR_OK);
   EXPECT_EQ(cgr_launch_host(dev_, nullptr, nullptr, 0, stream_), CGR_ERROR_NULL_POINTER);
+  EXPECT_TRUE(MessageHas({ "cgr_launch_host: function is NULL" }));
   EXPECT_EQ(cgr_launch_host(dev_, Increment, nullptr, 8, stream_), CGR_ERROR_NULL_POINTER);
+  EXPECT_TRUE(MessageHas({ "cgr_launch_host: args is NULL" }));
   EXPECT_EQ(cgr_launch_host(dev_, Increment, &byte, 4097, stream_), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "args_size is 4097", "4096" }));
-  EXPECT_EQ(cgr_fill(dev_, &byte, 0, 1, nullptr), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_fill: stream is NULL" }));
-  EXPECT_EQ(cgr_fill(dev_, &byte, 0, 1, reinterpret_cast<cudaStream_t>(2)), CGR_ERROR_INVALID_ARGUMENT); // cudaStreamPerThread
-  EXPECT_TRUE(MessageHas({ "cgr_fill: stream is CUDA's default one" }));
+  EXPECT_TRUE(MessageHas({ "cgr_launch_host: args_size is 4097, expected at most 4096" }));
 }
 
-TEST_P(DeviceApiTest, InfoIsWrittenUpToTheCallersSize) {
-  cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  EXPECT_EQ(cgr_device_get_info(dev_, nullptr), CGR_ERROR_NULL_POINTER);
-  info.size = 0;
-  EXPECT_EQ(cgr_device_get_info(dev_, &info), CGR_ERROR_INVALID_STRUCT);
-  std::memset(&info, 0x77, sizeof info);
-  info.size = 8;
-  ASSERT_EQ(cgr_device_get_info(dev_, &info), CGR_OK);
-  EXPECT_EQ(info.kind, GetParam().IsCuda() ? CGR_DEVICE_CUDA : CGR_DEVICE_HOST);
-  EXPECT_EQ(info.size, 8u);
-  EXPECT_EQ(info.ordinal, 0x77777777);
-}
-
-TEST_P(DeviceApiTest, ALongerStructOfALaterVersionIsAccepted) {
-  struct {
-    cgr_device_info info;
-    char later[16];
-  } longer;
-  std::memset(&longer, 0x77, sizeof longer);
-  longer.info.size = sizeof longer;
-  ASSERT_EQ(cgr_device_get_info(dev_, &longer.info), CGR_OK);
-  EXPECT_EQ(longer.info.size, sizeof longer);
-  EXPECT_EQ(longer.later[0], 0x77);
-}
-
-TEST_P(DeviceApiTest, AHugeAllocationFailsCleanly) {
-  void *memory = &memory;
-  EXPECT_EQ(cgr_memory_alloc(dev_, static_cast<size_t>(1) << 60, &memory), CGR_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(memory, nullptr);
-  EXPECT_EQ(cgr_last_device_code(), 2);
+TEST_P(DeviceApiTest, RefusesDefaultStreams) {
+  char byte = 0;
+  cgr_event *event;
+  cgr_host_function nothing = [](const void *) {};
+  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
+  for (uintptr_t number : { 0, 1, 2 }) { // NULL, cudaStreamLegacy, cudaStreamPerThread
+    auto stream = reinterpret_cast<cudaStream_t>(number);
+    const std::string what = number == 0 ? ": stream is NULL" : ": stream is CUDA's default one";
+#define EXPECT_REFUSED(function, ...)                                        \
+  EXPECT_EQ(function(__VA_ARGS__), CGR_ERROR_INVALID_ARGUMENT) << #function; \
+  EXPECT_TRUE(MessageHas({ #function + what, "expected one of cgr_stream_create" }))
+    EXPECT_REFUSED(cgr_stream_destroy, dev_, stream);
+    EXPECT_REFUSED(cgr_stream_synchronize, dev_, stream);
+    EXPECT_REFUSED(cgr_event_record, dev_, event, stream);
+    EXPECT_REFUSED(cgr_event_wait, dev_, event, stream);
+    EXPECT_REFUSED(cgr_copy, dev_, &byte, &byte, 1, stream);
+    EXPECT_REFUSED(cgr_fill, dev_, &byte, 0, 1, stream);
+    EXPECT_REFUSED(cgr_launch_host, dev_, nothing, nullptr, 0, stream);
+#undef EXPECT_REFUSED
+  }
+  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(DeviceApiTest);
+
+// The host device knows its handles: what is no stream or event of its own is refused, and the message says of what kind it is.
+class HostHandlesTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {};
+
+TEST_P(HostHandlesTest, AreNamedInTheMessage) {
+  cgr_device *dev = nullptr;
+  cgr_event *event;
+  cudaStream_t stream;
+  char bytes[64];
+  auto wild = reinterpret_cast<cudaStream_t>(bytes);
+  ASSERT_EQ(cgr_device_open("host", &GetParam().config, &dev), CGR_OK);
+  ASSERT_EQ(cgr_event_create(dev, &event), CGR_OK);
+  ASSERT_EQ(cgr_stream_create(dev, &stream), CGR_OK);
+  EXPECT_EQ(cgr_stream_synchronize(dev, wild), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_stream_synchronize: stream: expected one of this device" }));
+  EXPECT_EQ(cgr_stream_destroy(dev, wild), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_stream_destroy: stream is 0x", "expected one of cgr_stream_create" }));
+  EXPECT_EQ(cgr_event_record(dev, event, wild), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_event_record: event and stream: expected ones of this device" }));
+  EXPECT_EQ(cgr_event_wait(dev, reinterpret_cast<cgr_event *>(bytes), stream), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_event_wait: event and stream: expected ones of this device" }));
+  EXPECT_EQ(cgr_event_destroy(dev, reinterpret_cast<cgr_event *>(bytes)), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_event_destroy: event: expected one of this device" }));
+  EXPECT_EQ(cgr_fill(dev, bytes, 0, 1, wild), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_fill: addresses and stream: expected" }));
+  EXPECT_EQ(cgr_event_destroy(dev, event), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev, stream), CGR_OK);
+  EXPECT_EQ(cgr_device_close(dev), CGR_OK);
+}
+
+CGR_INSTANTIATE_OVER_HOST_DEVICES(HostHandlesTest);
 
 } // namespace

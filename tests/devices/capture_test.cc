@@ -84,7 +84,7 @@ TEST_P(CaptureTest, RecordsWithoutExecutingAndReplaysWithFreshMemory) {
   Begin(a_);
   ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);
   ASSERT_EQ(Copy(2, 1, a_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->fill(dev_, words_ + 3, 1, sizeof(int), a_), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->fill(dev_, words_ + 3, 0x01, 1, sizeof(int), a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
   EXPECT_FALSE(Capturing(a_));
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
@@ -226,7 +226,7 @@ TEST_P(CaptureTest, BeginTwiceIsIllegal) {
   EXPECT_FALSE(Capturing(a_));
 }
 
-TEST_P(CaptureTest, SyncOfACapturingStreamSpoils) {
+TEST_P(CaptureTest, SyncOfACapturingStreamInvalidates) {
   Begin(a_);
   ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_CAPTURE_ILLEGAL);
@@ -237,7 +237,7 @@ TEST_P(CaptureTest, SyncOfACapturingStreamSpoils) {
   EndsWith(CGR__DEVICE_CAPTURE_INVALID);
 }
 
-TEST_P(CaptureTest, QueryOfACapturingStreamSpoils) {
+TEST_P(CaptureTest, QueryOfACapturingStreamInvalidates) {
   Begin(a_);
   EXPECT_EQ(ops_->stream_query(dev_, a_), CGR__DEVICE_CAPTURE_ILLEGAL);
   EndsWith(CGR__DEVICE_CAPTURE_INVALID);
@@ -249,7 +249,7 @@ TEST_P(CaptureTest, DestroyOfACapturingStreamIsRefused) {
   EndsWith(CGR__DEVICE_CAPTURE_INVALID);
 }
 
-TEST_P(CaptureTest, AllocationByTheCapturingThreadSpoils) {
+TEST_P(CaptureTest, AllocationByTheCapturingThreadInvalidates) {
   void *memory = nullptr;
   Begin(a_);
   EXPECT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_CAPTURE_ILLEGAL);
@@ -270,7 +270,7 @@ TEST_P(CaptureTest, AllocationByAnotherThreadIsFine) {
   ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
-TEST_P(CaptureTest, HostSideUseOfACapturedEventSpoils) {
+TEST_P(CaptureTest, HostSideUseOfACapturedEventInvalidates) {
   Begin(a_);
   ASSERT_EQ(ops_->event_record(dev_, fork_, a_), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->event_query(dev_, fork_), CGR__DEVICE_CAPTURE_ILLEGAL);
@@ -300,7 +300,7 @@ TEST_P(CaptureTest, AnUnjoinedForkFails) {
   EndsWith(CGR__DEVICE_CAPTURE_INVALID);
 }
 
-TEST_P(CaptureTest, WorkBehindTheJoinIsUnjoined) {
+TEST_P(CaptureTest, WorkAfterTheJoinIsUnjoined) {
   Begin(a_);
   ASSERT_EQ(ops_->event_record(dev_, fork_, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_wait(dev_, fork_, b_), CGR__DEVICE_OK);

@@ -71,7 +71,7 @@ protected:
     EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
   }
 
-  // One event per stream, recorded behind its last operation; an operation waits for every stream that touched its slots.
+  // One event per stream, recorded after its last operation; an operation waits for every stream that touched its slots.
   void Enqueue(const std::vector<Operation> &program) {
     std::vector<std::vector<bool>> touched(kSlots, std::vector<bool>(kStreams, false));
     for (const Operation &operation : program) {
@@ -88,7 +88,7 @@ protected:
     }
   }
 
-  // All streams start behind the first one, and end before it goes on.
+  // All streams start after the first one, and end before it goes on.
   void Fork() {
     ASSERT_EQ(ops_->event_record(dev_, events_[kStreams], streams_[0]), CGR__DEVICE_OK);
     for (int s = 1; s < kStreams; s++) {
@@ -158,7 +158,7 @@ CGR_INSTANTIATE_OVER_DEVICES(ProgramTest);
 TEST(ProgramOracleTest, AMissingWaitIsSeen) {
   int differing = 0;
   for (uint64_t seed = 0; seed < 20; seed++) {
-    cgr_device *dev = cgr_test::OpenDevice(cgr_test::HostParam(seed == 0 ? CGR_HOST_LATEST : CGR_HOST_RANDOM, seed));
+    cgr_device *dev = cgr_test::OpenDevice(cgr_test::HostParam(seed == 0 ? CGR_SCHEDULE_LATEST : CGR_SCHEDULE_RANDOM, seed));
     cudaStream_t streams[2];
     uint64_t slots[1] = { 1 }, expected[1] = { 1 }, one = 1, two = 2;
     for (auto &stream : streams)

@@ -46,7 +46,7 @@ struct Bench {
 };
 
 TEST(ScheduleTest, EarliestExecutesInTheCall) {
-  Bench bench(cgr_test::HostParam(CGR_HOST_EARLIEST));
+  Bench bench(cgr_test::HostParam(CGR_SCHEDULE_EARLIEST));
   bench.Call('1', bench.a);
   EXPECT_EQ(bench.log, "1");
   bench.Record(bench.a);
@@ -57,7 +57,7 @@ TEST(ScheduleTest, EarliestExecutesInTheCall) {
 }
 
 TEST(ScheduleTest, LatestExecutesNothingUntilSomebodyWaits) {
-  Bench bench(cgr_test::HostParam(CGR_HOST_LATEST));
+  Bench bench(cgr_test::HostParam(CGR_SCHEDULE_LATEST));
   bench.Call('1', bench.a);
   bench.Call('2', bench.b);
   EXPECT_EQ(bench.log, "");
@@ -68,7 +68,7 @@ TEST(ScheduleTest, LatestExecutesNothingUntilSomebodyWaits) {
 }
 
 TEST(ScheduleTest, LatestRunsOfOtherStreamsOnlyWhatAWaitNeeds) {
-  Bench bench(cgr_test::HostParam(CGR_HOST_LATEST));
+  Bench bench(cgr_test::HostParam(CGR_SCHEDULE_LATEST));
   bench.Call('1', bench.a);
   bench.Record(bench.a);
   bench.Call('x', bench.a);
@@ -80,7 +80,7 @@ TEST(ScheduleTest, LatestRunsOfOtherStreamsOnlyWhatAWaitNeeds) {
 }
 
 TEST(ScheduleTest, LatestEventSyncRunsUpToTheEvent) {
-  Bench bench(cgr_test::HostParam(CGR_HOST_LATEST));
+  Bench bench(cgr_test::HostParam(CGR_SCHEDULE_LATEST));
   bench.Call('1', bench.a);
   bench.Record(bench.a);
   bench.Call('2', bench.a);
@@ -89,7 +89,7 @@ TEST(ScheduleTest, LatestEventSyncRunsUpToTheEvent) {
 }
 
 TEST(ScheduleTest, LatestQueryRunsOneOperation) {
-  Bench bench(cgr_test::HostParam(CGR_HOST_LATEST));
+  Bench bench(cgr_test::HostParam(CGR_SCHEDULE_LATEST));
   bench.Call('1', bench.a);
   bench.Record(bench.a);
   bench.Wait(bench.b);
@@ -105,7 +105,7 @@ TEST(ScheduleTest, LatestQueryRunsOneOperation) {
 }
 
 TEST(ScheduleTest, LatestReadsACopysSourceWhenItExecutes) {
-  Bench bench(cgr_test::HostParam(CGR_HOST_LATEST));
+  Bench bench(cgr_test::HostParam(CGR_SCHEDULE_LATEST));
   int src = 1, dst = 0;
   ASSERT_EQ(bench.dev->ops->copy(bench.dev, &dst, &src, sizeof src, bench.a), CGR__DEVICE_OK);
   src = 2;
@@ -115,7 +115,7 @@ TEST(ScheduleTest, LatestReadsACopysSourceWhenItExecutes) {
 }
 
 std::string RandomRun(uint64_t seed) {
-  Bench bench(cgr_test::HostParam(CGR_HOST_RANDOM, seed));
+  Bench bench(cgr_test::HostParam(CGR_SCHEDULE_RANDOM, seed));
   for (int i = 0; i < 20; i++) {
     bench.Call('a', bench.a);
     bench.Call('b', bench.b);
@@ -164,12 +164,12 @@ std::string ForkedReplay(cgr_test::DeviceParam param) {
 }
 
 TEST(ScheduleTest, AForkedBranchRunsAsRecordedOrLateOrAnywhereLegal) {
-  EXPECT_EQ(ForkedReplay(cgr_test::HostParam(CGR_HOST_ASYNC)), "sfg12e");
-  EXPECT_EQ(ForkedReplay(cgr_test::HostParam(CGR_HOST_EARLIEST)), "sfg12e");
-  EXPECT_EQ(ForkedReplay(cgr_test::HostParam(CGR_HOST_LATEST)), "s12fge");
+  EXPECT_EQ(ForkedReplay(cgr_test::HostParam(CGR_SCHEDULE_ASYNC)), "sfg12e");
+  EXPECT_EQ(ForkedReplay(cgr_test::HostParam(CGR_SCHEDULE_EARLIEST)), "sfg12e");
+  EXPECT_EQ(ForkedReplay(cgr_test::HostParam(CGR_SCHEDULE_LATEST)), "s12fge");
   std::set<std::string> orders;
   for (uint64_t seed = 0; seed < 60; seed++)
-    orders.insert(ForkedReplay(cgr_test::HostParam(CGR_HOST_RANDOM, seed)));
+    orders.insert(ForkedReplay(cgr_test::HostParam(CGR_SCHEDULE_RANDOM, seed)));
   EXPECT_GE(orders.size(), 4u);
   for (const std::string &order : orders) {
     EXPECT_EQ(order.size(), 6u);

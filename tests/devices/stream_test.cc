@@ -63,7 +63,7 @@ TEST_P(StreamTest, CopiesRoundTripThroughDeviceMemory) {
   ASSERT_EQ(dev_->ops->mem_alloc(dev_, bytes, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
   ASSERT_EQ(dev_->ops->copy(dev_, memory, src, bytes, streams_[0]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->fill(dev_, memory, 0x5A, 17, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->fill(dev_, memory, 0x5A, 1, 17, streams_[0]), CGR__DEVICE_OK);
   ASSERT_EQ(dev_->ops->copy(dev_, dst, memory, bytes, streams_[0]), CGR__DEVICE_OK);
   ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
   for (size_t i = 0; i < bytes; i++)
@@ -108,7 +108,7 @@ TEST_P(StreamTest, EventsOrderStreams) {
     EXPECT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
 }
 
-TEST_P(StreamTest, AWaitKeepsItsRecordWhenTheEventMovesOnOrDies) {
+TEST_P(StreamTest, AWaitKeepsItsRecordWhenTheEventMovesOnOrIsDestroyed) {
   std::vector<int> log;
   cgr__event *event;
   ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
@@ -204,7 +204,7 @@ TEST_P(StreamTest, KernelsWithoutALauncherAreUnsupported) {
 
 TEST_P(StreamTest, EmptyCopiesAndFillsAreNothing) {
   EXPECT_EQ(dev_->ops->copy(dev_, nullptr, nullptr, 0, streams_[0]), CGR__DEVICE_OK);
-  EXPECT_EQ(dev_->ops->fill(dev_, nullptr, 0, 0, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(dev_->ops->fill(dev_, nullptr, 0, 1, 0, streams_[0]), CGR__DEVICE_OK);
   void *memory = &memory;
   EXPECT_EQ(dev_->ops->mem_alloc(dev_, 0, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_INVALID);
   EXPECT_EQ(memory, nullptr);
@@ -236,35 +236,9 @@ TEST_P(StreamTest, ThreadsWorkAtOnce) {
     thread.join();
 }
 
-TEST_P(StreamTest, InfoDescribesTheDevice) {
-  cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  ASSERT_EQ(dev_->ops->info(dev_, &info), CGR__DEVICE_OK);
-  EXPECT_EQ(info.kind, dev_->kind);
-  EXPECT_GT(info.num_multiprocessors, 0);
-  EXPECT_GT(info.memory_total, 0u);
-  EXPECT_LE(info.memory_free, info.memory_total);
-  EXPECT_STRNE(info.name, "");
-  if (GetParam().IsCuda()) {
-    EXPECT_GE(info.compute_capability, 50);
-  } else {
-    EXPECT_STREQ(info.name, "host");
-  }
-}
-
 CGR_INSTANTIATE_OVER_DEVICES(StreamTest);
 
 class HostOnlyTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {};
-
-TEST_P(HostOnlyTest, FreshMemoryIsPoisoned) {
-  cgr_device *dev = nullptr;
-  CGR_OPEN_OR_SKIP(dev, GetParam());
-  void *memory = nullptr;
-  ASSERT_EQ(dev->ops->mem_alloc(dev, 1000, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
-  for (int i = 0; i < 1000; i++)
-    ASSERT_EQ(static_cast<unsigned char *>(memory)[i], 0xFF);
-  ASSERT_EQ(dev->ops->mem_free(dev, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
-  ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
-}
 
 TEST_P(HostOnlyTest, DestroyedAndForeignHandlesAreRefused) {
   cgr_device *dev = nullptr;
@@ -275,12 +249,12 @@ TEST_P(HostOnlyTest, DestroyedAndForeignHandlesAreRefused) {
   ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->event_create(dev, &event), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->stream_destroy(dev, stream), CGR__DEVICE_OK);
-  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, stream), CGR__DEVICE_INVALID);
+  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, 1, stream), CGR__DEVICE_INVALID);
   EXPECT_EQ(dev->ops->stream_sync(dev, stream), CGR__DEVICE_INVALID);
   EXPECT_EQ(dev->ops->event_record(dev, event, stream), CGR__DEVICE_INVALID);
   EXPECT_EQ(dev->ops->stream_destroy(dev, stream), CGR__DEVICE_INVALID);
-  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, nullptr), CGR__DEVICE_INVALID);
-  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, reinterpret_cast<cudaStream_t>(&byte)), CGR__DEVICE_INVALID);
+  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, 1, nullptr), CGR__DEVICE_INVALID);
+  EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, 1, reinterpret_cast<cudaStream_t>(&byte)), CGR__DEVICE_INVALID);
   ASSERT_EQ(dev->ops->event_destroy(dev, event), CGR__DEVICE_OK);
   EXPECT_EQ(dev->ops->event_query(dev, event), CGR__DEVICE_INVALID);
   ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);

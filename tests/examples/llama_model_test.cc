@@ -1,14 +1,10 @@
 // The example's reading of models: what is well formed is read right, and nothing else gets further than a message.
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,105 +12,9 @@
 #include "cgr/cgr.h"
 #include "examples/llama/error.h"
 #include "examples/llama/model.h"
+#include "tests/examples/model_folder.h"
 
 namespace {
-
-// ------------------------------------------------------------------------------------------------------------- files
-
-class Folder {
-public:
-  Folder() {
-    std::string pattern = ::testing::TempDir() + "/llama_model_XXXXXX";
-    path_ = mkdtemp(&pattern[0]) ? pattern : "";
-  }
-  ~Folder() {
-    for (const std::string &name : names_)
-      unlink(File(name).c_str());
-    rmdir(path_.c_str());
-  }
-  std::string File(const std::string &name) const { return path_ + "/" + name; }
-  const char *path() const { return path_.c_str(); }
-  void Write(const std::string &name, const std::string &bytes) {
-    std::ofstream(File(name), std::ios::binary | std::ios::trunc) << bytes;
-    names_.push_back(name);
-  }
-
-private:
-  std::string path_;
-  std::vector<std::string> names_;
-};
-
-struct Tensor {
-  std::string name, dtype;
-  std::vector<int64_t> shape;
-  std::string bytes;
-};
-
-std::string Bits16(uint16_t bits) { return std::string(reinterpret_cast<const char *>(&bits), 2); }
-std::string Bits32(float value) { return std::string(reinterpret_cast<const char *>(&value), 4); }
-
-Tensor MakeTensor(const std::string &name, const std::string &dtype, const std::vector<int64_t> &shape) {
-  Tensor tensor{ name, dtype, shape, "" };
-  int64_t count = 1;
-  for (int64_t side : shape)
-    count *= side;
-  for (int64_t i = 0; i < count; i++) {
-    if (dtype == "F32")
-      tensor.bytes += Bits32(static_cast<float>(i % 7) - 3.0f);
-    if (dtype == "BF16")
-      tensor.bytes += Bits16(static_cast<uint16_t>(0x3f80 + i % 5));
-    if (dtype == "F16")
-      tensor.bytes += Bits16(static_cast<uint16_t>(0x3c00 + i % 5));
-  }
-  return tensor;
-}
-
-std::string Header(const std::vector<Tensor> &tensors) {
-  std::string header = "{\"__metadata__\":{\"format\":\"pt\"}";
-  size_t offset = 0;
-  for (const Tensor &tensor : tensors) {
-    header += ",\"" + tensor.name + "\":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[";
-    for (size_t i = 0; i < tensor.shape.size(); i++)
-      header += (i ? "," : "") + std::to_string(tensor.shape[i]);
-    header += "],\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + tensor.bytes.size()) + "]}";
-    offset += tensor.bytes.size();
-  }
-  return header + "}";
-}
-
-std::string Length(uint64_t length) { return std::string(reinterpret_cast<const char *>(&length), 8); }
-
-std::string WithHeader(const std::string &header, const std::string &data) { return Length(header.size()) + header + data; }
-
-std::string SafeTensors(const std::vector<Tensor> &tensors) {
-  std::string data;
-  for (const Tensor &tensor : tensors)
-    data += tensor.bytes;
-  return WithHeader(Header(tensors), data);
-}
-
-// A Llama of one layer, hidden size 16, 2 query heads and 1 KV head of 8, intermediate size 24, 32 tokens.
-std::vector<Tensor> TinyTensors(const std::string &dtype = "BF16") {
-  const std::string layer = "model.layers.0.";
-  return { MakeTensor("model.embed_tokens.weight", dtype, { 32, 16 }),
-           MakeTensor(layer + "input_layernorm.weight", dtype, { 16 }),
-           MakeTensor(layer + "self_attn.q_proj.weight", dtype, { 16, 16 }),
-           MakeTensor(layer + "self_attn.k_proj.weight", dtype, { 8, 16 }),
-           MakeTensor(layer + "self_attn.v_proj.weight", dtype, { 8, 16 }),
-           MakeTensor(layer + "self_attn.o_proj.weight", dtype, { 16, 16 }),
-           MakeTensor(layer + "post_attention_layernorm.weight", dtype, { 16 }),
-           MakeTensor(layer + "mlp.gate_proj.weight", dtype, { 24, 16 }),
-           MakeTensor(layer + "mlp.up_proj.weight", dtype, { 24, 16 }),
-           MakeTensor(layer + "mlp.down_proj.weight", dtype, { 16, 24 }),
-           MakeTensor("model.norm.weight", dtype, { 16 }) };
-}
-
-std::string TinyConfig(const std::string &more = "") {
-  return "{\"model_type\": \"llama\", \"hidden_act\": \"silu\", \"hidden_size\": 16, \"intermediate_size\": 24, "
-         "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"vocab_size\": 32, "
-         "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true" +
-         more + "}";
-}
 
 std::string OpenError(const Folder &folder) {
   llama_model *model = nullptr;
@@ -126,14 +26,6 @@ std::string OpenError(const Folder &folder) {
   EXPECT_STRNE(llama_message(), "");
   return llama_message();
 }
-
-std::string ConfigError(const std::string &text) {
-  llama_config config;
-  return llama_config_parse(text.data(), text.size(), &config) == 0 ? "" : llama_message();
-}
-
-#define EXPECT_SAYS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "it says: \"" << (text) << "\", not: \"" << (part) << "\""
 
 // What the reader says of a model.safetensors beside a good config.
 std::string FileError(const std::string &bytes) {
@@ -203,19 +95,19 @@ TEST(LlamaModel, ReadsShards) {
 TEST(LlamaModel, RefusesMissingAndMisshapenTensors) {
   std::vector<Tensor> tensors = TinyTensors();
   tensors.pop_back();
-  EXPECT_SAYS(FileError(SafeTensors(tensors)), "model.norm.weight: missing");
+  EXPECT_SAYS(FileError(SafeTensors(tensors)), "tensor model.norm.weight is missing");
   tensors = TinyTensors();
   tensors[3] = MakeTensor(tensors[3].name, "BF16", { 16, 16 });
-  EXPECT_SAYS(FileError(SafeTensors(tensors)), "k_proj.weight: expected shape [8, 16]");
+  EXPECT_SAYS(FileError(SafeTensors(tensors)), "k_proj.weight has shape [16, 16], expected [8, 16]");
   tensors = TinyTensors();
   tensors[1] = MakeTensor(tensors[1].name, "BF16", { 16, 1 });
-  EXPECT_SAYS(FileError(SafeTensors(tensors)), "input_layernorm.weight: expected shape [16]");
+  EXPECT_SAYS(FileError(SafeTensors(tensors)), "input_layernorm.weight has shape [16, 1], expected [16]");
   tensors = TinyTensors();
   tensors[2].dtype = "I16";
-  EXPECT_SAYS(FileError(SafeTensors(tensors)), "q_proj.weight: expected a dtype");
+  EXPECT_SAYS(FileError(SafeTensors(tensors)), "q_proj.weight has dtype I16, expected F32, F16 or BF16");
   tensors = TinyTensors();
   tensors[2].dtype = "F7";
-  EXPECT_SAYS(FileError(SafeTensors(tensors)), "unknown dtype F7");
+  EXPECT_SAYS(FileError(SafeTensors(tensors)), "dtype is \"F7\", expected");
   tensors = TinyTensors();
   tensors[2].dtype = "F32";
   EXPECT_SAYS(FileError(SafeTensors(tensors)), "bytes for");
@@ -228,10 +120,56 @@ TEST(LlamaModel, UntiedModelsNeedAHead) {
   folder.Write("config.json", config);
   std::vector<Tensor> tensors = TinyTensors();
   folder.Write("model.safetensors", SafeTensors(tensors));
-  EXPECT_SAYS(OpenError(folder), "lm_head.weight: missing");
+  EXPECT_SAYS(OpenError(folder), "tensor lm_head.weight is missing");
+  EXPECT_SAYS(OpenError(folder), folder.path());
   tensors.push_back(MakeTensor("lm_head.weight", "F32", { 32, 16 }));
   folder.Write("model.safetensors", SafeTensors(tensors));
   EXPECT_EQ(OpenError(folder), "");
+}
+
+// What becomes of a tied model with these tensors: "tied", "two", or the message.
+std::string Tie(const std::vector<Tensor> &tensors) {
+  Folder folder;
+  folder.Write("config.json", TinyConfig());
+  folder.Write("model.safetensors", SafeTensors(tensors));
+  llama_model *model = nullptr;
+  if (llama_model_open(folder.path(), &model) != 0)
+    return llama_message();
+  bool tied = model->head == model->embedding;
+  EXPECT_EQ(model->tie_broken, !tied);
+  EXPECT_NE(model->embedding, nullptr);
+  llama_model_close(model);
+  return tied ? "tied" : "two";
+}
+
+// As transformers 5: a tie says what the file may leave out, and two tensors that differ stay two.
+TEST(LlamaModel, TiesOnlyWhatIsEqual) {
+  std::vector<Tensor> tensors = TinyTensors();
+  EXPECT_EQ(Tie(tensors), "tied");
+  Tensor head = tensors[0];
+  head.name = "lm_head.weight";
+  tensors.push_back(head);
+  EXPECT_EQ(Tie(tensors), "tied");
+  tensors.back().bytes[64] ^= 1;
+  EXPECT_EQ(Tie(tensors), "two");
+  tensors.back() = MakeTensor("lm_head.weight", "BF16", { 32, 8 });
+  EXPECT_SAYS(Tie(tensors), "lm_head.weight has shape [32, 8], expected [32, 16]");
+  tensors.back() = head;
+  tensors.erase(tensors.begin());
+  EXPECT_EQ(Tie(tensors), "tied"); // the head stands for both
+  tensors.pop_back();
+  EXPECT_SAYS(Tie(tensors), "model.embed_tokens.weight is missing");
+}
+
+TEST(LlamaModel, TiesEqualValuesOfDifferentTypes) {
+  std::vector<Tensor> tensors = TinyTensors("F32"); // small whole numbers, exact in every type
+  Tensor head{ "lm_head.weight", "BF16", { 32, 16 }, "" };
+  for (size_t i = 0; i < tensors[0].bytes.size(); i += 4)
+    head.bytes += tensors[0].bytes.substr(i + 2, 2);
+  tensors.push_back(head);
+  EXPECT_EQ(Tie(tensors), "tied");
+  tensors.back().bytes[1] ^= 1;
+  EXPECT_EQ(Tie(tensors), "two");
 }
 
 // ------------------------------------------------------------------------------------------------------- malformed files
@@ -245,6 +183,7 @@ TEST(LlamaModel, RefusesMalformedHeaders) {
   EXPECT_SAYS(FileError(Length(0) + good.substr(8)), "not JSON");
   EXPECT_SAYS(FileError(WithHeader("[1]", data)), "not a JSON object");
   EXPECT_SAYS(FileError(WithHeader("{}x", data)), "something follows");
+  EXPECT_SAYS(FileError(WithHeader("\xef\xbb\xbf{}", data)), "byte order mark");
   EXPECT_SAYS(FileError(WithHeader("{}", data)), "no tensors");
   EXPECT_SAYS(FileError(WithHeader("{\"t\":5}", data)), "expected an object");
   EXPECT_SAYS(FileError(WithHeader(std::string(200000, '['), data)), "not JSON");
@@ -259,7 +198,7 @@ TEST(LlamaModel, RefusesMalformedTensors) {
   auto one = [&](const std::string &shape, const std::string &offsets) {
     return FileError(WithHeader("{\"t\":{\"dtype\":\"F32\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}", data));
   };
-  EXPECT_SAYS(one("[16]", "[0,64]"), "model.embed_tokens.weight: missing"); // well formed
+  EXPECT_SAYS(one("[16]", "[0,64]"), "model.embed_tokens.weight is missing"); // well formed
   EXPECT_SAYS(one("[16]", "[0,65]"), "not inside");
   EXPECT_SAYS(one("[16]", "[64,0]"), "not inside");
   EXPECT_SAYS(one("[16]", "[-64,0]"), "whole number");
@@ -295,7 +234,8 @@ TEST(LlamaModel, RefusesEveryTruncation) {
 
 TEST(LlamaModel, SurvivesMutations) {
   std::string good = SafeTensors(TinyTensors()),
-              config = TinyConfig(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8}");
+              config = TinyConfig(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+                                  "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}");
   std::mt19937 random(1);
   auto mutate = [&](std::string text, size_t range) {
     for (int n = 1 + static_cast<int>(random() % 3); n > 0; n--) {
@@ -333,79 +273,6 @@ TEST(LlamaModel, RefusesMissingFiles) {
   EXPECT_SAYS(OpenError(folder), "config.json");
   folder.Write("config.json", TinyConfig());
   EXPECT_SAYS(OpenError(folder), "neither model.safetensors nor");
-}
-
-// -------------------------------------------------------------------------------------------------------------- config
-
-TEST(LlamaConfig, RefusesWhatItCannotRun) {
-  EXPECT_EQ(ConfigError(TinyConfig()), "");
-  EXPECT_SAYS(ConfigError("{}"), "hidden_size: missing");
-  EXPECT_SAYS(ConfigError("{"), "not JSON");
-  EXPECT_SAYS(ConfigError(""), "not JSON");
-  EXPECT_SAYS(ConfigError("null"), "not a JSON object");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"attention_bias\": true")), "attention_bias");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"mlp_bias\": true")), "mlp_bias");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"quantization_config\": {}")), "quantization_config");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"head_dim\": 12")), "head_dim");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"head_dim\": 1e9")), "head_dim");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}")), "yarn");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"rope_scaling\": {\"type\": \"linear\"}")), "factor: missing");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"rope_scaling\": 4")), "expected an object");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"rope_theta\": \"big\"")), "rope_theta");
-  EXPECT_SAYS(ConfigError(TinyConfig(",\"eos_token_id\": [1,\"x\"]")), "eos_token_id");
-  auto replaced = [](const std::string &from, const std::string &to) {
-    std::string config = TinyConfig();
-    return ConfigError(config.replace(config.find(from), from.size(), to));
-  };
-  EXPECT_SAYS(replaced("\"llama\"", "\"gpt2\""), "gpt2");
-  EXPECT_SAYS(replaced("silu", "gelu"), "gelu");
-  EXPECT_SAYS(replaced("\"vocab_size\": 32", "\"vocab_size\": 1e15"), "vocab_size");
-  EXPECT_SAYS(replaced("\"vocab_size\": 32", "\"vocab_size\": -1"), "vocab_size");
-  EXPECT_SAYS(replaced("\"vocab_size\": 32", "\"vocab_size\": 2.5"), "whole number");
-  EXPECT_SAYS(replaced("heads\": 2", "heads\": 3"), "does not divide");
-  EXPECT_SAYS(replaced("_value_heads\": 1", "_value_heads\": 0"), "num_key_value_heads");
-}
-
-TEST(LlamaConfig, ReadsTokens) {
-  llama_config config;
-  std::string text = TinyConfig(",\"bos_token_id\": 3, \"eos_token_id\": [1, 2, 999]");
-  ASSERT_EQ(llama_config_parse(text.data(), text.size(), &config), 0);
-  EXPECT_EQ(config.bos_token, 3);
-  EXPECT_EQ(config.num_eos, 2); // 999 is outside the vocabulary
-  text = TinyConfig(",\"bos_token_id\": null, \"eos_token_id\": null");
-  ASSERT_EQ(llama_config_parse(text.data(), text.size(), &config), 0);
-  EXPECT_EQ(config.bos_token, -1);
-  EXPECT_EQ(config.num_eos, 0);
-}
-
-// The formulas of transformers' modeling_rope_utils, in their own form.
-TEST(LlamaConfig, RopeFrequenciesAreThoseOfTransformers) {
-  const double pi = std::acos(-1.0), theta = 500000.0, factor = 8, low = 1, high = 4, original = 32;
-  for (const char *where : { "rope_scaling", "rope_parameters" }) {
-    llama_config config;
-    float got[4];
-    std::string begin = std::string(",\"head_dim\": 8, \"rope_theta\": 500000.0, \"") + where + "\": {\"rope_theta\": 500000.0, ";
-    std::string text = TinyConfig(begin + "\"rope_type\": \"linear\", \"factor\": 8}");
-    ASSERT_EQ(llama_config_parse(text.data(), text.size(), &config), 0) << llama_message();
-    llama_rope_frequencies(&config, got);
-    for (int i = 0; i < 4; i++)
-      EXPECT_FLOAT_EQ(got[i], static_cast<float>(std::pow(theta, -i / 4.0) / factor));
-
-    text = TinyConfig(begin + "\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, "
-                              "\"original_max_position_embeddings\": 32}");
-    ASSERT_EQ(llama_config_parse(text.data(), text.size(), &config), 0) << llama_message();
-    llama_rope_frequencies(&config, got);
-    for (int i = 0; i < 4; i++) {
-      double frequency = std::pow(theta, -i / 4.0), wavelength = 2 * pi / frequency, expected = frequency;
-      if (wavelength > original / low) {
-        expected = frequency / factor;
-      } else if (wavelength >= original / high) {
-        double smooth = (original / wavelength - low) / (high - low);
-        expected = (1 - smooth) * frequency / factor + smooth * frequency;
-      }
-      EXPECT_FLOAT_EQ(got[i], static_cast<float>(expected)) << i;
-    }
-  }
 }
 
 } // namespace

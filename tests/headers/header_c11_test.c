@@ -1,46 +1,112 @@
-/* The public header alone, in C11 with -pedantic. */
+/* The public headers in C11 with -pedantic: what the body tests, and designated initialisers as a user writes them. */
 #include "cgr/cgr.h"
 
-#ifdef __GNUC__
-#pragma GCC diagnostic error "-Wpedantic"
-#endif
+#include <stdbool.h>
 
-static cgr_status record(cgr_recorder *recorder, void *engine) {
-  (void)engine;
-  return cgr_record_attention(recorder, &(cgr_attention){ CGR_ATTENTION_INIT, .layer = 1 });
+#include "tests/headers/body.h"
+
+int base_first_in_c11(void);
+int device_first_in_c11(void);
+int attention_first_in_c11(void);
+int planners_first_in_c11(void);
+int cgr_first_in_c11(void);
+
+static int test_first(void) {
+  const int before = check_failures;
+  CHECK(base_first_in_c11() && device_first_in_c11() && attention_first_in_c11() && planners_first_in_c11() &&
+        cgr_first_in_c11());
+  return check_failures - before;
 }
 
-int main(void) {
-  cgr_device_config device_config = CGR_DEVICE_CONFIG_INIT;
-  cgr_device_info device_info = CGR_DEVICE_INFO_INIT;
-  cgr_group group = CGR_GROUP_INIT;
-  cgr_layer layer = CGR_LAYER_INIT;
-  cgr_buffer_decl decl = CGR_BUFFER_DECL_INIT;
-  cgr_config config = CGR_CONFIG_INIT;
-  cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
-  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  cgr_request_info request = CGR_REQUEST_INFO_INIT;
-  cgr_record_info info = CGR_RECORD_INFO_INIT;
-  cgr_attention attention = { CGR_ATTENTION_INIT };
-  cgr_batch batch = CGR_BATCH_INIT;
+/* ------------------------------------------------------------------------------------------------ designated initialisers */
+
+static const cgr_group shared_group = { .size = sizeof(cgr_group), .page_size = 16, .num_pages = WORLD_PAGES };
+
+static cgr_status record_twice(cgr_recorder *recorder, void *engine) {
+  const world *w = engine;
+  cgr_attention a = { .size = sizeof a, .layer = 0, .q = w->attention.q, .k = w->attention.k, .v = w->attention.v };
+  a.out = w->attention.out;
+  return cgr_record_attention(recorder, &a);
+}
+
+static void run_one_step(world *w, cgr_runtime *runtime) {
+  int32_t row = -1, pages[] = { 3 };
   cgr_step step = CGR_STEP_INIT;
-  cgr_step_result result = CGR_STEP_RESULT_INIT;
-  cgr_stats stats = CGR_STATS_INIT;
-  cgr_graph_stats graph = CGR_GRAPH_STATS_INIT;
-  cgr_plan_input plan = CGR_PLAN_INPUT_INIT;
-  if (device_config.size != sizeof device_config || device_info.size != sizeof device_info || group.size != sizeof group ||
-      layer.size != sizeof layer || decl.size != sizeof decl || config.size != sizeof config || sizes.size != sizeof sizes)
-    return 1;
-  if (view.size != sizeof view || request.size != sizeof request || info.size != sizeof info ||
-      attention.size != sizeof attention || batch.size != sizeof batch || step.size != sizeof step ||
-      result.size != sizeof result || stats.size != sizeof stats || graph.size != sizeof graph || plan.size != sizeof plan)
-    return 2;
-  if (config.magic != CGR_CONFIG_MAGIC || config.version != CGR_VERSION || cgr_version() != CGR_VERSION)
-    return 3;
-  cgr_record_function function = record;
-  if (cgr_runtime_capture(NULL, function, NULL) != CGR_ERROR_NULL_POINTER || cgr_last_message()[0] == '\0')
-    return 4;
-  if (cgr_status_name(CGR_ERROR_BUSY)[0] != 'C' || cgr_build_info()[0] != 'c' || cgr_dtype_size(CGR_DTYPE_BF16) != 2)
-    return 5;
-  return 0;
+  cgr_step_result result = { .size = sizeof result };
+  CHECK_OK(cgr_runtime_capture(runtime, &(cgr_capture){ .size = sizeof(cgr_capture), .record = record_twice, .engine = w }));
+  CHECK_OK(cgr_request_open(runtime, 1, &row));
+  CHECK_OK(cgr_request_set_pages(runtime, row, 0, 0, pages, 1));
+  const cgr_batch batch = { .size = sizeof batch, .num_requests = 1, .rows = &row, .tokens = (const int32_t[]){ 7 } };
+  CHECK_OK(cgr_step_prepare(runtime, &batch, &step));
+  CHECK_OK(cgr_step_launch(runtime, &step, w->stream));
+  CHECK_OK(cgr_step_wait(runtime, 0, step.seq, -1, &result));
+  CHECK(result.num_requests == 1 && result.rows[0] == row && result.tags[0] == 1 && result.guard.error == CGR_GUARD_NONE);
+  const cgr_key full = { .kind = CGR_KIND_FULL, .num_tokens = 1, .num_requests = 1, .query_len = 1 };
+  CHECK(memcmp(&step.key, &full, sizeof full) == 0);
+}
+
+static int test_designated(void) {
+  const int before = check_failures;
+  world w;
+  world_open(&w);
+  cgr_runtime *runtime = NULL;
+  const cgr_layer layers[] = { {
+      .size = sizeof(cgr_layer),
+      .num_q_heads = 1,
+      .num_kv_heads = 1,
+      .head_dim = WORLD_DIM,
+      .k = w.layers[0].k,
+      .v = { .base = w.memory + WORLD_STRETCH,
+             .dtype = CGR_DTYPE_FP32,
+             .stride_page = 16 * WORLD_DIM,
+             .stride_token = WORLD_DIM,
+             .stride_head = WORLD_DIM },
+  } };
+  const cgr_config config = {
+    .size = sizeof config,
+    .magic = CGR_CONFIG_MAGIC,
+    .version = CGR_VERSION,
+    .device_handle = w.device,
+    .groups = &shared_group,
+    .num_groups = 1,
+    .layers = layers,
+    .num_layers = 1,
+    .buffers = &(cgr_buffer_decl){ .size = sizeof(cgr_buffer_decl),
+                                   .dimension = CGR_DIMENSION_REQUESTS,
+                                   .dtype = CGR_DTYPE_FP32,
+                                   .name = "temperature" },
+    .num_buffers = 1,
+    .max_requests = 1,
+    .max_tokens = 8,
+    .max_seq_len = 64,
+    .decode_buckets = (const int32_t[]){ 1 },
+    .num_decode_buckets = 1,
+  };
+  CHECK_OK(cgr_runtime_create(&config, &runtime));
+  run_one_step(&w, runtime);
+  CHECK_OK(cgr_runtime_destroy(runtime));
+  world_close(&w);
+  return check_failures - before;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ parts */
+
+int main(void) {
+  static const struct {
+    const char *what;
+    int (*test)(void);
+  } parts[] = {
+#define PART(name, what) { what, test_##name },
+    CGR_TEST_PARTS(PART)
+#undef PART
+        { "each header first in a translation unit", test_first },
+    { "designated initialisers", test_designated },
+  };
+  int failures = 0;
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    const int failed = parts[i].test();
+    printf("%s: %d checks failed\n", parts[i].what, failed);
+    failures += failed;
+  }
+  return failures ? 1 : 0;
 }

@@ -1,8 +1,12 @@
 // The epilogue commits the rows, writes the result and publishes the step, in that order.
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
-#include <numeric>
 #include <thread>
 
 #include "tests/support/step_case.h"
@@ -10,14 +14,17 @@
 namespace cgr_test {
 namespace {
 
-class KernelEpilogue : public ::testing::TestWithParam<DeviceParam> {
+constexpr int32_t kPoisonWord = int32_t(0xA5A5A5A5u);
+
+class KernelEpilogue : public KernelTest {
 protected:
-  void SetUp() override {
-    cgr_device *dev = nullptr;
-    CGR_OPEN_OR_SKIP(dev, GetParam());
-    ASSERT_EQ(dev->ops->preload(dev, &cgr__kernel_prologue), CGR__DEVICE_OK);
-    ASSERT_EQ(dev->ops->preload(dev, &cgr__kernel_epilogue), CGR__DEVICE_OK);
-    bench_ = std::make_unique<Bench>(dev);
+  void SetUp() override { Open({ &cgr__kernel_prologue, &cgr__kernel_epilogue }); }
+
+  static StepLimits WithStride(int32_t token_stride, bool scattered = false) {
+    StepLimits limits;
+    limits.token_stride = token_stride;
+    limits.scattered = scattered;
+    return limits;
   }
   static StagedStep WithPages(StagedStep step) {
     for (int32_t row : { 3, 5, 2, 8 })
@@ -25,144 +32,202 @@ protected:
         AddChange(&step, CGR__CHANGE_PAGE, row, p, 10 + row * 4 + p);
     return step;
   }
-  static void ExpectResult(StepPair &pair, uint64_t seq, const cgr__step_error &error, const Words &tokens) {
-    cgr_test::ExpectResult(pair.device, seq, error, pair.model.b.state, tokens);
+  // `first`, `first` + 1, ... for every request that a step can have.
+  static Words Sampled(const StepLimits &limits, int32_t first) {
+    Words tokens(size_t(limits.max_requests * limits.token_stride));
+    std::iota(tokens.begin(), tokens.end(), first);
+    return tokens;
   }
-
-  std::unique_ptr<Bench> bench_;
+  static Words Beginning(Words words, size_t count) {
+    words.resize(count);
+    return words;
+  }
+  static int32_t LastToken(const StepBuffers &b, int32_t row, int32_t j = 0) {
+    return b->row_last_tokens[row * b.arena().limits.token_stride + j];
+  }
+  static void ExpectResult(const StepPair &pair, const StepLimits &limits, uint64_t seq, const cgr__step_error &error,
+                           const Words &num_tokens, const Words &tokens) {
+    StepResult result = ReadResult(pair, limits, seq);
+    EXPECT_EQ(result.record.seq, seq);
+    ExpectError({ result.record.error, result.record.error_row, result.record.error_index, 0, result.record.error_value }, error);
+    EXPECT_EQ(result.record.num_requests, int32_t(num_tokens.size()));
+    EXPECT_EQ(result.num_tokens, num_tokens);
+    EXPECT_EQ(result.tokens, tokens);
+  }
 };
 
-TEST_P(KernelEpilogue, CommitsRowsAndResult) {
-  StepPair pair(*bench_, StepLimits());
-  StagedStep step = WithPages(pair.Step({ 3, 5, 2, 8 }, { 4, 2, 0, 7 }, 8, 20));
-  step.flags[1] = static_cast<int32_t>(CGR_REQUEST_PARTIAL);
-  AddChange(&step, CGR__CHANGE_COMPUTED, 2, 0, 12);
-  AddChange(&step, CGR__CHANGE_LAST_TOKEN, 5, 0, 55);
-  AddChange(&step, CGR__CHANGE_LAST_TOKEN, 2, 0, 22);
-  pair.Prologue(step);
-  pair.PutNextTokens({ 70, 71, 72, 73, 74, 75, 76, 77 });
-  pair.Epilogue();
-  StepBuffers got = pair.device.Get();
-  EXPECT_EQ(got.row_computed[3], 4);
-  EXPECT_EQ(got.row_computed[5], 2);
-  EXPECT_EQ(got.row_computed[2], 12);
-  EXPECT_EQ(got.row_last_tokens[3], 70);
-  EXPECT_EQ(got.row_last_tokens[5], 55); // partial: more of its prompt follows
-  EXPECT_EQ(got.row_last_tokens[2], 22); // nothing new
-  EXPECT_EQ(got.row_last_tokens[8], 73);
-  EXPECT_EQ(got.row_last_tokens[0], 0x6b6b6b6b); // what padding names
-  EXPECT_EQ(got.row_computed[0], 0);
-  ExpectResult(pair, 1, { 0, -1, 0, 0, 0 }, { 70, 71, 72, 73 });
+TEST_P(KernelEpilogue, CommitsTheRowsThatSampled) {
+  for (bool scattered : { false, true }) {
+    for (int32_t stride : { 1, 2, 3 }) {
+      SCOPED_TRACE("stride " + std::to_string(stride));
+      StepLimits limits = WithStride(stride, scattered);
+      StepPair pair(*bench_, limits);
+      StagedStep step = WithPages(pair.Step({ 3, 5, 2, 8 }, { 4, 2, 0, 7 }, 8, 20));
+      step.flags[1] = CGR_REQUEST_PARTIAL;
+      AddChange(&step, CGR__CHANGE_COMPUTED, 2, 0, 12);
+      pair.Prologue(step);
+      Words tokens = Sampled(limits, 70);
+      pair.PutNextTokens(tokens);
+      pair.Epilogue();
+      const StepBuffers got = pair.device.Get();
+      EXPECT_EQ(Words(got->row_computed, got->row_computed + 9), (Words{ 0, 0, 12, 4, 0, 2, 0, 0, 7 }));
+      EXPECT_EQ(LastToken(got, 3), 70);
+      EXPECT_EQ(LastToken(got, 5), kPoisonWord) << "partial: more of its prompt follows";
+      EXPECT_EQ(LastToken(got, 2), kPoisonWord) << "nothing new";
+      EXPECT_EQ(LastToken(got, 8), 70 + 3 * stride);
+      EXPECT_EQ(LastToken(got, 12), kPoisonWord) << "the padding row";
+      if (stride > 1) {
+        EXPECT_EQ(LastToken(got, 3, 1), kPoisonWord) << "one token was sampled";
+      }
+      ExpectResult(pair, limits, 1, kNoError, { 1, 0, 0, 1 }, Beginning(tokens, 4 * size_t(stride)));
+    }
+  }
 }
 
-TEST_P(KernelEpilogue, ReportsErrors) {
-  StepPair pair(*bench_, StepLimits());
+// The token that a row sampled last comes back as its next input.
+TEST_P(KernelEpilogue, TheNextStepReadsWhatWasSampled) {
+  for (int32_t stride : { 1, 2, 3 }) {
+    StepLimits limits = WithStride(stride);
+    StepPair pair(*bench_, limits);
+    pair.Prologue(WithPages(pair.Step({ 3, 5 }, { 4, 2 }, 4, 8)));
+    pair.PutNextTokens(Sampled(limits, 70));
+    pair.Epilogue();
+    StagedStep next = pair.Step({ 5, 3 }, { 1, 1 }, 4, 4);
+    next.with_tokens = false;
+    pair.Prologue(next);
+    EXPECT_EQ(pair.device.Get()->input_ids[0], 70 + stride);
+    EXPECT_EQ(pair.device.Get()->input_ids[1], 70);
+    pair.Epilogue();
+  }
+}
+
+TEST_P(KernelEpilogue, ReportsErrorsAndCountsThem) {
+  StepLimits limits;
+  StepPair pair(*bench_, limits);
   StagedStep step = WithPages(pair.Step({ 3, 5 }, { 1, 1 }, 4, 4));
   step.rows[1] = 12;
   pair.Prologue(step);
   pair.PutNextTokens(Words(8, 9));
   pair.Epilogue();
-  ExpectResult(pair, 1, { CGR_STEP_ROW, -1, 1, 0, 12 }, { 9, 9 });
+  ExpectResult(pair, limits, 1, { CGR_GUARD_ROW, -1, 1, 0, 12 }, { 1, 0 }, { 9, 9 });
   StagedStep bad = pair.Step({ 3, 5 }, { 1, 1 }, 4, 4);
   bad.seq = 77;
-  pair.Prologue(bad);
-  pair.Epilogue();
-  ExpectResult(pair, 2, { CGR_STEP_SEQUENCE, -1, 0, 0, 77 }, {});
+  pair.PrologueAndEpilogue(bad);
+  ExpectResult(pair, limits, 2, { CGR_GUARD_SEQUENCE, -1, 0, 0, 77 }, {}, {});
   EXPECT_EQ(pair.device.completion()->errors, 2u);
-  pair.Prologue(pair.Step({ 3, 5 }, { 1, 1 }, 4, 4)); // a good one: the first step's pages were applied
-  pair.Epilogue();
-  ExpectResult(pair, 3, { 0, -1, 0, 0, 0 }, { 9, 9 });
-  pair.Prologue(pair.Step({ 6 }, { 1 }, 4, 4)); // a row without pages
-  pair.Epilogue();
-  ExpectResult(pair, 4, { CGR_STEP_PAGE, 6, 0, 0, 0 }, { 9 });
+  pair.PrologueAndEpilogue(pair.Step({ 3, 5 }, { 1, 1 }, 4, 4)); // a good one: the first step's pages were applied
+  ExpectResult(pair, limits, 3, kNoError, { 1, 1 }, { 9, 9 });
+  pair.PrologueAndEpilogue(pair.Step({ 6 }, { 1 }, 4, 4)); // a row without pages
+  ExpectResult(pair, limits, 4, { CGR_GUARD_PAGE, 6, 0, 0, 0 }, { 1 }, { 9 });
   EXPECT_EQ(pair.device.completion()->errors, 3u);
 }
 
 // A request that a guard refused leaves its row as it was.
 TEST_P(KernelEpilogue, RefusedRequestCommitsNothing) {
-  StepPair pair(*bench_, StepLimits());
+  StepLimits limits;
+  StepPair pair(*bench_, limits);
   StagedStep step = WithPages(pair.Step({ 3, 5 }, { 4, 2 }, 4, 8));
   AddChange(&step, CGR__CHANGE_COMPUTED, 5, 0, 299);
-  AddChange(&step, CGR__CHANGE_LAST_TOKEN, 5, 0, 55);
   pair.Prologue(step);
   pair.PutNextTokens(Words(8, 70));
   pair.Epilogue();
-  StepBuffers got = pair.device.Get();
-  EXPECT_EQ(got.row_computed[3], 4);
-  EXPECT_EQ(got.row_computed[5], 299);
-  EXPECT_EQ(got.row_last_tokens[5], 55);
-  ExpectResult(pair, 1, { CGR_STEP_LENGTH, 5, 1, 0, 301 }, { 70, 70 });
+  const StepBuffers got = pair.device.Get();
+  EXPECT_EQ(got->row_computed[3], 4);
+  EXPECT_EQ(got->row_computed[5], 299);
+  EXPECT_EQ(LastToken(got, 5), kPoisonWord);
+  ExpectResult(pair, limits, 1, { CGR_GUARD_LENGTH, 5, 1, 0, 301 }, { 1, 0 }, { 70, 70 });
 }
 
-// A step that the host gave up half-way completes, and changes no row.
+// A step that the host gave up half-way completes, tells its error, changes no row and has no requests.
 TEST_P(KernelEpilogue, AbandonedStepCommitsNothing) {
-  StepPair pair(*bench_, StepLimits());
-  pair.Prologue(WithPages(pair.Step({ 3, 5 }, { 4, 2 }, 4, 8)));
-  pair.PutNextTokens(Words(8, 70));
-  StepBuffers before = pair.device.Get();
-  pair.Epilogue(true);
-  StepBuffers after = pair.device.Get();
-  EXPECT_EQ(after.row_computed, before.row_computed);
-  EXPECT_EQ(after.row_last_tokens, before.row_last_tokens);
-  ExpectResult(pair, 1, { 0, -1, 0, 0, 0 }, { 70, 70 });
+  for (bool refused : { false, true }) {
+    StepLimits limits = WithStride(2);
+    StepPair pair(*bench_, limits);
+    StagedStep step = WithPages(pair.Step({ 3, 5 }, { 4, 2 }, 4, 8));
+    if (refused)
+      step.rows[1] = -4;
+    pair.Prologue(step);
+    pair.PutNextTokens(Sampled(limits, 70));
+    const StepBuffers before = pair.device.Get();
+    pair.Epilogue(true);
+    const StepBuffers after = pair.device.Get();
+    for (int32_t row = 0; row <= limits.max_rows; row++) {
+      EXPECT_EQ(after->row_computed[row], before->row_computed[row]);
+      EXPECT_EQ(LastToken(after, row), LastToken(before, row));
+    }
+    ExpectResult(pair, limits, 1, refused ? cgr__step_error{ CGR_GUARD_ROW, -1, 1, 0, -4 } : kNoError, {}, {});
+    EXPECT_EQ(pair.device.completion()->errors, refused ? 1u : 0u);
+  }
+}
+
+// An empty step has a result too, with nobody in it.
+TEST_P(KernelEpilogue, EmptyStepHasAnEmptyResult) {
+  StepLimits limits;
+  StepPair pair(*bench_, limits);
+  pair.PrologueAndEpilogue(WithPages(pair.Step({ 3, 5 }, { 4, 2 }, 4, 8)));
+  pair.EmptyPrologue(4, 8, true);
+  pair.PutNextTokens(Words(8, 9));
+  pair.Epilogue();
+  ExpectResult(pair, limits, 2, kNoError, {}, {});
 }
 
 // Results stay where they are until ring_depth newer steps have run.
-TEST_P(KernelEpilogue, RingOfResults) {
+TEST_P(KernelEpilogue, ResultsStayForARingOfSteps) {
   StepLimits limits;
   limits.ring_depth = 4;
   StepPair pair(*bench_, limits);
-  pair.Prologue(WithPages(pair.Step({}, {}, 1, 1)));
-  pair.Epilogue();
+  pair.PrologueAndEpilogue(WithPages(pair.Step({}, {}, 1, 1)));
   for (int32_t s = 2; s < 20; s++) {
     pair.Prologue(pair.Step({ 3 }, { 1 }, 2, 2));
     pair.PutNextTokens(Words(8, s));
     pair.Epilogue();
-    for (int32_t old = std::max(2, s - 3); old < s; old++) {
-      cgr__result_record record;
-      std::memcpy(&record, pair.device.readback(static_cast<uint64_t>(old)), sizeof record);
-      EXPECT_EQ(record.seq, static_cast<uint64_t>(old));
-    }
-    ExpectResult(pair, static_cast<uint64_t>(s), { 0, -1, 0, 0, 0 }, { s });
+    for (int32_t old = std::max(2, s - 3); old <= s; old++)
+      ExpectResult(pair, limits, uint64_t(old), kNoError, { 1 }, { old });
   }
 }
 
-// What stands behind the real requests is nobody's: no row is committed for it and no token of it is in the result.
-TEST_P(KernelEpilogue, GarbageBehindTheRequestsCommitsNothing) {
-  for (int wild = 0; wild < 2; wild++) {
+// What is after the real requests is nobody's: no row is committed for it and no token of it is in the result.
+class KernelEpilogueGarbage : public KernelEpilogue {
+protected:
+  // A step of 0, 1 or 3 requests in a bucket of 8; 0: emptied by a guard, which leaves a count of 0 and 8 rows.
+  static StagedStep StepOf(StepPair &pair, int32_t n) {
+    if (n == 1)
+      return WithPages(pair.Step({ 3 }, { 4 }, 8, 20));
+    StagedStep step = WithPages(pair.Step({ 3, 5, 2 }, { 4, 2, 1 }, 8, 20));
+    step.seq += n == 0 ? 76 : 0;
+    return step;
+  }
+  static void PutGarbage(StepPair *pair, int32_t n, bool wild) {
+    const Words rows = { 9, 10, 11, 0, 1, 4, 6, 7 };
+    for (int32_t i = n; i < 8; i++) {
+      cgr__buffers &b = *pair->model.b.operator->();
+      b.seq_lens[0][i] = wild ? Words{ INT32_MAX, 1, INT32_MIN, 299 }[size_t(i) % 4] : 20 + i;
+      b.query_start_loc[i + 1] = wild ? Words{ INT32_MAX, 1, INT32_MIN, 7 }[size_t(i) % 3] : 30 + 3 * i;
+      b.request_rows[i] = wild ? Words{ INT32_MAX, 12, -1, INT32_MIN }[size_t(i) % 4] : rows[i];
+      b.request_flags[i] = 0;
+    }
+    pair->Upload();
+  }
+};
+
+TEST_P(KernelEpilogueGarbage, AfterTheRequestsCommitsNothing) {
+  StepLimits limits;
+  for (bool wild : { false, true }) {
     for (int32_t n : { 0, 1, 3 }) {
       SCOPED_TRACE("requests " + std::to_string(n) + (wild ? " wild" : ""));
-      StepPair pair(*bench_, StepLimits());
-      StagedStep step = WithPages(pair.Step({ 3, 5, 2 }, { 4, 2, 1 }, 8, 20));
-      if (n == 0)
-        step.seq = 77; // emptied by a guard, which leaves a count of 0 and 8 rows
-      if (n == 1)
-        step.num_requests = 1, step.num_tokens = 4, step.rows = { 3 }, step.starts = { 0, 4 }, step.flags = { 0 };
-      pair.Prologue(step);
-      pair.PutNextTokens({ 70, 71, 72, 73, 74, 75, 76, 77 });
-      StepBuffers &b = pair.model.b;
-      const Words rows = { 9, 10, 11, 0, 1, 4, 6, 7 };
-      for (int32_t i = n; i < 8; i++) {
-        b.seq_lens[i] = wild ? Words{ INT32_MAX, 1, INT32_MIN, 299 }[i % 4] : 20 + i;
-        b.query_start_loc[i + 1] = wild ? Words{ INT32_MAX, 1, INT32_MIN, 7 }[i % 3] : 30 + 3 * i;
-        b.request_rows[i] = wild ? Words{ INT32_MAX, 12, -1, INT32_MIN }[i % 4] : rows[i];
-        b.request_flags[i] = 0;
-      }
-      pair.device.PutBatch(b);
+      StepPair pair(*bench_, limits);
+      pair.Prologue(StepOf(pair, n));
+      pair.PutNextTokens(Sampled(limits, 70));
+      PutGarbage(&pair, n, wild);
       pair.Epilogue();
-      StepBuffers got = pair.device.Get();
-      for (int32_t row : rows) {
-        EXPECT_EQ(got.row_computed[row], 0) << "row " << row;
-        EXPECT_EQ(got.row_last_tokens[row], 0x6b6b6b6b) << "row " << row;
+      const StepBuffers got = pair.device.Get();
+      for (int32_t row : { 0, 1, 4, 6, 7, 8, 9, 10, 11, 12 }) {
+        EXPECT_EQ(got->row_computed[row], 0) << "row " << row;
+        EXPECT_EQ(LastToken(got, row), kPoisonWord) << "row " << row;
       }
-      EXPECT_EQ(got.row_computed[3], n > 0 ? 4 : 0);
-      Words tokens = { 70, 71, 72 };
-      tokens.resize(static_cast<size_t>(n));
-      ExpectResult(pair, 1, n > 0 ? cgr__step_error{ 0, -1, 0, 0, 0 } : cgr__step_error{ CGR_STEP_SEQUENCE, -1, 0, 0, 77 },
-                   tokens);
-      tokens = pair.device.ResultTokens(1);
-      for (size_t i = static_cast<size_t>(n); i < tokens.size(); i++)
-        EXPECT_EQ(static_cast<uint32_t>(tokens[i]), 0xA5A5A5A5u) << "a token behind the requests was written";
+      EXPECT_EQ(got->row_computed[3], n > 0 ? 4 : 0);
+      ExpectResult(pair, limits, 1, n > 0 ? kNoError : cgr__step_error{ CGR_GUARD_SEQUENCE, -1, 0, 0, 77 }, Words(size_t(n), 1),
+                   Beginning({ 70, 71, 72 }, size_t(n)));
       if (HasFailure())
         return;
     }
@@ -171,48 +236,106 @@ TEST_P(KernelEpilogue, GarbageBehindTheRequestsCommitsNothing) {
 
 // The host that sees completed_seq sees the result, and may fill the slot again; nothing else orders the two sides. Every step
 // has other tokens, and another number of them.
-TEST_P(KernelEpilogue, PublishesByCompletedSeqAlone) {
-  const int32_t rows_of_all = 4096;
-  StepLimits limits;
-  limits.max_requests = limits.max_rows = rows_of_all;
-  StepPair pair(*bench_, limits);
-  pair.Prologue(pair.Step({}, {}, rows_of_all, 1));
-  pair.Epilogue();
-  const uint64_t last = 1000, kinds = 64; // steps of one kind are further apart than the ring is deep
-  Words all(kinds * rows_of_all);
-  std::iota(all.begin(), all.end(), 1000000);
-  Array<int32_t> tokens(*bench_, all, CGR__MEMORY_PINNED);
-  cgr__step_args args = pair.device.Args(rows_of_all, 1);
-  for (uint64_t seq = 2; seq < last; seq++) {
-    Words rows(rows_of_all - seq % 3 * 100); // without new tokens, and thus without pages
+class KernelEpiloguePublishing : public KernelEpilogue {
+protected:
+  static constexpr int32_t kRows = CGR__MAX_REQUESTS;
+  static constexpr uint64_t kKinds = 64; // steps of one kind are further apart than the ring is deep
+
+  static StagedStep StepOf(StepPair &pair, uint64_t seq) {
+    Words rows(size_t(kRows) - seq % 3 * 100); // without new tokens, and thus without pages
     for (size_t i = 0; i < rows.size(); i++)
-      rows[i] = static_cast<int32_t>((i + seq) % rows_of_all);
-    StagedStep step = pair.Step(rows, Words(rows.size(), 0), rows_of_all, 1);
+      rows[i] = int32_t((i + seq) % size_t(kRows));
+    StagedStep step = pair.Step(rows, Words(rows.size(), 0), kRows, 1);
     step.seq = step.batch_seq = seq;
-    pair.device.Stage(step);
-    bench_->Enqueue(cgr__kernel_prologue, &args);
-    bench_->EnqueueCopy(args.next_tokens, tokens.data() + seq % kinds * rows_of_all, rows_of_all * sizeof(int32_t));
-    bench_->Enqueue(cgr__kernel_epilogue, &args);
-    const unsigned char *result = pair.device.readback(seq);
-    const unsigned char *at_end = result + sizeof(cgr__result_record) + (rows.size() - 1) * sizeof(int32_t);
+    return step;
+  }
+  static void Await(const cgr__completion *completion, uint64_t seq) {
     auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    for (int spins = 0; __atomic_load_n(&pair.device.completion()->completed_seq, __ATOMIC_ACQUIRE) != seq; spins++) {
+    for (int spins = 0; __atomic_load_n(&completion->completed_seq, __ATOMIC_ACQUIRE) != seq; spins++) {
       if (spins % 4096 != 4095)
         continue;
       ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "step " << seq << " does not complete";
       std::this_thread::yield();
     }
-    int32_t final_token; // at once, and what a careless epilogue would store last
-    std::memcpy(&final_token, at_end, sizeof final_token);
-    const int64_t begin = static_cast<int64_t>(seq % kinds * rows_of_all), count = static_cast<int64_t>(rows.size());
-    ASSERT_EQ(final_token, all[static_cast<size_t>(begin + count - 1)]) << "step " << seq;
-    ExpectResult(pair, seq, { 0, -1, 0, 0, 0 }, Words(all.begin() + begin, all.begin() + begin + count));
+  }
+};
+
+TEST_P(KernelEpiloguePublishing, CompletedSeqAloneOrdersTheResult) {
+  StepLimits limits;
+  limits.max_requests = limits.max_rows = kRows;
+  StepPair pair(*bench_, limits);
+  pair.PrologueAndEpilogue(pair.Step({}, {}, kRows, 1));
+  Words all(kKinds * size_t(kRows));
+  std::iota(all.begin(), all.end(), 1000000);
+  Array<int32_t> tokens(*bench_, all, CGR__MEMORY_PINNED);
+  cgr__step_args args = pair.device.Args(kRows, 1);
+  for (uint64_t seq = 2; seq < 1000; seq++) {
+    StagedStep step = StepOf(pair, seq);
+    WriteSlot(pair.device.slot_layout(), step, pair.device.slot(seq));
+    bench_->Enqueue(cgr__kernel_prologue, &args);
+    bench_->EnqueueCopy(args.buffers.next_tokens, tokens.data() + seq % kKinds * size_t(kRows), size_t(kRows) * sizeof(int32_t));
+    bench_->Enqueue(cgr__kernel_epilogue, &args);
+    const int32_t *result = reinterpret_cast<const int32_t *>(pair.device.readback(seq) + args.readback_slot.tokens);
+    const int32_t *expected = &all[seq % kKinds * size_t(kRows)];
+    size_t count = step.rows.size();
+    ASSERT_NO_FATAL_FAILURE(Await(pair.device.completion(), seq));
+    int32_t final_token = __atomic_load_n(&result[count - 1], __ATOMIC_RELAXED); // what a careless epilogue would store last
+    ASSERT_EQ(final_token, expected[count - 1]) << "step " << seq;
+    ExpectResult(pair, limits, seq, kNoError, Words(count, 0), Words(expected, expected + count));
     ASSERT_FALSE(HasFailure()) << "step " << seq;
   }
   bench_->Sync();
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, KernelEpilogue, ::testing::ValuesIn(KernelDevices()), DeviceLabel);
+// The same on the host whatever the moment: a process that dies at the first byte of completed_seq leaves everything else. The
+// record lies across the end of a page that may not be written, so that errors and generation are within reach.
+class HostEpilogue : public ::testing::Test {
+protected:
+  static constexpr size_t kPage = 4096, kReadback = 2 * kPage; // of memory that both processes see
+  void SetUp() override {
+    void *memory = mmap(nullptr, kPage + kReadback, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    shared_ = static_cast<unsigned char *>(memory);
+    std::memset(shared_, kPoisonByte, kPage + kReadback);
+    ASSERT_EQ(mprotect(shared_, kPage, PROT_READ), 0);
+  }
+  void TearDown() override { munmap(shared_, kPage + kReadback); }
+  // Runs it in another process and returns how that ended.
+  static int RunApart(const cgr__step_args &args) {
+    pid_t child = fork();
+    if (child == 0) {
+      signal(SIGSEGV, SIG_DFL);
+      cgr__kernel_epilogue.host(&args);
+      _exit(0);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+  }
+  unsigned char *shared_ = nullptr;
+};
+
+TEST_F(HostEpilogue, WritesCompletedSeqAfterEverythingElse) {
+  Bench bench(OpenDevice(HostParam(CGR_SCHEDULE_ASYNC)));
+  StepLimits limits;
+  StepPair pair(bench, limits);
+  pair.Prologue(pair.Step({ 3, 12 }, { 0, 0 }, 4, 4));
+  pair.PutNextTokens({ 70, 71, 72, 73, 74, 75, 76, 77 });
+  cgr__step_args args = pair.device.Args(4, 4);
+  args.readback = shared_ + kPage + 256;
+  args.completion = reinterpret_cast<cgr__completion *>(shared_ + kPage - sizeof args.completion->completed_seq);
+  int status = RunApart(args);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << "completed_seq was not written: " << status;
+  pair.model.Epilogue(false);
+  EXPECT_EQ(args.completion->errors, 1u);
+  EXPECT_EQ(args.completion->generation, 0u);
+  size_t stride = size_t(args.readback_slot.stride);
+  EXPECT_EQ(std::memcmp(args.readback + stride, pair.model.readback.data() + stride, stride), 0) << "the result of step 1";
+}
+
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelEpilogue);
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelEpilogueGarbage);
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelEpiloguePublishing);
 
 } // namespace
 } // namespace cgr_test

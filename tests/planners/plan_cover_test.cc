@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/reference/cover.h"
+#include "tests/support/cover.h"
 #include "planners/attention/plan.h"
 #include "planners/attention/plan_host.h"
+#include "tests/support/seed.h"
 
 namespace {
 
@@ -96,34 +97,36 @@ void CheckContiguous(const Batch &batch, const Planned &planned) {
   ASSERT_EQ(parts[batch.num_parts - 1].end_kv, 0);
 }
 
-void CheckSharing(const std::vector<cgr__cover_segment> &segments) {
-  std::map<std::pair<int32_t, int32_t>, std::vector<cgr__cover_segment>> tiles;
+// Parts that share a tile are neighbours, know of each other, and have slots of their own; the slots are two per part.
+void CheckSharing(const Batch &batch, const std::vector<cgr__cover_item> &items) {
+  std::map<std::pair<int32_t, int32_t>, std::vector<cgr__cover_item>> tiles;
   std::map<int32_t, int> slots;
-  for (const cgr__cover_segment &s : segments) {
-    tiles[{ s.segment.request, s.segment.q_tile }].push_back(s);
-    if (s.segment.slot < 0)
+  for (const cgr__cover_item &s : items) {
+    tiles[{ s.item.request, s.item.q_tile }].push_back(s);
+    if (s.item.slot < 0)
       continue;
-    ASSERT_EQ(++slots[s.segment.slot], 1) << "slot " << s.segment.slot;
+    ASSERT_LT(s.item.slot, 2 * batch.num_parts);
+    ASSERT_EQ(++slots[s.item.slot], 1) << "slot " << s.item.slot;
   }
   for (const auto &tile : tiles) {
-    const std::vector<cgr__cover_segment> &sharers = tile.second;
+    const std::vector<cgr__cover_item> &sharers = tile.second;
     int32_t first = sharers.front().part, last = sharers.back().part;
     ASSERT_EQ(last - first + 1, static_cast<int32_t>(sharers.size()));
     for (size_t k = 0; k < sharers.size(); k++) {
-      const cgr__cover_segment &s = sharers[k];
+      const cgr__cover_item &s = sharers[k];
       ASSERT_EQ(s.part, first + static_cast<int32_t>(k));
-      ASSERT_EQ(s.segment.first, first);
-      ASSERT_EQ(s.segment.last, last);
-      ASSERT_EQ(s.segment.slot, sharers.size() == 1 ? -1 : k == 0 ? 2 * s.part + 1 : 2 * s.part);
+      ASSERT_EQ(s.item.first, first);
+      ASSERT_EQ(s.item.last, last);
+      ASSERT_EQ(s.item.slot, sharers.size() == 1 ? -1 : k == 0 ? 2 * s.part + 1 : 2 * s.part);
     }
   }
 }
 
-void CheckBalance(const Batch &batch, const Planned &planned, const std::vector<cgr__cover_segment> &segments) {
+void CheckBalance(const Batch &batch, const Planned &planned, const std::vector<cgr__cover_item> &items) {
   std::vector<int64_t> cost(batch.num_parts, 0);
-  for (const cgr__cover_segment &s : segments)
-    cost[s.part] += s.segment.kv_end - s.segment.kv_begin + (s.segment.kv_begin == 0 ? CGR__TILE_COST : 0);
-  // A part that begins within or right behind a tile's fixed cost has that whole fixed cost counted here.
+  for (const cgr__cover_item &s : items)
+    cost[s.part] += s.item.kv_end - s.item.kv_begin + (s.item.kv_begin == 0 ? CGR__TILE_COST : 0);
+  // A part that begins within or just after a tile's fixed cost has that whole fixed cost counted here.
   for (int64_t c : cost)
     ASSERT_LE(c, planned.header()->cost_per_part + CGR__TILE_COST);
 }
@@ -139,18 +142,17 @@ void Check(const Batch &batch) {
     tiles += static_cast<size_t>(batch.query_lens[i]);
   }
   std::vector<int32_t> counts(static_cast<size_t>(cells), 0);
-  std::vector<cgr__cover_segment> segments(tiles + 2 * static_cast<size_t>(batch.num_parts) + 1);
+  std::vector<cgr__cover_item> items(tiles + 2 * static_cast<size_t>(batch.num_parts) + 1);
   cgr__cover_batch cover = { static_cast<int32_t>(batch.query_lens.size()), batch.tile_q, planned.query_start.data(),
                              batch.seq_lens.data(), offsets.data() };
-  int64_t found =
-      cgr__cover_plan(planned.memory.data(), &cover, counts.data(), segments.data(), static_cast<int64_t>(segments.size()));
-  ASSERT_GE(found, 0) << "a segment lies outside the batch";
-  segments.resize(static_cast<size_t>(found));
+  int64_t found = cgr__cover_plan(planned.memory.data(), &cover, counts.data(), items.data(), static_cast<int64_t>(items.size()));
+  ASSERT_GE(found, 0) << "an item lies outside the batch";
+  items.resize(static_cast<size_t>(found));
   CheckHeader(batch, planned);
   CheckCounts(batch, offsets, counts);
   CheckContiguous(batch, planned);
-  CheckSharing(segments);
-  CheckBalance(batch, planned, segments);
+  CheckSharing(batch, items);
+  CheckBalance(batch, planned, items);
 }
 
 int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) {
@@ -169,7 +171,9 @@ Batch RandomBatch(uint64_t seed) {
     batch.query_lens.push_back(query);
     batch.seq_lens.push_back(query > 0 && Pick(random, 0, 15) == 0 ? 0 : context + query);
   }
-  batch.tile_q = 1 << Pick(random, 0, 6);
+  do {
+    batch.tile_q = 1 << Pick(random, 0, 6);
+  } while (batch.tile_q > CGR__TILE_LINES);
   batch.num_parts = Pick(random, 0, 3) == 0 ? Pick(random, 1, 4) : Pick(random, 1, 300);
   return batch;
 }
@@ -183,7 +187,9 @@ std::string Describe(uint64_t seed, const Batch &batch) {
 }
 
 TEST(PlanCover, RandomBatches) {
-  for (uint64_t seed = 1; seed <= 400; seed++) {
+  const uint64_t first = cgr_test::Seed();
+  SCOPED_TRACE(cgr_test::Repeat(first));
+  for (uint64_t seed = first; seed < first + 400; seed++) {
     Batch batch = RandomBatch(seed);
     SCOPED_TRACE(Describe(seed, batch));
     Check(batch);
@@ -225,7 +231,9 @@ TEST(PlanCover, OneLongRequest) {
 
 // A plan from lengths alone equals the plan from starts.
 TEST(PlanCover, BuildEqualsFill) {
-  for (uint64_t seed = 1; seed <= 50; seed++) {
+  const uint64_t first = cgr_test::Seed();
+  SCOPED_TRACE(cgr_test::Repeat(first));
+  for (uint64_t seed = first; seed < first + 50; seed++) {
     Batch batch = RandomBatch(seed);
     SCOPED_TRACE(Describe(seed, batch));
     Planned planned = Plan(batch);
@@ -245,7 +253,7 @@ TEST(PlanCover, BuildEqualsFill) {
 // Lengths near the limits do not overflow.
 TEST(PlanCover, LargestLengths) {
   Batch batch = { { 1, 1 << 30 }, { INT32_MAX, INT32_MAX - 64 }, 1, 4096 };
-  for (int32_t tile_q : { 1, 64 }) {
+  for (int32_t tile_q : { 1, CGR__TILE_LINES }) {
     batch.tile_q = tile_q;
     Planned planned = Plan(batch);
     EXPECT_GT(planned.header()->cost, 0);

@@ -5,9 +5,10 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cstring>
 
 #include "devices/shims/trace.h"
-#include "tests/support/toy_engine.h"
+#include "tests/support/refused.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CGR_COUNTS_ALLOCATIONS 0 // a sanitizer has put functions of its own there
@@ -139,6 +140,23 @@ struct Loop {
   uint32_t Random() { return (random = random * 1664525u + 1013904223u) >> 12; }
 };
 
+// Begins to count, and ends it; nothing in between may allocate.
+void StartCounting() {
+  host_allocations = 0;
+  for (size_t place = 0; place < kMaxCallers; place++) {
+    callers[place] = nullptr;
+    calls[place] = 0;
+  }
+  homeless = 0;
+  counting = true;
+}
+void StopCounting() { counting = false; }
+void ExpectNoAllocations() {
+#if CGR_COUNTS_ALLOCATIONS
+  EXPECT_EQ(OurAllocations(), 0u) << host_allocations.load() << " in all";
+#endif
+}
+
 class Steady : public ::testing::TestWithParam<DeviceParam> {
 protected:
   void SetUp() override {
@@ -146,53 +164,61 @@ protected:
     cgr_device *inner = OpenDevice(GetParam());
     ASSERT_NE(inner, nullptr);
     ASSERT_EQ(cgr__trace_open(inner, &traced_), CGR__DEVICE_OK);
-    ToyOptions options = ToyOptionsFor(GetParam());
+    EngineOptions options = OptionsFor(GetParam());
     options.handle = traced_;
     options.buckets = { 1, 2, 4, 6 };
-    toy_ = std::make_unique<Toy>(options);
-    toy_->records.reserve(100000);
-    CGR_ASSERT_OK(cgr_runtime_warmup(toy_->rt, ToyRecord, &toy_->engine));
-    CGR_ASSERT_OK(toy_->Capture());
-    // Nothing here is compared by values: any finite inputs do.
-    for (int l = 0; l < 2 && toy_->o.fixed; l++) {
-      toy_->FillElements(toy_->engine.q[l], 64 * static_cast<size_t>(toy_->o.num_q_heads * toy_->o.head_dim), 0.5);
-      toy_->FillElements(toy_->engine.k[l], 64 * static_cast<size_t>(toy_->o.num_kv_heads * toy_->o.head_dim), 0.5);
-      toy_->FillElements(toy_->engine.v[l], 64 * static_cast<size_t>(toy_->o.num_kv_heads * toy_->o.head_dim), 0.5);
-    }
+    engine_ = std::make_unique<Engine>(options);
+    engine_->records.reserve(100000);
+    CGR_ASSERT_OK(engine_->Warmup());
+    CGR_ASSERT_OK(engine_->Capture());
+    engine_->Forget(); // nothing here is compared by values
+    engine_->leave_in_flight = true;
     std::memset(&loop_, 0, sizeof loop_);
     loop_.random = 12345;
     for (int32_t &row : loop_.row)
       row = -1;
     for (int32_t p = 2; p < 128; p++)
       loop_.free_pages[loop_.num_free++] = p;
+    MakeInputsFinite();
+  }
+  void MakeInputsFinite() {
+    for (int32_t l = 0; l < engine_->state.num_layers; l++)
+      for (Tensor which : kTensors)
+        CGR_ASSERT_OK(cgr_fill(engine_->dev, engine_->state.layer[l].in[which].data, 0, engine_->state.layer[l].in_bytes[which],
+                               engine_->stream));
+    engine_->Sync();
   }
 
-  // Any call that fails ends the test without a word in between, which would allocate.
+  // Any call that fails ends the loop without a word in between, which would allocate.
   bool Reserve(int32_t i, int32_t tokens) {
     Loop &L = loop_;
     while (L.num_pages[i] * 16 < tokens) {
       if (L.num_free == 0)
         return false;
       int32_t page = L.free_pages[--L.num_free];
-      if (cgr_request_set_pages(toy_->rt, L.row[i], 0, L.num_pages[i], &page, 1) != CGR_OK)
+      if (cgr_request_set_pages(engine_->rt, L.row[i], 0, L.num_pages[i], &page, 1) != CGR_OK)
         return false;
       L.pages[i][L.num_pages[i]++] = page;
       L.appends++;
     }
     return true;
   }
+  bool WaitForLast() {
+    cgr_step_result result = CGR_STEP_RESULT_INIT;
+    return cgr_step_wait(engine_->rt, 0, loop_.last, -1, &result) == CGR_OK;
+  }
   bool Turnover() {
     Loop &L = loop_;
     for (int32_t i = 0; i < kRows; i++) {
       if (L.row[i] >= 0 && (L.length[i] > 140 || L.Random() % 40 == 0)) {
-        if (cgr_step_wait(toy_->rt, L.last, nullptr) != CGR_OK || cgr_request_close(toy_->rt, L.row[i]) != CGR_OK)
+        if (!WaitForLast() || cgr_request_close(engine_->rt, L.row[i]) != CGR_OK)
           return false;
         while (L.num_pages[i] > 0)
           L.free_pages[L.num_free++] = L.pages[i][--L.num_pages[i]];
         L.row[i] = -1;
         L.closes++;
       } else if (L.row[i] < 0 && L.Random() % 3 == 0) {
-        if (cgr_request_open(toy_->rt, &L.row[i]) != CGR_OK)
+        if (cgr_request_open(engine_->rt, 7, &L.row[i]) != CGR_OK)
           return false;
         L.length[i] = L.age[i] = 0;
         L.arrivals++;
@@ -200,15 +226,14 @@ protected:
     }
     return true;
   }
-  bool Iterate() {
+  // A batch of some requests: new ones with a prompt, the others with a token. False: no pages.
+  bool MakeBatch(cgr_batch *batch) {
     Loop &L = loop_;
-    if (L.Random() % 4 == 0 && !Turnover())
-      return false;
-    int32_t count = 0, tokens = 0, most = 1 + static_cast<int32_t>(L.Random() % kBatch);
+    int32_t count = 0, tokens = 0, most = 1 + int32_t(L.Random() % kBatch);
     for (int32_t i = 0; i < kRows && count < most; i++) {
       if (L.row[i] < 0)
         continue;
-      int32_t length = L.age[i]++ == 0 ? 1 + static_cast<int32_t>(L.Random() % 7) : 1;
+      int32_t length = L.age[i]++ == 0 ? 1 + int32_t(L.Random() % 7) : 1;
       if (!Reserve(i, L.length[i] + length))
         return false;
       for (int32_t j = 0; j < length; j++)
@@ -217,32 +242,40 @@ protected:
       L.rows[count] = L.row[i];
       L.lens[count++] = length;
     }
+    batch->num_requests = count;
+    batch->rows = L.rows;
+    batch->query_lens = L.lens;
+    batch->tokens = L.tokens;
+    return true;
+  }
+  bool Iterate() {
+    Loop &L = loop_;
     cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = count;
-    batch.rows = L.rows;
-    batch.query_lens = L.lens;
-    batch.tokens = L.tokens;
     cgr_step step = CGR_STEP_INIT;
-    cgr_status status = cgr_step_prepare(toy_->rt, &batch, &step);
+    if (L.Random() % 4 == 0 && !Turnover())
+      return false;
+    if (!MakeBatch(&batch))
+      return false;
+    cgr_status status = cgr_step_prepare(engine_->rt, &batch, &step);
     while (status == CGR_ERROR_BUSY) { // as an engine does: wait for a step that it needs
-      if (cgr_step_wait(toy_->rt, L.last, nullptr) != CGR_OK)
+      if (!WaitForLast())
         return false;
-      status = cgr_step_prepare(toy_->rt, &batch, &step);
+      status = cgr_step_prepare(engine_->rt, &batch, &step);
     }
     if (status != CGR_OK)
       return false;
     if (L.Random() % 16 == 0) {
-      if (cgr_step_cancel(toy_->rt, &step) != CGR_OK || cgr_step_prepare(toy_->rt, &batch, &step) != CGR_OK)
+      if (cgr_step_cancel(engine_->rt, &step) != CGR_OK || cgr_step_prepare(engine_->rt, &batch, &step) != CGR_OK)
         return false;
     }
-    if (cgr_step_launch(toy_->rt, &step, toy_->stream) != CGR_OK)
+    if (cgr_step_launch(engine_->rt, &step, engine_->stream) != CGR_OK)
       return false;
     L.last = step.seq;
     ++*(step.key.kind == CGR_KIND_NONE ? &L.fallbacks : &L.replays);
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    status = cgr_step_poll(toy_->rt, step.seq, &result);
+    status = cgr_step_wait(engine_->rt, 0, step.seq, 0, &result);
     if (L.Random() % 2 == 0)
-      status = cgr_step_wait(toy_->rt, step.seq, &result);
+      status = cgr_step_wait(engine_->rt, 0, step.seq, -1, &result);
     return status == CGR_OK || status == CGR_NOT_READY;
   }
 
@@ -250,54 +283,48 @@ protected:
   void FillTheRing() {
     static std::atomic<bool> open;
     open = false;
-    bool blocks = !GetParam().IsCuda() && GetParam().config.host_schedule == CGR_HOST_ASYNC;
+    bool blocks = !GetParam().IsCuda() && GetParam().config.host_schedule == CGR_SCHEDULE_ASYNC;
     auto wait = [](const void *) {
       while (!open.load())
         sched_yield();
     };
     if (blocks)
-      CGR_ASSERT_OK(cgr_launch_host(toy_->dev, wait, nullptr, 0, toy_->stream));
+      CGR_ASSERT_OK(cgr_launch_host(engine_->dev, wait, nullptr, 0, engine_->stream));
     int32_t row = -1, page = loop_.free_pages[0], one = 1;
-    CGR_EXPECT_OK(cgr_request_open(toy_->rt, &row));
-    CGR_EXPECT_OK(cgr_request_set_pages(toy_->rt, row, 0, 0, &page, 1));
-    cgr_key eager = { CGR_KIND_NONE, 0, 0, 1, 1, 0, 0 };
+    CGR_EXPECT_OK(cgr_request_open(engine_->rt, 7, &row));
+    CGR_EXPECT_OK(cgr_request_set_pages(engine_->rt, row, 0, 0, &page, 1));
+    const cgr_key eager = EagerKey(1, 1);
     cgr_batch batch = CGR_BATCH_INIT;
     batch.num_requests = 1;
     batch.rows = &row;
     batch.tokens = &one;
     batch.forced_key = &eager;
     cgr_step step = CGR_STEP_INIT;
-    for (int n = 0; n < 10 && cgr_step_prepare(toy_->rt, &batch, &step) == CGR_OK; n++)
-      CGR_EXPECT_OK(cgr_step_launch(toy_->rt, &step, toy_->stream));
+    for (int n = 0; n < 10 && cgr_step_prepare(engine_->rt, &batch, &step) == CGR_OK; n++)
+      CGR_EXPECT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
     open = true;
-    toy_->Sync();
-    CGR_EXPECT_OK(cgr_request_close(toy_->rt, row));
+    engine_->Sync();
+    CGR_EXPECT_OK(cgr_request_close(engine_->rt, row));
     loop_.last = step.seq;
   }
 
-  std::unique_ptr<Toy> toy_;
+  std::unique_ptr<Engine> engine_;
   cgr_device *traced_ = nullptr;
   Loop loop_;
 };
 
 TEST_P(Steady, AllocatesNothingAndWaitsForNothing) {
-  FillTheRing();
+  ASSERT_NO_FATAL_FAILURE(FillTheRing());
   for (int n = 0; n < 200; n++)
     ASSERT_TRUE(Iterate()) << cgr_last_message(); // warm-up
   Loop &L = loop_;
   L.arrivals = L.closes = L.appends = L.fallbacks = L.replays = 0;
   cgr__trace_reset(traced_);
-  host_allocations = 0;
-  for (size_t place = 0; place < kMaxCallers; place++) {
-    callers[place] = nullptr;
-    calls[place] = 0;
-  }
-  homeless = 0;
-  counting = true;
+  StartCounting();
   bool good = true;
   for (int n = 0; n < 2000 && good; n++)
     good = Iterate();
-  counting = false;
+  StopCounting();
   ASSERT_TRUE(good) << cgr_last_message();
   // What the loop must have had in it.
   EXPECT_GT(L.arrivals, 50u);
@@ -311,15 +338,13 @@ TEST_P(Steady, AllocatesNothingAndWaitsForNothing) {
   EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_STREAM_SYNC), 0u);
   EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_STREAM_DESTROY), 0u);
   EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_EXEC_DESTROY), 0u);
-#if CGR_COUNTS_ALLOCATIONS
-  EXPECT_EQ(OurAllocations(), 0u) << host_allocations.load() << " in all";
-#endif
+  ExpectNoAllocations();
 }
 
 TEST_P(Steady, UnchangedReplayIsOneLaunch) {
   Loop &L = loop_;
   for (int32_t i = 0; i < 4; i++) {
-    CGR_ASSERT_OK(cgr_request_open(toy_->rt, &L.row[i]));
+    CGR_ASSERT_OK(cgr_request_open(engine_->rt, 7, &L.row[i]));
     ASSERT_TRUE(Reserve(i, 150));
     L.rows[i] = L.row[i];
     L.lens[i] = 1;
@@ -331,53 +356,52 @@ TEST_P(Steady, UnchangedReplayIsOneLaunch) {
   batch.tokens = L.tokens;
   cgr_step step = CGR_STEP_INIT;
   for (int n = 0; n < 3; n++) {
-    CGR_ASSERT_OK(cgr_step_prepare(toy_->rt, &batch, &step));
-    CGR_ASSERT_OK(cgr_step_launch(toy_->rt, &step, toy_->stream));
-    CGR_ASSERT_OK(cgr_step_wait(toy_->rt, step.seq, nullptr));
+    CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, step.seq, -1, nullptr));
   }
   batch.tokens = nullptr;
   for (int n = 0; n < 50; n++) {
     cgr__trace_reset(traced_);
-    CGR_ASSERT_OK(cgr_step_prepare(toy_->rt, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
     EXPECT_EQ(step.key.kind, CGR_KIND_FULL);
     EXPECT_EQ(step.bytes_staged, 64u);
-    CGR_ASSERT_OK(cgr_step_launch(toy_->rt, &step, toy_->stream));
+    CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
     EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_EXEC_LAUNCH), 1u);
-    EXPECT_EQ(cgr__trace_total(traced_), 1u);
-    CGR_ASSERT_OK(cgr_step_wait(toy_->rt, step.seq, nullptr));
+    // Besides the launch, the stream is asked whether it captures.
+    EXPECT_EQ(cgr__trace_total(traced_), 1u + cgr__trace_count(traced_, CGR__OP_CAPTURE_STATUS));
+    EXPECT_LE(cgr__trace_count(traced_, CGR__OP_CAPTURE_STATUS), 1u);
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, step.seq, -1, nullptr));
     EXPECT_EQ(cgr__trace_allocs(traced_), 0u);
   }
 }
 
 TEST_P(Steady, RefusedAndPolledCallsWaitForNothing) {
-  Loop &L = loop_;
-  FillTheRing();
+  ASSERT_NO_FATAL_FAILURE(FillTheRing());
   for (int n = 0; n < 50; n++)
     ASSERT_TRUE(Iterate()) << cgr_last_message();
-  cgr__trace_reset(traced_);
-  cgr_batch batch = CGR_BATCH_INIT;
-  int32_t bad = 999;
-  batch.num_requests = 1;
-  batch.rows = &bad;
+  cgr_batch bad = CGR_BATCH_INIT;
+  int32_t row = 999;
+  bad.num_requests = 1;
+  bad.rows = &row;
   cgr_step step = CGR_STEP_INIT;
-  host_allocations = 0;
-  for (size_t place = 0; place < kMaxCallers; place++) {
-    callers[place] = nullptr;
-    calls[place] = 0;
-  }
-  homeless = 0;
-  counting = true;
+  int32_t refused = 0, polled = 0, other = 0;
+  cgr__trace_reset(traced_);
+  StartCounting();
   for (int n = 0; n < 100; n++) {
-    cgr_step_prepare(toy_->rt, &batch, &step);
-    cgr_step_poll(toy_->rt, L.last, nullptr);
-    cgr_runtime_completed(toy_->rt);
+    cgr_status status = cgr_step_prepare(engine_->rt, &bad, &step);
+    refused += status == CGR_ERROR_INVALID_ARGUMENT;
+    status = cgr_step_wait(engine_->rt, 0, loop_.last, 0, nullptr);
+    polled += status == CGR_OK || status == CGR_NOT_READY;
+    other += cgr_runtime_completed(engine_->rt, 0) <= loop_.last;
   }
-  counting = false;
+  StopCounting();
+  EXPECT_EQ(refused, 100) << cgr_last_message();
+  EXPECT_EQ(polled, 100);
+  EXPECT_EQ(other, 100);
   EXPECT_EQ(cgr__trace_syncs(traced_), 0u);
   EXPECT_EQ(cgr__trace_allocs(traced_), 0u);
-#if CGR_COUNTS_ALLOCATIONS
-  EXPECT_EQ(OurAllocations(), 0u) << host_allocations.load() << " in all";
-#endif
+  ExpectNoAllocations();
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(Steady);

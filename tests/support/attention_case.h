@@ -1,64 +1,57 @@
-// One launch of append or attention over a paged cache, for tests: makes the inputs, places them in pages, runs the kernel on a
-// device and computes what it should have given.
+// One launch of attention over a paged cache: makes the inputs, places them in pages, runs the kernel on a device and compares
+// with the oracle.
 #ifndef CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 #define CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "kernels/append.h"
 #include "kernels/attention.h"
-#include "kernels/step.h"
-#include "kernels/reference/gather.h"
-#include "kernels/reference/reference.h"
+#include "kernels/variants.h"
 #include "planners/attention/plan_host.h"
-#include "tests/support/device_memory.h"
+#include "tests/support/paged_cache.h"
 
 namespace cgr_test {
 
-using Bytes = std::vector<unsigned char>;
+// ---------------------------------------------------------------------------------------------------------------- tensors
 
-inline int64_t ElementSize(cgr_dtype dtype) { return dtype == CGR_DTYPE_FP32 ? 4 : 2; }
+// [tokens][heads][width] elements in memory, with nobody's elements between them.
+struct TensorShape {
+  int32_t dtype;
+  int64_t tokens, heads, width, stride_token, stride_head;
 
-// What attention on CUDA has: bf16 and fp16 with head dims 64 and 128. The host has all.
-inline bool Supports(const Bench &bench, cgr_dtype dtype, int32_t head_dim) {
-  return !bench.is_cuda() || (dtype != CGR_DTYPE_FP32 && (head_dim == 64 || head_dim == 128));
-}
-
-enum class Layout { kTokens, kHeads }; // NHD, HND
-enum class Poison { kZero, kNan, kInf, kNoise };
-enum Cache { kCacheK, kCacheV };
-
-// How K or V lies in memory. Paddings count elements, multiples of 8.
-struct CacheLayout {
-  Layout layout = Layout::kTokens;
-  int32_t token_padding = 0, page_padding = 0;
+  cgr_view View(void *data) const { return { data, dtype, 0, stride_token, stride_head }; }
+  int64_t Elements() const { return tokens == 0 ? 0 : (tokens - 1) * stride_token + (heads - 1) * stride_head + width; }
+  size_t SizeInBytes() const { return size_t(Elements() * ElementSize(dtype)); }
+  template <class Visit> void EachHead(Visit visit) const { // visit(byte of its first element)
+    for (int64_t t = 0; t < tokens; t++)
+      for (int64_t h = 0; h < heads; h++)
+        visit(size_t((t * stride_token + h * stride_head) * ElementSize(dtype)));
+  }
+  // The elements, dense; what lies between them must be poison still.
+  Bytes Take(const Bytes &memory) const {
+    Bytes dense, rest = memory;
+    size_t bytes = size_t(width * ElementSize(dtype));
+    EachHead([&](size_t at) {
+      dense.insert(dense.end(), memory.begin() + int64_t(at), memory.begin() + int64_t(at + bytes));
+      std::fill_n(rest.begin() + int64_t(at), bytes, kPoisonByte);
+    });
+    EXPECT_TRUE(rest == Bytes(rest.size(), kPoisonByte)) << "something was written between the elements of a tensor";
+    return dense;
+  }
 };
-struct CacheLayouts {
-  CacheLayout cache[2];     // of K and V
-  bool interleaved = false; // each page of K has the same one of V behind it
-};
-inline std::vector<CacheLayouts> EveryCacheLayout() {
-  const CacheLayout tokens, heads = { Layout::kHeads, 0, 0 };
-  return { { { tokens, tokens }, false },
-           { { heads, heads }, false },
-           { { tokens, tokens }, true },
-           { { tokens, { Layout::kHeads, 8, 64 } }, false },
-           { { { Layout::kHeads, 0, 128 }, { Layout::kTokens, 24, 0 } }, false },
-           { { { Layout::kTokens, 16, 8 }, { Layout::kHeads, 8, 0 } }, true } };
-}
 
-// Elements of q or out behind each head and behind each token.
+// Elements after each head and after each token.
 struct ViewPadding {
   int32_t head = 0, token = 0;
 };
+enum class LseLayout { kTokens, kHeads, kSparse }; // [tokens][heads], [heads][tokens], or gaps after every element
+
+// ------------------------------------------------------------------------------------------------------------------- cases
 
 struct AttentionShape {
   cgr_dtype dtype = CGR_DTYPE_FP32;
@@ -72,6 +65,13 @@ struct AttentionShape {
   bool pages_at_end = false;               // pages from the end of the pool
   int32_t read_trash = 0, write_trash = 1; // -1: the last page
   ViewPadding q_padding, out_padding;
+  LseLayout lse = LseLayout::kTokens;
+
+  std::string Text() const {
+    return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) +
+           "x" + std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
+           " tile_q " + std::to_string(tile_q);
+  }
 };
 
 struct AttentionBatch {
@@ -79,381 +79,282 @@ struct AttentionBatch {
   int32_t padded_tokens = 0, padded_requests = 0; // in addition
 };
 
-inline int32_t Sum(const std::vector<int32_t> &values) { return std::accumulate(values.begin(), values.end(), 0); }
+// Whether the device has a variant for plain layers of this dtype and head dim.
+inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
+  cgr_layer layer = CGR_LAYER_INIT;
+  layer.num_q_heads = layer.num_kv_heads = 1;
+  layer.head_dim = layer.head_dim_v = head_dim;
+  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = dtype;
+  cgr__findings findings;
+  cgr__findings_init(&findings, nullptr, 0);
+  return cgr__variant_choose(&info, &layer, 0, 1, &findings) != nullptr;
+}
 
 // The logical inputs and where they lie; nothing of a device.
 class AttentionCase {
 public:
   AttentionCase(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed)
-      : shape_(shape), batch_(batch), random_(seed) {
-    num_tokens_ = Sum(batch.query_lens);
+      : random(seed), shape_(shape), batch_(batch) {
+    num_tokens_ = std::accumulate(batch.query_lens.begin(), batch.query_lens.end(), 0);
     if (shape_.tile_q == 0)
-      shape_.tile_q = cgr__attention_tile_q(group());
+      shape_.tile_q = cgr__attention_tile_q(shape.num_q_heads / shape.num_kv_heads);
     if (shape_.scale == 0.0f)
-      shape_.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
-    MakePages();
+      shape_.scale = 1.0f / std::sqrt(float(shape_.head_dim));
+    PlacePages();
+    MakeTable();
     MakeValues();
   }
 
   const AttentionShape &shape() const { return shape_; }
   const AttentionBatch &batch() const { return batch_; }
-  int32_t group() const { return shape_.num_q_heads / shape_.num_kv_heads; }
-  int32_t num_requests() const { return static_cast<int32_t>(batch_.query_lens.size()); }
+  int32_t num_requests() const { return int32_t(batch_.query_lens.size()); }
   int32_t num_tokens() const { return num_tokens_; }
   int64_t num_pages() const { return num_pages_; }
+  int32_t max_rows() const { return num_requests() + 3; }
   int64_t table_stride() const { return table_stride_; }
-  int32_t row(int32_t i) const { return rows_[static_cast<size_t>(i)]; }
-  int32_t num_rows() const { return num_requests() + 3; }
-  std::vector<int32_t> &table() { return table_; }
-  const std::vector<double> &q(int32_t i) const { return q_[static_cast<size_t>(i)]; }
-  std::vector<double> &q(int32_t i) { return q_[static_cast<size_t>(i)]; }
-  std::vector<double> &kv(Cache which, int32_t i) { return kv_[which][static_cast<size_t>(i)]; }
-  std::mt19937_64 &random() { return random_; }
+  int32_t row(int32_t i) const { return rows_[i]; }
+  int32_t &table(int32_t i, int32_t index) { return table_[row(i) * table_stride_ + index]; }
 
-  // The strides of K or V.
-  cgr_kv_view View(Cache which, void *base) const {
-    cgr_kv_view view = { base, shape_.dtype, 0, 0, 0, 0 };
-    const CacheLayout &layout = shape_.layouts.cache[which];
-    bool heads_first = layout.layout == Layout::kHeads;
-    view.stride_token = (heads_first ? int64_t{ 1 } : int64_t{ shape_.num_kv_heads }) * shape_.head_dim + layout.token_padding;
-    view.stride_head = heads_first ? shape_.page_size * view.stride_token : shape_.head_dim;
-    view.stride_page = PageExtent(which) + (shape_.layouts.interleaved ? PageExtent(which == kCacheK ? kCacheV : kCacheK) : 0);
-    if (shape_.page_bytes != 0)
-      view.stride_page = shape_.page_bytes / ElementSize(shape_.dtype);
-    return view;
+  CacheShape Cache_() const {
+    return {
+      shape_.dtype, shape_.num_kv_heads, shape_.head_dim, shape_.page_size, num_pages_, shape_.page_bytes, shape_.layouts
+    };
   }
-  // Elements of one page, from its first to behind its last one, and with what is left free behind it.
-  int64_t PageElements(Cache which) const { return PageExtent(which) - shape_.layouts.cache[which].page_padding; }
-  int64_t PageExtent(Cache which) const {
-    const CacheLayout &layout = shape_.layouts.cache[which];
-    int64_t heads = shape_.num_kv_heads, paddings = layout.layout == Layout::kHeads ? heads : 1;
-    return shape_.page_size * (heads * shape_.head_dim + paddings * layout.token_padding) + layout.page_padding;
-  }
-
-  // The images of the pages that requests own: what they hold, and `poison` in every lane that nobody owns.
-  using PageImages = std::vector<std::pair<int32_t, Bytes>>;
-  PageImages OwnedPages(Cache which, Poison poison) {
-    PageImages pages;
-    for (int32_t i = 0; i < num_requests(); i++)
-      FillRequest(which, i, poison, &pages);
+  int32_t NumPages(int32_t i) const { return (batch_.seq_lens[i] + shape_.page_size - 1) / shape_.page_size; }
+  // The pages that attention reads for request i: the read-trash page in place of one that nobody may read.
+  std::vector<int32_t> Pages(int32_t i) const {
+    const int32_t *begin = &table_[row(i) * table_stride_];
+    std::vector<int32_t> pages(begin, begin + NumPages(i));
+    for (int32_t &page : pages)
+      if (page < 0 || page >= num_pages_ || page == shape_.write_trash)
+        page = shape_.read_trash;
     return pages;
   }
-  Bytes PoisonedPage(Cache which, Poison poison) {
-    Bytes page(static_cast<size_t>(PageElements(which) * ElementSize(shape_.dtype)));
-    for (size_t at = 0; at < page.size(); at += static_cast<size_t>(ElementSize(shape_.dtype)))
-      StorePoison(poison, &page[at]);
-    return page;
-  }
-  // What the read-trash page holds: kTrash everywhere.
-  Bytes TrashPage(Cache which) const {
-    Bytes page(static_cast<size_t>(PageElements(which) * ElementSize(shape_.dtype)));
-    for (size_t at = 0; at < page.size(); at += static_cast<size_t>(ElementSize(shape_.dtype)))
-      cgr__reference_store(shape_.dtype, &page[at], kTrash);
-    return page;
-  }
-  static constexpr double kTrash = 0.5;
-  void StorePoison(Poison poison, void *element) {
-    double noise = (static_cast<double>(random_() % 2000) - 1000.0) * 10.0;
-    double sign = random_() % 2 ? 1.0 : -1.0;
-    const double values[] = { 0.0, NAN, sign * INFINITY, noise }; // in the order of Poison
-    cgr__reference_store(shape_.dtype, element, values[static_cast<int>(poison)]);
+  // What request i must give over the pages of `cache`.
+  AttentionAnswer Solve(const PagedCache &cache, int32_t i) const {
+    AttentionProblem problem;
+    problem.dtype = shape_.dtype;
+    problem.query_len = batch_.query_lens[i];
+    problem.seq_len = batch_.seq_lens[i];
+    problem.num_q_heads = shape_.num_q_heads;
+    problem.num_kv_heads = shape_.num_kv_heads;
+    problem.head_dim = shape_.head_dim;
+    problem.scale = shape_.scale;
+    problem.q = q[i];
+    problem.k = cache.Gather(kCacheK, Pages(i), problem.seq_len);
+    problem.v = cache.Gather(kCacheV, Pages(i), problem.seq_len);
+    return SolveAttention(problem);
   }
 
-  // Out and lse of request i in fp64, and the largest error of the same-precision reference.
-  void Expect(int32_t i, std::vector<double> *out, std::vector<double> *lse, double *out_error, double *lse_error) const {
-    size_t n = static_cast<size_t>(i);
-    cgr__reference_shape s = { batch_.query_lens[n], batch_.seq_lens[n], shape_.num_q_heads,
-                               shape_.num_kv_heads,  shape_.head_dim,    1,
-                               shape_.scale };
-    std::vector<double> near(q_[n].size()), near_lse(q_[n].size() / static_cast<size_t>(shape_.head_dim));
-    out->assign(near.size(), 0.0);
-    lse->assign(near_lse.size(), 0.0);
-    const double *q = q_[n].data(), *k = kv_[kCacheK][n].data(), *v = kv_[kCacheV][n].data();
-    cgr__reference_attention(&s, q, k, v, out->data(), lse->data());
-    cgr__reference_attention_in(shape_.dtype, &s, q, k, v, near.data(), near_lse.data());
-    WorstError(near, *out, out_error);
-    WorstError(near_lse, *lse, lse_error);
-  }
-  // The largest difference; one that is no finite number fails the test.
-  static void WorstError(const std::vector<double> &got, const std::vector<double> &expected, double *worst) {
-    *worst = 0.0;
-    for (size_t e = 0; e < expected.size(); e++) {
-      double error = std::fabs(got[e] - expected[e]);
-      ASSERT_TRUE(std::isfinite(error)) << "element " << e << " is " << got[e] << ", expected " << expected[e];
-      *worst = std::max(*worst, error);
+  // Poison in every element that no request owns; the read-trash page is finite. With `sparse` pages without an owner are left
+  // alone.
+  void Fill(PagedCache *cache, Poison poison, bool sparse = false) {
+    for (Cache which : kCaches) {
+      for (int64_t p = 0; p < num_pages_ && !sparse; p++)
+        cache->Put(which, p,
+                   p == shape_.read_trash ? cache->UniformPage(which, 0.5) : cache->PoisonedPage(which, poison, random));
+      for (int32_t i = 0; i < num_requests(); i++)
+        FillRequest(which, i, poison, cache);
     }
   }
 
-  std::vector<int32_t> owned_pages; // the pages of all requests
+  std::mt19937_64 random;
+  std::vector<int32_t> owned_pages; // of all requests
+  std::vector<Values> q;            // by request: [query_len][num_q_heads][head_dim]
+  std::vector<Values> kv[2];        // of K and V: [seq_len][num_kv_heads][head_dim]
+  const std::vector<int32_t> &table() const { return table_; }
 
 private:
-  void MakePages() {
+  void PlacePages() {
     int64_t needed = 0, longest = 1;
-    for (int32_t length : batch_.seq_lens) {
-      int64_t pages = (length + shape_.page_size - 1) / shape_.page_size;
-      needed += pages;
-      longest = std::max(longest, pages);
+    for (int32_t i = 0; i < num_requests(); i++) {
+      needed += NumPages(i);
+      longest = std::max<int64_t>(longest, NumPages(i));
     }
     num_pages_ = shape_.num_pages != 0 ? shape_.num_pages : needed + 5;
+    table_stride_ = longest + 2;
     for (int32_t *trash : { &shape_.read_trash, &shape_.write_trash })
       if (*trash < 0)
-        *trash = static_cast<int32_t>(num_pages_ - 1);
-    std::vector<int32_t> free;
-    for (int64_t p = shape_.pages_at_end ? num_pages_ - needed : 0; static_cast<int64_t>(free.size()) < needed; p++)
+        *trash = int32_t(num_pages_ - 1);
+    for (int64_t p = shape_.pages_at_end ? num_pages_ - needed : 0; int64_t(owned_pages.size()) < needed; p++)
       if (p != shape_.read_trash && p != shape_.write_trash)
-        free.push_back(static_cast<int32_t>(p));
-    std::shuffle(free.begin(), free.end(), random_);
-    owned_pages = free;
-    table_stride_ = longest + 2;
-    for (int32_t r = 0; r < num_rows(); r++)
-      rows_.push_back(r);
-    std::shuffle(rows_.begin(), rows_.end(), random_);
-    // What is behind a request's pages must not be looked at: no such page exists.
-    table_.assign(static_cast<size_t>(num_rows() * table_stride_), INT32_MIN + 77);
-    for (int32_t i = 0; i < num_requests(); i++) {
-      int32_t pages = (batch_.seq_lens[static_cast<size_t>(i)] + shape_.page_size - 1) / shape_.page_size;
-      for (int32_t p = 0; p < pages; p++, free.pop_back())
-        table_[static_cast<size_t>(row(i) * table_stride_ + p)] = free.back();
-    }
+        owned_pages.push_back(int32_t(p));
+    std::shuffle(owned_pages.begin(), owned_pages.end(), random);
   }
-  std::vector<double> Values(int64_t count) {
+  // Row M belongs to padding. What is after a request's pages, and all of row M, must not be looked at: no such page exists.
+  void MakeTable() {
+    rows_.resize(size_t(max_rows()));
+    std::iota(rows_.begin(), rows_.end(), 0);
+    std::shuffle(rows_.begin(), rows_.end(), random);
+    table_.assign(size_t((max_rows() + 1) * table_stride_), INT32_MIN + 77);
+    size_t next = 0;
+    for (int32_t i = 0; i < num_requests(); i++)
+      for (int32_t p = 0; p < NumPages(i); p++)
+        table(i, p) = owned_pages[next++];
+  }
+  Values RandomValues(int64_t count) {
     std::normal_distribution<double> normal(0.0, 1.0);
-    std::vector<double> values(static_cast<size_t>(count));
-    for (double &value : values)
-      value = cgr__reference_round(shape_.dtype, normal(random_));
+    Values values;
+    for (int64_t e = 0; e < count; e++)
+      values.push_back(cgr__reference_round(shape_.dtype, normal(random)));
     return values;
   }
   void MakeValues() {
-    for (size_t i = 0; i < batch_.query_lens.size(); i++) {
-      q_.push_back(Values(int64_t{ 1 } * batch_.query_lens[i] * shape_.num_q_heads * shape_.head_dim));
-      for (std::vector<std::vector<double>> &cache : kv_)
-        cache.push_back(Values(int64_t{ 1 } * batch_.seq_lens[i] * shape_.num_kv_heads * shape_.head_dim));
+    for (int32_t i = 0; i < num_requests(); i++) {
+      q.push_back(RandomValues(int64_t{ 1 } * batch_.query_lens[i] * shape_.num_q_heads * shape_.head_dim));
+      for (Cache which : kCaches)
+        kv[which].push_back(RandomValues(int64_t{ 1 } * batch_.seq_lens[i] * shape_.num_kv_heads * shape_.head_dim));
     }
   }
-  void FillRequest(Cache which, int32_t i, Poison poison, PageImages *pages) {
-    const std::vector<double> &values = kv(which, i);
-    int32_t length = batch_.seq_lens[static_cast<size_t>(i)];
-    for (int32_t begin = 0; begin < length; begin += shape_.page_size) {
-      Bytes image = PoisonedPage(which, poison);
-      cgr_kv_view view = View(which, image.data());
-      for (int32_t t = begin; t < std::min(begin + shape_.page_size, length); t++)
-        for (int32_t h = 0; h < shape_.num_kv_heads; h++)
-          for (int32_t d = 0; d < shape_.head_dim; d++) {
-            unsigned char *to = static_cast<unsigned char *>(cgr__reference_kv_element(&view, 0, t - begin, h));
-            size_t from = static_cast<size_t>((int64_t{ 1 } * t * shape_.num_kv_heads + h) * shape_.head_dim + d);
-            cgr__reference_store(shape_.dtype, to + d * ElementSize(shape_.dtype), values[from]);
-          }
-      pages->push_back({ table_[static_cast<size_t>(row(i) * table_stride_ + begin / shape_.page_size)], image });
+  void FillRequest(Cache which, int32_t i, Poison poison, PagedCache *cache) {
+    const double *from = kv[which][i].data();
+    for (int32_t p = 0; p < NumPages(i); p++) {
+      Bytes image = cache->PoisonedPage(which, poison, random);
+      int32_t tokens = std::min(shape_.page_size, batch_.seq_lens[i] - p * shape_.page_size);
+      for (int32_t t = 0; t < tokens; t++)
+        for (int32_t h = 0; h < shape_.num_kv_heads; h++, from += shape_.head_dim)
+          StoreElements(shape_.dtype, from, shape_.head_dim, cache->InPage(which, &image, t, h));
+      cache->Put(which, table(i, p), image);
     }
   }
 
   AttentionShape shape_;
   AttentionBatch batch_;
-  std::mt19937_64 random_;
   int32_t num_tokens_ = 0;
   int64_t num_pages_ = 0, table_stride_ = 0;
   std::vector<int32_t> rows_, table_;
-  std::vector<std::vector<double>> q_, kv_[2];
 };
 
-// The memory of the caches. Pages that are not put hold what they held; `memory` may be the caller's.
-class Pool {
-public:
-  Pool(Bench &bench, AttentionCase &made, void *memory = nullptr) : bench_(bench) {
-    const CacheLayouts &layouts = made.shape().layouts;
-    int64_t size = ElementSize(made.shape().dtype), pages = made.num_pages();
-    int64_t k_pool = made.View(kCacheK, nullptr).stride_page * pages, v_pool = made.View(kCacheV, nullptr).stride_page * pages;
-    owns_ = memory == nullptr;
-    size_t bytes = static_cast<size_t>((layouts.interleaved ? k_pool : k_pool + v_pool) * size);
-    base_ = owns_ ? bench.Alloc(bytes, CGR__MEMORY_DEVICE) : memory;
-    int64_t v_begin = layouts.interleaved ? made.PageExtent(kCacheK) : k_pool;
-    view[kCacheK] = made.View(kCacheK, base_);
-    view[kCacheV] = made.View(kCacheV, static_cast<unsigned char *>(base_) + v_begin * size);
-  }
-  ~Pool() {
-    if (owns_)
-      bench_.Free(base_, CGR__MEMORY_DEVICE);
-  }
-  Pool(const Pool &) = delete;
-  Pool &operator=(const Pool &) = delete;
-
-  void Put(Cache which, int64_t page, const Bytes &image) {
-    bench_.Copy(cgr__reference_kv_element(&view[which], page, 0, 0), image.data(), image.size());
-  }
-  Bytes Get(Cache which, int64_t page, size_t bytes) {
-    Bytes image(bytes);
-    bench_.Copy(image.data(), cgr__reference_kv_element(&view[which], page, 0, 0), bytes);
-    return image;
-  }
-  // Every page poisoned but the read-trash one, which is finite; then those that requests own. With `sparse` the unowned
-  // ones are left alone.
-  void Fill(AttentionCase &made, Poison poison, bool sparse = false) {
-    for (Cache which : { kCacheK, kCacheV }) {
-      for (int64_t p = 0; p < made.num_pages() && !sparse; p++)
-        Put(which, p, p == made.shape().read_trash ? made.TrashPage(which) : made.PoisonedPage(which, poison));
-      for (const auto &page : made.OwnedPages(which, poison))
-        Put(which, page.first, page.second);
-    }
-  }
-
-  cgr_kv_view view[2]; // of K and V
-
-private:
-  Bench &bench_;
-  void *base_;
-  bool owns_;
-};
+// -------------------------------------------------------------------------------------------------------------------- runs
 
 struct AttentionOutput {
-  Bytes out;              // [tokens][heads][head_dim] elements, without what is between tokens
-  std::vector<float> lse; // [tokens][heads]
+  Bytes out, lse; // [tokens][heads][head_dim] elements, and [tokens][heads] of fp32
   cgr__step_error error;
 };
 
-// Everything that a launch of attention reads and writes but the caches.
+// Everything that a launch of attention reads and writes but the cache.
 class AttentionRun {
 public:
-  AttentionRun(Bench &bench, AttentionCase &made, Pool &pool)
-      : bench_(bench), made_(made), pool_(pool), tokens_(made.num_tokens() + made.batch().padded_tokens),
-        head_blocks_(cgr__attention_head_blocks(made.shape().num_q_heads, made.shape().num_kv_heads)), starts_(Starts(made)),
-        lens_(Padded(made.batch().seq_lens, 0)), rows_host_(Rows(made)), q_(bench, Queries()),
-        out_(bench, ViewBytes(made.shape().out_padding)),
-        lse_(bench, static_cast<size_t>(tokens_) * static_cast<size_t>(made.shape().num_q_heads + 3)),
-        table_(bench, made.table()), query_start_(bench, starts_), seq_lens_(bench, lens_), rows_(bench, rows_host_),
-        counts_(bench, std::vector<int32_t>{ made.num_requests(), made.num_tokens(), 0, 0 }), plan_(bench, Plan()),
-        counters_(bench, std::vector<int32_t>(static_cast<size_t>(made.shape().num_parts * head_blocks_), 0)),
-        partial_out_(bench, PartialRows() * static_cast<size_t>(made.shape().head_dim)),
-        partial_max_sum_(bench, PartialRows() * 2), error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
+  AttentionRun(Bench &bench, AttentionCase &made, PagedCache &cache)
+      : bench_(bench), made_(made), cache_(cache), tokens_(made.num_tokens() + made.batch().padded_tokens),
+        head_blocks_(cgr__attention_head_blocks(made.shape().num_q_heads, made.shape().num_kv_heads)), starts_(Starts()),
+        lens_(Padded(made.batch().seq_lens, 0)), q_(bench, Queries()), out_(bench, Out().SizeInBytes()),
+        lse_(bench, Lse().SizeInBytes()), table_(bench, made.table()), query_start_(bench, starts_), seq_lens_(bench, lens_),
+        rows_(bench, Rows()), counts_(bench, Counts()), plan_(bench, Plan()),
+        counters_(bench, std::vector<int32_t>(size_t(made.shape().num_parts * head_blocks_), 0)),
+        partial_out_(bench, PartialLines() * size_t(made.shape().head_dim)), partial_state_(bench, PartialLines() * 2),
+        error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
+
+  void PutError(const cgr__step_error &error) { error_.Put({ error }); }
+
+  // Runs once, with everything that the kernel must write poisoned before.
+  AttentionOutput Run(bool with_lse = true) {
+    out_.Put(Bytes(out_.size(), kPoisonByte));
+    lse_.Put(Bytes(lse_.size(), kPoisonByte));
+    partial_out_.Put(std::vector<float>(partial_out_.size(), NAN));
+    partial_state_.Put(std::vector<float>(partial_state_.size(), NAN));
+    cgr__attention_args args = Args();
+    if (!with_lse)
+      args.lse.data = nullptr;
+    bench_.Run(cgr__kernel_attention, &args);
+    for (int32_t counter : counters_.Get())
+      EXPECT_EQ(counter, 0) << "an arrival counter was left behind";
+    return { Out().Take(out_.Get()), with_lse ? Lse().Take(lse_.Get()) : Bytes(), error_.Get()[0] };
+  }
+
+private:
+  TensorShape Tensor(const ViewPadding &padding) const {
+    const AttentionShape &s = made_.shape();
+    int64_t stride_head = s.head_dim + padding.head;
+    return { s.dtype, tokens_, s.num_q_heads, s.head_dim, stride_head * s.num_q_heads + padding.token, stride_head };
+  }
+  TensorShape Out() const { return Tensor(made_.shape().out_padding); }
+  TensorShape Lse() const {
+    int64_t heads = made_.shape().num_q_heads;
+    switch (made_.shape().lse) {
+    case LseLayout::kHeads:
+      return { CGR_DTYPE_FP32, tokens_, heads, 1, 1, tokens_ + 5 };
+    case LseLayout::kSparse:
+      return { CGR_DTYPE_FP32, tokens_, heads, 1, 3 * heads + 2, 3 };
+    default:
+      return { CGR_DTYPE_FP32, tokens_, heads, 1, heads + 3, 1 };
+    }
+  }
+  size_t PartialLines() const { return size_t(2 * made_.shape().num_parts * head_blocks_ * CGR__TILE_LINES); }
 
   cgr__attention_args Args() {
     const AttentionShape &s = made_.shape();
-    cgr__attention_args args;
-    std::memset(&args, 0, sizeof args);
-    args.q = View(s.q_padding, q_.data());
-    args.out = View(s.out_padding, out_.data());
-    args.k_cache = pool_.view[kCacheK];
-    args.v_cache = pool_.view[kCacheV];
-    args.lse = lse_.data();
-    args.lse_stride = s.num_q_heads + 3;
+    cgr__attention_args args = {};
+    args.q = Tensor(s.q_padding).View(q_.data());
+    args.out = Out().View(out_.data());
+    args.lse = Lse().View(lse_.data());
+    args.k_cache = cache_.view[kCacheK];
+    args.v_cache = cache_.view[kCacheV];
+    args.group = { s.page_size, s.read_trash, s.write_trash, 0, made_.num_pages(), made_.table_stride() };
     args.page_table = table_.data();
-    args.page_table_stride = made_.table_stride();
-    args.num_pages = made_.num_pages();
-    args.page_size = s.page_size;
-    args.read_trash_page = s.read_trash;
-    args.write_trash_page = s.write_trash;
-    args.num_tokens = tokens_;
-    args.padded_requests = made_.num_requests() + made_.batch().padded_requests;
-    args.num_q_heads = s.num_q_heads;
-    args.num_kv_heads = s.num_kv_heads;
-    args.head_dim = s.head_dim;
-    args.scale = s.scale;
     args.query_start_loc = query_start_.data();
     args.seq_lens = seq_lens_.data();
     args.request_rows = rows_.data();
     args.counts = counts_.data();
     args.plan = reinterpret_cast<int32_t *>(plan_.data());
-    args.num_parts = s.num_parts;
-    args.tile_q = s.tile_q;
     args.plan_counters = counters_.data();
     args.partial_out = partial_out_.data();
-    args.partial_max_sum = partial_max_sum_.data();
+    args.partial_state = partial_state_.data();
     args.error = error_.data();
+    args.num_tokens = tokens_;
+    args.padded_requests = made_.num_requests() + made_.batch().padded_requests;
+    args.num_q_heads = s.num_q_heads;
+    args.num_kv_heads = s.num_kv_heads;
+    args.head_dim = s.head_dim;
+    args.num_parts = s.num_parts;
+    args.tile_q = s.tile_q;
+    args.scale = s.scale;
     return args;
   }
-
-  // Runs once, with everything that the kernel must write poisoned before.
-  AttentionOutput Run(bool with_lse = true) {
-    out_.Put(Array<unsigned char>::Poison(out_.size()));
-    lse_.Put(Array<float>::Poison(lse_.size()));
-    partial_out_.Put(std::vector<float>(partial_out_.size(), NAN));
-    partial_max_sum_.Put(std::vector<float>(partial_max_sum_.size(), NAN));
-    cgr__attention_args args = Args();
-    if (!with_lse)
-      args.lse = nullptr;
-    bench_.Run(cgr__kernel_attention, &args);
-    for (int32_t counter : counters_.Get())
-      EXPECT_EQ(counter, 0) << "an arrival counter was left behind";
-    AttentionOutput output;
-    TakeOut(&output);
-    TakeLse(&output);
-    output.error = error_.Get()[0];
-    return output;
-  }
-
-private:
-  cgr_view View(const ViewPadding &padding, void *data) const {
-    const AttentionShape &s = made_.shape();
-    cgr_view view = { data, s.dtype, 0, 0, s.head_dim + padding.head };
-    view.stride_token = view.stride_head * s.num_q_heads + padding.token;
-    return view;
-  }
-  size_t ViewBytes(const ViewPadding &padding) const {
-    return static_cast<size_t>(tokens_ * View(padding, nullptr).stride_token * ElementSize(made_.shape().dtype));
-  }
-  // Takes the rows out of a tensor; what is between them must be as it was.
-  void TakeOut(AttentionOutput *output) {
-    const AttentionShape &s = made_.shape();
-    int64_t size = ElementSize(s.dtype);
-    cgr_view view = View(s.out_padding, nullptr);
-    Bytes all = out_.Get(), gaps = all;
-    for (int64_t t = 0; t < tokens_; t++)
-      for (int64_t h = 0; h < s.num_q_heads; h++) {
-        int64_t at = (t * view.stride_token + h * view.stride_head) * size;
-        output->out.insert(output->out.end(), all.begin() + at, all.begin() + at + s.head_dim * size);
-        std::fill_n(gaps.begin() + at, s.head_dim * size, static_cast<unsigned char>(0xA5));
-      }
-    EXPECT_TRUE(gaps == Array<unsigned char>::Poison(gaps.size())) << "wrote between the rows of out";
-  }
-  void TakeLse(AttentionOutput *output) {
-    std::vector<float> all = lse_.Get(), gaps = all, untouched = Array<float>::Poison(all.size());
-    int64_t heads = made_.shape().num_q_heads;
-    for (int64_t t = 0; t < tokens_; t++) {
-      auto at = all.begin() + t * (heads + 3);
-      output->lse.insert(output->lse.end(), at, at + heads);
-      std::copy_n(untouched.begin(), heads, gaps.begin() + t * (heads + 3));
-    }
-    EXPECT_TRUE(gaps.empty() || std::memcmp(gaps.data(), untouched.data(), gaps.size() * sizeof(float)) == 0)
-        << "wrote between the rows of lse";
-  }
-  size_t PartialRows() const { return static_cast<size_t>(2 * made_.shape().num_parts * head_blocks_ * CGR__TILE_ROWS); }
-  // Padded tokens, and what is between rows, hold NaN.
+  // Padded tokens, and what is between heads, hold NaN.
   Bytes Queries() {
     const AttentionShape &s = made_.shape();
-    int64_t size = ElementSize(s.dtype), token = 0;
-    cgr_view view = View(s.q_padding, nullptr);
-    Bytes bytes(ViewBytes(s.q_padding));
-    for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(size))
-      made_.StorePoison(Poison::kNan, &bytes[at]);
-    for (int32_t i = 0; i < made_.num_requests(); i++) {
-      const std::vector<double> &q = made_.q(i);
-      for (size_t e = 0; e < q.size(); e++) {
-        int64_t row = static_cast<int64_t>(e) / s.head_dim, d = static_cast<int64_t>(e) % s.head_dim;
-        int64_t at = (token + row / s.num_q_heads) * view.stride_token + row % s.num_q_heads * view.stride_head + d;
-        cgr__reference_store(s.dtype, &bytes[static_cast<size_t>(at * size)], q[e]);
-      }
-      token += made_.batch().query_lens[static_cast<size_t>(i)];
-    }
+    TensorShape tensor = Tensor(s.q_padding);
+    Bytes bytes = PoisonedElements(s.dtype, tensor.Elements(), Poison::kNan, made_.random);
+    Values all;
+    for (const Values &q : made_.q)
+      all.insert(all.end(), q.begin(), q.end());
+    size_t next = 0;
+    tensor.EachHead([&](size_t at) {
+      if (next < all.size())
+        StoreElements(s.dtype, &all[next], s.head_dim, &bytes[at]);
+      next += size_t(s.head_dim);
+    });
     return bytes;
   }
-  std::vector<int32_t> Starts(const AttentionCase &made) const {
+  std::vector<int32_t> Starts() const {
     std::vector<int32_t> starts(1, 0);
-    for (int32_t length : made.batch().query_lens)
+    for (int32_t length : made_.batch().query_lens)
       starts.push_back(starts.back() + length);
     return Padded(starts, starts.back());
   }
   std::vector<int32_t> Padded(std::vector<int32_t> values, int32_t value) const {
-    values.insert(values.end(), static_cast<size_t>(made_.batch().padded_requests), value);
+    values.insert(values.end(), size_t(made_.batch().padded_requests), value);
     return values;
   }
-  std::vector<int32_t> Rows(const AttentionCase &made) const {
+  // The row of a refused request may be any number.
+  std::vector<int32_t> Rows() const {
     std::vector<int32_t> rows;
-    for (int32_t i = 0; i < made.num_requests(); i++)
-      rows.push_back(made.row(i));
-    return Padded(rows, 0);
+    for (int32_t i = 0; i < made_.num_requests(); i++)
+      rows.push_back(made_.batch().seq_lens[i] > 0 ? made_.row(i) : INT32_MIN + i);
+    return Padded(rows, made_.max_rows());
+  }
+  std::vector<int32_t> Counts() const {
+    std::vector<int32_t> counts(16, 0);
+    counts[CGR__COUNT_REQUESTS] = made_.num_requests();
+    counts[CGR__COUNT_TOKENS] = made_.num_tokens();
+    counts[CGR__COUNT_PADDED_REQUESTS] = made_.num_requests() + made_.batch().padded_requests;
+    counts[CGR__COUNT_PADDED_TOKENS] = tokens_;
+    return counts;
   }
   std::vector<int64_t> Plan() const {
     std::vector<int64_t> plan((cgr__plan_bytes(made_.shape().num_parts) + 7) / 8);
-    std::vector<int64_t> prefix(static_cast<size_t>(made_.num_requests()) + 1);
+    std::vector<int64_t> prefix(size_t(made_.num_requests()) + 1);
     cgr__plan_fill(starts_.data(), lens_.data(), made_.num_requests(), made_.shape().num_parts, made_.shape().tile_q,
                    prefix.data(), plan.data());
     return plan;
@@ -461,58 +362,48 @@ private:
 
   Bench &bench_;
   AttentionCase &made_;
-  Pool &pool_;
+  PagedCache &cache_;
   int32_t tokens_, head_blocks_;
-  std::vector<int32_t> starts_, lens_, rows_host_;
-  Array<unsigned char> q_, out_;
-  Array<float> lse_;
+  std::vector<int32_t> starts_, lens_;
+  Array<unsigned char> q_, out_, lse_;
   Array<int32_t> table_, query_start_, seq_lens_, rows_, counts_;
   Array<int64_t> plan_;
   Array<int32_t> counters_;
-  Array<float> partial_out_, partial_max_sum_;
+  Array<float> partial_out_, partial_state_;
   Array<cgr__step_error> error_;
 };
 
 // Real tokens within the error that is allowed; padded tokens and those of refused requests exactly 0 and -inf. lse_slack: for
 // scores so large that their own rounding shows in lse.
-inline void ExpectAttention(AttentionCase &made, const AttentionOutput &output, double lse_slack = 0.0) {
+inline void ExpectAttention(AttentionCase &made, const PagedCache &cache, const AttentionOutput &output, double lse_slack = 0.0) {
   const AttentionShape &s = made.shape();
-  size_t size = static_cast<size_t>(ElementSize(s.dtype)), heads = static_cast<size_t>(s.num_q_heads);
-  size_t width = heads * static_cast<size_t>(s.head_dim), token = 0, tokens = output.lse.size() / heads;
-  auto element = [&](size_t e) { return cgr__reference_load(s.dtype, &output.out[e * size]); };
-  auto expect_empty = [&](size_t begin, size_t end) {
-    for (size_t b = begin * width * size; b < end * width * size; b++)
-      ASSERT_EQ(output.out[b], 0) << "token " << b / width / size;
-    for (size_t e = begin * heads; e < end * heads; e++)
-      ASSERT_EQ(output.lse[e], -INFINITY) << "token " << e / heads;
+  int64_t tokens = made.num_tokens() + made.batch().padded_tokens, heads = s.num_q_heads, first = 0;
+  Values out = LoadElements(s.dtype, output.out.data(), tokens * heads * s.head_dim);
+  Values lse = LoadElements(CGR_DTYPE_FP32, output.lse.data(), int64_t(output.lse.size() / sizeof(float)));
+  auto part = [&](const Values &values, int64_t begin, int64_t count, int64_t width) {
+    return values.empty() ? Values() : Values(values.begin() + begin * width, values.begin() + (begin + count) * width);
   };
   for (int32_t i = 0; i < made.num_requests(); i++) {
     SCOPED_TRACE("request " + std::to_string(i));
-    size_t query_len = static_cast<size_t>(made.batch().query_lens[static_cast<size_t>(i)]);
-    if (made.batch().seq_lens[static_cast<size_t>(i)] == 0) {
-      expect_empty(token, token + query_len);
+    int64_t count = made.batch().query_lens[i];
+    Values request_out = part(out, first, count, heads * s.head_dim), request_lse = part(lse, first, count, heads);
+    if (made.batch().seq_lens[i] == 0) {
+      ASSERT_NO_FATAL_FAILURE(ExpectNothing(request_out, request_lse));
     } else {
-      std::vector<double> out, lse, got;
-      double out_error, lse_error, worst, worst_lse;
-      made.Expect(i, &out, &lse, &out_error, &lse_error);
-      for (size_t e = 0; e < out.size(); e++)
-        got.push_back(element(token * width + e));
-      AttentionCase::WorstError(got, out, &worst);
-      got.assign(output.lse.begin() + static_cast<int64_t>(token * heads),
-                 output.lse.begin() + static_cast<int64_t>(token * heads + lse.size()));
-      AttentionCase::WorstError(got, lse, &worst_lse);
-      ASSERT_FALSE(::testing::Test::HasFatalFailure());
-      ASSERT_LE(worst, 2 * out_error + 1e-5);
-      ASSERT_LE(worst_lse, 2 * lse_error + 1e-5 + lse_slack);
+      AttentionAnswer answer = made.Solve(cache, i);
+      answer.lse_bound += lse_slack;
+      ASSERT_NO_FATAL_FAILURE(ExpectAnswer(request_out, request_lse, answer));
     }
-    token += query_len;
+    first += count;
   }
-  expect_empty(token, tokens);
+  SCOPED_TRACE("padding");
+  ExpectNothing(part(out, first, tokens - first, heads * s.head_dim), part(lse, first, tokens - first, heads));
 }
 
+// The first `tokens` tokens are equal in both.
 inline bool SameBits(const AttentionOutput &a, const AttentionOutput &b, int32_t tokens, const AttentionShape &shape) {
-  size_t heads = static_cast<size_t>(tokens) * static_cast<size_t>(shape.num_q_heads);
-  size_t bytes = heads * static_cast<size_t>(shape.head_dim * ElementSize(shape.dtype));
+  size_t heads = size_t(tokens) * size_t(shape.num_q_heads);
+  size_t bytes = heads * size_t(shape.head_dim * ElementSize(shape.dtype));
   return std::memcmp(a.out.data(), b.out.data(), bytes) == 0 &&
          std::memcmp(a.lse.data(), b.lse.data(), heads * sizeof(float)) == 0;
 }

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -17,14 +19,17 @@
 
 namespace cgr_test {
 
+using Bytes = std::vector<unsigned char>;
+
 // Kernels compute the same whenever the host device runs them: one host device and the first GPU.
-inline std::vector<DeviceParam> KernelDevices() { return { HostParam(CGR_HOST_ASYNC), CudaParam() }; }
+inline std::vector<DeviceParam> KernelDevices() { return { HostParam(CGR_SCHEDULE_ASYNC), CudaParam() }; }
 
 inline int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) {
-  return low + static_cast<int32_t>(random() % static_cast<uint64_t>(high - low + 1));
+  uint64_t range = uint64_t(int64_t{ high } - low + 1);
+  return int32_t(low + int64_t(random() % range));
 }
 
-// A device with a stream. Everything is complete when a function returns.
+// A device with a stream. Everything is complete when a function returns, but for those that say Enqueue.
 class Bench {
 public:
   explicit Bench(cgr_device *dev) : dev_(dev) { EXPECT_EQ(dev_->ops->stream_create(dev_, &stream_), CGR__DEVICE_OK); }
@@ -35,12 +40,18 @@ public:
   Bench(const Bench &) = delete;
   Bench &operator=(const Bench &) = delete;
 
-  bool is_cuda() const { return dev_->kind == CGR_DEVICE_CUDA; }
+  bool is_cuda() const { return dev_->kind == CGR_DEVICE_KIND_CUDA; }
+  cgr_device_info Info() const {
+    cgr_device_info info = CGR_DEVICE_INFO_INIT;
+    EXPECT_EQ(dev_->ops->info(dev_, &info), CGR__DEVICE_OK);
+    return info;
+  }
 
+  void Preload(const cgr__kernel &kernel) { EXPECT_EQ(dev_->ops->preload(dev_, &kernel), CGR__DEVICE_OK) << kernel.name; }
   void Copy(void *to, const void *from, size_t bytes) {
     if (bytes == 0)
       return;
-    EXPECT_EQ(dev_->ops->copy(dev_, to, from, bytes, stream_), CGR__DEVICE_OK);
+    EnqueueCopy(to, from, bytes);
     Sync();
   }
   // Both ends are memory of the device, or page-locked.
@@ -68,82 +79,164 @@ private:
   cudaStream_t stream_ = nullptr;
 };
 
-// An array of the device between two guards: what is written there is found when the array goes, and under the address
-// sanitizer nothing may read there either. Without content it is filled with 0xA5 bytes.
-template <class T> class Array {
+// A test over KernelDevices() whose kernels are loaded before it starts.
+class KernelTest : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void Open(const std::vector<const cgr__kernel *> &kernels) {
+    cgr_device *dev = nullptr;
+    CGR_OPEN_OR_SKIP(dev, GetParam());
+    bench_ = std::make_unique<Bench>(dev);
+    for (const cgr__kernel *kernel : kernels)
+      bench_->Preload(*kernel);
+  }
+  std::unique_ptr<Bench> bench_;
+};
+
+#define CGR_INSTANTIATE_OVER_KERNEL_DEVICES(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::KernelDevices()), ::cgr_test::DeviceLabel)
+
+constexpr size_t kGuardBytes = 256; // also the alignment of memory
+constexpr unsigned char kGuardByte = 0xC7, kPoisonByte = 0xA5;
+
+// Places in one block of memory, one after the other, each between two guards.
+class Places {
 public:
-  Array(Bench &bench, size_t count, cgr__memory_kind kind = CGR__MEMORY_DEVICE) : Array(bench, Poison(count), kind) {}
-  Array(Bench &bench, const std::vector<T> &content, cgr__memory_kind kind = CGR__MEMORY_DEVICE)
-      : bench_(bench), kind_(kind), count_(content.size()) {
-    base_ = static_cast<unsigned char *>(bench_.Alloc(bytes() + 2 * kGuard, kind_));
-    std::vector<unsigned char> image(bytes() + 2 * kGuard, kGuardByte);
-    if (count_ > 0)
-      std::memcpy(&image[kGuard], content.data(), bytes());
-    bench_.Copy(base_, image.data(), image.size());
-    Close(true);
+  struct Place {
+    size_t begin, bytes;
+  };
+  size_t Add(size_t bytes) {
+    places_.push_back({ end_, bytes });
+    end_ += (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes + kGuardBytes;
+    return places_.back().begin;
   }
-  ~Array() {
-    ExpectIntact();
-    Close(false);
-    bench_.Free(base_, kind_);
+  const std::vector<Place> &all() const { return places_; }
+  size_t bytes() const { return end_; }
+  // The guards hold their byte and the places the poison.
+  Bytes Image() const {
+    Bytes image(end_, kGuardByte);
+    for (const Place &place : places_)
+      std::fill_n(image.begin() + int64_t(place.begin), place.bytes, kPoisonByte);
+    return image;
   }
-  Array(const Array &) = delete;
-  Array &operator=(const Array &) = delete;
-
-  static std::vector<T> Poison(size_t count) {
-    std::vector<T> content(count);
-    if (count > 0)
-      std::memset(static_cast<void *>(content.data()), 0xA5, count * sizeof(T));
-    return content;
-  }
-  void Put(const std::vector<T> &content) {
-    ASSERT_EQ(content.size(), count_);
-    bench_.Copy(data(), content.data(), bytes());
-  }
-  std::vector<T> Get() const {
-    std::vector<T> content(count_);
-    bench_.Copy(content.data(), data(), bytes());
-    return content;
-  }
-  T *data() const { return reinterpret_cast<T *>(base_ + kGuard); }
-  size_t size() const { return count_; }
-
-  void ExpectIntact() const {
-    const std::vector<unsigned char> expected(kGuard, kGuardByte);
-    std::vector<unsigned char> front(kGuard), back(kGuard);
-    Close(false);
-    bench_.Copy(front.data(), base_, kGuard);
-    bench_.Copy(back.data(), base_ + kGuard + bytes(), kGuard);
-    Close(true);
-    EXPECT_EQ(front, expected) << "written in front of an array of " << count_;
-    EXPECT_EQ(back, expected) << "written behind an array of " << count_;
+  // Calls visit(begin, bytes) for each stretch that belongs to no place.
+  template <class Visit> void EachGuard(Visit visit) const {
+    size_t begin = 0;
+    for (const Place &place : places_) {
+      visit(begin, place.begin - begin);
+      begin = place.begin + place.bytes;
+    }
+    visit(begin, end_ - begin);
   }
 
 private:
-  static constexpr size_t kGuard = 256; // bytes; also the alignment of memory
-  static constexpr unsigned char kGuardByte = 0xC7;
+  std::vector<Place> places_;
+  size_t end_ = kGuardBytes;
+};
 
-  size_t bytes() const { return count_ * sizeof(T); }
+// Memory of the device with guards: what is written there is found when the memory goes, and under the address sanitizer nothing
+// may read there either. The places begin as poison.
+class GuardedMemory {
+public:
+  GuardedMemory(Bench &bench, const Places &places, cgr__memory_kind kind) : bench_(bench), places_(places), kind_(kind) {
+    Bytes image = places.Image();
+    base_ = static_cast<unsigned char *>(bench.Alloc(image.size(), kind));
+    bench.Copy(base_, image.data(), image.size());
+    Close(true);
+  }
+  ~GuardedMemory() {
+    Close(false);
+    ExpectGuards(Download());
+    bench_.Free(base_, kind_);
+  }
+  GuardedMemory(const GuardedMemory &) = delete;
+  GuardedMemory &operator=(const GuardedMemory &) = delete;
+
+  unsigned char *base() const { return base_; }
+  // The whole block, with its guards.
+  void Put(const Bytes &image) {
+    ASSERT_EQ(image.size(), places_.bytes());
+    Close(false);
+    bench_.Copy(base_, image.data(), image.size());
+    Close(true);
+  }
+  Bytes Get() const {
+    Close(false);
+    Bytes image = Download();
+    Close(true);
+    return image;
+  }
+  void ExpectGuards(const Bytes &image) const {
+    places_.EachGuard([&](size_t begin, size_t bytes) {
+      for (size_t at = begin; at < begin + bytes; at++)
+        ASSERT_EQ(image[at], kGuardByte) << "a guard was written at byte " << at << " of " << image.size();
+    });
+  }
+
+private:
+  Bytes Download() const {
+    Bytes image(places_.bytes());
+    bench_.Copy(image.data(), base_, image.size());
+    return image;
+  }
   // Guards that are closed cannot be touched at all, where a sanitizer can see to that.
   void Close(bool closed) const {
 #if defined(__SANITIZE_ADDRESS__)
     if (bench_.is_cuda())
       return;
-    for (const unsigned char *guard : { base_, base_ + kGuard + bytes() }) {
+    places_.EachGuard([&](size_t begin, size_t bytes) {
       if (closed)
-        ASAN_POISON_MEMORY_REGION(guard, kGuard);
+        ASAN_POISON_MEMORY_REGION(base_ + begin, bytes);
       else
-        ASAN_UNPOISON_MEMORY_REGION(guard, kGuard);
-    }
+        ASAN_UNPOISON_MEMORY_REGION(base_ + begin, bytes);
+    });
 #else
     (void)closed;
 #endif
   }
 
   Bench &bench_;
+  Places places_;
   cgr__memory_kind kind_;
-  size_t count_;
   unsigned char *base_ = nullptr;
+};
+
+// An array of the device between two guards. Without content it is poison.
+template <class T> class Array {
+public:
+  Array(Bench &bench, size_t count, cgr__memory_kind kind = CGR__MEMORY_DEVICE) : Array(bench, Poison(count), kind) {}
+  Array(Bench &bench, const std::vector<T> &content, cgr__memory_kind kind = CGR__MEMORY_DEVICE)
+      : bench_(bench), count_(content.size()), memory_(bench, One(count_ * sizeof(T)), kind) {
+    Put(content);
+  }
+
+  static std::vector<T> Poison(size_t count) {
+    std::vector<T> content(count);
+    if (count > 0)
+      std::memset(static_cast<void *>(content.data()), kPoisonByte, count * sizeof(T));
+    return content;
+  }
+  void Put(const std::vector<T> &content) {
+    ASSERT_EQ(content.size(), count_);
+    bench_.Copy(data(), content.data(), count_ * sizeof(T));
+  }
+  std::vector<T> Get() const {
+    std::vector<T> content(count_);
+    bench_.Copy(content.data(), data(), count_ * sizeof(T));
+    return content;
+  }
+  T *data() const { return reinterpret_cast<T *>(memory_.base() + kGuardBytes); }
+  size_t size() const { return count_; }
+
+private:
+  static Places One(size_t bytes) {
+    Places places;
+    places.Add(bytes);
+    return places;
+  }
+
+  Bench &bench_;
+  size_t count_;
+  GuardedMemory memory_;
 };
 
 } // namespace cgr_test

@@ -31,17 +31,19 @@ struct DeviceParam {
   cgr_device_config config;
 
   bool IsCuda() const { return name.compare(0, 4, "cuda") == 0; }
+  // It runs what was enqueued by itself, while the test does something else.
+  bool HasThreads() const { return IsCuda() || config.host_schedule == CGR_SCHEDULE_ASYNC; }
 
   // A name for the test case: letters, digits and underscores.
   std::string Label() const {
     if (IsCuda())
       return "cuda_0";
     switch (config.host_schedule) {
-    case CGR_HOST_ASYNC:
+    case CGR_SCHEDULE_ASYNC:
       return "host_async";
-    case CGR_HOST_EARLIEST:
+    case CGR_SCHEDULE_EARLIEST:
       return "host_earliest";
-    case CGR_HOST_LATEST:
+    case CGR_SCHEDULE_LATEST:
       return "host_latest";
     default:
       return "host_random_" + std::to_string(config.host_seed);
@@ -55,21 +57,24 @@ inline DeviceParam HostParam(cgr_host_schedule schedule, uint64_t seed = 0) {
   DeviceParam param;
   param.name = "host";
   param.config = CGR_DEVICE_CONFIG_INIT;
-  param.config.host_schedule = static_cast<uint32_t>(schedule);
+  param.config.host_schedule = static_cast<int32_t>(schedule);
   param.config.host_seed = seed;
   return param;
 }
 
+// CGR_MAX_CAPABILITY=80 in the environment runs the kernels for older GPUs on a newer one.
 inline DeviceParam CudaParam() {
+  const char *limit = std::getenv("CGR_MAX_CAPABILITY");
   DeviceParam param;
   param.name = "cuda:0";
   param.config = CGR_DEVICE_CONFIG_INIT;
+  param.config.max_capability = limit != nullptr ? std::atoi(limit) : 0;
   return param;
 }
 
 inline std::vector<DeviceParam> HostDevices() {
-  return { HostParam(CGR_HOST_ASYNC), HostParam(CGR_HOST_EARLIEST), HostParam(CGR_HOST_LATEST), HostParam(CGR_HOST_RANDOM, 1),
-           HostParam(CGR_HOST_RANDOM, 2) };
+  return { HostParam(CGR_SCHEDULE_ASYNC), HostParam(CGR_SCHEDULE_EARLIEST), HostParam(CGR_SCHEDULE_LATEST),
+           HostParam(CGR_SCHEDULE_RANDOM, 1), HostParam(CGR_SCHEDULE_RANDOM, 2) };
 }
 
 inline std::vector<DeviceParam> AllDevices() {
@@ -85,12 +90,26 @@ inline bool GpuIsRequired() {
   return value != nullptr && std::string(value) == "1";
 }
 
-inline bool GpuIsMissing(const DeviceParam &param) { return param.IsCuda() && cgr__cuda_device_count() == 0; }
+// Keeps the GPU's primary context from one case to the next: a device gives it back when it closes, and to make it anew takes as
+// long as hundreds of cases. Never closed.
+inline void KeepGpuWarm() {
+  static const cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
+  static cgr_device *warm = nullptr;
+  if (warm == nullptr && cgr__cuda_device_count() > 0) {
+    EXPECT_EQ(cgr__cuda_device_open(0, &config, &warm), CGR__DEVICE_OK);
+  }
+}
+
+inline bool GpuIsMissing(const DeviceParam &param) {
+  if (param.IsCuda())
+    KeepGpuWarm();
+  return param.IsCuda() && cgr__cuda_device_count() == 0;
+}
 
 // Opens the device of `param` below the public header; for tests of devices and of what stands on the table.
 inline cgr_device *OpenDevice(const DeviceParam &param) {
   cgr_device *dev = nullptr;
-  int error = param.IsCuda() ? cgr__cuda_device_open(0, &dev) : cgr__host_device_open(&param.config, &dev);
+  int error = param.IsCuda() ? cgr__cuda_device_open(0, &param.config, &dev) : cgr__host_device_open(&param.config, &dev);
   EXPECT_EQ(error, CGR__DEVICE_OK) << cgr__device_error_name(error);
   return dev;
 }
@@ -120,5 +139,17 @@ inline cgr_device *OpenDevice(const DeviceParam &param) {
 
 #define CGR_INSTANTIATE_OVER_HOST_DEVICES(Suite) \
   INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::HostDevices()), ::cgr_test::DeviceLabel)
+
+#define CGR_INSTANTIATE_OVER_DEVICES_WITH_THREADS(Suite)                                                                      \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite,                                                                                    \
+                           ::testing::Values(::cgr_test::HostParam(CGR_SCHEDULE_ASYNC), ::cgr_test::CudaParam()),             \
+                           ::cgr_test::DeviceLabel)
+
+// Where two ways for the host to execute are enough: at once on a worker, and at the last moment.
+#define CGR_INSTANTIATE_OVER_FEW_DEVICES(Suite)                                                                    \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite,                                                                         \
+                           ::testing::Values(::cgr_test::HostParam(CGR_SCHEDULE_ASYNC),                            \
+                                             ::cgr_test::HostParam(CGR_SCHEDULE_LATEST), ::cgr_test::CudaParam()), \
+                           ::cgr_test::DeviceLabel)
 
 #endif // CGR_TESTS_SUPPORT_DEVICES_H

@@ -2,29 +2,104 @@
 #ifndef CGR_TESTS_SUPPORT_REFUSED_H
 #define CGR_TESTS_SUPPORT_REFUSED_H
 
-#include <string>
-#include <vector>
+#include <cstring>
 
-#include "tests/support/toy_engine.h"
+#include "tests/support/engine.h"
 
 namespace cgr_test {
 
-using Words = std::vector<std::string>;
+// Everything that a call which is refused must leave alone.
+struct Snapshot {
+  explicit Snapshot(Engine &engine) : stats(engine.Stats()) {
+    for (int32_t row = 0; row < engine.o.max_rows; row++)
+      infos.push_back(engine.Info(row));
+  }
+  // `refused`: prepare calls that failed in between.
+  void ExpectSame(const Snapshot &now, uint64_t refused = 0) const {
+    EXPECT_EQ(now.stats.refused, stats.refused + refused);
+    cgr_stats then = stats;
+    then.refused = now.stats.refused;
+    then.guard_errors = now.stats.guard_errors; // steps in flight may report one meanwhile
+    EXPECT_EQ(std::memcmp(&then, &now.stats, sizeof then), 0) << "statistics changed";
+    for (size_t row = 0; row < infos.size(); row++)
+      EXPECT_EQ(std::memcmp(&infos[row], &now.infos[row], sizeof infos[row]), 0) << "row " << row << " changed";
+  }
+  cgr_stats stats;
+  std::vector<cgr_request_info> infos;
+};
 
-// `got` is `status`, and the message has all of `words`.
-inline void ExpectMessage(cgr_status got, cgr_status status, const Words &words) {
-  std::string message = cgr_last_message();
-  EXPECT_TRUE(got == status) << cgr_status_name(got) << " (" << message << "), expected " << cgr_status_name(status);
-  for (const std::string &word : words)
-    EXPECT_TRUE(message.find(word) != std::string::npos) << message << ": lacks " << word;
-}
-
-// The same, and nothing about the toy's runtime changes. `refused`: prepare calls among it.
-template <class Call> void ExpectRefused(Toy &toy, cgr_status status, const Words &words, Call call, uint64_t refused = 0) {
-  ToySnapshot before(toy);
+// The call gives `status`, its message has all of `words`, and nothing about the engine's runtime changes. `refused`: prepare
+// calls among it.
+template <class Call> void ExpectRefused(Engine &engine, cgr_status status, const Words &words, Call call, uint64_t refused = 0) {
+  Snapshot before(engine);
   ExpectMessage(call(), status, words);
-  before.ExpectSame(ToySnapshot(toy), refused);
+  before.ExpectSame(Snapshot(engine), refused);
 }
+
+// Three requests in a captured engine. Whatever a test has had refused, the next good steps are right.
+class ThreeRequests : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    Make(OptionsFor(GetParam()));
+  }
+  void Make(const EngineOptions &options) {
+    engine_.reset();
+    engine_ = std::make_unique<Engine>(options);
+    CGR_ASSERT_OK(engine_->Capture());
+    rows_ = { engine_->Start(5, 1), engine_->Start(17, 2), engine_->Start(31, 3) };
+  }
+  void TearDown() override {
+    if (engine_ == nullptr)
+      return;
+    engine_->hook = nullptr;
+    for (int n = 0; n < 3 && !HasFatalFailure(); n++)
+      engine_->Step(engine_->Decode(rows_));
+  }
+  template <class Call> void Refused(cgr_status status, const Words &words, Call call, uint64_t refused = 0) {
+    ExpectRefused(*engine_, status, words, call, refused);
+  }
+  // The same for a prepare, and for cgr_step_choose.
+  void BatchRefused(cgr_status status, const Words &words, const cgr_batch &batch) {
+    cgr_step step = CGR_STEP_INIT;
+    cgr_key key;
+    Refused(
+        status, words, [&] { return cgr_step_prepare(engine_->rt, &batch, &step); }, 1);
+    EXPECT_EQ(step.state, CGR_STEP_NONE);
+    Refused(status, words, [&] { return cgr_step_choose(engine_->rt, &batch, &key); });
+  }
+  void ItemsRefused(cgr_status status, const Words &words, const std::vector<Item> &items, const cgr_key *forced = nullptr) {
+    Refused(
+        status, words, [&] { return engine_->Prepare(items, forced); }, 1);
+  }
+  // A batch over the three rows, good as it stands.
+  cgr_batch GoodBatch() {
+    engine_->Decode(rows_);
+    cgr_batch batch = CGR_BATCH_INIT;
+    batch.num_requests = int32_t(rows_.size());
+    batch.rows = rows_.data();
+    return batch;
+  }
+  // An eager step: two query tokens for a row.
+  std::vector<Item> EagerItems() {
+    for (int32_t row : rows_)
+      engine_->Reserve(row, engine_->requests[row]->num_tokens + 3);
+    return { { rows_[0], { CGR_TOKEN_LAST, 4 } }, { rows_[1], { 5 } } };
+  }
+  std::unique_ptr<Engine> engine_;
+  std::vector<int32_t> rows_;
+};
+
+inline cgr_key KeyOf(int32_t kind, int32_t num_requests, int32_t num_tokens) {
+  cgr_key key = CGR_KEY_INIT;
+  key.kind = kind;
+  key.num_requests = num_requests;
+  key.num_tokens = num_tokens;
+  key.query_len = kind == CGR_KIND_FULL ? 1 : 0;
+  return key;
+}
+inline cgr_key FullKey(int32_t num_requests) { return KeyOf(CGR_KIND_FULL, num_requests, num_requests); }
+inline cgr_key EagerKey(int32_t num_requests, int32_t num_tokens) { return KeyOf(CGR_KIND_NONE, num_requests, num_tokens); }
 
 } // namespace cgr_test
 

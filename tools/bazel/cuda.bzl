@@ -36,26 +36,70 @@ _HOST_FLAGS = [
     "-Wextra",
 ]
 
+def _archs(setting):
+    """The architectures of --//tools/bazel:cuda_archs, "80,90a": numbers, with a letter where one asks for native features."""
+    archs = [a.strip() for a in setting.split(",") if a.strip()]
+    for arch in archs:
+        if not _number(arch).isdigit():
+            fail("cuda_archs: %s is no architecture, expected one such as 80 or 90a" % arch)
+    if not archs:
+        fail("cuda_archs is empty, expected architectures such as 80,90a")
+    return archs
+
 def _number(arch):
-    return int("".join([c for c in arch.elems() if c.isdigit()]))
+    return arch[:-1] if arch[-1] in "af" else arch
 
 def _gencode(archs, native_arch):
-    """nvcc's flags for the architectures asked for, or for those from native_arch up if the files need its features."""
-    if native_arch:
-        archs = [a for a in archs if _number(a) >= _number(native_arch)] or [native_arch]
-    flags = ["-gencode=arch=compute_%s,code=sm_%s" % (a, a) for a in archs]
-    portable = [a for a in archs if a.isdigit()]
-    if portable:
-        flags.append("-gencode=arch=compute_%s,code=compute_%s" % (portable[0], portable[0]))
-    return flags
+    """nvcc's flags.
 
-def _compile(ctx, toolchain, src, headers):
+    Files with a native architecture are for exactly that one, and only if the list asks for it by its letter. All others are
+    for every architecture of the list, and use no native features: 90a is as good as 90 for them, and the PTX of the lowest runs
+    on whatever comes later.
+    """
+    if native_arch:
+        return [_sass(native_arch)] if native_arch in archs else []
+    numbers = sorted({int(_number(a)): None for a in archs}.keys())
+    return [_sass(n) for n in numbers] + [_ptx(numbers[0])]
+
+def _sass(arch):
+    return "-gencode=arch=compute_%s,code=sm_%s" % (arch, arch)
+
+def _ptx(arch):
+    return "-gencode=arch=compute_%s,code=compute_%s" % (arch, arch)
+
+def _native_define(native_arch):
+    return "CGR_HAS_SM%s=1" % native_arch.upper()
+
+def _check():
+    """Fails the build when a list of architectures asks for something else than it says."""
+    for setting, sass, lowest, native in [
+        ("80,90a", ["80", "90"], "80", ["90a"]),
+        (" 80 , 90a ,100a", ["80", "90", "100"], "80", ["90a", "100a"]),
+        ("90", ["90"], "90", []),
+        ("90a", ["90"], "90", ["90a"]),
+        ("120", ["120"], "120", []),
+        ("100,90,80", ["80", "90", "100"], "80", []),
+        ("90,90a", ["90"], "90", ["90a"]),
+        ("100f,80", ["80", "100"], "80", []),
+    ]:
+        archs = _archs(setting)
+        cases = [("", [_sass(a) for a in sass] + [_ptx(lowest)])]
+        cases += [(a, [_sass(a)] if a in native else []) for a in ["90a", "100a"]]
+        for native_arch, want in cases:
+            got = _gencode(archs, native_arch)
+            if got != want:
+                fail("cuda_archs %s, native %s: the flags are %s, expected %s" % (setting, native_arch or "none", got, want))
+    if _native_define("90a") != "CGR_HAS_SM90A=1":
+        fail("the define of 90a is %s" % _native_define("90a"))
+
+_CHECKED = _check()
+
+def _compile(ctx, toolchain, src, headers, gencode):
     out = ctx.actions.declare_file("_objs/%s/%s.o" % (ctx.label.name, src.short_path[len(ctx.label.package):].strip("/")))
-    archs = [a.strip() for a in ctx.attr._archs[StringSettingInfo].value.split(",") if a.strip()]
     args = ctx.actions.args()
     args.add("-ccbin", toolchain.compiler_executable)
     args.add_all(_NVCC_FLAGS)
-    args.add_all(_gencode(archs, ctx.attr.native_arch))
+    args.add_all(gencode)
     args.add("-Xcompiler", ",".join(_HOST_FLAGS))
     args.add_all(depset(transitive = [headers.includes, headers.quote_includes]), before_each = "-I")
     args.add_all(headers.system_includes, before_each = "-isystem")
@@ -84,7 +128,9 @@ def _cuda_library_impl(ctx):
         unsupported_features = ctx.disabled_features,
     )
     deps = cc_common.merge_cc_infos(cc_infos = [d[CcInfo] for d in ctx.attr.deps])
-    objects = [_compile(ctx, toolchain, src, deps.compilation_context) for src in ctx.files.srcs]
+    gencode = _gencode(_archs(ctx.attr._archs[StringSettingInfo].value), ctx.attr.native_arch)
+    srcs = ctx.files.srcs if gencode else []
+    objects = [_compile(ctx, toolchain, src, deps.compilation_context, gencode) for src in srcs]
     linking_context, _ = cc_common.create_linking_context_from_compilation_outputs(
         actions = ctx.actions,
         name = ctx.label.name,
@@ -98,7 +144,10 @@ def _cuda_library_impl(ctx):
         feature_configuration = features,
         linking_contexts = [deps.linking_context],
     )
-    own = cc_common.create_compilation_context(headers = depset(ctx.files.hdrs))
+    own = cc_common.create_compilation_context(
+        headers = depset(ctx.files.hdrs),
+        defines = depset([_native_define(ctx.attr.native_arch)] if ctx.attr.native_arch and objects else []),
+    )
     headers = cc_common.merge_cc_infos(cc_infos = [
         CcInfo(compilation_context = own),
         CcInfo(compilation_context = deps.compilation_context),
@@ -132,7 +181,8 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], native_arch 
       hdrs: headers of the same folder (.h, .cuh)
       deps: C libraries whose headers they include
       copts: more flags for nvcc
-      native_arch: e.g. "90a" for files that use the features of one architecture; older ones are then left out
+      native_arch: e.g. "90a" for files that use the features of one architecture: left out unless cuda_archs lists it; when they
+        are there, whoever depends on this is compiled with CGR_HAS_SM90A=1
       **kwargs: visibility, testonly, tags
     """
     if cuda_available and srcs:

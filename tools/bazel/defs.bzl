@@ -38,13 +38,21 @@ def cgr_cc_test(copts = [], deps = [], linkopts = [], **kwargs):
         **kwargs
     )
 
-def cgr_tests(deps, more = {}, exclude = []):
-    """One test per *_test.cc of the folder: `deps` for all, and what `more` lists for a file besides."""
-    for source in native.glob(["*_test.cc"], exclude = exclude):
+def cgr_tests(deps, more = {}, exclude = [], gpu_short = []):
+    """One test per *_test.cc of the folder: `deps` for all, and what `more` lists for a file besides.
+
+    Files of `gpu_short` get that tag: short, and what sanitizers and repetitions run on a GPU.
+    """
+    sources = native.glob(["*_test.cc"], exclude = exclude)
+    for source in gpu_short + more.keys():
+        if source not in sources:
+            fail("cgr_tests: %s is not a test of this folder" % source)
+    for source in sources:
         cgr_cc_test(
             name = source[:-len(".cc")],
             srcs = [source],
             deps = deps + more.get(source, []),
+            tags = ["gpu_short"] if source in gpu_short else [],
         )
 
 def _cgr_public_library_impl(ctx):
@@ -86,7 +94,7 @@ def _cgr_archive_impl(ctx):
         outputs = [out],
         mnemonic = "CgrArchive",
     )
-    return [DefaultInfo(files = depset([out]))]
+    return [DefaultInfo(files = depset([out]), runfiles = ctx.runfiles([out]))]
 
 # One archive of the whole library, for those who build without Bazel.
 cgr_archive = rule(
@@ -97,4 +105,31 @@ cgr_archive = rule(
     },
     fragments = ["cpp"],
     toolchains = use_cc_toolchain(),
+)
+
+_SourcesInfo = provider(fields = ["files"])
+
+def _sources_aspect_impl(_target, ctx):
+    own = []
+    deeper = []
+    for name in ["srcs", "hdrs", "deps"]:
+        for dep in getattr(ctx.rule.attr, name, []):
+            own += [f for f in dep.files.to_list() if f.is_source and not f.short_path.startswith("../")]
+            if _SourcesInfo in dep:
+                deeper.append(dep[_SourcesInfo].files)
+    return [_SourcesInfo(files = depset(own, transitive = deeper))]
+
+_sources_aspect = aspect(
+    implementation = _sources_aspect_impl,
+    attr_aspects = ["srcs", "hdrs", "deps"],
+)
+
+def _source_files_impl(ctx):
+    files = depset(transitive = [d[_SourcesInfo].files for d in ctx.attr.deps])
+    return [DefaultInfo(files = files, runfiles = ctx.runfiles(transitive_files = files))]
+
+# Every source of the project that goes into `deps`, for a test that reads them.
+source_files = rule(
+    implementation = _source_files_impl,
+    attrs = {"deps": attr.label_list(aspects = [_sources_aspect])},
 )

@@ -14,14 +14,17 @@ if [[ ${1:-} == --archive ]]; then archive=1; shift; fi
 
 ./bazelw build "$@" //tests/... //profiles/... //examples/...
 
-programs() { ./bazelw query "kind('cc_$1 rule', $2)" --output=label 2>/dev/null | sed 's#^//##; s#:#/#'; }
+query() { ./bazelw query "$1" --output=label 2>/dev/null | sed 's#^//##; s#:#/#'; }
+programs() { query "kind('cc_$1 rule', $2)"; }
 
 rm -rf .gpu
 mkdir .gpu
 for program in $(programs test //tests/...) $(programs binary '//profiles/... + //examples/...'); do
   install -D "bazel-bin/$program" ".gpu/$program"
+  if [[ -d bazel-bin/$program.runfiles/cgr ]]; then cp -RL --remove-destination "bazel-bin/$program.runfiles/cgr/." .gpu; fi
 done
-for data in tests/data examples/*/model; do
+query "attr(tags, gpu_short, //tests/...)" > .gpu/gpu_short
+for data in examples/*/model; do
   if [[ -d $data ]]; then mkdir -p ".gpu/$data" && cp -RL "$data/." ".gpu/$data"; fi
 done
 

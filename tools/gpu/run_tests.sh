@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
 # Runs what tools/gpu/pack.sh packed, on a machine with a GPU: no GPU is a failure here. The last line sums up the cases.
 #
-#   tools/gpu/run_tests.sh [--memcheck] [test name pattern]      e.g.  tools/gpu/run_tests.sh --memcheck 'graph*'
+#   tools/gpu/run_tests.sh [--short] [--memcheck] [pattern]      e.g.  tools/gpu/run_tests.sh --memcheck 'runtime/re*'
 #
-# --memcheck runs every test under compute-sanitizer. GTEST_FILTER and the like reach the tests through the environment.
+# --short runs the tests with the tag gpu_short alone, --memcheck every test under compute-sanitizer. The pattern is that of a test
+# below tests/. GTEST_FILTER and the like reach the tests through the environment, as does CGR_MAX_CAPABILITY, which is 80 to run the
+# kernels for older GPUs.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
-checker=()
-if [[ ${1:-} == --memcheck ]]; then
-  # Not the calls that CUDA refuses: tests provoke those, and check what they answer.
-  checker=(compute-sanitizer --tool memcheck --error-exitcode 99 --report-api-errors no)
+checker=() short=
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --short) short=1 ;;
+    # Not the calls that CUDA refuses: tests provoke those, and check what they answer.
+    --memcheck) checker=(compute-sanitizer --tool memcheck --error-exitcode 99 --report-api-errors no) ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+  esac
   shift
+done
+if [[ ${checker[*]} ]]; then
   command -v compute-sanitizer >/dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH" >&2; exit 1; }
 fi
@@ -42,9 +50,8 @@ count() {
   ((passed += $(cases 'PASSED '), failed += bad, skipped += $(cases 'SKIPPED')))
 }
 
-shopt -s nullglob
-for test in tests/*/$pattern; do
-  [[ -f $test && -x $test ]] || continue
+for test in $(find tests -type f -executable -path "tests/$pattern" | sort); do
+  if [[ $short ]] && ! grep -qx "$test" gpu_short; then continue; fi
   if [[ ${checker[*]} && $test == *_loss_test ]]; then
     echo "== $test: left out, it provokes in a child process what the checker looks for"
     continue

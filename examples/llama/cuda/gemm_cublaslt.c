@@ -1,9 +1,10 @@
-/* Row counts are rounded up (llama_gemm_rows; the buffers have room, and nobody reads the rows behind), so that there are few
+/* Row counts are rounded up (llama_gemm_rows; the buffers have room, and nobody reads the rows after), so that there are few
  * shapes: each is chosen once, and a replayed and an eager step of the same size run the same kernels. Nothing is allocated after
  * creation but a choice's two layouts; the workspace is shared by all calls, which must therefore go to one stream. */
 #include "examples/llama/cuda/gemm.h"
 
 #include <cublasLt.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "examples/llama/error.h"
@@ -11,7 +12,7 @@
 #define WORKSPACE ((size_t)32 << 20) /* bytes */
 
 typedef struct choice {
-  int ready;
+  bool ready;
   cublasLtMatrixLayout_t weight, x, out;
   cublasLtMatmulAlgo_t algorithm;
 } choice;
@@ -55,7 +56,7 @@ static cublasStatus_t choose(llama_cuda_gemm *g, const llama_gemm_args *a, choic
     status = CUBLAS_STATUS_NOT_SUPPORTED;
   if (status == CUBLAS_STATUS_SUCCESS) {
     c->algorithm = result.algo;
-    c->ready = 1;
+    c->ready = true;
   }
   return status;
 }

@@ -119,9 +119,12 @@ __device__ __forceinline__ void Better(float *value, int *index, float other, in
 __global__ void Argmax(llama_argmax_args a) {
   const float *logits = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocab;
   float best = -INFINITY;
-  int index = 0;
-  for (int i = threadIdx.x; i < a.vocab; i += kThreads)
+  int index = 0, broken = 0;
+  for (int i = threadIdx.x; i < a.vocab; i += kThreads) {
+    broken |= !isfinite(logits[i]);
     Better(&best, &index, logits[i], i);
+  }
+  broken = __syncthreads_or(broken);
   __shared__ float values[kThreads];
   __shared__ int indices[kThreads];
   values[threadIdx.x] = best;
@@ -132,7 +135,7 @@ __global__ void Argmax(llama_argmax_args a) {
       Better(&values[threadIdx.x], &indices[threadIdx.x], values[threadIdx.x + half], indices[threadIdx.x + half]);
   }
   if (threadIdx.x == 0)
-    a.out[blockIdx.x] = indices[0];
+    a.out[blockIdx.x] = broken ? LLAMA_NOT_FINITE : indices[0];
 }
 
 int CopyRowsFor(void *out, const void *in, const int32_t *rows, int count, int limit, int hidden, cudaStream_t stream) {

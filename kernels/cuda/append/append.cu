@@ -65,7 +65,7 @@ extern "C" int cgr__cuda_append(const void *args, cudaStream_t stream) {
   if (append.element_size == 0 || a.k.dtype != a.k_cache.dtype || a.v.dtype != a.v_cache.dtype ||
       a.v_cache.dtype != a.k_cache.dtype || bytes % cgr::kVector != 0 || bytes <= 0 || a.num_kv_heads < 1 || a.num_tokens < 0 ||
       a.page_size < 1 || (a.page_size & (a.page_size - 1)) != 0)
-    return (int)cudaErrorInvalidValue;
+    return (int)cudaErrorNotSupported;
   append.vectors = (int32_t)(bytes / cgr::kVector);
   append.page_shift = __builtin_ctz((unsigned)a.page_size);
   int64_t work = (int64_t)a.num_tokens * a.num_kv_heads * append.vectors;

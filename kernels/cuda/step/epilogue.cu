@@ -11,33 +11,38 @@
 namespace cgr {
 namespace {
 
-__device__ __forceinline__ void commit_request(const cgr__step_args &a, int32_t i, int32_t token) {
-  int32_t seq_len = a.seq_lens[i], start = a.query_start_loc[i], end = a.query_start_loc[i + 1];
-  int32_t row = a.request_rows[i], flags = a.request_flags[i];
+/* Commits request i, whose sampled token is `token`, and returns how many it sampled. */
+__device__ __forceinline__ int32_t commit_request(const cgr__step_args &a, int32_t i, int32_t token) {
+  int32_t seq_len = a.buffers.seq_lens[0][i], start = a.buffers.query_start_loc[i], end = a.buffers.query_start_loc[i + 1];
+  int32_t row = a.buffers.request_rows[i], flags = a.buffers.request_flags[i];
+  bool sampled = !(flags & (int32_t)CGR_REQUEST_PARTIAL);
   if (seq_len <= 0 || end <= start)
-    return;
-  a.row_computed[row] = seq_len;
-  if (!(flags & (int32_t)CGR_REQUEST_PARTIAL))
-    a.row_last_tokens[row] = token;
+    return 0;
+  a.buffers.row_computed[row] = seq_len;
+  if (sampled)
+    a.buffers.row_last_tokens[(int64_t)row * a.token_stride] = token;
+  return sampled ? 1 : 0;
 }
 
 __global__ void __launch_bounds__(kStepThreads, 1) epilogue_kernel(const __grid_constant__ cgr__step_args a) {
   uint64_t seq = a.state->seq + 1;
-  int32_t num_requests = a.counts[CGR__COUNT_REQUESTS];
+  int32_t num_requests = a.abandon ? 0 : a.buffers.counts[CGR__COUNT_REQUESTS];
   uint64_t errors = a.state->errors, generation = a.state->generation + (a.state->lost ? 1 : 0);
   cgr__step_error error = a.state->error;
-  unsigned char *result = a.readback + ring_slot(seq, a.ring_depth) * a.readback_stride;
-  int32_t *tokens = reinterpret_cast<int32_t *>(result + sizeof(cgr__result_record));
+  unsigned char *result = a.readback + ring_slot(seq, a.ring_depth) * a.readback_slot.stride;
+  int32_t *num_tokens = reinterpret_cast<int32_t *>(result + a.readback_slot.num_tokens);
+  int32_t *tokens = reinterpret_cast<int32_t *>(result + a.readback_slot.tokens);
 
   for (int32_t i = (int32_t)threadIdx.x; i < a.padded_requests; i += kStepThreads) {
-    int32_t token = a.next_tokens[i];
+    int32_t token = a.buffers.next_tokens[i * a.token_stride]; /* on its way before the real count is known */
     if (i >= num_requests)
       continue;
-    if (!a.abandon)
-      commit_request(a, i, token);
-    tokens[i] = token;
+    num_tokens[i] = commit_request(a, i, token);
+    tokens[i * a.token_stride] = token;
+    for (int32_t j = 1; j < a.token_stride; j++)
+      tokens[i * a.token_stride + j] = a.buffers.next_tokens[i * a.token_stride + j];
   }
-  errors += error.error != CGR_STEP_OK ? 1 : 0;
+  errors += error.error != CGR_GUARD_NONE ? 1 : 0;
   if (threadIdx.x == 0) {
     cgr__result_record record = {};
     record.seq = seq;

@@ -1,14 +1,13 @@
-/* Writes the attention plan of the batch that the prologue left (planners/attention/plan.h): the host planner's arithmetic, one thread
- * per part, over a running sum of the requests' costs in shared memory. One block. */
+/* Writes the attention plan of the batch that the prologue left (planners/attention/plan.h): the host planner's arithmetic, one
+ * thread per part, over a running sum of the requests' costs in shared memory. One block. */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/step/scan.cuh"
 #include "kernels/step.h"
+#include "planners/attention/plan.h"
 
 namespace cgr {
 namespace {
-
-constexpr int32_t kMaxRequests = 4096; /* limit of cgr_config.max_requests */
 
 static_assert(sizeof(cgr__plan_header) == 64 && sizeof(cgr__plan_part) == 48, "the plan is rows of 16 bytes");
 
@@ -22,10 +21,10 @@ __global__ void __launch_bounds__(kStepThreads, 1) planner_kernel(const __grid_c
   int32_t tid = (int32_t)threadIdx.x;
 
   for (int32_t i = tid; i < a.num_counters; i += kStepThreads)
-    a.plan_counters[i] = 0;
-  int32_t num_requests = a.counts[CGR__COUNT_REQUESTS];
+    a.buffers.plan_counters[i] = 0;
+  int32_t num_requests = a.buffers.counts[CGR__COUNT_REQUESTS];
 
-  /* Costs. What stands behind num_requests is nobody's, whatever it is. */
+  /* Costs of the real requests; what the arrays hold past num_requests does not count. */
   int64_t cost = 0;
   if (tid == 0)
     prefix[0] = 0;
@@ -33,7 +32,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) planner_kernel(const __grid_c
     int32_t i = base + tid;
     int64_t request_cost = 0;
     if (i < a.padded_requests) {
-      int32_t start = a.query_start_loc[i], end = a.query_start_loc[i + 1], seq_len = a.seq_lens[i];
+      int32_t start = a.buffers.query_start_loc[i], end = a.buffers.query_start_loc[i + 1], seq_len = a.buffers.seq_lens[0][i];
       query_start[i] = start;
       seq_lens[i] = seq_len;
       if (i + 1 == a.padded_requests)
@@ -49,7 +48,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) planner_kernel(const __grid_c
   __syncthreads();
 
   int64_t cost_per_part = cost > 0 ? (cost + a.num_parts - 1) / a.num_parts : 1;
-  cgr__plan_header *header = reinterpret_cast<cgr__plan_header *>(a.plan);
+  cgr__plan_header *header = reinterpret_cast<cgr__plan_header *>(a.buffers.plan);
   cgr__plan_part *parts = reinterpret_cast<cgr__plan_part *>(header + 1);
   for (int32_t p = tid; p < a.num_parts; p += kStepThreads)
     parts[p] = cgr__plan_make_part(p, cost_per_part, prefix, query_start, seq_lens, num_requests, kTileQ);
@@ -96,7 +95,7 @@ size_t shared_bytes(int32_t padded_requests) {
 
 extern "C" int cgr__cuda_planner(const void *args, cudaStream_t stream) {
   const cgr__step_args *a = static_cast<const cgr__step_args *>(args);
-  if (a->padded_requests < 0 || a->padded_requests > cgr::kMaxRequests || a->num_parts < 1 || a->tile_q < 1 ||
+  if (a->padded_requests < 0 || a->padded_requests > CGR__MAX_REQUESTS || a->num_parts < 1 || a->tile_q < 1 ||
       a->tile_q > CGR__TILE_KV || (a->tile_q & (a->tile_q - 1)) != 0)
     return (int)cudaErrorInvalidValue;
   return cgr::launch(cgr::planner(a->tile_q), args, dim3(1), dim3(cgr::kStepThreads), cgr::shared_bytes(a->padded_requests),
@@ -106,6 +105,6 @@ extern "C" int cgr__cuda_planner(const void *args, cudaStream_t stream) {
 extern "C" int cgr__cuda_planner_preload(void) {
   int error = 0;
   for (int32_t tile_q = 1; tile_q <= CGR__TILE_KV && error == 0; tile_q *= 2)
-    error = cgr::preload(cgr::planner(tile_q), cgr::shared_bytes(cgr::kMaxRequests));
+    error = cgr::preload(cgr::planner(tile_q), cgr::shared_bytes(CGR__MAX_REQUESTS));
   return error;
 }

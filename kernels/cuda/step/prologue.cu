@@ -12,8 +12,6 @@
 namespace cgr {
 namespace {
 
-constexpr int32_t kMaxRequests = 4096; /* limit of cgr_config.max_requests */
-
 struct Shared {
   int4 header[sizeof(cgr__slot_header) / sizeof(int4)];
   ScanScratch<int32_t> scan;
@@ -33,7 +31,12 @@ struct Composition {
   int32_t *query_start, *rows, *first_position; /* [B_r + 1], [B_r], [B_r] */
 };
 
-__device__ bool page_in_pool(const cgr__group_args &group, int32_t page) {
+/* The entry of a row's page table. */
+__device__ int32_t *page_entry(const cgr__step_args &a, int g, int32_t row, int32_t index) {
+  return a.buffers.group[g].page_table + row * a.group[g].page_table_stride + index;
+}
+
+__device__ bool page_in_pool(const cgr__group_geometry &group, int32_t page) {
   return page >= 0 && page < group.num_pages && page != group.write_trash_page;
 }
 
@@ -48,35 +51,41 @@ __device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &he
   step.num_changes = header.num_changes;
   step.flags = header.flags;
   step.refused = false;
+  if (a.empty) {
+    step.num_requests = step.num_tokens = step.num_changes = 0;
+    step.flags = 0;
+    step.refused = true;
+    return step;
+  }
 
-  int32_t error = CGR_STEP_OK, index = 0;
+  int32_t error = CGR_GUARD_NONE, index = 0;
   int64_t value = 0;
   if (header.seq != seq) {
-    error = CGR_STEP_SEQUENCE;
+    error = CGR_GUARD_SEQUENCE;
     value = (int64_t)header.seq;
   } else if (header.generation != generation) { /* prepared before the host knew of a loss: it may rest on what was lost */
-    error = CGR_STEP_SEQUENCE;
+    error = CGR_GUARD_SEQUENCE;
     index = 2;
     value = (int64_t)header.generation;
   } else if (header.num_requests < 0 || header.num_requests > min(a.max_requests, a.padded_requests)) {
-    error = CGR_STEP_COUNT;
+    error = CGR_GUARD_COUNT;
     value = header.num_requests;
   } else if (header.num_tokens < 0 || header.num_tokens > min(a.max_tokens, a.padded_tokens)) {
-    error = CGR_STEP_COUNT;
+    error = CGR_GUARD_COUNT;
     index = 1;
     value = header.num_tokens;
   } else if (!(header.flags & CGR__SLOT_BATCH) && (batch_seq == 0 || header.batch_seq != batch_seq)) {
-    error = CGR_STEP_SEQUENCE;
+    error = CGR_GUARD_SEQUENCE;
     index = 1;
     value = (int64_t)header.batch_seq;
   }
-  if (error != CGR_STEP_OK) {
+  if (error != CGR_GUARD_NONE) {
     step.refused = true;
     step.num_requests = step.num_tokens = step.num_changes = 0;
     step.flags = 0;
     if (threadIdx.x == 0) {
       claim_error(&a.state->error, error, -1, index, value);
-      a.state->lost = !(error == CGR_STEP_SEQUENCE && index == 2);
+      a.state->lost = !(error == CGR_GUARD_SEQUENCE && index == 2);
     }
   } else if (step.num_changes < 0 || step.num_changes > a.max_changes) {
     step.num_changes = 0; /* reported once the composition is known to be good */
@@ -90,48 +99,45 @@ __device__ void apply_change(const cgr__step_args &a, int32_t c, int4 word) {
   int32_t kind = word.x & 0xff, group = word.x >> 8, row = word.y, index = word.z, value = word.w;
   bool good = row >= 0 && row < a.max_rows;
   if (kind == CGR__CHANGE_PAGE && good) {
-    good = group >= 0 && group < a.num_groups && index >= 0 && !a.groups[group].engine_table &&
-           index < a.groups[group].page_table_stride;
+    good = group >= 0 && group < a.num_groups && index >= 0 && !a.group[group].engine_table &&
+           index < a.group[group].page_table_stride;
     if (good) {
-      const cgr__group_args &g = a.groups[group];
-      if (!page_in_pool(g, value)) {
-        claim_error(&a.state->error, CGR_STEP_PAGE, row, index, value);
-        value = g.read_trash_page;
+      if (!page_in_pool(a.group[group], value)) {
+        claim_error(&a.state->error, CGR_GUARD_PAGE, row, index, value);
+        value = a.group[group].read_trash_page;
       }
-      g.page_table[row * g.page_table_stride + index] = value;
+      *page_entry(a, group, row, index) = value;
     }
   } else if (word.x == CGR__CHANGE_COMPUTED && good) {
-    a.row_computed[row] = value;
-    a.row_num_accepted[row] = 0;
-  } else if (word.x == CGR__CHANGE_LAST_TOKEN && good) {
-    a.row_last_tokens[row] = value;
+    a.buffers.row_computed[row] = value;
+    a.buffers.row_num_accepted[row] = 0;
   } else {
     good = false;
   }
   if (!good) {
-    claim_error(&a.state->error, CGR_STEP_CHANGE, -1, c, word.x);
-    a.state->lost = 1; /* whoever writes it, writes this */
+    claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, c, word.x);
+    a.state->lost = 1; /* every thread that writes it writes 1 */
   }
 }
 
 /* ----------------------------------------------------------------------------------------------------------- composition */
 
-/* The composition as it stands, fetched before anyone knows whether it holds. Thread t reads and later uses the requests
+/* The composition on the device, fetched before it is known whether this step uses it. Thread t reads and later uses the requests
  * t, t + 1024, ...: no barrier between. */
 __device__ void fetch_standing(const cgr__step_args &a, const Composition &batch) {
   for (int32_t i = threadIdx.x; i <= a.padded_requests; i += kStepThreads)
-    batch.query_start[i] = a.query_start_loc[i];
+    batch.query_start[i] = a.buffers.query_start_loc[i];
   for (int32_t i = threadIdx.x; i < a.padded_requests; i += kStepThreads) {
-    int32_t row = a.request_rows[i];
+    int32_t row = a.buffers.request_rows[i];
     batch.rows[i] = row;
     if (row < 0 || row >= a.max_rows)
       continue;
-    int32_t position = a.row_computed[row];
+    int32_t position = a.buffers.row_computed[row];
     batch.first_position[i] = position;
     for (int g = 0; g < a.num_groups; g++) {
-      int32_t index = position / a.groups[g].page_size;
-      if (position >= 0 && index < a.groups[g].page_table_stride)
-        prefetch(a.groups[g].page_table + row * a.groups[g].page_table_stride + index);
+      int32_t index = position / a.group[g].page_size;
+      if (position >= 0 && index < a.group[g].page_table_stride)
+        prefetch(page_entry(a, g, row, index));
     }
   }
 }
@@ -142,7 +148,7 @@ __device__ void place_batch_word(const cgr__step_args &a, const Composition &bat
   else if (w < 2 * n + 1)
     batch.query_start[w - n] = value;
   else if (w < 3 * n + 1)
-    a.request_flags[w - (2 * n + 1)] = value;
+    a.buffers.request_flags[w - (2 * n + 1)] = value;
 }
 
 /* The batch section: rows, query_start_loc and flags in one row of words. Two vectors per thread are under way at a time. */
@@ -187,7 +193,7 @@ __device__ void check_composition(const cgr__step_args &a, const Composition &ba
   __syncthreads();
   if (threadIdx.x == 0) {
     int32_t i = min(first_bad, n);
-    claim_error(&a.state->error, CGR_STEP_COUNT, -1, 2 + i, query_start[i]);
+    claim_error(&a.state->error, CGR_GUARD_COUNT, -1, 2 + i, query_start[i]);
     a.state->lost = 1;
   }
   step.num_requests = step.num_tokens = step.num_changes = 0;
@@ -201,14 +207,14 @@ __device__ void check_composition(const cgr__step_args &a, const Composition &ba
 __device__ int32_t guard_request(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row, int32_t query_len,
                                  bool fresh) {
   if (row < 0 || row >= a.max_rows) {
-    claim_error(&a.state->error, CGR_STEP_ROW, -1, i, row);
+    claim_error(&a.state->error, CGR_GUARD_ROW, -1, i, row);
     batch.first_position[i] = -1;
     return 0;
   }
-  int32_t computed = fresh ? batch.first_position[i] : a.row_computed[row];
+  int32_t computed = fresh ? batch.first_position[i] : a.buffers.row_computed[row];
   int64_t seq_len = (int64_t)computed + query_len;
   if (computed < 0 || seq_len > a.max_seq_len) {
-    claim_error(&a.state->error, CGR_STEP_LENGTH, row, i, seq_len);
+    claim_error(&a.state->error, CGR_GUARD_LENGTH, row, i, seq_len);
     batch.first_position[i] = -1;
     return 0;
   }
@@ -223,7 +229,7 @@ __device__ void write_requests(const cgr__step_args &a, const Composition &batch
   for (int32_t base = 0; base < a.padded_requests; base += kStepThreads) {
     int32_t i = base + (int32_t)threadIdx.x;
     bool inside = i < a.padded_requests, real = i < step.num_requests;
-    int32_t row = 0, query_len = 0, end = step.num_tokens, seq_len = 0;
+    int32_t row = a.max_rows, query_len = 0, end = step.num_tokens, seq_len = 0; /* of padding */
     if (real) {
       row = batch.rows[i];
       end = batch.query_start[i + 1];
@@ -231,31 +237,31 @@ __device__ void write_requests(const cgr__step_args &a, const Composition &batch
       seq_len = guard_request(a, batch, i, row, query_len, fresh);
     }
     if (inside) {
-      a.request_rows[i] = row;
-      a.query_start_loc[i + 1] = end;
-      a.seq_lens[i] = seq_len;
-      a.logits_indices[i] = query_len > 0 ? end - 1 : 0;
+      a.buffers.request_rows[i] = row;
+      a.buffers.query_start_loc[i + 1] = end;
+      a.buffers.seq_lens[0][i] = seq_len;
+      a.buffers.logits_indices[i] = query_len > 0 ? end - 1 : 0;
       if (!real)
-        a.request_flags[i] = 0;
+        a.buffers.request_flags[i] = 0;
     }
 #pragma unroll
     for (int g = 0; g < CGR__MAX_GROUPS; g++) {
       if (g >= a.num_groups)
         break;
-      const cgr__group_args &group = a.groups[g];
-      int32_t pages = seq_len > 0 ? (seq_len - 1) / group.page_size + 1 : 0, total;
+      int32_t page_size = a.group[g].page_size;
+      int32_t pages = seq_len > 0 ? (seq_len - 1) / page_size + 1 : 0, total;
       int32_t upto = block_scan(pages, scratch, total);
       if (inside) {
-        group.kv_indptr[i + 1] = pages_before[g] + upto;
-        group.kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % group.page_size + 1 : 1;
+        a.buffers.group[g].kv_indptr[i + 1] = pages_before[g] + upto;
+        a.buffers.group[g].kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % page_size + 1 : 1;
       }
       pages_before[g] += total;
     }
   }
   if (threadIdx.x == 0)
-    a.query_start_loc[0] = 0;
+    a.buffers.query_start_loc[0] = 0;
   if ((int32_t)threadIdx.x < a.num_groups)
-    a.groups[threadIdx.x].kv_indptr[0] = 0;
+    a.buffers.group[threadIdx.x].kv_indptr[0] = 0;
   __syncthreads();
 }
 
@@ -277,10 +283,11 @@ __device__ int32_t find_request(const int32_t *query_start, int32_t num_requests
 }
 
 /* Slot of the token at `position`. No token is written to a page that nobody owns, the read-trash page among them. */
-__device__ int64_t find_slot(const cgr__step_args &a, const cgr__group_args &group, int32_t row, int32_t position, int32_t page) {
+__device__ int64_t find_slot(const cgr__step_args &a, const cgr__group_geometry &group, int32_t row, int32_t position,
+                             int32_t page) {
   int32_t index = position / group.page_size;
   if (!page_in_pool(group, page) || page == group.read_trash_page) {
-    claim_error(&a.state->error, CGR_STEP_PAGE, row, index, page);
+    claim_error(&a.state->error, CGR_GUARD_PAGE, row, index, page);
     return -1;
   }
   return (int64_t)page * group.page_size + position % group.page_size;
@@ -299,24 +306,24 @@ __device__ void write_token(const cgr__step_args &a, const Composition &batch, c
   int32_t pages[CGR__MAX_GROUPS] = { -1, -1, -1, -1 };
   if (first >= 0) {
     position = first + (t - start);
-    last_token = a.row_last_tokens[row];
+    last_token = a.buffers.row_last_tokens[(int64_t)row * a.token_stride];
 #pragma unroll
     for (int g = 0; g < CGR__MAX_GROUPS; g++) {
       if (g >= a.num_groups)
         break;
-      int32_t index = position / a.groups[g].page_size;
-      if (index < a.groups[g].page_table_stride)
-        pages[g] = a.groups[g].page_table[row * a.groups[g].page_table_stride + index];
+      int32_t index = position / a.group[g].page_size;
+      if (index < a.group[g].page_table_stride)
+        pages[g] = *page_entry(a, g, row, index);
     }
   }
   if (first < 0 || token == CGR_TOKEN_LAST)
     token = last_token;
-  a.input_ids[t] = token;
-  a.positions[t] = position;
+  a.buffers.input_ids[t] = token;
+  a.buffers.positions[t] = position;
 #pragma unroll
   for (int g = 0; g < CGR__MAX_GROUPS; g++)
     if (g < a.num_groups)
-      a.groups[g].slot_mapping[t] = first >= 0 ? find_slot(a, a.groups[g], row, position, pages[g]) : -1;
+      a.buffers.group[g].slot_mapping[t] = first >= 0 ? find_slot(a, a.group[g], row, position, pages[g]) : -1;
 }
 
 /* All tokens [0, B_t); `token` is the thread's first one, on its way since the header. */
@@ -348,14 +355,14 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   constexpr int32_t kHeaderVectors = sizeof(cgr__slot_header) / sizeof(int4);
   uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
   int4 header_vector = make_int4(0, 0, 0, 0);
-  if (tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
+  if (!a.empty && tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
     header_vector =
         load_mapped(a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride + (tid - kHeaderThread) * (int32_t)sizeof(int4));
   fetch_standing(a, batch);
   if (tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
     shared.header[tid - kHeaderThread] = header_vector;
   if (tid == 0) {
-    cgr__step_error none = { CGR_STEP_OK, -1, 0, 0, 0 };
+    cgr__step_error none = { CGR_GUARD_NONE, -1, 0, 0, 0 };
     a.state->error = none;
     a.state->lost = 0;
   }
@@ -378,7 +385,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   __syncthreads();
   check_composition(a, batch, step, shared.first_bad);
   if (tid == 0 && !step.refused && step.num_changes != header.num_changes) {
-    claim_error(&a.state->error, CGR_STEP_CHANGE, -1, -1, header.num_changes);
+    claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, -1, header.num_changes);
     a.state->lost = 1;
   }
   for (int32_t c = tid; c < step.num_changes; c += kStepThreads) {
@@ -391,10 +398,10 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   write_requests(a, batch, step, fresh, shared.scan);
   write_tokens(a, batch, step, token);
   if (tid == 0) {
-    a.counts[CGR__COUNT_REQUESTS] = step.num_requests;
-    a.counts[CGR__COUNT_TOKENS] = step.num_tokens;
-    a.counts[CGR__COUNT_PADDED_REQUESTS] = a.padded_requests;
-    a.counts[CGR__COUNT_PADDED_TOKENS] = a.padded_tokens;
+    a.buffers.counts[CGR__COUNT_REQUESTS] = step.num_requests;
+    a.buffers.counts[CGR__COUNT_TOKENS] = step.num_tokens;
+    a.buffers.counts[CGR__COUNT_PADDED_REQUESTS] = a.padded_requests;
+    a.buffers.counts[CGR__COUNT_PADDED_TOKENS] = a.padded_tokens;
     if (step.refused)
       a.state->batch_seq = 0;
     else if (step.flags & CGR__SLOT_BATCH)
@@ -409,12 +416,12 @@ size_t shared_bytes(int32_t padded_requests) { return (3 * (size_t)padded_reques
 
 extern "C" int cgr__cuda_prologue(const void *args, cudaStream_t stream) {
   const cgr__step_args *a = static_cast<const cgr__step_args *>(args);
-  if (a->padded_requests < 0 || a->padded_requests > cgr::kMaxRequests || a->padded_tokens < 0 || a->ring_depth < 1 ||
+  if (a->padded_requests < 0 || a->padded_requests > CGR__MAX_REQUESTS || a->padded_tokens < 0 || a->ring_depth < 1 ||
       a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS)
     return (int)cudaErrorInvalidValue;
   return cgr::launch(cgr::prologue_kernel, args, dim3(1), dim3(cgr::kStepThreads), cgr::shared_bytes(a->padded_requests), stream);
 }
 
 extern "C" int cgr__cuda_prologue_preload(void) {
-  return cgr::preload(cgr::prologue_kernel, cgr::shared_bytes(cgr::kMaxRequests));
+  return cgr::preload(cgr::prologue_kernel, cgr::shared_bytes(CGR__MAX_REQUESTS));
 }

@@ -10,7 +10,7 @@ namespace cgr {
 template <int kDtype, int kHeadDim>
 __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const __grid_constant__ cgr__attention_args a) {
   using Shape = AttentionShape<kHeadDim>;
-  static_assert(kAttentionWarps * kWarpRows * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
+  static_assert(kAttentionWarps * kWarpLines * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ AttentionShared shared;
 
@@ -22,9 +22,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const _
   __syncthreads();
 
   int32_t group = a.num_q_heads / a.num_kv_heads;
-  int32_t blocks = (group + CGR__TILE_ROWS - 1) / CGR__TILE_ROWS; /* of one KV head */
-  int32_t kv_head = (int32_t)blockIdx.y / blocks, begin = (int32_t)blockIdx.y % blocks * CGR__TILE_ROWS;
-  int32_t heads = min(group - begin, CGR__TILE_ROWS), head = kv_head * group + begin;
+  int32_t blocks = (group + CGR__TILE_LINES - 1) / CGR__TILE_LINES; /* of one KV head */
+  int32_t kv_head = (int32_t)blockIdx.y / blocks, begin = (int32_t)blockIdx.y % blocks * CGR__TILE_LINES;
+  int32_t heads = min(group - begin, CGR__TILE_LINES), head = kv_head * group + begin;
 
   Loader<kHeadDim> loader;
   loader.begin(a, &shared.part, kv_head);
@@ -37,21 +37,21 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const _
   zero_unowned<kHeadDim>(a, num_requests, num_tokens, head, heads); /* while the first tiles are on their way */
 
   cgr__plan_walk walk = cgr__plan_walk_begin(&shared.part);
-  cgr__plan_segment segment;
+  cgr__plan_item item;
   int stage = 0;
-  while (cgr__plan_walk_next(&walk, &shared.part, part, a.query_start_loc, a.seq_lens, a.tile_q, &segment)) {
-    int32_t start = a.query_start_loc[segment.request], query_len = a.query_start_loc[segment.request + 1] - start;
-    int32_t offset = segment.q_tile * a.tile_q;
+  while (cgr__plan_walk_next(&walk, &shared.part, part, a.query_start_loc, a.seq_lens, a.tile_q, &item)) {
+    int32_t start = a.query_start_loc[item.request], query_len = a.query_start_loc[item.request + 1] - start;
+    int32_t offset = item.q_tile * a.tile_q;
     QueryTile q;
     q.heads = heads;
-    q.rows = min(a.tile_q, query_len - offset) * heads;
+    q.lines = min(a.tile_q, query_len - offset) * heads;
     q.token = start + offset;
     q.head = head;
-    q.position = a.seq_lens[segment.request] - query_len + offset;
-    if (q.rows <= kWarpRows)
-      run_segment<kDtype, kHeadDim, true>(a, segment, q, loader, shared, memory, stage);
+    q.position = a.seq_lens[item.request] - query_len + offset;
+    if (q.lines <= kWarpLines)
+      run_item<kDtype, kHeadDim, true>(a, item, q, loader, shared, memory, stage);
     else
-      run_segment<kDtype, kHeadDim, false>(a, segment, q, loader, shared, memory, stage);
+      run_item<kDtype, kHeadDim, false>(a, item, q, loader, shared, memory, stage);
   }
   copy_async_wait<0>();
 }

@@ -1,4 +1,4 @@
-/* One work item: q against all KV tiles of the item, with the tiles behind them on their way.
+/* One work item: q against all KV tiles of the item, while the next tiles are on their way.
  *
  * A q tile has up to 64 lines, a line being one (token, head) pair. With more than 16 lines each warp takes 16 of them and all 64
  * tokens of a KV tile. With 16 or fewer, as in decode, each warp takes all lines and 16 of the 64 tokens, those that it copied
@@ -21,7 +21,7 @@ __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], c
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     int32_t row = first + lane / 4 + 8 * half;
-    bool valid = row < q.rows;
+    bool valid = row < q.lines;
     const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, row) : 0) + lane % 4 * 2;
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; k++) {
@@ -71,21 +71,20 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
   }
 }
 
-/* All KV tiles of one segment. `stage` is the stage of its first tile, and of the next segment's afterwards.
+/* All KV tiles of one item. `stage` is the stage of its first tile, and of the next item's afterwards.
  *
- * Whenever a tile begins, it and the two behind it are on their way, in six groups of copies. A warp that splits the tokens
- * refills the place of K or V as soon as it has read it. Warps that own rows share the tile, and refill after a barrier. The
- * place of a segment's last tile is refilled after the results have left, which pass through it. */
+ * Whenever a tile begins, it and the next two are on their way, in six groups of copies. A warp that splits the tokens
+ * refills the place of K or V as soon as it has read it. Warps that own lines share the tile, and refill after a barrier. The
+ * stage of an item's last tile is refilled after the results have left, which pass through it. */
 template <int kDtype, int kHeadDim, bool kSplitTokens>
-__device__ __forceinline__ void run_segment(const cgr__attention_args &a, const cgr__plan_segment &segment, const QueryTile &q,
-                                            Loader<kHeadDim> &loader, AttentionShared &shared, unsigned char *memory,
-                                            int &stage) {
+__device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
+                                         Loader<kHeadDim> &loader, AttentionShared &shared, unsigned char *memory, int &stage) {
   using Shape = AttentionShape<kHeadDim>;
   constexpr int kBlocks = kSplitTokens ? 2 : CGR__TILE_KV / 8;
   int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  int token = kSplitTokens ? warp * kWarpRows : 0;     /* of the tile: this warp's first */
-  int32_t first = kSplitTokens ? 0 : warp * kWarpRows; /* this warp's first row */
-  bool busy = first < q.rows;
+  int token = kSplitTokens ? warp * kWarpLines : 0;     /* of the tile: this warp's first */
+  int32_t first = kSplitTokens ? 0 : warp * kWarpLines; /* this warp's first row */
+  bool busy = first < q.lines;
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   float scale = a.scale * 1.44269504088896341f;
 
@@ -96,8 +95,8 @@ __device__ __forceinline__ void run_segment(const cgr__attention_args &a, const 
   Softmax<kHeadDim> state;
   state.reset();
 
-  for (int32_t tile = segment.kv_begin;; tile++) {
-    bool last = tile + 1 == segment.kv_end;
+  for (int32_t tile = item.kv_begin;; tile++) {
+    bool last = tile + 1 == item.kv_end;
     uint32_t k = base + stage * Shape::kStageBytes, v = k + Shape::kTileBytes;
     int32_t absolute = tile * CGR__TILE_KV + token;
     copy_async_wait<kSplitTokens ? 2 * kAttentionStages - 1 : 2 * kAttentionStages - 2>(); /* K is here, or K and V */
@@ -139,15 +138,15 @@ __device__ __forceinline__ void run_segment(const cgr__attention_args &a, const 
 
   finish_sums<kHeadDim>(state);
   if constexpr (kSplitTokens)
-    combine_warps<kDtype, kHeadDim>(a, segment, q, state, shared, reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
+    combine_warps<kDtype, kHeadDim>(a, item, q, state, shared, reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
   else
-    write_rows<kDtype, kHeadDim>(a, segment, q, state, first);
+    write_lines<kDtype, kHeadDim>(a, item, q, state, first);
   __syncthreads(); /* all are done with the last stage */
   loader.issue_k(a, base + stage * Shape::kStageBytes);
   loader.issue_v(a, &shared.part, base + stage * Shape::kStageBytes);
   stage = stage + 1 == kAttentionStages ? 0 : stage + 1;
-  if (segment.slot >= 0 && arrive(a, segment, &shared.is_last))
-    merge_partials<kDtype, kHeadDim>(a, segment, q);
+  if (item.slot >= 0 && arrive(a, item, &shared.is_last))
+    merge_partials<kDtype, kHeadDim>(a, item, q);
 }
 
 } // namespace cgr

@@ -1,6 +1,6 @@
-/* Brings the KV tiles of a part into shared memory, in the order of its segments and ahead of the one at work.
+/* Brings the KV tiles of a part into shared memory, in the order of its items and ahead of the one at work.
  *
- * A cursor of its own walks the part, so that the tiles of the next segment are on their way before the present one is merged
+ * A cursor of its own walks the part, so that the tiles of the next item are on their way before the present one is merged
  * and written. Warp w copies tokens [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work
  * on, so that its pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a
  * tile are two groups of copies, in this order: K's place is free again while V is still at work. */
@@ -23,7 +23,7 @@ template <int kHeadDim> struct Loader {
   using Shape = AttentionShape<kHeadDim>;
 
   cgr__plan_walk walk;
-  int32_t tile, tile_end; /* of the segment; none is left when live is false */
+  int32_t tile, tile_end; /* of the item; none is left when live is false */
   int32_t seq_len, row;
   bool live;
   int32_t page;      /* of this warp's granule of `tile` */
@@ -34,20 +34,20 @@ template <int kHeadDim> struct Loader {
     k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * 2;
     v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
     walk = cgr__plan_walk_begin(part);
-    next_segment(a, part);
+    next_item(a, part);
   }
 
-  __device__ __forceinline__ void next_segment(const cgr__attention_args &a, const cgr__plan_part *part) {
+  __device__ __forceinline__ void next_item(const cgr__attention_args &a, const cgr__plan_part *part) {
     int32_t guess = walk.request; /* its row is fetched beside its lengths; an empty request is stepped over */
     int32_t guessed_row = guess < a.padded_requests ? a.request_rows[guess] : 0;
-    cgr__plan_segment segment;
-    live = cgr__plan_walk_next(&walk, part, (int32_t)blockIdx.x, a.query_start_loc, a.seq_lens, a.tile_q, &segment) != 0;
+    cgr__plan_item item;
+    live = cgr__plan_walk_next(&walk, part, (int32_t)blockIdx.x, a.query_start_loc, a.seq_lens, a.tile_q, &item) != 0;
     if (!live)
       return;
-    tile = segment.kv_begin;
-    tile_end = segment.kv_end;
-    seq_len = a.seq_lens[segment.request];
-    row = segment.request == guess ? guessed_row : a.request_rows[segment.request];
+    tile = item.kv_begin;
+    tile_end = item.kv_end;
+    seq_len = a.seq_lens[item.request];
+    row = item.request == guess ? guessed_row : a.request_rows[item.request];
     fetch_page(a);
   }
 
@@ -55,31 +55,31 @@ template <int kHeadDim> struct Loader {
 
   __device__ __forceinline__ void fetch_page(const cgr__attention_args &a) {
     int32_t token = first_token();
-    page = a.read_trash_page;
+    page = a.group.read_trash_page;
     if (token < seq_len)
-      page = a.page_table[row * a.page_table_stride + (token >> (__ffs(a.page_size) - 1))];
+      page = a.page_table[row * a.group.page_table_stride + (token >> (__ffs(a.group.page_size) - 1))];
   }
 
   /* K of the next tile. */
   __device__ __forceinline__ void issue_k(const cgr__attention_args &a, uint32_t stage) {
     if (live) {
-      if ((uint64_t)(int64_t)page >= (uint64_t)a.num_pages || page == a.write_trash_page) {
-        claim_error(a.error, CGR_STEP_PAGE, row, first_token() / a.page_size, page);
-        page = a.read_trash_page;
+      if ((uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page) {
+        claim_error(a.error, CGR_GUARD_PAGE, row, first_token() / a.group.page_size, page);
+        page = a.group.read_trash_page;
       }
-      copy_granule(k, a.k_cache, a.page_size, stage);
+      copy_granule(k, a.k_cache, a.group.page_size, stage);
     }
-    copy_async_commit(); /* an empty group behind the end: the count of groups stays right */
+    copy_async_commit(); /* an empty group past the end: the count of groups stays right */
   }
 
   /* V of the tile whose K was issued last, then on to the next tile. */
   __device__ __forceinline__ void issue_v(const cgr__attention_args &a, const cgr__plan_part *part, uint32_t stage) {
     if (live) {
-      copy_granule(v, a.v_cache, a.page_size, stage + Shape::kTileBytes);
+      copy_granule(v, a.v_cache, a.group.page_size, stage + Shape::kTileBytes);
       if (++tile < tile_end)
         fetch_page(a);
       else
-        next_segment(a, part);
+        next_item(a, part);
     }
     copy_async_commit();
   }

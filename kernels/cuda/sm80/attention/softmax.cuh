@@ -8,7 +8,7 @@
 
 namespace cgr {
 
-/* Online softmax of a thread's two rows. sum holds this thread's columns alone until the end of the segment. */
+/* Online softmax of a thread's two rows. sum holds this thread's columns alone until the end of the item. */
 template <int kHeadDim> struct Softmax {
   float o[kHeadDim / 8][4];
   float max[2], sum[2];
@@ -22,7 +22,7 @@ template <int kHeadDim> struct Softmax {
   }
 };
 
-/* Scores of tokens behind a row's own position become -inf. `token`: absolute, of column 0. */
+/* Scores of tokens after a line's own position become -inf. `token`: absolute, of column 0. */
 template <int kBlocks> __device__ __forceinline__ void mask(float (&s)[kBlocks][4], int32_t token, const int32_t (&position)[2]) {
   int32_t column = token + (int32_t)(threadIdx.x & 3) * 2;
 #pragma unroll

@@ -9,7 +9,7 @@ namespace cgr {
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
 constexpr int kAttentionStages = 3; /* KV tiles in shared memory, at work or on their way */
-constexpr int kWarpRows = 16;       /* rows of one mma */
+constexpr int kWarpLines = 16;       /* rows of one mma */
 constexpr int kGranule = 16;        /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
 
 template <int kHeadDim> struct AttentionShape {
@@ -22,7 +22,7 @@ template <int kHeadDim> struct AttentionShape {
   static constexpr int kPasses = kGranule / kTokensPerPass;
 };
 
-static_assert(CGR__TILE_ROWS == kWarpRows * kAttentionWarps, "a warp takes 16 rows of a full q tile");
+static_assert(CGR__TILE_LINES == kWarpLines * kAttentionWarps, "a warp takes 16 rows of a full q tile");
 static_assert(CGR__TILE_KV == kGranule * kAttentionWarps, "or 16 tokens of a KV tile");
 
 /* One instance per head_dim, each with its own file. dtype: CGR_DTYPE_BF16 or CGR_DTYPE_FP16. */

@@ -1,0 +1,37 @@
+/* Collects every reason why a configuration is refused. Checks add what they find and go on; the first finding is what creation
+ * fails with. */
+#ifndef CGR_BASE_FINDINGS_H
+#define CGR_BASE_FINDINGS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "cgr/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgr__findings {
+  cgr_finding *out; /* [capacity], the caller's */
+  int32_t capacity;
+  int32_t count;        /* found, also beyond the capacity */
+  int32_t layer, group; /* what is being looked at, -1: neither; copied into each finding */
+  cgr_finding first;
+} cgr__findings;
+
+void cgr__findings_init(cgr__findings *findings, cgr_finding *out, int32_t capacity);
+
+/* Adds a finding. `field` names what is wrong; the text follows it: "is 72, expected 64 or 128". */
+void cgr__findings_add(cgr__findings *findings, cgr_status status, const char *field, const char *format, ...) CGR__FORMAT(4, 5);
+
+/* A failure that has a message already, of a reader of structs, say; the message may begin with the field's name. */
+void cgr__findings_add_failure(cgr__findings *findings, cgr_status status, const char *field);
+
+/* CGR_OK when nothing was found; else the first finding's status, with its text and the number of the others as the message. */
+cgr_status cgr__findings_status(const cgr__findings *findings, const char *function);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,26 @@
+/* The library's fixed limits, each written once. The public headers state them where they bound an argument. */
+#ifndef CGR_BASE_LIMITS_H
+#define CGR_BASE_LIMITS_H
+
+#include <stdint.h>
+
+#define CGR__MAX_GROUPS 4
+#define CGR__MAX_SETS 4        /* length sets */
+#define CGR__MAX_REQUESTS 4096 /* in one step: the prologue and the planner keep them in shared memory */
+#define CGR__MAX_ROWS (1 << 20)
+#define CGR__MAX_TOKENS (1 << 24) /* in one step */
+#define CGR__MAX_SEQ_LEN (1 << 30)
+#define CGR__MAX_LAYERS 1024
+#define CGR__MAX_Q_HEADS 1024
+#define CGR__MAX_PARTS 4096 /* of an attention plan */
+#define CGR__MAX_BUCKETS 512
+#define CGR__MAX_DECLARED 64 /* buffers of the engine's own */
+#define CGR__MAX_REGIONS 4096
+#define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one slot */
+#define CGR__MIN_RING_DEPTH 2
+#define CGR__MAX_RING_DEPTH 64
+#define CGR__MAX_CALL_ARGS 4096            /* bytes of arguments that a call keeps by value; also of a kernel's */
+#define CGR__MAX_STRIDE ((int64_t)1 << 31) /* elements; a view also lies within 2^56 bytes */
+#define CGR__MAX_STRUCT 4096               /* bytes: a larger size in a sized struct is rubbish */
+
+#endif

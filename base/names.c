@@ -1,0 +1,89 @@
+/* Names of the enumerators of the public headers, and sizes of the element types. Values that this library does not know are
+ * named "unknown". */
+#include "cgr/cgr.h"
+
+/* name(value) for an enum, from pairs of an enumerator and its name. */
+#define NAMES(type, function, ...)                              \
+  const char *function(type value) {                            \
+    static const struct {                                       \
+      int value;                                                \
+      const char *name;                                         \
+    } names[] = { __VA_ARGS__ };                                \
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) \
+      if (names[i].value == (int)value)                         \
+        return names[i].name;                                   \
+    return "unknown";                                           \
+  }
+
+NAMES(cgr_dtype, cgr_dtype_name, { CGR_DTYPE_NONE, "none" }, { CGR_DTYPE_FP32, "fp32" }, { CGR_DTYPE_FP16, "fp16" },
+      { CGR_DTYPE_BF16, "bf16" }, { CGR_DTYPE_FP8_E4M3, "fp8_e4m3" }, { CGR_DTYPE_I8, "i8" }, { CGR_DTYPE_I32, "i32" },
+      { CGR_DTYPE_I64, "i64" }, { CGR_DTYPE_FP8_E5M2, "fp8_e5m2" }, { CGR_DTYPE_U8, "u8" })
+
+NAMES(cgr_device_kind, cgr_device_kind_name, { CGR_DEVICE_KIND_HOST, "host" }, { CGR_DEVICE_KIND_CUDA, "cuda" })
+
+NAMES(cgr_host_schedule, cgr_host_schedule_name, { CGR_SCHEDULE_ASYNC, "async" }, { CGR_SCHEDULE_EARLIEST, "earliest" },
+      { CGR_SCHEDULE_LATEST, "latest" }, { CGR_SCHEDULE_RANDOM, "random" })
+
+NAMES(cgr_kv_layout, cgr_kv_layout_name, { CGR_LAYOUT_NHD, "nhd" }, { CGR_LAYOUT_HND, "hnd" })
+
+NAMES(cgr_layer_flag, cgr_layer_flag_name, { CGR_LAYER_BIDIRECTIONAL, "bidirectional" }, { CGR_LAYER_NO_CACHE, "no cache" },
+      { CGR_LAYER_ALIBI_SQRT, "alibi sqrt" })
+
+NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "no append" },
+      { CGR_ATTENTION_APPEND_ONLY, "append only" })
+
+NAMES(cgr_graph_support, cgr_graph_support_name, { CGR_SUPPORT_DEFAULT, "default" }, { CGR_SUPPORT_NEVER, "never" },
+      { CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE, "uniform single token decode" }, { CGR_SUPPORT_UNIFORM_BATCH, "uniform batch" },
+      { CGR_SUPPORT_ALWAYS, "always" })
+
+NAMES(cgr_guard_error, cgr_guard_error_name, { CGR_GUARD_NONE, "none" }, { CGR_GUARD_SEQUENCE, "sequence" },
+      { CGR_GUARD_PAGE, "page" }, { CGR_GUARD_ROW, "row" }, { CGR_GUARD_COUNT, "count" }, { CGR_GUARD_LENGTH, "length" },
+      { CGR_GUARD_CHANGE, "change" })
+
+NAMES(cgr_graph_kind, cgr_graph_kind_name, { CGR_KIND_NONE, "none" }, { CGR_KIND_PIECEWISE, "piecewise" },
+      { CGR_KIND_FULL, "full" })
+
+NAMES(cgr_graph_mode, cgr_graph_mode_name, { CGR_MODE_DEFAULT, "default" }, { CGR_MODE_NONE, "none" },
+      { CGR_MODE_PIECEWISE, "piecewise" }, { CGR_MODE_FULL, "full" }, { CGR_MODE_FULL_DECODE_ONLY, "full decode only" },
+      { CGR_MODE_FULL_AND_PIECEWISE, "full and piecewise" })
+
+NAMES(cgr_dimension, cgr_dimension_name, { CGR_DIMENSION_TOKENS, "tokens" }, { CGR_DIMENSION_REQUESTS, "requests" },
+      { CGR_DIMENSION_ROWS, "rows" })
+
+NAMES(cgr_source, cgr_source_name, { CGR_SOURCE_DEVICE, "device" }, { CGR_SOURCE_STAGED, "staged" })
+
+NAMES(cgr_log_level, cgr_log_level_name, { CGR_LOG_ERROR, "error" }, { CGR_LOG_WARNING, "warning" }, { CGR_LOG_INFO, "info" })
+
+NAMES(cgr_request_flag, cgr_request_flag_name, { CGR_REQUEST_PARTIAL, "partial" })
+
+NAMES(cgr_reason, cgr_reason_name, { CGR_REASON_EXACT, "exact" }, { CGR_REASON_PADDED, "padded" },
+      { CGR_REASON_MODE_NONE, "mode none" }, { CGR_REASON_NOT_UNIFORM, "not uniform" },
+      { CGR_REASON_ABOVE_BUCKETS, "above buckets" }, { CGR_REASON_NOT_CAPTURED, "not captured" },
+      { CGR_REASON_CAPTURE_FAILED, "capture failed" }, { CGR_REASON_STALE, "stale" }, { CGR_REASON_FORCED, "forced" },
+      { CGR_REASON_INTERNAL, "internal" })
+
+NAMES(cgr_step_state, cgr_step_state_name, { CGR_STEP_NONE, "none" }, { CGR_STEP_PREPARED, "prepared" },
+      { CGR_STEP_LAUNCHED, "launched" }, { CGR_STEP_CANCELLED, "cancelled" }, { CGR_STEP_ABANDONED, "abandoned" })
+
+NAMES(cgr_graph_state, cgr_graph_state_name, { CGR_GRAPH_EMPTY, "empty" }, { CGR_GRAPH_READY, "ready" },
+      { CGR_GRAPH_FAILED, "failed" }, { CGR_GRAPH_STALE, "stale" })
+
+size_t cgr_dtype_size(cgr_dtype dtype) {
+  switch (dtype) {
+  case CGR_DTYPE_FP8_E4M3:
+  case CGR_DTYPE_FP8_E5M2:
+  case CGR_DTYPE_I8:
+  case CGR_DTYPE_U8:
+    return 1;
+  case CGR_DTYPE_FP16:
+  case CGR_DTYPE_BF16:
+    return 2;
+  case CGR_DTYPE_FP32:
+  case CGR_DTYPE_I32:
+    return 4;
+  case CGR_DTYPE_I64:
+    return 8;
+  default:
+    return 0;
+  }
+}

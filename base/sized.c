@@ -1,0 +1,89 @@
+#include "base/sized.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+
+static uint32_t size_of(const void *given) {
+  uint32_t size;
+  memcpy(&size, given, sizeof size);
+  return size;
+}
+
+static void set_size(void *copy, size_t size) {
+  uint32_t known = (uint32_t)size;
+  memcpy(copy, &known, sizeof known);
+}
+
+/* A size that is no size at all: the struct was not initialised. */
+static bool is_rubbish(uint32_t size) { return size < sizeof(uint32_t) || size > CGR__MAX_STRUCT; }
+
+/* What the caller has beyond the known part must say nothing. */
+static bool tail_is_zero(const unsigned char *given, uint32_t have, size_t known) {
+  for (size_t i = known; i < have; i++)
+    if (given[i] != 0)
+      return false;
+  return true;
+}
+
+static void copy_known(const unsigned char *given, uint32_t have, void *copy, size_t size) {
+  memset(copy, 0, size);
+  memcpy(copy, given, have < size ? have : size);
+  set_size(copy, size);
+}
+
+cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size_t size) {
+  if (!given)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
+  uint32_t have = size_of(given);
+  if (is_rubbish(have))
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: size is %u, expected %zu: use its _INIT macro", what, have, size);
+  if (!tail_is_zero(given, have, size))
+    return cgr__fail(CGR_ERROR_NEWER_STRUCT,
+                     "%s: size is %u and bytes past %zu are not zero, expected a struct this library knows", what, have, size);
+  copy_known(given, have, copy, size);
+  return CGR_OK;
+}
+
+cgr_status cgr__sized_read_at(const char *array, const void *first, int32_t i, void *copy, size_t size) {
+  if (!first)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
+  uint32_t stride = size_of(first);
+  if (is_rubbish(stride))
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[0]: size is %u, expected %zu: use its _INIT macro", array, stride, size);
+  const unsigned char *given = (const unsigned char *)first + (size_t)i * stride;
+  uint32_t have = size_of(given);
+  if (have != stride)
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[%d]: size is %u, expected %u as in %s[0]", array, i, have, stride, array);
+  if (!tail_is_zero(given, have, size))
+    return cgr__fail(CGR_ERROR_NEWER_STRUCT,
+                     "%s[%d]: size is %u and bytes past %zu are not zero, expected a struct this library knows", array, i, have,
+                     size);
+  copy_known(given, have, copy, size);
+  return CGR_OK;
+}
+
+cgr_status cgr__sized_check(const char *what, const void *output) {
+  if (!output)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
+  uint32_t have = size_of(output);
+  if (is_rubbish(have))
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: size is %u, expected %zu to %d: use its _INIT macro", what, have,
+                     sizeof(uint32_t), CGR__MAX_STRUCT);
+  return CGR_OK;
+}
+
+void cgr__sized_write(void *output, const void *full, size_t size) {
+  uint32_t have = size_of(output);
+  memcpy(output, full, have < size ? have : size);
+  memcpy(output, &have, sizeof have);
+}
+
+cgr_status cgr__check_unused(const char *what, int64_t value) {
+  if (value == 0)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_NEWER_STRUCT, "%s is %lld, expected 0: a later version may give it a meaning", what,
+                   (long long)value);
+}

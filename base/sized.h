@@ -1,0 +1,34 @@
+/* The one rule for structs that cross the interface and may grow (cgr/base.h): the first field is `size`; a shorter struct is
+ * completed with zeros, a longer one is accepted while the rest is zero. */
+#ifndef CGR_BASE_SIZED_H
+#define CGR_BASE_SIZED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cgr/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Reads a caller's struct into `copy` of `size` bytes, the size that this library knows. `what` names it in messages
+ * ("batch"). The copy's own size field becomes `size`. */
+cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size_t size);
+
+/* The same for element i of an array. The first element's size is the array's stride, and all elements have it. */
+cgr_status cgr__sized_read_at(const char *array, const void *first, int32_t i, void *copy, size_t size);
+
+/* An output struct before the work: whether its size can be one. */
+cgr_status cgr__sized_check(const char *what, const void *output);
+
+/* Fills an output struct that cgr__sized_check passed, as far as both sides know it. Its size field stays. */
+void cgr__sized_write(void *output, const void *full, size_t size);
+
+/* A field that this version has no use for: CGR_ERROR_NEWER_STRUCT unless it is 0. */
+cgr_status cgr__check_unused(const char *what, int64_t value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,14 @@
+/* The version, and how the library was built. */
+#include "cgr/base.h"
+
+int cgr_version(void) { return CGR_VERSION; }
+
+/* The build tells which CUDA toolkit it used. */
+#ifndef CGR_BUILT_WITH
+#define CGR_BUILT_WITH "without CUDA"
+#endif
+#define TEXT(number) TEXT_OF(number)
+#define TEXT_OF(number) #number
+const char *cgr_build_info(void) {
+  return "cgr " TEXT(CGR_VERSION_MAJOR) "." TEXT(CGR_VERSION_MINOR) "." TEXT(CGR_VERSION_PATCH) ", " CGR_BUILT_WITH;
+}

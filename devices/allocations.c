@@ -1,0 +1,92 @@
+#include "devices/allocations.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool cgr__allocations_init(struct cgr__allocations *all) {
+  memset(all, 0, sizeof *all);
+  return pthread_mutex_init(&all->lock, NULL) == 0;
+}
+
+void cgr__allocations_free(struct cgr__allocations *all) {
+  free(all->sorted);
+  pthread_mutex_destroy(&all->lock);
+}
+
+/* The first entry that is not below the address. */
+static size_t position(const struct cgr__allocations *all, uintptr_t address) {
+  size_t low = 0, high = all->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (all->sorted[middle].address < address)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static struct cgr__allocation *find(const struct cgr__allocations *all, const void *memory) {
+  size_t at = position(all, (uintptr_t)memory);
+  return at < all->count && all->sorted[at].address == (uintptr_t)memory ? &all->sorted[at] : NULL;
+}
+
+static bool grow(struct cgr__allocations *all) {
+  size_t capacity = all->capacity ? 2 * all->capacity : 64;
+  struct cgr__allocation *sorted = realloc(all->sorted, capacity * sizeof *sorted);
+  if (!sorted)
+    return false;
+  all->sorted = sorted;
+  all->capacity = capacity;
+  return true;
+}
+
+static bool add(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
+  struct cgr__allocation entry = { .address = (uintptr_t)memory, .kind = kind };
+  struct cgr__allocation *claimed = find(all, memory); /* freed, but not settled yet */
+  if (claimed) {
+    *claimed = entry;
+    return true;
+  }
+  if (all->count == all->capacity && !grow(all))
+    return false;
+  size_t at = position(all, entry.address);
+  memmove(&all->sorted[at + 1], &all->sorted[at], (all->count - at) * sizeof entry);
+  all->sorted[at] = entry;
+  all->count++;
+  return true;
+}
+
+bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
+  pthread_mutex_lock(&all->lock);
+  bool ok = add(all, memory, kind);
+  pthread_mutex_unlock(&all->lock);
+  return ok;
+}
+
+bool cgr__allocations_claim(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
+  pthread_mutex_lock(&all->lock);
+  struct cgr__allocation *entry = find(all, memory);
+  bool ok = entry && entry->kind == kind && !entry->claimed;
+  if (ok)
+    entry->claimed = true;
+  pthread_mutex_unlock(&all->lock);
+  return ok;
+}
+
+static void take_out(struct cgr__allocations *all, struct cgr__allocation *entry) {
+  size_t after = all->count - (size_t)(entry - all->sorted) - 1;
+  memmove(entry, entry + 1, after * sizeof *entry);
+  all->count--;
+}
+
+void cgr__allocations_settle(struct cgr__allocations *all, const void *memory, bool freed) {
+  pthread_mutex_lock(&all->lock);
+  struct cgr__allocation *entry = find(all, memory);
+  bool claimed = entry && entry->claimed; /* else it is a new one at the same address */
+  if (claimed && freed)
+    take_out(all, entry);
+  else if (claimed)
+    entry->claimed = false;
+  pthread_mutex_unlock(&all->lock);
+}

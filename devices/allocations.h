@@ -1,0 +1,33 @@
+/* What a device has given out and has not got back: so that a free of anything else is refused instead of handed to an allocator
+ * that would abort, or free somebody else's memory. Any thread. */
+#ifndef CGR_DEVICES_ALLOCATIONS_H
+#define CGR_DEVICES_ALLOCATIONS_H
+
+#include <pthread.h>
+
+#include "devices/device.h"
+
+struct cgr__allocation {
+  uintptr_t address;
+  enum cgr__memory_kind kind;
+  bool claimed; /* by a free under way */
+};
+
+struct cgr__allocations {
+  pthread_mutex_t lock;
+  struct cgr__allocation *sorted; /* by address */
+  size_t count, capacity;
+};
+
+bool cgr__allocations_init(struct cgr__allocations *all);
+void cgr__allocations_free(struct cgr__allocations *all); /* forgets; frees none of the memory */
+
+/* False: there is no memory to remember it. */
+bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);
+
+/* Claims memory for a free: false when it is not there, is of the other kind or is claimed. Afterwards settle says whether it was
+ * freed. The address may have come back from the allocator in between: then the new allocation stays. */
+bool cgr__allocations_claim(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);
+void cgr__allocations_settle(struct cgr__allocations *all, const void *memory, bool freed);
+
+#endif

@@ -1,0 +1,13 @@
+/* Host functions in a stream. The copy of the arguments lives until the function has run; in a capture the graph owns it,
+ * through a user object, and with the graph every exec made from it.
+ *
+ * CUDA does not run host functions once the context has failed, so eager copies are also kept in a list that close frees. */
+#ifndef CGR_DEVICES_CUDA_CALL_H
+#define CGR_DEVICES_CUDA_CALL_H
+
+#include "devices/cuda/cuda_device.h"
+
+int cgr__cuda_host_call(cgr_device *dev, cgr_host_function function, const void *args, size_t args_size, cudaStream_t stream);
+void cgr__cuda_calls_free(struct cuda_device *cuda); /* at close, when nothing runs any more */
+
+#endif

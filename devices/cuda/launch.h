@@ -1,0 +1,28 @@
+/* How the launchers of kernels/cuda/ reach the driver: a kernel of this build is found by its symbol, as nvcc registers it with
+ * the CUDA runtime, and everything else is the driver's, so that no launch sets the runtime's pending error. Only inside an
+ * operation of the CUDA device, which has made its context current. Plain C: dimensions are x, y, z. */
+#ifndef CGR_DEVICES_CUDA_LAUNCH_H
+#define CGR_DEVICES_CUDA_LAUNCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cgr/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Enqueues one launch; `params` are the addresses of the kernel's parameters, `shared` bytes of dynamic shared memory. Returns a
+ * CUresult, or the cudaError_t of a kernel that is not in this build. */
+int cgr__cuda_launch_kernel(const void *symbol, const uint32_t grid[3], const uint32_t block[3], void **params, size_t shared,
+                            cudaStream_t stream);
+
+/* Loads the kernel on the current device, so that a capture never does, and allows it `shared` bytes of dynamic shared memory.
+ * Returns as cgr__cuda_launch_kernel does. */
+int cgr__cuda_preload_kernel(const void *symbol, size_t shared);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

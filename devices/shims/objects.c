@@ -1,0 +1,90 @@
+#include "devices/shims/objects.h"
+
+#include <stdlib.h>
+
+const char *cgr__object_kind_name(enum cgr__object_kind kind) {
+  static const char *const names[] = { "memory", "stream", "event", "graph", "exec" };
+  return names[kind];
+}
+
+/* Handles are addresses: their low bits say little. */
+static size_t bucket_of(const void *handle) { return ((uintptr_t)handle >> 4 ^ (uintptr_t)handle >> 16) % CGR__OBJECT_BUCKETS; }
+
+struct cgr__object *cgr__object_find(const struct cgr__objects *all, enum cgr__object_kind kind, const void *handle) {
+  for (struct cgr__object *o = all->buckets[bucket_of(handle)]; o; o = o->next)
+    if (o->kind == kind && o->handle == handle)
+      return o;
+  return NULL;
+}
+
+struct cgr__object *cgr__object_add(struct cgr__objects *all, enum cgr__object_kind kind, const void *handle) {
+  struct cgr__object *object = cgr__object_find(all, kind, handle);
+  struct cgr__object **bucket = &all->buckets[bucket_of(handle)];
+  if (!object) {
+    object = calloc(1, sizeof *object);
+    all->incomplete = all->incomplete || !object;
+    if (!object)
+      return NULL;
+    object->next = *bucket;
+    *bucket = object;
+  }
+  struct cgr__object fresh = { .next = object->next, .kind = kind, .handle = handle, .state = CGR__OBJECT_ALIVE };
+  *object = fresh;
+  return object;
+}
+
+struct cgr__open_capture *cgr__capture_find(const struct cgr__objects *all, uint64_t id) {
+  for (struct cgr__open_capture *c = all->captures; c; c = c->next)
+    if (c->id == id)
+      return c;
+  return NULL;
+}
+
+bool cgr__thread_captures(const struct cgr__objects *all) {
+  for (const struct cgr__open_capture *c = all->captures; c; c = c->next)
+    if (pthread_equal(c->owner, pthread_self()))
+      return true;
+  return false;
+}
+
+void cgr__capture_add(struct cgr__objects *all, struct cgr__object *stream) {
+  struct cgr__open_capture *capture = calloc(1, sizeof *capture);
+  all->incomplete = all->incomplete || !capture;
+  if (!capture)
+    return;
+  capture->id = ++all->num_captures;
+  capture->origin = stream->handle;
+  capture->owner = pthread_self();
+  capture->next = all->captures;
+  all->captures = capture;
+  stream->capture = capture->id;
+}
+
+void cgr__capture_remove(struct cgr__objects *all, uint64_t id) {
+  for (size_t i = 0; i < CGR__OBJECT_BUCKETS; i++)
+    for (struct cgr__object *o = all->buckets[i]; o; o = o->next)
+      if (o->kind == CGR__OBJECT_STREAM && o->capture == id)
+        o->capture = 0;
+  for (struct cgr__open_capture **link = &all->captures; *link; link = &(*link)->next) {
+    struct cgr__open_capture *capture = *link;
+    if (capture->id != id)
+      continue;
+    *link = capture->next;
+    free(capture);
+    return;
+  }
+}
+
+void cgr__objects_free(struct cgr__objects *all) {
+  for (size_t i = 0; i < CGR__OBJECT_BUCKETS; i++)
+    while (all->buckets[i]) {
+      struct cgr__object *object = all->buckets[i];
+      all->buckets[i] = object->next;
+      free(object);
+    }
+  while (all->captures) {
+    struct cgr__open_capture *capture = all->captures;
+    all->captures = capture->next;
+    free(capture);
+  }
+}

@@ -1,0 +1,61 @@
+/* What the validation layer knows of each handle: that it was made here, whether it is alive, and the capture it belongs to.
+ * Entries are kept when the object goes, so that a later use is told from a handle of nobody's. With the layer's lock held. */
+#ifndef CGR_DEVICES_SHIMS_OBJECTS_H
+#define CGR_DEVICES_SHIMS_OBJECTS_H
+
+#include <pthread.h>
+
+#include "devices/device.h"
+
+enum cgr__object_kind { CGR__OBJECT_MEMORY, CGR__OBJECT_STREAM, CGR__OBJECT_EVENT, CGR__OBJECT_GRAPH, CGR__OBJECT_EXEC };
+
+enum cgr__object_state {
+  CGR__OBJECT_DESTROYED,
+  CGR__OBJECT_ALIVE,
+  CGR__OBJECT_LEAVING /* its destruction is under way; a new object that gets the handle meanwhile is alive again */
+};
+
+struct cgr__object {
+  struct cgr__object *next; /* of its bucket */
+  enum cgr__object_kind kind;
+  const void *handle;
+  enum cgr__object_state state;
+  bool foreign;                      /* STREAM: the engine's own */
+  size_t bytes;                      /* MEMORY */
+  enum cgr__memory_kind memory_kind; /* MEMORY */
+  uint64_t capture;                  /* STREAM: that it is in; EVENT: that it was last recorded in; 0: none */
+};
+
+/* A capture that has not been ended. */
+struct cgr__open_capture {
+  struct cgr__open_capture *next;
+  uint64_t id;
+  const void *origin; /* the stream that it began on */
+  pthread_t owner;
+};
+
+#define CGR__OBJECT_BUCKETS 4096u
+
+struct cgr__objects {
+  struct cgr__object *buckets[CGR__OBJECT_BUCKETS];
+  struct cgr__open_capture *captures;
+  uint64_t num_captures;
+  bool incomplete; /* there was no memory for an entry: from then on an unknown handle says nothing */
+};
+
+const char *cgr__object_kind_name(enum cgr__object_kind kind);
+
+struct cgr__object *cgr__object_find(const struct cgr__objects *all, enum cgr__object_kind kind, const void *handle);
+/* A new object, or a new one with the handle of a destroyed one. NULL without memory. */
+struct cgr__object *cgr__object_add(struct cgr__objects *all, enum cgr__object_kind kind, const void *handle);
+
+struct cgr__open_capture *cgr__capture_find(const struct cgr__objects *all, uint64_t id);
+bool cgr__thread_captures(const struct cgr__objects *all);
+/* Begins one on a stream; without memory the stream counts as not capturing. */
+void cgr__capture_add(struct cgr__objects *all, struct cgr__object *stream);
+/* Ends it, and lets go of its streams. */
+void cgr__capture_remove(struct cgr__objects *all, uint64_t id);
+
+void cgr__objects_free(struct cgr__objects *all);
+
+#endif

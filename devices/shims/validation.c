@@ -1,0 +1,392 @@
+/* The validation layer: checks the rules of the table before the inner device sees a call, on any device. What breaks a rule is
+ * refused and reported by name:
+ *
+ * - an event, graph, exec or memory that was not made here or is destroyed; a destroyed stream. Streams that were never made here
+ *   are refused over the host device, and taken as the engine's own over CUDA. (CUDA may give the address of a stream that was
+ *   destroyed here to a new one of the engine's own; that is then taken for the old one.)
+ * - memory that is freed as the other kind;
+ * - in capture: sync, query or destruction of a capturing stream; query or sync of a captured event; a wait outside for an event
+ *   of a capture that is over; a second begin; an end without a begin, on a stream that joined, or by another thread; a graph
+ *   launched into a capture; allocation, free or instantiation by a thread that captures. Unlike the device's own refusal, this
+ *   one does not invalidate the capture: the device never hears of the call;
+ * - whatever the device itself refuses as bad arguments or as breaking a rule of capture, but not how a capture ends: to end one
+ *   that has failed, or that is given up half-way, is right;
+ * - at close: whatever is left, one by one.
+ *
+ * A refusal is CGR__DEVICE_INVALID, or the code of the capture rule. It is reported without the layer's lock. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "devices/shims/objects.h"
+#include "devices/shims/shim.h"
+
+struct validation {
+  struct cgr__shim shim;
+  struct cgr__objects objects;
+  cgr_violation_function on_violation;
+  void *context;
+};
+
+/* What a check has found: 0 and no text when the call is right. */
+struct violation {
+  int error, raw;
+  char text[160];
+};
+
+/* Why the last call of this thread was refused, for `explain`. */
+static _Thread_local struct {
+  const struct validation *layer; /* NULL: it was not refused */
+  char text[160];
+} refusal;
+
+static struct validation *validation_of(struct cgr__shim *shim) { return (struct validation *)(void *)shim; }
+
+/* --------------------------------------------------------------------------------------------------------- reporting */
+
+static void describe(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+static void describe(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format,
+                     ...) {
+  int used = snprintf(violation->text, sizeof violation->text, "%s: ", cgr__shim_op_name(call->op));
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(violation->text + used, sizeof violation->text - (size_t)used, format, arguments);
+  va_end(arguments);
+  violation->error = error;
+  violation->raw = raw;
+}
+
+static void tell(const struct validation *layer, const char *text) {
+  if (layer->on_violation)
+    layer->on_violation(layer->context, text);
+}
+
+/* Without the lock: the callback may take its time, and other threads their turn. */
+static int report(struct validation *layer, const struct violation *violation) {
+  if (violation->error == CGR__DEVICE_OK)
+    return CGR__DEVICE_OK;
+  __atomic_store_n(&layer->shim.head.last_raw, violation->raw, __ATOMIC_RELAXED);
+  refusal.layer = layer;
+  memcpy(refusal.text, violation->text, sizeof refusal.text);
+  tell(layer, violation->text);
+  return violation->error;
+}
+
+static const char *explain(cgr_device *dev) { return (const void *)refusal.layer == (const void *)dev ? refusal.text : NULL; }
+
+/* ------------------------------------------------------------------------------------------------------------- checks */
+
+/* The object behind a handle, which must be alive. False after describing the violation. */
+static bool check_alive(struct validation *layer, const struct cgr__shim_call *call, enum cgr__object_kind kind,
+                        const void *handle, struct cgr__object **object, struct violation *violation) {
+  const char *name = cgr__object_kind_name(kind);
+  *object = cgr__object_find(&layer->objects, kind, handle);
+  if (*object && (*object)->state == CGR__OBJECT_ALIVE)
+    return true;
+  if (*object) {
+    describe(violation, call, CGR__DEVICE_INVALID, 400, "the %s has been %s", name,
+             kind == CGR__OBJECT_MEMORY ? "freed" : "destroyed");
+    return false;
+  }
+  if (layer->objects.incomplete)
+    return true;
+  if (kind == CGR__OBJECT_STREAM && layer->shim.head.kind == CGR_DEVICE_KIND_CUDA) {
+    *object = cgr__object_add(&layer->objects, kind, handle);
+    if (*object)
+      (*object)->foreign = true;
+    return true;
+  }
+  describe(violation, call, CGR__DEVICE_INVALID, 400, "the %s is not of this device", name);
+  return false;
+}
+
+static void check_capture_end(struct validation *layer, const struct cgr__shim_call *call, const struct cgr__object *stream,
+                              struct violation *violation) {
+  const struct cgr__open_capture *capture = cgr__capture_find(&layer->objects, stream->capture);
+  if (!capture)
+    describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
+  else if (capture->origin != stream->handle)
+    describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began on another stream");
+  else if (!pthread_equal(capture->owner, pthread_self()))
+    describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
+}
+
+static void check_stream(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+  struct cgr__object *stream;
+  if (!check_alive(layer, call, CGR__OBJECT_STREAM, (const void *)call->stream, &stream, violation) || !stream)
+    return;
+  if (call->op == CGR__OP_CAPTURE_END) {
+    check_capture_end(layer, call, stream, violation);
+    return;
+  }
+  if (stream->capture == 0)
+    return;
+  switch (call->op) {
+  case CGR__OP_STREAM_SYNC:
+  case CGR__OP_STREAM_QUERY:
+  case CGR__OP_STREAM_DESTROY:
+  case CGR__OP_EXEC_LAUNCH:
+    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the stream captures");
+    return;
+  case CGR__OP_CAPTURE_BEGIN:
+    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 401, "the stream captures already");
+    return;
+  default:
+    return;
+  }
+}
+
+static void check_event(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+  struct cgr__object *event;
+  if (!check_alive(layer, call, CGR__OBJECT_EVENT, call->object, &event, violation) || !event || event->capture == 0)
+    return;
+  const struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
+  bool outside = stream && stream->capture == 0;
+  if (call->op == CGR__OP_EVENT_QUERY || call->op == CGR__OP_EVENT_SYNC)
+    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture");
+  else if (call->op == CGR__OP_EVENT_WAIT && outside && !cgr__capture_find(&layer->objects, event->capture))
+    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture that is over");
+}
+
+static void check_free(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+  struct cgr__object *memory;
+  if (!call->object || !check_alive(layer, call, CGR__OBJECT_MEMORY, call->object, &memory, violation) || !memory)
+    return;
+  if (memory->memory_kind != call->kind)
+    describe(violation, call, CGR__DEVICE_INVALID, 1, "the memory is %s memory",
+             memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device");
+}
+
+static bool takes_stream(enum cgr__shim_op op) {
+  return (op >= CGR__OP_STREAM_DESTROY && op <= CGR__OP_STREAM_QUERY) || op == CGR__OP_EVENT_RECORD || op == CGR__OP_EVENT_WAIT ||
+         (op >= CGR__OP_COPY && op <= CGR__OP_HOST_CALL) || (op >= CGR__OP_CAPTURE_BEGIN && op <= CGR__OP_CAPTURE_STATUS) ||
+         op == CGR__OP_EXEC_LAUNCH;
+}
+
+/* What the call names besides a stream. */
+static void check_object(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+  struct cgr__object *object;
+  switch (call->op) {
+  case CGR__OP_MEM_FREE:
+    check_free(layer, call, violation);
+    return;
+  case CGR__OP_GRAPH_DESTROY:
+    (void)check_alive(layer, call, CGR__OBJECT_GRAPH, call->object, &object, violation);
+    return;
+  case CGR__OP_INSTANTIATE:
+    (void)check_alive(layer, call, CGR__OBJECT_GRAPH, call->input, &object, violation);
+    return;
+  case CGR__OP_EXEC_LAUNCH:
+  case CGR__OP_EXEC_DESTROY:
+    (void)check_alive(layer, call, CGR__OBJECT_EXEC, call->object, &object, violation);
+    return;
+  case CGR__OP_EVENT_DESTROY:
+  case CGR__OP_EVENT_QUERY:
+  case CGR__OP_EVENT_SYNC:
+  case CGR__OP_EVENT_RECORD:
+  case CGR__OP_EVENT_WAIT:
+    check_event(layer, call, violation);
+    return;
+  default:
+    return;
+  }
+}
+
+static void check(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+  bool unsafe = call->op == CGR__OP_MEM_ALLOC || call->op == CGR__OP_MEM_FREE || call->op == CGR__OP_INSTANTIATE;
+  if (unsafe && cgr__thread_captures(&layer->objects)) {
+    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the calling thread captures");
+    return;
+  }
+  check_object(layer, call, violation);
+  if (violation->error == CGR__DEVICE_OK && takes_stream(call->op))
+    check_stream(layer, call, violation);
+}
+
+/* ------------------------------------------------------------------------------------------- what a good call changes */
+
+/* The object that a call destroys, or NULL. */
+static struct cgr__object *leaving(struct validation *layer, const struct cgr__shim_call *call) {
+  switch (call->op) {
+  case CGR__OP_MEM_FREE:
+    return cgr__object_find(&layer->objects, CGR__OBJECT_MEMORY, call->object);
+  case CGR__OP_STREAM_DESTROY:
+    return cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
+  case CGR__OP_EVENT_DESTROY:
+    return cgr__object_find(&layer->objects, CGR__OBJECT_EVENT, call->object);
+  case CGR__OP_GRAPH_DESTROY:
+    return cgr__object_find(&layer->objects, CGR__OBJECT_GRAPH, call->object);
+  case CGR__OP_EXEC_DESTROY:
+    return cgr__object_find(&layer->objects, CGR__OBJECT_EXEC, call->object);
+  default:
+    return NULL;
+  }
+}
+
+static void note_event(struct validation *layer, const struct cgr__shim_call *call) {
+  struct cgr__object *event = cgr__object_find(&layer->objects, CGR__OBJECT_EVENT, call->object);
+  struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
+  if (!event || !stream)
+    return;
+  if (call->op == CGR__OP_EVENT_RECORD)
+    event->capture = stream->capture;
+  else if (stream->capture == 0)
+    stream->capture = event->capture; /* the stream joins the capture */
+}
+
+static void note_memory(struct validation *layer, const struct cgr__shim_call *call) {
+  struct cgr__object *memory = cgr__object_add(&layer->objects, CGR__OBJECT_MEMORY, call->object);
+  if (!memory)
+    return;
+  memory->bytes = call->bytes;
+  memory->memory_kind = call->kind;
+}
+
+static void note_capture_begin(struct validation *layer, const struct cgr__shim_call *call) {
+  struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
+  if (stream)
+    cgr__capture_add(&layer->objects, stream);
+}
+
+/* A capture is over however it ended. */
+static void note_capture_end(struct validation *layer, const struct cgr__shim_call *call) {
+  const struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
+  if (stream && stream->capture != 0)
+    cgr__capture_remove(&layer->objects, stream->capture);
+  if (call->object)
+    (void)cgr__object_add(&layer->objects, CGR__OBJECT_GRAPH, call->object);
+}
+
+static void note(struct validation *layer, const struct cgr__shim_call *call) {
+  switch (call->op) {
+  case CGR__OP_MEM_ALLOC:
+    note_memory(layer, call);
+    return;
+  case CGR__OP_STREAM_CREATE:
+    (void)cgr__object_add(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
+    return;
+  case CGR__OP_EVENT_CREATE:
+    (void)cgr__object_add(&layer->objects, CGR__OBJECT_EVENT, call->object);
+    return;
+  case CGR__OP_INSTANTIATE:
+    (void)cgr__object_add(&layer->objects, CGR__OBJECT_EXEC, call->object);
+    return;
+  case CGR__OP_EVENT_RECORD:
+  case CGR__OP_EVENT_WAIT:
+    note_event(layer, call);
+    return;
+  case CGR__OP_CAPTURE_BEGIN:
+    note_capture_begin(layer, call);
+    return;
+  default:
+    return;
+  }
+}
+
+/* -------------------------------------------------------------------------------------------------------------- hooks */
+
+/* Tells of everything that is left. Nobody else is in a call, so no lock is held while it is told. */
+static void tell_of_leaks(struct validation *layer) {
+  char text[160];
+  for (const struct cgr__open_capture *c = layer->objects.captures; c; c = c->next) {
+    snprintf(text, sizeof text, "close: a capture on stream %p has not been ended", c->origin);
+    tell(layer, text);
+  }
+  for (size_t i = 0; i < CGR__OBJECT_BUCKETS; i++)
+    for (const struct cgr__object *o = layer->objects.buckets[i]; o; o = o->next) {
+      if (o->state != CGR__OBJECT_ALIVE || o->foreign)
+        continue;
+      if (o->kind == CGR__OBJECT_MEMORY)
+        snprintf(text, sizeof text, "close: %zu bytes of %s memory at %p have not been freed", o->bytes,
+                 o->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device", o->handle);
+      else
+        snprintf(text, sizeof text, "close: %s %p has not been destroyed", cgr__object_kind_name(o->kind), o->handle);
+      tell(layer, text);
+    }
+}
+
+/* An object that the call destroys leaves before the device lets its handle go, since another thread may get the handle at once.
+ */
+static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
+  struct validation *layer = validation_of(shim);
+  struct violation violation = { .error = CGR__DEVICE_OK };
+  refusal.layer = NULL;
+  if (call->op == CGR__OP_CLOSE) {
+    tell_of_leaks(layer);
+    return CGR__DEVICE_OK;
+  }
+  pthread_mutex_lock(&shim->lock);
+  check(layer, call, &violation);
+  struct cgr__object *object = violation.error == CGR__DEVICE_OK ? leaving(layer, call) : NULL;
+  if (object)
+    object->state = CGR__OBJECT_LEAVING;
+  pthread_mutex_unlock(&shim->lock);
+  *word = (uint64_t)(uintptr_t)object;
+  return report(layer, &violation);
+}
+
+/* What the device itself refuses breaks a rule that only the device knows. */
+static void describe_refusal(struct violation *violation, const struct cgr__shim_call *call, int error, int raw) {
+  static const struct {
+    int raw;
+    const char *why;
+  } rules[] = {
+    { 401, "the stream captures already, or does not capture" },
+    { 900, "illegal while the stream or the calling thread captures" },
+    { 901, "the capture was invalidated before" },
+    { 902, "two captures would become one" },
+    { 905, "a captured stream would wait for work outside of its capture" },
+    { 906, "the call would depend on CUDA's legacy stream" },
+    { 907, "the event was recorded in a capture" },
+  };
+  const char *why = "the device refuses its arguments";
+  for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+    if (rules[i].raw == raw)
+      why = rules[i].why;
+  describe(violation, call, error, raw, "%s (code %d)", why, raw);
+}
+
+static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
+  struct validation *layer = validation_of(shim);
+  struct violation violation = { .error = CGR__DEVICE_OK };
+  struct cgr__object *object = (struct cgr__object *)(uintptr_t)word;
+  bool refused = error == CGR__DEVICE_INVALID || error == CGR__DEVICE_CAPTURE_ILLEGAL || error == CGR__DEVICE_CAPTURE_INVALID;
+  pthread_mutex_lock(&shim->lock);
+  if (object && object->state == CGR__OBJECT_LEAVING)
+    object->state = cgr__device_did_nothing(error) ? CGR__OBJECT_ALIVE : CGR__OBJECT_DESTROYED;
+  if (call->op == CGR__OP_CAPTURE_END)
+    note_capture_end(layer, call);
+  else if (error == CGR__DEVICE_OK)
+    note(layer, call);
+  pthread_mutex_unlock(&shim->lock);
+  if (!refused || call->op == CGR__OP_CAPTURE_END)
+    return error;
+  describe_refusal(&violation, call, error, __atomic_load_n(&shim->head.last_raw, __ATOMIC_RELAXED));
+  return report(layer, &violation);
+}
+
+static void destroy(struct cgr__shim *shim) { cgr__objects_free(&validation_of(shim)->objects); }
+
+static const cgr__shim_hooks hooks = { .before = before, .after = after, .destroy = destroy };
+
+static int validation_open(cgr_device *inner, const cgr_device_config *config, cgr_device **dev) {
+  struct cgr__shim *shim;
+  *dev = NULL;
+  if (inner->magic != CGR__DEVICE_MAGIC) /* of another version of the library */
+    return CGR__DEVICE_UNSUPPORTED;
+  int error = cgr__shim_open(sizeof(struct validation), inner, &hooks, &shim);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  shim->head.explain = explain;
+  validation_of(shim)->on_violation = config->on_violation;
+  validation_of(shim)->context = config->violation_context;
+  *dev = &shim->head;
+  return CGR__DEVICE_OK;
+}
+
+const cgr_device_layer *cgr_validation_layer(void) {
+  static const cgr_device_layer layer = { .open = validation_open };
+  return &layer;
+}

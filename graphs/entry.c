@@ -1,0 +1,39 @@
+#include "graphs/graphs.h"
+
+cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
+  if (entry->state == CGR_GRAPH_READY && cgr__graph_is_stale(graphs, entry))
+    return CGR_GRAPH_STALE;
+  return (cgr_graph_state)entry->state;
+}
+
+void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats) {
+  stats->state = cgr__graph_state_of(graphs, entry);
+  stats->key = entry->key;
+  stats->records = entry->records;
+  stats->replays = entry->replays;
+  stats->real_requests = entry->real_requests;
+  stats->num_nodes = entry->num_nodes;
+  stats->device_bytes = entry->device_bytes;
+  stats->capture_ms = entry->capture_ms;
+}
+
+int32_t cgr__graphs_num_usable(const cgr__graphs *graphs) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < graphs->count; i++)
+    count += cgr__graph_state_of(graphs, &graphs->entry[i]) == CGR_GRAPH_READY;
+  return count;
+}
+
+void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
+  if (entry->exec)
+    graphs->dev->ops->exec_destroy(graphs->dev, entry->exec);
+  entry->exec = NULL;
+  entry->state = CGR_GRAPH_EMPTY;
+  entry->num_nodes = entry->device_bytes = 0;
+  entry->capture_ms = 0.0;
+}
+
+void cgr__graphs_drop_all(cgr__graphs *graphs) {
+  for (int32_t i = 0; i < graphs->count; i++)
+    cgr__graph_drop(graphs, &graphs->entry[i]);
+}

@@ -1,0 +1,86 @@
+#include "graphs/recorder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/sized.h"
+#include "base/status.h"
+
+cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function) {
+  CGR__REQUIRE(recorder, function);
+  return recorder->open ? CGR_OK
+                        : cgr__fail(CGR_ERROR_STATE, "%s: recorder is used after `record` has returned, expected a call inside of it",
+                                    function);
+}
+
+cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status) {
+  if (status == CGR_OK || recorder->failed != CGR_OK)
+    return status;
+  recorder->failed = status;
+  snprintf(recorder->message, sizeof recorder->message, "%s", cgr_last_message());
+  return status;
+}
+
+cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record, void *engine) {
+  uint64_t before = cgr__failures();
+  recorder->open = true;
+  cgr_status status = record(recorder, engine);
+  recorder->open = false;
+  if (recorder->failed != CGR_OK)
+    return cgr__fail(CGR_ERROR_CALLBACK, "record: a call failed with %s: %s", cgr_status_name(recorder->failed),
+                     recorder->message);
+  if (status == CGR_OK)
+    return CGR_OK;
+  if (cgr__failures() == before)
+    return cgr__fail(CGR_ERROR_CALLBACK, "record: the engine's function returned %s (%d), expected CGR_OK",
+                     cgr_status_name(status), (int)status);
+  return cgr__fail(CGR_ERROR_CALLBACK, "record: the engine's function returned %s (%d): %s", cgr_status_name(status), (int)status,
+                   cgr_last_message());
+}
+
+static cgr_status get_info(const cgr_recorder *recorder, cgr_record_info *info) {
+  CGR__TRY(cgr__sized_check("cgr_record_get_info: info", info));
+  cgr_record_info full = CGR_RECORD_INFO_INIT;
+  full.capturing = recorder->capturing;
+  full.stream = recorder->stream;
+  full.key = recorder->key;
+  full.num_tokens = recorder->key.num_tokens;
+  full.num_requests = recorder->key.num_requests;
+  full.real_tokens = recorder->real_tokens;
+  full.real_requests = recorder->real_requests;
+  full.max_seq_len = recorder->max_seq_len;
+  cgr__sized_write(info, &full, sizeof full);
+  return CGR_OK;
+}
+
+cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info) {
+  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_get_info"));
+  return cgr__recorder_latch(recorder, get_info(recorder, info));
+}
+
+static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
+  _Alignas(16) unsigned char copy[CGR__MAX_CALL_ARGS];
+  uint64_t before = cgr__failures();
+  bool nested = recorder->in_call;
+  CGR__REQUIRE(function, "cgr_record_call");
+  if (args_size > sizeof copy)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_call: args_size is %zu, expected at most %zu", args_size,
+                     sizeof copy);
+  if (args_size > 0)
+    CGR__REQUIRE(args, "cgr_record_call");
+  if (args_size > 0)
+    memcpy(copy, args, args_size);
+  recorder->in_call = true;
+  cgr_status status = function(recorder, copy);
+  recorder->in_call = nested;
+  if (status != CGR_OK && cgr__failures() == before)
+    return cgr__fail(status, "cgr_record_call: the engine's function returned %s (%d), expected CGR_OK",
+                     cgr_status_name(status), (int)status);
+  return status;
+}
+
+cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
+  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_call"));
+  return cgr__recorder_latch(recorder, call(recorder, function, args, args_size));
+}

@@ -1,0 +1,43 @@
+/* What `record` gets: the stream, the counts and the key of the step that it enqueues. It keeps the first failure of a call made
+ * through it, so that a `record` that ignores one cannot make a good step out of it. */
+#ifndef CGR_GRAPHS_RECORDER_H
+#define CGR_GRAPHS_RECORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cgr/cgr.h"
+#include "devices/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cgr_recorder {
+  cgr_device *dev;
+  cudaStream_t stream;
+  cgr_key key;
+  bool capturing;
+  bool open;                          /* `record` is running */
+  bool in_call;                       /* inside a function of cgr_record_call */
+  int32_t real_tokens, real_requests; /* -1 when capturing */
+  int32_t max_seq_len;
+  cgr_status failed; /* first failure, or CGR_OK */
+  char message[400]; /* its message */
+};
+
+/* The handle, and that `record` is running. */
+cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function);
+
+/* Keeps a failure whose message is the thread's last one; returns `status`. */
+cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status);
+
+/* Calls the engine's `record`. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the recorder
+ * did. */
+cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record, void *engine);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

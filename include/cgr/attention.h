@@ -1,0 +1,193 @@
+/* Attention: groups of pages, layers, views of memory, the attention call, and backends. */
+#ifndef CGR_ATTENTION_H
+#define CGR_ATTENTION_H
+
+#include "cgr/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgr_recorder cgr_recorder;
+
+/* ----------------------------------------------------------------------------------------------------------------- views */
+
+/* A tensor [tokens, heads, head_dim] whose last dimension is dense: element (t, h, d) is at data + t * stride_token +
+ * h * stride_head + d, counted in elements. The address and the strides are multiples of 16 bytes, heads of one token do not
+ * overlap, and neither do tokens. */
+typedef struct cgr_view {
+  void *data;
+  int32_t dtype; /* cgr_dtype */
+  int32_t reserved;
+  int64_t stride_token, stride_head;
+} cgr_view;
+
+/* Where K or V of a layer lies: element (page p, token t of the page, KV head h, d) is at base + p * stride_page +
+ * t * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are values of these strides.
+ * The address and the strides are multiples of 16 bytes. `scale` is for quantised caches, device memory, one factor per
+ * (page, token, head, d) with strides in elements, 0 to broadcast; not supported yet: NULL. */
+typedef struct cgr_kv_view {
+  void *base;
+  int32_t dtype; /* cgr_dtype */
+  int32_t reserved;
+  int64_t stride_page, stride_token, stride_head;
+  float *scale;
+  int64_t scale_stride_page, scale_stride_token, scale_stride_head, scale_stride_d;
+} cgr_kv_view;
+
+/* Order of a page's dimensions in memory. */
+typedef enum cgr_kv_layout {
+  CGR_LAYOUT_NHD = 1, /* [page_size][num_kv_heads][head_dim] */
+  CGR_LAYOUT_HND = 2  /* [num_kv_heads][page_size][head_dim] */
+} cgr_kv_layout;
+
+/* The view of a tensor [pages] x layout that holds K alone, or V alone.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_kv_view_make(cgr_kv_layout layout, void *base, cgr_dtype dtype, int32_t page_size, int32_t num_kv_heads,
+                                    int32_t head_dim, cgr_kv_view *view);
+
+/* The two views of one tensor [pages][2] x layout: each page holds its K and then its V.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_dtype dtype, int32_t page_size,
+                                         int32_t num_kv_heads, int32_t head_dim, cgr_kv_view *k, cgr_kv_view *v);
+
+/* The view of a dense tensor [tokens][num_heads][head_dim].
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads, int32_t head_dim, cgr_view *view);
+
+/* Name ("nhd"); static storage, never NULL. The name functions of flags name one bit.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
+
+/* ---------------------------------------------------------------------------------------------------------------- groups */
+
+/* A group: the layers that share one page table.
+ *
+ * The engine may keep the table itself, on the device: `page_table` [max_rows + 1][page_table_stride], whose last row belongs to
+ * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last: the
+ * engine writes them in stream order before the step, or while no step that uses them is in flight. The host then cannot check
+ * page numbers; guards on the device do (CGR_GUARD_PAGE). */
+typedef struct cgr_group {
+  uint32_t size;
+  int32_t page_size;         /* tokens per page: 16, 32 or 64; 0: 16 */
+  int64_t num_pages;         /* pages in the pool, the two reserved ones included; 3 .. 2^31 - 1 */
+  int32_t read_trash_page;   /* reserved: what a guarded read reads instead of a bad page. Never written; the engine fills it once
+                                with finite values (zeros, say) */
+  int32_t write_trash_page;  /* reserved: never read. Both 0: the trash pages are 0 and 1 */
+  const int32_t *page_table; /* the engine's own table; NULL: cgr_request_set_pages fills the library's */
+  int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31 */
+} cgr_group;
+#define CGR_GROUP_INIT { (uint32_t)sizeof(cgr_group), 0, 0, 0, 0, NULL, 0 }
+
+/* ---------------------------------------------------------------------------------------------------------------- layers */
+
+/* Flags of a layer; none is supported yet. */
+typedef enum cgr_layer_flag {
+  CGR_LAYER_BIDIRECTIONAL = 1, /* a query also attends to the keys after it */
+  CGR_LAYER_NO_CACHE = 2,      /* k and v of the step itself, no pages */
+  CGR_LAYER_ALIBI_SQRT = 4     /* ALiBi on the square root of the distance */
+} cgr_layer_flag;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
+
+/* An attention layer. What this version or the device does not support is refused at creation, each thing by name
+ * (cgr_validate). */
+typedef struct cgr_layer {
+  uint32_t size;
+  int32_t program;           /* 0 */
+  int32_t group;             /* index into cgr_config.groups */
+  int32_t backend;           /* 0: the library's own kernels; else an index into cgr_config.backends, plus 1 */
+  int32_t length_set;        /* 0: the sequences themselves */
+  int32_t kv_source;         /* 0: its own cache; else an earlier layer, plus 1, whose cache this one reads and does not append to */
+  uint32_t flags;            /* CGR_LAYER_* */
+  int32_t num_q_heads;       /* a multiple of num_kv_heads, at most 1024 */
+  int32_t num_kv_heads;
+  int32_t head_dim;          /* of q and k, 1 .. 65536 */
+  int32_t head_dim_v;        /* of v and out; 0: head_dim */
+  int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache */
+  int32_t out_dtype;         /* of out; 0: dtype */
+  int32_t window_left;       /* keys that a query sees, its own included; 0: all */
+  int32_t window_right;      /* keys after its own */
+  int32_t chunk;             /* tokens per chunk; a query sees its own chunk only; 0: off */
+  float scale;               /* of q.k before softmax; 0: 1 / sqrt(head_dim) */
+  float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
+  const float *alibi_slopes; /* device, [num_q_heads]; NULL: none */
+  const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax; NULL: none */
+  cgr_kv_view k, v;          /* ignored with kv_source */
+} cgr_layer;
+#define CGR_LAYER_INIT                                                                                       \
+  { (uint32_t)sizeof(cgr_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,        \
+    { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 } }
+
+/* ---------------------------------------------------------------------------------------------------- the attention call */
+
+typedef enum cgr_attention_flag {
+  CGR_ATTENTION_NO_APPEND = 1,  /* k and v are in the cache already */
+  CGR_ATTENTION_APPEND_ONLY = 2 /* write k and v to the cache and compute nothing */
+} cgr_attention_flag;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
+
+/* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
+ * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
+ * out may be the same memory as q, with the same strides. */
+typedef struct cgr_attention {
+  uint32_t size;
+  int32_t layer;
+  uint32_t flags; /* CGR_ATTENTION_* */
+  uint32_t reserved;
+  cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
+  cgr_view k;     /* [num_tokens, num_kv_heads, head_dim]; unused with NO_APPEND or kv_source */
+  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v]; likewise */
+  cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
+  cgr_view lse;   /* fp32 [num_tokens, num_q_heads]: natural logarithm of the sum of exp(score); data NULL: not wanted. Strides
+                     count elements and need no alignment beyond 4 bytes */
+  const float *q_scale;   /* device; not supported yet: NULL */
+  const float *out_scale; /* device; not supported yet: NULL */
+} cgr_attention;
+#define CGR_ATTENTION_INIT                                                                                          \
+  { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \
+    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL }
+
+/* Enqueues append and attention of one layer, inside `record`. Each layer is attended once per step: a layer that is named twice
+ * is refused, and a `record` that leaves one out fails. (Append and attention may be two calls, with APPEND_ONLY and NO_APPEND. With
+ * NO_APPEND the cache must hold the step's tokens already.)
+ * CGR_ERROR_STATE inside a function of cgr_record_call.
+ * Threads one · Capture adds · Sync never · Alloc never */
+CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention);
+
+/* -------------------------------------------------------------------------------------------------------------- backends */
+
+/* What the attention of a backend can do inside a FULL graph; the graph mode is lowered by it, once, at creation. */
+typedef enum cgr_graph_support {
+  CGR_SUPPORT_DEFAULT = 0, /* that of the library's own kernels: ALWAYS */
+  CGR_SUPPORT_NEVER = 1,
+  CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE = 2,
+  CGR_SUPPORT_UNIFORM_BATCH = 3,
+  CGR_SUPPORT_ALWAYS = 4
+} cgr_graph_support;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_graph_support_name(cgr_graph_support support);
+
+/* Attention kernels of the engine's own, as a value. Not supported yet: cgr_config.num_backends is 0. (An engine can launch its
+ * own attention inside `record` all the same, and read the planned buffers by cgr_record_buffer.) */
+typedef struct cgr_backend {
+  uint32_t size;
+  int32_t reorder_threshold; /* query length up to which a request counts as a decode; 0: no reordering is needed */
+  const char *name;
+  void *context;             /* first argument of the functions */
+  /* Every reason why it cannot run this layer on this device; returns how many, and writes up to `capacity`. */
+  int32_t (*check)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
+                   cgr_finding *findings, int32_t capacity);
+  cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
+  cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
+} cgr_backend;
+#define CGR_BACKEND_INIT { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL }
+
+#ifdef __cplusplus
+}
+#endif
+#endif

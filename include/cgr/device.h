@@ -1,0 +1,144 @@
+/* Devices: memory, streams, copies and host functions, on a GPU or on the host.
+ *
+ * An engine with CUDA streams and memory of its own needs cgr_device_open and cgr_device_close alone. An engine that also runs on
+ * the host device, where there is no CUDA, uses the other functions for its streams, memory and "kernels".
+ *
+ * A call touches no GPU but its own, creates no context on another one, and leaves the calling thread's current CUDA device and
+ * its pending CUDA error as they were. */
+#ifndef CGR_DEVICE_H
+#define CGR_DEVICE_H
+
+#include "cgr/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The type that CUDA's own headers define; repeating the typedef is legal. */
+typedef struct CUstream_st *cudaStream_t;
+
+typedef struct cgr_device cgr_device;
+typedef struct cgr_event cgr_event;
+typedef struct cgr_device_layer cgr_device_layer;
+
+/* ------------------------------------------------------------------------------------------------------ opening a device */
+
+typedef enum cgr_device_kind { CGR_DEVICE_KIND_HOST = 1, CGR_DEVICE_KIND_CUDA = 2 } cgr_device_kind;
+
+/* When the host device executes what was enqueued. A program that synchronises correctly works with all of them; LATEST and
+ * RANDOM bring out the errors of one that does not. */
+typedef enum cgr_host_schedule {
+  CGR_SCHEDULE_ASYNC = 0,    /* a worker thread per stream */
+  CGR_SCHEDULE_EARLIEST = 1, /* in the call that enqueues, as soon as its dependencies are met */
+  CGR_SCHEDULE_LATEST = 2,   /* only when somebody waits or queries */
+  CGR_SCHEDULE_RANDOM = 3    /* a seeded choice at each call */
+} cgr_host_schedule;
+
+/* Called for each violation that a device layer finds, before the offending call returns; `message` names the call and the rule.
+ * It may run on any thread that uses the device, and must not call cgr. */
+typedef void (*cgr_violation_function)(void *context, const char *message);
+
+typedef struct cgr_device_config {
+  uint32_t size;
+  int32_t host_schedule;         /* cgr_host_schedule; host device only */
+  uint64_t host_seed;            /* for CGR_SCHEDULE_RANDOM */
+  int32_t max_capability;        /* CUDA: use no kernel made for a newer compute capability than this (80, 90, ...); 0: any */
+  int32_t reserved;
+  const cgr_device_layer *layer; /* a layer that sees every call, such as cgr_validation_layer(); NULL: none */
+  cgr_violation_function on_violation; /* of the layer; NULL: the message alone is kept (cgr_last_message) */
+  void *violation_context;
+} cgr_device_config;
+#define CGR_DEVICE_CONFIG_INIT { (uint32_t)sizeof(cgr_device_config), 0, 0, 0, 0, NULL, NULL, NULL }
+
+typedef struct cgr_device_info {
+  uint32_t size;
+  int32_t kind;                /* cgr_device_kind */
+  int32_t ordinal;             /* CUDA device number; 0 for the host */
+  int32_t num_multiprocessors; /* SMs; online processors for the host */
+  int32_t compute_capability;  /* 90 for compute capability 9.0; 0 for the host */
+  int32_t kernel_capability;   /* the same, limited by max_capability: what kernels are chosen for */
+  int32_t driver_version;      /* as cudaDriverGetVersion; 0 for the host */
+  int32_t reserved;
+  uint64_t memory_total;       /* bytes */
+  uint64_t memory_free;        /* bytes, now */
+  char name[64];
+} cgr_device_info;
+#define CGR_DEVICE_INFO_INIT { (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
+
+/* Opens "cuda", "cuda:N" or "host"; NULL picks cuda:0 where there is a GPU with a driver, and the host otherwise. `config` may be
+ * NULL. A device must outlive everything made from it: runtimes, streams, events and memory.
+ * Threads any · Capture no · Sync may · Alloc cold */
+CGR_API cgr_status cgr_device_open(const char *name, const cgr_device_config *config, cgr_device **device);
+
+/* Waits for the work that was enqueued, then frees the device. CGR_ERROR_STATE, and nothing is done, while a runtime, stream,
+ * event or allocation made from it is still alive; the message counts them. NULL is allowed.
+ * Threads one · Capture no · Sync may · Alloc never */
+CGR_API cgr_status cgr_device_close(cgr_device *device);
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info);
+
+/* Names ("cuda", "async"); static storage, never NULL.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_device_kind_name(cgr_device_kind kind);
+CGR_API const char *cgr_host_schedule_name(cgr_host_schedule schedule);
+
+/* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
+ * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.
+ * For development. It is in a library of its own, libcgr_validation, which is linked besides libcgr.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const cgr_device_layer *cgr_validation_layer(void);
+
+/* ---------------------------------------------------------------------------------------------------------------- memory */
+
+/* Memory of the device, or page-locked memory of the host that the device reads and writes at the same address. Aligned to
+ * 256 bytes, content undefined. Freeing NULL is allowed; an address that this device did not give is refused with
+ * CGR_ERROR_INVALID_ARGUMENT. On the host device this is ordinary memory, as good as any other, and the engine may use it itself
+ * while no work does.
+ * Threads any · Capture no · Sync may · Alloc cold */
+CGR_API cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory);
+CGR_API cgr_status cgr_memory_free(cgr_device *device, void *memory);
+CGR_API cgr_status cgr_memory_alloc_pinned(cgr_device *device, size_t bytes, void **memory);
+CGR_API cgr_status cgr_memory_free_pinned(cgr_device *device, void *memory);
+
+/* --------------------------------------------------------------------------------------------------------------- streams */
+
+/* A stream that is not ordered with CUDA's default stream.
+ * Threads any · Capture no · Sync never · Alloc cold */
+CGR_API cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream);
+/* Waits for the stream's work first.
+ * Threads one · Capture no · Sync may · Alloc never */
+CGR_API cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream);
+/* Threads any · Capture no · Sync may · Alloc never */
+CGR_API cgr_status cgr_stream_synchronize(cgr_device *device, cudaStream_t stream);
+
+/* Events order streams: work enqueued after cgr_event_wait starts when everything before cgr_event_record has finished. In a
+ * capture they fork and join branches, as CUDA's events do.
+ * Threads any · Capture ok · Sync never · Alloc cold */
+CGR_API cgr_status cgr_event_create(cgr_device *device, cgr_event **event);
+/* Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_event_destroy(cgr_device *device, cgr_event *event);
+/* Threads any · Capture adds · Sync never · Alloc never */
+CGR_API cgr_status cgr_event_record(cgr_device *device, cgr_event *event, cudaStream_t stream);
+CGR_API cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStream_t stream);
+
+/* ------------------------------------------------------------------------------------------------------------------ work */
+
+/* Copies, or fills with a byte, when the stream gets there: source and destination must live until then. During a capture CUDA
+ * refuses pageable host memory.
+ * Threads any · Capture adds · Sync never · Alloc never */
+CGR_API cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes, cudaStream_t stream);
+CGR_API cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream);
+
+/* Enqueues a function of the engine that runs on the host's processor. `args` (at most 4096 bytes) is copied now, and a captured
+ * call keeps its copy. This is how an engine writes its kernels for the host device. On CUDA it becomes a host node, which
+ * stalls the stream: not for a hot path. The function must not call CUDA or cgr.
+ * Threads any · Capture adds · Sync never · Alloc cold */
+typedef void (*cgr_host_function)(const void *args);
+CGR_API cgr_status cgr_launch_host(cgr_device *device, cgr_host_function function, const void *args, size_t args_size,
+                                   cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,111 @@
+/* The planners without a runtime: the attention plan and the metadata of a step, from host arrays. For engines with kernels of
+ * their own, and for tests. */
+#ifndef CGR_PLANNERS_H
+#define CGR_PLANNERS_H
+
+#include "cgr/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In an array of tokens: the token that the row's last step sampled, which is on the device. Refused where there is none: in a
+ * new row, after a partial chunk, after cgr_request_set_length. Values below it are reserved. */
+#define CGR_TOKEN_LAST (-1)
+
+/* ------------------------------------------------------------------------------------------------------------------ plan */
+
+/* The native attention plan of a batch: the content of CGR_BUFFER_PLAN. It is made for the library's own kernels; its layout is
+ * not part of the interface. */
+typedef struct cgr_plan_input {
+  uint32_t size;
+  int32_t num_requests;      /* 0 .. 2^24 */
+  const int32_t *query_lens; /* [num_requests] new tokens, 0 or more; at most 2^31 - 65 in all */
+  const int32_t *seq_lens;   /* [num_requests] tokens in the cache, the new ones included */
+  int32_t num_parts;         /* CTAs that the plan is for, 1 .. 4096 */
+  int32_t tile_q;            /* query tokens per tile: a power of two, 1 .. 64 */
+} cgr_plan_input;
+#define CGR_PLAN_INPUT_INIT { (uint32_t)sizeof(cgr_plan_input), 0, NULL, NULL, 0, 0 }
+
+/* Bytes of a plan of `num_parts` parts; 0 when that is out of range.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API size_t cgr_plan_size(int32_t num_parts);
+
+/* `plan` is aligned to 8 bytes. Allocates scratch for more than about 680 requests.
+ * Threads any · Capture ok · Sync never · Alloc cold */
+CGR_API cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size);
+
+/* -------------------------------------------------------------------------------------------------------------- metadata */
+
+/* What a guard refused, on the device or in cgr_metadata_build. */
+typedef enum cgr_guard_error {
+  CGR_GUARD_NONE = 0,
+  CGR_GUARD_SEQUENCE = 1, /* the slot is not the one that the device expects: the step ran without requests, and so do the steps
+                             that were prepared before this was seen. value: the number in the slot */
+  CGR_GUARD_PAGE = 2,     /* page `value` at (row, index) is outside the pool or reserved; the read-trash page was used, and what
+                             the row's request sampled cannot be trusted: set its length back */
+  CGR_GUARD_ROW = 3,      /* row `value` is out of range; the request ran with length 0 */
+  CGR_GUARD_COUNT = 4,    /* more requests or tokens (`value`) than the step was launched for; it ran without requests */
+  CGR_GUARD_LENGTH = 5,   /* sequence of `value` tokens, longer than max_seq_len; the request ran with length 0 */
+  CGR_GUARD_CHANGE = 6    /* a malformed change record; it was dropped */
+} cgr_guard_error;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_guard_error_name(cgr_guard_error error);
+
+/* The first thing that a guard refused in a step. There may have been others, in other rows. */
+typedef struct cgr_guard {
+  int32_t error; /* cgr_guard_error */
+  int32_t row;   /* -1: none */
+  int32_t index;
+  int32_t reserved;
+  int64_t value;
+} cgr_guard;
+
+/* One group of cgr_metadata. */
+typedef struct cgr_metadata_group {
+  int32_t page_size; /* a power of two */
+  int32_t read_trash_page, write_trash_page;
+  int32_t reserved;
+  int64_t num_pages;
+  const int32_t *page_table; /* [max_rows + 1][page_table_stride]; row max_rows is not read */
+  int64_t page_table_stride;
+  int64_t *slot_mapping;     /* out, [padded_tokens]: page * page_size + offset; -1: write nothing */
+  int32_t *kv_indptr;        /* out, [padded_requests + 1]: running sum of pages */
+  int32_t *kv_last_page_len; /* out, [padded_requests]: tokens in the last page; 1 for empty requests */
+} cgr_metadata_group;
+
+/* The metadata of a step: what the persistent buffers of the same names hold after the prologue, padding included. The outputs
+ * have room for the padded counts and are all required. */
+typedef struct cgr_metadata {
+  uint32_t size;
+  int32_t num_requests;
+  int32_t padded_requests, padded_tokens; /* at least the real counts */
+  int32_t max_rows, max_seq_len, num_groups;
+  int32_t reserved;
+  const int32_t *rows;            /* [num_requests] */
+  const int32_t *query_lens;      /* [num_requests] */
+  const int32_t *tokens;          /* [sum of query_lens], ids or CGR_TOKEN_LAST; NULL: CGR_TOKEN_LAST for all */
+  const int32_t *row_computed;    /* [max_rows] tokens in the cache before this step */
+  const int32_t *row_last_tokens; /* [max_rows]; may be NULL when CGR_TOKEN_LAST is not used */
+  const cgr_metadata_group *groups; /* [num_groups] */
+  int32_t *input_ids;             /* out, [padded_tokens]; padding 0 */
+  int32_t *positions;             /* out, [padded_tokens] position in the sequence; padding 0 */
+  int32_t *query_start_loc;       /* out, [padded_requests + 1] running sum of query_lens; padding repeats the last value */
+  int32_t *seq_lens;              /* out, [padded_requests] tokens in the cache, the new ones included; padding 0 */
+  int32_t *request_rows;          /* out, [padded_requests]; padding max_rows */
+  int32_t *logits_indices;        /* out, [padded_requests] a request's last token; 0 for padding and requests without tokens */
+} cgr_metadata;
+#define CGR_METADATA_INIT                                                                                                      \
+  { (uint32_t)sizeof(cgr_metadata), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+    NULL }
+
+/* CGR_ERROR_STEP: a guard refused a row, page or length, as it would on the device. The outputs are complete, that request has
+ * length 0 (a page: its token has slot -1), and the message names the first case.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_metadata_build(const cgr_metadata *metadata);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,21 @@
+/* The kernels of this folder, with their launchers on each device. */
+#include "kernels/append.h"
+#include "kernels/attention.h"
+#include "kernels/step.h"
+
+#include "kernels/host/launchers.h"
+
+#if defined(CGR_WITH_CUDA) && CGR_WITH_CUDA
+#include "kernels/cuda/launchers.h"
+#define CUDA_LAUNCHERS(name) cgr__cuda_##name, cgr__cuda_##name##_preload
+#else
+#define CUDA_LAUNCHERS(name) NULL, NULL
+#endif
+
+#define KERNEL(name, args) const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name) }
+
+KERNEL(prologue, cgr__step_args);
+KERNEL(planner, cgr__step_args);
+KERNEL(epilogue, cgr__step_args);
+KERNEL(append, cgr__append_args);
+KERNEL(attention, cgr__attention_args);

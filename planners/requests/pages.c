@@ -1,0 +1,180 @@
+/* The pages of rows: set, taken away, and checked. */
+#include <string.h>
+
+#include "base/status.h"
+#include "planners/requests/changes.h"
+#include "planners/requests/rows.h"
+
+cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
+  if (group < 0 || group >= rows->num_groups)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: group is %d, expected 0 .. %d", function, group, rows->num_groups - 1);
+  return CGR_OK;
+}
+
+static int32_t *table_of(const cgr__page_group *group, int32_t row) { return group->pages + (int64_t)row * group->pages_per_row; }
+
+/* Tokens for which a group has pages from the first token on. */
+static int64_t group_capacity(const cgr__page_group *group, int32_t row, int32_t max_seq_len) {
+  if (group->engine_table)
+    return max_seq_len;
+  return group->row[row].first > 0 ? 0 : (int64_t)group->row[row].end * group->page_size;
+}
+
+static void update_capacity(cgr__rows *rows, int32_t row) {
+  int64_t capacity = rows->max_seq_len;
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    int64_t tokens = group_capacity(&rows->group[g], row, rows->max_seq_len);
+    capacity = tokens < capacity ? tokens : capacity;
+  }
+  rows->row[row].capacity = (int32_t)capacity;
+}
+
+/* ------------------------------------------------------------------------------------------------------ a page only once */
+
+/* Fibonacci hashing (Knuth, TAOCP 6.4): neighbouring page numbers go to different words. */
+static uint64_t *seen_word(const cgr__page_group *group, int32_t row, int32_t page, uint64_t *bit) {
+  uint32_t hash = (uint32_t)page * 2654435769u;
+  *bit = (uint64_t)1 << (hash >> 26);
+  return group->seen + (int64_t)row * group->seen_words + ((hash >> 6) & (uint32_t)(group->seen_words - 1));
+}
+
+/* Whether pages[i] is among those before it, or among the row's pages that [first, first + count) leaves in place. */
+static bool is_repeated(const cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count,
+                        int32_t i) {
+  const int32_t *table = table_of(group, row);
+  const cgr__row_pages *has = &group->row[row];
+  for (int32_t j = 0; j < i; j++)
+    if (pages[j] == pages[i])
+      return true;
+  for (int32_t p = has->first; p < has->end; p++)
+    if ((p < first || p >= first + count) && table[p] == pages[i])
+      return true;
+  return false;
+}
+
+/* Bits are set on the way; if a later page is refused they only cost an occasional search. */
+static cgr_status check_repeats(cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count) {
+  for (int32_t i = 0; i < count; i++) {
+    uint64_t bit, *word = seen_word(group, row, pages[i], &bit);
+    if (*word & bit && is_repeated(group, row, first, pages, count, i))
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "cgr_request_set_pages: pages[%d] is %d, which row %d has already, expected each page once", i, pages[i],
+                       row);
+    *word |= bit;
+  }
+  return CGR_OK;
+}
+
+static void clear_seen(cgr__page_group *group, int32_t row) {
+  const cgr__row_pages *has = &group->row[row];
+  const int32_t *table = table_of(group, row);
+  uint64_t *words = group->seen + (int64_t)row * group->seen_words;
+  if (has->end - has->first > group->seen_words / 8) {
+    memset(words, 0, (size_t)group->seen_words * sizeof *words);
+    return;
+  }
+  for (int32_t p = has->first; p < has->end; p++) {
+    uint64_t bit, *word = seen_word(group, row, table[p], &bit);
+    *word = 0;
+  }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- set and drop */
+
+static cgr_status check_pages(const cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count) {
+  const cgr__row_pages *has = &group->row[row];
+  if (group->engine_table)
+    return cgr__fail(CGR_ERROR_STATE, "cgr_request_set_pages: the group has the engine's page_table, expected the library's");
+  if (count < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: count is %d, expected at least 0", count);
+  if (!pages && count != 0)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_request_set_pages: pages is NULL, expected %d page numbers", count);
+  if (first < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: first is %d, expected at least 0", first);
+  if (has->first < has->end && (first > has->end || (int64_t)first + count < has->first))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_request_set_pages: pages %d .. %lld, expected them to adjoin the row's pages %d .. %d", first,
+                     (long long)first + count - 1, has->first, has->end - 1);
+  if (count > group->pages_per_row - first)
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
+                     "cgr_request_set_pages: first + count is %lld, expected at most %d (max_seq_len)", (long long)first + count,
+                     group->pages_per_row);
+  for (int32_t i = 0; i < count; i++)
+    if (pages[i] < 0 || pages[i] >= group->num_pages || pages[i] == group->read_trash || pages[i] == group->write_trash)
+      return cgr__fail(CGR_ERROR_PAGE_OUT_OF_RANGE,
+                       "cgr_request_set_pages: pages[%d] is %d, expected 0 .. %lld other than the reserved pages %d and %d", i,
+                       pages[i], (long long)group->num_pages - 1, group->read_trash, group->write_trash);
+  return CGR_OK;
+}
+
+cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count) {
+  cgr__page_group *group = &rows->group[g];
+  cgr__row_pages *has = &group->row[row];
+  CGR__TRY(check_pages(group, row, first, pages, count));
+  CGR__TRY(check_repeats(group, row, first, pages, count));
+  if (count == 0)
+    return CGR_OK;
+  memcpy(table_of(group, row) + first, pages, (size_t)count * sizeof *pages);
+  bool none = has->first == has->end;
+  has->first = none || first < has->first ? first : has->first;
+  has->end = none || first + count > has->end ? first + count : has->end;
+  has->set_end = has->end > has->set_end ? has->end : has->set_end;
+  update_capacity(rows, row); /* what a steady batch counted on stays: a row only gains here */
+  cgr__changes_mark_pages(rows, row, g, first, first + count);
+  return CGR_OK;
+}
+
+bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages,
+                              int32_t count) {
+  const cgr__page_group *group = &rows->group[g];
+  const cgr__row_pages *has = &group->row[row];
+  if (!pages || first < 0 || count > group->pages_per_row - first) /* cgr__rows_set_pages refuses it: nothing is read */
+    return false;
+  int32_t begin = first > has->first ? first : has->first;
+  int64_t end = (int64_t)first + count < has->end ? (int64_t)first + count : has->end;
+  for (int32_t p = begin; p < end; p++)
+    if (table_of(group, row)[p] != pages[p - first])
+      return true;
+  return false;
+}
+
+cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, int32_t count) {
+  cgr__page_group *group = &rows->group[g];
+  cgr__row_pages *has = &group->row[row];
+  int64_t end = (int64_t)first + count;
+  if (group->engine_table)
+    return cgr__fail(CGR_ERROR_STATE, "cgr_request_drop_pages: the group has the engine's page_table, expected the library's");
+  if (count < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_drop_pages: count is %d, expected at least 0", count);
+  if (count == 0)
+    return CGR_OK;
+  if (has->first == has->end)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_drop_pages: pages %d .. %lld, expected none: row %d has no pages",
+                     first, (long long)end - 1, row);
+  if (first < has->first || end > has->end || (first != has->first && end != has->end))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_request_drop_pages: pages %d .. %lld, expected a beginning or an end of the row's pages %d .. %d",
+                     first, (long long)end - 1, has->first, has->end - 1);
+  cgr__rows_leave_steady(rows);
+  if (first == has->first && end == has->end)
+    clear_seen(group, row);
+  if (first == has->first)
+    has->first = (int32_t)end;
+  else
+    has->end = first;
+  if (has->first == has->end)
+    has->first = has->end = 0;
+  update_capacity(rows, row);
+  cgr__changes_mark_pages(rows, row, g, first, (int32_t)end);
+  return CGR_OK;
+}
+
+void cgr__rows_clear_pages(cgr__rows *rows, int32_t row) {
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    cgr__page_group *group = &rows->group[g];
+    if (!group->engine_table)
+      clear_seen(group, row);
+    group->row[row] = (cgr__row_pages){ 0, 0, 0, 0, 0 };
+  }
+  update_capacity(rows, row);
+}

@@ -1,0 +1,48 @@
+/* Checks of handles, and the death of a runtime. */
+#include <stdio.h>
+
+#include "runtime/runtime.h"
+
+bool cgr__runtime_is(const cgr_runtime *rt) { return rt && rt->magic == CGR__RUNTIME_MAGIC; }
+
+cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function) {
+  if (!rt)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: runtime is NULL, expected one from cgr_runtime_create", function);
+  if (rt->magic != CGR__RUNTIME_MAGIC)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: runtime is %p, expected one from cgr_runtime_create", function, (void *)rt);
+  if (!__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE))
+    return CGR_OK;
+  cgr__set_device_code(rt->dead_code);
+  return cgr__fail(CGR_ERROR_DEAD, "%s: the runtime is dead: %s", function, rt->dead_message);
+}
+
+cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function) {
+  CGR__TRY(cgr__runtime_check(rt, function));
+  if (rt->recording)
+    return cgr__fail(CGR_ERROR_STATE, "%s: called from inside record, expected a call outside of it", function);
+  return CGR_OK;
+}
+
+cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_t lane) {
+  CGR__TRY(cgr__runtime_check(rt, function));
+  if (lane != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: lane is %d, expected 0 (num_lanes is 1)", function, lane);
+  return CGR_OK;
+}
+
+cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message) {
+  if (!rt->dead) {
+    snprintf(rt->dead_message, sizeof rt->dead_message, "%s", message);
+    rt->dead_code = device_code;
+    __atomic_store_n(&rt->dead, 1, __ATOMIC_RELEASE);
+  }
+  cgr__set_device_code(rt->dead_code);
+  return cgr__fail(CGR_ERROR_DEAD, "%s", rt->dead_message);
+}
+
+cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what) {
+  cgr_status status = cgr__device_fail(rt->dev, error, what);
+  if (status != CGR_ERROR_DEAD)
+    return status;
+  return cgr__runtime_die(rt, cgr_last_device_code(), cgr_last_message());
+}

@@ -1,0 +1,63 @@
+/* The persistent buffers and the engine's own, as views. */
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+cgr_status cgr_buffer_get(cgr_runtime *runtime, int32_t lane, int32_t program, cgr_buffer buffer, int32_t index,
+                          cgr_buffer_view *view) {
+  cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
+  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_buffer_get", lane));
+  CGR__TRY(cgr__sized_check("cgr_buffer_get: view", view));
+  if (program != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_buffer_get: program is %d, expected 0 (num_programs is 1)", program);
+  if ((int)buffer < 0 || buffer >= CGR_BUFFER_COUNT_)
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_buffer_get: buffer is %d, expected 0 .. %d", (int)buffer,
+                     CGR_BUFFER_COUNT_ - 1);
+  cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
+  if (index < 0 || index >= shape.copies)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_buffer_get: index of %s is %d, expected 0 .. %d", shape.name, index,
+                     shape.copies - 1);
+  shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, index);
+  full.dtype = (int32_t)shape.dtype;
+  full.data = runtime->arena + runtime->layout.offset[buffer][index];
+  full.shape[0] = shape.rows;
+  full.shape[1] = full.stride = shape.columns;
+  if (buffer == CGR_BUFFER_PAGE_TABLE) { /* the engine's own table where it keeps one */
+    full.data = runtime->lane.args.buffers.group[index].page_table;
+    full.stride = runtime->lane.args.group[index].page_table_stride;
+  }
+  cgr__sized_write(view, &full, sizeof full);
+  return CGR_OK;
+}
+
+cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const char *name, cgr_buffer_view *view) {
+  cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
+  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_buffer_get_declared", lane));
+  CGR__REQUIRE(name, "cgr_buffer_get_declared");
+  CGR__TRY(cgr__sized_check("cgr_buffer_get_declared: view", view));
+  for (int32_t i = 0; i < runtime->layout.num_declared; i++) {
+    const cgr__declared *declared = &runtime->layout.declared[i];
+    if (strcmp(declared->name, name) != 0)
+      continue;
+    full.dtype = declared->dtype;
+    full.data = runtime->arena + declared->offset;
+    full.shape[0] = declared->rows;
+    full.shape[1] = full.stride = declared->width;
+    cgr__sized_write(view, &full, sizeof full);
+    return CGR_OK;
+  }
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "cgr_buffer_get_declared: name is \"%.40s\", expected one of the %d declared buffers", name,
+                   runtime->layout.num_declared);
+}
+
+cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region) {
+  CGR__TRY(cgr__runtime_check(runtime, "cgr_region_register"));
+  CGR__REQUIRE(region, "cgr_region_register");
+  return cgr__regions_register(&runtime->regions, base, bytes, region);
+}
+
+cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes) {
+  CGR__TRY(cgr__runtime_check(runtime, "cgr_region_move"));
+  return cgr__regions_move(&runtime->regions, region, base, bytes);
+}

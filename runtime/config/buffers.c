@@ -1,0 +1,97 @@
+/* Reads the declarations of the engine's own buffers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sized.h"
+#include "base/status.h"
+#include "runtime/config/config.h"
+
+/* Whether a padding value is one of the dtype. */
+static void check_padding(const cgr_buffer_decl *decl, const char *field, cgr__findings *f) {
+  static const struct {
+    int32_t dtype;
+    int64_t low, high;
+  } ranges[] = {
+    { CGR_DTYPE_I8, INT8_MIN, INT8_MAX },    { CGR_DTYPE_U8, 0, UINT8_MAX },          { CGR_DTYPE_I32, INT32_MIN, INT32_MAX },
+    { CGR_DTYPE_I64, INT64_MIN, INT64_MAX }, { CGR_DTYPE_FP32, -(1 << 24), 1 << 24 }, /* the integers that fp32 holds exactly */
+  };
+  for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+    if (ranges[i].dtype != decl->dtype)
+      continue;
+    cgr__in_range(f, field, decl->padding, ranges[i].low, ranges[i].high);
+    return;
+  }
+  if (decl->padding != 0)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, field, "is %lld, expected 0 for %s in this version", (long long)decl->padding,
+              cgr_dtype_name((cgr_dtype)decl->dtype));
+}
+
+static void check_name(const cgr__setup *setup, const char *name, int32_t i, cgr__findings *f) {
+  cgr__field field = cgr__field_of("buffers", i, "name");
+  if (!name) {
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "is NULL, expected a name");
+    return;
+  }
+  if (name[0] == 0 || strlen(name) >= sizeof setup->declared[i].name)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%.40s\", expected 1 to 31 characters", name);
+  for (int32_t j = 0; j < i; j++)
+    if (strcmp(name, setup->declared[j].name) == 0)
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%s\", which buffers[%d] has already", name, j);
+}
+
+static int64_t rows_of(const cgr_config *c, int32_t dimension) {
+  if (dimension == CGR_DIMENSION_TOKENS)
+    return c->max_tokens;
+  return dimension == CGR_DIMENSION_REQUESTS ? c->max_requests : (int64_t)c->max_rows + 1;
+}
+
+static void check_decl(const cgr_buffer_decl *decl, int32_t i, cgr__findings *f) {
+  if (decl->dimension < CGR_DIMENSION_TOKENS || decl->dimension > CGR_DIMENSION_ROWS)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "dimension").name, "is %d, expected a cgr_dimension",
+              decl->dimension);
+  if (decl->source < CGR_SOURCE_DEVICE || decl->source > CGR_SOURCE_STAGED)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "source").name, "is %d, expected a cgr_source",
+              decl->source);
+  if (decl->source == CGR_SOURCE_STAGED)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("buffers", i, "source").name,
+              "is CGR_SOURCE_STAGED, expected CGR_SOURCE_DEVICE in this version");
+  cgr__in_range(f, cgr__field_of("buffers", i, "width").name, decl->width, 1, (int64_t)1 << 40);
+  if (cgr_dtype_size((cgr_dtype)decl->dtype) > 0)
+    check_padding(decl, cgr__field_of("buffers", i, "padding").name, f);
+  else
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "dtype").name, "is %d, expected a cgr_dtype", decl->dtype);
+}
+
+static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
+  cgr_buffer_decl decl;
+  cgr__declared *out = &setup->declared[i];
+  cgr_status status = cgr__sized_read_at("buffers", setup->config.buffers, i, &decl, sizeof decl);
+  if (status != CGR_OK) {
+    cgr__findings_add_failure(f, status, cgr__field_of("buffers", i, "").name);
+    return;
+  }
+  if (decl.source == 0)
+    decl.source = CGR_SOURCE_DEVICE;
+  if (decl.width == 0)
+    decl.width = 1;
+  check_name(setup, decl.name, i, f);
+  check_decl(&decl, i, f);
+  snprintf(out->name, sizeof out->name, "%s", decl.name ? decl.name : "");
+  out->padding = decl.padding;
+  out->dimension = decl.dimension;
+  out->dtype = decl.dtype;
+  out->width = decl.width;
+  out->rows = rows_of(&setup->config, decl.dimension);
+}
+
+void cgr__setup_buffers(cgr__setup *setup, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  if (!cgr__in_range(f, "num_buffers", c->num_buffers, 0, CGR__MAX_DECLARED))
+    return;
+  if (c->num_buffers > 0 && !c->buffers) {
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "buffers", "is NULL, expected %d declarations", c->num_buffers);
+    return;
+  }
+  for (int32_t i = 0; i < c->num_buffers; i++)
+    read_decl(setup, i, f);
+}

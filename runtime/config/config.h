@@ -1,0 +1,69 @@
+/* A configuration after checking: defaults filled in, arrays of known size, everything that sizes the runtime. */
+#ifndef CGR_RUNTIME_CONFIG_CONFIG_H
+#define CGR_RUNTIME_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+
+#include "base/findings.h"
+#include "base/limits.h"
+#include "buffers/layout.h"
+#include "cgr/cgr.h"
+#include "devices/device.h"
+#include "kernels/variants.h"
+#include "planners/requests/batch.h"
+#include "planners/requests/rows.h"
+
+typedef struct cgr__setup {
+  cgr_config config;
+  cgr_device_info device;
+  cgr_group groups[CGR__MAX_GROUPS];
+  cgr_layer *layers; /* [config.num_layers]; malloc */
+  cgr__declared declared[CGR__MAX_DECLARED];
+  int32_t buckets[CGR__MAX_BUCKETS];
+  int32_t num_buckets;
+  cgr__limits limits;
+  cgr__attention_sizes attention;
+} cgr__setup;
+
+/* Reads the head of a configuration, enough to know its device. */
+cgr_status cgr__config_read(const cgr_config *config, cgr_config *copy);
+
+/* The device that a configuration names, opened if need be. */
+cgr_status cgr__config_device(const cgr_config *config, cgr_device **dev, bool *owns);
+
+/* Checks all of a configuration that cgr__config_read has read and fills `setup` in; what is wrong goes to the findings. Only
+ * when nothing was found is `setup` whole. `setup->layers` is to be freed in any case. A group whose pages and a
+ * layer whose cache are not known have size 0. */
+void cgr__setup_make(const cgr_config *config, cgr_device *dev, cgr__setup *setup, cgr__findings *findings);
+
+/* The caller's memory, once it is known how much is needed. */
+void cgr__check_memory(const cgr_config *config, const cgr__layout *layout, cgr__findings *findings);
+
+/* What the rows are made for, and what a runtime keeps in ordinary memory besides itself. */
+cgr__rows_config cgr__setup_rows(const cgr__setup *setup);
+size_t cgr__setup_host_bytes(const cgr__setup *setup);
+
+/* The parts, each for one public struct. */
+void cgr__setup_groups(cgr__setup *setup, cgr__findings *findings);
+void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
+void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
+void cgr__setup_buckets(cgr__setup *setup, cgr__findings *findings);
+
+/* views.c: the KV views of all layers, one by one and against each other. */
+bool cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view, const char *name,
+                        cgr__findings *findings);
+void cgr__check_kv_overlaps(const cgr__setup *setup, cgr__findings *findings);
+/* Bytes from a view's base to the end of its last element. */
+int64_t cgr__kv_view_bytes(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view);
+
+/* Whether value is in low .. high; a finding if it is not. */
+bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high);
+/* A finding if a reserved field is set. */
+void cgr__findings_add_used(cgr__findings *findings, const char *field, int64_t value);
+/* Formats a field's name: "groups[1].page_size". */
+typedef struct cgr__field {
+  char name[48];
+} cgr__field;
+cgr__field cgr__field_of(const char *array, int32_t i, const char *field);
+
+#endif

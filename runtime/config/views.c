@@ -1,0 +1,181 @@
+/* The KV views of the layers: alignment, and that no element is at two places of one view or in two views.
+ *
+ * A view is a lattice: pages, tokens and heads at their strides, each point a run of head_dim elements. Cache layouts nest:
+ * sorted by stride, each dimension steps over all that the smaller ones cover. */
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "runtime/config/config.h"
+
+#define DIMS 3
+#define MAX_SPAN ((int64_t)1 << 56) /* bytes */
+
+/* A view in bytes, its dimensions sorted from the largest stride down. */
+typedef struct lattice {
+  int64_t base;
+  int64_t stride[DIMS], count[DIMS];
+  int64_t run;    /* of one point */
+  int64_t extent; /* from the base to the end of the last point */
+  int32_t layer, group;
+  const char *name;
+} lattice;
+
+static void sort(lattice *l) {
+  for (int i = 1; i < DIMS; i++)
+    for (int j = i; j > 0 && l->stride[j] > l->stride[j - 1]; j--) {
+      int64_t stride = l->stride[j], count = l->count[j];
+      l->stride[j] = l->stride[j - 1];
+      l->count[j] = l->count[j - 1];
+      l->stride[j - 1] = stride;
+      l->count[j - 1] = count;
+    }
+}
+
+static lattice lattice_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int32_t index,
+                          const char *name) {
+  int64_t size = (int64_t)cgr_dtype_size((cgr_dtype)view->dtype);
+  lattice l = { .base = (int64_t)(uintptr_t)view->base, .run = layer->head_dim * size, .layer = index, .name = name };
+  l.group = layer->group;
+  l.stride[0] = view->stride_page * size;
+  l.stride[1] = view->stride_token * size;
+  l.stride[2] = view->stride_head * size;
+  l.count[0] = group->num_pages;
+  l.count[1] = group->page_size;
+  l.count[2] = layer->num_kv_heads;
+  l.extent = l.run;
+  for (int d = 0; d < DIMS; d++) {
+    l.extent += (l.count[d] - 1) * l.stride[d];
+    l.stride[d] = l.count[d] > 1 ? l.stride[d] : l.run; /* of a single head, say: the stride means nothing */
+  }
+  sort(&l);
+  return l;
+}
+
+int64_t cgr__kv_view_bytes(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
+  return lattice_of(layer, group, view, 0, "").extent;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- one view */
+
+static bool nests(const lattice *l) {
+  int64_t covered = l->run;
+  for (int d = DIMS - 1; d >= 0; d--) {
+    if (l->count[d] > 1 && l->stride[d] < covered)
+      return false;
+    covered += (l->count[d] - 1) * l->stride[d];
+  }
+  return true;
+}
+
+static bool is_aligned(int64_t stride, size_t size) {
+  return stride > 0 && stride <= CGR__MAX_STRIDE && stride % (int64_t)(16 / size) == 0;
+}
+
+/* Whether a view of the group is somewhere between its base and 2^56 bytes further on; what follows then stays inside 64 bits. */
+static bool spans_memory(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int64_t size) {
+  int64_t elements = (group->num_pages - 1) * view->stride_page + (group->page_size - 1) * view->stride_token +
+                     (layer->num_kv_heads - 1) * view->stride_head + layer->head_dim;
+  return elements <= MAX_SPAN / size && (int64_t)(uintptr_t)view->base <= INT64_MAX - elements * size;
+}
+
+bool cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view, const char *name,
+                        cgr__findings *f) {
+  cgr__field field = cgr__field_of("layers", index, name);
+  size_t size = cgr_dtype_size((cgr_dtype)view->dtype);
+  int32_t before = f->count;
+  if (!view->base)
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "has base NULL, expected an address");
+  if ((uintptr_t)view->base % 16 != 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "has base %p, expected a multiple of 16", view->base);
+  if (!is_aligned(view->stride_page, size) || !is_aligned(view->stride_token, size) || !is_aligned(view->stride_head, size)) {
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name,
+              "has strides %lld, %lld, %lld, expected positive multiples of 16 bytes up to 2^31 elements",
+              (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head);
+    return false;
+  }
+  const cgr_group *group = &setup->groups[layer->group];
+  if (group->size == 0)
+    return false; /* the group has its own finding */
+  if (!spans_memory(layer, group, view, (int64_t)size)) {
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name,
+              "has base %p and strides %lld, %lld, %lld, expected %lld pages to lie within 2^56 bytes of memory", view->base,
+              (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head,
+              (long long)group->num_pages);
+    return false;
+  }
+  lattice l = lattice_of(layer, group, view, index, name);
+  if (!nests(&l))
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name,
+              "has strides %lld, %lld, %lld, which overlap, expected %d tokens of %d heads of %d elements to fit a page",
+              (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head, group->page_size,
+              layer->num_kv_heads, layer->head_dim);
+  return f->count == before;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- two views */
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+/* Bytes from the first to the last one of a point's dimensions from `d` on. */
+static int64_t extent_from(const lattice *l, int d) {
+  int64_t extent = l->run;
+  for (; d < DIMS; d++)
+    extent += (l->count[d] - 1) * l->stride[d];
+  return extent;
+}
+
+/* Whether points of `a` and `b` can differ by `distance` bytes in the dimensions from `d` on. Where the strides part, the two
+ * must keep to ranges of their own: of the whole memory, or of a page when the pages are in step. low .. high: what the
+ * dimensions after d and the runs add up to at least and at most. */
+static bool can_differ_by(const lattice *a, const lattice *b, int d, int64_t distance) {
+  if (d == DIMS || a->stride[d] != b->stride[d])
+    return distance > -extent_from(b, d) && distance < extent_from(a, d);
+  int64_t low = -(extent_from(b, d + 1) - 1), high = extent_from(a, d + 1) - 1;
+  int64_t first = -floor_div(high - distance, a->stride[d]), last = floor_div(distance - low, a->stride[d]);
+  first = first < -(b->count[d] - 1) ? -(b->count[d] - 1) : first;
+  last = last > a->count[d] - 1 ? a->count[d] - 1 : last;
+  for (int64_t q = first; q <= last; q++)
+    if (can_differ_by(a, b, d + 1, distance - q * a->stride[d]))
+      return true;
+  return false;
+}
+
+static bool meet(const lattice *a, const lattice *b) {
+  if (a->base >= b->base + b->extent || b->base >= a->base + a->extent)
+    return false;
+  return can_differ_by(a, b, 0, b->base - a->base);
+}
+
+static void check_against(const lattice *all, int32_t count, cgr__findings *f) {
+  const lattice *last = &all[count - 1];
+  for (int32_t i = 0; i < count - 1; i++) {
+    if (all[i].group != last->group || !meet(&all[i], last))
+      continue;
+    f->layer = last->layer;
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, last->name).name,
+              "overlaps layers[%d].%s, expected memory of its own (or kv_source, to share a cache)", all[i].layer, all[i].name);
+    f->layer = -1;
+    return;
+  }
+}
+
+void cgr__check_kv_overlaps(const cgr__setup *setup, cgr__findings *f) {
+  int32_t count = 0;
+  lattice *all = calloc((size_t)setup->config.num_layers, 2 * sizeof *all);
+  if (!all) {
+    cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory to be compared",
+              (size_t)setup->config.num_layers * 2 * sizeof *all);
+    return;
+  }
+  for (int32_t i = 0; i < setup->config.num_layers; i++) {
+    const cgr_layer *layer = &setup->layers[i];
+    if (layer->size == 0 || layer->kv_source != 0)
+      continue;
+    const cgr_group *group = &setup->groups[layer->group];
+    all[count++] = lattice_of(layer, group, &layer->k, i, "k");
+    check_against(all, count, f);
+    all[count++] = lattice_of(layer, group, &layer->v, i, "v");
+    check_against(all, count, f);
+  }
+  free(all);
+}

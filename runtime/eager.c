@@ -1,0 +1,146 @@
+/* Enqueues one step through the engine's `record`: the same code for eager steps, warm-up and captures. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+/* --------------------------------------------------------------------------------------------------------------- streams */
+
+cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream) {
+  int capturing = 0;
+  if (cgr__is_default_stream(stream))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: stream is %s, expected one of cgr_stream_create or another that is not a default stream", function,
+                     stream ? "CUDA's default one" : "NULL");
+  int error = rt->dev->ops->capture_status(rt->dev, stream, &capturing);
+  if (error) {
+    char what[128];
+    snprintf(what, sizeof what, "%s: stream is %p, expected a live one of the runtime's device", function, (void *)stream);
+    return cgr__runtime_device_error(rt, error, what);
+  }
+  if (capturing)
+    return cgr__fail(CGR_ERROR_CAPTURE, "%s: stream %p is capturing, expected one that executes", function, (void *)stream);
+  return CGR_OK;
+}
+
+/* An event recorded on a stream that the engine captures meanwhile would pull the step into that capture. */
+static cgr_status order(cgr_runtime *rt, cudaStream_t stream) {
+  const cgr__device_ops *ops = rt->dev->ops;
+  cudaStream_t last = rt->lane.last_stream;
+  int capturing = 0;
+  int error = ops->capture_status(rt->dev, last, &capturing);
+  if (!error && capturing)
+    return cgr__fail(CGR_ERROR_CAPTURE, "step: the stream of the last step, %p, is capturing, expected it to execute",
+                     (void *)last);
+  if (!error)
+    error = ops->event_record(rt->dev, rt->order_event, last);
+  if (!error)
+    error = ops->event_wait(rt->dev, rt->order_event, stream);
+  return cgr__runtime_device_error(rt, error, "step: ordering the stream after the last step");
+}
+
+cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
+  const cgr__lane *lane = &rt->lane;
+  if (!lane->last_stream || lane->last_stream == stream || cgr__ring_completed(&lane->ring) == lane->launched)
+    return CGR_OK;
+  return order(rt, stream);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- planner */
+
+/* The planner runs beside whatever comes before the first attention, on a branch of its own. */
+static int fork_planner(cgr_runtime *rt, cudaStream_t stream, const cgr__step_args *args) {
+  const cgr__device_ops *ops = rt->dev->ops;
+  int error = ops->event_record(rt->dev, rt->fork_event, stream);
+  if (!error)
+    error = ops->event_wait(rt->dev, rt->fork_event, rt->planner_stream);
+  if (!error)
+    error = ops->launch(rt->dev, &cgr__kernel_planner, args, rt->planner_stream);
+  if (!error)
+    error = ops->event_record(rt->dev, rt->join_event, rt->planner_stream);
+  return error;
+}
+
+static int wait_for_planner(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  if (recorder->planner_joined)
+    return 0;
+  int error = rt->dev->ops->event_wait(rt->dev, rt->join_event, recorder->base.stream);
+  recorder->planner_joined = !error;
+  return error;
+}
+
+cgr_status cgr__join_planner(cgr__step_recorder *recorder) {
+  return cgr__runtime_device_error(recorder->runtime, wait_for_planner(recorder), "step: joining the planner");
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- record */
+
+/* Every layer was attended, or at least appended for an attention of the engine's own. */
+static cgr_status check_layers(const cgr__step_recorder *recorder) {
+  int32_t num_layers = recorder->runtime->setup.config.num_layers;
+  for (int32_t l = 0; l < num_layers; l++)
+    if (!((recorder->attended[l / 8] | recorder->appended[l / 8]) & 1u << l % 8))
+      return cgr__fail(CGR_ERROR_CALLBACK, "record: layer %d of %d was left out, expected cgr_record_attention for each", l,
+                       num_layers);
+  return CGR_OK;
+}
+
+static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *enqueue) {
+  if (!enqueue->record)
+    return CGR_OK;
+  recorder->runtime->recording = true;
+  cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
+  recorder->runtime->recording = false;
+  CGR__TRY(status);
+  return check_layers(recorder);
+}
+
+static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {
+  memset(recorder, 0, sizeof *recorder);
+  recorder->runtime = rt;
+  recorder->base.dev = rt->dev;
+  recorder->base.stream = enqueue->stream;
+  recorder->base.key = enqueue->key;
+  recorder->base.capturing = enqueue->capturing;
+  recorder->base.real_tokens = enqueue->real_tokens;
+  recorder->base.real_requests = enqueue->real_requests;
+  recorder->base.max_seq_len = rt->setup.config.max_seq_len;
+}
+
+/* A step that `record` gave up still ends: with an epilogue that commits nothing, so that the device's counter and the host's
+ * stay together. If the device proves lost here, a failure of `record` was its first symptom and is kept as the
+ * cause. */
+static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
+  cgr_runtime *rt = recorder->runtime;
+  const char *what = "step: joining the planner";
+  char cause[400];
+  strncpy(cause, cgr_last_message(), sizeof cause - 1);
+  cause[sizeof cause - 1] = 0;
+  int error = wait_for_planner(recorder);
+  if (!error) {
+    what = "step: enqueuing the epilogue";
+    args->abandon = recorded != CGR_OK;
+    error = rt->dev->ops->launch(rt->dev, &cgr__kernel_epilogue, args, recorder->base.stream);
+  }
+  if (!error)
+    *outcome = recorded == CGR_OK ? CGR__OUTCOME_WHOLE : CGR__OUTCOME_ABANDONED;
+  cgr_status ended = cgr__runtime_device_error(rt, error, recorded == CGR_OK ? what : cause);
+  return recorded == CGR_OK || ended == CGR_ERROR_DEAD ? ended : cgr__fail(recorded, "%s", cause);
+}
+
+cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome) {
+  cgr__step_recorder *recorder = &rt->recorder;
+  cgr__step_args args = rt->lane.args;
+  set_recorder(recorder, rt, enqueue);
+  args.padded_requests = enqueue->key.num_requests;
+  args.padded_tokens = enqueue->key.num_tokens;
+  args.empty = enqueue->empty;
+  *outcome = CGR__OUTCOME_BROKEN;
+  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, enqueue->stream);
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
+  error = fork_planner(rt, enqueue->stream, &args);
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the planner"));
+  return end_step(recorder, &args, run_record(recorder, enqueue), outcome);
+}

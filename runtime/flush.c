@@ -1,0 +1,61 @@
+/* Steps of the runtime itself: changes sent ahead of a step, warm-up. They obey the protocol of every step: a slot, a number,
+ * prologue and epilogue. */
+#include "runtime/runtime.h"
+
+static const cgr_key apply_key = { .num_tokens = 1, .num_requests = 1 };
+
+/* A step without requests whose slot is filled. */
+static cgr_status launch(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, cgr__fate *fate) {
+  cgr__outcome outcome;
+  cgr__ring_commit(cgr__ring_slot(&rt->lane.ring, seq), seq);
+  fate->seq = seq;
+  cgr_status status = cgr__enqueue_step(rt, enqueue, &outcome);
+  if (outcome != CGR__OUTCOME_BROKEN)
+    cgr__launched_internal(rt, seq, enqueue->stream);
+  return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, enqueue->stream, fate) : status;
+}
+
+cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
+  const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
+  while (rt->lane.launched + 1 < rt->lane.prepared.seq)
+    CGR__TRY(launch(rt, rt->lane.launched + 1, &enqueue, fate));
+  return CGR_OK;
+}
+
+cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes) {
+  uint64_t seq = rt->lane.launched + 1;
+  cgr__fate fate = { 0, false };
+  uint32_t bytes = (uint32_t)sizeof(cgr__slot_header);
+  CGR__TRY(cgr__check_stream(rt, "step", enqueue->stream));
+  CGR__TRY(cgr__see_losses(rt));
+  cgr__slot_header *slot = cgr__ring_acquire(&rt->lane.ring, seq);
+  if (!slot)
+    return cgr__fail(CGR_ERROR_BUSY, "step %llu: no slot of %d is free, expected an earlier step to complete",
+                     (unsigned long long)seq, rt->setup.config.ring_depth);
+  CGR__TRY(cgr__order_stream(rt, enqueue->stream));
+  cgr__stage_empty(rt, slot);
+  if (changes)
+    bytes = cgr__stage_changes(rt, slot);
+  cgr_status status = launch(rt, seq, enqueue, &fate);
+  if (status != CGR_OK)
+    cgr__unstage(rt, seq, seq);
+  else
+    rt->stats.bytes_staged += bytes;
+  return status;
+}
+
+cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t stream, uint64_t *seq) {
+  const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_flush"));
+  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_runtime_flush", lane));
+  if (runtime->lane.prepared.ticket != 0)
+    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_flush: a step is prepared, expected it to be launched or cancelled first");
+  CGR__TRY(cgr__check_stream(runtime, "cgr_runtime_flush", stream));
+  CGR__TRY(cgr__see_losses(runtime));
+  cgr_status status = CGR_OK;
+  while (status == CGR_OK && cgr__changes_pending(&runtime->rows) > 0)
+    status = cgr__launch_internal(runtime, &enqueue, true);
+  if (seq)
+    *seq = runtime->lane.launched;
+  return status;
+}

@@ -1,0 +1,91 @@
+/* Launches that failed. A number that was committed is used up, whatever happened: some step completes under it. */
+#include <stdio.h>
+
+#include "runtime/runtime.h"
+
+/* The cause of a failure, while further calls may fail. */
+typedef struct cause {
+  cgr_status status;
+  int device_code;
+  char message[400];
+} cause;
+
+static cause take_cause(cgr_status status) {
+  cause c = { status, cgr_last_device_code(), "" };
+  snprintf(c.message, sizeof c.message, "%s", cgr_last_message());
+  return c;
+}
+
+static cgr_status fail_with(const cause *c) {
+  cgr__set_device_code(c->device_code);
+  return cgr__fail(c->status, "%s", c->message);
+}
+
+/* Nobody can tell any more what the device will do; destroying the runtime waits for the stream. */
+static cgr_status die_of(cgr_runtime *rt, const cause *c, cudaStream_t stream, const char *then) {
+  char message[sizeof c->message + 64];
+  snprintf(message, sizeof message, "%s; %s", c->message, then);
+  rt->lane.last_stream = stream;
+  return cgr__runtime_die(rt, c->device_code, message);
+}
+
+/* An empty step under a number that no step has used. Its planner runs after any that a broken step left on the planner's stream. */
+static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
+  const cgr__enqueue empty = { .key = { .num_tokens = 1, .num_requests = 1 }, .stream = rt->own_stream, .empty = true };
+  cgr__outcome outcome = CGR__OUTCOME_BROKEN;
+  cgr_status status = cgr__order_stream(rt, rt->own_stream);
+  if (status == CGR_OK)
+    status = cgr__enqueue_step(rt, &empty, &outcome);
+  if (status != CGR_OK)
+    return die_of(rt, c, rt->own_stream, "an empty step under its number failed too");
+  cgr__launched_internal(rt, seq, rt->own_stream);
+  return fail_with(c);
+}
+
+static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued, cgr__fate *fate) {
+  if (rt->dead)
+    return fail_with(c);
+  if (!nothing_enqueued && rt->dev->ops->stream_sync(rt->dev, stream))
+    return die_of(rt, c, stream, "waiting for the stream failed too");
+  fate->ran = cgr__ring_completed(&rt->lane.ring) >= fate->seq;
+  if (!fate->ran)
+    return use_number_up(rt, fate->seq, c);
+  cgr__launched_internal(rt, fate->seq, stream);
+  return fail_with(c);
+}
+
+cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream, cgr__fate *fate) {
+  const cause c = take_cause(status);
+  return recover(rt, &c, stream, false, fate);
+}
+
+cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__fate *fate) {
+  const cause c = take_cause(cgr__runtime_device_error(rt, error, "cgr_step_launch: launching the graph"));
+  return recover(rt, &c, stream, cgr__device_did_nothing(error), fate);
+}
+
+cgr_status cgr__launch_eager(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
+  const cgr__prepared *p = &rt->lane.prepared;
+  const cgr__enqueue enqueue = { .key = p->choice.key,
+                                 .stream = stream,
+                                 .record = rt->record,
+                                 .engine = rt->engine,
+                                 .real_tokens = p->batch.num_tokens,
+                                 .real_requests = p->batch.num_requests };
+  cgr__outcome outcome;
+  cgr_status status = cgr__enqueue_step(rt, &enqueue, &outcome);
+  if (outcome == CGR__OUTCOME_ABANDONED)
+    cgr__launched_internal(rt, fate->seq, stream);
+  return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, stream, fate) : status;
+}
+
+void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate) {
+  const cgr__prepared *p = &rt->lane.prepared;
+  cgr__unstage(rt, fate->seq, p->seq);
+  cgr__batch_abandon(&rt->rows, &p->batch, fate->seq);
+  if (fate->ran && fate->seq == p->seq)
+    cgr__rows_forget_tokens(&rt->rows, p->batch.composition);
+  rt->stats.abandoned++;
+  step->state = CGR_STEP_ABANDONED;
+  step->seq = fate->seq;
+}

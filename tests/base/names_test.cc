@@ -1,0 +1,181 @@
+// Every enumerator of the public headers has a name, and no other value has.
+//
+// The list of an enum is tied to it by a switch: an enumerator that is missing here does not compile (-Wswitch). That no enum is
+// missing is read from the headers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cgr/cgr.h"
+#include "tests/base/headers.h"
+
+namespace {
+
+// clang-format off
+#define DTYPES(X)                                                                                                             \
+  X(CGR_DTYPE_NONE) X(CGR_DTYPE_FP32) X(CGR_DTYPE_FP16) X(CGR_DTYPE_BF16) X(CGR_DTYPE_FP8_E4M3) X(CGR_DTYPE_I8)               \
+  X(CGR_DTYPE_I32) X(CGR_DTYPE_I64) X(CGR_DTYPE_FP8_E5M2) X(CGR_DTYPE_U8)
+#define DEVICE_KINDS(X) X(CGR_DEVICE_KIND_HOST) X(CGR_DEVICE_KIND_CUDA)
+#define SCHEDULES(X) X(CGR_SCHEDULE_ASYNC) X(CGR_SCHEDULE_EARLIEST) X(CGR_SCHEDULE_LATEST) X(CGR_SCHEDULE_RANDOM)
+#define LAYOUTS(X) X(CGR_LAYOUT_NHD) X(CGR_LAYOUT_HND)
+#define LAYER_FLAGS(X) X(CGR_LAYER_BIDIRECTIONAL) X(CGR_LAYER_NO_CACHE) X(CGR_LAYER_ALIBI_SQRT)
+#define ATTENTION_FLAGS(X) X(CGR_ATTENTION_NO_APPEND) X(CGR_ATTENTION_APPEND_ONLY)
+#define SUPPORTS(X)                                                                                                           \
+  X(CGR_SUPPORT_DEFAULT) X(CGR_SUPPORT_NEVER) X(CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE) X(CGR_SUPPORT_UNIFORM_BATCH)         \
+  X(CGR_SUPPORT_ALWAYS)
+#define GUARD_ERRORS(X)                                                                                                       \
+  X(CGR_GUARD_NONE) X(CGR_GUARD_SEQUENCE) X(CGR_GUARD_PAGE) X(CGR_GUARD_ROW) X(CGR_GUARD_COUNT) X(CGR_GUARD_LENGTH)           \
+  X(CGR_GUARD_CHANGE)
+#define KINDS(X) X(CGR_KIND_NONE) X(CGR_KIND_PIECEWISE) X(CGR_KIND_FULL)
+#define MODES(X)                                                                                                              \
+  X(CGR_MODE_DEFAULT) X(CGR_MODE_NONE) X(CGR_MODE_PIECEWISE) X(CGR_MODE_FULL) X(CGR_MODE_FULL_DECODE_ONLY)                    \
+  X(CGR_MODE_FULL_AND_PIECEWISE)
+#define DIMENSIONS(X) X(CGR_DIMENSION_TOKENS) X(CGR_DIMENSION_REQUESTS) X(CGR_DIMENSION_ROWS)
+#define SOURCES(X) X(CGR_SOURCE_DEVICE) X(CGR_SOURCE_STAGED)
+#define LOG_LEVELS(X) X(CGR_LOG_ERROR) X(CGR_LOG_WARNING) X(CGR_LOG_INFO)
+#define BUFFERS(X)                                                                                                            \
+  X(CGR_BUFFER_INPUT_IDS) X(CGR_BUFFER_POSITIONS) X(CGR_BUFFER_SLOT_MAPPING) X(CGR_BUFFER_QUERY_START_LOC)                    \
+  X(CGR_BUFFER_SEQ_LENS) X(CGR_BUFFER_REQUEST_ROWS) X(CGR_BUFFER_PAGE_TABLE) X(CGR_BUFFER_KV_INDPTR)                          \
+  X(CGR_BUFFER_KV_LAST_PAGE_LEN) X(CGR_BUFFER_ROW_COMPUTED) X(CGR_BUFFER_ROW_LAST_TOKENS) X(CGR_BUFFER_ROW_NUM_ACCEPTED)      \
+  X(CGR_BUFFER_LOGITS_INDICES) X(CGR_BUFFER_NEXT_TOKENS) X(CGR_BUFFER_COUNTS) X(CGR_BUFFER_PLAN)
+#define REQUEST_FLAGS(X) X(CGR_REQUEST_PARTIAL)
+#define REASONS(X)                                                                                                            \
+  X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM) X(CGR_REASON_ABOVE_BUCKETS)      \
+  X(CGR_REASON_NOT_CAPTURED) X(CGR_REASON_CAPTURE_FAILED) X(CGR_REASON_STALE) X(CGR_REASON_FORCED) X(CGR_REASON_INTERNAL)
+#define STEP_STATES(X) X(CGR_STEP_NONE) X(CGR_STEP_PREPARED) X(CGR_STEP_LAUNCHED) X(CGR_STEP_CANCELLED) X(CGR_STEP_ABANDONED)
+#define GRAPH_STATES(X) X(CGR_GRAPH_EMPTY) X(CGR_GRAPH_READY) X(CGR_GRAPH_FAILED) X(CGR_GRAPH_STALE)
+// clang-format on
+
+// LIST(type, its name function, cases that are not values, X of every enumerator)
+#define ENUMS(LIST)                                                    \
+  LIST(cgr_dtype, cgr_dtype_name, , DTYPES)                            \
+  LIST(cgr_device_kind, cgr_device_kind_name, , DEVICE_KINDS)          \
+  LIST(cgr_host_schedule, cgr_host_schedule_name, , SCHEDULES)         \
+  LIST(cgr_kv_layout, cgr_kv_layout_name, , LAYOUTS)                   \
+  LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)             \
+  LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS) \
+  LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)          \
+  LIST(cgr_guard_error, cgr_guard_error_name, , GUARD_ERRORS)          \
+  LIST(cgr_graph_kind, cgr_graph_kind_name, , KINDS)                   \
+  LIST(cgr_graph_mode, cgr_graph_mode_name, , MODES)                   \
+  LIST(cgr_dimension, cgr_dimension_name, , DIMENSIONS)                \
+  LIST(cgr_source, cgr_source_name, , SOURCES)                         \
+  LIST(cgr_log_level, cgr_log_level_name, , LOG_LEVELS)                \
+  LIST(cgr_buffer, cgr_buffer_name, case CGR_BUFFER_COUNT_:, BUFFERS)  \
+  LIST(cgr_request_flag, cgr_request_flag_name, , REQUEST_FLAGS)       \
+  LIST(cgr_reason, cgr_reason_name, case CGR_REASON_COUNT_:, REASONS)  \
+  LIST(cgr_step_state, cgr_step_state_name, , STEP_STATES)             \
+  LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)
+
+// Fails to compile when an enumerator is not listed.
+#define CASE(value) case value:
+#define TIE(type, function, others, values)    \
+  [[maybe_unused]] bool IsListed(type value) { \
+    switch (value) {                           \
+      values(CASE) return true;                \
+      others return false;                     \
+    }                                          \
+    return false;                              \
+  }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wswitch"
+ENUMS(TIE)
+#pragma GCC diagnostic pop
+
+struct Enum {
+  std::string type;
+  std::map<int, std::string> enumerators; // by value
+  const char *(*name)(int value);
+};
+
+std::vector<Enum> Enums() {
+#define PAIR(value) { static_cast<int>(value), #value },
+#define ENTRY(type, function, others, values) \
+  { #type, { values(PAIR) }, [](int value) { return function(static_cast<type>(value)); } },
+  return { ENUMS(ENTRY) };
+#undef ENTRY
+#undef PAIR
+}
+
+TEST(Names, EveryEnumeratorHasOneOfItsOwn) {
+  for (const Enum &e : Enums()) {
+    std::set<std::string> names;
+    for (const auto &[value, enumerator] : e.enumerators) {
+      const char *name = e.name(value);
+      ASSERT_NE(name, nullptr) << enumerator;
+      EXPECT_STRNE(name, "") << enumerator;
+      EXPECT_STRNE(name, "unknown") << enumerator;
+      EXPECT_TRUE(names.insert(name).second) << enumerator << " has the name of another: " << name;
+    }
+  }
+}
+
+TEST(Names, AllOtherValuesAreUnknown) {
+  for (const Enum &e : Enums())
+    for (int value :
+         { -2147483647, -1000, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 31, 255, 1 << 20, 0x7fffffff })
+      if (e.enumerators.count(value) == 0) {
+        EXPECT_STREQ(e.name(value), "unknown") << e.type << " " << value;
+      }
+}
+
+TEST(Names, FlagsAreSingleBits) {
+  for (const Enum &e : Enums()) {
+    if (e.type.find("_flag") == std::string::npos)
+      continue;
+    for (const auto &[value, enumerator] : e.enumerators)
+      EXPECT_TRUE(value > 0 && (value & (value - 1)) == 0) << enumerator;
+  }
+}
+
+TEST(Names, CountsCountTheEnumerators) {
+  std::map<std::string, size_t> counts;
+  for (const Enum &e : Enums())
+    counts[e.type] = e.enumerators.size();
+  EXPECT_EQ(counts["cgr_buffer"], static_cast<size_t>(CGR_BUFFER_COUNT_));
+  EXPECT_EQ(counts["cgr_reason"], static_cast<size_t>(CGR_REASON_COUNT_));
+  cgr_stats stats;
+  EXPECT_LE(static_cast<size_t>(CGR_REASON_COUNT_), sizeof stats.by_reason[0] / sizeof stats.by_reason[0][0]);
+  EXPECT_LT(static_cast<size_t>(CGR_KIND_FULL), sizeof stats.by_reason / sizeof stats.by_reason[0]);
+}
+
+TEST(Names, OfBuffersAreTheirEnumeratorsInSmallLetters) {
+  for (const Enum &e : Enums()) {
+    if (e.type != "cgr_buffer")
+      continue;
+    for (const auto &[value, enumerator] : e.enumerators) {
+      std::string small = enumerator.substr(std::string("CGR_BUFFER_").size());
+      std::transform(small.begin(), small.end(), small.begin(), [](unsigned char c) { return std::tolower(c); });
+      EXPECT_EQ(e.name(value), small);
+    }
+  }
+}
+
+TEST(Names, NoEnumOfTheHeadersIsLeftOut) {
+  std::set<std::string> listed = { "cgr_status" }; // status_test.cc
+  for (const Enum &e : Enums())
+    listed.insert(e.type);
+  EXPECT_EQ(cgr_test::Declared(cgr_test::HeaderText(), "typedef enum ", ""), listed);
+}
+
+TEST(Dtype, SizesAreThoseOfTheElements) {
+  const std::map<int, size_t> sizes = {
+    { CGR_DTYPE_NONE, 0 }, { CGR_DTYPE_FP32, sizeof(float) },  { CGR_DTYPE_FP16, 2 },
+    { CGR_DTYPE_BF16, 2 }, { CGR_DTYPE_FP8_E4M3, 1 },          { CGR_DTYPE_FP8_E5M2, 1 },
+    { CGR_DTYPE_I8, 1 },   { CGR_DTYPE_I32, sizeof(int32_t) }, { CGR_DTYPE_I64, sizeof(int64_t) },
+    { CGR_DTYPE_U8, 1 },
+  };
+#define COUNT(value) +1
+  EXPECT_EQ(sizes.size(), static_cast<size_t>(0 DTYPES(COUNT)));
+#undef COUNT
+  for (const auto &[dtype, size] : sizes)
+    EXPECT_EQ(cgr_dtype_size(static_cast<cgr_dtype>(dtype)), size) << dtype;
+  for (int dtype : { -1, 10, 1000 })
+    EXPECT_EQ(cgr_dtype_size(static_cast<cgr_dtype>(dtype)), 0u) << dtype;
+}
+
+} // namespace

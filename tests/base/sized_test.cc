@@ -1,0 +1,310 @@
+// The one rule for structs that cross the interface and may grow, with every such struct of the public headers.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/sized.h"
+#include "cgr/cgr.h"
+#include "tests/base/headers.h"
+#include "tests/support/expect.h"
+#include "tests/support/seed.h"
+
+namespace {
+
+using cgr_test::ExpectMessage;
+using cgr_test::Random;
+using Bytes = std::vector<unsigned char>;
+
+#define SIZED_STRUCTS(X)                            \
+  X(cgr_device_config, CGR_DEVICE_CONFIG_INIT)      \
+  X(cgr_device_info, CGR_DEVICE_INFO_INIT)          \
+  X(cgr_group, CGR_GROUP_INIT)                      \
+  X(cgr_layer, CGR_LAYER_INIT)                      \
+  X(cgr_attention, CGR_ATTENTION_INIT)              \
+  X(cgr_backend, CGR_BACKEND_INIT)                  \
+  X(cgr_plan_input, CGR_PLAN_INPUT_INIT)            \
+  X(cgr_metadata, CGR_METADATA_INIT)                \
+  X(cgr_buffer_decl, CGR_BUFFER_DECL_INIT)          \
+  X(cgr_config, CGR_CONFIG_INIT)                    \
+  X(cgr_memory_sizes, CGR_MEMORY_SIZES_INIT)        \
+  X(cgr_buffer_view, CGR_BUFFER_VIEW_INIT)          \
+  X(cgr_request_info, CGR_REQUEST_INFO_INIT)        \
+  X(cgr_record_info, CGR_RECORD_INFO_INIT)          \
+  X(cgr_capture, CGR_CAPTURE_INIT)                  \
+  X(cgr_batch, CGR_BATCH_INIT)                      \
+  X(cgr_step, CGR_STEP_INIT)                        \
+  X(cgr_step_result, CGR_STEP_RESULT_INIT)          \
+  X(cgr_stats, CGR_STATS_INIT)                      \
+  X(cgr_graph_stats, CGR_GRAPH_STATS_INIT)
+
+struct Struct {
+  std::string name;
+  size_t size;
+  Bytes initial; // what its _INIT macro gives
+};
+
+template <class T> Bytes BytesOf(const T &value) {
+  Bytes bytes(sizeof value);
+  memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+std::vector<Struct> Structs() {
+  std::vector<Struct> all;
+#define ADD(type, ...)                                        \
+  {                                                           \
+    static const type initial = __VA_ARGS__;                  \
+    all.push_back({ #type, sizeof(type), BytesOf(initial) }); \
+  }
+  SIZED_STRUCTS(ADD)
+#undef ADD
+  return all;
+}
+
+// A struct of `size` bytes in an allocation of exactly that many: a read or write past them is seen by the address sanitizer.
+struct Given {
+  std::unique_ptr<unsigned char, decltype(&free)> memory;
+  explicit Given(const Bytes &bytes) : memory(static_cast<unsigned char *>(malloc(bytes.size())), free) {
+    memcpy(memory.get(), bytes.data(), bytes.size());
+  }
+  void *get() const { return memory.get(); }
+};
+
+Bytes Filled(Random &random, size_t bytes) {
+  Bytes filled(bytes);
+  for (unsigned char &byte : filled)
+    byte = static_cast<unsigned char>(random.Pick(1, 255));
+  return filled;
+}
+
+void SetSize(Bytes *bytes, uint32_t size) { memcpy(bytes->data(), &size, sizeof size); }
+
+// What reading `given` into a struct of `size` bytes must give.
+Bytes Completed(const Bytes &given, size_t size) {
+  Bytes expected(size, 0);
+  memcpy(expected.data(), given.data(), std::min(given.size(), size));
+  SetSize(&expected, static_cast<uint32_t>(size));
+  return expected;
+}
+
+// Reads into a copy with poison behind it.
+cgr_status Read(const Bytes &given, size_t size, Bytes *copy) {
+  Given memory(given);
+  Bytes target(size + 64, 0xa5);
+  cgr_status status = cgr__sized_read("thing", memory.get(), target.data(), size);
+  for (size_t i = size; i < target.size(); i++)
+    EXPECT_EQ(target[i], 0xa5) << "byte " << i << " of a copy of " << size;
+  copy->assign(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(size));
+  return status;
+}
+
+TEST(Sized, NoStructOfTheHeadersIsLeftOut) {
+  std::set<std::string> listed;
+  for (const Struct &s : Structs())
+    listed.insert(s.name);
+  EXPECT_EQ(cgr_test::Declared(cgr_test::HeaderText(), "typedef struct ", "uint32_t size"), listed);
+}
+
+TEST(Sized, InitMacrosSetTheSizeAndLeaveTheRestZero) {
+  for (const Struct &s : Structs()) {
+    Bytes expected(s.size, 0);
+    SetSize(&expected, static_cast<uint32_t>(s.size));
+    if (s.name == "cgr_config") {
+      const uint32_t magic = CGR_CONFIG_MAGIC, version = CGR_VERSION;
+      memcpy(expected.data() + offsetof(cgr_config, magic), &magic, sizeof magic);
+      memcpy(expected.data() + offsetof(cgr_config, version), &version, sizeof version);
+    }
+    EXPECT_EQ(s.initial, expected) << s.name;
+    EXPECT_LE(s.size, static_cast<size_t>(CGR__MAX_STRUCT)) << s.name;
+  }
+}
+
+TEST(SizedRead, AShorterOneIsCompletedWithZeros) {
+  const uint64_t seed = cgr_test::Seed();
+  SCOPED_TRACE(cgr_test::Repeat(seed));
+  Random random(seed);
+  for (const Struct &s : Structs()) {
+    for (size_t have = sizeof(uint32_t); have <= s.size; have++) {
+      Bytes given = Filled(random, have), copy;
+      SetSize(&given, static_cast<uint32_t>(have));
+      ASSERT_EQ(Read(given, s.size, &copy), CGR_OK) << s.name << " " << have;
+      ASSERT_EQ(copy, Completed(given, s.size)) << s.name << " " << have;
+    }
+  }
+}
+
+TEST(SizedRead, ALongerOneIsAcceptedWhileTheRestIsZero) {
+  const uint64_t seed = cgr_test::Seed();
+  SCOPED_TRACE(cgr_test::Repeat(seed));
+  Random random(seed);
+  for (const Struct &s : Structs()) {
+    for (size_t have : { s.size + 1, s.size + 4, s.size + 100, size_t{ CGR__MAX_STRUCT } }) {
+      Bytes given = Filled(random, have), copy;
+      std::fill(given.begin() + static_cast<std::ptrdiff_t>(s.size), given.end(), 0);
+      SetSize(&given, static_cast<uint32_t>(have));
+      ASSERT_EQ(Read(given, s.size, &copy), CGR_OK) << s.name << " " << have;
+      ASSERT_EQ(copy, Completed(given, s.size)) << s.name << " " << have;
+    }
+  }
+}
+
+TEST(SizedRead, AnythingUnknownIsRefused) {
+  const uint64_t seed = cgr_test::Seed();
+  SCOPED_TRACE(cgr_test::Repeat(seed));
+  Random random(seed);
+  for (const Struct &s : Structs()) {
+    for (size_t have : { s.size + 1, s.size + 8, s.size + 100, size_t{ CGR__MAX_STRUCT } }) {
+      for (size_t at :
+           { s.size, have - 1, static_cast<size_t>(random.Pick(static_cast<int64_t>(s.size), static_cast<int64_t>(have) - 1)) }) {
+        Bytes given(have, 0), copy;
+        given[at] = static_cast<unsigned char>(1 << random.Pick(0, 7));
+        SetSize(&given, static_cast<uint32_t>(have));
+        ExpectMessage(Read(given, s.size, &copy), CGR_ERROR_NEWER_STRUCT,
+                      { "thing", std::to_string(have), std::to_string(s.size) });
+      }
+    }
+  }
+}
+
+TEST(SizedRead, SizesThatAreNoneAreRefused) {
+  for (const Struct &s : Structs()) {
+    for (uint32_t size : { 0u, 1u, 3u, 4097u, 0x10000u, 0x80000000u, 0xffffffffu }) {
+      Bytes given(8, 0), copy;
+      SetSize(&given, size);
+      ExpectMessage(Read(given, s.size, &copy), CGR_ERROR_INVALID_STRUCT,
+                    { "thing", "size is " + std::to_string(size), std::to_string(s.size) });
+    }
+  }
+}
+
+TEST(SizedRead, NullIsRefused) {
+  unsigned char copy[64];
+  ExpectMessage(cgr__sized_read("batch", nullptr, copy, sizeof copy), CGR_ERROR_NULL_POINTER, { "batch", "NULL" });
+}
+
+// ------------------------------------------------------------------------------------------------------------------ arrays
+
+// `count` elements of `stride` bytes each, with every known byte random and the unknown ones zero.
+Bytes Array(Random &random, int32_t count, size_t stride, size_t known) {
+  Bytes array;
+  for (int32_t i = 0; i < count; i++) {
+    Bytes element = Filled(random, stride);
+    if (stride > known)
+      std::fill(element.begin() + static_cast<std::ptrdiff_t>(known), element.end(), 0);
+    SetSize(&element, static_cast<uint32_t>(stride));
+    array.insert(array.end(), element.begin(), element.end());
+  }
+  return array;
+}
+
+cgr_status ReadAt(const Bytes &array, int32_t i, size_t size, Bytes *copy) {
+  Given memory(array);
+  Bytes target(size + 64, 0xa5);
+  cgr_status status = cgr__sized_read_at("things", memory.get(), i, target.data(), size);
+  for (size_t k = size; k < target.size(); k++)
+    EXPECT_EQ(target[k], 0xa5) << "byte " << k << " of a copy of " << size;
+  copy->assign(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(size));
+  return status;
+}
+
+TEST(SizedArray, IsSteppedThroughByTheFirstElementsSize) {
+  const uint64_t seed = cgr_test::Seed();
+  SCOPED_TRACE(cgr_test::Repeat(seed));
+  Random random(seed);
+  for (const Struct &s : Structs()) {
+    for (size_t stride : { size_t{ 4 }, size_t{ 5 }, s.size - 1, s.size, s.size + 1, s.size + 24, size_t{ CGR__MAX_STRUCT } }) {
+      Bytes array = Array(random, 5, stride, s.size), copy;
+      for (int32_t i = 0; i < 5; i++) {
+        Bytes element(array.begin() + static_cast<std::ptrdiff_t>(stride) * i,
+                      array.begin() + static_cast<std::ptrdiff_t>(stride) * (i + 1));
+        ASSERT_EQ(ReadAt(array, i, s.size, &copy), CGR_OK) << s.name << " " << stride;
+        ASSERT_EQ(copy, Completed(element, s.size)) << s.name << " " << stride;
+      }
+    }
+  }
+}
+
+TEST(SizedArray, ElementsOfAnotherSizeAreRefusedByName) {
+  Random random(1);
+  Bytes copy;
+  for (uint32_t other : { 0u, 4u, 39u, 41u, 0xffffffffu }) {
+    Bytes array = Array(random, 4, 40, 40);
+    memcpy(array.data() + 2 * 40, &other, sizeof other);
+    EXPECT_EQ(ReadAt(array, 1, 40, &copy), CGR_OK);
+    ExpectMessage(ReadAt(array, 2, 40, &copy), CGR_ERROR_INVALID_STRUCT, { "things[2]", std::to_string(other), "40" });
+  }
+}
+
+TEST(SizedArray, SizesThatAreNoneAreRefusedForEveryElement) {
+  Random random(1);
+  Bytes copy;
+  for (uint32_t size : { 0u, 3u, 4097u, 0xffffffffu }) {
+    Bytes array = Array(random, 2, 40, 40);
+    SetSize(&array, size);
+    for (int32_t i : { 0, 1 })
+      ExpectMessage(ReadAt(array, i, 40, &copy), CGR_ERROR_INVALID_STRUCT, { "things[0]", "size is " + std::to_string(size) });
+  }
+}
+
+TEST(SizedArray, AnythingUnknownIsRefusedByName) {
+  Random random(1);
+  Bytes copy;
+  for (size_t at : { 40u, 47u, 63u }) {
+    Bytes array = Array(random, 3, 64, 40);
+    array[64 + at] = 1;
+    EXPECT_EQ(ReadAt(array, 0, 40, &copy), CGR_OK);
+    EXPECT_EQ(ReadAt(array, 2, 40, &copy), CGR_OK);
+    ExpectMessage(ReadAt(array, 1, 40, &copy), CGR_ERROR_NEWER_STRUCT, { "things[1]", "64", "40" });
+  }
+}
+
+TEST(SizedArray, NullIsRefused) {
+  unsigned char copy[64];
+  ExpectMessage(cgr__sized_read_at("layers", nullptr, 0, copy, sizeof copy), CGR_ERROR_NULL_POINTER, { "layers", "NULL" });
+}
+
+// ----------------------------------------------------------------------------------------------------------------- outputs
+
+TEST(SizedOutput, IsFilledUpToTheSmallerSizeAndNotPastIt) {
+  const uint64_t seed = cgr_test::Seed();
+  SCOPED_TRACE(cgr_test::Repeat(seed));
+  Random random(seed);
+  for (const Struct &s : Structs()) {
+    Bytes full = Filled(random, s.size);
+    SetSize(&full, static_cast<uint32_t>(s.size));
+    for (size_t have = sizeof(uint32_t); have <= s.size + 40; have++) {
+      Bytes output(have, 0xa5);
+      SetSize(&output, static_cast<uint32_t>(have));
+      Bytes expected = output;
+      memcpy(expected.data(), full.data(), std::min(have, s.size));
+      SetSize(&expected, static_cast<uint32_t>(have)); // its size stays
+      Given memory(output);
+      ASSERT_EQ(cgr__sized_check("thing", memory.get()), CGR_OK) << s.name << " " << have;
+      cgr__sized_write(memory.get(), full.data(), s.size);
+      ASSERT_EQ(memcmp(memory.get(), expected.data(), have), 0) << s.name << " " << have;
+    }
+  }
+}
+
+TEST(SizedOutput, SizesThatAreNoneAreRefused) {
+  for (uint32_t size : { 0u, 1u, 3u, 4097u, 0x80000000u, 0xffffffffu }) {
+    Bytes output(4, 0);
+    SetSize(&output, size);
+    ExpectMessage(cgr__sized_check("info", output.data()), CGR_ERROR_INVALID_STRUCT,
+                  { "info", "size is " + std::to_string(size) });
+  }
+  for (uint32_t size : { 4u, 5u, 4096u }) {
+    Bytes output(4, 0);
+    SetSize(&output, size);
+    EXPECT_EQ(cgr__sized_check("info", output.data()), CGR_OK);
+  }
+  ExpectMessage(cgr__sized_check("info", nullptr), CGR_ERROR_NULL_POINTER, { "info", "NULL" });
+}
+
+} // namespace

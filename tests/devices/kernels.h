@@ -1,0 +1,42 @@
+/* Kernels for the tests of the CUDA device, behind the interface that kernels/cuda has. */
+#ifndef CGR_TESTS_DEVICES_KERNELS_H
+#define CGR_TESTS_DEVICES_KERNELS_H
+
+#include "cgr/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* words[i] = words[i] * factor + i */
+struct test_scale_args {
+  int *words;
+  int count, factor;
+};
+int test_scale(const void *args, cudaStream_t stream);
+int test_scale_preload(void);
+int test_scale_nowhere(const void *args, cudaStream_t stream); /* with a grid of nothing */
+
+/* Turns `count` words round by way of count * 4 bytes of dynamic shared memory, at most TEST_REVERSE_MAX words. */
+#define TEST_REVERSE_MAX 20000
+struct test_reverse_args {
+  int *words;
+  int count;
+};
+int test_reverse(const void *args, cudaStream_t stream);
+int test_reverse_preload(void);
+
+/* Not a kernel of this build. */
+int test_no_kernel(const void *args, cudaStream_t stream);
+
+/* native/: adds 90 to one word, for compute capability 9.0 alone. In builds with CGR_HAS_SM90A. */
+struct test_native_args {
+  int *word;
+};
+int test_native(const void *args, cudaStream_t stream);
+int test_native_preload(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

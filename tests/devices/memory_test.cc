@@ -1,0 +1,144 @@
+// Memory: aligned, refused by name when there is none, and given back only by who gave it, once, as what it was.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cgr/device.h"
+#include "tests/devices/scenario.h"
+#include "tests/support/devices.h"
+
+// The sanitizers' malloc aborts on a huge request unless told to fail as malloc does.
+extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char *__tsan_default_options() { return "allocator_may_return_null=1"; }
+
+namespace {
+
+using cgr_test::MessageHas;
+
+class MemoryTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_), CGR_OK) << cgr_last_message();
+  }
+  void TearDown() override { EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); }
+
+  cgr_device *dev_ = nullptr;
+};
+
+TEST_P(MemoryTest, IsAligned) {
+  for (size_t bytes : { 1, 3, 255, 257, 100001 }) {
+    void *memory = nullptr, *pinned = nullptr;
+    ASSERT_EQ(cgr_memory_alloc(dev_, bytes, &memory), CGR_OK);
+    ASSERT_EQ(cgr_memory_alloc_pinned(dev_, bytes, &pinned), CGR_OK);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(pinned) % 256, 0u);
+    EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
+    EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
+  }
+  EXPECT_EQ(cgr_memory_free(dev_, nullptr), CGR_OK);
+  EXPECT_EQ(cgr_memory_free_pinned(dev_, nullptr), CGR_OK);
+}
+
+TEST_P(MemoryTest, AFailedAllocationNamesTheBytes) {
+  void *memory = &memory;
+  EXPECT_EQ(cgr_memory_alloc(dev_, static_cast<size_t>(1) << 60, &memory), CGR_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_EQ(cgr_last_device_code(), 2);
+  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc: 1152921504606846976 bytes", "no memory", "(code 2)" }));
+  EXPECT_EQ(cgr_memory_alloc_pinned(dev_, 0, &memory), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc_pinned: bytes is 0, expected at least 1" }));
+}
+
+TEST_P(MemoryTest, OnlyWhatTheDeviceGaveIsTakenBack) {
+  cgr_device *other = nullptr;
+  void *memory, *pinned, *theirs;
+  char here[512];
+  ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &other), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 64, &pinned), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc(other, 64, &theirs), CGR_OK);
+  const std::string gave = "expected an address that this device gave as ";
+  for (void *wild : { static_cast<void *>(here), static_cast<void *>(static_cast<char *>(memory) + 1),
+                      static_cast<void *>(static_cast<char *>(memory) + 64), reinterpret_cast<void *>(1), theirs, pinned }) {
+    EXPECT_EQ(cgr_memory_free(dev_, wild), CGR_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(MessageHas({ "cgr_memory_free: memory is 0x", gave + "device memory" }));
+  }
+  EXPECT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_memory_free_pinned: memory is 0x", gave + "pinned memory" }));
+  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK); // none of it took effect
+  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
+  EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(cgr_memory_free(other, theirs), CGR_OK);
+  EXPECT_EQ(cgr_device_close(other), CGR_OK);
+}
+
+// Below the public functions too, where the runtime allocates.
+TEST_P(MemoryTest, TheTableRefusesAWildFree) {
+  const cgr__device_ops *ops = dev_->ops;
+  void *memory, *pinned;
+  char here[64];
+  ASSERT_EQ(ops->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
+  ASSERT_EQ(ops->mem_alloc(dev_, 64, CGR__MEMORY_PINNED, &pinned), CGR__DEVICE_OK);
+  EXPECT_EQ(ops->mem_free(dev_, here, CGR__MEMORY_DEVICE), CGR__DEVICE_INVALID);
+  EXPECT_EQ(ops->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_INVALID);
+  EXPECT_EQ(ops->mem_free(dev_, pinned, CGR__MEMORY_DEVICE), CGR__DEVICE_INVALID);
+  EXPECT_EQ(ops->mem_free(dev_, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+  EXPECT_EQ(ops->mem_free(dev_, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_INVALID);
+  EXPECT_EQ(ops->mem_free(dev_, pinned, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
+  EXPECT_EQ(ops->mem_free(dev_, nullptr, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+}
+
+// A free that a capture forbids has not taken the memory: it can be freed afterwards.
+TEST_P(MemoryTest, AFreeRefusedInACaptureCanBeRepeated) {
+  const cgr__device_ops *ops = dev_->ops;
+  cudaStream_t stream;
+  cgr__graph *graph = nullptr;
+  void *memory;
+  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
+  ASSERT_EQ(ops->capture_begin(dev_, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_ERROR_CAPTURE);
+  EXPECT_EQ(ops->capture_end(dev_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
+  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
+}
+
+TEST_P(MemoryTest, ThreadsAllocateAtOnce) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; i++)
+    threads.emplace_back([this] {
+      std::vector<void *> all(50);
+      for (int round = 0; round < 4; round++) {
+        for (auto &memory : all)
+          ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 100, &memory), CGR_OK);
+        for (auto &memory : all)
+          ASSERT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_OK);
+      }
+    });
+  for (auto &thread : threads)
+    thread.join();
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(MemoryTest);
+
+class HostMemoryTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {};
+
+TEST_P(HostMemoryTest, IsPoisonedWhenFresh) {
+  cgr_device *dev = nullptr;
+  CGR_OPEN_OR_SKIP(dev, GetParam());
+  void *memory = nullptr;
+  ASSERT_EQ(dev->ops->mem_alloc(dev, 1000, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
+  for (int i = 0; i < 1000; i++)
+    ASSERT_EQ(static_cast<unsigned char *>(memory)[i], 0xFF);
+  ASSERT_EQ(dev->ops->mem_free(dev, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
+}
+
+CGR_INSTANTIATE_OVER_HOST_DEVICES(HostMemoryTest);
+
+} // namespace

@@ -1,0 +1,419 @@
+// The validation layer: what breaks a rule is refused and reported by name, and a right program is left alone. Over every device.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "devices/shims/trace.h"
+#include "tests/devices/scenario.h"
+#include "tests/support/devices.h"
+
+// The sanitizers' malloc aborts on a huge request unless told to fail as malloc does.
+extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char *__tsan_default_options() { return "allocator_may_return_null=1"; }
+
+namespace {
+
+// Through the public functions alone, as an engine uses it.
+class ValidationTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    cgr_device_config config = GetParam().config;
+    violations_.Attach(&config);
+    ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev_), CGR_OK) << cgr_last_message();
+  }
+  void TearDown() override { EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); }
+
+  // The call is refused, and what it broke is told once, by name, and is in the last message too.
+  void ExpectViolation(cgr_status got, cgr_status status, const std::string &what) {
+    EXPECT_EQ(got, status) << cgr_last_message();
+    EXPECT_EQ(violations_.size(), ++expected_) << what;
+    EXPECT_EQ(violations_.Last(), what);
+    EXPECT_TRUE(cgr_test::MessageHas({ what }));
+  }
+
+  cgr_test::Violations violations_;
+  size_t expected_ = 0;
+  cgr_device *dev_ = nullptr;
+};
+
+struct AddArgs {
+  int *target;
+};
+void Increment(const void *raw) { ++*static_cast<const AddArgs *>(raw)->target; }
+
+TEST_P(ValidationTest, ARightProgramIsLeftAlone) {
+  cudaStream_t a, b;
+  cgr_event *event;
+  void *memory, *pinned;
+  ASSERT_EQ(cgr_stream_create(dev_, &a), CGR_OK);
+  ASSERT_EQ(cgr_stream_create(dev_, &b), CGR_OK);
+  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
+  for (int i = 0; i < 20; i++) {
+    ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
+    ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 64, &pinned), CGR_OK);
+    auto *words = static_cast<int *>(pinned);
+    AddArgs args = { words };
+    ASSERT_EQ(cgr_fill(dev_, memory, i, 64, a), CGR_OK);
+    ASSERT_EQ(cgr_event_record(dev_, event, a), CGR_OK);
+    ASSERT_EQ(cgr_event_wait(dev_, event, b), CGR_OK);
+    ASSERT_EQ(cgr_copy(dev_, words, memory, 64, b), CGR_OK);
+    ASSERT_EQ(cgr_launch_host(dev_, Increment, &args, sizeof args, b), CGR_OK);
+    ASSERT_EQ(cgr_stream_synchronize(dev_, b), CGR_OK);
+    EXPECT_EQ(words[0], i * 0x01010101 + 1);
+    ASSERT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
+    ASSERT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
+  }
+  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, a), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, b), CGR_OK);
+  EXPECT_EQ(violations_.All(), std::vector<std::string>());
+}
+
+TEST_P(ValidationTest, DestroyedHandlesAreNamed) {
+  cudaStream_t stream, gone;
+  cgr_event *event, *lost;
+  char bytes[2] = { 1, 2 };
+  AddArgs args = { nullptr };
+  ASSERT_EQ(cgr_stream_create(dev_, &gone), CGR_OK);
+  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
+  ASSERT_EQ(cgr_event_create(dev_, &lost), CGR_OK);
+  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
+  ASSERT_EQ(cgr_stream_destroy(dev_, gone), CGR_OK);
+  ASSERT_EQ(cgr_event_destroy(dev_, lost), CGR_OK);
+  const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
+  ExpectViolation(cgr_copy(dev_, bytes, bytes + 1, 1, gone), bad, "copy: the stream has been destroyed");
+  ExpectViolation(cgr_fill(dev_, bytes, 0, 1, gone), bad, "fill: the stream has been destroyed");
+  ExpectViolation(cgr_launch_host(dev_, Increment, &args, sizeof args, gone), bad, "host_call: the stream has been destroyed");
+  ExpectViolation(cgr_stream_synchronize(dev_, gone), bad, "stream_sync: the stream has been destroyed");
+  EXPECT_EQ(cgr_stream_destroy(dev_, gone), bad); // refused before the layer sees it
+  EXPECT_EQ(dev_->ops->stream_destroy(dev_, gone), CGR__DEVICE_INVALID);
+  EXPECT_EQ(violations_.size(), ++expected_);
+  EXPECT_EQ(violations_.Last(), "stream_destroy: the stream has been destroyed");
+  ExpectViolation(cgr_event_record(dev_, event, gone), bad, "event_record: the stream has been destroyed");
+  ExpectViolation(cgr_event_wait(dev_, event, gone), bad, "event_wait: the stream has been destroyed");
+  ExpectViolation(cgr_event_record(dev_, lost, stream), bad, "event_record: the event has been destroyed");
+  ExpectViolation(cgr_event_wait(dev_, lost, stream), bad, "event_wait: the event has been destroyed");
+  ExpectViolation(cgr_event_destroy(dev_, lost), bad, "event_destroy: the event has been destroyed");
+  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
+  EXPECT_EQ(violations_.size(), expected_);
+}
+
+TEST_P(ValidationTest, WrongMemoryIsNamed) {
+  void *memory, *pinned, *other;
+  char byte = 0;
+  ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 64, &pinned), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc(dev_, 64, &other), CGR_OK);
+  const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
+  ExpectViolation(cgr_memory_free_pinned(dev_, memory), bad, "mem_free: the memory is device memory");
+  ExpectViolation(cgr_memory_free(dev_, pinned), bad, "mem_free: the memory is pinned memory");
+  ExpectViolation(cgr_memory_free(dev_, &byte), bad, "mem_free: the memory is not of this device");
+  ExpectViolation(cgr_memory_free(dev_, static_cast<char *>(memory) + 1), bad, "mem_free: the memory is not of this device");
+  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
+  EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
+  ExpectViolation(cgr_memory_free(dev_, memory), bad, "mem_free: the memory has been freed");
+  ExpectViolation(cgr_memory_free_pinned(dev_, pinned), bad, "mem_free: the memory has been freed");
+  EXPECT_EQ(cgr_memory_free(dev_, other), CGR_OK);
+  EXPECT_EQ(violations_.size(), expected_);
+}
+
+TEST_P(ValidationTest, HandlesOfAnotherDeviceAreNamed) {
+  cgr_device *other = nullptr;
+  cudaStream_t stream, foreign;
+  cgr_event *event, *theirs;
+  cgr_device_config config = GetParam().config;
+  ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &other), CGR_OK);
+  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
+  ASSERT_EQ(cgr_stream_create(other, &foreign), CGR_OK);
+  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
+  ASSERT_EQ(cgr_event_create(other, &theirs), CGR_OK);
+  ExpectViolation(cgr_event_record(dev_, theirs, stream), CGR_ERROR_INVALID_ARGUMENT,
+                  "event_record: the event is not of this device");
+  if (GetParam().IsCuda()) { // any stream of the GPU is as good as the engine's own
+    EXPECT_EQ(cgr_event_record(dev_, event, foreign), CGR_OK);
+  } else {
+    ExpectViolation(cgr_event_record(dev_, event, foreign), CGR_ERROR_INVALID_ARGUMENT,
+                    "event_record: the stream is not of this device");
+  }
+  EXPECT_EQ(violations_.size(), expected_);
+  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
+  EXPECT_EQ(cgr_event_destroy(other, theirs), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(other, foreign), CGR_OK);
+  EXPECT_EQ(cgr_device_close(other), CGR_OK);
+}
+
+TEST_P(ValidationTest, CaptureRulesAreNamed) {
+  cudaStream_t stream;
+  cgr_event *event;
+  cgr__graph *graph;
+  void *memory;
+  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
+  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
+  ASSERT_EQ(dev_->ops->capture_begin(dev_, stream), CGR__DEVICE_OK);
+  ASSERT_EQ(cgr_event_record(dev_, event, stream), CGR_OK);
+  const cgr_status bad = CGR_ERROR_CAPTURE;
+  ExpectViolation(cgr_stream_synchronize(dev_, stream), bad, "stream_sync: the stream captures");
+  ExpectViolation(cgr_stream_destroy(dev_, stream), bad, "stream_destroy: the stream captures");
+  ExpectViolation(cgr_memory_alloc(dev_, 64, &memory), bad, "mem_alloc: the calling thread captures");
+  ExpectViolation(cgr_memory_alloc_pinned(dev_, 64, &memory), bad, "mem_alloc: the calling thread captures");
+  EXPECT_EQ(cgr_last_device_code(), 900);
+  EXPECT_EQ(dev_->ops->capture_end(dev_, stream, &graph), CGR__DEVICE_OK); // none of it invalidated the capture
+  EXPECT_EQ(dev_->ops->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+  ExpectViolation(cgr_event_wait(dev_, event, stream), bad, "event_wait: the event was recorded in a capture that is over");
+  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
+  EXPECT_EQ(violations_.size(), expected_);
+}
+
+// What the device alone can know is told as well: here that an event was recorded outside of the capture that would wait for it.
+TEST_P(ValidationTest, WhatTheDeviceRefusesIsNamed) {
+  cudaStream_t a, b;
+  cgr_event *event;
+  cgr__graph *graph;
+  ASSERT_EQ(cgr_stream_create(dev_, &a), CGR_OK);
+  ASSERT_EQ(cgr_stream_create(dev_, &b), CGR_OK);
+  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
+  ASSERT_EQ(cgr_event_record(dev_, event, b), CGR_OK);
+  ASSERT_EQ(dev_->ops->capture_begin(dev_, a), CGR__DEVICE_OK);
+  ExpectViolation(cgr_event_wait(dev_, event, a), CGR_ERROR_CAPTURE,
+                  "event_wait: a captured stream would wait for work outside of its capture (code 905)");
+  ExpectViolation(cgr_event_record(dev_, event, a), CGR_ERROR_CAPTURE,
+                  "event_record: the capture was invalidated before (code 901)");
+  EXPECT_EQ(dev_->ops->capture_end(dev_, a, &graph), CGR__DEVICE_CAPTURE_INVALID); // the right way out
+  EXPECT_EQ(violations_.size(), expected_);
+  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, a), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, b), CGR_OK);
+}
+
+TEST_P(ValidationTest, WithoutACallbackTheMessageIsKept) {
+  cgr_device *dev = nullptr;
+  cgr_device_config config = GetParam().config;
+  char byte = 0;
+  config.layer = cgr_validation_layer();
+  ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev), CGR_OK);
+  EXPECT_EQ(cgr_memory_free(dev, &byte), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(cgr_test::MessageHas({ "cgr_memory_free", "layer", "mem_free: the memory is not of this device" }));
+  // The reason is of that call alone: a failure that the layer let pass is told as ever.
+  void *memory;
+  EXPECT_EQ(cgr_memory_alloc(dev, static_cast<size_t>(1) << 60, &memory), CGR_ERROR_OUT_OF_MEMORY);
+  EXPECT_FALSE(cgr_test::MessageHas({ "layer" }));
+  EXPECT_EQ(cgr_device_close(dev), CGR_OK);
+}
+
+// The callback waits for another thread's call on the same device: the layer must not hold its lock.
+struct Reentry {
+  cgr_device *dev;
+  int calls;
+};
+
+TEST_P(ValidationTest, TheCallbackRunsWithoutTheLock) {
+  cgr_device *dev = nullptr;
+  Reentry reentry = { nullptr, 0 };
+  cgr_device_config config = GetParam().config;
+  char byte = 0;
+  config.layer = cgr_validation_layer();
+  config.violation_context = &reentry;
+  config.on_violation = [](void *context, const char *) {
+    auto *r = static_cast<Reentry *>(context);
+    std::thread([r] {
+      void *memory;
+      ASSERT_EQ(cgr_memory_alloc(r->dev, 64, &memory), CGR_OK);
+      ASSERT_EQ(cgr_memory_free(r->dev, memory), CGR_OK);
+      r->calls++;
+    }).join();
+  };
+  ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev), CGR_OK);
+  reentry.dev = dev;
+  EXPECT_EQ(cgr_memory_free(dev, &byte), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(reentry.calls, 1);
+  EXPECT_EQ(cgr_device_close(dev), CGR_OK);
+}
+
+// An address that one thread frees may be another's at once: neither is told of the other's.
+TEST_P(ValidationTest, ThreadsThatShareAddressesAreLeftAlone) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; i++)
+    threads.emplace_back([this] {
+      for (int round = 0; round < 200; round++) {
+        void *memory;
+        cudaStream_t stream;
+        ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 64, &memory), CGR_OK);
+        ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
+        ASSERT_EQ(cgr_fill(dev_, memory, 1, 64, stream), CGR_OK);
+        ASSERT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
+        ASSERT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_OK);
+      }
+    });
+  for (auto &thread : threads)
+    thread.join();
+  EXPECT_EQ(violations_.All(), std::vector<std::string>());
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(ValidationTest);
+
+// Over the table: what the runtime does with a device.
+class ValidationTableTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_OPEN_OR_SKIP(inner_, GetParam());
+    dev_ = violations_.Over(inner_);
+    ops_ = dev_->ops;
+  }
+  void TearDown() override {
+    if (dev_ != nullptr) {
+      EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+    }
+  }
+
+  cgr_test::Violations violations_;
+  cgr_device *inner_ = nullptr, *dev_ = nullptr;
+  const cgr__device_ops *ops_ = nullptr;
+};
+
+TEST_P(ValidationTableTest, EveryKindOfCallPasses) {
+  int result = 0;
+  for (int i = 0; i < 3; i++) {
+    EXPECT_EQ(cgr_test::Scenario(dev_, &result), CGR__DEVICE_OK);
+    EXPECT_EQ(result, 0x03030303);
+  }
+  EXPECT_EQ(violations_.All(), std::vector<std::string>());
+}
+
+TEST_P(ValidationTableTest, AnExecInFlightMayGo) {
+  cudaStream_t stream;
+  cgr__graph *graph;
+  cgr__exec *exec;
+  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->exec_launch(dev_, exec, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
+  EXPECT_EQ(violations_.All(), std::vector<std::string>());
+  EXPECT_EQ(ops_->exec_launch(dev_, exec, stream), CGR__DEVICE_INVALID);
+  EXPECT_EQ(violations_.Last(), "exec_launch: the exec has been destroyed");
+  EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_INVALID);
+  EXPECT_EQ(violations_.Last(), "graph_destroy: the graph has been destroyed");
+  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+}
+
+TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
+  cudaStream_t stream, joined;
+  cgr__event *event;
+  cgr__graph *graph;
+  cgr__exec *exec;
+  void *memory = nullptr;
+  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, &joined), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
+  EXPECT_EQ(violations_.Last(), "capture_end: the stream does not capture");
+  ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_record(dev_, event, stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_wait(dev_, event, joined), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_EQ(violations_.Last(), "capture_begin: the stream captures already");
+  EXPECT_EQ(ops_->capture_end(dev_, joined, &graph), CGR__DEVICE_CAPTURE_INVALID);
+  EXPECT_EQ(violations_.Last(), "capture_end: the capture began on another stream");
+  EXPECT_EQ(ops_->exec_launch(dev_, exec, joined), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_EQ(violations_.Last(), "exec_launch: the stream captures");
+  EXPECT_EQ(ops_->stream_query(dev_, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_EQ(violations_.Last(), "stream_query: the stream captures");
+  EXPECT_EQ(ops_->event_sync(dev_, event), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_EQ(violations_.Last(), "event_sync: the event was recorded in a capture");
+  EXPECT_EQ(dev_->last_raw, 907);
+  EXPECT_EQ(ops_->event_query(dev_, event), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_CAPTURE_ILLEGAL);
+  std::thread([&] {
+    cgr__graph *other;
+    EXPECT_EQ(ops_->capture_end(dev_, stream, &other), CGR__DEVICE_CAPTURE_INVALID);
+    EXPECT_EQ(violations_.Last(), "capture_end: the capture was begun by another thread");
+    EXPECT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK); // this thread does not capture
+    EXPECT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+  }).join();
+  EXPECT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_OK);
+  EXPECT_EQ(violations_.size(), 9u);
+  EXPECT_EQ(ops_->stream_sync(dev_, joined), CGR__DEVICE_OK); // out of the capture again
+  EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->event_destroy(dev_, event), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->stream_destroy(dev_, joined), CGR__DEVICE_OK);
+}
+
+// A capture that the layer does not see, as one of the engine's own: the device refuses, and the stream stays.
+TEST_P(ValidationTableTest, WhatTheDeviceDoesNotDestroyStaysAlive) {
+  cudaStream_t stream;
+  cgr__graph *graph;
+  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(inner_->ops->capture_begin(inner_, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_EQ(violations_.Last(), "stream_destroy: illegal while the stream or the calling thread captures (code 900)");
+  EXPECT_EQ(inner_->ops->capture_end(inner_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
+  EXPECT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(violations_.size(), 1u);
+}
+
+TEST_P(ValidationTableTest, CloseTellsWhatIsLeftOneByOne) {
+  cudaStream_t a, b;
+  cgr__event *event;
+  cgr__graph *graph, *open = nullptr;
+  cgr__exec *exec;
+  void *memory, *freed;
+  ASSERT_EQ(ops_->mem_alloc(dev_, 48, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &freed), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->mem_free(dev_, freed, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, &a), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, &b), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_begin(dev_, a), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_end(dev_, a, &graph), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_begin(dev_, b), CGR__DEVICE_OK);
+  // All of it goes below the layer, which does not see that: the test itself leaves nothing behind.
+  const cgr__device_ops *below = inner_->ops;
+  ASSERT_EQ(below->capture_end(inner_, b, &open), CGR__DEVICE_OK);
+  ASSERT_EQ(below->graph_destroy(inner_, open), CGR__DEVICE_OK);
+  ASSERT_EQ(below->graph_destroy(inner_, graph), CGR__DEVICE_OK);
+  ASSERT_EQ(below->exec_destroy(inner_, exec), CGR__DEVICE_OK);
+  ASSERT_EQ(below->event_destroy(inner_, event), CGR__DEVICE_OK);
+  ASSERT_EQ(below->stream_destroy(inner_, a), CGR__DEVICE_OK);
+  ASSERT_EQ(below->stream_destroy(inner_, b), CGR__DEVICE_OK);
+  ASSERT_EQ(below->mem_free(inner_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+  dev_ = nullptr;
+  std::string told;
+  for (const std::string &message : violations_.All())
+    told += message + "|";
+  EXPECT_EQ(violations_.size(), 7u) << told; // two streams
+  for (const char *part : { "close: 48 bytes of pinned memory at 0x", "close: graph 0x", "close: exec 0x", "close: event 0x",
+                            "close: stream 0x", "has not been destroyed", "close: a capture on stream 0x" })
+    EXPECT_NE(told.find(part), std::string::npos) << part << " in " << told;
+}
+
+TEST_P(ValidationTableTest, AReasonPassesThroughAShimAbove) {
+  cgr_device *trace = nullptr;
+  char byte = 0;
+  ASSERT_EQ(cgr__trace_open(dev_, &trace), CGR__DEVICE_OK);
+  dev_ = trace;
+  ops_ = trace->ops;
+  EXPECT_EQ(cgr_memory_free(trace, &byte), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(cgr_test::MessageHas({ "mem_free: the memory is not of this device" }));
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(ValidationTableTest);
+
+} // namespace

@@ -1,0 +1,273 @@
+// The example as a program: what it prints, writes and refuses, over models whose answers are known without computing them.
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/examples/model_folder.h"
+
+namespace {
+
+constexpr int kVocab = 16;
+
+// ------------------------------------------------------------------------------------------------------- a model that counts
+
+Tensor Zeros(const std::string &name, const std::vector<int64_t> &shape) {
+  Tensor tensor = MakeTensor(name, "F32", shape);
+  tensor.bytes.assign(tensor.bytes.size(), '\0');
+  return tensor;
+}
+
+void Set(Tensor *tensor, int row, int column, float value) {
+  std::memcpy(&tensor->bytes[4 * static_cast<size_t>(row * tensor->shape.back() + column)], &value, 4);
+}
+
+Tensor Ones(const std::string &name) {
+  Tensor tensor = Zeros(name, { kVocab });
+  for (int i = 0; i < kVocab; i++)
+    Set(&tensor, 0, i, 1.0f);
+  return tensor;
+}
+
+// Attention and MLP add nothing, and a token's vector is its own axis: the head alone says what follows. After t comes t + 1.
+std::vector<Tensor> CountingTensors() {
+  const std::string layer = "model.layers.0.";
+  Tensor embedding = Zeros("model.embed_tokens.weight", { kVocab, kVocab });
+  Tensor head = Zeros("lm_head.weight", { kVocab, kVocab });
+  for (int t = 0; t < kVocab; t++) {
+    Set(&embedding, t, t, 1.0f);
+    Set(&head, (t + 1) % kVocab, t, 1.0f);
+  }
+  return { embedding,
+           head,
+           Ones(layer + "input_layernorm.weight"),
+           Zeros(layer + "self_attn.q_proj.weight", { 16, kVocab }),
+           Zeros(layer + "self_attn.k_proj.weight", { 8, kVocab }),
+           Zeros(layer + "self_attn.v_proj.weight", { 8, kVocab }),
+           Zeros(layer + "self_attn.o_proj.weight", { kVocab, 16 }),
+           Ones(layer + "post_attention_layernorm.weight"),
+           Zeros(layer + "mlp.gate_proj.weight", { 24, kVocab }),
+           Zeros(layer + "mlp.up_proj.weight", { 24, kVocab }),
+           Zeros(layer + "mlp.down_proj.weight", { kVocab, 24 }),
+           Ones("model.norm.weight") };
+}
+
+void WriteModel(Folder *folder, const std::vector<Tensor> &tensors, const std::string &members = "") {
+  folder->Write("config.json",
+                TinyConfig(", \"vocab_size\": 16, \"tie_word_embeddings\": false, \"max_position_embeddings\": 512" + members));
+  folder->Write("model.safetensors", SafeTensors(tensors));
+}
+
+// The n tokens that follow `last`, "4,5,6".
+std::string Counted(int last, int n) {
+  std::string text;
+  for (int i = 1; i <= n; i++)
+    text += (i > 1 ? "," : "") + std::to_string((last + i) % kVocab);
+  return text;
+}
+
+// ------------------------------------------------------------------------------------------------------- running the program
+
+struct Outcome {
+  int status; // exit status
+  std::string text;
+};
+
+Outcome RunProgram(const std::string &arguments) {
+  const std::string command = "examples/llama/llama --device host " + arguments + " 2>&1";
+  Outcome outcome{ -1, "" };
+  char buffer[4096];
+  FILE *pipe = popen(command.c_str(), "r");
+  if (!pipe)
+    return outcome;
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.text.append(buffer, n);
+  int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+Outcome RunModel(const Folder &folder, const std::string &arguments) {
+  return RunProgram("--model " + std::string(folder.path()) + " " + arguments);
+}
+
+std::string ReadFile(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+void ExpectRefused(const std::string &arguments, const std::string &message) {
+  Outcome outcome = RunProgram(arguments);
+  EXPECT_EQ(outcome.status, 1) << arguments;
+  EXPECT_EQ(outcome.text, "llama: " + message + "\n");
+}
+
+// ------------------------------------------------------------------------------------------------------------------ tokens
+
+TEST(LlamaProgram, Counts) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  Outcome outcome = RunModel(folder, "--prompt-ids 1,2,3 --tokens 5");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_SAYS(outcome.text, "1,2,3 | 4,5,6,7,8 [...]\n");
+}
+
+// Requests of different lengths come and go in steps of a few: each must get the tokens that follow its own prompt.
+TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  for (const char *graph : { "default", "none" }) {
+    std::string prompts, expected;
+    for (int i = 0; i < 13; i++) {
+      prompts += " --prompt-ids 9";
+      for (int k = 0; k < 2 * i; k++)
+        prompts += ",7";
+      prompts += "," + std::to_string(i);
+    }
+    const std::string json = folder.File("out.json");
+    Outcome outcome =
+        RunModel(folder, prompts + " --concurrent 5 --chunk 6 --quiet --requests 40 --graph " + graph + " --json " + json);
+    ASSERT_EQ(outcome.status, 0) << outcome.text;
+    const std::string text = ReadFile(json);
+    size_t at = text.find("\"requests\"");
+    for (int i = 0; i < 40; i++) {
+      const int tokens = 80 + 24 * (5 * i % 6); // what the program gives without --tokens
+      const std::string generated = "\"generated\": [" + Counted(i % 13, tokens) + "], \"ended\": \"limit\"";
+      at = text.find("\"generated\"", at);
+      ASSERT_NE(at, std::string::npos) << i;
+      EXPECT_EQ(text.substr(at, generated.size()), generated) << i;
+      at++;
+    }
+    remove(json.c_str());
+  }
+}
+
+// More changes than the ring carries at once: they are sent ahead, and no result is lost to the numbers that this takes.
+TEST(LlamaProgram, SendsManyChangesAhead) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  std::string prompts;
+  for (int i = 0; i < 6; i++)
+    prompts += " --prompt-ids 7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7," + std::to_string(i);
+  for (const char *max_changes : { "1", "2", "7" }) {
+    Outcome outcome =
+        RunModel(folder, prompts + " --requests 30 --chunk 100 --tokens 20 --max-changes " + std::string(max_changes));
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    for (int i = 0; i < 6; i++)
+      EXPECT_SAYS(outcome.text, "7," + std::to_string(i) + " | " + Counted(i, 20) + " [...]\n");
+    EXPECT_SAYS(outcome.text, "Generated 600 tokens for 30 requests");
+  }
+}
+
+TEST(LlamaProgram, EndsAtTheTokensOfBothConfigurations) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors(), ", \"eos_token_id\": 12");
+  folder.Write("generation_config.json", "{\"eos_token_id\": [7, 10]}");
+  Outcome outcome = RunModel(folder, "--prompt-ids 3 --prompt-ids 8 --prompt-ids 10 --prompt-ids 12 --tokens 30");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_SAYS(outcome.text, "1 tokens of prompt, 4 generated, ended by an end token\n3 | 4,5,6,7\n");
+  EXPECT_SAYS(outcome.text, "\n8 | 9,10\n");
+  EXPECT_SAYS(outcome.text, "\n10 | 11,12\n");
+  EXPECT_SAYS(outcome.text, "\n12 | 13,14,15,0,1,2,3,4,5,6,7\n");
+  outcome = RunModel(folder, "--prompt-ids 3 --tokens 30 --ignore-eos");
+  EXPECT_SAYS(outcome.text, "1 tokens of prompt, 30 generated, cut at the limit\n3 | " + Counted(3, 30) + " [...]\n");
+}
+
+TEST(LlamaProgram, ABrokenTieIsUsedAndTold) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors(), ", \"tie_word_embeddings\": true");
+  Outcome outcome = RunModel(folder, "--prompt-ids 3 --tokens 3");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_SAYS(outcome.text, "3 | 4,5,6 [...]"); // with the embedding for its head it would repeat itself
+  EXPECT_SAYS(outcome.text, "lm_head.weight differs from the embedding: not tied");
+  std::vector<Tensor> tensors = CountingTensors();
+  tensors.erase(tensors.begin() + 1);
+  folder.Write("model.safetensors", SafeTensors(tensors));
+  EXPECT_SAYS(RunModel(folder, "--prompt-ids 3 --tokens 3").text, "3 | 3,3,3 [...]");
+}
+
+TEST(LlamaProgram, NanAndInfEndTheRun) {
+  for (float bad : { std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                     -std::numeric_limits<float>::infinity() })
+    for (const char *dtype : { "fp32", "bf16" })
+      for (const char *graph : { "default", "none" }) {
+        Folder folder;
+        std::vector<Tensor> tensors = CountingTensors();
+        Set(&tensors[0], 5, 5, bad); // the vector of token 5, which the third step meets
+        WriteModel(&folder, tensors);
+        Outcome outcome =
+            RunModel(folder, std::string("--prompt-ids 9 --prompt-ids 3 --tokens 8 --dtype ") + dtype + " --graph " + graph);
+        EXPECT_EQ(outcome.status, 1);
+        EXPECT_EQ(outcome.text, "llama: request 1: a logit at position 2 is NaN or Inf, expected finite numbers: are the model's "
+                                "weights sound?\n");
+      }
+}
+
+// ----------------------------------------------------------------------------------------------------------- what it prints
+
+TEST(LlamaProgram, BeginsItsSummaryInPlainEnglish) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  Outcome outcome = RunModel(folder, "--prompt-ids 1,2,3 --tokens 20 --quiet --graph full-decode-only");
+  EXPECT_EQ(outcome.text.find("Generated 20 tokens for 1 request in "), 0u) << outcome.text;
+  EXPECT_SAYS(outcome.text, "\nA step cost the host ");
+  EXPECT_SAYS(outcome.text, " us when it replayed a graph (");
+  EXPECT_SAYS(outcome.text, " us when it ran eagerly (");
+  EXPECT_SAYS(outcome.text, " times as much; medians of prepare + launch.");
+  EXPECT_SAYS(outcome.text, "\nGraph mode: full decode only.\n");
+  outcome = RunModel(folder, "--prompt-ids 1 --tokens 20 --quiet --graph none");
+  EXPECT_EQ(outcome.text.find("when it replayed"), std::string::npos);
+  EXPECT_SAYS(outcome.text, "A step cost the host ");
+  EXPECT_SAYS(outcome.text, "\nGraph mode: none.\n");
+}
+
+TEST(LlamaProgram, HelpSaysWhatIsClaimed) {
+  Outcome outcome = RunProgram("--help");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_SAYS(outcome.text, "What is claimed of numbers:");
+  EXPECT_SAYS(outcome.text, "not claimed to have the same bits alone and in a batch");
+}
+
+// ----------------------------------------------------------------------------------------------------------- what it refuses
+
+TEST(LlamaProgram, SaysWhatANumberWas) {
+  ExpectRefused("--tokens x", "--tokens is x, expected a whole number from 1 to 1048576");
+  ExpectRefused("--tokens 0", "--tokens is 0, expected a whole number from 1 to 1048576");
+  ExpectRefused("--tokens=", "--tokens is empty, expected a whole number from 1 to 1048576");
+  ExpectRefused("--concurrent 1.5", "--concurrent is 1.5, expected a whole number from 1 to 4096");
+  ExpectRefused("--chunk 99999999999999999999", "--chunk is 99999999999999999999, expected a whole number from 1 to 65536");
+  ExpectRefused("--page-size 20", "--page-size is 20, expected 16, 32 or 64");
+  ExpectRefused("--graph maybe",
+                "--graph is maybe, expected default, none, piecewise, full, full-decode-only or full-and-piecewise");
+  ExpectRefused("--dtype fp8", "--dtype is fp8, expected bf16 or fp32");
+  ExpectRefused("--quiet=1", "--quiet=1: --quiet takes no value");
+}
+
+TEST(LlamaProgram, FindsABadOutputPathBeforeTheRun) {
+  Folder folder; // without a model: outputs come first
+  const std::string model = "--model " + std::string(folder.path()) + " ", bad = folder.File("none/out");
+  for (const char *option : { "--json", "--logits" })
+    ExpectRefused(model + option + " " + bad,
+                  std::string(option) + " is " + bad + ", expected a file that can be written: No such file or directory");
+  ExpectRefused(model + "--json a --logits a", "--json and --logits are both a, expected two files");
+  ExpectRefused("--check --json a", "--json: expected without --check, which writes no file");
+}
+
+TEST(LlamaProgram, AFailedRunLeavesAnOlderFile) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  folder.Write("out.json", "older");
+  EXPECT_EQ(RunModel(folder, "--prompt-ids 99 --json " + folder.File("out.json")).status, 1);
+  EXPECT_EQ(ReadFile(folder.File("out.json")), "older");
+  EXPECT_EQ(RunModel(folder, "--prompt-ids 9 --tokens 1 --json " + folder.File("out.json")).status, 0);
+  EXPECT_SAYS(ReadFile(folder.File("out.json")), "{\"prompt\": [9], \"generated\": [10], \"ended\": \"limit\"}");
+  EXPECT_EQ(ReadFile(folder.File("out.json")).find("older"), std::string::npos);
+}
+
+} // namespace

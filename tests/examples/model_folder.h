@@ -1,0 +1,115 @@
+// Model folders that tests write themselves, and the smallest Llama.
+#ifndef TESTS_EXAMPLES_MODEL_FOLDER_H
+#define TESTS_EXAMPLES_MODEL_FOLDER_H
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+class Folder {
+public:
+  Folder() {
+    std::string pattern = ::testing::TempDir() + "/llama_model_XXXXXX";
+    path_ = mkdtemp(&pattern[0]) ? pattern : "";
+  }
+  ~Folder() {
+    for (const std::string &name : names_)
+      unlink(File(name).c_str());
+    rmdir(path_.c_str());
+  }
+  std::string File(const std::string &name) const { return path_ + "/" + name; }
+  const char *path() const { return path_.c_str(); }
+  void Write(const std::string &name, const std::string &bytes) {
+    std::ofstream(File(name), std::ios::binary | std::ios::trunc) << bytes;
+    names_.push_back(name);
+  }
+
+private:
+  std::string path_;
+  std::vector<std::string> names_;
+};
+
+struct Tensor {
+  std::string name, dtype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+inline std::string Bits16(uint16_t bits) { return std::string(reinterpret_cast<const char *>(&bits), 2); }
+inline std::string Bits32(float value) { return std::string(reinterpret_cast<const char *>(&value), 4); }
+
+inline Tensor MakeTensor(const std::string &name, const std::string &dtype, const std::vector<int64_t> &shape) {
+  Tensor tensor{ name, dtype, shape, "" };
+  int64_t count = 1;
+  for (int64_t side : shape)
+    count *= side;
+  for (int64_t i = 0; i < count; i++) {
+    if (dtype == "F32")
+      tensor.bytes += Bits32(static_cast<float>(i % 7) - 3.0f);
+    if (dtype == "BF16")
+      tensor.bytes += Bits16(static_cast<uint16_t>(0x3f80 + i % 5));
+    if (dtype == "F16")
+      tensor.bytes += Bits16(static_cast<uint16_t>(0x3c00 + i % 5));
+  }
+  return tensor;
+}
+
+inline std::string Header(const std::vector<Tensor> &tensors) {
+  std::string header = "{\"__metadata__\":{\"format\":\"pt\"}";
+  size_t offset = 0;
+  for (const Tensor &tensor : tensors) {
+    header += ",\"" + tensor.name + "\":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[";
+    for (size_t i = 0; i < tensor.shape.size(); i++)
+      header += (i ? "," : "") + std::to_string(tensor.shape[i]);
+    header += "],\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + tensor.bytes.size()) + "]}";
+    offset += tensor.bytes.size();
+  }
+  return header + "}";
+}
+
+inline std::string Length(uint64_t length) { return std::string(reinterpret_cast<const char *>(&length), 8); }
+
+inline std::string WithHeader(const std::string &header, const std::string &data) {
+  return Length(header.size()) + header + data;
+}
+
+inline std::string SafeTensors(const std::vector<Tensor> &tensors) {
+  std::string data;
+  for (const Tensor &tensor : tensors)
+    data += tensor.bytes;
+  return WithHeader(Header(tensors), data);
+}
+
+// A Llama of one layer, hidden size 16, 2 query heads and 1 KV head of 8, intermediate size 24, 32 tokens.
+inline std::vector<Tensor> TinyTensors(const std::string &dtype = "BF16") {
+  const std::string layer = "model.layers.0.";
+  return { MakeTensor("model.embed_tokens.weight", dtype, { 32, 16 }),
+           MakeTensor(layer + "input_layernorm.weight", dtype, { 16 }),
+           MakeTensor(layer + "self_attn.q_proj.weight", dtype, { 16, 16 }),
+           MakeTensor(layer + "self_attn.k_proj.weight", dtype, { 8, 16 }),
+           MakeTensor(layer + "self_attn.v_proj.weight", dtype, { 8, 16 }),
+           MakeTensor(layer + "self_attn.o_proj.weight", dtype, { 16, 16 }),
+           MakeTensor(layer + "post_attention_layernorm.weight", dtype, { 16 }),
+           MakeTensor(layer + "mlp.gate_proj.weight", dtype, { 24, 16 }),
+           MakeTensor(layer + "mlp.up_proj.weight", dtype, { 24, 16 }),
+           MakeTensor(layer + "mlp.down_proj.weight", dtype, { 16, 24 }),
+           MakeTensor("model.norm.weight", dtype, { 16 }) };
+}
+
+inline std::string TinyConfig(const std::string &more = "") {
+  return "{\"model_type\": \"llama\", \"hidden_act\": \"silu\", \"hidden_size\": 16, \"intermediate_size\": 24, "
+         "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"vocab_size\": 32, "
+         "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true" +
+         more + "}";
+}
+
+#define EXPECT_SAYS(text, part) \
+  EXPECT_NE((text).find(part), std::string::npos) << "it says: \"" << (text) << "\", not: \"" << (part) << "\""
+
+#endif

@@ -1,0 +1,133 @@
+// Buckets: the default sizes, the keys that are made of a list, and the table that finds the bucket of a number of requests.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "tests/graphs/rig.h"
+#include "tests/support/seed.h"
+
+namespace {
+
+using namespace cgr_test;
+
+// 1, 2, 4, then every 8 up to 256, then every 16; ends with `max`.
+std::vector<int32_t> DefaultRule(int32_t max) {
+  std::set<int32_t> sizes = { 1, 2, 4, max };
+  for (int32_t size = 8; size <= 256; size += 8)
+    sizes.insert(size);
+  for (int32_t size = 256; size <= CGR__MAX_REQUESTS; size += 16)
+    sizes.insert(size);
+  std::vector<int32_t> rule;
+  for (int32_t size : sizes)
+    if (size <= max)
+      rule.push_back(size);
+  return rule;
+}
+
+std::vector<int32_t> Default(int32_t max) {
+  std::vector<int32_t> sizes(CGR__MAX_BUCKETS + 8, -1);
+  int32_t count = cgr__buckets_default(max, sizes.data());
+  EXPECT_LE(count, CGR__MAX_BUCKETS);
+  for (size_t i = static_cast<size_t>(count); i < sizes.size(); i++)
+    EXPECT_EQ(sizes[i], -1) << "more was written than is told";
+  sizes.resize(static_cast<size_t>(count));
+  return sizes;
+}
+
+TEST(DefaultBuckets, FollowTheRuleForEveryMaximum) {
+  for (int32_t max = 1; max <= CGR__MAX_REQUESTS; max++)
+    ASSERT_EQ(Default(max), DefaultRule(max)) << "max " << max;
+}
+
+TEST(DefaultBuckets, OfNothingAreNone) {
+  EXPECT_EQ(Default(0), std::vector<int32_t>());
+  EXPECT_EQ(Default(-5), std::vector<int32_t>());
+}
+
+// The index of the smallest bucket that holds n.
+int32_t Smallest(const std::vector<int32_t> &buckets, int32_t n) {
+  auto found = std::find_if(buckets.begin(), buckets.end(), [n](int32_t bucket) { return bucket >= n; });
+  return found == buckets.end() ? -1 : static_cast<int32_t>(found - buckets.begin());
+}
+
+std::vector<int32_t> RandomBuckets(Random &random, int32_t max_requests) {
+  std::set<int32_t> sizes;
+  int32_t count = random.Pick32(1, std::min(max_requests, random.OneIn(4) ? CGR__MAX_BUCKETS : 12));
+  while (static_cast<int32_t>(sizes.size()) < count)
+    sizes.insert(random.Pick32(1, max_requests));
+  return { sizes.begin(), sizes.end() };
+}
+
+TEST(Buckets, TheTableFindsTheSmallestThatHolds) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int round = 0; round < 200; round++) {
+    int32_t max_requests = random.Pick32(1, round % 10 == 0 ? CGR__MAX_REQUESTS : 600);
+    std::vector<int32_t> buckets = RandomBuckets(random, max_requests);
+    Graphs g(CGR_MODE_FULL_DECODE_ONLY, max_requests, 1 << 20, buckets);
+    ASSERT_EQ(g.graphs->count, static_cast<int32_t>(buckets.size()));
+    ASSERT_EQ(g.graphs->bucket_of, g.bucket_of.data());
+    for (int32_t n = 0; n <= max_requests; n++)
+      ASSERT_EQ(g.bucket_of[static_cast<size_t>(n)], Smallest(buckets, n)) << n << " of " << max_requests;
+    for (size_t i = 0; i < buckets.size(); i++)
+      ExpectKey(g.Entry(i).key, MakeKey(CGR_KIND_FULL, buckets[i], buckets[i], 1));
+  }
+}
+
+TEST(Buckets, WithoutGraphsThereAreNone) {
+  Graphs g(CGR_MODE_NONE, 20, 100, { 1, 2, 4, 20 });
+  EXPECT_EQ(g.graphs->count, 0);
+  for (int16_t index : g.bucket_of)
+    EXPECT_EQ(index, -1);
+}
+
+// ----------------------------------------------------------------------------------------------------------------- entries
+
+TEST(Entries, StateFollowsFromCaptureRegionsAndLayout) {
+  Graphs g(CGR_MODE_FULL_DECODE_ONLY, 8, 100, { 1, 2, 4, 8 });
+  auto state = [&](size_t i) { return cgr__graph_state_of(g.graphs.get(), &g.Entry(i)); };
+  g.Set(0, CGR_GRAPH_READY);
+  g.Set(1, CGR_GRAPH_FAILED);
+  g.Set(2, CGR_GRAPH_READY);
+  EXPECT_EQ(state(0), CGR_GRAPH_READY);
+  EXPECT_EQ(state(1), CGR_GRAPH_FAILED);
+  EXPECT_EQ(state(3), CGR_GRAPH_EMPTY);
+  EXPECT_EQ(cgr__graphs_num_usable(g.graphs.get()), 2);
+  g.regions->epoch++;
+  EXPECT_EQ(state(0), CGR_GRAPH_STALE);
+  EXPECT_EQ(state(1), CGR_GRAPH_FAILED);
+  EXPECT_EQ(state(3), CGR_GRAPH_EMPTY);
+  EXPECT_EQ(cgr__graphs_num_usable(g.graphs.get()), 0);
+  g.Set(0, CGR_GRAPH_READY);
+  EXPECT_EQ(state(0), CGR_GRAPH_READY) << "captured again";
+  EXPECT_EQ(cgr__graphs_num_usable(g.graphs.get()), 1);
+  g.graphs->layout_hash++;
+  EXPECT_EQ(state(0), CGR_GRAPH_STALE);
+}
+
+TEST(Entries, StatisticsAreThoseOfTheEntry) {
+  Graphs g(CGR_MODE_FULL_DECODE_ONLY, 8, 100, { 3 });
+  g.Set(0, CGR_GRAPH_STALE);
+  g.Entry(0).records = 4;
+  g.Entry(0).replays = 5;
+  g.Entry(0).real_requests = 6;
+  g.Entry(0).num_nodes = 7;
+  g.Entry(0).device_bytes = 8;
+  g.Entry(0).capture_ms = 9.5;
+  cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
+  cgr__graph_get_stats(g.graphs.get(), &g.Entry(0), &stats);
+  EXPECT_EQ(stats.size, sizeof stats);
+  EXPECT_EQ(stats.state, CGR_GRAPH_STALE);
+  EXPECT_EQ(stats.records, 4);
+  EXPECT_EQ(stats.replays, 5u);
+  EXPECT_EQ(stats.real_requests, 6u);
+  EXPECT_EQ(stats.num_nodes, 7);
+  EXPECT_EQ(stats.device_bytes, 8);
+  EXPECT_EQ(stats.capture_ms, 9.5);
+  ExpectKey(stats.key, MakeKey(CGR_KIND_FULL, 3, 3, 1));
+}
+
+} // namespace

@@ -1,0 +1,81 @@
+// The graph mode that an engine gets: what it asked for, lowered to what its attention and this version can do.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "graphs/graphs.h"
+
+namespace {
+
+struct Lowered {
+  cgr_graph_mode mode;
+  std::string reason;
+};
+
+Lowered Lower(cgr_graph_mode mode, cgr_graph_support support) {
+  const char *reason = nullptr;
+  cgr_graph_mode lowered = cgr__mode_lower(mode, support, &reason);
+  EXPECT_NE(reason, nullptr);
+  return { lowered, reason != nullptr ? reason : "" };
+}
+
+// What a mode asks for, as (uniform decode, everything else).
+struct Pair {
+  cgr_graph_kind uniform, other;
+};
+Pair AskedBy(cgr_graph_mode mode) {
+  switch (mode) {
+  case CGR_MODE_NONE:
+    return { CGR_KIND_NONE, CGR_KIND_NONE };
+  case CGR_MODE_PIECEWISE:
+    return { CGR_KIND_PIECEWISE, CGR_KIND_PIECEWISE };
+  case CGR_MODE_FULL:
+    return { CGR_KIND_FULL, CGR_KIND_FULL };
+  case CGR_MODE_FULL_DECODE_ONLY:
+    return { CGR_KIND_FULL, CGR_KIND_NONE };
+  case CGR_MODE_DEFAULT:
+  case CGR_MODE_FULL_AND_PIECEWISE:
+    return { CGR_KIND_FULL, CGR_KIND_PIECEWISE };
+  }
+  return {};
+}
+
+// This version captures FULL graphs of decode steps alone, and those when the attention can be captured at all.
+cgr_graph_mode Possible(Pair asked, cgr_graph_support support) {
+  bool decode = asked.uniform == CGR_KIND_FULL && support != CGR_SUPPORT_NEVER;
+  return decode ? CGR_MODE_FULL_DECODE_ONLY : CGR_MODE_NONE;
+}
+
+TEST(Mode, IsLoweredToWhatIsPossible) {
+  for (int mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
+    for (int support = CGR_SUPPORT_DEFAULT; support <= CGR_SUPPORT_ALWAYS; support++) {
+      auto m = static_cast<cgr_graph_mode>(mode);
+      auto s = static_cast<cgr_graph_support>(support);
+      SCOPED_TRACE(std::string(cgr_graph_mode_name(m)) + ", " + cgr_graph_support_name(s));
+      EXPECT_EQ(Lower(m, s).mode, Possible(AskedBy(m), s));
+    }
+}
+
+TEST(Mode, AReasonIsGivenExactlyWhenItIsLowered) {
+  for (int mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
+    for (int support = CGR_SUPPORT_DEFAULT; support <= CGR_SUPPORT_ALWAYS; support++) {
+      auto m = static_cast<cgr_graph_mode>(mode);
+      auto s = static_cast<cgr_graph_support>(support);
+      SCOPED_TRACE(std::string(cgr_graph_mode_name(m)) + ", " + cgr_graph_support_name(s));
+      Lowered lowered = Lower(m, s);
+      cgr_graph_mode asked = m == CGR_MODE_DEFAULT ? CGR_MODE_FULL_AND_PIECEWISE : m;
+      EXPECT_EQ(lowered.reason.empty(), lowered.mode == asked) << lowered.reason;
+      if (lowered.reason.empty())
+        continue;
+      const char *to = lowered.mode == CGR_MODE_NONE ? "to NONE" : "to FULL_DECODE_ONLY";
+      EXPECT_NE(lowered.reason.find(to), std::string::npos) << lowered.reason;
+    }
+}
+
+TEST(Mode, AttentionThatCannotBeCapturedIsTheReason) {
+  for (cgr_graph_mode mode : { CGR_MODE_DEFAULT, CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY, CGR_MODE_FULL_AND_PIECEWISE })
+    EXPECT_NE(Lower(mode, CGR_SUPPORT_NEVER).reason.find("CGR_SUPPORT_NEVER"), std::string::npos) << cgr_graph_mode_name(mode);
+}
+
+} // namespace

@@ -1,0 +1,194 @@
+/* Input structs of other sizes, outside record. */
+#ifndef CGR_TESTS_HEADERS_INPUTS_H
+#define CGR_TESTS_HEADERS_INPUTS_H
+
+#include "tests/headers/sized.h"
+#include "tests/headers/world.h"
+
+static cgr_status open_device(void *unused, void *given) {
+  cgr_device *device = NULL;
+  const cgr_status status = cgr_device_open("host", (const cgr_device_config *)given, &device);
+  (void)unused;
+  CHECK((status == CGR_OK) == (device != NULL));
+  CHECK_OK(cgr_device_close(device));
+  return status;
+}
+
+static cgr_status build_plan(void *unused, void *given) {
+  int64_t plan[4096];
+  (void)unused;
+  return cgr_plan_build((const cgr_plan_input *)given, plan, sizeof plan);
+}
+
+static cgr_status build_metadata(void *unused, void *given) {
+  (void)unused;
+  return cgr_metadata_build((const cgr_metadata *)given);
+}
+
+/* ---- configurations */
+
+/* As long as it has no count of its own, the first finding tells the status. */
+static cgr_status validate(void *unused, void *given) {
+  int32_t count = -1;
+  cgr_finding findings[4];
+  const cgr_status status = cgr_validate((const cgr_config *)given, NULL, findings, 4, &count);
+  (void)unused;
+  CHECK(status == CGR_OK ? count == 0 : count > 0 && findings[0].status == (int32_t)status);
+  return status;
+}
+
+static cgr_status create(void *unused, void *given) {
+  cgr_runtime *runtime = NULL;
+  const cgr_status status = cgr_runtime_create((const cgr_config *)given, &runtime);
+  (void)unused;
+  CHECK((status == CGR_OK) == (runtime != NULL));
+  CHECK_OK(cgr_runtime_destroy(runtime));
+  return status;
+}
+
+static cgr_status measure(void *unused, void *given) {
+  cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
+  const cgr_status status = cgr_runtime_memory((const cgr_config *)given, &sizes);
+  (void)unused;
+  CHECK((status == CGR_OK) == (sizes.device_bytes > 0));
+  return status;
+}
+
+/* The elements of a configuration's arrays: all three calls read them. The call that fails last has the message. */
+static cgr_status use_config(world *w) {
+  const cgr_status status = create(w, &w->config);
+  CHECK(validate(w, &w->config) == status);
+  CHECK(measure(w, &w->config) == status);
+  return status;
+}
+
+static cgr_status use_group(void *context, void *given) {
+  world *w = (world *)context;
+  w->config.groups = (const cgr_group *)given;
+  return use_config(w);
+}
+
+static cgr_status use_layer(void *context, void *given) {
+  world *w = (world *)context;
+  w->config.layers = (const cgr_layer *)given;
+  return use_config(w);
+}
+
+static cgr_status use_buffer(void *context, void *given) {
+  world *w = (world *)context;
+  w->config.buffers = (const cgr_buffer_decl *)given;
+  return use_config(w);
+}
+
+/* ---- a runtime */
+
+static cgr_status capture(void *context, void *given) {
+  return cgr_runtime_capture(((world *)context)->runtime, (const cgr_capture *)given);
+}
+
+static cgr_status warm_up(void *context, void *given) {
+  return cgr_runtime_warmup(((world *)context)->runtime, (const cgr_capture *)given);
+}
+
+static cgr_status choose(void *context, void *given) {
+  cgr_key key;
+  return cgr_step_choose(((world *)context)->runtime, (const cgr_batch *)given, &key);
+}
+
+static cgr_status prepare(void *context, void *given) {
+  world *w = (world *)context;
+  cgr_step step = CGR_STEP_INIT;
+  const cgr_status status = cgr_step_prepare(w->runtime, (const cgr_batch *)given, &step);
+  if (status == CGR_OK)
+    CHECK_OK(cgr_step_cancel(w->runtime, &step));
+  return status;
+}
+
+/* ---- the parts */
+
+static void test_planner_inputs(void) {
+  static const int32_t query_lens[] = { 3 }, seq_lens[] = { 20 }, rows[] = { 0 }, tokens[] = { 4, 5, 6 }, computed[] = { 17 };
+  static const int32_t last_tokens[] = { 9 }, table[] = { 2, 3, 0, 0 };
+  int64_t slots[4];
+  int32_t indptr[2], lens[1], ids[4], positions[4], starts[2], seqs[1], request_rows[1], logits[1];
+  cgr_plan_input plan = CGR_PLAN_INPUT_INIT;
+  cgr_metadata metadata = CGR_METADATA_INIT;
+  const cgr_metadata_group group = { 16, 0, 1, 0, WORLD_PAGES, table, 2, slots, indptr, lens };
+  plan.num_requests = 1;
+  plan.query_lens = query_lens;
+  plan.seq_lens = seq_lens;
+  plan.num_parts = 4;
+  plan.tile_q = 16;
+  metadata.num_requests = metadata.padded_requests = metadata.max_rows = metadata.num_groups = 1;
+  metadata.padded_tokens = 4;
+  metadata.max_seq_len = 32;
+  metadata.rows = rows;
+  metadata.query_lens = query_lens;
+  metadata.tokens = tokens;
+  metadata.row_computed = computed;
+  metadata.row_last_tokens = last_tokens;
+  metadata.groups = &group;
+  metadata.input_ids = ids;
+  metadata.positions = positions;
+  metadata.query_start_loc = starts;
+  metadata.seq_lens = seqs;
+  metadata.request_rows = request_rows;
+  metadata.logits_indices = logits;
+  const sized_input inputs[] = {
+    { "cgr_plan_build: input", &plan, sizeof plan, sizeof plan, build_plan },
+    { "cgr_metadata_build: metadata", &metadata, sizeof metadata, sizeof metadata, build_metadata },
+  };
+  for (int i = 0; i < 2; i++)
+    check_input(&inputs[i], NULL);
+  CHECK(ids[0] == 4 && ids[2] == 6 && positions[0] == 17 && slots[2] == 3 * 16 + 3 && slots[3] == -1 && seqs[0] == 20);
+}
+
+static void test_config_inputs(void) {
+  world w;
+  world_open(&w);
+  const cgr_config config = w.config;
+  const sized_input inputs[] = {
+    { "config", &config, sizeof config, offsetof(cgr_config, graph_mode), validate },
+    { "config", &config, sizeof config, offsetof(cgr_config, graph_mode), create },
+    { "config", &config, sizeof config, offsetof(cgr_config, graph_mode), measure },
+    { "groups[0]", &w.group, sizeof w.group, offsetof(cgr_group, read_trash_page), use_group },
+    { "layers[0]", w.layers, sizeof w.layers[0], offsetof(cgr_layer, v) + offsetof(cgr_kv_view, scale), use_layer },
+    { "buffers[0]", &w.buffer, sizeof w.buffer, offsetof(cgr_buffer_decl, padding), use_buffer },
+  };
+  for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+    w.config = config;
+    check_input(&inputs[i], &w);
+  }
+  world_close(&w);
+}
+
+static void test_runtime_inputs(void) {
+  world w;
+  world_run(&w);
+  const cgr_batch batch = world_batch(&w);
+  const cgr_capture how = world_capture(&w);
+  const sized_input inputs[] = {
+    { "capture", &how, sizeof how, offsetof(cgr_capture, keys), capture },
+    { "capture", &how, sizeof how, offsetof(cgr_capture, keys), warm_up },
+    { "batch", &batch, sizeof batch, offsetof(cgr_batch, flags), choose },
+    { "batch", &batch, sizeof batch, offsetof(cgr_batch, flags), prepare },
+  };
+  for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+    check_input(&inputs[i], &w);
+  world_close(&w);
+}
+
+static int test_inputs(void) {
+  const int before = check_failures;
+  cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
+  config.host_schedule = CGR_SCHEDULE_RANDOM;
+  config.host_seed = 11;
+  const sized_input device = { "cgr_device_open: config", &config, sizeof config, sizeof(uint32_t), open_device };
+  check_input(&device, NULL);
+  test_planner_inputs();
+  test_config_inputs();
+  test_runtime_inputs();
+  return check_failures - before;
+}
+
+#endif

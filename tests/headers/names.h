@@ -1,0 +1,71 @@
+/* Names of enumerators, and the table of statuses. That no enumerator is left out is tests/base/names_test.cc's. */
+#ifndef CGR_TESTS_HEADERS_NAMES_H
+#define CGR_TESTS_HEADERS_NAMES_H
+
+#include "tests/headers/check.h"
+
+/* X(enum, first value, last value, step): flags double. */
+#define NAMED_ENUMS(X)                                                          \
+  X(cgr_dtype, CGR_DTYPE_NONE, CGR_DTYPE_U8, +1)                                \
+  X(cgr_device_kind, CGR_DEVICE_KIND_HOST, CGR_DEVICE_KIND_CUDA, +1)            \
+  X(cgr_host_schedule, CGR_SCHEDULE_ASYNC, CGR_SCHEDULE_RANDOM, +1)             \
+  X(cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND, +1)                          \
+  X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)          \
+  X(cgr_attention_flag, CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_APPEND_ONLY, *2) \
+  X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)             \
+  X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_CHANGE, +1)                      \
+  X(cgr_graph_kind, CGR_KIND_NONE, CGR_KIND_FULL, +1)                           \
+  X(cgr_graph_mode, CGR_MODE_DEFAULT, CGR_MODE_FULL_AND_PIECEWISE, +1)          \
+  X(cgr_dimension, CGR_DIMENSION_TOKENS, CGR_DIMENSION_ROWS, +1)                \
+  X(cgr_source, CGR_SOURCE_DEVICE, CGR_SOURCE_STAGED, +1)                       \
+  X(cgr_log_level, CGR_LOG_ERROR, CGR_LOG_INFO, +1)                             \
+  X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_PLAN, +1)                      \
+  X(cgr_request_flag, CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL, *2)             \
+  X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_INTERNAL, +1)                      \
+  X(cgr_step_state, CGR_STEP_NONE, CGR_STEP_ABANDONED, +1)                      \
+  X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_STALE, +1)
+
+#define CHECK_NAMES(type, first, last, step)                          \
+  for (int i = (int)(first); i <= (int)(last); i = i step) {          \
+    CHECK(type##_name((type)i) && type##_name((type)i)[0] != '\0');   \
+    CHECK(type##_name((type)i) != type##_name((type)99));             \
+    for (int j = (int)(first); j < i; j = j step)                     \
+      CHECK(strcmp(type##_name((type)i), type##_name((type)j)) != 0); \
+  }                                                                   \
+  for (int k = 0; k < 4; k++)                                         \
+    CHECK(type##_name((type)no_enumerators[k]) && strcmp(type##_name((type)no_enumerators[k]), "unknown") == 0);
+
+static int test_names(void) {
+  static const int no_enumerators[] = { -1, 99, 1000, 0x7fffffff };
+  const int before = check_failures;
+  NAMED_ENUMS(CHECK_NAMES)
+  return check_failures - before;
+}
+
+static int test_statuses(void) {
+  static const struct {
+    cgr_status status;
+    int number;
+    const char *name, *text;
+  } table[] = {
+#define ROW(name, number, text) { name, number, #name, text },
+    CGR_STATUS_LIST(ROW)
+#undef ROW
+  };
+  static const int no_statuses[] = { -1, 27, 1000, 0x7fffffff };
+  const int before = check_failures, count = (int)(sizeof table / sizeof table[0]);
+  for (int i = 0; i < count; i++) {
+    CHECK((int)table[i].status == table[i].number && table[i].number == i);
+    CHECK(strcmp(cgr_status_name(table[i].status), table[i].name) == 0);
+    CHECK(strcmp(cgr_status_text(table[i].status), table[i].text) == 0);
+    for (int j = 0; j < i; j++)
+      CHECK(strcmp(table[i].text, table[j].text) != 0);
+  }
+  for (int i = 0; i < 4; i++)
+    CHECK(cgr_status_name((cgr_status)no_statuses[i]) && cgr_status_text((cgr_status)no_statuses[i]));
+  CHECK(cgr_version() == CGR_VERSION && strncmp(cgr_build_info(), "cgr 0.2.0", 9) == 0);
+  CHECK(cgr_dtype_size(CGR_DTYPE_BF16) == 2 && cgr_dtype_size(CGR_DTYPE_I64) == 8 && cgr_dtype_size(CGR_DTYPE_NONE) == 0);
+  return check_failures - before;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* Output structs of other sizes, outside record. */
+#ifndef CGR_TESTS_HEADERS_OUTPUTS_H
+#define CGR_TESTS_HEADERS_OUTPUTS_H
+
+#include "tests/headers/sized.h"
+#include "tests/headers/world.h"
+
+static cgr_status get_device_info(void *context, void *given) {
+  return cgr_device_get_info(((world *)context)->device, (cgr_device_info *)given);
+}
+
+static cgr_status get_sizes(void *context, void *given) {
+  return cgr_runtime_memory(&((world *)context)->config, (cgr_memory_sizes *)given);
+}
+
+static cgr_status get_buffer(void *context, void *given) {
+  return cgr_buffer_get(((world *)context)->runtime, 0, 0, CGR_BUFFER_PAGE_TABLE, 0, (cgr_buffer_view *)given);
+}
+
+static cgr_status get_declared(void *context, void *given) {
+  return cgr_buffer_get_declared(((world *)context)->runtime, 0, "mine", (cgr_buffer_view *)given);
+}
+
+static cgr_status get_request(void *context, void *given) {
+  const world *w = (const world *)context;
+  return cgr_request_get_info(w->runtime, w->row, (cgr_request_info *)given);
+}
+
+static cgr_status get_stats(void *context, void *given) {
+  return cgr_runtime_stats(((world *)context)->runtime, (cgr_stats *)given);
+}
+
+static cgr_status get_graph_stats(void *context, void *given) {
+  return cgr_runtime_graph_stats(((world *)context)->runtime, 0, (cgr_graph_stats *)given);
+}
+
+static int test_outputs(void) {
+  const int before = check_failures;
+  const size_t memory = offsetof(cgr_device_info, memory_free);
+  world w;
+  cgr_step step = CGR_STEP_INIT;
+  world_run(&w);
+  const cgr_batch batch = world_batch(&w);
+  const sized_output outputs[] = {
+    { "cgr_device_get_info: info", sizeof(cgr_device_info), memory, memory + sizeof(uint64_t), get_device_info },
+    { "cgr_runtime_memory: sizes", sizeof(cgr_memory_sizes), 0, 0, get_sizes },
+    { "cgr_buffer_get: view", sizeof(cgr_buffer_view), 0, 0, get_buffer },
+    { "cgr_buffer_get_declared: view", sizeof(cgr_buffer_view), 0, 0, get_declared },
+    { "cgr_request_get_info: info", sizeof(cgr_request_info), 0, 0, get_request },
+    { "cgr_runtime_stats: stats", sizeof(cgr_stats), 0, 0, get_stats },
+    { "cgr_runtime_graph_stats: stats", sizeof(cgr_graph_stats), 0, 0, get_graph_stats },
+  };
+  /* A step first, for numbers that are not 0. */
+  CHECK_OK(cgr_step_prepare(w.runtime, &batch, &step));
+  CHECK_OK(cgr_step_launch(w.runtime, &step, w.stream));
+  CHECK_OK(cgr_step_wait(w.runtime, 0, step.seq, -1, NULL));
+  for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
+    check_output(&outputs[i], &w);
+  world_close(&w);
+  return check_failures - before;
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* Structs of other sizes in the calls that are made inside record. */
+#ifndef CGR_TESTS_HEADERS_RECORDED_H
+#define CGR_TESTS_HEADERS_RECORDED_H
+
+#include "tests/headers/sized.h"
+#include "tests/headers/world.h"
+
+static cgr_status attend(world *w, cgr_recorder *recorder, void *given) {
+  (void)w;
+  return cgr_record_attention(recorder, (const cgr_attention *)given);
+}
+
+/* The other two leave the layer to be attended. */
+static cgr_status get_record_info(world *w, cgr_recorder *recorder, void *given) {
+  const cgr_status status = cgr_record_get_info(recorder, (cgr_record_info *)given);
+  return status == CGR_OK ? cgr_record_attention(recorder, &w->attention) : status;
+}
+
+static cgr_status get_record_buffer(world *w, cgr_recorder *recorder, void *given) {
+  const cgr_status status = cgr_record_buffer(recorder, CGR_BUFFER_POSITIONS, 0, (cgr_buffer_view *)given);
+  return status == CGR_OK ? cgr_record_attention(recorder, &w->attention) : status;
+}
+
+/* One eager step whose record makes the call. What record gives is what comes of it, as the cause in the message. */
+static cgr_status recorded(void *context, void *given) {
+  world *w = (world *)context;
+  const cgr_capture how = world_capture(w);
+  w->given = given;
+  w->came = CGR_ERROR_STATE;
+  const cgr_status status = cgr_runtime_warmup(w->runtime, &how);
+  CHECK(status == (w->came == CGR_OK ? CGR_OK : CGR_ERROR_CALLBACK));
+  return w->came;
+}
+
+static int test_recorded(void) {
+  const int before = check_failures;
+  world w;
+  world_run(&w);
+  const sized_input attention = { "attention", &w.attention, sizeof w.attention, offsetof(cgr_attention, lse), recorded };
+  const sized_output info = { "cgr_record_get_info: info", sizeof(cgr_record_info), 0, 0, recorded };
+  const sized_output view = { "view", sizeof(cgr_buffer_view), 0, 0, recorded };
+  w.inside = attend;
+  check_input(&attention, &w);
+  w.inside = get_record_info;
+  check_output(&info, &w);
+  w.inside = get_record_buffer;
+  check_output(&view, &w);
+  w.inside = NULL;
+  world_close(&w);
+  return check_failures - before;
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* A call that takes a sized struct, with the struct in every size. Each is in an allocation of exactly its size, so that the
+ * address sanitizer sees what passes its end. */
+#ifndef CGR_TESTS_HEADERS_SIZED_H
+#define CGR_TESTS_HEADERS_SIZED_H
+
+#include <stdlib.h>
+
+#include "tests/headers/check.h"
+
+/* The public call under test, given the struct. What it makes it destroys. */
+typedef cgr_status (*sized_call)(void *world, void *given);
+
+/* `size` bytes that begin as `good`, of `known` bytes, does; `rest` after those. */
+static inline void *sized_copy(const void *good, size_t known, size_t size, int rest) {
+  const uint32_t own = (uint32_t)size;
+  unsigned char *copy = (unsigned char *)malloc(size);
+  memset(copy, rest, size);
+  memcpy(copy, good, size < known ? size : known);
+  memcpy(copy, &own, sizeof own);
+  return copy;
+}
+
+/* A struct that says it has `size` bytes, which is no size. */
+static inline unsigned char *sized_rubbish(uint32_t size) {
+  unsigned char *given = (unsigned char *)malloc(8);
+  memset(given, 0xa5, 8);
+  memcpy(given, &size, sizeof size);
+  return given;
+}
+
+static const uint32_t sized_none[] = { 0, 1, 2, 3, 0xa5a5a5a5u, 0xffffffffu };
+enum { SIZED_NONE = sizeof sized_none / sizeof sized_none[0] };
+
+/* ---------------------------------------------------------------------------------------------------------------- inputs */
+
+typedef struct sized_input {
+  const char *word; /* of the message, naming the struct */
+  const void *good;
+  size_t known; /* sizeof *good */
+  size_t least; /* up to where it has fields that are not zero */
+  sized_call call;
+} sized_input;
+
+/* What an older caller's prefix gives is what the same struct gives with zeros in place of what was cut off. No field lies across
+ * a multiple of 8 bytes. */
+static inline void check_prefix(const sized_input *in, void *world, size_t size) {
+  char message[512];
+  unsigned char *prefix = (unsigned char *)sized_copy(in->good, in->known, size, 0);
+  unsigned char *completed = (unsigned char *)sized_copy(prefix, size, in->known, 0);
+  const cgr_status status = in->call(world, prefix);
+  snprintf(message, sizeof message, "%s", cgr_last_message());
+  CHECK(in->call(world, completed) == status);
+  CHECK(status == CGR_OK || strcmp(message, cgr_last_message()) == 0);
+  CHECK(status == CGR_OK || size < in->least);
+  free(prefix);
+  free(completed);
+}
+
+static inline void check_longer(const sized_input *in, void *world, size_t more) {
+  unsigned char *zeros = (unsigned char *)sized_copy(in->good, in->known, in->known + more, 0);
+  CHECK_OK(in->call(world, zeros));
+  for (int last = 0; last < 2; last++) {
+    unsigned char *newer = (unsigned char *)sized_copy(in->good, in->known, in->known + more, 0);
+    newer[last ? in->known + more - 1 : in->known] = 0x80;
+    CHECK_CALL(CGR_ERROR_NEWER_STRUCT, in->word, in->call(world, newer));
+    free(newer);
+  }
+  CHECK_OK(in->call(world, zeros));
+  free(zeros);
+}
+
+static inline void check_input(const sized_input *in, void *world) {
+  static const size_t more[] = { 1, 4, 8, 100 };
+  void *exact = sized_copy(in->good, in->known, in->known, 0);
+  CHECK_OK(in->call(world, exact));
+  free(exact);
+  check_prefix(in, world, sizeof(uint32_t));
+  for (size_t size = 8; size < in->known; size += 8)
+    check_prefix(in, world, size);
+  for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+    check_longer(in, world, more[i]);
+  for (int i = 0; i < SIZED_NONE; i++) {
+    unsigned char *none = sized_rubbish(sized_none[i]);
+    CHECK_CALL(CGR_ERROR_INVALID_STRUCT, in->word, in->call(world, none));
+    free(none);
+  }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- outputs */
+
+typedef struct sized_output {
+  const char *word;
+  size_t known;
+  size_t skip, skip_end; /* bytes that may differ from call to call */
+  sized_call call;
+} sized_output;
+
+/* What is in `got`, of `size` bytes, after it was full of 0xa5: as much of `full` as both have, and nothing past that. */
+static inline void check_filled(const sized_output *out, const unsigned char *full, const unsigned char *got, size_t size) {
+  uint32_t own = 0;
+  size_t wrong = 0;
+  memcpy(&own, got, sizeof own);
+  CHECK(own == size);
+  for (size_t i = sizeof own; i < size; i++)
+    if (i < out->skip || i >= out->skip_end)
+      wrong += got[i] != (i < out->known ? full[i] : 0xa5);
+  CHECK(wrong == 0);
+}
+
+static inline void check_output(const sized_output *out, void *world) {
+  const unsigned char pattern[4] = { 0xa5, 0xa5, 0xa5, 0xa5 };
+  unsigned char *full = (unsigned char *)sized_copy(pattern, sizeof pattern, out->known, 0);
+  CHECK_OK(out->call(world, full));
+  for (size_t size = sizeof(uint32_t); size <= out->known + 40; size++) {
+    unsigned char *got = (unsigned char *)sized_copy(pattern, sizeof pattern, size, 0xa5);
+    CHECK_OK(out->call(world, got));
+    check_filled(out, full, got, size);
+    free(got);
+  }
+  for (int i = 0; i < SIZED_NONE; i++) {
+    unsigned char *none = sized_rubbish(sized_none[i]), *before = sized_rubbish(sized_none[i]);
+    CHECK_CALL(CGR_ERROR_INVALID_STRUCT, out->word, out->call(world, none));
+    CHECK(memcmp(none, before, 8) == 0);
+    free(none);
+    free(before);
+  }
+  free(full);
+}
+
+#endif

@@ -1,0 +1,327 @@
+// The house of the sources: what includes what, how long files and functions are, what the public headers say of each function.
+// The floors are those of the README's table; the build checks the direct dependencies of packages, this test every single
+// include.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Source {
+  std::string path; // from the project's root
+  std::vector<std::string> lines;
+};
+
+// The test's data files: every source of the library.
+const std::vector<Source> &Sources() {
+  static const std::vector<Source> *sources = [] {
+    auto *found = new std::vector<Source>;
+    for (const char *folder : { "include", "base", "devices", "buffers", "planners", "kernels", "graphs", "runtime" })
+      for (const auto &entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
+        std::string extension = entry.path().extension();
+        if (extension != ".c" && extension != ".h" && extension != ".cu" && extension != ".cuh")
+          continue;
+        Source source{ entry.path().lexically_normal().string(), {} };
+        std::ifstream in(entry.path());
+        for (std::string line; std::getline(in, line);)
+          source.lines.push_back(line);
+        found->push_back(source);
+      }
+    std::sort(found->begin(), found->end(), [](const Source &a, const Source &b) { return a.path < b.path; });
+    return found;
+  }();
+  return *sources;
+}
+
+std::vector<std::string> Includes(const Source &source) {
+  static const std::regex pattern("^\\s*#include \"([^\"]+)\"");
+  std::vector<std::string> includes;
+  std::smatch match;
+  for (const std::string &line : source.lines)
+    if (std::regex_search(line, match, pattern))
+      includes.push_back(match[1].str().rfind("cgr/", 0) == 0 ? "include/" + match[1].str() : match[1].str());
+  return includes;
+}
+
+// Which folders a file may include from, itself apart: the first entry that is a prefix of its path counts.
+struct Floor {
+  const char *folder;
+  std::set<std::string> may;
+};
+
+const std::vector<Floor> &Floors() {
+  static const std::vector<Floor> floors = {
+    { "include/", {} },
+    { "base/", { "include/" } },
+    { "devices/cuda/", { "include/", "base/", "devices/" } },
+    { "devices/host/", { "include/", "base/", "devices/" } },
+    { "devices/shims/", { "include/", "devices/" } },
+    { "devices/", { "include/", "base/" } },
+    { "buffers/", { "include/", "base/" } },
+    { "planners/requests/", { "include/", "base/", "buffers/" } },
+    { "planners/attention/", { "include/", "base/" } },
+    { "planners/", { "include/", "base/", "planners/attention/" } },
+    { "kernels/", { "include/", "base/", "devices/", "buffers/", "planners/" } },
+    { "graphs/", { "include/", "base/", "devices/", "buffers/" } },
+    { "runtime/", { "include/", "base/", "devices/", "buffers/", "planners/", "kernels/", "graphs/" } },
+  };
+  return floors;
+}
+
+const Floor *FloorOf(const std::string &path) {
+  for (const Floor &floor : Floors())
+    if (path.rfind(floor.folder, 0) == 0)
+      return &floor;
+  return nullptr;
+}
+
+bool MayInclude(const Floor &floor, const std::string &target) {
+  const Floor *other = FloorOf(target);
+  if (other == &floor)
+    return true;
+  return std::any_of(floor.may.begin(), floor.may.end(), [&](const std::string &may) {
+    return target.rfind(may, 0) == 0 &&
+           (other->folder == may || !floor.may.count(other->folder) || target.rfind(other->folder, 0) == 0);
+  });
+}
+
+TEST(House, FilesIncludeOnlyWhatIsBelowThem) {
+  ASSERT_GT(Sources().size(), 100u) << "the test does not see the sources";
+  for (const Source &source : Sources()) {
+    const Floor *floor = FloorOf(source.path);
+    ASSERT_NE(floor, nullptr) << source.path << " is on no floor";
+    for (const std::string &target : Includes(source))
+      EXPECT_TRUE(FloorOf(target) != nullptr && MayInclude(*floor, target)) << source.path << " includes " << target;
+  }
+}
+
+// The public functions of devices and of the table of kernels know what devices the build has; nothing else does.
+TEST(House, NobodyButTheTablesKnowsTheDevices) {
+  const std::set<std::string> tables = { "devices/api.c", "kernels/table.c" };
+  for (const Source &source : Sources())
+    for (const std::string &target : Includes(source))
+      for (const std::string place : { "devices/cuda/", "devices/host/", "kernels/cuda/", "kernels/host/" }) {
+        bool inside =
+            source.path.rfind(place, 0) == 0 || (place == "devices/cuda/" && source.path.rfind("kernels/cuda/", 0) == 0);
+        EXPECT_TRUE(target.rfind(place, 0) != 0 || inside || tables.count(source.path)) << source.path << " includes " << target;
+      }
+}
+
+TEST(House, NoFilesIncludeEachOtherInACircle) {
+  std::map<std::string, std::vector<std::string>> graph;
+  for (const Source &source : Sources())
+    graph[source.path] = Includes(source);
+  std::map<std::string, int> state; // 1: on the way, 2: done
+  std::vector<std::string> way;
+  std::function<void(const std::string &)> visit = [&](const std::string &path) {
+    state[path] = 1;
+    way.push_back(path);
+    for (const std::string &target : graph[path]) {
+      if (state[target] == 1) {
+        std::string circle;
+        for (auto at = std::find(way.begin(), way.end(), target); at != way.end(); ++at)
+          circle += *at + " -> ";
+        ADD_FAILURE() << circle << target;
+      } else if (state[target] == 0) {
+        visit(target);
+      }
+    }
+    way.pop_back();
+    state[path] = 2;
+  };
+  for (const Source &source : Sources())
+    if (state[source.path] == 0)
+      visit(source.path);
+}
+
+TEST(House, FilesAreShort) {
+  for (const Source &source : Sources())
+    EXPECT_LE(source.lines.size(), source.path.rfind("include/", 0) == 0 ? 600u : 800u) << source.path;
+}
+
+// Lines from a function's opening to its closing brace, which stand in the first column in this project's formatting.
+std::vector<std::pair<std::string, int>> FunctionLengths(const Source &source) {
+  static const std::regex opening("^[A-Za-z].*\\)( const)? \\{$|^ .*\\) \\{$");
+  std::vector<std::pair<std::string, int>> functions;
+  for (size_t i = 0; i < source.lines.size(); i++) {
+    const std::string &line = source.lines[i];
+    bool one_line = std::regex_match(line, std::regex("^[A-Za-z].*\\) \\{ .*\\}$"));
+    if (one_line)
+      functions.push_back({ source.path + ": " + line, 1 });
+    if (one_line || !std::regex_match(line, opening) || (line[0] == ' ' && (i == 0 || source.lines[i - 1].empty())))
+      continue;
+    size_t first = i;
+    while (first > 0 && source.lines[first][0] == ' ')
+      first--;
+    if (!std::isalpha(static_cast<unsigned char>(source.lines[first][0])) || source.lines[first].back() == ';')
+      continue;
+    size_t end = i + 1;
+    while (end < source.lines.size() && source.lines[end] != "}")
+      end++;
+    functions.push_back({ source.path + ": " + source.lines[first], static_cast<int>(end - first + 1) });
+    i = end;
+  }
+  return functions;
+}
+
+TEST(House, HostFunctionsAreShort) {
+  std::vector<int> lengths;
+  for (const Source &source : Sources()) {
+    if (fs::path(source.path).extension() != ".c")
+      continue;
+    for (const auto &[name, length] : FunctionLengths(source)) {
+      EXPECT_LE(length, 60) << name;
+      lengths.push_back(length);
+    }
+  }
+  ASSERT_GT(lengths.size(), 500u) << "the test does not see the functions";
+  std::nth_element(lengths.begin(), lengths.begin() + static_cast<long>(lengths.size() / 2), lengths.end());
+  int median = lengths[lengths.size() / 2];
+  RecordProperty("median", median);
+  EXPECT_LE(median, 10);
+}
+
+// Each prototype, or the group that it begins with no empty line between, has a comment that ends with the contract line.
+TEST(House, EveryPublicFunctionHasItsContract) {
+  static const std::regex contract("Threads .+ · Capture .+ · Sync .+ · Alloc .+");
+  int functions = 0;
+  for (const Source &source : Sources()) {
+    if (source.path.rfind("include/", 0) != 0)
+      continue;
+    std::string block; // what stands since the last empty line
+    for (const std::string &line : source.lines) {
+      if (line.empty())
+        block.clear();
+      block += line + " ";
+      if (line.rfind("CGR_API ", 0) != 0)
+        continue;
+      functions++;
+      EXPECT_TRUE(std::regex_search(block, contract)) << source.path << ": " << line;
+    }
+  }
+  EXPECT_GT(functions, 60) << "the test does not see the functions";
+}
+
+TEST(House, NobodyAllocatesPrintsOrExitsOnTheHotPath) {
+  static const std::regex banned(
+      "\\b(malloc|calloc|realloc|free|printf|fprintf|puts|abort|exit|getenv|pthread_mutex_lock)\\s*\\(");
+  const std::set<std::string> hot = { "runtime/step.c",
+                                      "runtime/stage.c",
+                                      "runtime/counters.c",
+                                      "runtime/result.c",
+                                      "runtime/requests.c",
+                                      "graphs/replay.c",
+                                      "graphs/dispatch.c",
+                                      "buffers/ring.c",
+                                      "planners/requests/batch.c",
+                                      "planners/requests/changes.c",
+                                      "planners/requests/rows.c",
+                                      "planners/requests/steady.c",
+                                      "planners/requests/pages.c" };
+  size_t seen = 0;
+  for (const Source &source : Sources()) {
+    if (!hot.count(source.path))
+      continue;
+    seen++;
+    for (const std::string &line : source.lines)
+      EXPECT_FALSE(std::regex_search(line, banned)) << source.path << ": " << line;
+  }
+  EXPECT_EQ(seen, hot.size());
+}
+
+TEST(House, TheLibraryNeitherPrintsNorExits) {
+  static const std::regex banned("\\b(printf|fprintf|puts|abort|exit|_exit|assert)\\s*\\(");
+  for (const Source &source : Sources())
+    for (const std::string &line : source.lines)
+      EXPECT_FALSE(std::regex_search(line, banned)) << source.path << ": " << line;
+}
+
+// ------------------------------------------------------------------------------------------------------------ the archive
+
+// What `nm` says of one member of libcgr.a.
+struct Member {
+  std::string name;
+  std::set<std::string> defines, uses;
+};
+
+std::vector<Member> Members() {
+  std::vector<Member> members;
+  FILE *pipe = popen("nm libcgr.a", "r");
+  if (pipe == nullptr)
+    return members;
+  char buffer[4096];
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) {
+    std::string line(buffer);
+    line.erase(line.find_last_not_of("\n") + 1);
+    std::istringstream words(line);
+    std::vector<std::string> parts{ std::istream_iterator<std::string>(words), {} };
+    if (!line.empty() && line.back() == ':')
+      members.push_back({ line.substr(0, line.size() - 1), {}, {} });
+    else if (parts.size() == 2 && parts[0] == "U")
+      members.back().uses.insert(parts[1]);
+    else if (parts.size() == 3 && std::isupper(static_cast<unsigned char>(parts[1][0])))
+      members.back().defines.insert(parts[2]);
+  }
+  pclose(pipe);
+  return members;
+}
+
+TEST(Archive, HoldsNoShim) {
+  std::vector<Member> members = Members();
+  ASSERT_GT(members.size(), 40u) << "nm does not list libcgr.a";
+  for (const Member &member : members)
+    for (const std::string &symbol : member.defines)
+      for (const char *shim : { "cgr__shim", "cgr__trace", "cgr__fault", "cgr__object", "cgr_validation" })
+        EXPECT_EQ(symbol.find(shim), std::string::npos) << member.name << " defines " << symbol;
+}
+
+TEST(Archive, DefinesNothingOutsideItsPrefixes) {
+  for (const Member &member : Members())
+    for (const std::string &symbol : member.defines)
+      EXPECT_TRUE(symbol.rfind("cgr_", 0) == 0 || symbol.rfind("_Z", 0) == 0 || symbol.rfind("__", 0) == 0)
+          << member.name << " defines " << symbol;
+}
+
+// Files that call each other in a loop would have to be read at once.
+TEST(Archive, NoFilesCallEachOtherInACircle) {
+  std::vector<Member> members = Members();
+  std::map<std::string, size_t> owner;
+  for (size_t i = 0; i < members.size(); i++)
+    for (const std::string &symbol : members[i].defines)
+      owner[symbol] = i;
+  std::vector<int> state(members.size(), 0);
+  std::vector<size_t> way;
+  std::function<void(size_t)> visit = [&](size_t i) {
+    state[i] = 1;
+    way.push_back(i);
+    for (const std::string &symbol : members[i].uses) {
+      auto found = owner.find(symbol);
+      if (found == owner.end() || found->second == i)
+        continue;
+      if (state[found->second] == 1)
+        ADD_FAILURE() << members[i].name << " calls " << symbol << " of " << members[found->second].name
+                      << ", which leads back to it";
+      else if (state[found->second] == 0)
+        visit(found->second);
+    }
+    way.pop_back();
+    state[i] = 2;
+  };
+  for (size_t i = 0; i < members.size(); i++)
+    if (state[i] == 0)
+      visit(i);
+}
+
+} // namespace

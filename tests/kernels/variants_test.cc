@@ -1,0 +1,433 @@
+// The registry of attention variants: what it refuses it refuses by name, every thing of it, and what it says that it can do, no
+// test here believes: attention_test runs it. Everything is asked of the registry's own rows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "kernels/attention.h"
+#include "kernels/variants.h"
+
+namespace cgr_test {
+namespace {
+
+using Names = std::multiset<std::string>;
+
+cgr_device_info HostInfo() {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  info.kind = CGR_DEVICE_KIND_HOST;
+  info.num_multiprocessors = 8;
+  return info;
+}
+// `max_capability`: as in cgr_device_config.
+cgr_device_info CudaInfo(int32_t capability, int32_t max_capability = 0, int32_t multiprocessors = 132) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  info.kind = CGR_DEVICE_KIND_CUDA;
+  info.compute_capability = capability;
+  info.kernel_capability = max_capability != 0 && max_capability < capability ? max_capability : capability;
+  info.num_multiprocessors = multiprocessors;
+  return info;
+}
+std::vector<cgr_device_info> Devices() { return { HostInfo(), CudaInfo(80), CudaInfo(90), CudaInfo(120) }; }
+
+void SetDtype(cgr_layer *layer, int32_t dtype) { layer->dtype = layer->out_dtype = layer->k.dtype = layer->v.dtype = dtype; }
+
+// A layer as the reader of configurations leaves it, defaults filled in, that every device serves.
+cgr_layer PlainLayer() {
+  cgr_layer layer = CGR_LAYER_INIT;
+  layer.num_q_heads = 8;
+  layer.num_kv_heads = 2;
+  layer.head_dim = layer.head_dim_v = 64;
+  layer.scale = 0.125f;
+  SetDtype(&layer, CGR_DTYPE_BF16);
+  return layer;
+}
+
+// An answer of the registry.
+struct Answer {
+  const cgr__variant *variant;
+  std::vector<cgr_finding> findings;
+  Names Fields() const {
+    Names names;
+    for (const cgr_finding &finding : findings)
+      names.insert(finding.field);
+    return names;
+  }
+};
+Answer Ask(const cgr_device_info &device, const cgr_layer &layer, int32_t index = 3, int32_t max_tokens = 8192) {
+  Answer answer;
+  cgr__findings findings;
+  answer.findings.resize(64);
+  cgr__findings_init(&findings, answer.findings.data(), 64);
+  findings.layer = index;
+  answer.variant = cgr__variant_choose(&device, &layer, index, max_tokens, &findings);
+  answer.findings.resize(size_t(findings.count));
+  return answer;
+}
+
+// ------------------------------------------------------------------------------------------------------------- properties
+
+// Something that a layer may ask for beyond the plain: the feature that it takes (0: none has it), the field that is named when
+// it is missing, and what the text says of it.
+struct Property {
+  const char *name;
+  uint32_t feature;
+  const char *field, *text;
+  std::function<void(cgr_layer *)> ask;
+};
+
+float kSomeFloat = 1.0f;
+
+int32_t OtherThan(int32_t dtype) { return dtype % CGR_DTYPE_U8 + 1; }
+
+// In an order in which asking for one does not undo another that was asked for before.
+std::vector<Property> FeatureProperties() {
+  return {
+    { "window to the left", CGR__FEATURE_WINDOW, "window_left", "is 128", [](cgr_layer *l) { l->window_left = 128; } },
+    { "window to the right", CGR__FEATURE_WINDOW, "window_right", "is 7", [](cgr_layer *l) { l->window_right = 7; } },
+    { "chunks", CGR__FEATURE_CHUNK, "chunk", "is 8192", [](cgr_layer *l) { l->chunk = 8192; } },
+    { "soft cap", CGR__FEATURE_SOFTCAP, "softcap", "is 30", [](cgr_layer *l) { l->softcap = 30.0f; } },
+    { "ALiBi", CGR__FEATURE_ALIBI, "alibi_slopes", "is given", [](cgr_layer *l) { l->alibi_slopes = &kSomeFloat; } },
+    { "sinks", CGR__FEATURE_SINKS, "sinks", "is given", [](cgr_layer *l) { l->sinks = &kSomeFloat; } },
+    { "both directions", CGR__FEATURE_BIDIRECTIONAL, "flags", "CGR_LAYER_BIDIRECTIONAL",
+      [](cgr_layer *l) { l->flags |= CGR_LAYER_BIDIRECTIONAL; } },
+    { "no cache", CGR__FEATURE_NO_CACHE, "flags", "CGR_LAYER_NO_CACHE", [](cgr_layer *l) { l->flags |= CGR_LAYER_NO_CACHE; } },
+    { "another head dim of v", CGR__FEATURE_HEAD_DIM_V, "head_dim_v", "is 48", [](cgr_layer *l) { l->head_dim_v = 48; } },
+    { "another dtype than the cache", CGR__FEATURE_CACHE_DTYPE, "dtype", "as in the cache",
+      [](cgr_layer *l) { l->dtype = l->out_dtype = OtherThan(l->k.dtype); } },
+    { "another dtype of out", CGR__FEATURE_OUT_DTYPE, "out_dtype", "as in dtype",
+      [](cgr_layer *l) { l->out_dtype = OtherThan(l->dtype); } },
+    { "scales of K", CGR__FEATURE_CACHE_SCALES, "k.scale", "is given", [](cgr_layer *l) { l->k.scale = &kSomeFloat; } },
+    { "scales of V", CGR__FEATURE_CACHE_SCALES, "v.scale", "is given", [](cgr_layer *l) { l->v.scale = &kSomeFloat; } },
+    { "another dtype of V", 0, "v.dtype", "as in k", [](cgr_layer *l) { l->v.dtype = OtherThan(l->k.dtype); } },
+  };
+}
+
+// Dtypes and head dims that the variant does not have, ahead of the features.
+std::vector<Property> PropertiesOf(const cgr__variant &variant) {
+  std::vector<Property> properties;
+  for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++)
+    if (!(variant.dtypes & 1u << dtype))
+      properties.push_back({ cgr_dtype_name(cgr_dtype(dtype)), 0, "k.dtype", cgr_dtype_name(cgr_dtype(dtype)),
+                             [dtype](cgr_layer *l) { SetDtype(l, dtype); } });
+  auto head_dim = [&](const char *name, int32_t dim) {
+    properties.push_back({ name, 0, "head_dim", "expected", [dim](cgr_layer *l) { l->head_dim = l->head_dim_v = dim; } });
+  };
+  head_dim("head dim below", variant.min_head_dim - variant.head_dim_step);
+  head_dim("head dim above", variant.max_head_dim + variant.head_dim_step);
+  head_dim("head dim between", variant.min_head_dim + variant.head_dim_step - 1);
+  for (const Property &property : FeatureProperties())
+    properties.push_back(property);
+  return properties;
+}
+
+bool SameSubject(const Property &a, const Property &b) {
+  return std::string(a.field) == b.field && std::string(a.field) != "flags";
+}
+
+// Asks for some properties at once: the layer is served, or each that is missing is named, and nothing else.
+void CheckProperties(const cgr_device_info &device, const cgr__variant *variant, const std::vector<const Property *> &asked) {
+  cgr_layer layer = PlainLayer();
+  Names missing;
+  std::string names;
+  for (const Property *property : asked) {
+    property->ask(&layer);
+    names += std::string(names.empty() ? "" : ", ") + property->name;
+    if (!(variant->features & property->feature))
+      missing.insert(std::string("layers[3].") + property->field);
+  }
+  SCOPED_TRACE(std::string(variant->name) + ": " + names);
+  Answer answer = Ask(device, layer);
+  ASSERT_EQ(answer.Fields(), missing);
+  ASSERT_EQ(answer.variant, missing.empty() ? variant : nullptr);
+  for (const cgr_finding &finding : answer.findings) {
+    EXPECT_EQ(finding.status, CGR_ERROR_UNSUPPORTED);
+    EXPECT_EQ(finding.layer, 3);
+    EXPECT_NE(std::string(finding.text).find("expected"), std::string::npos) << finding.text;
+  }
+  for (const Property *property : asked) {
+    bool found = variant->features & property->feature;
+    for (const cgr_finding &finding : answer.findings)
+      found = found || (std::string(finding.field) == std::string("layers[3].") + property->field &&
+                        std::string(finding.text).find(property->text) != std::string::npos);
+    EXPECT_TRUE(found) << property->name << " is not named by what it got (" << property->text << ")";
+  }
+}
+
+TEST(Variants, ServePlainLayersOnEveryDevice) {
+  for (const cgr_device_info &device : Devices()) {
+    Answer answer = Ask(device, PlainLayer());
+    ASSERT_NE(answer.variant, nullptr);
+    EXPECT_TRUE(answer.findings.empty());
+    EXPECT_EQ(answer.variant->device_kind, device.kind);
+    EXPECT_LE(answer.variant->min_capability, device.kernel_capability);
+    EXPECT_GE(answer.variant->max_capability, device.kernel_capability);
+  }
+}
+
+TEST(Variants, NameEachMissingProperty) {
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
+    for (const Property &property : PropertiesOf(*variant))
+      CheckProperties(device, variant, { &property });
+  }
+}
+
+TEST(Variants, NameEachOfTwoMissingProperties) {
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
+    const std::vector<Property> properties = PropertiesOf(*variant);
+    for (size_t a = 0; a < properties.size(); a++)
+      for (size_t b = a + 1; b < properties.size(); b++)
+        if (!SameSubject(properties[a], properties[b]))
+          CheckProperties(device, variant, { &properties[a], &properties[b] });
+  }
+}
+
+TEST(Variants, NameEverythingThatIsMissing) {
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
+    const std::vector<Property> properties = PropertiesOf(*variant);
+    std::vector<const Property *> all;
+    for (const Property &property : properties)
+      if (all.empty() || !SameSubject(*all.back(), property))
+        all.push_back(&property);
+    CheckProperties(device, variant, all);
+  }
+}
+
+// The square root of ALiBi asks for ALiBi, by itself too.
+TEST(Variants, NameAlibiOnceForBothOfItsForms) {
+  cgr_layer layer = PlainLayer();
+  layer.flags = CGR_LAYER_ALIBI_SQRT;
+  EXPECT_EQ(Ask(HostInfo(), layer).Fields(), (Names{ "layers[3].alibi_slopes" }));
+  layer.alibi_slopes = &kSomeFloat;
+  EXPECT_EQ(Ask(HostInfo(), layer).Fields(), (Names{ "layers[3].alibi_slopes" }));
+}
+
+TEST(Variants, CountReasonsBeyondTheRoomForThem) {
+  cgr_layer layer = PlainLayer();
+  for (const Property &property : FeatureProperties())
+    property.ask(&layer);
+  cgr_device_info device = CudaInfo(90);
+  const int32_t all = int32_t(Ask(device, layer).findings.size());
+  ASSERT_GT(all, 10);
+  for (int32_t capacity : { 0, 1, 5 }) {
+    std::vector<cgr_finding> out(6);
+    cgr__findings findings;
+    cgr__findings_init(&findings, out.data(), capacity);
+    EXPECT_EQ(cgr__variant_choose(&device, &layer, 1023, 8192, &findings), nullptr);
+    EXPECT_EQ(findings.count, all);
+    for (int32_t i = 0; i < 6; i++)
+      EXPECT_EQ(std::string(out[i].field).substr(0, 13), i < capacity ? "layers[1023]." : "");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- dtypes and head dims
+
+TEST(Variants, AcceptEachDtypeAndHeadDimOfTheirRow) {
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
+    for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++) {
+      for (int32_t dim = 1; dim <= 1024; dim++) {
+        cgr_layer layer = PlainLayer();
+        SetDtype(&layer, dtype);
+        layer.head_dim = layer.head_dim_v = dim;
+        bool has_dim = dim >= variant->min_head_dim && dim <= variant->max_head_dim && dim % variant->head_dim_step == 0;
+        Names missing;
+        if (!(variant->dtypes & 1u << dtype))
+          missing.insert("layers[3].k.dtype");
+        if (!has_dim)
+          missing.insert("layers[3].head_dim");
+        Answer answer = Ask(device, layer);
+        ASSERT_EQ(answer.Fields(), missing) << variant->name << " " << cgr_dtype_name(cgr_dtype(dtype)) << " " << dim;
+        ASSERT_EQ(answer.variant, missing.empty() ? variant : nullptr);
+      }
+    }
+  }
+}
+
+// The rows that there are, so that one that goes is missed: every dtype of the kernels, on the host and on each architecture.
+TEST(Variants, CoverTheKernelsThatAreBuilt) {
+  const uint32_t halves = 1u << CGR_DTYPE_FP16 | 1u << CGR_DTYPE_BF16;
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
+    EXPECT_EQ(variant->dtypes & halves, halves);
+    for (int32_t dim : { 64, 128 }) {
+      cgr_layer layer = PlainLayer();
+      layer.head_dim = layer.head_dim_v = dim;
+      EXPECT_NE(Ask(device, layer).variant, nullptr) << dim;
+    }
+  }
+  cgr_layer layer = PlainLayer();
+  SetDtype(&layer, CGR_DTYPE_FP32);
+  layer.head_dim = layer.head_dim_v = 256;
+  EXPECT_NE(Ask(HostInfo(), layer).variant, nullptr);
+}
+
+// ------------------------------------------------------------------------------------------------------------ capabilities
+
+// What counts is the capability that kernels are chosen for, not what the device could do.
+TEST(Variants, FollowTheKernelCapability) {
+  struct Case {
+    int32_t capability, max_capability;
+    bool served;
+  };
+  const Case cases[] = { { 75, 0, false },  { 75, 90, false }, { 79, 0, false },   { 80, 0, true },
+                         { 86, 0, true },   { 90, 0, true },   { 90, 80, true },   { 90, 75, false },
+                         { 120, 90, true }, { 120, 80, true }, { 120, 79, false }, { 120, 0, true } };
+  for (const Case &c : cases) {
+    SCOPED_TRACE(std::to_string(c.capability) + " limited to " + std::to_string(c.max_capability));
+    cgr_device_info device = CudaInfo(c.capability, c.max_capability);
+    Answer answer = Ask(device, PlainLayer());
+    EXPECT_EQ(answer.variant != nullptr, c.served);
+    if (c.served)
+      continue;
+    ASSERT_EQ(answer.Fields(), (Names{ "device" }));
+    std::string text = answer.findings[0].text;
+    EXPECT_NE(text.find(std::to_string(device.kernel_capability)), std::string::npos) << text;
+    EXPECT_NE(text.find("expected 80"), std::string::npos) << text;
+    EXPECT_EQ(answer.findings[0].status, CGR_ERROR_UNSUPPORTED);
+  }
+}
+
+// A variant is not taken for a device of another kind, whatever its capability.
+TEST(Variants, StayOnTheirKindOfDevice) {
+  cgr_layer layer = PlainLayer();
+  SetDtype(&layer, CGR_DTYPE_FP32);
+  cgr_device_info cuda = CudaInfo(0);
+  EXPECT_EQ(Ask(cuda, layer).variant, nullptr);
+  cgr_device_info host = HostInfo();
+  host.kernel_capability = 90;
+  EXPECT_EQ(Ask(host, PlainLayer()).variant, nullptr) << "no host has a compute capability";
+}
+
+// ------------------------------------------------------------------------------------------------------------------ append
+
+// The append counts pieces of 16 bytes of all tokens in 32 bits, with room for a block of threads.
+TEST(Variants, RefuseAppendsOf2To31Pieces) {
+  struct Case {
+    int32_t num_kv_heads, head_dim, max_tokens;
+    bool served;
+  };
+  const Case cases[] = { { 8, 128, (1 << 24) - 9, true }, // 128 pieces a token
+                         { 8, 128, (1 << 24) - 8, false }, { 8, 128, 1 << 24, false },    { 1024, 128, (1 << 17) - 1, true },
+                         { 1024, 128, 1 << 17, false },    { 1024, 128, 1 << 24, false }, { 1, 64, 1 << 24, true } };
+  for (const cgr_device_info &device : Devices()) {
+    for (const Case &c : cases) {
+      cgr_layer layer = PlainLayer();
+      layer.num_q_heads = layer.num_kv_heads = c.num_kv_heads;
+      layer.head_dim = layer.head_dim_v = c.head_dim;
+      int64_t pieces = int64_t{ c.num_kv_heads } * c.head_dim * 2 / 16 * c.max_tokens;
+      SCOPED_TRACE(pieces);
+      Answer answer = Ask(device, layer, 3, c.max_tokens);
+      EXPECT_EQ(answer.variant != nullptr, c.served);
+      EXPECT_LT(c.served ? pieces : 0, int64_t{ 1 } << 31);
+      if (c.served)
+        continue;
+      EXPECT_EQ(answer.Fields(), (Names{ "layers[3].num_kv_heads" }));
+      std::string text = answer.findings[0].text;
+      for (int64_t number : { int64_t{ c.num_kv_heads }, int64_t{ c.head_dim }, int64_t{ c.max_tokens }, pieces })
+        EXPECT_NE(text.find(std::to_string(number)), std::string::npos) << text;
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------------- sizes
+
+// The same by counting: pairs of a KV head and a block of 64 of its query heads, tiles that fit, parts that fit.
+struct BruteSizes {
+  int32_t head_blocks = 1, head_dim = 8, group = 1, tile_q = 1, num_parts = 1;
+
+  BruteSizes(const cgr_device_info &device, const std::vector<cgr_layer> &layers, int32_t asked) {
+    for (const cgr_layer &layer : layers) {
+      std::set<std::pair<int32_t, int32_t>> blocks;
+      int32_t layer_group = layer.num_q_heads / layer.num_kv_heads;
+      for (int32_t h = 0; h < layer.num_q_heads; h++)
+        blocks.insert({ h / layer_group, h % layer_group / 64 });
+      head_blocks = std::max(head_blocks, int32_t(blocks.size()));
+      head_dim = std::max(head_dim, layer.head_dim);
+      group = std::max(group, layer_group);
+    }
+    for (int32_t tile = 1; tile <= 64; tile++)
+      if ((tile & (tile - 1)) == 0 && tile * group <= 64)
+        tile_q = tile;
+    num_parts = device.kind == CGR_DEVICE_KIND_HOST ? 8 : 1;
+    for (int32_t parts = 1; parts <= 4096 && device.kind == CGR_DEVICE_KIND_CUDA; parts++)
+      if ((parts & (parts - 1)) == 0 && parts * head_blocks <= 2 * device.num_multiprocessors)
+        num_parts = parts;
+    num_parts = asked != 0 ? asked : num_parts;
+  }
+};
+
+std::vector<cgr_layer> RandomLayers(std::mt19937_64 &random) {
+  std::vector<cgr_layer> layers(random() % 5, PlainLayer());
+  for (cgr_layer &layer : layers) {
+    const int32_t groups[] = { 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 63, 64, 65, 71, 128, 129 };
+    layer.num_kv_heads = 1 + int32_t(random() % 8);
+    layer.num_q_heads = layer.num_kv_heads * groups[random() % 17];
+    layer.head_dim = layer.head_dim_v = 8 * (1 + int32_t(random() % 32));
+  }
+  return layers;
+}
+
+TEST(AttentionSizes, EqualTheCountedOnes) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 3000; round++) {
+    cgr_device_info device = random() % 3 == 0 ? HostInfo() : CudaInfo(90, 0, 1 + int32_t(random() % 200));
+    std::vector<cgr_layer> layers = RandomLayers(random);
+    int32_t asked = random() % 2 ? 0 : 1 + int32_t(random() % 4096);
+    cgr__attention_sizes sizes = cgr__attention_sizes_of(&device, layers.data(), int32_t(layers.size()), asked);
+    BruteSizes brute(device, layers, asked);
+    ASSERT_EQ(sizes.num_parts, brute.num_parts);
+    ASSERT_EQ(sizes.tile_q, brute.tile_q);
+    ASSERT_EQ(sizes.plan_words, int64_t(sizeof(cgr__plan_header) + size_t(brute.num_parts) * sizeof(cgr__plan_part)) / 4);
+    ASSERT_EQ(sizes.plan_counters, int64_t{ brute.num_parts } * brute.head_blocks);
+    ASSERT_EQ(sizes.partial_vectors, int64_t{ 2 } * brute.num_parts * brute.head_blocks * 64);
+    ASSERT_EQ(sizes.partial_dim, brute.head_dim);
+  }
+}
+
+// Every layer finds its counters, its partial lines and a line for each (token, head) of its tiles.
+TEST(AttentionSizes, HoldEveryLayer) {
+  std::mt19937_64 random(8);
+  for (int round = 0; round < 3000; round++) {
+    std::vector<cgr_layer> layers = RandomLayers(random);
+    cgr_device_info device = CudaInfo(90, 0, 1 + int32_t(random() % 200));
+    cgr__attention_sizes sizes = cgr__attention_sizes_of(&device, layers.data(), int32_t(layers.size()), 0);
+    ASSERT_GE(sizes.num_parts, 1);
+    ASSERT_LE(sizes.num_parts, CGR__MAX_PARTS);
+    for (const cgr_layer &layer : layers) {
+      int64_t head_blocks = cgr__attention_head_blocks(layer.num_q_heads, layer.num_kv_heads);
+      int32_t group = layer.num_q_heads / layer.num_kv_heads, heads = std::min(group, CGR__TILE_LINES);
+      ASSERT_GE(sizes.plan_counters, sizes.num_parts * head_blocks);
+      ASSERT_GE(sizes.partial_vectors, 2 * sizes.num_parts * head_blocks * CGR__TILE_LINES);
+      ASSERT_GE(sizes.partial_dim, layer.head_dim);
+      ASSERT_LE(sizes.tile_q * heads, CGR__TILE_LINES);
+    }
+  }
+}
+
+// An H200 by hand: 132 multiprocessors, 8 KV heads: 32 parts are 256 of 264 CTAs.
+TEST(AttentionSizes, OfAnH200AsByHand) {
+  cgr_layer layer = PlainLayer();
+  layer.num_q_heads = 32;
+  layer.num_kv_heads = 8;
+  layer.head_dim = 128;
+  cgr_device_info device = CudaInfo(90);
+  cgr__attention_sizes sizes = cgr__attention_sizes_of(&device, &layer, 1, 0);
+  EXPECT_EQ(sizes.num_parts, 32);
+  EXPECT_EQ(sizes.tile_q, 16);
+  EXPECT_EQ(sizes.plan_words, (64 + 32 * 48) / 4);
+  EXPECT_EQ(sizes.plan_counters, 256);
+  EXPECT_EQ(sizes.partial_vectors, 2 * 32 * 8 * 64);
+  EXPECT_EQ(sizes.partial_dim, 128);
+}
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,228 @@
+// Declarations of the engine's own buffers that must be refused, and memory of the caller's that does not do.
+#include "tests/support/config_case.h"
+
+namespace cgr_test {
+namespace {
+
+class ConfigBuffers : public ConfigTest {
+protected:
+  static Found Bad(const char *field, const Words &words) { return FindInBuffer(1, CGR_ERROR_INVALID_ARGUMENT, field, words); }
+  // The second buffer alone is changed.
+  template <class Set> void RefusedBuffer(Set set, const std::vector<Found> &want) {
+    Refused([&](GoodConfig &c) { set(c.buffers[1]); }, want);
+  }
+  template <class Set> void AcceptedBuffer(Set set) {
+    Accepted([&](GoodConfig &c) { set(c.buffers[1]); });
+  }
+};
+
+TEST_P(ConfigBuffers, NamesHaveOneTo31Characters) {
+  static const std::string longest(31, 'n'), longer(32, 'n'), very_long(300, 'n');
+  for (const char *good : { longest.c_str(), "n", "a name" })
+    AcceptedBuffer([&](cgr_buffer_decl &b) { b.name = good; });
+  RefusedBuffer([](cgr_buffer_decl &b) { b.name = ""; }, { Bad("name", { "\"\"", "1 to 31" }) });
+  RefusedBuffer([](cgr_buffer_decl &b) { b.name = longer.c_str(); }, { Bad("name", { longer, "1 to 31" }) });
+  RefusedBuffer([](cgr_buffer_decl &b) { b.name = very_long.c_str(); }, { Bad("name", { "1 to 31" }) });
+  RefusedBuffer([](cgr_buffer_decl &b) { b.name = nullptr; }, { FindInBuffer(1, CGR_ERROR_NULL_POINTER, "name", { "NULL" }) });
+}
+
+TEST_P(ConfigBuffers, NamesAreUnique) {
+  RefusedBuffer([](cgr_buffer_decl &b) { b.name = "a"; }, { Bad("name", { "\"a\"", "buffers[0] has already" }) });
+  Refused([](GoodConfig &c) { c.buffers[2].name = c.buffers[1].name; },
+          { FindInBuffer(2, CGR_ERROR_INVALID_ARGUMENT, "name", { "\"b\"", "buffers[1]" }) });
+  Refused([](GoodConfig &c) { c.buffers[0].name = c.buffers[1].name = "same", c.buffers[2].name = "other"; },
+          { Bad("name", { "\"same\"", "buffers[0]" }) });
+  AcceptedBuffer([](cgr_buffer_decl &b) { b.name = "A"; });
+}
+
+TEST_P(ConfigBuffers, Dimensions) {
+  for (int32_t good : { CGR_DIMENSION_TOKENS, CGR_DIMENSION_REQUESTS, CGR_DIMENSION_ROWS })
+    AcceptedBuffer([&](cgr_buffer_decl &b) { b.dimension = good; });
+  for (int32_t bad : { 0, -1, 4, INT32_MAX })
+    RefusedBuffer([&](cgr_buffer_decl &b) { b.dimension = bad; },
+                  { FindInBuffer(1, CGR_ERROR_INVALID_ENUM, "dimension", { "is " + std::to_string(bad), "cgr_dimension" }) });
+}
+
+TEST_P(ConfigBuffers, Dtypes) {
+  for (int32_t good = CGR_DTYPE_FP32; good <= CGR_DTYPE_U8; good++)
+    AcceptedBuffer([&](cgr_buffer_decl &b) { b.dtype = good; });
+  for (int32_t bad : { 0, -1, 10, INT32_MAX })
+    RefusedBuffer([&](cgr_buffer_decl &b) { b.dtype = bad; },
+                  { FindInBuffer(1, CGR_ERROR_INVALID_ENUM, "dtype", { "is " + std::to_string(bad), "cgr_dtype" }) });
+}
+
+TEST_P(ConfigBuffers, Sources) {
+  AcceptedBuffer([](cgr_buffer_decl &b) { b.source = CGR_SOURCE_DEVICE; });
+  RefusedBuffer([](cgr_buffer_decl &b) { b.source = CGR_SOURCE_STAGED; },
+                { FindInBuffer(1, CGR_ERROR_UNSUPPORTED, "source", { "CGR_SOURCE_STAGED", "this version" }) });
+  for (int32_t bad : { -1, 3, INT32_MIN })
+    RefusedBuffer([&](cgr_buffer_decl &b) { b.source = bad; },
+                  { FindInBuffer(1, CGR_ERROR_INVALID_ENUM, "source", { "is " + std::to_string(bad), "cgr_source" }) });
+}
+
+// 2^43 elements at most, of 8 requests, and 2^46 bytes of all buffers.
+TEST_P(ConfigBuffers, Widths) {
+  for (int64_t good : { int64_t(0), int64_t(1), int64_t(1) << 40 })
+    AcceptedBuffer([&](cgr_buffer_decl &b) { b.width = good; });
+  for (int64_t bad : { int64_t(-1), INT64_MIN, (int64_t(1) << 40) + 1, INT64_MAX })
+    RefusedBuffer([&](cgr_buffer_decl &b) { b.width = bad; },
+                  { Bad("width", { "is " + std::to_string(bad), "1 .. 1099511627776" }) });
+  Refused([](GoodConfig &c) { c.buffers[0].width = int64_t(1) << 40; },
+          { Find(CGR_ERROR_INVALID_ARGUMENT, "config", { "buffers[0] would have 64 x 1099511627776", "2^43" }) });
+  Refused(
+      [](GoodConfig &c) {
+        c.buffers[1].width = int64_t(1) << 40;
+        c.buffers[1].dtype = CGR_DTYPE_I64;
+      },
+      { Find(CGR_ERROR_INVALID_ARGUMENT, "config", { "the buffers would take", "2^46 bytes" }) });
+}
+
+TEST_P(ConfigBuffers, PaddingIsAValueOfTheDtype) {
+  struct Values {
+    int32_t dtype;
+    int64_t low, high;
+  };
+  for (const Values &v : { Values{ CGR_DTYPE_I8, -128, 127 }, Values{ CGR_DTYPE_U8, 0, 255 },
+                           Values{ CGR_DTYPE_I32, INT32_MIN, INT32_MAX }, Values{ CGR_DTYPE_FP32, -(1 << 24), 1 << 24 } }) {
+    for (int64_t good : { v.low, v.high, int64_t(0) })
+      AcceptedBuffer([&](cgr_buffer_decl &b) { b.dtype = v.dtype, b.padding = good; });
+    for (int64_t bad : { v.low - 1, v.high + 1, INT64_MIN, INT64_MAX })
+      RefusedBuffer([&](cgr_buffer_decl &b) { b.dtype = v.dtype, b.padding = bad; },
+                    { Bad("padding", { "is " + std::to_string(bad), std::to_string(v.low) + " .. " + std::to_string(v.high) }) });
+  }
+  for (int64_t good : { INT64_MIN, INT64_MAX })
+    AcceptedBuffer([&](cgr_buffer_decl &b) { b.dtype = CGR_DTYPE_I64, b.padding = good; });
+  for (int32_t dtype : { CGR_DTYPE_FP16, CGR_DTYPE_BF16, CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 })
+    for (int64_t bad : { 1, -1 })
+      RefusedBuffer([&](cgr_buffer_decl &b) { b.dtype = dtype, b.padding = bad; },
+                    { FindInBuffer(1, CGR_ERROR_UNSUPPORTED, "padding",
+                                   { "is " + std::to_string(bad), cgr_dtype_name(cgr_dtype(dtype)) }) });
+}
+
+TEST_P(ConfigBuffers, MayBeWrongInEveryField) {
+  RefusedBuffer(
+      [](cgr_buffer_decl &b) {
+        b.name = "";
+        b.dimension = 9;
+        b.source = 9;
+        b.width = -9;
+        b.dtype = 99;
+        b.padding = 9;
+      },
+      { Bad("name", { "1 to 31" }), FindInBuffer(1, CGR_ERROR_INVALID_ENUM, "dimension", { "is 9" }),
+        FindInBuffer(1, CGR_ERROR_INVALID_ENUM, "source", { "is 9" }), Bad("width", { "is -9" }),
+        FindInBuffer(1, CGR_ERROR_INVALID_ENUM, "dtype", { "is 99" }) });
+}
+
+TEST_P(ConfigBuffers, MustBeGivenWhenTheyAreCounted) {
+  Refused([](GoodConfig &c) { c.config.buffers = nullptr; }, { Find(CGR_ERROR_NULL_POINTER, "buffers", { "NULL", "3" }) });
+}
+
+// ------------------------------------------------------------------------------------------------- memory of the caller
+
+class ConfigMemory : public ConfigTest {
+protected:
+  void SetUp() override {
+    ConfigTest::SetUp();
+    if (device_ == nullptr)
+      return;
+    GoodConfig good(device_);
+    CGR_ASSERT_OK(cgr_runtime_memory(&good.config, &sizes_));
+    CGR_ASSERT_OK(cgr_memory_alloc(device_, sizes_.device_bytes, &arena_));
+    CGR_ASSERT_OK(cgr_memory_alloc_pinned(device_, sizes_.pinned_bytes, &rings_));
+  }
+  void TearDown() override {
+    if (device_ == nullptr)
+      return;
+    CGR_EXPECT_OK(cgr_memory_free(device_, arena_));
+    CGR_EXPECT_OK(cgr_memory_free_pinned(device_, rings_));
+    ConfigTest::TearDown();
+  }
+  // The good configuration over the test's memory, which is good too, and then changed.
+  void RefusedMemory(const Change &change, const std::vector<Found> &want) {
+    GoodConfig c(device_);
+    Give(c);
+    AcceptedAsItIs(c.config);
+    change(c);
+    RefusedAsItIs(c.config, want);
+  }
+  void Give(GoodConfig &c) const {
+    c.config.device_memory = arena_;
+    c.config.device_memory_size = sizes_.device_bytes;
+    c.config.pinned_memory = rings_;
+    c.config.pinned_memory_size = sizes_.pinned_bytes;
+  }
+  static Found Bad(const char *field, const Words &words) { return Find(CGR_ERROR_INVALID_ARGUMENT, field, words); }
+  static std::string Is(uint64_t bytes) { return "is " + std::to_string(bytes) + ","; }
+
+  cgr_memory_sizes sizes_ = CGR_MEMORY_SIZES_INIT;
+  void *arena_ = nullptr, *rings_ = nullptr;
+};
+
+TEST_P(ConfigMemory, TooSmallIsRefused) {
+  for (size_t have : { size_t(0), size_t(1), size_t(sizes_.device_bytes - 1) })
+    RefusedMemory([&](GoodConfig &c) { c.config.device_memory_size = have; },
+                  { Bad("device_memory_size", { Is(have), "at least " + std::to_string(sizes_.device_bytes) }) });
+  for (size_t have : { size_t(0), size_t(1), size_t(sizes_.pinned_bytes - 1) })
+    RefusedMemory([&](GoodConfig &c) { c.config.pinned_memory_size = have; },
+                  { Bad("pinned_memory_size", { Is(have), "at least " + std::to_string(sizes_.pinned_bytes) }) });
+}
+
+TEST_P(ConfigMemory, MisalignedIsRefused) {
+  for (int offset : { 1, 16, 128 }) {
+    RefusedMemory([&](GoodConfig &c) { c.config.device_memory = static_cast<char *>(arena_) + offset; },
+                  { Bad("device_memory", { "multiple of 256" }) });
+    RefusedMemory([&](GoodConfig &c) { c.config.pinned_memory = static_cast<char *>(rings_) + offset; },
+                  { Bad("pinned_memory", { "multiple of 256" }) });
+  }
+}
+
+TEST_P(ConfigMemory, SizesOfNoMemoryAreRefused) {
+  RefusedMemory([](GoodConfig &c) { c.config.device_memory = nullptr; },
+                { Find(CGR_ERROR_NULL_POINTER, "device_memory", { "NULL", std::to_string(sizes_.device_bytes) }) });
+  RefusedMemory([](GoodConfig &c) { c.config.pinned_memory = nullptr; },
+                { Find(CGR_ERROR_NULL_POINTER, "pinned_memory", { "NULL", std::to_string(sizes_.pinned_bytes) }) });
+}
+
+// Either kind may be given without the other.
+TEST_P(ConfigMemory, OneKindIsEnough) {
+  GoodConfig device_alone(device_), pinned_alone(device_);
+  Give(device_alone);
+  Give(pinned_alone);
+  device_alone.config.pinned_memory = nullptr;
+  device_alone.config.pinned_memory_size = 0;
+  pinned_alone.config.device_memory = nullptr;
+  pinned_alone.config.device_memory_size = 0;
+  AcceptedAsItIs(device_alone.config);
+  AcceptedAsItIs(pinned_alone.config);
+}
+
+TEST_P(ConfigMemory, EverythingMayBeWrong) {
+  RefusedMemory(
+      [&](GoodConfig &c) {
+        c.config.device_memory = static_cast<char *>(arena_) + 16;
+        c.config.device_memory_size -= 16;
+        c.config.pinned_memory = static_cast<char *>(rings_) + 16;
+        c.config.pinned_memory_size -= 16;
+      },
+      { Bad("device_memory_size", { Is(sizes_.device_bytes - 16) }), Bad("device_memory", { "256" }),
+        Bad("pinned_memory_size", { Is(sizes_.pinned_bytes - 16) }), Bad("pinned_memory", { "256" }) });
+}
+
+// How much is needed is not asked in vain: the memory that is given by then does not count.
+TEST_P(ConfigMemory, SizesAreToldWhateverIsGiven) {
+  GoodConfig c(device_);
+  cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
+  Give(c);
+  c.config.device_memory_size = c.config.pinned_memory_size = 1;
+  CGR_EXPECT_OK(cgr_runtime_memory(&c.config, &sizes));
+  EXPECT_EQ(sizes.device_bytes, sizes_.device_bytes);
+  EXPECT_EQ(sizes.pinned_bytes, sizes_.pinned_bytes);
+  EXPECT_EQ(sizes.host_bytes, sizes_.host_bytes);
+}
+
+CGR_INSTANTIATE_CONFIG_TEST(ConfigBuffers);
+CGR_INSTANTIATE_CONFIG_TEST(ConfigMemory);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,254 @@
+// Layers that must be refused: heads and sizes, element types, features that are reserved, caches of other layers.
+#include <cmath>
+
+#include "tests/support/config_case.h"
+
+namespace cgr_test {
+namespace {
+
+class ConfigLayers : public ConfigTest {
+protected:
+  static Found Bad(const char *field, const Words &words) { return FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, field, words); }
+  static Found Later(const char *field, const Words &words) { return FindInLayer(1, CGR_ERROR_UNSUPPORTED, field, words); }
+  // Layer 1 alone is changed.
+  template <class Set> void RefusedLayer(Set set, const std::vector<Found> &want) {
+    Refused([&](GoodConfig &c) { set(c.layers[1]); }, want);
+  }
+  template <class Set> void AcceptedLayer(Set set) {
+    Accepted([&](GoodConfig &c) { set(c.layers[1]); });
+  }
+};
+
+// ------------------------------------------------------------------------------------------------------ heads and sizes
+
+// A cache of one head is in that of several.
+TEST_P(ConfigLayers, NumQHeads) {
+  auto set = [](GoodConfig &c, int64_t value) { c.layers[1].num_kv_heads = 1, c.layers[1].num_q_heads = int32_t(value); };
+  Range(set, 1, 1024, Bad("num_q_heads", { "1 .. 1024" }));
+}
+
+TEST_P(ConfigLayers, NumKvHeads) {
+  for (int32_t good : { 1, 2 })
+    AcceptedLayer([&](cgr_layer &l) { l.num_kv_heads = good; });
+  for (int32_t bad : { 0, -1, INT32_MIN })
+    RefusedLayer([&](cgr_layer &l) { l.num_kv_heads = bad; },
+                 { Bad("num_kv_heads", { "is " + std::to_string(bad), "at least 1" }) });
+}
+
+TEST_P(ConfigLayers, QueryHeadsAreAMultiple) {
+  for (int32_t good : { 2, 4, 6, 1024 })
+    AcceptedLayer([&](cgr_layer &l) { l.num_q_heads = good; });
+  for (int32_t bad : { 1, 3, 1023 })
+    RefusedLayer([&](cgr_layer &l) { l.num_q_heads = bad; },
+                 { Bad("num_q_heads", { "is " + std::to_string(bad), "multiple of num_kv_heads, 2" }) });
+}
+
+TEST_P(ConfigLayers, HeadsMayBothBeWrong) {
+  RefusedLayer([](cgr_layer &l) { l.num_kv_heads = 0, l.num_q_heads = 1025, l.head_dim = 0; },
+               { Bad("num_kv_heads", { "is 0" }), Bad("num_q_heads", { "is 1025" }), Bad("head_dim", { "is 0", "1 .. 65536" }) });
+}
+
+TEST_P(ConfigLayers, HeadDims) {
+  for (int32_t bad : { 0, -1, -64, INT32_MIN, 65537, INT32_MAX })
+    RefusedLayer([&](cgr_layer &l) { l.head_dim = bad; }, { Bad("head_dim", { "is " + std::to_string(bad), "1 .. 65536" }) });
+  // What the kernels of the device take; a smaller head fits the cache.
+  for (int32_t bad : { 1, 7, 33, 63 })
+    RefusedLayer([&](cgr_layer &l) { l.head_dim = bad; },
+                 { Later("head_dim", { "is " + std::to_string(bad), GetParam().IsCuda() ? "64 to 128" : "8 to 256" }) });
+  AcceptedLayer([&](cgr_layer &l) { l.head_dim = 64; });
+}
+
+TEST_P(ConfigLayers, LargestHeadDim) {
+  auto set = [](GoodConfig &c, int32_t dim) {
+    cgr_layer &l = c.layers[1];
+    l.head_dim = dim;
+    for (cgr_kv_view *view : { &l.k, &l.v })
+      CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_HND, view->base, CGR_DTYPE_BF16, 16, 2, dim, view));
+  };
+  const int32_t largest = GetParam().IsCuda() ? 128 : 256;
+  Accepted([&](GoodConfig &c) { set(c, largest); });
+  Refused([&](GoodConfig &c) { set(c, largest + 8); }, { Later("head_dim", { "is " + std::to_string(largest + 8) }) });
+}
+
+TEST_P(ConfigLayers, HeadDimOfV) {
+  AcceptedLayer([](cgr_layer &l) { l.head_dim_v = 64; });
+  for (int32_t bad : { 32, 128, -64 })
+    RefusedLayer([&](cgr_layer &l) { l.head_dim_v = bad; }, { Later("head_dim_v", { "is " + std::to_string(bad), "64" }) });
+}
+
+// The append counts pieces of 16 bytes in 32 bits.
+TEST_P(ConfigLayers, TokensTimesHeadsAreLimited) {
+  auto set = [](GoodConfig &c, int32_t heads) {
+    c.config.max_tokens = 1 << 24;
+    c.config.num_layers = 1;
+    c.layers[0].num_q_heads = c.layers[0].num_kv_heads = heads;
+    c.layers[0].v.base = GoodConfig::Address(100);
+    for (cgr_kv_view *view : { &c.layers[0].k, &c.layers[0].v })
+      CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, view->base, CGR_DTYPE_BF16, 16, heads, 64, view));
+  };
+  Accepted([&](GoodConfig &c) { set(c, 15); });
+  Refused([&](GoodConfig &c) { set(c, 16); },
+          { FindInLayer(0, CGR_ERROR_UNSUPPORTED, "num_kv_heads", { "is 16", "16777216", "less than 2^31" }) });
+}
+
+// --------------------------------------------------------------------------------------------------------- element types
+
+TEST_P(ConfigLayers, DtypesOfTheCache) {
+  auto set = [](cgr_layer &l, int32_t dtype) { l.k.dtype = l.v.dtype = dtype; };
+  for (int32_t good : { CGR_DTYPE_FP16, CGR_DTYPE_BF16 })
+    AcceptedLayer([&](cgr_layer &l) { set(l, good); });
+  for (int32_t later : { CGR_DTYPE_I32, CGR_DTYPE_I64 })
+    RefusedLayer([&](cgr_layer &l) { set(l, later); },
+                 { Later("k.dtype", { "is " + std::string(cgr_dtype_name(cgr_dtype(later))), "fp16 or bf16" }) });
+  for (int32_t bad : { 0, -1, 10, INT32_MAX })
+    RefusedLayer([&](cgr_layer &l) { set(l, bad); },
+                 { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is " + std::to_string(bad), "cgr_dtype" }),
+                   FindInLayer(1, CGR_ERROR_INVALID_ENUM, "v.dtype", { "is " + std::to_string(bad), "cgr_dtype" }) });
+}
+
+// The strides of elements of one byte: these are multiples of 16.
+TEST_P(ConfigLayers, QuantisedCachesAreReserved) {
+  for (int32_t dtype : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8, CGR_DTYPE_U8 })
+    RefusedLayer([&](cgr_layer &l) { l.k.dtype = l.v.dtype = dtype; },
+                 { Later("k.dtype", { "is " + std::string(cgr_dtype_name(cgr_dtype(dtype))) }) });
+  static float scale = 1.0f;
+  RefusedLayer([](cgr_layer &l) { l.k.scale = &scale; }, { Later("k.scale", { "NULL" }) });
+  RefusedLayer([](cgr_layer &l) { l.v.scale = &scale; }, { Later("v.scale", { "NULL" }) });
+  RefusedLayer([](cgr_layer &l) { l.k.scale = l.v.scale = &scale; },
+               { Later("k.scale", { "NULL" }), Later("v.scale", { "NULL" }) });
+}
+
+TEST_P(ConfigLayers, DtypesThatDifferAreReserved) {
+  RefusedLayer([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16; }, { Later("v.dtype", { "is fp16", "bf16" }) });
+  RefusedLayer([](cgr_layer &l) { l.dtype = CGR_DTYPE_FP16; }, { Later("dtype", { "is fp16", "bf16" }) });
+  RefusedLayer([](cgr_layer &l) { l.dtype = l.out_dtype = CGR_DTYPE_FP16; }, { Later("dtype", { "is fp16", "bf16" }) });
+  RefusedLayer([](cgr_layer &l) { l.out_dtype = CGR_DTYPE_FP32; }, { Later("out_dtype", { "is fp32", "bf16" }) });
+  AcceptedLayer([](cgr_layer &l) { l.dtype = l.out_dtype = CGR_DTYPE_BF16; });
+}
+
+TEST_P(ConfigLayers, DtypesOfTheCallAreChecked) {
+  for (int32_t bad : { -1, 10, INT32_MAX }) {
+    const Words words = { "is " + std::to_string(bad), "cgr_dtype" };
+    RefusedLayer([&](cgr_layer &l) { l.dtype = bad, l.out_dtype = CGR_DTYPE_BF16; },
+                 { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "dtype", words) });
+    RefusedLayer([&](cgr_layer &l) { l.out_dtype = bad; }, { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "out_dtype", words) });
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------------- features
+
+TEST_P(ConfigLayers, ReservedNumbersAreRefusedByName) {
+  struct Reserved {
+    const char *field;
+    int32_t cgr_layer::*member;
+  };
+  for (const Reserved &r : { Reserved{ "program", &cgr_layer::program }, Reserved{ "backend", &cgr_layer::backend },
+                             Reserved{ "length_set", &cgr_layer::length_set } })
+    for (int32_t value : { 1, -1, INT32_MAX })
+      RefusedLayer([&](cgr_layer &l) { l.*r.member = value; },
+                   { Later(r.field, { "is " + std::to_string(value), "this version" }) });
+  for (const Reserved &r : { Reserved{ "window_left", &cgr_layer::window_left },
+                             Reserved{ "window_right", &cgr_layer::window_right }, Reserved{ "chunk", &cgr_layer::chunk } })
+    for (int32_t value : { 1, 4096, INT32_MAX })
+      RefusedLayer([&](cgr_layer &l) { l.*r.member = value; },
+                   { Later(r.field, { "is " + std::to_string(value), "this version" }) });
+}
+
+TEST_P(ConfigLayers, NegativeWindowsAreNoWindows) {
+  for (auto member : { &cgr_layer::window_left, &cgr_layer::window_right, &cgr_layer::chunk }) {
+    const char *field = member == &cgr_layer::chunk         ? "chunk"
+                        : member == &cgr_layer::window_left ? "window_left"
+                                                            : "window_right";
+    RefusedLayer([&](cgr_layer &l) { l.*member = -1; },
+                 { Bad(field, { "is -1", "0 or more" }), Later(field, { "is -1", "this version" }) });
+  }
+}
+
+TEST_P(ConfigLayers, ReservedPointersAreRefusedByName) {
+  static const float slopes[4] = { 1, 2, 3, 4 };
+  RefusedLayer([](cgr_layer &l) { l.alibi_slopes = slopes; }, { Later("alibi_slopes", { "NULL" }) });
+  RefusedLayer([](cgr_layer &l) { l.sinks = slopes; }, { Later("sinks", { "NULL" }) });
+}
+
+TEST_P(ConfigLayers, FlagsAreReservedOrUnknown) {
+  RefusedLayer([](cgr_layer &l) { l.flags = CGR_LAYER_BIDIRECTIONAL; }, { Later("flags", { "CGR_LAYER_BIDIRECTIONAL" }) });
+  RefusedLayer([](cgr_layer &l) { l.flags = CGR_LAYER_NO_CACHE; }, { Later("flags", { "CGR_LAYER_NO_CACHE" }) });
+  RefusedLayer([](cgr_layer &l) { l.flags = CGR_LAYER_ALIBI_SQRT; }, { Later("alibi_slopes", { "CGR_LAYER_ALIBI_SQRT" }) });
+  RefusedLayer([](cgr_layer &l) { l.flags = 7; },
+               { Later("alibi_slopes", { "CGR_LAYER_ALIBI_SQRT" }), Later("flags", { "CGR_LAYER_BIDIRECTIONAL" }),
+                 Later("flags", { "CGR_LAYER_NO_CACHE" }) });
+  for (uint32_t unknown : { 8u, 0x80000000u })
+    RefusedLayer([&](cgr_layer &l) { l.flags = unknown; },
+                 { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "flags", { unknown == 8 ? "0x8" : "0x80000000", "CGR_LAYER_*" }) });
+}
+
+TEST_P(ConfigLayers, ScaleIsAFiniteNumber) {
+  for (float good : { 0.0f, -0.0f, 1e-30f, 1.0f, 3e38f })
+    AcceptedLayer([&](cgr_layer &l) { l.scale = good; });
+  for (float bad : { -1.0f, -1e-30f, INFINITY, -INFINITY, NAN })
+    RefusedLayer([&](cgr_layer &l) { l.scale = bad; }, { Bad("scale", { "finite", "0 or more" }) });
+}
+
+TEST_P(ConfigLayers, SoftcapIsReservedAndAFiniteNumber) {
+  AcceptedLayer([](cgr_layer &l) { l.softcap = -0.0f; });
+  for (float later : { 30.0f, 1e-30f })
+    RefusedLayer([&](cgr_layer &l) { l.softcap = later; }, { Later("softcap", { "expected 0" }) });
+  for (float bad : { -1.0f, INFINITY, NAN })
+    RefusedLayer([&](cgr_layer &l) { l.softcap = bad; }, { Bad("softcap", { "finite" }), Later("softcap", { "expected 0" }) });
+}
+
+// ---------------------------------------------------------------------------------------------- groups and other layers
+
+TEST_P(ConfigLayers, GroupIsOneOfTheGroups) {
+  for (int32_t bad : { 1, -1, INT32_MAX, INT32_MIN })
+    RefusedLayer([&](cgr_layer &l) { l.group = bad; }, { Bad("group", { "is " + std::to_string(bad), "0 .. 0" }) });
+}
+
+TEST_P(ConfigLayers, CacheOfAnEarlierLayer) {
+  for (int32_t good : { 1, 2 })
+    Accepted([&](GoodConfig &c) { c.layers[2].kv_source = good; });
+  for (int32_t bad : { 3, 4, -1, INT32_MAX, INT32_MIN }) // itself, and none
+    Refused([&](GoodConfig &c) { c.layers[2].kv_source = bad; },
+            { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "is " + std::to_string(bad), "earlier layer" }) });
+  Refused([](GoodConfig &c) { c.layers[0].kv_source = 1; },
+          { FindInLayer(0, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "is 1", "earlier layer" }) });
+  Accepted([](GoodConfig &c) { c.layers[1].kv_source = 1, c.layers[2].kv_source = 2; }); // of a layer that has another's
+}
+
+TEST_P(ConfigLayers, SharedCachesHaveOneShape) {
+  auto refused = [&](const Words &words, const Change &change) {
+    Refused(change, { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", words) });
+  };
+  refused({ "layer 0", "2 KV heads", "expected 4" }, [](GoodConfig &c) { c.layers[2].num_kv_heads = 4; });
+  refused({ "layer 0", "dim 64", "128" }, [](GoodConfig &c) { c.layers[2].head_dim = 128; });
+  Accepted([](GoodConfig &c) { c.layers[2].num_q_heads = 8; });
+}
+
+// The views of such a layer are not looked at.
+TEST_P(ConfigLayers, ViewsBesideASourceAreIgnored) {
+  Accepted([](GoodConfig &c) {
+    std::memset(&c.layers[2].k, 0x5a, sizeof(cgr_kv_view));
+    c.layers[2].v = c.layers[0].v;
+  });
+}
+
+// What is wrong with the source is not said again of those that read it.
+TEST_P(ConfigLayers, FindingsOfASourceAreNotRepeated) {
+  Refused([](GoodConfig &c) { c.layers[0].num_kv_heads = 0; },
+          { FindInLayer(0, CGR_ERROR_INVALID_ARGUMENT, "num_kv_heads", { "is 0" }) });
+  Refused([](GoodConfig &c) { c.layers[0].k.dtype = 99; }, { FindInLayer(0, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is 99" }) });
+  Refused([](GoodConfig &c) { c.layers[0].size = 0; },
+          { { CGR_ERROR_INVALID_STRUCT, 0, -1, "layers[0]", { "size is 0" } },
+            { CGR_ERROR_INVALID_STRUCT, 1, -1, "layers[1]", { "layers[0]", "size is 0" } },
+            { CGR_ERROR_INVALID_STRUCT, 2, -1, "layers[2]", { "layers[0]", "size is 0" } } });
+}
+
+TEST_P(ConfigLayers, MustBeGivenWhenTheyAreCounted) {
+  Refused([](GoodConfig &c) { c.config.layers = nullptr; }, { Find(CGR_ERROR_NULL_POINTER, "layers", { "NULL", "3" }) });
+  Accepted([](GoodConfig &c) { c.config.layers = nullptr, c.config.num_layers = 0; });
+}
+
+CGR_INSTANTIATE_CONFIG_TEST(ConfigLayers);
+
+} // namespace
+} // namespace cgr_test

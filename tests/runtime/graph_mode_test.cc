@@ -1,0 +1,100 @@
+// Which graphs there are: the mode in use and why, and the default sizes.
+#include "tests/support/refused.h"
+
+namespace cgr_test {
+namespace {
+
+class GraphMode : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+};
+
+TEST_P(GraphMode, IsLoweredWithAReason) {
+  struct Want {
+    int32_t mode, support;
+    cgr_graph_mode lowered;
+    const char *reason; // a word of it
+  };
+  static std::vector<std::string> logged;
+  for (const Want &want :
+       std::vector<Want>{ { CGR_MODE_NONE, 0, CGR_MODE_NONE, "" },
+                          { CGR_MODE_FULL_DECODE_ONLY, 0, CGR_MODE_FULL_DECODE_ONLY, "" },
+                          { CGR_MODE_FULL_DECODE_ONLY, CGR_SUPPORT_NEVER, CGR_MODE_NONE, "CGR_SUPPORT_NEVER" },
+                          { CGR_MODE_FULL_DECODE_ONLY, CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE, CGR_MODE_FULL_DECODE_ONLY, "" },
+                          { CGR_MODE_FULL, 0, CGR_MODE_FULL_DECODE_ONLY, "FULL is lowered" },
+                          { CGR_MODE_PIECEWISE, 0, CGR_MODE_NONE, "PIECEWISE is lowered" },
+                          { CGR_MODE_FULL_AND_PIECEWISE, 0, CGR_MODE_FULL_DECODE_ONLY, "FULL_AND_PIECEWISE is lowered" },
+                          { CGR_MODE_DEFAULT, 0, CGR_MODE_FULL_DECODE_ONLY, "FULL_AND_PIECEWISE is lowered" } }) {
+    SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(want.mode)));
+    EngineOptions options = OptionsFor(GetParam());
+    logged.clear();
+    options.adjust = [&](cgr_config *config) {
+      config->graph_mode = want.mode;
+      config->attention_support = want.support;
+      config->log = [](void *, cgr_log_level, const char *message) { logged.push_back(message); };
+    };
+    Engine engine(options);
+    ASSERT_NE(engine.rt, nullptr);
+    const char *reason = nullptr;
+    EXPECT_EQ(cgr_runtime_graph_mode(engine.rt, &reason), want.lowered);
+    ASSERT_NE(reason, nullptr);
+    EXPECT_EQ(reason[0] != 0, want.reason[0] != 0);
+    EXPECT_NE(std::string(reason).find(want.reason), std::string::npos) << reason;
+    EXPECT_EQ(logged, want.reason[0] == 0 ? std::vector<std::string>() : std::vector<std::string>{ reason });
+    bool none = want.lowered == CGR_MODE_NONE;
+    EXPECT_EQ(cgr_runtime_num_keys(engine.rt), none ? 0 : 4);
+    CGR_ASSERT_OK(engine.Capture());
+    engine.Step(engine.Decode({ engine.Start(3, 1) }));
+    EXPECT_EQ(engine.step.key.kind, none ? CGR_KIND_NONE : CGR_KIND_FULL);
+    EXPECT_EQ(engine.step.reason, none ? CGR_REASON_MODE_NONE : CGR_REASON_EXACT);
+  }
+}
+
+TEST_P(GraphMode, DefaultBucketsAscendToTheMaximum) {
+  struct Case {
+    int32_t max_requests, max_bucket, last;
+  };
+  for (const Case &c : { Case{ 1, 0, 1 }, Case{ 20, 0, 20 }, Case{ 300, 0, 300 }, Case{ 600, 0, 512 }, Case{ 300, 29, 29 } }) {
+    SCOPED_TRACE(std::to_string(c.max_requests) + " requests, max_decode_bucket " + std::to_string(c.max_bucket));
+    EngineOptions options = OptionsFor(GetParam());
+    options.max_requests = options.max_rows = options.max_tokens = c.max_requests;
+    options.buckets = {};
+    options.adjust = [&](cgr_config *config) { config->max_decode_bucket = c.max_bucket; };
+    Engine engine(options);
+    int32_t keys = cgr_runtime_num_keys(engine.rt), before = 0;
+    ASSERT_GT(keys, 0);
+    for (int32_t i = 0; i < keys; i++) {
+      cgr_graph_stats stats = engine.GraphStats(i);
+      EXPECT_EQ(stats.state, CGR_GRAPH_EMPTY);
+      EXPECT_EQ(stats.key.kind, CGR_KIND_FULL);
+      EXPECT_EQ(stats.key.num_tokens, stats.key.num_requests);
+      EXPECT_GT(stats.key.num_requests, before);
+      before = stats.key.num_requests;
+    }
+    EXPECT_EQ(before, c.last);
+  }
+}
+
+TEST_P(GraphMode, DefaultBucketsAreWhatStepsRunIn) {
+  EngineOptions options = OptionsFor(GetParam());
+  options.max_requests = options.max_rows = 20;
+  options.buckets = {};
+  Engine engine(options);
+  CGR_ASSERT_OK(engine.Capture());
+  std::vector<std::pair<int32_t, int32_t>> prompts;
+  for (int32_t i = 0; i < 20; i++)
+    prompts.push_back({ engine.Open(), 3 });
+  engine.Step(engine.Chunks(prompts));
+  for (size_t real = 1; real <= 20 && !HasFatalFailure(); real++) {
+    std::vector<int32_t> rows = engine.Rows();
+    rows.resize(real);
+    engine.Step(engine.Decode(rows));
+    EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+    EXPECT_GE(engine.step.key.num_requests, int32_t(real));
+  }
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(GraphMode);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,150 @@
+// Results that are collected late: whose tokens they are is told by rows and tags as they were at prepare, whatever has become of
+// the requests; they stay until ring_depth - 1 more steps have been launched.
+#include "tests/support/refused.h"
+
+namespace cgr_test {
+namespace {
+
+class LateResults : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+  void Make(int32_t depth) {
+    engine_.reset();
+    EngineOptions options = OptionsFor(GetParam());
+    options.adjust = [depth](cgr_config *config) { config->ring_depth = depth; };
+    engine_ = std::make_unique<Engine>(options);
+    CGR_ASSERT_OK(engine_->Capture());
+  }
+  std::unique_ptr<Engine> engine_;
+};
+
+// Rows close and are given out again while their results wait; partial and empty requests are among them. The engine compares
+// rows, tags, num_tokens and tokens of every step.
+TEST_P(LateResults, AreThoseOfTheRequestsAtPrepare) {
+  for (int32_t depth : { 2, 3, 4, 7 }) {
+    SCOPED_TRACE(depth);
+    Make(depth);
+    Engine &engine = *engine_;
+    std::mt19937 random{ uint32_t(depth) };
+    int reopened = 0;
+    for (int n = 0; n < 120 && !HasFatalFailure(); n++) {
+      std::vector<Item> items;
+      while (engine.requests.size() < 5)
+        engine.Open();
+      for (int32_t row : engine.Rows()) {
+        const Request &r = *engine.requests[row];
+        if (random() % 4 == 0)
+          continue;
+        int32_t length = random() % 3 == 0 ? int32_t(random() % 6) : 1;
+        engine.Reserve(row, r.num_tokens + length);
+        items.push_back(Engine::Chunk(row, length, n, random() % 4 == 0));
+        if (length > 0 && r.has_token)
+          items.back().tokens[0] = CGR_TOKEN_LAST;
+      }
+      std::shuffle(items.begin(), items.end(), random);
+      // The oldest result is looked at at the last moment: when one more launch would expire it.
+      while (int32_t(engine.NumInFlight()) == depth)
+        engine.CheckOne();
+      cgr_status status = engine.Prepare(items);
+      if (status == CGR_ERROR_BUSY) {
+        CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched + 1 - uint64_t(depth), -1, nullptr));
+        status = engine.Prepare(items);
+      }
+      CGR_ASSERT_OK(status);
+      CGR_ASSERT_OK(engine.Launch());
+      for (const Item &item : items) // at once, with the step in flight
+        if (random() % 6 == 0 || engine.requests[item.row]->num_tokens > 120) {
+          engine.Close(item.row);
+          reopened++;
+        }
+    }
+    engine.CheckAll();
+    EXPECT_GT(reopened, 20);
+  }
+}
+
+TEST_P(LateResults, StayUntilRingDepthStepsHaveFollowed) {
+  for (int32_t depth : { 2, 4 }) {
+    SCOPED_TRACE(depth);
+    Make(depth);
+    Engine &engine = *engine_;
+    int32_t row = engine.Start(7, 1);
+    std::vector<uint64_t> seqs;
+    for (int32_t n = 0; n < depth; n++) {
+      ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ row })));
+      seqs.push_back(engine.launched);
+      engine.WaitForAll();
+    }
+    cgr_step_result first = CGR_STEP_RESULT_INIT, again = CGR_STEP_RESULT_INIT;
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, seqs[0], -1, &first));
+    engine.CheckAll();
+    for (uint64_t seq : seqs)
+      CGR_EXPECT_OK(cgr_step_wait(engine.rt, 0, seq, 0, &again));
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, seqs[0], -1, &again));
+    EXPECT_EQ(std::memcmp(&first, &again, sizeof first), 0) << "the same arrays";
+    for (int32_t timeout : { 0, -1, 5 }) {
+      ExpectRefused(engine, CGR_ERROR_EXPIRED, { "seq is " + std::to_string(seqs[0] - 1), "ring_depth" },
+                    [&] { return cgr_step_wait(engine.rt, 0, seqs[0] - 1, timeout, &again); });
+    }
+  }
+}
+
+// The arrays of a result hold while depth - 1 more steps are launched, also when its rows close meanwhile.
+TEST_P(LateResults, KeepTheirArraysWhileDepthMinusOneStepsFollow) {
+  Make(4);
+  Engine &engine = *engine_;
+  int32_t a = engine.Start(7, 1), b = engine.Start(9, 2), c = engine.Start(3, 3);
+  engine.Step(engine.Decode({ a, b }));
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched, -1, &result));
+  const std::vector<int32_t> rows(result.rows, result.rows + 2), tokens(result.tokens, result.tokens + 2),
+      counts(result.num_tokens, result.num_tokens + 2);
+  const std::vector<uint64_t> tags(result.tags, result.tags + 2);
+  EXPECT_EQ(rows, (std::vector<int32_t>{ a, b }));
+  EXPECT_EQ(tags, (std::vector<uint64_t>{ engine.requests[a]->tag, engine.requests[b]->tag }));
+  engine.Close(b);
+  for (int n = 0; n < 3; n++) {
+    int32_t fresh = engine.Open();
+    engine.Reserve(fresh, 10);
+    engine.Step({ Engine::Chunk(fresh, 4, n), { c, { CGR_TOKEN_LAST } } });
+    EXPECT_EQ(std::vector<int32_t>(result.rows, result.rows + 2), rows) << n;
+    EXPECT_EQ(std::vector<uint64_t>(result.tags, result.tags + 2), tags) << n;
+    EXPECT_EQ(std::vector<int32_t>(result.num_tokens, result.num_tokens + 2), counts) << n;
+    EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + 2), tokens) << n;
+  }
+}
+
+TEST_P(LateResults, SeveralWaitsTellTheSame) {
+  Make(0);
+  Engine &engine = *engine_;
+  int32_t row = engine.Start(7, 1);
+  ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ row })));
+  cgr_step_result polled = CGR_STEP_RESULT_INIT, waited = CGR_STEP_RESULT_INIT;
+  cgr_status status = CGR_NOT_READY;
+  for (int32_t n = 0; n < 100000000 && status == CGR_NOT_READY; n++)
+    status = cgr_step_wait(engine.rt, 0, engine.launched, 0, &polled);
+  CGR_ASSERT_OK(status);
+  EXPECT_EQ(cgr_runtime_completed(engine.rt, 0), engine.launched);
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched, -1, &waited));
+  EXPECT_EQ(std::memcmp(&polled, &waited, sizeof polled), 0);
+  EXPECT_EQ(polled.num_requests, 1);
+  engine.CheckAll();
+  EXPECT_EQ(engine.Info(row).last_seq, engine.launched);
+}
+
+TEST_P(LateResults, ADummyStepHasAResultWithoutRequests) {
+  Make(0);
+  Engine &engine = *engine_;
+  engine.Start(7, 1);
+  engine.Step({});
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched, -1, &result));
+  EXPECT_EQ(result.num_requests, 0);
+  EXPECT_EQ(result.seq, engine.launched);
+  EXPECT_EQ(result.token_stride, 1);
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(LateResults);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,122 @@
+// NULL where something is required is refused by name and changes nothing; where nothing is required it is harmless.
+#include "tests/support/refused.h"
+
+namespace cgr_test {
+namespace {
+
+class NullArguments : public ThreeRequests {
+protected:
+  template <class Call> void RefusedNull(const char *name, Call call, uint64_t refused = 0) {
+    Refused(CGR_ERROR_NULL_POINTER, { name, "NULL" }, call, refused);
+  }
+};
+
+TEST_P(NullArguments, CallsOfAStepRefuseThem) {
+  cgr_batch batch = GoodBatch();
+  cgr_step step = CGR_STEP_INIT;
+  cgr_runtime *rt = engine_->rt;
+  cudaStream_t stream = engine_->stream;
+  cgr_key key;
+  RefusedNull("cgr_step_prepare: runtime", [&] { return cgr_step_prepare(nullptr, &batch, &step); });
+  RefusedNull(
+      "batch", [&] { return cgr_step_prepare(rt, nullptr, &step); }, 1);
+  RefusedNull(
+      "cgr_step_prepare: step", [&] { return cgr_step_prepare(rt, &batch, nullptr); }, 1);
+  RefusedNull("cgr_step_choose: runtime", [&] { return cgr_step_choose(nullptr, &batch, &key); });
+  RefusedNull("batch", [&] { return cgr_step_choose(rt, nullptr, &key); });
+  RefusedNull("cgr_step_choose: key", [&] { return cgr_step_choose(rt, &batch, nullptr); });
+  RefusedNull("cgr_step_launch: runtime", [&] { return cgr_step_launch(nullptr, &step, stream); });
+  RefusedNull("cgr_step_launch: step", [&] { return cgr_step_launch(rt, nullptr, stream); });
+  RefusedNull("cgr_step_cancel: runtime", [&] { return cgr_step_cancel(nullptr, &step); });
+  RefusedNull("cgr_step_cancel: step", [&] { return cgr_step_cancel(rt, nullptr); });
+  RefusedNull("cgr_step_wait: runtime", [&] { return cgr_step_wait(nullptr, 0, 1, -1, nullptr); });
+  RefusedNull("cgr_runtime_flush: runtime", [&] { return cgr_runtime_flush(nullptr, 0, stream, nullptr); });
+  batch.rows = nullptr;
+  BatchRefused(CGR_ERROR_NULL_POINTER, { "batch: rows" }, batch);
+}
+
+TEST_P(NullArguments, CallsOfRequestsRefuseThem) {
+  cgr_runtime *rt = engine_->rt;
+  int32_t row = 0, page = 2, first = 0, end = 0;
+  cgr_request_info info = CGR_REQUEST_INFO_INIT;
+  RefusedNull("cgr_request_open: runtime", [&] { return cgr_request_open(nullptr, 1, &row); });
+  RefusedNull("cgr_request_open: row", [&] { return cgr_request_open(rt, 1, nullptr); });
+  RefusedNull("cgr_request_close: runtime", [&] { return cgr_request_close(nullptr, 0); });
+  RefusedNull("cgr_request_set_pages: runtime", [&] { return cgr_request_set_pages(nullptr, 0, 0, 0, &page, 1); });
+  RefusedNull("pages", [&] { return cgr_request_set_pages(rt, rows_[0], 0, 0, nullptr, 1); });
+  RefusedNull("cgr_request_drop_pages: runtime", [&] { return cgr_request_drop_pages(nullptr, 0, 0, 0, 1); });
+  RefusedNull("cgr_request_set_length: runtime", [&] { return cgr_request_set_length(nullptr, 0, 0); });
+  RefusedNull("cgr_request_get_info: runtime", [&] { return cgr_request_get_info(nullptr, 0, &info); });
+  RefusedNull("info", [&] { return cgr_request_get_info(rt, 0, nullptr); });
+  RefusedNull("cgr_request_get_pages: runtime", [&] { return cgr_request_get_pages(nullptr, 0, 0, &first, &end); });
+  RefusedNull("first", [&] { return cgr_request_get_pages(rt, 0, 0, nullptr, &end); });
+  RefusedNull("end", [&] { return cgr_request_get_pages(rt, 0, 0, &first, nullptr); });
+}
+
+TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
+  cgr_runtime *rt = engine_->rt;
+  cgr_capture capture = engine_->CaptureStruct(), nobody = capture;
+  nobody.record = nullptr;
+  cgr_stats stats = CGR_STATS_INIT;
+  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+  int32_t region = 0;
+  void *memory = engine_->state.layer[0].in[kQ].data;
+  RefusedNull("cgr_runtime_capture: runtime", [&] { return cgr_runtime_capture(nullptr, &capture); });
+  RefusedNull("capture", [&] { return cgr_runtime_capture(rt, nullptr); });
+  RefusedNull("capture.record", [&] { return cgr_runtime_capture(rt, &nobody); });
+  RefusedNull("cgr_runtime_warmup: runtime", [&] { return cgr_runtime_warmup(nullptr, &capture); });
+  RefusedNull("capture", [&] { return cgr_runtime_warmup(rt, nullptr); });
+  RefusedNull("capture.record", [&] { return cgr_runtime_warmup(rt, &nobody); });
+  RefusedNull("cgr_runtime_stats: runtime", [&] { return cgr_runtime_stats(nullptr, &stats); });
+  RefusedNull("stats", [&] { return cgr_runtime_stats(rt, nullptr); });
+  RefusedNull("stats", [&] { return cgr_runtime_graph_stats(rt, 0, nullptr); });
+  RefusedNull("cgr_buffer_get: runtime", [&] { return cgr_buffer_get(nullptr, 0, 0, CGR_BUFFER_COUNTS, 0, &view); });
+  RefusedNull("view", [&] { return cgr_buffer_get(rt, 0, 0, CGR_BUFFER_COUNTS, 0, nullptr); });
+  RefusedNull("name", [&] { return cgr_buffer_get_declared(rt, 0, nullptr, &view); });
+  RefusedNull("view", [&] { return cgr_buffer_get_declared(rt, 0, "a", nullptr); });
+  RefusedNull("base", [&] { return cgr_region_register(rt, nullptr, 16, &region); });
+  RefusedNull("region", [&] { return cgr_region_register(rt, memory, 16, nullptr); });
+}
+
+TEST_P(NullArguments, CallsOfARecorderRefuseThem) {
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+  cgr_attention attention = CGR_ATTENTION_INIT;
+  auto function = [](cgr_recorder *, const void *) { return CGR_OK; };
+  RefusedNull("recorder", [&] { return cgr_record_get_info(nullptr, &info); });
+  RefusedNull("recorder", [&] { return cgr_record_attention(nullptr, &attention); });
+  RefusedNull("recorder", [&] { return cgr_record_call(nullptr, function, nullptr, 0); });
+  RefusedNull("recorder", [&] { return cgr_record_buffer(nullptr, CGR_BUFFER_COUNTS, 0, &view); });
+}
+
+TEST_P(NullArguments, WhatReturnsNoStatusTakesThem) {
+  const char *reason = nullptr;
+  EXPECT_EQ(cgr_runtime_completed(nullptr, 0), 0u);
+  EXPECT_EQ(cgr_runtime_num_keys(nullptr), 0);
+  EXPECT_EQ(cgr_runtime_device(nullptr), nullptr);
+  EXPECT_EQ(cgr_runtime_graph_mode(nullptr, &reason), CGR_MODE_NONE);
+  EXPECT_EQ(std::string(reason), "");
+  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, nullptr), CGR_MODE_FULL_DECODE_ONLY);
+  EXPECT_EQ(cgr_runtime_device(engine_->rt), engine_->dev);
+  CGR_EXPECT_OK(cgr_runtime_destroy(nullptr));
+  CGR_EXPECT_OK(cgr_device_close(nullptr));
+  CGR_EXPECT_OK(cgr_memory_free(engine_->dev, nullptr));
+  CGR_EXPECT_OK(cgr_memory_free_pinned(engine_->dev, nullptr));
+}
+
+TEST_P(NullArguments, AHandleThatIsNoRuntimeIsRefused) {
+  alignas(16) static unsigned char junk[4096] = { 1 };
+  cgr_runtime *rt = reinterpret_cast<cgr_runtime *>(junk);
+  cgr_step step = CGR_STEP_INIT;
+  int32_t row = 0;
+  Refused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_request_open: runtime" }, [&] { return cgr_request_open(rt, 1, &row); });
+  Refused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_step_cancel: runtime" }, [&] { return cgr_step_cancel(rt, &step); });
+  Refused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_runtime_destroy: runtime" }, [&] { return cgr_runtime_destroy(rt); });
+  EXPECT_EQ(cgr_runtime_completed(rt, 0), 0u);
+  EXPECT_EQ(cgr_runtime_device(rt), nullptr);
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(NullArguments);
+
+} // namespace
+} // namespace cgr_test

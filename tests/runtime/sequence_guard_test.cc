@@ -1,0 +1,259 @@
+// What the device finds in a slot that is not what the protocol promises: the step runs without requests and says so, and so do
+// those after it that were prepared before anybody knew. Nothing is written, nothing is lost, and once the lengths of the rows
+// are set back all goes on.
+#include "buffers/slot.h"
+#include "tests/support/tables.h"
+
+namespace cgr_test {
+namespace {
+
+// An engine whose rings lie in memory of the test, so that it can find the slot of a step and spoil it.
+class Rings {
+public:
+  Rings(const DeviceParam &device, int32_t depth) {
+    EngineOptions options = OptionsFor(device);
+    CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &options.handle));
+    CGR_EXPECT_OK(cgr_memory_alloc_pinned(options.handle, kBytes, &pinned_));
+    options.adjust = [this, depth](cgr_config *config) {
+      config->ring_depth = depth;
+      config->pinned_memory = pinned_;
+      config->pinned_memory_size = kBytes;
+    };
+    engine = std::make_unique<Engine>(options);
+    engine->OwnPinned(pinned_);
+    CGR_EXPECT_OK(engine->Capture());
+  }
+  // The header of the slot of step `seq`, found by its content.
+  cgr__slot_header *Find(uint64_t seq, int32_t num_requests, int32_t num_tokens) {
+    cgr__slot_header *found = nullptr;
+    for (size_t at = 0; at + sizeof(cgr__slot_header) <= kBytes; at += 64) {
+      cgr__slot_header *header = reinterpret_cast<cgr__slot_header *>(static_cast<unsigned char *>(pinned_) + at);
+      if (header->seq == seq && header->num_requests == num_requests && header->num_tokens == num_tokens &&
+          header->batch_seq <= seq && header->flags <= 3) {
+        EXPECT_EQ(found, nullptr) << "two slots bear the number " << seq;
+        found = header;
+      }
+    }
+    EXPECT_NE(found, nullptr) << "no slot bears the number " << seq;
+    return found;
+  }
+  std::unique_ptr<Engine> engine;
+
+private:
+  static constexpr size_t kBytes = size_t{ 1 } << 20;
+  void *pinned_ = nullptr;
+};
+
+class SequenceGuard : public ::testing::Test {
+protected:
+  // A fresh engine; steps run at the last moment, so that their slots can be spoiled.
+  void Make(int32_t depth = 4) {
+    rings_.reset();
+    rings_ = std::make_unique<Rings>(HostParam(CGR_SCHEDULE_LATEST), depth);
+  }
+  Engine &engine() { return *rings_->engine; }
+  // Launches a step, spoils its slot, and returns its number.
+  uint64_t LaunchSpoiled(const std::vector<Item> &items, const std::function<void(cgr__slot_header *)> &spoil) {
+    engine().PrepareAndLaunch(items);
+    cgr__slot_header *header = rings_->Find(engine().launched, engine().step.num_requests, engine().step.num_tokens);
+    if (header != nullptr)
+      spoil(header);
+    return engine().launched;
+  }
+  // The rows of a step that was lost go back to the lengths that the device has.
+  void SetBack(const std::vector<std::pair<int32_t, int32_t>> &lengths) {
+    engine().Forget();
+    for (const auto &[row, length] : lengths)
+      engine().SetLength(row, length);
+  }
+  std::unique_ptr<Rings> rings_;
+};
+
+// An unchanged batch travels as a header alone, so that it rests on the step before.
+TEST_F(SequenceGuard, ReportsANumberThatIsNotTheExpectedOne) {
+  for (int32_t depth : { 2, 3, 4 }) {
+    SCOPED_TRACE(depth);
+    Make(depth);
+    Engine &e = engine();
+    int32_t a = e.Start(5, 1), b = e.Start(16, 2), c = e.Start(30, 3);
+    e.Step(e.Decode({ a, b, c }));
+    for (int32_t row : { a, b, c })
+      e.Reserve(row, 40);
+    std::vector<int64_t> computed = e.Buffer(CGR_BUFFER_ROW_COMPUTED), last = e.Buffer(CGR_BUFFER_ROW_LAST_TOKENS);
+    std::vector<uint64_t> seqs = { LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__slot_header *h) { h->seq += 100; }) };
+    if (depth > 2) { // one after it, of the same batch
+      ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch(e.Decode({ a, b })));
+      EXPECT_EQ(e.step.bytes_staged, sizeof(cgr__slot_header));
+      seqs.push_back(e.launched);
+    }
+    for (uint64_t seq : seqs)
+      e.ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
+    cgr_step_result result = CGR_STEP_RESULT_INIT;
+    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, 0, seqs[0], -1, &result));
+    EXPECT_EQ(result.guard.row, -1);
+    EXPECT_EQ(result.guard.value, int64_t(seqs[0] + 100));
+    std::vector<int64_t> counts = e.Buffer(CGR_BUFFER_COUNTS);
+    EXPECT_EQ(counts[0], 0);
+    EXPECT_EQ(counts[1], 0);
+    EXPECT_EQ(e.Buffer(CGR_BUFFER_ROW_COMPUTED), computed);
+    EXPECT_EQ(e.Buffer(CGR_BUFFER_ROW_LAST_TOKENS), last);
+    e.CheckCaches();
+    EXPECT_EQ(e.Info(a).num_tokens, 6 + int32_t(seqs.size()));
+    SetBack({ { a, 6 }, { b, 17 } });
+    for (int n = 0; n < 6 && !HasFatalFailure(); n++) {
+      std::vector<Item> items = e.Decode({ a, b, c });
+      if (n == 0)
+        items[0].tokens = { 3 }, items[1].tokens = { 4 };
+      e.Step(items);
+    }
+    e.CheckCaches();
+  }
+}
+
+// Whatever the steps after it carry.
+TEST_F(SequenceGuard, StepsPreparedAfterALostOneRunWithoutRequests) {
+  Make();
+  Engine &e = engine();
+  int32_t a = e.Start(5, 1), b = e.Start(16, 2);
+  e.Decode({ a, b });
+  std::vector<int64_t> computed = e.Buffer(CGR_BUFFER_ROW_COMPUTED);
+  std::vector<uint64_t> seqs = { LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__slot_header *h) { h->seq += 100; }) };
+  for (const std::vector<Item> &items : { std::vector<Item>{ { b, { CGR_TOKEN_LAST } } }, // another batch
+                                          std::vector<Item>{ { b, { 5 } }, { a, { CGR_TOKEN_LAST } } } }) {
+    ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch(items));
+    seqs.push_back(e.launched);
+  }
+  for (uint64_t seq : seqs)
+    e.ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
+  EXPECT_EQ(e.Buffer(CGR_BUFFER_ROW_COMPUTED), computed);
+  SetBack({ { a, 5 }, { b, 16 } });
+  for (int n = 0; n < 4 && !HasFatalFailure(); n++)
+    e.Step({ { a, { n } }, { b, { n + 1 } } });
+  e.CheckCaches();
+}
+
+// Why that matters: the lost step carried the pages of a row that has been reused. On the device the row still has the pages and
+// the length of the request before it, and those pages belong to somebody else by now.
+TEST_F(SequenceGuard, StepsPreparedAfterALostOneWriteNoPageOfOthers) {
+  Make();
+  Engine &e = engine();
+  int32_t old = e.Start(5, 1), page = e.requests[old]->pages[0];
+  e.Close(old);
+  int32_t reused = e.Open(), other = e.Open();
+  ASSERT_EQ(reused, old) << "this test needs a row that is given out again";
+  CGR_ASSERT_OK(cgr_request_set_pages(e.rt, other, 0, 0, &page, 1));
+  e.Adopt(other, { page });
+  e.Step({ Engine::Chunk(other, 9, 2) });
+  e.Reserve(reused, 16);
+  uint64_t lost = LaunchSpoiled({ Engine::Chunk(reused, 3, 1) }, [](cgr__slot_header *h) { h->seq += 100; });
+  ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch({ { reused, { 4 } } }));
+  e.ExpectGuarded(lost, CGR_GUARD_SEQUENCE);
+  e.ExpectGuarded(e.launched, CGR_GUARD_SEQUENCE);
+  e.CheckCaches();
+  SetBack({ { reused, 0 } });
+  e.Step({ Engine::Chunk(reused, 3, 1), { other, { CGR_TOKEN_LAST } } });
+  e.CheckCaches();
+}
+
+TEST_F(SequenceGuard, LostStepWithPageChangesLosesNone) {
+  for (int32_t depth : { 2, 4 }) {
+    SCOPED_TRACE(depth);
+    Make(depth);
+    Engine &e = engine();
+    int32_t a = e.Start(16, 1), fresh = e.Open(), dropped = e.Start(40, 3);
+    e.Reserve(a, 60);
+    e.Reserve(fresh, 60);
+    e.DropPages(dropped, 1, 2); // these changes travel with the step that is spoiled
+    std::vector<Item> items = { { a, { 3 } }, Engine::Chunk(fresh, 33, 1) };
+    e.ExpectGuarded(LaunchSpoiled(items, [](cgr__slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
+    SetBack({ { a, 16 }, { fresh, 0 }, { dropped, 16 } });
+    e.Step({ items[1], items[0] });
+    for (int n = 0; n < 5 && !HasFatalFailure(); n++)
+      e.Step(e.Decode({ a, fresh }));
+    std::vector<int64_t> table = e.Buffer(CGR_BUFFER_PAGE_TABLE);
+    for (size_t p = 1; p < 3; p++)
+      EXPECT_EQ(table[size_t(dropped) * 10 + p], 0) << "page " << p << " was taken away";
+    e.CheckCaches();
+  }
+}
+
+// Nothing is pending after the loss, or something is: either way the flush brings all rows back, under the new generation.
+TEST_F(SequenceGuard, AFlushRightAfterALossSendsEverythingAgain) {
+  for (bool pending : { false, true }) {
+    SCOPED_TRACE(pending);
+    Make();
+    Engine &e = engine();
+    int32_t a = e.Start(16, 1), b = e.Start(5, 2);
+    e.Reserve(a, 60); // these pages travel with the step that is spoiled
+    uint64_t lost = LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__slot_header *h) { h->seq = 0; });
+    e.ExpectGuarded(lost, CGR_GUARD_SEQUENCE);
+    if (pending)
+      SetBack({ { a, 16 }, { b, 5 } });
+    CGR_ASSERT_OK(e.Flush());
+    EXPECT_EQ(e.launched, lost + 1);
+    CGR_EXPECT_OK(cgr_step_wait(e.rt, 0, e.launched, -1, nullptr));
+    ExpectTables(e);
+    if (!pending)
+      SetBack({ { a, 16 }, { b, 5 } });
+    e.Step({ { a, { 3 } }, { b, { 4 } } });
+    e.Step(e.Decode({ a, b }));
+    e.CheckCaches();
+  }
+}
+
+// A warm-up brings no changes; its steps too must bear the new generation.
+TEST_F(SequenceGuard, AWarmUpRightAfterALossIsNotRefused) {
+  Make();
+  Engine &e = engine();
+  int32_t a = e.Start(16, 1);
+  e.Reserve(a, 60);
+  e.ExpectGuarded(LaunchSpoiled({ { a, { 3 } } }, [](cgr__slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
+  CGR_ASSERT_OK(e.Warmup());
+  EXPECT_EQ(e.Stats().guard_errors, e.guard_errors);
+  SetBack({ { a, 16 } });
+  e.Step({ { a, { 3 } } });
+  e.Step(e.Decode({ a }));
+  ExpectTables(e);
+  e.CheckCaches();
+}
+
+// A header alone rests on the batch of the step that it names.
+TEST_F(SequenceGuard, ReportsABatchThatIsNotTheExpectedOne) {
+  Make();
+  Engine &e = engine();
+  int32_t a = e.Start(5, 1), b = e.Start(16, 2);
+  for (int n = 0; n < 2; n++)
+    e.Step(e.Decode({ a, b }));
+  uint64_t seq = LaunchSpoiled(e.Decode({ a, b }), [](cgr__slot_header *h) { h->batch_seq--; });
+  EXPECT_EQ(e.step.bytes_staged, sizeof(cgr__slot_header));
+  e.ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
+  SetBack({ { a, 7 }, { b, 18 } });
+  e.Step({ { a, { 3 } }, { b, { 4 } } });
+  e.Step(e.Decode({ a, b }));
+  e.CheckCaches();
+}
+
+TEST_F(SequenceGuard, ReportsCountsThatTheStepWasNotLaunchedFor) {
+  struct Bad {
+    const char *name;
+    int32_t requests, tokens;
+  };
+  for (const Bad &bad : { Bad{ "requests above the bucket", 5, 2 }, Bad{ "tokens above the bucket", 2, 3 },
+                          Bad{ "negative", -1, 2 }, Bad{ "negative tokens", 2, -2 }, Bad{ "huge", INT32_MAX, INT32_MAX } }) {
+    SCOPED_TRACE(bad.name);
+    Make();
+    Engine &e = engine();
+    int32_t a = e.Start(5, 1), b = e.Start(16, 2);
+    e.Decode({ a, b });
+    std::vector<Item> items = { { a, { 3 } }, { b, { 4 } } };
+    uint64_t seq = LaunchSpoiled(items, [&](cgr__slot_header *h) { h->num_requests = bad.requests, h->num_tokens = bad.tokens; });
+    e.ExpectGuarded(seq, CGR_GUARD_COUNT);
+    SetBack({ { a, 5 }, { b, 16 } });
+    e.Step(items);
+    e.Step(e.Decode({ a, b }));
+    e.CheckCaches();
+  }
+}
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,265 @@
+// Graphs that hold an address of a region that has moved: their steps run eagerly, or are refused when strict or forced, until
+// they are captured again.
+#include "tests/support/refused.h"
+
+namespace cgr_test {
+namespace {
+
+class StaleGraphs : public ThreeRequests {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    MakeStrict(0);
+  }
+  void MakeStrict(int32_t strict) {
+    EngineOptions options = OptionsFor(GetParam());
+    options.adjust = [strict](cgr_config *config) { config->strict = strict; };
+    Make(options);
+    if (HasFatalFailure())
+      return;
+    RecordLayer &layer = engine_->state.layer[0];
+    CGR_ASSERT_OK(cgr_region_register(engine_->rt, layer.in[kQ].data, layer.in_bytes[kQ], &region_));
+    CGR_ASSERT_OK(engine_->Capture());
+  }
+  // The engine's q of layer 0 moves; the old memory is poison.
+  void Move() {
+    Engine &engine = *engine_;
+    RecordLayer &layer = engine.state.layer[0];
+    void *old = layer.in[kQ].data, *moved = engine.Alloc(layer.in_bytes[kQ]);
+    engine.CheckAll();
+    layer.in[kQ].data = engine.state.call[0].attention.q.data = moved;
+    CGR_ASSERT_OK(cgr_region_move(engine.rt, region_, moved, layer.in_bytes[kQ]));
+    CGR_ASSERT_OK(cgr_fill(engine.dev, old, 0xff, layer.in_bytes[kQ], engine.stream));
+  }
+  void TearDown() override {
+    if (engine_ != nullptr)
+      CGR_EXPECT_OK(engine_->Capture());
+    ThreeRequests::TearDown();
+  }
+  int32_t region_ = -1;
+};
+
+TEST_P(StaleGraphs, StepsRunEagerlyUntilTheyAreCapturedAgain) {
+  Engine &engine = *engine_;
+  engine.Step(engine.Decode(rows_));
+  ASSERT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+  EXPECT_EQ(engine.Stats().num_graphs, 4);
+  for (int round = 0; round < 2; round++) {
+    ASSERT_NO_FATAL_FAILURE(Move());
+    EXPECT_EQ(engine.Stats().num_graphs, 0);
+    for (int32_t i = 0; i < 4; i++)
+      EXPECT_EQ(engine.GraphStats(i).state, CGR_GRAPH_STALE);
+    uint64_t stale = engine.Stats().by_reason[CGR_KIND_NONE][CGR_REASON_STALE];
+    for (int n = 0; n < 3; n++) {
+      cgr_key key;
+      cgr_batch batch = GoodBatch();
+      CGR_ASSERT_OK(cgr_step_choose(engine.rt, &batch, &key));
+      EXPECT_EQ(key.kind, CGR_KIND_NONE);
+      engine.Step(engine.Decode(rows_));
+      EXPECT_EQ(engine.step.key.kind, CGR_KIND_NONE);
+      EXPECT_EQ(engine.step.reason, CGR_REASON_STALE);
+    }
+    EXPECT_EQ(engine.Stats().by_reason[CGR_KIND_NONE][CGR_REASON_STALE], stale + 3);
+    engine.Step(EagerItems()); // holds no graph
+    EXPECT_EQ(engine.step.reason, CGR_REASON_NOT_UNIFORM);
+    engine.records.clear();
+    CGR_ASSERT_OK(engine.Capture());
+    EXPECT_EQ(engine.records.size(), 4u);
+    EXPECT_EQ(engine.Stats().num_graphs, 4);
+    EXPECT_EQ(engine.GraphStats(0).state, CGR_GRAPH_READY);
+    EXPECT_EQ(engine.GraphStats(0).records, round + 2);
+    engine.Step(engine.Decode(rows_));
+    EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+  }
+  engine.records.clear();
+  CGR_ASSERT_OK(engine.Capture()); // nothing to do
+  EXPECT_TRUE(engine.records.empty());
+}
+
+// Replays and eager steps must come from one model.
+TEST_P(StaleGraphs, AnotherRecordCapturesEverythingAgain) {
+  Engine &engine = *engine_;
+  static cgr_capture first;
+  first = engine.CaptureStruct();
+  const int32_t records = engine.GraphStats(0).records;
+  cgr_capture other = first;
+  other.record = [](cgr_recorder *recorder, void *model) { return first.record(recorder, model); };
+  for (const cgr_capture *capture : { &first, &other, &other, &first })
+    CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, capture));
+  for (int32_t i = 0; i < 4; i++)
+    EXPECT_EQ(engine.GraphStats(i).records, records + 2) << "once for each change";
+  engine.Step(engine.Decode(rows_));
+  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+}
+
+TEST_P(StaleGraphs, StrictStepsAreRefused) {
+  ASSERT_NO_FATAL_FAILURE(MakeStrict(1));
+  Engine &engine = *engine_;
+  engine.Step(engine.Decode(rows_));
+  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+  ASSERT_NO_FATAL_FAILURE(Move());
+  BatchRefused(CGR_ERROR_STALE_GRAPH, { "3 requests", "stale", "strict" }, GoodBatch());
+  engine.Step(EagerItems()); // a graph was never promised for a mixed step
+  engine.Step({});           // nor does a step without requests need one
+  EXPECT_EQ(engine.step.reason, CGR_REASON_STALE);
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step(engine.Decode(rows_));
+  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+}
+
+TEST_P(StaleGraphs, ForcedStepsAreRefused) {
+  Engine &engine = *engine_;
+  const cgr_key full = FullKey(8), eager = EagerKey(8, 8);
+  engine.Step(engine.Decode(rows_), &full);
+  ASSERT_NO_FATAL_FAILURE(Move());
+  ItemsRefused(CGR_ERROR_STALE_GRAPH, { "8 requests", "cgr_runtime_capture" }, engine.Decode(rows_), &full);
+  engine.Step(engine.Decode(rows_), &eager);
+  EXPECT_EQ(engine.step.reason, CGR_REASON_FORCED);
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step(engine.Decode(rows_), &full);
+  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+}
+
+// A region that moves between prepare and launch: the step stays prepared, and may be cancelled and prepared again.
+TEST_P(StaleGraphs, AStepThatIsPreparedAlreadyIsNotLaunched) {
+  Engine &engine = *engine_;
+  CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
+  ASSERT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+  ASSERT_NO_FATAL_FAILURE(Move());
+  for (int n = 0; n < 2; n++)
+    Refused(CGR_ERROR_STALE_GRAPH, { "cgr_runtime_capture" }, [&] { return engine.Launch(); });
+  EXPECT_EQ(engine.step.state, CGR_STEP_PREPARED);
+  CGR_ASSERT_OK(engine.Cancel());
+  engine.Step(engine.Decode(rows_));
+  EXPECT_EQ(engine.step.reason, CGR_REASON_STALE);
+}
+
+// `record` may move a region itself: the graph that it is recorded into may hold the old address already, later ones do not.
+TEST_P(StaleGraphs, AGraphWhoseRecordMovesARegionIsStaleAtOnce) {
+  Engine &engine = *engine_;
+  const RecordLayer &layer = engine.state.layer[0];
+  const cgr_key full = FullKey(8);
+  int32_t moves = 0;
+  ASSERT_NO_FATAL_FAILURE(Move());
+  engine.hook = [&](cgr_recorder *, const cgr_record_info &info, int32_t at) {
+    if (at != 0 || !info.capturing || moves > 0) // the first capture alone
+      return CGR_OK;
+    moves++;
+    EXPECT_EQ(info.num_requests, 8);
+    return cgr_region_move(engine.rt, region_, layer.in[kQ].data, layer.in_bytes[kQ]);
+  };
+  CGR_ASSERT_OK(engine.Capture());
+  engine.hook = nullptr;
+  EXPECT_EQ(moves, 1);
+  EXPECT_EQ(engine.Stats().num_graphs, 3);
+  for (int32_t i = 0; i < 4; i++)
+    EXPECT_EQ(engine.GraphStats(i).state, engine.GraphStats(i).key.num_requests == 8 ? CGR_GRAPH_STALE : CGR_GRAPH_READY) << i;
+  ItemsRefused(CGR_ERROR_STALE_GRAPH, { "8 requests" }, engine.Decode(rows_), &full);
+  engine.records.clear();
+  CGR_ASSERT_OK(engine.Capture());
+  EXPECT_EQ(engine.records.size(), 1u);
+  engine.Step(engine.Decode(rows_), &full);
+  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+}
+
+// A capture that fails where a graph was stale leaves none.
+TEST_P(StaleGraphs, CapturesThatFailLeaveNoGraph) {
+  Engine &engine = *engine_;
+  ASSERT_NO_FATAL_FAILURE(Move());
+  engine.hook = [](cgr_recorder *, const cgr_record_info &info, int32_t at) {
+    return at == 0 && info.capturing && info.num_requests == 4 ? CGR_ERROR_CALLBACK : CGR_OK;
+  };
+  CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Capture());
+  EXPECT_EQ(engine.Stats().num_graphs, 3);
+  EXPECT_EQ(engine.GraphStats(2).state, CGR_GRAPH_FAILED);
+  engine.Step(engine.Decode(rows_));
+  EXPECT_EQ(engine.step.reason, CGR_REASON_CAPTURE_FAILED);
+  engine.Step(engine.Decode({ rows_[0] }));
+  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+  engine.hook = nullptr;
+}
+
+TEST_P(StaleGraphs, WhatCannotMoveIsRefusedAndMakesNothingStale) {
+  Engine &engine = *engine_;
+  void *memory = engine.state.layer[0].in[kQ].data;
+  auto move = [&](int32_t region, const void *base, size_t bytes) { return cgr_region_move(engine.rt, region, base, bytes); };
+  Refused(CGR_ERROR_NULL_POINTER, { "base" }, [&] { return move(region_, nullptr, 4096); });
+  Refused(CGR_ERROR_INVALID_ARGUMENT, { "bytes is 0" }, [&] { return move(region_, memory, 0); });
+  for (int32_t bad : { -1, region_ + 1, 1000000 })
+    Refused(CGR_ERROR_INVALID_ARGUMENT, { "region is " + std::to_string(bad) }, [&] { return move(bad, memory, 4096); });
+  for (int32_t own = 0; own < region_; own++) // the arena and the KV views
+    Refused(CGR_ERROR_INVALID_ARGUMENT, { "region is " + std::to_string(own) }, [&] { return move(own, memory, 4096); });
+  int32_t another = -1;
+  Refused(CGR_ERROR_INVALID_ARGUMENT, { "bytes is 0" }, [&] { return cgr_region_register(engine.rt, memory, 0, &another); });
+  CGR_EXPECT_OK(cgr_region_register(engine.rt, memory, 16, &another)); // a new one concerns no graph
+  EXPECT_EQ(another, region_ + 1);
+  engine.Step(engine.Decode(rows_));
+  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+}
+
+// What a graph holds of the runtime's own: the arena, K and V of each cache, and the page table that the engine keeps.
+TEST_P(StaleGraphs, TheEnginesOwnPageTableIsARegionToo) {
+  for (bool table : { false, true }) {
+    EngineOptions options = OptionsFor(GetParam());
+    options.engine_table = table;
+    options.layers.push_back(options.layers[0]);
+    options.layers[2].kv_source = 1; // no cache of its own
+    Engine engine(options);
+    int32_t region = -1;
+    CGR_ASSERT_OK(cgr_region_register(engine.rt, engine.state.token_table, 4, &region));
+    EXPECT_EQ(region, table ? 6 : 5);
+    ExpectMessage(cgr_region_move(engine.rt, region - 1, engine.state.token_table, 4), CGR_ERROR_INVALID_ARGUMENT, { "region" });
+  }
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(StaleGraphs);
+
+// ---- strict, without stale graphs
+
+class Strict : public ThreeRequests {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    EngineOptions options = OptionsFor(GetParam());
+    options.buckets = { 1, 2, 4 };
+    options.adjust = [](cgr_config *config) { config->strict = 1; };
+    Make(options);
+  }
+};
+
+TEST_P(Strict, RefusesWhatIsAboveTheBuckets) {
+  Engine &engine = *engine_;
+  std::vector<int32_t> rows = rows_;
+  for (int32_t n = 0; n < 2; n++)
+    rows.push_back(engine.Start(3, n));
+  std::vector<Item> five = engine.Decode(rows);
+  ItemsRefused(CGR_ERROR_FALLBACK, { "5 requests", "above buckets", "strict" }, five);
+  five.pop_back();
+  engine.Step(five);
+  EXPECT_EQ(engine.step.reason, CGR_REASON_EXACT);
+  engine.Step(EagerItems()); // a graph was never promised for a mixed step
+  EXPECT_EQ(engine.step.reason, CGR_REASON_NOT_UNIFORM);
+  engine.Step({});
+  for (size_t i = rows_.size(); i < rows.size(); i++)
+    engine.Close(rows[i]);
+}
+
+TEST_P(Strict, RefusesWhatIsNotCaptured) {
+  EngineOptions options = OptionsFor(GetParam());
+  options.adjust = [](cgr_config *config) { config->strict = 1; };
+  engine_ = std::make_unique<Engine>(options);
+  Engine &engine = *engine_;
+  engine.hook = [](cgr_recorder *, const cgr_record_info &info, int32_t at) {
+    return at == 0 && info.capturing ? CGR_ERROR_CALLBACK : CGR_OK;
+  };
+  CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Capture());
+  rows_ = { engine.Start(5, 1), engine.Start(17, 2), engine.Start(31, 3) };
+  ItemsRefused(CGR_ERROR_FALLBACK, { "3 requests", "capture failed", "strict" }, engine.Decode(rows_));
+  engine.hook = nullptr;
+  CGR_ASSERT_OK(engine.Capture());
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(Strict);
+
+} // namespace
+} // namespace cgr_test

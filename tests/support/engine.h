@@ -1,0 +1,247 @@
+// A small engine on the public headers alone, for tests, and a model of what must come of its steps.
+//
+// The model keeps what every request's cache must hold. CheckOne waits for the oldest step that has not been looked at, and
+// compares its result, what it wrote and, when it is the last one, its outputs with the fp64 oracle. Failures are not softened:
+// nothing waits for the device after a failed launch, a page goes to another request when cgr_request_info.last_seq says so and
+// not later, and the destructor checks what must hold whatever the test did: counters that add up, no guard error that nobody
+// expected, no byte of the caches written by mistake, nothing alive on the device.
+#ifndef CGR_TESTS_SUPPORT_ENGINE_H
+#define CGR_TESTS_SUPPORT_ENGINE_H
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/support/engine_caches.h"
+#include "tests/support/engine_options.h"
+#include "tests/support/engine_record.h"
+#include "tests/support/expect.h"
+
+namespace cgr_test {
+
+struct AttentionProblem;
+
+// One request of a step.
+struct Item {
+  int32_t row;
+  std::vector<int32_t> tokens;
+  bool partial = false;
+};
+
+// What the model knows of a request.
+struct Request {
+  uint64_t tag = 0;
+  std::vector<Entry> cache;   // what is in it, after the steps checked so far
+  std::vector<int32_t> pages; // by index; below first_page -1
+  int32_t first_page = 0;
+  std::vector<int32_t> sampled; // tokens that steps gave, in order
+  int32_t num_tokens = 0;       // after every step launched so far
+  bool has_token = false;       // the same
+  int32_t last = 0;             // CGR_TOKEN_LAST, after the steps checked so far
+};
+
+// A launched step.
+struct InFlight {
+  struct Taken {
+    Item item;
+    std::shared_ptr<Request> request;
+    int32_t start; // position of its first token
+    uint64_t tag;
+    std::vector<int32_t> pages; // as they were
+    std::vector<Entry> cache;   // what the step finds in the cache, its own tokens included; once it is checked
+    std::vector<Entry> asked;   // its own tokens
+  };
+  cgr_step step;
+  int32_t number = 0; // of the upload
+  std::vector<Taken> items;
+  std::vector<std::vector<unsigned char>> uploads;   // alive until the stream has taken them
+  cgr_guard guard = { CGR_GUARD_NONE, -1, 0, 0, 0 }; // that must be reported
+};
+
+class Engine {
+public:
+  explicit Engine(const EngineOptions &options);
+  ~Engine();
+  Engine(const Engine &) = delete;
+  Engine &operator=(const Engine &) = delete;
+
+  // ---- memory. Write and Read wait for the stream.
+  void *Alloc(size_t bytes, bool pinned = false);
+  // Pinned memory of the test's, which goes with the engine's.
+  void OwnPinned(void *memory) { memory_.push_back({ memory, true }); }
+  void Sync();
+  void Write(void *to, const void *from, size_t bytes);
+  template <class T> std::vector<T> Read(const void *from, size_t count) {
+    std::vector<T> content(count);
+    ReadBytes(from, content.data(), count * sizeof(T));
+    return content;
+  }
+  cgr_buffer_view View(cgr_buffer buffer);
+  std::vector<int64_t> Buffer(cgr_buffer buffer);
+
+  // ---- the caches
+  Caches caches;
+  std::vector<unsigned char> ReadCaches() { return Read<unsigned char>(caches.memory(), caches.bytes()); }
+  // Every byte is what the model has written. Everything must have been checked.
+  void CheckCaches();
+  // Fills whatever no request owns: pages but the read-trash page, and the tails of owned pages.
+  void PoisonUnowned(double value);
+
+  // ---- requests
+  int32_t Open();
+  void Close(int32_t row);
+  // Sets pages until the row has room for `tokens`.
+  void Reserve(int32_t row, int32_t tokens);
+  // Pages that the test has set itself, for a row that has none; they are free.
+  void Adopt(int32_t row, const std::vector<int32_t> &pages);
+  void DropPages(int32_t row, int32_t first, int32_t count);
+  // Backwards. All steps must have been checked.
+  void SetLength(int32_t row, int32_t tokens);
+  // Forwards over the first `tokens` tokens of `from`, whose pages it shares. It needs no pages of its own there.
+  void SharePrefix(int32_t row, int32_t from, int32_t tokens);
+  // An entry of the engine's own page table, and what the row then has.
+  void SetTable(int32_t row, int32_t index, int32_t page);
+  cgr_request_info Info(int32_t row);
+  // What the runtime tells of every row is what the model knows.
+  void CheckRows();
+  std::vector<int32_t> Rows() const;
+  size_t FreePages();
+
+  // ---- steps
+  cgr_capture CaptureStruct();
+  cgr_status Capture();
+  cgr_status Warmup();
+  cgr_status Prepare(const std::vector<Item> &items, const cgr_key *forced = nullptr);
+  // Launches what Prepare prepared.
+  cgr_status Launch() { return LaunchOn(stream); }
+  cgr_status LaunchOn(cudaStream_t on);
+  cgr_status Cancel() { return cgr_step_cancel(rt, &step); }
+  cgr_status Flush();
+  void CheckOne();
+  void CheckAll();
+  // Prepares, launches and checks.
+  void Step(const std::vector<Item> &items, const cgr_key *forced = nullptr);
+  void PrepareAndLaunch(const std::vector<Item> &items, const cgr_key *forced = nullptr);
+  // Until every step has completed, whatever it gave: an abandoned step holds its slot until then.
+  void WaitForAll();
+  size_t NumInFlight() const { return in_flight_.size(); }
+  // Forgets the steps that were launched and not checked, and with them what the caches hold: for steps that go wrong on purpose.
+  void Forget();
+  // Waits for a step that a guard refused whole; it has given nothing.
+  void ExpectGuarded(uint64_t seq, cgr_guard_error error);
+
+  // Opens a request and runs a prompt of `length` tokens through it.
+  int32_t Start(int32_t length, int32_t salt = 0);
+  static std::vector<int32_t> Prompt(int32_t length, int32_t salt);
+  static Item Chunk(int32_t row, int32_t length, int32_t salt = 5, bool partial = false);
+  // One decode token for each of `rows`, with the pages for it.
+  std::vector<Item> Decode(const std::vector<int32_t> &rows);
+  // The same with a chunk for each: (row, length).
+  std::vector<Item> Chunks(const std::vector<std::pair<int32_t, int32_t>> &chunks);
+
+  // Statistics, after a check that they add up.
+  cgr_stats Stats();
+  cgr_graph_stats GraphStats(int32_t index);
+
+  // Output bits of the last step, of a call, for its first `tokens` tokens.
+  std::vector<unsigned char> Out(int32_t call, int32_t tokens);
+  std::vector<float> Lse(int32_t call, int32_t tokens);
+  // Compares the outputs of call `c` with what `p` says that the caches held.
+  void CheckCall(const InFlight &p, int32_t c, const Outputs &got);
+
+  // What the runtime is made from; for tests that make one themselves.
+  cgr_config Config();
+
+  EngineOptions o;
+  cgr_device *dev = nullptr;
+  cgr_runtime *rt = nullptr;
+  cudaStream_t stream = nullptr;
+  int32_t *table = nullptr; // the engine's own, [max_rows + 1][TableStride()]
+  int32_t TableStride() const { return (o.max_seq_len + o.page_size - 1) / o.page_size + 3; }
+  RecordState state = {};
+  std::function<cgr_status(cgr_recorder *, const cgr_record_info &, int32_t)> hook;
+  std::vector<cgr_record_info> records;
+  Recording recording;
+  std::function<void()> prelaunch; // just before cgr_step_launch
+  cudaStream_t side = nullptr;     // the test's own; destroyed with the engine
+  cgr_event *fork = nullptr;
+  cgr_step step = CGR_STEP_INIT;
+  uint64_t launched = 0; // last number
+  bool upload = true;    // new q, k and v for each step
+  bool check_outputs = true;
+  std::unique_ptr<InFlight> last; // the last step that was checked
+  std::vector<bool> check_call;   // calls that CheckOne compares
+  std::vector<Outputs> outputs;   // of the last step whose outputs were checked, by call
+  bool keep_outputs = false;      // and of every such step:
+  std::vector<std::vector<Outputs>> kept;
+  uint64_t guard_errors = 0;    // that the test has provoked
+  bool leave_in_flight = false; // the destructor waits for nothing
+  bool dead = false;            // the device is lost: the destructor asks nothing
+  uint64_t changes = 0;         // words of rows and pages that were changed; tests set it back
+  std::map<int32_t, std::shared_ptr<Request>> requests;
+
+private:
+  struct Retired {
+    uint64_t seq;
+    std::vector<int32_t> pages;
+  };
+
+  // engine.cc
+  void Make();
+  void MakeDevice();
+  void MakeTable();
+  void MakeState();
+  void MakeLayer(size_t l);
+  void MakeCall(size_t c);
+  cgr_view ActivationView(int32_t heads, int32_t dim, int32_t dtype, size_t *bytes);
+  void ReadBytes(const void *from, void *to, size_t bytes);
+  void Destroy();
+
+  // engine_requests.cc
+  void ReturnPages();
+  int32_t TakePage();
+  void Retire(int32_t row, std::vector<int32_t> pages);
+  std::vector<int32_t> OwnedTokens() const;
+
+  // engine_steps.cc
+  std::vector<InFlight::Taken> Take() const;
+  void Upload(InFlight *p, cudaStream_t on);
+  cgr_status Failed(std::unique_ptr<InFlight> p, cgr_status status);
+
+  // engine_check.cc
+  bool IsBad(int32_t page) const;
+  bool Appends(int32_t layer) const;
+  void Apply(InFlight *p);
+  void ExpectResult(const InFlight &p, const cgr_step_result &result);
+  void ExpectTokens(const InFlight &p, const cgr_step_result &result);
+  static void ExpectGuardMessage(uint64_t seq, const cgr_guard &guard);
+  void ExpectSampled(const InFlight::Taken &taken, int32_t token);
+  void TakeOutputs(const InFlight &p);
+  AttentionProblem ProblemOf(int32_t layer, const std::vector<Entry> &cache, const std::vector<Entry> &queries) const;
+  void CheckPadding(const InFlight &p, int32_t c, const Outputs &got, int32_t real);
+
+  std::vector<std::pair<void *, bool>> memory_; // and whether it is pinned
+  std::vector<int32_t> free_;
+  std::vector<Retired> retired_;
+  struct Shared {
+    int32_t others = 0;
+    uint64_t seq = 0; // until which those that have gone may use it
+  };
+  std::map<int32_t, Shared> shared_; // pages of several requests
+  uint64_t tags_ = 0;
+  cgr_group group_ = CGR_GROUP_INIT;
+  std::vector<cgr_layer> layers_;
+  std::vector<Item> items_;
+  std::deque<std::unique_ptr<InFlight>> in_flight_;
+  std::vector<std::unique_ptr<InFlight>> failed_; // their uploads may still be on the stream
+  int32_t uploads_ = 0;
+  bool forgot_ = false;
+};
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_ENGINE_H

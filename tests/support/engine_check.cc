@@ -1,0 +1,252 @@
+// What must come of a step: its result, what it writes, its outputs.
+#include "tests/support/engine.h"
+
+#include <cmath>
+
+#include "tests/support/oracle.h"
+
+namespace cgr_test {
+
+// --------------------------------------------------------------------------------------------------------------------- pages
+
+// What the guards refuse in an engine's own table.
+bool Engine::IsBad(int32_t page) const { return page < 0 || page >= o.num_pages || page == 1; }
+
+bool Engine::Appends(int32_t layer) const {
+  bool appends = false;
+  for (const CallOptions &call : o.calls)
+    appends = appends || (call.layer == layer && !(call.flags & CGR_ATTENTION_NO_APPEND));
+  return appends && o.layers[size_t(layer)].kv_source == 0;
+}
+
+// The model takes the step's tokens.
+void Engine::Apply(InFlight *p) {
+  int32_t t = 0;
+  for (InFlight::Taken &taken : p->items) {
+    Request &r = *taken.request;
+    r.cache.resize(size_t(taken.start));
+    for (size_t j = 0; j < taken.item.tokens.size(); j++, t++) {
+      int32_t token = taken.item.tokens[j] == CGR_TOKEN_LAST ? r.last : taken.item.tokens[j];
+      int32_t position = taken.start + int32_t(j), page = taken.pages[size_t(position / o.page_size)];
+      r.cache.push_back(o.feed == Feed::kTokens ? Entry{ token, position } : Entry{ p->number, t });
+      for (int32_t l = 0; l < state.num_layers && !IsBad(page); l++)
+        if (Appends(l))
+          caches.Append(l, state.layer[l].values, page, position % o.page_size, r.cache.back());
+    }
+    taken.asked.assign(r.cache.begin() + taken.start, r.cache.end());
+    taken.cache = r.cache;
+    for (size_t i = 0; i < r.cache.size(); i++) // the guards read the trash page instead of a bad one
+      if (IsBad(taken.pages[i / size_t(o.page_size)]))
+        taken.cache[i] = Entry{};
+    int32_t used = (int32_t(r.cache.size()) + o.page_size - 1) / o.page_size;
+    for (int32_t i = 0; i < used && !taken.item.tokens.empty(); i++)
+      if (IsBad(taken.pages[size_t(i)]))
+        p->guard = { CGR_GUARD_PAGE, taken.item.row, i, 0, taken.pages[size_t(i)] };
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------------- result
+
+void Engine::ExpectResult(const InFlight &p, const cgr_step_result &result) {
+  ASSERT_EQ(result.seq, p.step.seq);
+  ASSERT_EQ(result.num_requests, int32_t(p.items.size()));
+  EXPECT_EQ(result.num_steps, 1);
+  EXPECT_EQ(result.token_stride, 1);
+  EXPECT_EQ(result.lane, 0);
+  EXPECT_EQ(result.program, 0);
+  EXPECT_EQ(std::string(cgr_guard_error_name(cgr_guard_error(result.guard.error))),
+            cgr_guard_error_name(cgr_guard_error(p.guard.error)));
+  EXPECT_EQ(result.guard.row, p.guard.row);
+  EXPECT_EQ(result.guard.index, p.guard.index);
+  EXPECT_EQ(result.guard.value, p.guard.value);
+  for (size_t i = 0; i < p.items.size(); i++) {
+    const Item &item = p.items[i].item;
+    ASSERT_EQ(result.rows[i], item.row) << "request " << i;
+    ASSERT_EQ(result.tags[i], p.items[i].tag) << "request " << i;
+    ASSERT_EQ(result.num_tokens[i], item.tokens.empty() || item.partial ? 0 : 1) << "request " << i;
+  }
+}
+
+// `token` must have the best score, or one that rounding cannot tell from it.
+void Engine::ExpectSampled(const InFlight::Taken &taken, int32_t token) {
+  const std::vector<Entry> &cache = taken.request->cache;
+  std::vector<double> scores(kVocabulary, 0.0);
+  ASSERT_GE(token, 0);
+  ASSERT_LT(token, int32_t(kVocabulary));
+  for (int32_t c = 0; c < state.num_calls; c++) {
+    if (o.calls[size_t(c)].flags & CGR_ATTENTION_APPEND_ONLY)
+      continue;
+    Values out = SolveAttention(ProblemOf(o.calls[size_t(c)].layer, cache, { cache.back() })).out;
+    for (int32_t candidate = 0; candidate < kVocabulary; candidate++)
+      for (size_t e = 0; e < out.size(); e++)
+        scores[size_t(candidate)] += out[e] * WeightOf(candidate, c, int32_t(e));
+  }
+  auto best = std::max_element(scores.begin(), scores.end());
+  double tolerance = o.dtype == CGR_DTYPE_FP32 ? 1e-4 : 0.05;
+  ASSERT_GE(scores[size_t(token)], *best - tolerance) << "row " << taken.item.row << ", " << cache.size() << " tokens: sampled "
+                                                      << token << ", expected " << best - scores.begin();
+}
+
+void Engine::ExpectTokens(const InFlight &p, const cgr_step_result &result) {
+  for (size_t i = 0; i < p.items.size(); i++) {
+    const InFlight::Taken &taken = p.items[i];
+    int32_t token = result.tokens[i * size_t(result.token_stride)];
+    if (result.num_tokens[i] == 0)
+      continue;
+    if (o.feed != Feed::kTokens) {
+      ASSERT_EQ(token, kFixedToken + int32_t(i)) << "row " << taken.item.row;
+    } else if (p.guard.error == CGR_GUARD_NONE) {
+      ASSERT_NO_FATAL_FAILURE(ExpectSampled(taken, token));
+    }
+    taken.request->sampled.push_back(token);
+    taken.request->last = token;
+  }
+}
+
+// The last message tells in words what the guard of a result tells in numbers.
+void Engine::ExpectGuardMessage(uint64_t seq, const cgr_guard &guard) {
+  std::string place = "at row " + std::to_string(guard.row) + ", index " + std::to_string(guard.index);
+  ExpectMessage(CGR_ERROR_STEP, CGR_ERROR_STEP,
+                { "step " + std::to_string(seq), std::string("a ") + cgr_guard_error_name(cgr_guard_error(guard.error)), place,
+                  std::to_string(guard.value) });
+}
+
+void Engine::CheckOne() {
+  ASSERT_FALSE(in_flight_.empty());
+  last = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  InFlight &p = *last;
+  SCOPED_TRACE("step " + std::to_string(p.step.seq));
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  Apply(&p);
+  bool guarded = p.guard.error != CGR_GUARD_NONE;
+  CGR_ASSERT(guarded ? CGR_ERROR_STEP : CGR_OK, cgr_step_wait(rt, 0, p.step.seq, -1, &result));
+  if (guarded)
+    ExpectGuardMessage(p.step.seq, p.guard);
+  guard_errors += guarded;
+  ASSERT_NO_FATAL_FAILURE(ExpectResult(p, result));
+  ASSERT_NO_FATAL_FAILURE(ExpectTokens(p, result));
+  if (!check_outputs || (!in_flight_.empty() && o.feed != Feed::kNodes))
+    return; // the next step has overwritten them
+  TakeOutputs(p);
+  for (int32_t c = 0; c < state.num_calls && !::testing::Test::HasFatalFailure(); c++)
+    if (check_call[size_t(c)])
+      CheckCall(p, c, outputs[size_t(c)]);
+}
+
+// -------------------------------------------------------------------------------------------------------------------- outputs
+
+void Engine::TakeOutputs(const InFlight &p) {
+  outputs.clear();
+  if (o.feed == Feed::kNodes)
+    outputs = recording.Get(p.number);
+  for (int32_t c = 0; c < state.num_calls && o.feed != Feed::kNodes; c++) {
+    const RecordCall &call = state.call[c];
+    size_t bytes = o.in_place ? state.layer[call.attention.layer].in_bytes[kQ] : call.out_bytes;
+    outputs.push_back(
+        { Read<unsigned char>(call.attention.out.data, bytes), Read<float>(call.attention.lse.data, call.lse_bytes / 4) });
+  }
+  if (keep_outputs)
+    kept.push_back(outputs);
+}
+
+AttentionProblem Engine::ProblemOf(int32_t layer, const std::vector<Entry> &cache, const std::vector<Entry> &queries) const {
+  const LayerOptions &l = o.layers[size_t(layer)];
+  int32_t source = layer;
+  while (o.layers[size_t(source)].kv_source != 0)
+    source = o.layers[size_t(source)].kv_source - 1;
+  auto values = [this](int32_t of, Tensor which, const std::vector<Entry> &entries) {
+    const RecordLayer &shape = state.layer[of];
+    Values all;
+    for (const Entry &entry : entries)
+      for (int32_t h = 0; h < shape.heads[which]; h++)
+        for (int32_t d = 0; d < shape.head_dim; d++)
+          all.push_back(ValueOf(shape.values, which, entry, h, d));
+    return all;
+  };
+  AttentionProblem problem;
+  problem.dtype = cgr_dtype(l.dtype);
+  problem.query_len = int32_t(queries.size());
+  problem.seq_len = int32_t(cache.size());
+  problem.num_q_heads = l.num_q_heads;
+  problem.num_kv_heads = l.num_kv_heads;
+  problem.head_dim = l.head_dim;
+  problem.scale = l.scale;
+  problem.q = values(layer, kQ, queries);
+  problem.k = values(source, kK, cache);
+  problem.v = values(source, kV, cache);
+  return problem;
+}
+
+// Tokens past the real ones give 0 and -inf; nothing else is written.
+void Engine::CheckPadding(const InFlight &p, int32_t c, const Outputs &got, int32_t real) {
+  const cgr_attention &a = state.call[c].attention;
+  const RecordLayer &layer = state.layer[a.layer];
+  bool computes = !(a.flags & CGR_ATTENTION_APPEND_ONLY);
+  int32_t padded = computes ? std::max(p.step.key.num_tokens, real) : 0;
+  size_t element = cgr_dtype_size(cgr_dtype(layer.dtype));
+  std::vector<bool> written(got.out.size(), o.in_place), written_lse(got.lse.size(), false);
+  cgr_view out = a.out, lse = a.lse;
+  out.data = const_cast<unsigned char *>(got.out.data());
+  lse.data = const_cast<float *>(got.lse.data());
+  ExpectNothing(ReadView(out, real, std::max(padded - real, 0), layer.heads[kQ], layer.head_dim),
+                o.lse ? ReadView(lse, real, std::max(padded - real, 0), layer.heads[kQ], 1) : Values());
+  for (int32_t t = 0; t < padded; t++)
+    for (int32_t h = 0; h < layer.heads[kQ]; h++) {
+      size_t at = size_t(t * out.stride_token + h * out.stride_head) * element;
+      std::fill_n(written.begin() + int64_t(at), size_t(layer.head_dim) * element, true);
+      if (o.lse)
+        written_lse[size_t(t * lse.stride_token + h * lse.stride_head)] = true;
+    }
+  for (size_t i = 0; i < written.size(); i++)
+    ASSERT_TRUE(written[i] || got.out[i] == 0xff) << "byte " << i << " of out was written, past the call's tokens";
+  for (size_t i = 0; i < written_lse.size(); i++)
+    ASSERT_TRUE(written_lse[i] || std::isnan(got.lse[i])) << "lse " << i << " was written, past the call's tokens";
+}
+
+void Engine::CheckCall(const InFlight &p, int32_t c, const Outputs &got) {
+  SCOPED_TRACE("call " + std::to_string(c));
+  const cgr_attention &a = state.call[c].attention;
+  const RecordLayer &layer = state.layer[a.layer];
+  cgr_view out = a.out, lse = a.lse;
+  out.data = const_cast<unsigned char *>(got.out.data());
+  lse.data = const_cast<float *>(got.lse.data());
+  int32_t t = 0;
+  for (const InFlight::Taken &taken : p.items) {
+    int32_t queries = int32_t(taken.item.tokens.size());
+    if (queries == 0 || a.flags & CGR_ATTENTION_APPEND_ONLY)
+      continue;
+    SCOPED_TRACE("row " + std::to_string(taken.item.row));
+    AttentionAnswer answer = SolveAttention(ProblemOf(a.layer, taken.cache, taken.asked));
+    ASSERT_NO_FATAL_FAILURE(ExpectAnswer(ReadView(out, t, queries, layer.heads[kQ], layer.head_dim),
+                                         o.lse ? ReadView(lse, t, queries, layer.heads[kQ], 1) : Values(), answer));
+    t += queries;
+  }
+  CheckPadding(p, c, got, a.flags & CGR_ATTENTION_APPEND_ONLY ? p.step.num_tokens : t);
+}
+
+// ----------------------------------------------------------------------------------------------------------------------- bits
+
+std::vector<unsigned char> Engine::Out(int32_t call, int32_t tokens) {
+  const cgr_attention &a = state.call[call].attention;
+  const RecordLayer &layer = state.layer[a.layer];
+  size_t bytes = o.in_place ? layer.in_bytes[kQ] : state.call[call].out_bytes, element = cgr_dtype_size(cgr_dtype(layer.dtype));
+  std::vector<unsigned char> all = Read<unsigned char>(a.out.data, bytes), dense;
+  for (int32_t t = 0; t < tokens; t++)
+    for (int32_t h = 0; h < layer.heads[kQ]; h++) {
+      auto at = all.begin() + (t * a.out.stride_token + h * a.out.stride_head) * int64_t(element);
+      dense.insert(dense.end(), at, at + layer.head_dim * int64_t(element));
+    }
+  return dense;
+}
+
+std::vector<float> Engine::Lse(int32_t call, int32_t tokens) {
+  const cgr_attention &a = state.call[call].attention;
+  std::vector<float> all = Read<float>(a.lse.data, state.call[call].lse_bytes / 4), dense;
+  for (int32_t t = 0; t < tokens; t++)
+    for (int32_t h = 0; h < state.layer[a.layer].heads[kQ]; h++)
+      dense.push_back(all[size_t(t * a.lse.stride_token + h * a.lse.stride_head)]);
+  return dense;
+}
+
+} // namespace cgr_test

@@ -1,0 +1,101 @@
+// What a test's engine is made of.
+#ifndef CGR_TESTS_SUPPORT_ENGINE_OPTIONS_H
+#define CGR_TESTS_SUPPORT_ENGINE_OPTIONS_H
+
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "cgr/cgr.h"
+#include "tests/support/devices.h"
+
+namespace cgr_test {
+
+// Where a step's q, k and v come from.
+enum class Feed {
+  kTokens,  // host functions compute them from (token, position), and a sampler picks the next token: the host device alone
+  kUploads, // copied before each step; the next token of request i is kFixedToken + i. Every device
+  kNodes    // host nodes in the step itself make them, and keep the outputs, so that steps can follow one another unwatched
+};
+
+enum { kFixedToken = 1000, kMaxLayers = 8, kMaxCalls = 16 };
+
+// Where the caches of all layers lie in one allocation.
+enum class KvLayout {
+  kNhd,          // [K, V][layers][pages][tokens][heads]
+  kHnd,          // [K, V][layers][pages][heads][tokens]
+  kKvPages,      // [layers][K, V][pages][tokens][heads]
+  kPairs,        // [layers][pages][K, V][tokens][heads]
+  kLayersInPage, // [pages][layers][K, V][tokens][heads]
+  kLayersInPageHnd,
+  kHeadsInToken // [pages][tokens][layers][K, V][heads]
+};
+
+struct LayerOptions {
+  int32_t num_q_heads = 2, num_kv_heads = 1, head_dim = 8;
+  int32_t kv_source = 0;       // as in cgr_layer
+  int32_t same_inputs_as = -1; // a layer whose q, k and v it has too; -1: its own
+  float scale = 0.0f;
+  int32_t dtype = 0; // 0: the engine's
+};
+
+struct CallOptions {
+  int32_t layer;
+  uint32_t flags;
+};
+
+struct EngineOptions {
+  DeviceParam device = HostParam(CGR_SCHEDULE_ASYNC);
+  cgr_device *handle = nullptr; // an open device instead, which the engine closes
+  bool validation = true;       // the validation layer below a host device that the engine opens
+  Feed feed = Feed::kTokens;
+  int32_t dtype = CGR_DTYPE_FP32;
+  std::vector<LayerOptions> layers = { {}, {} };
+  std::vector<CallOptions> calls; // empty: every layer once
+  KvLayout layout = KvLayout::kNhd;
+  int32_t page_gap = 0;     // bytes between pages, a multiple of 16
+  int32_t token_gap = 0;    // elements between tokens of q, k, v and out, a multiple of 8
+  bool heads_first = false; // q, k, v and out are [heads][tokens]
+  bool in_place = false;    // out is q
+  bool lse = true;
+  int32_t lse_gap = 3;
+  bool engine_table = false;
+  int32_t page_size = 16, num_pages = 128;
+  int32_t max_requests = 8, max_rows = 16, max_tokens = 64, max_seq_len = 160;
+  std::vector<int32_t> buckets = { 1, 2, 4, 8 };             // empty: the default ones
+  double unowned = std::numeric_limits<double>::quiet_NaN(); // what pages hold that nobody has written
+  std::function<void(cgr_config *)> adjust;                  // last word on the configuration
+};
+
+// The defaults for a device: what it supports.
+inline EngineOptions OptionsFor(const DeviceParam &device) {
+  EngineOptions options;
+  options.device = device;
+  if (device.IsCuda()) {
+    options.feed = Feed::kUploads;
+    options.dtype = CGR_DTYPE_BF16;
+    for (LayerOptions &layer : options.layers)
+      layer.head_dim = 64;
+  }
+  return options;
+}
+
+// For tests of attention: what a GPU's kernels take, on every device.
+inline EngineOptions AttentionOptionsFor(const DeviceParam &device, const std::vector<LayerOptions> &layers = { { 4, 2 } }) {
+  EngineOptions options;
+  options.device = device;
+  options.feed = Feed::kUploads;
+  options.dtype = CGR_DTYPE_BF16;
+  options.layers = layers;
+  for (LayerOptions &layer : options.layers)
+    layer.head_dim = 64;
+  options.token_gap = 8;
+  options.num_pages = 140;
+  options.max_rows = 24;
+  options.max_seq_len = 96;
+  return options;
+}
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_ENGINE_OPTIONS_H

@@ -1,0 +1,38 @@
+#include "tests/support/engine_values.h"
+
+#include <array>
+#include <cstring>
+#include <map>
+
+#include "kernels/reference/reference.h"
+
+namespace cgr_test {
+
+namespace {
+
+// Every value as a dtype holds it; by dtype and by whether it is of q.
+using Encoded = std::array<std::array<unsigned char, 4>, 129>;
+
+const Encoded &EncodedValues(int32_t dtype, Tensor which) {
+  static const std::map<std::pair<int32_t, bool>, Encoded> all = [] {
+    std::map<std::pair<int32_t, bool>, Encoded> made;
+    for (int32_t type : { CGR_DTYPE_FP32, CGR_DTYPE_FP16, CGR_DTYPE_BF16 })
+      for (Tensor tensor : { kQ, kK })
+        for (int32_t i = 0; i < 129; i++)
+          cgr__reference_store(type, made[{ type, tensor == kQ }][size_t(i)].data(), ValueAt(tensor, i));
+    return made;
+  }();
+  return all.at({ dtype, which == kQ });
+}
+
+} // namespace
+
+void StoreHead(int32_t dtype, int32_t layer, Tensor which, const Entry &entry, int32_t h, int32_t head_dim, void *to) {
+  const Encoded &encoded = EncodedValues(dtype, which);
+  size_t size = dtype == CGR_DTYPE_FP32 ? 4 : 2;
+  for (int32_t d = 0; d < head_dim; d++)
+    std::memcpy(static_cast<unsigned char *>(to) + size_t(d) * size, &encoded[size_t(ValueIndex(layer, which, entry, h, d))],
+                size);
+}
+
+} // namespace cgr_test

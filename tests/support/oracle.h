@@ -1,0 +1,131 @@
+// What attention must give, for every test that looks at its results: K and V of a request gathered from a paged cache, attention
+// in fp64, and how far a kernel may be from it. It uses kernels/reference, which has no line in common with the kernels.
+#ifndef CGR_TESTS_SUPPORT_ORACLE_H
+#define CGR_TESTS_SUPPORT_ORACLE_H
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cgr/attention.h"
+#include "kernels/reference/gather.h"
+#include "kernels/reference/reference.h"
+
+namespace cgr_test {
+
+using Values = std::vector<double>;
+
+// ---------------------------------------------------------------------------------------------------------------- elements
+
+// `count` neighbouring elements of fp32, fp16 or bf16.
+inline Values LoadElements(int32_t dtype, const void *from, int64_t count) {
+  Values values;
+  int64_t size = int64_t(cgr_dtype_size(cgr_dtype(dtype)));
+  for (int64_t e = 0; e < count; e++)
+    values.push_back(cgr__reference_load(dtype, static_cast<const unsigned char *>(from) + e * size));
+  return values;
+}
+inline void StoreElements(int32_t dtype, const double *values, int64_t count, void *to) {
+  int64_t size = int64_t(cgr_dtype_size(cgr_dtype(dtype)));
+  for (int64_t e = 0; e < count; e++)
+    cgr__reference_store(dtype, static_cast<unsigned char *>(to) + e * size, values[e]);
+}
+
+// The first element of head `head` of a token, in memory of the host.
+inline void *ViewElement(const cgr_view &view, int64_t token, int64_t head) {
+  int64_t at = token * view.stride_token + head * view.stride_head;
+  return static_cast<unsigned char *>(view.data) + at * int64_t(cgr_dtype_size(cgr_dtype(view.dtype)));
+}
+
+// [num_tokens][num_heads][width] elements of a view in memory of the host, from `first_token` on. An lse has width 1.
+inline Values ReadView(const cgr_view &view, int64_t first_token, int64_t num_tokens, int32_t num_heads, int32_t width) {
+  Values values;
+  for (int64_t t = first_token; t < first_token + num_tokens; t++)
+    for (int32_t h = 0; h < num_heads; h++) {
+      Values head = LoadElements(view.dtype, ViewElement(view, t, h), width);
+      values.insert(values.end(), head.begin(), head.end());
+    }
+  return values;
+}
+
+// K or V of a request, [seq_len][num_kv_heads][head_dim], from a cache in memory of the host. `pages`: the request's row of the
+// page table.
+inline Values GatherKv(const cgr_kv_view &view, const int32_t *pages, int32_t page_size, int32_t seq_len, int32_t num_kv_heads,
+                       int32_t head_dim) {
+  Values values(size_t(int64_t{ seq_len } * num_kv_heads * head_dim));
+  cgr__reference_gather(&view, pages, page_size, seq_len, num_kv_heads, head_dim, values.data());
+  return values;
+}
+
+// --------------------------------------------------------------------------------------------------------------- attention
+
+// One request in one layer, causal. q, k and v are values of `dtype`.
+struct AttentionProblem {
+  cgr_dtype dtype = CGR_DTYPE_FP32;
+  int32_t query_len = 0, seq_len = 0, num_q_heads = 1, num_kv_heads = 1, head_dim = 8;
+  double scale = 0.0; // 0: 1 / sqrt(head_dim)
+  Values q;           // [query_len][num_q_heads][head_dim]
+  Values k, v;        // [seq_len][num_kv_heads][head_dim]
+};
+
+struct AttentionAnswer {
+  Values out; // in fp64, [query_len][num_q_heads][head_dim]
+  Values lse; // [query_len][num_q_heads]
+  // How far a kernel may be from them: twice the largest error of a reference at the kernels' precision, and 1e-5.
+  double out_bound = 0.0, lse_bound = 0.0;
+};
+
+inline double LargestError(const Values &got, const Values &expected) {
+  double largest = 0.0;
+  for (size_t e = 0; e < expected.size(); e++) {
+    double error = std::fabs(got[e] - expected[e]);
+    if (!std::isfinite(error))
+      return INFINITY;
+    largest = std::max(largest, error);
+  }
+  return largest;
+}
+
+inline AttentionAnswer SolveAttention(const AttentionProblem &p) {
+  double scale = p.scale != 0.0 ? p.scale : 1.0 / std::sqrt(double(p.head_dim));
+  cgr__reference_shape shape = { p.query_len, p.seq_len, p.num_q_heads, p.num_kv_heads, p.head_dim, 1, scale };
+  Values near(p.q.size()), near_lse(p.q.size() / size_t(p.head_dim));
+  AttentionAnswer answer;
+  answer.out.resize(near.size());
+  answer.lse.resize(near_lse.size());
+  cgr__reference_attention(&shape, p.q.data(), p.k.data(), p.v.data(), answer.out.data(), answer.lse.data());
+  cgr__reference_attention_in(p.dtype, &shape, p.q.data(), p.k.data(), p.v.data(), near.data(), near_lse.data());
+  answer.out_bound = 2.0 * LargestError(near, answer.out) + 1e-5;
+  answer.lse_bound = 2.0 * LargestError(near_lse, answer.lse) + 1e-5;
+  return answer;
+}
+
+// Every value is within the bound of what it must be.
+inline void ExpectWithin(const Values &got, const Values &expected, double bound, const char *what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  ASSERT_TRUE(std::isfinite(bound)) << what << " has no bound: the reference itself is not finite";
+  for (size_t e = 0; e < expected.size(); e++)
+    ASSERT_TRUE(std::fabs(got[e] - expected[e]) <= bound)
+        << what << " " << e << " is " << got[e] << ", expected " << expected[e] << " within " << bound;
+}
+
+// `lse` may be empty: it was not asked for.
+inline void ExpectAnswer(const Values &out, const Values &lse, const AttentionAnswer &answer) {
+  ExpectWithin(out, answer.out, answer.out_bound, "out");
+  if (!lse.empty())
+    ExpectWithin(lse, answer.lse, answer.lse_bound, "lse");
+}
+
+// Of tokens that no request owns: 0, not even -0, and -inf.
+inline void ExpectNothing(const Values &out, const Values &lse) {
+  for (size_t e = 0; e < out.size(); e++)
+    ASSERT_TRUE(out[e] == 0.0 && !std::signbit(out[e])) << "out " << e << " is " << out[e] << ", expected 0";
+  for (size_t e = 0; e < lse.size(); e++)
+    ASSERT_EQ(lse[e], -INFINITY) << "lse " << e;
+}
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_ORACLE_H

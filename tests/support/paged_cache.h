@@ -1,0 +1,168 @@
+// A paged KV cache on a device, in every layout, and beside it what its pages hold.
+#ifndef CGR_TESTS_SUPPORT_PAGED_CACHE_H
+#define CGR_TESTS_SUPPORT_PAGED_CACHE_H
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "tests/support/device_memory.h"
+#include "tests/support/oracle.h"
+
+namespace cgr_test {
+
+inline int64_t ElementSize(int32_t dtype) { return int64_t(cgr_dtype_size(cgr_dtype(dtype))); }
+
+enum class Poison { kZero, kNan, kInf, kNoise };
+enum Cache { kCacheK, kCacheV };
+constexpr Cache kCaches[] = { kCacheK, kCacheV };
+
+// How K or V lies in memory. Paddings count elements, multiples of 8.
+struct CacheLayout {
+  cgr_kv_layout layout = CGR_LAYOUT_NHD;
+  int32_t token_padding = 0, page_padding = 0;
+};
+struct CacheLayouts {
+  CacheLayout cache[2];     // of K and V
+  bool interleaved = false; // each page of K has the same one of V after it
+};
+inline std::vector<CacheLayouts> EveryCacheLayout() {
+  const CacheLayout tokens, heads = { CGR_LAYOUT_HND, 0, 0 };
+  return { { { tokens, tokens }, false },
+           { { heads, heads }, false },
+           { { tokens, tokens }, true },
+           { { tokens, { CGR_LAYOUT_HND, 8, 64 } }, false },
+           { { { CGR_LAYOUT_HND, 0, 128 }, { CGR_LAYOUT_NHD, 24, 0 } }, false },
+           { { { CGR_LAYOUT_NHD, 16, 8 }, { CGR_LAYOUT_HND, 8, 0 } }, true } };
+}
+
+struct CacheShape {
+  cgr_dtype dtype = CGR_DTYPE_FP32;
+  int32_t num_kv_heads = 2, head_dim = 64, page_size = 16;
+  int64_t num_pages = 0;
+  int64_t page_bytes = 0; // distance of pages in memory; 0: what they take
+  CacheLayouts layouts;
+};
+
+// One element of poison; its sign and noise are random.
+inline double PoisonValue(Poison poison, std::mt19937_64 &random) {
+  double noise = (double(random() % 2000) - 1000.0) * 10.0, sign = random() % 2 ? 1.0 : -1.0;
+  const double values[] = { 0.0, NAN, sign * INFINITY, noise }; // in the order of Poison
+  return values[int(poison)];
+}
+inline Bytes PoisonedElements(int32_t dtype, int64_t count, Poison poison, std::mt19937_64 &random) {
+  Bytes bytes(size_t(count * ElementSize(dtype)));
+  for (int64_t e = 0; e < count; e++)
+    cgr__reference_store(dtype, &bytes[size_t(e * ElementSize(dtype))], PoisonValue(poison, random));
+  return bytes;
+}
+
+// K and V. Pages hold nothing until they are put; what was put is kept on the host too.
+class PagedCache {
+public:
+  // `memory`: the caller's, or NULL.
+  PagedCache(Bench &bench, const CacheShape &shape, void *memory = nullptr) : bench_(bench), shape_(shape) {
+    int64_t size = ElementSize(shape.dtype);
+    bool interleaved = shape.layouts.interleaved;
+    int64_t k_pool = Strides(kCacheK).stride_page * shape.num_pages, v_pool = Strides(kCacheV).stride_page * shape.num_pages;
+    owns_ = memory == nullptr;
+    base_ = owns_ ? bench.Alloc(size_t((interleaved ? k_pool : k_pool + v_pool) * size), CGR__MEMORY_DEVICE) : memory;
+    for (Cache which : kCaches)
+      view[which] = Strides(which);
+    view[kCacheK].base = base_;
+    view[kCacheV].base = static_cast<unsigned char *>(base_) + (interleaved ? PageExtent(kCacheK) : k_pool) * size;
+  }
+  ~PagedCache() {
+    if (owns_)
+      bench_.Free(base_, CGR__MEMORY_DEVICE);
+  }
+  PagedCache(const PagedCache &) = delete;
+  PagedCache &operator=(const PagedCache &) = delete;
+
+  cgr_kv_view view[2]; // of K and V
+  const CacheShape &shape() const { return shape_; }
+
+  // Elements of one page, from its first to its last one.
+  int64_t PageElements(Cache which) const { return PageExtent(which) - shape_.layouts.cache[which].page_padding; }
+  Bytes PoisonedPage(Cache which, Poison poison, std::mt19937_64 &random) const {
+    return PoisonedElements(shape_.dtype, PageElements(which), poison, random);
+  }
+  // A page that holds `value` everywhere.
+  Bytes UniformPage(Cache which, double value) const {
+    Bytes page(size_t(PageElements(which) * ElementSize(shape_.dtype)));
+    for (int64_t e = 0; e < PageElements(which); e++)
+      cgr__reference_store(shape_.dtype, &page[size_t(e * ElementSize(shape_.dtype))], value);
+    return page;
+  }
+  // The element of head `head` of a token, in an image of its page.
+  unsigned char *InPage(Cache which, Bytes *page, int32_t token, int32_t head) const {
+    cgr_kv_view one = view[which];
+    one.base = page->data();
+    return static_cast<unsigned char *>(cgr__reference_kv_element(&one, 0, token, head));
+  }
+
+  void Put(Cache which, int64_t page, const Bytes &image) {
+    bench_.Copy(cgr__reference_kv_element(&view[which], page, 0, 0), image.data(), image.size());
+    pages_[which][page] = image;
+  }
+  // What the device holds.
+  Bytes Get(Cache which, int64_t page) {
+    Bytes image(size_t(PageElements(which) * ElementSize(shape_.dtype)));
+    bench_.Copy(image.data(), cgr__reference_kv_element(&view[which], page, 0, 0), image.size());
+    return image;
+  }
+  // What was put.
+  Bytes &Page(Cache which, int64_t page) { return pages_[which].at(page); }
+  const std::map<int64_t, Bytes> &Pages(Cache which) const { return pages_[which]; }
+  // The device holds what was put.
+  void ExpectUnchanged() {
+    for (Cache which : kCaches)
+      for (const auto &[page, image] : pages_[which])
+        ASSERT_TRUE(Get(which, page) == image) << "cache " << which << " page " << page;
+  }
+
+  // K or V of a sequence over these pages, as they were put: the pages side by side, and a table that counts them up.
+  Values Gather(Cache which, const std::vector<int32_t> &pages, int32_t seq_len) const {
+    std::vector<int32_t> table;
+    Bytes copies;
+    cgr_kv_view compact = view[which];
+    compact.stride_page = PageElements(which);
+    for (int32_t page : pages) {
+      const Bytes &image = pages_[which].at(page);
+      table.push_back(int32_t(table.size()));
+      copies.insert(copies.end(), image.begin(), image.end());
+    }
+    compact.base = copies.data();
+    return GatherKv(compact, table.data(), shape_.page_size, seq_len, shape_.num_kv_heads, shape_.head_dim);
+  }
+
+private:
+  // Elements from one page to what may lie after it.
+  int64_t PageExtent(Cache which) const {
+    const CacheLayout &layout = shape_.layouts.cache[which];
+    int64_t heads = shape_.num_kv_heads, paddings = layout.layout == CGR_LAYOUT_HND ? heads : 1;
+    return shape_.page_size * (heads * shape_.head_dim + paddings * layout.token_padding) + layout.page_padding;
+  }
+  cgr_kv_view Strides(Cache which) const {
+    cgr_kv_view strides = {};
+    const CacheLayout &layout = shape_.layouts.cache[which];
+    bool heads_first = layout.layout == CGR_LAYOUT_HND;
+    strides.dtype = shape_.dtype;
+    strides.stride_token = (heads_first ? int64_t{ 1 } : int64_t{ shape_.num_kv_heads }) * shape_.head_dim + layout.token_padding;
+    strides.stride_head = heads_first ? shape_.page_size * strides.stride_token : shape_.head_dim;
+    strides.stride_page = PageExtent(which) + (shape_.layouts.interleaved ? PageExtent(which == kCacheK ? kCacheV : kCacheK) : 0);
+    if (shape_.page_bytes != 0)
+      strides.stride_page = shape_.page_bytes / ElementSize(shape_.dtype);
+    return strides;
+  }
+
+  Bench &bench_;
+  CacheShape shape_;
+  void *base_;
+  bool owns_;
+  std::map<int64_t, Bytes> pages_[2];
+};
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_PAGED_CACHE_H

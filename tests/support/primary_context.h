@@ -1,0 +1,36 @@
+// Whether a GPU has a primary context: what opening a device makes and closing it gives back.
+#ifndef CGR_TESTS_SUPPORT_PRIMARY_CONTEXT_H
+#define CGR_TESTS_SUPPORT_PRIMARY_CONTEXT_H
+
+#include <gtest/gtest.h>
+
+#include <cuda_runtime_api.h>
+
+extern "C" {
+#include "devices/cuda/driver.h"
+}
+
+namespace cgr_test {
+
+// Asking makes none.
+inline bool HasContext(int ordinal) {
+  enum cudaDriverEntryPointQueryResult result;
+  void *function = nullptr;
+#if CUDART_VERSION >= 12050
+  cudaError_t error =
+      cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 12040, cudaEnableDefault, &result);
+#else
+  cudaError_t error = cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &function, cudaEnableDefault, &result);
+#endif
+  EXPECT_EQ(error, cudaSuccess);
+  if (function == nullptr)
+    return false;
+  unsigned flags = 0;
+  int active = 0;
+  EXPECT_EQ(reinterpret_cast<PFN_cuDevicePrimaryCtxGetState_v7000>(function)(ordinal, &flags, &active), CUDA_SUCCESS);
+  return active != 0;
+}
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_PRIMARY_CONTEXT_H

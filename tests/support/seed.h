@@ -1,0 +1,42 @@
+// Seeds of random tests. CGR_TEST_SEED=<number> in the environment repeats a run.
+#ifndef CGR_TESTS_SUPPORT_SEED_H
+#define CGR_TESTS_SUPPORT_SEED_H
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+namespace cgr_test {
+
+inline uint64_t Seed() {
+  const char *given = std::getenv("CGR_TEST_SEED");
+  uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
+  ::testing::Test::RecordProperty("seed", std::to_string(seed));
+  return seed;
+}
+
+// For SCOPED_TRACE: how to repeat a run.
+inline std::string Repeat(uint64_t seed) { return "CGR_TEST_SEED=" + std::to_string(seed); }
+
+// A seeded source of numbers.
+class Random {
+public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  // low .. high, both included.
+  int64_t Pick(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(engine_() % (static_cast<uint64_t>(high - low) + 1));
+  }
+  int32_t Pick32(int32_t low, int32_t high) { return static_cast<int32_t>(Pick(low, high)); }
+  bool OneIn(int32_t n) { return Pick(1, n) == 1; }
+  uint64_t Bits() { return engine_(); }
+
+private:
+  std::mt19937_64 engine_;
+};
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_SEED_H

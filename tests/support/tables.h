@@ -1,0 +1,26 @@
+// The tables of rows and pages on the device against the model.
+#ifndef CGR_TESTS_SUPPORT_TABLES_H
+#define CGR_TESTS_SUPPORT_TABLES_H
+
+#include "tests/support/refused.h"
+
+namespace cgr_test {
+
+// Everything must have been sent: no change is pending.
+inline void ExpectTables(Engine &engine) {
+  std::vector<int64_t> table = engine.Buffer(CGR_BUFFER_PAGE_TABLE), computed = engine.Buffer(CGR_BUFFER_ROW_COMPUTED);
+  size_t width = size_t(engine.View(CGR_BUFFER_PAGE_TABLE).shape[1]);
+  engine.CheckRows();
+  for (const auto &[row, r] : engine.requests) {
+    ASSERT_EQ(computed[size_t(row)], r->num_tokens) << "row " << row;
+    for (size_t p = 0; p < r->pages.size(); p++)
+      ASSERT_EQ(table[size_t(row) * width + p], int32_t(p) < r->first_page ? 0 : r->pages[p]) << "row " << row << " page " << p;
+  }
+  for (size_t p = 0; p < width; p++)
+    ASSERT_EQ(table[size_t(engine.o.max_rows) * width + p], 0) << "the row of padding";
+  ASSERT_EQ(computed[size_t(engine.o.max_rows)], 0);
+}
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_TABLES_H
