@@ -32,7 +32,7 @@ done
 mkdir .gpu/lib
 for program in .gpu/examples/*/*; do
   if [[ -f $program ]]; then
-    ldd "$program" | awk '/libcjson/ && $3 ~ /^\// { print $3 }' | xargs -r cp -L -t .gpu/lib
+    { ldd "$program" 2>/dev/null || true; } | awk '/libcjson/ && $3 ~ /^\// { print $3 }' | xargs -r cp -L -t .gpu/lib
   fi
 done
 
