@@ -31,26 +31,28 @@ static const char *field(const question *q, const char *name, char *text, size_t
   return text;
 }
 
-#define REFUSE(q, name, ...)                                                                                           \
-  do {                                                                                                                 \
-    char refused_field[48];                                                                                            \
+#define REFUSE(q, name, ...)                                                                                                   \
+  do {                                                                                                                         \
+    char refused_field[48];                                                                                                    \
     cgr__findings_add((q)->findings, CGR_ERROR_UNSUPPORTED, field(q, name, refused_field, sizeof refused_field), __VA_ARGS__); \
   } while (0)
 
 static bool lacks(const question *q, uint32_t feature) { return !(q->variant->features & feature); }
 
+static bool differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
+
 static void check_dtypes(const question *q) {
   const cgr_layer *l = q->layer;
-  if (!(q->variant->dtypes & 1u << l->k.dtype))
+  if (l->k.dtype != 0 && !(q->variant->dtypes & 1u << l->k.dtype))
     REFUSE(q, "k.dtype", "is %s, expected %s on this device", cgr_dtype_name((cgr_dtype)l->k.dtype),
            q->variant->dtypes & DTYPE(FP32) ? "fp32, fp16 or bf16" : "fp16 or bf16");
-  if (l->v.dtype != l->k.dtype)
+  if (differ(l->v.dtype, l->k.dtype))
     REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype),
            cgr_dtype_name((cgr_dtype)l->k.dtype));
-  if (l->dtype != l->k.dtype && lacks(q, CGR__FEATURE_CACHE_DTYPE))
+  if (differ(l->dtype, l->k.dtype) && lacks(q, CGR__FEATURE_CACHE_DTYPE))
     REFUSE(q, "dtype", "is %s, expected %s as in the cache", cgr_dtype_name((cgr_dtype)l->dtype),
            cgr_dtype_name((cgr_dtype)l->k.dtype));
-  if (l->out_dtype != l->dtype && lacks(q, CGR__FEATURE_OUT_DTYPE))
+  if (differ(l->out_dtype, l->dtype) && lacks(q, CGR__FEATURE_OUT_DTYPE))
     REFUSE(q, "out_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->out_dtype),
            cgr_dtype_name((cgr_dtype)l->dtype));
   if (l->k.scale && lacks(q, CGR__FEATURE_CACHE_SCALES))
@@ -62,10 +64,10 @@ static void check_dtypes(const question *q) {
 static void check_head_dims(const question *q) {
   const cgr__variant *v = q->variant;
   int32_t dim = q->layer->head_dim;
-  if (dim < v->min_head_dim || dim > v->max_head_dim || dim % v->head_dim_step != 0)
+  if (dim != 0 && (dim < v->min_head_dim || dim > v->max_head_dim || dim % v->head_dim_step != 0))
     REFUSE(q, "head_dim", "is %d, expected %d to %d, a multiple of %d, on this device", dim, v->min_head_dim, v->max_head_dim,
            v->head_dim_step);
-  if (q->layer->head_dim_v != dim && lacks(q, CGR__FEATURE_HEAD_DIM_V))
+  if (differ(q->layer->head_dim_v, dim) && lacks(q, CGR__FEATURE_HEAD_DIM_V))
     REFUSE(q, "head_dim_v", "is %d, expected %d as in head_dim", q->layer->head_dim_v, dim);
 }
 
@@ -132,7 +134,7 @@ const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr
   }
   if (!nearest) {
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "device", "has compute capability %d, expected 80 or later",
-              device->kernel_capability);
+                      device->kernel_capability);
     return NULL;
   }
   question q = { nearest, layer, index, findings };
@@ -157,6 +159,8 @@ cgr__attention_sizes cgr__attention_sizes_of(const cgr_device_info *device, cons
   cgr__attention_sizes sizes = { .num_parts = num_parts };
   int32_t head_blocks = 1, head_dim = 8, gqa_group = 1;
   for (int32_t i = 0; i < num_layers; i++) {
+    if (layers[i].num_q_heads == 0)
+      continue;
     head_blocks = larger(head_blocks, cgr__attention_head_blocks(layers[i].num_q_heads, layers[i].num_kv_heads));
     head_dim = larger(head_dim, layers[i].head_dim);
     gqa_group = larger(gqa_group, layers[i].num_q_heads / layers[i].num_kv_heads);

@@ -36,8 +36,9 @@ typedef struct cgr__variant {
   uint32_t features; /* CGR__FEATURE_* */
 } cgr__variant;
 
-/* The variant for a layer that has been read (defaults filled in), in steps of up to `max_tokens`
- * tokens; NULL after adding every reason why there is none, of the variant that comes nearest. Fields are named "layers[i].x". */
+/* The variant for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens; NULL after adding every
+ * reason why there is none, of the variant that comes nearest. Fields are named "layers[i].x". A dtype or head dim of 0 is not known:
+ * it is no reason, nor is another that would have to be the same. */
 const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t index, int32_t max_tokens,
                                         cgr__findings *findings);
 
@@ -49,7 +50,7 @@ typedef struct cgr__attention_sizes {
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs */
 } cgr__attention_sizes;
 
-/* `num_parts` 0: from the device. */
+/* `num_parts` 0: from the device. A layer with 0 query heads does not count: its heads are not known. */
 cgr__attention_sizes cgr__attention_sizes_of(const cgr_device_info *device, const cgr_layer *layers, int32_t num_layers,
                                              int32_t num_parts);
 

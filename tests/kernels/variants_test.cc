@@ -118,7 +118,7 @@ std::vector<Property> PropertiesOf(const cgr__variant &variant) {
   auto head_dim = [&](const char *name, int32_t dim) {
     properties.push_back({ name, 0, "head_dim", "expected", [dim](cgr_layer *l) { l->head_dim = l->head_dim_v = dim; } });
   };
-  head_dim("head dim below", variant.min_head_dim - variant.head_dim_step);
+  head_dim("head dim below", variant.min_head_dim / 2);
   head_dim("head dim above", variant.max_head_dim + variant.head_dim_step);
   head_dim("head dim between", variant.min_head_dim + variant.head_dim_step - 1);
   for (const Property &property : FeatureProperties())
