@@ -12,6 +12,7 @@
 #define CGR__MAX_SEQ_LEN (1 << 30)
 #define CGR__MAX_LAYERS 1024
 #define CGR__MAX_Q_HEADS 1024
+#define CGR__MAX_HEAD_DIM (1 << 16)
 #define CGR__MAX_PARTS 4096 /* of an attention plan */
 #define CGR__MAX_BUCKETS 512
 #define CGR__MAX_DECLARED 64 /* buffers of the engine's own */
@@ -19,8 +20,9 @@
 #define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one slot */
 #define CGR__MIN_RING_DEPTH 2
 #define CGR__MAX_RING_DEPTH 64
-#define CGR__MAX_CALL_ARGS 4096            /* bytes of arguments that a call keeps by value; also of a kernel's */
-#define CGR__MAX_STRIDE ((int64_t)1 << 31) /* elements; a view also lies within 2^56 bytes */
-#define CGR__MAX_STRUCT 4096               /* bytes: a larger size in a sized struct is rubbish */
+#define CGR__MAX_CALL_ARGS 4096              /* bytes of arguments that a call keeps by value; also of a kernel's */
+#define CGR__MAX_STRIDE ((int64_t)1 << 31)   /* elements; a view also lies within 2^56 bytes */
+#define CGR__MAX_ELEMENTS ((int64_t)1 << 43) /* of one buffer */
+#define CGR__MAX_STRUCT 4096                 /* bytes: a larger size in a sized struct is rubbish */
 
 #endif

@@ -7,8 +7,7 @@
 
 #define ARENA_ALIGNMENT 256
 #define NUM_SCALARS 16
-#define MAX_ELEMENTS ((int64_t)1 << 43) /* of one buffer */
-#define MAX_BYTES (8 * MAX_ELEMENTS)    /* of the arena */
+#define MAX_BYTES (8 * CGR__MAX_ELEMENTS) /* of the arena */
 
 _Static_assert(sizeof(cgr__slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one line");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
@@ -116,11 +115,12 @@ static size_t place(size_t *cursor, int64_t elements, cgr_dtype dtype) {
   return at;
 }
 
-static bool is_too_large(int64_t rows, int64_t columns) { return columns > 0 && rows > MAX_ELEMENTS / columns; }
+static bool is_too_large(int64_t rows, int64_t columns) { return columns > 0 && rows > CGR__MAX_ELEMENTS / columns; }
 
 cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout) {
   size_t cursor = 0;
   memset(layout, 0, sizeof *layout);
+  make_rings(limits, layout); /* first: their size is known also when the arena is too large */
   for (int id = 0; id < CGR__BUFFER_COUNT; id++) {
     for (int32_t copy = 0; copy < cgr__buffer_shape_of(limits, id, 0).copies; copy++) {
       cgr__buffer_shape shape = cgr__buffer_shape_of(limits, id, copy);
@@ -142,7 +142,6 @@ cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *decl
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: the buffers would take %zu bytes, expected at most 2^46 bytes", cursor);
   layout->num_declared = num_declared;
   layout->bytes = cursor;
-  make_rings(limits, layout);
   make_hash(limits, layout);
   return CGR_OK;
 }
