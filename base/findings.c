@@ -1,6 +1,7 @@
 #include "base/findings.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,10 +51,12 @@ void cgr__findings_add_failure(cgr__findings *findings, cgr_status status, const
 
 cgr_status cgr__findings_status(const cgr__findings *findings, const char *function) {
   const cgr_finding *first = &findings->first;
+  char more[48] = "";
+  bool whole = strcmp(first->field, "config") == 0; /* it says nothing that the message does not begin with */
   if (findings->count == 0)
     return CGR_OK;
-  if (findings->count == 1)
-    return cgr__fail((cgr_status)first->status, "%s: %s %s", function, first->field, first->text);
-  return cgr__fail((cgr_status)first->status, "%s: %s %s (and %d more: see cgr_validate)", function, first->field, first->text,
-                   findings->count - 1);
+  if (findings->count > 1)
+    snprintf(more, sizeof more, " (and %d more: see cgr_validate)", findings->count - 1);
+  return cgr__fail((cgr_status)first->status, "%s: %s%s%s%s", function, whole ? "" : first->field, whole ? "" : " ", first->text,
+                   more);
 }

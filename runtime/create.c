@@ -163,16 +163,12 @@ static void make_graphs(cgr_runtime *rt) {
 }
 
 static cgr_status read_setup(cgr_runtime *rt, const cgr_config *config) {
-  cgr_config known;
   cgr__findings findings;
-  CGR__TRY(cgr__config_read(config, &known));
-  CGR__TRY(cgr__config_device(&known, &rt->dev, &rt->owns_device));
-  cgr__device_retain_runtime(rt->dev);
   cgr__findings_init(&findings, NULL, 0);
-  cgr__setup_make(&known, rt->dev, &rt->setup, &findings);
-  CGR__TRY(cgr__findings_status(&findings, "cgr_runtime_create: config"));
-  CGR__TRY(cgr__layout_make(&rt->setup.limits, rt->setup.declared, rt->setup.config.num_buffers, &rt->layout));
-  cgr__check_memory(&known, &rt->layout, &findings);
+  cgr_status status = cgr__setup_read(config, &rt->dev, &rt->owns_device, &rt->setup, &rt->layout, &findings);
+  if (rt->dev)
+    cgr__device_retain_runtime(rt->dev);
+  CGR__TRY(status);
   return cgr__findings_status(&findings, "cgr_runtime_create: config");
 }
 

@@ -3,48 +3,38 @@
 
 #include "runtime/runtime.h"
 
-/* Checks a configuration on `device`, or on the one that it names, and hands the setup to `use` while the device is open. */
-static cgr_status with_setup(const cgr_config *config, cgr_device *device, cgr__findings *findings,
-                             cgr_status (*use)(const cgr__setup *setup, void *context), void *context) {
-  cgr_config known;
-  bool owns = false;
-  CGR__TRY(cgr__config_read(config, &known));
-  if (device)
-    known.device_handle = device;
-  CGR__TRY(cgr__config_device(&known, &device, &owns));
-  cgr__setup *setup = calloc(1, sizeof *setup);
-  cgr_status status = CGR_OK;
-  if (setup) {
-    cgr__setup_make(&known, device, setup, findings);
-    status = findings->count == 0 ? use(setup, context) : CGR_OK;
-    free(setup->layers);
-  } else {
-    status = cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "config: no host memory (%zu bytes)", sizeof *setup);
-  }
-  free(setup);
-  if (owns)
-    cgr_device_close(device);
-  return status;
+/* What reading a configuration takes; too much for a stack. */
+typedef struct reading {
+  cgr_device *dev;
+  bool owns;
+  cgr__setup setup;
+  cgr__layout layout;
+} reading;
+
+static void tell_sizes(const reading *r, cgr_memory_sizes *sizes) {
+  sizes->device_bytes = r->layout.bytes;
+  sizes->pinned_bytes = r->layout.pinned_bytes;
+  sizes->host_bytes = sizeof(struct cgr_runtime) + cgr__setup_host_bytes(&r->setup);
 }
 
-static cgr_status lay_out(const cgr__setup *setup, cgr__layout *layout) {
-  return cgr__layout_make(&setup->limits, setup->declared, setup->config.num_buffers, layout);
-}
-
-/* The last check needs the sizes of everything. */
-static cgr_status check_memory(const cgr__setup *setup, void *context) {
-  cgr__layout *layout = malloc(sizeof *layout);
-  if (!layout)
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_validate: no host memory (%zu bytes)", sizeof *layout);
-  cgr_status status = lay_out(setup, layout);
-  if (status == CGR_OK)
-    cgr__check_memory(&setup->config, layout, context);
-  free(layout);
+/* Checks a configuration on `device`, or on the one that it names. `sizes`, if given, are told when nothing is found. */
+static cgr_status check(const cgr_config *config, cgr_device *device, cgr__findings *findings, cgr_memory_sizes *sizes) {
+  reading *r = calloc(1, sizeof *r);
+  if (!r)
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "config: no host memory (%zu bytes)", sizeof *r);
+  r->dev = device;
+  cgr_status status = cgr__setup_read(config, &r->dev, &r->owns, &r->setup, &r->layout, findings);
+  if (status == CGR_OK && findings->count == 0 && sizes)
+    tell_sizes(r, sizes);
+  if (r->owns)
+    cgr_device_close(r->dev);
+  free(r->setup.layers);
+  free(r);
   return status;
 }
 
 static cgr_status validate(const cgr_config *config, cgr_device *device, cgr__findings *findings) {
-  cgr_status status = with_setup(config, device, findings, check_memory, findings);
+  cgr_status status = check(config, device, findings, NULL);
   if (status != CGR_OK) {
     cgr__findings_add_failure(findings, status, "config");
     return status; /* with the message that creation fails with */
@@ -65,25 +55,16 @@ cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_findin
   return status;
 }
 
-static cgr_status measure(const cgr__setup *setup, void *context) {
-  cgr_memory_sizes *sizes = context;
-  cgr__layout *layout = malloc(sizeof *layout);
-  if (!layout)
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_memory: no host memory (%zu bytes)", sizeof *layout);
-  cgr_status status = lay_out(setup, layout);
-  sizes->device_bytes = layout->bytes;
-  sizes->pinned_bytes = layout->pinned_bytes;
-  sizes->host_bytes = sizeof(struct cgr_runtime) + cgr__setup_host_bytes(setup);
-  free(layout);
-  return status;
-}
-
 cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes *sizes) {
+  cgr_config asked;
   cgr__findings findings;
   cgr_memory_sizes full = CGR_MEMORY_SIZES_INIT;
   CGR__TRY(cgr__sized_check("cgr_runtime_memory: sizes", sizes));
+  CGR__TRY(cgr__sized_read("config", config, &asked, sizeof asked));
+  asked.device_memory = asked.pinned_memory = NULL; /* what is given so far does not count: how much to give is the question */
+  asked.device_memory_size = asked.pinned_memory_size = 0;
   cgr__findings_init(&findings, NULL, 0);
-  CGR__TRY(with_setup(config, NULL, &findings, measure, &full));
+  CGR__TRY(check(&asked, NULL, &findings, &full));
   CGR__TRY(cgr__findings_status(&findings, "cgr_runtime_memory: config"));
   cgr__sized_write(sizes, &full, sizeof full);
   return CGR_OK;

@@ -23,20 +23,25 @@ static void check_padding(const cgr_buffer_decl *decl, const char *field, cgr__f
   }
   if (decl->padding != 0)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, field, "is %lld, expected 0 for %s in this version", (long long)decl->padding,
-              cgr_dtype_name((cgr_dtype)decl->dtype));
+                      cgr_dtype_name((cgr_dtype)decl->dtype));
 }
 
-static void check_name(const cgr__setup *setup, const char *name, int32_t i, cgr__findings *f) {
+/* A name that is no good is left out, so that no other can be the same. */
+static void read_name(cgr__setup *setup, const char *name, int32_t i, cgr__findings *f) {
   cgr__field field = cgr__field_of("buffers", i, "name");
+  cgr__declared *declared = setup->declared;
   if (!name) {
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "is NULL, expected a name");
     return;
   }
-  if (name[0] == 0 || strlen(name) >= sizeof setup->declared[i].name)
+  if (name[0] == 0 || strlen(name) >= sizeof declared[i].name) {
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%.40s\", expected 1 to 31 characters", name);
+    return;
+  }
   for (int32_t j = 0; j < i; j++)
-    if (strcmp(name, setup->declared[j].name) == 0)
+    if (strcmp(name, declared[j].name) == 0)
       cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%s\", which buffers[%d] has already", name, j);
+  snprintf(declared[i].name, sizeof declared[i].name, "%s", name);
 }
 
 static int64_t rows_of(const cgr_config *c, int32_t dimension) {
@@ -45,21 +50,34 @@ static int64_t rows_of(const cgr_config *c, int32_t dimension) {
   return dimension == CGR_DIMENSION_REQUESTS ? c->max_requests : (int64_t)c->max_rows + 1;
 }
 
-static void check_decl(const cgr_buffer_decl *decl, int32_t i, cgr__findings *f) {
-  if (decl->dimension < CGR_DIMENSION_TOKENS || decl->dimension > CGR_DIMENSION_ROWS)
+/* Whether the number of its elements is known. */
+static bool check_decl(const cgr_buffer_decl *decl, int32_t i, cgr__findings *f) {
+  bool typed = cgr_dtype_size((cgr_dtype)decl->dtype) > 0;
+  bool counted = decl->dimension >= CGR_DIMENSION_TOKENS && decl->dimension <= CGR_DIMENSION_ROWS;
+  if (!counted)
     cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "dimension").name, "is %d, expected a cgr_dimension",
-              decl->dimension);
+                      decl->dimension);
   if (decl->source < CGR_SOURCE_DEVICE || decl->source > CGR_SOURCE_STAGED)
     cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "source").name, "is %d, expected a cgr_source",
-              decl->source);
+                      decl->source);
   if (decl->source == CGR_SOURCE_STAGED)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("buffers", i, "source").name,
-              "is CGR_SOURCE_STAGED, expected CGR_SOURCE_DEVICE in this version");
-  cgr__in_range(f, cgr__field_of("buffers", i, "width").name, decl->width, 1, (int64_t)1 << 40);
-  if (cgr_dtype_size((cgr_dtype)decl->dtype) > 0)
+                      "is CGR_SOURCE_STAGED, expected CGR_SOURCE_DEVICE in this version");
+  bool wide = cgr__in_range(f, cgr__field_of("buffers", i, "width").name, decl->width, 1, (int64_t)1 << 40);
+  if (typed)
     check_padding(decl, cgr__field_of("buffers", i, "padding").name, f);
   else
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "dtype").name, "is %d, expected a cgr_dtype", decl->dtype);
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "dtype").name, "is %d, expected a cgr_dtype",
+                      decl->dtype);
+  return counted && wide;
+}
+
+static bool check_size(const cgr__declared *d, int32_t i, cgr__findings *f) {
+  if (d->rows <= CGR__MAX_ELEMENTS / d->width)
+    return true;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("buffers", i, "").name,
+                    "would have %lld x %lld elements, expected at most 2^43", (long long)d->rows, (long long)d->width);
+  return false;
 }
 
 static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
@@ -74,24 +92,25 @@ static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
     decl.source = CGR_SOURCE_DEVICE;
   if (decl.width == 0)
     decl.width = 1;
-  check_name(setup, decl.name, i, f);
-  check_decl(&decl, i, f);
-  snprintf(out->name, sizeof out->name, "%s", decl.name ? decl.name : "");
+  read_name(setup, decl.name, i, f);
+  bool sized = check_decl(&decl, i, f);
   out->padding = decl.padding;
   out->dimension = decl.dimension;
   out->dtype = decl.dtype;
   out->width = decl.width;
   out->rows = rows_of(&setup->config, decl.dimension);
+  if (!sized || !check_size(out, i, f))
+    out->width = 0; /* takes nothing */
 }
 
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *f) {
-  const cgr_config *c = &setup->config;
-  if (!cgr__in_range(f, "num_buffers", c->num_buffers, 0, CGR__MAX_DECLARED))
-    return;
-  if (c->num_buffers > 0 && !c->buffers) {
+  cgr_config *c = &setup->config;
+  bool counted = cgr__in_range(f, "num_buffers", c->num_buffers, 0, CGR__MAX_DECLARED);
+  bool given = c->num_buffers == 0 || c->buffers;
+  if (counted && !given)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "buffers", "is NULL, expected %d declarations", c->num_buffers);
-    return;
-  }
+  if (!counted || !given)
+    c->num_buffers = 0;
   for (int32_t i = 0; i < c->num_buffers; i++)
     read_decl(setup, i, f);
 }

@@ -25,19 +25,15 @@ typedef struct cgr__setup {
   cgr__attention_sizes attention;
 } cgr__setup;
 
-/* Reads the head of a configuration, enough to know its device. */
-cgr_status cgr__config_read(const cgr_config *config, cgr_config *copy);
-
-/* The device that a configuration names, opened if need be. */
-cgr_status cgr__config_device(const cgr_config *config, cgr_device **dev, bool *owns);
-
-/* Checks all of a configuration that cgr__config_read has read and fills `setup` in; what is wrong goes to the findings. Only
- * when nothing was found is `setup` whole. `setup->layers` is to be freed in any case. A group whose pages and a
- * layer whose cache are not known have size 0. */
-void cgr__setup_make(const cgr_config *config, cgr_device *dev, cgr__setup *setup, cgr__findings *findings);
-
-/* The caller's memory, once it is known how much is needed. */
-void cgr__check_memory(const cgr_config *config, const cgr__layout *layout, cgr__findings *findings);
+/* Reads and checks all of a configuration and lays its buffers out; what is wrong goes to the findings. Only a configuration that
+ * cannot be read at all is a failure, with a message of its own.
+ *
+ * `*dev`: the device that counts rather than the configuration's, or NULL; becomes the device in use, or NULL if there is none.
+ * `*owns`: it has been opened here, and is to be closed in any case. `setup` and `layout` come as zeros; `setup->layers` is to be
+ * freed in any case. Both are whole when nothing was found. Otherwise `setup` is partial: size is 0 in groups and layers that
+ * could not be read. */
+cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *owns, cgr__setup *setup, cgr__layout *layout,
+                           cgr__findings *findings);
 
 /* What the rows are made for, and what a runtime keeps in ordinary memory besides itself. */
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup);
@@ -47,12 +43,23 @@ size_t cgr__setup_host_bytes(const cgr__setup *setup);
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
-void cgr__setup_buckets(cgr__setup *setup, cgr__findings *findings);
+void cgr__setup_buckets(cgr__setup *setup, int32_t largest, cgr__findings *findings);
 
-/* views.c: the KV views of all layers, one by one and against each other. */
-bool cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view, const char *name,
+/* A layer's heads, or the device, are not known. The device's choice of num_parts depends on all of them: without, the least. */
+void cgr__setup_forget_parts(cgr__setup *setup);
+
+/* The group of a layer; one of the least pages that there can be if it is not known. */
+const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i);
+
+/* memory.c: the caller's memory. */
+void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__findings *findings);
+
+/* views.c: the KV views of all layers, one by one and against each other. A bad view loses its strides: 0. */
+void cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr_kv_view *view, const char *name,
                         cgr__findings *findings);
 void cgr__check_kv_overlaps(const cgr__setup *setup, cgr__findings *findings);
+/* Whether one of its elements is in `bytes` from the address `base` on. */
+bool cgr__kv_view_meets(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int64_t base, int64_t bytes);
 /* Bytes from a view's base to the end of its last element. */
 int64_t cgr__kv_view_bytes(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view);
 

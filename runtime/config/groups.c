@@ -3,55 +3,85 @@
 #include "base/status.h"
 #include "runtime/config/config.h"
 
+#define LEAST_PAGES 3 /* the trash pages and one more */
+#define LEAST_PAGE_SIZE 16
+#define LARGEST_PAGE_SIZE 64
+
+const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i) {
+  static const cgr_group least = { .page_size = LEAST_PAGE_SIZE, .num_pages = LEAST_PAGES };
+  bool known = i >= 0 && i < setup->config.num_groups && i < CGR__MAX_GROUPS && setup->groups[i].size != 0;
+  return known ? &setup->groups[i] : &least;
+}
+
 static void check_trash_pages(const cgr_group *g, int32_t i, cgr__findings *f) {
   cgr__in_range(f, cgr__field_of("groups", i, "read_trash_page").name, g->read_trash_page, 0, g->num_pages - 1);
   cgr__in_range(f, cgr__field_of("groups", i, "write_trash_page").name, g->write_trash_page, 0, g->num_pages - 1);
   if (g->read_trash_page == g->write_trash_page)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "write_trash_page").name,
-              "is %d, expected another page than read_trash_page", g->write_trash_page);
+                      "is %d, expected another page than read_trash_page", g->write_trash_page);
 }
 
-/* What the page table must hold. */
-static void check_table(const cgr_config *c, const cgr_group *g, int32_t i, cgr__findings *f) {
-  int64_t pages = ((int64_t)c->max_seq_len + g->page_size - 1) / g->page_size;
+/* What the pages must hold; `pages`: of the longest sequence. */
+static void check_pages(const cgr_config *c, const cgr_group *g, int64_t pages, int32_t i, cgr__findings *f) {
   int64_t held = (g->num_pages - 2) * g->page_size;
   if (c->max_seq_len > held)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len", "is %d, expected at most %lld, what the pages of groups[%d] hold",
-              c->max_seq_len, (long long)held, i);
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len",
+                      "is %d, expected at most %lld, what the pages of groups[%d] hold", c->max_seq_len, (long long)held, i);
   if (pages * c->max_requests > INT32_MAX)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len", "is %d, expected at most %lld pages for %d requests in one step",
-              c->max_seq_len, (long long)(INT32_MAX / c->max_requests), c->max_requests);
-  if (g->page_table && (g->page_table_stride < pages || g->page_table_stride > CGR__MAX_STRIDE))
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "page_table_stride").name,
-              "is %lld, expected at least %lld (max_seq_len / page_size) and at most 2^31", (long long)g->page_table_stride,
-              (long long)pages);
-  if ((uintptr_t)g->page_table % sizeof(int32_t) != 0)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "page_table").name, "is %p, expected a multiple of 4",
-              (const void *)g->page_table);
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len",
+                      "is %d, expected at most %lld pages for %d requests in one step", c->max_seq_len,
+                      (long long)(INT32_MAX / c->max_requests), c->max_requests);
 }
 
-/* Whether its pages are known. */
-static bool read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
+/* The engine's own table; of one with a bad stride the first row is known. */
+static void check_table(cgr_group *g, int64_t pages, int32_t i, cgr__findings *f) {
+  bool strided = g->page_table_stride >= pages && g->page_table_stride <= CGR__MAX_STRIDE;
+  if (g->page_table && !strided)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "page_table_stride").name,
+                      "is %lld, expected at least %lld (max_seq_len / page_size) and at most 2^31",
+                      (long long)g->page_table_stride, (long long)pages);
+  if ((uintptr_t)g->page_table % sizeof(int32_t) != 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "page_table").name,
+                      "is %p, expected a multiple of 4", (const void *)g->page_table);
+  if (!strided)
+    g->page_table_stride = 0;
+}
+
+/* Pages that no cache has take the place of bad ones: the most against what they must hold, the least against what the caches
+ * have room for. */
+static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
+  cgr_group *g = &setup->groups[i], most = *g;
+  bool paged = g->page_size == 16 || g->page_size == 32 || g->page_size == 64;
+  if (!paged) {
+    cgr__findings_add(f, g->page_size < 1 ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_UNSUPPORTED,
+                      cgr__field_of("groups", i, "page_size").name, "is %d, expected 16, 32 or 64", g->page_size);
+    most.page_size = LARGEST_PAGE_SIZE;
+    g->page_size = LEAST_PAGE_SIZE;
+  }
+  if (!cgr__in_range(f, cgr__field_of("groups", i, "num_pages").name, g->num_pages, LEAST_PAGES, INT32_MAX)) {
+    most.num_pages = INT32_MAX;
+    g->num_pages = LEAST_PAGES;
+  }
+  int64_t pages = ((int64_t)setup->config.max_seq_len + most.page_size - 1) / most.page_size;
+  check_trash_pages(&most, i, f);
+  check_pages(&setup->config, &most, pages, i, f);
+  check_table(g, pages, i, f);
+  setup->limits.pages_per_row[i] = (int32_t)pages;
+  setup->limits.trash_page[i] = g->read_trash_page;
+}
+
+static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_group *g = &setup->groups[i];
   cgr_status status = cgr__sized_read_at("groups", setup->config.groups, i, g, sizeof *g);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("groups", i, "").name);
-    return false;
+    return;
   }
   if (g->page_size == 0)
     g->page_size = 16;
   if (g->read_trash_page == 0 && g->write_trash_page == 0)
     g->write_trash_page = 1;
-  bool paged = g->page_size == 16 || g->page_size == 32 || g->page_size == 64;
-  if (!paged)
-    cgr__findings_add(f, g->page_size < 1 ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_UNSUPPORTED,
-              cgr__field_of("groups", i, "page_size").name, "is %d, expected 16, 32 or 64", g->page_size);
-  if (!cgr__in_range(f, cgr__field_of("groups", i, "num_pages").name, g->num_pages, 3, INT32_MAX))
-    return false;
-  check_trash_pages(g, i, f);
-  if (paged)
-    check_table(&setup->config, g, i, f);
-  return paged;
+  check_group(setup, i, f);
 }
 
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
@@ -66,8 +96,7 @@ void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
     return;
   for (int32_t i = 0; i < c->num_groups && i < CGR__MAX_GROUPS; i++) {
     f->group = i;
-    if (!read_group(setup, i, f))
-      setup->groups[i].size = 0;
+    read_group(setup, i, f);
   }
   f->group = -1;
 }

@@ -20,73 +20,107 @@ static void check_reserved(const cgr_layer *l, int32_t i, cgr__findings *f) {
     refuse(f, CGR_ERROR_UNSUPPORTED, i, "length_set", l->length_set, "0 in this version");
 }
 
-static bool check_heads(const cgr_layer *l, int32_t i, cgr__findings *f) {
-  bool kv = l->num_kv_heads >= 1, q = l->num_q_heads >= 1 && l->num_q_heads <= CGR__MAX_Q_HEADS;
+/* What is found bad is set to 0 from here on, which stands for a number that is not known: nothing is found in it again. */
+
+static void check_heads(cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+  bool kv = l->num_kv_heads >= 1;
   if (!kv)
     refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "num_kv_heads", l->num_kv_heads, "at least 1");
-  if (!q)
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "num_q_heads", l->num_q_heads, "1 .. 1024");
-  if (kv && q && l->num_q_heads % l->num_kv_heads != 0)
+  bool q = cgr__in_range(f, cgr__field_of("layers", i, "num_q_heads").name, l->num_q_heads, 1, CGR__MAX_Q_HEADS);
+  bool grouped = kv && q && l->num_q_heads % l->num_kv_heads == 0;
+  if (kv && q && !grouped)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "num_q_heads").name,
-              "is %d, expected a multiple of num_kv_heads, %d", l->num_q_heads, l->num_kv_heads);
-  if (l->head_dim < 1 || l->head_dim > 1 << 16)
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "head_dim", l->head_dim, "1 .. 65536");
-  return kv && q && l->num_q_heads % l->num_kv_heads == 0 && l->head_dim >= 1 && l->head_dim <= 1 << 16;
+                      "is %d, expected a multiple of num_kv_heads, %d", l->num_q_heads, l->num_kv_heads);
+  if (!cgr__in_range(f, cgr__field_of("layers", i, "head_dim").name, l->head_dim, 1, CGR__MAX_HEAD_DIM))
+    l->head_dim = 0;
+  if (!kv || l->num_kv_heads > CGR__MAX_Q_HEADS)
+    l->num_kv_heads = 0;
+  if (grouped)
+    return;
+  l->num_q_heads = 0;
+  cgr__setup_forget_parts(setup);
 }
 
-static bool check_dtype(const cgr_layer *layer, int32_t i, const char *name, int32_t dtype, cgr__findings *f) {
-  (void)layer;
-  if (cgr_dtype_size((cgr_dtype)dtype) > 0)
-    return true;
-  refuse(f, CGR_ERROR_INVALID_ENUM, i, name, dtype, "a cgr_dtype");
-  return false;
+static void check_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
+  if (cgr_dtype_size((cgr_dtype)*dtype) > 0)
+    return;
+  refuse(f, CGR_ERROR_INVALID_ENUM, i, name, *dtype, "a cgr_dtype");
+  *dtype = 0;
 }
 
-static void check_numbers(const cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_extent(int32_t *tokens, int32_t i, const char *name, cgr__findings *f) {
+  if (*tokens >= 0)
+    return;
+  refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, name, *tokens, "0 or more");
+  *tokens = 0;
+}
+
+static void check_float(float *value, int32_t i, const char *name, cgr__findings *f) {
+  if (*value >= 0.0f && !isinf(*value))
+    return;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
+                    "is %g, expected a finite number, 0 or more", (double)*value);
+  *value = 0.0f;
+}
+
+static void check_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
   const uint32_t known = CGR_LAYER_BIDIRECTIONAL | CGR_LAYER_NO_CACHE | CGR_LAYER_ALIBI_SQRT;
   if (l->flags & ~known)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("layers", i, "flags").name, "is %#x, expected CGR_LAYER_* bits", l->flags);
-  if (!(l->scale >= 0.0f) || isinf(l->scale))
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "scale").name,
-              "is %g, expected a finite number, 0 or more", (double)l->scale);
-  if (!(l->softcap >= 0.0f) || isinf(l->softcap))
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "softcap").name,
-              "is %g, expected a finite number, 0 or more", (double)l->softcap);
-  if (l->window_left < 0)
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "window_left", l->window_left, "0 or more");
-  if (l->window_right < 0)
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "window_right", l->window_right, "0 or more");
-  if (l->chunk < 0)
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "chunk", l->chunk, "0 or more");
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("layers", i, "flags").name, "is %#x, expected CGR_LAYER_* bits",
+                      l->flags);
+  check_float(&l->scale, i, "scale", f);
+  check_float(&l->softcap, i, "softcap", f);
+  check_extent(&l->window_left, i, "window_left", f);
+  check_extent(&l->window_right, i, "window_right", f);
+  check_extent(&l->chunk, i, "chunk", f);
 }
 
-/* Findings of the groups themselves are not repeated for each layer. */
-static bool has_group(const cgr_config *c, const cgr_layer *l, int32_t i, cgr__findings *f) {
-  if (c->num_groups < 1)
-    return false;
-  return cgr__in_range(f, cgr__field_of("layers", i, "group").name, l->group, 0, c->num_groups - 1) && l->group < CGR__MAX_GROUPS;
+/* Where there is one group, no other can be meant. How many groups there are may not be known: that has a finding of its own. */
+static void check_group(const cgr_config *c, cgr_layer *l, int32_t i, cgr__findings *f) {
+  int32_t last = c->num_groups < 1 ? INT32_MAX : c->num_groups - 1;
+  if (!cgr__in_range(f, cgr__field_of("layers", i, "group").name, l->group, 0, last))
+    l->group = c->num_groups > 1 ? -1 : 0;
 }
 
-/* A layer that reads another's cache takes its views over. */
-static bool resolve_source(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
-  if (l->kv_source == 0)
-    return true;
-  if (l->kv_source < 1 || l->kv_source > i) {
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "kv_source", l->kv_source, "0, or an earlier layer + 1");
-    return false;
-  }
-  const cgr_layer *source = &setup->layers[l->kv_source - 1];
-  if (source->size == 0)
-    return false; /* which has findings of its own */
-  if (l->num_kv_heads != source->num_kv_heads || l->head_dim != source->head_dim || l->group != source->group) {
+/* Of two numbers, neither of which need be known. */
+static bool differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
+
+static void check_source(const cgr_layer *source, const cgr_layer *l, int32_t i, cgr__findings *f) {
+  bool grouped = l->group >= 0 && source->group >= 0;
+  if (differ(l->num_kv_heads, source->num_kv_heads) || differ(l->head_dim, source->head_dim) ||
+      (grouped && l->group != source->group))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "kv_source").name,
-              "is layer %d + 1, which has %d KV heads of dim %d in group %d, expected %d, %d and %d as here", l->kv_source - 1,
-              source->num_kv_heads, source->head_dim, source->group, l->num_kv_heads, l->head_dim, l->group);
-    return false;
-  }
+                      "is layer %d + 1, which has %d KV heads of dim %d in group %d, expected %d, %d and %d as here",
+                      l->kv_source - 1, source->num_kv_heads, source->head_dim, source->group, l->num_kv_heads, l->head_dim,
+                      l->group);
+}
+
+/* A layer that reads another's cache takes its views over. Its own are not looked at, so that without the other there are none.
+ */
+static void resolve_source(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+  static const cgr_layer none;
+  const cgr_layer *source = &none;
+  if (l->kv_source >= 1 && l->kv_source <= i)
+    source = &setup->layers[l->kv_source - 1];
+  else
+    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "kv_source", l->kv_source, "0, or an earlier layer + 1");
+  if (source->size != 0)
+    check_source(source, l, i, f);
   l->k = source->k;
   l->v = source->v;
-  return true;
+}
+
+static void check_dtypes(cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+  if (l->kv_source != 0) {
+    resolve_source(setup, l, i, f);
+  } else {
+    check_dtype(&l->k.dtype, i, "k.dtype", f);
+    check_dtype(&l->v.dtype, i, "v.dtype", f);
+  }
+  if (l->dtype != 0)
+    check_dtype(&l->dtype, i, "dtype", f);
+  if (l->out_dtype != 0)
+    check_dtype(&l->out_dtype, i, "out_dtype", f);
 }
 
 static void set_defaults(cgr_layer *l) {
@@ -100,53 +134,60 @@ static void set_defaults(cgr_layer *l) {
     l->scale = 1.0f / sqrtf((float)l->head_dim);
 }
 
-/* Whether its cache is known. */
-static bool read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
+static void check_cache(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+  cgr__findings_add_used(f, cgr__field_of("layers", i, "k.reserved").name, l->k.reserved);
+  cgr__findings_add_used(f, cgr__field_of("layers", i, "v.reserved").name, l->v.reserved);
+  cgr__check_kv_view(setup, l, i, &l->k, "k", f);
+  cgr__check_kv_view(setup, l, i, &l->v, "v", f);
+}
+
+static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_layer *l = &setup->layers[i];
   const cgr_config *c = &setup->config;
   cgr_status status = cgr__sized_read_at("layers", c->layers, i, l, sizeof *l);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("layers", i, "").name);
-    return false;
+    cgr__setup_forget_parts(setup);
+    return;
   }
   check_reserved(l, i, f);
   check_numbers(l, i, f);
-  bool grouped = has_group(c, l, i, f);
-  bool shaped = check_heads(l, i, f);
-  if (!shaped || !resolve_source(setup, l, i, f))
-    return false;
-  bool typed = check_dtype(l, i, "k.dtype", l->k.dtype, f) & check_dtype(l, i, "v.dtype", l->v.dtype, f);
-  if (!typed)
-    return false;
+  check_group(c, l, i, f);
+  check_heads(setup, l, i, f);
+  check_dtypes(setup, l, i, f);
   set_defaults(l);
-  if (!(check_dtype(l, i, "dtype", l->dtype, f) & check_dtype(l, i, "out_dtype", l->out_dtype, f)))
+  if (setup->device.kind != 0)
+    cgr__variant_choose(&setup->device, l, i, c->max_tokens, f);
+  if (l->kv_source == 0)
+    check_cache(setup, l, i, f);
+}
+
+static bool make_room(cgr__setup *setup, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  if (!cgr__in_range(f, "num_layers", c->num_layers, 0, CGR__MAX_LAYERS))
     return false;
-  cgr__variant_choose(&setup->device, l, i, c->max_tokens, f);
-  if (l->kv_source != 0)
+  if (c->num_layers == 0)
     return true;
-  cgr__findings_add_used(f, cgr__field_of("layers", i, "k.reserved").name, l->k.reserved);
-  cgr__findings_add_used(f, cgr__field_of("layers", i, "v.reserved").name, l->v.reserved);
-  return grouped && (cgr__check_kv_view(setup, l, i, &l->k, "k", f) & cgr__check_kv_view(setup, l, i, &l->v, "v", f));
+  if (!c->layers) {
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "layers", "is NULL, expected %d layers", c->num_layers);
+    return false;
+  }
+  setup->layers = calloc((size_t)c->num_layers, sizeof *setup->layers);
+  if (!setup->layers)
+    cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory",
+                      (size_t)c->num_layers * sizeof *setup->layers);
+  return setup->layers;
 }
 
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *f) {
-  const cgr_config *c = &setup->config;
-  if (!cgr__in_range(f, "num_layers", c->num_layers, 0, CGR__MAX_LAYERS) || c->num_layers == 0)
-    return;
-  if (!c->layers) {
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "layers", "is NULL, expected %d layers", c->num_layers);
-    return;
-  }
-  setup->layers = calloc((size_t)c->num_layers, sizeof *setup->layers);
-  if (!setup->layers) {
-    cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory",
-              (size_t)c->num_layers * sizeof *setup->layers);
-    return;
+  cgr_config *c = &setup->config;
+  if (!make_room(setup, f)) {
+    cgr__setup_forget_parts(setup);
+    c->num_layers = 0;
   }
   for (int32_t i = 0; i < c->num_layers; i++) {
     f->layer = i;
-    if (!read_layer(setup, i, f))
-      setup->layers[i].size = 0;
+    read_layer(setup, i, f);
   }
   f->layer = -1;
   cgr__check_kv_overlaps(setup, f);

@@ -16,7 +16,7 @@ static void set_default(int32_t *value, int32_t otherwise) {
 
 /* ------------------------------------------------------------------------------------------------------------------ head */
 
-cgr_status cgr__config_read(const cgr_config *config, cgr_config *copy) {
+static cgr_status read_head(const cgr_config *config, cgr_config *copy) {
   CGR__TRY(cgr__sized_read("config", config, copy, sizeof *copy));
   if (copy->magic != CGR_CONFIG_MAGIC)
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "config: magic is %#x, expected %#x: use CGR_CONFIG_INIT", copy->magic,
@@ -27,48 +27,65 @@ cgr_status cgr__config_read(const cgr_config *config, cgr_config *copy) {
   return CGR_OK;
 }
 
-cgr_status cgr__config_device(const cgr_config *config, cgr_device **dev, bool *owns) {
-  *owns = false;
-  *dev = config->device_handle;
-  if (*dev && (*dev)->magic != CGR__DEVICE_MAGIC) {
-    *dev = NULL;
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: device_handle is %p, expected an open device",
-                     (void *)config->device_handle);
-  }
-  if (*dev)
-    return CGR_OK;
-  CGR__TRY(cgr_device_open(config->device, NULL, dev));
-  *owns = true;
-  return CGR_OK;
+/* Opens the device that is named. */
+static cgr_device *open_named(const char *name, cgr__findings *f) {
+  static const char function[] = "cgr_device_open: ";
+  cgr_device *dev = NULL;
+  cgr_status status = cgr_device_open(name, NULL, &dev);
+  const char *text = cgr_last_message();
+  if (status == CGR_OK)
+    return dev;
+  if (strncmp(text, function, sizeof function - 1) == 0)
+    text += sizeof function - 1;
+  cgr__findings_add(f, status, "device", "cannot be opened: %s", text);
+  return NULL;
+}
+
+/* The device of a configuration; NULL after a finding. */
+static cgr_device *find_device(const cgr_config *config, bool *owns, cgr__findings *f) {
+  cgr_device *dev = config->device_handle;
+  *owns = !dev;
+  if (!dev)
+    return open_named(config->device, f);
+  if (dev->magic == CGR__DEVICE_MAGIC)
+    return dev;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "device_handle", "is %p, expected an open device", (void *)dev);
+  return NULL;
+}
+
+/* What the device can do: nothing, with kind 0, when that is not known. */
+static void ask_device(cgr__setup *setup, cgr_device *dev, cgr__findings *f) {
+  setup->device = (cgr_device_info)CGR_DEVICE_INFO_INIT;
+  int error = dev ? dev->ops->info(dev, &setup->device) : 0;
+  if (!error)
+    return;
+  setup->device = (cgr_device_info)CGR_DEVICE_INFO_INIT;
+  cgr__findings_add_failure(f, cgr__device_fail(dev, error, "asking the device"), "device");
 }
 
 /* -------------------------------------------------------------------------------------------------------- limits and modes */
 
-/* A limit that is no good itself has its finding; what is measured against it goes on with one that refuses nothing. */
-static void make_measurable(cgr_config *c) {
-  if (c->max_requests < 1 || c->max_requests > CGR__MAX_REQUESTS)
-    c->max_requests = CGR__MAX_REQUESTS;
-  if (c->max_seq_len < 1 || c->max_seq_len > CGR__MAX_SEQ_LEN)
-    c->max_seq_len = 1;
-  if (c->max_tokens < 1 || c->max_tokens > CGR__MAX_TOKENS)
-    c->max_tokens = 1;
+/* An invalid limit has its finding already; later checks use a stand-in that refuses nothing. */
+static void check_limit(cgr__findings *f, const char *field, int32_t *value, int32_t low, int32_t high, int32_t stand_in) {
+  if (!cgr__in_range(f, field, *value, low, high))
+    *value = stand_in;
 }
 
 static void check_limits(cgr_config *c, cgr__findings *f) {
-  bool requests = cgr__in_range(f, "max_requests", c->max_requests, 1, CGR__MAX_REQUESTS);
-  int32_t least = requests ? c->max_requests : 1;
+  bool rows_given = c->max_rows != 0;
+  check_limit(f, "max_requests", &c->max_requests, 1, CGR__MAX_REQUESTS, 1);
+  if (rows_given)
+    check_limit(f, "max_rows", &c->max_rows, c->max_requests, CGR__MAX_ROWS, c->max_requests);
   set_default(&c->max_rows, c->max_requests);
-  if (requests)
-    cgr__in_range(f, "max_rows", c->max_rows, least, CGR__MAX_ROWS);
-  cgr__in_range(f, "max_tokens", c->max_tokens, least, CGR__MAX_TOKENS);
-  cgr__in_range(f, "max_seq_len", c->max_seq_len, 1, CGR__MAX_SEQ_LEN);
+  check_limit(f, "max_tokens", &c->max_tokens, c->max_requests, CGR__MAX_TOKENS, c->max_requests);
+  check_limit(f, "max_seq_len", &c->max_seq_len, 1, CGR__MAX_SEQ_LEN, 1);
   set_default(&c->ring_depth, 4);
-  cgr__in_range(f, "ring_depth", c->ring_depth, CGR__MIN_RING_DEPTH, CGR__MAX_RING_DEPTH);
+  check_limit(f, "ring_depth", &c->ring_depth, CGR__MIN_RING_DEPTH, CGR__MAX_RING_DEPTH, CGR__MIN_RING_DEPTH);
   set_default(&c->max_changes, 4096);
-  cgr__in_range(f, "max_changes", c->max_changes, 1, CGR__MAX_CHANGES);
-  cgr__in_range(f, "num_parts", c->num_parts, 0, CGR__MAX_PARTS);
+  check_limit(f, "max_changes", &c->max_changes, 1, CGR__MAX_CHANGES, 1);
+  check_limit(f, "num_parts", &c->num_parts, 0, CGR__MAX_PARTS, 1);
   set_default(&c->wait_timeout_ms, 30000);
-  cgr__in_range(f, "wait_timeout_ms", c->wait_timeout_ms, 1, INT32_MAX);
+  check_limit(f, "wait_timeout_ms", &c->wait_timeout_ms, 1, INT32_MAX, 1);
 }
 
 static void check_enum(cgr__findings *f, const char *field, int32_t value, int32_t last) {
@@ -79,7 +96,7 @@ static void check_enum(cgr__findings *f, const char *field, int32_t value, int32
 static void check_reserved(cgr__findings *f, const char *field, int64_t value, int64_t most) {
   if (value < 0 || value > most)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, field, "is %lld, expected %s in this version", (long long)value,
-              most == 0 ? "0" : "0 or 1");
+                      most == 0 ? "0" : "0 or 1");
 }
 
 static void check_modes(const cgr_config *c, cgr__findings *f) {
@@ -98,20 +115,20 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
 
 /* --------------------------------------------------------------------------------------------------------------- buckets */
 
-static void check_buckets(cgr__setup *setup, cgr__findings *f) {
+static void check_buckets(cgr__setup *setup, int32_t largest, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   for (int32_t i = 0; i < c->num_decode_buckets; i++) {
     int32_t bucket = c->decode_buckets[i];
     cgr__field field = cgr__field_of("decode_buckets", i, "");
-    if (cgr__in_range(f, field.name, bucket, 1, c->max_requests) && i > 0 && bucket <= c->decode_buckets[i - 1])
+    if (cgr__in_range(f, field.name, bucket, 1, largest) && i > 0 && bucket <= c->decode_buckets[i - 1])
       cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected more than the one before, %d", bucket,
-                c->decode_buckets[i - 1]);
+                        c->decode_buckets[i - 1]);
     setup->buckets[i] = bucket;
   }
   setup->num_buckets = c->num_decode_buckets;
 }
 
-void cgr__setup_buckets(cgr__setup *setup, cgr__findings *f) {
+void cgr__setup_buckets(cgr__setup *setup, int32_t largest, cgr__findings *f) {
   cgr_config *c = &setup->config;
   if (!cgr__in_range(f, "num_decode_buckets", c->num_decode_buckets, 0, CGR__MAX_BUCKETS))
     return;
@@ -120,11 +137,11 @@ void cgr__setup_buckets(cgr__setup *setup, cgr__findings *f) {
     return;
   }
   if (c->num_decode_buckets > 0) {
-    check_buckets(setup, f);
+    check_buckets(setup, largest, f);
     return;
   }
-  set_default(&c->max_decode_bucket, c->max_requests < 512 ? c->max_requests : 512);
-  if (cgr__in_range(f, "max_decode_bucket", c->max_decode_bucket, 1, c->max_requests))
+  set_default(&c->max_decode_bucket, largest < 512 ? largest : 512);
+  if (cgr__in_range(f, "max_decode_bucket", c->max_decode_bucket, 1, largest))
     setup->num_buckets = cgr__buckets_default(c->max_decode_bucket, setup->buckets);
 }
 
@@ -138,7 +155,7 @@ static void make_limits(cgr__setup *setup) {
   limits->max_rows = c->max_rows;
   limits->max_tokens = c->max_tokens;
   limits->max_seq_len = c->max_seq_len;
-  limits->num_groups = c->num_groups;
+  limits->num_groups = c->num_groups < 0 ? 0 : c->num_groups < CGR__MAX_GROUPS ? c->num_groups : CGR__MAX_GROUPS;
   limits->num_sets = 1;
   limits->token_stride = 1;
   limits->ring_depth = c->ring_depth;
@@ -147,46 +164,45 @@ static void make_limits(cgr__setup *setup) {
   limits->plan_counters = setup->attention.plan_counters;
   limits->partial_vectors = setup->attention.partial_vectors;
   limits->partial_dim = setup->attention.partial_dim;
-  for (int32_t g = 0; g < c->num_groups; g++) {
-    const cgr_group *group = &setup->groups[g];
-    limits->pages_per_row[g] = (c->max_seq_len + group->page_size - 1) / group->page_size;
-    limits->trash_page[g] = group->read_trash_page;
-  }
 }
 
-void cgr__setup_make(const cgr_config *config, cgr_device *dev, cgr__setup *setup, cgr__findings *f) {
-  setup->config = *config;
-  setup->device = (cgr_device_info)CGR_DEVICE_INFO_INIT;
-  int error = dev->ops->info(dev, &setup->device);
-  if (error) {
-    cgr__findings_add_failure(f, cgr__device_fail(dev, error, "asking the device"), "device");
-    return;
-  }
+/* max_requests bounds the buckets, unless it is out of bounds itself. */
+static int32_t largest_bucket(const cgr_config *config) {
+  return config->max_requests >= 1 && config->max_requests <= CGR__MAX_REQUESTS ? config->max_requests : CGR__MAX_REQUESTS;
+}
+
+/* `setup->config` becomes complete on the way, so that the order counts. */
+static void make_setup(cgr__setup *setup, cgr__findings *f) {
+  int32_t largest = largest_bucket(&setup->config);
   check_limits(&setup->config, f);
   check_modes(&setup->config, f);
-  make_measurable(&setup->config);
+  if (setup->device.kind == 0)
+    cgr__setup_forget_parts(setup);
   cgr__setup_groups(setup, f);
   cgr__setup_layers(setup, f);
-  cgr__setup_buckets(setup, f);
+  cgr__setup_buckets(setup, largest, f);
   cgr__setup_buffers(setup, f);
-  if (f->count == 0)
-    make_limits(setup);
+  make_limits(setup);
 }
 
-static void check_supplied(const char *name, const void *memory, size_t have, size_t need, cgr__findings *f) {
-  char size[32];
-  snprintf(size, sizeof size, "%s_size", name);
-  if (!memory && have > 0)
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, name, "is NULL, expected an address, as %s is %zu", size, have);
-  if (memory && have < need)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, size, "is %zu, expected at least %zu (cgr_runtime_memory)", have, need);
-  if ((uintptr_t)memory % 256 != 0)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, name, "is %p, expected a multiple of 256", memory);
-}
-
-void cgr__check_memory(const cgr_config *config, const cgr__layout *layout, cgr__findings *f) {
-  check_supplied("device_memory", config->device_memory, config->device_memory_size, layout->bytes, f);
-  check_supplied("pinned_memory", config->pinned_memory, config->pinned_memory_size, layout->pinned_bytes, f);
+cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *owns, cgr__setup *setup, cgr__layout *layout,
+                           cgr__findings *f) {
+  cgr_status status = read_head(config, &setup->config);
+  if (status != CGR_OK) {
+    *dev = NULL;
+    return status;
+  }
+  if (*dev)
+    setup->config.device_handle = *dev;
+  *dev = find_device(&setup->config, owns, f);
+  *owns = *owns && *dev;
+  ask_device(setup, *dev, f);
+  make_setup(setup, f);
+  status = cgr__layout_make(&setup->limits, setup->declared, setup->config.num_buffers, layout);
+  if (status != CGR_OK)
+    cgr__findings_add_failure(f, status, "config");
+  cgr__check_memory(setup, layout, f);
+  return CGR_OK;
 }
 
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {

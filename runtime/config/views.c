@@ -31,17 +31,24 @@ static void sort(lattice *l) {
     }
 }
 
+/* The least for a number that is not known. */
+static int32_t or_one(int32_t number) { return number > 0 ? number : 1; }
+
+static int64_t size_of(const cgr_kv_view *view) { return view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1; }
+
+/* Of a view without strides, as cgr__check_kv_view leaves a bad one, the first point alone is known. */
 static lattice lattice_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int32_t index,
                           const char *name) {
-  int64_t size = (int64_t)cgr_dtype_size((cgr_dtype)view->dtype);
-  lattice l = { .base = (int64_t)(uintptr_t)view->base, .run = layer->head_dim * size, .layer = index, .name = name };
+  int64_t size = size_of(view);
+  bool known = view->stride_page != 0;
+  lattice l = { .base = (int64_t)(uintptr_t)view->base, .run = or_one(layer->head_dim) * size, .layer = index, .name = name };
   l.group = layer->group;
   l.stride[0] = view->stride_page * size;
   l.stride[1] = view->stride_token * size;
   l.stride[2] = view->stride_head * size;
-  l.count[0] = group->num_pages;
-  l.count[1] = group->page_size;
-  l.count[2] = layer->num_kv_heads;
+  l.count[0] = known ? group->num_pages : 1;
+  l.count[1] = known ? group->page_size : 1;
+  l.count[2] = known ? or_one(layer->num_kv_heads) : 1;
   l.extent = l.run;
   for (int d = 0; d < DIMS; d++) {
     l.extent += (l.count[d] - 1) * l.stride[d];
@@ -67,56 +74,67 @@ static bool nests(const lattice *l) {
   return true;
 }
 
-static bool is_aligned(int64_t stride, size_t size) {
-  return stride > 0 && stride <= CGR__MAX_STRIDE && stride % (int64_t)(16 / size) == 0;
+/* Without a dtype: for elements of 8 bytes, whose strides are the freest. */
+static bool is_stride(int64_t stride, const cgr_kv_view *view) {
+  int64_t size = view->dtype != 0 ? size_of(view) : 8;
+  return stride > 0 && stride <= CGR__MAX_STRIDE && stride % (16 / size) == 0;
 }
 
 /* Whether a view of the group is somewhere between its base and 2^56 bytes further on; what follows then stays inside 64 bits. */
-static bool spans_memory(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int64_t size) {
+static bool spans_memory(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
+  int64_t size = size_of(view);
   int64_t elements = (group->num_pages - 1) * view->stride_page + (group->page_size - 1) * view->stride_token +
-                     (layer->num_kv_heads - 1) * view->stride_head + layer->head_dim;
+                     (or_one(layer->num_kv_heads) - 1) * view->stride_head + or_one(layer->head_dim);
   return elements <= MAX_SPAN / size && (int64_t)(uintptr_t)view->base <= INT64_MAX - elements * size;
 }
 
-bool cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view, const char *name,
+static bool check_strides(const cgr_kv_view *view, const char *field, cgr__findings *f) {
+  if (is_stride(view->stride_page, view) && is_stride(view->stride_token, view) && is_stride(view->stride_head, view))
+    return true;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
+                    "has strides %lld, %lld, %lld, expected positive multiples of 16 bytes up to 2^31 elements",
+                    (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head);
+  return false;
+}
+
+/* Whether the points have places of their own, within memory. */
+static bool check_places(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, const char *field,
+                         cgr__findings *f) {
+  if (!spans_memory(layer, group, view)) {
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
+                      "has base %p and strides %lld, %lld, %lld, expected %lld pages to lie within 2^56 bytes of memory",
+                      view->base, (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head,
+                      (long long)group->num_pages);
+    return false;
+  }
+  lattice l = lattice_of(layer, group, view, 0, "");
+  if (nests(&l))
+    return true;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
+                    "has strides %lld, %lld, %lld, which overlap, expected %d tokens of %d heads of %d elements to fit a page",
+                    (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head, group->page_size,
+                    or_one(layer->num_kv_heads), or_one(layer->head_dim));
+  return false;
+}
+
+void cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr_kv_view *view, const char *name,
                         cgr__findings *f) {
   cgr__field field = cgr__field_of("layers", index, name);
-  size_t size = cgr_dtype_size((cgr_dtype)view->dtype);
-  int32_t before = f->count;
   if (!view->base)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "has base NULL, expected an address");
   if ((uintptr_t)view->base % 16 != 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "has base %p, expected a multiple of 16", view->base);
-  if (!is_aligned(view->stride_page, size) || !is_aligned(view->stride_token, size) || !is_aligned(view->stride_head, size)) {
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name,
-              "has strides %lld, %lld, %lld, expected positive multiples of 16 bytes up to 2^31 elements",
-              (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head);
-    return false;
-  }
-  const cgr_group *group = &setup->groups[layer->group];
-  if (group->size == 0)
-    return false; /* the group has its own finding */
-  if (!spans_memory(layer, group, view, (int64_t)size)) {
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name,
-              "has base %p and strides %lld, %lld, %lld, expected %lld pages to lie within 2^56 bytes of memory", view->base,
-              (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head,
-              (long long)group->num_pages);
-    return false;
-  }
-  lattice l = lattice_of(layer, group, view, index, name);
-  if (!nests(&l))
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name,
-              "has strides %lld, %lld, %lld, which overlap, expected %d tokens of %d heads of %d elements to fit a page",
-              (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head, group->page_size,
-              layer->num_kv_heads, layer->head_dim);
-  return f->count == before;
+  bool placed =
+      check_strides(view, field.name, f) && check_places(layer, cgr__group_of(setup, layer->group), view, field.name, f);
+  if (!placed || view->dtype == 0)
+    view->stride_page = view->stride_token = view->stride_head = 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- two views */
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-/* Bytes from the first to the last one of a point's dimensions from `d` on. */
+/* Bytes that dimensions d and inner ones span. */
 static int64_t extent_from(const lattice *l, int d) {
   int64_t extent = l->run;
   for (; d < DIMS; d++)
@@ -124,9 +142,9 @@ static int64_t extent_from(const lattice *l, int d) {
   return extent;
 }
 
-/* Whether points of `a` and `b` can differ by `distance` bytes in the dimensions from `d` on. Where the strides part, the two
- * must keep to ranges of their own: of the whole memory, or of a page when the pages are in step. low .. high: what the
- * dimensions after d and the runs add up to at least and at most. */
+/* Whether points of `a` and `b` can differ by `distance` bytes in the dimensions from `d` on. Where the strides
+ * differ, the views' ranges must not meet: within all memory, or within a page when pages have the same stride. low .. high: what
+ * the dimensions after d and the runs add up to at least and at most. */
 static bool can_differ_by(const lattice *a, const lattice *b, int d, int64_t distance) {
   if (d == DIMS || a->stride[d] != b->stride[d])
     return distance > -extent_from(b, d) && distance < extent_from(a, d);
@@ -153,29 +171,56 @@ static void check_against(const lattice *all, int32_t count, cgr__findings *f) {
       continue;
     f->layer = last->layer;
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, last->name).name,
-              "overlaps layers[%d].%s, expected memory of its own (or kv_source, to share a cache)", all[i].layer, all[i].name);
+                      "overlaps layers[%d].%s, expected memory of its own (or kv_source, to share a cache)", all[i].layer,
+                      all[i].name);
     f->layer = -1;
     return;
   }
 }
 
-void cgr__check_kv_overlaps(const cgr__setup *setup, cgr__findings *f) {
-  int32_t count = 0;
-  lattice *all = calloc((size_t)setup->config.num_layers, 2 * sizeof *all);
-  if (!all) {
-    cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory to be compared",
-              (size_t)setup->config.num_layers * 2 * sizeof *all);
-    return;
-  }
+static bool is_placed(const lattice *l) { return l->base > 0 && l->base <= INT64_MAX - l->extent; }
+
+/* Adds a view to those that are compared, unless it is nowhere or in no group. */
+static int32_t add_view(const cgr__setup *setup, int32_t i, const cgr_kv_view *view, const char *name, lattice *all,
+                        int32_t count) {
+  const cgr_layer *layer = &setup->layers[i];
+  lattice l = lattice_of(layer, cgr__group_of(setup, layer->group), view, i, name);
+  if (layer->group < 0 || !is_placed(&l))
+    return count;
+  all[count] = l;
+  return count + 1;
+}
+
+static void compare_views(const cgr__setup *setup, lattice *all, cgr__findings *f) {
+  int32_t count = 0, before = 0;
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *layer = &setup->layers[i];
     if (layer->size == 0 || layer->kv_source != 0)
       continue;
-    const cgr_group *group = &setup->groups[layer->group];
-    all[count++] = lattice_of(layer, group, &layer->k, i, "k");
-    check_against(all, count, f);
-    all[count++] = lattice_of(layer, group, &layer->v, i, "v");
-    check_against(all, count, f);
+    for (int32_t view = 0; view < 2; view++) {
+      before = count;
+      count = add_view(setup, i, view == 0 ? &layer->k : &layer->v, view == 0 ? "k" : "v", all, count);
+      if (count > before)
+        check_against(all, count, f);
+    }
   }
+}
+
+void cgr__check_kv_overlaps(const cgr__setup *setup, cgr__findings *f) {
+  size_t bytes = (size_t)setup->config.num_layers * 2 * sizeof(lattice);
+  lattice *all = bytes > 0 ? malloc(bytes) : NULL;
+  if (bytes > 0 && !all)
+    cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory to be compared", bytes);
+  if (all)
+    compare_views(setup, all, f);
   free(all);
+}
+
+bool cgr__kv_view_meets(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int64_t base, int64_t bytes) {
+  lattice l = lattice_of(layer, group, view, 0, ""), memory = l;
+  memory.base = base;
+  memory.run = memory.extent = bytes;
+  for (int d = 0; d < DIMS; d++)
+    memory.count[d] = 1; /* with the view's strides, so that its gaps are free */
+  return bytes > 0 && is_placed(&l) && meet(&l, &memory);
 }

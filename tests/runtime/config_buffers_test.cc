@@ -33,6 +33,10 @@ TEST_P(ConfigBuffers, NamesAreUnique) {
   Refused([](GoodConfig &c) { c.buffers[0].name = c.buffers[1].name = "same", c.buffers[2].name = "other"; },
           { Bad("name", { "\"same\"", "buffers[0]" }) });
   AcceptedBuffer([](cgr_buffer_decl &b) { b.name = "A"; });
+  // A name that is no good is nobody's.
+  static const std::string longest(31, 'n'), longer(32, 'n');
+  Refused([](GoodConfig &c) { c.buffers[0].name = longer.c_str(), c.buffers[1].name = longest.c_str(); },
+          { FindInBuffer(0, CGR_ERROR_INVALID_ARGUMENT, "name", { "1 to 31" }) });
 }
 
 TEST_P(ConfigBuffers, Dimensions) {
@@ -68,7 +72,10 @@ TEST_P(ConfigBuffers, Widths) {
     RefusedBuffer([&](cgr_buffer_decl &b) { b.width = bad; },
                   { Bad("width", { "is " + std::to_string(bad), "1 .. 1099511627776" }) });
   Refused([](GoodConfig &c) { c.buffers[0].width = int64_t(1) << 40; },
-          { Find(CGR_ERROR_INVALID_ARGUMENT, "config", { "buffers[0] would have 64 x 1099511627776", "2^43" }) });
+          { Find(CGR_ERROR_INVALID_ARGUMENT, "buffers[0]", { "would have 64 x 1099511627776", "2^43" }) });
+  Refused(
+      [](GoodConfig &c) { c.buffers[0].width = c.buffers[2].width = int64_t(1) << 40; },
+      { Find(CGR_ERROR_INVALID_ARGUMENT, "buffers[0]", { "64 x" }), Find(CGR_ERROR_INVALID_ARGUMENT, "buffers[2]", { "17 x" }) });
   Refused(
       [](GoodConfig &c) {
         c.buffers[1].width = int64_t(1) << 40;

@@ -159,8 +159,7 @@ TEST_P(ConfigLayers, NegativeWindowsAreNoWindows) {
     const char *field = member == &cgr_layer::chunk         ? "chunk"
                         : member == &cgr_layer::window_left ? "window_left"
                                                             : "window_right";
-    RefusedLayer([&](cgr_layer &l) { l.*member = -1; },
-                 { Bad(field, { "is -1", "0 or more" }), Later(field, { "is -1", "this version" }) });
+    RefusedLayer([&](cgr_layer &l) { l.*member = -1; }, { Bad(field, { "is -1", "0 or more" }) });
   }
 }
 
@@ -194,7 +193,7 @@ TEST_P(ConfigLayers, SoftcapIsReservedAndAFiniteNumber) {
   for (float later : { 30.0f, 1e-30f })
     RefusedLayer([&](cgr_layer &l) { l.softcap = later; }, { Later("softcap", { "expected 0" }) });
   for (float bad : { -1.0f, INFINITY, NAN })
-    RefusedLayer([&](cgr_layer &l) { l.softcap = bad; }, { Bad("softcap", { "finite" }), Later("softcap", { "expected 0" }) });
+    RefusedLayer([&](cgr_layer &l) { l.softcap = bad; }, { Bad("softcap", { "finite" }) });
 }
 
 // ---------------------------------------------------------------------------------------------- groups and other layers

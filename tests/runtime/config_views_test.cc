@@ -158,10 +158,10 @@ TEST_P(ConfigViews, WhatIsBetweenThePagesOfOneMayBeAnothers) {
   RefusedOverlap([&](Good &c) { layers_in_page(c, 8192 + 16); }, 1, "v", "layers[0].k");
 }
 
-// Other findings do not keep an overlap back, and a layer whose views are no good is not compared.
+// Other findings do not keep an overlap back. Of a view without strides the first element is where it is all the same.
 TEST_P(ConfigViews, OverlapsComeBesidesOtherFindings) {
-  Found overlap = Overlap(1, "k", "layers[0].v");
-  overlap.layer = 1;
+  Found overlap = Overlap(1, "k", "layers[0].v"), overlapped = Overlap(1, "k", "layers[0].k");
+  overlap.layer = overlapped.layer = 1;
   Refused(
       [](Good &c) {
         c.config.max_rows = 1;
@@ -175,7 +175,19 @@ TEST_P(ConfigViews, OverlapsComeBesidesOtherFindings) {
         c.layers[0].v.stride_head = 1;
         c.layers[1].k.base = c.layers[0].k.base;
       },
-      { Bad(0, "v", { "16 bytes" }) });
+      { Bad(0, "v", { "16 bytes" }), overlapped });
+  Refused(
+      [](Good &c) {
+        c.layers[0].k.dtype = 99;
+        c.layers[1].k.base = c.layers[0].k.base;
+      },
+      { FindInLayer(0, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is 99" }), overlapped });
+  Refused(
+      [](Good &c) {
+        c.layers[0].k.stride_page = 8;
+        c.layers[1].k.base = static_cast<char *>(c.layers[0].k.base) + 4096;
+      },
+      { Bad(0, "k", { "overlap" }) });
 }
 
 // ---------------------------------------------------------------------------------------------------------------- random

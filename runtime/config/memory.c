@@ -1,0 +1,107 @@
+/* Memory that the caller gives a runtime: room enough, alignment, and that nothing else is in it. */
+#include <stdio.h>
+
+#include "base/status.h"
+#include "runtime/config/config.h"
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+static void check_supplied(const char *name, const void *memory, size_t have, size_t need, cgr__findings *f) {
+  char size[32];
+  snprintf(size, sizeof size, "%s_size", name);
+  if (!memory && have > 0)
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, name, "is NULL, expected an address, as %s is %zu", size, have);
+  if (memory && have < need)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, size, "is %zu, expected at least %zu (cgr_runtime_memory)", have, need);
+  if ((uintptr_t)memory % 256 != 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, name, "is %p, expected a multiple of 256", memory);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- overlaps */
+
+/* A stretch of memory that something of the caller's takes. */
+typedef struct stretch {
+  const char *field;
+  int64_t base, bytes; /* bytes 0: it is not given */
+} stretch;
+
+/* Of a stretch that ends past all memory nothing is said: there is none such. */
+static stretch stretch_of(const char *field, const void *base, int64_t bytes) {
+  int64_t address = (int64_t)(uintptr_t)base;
+  bool placed = address > 0 && address <= INT64_MAX - bytes;
+  return (stretch){ field, address, placed ? bytes : 0 };
+}
+
+static void refuse(const char *field, const char *other, cgr__findings *f) {
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field, "overlaps %s, expected memory of its own", other);
+}
+
+static void check_apart(const stretch *a, const stretch *b, cgr__findings *f) {
+  bool apart = a->base + a->bytes <= b->base || b->base + b->bytes <= a->base;
+  if (a->bytes > 0 && b->bytes > 0 && !apart)
+    refuse(a->field, b->field, f);
+}
+
+/* Whether one of the rows of an engine's page table is in the stretch; of a table with a bad stride the first is known. */
+static bool meets_table(const cgr__setup *setup, int32_t group, const stretch *s) {
+  const cgr_group *g = &setup->groups[group];
+  const int64_t size = sizeof *g->page_table, stride = g->page_table_stride > 0 ? g->page_table_stride * size : 1;
+  int64_t rows = g->page_table_stride > 0 ? (int64_t)setup->config.max_rows + 1 : 1;
+  stretch row = stretch_of("", g->page_table, setup->limits.pages_per_row[group] * size);
+  int64_t before = s->base - row.base - row.bytes;
+  int64_t first = before < 0 ? 0 : before / stride + 1; /* the first one that ends after the beginning of s */
+  return row.bytes > 0 && s->bytes > 0 && first < rows && first * stride < s->base + s->bytes - row.base;
+}
+
+/* The first cache that something overlaps stands for all. */
+typedef bool (*overlap)(const cgr__setup *setup, const cgr_layer *layer, const cgr_kv_view *view, const void *context);
+
+static void check_caches(const cgr__setup *setup, const char *field, overlap overlaps, const void *context, cgr__findings *f) {
+  for (int32_t i = 0; i < setup->config.num_layers; i++) {
+    const cgr_layer *l = &setup->layers[i];
+    bool own = l->size != 0 && l->kv_source == 0;
+    bool k = own && overlaps(setup, l, &l->k, context), v = own && overlaps(setup, l, &l->v, context);
+    if (!k && !v)
+      continue;
+    refuse(field, cgr__field_of("layers", i, k ? "k" : "v").name, f);
+    return;
+  }
+}
+
+static bool stretch_overlaps(const cgr__setup *setup, const cgr_layer *layer, const cgr_kv_view *view, const void *context) {
+  const stretch *s = context;
+  return cgr__kv_view_meets(layer, cgr__group_of(setup, layer->group), view, s->base, s->bytes);
+}
+
+/* Here gaps of the view are not free: no engine keeps a page table in them. */
+static bool table_overlaps(const cgr__setup *setup, const cgr_layer *layer, const cgr_kv_view *view, const void *context) {
+  const int32_t *group = context;
+  stretch all = stretch_of("", view->base, cgr__kv_view_bytes(layer, cgr__group_of(setup, layer->group), view));
+  return meets_table(setup, *group, &all);
+}
+
+static void check_tables(const cgr__setup *setup, const stretch *supplied, int32_t count, cgr__findings *f) {
+  for (int32_t i = 0; i < setup->limits.num_groups; i++) {
+    cgr__field field = cgr__field_of("groups", i, "page_table");
+    f->group = i;
+    check_caches(setup, field.name, table_overlaps, &i, f);
+    f->group = -1;
+    for (int32_t j = 0; j < count; j++)
+      if (meets_table(setup, i, &supplied[j]))
+        refuse(supplied[j].field, field.name, f);
+  }
+}
+
+void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  const stretch supplied[] = {
+    stretch_of("device_memory", c->device_memory, (int64_t)smaller(c->device_memory_size, layout->bytes)),
+    stretch_of("pinned_memory", c->pinned_memory, (int64_t)smaller(c->pinned_memory_size, layout->pinned_bytes)),
+  };
+  check_supplied("device_memory", c->device_memory, c->device_memory_size, layout->bytes, f);
+  check_supplied("pinned_memory", c->pinned_memory, c->pinned_memory_size, layout->pinned_bytes, f);
+  for (int32_t i = 0; i < 2; i++)
+    check_caches(setup, supplied[i].field, stretch_overlaps, &supplied[i], f);
+  check_apart(&supplied[1], &supplied[0], f);
+  check_tables(setup, supplied, 2, f);
+}
