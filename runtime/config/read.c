@@ -185,6 +185,18 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   make_limits(setup);
 }
 
+/* Of an arena that is too large the rest is laid out without what can be: it takes that much at least. */
+static void lay_out(const cgr__setup *setup, cgr__layout *layout, cgr__findings *f) {
+  cgr__limits limits = setup->limits;
+  cgr_status status = cgr__layout_make(&limits, setup->declared, setup->config.num_buffers, layout);
+  if (status == CGR_OK)
+    return;
+  cgr__findings_add_failure(f, status, "config");
+  memset(limits.pages_per_row, 0, sizeof limits.pages_per_row);
+  limits.partial_dim = 0;
+  (void)cgr__layout_make(&limits, setup->declared, 0, layout);
+}
+
 cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *owns, cgr__setup *setup, cgr__layout *layout,
                            cgr__findings *f) {
   cgr_status status = read_head(config, &setup->config);
@@ -198,9 +210,7 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
   *owns = *owns && *dev;
   ask_device(setup, *dev, f);
   make_setup(setup, f);
-  status = cgr__layout_make(&setup->limits, setup->declared, setup->config.num_buffers, layout);
-  if (status != CGR_OK)
-    cgr__findings_add_failure(f, status, "config");
+  lay_out(setup, layout, f);
   cgr__check_memory(setup, layout, f);
   return CGR_OK;
 }
