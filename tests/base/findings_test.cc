@@ -120,6 +120,14 @@ TEST(Findings, TakeOverAFailureWithItsMessage) {
   EXPECT_STREQ(other.out[0].text, "layers[20]: is another");
 }
 
+// The field of a finding of the whole is what the message begins with anyway.
+TEST(Findings, OfTheWholeDoNotRepeatIt) {
+  Found found(1);
+  cgr__findings_add(&found.findings, CGR_ERROR_INVALID_ARGUMENT, "config", "would be too large");
+  ExpectMessage(cgr__findings_status(&found.findings, "create: config"), CGR_ERROR_INVALID_ARGUMENT,
+                { "create: config: would be too large" });
+}
+
 TEST(Findings, LongFieldsAndTextsAreCut) {
   Found found(2);
   std::string field(200, 'f'), text(600, 't');

@@ -216,6 +216,59 @@ TEST_P(ConfigMemory, EverythingMayBeWrong) {
         Bad("pinned_memory_size", { Is(sizes_.pinned_bytes - 16) }), Bad("pinned_memory", { "256" }) });
 }
 
+// ---- overlaps. Nothing reads the memory of a configuration that is only looked at: its addresses are made up.
+
+TEST_P(ConfigMemory, HasNothingElseInIt) {
+  const size_t half = GoodConfig::kLayerBytes / 2, cache = 64 * 2048 * 2; // bytes that are given, and those of a view
+  auto device_at = [&](char *base) {
+    return [=](GoodConfig &c) { c.config.device_memory = base, c.config.device_memory_size = half; };
+  };
+  auto pinned_at = [&](char *base) {
+    return [=](GoodConfig &c) { c.config.pinned_memory = base, c.config.pinned_memory_size = half; };
+  };
+  ASSERT_LT(sizes_.device_bytes, half);
+  char *k1 = GoodConfig::Address(2);
+  Refused(device_at(k1), { Bad("device_memory", { "overlaps layers[1].k", "its own" }) });
+  Refused(pinned_at(k1), { Bad("pinned_memory", { "overlaps layers[1].k" }) });
+  Refused(device_at(k1 + cache - 256), { Bad("device_memory", { "overlaps layers[1].k" }) });
+  ASSERT_EQ(sizes_.device_bytes % 256, 0u);
+  Refused(device_at(k1 - sizes_.device_bytes + 256), { Bad("device_memory", { "overlaps layers[1].k" }) });
+  Accepted(device_at(k1 + cache));
+  Accepted(device_at(k1 - sizes_.device_bytes)); // of what is given only the beginning is used
+  Refused(
+      [&](GoodConfig &c) {
+        device_at(GoodConfig::Address(9))(c);
+        pinned_at(GoodConfig::Address(9) + 4096)(c);
+      },
+      { Bad("pinned_memory", { "overlaps device_memory" }) });
+  Accepted([&](GoodConfig &c) { // between the pages of a cache
+    c.layers[1].k.stride_page = int64_t(1) << 20;
+    c.layers[1].k.base = GoodConfig::Address(100);
+    device_at(GoodConfig::Address(100) + 4096)(c);
+  });
+}
+
+TEST_P(ConfigMemory, HasNoPageTableInIt) {
+  auto table = [](GoodConfig &c, char *base, int64_t stride) {
+    c.groups[0].page_table = reinterpret_cast<const int32_t *>(base);
+    c.groups[0].page_table_stride = stride;
+  };
+  char *free = GoodConfig::Address(9);
+  const size_t bytes = (16 * 40 + 32) * 4; // 17 rows of 32 pages, 40 apart
+  const Found over = { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "groups[0].page_table", { "overlaps layers[0].k" } };
+  auto with_device = [&](char *base, int64_t stride) {
+    return [=](GoodConfig &c) {
+      table(c, free, stride);
+      c.config.device_memory = base, c.config.device_memory_size = GoodConfig::kLayerBytes;
+    };
+  };
+  Refused(with_device(free + 2560, 40), { Bad("device_memory", { "overlaps groups[0].page_table" }) });
+  Accepted(with_device(free + (bytes + 255) / 256 * 256, 40));
+  Accepted(with_device(free + 256, int64_t(1) << 28)); // between two rows
+  Refused([&](GoodConfig &c) { table(c, GoodConfig::Address(0) - 64, 32); }, { over });
+  Accepted([&](GoodConfig &c) { table(c, GoodConfig::Address(0) - 17 * 128, 32); });
+}
+
 // How much is needed is not asked in vain: the memory that is given by then does not count.
 TEST_P(ConfigMemory, SizesAreToldWhateverIsGiven) {
   GoodConfig c(device_);
