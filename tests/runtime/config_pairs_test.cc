@@ -1,8 +1,9 @@
 // No reason hides another. Each fault of a table is made alone and with each other one, in both orders: what was found of either
 // is found of both, by cgr_validate and cgr_runtime_create, in the same order each time.
+#include <regex.h>
+
 #include <algorithm>
 #include <cmath>
-#include <regex>
 #include <sstream>
 
 #include "tests/support/config_case.h"
@@ -16,7 +17,7 @@ struct Fault {
   const char *sets; // what it changes, in words: two faults that set the same are no pair
   const char *code;
   void (*make)(Good &c);
-  const char *voids = ""; // findings that mean nothing after it, "STATUS field text": a regular expression; "": none
+  const char *voids = ""; // findings that mean nothing after it, "STATUS field text": an extended regular expression; "": none
 };
 
 float kFloat = 1.0f;
@@ -32,7 +33,8 @@ const int32_t *Table(int n, int offset = 0) { return reinterpret_cast<const int3
 #define NO_CACHE(i) ".* layers\\[" i "\\]\\.[kv](\\.| has| overlaps).*|.*overlaps layers\\[" i "\\].*"
 #define NO_DTYPE(i) ".* layers\\[" i "\\]\\.(dtype|v.dtype|out_dtype) is .*, expected .* as in .*"
 // What the kernels can do is not known.
-#define NO_DEVICE "CGR_ERROR_UNSUPPORTED layers\\[.\\]\\.(?!program|backend|length_set).*"
+#define NO_DEVICE \
+  "CGR_ERROR_UNSUPPORTED layers\\[.\\]\\.([kv]\\..*|.*dtype|head_dim.*|window.*|chunk|softcap|sinks|alibi.*|flags) .*"
 // Limits that others are measured against.
 #define NO_REQUESTS ".* max_(rows|tokens) is 7.*|.*decode_buckets\\[.*1 .. 8|.*requests in one step.*|.* config the buffers.*"
 #define NO_PAGES ".*trash_page is 99.*|.*what the pages of groups.*"
@@ -149,6 +151,15 @@ std::string Subject(const std::string &finding) {
   return finding.substr(0, std::min(finding.find(','), finding.find(" would ")));
 }
 
+// std::regex does not compile under GCC's address sanitizer and -Werror.
+bool Matches(const std::string &text, const char *pattern) {
+  regex_t regex;
+  EXPECT_EQ(regcomp(&regex, ("^(" + std::string(pattern) + ")$").c_str(), REG_EXTENDED | REG_NOSUB), 0) << pattern;
+  const bool matches = regexec(&regex, text.c_str(), 0, nullptr, 0) == 0;
+  regfree(&regex);
+  return matches;
+}
+
 class ConfigPairs : public ConfigTest {
 protected:
   Findings FindIn(const cgr_config &config) {
@@ -180,23 +191,20 @@ protected:
     return FindIn(c.config);
   }
   // What is found of `fault` alone and still means something after `other` is among the findings of both.
-  static void ExpectKept(const Findings &alone, const Fault &fault, const Fault &other, const std::regex &voids,
-                         const Findings &both) {
+  static void ExpectKept(const Findings &alone, const Fault &fault, const Fault &other, const Findings &both) {
     for (const std::string &finding : alone) {
       const bool kept =
           std::any_of(both.begin(), both.end(), [&](const std::string &f) { return Subject(f) == Subject(finding); });
-      EXPECT_TRUE(kept || std::regex_match(finding, voids)) << other.code << "\n  hides " << finding << "\n  of " << fault.code;
+      EXPECT_TRUE(kept || Matches(finding, other.voids)) << other.code << "\n  hides " << finding << "\n  of " << fault.code;
     }
   }
 };
 
 TEST_P(ConfigPairs, NoReasonHidesAnother) {
   std::vector<Findings> alone;
-  std::vector<std::regex> voids;
   for (const Fault &fault : kFaults) {
     SCOPED_TRACE(fault.code);
     alone.push_back(Make(fault));
-    voids.push_back(std::regex(fault.voids));
   }
   const size_t n = std::size(kFaults);
   for (size_t i = 0; i < n; i++)
@@ -207,8 +215,8 @@ TEST_P(ConfigPairs, NoReasonHidesAnother) {
       SCOPED_TRACE(std::string(a.code) + " and " + b.code);
       const Findings both = Make(a, &b);
       EXPECT_EQ(both, Make(b, &a));
-      ExpectKept(alone[i], a, b, voids[j], both);
-      ExpectKept(alone[j], b, a, voids[i], both);
+      ExpectKept(alone[i], a, b, both);
+      ExpectKept(alone[j], b, a, both);
     }
 }
 
