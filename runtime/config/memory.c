@@ -25,11 +25,11 @@ typedef struct stretch {
   int64_t base, bytes; /* bytes 0: it is not given */
 } stretch;
 
-/* Of a stretch that ends past all memory nothing is said: there is none such. */
+/* A stretch that ends past all memory overlaps nothing. */
 static stretch stretch_of(const char *field, const void *base, int64_t bytes) {
   int64_t address = (int64_t)(uintptr_t)base;
-  bool placed = address > 0 && address <= INT64_MAX - bytes;
-  return (stretch){ field, address, placed ? bytes : 0 };
+  bool placed = bytes > 0 && address > 0 && address <= INT64_MAX - bytes;
+  return (stretch){ field, placed ? address : 0, placed ? bytes : 0 };
 }
 
 static void refuse(const char *field, const char *other, cgr__findings *f) {
@@ -48,9 +48,11 @@ static bool meets_table(const cgr__setup *setup, int32_t group, const stretch *s
   const int64_t size = sizeof *g->page_table, stride = g->page_table_stride > 0 ? g->page_table_stride * size : 1;
   int64_t rows = g->page_table_stride > 0 ? (int64_t)setup->config.max_rows + 1 : 1;
   stretch row = stretch_of("", g->page_table, setup->limits.pages_per_row[group] * size);
+  if (row.bytes == 0 || s->bytes == 0)
+    return false;
   int64_t before = s->base - row.base - row.bytes;
   int64_t first = before < 0 ? 0 : before / stride + 1; /* the first one that ends after the beginning of s */
-  return row.bytes > 0 && s->bytes > 0 && first < rows && first * stride < s->base + s->bytes - row.base;
+  return first < rows && first * stride < s->base + s->bytes - row.base;
 }
 
 /* The first cache that something overlaps stands for all. */

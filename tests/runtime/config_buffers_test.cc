@@ -264,7 +264,14 @@ TEST_P(ConfigMemory, HasNoPageTableInIt) {
   };
   Refused(with_device(free + 2560, 40), { Bad("device_memory", { "overlaps groups[0].page_table" }) });
   Accepted(with_device(free + (bytes + 255) / 256 * 256, 40));
-  Accepted(with_device(free + 256, int64_t(1) << 28)); // between two rows
+  Accepted(with_device(free + 256, int64_t(1) << 28));                    // between two rows
+  for (uintptr_t far : { uintptr_t(INT64_MAX) - 255, UINTPTR_MAX - 255 }) // addresses at the ends of what is counted in
+    Refused(
+        [&](GoodConfig &c) {
+          table(c, reinterpret_cast<char *>(far), 31);
+          c.config.device_memory = reinterpret_cast<char *>(far);
+        },
+        { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "page_table_stride", { "is 31" }), Bad("device_memory_size", { "is 0" }) });
   Refused([&](GoodConfig &c) { table(c, GoodConfig::Address(0) - 64, 32); }, { over });
   Accepted([&](GoodConfig &c) { table(c, GoodConfig::Address(0) - 17 * 128, 32); });
 }
