@@ -131,7 +131,8 @@ typedef struct cgr_config {
   int32_t num_parts;             /* CTAs of the attention plan, 1 .. 4096; 0: from the device */
   int32_t wait_timeout_ms;       /* of waits that do not say otherwise, 1 or more; 0: 30000 */
   int32_t reserved2;
-  void *device_memory;           /* the caller's memory for the arena, of cgr_runtime_memory's size, 256-byte aligned; or NULL */
+  void *device_memory;           /* the caller's memory for the arena, of cgr_runtime_memory's size, 256-byte aligned and
+                                    apart from all else; or NULL */
   size_t device_memory_size;
   void *pinned_memory;           /* the same for the rings: cgr_memory_alloc_pinned, or cudaHostAlloc with Mapped | Portable */
   size_t pinned_memory_size;
