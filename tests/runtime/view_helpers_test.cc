@@ -104,7 +104,7 @@ TEST(ViewHelpers, WhatIsNoShapeIsRefused) {
     { cgr_kv_layout(3), memory, CGR_DTYPE_BF16, 16, 2, 64, CGR_ERROR_INVALID_ENUM, { "layout is 3" } },
     { CGR_LAYOUT_NHD, nullptr, CGR_DTYPE_BF16, 16, 2, 64, CGR_ERROR_NULL_POINTER, { "NULL" } },
     { CGR_LAYOUT_NHD, memory, CGR_DTYPE_NONE, 16, 2, 64, CGR_ERROR_INVALID_ENUM, { "dtype is 0" } },
-    { CGR_LAYOUT_NHD, memory, cgr_dtype(99), 16, 2, 64, CGR_ERROR_INVALID_ENUM, { "dtype is 99" } },
+    { CGR_LAYOUT_NHD, memory, cgr_dtype(15), 16, 2, 64, CGR_ERROR_INVALID_ENUM, { "dtype is 15" } },
     { CGR_LAYOUT_NHD, memory, CGR_DTYPE_BF16, 0, 2, 64, CGR_ERROR_INVALID_ARGUMENT, { "page_size is 0" } },
     { CGR_LAYOUT_NHD, memory, CGR_DTYPE_BF16, (1 << 20) + 1, 2, 64, CGR_ERROR_INVALID_ARGUMENT, { "page_size is 1048577" } },
     { CGR_LAYOUT_NHD, memory, CGR_DTYPE_BF16, 16, -2, 64, CGR_ERROR_INVALID_ARGUMENT, { "num_kv_heads is -2" } },

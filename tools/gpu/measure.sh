@@ -29,7 +29,7 @@ head_of() { # the lines that name machine and commit, for programs that do not p
     "$CGR_DRIVER" "$(date -u +%F)" "$CGR_COMMIT"
 }
 
-run step_cost.txt profiles/step_cost cuda:0
+run step_cost.txt profiles/step_cost cuda:0 300 50 # five minutes
 run attention_cost.txt profiles/attention_cost cuda:0
 run llama.txt examples/llama/llama --device cuda:0
 run llama_check.txt examples/llama/llama --device cuda:0 --check --steps 500
