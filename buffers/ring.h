@@ -1,8 +1,8 @@
 /* The staging ring and the readback ring: pinned memory, `depth` slots each, slot = seq mod depth.
  *
  * cgr__ring_acquire checks the fence: the slot of step s is free once step s - depth has completed. cgr__ring_slot gives the same
- * slot again without asking, to whoever has acquired or committed it. cgr__ring_commit is the only way to make a slot count; until
- * then nobody may rely on what it holds. The whole protocol: PROTOCOL.md. */
+ * slot again without asking, to whoever has acquired or committed it. cgr__ring_commit is the only way to make a slot count;
+ * until then nobody may rely on what it holds. The whole protocol: PROTOCOL.md. */
 #ifndef CGR_BUFFERS_RING_H
 #define CGR_BUFFERS_RING_H
 

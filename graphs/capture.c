@@ -45,7 +45,8 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   double begin = now_ms();
   cgr__graph_info info = { 0, 0 };
   cgr__graph_drop(graphs, entry);
-  entry->epoch = graphs->regions->epoch; /* read before the body: if `record` moves a region, the graph may hold its old address */
+  /* Read before the body: if `record` moves a region, the graph may hold its old address. */
+  entry->epoch = graphs->regions->epoch;
   entry->layout_hash = graphs->layout_hash;
   entry->records++;
   cgr_status status = capture(graphs, entry, stream, body, context, &info, device_error);

@@ -10,8 +10,8 @@
 cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function) {
   CGR__REQUIRE(recorder, function);
   return recorder->open ? CGR_OK
-                        : cgr__fail(CGR_ERROR_STATE, "%s: recorder is used after `record` has returned, expected a call inside of it",
-                                    function);
+                        : cgr__fail(CGR_ERROR_STATE,
+                                    "%s: recorder is used after `record` has returned, expected a call inside of it", function);
 }
 
 cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status) {
@@ -75,8 +75,8 @@ static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const
   cgr_status status = function(recorder, copy);
   recorder->in_call = nested;
   if (status != CGR_OK && cgr__failures() == before)
-    return cgr__fail(status, "cgr_record_call: the engine's function returned %s (%d), expected CGR_OK",
-                     cgr_status_name(status), (int)status);
+    return cgr__fail(status, "cgr_record_call: the engine's function returned %s (%d), expected CGR_OK", cgr_status_name(status),
+                     (int)status);
   return status;
 }
 

@@ -109,11 +109,11 @@ extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 extern const cgr__kernel cgr__kernel_planner; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes
- * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]; nothing of that with `abandon`.
- * Writes result slot seq mod ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else 0) and
- * next_tokens [n][1+k], where n is the real count of the step, 0 with `abandon`. Then state->seq = seq, state->generation counts
- * state->lost, and generation and errors are written to the completion record before completed_seq = seq, which is a release at
- * system scope. */
+ * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]; nothing of that with
+ * `abandon`. Writes result slot seq mod ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else
+ * 0) and next_tokens [n][1+k], where n is the real count of the step, 0 with `abandon`. Then state->seq = seq, state->generation
+ * counts state->lost, and generation and errors are written to the completion record before completed_seq = seq, which is a
+ * release at system scope. */
 extern const cgr__kernel cgr__kernel_epilogue; /* cgr__step_args */
 
 #ifdef __cplusplus

@@ -112,7 +112,7 @@ static cgr_status check_metadata(const cgr_metadata *m) {
   if (m->num_requests > 0 && (!m->rows || !m->query_lens || !m->row_computed))
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: rows, query_lens or row_computed is NULL, expected addresses");
   bool missing = (m->padded_tokens > 0 && (!m->input_ids || !m->positions)) ||
-                (m->padded_requests > 0 && (!m->seq_lens || !m->request_rows || !m->logits_indices));
+                 (m->padded_requests > 0 && (!m->seq_lens || !m->request_rows || !m->logits_indices));
   if (!m->query_start_loc || missing)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: an output is NULL, expected six addresses");
   return check_groups(m);
@@ -129,8 +129,9 @@ static cgr_status check_sums(const cgr_metadata *m) {
         pages += (length + m->groups[g].page_size - 1) / m->groups[g].page_size;
     }
     if (pages > INT32_MAX)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: the requests have %lld pages of group %d, expected at most %d",
-                       (long long)pages, g, INT32_MAX);
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "cgr_metadata_build: the requests have %lld pages of group %d, expected at most %d", (long long)pages, g,
+                       INT32_MAX);
   }
   return CGR_OK;
 }

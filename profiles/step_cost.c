@@ -4,10 +4,11 @@
  *
  *   bazel-bin/profiles/step_cost [cuda:0|host] [steps in a block] [blocks]
  *
- * Both sides run in turn, a block of one and a block of the other, in one process; a fifth as many blocks for batches that change.
- * Reported: the median over all steps, and the median of the blocks' 99th percentiles. The ratio is the median over the pairs of
- * blocks, so that what else runs on the machine meets both sides. The graph has 160 layers of append and attention: 323 kernel nodes. Every step is
- * waited for outside of the measured time, so that neither the ring nor the driver's queue pushes back. */
+ * Both sides run in turn, a block of one and a block of the other, in one process; a fifth as many blocks for batches that
+ * change. Reported: the median over all steps, and the median of the blocks' 99th percentiles. The ratio is the median over the
+ * pairs of blocks, so that what else runs on the machine meets both sides. The graph has 160 layers of append and attention: 323
+ * kernel nodes. Every step is waited for outside of the measured time, so that neither the ring nor the driver's queue pushes
+ * back. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -64,10 +64,11 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
   if ((a->flags & CGR_ATTENTION_APPEND_ONLY) && rec->runtime->setup.layers[a->layer].kv_source != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_record_attention: flags has APPEND_ONLY for layer %d, which reads layer %d's cache, expected a layer with a "
-                     "cache of its own",
-                     a->layer, rec->runtime->setup.layers[a->layer].kv_source - 1);
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "cgr_record_attention: flags has APPEND_ONLY for layer %d, which reads layer %d's cache, expected a layer with a "
+        "cache of its own",
+        a->layer, rec->runtime->setup.layers[a->layer].kv_source - 1);
   CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
   if (a->q_scale || a->out_scale)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: %s is given, expected NULL in this version",
@@ -102,7 +103,8 @@ static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const 
   CGR__TRY(check_view(&a->v, &v));
   if (is_marked(rec->read, a->layer) && !is_marked(rec->appended, a->layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before", a->layer);
+                     "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before",
+                     a->layer);
   CGR__TRY(mark(rec->appended, a->layer, "appended"));
   cgr__append_args args = { .k_cache = l->k, .v_cache = l->v, .k = a->k, .v = a->v };
   args.slot_mapping = rt->lane.args.buffers.group[l->group].slot_mapping;

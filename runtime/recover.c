@@ -29,7 +29,8 @@ static cgr_status die_of(cgr_runtime *rt, const cause *c, cudaStream_t stream, c
   return cgr__runtime_die(rt, c->device_code, message);
 }
 
-/* An empty step under a number that no step has used. Its planner runs after any that a broken step left on the planner's stream. */
+/* An empty step under a number that no step has used. Its planner runs after any that a broken step left on the planner's stream.
+ */
 static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
   const cgr__enqueue empty = { .key = { .num_tokens = 1, .num_requests = 1 }, .stream = rt->own_stream, .empty = true };
   cgr__outcome outcome = CGR__OUTCOME_BROKEN;

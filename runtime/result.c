@@ -130,6 +130,7 @@ cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32
   if (result)
     CGR__TRY(cgr__sized_check("cgr_step_wait: result", result));
   CGR__TRY(check_seq(runtime, seq));
-  CGR__TRY(cgr__wait_completed(runtime, "cgr_step_wait", seq, timeout_ms == -1 ? runtime->setup.config.wait_timeout_ms : timeout_ms));
+  CGR__TRY(
+      cgr__wait_completed(runtime, "cgr_step_wait", seq, timeout_ms == -1 ? runtime->setup.config.wait_timeout_ms : timeout_ms));
   return report_result(runtime, seq, result);
 }

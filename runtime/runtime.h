@@ -62,7 +62,7 @@ typedef struct cgr__step_recorder {
   cgr_runtime *runtime;
   bool planner_joined;
   uint8_t appended[CGR__MAX_LAYERS / 8], attended[CGR__MAX_LAYERS / 8]; /* a bit per layer */
-  uint8_t read[CGR__MAX_LAYERS / 8]; /* layers whose cache has been read */
+  uint8_t read[CGR__MAX_LAYERS / 8];                                    /* layers whose cache has been read */
 } cgr__step_recorder;
 
 struct cgr_runtime {
@@ -77,7 +77,7 @@ struct cgr_runtime {
   uint64_t tickets; /* of prepared steps; unlike those of any other runtime */
   cgr_record_function record;
   void *engine;
-  cgr__step_recorder recorder; /* of the step that is being enqueued; one at a time */
+  cgr__step_recorder recorder;             /* of the step that is being enqueued; one at a time */
   cudaStream_t own_stream, planner_stream; /* own_stream: captures, warm-up, steps that only use a number up */
   cgr__event *fork_event, *join_event, *order_event;
   cgr__graphs graphs;

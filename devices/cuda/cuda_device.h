@@ -1,8 +1,8 @@
 /* The CUDA device. Internal to devices/cuda/.
  *
- * Streams, events, graphs and execs are CUDA's own handles: an operation on the hot path is one test of `dead` and one call of the
- * driver. The device keeps the GPU's primary context, which it shares with the CUDA runtime,
- * from open to close. After a sticky error every call answers DEAD at once; what destroys still works. */
+ * Streams, events, graphs and execs are CUDA's own handles: an operation on the hot path is one test of `dead` and one call of
+ * the driver. The device keeps the GPU's primary context, which it shares with the CUDA runtime, from open to close. After a
+ * sticky error every call answers DEAD at once; what destroys still works. */
 #ifndef CGR_DEVICES_CUDA_CUDA_DEVICE_H
 #define CGR_DEVICES_CUDA_CUDA_DEVICE_H
 

@@ -52,9 +52,9 @@ int cgr__cuda_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **gra
   return error;
 }
 
-/* The two calls of every replayed step, this one and exec_launch, are made without a scope first: a stream and an executable graph
- * know their context, and a driver that is cold after a wait takes 0.1 us to say which one is current. One that wants it to be
- * current answers so, and has done nothing. */
+/* The two calls of every replayed step, this one and exec_launch, are made without a scope first: a stream and an executable
+ * graph know their context, and a driver that is cold after a wait takes 0.1 us to say which one is current. One that wants it to
+ * be current answers so, and has done nothing. */
 static bool wants_context(CUresult raw) { return raw == CUDA_ERROR_INVALID_CONTEXT || raw == CUDA_ERROR_INVALID_HANDLE; }
 
 int cgr__cuda_capture_status(cgr_device *dev, cudaStream_t stream, int *capturing) {

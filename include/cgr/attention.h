@@ -99,7 +99,7 @@ typedef struct cgr_layer {
   int32_t group;             /* index into cgr_config.groups */
   int32_t backend;           /* 0: the library's own kernels; else an index into cgr_config.backends, plus 1 */
   int32_t length_set;        /* 0: the sequences themselves */
-  int32_t kv_source;         /* 0: its own cache; else an earlier layer, plus 1, whose cache this one reads and does not append to */
+  int32_t kv_source;         /* 0: its own cache; else an earlier layer, plus 1, whose cache this one reads; it appends nothing */
   uint32_t flags;            /* CGR_LAYER_* */
   int32_t num_q_heads;       /* a multiple of num_kv_heads, at most 1024 */
   int32_t num_kv_heads;
@@ -152,9 +152,8 @@ typedef struct cgr_attention {
     { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL }
 
 /* Enqueues append and attention of one layer, inside `record`. Each layer is attended once per step: a layer that is named twice
- * is refused, and a `record` that leaves one out fails. (Append and attention may be two calls, with APPEND_ONLY and NO_APPEND. With
- * NO_APPEND the cache must hold the step's tokens already.)
- * CGR_ERROR_STATE inside a function of cgr_record_call.
+ * is refused, and a `record` that leaves one out fails. (Append and attention may be two calls, with APPEND_ONLY and NO_APPEND.
+ * With NO_APPEND the cache must hold the step's tokens already.) CGR_ERROR_STATE inside a function of cgr_record_call.
  * Threads one · Capture adds · Sync never · Alloc never */
 CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention);
 

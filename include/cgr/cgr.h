@@ -168,9 +168,9 @@ CGR_API cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime);
 
-/* Waits for the steps in flight, destroys the graphs, then the buffers; a prepared step is dropped. The stream of the last launch must exist until then, or
- * until its steps have been waited for. If the wait fails on a device that is not lost, nothing is destroyed: call again. NULL is
- * allowed.
+/* Waits for the steps in flight, destroys the graphs, then the buffers; a prepared step is dropped. The stream of the last
+ * launch must exist until then, or until its steps have been waited for. If the wait fails on a device that is not lost, nothing
+ * is destroyed: call again. NULL is allowed.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_destroy(cgr_runtime *runtime);
 
@@ -195,16 +195,16 @@ typedef enum cgr_buffer {
   CGR_BUFFER_SEQ_LENS,         /* i32 [R] per length set: tokens in the cache, this step's included; padding 0 */
   CGR_BUFFER_REQUEST_ROWS,     /* i32 [R] row of each request; padding M, the padding row. A row that a guard refused
                                   keeps the value that was sent; check seq_lens, which is 0, first */
-  CGR_BUFFER_PAGE_TABLE,       /* i32 [M+1][P] per group: page numbers; row M and entries that no request has set hold the read-trash
-                                  page. Beyond a row's own pages, entries of the row's previous request may remain */
+  CGR_BUFFER_PAGE_TABLE,       /* i32 [M+1][P] per group: page numbers; row M and entries that no request has set hold the
+                                  read-trash page. Beyond a row's own pages, entries of the row's previous request may remain */
   CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages; padding repeats the last value */
   CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
   CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0 */
   CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled; row M is 0 */
   CGR_BUFFER_ROW_NUM_ACCEPTED, /* i32 [M+1] 0 */
   CGR_BUFFER_LOGITS_INDICES,   /* i32 [R] the token whose hidden state predicts the next one; padding 0 */
-  CGR_BUFFER_NEXT_TOKENS,      /* i32 [R][1+k] written by the engine's sampler, for the padded count; committed by the last kernel. A
-                                  token that is out of the vocabulary comes back as the next step's input */
+  CGR_BUFFER_NEXT_TOKENS,      /* i32 [R][1+k] written by the engine's sampler, for the padded count; committed by the last kernel.
+                                  A token that is out of the vocabulary comes back as the next step's input */
   CGR_BUFFER_COUNTS,           /* i32 [16]: real requests, real tokens, padded requests, padded tokens; then 0 */
   CGR_BUFFER_PLAN,             /* i32 words of the native attention plan */
   CGR_BUFFER_COUNT_
@@ -230,8 +230,10 @@ CGR_API cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, c
 CGR_API const char *cgr_buffer_name(cgr_buffer buffer);
 
 /* A region is memory whose address graphs may hold. The arena and the KV views are registered at creation; an engine adds its
- * weights and activations, in at most 4096 regions, the runtime's included, of which none can be taken back. Nothing is checked against regions. Moving one, also to where it is, makes every graph that was captured before stale: its steps run eagerly (CGR_REASON_STALE),
- * or are refused when strict or forced, until cgr_runtime_capture captures them again. The runtime's own regions cannot move.
+ * weights and activations, in at most 4096 regions, the runtime's included, of which none can be taken back. Nothing is checked
+ * against regions. Moving one, also to where it is, makes every graph that was captured before stale: its steps run eagerly
+ * (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures them again. The runtime's own
+ * regions cannot move.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region);
 CGR_API cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes);
@@ -286,9 +288,9 @@ CGR_API cgr_status cgr_request_get_pages(cgr_runtime *runtime, int32_t row, int3
 /* --------------------------------------------------------------------------------------------------- recording a model */
 
 /* The model, written once: enqueues one step on the recorder's stream, for its padded counts. The same function serves eager
- * steps and captures; it is called exactly once per captured key and never at replay. Any status but CGR_OK gives the step or the
- * capture up, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if `record` ignores it.
- * It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
+ * steps and captures; it is called exactly once per captured key and never at replay. Any status but CGR_OK gives the step or
+ * the capture up, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if `record`
+ * ignores it. It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
 typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
 
 typedef struct cgr_record_info {
@@ -333,15 +335,15 @@ typedef struct cgr_capture {
 #define CGR_CAPTURE_INIT { (uint32_t)sizeof(cgr_capture), 0, NULL, NULL, NULL, 0, 0, 0.0, 0 }
 
 /* Captures every key that has no graph or a stale one, largest first, in thread-local mode on a stream of its own. A key whose
- * capture fails is counted, its steps run eagerly and a later call tries again; the first such failure is returned after all keys
- * were tried. No step may be prepared; steps in flight are waited for: CGR_NOT_READY, and nothing is done, when they do not complete
- * within wait_timeout_ms.
+ * capture fails is counted, its steps run eagerly and a later call tries again; the first such failure is returned after all
+ * keys were tried. No step may be prepared; steps in flight are waited for: CGR_NOT_READY, and nothing is done, when they do not
+ * complete within wait_timeout_ms.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
 
 /* Calls `record` once for every padded count, eagerly, in steps without requests, so that the engine's libraries load and choose
- * what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those of a flush do.
- * CGR_NOT_READY as for a capture. Optional.
+ * what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those of a flush
+ * do. CGR_NOT_READY as for a capture. Optional.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture);
 
@@ -436,14 +438,15 @@ typedef struct cgr_step {
 CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key);
 
 /* Validates the batch, chooses the graph and stages what has changed. May run while earlier steps are in flight; one step can be
- * prepared at a time. CGR_ERROR_BUSY: the ring is full, wait for a step. CGR_ERROR_CHANGES_PENDING: more table changes are pending
- * than the ring carries, call cgr_runtime_flush. After an error nothing has changed.
+ * prepared at a time. CGR_ERROR_BUSY: the ring is full, wait for a step. CGR_ERROR_CHANGES_PENDING: more table changes are
+ * pending than the ring carries, call cgr_runtime_flush. After an error nothing has changed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step);
 
 /* Enqueues the prepared step and gives it its number. Steps complete in the order of their launch; a launch on another stream
- * than the one before is ordered after it by an event. After a failure step->state tells whether the step is still PREPARED (it was
- * refused, or its stream could not be ordered, before anything of it was enqueued) or ABANDONED. CGR_ERROR_CALLBACK: `record` failed, in an eager step.
+ * than the one before is ordered after it by an event. After a failure step->state tells whether the step is still PREPARED (it
+ * was refused, or its stream could not be ordered, before anything of it was enqueued) or ABANDONED. CGR_ERROR_CALLBACK:
+ * `record` failed, in an eager step.
  * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never (eager steps: what `record` does) */
 CGR_API cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream);
 
@@ -451,9 +454,9 @@ CGR_API cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStr
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step);
 
-/* Sends pending changes ahead of the next step, in steps without requests, as many as free slots hold. `*seq` (may be NULL) is the
- * last step launched on the lane afterwards. CGR_ERROR_BUSY when changes are left: wait for a step, call again. Each of these steps
- * takes a number, so results of earlier steps expire sooner: collect them first.
+/* Sends pending changes ahead of the next step, in steps without requests, as many as free slots hold. `*seq` (may be NULL) is
+ * the last step launched on the lane afterwards. CGR_ERROR_BUSY when changes are left: wait for a step, call again. Each of
+ * these steps takes a number, so results of earlier steps expire sooner: collect them first.
  * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never */
 CGR_API cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t stream, uint64_t *seq);
 

@@ -1,5 +1,5 @@
-/* The launchers of the CUDA kernels. Each takes the args struct that step.h, append.h or attention.h names for its kernel, checks what is
- * cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and nothing but the
+/* The launchers of the CUDA kernels. Each takes the args struct that step.h, append.h or attention.h names for its kernel, checks
+ * what is cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and nothing but the
  * launch on the good path. Returns a CUresult, or a cudaError_t where the driver was not asked: cudaErrorInvalidValue or
  * cudaErrorNotSupported for args that no kernel here can run.
  *

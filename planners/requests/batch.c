@@ -123,8 +123,8 @@ static cgr_status refuse_pages(const cgr__rows *rows, int32_t index, int64_t len
     const cgr__row_pages *has = &rows->group[g].row[index];
     if (has->first > 0 && !rows->group[g].engine_table)
       return cgr__fail(CGR_ERROR_PAGES_MISSING,
-                       "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on", index,
-                       (long long)length, has->first, has->end - 1, g);
+                       "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on",
+                       index, (long long)length, has->first, has->end - 1, g);
   }
   return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages)", index,
                    (long long)length, rows->row[index].capacity);

@@ -124,8 +124,7 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   return CGR_OK;
 }
 
-bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages,
-                              int32_t count) {
+bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count) {
   const cgr__page_group *group = &rows->group[g];
   const cgr__row_pages *has = &group->row[row];
   if (!pages || first < 0 || count > group->pages_per_row - first) /* cgr__rows_set_pages refuses it: nothing is read */

@@ -73,8 +73,9 @@ TEST(RecorderRun, IsOpenInsideAlone) {
   r.recorder.open = false;
   auto outside = [&] {
     ExpectMessage(cgr_record_get_info(&r.recorder, &info), CGR_ERROR_STATE, { "cgr_record_get_info: recorder", "inside" });
-    ExpectMessage(cgr_record_call(&r.recorder, [](cgr_recorder *, const void *) { return CGR_OK; }, nullptr, 0), CGR_ERROR_STATE,
-                  { "cgr_record_call: recorder" });
+    ExpectMessage(cgr_record_call(
+                      &r.recorder, [](cgr_recorder *, const void *) { return CGR_OK; }, nullptr, 0),
+                  CGR_ERROR_STATE, { "cgr_record_call: recorder" });
   };
   outside();
   EXPECT_EQ(r.Run([&](cgr_recorder *inside) { return cgr_record_get_info(inside, &info); }), CGR_OK);

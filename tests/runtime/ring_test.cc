@@ -140,9 +140,14 @@ TEST_P(Ring, HoldsAsManyStepsAsItIsDeep) {
 std::string Label(const ::testing::TestParamInfo<Case> &made) {
   return made.param.device.Label() + "_depth_" + std::to_string(made.param.depth);
 }
-INSTANTIATE_TEST_SUITE_P(Devices, Ring, ::testing::ValuesIn(Cases({ HostParam(CGR_SCHEDULE_LATEST), HostParam(CGR_SCHEDULE_RANDOM, 1),
-                                                    HostParam(CGR_SCHEDULE_RANDOM, 99), HostParam(CGR_SCHEDULE_ASYNC), CudaParam() })), Label);
-INSTANTIATE_TEST_SUITE_P(Devices, FullRing, ::testing::ValuesIn(Cases({ HostParam(CGR_SCHEDULE_LATEST), HostParam(CGR_SCHEDULE_ASYNC), CudaParam() })), Label);
+INSTANTIATE_TEST_SUITE_P(Devices, Ring,
+                         ::testing::ValuesIn(Cases({ HostParam(CGR_SCHEDULE_LATEST), HostParam(CGR_SCHEDULE_RANDOM, 1),
+                                                     HostParam(CGR_SCHEDULE_RANDOM, 99), HostParam(CGR_SCHEDULE_ASYNC),
+                                                     CudaParam() })),
+                         Label);
+INSTANTIATE_TEST_SUITE_P(
+    Devices, FullRing, ::testing::ValuesIn(Cases({ HostParam(CGR_SCHEDULE_LATEST), HostParam(CGR_SCHEDULE_ASYNC), CudaParam() })),
+    Label);
 
 } // namespace
 } // namespace cgr_test

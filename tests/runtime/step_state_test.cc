@@ -38,9 +38,8 @@ TEST_P(StepState, RowsOfThePreparedStepKeepTheirLengthAndPages) {
   std::vector<int32_t> replaced = { has[0], 90 };
   ASSERT_EQ(has.size(), 2u);
   for (int32_t count : { 1, 2 }) // the second page alone, and both
-    Refused(CGR_ERROR_STATE, { "cgr_request_set_pages", row }, [&] {
-      return cgr_request_set_pages(engine.rt, rows_[1], 0, 2 - count, &replaced[size_t(2 - count)], count);
-    });
+    Refused(CGR_ERROR_STATE, { "cgr_request_set_pages", row },
+            [&] { return cgr_request_set_pages(engine.rt, rows_[1], 0, 2 - count, &replaced[size_t(2 - count)], count); });
   CGR_EXPECT_OK(cgr_request_set_pages(engine.rt, rows_[1], 0, 0, has.data(), 2)); // those that it has
   // Other rows may change, and these may get more.
   int32_t moved = 91;

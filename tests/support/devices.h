@@ -140,9 +140,9 @@ inline cgr_device *OpenDevice(const DeviceParam &param) {
 #define CGR_INSTANTIATE_OVER_HOST_DEVICES(Suite) \
   INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::HostDevices()), ::cgr_test::DeviceLabel)
 
-#define CGR_INSTANTIATE_OVER_DEVICES_WITH_THREADS(Suite)                                                                      \
-  INSTANTIATE_TEST_SUITE_P(Devices, Suite,                                                                                    \
-                           ::testing::Values(::cgr_test::HostParam(CGR_SCHEDULE_ASYNC), ::cgr_test::CudaParam()),             \
+#define CGR_INSTANTIATE_OVER_DEVICES_WITH_THREADS(Suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite,                                                                        \
+                           ::testing::Values(::cgr_test::HostParam(CGR_SCHEDULE_ASYNC), ::cgr_test::CudaParam()), \
                            ::cgr_test::DeviceLabel)
 
 // Where two ways for the host to execute are enough: at once on a worker, and at the last moment.

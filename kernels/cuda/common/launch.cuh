@@ -1,5 +1,5 @@
-/* How a launcher enqueues its kernel: by the driver (devices/cuda/launch.h), so that the thread's pending error of the runtime stays
- * as it was. */
+/* How a launcher enqueues its kernel: by the driver (devices/cuda/launch.h), so that the thread's pending error of the runtime
+ * stays as it was. */
 #ifndef CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
 #define CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
 

@@ -9,7 +9,7 @@ namespace cgr {
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
 constexpr int kAttentionStages = 3; /* KV tiles in shared memory, at work or on their way */
-constexpr int kWarpLines = 16;       /* rows of one mma */
+constexpr int kWarpLines = 16;      /* rows of one mma */
 constexpr int kGranule = 16;        /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
 
 template <int kHeadDim> struct AttentionShape {
