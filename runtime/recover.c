@@ -29,8 +29,7 @@ static cgr_status die_of(cgr_runtime *rt, const cause *c, cudaStream_t stream, c
   return cgr__runtime_die(rt, c->device_code, message);
 }
 
-/* An empty step under a number that no step has used. Its planner runs after any that a broken step left on the planner's stream.
- */
+/* An empty step under a number that no step has used. */
 static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
   const cgr__enqueue empty = { .key = { .num_tokens = 1, .num_requests = 1 }, .stream = rt->own_stream, .empty = true };
   cgr__outcome outcome = CGR__OUTCOME_BROKEN;
@@ -43,10 +42,17 @@ static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
   return fail_with(c);
 }
 
+/* The stream of the step, and that of a planner which a broken step may have left behind: it reads what the next prologue writes.
+ */
+static int wait_for_streams(cgr_runtime *rt, cudaStream_t stream) {
+  int error = rt->dev->ops->stream_sync(rt->dev, stream);
+  return error ? error : rt->dev->ops->stream_sync(rt->dev, rt->planner_stream);
+}
+
 static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued, cgr__fate *fate) {
   if (rt->dead)
     return fail_with(c);
-  if (!nothing_enqueued && rt->dev->ops->stream_sync(rt->dev, stream))
+  if (!nothing_enqueued && wait_for_streams(rt, stream))
     return die_of(rt, c, stream, "waiting for the stream failed too");
   fate->ran = cgr__ring_completed(&rt->lane.ring) >= fate->seq;
   if (!fate->ran)
