@@ -14,6 +14,8 @@
 #define CGR__MAX_Q_HEADS 1024
 #define CGR__MAX_HEAD_DIM (1 << 16)
 #define CGR__MAX_PARTS 4096 /* of an attention plan */
+#define CGR__MAX_SPLITS 256 /* of a tile, batch-invariant */
+#define CGR__MAX_CLASSES 16 /* of plans */
 #define CGR__MAX_BUCKETS 512
 #define CGR__MAX_DECLARED 64 /* buffers of the engine's own */
 #define CGR__MAX_REGIONS 4096

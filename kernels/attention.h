@@ -12,12 +12,12 @@
 extern "C" {
 #endif
 
-/* Attention over pages, causal, in one launch: grid (num_parts, head blocks). A head block is one KV head with up to
- * CGR__TILE_LINES of its query heads: head_blocks = num_kv_heads * ceil(group / 64), group = num_q_heads / num_kv_heads.
- * Each (part, head block) walks its work items (planners/attention/plan.h); tiles that are split leave fp32 partials, and the
- * last part to arrive at plan_counters[first * head_blocks + head block] merges in ascending order, writes the output and sets
- * the counter back to 0. Afterwards part p zeroes the outputs (and sets lse to -inf) of its share of the tokens that no request
- * with seq_len > 0 owns: the padding [counts[TOKENS], num_tokens) and guarded requests.
+/* Attention over pages, causal, in one launch of num_parts CTAs. A head block is `block_heads` query heads of one KV head, the
+ * last of a KV head what is left. Part p works on its stretch of the line, then on items of the queue, each taken by adding 1 to
+ * *queue, until there are none (planners/attention/plan.h). Tiles that are shared leave fp32 partials; the last part to arrive at
+ * plan_counters[first] merges them in the order of their slots, writes the output and sets the counter back to 0. Part p also
+ * zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile has: the padding [counts[TOKENS], num_tokens)
+ * and guarded requests.
  * Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype for bf16 (as a tensor core takes it), outputs
  * rounded to nearest even. Lanes of V past the sequence's end are zeroed, not only masked. A token that some query of a tile
  * sees is read for the whole tile: an Inf or NaN that the engine itself puts into V of a real token may reach the queries of the
@@ -27,29 +27,51 @@ typedef struct cgr__attention_args {
   cgr_kv_view k_cache, v_cache;
   cgr__group_geometry group;
   const int32_t *page_table; /* [M+1][group.page_table_stride] */
-  const int32_t *query_start_loc, *seq_lens, *request_rows, *counts, *plan;
-  int32_t *plan_counters;
-  float *partial_out;     /* [2G][head_blocks][CGR__TILE_LINES][head_dim], not normalised */
-  float *partial_state;   /* [2G][head_blocks][CGR__TILE_LINES][2]: max of scale*log2e*score, sum of exp2 */
+  const int32_t *query_start_loc, *seq_lens, *request_rows, *counts;
+  const int32_t *plan;    /* of plan_class */
+  int32_t *plan_counters; /* [slots] */
+  int32_t *queue;         /* of this layer: items taken; 0 before */
+  float *partial_out;     /* [lines of all slots][head_dim], not normalised */
+  float *partial_state;   /* [lines of all slots][2]: max of scale*log2e*score, sum of exp2 */
   cgr__step_error *error; /* a page outside the pool, or the write-trash page: CGR_GUARD_PAGE, read as the read-trash page */
+  cgr__plan_class plan_class;
   int32_t num_tokens, padded_requests;
   int32_t num_q_heads, num_kv_heads, head_dim;
-  int32_t num_parts, tile_q;
+  int32_t group_heads, kv_blocks, block_heads; /* query heads of a KV head, its head blocks, query heads of one of them */
+  int32_t line_lines, queue_lines;             /* lines ((token, head) pairs) of a slot of the line and of the queue */
   float scale;
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 
-static inline int32_t cgr__attention_head_blocks(int32_t num_q_heads, int32_t num_kv_heads) {
-  int32_t group = num_q_heads / num_kv_heads;
-  return num_kv_heads * ((group + CGR__TILE_LINES - 1) / CGR__TILE_LINES);
+static inline void cgr__attention_set_heads(cgr__attention_args *a, int32_t num_q_heads, int32_t num_kv_heads,
+                                            int32_t block_heads) {
+  a->num_q_heads = num_q_heads;
+  a->num_kv_heads = num_kv_heads;
+  a->group_heads = num_q_heads / num_kv_heads;
+  a->block_heads = block_heads;
+  a->kv_blocks = (a->group_heads + block_heads - 1) / block_heads;
 }
 
-/* Largest power of two of query tokens whose lines fit a tile for this GQA group. */
-static inline int32_t cgr__attention_tile_q(int32_t group) {
-  int32_t tile = CGR__TILE_LINES;
-  while (tile > 1 && tile * group > CGR__TILE_LINES)
-    tile /= 2;
-  return tile;
+/* The query heads [head, head + heads) of a head block, and their KV head. */
+typedef struct cgr__head_block {
+  int32_t kv_head, head, heads;
+} cgr__head_block;
+
+CGR__PLAN_FN cgr__head_block cgr__attention_head_block(const cgr__attention_args *a, int32_t index) {
+  int32_t kv_head = a->kv_blocks == 1 ? index : index / a->kv_blocks;
+  int32_t first = (index - kv_head * a->kv_blocks) * a->block_heads; /* within the group */
+  cgr__head_block block;
+  block.kv_head = kv_head;
+  block.head = kv_head * a->group_heads + first;
+  block.heads = cgr__plan_min(a->group_heads - first, a->block_heads);
+  return block;
+}
+
+/* Line of the partials at which a slot begins. */
+CGR__PLAN_FN int64_t cgr__attention_slot_line(const cgr__attention_args *a, int32_t slot) {
+  int32_t line_slots = cgr__plan_line_slots(&a->plan_class);
+  return slot < line_slots ? (int64_t)slot * a->line_lines
+                           : (int64_t)line_slots * a->line_lines + (int64_t)(slot - line_slots) * a->queue_lines;
 }
 
 #ifdef __cplusplus

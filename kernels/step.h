@@ -1,4 +1,4 @@
-/* The kernels of a step around the engine's own: prologue, planner and epilogue.
+/* The kernels of a step around the engine's own: prologue and epilogue. (The planner has a header of its own.)
  *
  * All kernels of this folder take plain structs of addresses and of numbers that depend on the key alone; everything live is read
  * from the persistent buffers, and launch dimensions follow from the structs. Each kernel has a launcher for the host and, in a
@@ -54,7 +54,7 @@ typedef struct cgr__group_geometry {
   int64_t page_table_stride; /* elements */
 } cgr__group_geometry;
 
-/* Prologue, planner and epilogue share one struct. */
+/* Prologue and epilogue share one struct. */
 typedef struct cgr__step_args {
   const unsigned char *staging; /* mapped; slot i at staging + i * slot.stride */
   unsigned char *readback;      /* mapped; result i at readback + i * readback_slot.stride */
@@ -67,9 +67,7 @@ typedef struct cgr__step_args {
   int32_t max_seq_len, max_changes, token_stride; /* token_stride: 1 + k */
   int32_t padded_requests, padded_tokens;         /* B_r, B_t: of the key */
   int32_t num_groups;
-  int32_t num_parts, tile_q; /* of the plan */
-  int32_t num_counters;      /* words of plan_counters */
-  int32_t empty;             /* prologue: 1 for a step that only uses its number up: what the slot holds does not count */
+  int32_t empty;   /* prologue: 1 for a step that only uses its number up: what the slot holds does not count */
   int32_t abandon; /* epilogue: 1 when the host gave the step up: no row state is committed, the result has no requests */
   int32_t reserved;
   cgr__group_geometry group[CGR__MAX_GROUPS];
@@ -103,10 +101,6 @@ typedef struct cgr__step_args {
  *    kv_indptr: running sum of ceil(seq_len / page_size).
  * Row state is not changed; state->error is reset at the start. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
-
-/* Writes the plan (planners/attention/plan.h: header and all G parts) of counts, query_start_loc and seq_lens, and zeroes
- * plan_counters. A request with seq_len 0 costs nothing. */
-extern const cgr__kernel cgr__kernel_planner; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes
  * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]; nothing of that with

@@ -1,6 +1,7 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/planner.h"
 #include "kernels/step.h"
 
 #include "kernels/host/launchers.h"
@@ -15,7 +16,7 @@
 #define KERNEL(name, args) const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name) }
 
 KERNEL(prologue, cgr__step_args);
-KERNEL(planner, cgr__step_args);
+KERNEL(planner, cgr__planner_args);
 KERNEL(epilogue, cgr__step_args);
 KERNEL(append, cgr__append_args);
 KERNEL(attention, cgr__attention_args);

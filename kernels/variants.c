@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/limits.h"
 #include "kernels/attention.h"
@@ -10,8 +11,11 @@
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
 
 static const cgr__variant variants[] = {
-  { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, 0 },
-  { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 64, 128, 64, 0 },
+  { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, 0, .tile_lines = 64, .line_lines = 16,
+    .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
+  { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 64, 128, 64, 0, .tile_lines = 64, .line_lines = 16,
+    .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .shared_fixed = 2048, .shared_per_dim = 768,
+    .max_splits = 16 },
 };
 
 #define NUM_VARIANTS (int32_t)(sizeof variants / sizeof variants[0])
@@ -26,15 +30,16 @@ typedef struct question {
   cgr__findings *findings;
 } question;
 
-static const char *field(const question *q, const char *name, char *text, size_t size) {
-  snprintf(text, size, "layers[%d].%s", q->index, name);
+static const char *field_name(int32_t index, const char *name, char *text, size_t size) {
+  snprintf(text, size, "layers[%d].%s", index, name);
   return text;
 }
 
 #define REFUSE(q, name, ...)                                                                                                   \
   do {                                                                                                                         \
     char refused_field[48];                                                                                                    \
-    cgr__findings_add((q)->findings, CGR_ERROR_UNSUPPORTED, field(q, name, refused_field, sizeof refused_field), __VA_ARGS__); \
+    cgr__findings_add((q)->findings, CGR_ERROR_UNSUPPORTED, field_name((q)->index, name, refused_field, sizeof refused_field), \
+                      __VA_ARGS__);                                                                                            \
   } while (0)
 
 static bool lacks(const question *q, uint32_t feature) { return !(q->variant->features & feature); }
@@ -142,35 +147,110 @@ const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr
   return NULL;
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- sizes */
-
-/* Two CTAs per multiprocessor, rounded down to a power of two: with equal sequences parts then begin and end where tiles do. */
-static int32_t default_parts(int32_t num_multiprocessors, int32_t head_blocks) {
-  int32_t parts = 1;
-  while (2 * parts * head_blocks <= 2 * num_multiprocessors)
-    parts *= 2;
-  return parts;
-}
+/* ----------------------------------------------------------------------------------------------------------------- plans */
 
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
+static int64_t larger64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
-cgr__attention_sizes cgr__attention_sizes_of(const cgr_device_info *device, const cgr_layer *layers, int32_t num_layers,
-                                             int32_t num_parts) {
-  cgr__attention_sizes sizes = { .num_parts = num_parts };
-  int32_t head_blocks = 1, head_dim = 8, gqa_group = 1;
-  for (int32_t i = 0; i < num_layers; i++) {
-    if (layers[i].num_q_heads == 0)
-      continue;
-    head_blocks = larger(head_blocks, cgr__attention_head_blocks(layers[i].num_q_heads, layers[i].num_kv_heads));
-    head_dim = larger(head_dim, layers[i].head_dim);
-    gqa_group = larger(gqa_group, layers[i].num_q_heads / layers[i].num_kv_heads);
+int32_t cgr__variant_block_heads(const cgr__variant *variant, const cgr_layer *layer) {
+  return smaller(layer->num_q_heads / layer->num_kv_heads, variant->tile_lines);
+}
+
+int32_t cgr__variant_head_blocks(const cgr__variant *variant, const cgr_layer *layer) {
+  int32_t group = layer->num_q_heads / layer->num_kv_heads, heads = cgr__variant_block_heads(variant, layer);
+  return layer->num_kv_heads * ((group + heads - 1) / heads);
+}
+
+int32_t cgr__variant_num_parts(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
+  if (device->kind == CGR_DEVICE_KIND_HOST)
+    return variant->max_ctas;
+  int32_t by_shared = device->shared_memory / (variant->shared_fixed + layer->head_dim * variant->shared_per_dim);
+  int32_t ctas = larger(1, smaller(variant->max_ctas, by_shared));
+  return larger(1, smaller(CGR__MAX_PARTS, ctas * device->num_multiprocessors));
+}
+
+/* Largest power of two of query tokens whose lines fit a tile. */
+static int32_t tile_q(const cgr__variant *variant, int32_t block_heads) {
+  int32_t tile = 1;
+  while (2 * tile * block_heads <= variant->tile_lines)
+    tile *= 2;
+  return tile;
+}
+
+static cgr__plan_class class_of(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l,
+                                const cgr__plan_options *o) {
+  int32_t heads = cgr__variant_block_heads(v, l);
+  int32_t scaled = (int32_t)((int64_t)v->cost_kv * l->head_dim / 128);
+  cgr__plan_class c = { .num_parts = o->num_parts != 0 ? o->num_parts : cgr__variant_num_parts(v, device, l),
+                        .head_blocks = cgr__variant_head_blocks(v, l),
+                        .line_query_len = larger(1, v->line_lines / heads),
+                        .line_tile_kv = v->tile_kv,
+                        .cost_tile = v->cost_tile,
+                        .cost_kv = larger(1, scaled),
+                        .snap = v->snap,
+                        .queue_tile_q = tile_q(v, heads),
+                        .queue_tile_kv = v->tile_kv,
+                        .window_left = l->window_left,
+                        .window_right = l->window_right,
+                        .bidirectional = (l->flags & CGR_LAYER_BIDIRECTIONAL) != 0,
+                        .max_splits = o->batch_invariant ? v->max_splits : 0,
+                        .length_set = l->length_set,
+                        .max_requests = o->max_requests };
+  int64_t entries = cgr__plan_max_entries(&c, o->max_requests, o->max_tokens);
+  c.max_entries = entries > INT32_MAX ? INT32_MAX : (int32_t)entries;
+  return c;
+}
+
+/* The class of a layer among those there are, or a new one; -1 when there is no room for it. */
+static int32_t find_class(cgr__plans *plans, const cgr__plan_class *c) {
+  for (int32_t i = 0; i < plans->num_classes; i++)
+    if (memcmp(&plans->class_[i], c, sizeof *c) == 0)
+      return i;
+  if (plans->num_classes == CGR__MAX_CLASSES)
+    return -1;
+  int32_t i = plans->num_classes++;
+  plans->class_[i] = *c;
+  plans->offset[i] = plans->plan_words;
+  plans->plan_words += cgr__plan_bytes(c) / 4;
+  return i;
+}
+
+static void add_layer(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l, int32_t index,
+                      const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
+  cgr__plan_class c = class_of(device, v, l, options);
+  char name[48];
+  if ((int64_t)c.max_entries * c.head_blocks > INT32_MAX) {
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_kv_heads", name, sizeof name),
+                      "is %d, which with max_tokens %d makes %lld tiles, expected less than 2^31", l->num_kv_heads,
+                      options->max_tokens, (long long)c.max_entries * c.head_blocks);
+    return;
   }
-  if (num_parts == 0)
-    sizes.num_parts = device->kind == CGR_DEVICE_KIND_HOST ? 8 : default_parts(device->num_multiprocessors, head_blocks);
-  sizes.tile_q = cgr__attention_tile_q(gqa_group);
-  sizes.plan_words = (int64_t)(cgr__plan_bytes(sizes.num_parts) / 4);
-  sizes.plan_counters = (int64_t)sizes.num_parts * head_blocks;
-  sizes.partial_vectors = (int64_t)2 * sizes.num_parts * head_blocks * CGR__TILE_LINES;
-  sizes.partial_dim = head_dim;
-  return sizes;
+  int32_t i = find_class(plans, &c);
+  if (i < 0) {
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_q_heads", name, sizeof name),
+                      "makes a plan class more than %d: expected fewer kinds of layers (heads, head dims, windows)",
+                      CGR__MAX_CLASSES);
+    return;
+  }
+  int32_t lines = c.line_query_len * cgr__variant_block_heads(v, l);
+  plans->class_of[index] = (uint8_t)i;
+  plans->line_lines[i] = larger(plans->line_lines[i], lines); /* layers of one class may have blocks of other sizes */
+  plans->queue_lines[i] = v->tile_lines;
+  int64_t line_slots = cgr__plan_line_slots(&c), queue_slots = cgr__plan_queue_slots(&c);
+  plans->num_slots = larger64(plans->num_slots, line_slots + queue_slots);
+  plans->partial_vectors = larger64(plans->partial_vectors, line_slots * lines + queue_slots * v->tile_lines);
+  plans->partial_dim = larger64(plans->partial_dim, l->head_dim);
+}
+
+void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__variant *const *chosen,
+                     int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
+  memset(plans, 0, sizeof *plans);
+  for (int32_t i = 0; i < num_layers; i++) {
+    findings->layer = i;
+    if (chosen[i])
+      add_layer(device, chosen[i], &layers[i], i, options, plans, findings);
+  }
+  findings->layer = -1;
+  plans->num_counters = plans->num_slots + num_layers;
 }

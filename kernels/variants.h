@@ -3,10 +3,13 @@
 #ifndef CGR_KERNELS_VARIANTS_H
 #define CGR_KERNELS_VARIANTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/findings.h"
+#include "base/limits.h"
 #include "cgr/attention.h"
+#include "planners/attention/plan_class.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +37,16 @@ typedef struct cgr__variant {
   uint32_t dtypes;                        /* of the cache: bits 1 << cgr_dtype */
   int32_t min_head_dim, max_head_dim, head_dim_step;
   uint32_t features; /* CGR__FEATURE_* */
+
+  /* Traits of its kernels. A line is a (token, head) pair of a q tile. */
+  int32_t tile_lines;                   /* of a full q tile; also the most query heads of a head block */
+  int32_t line_lines;                   /* of a q tile that the plan's line takes, where one token's heads are not more */
+  int32_t tile_kv;                      /* tokens of a KV tile */
+  int32_t cost_tile, cost_kv, snap;     /* ns on an H200 at head dim 128, from the slopes of
+                                           profiles/attention_cost; cost_kv scales with the head dim */
+  int32_t max_ctas;                     /* per multiprocessor, by registers; the host: in all */
+  int32_t shared_fixed, shared_per_dim; /* bytes of shared memory of a CTA: fixed, and for each element of the head dim */
+  int32_t max_splits;                   /* K in batch-invariant mode */
 } cgr__variant;
 
 /* The variant for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens; NULL after adding every
@@ -42,17 +55,37 @@ typedef struct cgr__variant {
 const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t index, int32_t max_tokens,
                                         cgr__findings *findings);
 
-/* What the attention of all layers needs besides the page tables. One plan serves all layers: its q tile fits the widest GQA
- * group, and its G parts fill the device about twice. */
-typedef struct cgr__attention_sizes {
-  int32_t num_parts, tile_q;            /* G, query tokens per tile */
-  int64_t plan_words, plan_counters;    /* i32 */
-  int64_t partial_vectors, partial_dim; /* fp32 partial outputs */
-} cgr__attention_sizes;
+/* Query heads of a head block, and head blocks of a layer. */
+int32_t cgr__variant_block_heads(const cgr__variant *variant, const cgr_layer *layer);
+int32_t cgr__variant_head_blocks(const cgr__variant *variant, const cgr_layer *layer);
 
-/* `num_parts` 0: from the device. A layer with 0 query heads does not count: its heads are not known. */
-cgr__attention_sizes cgr__attention_sizes_of(const cgr_device_info *device, const cgr_layer *layers, int32_t num_layers,
-                                             int32_t num_parts);
+/* CTAs that the device holds at once. */
+int32_t cgr__variant_num_parts(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer);
+
+/* What the plans are made for besides the layers. */
+typedef struct cgr__plan_options {
+  int32_t num_parts; /* 0: what the device holds */
+  int32_t max_requests, max_tokens;
+  bool batch_invariant;
+} cgr__plan_options;
+
+/* The plans of all layers: a class for each kind of layer, and what their attention needs besides the page tables. */
+typedef struct cgr__plans {
+  int32_t num_classes;
+  cgr__plan_class class_[CGR__MAX_CLASSES];
+  int64_t offset[CGR__MAX_CLASSES]; /* of its plan, in words of the buffer */
+  uint8_t class_of[CGR__MAX_LAYERS];
+  int32_t line_lines[CGR__MAX_CLASSES], queue_lines[CGR__MAX_CLASSES]; /* lines of a slot */
+  int64_t plan_words;                                                  /* i32 */
+  int64_t num_slots;                    /* of the class that has most: counters of arrival; the heads of the queues follow, */
+  int64_t num_counters;                 /* one for each layer */
+  int64_t partial_vectors, partial_dim; /* fp32 partial outputs */
+} cgr__plans;
+
+/* `variants` [num_layers]; a layer with NULL does not count: it has findings of its own. More classes than there is room for is a
+ * finding, as is a plan too large for its numbers. */
+void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__variant *const *variants,
+                     int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings);
 
 #ifdef __cplusplus
 }

@@ -120,6 +120,9 @@ static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const 
 static cgr__attention_args attention_args(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const cgr__step_args *step = &rec->runtime->lane.args;
   const cgr__buffers *b = &step->buffers;
+  const cgr__setup *setup = &rec->runtime->setup;
+  const cgr__plans *plans = &setup->plans;
+  int32_t class = plans->class_of[a->layer];
   cgr__attention_args args = { .q = a->q, .out = a->out, .lse = a->lse, .k_cache = l->k, .v_cache = l->v };
   args.group = step->group[l->group];
   args.page_table = b->group[l->group].page_table;
@@ -127,18 +130,19 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.seq_lens = b->seq_lens[l->length_set];
   args.request_rows = b->request_rows;
   args.counts = b->counts;
-  args.plan = b->plan;
+  args.plan = b->plan + plans->offset[class];
   args.plan_counters = b->plan_counters;
+  args.queue = b->plan_counters + plans->num_slots + a->layer;
+  args.plan_class = plans->class_[class];
+  cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__variant_block_heads(setup->variants[a->layer], l));
+  args.line_lines = plans->line_lines[class];
+  args.queue_lines = plans->queue_lines[class];
   args.partial_out = b->partial_out;
   args.partial_state = b->partial_state;
   args.error = &step->state->error;
   args.num_tokens = rec->base.key.num_tokens;
   args.padded_requests = rec->base.key.num_requests;
-  args.num_q_heads = l->num_q_heads;
-  args.num_kv_heads = l->num_kv_heads;
   args.head_dim = l->head_dim;
-  args.num_parts = step->num_parts;
-  args.tile_q = step->tile_q;
   args.scale = l->scale;
   return args;
 }
@@ -157,7 +161,6 @@ static cgr_status attend(cgr__step_recorder *rec, const cgr_attention *a, const 
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
     rec->read[source / 8] |= (uint8_t)(1u << source % 8);
   cgr__attention_args args = attention_args(rec, a, l);
-  CGR__TRY(cgr__join_planner(rec));
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_attention, &args, rec->base.stream);
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the attention");
 }
@@ -167,6 +170,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
+  CGR__TRY(cgr__join_planner(rec)); /* before the append, so that append and attention have one edge between them */
   if (layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND))
     CGR__TRY(append(rec, &a, layer));
   return a.flags & CGR_ATTENTION_APPEND_ONLY ? CGR_OK : attend(rec, &a, layer);

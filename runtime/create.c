@@ -1,5 +1,6 @@
 /* Makes and destroys a runtime. Cold. */
 #include <stdio.h>
+#include <string.h>
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
@@ -96,11 +97,24 @@ static void make_args(cgr_runtime *rt) {
   a->max_changes = l->max_changes;
   a->token_stride = l->token_stride;
   a->num_groups = l->num_groups;
-  a->num_parts = rt->setup.attention.num_parts;
-  a->tile_q = rt->setup.attention.tile_q;
-  a->num_counters = (int32_t)l->plan_counters;
   for (int32_t i = 0; i < l->num_groups; i++)
     make_group_args(rt, i);
+}
+
+static void make_planner_args(cgr_runtime *rt) {
+  cgr__planner_args *a = &rt->lane.planner_args;
+  const cgr__buffers *b = &rt->lane.args.buffers;
+  const cgr__plans *plans = &rt->setup.plans;
+  a->counts = b->counts;
+  a->query_start_loc = b->query_start_loc;
+  for (int32_t i = 0; i < rt->setup.limits.num_sets; i++)
+    a->seq_lens[i] = b->seq_lens[i];
+  a->plan = b->plan;
+  a->counters = b->plan_counters;
+  a->num_counters = (int32_t)plans->num_counters;
+  a->num_classes = plans->num_classes;
+  memcpy(a->offset, plans->offset, sizeof a->offset);
+  memcpy(a->class_, plans->class_, sizeof a->class_);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ parts */
@@ -187,6 +201,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   cgr__ring_init(&rt->lane.ring, &rt->layout, rt->setup.config.ring_depth, rt->pinned);
   CGR__TRY(fill_arena(rt));
   make_args(rt);
+  make_planner_args(rt);
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));
   rt->tickets = first_ticket();

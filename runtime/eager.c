@@ -50,13 +50,15 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 /* --------------------------------------------------------------------------------------------------------------- planner */
 
 /* The planner runs beside whatever comes before the first attention, on a branch of its own. */
-static int fork_planner(cgr_runtime *rt, cudaStream_t stream, const cgr__step_args *args) {
+static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_requests) {
   const cgr__device_ops *ops = rt->dev->ops;
+  cgr__planner_args args = rt->lane.planner_args;
+  args.padded_requests = padded_requests;
   int error = ops->event_record(rt->dev, rt->fork_event, stream);
   if (!error)
     error = ops->event_wait(rt->dev, rt->fork_event, rt->planner_stream);
   if (!error)
-    error = ops->launch(rt->dev, &cgr__kernel_planner, args, rt->planner_stream);
+    error = ops->launch(rt->dev, &cgr__kernel_planner, &args, rt->planner_stream);
   if (!error)
     error = ops->event_record(rt->dev, rt->join_event, rt->planner_stream);
   return error;
@@ -140,7 +142,7 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   *outcome = CGR__OUTCOME_BROKEN;
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, enqueue->stream);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
-  error = fork_planner(rt, enqueue->stream, &args);
+  error = fork_planner(rt, enqueue->stream, args.padded_requests);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the planner"));
   return end_step(recorder, &args, run_record(recorder, enqueue), outcome);
 }

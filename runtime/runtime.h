@@ -25,6 +25,7 @@
 #include "graphs/recorder.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/planner.h"
 #include "kernels/step.h"
 #include "planners/requests/batch.h"
 #include "planners/requests/changes.h"
@@ -53,7 +54,8 @@ typedef struct cgr__lane {
   cudaStream_t last_stream; /* of the last launch; NULL: none yet */
   cgr__prepared prepared;
   cgr__compositions compositions;
-  cgr__step_args args; /* of prologue, planner and epilogue; the padded counts are set per key */
+  cgr__step_args args; /* of prologue and epilogue; the padded counts are set per key */
+  cgr__planner_args planner_args;
 } cgr__lane;
 
 /* What `record` gets: the recorder, and what the runtime keeps beside it. */

@@ -21,7 +21,7 @@ struct cuda_device {
   CUdevice device;
   CUcontext context; /* the primary one */
   CUstream internal; /* uploads graphs */
-  int num_multiprocessors, compute_capability, kernel_capability, driver_version;
+  int num_multiprocessors, shared_memory, compute_capability, kernel_capability, driver_version;
   char name[64];
   struct cgr__allocations allocations;
   pthread_mutex_t lock;    /* guards calls */

@@ -86,6 +86,8 @@ static CUresult describe(struct cuda_device *cuda, int max_capability) {
   if (raw == CUDA_SUCCESS)
     raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &cuda->num_multiprocessors);
   if (raw == CUDA_SUCCESS)
+    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, &cuda->shared_memory);
+  if (raw == CUDA_SUCCESS)
     raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major);
   if (raw == CUDA_SUCCESS)
     raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor);

@@ -72,6 +72,7 @@ int cgr__cuda_info(cgr_device *dev, cgr_device_info *info) {
   info->kind = CGR_DEVICE_KIND_CUDA;
   info->ordinal = cuda->ordinal;
   info->num_multiprocessors = cuda->num_multiprocessors;
+  info->shared_memory = cuda->shared_memory;
   info->compute_capability = cuda->compute_capability;
   info->kernel_capability = cuda->kernel_capability;
   info->driver_version = cuda->driver_version;

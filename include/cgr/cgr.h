@@ -130,7 +130,7 @@ typedef struct cgr_config {
   int32_t max_changes;           /* words of changed tables that one step carries, 1 .. 2^20; 0: 4096 */
   int32_t num_parts;             /* CTAs of the attention plan, 1 .. 4096; 0: from the device */
   int32_t wait_timeout_ms;       /* of waits that do not say otherwise, 1 or more; 0: 30000 */
-  int32_t reserved2;
+  int32_t batch_invariant;       /* not 0: a request's attention has the same bits alone and in any batch, at some cost */
   void *device_memory;           /* the caller's memory for the arena, of cgr_runtime_memory's size, 256-byte aligned and
                                     apart from all else; or NULL */
   size_t device_memory_size;
@@ -206,7 +206,7 @@ typedef enum cgr_buffer {
   CGR_BUFFER_NEXT_TOKENS,      /* i32 [R][1+k] written by the engine's sampler, for the padded count; committed by the last kernel.
                                   A token that is out of the vocabulary comes back as the next step's input */
   CGR_BUFFER_COUNTS,           /* i32 [16]: real requests, real tokens, padded requests, padded tokens; then 0 */
-  CGR_BUFFER_PLAN,             /* i32 words of the native attention plan */
+  CGR_BUFFER_PLAN,             /* i32 words of the native attention plans */
   CGR_BUFFER_COUNT_
 } cgr_buffer;
 

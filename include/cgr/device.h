@@ -58,7 +58,7 @@ typedef struct cgr_device_info {
   int32_t compute_capability;  /* 90 for compute capability 9.0; 0 for the host */
   int32_t kernel_capability;   /* the same, limited by max_capability: what kernels are chosen for */
   int32_t driver_version;      /* as cudaDriverGetVersion; 0 for the host */
-  int32_t reserved;
+  int32_t shared_memory;       /* bytes of shared memory of an SM; 0 for the host */
   uint64_t memory_total;       /* bytes */
   uint64_t memory_free;        /* bytes, now */
   char name[64];

@@ -15,23 +15,40 @@ extern "C" {
 
 /* ------------------------------------------------------------------------------------------------------------------ plan */
 
-/* The native attention plan of a batch: the content of CGR_BUFFER_PLAN. It is made for the library's own kernels; its layout is
- * not part of the interface. */
+/* The native attention plan of a batch, for layers that are alike: part of the content of CGR_BUFFER_PLAN, which has one for each
+ * kind of layer. It is made for the library's own kernels; its layout is not part of the interface.
+ *
+ * Requests with at most line_query_len new tokens are the line: one tile for each head block (the query heads of one KV head, or
+ * of a part of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other
+ * requests are the queue: tiles of queue_tile_q new tokens, that are taken one by one, the costliest first. KV is counted in
+ * tiles of line_tile_kv or queue_tile_kv tokens. Costs are in any unit. */
 typedef struct cgr_plan_input {
   uint32_t size;
   int32_t num_requests;      /* 0 .. 2^24 */
   const int32_t *query_lens; /* [num_requests] new tokens, 0 or more; at most 2^31 - 65 in all */
-  const int32_t *seq_lens;   /* [num_requests] tokens in the cache, the new ones included */
+  const int32_t *seq_lens;   /* [num_requests] tokens in the cache, the new ones included; at most 2^30 */
   int32_t num_parts;         /* CTAs that the plan is for, 1 .. 4096 */
-  int32_t tile_q;            /* query tokens per tile: a power of two, 1 .. 64 */
+  int32_t head_blocks;       /* 1 .. 1024; 0: 1 */
+  int32_t line_query_len;    /* 1 .. 4096; 0: 1 */
+  int32_t line_tile_kv;      /* 1 .. 4096; 0: 64 */
+  int32_t cost_tile;         /* of a tile of the line, besides its KV tiles, 0 .. 2^20; with cost_kv 0: 2 */
+  int32_t cost_kv;           /* of a KV tile, 1 .. 2^20; 0: 1 */
+  int32_t snap;              /* a stretch ends where a tile does when that is no further away, 0 .. 2^20 */
+  int32_t queue_tile_q;      /* 1 .. 4096; 0: 64 */
+  int32_t queue_tile_kv;     /* 1 .. 4096; 0: 64 */
+  int32_t window_left;       /* keys that a query sees, its own included; 0: all */
+  int32_t window_right;      /* keys after its own, with `bidirectional`; 0: all */
+  int32_t bidirectional;     /* not 0: a query also sees keys after its own */
+  int32_t max_splits;        /* 1 .. 256: batch-invariant, a tile of the line is split at its own borders, into that many splits
+                                at most, and tiles of the queue are whole; 0: tiles are split where stretches end */
 } cgr_plan_input;
-#define CGR_PLAN_INPUT_INIT { (uint32_t)sizeof(cgr_plan_input), 0, NULL, NULL, 0, 0 }
+#define CGR_PLAN_INPUT_INIT { (uint32_t)sizeof(cgr_plan_input), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Bytes of a plan of `num_parts` parts; 0 when that is out of range.
+/* Bytes of the plan of a batch: of this number of requests and new tokens, whatever their lengths.
  * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API size_t cgr_plan_size(int32_t num_parts);
+CGR_API cgr_status cgr_plan_size(const cgr_plan_input *input, size_t *plan_size);
 
-/* `plan` is aligned to 8 bytes. Allocates scratch for more than about 680 requests.
+/* `plan` is aligned to 16 bytes. Allocates scratch.
  * Threads any · Capture ok · Sync never · Alloc cold */
 CGR_API cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size);
 

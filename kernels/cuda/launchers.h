@@ -1,7 +1,7 @@
-/* The launchers of the CUDA kernels. Each takes the args struct that step.h, append.h or attention.h names for its kernel, checks
- * what is cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and nothing but the
- * launch on the good path. Returns a CUresult, or a cudaError_t where the driver was not asked: cudaErrorInvalidValue or
- * cudaErrorNotSupported for args that no kernel here can run.
+/* The launchers of the CUDA kernels. Each takes the args struct that step.h, planner.h, append.h or attention.h names for its
+ * kernel, checks what is cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and
+ * nothing but the launch on the good path. Returns a CUresult, or a cudaError_t where the driver was not asked:
+ * cudaErrorInvalidValue or cudaErrorNotSupported for args that no kernel here can run.
  *
  * A _preload loads every instance of a kernel and raises its limit of shared memory. It must have run on the device once
  * before the first launch, outside of any capture. */
@@ -17,7 +17,7 @@ extern "C" {
 int cgr__cuda_prologue(const void *args, cudaStream_t stream); /* cgr__step_args */
 int cgr__cuda_prologue_preload(void);
 
-int cgr__cuda_planner(const void *args, cudaStream_t stream); /* cgr__step_args */
+int cgr__cuda_planner(const void *args, cudaStream_t stream); /* cgr__planner_args */
 int cgr__cuda_planner_preload(void);
 
 int cgr__cuda_epilogue(const void *args, cudaStream_t stream); /* cgr__step_args */

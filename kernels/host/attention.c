@@ -14,6 +14,8 @@
 #include "kernels/host/step_error.h"
 
 #define MAX_HEAD_DIM 256
+#define TILE_LINES 64 /* as in kernels/variants.c */
+#define TILE_KV 64
 #define LOG2E 1.44269504088896340736f
 #define LN2 0.69314718055994530942f
 
@@ -32,13 +34,13 @@ typedef struct tile {
 } tile;
 
 typedef struct tile_state {
-  float out[CGR__TILE_LINES][MAX_HEAD_DIM]; /* not normalised */
-  float max[CGR__TILE_LINES], sum[CGR__TILE_LINES];
+  float out[TILE_LINES][MAX_HEAD_DIM]; /* not normalised */
+  float max[TILE_LINES], sum[TILE_LINES];
 } tile_state;
 
 typedef struct kv_scratch {
-  const float *rows[CGR__TILE_KV];
-  float values[CGR__TILE_KV][MAX_HEAD_DIM];
+  const float *rows[TILE_KV];
+  float values[TILE_KV][MAX_HEAD_DIM];
 } kv_scratch;
 
 static lanes load_lanes(const float *from) {
@@ -109,23 +111,20 @@ static void locate_row(const tile *work, int32_t r, int64_t *token, int64_t *hea
 /* Tokens of the sequence that row r may see. */
 static int32_t row_end(const tile *work, int32_t r) { return work->kv_before + r / work->heads + 1; }
 
-static tile open_tile(const cgr__attention_args *args, const cgr__plan_item *item, int32_t head_block) {
-  int32_t group = args->num_q_heads / args->num_kv_heads;
-  int32_t blocks = (group + CGR__TILE_LINES - 1) / CGR__TILE_LINES;
-  int32_t head = head_block % blocks * CGR__TILE_LINES; /* within the group */
+static tile open_tile(const cgr__attention_args *args, const cgr__plan_item *item) {
+  cgr__head_block block = cgr__attention_head_block(args, item->head_block);
   int32_t start = args->query_start_loc[item->request];
   int32_t query_len = args->query_start_loc[item->request + 1] - start;
-  int32_t before = item->q_tile * args->tile_q;
   tile work;
   work.args = args;
   work.row_of_table = args->request_rows[item->request];
   work.pages = args->page_table + work.row_of_table * args->group.page_table_stride;
-  work.query_begin = start + before;
-  work.tokens = query_len - before < args->tile_q ? query_len - before : args->tile_q;
-  work.kv_before = args->seq_lens[item->request] - query_len + before;
-  work.kv_head = head_block / blocks;
-  work.head_begin = work.kv_head * group + head;
-  work.heads = group - head < CGR__TILE_LINES ? group - head : CGR__TILE_LINES;
+  work.query_begin = start + item->query_begin;
+  work.tokens = item->num_queries;
+  work.kv_before = args->seq_lens[item->request] - query_len + item->query_begin;
+  work.kv_head = block.kv_head;
+  work.head_begin = block.head;
+  work.heads = block.heads;
   work.lines = work.tokens * work.heads;
   work.head_dim = args->head_dim;
   work.scale = args->scale * LOG2E;
@@ -193,12 +192,12 @@ static void update_row(const tile *work, tile_state *state, int32_t r, float *sc
 /* One KV tile for all rows. */
 static void attend_kv_tile(const tile *work, const float (*q)[MAX_HEAD_DIM], int32_t kv_tile, tile_state *state,
                            kv_scratch *scratch) {
-  float scores[CGR__TILE_LINES][CGR__TILE_KV];
-  int32_t counts[CGR__TILE_LINES];
-  int32_t begin = kv_tile * CGR__TILE_KV;
+  float scores[TILE_LINES][TILE_KV];
+  int32_t counts[TILE_LINES];
+  int32_t begin = kv_tile * TILE_KV;
   int32_t count = work->kv_before + work->tokens - begin;
-  if (count > CGR__TILE_KV)
-    count = CGR__TILE_KV;
+  if (count > TILE_KV)
+    count = TILE_KV;
   load_kv(work, &work->args->k_cache, begin, count, scratch);
   for (int32_t r = 0; r < work->lines; r++) {
     int32_t visible = row_end(work, r) - begin;
@@ -223,7 +222,7 @@ static void reset_state(const tile *work, tile_state *state) {
 }
 
 static void attend_item(const tile *work, const cgr__plan_item *item, tile_state *state) {
-  float q[CGR__TILE_LINES][MAX_HEAD_DIM];
+  float q[TILE_LINES][MAX_HEAD_DIM];
   kv_scratch scratch;
   load_queries(work, q);
   reset_state(work, state);
@@ -254,15 +253,11 @@ static void write_rows(const tile *work, tile_state *state) {
   }
 }
 
-/* Row 0 of a partial; the rows follow one another. */
-static int64_t partial_row(const cgr__attention_args *args, int32_t slot, int32_t head_block) {
-  int64_t head_blocks = cgr__attention_head_blocks(args->num_q_heads, args->num_kv_heads);
-  return (slot * head_blocks + head_block) * CGR__TILE_LINES;
-}
+/* -------------------------------------------------------------------------------------------------------------- partials */
 
-static void write_partial(const tile *work, const tile_state *state, int32_t slot, int32_t head_block) {
+static void write_partial(const tile *work, const tile_state *state, int32_t slot) {
   const cgr__attention_args *args = work->args;
-  int64_t at = partial_row(args, slot, head_block);
+  int64_t at = cgr__attention_slot_line(args, slot);
   for (int32_t r = 0; r < work->lines; r++) {
     memcpy(args->partial_out + (at + r) * work->head_dim, state->out[r], (size_t)work->head_dim * sizeof(float));
     args->partial_state[(at + r) * 2] = state->max[r];
@@ -270,53 +265,83 @@ static void write_partial(const tile *work, const tile_state *state, int32_t slo
   }
 }
 
-/* The slots of a split tile: the tail of the part that began it, then the heads of the others. */
-static int32_t slot_of(const cgr__plan_item *item, int32_t part) { return part == item->first ? 2 * part + 1 : 2 * part; }
-
-static void merge_row(const tile *work, const cgr__plan_item *item, int32_t head_block, int32_t r, tile_state *state) {
-  const cgr__attention_args *args = work->args;
-  float max = -INFINITY;
-  for (int32_t p = item->first; p <= item->last; p++) {
-    float other = args->partial_state[(partial_row(args, slot_of(item, p), head_block) + r) * 2];
-    max = other > max ? other : max;
-  }
-  float base = max == -INFINITY ? 0.0f : max;
-  for (int32_t p = item->first; p <= item->last; p++) {
-    int64_t at = partial_row(args, slot_of(item, p), head_block) + r;
-    const float *row = args->partial_out + at * work->head_dim;
-    float weight = exp2f(args->partial_state[at * 2] - base);
-    state->sum[r] += weight * args->partial_state[at * 2 + 1];
-    add_rows(state->out[r], &row, &weight, 1, work->head_dim);
-  }
-  state->max[r] = max;
+/* Adds a partial to row r. An empty row takes it over bit for bit, so that it does not matter who folds how far. */
+static void fold_row(const tile *work, tile_state *state, int32_t r, float max, float sum, const float *out) {
+  float new_max = state->max[r] > max ? state->max[r] : max;
+  float base = new_max == -INFINITY ? 0.0f : new_max;
+  float mine = exp2f(state->max[r] - base), other = exp2f(max - base);
+  if (mine != 1.0f)
+    scale_row(state->out[r], mine, work->head_dim);
+  add_rows(state->out[r], &out, &other, 1, work->head_dim);
+  state->sum[r] = state->sum[r] * mine + sum * other;
+  state->max[r] = new_max;
 }
 
-/* Leaves the partial, and merges when every other part of the tile has arrived. */
-static void finish_split(const tile *work, const cgr__plan_item *item, int32_t head_block, tile_state *state) {
+/* Adds the content of a slot to the state. */
+static void fold_slot(const tile *work, int32_t slot, tile_state *state) {
   const cgr__attention_args *args = work->args;
-  int64_t head_blocks = cgr__attention_head_blocks(args->num_q_heads, args->num_kv_heads);
-  int32_t *arrived = &args->plan_counters[item->first * head_blocks + head_block];
-  write_partial(work, state, item->slot, head_block);
-  if (++*arrived <= item->last - item->first)
+  int64_t at = cgr__attention_slot_line(args, slot);
+  for (int32_t r = 0; r < work->lines; r++)
+    fold_row(work, state, r, args->partial_state[(at + r) * 2], args->partial_state[(at + r) * 2 + 1],
+             args->partial_out + (at + r) * work->head_dim);
+}
+
+/* What a slot holds comes first: the state becomes (slot, state). */
+static void fold_before(const tile *work, int32_t slot, tile_state *state) {
+  tile_state own = *state;
+  reset_state(work, state);
+  fold_slot(work, slot, state);
+  for (int32_t r = 0; r < work->lines; r++)
+    fold_row(work, state, r, own.max[r], own.sum[r], own.out[r]);
+}
+
+/* Leaves the partial, and merges when every other one of the tile is there. */
+static void finish_shared(const tile *work, const cgr__plan_item *item, tile_state *state) {
+  int32_t *arrived = &work->args->plan_counters[item->first];
+  if (++*arrived < item->count)
     return;
   *arrived = 0;
   reset_state(work, state);
-  for (int32_t r = 0; r < work->lines; r++)
-    merge_row(work, item, head_block, r, state);
+  for (int32_t i = 0; i < item->count; i++)
+    fold_slot(work, item->first + i, state);
   write_rows(work, state);
 }
 
-static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, int32_t head_block,
-                     tile_state *state) {
-  cgr__plan_walk walk = cgr__plan_walk_begin(part);
+/* ----------------------------------------------------------------------------------------------------------------- parts */
+
+static void run_item(const cgr__attention_args *args, const cgr__plan_item *item, tile_state *state) {
+  tile work = open_tile(args, item);
+  attend_item(&work, item, state);
+  if (item->fold >= 0)
+    fold_before(&work, item->fold, state);
+  if (item->slot < 0) {
+    write_rows(&work, state);
+    return;
+  }
+  write_partial(&work, state, item->slot);
+  if (item->count > 0)
+    finish_shared(&work, item, state);
+}
+
+static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, tile_state *state) {
+  const int32_t *line = args->plan + cgr__plan_line_offset(&args->plan_class) / (int64_t)sizeof(int32_t);
+  const cgr__plan_batch batch = { args->query_start_loc, args->seq_lens, line };
+  cgr__plan_walk walk = cgr__plan_walk_begin(part, &batch);
   cgr__plan_item item;
-  while (cgr__plan_walk_next(&walk, part, p, args->query_start_loc, args->seq_lens, args->tile_q, &item)) {
-    tile work = open_tile(args, &item, head_block);
-    attend_item(&work, &item, state);
-    if (item.slot < 0)
-      write_rows(&work, state);
-    else
-      finish_split(&work, &item, head_block, state);
+  while (cgr__plan_walk_next(&walk, &args->plan_class, part, p, &batch, &item))
+    run_item(args, &item, state);
+}
+
+static void run_queue(const cgr__attention_args *args, int32_t num_items, tile_state *state) {
+  const cgr__plan_class *c = &args->plan_class;
+  const cgr__plan_entry *entries =
+      (const cgr__plan_entry *)(const void *)((const char *)args->plan + cgr__plan_entries_offset(c));
+  while (*args->queue < num_items) {
+    int32_t i = (*args->queue)++;
+    const cgr__plan_entry *entry = &entries[i / c->head_blocks];
+    int32_t query_len = args->query_start_loc[entry->request + 1] - args->query_start_loc[entry->request];
+    cgr__plan_item item = cgr__plan_queue_item(c, entry, i % c->head_blocks, query_len);
+    run_item(args, &item, state);
   }
 }
 
@@ -327,27 +352,23 @@ static void clear_token(const cgr__attention_args *args, int64_t token) {
   }
 }
 
-/* Part p's share of the tokens that no part works on: the padding, and those of refused requests. */
-static void clear_share(const cgr__attention_args *args, int32_t p) {
-  for (int32_t t = args->counts[CGR__COUNT_TOKENS] + p; t < args->num_tokens; t += args->num_parts)
+/* The tokens that no tile has: the padding, and those of refused requests. */
+static void clear_unowned(const cgr__attention_args *args, int32_t num_emptied) {
+  for (int32_t t = args->counts[CGR__COUNT_TOKENS]; t < args->num_tokens; t++)
     clear_token(args, t);
-  for (int32_t i = p; i < args->counts[CGR__COUNT_REQUESTS]; i += args->num_parts) {
-    if (cgr__plan_query_len(args->query_start_loc, args->seq_lens, i) > 0)
-      continue;
-    for (int32_t t = args->query_start_loc[i]; t < args->query_start_loc[i + 1]; t++)
-      clear_token(args, t);
-  }
+  for (int32_t i = 0; i < args->counts[CGR__COUNT_REQUESTS] && num_emptied > 0; i++)
+    if (args->seq_lens[i] == 0)
+      for (int32_t t = args->query_start_loc[i]; t < args->query_start_loc[i + 1]; t++)
+        clear_token(args, t);
 }
 
 void cgr__host_attention(const void *pointer) {
   const cgr__attention_args *args = (const cgr__attention_args *)pointer;
-  const cgr__plan_header *header = (const cgr__plan_header *)args->plan;
+  const cgr__plan_header *header = (const cgr__plan_header *)(const void *)args->plan;
   const cgr__plan_part *parts = (const cgr__plan_part *)(header + 1);
-  int32_t head_blocks = cgr__attention_head_blocks(args->num_q_heads, args->num_kv_heads);
   tile_state state;
-  for (int32_t p = 0; p < args->num_parts; p++) {
-    for (int32_t block = 0; block < head_blocks; block++)
-      run_part(args, &parts[p], p, block, &state);
-    clear_share(args, p);
-  }
+  for (int32_t p = 0; p < header->num_parts; p++)
+    run_part(args, &parts[p], p, &state);
+  run_queue(args, header->num_items, &state);
+  clear_unowned(args, header->num_emptied);
 }

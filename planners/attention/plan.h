@@ -1,16 +1,35 @@
-/* The native attention plan: which CTA works on which part of the KV caches of a batch.
+/* The native attention plan: which CTA works on which part of the KV caches of a batch, for the layers of one plan class.
  *
- * The queries of request i are cut into q tiles of `tile_q` tokens, and the tokens that q tile t may see,
- *     kv_end(i, t) = seq_len - query_len + min((t + 1) * tile_q, query_len)        (causal),
- * into KV tiles of CGR__TILE_KV tokens. Each q tile costs n + CGR__TILE_COST units, n being its number of KV tiles: the fixed
- * part pays for loading q, merging and writing. Laid end to end, request by request and tile by tile, all q tiles form one line
- * of W units; part p of G takes the units [p * Q, (p + 1) * Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost
- * per tile as in FlashMLA's scheduler metadata). A part therefore touches at most two tiles that it does not own whole, the one
- * it begins in and the one it ends in, so 2 * G slots hold every partial result of any batch.
+ * A q tile is some new tokens of a request for one head block; it sees the KV tiles [first, end) of its sequence (windows begin
+ * late, causality ends early). A request that has no new tokens, or that a guard on the device emptied, has no tiles at all.
  *
- * The first item of part p leaves its partial in slot 2p when the tile began in another part, the last in 2p + 1 when it ends in
- * another. The parts of one tile are contiguous, first .. last; the last of them to arrive merges first's slot 2 * first + 1 and
- * then slots 2 * p of the others in ascending order.
+ * The line. Requests with at most line_query_len new tokens have one q tile per head block. It costs cost_tile + n * cost_kv, n
+ * being its KV tiles. Laid end to end, request by request and head block by head block, these tiles form one line of W units;
+ * part p of G takes the units [p Q, (p + 1) Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost per tile as in
+ * FlashMLA's scheduler metadata). A cut moves to the nearest border of a KV tile, or to the begin or the end of its q tile when
+ * that is at most the snap away: nobody works on a sliver. The snap is that of the class or Q / 32, at most Q / 4, at least half
+ * a KV tile.
+ *
+ * When all tiles cost the same, t, Q is raised by up to Q / 20 (95% of the parts still work), so that they are not cut, or all
+ * cut alike: to the next multiple of t if t <= Q; to ceil(t / floor(t / Q)) if t > Q, if that adds no more than the snap, the
+ * snap is no less than cost_kv, and max_splits is 0. A part costs at most ceil(W / G) + cost_tile + 2 snap.
+ *
+ * A tile that is cut leaves one partial per part in slots that are neighbours: slot first + i holds the i-th, in the order of the
+ * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most
+ * two tiles that it does not own whole, so 2 G slots hold the partials of any batch.
+ *
+ * Batch-invariant, max_splits = K: a tile of n KV tiles has splits of ceil(n / K), and cuts move to borders of splits. Each split
+ * is an item of its own. Splits are folded from the left: the part that has split 0 folds its next ones into one slot, every
+ * other split has a slot of its own. So bits depend on the request alone; (K + 1) G slots.
+ *
+ * The queue. The q tiles of the other requests, queue_tile_q tokens each, stand in a list of entries, the costliest bucket first,
+ * in the order of the batch within a bucket; item i of the queue is head block i mod H of entry i / H. CTAs take items until none
+ * is left: the order decides who works, never how. A tile is one item, unless there are fewer tiles than parts (and the class is
+ * not batch-invariant): then each is cut into pieces in proportion to its KV tiles, again with neighbouring slots, 2 G at most,
+ * after those of the line.
+ *
+ * In memory: header, parts [G], then the requests of the line [max_requests], then the entries [max_entries], each aligned to
+ * 16 bytes. What is after the last request or entry is not written.
  *
  * All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the device: the plans
  * of both planners are equal byte for byte. */
@@ -19,90 +38,181 @@
 
 #include <stdint.h>
 
+#include "planners/attention/plan_class.h"
+
 #ifdef __CUDACC__
 #define CGR__PLAN_FN static __host__ __device__ __forceinline__
 #else
 #define CGR__PLAN_FN static inline
 #endif
 
-#define CGR__TILE_KV 64    /* tokens of a KV tile */
-#define CGR__TILE_LINES 64 /* (query token, head) pairs of a q tile: tile_q * heads of one KV head <= 64 */
-#define CGR__TILE_COST 2   /* fixed cost of a q tile in units of one KV tile */
-
-typedef struct cgr__plan_part {
-  int32_t request, q_tile, kv_begin;       /* where it begins: KV tile kv_begin of q tile q_tile of this request */
-  int32_t end_request, end_q_tile, end_kv; /* where it ends, exclusive; {num_requests, 0, 0} is the end of the line */
-  int32_t begin_first, begin_last;         /* parts that share the tile it begins in, when kv_begin > 0 */
-  int32_t end_last;                        /* last part that shares the tile it ends in, when it began that one itself */
-  int32_t reserved[3];                     /* 0 */
-} cgr__plan_part;
+#define CGR__PLAN_BUCKETS 64 /* of costs in the queue */
 
 typedef struct cgr__plan_header {
-  int32_t num_parts, tile_q, tile_kv, num_requests;
+  int32_t num_parts, head_blocks;
+  int32_t num_line;      /* requests on the line */
+  int32_t num_entries;   /* of the queue */
+  int32_t num_items;     /* of the queue: num_entries * head_blocks */
+  int32_t num_emptied;   /* requests with new tokens and without a tile: their outputs are nobody's */
   int64_t cost;          /* W */
   int64_t cost_per_part; /* Q; 1 when W is 0 */
-  int32_t reserved[8];   /* 0 */
-} cgr__plan_header;      /* followed by cgr__plan_part [num_parts] */
+  int64_t snap;
+  int32_t reserved[4]; /* 0 */
+} cgr__plan_header;
 
-CGR__PLAN_FN int32_t cgr__plan_num_q_tiles(int32_t query_len, int32_t tile_q) { return (query_len + tile_q - 1) / tile_q; }
-
-/* KV tiles that q tile t of a request sees. */
-CGR__PLAN_FN int32_t cgr__plan_num_kv_tiles(int32_t seq_len, int32_t query_len, int32_t tile_q, int32_t t) {
-  int64_t upto = (int64_t)(t + 1) * tile_q;
-  int64_t end = (int64_t)seq_len - query_len + (upto < query_len ? upto : query_len);
-  return (int32_t)((end + CGR__TILE_KV - 1) / CGR__TILE_KV);
-}
-
-/* sum over v = 1 .. m of ceil(v / r) */
-CGR__PLAN_FN int64_t cgr__plan_ceil_sum(int64_t m, int64_t r) {
-  int64_t k = m / r;
-  return r * (k * (k + 1) / 2) + (m - k * r) * (k + 1);
-}
-
-/* Cost of the first t q tiles of a request, in closed form: tile_q divides CGR__TILE_KV, so the KV tiles grow by one every
- * CGR__TILE_KV / tile_q q tiles. Only the last q tile can be short, and it is added by itself. */
-CGR__PLAN_FN int64_t cgr__plan_cost(int32_t seq_len, int32_t query_len, int32_t tile_q, int32_t t) {
-  int64_t r = CGR__TILE_KV / tile_q;
-  int64_t context = (int64_t)seq_len - query_len;
-  int64_t before = (context + tile_q - 1) / tile_q; /* context in q tiles, rounded up */
-  int32_t whole = query_len / tile_q;
-  int32_t full = t < whole ? t : whole;
-  int64_t cost = cgr__plan_ceil_sum(before + full, r) - cgr__plan_ceil_sum(before, r) + (int64_t)full * CGR__TILE_COST;
-  if (t > whole)
-    cost += cgr__plan_num_kv_tiles(seq_len, query_len, tile_q, whole) + CGR__TILE_COST;
-  return cost;
-}
-
-/* New tokens of request i that are worked on: none when a guard on the device emptied the request (seq_len 0). */
-CGR__PLAN_FN int32_t cgr__plan_query_len(const int32_t *query_start, const int32_t *seq_lens, int32_t i) {
-  int32_t query_len = query_start[i + 1] - query_start[i];
-  return seq_lens[i] >= query_len ? query_len : 0;
-}
-
-/* Cost of a whole request; a request without new tokens, or an emptied one, costs nothing. */
-CGR__PLAN_FN int64_t cgr__plan_request_cost(int32_t seq_len, int32_t query_len, int32_t tile_q) {
-  if (seq_len < query_len)
-    return 0;
-  return cgr__plan_cost(seq_len, query_len, tile_q, cgr__plan_num_q_tiles(query_len, tile_q));
-}
-
+/* A place on the line: KV tile `kv` (counted from the first that the tile sees) of a head block of a request. */
 typedef struct cgr__plan_point {
-  int32_t request, q_tile, kv;
-  int64_t tile_start; /* unit at which the q tile begins */
+  int32_t line; /* index among the requests of the line; num_line: its end */
+  int32_t head_block, kv;
 } cgr__plan_point;
 
-/* The place of unit x of the line. `prefix` [num_requests + 1] is the running sum of the requests' costs;
- * `query_start` [num_requests + 1]. */
-CGR__PLAN_FN cgr__plan_point cgr__plan_locate(int64_t x, const int64_t *prefix, const int32_t *query_start,
-                                              const int32_t *seq_lens, int32_t num_requests, int32_t tile_q) {
+typedef struct cgr__plan_part {
+  cgr__plan_point begin, end;                   /* end is exclusive */
+  int32_t request;                              /* of `begin` in the batch; -1 at the end of the line */
+  int32_t begin_slot, begin_first, begin_count; /* of the tile it begins inside of: its own slot, the tile's slots */
+  int32_t end_first, end_count;                 /* of the tile that it begins and does not end */
+} cgr__plan_part;
+
+/* A q tile of the queue, or a piece of one. */
+typedef struct cgr__plan_entry {
+  int32_t request, q_tile;
+  int32_t kv_begin, kv_end; /* KV tiles of the sequence */
+  int32_t first, count;     /* slots of its tile for head block 0, `count` for each head block; count 1: no slots, first -1 */
+  int32_t piece;            /* of the tile */
+  int32_t reserved;         /* 0 */
+} cgr__plan_entry;
+
+/* A stretch of one tile, and how its result leaves the CTA. */
+typedef struct cgr__plan_item {
+  int32_t request, head_block;
+  int32_t query_begin, num_queries; /* new tokens of the request */
+  int32_t kv_begin, kv_end;         /* KV tiles of the sequence */
+  int32_t fold;                     /* slot whose content comes before this item's, or -1 */
+  int32_t slot;                     /* where the result goes; -1: it is the tile's, normalised, to the output */
+  int32_t first, count;             /* slots of the tile, when others share it; count 0: nobody does */
+} cgr__plan_item;
+
+/* ---------------------------------------------------------------------------------------------------------------- layout */
+
+CGR__PLAN_FN int64_t cgr__plan_line_offset(const cgr__plan_class *c) {
+  return (int64_t)sizeof(cgr__plan_header) + (int64_t)c->num_parts * (int64_t)sizeof(cgr__plan_part);
+}
+CGR__PLAN_FN int64_t cgr__plan_entries_offset(const cgr__plan_class *c) {
+  return cgr__plan_line_offset(c) + ((int64_t)c->max_requests + 3) / 4 * 16;
+}
+/* Bytes of a plan, a multiple of 16. */
+CGR__PLAN_FN int64_t cgr__plan_bytes(const cgr__plan_class *c) {
+  return cgr__plan_entries_offset(c) + (int64_t)c->max_entries * (int64_t)sizeof(cgr__plan_entry);
+}
+/* Slots of the line; those of the queue follow. */
+CGR__PLAN_FN int32_t cgr__plan_line_slots(const cgr__plan_class *c) {
+  return c->num_parts * (c->max_splits > 0 ? c->max_splits + 1 : 2);
+}
+CGR__PLAN_FN int32_t cgr__plan_queue_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
+
+/* ----------------------------------------------------------------------------------------------------------------- tiles */
+
+typedef struct cgr__plan_range {
+  int32_t begin, end;
+} cgr__plan_range;
+
+CGR__PLAN_FN int32_t cgr__plan_min(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* New tokens of a request that are worked on: none when a guard emptied it (seq_len 0). */
+CGR__PLAN_FN int32_t cgr__plan_live_len(int32_t query_len, int32_t seq_len) { return seq_len >= query_len ? query_len : 0; }
+
+/* KV tiles that the new tokens [first, last] of a request see. */
+CGR__PLAN_FN cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, int32_t tile_kv, int32_t query_len, int32_t seq_len,
+                                                int32_t first, int32_t last) {
+  int32_t context = seq_len - query_len;
+  int64_t end = (int64_t)context + last + 1;
+  int64_t begin = c->window_left > 0 ? (int64_t)context + first + 1 - c->window_left : 0;
+  if (c->bidirectional)
+    end = c->window_right > 0 ? end + c->window_right : seq_len;
+  end = end < seq_len ? end : seq_len;
+  begin = begin > 0 ? begin : 0;
+  cgr__plan_range range;
+  range.begin = (int32_t)((uint32_t)begin / (uint32_t)tile_kv);
+  range.end = (int32_t)(((uint32_t)end + (uint32_t)tile_kv - 1) / (uint32_t)tile_kv);
+  return range;
+}
+
+/* The one tile of a request on the line. */
+CGR__PLAN_FN cgr__plan_range cgr__plan_line_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
+  return cgr__plan_kv_range(c, c->line_tile_kv, query_len, seq_len, 0, query_len - 1);
+}
+
+CGR__PLAN_FN int32_t cgr__plan_num_q_tiles(const cgr__plan_class *c, int32_t query_len) {
+  return (int32_t)(((uint32_t)query_len + (uint32_t)c->queue_tile_q - 1) / (uint32_t)c->queue_tile_q);
+}
+
+/* Tile t of a request in the queue. */
+CGR__PLAN_FN cgr__plan_range cgr__plan_queue_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t t) {
+  int32_t first = t * c->queue_tile_q;
+  int32_t last = cgr__plan_min(query_len - first, c->queue_tile_q) + first - 1;
+  return cgr__plan_kv_range(c, c->queue_tile_kv, query_len, seq_len, first, last);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- the line's cuts */
+
+/* Cost of one tile of n KV tiles. */
+CGR__PLAN_FN int64_t cgr__plan_tile_cost(const cgr__plan_class *c, int32_t n) { return c->cost_tile + (int64_t)n * c->cost_kv; }
+
+/* How far a cut moves at most: what the class says, or 1/32 of a part; no more than a quarter, unless half a KV tile is more. */
+CGR__PLAN_FN int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) {
+  int64_t snap = c->snap > mean / 32 ? c->snap : mean / 32, least = ((int64_t)c->cost_kv + 1) / 2;
+  snap = snap < mean / 4 ? snap : mean / 4;
+  return snap > least ? snap : least;
+}
+
+/* ceil(W / G); 1 when W is 0. */
+CGR__PLAN_FN int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) {
+  return cost > 0 ? (cost + c->num_parts - 1) / c->num_parts : 1;
+}
+
+/* Q. `equal`: the KV tiles that all tiles of the line have, 0 when they differ. */
+CGR__PLAN_FN int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t mean, int64_t snap, int32_t equal) {
+  int64_t tile = cgr__plan_tile_cost(c, equal);
+  if (equal == 0)
+    return mean;
+  if (tile <= mean) {
+    int64_t whole = (mean + tile - 1) / tile * tile;
+    return whole - mean <= mean / 20 ? whole : mean;
+  }
+  int64_t pieces = tile / mean, piece = (tile + pieces - 1) / pieces, most = snap < mean / 20 ? snap : mean / 20;
+  return c->max_splits == 0 && snap >= c->cost_kv && piece - mean <= most ? piece : mean;
+}
+
+/* KV tiles of a split of a tile of n. */
+CGR__PLAN_FN int32_t cgr__plan_split_size(const cgr__plan_class *c, int32_t n) {
+  return c->max_splits > 0 ? (int32_t)(((uint32_t)n + (uint32_t)c->max_splits - 1) / (uint32_t)c->max_splits) : n;
+}
+
+/* The border inside a tile of n KV tiles that is nearest to `units` after its fixed cost: 0 .. n. */
+CGR__PLAN_FN int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, int64_t units, int64_t snap) {
+  int64_t whole = (int64_t)n * c->cost_kv;
+  if (units <= snap)
+    return 0;
+  if (whole - units <= snap)
+    return n;
+  if (c->max_splits == 0)
+    return (int32_t)((units + c->cost_kv / 2) / c->cost_kv);
+  int64_t split = cgr__plan_split_size(c, n), cost = split * c->cost_kv;
+  int64_t border = (units + cost / 2) / cost * split;
+  return border < n ? (int32_t)border : n;
+}
+
+/* Where the cut at unit x lies. `prefix` [num_line + 1] is the running sum of the costs of the line's requests (all head blocks),
+ * num_kv [num_line] the KV tiles of one of their tiles. */
+CGR__PLAN_FN cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t x, const int64_t *prefix, const int32_t *num_kv,
+                                              int32_t num_line, int64_t snap) {
   cgr__plan_point point;
-  point.request = num_requests;
-  point.q_tile = 0;
+  point.line = num_line;
+  point.head_block = 0;
   point.kv = 0;
-  point.tile_start = prefix[num_requests];
-  if (x >= prefix[num_requests])
+  if (x >= prefix[num_line])
     return point;
-  int32_t low = 0, high = num_requests; /* prefix[low] <= x < prefix[high] */
+  int32_t low = 0, high = num_line; /* prefix[low] <= x < prefix[high] */
   while (high - low > 1) {
     int32_t middle = low + (high - low) / 2;
     if (prefix[middle] <= x)
@@ -110,113 +220,219 @@ CGR__PLAN_FN cgr__plan_point cgr__plan_locate(int64_t x, const int64_t *prefix, 
     else
       high = middle;
   }
-  int32_t query_len = query_start[low + 1] - query_start[low];
-  int32_t seq_len = seq_lens[low];
-  int64_t y = x - prefix[low];
-  int32_t t = 0, t_end = cgr__plan_num_q_tiles(query_len, tile_q); /* cost(t) <= y < cost(t_end) */
-  while (t_end - t > 1) {
-    int32_t middle = t + (t_end - t) / 2;
-    if (cgr__plan_cost(seq_len, query_len, tile_q, middle) <= y)
-      t = middle;
-    else
-      t_end = middle;
+  int32_t n = num_kv[low];
+  int64_t cost = cgr__plan_tile_cost(c, n), inside = x - prefix[low];
+  int32_t head_block = (int32_t)(inside / cost);
+  int32_t kv = cgr__plan_border(c, n, inside - head_block * cost - c->cost_tile, snap);
+  if (kv == n) {
+    kv = 0;
+    head_block++;
   }
-  int64_t tile_cost = cgr__plan_cost(seq_len, query_len, tile_q, t);
-  int64_t offset = y - tile_cost - CGR__TILE_COST;
-  point.request = low;
-  point.q_tile = t;
-  point.kv = offset > 0 ? (int32_t)offset : 0;
-  point.tile_start = prefix[low] + tile_cost;
+  point.line = low + (head_block == c->head_blocks);
+  point.head_block = head_block == c->head_blocks ? 0 : head_block;
+  point.kv = kv;
   return point;
 }
 
-/* Part p. Every word of it is written, whatever the batch. */
-CGR__PLAN_FN cgr__plan_part cgr__plan_make_part(int32_t p, int64_t cost_per_part, const int64_t *prefix,
-                                                const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests,
-                                                int32_t tile_q) {
+CGR__PLAN_FN int cgr__plan_same_tile(const cgr__plan_point *a, const cgr__plan_point *b) {
+  return a->line == b->line && a->head_block == b->head_block;
+}
+
+/* Slots for the tile that a part begins inside of: as many as it has splits of it. `n`: KV tiles of that tile. */
+CGR__PLAN_FN int32_t cgr__plan_begin_slots(const cgr__plan_class *c, const cgr__plan_point *begin, const cgr__plan_point *end,
+                                           int32_t n) {
+  int32_t upto = cgr__plan_same_tile(begin, end) ? end->kv : n;
+  if (begin->kv == 0 || upto == begin->kv)
+    return 0;
+  int32_t split = cgr__plan_split_size(c, n);
+  return c->max_splits > 0 ? (upto - begin->kv + split - 1) / split : 1;
+}
+
+/* 1 when a part begins the tile that it ends inside of. */
+CGR__PLAN_FN int32_t cgr__plan_starts(const cgr__plan_point *begin, const cgr__plan_point *end) {
+  return end->kv > 0 && !(cgr__plan_same_tile(begin, end) && begin->kv > 0);
+}
+
+/* The parts around part p that start a tile and do not end it. */
+typedef struct cgr__plan_around {
+  int32_t before; /* the last one before p; any number if there is none */
+  int32_t next;   /* the first one from p on; G if there is none */
+  int32_t after;  /* the first one after p; G if there is none */
+} cgr__plan_around;
+
+/* One past the slots of a tile; `next` is the first part that starts another after it. */
+CGR__PLAN_FN int32_t cgr__plan_slots_end(const cgr__plan_class *c, const int32_t *slots, int32_t next) {
+  return next < c->num_parts ? slots[next + 1] - 1 : slots[c->num_parts];
+}
+
+/* Part p, from the cuts [G + 1] and the running sum of the parts' slots [G + 1]: begin_slots + starts of each. */
+CGR__PLAN_FN cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, int32_t p, const cgr__plan_point *cuts,
+                                                const int32_t *slots, cgr__plan_around around, int32_t request) {
+  int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* a slot per part comes before, to fold in */
+  int32_t starts = cgr__plan_starts(&cuts[p], &cuts[p + 1]);
   cgr__plan_part part;
-  cgr__plan_point begin = cgr__plan_locate(p * cost_per_part, prefix, query_start, seq_lens, num_requests, tile_q);
-  cgr__plan_point end = cgr__plan_locate((p + 1) * cost_per_part, prefix, query_start, seq_lens, num_requests, tile_q);
-  part.request = begin.request;
-  part.q_tile = begin.q_tile;
-  part.kv_begin = begin.kv;
-  part.end_request = end.request;
-  part.end_q_tile = end.q_tile;
-  part.end_kv = end.kv;
-  part.begin_first = part.begin_last = part.end_last = p;
-  if (begin.kv > 0) { /* someone else began this tile */
-    int32_t query_len = query_start[begin.request + 1] - query_start[begin.request];
-    int32_t n = cgr__plan_num_kv_tiles(seq_lens[begin.request], query_len, tile_q, begin.q_tile);
-    part.begin_first = (int32_t)((begin.tile_start + CGR__TILE_COST) / cost_per_part);
-    part.begin_last = (int32_t)((begin.tile_start + CGR__TILE_COST + n - 1) / cost_per_part);
+  part.begin = cuts[p];
+  part.end = cuts[p + 1];
+  part.request = request;
+  part.begin_slot = part.begin_first = part.end_first = -1;
+  part.begin_count = part.end_count = 0;
+  if (slots[p + 1] - slots[p] > starts) {
+    int32_t first = slots[around.before + 1] - 1;
+    part.begin_slot = base + slots[p];
+    part.begin_first = base + first;
+    part.begin_count = cgr__plan_slots_end(c, slots, around.next) - first;
   }
-  if (end.kv > 0) {
-    int32_t query_len = query_start[end.request + 1] - query_start[end.request];
-    int32_t n = cgr__plan_num_kv_tiles(seq_lens[end.request], query_len, tile_q, end.q_tile);
-    part.end_last = (int32_t)((end.tile_start + CGR__TILE_COST + n - 1) / cost_per_part);
+  if (starts) {
+    int32_t first = slots[p + 1] - 1;
+    part.end_first = base + first;
+    part.end_count = cgr__plan_slots_end(c, slots, around.after) - first;
   }
-  part.reserved[0] = part.reserved[1] = part.reserved[2] = 0;
   return part;
 }
 
-/* A work item: KV tiles [kv_begin, kv_end) of one q tile, and how its result leaves the part. */
-typedef struct cgr__plan_item {
-  int32_t request, q_tile;
-  int32_t kv_begin, kv_end;
-  int32_t slot;        /* partial slot, or -1: the part owns the tile and writes the output itself */
-  int32_t first, last; /* parts that share the tile; equal to the part itself when slot is -1 */
-} cgr__plan_item;
+/* ------------------------------------------------------------------------------------------------------------- the queue */
 
+/* The bucket of a tile of n KV tiles: 0 is the costliest. Four to each doubling. */
+CGR__PLAN_FN int32_t cgr__plan_bucket(int32_t n) {
+  int32_t doublings = 0;
+  for (uint32_t m = (uint32_t)n; m > 1; m >>= 1)
+    doublings++;
+  uint32_t quarter = doublings >= 2 ? (uint32_t)n >> (doublings - 2) & 3 : ((uint32_t)n << (2 - doublings)) & 3;
+  int32_t bucket = CGR__PLAN_BUCKETS - 1 - (4 * doublings + (int32_t)quarter);
+  return bucket > 0 ? bucket : 0;
+}
+
+/* Whether `num_tiles` (q tiles of the queue, for one head block) are so few that they are cut. */
+CGR__PLAN_FN int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
+  return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
+}
+
+/* Pieces of a tile of n KV tiles, `sum` being the KV tiles of all q tiles for one head block: in all head blocks together at most
+ * G + H * num_tiles < 2 G. */
+CGR__PLAN_FN int32_t cgr__plan_num_pieces(const cgr__plan_class *c, int32_t n, int64_t sum) {
+  int64_t all = sum * c->head_blocks;
+  int64_t pieces = ((int64_t)n * c->num_parts + all - 1) / all;
+  return pieces < n ? (int32_t)pieces : n;
+}
+
+/* Piece `piece` of `count`; `first` is the number of pieces before its tile. */
+CGR__PLAN_FN cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q_tile, cgr__plan_range kv, int32_t first,
+                                                  int32_t count, int32_t piece) {
+  int64_t n = kv.end - kv.begin;
+  cgr__plan_entry entry;
+  entry.request = request;
+  entry.q_tile = q_tile;
+  entry.kv_begin = kv.begin + (int32_t)(n * piece / count);
+  entry.kv_end = kv.begin + (int32_t)(n * (piece + 1) / count);
+  entry.first = count > 1 ? first : -1;
+  entry.count = count;
+  entry.piece = piece;
+  entry.reserved = 0;
+  return entry;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- items */
+
+/* The item of a head block of an entry. `query_len`: of its request. */
+CGR__PLAN_FN cgr__plan_item cgr__plan_queue_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
+                                                 int32_t query_len) {
+  int32_t first = cgr__plan_line_slots(c) + entry->first * c->head_blocks + head_block * entry->count;
+  cgr__plan_item item;
+  item.request = entry->request;
+  item.head_block = head_block;
+  item.query_begin = entry->q_tile * c->queue_tile_q;
+  item.num_queries = cgr__plan_min(query_len - item.query_begin, c->queue_tile_q);
+  item.kv_begin = entry->kv_begin;
+  item.kv_end = entry->kv_end;
+  item.fold = -1;
+  item.slot = entry->count > 1 ? first + entry->piece : -1;
+  item.first = entry->count > 1 ? first : -1;
+  item.count = entry->count > 1 ? entry->count : 0;
+  return item;
+}
+
+/* A place on the line, and what is known of the request there. */
 typedef struct cgr__plan_walk {
-  int32_t request, q_tile, kv;
+  cgr__plan_point at;
+  int32_t request, query_len, seq_len;
 } cgr__plan_walk;
 
-CGR__PLAN_FN cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part) {
+/* The batch that was planned: query_start [num_requests + 1], seq_lens [num_requests]; `line` is the list in the plan. */
+typedef struct cgr__plan_batch {
+  const int32_t *query_start, *seq_lens, *line;
+} cgr__plan_batch;
+
+/* Nothing is computed of what is read here, so that a GPU need not wait for it before the next item. */
+CGR__PLAN_FN void cgr__plan_walk_read(cgr__plan_walk *walk, const cgr__plan_batch *batch, int32_t request) {
+  walk->request = request;
+  walk->query_len = batch->query_start[request + 1] - batch->query_start[request];
+  walk->seq_len = batch->seq_lens[request];
+}
+
+CGR__PLAN_FN int cgr__plan_walk_ended(const cgr__plan_walk *walk, const cgr__plan_part *part) {
+  return cgr__plan_same_tile(&walk->at, &part->end) && walk->at.kv == part->end.kv;
+}
+
+CGR__PLAN_FN cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part, const cgr__plan_batch *batch) {
   cgr__plan_walk walk;
-  walk.request = part->request;
-  walk.q_tile = part->q_tile;
-  walk.kv = part->kv_begin;
+  walk.at = part->begin;
+  walk.request = walk.query_len = walk.seq_len = 0;
+  if (!cgr__plan_walk_ended(&walk, part))
+    cgr__plan_walk_read(&walk, batch, part->request);
   return walk;
 }
 
-/* The next work item of part p; 0 when there is none. Reads the same arrays that the planner read. */
-CGR__PLAN_FN int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_part *part, int32_t p, const int32_t *query_start,
-                                     const int32_t *seq_lens, int32_t tile_q, cgr__plan_item *item) {
-  for (;;) {
-    if (walk->request > part->end_request || (walk->request == part->end_request && walk->q_tile > part->end_q_tile))
-      return 0;
-    int at_end = walk->request == part->end_request && walk->q_tile == part->end_q_tile;
-    if (at_end && walk->kv >= part->end_kv)
-      return 0;
-    int32_t query_len = cgr__plan_query_len(query_start, seq_lens, walk->request);
-    if (query_len == 0) { /* only between a part's begin and its end */
-      walk->request++;
-      continue;
-    }
-    int32_t n = cgr__plan_num_kv_tiles(seq_lens[walk->request], query_len, tile_q, walk->q_tile);
-    item->request = walk->request;
-    item->q_tile = walk->q_tile;
-    item->kv_begin = walk->kv;
-    item->kv_end = at_end ? part->end_kv : n;
-    item->slot = -1;
-    item->first = item->last = p;
-    if (item->kv_begin > 0) {
-      item->slot = 2 * p;
-      item->first = part->begin_first;
-      item->last = part->begin_last;
-    } else if (item->kv_end < n) {
-      item->slot = 2 * p + 1;
-      item->last = part->end_last;
-    }
-    walk->kv = 0;
-    if (walk->q_tile + 1 < cgr__plan_num_q_tiles(query_len, tile_q)) {
-      walk->q_tile++;
-    } else {
-      walk->request++;
-      walk->q_tile = 0;
-    }
-    return 1;
+/* How the result of KV tiles [at, upto) leaves part p, which works on the tile up to `end`. */
+CGR__PLAN_FN void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__plan_part *part, int32_t p, int32_t n, int32_t split,
+                                       int32_t is_begin, int32_t at, int32_t upto, int32_t end, cgr__plan_item *item) {
+  item->fold = item->slot = item->first = -1;
+  item->count = 0;
+  if (is_begin) { /* others began this tile */
+    item->slot = part->begin_slot + (c->max_splits > 0 ? (at - part->begin.kv) / split : 0);
+    item->first = part->begin_first;
+    item->count = part->begin_count;
+    return;
   }
+  int32_t fold = end < n ? part->end_first : p;
+  if (at > 0)
+    item->fold = fold;
+  if (upto == n)
+    return;
+  item->slot = fold;
+  if (upto == end) { /* others end it */
+    item->first = part->end_first;
+    item->count = part->end_count;
+  }
+}
+
+/* The next item of part p; 0 when there is none. */
+CGR__PLAN_FN int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_class *c, const cgr__plan_part *part, int32_t p,
+                                     const cgr__plan_batch *batch, cgr__plan_item *item) {
+  if (cgr__plan_walk_ended(walk, part))
+    return 0;
+  cgr__plan_range kv = cgr__plan_line_range(c, walk->query_len, walk->seq_len);
+  int32_t n = kv.end - kv.begin, split = cgr__plan_split_size(c, n), at = walk->at.kv;
+  int32_t end = cgr__plan_same_tile(&walk->at, &part->end) ? part->end.kv : n;
+  int32_t upto = cgr__plan_min(at + split, end);
+  int32_t is_begin = part->begin.kv > 0 && cgr__plan_same_tile(&walk->at, &part->begin);
+  item->request = walk->request;
+  item->head_block = walk->at.head_block;
+  item->query_begin = 0;
+  item->num_queries = walk->query_len;
+  item->kv_begin = kv.begin + at;
+  item->kv_end = kv.begin + upto;
+  cgr__plan_item_slots(c, part, p, n, split, is_begin, at, upto, end, item);
+  walk->at.kv = upto;
+  if (upto < n)
+    return 1;
+  walk->at.kv = 0;
+  if (++walk->at.head_block == c->head_blocks) {
+    walk->at.head_block = 0;
+    walk->at.line++;
+    if (!cgr__plan_walk_ended(walk, part))
+      cgr__plan_walk_read(walk, batch, batch->line[walk->at.line]);
+  }
+  return 1;
 }
 
 #endif

@@ -1,35 +1,176 @@
 #include "planners/attention/plan_host.h"
 
-#include "planners/attention/plan.h"
+#include <string.h>
 
-size_t cgr__plan_bytes(int32_t num_parts) { return sizeof(cgr__plan_header) + (size_t)num_parts * sizeof(cgr__plan_part); }
+/* What the line is cut by. */
+typedef struct scratch {
+  int64_t *prefix;       /* [max_requests + 1] */
+  int32_t *num_kv;       /* [max_requests] */
+  cgr__plan_point *cuts; /* [G + 1] */
+  int32_t *slots;        /* [G + 1] */
+  int32_t *starts;       /* [G + 1] the first part from here on that starts a tile and does not end it; G if there is none */
+} scratch;
 
-void cgr__plan_fill(const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests, int32_t num_parts, int32_t tile_q,
-                    int64_t *prefix, void *plan) {
-  cgr__plan_header *header = (cgr__plan_header *)plan;
-  cgr__plan_part *parts = (cgr__plan_part *)(header + 1);
-  prefix[0] = 0;
-  for (int32_t i = 0; i < num_requests; i++)
-    prefix[i + 1] = prefix[i] + cgr__plan_request_cost(seq_lens[i], query_start[i + 1] - query_start[i], tile_q);
-  int64_t cost = prefix[num_requests];
-  int64_t cost_per_part = cost > 0 ? (cost + num_parts - 1) / num_parts : 1;
-
-  *header = (cgr__plan_header){ 0 };
-  header->num_parts = num_parts;
-  header->tile_q = tile_q;
-  header->tile_kv = CGR__TILE_KV;
-  header->num_requests = num_requests;
-  header->cost = cost;
-  header->cost_per_part = cost_per_part;
-  for (int32_t p = 0; p < num_parts; p++)
-    parts[p] = cgr__plan_make_part(p, cost_per_part, prefix, query_start, seq_lens, num_requests, tile_q);
+size_t cgr__plan_scratch_bytes(const cgr__plan_class *c) {
+  size_t requests = (size_t)c->max_requests, parts = (size_t)c->num_parts;
+  return (requests + 1) * sizeof(int64_t) + (parts + 1) * (sizeof(cgr__plan_point) + 2 * sizeof(int32_t)) +
+         requests * sizeof(int32_t);
 }
 
-void cgr__plan_build(const cgr_plan_input *input, int64_t *scratch, void *plan) {
-  int32_t n = input->num_requests;
-  int32_t *query_start = (int32_t *)(scratch + n + 1); /* after the prefix */
-  query_start[0] = 0;
-  for (int32_t i = 0; i < n; i++)
-    query_start[i + 1] = query_start[i] + input->query_lens[i];
-  cgr__plan_fill(query_start, input->seq_lens, n, input->num_parts, input->tile_q, scratch, plan);
+static scratch split_scratch(const cgr__plan_class *c, void *memory) {
+  scratch s;
+  s.prefix = memory;
+  s.cuts = (cgr__plan_point *)(void *)(s.prefix + c->max_requests + 1);
+  s.slots = (int32_t *)(void *)(s.cuts + c->num_parts + 1);
+  s.starts = s.slots + c->num_parts + 1;
+  s.num_kv = s.starts + c->num_parts + 1;
+  return s;
+}
+
+int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, int32_t max_tokens) {
+  int64_t long_requests = max_tokens / ((int64_t)c->line_query_len + 1);
+  int64_t short_tiles = long_requests < max_requests ? long_requests : max_requests;
+  int64_t tiles = max_tokens / c->queue_tile_q + short_tiles;
+  int64_t pieces = 2 * (int64_t)c->num_parts;
+  return tiles > pieces ? tiles : pieces;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- the line */
+
+/* The requests of the line with their costs, and what is not on it. Returns the number of q tiles in the queue. */
+static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests,
+                             const scratch *s, cgr__plan_header *header, int32_t *line) {
+  int64_t q_tiles = 0;
+  s->prefix[0] = 0;
+  for (int32_t i = 0; i < num_requests; i++) {
+    int32_t given = query_start[i + 1] - query_start[i], query_len = cgr__plan_live_len(given, seq_lens[i]);
+    header->num_emptied += given > query_len;
+    if (query_len > c->line_query_len) {
+      q_tiles += cgr__plan_num_q_tiles(c, query_len);
+    } else if (query_len > 0) {
+      cgr__plan_range kv = cgr__plan_line_range(c, query_len, seq_lens[i]);
+      int32_t k = header->num_line++;
+      line[k] = i;
+      s->num_kv[k] = kv.end - kv.begin;
+      s->prefix[k + 1] = s->prefix[k] + c->head_blocks * cgr__plan_tile_cost(c, s->num_kv[k]);
+    }
+  }
+  return q_tiles;
+}
+
+/* The KV tiles of every tile, or 0 when they differ. */
+static int32_t equal_tiles(const scratch *s, int32_t num_line) {
+  for (int32_t k = 1; k < num_line; k++)
+    if (s->num_kv[k] != s->num_kv[0])
+      return 0;
+  return num_line > 0 ? s->num_kv[0] : 0;
+}
+
+static void cut_line(const cgr__plan_class *c, const scratch *s, cgr__plan_header *header) {
+  header->cost = s->prefix[header->num_line];
+  int64_t mean = cgr__plan_mean(c, header->cost);
+  header->snap = cgr__plan_snap(c, mean);
+  header->cost_per_part = cgr__plan_cost_per_part(c, mean, header->snap, equal_tiles(s, header->num_line));
+  for (int32_t p = 0; p <= c->num_parts; p++)
+    s->cuts[p] = cgr__plan_locate(c, p * header->cost_per_part, s->prefix, s->num_kv, header->num_line, header->snap);
+  s->slots[0] = 0;
+  for (int32_t p = 0; p < c->num_parts; p++) {
+    int32_t n = s->cuts[p].kv > 0 ? s->num_kv[s->cuts[p].line] : 0;
+    s->slots[p + 1] =
+        s->slots[p] + cgr__plan_begin_slots(c, &s->cuts[p], &s->cuts[p + 1], n) + cgr__plan_starts(&s->cuts[p], &s->cuts[p + 1]);
+  }
+  s->starts[c->num_parts] = c->num_parts;
+  for (int32_t p = c->num_parts - 1; p >= 0; p--)
+    s->starts[p] = cgr__plan_starts(&s->cuts[p], &s->cuts[p + 1]) ? p : s->starts[p + 1];
+}
+
+static void make_parts(const cgr__plan_class *c, const scratch *s, const int32_t *line, int32_t num_line, cgr__plan_part *parts) {
+  cgr__plan_around around = { -1, 0, 0 };
+  for (int32_t p = 0; p < c->num_parts; p++) {
+    around.next = s->starts[p];
+    around.after = s->starts[p + 1];
+    parts[p] = cgr__plan_make_part(c, p, s->cuts, s->slots, around, s->cuts[p].line < num_line ? line[s->cuts[p].line] : -1);
+    if (s->starts[p] == p)
+      around.before = p;
+  }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- the queue */
+
+typedef struct queue {
+  const cgr__plan_class *c;
+  const int32_t *query_start, *seq_lens;
+  int32_t num_requests;
+  int64_t sum; /* of all tiles' KV tiles, when they are cut; else 0 */
+  cgr__plan_entry *entries;
+  int32_t count;
+  int32_t place[CGR__PLAN_BUCKETS]; /* of the next entry of each bucket, when they are not */
+} queue;
+
+typedef void (*visit_tile)(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv);
+
+/* The q tiles of the queue in the order of the batch. */
+static void each_tile(queue *q, visit_tile visit) {
+  for (int32_t i = 0; i < q->num_requests; i++) {
+    int32_t query_len = cgr__plan_live_len(q->query_start[i + 1] - q->query_start[i], q->seq_lens[i]);
+    int32_t tiles = query_len > q->c->line_query_len ? cgr__plan_num_q_tiles(q->c, query_len) : 0;
+    for (int32_t t = 0; t < tiles; t++)
+      visit(q, i, t, cgr__plan_queue_range(q->c, query_len, q->seq_lens[i], t));
+  }
+}
+
+static void add_kv(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+  (void)request, (void)q_tile;
+  q->sum += kv.end - kv.begin;
+}
+
+static void put_pieces(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+  int32_t first = q->count, count = cgr__plan_num_pieces(q->c, kv.end - kv.begin, q->sum);
+  for (int32_t piece = 0; piece < count; piece++)
+    q->entries[q->count++] = cgr__plan_make_entry(request, q_tile, kv, first, count, piece);
+}
+
+static void count_bucket(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+  (void)request, (void)q_tile;
+  q->place[cgr__plan_bucket(kv.end - kv.begin)]++;
+}
+
+static void put_tile(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+  q->entries[q->place[cgr__plan_bucket(kv.end - kv.begin)]++] = cgr__plan_make_entry(request, q_tile, kv, 0, 1, 0);
+  q->count++;
+}
+
+static void fill_queue(queue *q, int64_t q_tiles) {
+  if (q_tiles == 0)
+    return;
+  if (cgr__plan_is_cut(q->c, q_tiles)) {
+    each_tile(q, add_kv);
+    each_tile(q, put_pieces);
+    return;
+  }
+  each_tile(q, count_bucket);
+  int32_t place = 0;
+  for (int32_t b = 0; b < CGR__PLAN_BUCKETS; b++) {
+    int32_t count = q->place[b];
+    q->place[b] = place;
+    place += count;
+  }
+  each_tile(q, put_tile);
+}
+
+void cgr__plan_fill(const cgr__plan_class *c, const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests,
+                    void *memory, void *plan) {
+  unsigned char *bytes = plan;
+  cgr__plan_header *header = plan;
+  int32_t *line = (int32_t *)(void *)(bytes + cgr__plan_line_offset(c));
+  scratch s = split_scratch(c, memory);
+  *header = (cgr__plan_header){ .num_parts = c->num_parts, .head_blocks = c->head_blocks };
+  int64_t q_tiles = sort_requests(c, query_start, seq_lens, num_requests, &s, header, line);
+  cut_line(c, &s, header);
+  make_parts(c, &s, line, header->num_line, (cgr__plan_part *)(void *)(header + 1));
+  queue q = { .c = c, .query_start = query_start, .seq_lens = seq_lens, .num_requests = num_requests };
+  q.entries = (cgr__plan_entry *)(void *)(bytes + cgr__plan_entries_offset(c));
+  fill_queue(&q, q_tiles);
+  header->num_entries = q.count;
+  header->num_items = q.count * c->head_blocks;
 }

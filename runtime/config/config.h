@@ -22,7 +22,8 @@ typedef struct cgr__setup {
   int32_t buckets[CGR__MAX_BUCKETS];
   int32_t num_buckets;
   cgr__limits limits;
-  cgr__attention_sizes attention;
+  const cgr__variant *variants[CGR__MAX_LAYERS]; /* of each layer; NULL: none, or its heads are not known */
+  cgr__plans plans;
 } cgr__setup;
 
 /* Reads and checks all of a configuration and lays its buffers out; what is wrong goes to the findings. Only a configuration that

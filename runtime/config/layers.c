@@ -157,7 +157,9 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_dtypes(setup, l, i, f);
   set_defaults(l);
   if (setup->device.kind != 0)
-    cgr__variant_choose(&setup->device, l, i, c->max_tokens, f);
+    setup->variants[i] = cgr__variant_choose(&setup->device, l, i, c->max_tokens, f);
+  if (l->num_q_heads == 0 || l->num_kv_heads == 0 || l->head_dim == 0)
+    setup->variants[i] = NULL; /* a plan needs to know them */
   if (l->kv_source == 0)
     check_cache(setup, l, i, f);
 }

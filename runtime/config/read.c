@@ -110,7 +110,6 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_reserved(f, "num_query_lens", c->num_query_lens, 0);
   check_reserved(f, "num_mixed_buckets", c->num_mixed_buckets, 0);
   cgr__findings_add_used(f, "reserved", c->reserved);
-  cgr__findings_add_used(f, "reserved2", c->reserved2);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- buckets */
@@ -147,10 +146,11 @@ void cgr__setup_buckets(cgr__setup *setup, int32_t largest, cgr__findings *f) {
 
 /* ---------------------------------------------------------------------------------------------------------------- limits */
 
-static void make_limits(cgr__setup *setup) {
+static void make_limits(cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   cgr__limits *limits = &setup->limits;
-  setup->attention = cgr__attention_sizes_of(&setup->device, setup->layers, c->num_layers, c->num_parts);
+  const cgr__plan_options options = { c->num_parts, c->max_requests, c->max_tokens, c->batch_invariant != 0 };
+  cgr__plans_make(&setup->device, setup->layers, setup->variants, c->num_layers, &options, &setup->plans, f);
   limits->max_requests = c->max_requests;
   limits->max_rows = c->max_rows;
   limits->max_tokens = c->max_tokens;
@@ -160,10 +160,10 @@ static void make_limits(cgr__setup *setup) {
   limits->token_stride = 1;
   limits->ring_depth = c->ring_depth;
   limits->max_changes = c->max_changes;
-  limits->plan_words = setup->attention.plan_words;
-  limits->plan_counters = setup->attention.plan_counters;
-  limits->partial_vectors = setup->attention.partial_vectors;
-  limits->partial_dim = setup->attention.partial_dim;
+  limits->plan_words = setup->plans.plan_words;
+  limits->plan_counters = setup->plans.num_counters;
+  limits->partial_vectors = setup->plans.partial_vectors;
+  limits->partial_dim = setup->plans.partial_dim;
 }
 
 /* max_requests bounds the buckets, unless it is out of bounds itself. */
@@ -182,7 +182,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_layers(setup, f);
   cgr__setup_buckets(setup, largest, f);
   cgr__setup_buffers(setup, f);
-  make_limits(setup);
+  make_limits(setup, f);
 }
 
 /* Of an arena that is too large the rest is laid out without what can be: it takes that much at least. */

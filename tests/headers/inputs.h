@@ -118,7 +118,7 @@ static void test_planner_inputs(void) {
   plan.query_lens = query_lens;
   plan.seq_lens = seq_lens;
   plan.num_parts = 4;
-  plan.tile_q = 16;
+  plan.queue_tile_q = 16;
   metadata.num_requests = metadata.padded_requests = metadata.max_rows = metadata.num_groups = 1;
   metadata.padded_tokens = 4;
   metadata.max_seq_len = 32;

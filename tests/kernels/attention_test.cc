@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "tests/support/attention_case.h"
+#include "tests/support/seed.h"
 
 namespace cgr_test {
 namespace {
@@ -87,18 +88,34 @@ TEST_P(KernelAttention, RunsEveryGroup) {
   }
 }
 
-// One plan serves layers of several groups: its tile is the one of the widest, and smaller than what the others could have.
-TEST_P(KernelAttention, RunsEveryTile) {
+// Which requests are on the line and which in the queue is the class's choice; a tile of the line has up to 16 lines, or one
+// token.
+TEST_P(KernelAttention, RunsLineAndQueue) {
   for (int32_t group : { 1, 4, 8 }) {
-    for (int32_t tile_q = 1; tile_q <= cgr__attention_tile_q(group); tile_q *= 2) {
+    for (int32_t line = 1; line * group <= 16; line *= 2) {
       AttentionShape shape = Shape();
       shape.num_q_heads = 2 * group;
-      shape.tile_q = tile_q;
-      shape.num_parts = 11;
-      if (group == 1)
-        Check(shape, { { 65, 1, 70, 3 }, { 65, 129, 200, 300 }, 1, 0 }, 4);
-      else
-        Check(shape, { { 33, 1, 18, 3 }, { 33, 129, 100, 200 }, 1, 0 }, 4);
+      shape.line_query_len = line;
+      for (int32_t parts : { 1, 11, 90 }) {
+        shape.num_parts = parts;
+        if (group == 1)
+          Check(shape, { { 65, 1, 70, 3, 16 }, { 65, 129, 200, 300, 301 }, 1, 0 }, 4);
+        else
+          Check(shape, { { 33, 1, 18, 3, 2, 4 }, { 33, 129, 100, 200, 500, 4 }, 1, 0 }, 4);
+      }
+    }
+  }
+}
+
+// The same cut at borders that each request sets for itself.
+TEST_P(KernelAttention, RunsBatchInvariant) {
+  for (int32_t group : { 1, 4, 16, 64 }) {
+    AttentionShape shape = Shape();
+    shape.num_q_heads = 2 * group;
+    shape.batch_invariant = true;
+    for (int32_t parts : { 1, 11, 90 }) {
+      shape.num_parts = parts;
+      Check(shape, { { 1, 1, 18, 1, 2, 1 }, { 33, 1290, 100, 2000, 500, 64 }, 1, 0 }, 4);
     }
   }
 }
@@ -215,7 +232,8 @@ protected:
     shape.page_size = 16 << any(0, 2);
     shape.layouts = EveryCacheLayout()[size_t(any(0, 5))];
     shape.num_parts = any(1, 60);
-    shape.tile_q = any(0, 1) ? 0 : std::min(1 << any(0, 4), cgr__attention_tile_q(shape.num_q_heads / shape.num_kv_heads));
+    shape.line_query_len = any(0, 1) ? 0 : any(1, std::max(1, 16 / (shape.num_q_heads / shape.num_kv_heads)));
+    shape.batch_invariant = any(0, 3) == 0;
     shape.scale = any(0, 1) ? 0.0f : 0.01f * float(any(1, 20));
     shape.read_trash = any(-1, 3);
     shape.write_trash = shape.read_trash == 1 ? 0 : 1;
@@ -274,6 +292,37 @@ TEST_P(KernelAttention, PoisonNeverChangesABit) {
         ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens() + 6, shape)) << int(poison);
       }
       ExpectAttention(made, cache, outputs[0]);
+    }
+  }
+}
+
+// Batch-invariant: a request alone, on another number of parts, has the bits that it has among others.
+TEST_P(KernelAttention, BatchInvariantBitsAreThoseAlone) {
+  const uint64_t first = Seed();
+  SCOPED_TRACE(Repeat(first));
+  for (uint64_t seed = first; seed < first + 25; seed++) {
+    std::mt19937_64 random(seed);
+    const int32_t groups[] = { 1, 4, 5, 16, 64 };
+    AttentionShape shape = Shape();
+    shape.num_q_heads = shape.num_kv_heads * groups[Pick(random, 0, 4)];
+    shape.batch_invariant = true;
+    shape.num_parts = Pick(random, 1, 60);
+    AttentionBatch batch;
+    for (int32_t n = Pick(random, 2, 6); n > 0; n--) {
+      batch.query_lens.push_back(Pick(random, 0, 2) ? 1 : Pick(random, 1, 40));
+      batch.seq_lens.push_back(batch.query_lens.back() + Pick(random, 0, Pick(random, 0, 1) ? 3000 : 90));
+    }
+    AttentionCase made(shape, batch, seed);
+    shape.num_parts = Pick(random, 1, 60);
+    AttentionCase alone(shape, batch, seed); // the same values and pages
+    PagedCache cache(*bench_, made.Cache_());
+    made.Fill(&cache, Poison::kNan);
+    AttentionOutput all = AttentionRun(*bench_, made, cache).Run();
+    for (int32_t i = 0, token = 0; i < made.num_requests(); token += batch.query_lens[size_t(i++)]) {
+      AttentionRun run(*bench_, alone, cache);
+      run.Keep(i);
+      ASSERT_TRUE(SameTokens(all, run.Run(), token, batch.query_lens[size_t(i)], shape))
+          << shape.Text() << " seed " << seed << ", request " << i << " of length " << batch.seq_lens[size_t(i)];
     }
   }
 }

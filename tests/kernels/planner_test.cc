@@ -1,328 +1,430 @@
-// The planner kernel writes the plan that a walk over the line, unit by unit, gives, and the bytes of the host planner; whatever
-// was there before, and whatever is after the real requests.
+// The planner kernel writes, for every class at once, the plan that a second reading of planners/attention/plan.h gives, and the
+// bytes of the host planner; whatever was there before, and whatever is after the real requests.
 #include <gtest/gtest.h>
 
-#include <random>
-
-#include "planners/attention/plan.h"
-#include "tests/support/step_case.h"
+#include "kernels/planner.h"
+#include "kernels/step.h"
+#include "planners/attention/plan_host.h"
+#include "tests/support/device_memory.h"
+#include "tests/support/plan_reading.h"
+#include "tests/support/seed.h"
 
 namespace cgr_test {
 namespace {
 
-struct Batch {
-  Words lens, seq_lens; // a seq_len below its query length: a request that a guard has emptied
+// ----------------------------------------------------------------------------------------------------------------- batches
+
+// Words that no batch of ours has.
+int32_t Anything(Random &random) {
+  const int32_t odd[] = { INT32_MAX, INT32_MIN, -1, 1, random.Pick32(0, 100000), int32_t(random.Bits()) };
+  return odd[random.Pick(0, 5)];
+}
+
+struct Lengths {
+  int32_t requests, longest_query, longest_context;
+  int32_t one_in_empty = 12, one_in_emptied = 12;
 };
 
-// Where a unit of the line lies.
-struct Place {
-  int32_t request, q_tile, kv;
-  size_t tile; // of the line
-};
-
-// A q tile of the line: the parts that hold its first and its last KV tile.
-struct Tile {
-  int32_t first = -1, last = -1;
-};
-
-// The plan, written from the words of planners/attention/plan.h: the units of the batch in a row, cut every `cost_per_part`.
-class UnitWalk {
-public:
-  UnitWalk(const Batch &batch, int32_t num_parts, int32_t tile_q) : batch_(batch), num_parts_(num_parts), tile_q_(tile_q) {
-    EachUnit([](int64_t, const Place &, bool) {});
-    cost_ = units_;
-    per_part_ = std::max<int64_t>(1, cost_ / num_parts + (cost_ % num_parts != 0));
-    cuts_.assign(size_t(num_parts) + 1, { int32_t(batch.lens.size()), 0, 0, 0 });
-    EachUnit([this](int64_t unit, const Place &place, bool is_kv) {
-      if (unit == next_cut_ * per_part_)
-        cuts_[size_t(next_cut_++)] = place;
-      if (place.tile >= tiles_.size())
-        tiles_.resize(place.tile + 1);
-      Tile &tile = tiles_[place.tile];
-      if (!is_kv)
-        return;
-      tile.last = int32_t(next_cut_ - 1);
-      if (tile.first < 0)
-        tile.first = tile.last;
-    });
-  }
-  std::vector<int64_t> Plan() const {
-    cgr__plan_header header = {};
-    header.num_parts = num_parts_;
-    header.tile_q = tile_q_;
-    header.tile_kv = CGR__TILE_KV;
-    header.num_requests = int32_t(batch_.lens.size());
-    header.cost = cost_;
-    header.cost_per_part = per_part_;
-    std::vector<int64_t> plan((cgr__plan_bytes(num_parts_) + 7) / 8, 0);
-    std::memcpy(plan.data(), &header, sizeof header);
-    for (int32_t p = 0; p < num_parts_; p++) {
-      cgr__plan_part part = Part(p);
-      std::memcpy(reinterpret_cast<cgr__plan_part *>(reinterpret_cast<cgr__plan_header *>(plan.data()) + 1) + p, &part,
-                  sizeof part);
-    }
-    return plan;
-  }
-
-private:
-  cgr__plan_part Part(int32_t p) const {
-    const Place &begin = cuts_[p], &end = cuts_[p + 1];
-    cgr__plan_part part = {};
-    part.request = begin.request;
-    part.q_tile = begin.q_tile;
-    part.kv_begin = begin.kv;
-    part.end_request = end.request;
-    part.end_q_tile = end.q_tile;
-    part.end_kv = end.kv;
-    part.begin_first = begin.kv > 0 ? tiles_[begin.tile].first : p;
-    part.begin_last = begin.kv > 0 ? tiles_[begin.tile].last : p;
-    part.end_last = end.kv > 0 ? tiles_[end.tile].last : p;
-    return part;
-  }
-  template <class Visit> void EachUnit(Visit visit) {
-    Place place = { 0, 0, 0, 0 };
-    units_ = 0;
-    for (size_t i = 0; i < batch_.lens.size(); i++) {
-      int32_t context = batch_.seq_lens[i] - batch_.lens[i], q_tile = 0;
-      for (int32_t first = 0; context >= 0 && first < batch_.lens[i]; first += tile_q_, q_tile++, place.tile++) {
-        int32_t visible = context + std::min(first + tile_q_, batch_.lens[i]);
-        place.request = int32_t(i);
-        place.q_tile = q_tile;
-        place.kv = 0;
-        for (int fixed = 0; fixed < CGR__TILE_COST; fixed++)
-          visit(units_++, place, false);
-        for (int32_t token = 0; token < visible; token += CGR__TILE_KV, place.kv++)
-          visit(units_++, place, true);
-      }
+PlanBatch RandomBatch(Random &random, const Lengths &l) {
+  PlanBatch batch;
+  for (int32_t i = 0; i < l.requests; i++) {
+    int32_t len = random.OneIn(l.one_in_empty) ? 0 : random.OneIn(2) ? 1 : random.Pick32(1, l.longest_query);
+    bool emptied = random.OneIn(l.one_in_emptied);
+    batch.lens.push_back(len);
+    for (Words &seq_lens : batch.seq_lens) {
+      int32_t context = random.Pick32(0, random.OneIn(3) ? l.longest_context : std::min(l.longest_context, 700));
+      seq_lens.push_back(emptied || random.OneIn(40) ? 0 : len + context);
     }
   }
+  return batch;
+}
 
-  const Batch &batch_;
-  int32_t num_parts_, tile_q_;
-  int64_t units_ = 0, cost_ = 0, per_part_ = 1, next_cut_ = 0;
-  std::vector<Place> cuts_;
-  std::vector<Tile> tiles_;
+int32_t TokensOf(const PlanBatch &batch) {
+  int32_t tokens = 0;
+  for (int32_t len : batch.lens)
+    tokens += len;
+  return tokens;
+}
+
+// A class that has exactly the room that it is promised for this batch. `unit`: how large costs are.
+cgr__plan_class RandomClass(Random &random, const PlanBatch &batch, int32_t max_requests) {
+  int32_t unit = random.OneIn(3) ? 4 : 4000;
+  cgr__plan_class c = {};
+  c.num_parts = random.OneIn(25) ? CGR__MAX_PARTS : random.OneIn(4) ? random.Pick32(1, 8) : random.Pick32(1, 300);
+  c.head_blocks = random.Pick32(1, 40);
+  c.line_query_len = random.Pick32(1, 16);
+  c.line_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
+  c.cost_tile = random.Pick32(0, unit);
+  c.cost_kv = random.Pick32(1, unit);
+  c.snap = random.Pick32(0, unit);
+  c.queue_tile_q = random.OneIn(2) ? 1 << random.Pick(0, 6) : random.Pick32(1, 70);
+  c.queue_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
+  c.window_left = random.OneIn(3) ? random.Pick32(1, 2000) : 0;
+  c.bidirectional = random.OneIn(4);
+  c.window_right = random.OneIn(3) ? random.Pick32(1, 2000) : 0;
+  c.max_splits = random.OneIn(3) ? random.Pick32(1, 20) : 0;
+  c.length_set = random.Pick32(0, CGR__MAX_SETS - 1);
+  c.max_requests = max_requests;
+  c.max_entries = int32_t(cgr__plan_max_entries(&c, max_requests, TokensOf(batch)));
+  return c;
+}
+
+cgr__plan_class PlainClass(int32_t num_parts, int32_t head_blocks, int32_t max_requests, int32_t max_tokens) {
+  cgr__plan_class c = {};
+  c.num_parts = num_parts;
+  c.head_blocks = head_blocks;
+  c.line_query_len = 4;
+  c.line_tile_kv = c.queue_tile_kv = 64;
+  c.cost_tile = 4000;
+  c.cost_kv = c.snap = 2000;
+  c.queue_tile_q = 16;
+  c.max_requests = max_requests;
+  c.max_entries = int32_t(cgr__plan_max_entries(&c, max_requests, max_tokens));
+  return c;
+}
+
+// ------------------------------------------------------------------------------------------------------------------ kernel
+
+constexpr int32_t kPoison = int32_t(0xA5A5A5A5u);
+
+// A step for the planner. Between the plans, before the first one and after the last one is memory that nobody may write.
+struct Step {
+  PlanBatch batch;
+  std::vector<cgr__plan_class> classes;
+  int32_t array_requests; // that there is room for in the arrays
+  int32_t padded_requests;
+  int32_t num_counters = 5;
+  bool garbage = true; // after the real requests; else padding
 };
 
 class KernelPlanner : public KernelTest {
 protected:
   void SetUp() override { Open({ &cgr__kernel_planner }); }
 
-  static StepLimits Limits(int32_t max_requests, int32_t num_parts, int32_t tile_q, int32_t head_blocks) {
-    StepLimits limits;
-    limits.max_requests = limits.max_rows = max_requests;
-    limits.max_tokens = max_requests * 20;
-    limits.num_parts = num_parts;
-    limits.tile_q = tile_q;
-    limits.num_counters = num_parts * head_blocks;
-    return limits;
-  }
-  static Batch RandomBatch(std::mt19937_64 &random, int32_t n, int32_t longest) {
-    Batch batch;
-    for (int32_t i = 0; i < n; i++) {
-      batch.lens.push_back(Pick(random, 0, 2) ? 1 : Pick(random, 0, 20));
-      bool emptied = Pick(random, 0, 20) == 0;
-      batch.seq_lens.push_back(emptied ? 0 : batch.lens.back() + Pick(random, 0, Pick(random, 0, 5) ? 500 : longest));
+  // Runs the kernel and checks everything in memory; returns where the plans are in the words that it left.
+  std::vector<int64_t> Check(const Step &s, Random &random, Words *left = nullptr) {
+    int32_t n = int32_t(s.batch.lens.size());
+    cgr__planner_args args = {};
+    std::vector<int64_t> offsets;
+    int64_t words = 4;
+    for (const cgr__plan_class &c : s.classes) {
+      offsets.push_back(words);
+      words += cgr__plan_bytes(&c) / 4 + 4 * random.Pick(0, 3);
     }
-    return batch;
-  }
-  // Words that no batch of ours has.
-  static int32_t Anything(std::mt19937_64 &random) {
-    switch (random() % 3) {
-    case 0:
-      return int32_t(random());
-    case 1:
-      return Pick(random, 0, 100000);
-    default:
-      return Words{ INT32_MAX, INT32_MIN, -1, 1 }[random() % 4];
+    // A class beyond num_classes looks like one, so that only the number can keep the kernel away.
+    for (size_t i = 0; i < CGR__MAX_CLASSES; i++) {
+      args.class_[i] = s.classes[i < s.classes.size() ? i : 0];
+      args.offset[i] = i < s.classes.size() ? offsets[i] : words;
     }
-  }
-  // What the prologue leaves of a batch. `noise`: what is after the real requests is anything instead of padding.
-  static void PutBatch(const StepLimits &limits, const Batch &batch, std::mt19937_64 *noise, StepBuffers *buffers) {
-    cgr__buffers &b = *buffers->operator->();
-    int32_t end = 0, n = int32_t(batch.lens.size());
-    b.query_start_loc[0] = 0;
-    for (int32_t i = 0; i < limits.max_requests; i++) {
-      end += i < n ? batch.lens[i] : 0;
-      b.query_start_loc[i + 1] = i < n || noise == nullptr ? end : Anything(*noise);
-      b.seq_lens[0][i] = i < n ? batch.seq_lens[i] : noise == nullptr ? 0 : Anything(*noise);
+    words += cgr__plan_bytes(&s.classes[0]) / 4;
+
+    const Words starts = Starts(s, random), counts = { n, TokensOf(s.batch), s.padded_requests, TokensOf(s.batch) };
+    const Array<int32_t> counts_there(*bench_, counts), starts_there(*bench_, starts);
+    std::vector<Words> lens;
+    std::vector<std::unique_ptr<Array<int32_t>>> lens_there;
+    for (size_t set = 0; set < CGR__MAX_SETS; set++) {
+      lens.push_back(s.batch.seq_lens[set]);
+      while (int32_t(lens[set].size()) < s.array_requests)
+        lens[set].push_back(s.garbage ? Anything(random) : 0);
+      lens_there.push_back(std::make_unique<Array<int32_t>>(*bench_, lens[set]));
+      args.seq_lens[set] = lens_there[set]->data();
     }
-    b.counts[CGR__COUNT_REQUESTS] = n;
-    b.counts[CGR__COUNT_TOKENS] = end;
-  }
-  // The plan that the kernel writes. Nothing else in any buffer changes, but for the counters.
-  std::vector<int64_t> Plan(const StepLimits &limits, const Batch &batch, int32_t padded_requests, std::mt19937_64 *noise) {
-    StepModel model(limits);
-    PutBatch(limits, batch, noise, &model.b);
-    StepDevice device(*bench_, limits, model);
-    cgr__step_args args = device.Args(padded_requests, limits.max_tokens);
+    const Array<int32_t> plan(*bench_, size_t(words)), counters(*bench_, size_t(s.num_counters) + 7);
+    args.counts = counts_there.data();
+    args.query_start_loc = starts_there.data();
+    args.plan = plan.data();
+    args.counters = counters.data();
+    args.num_counters = s.num_counters;
+    args.num_classes = int32_t(s.classes.size());
+    args.padded_requests = s.padded_requests;
     bench_->Run(cgr__kernel_planner, &args);
-    StepBuffers got = device.Get();
-    std::vector<int64_t> plan((cgr__plan_bytes(limits.num_parts) + 7) / 8);
-    std::memcpy(plan.data(), got->plan, cgr__plan_bytes(limits.num_parts));
-    model.Planner(plan);
-    ExpectBuffers(got, model.b);
-    return plan;
+
+    const Words got = plan.Get();
+    if (left != nullptr)
+      *left = got;
+    ExpectPlans(s, offsets, starts, got);
+    Words zeroes(size_t(s.num_counters), 0);
+    zeroes.insert(zeroes.end(), 7, kPoison);
+    EXPECT_TRUE(counters.Get() == zeroes) << "not exactly its " << s.num_counters << " counters";
+    EXPECT_TRUE(counts_there.Get() == counts && starts_there.Get() == starts) << "its input was written";
+    for (size_t set = 0; set < CGR__MAX_SETS; set++)
+      EXPECT_TRUE(lens_there[set]->Get() == lens[set]) << "the lengths of set " << set << " were written";
+    return offsets;
   }
-  static std::vector<int64_t> HostPlan(const StepLimits &limits, const Batch &batch) {
-    cgr_plan_input input = CGR_PLAN_INPUT_INIT;
-    input.num_requests = int32_t(batch.lens.size());
-    input.query_lens = batch.lens.data();
-    input.seq_lens = batch.seq_lens.data();
-    input.num_parts = limits.num_parts;
-    input.tile_q = limits.tile_q;
-    std::vector<int64_t> scratch(cgr__plan_scratch_words(input.num_requests));
-    std::vector<int64_t> plan = Array<int64_t>::Poison((cgr__plan_bytes(limits.num_parts) + 7) / 8);
-    cgr__plan_build(&input, scratch.data(), plan.data());
-    return plan;
+
+private:
+  static Words Starts(const Step &s, Random &random) {
+    Words starts(1, 0);
+    for (int32_t len : s.batch.lens)
+      starts.push_back(starts.back() + len);
+    while (int32_t(starts.size()) <= s.array_requests)
+      starts.push_back(s.garbage ? Anything(random) : starts.back());
+    return starts;
   }
-  void Check(const StepLimits &limits, const Batch &batch, int32_t padded_requests, std::mt19937_64 *noise) {
-    SCOPED_TRACE("requests " + std::to_string(batch.lens.size()) + " of " + std::to_string(padded_requests) + " parts " +
-                 std::to_string(limits.num_parts) + " tile_q " + std::to_string(limits.tile_q));
-    std::vector<int64_t> got = Plan(limits, batch, padded_requests, noise);
-    ASSERT_TRUE(got == UnitWalk(batch, limits.num_parts, limits.tile_q).Plan()) << "not the plan of the units";
-    ASSERT_TRUE(got == HostPlan(limits, batch)) << "not the bytes of the host planner";
+  // The whole memory of the plans: theirs, and poison everywhere else.
+  static void ExpectPlans(const Step &s, const std::vector<int64_t> &offsets, const Words &starts, const Words &got) {
+    Words expected(got.size(), kPoison);
+    for (size_t i = 0; i < s.classes.size(); i++) {
+      const cgr__plan_class &c = s.classes[i];
+      SCOPED_TRACE("class " + std::to_string(i) + ": parts " + std::to_string(c.num_parts) + " head blocks " +
+                   std::to_string(c.head_blocks) + " splits " + std::to_string(c.max_splits) + " set " +
+                   std::to_string(c.length_set) + " requests " + std::to_string(s.batch.lens.size()) + " of " +
+                   std::to_string(s.padded_requests));
+      PlanReading reading(c, s.batch);
+      ASSERT_TRUE(reading.Fits()) << "the queue has more entries than cgr__plan_max_entries says";
+      Words area(size_t(cgr__plan_bytes(&c) / 4), kPoison), host = area;
+      reading.WriteTo(reinterpret_cast<unsigned char *>(area.data()));
+      std::vector<int64_t> scratch(cgr__plan_scratch_bytes(&c) / 8 + 1);
+      cgr__plan_fill(&c, starts.data(), s.batch.seq_lens[c.length_set].data(), int32_t(s.batch.lens.size()), scratch.data(),
+                     host.data());
+      std::copy(area.begin(), area.end(), expected.begin() + offsets[i]);
+      const Words part(got.begin() + offsets[i], got.begin() + offsets[i] + int64_t(area.size()));
+      EXPECT_EQ(FirstDifference(host, part), -1) << "the first word that is not the host planner's";
+      EXPECT_EQ(FirstDifference(area, part), -1) << "the first word that is not the second reading's";
+    }
+    EXPECT_EQ(FirstDifference(expected, got), -1) << "the first word that the kernel should not have written";
+  }
+  static int64_t FirstDifference(const Words &a, const Words &b) {
+    for (size_t i = 0; i < a.size(); i++)
+      if (a[i] != b[i])
+        return int64_t(i);
+    return -1;
   }
 };
 
-// By hand, so that the walk is not alone: tiles of 2 + 1, 2 + 1 and 2 + 7 units, and a request that was emptied, cut every 5.
-TEST_P(KernelPlanner, CutsASmallBatchAsByHand) {
-  Batch batch = { { 2, 0, 5, 1 }, { 2, 0, 0, 400 } };
-  StepLimits limits = Limits(4, 3, 1, 2);
-  std::vector<int64_t> plan = Plan(limits, batch, 4, nullptr);
-  const cgr__plan_header *header = reinterpret_cast<const cgr__plan_header *>(plan.data());
-  EXPECT_EQ(header->cost, 15);
-  EXPECT_EQ(header->cost_per_part, 5);
-  EXPECT_EQ(header->num_requests, 4);
-  const int32_t expected[3][9] = { { 0, 0, 0, 0, 1, 0, 0, 0, 0 }, { 0, 1, 0, 3, 0, 2, 1, 1, 2 }, { 3, 0, 2, 4, 0, 0, 1, 2, 2 } };
-  const cgr__plan_part *parts = reinterpret_cast<const cgr__plan_part *>(header + 1);
-  for (int p = 0; p < 3; p++)
-    EXPECT_EQ(std::memcmp(&parts[p], expected[p], sizeof expected[p]), 0) << "part " << p;
-  ASSERT_TRUE(plan == UnitWalk(batch, 3, 1).Plan());
+// ----------------------------------------------------------------------------------------------------------------- by hand
+
+// By hand, so that the second reading is not alone. On the line are requests 0 and 4; 1 has no new tokens, a guard has emptied 2,
+// and 3 is in the queue with tiles of 1, 2 and 3 KV tiles. The line: two tiles of 2 + 3 * 4 units, two of 2 + 4: 40, cut every 10
+// at 0, 10, 20 and 30. 10 is 8 units into the first tile, 20 is 4 into the second, 30 just after the fixed cost of the third.
+Step HandStep(int32_t num_parts, int32_t max_splits) {
+  Step step;
+  step.batch.lens = { 1, 0, 1, 12, 1 };
+  for (Words &seq_lens : step.batch.seq_lens)
+    seq_lens = { 40, 7, 0, 12, 16 };
+  cgr__plan_class c = {};
+  c.num_parts = num_parts;
+  c.head_blocks = 2;
+  c.line_query_len = 1;
+  c.line_tile_kv = 16;
+  c.cost_tile = 2;
+  c.cost_kv = 4;
+  c.snap = 3;
+  c.queue_tile_q = c.queue_tile_kv = 4;
+  c.max_splits = max_splits;
+  c.max_requests = 6;
+  c.max_entries = 20;
+  step.classes = { c };
+  step.array_requests = step.padded_requests = 6;
+  return step;
 }
 
-TEST_P(KernelPlanner, EqualsWalkByUnits) {
-  for (uint64_t seed = 1; seed <= 60; seed++) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937_64 random(seed);
-    int32_t num_parts = seed % 7 == 0 ? CGR__MAX_PARTS : Pick(random, 1, 300), max_requests = Pick(random, 1, 300);
-    StepLimits limits = Limits(max_requests, num_parts, 1 << Pick(random, 0, 6), Pick(random, 1, 16));
-    int32_t padded = Pick(random, 1, limits.max_requests);
-    Batch batch = RandomBatch(random, Pick(random, 0, padded), 1000000);
-    Check(limits, batch, padded, Pick(random, 0, 2) ? &random : nullptr);
-    if (HasFatalFailure())
-      return;
+void ExpectWords(const Words &got, int64_t at, const Words &expected, const char *what) {
+  EXPECT_EQ(Words(got.begin() + at, got.begin() + at + int64_t(expected.size())), expected) << what;
+}
+
+TEST_P(KernelPlanner, PlansASmallBatchAsByHand) {
+  Random random(1);
+  Words got;
+  int64_t at = Check(HandStep(4, 0), random, &got)[0];
+  ExpectWords(got, at, { 4, 2, 2, 3, 6, 1, 40, 0, 10, 0, 2, 0, 0, 0, 0, 0 }, "header");
+  ExpectWords(got, at + 16, { 0, 0, 0, 0, 0, 2, 0, -1, -1, 0, 0, 2 }, "part 0");
+  ExpectWords(got, at + 28, { 0, 0, 2, 0, 1, 1, 0, 1, 0, 2, 2, 2 }, "part 1");
+  ExpectWords(got, at + 40, { 0, 1, 1, 1, 0, 0, 0, 3, 2, 2, -1, 0 }, "part 2");
+  ExpectWords(got, at + 52, { 1, 0, 0, 2, 0, 0, 4, -1, -1, 0, -1, 0 }, "part 3");
+  ExpectWords(got, at + 64, { 0, 4, kPoison, kPoison, kPoison, kPoison, kPoison, kPoison }, "requests of the line");
+  ExpectWords(got, at + 72, { 3, 2, 0, 3, -1, 1, 0, 0 }, "the costliest tile");
+  ExpectWords(got, at + 80, { 3, 1, 0, 2, -1, 1, 0, 0 }, "the next");
+  ExpectWords(got, at + 88, { 3, 0, 0, 1, -1, 1, 0, 0, kPoison }, "the last");
+}
+
+// In two splits a tile of 3 KV tiles is one of 2 and one of 1: both cuts go to the border between them, and the part that has the
+// first split of a tile has a slot to fold in, after those that every part has.
+TEST_P(KernelPlanner, PlansASmallBatchInSplitsAsByHand) {
+  Random random(2);
+  Words got;
+  int64_t at = Check(HandStep(4, 2), random, &got)[0];
+  ExpectWords(got, at + 16, { 0, 0, 0, 0, 0, 2, 0, -1, -1, 0, 4, 2 }, "part 0");
+  ExpectWords(got, at + 28, { 0, 0, 2, 0, 1, 2, 0, 5, 4, 2, 6, 2 }, "part 1");
+  ExpectWords(got, at + 40, { 0, 1, 2, 1, 0, 0, 0, 7, 6, 2, -1, 0 }, "part 2");
+  ExpectWords(got, at + 52, { 1, 0, 0, 2, 0, 0, 4, -1, -1, 0, -1, 0 }, "part 3");
+}
+
+// Three tiles for two head blocks are fewer than ten parts: 1, 2 and 3 pieces of 10 / 12 KV tiles and more.
+TEST_P(KernelPlanner, CutsFewTilesIntoPiecesAsByHand) {
+  Random random(3);
+  Words got;
+  int64_t at = Check(HandStep(10, 0), random, &got)[0], entries = at + 16 + 10 * 12 + 8;
+  EXPECT_EQ(got[size_t(at) + 3], 6);
+  EXPECT_EQ(got[size_t(at) + 4], 12);
+  ExpectWords(got, entries, { 3, 0, 0, 1, -1, 1, 0, 0 }, "the first tile");
+  ExpectWords(got, entries + 8, { 3, 1, 0, 1, 1, 2, 0, 0, 3, 1, 1, 2, 1, 2, 1, 0 }, "the second tile");
+  ExpectWords(got, entries + 24, { 3, 2, 0, 1, 3, 3, 0, 0, 3, 2, 1, 2, 3, 3, 1, 0, 3, 2, 2, 3, 3, 3, 2, 0 }, "the third tile");
+}
+
+// ------------------------------------------------------------------------------------------------------------------ random
+
+TEST_P(KernelPlanner, EqualsTheSecondReading) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 500 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    Lengths lengths = { random.Pick32(0, random.OneIn(2) ? 12 : 300), random.OneIn(2) ? 16 : 400,
+                        random.OneIn(2) ? 3000 : 1000000 };
+    Step step;
+    step.batch = RandomBatch(random, lengths);
+    step.padded_requests = std::max(1, lengths.requests + random.Pick32(0, 40));
+    step.array_requests = step.padded_requests + random.Pick32(0, 40);
+    step.num_counters = random.Pick32(0, 3000);
+    step.garbage = !random.OneIn(4);
+    int32_t num_classes = random.OneIn(2) ? random.Pick32(1, 3) : random.Pick32(1, CGR__MAX_CLASSES);
+    for (int32_t i = 0; i < num_classes; i++)
+      step.classes.push_back(RandomClass(random, step.batch, random.Pick32(std::max(1, lengths.requests), step.array_requests)));
+    Check(step, random);
   }
 }
 
-// As many requests as a runtime can be made for, and both sides of each round of a block of threads.
-TEST_P(KernelPlanner, EqualsWalkAtTheLimits) {
-  std::mt19937_64 random(61);
-  for (int32_t padded : { 1023, 1024, 1025, 2048, CGR__MAX_REQUESTS }) {
-    for (int32_t missing : { 0, 1, 700 }) {
-      StepLimits limits = Limits(CGR__MAX_REQUESTS, missing == 1 ? CGR__MAX_PARTS : 132, missing == 0 ? 1 : 16, 8);
-      Check(limits, RandomBatch(random, padded - missing, 30000), padded, &random);
-      if (HasFatalFailure())
-        return;
+// ------------------------------------------------------------------------------------------------------------------ limits
+
+// As many requests as a runtime can be made for; both sides of each round of a block of 320 threads, in requests and in parts.
+TEST_P(KernelPlanner, PlansAsManyRequestsAsThereCanBe) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  const int32_t parts[] = { 31, 32, 33, 64, 319, 320, 321, 640, CGR__MAX_PARTS };
+  for (int32_t n : { 1, 319, 320, 321, 639, 640, 641, 1599, 3839, 3840, 3841, CGR__MAX_REQUESTS - 1, CGR__MAX_REQUESTS }) {
+    Step step;
+    step.batch = RandomBatch(random, { n, 20, 30000, 1000, 1000 });
+    step.array_requests = CGR__MAX_REQUESTS;
+    step.padded_requests = random.OneIn(2) ? n : CGR__MAX_REQUESTS;
+    step.num_counters = 20000;
+    step.classes.push_back(PlainClass(parts[random.Pick(0, 8)], 8, CGR__MAX_REQUESTS, TokensOf(step.batch)));
+    step.classes.push_back(step.classes[0]);
+    step.classes[1].max_splits = 16;
+    step.classes[1].num_parts = parts[random.Pick(0, 8)];
+    step.classes[1].max_entries = int32_t(cgr__plan_max_entries(&step.classes[1], CGR__MAX_REQUESTS, TokensOf(step.batch)));
+    Check(step, random);
+  }
+}
+
+// Every number of parts for one long tile: cuts at one place, parts without work, and the words of the kernel's bits.
+TEST_P(KernelPlanner, CutsAFewTilesForManyParts) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  Step step;
+  step.array_requests = step.padded_requests = 4;
+  for (int32_t first = 1; first <= 337; first += CGR__MAX_CLASSES) {
+    step.batch = RandomBatch(random, { 4, 60, 3000, 4, 8 });
+    step.classes.clear();
+    for (int32_t i = 0; i < CGR__MAX_CLASSES; i++) {
+      step.classes.push_back(RandomClass(random, step.batch, 4));
+      step.classes.back().num_parts = first + i;
+      step.classes.back().max_entries = int32_t(cgr__plan_max_entries(&step.classes.back(), 4, TokensOf(step.batch)));
+    }
+    Check(step, random);
+  }
+}
+
+// Prompts of thousands of tokens: queues that take many rounds, with few buckets and with many, and just as many tiles as parts.
+TEST_P(KernelPlanner, SortsLongQueues) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int32_t requests : { 1, 3, 40, 500 }) {
+    Step step;
+    step.batch = RandomBatch(random, { requests, 20000 / requests, 100000, 20, 20 });
+    step.batch.lens[0] = 9999;
+    for (Words &seq_lens : step.batch.seq_lens)
+      seq_lens[0] = 9999 + random.Pick32(0, 5000);
+    step.array_requests = step.padded_requests = requests;
+    for (int32_t tile_q : { 1, 3, 16, 64 }) {
+      cgr__plan_class c = PlainClass(132, random.Pick32(1, 8), requests, TokensOf(step.batch));
+      c.queue_tile_q = tile_q;
+      c.queue_tile_kv = random.OneIn(2) ? 16 : 64;
+      c.window_left = random.OneIn(3) ? 1000 : 0;
+      c.max_entries = int32_t(cgr__plan_max_entries(&c, requests, TokensOf(step.batch)));
+      step.classes.push_back(c);
+    }
+    Check(step, random);
+  }
+  for (int32_t tiles : { 319, 320, 321, 640, 641 }) {
+    Step step;
+    step.batch.lens = { tiles * 16 };
+    for (Words &seq_lens : step.batch.seq_lens)
+      seq_lens = { tiles * 16 + 5000 };
+    step.array_requests = step.padded_requests = 1;
+    for (int32_t parts : { tiles - 1, tiles, tiles + 1 }) // whole tiles, whole tiles, pieces
+      step.classes.push_back(PlainClass(parts, 1, 1, tiles * 16));
+    Check(step, random);
+  }
+}
+
+// No batch of so many tokens has more tiles: each request has one token more than the line takes.
+TEST_P(KernelPlanner, FillsTheQueueWithShortRequests) {
+  Random random(5);
+  Step step;
+  step.batch.lens.assign(300, 2);
+  for (Words &seq_lens : step.batch.seq_lens)
+    seq_lens.assign(300, 1000);
+  step.array_requests = step.padded_requests = 300;
+  for (int32_t tile_q : { 2, 64 }) {
+    cgr__plan_class c = PlainClass(8, 1, 300, 600);
+    c.line_query_len = 1;
+    c.queue_tile_q = tile_q;
+    c.max_entries = int32_t(cgr__plan_max_entries(&c, 300, 600));
+    EXPECT_LE(c.max_entries, 600) << "more than one for each token";
+    step.classes.push_back(c);
+  }
+  Check(step, random);
+}
+
+// Nothing to do, in each way that there is: no requests, none with tokens, and all of them emptied.
+TEST_P(KernelPlanner, PlansNothingForEmptyBatches) {
+  Random random(4);
+  const Words lens[] = { {}, { 0, 0, 0 }, { 1, 3, 700, 1, 0 }, { 16, 17 } };
+  for (const Words &given : lens) {
+    for (int32_t max_splits : { 0, 3 }) {
+      Step step;
+      step.batch.lens = given;
+      for (Words &seq_lens : step.batch.seq_lens)
+        seq_lens.assign(given.size(), 0);
+      step.array_requests = step.padded_requests = 8;
+      step.classes = { PlainClass(40, 8, 8, 800) };
+      step.classes[0].max_splits = max_splits;
+      Words got;
+      int64_t at = Check(step, random, &got)[0];
+      int32_t emptied = 0;
+      for (int32_t len : given)
+        emptied += len > 0;
+      ExpectWords(got, at, { 40, 8, 0, 0, 0, emptied, 0, 0, 1, 0, 1000, 0, 0, 0, 0, 0 }, "header");
+      for (int64_t p = 0; p < 40; p++)
+        ExpectWords(got, at + 16 + 12 * p, { 0, 0, 0, 0, 0, 0, -1, -1, -1, 0, -1, 0 }, "part");
     }
   }
 }
 
-// What is after the real requests does not matter, and neither does the padding: one batch, the same bytes.
-TEST_P(KernelPlanner, GarbageAfterTheRequestsDoesNotMatter) {
-  std::mt19937_64 random(62);
-  for (int32_t n : { 0, 1, 31, 200, 1024 }) {
-    StepLimits limits = Limits(1100, 40, 8, 4);
-    Batch batch = RandomBatch(random, n, 5000);
-    std::vector<int64_t> expected = Plan(limits, batch, std::max(n, 1), nullptr);
-    for (int32_t padded : { n + 1, n + 33, 1100 }) {
-      SCOPED_TRACE("requests " + std::to_string(n) + " of " + std::to_string(padded));
-      ASSERT_TRUE(Plan(limits, batch, padded, nullptr) == expected) << "padding";
-      for (int round = 0; round < 3; round++)
-        ASSERT_TRUE(Plan(limits, batch, padded, &random) == expected) << "garbage";
+// The longest sequences that there can be: the line is far longer than 2^31 units.
+TEST_P(KernelPlanner, PlansTheLongestSequences) {
+  const uint64_t seed = Seed();
+  for (uint64_t round = seed; round < seed + 8 && !HasFailure(); round++) {
+    SCOPED_TRACE(Repeat(round));
+    Random random(round);
+    Step step;
+    step.batch = RandomBatch(random, { random.Pick32(1, 300), 200, CGR__MAX_SEQ_LEN - 200 });
+    for (Words &seq_lens : step.batch.seq_lens)
+      for (size_t i = 0; i < seq_lens.size(); i += 2)
+        seq_lens[i] = CGR__MAX_SEQ_LEN - random.Pick32(0, 3);
+    step.array_requests = step.padded_requests = 300;
+    for (int32_t i = 0; i < CGR__MAX_CLASSES; i++) {
+      cgr__plan_class c = RandomClass(random, step.batch, 300);
+      if (random.OneIn(3))
+        c.window_left = CGR__MAX_SEQ_LEN - random.Pick32(0, 1000);
+      if (random.OneIn(3))
+        c.window_right = INT32_MAX;
+      step.classes.push_back(c);
     }
-  }
-}
-
-// A request that a guard has emptied keeps its tokens and costs nothing, wherever it is.
-TEST_P(KernelPlanner, EmptiedRequestsCostNothing) {
-  StepLimits limits = Limits(16, 6, 4, 2);
-  const Batch live = { { 9, 1, 4 }, { 300, 64, 4 } };
-  const Batch with_emptied = { { 7, 9, 64, 1, 1, 4, 20 }, { 0, 300, 0, 64, 0, 4, 0 } };
-  const Batch only_emptied = { { 5, 1, 64 }, { 0, 0, 0 } };
-  Check(limits, live, 16, nullptr);
-  Check(limits, with_emptied, 16, nullptr);
-  Check(limits, only_emptied, 16, nullptr);
-  auto cost = [&](const Batch &batch) {
-    std::vector<int64_t> plan = Plan(limits, batch, 16, nullptr);
-    return reinterpret_cast<const cgr__plan_header *>(plan.data())->cost;
-  };
-  EXPECT_EQ(cost(with_emptied), cost(live));
-  EXPECT_EQ(cost(only_emptied), 0);
-}
-
-// Counters beyond those of the plan are somebody else's.
-TEST_P(KernelPlanner, ZeroesItsCountersAlone) {
-  StepLimits limits = Limits(8, 5, 8, 8);
-  StepModel model(limits);
-  PutBatch(limits, { { 1, 2 }, { 5, 70 } }, nullptr, &model.b);
-  for (int32_t counters : { 0, 1, 15, 40 }) {
-    StepDevice device(*bench_, limits, model);
-    cgr__step_args args = device.Args(8, 16);
-    args.num_counters = counters;
-    bench_->Run(cgr__kernel_planner, &args);
-    const StepBuffers got = device.Get();
-    for (int32_t c = 0; c < limits.num_counters; c++)
-      EXPECT_EQ(got->plan_counters[c], c < counters ? 0 : int32_t(0xA5A5A5A5u)) << c << " of " << counters;
-  }
-}
-
-// The same line, walked tile by tile: for lengths that have too many units.
-struct LongTile {
-  int32_t request, q_tile;
-  int64_t start, cost; // in units
-};
-std::vector<LongTile> TilesOf(const Batch &batch, int32_t tile_q) {
-  std::vector<LongTile> tiles;
-  int64_t start = 0;
-  for (size_t i = 0; i < batch.lens.size(); i++) {
-    int64_t context = int64_t{ batch.seq_lens[i] } - batch.lens[i];
-    for (int32_t first = 0, t = 0; context >= 0 && first < batch.lens[i]; first += tile_q, t++) {
-      int64_t visible = context + std::min(first + tile_q, batch.lens[i]);
-      int64_t cost = CGR__TILE_COST + (visible + CGR__TILE_KV - 1) / CGR__TILE_KV;
-      tiles.push_back({ int32_t(i), t, start, cost });
-      start += cost;
-    }
-  }
-  return tiles;
-}
-
-// Lengths up to the last ones that an i32 holds: the whole line passes 2^31 units.
-TEST_P(KernelPlanner, CutsHugeLengthsWhereTheTilesSay) {
-  std::mt19937_64 random(63);
-  for (int32_t tile_q : { 1, 8, 64 }) {
-    SCOPED_TRACE(tile_q);
-    StepLimits limits = Limits(600, 132, tile_q, 4);
-    Batch batch = RandomBatch(random, 500, INT32_MAX - 64);
-    for (size_t i = 0; i < 500; i += 2)
-      batch.seq_lens[i] = INT32_MAX - Pick(random, 0, 1000);
-    std::vector<int64_t> plan = Plan(limits, batch, 600, &random);
-    ASSERT_TRUE(plan == HostPlan(limits, batch));
-    const cgr__plan_header *header = reinterpret_cast<const cgr__plan_header *>(plan.data());
-    const cgr__plan_part *parts = reinterpret_cast<const cgr__plan_part *>(header + 1);
-    const std::vector<LongTile> tiles = TilesOf(batch, tile_q);
-    ASSERT_EQ(header->cost, tiles.back().start + tiles.back().cost);
-    EXPECT_GT(header->cost, INT32_MAX);
-    ASSERT_EQ(header->cost_per_part, (header->cost + 131) / 132);
-    for (int32_t p = 0; p < 132; p++) {
-      int64_t unit = p * header->cost_per_part;
-      const LongTile *tile = &tiles[0];
-      while (unit >= tile->start + tile->cost)
-        tile++;
-      EXPECT_EQ(parts[p].request, tile->request) << p;
-      EXPECT_EQ(parts[p].q_tile, tile->q_tile) << p;
-      EXPECT_EQ(parts[p].kv_begin, std::max<int64_t>(0, unit - tile->start - CGR__TILE_COST)) << p;
-    }
+    Check(step, random);
   }
 }
 

@@ -2,51 +2,20 @@
 // test here believes: attention_test runs it. Everything is asked of the registry's own rows.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <functional>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "base/limits.h"
-#include "kernels/attention.h"
 #include "kernels/variants.h"
+#include "tests/support/layer_case.h"
 
 namespace cgr_test {
 namespace {
 
 using Names = std::multiset<std::string>;
 
-cgr_device_info HostInfo() {
-  cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  info.kind = CGR_DEVICE_KIND_HOST;
-  info.num_multiprocessors = 8;
-  return info;
-}
-// `max_capability`: as in cgr_device_config.
-cgr_device_info CudaInfo(int32_t capability, int32_t max_capability = 0, int32_t multiprocessors = 132) {
-  cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  info.kind = CGR_DEVICE_KIND_CUDA;
-  info.compute_capability = capability;
-  info.kernel_capability = max_capability != 0 && max_capability < capability ? max_capability : capability;
-  info.num_multiprocessors = multiprocessors;
-  return info;
-}
 std::vector<cgr_device_info> Devices() { return { HostInfo(), CudaInfo(80), CudaInfo(90), CudaInfo(120) }; }
-
-void SetDtype(cgr_layer *layer, int32_t dtype) { layer->dtype = layer->out_dtype = layer->k.dtype = layer->v.dtype = dtype; }
-
-// A layer as the reader of configurations leaves it, defaults filled in, that every device serves.
-cgr_layer PlainLayer() {
-  cgr_layer layer = CGR_LAYER_INIT;
-  layer.num_q_heads = 8;
-  layer.num_kv_heads = 2;
-  layer.head_dim = layer.head_dim_v = 64;
-  layer.scale = 0.125f;
-  SetDtype(&layer, CGR_DTYPE_BF16);
-  return layer;
-}
 
 // An answer of the registry.
 struct Answer {
@@ -336,97 +305,6 @@ TEST(Variants, RefuseAppendsOf2To31Pieces) {
         EXPECT_NE(text.find(std::to_string(number)), std::string::npos) << text;
     }
   }
-}
-
-// ------------------------------------------------------------------------------------------------------------------- sizes
-
-// The same by counting: pairs of a KV head and a block of 64 of its query heads, tiles that fit, parts that fit.
-struct BruteSizes {
-  int32_t head_blocks = 1, head_dim = 8, group = 1, tile_q = 1, num_parts = 1;
-
-  BruteSizes(const cgr_device_info &device, const std::vector<cgr_layer> &layers, int32_t asked) {
-    for (const cgr_layer &layer : layers) {
-      std::set<std::pair<int32_t, int32_t>> blocks;
-      int32_t layer_group = layer.num_q_heads / layer.num_kv_heads;
-      for (int32_t h = 0; h < layer.num_q_heads; h++)
-        blocks.insert({ h / layer_group, h % layer_group / 64 });
-      head_blocks = std::max(head_blocks, int32_t(blocks.size()));
-      head_dim = std::max(head_dim, layer.head_dim);
-      group = std::max(group, layer_group);
-    }
-    for (int32_t tile = 1; tile <= 64; tile++)
-      if ((tile & (tile - 1)) == 0 && tile * group <= 64)
-        tile_q = tile;
-    num_parts = device.kind == CGR_DEVICE_KIND_HOST ? 8 : 1;
-    for (int32_t parts = 1; parts <= 4096 && device.kind == CGR_DEVICE_KIND_CUDA; parts++)
-      if ((parts & (parts - 1)) == 0 && parts * head_blocks <= 2 * device.num_multiprocessors)
-        num_parts = parts;
-    num_parts = asked != 0 ? asked : num_parts;
-  }
-};
-
-std::vector<cgr_layer> RandomLayers(std::mt19937_64 &random) {
-  std::vector<cgr_layer> layers(random() % 5, PlainLayer());
-  for (cgr_layer &layer : layers) {
-    const int32_t groups[] = { 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 63, 64, 65, 71, 128, 129 };
-    layer.num_kv_heads = 1 + int32_t(random() % 8);
-    layer.num_q_heads = layer.num_kv_heads * groups[random() % 17];
-    layer.head_dim = layer.head_dim_v = 8 * (1 + int32_t(random() % 32));
-  }
-  return layers;
-}
-
-TEST(AttentionSizes, EqualTheCountedOnes) {
-  std::mt19937_64 random(7);
-  for (int round = 0; round < 3000; round++) {
-    cgr_device_info device = random() % 3 == 0 ? HostInfo() : CudaInfo(90, 0, 1 + int32_t(random() % 200));
-    std::vector<cgr_layer> layers = RandomLayers(random);
-    int32_t asked = random() % 2 ? 0 : 1 + int32_t(random() % 4096);
-    cgr__attention_sizes sizes = cgr__attention_sizes_of(&device, layers.data(), int32_t(layers.size()), asked);
-    BruteSizes brute(device, layers, asked);
-    ASSERT_EQ(sizes.num_parts, brute.num_parts);
-    ASSERT_EQ(sizes.tile_q, brute.tile_q);
-    ASSERT_EQ(sizes.plan_words, int64_t(sizeof(cgr__plan_header) + size_t(brute.num_parts) * sizeof(cgr__plan_part)) / 4);
-    ASSERT_EQ(sizes.plan_counters, int64_t{ brute.num_parts } * brute.head_blocks);
-    ASSERT_EQ(sizes.partial_vectors, int64_t{ 2 } * brute.num_parts * brute.head_blocks * 64);
-    ASSERT_EQ(sizes.partial_dim, brute.head_dim);
-  }
-}
-
-// Every layer finds its counters, its partial lines and a line for each (token, head) of its tiles.
-TEST(AttentionSizes, HoldEveryLayer) {
-  std::mt19937_64 random(8);
-  for (int round = 0; round < 3000; round++) {
-    std::vector<cgr_layer> layers = RandomLayers(random);
-    cgr_device_info device = CudaInfo(90, 0, 1 + int32_t(random() % 200));
-    cgr__attention_sizes sizes = cgr__attention_sizes_of(&device, layers.data(), int32_t(layers.size()), 0);
-    ASSERT_GE(sizes.num_parts, 1);
-    ASSERT_LE(sizes.num_parts, CGR__MAX_PARTS);
-    for (const cgr_layer &layer : layers) {
-      int64_t head_blocks = cgr__attention_head_blocks(layer.num_q_heads, layer.num_kv_heads);
-      int32_t group = layer.num_q_heads / layer.num_kv_heads, heads = std::min(group, CGR__TILE_LINES);
-      ASSERT_GE(sizes.plan_counters, sizes.num_parts * head_blocks);
-      ASSERT_GE(sizes.partial_vectors, 2 * sizes.num_parts * head_blocks * CGR__TILE_LINES);
-      ASSERT_GE(sizes.partial_dim, layer.head_dim);
-      ASSERT_LE(sizes.tile_q * heads, CGR__TILE_LINES);
-    }
-  }
-}
-
-// An H200 by hand: 132 multiprocessors, 8 KV heads: 32 parts are 256 of 264 CTAs.
-TEST(AttentionSizes, OfAnH200AsByHand) {
-  cgr_layer layer = PlainLayer();
-  layer.num_q_heads = 32;
-  layer.num_kv_heads = 8;
-  layer.head_dim = 128;
-  cgr_device_info device = CudaInfo(90);
-  cgr__attention_sizes sizes = cgr__attention_sizes_of(&device, &layer, 1, 0);
-  EXPECT_EQ(sizes.num_parts, 32);
-  EXPECT_EQ(sizes.tile_q, 16);
-  EXPECT_EQ(sizes.plan_words, (64 + 32 * 48) / 4);
-  EXPECT_EQ(sizes.plan_counters, 256);
-  EXPECT_EQ(sizes.partial_vectors, 2 * 32 * 8 * 64);
-  EXPECT_EQ(sizes.partial_dim, 128);
 }
 
 } // namespace

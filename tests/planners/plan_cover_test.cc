@@ -1,264 +1,260 @@
-// The native plan covers its batch: every (request, new token, token of the cache) exactly once, in balanced parts, and parts
-// that share a tile agree on who they are.
+// The plan covers its batch: every live request, head block, query and KV token that the query sees is in exactly one item, and
+// no item is of anything else. What the plan says of itself is right, and nothing is written beside it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <random>
-#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "tests/support/cover.h"
-#include "planners/attention/plan.h"
-#include "planners/attention/plan_host.h"
-#include "tests/support/seed.h"
+#include "tests/support/plan_case.h"
 
 namespace {
 
-struct Batch {
-  std::vector<int32_t> query_lens, seq_lens;
-  int32_t tile_q = 1, num_parts = 1;
-};
+using namespace cgr_test;
 
-struct Planned {
-  std::vector<int64_t> memory;
-  std::vector<int32_t> query_start;
-  const cgr__plan_header *header() const { return reinterpret_cast<const cgr__plan_header *>(memory.data()); }
-  const cgr__plan_part *parts() const { return reinterpret_cast<const cgr__plan_part *>(header() + 1); }
-};
+using Items = std::vector<cgr__cover_item>;
 
-Planned Plan(const Batch &batch) {
-  int32_t n = static_cast<int32_t>(batch.query_lens.size());
-  Planned planned;
-  planned.memory.assign((cgr__plan_bytes(batch.num_parts) + 7) / 8, 0x5a5a5a5a5a5a5a5a);
-  planned.query_start.assign(1, 0);
-  for (int32_t length : batch.query_lens)
-    planned.query_start.push_back(planned.query_start.back() + length);
-  std::vector<int64_t> prefix(static_cast<size_t>(n) + 1);
-  cgr__plan_fill(planned.query_start.data(), batch.seq_lens.data(), n, batch.num_parts, batch.tile_q, prefix.data(),
-                 planned.memory.data());
-  return planned;
+// By request, head block, query and KV tile.
+void Sort(Items *items) {
+  std::sort(items->begin(), items->end(), [](const cgr__cover_item &a, const cgr__cover_item &b) {
+    return std::tie(a.item.request, a.item.head_block, a.item.query_begin, a.item.kv_begin) <
+           std::tie(b.item.request, b.item.head_block, b.item.query_begin, b.item.kv_begin);
+  });
 }
 
-bool IsEmptied(const Batch &batch, size_t i) { return batch.seq_lens[i] < batch.query_lens[i]; }
-
-int32_t CeilDiv(int32_t a, int32_t b) { return a / b + (a % b != 0); }
-
-// KV tiles of a q tile, counted the plain way: token by token to the last query of the tile.
-int32_t TilesOf(const Batch &batch, size_t i, int32_t q_tile) {
-  int32_t last = std::min((q_tile + 1) * batch.tile_q, batch.query_lens[i]) - 1;
-  int32_t visible = batch.seq_lens[i] - batch.query_lens[i] + last + 1;
-  return CeilDiv(visible, CGR__TILE_KV);
-}
-
-void CheckCounts(const Batch &batch, const std::vector<int64_t> &offsets, const std::vector<int32_t> &counts) {
-  for (size_t i = 0; i < batch.query_lens.size(); i++) {
-    for (int32_t j = 0; j < batch.query_lens[i] && !IsEmptied(batch, i); j++) {
-      int32_t last = std::min((j / batch.tile_q + 1) * batch.tile_q, batch.query_lens[i]);
-      int32_t end = batch.seq_lens[i] - batch.query_lens[i] + last;
-      for (int32_t t = 0; t < batch.seq_lens[i]; t++)
-        ASSERT_EQ(counts[offsets[i] + static_cast<int64_t>(j) * batch.seq_lens[i] + t], t < end ? 1 : 0)
-            << "request " << i << " query " << j << " token " << t;
-    }
+// Items from *next on are the tile of queries [first, first + count): one after the other, from its first KV tile to its last.
+void CheckTile(const PlanCase &given, size_t i, int32_t head_block, int32_t first, int32_t count, cgr__plan_range kv,
+               const Items &items, size_t *next) {
+  for (int32_t at = kv.begin; at < kv.end;) {
+    ASSERT_LT(*next, items.size()) << "request " << i << " head block " << head_block << " query " << first << " lacks KV " << at;
+    const cgr__cover_item &found = items[(*next)++];
+    ASSERT_EQ(found.item.request, static_cast<int32_t>(i));
+    ASSERT_EQ(found.item.head_block, head_block);
+    ASSERT_EQ(found.item.query_begin, first);
+    ASSERT_EQ(found.item.num_queries, count);
+    ASSERT_EQ(found.item.kv_begin, at) << "request " << i << " head block " << head_block << " query " << first;
+    ASSERT_GT(found.item.kv_end, at);
+    ASSERT_LE(found.item.kv_end, kv.end) << "request " << i << " head block " << head_block << " query " << first;
+    ASSERT_EQ(found.part >= 0, given.IsOnLine(i)) << "request " << i;
+    at = found.item.kv_end;
   }
 }
 
-void CheckHeader(const Batch &batch, const Planned &planned) {
-  const cgr__plan_header *header = planned.header();
+// Items that follow each other without a gap from the first KV tile to the last hold each token of each query once.
+void CheckCover(const PlanCase &given, Items items) {
+  size_t next = 0;
+  Sort(&items);
+  for (size_t i = 0; i < given.num_requests(); i++) {
+    std::vector<cgr__plan_range> tiles = TilesOf(given, i);
+    for (int32_t h = 0; h < given.c.head_blocks; h++) {
+      for (size_t t = 0; t < tiles.size(); t++) {
+        int32_t first = static_cast<int32_t>(t) * given.TileQ(i);
+        CheckTile(given, i, h, first, std::min(given.TileQ(i), given.LiveLen(i) - first), tiles[t], items, &next);
+        if (::testing::Test::HasFatalFailure())
+          return;
+      }
+    }
+  }
+  ASSERT_EQ(next, items.size()) << "items of nothing: the first is of request " << items[next].item.request;
+}
+
+void CheckHeader(const PlanCase &given, const Planned &planned) {
+  const cgr__plan_header &header = planned.header();
+  const cgr__plan_class &c = given.c;
+  std::vector<int32_t> line;
+  std::vector<int64_t> tiles; // what one of each request costs
   int64_t cost = 0;
-  for (size_t i = 0; i < batch.query_lens.size(); i++)
-    for (int32_t t = 0; !IsEmptied(batch, i) && t < CeilDiv(batch.query_lens[i], batch.tile_q); t++)
-      cost += TilesOf(batch, i, t) + CGR__TILE_COST;
-  ASSERT_EQ(header->num_parts, batch.num_parts);
-  ASSERT_EQ(header->tile_q, batch.tile_q);
-  ASSERT_EQ(header->tile_kv, CGR__TILE_KV);
-  ASSERT_EQ(header->num_requests, static_cast<int32_t>(batch.query_lens.size()));
-  ASSERT_EQ(header->cost, cost);
-  ASSERT_EQ(header->cost_per_part, cost == 0 ? 1 : (cost + batch.num_parts - 1) / batch.num_parts);
-  for (int32_t word : header->reserved)
-    ASSERT_EQ(word, 0);
-}
-
-void CheckContiguous(const Batch &batch, const Planned &planned) {
-  const cgr__plan_part *parts = planned.parts();
-  for (int32_t p = 0; p < batch.num_parts; p++) {
-    if (p > 0) {
-      ASSERT_EQ(parts[p].request, parts[p - 1].end_request) << "part " << p;
-      ASSERT_EQ(parts[p].q_tile, parts[p - 1].end_q_tile) << "part " << p;
-      ASSERT_EQ(parts[p].kv_begin, parts[p - 1].end_kv) << "part " << p;
-    }
-    for (int32_t word : parts[p].reserved)
-      ASSERT_EQ(word, 0);
-  }
-  ASSERT_EQ(parts[0].kv_begin, 0);
-  ASSERT_EQ(parts[batch.num_parts - 1].end_request, static_cast<int32_t>(batch.query_lens.size()));
-  ASSERT_EQ(parts[batch.num_parts - 1].end_q_tile, 0);
-  ASSERT_EQ(parts[batch.num_parts - 1].end_kv, 0);
-}
-
-// Parts that share a tile are neighbours, know of each other, and have slots of their own; the slots are two per part.
-void CheckSharing(const Batch &batch, const std::vector<cgr__cover_item> &items) {
-  std::map<std::pair<int32_t, int32_t>, std::vector<cgr__cover_item>> tiles;
-  std::map<int32_t, int> slots;
-  for (const cgr__cover_item &s : items) {
-    tiles[{ s.item.request, s.item.q_tile }].push_back(s);
-    if (s.item.slot < 0)
+  int32_t emptied = 0;
+  for (size_t i = 0; i < given.num_requests(); i++) {
+    emptied += given.query_lens[i] > 0 && given.LiveLen(i) == 0;
+    if (!given.IsOnLine(i))
       continue;
-    ASSERT_LT(s.item.slot, 2 * batch.num_parts);
-    ASSERT_EQ(++slots[s.item.slot], 1) << "slot " << s.item.slot;
+    cgr__plan_range kv = TilesOf(given, i)[0];
+    line.push_back(static_cast<int32_t>(i));
+    tiles.push_back(c.cost_tile + static_cast<int64_t>(kv.end - kv.begin) * c.cost_kv);
+    cost += c.head_blocks * tiles.back();
   }
-  for (const auto &tile : tiles) {
-    const std::vector<cgr__cover_item> &sharers = tile.second;
-    int32_t first = sharers.front().part, last = sharers.back().part;
-    ASSERT_EQ(last - first + 1, static_cast<int32_t>(sharers.size()));
-    for (size_t k = 0; k < sharers.size(); k++) {
-      const cgr__cover_item &s = sharers[k];
-      ASSERT_EQ(s.part, first + static_cast<int32_t>(k));
-      ASSERT_EQ(s.item.first, first);
-      ASSERT_EQ(s.item.last, last);
-      ASSERT_EQ(s.item.slot, sharers.size() == 1 ? -1 : k == 0 ? 2 * s.part + 1 : 2 * s.part);
-    }
+  int64_t mean = cost == 0 ? 1 : (cost + c.num_parts - 1) / c.num_parts;
+  int64_t snap = std::max<int64_t>((c.cost_kv + 1) / 2, std::min(std::max<int64_t>(c.snap, mean / 32), mean / 4));
+  int64_t per_part = mean;
+  bool equal = !tiles.empty() && std::count(tiles.begin(), tiles.end(), tiles[0]) == static_cast<int64_t>(tiles.size());
+  if (equal && tiles[0] <= mean) {
+    while (per_part % tiles[0] != 0)
+      per_part += tiles[0] - per_part % tiles[0];
+    per_part = per_part <= mean + mean / 20 ? per_part : mean;
+  } else if (equal && snap >= c.cost_kv && c.max_splits == 0) {
+    int64_t pieces = tiles[0] / mean;
+    per_part = tiles[0] / pieces + (tiles[0] % pieces != 0);
+    per_part = per_part <= mean + std::min(snap, mean / 20) ? per_part : mean;
   }
+  ASSERT_EQ(header.num_parts, c.num_parts);
+  ASSERT_EQ(header.head_blocks, c.head_blocks);
+  ASSERT_EQ(header.num_emptied, emptied);
+  ASSERT_EQ(header.cost, cost);
+  ASSERT_EQ(header.cost_per_part, per_part);
+  ASSERT_EQ(header.snap, snap);
+  ASSERT_EQ(header.num_items, header.num_entries * c.head_blocks);
+  for (int32_t word : header.reserved)
+    ASSERT_EQ(word, 0);
+  for (int32_t e = 0; e < header.num_entries; e++)
+    ASSERT_EQ(planned.entry(e).reserved, 0);
+  ASSERT_EQ(std::vector<int32_t>(planned.line(), planned.line() + header.num_line), line);
 }
 
-void CheckBalance(const Batch &batch, const Planned &planned, const std::vector<cgr__cover_item> &items) {
-  std::vector<int64_t> cost(batch.num_parts, 0);
-  for (const cgr__cover_item &s : items)
-    cost[s.part] += s.item.kv_end - s.item.kv_begin + (s.item.kv_begin == 0 ? CGR__TILE_COST : 0);
-  // A part that begins within or just after a tile's fixed cost has that whole fixed cost counted here.
-  for (int64_t c : cost)
-    ASSERT_LE(c, planned.header()->cost_per_part + CGR__TILE_COST);
+void CheckMemory(const PlanCase &given, const Planned &planned) {
+  ASSERT_EQ(cgr__plan_line_offset(&given.c), static_cast<int64_t>(planned.LineOffset()));
+  ASSERT_EQ(cgr__plan_entries_offset(&given.c), static_cast<int64_t>(planned.EntriesOffset()));
+  ASSERT_EQ(cgr__plan_bytes(&given.c), static_cast<int64_t>(planned.Bytes()));
+  ASSERT_LE(planned.header().num_entries, given.c.max_entries);
+  ASSERT_TRUE(planned.KeepsWhatItMust()) << "written past the requests of the line, the entries, the plan or the scratch";
 }
 
-void Check(const Batch &batch) {
-  Planned planned = Plan(batch);
-  std::vector<int64_t> offsets;
-  int64_t cells = 0;
-  size_t tiles = 0;
-  for (size_t i = 0; i < batch.query_lens.size(); i++) {
-    offsets.push_back(cells);
-    cells += static_cast<int64_t>(batch.query_lens[i]) * batch.seq_lens[i];
-    tiles += static_cast<size_t>(batch.query_lens[i]);
-  }
-  std::vector<int32_t> counts(static_cast<size_t>(cells), 0);
-  std::vector<cgr__cover_item> items(tiles + 2 * static_cast<size_t>(batch.num_parts) + 1);
-  cgr__cover_batch cover = { static_cast<int32_t>(batch.query_lens.size()), batch.tile_q, planned.query_start.data(),
-                             batch.seq_lens.data(), offsets.data() };
-  int64_t found = cgr__cover_plan(planned.memory.data(), &cover, counts.data(), items.data(), static_cast<int64_t>(items.size()));
-  ASSERT_GE(found, 0) << "an item lies outside the batch";
-  items.resize(static_cast<size_t>(found));
-  CheckHeader(batch, planned);
-  CheckCounts(batch, offsets, counts);
-  CheckContiguous(batch, planned);
-  CheckSharing(batch, items);
-  CheckBalance(batch, planned, items);
-}
-
-int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) {
-  return low + static_cast<int32_t>(random() % static_cast<uint64_t>(high - low + 1));
-}
-
-Batch RandomBatch(uint64_t seed) {
-  std::mt19937_64 random(seed);
-  static const int32_t kEdges[] = { 0, 1, 63, 64, 65, 127, 128, 129 };
-  Batch batch;
-  int32_t n = Pick(random, 0, seed % 4 == 0 ? 60 : 8);
-  int32_t style = Pick(random, 0, 3); // decode, edges, prefill chunks, anything
-  for (int32_t i = 0; i < n; i++) {
-    int32_t context = Pick(random, 0, 1) ? kEdges[Pick(random, 0, 7)] : Pick(random, 0, 1500);
-    int32_t query = style == 0 ? 1 : style == 1 ? kEdges[Pick(random, 0, 7)] : Pick(random, 0, style == 2 ? 400 : 20);
-    batch.query_lens.push_back(query);
-    batch.seq_lens.push_back(query > 0 && Pick(random, 0, 15) == 0 ? 0 : context + query);
-  }
-  do {
-    batch.tile_q = 1 << Pick(random, 0, 6);
-  } while (batch.tile_q > CGR__TILE_LINES);
-  batch.num_parts = Pick(random, 0, 3) == 0 ? Pick(random, 1, 4) : Pick(random, 1, 300);
-  return batch;
-}
-
-std::string Describe(uint64_t seed, const Batch &batch) {
-  std::string text = "seed " + std::to_string(seed) + ", tile_q " + std::to_string(batch.tile_q) + ", parts " +
-                     std::to_string(batch.num_parts) + ", query/seq";
-  for (size_t i = 0; i < batch.query_lens.size(); i++)
-    text += " " + std::to_string(batch.query_lens[i]) + "/" + std::to_string(batch.seq_lens[i]);
-  return text;
+void CheckAll(const PlanCase &given) {
+  Planned planned(given);
+  CheckMemory(given, planned);
+  if (!::testing::Test::HasFatalFailure())
+    CheckHeader(given, planned);
+  if (!::testing::Test::HasFatalFailure())
+    CheckCover(given, planned.Items());
 }
 
 TEST(PlanCover, RandomBatches) {
-  const uint64_t first = cgr_test::Seed();
-  SCOPED_TRACE(cgr_test::Repeat(first));
-  for (uint64_t seed = first; seed < first + 400; seed++) {
-    Batch batch = RandomBatch(seed);
-    SCOPED_TRACE(Describe(seed, batch));
-    Check(batch);
-    if (HasFatalFailure())
-      return;
-  }
+  ForRandomPlans(60000, [](const PlanCase &given, Random &) { CheckAll(given); });
 }
 
-TEST(PlanCover, EveryShortRequest) {
-  for (int32_t tile_q : { 1, 4, 16, 64 }) {
-    for (int32_t query : { 0, 1, 2, 63, 64, 65 }) {
-      for (int32_t context : { 0, 1, 62, 63, 64, 65, 191, 192, 193 }) {
-        for (int32_t parts : { 1, 2, 3, 7, 132 }) {
-          Batch batch = { { query, 0, query }, { context + query, context, context + query }, tile_q, parts };
-          SCOPED_TRACE(Describe(0, batch));
-          Check(batch);
-          if (HasFatalFailure())
-            return;
+// The same rule cell by cell, for small batches: what CheckCover concludes from intervals is so.
+TEST(PlanCover, EveryCellOfSmallBatches) {
+  ForRandomPlans(10000, [](PlanCase given, Random &random) {
+    given.c.head_blocks = random.Pick32(1, 3);
+    for (size_t i = 0; i < given.num_requests(); i++) {
+      int32_t context = random.Pick32(0, 90);
+      given.query_lens[i] = std::min(given.query_lens[i], 40);
+      given.seq_lens[i] = given.query_lens[i] > 0 && random.OneIn(8) ? given.query_lens[i] - 1 : given.query_lens[i] + context;
+    }
+    MakeRoom(&given, 0);
+    Planned planned(given);
+    Items items = planned.Items();
+    for (size_t i = 0; i < given.num_requests(); i++) {
+      for (int32_t h = 0; h < given.c.head_blocks; h++) {
+        size_t stride = static_cast<size_t>(given.seq_lens[i]);
+        std::vector<int32_t> counts(static_cast<size_t>(given.query_lens[i]) * stride, 0);
+        for (const cgr__cover_item &found : items) {
+          const cgr__plan_item &item = found.item;
+          if (item.request != static_cast<int32_t>(i) || item.head_block != h)
+            continue;
+          int32_t end = std::min(item.kv_end * given.TileKv(i), given.seq_lens[i]);
+          for (int32_t q = item.query_begin; q < item.query_begin + item.num_queries; q++)
+            for (int32_t t = item.kv_begin * given.TileKv(i); t < end; t++)
+              counts[static_cast<size_t>(q) * stride + static_cast<size_t>(t)]++;
+        }
+        for (int32_t q = 0; q < given.query_lens[i]; q++) {
+          for (int32_t t = 0; t < given.seq_lens[i]; t++) {
+            bool is_seen = given.LiveLen(i) > 0 && Sees(given.c, given.seq_lens[i] - given.query_lens[i] + q, t);
+            int32_t count = counts[static_cast<size_t>(q) * stride + static_cast<size_t>(t)];
+            ASSERT_LE(count, given.LiveLen(i) > 0 ? 1 : 0) << "request " << i << " query " << q << " token " << t;
+            ASSERT_TRUE(count == 1 || !is_seen) << "request " << i << " query " << q << " token " << t;
+          }
+        }
+      }
+    }
+  });
+}
+
+PlanCase KernelLike(int32_t num_parts, int32_t head_blocks) {
+  PlanCase given;
+  given.c.num_parts = num_parts;
+  given.c.head_blocks = head_blocks;
+  given.c.line_query_len = 4;
+  given.c.line_tile_kv = given.c.queue_tile_kv = given.c.queue_tile_q = 64;
+  given.c.cost_tile = 4000;
+  given.c.cost_kv = given.c.snap = 2000;
+  return given;
+}
+
+TEST(PlanCover, EveryShortRequestAroundTheBordersOfTiles) {
+  for (int32_t query : { 0, 1, 4, 5, 63, 64, 65, 128, 129 }) {
+    for (int32_t context : { 0, 1, 62, 63, 64, 65, 191, 192, 193 }) {
+      for (int32_t window : { 0, 1, 63, 64, 65, 128 }) {
+        for (int32_t parts : { 1, 2, 7, 132 }) {
+          PlanCase given = KernelLike(parts, 2);
+          given.c.window_left = window;
+          given.query_lens = { query, 0, query };
+          given.seq_lens = { context + query, context, context + query };
+          MakeRoom(&given, 0);
+          CheckAll(given);
+          ASSERT_FALSE(HasFailure()) << given.Text();
         }
       }
     }
   }
 }
 
-TEST(PlanCover, NoRequests) {
-  for (int32_t parts : { 1, 2, 300 }) {
-    Check({ {}, {}, 1, parts });
-    Check({ { 0, 0 }, { 0, 77 }, 16, parts }); // requests without new tokens
-    Check({ { 5 }, { 0 }, 16, parts });        // one that a guard has emptied
+TEST(PlanCover, NothingToDo) {
+  const std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>> batches = {
+    { {}, {} }, { { 0, 0 }, { 0, 77 } }, { { 5 }, { 0 } }, { { 1, 300 }, { 0, 299 } }
+  };
+  for (int32_t parts : { 1, 2, 300, 4096 }) {
+    for (const auto &batch : batches) {
+      PlanCase given = KernelLike(parts, 3);
+      given.query_lens = batch.first;
+      given.seq_lens = batch.second;
+      MakeRoom(&given, 2);
+      CheckAll(given);
+      ASSERT_FALSE(HasFailure()) << given.Text();
+      Planned planned(given);
+      EXPECT_EQ(planned.header().num_line, 0);
+      EXPECT_EQ(planned.header().num_items, 0);
+      EXPECT_TRUE(planned.Items().empty());
+    }
   }
 }
 
-TEST(PlanCover, OneLongRequest) {
-  for (int32_t parts : { 1, 2, 13, 132, 300 }) {
-    Check({ { 1 }, { 100000 }, 1, parts });
-    Check({ { 1, 1, 1 }, { 1, 100000, 1 }, 8, parts });
-  }
+// The bytes that are written do not depend on those that were there.
+TEST(PlanCover, TheSameBytesWhateverWasThere) {
+  ForRandomPlans(5000, [](const PlanCase &given, Random &) {
+    Planned one(given, 0x00), other(given, 0xff);
+    size_t entries = static_cast<size_t>(one.header().num_entries) * sizeof(cgr__plan_entry);
+    size_t parts = sizeof(cgr__plan_header) + static_cast<size_t>(given.c.num_parts) * sizeof(cgr__plan_part);
+    ASSERT_EQ(std::memcmp(one.data(), other.data(), parts), 0);
+    ASSERT_EQ(std::memcmp(one.line(), other.line(), static_cast<size_t>(one.header().num_line) * sizeof(int32_t)), 0);
+    ASSERT_EQ(std::memcmp(&one.entry(0), &other.entry(0), entries), 0);
+  });
 }
 
-// A plan from lengths alone equals the plan from starts.
-TEST(PlanCover, BuildEqualsFill) {
-  const uint64_t first = cgr_test::Seed();
-  SCOPED_TRACE(cgr_test::Repeat(first));
-  for (uint64_t seed = first; seed < first + 50; seed++) {
-    Batch batch = RandomBatch(seed);
-    SCOPED_TRACE(Describe(seed, batch));
-    Planned planned = Plan(batch);
-    cgr_plan_input input = CGR_PLAN_INPUT_INIT;
-    input.num_requests = static_cast<int32_t>(batch.query_lens.size());
-    input.query_lens = batch.query_lens.data();
-    input.seq_lens = batch.seq_lens.data();
-    input.num_parts = batch.num_parts;
-    input.tile_q = batch.tile_q;
-    std::vector<int64_t> scratch(cgr__plan_scratch_words(input.num_requests));
-    std::vector<int64_t> memory(planned.memory.size(), -1);
-    cgr__plan_build(&input, scratch.data(), memory.data());
-    ASSERT_EQ(std::memcmp(memory.data(), planned.memory.data(), cgr__plan_bytes(batch.num_parts)), 0);
-  }
-}
-
-// Lengths near the limits do not overflow.
+// Lengths and costs at their limits do not overflow: the cost is what it is, and the tiles are covered end to end.
 TEST(PlanCover, LargestLengths) {
-  Batch batch = { { 1, 1 << 30 }, { INT32_MAX, INT32_MAX - 64 }, 1, 4096 };
-  for (int32_t tile_q : { 1, CGR__TILE_LINES }) {
-    batch.tile_q = tile_q;
-    Planned planned = Plan(batch);
-    EXPECT_GT(planned.header()->cost, 0);
-    EXPECT_GE(planned.header()->cost_per_part * batch.num_parts, planned.header()->cost);
-    CheckContiguous(batch, planned);
+  for (int32_t splits : { 0, 256 }) {
+    for (int32_t left : { 0, 1, INT32_MAX }) {
+      for (int32_t right : { -1, 0, INT32_MAX }) { // -1: not bidirectional
+        PlanCase given = KernelLike(4096, 1);
+        given.c.max_splits = splits;
+        given.c.window_left = left;
+        given.c.bidirectional = right >= 0;
+        given.c.window_right = std::max(right, 0);
+        given.c.line_tile_kv = given.c.queue_tile_kv = 1;
+        given.c.queue_tile_q = 4096;
+        given.c.cost_tile = given.c.cost_kv = 1 << 20;
+        given.query_lens = { 1, 4, 4096 * 2 + 1 };
+        given.seq_lens = { 1 << 30, 1 << 30, 1 << 30 };
+        MakeRoom(&given, 0);
+        Planned planned(given);
+        int64_t first = left == 1 ? 1 : 1 << 30, second = left == 1 ? 4 : 1 << 30; // KV tiles that are seen
+        EXPECT_EQ(planned.header().cost, (first + second + 2) << 20);
+        Items items = planned.Items();
+        Sort(&items);
+        int64_t tokens = 0;
+        for (const cgr__cover_item &found : items)
+          tokens += found.part >= 0 ? found.item.kv_end - found.item.kv_begin : 0;
+        EXPECT_EQ(tokens, first + second);
+        // The last q tile of the queue is one query at the end of the sequence.
+        ASSERT_FALSE(items.empty());
+        EXPECT_EQ(items.back().item.query_begin, 8192);
+        EXPECT_EQ(items.back().item.num_queries, 1);
+        EXPECT_EQ(items.back().item.kv_end, 1 << 30);
+      }
+    }
   }
 }
 

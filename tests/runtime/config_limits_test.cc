@@ -137,8 +137,12 @@ TEST_P(ConfigLimits, ReservedListsAreRefusedByName) {
 
 TEST_P(ConfigLimits, ReservedFieldsAreRefused) {
   Refused([](GoodConfig &c) { c.config.reserved = 1; }, { Find(CGR_ERROR_NEWER_STRUCT, "reserved", { "is 1", "expected 0" }) });
-  Refused([](GoodConfig &c) { c.config.reserved2 = -2; },
-          { Find(CGR_ERROR_NEWER_STRUCT, "reserved2", { "is -2", "expected 0" }) });
+  Refused([](GoodConfig &c) { c.config.reserved = -2; }, { Find(CGR_ERROR_NEWER_STRUCT, "reserved", { "is -2", "expected 0" }) });
+}
+
+TEST_P(ConfigLimits, AnythingIsBatchInvariantButZero) {
+  for (int32_t invariant : { 0, 1, -1, INT32_MAX })
+    Accepted([&](GoodConfig &c) { c.config.batch_invariant = invariant; });
 }
 
 TEST_P(ConfigLimits, AnythingIsStrictButZero) {

@@ -64,7 +64,7 @@ const Fault kFaults[] = {
   FAULT("num_lanes", c.config.num_lanes = 2), FAULT("num_draft_tokens", c.config.num_draft_tokens = 1),
   FAULT("max_steps", c.config.max_steps = 1), FAULT("num_query_lens", c.config.num_query_lens = 1),
   FAULT("num_mixed_buckets", c.config.num_mixed_buckets = 1), FAULT("reserved", c.config.reserved = 1),
-  FAULT("reserved2", c.config.reserved2 = 1), FAULT("buckets[1]", c.buckets[1] = 9), FAULT("buckets[1]", c.buckets[1] = 1),
+  FAULT("buckets[1]", c.buckets[1] = 9), FAULT("buckets[1]", c.buckets[1] = 1),
   FAULT("decode_buckets", c.config.num_decode_buckets = 600, NO_BUCKETS),
   FAULT("decode_buckets", c.config.decode_buckets = nullptr, NO_BUCKETS),
   FAULT("groups", c.config.num_groups = 2; c.groups[1].num_pages = 64),

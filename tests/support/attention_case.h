@@ -58,7 +58,8 @@ struct AttentionShape {
   int32_t num_q_heads = 4, num_kv_heads = 2, head_dim = 64, page_size = 16;
   CacheLayouts layouts;
   int32_t num_parts = 7;
-  int32_t tile_q = 0;                      // 0: the largest for the group
+  int32_t line_query_len = 0; // 0: as the variant has it
+  bool batch_invariant = false;
   float scale = 0.0f;                      // 0: 1 / sqrt(head_dim)
   int64_t num_pages = 0;                   // 0: some more than needed
   int64_t page_bytes = 0;                  // distance of pages in memory; 0: what they take
@@ -70,7 +71,7 @@ struct AttentionShape {
   std::string Text() const {
     return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) +
            "x" + std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
-           " tile_q " + std::to_string(tile_q);
+           " line " + std::to_string(line_query_len) + (batch_invariant ? " invariant" : "");
   }
 };
 
@@ -80,14 +81,18 @@ struct AttentionBatch {
 };
 
 // Whether the device has a variant for plain layers of this dtype and head dim.
-inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
-  cgr_layer layer = CGR_LAYER_INIT;
-  layer.num_q_heads = layer.num_kv_heads = 1;
-  layer.head_dim = layer.head_dim_v = head_dim;
-  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = dtype;
+inline const cgr__variant *VariantFor(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim, cgr_layer *layer) {
+  *layer = CGR_LAYER_INIT;
+  layer->num_q_heads = layer->num_kv_heads = 1;
+  layer->head_dim = layer->head_dim_v = head_dim;
+  layer->dtype = layer->out_dtype = layer->k.dtype = layer->v.dtype = dtype;
   cgr__findings findings;
   cgr__findings_init(&findings, nullptr, 0);
-  return cgr__variant_choose(&info, &layer, 0, 1, &findings) != nullptr;
+  return cgr__variant_choose(&info, layer, 0, 1, &findings);
+}
+inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
+  cgr_layer layer;
+  return VariantFor(info, dtype, head_dim, &layer) != nullptr;
 }
 
 // The logical inputs and where they lie; nothing of a device.
@@ -96,8 +101,6 @@ public:
   AttentionCase(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed)
       : random(seed), shape_(shape), batch_(batch) {
     num_tokens_ = std::accumulate(batch.query_lens.begin(), batch.query_lens.end(), 0);
-    if (shape_.tile_q == 0)
-      shape_.tile_q = cgr__attention_tile_q(shape.num_q_heads / shape.num_kv_heads);
     if (shape_.scale == 0.0f)
       shape_.scale = 1.0f / std::sqrt(float(shape_.head_dim));
     PlacePages();
@@ -236,16 +239,24 @@ struct AttentionOutput {
 class AttentionRun {
 public:
   AttentionRun(Bench &bench, AttentionCase &made, PagedCache &cache)
-      : bench_(bench), made_(made), cache_(cache), tokens_(made.num_tokens() + made.batch().padded_tokens),
-        head_blocks_(cgr__attention_head_blocks(made.shape().num_q_heads, made.shape().num_kv_heads)), starts_(Starts()),
-        lens_(Padded(made.batch().seq_lens, 0)), q_(bench, Queries()), out_(bench, Out().SizeInBytes()),
+      : bench_(bench), made_(made), cache_(cache), tokens_(made.num_tokens() + made.batch().padded_tokens), plans_(Plans()),
+        starts_(Starts()), lens_(Padded(made.batch().seq_lens, 0)), q_(bench, Queries()), out_(bench, Out().SizeInBytes()),
         lse_(bench, Lse().SizeInBytes()), table_(bench, made.table()), query_start_(bench, starts_), seq_lens_(bench, lens_),
         rows_(bench, Rows()), counts_(bench, Counts()), plan_(bench, Plan()),
-        counters_(bench, std::vector<int32_t>(size_t(made.shape().num_parts * head_blocks_), 0)),
-        partial_out_(bench, PartialLines() * size_t(made.shape().head_dim)), partial_state_(bench, PartialLines() * 2),
+        counters_(bench, std::vector<int32_t>(size_t(plans_.num_counters), 0)),
+        partial_out_(bench, size_t(plans_.partial_vectors * plans_.partial_dim)),
+        partial_state_(bench, size_t(plans_.partial_vectors * 2)),
         error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
 
   void PutError(const cgr__step_error &error) { error_.Put({ error }); }
+
+  // From now on request i is alone: the others look as if a guard had emptied them.
+  void Keep(int32_t i) {
+    for (int32_t other = 0; other < made_.num_requests(); other++)
+      lens_[size_t(other)] = other == i ? made_.batch().seq_lens[size_t(i)] : 0;
+    seq_lens_.Put(lens_);
+    plan_.Put(Plan());
+  }
 
   // Runs once, with everything that the kernel must write poisoned before.
   AttentionOutput Run(bool with_lse = true) {
@@ -257,7 +268,12 @@ public:
     if (!with_lse)
       args.lse.data = nullptr;
     bench_.Run(cgr__kernel_attention, &args);
-    for (int32_t counter : counters_.Get())
+    std::vector<int32_t> counters = counters_.Get();
+    const int32_t taken = counters.back(), items = header().num_items;
+    EXPECT_GE(taken, items) << "items of the queue were left";
+    counters.back() = 0;
+    counters_.Put(counters); // as the planner does before the next step
+    for (int32_t counter : counters)
       EXPECT_EQ(counter, 0) << "an arrival counter was left behind";
     return { Out().Take(out_.Get()), with_lse ? Lse().Take(lse_.Get()) : Bytes(), error_.Get()[0] };
   }
@@ -280,7 +296,26 @@ private:
       return { CGR_DTYPE_FP32, tokens_, heads, 1, heads + 3, 1 };
     }
   }
-  size_t PartialLines() const { return size_t(2 * made_.shape().num_parts * head_blocks_ * CGR__TILE_LINES); }
+  const cgr__plan_class &Class() const { return plans_.class_[0]; }
+  const cgr__plan_header &header() const { return *reinterpret_cast<const cgr__plan_header *>(host_plan_.data()); }
+  // The plan class of a layer of this shape, with the traits of the device's variant.
+  cgr__plans Plans() {
+    const AttentionShape &s = made_.shape();
+    const cgr_device_info info = bench_.Info();
+    variant_ = VariantFor(info, s.dtype, s.head_dim, &layer_);
+    layer_.num_q_heads = s.num_q_heads;
+    layer_.num_kv_heads = s.num_kv_heads;
+    cgr__plan_options options = { s.num_parts, std::max(1, made_.num_requests()), std::max(1, made_.num_tokens()),
+                                  s.batch_invariant };
+    cgr__plans plans;
+    cgr__findings findings;
+    cgr__findings_init(&findings, nullptr, 0);
+    cgr__plans_make(&info, &layer_, &variant_, 1, &options, &plans, &findings);
+    EXPECT_EQ(findings.count, 0);
+    if (s.line_query_len != 0)
+      plans.class_[0].line_query_len = s.line_query_len;
+    return plans;
+  }
 
   cgr__attention_args Args() {
     const AttentionShape &s = made_.shape();
@@ -298,16 +333,17 @@ private:
     args.counts = counts_.data();
     args.plan = reinterpret_cast<int32_t *>(plan_.data());
     args.plan_counters = counters_.data();
+    args.queue = counters_.data() + plans_.num_slots;
+    args.plan_class = Class();
+    cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__variant_block_heads(variant_, &layer_));
+    args.line_lines = plans_.line_lines[0];
+    args.queue_lines = plans_.queue_lines[0];
     args.partial_out = partial_out_.data();
     args.partial_state = partial_state_.data();
     args.error = error_.data();
     args.num_tokens = tokens_;
     args.padded_requests = made_.num_requests() + made_.batch().padded_requests;
-    args.num_q_heads = s.num_q_heads;
-    args.num_kv_heads = s.num_kv_heads;
     args.head_dim = s.head_dim;
-    args.num_parts = s.num_parts;
-    args.tile_q = s.tile_q;
     args.scale = s.scale;
     return args;
   }
@@ -352,18 +388,21 @@ private:
     counts[CGR__COUNT_PADDED_TOKENS] = tokens_;
     return counts;
   }
-  std::vector<int64_t> Plan() const {
-    std::vector<int64_t> plan((cgr__plan_bytes(made_.shape().num_parts) + 7) / 8);
-    std::vector<int64_t> prefix(size_t(made_.num_requests()) + 1);
-    cgr__plan_fill(starts_.data(), lens_.data(), made_.num_requests(), made_.shape().num_parts, made_.shape().tile_q,
-                   prefix.data(), plan.data());
-    return plan;
+  std::vector<int64_t> Plan() {
+    host_plan_.assign(size_t(cgr__plan_bytes(&Class()) / 8), 0x5a5a5a5a5a5a5a5a);
+    std::vector<int64_t> scratch(cgr__plan_scratch_bytes(&Class()) / 8 + 1);
+    cgr__plan_fill(&Class(), starts_.data(), lens_.data(), made_.num_requests(), scratch.data(), host_plan_.data());
+    return host_plan_;
   }
 
   Bench &bench_;
   AttentionCase &made_;
   PagedCache &cache_;
-  int32_t tokens_, head_blocks_;
+  int32_t tokens_;
+  cgr_layer layer_;
+  const cgr__variant *variant_ = nullptr;
+  std::vector<int64_t> host_plan_;
+  cgr__plans plans_;
   std::vector<int32_t> starts_, lens_;
   Array<unsigned char> q_, out_, lse_;
   Array<int32_t> table_, query_start_, seq_lens_, rows_, counts_;
@@ -400,12 +439,18 @@ inline void ExpectAttention(AttentionCase &made, const PagedCache &cache, const 
   ExpectNothing(part(out, first, tokens - first, heads * s.head_dim), part(lse, first, tokens - first, heads));
 }
 
+// Tokens [first, first + count) are equal in both.
+inline bool SameTokens(const AttentionOutput &a, const AttentionOutput &b, int32_t first, int32_t count,
+                       const AttentionShape &shape) {
+  size_t before = size_t(first) * size_t(shape.num_q_heads), heads = size_t(count) * size_t(shape.num_q_heads);
+  size_t head = size_t(shape.head_dim * ElementSize(shape.dtype));
+  return std::memcmp(&a.out[before * head], &b.out[before * head], heads * head) == 0 &&
+         std::memcmp(&a.lse[before * sizeof(float)], &b.lse[before * sizeof(float)], heads * sizeof(float)) == 0;
+}
+
 // The first `tokens` tokens are equal in both.
 inline bool SameBits(const AttentionOutput &a, const AttentionOutput &b, int32_t tokens, const AttentionShape &shape) {
-  size_t heads = size_t(tokens) * size_t(shape.num_q_heads);
-  size_t bytes = heads * size_t(shape.head_dim * ElementSize(shape.dtype));
-  return std::memcmp(a.out.data(), b.out.data(), bytes) == 0 &&
-         std::memcmp(a.lse.data(), b.lse.data(), heads * sizeof(float)) == 0;
+  return tokens == 0 || SameTokens(a, b, 0, tokens, shape);
 }
 
 } // namespace cgr_test

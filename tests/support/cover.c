@@ -1,46 +1,88 @@
 #include "tests/support/cover.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
-static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+typedef struct list {
+  cgr__cover_item *items;
+  int64_t count, capacity;
+} list;
 
-/* Whether the item is one of this batch. */
-static bool is_inside(const cgr__cover_batch *batch, const cgr__plan_item *s) {
-  if (s->request < 0 || s->request >= batch->num_requests || s->q_tile < 0 || s->kv_begin < 0 || s->kv_end <= s->kv_begin)
-    return false;
-  int32_t query_len = batch->query_start[s->request + 1] - batch->query_start[s->request];
-  int32_t first = s->q_tile * batch->tile_q; /* new token of the request */
-  if (first >= query_len)
-    return false;
-  int32_t end = batch->seq_lens[s->request] - query_len + least(first + batch->tile_q, query_len);
-  return (int64_t)(s->kv_end - 1) * CGR__TILE_KV < end;
+/* Whether an index that the plan holds can be followed at all. */
+static bool is_request(const cgr__cover_batch *batch, int32_t request) { return request >= 0 && request < batch->num_requests; }
+
+static int32_t query_len_of(const cgr__cover_batch *batch, int32_t request) {
+  return batch->query_start[request + 1] - batch->query_start[request];
 }
 
-static void count_item(const cgr__cover_batch *batch, const cgr__plan_item *s, int32_t *counts) {
-  int32_t seq_len = batch->seq_lens[s->request];
-  int32_t query_len = batch->query_start[s->request + 1] - batch->query_start[s->request];
-  int32_t first = s->q_tile * batch->tile_q, last = least(first + batch->tile_q, query_len);
-  int32_t end = least(s->kv_end * CGR__TILE_KV, seq_len - query_len + last);
-  for (int32_t j = first; j < last; j++)
-    for (int32_t t = s->kv_begin * CGR__TILE_KV; t < end; t++)
-      counts[batch->offsets[s->request] + (int64_t)j * seq_len + t]++;
+/* Whether the item is of this batch: new tokens and KV tiles that its request has. */
+static bool is_inside(const cgr__plan_class *c, const cgr__cover_batch *batch, const cgr__plan_item *item, int32_t tile_kv) {
+  if (!is_request(batch, item->request) || item->head_block < 0 || item->head_block >= c->head_blocks)
+    return false;
+  return item->query_begin >= 0 && item->num_queries > 0 &&
+         (int64_t)item->query_begin + item->num_queries <= query_len_of(batch, item->request) && item->kv_begin >= 0 &&
+         item->kv_end > item->kv_begin && ((int64_t)item->kv_end - 1) * tile_kv < batch->seq_lens[item->request];
 }
 
-int64_t cgr__cover_plan(const void *plan, const cgr__cover_batch *batch, int32_t *counts, cgr__cover_item *items,
-                        int64_t capacity) {
-  const cgr__plan_header *header = (const cgr__plan_header *)plan;
-  const cgr__plan_part *parts = (const cgr__plan_part *)(header + 1);
-  int64_t found = 0;
-  for (int32_t p = 0; p < header->num_parts; p++) {
-    cgr__plan_walk walk = cgr__plan_walk_begin(&parts[p]);
-    cgr__cover_item next = { p, { 0 } };
-    while (cgr__plan_walk_next(&walk, &parts[p], p, batch->query_start, batch->seq_lens, batch->tile_q, &next.item)) {
-      if (found >= capacity || !is_inside(batch, &next.item))
-        return -1;
-      if (counts)
-        count_item(batch, &next.item, counts);
-      items[found++] = next;
-    }
+static bool header_fits(const cgr__plan_class *c, const cgr__plan_header *header) {
+  return header->num_parts == c->num_parts && header->num_line >= 0 && header->num_line <= c->max_requests &&
+         header->num_entries >= 0 && header->num_entries <= c->max_entries;
+}
+
+/* A part whose request is none of the batch, and that has something to do, would be walked into memory that is not there. */
+static bool part_fits(const cgr__cover_batch *batch, const cgr__plan_header *header, const cgr__plan_part *part) {
+  if (part->begin.line < 0 || part->end.line > header->num_line || part->begin.line > part->end.line)
+    return false;
+  return part->begin.line == header->num_line || is_request(batch, part->request);
+}
+
+static bool add_part(list *found, const cgr__plan_class *c, const cgr__plan_header *header, const cgr__plan_part *part, int32_t p,
+                     const cgr__cover_batch *batch, const int32_t *line) {
+  cgr__plan_batch planned = { batch->query_start, batch->seq_lens, line };
+  cgr__cover_item next = { .part = p, .entry = -1 };
+  if (!part_fits(batch, header, part))
+    return false;
+  cgr__plan_walk walk = cgr__plan_walk_begin(part, &planned);
+  while (cgr__plan_walk_next(&walk, c, part, p, &planned, &next.item)) {
+    if (found->count >= found->capacity || !is_inside(c, batch, &next.item, c->line_tile_kv) || walk.at.line > header->num_line)
+      return false;
+    found->items[found->count++] = next;
   }
-  return found;
+  return !cgr__plan_walk_next(&walk, c, part, p, &planned, &next.item); /* what has ended stays so */
+}
+
+static bool add_entry(list *found, const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t e,
+                      const cgr__cover_batch *batch) {
+  cgr__cover_item next = { .part = -1, .entry = e };
+  if (!is_request(batch, entry->request))
+    return false;
+  for (int32_t h = 0; h < c->head_blocks; h++) {
+    next.item = cgr__plan_queue_item(c, entry, h, query_len_of(batch, entry->request));
+    if (found->count >= found->capacity || !is_inside(c, batch, &next.item, c->queue_tile_kv))
+      return false;
+    found->items[found->count++] = next;
+  }
+  return true;
+}
+
+int64_t cgr__cover_plan(const cgr__plan_class *c, const void *plan, const cgr__cover_batch *batch, cgr__cover_item *items,
+                        int64_t capacity) {
+  const unsigned char *bytes = plan;
+  const cgr__plan_header *header = plan;
+  const cgr__plan_part *parts = (const cgr__plan_part *)(const void *)(header + 1);
+  const int32_t *line = (const int32_t *)(const void *)(bytes + cgr__plan_line_offset(c));
+  const cgr__plan_entry *entries = (const cgr__plan_entry *)(const void *)(bytes + cgr__plan_entries_offset(c));
+  list found = { items, 0, capacity };
+  if (!header_fits(c, header))
+    return -1;
+  for (int32_t i = 0; i < header->num_line; i++)
+    if (!is_request(batch, line[i]))
+      return -1;
+  for (int32_t p = 0; p < c->num_parts; p++)
+    if (!add_part(&found, c, header, &parts[p], p, batch, line))
+      return -1;
+  for (int32_t e = 0; e < header->num_entries; e++)
+    if (!add_entry(&found, c, &entries[e], e, batch))
+      return -1;
+  return found.count;
 }

@@ -1,4 +1,4 @@
-/* Who works on what under a plan, token by token, for tests. */
+/* Who works on what under a plan, item by item, for tests. */
 #ifndef CGR_TESTS_SUPPORT_COVER_H
 #define CGR_TESTS_SUPPORT_COVER_H
 
@@ -11,21 +11,21 @@ extern "C" {
 #endif
 
 typedef struct cgr__cover_batch {
-  int32_t num_requests, tile_q;
+  int32_t num_requests;
   const int32_t *query_start, *seq_lens; /* [num_requests + 1], [num_requests] */
-  const int64_t *offsets;                /* [num_requests] where a request's matrix [query_len][seq_len] begins in counts */
 } cgr__cover_batch;
 
-/* An item and the part that runs it. */
+/* An item and who runs it. */
 typedef struct cgr__cover_item {
-  int32_t part;
+  int32_t part;  /* of the line; -1: the item is one of the queue */
+  int32_t entry; /* of the queue; -1: the item is one of the line */
   cgr__plan_item item;
 } cgr__cover_item;
 
-/* Walks all parts of `plan`. Writes the items, up to `capacity`, in the order of the parts, adds 1 to `counts` for every
- * (request, new token, token of a KV tile within the q tile's causal end), and returns the number of items; -1 when a
- * item lies outside the batch or there are more than `capacity`. `counts` may be NULL. */
-int64_t cgr__cover_plan(const void *plan, const cgr__cover_batch *batch, int32_t *counts, cgr__cover_item *items,
+/* Walks all parts of the line, then the queue with every head block of every entry, and writes the items in that order. Returns
+ * their number; -1 when the header does not fit the class, an item lies outside the batch, a walk goes on after its last item or
+ * there are more than `capacity`. */
+int64_t cgr__cover_plan(const cgr__plan_class *c, const void *plan, const cgr__cover_batch *batch, cgr__cover_item *items,
                         int64_t capacity);
 
 #ifdef __cplusplus

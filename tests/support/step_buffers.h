@@ -10,7 +10,6 @@
 
 #include "buffers/layout.h"
 #include "kernels/step.h"
-#include "planners/attention/plan_host.h"
 #include "tests/support/device_memory.h"
 
 namespace cgr_test {
@@ -24,10 +23,10 @@ struct StepGroup {
 
 struct StepLimits {
   int32_t max_requests = 8, max_rows = 12, max_tokens = 64, max_seq_len = 300, max_changes = 32, ring_depth = 3;
-  int32_t token_stride = 1; // 1 + k
-  int32_t num_parts = 5, tile_q = 8, num_counters = 20;
-  int32_t spare = 0;      // room for requests and tokens beyond the limits: only a guard keeps them away
-  bool scattered = false; // the slots' sections lie in another order than the library's, with gaps
+  int32_t token_stride = 1;                   // 1 + k
+  int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing of them
+  int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
+  bool scattered = false;                     // the slots' sections lie in another order than the library's, with gaps
   std::vector<StepGroup> groups = std::vector<StepGroup>(1);
 
   // As the table takes them.
@@ -46,7 +45,7 @@ struct StepLimits {
     limits.token_stride = token_stride;
     limits.ring_depth = ring_depth;
     limits.max_changes = max_changes;
-    limits.plan_words = int64_t(cgr__plan_bytes(num_parts) / 4);
+    limits.plan_words = plan_words;
     limits.plan_counters = num_counters;
     limits.partial_vectors = 4;
     limits.partial_dim = 8;

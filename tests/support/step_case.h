@@ -1,4 +1,4 @@
-// The kernels around a step (prologue, planner, epilogue) on a device, and beside them what kernels/step.h says of each buffer,
+// The kernels around a step (prologue, epilogue) on a device, and beside them what kernels/step.h says of each buffer,
 // computed the plain way on the host. A test stages a slot, runs a kernel in both, and compares every buffer.
 #ifndef CGR_TESTS_SUPPORT_STEP_CASE_H
 #define CGR_TESTS_SUPPORT_STEP_CASE_H
@@ -161,12 +161,6 @@ public:
       step.num_requests = step.num_tokens = 0;
     }
     Derive(step);
-  }
-
-  // The kernel writes the plan and zeroes the counters, and nothing else.
-  void Planner(const std::vector<int64_t> &plan) {
-    std::memcpy(b->plan, plan.data(), size_t(cgr__plan_bytes(limits_.num_parts)));
-    std::fill_n(b->plan_counters, limits_.num_counters, 0);
   }
 
   void Epilogue(bool abandon) {
@@ -416,9 +410,6 @@ public:
     a.padded_requests = padded_requests;
     a.padded_tokens = padded_tokens;
     a.num_groups = int32_t(limits_.groups.size());
-    a.num_parts = limits_.num_parts;
-    a.tile_q = limits_.tile_q;
-    a.num_counters = limits_.num_counters;
     a.buffers = arena_->View(buffers_.base());
     a.state = reinterpret_cast<cgr__step_state *>(a.buffers.step_state);
     for (size_t g = 0; g < limits_.groups.size(); g++) {

@@ -20,9 +20,21 @@ struct QueryTile {
   }
 };
 
-/* Index of a line among all partials. */
-__device__ __forceinline__ int64_t partial_line(int32_t slot, int32_t line) {
-  return ((int64_t)slot * gridDim.y + blockIdx.y) * CGR__TILE_LINES + line;
+__device__ __forceinline__ QueryTile query_tile(const cgr__attention_args &a, const cgr__plan_item &item) {
+  int32_t start = a.query_start_loc[item.request], query_len = a.query_start_loc[item.request + 1] - start;
+  cgr__head_block b = cgr__attention_head_block(&a, item.head_block);
+  QueryTile q;
+  q.heads = b.heads;
+  q.lines = item.num_queries * b.heads;
+  q.token = start + item.query_begin;
+  q.head = b.head;
+  q.position = a.seq_lens[item.request] - query_len + item.query_begin;
+  return q;
+}
+
+/* Index of a line of a slot among all partials. */
+__device__ __forceinline__ int64_t partial_line(const cgr__attention_args &a, int32_t slot, int32_t line) {
+  return cgr__attention_slot_line(&a, slot) + line;
 }
 
 /* Natural logarithm of a sum of exp2 relative to `max`. */
@@ -32,52 +44,123 @@ __device__ __forceinline__ float make_lse(float max, float sum) {
 
 __device__ __forceinline__ float inverse(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
-/* Stores 4 neighbouring elements of an output line. */
-template <int kDtype>
-__device__ __forceinline__ void store_output(const cgr__attention_args &a, const QueryTile &q, int32_t line, int32_t d, float4 o,
-                                             float max, float sum) {
+/* Two partials become one, the left one first. An empty left one leaves the right one as it is, bit for bit; so it does not
+ * matter who folds how far. */
+__device__ __forceinline__ float fold(float left_weight, float right_weight, float left, float right) {
+  return __fmaf_rn(right, right_weight, __fmul_rn(left, left_weight));
+}
+
+/* Of one line, from the maxima and sums of both. */
+struct Fold {
+  float left, right, max, sum;
+
+  __device__ __forceinline__ Fold(float2 left_state, float right_max, float right_sum) {
+    max = fmaxf(left_state.x, right_max);
+    float base = safe_max(max);
+    left = exp2_approx(left_state.x - base);
+    right = exp2_approx(right_max - base);
+    sum = fold(left, right, left_state.y, right_sum);
+  }
+};
+
+/* A line's state in the slot that this CTA wrote before. */
+__device__ __forceinline__ float2 slot_state(const cgr__attention_args &a, int64_t at) {
+  return __ldcg(reinterpret_cast<const float2 *>(a.partial_state) + at);
+}
+
+/* Neighbouring elements of a line. */
+template <int kElements> struct Elements {
+  float x[kElements];
+
+  __device__ __forceinline__ void load(const float *from) {
+    if constexpr (kElements == 4)
+      *reinterpret_cast<float4 *>(x) = __ldcg(reinterpret_cast<const float4 *>(from));
+    else
+      *reinterpret_cast<float2 *>(x) = __ldcg(reinterpret_cast<const float2 *>(from));
+  }
+};
+
+/* Stores 2 or 4 neighbouring elements of an output line. */
+template <int kDtype, int kElements>
+__device__ __forceinline__ void store_elements(const cgr__attention_args &a, const QueryTile &q, int32_t line, int32_t d,
+                                               const Elements<kElements> &o, float max, float sum) {
   float scale = inverse(sum);
-  uint2 packed;
-  packed.x = Element<kDtype>::pack(o.x * scale, o.y * scale);
-  packed.y = Element<kDtype>::pack(o.z * scale, o.w * scale);
-  *reinterpret_cast<uint2 *>(static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + d) = packed;
+  uint32_t packed[kElements / 2];
+#pragma unroll
+  for (int k = 0; k < kElements; k += 2)
+    packed[k / 2] = Element<kDtype>::pack(o.x[k] * scale, o.x[k + 1] * scale);
+  uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + d;
+  if constexpr (kElements == 4)
+    *reinterpret_cast<uint2 *>(to) = make_uint2(packed[0], packed[1]);
+  else
+    *reinterpret_cast<uint32_t *>(to) = packed[0];
   if (d == 0 && a.lse.data)
     static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = make_lse(max, sum);
 }
 
+/* Where an item comes from. */
+enum ItemSource { kNoItem, kLine, kQueue };
+
+/* What thread 0 finds out for all: kept here, it takes no registers from the loops. */
 struct AttentionShared {
   cgr__plan_part part;
   int32_t is_last;
+  cgr__plan_walk walk;                       /* the place on the line after the item at work */
+  cgr__plan_item item[2];                    /* at work, and the next one */
+  int32_t source;                            /* of the next one: enum ItemSource */
+  float2 before[kWarpLines];                 /* max and sum of the lines of a slot that is folded in */
   float2 state[kAttentionWarps][kWarpLines]; /* max and sum of each warp, when the warps split the tokens */
 };
 
 /* Of warps that own lines: each thread stores pairs of elements. */
 template <int kDtype, int kHeadDim>
 __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
-                                            const Softmax<kHeadDim> &state, int32_t first) {
+                                            Softmax<kHeadDim> &state, int32_t first) {
   int lane = threadIdx.x & 31;
+  float2 before[2]; /* the slot may be written again: all four lanes of a line read its state first */
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int32_t line = first + lane / 4 + 8 * half;
+    if (item.fold >= 0 && line < q.lines)
+      before[half] = slot_state(a, partial_line(a, item.fold, line));
+  }
+  __syncwarp();
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     int32_t line = first + lane / 4 + 8 * half;
     if (line >= q.lines)
       continue;
+    float max = state.max[half], sum = state.sum[half];
+    if (item.fold >= 0) {
+      int64_t at = partial_line(a, item.fold, line);
+      const Fold both(before[half], max, sum);
+      const float *from = a.partial_out + at * kHeadDim + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kHeadDim / 8; n++) {
+        float2 x = __ldcg(reinterpret_cast<const float2 *>(from + n * 8));
+        state.o[n][2 * half] = fold(both.left, both.right, x.x, state.o[n][2 * half]);
+        state.o[n][2 * half + 1] = fold(both.left, both.right, x.y, state.o[n][2 * half + 1]);
+      }
+      max = both.max;
+      sum = both.sum;
+    }
     if (item.slot < 0) {
-      float scale = inverse(state.sum[half]);
+      float scale = inverse(sum);
       uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
         *reinterpret_cast<uint32_t *>(to + n * 8) =
             Element<kDtype>::pack(state.o[n][2 * half] * scale, state.o[n][2 * half + 1] * scale);
       if (lane % 4 == 0 && a.lse.data)
-        static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = make_lse(state.max[half], state.sum[half]);
+        static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = make_lse(max, sum);
     } else {
-      int64_t at = partial_line(item.slot, line);
+      int64_t at = partial_line(a, item.slot, line);
       float *to = a.partial_out + at * kHeadDim + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
         *reinterpret_cast<float2 *>(to + n * 8) = make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
       if (lane % 4 == 0)
-        reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(state.max[half], state.sum[half]);
+        reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
     }
   }
 }
@@ -89,7 +172,9 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
                                               const Softmax<kHeadDim> &state, AttentionShared &shared, float *scratch) {
   constexpr int kVectors = kHeadDim / 4;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  __syncthreads(); /* all warps are done with the stage */
+  __syncthreads();                                      /* all warps are done with the stage */
+  if (item.fold >= 0 && (int32_t)threadIdx.x < q.lines) /* the slot may be written again: its states are read first */
+    shared.before[threadIdx.x] = slot_state(a, partial_line(a, item.fold, (int32_t)threadIdx.x));
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     int line = lane / 4 + 8 * half;
@@ -109,23 +194,34 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
     for (int w = 0; w < kAttentionWarps; w++)
       max = fmaxf(max, shared.state[w][line].x);
     float base = safe_max(max);
-    float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    Elements<4> o = {};
 #pragma unroll
     for (int w = 0; w < kAttentionWarps; w++) {
       float2 one = shared.state[w][line];
       float scale = exp2_approx(one.x - base);
       float4 x = *reinterpret_cast<const float4 *>(scratch + (w * kWarpLines + line) * kHeadDim + (d ^ ((line & 7) * 8)));
       sum += one.y * scale;
-      o.x += x.x * scale;
-      o.y += x.y * scale;
-      o.z += x.z * scale;
-      o.w += x.w * scale;
+      o.x[0] += x.x * scale;
+      o.x[1] += x.y * scale;
+      o.x[2] += x.z * scale;
+      o.x[3] += x.w * scale;
+    }
+    if (item.fold >= 0) {
+      const Fold both(shared.before[line], max, sum);
+      int64_t at = partial_line(a, item.fold, line);
+      Elements<4> before;
+      before.load(a.partial_out + at * kHeadDim + d);
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+        o.x[k] = fold(both.left, both.right, before.x[k], o.x[k]);
+      max = both.max;
+      sum = both.sum;
     }
     if (item.slot < 0) {
-      store_output<kDtype>(a, q, line, d, o, max, sum);
+      store_elements<kDtype>(a, q, line, d, o, max, sum);
     } else {
-      int64_t at = partial_line(item.slot, line);
-      *reinterpret_cast<float4 *>(a.partial_out + at * kHeadDim + d) = o;
+      int64_t at = partial_line(a, item.slot, line);
+      *reinterpret_cast<float4 *>(a.partial_out + at * kHeadDim + d) = make_float4(o.x[0], o.x[1], o.x[2], o.x[3]);
       if (d == 0)
         reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
     }
@@ -134,19 +230,19 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
 
 /* ----------------------------------------------------------------------------------------------------------------- merge */
 
-/* Counts this part's arrival at a split tile; true in all threads of the part that came last. The barrier before the count
+/* Counts the arrival of a partial; true in all threads of the part whose partial came last. The barrier before the count
  * makes every thread's stores of its partial happen before thread 0's release, which is cumulative; its acquire and the
  * barrier after it order the count before anyone's reads, which go past L1. */
 __device__ __forceinline__ bool arrive(const cgr__attention_args &a, const cgr__plan_item &item, int32_t *is_last) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    int32_t *counter = &a.plan_counters[item.first * (int32_t)gridDim.y + (int32_t)blockIdx.y];
+    int32_t *counter = &a.plan_counters[item.first];
     int32_t before;
     asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
                  : "=r"(before)
                  : "l"(__cvta_generic_to_global(counter))
                  : "memory");
-    bool last = before == item.last - item.first;
+    bool last = before == item.count - 1;
     if (last)
       *counter = 0;
     *is_last = last;
@@ -155,78 +251,94 @@ __device__ __forceinline__ bool arrive(const cgr__attention_args &a, const cgr__
   return *is_last != 0;
 }
 
-/* Merges the partials of a tile in ascending order of their parts, whichever part does it. Every thread takes 4 elements of a
- * line at a time; kBatch partials are under way together. */
-template <int kDtype, int kHeadDim>
-__device__ __noinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q) {
-  constexpr int kBatch = 16;
-  constexpr int kVectors = kHeadDim / 4;
-  for (int32_t e = threadIdx.x; e < q.lines * kVectors; e += kAttentionThreads) {
-    int32_t line = e / kVectors, d = e % kVectors * 4;
-    float max = -INFINITY, sum = 0.0f;
-    float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int32_t p = item.first; p <= item.last; p += kBatch) {
-      float4 part_o[kBatch];
-      float2 part[kBatch];
+/* How up to 32 partials of a line are weighed: what Fold computes one after the other, the lanes of a warp compute at once. */
+struct Weights {
+  float left, right; /* of what comes before this lane's partial, and of the partial */
+  float sum;         /* the partial's */
+
+  /* `max`: of all partials before these; becomes that of these too. */
+  __device__ __forceinline__ Weights(float2 own, float &max) {
+    int lane = threadIdx.x & 31;
+    float upto = fmaxf(own.x, max), before = max;
 #pragma unroll
-      for (int u = 0; u < kBatch; u++) {
-        part[u] = make_float2(-INFINITY, 0.0f);
-        part_o[u] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (p + u <= item.last) {
-          int64_t at = partial_line(2 * (p + u) + (p + u == item.first ? 1 : 0), line);
-          part[u] = __ldcg(reinterpret_cast<const float2 *>(a.partial_state) + at);
-          part_o[u] = __ldcg(reinterpret_cast<const float4 *>(a.partial_out + at * kHeadDim + d));
+    for (int d = 1; d < 32; d *= 2)
+      upto = fmaxf(upto, __shfl_up_sync(~0u, upto, d)); /* a lane below d gets its own */
+    float previous = __shfl_up_sync(~0u, upto, 1), base = safe_max(upto);
+    left = exp2_approx((lane == 0 ? before : previous) - base);
+    right = exp2_approx(own.x - base);
+    sum = own.y;
+    max = __shfl_sync(~0u, upto, 31);
+  }
+};
+
+/* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time; kBatch
+ * partials are under way together. */
+template <int kDtype, int kHeadDim>
+__device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q) {
+  constexpr int kBatch = 8, kElements = kHeadDim / 32;
+  int lane = threadIdx.x & 31;
+  int64_t step = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from slot to slot, in lines */
+  for (int32_t line = (int32_t)threadIdx.x / 32; line < q.lines; line += kAttentionWarps) {
+    int64_t at = partial_line(a, item.first, line);
+    float max = -INFINITY, sum = 0.0f;
+    Elements<kElements> o = {};
+    for (int32_t p = 0; p < item.count; p += 32) {
+      int32_t count = min(32, item.count - p);
+      float2 own = make_float2(-INFINITY, 0.0f);
+      if (lane < count)
+        own = slot_state(a, at + (p + lane) * step);
+      Weights weights(own, max);
+      const float *from = a.partial_out + (at + p * step) * kHeadDim + lane * kElements;
+#pragma unroll 1
+      for (int32_t u = 0; u < count; u += kBatch, from += kBatch * step * kHeadDim) {
+        Elements<kElements> x[kBatch];
+#pragma unroll
+        for (int v = 0; v < kBatch; v++)
+          if (u + v < count)
+            x[v].load(from + v * step * kHeadDim);
+#pragma unroll
+        for (int v = 0; v < kBatch; v++) {
+          float left = __shfl_sync(~0u, weights.left, u + v), right = __shfl_sync(~0u, weights.right, u + v);
+          float part = __shfl_sync(~0u, weights.sum, u + v);
+          if (u + v < count) {
+            sum = fold(left, right, sum, part);
+#pragma unroll
+            for (int k = 0; k < kElements; k++)
+              o.x[k] = fold(left, right, o.x[k], x[v].x[k]);
+          }
         }
       }
-#pragma unroll
-      for (int u = 0; u < kBatch; u++) {
-        float new_max = fmaxf(max, part[u].x), base = safe_max(new_max);
-        float old_scale = exp2_approx(max - base), part_scale = exp2_approx(part[u].x - base);
-        sum = sum * old_scale + part[u].y * part_scale;
-        o.x = o.x * old_scale + part_o[u].x * part_scale;
-        o.y = o.y * old_scale + part_o[u].y * part_scale;
-        o.z = o.z * old_scale + part_o[u].z * part_scale;
-        o.w = o.w * old_scale + part_o[u].w * part_scale;
-        max = new_max;
-      }
     }
-    store_output<kDtype>(a, q, line, d, o, max, sum);
+    store_elements<kDtype>(a, q, line, lane * kElements, o, max, sum);
   }
 }
 
 /* ------------------------------------------------------------------------------------------------- tokens without an owner */
 
-/* Zeroes the outputs of token `token` for heads [head, head + heads): 16 bytes per thread at a time. */
-template <int kHeadDim>
-__device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t token, int32_t head, int32_t heads) {
+/* Zeroes the outputs of a token: 16 bytes per thread at a time. */
+template <int kHeadDim> __device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t token) {
   constexpr int kChunks = kHeadDim / 8;
-  for (int32_t e = threadIdx.x; e < heads * kChunks; e += kAttentionThreads) {
-    int64_t offset = token * a.out.stride_token + (head + e / kChunks) * a.out.stride_head + e % kChunks * 8;
+  for (int32_t e = threadIdx.x; e < a.num_q_heads * kChunks; e += kAttentionThreads) {
+    int64_t offset = token * a.out.stride_token + (e / kChunks) * a.out.stride_head + e % kChunks * 8;
     *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(a.out.data) + offset) = make_uint4(0, 0, 0, 0);
   }
   if (a.lse.data)
-    for (int32_t h = threadIdx.x; h < heads; h += kAttentionThreads)
-      static_cast<float *>(a.lse.data)[token * a.lse.stride_token + (head + h) * a.lse.stride_head] = -INFINITY;
+    for (int32_t h = threadIdx.x; h < a.num_q_heads; h += kAttentionThreads)
+      static_cast<float *>(a.lse.data)[token * a.lse.stride_token + h * a.lse.stride_head] = -INFINITY;
 }
 
 /* This part's share of the padding and of the requests that a guard emptied. Called by all threads. */
 template <int kHeadDim>
-__device__ __noinline__ void zero_unowned(const cgr__attention_args &a, int32_t num_requests, int32_t num_tokens, int32_t head,
-                                          int32_t heads) {
+__device__ __noinline__ void zero_unowned(const cgr__attention_args &a, int32_t num_requests, int32_t num_tokens,
+                                          int32_t num_emptied) {
   int32_t part = (int32_t)blockIdx.x, parts = (int32_t)gridDim.x;
   for (int32_t t = num_tokens + part; t < a.num_tokens; t += parts)
-    zero_token<kHeadDim>(a, t, head, heads);
-
-  int emptied = 0;
-  for (int32_t i = part + parts * (int32_t)threadIdx.x; i < num_requests; i += parts * kAttentionThreads)
-    emptied |= a.seq_lens[i] == 0 && a.query_start_loc[i + 1] > a.query_start_loc[i];
-  if (!__syncthreads_or(emptied))
-    return;
-  for (int32_t i = part; i < num_requests; i += parts) {
+    zero_token<kHeadDim>(a, t);
+  for (int32_t i = part; i < num_requests && num_emptied > 0; i += parts) {
     if (a.seq_lens[i] != 0)
       continue;
     for (int32_t t = a.query_start_loc[i]; t < a.query_start_loc[i + 1]; t++)
-      zero_token<kHeadDim>(a, t, head, heads);
+      zero_token<kHeadDim>(a, t);
   }
 }
 

@@ -5,7 +5,7 @@
 
 extern "C" int cgr__cuda_attention(const void *args, cudaStream_t stream) {
   const cgr__attention_args *a = static_cast<const cgr__attention_args *>(args);
-  dim3 grid((unsigned)a->num_parts, (unsigned)cgr__attention_head_blocks(a->num_q_heads, a->num_kv_heads));
+  dim3 grid((unsigned)a->plan_class.num_parts);
   if (a->q.dtype != CGR_DTYPE_BF16 && a->q.dtype != CGR_DTYPE_FP16)
     return (int)cudaErrorNotSupported;
   switch (a->head_dim) {

@@ -71,16 +71,16 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
   }
 }
 
-/* All KV tiles of one item. `stage` is the stage of its first tile, and of the next item's afterwards.
+/* All KV tiles of one item. `stage` is the stage of its first tile, and of its last afterwards.
  *
  * Whenever a tile begins, it and the next two are on their way, in six groups of copies. A warp that splits the tokens
  * refills the place of K or V as soon as it has read it. Warps that own lines share the tile, and refill after a barrier. The
- * stage of an item's last tile is refilled after the results have left, which pass through it. */
+ * stage of an item's last tile is refilled by the caller, after the results have left, which pass through it. */
 template <int kDtype, int kHeadDim, bool kSplitTokens>
 __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                          Loader<kHeadDim> &loader, AttentionShared &shared, unsigned char *memory, int &stage) {
   using Shape = AttentionShape<kHeadDim>;
-  constexpr int kBlocks = kSplitTokens ? 2 : CGR__TILE_KV / 8;
+  constexpr int kBlocks = kSplitTokens ? 2 : kTileKv / 8;
   int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   int token = kSplitTokens ? warp * kWarpLines : 0;     /* of the tile: this warp's first */
   int32_t first = kSplitTokens ? 0 : warp * kWarpLines; /* this warp's first row */
@@ -98,7 +98,7 @@ __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr
   for (int32_t tile = item.kv_begin;; tile++) {
     bool last = tile + 1 == item.kv_end;
     uint32_t k = base + stage * Shape::kStageBytes, v = k + Shape::kTileBytes;
-    int32_t absolute = tile * CGR__TILE_KV + token;
+    int32_t absolute = tile * kTileKv + token;
     copy_async_wait<kSplitTokens ? 2 * kAttentionStages - 1 : 2 * kAttentionStages - 2>(); /* K is here, or K and V */
     if constexpr (kSplitTokens)
       __syncwarp();
@@ -132,7 +132,7 @@ __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr
       __syncthreads();
       loader.issue_k(a, k);
     }
-    loader.issue_v(a, &shared.part, k);
+    loader.issue_v(a, shared.part, k);
     stage = stage + 1 == kAttentionStages ? 0 : stage + 1;
   }
 
@@ -141,12 +141,6 @@ __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr
     combine_warps<kDtype, kHeadDim>(a, item, q, state, shared, reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
   else
     write_lines<kDtype, kHeadDim>(a, item, q, state, first);
-  __syncthreads(); /* all are done with the last stage */
-  loader.issue_k(a, base + stage * Shape::kStageBytes);
-  loader.issue_v(a, &shared.part, base + stage * Shape::kStageBytes);
-  stage = stage + 1 == kAttentionStages ? 0 : stage + 1;
-  if (item.slot >= 0 && arrive(a, item, &shared.is_last))
-    merge_partials<kDtype, kHeadDim>(a, item, q);
 }
 
 } // namespace cgr

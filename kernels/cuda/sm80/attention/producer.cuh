@@ -1,15 +1,16 @@
-/* Brings the KV tiles of a part into shared memory, in the order of its items and ahead of the one at work.
+/* Brings KV tiles into shared memory, in the order of the items and ahead of the one at work.
  *
- * A cursor of its own walks the part, so that the tiles of the next item are on their way before the present one is merged
- * and written. Warp w copies tokens [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work
- * on, so that its pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a
- * tile are two groups of copies, in this order: K's place is free again while V is still at work. */
+ * On the line a cursor of its own walks the part, so that the tiles of the next item are on their way before the present one is
+ * merged and written; an item of the queue is loaded by itself. Warp w copies tokens [16 w, 16 w + 16) of every tile: one page,
+ * and in decode the very tokens that it will work on, so that its pipeline needs no other warp. The page number is fetched one
+ * tile before its copies start. K and V of a tile are two groups of copies, in this order: K's place is free again while V is
+ * still at work. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
 #include "kernels/cuda/sm80/attention/traits.h"
-#include "kernels/cuda/sm80/attention/mma.cuh"
 #include "kernels/cuda/common/guard.cuh"
+#include "kernels/cuda/sm80/attention/mma.cuh"
 
 namespace cgr {
 
@@ -19,39 +20,71 @@ template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }
 
+/* The plan class, with the tiles that these kernels are made for as constants. */
+__device__ __forceinline__ cgr__plan_class class_of(const cgr__attention_args &a) {
+  cgr__plan_class c = a.plan_class;
+  c.line_tile_kv = c.queue_tile_kv = kTileKv;
+  return c;
+}
+
+/* The batch as the plan walks it. */
+__device__ __forceinline__ cgr__plan_batch batch_of(const cgr__attention_args &a) {
+  cgr__plan_batch batch;
+  batch.query_start = a.query_start_loc;
+  batch.seq_lens = a.seq_lens;
+  batch.line = a.plan + cgr__plan_line_offset(&a.plan_class) / (int64_t)sizeof(int32_t);
+  return batch;
+}
+
 template <int kHeadDim> struct Loader {
   using Shape = AttentionShape<kHeadDim>;
 
   cgr__plan_walk walk;
   int32_t tile, tile_end; /* of the item; none is left when live is false */
   int32_t seq_len, row;
-  bool live;
+  int32_t row_ahead; /* of the walk's request: fetched an item before it is needed, like its lengths */
+  bool live, on_line;
   int32_t page;      /* of this warp's granule of `tile` */
-  const char *k, *v; /* this thread's column of token 0 of page 0 */
+  const char *k, *v; /* this thread's column of token 0 of page 0, for the item's KV head */
 
-  __device__ __forceinline__ void begin(const cgr__attention_args &a, const cgr__plan_part *part, int32_t kv_head) {
-    int64_t chunk = (threadIdx.x % Shape::kChunks) * 8;
-    k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * 2;
-    v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
-    walk = cgr__plan_walk_begin(part);
+  /* `begin` becomes the walk of the consumer. */
+  __device__ __forceinline__ void begin_line(const cgr__attention_args &a, const cgr__plan_part &part, cgr__plan_walk &begin) {
+    const cgr__plan_batch batch = batch_of(a);
+    walk = cgr__plan_walk_begin(&part, &batch);
+    row_ahead = a.request_rows[walk.request];
+    if (threadIdx.x == 0)
+      begin = walk;
+    on_line = true;
     next_item(a, part);
   }
 
-  __device__ __forceinline__ void next_item(const cgr__attention_args &a, const cgr__plan_part *part) {
-    int32_t guess = walk.request; /* its row is fetched beside its lengths; an empty request is stepped over */
-    int32_t guessed_row = guess < a.padded_requests ? a.request_rows[guess] : 0;
-    cgr__plan_item item;
-    live = cgr__plan_walk_next(&walk, part, (int32_t)blockIdx.x, a.query_start_loc, a.seq_lens, a.tile_q, &item) != 0;
-    if (!live)
-      return;
+  __device__ __forceinline__ void begin_item(const cgr__attention_args &a, const cgr__plan_item &item, int32_t length,
+                                             int32_t table_row) {
+    int32_t kv_head = cgr__attention_head_block(&a, item.head_block).kv_head;
+    int64_t chunk = (threadIdx.x % Shape::kChunks) * 8;
+    k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * 2;
+    v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
+    live = true;
     tile = item.kv_begin;
     tile_end = item.kv_end;
-    seq_len = a.seq_lens[item.request];
-    row = item.request == guess ? guessed_row : a.request_rows[item.request];
+    seq_len = length;
+    row = table_row;
     fetch_page(a);
   }
 
-  __device__ __forceinline__ int32_t first_token() const { return tile * CGR__TILE_KV + (int32_t)(threadIdx.x / 32) * kGranule; }
+  __device__ __forceinline__ void next_item(const cgr__attention_args &a, const cgr__plan_part &part) {
+    const cgr__plan_batch batch = batch_of(a);
+    const cgr__plan_class plan_class = class_of(a);
+    cgr__plan_item item;
+    int32_t length = walk.seq_len, table_row = row_ahead;
+    live = on_line && cgr__plan_walk_next(&walk, &plan_class, &part, (int32_t)blockIdx.x, &batch, &item) != 0;
+    if (live) {
+      begin_item(a, item, length, table_row);
+      row_ahead = a.request_rows[walk.request];
+    }
+  }
+
+  __device__ __forceinline__ int32_t first_token() const { return tile * kTileKv + (int32_t)(threadIdx.x / 32) * kGranule; }
 
   __device__ __forceinline__ void fetch_page(const cgr__attention_args &a) {
     int32_t token = first_token();
@@ -73,7 +106,7 @@ template <int kHeadDim> struct Loader {
   }
 
   /* V of the tile whose K was issued last, then on to the next tile. */
-  __device__ __forceinline__ void issue_v(const cgr__attention_args &a, const cgr__plan_part *part, uint32_t stage) {
+  __device__ __forceinline__ void issue_v(const cgr__attention_args &a, const cgr__plan_part &part, uint32_t stage) {
     if (live) {
       copy_granule(v, a.v_cache, a.group.page_size, stage + Shape::kTileBytes);
       if (++tile < tile_end)

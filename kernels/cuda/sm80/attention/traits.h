@@ -6,6 +6,8 @@
 
 namespace cgr {
 
+constexpr int kTileLines = 64; /* (token, head) pairs of a q tile; as in kernels/variants.c, like the next */
+constexpr int kTileKv = 64;    /* tokens of a KV tile */
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
 constexpr int kAttentionStages = 3; /* KV tiles in shared memory, at work or on their way */
@@ -15,15 +17,15 @@ constexpr int kGranule = 16;        /* tokens that surely lie in one page; a war
 template <int kHeadDim> struct AttentionShape {
   static constexpr int kChunks = kHeadDim / 8; /* 16-byte pieces of one token's K or V */
   static constexpr int kRowBytes = kHeadDim * 2;
-  static constexpr int kTileBytes = CGR__TILE_KV * kRowBytes; /* K or V */
+  static constexpr int kTileBytes = kTileKv * kRowBytes; /* K or V */
   static constexpr int kStageBytes = 2 * kTileBytes;
   static constexpr int kSharedBytes = kAttentionStages * kStageBytes; /* 96 KB at 128: two CTAs on an SM of Hopper */
   static constexpr int kTokensPerPass = 32 / kChunks;                 /* that a warp copies in one go */
   static constexpr int kPasses = kGranule / kTokensPerPass;
 };
 
-static_assert(CGR__TILE_LINES == kWarpLines * kAttentionWarps, "a warp takes 16 rows of a full q tile");
-static_assert(CGR__TILE_KV == kGranule * kAttentionWarps, "or 16 tokens of a KV tile");
+static_assert(kTileLines == kWarpLines * kAttentionWarps, "a warp takes 16 rows of a full q tile");
+static_assert(kTileKv == kGranule * kAttentionWarps, "or 16 tokens of a KV tile");
 
 /* One instance per head_dim, each with its own file. dtype: CGR_DTYPE_BF16 or CGR_DTYPE_FP16. */
 int attention_launch_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);

@@ -1,0 +1,34 @@
+/* The planner: the attention plans of a step. */
+#ifndef CGR_KERNELS_PLANNER_H
+#define CGR_KERNELS_PLANNER_H
+
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "devices/device.h"
+#include "planners/attention/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgr__planner_args {
+  const int32_t *counts, *query_start_loc;
+  const int32_t *seq_lens[CGR__MAX_SETS];
+  int32_t *plan;     /* the plan of class i at plan + offset[i] */
+  int32_t *counters; /* arrivals, and the heads of the queues: all become 0 */
+  int32_t num_counters, num_classes;
+  int32_t padded_requests; /* B_r of the key */
+  int32_t reserved;
+  int64_t offset[CGR__MAX_CLASSES]; /* words, multiples of 4 */
+  cgr__plan_class class_[CGR__MAX_CLASSES];
+} cgr__planner_args;
+
+/* Writes the plan of every class (planners/attention/plan.h) for the batch that the prologue left, and zeroes the counters, which
+ * an abandoned step may have left behind. */
+extern const cgr__kernel cgr__kernel_planner; /* cgr__planner_args */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,37 @@
+/* What a plan is made for: the part of a layer that decides who works on what. Layers that are equal in it share a plan.
+ *
+ * Fixed when a runtime is created; all numbers come from the variant (kernels/variants.h), which knows its tiles and what they
+ * cost, and from the layer. Costs are integers of time, in any unit: only their ratio counts. */
+#ifndef CGR_PLANNERS_ATTENTION_PLAN_CLASS_H
+#define CGR_PLANNERS_ATTENTION_PLAN_CLASS_H
+
+#include <stdint.h>
+
+typedef struct cgr__plan_class {
+  int32_t num_parts;   /* G: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS */
+  int32_t head_blocks; /* H: KV heads, times the blocks that the query heads of one are cut into */
+
+  /* The line: requests with few new tokens, each one q tile per head block, cut into G parts. */
+  int32_t line_query_len; /* most new tokens of such a request; those with more are in the queue */
+  int32_t line_tile_kv;   /* tokens of a KV tile */
+  int32_t cost_tile;      /* fixed cost of a q tile: loading q, merging, writing; 0 or more */
+  int32_t cost_kv;        /* cost of a KV tile; 1 or more */
+  int32_t snap;           /* a cut that is nearer than that to the begin or the end of its tile moves there */
+
+  /* The queue: q tiles of the other requests, taken one by one. */
+  int32_t queue_tile_q, queue_tile_kv; /* tokens of a q tile and of a KV tile */
+
+  /* What a query at position x sees: [x + 1 - window_left, x + 1 + window_right) of its sequence. */
+  int32_t window_left;   /* 0: all before it */
+  int32_t window_right;  /* with `bidirectional` 0: all after it */
+  int32_t bidirectional; /* 0: nothing after its own position */
+
+  int32_t max_splits; /* K: batch-invariant, every tile of the line is cut at its own K-ths; 0: wherever parts end */
+  int32_t length_set;
+
+  /* Room. */
+  int32_t max_requests; /* in one step */
+  int32_t max_entries;  /* of the queue */
+} cgr__plan_class;
+
+#endif

@@ -1,0 +1,408 @@
+// The plans of a set of layers: which layers share a plan, and that what is set aside holds what every layer needs. Sizes are
+// counted here once more, from the words of kernels/variants.h, kernels/attention.h and planners/attention/plan.h.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "kernels/variants.h"
+#include "planners/attention/plan_host.h"
+#include "tests/support/layer_case.h"
+#include "tests/support/seed.h"
+
+namespace cgr_test {
+namespace {
+
+std::vector<cgr_device_info> Devices() { return { HostInfo(), CudaInfo(80), CudaInfo(90) }; }
+
+cgr_layer Layer(int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
+  cgr_layer layer = PlainLayer();
+  layer.num_q_heads = num_q_heads;
+  layer.num_kv_heads = num_kv_heads;
+  layer.head_dim = layer.head_dim_v = head_dim;
+  return layer;
+}
+
+// The one of plain layers: what plans are made of is asked of it also for layers that it cannot run yet.
+const cgr__variant *VariantOf(const cgr_device_info &device) {
+  cgr__findings findings;
+  cgr__findings_init(&findings, nullptr, 0);
+  cgr_layer layer = PlainLayer();
+  const cgr__variant *variant = cgr__variant_choose(&device, &layer, 0, 1, &findings);
+  EXPECT_NE(variant, nullptr);
+  return variant;
+}
+
+struct Made {
+  cgr__plans plans;
+  std::vector<cgr_finding> findings;
+};
+
+constexpr cgr__plan_options kOptions = { 0, 256, 8192, false };
+
+// Layers that `without` names have no variant.
+Made Make(const cgr_device_info &device, const std::vector<cgr_layer> &layers, const cgr__plan_options &options = kOptions,
+          const std::set<size_t> &without = {}) {
+  std::vector<const cgr__variant *> variants(layers.size(), VariantOf(device));
+  for (size_t i : without)
+    variants[i] = nullptr;
+  Made made;
+  std::memset(static_cast<void *>(&made.plans), 0xA5, sizeof made.plans);
+  made.findings.resize(64);
+  cgr__findings findings;
+  cgr__findings_init(&findings, made.findings.data(), 64);
+  cgr__plans_make(&device, layers.data(), variants.data(), int32_t(layers.size()), &options, &made.plans, &findings);
+  made.findings.resize(size_t(findings.count));
+  EXPECT_EQ(findings.layer, -1) << "what is found next is not about a layer";
+  return made;
+}
+
+// ------------------------------------------------------------------------------------------------------------------- parts
+
+TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
+  struct Case {
+    const char *name;
+    int32_t capability, multiprocessors, shared_memory, head_dim, ctas;
+  };
+  const Case cases[] = { { "A100", 80, 108, 167936, 128, 1 },
+                         { "A100", 80, 108, 167936, 64, 2 },
+                         { "H200", 90, 132, 233472, 128, 2 },
+                         { "H200", 90, 132, 233472, 64, 2 },
+                         { "B200", 100, 148, 233472, 128, 2 },
+                         { "B200", 100, 148, 233472, 64, 2 },
+                         { "L40S", 89, 142, 102400, 128, 1 },
+                         { "room for the KV tiles of two and no more", 90, 10, 2 * 3 * 64 * 2 * 128 * 2, 128, 1 },
+                         { "one that says nothing", 90, 10, 0, 128, 1 } };
+  for (const Case &c : cases) {
+    SCOPED_TRACE(std::string(c.name) + " at head dim " + std::to_string(c.head_dim));
+    cgr_device_info device = CudaInfo(c.capability, 0, c.multiprocessors, c.shared_memory);
+    cgr_layer layer = Layer(32, 8, c.head_dim);
+    EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer), c.multiprocessors * c.ctas);
+    EXPECT_EQ(Make(device, { layer }).plans.class_[0].num_parts, c.multiprocessors * c.ctas);
+  }
+}
+
+TEST(Plans, HaveNoMorePartsThanThereMayBe) {
+  cgr_layer layer = PlainLayer();
+  for (int32_t multiprocessors : { 0, 1, 2047, 2048, 2049, 1 << 20 }) {
+    cgr_device_info device = CudaInfo(90, 0, multiprocessors);
+    EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer),
+              std::min(std::max(1, 2 * multiprocessors), CGR__MAX_PARTS));
+  }
+  cgr_device_info host = HostInfo();
+  for (int32_t processors : { 1, 8, 64 }) { // the host's plans are the same wherever they are made
+    host.num_multiprocessors = processors;
+    EXPECT_EQ(cgr__variant_num_parts(VariantOf(host), &host, &layer), 8);
+  }
+}
+
+TEST(Plans, HaveThePartsThatTheUserGives) {
+  for (const cgr_device_info &device : Devices()) {
+    for (int32_t parts : { 1, 7, CGR__MAX_PARTS }) {
+      cgr__plan_options options = kOptions;
+      options.num_parts = parts;
+      Made made = Make(device, { Layer(8, 8, 64), Layer(64, 8, 128) }, options);
+      ASSERT_EQ(made.plans.num_classes, 2);
+      EXPECT_EQ(made.plans.class_[0].num_parts, parts);
+      EXPECT_EQ(made.plans.class_[1].num_parts, parts);
+      EXPECT_EQ(made.plans.num_slots, int64_t{ 4 } * parts);
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------------- classes
+
+// Layers that differ in what does not decide who works on what, among them one without a variant, which has no plan but a
+// counter.
+TEST(Plans, AreSharedByLayersThatAreEqualInThem) {
+  static float number = 1.0f;
+  for (const cgr_device_info &device : Devices()) {
+    std::vector<cgr_layer> layers(6, Layer(32, 8, 128));
+    layers[1].scale = 3.0f;
+    layers[2].group = 2;
+    layers[3].softcap = 30.0f;
+    layers[4].sinks = layers[4].alibi_slopes = &number;
+    layers[5].kv_source = 1;
+    layers[5].flags = CGR_LAYER_ALIBI_SQRT;
+    layers.insert(layers.begin(), Layer(1, 1, 8));
+    Made made = Make(device, layers, kOptions, { 0 });
+    EXPECT_TRUE(made.findings.empty());
+    EXPECT_EQ(made.plans.num_classes, 1);
+    for (size_t i = 1; i < layers.size(); i++)
+      EXPECT_EQ(made.plans.class_of[i], 0);
+    EXPECT_EQ(made.plans.num_counters, made.plans.num_slots + 7);
+    EXPECT_EQ(made.plans.partial_dim, 128);
+  }
+}
+
+TEST(Plans, OfNoLayersAreNothing) {
+  cgr_device_info device = CudaInfo(90);
+  for (const Made &made : { Make(device, {}), Make(device, { PlainLayer(), PlainLayer() }, kOptions, { 0, 1 }) }) {
+    EXPECT_TRUE(made.findings.empty());
+    EXPECT_EQ(made.plans.num_classes, 0);
+    EXPECT_EQ(made.plans.plan_words, 0);
+    EXPECT_EQ(made.plans.num_slots, 0);
+    EXPECT_EQ(made.plans.partial_vectors, 0);
+  }
+}
+
+// Each thing that a plan depends on, alone, and where the class says it.
+TEST(Plans, AreApartForLayersThatDifferInThem) {
+  struct Difference {
+    const char *name;
+    std::function<void(cgr_layer *)> make;
+    std::function<int32_t(const cgr__plan_class &)> of;
+    int32_t before, after;
+  };
+  const std::vector<Difference> differences = {
+    { "KV heads", [](cgr_layer *l) { l->num_kv_heads = 4, l->num_q_heads = 16; },
+      [](const cgr__plan_class &c) { return c.head_blocks; }, 8, 4 },
+    { "blocks of query heads", [](cgr_layer *l) { l->num_q_heads = 8 * 65; },
+      [](const cgr__plan_class &c) { return c.head_blocks; }, 8, 16 },
+    { "query heads", [](cgr_layer *l) { l->num_q_heads = 64; }, [](const cgr__plan_class &c) { return c.line_query_len; }, 4, 2 },
+    { "query heads of a tile", [](cgr_layer *l) { l->num_q_heads = 8 * 9; },
+      [](const cgr__plan_class &c) { return c.queue_tile_q; }, 16, 4 },
+    { "head dim", [](cgr_layer *l) { l->head_dim = l->head_dim_v = 64; }, [](const cgr__plan_class &c) { return c.cost_kv; },
+      2000, 1000 },
+    { "window to the left", [](cgr_layer *l) { l->window_left = 128; }, [](const cgr__plan_class &c) { return c.window_left; }, 0,
+      128 },
+    { "window to the right", [](cgr_layer *l) { l->window_right = 7; }, [](const cgr__plan_class &c) { return c.window_right; },
+      0, 7 },
+    { "both directions", [](cgr_layer *l) { l->flags = CGR_LAYER_BIDIRECTIONAL; },
+      [](const cgr__plan_class &c) { return c.bidirectional; }, 0, 1 },
+    { "length set", [](cgr_layer *l) { l->length_set = 2; }, [](const cgr__plan_class &c) { return c.length_set; }, 0, 2 },
+  };
+  for (const cgr_device_info &device : Devices()) {
+    for (const Difference &difference : differences) {
+      SCOPED_TRACE(difference.name);
+      std::vector<cgr_layer> layers(4, Layer(32, 8, 128));
+      difference.make(&layers[1]);
+      layers[3] = layers[1];
+      Made made = Make(device, layers);
+      EXPECT_TRUE(made.findings.empty());
+      ASSERT_EQ(made.plans.num_classes, 2);
+      for (size_t i = 0; i < 4; i++)
+        EXPECT_EQ(made.plans.class_of[i], i % 2) << i;
+      EXPECT_EQ(difference.of(made.plans.class_[0]), difference.before);
+      EXPECT_EQ(difference.of(made.plans.class_[1]), difference.after);
+    }
+  }
+}
+
+// Windows of 1, 2, 3, ...: a kind more than there is room for is named, each time; layers of the kinds before it are served.
+TEST(Plans, NameTheLayerOfAKindTooMany) {
+  for (const cgr_device_info &device : Devices()) {
+    std::vector<cgr_layer> layers;
+    for (int32_t i = 0; i < CGR__MAX_CLASSES + 5; i++) {
+      layers.push_back(PlainLayer());
+      layers.back().window_left = 1 + i % (CGR__MAX_CLASSES + 1); // layer 16 is one more; then 1, 2, 3, 4 again
+    }
+    layers.push_back(layers[CGR__MAX_CLASSES]);
+    EXPECT_TRUE(Make(device, { layers.begin(), layers.begin() + CGR__MAX_CLASSES }).findings.empty());
+    Made made = Make(device, layers);
+    EXPECT_EQ(made.plans.num_classes, CGR__MAX_CLASSES);
+    for (size_t i = 0; i < layers.size(); i++) {
+      size_t kind = i % (CGR__MAX_CLASSES + 1);
+      if (kind != CGR__MAX_CLASSES && i + 1 < layers.size()) {
+        EXPECT_EQ(made.plans.class_of[i], kind) << i;
+      }
+    }
+    ASSERT_EQ(made.findings.size(), 2u);
+    for (size_t f = 0; f < 2; f++) {
+      int32_t layer = f == 0 ? CGR__MAX_CLASSES : CGR__MAX_CLASSES + 5;
+      EXPECT_EQ(made.findings[f].status, CGR_ERROR_UNSUPPORTED);
+      EXPECT_EQ(made.findings[f].layer, layer);
+      EXPECT_EQ(std::string(made.findings[f].field).rfind("layers[" + std::to_string(layer) + "].", 0), 0u);
+      EXPECT_NE(std::string(made.findings[f].text).find("16"), std::string::npos) << made.findings[f].text;
+      EXPECT_NE(std::string(made.findings[f].text).find("expected"), std::string::npos) << made.findings[f].text;
+    }
+  }
+}
+
+// Items are counted in 32 bits. With 64 query heads to a KV head every token is a tile of its own for each, and each of the
+// requests may have one more.
+TEST(Plans, NameTheLayerWhosePlanIsTooLarge) {
+  const cgr__plan_options options = { 0, 4096, 1 << 24, false };
+  cgr_device_info device = CudaInfo(90);
+  EXPECT_TRUE(Make(device, { PlainLayer(), Layer(127 * 64, 127, 64) }, options).findings.empty());
+  Made made = Make(device, { PlainLayer(), Layer(128 * 64, 128, 64), PlainLayer() }, options);
+  ASSERT_EQ(made.findings.size(), 1u);
+  EXPECT_EQ(made.findings[0].status, CGR_ERROR_UNSUPPORTED);
+  EXPECT_EQ(made.findings[0].layer, 1);
+  EXPECT_STREQ(made.findings[0].field, "layers[1].num_kv_heads");
+  std::string text = made.findings[0].text;
+  for (int64_t number : { int64_t{ 128 }, int64_t{ 1 } << 24, ((int64_t{ 1 } << 24) + 4096) * 128 })
+    EXPECT_NE(text.find(std::to_string(number)), std::string::npos) << text;
+  EXPECT_NE(text.find("expected"), std::string::npos) << text;
+  EXPECT_EQ(made.plans.num_classes, 1) << "the others have theirs";
+  EXPECT_EQ(made.plans.class_of[2], 0);
+}
+
+TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__variant *variant = VariantOf(device);
+    ASSERT_GE(variant->max_splits, 1);
+    ASSERT_LE(variant->max_splits, CGR__MAX_SPLITS);
+    cgr__plan_options options = kOptions;
+    EXPECT_EQ(Make(device, { PlainLayer() }, options).plans.class_[0].max_splits, 0);
+    options.batch_invariant = true;
+    cgr__plans plans = Make(device, { PlainLayer() }, options).plans;
+    EXPECT_EQ(plans.class_[0].max_splits, variant->max_splits);
+    EXPECT_EQ(plans.num_slots, int64_t{ plans.class_[0].num_parts } * (variant->max_splits + 1));
+    EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.line_lines[0]) << "the queue needs none";
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------------- tiles
+
+// For each number of query heads to a KV head: the blocks by counting, and the largest tiles that fit.
+TEST(Plans, HaveTilesWhoseLinesFit) {
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__variant *variant = VariantOf(device);
+    for (int32_t group = 1; group <= CGR__MAX_Q_HEADS; group++) {
+      SCOPED_TRACE(std::string(variant->name) + " " + std::to_string(group));
+      cgr_layer layer = Layer(3 * group, 3, 64);
+      int32_t heads = cgr__variant_block_heads(variant, &layer), blocks = 0;
+      for (int32_t head = 0; head < group; head += heads)
+        blocks += 3;
+      ASSERT_EQ(heads, std::min(group, 64));
+      ASSERT_EQ(cgr__variant_head_blocks(variant, &layer), blocks);
+      const cgr__plan_class c = Make(device, { layer }).plans.class_[0];
+      ASSERT_EQ(c.head_blocks, blocks);
+      ASSERT_GE(c.line_query_len, 1);
+      ASSERT_LE(c.line_query_len * heads, std::max(16, heads));
+      ASSERT_GT((c.line_query_len + 1) * heads, 16);
+      ASSERT_GE(c.queue_tile_q, 1);
+      ASSERT_EQ(c.queue_tile_q & (c.queue_tile_q - 1), 0);
+      ASSERT_LE(c.queue_tile_q * heads, 64);
+      ASSERT_GT(2 * c.queue_tile_q * heads, 64);
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------------- sizes
+
+std::vector<cgr_layer> RandomLayers(Random &random) {
+  const int32_t groups[] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 31, 32, 33, 40, 63, 64, 65, 128 };
+  std::vector<cgr_layer> layers;
+  for (int64_t i = random.Pick(1, 12); i > 0; i--) {
+    int32_t num_kv_heads = 1 << random.Pick(0, 3), group = groups[random.Pick(0, 16)];
+    layers.push_back(Layer(num_kv_heads * group, num_kv_heads, random.OneIn(2) ? 64 : 128));
+    layers.back().window_left = random.OneIn(4) ? 100 : 0;
+  }
+  return layers;
+}
+
+// Tiles of a batch that fills the queue: the requests have a token more than the line takes or, if that makes more tiles, than
+// some whole tiles take; what is left goes to one of them.
+int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_tokens) {
+  int64_t step = c.queue_tile_q, least = c.line_query_len + 1, most = 0;
+  for (int64_t len : { least, (least - 1 + step - 1) / step * step + 1 }) {
+    int64_t requests = std::min(max_requests, max_tokens / len);
+    if (requests == 0)
+      continue;
+    int64_t longest = len + max_tokens - requests * len;
+    most = std::max(most, (requests - 1) * ((len + step - 1) / step) + (longest + step - 1) / step);
+  }
+  return most;
+}
+
+// What attention of one layer takes: its slots, and in them its tiles line by line.
+void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, const cgr__plan_options &options) {
+  const cgr__plan_class &c = plans.class_[plans.class_of[index]];
+  int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts, splits = c.max_splits;
+  int64_t line_lines = plans.line_lines[plans.class_of[index]], queue_lines = plans.queue_lines[plans.class_of[index]];
+  int64_t line_slots = parts * (splits > 0 ? splits + 1 : 2), queue_slots = splits > 0 ? 0 : 2 * parts;
+  EXPECT_EQ(c.head_blocks, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
+  EXPECT_EQ(c.window_left, layer.window_left);
+  EXPECT_EQ(c.max_requests, options.max_requests);
+  EXPECT_EQ(c.line_tile_kv, 64);
+  EXPECT_EQ(c.queue_tile_kv, 64);
+  EXPECT_GE(line_lines, c.line_query_len * heads) << "a slot of the line does not hold a tile";
+  EXPECT_GE(queue_lines, c.queue_tile_q * heads) << "a slot of the queue does not hold a tile";
+  EXPECT_GE(plans.num_slots, line_slots + queue_slots);
+  EXPECT_GE(plans.partial_vectors, line_slots * line_lines + queue_slots * queue_lines);
+  EXPECT_GE(plans.partial_dim, layer.head_dim);
+  EXPECT_GE(c.max_entries, MostTiles(c, options.max_requests, options.max_tokens));
+  if (splits == 0) { // a few tiles become fewer than 2 G pieces in all head blocks together
+    EXPECT_GE(int64_t{ c.max_entries } * c.head_blocks, 2 * parts - 1);
+  }
+}
+
+// The plans lie one after the other, aligned, and are as long as their parts say.
+void ExpectApart(const cgr__plans &plans) {
+  int64_t end = 0;
+  for (int32_t i = 0; i < plans.num_classes; i++) {
+    const cgr__plan_class &c = plans.class_[i];
+    int64_t bytes = 64 + int64_t{ 48 } * c.num_parts + (int64_t{ c.max_requests } + 3) / 4 * 16 + int64_t{ 32 } * c.max_entries;
+    EXPECT_EQ(plans.offset[i] % 4, 0);
+    EXPECT_GE(plans.offset[i], end);
+    end = plans.offset[i] + bytes / 4;
+  }
+  EXPECT_EQ(plans.plan_words, end);
+}
+
+TEST(Plans, HoldEveryLayer) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 2000 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    cgr_device_info device =
+        random.OneIn(3) ? HostInfo() : CudaInfo(90, 0, random.Pick32(1, 200), random.OneIn(2) ? 102400 : 233472);
+    cgr__plan_options options = { random.OneIn(2) ? 0 : random.Pick32(1, 4096), random.Pick32(1, 600), 0, random.OneIn(3) };
+    options.max_tokens = options.max_requests + random.Pick32(0, random.OneIn(2) ? 500 : 50000);
+    std::vector<cgr_layer> layers = RandomLayers(random);
+    Made made = Make(device, layers, options);
+    EXPECT_TRUE(made.findings.empty());
+    for (size_t i = 0; i < layers.size(); i++) {
+      SCOPED_TRACE("layer " + std::to_string(i) + " of " + std::to_string(layers[i].num_q_heads) + " and " +
+                   std::to_string(layers[i].num_kv_heads) + " heads");
+      ASSERT_LT(made.plans.class_of[i], made.plans.num_classes);
+      ExpectRoom(made.plans, i, layers[i], options);
+    }
+    EXPECT_EQ(made.plans.num_counters, made.plans.num_slots + int64_t(layers.size()));
+    ExpectApart(made.plans);
+  }
+}
+
+// 6 and 7 query heads to a KV head make the same plan, of 2 tokens to a tile, and yet not as many lines: whichever comes first.
+TEST(Plans, HoldTheLinesOfAllThatShareOne) {
+  for (const cgr_device_info &device : Devices()) {
+    for (bool larger_first : { false, true }) {
+      std::vector<cgr_layer> layers = { Layer(6 * 4, 4, 64), Layer(7 * 4, 4, 64) };
+      if (larger_first)
+        std::swap(layers[0], layers[1]);
+      cgr__plans plans = Make(device, layers).plans;
+      ASSERT_EQ(plans.num_classes, 1);
+      EXPECT_EQ(plans.line_lines[0], 14);
+    }
+  }
+}
+
+// An H200 by hand: 264 CTAs; 4 query heads to a KV head are 4 tokens of 16 lines on the line and 16 of 64 in the queue, which 256
+// requests of 8192 tokens fill with 512 whole tiles and 256 that are begun.
+TEST(Plans, OfAnH200AsByHand) {
+  cgr__plans plans = Make(CudaInfo(90), { Layer(32, 8, 128), Layer(32, 8, 128) }).plans;
+  const cgr__plan_class &c = plans.class_[0];
+  EXPECT_EQ(plans.num_classes, 1);
+  EXPECT_EQ(c.num_parts, 264);
+  EXPECT_EQ(c.head_blocks, 8);
+  EXPECT_EQ(c.line_query_len, 4);
+  EXPECT_EQ(c.queue_tile_q, 16);
+  EXPECT_EQ(c.max_entries, 768);
+  EXPECT_EQ(plans.line_lines[0], 16);
+  EXPECT_EQ(plans.queue_lines[0], 64);
+  EXPECT_EQ(plans.plan_words, (64 + 264 * 48 + 256 * 4 + 768 * 32) / 4);
+  EXPECT_EQ(plans.num_slots, 4 * 264);
+  EXPECT_EQ(plans.num_counters, 4 * 264 + 2);
+  EXPECT_EQ(plans.partial_vectors, 2 * 264 * 16 + 2 * 264 * 64);
+  EXPECT_EQ(plans.partial_dim, 128);
+}
+
+} // namespace
+} // namespace cgr_test

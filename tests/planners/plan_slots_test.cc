@@ -1,0 +1,255 @@
+// Slots: who shares a tile agrees on its slots and their number, nobody writes into a slot that another still needs, and what is
+// merged in the end is the whole tile, in the order of its KV tiles, however the CTAs are interleaved. Batch-invariant, the
+// operations and their order are a matter of the request alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "tests/support/plan_case.h"
+
+namespace {
+
+using namespace cgr_test;
+
+using Items = std::vector<cgr__cover_item>;
+using Tile = std::tuple<int32_t, int32_t, int32_t>; // request, head block, first query
+
+Tile TileOf(const cgr__plan_item &item) { return { item.request, item.head_block, item.query_begin }; }
+
+std::map<Tile, Items> ByTile(const Items &items) {
+  std::map<Tile, Items> tiles;
+  for (const cgr__cover_item &found : items)
+    tiles[TileOf(found.item)].push_back(found);
+  for (auto &tile : tiles)
+    std::sort(tile.second.begin(), tile.second.end(),
+              [](const cgr__cover_item &a, const cgr__cover_item &b) { return a.item.kv_begin < b.item.kv_begin; });
+  return tiles;
+}
+
+bool SameRunner(const cgr__cover_item &a, const cgr__cover_item &b) { return a.part == b.part && a.entry == b.entry; }
+
+// ------------------------------------------------------------------------------------------------------------- the rules
+
+void CheckBounds(const PlanCase &given, const Items &items) {
+  const cgr__plan_class &c = given.c;
+  int32_t line = c.max_splits > 0 ? (c.max_splits + 1) * c.num_parts : 2 * c.num_parts;
+  int32_t queue = c.max_splits > 0 ? 0 : 2 * c.num_parts;
+  ASSERT_EQ(cgr__plan_line_slots(&c), line);
+  ASSERT_EQ(cgr__plan_queue_slots(&c), queue);
+  for (const cgr__cover_item &found : items) {
+    int32_t low = found.part >= 0 ? 0 : line, high = found.part >= 0 ? line : line + queue;
+    for (int32_t slot : { found.item.slot, found.item.first, found.item.fold })
+      ASSERT_TRUE(slot == -1 || (slot >= low && slot < high)) << "slot " << slot << " of " << low << " .. " << high - 1;
+    ASSERT_TRUE(found.item.count == 0 || found.item.first + found.item.count <= high);
+  }
+}
+
+// One tile, whose items are in the order of their KV tiles.
+void CheckTile(const PlanCase &given, const Items &items) {
+  const cgr__cover_item &last = items.back();
+  int32_t arrived = 0;
+  for (size_t k = 0; k < items.size(); k++) {
+    const cgr__plan_item &item = items[k].item;
+    if (item.fold >= 0) { // continues what the same part has just written, from the first split on
+      ASSERT_GT(given.c.max_splits, 0);
+      ASSERT_GT(k, 0u);
+      ASSERT_TRUE(SameRunner(items[k], items[k - 1]));
+      ASSERT_EQ(items[k - 1].item.slot, item.fold);
+      ASSERT_EQ(items[k - 1].item.count, 0) << "folds what has arrived";
+      ASSERT_TRUE(k == 1 || items[k - 1].item.fold == item.fold);
+      ASSERT_TRUE(item.slot == item.fold || item.slot == -1);
+    }
+    if (item.count > 0) {
+      ASSERT_GT(item.count, 1);
+      ASSERT_EQ(item.slot, item.first + arrived) << "slots in the order of the KV tiles";
+      ASSERT_EQ(item.first, last.item.first);
+      ASSERT_EQ(item.count, last.item.count);
+      arrived++;
+    } else {
+      ASSERT_EQ(item.first, -1);
+      bool is_folded = k + 1 < items.size() && items[k + 1].item.fold == item.slot && item.slot >= 0;
+      ASSERT_TRUE(k + 1 == items.size() ? item.slot == -1 : is_folded) << "a result that nobody takes";
+    }
+  }
+  ASSERT_EQ(arrived, last.item.count);
+  ASSERT_TRUE(given.c.max_splits > 0 || last.item.count == (items.size() == 1 ? 0 : static_cast<int32_t>(items.size())));
+  ASSERT_TRUE(last.item.count > 0 || SameRunner(items.front(), last));
+}
+
+// A slot that arrives is of one tile. The others are a part's own, for one tile after the other.
+void CheckUnique(const std::map<Tile, Items> &tiles) {
+  std::map<int32_t, const cgr__cover_item *> writers;
+  for (const auto &tile : tiles) {
+    for (const cgr__cover_item &found : tile.second) {
+      if (found.item.slot < 0)
+        continue;
+      const cgr__cover_item *&writer = writers[found.item.slot];
+      if (writer != nullptr && found.item.fold != found.item.slot) {
+        ASSERT_GE(found.part, 0);
+        ASSERT_EQ(writer->part, found.part) << "slot " << found.item.slot << " has two writers";
+        ASSERT_EQ(writer->item.count, 0) << "slot " << found.item.slot << " is written again";
+        ASSERT_EQ(found.item.count, 0) << "slot " << found.item.slot << " is written again";
+      }
+      writer = &found;
+    }
+  }
+}
+
+// Batch-invariant: splits of ceil(n / K) KV tiles, each an item of its own.
+void CheckSplits(const PlanCase &given, const Tile &tile, const Items &items) {
+  size_t request = static_cast<size_t>(std::get<0>(tile));
+  int32_t begin = items.front().item.kv_begin, n = items.back().item.kv_end - begin;
+  int32_t split = given.IsOnLine(request) ? (n + given.c.max_splits - 1) / given.c.max_splits : n;
+  ASSERT_EQ(static_cast<int32_t>(items.size()), (n + split - 1) / split);
+  for (size_t k = 0; k < items.size(); k++)
+    ASSERT_EQ(items[k].item.kv_begin, begin + static_cast<int32_t>(k) * split);
+}
+
+TEST(PlanSlots, SharersAgree) {
+  ForRandomPlans(25000, [](const PlanCase &given, Random &) {
+    Items items = Planned(given).Items();
+    CheckBounds(given, items);
+    std::map<Tile, Items> tiles = ByTile(items);
+    CheckUnique(tiles);
+    for (const auto &tile : tiles) {
+      CheckTile(given, tile.second);
+      if (given.c.max_splits > 0)
+        CheckSplits(given, tile.first, tile.second);
+      if (::testing::Test::HasFailure())
+        return;
+    }
+  });
+}
+
+// ------------------------------------------------------------------------------------------------- a run, step by step
+
+// A partial result as the list of what went into it: its KV tiles in order, or a lack of order.
+struct Partial {
+  std::vector<int32_t> borders; // [begin, ..., end] of what was put together; from the left
+  bool is_left = true;          // it was: each step took one item more
+
+  static Partial Of(const cgr__plan_item &item) { return { { item.kv_begin, item.kv_end }, true }; }
+  // What comes after this one.
+  void Add(const Partial &next) {
+    is_left = is_left && next.borders.size() == 2 && !borders.empty() && borders.back() == next.borders.front();
+    borders.insert(borders.end(), next.borders.begin() + (next.borders.empty() ? 0 : 1), next.borders.end());
+  }
+};
+
+// Takes the next item of a random CTA until none is left; the last to arrive at a tile merges it. A slot holds nothing before it
+// is written, and what was there is lost when it is written again.
+class Execution {
+public:
+  Execution(const Items &items, Random *random) {
+    std::map<int32_t, Items> ctas; // the items of a part in order; those of the queue by themselves
+    int32_t alone = -1;
+    for (const cgr__cover_item &found : items)
+      ctas[found.part >= 0 ? found.part : alone--].push_back(found);
+    std::vector<const Items *> left;
+    for (const auto &cta : ctas)
+      left.push_back(&cta.second);
+    std::vector<size_t> at(left.size(), 0);
+    while (!left.empty()) {
+      size_t k = static_cast<size_t>(random->Pick(0, static_cast<int64_t>(left.size()) - 1));
+      Step((*left[k])[at[k]++].item);
+      if (at[k] == left[k]->size()) {
+        left[k] = left.back(), at[k] = at.back();
+        left.pop_back(), at.pop_back();
+      }
+    }
+  }
+  std::map<Tile, Partial> outputs;
+  int outputs_twice = 0;
+
+private:
+  void Step(const cgr__plan_item &item) {
+    Partial result = Partial::Of(item);
+    if (item.fold >= 0) {
+      Partial before = slots_[item.fold];
+      before.Add(result);
+      result = before;
+    }
+    if (item.slot < 0)
+      Output(item, result);
+    else
+      slots_[item.slot] = result;
+    if (item.count > 0 && ++arrived_[item.first] == item.count)
+      Merge(item);
+  }
+  void Merge(const cgr__plan_item &item) {
+    Partial result = slots_[item.first];
+    for (int32_t k = 1; k < item.count; k++)
+      result.Add(slots_[item.first + k]);
+    Output(item, result);
+  }
+  void Output(const cgr__plan_item &item, const Partial &result) {
+    outputs_twice += outputs.count(TileOf(item)) != 0;
+    outputs[TileOf(item)] = result;
+  }
+  std::map<int32_t, Partial> slots_;
+  std::map<int32_t, int32_t> arrived_; // counters, by the first slot
+};
+
+TEST(PlanSlots, EveryTileIsMergedInOrderHoweverTheCtasRun) {
+  ForRandomPlans(10000, [](const PlanCase &given, Random &random) {
+    Items items = Planned(given).Items();
+    Execution run(items, &random);
+    ASSERT_EQ(run.outputs_twice, 0);
+    size_t tiles = 0;
+    for (size_t i = 0; i < given.num_requests(); i++) {
+      std::vector<cgr__plan_range> expected = TilesOf(given, i);
+      tiles += expected.size() * static_cast<size_t>(given.c.head_blocks);
+      for (int32_t h = 0; h < given.c.head_blocks; h++) {
+        for (size_t t = 0; t < expected.size(); t++) {
+          Tile tile(static_cast<int32_t>(i), h, static_cast<int32_t>(t) * given.TileQ(i));
+          ASSERT_EQ(run.outputs.count(tile), 1u) << "request " << i << " head block " << h << " q tile " << t;
+          const Partial &partial = run.outputs[tile];
+          ASSERT_TRUE(partial.is_left) << "request " << i << " head block " << h << " q tile " << t;
+          ASSERT_EQ(partial.borders.front(), expected[t].begin);
+          ASSERT_EQ(partial.borders.back(), expected[t].end);
+        }
+      }
+    }
+    ASSERT_EQ(run.outputs.size(), tiles);
+  });
+}
+
+// What is put together for a request, in which pieces and in which order, does not depend on who else is in the batch nor on the
+// number of parts.
+TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
+  int compared = 0;
+  ForRandomPlans(15000, [&compared](PlanCase given, Random &random) {
+    if (given.num_requests() == 0)
+      return;
+    given.c.max_splits = std::max(given.c.max_splits, 1);
+    MakeRoom(&given, 0);
+    Execution together(Planned(given).Items(), &random);
+    size_t i = static_cast<size_t>(random.Pick(0, static_cast<int64_t>(given.num_requests()) - 1));
+    PlanCase alone;
+    alone.c = given.c;
+    alone.c.num_parts = random.OneIn(3) ? given.c.num_parts : random.Pick32(1, 200);
+    alone.query_lens = { given.query_lens[i] };
+    alone.seq_lens = { given.seq_lens[i] };
+    MakeRoom(&alone, 0);
+    Execution single(Planned(alone).Items(), &random);
+    size_t outputs = 0;
+    for (const auto &output : together.outputs) {
+      if (std::get<0>(output.first) != static_cast<int32_t>(i))
+        continue;
+      Tile same(0, std::get<1>(output.first), std::get<2>(output.first));
+      ASSERT_EQ(single.outputs.count(same), 1u);
+      ASSERT_EQ(single.outputs[same].borders, output.second.borders)
+          << "request " << i << " with " << alone.c.num_parts << " parts";
+      ASSERT_TRUE(single.outputs[same].is_left && output.second.is_left);
+      outputs++;
+      compared += output.second.borders.size() > 2;
+    }
+    ASSERT_EQ(single.outputs.size(), outputs);
+  });
+  EXPECT_GT(compared, 10000) << "tiles that are split";
+}
+
+} // namespace

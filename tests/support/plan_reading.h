@@ -1,0 +1,233 @@
+// A second reading of planners/attention/plan.h, for tests: the plan of a batch, written from the prose.
+#ifndef CGR_TESTS_SUPPORT_PLAN_READING_H
+#define CGR_TESTS_SUPPORT_PLAN_READING_H
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/limits.h"
+#include "planners/attention/plan.h"
+
+namespace cgr_test {
+
+using Words = std::vector<int32_t>;
+
+struct PlanBatch {
+  Words lens, seq_lens[CGR__MAX_SETS]; // a seq_len below its query length: a request that a guard has emptied
+};
+
+// The plan, from the prose of plan.h and from its structs; none of its functions but those that say where things lie. Segments
+// and slots are found by going along the tiles, while the library goes along the parts.
+class PlanReading {
+public:
+  PlanReading(const cgr__plan_class &c, const PlanBatch &batch) : c_(c), batch_(batch), seq_lens_(batch.seq_lens[c.length_set]) {
+    for (size_t i = 0; i < batch.lens.size(); i++)
+      Sort(int32_t(i));
+    per_part_ = std::max<int64_t>(1, cost_ / c.num_parts + (cost_ % c.num_parts != 0));
+    snap_ = std::max<int64_t>(c.snap, per_part_ / 32);
+    snap_ = std::max<int64_t>(std::min<int64_t>(snap_, per_part_ / 4), (c.cost_kv + 1) / 2);
+    if (!line_.empty() && std::set<int64_t>(num_kv_.begin(), num_kv_.end()).size() == 1)
+      Align(TileCost(0));
+    Cut();
+    parts_.resize(size_t(c.num_parts));
+    for (int32_t p = 0; p < c.num_parts; p++)
+      FillPart(p);
+    ShareTiles();
+    FillEntries();
+  }
+  // Writes it where the class has its place; everything else stays as it is.
+  void WriteTo(unsigned char *plan) const {
+    cgr__plan_header header = {};
+    header.num_parts = c_.num_parts;
+    header.head_blocks = c_.head_blocks;
+    header.num_line = int32_t(line_.size());
+    header.num_entries = int32_t(entries_.size());
+    header.num_items = header.num_entries * c_.head_blocks;
+    header.num_emptied = num_emptied_;
+    header.cost = cost_;
+    header.cost_per_part = per_part_;
+    header.snap = snap_;
+    Put(plan, &header, sizeof header);
+    Put(plan + sizeof header, parts_.data(), parts_.size() * sizeof parts_[0]);
+    Put(plan + cgr__plan_line_offset(&c_), line_.data(), line_.size() * sizeof line_[0]);
+    Put(plan + cgr__plan_entries_offset(&c_), entries_.data(), entries_.size() * sizeof entries_[0]);
+  }
+  bool Fits() const { return entries_.size() <= size_t(c_.max_entries); }
+
+private:
+  struct Range {
+    int64_t begin, end;
+    int64_t size() const { return end - begin; }
+  };
+  struct QueueTile {
+    int32_t request, q_tile;
+    Range kv;
+  };
+
+  static void Put(unsigned char *to, const void *from, size_t bytes) {
+    if (bytes > 0)
+      std::memcpy(to, from, bytes);
+  }
+  // KV tiles that the new tokens first .. last see: from the first key of the first to the last key of the last.
+  Range Seen(int32_t i, int64_t first, int64_t last, int64_t tile_kv) const {
+    int64_t seq_len = seq_lens_[i], context = seq_len - batch_.lens[i], begin = 0, end = context + last + 1;
+    if (c_.window_left != 0)
+      begin = std::max<int64_t>(0, context + first + 1 - c_.window_left);
+    if (c_.bidirectional)
+      end = c_.window_right == 0 ? seq_len : std::min(seq_len, end + c_.window_right);
+    return { begin / tile_kv, end / tile_kv + (end % tile_kv != 0) };
+  }
+  void Sort(int32_t i) {
+    int32_t len = batch_.lens[i], step = c_.queue_tile_q;
+    if (len == 0)
+      return;
+    if (seq_lens_[i] < len) {
+      num_emptied_++;
+    } else if (len <= c_.line_query_len) {
+      line_.push_back(i);
+      num_kv_.push_back(Seen(i, 0, len - 1, c_.line_tile_kv).size());
+      cost_ += c_.head_blocks * TileCost(line_.size() - 1);
+    } else {
+      for (int32_t t = 0; t * step < len; t++)
+        tiles_.push_back({ i, t, Seen(i, t * step, std::min(len, (t + 1) * step) - 1, c_.queue_tile_kv) });
+    }
+  }
+  int64_t TileCost(size_t line) const { return c_.cost_tile + num_kv_[line] * c_.cost_kv; }
+  void Align(int64_t tile) {
+    int64_t tiles = per_part_ / tile, pieces = tile / per_part_, raised = 0, more = per_part_ / 20;
+    if (tile <= per_part_) {
+      raised = per_part_ % tile == 0 ? per_part_ : (tiles + 1) * tile;
+    } else if (snap_ >= c_.cost_kv && c_.max_splits == 0) {
+      more = std::min(more, snap_);
+      raised = tile % pieces == 0 ? tile / pieces : tile / pieces + 1;
+    }
+    if (raised > per_part_ && raised <= per_part_ + more)
+      per_part_ = raised;
+  }
+  int64_t SplitSize(int64_t n) const { return c_.max_splits > 0 ? (n + c_.max_splits - 1) / c_.max_splits : n; }
+
+  // Goes along the requests of the line with the cuts in their order.
+  void Cut() {
+    int64_t before = 0;
+    size_t line = 0;
+    for (int64_t p = 0; p <= c_.num_parts; p++) {
+      int64_t x = p * per_part_;
+      while (line < line_.size() && x >= before + c_.head_blocks * TileCost(line))
+        before += c_.head_blocks * TileCost(line++);
+      cgr__plan_point cut = { int32_t(line), 0, 0 };
+      if (line < line_.size()) {
+        cut.head_block = int32_t((x - before) / TileCost(line));
+        cut.kv = int32_t(Border(num_kv_[line], (x - before) % TileCost(line) - c_.cost_tile));
+        if (cut.kv == num_kv_[line])
+          cut = { cut.line, cut.head_block + 1, 0 };
+        if (cut.head_block == c_.head_blocks)
+          cut = { cut.line + 1, 0, 0 };
+      }
+      cuts_.push_back(cut);
+    }
+  }
+  // The border of a tile of n KV tiles where a cut `units` after its fixed cost goes: the later one of two that are as near.
+  int64_t Border(int64_t n, int64_t units) const {
+    if (units <= snap_)
+      return 0;
+    if (n * c_.cost_kv - units <= snap_)
+      return n;
+    int64_t step = c_.max_splits > 0 ? SplitSize(n) : 1, cost = step * c_.cost_kv;
+    int64_t below = units / cost, up = 2 * (units - below * cost) >= cost;
+    return std::min(n, (below + up) * step);
+  }
+
+  void FillPart(int32_t p) {
+    cgr__plan_part &part = parts_[size_t(p)];
+    part.begin = cuts_[p];
+    part.end = cuts_[p + 1];
+    part.request = part.begin.line < int32_t(line_.size()) ? line_[part.begin.line] : -1;
+    part.begin_slot = part.begin_first = part.end_first = -1;
+    part.begin_count = part.end_count = 0;
+  }
+  // Gives the tiles that several parts work on their slots, in the order of the line.
+  void ShareTiles() {
+    using Tile = std::pair<int32_t, int32_t>;
+    std::map<Tile, std::vector<int32_t>> inside; // of each tile that is cut, the cuts, each position once: the last of them
+    for (int32_t p = 1; p <= c_.num_parts; p++) {
+      if (cuts_[p].kv == 0)
+        continue;
+      std::vector<int32_t> &cuts = inside[{ cuts_[p].line, cuts_[p].head_block }];
+      if (!cuts.empty() && cuts_[cuts.back()].kv == cuts_[p].kv)
+        cuts.back() = p;
+      else
+        cuts.push_back(p);
+    }
+    int32_t next = c_.max_splits > 0 ? c_.num_parts : 0;
+    for (const auto &[tile, cuts] : inside) {
+      int64_t n = num_kv_[tile.first], split = SplitSize(n), first = next, at = cuts_[cuts[0]].kv;
+      int32_t count = c_.max_splits > 0 ? int32_t(1 + (n - at + split - 1) / split) : 1 + int32_t(cuts.size());
+      next += count;
+      int32_t before = cuts[0]; // the first part that ends at the first cut is the one that starts the tile
+      while (before > 0 && SamePoint(cuts_[before - 1], cuts_[cuts[0]]))
+        before--;
+      parts_[size_t(before) - 1].end_first = int32_t(first);
+      parts_[size_t(before) - 1].end_count = count;
+      int32_t slot = int32_t(first) + 1;
+      for (size_t s = 0; s < cuts.size(); s++) {
+        int64_t begin = cuts_[cuts[s]].kv, end = s + 1 < cuts.size() ? cuts_[cuts[s + 1]].kv : n;
+        parts_[size_t(cuts[s])].begin_slot = slot;
+        parts_[size_t(cuts[s])].begin_first = int32_t(first);
+        parts_[size_t(cuts[s])].begin_count = count;
+        slot += c_.max_splits > 0 ? int32_t((end - begin + split - 1) / split) : 1;
+      }
+    }
+  }
+  static bool SamePoint(const cgr__plan_point &a, const cgr__plan_point &b) {
+    return a.line == b.line && a.head_block == b.head_block && a.kv == b.kv;
+  }
+
+  // Four buckets to each doubling: 1, 1.25, 1.5, 1.75 times a power of two.
+  static int64_t Bucket(int64_t n) {
+    int64_t power = 1, doublings = 0;
+    for (; 2 * power <= n; power *= 2)
+      doublings++;
+    return std::max<int64_t>(0, CGR__PLAN_BUCKETS - 1 - 4 * doublings - 4 * (n - power) / power);
+  }
+  void FillEntries() {
+    int64_t all = int64_t(tiles_.size()) * c_.head_blocks, sum = 0;
+    if (c_.max_splits > 0 || all >= c_.num_parts) {
+      std::stable_sort(tiles_.begin(), tiles_.end(),
+                       [](const QueueTile &a, const QueueTile &b) { return Bucket(a.kv.size()) < Bucket(b.kv.size()); });
+      for (const QueueTile &tile : tiles_)
+        entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin), int32_t(tile.kv.end), -1, 1, 0, 0 });
+      return;
+    }
+    for (const QueueTile &tile : tiles_)
+      sum += tile.kv.size() * c_.head_blocks;
+    for (const QueueTile &tile : tiles_) {
+      int64_t n = tile.kv.size(), share = n * c_.num_parts, first = int64_t(entries_.size());
+      int64_t count = std::min(n, share / sum + (share % sum != 0));
+      for (int64_t i = 0; i < count; i++)
+        entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin + n * i / count),
+                             int32_t(tile.kv.begin + n * (i + 1) / count), count > 1 ? int32_t(first) : -1, int32_t(count),
+                             int32_t(i), 0 });
+    }
+  }
+
+  const cgr__plan_class &c_;
+  const PlanBatch &batch_;
+  const Words &seq_lens_;
+  int64_t cost_ = 0, per_part_ = 1, snap_ = 0;
+  int32_t num_emptied_ = 0;
+  Words line_;
+  std::vector<int64_t> num_kv_;       // of the line's requests
+  std::vector<cgr__plan_point> cuts_; // [G + 1]
+  std::vector<cgr__plan_part> parts_; // [G]
+  std::vector<QueueTile> tiles_;      // of the queue
+  std::vector<cgr__plan_entry> entries_;
+};
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_PLAN_READING_H
