@@ -97,7 +97,7 @@ typedef struct cgr_config {
   const cgr_layer *layers;
   const cgr_buffer_decl *buffers;
   const cgr_backend *backends;
-  int32_t num_groups;            /* 1 */
+  int32_t num_groups;            /* 1 .. 4 */
   int32_t num_layers;            /* 0 .. 1024. 0: the engine attends with kernels of its own */
   int32_t num_buffers;           /* 0 .. 64 */
   int32_t num_backends;          /* 0 */

@@ -86,10 +86,7 @@ static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
 
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
   cgr_config *c = &setup->config;
-  if (c->num_groups < 1)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "num_groups", "is %d, expected 1", c->num_groups);
-  if (c->num_groups > 1)
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, "num_groups", "is %d, expected 1 in this version", c->num_groups);
+  cgr__in_range(f, "num_groups", c->num_groups, 1, CGR__MAX_GROUPS);
   if (!c->groups)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "groups", "is NULL, expected an array of groups");
   if (c->num_groups < 1 || !c->groups)

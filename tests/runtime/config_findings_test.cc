@@ -80,7 +80,7 @@ TEST_P(ConfigFindings, AnEmptyConfigurationLacksEverything) {
   RefusedAsItIs(empty, { Find(CGR_ERROR_INVALID_ARGUMENT, "max_requests", { "is 0", "1 .. 4096" }),
                          Find(CGR_ERROR_INVALID_ARGUMENT, "max_tokens", { "is 0", "1 .. 16777216" }),
                          Find(CGR_ERROR_INVALID_ARGUMENT, "max_seq_len", { "is 0", "1 .. 1073741824" }),
-                         Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is 0", "expected 1" }),
+                         Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is 0", "expected 1 .. 4" }),
                          Find(CGR_ERROR_NULL_POINTER, "groups", { "NULL" }) });
 }
 

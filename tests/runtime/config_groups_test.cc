@@ -114,18 +114,21 @@ TEST_P(ConfigGroups, TableOfTheEngineIsAligned) {
 
 // ---- several groups, or none
 
-TEST_P(ConfigGroups, MoreThanOneIsReserved) {
-  for (int32_t n : { 2, 4, 5 })
-    Refused(
-        [&](GoodConfig &c) {
-          c.config.num_groups = n;
-          for (cgr_group &group : c.groups)
-            group = c.groups[0];
-        },
-        { Find(CGR_ERROR_UNSUPPORTED, "num_groups", { "is " + std::to_string(n), "expected 1" }) });
+TEST_P(ConfigGroups, UpToFour) {
+  auto set = [](GoodConfig &c, int32_t n) {
+    static cgr_group groups[1000];
+    std::fill(std::begin(groups), std::end(groups), c.groups[0]);
+    c.config.groups = groups;
+    c.config.num_groups = n;
+    c.layers[0].group = c.layers[2].group = 0;
+  };
+  for (int32_t n : { 2, 3, 4 })
+    Accepted([&](GoodConfig &c) { set(c, n); });
+  for (int32_t n : { 5, 1000 })
+    Refused([&](GoodConfig &c) { set(c, n); },
+            { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is " + std::to_string(n), "1 .. 4" }) });
 }
 
-// Each of them is looked at all the same.
 TEST_P(ConfigGroups, OfSeveralEachIsNamed) {
   Refused(
       [](GoodConfig &c) {
@@ -137,12 +140,12 @@ TEST_P(ConfigGroups, OfSeveralEachIsNamed) {
         c.layers[2].kv_source = 2;
         c.layers[2].group = 1;
       },
-      { Find(CGR_ERROR_UNSUPPORTED, "num_groups", { "is 2" }), FindInGroup(1, CGR_ERROR_UNSUPPORTED, "page_size", { "is 12" }),
+      { FindInGroup(1, CGR_ERROR_UNSUPPORTED, "page_size", { "is 12" }),
         FindInLayer(0, CGR_ERROR_INVALID_ARGUMENT, "group", { "is 2", "0 .. 1" }) });
 }
 
 // A layer may name a group that there is no room to read.
-TEST_P(ConfigGroups, LayersOfReservedGroupsAreHarmless) {
+TEST_P(ConfigGroups, LayersOfGroupsTooManyAreHarmless) {
   for (int32_t group : { 1, 3, 4, 999 })
     Refused(
         [&](GoodConfig &c) {
@@ -152,13 +155,13 @@ TEST_P(ConfigGroups, LayersOfReservedGroupsAreHarmless) {
           c.config.num_groups = 1000;
           c.layers[0].group = c.layers[2].group = group;
         },
-        { Find(CGR_ERROR_UNSUPPORTED, "num_groups", { "is 1000" }) });
+        { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is 1000" }) });
 }
 
 TEST_P(ConfigGroups, OneMustBeThere) {
   for (int32_t n : { 0, -1, INT32_MIN })
     Refused([&](GoodConfig &c) { c.config.num_groups = n; },
-            { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is " + std::to_string(n), "expected 1" }) });
+            { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is " + std::to_string(n), "expected 1 .. 4" }) });
   Refused([](GoodConfig &c) { c.config.groups = nullptr; }, { Find(CGR_ERROR_NULL_POINTER, "groups", { "NULL" }) });
   Refused([](GoodConfig &c) { c.config.groups = nullptr, c.config.num_groups = 0; },
           { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is 0" }), Find(CGR_ERROR_NULL_POINTER, "groups", { "NULL" }) });

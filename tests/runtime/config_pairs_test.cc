@@ -67,7 +67,6 @@ const Fault kFaults[] = {
   FAULT("buckets[1]", c.buckets[1] = 9), FAULT("buckets[1]", c.buckets[1] = 1),
   FAULT("decode_buckets", c.config.num_decode_buckets = 600, NO_BUCKETS),
   FAULT("decode_buckets", c.config.decode_buckets = nullptr, NO_BUCKETS),
-  FAULT("groups", c.config.num_groups = 2; c.groups[1].num_pages = 64),
   FAULT("groups", c.config.num_groups = 0, NO_GROUPS "|.* layers\\[.\\]\\.group is 3.*"),
   FAULT("groups", c.config.groups = nullptr, NO_GROUPS), FAULT("groups", c.groups[0].size = 3, NO_GROUPS),
   FAULT("page_size", c.groups[0].page_size = 17, NO_PAGE_SIZE), FAULT("num_pages", c.groups[0].num_pages = 2, NO_PAGES),

@@ -20,6 +20,7 @@ _NVCC_FLAGS = [
     "-O3",
     "-std=c++17",
     "--expt-relaxed-constexpr",
+    "--objdir-as-tempdir",  # names in /tmp meet those of another build: in a sandbox every process number is the same
     "-lineinfo",
     "-DNDEBUG",
     "-Werror=all-warnings",
