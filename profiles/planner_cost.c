@@ -1,0 +1,163 @@
+/* GPU time of the planner by itself, for four plan classes: a graph of planner nodes one after the other, divided by their
+ * number, so that a node's share holds the step from one node to the next too (about a microsecond, in the first row: no
+ * requests).
+ *
+ *   bazel-bin/profiles/planner_cost [cuda:0|host] [nodes in a graph] [replays] */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/planner.h"
+#include "kernels/step.h"
+#include "kernels/variants.h"
+#include "profiles/support/bench.h"
+#include "runtime/runtime.h"
+
+#define CLASSES 4
+
+typedef struct shape {
+  const char *name;
+  int32_t decodes, prefills, query_len;
+} shape;
+
+static const shape shapes[] = {
+  { "no requests", 0, 0, 0 },
+  { "1 decode", 1, 0, 0 },
+  { "64 decodes", 64, 0, 0 },
+  { "256 decodes", 256, 0, 0 },
+  { "1024 decodes", 1024, 0, 0 },
+  { "1 prefill of 512 tokens", 0, 1, 512 },
+  { "1 prefill of 8192 tokens", 0, 1, 8192 },
+  { "16 prefills of 512 tokens", 0, 16, 512 },
+  { "256 decodes, 1 prefill of 2048 tokens", 256, 1, 2048 },
+};
+
+typedef struct planner {
+  cgr_device *dev;
+  cudaStream_t stream;
+  cgr__planner_args args;
+  int32_t *inputs, *device_inputs; /* page-locked and device: counts [16], query_start [R + 1], seq_lens [R] */
+  size_t input_bytes;
+} planner;
+
+static void check(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
+
+/* Layers of 8 and of 1 KV heads, at head dims 64 and 128. */
+static void make_plans(planner *p, cgr__plans *plans) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  cgr_layer layers[CLASSES];
+  const cgr__variant *variants[CLASSES];
+  cgr__findings findings;
+  cgr__findings_init(&findings, NULL, 0);
+  bench_check(cgr_device_get_info(p->dev, &info), "cgr_device_get_info");
+  for (int32_t i = 0; i < CLASSES; i++) {
+    layers[i] = (cgr_layer)CGR_LAYER_INIT;
+    layers[i].num_kv_heads = i % 2 ? 8 : 1;
+    layers[i].num_q_heads = 4 * layers[i].num_kv_heads;
+    layers[i].head_dim = layers[i].head_dim_v = i < 2 ? 64 : 128;
+    layers[i].dtype = layers[i].out_dtype = layers[i].k.dtype = layers[i].v.dtype = CGR_DTYPE_BF16;
+    variants[i] = cgr__variant_choose(&info, &layers[i], i, 8192 + 1024, &findings);
+  }
+  const cgr__plan_options options = { 0, 1024, 8192 + 1024, false };
+  cgr__plans_make(&info, layers, variants, CLASSES, &options, plans, &findings);
+  if (findings.count > 0 || plans->num_classes != CLASSES)
+    bench_check(CGR_ERROR_UNSUPPORTED, "the layers");
+}
+
+static void open_planner(planner *p, const char *device) {
+  cgr__plans plans;
+  memset(p, 0, sizeof *p);
+  bench_check(cgr_device_open(device, NULL, &p->dev), "cgr_device_open");
+  bench_check(cgr_stream_create(p->dev, &p->stream), "cgr_stream_create");
+  make_plans(p, &plans);
+  const cgr__device_ops *ops = p->dev->ops;
+  void *plan, *counters, *inputs, *device_inputs;
+  p->input_bytes = (16 + 1025 + 1024) * sizeof(int32_t);
+  check(p->dev, ops->mem_alloc(p->dev, (size_t)plans.plan_words * 4, CGR__MEMORY_DEVICE, &plan), "plan");
+  check(p->dev, ops->mem_alloc(p->dev, (size_t)plans.num_counters * 4, CGR__MEMORY_DEVICE, &counters), "counters");
+  check(p->dev, ops->mem_alloc(p->dev, p->input_bytes, CGR__MEMORY_PINNED, &inputs), "inputs");
+  check(p->dev, ops->mem_alloc(p->dev, p->input_bytes, CGR__MEMORY_DEVICE, &device_inputs), "inputs");
+  check(p->dev, ops->preload(p->dev, &cgr__kernel_planner), "preload");
+  p->inputs = inputs;
+  p->device_inputs = device_inputs;
+  p->args.counts = p->device_inputs;
+  p->args.query_start_loc = p->device_inputs + 16;
+  p->args.seq_lens[0] = p->device_inputs + 16 + 1025;
+  p->args.plan = plan;
+  p->args.counters = counters;
+  p->args.num_counters = (int32_t)plans.num_counters;
+  p->args.num_classes = CLASSES;
+  memcpy(p->args.offset, plans.offset, sizeof plans.offset);
+  memcpy(p->args.class_, plans.class_, sizeof plans.class_);
+}
+
+/* Decodes of 1 to 8192 tokens, and chunks after nothing. */
+static void put_batch(planner *p, const shape *s) {
+  int32_t *query_start = p->inputs + 16, *seq_lens = query_start + 1025, n = s->decodes + s->prefills;
+  memset(p->inputs, 0, p->input_bytes);
+  for (int32_t i = 0; i < n; i++) {
+    bool decodes = i < s->decodes;
+    query_start[i + 1] = query_start[i] + (decodes ? 1 : s->query_len);
+    seq_lens[i] = decodes ? 1 + i * 2663 % 8192 : s->query_len;
+  }
+  p->inputs[CGR__COUNT_REQUESTS] = n;
+  p->inputs[CGR__COUNT_TOKENS] = query_start[n];
+  p->args.padded_requests = n > 0 ? n : 1;
+  check(p->dev, p->dev->ops->copy(p->dev, p->device_inputs, p->inputs, p->input_bytes, p->stream), "copy");
+  check(p->dev, p->dev->ops->stream_sync(p->dev, p->stream), "copy");
+}
+
+static double replay(planner *p, cgr__exec *exec, int32_t nodes, int32_t replays) {
+  double *times = malloc((size_t)replays * sizeof *times);
+  for (int32_t r = 0; r < replays; r++) {
+    double begin = bench_now_us();
+    check(p->dev, p->dev->ops->exec_launch(p->dev, exec, p->stream), "launch");
+    check(p->dev, p->dev->ops->stream_sync(p->dev, p->stream), "wait");
+    times[r] = (bench_now_us() - begin) / nodes;
+  }
+  double median = bench_quantile(times, replays, 0.5);
+  free(times);
+  return median;
+}
+
+static double measure(planner *p, const shape *s, int32_t nodes, int32_t replays) {
+  const cgr__device_ops *ops = p->dev->ops;
+  cgr__graph *graph;
+  cgr__exec *exec;
+  put_batch(p, s);
+  check(p->dev, ops->capture_begin(p->dev, p->stream), "capture");
+  for (int32_t i = 0; i < nodes; i++)
+    check(p->dev, ops->launch(p->dev, &cgr__kernel_planner, &p->args, p->stream), "the planner");
+  check(p->dev, ops->capture_end(p->dev, p->stream, &graph), "capture");
+  check(p->dev, ops->instantiate(p->dev, graph, &exec, NULL), "instantiate");
+  (void)replay(p, exec, nodes, 3);
+  double time = replay(p, exec, nodes, replays);
+  check(p->dev, ops->exec_destroy(p->dev, exec), "destroy");
+  check(p->dev, ops->graph_destroy(p->dev, graph), "destroy");
+  return time;
+}
+
+static void close_planner(planner *p) {
+  const cgr__device_ops *ops = p->dev->ops;
+  check(p->dev, ops->mem_free(p->dev, p->args.plan, CGR__MEMORY_DEVICE), "free");
+  check(p->dev, ops->mem_free(p->dev, p->args.counters, CGR__MEMORY_DEVICE), "free");
+  check(p->dev, ops->mem_free(p->dev, p->device_inputs, CGR__MEMORY_DEVICE), "free");
+  check(p->dev, ops->mem_free(p->dev, p->inputs, CGR__MEMORY_PINNED), "free");
+  bench_check(cgr_stream_destroy(p->dev, p->stream), "cgr_stream_destroy");
+  bench_check(cgr_device_close(p->dev), "cgr_device_close");
+}
+
+int main(int argc, char **argv) {
+  planner p;
+  int32_t nodes = argc > 2 ? atoi(argv[2]) : 500, replays = argc > 3 ? atoi(argv[3]) : 50;
+  if (nodes < 1 || nodes > 10000 || replays < 1 || replays > 10000) {
+    fprintf(stderr, "usage: planner_cost [cuda:0|host] [nodes in a graph, 1 to 10000] [replays, 1 to 10000]\n");
+    return 2;
+  }
+  open_planner(&p, argc > 1 ? argv[1] : NULL);
+  bench_print_head(stdout, p.dev, "profiles/planner_cost");
+  printf("\n| batch | us for %d plan classes |\n|---|---:|\n", CLASSES);
+  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+    printf("| %s | %.2f |\n", shapes[i].name, measure(&p, &shapes[i], nodes, replays));
+  close_planner(&p);
+  return 0;
+}
