@@ -7,7 +7,7 @@
  * planners.h the planners without a runtime, and this one, which includes the others, the runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
- * than one group, program and lane, backends, staged buffers, drafts, several steps in one launch, the standing batch,
+ * than one program and lane, backends, staged buffers, drafts, several steps in one launch, the standing batch,
  * query lengths above 1 and mixed batches in graphs, budgets and key lists in a capture. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
