@@ -114,7 +114,10 @@ static cgr_status check_lengths(const cgr_plan_input *in, const cgr__plan_class 
     cgr__plan_range kv = cgr__plan_line_range(c, in->query_lens[i], in->seq_lens[i]);
     cost += c->head_blocks * cgr__plan_tile_cost(c, kv.end - kv.begin);
     if (cost > MAX_COST)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: the first %d requests cost more than 2^62", i + 1);
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "cgr_plan_build: seq_lens, head_blocks, cost_tile and cost_kv: the first %d requests cost more than 2^62, "
+                       "expected less",
+                       i + 1);
   }
   return CGR_OK;
 }
