@@ -119,15 +119,23 @@ static int32_t steps_that_fit(const cgr__row *row, int32_t query_len) {
 
 /* The pages from 0 on of some group do not reach. */
 static cgr_status refuse_pages(const cgr__rows *rows, int32_t index, int64_t length) {
+  int32_t shortest = 0;
+  int64_t tokens = INT64_MAX;
   for (int32_t g = 0; g < rows->num_groups; g++) {
     const cgr__row_pages *has = &rows->group[g].row[index];
-    if (has->first > 0 && !rows->group[g].engine_table)
+    if (rows->group[g].engine_table)
+      continue;
+    if (has->first > 0)
       return cgr__fail(CGR_ERROR_PAGES_MISSING,
                        "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on",
                        index, (long long)length, has->first, has->end - 1, g);
+    if ((int64_t)has->end * rows->group[g].page_size < tokens) {
+      shortest = g;
+      tokens = (int64_t)has->end * rows->group[g].page_size;
+    }
   }
-  return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages)", index,
-                   (long long)length, rows->row[index].capacity);
+  return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages of group %d)",
+                   index, (long long)length, rows->row[index].capacity, shortest);
 }
 
 static cgr_status check_request(const cgr__rows *rows, int32_t i, int32_t index, int32_t query_len) {

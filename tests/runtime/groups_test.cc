@@ -240,21 +240,21 @@ TEST_P(Groups, ABatchNeedsThePagesOfEveryGroup) {
   };
   refused(1, { name });
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 0, pages, 5)); // 80 tokens
-  refused(1, { name });
+  refused(1, { name, "group 1" });
   CGR_EXPECT(CGR_ERROR_PAGES_MISSING, cgr_request_set_length(e.rt, row, 1));
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 1, 0, pages, 1)); // 64 tokens
   accepted(64);
-  refused(65, { name, "64" });
+  refused(65, { name, "64", "group 1" });
   CGR_EXPECT(CGR_ERROR_PAGES_MISSING, cgr_request_set_length(e.rt, row, 65));
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 1, 1, pages + 1, 1)); // 128 tokens
   accepted(80);
-  refused(81, { name, "80" });
+  refused(81, { name, "80", "group 0" });
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 5, pages + 5, 3)); // 128 tokens
   accepted(128);
   refused(129, { name, "128" });
   // Dropped at the end, then at the front.
   CGR_EXPECT_OK(cgr_request_drop_pages(e.rt, row, 1, 1, 1));
-  refused(65, { name, "64" });
+  refused(65, { name, "64", "group 1" });
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 1, 1, pages + 1, 1));
   CGR_EXPECT_OK(cgr_request_drop_pages(e.rt, row, 1, 0, 1));
   refused(1, { name, "group 1" });
