@@ -43,13 +43,14 @@ typedef struct cgr__attention_args {
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 
+/* After plan_class. */
 static inline void cgr__attention_set_heads(cgr__attention_args *a, int32_t num_q_heads, int32_t num_kv_heads,
                                             int32_t block_heads) {
   a->num_q_heads = num_q_heads;
   a->num_kv_heads = num_kv_heads;
   a->group_heads = num_q_heads / num_kv_heads;
   a->block_heads = block_heads;
-  a->kv_blocks = (a->group_heads + block_heads - 1) / block_heads;
+  a->kv_blocks = a->plan_class.head_blocks / num_kv_heads;
 }
 
 /* The query heads [head, head + heads) of a head block, and their KV head. */

@@ -21,7 +21,7 @@ typedef struct cgr__planner_args {
   int32_t padded_requests; /* B_r of the key */
   int32_t reserved;
   int64_t offset[CGR__MAX_CLASSES]; /* words, multiples of 4 */
-  cgr__plan_class class_[CGR__MAX_CLASSES];
+  cgr__plan_class classes[CGR__MAX_CLASSES];
 } cgr__planner_args;
 
 /* Writes the plan of every class (planners/attention/plan.h) for the batch that the prologue left, and zeroes the counters, which

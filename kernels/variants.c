@@ -205,12 +205,12 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__varian
 /* The class of a layer among those there are, or a new one; -1 when there is no room for it. */
 static int32_t find_class(cgr__plans *plans, const cgr__plan_class *c) {
   for (int32_t i = 0; i < plans->num_classes; i++)
-    if (memcmp(&plans->class_[i], c, sizeof *c) == 0)
+    if (memcmp(&plans->classes[i], c, sizeof *c) == 0)
       return i;
   if (plans->num_classes == CGR__MAX_CLASSES)
     return -1;
   int32_t i = plans->num_classes++;
-  plans->class_[i] = *c;
+  plans->classes[i] = *c;
   plans->offset[i] = plans->plan_words;
   plans->plan_words += cgr__plan_bytes(c) / 4;
   return i;
@@ -236,7 +236,7 @@ static void add_layer(const cgr_device_info *device, const cgr__variant *v, cons
   int32_t lines = c.line_query_len * cgr__variant_block_heads(v, l);
   plans->class_of[index] = (uint8_t)i;
   plans->line_lines[i] = larger(plans->line_lines[i], lines); /* layers of one class may have blocks of other sizes */
-  plans->queue_lines[i] = v->tile_lines;
+  plans->queue_lines[i] = larger(plans->queue_lines[i], v->tile_lines);
   int64_t line_slots = cgr__plan_line_slots(&c), queue_slots = cgr__plan_queue_slots(&c);
   plans->num_slots = larger64(plans->num_slots, line_slots + queue_slots);
   plans->partial_vectors = larger64(plans->partial_vectors, line_slots * lines + queue_slots * v->tile_lines);

@@ -72,13 +72,13 @@ typedef struct cgr__plan_options {
 /* The plans of all layers: a class for each kind of layer, and what their attention needs besides the page tables. */
 typedef struct cgr__plans {
   int32_t num_classes;
-  cgr__plan_class class_[CGR__MAX_CLASSES];
+  cgr__plan_class classes[CGR__MAX_CLASSES];
   int64_t offset[CGR__MAX_CLASSES]; /* of its plan, in words of the buffer */
   uint8_t class_of[CGR__MAX_LAYERS];
   int32_t line_lines[CGR__MAX_CLASSES], queue_lines[CGR__MAX_CLASSES]; /* lines of a slot */
   int64_t plan_words;                                                  /* i32 */
-  int64_t num_slots;                    /* of the class that has most: counters of arrival; the heads of the queues follow, */
-  int64_t num_counters;                 /* one for each layer */
+  int64_t num_slots;                    /* of the class that has most: as many counters of arrivals */
+  int64_t num_counters;                 /* those, and after them the head of each layer's queue */
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs */
 } cgr__plans;
 

@@ -87,7 +87,7 @@ static void open_planner(planner *p, const char *device) {
   p->args.num_counters = (int32_t)plans.num_counters;
   p->args.num_classes = CLASSES;
   memcpy(p->args.offset, plans.offset, sizeof plans.offset);
-  memcpy(p->args.class_, plans.class_, sizeof plans.class_);
+  memcpy(p->args.classes, plans.classes, sizeof plans.classes);
 }
 
 /* Decodes of 1 to 8192 tokens, and chunks after nothing. */

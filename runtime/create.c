@@ -1,7 +1,7 @@
 /* Makes and destroys a runtime. Cold. */
 #include <stdio.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/runtime.h"
 
@@ -114,7 +114,7 @@ static void make_planner_args(cgr_runtime *rt) {
   a->num_counters = (int32_t)plans->num_counters;
   a->num_classes = plans->num_classes;
   memcpy(a->offset, plans->offset, sizeof a->offset);
-  memcpy(a->class_, plans->class_, sizeof a->class_);
+  memcpy(a->classes, plans->classes, sizeof a->classes);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ parts */

@@ -49,7 +49,7 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 
 /* --------------------------------------------------------------------------------------------------------------- planner */
 
-/* The planner runs beside whatever comes before the first attention, on a branch of its own. */
+/* The planner runs beside whatever comes before the first append, on a branch of its own. */
 static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_requests) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__planner_args args = rt->lane.planner_args;

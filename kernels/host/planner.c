@@ -17,7 +17,7 @@ void cgr__host_planner(const void *pointer) {
   const cgr__planner_args *args = (const cgr__planner_args *)pointer;
   scratch memory;
   for (int32_t i = 0; i < args->num_classes; i++)
-    cgr__plan_fill(&args->class_[i], args->query_start_loc, args->seq_lens[args->class_[i].length_set],
+    cgr__plan_fill(&args->classes[i], args->query_start_loc, args->seq_lens[args->classes[i].length_set],
                    args->counts[CGR__COUNT_REQUESTS], &memory, args->plan + args->offset[i]);
   memset(args->counters, 0, (size_t)args->num_counters * sizeof *args->counters);
 }

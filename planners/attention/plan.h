@@ -188,7 +188,8 @@ CGR__PLAN_FN int32_t cgr__plan_split_size(const cgr__plan_class *c, int32_t n) {
   return c->max_splits > 0 ? (int32_t)(((uint32_t)n + (uint32_t)c->max_splits - 1) / (uint32_t)c->max_splits) : n;
 }
 
-/* The border inside a tile of n KV tiles that is nearest to `units` after its fixed cost: 0 .. n. */
+/* The border of a tile of n KV tiles, 0 .. n, for a cut `units` after its fixed cost: the nearest, or of splits one that is at
+ * most half a split away. */
 CGR__PLAN_FN int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, int64_t units, int64_t snap) {
   int64_t whole = (int64_t)n * c->cost_kv;
   if (units <= snap)

@@ -46,9 +46,6 @@ void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_buckets(cgr__setup *setup, int32_t largest, cgr__findings *findings);
 
-/* A layer's heads, or the device, are not known. The device's choice of num_parts depends on all of them: without, the least. */
-void cgr__setup_forget_parts(cgr__setup *setup);
-
 /* The group of a layer; one of the least pages that there can be if it is not known. */
 const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i);
 

@@ -22,8 +22,3 @@ void cgr__findings_add_used(cgr__findings *findings, const char *field, int64_t 
     cgr__findings_add(findings, CGR_ERROR_NEWER_STRUCT, field, "is %lld, expected 0: a later version may give it a meaning",
                       (long long)value);
 }
-
-void cgr__setup_forget_parts(cgr__setup *setup) {
-  if (setup->config.num_parts == 0)
-    setup->config.num_parts = 1;
-}

@@ -22,7 +22,7 @@ static void check_reserved(const cgr_layer *l, int32_t i, cgr__findings *f) {
 
 /* What is found bad is set to 0 from here on, which stands for a number that is not known: nothing is found in it again. */
 
-static void check_heads(cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
   bool kv = l->num_kv_heads >= 1;
   if (!kv)
     refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "num_kv_heads", l->num_kv_heads, "at least 1");
@@ -35,10 +35,8 @@ static void check_heads(cgr__setup *setup, cgr_layer *l, int32_t i, cgr__finding
     l->head_dim = 0;
   if (!kv || l->num_kv_heads > CGR__MAX_Q_HEADS)
     l->num_kv_heads = 0;
-  if (grouped)
-    return;
-  l->num_q_heads = 0;
-  cgr__setup_forget_parts(setup);
+  if (!grouped)
+    l->num_q_heads = 0;
 }
 
 static void check_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
@@ -147,13 +145,12 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_status status = cgr__sized_read_at("layers", c->layers, i, l, sizeof *l);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("layers", i, "").name);
-    cgr__setup_forget_parts(setup);
     return;
   }
   check_reserved(l, i, f);
   check_numbers(l, i, f);
   check_group(c, l, i, f);
-  check_heads(setup, l, i, f);
+  check_heads(l, i, f);
   check_dtypes(setup, l, i, f);
   set_defaults(l);
   if (setup->device.kind != 0)
@@ -183,10 +180,8 @@ static bool make_room(cgr__setup *setup, cgr__findings *f) {
 
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *f) {
   cgr_config *c = &setup->config;
-  if (!make_room(setup, f)) {
-    cgr__setup_forget_parts(setup);
+  if (!make_room(setup, f))
     c->num_layers = 0;
-  }
   for (int32_t i = 0; i < c->num_layers; i++) {
     f->layer = i;
     read_layer(setup, i, f);

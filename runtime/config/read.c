@@ -176,8 +176,6 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   int32_t largest = largest_bucket(&setup->config);
   check_limits(&setup->config, f);
   check_modes(&setup->config, f);
-  if (setup->device.kind == 0)
-    cgr__setup_forget_parts(setup);
   cgr__setup_groups(setup, f);
   cgr__setup_layers(setup, f);
   cgr__setup_buckets(setup, largest, f);

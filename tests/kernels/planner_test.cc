@@ -113,7 +113,7 @@ protected:
     }
     // A class beyond num_classes looks like one, so that only the number can keep the kernel away.
     for (size_t i = 0; i < CGR__MAX_CLASSES; i++) {
-      args.class_[i] = s.classes[i < s.classes.size() ? i : 0];
+      args.classes[i] = s.classes[i < s.classes.size() ? i : 0];
       args.offset[i] = i < s.classes.size() ? offsets[i] : words;
     }
     words += cgr__plan_bytes(&s.classes[0]) / 4;

@@ -83,7 +83,7 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     cgr_device_info device = CudaInfo(c.capability, 0, c.multiprocessors, c.shared_memory);
     cgr_layer layer = Layer(32, 8, c.head_dim);
     EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer), c.multiprocessors * c.ctas);
-    EXPECT_EQ(Make(device, { layer }).plans.class_[0].num_parts, c.multiprocessors * c.ctas);
+    EXPECT_EQ(Make(device, { layer }).plans.classes[0].num_parts, c.multiprocessors * c.ctas);
   }
 }
 
@@ -108,8 +108,8 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
       options.num_parts = parts;
       Made made = Make(device, { Layer(8, 8, 64), Layer(64, 8, 128) }, options);
       ASSERT_EQ(made.plans.num_classes, 2);
-      EXPECT_EQ(made.plans.class_[0].num_parts, parts);
-      EXPECT_EQ(made.plans.class_[1].num_parts, parts);
+      EXPECT_EQ(made.plans.classes[0].num_parts, parts);
+      EXPECT_EQ(made.plans.classes[1].num_parts, parts);
       EXPECT_EQ(made.plans.num_slots, int64_t{ 4 } * parts);
     }
   }
@@ -188,8 +188,8 @@ TEST(Plans, AreApartForLayersThatDifferInThem) {
       ASSERT_EQ(made.plans.num_classes, 2);
       for (size_t i = 0; i < 4; i++)
         EXPECT_EQ(made.plans.class_of[i], i % 2) << i;
-      EXPECT_EQ(difference.of(made.plans.class_[0]), difference.before);
-      EXPECT_EQ(difference.of(made.plans.class_[1]), difference.after);
+      EXPECT_EQ(difference.of(made.plans.classes[0]), difference.before);
+      EXPECT_EQ(difference.of(made.plans.classes[1]), difference.after);
     }
   }
 }
@@ -249,11 +249,11 @@ TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
     ASSERT_GE(variant->max_splits, 1);
     ASSERT_LE(variant->max_splits, CGR__MAX_SPLITS);
     cgr__plan_options options = kOptions;
-    EXPECT_EQ(Make(device, { PlainLayer() }, options).plans.class_[0].max_splits, 0);
+    EXPECT_EQ(Make(device, { PlainLayer() }, options).plans.classes[0].max_splits, 0);
     options.batch_invariant = true;
     cgr__plans plans = Make(device, { PlainLayer() }, options).plans;
-    EXPECT_EQ(plans.class_[0].max_splits, variant->max_splits);
-    EXPECT_EQ(plans.num_slots, int64_t{ plans.class_[0].num_parts } * (variant->max_splits + 1));
+    EXPECT_EQ(plans.classes[0].max_splits, variant->max_splits);
+    EXPECT_EQ(plans.num_slots, int64_t{ plans.classes[0].num_parts } * (variant->max_splits + 1));
     EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.line_lines[0]) << "the queue needs none";
   }
 }
@@ -272,7 +272,7 @@ TEST(Plans, HaveTilesWhoseLinesFit) {
         blocks += 3;
       ASSERT_EQ(heads, std::min(group, 64));
       ASSERT_EQ(cgr__variant_head_blocks(variant, &layer), blocks);
-      const cgr__plan_class c = Make(device, { layer }).plans.class_[0];
+      const cgr__plan_class c = Make(device, { layer }).plans.classes[0];
       ASSERT_EQ(c.head_blocks, blocks);
       ASSERT_GE(c.line_query_len, 1);
       ASSERT_LE(c.line_query_len * heads, std::max(16, heads));
@@ -314,7 +314,7 @@ int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_to
 
 // What attention of one layer takes: its slots, and in them its tiles line by line.
 void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, const cgr__plan_options &options) {
-  const cgr__plan_class &c = plans.class_[plans.class_of[index]];
+  const cgr__plan_class &c = plans.classes[plans.class_of[index]];
   int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts, splits = c.max_splits;
   int64_t line_lines = plans.line_lines[plans.class_of[index]], queue_lines = plans.queue_lines[plans.class_of[index]];
   int64_t line_slots = parts * (splits > 0 ? splits + 1 : 2), queue_slots = splits > 0 ? 0 : 2 * parts;
@@ -338,7 +338,7 @@ void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, c
 void ExpectApart(const cgr__plans &plans) {
   int64_t end = 0;
   for (int32_t i = 0; i < plans.num_classes; i++) {
-    const cgr__plan_class &c = plans.class_[i];
+    const cgr__plan_class &c = plans.classes[i];
     int64_t bytes = 64 + int64_t{ 48 } * c.num_parts + (int64_t{ c.max_requests } + 3) / 4 * 16 + int64_t{ 32 } * c.max_entries;
     EXPECT_EQ(plans.offset[i] % 4, 0);
     EXPECT_GE(plans.offset[i], end);
@@ -388,7 +388,7 @@ TEST(Plans, HoldTheLinesOfAllThatShareOne) {
 // requests of 8192 tokens fill with 512 whole tiles and 256 that are begun.
 TEST(Plans, OfAnH200AsByHand) {
   cgr__plans plans = Make(CudaInfo(90), { Layer(32, 8, 128), Layer(32, 8, 128) }).plans;
-  const cgr__plan_class &c = plans.class_[0];
+  const cgr__plan_class &c = plans.classes[0];
   EXPECT_EQ(plans.num_classes, 1);
   EXPECT_EQ(c.num_parts, 264);
   EXPECT_EQ(c.head_blocks, 8);

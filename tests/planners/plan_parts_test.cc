@@ -109,16 +109,18 @@ void CheckCosts(const PlanCase &given, const Planned &planned, const std::vector
   ASSERT_EQ(all, planned.header().cost);
 }
 
+void CheckParts(const PlanCase &given) {
+  Planned planned(given);
+  std::vector<int32_t> requests, tiles = LineTiles(given, &requests);
+  CheckNeighbours(given, planned, tiles, requests);
+  if (!::testing::Test::HasFatalFailure())
+    CheckCuts(given, planned, tiles);
+  if (!::testing::Test::HasFatalFailure())
+    CheckCosts(given, planned, tiles);
+}
+
 TEST(PlanParts, RandomBatches) {
-  ForRandomPlans(40000, [](const PlanCase &given, Random &) {
-    Planned planned(given);
-    std::vector<int32_t> requests, tiles = LineTiles(given, &requests);
-    CheckNeighbours(given, planned, tiles, requests);
-    if (!::testing::Test::HasFatalFailure())
-      CheckCuts(given, planned, tiles);
-    if (!::testing::Test::HasFatalFailure())
-      CheckCosts(given, planned, tiles);
-  });
+  ForRandomPlans(40000, [](const PlanCase &given, Random &) { CheckParts(given); });
 }
 
 // Few requests and fine costs: cuts of every distance to the borders around them.
@@ -140,11 +142,7 @@ TEST(PlanParts, EveryDistanceToABorder) {
             given.query_lens = { 1, 0, 1, 1 };
             given.seq_lens = { 1 + 16 * (parts % 7), 9, 11 * 16, 5 * 16 };
             MakeRoom(&given, 0);
-            Planned planned(given);
-            std::vector<int32_t> requests, tiles = LineTiles(given, &requests);
-            CheckNeighbours(given, planned, tiles, requests);
-            CheckCuts(given, planned, tiles);
-            CheckCosts(given, planned, tiles);
+            CheckParts(given);
             ASSERT_FALSE(HasFailure()) << given.Text();
           }
         }
@@ -167,11 +165,7 @@ TEST(PlanParts, LongestSequencesAndLargestCosts) {
         given.query_lens = { 1, 1, 1 };
         given.seq_lens = { 1 << 30, 5, (1 << 30) - 1 };
         MakeRoom(&given, 0);
-        Planned planned(given);
-        std::vector<int32_t> requests, tiles = LineTiles(given, &requests);
-        CheckNeighbours(given, planned, tiles, requests);
-        CheckCuts(given, planned, tiles);
-        CheckCosts(given, planned, tiles);
+        CheckParts(given);
         ASSERT_FALSE(HasFailure()) << given.Text();
       }
     }

@@ -296,7 +296,7 @@ private:
       return { CGR_DTYPE_FP32, tokens_, heads, 1, heads + 3, 1 };
     }
   }
-  const cgr__plan_class &Class() const { return plans_.class_[0]; }
+  const cgr__plan_class &Class() const { return plans_.classes[0]; }
   const cgr__plan_header &header() const { return *reinterpret_cast<const cgr__plan_header *>(host_plan_.data()); }
   // The plan class of a layer of this shape, with the traits of the device's variant.
   cgr__plans Plans() {
@@ -313,7 +313,7 @@ private:
     cgr__plans_make(&info, &layer_, &variant_, 1, &options, &plans, &findings);
     EXPECT_EQ(findings.count, 0);
     if (s.line_query_len != 0)
-      plans.class_[0].line_query_len = s.line_query_len;
+      plans.classes[0].line_query_len = s.line_query_len;
     return plans;
   }
 

@@ -353,7 +353,7 @@ __device__ __noinline__ void write_tiles(const cgr__plan_class &c, const Batch &
 
 __global__ void __launch_bounds__(kThreads) planner_kernel(const __grid_constant__ cgr__planner_args a) {
   extern __shared__ __align__(16) unsigned char memory[];
-  const cgr__plan_class &c = a.class_[blockIdx.x];
+  const cgr__plan_class &c = a.classes[blockIdx.x];
   int32_t *plan = a.plan + a.offset[blockIdx.x];
   unsigned char *bytes = reinterpret_cast<unsigned char *>(plan);
   Batch b = { a.query_start_loc, a.seq_lens[c.length_set], a.counts[CGR__COUNT_REQUESTS] };
@@ -388,7 +388,7 @@ __global__ void __launch_bounds__(kThreads) planner_kernel(const __grid_constant
 size_t shared_bytes(const cgr__planner_args *a) {
   size_t most = 0;
   for (int32_t i = 0; i < a->num_classes; i++) {
-    size_t bytes = lists_bytes(a->padded_requests, a->class_[i].num_parts);
+    size_t bytes = lists_bytes(a->padded_requests, a->classes[i].num_parts);
     most = bytes > most ? bytes : most;
   }
   return most;

@@ -8,9 +8,9 @@
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
-#include "kernels/cuda/sm80/attention/traits.h"
 #include "kernels/cuda/common/guard.cuh"
 #include "kernels/cuda/sm80/attention/mma.cuh"
+#include "kernels/cuda/sm80/attention/traits.h"
 
 namespace cgr {
 
