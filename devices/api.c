@@ -317,7 +317,7 @@ cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream) {
   CGR__TRY(check_device(device, "cgr_stream_create"));
   CGR__REQUIRE(stream, "cgr_stream_create");
   *stream = NULL;
-  int error = device->ops->stream_create(device, stream);
+  int error = device->ops->stream_create(device, CGR__STREAM_NORMAL, stream);
   if (error == CGR__DEVICE_OK && !keep(device, *stream)) {
     (void)device->ops->stream_destroy(device, *stream);
     *stream = NULL;

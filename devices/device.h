@@ -49,6 +49,8 @@ enum cgr__memory_kind {
   CGR__MEMORY_PINNED = 1  /* page-locked and mapped: host and device use the same address */
 };
 
+enum cgr__stream_priority { CGR__STREAM_NORMAL = 0, CGR__STREAM_URGENT = 1 };
+
 typedef cgr_event cgr__event;         /* no timing */
 typedef struct cgr__graph cgr__graph; /* what a capture gives; immutable */
 typedef struct cgr__exec cgr__exec;   /* an instantiated graph */
@@ -76,8 +78,9 @@ typedef struct cgr__device_ops {
   int (*mem_alloc)(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr);
   int (*mem_free)(cgr_device *dev, void *ptr, enum cgr__memory_kind kind);
 
-  /* Streams: non-blocking ones; the handle of the host device is its own, passed as a cudaStream_t. */
-  int (*stream_create)(cgr_device *dev, cudaStream_t *stream);
+  /* Streams: non-blocking ones; the handle of the host device is its own, passed as a cudaStream_t. Kernels of an urgent stream
+   * that wait begin before those of others; those of a graph have the priority of the stream in which it is launched. */
+  int (*stream_create)(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream);
   int (*stream_destroy)(cgr_device *dev, cudaStream_t stream); /* finishes its work first; illegal while it captures */
   int (*stream_sync)(cgr_device *dev, cudaStream_t stream);
   int (*stream_query)(cgr_device *dev, cudaStream_t stream); /* NOT_READY while work is pending. For the host device it is also

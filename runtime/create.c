@@ -121,9 +121,9 @@ static void make_planner_args(cgr_runtime *rt) {
 
 static cgr_status make_streams(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
-  int error = ops->stream_create(rt->dev, &rt->own_stream);
+  int error = ops->stream_create(rt->dev, CGR__STREAM_NORMAL, &rt->own_stream);
   if (!error)
-    error = ops->stream_create(rt->dev, &rt->planner_stream);
+    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT, &rt->planner_stream);
   if (!error)
     error = ops->event_create(rt->dev, &rt->fork_event);
   if (!error)

@@ -49,7 +49,9 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 
 /* --------------------------------------------------------------------------------------------------------------- planner */
 
-/* The planner runs beside whatever comes before the first append, on a branch of its own. */
+/* The planner runs beside whatever comes before the first append, on a branch of its own. It is enqueued before anything of the
+ * engine: a graph starts its branches in that order, so that the planner does not wait for room behind the engine's first kernel
+ * (on an H200 it otherwise began when a kernel of 32 blocks per SM had ended). */
 static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_requests) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__planner_args args = rt->lane.planner_args;

@@ -110,7 +110,7 @@ static int take_context(struct cuda_device *cuda) {
   int error = cgr__cuda_enter(cuda, &scope);
   if (error == CGR__DEVICE_OK) {
     cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
-    error = cgr__cuda_leave(&scope, cgr__cu.StreamCreate(&cuda->internal, CU_STREAM_NON_BLOCKING));
+    error = cgr__cuda_leave(&scope, cgr__cu.StreamCreateWithPriority(&cuda->internal, CU_STREAM_NON_BLOCKING, 0));
   }
   if (error != CGR__DEVICE_OK)
     (void)cgr__cu.DevicePrimaryCtxRelease(cuda->device);

@@ -24,12 +24,13 @@
   X(CtxPushCurrent, 4000)                   \
   X(CtxPopCurrent, 4000)                    \
   X(CtxSynchronize, 2000)                   \
+  X(CtxGetStreamPriorityRange, 5050)        \
   X(MemAlloc, 3020)                         \
   X(MemFree, 3020)                          \
   X(MemHostAlloc, 2020)                     \
   X(MemFreeHost, 2000)                      \
   X(MemGetInfo, 3020)                       \
-  X(StreamCreate, 2000)                     \
+  X(StreamCreateWithPriority, 5050)         \
   X(StreamDestroy, 4000)                    \
   X(StreamSynchronize, 2000)                \
   X(StreamQuery, 2000)                      \

@@ -4,7 +4,13 @@
 
 static CUevent raw_event(cgr__event *event) { return (CUevent)(void *)event; }
 
-int cgr__cuda_stream_create(cgr_device *dev, cudaStream_t *stream) {
+static CUresult create_stream(enum cgr__stream_priority priority, cudaStream_t *stream) {
+  int lowest = 0, highest = 0; /* numbers go down as priority goes up */
+  CUresult raw = priority == CGR__STREAM_URGENT ? cgr__cu.CtxGetStreamPriorityRange(&lowest, &highest) : CUDA_SUCCESS;
+  return raw != CUDA_SUCCESS ? raw : cgr__cu.StreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, highest);
+}
+
+int cgr__cuda_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
   struct cgr__cuda_scope scope;
   *stream = NULL;
@@ -12,7 +18,7 @@ int cgr__cuda_stream_create(cgr_device *dev, cudaStream_t *stream) {
   if (error != CGR__DEVICE_OK)
     return error;
   cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
-  error = cgr__cuda_leave(&scope, cgr__cu.StreamCreate(stream, CU_STREAM_NON_BLOCKING));
+  error = cgr__cuda_leave(&scope, create_stream(priority, stream));
   if (error != CGR__DEVICE_OK)
     *stream = NULL;
   return error;

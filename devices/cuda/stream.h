@@ -4,7 +4,7 @@
 
 #include "devices/cuda/cuda_device.h"
 
-int cgr__cuda_stream_create(cgr_device *dev, cudaStream_t *stream);
+int cgr__cuda_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream);
 int cgr__cuda_stream_destroy(cgr_device *dev, cudaStream_t stream);
 int cgr__cuda_stream_sync(cgr_device *dev, cudaStream_t stream);
 int cgr__cuda_stream_query(cgr_device *dev, cudaStream_t stream);

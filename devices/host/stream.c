@@ -23,7 +23,8 @@ static struct host_stream *take_stream(struct host_device *host) {
   return stream;
 }
 
-int cgr__host_stream_create(cgr_device *dev, cudaStream_t *handle) {
+int cgr__host_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *handle) {
+  (void)priority; /* streams wait for no place to run */
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = take_stream(host);

@@ -4,7 +4,7 @@
 
 #include "devices/host/types.h"
 
-int cgr__host_stream_create(cgr_device *dev, cudaStream_t *stream);
+int cgr__host_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream);
 int cgr__host_stream_destroy(cgr_device *dev, cudaStream_t stream);
 int cgr__host_stream_sync(cgr_device *dev, cudaStream_t stream);
 int cgr__host_stream_query(cgr_device *dev, cudaStream_t stream);

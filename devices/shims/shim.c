@@ -63,7 +63,7 @@ static int shim_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind)
   FORWARD(dev, call, mem_free(in, ptr, kind));
 }
 
-static int shim_stream_create(cgr_device *dev, cudaStream_t *stream) {
+static int shim_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_STREAM_CREATE };
   uint64_t word;
@@ -71,7 +71,7 @@ static int shim_stream_create(cgr_device *dev, cudaStream_t *stream) {
   *stream = NULL;
   if (refused(shim, &call, &word, &error))
     return error;
-  int inner_error = shim->inner->ops->stream_create(shim->inner, stream);
+  int inner_error = shim->inner->ops->stream_create(shim->inner, priority, stream);
   call.stream = *stream;
   error = finish(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)

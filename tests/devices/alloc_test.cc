@@ -70,8 +70,8 @@ TEST_P(AllocTest, NothingIsAllocatedAfterWarmUp) {
   args.runs = &runs;
   std::memset(args.bytes, 0, sizeof args.bytes);
   int from = 1, to = 0;
-  ASSERT_EQ(ops->stream_create(dev, &a), CGR__DEVICE_OK);
-  ASSERT_EQ(ops->stream_create(dev, &b), CGR__DEVICE_OK);
+  ASSERT_EQ(ops->stream_create(dev, CGR__STREAM_NORMAL, &a), CGR__DEVICE_OK);
+  ASSERT_EQ(ops->stream_create(dev, CGR__STREAM_NORMAL, &b), CGR__DEVICE_OK);
   ASSERT_EQ(ops->event_create(dev, &event), CGR__DEVICE_OK);
   ASSERT_EQ(ops->capture_begin(dev, a), CGR__DEVICE_OK);
   ASSERT_EQ(ops->host_call(dev, Step, &args, sizeof args, a), CGR__DEVICE_OK);

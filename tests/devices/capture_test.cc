@@ -15,8 +15,8 @@ protected:
   void SetUp() override {
     CGR_OPEN_OR_SKIP(dev_, GetParam());
     ops_ = dev_->ops;
-    ASSERT_EQ(ops_->stream_create(dev_, &a_), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->stream_create(dev_, &b_), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &a_), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &b_), CGR__DEVICE_OK);
     ASSERT_EQ(ops_->event_create(dev_, &fork_), CGR__DEVICE_OK);
     ASSERT_EQ(ops_->event_create(dev_, &join_), CGR__DEVICE_OK);
     void *memory = nullptr;
@@ -361,7 +361,7 @@ TEST_P(HostCaptureTest, CloseDropsAnOpenCapture) {
   CGR_OPEN_OR_SKIP(dev, GetParam());
   cudaStream_t stream;
   char bytes[2] = { 1, 0 };
-  ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->capture_begin(dev, stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->copy(dev, bytes + 1, bytes, 1, stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
@@ -374,8 +374,8 @@ TEST_P(HostCaptureTest, EndOnAForkedStreamIsUnmatched) {
   cudaStream_t a, b;
   cgr__event *event;
   cgr__graph *graph;
-  ASSERT_EQ(dev->ops->stream_create(dev, &a), CGR__DEVICE_OK);
-  ASSERT_EQ(dev->ops->stream_create(dev, &b), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &a), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &b), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->event_create(dev, &event), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->capture_begin(dev, a), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->event_record(dev, event, a), CGR__DEVICE_OK);

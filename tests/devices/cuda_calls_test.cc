@@ -40,6 +40,7 @@ struct Driver {
   std::map<std::string, CUresult> failures; // answered by name, every time
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   int contexts = 0, streams = 0; // alive
+  int priority = 0;              // of the last stream
   uintptr_t next_address = 0x10000;
   void *object = nullptr; // of the last UserObjectCreate
   CUhostFn free_object = nullptr, host_function = nullptr;
@@ -94,7 +95,9 @@ FAKE(MemFree, (CUdeviceptr_v2), )
 FAKE(MemHostAlloc, (void **address, size_t, unsigned), *address = Handle<void *>(driver.next_address += 0x1000))
 FAKE(MemFreeHost, (void *), )
 FAKE(MemGetInfo, (size_t *available, size_t *total), *available = 1; *total = 2)
-FAKE(StreamCreate, (CUstream *stream, unsigned), *stream = Handle<CUstream>(driver.next_address += 0x1000); driver.streams++)
+FAKE(CtxGetStreamPriorityRange, (int *lowest, int *highest), *lowest = 0; *highest = -5)
+FAKE(StreamCreateWithPriority, (CUstream *stream, unsigned, int priority),
+     *stream = Handle<CUstream>(driver.next_address += 0x1000); driver.streams++; driver.priority = priority)
 FAKE(StreamDestroy, (CUstream), driver.streams--)
 FAKE(StreamSynchronize, (CUstream), )
 FAKE(StreamQuery, (CUstream), )
@@ -188,7 +191,7 @@ protected:
     after("mem_alloc pinned", ops_->mem_alloc(dev_, 64, CGR__MEMORY_PINNED, &pinned));
     after("mem_free", ops_->mem_free(dev_, memory, CGR__MEMORY_DEVICE));
     after("mem_free pinned", ops_->mem_free(dev_, pinned, CGR__MEMORY_PINNED));
-    after("stream_create", ops_->stream_create(dev_, &made));
+    after("stream_create", ops_->stream_create(dev_, CGR__STREAM_NORMAL, &made));
     after("stream_sync", ops_->stream_sync(dev_, stream));
     after("stream_query", ops_->stream_query(dev_, stream));
     after("stream_destroy", ops_->stream_destroy(dev_, stream));
@@ -283,7 +286,7 @@ TEST_F(CudaCallsTest, UnsafeCallsTakeACaptureMode) {
     { "Preload", local },
     { "GraphInstantiateWithFlags", local },
     { "GraphUpload", local },
-    { "StreamCreate", relaxed },
+    { "StreamCreateWithPriority", relaxed },
     { "StreamDestroy", relaxed },
     { "EventCreate", relaxed },
     { "EventDestroy", relaxed },
@@ -550,7 +553,7 @@ TEST_F(CudaCallsTest, HostFunctionsKeepTheirArgumentsUntilTheyHaveRun) {
 TEST_F(CudaCallsTest, OpeningThatFailsLeavesNothing) {
   cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
   for (const char *name : { "DeviceGet", "DeviceGetName", "DeviceGetAttribute", "DevicePrimaryCtxRetain", "CtxGetCurrent",
-                            "CtxPushCurrent", "StreamCreate" }) {
+                            "CtxPushCurrent", "StreamCreateWithPriority" }) {
     driver = Driver();
     driver.failures[name] = CUDA_ERROR_OUT_OF_MEMORY;
     cgr_device *dev = Handle<cgr_device *>(1);
@@ -581,6 +584,22 @@ TEST_F(CudaCallsTest, CloseGivesBackWhatOpenTook) {
   EXPECT_EQ(cgr_last_device_code(), 999);
   EXPECT_EQ(driver.contexts, 0);
   EXPECT_EQ(driver.streams, 0);
+}
+
+TEST_F(CudaCallsTest, AnUrgentStreamHasTheHighestPriority) {
+  cudaStream_t stream = nullptr;
+  Open();
+  EXPECT_EQ(ops_->stream_create(dev_, CGR__STREAM_URGENT, &stream), CGR__DEVICE_OK);
+  EXPECT_EQ(driver.priority, -5);
+  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
+  EXPECT_EQ(driver.priority, 0);
+  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+  driver.failures["CtxGetStreamPriorityRange"] = CUDA_ERROR_UNKNOWN;
+  EXPECT_EQ(ops_->stream_create(dev_, CGR__STREAM_URGENT, &stream), CGR__DEVICE_FAILED);
+  EXPECT_EQ(stream, nullptr);
+  EXPECT_EQ(driver.streams, 1); // the device's own
+  EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
 }
 
 TEST_F(CudaCallsTest, InfoTellsOfTheLimit) {

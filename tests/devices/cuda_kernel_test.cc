@@ -15,7 +15,7 @@ protected:
   void SetUp() override {
     CGR_OPEN_OR_SKIP(dev_, cgr_test::CudaParam());
     ops_ = dev_->ops;
-    ASSERT_EQ(ops_->stream_create(dev_, &stream_), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream_), CGR__DEVICE_OK);
     void *memory = nullptr;
     ASSERT_EQ(ops_->mem_alloc(dev_, kWords * sizeof(int), CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
     words_ = static_cast<int *>(memory);

@@ -125,7 +125,7 @@ void CallTheTable() {
   GOOD(cgr_device_open("cuda:0", nullptr, &dev));
   ASSERT_NE(dev, nullptr);
   const cgr__device_ops *ops = dev->ops;
-  TABLE(CGR__DEVICE_OK, ops->stream_create(dev, &stream));
+  TABLE(CGR__DEVICE_OK, ops->stream_create(dev, CGR__STREAM_NORMAL, &stream));
   TABLE(CGR__DEVICE_OK, ops->event_create(dev, &event));
   TABLE(CGR__DEVICE_OK, ops->mem_alloc(dev, 4096, CGR__MEMORY_PINNED, &memory));
   test_scale_args args = { static_cast<int *>(memory), 100, 1 };
@@ -239,7 +239,7 @@ TEST_F(CudaThreadTest, AnotherThreadsGlobalCaptureIsLeftAlone) {
       ASSERT_EQ(ops->info(dev, &info), CGR__DEVICE_OK);
       ASSERT_EQ(ops->mem_alloc(dev, 4096, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
       ASSERT_EQ(ops->mem_alloc(dev, 4096, CGR__MEMORY_PINNED, &pinned), CGR__DEVICE_OK);
-      ASSERT_EQ(ops->stream_create(dev, &stream), CGR__DEVICE_OK);
+      ASSERT_EQ(ops->stream_create(dev, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
       ASSERT_EQ(ops->event_create(dev, &event), CGR__DEVICE_OK);
       ASSERT_EQ(ops->preload(dev, &scale), CGR__DEVICE_OK);
       ASSERT_EQ(ops->copy(dev, memory, pinned, 4096, stream), CGR__DEVICE_OK);

@@ -68,7 +68,7 @@ TEST_P(FaultTest, AtEveryCallLeavesNothingBehind) {
 TEST_P(FaultTest, CountsItsOwnOperation) {
   cudaStream_t stream;
   void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
   Plan(CGR__OP_FILL, 2, CGR__DEVICE_NO_MEMORY, 2);
   auto *bytes = static_cast<unsigned char *>(memory);
@@ -91,7 +91,7 @@ TEST_P(FaultTest, CountsItsOwnOperation) {
 TEST_P(FaultTest, AnErrorThatMeansNothingWasDoneDoesNothing) {
   cudaStream_t stream;
   void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
   std::memset(memory, 0, 4);
   Plan(CGR__FAULT_ANY_OP, 1, CGR__DEVICE_INVALID, 1, 1, CGR__FAULT_FROM_NTH_ON);
@@ -112,7 +112,7 @@ TEST_P(FaultTest, AnErrorThatMeansNothingWasDoneDoesNothing) {
 TEST_P(FaultTest, ADeadDeviceStaysDeadButLetsGo) {
   cudaStream_t stream;
   void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
   Plan(CGR__OP_STREAM_SYNC, 1, CGR__DEVICE_DEAD, 700);
   EXPECT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_DEAD);
@@ -131,8 +131,8 @@ TEST_P(FaultTest, PendingWorkAfterDeathNeverRuns) {
   cudaStream_t a, b;
   auto *count = new int(0);
   CountArgs args = { count };
-  ASSERT_EQ(ops_->stream_create(dev_, &a), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->stream_create(dev_, &b), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &a), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &b), CGR__DEVICE_OK);
   for (int i = 0; i < 5; i++) {
     ASSERT_EQ(ops_->host_call(dev_, Count, &args, sizeof args, a), CGR__DEVICE_OK);
     ASSERT_EQ(ops_->host_call(dev_, Count, &args, sizeof args, a), CGR__DEVICE_OK);
@@ -152,8 +152,8 @@ TEST_P(FaultTest, DeathInACaptureEndsItAndRunsWhatWasBeforeIt) {
   cgr__graph *graph = reinterpret_cast<cgr__graph *>(this);
   int before = 0, captured = 0;
   CountArgs args = { &before }, never = { &captured };
-  ASSERT_EQ(ops_->stream_create(dev_, &a), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->stream_create(dev_, &b), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &a), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &b), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->host_call(dev_, Count, &args, sizeof args, a), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->host_call(dev_, Count, &args, sizeof args, b), CGR__DEVICE_OK);
@@ -183,7 +183,7 @@ TEST_P(FaultTest, ShimsNestToAnyDepth) {
   ops_ = dev_->ops;
   cudaStream_t stream;
   void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
   std::memset(memory, 0, 4);
   EXPECT_EQ(ops_->fill(dev_, memory, 7, 1, 4, stream), CGR__DEVICE_FAILED); // all of them fire in this one call

@@ -17,7 +17,7 @@ protected:
   void SetUp() override {
     CGR_OPEN_OR_SKIP(dev_, GetParam());
     ops_ = dev_->ops;
-    ASSERT_EQ(ops_->stream_create(dev_, &stream_), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream_), CGR__DEVICE_OK);
     ASSERT_EQ(ops_->mem_alloc(dev_, kBytes, CGR__MEMORY_DEVICE, &device_), CGR__DEVICE_OK);
     ASSERT_EQ(ops_->mem_alloc(dev_, kBytes, CGR__MEMORY_PINNED, &pinned_), CGR__DEVICE_OK);
   }

@@ -52,7 +52,7 @@ protected:
     CGR_OPEN_OR_SKIP(dev_, GetParam());
     ops_ = dev_->ops;
     for (auto &stream : streams_)
-      ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+      ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
     for (auto &event : events_)
       ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
     void *memory = nullptr;
@@ -162,7 +162,7 @@ TEST(ProgramOracleTest, AMissingWaitIsSeen) {
     cudaStream_t streams[2];
     uint64_t slots[1] = { 1 }, expected[1] = { 1 }, one = 1, two = 2;
     for (auto &stream : streams)
-      ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
+      ASSERT_EQ(dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
     MixArgs first = { slots, &one }, second = { slots, &two };
     ASSERT_EQ(dev->ops->host_call(dev, Mix, &first, sizeof first, streams[0]), CGR__DEVICE_OK);
     ASSERT_EQ(dev->ops->host_call(dev, Mix, &second, sizeof second, streams[1]), CGR__DEVICE_OK);

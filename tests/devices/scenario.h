@@ -82,8 +82,8 @@ inline int Scenario(cgr_device *dev, int *result) {
   if (error == CGR__DEVICE_OK) \
   step(call)
   STEP(ops->mem_alloc(dev, 4 * sizeof(int), CGR__MEMORY_PINNED, &memory));
-  STEP(ops->stream_create(dev, &a));
-  STEP(ops->stream_create(dev, &b));
+  STEP(ops->stream_create(dev, CGR__STREAM_NORMAL, &a));
+  STEP(ops->stream_create(dev, CGR__STREAM_NORMAL, &b));
   STEP(ops->event_create(dev, &fork));
   STEP(ops->event_create(dev, &join));
   int *words = static_cast<int *>(memory);

@@ -26,8 +26,8 @@ void Append(const void *raw) {
 struct Bench {
   explicit Bench(cgr_test::DeviceParam param) {
     dev = cgr_test::OpenDevice(param);
-    EXPECT_EQ(dev->ops->stream_create(dev, &a), CGR__DEVICE_OK);
-    EXPECT_EQ(dev->ops->stream_create(dev, &b), CGR__DEVICE_OK);
+    EXPECT_EQ(dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &a), CGR__DEVICE_OK);
+    EXPECT_EQ(dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &b), CGR__DEVICE_OK);
     EXPECT_EQ(dev->ops->event_create(dev, &event), CGR__DEVICE_OK);
   }
   ~Bench() { EXPECT_EQ(dev->ops->close(dev), CGR__DEVICE_OK); }

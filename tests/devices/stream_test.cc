@@ -16,7 +16,7 @@ protected:
   void SetUp() override {
     CGR_OPEN_OR_SKIP(dev_, GetParam());
     for (auto &stream : streams_)
-      ASSERT_EQ(dev_->ops->stream_create(dev_, &stream), CGR__DEVICE_OK);
+      ASSERT_EQ(dev_->ops->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   }
 
   void TearDown() override {
@@ -159,7 +159,7 @@ TEST_P(StreamTest, PollingAloneMakesProgress) {
 TEST_P(StreamTest, DestroyingAStreamFinishesItsWork) {
   std::vector<int> log;
   cudaStream_t stream;
-  ASSERT_EQ(dev_->ops->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(dev_->ops->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   AppendArgs args = { &log, 1 };
   for (int i = 0; i < 10; i++)
     ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, stream), CGR__DEVICE_OK);
@@ -216,7 +216,7 @@ TEST_P(StreamTest, ThreadsWorkAtOnce) {
     cudaStream_t stream;
     cgr__event *event;
     std::vector<int> log;
-    ASSERT_EQ(ops->stream_create(dev_, &stream), CGR__DEVICE_OK);
+    ASSERT_EQ(ops->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
     ASSERT_EQ(ops->event_create(dev_, &event), CGR__DEVICE_OK);
     for (int i = 0; i < 200; i++) {
       AppendArgs args = { &log, i };
@@ -246,7 +246,7 @@ TEST_P(HostOnlyTest, DestroyedAndForeignHandlesAreRefused) {
   cudaStream_t stream;
   cgr__event *event;
   char byte = 0;
-  ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->event_create(dev, &event), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->stream_destroy(dev, stream), CGR__DEVICE_OK);
   EXPECT_EQ(dev->ops->fill(dev, &byte, 1, 1, 1, stream), CGR__DEVICE_INVALID);
@@ -268,7 +268,7 @@ TEST_P(HostOnlyTest, CloseRunsWhatIsPendingAndFreesWhatIsOpen) {
   std::vector<int> log;
   AppendArgs args = { &log, 1 };
   for (auto &stream : streams)
-    ASSERT_EQ(dev->ops->stream_create(dev, &stream), CGR__DEVICE_OK);
+    ASSERT_EQ(dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->event_create(dev, &event), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->host_call(dev, Append, &args, sizeof args, streams[1]), CGR__DEVICE_OK);
   ASSERT_EQ(dev->ops->event_record(dev, event, streams[1]), CGR__DEVICE_OK);

@@ -27,7 +27,7 @@ protected:
 TEST_P(TraceTest, CountsAndKeepsTheOrder) {
   cudaStream_t stream;
   void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
   EXPECT_EQ(cgr__trace_allocs(dev_), 2u);
   cgr__trace_reset(dev_);

@@ -290,7 +290,7 @@ TEST_P(ValidationTableTest, AnExecInFlightMayGo) {
   cudaStream_t stream;
   cgr__graph *graph;
   cgr__exec *exec;
-  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
@@ -311,8 +311,8 @@ TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
   cgr__graph *graph;
   cgr__exec *exec;
   void *memory = nullptr;
-  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->stream_create(dev_, &joined), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &joined), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
   EXPECT_EQ(violations_.Last(), "capture_end: the stream does not capture");
@@ -357,7 +357,7 @@ TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
 TEST_P(ValidationTableTest, WhatTheDeviceDoesNotDestroyStaysAlive) {
   cudaStream_t stream;
   cgr__graph *graph;
-  ASSERT_EQ(ops_->stream_create(dev_, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(inner_->ops->capture_begin(inner_, stream), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
   EXPECT_EQ(violations_.Last(), "stream_destroy: illegal while the stream or the calling thread captures (code 900)");
@@ -376,8 +376,8 @@ TEST_P(ValidationTableTest, CloseTellsWhatIsLeftOneByOne) {
   ASSERT_EQ(ops_->mem_alloc(dev_, 48, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &freed), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->mem_free(dev_, freed, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->stream_create(dev_, &a), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->stream_create(dev_, &b), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &a), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &b), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_begin(dev_, a), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_end(dev_, a, &graph), CGR__DEVICE_OK);

@@ -95,8 +95,8 @@ struct Made {
 void MakeAll(cgr_device *dev, Made *made) {
   const cgr__device_ops *ops = dev->ops;
   cgr__graph_info info;
-  ASSERT_EQ(ops->stream_create(dev, &made->stream), CGR__DEVICE_OK);
-  ASSERT_EQ(ops->stream_create(dev, &made->other), CGR__DEVICE_OK);
+  ASSERT_EQ(ops->stream_create(dev, CGR__STREAM_NORMAL, &made->stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops->stream_create(dev, CGR__STREAM_NORMAL, &made->other), CGR__DEVICE_OK);
   ASSERT_EQ(ops->event_create(dev, &made->event), CGR__DEVICE_OK);
   ASSERT_EQ(ops->mem_alloc(dev, sizeof(Small), CGR__MEMORY_DEVICE, &made->memory), CGR__DEVICE_OK);
   ASSERT_EQ(ops->mem_alloc(dev, sizeof(Small), CGR__MEMORY_PINNED, &made->pinned), CGR__DEVICE_OK);
@@ -131,7 +131,7 @@ void ExpectEverythingDead(cgr_device *dev, const Made &made) {
   EXPECT_DEAD(ops->event_query(dev, made.event));
   EXPECT_DEAD(ops->event_sync(dev, made.event));
   EXPECT_DEAD(ops->event_create(dev, &late_event));
-  EXPECT_DEAD(ops->stream_create(dev, &late));
+  EXPECT_DEAD(ops->stream_create(dev, CGR__STREAM_NORMAL, &late));
   EXPECT_DEAD(ops->mem_alloc(dev, 16, CGR__MEMORY_DEVICE, &more));
   EXPECT_DEAD(ops->mem_alloc(dev, 16, CGR__MEMORY_PINNED, &more));
   EXPECT_DEAD(ops->preload(dev, &cgr__kernel_append));

@@ -32,7 +32,9 @@ inline int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) {
 // A device with a stream. Everything is complete when a function returns, but for those that say Enqueue.
 class Bench {
 public:
-  explicit Bench(cgr_device *dev) : dev_(dev) { EXPECT_EQ(dev_->ops->stream_create(dev_, &stream_), CGR__DEVICE_OK); }
+  explicit Bench(cgr_device *dev) : dev_(dev) {
+    EXPECT_EQ(dev_->ops->stream_create(dev_, CGR__STREAM_NORMAL, &stream_), CGR__DEVICE_OK);
+  }
   ~Bench() {
     EXPECT_EQ(dev_->ops->stream_destroy(dev_, stream_), CGR__DEVICE_OK);
     EXPECT_EQ(dev_->ops->close(dev_), CGR__DEVICE_OK);
