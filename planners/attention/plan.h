@@ -118,22 +118,34 @@ typedef struct cgr__plan_range {
 
 CGR__PLAN_FN int32_t cgr__plan_min(int32_t a, int32_t b) { return a < b ? a : b; }
 
+/* n / d, neither negative. They are small as a rule, and a GPU divides 32 bits much faster than 64. */
+CGR__PLAN_FN int64_t cgr__plan_quotient(int64_t n, int64_t d) {
+  return (uint64_t)(n | d) <= UINT32_MAX ? (int64_t)((uint32_t)n / (uint32_t)d) : n / d;
+}
+
 /* New tokens of a request that are worked on: none when a guard emptied it (seq_len 0). */
 CGR__PLAN_FN int32_t cgr__plan_live_len(int32_t query_len, int32_t seq_len) { return seq_len >= query_len ? query_len : 0; }
 
-/* KV tiles that the new tokens [first, last] of a request see. */
-CGR__PLAN_FN cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, int32_t tile_kv, int32_t query_len, int32_t seq_len,
-                                                int32_t first, int32_t last) {
+/* KV tokens that the new tokens [first, last] of a request see. */
+CGR__PLAN_FN cgr__plan_range cgr__plan_kv_tokens(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t first,
+                                                 int32_t last) {
   int32_t context = seq_len - query_len;
   int64_t end = (int64_t)context + last + 1;
   int64_t begin = c->window_left > 0 ? (int64_t)context + first + 1 - c->window_left : 0;
   if (c->bidirectional)
     end = c->window_right > 0 ? end + c->window_right : seq_len;
-  end = end < seq_len ? end : seq_len;
-  begin = begin > 0 ? begin : 0;
   cgr__plan_range range;
-  range.begin = (int32_t)((uint32_t)begin / (uint32_t)tile_kv);
-  range.end = (int32_t)(((uint32_t)end + (uint32_t)tile_kv - 1) / (uint32_t)tile_kv);
+  range.begin = begin > 0 ? (int32_t)begin : 0;
+  range.end = end < seq_len ? (int32_t)end : seq_len;
+  return range;
+}
+
+/* KV tiles that they see. */
+CGR__PLAN_FN cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, int32_t tile_kv, int32_t query_len, int32_t seq_len,
+                                                int32_t first, int32_t last) {
+  cgr__plan_range range = cgr__plan_kv_tokens(c, query_len, seq_len, first, last);
+  range.begin = (int32_t)((uint32_t)range.begin / (uint32_t)tile_kv);
+  range.end = (int32_t)(((uint32_t)range.end + (uint32_t)tile_kv - 1) / (uint32_t)tile_kv);
   return range;
 }
 
@@ -167,7 +179,7 @@ CGR__PLAN_FN int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) {
 
 /* ceil(W / G); 1 when W is 0. */
 CGR__PLAN_FN int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) {
-  return cost > 0 ? (cost + c->num_parts - 1) / c->num_parts : 1;
+  return cost > 0 ? cgr__plan_quotient(cost + c->num_parts - 1, c->num_parts) : 1;
 }
 
 /* Q. `equal`: the KV tiles that all tiles of the line have, 0 when they differ. */
@@ -176,10 +188,10 @@ CGR__PLAN_FN int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t m
   if (equal == 0)
     return mean;
   if (tile <= mean) {
-    int64_t whole = (mean + tile - 1) / tile * tile;
+    int64_t whole = cgr__plan_quotient(mean + tile - 1, tile) * tile;
     return whole - mean <= mean / 20 ? whole : mean;
   }
-  int64_t pieces = tile / mean, piece = (tile + pieces - 1) / pieces, most = snap < mean / 20 ? snap : mean / 20;
+  int64_t pieces = cgr__plan_quotient(tile, mean), piece = cgr__plan_quotient(tile + pieces - 1, pieces), most = snap < mean / 20 ? snap : mean / 20;
   return c->max_splits == 0 && snap >= c->cost_kv && piece - mean <= most ? piece : mean;
 }
 
@@ -197,33 +209,38 @@ CGR__PLAN_FN int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, int64
   if (whole - units <= snap)
     return n;
   if (c->max_splits == 0)
-    return (int32_t)((units + c->cost_kv / 2) / c->cost_kv);
+    return (int32_t)cgr__plan_quotient(units + c->cost_kv / 2, c->cost_kv);
   int64_t split = cgr__plan_split_size(c, n), cost = split * c->cost_kv;
-  int64_t border = (units + cost / 2) / cost * split;
+  int64_t border = cgr__plan_quotient(units + cost / 2, cost) * split;
   return border < n ? (int32_t)border : n;
 }
 
-/* Where the cut at unit x lies. `prefix` [num_line + 1] is the running sum of the costs of the line's requests (all head blocks),
- * num_kv [num_line] the KV tiles of one of their tiles. */
-CGR__PLAN_FN cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t x, const int64_t *prefix, const int32_t *num_kv,
+/* A request of the line: where its tiles begin, the KV tiles of each, and who it is. One more follows the last: the end. */
+typedef struct cgr__plan_stretch {
+  int64_t begin;
+  int32_t num_kv, request;
+} cgr__plan_stretch;
+
+/* Where the cut at unit x lies on a line of num_line stretches. */
+CGR__PLAN_FN cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t x, const cgr__plan_stretch *stretches,
                                               int32_t num_line, int64_t snap) {
   cgr__plan_point point;
   point.line = num_line;
   point.head_block = 0;
   point.kv = 0;
-  if (x >= prefix[num_line])
+  if (x >= stretches[num_line].begin)
     return point;
-  int32_t low = 0, high = num_line; /* prefix[low] <= x < prefix[high] */
+  int32_t low = 0, high = num_line; /* stretches[low].begin <= x < stretches[high].begin */
   while (high - low > 1) {
-    int32_t middle = low + (high - low) / 2;
-    if (prefix[middle] <= x)
+    int32_t middle = (low + high) / 2;
+    if (stretches[middle].begin <= x)
       low = middle;
     else
       high = middle;
   }
-  int32_t n = num_kv[low];
-  int64_t cost = cgr__plan_tile_cost(c, n), inside = x - prefix[low];
-  int32_t head_block = (int32_t)(inside / cost);
+  int32_t n = stretches[low].num_kv;
+  int64_t cost = cgr__plan_tile_cost(c, n), inside = x - stretches[low].begin;
+  int32_t head_block = (int32_t)cgr__plan_quotient(inside, cost);
   int32_t kv = cgr__plan_border(c, n, inside - head_block * cost - c->cost_tile, snap);
   if (kv == n) {
     kv = 0;
@@ -254,39 +271,33 @@ CGR__PLAN_FN int32_t cgr__plan_starts(const cgr__plan_point *begin, const cgr__p
   return end->kv > 0 && !(cgr__plan_same_tile(begin, end) && begin->kv > 0);
 }
 
-/* The parts around part p that start a tile and do not end it. */
-typedef struct cgr__plan_around {
-  int32_t before; /* the last one before p; any number if there is none */
-  int32_t next;   /* the first one from p on; G if there is none */
-  int32_t after;  /* the first one after p; G if there is none */
-} cgr__plan_around;
+/* What comes before a part. */
+typedef struct cgr__plan_before {
+  int32_t slots; /* of the parts before it: their begin_slots and starts */
+  int32_t cut;   /* tiles that parts before it start and do not end */
+} cgr__plan_before;
 
-/* One past the slots of a tile; `next` is the first part that starts another after it. */
-CGR__PLAN_FN int32_t cgr__plan_slots_end(const cgr__plan_class *c, const int32_t *slots, int32_t next) {
-  return next < c->num_parts ? slots[next + 1] - 1 : slots[c->num_parts];
-}
-
-/* Part p, from the cuts [G + 1] and the running sum of the parts' slots [G + 1]: begin_slots + starts of each. */
-CGR__PLAN_FN cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, int32_t p, const cgr__plan_point *cuts,
-                                                const int32_t *slots, cgr__plan_around around, int32_t request) {
+/* The part between cuts[0] and cuts[1], which has `num_slots`. `firsts`: the first slot of each tile that is cut, then the number
+ * of all slots. `request`: of cuts[0], -1 at the end of the line. */
+CGR__PLAN_FN cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, const cgr__plan_point *cuts, cgr__plan_before before,
+                                                int32_t num_slots, const int32_t *firsts, int32_t request) {
   int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* a slot per part comes before, to fold in */
-  int32_t starts = cgr__plan_starts(&cuts[p], &cuts[p + 1]);
+  int32_t starts = cgr__plan_starts(&cuts[0], &cuts[1]);
   cgr__plan_part part;
-  part.begin = cuts[p];
-  part.end = cuts[p + 1];
+  part.begin = cuts[0];
+  part.end = cuts[1];
   part.request = request;
   part.begin_slot = part.begin_first = part.end_first = -1;
   part.begin_count = part.end_count = 0;
-  if (slots[p + 1] - slots[p] > starts) {
-    int32_t first = slots[around.before + 1] - 1;
-    part.begin_slot = base + slots[p];
-    part.begin_first = base + first;
-    part.begin_count = cgr__plan_slots_end(c, slots, around.next) - first;
+  firsts += before.cut;
+  if (num_slots > starts) {
+    part.begin_slot = base + before.slots;
+    part.begin_first = base + firsts[-1];
+    part.begin_count = firsts[0] - firsts[-1];
   }
   if (starts) {
-    int32_t first = slots[p + 1] - 1;
-    part.end_first = base + first;
-    part.end_count = cgr__plan_slots_end(c, slots, around.after) - first;
+    part.end_first = base + firsts[0];
+    part.end_count = firsts[1] - firsts[0];
   }
   return part;
 }
@@ -312,7 +323,7 @@ CGR__PLAN_FN int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
  * G + H * num_tiles < 2 G. */
 CGR__PLAN_FN int32_t cgr__plan_num_pieces(const cgr__plan_class *c, int32_t n, int64_t sum) {
   int64_t all = sum * c->head_blocks;
-  int64_t pieces = ((int64_t)n * c->num_parts + all - 1) / all;
+  int64_t pieces = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
   return pieces < n ? (int32_t)pieces : n;
 }
 
@@ -323,8 +334,8 @@ CGR__PLAN_FN cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q_til
   cgr__plan_entry entry;
   entry.request = request;
   entry.q_tile = q_tile;
-  entry.kv_begin = kv.begin + (int32_t)(n * piece / count);
-  entry.kv_end = kv.begin + (int32_t)(n * (piece + 1) / count);
+  entry.kv_begin = kv.begin + (int32_t)cgr__plan_quotient(n * piece, count);
+  entry.kv_end = kv.begin + (int32_t)cgr__plan_quotient(n * (piece + 1), count);
   entry.first = count > 1 ? first : -1;
   entry.count = count;
   entry.piece = piece;

@@ -4,26 +4,20 @@
 
 /* What the line is cut by. */
 typedef struct scratch {
-  int64_t *prefix;       /* [max_requests + 1] */
-  int32_t *num_kv;       /* [max_requests] */
-  cgr__plan_point *cuts; /* [G + 1] */
-  int32_t *slots;        /* [G + 1] */
-  int32_t *starts;       /* [G + 1] the first part from here on that starts a tile and does not end it; G if there is none */
+  cgr__plan_stretch *stretches; /* [max_requests + 1] */
+  cgr__plan_point *cuts;        /* [G + 1] */
+  cgr__plan_before *before;     /* [G + 1] */
+  int32_t *firsts;              /* [G + 1] the first slot of each tile that is cut, then the number of slots */
 } scratch;
 
-size_t cgr__plan_scratch_bytes(const cgr__plan_class *c) {
-  size_t requests = (size_t)c->max_requests, parts = (size_t)c->num_parts;
-  return (requests + 1) * sizeof(int64_t) + (parts + 1) * (sizeof(cgr__plan_point) + 2 * sizeof(int32_t)) +
-         requests * sizeof(int32_t);
-}
+size_t cgr__plan_scratch_bytes(const cgr__plan_class *c) { return CGR__PLAN_SCRATCH_BYTES(c->max_requests, c->num_parts); }
 
 static scratch split_scratch(const cgr__plan_class *c, void *memory) {
   scratch s;
-  s.prefix = memory;
-  s.cuts = (cgr__plan_point *)(void *)(s.prefix + c->max_requests + 1);
-  s.slots = (int32_t *)(void *)(s.cuts + c->num_parts + 1);
-  s.starts = s.slots + c->num_parts + 1;
-  s.num_kv = s.starts + c->num_parts + 1;
+  s.stretches = memory;
+  s.cuts = (cgr__plan_point *)(void *)(s.stretches + c->max_requests + 1);
+  s.before = (cgr__plan_before *)(void *)(s.cuts + c->num_parts + 1);
+  s.firsts = (int32_t *)(void *)(s.before + c->num_parts + 1);
   return s;
 }
 
@@ -40,8 +34,9 @@ int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, in
 /* The requests of the line with their costs, and what is not on it. Returns the number of q tiles in the queue. */
 static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests,
                              const scratch *s, cgr__plan_header *header, int32_t *line) {
+  cgr__plan_stretch *at = s->stretches;
   int64_t q_tiles = 0;
-  s->prefix[0] = 0;
+  at->begin = 0;
   for (int32_t i = 0; i < num_requests; i++) {
     int32_t given = query_start[i + 1] - query_start[i], query_len = cgr__plan_live_len(given, seq_lens[i]);
     header->num_emptied += given > query_len;
@@ -49,10 +44,10 @@ static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_star
       q_tiles += cgr__plan_num_q_tiles(c, query_len);
     } else if (query_len > 0) {
       cgr__plan_range kv = cgr__plan_line_range(c, query_len, seq_lens[i]);
-      int32_t k = header->num_line++;
-      line[k] = i;
-      s->num_kv[k] = kv.end - kv.begin;
-      s->prefix[k + 1] = s->prefix[k] + c->head_blocks * cgr__plan_tile_cost(c, s->num_kv[k]);
+      line[header->num_line++] = at->request = i;
+      at->num_kv = kv.end - kv.begin;
+      at[1].begin = at->begin + c->head_blocks * cgr__plan_tile_cost(c, at->num_kv);
+      at++;
     }
   }
   return q_tiles;
@@ -61,37 +56,36 @@ static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_star
 /* The KV tiles of every tile, or 0 when they differ. */
 static int32_t equal_tiles(const scratch *s, int32_t num_line) {
   for (int32_t k = 1; k < num_line; k++)
-    if (s->num_kv[k] != s->num_kv[0])
+    if (s->stretches[k].num_kv != s->stretches[0].num_kv)
       return 0;
-  return num_line > 0 ? s->num_kv[0] : 0;
+  return num_line > 0 ? s->stretches[0].num_kv : 0;
 }
 
 static void cut_line(const cgr__plan_class *c, const scratch *s, cgr__plan_header *header) {
-  header->cost = s->prefix[header->num_line];
+  header->cost = s->stretches[header->num_line].begin;
   int64_t mean = cgr__plan_mean(c, header->cost);
   header->snap = cgr__plan_snap(c, mean);
   header->cost_per_part = cgr__plan_cost_per_part(c, mean, header->snap, equal_tiles(s, header->num_line));
   for (int32_t p = 0; p <= c->num_parts; p++)
-    s->cuts[p] = cgr__plan_locate(c, p * header->cost_per_part, s->prefix, s->num_kv, header->num_line, header->snap);
-  s->slots[0] = 0;
+    s->cuts[p] = cgr__plan_locate(c, p * header->cost_per_part, s->stretches, header->num_line, header->snap);
+  cgr__plan_before before = { 0, 0 };
   for (int32_t p = 0; p < c->num_parts; p++) {
-    int32_t n = s->cuts[p].kv > 0 ? s->num_kv[s->cuts[p].line] : 0;
-    s->slots[p + 1] =
-        s->slots[p] + cgr__plan_begin_slots(c, &s->cuts[p], &s->cuts[p + 1], n) + cgr__plan_starts(&s->cuts[p], &s->cuts[p + 1]);
+    int32_t n = s->cuts[p].kv > 0 ? s->stretches[s->cuts[p].line].num_kv : 0;
+    int32_t starts = cgr__plan_starts(&s->cuts[p], &s->cuts[p + 1]);
+    s->before[p] = before;
+    before.slots += cgr__plan_begin_slots(c, &s->cuts[p], &s->cuts[p + 1], n) + starts;
+    if (starts)
+      s->firsts[before.cut++] = before.slots - 1;
   }
-  s->starts[c->num_parts] = c->num_parts;
-  for (int32_t p = c->num_parts - 1; p >= 0; p--)
-    s->starts[p] = cgr__plan_starts(&s->cuts[p], &s->cuts[p + 1]) ? p : s->starts[p + 1];
+  s->before[c->num_parts] = before;
+  s->firsts[before.cut] = before.slots;
 }
 
 static void make_parts(const cgr__plan_class *c, const scratch *s, const int32_t *line, int32_t num_line, cgr__plan_part *parts) {
-  cgr__plan_around around = { -1, 0, 0 };
   for (int32_t p = 0; p < c->num_parts; p++) {
-    around.next = s->starts[p];
-    around.after = s->starts[p + 1];
-    parts[p] = cgr__plan_make_part(c, p, s->cuts, s->slots, around, s->cuts[p].line < num_line ? line[s->cuts[p].line] : -1);
-    if (s->starts[p] == p)
-      around.before = p;
+    int32_t num_slots = s->before[p + 1].slots - s->before[p].slots;
+    parts[p] = cgr__plan_make_part(c, &s->cuts[p], s->before[p], num_slots, s->firsts,
+                                   s->cuts[p].line < num_line ? line[s->cuts[p].line] : -1);
   }
 }
 

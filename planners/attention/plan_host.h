@@ -12,7 +12,10 @@
 extern "C" {
 #endif
 
-/* Bytes of scratch for cgr__plan_fill, aligned to 8. */
+/* Bytes of scratch for cgr__plan_fill, aligned to 8; the macro for any number of requests and parts. */
+#define CGR__PLAN_SCRATCH_BYTES(requests, parts)          \
+  (((size_t)(requests) + 1) * sizeof(cgr__plan_stretch) + \
+   ((size_t)(parts) + 1) * (sizeof(cgr__plan_point) + sizeof(cgr__plan_before) + sizeof(int32_t)))
 size_t cgr__plan_scratch_bytes(const cgr__plan_class *c);
 
 /* Writes the plan of a batch. `query_start` [num_requests + 1] starts at 0 and does not decrease; a request whose seq_len is

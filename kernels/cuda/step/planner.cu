@@ -2,9 +2,9 @@
  * block for each plan class. Few threads and registers, so that a block finds room beside an engine's kernel that fills the
  * SMs.
  *
- * Every thread takes neighbouring requests for a first running sum (costs of the line, its requests, those of the queue and their
- * q tiles), then every thread a cut of the line, then a part; at last the entries of the queue, as many at a time as there are
- * threads. */
+ * Its time is a chain of latencies: the batch is read at once, before its size is known, and every barrier counts. Neighbouring
+ * requests belong to one thread for the first running sum (costs of the line, its requests, those of the queue and their q
+ * tiles); then every thread has a cut of the line, then a part, at last entries of the queue. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/planner.h"
@@ -15,218 +15,305 @@ namespace {
 
 constexpr int kThreads = 320; /* a cut for each part of 132 or 148 SMs with two CTAs each */
 constexpr int kWarps = kThreads / 32;
+constexpr int kEach = 4; /* requests that a thread reads at once */
 
 static_assert(sizeof(cgr__plan_header) == 64 && sizeof(cgr__plan_part) == 48 && sizeof(cgr__plan_entry) == 32,
               "the plan is rows of 16 bytes");
-static_assert(CGR__MAX_REQUESTS <= 1 << 16, "requests are kept in 16 bits");
+static_assert(CGR__MAX_REQUESTS < 1 << 16, "numbers of requests are summed in 16 bits");
+
+/* A request of the queue. */
+struct Queued {
+  int32_t tiles; /* q tiles before its own */
+  int32_t request, query_len, seq_len;
+};
+
+/* A request is either on the line or in the queue: records of the former from the front, of the latter from the back. */
+union Record {
+  cgr__plan_stretch stretch;
+  Queued queued;
+};
+static_assert(sizeof(Record) == 16, "records are read in one piece");
 
 /* Dynamic shared memory: what depends on the numbers of requests and parts. */
 struct Lists {
-  int64_t *prefix;       /* [B_r + 1] costs of the line */
-  cgr__plan_point *cuts; /* [G + 1] */
-  int32_t *slots;        /* [G + 1] */
-  int32_t *num_kv;       /* [B_r] of the line */
-  int32_t *tiles;        /* [B_r + 1] running sum of the queue's q tiles */
-  uint32_t *starts;      /* [G / 32 + 1] a bit for each part that starts a tile and does not end it */
-  uint16_t *line;        /* [B_r] requests */
-  uint16_t *queue;       /* [B_r] */
+  Record *records;          /* [B_r + 2] */
+  cgr__plan_point *cuts;    /* [G + 1]; of a queue that is cut, then: the pieces before each tile */
+  cgr__plan_before *before; /* [G + 1] */
+  int32_t *firsts;          /* [G + 1] the first slot of each tile that is cut, then the number of slots */
+  int32_t last;             /* record */
 };
 
 __host__ __device__ inline size_t rounded(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 __host__ __device__ inline size_t lists_bytes(int32_t requests, int32_t parts) {
-  size_t n = (size_t)requests + 1, g = (size_t)parts + 1;
-  return rounded(n * 8) + rounded(g * sizeof(cgr__plan_point)) + rounded(g * 4) + 2 * rounded(n * 4) + rounded((g / 32 + 1) * 4) +
-         2 * rounded(n * 2);
+  size_t n = (size_t)requests + 2, g = (size_t)parts + 1;
+  return n * sizeof(Record) + rounded(g * sizeof(cgr__plan_point)) + rounded(g * sizeof(cgr__plan_before)) + rounded(g * 4);
 }
 
 __device__ __forceinline__ Lists make_lists(unsigned char *at, int32_t requests, int32_t parts) {
-  size_t n = (size_t)requests + 1, g = (size_t)parts + 1;
+  size_t n = (size_t)requests + 2, g = (size_t)parts + 1;
   Lists l;
-  l.prefix = reinterpret_cast<int64_t *>(at);
-  l.cuts = reinterpret_cast<cgr__plan_point *>(at += rounded(n * 8));
-  l.slots = reinterpret_cast<int32_t *>(at += rounded(g * sizeof(cgr__plan_point)));
-  l.num_kv = reinterpret_cast<int32_t *>(at += rounded(g * 4));
-  l.tiles = reinterpret_cast<int32_t *>(at += rounded(n * 4));
-  l.starts = reinterpret_cast<uint32_t *>(at += rounded(n * 4));
-  l.line = reinterpret_cast<uint16_t *>(at += rounded((g / 32 + 1) * 4));
-  l.queue = reinterpret_cast<uint16_t *>(at + rounded(n * 2));
+  l.records = reinterpret_cast<Record *>(at);
+  l.cuts = reinterpret_cast<cgr__plan_point *>(at += n * sizeof(Record));
+  l.before = reinterpret_cast<cgr__plan_before *>(at += rounded(g * sizeof(cgr__plan_point)));
+  l.firsts = reinterpret_cast<int32_t *>(at + rounded(g * sizeof(cgr__plan_before)));
+  l.last = requests + 1;
   return l;
 }
 
-/* What is summed over the requests. */
-struct Sums {
-  int64_t cost;
-  int32_t line, queue, tiles, emptied;
-};
-
-__device__ __forceinline__ Sums operator+(const Sums &a, const Sums &b) {
-  return { a.cost + b.cost, a.line + b.line, a.queue + b.queue, a.tiles + b.tiles, a.emptied + b.emptied };
+__device__ __forceinline__ const cgr__plan_stretch *stretches(const Lists &l) {
+  return reinterpret_cast<const cgr__plan_stretch *>(l.records);
 }
+__device__ __forceinline__ const Queued &queued(const Lists &l, int32_t i) { return l.records[l.last - i].queued; }
 
-__device__ __forceinline__ Sums shift_up(const Sums &s, int d) {
-  return { __shfl_up_sync(~0u, s.cost, d), __shfl_up_sync(~0u, s.line, d), __shfl_up_sync(~0u, s.queue, d),
-           __shfl_up_sync(~0u, s.tiles, d), __shfl_up_sync(~0u, s.emptied, d) };
-}
+/* --------------------------------------------------------------------------------------------------------------- sums */
 
-__device__ __forceinline__ int32_t shift_up(int32_t s, int d) { return __shfl_up_sync(~0u, s, d); }
-
-/* The sum of the threads before this one; `total` gets the sum of all. Ends with a barrier, so that the scratch may be used again
- * at once. */
-template <typename T> __device__ __forceinline__ T sum_before(T value, T (&scratch)[kWarps], T &total) {
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  T upto = value;
+template <typename T> __device__ __forceinline__ T sum_upto(T value) {
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
-    T other = shift_up(upto, d);
-    if (lane >= d)
-      upto = upto + other;
+    T other = __shfl_up_sync(~0u, value, d);
+    if ((threadIdx.x & 31) >= d)
+      value += other;
   }
-  if (lane == 31)
-    scratch[warp] = upto;
-  T before = shift_up(upto, 1);
-  if (lane == 0)
-    before = T{};
+  return value;
+}
+
+/* The sum of the lanes before this one, for small numbers: a vote for each of their bits. */
+__device__ __forceinline__ int32_t sum_small_before(uint32_t value) {
+  uint32_t lower = ~(~0u << (threadIdx.x & 31)), sum = 0;
+  for (int bit = 0; __any_sync(~0u, value >> bit); bit++)
+    sum += (uint32_t)__popc(__ballot_sync(~0u, value >> bit & 1) & lower) << bit;
+  return (int32_t)sum;
+}
+
+/* The sum over the warps before this one, and over all: every warp reads what each has left. */
+__device__ __forceinline__ int32_t sum_warps_before(const int32_t (&of_warp)[kWarps], int32_t &total) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  int32_t value = lane < kWarps ? of_warp[lane] : 0;
+  total += __reduce_add_sync(~0u, value);
+  return __reduce_add_sync(~0u, lane < warp ? value : 0);
+}
+
+/* The sum of the threads before this one; `total` grows by the sum of all. Whoever sums again uses other scratch, or has had a
+ * barrier since. */
+__device__ __forceinline__ int32_t sum_before(int32_t value, int32_t (&scratch)[kWarps], int32_t &total) {
+  int32_t before = total + sum_small_before((uint32_t)value);
+  if ((threadIdx.x & 31) == 31)
+    scratch[threadIdx.x >> 5] = before + value - total;
   __syncthreads();
-  total = T{};
-#pragma unroll
-  for (int w = 0; w < kWarps; w++) {
-    if (w < warp)
-      before = before + scratch[w];
-    total = total + scratch[w];
-  }
-  __syncthreads();
-  return before;
+  return before + sum_warps_before(scratch, total);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- requests */
 
 struct Batch {
   const int32_t *query_start, *seq_lens;
-  int32_t num_requests;
+  int32_t padded_requests;
 };
 
-struct Request {
-  int32_t given, query_len, seq_len; /* query_len: 0 for one that a guard has emptied */
+/* What is summed over the requests: costs of the line, and how many there are. */
+struct Sums {
+  int64_t cost;
+  uint32_t numbers; /* on the line, and above 16 bits in the queue */
+  int32_t tiles;    /* of the queue */
+};
+__device__ __forceinline__ int32_t line_of(const Sums &s) { return (int32_t)(s.numbers & 0xffff); }
+__device__ __forceinline__ int32_t queue_of(const Sums &s) { return (int32_t)(s.numbers >> 16); }
+
+struct Totals {
+  Sums sums;
+  int32_t emptied, least, most; /* least, most: KV tiles of a tile of the line */
+  int32_t reserved;
 };
 
-__device__ __forceinline__ Request read_request(const Batch &b, int32_t i) {
-  Request r;
-  r.given = b.query_start[i + 1] - b.query_start[i];
-  r.seq_len = b.seq_lens[i];
-  r.query_len = cgr__plan_live_len(r.given, r.seq_len);
-  return r;
+/* Neighbouring requests of a thread. */
+struct Own {
+  int32_t first, count;
+  int32_t start[kEach + 1], seq_len[kEach];
+  int32_t num[kEach]; /* KV tiles on the line; minus the q tiles in the queue; 0: no work */
+};
+
+__device__ __forceinline__ void read_own(const Batch &b, int32_t base, Own &own) {
+  int32_t each = min(kEach, (b.padded_requests - base + kThreads - 1) / kThreads);
+  own.first = base + (int32_t)threadIdx.x * each;
+  own.count = min(each, b.padded_requests - own.first);
+#pragma unroll
+  for (int k = 0; k <= kEach; k++)
+    own.start[k] = k <= own.count ? b.query_start[own.first + k] : 0;
+#pragma unroll
+  for (int k = 0; k < kEach; k++)
+    own.seq_len[k] = k < own.count ? b.seq_lens[own.first + k] : 0;
 }
 
-__device__ __forceinline__ int32_t line_tiles(const cgr__plan_class &c, const Request &r) {
-  cgr__plan_range kv = cgr__plan_line_range(&c, r.query_len, r.seq_len);
-  return kv.end - kv.begin;
+/* n / d, with the inverse ~0u / d. */
+__device__ __forceinline__ int32_t divide(uint32_t n, uint32_t d, uint32_t inverse) {
+  uint32_t quotient = __umulhi(n, inverse);
+  return (int32_t)(quotient + (n - quotient * d >= d));
 }
 
-__device__ __forceinline__ Sums sums_of(const cgr__plan_class &c, const Request &r) {
-  Sums s = {};
-  s.emptied = r.given > r.query_len;
-  if (r.query_len > c.line_query_len) {
-    s.queue = 1;
-    s.tiles = cgr__plan_num_q_tiles(&c, r.query_len);
-  } else if (r.query_len > 0) {
-    s.line = 1;
-    s.cost = c.head_blocks * cgr__plan_tile_cost(&c, line_tiles(c, r));
-  }
-  return s;
-}
-
-/* Sorts the requests into line and queue. */
-__device__ __forceinline__ Sums sort_requests(const cgr__plan_class &c, const Batch &b, const Lists &l, int32_t *line) {
-  __shared__ Sums scratch[kWarps];
-  int32_t each = (b.num_requests + kThreads - 1) / kThreads;
-  int32_t first = (int32_t)threadIdx.x * each, end = min(first + each, b.num_requests);
-  Sums own = {}, total;
-  for (int32_t i = first; i < end; i++)
-    own = own + sums_of(c, read_request(b, i));
-  Sums at = sum_before(own, scratch, total);
-  for (int32_t i = first; i < end; i++) {
-    Request r = read_request(b, i);
-    Sums s = sums_of(c, r);
-    if (s.line) {
-      line[at.line] = i;
-      l.line[at.line] = (uint16_t)i;
-      l.num_kv[at.line] = line_tiles(c, r);
-      l.prefix[at.line] = at.cost;
-    } else if (s.queue) {
-      l.queue[at.queue] = (uint16_t)i;
-      l.tiles[at.queue] = at.tiles;
+/* Sums the thread's own requests up to `num_requests`. */
+__device__ __forceinline__ Totals sum_own(const cgr__plan_class &c, uint32_t inverse, int32_t num_requests, Own &own) {
+  Totals sums = { { 0, 0, 0 }, 0, INT32_MAX, 0, 0 };
+#pragma unroll
+  for (int k = 0; k < kEach; k++) {
+    own.num[k] = 0;
+    if (k >= own.count || own.first + k >= num_requests)
+      continue;
+    int32_t given = own.start[k + 1] - own.start[k], query_len = cgr__plan_live_len(given, own.seq_len[k]);
+    sums.emptied += given > query_len;
+    if (query_len > c.line_query_len) {
+      int32_t tiles = cgr__plan_num_q_tiles(&c, query_len);
+      own.num[k] = -tiles;
+      sums.sums.numbers += 1 << 16;
+      sums.sums.tiles += tiles;
+    } else if (query_len > 0) {
+      cgr__plan_range kv = cgr__plan_kv_tokens(&c, query_len, own.seq_len[k], 0, query_len - 1);
+      uint32_t tile = (uint32_t)c.line_tile_kv;
+      int32_t n = divide((uint32_t)kv.end + tile - 1, tile, inverse) - divide((uint32_t)kv.begin, tile, inverse);
+      own.num[k] = n;
+      sums.sums.cost += c.head_blocks * cgr__plan_tile_cost(&c, n);
+      sums.sums.numbers += 1;
+      sums.least = min(sums.least, n);
+      sums.most = max(sums.most, n);
     }
-    at = at + s;
+  }
+  return sums;
+}
+
+__device__ __forceinline__ void write_own(const cgr__plan_class &c, const Own &own, Sums at, const Lists &l, int32_t *line) {
+#pragma unroll
+  for (int k = 0; k < kEach; k++) {
+    int32_t n = own.num[k], request = own.first + k;
+    if (n > 0) {
+      int32_t i = line_of(at);
+      line[i] = request;
+      l.records[i].stretch = { at.cost, n, request };
+      at.cost += c.head_blocks * cgr__plan_tile_cost(&c, n);
+      at.numbers += 1;
+    } else if (n < 0) {
+      l.records[l.last - queue_of(at)].queued = { at.tiles, request, own.start[k + 1] - own.start[k], own.seq_len[k] };
+      at.numbers += 1 << 16;
+      at.tiles -= n;
+    }
+  }
+}
+
+/* The sums of the lanes up to this one. */
+__device__ __forceinline__ Sums lanes_upto(const Sums &own) {
+  Sums upto = { sum_upto(own.cost), sum_upto(own.numbers), 0 };
+  if (__any_sync(~0u, own.tiles))
+    upto.tiles = sum_upto(own.tiles);
+  return upto;
+}
+
+/* A sum of 64 bits over a few lanes, in limbs that do not overflow. */
+__device__ __forceinline__ int64_t sum_lanes(int64_t value) {
+  uint64_t v = (uint64_t)value, low = __reduce_add_sync(~0u, (uint32_t)v & 0xffffff);
+  uint64_t middle = __reduce_add_sync(~0u, (uint32_t)(v >> 24) & 0xffffff), high = __reduce_add_sync(~0u, (uint32_t)(v >> 48));
+  return (int64_t)(low + (middle << 24) + (high << 48));
+}
+
+/* Adds what every warp has left to `total`, and what those before this one have left to `before`. */
+__device__ __forceinline__ void add_warps(const Totals (&of_warp)[kWarps], Sums &before, Totals &total) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  Totals t = of_warp[min(lane, kWarps - 1)];
+  bool counts = lane < kWarps, comes_before = lane < warp;
+  before.cost += sum_lanes(comes_before ? t.sums.cost : 0);
+  total.sums.cost += sum_lanes(counts ? t.sums.cost : 0);
+  before.numbers += __reduce_add_sync(~0u, comes_before ? t.sums.numbers : 0);
+  total.sums.numbers += __reduce_add_sync(~0u, counts ? t.sums.numbers : 0);
+  if (__any_sync(~0u, t.sums.tiles)) {
+    before.tiles += __reduce_add_sync(~0u, comes_before ? t.sums.tiles : 0);
+    total.sums.tiles += __reduce_add_sync(~0u, counts ? t.sums.tiles : 0);
+  }
+  total.emptied += __reduce_add_sync(~0u, counts ? t.emptied : 0);
+  total.least = min(total.least, __reduce_min_sync(~0u, t.least));
+  total.most = max(total.most, __reduce_max_sync(~0u, t.most));
+}
+
+/* Sorts the requests into line and queue. Ends before the barrier after which the lists may be read. */
+__device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const Batch &b, const int32_t *num_requests,
+                                                const Lists &l, int32_t *line) {
+  __shared__ __align__(16) Totals scratch[2][kWarps];
+  int turn = 0;
+  int32_t num_live = *num_requests;
+  Totals total = { { 0, 0, 0 }, 0, INT32_MAX, 0, 0 };
+  for (int32_t base = 0; base < b.padded_requests; base += kEach * kThreads, turn ^= 1) {
+    Own own;
+    read_own(b, base, own);
+    uint32_t inverse = ~0u / (uint32_t)c.line_tile_kv; /* while the batch comes */
+    Totals sums = sum_own(c, inverse, num_live, own), upto = sums;
+    upto.sums = lanes_upto(sums.sums);
+    upto.emptied = __reduce_add_sync(~0u, sums.emptied);
+    upto.least = __reduce_min_sync(~0u, sums.least);
+    upto.most = __reduce_max_sync(~0u, sums.most);
+    if ((threadIdx.x & 31) == 31)
+      scratch[turn][threadIdx.x >> 5] = upto;
+    Sums before = { total.sums.cost + upto.sums.cost - sums.sums.cost, total.sums.numbers + upto.sums.numbers - sums.sums.numbers,
+                    total.sums.tiles + upto.sums.tiles - sums.sums.tiles };
+    __syncthreads();
+    add_warps(scratch[turn], before, total);
+    write_own(c, own, before, l, line);
   }
   if (threadIdx.x == 0) {
-    l.prefix[total.line] = total.cost;
-    l.tiles[total.queue] = total.tiles;
+    l.records[line_of(total.sums)].stretch = { total.sums.cost, 0, -1 };
+    l.records[l.last - queue_of(total.sums)].queued = { total.sums.tiles, -1, 0, 0 };
   }
-  __syncthreads();
   return total;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- the line */
 
-/* The bit at or after p; G when there is none. */
-__device__ __forceinline__ int32_t next_start(const uint32_t *starts, int32_t p, int32_t num_parts) {
-  int32_t word = p / 32, last = num_parts / 32;
-  uint32_t bits = starts[word] & ~0u << (p & 31);
-  while (bits == 0 && word < last)
-    bits = starts[++word];
-  return bits ? word * 32 + __ffs((int)bits) - 1 : num_parts;
+/* What comes before the thread's part; `total` grows by all parts. */
+__device__ __forceinline__ cgr__plan_before parts_before(int32_t slots, int32_t starts, cgr__plan_before (&scratch)[kWarps],
+                                                         cgr__plan_before &total) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  cgr__plan_before before = { sum_small_before((uint32_t)slots), __popc(__ballot_sync(~0u, starts) & ~(~0u << lane)) };
+  if (lane == 31)
+    scratch[warp] = { before.slots + slots, before.cut + starts };
+  __syncthreads();
+  cgr__plan_before of_warp = { 0, 0 };
+  if (lane < kWarps)
+    of_warp = scratch[lane];
+  before.slots += total.slots + __reduce_add_sync(~0u, lane < warp ? of_warp.slots : 0);
+  before.cut += total.cut + __reduce_add_sync(~0u, lane < warp ? of_warp.cut : 0);
+  total.slots += __reduce_add_sync(~0u, of_warp.slots);
+  total.cut += __reduce_add_sync(~0u, of_warp.cut);
+  return before;
 }
 
-/* The bit before p; -1 when there is none. */
-__device__ __forceinline__ int32_t start_before(const uint32_t *starts, int32_t p) {
-  int32_t word = p / 32;
-  uint32_t bits = starts[word] & ~(~0u << (p & 31));
-  while (bits == 0 && word > 0)
-    bits = starts[--word];
-  return bits ? word * 32 + 31 - __clz((int)bits) : -1;
-}
-
-/* The KV tiles of every tile, or 0 when they differ. */
-__device__ __forceinline__ int32_t equal_tiles(const Lists &l, int32_t num_line) {
-  int differ = 0;
-  for (int32_t k = (int32_t)threadIdx.x; k < num_line; k += kThreads)
-    differ |= l.num_kv[k] != l.num_kv[0];
-  return __syncthreads_or(differ) || num_line == 0 ? 0 : l.num_kv[0];
-}
-
-__device__ __forceinline__ void cut_line(const cgr__plan_class &c, const Lists &l, const cgr__plan_header &h) {
-  __shared__ int32_t scratch[kWarps];
+__device__ __forceinline__ void cut_line(const cgr__plan_class &c, const Lists &l, int64_t cost_per_part, int64_t snap,
+                                         int32_t num_line) {
+  __shared__ cgr__plan_before scratch[2][kWarps];
   for (int32_t p = (int32_t)threadIdx.x; p <= c.num_parts; p += kThreads)
-    l.cuts[p] = cgr__plan_locate(&c, p * h.cost_per_part, l.prefix, l.num_kv, h.num_line, h.snap);
+    l.cuts[p] = cgr__plan_locate(&c, p * cost_per_part, stretches(l), num_line, snap);
   __syncthreads();
-  int32_t before = 0;
-  for (int32_t base = 0; base <= c.num_parts; base += kThreads) {
-    int32_t p = base + (int32_t)threadIdx.x, slots = 0, starts = 0, total;
+  cgr__plan_before total = { 0, 0 };
+  int turn = 0;
+  for (int32_t base = 0; base <= c.num_parts; base += kThreads, turn ^= 1) {
+    int32_t p = base + (int32_t)threadIdx.x, slots = 0, starts = 0;
     if (p < c.num_parts) {
-      int32_t n = l.cuts[p].kv > 0 ? l.num_kv[l.cuts[p].line] : 0;
-      starts = cgr__plan_starts(&l.cuts[p], &l.cuts[p + 1]);
-      slots = cgr__plan_begin_slots(&c, &l.cuts[p], &l.cuts[p + 1], n) + starts;
+      cgr__plan_point begin = l.cuts[p], end = l.cuts[p + 1];
+      int32_t n = begin.kv > 0 ? stretches(l)[begin.line].num_kv : 0;
+      starts = cgr__plan_starts(&begin, &end);
+      slots = cgr__plan_begin_slots(&c, &begin, &end, n) + starts;
     }
-    uint32_t bits = __ballot_sync(~0u, starts);
-    if (p % 32 == 0 && p / 32 <= c.num_parts / 32)
-      l.starts[p / 32] = bits;
-    int32_t at = sum_before(slots, scratch, total);
+    cgr__plan_before before = parts_before(slots, starts, scratch[turn], total);
     if (p <= c.num_parts)
-      l.slots[p] = before + at;
-    before += total;
+      l.before[p] = before;
+    if (starts)
+      l.firsts[before.cut] = before.slots + slots - 1;
   }
+  if (threadIdx.x == 0)
+    l.firsts[total.cut] = total.slots;
   __syncthreads();
 }
 
-__device__ __forceinline__ void write_parts(const cgr__plan_class &c, const Lists &l, int32_t num_line, cgr__plan_part *parts) {
+__device__ __forceinline__ void write_parts(const cgr__plan_class &c, const Lists &l, cgr__plan_part *parts) {
   for (int32_t p = (int32_t)threadIdx.x; p < c.num_parts; p += kThreads) {
-    cgr__plan_around around;
-    around.before = start_before(l.starts, p);
-    around.next = next_start(l.starts, p, c.num_parts);
-    around.after = next_start(l.starts, p + 1, c.num_parts);
-    int32_t line = l.cuts[p].line;
-    cgr__plan_part part = cgr__plan_make_part(&c, p, l.cuts, l.slots, around, line < num_line ? l.line[line] : -1);
+    cgr__plan_before before = l.before[p];
+    int32_t num_slots = l.before[p + 1].slots - before.slots, request = stretches(l)[l.cuts[p].line].request;
+    cgr__plan_part part = cgr__plan_make_part(&c, &l.cuts[p], before, num_slots, l.firsts, request);
     const int4 *from = reinterpret_cast<const int4 *>(&part);
     int4 *to = reinterpret_cast<int4 *>(&parts[p]);
     to[0] = from[0];
@@ -243,21 +330,20 @@ struct QueueTile {
 };
 
 /* Tile e of the queue, in the order of the batch. */
-__device__ __forceinline__ QueueTile find_tile(const cgr__plan_class &c, const Batch &b, const Lists &l, int32_t num_queue,
-                                               int32_t e) {
-  int32_t low = 0, high = num_queue; /* tiles[low] <= e < tiles[high] */
+__device__ __forceinline__ QueueTile find_tile(const cgr__plan_class &c, const Lists &l, int32_t num_queue, int32_t e) {
+  int32_t low = 0, high = num_queue; /* tiles before `low` <= e < tiles before `high` */
   while (high - low > 1) {
     int32_t middle = (low + high) / 2;
-    if (l.tiles[middle] <= e)
+    if (queued(l, middle).tiles <= e)
       low = middle;
     else
       high = middle;
   }
+  Queued q = queued(l, low);
   QueueTile tile;
-  tile.request = l.queue[low];
-  tile.q_tile = e - l.tiles[low];
-  Request r = read_request(b, tile.request);
-  tile.kv = cgr__plan_queue_range(&c, r.query_len, r.seq_len, tile.q_tile);
+  tile.request = q.request;
+  tile.q_tile = e - q.tiles;
+  tile.kv = cgr__plan_queue_range(&c, q.query_len, q.seq_len, tile.q_tile);
   return tile;
 }
 
@@ -268,121 +354,134 @@ __device__ __forceinline__ void write_entry(cgr__plan_entry *to, const cgr__plan
 }
 
 /* Fewer tiles than parts: each in pieces. Returns the number of entries. */
-__device__ __noinline__ int32_t write_pieces(const cgr__plan_class &c, const Batch &b, const Lists &l, int32_t num_queue,
-                                             int32_t num_tiles, cgr__plan_entry *entries) {
-  __shared__ int32_t scratch[kWarps];
-  __shared__ unsigned long long sum;
-  if (threadIdx.x == 0)
-    sum = 0;
-  __syncthreads();
+__device__ __forceinline__ int32_t write_pieces(const cgr__plan_class &c, const Lists &l, int32_t num_queue, int32_t num_tiles,
+                                                cgr__plan_entry *entries) {
+  __shared__ int64_t of_sum[kWarps];
+  __shared__ int32_t of_pieces[2][kWarps];
+  int lane = threadIdx.x & 31;
+  int32_t *firsts = reinterpret_cast<int32_t *>(l.cuts); /* fewer than G + 1 */
+  int64_t own = 0;
   for (int32_t e = (int32_t)threadIdx.x; e < num_tiles; e += kThreads) {
-    QueueTile tile = find_tile(c, b, l, num_queue, e);
-    atomicAdd(&sum, (unsigned long long)(tile.kv.end - tile.kv.begin));
+    QueueTile tile = find_tile(c, l, num_queue, e);
+    own += tile.kv.end - tile.kv.begin;
   }
+  own = sum_upto(own);
+  if (lane == 31)
+    of_sum[threadIdx.x >> 5] = own;
   __syncthreads();
-  int32_t first = 0;
-  for (int32_t base = 0; base < num_tiles; base += kThreads) {
-    int32_t e = base + (int32_t)threadIdx.x, count = 0, total;
-    QueueTile tile = {};
+  int64_t sum = sum_lanes(lane < kWarps ? of_sum[lane] : 0);
+  int32_t total = 0, turn = 0;
+  for (int32_t base = 0; base < num_tiles; base += kThreads, turn ^= 1) {
+    int32_t e = base + (int32_t)threadIdx.x, count = 0;
     if (e < num_tiles) {
-      tile = find_tile(c, b, l, num_queue, e);
-      count = cgr__plan_num_pieces(&c, tile.kv.end - tile.kv.begin, (int64_t)sum);
+      QueueTile tile = find_tile(c, l, num_queue, e);
+      count = cgr__plan_num_pieces(&c, tile.kv.end - tile.kv.begin, sum);
     }
-    int32_t at = first + sum_before(count, scratch, total);
-    for (int32_t piece = 0; piece < count; piece++)
-      write_entry(&entries[at + piece], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, at, count, piece));
-    first += total;
+    int32_t first = sum_before(count, of_pieces[turn], total);
+    if (e < num_tiles)
+      firsts[e] = first;
   }
-  return first;
+  if (threadIdx.x == 0)
+    firsts[num_tiles] = total;
+  __syncthreads();
+  for (int32_t i = (int32_t)threadIdx.x; i < total; i += kThreads) {
+    int32_t low = 0, high = num_tiles; /* firsts[low] <= i < firsts[high] */
+    while (high - low > 1) {
+      int32_t middle = (low + high) / 2;
+      if (firsts[middle] <= i)
+        low = middle;
+      else
+        high = middle;
+    }
+    QueueTile tile = find_tile(c, l, num_queue, low);
+    int32_t first = firsts[low], count = firsts[low + 1] - first;
+    write_entry(&entries[i], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, first, count, i - first));
+  }
+  return total;
 }
 
-/* Whole tiles, by buckets of their cost, stable: as many at a time as there are threads, each warp counting its own. */
-__device__ __noinline__ void write_tiles(const cgr__plan_class &c, const Batch &b, const Lists &l, int32_t num_queue,
-                                         int32_t num_tiles, cgr__plan_entry *entries) {
-  __shared__ int32_t place[CGR__PLAN_BUCKETS];           /* of the next entry of a bucket */
-  __shared__ int32_t of_warp[kWarps][CGR__PLAN_BUCKETS]; /* entries of a bucket that a warp has */
+/* Whole tiles, by buckets of their cost, stable: each warp counts a stretch of them, then it knows their places. */
+__device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const Lists &l, int32_t num_queue, int32_t num_tiles,
+                                            cgr__plan_entry *entries) {
+  __shared__ int32_t places[CGR__PLAN_BUCKETS][kWarps]; /* entries of a bucket that a warp has; then the place of its next one */
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  if (threadIdx.x < CGR__PLAN_BUCKETS)
-    place[threadIdx.x] = 0;
+  int32_t each = ((num_tiles + kWarps - 1) / kWarps + 31) / 32 * 32, begin = warp * each, end = min(begin + each, num_tiles);
+  for (int i = (int)threadIdx.x; i < CGR__PLAN_BUCKETS * kWarps; i += kThreads)
+    (&places[0][0])[i] = 0;
   __syncthreads();
-  for (int32_t e = (int32_t)threadIdx.x; e < num_tiles; e += kThreads) {
-    QueueTile tile = find_tile(c, b, l, num_queue, e);
-    atomicAdd(&place[cgr__plan_bucket(tile.kv.end - tile.kv.begin)], 1);
+  for (int32_t e = begin + lane; e < end; e += 32) {
+    QueueTile tile = find_tile(c, l, num_queue, e);
+    atomicAdd(&places[cgr__plan_bucket(tile.kv.end - tile.kv.begin)][warp], 1);
   }
   __syncthreads();
-  if (warp == 0) { /* counts become places: each lane has two buckets */
-    int32_t one = place[2 * lane], both = one + place[2 * lane + 1], upto = both;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      int32_t other = __shfl_up_sync(~0u, upto, d);
-      upto += lane >= d ? other : 0;
+  if (warp == 0) { /* each lane has two buckets */
+    int32_t own = 0;
+    for (int i = 0; i < 2 * kWarps; i++)
+      own += (&places[2 * lane][0])[i];
+    int32_t at = sum_upto(own) - own;
+    for (int i = 0; i < 2 * kWarps; i++) {
+      int32_t count = (&places[2 * lane][0])[i];
+      (&places[2 * lane][0])[i] = at;
+      at += count;
     }
-    place[2 * lane] = upto - both;
-    place[2 * lane + 1] = upto - both + one;
   }
-  for (int32_t base = 0; base < num_tiles; base += kThreads) {
-    int32_t e = base + (int32_t)threadIdx.x, bucket = -1;
+  __syncthreads();
+  for (int32_t base = begin; base < end; base += 32) {
+    int32_t e = base + lane, bucket = -1;
     QueueTile tile = {};
-    for (int u = lane; u < CGR__PLAN_BUCKETS; u += 32)
-      of_warp[warp][u] = 0;
-    __syncwarp();
-    if (e < num_tiles) {
-      tile = find_tile(c, b, l, num_queue, e);
+    if (e < end) {
+      tile = find_tile(c, l, num_queue, e);
       bucket = cgr__plan_bucket(tile.kv.end - tile.kv.begin);
     }
     uint32_t same = __match_any_sync(~0u, bucket);
-    int32_t rank = __popc(same & ~(~0u << lane));
+    int32_t rank = __popc(same & ~(~0u << lane)), at = bucket >= 0 ? places[bucket][warp] : 0;
+    __syncwarp();
     if (bucket >= 0 && rank == 0)
-      of_warp[warp][bucket] = __popc(same);
-    __syncthreads();
-    if (bucket >= 0) {
-      int32_t at = place[bucket] + rank;
-      for (int w = 0; w < warp; w++)
-        at += of_warp[w][bucket];
-      write_entry(&entries[at], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, 0, 1, 0));
-    }
-    __syncthreads();
-    if (threadIdx.x < CGR__PLAN_BUCKETS)
-      for (int w = 0; w < kWarps; w++)
-        place[threadIdx.x] += of_warp[w][threadIdx.x];
-    __syncthreads();
+      places[bucket][warp] = at + __popc(same);
+    if (bucket >= 0)
+      write_entry(&entries[at + rank], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, 0, 1, 0));
+    __syncwarp();
   }
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
 
-__global__ void __launch_bounds__(kThreads) planner_kernel(const __grid_constant__ cgr__planner_args a) {
+__global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_constant__ cgr__planner_args a) {
   extern __shared__ __align__(16) unsigned char memory[];
   const cgr__plan_class &c = a.classes[blockIdx.x];
   int32_t *plan = a.plan + a.offset[blockIdx.x];
   unsigned char *bytes = reinterpret_cast<unsigned char *>(plan);
-  Batch b = { a.query_start_loc, a.seq_lens[c.length_set], a.counts[CGR__COUNT_REQUESTS] };
+  Batch b = { a.query_start_loc, a.seq_lens[c.length_set], a.padded_requests };
   Lists l = make_lists(memory, a.padded_requests, c.num_parts);
-  for (int32_t i = (int32_t)(blockIdx.x * kThreads + threadIdx.x); i < a.num_counters; i += (int32_t)gridDim.x * kThreads)
-    a.counters[i] = 0;
-
-  Sums sums = sort_requests(c, b, l, reinterpret_cast<int32_t *>(bytes + cgr__plan_line_offset(&c)));
+  Totals total =
+      sort_requests(c, b, &a.counts[CGR__COUNT_REQUESTS], l, reinterpret_cast<int32_t *>(bytes + cgr__plan_line_offset(&c)));
   cgr__plan_header h = {};
   h.num_parts = c.num_parts;
   h.head_blocks = c.head_blocks;
-  h.num_line = sums.line;
-  h.num_emptied = sums.emptied;
-  h.cost = sums.cost;
-  int64_t mean = cgr__plan_mean(&c, sums.cost);
+  h.num_line = line_of(total.sums);
+  h.num_emptied = total.emptied;
+  h.cost = total.sums.cost;
+  int64_t mean = cgr__plan_mean(&c, h.cost);
   h.snap = cgr__plan_snap(&c, mean);
-  h.cost_per_part = cgr__plan_cost_per_part(&c, mean, h.snap, equal_tiles(l, sums.line));
-  cut_line(c, l, h);
-  write_parts(c, l, h.num_line, reinterpret_cast<cgr__plan_part *>(bytes + sizeof h));
+  h.cost_per_part = cgr__plan_cost_per_part(&c, mean, h.snap, total.least == total.most ? total.most : 0);
+  __syncthreads();
+  cut_line(c, l, h.cost_per_part, h.snap, h.num_line);
+  write_parts(c, l, reinterpret_cast<cgr__plan_part *>(bytes + sizeof h));
 
   cgr__plan_entry *entries = reinterpret_cast<cgr__plan_entry *>(bytes + cgr__plan_entries_offset(&c));
-  h.num_entries = sums.tiles;
-  if (sums.tiles > 0 && cgr__plan_is_cut(&c, sums.tiles))
-    h.num_entries = write_pieces(c, b, l, sums.queue, sums.tiles, entries);
-  else if (sums.tiles > 0)
-    write_tiles(c, b, l, sums.queue, sums.tiles, entries);
+  int32_t num_tiles = total.sums.tiles, num_queue = queue_of(total.sums);
+  h.num_entries = num_tiles;
+  if (num_tiles > 0 && cgr__plan_is_cut(&c, num_tiles)) {
+    __syncthreads(); /* the cuts have been read */
+    h.num_entries = write_pieces(c, l, num_queue, num_tiles, entries);
+  } else if (num_tiles > 0) {
+    write_tiles(c, l, num_queue, num_tiles, entries);
+  }
   h.num_items = h.num_entries * c.head_blocks;
   if (threadIdx.x == 0)
     *reinterpret_cast<cgr__plan_header *>(plan) = h;
+  for (int32_t i = (int32_t)(blockIdx.x * kThreads + threadIdx.x); i < a.num_counters; i += (int32_t)gridDim.x * kThreads)
+    a.counters[i] = 0;
 }
 
 size_t shared_bytes(const cgr__planner_args *a) {
