@@ -1,23 +1,33 @@
-/* Time of one attention layer (append and attention) inside steps of the runtime, beside its floor: the KV bytes that must be
- * read over 4.56 TB/s, or the floating-point operations over 650 TFLOP/s, whichever is longer (an H200's measured limits).
+/* Time of one attention layer, two ways, beside its floor: the KV bytes that must be read over 4.56 TB/s, or the floating-point
+ * operations over 650 TFLOP/s, whichever is longer (an H200's measured limits).
  *
  *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name]
  *
- * 32 query heads, 8 KV heads, head dim 128, bf16, page size 16, shuffled pages. Each step has up to 16 layers, each with a KV
- * pool of its own as far as memory allows, so that a repeated step does not find its KV in L2; steps run back to back, prepared
- * ahead, and the time of a step is divided by its layers. Prologue, planner and epilogue are in it. Uniform decode steps are
- * graph replays, the others eager. */
+ * 32 query heads, 8 KV heads, head dim 128, bf16, page size 16, shuffled pages.
+ *
+ * In steps: append and attention inside steps of the runtime. Each step has up to 16 layers, each with a KV pool of its own as
+ * far as memory allows, so that a repeated step does not find its KV in L2; steps run back to back, prepared ahead, and the time
+ * of a step is divided by its layers. Prologue, planner and epilogue are in it. Uniform decode steps are graph replays, the
+ * others eager.
+ *
+ * Alone: the attention kernel by itself, many nodes of the same layer in a graph, as other libraries' kernels are usually
+ * measured (profiles/support/attention_alone.h). Less than about 50 MB of KV stays in L2 from node to node.
+ *
+ * On the host only short cases run, unless one is named. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "profiles/support/bench.h"
+#include "profiles/support/attention_alone.h"
 
 #define MAX_LAYERS 16
+#define PAGE_SIZE 16
 #define POOL_BUDGET ((int64_t)90 << 30)
 #define KV_BYTES_PER_TOKEN 4096
 #define HEADS 32
+#define KV_HEADS 8
 #define DIM 128
+#define HOST_FLOOR_US 60.0 /* of the longest case that runs on the host unnamed */
 
 typedef struct shape {
   const char *name;
@@ -35,10 +45,14 @@ static const shape shapes[] = {
   { "decode bs8 len32k", 8, 32768, 0, 0, 0, 30 },
   { "decode bs64 len1k", 64, 1024, 0, 0, 0, 60 },
   { "decode bs64 len8k", 64, 8192, 0, 0, 0, 30 },
+  { "decode bs64 len32k", 64, 32768, 0, 0, 0, 12 },
   { "decode bs256 len1k", 256, 1024, 0, 0, 0, 30 },
   { "decode bs256 len8k", 256, 8192, 0, 0, 0, 12 },
+  { "decode bs256 len32k", 256, 32768, 0, 0, 0, 6 },
   { "decode bs128 skewed (log-normal)", 128, -1, 0, 0, 0, 30 },
+  { "spec decode, 4 queries each, bs64 len4k", 0, 0, 64, 4, 4092, 30 },
   { "mixed: 64 decodes (4k) + a 2048-token prefill", 64, 4096, 1, 2048, 0, 12 },
+  { "mixed: 32 decodes (8k) + a 512-token chunk at 8k", 32, 8192, 1, 512, 8192, 12 },
   { "prefill 4096 (causal)", 0, 0, 1, 4096, 0, 12 },
 };
 
@@ -114,22 +128,50 @@ static double run_steps(bench_engine *e, const shape *s, cgr_batch *batch, int32
   return bench_now_us() - begin;
 }
 
-static void run_case(const char *device, const shape *s, int head) {
+/* The attention kernel by itself over the first layer's pool, in graphs of about 20 ms. */
+static double run_alone(bench_engine *e, const shape *s, const int32_t *query_lens) {
+  int32_t count = s->decodes + s->prefills, nodes = (int32_t)(20000.0 / floor_us(s));
+  int32_t *seq_lens = malloc((size_t)count * sizeof *seq_lens);
+  for (int32_t i = 0; i < count; i++)
+    seq_lens[i] = i < s->decodes ? decode_length(s, i) : s->context + s->query_len;
+  bench_attention b = { .dev = e->dev, .stream = e->stream, .cache = e->cache, .q = e->q, .out = e->out };
+  b.num_q_heads = HEADS;
+  b.num_kv_heads = KV_HEADS;
+  b.head_dim = DIM;
+  b.page_size = PAGE_SIZE;
+  b.num_pages = e->num_pages;
+  b.num_requests = count;
+  b.query_lens = query_lens;
+  b.seq_lens = seq_lens;
+  b.nodes = e->is_host ? 2 : nodes < 4 ? 4 : nodes > 100 ? 100 : nodes;
+  b.replays = e->is_host ? 1 : 20;
+  double us = bench_attention_run(&b).us;
+  free(seq_lens);
+  return us;
+}
+
+static void run_case(const char *device, bool is_host, const shape *s, int head) {
   int32_t count = s->decodes + s->prefills, num_tokens = s->decodes + s->prefills * s->query_len;
   int64_t pool_bytes = pages_needed(s) * 16 * KV_BYTES_PER_TOKEN;
   int64_t fit = POOL_BUDGET / pool_bytes;
-  int32_t layers = fit < MAX_LAYERS ? (fit < 1 ? 1 : (int32_t)fit) : MAX_LAYERS;
+  int32_t most = is_host ? 1 : MAX_LAYERS, layers = fit < most ? (fit < 1 ? 1 : (int32_t)fit) : most;
+  int32_t steps = is_host ? 2 : s->steps;
   int32_t bucket = count;
   int64_t max_seq_len = (pages_needed(s) - 2) * 16;
-  bench_options o = {
-    device,          layers,  HEADS, 8, DIM, 16, count, num_tokens, max_seq_len < 40960 ? (int32_t)max_seq_len : 40960,
-    pages_needed(s), &bucket, 1
-  };
+  bench_options o = { .device = device, .num_layers = layers, .num_q_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM };
+  o.page_size = PAGE_SIZE;
+  o.max_requests = count;
+  o.max_tokens = num_tokens;
+  o.max_seq_len = max_seq_len < 40960 ? (int32_t)max_seq_len : 40960;
+  o.num_pages = pages_needed(s);
+  o.buckets = &bucket;
+  o.num_buckets = 1;
   bench_engine engine;
   bench_open(&engine, &o);
   if (head) {
     bench_print_head(stdout, engine.dev, "profiles/attention_cost");
-    printf("\n| case | layers | floor us | us per layer | over the floor |\n|---|---:|---:|---:|---:|\n");
+    printf("\n| case | layers | floor us | in steps: us per layer | over the floor | alone us | over the floor |\n"
+           "|---|---:|---:|---:|---:|---:|---:|\n");
   }
   int32_t *query_lens = calloc((size_t)count, sizeof *query_lens), *tokens = calloc((size_t)num_tokens, sizeof *tokens);
   open_rows(&engine, s, query_lens);
@@ -138,21 +180,33 @@ static void run_case(const char *device, const shape *s, int head) {
   batch.rows = engine.rows;
   batch.query_lens = query_lens;
   batch.tokens = tokens;
-  run_steps(&engine, s, &batch, s->steps / 3 + 1);
-  double us = run_steps(&engine, s, &batch, s->steps) / s->steps / layers;
-  printf("| %s | %d | %.1f | %.1f | %.2fx |\n", s->name, layers, floor_us(s), us, us / floor_us(s));
+  run_steps(&engine, s, &batch, steps / 3 + 1);
+  double us = run_steps(&engine, s, &batch, steps) / steps / layers, alone = run_alone(&engine, s, query_lens);
+  printf("| %s | %d | %.1f | %.1f | %.2fx | %.1f | %.2fx |\n", s->name, layers, floor_us(s), us, us / floor_us(s), alone,
+         alone / floor_us(s));
   fflush(stdout);
   free(query_lens);
   free(tokens);
   bench_close(&engine);
 }
 
+static bool find_out_host(const char *device) {
+  cgr_device *dev;
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  bench_check(cgr_device_open(device, NULL, &dev), "cgr_device_open");
+  bench_check(cgr_device_get_info(dev, &info), "cgr_device_get_info");
+  bench_check(cgr_device_close(dev), "cgr_device_close");
+  return info.kind == CGR_DEVICE_KIND_HOST;
+}
+
 int main(int argc, char **argv) {
   int head = 1;
+  const char *device = argc > 1 ? argv[1] : NULL;
+  bool is_host = find_out_host(device);
   for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-    if (argc > 2 && !strstr(shapes[i].name, argv[2]))
+    if (argc > 2 ? !strstr(shapes[i].name, argv[2]) : is_host && floor_us(&shapes[i]) > HOST_FLOOR_US)
       continue;
-    run_case(argc > 1 ? argv[1] : NULL, &shapes[i], head);
+    run_case(device, is_host, &shapes[i], head);
     head = 0;
   }
   return 0;

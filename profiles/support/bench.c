@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "profiles/support/bench.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -45,12 +46,22 @@ static cgr_status record(cgr_recorder *recorder, void *context) {
   return status;
 }
 
-/* Random bf16 in about [-1, 1): sign and mantissa from a generator, one of eight exponents. */
-static void fill_random(bench_engine *e, void *memory, size_t bytes) {
+void bench_fail(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vfprintf(stderr, format, args);
+  va_end(args);
+  fputc('\n', stderr);
+  exit(1);
+}
+
+/* Random bf16 in about [-1, 1): sign and mantissa from a generator, one of eight exponents. After the first chunk the memory is
+ * copied from itself: pools are large, and the way from the host is narrow. */
+static void fill_random(cgr_device *dev, cudaStream_t stream, char *memory, size_t bytes) {
   const size_t chunk = (size_t)64 << 20;
   void *pinned;
   size_t size = bytes < chunk ? bytes : chunk;
-  bench_check(cgr_memory_alloc_pinned(e->dev, size, &pinned), "pinned memory");
+  bench_check(cgr_memory_alloc_pinned(dev, size, &pinned), "pinned memory");
   uint64_t state = 88172645463325252u;
   uint16_t *words = pinned;
   for (size_t i = 0; i < size / 2; i++) {
@@ -59,37 +70,43 @@ static void fill_random(bench_engine *e, void *memory, size_t bytes) {
     state ^= state << 17;
     words[i] = (uint16_t)((state & 0x807f) | (uint64_t)(119 + (state >> 32) % 8) << 7);
   }
-  for (size_t at = 0; at < bytes; at += size)
-    bench_check(cgr_copy(e->dev, (char *)memory + at, pinned, bytes - at < size ? bytes - at : size, e->stream), "upload");
-  bench_check(cgr_stream_synchronize(e->dev, e->stream), "upload");
-  bench_check(cgr_memory_free_pinned(e->dev, pinned), "pinned memory");
+  bench_check(cgr_copy(dev, memory, pinned, size, stream), "upload");
+  for (size_t at = size, length; at < bytes; at += length) {
+    length = bytes - at < at ? bytes - at : at;
+    bench_check(cgr_copy(dev, memory + at, memory, length, stream), "copy");
+  }
+  bench_check(cgr_stream_synchronize(dev, stream), "upload");
+  bench_check(cgr_memory_free_pinned(dev, pinned), "pinned memory");
 }
 
-static void *make_tensor(bench_engine *e, size_t elements) {
+void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, size_t elements) {
   void *memory;
-  bench_check(cgr_memory_alloc(e->dev, elements * 2, &memory), "memory");
-  fill_random(e, memory, elements * 2);
+  bench_check(cgr_memory_alloc(dev, elements * 2, &memory), "memory");
+  fill_random(dev, stream, memory, elements * 2);
   return memory;
 }
+
+static void *make_tensor(bench_engine *e, size_t elements) { return bench_make_tensor(e->dev, e->stream, elements); }
 
 /* Of one layer, K and V. */
 static size_t pool_bytes(const bench_engine *e) {
   return (size_t)4 * (size_t)e->num_pages * (size_t)e->page_size * (size_t)e->num_kv_heads * (size_t)e->head_dim;
 }
 
-static void make_page_order(bench_engine *e) {
-  int64_t count = e->num_pages - 2;
-  e->page_order = malloc((size_t)count * sizeof *e->page_order);
+int32_t *bench_make_page_order(int64_t num_pages) {
+  int64_t count = num_pages - 2;
+  int32_t *order = malloc((size_t)count * sizeof *order);
   uint64_t state = 0x9e3779b97f4a7c15u;
   for (int64_t i = 0; i < count; i++)
-    e->page_order[i] = (int32_t)(i + 2);
+    order[i] = (int32_t)(i + 2);
   for (int64_t i = count - 1; i > 0; i--) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     int64_t j = (int64_t)((state >> 33) % (uint64_t)(i + 1));
-    int32_t swap = e->page_order[i];
-    e->page_order[i] = e->page_order[j];
-    e->page_order[j] = swap;
+    int32_t swap = order[i];
+    order[i] = order[j];
+    order[j] = swap;
   }
+  return order;
 }
 
 static void make_runtime(bench_engine *e, const bench_options *o) {
@@ -149,7 +166,7 @@ void bench_open(bench_engine *e, const bench_options *o) {
   e->k = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_kv_heads * (size_t)e->head_dim);
   e->v = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_kv_heads * (size_t)e->head_dim);
   e->out = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_q_heads * (size_t)e->head_dim);
-  make_page_order(e);
+  e->page_order = bench_make_page_order(e->num_pages);
   e->rows = calloc((size_t)e->max_requests, sizeof *e->rows);
   make_runtime(e, o);
 }

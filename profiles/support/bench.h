@@ -16,6 +16,15 @@ double bench_quantile(double *values, int32_t count, double quantile);
 /* Prints what was being done and the last message, and exits, unless `status` is CGR_OK. */
 void bench_check(cgr_status status, const char *what);
 
+/* Prints a line and exits. */
+void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* Device memory with random bf16 in about [-1, 1). */
+void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, size_t elements);
+
+/* The pages of a pool but the first two, its trash pages, shuffled: [num_pages - 2], to be freed. */
+int32_t *bench_make_page_order(int64_t num_pages);
+
 /* An engine without a model: attentions over fixed q, k and v, each layer with a KV pool of its own. */
 typedef struct bench_engine {
   cgr_device *dev;

@@ -30,7 +30,9 @@ head_of() { # the lines that name machine and commit, for programs that do not p
 }
 
 run step_cost.txt profiles/step_cost cuda:0 300 50 # five minutes
-run attention_cost.txt profiles/attention_cost cuda:0
+run attention_cost.txt profiles/attention_cost cuda:0 # a minute
+run planner_cost.txt profiles/planner_cost cuda:0
+run calibrate.txt profiles/calibrate cuda:0
 run llama.txt examples/llama/llama --device cuda:0
 run llama_check.txt examples/llama/llama --device cuda:0 --check --steps 500
 if python3 -c 'import torch, transformers, safetensors' 2>/dev/null; then

@@ -1,0 +1,341 @@
+/* What the planner's costs should be (kernels/variants.c): the time of the device's attention kernel over plans whose parts are
+ * all alike, with head dims 64 and 128.
+ *
+ *   bazel-bin/profiles/calibrate [cuda:0|host]
+ *
+ * All layers have 4 query heads to a KV head, bf16 and pages of 16 tokens, shuffled. A node of a graph is one launch
+ * (profiles/support/attention_alone.h), and its time T the median over the graph's replays, divided by its nodes. Except where
+ * it says otherwise every node reads pages of its own, more than L2 holds before they come again.
+ *
+ * 1. cost_tile and cost_kv. Decodes of n KV tiles each, so many that each of the G parts has t whole tiles and no tile is cut.
+ *    The model is what the planner assumes:
+ *        T = fixed + t * (cost_tile + n * cost_kv)
+ *    and is fitted over all t and n by least squares of the relative error, (model - T) / T: the planner has to be right for
+ *    short batches too. `fixed` is what a launch costs whatever the plan. The column "one more tile" is the slope between the
+ *    fewest and the most tiles per part: cost_tile + n * cost_kv without the model's fixed part. A second fit leaves out n below
+ *    8: there one tile's loads hide behind those of others, and the two differ as far as the model is wrong.
+ *    All G parts load at once, so that cost_kv is a part's share of the memory's bandwidth, as in a step that fills the device.
+ *    cost_kv is printed as for head dim 128; the planner scales it.
+ * 2. snap. One KV head, n KV tiles for each part: G whole tiles, beside a line that begins and ends with half a tile, so that
+ *    every cut falls into the middle of a tile. What a part then does more is one cut: it begins a q tile more, leaves partials
+ *    and merges. A cut is worth avoiding for a stretch of KV tiles that takes less time than that: snap is the time of a cut,
+ *    the median over n. Also the time when each tile is cut into 2, 4 and 8 pieces, n KV tiles long.
+ * 3. For information: q tiles of 64 lines from the queue, as in prefill. All requests read the same pages, which stay in L2.
+ * 4. For information: a CTA that has the device to itself. Beside cost_kv it tells how much of that is waiting for others.
+ *
+ * The host runs the parts one after the other: there times are divided by G. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "profiles/support/attention_alone.h"
+
+#define PAGE_SIZE 16
+#define GROUP 4 /* query heads of a KV head */
+#define MAX_KV_HEADS 8
+#define MAX_TILES 8 /* of a part */
+#define MAX_POINTS 64
+
+typedef struct machine {
+  cgr_device *dev;
+  cudaStream_t stream;
+  bool is_host;
+  size_t pool_bytes;
+  void *pool, *q, *out;
+  int32_t max_kv; /* KV tiles of a part, in all */
+} machine;
+
+/* One head dim. */
+typedef struct bench {
+  const machine *m;
+  const cgr__variant *variant;
+  int32_t head_dim, num_parts, num_kv_heads;
+} bench;
+
+/* Requests of one kind, and what may come before and after them. */
+typedef struct load {
+  int32_t num_kv_heads, num_parts; /* num_parts 0: as many as the device holds */
+  int32_t count, kv, query_len;    /* kv: KV tiles of a request */
+  int32_t ends;                    /* KV tiles of one request more at the begin and of one at the end; 0: none */
+  bool shared_pages;
+  const bench_plan_costs *costs;
+} load;
+
+static int32_t gcd(int32_t a, int32_t b) { return b == 0 ? a : gcd(b, a % b); }
+
+/* About 4 ms of nodes, a KV tile taking about 2 us; and where their pages are to be cold, so many that they are 512 MB. */
+static int32_t num_nodes(const bench_attention *a, int32_t kv_of_part, int32_t parts) {
+  int64_t bytes = (int64_t)kv_of_part * parts * 64 * a->head_dim * 4, fresh = a->cold ? ((int64_t)512 << 20) / bytes : 0;
+  int64_t nodes = 2000 / (kv_of_part + 4);
+  nodes = nodes > 128 ? 128 : nodes < 4 ? 4 : nodes;
+  nodes = nodes > fresh ? nodes : fresh;
+  return nodes < 2048 ? (int32_t)nodes : 2048;
+}
+
+/* In microseconds, of one part. */
+static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_attention_result *result) {
+  const machine *m = b->m;
+  int32_t count = l->count + (l->ends > 0 ? 2 : 0), parts = l->num_parts > 0 ? l->num_parts : b->num_parts;
+  int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
+  for (int32_t i = 0; i < count; i++) {
+    query_lens[i] = l->query_len;
+    seq_lens[i] = b->variant->tile_kv * (l->ends > 0 && (i == 0 || i == count - 1) ? l->ends : l->kv);
+  }
+  bench_attention a = { .dev = m->dev, .stream = m->stream, .cache = m->pool, .q = m->q, .out = m->out };
+  a.num_q_heads = GROUP * l->num_kv_heads;
+  a.num_kv_heads = l->num_kv_heads;
+  a.head_dim = b->head_dim;
+  a.page_size = PAGE_SIZE;
+  a.num_pages = (int64_t)(m->pool_bytes / ((size_t)4 * PAGE_SIZE * (size_t)l->num_kv_heads * (size_t)b->head_dim));
+  a.num_requests = count;
+  a.query_lens = query_lens;
+  a.seq_lens = seq_lens;
+  a.shared_pages = l->shared_pages;
+  a.cold = !l->shared_pages;
+  a.num_parts = l->num_parts;
+  a.costs = l->costs;
+  a.nodes = m->is_host ? 2 : num_nodes(&a, kv_of_part, parts);
+  a.replays = m->is_host ? 3 : 7;
+  *result = bench_attention_run(&a);
+  free(query_lens);
+  free(seq_lens);
+  return result->us / (m->is_host ? parts : 1);
+}
+
+static void expect(int32_t got, int32_t want, const char *what) {
+  if (got != want)
+    bench_fail("the plan has %d %s, expected %d", got, what, want);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- the fit */
+
+typedef struct point {
+  int32_t tiles, kv; /* t and n */
+  double us;
+} point;
+
+typedef struct fit {
+  double fixed, tile, kv; /* us */
+  double worst;           /* the largest relative error */
+} fit;
+
+static double model(const fit *f, int32_t tiles, int32_t kv) { return f->fixed + tiles * (f->tile + kv * f->kv); }
+
+/* Solves the normal equations, a row being its three coefficients and the right side. */
+static void solve(double rows[3][4], double *x) {
+  for (int i = 0; i < 3; i++) {
+    int pivot = i;
+    for (int r = i + 1; r < 3; r++)
+      pivot = fabs(rows[r][i]) > fabs(rows[pivot][i]) ? r : pivot;
+    for (int c = 0; c < 4; c++) {
+      double swap = rows[i][c];
+      rows[i][c] = rows[pivot][c];
+      rows[pivot][c] = swap;
+    }
+    for (int r = 0; r < 3; r++) {
+      double factor = r == i ? 0.0 : rows[r][i] / rows[i][i];
+      for (int c = i; c < 4; c++)
+        rows[r][c] -= factor * rows[i][c];
+    }
+  }
+  for (int i = 0; i < 3; i++)
+    x[i] = rows[i][3] / rows[i][i];
+}
+
+/* Over the points of at least `least_kv` KV tiles. */
+static fit fit_points(const point *points, int32_t count, int32_t least_kv) {
+  double rows[3][4] = { { 0 } }, x[3];
+  for (int32_t i = 0; i < count; i++) {
+    const point *p = &points[i];
+    const double row[4] = { 1.0 / p->us, p->tiles / p->us, (double)p->tiles * p->kv / p->us, 1.0 };
+    for (int r = 0; r < 3 && p->kv >= least_kv; r++)
+      for (int c = 0; c < 4; c++)
+        rows[r][c] += row[r] * row[c];
+  }
+  solve(rows, x);
+  fit f = { x[0], x[1], x[2], 0.0 };
+  for (int32_t i = 0; i < count; i++) {
+    double error = fabs(model(&f, points[i].tiles, points[i].kv) / points[i].us - 1.0);
+    f.worst = points[i].kv >= least_kv && error > f.worst ? error : f.worst;
+  }
+  return f;
+}
+
+/* A row for each n, a column for each t; in brackets how far the model is off. Points are in the order of n, then of t. */
+static void print_points(const point *points, int32_t count, const fit *f, const int32_t *tiles, int32_t num_tiles) {
+  printf("| KV tiles |");
+  for (int32_t i = 0; i < num_tiles; i++)
+    printf(" %d per part |", tiles[i]);
+  printf(" one more tile | model |\n|---:|");
+  for (int32_t i = 0; i < num_tiles + 2; i++)
+    printf("---:|");
+  for (int32_t i = 0; i < count;) {
+    const point *first = &points[i], *last = first;
+    printf("\n| %d |", first->kv);
+    for (int32_t k = 0; k < num_tiles; k++) {
+      if (i == count || points[i].kv != first->kv || points[i].tiles != tiles[k]) {
+        printf(" |");
+        continue;
+      }
+      last = &points[i++];
+      printf(" %.2f (%+.0f%%) |", last->us, 100.0 * (model(f, last->tiles, last->kv) / last->us - 1.0));
+    }
+    double slope = last->tiles > first->tiles ? (last->us - first->us) / (last->tiles - first->tiles) : NAN;
+    printf(" %.2f | %.2f |", slope, f->tile + first->kv * f->kv);
+  }
+  printf("\n\n");
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the tables */
+
+/* All t and n. With a query_len of a q tile's tokens they come from the queue. */
+static int32_t measure_points(const bench *b, const int32_t *tiles, int32_t num_tiles, int32_t first_kv, int32_t query_len,
+                              point *points) {
+  int32_t count = 0;
+  for (int32_t kv = first_kv; kv <= b->m->max_kv / 4; kv *= 2)
+    for (int32_t i = 0; i < num_tiles && tiles[i] * kv <= b->m->max_kv; i++) {
+      load l = { .num_kv_heads = b->num_kv_heads, .kv = kv, .query_len = query_len, .shared_pages = query_len > 1 };
+      l.count = tiles[i] * b->num_parts / b->num_kv_heads;
+      bench_attention_result result;
+      double us = measure(b, &l, tiles[i] * kv, &result);
+      expect(result.cuts, 0, "parts that begin inside of a tile");
+      expect(result.num_items, query_len > 1 ? tiles[i] * b->num_parts : 0, "items in the queue");
+      expect(result.num_pieces, 0, "pieces of tiles in the queue");
+      points[count++] = (point){ tiles[i], kv, us };
+    }
+  return count;
+}
+
+static double kv_ns_at_128(const bench *b, const fit *f) { return 1000.0 * f->kv * 128.0 / b->head_dim; }
+
+static void print_fit(const bench *b, const fit *f, const char *over) {
+  printf("| %s | %d | %s | %.0f | %.0f (%d) | %.0f (%d) | %.0f%% |\n", b->variant->name, b->head_dim, over, 1000.0 * f->fixed,
+         1000.0 * f->tile, b->variant->cost_tile, kv_ns_at_128(b, f), b->variant->cost_kv, 100.0 * f->worst);
+}
+
+static fit print_line(const bench *b) {
+  static const int32_t tiles[] = { 1, 2, 4, MAX_TILES };
+  point points[MAX_POINTS];
+  int32_t count = measure_points(b, tiles, 4, 1, 1, points);
+  int32_t least = b->m->is_host ? 2 : 8;
+  fit all = fit_points(points, count, 1), some = fit_points(points, count, least);
+  char over[32];
+  snprintf(over, sizeof over, "n >= %d", least);
+  printf("\n## %s, head dim %d, %d parts: time of a launch, us (the model is off by)\n", b->variant->name, b->head_dim,
+         b->num_parts);
+  print_points(points, count, &all, tiles, 4);
+  printf("| variant | head dim | fit over | fixed ns | cost_tile ns (now) | cost_kv ns at head dim 128 (now) | largest error |\n"
+         "|---|---:|---|---:|---:|---:|---:|\n");
+  print_fit(b, &all, "all");
+  print_fit(b, &some, over);
+  fflush(stdout);
+  return all;
+}
+
+/* One KV head: a request is a tile. `ends` 0 and `pieces` 1: whole tiles. */
+static double measure_cut(const bench *b, int32_t kv, int32_t ends, int32_t pieces) {
+  static const bench_plan_costs costs = { 0, 1000, 0 }; /* cuts fall where KV tiles say */
+  load l = { .num_kv_heads = 1, .query_len = 1, .kv = kv * pieces, .ends = ends, .costs = &costs };
+  l.count = ends > 0 ? b->num_parts - 1 : b->num_parts / pieces;
+  bench_attention_result result;
+  double us = measure(b, &l, kv, &result);
+  expect(result.cuts, ends > 0 ? b->num_parts - 1 : b->num_parts - l.count, "parts that begin inside of a tile");
+  return us;
+}
+
+static void print_cuts(const bench *b, const fit *f) {
+  double cuts[16];
+  int32_t count = 0;
+  printf("\n| KV tiles per part | whole us | cut in the middle us | a cut ns | in 2 pieces us | 4 | 8 |\n"
+         "|---:|---:|---:|---:|---:|---:|---:|\n");
+  for (int32_t kv = b->m->is_host ? 2 : 4; kv <= b->m->max_kv / 4; kv *= 2) {
+    double whole = measure_cut(b, kv, 0, 1), cut = measure_cut(b, kv, kv / 2, 1);
+    cuts[count++] = 1000.0 * (cut - whole);
+    printf("| %d | %.2f | %.2f | %.0f |", kv, whole, cut, cuts[count - 1]);
+    for (int32_t pieces = 2; pieces <= 8; pieces *= 2)
+      if (b->num_parts % pieces == 0)
+        printf(" %.2f |", measure_cut(b, kv, 0, pieces));
+      else
+        printf(" |");
+    printf("\n");
+  }
+  double snap = bench_quantile(cuts, count, 0.5);
+  printf("\n| variant | head dim | snap ns (now) | in KV tiles of this head dim |\n|---|---:|---:|---:|\n| %s | %d | %.0f (%d) | "
+         "%.1f "
+         "|\n",
+         b->variant->name, b->head_dim, snap, b->variant->snap, snap / (1000.0 * f->kv));
+  fflush(stdout);
+}
+
+static void print_queue(const bench *b) {
+  static const int32_t tiles[] = { 1, 2, 4 };
+  point points[MAX_POINTS];
+  int32_t count = measure_points(b, tiles, 3, b->m->is_host ? 2 : 8, b->variant->tile_lines / GROUP, points);
+  fit f = fit_points(points, count, 1);
+  double flops = 4.0 * b->variant->tile_lines * b->variant->tile_kv * b->head_dim * (b->m->is_host ? 1 : b->num_parts);
+  printf("\nThe queue, tiles of %d lines, KV in L2: time of a launch, us\n", b->variant->tile_lines);
+  print_points(points, count, &f, tiles, 3);
+  printf("A tile %.0f ns, a KV tile %.0f ns (%.3g TFLOP/s in all), fixed %.0f ns.\n", 1000.0 * f.tile, 1000.0 * f.kv,
+         flops / f.kv * 1e-6, 1000.0 * f.fixed);
+}
+
+/* The slope between two lengths of one CTA's only tile. */
+static void print_single(const bench *b) {
+  int32_t few = b->m->max_kv / 32, many = b->m->max_kv / 4;
+  load l = { .num_kv_heads = 1, .num_parts = 1, .count = 1, .query_len = 1 };
+  bench_attention_result result;
+  l.kv = few;
+  double first = measure(b, &l, few, &result);
+  l.kv = many;
+  double last = measure(b, &l, many, &result);
+  printf("\nA CTA that has the device to itself: %.0f ns for a KV tile, %.2f us for %d of them.\n",
+         1000.0 * (last - first) / (many - few), first, few);
+}
+
+static void calibrate(const machine *m, int32_t head_dim) {
+  bench b = { .m = m, .head_dim = head_dim };
+  b.variant = bench_attention_variant(m->dev, GROUP, 1, head_dim, &b.num_parts);
+  b.num_kv_heads = gcd(b.num_parts, MAX_KV_HEADS); /* requests x KV heads = t x G */
+  fit f = print_line(&b);
+  print_cuts(&b, &f);
+  print_queue(&b);
+  print_single(&b);
+  fflush(stdout);
+}
+
+static void open_machine(machine *m, const char *device) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  bench_check(cgr_device_open(device, NULL, &m->dev), "cgr_device_open");
+  bench_check(cgr_stream_create(m->dev, &m->stream), "cgr_stream_create");
+  bench_check(cgr_device_get_info(m->dev, &info), "cgr_device_get_info");
+  m->is_host = info.kind == CGR_DEVICE_KIND_HOST;
+  m->max_kv = m->is_host ? 32 : 256;
+  int32_t parts, most = 0, lines = 0; /* lines: of q, in one launch */
+  for (int32_t head_dim = 64; head_dim <= 128; head_dim *= 2) {
+    int32_t tile_lines = bench_attention_variant(m->dev, GROUP, 1, head_dim, &parts)->tile_lines;
+    lines = MAX_TILES * parts * tile_lines > lines ? MAX_TILES * parts * tile_lines : lines;
+    most = parts > most ? parts : most;
+  }
+  /* The longest launch twice: as many KV tiles of 64 tokens, K and V, for each part. */
+  m->pool_bytes = (size_t)2 * (size_t)m->max_kv * (size_t)most * 64 * 128 * 4;
+  m->pool = bench_make_tensor(m->dev, m->stream, m->pool_bytes / 2);
+  m->q = bench_make_tensor(m->dev, m->stream, (size_t)lines * 128);
+  m->out = bench_make_tensor(m->dev, m->stream, (size_t)lines * 128);
+}
+
+static void close_machine(machine *m) {
+  void *tensors[] = { m->pool, m->q, m->out };
+  for (int i = 0; i < 3; i++)
+    bench_check(cgr_memory_free(m->dev, tensors[i]), "cgr_memory_free");
+  bench_check(cgr_stream_destroy(m->dev, m->stream), "cgr_stream_destroy");
+  bench_check(cgr_device_close(m->dev), "cgr_device_close");
+}
+
+int main(int argc, char **argv) {
+  machine m;
+  open_machine(&m, argc > 1 ? argv[1] : NULL);
+  bench_print_head(stdout, m.dev, "profiles/calibrate");
+  calibrate(&m, 64);
+  calibrate(&m, 128);
+  close_machine(&m);
+  return 0;
+}

@@ -1,0 +1,322 @@
+#include "profiles/support/attention_alone.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices/error.h"
+#include "kernels/attention.h"
+#include "planners/attention/plan_host.h"
+#include "profiles/support/attention_check.h"
+
+#define MAX_MEMORY 16
+
+typedef struct alone {
+  const bench_attention *b;
+  cgr__plans plans;
+  cgr__attention_args args; /* of node 0; a node has request rows and a queue of its own */
+  cgr__plan_header header;
+  bench_attention_result result;
+  int32_t num_sets, num_tokens;
+  int32_t *query_start, *table; /* on the host: [num_requests + 1], [num_sets][num_requests][stride] */
+  int64_t stride;
+  int32_t *rows, *queues; /* device: [num_sets][num_requests], [nodes + 1], the last one for the launch that is checked */
+  float *lse;             /* device */
+  void *memory[MAX_MEMORY];
+  int num_memory;
+} alone;
+
+static void check(const alone *a, int error, const char *what) { bench_check(cgr__device_fail(a->b->dev, error, what), what); }
+
+static void synchronize(const alone *a) { bench_check(cgr_stream_synchronize(a->b->dev, a->b->stream), "synchronize"); }
+
+/* Device memory with `data` in it, or zeros. */
+static void *upload(alone *a, const void *data, size_t bytes) {
+  void *memory;
+  const bench_attention *b = a->b;
+  bench_check(cgr_memory_alloc(b->dev, bytes, &memory), "memory");
+  if (data)
+    bench_check(cgr_copy(b->dev, memory, data, bytes, b->stream), "upload");
+  else
+    bench_check(cgr_fill(b->dev, memory, 0, bytes, b->stream), "fill");
+  synchronize(a);
+  a->memory[a->num_memory++] = memory;
+  return memory;
+}
+
+static void *download(const alone *a, const void *memory, size_t bytes) {
+  void *data = malloc(bytes);
+  bench_check(cgr_copy(a->b->dev, data, memory, bytes, a->b->stream), "download");
+  synchronize(a);
+  return data;
+}
+
+/* --------------------------------------------------------------------------------------------------------- layer and plan */
+
+static cgr_layer make_layer(int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
+  cgr_layer layer = CGR_LAYER_INIT;
+  layer.num_q_heads = num_q_heads;
+  layer.num_kv_heads = num_kv_heads;
+  layer.head_dim = layer.head_dim_v = head_dim;
+  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = CGR_DTYPE_BF16;
+  return layer;
+}
+
+static const cgr__variant *choose(cgr_device *dev, const cgr_layer *layer, cgr_device_info *info) {
+  cgr__findings findings;
+  cgr__findings_init(&findings, NULL, 0);
+  *info = (cgr_device_info)CGR_DEVICE_INFO_INIT;
+  bench_check(cgr_device_get_info(dev, info), "cgr_device_get_info");
+  const cgr__variant *variant = cgr__variant_choose(info, layer, 0, 1, &findings);
+  if (!variant || findings.count > 0)
+    bench_fail("no attention variant for %d heads, %d KV heads, head dim %d", layer->num_q_heads, layer->num_kv_heads,
+               layer->head_dim);
+  return variant;
+}
+
+const cgr__variant *bench_attention_variant(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
+                                            int32_t *num_parts) {
+  cgr_device_info info;
+  cgr_layer layer = make_layer(num_q_heads, num_kv_heads, head_dim);
+  const cgr__variant *variant = choose(dev, &layer, &info);
+  *num_parts = cgr__variant_num_parts(variant, &info, &layer);
+  return variant;
+}
+
+static void make_class(alone *a) {
+  const bench_attention *b = a->b;
+  cgr_device_info info;
+  cgr_layer layer = make_layer(b->num_q_heads, b->num_kv_heads, b->head_dim);
+  const cgr__variant *variant = choose(b->dev, &layer, &info);
+  const cgr__plan_options options = { b->num_parts, b->num_requests, a->num_tokens, false };
+  cgr__findings findings;
+  cgr__findings_init(&findings, NULL, 0);
+  cgr__plans_make(&info, &layer, &variant, 1, &options, &a->plans, &findings);
+  if (findings.count > 0 || a->plans.num_classes != 1)
+    bench_fail("no plan for %d requests of %d tokens", b->num_requests, a->num_tokens);
+  cgr__plan_class *c = &a->plans.classes[0];
+  if (b->costs) {
+    c->cost_tile = b->costs->cost_tile;
+    c->cost_kv = b->costs->cost_kv;
+    c->snap = b->costs->snap;
+  }
+  a->args.plan_class = *c;
+  cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__variant_block_heads(variant, &layer));
+  a->args.line_lines = a->plans.line_lines[0];
+  a->args.queue_lines = a->plans.queue_lines[0];
+}
+
+static void make_plan(alone *a) {
+  const cgr__plan_class *c = &a->plans.classes[0];
+  size_t bytes = (size_t)cgr__plan_bytes(c);
+  void *plan = calloc(1, bytes), *scratch = malloc(cgr__plan_scratch_bytes(c));
+  cgr__plan_fill(c, a->query_start, a->b->seq_lens, a->b->num_requests, scratch, plan);
+  a->header = *(const cgr__plan_header *)plan;
+  const cgr__plan_part *parts = (const cgr__plan_part *)(const void *)((const cgr__plan_header *)plan + 1);
+  const char *entries = (const char *)plan + cgr__plan_entries_offset(c);
+  a->result.num_items = a->header.num_items;
+  for (int32_t p = 0; p < c->num_parts; p++)
+    a->result.cuts += parts[p].begin.kv > 0;
+  for (int32_t e = 0; e < a->header.num_entries; e++)
+    a->result.num_pieces += ((const cgr__plan_entry *)(const void *)entries)[e].count > 1 ? c->head_blocks : 0;
+  a->args.plan = upload(a, plan, bytes);
+  free(plan);
+  free(scratch);
+}
+
+/* ----------------------------------------------------------------------------------------------------- batch and buffers */
+
+static int32_t pages_of(const bench_attention *b, int32_t request) {
+  return (b->seq_lens[request] + b->page_size - 1) / b->page_size;
+}
+
+static void make_table(alone *a) {
+  const bench_attention *b = a->b;
+  int64_t needed = 0, there = b->num_pages - 2, next = 0;
+  for (int32_t i = 0; i < b->num_requests; i++) {
+    a->stride = pages_of(b, i) > a->stride ? pages_of(b, i) : a->stride;
+    needed += pages_of(b, i);
+  }
+  needed = b->shared_pages ? a->stride : needed;
+  if (needed > there)
+    bench_fail("the pool has %lld pages, the batch needs %lld", (long long)there, (long long)needed);
+  a->num_sets = !b->cold ? 1 : there / needed < b->nodes ? (int32_t)(there / needed) : b->nodes;
+  int32_t num_rows = a->num_sets * b->num_requests, *rows = malloc((size_t)num_rows * sizeof *rows);
+  int32_t *order = bench_make_page_order(b->num_pages);
+  size_t bytes = (size_t)num_rows * (size_t)a->stride * sizeof *a->table;
+  a->table = calloc(1, bytes);
+  for (int32_t r = 0; r < num_rows; r++) {
+    int32_t request = r % b->num_requests;
+    rows[r] = r;
+    next = b->shared_pages ? r / b->num_requests * a->stride : next;
+    for (int32_t p = 0; p < pages_of(b, request); p++)
+      a->table[r * a->stride + p] = order[next++];
+  }
+  a->args.page_table = upload(a, a->table, bytes);
+  a->rows = upload(a, rows, (size_t)num_rows * sizeof *rows);
+  free(order);
+  free(rows);
+}
+
+static void make_batch(alone *a) {
+  const bench_attention *b = a->b;
+  int32_t counts[16] = { 0 };
+  a->query_start = calloc((size_t)b->num_requests + 1, sizeof *a->query_start);
+  for (int32_t i = 0; i < b->num_requests; i++)
+    a->query_start[i + 1] = a->query_start[i] + b->query_lens[i];
+  a->num_tokens = a->query_start[b->num_requests];
+  counts[CGR__COUNT_REQUESTS] = counts[CGR__COUNT_PADDED_REQUESTS] = b->num_requests;
+  counts[CGR__COUNT_TOKENS] = counts[CGR__COUNT_PADDED_TOKENS] = a->num_tokens;
+  a->args.query_start_loc = upload(a, a->query_start, ((size_t)b->num_requests + 1) * sizeof *a->query_start);
+  a->args.seq_lens = upload(a, b->seq_lens, (size_t)b->num_requests * sizeof *b->seq_lens);
+  a->args.counts = upload(a, counts, sizeof counts);
+  a->args.num_tokens = a->num_tokens;
+  a->args.padded_requests = b->num_requests;
+}
+
+static void make_buffers(alone *a) {
+  const bench_attention *b = a->b;
+  const cgr__plans *p = &a->plans;
+  const cgr__step_error none = { .row = -1 };
+  a->lse = upload(a, NULL, (size_t)a->num_tokens * (size_t)b->num_q_heads * sizeof *a->lse);
+  a->queues = upload(a, NULL, ((size_t)b->nodes + 1) * sizeof *a->queues);
+  a->args.plan_counters = upload(a, NULL, (size_t)p->num_slots * sizeof(int32_t));
+  a->args.partial_out = upload(a, NULL, (size_t)(p->partial_vectors * p->partial_dim) * sizeof(float));
+  a->args.partial_state = upload(a, NULL, (size_t)p->partial_vectors * 2 * sizeof(float));
+  a->args.error = upload(a, &none, sizeof none);
+  bench_check(cgr_view_make(b->q, CGR_DTYPE_BF16, b->num_q_heads, b->head_dim, &a->args.q), "q");
+  bench_check(cgr_view_make(b->out, CGR_DTYPE_BF16, b->num_q_heads, b->head_dim, &a->args.out), "out");
+  bench_check(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, b->cache, CGR_DTYPE_BF16, b->page_size, b->num_kv_heads, b->head_dim,
+                                    &a->args.k_cache, &a->args.v_cache),
+              "the cache");
+  a->args.group = (cgr__group_geometry){ b->page_size, .read_trash_page = 0, .write_trash_page = 1, 0, b->num_pages, a->stride };
+  a->args.head_dim = b->head_dim;
+  a->args.scale = 1.0f / sqrtf((float)b->head_dim);
+}
+
+static void open_alone(alone *a, const bench_attention *b) {
+  memset(a, 0, sizeof *a);
+  a->b = b;
+  make_batch(a);
+  make_class(a);
+  make_table(a);
+  make_plan(a);
+  make_buffers(a);
+  check(a, b->dev->ops->preload(b->dev, &cgr__kernel_attention), "preload");
+}
+
+static void close_alone(alone *a) {
+  for (int i = 0; i < a->num_memory; i++)
+    bench_check(cgr_memory_free(a->b->dev, a->memory[i]), "free");
+  free(a->query_start);
+  free(a->table);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ runs */
+
+/* The arrival counters return to zero by themselves, a queue's head does not: each node has a queue of its own. */
+static void enqueue(alone *a, int32_t node, int32_t queue) {
+  cgr__attention_args args = a->args;
+  args.request_rows = a->rows + node % a->num_sets * a->b->num_requests;
+  args.queue = a->queues + queue;
+  check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_attention, &args, a->b->stream), "attention");
+}
+
+static size_t out_bytes(const alone *a) { return (size_t)a->num_tokens * (size_t)a->b->num_q_heads * (size_t)a->b->head_dim * 2; }
+
+/* Whatever is not written is NaN. */
+static void poison_out(const alone *a) { bench_check(cgr_fill(a->b->dev, a->b->out, 0xff, out_bytes(a), a->b->stream), "fill"); }
+
+/* What the graph's last node must write, checked. */
+static void *solve(alone *a) {
+  const bench_attention *b = a->b;
+  int32_t last = b->nodes - 1, set = last % a->num_sets;
+  poison_out(a);
+  bench_check(cgr_view_make(a->lse, CGR_DTYPE_FP32, b->num_q_heads, 1, &a->args.lse), "lse");
+  enqueue(a, last, b->nodes);
+  a->args.lse.data = NULL; /* in the steps of the engines here nobody asks for it */
+  synchronize(a);
+  void *out = download(a, b->out, out_bytes(a));
+  float *lse = download(a, a->lse, (size_t)a->num_tokens * (size_t)b->num_q_heads * sizeof *lse);
+  bench_attention_check(
+      b, &(bench_attention_output){ a->query_start, a->table + set * b->num_requests * a->stride, a->stride, out, lse });
+  free(lse);
+  return out;
+}
+
+static cgr__exec *capture(alone *a, cgr__graph **graph) {
+  const bench_attention *b = a->b;
+  cgr__exec *exec;
+  check(a, b->dev->ops->capture_begin(b->dev, b->stream), "capture");
+  if (a->header.num_items > 0)
+    bench_check(cgr_fill(b->dev, a->queues, 0, (size_t)b->nodes * sizeof *a->queues, b->stream), "fill");
+  for (int32_t i = 0; i < b->nodes; i++)
+    enqueue(a, i, i);
+  check(a, b->dev->ops->capture_end(b->dev, b->stream, graph), "capture");
+  check(a, b->dev->ops->instantiate(b->dev, *graph, &exec, NULL), "instantiate");
+  return exec;
+}
+
+/* In microseconds. */
+static double launch(const alone *a, cgr__exec *exec, int32_t times) {
+  double begin = bench_now_us();
+  for (int32_t i = 0; i < times; i++)
+    check(a, a->b->dev->ops->exec_launch(a->b->dev, exec, a->b->stream), "launch");
+  synchronize(a);
+  return bench_now_us() - begin;
+}
+
+/* The graph is launched several times before anyone waits, 20 ms in all: how long it takes the host to wake up does not count. */
+static double replay(const alone *a, cgr__exec *exec) {
+  const bench_attention *b = a->b;
+  double *times = malloc((size_t)b->replays * sizeof *times);
+  (void)launch(a, exec, 1);
+  double once = launch(a, exec, 1);
+  int32_t launches = once > 20000.0 ? 1 : once < 500.0 ? 40 : (int32_t)(20000.0 / once);
+  (void)launch(a, exec, launches);
+  for (int32_t r = 0; r < b->replays; r++)
+    times[r] = launch(a, exec, launches) / launches / b->nodes;
+  double median = bench_quantile(times, b->replays, 0.5);
+  free(times);
+  return median;
+}
+
+/* Every CTA but those of the host asks once more than there are items. */
+static void check_counters(const alone *a) {
+  cgr__step_error *error = download(a, a->args.error, sizeof *error);
+  int32_t *queues = download(a, a->queues, ((size_t)a->b->nodes + 1) * sizeof *queues);
+  int32_t *arrivals = download(a, a->args.plan_counters, (size_t)a->plans.num_slots * sizeof *arrivals);
+  int32_t items = a->header.num_items, most = items > 0 ? items + a->plans.classes[0].num_parts : 0;
+  if (error->error != 0)
+    bench_fail("guard %d in row %d, page %d of it: %lld", error->error, error->row, error->index, (long long)error->value);
+  for (int32_t i = 0; i <= a->b->nodes; i++)
+    if (queues[i] < items || queues[i] > most)
+      bench_fail("node %d took %d items of the queue, expected %d to %d", i, queues[i], items, most);
+  for (int64_t i = 0; i < a->plans.num_slots; i++)
+    if (arrivals[i] != 0)
+      bench_fail("the arrival counter of slot %lld was left at %d", (long long)i, arrivals[i]);
+  free(arrivals);
+  free(queues);
+  free(error);
+}
+
+bench_attention_result bench_attention_run(const bench_attention *b) {
+  alone a;
+  cgr__graph *graph;
+  open_alone(&a, b);
+  void *want = solve(&a);
+  cgr__exec *exec = capture(&a, &graph);
+  a.result.us = replay(&a, exec);
+  poison_out(&a);
+  (void)launch(&a, exec, 1);
+  void *got = download(&a, b->out, out_bytes(&a));
+  if (memcmp(got, want, out_bytes(&a)) != 0)
+    bench_fail("the graph's output is not that of the launch before");
+  check_counters(&a);
+  free(got);
+  free(want);
+  check(&a, b->dev->ops->exec_destroy(b->dev, exec), "destroy");
+  check(&a, b->dev->ops->graph_destroy(b->dev, graph), "destroy");
+  close_alone(&a);
+  return a.result;
+}

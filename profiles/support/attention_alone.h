@@ -1,0 +1,50 @@
+/* Attention by itself, below the runtime: a batch that the host planner has planned, and a graph of attention nodes over it, one
+ * after the other. No append, no prologue and no planner is in the time of a node; the step from node to node is (0.6 us on an
+ * H200, as for any chain of kernels). */
+#ifndef CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
+#define CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
+
+#include "kernels/variants.h"
+#include "profiles/support/bench.h"
+
+/* Costs to plan with in place of the variant's: they decide where the line is cut, never what comes out. */
+typedef struct bench_plan_costs {
+  int32_t cost_tile, cost_kv, snap;
+} bench_plan_costs;
+
+typedef struct bench_attention {
+  cgr_device *dev;
+  cudaStream_t stream;
+  int32_t num_q_heads, num_kv_heads, head_dim, page_size;
+  int64_t num_pages;
+  void *cache;   /* one pool, bf16: [num_pages][2][page_size][num_kv_heads][head_dim] */
+  void *q, *out; /* bf16: [tokens][num_q_heads][head_dim] */
+
+  int32_t num_requests;
+  const int32_t *query_lens, *seq_lens; /* [num_requests]; seq_lens with the new tokens */
+
+  /* Pages are shuffled. Otherwise each request has pages of its own, which every node reads again. */
+  bool shared_pages; /* all requests read the same pages */
+  bool cold;         /* each node reads pages that the nodes before it have not read, as far as the pool goes */
+
+  int32_t num_parts;             /* 0: as many as the device holds */
+  const bench_plan_costs *costs; /* NULL: the variant's */
+  int32_t nodes, replays;        /* a replay is a launch of the graph, or several when it is short */
+} bench_attention;
+
+typedef struct bench_attention_result {
+  double us;          /* of a node; the median over the replays */
+  int32_t cuts;       /* parts that begin inside of a tile */
+  int32_t num_items;  /* of the queue */
+  int32_t num_pieces; /* items of the queue that are not a whole tile */
+} bench_attention_result;
+
+/* Also compares some tokens of a launch before with the reference, and looks that the graph gave the same bits, took every item
+ * of the queue and tripped no guard. Exits when anything is wrong: the time of a broken plan is worth nothing. */
+bench_attention_result bench_attention_run(const bench_attention *b);
+
+/* The variant of plain bf16 layers of this shape, and the CTAs of it that the device holds at once. */
+const cgr__variant *bench_attention_variant(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
+                                            int32_t *num_parts);
+
+#endif

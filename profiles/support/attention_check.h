@@ -1,0 +1,20 @@
+/* Whether what an attention launch wrote is right. */
+#ifndef CGR_PROFILES_SUPPORT_ATTENTION_CHECK_H
+#define CGR_PROFILES_SUPPORT_ATTENTION_CHECK_H
+
+#include "profiles/support/attention_alone.h"
+
+/* On the host: what the launch read and wrote. */
+typedef struct bench_attention_output {
+  const int32_t *query_start; /* [num_requests + 1] */
+  const int32_t *table;       /* [num_requests][stride] pages of the requests */
+  int64_t stride;
+  const uint16_t *out; /* [tokens][num_q_heads][head_dim] */
+  const float *lse;    /* [tokens][num_q_heads] */
+} bench_attention_output;
+
+/* All lse are finite, all outputs too and no head is 0 throughout; three tokens of three requests are near the fp64 reference,
+ * for the query heads of a KV head. Exits otherwise. */
+void bench_attention_check(const bench_attention *b, const bench_attention_output *output);
+
+#endif
