@@ -1,0 +1,110 @@
+// A small engine whose own kernels work row by row: each layer's q, k and v come from what the layer before gave, the next token
+// from the last layer, so that a request's bits in a step depend on its own tokens alone if those of the attention do. Two groups
+// of pages, 16 and 64 tokens; pages are taken at random.
+#ifndef CGR_TESTS_SUPPORT_ROW_ENGINE_H
+#define CGR_TESTS_SUPPORT_ROW_ENGINE_H
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/devices.h"
+#include "tests/support/expect.h"
+#include "tests/support/row_kernels.h"
+#include "tests/support/seed.h"
+
+namespace cgr_test {
+
+namespace rows {
+
+enum { kMaxRequests = 12, kMaxRows = 16, kNumGroups = 2 };
+const int32_t kPageSizes[kNumGroups] = { 16, 64 };
+
+struct LayerSpec {
+  int32_t group, q_heads, kv_heads, dim, dtype;
+};
+
+// What a device can do in some seconds.
+struct Model {
+  std::vector<LayerSpec> layers;
+  int32_t max_tokens, max_seq_len;
+};
+Model ModelFor(const DeviceParam &device);
+
+struct Options {
+  cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY;
+  bool batch_invariant = true;
+  int32_t num_parts = 0; // the device's
+};
+
+// A request's part of a batch.
+struct Item {
+  int32_t row;
+  std::vector<int32_t> tokens;
+  bool partial;
+};
+
+// What a step gave a request: the bytes of out and lse of each layer at its tokens, and the token; -1: none.
+struct Answer {
+  std::vector<std::vector<unsigned char>> out, lse;
+  int32_t token = -1;
+};
+
+// "" or what the first difference is in.
+std::string DifferenceOf(const Answer &got, const Answer &expected);
+
+// Every step is waited for.
+class RowEngine {
+public:
+  RowEngine(const DeviceParam &device, uint64_t seed, Options options);
+  ~RowEngine();
+  RowEngine(const RowEngine &) = delete;
+  RowEngine &operator=(const RowEngine &) = delete;
+
+  int32_t Open();
+  void Close(int32_t row);
+  // Pages of both groups for `tokens` tokens.
+  void Reserve(int32_t row, int32_t tokens);
+  // The answers in the order of the items; none after a failure.
+  std::vector<Answer> Run(const std::vector<Item> &items);
+  // Steps of one kind and reason so far.
+  uint64_t Steps(cgr_graph_kind kind, cgr_reason reason);
+
+  const Model model;
+  cgr_runtime *rt = nullptr;
+
+private:
+  struct Layer {
+    RowTensor in[3], out;
+    float *lse;
+    cgr_attention call;
+  };
+
+  static cgr_status Record(cgr_recorder *recorder, void *engine);
+  static void OnViolation(void *, const char *message) { ADD_FAILURE() << "violation: " << message; }
+  void MakeLayer(size_t l);
+  void MakeRuntime(Options options);
+  void *Alloc(int64_t bytes);
+  // Rows [first, first + count) of a layer's out or lse.
+  std::vector<unsigned char> ReadRows(const void *data, size_t row_bytes, size_t first, size_t count);
+  cgr_status Prepare(const std::vector<Item> &items, cgr_step *step);
+  void Poison(int32_t num_tokens);
+  size_t OutBytes(size_t l) const;
+  size_t LseBytes(size_t l) const { return size_t(model.layers[l].q_heads) * 4; }
+
+  const bool on_cuda_;
+  Random random_;
+  cgr_device *dev_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::vector<Layer> layers_;
+  std::vector<cgr_layer> config_layers_;
+  std::vector<void *> memory_;
+  int32_t num_pages_[kNumGroups];
+  std::vector<int32_t> free_[kNumGroups];
+  std::map<int32_t, std::vector<int32_t>> pages_[kNumGroups]; // by row
+};
+
+} // namespace rows
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_ROW_ENGINE_H

@@ -1,0 +1,45 @@
+// An engine's own kernels that work row by row, for CUDA and for the host: what a row gets depends on that row alone, in a fixed
+// order of operations, so that its bits are the same in any batch.
+#ifndef CGR_TESTS_SUPPORT_ROW_KERNELS_H
+#define CGR_TESTS_SUPPORT_ROW_KERNELS_H
+
+#include "cgr/device.h"
+
+namespace cgr_test {
+
+// Dense [rows][width], bf16 or fp32.
+struct RowTensor {
+  void *data;
+  int32_t width, dtype;
+};
+
+// q, k and v of a layer, a row per token: from the token and its position and, but in the first layer, from what the attention of
+// the layer before gave the token.
+struct RowInputs {
+  const int32_t *input_ids, *positions;
+  RowTensor before; // data NULL: the first layer
+  RowTensor to[3];
+  int32_t layer, num_tokens;
+};
+
+// Next tokens: where a request's row has its largest element.
+struct RowSampler {
+  RowTensor from;
+  const int32_t *logits_indices;
+  int32_t *next_tokens;
+  int32_t num_requests;
+};
+
+// Inside `record`. `on_cuda`: with kernels; else with functions of the host.
+cgr_status EnqueueInputs(cgr_device *device, bool on_cuda, const RowInputs &args, cudaStream_t stream);
+cgr_status EnqueueSampler(cgr_device *device, bool on_cuda, const RowSampler &args, cudaStream_t stream);
+
+} // namespace cgr_test
+
+// The launchers of row_kernels.cu: a cudaError_t.
+extern "C" {
+int test_make_rows(const cgr_test::RowInputs *args, cudaStream_t stream);
+int test_sample_rows(const cgr_test::RowSampler *args, cudaStream_t stream);
+}
+
+#endif // CGR_TESTS_SUPPORT_ROW_KERNELS_H
