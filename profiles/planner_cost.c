@@ -1,6 +1,5 @@
 /* GPU time of the planner by itself, for four plan classes: a graph of planner nodes one after the other, divided by their
- * number, so that a node's share holds the step from one node to the next too (about a microsecond, in the first row: no
- * requests).
+ * number, less the same of an empty kernel: what a node costs by itself.
  *
  *   bazel-bin/profiles/planner_cost [cuda:0|host] [nodes in a graph] [replays] */
 #include <stdlib.h>
@@ -10,32 +9,37 @@
 #include "kernels/step.h"
 #include "kernels/variants.h"
 #include "profiles/support/bench.h"
+#include "profiles/support/empty.h"
 #include "runtime/runtime.h"
 
 #define CLASSES 4
+#define MAX_REQUESTS 4096
+#define MAX_TOKENS 16384
 
 typedef struct shape {
   const char *name;
-  int32_t decodes, prefills, query_len;
+  int32_t decodes, prefills, query_len, context;
 } shape;
 
 static const shape shapes[] = {
-  { "no requests", 0, 0, 0 },
-  { "1 decode", 1, 0, 0 },
-  { "64 decodes", 64, 0, 0 },
-  { "256 decodes", 256, 0, 0 },
-  { "1024 decodes", 1024, 0, 0 },
-  { "1 prefill of 512 tokens", 0, 1, 512 },
-  { "1 prefill of 8192 tokens", 0, 1, 8192 },
-  { "16 prefills of 512 tokens", 0, 16, 512 },
-  { "256 decodes, 1 prefill of 2048 tokens", 256, 1, 2048 },
+  { "no requests", 0, 0, 0, 0 },
+  { "1 decode", 1, 0, 0, 0 },
+  { "64 decodes", 64, 0, 0, 0 },
+  { "256 decodes", 256, 0, 0, 0 },
+  { "1024 decodes", 1024, 0, 0, 0 },
+  { "4096 decodes", 4096, 0, 0, 0 },
+  { "1 prefill of 512 tokens", 0, 1, 512, 0 },
+  { "1 prefill of 8192 tokens", 0, 1, 8192, 0 },
+  { "1 chunk of 16 tokens after 32768", 0, 1, 16, 32768 },
+  { "16 prefills of 512 tokens", 0, 16, 512, 0 },
+  { "256 decodes, 1 prefill of 2048 tokens", 256, 1, 2048, 0 },
 };
 
 typedef struct planner {
   cgr_device *dev;
   cudaStream_t stream;
   cgr__planner_args args;
-  int32_t *inputs, *device_inputs; /* page-locked and device: counts [16], query_start [R + 1], seq_lens [R] */
+  int32_t *inputs, *device_inputs; /* page-locked and device: counts [16], query_start [MAX_REQUESTS + 1], seq_lens */
   size_t input_bytes;
 } planner;
 
@@ -55,9 +59,9 @@ static void make_plans(planner *p, cgr__plans *plans) {
     layers[i].num_q_heads = 4 * layers[i].num_kv_heads;
     layers[i].head_dim = layers[i].head_dim_v = i < 2 ? 64 : 128;
     layers[i].dtype = layers[i].out_dtype = layers[i].k.dtype = layers[i].v.dtype = CGR_DTYPE_BF16;
-    variants[i] = cgr__variant_choose(&info, &layers[i], i, 8192 + 1024, &findings);
+    variants[i] = cgr__variant_choose(&info, &layers[i], i, MAX_TOKENS, &findings);
   }
-  const cgr__plan_options options = { 0, 1024, 8192 + 1024, false };
+  const cgr__plan_options options = { 0, MAX_REQUESTS, MAX_TOKENS, false };
   cgr__plans_make(&info, layers, variants, CLASSES, &options, plans, &findings);
   if (findings.count > 0 || plans->num_classes != CLASSES)
     bench_check(CGR_ERROR_UNSUPPORTED, "the layers");
@@ -71,17 +75,16 @@ static void open_planner(planner *p, const char *device) {
   make_plans(p, &plans);
   const cgr__device_ops *ops = p->dev->ops;
   void *plan, *counters, *inputs, *device_inputs;
-  p->input_bytes = (16 + 1025 + 1024) * sizeof(int32_t);
+  p->input_bytes = (16 + 2 * MAX_REQUESTS + 1) * sizeof(int32_t);
   check(p->dev, ops->mem_alloc(p->dev, (size_t)plans.plan_words * 4, CGR__MEMORY_DEVICE, &plan), "plan");
   check(p->dev, ops->mem_alloc(p->dev, (size_t)plans.num_counters * 4, CGR__MEMORY_DEVICE, &counters), "counters");
   check(p->dev, ops->mem_alloc(p->dev, p->input_bytes, CGR__MEMORY_PINNED, &inputs), "inputs");
   check(p->dev, ops->mem_alloc(p->dev, p->input_bytes, CGR__MEMORY_DEVICE, &device_inputs), "inputs");
-  check(p->dev, ops->preload(p->dev, &cgr__kernel_planner), "preload");
   p->inputs = inputs;
   p->device_inputs = device_inputs;
   p->args.counts = p->device_inputs;
   p->args.query_start_loc = p->device_inputs + 16;
-  p->args.seq_lens[0] = p->device_inputs + 16 + 1025;
+  p->args.seq_lens[0] = p->device_inputs + 16 + MAX_REQUESTS + 1;
   p->args.plan = plan;
   p->args.counters = counters;
   p->args.num_counters = (int32_t)plans.num_counters;
@@ -92,12 +95,12 @@ static void open_planner(planner *p, const char *device) {
 
 /* Decodes of 1 to 8192 tokens, and chunks after nothing. */
 static void put_batch(planner *p, const shape *s) {
-  int32_t *query_start = p->inputs + 16, *seq_lens = query_start + 1025, n = s->decodes + s->prefills;
+  int32_t *query_start = p->inputs + 16, *seq_lens = query_start + MAX_REQUESTS + 1, n = s->decodes + s->prefills;
   memset(p->inputs, 0, p->input_bytes);
   for (int32_t i = 0; i < n; i++) {
     bool decodes = i < s->decodes;
     query_start[i + 1] = query_start[i] + (decodes ? 1 : s->query_len);
-    seq_lens[i] = decodes ? 1 + i * 2663 % 8192 : s->query_len;
+    seq_lens[i] = decodes ? 1 + i * 2663 % 8192 : s->context + s->query_len;
   }
   p->inputs[CGR__COUNT_REQUESTS] = n;
   p->inputs[CGR__COUNT_TOKENS] = query_start[n];
@@ -119,14 +122,15 @@ static double replay(planner *p, cgr__exec *exec, int32_t nodes, int32_t replays
   return median;
 }
 
-static double measure(planner *p, const shape *s, int32_t nodes, int32_t replays) {
+/* Time of a node in a graph of nodes that are all the same. */
+static double measure(planner *p, const cgr__kernel *kernel, const void *args, int32_t nodes, int32_t replays) {
   const cgr__device_ops *ops = p->dev->ops;
   cgr__graph *graph;
   cgr__exec *exec;
-  put_batch(p, s);
+  check(p->dev, ops->preload(p->dev, kernel), kernel->name);
   check(p->dev, ops->capture_begin(p->dev, p->stream), "capture");
   for (int32_t i = 0; i < nodes; i++)
-    check(p->dev, ops->launch(p->dev, &cgr__kernel_planner, &p->args, p->stream), "the planner");
+    check(p->dev, ops->launch(p->dev, kernel, args, p->stream), kernel->name);
   check(p->dev, ops->capture_end(p->dev, p->stream, &graph), "capture");
   check(p->dev, ops->instantiate(p->dev, graph, &exec, NULL), "instantiate");
   (void)replay(p, exec, nodes, 3);
@@ -155,9 +159,12 @@ int main(int argc, char **argv) {
   }
   open_planner(&p, argc > 1 ? argv[1] : NULL);
   bench_print_head(stdout, p.dev, "profiles/planner_cost");
-  printf("\n| batch | us for %d plan classes |\n|---|---:|\n", CLASSES);
-  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-    printf("| %s | %.2f |\n", shapes[i].name, measure(&p, &shapes[i], nodes, replays));
+  double empty = measure(&p, &bench_kernel_empty, NULL, nodes, replays);
+  printf("# node: %.2f us of an empty kernel\n\n| batch | us for %d plan classes |\n|---|---:|\n", empty, CLASSES);
+  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    put_batch(&p, &shapes[i]);
+    printf("| %s | %.2f |\n", shapes[i].name, measure(&p, &cgr__kernel_planner, &p.args, nodes, replays) - empty);
+  }
   close_planner(&p);
   return 0;
 }
