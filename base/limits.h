@@ -16,7 +16,8 @@
 #define CGR__MAX_PARTS 4096 /* of an attention plan */
 #define CGR__MAX_SPLITS 256 /* of a tile, batch-invariant */
 #define CGR__MAX_CLASSES 16 /* of plans */
-#define CGR__MAX_BUCKETS 512
+#define CGR__MAX_BUCKETS 512 /* of decode steps, and of mixed ones */
+#define CGR__MAX_QUERY_LENS 8 /* captured uniform ones */
 #define CGR__MAX_DECLARED 64 /* buffers of the engine's own */
 #define CGR__MAX_REGIONS 4096
 #define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one slot */

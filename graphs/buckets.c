@@ -17,20 +17,16 @@ int32_t cgr__buckets_default(int32_t max, int32_t *buckets) {
   return count;
 }
 
-void cgr__graphs_set_buckets(cgr__graphs *graphs, const int32_t *buckets, int32_t num_buckets, int16_t *bucket_of) {
-  graphs->count = graphs->mode == CGR_MODE_NONE ? 0 : num_buckets;
-  graphs->bucket_of = bucket_of;
-  for (int32_t i = 0; i < graphs->count; i++) {
-    cgr_key key = CGR_KEY_INIT;
-    key.kind = CGR_KIND_FULL;
-    key.num_tokens = key.num_requests = buckets[i];
-    key.query_len = 1;
-    graphs->entry[i].key = key;
+/* An eighth of the power of two below, so that padding adds at most an eighth. */
+int32_t cgr__buckets_default_mixed(int32_t max_tokens, int32_t max_requests, cgr_bucket *buckets) {
+  int32_t count = 0, step = 8;
+  for (int32_t size = 8; count < CGR__MAX_BUCKETS; size += step) {
+    int32_t tokens = size < max_tokens ? size : max_tokens;
+    buckets[count++] = (cgr_bucket){ tokens, tokens < max_requests ? tokens : max_requests };
+    if (tokens == max_tokens)
+      break;
+    while (size >= 16 * step)
+      step *= 2;
   }
-  int32_t index = 0;
-  for (int32_t n = 0; n <= graphs->max_requests; n++) {
-    while (index < graphs->count && buckets[index] < n)
-      index++;
-    bucket_of[n] = (int16_t)(index < graphs->count ? index : -1);
-  }
+  return count;
 }

@@ -17,37 +17,100 @@ static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *s
   if (!graphs->strict || shape->num_requests == 0)
     return CGR_OK;
   return cgr__fail(reason == CGR_REASON_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK,
-                   "step: a batch of %d requests would run eagerly (%s), expected a captured graph (strict)", shape->num_requests,
-                   cgr_reason_name(reason));
+                   "step: a batch of %d requests and %d tokens would run eagerly (%s), expected a captured graph (strict)",
+                   shape->num_requests, shape->num_tokens, cgr_reason_name(reason));
+}
+
+/* The smallest graph that can be replayed, and the smallest that there should be; of equal ones the first. */
+typedef struct search {
+  cgr__graph_entry *usable, *smallest;
+} search;
+
+static void consider(const cgr__graphs *graphs, cgr__graph_entry *entry, search *s) {
+  int32_t tokens = entry->key.num_tokens;
+  if (!s->smallest || tokens < s->smallest->key.num_tokens)
+    s->smallest = entry;
+  if (s->usable && tokens >= s->usable->key.num_tokens)
+    return;
+  if (entry->state == CGR_GRAPH_READY && !cgr__graph_is_stale(graphs, entry))
+    s->usable = entry;
+}
+
+/* Whether uniform graphs of this query length are right for the batch. */
+static bool serves(const cgr__graphs *graphs, const cgr__batch_shape *shape, int32_t query_len) {
+  if (shape->num_requests == 0)
+    return true;
+  return graphs->exact_lengths ? shape->query_len == query_len : shape->max_query_len <= query_len;
+}
+
+/* What keeps a batch from the graphs that there are. */
+static cgr_reason reason_against(const cgr__graphs *graphs, const cgr__batch_shape *shape, const search *s, bool is_uniform) {
+  if (s->smallest && s->smallest->state == CGR_GRAPH_READY)
+    return CGR_REASON_STALE;
+  if (s->smallest)
+    return s->smallest->state == CGR_GRAPH_FAILED ? CGR_REASON_CAPTURE_FAILED : CGR_REASON_NOT_CAPTURED;
+  const cgr__mixed_keys *mixed = &graphs->mixed;
+  if (mixed->count > 0 && shape->num_tokens > mixed->tokens[mixed->num_token_levels - 1])
+    return CGR_REASON_ABOVE_TOKENS;
+  return mixed->count > 0 || is_uniform ? CGR_REASON_ABOVE_REQUESTS : CGR_REASON_NOT_UNIFORM;
 }
 
 static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__choice *choice) {
-  if (graphs->mode == CGR_MODE_NONE || (shape->query_len != 1 && shape->num_requests > 0)) {
-    choose_eager(choice, shape, graphs->mode == CGR_MODE_NONE ? CGR_REASON_MODE_NONE : CGR_REASON_NOT_UNIFORM);
+  int32_t requests = shape->num_requests > 0 ? shape->num_requests : 1;
+  bool is_uniform = false;
+  search s = { NULL, NULL };
+  if (graphs->count == 0) {
+    choose_eager(choice, shape, CGR_REASON_MODE_NONE);
     return CGR_OK;
   }
-  int32_t index = graphs->bucket_of[shape->num_requests > 0 ? shape->num_requests : 1];
-  if (index < 0)
-    return fall_back(graphs, shape, CGR_REASON_ABOVE_BUCKETS, choice);
-  cgr__graph_entry *entry = &graphs->entry[index];
-  if (entry->state != CGR_GRAPH_READY)
-    return fall_back(graphs, shape, entry->state == CGR_GRAPH_FAILED ? CGR_REASON_CAPTURE_FAILED : CGR_REASON_NOT_CAPTURED,
-                     choice);
-  if (cgr__graph_is_stale(graphs, entry))
-    return fall_back(graphs, shape, CGR_REASON_STALE, choice);
-  choice->entry = entry;
-  choice->key = entry->key;
-  choice->reason = entry->key.num_requests == shape->num_requests ? CGR_REASON_EXACT : CGR_REASON_PADDED;
+  for (int32_t i = 0; i < graphs->num_uniform; i++) {
+    const cgr__uniform_keys *keys = &graphs->uniform[i];
+    if (!serves(graphs, shape, keys->query_len))
+      continue;
+    is_uniform = true;
+    if (keys->of_requests[requests] >= 0)
+      consider(graphs, &graphs->entry[keys->first + keys->of_requests[requests]], &s);
+  }
+  cgr__graph_entry *mixed = cgr__mixed_find(graphs, shape->num_tokens, requests);
+  if (mixed)
+    consider(graphs, mixed, &s);
+  if (!s.usable) {
+    cgr_reason reason = reason_against(graphs, shape, &s, is_uniform);
+    if (reason != CGR_REASON_NOT_UNIFORM)
+      return fall_back(graphs, shape, reason, choice);
+    choose_eager(choice, shape, reason);
+    return CGR_OK;
+  }
+  const cgr_key *key = &s.usable->key;
+  bool exact = key->num_requests == shape->num_requests && key->num_tokens == shape->num_tokens;
+  *choice = (cgr__choice){ s.usable, *key, exact ? CGR_REASON_EXACT : CGR_REASON_PADDED };
   return CGR_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- forced keys */
 
 static cgr__graph_entry *find(cgr__graphs *graphs, const cgr_key *key) {
-  int32_t index = graphs->count > 0 ? graphs->bucket_of[key->num_requests] : -1;
-  if (index < 0 || memcmp(&graphs->entry[index].key, key, sizeof *key) != 0)
-    return NULL;
-  return &graphs->entry[index];
+  cgr__graph_entry *entry = key->query_len == 0 ? cgr__mixed_find(graphs, key->num_tokens, key->num_requests) : NULL;
+  for (int32_t i = 0; i < graphs->num_uniform; i++) {
+    const cgr__uniform_keys *keys = &graphs->uniform[i];
+    int32_t index = keys->query_len == key->query_len ? keys->of_requests[key->num_requests] : -1;
+    if (index >= 0)
+      entry = &graphs->entry[keys->first + index];
+  }
+  return entry && memcmp(&entry->key, key, sizeof *key) == 0 ? entry : NULL;
+}
+
+/* A mixed graph serves any batch; an eager step takes any length that the batch does not contradict. */
+static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
+  if (key->query_len == 0 || (key->query_len > 0 && serves(graphs, shape, key->query_len)))
+    return CGR_OK;
+  return graphs->exact_lengths || key->query_len < 0
+             ? cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.query_len is %d, expected 0 or the batch's, %d",
+                         key->query_len, shape->query_len)
+             : cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                         "batch: forced_key.query_len is %d, expected 0 or the batch's longest, %d, "
+                         "at least",
+                         key->query_len, shape->max_query_len);
 }
 
 static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
@@ -66,11 +129,7 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
                      "batch: forced_key has program %d, lane %d, max_steps %d, variant %u or a reserved word that is not 0, "
                      "expected 0 in this version",
                      key->program, key->lane, key->max_steps, key->variant);
-  bool differs = key->query_len != shape->query_len && (key->query_len != 0 || key->kind != CGR_KIND_NONE);
-  if (key->query_len < 0 || (shape->num_requests > 0 && differs))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.query_len is %d, expected the batch's, %d", key->query_len,
-                     shape->query_len);
-  return CGR_OK;
+  return check_query_len(graphs, shape, key);
 }
 
 static cgr_status choose_forced(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key, cgr__choice *choice) {
@@ -80,8 +139,9 @@ static cgr_status choose_forced(cgr__graphs *graphs, const cgr__batch_shape *sha
     return CGR_OK;
   choice->entry = find(graphs, key);
   if (!choice->entry || choice->entry->state != CGR_GRAPH_READY)
-    return cgr__fail(CGR_ERROR_STATE, "batch: forced_key (%s, %d requests, %d tokens) has no graph, expected a captured key",
-                     cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, key->num_tokens);
+    return cgr__fail(CGR_ERROR_STATE,
+                     "batch: forced_key (%s, %d requests, %d tokens, query length %d) has no graph, expected a captured key",
+                     cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, key->num_tokens, key->query_len);
   return cgr__graphs_check_fresh(graphs, choice->entry);
 }
 
@@ -94,7 +154,7 @@ cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_e
     return CGR_OK;
   return cgr__fail(
       CGR_ERROR_STALE_GRAPH,
-      "step: a region has moved since the graph of %d requests was captured, expected cgr_runtime_capture to capture "
-      "it again",
-      entry->key.num_requests);
+      "step: a region has moved since the graph of %d requests and %d tokens was captured, expected cgr_runtime_capture to "
+      "capture it again",
+      entry->key.num_requests, entry->key.num_tokens);
 }

@@ -1,8 +1,8 @@
 /* Keys, buckets, dispatch, capture and replay of graphs, and what each costs. Knows nothing of attention: what is captured is a
  * callback that enqueues.
  *
- * Dispatch is total and O(1): a table maps a number of requests to the smallest bucket that holds it. Every step gets exactly
- * one (kind, reason). */
+ * Dispatch is total and O(1): tables map a number of requests, or of tokens and requests, to the smallest key that holds them.
+ * Every step gets exactly one (kind, reason). */
 #ifndef CGR_GRAPHS_GRAPHS_H
 #define CGR_GRAPHS_GRAPHS_H
 
@@ -33,19 +33,56 @@ typedef struct cgr__graph_entry {
   double capture_ms;
 } cgr__graph_entry;
 
+/* ------------------------------------------------------------------------------------------------------------------ keys */
+
+/* What is captured. Lists ascend: numbers of requests, and pairs by tokens, then by requests. */
+typedef struct cgr__key_lists {
+  int32_t max_requests, max_tokens;
+  int32_t uniform_kind, mixed_kind; /* cgr_graph_kind of the keys; NONE: there are no such keys */
+  int32_t num_query_lens, num_decode, num_mixed;
+  int32_t query_lens[CGR__MAX_QUERY_LENS];
+  int32_t decode[CGR__MAX_BUCKETS]; /* requests of uniform steps, for each query length */
+  cgr_bucket mixed[CGR__MAX_BUCKETS];
+} cgr__key_lists;
+
+/* Keys of one query length, ascending by requests. */
+typedef struct cgr__uniform_keys {
+  int32_t query_len;
+  int32_t first, count; /* entries */
+  int16_t *of_requests; /* [max_requests + 1] the smallest that holds n, counted from `first`; -1: none */
+} cgr__uniform_keys;
+
+/* Pairs of tokens and requests. A level is a number that some pair has. */
+typedef struct cgr__mixed_keys {
+  int32_t first, count; /* entries */
+  int32_t num_token_levels, num_request_levels;
+  int32_t shift;        /* tokens are looked up in blocks of 2^shift */
+  int32_t *tokens;      /* [num_token_levels] ascending */
+  int16_t *of_block;    /* [blocks] the lowest level that reaches the block's begin */
+  int16_t *of_requests; /* [max_requests + 1] the lowest level that reaches n; -1: none */
+  int16_t *smallest;    /* [token levels][request levels] the first key that reaches both, counted from `first`; -1: none */
+} cgr__mixed_keys;
+
 typedef struct cgr__graphs {
   cgr_device *dev;
   const cgr__regions *regions;
   uint64_t layout_hash;
-  cgr_graph_mode mode;     /* after lowering */
-  const char *mode_reason; /* "" when it was not lowered */
   bool strict;
+  bool exact_lengths; /* uniform graphs serve their own query length alone, not shorter ones */
   int32_t max_requests, max_tokens;
-  int32_t count;      /* of entries, ascending by bucket */
-  int16_t *bucket_of; /* [max_requests + 1] index of the smallest bucket >= n, -1 above the largest */
-  uint64_t failures;  /* of captures */
-  cgr__graph_entry entry[CGR__MAX_BUCKETS];
+  int32_t num_uniform;
+  cgr__uniform_keys uniform[CGR__MAX_QUERY_LENS];
+  cgr__mixed_keys mixed;
+  cgr__graph_entry *entry; /* [count] the uniform ones, then the mixed ones */
+  int32_t count;
+  uint64_t failures; /* of captures */
 } cgr__graphs;
+
+/* keys.c. Makes entries and tables of the lists in `memory`, of that size and zeros. */
+size_t cgr__keys_bytes(const cgr__key_lists *lists);
+void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory);
+/* The smallest mixed key that holds both; NULL: none. */
+cgr__graph_entry *cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
 
 /* entry.c. The state that the entry is in now, and whether it can be replayed. */
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry);
@@ -63,11 +100,15 @@ void cgr__graphs_drop_all(cgr__graphs *graphs);
 /* mode.c. Lowers a mode to what the attention of the engine and this version can do. `*reason` gets static text, "" if
  * unchanged. */
 cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, const char **reason);
+/* Kinds of a lowered mode's uniform and mixed keys. */
+cgr_graph_kind cgr__mode_uniform_kind(cgr_graph_mode mode);
+cgr_graph_kind cgr__mode_mixed_kind(cgr_graph_mode mode);
 
-/* buckets.c. The usual sizes: 1, 2, 4, then every 8 up to 256, then every 16; ends with `max` itself. Returns how many. */
+/* buckets.c. The usual sizes of decode steps: 1, 2, 4, then every 8 up to 256, then every 16; and of mixed ones: every 8 tokens
+ * up to 128, then eight sizes to each doubling, with as many requests as that can be. Both end with the maximum itself. Return
+ * how many. */
 int32_t cgr__buckets_default(int32_t max, int32_t *buckets);
-/* Makes the keys and the table from ascending buckets. `bucket_of` has room for max_requests + 1. */
-void cgr__graphs_set_buckets(cgr__graphs *graphs, const int32_t *buckets, int32_t num_buckets, int16_t *bucket_of);
+int32_t cgr__buckets_default_mixed(int32_t max_tokens, int32_t max_requests, cgr_bucket *buckets);
 
 /* -------------------------------------------------------------------------------------------------------------- dispatch */
 
@@ -75,6 +116,7 @@ void cgr__graphs_set_buckets(cgr__graphs *graphs, const int32_t *buckets, int32_
 typedef struct cgr__batch_shape {
   int32_t num_requests, num_tokens;
   int32_t query_len; /* of all requests; 0: mixed */
+  int32_t max_query_len;
 } cgr__batch_shape;
 
 /* What dispatch decided. `entry` is NULL for an eager step. */

@@ -1,11 +1,9 @@
 #include "graphs/graphs.h"
 
-cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, const char **reason) {
-  *reason = "";
-  if (mode == CGR_MODE_DEFAULT)
-    mode = CGR_MODE_FULL_AND_PIECEWISE;
+/* The rules are those of vLLM (CompilationConfig, AttentionCGSupport), with a lower mode where it raises an error. */
+static cgr_graph_mode lower(cgr_graph_mode mode, cgr_graph_support support, const char **reason) {
   if (mode == CGR_MODE_NONE)
-    return CGR_MODE_NONE;
+    return mode;
   if (mode == CGR_MODE_PIECEWISE) {
     *reason = "PIECEWISE is lowered to NONE: this version captures no pieces";
     return CGR_MODE_NONE;
@@ -14,9 +12,34 @@ cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, c
     *reason = "lowered to NONE: the engine's attention cannot be captured (CGR_SUPPORT_NEVER)";
     return CGR_MODE_NONE;
   }
-  if (mode == CGR_MODE_FULL)
-    *reason = "FULL is lowered to FULL_DECODE_ONLY: this version captures decode steps of query length 1 alone";
-  if (mode == CGR_MODE_FULL_AND_PIECEWISE)
+  if (mode == CGR_MODE_FULL && support != CGR_SUPPORT_ALWAYS) {
+    *reason = "FULL is lowered to FULL_DECODE_ONLY: the engine's attention cannot be captured for mixed batches (not "
+              "CGR_SUPPORT_ALWAYS)";
+    return CGR_MODE_FULL_DECODE_ONLY;
+  }
+  if (mode == CGR_MODE_FULL_AND_PIECEWISE) {
     *reason = "FULL_AND_PIECEWISE is lowered to FULL_DECODE_ONLY: this version captures no pieces";
-  return CGR_MODE_FULL_DECODE_ONLY;
+    return CGR_MODE_FULL_DECODE_ONLY;
+  }
+  return mode;
+}
+
+cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, const char **reason) {
+  *reason = "";
+  if (support == CGR_SUPPORT_DEFAULT)
+    support = CGR_SUPPORT_ALWAYS;
+  if (mode == CGR_MODE_DEFAULT)
+    mode = support == CGR_SUPPORT_ALWAYS ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE;
+  return lower(mode, support, reason);
+}
+
+cgr_graph_kind cgr__mode_uniform_kind(cgr_graph_mode mode) {
+  return mode == CGR_MODE_FULL || mode == CGR_MODE_FULL_DECODE_ONLY || mode == CGR_MODE_FULL_AND_PIECEWISE ? CGR_KIND_FULL
+                                                                                                           : CGR_KIND_NONE;
+}
+
+cgr_graph_kind cgr__mode_mixed_kind(cgr_graph_mode mode) {
+  return mode == CGR_MODE_FULL                                               ? CGR_KIND_FULL
+         : mode == CGR_MODE_PIECEWISE || mode == CGR_MODE_FULL_AND_PIECEWISE ? CGR_KIND_PIECEWISE
+                                                                             : CGR_KIND_NONE;
 }

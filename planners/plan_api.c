@@ -2,6 +2,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/limits.h"
 #include "base/sized.h"
@@ -149,6 +150,7 @@ cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_s
   query_start[0] = 0;
   for (int32_t i = 0; i < in.num_requests; i++)
     query_start[i + 1] = query_start[i] + in.query_lens[i];
+  memset(plan, 0, (size_t)cgr__plan_bytes(&c));
   cgr__plan_fill(&c, query_start, in.seq_lens, in.num_requests, scratch, plan);
   free(scratch);
   return CGR_OK;

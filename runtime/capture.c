@@ -59,7 +59,8 @@ static cgr_status capture_one(cgr_runtime *rt, cgr__graph_entry *entry) {
   if (device_error)
     status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
   char text[480];
-  snprintf(text, sizeof text, "capture of the graph for %d requests failed: %s", entry->key.num_requests, cgr_last_message());
+  snprintf(text, sizeof text, "capture of the graph for %d requests and %d tokens failed: %s", entry->key.num_requests,
+           entry->key.num_tokens, cgr_last_message());
   if (rt->setup.config.log)
     rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);

@@ -32,7 +32,7 @@ static cgr_status take_device_memory(cgr_runtime *rt) {
   return CGR_OK;
 }
 
-/* One block for everything that the host keeps: rows, compositions, bucket table. */
+/* One block for everything that the host keeps: rows, compositions, keys. */
 static cgr_status take_host_memory(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   cgr__rows_config rows = cgr__setup_rows(&rt->setup);
@@ -45,7 +45,7 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   at += cgr__rows_bytes(&rows);
   cgr__compositions_init(&rt->lane.compositions, c->max_requests, c->ring_depth, at);
   at += cgr__compositions_bytes(c->max_requests, c->ring_depth);
-  cgr__graphs_set_buckets(&rt->graphs, rt->setup.buckets, rt->setup.num_buckets, (int16_t *)(void *)at);
+  cgr__keys_make(&rt->graphs, &rt->setup.keys, at);
   return CGR_OK;
 }
 
@@ -171,9 +171,7 @@ static void make_graphs(cgr_runtime *rt) {
   graphs->regions = &rt->regions;
   graphs->layout_hash = rt->layout.hash;
   graphs->strict = c->strict != 0;
-  graphs->max_requests = c->max_requests;
-  graphs->max_tokens = c->max_tokens;
-  graphs->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, (cgr_graph_support)c->attention_support, &graphs->mode_reason);
+  graphs->exact_lengths = c->attention_support != CGR_SUPPORT_DEFAULT && c->attention_support != CGR_SUPPORT_ALWAYS;
 }
 
 static cgr_status read_setup(cgr_runtime *rt, const cgr_config *config) {
@@ -205,8 +203,8 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));
   rt->tickets = first_ticket();
-  if (rt->graphs.mode_reason[0] && rt->setup.config.log)
-    rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, rt->graphs.mode_reason);
+  if (rt->setup.mode_reason[0] && rt->setup.config.log)
+    rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, rt->setup.mode_reason);
   return CGR_OK;
 }
 

@@ -89,7 +89,7 @@ struct cgr_runtime {
   cgr__layout layout;
   unsigned char *arena; /* device memory */
   void *pinned;         /* the ring */
-  void *host_block;     /* rows, compositions, bucket table */
+  void *host_block;     /* rows, compositions, keys */
   bool owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
   char dead_message[320];

@@ -4,8 +4,8 @@
 cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason) {
   bool is = cgr__runtime_is(runtime);
   if (reason)
-    *reason = is ? runtime->graphs.mode_reason : "";
-  return is ? runtime->graphs.mode : CGR_MODE_NONE;
+    *reason = is ? runtime->setup.mode_reason : "";
+  return is ? runtime->setup.mode : CGR_MODE_NONE;
 }
 
 /* Also of a dead runtime: what it did may tell why it died. */

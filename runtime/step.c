@@ -39,7 +39,7 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
 static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
   const cgr_config *c = &rt->setup.config;
   CGR__TRY(cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked));
-  const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len };
+  const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len };
   return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);
 }
 

@@ -61,7 +61,9 @@ CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
 
 /* ---------------------------------------------------------------------------------------------------------------- groups */
 
-/* A group: the layers that share one page table.
+/* A group: the layers that share one page table. Each group has page numbers of its own and reserves two of them. A row needs
+ * pages in every group for all of its tokens, ceil(tokens / page_size) of them. Layers of different groups may lie in the same
+ * memory, whose pages the engine then gives to one group at a time.
  *
  * The engine may keep the table itself, on the device: `page_table` [max_rows + 1][page_table_stride], whose last row belongs to
  * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last: the

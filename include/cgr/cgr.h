@@ -7,8 +7,8 @@
  * planners.h the planners without a runtime, and this one, which includes the others, the runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
- * than one program and lane, backends, staged buffers, drafts, several steps in one launch, the standing batch,
- * query lengths above 1 and mixed batches in graphs, budgets and key lists in a capture. */
+ * than one program and lane, backends, staged buffers, drafts, several steps in one launch, the standing batch, PIECEWISE
+ * graphs, budgets and key lists in a capture. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
 
@@ -32,17 +32,17 @@ typedef struct cgr_key {
   int32_t lane;         /* 0 */
   int32_t num_tokens;   /* padded */
   int32_t num_requests; /* padded */
-  int32_t query_len;    /* that every request has; 0: mixed */
+  int32_t query_len;    /* that every request has at most (exactly, unless attention_support is ALWAYS); 0: mixed */
   int32_t max_steps;    /* 0 */
   uint32_t variant;     /* 0 */
   uint32_t reserved[4];
 } cgr_key;
 #define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
-/* Which steps are captured, as (uniform decode, everything else). This version captures FULL graphs of decode steps of query
- * length 1; other modes are lowered, with the reason kept (cgr_runtime_graph_mode). */
+/* Which steps are captured, as (uniform query lengths, everything else). A mode that the attention cannot do is lowered, with the
+ * reason kept (cgr_runtime_graph_mode); this version captures no PIECEWISE graphs and lowers those modes too. */
 typedef enum cgr_graph_mode {
-  CGR_MODE_DEFAULT = 0,          /* FULL_AND_PIECEWISE */
+  CGR_MODE_DEFAULT = 0,          /* FULL where attention_support is ALWAYS, else FULL_AND_PIECEWISE */
   CGR_MODE_NONE = 1,             /* (eager, eager) */
   CGR_MODE_PIECEWISE = 2,        /* (PIECEWISE, PIECEWISE) */
   CGR_MODE_FULL = 3,             /* (FULL, FULL) */
@@ -50,7 +50,7 @@ typedef enum cgr_graph_mode {
   CGR_MODE_FULL_AND_PIECEWISE = 5 /* (FULL, PIECEWISE) */
 } cgr_graph_mode;
 
-/* A captured size of mixed batches. */
+/* A captured size of mixed steps: of any batch with no more tokens and requests. */
 typedef struct cgr_bucket {
   int32_t num_tokens, num_requests;
 } cgr_bucket;
@@ -120,17 +120,22 @@ typedef struct cgr_config {
   int32_t num_decode_buckets;    /* 0: the default sizes up to max_decode_bucket */
   const int32_t *decode_buckets; /* captured sizes of uniform steps, in requests: ascending, 1 .. max_requests, at most 512 */
   int32_t max_decode_bucket;     /* largest default size; ignored with decode_buckets; 0: min(max_requests, 512) */
-  int32_t num_query_lens;        /* 0 */
-  const int32_t *query_lens;     /* NULL. Captured uniform query lengths: 1 alone */
-  const cgr_bucket *mixed_buckets; /* NULL */
-  int32_t num_mixed_buckets;     /* 0 */
+  int32_t num_query_lens;        /* 0 .. 8; 0: query length 1 alone */
+  const int32_t *query_lens;     /* captured uniform query lengths, each with every decode bucket whose tokens fit max_tokens:
+                                    ascending, 1 .. max_tokens */
+  const cgr_bucket *mixed_buckets; /* captured sizes of mixed steps: ascending by tokens, then by requests; tokens
+                                      1 .. max_tokens, requests 1 .. max_requests; at most 512 */
+  int32_t num_mixed_buckets;     /* 0: by default every 8 tokens up to 128, then 8 sizes to each doubling up to max_tokens,
+                                    each with min(tokens, max_requests) requests */
 
   /* The rest has defaults that seldom need a change. */
   int32_t ring_depth;            /* steps in flight, 2 .. 64; 0: 4 */
   int32_t max_changes;           /* words of changed tables that one step carries, 1 .. 2^20; 0: 4096 */
   int32_t num_parts;             /* CTAs of the attention plan, 1 .. 4096; 0: from the device */
   int32_t wait_timeout_ms;       /* of waits that do not say otherwise, 1 or more; 0: 30000 */
-  int32_t batch_invariant;       /* not 0: a request's attention has the same bits alone and in any batch, at some cost */
+  int32_t batch_invariant;       /* not 0: a request's attention has the same bits alone and in any batch, at some cost, as long as
+                                    the request's own tokens come in the same chunks: a token that is decoded and the same token in
+                                    a chunk may differ */
   void *device_memory;           /* the caller's memory for the arena, of cgr_runtime_memory's size, 256-byte aligned and
                                     apart from all else; or NULL */
   size_t device_memory_size;
@@ -390,13 +395,14 @@ typedef enum cgr_reason {
   CGR_REASON_EXACT = 0,      /* a graph of exactly this size */
   CGR_REASON_PADDED,         /* the next larger graph */
   CGR_REASON_MODE_NONE,      /* graphs are switched off */
-  CGR_REASON_NOT_UNIFORM,    /* not every request has the captured query length */
-  CGR_REASON_ABOVE_BUCKETS,  /* more requests than the largest bucket */
+  CGR_REASON_NOT_UNIFORM,    /* some request has more tokens than a captured query length, and mixed steps have no graphs */
+  CGR_REASON_ABOVE_REQUESTS, /* more requests than the largest bucket, or the largest of so many tokens */
   CGR_REASON_NOT_CAPTURED,   /* capture has not been called for this key */
   CGR_REASON_CAPTURE_FAILED, /* it has, and failed */
   CGR_REASON_STALE,          /* a region has moved since the capture */
   CGR_REASON_FORCED,         /* batch.forced_key asked for it */
   CGR_REASON_INTERNAL,       /* a step of the runtime itself: changes sent ahead, warm-up, a step given up */
+  CGR_REASON_ABOVE_TOKENS,   /* more tokens than the largest mixed bucket */
   CGR_REASON_COUNT_
 } cgr_reason;
 /* Threads any · Capture ok · Sync never · Alloc never */

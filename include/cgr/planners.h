@@ -16,7 +16,8 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------------------------ plan */
 
 /* The native attention plan of a batch, for layers that are alike: part of the content of CGR_BUFFER_PLAN, which has one for each
- * kind of layer. It is made for the library's own kernels; its layout is not part of the interface.
+ * kind of layer. It is made for the library's own kernels, and opaque: its layout is not part of the interface. To be compared,
+ * sized and measured; engines with kernels of their own want cgr_metadata_build, or CGR_BUFFER_SLOT_MAPPING and the like.
  *
  * Requests with at most line_query_len new tokens are the line: one tile for each head block (the query heads of one KV head, or
  * of a part of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other
@@ -28,7 +29,7 @@ typedef struct cgr_plan_input {
   int32_t num_requests;      /* 0 .. 2^24 */
   const int32_t *query_lens; /* [num_requests] new tokens, 0 or more; at most 2^31 - 65 in all */
   const int32_t *seq_lens;   /* [num_requests] tokens in the cache, the new ones included; at most 2^30 */
-  int32_t num_parts;         /* CTAs that the plan is for, 1 .. 4096 */
+  int32_t num_parts;         /* CTAs that the plan is for, 1 .. 4096; the runtime takes what the device holds at once */
   int32_t head_blocks;       /* 1 .. 1024; 0: 1 */
   int32_t line_query_len;    /* 1 .. 4096; 0: 1 */
   int32_t line_tile_kv;      /* 1 .. 4096; 0: 64 */
@@ -45,11 +46,11 @@ typedef struct cgr_plan_input {
 } cgr_plan_input;
 #define CGR_PLAN_INPUT_INIT { (uint32_t)sizeof(cgr_plan_input), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Bytes of the plan of a batch: of this number of requests and new tokens, whatever their lengths.
+/* Bytes of the plan of a batch; they follow from the numbers of requests and of new tokens (query_lens), not from seq_lens.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_plan_size(const cgr_plan_input *input, size_t *plan_size);
 
-/* `plan` is aligned to 16 bytes. Allocates scratch.
+/* `plan` is aligned to 16 bytes. All bytes that cgr_plan_size tells are written, unused ones as 0. Allocates scratch.
  * Threads any · Capture ok · Sync never · Alloc cold */
 CGR_API cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size);
 

@@ -119,23 +119,14 @@ static int32_t steps_that_fit(const cgr__row *row, int32_t query_len) {
 
 /* The pages from 0 on of some group do not reach. */
 static cgr_status refuse_pages(const cgr__rows *rows, int32_t index, int64_t length) {
-  int32_t shortest = 0;
-  int64_t tokens = INT64_MAX;
-  for (int32_t g = 0; g < rows->num_groups; g++) {
-    const cgr__row_pages *has = &rows->group[g].row[index];
-    if (rows->group[g].engine_table)
-      continue;
-    if (has->first > 0)
-      return cgr__fail(CGR_ERROR_PAGES_MISSING,
-                       "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on",
-                       index, (long long)length, has->first, has->end - 1, g);
-    if ((int64_t)has->end * rows->group[g].page_size < tokens) {
-      shortest = g;
-      tokens = (int64_t)has->end * rows->group[g].page_size;
-    }
-  }
+  int32_t g = cgr__rows_shortest_group(rows, index);
+  const cgr__row_pages *has = &rows->group[g].row[index];
+  if (has->first > 0)
+    return cgr__fail(CGR_ERROR_PAGES_MISSING,
+                     "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on",
+                     index, (long long)length, has->first, has->end - 1, g);
   return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages of group %d)",
-                   index, (long long)length, rows->row[index].capacity, shortest);
+                   index, (long long)length, rows->row[index].capacity, g);
 }
 
 static cgr_status check_request(const cgr__rows *rows, int32_t i, int32_t index, int32_t query_len) {
@@ -189,6 +180,7 @@ static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
 static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t max_tokens, cgr__composition *out,
                                int32_t *headroom) {
   int64_t tokens = 0;
+  int32_t longest = 0;
   bool uniform = true;
   *headroom = INT32_MAX;
   out->has_flags = false;
@@ -209,6 +201,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     out->tags[i] = row->tag;
     out->has_flags |= out->flags[i] != 0;
     uniform &= query_len == out->query_lens[0];
+    longest = query_len > longest ? query_len : longest;
     int32_t fit = steps_that_fit(row, query_len);
     *headroom = fit < *headroom ? fit : *headroom;
     tokens += query_len;
@@ -216,6 +209,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   out->num_requests = batch->num_requests;
   out->num_tokens = (int32_t)tokens;
   out->query_len = uniform && batch->num_requests > 0 ? out->query_lens[0] : 0;
+  out->max_query_len = longest;
   return CGR_OK;
 }
 
@@ -243,6 +237,7 @@ cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const c
   checked->num_requests = checked->composition->num_requests;
   checked->num_tokens = checked->composition->num_tokens;
   checked->query_len = checked->composition->query_len;
+  checked->max_query_len = checked->composition->max_query_len;
   return CGR_OK;
 }
 

@@ -33,9 +33,9 @@ static inline const cgr__composition *cgr__composition_of(const cgr__composition
 typedef struct cgr__checked_batch {
   cgr__composition *composition;
   int32_t num_requests, num_tokens;
-  int32_t query_len; /* uniform; 0: mixed or none */
-  int32_t headroom;  /* further steps like this one that fit */
-  bool same_rows;    /* rows and query lengths are those of the step launched last */
+  int32_t query_len, max_query_len; /* query_len: uniform; 0: mixed or none */
+  int32_t headroom;                 /* further steps like this one that fit */
+  bool same_rows;                   /* rows and query lengths are those of the step launched last */
 } cgr__checked_batch;
 
 /* On failure nothing has changed. `batch` is a copy that cgr__sized_read made. */

@@ -20,13 +20,17 @@ static int64_t group_capacity(const cgr__page_group *group, int32_t row, int32_t
   return group->row[row].first > 0 ? 0 : (int64_t)group->row[row].end * group->page_size;
 }
 
+int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row) {
+  int32_t shortest = 0;
+  for (int32_t g = 1; g < rows->num_groups; g++)
+    if (group_capacity(&rows->group[g], row, rows->max_seq_len) < group_capacity(&rows->group[shortest], row, rows->max_seq_len))
+      shortest = g;
+  return shortest;
+}
+
 static void update_capacity(cgr__rows *rows, int32_t row) {
-  int64_t capacity = rows->max_seq_len;
-  for (int32_t g = 0; g < rows->num_groups; g++) {
-    int64_t tokens = group_capacity(&rows->group[g], row, rows->max_seq_len);
-    capacity = tokens < capacity ? tokens : capacity;
-  }
-  rows->row[row].capacity = (int32_t)capacity;
+  int64_t tokens = group_capacity(&rows->group[cgr__rows_shortest_group(rows, row)], row, rows->max_seq_len);
+  rows->row[row].capacity = (int32_t)(tokens < rows->max_seq_len ? tokens : rows->max_seq_len);
 }
 
 /* ------------------------------------------------------------------------------------------------------ a page only once */
@@ -97,13 +101,15 @@ static cgr_status check_pages(const cgr__page_group *group, int32_t row, int32_t
                      (long long)first + count - 1, has->first, has->end - 1);
   if (count > group->pages_per_row - first)
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
-                     "cgr_request_set_pages: first + count is %lld, expected at most %d (max_seq_len)", (long long)first + count,
-                     group->pages_per_row);
+                     "cgr_request_set_pages: first + count is %lld, expected at most %d (max_seq_len in pages of %d tokens)",
+                     (long long)first + count, group->pages_per_row, group->page_size);
   for (int32_t i = 0; i < count; i++)
     if (pages[i] < 0 || pages[i] >= group->num_pages || pages[i] == group->read_trash || pages[i] == group->write_trash)
-      return cgr__fail(CGR_ERROR_PAGE_OUT_OF_RANGE,
-                       "cgr_request_set_pages: pages[%d] is %d, expected 0 .. %lld other than the reserved pages %d and %d", i,
-                       pages[i], (long long)group->num_pages - 1, group->read_trash, group->write_trash);
+      return cgr__fail(
+          CGR_ERROR_PAGE_OUT_OF_RANGE,
+          "cgr_request_set_pages: pages[%d] is %d, expected 0 .. %lld of the group's pool, other than its reserved pages %d "
+          "and %d",
+          i, pages[i], (long long)group->num_pages - 1, group->read_trash, group->write_trash);
   return CGR_OK;
 }
 

@@ -116,8 +116,9 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "cgr_request_set_length: num_tokens is %d, expected at most %d (max_seq_len)",
                      num_tokens, rows->max_seq_len);
   if (num_tokens > entry->capacity)
-    return cgr__fail(CGR_ERROR_PAGES_MISSING, "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages)",
-                     num_tokens, entry->capacity);
+    return cgr__fail(CGR_ERROR_PAGES_MISSING,
+                     "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,
+                     entry->capacity, cgr__rows_shortest_group(rows, row));
   cgr__rows_leave_steady(rows);
   entry->computed = num_tokens;
   entry->has_token = false;

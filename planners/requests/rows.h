@@ -51,10 +51,11 @@ typedef struct cgr__page_group {
 /* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result does. */
 typedef struct cgr__composition {
   int32_t num_requests, num_tokens;
-  int32_t query_len; /* of all requests; 0: mixed, or no requests */
-  bool has_flags;    /* some request is partial */
-  int32_t uses;      /* steps in the ring, and the prepared step, that refer to it */
-  int32_t *rows;     /* [num_requests] */
+  int32_t query_len;     /* of all requests; 0: mixed, or no requests */
+  int32_t max_query_len; /* 0: no tokens */
+  bool has_flags;        /* some request is partial */
+  int32_t uses;          /* steps in the ring, and the prepared step, that refer to it */
+  int32_t *rows;         /* [num_requests] */
   int32_t *query_lens;
   uint32_t *flags;
   uint64_t *tags;
@@ -106,6 +107,8 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group,
                               int32_t count);
 /* Forgets all pages of a row that closes, or opens. */
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
+/* The group whose pages hold the fewest of the row's tokens. */
+int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row);
 
 /* Adds the pending steps of the steady batch to its rows. */
 void cgr__rows_settle(cgr__rows *rows);

@@ -9,6 +9,7 @@
 #include "buffers/layout.h"
 #include "cgr/cgr.h"
 #include "devices/device.h"
+#include "graphs/graphs.h"
 #include "kernels/variants.h"
 #include "planners/requests/batch.h"
 #include "planners/requests/rows.h"
@@ -19,8 +20,9 @@ typedef struct cgr__setup {
   cgr_group groups[CGR__MAX_GROUPS];
   cgr_layer *layers; /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
-  int32_t buckets[CGR__MAX_BUCKETS];
-  int32_t num_buckets;
+  cgr_graph_mode mode; /* after lowering */
+  const char *mode_reason;
+  cgr__key_lists keys;
   cgr__limits limits;
   const cgr__variant *variants[CGR__MAX_LAYERS]; /* of each layer; NULL: none, or its heads are not known */
   cgr__plans plans;
@@ -44,7 +46,8 @@ size_t cgr__setup_host_bytes(const cgr__setup *setup);
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
-void cgr__setup_buckets(cgr__setup *setup, int32_t largest, cgr__findings *findings);
+/* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
+void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *findings);
 
 /* The group of a layer; one of the least pages that there can be if it is not known. */
 const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i);

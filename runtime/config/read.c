@@ -107,41 +107,7 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_reserved(f, "num_lanes", c->num_lanes, 1);
   check_reserved(f, "num_draft_tokens", c->num_draft_tokens, 0);
   check_reserved(f, "max_steps", c->max_steps, 0);
-  check_reserved(f, "num_query_lens", c->num_query_lens, 0);
-  check_reserved(f, "num_mixed_buckets", c->num_mixed_buckets, 0);
   cgr__findings_add_used(f, "reserved", c->reserved);
-}
-
-/* --------------------------------------------------------------------------------------------------------------- buckets */
-
-static void check_buckets(cgr__setup *setup, int32_t largest, cgr__findings *f) {
-  const cgr_config *c = &setup->config;
-  for (int32_t i = 0; i < c->num_decode_buckets; i++) {
-    int32_t bucket = c->decode_buckets[i];
-    cgr__field field = cgr__field_of("decode_buckets", i, "");
-    if (cgr__in_range(f, field.name, bucket, 1, largest) && i > 0 && bucket <= c->decode_buckets[i - 1])
-      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected more than the one before, %d", bucket,
-                        c->decode_buckets[i - 1]);
-    setup->buckets[i] = bucket;
-  }
-  setup->num_buckets = c->num_decode_buckets;
-}
-
-void cgr__setup_buckets(cgr__setup *setup, int32_t largest, cgr__findings *f) {
-  cgr_config *c = &setup->config;
-  if (!cgr__in_range(f, "num_decode_buckets", c->num_decode_buckets, 0, CGR__MAX_BUCKETS))
-    return;
-  if (c->num_decode_buckets > 0 && !c->decode_buckets) {
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "decode_buckets", "is NULL, expected %d sizes", c->num_decode_buckets);
-    return;
-  }
-  if (c->num_decode_buckets > 0) {
-    check_buckets(setup, largest, f);
-    return;
-  }
-  set_default(&c->max_decode_bucket, largest < 512 ? largest : 512);
-  if (cgr__in_range(f, "max_decode_bucket", c->max_decode_bucket, 1, largest))
-    setup->num_buckets = cgr__buckets_default(c->max_decode_bucket, setup->buckets);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- limits */
@@ -178,7 +144,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   check_modes(&setup->config, f);
   cgr__setup_groups(setup, f);
   cgr__setup_layers(setup, f);
-  cgr__setup_buckets(setup, largest, f);
+  cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);
   make_limits(setup, f);
 }
@@ -221,6 +187,5 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
 size_t cgr__setup_host_bytes(const cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   cgr__rows_config rows = cgr__setup_rows(setup);
-  return cgr__rows_bytes(&rows) + cgr__compositions_bytes(c->max_requests, c->ring_depth) +
-         ((size_t)c->max_requests + 1) * sizeof(int16_t);
+  return cgr__rows_bytes(&rows) + cgr__compositions_bytes(c->max_requests, c->ring_depth) + cgr__keys_bytes(&setup->keys);
 }

@@ -110,10 +110,12 @@ static bool check_places(const cgr_layer *layer, const cgr_group *group, const c
   lattice l = lattice_of(layer, group, view, 0, "");
   if (nests(&l))
     return true;
-  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
-                    "has strides %lld, %lld, %lld, which overlap, expected %d tokens of %d heads of %d elements to fit a page",
-                    (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head, group->page_size,
-                    or_one(layer->num_kv_heads), or_one(layer->head_dim));
+  cgr__findings_add(
+      f, CGR_ERROR_INVALID_ARGUMENT, field,
+      "has strides %lld, %lld, %lld, which overlap, expected a page of groups[%d] (%d tokens of %d heads of %d elements) "
+      "to fit",
+      (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head, layer->group, group->page_size,
+      or_one(layer->num_kv_heads), or_one(layer->head_dim));
   return false;
 }
 

@@ -1,4 +1,4 @@
-// Buckets: the default sizes, the keys that are made of a list, and the table that finds the bucket of a number of requests.
+// Buckets: the default sizes, the keys that are made of lists, and the tables that find the smallest of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,6 +46,28 @@ TEST(DefaultBuckets, OfNothingAreNone) {
   EXPECT_EQ(Default(-5), std::vector<int32_t>());
 }
 
+// Every 8 up to 128, then in eighths of the power of two below; ends with `max`.
+TEST(DefaultBuckets, OfMixedStepsFollowTheRuleForEveryMaximum) {
+  Random random(3);
+  for (int round = 0; round < 3000; round++) {
+    int32_t max_tokens = round < 2500 ? round + 1 : random.Pick32(1, CGR__MAX_TOKENS),
+            max_requests = random.Pick32(1, max_tokens);
+    std::vector<cgr_bucket> got(CGR__MAX_BUCKETS);
+    int32_t count = cgr__buckets_default_mixed(max_tokens, max_requests, got.data());
+    ASSERT_LE(count, 200);
+    int32_t size = 0;
+    for (int32_t i = 0; i < count; i++) {
+      int32_t power = 64;
+      while (2 * power <= size)
+        power *= 2;
+      size = std::min(size + power / 8, max_tokens);
+      ASSERT_EQ(got[size_t(i)].num_tokens, size) << i << " of " << max_tokens;
+      ASSERT_EQ(got[size_t(i)].num_requests, std::min(size, max_requests));
+    }
+    ASSERT_EQ(size, max_tokens);
+  }
+}
+
 // The index of the smallest bucket that holds n.
 int32_t Smallest(const std::vector<int32_t> &buckets, int32_t n) {
   auto found = std::find_if(buckets.begin(), buckets.end(), [n](int32_t bucket) { return bucket >= n; });
@@ -69,19 +91,60 @@ TEST(Buckets, TheTableFindsTheSmallestThatHolds) {
     std::vector<int32_t> buckets = RandomBuckets(random, max_requests);
     Graphs g(CGR_MODE_FULL_DECODE_ONLY, max_requests, 1 << 20, buckets);
     ASSERT_EQ(g.graphs->count, static_cast<int32_t>(buckets.size()));
-    ASSERT_EQ(g.graphs->bucket_of, g.bucket_of.data());
     for (int32_t n = 0; n <= max_requests; n++)
-      ASSERT_EQ(g.bucket_of[static_cast<size_t>(n)], Smallest(buckets, n)) << n << " of " << max_requests;
+      ASSERT_EQ(g.graphs->uniform[0].of_requests[n], Smallest(buckets, n)) << n << " of " << max_requests;
     for (size_t i = 0; i < buckets.size(); i++)
       ExpectKey(g.Entry(i).key, MakeKey(CGR_KIND_FULL, buckets[i], buckets[i], 1));
   }
 }
 
-TEST(Buckets, WithoutGraphsThereAreNone) {
-  Graphs g(CGR_MODE_NONE, 20, 100, { 1, 2, 4, 20 });
-  EXPECT_EQ(g.graphs->count, 0);
-  for (int16_t index : g.bucket_of)
-    EXPECT_EQ(index, -1);
+TEST(Buckets, KeysAreUniformOnesByQueryLengthThenMixedOnes) {
+  const Lists lists = { 16, 40, { 1, 8, 10, 16 }, { 1, 4, 50 }, { { 8, 8 }, { 40, 2 }, { 40, 16 } } };
+  const std::vector<cgr_key> uniform = { MakeKey(CGR_KIND_FULL, 1, 1, 1),   MakeKey(CGR_KIND_FULL, 8, 8, 1),
+                                         MakeKey(CGR_KIND_FULL, 10, 10, 1), MakeKey(CGR_KIND_FULL, 16, 16, 1),
+                                         MakeKey(CGR_KIND_FULL, 1, 4, 4),   MakeKey(CGR_KIND_FULL, 8, 32, 4),
+                                         MakeKey(CGR_KIND_FULL, 10, 40, 4) }; // 16 * 4 and 50 are more than a step has
+  const std::vector<cgr_key> mixed = { MakeKey(CGR_KIND_FULL, 8, 8, 0), MakeKey(CGR_KIND_FULL, 2, 40, 0),
+                                       MakeKey(CGR_KIND_FULL, 16, 40, 0) };
+  for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL_DECODE_ONLY, CGR_MODE_FULL }) {
+    SCOPED_TRACE(cgr_graph_mode_name(mode));
+    std::vector<cgr_key> expected = mode == CGR_MODE_NONE ? std::vector<cgr_key>() : uniform;
+    if (mode == CGR_MODE_FULL)
+      expected.insert(expected.end(), mixed.begin(), mixed.end());
+    Graphs g(mode, lists);
+    ASSERT_EQ(g.graphs->count, static_cast<int32_t>(expected.size()));
+    for (size_t i = 0; i < expected.size(); i++)
+      ExpectKey(g.Entry(i).key, expected[i]);
+  }
+}
+
+// Against a search: the fewest tokens that hold both, then the fewest requests.
+TEST(Buckets, TheSmallestPairIsFound) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int round = 0; round < 200; round++) {
+    Lists lists = { random.Pick32(1, 300), 0, { 1 }, { 1 }, {} };
+    lists.max_tokens = random.Pick32(lists.max_requests, random.OneIn(5) ? CGR__MAX_TOKENS : 2000);
+    std::set<std::pair<int32_t, int32_t>> pairs;
+    for (int32_t i = random.Pick32(1, random.OneIn(4) ? CGR__MAX_BUCKETS : 12); i > 0; i--)
+      pairs.insert({ random.Pick32(1, lists.max_tokens), random.Pick32(1, lists.max_requests) });
+    for (const auto &[tokens, requests] : pairs)
+      lists.mixed.push_back({ tokens, requests });
+    Graphs g(CGR_MODE_FULL, lists);
+    for (int i = 0; i < 2000; i++) {
+      int32_t tokens = random.OneIn(2)
+                           ? random.Pick32(0, lists.max_tokens)
+                           : lists.mixed[size_t(random.Pick(0, int64_t(pairs.size()) - 1))].num_tokens + random.Pick32(-1, 1);
+      int32_t requests = random.Pick32(0, lists.max_requests);
+      auto holds = [&](const cgr_bucket &b) { return b.num_tokens >= tokens && b.num_requests >= requests; };
+      auto found = std::find_if(lists.mixed.begin(), lists.mixed.end(), holds);
+      const cgr__graph_entry *entry = cgr__mixed_find(g.graphs.get(), tokens, requests);
+      ASSERT_EQ(entry != nullptr, found != lists.mixed.end()) << tokens << " tokens, " << requests << " requests";
+      if (entry != nullptr)
+        ExpectKey(entry->key, MakeKey(CGR_KIND_FULL, found->num_requests, found->num_tokens, 0));
+    }
+  }
 }
 
 // ----------------------------------------------------------------------------------------------------------------- entries

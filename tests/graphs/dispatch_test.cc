@@ -21,33 +21,59 @@ struct Expected {
   cgr_reason reason = CGR_REASON_EXACT;
 };
 
-Expected Search(const std::vector<int32_t> &buckets, const std::vector<cgr_graph_state> &states, const Graphs &g,
-                const cgr__batch_shape &shape) {
+bool Serves(const Graphs &g, const cgr__batch_shape &shape, const cgr_key &key) {
+  if (key.num_requests < std::max(shape.num_requests, 1) || key.num_tokens < shape.num_tokens)
+    return false;
+  if (key.query_len == 0 || shape.num_requests == 0)
+    return true;
+  return g.graphs->exact_lengths ? shape.query_len == key.query_len : shape.max_query_len <= key.query_len;
+}
+
+// Of each query length, and of the mixed keys, the smallest that serves counts, usable or not. Of those the smallest usable one
+// is taken, of equal ones the first: uniform ones come before mixed ones.
+Expected Search(const std::vector<cgr_graph_state> &states, Graphs &g, const cgr__batch_shape &shape) {
   Expected e;
-  if (g.graphs->mode == CGR_MODE_NONE) {
-    e.reason = CGR_REASON_MODE_NONE;
+  int32_t smallest = -1, usable = -1, most_tokens = 0;
+  std::set<int32_t> found; // query lengths
+  bool has_mixed = false, is_uniform = false;
+  auto smaller = [&](int32_t a, int32_t b) {
+    return b < 0 || g.Entry(size_t(a)).key.num_tokens < g.Entry(size_t(b)).key.num_tokens;
+  };
+  for (int32_t i = 0; i < g.graphs->count; i++) {
+    const cgr_key &key = g.Entry(size_t(i)).key;
+    if (key.query_len == 0) {
+      has_mixed = true;
+      most_tokens = std::max(most_tokens, key.num_tokens);
+    } else {
+      cgr_key largest = key;
+      largest.num_requests = largest.num_tokens = INT32_MAX;
+      is_uniform |= Serves(g, shape, largest);
+    }
+    if (!Serves(g, shape, key) || !found.insert(key.query_len).second)
+      continue;
+    if (smaller(i, smallest))
+      smallest = i;
+    if (states[size_t(i)] == CGR_GRAPH_READY && smaller(i, usable))
+      usable = i;
+  }
+  if (usable >= 0) {
+    const cgr_key &key = g.Entry(size_t(usable)).key;
+    bool exact = key.num_requests == shape.num_requests && key.num_tokens == shape.num_tokens;
+    e.entry = usable;
+    e.reason = exact ? CGR_REASON_EXACT : CGR_REASON_PADDED;
     return e;
   }
-  if (shape.num_requests > 0 && shape.query_len != 1) {
-    e.reason = CGR_REASON_NOT_UNIFORM;
-    return e;
-  }
-  int32_t best = -1;
-  for (size_t i = 0; i < buckets.size(); i++)
-    if (buckets[i] >= shape.num_requests && (best < 0 || buckets[i] < buckets[static_cast<size_t>(best)]))
-      best = static_cast<int32_t>(i);
-  cgr_graph_state state = best < 0 ? CGR_GRAPH_EMPTY : states[static_cast<size_t>(best)];
-  if (best >= 0 && state == CGR_GRAPH_READY) {
-    e.entry = best;
-    e.reason = buckets[static_cast<size_t>(best)] == shape.num_requests ? CGR_REASON_EXACT : CGR_REASON_PADDED;
-    return e;
-  }
-  e.reason = best < 0                    ? CGR_REASON_ABOVE_BUCKETS
-             : state == CGR_GRAPH_STALE  ? CGR_REASON_STALE
-             : state == CGR_GRAPH_FAILED ? CGR_REASON_CAPTURE_FAILED
-                                         : CGR_REASON_NOT_CAPTURED;
-  if (g.graphs->strict && shape.num_requests > 0)
-    e.status = state == CGR_GRAPH_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK;
+  cgr_graph_state state = smallest < 0 ? CGR_GRAPH_EMPTY : states[size_t(smallest)];
+  e.reason = g.graphs->count == 0                          ? CGR_REASON_MODE_NONE
+             : state == CGR_GRAPH_STALE                    ? CGR_REASON_STALE
+             : state == CGR_GRAPH_FAILED                   ? CGR_REASON_CAPTURE_FAILED
+             : smallest >= 0                               ? CGR_REASON_NOT_CAPTURED
+             : has_mixed && shape.num_tokens > most_tokens ? CGR_REASON_ABOVE_TOKENS
+             : has_mixed || is_uniform                     ? CGR_REASON_ABOVE_REQUESTS
+                                                           : CGR_REASON_NOT_UNIFORM;
+  bool promised = e.reason != CGR_REASON_MODE_NONE && e.reason != CGR_REASON_NOT_UNIFORM;
+  if (g.graphs->strict && promised && shape.num_requests > 0)
+    e.status = e.reason == CGR_REASON_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK;
   return e;
 }
 
@@ -69,60 +95,129 @@ void ExpectChoice(Graphs &g, const cgr__batch_shape &shape, const Expected &e, s
   }
 }
 
-// Every kind of batch of n requests.
-std::vector<cgr__batch_shape> Shapes(int32_t n) {
+// Kinds of batches of n requests.
+std::vector<cgr__batch_shape> Shapes(const Graphs &g, int32_t n, Random &random) {
   if (n == 0)
-    return { { 0, 0, 0 } };
-  return { { n, n, 1 }, { n, 2 * n, 2 }, { n, 3 * n + 1, 0 }, { n, 0, 0 } };
+    return { { 0, 0, 0, 0 } };
+  std::vector<cgr__batch_shape> shapes = { { n, n, 1, 1 }, { n, 2 * n, 2, 2 }, { n, 3 * n + 1, 0, 6 }, { n, 0, 0, 0 } };
+  int32_t longest = random.Pick32(1, 9), tokens = random.Pick32(longest, longest * n);
+  shapes.push_back({ n, tokens, n == 1 ? tokens : 0, n == 1 ? tokens : longest });
+  shapes.push_back({ n, random.Pick32(n, g.graphs->max_tokens), 0, g.graphs->max_tokens });
+  std::vector<cgr__batch_shape> legal;
+  for (const cgr__batch_shape &shape : shapes)
+    if (shape.num_tokens <= g.graphs->max_tokens)
+      legal.push_back(shape);
+  return legal;
 }
 
-void CheckAll(Graphs &g, const std::vector<int32_t> &buckets, const std::vector<cgr_graph_state> &states,
-              std::set<cgr_reason> *seen) {
+void CheckAll(Graphs &g, const std::vector<cgr_graph_state> &states, Random &random, std::set<cgr_reason> *seen) {
   for (int32_t n = 0; n <= g.graphs->max_requests; n++)
-    for (const cgr__batch_shape &shape : Shapes(n)) {
-      ExpectChoice(g, shape, Search(buckets, states, g, shape), seen);
+    for (const cgr__batch_shape &shape : Shapes(g, n, random)) {
+      ExpectChoice(g, shape, Search(states, g, shape), seen);
       if (::testing::Test::HasFailure())
         return;
     }
 }
 
-TEST(Dispatch, DefaultBucketsForEveryNumberOfRequests) {
+TEST(Dispatch, DefaultSizesForEveryNumberOfRequests) {
+  Random random(1);
+  Lists lists = { 600, 10000, std::vector<int32_t>(CGR__MAX_BUCKETS), { 1 }, std::vector<cgr_bucket>(CGR__MAX_BUCKETS) };
+  lists.decode.resize(static_cast<size_t>(cgr__buckets_default(512, lists.decode.data())));
+  lists.mixed.resize(static_cast<size_t>(cgr__buckets_default_mixed(10000, 600, lists.mixed.data())));
   for (bool strict : { false, true })
-    for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL_DECODE_ONLY })
+    for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL_DECODE_ONLY, CGR_MODE_FULL })
       for (cgr_graph_state state : kStates) {
-        std::vector<int32_t> buckets(CGR__MAX_BUCKETS);
-        buckets.resize(static_cast<size_t>(cgr__buckets_default(512, buckets.data())));
-        Graphs g(mode, 600, 10000, buckets);
+        Graphs g(mode, lists);
         g.graphs->strict = strict;
         g.SetAll(state);
         std::set<cgr_reason> seen;
-        CheckAll(g, buckets, std::vector<cgr_graph_state>(buckets.size(), state), &seen);
+        CheckAll(g, std::vector<cgr_graph_state>(static_cast<size_t>(g.graphs->count), state), random, &seen);
       }
 }
 
-TEST(Dispatch, RandomBucketsInEveryStateAgreeWithASearch) {
+Lists RandomLists(Random &random) {
+  Lists lists = {};
+  lists.max_requests = random.Pick32(1, 600);
+  lists.max_tokens = random.Pick32(lists.max_requests, random.OneIn(10) ? 1 << 24 : 5 * lists.max_requests);
+  std::set<int32_t> sizes, lens;
+  std::set<std::pair<int32_t, int32_t>> pairs;
+  for (int32_t i = random.Pick32(1, random.OneIn(3) ? 200 : 6); i > 0; i--)
+    sizes.insert(random.Pick32(1, lists.max_requests));
+  for (int32_t i = random.Pick32(1, random.OneIn(2) ? 1 : CGR__MAX_QUERY_LENS); i > 0; i--)
+    lens.insert(random.OneIn(3) ? 1 : random.Pick32(1, std::min(lists.max_tokens, 9)));
+  for (int32_t i = random.Pick32(0, random.OneIn(3) ? 200 : 6); i > 0; i--) {
+    int32_t tokens = random.Pick32(1, lists.max_tokens);
+    pairs.insert({ tokens, random.Pick32(1, std::min(lists.max_requests, tokens)) });
+    if (random.OneIn(3))
+      pairs.insert({ tokens, lists.max_requests });
+  }
+  lists.decode.assign(sizes.begin(), sizes.end());
+  lists.query_lens.assign(lens.begin(), lens.end());
+  for (const auto &[tokens, requests] : pairs)
+    lists.mixed.push_back({ tokens, requests });
+  return lists;
+}
+
+TEST(Dispatch, RandomListsInEveryStateAgreeWithASearch) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   std::set<cgr_reason> seen;
   for (int round = 0; round < 300 && !HasFailure(); round++) {
-    int32_t max_requests = random.Pick32(1, 600);
-    std::set<int32_t> sizes;
-    for (int32_t i = random.Pick32(1, random.OneIn(3) ? 200 : 6); i > 0; i--)
-      sizes.insert(random.Pick32(1, max_requests));
-    std::vector<int32_t> buckets(sizes.begin(), sizes.end());
+    Graphs g(random.OneIn(10) ? CGR_MODE_NONE : random.OneIn(3) ? CGR_MODE_FULL_DECODE_ONLY : CGR_MODE_FULL, RandomLists(random));
     std::vector<cgr_graph_state> states;
-    Graphs g(random.OneIn(10) ? CGR_MODE_NONE : CGR_MODE_FULL_DECODE_ONLY, max_requests, 4 * max_requests, buckets);
     g.graphs->strict = random.OneIn(2);
-    for (size_t i = 0; i < buckets.size(); i++) {
-      states.push_back(kStates[random.Pick(0, 3)]);
+    g.graphs->exact_lengths = random.OneIn(2);
+    bool ready = random.OneIn(2);
+    for (size_t i = 0; i < static_cast<size_t>(g.graphs->count); i++) {
+      states.push_back(ready ? CGR_GRAPH_READY : kStates[random.Pick(0, 3)]);
       g.Set(i, states.back());
     }
-    CheckAll(g, buckets, states, &seen);
+    CheckAll(g, states, random, &seen);
   }
   EXPECT_EQ(seen, (std::set<cgr_reason>{ CGR_REASON_EXACT, CGR_REASON_PADDED, CGR_REASON_MODE_NONE, CGR_REASON_NOT_UNIFORM,
-                                         CGR_REASON_ABOVE_BUCKETS, CGR_REASON_NOT_CAPTURED, CGR_REASON_CAPTURE_FAILED,
-                                         CGR_REASON_STALE }));
+                                         CGR_REASON_ABOVE_REQUESTS, CGR_REASON_ABOVE_TOKENS, CGR_REASON_NOT_CAPTURED,
+                                         CGR_REASON_CAPTURE_FAILED, CGR_REASON_STALE }));
+}
+
+// A graph that cannot be replayed leaves its steps to the next kind, under that one's name.
+TEST(Dispatch, AMixedGraphStandsInForAUniformOne) {
+  Graphs g(CGR_MODE_FULL, Lists{ 8, 64, { 4 }, { 1 }, { { 4, 4 }, { 16, 8 } } });
+  cgr__choice choice;
+  g.SetAll(CGR_GRAPH_READY);
+  ASSERT_EQ(g.Choose({ 4, 4, 1, 1 }, nullptr, &choice), CGR_OK);
+  EXPECT_EQ(choice.entry, &g.Entry(0)) << "of equal sizes the uniform one";
+  g.Set(0, CGR_GRAPH_FAILED);
+  ASSERT_EQ(g.Choose({ 4, 4, 1, 1 }, nullptr, &choice), CGR_OK);
+  EXPECT_EQ(choice.entry, &g.Entry(1));
+  EXPECT_EQ(choice.reason, CGR_REASON_EXACT);
+  g.Set(1, CGR_GRAPH_STALE);
+  ASSERT_EQ(g.Choose({ 4, 4, 1, 1 }, nullptr, &choice), CGR_OK);
+  EXPECT_EQ(choice.entry, nullptr);
+  EXPECT_EQ(choice.reason, CGR_REASON_CAPTURE_FAILED) << "of the smallest";
+}
+
+TEST(Dispatch, UniformGraphsServeShorterQueriesWhereTheAttentionCan) {
+  Graphs g(CGR_MODE_FULL_DECODE_ONLY, Lists{ 8, 64, { 4, 8 }, { 1, 5 }, {} });
+  g.SetAll(CGR_GRAPH_READY);
+  cgr__choice choice;
+  const cgr_key five = MakeKey(CGR_KIND_FULL, 4, 20, 5);
+  ASSERT_EQ(g.Choose({ 4, 11, 0, 5 }, nullptr, &choice), CGR_OK);
+  ExpectKey(choice.key, five);
+  ASSERT_EQ(g.Choose({ 3, 6, 2, 2 }, nullptr, &choice), CGR_OK);
+  ExpectKey(choice.key, five);
+  ASSERT_EQ(g.Choose({ 4, 2, 0, 1 }, nullptr, &choice), CGR_OK);
+  ExpectKey(choice.key, MakeKey(CGR_KIND_FULL, 4, 4, 1));
+  ASSERT_EQ(g.Choose({ 4, 9, 0, 6 }, nullptr, &choice), CGR_OK);
+  EXPECT_EQ(choice.reason, CGR_REASON_NOT_UNIFORM);
+  g.graphs->exact_lengths = true;
+  for (const cgr__batch_shape &shape : { cgr__batch_shape{ 4, 11, 0, 5 }, { 3, 6, 2, 2 }, { 4, 2, 0, 1 } }) {
+    ASSERT_EQ(g.Choose(shape, nullptr, &choice), CGR_OK);
+    EXPECT_EQ(choice.reason, CGR_REASON_NOT_UNIFORM);
+    EXPECT_EQ(g.Choose(shape, &five, &choice), CGR_ERROR_INVALID_ARGUMENT);
+  }
+  ASSERT_EQ(g.Choose({ 2, 10, 5, 5 }, nullptr, &choice), CGR_OK);
+  ExpectKey(choice.key, five);
 }
 
 // What the mode does not promise a graph for is no fallback.
@@ -130,21 +225,21 @@ TEST(Dispatch, StrictRefusesOnlyWhatTheModePromises) {
   Graphs g(CGR_MODE_FULL_DECODE_ONLY, 8, 100, { 4 });
   g.graphs->strict = true;
   cgr__choice choice;
-  EXPECT_EQ(g.Choose({ 2, 2, 1 }, nullptr, &choice), CGR_ERROR_FALLBACK);
-  EXPECT_EQ(g.Choose({ 8, 8, 1 }, nullptr, &choice), CGR_ERROR_FALLBACK);
-  EXPECT_EQ(g.Choose({ 2, 6, 3 }, nullptr, &choice), CGR_OK);
-  EXPECT_EQ(g.Choose({ 2, 6, 0 }, nullptr, &choice), CGR_OK);
-  EXPECT_EQ(g.Choose({ 0, 0, 0 }, nullptr, &choice), CGR_OK) << "a step without requests";
+  EXPECT_EQ(g.Choose({ 2, 2, 1, 1 }, nullptr, &choice), CGR_ERROR_FALLBACK);
+  EXPECT_EQ(g.Choose({ 8, 8, 1, 1 }, nullptr, &choice), CGR_ERROR_FALLBACK);
+  EXPECT_EQ(g.Choose({ 2, 6, 3, 3 }, nullptr, &choice), CGR_OK);
+  EXPECT_EQ(g.Choose({ 2, 6, 0, 3 }, nullptr, &choice), CGR_OK);
+  EXPECT_EQ(g.Choose({ 0, 0, 0, 0 }, nullptr, &choice), CGR_OK) << "a step without requests";
   Graphs none(CGR_MODE_NONE, 8, 100, { 4 });
   none.graphs->strict = true;
-  EXPECT_EQ(none.Choose({ 2, 2, 1 }, nullptr, &choice), CGR_OK);
+  EXPECT_EQ(none.Choose({ 2, 2, 1, 1 }, nullptr, &choice), CGR_OK);
 }
 
 TEST(Dispatch, AGraphThatBecameStaleAfterwardsIsToldByName) {
   Graphs g(CGR_MODE_FULL_DECODE_ONLY, 8, 100, { 4 });
   g.SetAll(CGR_GRAPH_READY);
   cgr__choice choice;
-  ASSERT_EQ(g.Choose({ 3, 3, 1 }, nullptr, &choice), CGR_OK);
+  ASSERT_EQ(g.Choose({ 3, 3, 1, 1 }, nullptr, &choice), CGR_OK);
   EXPECT_EQ(cgr__graphs_check_fresh(g.graphs.get(), choice.entry), CGR_OK);
   g.regions->epoch++;
   ExpectMessage(cgr__graphs_check_fresh(g.graphs.get(), choice.entry), CGR_ERROR_STALE_GRAPH,
@@ -176,47 +271,64 @@ struct Forced : ::testing::Test {
   }
 };
 
+TEST_F(Forced, AMixedGraphForAnyBatch) {
+  Graphs mixed(CGR_MODE_FULL, Lists{ 16, 64, { 4 }, { 1 }, { { 8, 4 }, { 8, 8 }, { 32, 4 } } });
+  mixed.SetAll(CGR_GRAPH_READY);
+  for (size_t entry : { 1u, 2u, 3u })
+    for (const cgr__batch_shape &shape : { cgr__batch_shape{ 3, 3, 1, 1 }, { 3, 7, 0, 5 }, { 0, 0, 0, 0 }, { 4, 8, 2, 2 } }) {
+      const cgr_key key = mixed.Entry(entry).key;
+      ASSERT_EQ(key.query_len, 0);
+      ASSERT_EQ(mixed.Choose(shape, &key, &choice), CGR_OK) << cgr_last_message();
+      EXPECT_EQ(choice.entry, &mixed.Entry(entry));
+      EXPECT_EQ(choice.reason, CGR_REASON_FORCED);
+    }
+  for (const cgr_key &key : { MakeKey(CGR_KIND_FULL, 4, 9, 0), MakeKey(CGR_KIND_FULL, 5, 8, 0), MakeKey(CGR_KIND_FULL, 8, 32, 0),
+                              MakeKey(CGR_KIND_PIECEWISE, 8, 8, 0), MakeKey(CGR_KIND_FULL, 8, 8, 1) })
+    ExpectMessage(mixed.Choose({ 3, 3, 1, 1 }, &key, &choice), CGR_ERROR_STATE, { "captured" });
+}
+
 TEST_F(Forced, AnyGraphThatHoldsTheBatch) {
   for (size_t entry = 0; entry < 4; entry++)
     for (int32_t n = 0; n <= g.Entry(entry).key.num_requests; n++)
-      ExpectGraph({ n, n, n > 0 ? 1 : 0 }, entry);
+      ExpectGraph({ n, n, n > 0 ? 1 : 0, n > 0 ? 1 : 0 }, entry);
 }
 
 TEST_F(Forced, EagerWithItsOwnPaddedCounts) {
-  ExpectEager({ 3, 3, 1 }, MakeKey(CGR_KIND_NONE, 3, 3, 1));
-  ExpectEager({ 3, 3, 1 }, MakeKey(CGR_KIND_NONE, 16, 64, 0));
-  ExpectEager({ 3, 30, 0 }, MakeKey(CGR_KIND_NONE, 5, 31, 0));
-  ExpectEager({ 3, 6, 2 }, MakeKey(CGR_KIND_NONE, 3, 6, 2));
-  ExpectEager({ 0, 0, 0 }, MakeKey(CGR_KIND_NONE, 1, 1, 0));
+  ExpectEager({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_NONE, 3, 3, 1));
+  ExpectEager({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_NONE, 16, 64, 0));
+  ExpectEager({ 3, 30, 0, 3 }, MakeKey(CGR_KIND_NONE, 5, 31, 0));
+  ExpectEager({ 3, 6, 2, 2 }, MakeKey(CGR_KIND_NONE, 3, 6, 2));
+  ExpectEager({ 0, 0, 0, 0 }, MakeKey(CGR_KIND_NONE, 1, 1, 0));
   g.graphs->strict = true;
-  ExpectEager({ 3, 3, 1 }, MakeKey(CGR_KIND_NONE, 3, 3, 1)); // asked for, so no fallback
+  ExpectEager({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_NONE, 3, 3, 1)); // asked for, so no fallback
   Graphs none(CGR_MODE_NONE, 16, 64, { 1, 4 });
   const cgr_key key = MakeKey(CGR_KIND_NONE, 3, 3, 1);
-  EXPECT_EQ(none.Choose({ 3, 3, 1 }, &key, &choice), CGR_OK);
+  EXPECT_EQ(none.Choose({ 3, 3, 1, 1 }, &key, &choice), CGR_OK);
 }
 
 TEST_F(Forced, UnknownKinds) {
   for (int32_t kind : { -1, 3, INT32_MIN, INT32_MAX }) {
     cgr_key key = MakeKey(CGR_KIND_NONE, 4, 4, 1);
     key.kind = kind;
-    ExpectRefused({ 3, 3, 1 }, key, CGR_ERROR_INVALID_ENUM, { "forced_key.kind is " + std::to_string(kind), "cgr_graph_kind" });
+    ExpectRefused({ 3, 3, 1, 1 }, key, CGR_ERROR_INVALID_ENUM,
+                  { "forced_key.kind is " + std::to_string(kind), "cgr_graph_kind" });
   }
 }
 
 TEST_F(Forced, CountsThatDoNotHoldTheBatch) {
   for (cgr_graph_kind kind : { CGR_KIND_NONE, CGR_KIND_PIECEWISE, CGR_KIND_FULL }) {
     for (int32_t n : { -1, 0, 4, 17, INT32_MIN, INT32_MAX })
-      ExpectRefused({ 5, 5, 1 }, MakeKey(kind, n, 5, 1), CGR_ERROR_INVALID_ARGUMENT,
+      ExpectRefused({ 5, 5, 1, 1 }, MakeKey(kind, n, 5, 1), CGR_ERROR_INVALID_ARGUMENT,
                     { "forced_key.num_requests is " + std::to_string(n), "5 .. 16" });
     for (int32_t t : { -1, 0, 4, 65, INT32_MIN, INT32_MAX })
-      ExpectRefused({ 5, 5, 1 }, MakeKey(kind, 5, t, 1), CGR_ERROR_INVALID_ARGUMENT,
+      ExpectRefused({ 5, 5, 1, 1 }, MakeKey(kind, 5, t, 1), CGR_ERROR_INVALID_ARGUMENT,
                     { "forced_key.num_tokens is " + std::to_string(t), "5 .. 64" });
   }
   for (int32_t n : { 0, -1 }) { // a step without requests has one padded request and token all the same
-    ExpectRefused({ 0, 0, 0 }, MakeKey(CGR_KIND_NONE, n, 1, 0), CGR_ERROR_INVALID_ARGUMENT, { "num_requests", "1 .. 16" });
-    ExpectRefused({ 0, 0, 0 }, MakeKey(CGR_KIND_NONE, 1, n, 0), CGR_ERROR_INVALID_ARGUMENT, { "num_tokens", "1 .. 64" });
+    ExpectRefused({ 0, 0, 0, 0 }, MakeKey(CGR_KIND_NONE, n, 1, 0), CGR_ERROR_INVALID_ARGUMENT, { "num_requests", "1 .. 16" });
+    ExpectRefused({ 0, 0, 0, 0 }, MakeKey(CGR_KIND_NONE, 1, n, 0), CGR_ERROR_INVALID_ARGUMENT, { "num_tokens", "1 .. 64" });
   }
-  ExpectRefused({ 5, 0, 0 }, MakeKey(CGR_KIND_NONE, 5, 0, 0), CGR_ERROR_INVALID_ARGUMENT, { "num_tokens is 0", "1 .. 64" });
+  ExpectRefused({ 5, 0, 0, 0 }, MakeKey(CGR_KIND_NONE, 5, 0, 0), CGR_ERROR_INVALID_ARGUMENT, { "num_tokens is 0", "1 .. 64" });
 }
 
 TEST_F(Forced, WhatIsReserved) {
@@ -228,47 +340,56 @@ TEST_F(Forced, WhatIsReserved) {
       (field == 4 ? key.program : field == 5 ? key.lane : key.max_steps) = field;
     if (field == 7)
       key.variant = 7, key.max_steps = 0;
-    ExpectRefused({ 3, 3, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "expected 0" });
+    ExpectRefused({ 3, 3, 1, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "expected 0" });
     key.kind = CGR_KIND_NONE;
-    ExpectRefused({ 3, 3, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "expected 0" });
+    ExpectRefused({ 3, 3, 1, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "expected 0" });
   }
 }
 
 TEST_F(Forced, AnotherQueryLengthThanTheBatchs) {
-  for (int32_t query_len : { 0, 2, -1 })
-    ExpectRefused({ 3, 3, 1 }, MakeKey(CGR_KIND_FULL, 4, 4, query_len), CGR_ERROR_INVALID_ARGUMENT,
-                  { "forced_key.query_len is " + std::to_string(query_len), "1" });
-  for (int32_t query_len : { 2, -1 })
-    ExpectRefused({ 3, 3, 1 }, MakeKey(CGR_KIND_NONE, 4, 4, query_len), CGR_ERROR_INVALID_ARGUMENT,
-                  { "forced_key.query_len is " + std::to_string(query_len), "1" });
-  ExpectRefused({ 3, 7, 0 }, MakeKey(CGR_KIND_FULL, 8, 8, 1), CGR_ERROR_INVALID_ARGUMENT, { "forced_key.query_len is 1", "0" });
-  ExpectRefused({ 0, 0, 0 }, MakeKey(CGR_KIND_NONE, 1, 1, -1), CGR_ERROR_INVALID_ARGUMENT, { "forced_key.query_len is -1" });
+  for (cgr_graph_kind kind : { CGR_KIND_NONE, CGR_KIND_FULL }) {
+    for (int32_t query_len : { 1, 2 })
+      ExpectRefused({ 3, 7, 0, 3 }, MakeKey(kind, 8, 8, query_len), CGR_ERROR_INVALID_ARGUMENT,
+                    { "forced_key.query_len is " + std::to_string(query_len), "longest, 3" });
+    for (int32_t query_len : { -1, INT32_MIN })
+      for (const cgr__batch_shape &shape : { cgr__batch_shape{ 3, 3, 1, 1 }, { 0, 0, 0, 0 } })
+        ExpectRefused(shape, MakeKey(kind, 4, 4, query_len), CGR_ERROR_INVALID_ARGUMENT,
+                      { "forced_key.query_len is " + std::to_string(query_len) });
+  }
+  ExpectEager({ 3, 7, 0, 3 }, MakeKey(CGR_KIND_NONE, 8, 8, 4));
+  g.graphs->exact_lengths = true;
+  for (cgr_graph_kind kind : { CGR_KIND_NONE, CGR_KIND_FULL })
+    for (const cgr__batch_shape &shape : { cgr__batch_shape{ 3, 6, 2, 2 }, { 3, 5, 0, 3 } })
+      for (int32_t query_len : { 1, 3, 4, -1 })
+        ExpectRefused(shape, MakeKey(kind, 8, 8, query_len), CGR_ERROR_INVALID_ARGUMENT,
+                      { "forced_key.query_len is " + std::to_string(query_len), "batch's, " + std::to_string(shape.query_len) });
 }
 
 TEST_F(Forced, KeysWithoutAGraph) {
-  ExpectRefused({ 3, 3, 1 }, MakeKey(CGR_KIND_FULL, 5, 5, 1), CGR_ERROR_STATE, { "full", "5 requests", "5 tokens", "captured" });
-  ExpectRefused({ 3, 3, 1 }, MakeKey(CGR_KIND_FULL, 4, 8, 1), CGR_ERROR_STATE, { "4 requests", "8 tokens" });
-  ExpectRefused({ 3, 3, 1 }, MakeKey(CGR_KIND_PIECEWISE, 4, 4, 1), CGR_ERROR_STATE, { "piecewise" });
-  ExpectRefused({ 3, 7, 0 }, MakeKey(CGR_KIND_FULL, 8, 8, 0), CGR_ERROR_STATE, { "8 requests" });
-  ExpectRefused({ 0, 0, 0 }, MakeKey(CGR_KIND_FULL, 4, 4, 2), CGR_ERROR_STATE, { "4 requests" });
+  ExpectRefused({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_FULL, 5, 5, 1), CGR_ERROR_STATE,
+                { "full", "5 requests", "5 tokens", "captured" });
+  ExpectRefused({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_FULL, 4, 8, 1), CGR_ERROR_STATE, { "4 requests", "8 tokens" });
+  ExpectRefused({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_PIECEWISE, 4, 4, 1), CGR_ERROR_STATE, { "piecewise" });
+  ExpectRefused({ 3, 7, 0, 3 }, MakeKey(CGR_KIND_FULL, 8, 8, 0), CGR_ERROR_STATE, { "8 requests" });
+  ExpectRefused({ 0, 0, 0, 0 }, MakeKey(CGR_KIND_FULL, 4, 4, 2), CGR_ERROR_STATE, { "4 requests" });
   for (cgr_graph_state state : { CGR_GRAPH_EMPTY, CGR_GRAPH_FAILED }) {
     g.Set(1, state);
-    ExpectRefused({ 3, 3, 1 }, g.Entry(1).key, CGR_ERROR_STATE, { "4 requests", "captured" });
+    ExpectRefused({ 3, 3, 1, 1 }, g.Entry(1).key, CGR_ERROR_STATE, { "4 requests", "captured" });
   }
   Graphs none(CGR_MODE_NONE, 16, 64, { 1, 4, 8, 16 });
   const cgr_key key = MakeKey(CGR_KIND_FULL, 4, 4, 1);
-  EXPECT_EQ(none.Choose({ 3, 3, 1 }, &key, &choice), CGR_ERROR_STATE);
+  EXPECT_EQ(none.Choose({ 3, 3, 1, 1 }, &key, &choice), CGR_ERROR_STATE);
   Graphs small(CGR_MODE_FULL_DECODE_ONLY, 16, 64, { 2 });
   small.SetAll(CGR_GRAPH_READY);
-  EXPECT_EQ(small.Choose({ 3, 3, 1 }, &key, &choice), CGR_ERROR_STATE) << "above the buckets";
+  EXPECT_EQ(small.Choose({ 3, 3, 1, 1 }, &key, &choice), CGR_ERROR_STATE) << "above the buckets";
 }
 
 TEST_F(Forced, AStaleGraph) {
   for (bool strict : { false, true }) {
     g.graphs->strict = strict;
     g.Set(1, CGR_GRAPH_STALE);
-    ExpectRefused({ 3, 3, 1 }, g.Entry(1).key, CGR_ERROR_STALE_GRAPH, { "4 requests", "cgr_runtime_capture" });
-    ExpectGraph({ 3, 3, 1 }, 2);
+    ExpectRefused({ 3, 3, 1, 1 }, g.Entry(1).key, CGR_ERROR_STALE_GRAPH, { "4 requests", "cgr_runtime_capture" });
+    ExpectGraph({ 3, 3, 1, 1 }, 2);
   }
 }
 

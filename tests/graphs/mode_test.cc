@@ -20,7 +20,7 @@ Lowered Lower(cgr_graph_mode mode, cgr_graph_support support) {
   return { lowered, reason != nullptr ? reason : "" };
 }
 
-// What a mode asks for, as (uniform decode, everything else).
+// What a mode asks for, as (uniform query lengths, everything else).
 struct Pair {
   cgr_graph_kind uniform, other;
 };
@@ -41,10 +41,24 @@ Pair AskedBy(cgr_graph_mode mode) {
   return {};
 }
 
-// This version captures FULL graphs of decode steps alone, and those when the attention can be captured at all.
+bool IsAlways(cgr_graph_support support) { return support == CGR_SUPPORT_DEFAULT || support == CGR_SUPPORT_ALWAYS; }
+
+cgr_graph_mode Named(cgr_graph_mode mode, cgr_graph_support support) {
+  return mode != CGR_MODE_DEFAULT ? mode : IsAlways(support) ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE;
+}
+
+// This version captures no pieces; FULL graphs of mixed batches need attention that can always be captured.
 cgr_graph_mode Possible(Pair asked, cgr_graph_support support) {
-  bool decode = asked.uniform == CGR_KIND_FULL && support != CGR_SUPPORT_NEVER;
-  return decode ? CGR_MODE_FULL_DECODE_ONLY : CGR_MODE_NONE;
+  if (asked.uniform != CGR_KIND_FULL || support == CGR_SUPPORT_NEVER)
+    return CGR_MODE_NONE;
+  return asked.other == CGR_KIND_FULL && IsAlways(support) ? CGR_MODE_FULL : CGR_MODE_FULL_DECODE_ONLY;
+}
+
+TEST(Mode, KindsOfKeysAreWhatTheModeSays) {
+  for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY }) {
+    EXPECT_EQ(cgr__mode_uniform_kind(mode), AskedBy(mode).uniform) << cgr_graph_mode_name(mode);
+    EXPECT_EQ(cgr__mode_mixed_kind(mode), AskedBy(mode).other) << cgr_graph_mode_name(mode);
+  }
 }
 
 TEST(Mode, IsLoweredToWhatIsPossible) {
@@ -53,7 +67,7 @@ TEST(Mode, IsLoweredToWhatIsPossible) {
       auto m = static_cast<cgr_graph_mode>(mode);
       auto s = static_cast<cgr_graph_support>(support);
       SCOPED_TRACE(std::string(cgr_graph_mode_name(m)) + ", " + cgr_graph_support_name(s));
-      EXPECT_EQ(Lower(m, s).mode, Possible(AskedBy(m), s));
+      EXPECT_EQ(Lower(m, s).mode, Possible(AskedBy(Named(m, s)), s));
     }
 }
 
@@ -64,7 +78,7 @@ TEST(Mode, AReasonIsGivenExactlyWhenItIsLowered) {
       auto s = static_cast<cgr_graph_support>(support);
       SCOPED_TRACE(std::string(cgr_graph_mode_name(m)) + ", " + cgr_graph_support_name(s));
       Lowered lowered = Lower(m, s);
-      cgr_graph_mode asked = m == CGR_MODE_DEFAULT ? CGR_MODE_FULL_AND_PIECEWISE : m;
+      cgr_graph_mode asked = Named(m, s);
       EXPECT_EQ(lowered.reason.empty(), lowered.mode == asked) << lowered.reason;
       if (lowered.reason.empty())
         continue;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -13,24 +14,47 @@
 
 namespace cgr_test {
 
+// What a configuration lists.
+struct Lists {
+  int32_t max_requests, max_tokens;
+  std::vector<int32_t> decode;
+  std::vector<int32_t> query_lens = { 1 };
+  std::vector<cgr_bucket> mixed;
+};
+
 struct Graphs {
+  static constexpr uint64_t kGuard = 0x5a5a1234cafe5a5a;
   std::unique_ptr<cgr__graphs> graphs = std::make_unique<cgr__graphs>();
   std::unique_ptr<cgr__regions> regions = std::make_unique<cgr__regions>();
-  std::vector<int16_t> bucket_of;
+  std::vector<uint64_t> memory;
 
-  Graphs(cgr_graph_mode mode, int32_t max_requests, int32_t max_tokens, const std::vector<int32_t> &buckets)
-      : bucket_of(static_cast<size_t>(max_requests) + 1, 12345) {
+  Graphs(cgr_graph_mode mode, const Lists &given) {
     memset(graphs.get(), 0, sizeof *graphs);
     memset(regions.get(), 0, sizeof *regions);
     regions->epoch = 5;
     graphs->regions = regions.get();
     graphs->layout_hash = 77;
-    graphs->mode = mode;
-    graphs->mode_reason = "";
-    graphs->max_requests = max_requests;
-    graphs->max_tokens = max_tokens;
-    cgr__graphs_set_buckets(graphs.get(), buckets.data(), static_cast<int32_t>(buckets.size()), bucket_of.data());
+    auto lists = std::make_unique<cgr__key_lists>();
+    lists->max_requests = given.max_requests;
+    lists->max_tokens = given.max_tokens;
+    lists->uniform_kind = cgr__mode_uniform_kind(mode);
+    lists->mixed_kind = cgr__mode_mixed_kind(mode);
+    lists->num_query_lens = static_cast<int32_t>(given.query_lens.size());
+    lists->num_decode = static_cast<int32_t>(given.decode.size());
+    lists->num_mixed = static_cast<int32_t>(given.mixed.size());
+    std::copy(given.query_lens.begin(), given.query_lens.end(), lists->query_lens);
+    std::copy(given.decode.begin(), given.decode.end(), lists->decode);
+    std::copy(given.mixed.begin(), given.mixed.end(), lists->mixed);
+    // What is behind the promised bytes stays as it is.
+    size_t bytes = cgr__keys_bytes(lists.get());
+    memory.assign(bytes / 8 + 1, 0);
+    memory.back() = kGuard;
+    EXPECT_EQ(bytes % 8, 0u);
+    cgr__keys_make(graphs.get(), lists.get(), memory.data());
+    EXPECT_EQ(memory.back(), kGuard);
   }
+  Graphs(cgr_graph_mode mode, int32_t max_requests, int32_t max_tokens, const std::vector<int32_t> &buckets)
+      : Graphs(mode, Lists{ max_requests, max_tokens, buckets, { 1 }, {} }) {}
   cgr__graph_entry &Entry(size_t i) { return graphs->entry[i]; }
   // As a capture leaves the entry: READY or FAILED; or EMPTY, as it was before.
   void Set(size_t i, cgr_graph_state state) {

@@ -225,7 +225,7 @@ TEST_P(BatchInvariant, ARequestHasTheSameBitsAloneAndInAThousandBatches) {
   EXPECT_GT(engine_->Steps(CGR_KIND_FULL, CGR_REASON_EXACT), 20u);
   EXPECT_GT(engine_->Steps(CGR_KIND_FULL, CGR_REASON_PADDED), 20u);
   EXPECT_GT(engine_->Steps(CGR_KIND_NONE, CGR_REASON_NOT_UNIFORM), 20u);
-  EXPECT_GT(engine_->Steps(CGR_KIND_NONE, CGR_REASON_ABOVE_BUCKETS), 20u);
+  EXPECT_GT(engine_->Steps(CGR_KIND_NONE, CGR_REASON_ABOVE_REQUESTS), 20u);
 }
 
 // Each part then works on several requests, however many parts the GPU would have.

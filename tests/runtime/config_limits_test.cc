@@ -1,4 +1,4 @@
-// The limits, modes and buckets of a configuration: what is just inside each is accepted and what is just outside is refused by
+// The limits and modes of a configuration: what is just inside each is accepted and what is just outside is refused by
 // name, with nothing else; and what is reserved for later versions.
 #include "tests/support/config_case.h"
 
@@ -115,8 +115,7 @@ TEST_P(ConfigLimits, ReservedCountsAreRefusedByName) {
   for (const Reserved &r :
        { Reserved{ "num_backends", &cgr_config::num_backends, 0 }, Reserved{ "num_programs", &cgr_config::num_programs, 1 },
          Reserved{ "num_lanes", &cgr_config::num_lanes, 1 }, Reserved{ "num_draft_tokens", &cgr_config::num_draft_tokens, 0 },
-         Reserved{ "max_steps", &cgr_config::max_steps, 0 }, Reserved{ "num_query_lens", &cgr_config::num_query_lens, 0 },
-         Reserved{ "num_mixed_buckets", &cgr_config::num_mixed_buckets, 0 } })
+         Reserved{ "max_steps", &cgr_config::max_steps, 0 } })
     Range([&](GoodConfig &c, int64_t value) { c.config.*r.member = int32_t(value); }, 0, r.most,
           Find(CGR_ERROR_UNSUPPORTED, r.field, { "this version" }));
 }
@@ -124,15 +123,9 @@ TEST_P(ConfigLimits, ReservedCountsAreRefusedByName) {
 // The lists themselves too, as an engine would give them.
 TEST_P(ConfigLimits, ReservedListsAreRefusedByName) {
   static const cgr_backend backend = CGR_BACKEND_INIT;
-  static const int32_t query_lens[] = { 1 };
-  static const cgr_bucket mixed[] = { { 64, 8 } };
   Refused([](GoodConfig &c) { c.config.backends = &backend, c.config.num_backends = 1; },
           { Find(CGR_ERROR_UNSUPPORTED, "num_backends", { "is 1", "expected 0" }) });
-  Refused([](GoodConfig &c) { c.config.query_lens = query_lens, c.config.num_query_lens = 1; },
-          { Find(CGR_ERROR_UNSUPPORTED, "num_query_lens", { "is 1", "expected 0" }) });
-  Refused([](GoodConfig &c) { c.config.mixed_buckets = mixed, c.config.num_mixed_buckets = 1; },
-          { Find(CGR_ERROR_UNSUPPORTED, "num_mixed_buckets", { "is 1", "expected 0" }) });
-  Accepted([](GoodConfig &c) { c.config.backends = &backend, c.config.query_lens = query_lens, c.config.mixed_buckets = mixed; });
+  Accepted([](GoodConfig &c) { c.config.backends = &backend; });
 }
 
 TEST_P(ConfigLimits, ReservedFieldsAreRefused) {
@@ -150,94 +143,7 @@ TEST_P(ConfigLimits, AnythingIsStrictButZero) {
     Accepted([&](GoodConfig &c) { c.config.strict = strict; });
 }
 
-// --------------------------------------------------------------------------------------------------------------- buckets
-
-class ConfigBuckets : public ConfigTest {
-protected:
-  // Each list in the place of the good one.
-  void RefusedBuckets(std::vector<int32_t> buckets, const std::vector<Found> &want) {
-    Refused([&](GoodConfig &c) { Put(c, buckets); }, want);
-  }
-  void AcceptedBuckets(std::vector<int32_t> buckets) {
-    Accepted([&](GoodConfig &c) { Put(c, buckets); });
-  }
-  static Found Outside(int i, int32_t bucket) {
-    return Find(CGR_ERROR_INVALID_ARGUMENT, "decode_buckets[" + std::to_string(i) + "]",
-                { "is " + std::to_string(bucket) + ",", "1 .. 8" });
-  }
-  static Found NotMore(int i, int32_t bucket, int32_t before) {
-    return Find(CGR_ERROR_INVALID_ARGUMENT, "decode_buckets[" + std::to_string(i) + "]",
-                { "is " + std::to_string(bucket) + ",", "more than the one before, " + std::to_string(before) });
-  }
-
-private:
-  static void Put(GoodConfig &c, const std::vector<int32_t> &buckets) {
-    c.config.decode_buckets = buckets.data();
-    c.config.num_decode_buckets = int32_t(buckets.size());
-  }
-};
-
-TEST_P(ConfigBuckets, LiveBetweenOneAndMaxRequests) {
-  RefusedBuckets({ 0 }, { Outside(0, 0) });
-  RefusedBuckets({ -1, 1 }, { Outside(0, -1) });
-  RefusedBuckets({ 1, 9 }, { Outside(1, 9) });
-  RefusedBuckets({ 0, 4, 9, 512 }, { Outside(0, 0), Outside(2, 9), Outside(3, 512) });
-  AcceptedBuckets({ 1 });
-  AcceptedBuckets({ 8 });
-  AcceptedBuckets({ 1, 2, 3, 4, 5, 6, 7, 8 });
-}
-
-TEST_P(ConfigBuckets, Ascend) {
-  RefusedBuckets({ 2, 1 }, { NotMore(1, 1, 2) });
-  RefusedBuckets({ 1, 4, 4, 8 }, { NotMore(2, 4, 4) });
-  RefusedBuckets({ 8, 4, 2, 1 }, { NotMore(1, 4, 8), NotMore(2, 2, 4), NotMore(3, 1, 2) });
-}
-
-TEST_P(ConfigBuckets, NumberIsLimited) {
-  std::vector<int32_t> buckets;
-  for (int32_t i = 1; i <= 600; i++)
-    buckets.push_back(i);
-  auto set = [&](GoodConfig &c, int64_t value) {
-    c.config.max_requests = c.config.max_tokens = 600;
-    c.config.max_rows = 0;
-    c.config.decode_buckets = buckets.data();
-    c.config.num_decode_buckets = int32_t(value);
-  };
-  Range(set, 0, 512, Find(CGR_ERROR_INVALID_ARGUMENT, "num_decode_buckets", { "expected 0 .. 512" }));
-}
-
-TEST_P(ConfigBuckets, MustBeGivenWhenTheyAreCounted) {
-  Refused([](GoodConfig &c) { c.config.decode_buckets = nullptr; },
-          { Find(CGR_ERROR_NULL_POINTER, "decode_buckets", { "NULL", "4" }) });
-  Accepted([](GoodConfig &c) { c.config.decode_buckets = nullptr, c.config.num_decode_buckets = 0; });
-}
-
-TEST_P(ConfigBuckets, LargestOfTheDefaultSizes) {
-  auto set = [](GoodConfig &c, int64_t value) {
-    c.config.num_decode_buckets = 0;
-    c.config.max_decode_bucket = int32_t(value);
-  };
-  Range(set, 1, 8, Find(CGR_ERROR_INVALID_ARGUMENT, "max_decode_bucket", { "expected 1 .. 8" }), Zero::kIsDefault);
-}
-
-// The default of 512 holds for more requests than that, and an engine may ask for more.
-TEST_P(ConfigBuckets, DefaultSizesEndAt512OrWhereAsked) {
-  for (int32_t asked : { 0, 4096 }) {
-    GoodConfig c(device_);
-    c.config.max_requests = c.config.max_tokens = 4096;
-    c.config.max_rows = c.config.num_decode_buckets = 0;
-    c.config.max_decode_bucket = asked;
-    cgr_runtime *runtime = nullptr;
-    cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-    CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
-    CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, cgr_runtime_num_keys(runtime) - 1, &stats));
-    EXPECT_EQ(stats.key.num_requests, asked == 0 ? 512 : asked);
-    CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
-  }
-}
-
 CGR_INSTANTIATE_CONFIG_TEST(ConfigLimits);
-CGR_INSTANTIATE_CONFIG_TEST(ConfigBuckets);
 
 } // namespace
 } // namespace cgr_test

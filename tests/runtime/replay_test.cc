@@ -182,7 +182,7 @@ TEST_P(Replay, ReasonsOfEagerSteps) {
   for (int32_t i = 0; i < 4; i++)
     rows.push_back(engine->Start(3, i));
   engine->Step(engine->Decode(rows));
-  EXPECT_EQ(engine->step.reason, CGR_REASON_ABOVE_BUCKETS);
+  EXPECT_EQ(engine->step.reason, CGR_REASON_ABOVE_REQUESTS);
   EXPECT_EQ(engine->step.key.kind, CGR_KIND_NONE);
   rows.pop_back();
   engine->Step(engine->Decode(rows));

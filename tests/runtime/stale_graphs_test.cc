@@ -233,7 +233,7 @@ TEST_P(Strict, RefusesWhatIsAboveTheBuckets) {
   for (int32_t n = 0; n < 2; n++)
     rows.push_back(engine.Start(3, n));
   std::vector<Item> five = engine.Decode(rows);
-  ItemsRefused(CGR_ERROR_FALLBACK, { "5 requests", "above buckets", "strict" }, five);
+  ItemsRefused(CGR_ERROR_FALLBACK, { "5 requests", "above requests", "strict" }, five);
   five.pop_back();
   engine.Step(five);
   EXPECT_EQ(engine.step.reason, CGR_REASON_EXACT);

@@ -92,8 +92,11 @@ cgr_config Engine::Config() {
   config.max_rows = o.max_rows;
   config.max_tokens = o.max_tokens;
   config.max_seq_len = o.max_seq_len;
+  config.graph_mode = o.mode;
   config.decode_buckets = o.buckets.data();
   config.num_decode_buckets = int32_t(o.buckets.size());
+  config.mixed_buckets = o.mixed.data();
+  config.num_mixed_buckets = int32_t(o.mixed.size());
   if (o.adjust)
     o.adjust(&config);
   return config;

@@ -62,7 +62,9 @@ struct EngineOptions {
   bool engine_table = false;
   int32_t page_size = 16, num_pages = 128;
   int32_t max_requests = 8, max_rows = 16, max_tokens = 64, max_seq_len = 160;
+  int32_t mode = CGR_MODE_FULL_DECODE_ONLY;
   std::vector<int32_t> buckets = { 1, 2, 4, 8 };             // empty: the default ones
+  std::vector<cgr_bucket> mixed;                             // the same
   double unowned = std::numeric_limits<double>::quiet_NaN(); // what pages hold that nobody has written
   std::function<void(cgr_config *)> adjust;                  // last word on the configuration
 };

@@ -75,13 +75,15 @@ inline Inputs RandomInputs(const std::vector<LayerSpec> &layers, int64_t tokens,
 
 struct Options {
   cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY;
-  bool engine_table = false; // of group 1
+  bool engine_table = false;     // of group 1
+  std::vector<LayerSpec> layers; // empty: those of LayersFor
 };
 
 // An engine with two groups. Every step is waited for.
 class TwoGroups {
 public:
-  TwoGroups(const DeviceParam &device, uint64_t seed, Options options) : specs(LayersFor(device)), o(options) {
+  TwoGroups(const DeviceParam &device, uint64_t seed, Options options)
+      : specs(options.layers.empty() ? LayersFor(device) : options.layers), o(options) {
     MakeDevice(device);
     Random random(seed);
     for (int g = 0; g < kNumGroups; g++) {
@@ -188,6 +190,11 @@ public:
     }
     length.erase(row);
   }
+  // The tokens from `tokens` on are forgotten; their pages stay.
+  void Rewind(int32_t row, int32_t tokens) {
+    CGR_EXPECT_OK(cgr_request_set_length(rt, row, tokens));
+    length[row] = tokens;
+  }
   // Pages of every group for `tokens` tokens.
   void Reserve(int32_t row, int32_t tokens) {
     for (int g = 0; g < kNumGroups; g++) {
@@ -212,7 +219,7 @@ public:
   }
 
   // ---- steps
-  cgr_status Prepare(const std::vector<Chunk> &chunks) {
+  cgr_status Prepare(const std::vector<Chunk> &chunks, const cgr_key *forced = nullptr) {
     std::vector<int32_t> rows, lens, tokens(size_t(TokensOf(chunks)), 3);
     for (const Chunk &chunk : chunks) {
       rows.push_back(chunk.first);
@@ -223,15 +230,16 @@ public:
     batch.rows = rows.data();
     batch.query_lens = lens.data();
     batch.tokens = tokens.data();
+    batch.forced_key = forced;
     step = CGR_STEP_INIT;
     return cgr_step_prepare(rt, &batch, &step);
   }
   // Runs a step and returns what every layer wrote.
-  std::vector<Outputs> Run(const std::vector<Chunk> &chunks, const Inputs &inputs) {
+  std::vector<Outputs> Run(const std::vector<Chunk> &chunks, const Inputs &inputs, const cgr_key *forced = nullptr) {
     std::vector<Outputs> outputs;
     for (const Chunk &chunk : chunks)
       Reserve(chunk.first, length[chunk.first] + chunk.second);
-    cgr_status status = Prepare(chunks);
+    cgr_status status = Prepare(chunks, forced);
     CGR_EXPECT_OK(status);
     if (status != CGR_OK)
       return outputs;
@@ -239,7 +247,8 @@ public:
     for (size_t l = 0; l < layers_.size(); l++) {
       for (size_t which = 0; which < 3; which++) {
         CGR_EXPECT_OK(cgr_fill(dev, layers_[l].in[which], 0xff, layers_[l].in_bytes[which], stream));
-        CGR_EXPECT_OK(cgr_copy(dev, layers_[l].in[which], inputs[l][which].data(), inputs[l][which].size(), stream));
+        if (!inputs[l][which].empty())
+          CGR_EXPECT_OK(cgr_copy(dev, layers_[l].in[which], inputs[l][which].data(), inputs[l][which].size(), stream));
       }
       CGR_EXPECT_OK(cgr_fill(dev, layers_[l].call.out.data, 0xff, layers_[l].in_bytes[0], stream));
       CGR_EXPECT_OK(cgr_fill(dev, layers_[l].call.lse.data, 0xff, size_t(kMaxTokens * specs[l].q_heads) * 4, stream));
@@ -303,7 +312,7 @@ public:
           ASSERT_EQ(slots[at], int64_t(pages[g][row][size_t(t / size)]) * size + t % size) << "token " << at;
         num_pages += size_t((length[row] + size - 1) / size);
         ASSERT_EQ(indptr[i + 1], int32_t(num_pages)) << "request " << i;
-        ASSERT_EQ(last[i], (length[row] - 1) % size + 1) << "request " << i;
+        ASSERT_EQ(last[i], length[row] > 0 ? (length[row] - 1) % size + 1 : 1) << "request " << i;
       }
     }
   }

@@ -1,0 +1,160 @@
+/* Entries and tables of the keys. Cold, but for cgr__mixed_find. */
+#include "graphs/graphs.h"
+
+#define MAX_BLOCKS 4096
+
+/* The parts of the block of memory, by size. */
+typedef struct parts {
+  size_t entries, tokens, of_requests, of_block, smallest;
+} parts;
+
+static int32_t field_of(const cgr_bucket *bucket, bool tokens) { return tokens ? bucket->num_tokens : bucket->num_requests; }
+
+/* The numbers of tokens or requests that there are in the pairs, ascending. Returns how many. */
+static int32_t make_levels(const cgr__key_lists *lists, bool tokens, int32_t levels[CGR__MAX_BUCKETS]) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < lists->num_mixed; i++) {
+    int32_t value = field_of(&lists->mixed[i], tokens), at = count;
+    while (at > 0 && levels[at - 1] > value)
+      at--;
+    if (at > 0 && levels[at - 1] == value)
+      continue;
+    for (int32_t k = count++; k > at; k--)
+      levels[k] = levels[k - 1];
+    levels[at] = value;
+  }
+  return count;
+}
+
+static bool has_uniform(const cgr__key_lists *lists) { return lists->uniform_kind != CGR_KIND_NONE; }
+static bool has_mixed(const cgr__key_lists *lists) { return lists->mixed_kind != CGR_KIND_NONE && lists->num_mixed > 0; }
+
+/* Keys of a query length: those whose tokens a step can have. */
+static int32_t num_uniform(const cgr__key_lists *lists, int32_t query_len) {
+  int32_t count = 0;
+  while (count < lists->num_decode && (int64_t)lists->decode[count] * query_len <= lists->max_tokens)
+    count++;
+  return count;
+}
+
+static int32_t block_shift(int32_t most) {
+  int32_t shift = 0;
+  while (most >> shift >= MAX_BLOCKS)
+    shift++;
+  return shift;
+}
+
+static size_t rounded(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+static parts measure(const cgr__key_lists *lists) {
+  int32_t levels[CGR__MAX_BUCKETS];
+  size_t entries = 0, tables = 0, requests = (size_t)lists->max_requests + 1;
+  parts p = { 0, 0, 0, 0, 0 };
+  for (int32_t i = 0; has_uniform(lists) && i < lists->num_query_lens; i++, tables++)
+    entries += (size_t)num_uniform(lists, lists->query_lens[i]);
+  if (has_mixed(lists)) {
+    int32_t token_levels = make_levels(lists, true, levels), most = levels[token_levels - 1];
+    size_t request_levels = (size_t)make_levels(lists, false, levels);
+    entries += (size_t)lists->num_mixed;
+    tables++;
+    p.tokens = rounded((size_t)token_levels * sizeof(int32_t));
+    p.of_block = rounded(((size_t)(most >> block_shift(most)) + 1) * sizeof(int16_t));
+    p.smallest = rounded((size_t)token_levels * request_levels * sizeof(int16_t));
+  }
+  p.entries = rounded(entries * sizeof(cgr__graph_entry));
+  p.of_requests = rounded(tables * requests * sizeof(int16_t));
+  return p;
+}
+
+size_t cgr__keys_bytes(const cgr__key_lists *lists) {
+  parts p = measure(lists);
+  return p.entries + p.tokens + p.of_requests + p.of_block + p.smallest;
+}
+
+static void add_entry(cgr__graphs *graphs, int32_t kind, int32_t num_tokens, int32_t num_requests, int32_t query_len) {
+  cgr_key key = CGR_KEY_INIT;
+  key.kind = kind;
+  key.num_tokens = num_tokens;
+  key.num_requests = num_requests;
+  key.query_len = query_len;
+  graphs->entry[graphs->count++].key = key;
+}
+
+/* table[n]: the first of the ascending sizes that reaches n. */
+static void fill_table(int16_t *table, int32_t max, const int32_t *sizes, int32_t count) {
+  int32_t index = 0;
+  for (int32_t n = 0; n <= max; n++) {
+    while (index < count && sizes[index] < n)
+      index++;
+    table[n] = (int16_t)(index < count ? index : -1);
+  }
+}
+
+static void make_uniform(cgr__graphs *graphs, const cgr__key_lists *lists, int32_t query_len, int16_t *of_requests) {
+  if (num_uniform(lists, query_len) == 0)
+    return;
+  cgr__uniform_keys *keys = &graphs->uniform[graphs->num_uniform++];
+  *keys = (cgr__uniform_keys){ query_len, graphs->count, num_uniform(lists, query_len), of_requests };
+  for (int32_t i = 0; i < keys->count; i++)
+    add_entry(graphs, lists->uniform_kind, lists->decode[i] * query_len, lists->decode[i], query_len);
+  fill_table(of_requests, lists->max_requests, lists->decode, keys->count);
+}
+
+/* Pairs ascend by tokens, so the first that reaches both levels has the fewest. */
+static int16_t first_that_holds(const cgr__key_lists *lists, int32_t tokens, int32_t requests) {
+  for (int32_t i = 0; i < lists->num_mixed; i++)
+    if (lists->mixed[i].num_tokens >= tokens && lists->mixed[i].num_requests >= requests)
+      return (int16_t)i;
+  return -1;
+}
+
+/* `keys->tokens` and the tables have their memory. */
+static void make_mixed(cgr__graphs *graphs, const cgr__key_lists *lists) {
+  int32_t requests[CGR__MAX_BUCKETS];
+  cgr__mixed_keys *keys = &graphs->mixed;
+  keys->first = graphs->count;
+  keys->count = lists->num_mixed;
+  keys->num_token_levels = make_levels(lists, true, keys->tokens);
+  keys->num_request_levels = make_levels(lists, false, requests);
+  for (int32_t i = 0; i < keys->count; i++)
+    add_entry(graphs, lists->mixed_kind, lists->mixed[i].num_tokens, lists->mixed[i].num_requests, 0);
+  fill_table(keys->of_requests, lists->max_requests, requests, keys->num_request_levels);
+  int32_t most = keys->tokens[keys->num_token_levels - 1], level = 0;
+  keys->shift = block_shift(most);
+  for (int32_t block = 0; block <= most >> keys->shift; block++) {
+    while (keys->tokens[level] < block << keys->shift)
+      level++;
+    keys->of_block[block] = (int16_t)level;
+  }
+  for (int32_t t = 0; t < keys->num_token_levels; t++)
+    for (int32_t r = 0; r < keys->num_request_levels; r++)
+      keys->smallest[t * keys->num_request_levels + r] = first_that_holds(lists, keys->tokens[t], requests[r]);
+}
+
+void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory) {
+  parts p = measure(lists);
+  unsigned char *at = memory;
+  graphs->max_requests = lists->max_requests;
+  graphs->max_tokens = lists->max_tokens;
+  graphs->entry = (cgr__graph_entry *)(void *)at;
+  graphs->mixed.tokens = (int32_t *)(void *)(at += p.entries);
+  graphs->mixed.of_block = (int16_t *)(void *)(at += p.tokens);
+  graphs->mixed.smallest = (int16_t *)(void *)(at += p.of_block);
+  int16_t *of_requests = (int16_t *)(void *)(at + p.smallest);
+  for (int32_t i = 0; has_uniform(lists) && i < lists->num_query_lens; i++, of_requests += lists->max_requests + 1)
+    make_uniform(graphs, lists, lists->query_lens[i], of_requests);
+  graphs->mixed.of_requests = of_requests;
+  if (has_mixed(lists))
+    make_mixed(graphs, lists);
+}
+
+cgr__graph_entry *cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests) {
+  const cgr__mixed_keys *keys = &graphs->mixed;
+  if (keys->count == 0 || num_tokens > keys->tokens[keys->num_token_levels - 1])
+    return NULL;
+  int32_t requests = keys->of_requests[num_requests], level = keys->of_block[num_tokens >> keys->shift];
+  while (keys->tokens[level] < num_tokens)
+    level++;
+  int32_t index = requests < 0 ? -1 : keys->smallest[level * keys->num_request_levels + requests];
+  return index < 0 ? NULL : &graphs->entry[keys->first + index];
+}

@@ -1,0 +1,89 @@
+/* Reads what is captured: the mode, query lengths, and sizes of uniform and mixed steps. */
+#include "runtime/config/config.h"
+
+/* A list that is there when it should be. */
+static bool has_list(cgr__findings *f, const char *count_name, const char *name, int32_t count, int32_t most, const void *list) {
+  if (!cgr__in_range(f, count_name, count, 0, most))
+    return false;
+  if (count > 0 && !list)
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, name, "is NULL, expected %d sizes", count);
+  return count > 0 && list;
+}
+
+/* Numbers that ascend from 1 to `largest`. */
+static void read_ascending(cgr__findings *f, const char *name, const int32_t *values, int32_t count, int32_t largest,
+                           int32_t *copy) {
+  for (int32_t i = 0; i < count; i++) {
+    cgr__field field = cgr__field_of(name, i, "");
+    if (cgr__in_range(f, field.name, values[i], 1, largest) && i > 0 && values[i] <= values[i - 1])
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected more than the one before, %d", values[i],
+                        values[i - 1]);
+    copy[i] = values[i];
+  }
+}
+
+static void read_decode(cgr__setup *setup, int32_t max_requests, cgr__findings *f) {
+  cgr_config *c = &setup->config;
+  cgr__key_lists *keys = &setup->keys;
+  if (has_list(f, "num_decode_buckets", "decode_buckets", c->num_decode_buckets, CGR__MAX_BUCKETS, c->decode_buckets)) {
+    read_ascending(f, "decode_buckets", c->decode_buckets, c->num_decode_buckets, max_requests, keys->decode);
+    keys->num_decode = c->num_decode_buckets;
+  }
+  if (c->num_decode_buckets != 0)
+    return;
+  if (c->max_decode_bucket == 0)
+    c->max_decode_bucket = max_requests < 512 ? max_requests : 512;
+  if (cgr__in_range(f, "max_decode_bucket", c->max_decode_bucket, 1, max_requests))
+    keys->num_decode = cgr__buckets_default(c->max_decode_bucket, keys->decode);
+}
+
+static void read_query_lens(cgr__setup *setup, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  cgr__key_lists *keys = &setup->keys;
+  keys->num_query_lens = keys->query_lens[0] = 1;
+  if (!has_list(f, "num_query_lens", "query_lens", c->num_query_lens, CGR__MAX_QUERY_LENS, c->query_lens))
+    return;
+  read_ascending(f, "query_lens", c->query_lens, c->num_query_lens, c->max_tokens, keys->query_lens);
+  keys->num_query_lens = c->num_query_lens;
+}
+
+static bool ascends(const cgr_bucket *b) {
+  return b[0].num_tokens < b[1].num_tokens || (b[0].num_tokens == b[1].num_tokens && b[0].num_requests < b[1].num_requests);
+}
+
+static void read_pair(cgr__setup *setup, int32_t i, int32_t max_requests, cgr__findings *f) {
+  const cgr_bucket *bucket = &setup->config.mixed_buckets[i];
+  cgr__field tokens = cgr__field_of("mixed_buckets", i, "num_tokens"),
+             requests = cgr__field_of("mixed_buckets", i, "num_requests");
+  bool good = cgr__in_range(f, tokens.name, bucket->num_tokens, 1, setup->config.max_tokens);
+  good &= cgr__in_range(f, requests.name, bucket->num_requests, 1, max_requests);
+  if (good && i > 0 && !ascends(bucket - 1))
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("mixed_buckets", i, "").name,
+                      "is %d tokens and %d requests, expected more than the one before, %d and %d", bucket->num_tokens,
+                      bucket->num_requests, bucket[-1].num_tokens, bucket[-1].num_requests);
+  setup->keys.mixed[i] = *bucket;
+}
+
+static void read_mixed(cgr__setup *setup, int32_t max_requests, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  cgr__key_lists *keys = &setup->keys;
+  if (has_list(f, "num_mixed_buckets", "mixed_buckets", c->num_mixed_buckets, CGR__MAX_BUCKETS, c->mixed_buckets)) {
+    for (int32_t i = 0; i < c->num_mixed_buckets; i++)
+      read_pair(setup, i, max_requests, f);
+    keys->num_mixed = c->num_mixed_buckets;
+  }
+  if (c->num_mixed_buckets == 0)
+    keys->num_mixed = cgr__buckets_default_mixed(c->max_tokens, c->max_requests, keys->mixed);
+}
+
+void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, (cgr_graph_support)c->attention_support, &setup->mode_reason);
+  setup->keys.max_requests = c->max_requests;
+  setup->keys.max_tokens = c->max_tokens;
+  setup->keys.uniform_kind = cgr__mode_uniform_kind(setup->mode);
+  setup->keys.mixed_kind = cgr__mode_mixed_kind(setup->mode);
+  read_decode(setup, max_requests, f);
+  read_query_lens(setup, f);
+  read_mixed(setup, max_requests, f);
+}

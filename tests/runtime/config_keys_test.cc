@@ -1,0 +1,184 @@
+// What a configuration wants captured: sizes of decode and of mixed steps, query lengths. What is just inside each bound is
+// accepted and what is just outside is refused by name.
+#include "tests/support/config_case.h"
+
+namespace cgr_test {
+namespace {
+
+class ConfigBuckets : public ConfigTest {
+protected:
+  // Each list in the place of the good one.
+  void RefusedBuckets(std::vector<int32_t> buckets, const std::vector<Found> &want) {
+    Refused([&](GoodConfig &c) { Put(c, buckets); }, want);
+  }
+  void AcceptedBuckets(std::vector<int32_t> buckets) {
+    Accepted([&](GoodConfig &c) { Put(c, buckets); });
+  }
+  static Found Outside(int i, int32_t bucket) {
+    return Find(CGR_ERROR_INVALID_ARGUMENT, "decode_buckets[" + std::to_string(i) + "]",
+                { "is " + std::to_string(bucket) + ",", "1 .. 8" });
+  }
+  static Found NotMore(int i, int32_t bucket, int32_t before) {
+    return Find(CGR_ERROR_INVALID_ARGUMENT, "decode_buckets[" + std::to_string(i) + "]",
+                { "is " + std::to_string(bucket) + ",", "more than the one before, " + std::to_string(before) });
+  }
+
+private:
+  static void Put(GoodConfig &c, const std::vector<int32_t> &buckets) {
+    c.config.decode_buckets = buckets.data();
+    c.config.num_decode_buckets = int32_t(buckets.size());
+  }
+};
+
+TEST_P(ConfigBuckets, LiveBetweenOneAndMaxRequests) {
+  RefusedBuckets({ 0 }, { Outside(0, 0) });
+  RefusedBuckets({ -1, 1 }, { Outside(0, -1) });
+  RefusedBuckets({ 1, 9 }, { Outside(1, 9) });
+  RefusedBuckets({ 0, 4, 9, 512 }, { Outside(0, 0), Outside(2, 9), Outside(3, 512) });
+  AcceptedBuckets({ 1 });
+  AcceptedBuckets({ 8 });
+  AcceptedBuckets({ 1, 2, 3, 4, 5, 6, 7, 8 });
+}
+
+TEST_P(ConfigBuckets, Ascend) {
+  RefusedBuckets({ 2, 1 }, { NotMore(1, 1, 2) });
+  RefusedBuckets({ 1, 4, 4, 8 }, { NotMore(2, 4, 4) });
+  RefusedBuckets({ 8, 4, 2, 1 }, { NotMore(1, 4, 8), NotMore(2, 2, 4), NotMore(3, 1, 2) });
+}
+
+TEST_P(ConfigBuckets, NumberIsLimited) {
+  std::vector<int32_t> buckets;
+  for (int32_t i = 1; i <= 600; i++)
+    buckets.push_back(i);
+  auto set = [&](GoodConfig &c, int64_t value) {
+    c.config.max_requests = c.config.max_tokens = 600;
+    c.config.max_rows = 0;
+    c.config.decode_buckets = buckets.data();
+    c.config.num_decode_buckets = int32_t(value);
+  };
+  Range(set, 0, 512, Find(CGR_ERROR_INVALID_ARGUMENT, "num_decode_buckets", { "expected 0 .. 512" }));
+}
+
+TEST_P(ConfigBuckets, MustBeGivenWhenTheyAreCounted) {
+  Refused([](GoodConfig &c) { c.config.decode_buckets = nullptr; },
+          { Find(CGR_ERROR_NULL_POINTER, "decode_buckets", { "NULL", "4" }) });
+  Accepted([](GoodConfig &c) { c.config.decode_buckets = nullptr, c.config.num_decode_buckets = 0; });
+}
+
+TEST_P(ConfigBuckets, LargestOfTheDefaultSizes) {
+  auto set = [](GoodConfig &c, int64_t value) {
+    c.config.num_decode_buckets = 0;
+    c.config.max_decode_bucket = int32_t(value);
+  };
+  Range(set, 1, 8, Find(CGR_ERROR_INVALID_ARGUMENT, "max_decode_bucket", { "expected 1 .. 8" }), Zero::kIsDefault);
+}
+
+// The default of 512 holds for more requests than that, and an engine may ask for more.
+TEST_P(ConfigBuckets, DefaultSizesEndAt512OrWhereAsked) {
+  for (int32_t asked : { 0, 4096 }) {
+    GoodConfig c(device_);
+    c.config.max_requests = c.config.max_tokens = 4096;
+    c.config.max_rows = c.config.num_decode_buckets = 0;
+    c.config.max_decode_bucket = asked;
+    c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
+    cgr_runtime *runtime = nullptr;
+    cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
+    CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
+    CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, cgr_runtime_num_keys(runtime) - 1, &stats));
+    EXPECT_EQ(stats.key.num_requests, asked == 0 ? 512 : asked);
+    CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------ query lengths
+
+class ConfigQueryLens : public ConfigTest {
+protected:
+  static std::function<void(GoodConfig &)> With(const std::vector<int32_t> &lens) {
+    return [&lens](GoodConfig &c) {
+      c.config.query_lens = lens.data();
+      c.config.num_query_lens = int32_t(lens.size());
+    };
+  }
+  void RefusedLens(const std::vector<int32_t> &lens, int i, const Words &words) {
+    Refused(With(lens), { Find(CGR_ERROR_INVALID_ARGUMENT, "query_lens[" + std::to_string(i) + "]", words) });
+  }
+};
+
+TEST_P(ConfigQueryLens, LiveBetweenOneAndMaxTokensAndAscend) {
+  const int32_t most = GoodConfig(device_).config.max_tokens;
+  const std::string range = "1 .. " + std::to_string(most);
+  RefusedLens({ 0 }, 0, { "is 0", range });
+  RefusedLens({ 1, most + 1 }, 1, { "is " + std::to_string(most + 1), range });
+  RefusedLens({ 4, 4 }, 1, { "is 4", "more than the one before, 4" });
+  RefusedLens({ 1, 5, 3 }, 2, { "is 3", "more than the one before, 5" });
+  for (const std::vector<int32_t> &lens : { std::vector<int32_t>{ 1 }, { 5 }, { most }, { 1, 2, 3, 4, 5, 6, 7, 8 }, { 1, most } })
+    Accepted(With(lens));
+}
+
+TEST_P(ConfigQueryLens, NumberIsLimitedAndTheyMustBeGiven) {
+  static const int32_t lens[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+  auto set = [](GoodConfig &c, int64_t value) {
+    c.config.query_lens = lens;
+    c.config.num_query_lens = int32_t(value);
+  };
+  Range(set, 0, 8, Find(CGR_ERROR_INVALID_ARGUMENT, "num_query_lens", { "expected 0 .. 8" }));
+  Refused([](GoodConfig &c) { c.config.num_query_lens = 2; }, { Find(CGR_ERROR_NULL_POINTER, "query_lens", { "NULL", "2" }) });
+}
+
+// ------------------------------------------------------------------------------------------------------------- mixed steps
+
+class ConfigMixedBuckets : public ConfigTest {
+protected:
+  static std::function<void(GoodConfig &)> With(const std::vector<cgr_bucket> &pairs) {
+    return [&pairs](GoodConfig &c) {
+      c.config.mixed_buckets = pairs.data();
+      c.config.num_mixed_buckets = int32_t(pairs.size());
+    };
+  }
+  void RefusedPair(const std::vector<cgr_bucket> &pairs, int i, const std::string &member, const Words &words) {
+    Refused(With(pairs), { Find(CGR_ERROR_INVALID_ARGUMENT, "mixed_buckets[" + std::to_string(i) + "]" + member, words) });
+  }
+};
+
+TEST_P(ConfigMixedBuckets, LiveWithinTheLimits) {
+  const cgr_config good = GoodConfig(device_).config;
+  const std::string tokens = "1 .. " + std::to_string(good.max_tokens), requests = "1 .. " + std::to_string(good.max_requests);
+  RefusedPair({ { 0, 1 } }, 0, ".num_tokens", { "is 0", tokens });
+  RefusedPair({ { 1, 1 }, { good.max_tokens + 1, 1 } }, 1, ".num_tokens",
+              { "is " + std::to_string(good.max_tokens + 1), tokens });
+  RefusedPair({ { 8, 0 } }, 0, ".num_requests", { "is 0", requests });
+  RefusedPair({ { 8, good.max_requests + 1 } }, 0, ".num_requests", { "is " + std::to_string(good.max_requests + 1), requests });
+  for (const std::vector<cgr_bucket> &pairs :
+       { std::vector<cgr_bucket>{ { 1, 1 } }, { { 1, good.max_requests } }, { { good.max_tokens, good.max_requests } } })
+    Accepted(With(pairs));
+}
+
+TEST_P(ConfigMixedBuckets, AscendByTokensThenByRequests) {
+  RefusedPair({ { 8, 2 }, { 7, 3 } }, 1, "", { "is 7 tokens and 3 requests", "8 and 2" });
+  RefusedPair({ { 8, 2 }, { 8, 2 } }, 1, "", { "is 8 tokens and 2 requests", "8 and 2" });
+  RefusedPair({ { 8, 2 }, { 8, 4 }, { 8, 3 } }, 2, "", { "is 8 tokens and 3 requests", "8 and 4" });
+  const std::vector<cgr_bucket> pairs = { { 4, 4 }, { 8, 2 }, { 8, 8 }, { 16, 1 } };
+  Accepted(With(pairs));
+}
+
+TEST_P(ConfigMixedBuckets, NumberIsLimitedAndTheyMustBeGiven) {
+  std::vector<cgr_bucket> pairs;
+  for (int32_t i = 1; i <= 600; i++)
+    pairs.push_back({ i, 1 });
+  auto set = [&](GoodConfig &c, int64_t value) {
+    c.config.max_tokens = 600;
+    c.config.mixed_buckets = pairs.data();
+    c.config.num_mixed_buckets = int32_t(value);
+  };
+  Range(set, 0, 512, Find(CGR_ERROR_INVALID_ARGUMENT, "num_mixed_buckets", { "expected 0 .. 512" }));
+  Refused([](GoodConfig &c) { c.config.num_mixed_buckets = 3; },
+          { Find(CGR_ERROR_NULL_POINTER, "mixed_buckets", { "NULL", "3" }) });
+}
+
+CGR_INSTANTIATE_CONFIG_TEST(ConfigBuckets);
+CGR_INSTANTIATE_CONFIG_TEST(ConfigQueryLens);
+CGR_INSTANTIATE_CONFIG_TEST(ConfigMixedBuckets);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,122 @@
+// Mixed steps replay: FULL graphs of pairs of tokens and requests give the bits of eager steps of the same padded counts, padding
+// included, over random traces of two groups.
+#include "tests/support/groups_case.h"
+
+namespace cgr_test {
+namespace {
+
+using groups::Chunk;
+using groups::TwoGroups;
+
+class MixedSteps : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+  void Make(uint64_t seed) {
+    random_ = std::make_unique<Random>(seed);
+    for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_NONE }) {
+      groups::Options options;
+      options.mode = mode;
+      options.layers = { { 0, 2, 1, 64, CGR_DTYPE_BF16 }, { 1, 5, 1, 64, CGR_DTYPE_BF16 } };
+      engines_.push_back(std::make_unique<TwoGroups>(GetParam(), seed, options));
+    }
+  }
+  std::vector<int32_t> Rows() const {
+    std::vector<int32_t> rows;
+    for (const auto &[row, tokens] : engines_[0]->length)
+      rows.push_back(row);
+    return rows;
+  }
+  int32_t AnyRow() {
+    std::vector<int32_t> rows = Rows();
+    return rows[size_t(random_->Pick(0, int64_t(rows.size()) - 1))];
+  }
+  // Requests come, go and are set back.
+  void Change() {
+    if (Rows().size() < 9 && random_->OneIn(3)) { // whose longest sequences fit the smaller pool
+      int32_t row = engines_[0]->Open();
+      ASSERT_EQ(engines_[1]->Open(), row);
+    }
+    if (Rows().size() > 1 && random_->OneIn(8)) {
+      int32_t row = AnyRow();
+      for (auto &engine : engines_)
+        engine->Close(row);
+    }
+    if (!Rows().empty() && random_->OneIn(10)) {
+      int32_t row = AnyRow(), tokens = random_->Pick32(0, engines_[0]->length[row]);
+      for (auto &engine : engines_)
+        engine->Rewind(row, tokens);
+    }
+  }
+  // Decodes, chunks, or both; now and then a request without tokens, or no request at all.
+  std::vector<Chunk> Compose() {
+    std::vector<int32_t> rows = Rows();
+    std::vector<Chunk> chunks;
+    bool decodes = random_->OneIn(2);
+    int32_t longest = random_->OneIn(3) ? 100 : 12, room = groups::kMaxTokens;
+    if (random_->OneIn(25))
+      return chunks;
+    for (int32_t row : rows) {
+      int32_t left = std::min({ groups::kMaxSeqLen - engines_[0]->length[row], longest, room });
+      if (chunks.size() == groups::kMaxRequests || random_->OneIn(4) || left == 0)
+        continue;
+      chunks.push_back({ row, decodes || random_->OneIn(3) ? 1 : random_->OneIn(12) ? 0 : random_->Pick32(1, left) });
+      room -= chunks.back().second;
+    }
+    for (size_t i = chunks.size(); i > 1; i--)
+      std::swap(chunks[i - 1], chunks[size_t(random_->Pick(0, int64_t(i) - 1))]);
+    return chunks;
+  }
+  void Step(bool check) {
+    const std::vector<Chunk> chunks = Compose();
+    const groups::Inputs inputs = RandomInputs(engines_[0]->specs, groups::TokensOf(chunks), *random_);
+    std::vector<groups::Outputs> replayed = engines_[0]->Run(chunks, inputs);
+    ASSERT_FALSE(HasFailure());
+    cgr_key key = engines_[0]->step.key;
+    replays_ += key.kind == CGR_KIND_FULL;
+    mixed_ += key.kind == CGR_KIND_FULL && key.query_len == 0;
+    key.kind = CGR_KIND_NONE;
+    std::vector<groups::Outputs> eager = engines_[1]->Run(chunks, inputs, &key);
+    ASSERT_FALSE(HasFailure());
+    ASSERT_EQ(replayed.size(), eager.size());
+    for (size_t l = 0; l < eager.size(); l++) {
+      ASSERT_EQ(replayed[l].out, eager[l].out) << "out of layer " << l;
+      ASSERT_EQ(replayed[l].lse, eager[l].lse) << "lse of layer " << l;
+    }
+    if (check && groups::TokensOf(chunks) > 0) {
+      ASSERT_NO_FATAL_FAILURE(engines_[0]->CheckOutputs(chunks, inputs, replayed));
+      ASSERT_NO_FATAL_FAILURE(engines_[0]->CheckBuffers(chunks));
+    }
+  }
+
+  std::unique_ptr<Random> random_;
+  std::vector<std::unique_ptr<TwoGroups>> engines_;
+  int replays_ = 0, mixed_ = 0;
+};
+
+TEST_P(MixedSteps, ReplayWithTheBitsOfEagerSteps) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  const int steps = GetParam().IsCuda() ? 3000 : 10000;
+  Make(seed);
+  for (int i = 0; i < steps; i++) {
+    SCOPED_TRACE("step " + std::to_string(i));
+    ASSERT_NO_FATAL_FAILURE(Change());
+    ASSERT_NO_FATAL_FAILURE(Step(i % 40 == 0));
+  }
+  for (auto &engine : engines_)
+    engine->CheckCaches();
+  EXPECT_GT(replays_, steps * 95 / 100);
+  EXPECT_GT(mixed_, steps / 4);
+  cgr_stats stats = CGR_STATS_INIT;
+  CGR_ASSERT_OK(cgr_runtime_stats(engines_[0]->rt, &stats));
+  uint64_t sum = 0;
+  for (const auto &kind : stats.by_reason)
+    for (uint64_t count : kind)
+      sum += count;
+  EXPECT_EQ(sum, stats.steps);
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(MixedSteps);
+
+} // namespace
+} // namespace cgr_test
