@@ -78,8 +78,9 @@ typedef struct cgr__device_ops {
   int (*mem_alloc)(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr);
   int (*mem_free)(cgr_device *dev, void *ptr, enum cgr__memory_kind kind);
 
-  /* Streams: non-blocking ones; the handle of the host device is its own, passed as a cudaStream_t. Kernels of an urgent stream
-   * that wait begin before those of others; those of a graph have the priority of the stream in which it is launched. */
+  /* Streams: non-blocking ones; the handle of the host device is its own, passed as a cudaStream_t. Waiting
+   * kernels of an urgent stream start before those of other streams; inside a graph the priority of the stream that launches it
+   * applies to all nodes. */
   int (*stream_create)(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream);
   int (*stream_destroy)(cgr_device *dev, cudaStream_t stream); /* finishes its work first; illegal while it captures */
   int (*stream_sync)(cgr_device *dev, cudaStream_t stream);

@@ -35,7 +35,7 @@ typedef struct cgr__attention_args {
   float *partial_state;   /* [lines of all slots][2]: max of scale*log2e*score, sum of exp2 */
   cgr__step_error *error; /* a page outside the pool, or the write-trash page: CGR_GUARD_PAGE, read as the read-trash page */
   cgr__plan_class plan_class;
-  int32_t num_tokens, padded_requests;
+  int32_t num_tokens; /* padded */
   int32_t num_q_heads, num_kv_heads, head_dim;
   int32_t group_heads, kv_blocks, block_heads; /* query heads of a KV head, its head blocks, query heads of one of them */
   int32_t line_lines, queue_lines;             /* lines ((token, head) pairs) of a slot of the line and of the queue */

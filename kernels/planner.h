@@ -24,6 +24,13 @@ typedef struct cgr__planner_args {
   cgr__plan_class classes[CGR__MAX_CLASSES];
 } cgr__planner_args;
 
+/* Shared memory of a block of the planner on CUDA: 16 bytes for each request and 24 for each part, and what does not depend on
+ * them, the device's own kilobyte included. */
+#define CGR__PLANNER_SHARED_FIXED 5120
+static inline int64_t cgr__planner_shared_bytes(int32_t max_requests, int32_t num_parts) {
+  return CGR__PLANNER_SHARED_FIXED + 16 * ((int64_t)max_requests + 2) + 24 * ((int64_t)num_parts + 2);
+}
+
 /* Writes the plan of every class (planners/attention/plan.h) for the batch that the prologue left, and zeroes the counters, which
  * an abandoned step may have left behind. */
 extern const cgr__kernel cgr__kernel_planner; /* cgr__planner_args */

@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "kernels/attention.h"
+#include "kernels/planner.h"
 #include "planners/attention/plan_host.h"
 
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
@@ -243,6 +244,20 @@ static void add_layer(const cgr_device_info *device, const cgr__variant *v, cons
   plans->partial_dim = larger64(plans->partial_dim, l->head_dim);
 }
 
+/* The planner keeps requests and parts in shared memory. */
+static void check_planner(const cgr_device_info *device, const cgr__plan_options *options, const cgr__plans *plans,
+                          cgr__findings *findings) {
+  int32_t parts = 0;
+  for (int32_t i = 0; i < plans->num_classes; i++)
+    parts = larger(parts, plans->classes[i].num_parts);
+  int64_t bytes = cgr__planner_shared_bytes(options->max_requests, parts);
+  if (device->kind == CGR_DEVICE_KIND_CUDA && device->shared_memory > 0 && bytes > device->shared_memory)
+    cgr__findings_add(
+        findings, CGR_ERROR_UNSUPPORTED, "num_parts",
+        "is %d, which with max_requests %d takes %lld bytes of shared memory to plan, expected at most %d, the device's", parts,
+        options->max_requests, (long long)bytes, device->shared_memory);
+}
+
 void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__variant *const *chosen,
                      int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
   memset(plans, 0, sizeof *plans);
@@ -252,5 +267,6 @@ void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, con
       add_layer(device, chosen[i], &layers[i], i, options, plans, findings);
   }
   findings->layer = -1;
+  check_planner(device, options, plans, findings);
   plans->num_counters = plans->num_slots + num_layers;
 }

@@ -42,7 +42,7 @@ typedef struct cgr__variant {
   int32_t tile_lines;                   /* of a full q tile; also the most query heads of a head block */
   int32_t line_lines;                   /* of a q tile that the plan's line takes, where one token's heads are not more */
   int32_t tile_kv;                      /* tokens of a KV tile */
-  int32_t cost_tile, cost_kv, snap;     /* ns on an H200 at head dim 128, rounded (profiles/calibrate); cost_kv scales
+  int32_t cost_tile, cost_kv, snap;     /* ns at head dim 128; of CUDA on an H200, rounded (profiles/calibrate). cost_kv scales
                                            with the head dim */
   int32_t max_ctas;                     /* per multiprocessor, by registers; the host: in all */
   int32_t shared_fixed, shared_per_dim; /* bytes of shared memory of a CTA: fixed, and for each element of the head dim */

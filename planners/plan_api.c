@@ -1,5 +1,4 @@
 /* cgr_plan_size and cgr_plan_build: validation, then planners/attention/plan_host.c. */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +132,7 @@ static cgr_status check_plan(const cgr__plan_class *c, const void *plan, size_t 
   return CGR_OK;
 }
 
-/* query_lens as their running sum, and then the scratch of the planner, in one block. */
+/* One block: the planner's scratch, then the running sum of query_lens. */
 cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size) {
   cgr_plan_input in;
   cgr__plan_class c;

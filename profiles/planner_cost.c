@@ -18,21 +18,22 @@
 
 typedef struct shape {
   const char *name;
-  int32_t decodes, prefills, query_len, context;
+  int32_t decodes, prefills, query_len, context, empty;
 } shape;
 
 static const shape shapes[] = {
-  { "no requests", 0, 0, 0, 0 },
-  { "1 decode", 1, 0, 0, 0 },
-  { "64 decodes", 64, 0, 0, 0 },
-  { "256 decodes", 256, 0, 0, 0 },
-  { "1024 decodes", 1024, 0, 0, 0 },
-  { "4096 decodes", 4096, 0, 0, 0 },
-  { "1 prefill of 512 tokens", 0, 1, 512, 0 },
-  { "1 prefill of 8192 tokens", 0, 1, 8192, 0 },
-  { "1 chunk of 16 tokens after 32768", 0, 1, 16, 32768 },
-  { "16 prefills of 512 tokens", 0, 16, 512, 0 },
-  { "256 decodes, 1 prefill of 2048 tokens", 256, 1, 2048, 0 },
+  { "no requests", 0, 0, 0, 0, 0 },
+  { "1 decode", 1, 0, 0, 0, 0 },
+  { "1 decode and 4095 empty requests", 1, 0, 0, 0, 4095 },
+  { "64 decodes", 64, 0, 0, 0, 0 },
+  { "256 decodes", 256, 0, 0, 0, 0 },
+  { "1024 decodes", 1024, 0, 0, 0, 0 },
+  { "4096 decodes", 4096, 0, 0, 0, 0 },
+  { "1 prefill of 512 tokens", 0, 1, 512, 0, 0 },
+  { "1 prefill of 8192 tokens", 0, 1, 8192, 0, 0 },
+  { "1 chunk of 16 tokens after 32768", 0, 1, 16, 32768, 0 },
+  { "16 prefills of 512 tokens", 0, 16, 512, 0, 0 },
+  { "256 decodes, 1 prefill of 2048 tokens", 256, 1, 2048, 0, 0 },
 };
 
 typedef struct planner {
@@ -93,11 +94,14 @@ static void open_planner(planner *p, const char *device) {
   memcpy(p->args.classes, plans.classes, sizeof plans.classes);
 }
 
-/* Decodes of 1 to 8192 tokens, and chunks after nothing. */
+/* Decodes at lengths of 1 to 8192; chunks after `context` tokens. */
 static void put_batch(planner *p, const shape *s) {
-  int32_t *query_start = p->inputs + 16, *seq_lens = query_start + MAX_REQUESTS + 1, n = s->decodes + s->prefills;
+  int32_t *query_start = p->inputs + 16, *seq_lens = query_start + MAX_REQUESTS + 1, live = s->decodes + s->prefills;
+  int32_t n = live + s->empty;
   memset(p->inputs, 0, p->input_bytes);
-  for (int32_t i = 0; i < n; i++) {
+  for (int32_t i = live; i < n; i++)
+    query_start[i + 1] = live;
+  for (int32_t i = 0; i < live; i++) {
     bool decodes = i < s->decodes;
     query_start[i + 1] = query_start[i] + (decodes ? 1 : s->query_len);
     seq_lens[i] = decodes ? 1 + i * 2663 % 8192 : s->context + s->query_len;

@@ -141,7 +141,6 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.partial_state = b->partial_state;
   args.error = &step->state->error;
   args.num_tokens = rec->base.key.num_tokens;
-  args.padded_requests = rec->base.key.num_requests;
   args.head_dim = l->head_dim;
   args.scale = l->scale;
   return args;

@@ -123,7 +123,8 @@ static cgr_status make_streams(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   int error = ops->stream_create(rt->dev, CGR__STREAM_NORMAL, &rt->own_stream);
   if (!error)
-    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT, &rt->planner_stream);
+    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT, &rt->planner_stream); /* eager steps: not behind an engine's blocks;
+                                                                                    in a graph its place is what counts */
   if (!error)
     error = ops->event_create(rt->dev, &rt->fork_event);
   if (!error)

@@ -24,7 +24,7 @@ static struct host_stream *take_stream(struct host_device *host) {
 }
 
 int cgr__host_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *handle) {
-  (void)priority; /* streams wait for no place to run */
+  (void)priority; /* no stream waits for another to run */
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
   struct host_stream *stream = take_stream(host);

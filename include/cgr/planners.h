@@ -23,7 +23,8 @@ extern "C" {
  * of a part of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other
  * requests are the queue: tiles of queue_tile_q new tokens, that are taken one by one, the costliest first. KV is counted in
  * tiles of line_tile_kv or queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks, are at
- * most 2^62. The queue has at most 2^31 - 1 tiles, all head blocks counted. */
+ * most 2^62. So many new tokens, however they are spread over so many
+ * requests, make at most 2^31 - 1 tiles, all head blocks counted. */
 typedef struct cgr_plan_input {
   uint32_t size;
   int32_t num_requests;      /* 0 .. 2^24 */

@@ -7,12 +7,13 @@
  * being its KV tiles. Laid end to end, request by request and head block by head block, these tiles form one line of W units;
  * part p of G takes the units [p Q, (p + 1) Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost per tile as in
  * FlashMLA's scheduler metadata). A cut moves to the nearest border of a KV tile, or to the begin or the end of its q tile when
- * that is at most the snap away: nobody works on a sliver. The snap is that of the class or Q / 32, at most Q / 4, at least half
- * a KV tile.
+ * that is at most the snap away: nobody works on a sliver. The snap is that of the class or M / 32, M = ceil(W / G), at most
+ * M / 4, at least half a KV tile.
  *
  * When all tiles cost the same, t, Q is raised by up to Q / 20 (95% of the parts still work), so that they are not cut, or all
  * cut alike: to the next multiple of t if t <= Q; to ceil(t / floor(t / Q)) if t > Q, if that adds no more than the snap, the
- * snap is no less than cost_kv, and max_splits is 0. A part costs at most ceil(W / G) + cost_tile + 2 snap.
+ * snap is no less than cost_kv, and max_splits is 0. A part costs at most M + cost_tile + 2 s, s being the snap or, when
+ * max_splits is not 0, the larger of snap and half a split.
  *
  * A tile that is cut leaves one partial per part in slots that are neighbours: slot first + i holds the i-th, in the order of the
  * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most
@@ -191,7 +192,8 @@ CGR__PLAN_FN int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t m
     int64_t whole = cgr__plan_quotient(mean + tile - 1, tile) * tile;
     return whole - mean <= mean / 20 ? whole : mean;
   }
-  int64_t pieces = cgr__plan_quotient(tile, mean), piece = cgr__plan_quotient(tile + pieces - 1, pieces), most = snap < mean / 20 ? snap : mean / 20;
+  int64_t pieces = cgr__plan_quotient(tile, mean), piece = cgr__plan_quotient(tile + pieces - 1, pieces);
+  int64_t most = snap < mean / 20 ? snap : mean / 20;
   return c->max_splits == 0 && snap >= c->cost_kv && piece - mean <= most ? piece : mean;
 }
 
@@ -374,7 +376,7 @@ typedef struct cgr__plan_batch {
   const int32_t *query_start, *seq_lens, *line;
 } cgr__plan_batch;
 
-/* Nothing is computed of what is read here, so that a GPU need not wait for it before the next item. */
+/* Reads only, so that a GPU can go on until the values are needed. */
 CGR__PLAN_FN void cgr__plan_walk_read(cgr__plan_walk *walk, const cgr__plan_batch *batch, int32_t request) {
   walk->request = request;
   walk->query_len = batch->query_start[request + 1] - batch->query_start[request];

@@ -1,7 +1,7 @@
 /* What a plan is made for: the part of a layer that decides who works on what. Layers that are equal in it share a plan.
  *
- * Fixed when a runtime is created; all numbers come from the variant (kernels/variants.h), which knows its tiles and what they
- * cost, and from the layer. Costs are integers of time, in any unit: only their ratio counts. */
+ * Fixed when a runtime is created; all numbers come from the kernel, which knows its tiles and what they cost, and from
+ * the layer. Costs are integers of time, in any unit: only their ratio counts. */
 #ifndef CGR_PLANNERS_ATTENTION_PLAN_CLASS_H
 #define CGR_PLANNERS_ATTENTION_PLAN_CLASS_H
 

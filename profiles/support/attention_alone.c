@@ -171,7 +171,6 @@ static void make_batch(alone *a) {
   a->args.seq_lens = upload(a, b->seq_lens, (size_t)b->num_requests * sizeof *b->seq_lens);
   a->args.counts = upload(a, counts, sizeof counts);
   a->args.num_tokens = a->num_tokens;
-  a->args.padded_requests = b->num_requests;
 }
 
 static void make_buffers(alone *a) {

@@ -286,13 +286,15 @@ TEST_P(KernelPlanner, EqualsTheSecondReading) {
 
 // ------------------------------------------------------------------------------------------------------------------ limits
 
-// As many requests as a runtime can be made for; both sides of each round of a block of 320 threads, in requests and in parts.
+// As many requests as a runtime can be made for. Both sides of every number of requests per thread (320, 640, 960) and of each
+// round (1280, 2560, 3840), and of each round of 320 cuts.
 TEST_P(KernelPlanner, PlansAsManyRequestsAsThereCanBe) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   const int32_t parts[] = { 31, 32, 33, 64, 319, 320, 321, 640, CGR__MAX_PARTS };
-  for (int32_t n : { 1, 319, 320, 321, 639, 640, 641, 1599, 3839, 3840, 3841, CGR__MAX_REQUESTS - 1, CGR__MAX_REQUESTS }) {
+  for (int32_t n : { 1, 320, 321, 640, 641, 960, 961, 1279, 1280, 1281, 1600, 2560, 2561, 3840, 3841, CGR__MAX_REQUESTS - 1,
+                     CGR__MAX_REQUESTS }) {
     Step step;
     step.batch = RandomBatch(random, { n, 20, 30000, 1000, 1000 });
     step.array_requests = CGR__MAX_REQUESTS;
@@ -307,7 +309,7 @@ TEST_P(KernelPlanner, PlansAsManyRequestsAsThereCanBe) {
   }
 }
 
-// Every number of parts for one long tile: cuts at one place, parts without work, and the words of the kernel's bits.
+// Every number of parts around several rounds of warps, for few tiles: cuts that coincide, and parts without work.
 TEST_P(KernelPlanner, CutsAFewTilesForManyParts) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

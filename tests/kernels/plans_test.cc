@@ -119,6 +119,28 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
 
 // Layers that differ in what does not decide who works on what, among them one without a variant, which has no plan but a
 // counter.
+// 4096 requests and parts take 163,920 bytes and what is fixed.
+TEST(Plans, NeedThePlannersSharedMemory) {
+  for (int32_t num_parts : { 100, 4096 })
+    for (int32_t max_requests : { 1, 4096 }) {
+      const int64_t bytes = 5120 + 16 * (int64_t(max_requests) + 2) + 24 * (int64_t(num_parts) + 2);
+      for (int32_t shared_memory : { 0, 102400, int32_t(bytes) - 1, int32_t(bytes), 233472 })
+        for (cgr_device_info device : { CudaInfo(90), HostInfo() }) {
+          SCOPED_TRACE(std::to_string(num_parts) + " parts, " + std::to_string(max_requests) + " requests, " +
+                       std::to_string(shared_memory) + " bytes");
+          device.shared_memory = shared_memory;
+          Made made = Make(device, { PlainLayer(), PlainLayer() }, { num_parts, max_requests, 8192, false });
+          bool refused = device.kind == CGR_DEVICE_KIND_CUDA && shared_memory > 0 && bytes > shared_memory;
+          ASSERT_EQ(made.findings.size(), refused ? 1u : 0u);
+          if (!refused)
+            continue;
+          EXPECT_EQ(made.findings[0].status, CGR_ERROR_UNSUPPORTED);
+          EXPECT_STREQ(made.findings[0].field, "num_parts");
+          EXPECT_NE(std::string(made.findings[0].text).find(std::to_string(bytes)), std::string::npos);
+        }
+    }
+}
+
 TEST(Plans, AreSharedByLayersThatAreEqualInThem) {
   static float number = 1.0f;
   for (const cgr_device_info &device : Devices()) {
@@ -354,7 +376,7 @@ TEST(Plans, HoldEveryLayer) {
     Random random(seed);
     cgr_device_info device =
         random.OneIn(3) ? HostInfo() : CudaInfo(90, 0, random.Pick32(1, 200), random.OneIn(2) ? 102400 : 233472);
-    cgr__plan_options options = { random.OneIn(2) ? 0 : random.Pick32(1, 4096), random.Pick32(1, 600), 0, random.OneIn(3) };
+    cgr__plan_options options = { random.OneIn(2) ? 0 : random.Pick32(1, 3600), random.Pick32(1, 600), 0, random.OneIn(3) };
     options.max_tokens = options.max_requests + random.Pick32(0, random.OneIn(2) ? 500 : 50000);
     std::vector<cgr_layer> layers = RandomLayers(random);
     Made made = Make(device, layers, options);

@@ -1,5 +1,5 @@
-// The classes of real kernels keep the device busy: when there is work for all parts, nearly all have some, and requests that are
-// empty change nothing.
+// Classes as real kernels have them keep the device busy: when there is work for all parts, nearly all have some, and requests that
+// are empty change nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@ using namespace cgr_test;
 constexpr int32_t kParts[] = { 132 * 2, 108 * 1, 148 * 2 }; // an H200, an A100 and a B200 with one or two CTAs to an SM
 constexpr int32_t kHeadBlocks[] = { 1, 5, 8, 10, 36 };
 
+// The costs of sm80 in kernels/variants.c.
 PlanCase Real(int32_t num_parts, int32_t head_blocks) {
   PlanCase given;
   given.c.num_parts = num_parts;
@@ -22,8 +23,8 @@ PlanCase Real(int32_t num_parts, int32_t head_blocks) {
   given.c.line_query_len = 8;
   given.c.line_tile_kv = given.c.queue_tile_kv = 64;
   given.c.queue_tile_q = 128;
-  given.c.cost_tile = 4000;
-  given.c.cost_kv = given.c.snap = 2000;
+  given.c.cost_tile = given.c.cost_kv = 2000;
+  given.c.snap = 4000;
   return given;
 }
 
@@ -86,7 +87,7 @@ TEST(PlanBalance, NearlyAllPartsWorkOnRandomBatches) {
   }
 }
 
-// Less work than parts: nobody works on a sliver, and yet a single long request is spread.
+// One request of 2^20 tokens keeps all parts busy.
 TEST(PlanBalance, OneLongRequestIsSpread) {
   for (int32_t parts : kParts) {
     for (int32_t head_blocks : kHeadBlocks) {

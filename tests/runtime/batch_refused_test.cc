@@ -160,14 +160,15 @@ TEST_P(BatchIsRefused, ForAForcedKeyThatDoesNotFit) {
     { nullptr, FullKey(2), CGR_ERROR_INVALID_ARGUMENT, { "forced_key.num_requests is 2", "3" } },
     { nullptr, FullKey(3), CGR_ERROR_STATE, { "forced_key" } }, // not a bucket
     { nullptr, KeyOf(CGR_KIND_FULL, 4, 5), CGR_ERROR_STATE, { "forced_key" } },
-    { [](cgr_key *k) { k->query_len = 2; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key.query_len is 2", "1" } },
-    { [](cgr_key *k) { k->query_len = 0; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key.query_len is 0", "1" } },
+    { [](cgr_key *k) { k->query_len = 2; }, full, CGR_ERROR_STATE, { "forced_key", "query length 2" } },
+    { [](cgr_key *k) { k->query_len = 0; }, full, CGR_ERROR_STATE, { "forced_key", "query length 0" } },
+    { [](cgr_key *k) { k->query_len = -1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key.query_len is -1" } },
     { [](cgr_key *k) { k->variant = 9; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "variant 9" } },
     { [](cgr_key *k) { k->program = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "program 1" } },
     { [](cgr_key *k) { k->lane = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "lane 1" } },
     { [](cgr_key *k) { k->max_steps = 2; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "max_steps 2" } },
     { [](cgr_key *k) { k->reserved[3] = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "reserved" } },
-    { [](cgr_key *k) { k->query_len = 0; }, KeyOf(CGR_KIND_PIECEWISE, 4, 4), CGR_ERROR_INVALID_ARGUMENT, { "query_len" } },
+    { [](cgr_key *k) { k->query_len = 0; }, KeyOf(CGR_KIND_PIECEWISE, 4, 4), CGR_ERROR_STATE, { "piecewise" } },
     { [](cgr_key *k) { k->query_len = 1; }, KeyOf(CGR_KIND_PIECEWISE, 4, 4), CGR_ERROR_STATE, { "piecewise" } },
     { nullptr, EagerKey(2, 2), CGR_ERROR_INVALID_ARGUMENT, { "forced_key.num_requests is 2", "3" } },
     { nullptr, EagerKey(8, 2), CGR_ERROR_INVALID_ARGUMENT, { "forced_key.num_tokens is 2", "3" } },
@@ -183,8 +184,8 @@ TEST_P(BatchIsRefused, ForAForcedKeyThatDoesNotFit) {
     SCOPED_TRACE(std::to_string(&bad - &bads[0]));
     ItemsRefused(bad.status, bad.words, items, &key);
   }
-  ItemsRefused(CGR_ERROR_INVALID_ARGUMENT, { "forced_key.query_len" }, // not uniform
-               { { rows_[0], { CGR_TOKEN_LAST } }, { rows_[1], {} } }, &full);
+  ItemsRefused(CGR_ERROR_INVALID_ARGUMENT, { "forced_key.query_len", "longest, 2" },
+               { { rows_[0], { CGR_TOKEN_LAST } }, { rows_[1], { 5, 6 } } }, &full);
   ItemsRefused(CGR_ERROR_STATE, { "forced_key" }, {}, [] { // a dummy step takes any graph, but there must be one
     static const cgr_key key = FullKey(3);
     return &key;

@@ -89,7 +89,10 @@ void KeepLog(cgr_config *config, Log *log) {
   };
 }
 
-std::string Prefix(int32_t requests) { return "capture of the graph for " + std::to_string(requests) + " requests failed: "; }
+std::string Prefix(int32_t requests) {
+  const std::string count = std::to_string(requests);
+  return "capture of the graph for " + count + " requests and " + count + " tokens failed: ";
+}
 
 class CaptureFailures : public ::testing::TestWithParam<Case> {
 protected:

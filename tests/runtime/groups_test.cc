@@ -193,7 +193,7 @@ TEST_P(Groups, PagesAreCheckedAgainstTheirOwnPool) {
   const int32_t four[] = { 20, 21, 22, 23 }, next = 24;
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 0, four, 4));
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 1, 0, four, 3));
-  EXPECT_NE(cgr_request_set_pages(e.rt, row, 1, 3, &next, 1), CGR_OK);
+  CGR_EXPECT(CGR_ERROR_SEQUENCE_TOO_LONG, cgr_request_set_pages(e.rt, row, 1, 3, &next, 1));
   EXPECT_EQ(e.Has(row, 0), Range(0, 4));
   EXPECT_EQ(e.Has(row, 1), Range(0, 3));
 }

@@ -342,7 +342,6 @@ private:
     args.partial_state = partial_state_.data();
     args.error = error_.data();
     args.num_tokens = tokens_;
-    args.padded_requests = made_.num_requests() + made_.batch().padded_requests;
     args.head_dim = s.head_dim;
     args.scale = s.scale;
     return args;

@@ -2,9 +2,9 @@
  * block for each plan class. Few threads and registers, so that a block finds room beside an engine's kernel that fills the
  * SMs.
  *
- * Its time is a chain of latencies: the batch is read at once, before its size is known, and every barrier counts. Neighbouring
- * requests belong to one thread for the first running sum (costs of the line, its requests, those of the queue and their q
- * tiles); then every thread has a cut of the line, then a part, at last entries of the queue. */
+ * What it costs is latency, not work: so the batch is read in one go, before its size is known, and barriers are few.
+ * Neighbouring requests belong to one thread for the first running sum (costs of the line, its requests, those of the queue and
+ * their q tiles); then every thread has a cut of the line, then a part, at last entries of the queue. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/planner.h"
@@ -13,7 +13,7 @@
 namespace cgr {
 namespace {
 
-constexpr int kThreads = 320; /* a cut for each part of 132 or 148 SMs with two CTAs each */
+constexpr int kThreads = 320; /* at least G + 1 on 148 SMs with two CTAs each, so that every cut has a thread */
 constexpr int kWarps = kThreads / 32;
 constexpr int kEach = 4; /* requests that a thread reads at once */
 
@@ -34,13 +34,13 @@ union Record {
 };
 static_assert(sizeof(Record) == 16, "records are read in one piece");
 
-/* Dynamic shared memory: what depends on the numbers of requests and parts. */
+/* Dynamic shared memory: what depends on the numbers of requests (B_r, padded) and parts (G). */
 struct Lists {
   Record *records;          /* [B_r + 2] */
-  cgr__plan_point *cuts;    /* [G + 1]; of a queue that is cut, then: the pieces before each tile */
+  cgr__plan_point *cuts;    /* [G + 1]; then, of a queue that is cut, int32_t: pieces before each tile */
   cgr__plan_before *before; /* [G + 1] */
   int32_t *firsts;          /* [G + 1] the first slot of each tile that is cut, then the number of slots */
-  int32_t last;             /* record */
+  int32_t last;             /* index of the last record */
 };
 
 __host__ __device__ inline size_t rounded(size_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -123,7 +123,7 @@ __device__ __forceinline__ int32_t queue_of(const Sums &s) { return (int32_t)(s.
 struct Totals {
   Sums sums;
   int32_t emptied, least, most; /* least, most: KV tiles of a tile of the line */
-  int32_t reserved;
+  int32_t reserved;             /* 32 bytes: read in two pieces */
 };
 
 /* Neighbouring requests of a thread. */
@@ -134,6 +134,7 @@ struct Own {
 };
 
 __device__ __forceinline__ void read_own(const Batch &b, int32_t base, Own &own) {
+  /* As few for each thread as cover the rest of the batch, so that a small batch uses all warps. */
   int32_t each = min(kEach, (b.padded_requests - base + kThreads - 1) / kThreads);
   own.first = base + (int32_t)threadIdx.x * each;
   own.count = min(each, b.padded_requests - own.first);
@@ -145,7 +146,7 @@ __device__ __forceinline__ void read_own(const Batch &b, int32_t base, Own &own)
     own.seq_len[k] = k < own.count ? b.seq_lens[own.first + k] : 0;
 }
 
-/* n / d, with the inverse ~0u / d. */
+/* n / d by a multiplication; `inverse` is ~0u / d, n less than 2^31, and the estimate at most one too small. */
 __device__ __forceinline__ int32_t divide(uint32_t n, uint32_t d, uint32_t inverse) {
   uint32_t quotient = __umulhi(n, inverse);
   return (int32_t)(quotient + (n - quotient * d >= d));
@@ -206,7 +207,7 @@ __device__ __forceinline__ Sums lanes_upto(const Sums &own) {
   return upto;
 }
 
-/* A sum of 64 bits over a few lanes, in limbs that do not overflow. */
+/* Adds the lanes' 64-bit numbers, none negative, in limbs of 24 bits: 32 of them fit in 32 bits. */
 __device__ __forceinline__ int64_t sum_lanes(int64_t value) {
   uint64_t v = (uint64_t)value, low = __reduce_add_sync(~0u, (uint32_t)v & 0xffffff);
   uint64_t middle = __reduce_add_sync(~0u, (uint32_t)(v >> 24) & 0xffffff), high = __reduce_add_sync(~0u, (uint32_t)(v >> 48));
@@ -231,17 +232,17 @@ __device__ __forceinline__ void add_warps(const Totals (&of_warp)[kWarps], Sums 
   total.most = max(total.most, __reduce_max_sync(~0u, t.most));
 }
 
-/* Sorts the requests into line and queue. Ends before the barrier after which the lists may be read. */
+/* Sorts the requests into line and queue. The caller synchronises before it reads the lists. */
 __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const Batch &b, const int32_t *num_requests,
                                                 const Lists &l, int32_t *line) {
-  __shared__ __align__(16) Totals scratch[2][kWarps];
+  __shared__ __align__(16) Totals scratch[2][kWarps]; /* in turn: a fast warp writes the next round's while a slow one reads */
   int turn = 0;
   int32_t num_live = *num_requests;
   Totals total = { { 0, 0, 0 }, 0, INT32_MAX, 0, 0 };
   for (int32_t base = 0; base < b.padded_requests; base += kEach * kThreads, turn ^= 1) {
     Own own;
     read_own(b, base, own);
-    uint32_t inverse = ~0u / (uint32_t)c.line_tile_kv; /* while the batch comes */
+    uint32_t inverse = ~0u / (uint32_t)c.line_tile_kv; /* while the loads are under way */
     Totals sums = sum_own(c, inverse, num_live, own), upto = sums;
     upto.sums = lanes_upto(sums.sums);
     upto.emptied = __reduce_add_sync(~0u, sums.emptied);
@@ -359,7 +360,7 @@ __device__ __forceinline__ int32_t write_pieces(const cgr__plan_class &c, const 
   __shared__ int64_t of_sum[kWarps];
   __shared__ int32_t of_pieces[2][kWarps];
   int lane = threadIdx.x & 31;
-  int32_t *firsts = reinterpret_cast<int32_t *>(l.cuts); /* fewer than G + 1 */
+  int32_t *pieces_before = reinterpret_cast<int32_t *>(l.cuts); /* [num_tiles + 1]: fewer than G + 1 */
   int64_t own = 0;
   for (int32_t e = (int32_t)threadIdx.x; e < num_tiles; e += kThreads) {
     QueueTile tile = find_tile(c, l, num_queue, e);
@@ -379,22 +380,22 @@ __device__ __forceinline__ int32_t write_pieces(const cgr__plan_class &c, const 
     }
     int32_t first = sum_before(count, of_pieces[turn], total);
     if (e < num_tiles)
-      firsts[e] = first;
+      pieces_before[e] = first;
   }
   if (threadIdx.x == 0)
-    firsts[num_tiles] = total;
+    pieces_before[num_tiles] = total;
   __syncthreads();
   for (int32_t i = (int32_t)threadIdx.x; i < total; i += kThreads) {
-    int32_t low = 0, high = num_tiles; /* firsts[low] <= i < firsts[high] */
+    int32_t low = 0, high = num_tiles; /* pieces_before[low] <= i < pieces_before[high] */
     while (high - low > 1) {
       int32_t middle = (low + high) / 2;
-      if (firsts[middle] <= i)
+      if (pieces_before[middle] <= i)
         low = middle;
       else
         high = middle;
     }
     QueueTile tile = find_tile(c, l, num_queue, low);
-    int32_t first = firsts[low], count = firsts[low + 1] - first;
+    int32_t first = pieces_before[low], count = pieces_before[low + 1] - first;
     write_entry(&entries[i], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, first, count, i - first));
   }
   return total;
@@ -446,6 +447,7 @@ __device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const List
 
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
 
+/* Four blocks to an SM: at most 48 registers. */
 __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_constant__ cgr__planner_args a) {
   extern __shared__ __align__(16) unsigned char memory[];
   const cgr__plan_class &c = a.classes[blockIdx.x];
@@ -484,6 +486,8 @@ __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_const
     a.counters[i] = 0;
 }
 
+static_assert(CGR__PLANNER_SHARED_FIXED >= 1024 + 4000, "what __shared__ takes, and the device itself");
+
 size_t shared_bytes(const cgr__planner_args *a) {
   size_t most = 0;
   for (int32_t i = 0; i < a->num_classes; i++) {
@@ -506,8 +510,12 @@ extern "C" int cgr__cuda_planner(const void *args, cudaStream_t stream) {
                      stream);
 }
 
-/* Not every device has the shared memory for the most requests and the most parts at once. */
+/* As much shared memory as the device gives, up to what the most requests and parts take: what a configuration wants has been
+ * compared with the device before (kernels/variants.c). */
 extern "C" int cgr__cuda_planner_preload(void) {
-  int error = cgr::preload(cgr::planner_kernel, cgr::lists_bytes(CGR__MAX_REQUESTS, CGR__MAX_PARTS));
-  return error ? cgr::preload(cgr::planner_kernel, cgr::lists_bytes(CGR__MAX_REQUESTS, CGR__MAX_PARTS / 8)) : 0;
+  size_t bytes = cgr::lists_bytes(CGR__MAX_REQUESTS, CGR__MAX_PARTS);
+  int error = cgr::preload(cgr::planner_kernel, bytes);
+  for (; error == (int)cudaErrorInvalidValue && bytes > 1024; bytes -= 1024)
+    error = cgr::preload(cgr::planner_kernel, bytes - 1024);
+  return error;
 }
