@@ -71,7 +71,8 @@ static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *sh
     if (keys->of_requests[requests] >= 0)
       consider(graphs, &graphs->entry[keys->first + keys->of_requests[requests]], &s);
   }
-  cgr__graph_entry *mixed = cgr__mixed_find(graphs, shape->num_tokens, requests);
+  bool exact_already = s.usable && s.usable->key.num_tokens == shape->num_tokens;
+  cgr__graph_entry *mixed = exact_already ? NULL : cgr__mixed_find(graphs, shape->num_tokens, requests);
   if (mixed)
     consider(graphs, mixed, &s);
   if (!s.usable) {
