@@ -55,6 +55,17 @@ static cgr_reason reason_against(const cgr__graphs *graphs, const cgr__batch_sha
   return mixed->count > 0 || is_uniform ? CGR_REASON_ABOVE_REQUESTS : CGR_REASON_NOT_UNIFORM;
 }
 
+cgr__graph_entry *cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests) {
+  const cgr__mixed_keys *keys = &graphs->mixed;
+  if (keys->count == 0 || num_tokens > keys->tokens[keys->num_token_levels - 1])
+    return NULL;
+  int32_t requests = keys->of_requests[num_requests], level = keys->of_block[num_tokens >> keys->shift];
+  while (keys->tokens[level] < num_tokens)
+    level++;
+  int32_t index = requests < 0 ? -1 : keys->smallest[level * keys->num_request_levels + requests];
+  return index < 0 ? NULL : &graphs->entry[keys->first + index];
+}
+
 static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__choice *choice) {
   int32_t requests = shape->num_requests > 0 ? shape->num_requests : 1;
   bool is_uniform = false;
@@ -109,9 +120,8 @@ static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_sh
              ? cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.query_len is %d, expected 0 or the batch's, %d",
                          key->query_len, shape->query_len)
              : cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                         "batch: forced_key.query_len is %d, expected 0 or the batch's longest, %d, "
-                         "at least",
-                         key->query_len, shape->max_query_len);
+                         "batch: forced_key.query_len is %d, expected 0 or at least the batch's longest, %d", key->query_len,
+                         shape->max_query_len);
 }
 
 static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {

@@ -81,8 +81,6 @@ typedef struct cgr__graphs {
 /* keys.c. Makes entries and tables of the lists in `memory`, of that size and zeros. */
 size_t cgr__keys_bytes(const cgr__key_lists *lists);
 void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory);
-/* The smallest mixed key that holds both; NULL: none. */
-cgr__graph_entry *cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
 
 /* entry.c. The state that the entry is in now, and whether it can be replayed. */
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry);
@@ -128,6 +126,8 @@ typedef struct cgr__choice {
 
 /* dispatch.c. `forced` NULL: the smallest graph that fits, or eager. */
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);
+/* The smallest mixed key that holds both; NULL: none. */
+cgr__graph_entry *cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
 /* CGR_ERROR_STALE_GRAPH when the chosen graph has become stale since. */
 cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_entry *entry);
 

@@ -1,4 +1,4 @@
-/* Entries and tables of the keys. Cold, but for cgr__mixed_find. */
+/* Makes the entries and tables of the keys. Cold. */
 #include "graphs/graphs.h"
 
 #define MAX_BLOCKS 4096
@@ -146,15 +146,4 @@ void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memo
   graphs->mixed.of_requests = of_requests;
   if (has_mixed(lists))
     make_mixed(graphs, lists);
-}
-
-cgr__graph_entry *cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests) {
-  const cgr__mixed_keys *keys = &graphs->mixed;
-  if (keys->count == 0 || num_tokens > keys->tokens[keys->num_token_levels - 1])
-    return NULL;
-  int32_t requests = keys->of_requests[num_requests], level = keys->of_block[num_tokens >> keys->shift];
-  while (keys->tokens[level] < num_tokens)
-    level++;
-  int32_t index = requests < 0 ? -1 : keys->smallest[level * keys->num_request_levels + requests];
-  return index < 0 ? NULL : &graphs->entry[keys->first + index];
 }
