@@ -7,8 +7,7 @@
  *
  * In steps: append and attention inside steps of the runtime. Each step has up to 16 layers, each with a KV pool of its own as
  * far as memory allows, so that a repeated step does not find its KV in L2; steps run back to back, prepared ahead, and the time
- * of a step is divided by its layers. Prologue, planner and epilogue are in it. Uniform decode steps are graph replays, the
- * others eager.
+ * of a step is divided by its layers. Prologue, planner and epilogue are in it. Every step is a replay of a graph of its size.
  *
  * Alone: the attention kernel by itself, many nodes of the same layer in a graph, as other libraries' kernels are usually
  * measured (profiles/support/attention_alone.h). Less than about 50 MB of KV stays in L2 from node to node.
@@ -33,27 +32,29 @@ typedef struct shape {
   const char *name;
   int32_t decodes, decode_len;          /* decode requests and their KV length with the new token; -1: log-normal lengths */
   int32_t prefills, query_len, context; /* chunks of query_len tokens after `context` tokens */
+  int32_t empty;                        /* requests without new tokens, after the others */
   int32_t steps;
 } shape;
 
 static const shape shapes[] = {
-  { "decode bs1 len1k", 1, 1024, 0, 0, 0, 60 },
-  { "decode bs1 len8k", 1, 8192, 0, 0, 0, 60 },
-  { "decode bs1 len32k", 1, 32768, 0, 0, 0, 60 },
-  { "decode bs8 len1k", 8, 1024, 0, 0, 0, 60 },
-  { "decode bs8 len8k", 8, 8192, 0, 0, 0, 60 },
-  { "decode bs8 len32k", 8, 32768, 0, 0, 0, 30 },
-  { "decode bs64 len1k", 64, 1024, 0, 0, 0, 60 },
-  { "decode bs64 len8k", 64, 8192, 0, 0, 0, 30 },
-  { "decode bs64 len32k", 64, 32768, 0, 0, 0, 12 },
-  { "decode bs256 len1k", 256, 1024, 0, 0, 0, 30 },
-  { "decode bs256 len8k", 256, 8192, 0, 0, 0, 12 },
-  { "decode bs256 len32k", 256, 32768, 0, 0, 0, 6 },
-  { "decode bs128 skewed (log-normal)", 128, -1, 0, 0, 0, 30 },
-  { "spec decode, 4 queries each, bs64 len4k", 0, 0, 64, 4, 4092, 30 },
-  { "mixed: 64 decodes (4k) + a 2048-token prefill", 64, 4096, 1, 2048, 0, 12 },
-  { "mixed: 32 decodes (8k) + a 512-token chunk at 8k", 32, 8192, 1, 512, 8192, 12 },
-  { "prefill 4096 (causal)", 0, 0, 1, 4096, 0, 12 },
+  { "decode bs1 len1k", 1, 1024, 0, 0, 0, 0, 60 },
+  { "decode bs1 len8k", 1, 8192, 0, 0, 0, 0, 60 },
+  { "decode bs1 len32k", 1, 32768, 0, 0, 0, 0, 60 },
+  { "decode bs1 len8k, beside 4095 empty requests", 1, 8192, 0, 0, 0, 4095, 60 },
+  { "decode bs8 len1k", 8, 1024, 0, 0, 0, 0, 60 },
+  { "decode bs8 len8k", 8, 8192, 0, 0, 0, 0, 60 },
+  { "decode bs8 len32k", 8, 32768, 0, 0, 0, 0, 30 },
+  { "decode bs64 len1k", 64, 1024, 0, 0, 0, 0, 60 },
+  { "decode bs64 len8k", 64, 8192, 0, 0, 0, 0, 30 },
+  { "decode bs64 len32k", 64, 32768, 0, 0, 0, 0, 12 },
+  { "decode bs256 len1k", 256, 1024, 0, 0, 0, 0, 30 },
+  { "decode bs256 len8k", 256, 8192, 0, 0, 0, 0, 12 },
+  { "decode bs256 len32k", 256, 32768, 0, 0, 0, 0, 6 },
+  { "decode bs128 skewed (log-normal)", 128, -1, 0, 0, 0, 0, 30 },
+  { "spec decode, 4 queries each, bs64 len4k", 0, 0, 64, 4, 4092, 0, 30 },
+  { "mixed: 64 decodes (4k) + a 2048-token prefill", 64, 4096, 1, 2048, 0, 0, 12 },
+  { "mixed: 32 decodes (8k) + a 512-token chunk at 8k", 32, 8192, 1, 512, 8192, 0, 12 },
+  { "prefill 4096 (causal)", 0, 0, 1, 4096, 0, 0, 12 },
 };
 
 static int32_t decode_length(const shape *s, int32_t i) {
@@ -85,6 +86,8 @@ static double floor_us(const shape *s) {
   return bytes_us > flops_us ? bytes_us : flops_us;
 }
 
+static int32_t num_requests(const shape *s) { return s->decodes + s->prefills + s->empty; }
+
 static int64_t pages_needed(const shape *s) {
   int64_t pages = 2;
   for (int32_t i = 0; i < s->decodes; i++)
@@ -92,7 +95,7 @@ static int64_t pages_needed(const shape *s) {
   return pages + (int64_t)s->prefills * ((s->context + s->query_len) / 16 + 1);
 }
 
-/* Rows with their pages; prefill rows follow the decode rows. */
+/* Rows with their pages: decodes, prefills, empty ones. */
 static void open_rows(bench_engine *e, const shape *s, int32_t *query_lens) {
   int32_t *all = e->rows;
   for (int32_t i = 0; i < s->decodes + s->prefills; i++, e->rows++) {
@@ -101,6 +104,7 @@ static void open_rows(bench_engine *e, const shape *s, int32_t *query_lens) {
     query_lens[i] = decode ? 1 : s->query_len;
     bench_open_rows(e, 1, length, decode ? length + s->steps * 2 + 64 : s->context + s->query_len);
   }
+  bench_open_rows(e, s->empty, 0, 0);
   e->rows = all;
 }
 
@@ -130,10 +134,10 @@ static double run_steps(bench_engine *e, const shape *s, cgr_batch *batch, int32
 
 /* The attention kernel by itself over the first layer's pool, in graphs of about 20 ms. */
 static double run_alone(bench_engine *e, const shape *s, const int32_t *query_lens) {
-  int32_t count = s->decodes + s->prefills, nodes = (int32_t)(20000.0 / floor_us(s));
+  int32_t count = num_requests(s), live = s->decodes + s->prefills, nodes = (int32_t)(20000.0 / floor_us(s));
   int32_t *seq_lens = malloc((size_t)count * sizeof *seq_lens);
   for (int32_t i = 0; i < count; i++)
-    seq_lens[i] = i < s->decodes ? decode_length(s, i) : s->context + s->query_len;
+    seq_lens[i] = i < s->decodes ? decode_length(s, i) : i < live ? s->context + s->query_len : 0;
   bench_attention b = { .dev = e->dev, .stream = e->stream, .cache = e->cache, .q = e->q, .out = e->out };
   b.num_q_heads = HEADS;
   b.num_kv_heads = KV_HEADS;
@@ -151,21 +155,23 @@ static double run_alone(bench_engine *e, const shape *s, const int32_t *query_le
 }
 
 static void run_case(const char *device, bool is_host, const shape *s, int head) {
-  int32_t count = s->decodes + s->prefills, num_tokens = s->decodes + s->prefills * s->query_len;
+  int32_t count = num_requests(s), num_tokens = s->decodes + s->prefills * s->query_len;
   int64_t pool_bytes = pages_needed(s) * 16 * KV_BYTES_PER_TOKEN;
   int64_t fit = POOL_BUDGET / pool_bytes;
   int32_t most = is_host ? 1 : MAX_LAYERS, layers = fit < most ? (fit < 1 ? 1 : (int32_t)fit) : most;
   int32_t steps = is_host ? 2 : s->steps;
-  int32_t bucket = count;
+  int32_t decode_bucket = s->decodes > 0 ? s->decodes : 1;
+  cgr_bucket bucket = { num_tokens, count };
   int64_t max_seq_len = (pages_needed(s) - 2) * 16;
   bench_options o = { .device = device, .num_layers = layers, .num_q_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM };
   o.page_size = PAGE_SIZE;
   o.max_requests = count;
-  o.max_tokens = num_tokens;
+  o.max_tokens = num_tokens > count ? num_tokens : count;
   o.max_seq_len = max_seq_len < 40960 ? (int32_t)max_seq_len : 40960;
   o.num_pages = pages_needed(s);
-  o.buckets = &bucket;
+  o.buckets = &decode_bucket;
   o.num_buckets = 1;
+  o.mixed = count > s->decodes ? &bucket : NULL;
   bench_engine engine;
   bench_open(&engine, &o);
   if (head) {

@@ -18,22 +18,23 @@
 
 typedef struct shape {
   const char *name;
-  int32_t decodes, prefills, query_len, context, empty;
+  int32_t empty_before, decodes, prefills, query_len, context, empty_after;
 } shape;
 
 static const shape shapes[] = {
-  { "no requests", 0, 0, 0, 0, 0 },
-  { "1 decode", 1, 0, 0, 0, 0 },
-  { "1 decode and 4095 empty requests", 1, 0, 0, 0, 4095 },
-  { "64 decodes", 64, 0, 0, 0, 0 },
-  { "256 decodes", 256, 0, 0, 0, 0 },
-  { "1024 decodes", 1024, 0, 0, 0, 0 },
-  { "4096 decodes", 4096, 0, 0, 0, 0 },
-  { "1 prefill of 512 tokens", 0, 1, 512, 0, 0 },
-  { "1 prefill of 8192 tokens", 0, 1, 8192, 0, 0 },
-  { "1 chunk of 16 tokens after 32768", 0, 1, 16, 32768, 0 },
-  { "16 prefills of 512 tokens", 0, 16, 512, 0, 0 },
-  { "256 decodes, 1 prefill of 2048 tokens", 256, 1, 2048, 0, 0 },
+  { "no requests", 0, 0, 0, 0, 0, 0 },
+  { "1 decode", 0, 1, 0, 0, 0, 0 },
+  { "1 decode before 4095 empty requests", 0, 1, 0, 0, 0, 4095 },
+  { "1 decode after 4095 empty requests", 4095, 1, 0, 0, 0, 0 },
+  { "64 decodes", 0, 64, 0, 0, 0, 0 },
+  { "256 decodes", 0, 256, 0, 0, 0, 0 },
+  { "1024 decodes", 0, 1024, 0, 0, 0, 0 },
+  { "4096 decodes", 0, 4096, 0, 0, 0, 0 },
+  { "1 prefill of 512 tokens", 0, 0, 1, 512, 0, 0 },
+  { "1 prefill of 8192 tokens", 0, 0, 1, 8192, 0, 0 },
+  { "1 chunk of 16 tokens after 32768", 0, 0, 1, 16, 32768, 0 },
+  { "16 prefills of 512 tokens", 0, 0, 16, 512, 0, 0 },
+  { "256 decodes, 1 prefill of 2048 tokens", 0, 256, 1, 2048, 0, 0 },
 };
 
 typedef struct planner {
@@ -97,14 +98,13 @@ static void open_planner(planner *p, const char *device) {
 /* Decodes at lengths of 1 to 8192; chunks after `context` tokens. */
 static void put_batch(planner *p, const shape *s) {
   int32_t *query_start = p->inputs + 16, *seq_lens = query_start + MAX_REQUESTS + 1, live = s->decodes + s->prefills;
-  int32_t n = live + s->empty;
+  int32_t n = s->empty_before + live + s->empty_after;
   memset(p->inputs, 0, p->input_bytes);
-  for (int32_t i = live; i < n; i++)
-    query_start[i + 1] = live;
-  for (int32_t i = 0; i < live; i++) {
-    bool decodes = i < s->decodes;
-    query_start[i + 1] = query_start[i] + (decodes ? 1 : s->query_len);
-    seq_lens[i] = decodes ? 1 + i * 2663 % 8192 : s->context + s->query_len;
+  for (int32_t i = 0; i < n; i++) {
+    int32_t k = i - s->empty_before; /* among the live ones */
+    bool is_live = k >= 0 && k < live, decodes = k < s->decodes;
+    query_start[i + 1] = query_start[i] + (is_live ? (decodes ? 1 : s->query_len) : 0);
+    seq_lens[i] = is_live ? (decodes ? 1 + k * 2663 % 8192 : s->context + s->query_len) : 0;
   }
   p->inputs[CGR__COUNT_REQUESTS] = n;
   p->inputs[CGR__COUNT_TOKENS] = query_start[n];

@@ -183,7 +183,7 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
   const int32_t num_buckets = (int32_t)(sizeof buckets / sizeof buckets[0]);
   bench_engine engine;
   int32_t max_seq_len = (16 + WARMUP + steps + 16 * PAGES_OF_A_NEW_REQUEST) / 16 * 16;
-  bench_options o = { device, LAYERS, 4, 1, 64, 16, 1024, 1024, max_seq_len, 1024, buckets, num_buckets };
+  bench_options o = { device, LAYERS, 4, 1, 64, 16, 1024, 1024, max_seq_len, 1024, buckets, num_buckets, NULL };
   bench_open(&engine, &o);
   bench_print_head(stdout, engine.dev, "profiles/step_cost");
   printf("# blocks: %d of %d steps on each side, in turn\n", blocks, steps);
@@ -201,7 +201,7 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
 
 static void capture_table(const char *device) {
   bench_engine engine;
-  bench_options o = { device, LAYERS, 4, 1, 64, 16, 512, 512, 4096, 1024, NULL, 0 };
+  bench_options o = { device, LAYERS, 4, 1, 64, 16, 512, 512, 4096, 1024, NULL, 0, NULL };
   bench_open(&engine, &o);
   double ms = 0.0;
   int64_t bytes = 0, nodes = 0;

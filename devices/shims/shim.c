@@ -65,7 +65,7 @@ static int shim_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind)
 
 static int shim_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream) {
   struct cgr__shim *shim = shim_of(dev);
-  struct cgr__shim_call call = { .op = CGR__OP_STREAM_CREATE };
+  struct cgr__shim_call call = { .op = CGR__OP_STREAM_CREATE, .priority = priority };
   uint64_t word;
   int error;
   *stream = NULL;

@@ -57,11 +57,12 @@ const char *cgr__shim_op_name(int op);
 /* One call, as the hooks see it. */
 struct cgr__shim_call {
   enum cgr__shim_op op;
-  cudaStream_t stream;        /* NULL where the operation has none; made or destroyed streams too */
-  const void *object;         /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
-  const void *input;          /* instantiate: the graph */
-  size_t bytes;               /* mem_alloc, copy, host_call; fill: elements x width */
-  enum cgr__memory_kind kind; /* mem_alloc, mem_free */
+  cudaStream_t stream;                /* NULL where the operation has none; made or destroyed streams too */
+  const void *object;                 /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
+  const void *input;                  /* instantiate: the graph */
+  size_t bytes;                       /* mem_alloc, copy, host_call; fill: elements x width */
+  enum cgr__memory_kind kind;         /* mem_alloc, mem_free */
+  enum cgr__stream_priority priority; /* stream_create */
 };
 
 struct cgr__shim;

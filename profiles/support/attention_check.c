@@ -91,10 +91,12 @@ static void check_sample(const bench_attention *b, const bench_attention_output 
 
 void bench_attention_check(const bench_attention *b, const bench_attention_output *output) {
   check_all(b, output);
-  for (int32_t i = 0; i < 3; i++) { /* first, middle and last request: its last, middle and first token */
+  for (int32_t i = 0; i < 3; i++) { /* the first, the middle and the last token of the batch */
+    int32_t at = (output->query_start[b->num_requests] - 1) * i / 2;
     sample s = { .group = b->num_q_heads / b->num_kv_heads };
-    s.request = (b->num_requests - 1) * i / 2;
-    s.token = (b->query_lens[s.request] - 1) * (2 - i) / 2;
+    while (output->query_start[s.request + 1] <= at)
+      s.request++;
+    s.token = at - output->query_start[s.request];
     s.kv_head = (b->num_kv_heads - 1) * i / 2;
     s.length = b->seq_lens[s.request] - b->query_lens[s.request] + s.token + 1;
     check_sample(b, output, &s);

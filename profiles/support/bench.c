@@ -132,7 +132,9 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   config.max_requests = e->max_requests;
   config.max_tokens = e->max_tokens;
   config.max_seq_len = e->max_seq_len;
-  config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
+  config.graph_mode = o->mixed ? CGR_MODE_FULL : CGR_MODE_FULL_DECODE_ONLY;
+  config.mixed_buckets = o->mixed;
+  config.num_mixed_buckets = o->mixed ? 1 : 0;
   config.decode_buckets = o->buckets;
   config.num_decode_buckets = o->num_buckets;
   bench_check(cgr_runtime_create(&config, &e->rt), "cgr_runtime_create");

@@ -47,6 +47,7 @@ typedef struct bench_options {
   int64_t num_pages;
   const int32_t *buckets;
   int32_t num_buckets;
+  const cgr_bucket *mixed; /* NULL: mixed steps run eagerly */
 } bench_options;
 
 /* Makes device, pools, runtime and graphs. */

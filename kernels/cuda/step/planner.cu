@@ -16,9 +16,11 @@ namespace {
 constexpr int kThreads = 320; /* at least G + 1 on 148 SMs with two CTAs each, so that every cut has a thread */
 constexpr int kWarps = kThreads / 32;
 constexpr int kEach = 4; /* requests that a thread reads at once */
+constexpr int kRound = kEach * kThreads;
 
 static_assert(sizeof(cgr__plan_header) == 64 && sizeof(cgr__plan_part) == 48 && sizeof(cgr__plan_entry) == 32,
               "the plan is rows of 16 bytes");
+static_assert(CGR__MAX_REQUESTS < 31 * kRound, "a warp reads the borders of all rounds");
 static_assert(CGR__MAX_REQUESTS < 1 << 16, "numbers of requests are summed in 16 bits");
 
 /* A request of the queue. */
@@ -237,11 +239,17 @@ __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const 
                                                 const Lists &l, int32_t *line) {
   __shared__ __align__(16) Totals scratch[2][kWarps]; /* in turn: a fast warp writes the next round's while a slow one reads */
   int turn = 0;
-  int32_t num_live = *num_requests;
+  int32_t num_live = *num_requests, round = 0;
+  uint32_t ahead = 0;
   Totals total = { { 0, 0, 0 }, 0, INT32_MAX, 0, 0 };
-  for (int32_t base = 0; base < b.padded_requests; base += kEach * kThreads, turn ^= 1) {
+  /* A round without new tokens is not gone through: the tokens before each are read along with the first. */
+  int32_t tokens_before = b.query_start[min(((int)threadIdx.x & 31) * kRound, b.padded_requests)];
+  for (; round >= 0; round = __ffs((int)ahead) - 1, turn ^= 1) {
     Own own;
-    read_own(b, base, own);
+    read_own(b, round * kRound, own);
+    if (round == 0)
+      ahead = __ballot_sync(~0u, tokens_before != __shfl_down_sync(~0u, tokens_before, 1));
+    ahead &= ~1u << round;
     uint32_t inverse = ~0u / (uint32_t)c.line_tile_kv; /* while the loads are under way */
     Totals sums = sum_own(c, inverse, num_live, own), upto = sums;
     upto.sums = lanes_upto(sums.sums);
