@@ -1,6 +1,10 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/status.h"
+#include "devices/error.h"
 #include "graphs/graphs.h"
 
 static double now_ms(void) {
@@ -9,56 +13,119 @@ static double now_ms(void) {
   return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
 }
 
-/* Captures the body into a graph. A capture that was begun is ended exactly once, whatever the body did. The body's failure comes
- * first, unless the end finds that the device is lost. */
-static cgr_status capture_graph(cgr_device *dev, cudaStream_t stream, cgr__capture_body body, void *context, cgr__graph **graph,
-                                int *device_error) {
-  *device_error = dev->ops->capture_begin(dev, stream);
-  if (*device_error)
-    return CGR_ERROR_CAPTURE;
-  cgr_status status = body(context, stream);
-  int ended = dev->ops->capture_end(dev, stream, graph);
-  if (status != CGR_OK) {
-    *device_error = ended == CGR__DEVICE_DEAD ? ended : 0;
-    return status;
-  }
-  *device_error = ended;
-  return ended ? CGR_ERROR_CAPTURE : CGR_OK;
+/* ---------------------------------------------------------------------------------------------------------------- pieces */
+
+static int begin_piece(cgr__capture *c) {
+  int error = c->graphs->dev->ops->capture_begin(c->graphs->dev, c->stream);
+  c->open = !error;
+  return error;
 }
 
-static cgr_status capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
-                          void *context, cgr__graph_info *info, int *device_error) {
-  cgr_device *dev = graphs->dev;
-  cgr__graph *graph = NULL;
-  cgr_status status = capture_graph(dev, stream, body, context, &graph, device_error);
-  if (status == CGR_OK) {
-    *device_error = dev->ops->instantiate(dev, graph, &entry->exec, info);
-    status = *device_error ? CGR_ERROR_DEVICE : CGR_OK;
+/* Between two calls nothing may have been enqueued. */
+static void keep_piece(cgr__capture *c, cgr__exec *exec, const cgr__graph_info *info) {
+  if (c->last && info->num_nodes == 0) {
+    c->graphs->dev->ops->exec_destroy(c->graphs->dev, exec);
+    return;
   }
+  *(c->last ? &c->last->piece : &c->entry->exec) = exec;
+  c->entry->num_pieces++;
+  c->entry->num_nodes += info->num_nodes;
+  c->entry->device_bytes += info->device_bytes;
+}
+
+/* Ends the capture, exactly once, whatever the body did. */
+static int end_piece(cgr__capture *c) {
+  cgr_device *dev = c->graphs->dev;
+  cgr__graph *graph = NULL;
+  cgr__exec *exec = NULL;
+  cgr__graph_info info = { 0, 0 };
+  if (!c->open)
+    return 0;
+  int error = dev->ops->capture_end(dev, c->stream, &graph);
+  c->open = false;
+  if (!error && !c->failed)
+    error = dev->ops->instantiate(dev, graph, &exec, &info);
   if (graph)
     dev->ops->graph_destroy(dev, graph);
-  return status;
+  if (!error && exec)
+    keep_piece(c, exec, &info);
+  return error;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- breaks */
+
+static cgr_status add_break(cgr__capture *c, const cgr__call *call, const char *function) {
+  size_t head = (sizeof(cgr__break) + 15) / 16 * 16;
+  unsigned char *memory = calloc(1, head + call->args_size);
+  if (!memory)
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "%s: no memory for a call of %zu bytes", function, head + call->args_size);
+  cgr__break *made = (cgr__break *)(void *)memory;
+  made->kernel = call->kernel;
+  made->function = call->function;
+  made->args = memory + head;
+  if (call->args_size > 0)
+    memcpy(memory + head, call->args, call->args_size);
+  *(c->last ? &c->last->next : &c->entry->breaks) = made;
+  c->last = made;
+  return CGR_OK;
+}
+
+static cgr_status fail_break(cgr__capture *c, int error, const char *function, const char *what) {
+  char text[160];
+  snprintf(text, sizeof text, "%s: %s", function, what);
+  if (error == CGR__DEVICE_DEAD)
+    c->device_error = error;
+  return cgr__device_fail(c->graphs->dev, error, text);
+}
+
+cgr_status cgr__capture_break(cgr__capture *capture, const cgr__call *calls, int32_t count, const char *function) {
+  if (capture->failed)
+    return cgr__fail(CGR_ERROR_CAPTURE, "%s: the capture has failed at an earlier break", function);
+  cgr_status status = fail_break(capture, end_piece(capture), function,
+                                 "ending the piece before it, which leaves no forked stream behind, one that is not joined");
+  for (int32_t i = 0; i < count && status == CGR_OK; i++)
+    status = add_break(capture, &calls[i], function);
+  capture->failed = status != CGR_OK;
+  int error = begin_piece(capture);
+  if (status != CGR_OK || !error)
+    return status;
+  capture->failed = true;
+  return fail_break(capture, error, function, "beginning the piece after it");
+}
+
+/* --------------------------------------------------------------------------------------------------------------- capture */
+
+/* The body's failure comes first, unless the device is lost. */
+static cgr_status capture_pieces(cgr__capture *c, cgr__capture_body body, void *context, int *device_error) {
+  *device_error = begin_piece(c);
+  if (*device_error)
+    return CGR_ERROR_CAPTURE;
+  cgr_status status = body(context, c);
+  c->failed = c->failed || status != CGR_OK;
+  int ended = end_piece(c);
+  if (c->device_error)
+    ended = c->device_error;
+  *device_error = status == CGR_OK || ended == CGR__DEVICE_DEAD ? ended : 0;
+  return status == CGR_OK && ended ? CGR_ERROR_CAPTURE : status;
 }
 
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error) {
+  cgr__capture c = { .graphs = graphs, .entry = entry, .stream = stream };
   double begin = now_ms();
-  cgr__graph_info info = { 0, 0 };
   cgr__graph_drop(graphs, entry);
   /* Read before the body: if `record` moves a region, the graph may hold its old address. */
   entry->epoch = graphs->regions->epoch;
   entry->layout_hash = graphs->layout_hash;
   entry->records++;
-  cgr_status status = capture(graphs, entry, stream, body, context, &info, device_error);
+  cgr_status status = capture_pieces(&c, body, context, device_error);
   if (status != CGR_OK) {
-    entry->exec = NULL;
+    cgr__graph_drop(graphs, entry);
     entry->state = CGR_GRAPH_FAILED;
     graphs->failures++;
     return status;
   }
   entry->state = CGR_GRAPH_READY;
-  entry->num_nodes = info.num_nodes;
-  entry->device_bytes = info.device_bytes;
   entry->capture_ms = now_ms() - begin;
   return CGR_OK;
 }

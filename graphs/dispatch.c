@@ -21,16 +21,20 @@ static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *s
                    shape->num_requests, shape->num_tokens, cgr_reason_name(reason));
 }
 
-/* The smallest graph that can be replayed, and the smallest that there should be; of equal ones the first. */
+/* The best graph that can be replayed, and the best that there should be; of equal ones the first. */
 typedef struct search {
-  cgr__graph_entry *usable, *smallest;
+  cgr__graph_entry *usable, *best;
 } search;
 
+/* FULL before PIECEWISE, then the smaller. */
+static bool is_better(const cgr_key *a, const cgr_key *b) {
+  return a->kind != b->kind ? a->kind > b->kind : a->num_tokens < b->num_tokens;
+}
+
 static void consider(const cgr__graphs *graphs, cgr__graph_entry *entry, search *s) {
-  int32_t tokens = entry->key.num_tokens;
-  if (!s->smallest || tokens < s->smallest->key.num_tokens)
-    s->smallest = entry;
-  if (s->usable && tokens >= s->usable->key.num_tokens)
+  if (!s->best || is_better(&entry->key, &s->best->key))
+    s->best = entry;
+  if (s->usable && !is_better(&entry->key, &s->usable->key))
     return;
   if (entry->state == CGR_GRAPH_READY && !cgr__graph_is_stale(graphs, entry))
     s->usable = entry;
@@ -45,10 +49,10 @@ static bool serves(const cgr__graphs *graphs, const cgr__batch_shape *shape, int
 
 /* What keeps a batch from the graphs that there are. */
 static cgr_reason reason_against(const cgr__graphs *graphs, const cgr__batch_shape *shape, const search *s, bool is_uniform) {
-  if (s->smallest && s->smallest->state == CGR_GRAPH_READY)
+  if (s->best && s->best->state == CGR_GRAPH_READY)
     return CGR_REASON_STALE;
-  if (s->smallest)
-    return s->smallest->state == CGR_GRAPH_FAILED ? CGR_REASON_CAPTURE_FAILED : CGR_REASON_NOT_CAPTURED;
+  if (s->best)
+    return s->best->state == CGR_GRAPH_FAILED ? CGR_REASON_CAPTURE_FAILED : CGR_REASON_NOT_CAPTURED;
   const cgr__mixed_keys *mixed = &graphs->mixed;
   if (mixed->count > 0 && shape->num_tokens > mixed->tokens[mixed->num_token_levels - 1])
     return CGR_REASON_ABOVE_TOKENS;

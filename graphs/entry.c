@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "graphs/graphs.h"
 
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
@@ -10,6 +12,7 @@ void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *ent
   stats->state = cgr__graph_state_of(graphs, entry);
   stats->key = entry->key;
   stats->records = entry->records;
+  stats->num_pieces = entry->num_pieces;
   stats->replays = entry->replays;
   stats->real_requests = entry->real_requests;
   stats->num_nodes = entry->num_nodes;
@@ -24,12 +27,23 @@ int32_t cgr__graphs_num_usable(const cgr__graphs *graphs) {
   return count;
 }
 
+static void destroy_exec(cgr__graphs *graphs, cgr__exec *exec) {
+  if (exec)
+    graphs->dev->ops->exec_destroy(graphs->dev, exec);
+}
+
 void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
-  if (entry->exec)
-    graphs->dev->ops->exec_destroy(graphs->dev, entry->exec);
+  destroy_exec(graphs, entry->exec);
+  for (cgr__break *b = entry->breaks, *next; b; b = next) {
+    next = b->next;
+    destroy_exec(graphs, b->piece);
+    free(b);
+  }
   entry->exec = NULL;
+  entry->breaks = NULL;
   entry->state = CGR_GRAPH_EMPTY;
   entry->num_nodes = entry->device_bytes = 0;
+  entry->num_pieces = 0;
   entry->capture_ms = 0.0;
 }
 

@@ -1,6 +1,9 @@
 /* Keys, buckets, dispatch, capture and replay of graphs, and what each costs. Knows nothing of attention: what is captured is a
  * callback that enqueues.
  *
+ * A step is a list of pieces: FULL is one graph; PIECEWISE is several, with calls between them that are kept by value and made at
+ * every replay; an eager step has none, its calls are made as it is enqueued.
+ *
  * Dispatch is total and O(1): tables map a number of requests, or of tokens and requests, to the smallest key that holds them.
  * Every step gets exactly one (kind, reason). */
 #ifndef CGR_GRAPHS_GRAPHS_H
@@ -20,16 +23,27 @@ extern "C" {
 
 /* ----------------------------------------------------------------------------------------------------------------- entry */
 
+/* A call that a PIECEWISE graph breaks at: the launch of a kernel of the library, or a function of the engine. */
+typedef struct cgr__break {
+  struct cgr__break *next;
+  const cgr__kernel *kernel; /* NULL: `function` is called */
+  cgr_call_function function;
+  const void *args; /* a copy, in the same allocation */
+  cgr__exec *piece; /* what comes after the call; NULL: another call, or nothing */
+} cgr__break;
+
 /* A key and what was captured for it. */
 typedef struct cgr__graph_entry {
   cgr_key key;
   int32_t state; /* cgr_graph_state, but for STALE, which follows from what is below */
   int32_t records;
-  cgr__exec *exec;
+  cgr__exec *exec;      /* the first piece */
+  cgr__break *breaks;   /* and what follows it; NULL: nothing, as in every FULL graph */
   uint64_t epoch;       /* of the regions, at capture */
   uint64_t layout_hash; /* of everything that decides a launch, at capture */
   uint64_t replays, real_requests;
   int64_t num_nodes, device_bytes;
+  int32_t num_pieces;
   double capture_ms;
 } cgr__graph_entry;
 
@@ -133,15 +147,43 @@ cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_e
 
 /* ---------------------------------------------------------------------------------------------------- capture and replay */
 
+/* A capture under way. */
+typedef struct cgr__capture {
+  cgr__graphs *graphs;
+  cgr__graph_entry *entry;
+  cudaStream_t stream;
+  cgr__break *last; /* that was made; NULL: the first piece is being captured */
+  bool open;        /* the stream captures */
+  bool failed;      /* what is captured from now on is dropped */
+  int device_error; /* the device was lost at a break */
+} cgr__capture;
+
+/* What is called at a break. */
+typedef struct cgr__call {
+  const cgr__kernel *kernel; /* or NULL, and */
+  cgr_call_function function;
+  const void *args;
+  size_t args_size;
+} cgr__call;
+
 /* capture.c. Captures what `body` enqueues on `stream` and instantiates it. On failure the capture is ended and dropped, the
- * stream is usable, the entry is FAILED and counted. A device error that is the cause, or that came on the way, is in
- * *device_error. */
-typedef cgr_status (*cgr__capture_body)(void *context, cudaStream_t stream);
+ * stream is usable, the entry is FAILED and counted. A device error that is the cause, or a loss of the device that came on the
+ * way, is in *device_error. */
+typedef cgr_status (*cgr__capture_body)(void *context, cgr__capture *capture);
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error);
 
-/* replay.c: the only launch of a graph. Returns the device's error. */
+/* Ends the piece, keeps the calls, which come next, and begins another piece. `function` is for the message: a stream that was
+ * forked and not joined, for one, is found here. After a failure what the body still enqueues is captured all the same and
+ * dropped, as long as the device begins a capture (`open`). */
+cgr_status cgr__capture_break(cgr__capture *capture, const cgr__call *calls, int32_t count, const char *function);
+
+/* replay.c: the only launches of graphs. The first piece; returns the device's error. */
 int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t real_requests, cudaStream_t stream);
+/* The breaks of a graph that has some, on the recorder's stream. CGR_ERROR_CALLBACK when a function fails; CGR_ERROR_DEVICE, with
+ * *device_error, when a launch does. Whatever comes after it is not enqueued. */
+cgr_status cgr__graphs_launch_breaks(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_recorder *recorder,
+                                     int *device_error);
 
 #ifdef __cplusplus
 }

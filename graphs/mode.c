@@ -1,25 +1,18 @@
 #include "graphs/graphs.h"
 
-/* The rules are those of vLLM (CompilationConfig, AttentionCGSupport), with a lower mode where it raises an error. */
+/* The rules are those of vLLM (CompilationConfig, AttentionCGSupport), with a lower mode where it raises an error. Attention that
+ * a graph cannot hold is called between pieces. */
 static cgr_graph_mode lower(cgr_graph_mode mode, cgr_graph_support support, const char **reason) {
-  if (mode == CGR_MODE_NONE)
+  if (mode == CGR_MODE_NONE || mode == CGR_MODE_PIECEWISE)
     return mode;
-  if (mode == CGR_MODE_PIECEWISE) {
-    *reason = "PIECEWISE is lowered to NONE: this version captures no pieces";
-    return CGR_MODE_NONE;
-  }
   if (support == CGR_SUPPORT_NEVER) {
-    *reason = "lowered to NONE: the engine's attention cannot be captured (CGR_SUPPORT_NEVER)";
-    return CGR_MODE_NONE;
+    *reason = "lowered to PIECEWISE: the engine's attention cannot be captured (CGR_SUPPORT_NEVER)";
+    return CGR_MODE_PIECEWISE;
   }
   if (mode == CGR_MODE_FULL && support != CGR_SUPPORT_ALWAYS) {
-    *reason = "FULL is lowered to FULL_DECODE_ONLY: the engine's attention cannot be captured for mixed batches (not "
+    *reason = "FULL is lowered to FULL_AND_PIECEWISE: the engine's attention cannot be captured for mixed batches (not "
               "CGR_SUPPORT_ALWAYS)";
-    return CGR_MODE_FULL_DECODE_ONLY;
-  }
-  if (mode == CGR_MODE_FULL_AND_PIECEWISE) {
-    *reason = "FULL_AND_PIECEWISE is lowered to FULL_DECODE_ONLY: this version captures no pieces";
-    return CGR_MODE_FULL_DECODE_ONLY;
+    return CGR_MODE_FULL_AND_PIECEWISE;
   }
   return mode;
 }
@@ -34,8 +27,7 @@ cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, c
 }
 
 cgr_graph_kind cgr__mode_uniform_kind(cgr_graph_mode mode) {
-  return mode == CGR_MODE_FULL || mode == CGR_MODE_FULL_DECODE_ONLY || mode == CGR_MODE_FULL_AND_PIECEWISE ? CGR_KIND_FULL
-                                                                                                           : CGR_KIND_NONE;
+  return mode == CGR_MODE_NONE ? CGR_KIND_NONE : mode == CGR_MODE_PIECEWISE ? CGR_KIND_PIECEWISE : CGR_KIND_FULL;
 }
 
 cgr_graph_kind cgr__mode_mixed_kind(cgr_graph_mode mode) {

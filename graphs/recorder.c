@@ -22,14 +22,19 @@ cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status) {
   return status;
 }
 
+/* What a call through the recorder failed with. */
+static cgr_status fail_latched(const cgr_recorder *recorder, const char *where) {
+  return recorder->failed == CGR_OK ? CGR_OK
+                                    : cgr__fail(CGR_ERROR_CALLBACK, "%s: a call failed with %s: %s", where,
+                                                cgr_status_name(recorder->failed), recorder->message);
+}
+
 cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record, void *engine) {
   uint64_t before = cgr__failures();
   recorder->open = true;
   cgr_status status = record(recorder, engine);
   recorder->open = false;
-  if (recorder->failed != CGR_OK)
-    return cgr__fail(CGR_ERROR_CALLBACK, "record: a call failed with %s: %s", cgr_status_name(recorder->failed),
-                     recorder->message);
+  CGR__TRY(fail_latched(recorder, "record"));
   if (status == CGR_OK)
     return CGR_OK;
   if (cgr__failures() == before)
@@ -59,25 +64,45 @@ cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info) {
   return cgr__recorder_latch(recorder, get_info(recorder, info));
 }
 
-static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
-  _Alignas(16) unsigned char copy[CGR__MAX_CALL_ARGS];
+/* ----------------------------------------------------------------------------------------------------------------- calls */
+
+static cgr_status make_call(cgr_recorder *recorder, cgr_call_function function, const void *args) {
   uint64_t before = cgr__failures();
   bool nested = recorder->in_call;
+  recorder->in_call = true;
+  cgr_status status = function(recorder, args);
+  recorder->in_call = nested;
+  if (status != CGR_OK && cgr__failures() == before)
+    return cgr__fail(status, "cgr_record_call: the engine's function returned %s (%d), expected CGR_OK", cgr_status_name(status),
+                     (int)status);
+  return status;
+}
+
+cgr_status cgr__recorder_replay_call(cgr_recorder *recorder, cgr_call_function function, const void *args) {
+  recorder->open = true;
+  cgr__recorder_latch(recorder, make_call(recorder, function, args));
+  recorder->open = false;
+  return fail_latched(recorder, "step");
+}
+
+cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, int32_t count, const char *function) {
+  CGR__TRY(recorder->before_break(recorder));
+  return cgr__capture_break(recorder->pieces, calls, count, function);
+}
+
+static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
+  _Alignas(16) unsigned char copy[CGR__MAX_CALL_ARGS];
   CGR__REQUIRE(function, "cgr_record_call");
   if (args_size > sizeof copy)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_call: args_size is %zu, expected at most %zu", args_size,
                      sizeof copy);
   if (args_size > 0)
     CGR__REQUIRE(args, "cgr_record_call");
+  if (recorder->pieces && !recorder->in_call)
+    return cgr__recorder_break(recorder, &(cgr__call){ NULL, function, args, args_size }, 1, "cgr_record_call");
   if (args_size > 0)
     memcpy(copy, args, args_size);
-  recorder->in_call = true;
-  cgr_status status = function(recorder, copy);
-  recorder->in_call = nested;
-  if (status != CGR_OK && cgr__failures() == before)
-    return cgr__fail(status, "cgr_record_call: the engine's function returned %s (%d), expected CGR_OK", cgr_status_name(status),
-                     (int)status);
-  return status;
+  return make_call(recorder, function, copy);
 }
 
 cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {

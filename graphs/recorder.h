@@ -8,6 +8,7 @@
 
 #include "cgr/cgr.h"
 #include "devices/device.h"
+#include "graphs/graphs.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,9 +19,11 @@ struct cgr_recorder {
   cudaStream_t stream;
   cgr_key key;
   bool capturing;
-  bool open;                          /* `record` is running */
-  bool in_call;                       /* inside a function of cgr_record_call */
-  int32_t real_tokens, real_requests; /* -1 when capturing */
+  bool open;            /* `record` is running, or a call of a PIECEWISE step */
+  bool in_call;         /* inside a function of cgr_record_call */
+  cgr__capture *pieces; /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
+  cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */
+  int32_t real_tokens, real_requests;                 /* -1 when capturing */
   int32_t max_seq_len;
   cgr_status failed; /* first failure, or CGR_OK */
   char message[400]; /* its message */
@@ -35,6 +38,13 @@ cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status);
 /* Calls the engine's `record`. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the recorder
  * did. */
 cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record, void *engine);
+
+/* Breaks a PIECEWISE capture: the calls are made at every replay, one after the other. */
+cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, int32_t count, const char *function);
+
+/* Makes a call of a PIECEWISE step. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the
+ * recorder did. */
+cgr_status cgr__recorder_replay_call(cgr_recorder *recorder, cgr_call_function function, const void *args);
 
 #ifdef __cplusplus
 }

@@ -95,7 +95,29 @@ static cgr_status mark(uint8_t *layers, int32_t layer, const char *what) {
 
 /* --------------------------------------------------------------------------------------------------------------- enqueue */
 
-static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+/* What a call of the engine enqueues. In a PIECEWISE capture all of it is between two pieces. */
+typedef struct launches {
+  int32_t count;
+  cgr__call call[2];
+  cgr__append_args append;
+  cgr__attention_args attention;
+} launches;
+
+static cgr_status enqueue(cgr__step_recorder *rec, const launches *l) {
+  cgr_runtime *rt = rec->runtime;
+  if (rec->base.pieces)
+    return cgr__recorder_break(&rec->base, l->call, l->count, "cgr_record_attention");
+  for (int32_t i = 0; i < l->count; i++) {
+    int error = rt->dev->ops->launch(rt->dev, l->call[i].kernel, l->call[i].args, rec->base.stream);
+    CGR__TRY(cgr__runtime_device_error(rt, error,
+                                       l->call[i].kernel == &cgr__kernel_append
+                                           ? "cgr_record_attention: enqueuing the append"
+                                           : "cgr_record_attention: enqueuing the attention"));
+  }
+  return CGR_OK;
+}
+
+static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, launches *to) {
   cgr_runtime *rt = rec->runtime;
   const extent k = extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
   const extent v = extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
@@ -113,8 +135,9 @@ static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const 
   args.num_tokens = rec->base.key.num_tokens;
   args.num_kv_heads = l->num_kv_heads;
   args.head_dim = l->head_dim;
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_append, &args, rec->base.stream);
-  return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append");
+  to->append = args;
+  to->call[to->count++] = (cgr__call){ &cgr__kernel_append, NULL, &to->append, sizeof to->append };
+  return CGR_OK;
 }
 
 static cgr__attention_args attention_args(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
@@ -146,8 +169,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   return args;
 }
 
-static cgr_status attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  cgr_runtime *rt = rec->runtime;
+static cgr_status attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, launches *to) {
   const extent q = extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
   const extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
   const extent lse = { "lse", CGR_DTYPE_FP32, rec->base.key.num_tokens, l->num_q_heads, 1, 1 };
@@ -159,20 +181,23 @@ static cgr_status attend(cgr__step_recorder *rec, const cgr_attention *a, const 
   int32_t source = source_of(rec, a->layer);
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
     rec->read[source / 8] |= (uint8_t)(1u << source % 8);
-  cgr__attention_args args = attention_args(rec, a, l);
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_attention, &args, rec->base.stream);
-  return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the attention");
+  to->attention = attention_args(rec, a, l);
+  to->call[to->count++] = (cgr__call){ &cgr__kernel_attention, NULL, &to->attention, sizeof to->attention };
+  return CGR_OK;
 }
 
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
+  launches l = { .count = 0 };
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   CGR__TRY(cgr__join_planner(rec)); /* before the append, so that append and attention have one edge between them */
   if (layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND))
-    CGR__TRY(append(rec, &a, layer));
-  return a.flags & CGR_ATTENTION_APPEND_ONLY ? CGR_OK : attend(rec, &a, layer);
+    CGR__TRY(append(rec, &a, layer, &l));
+  if (!(a.flags & CGR_ATTENTION_APPEND_ONLY))
+    CGR__TRY(attend(rec, &a, layer, &l));
+  return enqueue(rec, &l);
 }
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {

@@ -37,13 +37,13 @@ struct body_context {
   const cgr_key *key;
 };
 
-static cgr_status capture_body(void *context, cudaStream_t stream) {
+static cgr_status capture_body(void *context, cgr__capture *capture) {
   const struct body_context *c = context;
   const cgr__enqueue enqueue = { .key = *c->key,
-                                 .stream = stream,
+                                 .stream = capture->stream,
+                                 .capture = capture,
                                  .record = c->runtime->record,
                                  .engine = c->runtime->engine,
-                                 .capturing = true,
                                  .real_tokens = -1,
                                  .real_requests = -1 };
   cgr__outcome outcome;
@@ -59,8 +59,9 @@ static cgr_status capture_one(cgr_runtime *rt, cgr__graph_entry *entry) {
   if (device_error)
     status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
   char text[480];
-  snprintf(text, sizeof text, "capture of the graph for %d requests and %d tokens failed: %s", entry->key.num_requests,
-           entry->key.num_tokens, cgr_last_message());
+  snprintf(text, sizeof text, "capture of the %s graph for %d requests and %d tokens failed: %s",
+           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, entry->key.num_tokens,
+           cgr_last_message());
   if (rt->setup.config.log)
     rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);

@@ -1,4 +1,5 @@
-/* Enqueues one step through the engine's `record`: the same code for eager steps, warm-up and captures. */
+/* Enqueues one step through the engine's `record`: the same code for eager steps, warm-up and captures; and the calls between the
+ * pieces of a PIECEWISE step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,13 +102,17 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   return check_layers(recorder);
 }
 
+static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_planner((cgr__step_recorder *)(void *)recorder); }
+
 static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {
   memset(recorder, 0, sizeof *recorder);
   recorder->runtime = rt;
   recorder->base.dev = rt->dev;
   recorder->base.stream = enqueue->stream;
   recorder->base.key = enqueue->key;
-  recorder->base.capturing = enqueue->capturing;
+  recorder->base.capturing = enqueue->capture != NULL;
+  recorder->base.pieces = enqueue->key.kind == CGR_KIND_PIECEWISE ? enqueue->capture : NULL;
+  recorder->base.before_break = join_before_break;
   recorder->base.real_tokens = enqueue->real_tokens;
   recorder->base.real_requests = enqueue->real_requests;
   recorder->base.max_seq_len = rt->setup.config.max_seq_len;
@@ -146,5 +151,32 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
   error = fork_planner(rt, enqueue->stream, args.padded_requests);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the planner"));
-  return end_step(recorder, &args, run_record(recorder, enqueue), outcome);
+  cgr_status recorded = run_record(recorder, enqueue);
+  if (enqueue->capture && !enqueue->capture->open)
+    return recorded; /* nothing captures any more: the epilogue would run */
+  return end_step(recorder, &args, recorded, outcome);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- pieces */
+
+cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome) {
+  cgr__step_recorder *recorder = &rt->recorder;
+  int error;
+  set_recorder(recorder, rt, enqueue);
+  recorder->base.pieces = NULL;
+  recorder->planner_joined = true;
+  *outcome = CGR__OUTCOME_BROKEN;
+  rt->recording = true;
+  cgr_status status = cgr__graphs_launch_breaks(&rt->graphs, entry, &recorder->base, &error);
+  rt->recording = false;
+  if (error)
+    return cgr__runtime_device_error(rt, error, "cgr_step_launch: launching what is between two pieces, or a piece");
+  *outcome = CGR__OUTCOME_WHOLE;
+  if (status == CGR_OK)
+    return CGR_OK;
+  cgr__step_args args = rt->lane.args;
+  args.padded_requests = enqueue->key.num_requests;
+  args.padded_tokens = enqueue->key.num_tokens;
+  *outcome = CGR__OUTCOME_BROKEN;
+  return end_step(recorder, &args, status, outcome);
 }

@@ -71,7 +71,7 @@ cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, 
   return recover(rt, &c, stream, cgr__device_did_nothing(error), fate);
 }
 
-cgr_status cgr__launch_eager(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
+cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
   const cgr__prepared *p = &rt->lane.prepared;
   const cgr__enqueue enqueue = { .key = p->choice.key,
                                  .stream = stream,
@@ -80,7 +80,8 @@ cgr_status cgr__launch_eager(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fa
                                  .real_tokens = p->batch.num_tokens,
                                  .real_requests = p->batch.num_requests };
   cgr__outcome outcome;
-  cgr_status status = cgr__enqueue_step(rt, &enqueue, &outcome);
+  cgr__graph_entry *entry = p->choice.entry;
+  cgr_status status = entry ? cgr__enqueue_breaks(rt, &enqueue, entry, &outcome) : cgr__enqueue_step(rt, &enqueue, &outcome);
   if (outcome == CGR__OUTCOME_ABANDONED)
     cgr__launched_internal(rt, fate->seq, stream);
   return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, stream, fate) : status;

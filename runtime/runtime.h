@@ -130,9 +130,9 @@ typedef struct cgr__enqueue {
   cudaStream_t stream;
   cgr_record_function record; /* NULL: nothing between prologue and epilogue */
   void *engine;
-  bool capturing;
+  cgr__capture *capture;              /* NULL: the step executes */
   bool empty;                         /* what its slot holds does not count */
-  int32_t real_tokens, real_requests; /* -1 when capturing */
+  int32_t real_tokens, real_requests; /* -1 in a capture */
 } cgr__enqueue;
 
 /* How far it got. */
@@ -144,6 +144,9 @@ typedef enum cgr__outcome {
 
 /* Enqueues a whole step: prologue, planner on a side branch, `record`, epilogue. */
 cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome);
+
+/* What follows the first piece of a PIECEWISE step: calls, and the other pieces. */
+cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome);
 
 /* The planner's branch must be joined before the first kernel that reads the plan. */
 cgr_status cgr__join_planner(cgr__step_recorder *recorder);
@@ -168,8 +171,8 @@ typedef struct cgr__fate {
 
 /* The steps that carry changes ahead of the prepared one. */
 cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
-/* The prepared step, committed, through `record`. */
-cgr_status cgr__launch_eager(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
+/* The prepared step, committed: through `record`, or what follows the first piece of its graph. */
+cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
 /* Launches a step without requests, with as many pending changes as its slot holds when `changes` is set. CGR_ERROR_BUSY when no
  * slot is free. */
 cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes);

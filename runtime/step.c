@@ -117,10 +117,14 @@ static cgr_status launch_step(cgr_runtime *rt, cudaStream_t stream, cgr__fate *f
   cgr__graph_entry *entry = p->choice.entry;
   cgr__ring_commit(cgr__ring_slot(&rt->lane.ring, p->seq), p->seq);
   fate->seq = p->seq;
-  if (!entry)
-    return cgr__launch_eager(rt, stream, fate);
-  int error = cgr__graphs_launch(&rt->graphs, entry, p->batch.num_requests, stream);
-  return error ? cgr__recover_replay(rt, error, stream, fate) : CGR_OK;
+  if (entry) {
+    int error = cgr__graphs_launch(&rt->graphs, entry, p->batch.num_requests, stream);
+    if (error)
+      return cgr__recover_replay(rt, error, stream, fate);
+    if (!entry->breaks)
+      return CGR_OK;
+  }
+  return cgr__launch_recorded(rt, stream, fate);
 }
 
 static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const char *function) {

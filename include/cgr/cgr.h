@@ -7,8 +7,8 @@
  * planners.h the planners without a runtime, and this one, which includes the others, the runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
- * than one program and lane, backends, staged buffers, drafts, several steps in one launch, the standing batch, PIECEWISE
- * graphs, budgets and key lists in a capture. */
+ * than one program and lane, backends, staged buffers, drafts, several steps in one launch, the standing batch, budgets and key
+ * lists in a capture. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
 
@@ -39,8 +39,10 @@ typedef struct cgr_key {
 } cgr_key;
 #define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
-/* Which steps are captured, as (uniform query lengths, everything else). A mode that the attention cannot do is lowered, with the
- * reason kept (cgr_runtime_graph_mode); this version captures no PIECEWISE graphs and lowers those modes too. */
+/* Which steps are captured, as (uniform query lengths, everything else). FULL is one graph; PIECEWISE is several, with every
+ * cgr_record_attention and cgr_record_call made between them, at each replay. A mode that the attention cannot do is lowered, with
+ * the reason kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE when attention_support is not ALWAYS, and all to PIECEWISE
+ * when it is NEVER. Attention of the engine's own that a graph cannot hold belongs in a cgr_record_call. */
 typedef enum cgr_graph_mode {
   CGR_MODE_DEFAULT = 0,          /* FULL where attention_support is ALWAYS, else FULL_AND_PIECEWISE */
   CGR_MODE_NONE = 1,             /* (eager, eager) */
@@ -531,7 +533,7 @@ typedef struct cgr_graph_stats {
   int32_t state;          /* cgr_graph_state */
   cgr_key key;
   int32_t records;        /* times `record` ran for this key's captures */
-  int32_t reserved;
+  int32_t num_pieces;     /* graphs that one step launches: 1, or those between the calls of a PIECEWISE step */
   uint64_t replays;
   uint64_t real_requests; /* summed over the replays */
   int64_t num_nodes;

@@ -1,4 +1,4 @@
-// The graph mode that an engine gets: what it asked for, lowered to what its attention and this version can do.
+// The graph mode that an engine gets: what it asked for, lowered to what its attention can do.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -20,55 +20,42 @@ Lowered Lower(cgr_graph_mode mode, cgr_graph_support support) {
   return { lowered, reason != nullptr ? reason : "" };
 }
 
-// What a mode asks for, as (uniform query lengths, everything else).
-struct Pair {
-  cgr_graph_kind uniform, other;
+// What a mode becomes, by support: DEFAULT, NEVER, UNIFORM_SINGLE_TOKEN_DECODE, UNIFORM_BATCH, ALWAYS; its kinds of keys, as
+// (uniform query lengths, everything else).
+struct Row {
+  cgr_graph_mode mode;
+  cgr_graph_mode lowered[5];
+  cgr_graph_kind uniform, mixed;
 };
-Pair AskedBy(cgr_graph_mode mode) {
-  switch (mode) {
-  case CGR_MODE_NONE:
-    return { CGR_KIND_NONE, CGR_KIND_NONE };
-  case CGR_MODE_PIECEWISE:
-    return { CGR_KIND_PIECEWISE, CGR_KIND_PIECEWISE };
-  case CGR_MODE_FULL:
-    return { CGR_KIND_FULL, CGR_KIND_FULL };
-  case CGR_MODE_FULL_DECODE_ONLY:
-    return { CGR_KIND_FULL, CGR_KIND_NONE };
-  case CGR_MODE_DEFAULT:
-  case CGR_MODE_FULL_AND_PIECEWISE:
-    return { CGR_KIND_FULL, CGR_KIND_PIECEWISE };
-  }
-  return {};
-}
-
-bool IsAlways(cgr_graph_support support) { return support == CGR_SUPPORT_DEFAULT || support == CGR_SUPPORT_ALWAYS; }
+constexpr cgr_graph_mode kNone = CGR_MODE_NONE, kPieces = CGR_MODE_PIECEWISE, kFull = CGR_MODE_FULL,
+                         kDecode = CGR_MODE_FULL_DECODE_ONLY, kBoth = CGR_MODE_FULL_AND_PIECEWISE;
+const Row kRows[] = {
+  { CGR_MODE_DEFAULT, { kFull, kPieces, kBoth, kBoth, kFull }, CGR_KIND_NONE, CGR_KIND_NONE }, // nobody has it in the end
+  { kNone, { kNone, kNone, kNone, kNone, kNone }, CGR_KIND_NONE, CGR_KIND_NONE },
+  { kPieces, { kPieces, kPieces, kPieces, kPieces, kPieces }, CGR_KIND_PIECEWISE, CGR_KIND_PIECEWISE },
+  { kFull, { kFull, kPieces, kBoth, kBoth, kFull }, CGR_KIND_FULL, CGR_KIND_FULL },
+  { kDecode, { kDecode, kPieces, kDecode, kDecode, kDecode }, CGR_KIND_FULL, CGR_KIND_NONE },
+  { kBoth, { kBoth, kPieces, kBoth, kBoth, kBoth }, CGR_KIND_FULL, CGR_KIND_PIECEWISE },
+};
 
 cgr_graph_mode Named(cgr_graph_mode mode, cgr_graph_support support) {
-  return mode != CGR_MODE_DEFAULT ? mode : IsAlways(support) ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE;
-}
-
-// This version captures no pieces; FULL graphs of mixed batches need attention that can always be captured.
-cgr_graph_mode Possible(Pair asked, cgr_graph_support support) {
-  if (asked.uniform != CGR_KIND_FULL || support == CGR_SUPPORT_NEVER)
-    return CGR_MODE_NONE;
-  return asked.other == CGR_KIND_FULL && IsAlways(support) ? CGR_MODE_FULL : CGR_MODE_FULL_DECODE_ONLY;
+  bool always = support == CGR_SUPPORT_DEFAULT || support == CGR_SUPPORT_ALWAYS;
+  return mode != CGR_MODE_DEFAULT ? mode : always ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE;
 }
 
 TEST(Mode, KindsOfKeysAreWhatTheModeSays) {
-  for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY }) {
-    EXPECT_EQ(cgr__mode_uniform_kind(mode), AskedBy(mode).uniform) << cgr_graph_mode_name(mode);
-    EXPECT_EQ(cgr__mode_mixed_kind(mode), AskedBy(mode).other) << cgr_graph_mode_name(mode);
-  }
+  for (const Row &row : kRows)
+    if (row.mode != CGR_MODE_DEFAULT) {
+      EXPECT_EQ(cgr__mode_uniform_kind(row.mode), row.uniform) << cgr_graph_mode_name(row.mode);
+      EXPECT_EQ(cgr__mode_mixed_kind(row.mode), row.mixed) << cgr_graph_mode_name(row.mode);
+    }
 }
 
 TEST(Mode, IsLoweredToWhatIsPossible) {
-  for (int mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
-    for (int support = CGR_SUPPORT_DEFAULT; support <= CGR_SUPPORT_ALWAYS; support++) {
-      auto m = static_cast<cgr_graph_mode>(mode);
-      auto s = static_cast<cgr_graph_support>(support);
-      SCOPED_TRACE(std::string(cgr_graph_mode_name(m)) + ", " + cgr_graph_support_name(s));
-      EXPECT_EQ(Lower(m, s).mode, Possible(AskedBy(Named(m, s)), s));
-    }
+  for (const Row &row : kRows)
+    for (int support = CGR_SUPPORT_DEFAULT; support <= CGR_SUPPORT_ALWAYS; support++)
+      EXPECT_EQ(Lower(row.mode, static_cast<cgr_graph_support>(support)).mode, row.lowered[support])
+          << cgr_graph_mode_name(row.mode) << ", " << cgr_graph_support_name(static_cast<cgr_graph_support>(support));
 }
 
 TEST(Mode, AReasonIsGivenExactlyWhenItIsLowered) {
@@ -82,7 +69,7 @@ TEST(Mode, AReasonIsGivenExactlyWhenItIsLowered) {
       EXPECT_EQ(lowered.reason.empty(), lowered.mode == asked) << lowered.reason;
       if (lowered.reason.empty())
         continue;
-      const char *to = lowered.mode == CGR_MODE_NONE ? "to NONE" : "to FULL_DECODE_ONLY";
+      const char *to = lowered.mode == CGR_MODE_PIECEWISE ? "to PIECEWISE" : "to FULL_AND_PIECEWISE";
       EXPECT_NE(lowered.reason.find(to), std::string::npos) << lowered.reason;
     }
 }

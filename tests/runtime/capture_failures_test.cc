@@ -91,7 +91,7 @@ void KeepLog(cgr_config *config, Log *log) {
 
 std::string Prefix(int32_t requests) {
   const std::string count = std::to_string(requests);
-  return "capture of the graph for " + count + " requests and " + count + " tokens failed: ";
+  return "capture of the full graph for " + count + " requests and " + count + " tokens failed: ";
 }
 
 class CaptureFailures : public ::testing::TestWithParam<Case> {

@@ -12,9 +12,11 @@
 #include "cgr/cgr.h"
 #include "devices/shims/fault.h"
 #include "tests/support/devices.h"
+#include "tests/support/modes.h"
 
 namespace {
 
+using cgr_test::DeviceAndMode;
 using cgr_test::DeviceParam;
 
 enum { kPageSize = 16, kNumPages = 24, kMaxRequests = 4, kHeadDim = 8, kHeads = 2, kMaxTokens = 32, kSteps = 50, kRaw = 999 };
@@ -115,6 +117,7 @@ struct Options {
       false; // the request that came last leaves after a step that failed, so that the next step is another
   bool fail_captures = false;
   int32_t max_bucket = 0;
+  cgr_graph_mode mode = CGR_MODE_DEFAULT;
 };
 
 class Scenario {
@@ -238,6 +241,7 @@ private:
     config.max_seq_len = 96;
     config.max_changes = 4; // so that steps run ahead of others
     config.num_parts = options_.num_parts;
+    config.graph_mode = options_.mode;
     config.max_decode_bucket = options_.max_bucket;
     config.wait_timeout_ms = 5000;
     if (!Try("cgr_runtime_create", [&] { return cgr_runtime_create(&config, &rt_); }))
@@ -418,7 +422,7 @@ private:
   Outcome outcome_;
 };
 
-class DeviceFaults : public ::testing::TestWithParam<DeviceParam> {};
+class DeviceFaults : public ::testing::TestWithParam<DeviceAndMode> {};
 
 struct Kind {
   const char *name;
@@ -426,14 +430,17 @@ struct Kind {
 };
 
 // A fault of one kind at every call, one after the other.
-void FaultAtEveryCall(const DeviceParam &param, const Kind &kind) {
-  Outcome golden = Scenario(param, nullptr).Run();
+void FaultAtEveryCall(const DeviceAndMode &made, const Kind &kind) {
+  const DeviceParam &param = made.device;
+  Options options;
+  options.mode = made.mode;
+  Outcome golden = Scenario(param, nullptr, options).Run();
   ASSERT_EQ(golden.trouble, "");
   ASSERT_GE(golden.tokens.size(), 5u);
   uint64_t faults = 0, deaths = 0;
   for (uint64_t n = 1;; n++) {
     cgr__fault_plan plan = { CGR__FAULT_ANY_OP, n, kind.mode, kind.take_effect, kind.error, kRaw };
-    Scenario scenario(param, &plan);
+    Scenario scenario(param, &plan, options);
     Outcome outcome = scenario.Run();
     if (scenario.fired() == 0)
       break;
@@ -470,7 +477,9 @@ TEST_P(DeviceFaults, TheDeviceDiesAfterACallTookEffect) {
   FaultAtEveryCall(GetParam(), { "dead", CGR__DEVICE_DEAD, CGR__FAULT_ONCE, 1 });
 }
 
-CGR_INSTANTIATE_OVER_HOST_DEVICES(DeviceFaults);
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceFaults,
+                         ::testing::ValuesIn(cgr_test::EveryPair(cgr_test::HostDevices(), { CGR_MODE_FULL, CGR_MODE_PIECEWISE })),
+                         cgr_test::ModeLabel);
 
 // With one part a request's bits do not depend on the others, so that tokens can be compared although a request has left.
 TEST(DeviceFault, APlannerLeftBehindDoesNotRunIntoAGraph) {

@@ -1,18 +1,20 @@
 // A call of the device fails while a step is launched, with other steps in flight on two streams, changes pending and rows coming
 // and going. The step is prepared still, or over; the steps around it, the tables, the caches and every later step are right.
 #include "devices/shims/fault.h"
+#include "tests/support/modes.h"
 #include "tests/support/seed.h"
 #include "tests/support/tables.h"
 
 namespace cgr_test {
 namespace {
 
-class FaultsInFlight : public ::testing::TestWithParam<DeviceParam> {
+class FaultsInFlight : public ::testing::TestWithParam<DeviceAndMode> {
 protected:
   void SetUp() override {
-    EngineOptions options = OptionsFor(GetParam());
+    EngineOptions options = OptionsFor(GetParam().device);
     cgr_device *inner = nullptr;
-    cgr_device_config config = GetParam().config;
+    cgr_device_config config = GetParam().device.config;
+    options.mode = GetParam().mode;
     config.layer = cgr_validation_layer();
     config.on_violation = [](void *, const char *message) { ADD_FAILURE() << "violation: " << message; };
     CGR_ASSERT_OK(cgr_device_open("host", &config, &inner));
@@ -139,7 +141,9 @@ TEST_P(FaultsInFlight, LeaveTheStepsAroundThemRight) {
   EXPECT_GT(ran_, 40);
 }
 
-CGR_INSTANTIATE_OVER_HOST_DEVICES(FaultsInFlight);
+INSTANTIATE_TEST_SUITE_P(Devices, FaultsInFlight,
+                         ::testing::ValuesIn(EveryPair(HostDevices(), { CGR_MODE_FULL_DECODE_ONLY, CGR_MODE_PIECEWISE })),
+                         ModeLabel);
 
 } // namespace
 } // namespace cgr_test

@@ -16,18 +16,18 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
     const char *reason; // a word of it
   };
   static std::vector<std::string> logged;
-  for (const Want &want : std::vector<Want>{
-           { CGR_MODE_NONE, 0, CGR_MODE_NONE, "" },
-           { CGR_MODE_FULL_DECODE_ONLY, 0, CGR_MODE_FULL_DECODE_ONLY, "" },
-           { CGR_MODE_FULL_DECODE_ONLY, CGR_SUPPORT_NEVER, CGR_MODE_NONE, "CGR_SUPPORT_NEVER" },
-           { CGR_MODE_FULL_DECODE_ONLY, CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE, CGR_MODE_FULL_DECODE_ONLY, "" },
-           { CGR_MODE_FULL, 0, CGR_MODE_FULL, "" },
-           { CGR_MODE_FULL, CGR_SUPPORT_ALWAYS, CGR_MODE_FULL, "" },
-           { CGR_MODE_FULL, CGR_SUPPORT_UNIFORM_BATCH, CGR_MODE_FULL_DECODE_ONLY, "FULL is lowered" },
-           { CGR_MODE_PIECEWISE, 0, CGR_MODE_NONE, "PIECEWISE is lowered" },
-           { CGR_MODE_FULL_AND_PIECEWISE, 0, CGR_MODE_FULL_DECODE_ONLY, "FULL_AND_PIECEWISE is lowered" },
-           { CGR_MODE_DEFAULT, 0, CGR_MODE_FULL, "" },
-           { CGR_MODE_DEFAULT, CGR_SUPPORT_UNIFORM_BATCH, CGR_MODE_FULL_DECODE_ONLY, "FULL_AND_PIECEWISE is lowered" } }) {
+  for (const Want &want :
+       std::vector<Want>{ { CGR_MODE_NONE, 0, CGR_MODE_NONE, "" },
+                          { CGR_MODE_FULL_DECODE_ONLY, 0, CGR_MODE_FULL_DECODE_ONLY, "" },
+                          { CGR_MODE_FULL_DECODE_ONLY, CGR_SUPPORT_NEVER, CGR_MODE_PIECEWISE, "CGR_SUPPORT_NEVER" },
+                          { CGR_MODE_FULL_DECODE_ONLY, CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE, CGR_MODE_FULL_DECODE_ONLY, "" },
+                          { CGR_MODE_FULL, 0, CGR_MODE_FULL, "" },
+                          { CGR_MODE_FULL, CGR_SUPPORT_ALWAYS, CGR_MODE_FULL, "" },
+                          { CGR_MODE_FULL, CGR_SUPPORT_UNIFORM_BATCH, CGR_MODE_FULL_AND_PIECEWISE, "FULL is lowered" },
+                          { CGR_MODE_PIECEWISE, 0, CGR_MODE_PIECEWISE, "" },
+                          { CGR_MODE_FULL_AND_PIECEWISE, 0, CGR_MODE_FULL_AND_PIECEWISE, "" },
+                          { CGR_MODE_DEFAULT, 0, CGR_MODE_FULL, "" },
+                          { CGR_MODE_DEFAULT, CGR_SUPPORT_UNIFORM_BATCH, CGR_MODE_FULL_AND_PIECEWISE, "" } }) {
     SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(want.mode)));
     EngineOptions options = OptionsFor(GetParam());
     options.mixed = { { 5, 3 }, { 16, 8 } };
@@ -45,15 +45,16 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
     EXPECT_EQ(reason[0] != 0, want.reason[0] != 0);
     EXPECT_NE(std::string(reason).find(want.reason), std::string::npos) << reason;
     EXPECT_EQ(logged, want.reason[0] == 0 ? std::vector<std::string>() : std::vector<std::string>{ reason });
-    bool none = want.lowered == CGR_MODE_NONE, mixed = want.lowered == CGR_MODE_FULL;
+    bool none = want.lowered == CGR_MODE_NONE, mixed = !none && want.lowered != CGR_MODE_FULL_DECODE_ONLY;
     EXPECT_EQ(cgr_runtime_num_keys(engine.rt), none ? 0 : mixed ? 6 : 4);
     CGR_ASSERT_OK(engine.Capture());
     int32_t row = engine.Start(3, 1);
     engine.Step(engine.Chunks({ { row, 3 } }));
-    EXPECT_EQ(engine.step.key.kind, mixed ? CGR_KIND_FULL : CGR_KIND_NONE);
+    bool full = want.lowered == CGR_MODE_FULL, pieces = want.lowered == CGR_MODE_PIECEWISE;
+    EXPECT_EQ(engine.step.key.kind, !mixed ? CGR_KIND_NONE : full ? CGR_KIND_FULL : CGR_KIND_PIECEWISE);
     EXPECT_EQ(engine.step.reason, none ? CGR_REASON_MODE_NONE : mixed ? CGR_REASON_PADDED : CGR_REASON_NOT_UNIFORM);
     engine.Step(engine.Decode({ row }));
-    EXPECT_EQ(engine.step.key.kind, none ? CGR_KIND_NONE : CGR_KIND_FULL);
+    EXPECT_EQ(engine.step.key.kind, none ? CGR_KIND_NONE : pieces ? CGR_KIND_PIECEWISE : CGR_KIND_FULL);
     EXPECT_EQ(engine.step.reason, none ? CGR_REASON_MODE_NONE : CGR_REASON_EXACT);
   }
 }

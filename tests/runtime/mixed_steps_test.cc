@@ -1,5 +1,5 @@
-// Mixed steps replay: FULL graphs of pairs of tokens and requests give the bits of eager steps of the same padded counts, padding
-// included, over random traces of two groups.
+// Steps of every kind replay: FULL and PIECEWISE graphs give the bits of eager steps of the same padded counts, padding included,
+// over random traces of two groups.
 #include "tests/support/groups_case.h"
 
 namespace cgr_test {
@@ -11,9 +11,10 @@ using groups::TwoGroups;
 class MixedSteps : public ::testing::TestWithParam<DeviceParam> {
 protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-  void Make(uint64_t seed) {
+  // The last one is forced to run eagerly.
+  void Make(uint64_t seed, const std::vector<cgr_graph_mode> &modes) {
     random_ = std::make_unique<Random>(seed);
-    for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_NONE }) {
+    for (cgr_graph_mode mode : modes) {
       groups::Options options;
       options.mode = mode;
       options.layers = { { 0, 2, 1, 64, CGR_DTYPE_BF16 }, { 1, 5, 1, 64, CGR_DTYPE_BF16 } };
@@ -34,7 +35,8 @@ protected:
   void Change() {
     if (Rows().size() < 9 && random_->OneIn(3)) { // whose longest sequences fit the smaller pool
       int32_t row = engines_[0]->Open();
-      ASSERT_EQ(engines_[1]->Open(), row);
+      for (size_t i = 1; i < engines_.size(); i++)
+        ASSERT_EQ(engines_[i]->Open(), row);
     }
     if (Rows().size() > 1 && random_->OneIn(8)) {
       int32_t row = AnyRow();
@@ -69,51 +71,78 @@ protected:
   void Step(bool check) {
     const std::vector<Chunk> chunks = Compose();
     const groups::Inputs inputs = RandomInputs(engines_[0]->specs, groups::TokensOf(chunks), *random_);
-    std::vector<groups::Outputs> replayed = engines_[0]->Run(chunks, inputs);
-    ASSERT_FALSE(HasFailure());
-    cgr_key key = engines_[0]->step.key;
-    replays_ += key.kind == CGR_KIND_FULL;
-    mixed_ += key.kind == CGR_KIND_FULL && key.query_len == 0;
-    key.kind = CGR_KIND_NONE;
-    std::vector<groups::Outputs> eager = engines_[1]->Run(chunks, inputs, &key);
-    ASSERT_FALSE(HasFailure());
-    ASSERT_EQ(replayed.size(), eager.size());
-    for (size_t l = 0; l < eager.size(); l++) {
-      ASSERT_EQ(replayed[l].out, eager[l].out) << "out of layer " << l;
-      ASSERT_EQ(replayed[l].lse, eager[l].lse) << "lse of layer " << l;
+    std::vector<std::vector<groups::Outputs>> outputs;
+    cgr_key key;
+    for (size_t i = 0; i < engines_.size(); i++) {
+      bool eager = i + 1 == engines_.size();
+      outputs.push_back(engines_[i]->Run(chunks, inputs, eager ? &key : nullptr));
+      ASSERT_FALSE(HasFailure());
+      const cgr_key &used = engines_[i]->step.key;
+      kinds_[i][used.kind]++;
+      mixed_ += used.kind != CGR_KIND_NONE && used.query_len == 0;
+      if (i > 0) { // the same sizes
+        ASSERT_EQ(used.num_tokens, key.num_tokens);
+        ASSERT_EQ(used.num_requests, key.num_requests);
+      }
+      key = used;
+      key.kind = CGR_KIND_NONE;
+    }
+    for (size_t i = 1; i < engines_.size(); i++) {
+      ASSERT_EQ(outputs[i].size(), outputs[0].size());
+      for (size_t l = 0; l < outputs[0].size(); l++) {
+        ASSERT_EQ(outputs[i][l].out, outputs[0][l].out) << "engine " << i << ", out of layer " << l;
+        ASSERT_EQ(outputs[i][l].lse, outputs[0][l].lse) << "engine " << i << ", lse of layer " << l;
+      }
     }
     if (check && groups::TokensOf(chunks) > 0) {
-      ASSERT_NO_FATAL_FAILURE(engines_[0]->CheckOutputs(chunks, inputs, replayed));
+      ASSERT_NO_FATAL_FAILURE(engines_[0]->CheckOutputs(chunks, inputs, outputs[0]));
       ASSERT_NO_FATAL_FAILURE(engines_[0]->CheckBuffers(chunks));
+    }
+  }
+  void Trace(int steps) {
+    for (int i = 0; i < steps; i++) {
+      SCOPED_TRACE("step " + std::to_string(i));
+      ASSERT_NO_FATAL_FAILURE(Change());
+      ASSERT_NO_FATAL_FAILURE(Step(i % 40 == 0));
+    }
+    for (auto &engine : engines_) {
+      engine->CheckCaches();
+      cgr_stats stats = CGR_STATS_INIT;
+      CGR_ASSERT_OK(cgr_runtime_stats(engine->rt, &stats));
+      uint64_t sum = 0;
+      for (const auto &kind : stats.by_reason)
+        for (uint64_t count : kind)
+          sum += count;
+      EXPECT_EQ(sum, stats.steps);
     }
   }
 
   std::unique_ptr<Random> random_;
   std::vector<std::unique_ptr<TwoGroups>> engines_;
-  int replays_ = 0, mixed_ = 0;
+  std::map<size_t, std::map<int32_t, int>> kinds_; // steps of an engine, by kind
+  int mixed_ = 0;                                  // replays of mixed keys
 };
 
-TEST_P(MixedSteps, ReplayWithTheBitsOfEagerSteps) {
+TEST_P(MixedSteps, FullAndPiecewiseGraphsHaveTheBitsOfEagerSteps) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   const int steps = GetParam().IsCuda() ? 3000 : 10000;
-  Make(seed);
-  for (int i = 0; i < steps; i++) {
-    SCOPED_TRACE("step " + std::to_string(i));
-    ASSERT_NO_FATAL_FAILURE(Change());
-    ASSERT_NO_FATAL_FAILURE(Step(i % 40 == 0));
-  }
-  for (auto &engine : engines_)
-    engine->CheckCaches();
-  EXPECT_GT(replays_, steps * 95 / 100);
-  EXPECT_GT(mixed_, steps / 4);
-  cgr_stats stats = CGR_STATS_INIT;
-  CGR_ASSERT_OK(cgr_runtime_stats(engines_[0]->rt, &stats));
-  uint64_t sum = 0;
-  for (const auto &kind : stats.by_reason)
-    for (uint64_t count : kind)
-      sum += count;
-  EXPECT_EQ(sum, stats.steps);
+  Make(seed, { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE });
+  ASSERT_NO_FATAL_FAILURE(Trace(steps));
+  EXPECT_GT(kinds_[0][CGR_KIND_FULL], steps * 95 / 100);
+  EXPECT_GT(kinds_[1][CGR_KIND_PIECEWISE], steps * 95 / 100);
+  EXPECT_GT(mixed_, steps / 2);
+}
+
+TEST_P(MixedSteps, BothKindsTakeTurns) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  const int steps = 500;
+  Make(seed, { CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_NONE });
+  ASSERT_NO_FATAL_FAILURE(Trace(steps));
+  EXPECT_GT(kinds_[0][CGR_KIND_FULL], steps / 4);
+  EXPECT_GT(kinds_[0][CGR_KIND_PIECEWISE], steps / 4);
+  EXPECT_GT(kinds_[0][CGR_KIND_FULL] + kinds_[0][CGR_KIND_PIECEWISE], steps * 95 / 100);
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(MixedSteps);

@@ -243,12 +243,13 @@ public:
     CGR_EXPECT_OK(status);
     if (status != CGR_OK)
       return outputs;
-    // What is no token of the step is NaN.
+    // What is no token of the step is NaN; and q, k and v are, until the step itself has copied them.
     for (size_t l = 0; l < layers_.size(); l++) {
       for (size_t which = 0; which < 3; which++) {
         CGR_EXPECT_OK(cgr_fill(dev, layers_[l].in[which], 0xff, layers_[l].in_bytes[which], stream));
+        CGR_EXPECT_OK(cgr_fill(dev, layers_[l].given[which], 0xff, layers_[l].in_bytes[which], stream));
         if (!inputs[l][which].empty())
-          CGR_EXPECT_OK(cgr_copy(dev, layers_[l].in[which], inputs[l][which].data(), inputs[l][which].size(), stream));
+          CGR_EXPECT_OK(cgr_copy(dev, layers_[l].given[which], inputs[l][which].data(), inputs[l][which].size(), stream));
       }
       CGR_EXPECT_OK(cgr_fill(dev, layers_[l].call.out.data, 0xff, layers_[l].in_bytes[0], stream));
       CGR_EXPECT_OK(cgr_fill(dev, layers_[l].call.lse.data, 0xff, size_t(kMaxTokens * specs[l].q_heads) * 4, stream));
@@ -344,16 +345,22 @@ private:
     cgr_kv_view kv[2];
     Bytes image[2]; // what the caches must hold
     cgr_attention call;
-    void *in[3];
+    void *in[3], *given[3];
     size_t in_bytes[3];
   };
 
   static void OnViolation(void *, const char *message) { ADD_FAILURE() << "violation: " << message; }
   static cgr_status Record(cgr_recorder *recorder, void *engine) {
-    cgr_status status = CGR_OK;
-    for (const Layer &layer : static_cast<TwoGroups *>(engine)->layers_)
+    auto *self = static_cast<TwoGroups *>(engine);
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    cgr_status status = cgr_record_get_info(recorder, &info);
+    for (const Layer &layer : self->layers_) {
+      for (size_t which = 0; which < 3 && status == CGR_OK; which++)
+        status = cgr_copy(self->dev, layer.in[which], layer.given[which],
+                          layer.in_bytes[which] * size_t(info.num_tokens) / kMaxTokens, info.stream);
       if (status == CGR_OK)
         status = cgr_record_attention(recorder, &layer.call);
+    }
     return status;
   }
   void MakeDevice(const DeviceParam &device) {
@@ -390,6 +397,7 @@ private:
     for (int which = 0; which < 3; which++) {
       layer.in_bytes[which] = size_t(kMaxTokens * (which == 0 ? s.q_heads : s.kv_heads) * s.dim) * cgr_dtype_size(dtype);
       layer.in[which] = Alloc(layer.in_bytes[which]);
+      layer.given[which] = Alloc(layer.in_bytes[which]);
     }
     layer.call = CGR_ATTENTION_INIT;
     layer.call.layer = int32_t(l);

@@ -1,0 +1,271 @@
+// PIECEWISE steps: calls between pieces are kept by value and made at every replay, with a recorder that tells of that step; a
+// call that fails gives the step up; a piece that cannot be captured fails its key by name.
+#include "tests/support/refused.h"
+#include "tests/support/tables.h"
+
+namespace cgr_test {
+namespace {
+
+class Pieces : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  struct Args {
+    Pieces *self;
+    int32_t at;
+    uint32_t filler[3];
+  };
+  // What a call saw.
+  struct Seen {
+    int32_t at;
+    cgr_record_info info;
+  };
+
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    EngineOptions options = OptionsFor(GetParam());
+    options.mode = CGR_MODE_PIECEWISE;
+    options.mixed = { { 8, 8 }, { 32, 8 }, { 64, 8 } };
+    engine_ = std::make_unique<Engine>(options);
+    CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &engine_->side));
+    CGR_ASSERT_OK(cgr_event_create(engine_->dev, &engine_->fork));
+    engine_->hook = [this](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+      Args args = { this, at, { 100u + uint32_t(at), 101u + uint32_t(at), 102u + uint32_t(at) } };
+      cgr_status status = cgr_record_call(recorder, Call, &args, sizeof args);
+      std::memset(static_cast<void *>(&args), 0xA5, sizeof args);
+      return status;
+    };
+  }
+  static cgr_status Call(cgr_recorder *recorder, const void *raw) {
+    EXPECT_EQ(uintptr_t(raw) % 16, 0u);
+    const Args &args = *static_cast<const Args *>(raw);
+    for (uint32_t i = 0; i < 3; i++)
+      EXPECT_EQ(args.filler[i], 100 + uint32_t(args.at) + i);
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    args.self->seen_.push_back({ args.at, info });
+    return args.self->act_ ? args.self->act_(recorder, args.at) : CGR_OK;
+  }
+  // Captures every key, which calls nothing, and learns how many calls a step has.
+  void Capture() {
+    CGR_ASSERT_OK(engine_->Capture());
+    ASSERT_TRUE(seen_.empty()) << "calls are not made at capture";
+    num_calls_ = 0;
+    int32_t row = engine_->Open();
+    engine_->Step(engine_->Chunks({ { row, 3 } }));
+    num_calls_ = int32_t(seen_.size());
+    ASSERT_GT(num_calls_, 2);
+    engine_->Close(row);
+  }
+  bool Abandon(const std::vector<Item> &items, int32_t k) {
+    Engine &engine = *engine_;
+    uint64_t abandoned = engine.Stats().abandoned;
+    CGR_EXPECT_OK(engine.Prepare(items));
+    EXPECT_EQ(engine.step.key.kind, CGR_KIND_PIECEWISE);
+    act_ = [k](cgr_recorder *, int32_t at) { return at == k ? CGR_ERROR_BUSY : CGR_OK; };
+    cgr_status status = engine.Launch();
+    act_ = nullptr;
+    if (status == CGR_OK)
+      return false;
+    ExpectMessage(status, CGR_ERROR_CALLBACK, { "CGR_ERROR_BUSY" });
+    EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
+    EXPECT_EQ(engine.Stats().abandoned, abandoned + 1);
+    for (const Item &item : items)
+      EXPECT_EQ(engine.Info(item.row).num_tokens, engine.requests[item.row]->num_tokens);
+    return true;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::vector<Seen> seen_;
+  std::function<cgr_status(cgr_recorder *, int32_t)> act_;
+  int32_t num_calls_ = 0;
+};
+
+TEST_P(Pieces, CallsAreMadeAtEveryReplayAndTellOfIt) {
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  Engine &engine = *engine_;
+  size_t records = engine.records.size();
+  int32_t a = engine.Open(), b = engine.Open();
+  for (int n = 0; n < 10 && !HasFatalFailure(); n++) {
+    SCOPED_TRACE(n);
+    seen_.clear();
+    std::vector<Item> items = n % 2 ? engine.Decode({ a, b }) : engine.Chunks({ { a, 5 }, { b, 2 } });
+    engine.Step(items);
+    EXPECT_EQ(engine.step.key.kind, CGR_KIND_PIECEWISE);
+    ASSERT_EQ(seen_.size(), size_t(num_calls_));
+    for (int32_t i = 0; i < num_calls_; i++) {
+      const Seen &seen = seen_[size_t(i)];
+      EXPECT_EQ(seen.at, i);
+      EXPECT_EQ(seen.info.capturing, 0);
+      EXPECT_EQ(seen.info.stream, engine.stream);
+      EXPECT_EQ(std::memcmp(&seen.info.key, &engine.step.key, sizeof seen.info.key), 0);
+      EXPECT_EQ(seen.info.num_tokens, engine.step.key.num_tokens);
+      EXPECT_EQ(seen.info.num_requests, engine.step.key.num_requests);
+      EXPECT_EQ(seen.info.real_tokens, n % 2 ? 2 : 7);
+      EXPECT_EQ(seen.info.real_requests, 2);
+    }
+  }
+  EXPECT_EQ(engine.records.size(), records) << "`record` is not called at replay";
+}
+
+// A piece before the first break, one after each attention and one after each call, where something is enqueued in between.
+TEST_P(Pieces, AGraphHasAsManyPiecesAsThereIsWorkBetweenCalls) {
+  engine_->hook = nullptr;
+  CGR_ASSERT_OK(engine_->Capture());
+  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
+    cgr_graph_stats stats = engine_->GraphStats(i);
+    EXPECT_EQ(stats.key.kind, CGR_KIND_PIECEWISE);
+    EXPECT_EQ(stats.num_pieces, 1 + engine_->state.num_calls);
+    EXPECT_EQ(stats.records, 1);
+    EXPECT_GE(stats.num_nodes, 3); // prologue, planner, epilogue
+  }
+  // Calls side by side have nothing between them.
+  ASSERT_NO_FATAL_FAILURE(SetUp());
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+    EXPECT_LE(engine_->GraphStats(i).num_pieces, num_calls_ + engine_->state.num_calls);
+}
+
+TEST_P(Pieces, AFailingCallAbandonsTheStepAtAnyBreak) {
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  Engine &engine = *engine_;
+  int32_t a = engine.Start(5, 1), b = engine.Start(16, 2), k = 0;
+  for (bool fails = true; fails && !HasFatalFailure(); k++) {
+    SCOPED_TRACE("fails at call " + std::to_string(k));
+    engine.Reserve(a, engine.requests[a]->num_tokens + 40);
+    int32_t fresh = engine.Open();
+    engine.Reserve(fresh, 20);
+    std::vector<Item> items = engine.Decode({ b });
+    items.push_back(Engine::Chunk(fresh, 20, k));
+    items.push_back({ a, { 7, 8 } });
+    for (int n = 0; n < 2 && fails; n++)
+      fails = Abandon(items, k);
+    if (fails)
+      engine.PrepareAndLaunch(items);
+    engine.CheckAll();
+    ExpectTables(engine);
+    engine.Step(engine.Decode({ a, b, fresh }));
+    ExpectTables(engine);
+    engine.Close(fresh);
+    engine.SetLength(a, 5);
+  }
+  EXPECT_EQ(k, num_calls_ + 1);
+}
+
+TEST_P(Pieces, ACallMayCallAndMayNotAttend) {
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  Engine &engine = *engine_;
+  static int nested;
+  nested = 0;
+  act_ = [](cgr_recorder *recorder, int32_t) {
+    return cgr_record_call(
+        recorder,
+        [](cgr_recorder *, const void *) {
+          nested++;
+          return CGR_OK;
+        },
+        nullptr, 0);
+  };
+  int32_t row = engine.Open();
+  engine.Step(engine.Chunks({ { row, 3 } }));
+  EXPECT_EQ(nested, num_calls_);
+  // Also where the call does not look at what it was told.
+  CGR_ASSERT_OK(engine.Prepare(engine.Decode({ row })));
+  act_ = [&engine](cgr_recorder *recorder, int32_t at) {
+    if (at == 1)
+      ExpectMessage(cgr_record_attention(recorder, &engine.state.call[0].attention), CGR_ERROR_STATE, { "cgr_record_call" });
+    return CGR_OK;
+  };
+  ExpectMessage(engine.Launch(), CGR_ERROR_CALLBACK, { "CGR_ERROR_STATE", "cgr_record_attention" });
+  act_ = nullptr;
+  engine.Step(engine.Decode({ row }));
+}
+
+TEST_P(Pieces, TheRuntimeIsBusyInsideACall) {
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  Engine &engine = *engine_;
+  int32_t row = engine.Open(), refused = 0;
+  act_ = [&](cgr_recorder *, int32_t) {
+    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_step step = CGR_STEP_INIT;
+    int32_t other;
+    ExpectMessage(cgr_step_prepare(engine.rt, &batch, &step), CGR_ERROR_STATE, { "record" });
+    ExpectMessage(cgr_request_open(engine.rt, 1, &other), CGR_ERROR_STATE, { "record" });
+    refused++;
+    return CGR_OK;
+  };
+  engine.Step(engine.Chunks({ { row, 3 } }));
+  EXPECT_EQ(refused, num_calls_);
+}
+
+// The recorder is of use inside the call alone.
+TEST_P(Pieces, TheRecorderEndsWithTheCall) {
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  cgr_recorder *kept = nullptr;
+  act_ = [&](cgr_recorder *recorder, int32_t) {
+    kept = recorder;
+    return CGR_OK;
+  };
+  int32_t row = engine_->Open();
+  engine_->Step(engine_->Chunks({ { row, 3 } }));
+  ASSERT_NE(kept, nullptr);
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  ExpectMessage(cgr_record_get_info(kept, &info), CGR_ERROR_STATE, { "recorder" });
+}
+
+// ---- forks
+
+class PiecesAndForks : public Pieces {
+protected:
+  // Forks before attention or call number `from`, joins before number `to`.
+  void Fork(int32_t from, int32_t to) {
+    engine_->hook = [=](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
+      Engine &e = *engine_;
+      if (at == from) {
+        CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, info.stream));
+        CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, e.side));
+        CGR_EXPECT_OK(cgr_fill(e.dev, scratch_, 7, 4, e.side));
+      }
+      if (at == to) {
+        CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, e.side));
+        CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, info.stream));
+      }
+      Args args = { this, at, { 100u + uint32_t(at), 101u + uint32_t(at), 102u + uint32_t(at) } };
+      return cgr_record_call(recorder, Call, &args, sizeof args);
+    };
+    scratch_ = engine_->Alloc(4);
+  }
+  void *scratch_ = nullptr;
+};
+
+TEST_P(PiecesAndForks, AForkThatIsJoinedInItsPieceIsFine) {
+  Fork(1, 1);
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  engine_->Write(scratch_, "\0\0\0\0", 4);
+  int32_t row = engine_->Open();
+  engine_->Step(engine_->Chunks({ { row, 3 } }));
+  EXPECT_EQ(engine_->Read<unsigned char>(scratch_, 4), std::vector<unsigned char>(4, 7));
+}
+
+TEST_P(PiecesAndForks, AForkThatIsOpenAtABreakFailsTheCaptureByName) {
+  EngineOptions options = engine_->o;
+  options.validation = false; // it would tell of the fork itself
+  engine_ = std::make_unique<Engine>(options);
+  CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &engine_->side));
+  CGR_ASSERT_OK(cgr_event_create(engine_->dev, &engine_->fork));
+  Fork(1, -1);
+  ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK, { "cgr_record_call", "forked", "joined" });
+  EXPECT_EQ(engine_->Stats().num_graphs, 0);
+  EXPECT_EQ(engine_->Stats().captures_failed, uint64_t(cgr_runtime_num_keys(engine_->rt)));
+  engine_->hook = nullptr;
+  int32_t row = engine_->Open();
+  engine_->Step(engine_->Chunks({ { row, 3 } }));
+  EXPECT_EQ(engine_->step.reason, CGR_REASON_CAPTURE_FAILED);
+  CGR_ASSERT_OK(engine_->Capture());
+  engine_->Step(engine_->Decode({ row }));
+  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(Pieces);
+CGR_INSTANTIATE_OVER_DEVICES(PiecesAndForks);
+
+} // namespace
+} // namespace cgr_test
