@@ -81,7 +81,7 @@ def settings(shape_number):
     """One per graph mode; over the shapes every mode meets every page size and layout, and every page size both layouts."""
     for m, mode in enumerate(GRAPH_MODES):
         k = m + shape_number
-        yield {"graph": mode, "page-size": (16, 32, 64)[k % 3], "kv-layout": ("nhd", "hnd")[k % 2],
+        yield {"mode": mode, "page-size": (16, 32, 64)[k % 3], "kv-layout": ("nhd", "hnd")[k % 2],
                "concurrent": (12, 5, 3)[(m + 2 * shape_number) % 3], "chunk": (32, 128, 9)[m % 3]}
 
 
@@ -278,7 +278,7 @@ def run_case(args, case, number):
     for setting, forced in runs:
         answer, complaints = ask(args, case.folder, case.prompts, setting, forced)
         measured, more = case.judge(answer, forced)
-        complaints += more + rules.replayed(answer, setting["graph"])
+        complaints += more + rules.replayed(answer, setting["mode"])
         report = answer.report
         results.append({**setting, "forced": forced is not None, "graph_mode": report["graph_mode"],
                         "reasons": report["reasons"], **measured, "complaints": complaints})

@@ -88,7 +88,7 @@ static int read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
   int32_t layout = 0, page = 0, type = -1;
   for (int32_t mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
     modes[mode] = cgr_graph_mode_name((cgr_graph_mode)mode);
-  TRY(choose("--graph", o->graph, modes, &n->graph_mode));
+  TRY(choose("--mode", o->mode, modes, &n->graph_mode));
   TRY(choose("--kv-layout", o->kv_layout, layouts, &layout));
   TRY(choose("--page-size", o->page_size, pages, &page));
   TRY(choose("--dtype", o->dtype, dtypes, &type));
@@ -274,11 +274,20 @@ static int generate(program *p) {
   return write_json(p);
 }
 
+/* In the mode that was asked for, or in every one that has graphs. */
 static int run_check(program *p) {
+  static const cgr_graph_mode modes[] = { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE,
+                                          CGR_MODE_FULL_DECODE_ONLY };
   TRY(set_limits(p, LLAMA_CHECK_MAX_PROMPT + LLAMA_CHECK_MAX_NEW));
   TRY(open_device(p));
-  llama_check_config config = { p->options.steps, p->options.chunk, (uint64_t)p->options.seed, isatty(STDERR_FILENO) };
-  return llama_check(&config, &p->limits, p->weights, p->ops, p->stream);
+  const llama_check_config config = { p->options.steps, p->options.chunk, (uint64_t)p->options.seed, isatty(STDERR_FILENO) };
+  if (p->options.mode)
+    return llama_check(&config, &p->limits, p->weights, p->ops, p->stream);
+  for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+    p->limits.graph_mode = modes[i];
+    TRY(llama_check(&config, &p->limits, p->weights, p->ops, p->stream));
+  }
+  return 0;
 }
 
 static int run(program *p, int argc, char **argv) {

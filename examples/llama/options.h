@@ -9,7 +9,7 @@ typedef struct llama_strings {
 } llama_strings;
 
 typedef struct llama_options {
-  const char *model, *device, *dtype, *graph, *kv_layout, *page_size;
+  const char *model, *device, *dtype, *mode, *kv_layout, *page_size;
   const char *prompts_file, *logits, *json;
   llama_strings prompts, prompt_ids, force_ids;
   int32_t tokens, concurrent, requests, chunk, pages, max_seq_len, max_changes;

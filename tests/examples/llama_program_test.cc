@@ -122,7 +122,7 @@ TEST(LlamaProgram, Counts) {
 TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
   Folder folder;
   WriteModel(&folder, CountingTensors());
-  for (const char *graph : { "default", "none" }) {
+  for (const char *mode : { "default", "none", "piecewise" }) {
     std::string prompts, expected;
     for (int i = 0; i < 13; i++) {
       prompts += " --prompt-ids 9";
@@ -132,7 +132,7 @@ TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
     }
     const std::string json = folder.File("out.json");
     Outcome outcome =
-        RunModel(folder, prompts + " --concurrent 5 --chunk 6 --quiet --requests 40 --graph " + graph + " --json " + json);
+        RunModel(folder, prompts + " --concurrent 5 --chunk 6 --quiet --requests 40 --mode " + mode + " --json " + json);
     ASSERT_EQ(outcome.status, 0) << outcome.text;
     const std::string text = ReadFile(json);
     size_t at = text.find("\"requests\"");
@@ -196,17 +196,28 @@ TEST(LlamaProgram, NanAndInfEndTheRun) {
   for (float bad : { std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                      -std::numeric_limits<float>::infinity() })
     for (const char *dtype : { "fp32", "bf16" })
-      for (const char *graph : { "default", "none" }) {
+      for (const char *mode : { "default", "none", "piecewise" }) {
         Folder folder;
         std::vector<Tensor> tensors = CountingTensors();
         Set(&tensors[0], 5, 5, bad); // the vector of token 5, which the third step meets
         WriteModel(&folder, tensors);
         Outcome outcome =
-            RunModel(folder, std::string("--prompt-ids 9 --prompt-ids 3 --tokens 8 --dtype ") + dtype + " --graph " + graph);
+            RunModel(folder, std::string("--prompt-ids 9 --prompt-ids 3 --tokens 8 --dtype ") + dtype + " --mode " + mode);
         EXPECT_EQ(outcome.status, 1);
         EXPECT_EQ(outcome.text, "llama: request 1: a logit at position 2 is NaN or Inf, expected finite numbers: are the model's "
                                 "weights sound?\n");
       }
+}
+
+TEST(LlamaProgram, CheckComparesEveryModeWithEagerSteps) {
+  Outcome outcome = RunProgram("--check --steps 24 --concurrent 3 --device host");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  for (const char *mode : { "full", "piecewise", "full and piecewise", "full decode only" })
+    EXPECT_SAYS(outcome.text, std::string("Graph mode ") + mode + ": 24 steps beside eager ones, ");
+  outcome = RunProgram("--check --steps 24 --concurrent 20 --device host --mode piecewise");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_EQ(outcome.text.find("Graph mode piecewise: "), 0u) << outcome.text;
+  EXPECT_SAYS(outcome.text, "\n  0 full, 24 piecewise and 0 eager steps; ");
 }
 
 // ----------------------------------------------------------------------------------------------------------- what it prints
@@ -214,14 +225,14 @@ TEST(LlamaProgram, NanAndInfEndTheRun) {
 TEST(LlamaProgram, BeginsItsSummaryInPlainEnglish) {
   Folder folder;
   WriteModel(&folder, CountingTensors());
-  Outcome outcome = RunModel(folder, "--prompt-ids 1,2,3 --tokens 20 --quiet --graph full-decode-only");
+  Outcome outcome = RunModel(folder, "--prompt-ids 1,2,3 --tokens 20 --quiet --mode full-decode-only");
   EXPECT_EQ(outcome.text.find("Generated 20 tokens for 1 request in "), 0u) << outcome.text;
   EXPECT_SAYS(outcome.text, "\nA step cost the host ");
   EXPECT_SAYS(outcome.text, " us when it replayed a graph (");
   EXPECT_SAYS(outcome.text, " us when it ran eagerly (");
   EXPECT_SAYS(outcome.text, " times as much; medians of prepare + launch.");
   EXPECT_SAYS(outcome.text, "\nGraph mode: full decode only.\n");
-  outcome = RunModel(folder, "--prompt-ids 1 --tokens 20 --quiet --graph none");
+  outcome = RunModel(folder, "--prompt-ids 1 --tokens 20 --quiet --mode none");
   EXPECT_EQ(outcome.text.find("when it replayed"), std::string::npos);
   EXPECT_SAYS(outcome.text, "A step cost the host ");
   EXPECT_SAYS(outcome.text, "\nGraph mode: none.\n");
@@ -243,8 +254,8 @@ TEST(LlamaProgram, SaysWhatANumberWas) {
   ExpectRefused("--concurrent 1.5", "--concurrent is 1.5, expected a whole number from 1 to 4096");
   ExpectRefused("--chunk 99999999999999999999", "--chunk is 99999999999999999999, expected a whole number from 1 to 65536");
   ExpectRefused("--page-size 20", "--page-size is 20, expected 16, 32 or 64");
-  ExpectRefused("--graph maybe",
-                "--graph is maybe, expected default, none, piecewise, full, full-decode-only or full-and-piecewise");
+  ExpectRefused("--mode maybe",
+                "--mode is maybe, expected default, none, piecewise, full, full-decode-only or full-and-piecewise");
   ExpectRefused("--dtype fp8", "--dtype is fp8, expected bf16 or fp32");
   ExpectRefused("--quiet=1", "--quiet=1: --quiet takes no value");
 }
