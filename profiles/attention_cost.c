@@ -171,7 +171,9 @@ static void run_case(const char *device, bool is_host, const shape *s, int head)
   o.num_pages = pages_needed(s);
   o.buckets = &decode_bucket;
   o.num_buckets = 1;
-  o.mixed = count > s->decodes ? &bucket : NULL;
+  o.mode = count > s->decodes ? CGR_MODE_FULL : CGR_MODE_FULL_DECODE_ONLY;
+  o.mixed = &bucket;
+  o.num_mixed = 1;
   bench_engine engine;
   bench_open(&engine, &o);
   if (head) {

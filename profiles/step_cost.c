@@ -1,6 +1,6 @@
 /* What a FULL decode step costs the host, prepare and launch together, beside the bare launch of the same executable graph: for
  * batches of 1 to 1024 requests that do not change, while 1/16 of the rows append a page, and while one request leaves and
- * another comes (close, open, 40 pages) in every step. Then the capture of the default sizes.
+ * another comes (close, open, 40 pages) in every step.
  *
  *   bazel-bin/profiles/step_cost [cuda:0|host] [steps in a block] [blocks]
  *
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "profiles/support/bench.h"
+#include "profiles/support/series.h"
 #include "runtime/runtime.h"
 
 #define LAYERS 160
@@ -23,12 +24,6 @@ typedef enum load { UNCHANGED, APPENDING, CHURNING, NUM_LOADS } load;
 
 static const char *const load_names[] = { "unchanged", "1/16 append a page", "one leaves, one comes" };
 
-/* One side of a comparison: all its times, and median and 99th percentile of each block. */
-typedef struct series {
-  double *times, *medians, *p99s;
-  int32_t count, blocks;
-} series;
-
 typedef struct run {
   bench_engine *engine;
   int32_t requests, bucket; /* bucket: index of the graph */
@@ -36,38 +31,6 @@ typedef struct run {
   load load;
   uint32_t bytes; /* staged by the last step */
 } run;
-
-static series open_series(const run *r) {
-  const size_t blocks = (size_t)r->blocks, steps = (size_t)r->steps;
-  series s = { malloc(steps * blocks * sizeof(double)), malloc(blocks * sizeof(double)), malloc(blocks * sizeof(double)), 0, 0 };
-  return s;
-}
-
-static void end_block(series *s, int32_t steps) {
-  double *block = malloc((size_t)steps * sizeof *block);
-  memcpy(block, s->times + s->count - steps, (size_t)steps * sizeof *block);
-  s->medians[s->blocks] = bench_quantile(block, steps, 0.5);
-  s->p99s[s->blocks++] = bench_quantile(block, steps, 0.99);
-  free(block);
-}
-
-static void close_series(series *s, double *median, double *p99) {
-  *median = bench_quantile(s->times, s->count, 0.5);
-  *p99 = bench_quantile(s->p99s, s->blocks, 0.5);
-  free(s->times);
-  free(s->medians);
-  free(s->p99s);
-}
-
-/* The median of ours / theirs over the pairs of blocks. */
-static double ratio(const double *ours, const double *theirs, int32_t blocks) {
-  double *ratios = malloc((size_t)blocks * sizeof *ratios);
-  for (int32_t b = 0; b < blocks; b++)
-    ratios[b] = ours[b] / theirs[b];
-  double median = bench_quantile(ratios, blocks, 0.5);
-  free(ratios);
-  return median;
-}
 
 /* ------------------------------------------------------------------------------------------------------------- cgr's side */
 
@@ -118,7 +81,7 @@ static double one_step(run *r, cgr_batch *batch, int32_t index, int32_t *tokens)
   return end - begin;
 }
 
-static void cgr_block(run *r, series *s) {
+static void cgr_block(run *r, bench_series *s) {
   bench_engine *e = r->engine;
   int32_t *tokens = calloc((size_t)r->requests, sizeof *tokens);
   cgr_batch batch = CGR_BATCH_INIT;
@@ -133,9 +96,9 @@ static void cgr_block(run *r, series *s) {
     if (r->load != CHURNING)
       batch.tokens = NULL;
     if (i >= 0)
-      s->times[s->count++] = time;
+      bench_series_add(s, time);
   }
-  end_block(s, r->steps);
+  bench_series_end_block(s);
   free(tokens);
 }
 
@@ -143,7 +106,7 @@ static void cgr_block(run *r, series *s) {
 
 /* The same executable graph launched by itself. Its prologue finds another step's number in the slot and runs without requests;
  * what the host pays for the launch is the same. Afterwards the runtime is told of the steps that it did not launch. */
-static void bare_block(run *r, series *s) {
+static void bare_block(run *r, bench_series *s) {
   bench_engine *e = r->engine;
   cgr__exec *exec = e->rt->graphs.entry[r->bucket].exec;
   uint64_t completed = cgr_runtime_completed(e->rt, 0);
@@ -155,22 +118,22 @@ static void bare_block(run *r, series *s) {
       bench_check(CGR_ERROR_DEVICE, "bare launch");
     bench_wait(e, ++completed); /* the epilogue publishes these steps too */
     if (i >= 0)
-      s->times[s->count++] = end - begin;
+      bench_series_add(s, end - begin);
   }
   e->rt->lane.launched = completed;
-  end_block(s, r->steps);
+  bench_series_end_block(s);
 }
 
 static void compare(run *r) {
   double median, p99, bare, bare_p99;
-  series ours = open_series(r), theirs = open_series(r);
+  bench_series ours = bench_series_open(r->steps, r->blocks), theirs = bench_series_open(r->steps, r->blocks);
   for (int32_t b = 0; b < r->blocks; b++) {
     cgr_block(r, &ours);
     bare_block(r, &theirs);
   }
-  double medians = ratio(ours.medians, theirs.medians, r->blocks), p99s = ratio(ours.p99s, theirs.p99s, r->blocks);
-  close_series(&ours, &median, &p99);
-  close_series(&theirs, &bare, &bare_p99);
+  double medians = bench_ratio(ours.medians, theirs.medians, r->blocks), p99s = bench_ratio(ours.p99s, theirs.p99s, r->blocks);
+  bench_series_close(&ours, &median, &p99);
+  bench_series_close(&theirs, &bare, &bare_p99);
   printf("| %d | %s | %u | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) |\n", r->requests, load_names[r->load], r->bytes, median, p99,
          bare, bare_p99, medians, p99s);
   fflush(stdout);
@@ -183,7 +146,13 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
   const int32_t num_buckets = (int32_t)(sizeof buckets / sizeof buckets[0]);
   bench_engine engine;
   int32_t max_seq_len = (16 + WARMUP + steps + 16 * PAGES_OF_A_NEW_REQUEST) / 16 * 16;
-  bench_options o = { device, LAYERS, 4, 1, 64, 16, 1024, 1024, max_seq_len, 1024, buckets, num_buckets, NULL };
+  bench_options o = { .device = device, .num_layers = LAYERS, .num_q_heads = 4, .num_kv_heads = 1, .head_dim = 64 };
+  o.page_size = 16;
+  o.max_requests = o.max_tokens = 1024;
+  o.max_seq_len = max_seq_len;
+  o.num_pages = 1024;
+  o.buckets = buckets;
+  o.num_buckets = num_buckets;
   bench_open(&engine, &o);
   bench_print_head(stdout, engine.dev, "profiles/step_cost");
   printf("# blocks: %d of %d steps on each side, in turn\n", blocks, steps);
@@ -199,26 +168,6 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
   bench_close(&engine);
 }
 
-static void capture_table(const char *device) {
-  bench_engine engine;
-  bench_options o = { device, LAYERS, 4, 1, 64, 16, 512, 512, 4096, 1024, NULL, 0, NULL };
-  bench_open(&engine, &o);
-  double ms = 0.0;
-  int64_t bytes = 0, nodes = 0;
-  int32_t count = cgr_runtime_num_keys(engine.rt);
-  for (int32_t i = 0; i < count; i++) {
-    cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-    bench_check(cgr_runtime_graph_stats(engine.rt, i, &stats), "cgr_runtime_graph_stats");
-    ms += stats.capture_ms;
-    bytes += stats.device_bytes;
-    nodes = stats.num_nodes;
-  }
-  printf("\n## Capture of the default sizes up to 512\n| graphs | nodes each | ms in all | ms each | device bytes each |\n"
-         "|---:|---:|---:|---:|---:|\n| %d | %lld | %.1f | %.2f | %.0f |\n",
-         count, (long long)nodes, ms, ms / count, (double)bytes / count);
-  bench_close(&engine);
-}
-
 int main(int argc, char **argv) {
   const char *device = argc > 1 ? argv[1] : NULL;
   int32_t steps = argc > 2 ? atoi(argv[2]) : 1000;
@@ -228,6 +177,5 @@ int main(int argc, char **argv) {
     return 2;
   }
   step_table(device, steps, blocks);
-  capture_table(device);
   return 0;
 }

@@ -6,6 +6,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "devices/error.h"
+#include "profiles/support/empty.h"
+
 double bench_now_us(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -30,6 +33,15 @@ void bench_check(cgr_status status, const char *what) {
   exit(1);
 }
 
+/* In place of what a layer has besides attention. */
+static cgr_status fill(const bench_engine *e, cgr_recorder *recorder) {
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  cgr_status status = cgr_record_get_info(recorder, &info);
+  for (int32_t i = 0; i < e->fillers && status == CGR_OK; i++)
+    status = cgr__device_fail(e->dev, e->dev->ops->launch(e->dev, &bench_kernel_empty, NULL, info.stream), "an empty kernel");
+  return status;
+}
+
 static cgr_status record(cgr_recorder *recorder, void *context) {
   const bench_engine *e = context;
   cgr_dtype dtype = (cgr_dtype)e->dtype;
@@ -41,8 +53,11 @@ static cgr_status record(cgr_recorder *recorder, void *context) {
     status = cgr_view_make(e->v, dtype, e->num_kv_heads, e->head_dim, &a.v);
   if (status == CGR_OK)
     status = cgr_view_make(e->out, dtype, e->num_q_heads, e->head_dim, &a.out);
-  for (a.layer = 0; a.layer < e->num_layers && status == CGR_OK; a.layer++)
-    status = cgr_record_attention(recorder, &a);
+  for (a.layer = 0; a.layer < e->num_layers && status == CGR_OK; a.layer++) {
+    status = fill(e, recorder);
+    if (status == CGR_OK)
+      status = cgr_record_attention(recorder, &a);
+  }
   return status;
 }
 
@@ -132,9 +147,9 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   config.max_requests = e->max_requests;
   config.max_tokens = e->max_tokens;
   config.max_seq_len = e->max_seq_len;
-  config.graph_mode = o->mixed ? CGR_MODE_FULL : CGR_MODE_FULL_DECODE_ONLY;
+  config.graph_mode = o->mode == CGR_MODE_DEFAULT ? CGR_MODE_FULL_DECODE_ONLY : o->mode;
   config.mixed_buckets = o->mixed;
-  config.num_mixed_buckets = o->mixed ? 1 : 0;
+  config.num_mixed_buckets = o->num_mixed;
   config.decode_buckets = o->buckets;
   config.num_decode_buckets = o->num_buckets;
   bench_check(cgr_runtime_create(&config, &e->rt), "cgr_runtime_create");
@@ -157,6 +172,7 @@ void bench_open(bench_engine *e, const bench_options *o) {
   e->max_tokens = o->max_tokens;
   e->max_seq_len = o->max_seq_len;
   e->num_pages = o->num_pages;
+  e->fillers = o->fillers;
   e->dtype = CGR_DTYPE_BF16;
   bench_check(cgr_device_open(o->device, NULL, &e->dev), "cgr_device_open");
   bench_check(cgr_stream_create(e->dev, &e->stream), "cgr_stream_create");

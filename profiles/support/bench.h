@@ -25,7 +25,8 @@ void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, size_t elements);
 /* The pages of a pool but the first two, its trash pages, shuffled: [num_pages - 2], to be freed. */
 int32_t *bench_make_page_order(int64_t num_pages);
 
-/* An engine without a model: attentions over fixed q, k and v, each layer with a KV pool of its own. */
+/* An engine without a model: attentions over fixed q, k and v, each layer with a KV pool of its own; empty kernels in place of
+ * the rest of a layer. */
 typedef struct bench_engine {
   cgr_device *dev;
   cgr_runtime *rt;
@@ -33,7 +34,7 @@ typedef struct bench_engine {
   bool is_host;
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
   int64_t num_pages; /* of each pool */
-  int32_t dtype;
+  int32_t dtype, fillers;
   void *cache;           /* [num_layers][num_pages][2][page_size][num_kv_heads][head_dim] */
   void *q, *k, *v, *out; /* [max_tokens][heads][head_dim] */
   int32_t *rows;         /* [max_requests] */
@@ -45,9 +46,12 @@ typedef struct bench_options {
   const char *device;
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
   int64_t num_pages;
-  const int32_t *buckets;
+  int32_t fillers;        /* empty kernels before each layer's attention */
+  cgr_graph_mode mode;    /* 0: FULL_DECODE_ONLY */
+  const int32_t *buckets; /* NULL: the default ones */
   int32_t num_buckets;
-  const cgr_bucket *mixed; /* NULL: mixed steps run eagerly */
+  const cgr_bucket *mixed; /* likewise */
+  int32_t num_mixed;
 } bench_options;
 
 /* Makes device, pools, runtime and graphs. */

@@ -1,0 +1,217 @@
+/* What a mixed step costs the host, prepare and launch together: 16 requests that decode and one with a chunk of 512 tokens, as a
+ * FULL graph, in pieces, and eagerly; beside the same launches of graphs and kernels without cgr.
+ *
+ *   bazel-bin/profiles/mixed_cost [cuda:0|host] [steps in a block] [blocks]
+ *
+ * Both sides run in turn, a block of one and a block of the other; reported are the median over all steps and the median of the
+ * blocks' 99th percentiles. 32 layers of eight empty kernels, append and attention: 323 kernel nodes. Every step is waited for
+ * outside of the measured time.
+ *
+ * Then what capturing costs: the default decode and mixed sizes, FULL and in pieces. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiles/support/bench.h"
+#include "profiles/support/series.h"
+#include "runtime/runtime.h"
+
+#define LAYERS 32
+#define FILLERS 8
+#define DECODES 16
+#define CHUNK 512
+#define REQUESTS (DECODES + 1)
+#define TOKENS (DECODES + CHUNK)
+#define WARMUP 20
+
+typedef struct run {
+  bench_engine *engine;
+  cgr_graph_kind kind;
+  int32_t steps, blocks;
+  uint32_t bytes;
+} run;
+
+static bench_options options(const char *device) {
+  bench_options o = { .device = device, .num_layers = LAYERS, .num_q_heads = 4, .num_kv_heads = 1, .head_dim = 64 };
+  o.page_size = 16;
+  o.num_pages = 1024;
+  o.fillers = FILLERS;
+  return o;
+}
+
+/* The lengths are set back before every step: the chunk is the same one each time. */
+static void reset(bench_engine *e) {
+  for (int32_t i = 0; i < REQUESTS; i++)
+    bench_check(cgr_request_set_length(e->rt, e->rows[i], i < DECODES ? 64 : 0), "cgr_request_set_length");
+  bench_flush(e);
+}
+
+static void cgr_block(run *r, bench_series *s) {
+  bench_engine *e = r->engine;
+  int32_t lens[REQUESTS], tokens[TOKENS];
+  cgr_key forced = CGR_KEY_INIT;
+  cgr_batch batch = CGR_BATCH_INIT;
+  for (int32_t i = 0; i < REQUESTS; i++)
+    lens[i] = i < DECODES ? 1 : CHUNK;
+  for (int32_t i = 0; i < TOKENS; i++)
+    tokens[i] = i;
+  forced.num_requests = REQUESTS;
+  forced.num_tokens = TOKENS;
+  batch.num_requests = REQUESTS;
+  batch.rows = e->rows;
+  batch.query_lens = lens;
+  batch.tokens = tokens;
+  batch.forced_key = r->kind == CGR_KIND_NONE ? &forced : NULL;
+  for (int32_t i = -WARMUP; i < r->steps; i++) {
+    cgr_step step = CGR_STEP_INIT;
+    reset(e);
+    double begin = bench_now_us();
+    cgr_status status = cgr_step_prepare(e->rt, &batch, &step);
+    if (status == CGR_OK)
+      status = cgr_step_launch(e->rt, &step, e->stream);
+    double end = bench_now_us();
+    bench_check(status, "step");
+    if (step.key.kind != (int32_t)r->kind || step.key.num_tokens != TOKENS)
+      bench_fail("the step ran as %s with %d tokens", cgr_graph_kind_name((cgr_graph_kind)step.key.kind), step.key.num_tokens);
+    bench_wait(e, step.seq);
+    r->bytes = step.bytes_staged;
+    if (i >= 0)
+      bench_series_add(s, end - begin);
+  }
+  bench_series_end_block(s);
+}
+
+static cgr__graph_entry *find_entry(const run *r) {
+  cgr__graph_entry *entry = cgr__mixed_find(&r->engine->rt->graphs, TOKENS, REQUESTS);
+  if (!entry || entry->key.kind != (int32_t)r->kind || entry->state != CGR_GRAPH_READY)
+    bench_fail("there is no %s graph of %d tokens", cgr_graph_kind_name(r->kind), TOKENS);
+  return entry;
+}
+
+/* The same launches. The prologue finds another step's number in the slot and runs without requests; what the host pays is the
+ * same. Afterwards the runtime is told of the steps that it did not launch. */
+static int launch_bare(const bench_engine *e, const cgr__graph_entry *entry) {
+  const cgr__device_ops *ops = e->dev->ops;
+  int error = ops->exec_launch(e->dev, entry->exec, e->stream);
+  for (const cgr__break *b = entry->breaks; b && !error; b = b->next) {
+    error = ops->launch(e->dev, b->kernel, b->args, e->stream);
+    if (!error && b->piece)
+      error = ops->exec_launch(e->dev, b->piece, e->stream);
+  }
+  return error;
+}
+
+static void bare_block(run *r, bench_series *s) {
+  bench_engine *e = r->engine;
+  const cgr__graph_entry *entry = find_entry(r);
+  uint64_t completed = cgr_runtime_completed(e->rt, 0);
+  for (int32_t i = -WARMUP; i < r->steps; i++) {
+    double begin = bench_now_us();
+    int error = launch_bare(e, entry);
+    double end = bench_now_us();
+    if (error)
+      bench_check(CGR_ERROR_DEVICE, "bare launch");
+    bench_wait(e, ++completed); /* the epilogue publishes these steps too */
+    if (i >= 0)
+      bench_series_add(s, end - begin);
+  }
+  e->rt->lane.launched = completed;
+  bench_series_end_block(s);
+}
+
+static void compare(run *r) {
+  double median, p99, bare = 0.0, bare_p99 = 0.0;
+  bench_series ours = bench_series_open(r->steps, r->blocks), theirs = bench_series_open(r->steps, r->blocks);
+  for (int32_t b = 0; b < r->blocks; b++) {
+    cgr_block(r, &ours);
+    if (r->kind != CGR_KIND_NONE)
+      bare_block(r, &theirs);
+  }
+  bench_series_close(&ours, &median, &p99);
+  printf("| %s | %d | %u | %.2f (%.2f) |", r->kind == CGR_KIND_NONE ? "eager" : cgr_graph_kind_name(r->kind),
+         r->kind == CGR_KIND_NONE ? 0 : find_entry(r)->num_pieces, r->bytes, median, p99);
+  if (r->kind == CGR_KIND_NONE) {
+    printf(" | |\n");
+    return;
+  }
+  bench_series_close(&theirs, &bare, &bare_p99);
+  printf(" %.2f (%.2f) | %.2f |\n", bare, bare_p99, 1.1 * bare + 0.5);
+  fflush(stdout);
+}
+
+static void step_table(const char *device, int32_t steps, int32_t blocks) {
+  static const cgr_bucket bucket = { TOKENS, REQUESTS };
+  static const cgr_graph_kind kinds[] = { CGR_KIND_FULL, CGR_KIND_PIECEWISE, CGR_KIND_NONE };
+  for (int i = 0; i < 3; i++) {
+    bench_engine engine;
+    bench_options o = options(device);
+    o.max_requests = REQUESTS;
+    o.max_tokens = TOKENS;
+    o.max_seq_len = CHUNK;
+    o.mode = kinds[i] == CGR_KIND_PIECEWISE ? CGR_MODE_PIECEWISE : CGR_MODE_FULL;
+    o.mixed = &bucket;
+    o.num_mixed = 1;
+    bench_open(&engine, &o);
+    if (i == 0) {
+      bench_print_head(stdout, engine.dev, "profiles/mixed_cost");
+      printf("# blocks: %d of %d steps on each side, in turn\n", blocks, steps);
+      printf("\n## Host time of a step of %d decodes and a chunk of %d tokens, microseconds: median (p99)\n"
+             "| step | graphs | bytes staged | prepare + launch | the same launches alone | 1.1 x them + 0.5 |\n"
+             "|---|---:|---:|---:|---:|---:|\n",
+             DECODES, CHUNK);
+    }
+    bench_open_rows(&engine, REQUESTS, 0, CHUNK);
+    run r = { &engine, kinds[i], steps, blocks, 0 };
+    compare(&r);
+    bench_close(&engine);
+  }
+}
+
+static void print_capture(const bench_engine *e, const char *mode, const char *keys, bool mixed) {
+  double ms = 0.0;
+  int64_t bytes = 0, nodes = 0;
+  int32_t count = 0, pieces = 0;
+  for (int32_t i = 0; i < cgr_runtime_num_keys(e->rt); i++) {
+    cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
+    bench_check(cgr_runtime_graph_stats(e->rt, i, &stats), "cgr_runtime_graph_stats");
+    if ((stats.key.query_len == 0) != mixed)
+      continue;
+    count++;
+    ms += stats.capture_ms;
+    bytes += stats.device_bytes;
+    nodes = stats.num_nodes;
+    pieces = stats.num_pieces;
+  }
+  printf("| %s, %s | %d | %d | %lld | %.1f | %.2f | %.0f |\n", mode, keys, count, pieces, (long long)nodes, ms, ms / count,
+         (double)bytes / count);
+}
+
+static void capture_table(const char *device) {
+  printf("\n## Capture of the default sizes, up to 512 requests and 8192 tokens\n"
+         "| mode, keys | keys | graphs each | nodes each | ms in all | ms each | device bytes each |\n"
+         "|---|---:|---:|---:|---:|---:|---:|\n");
+  for (int pieces = 0; pieces < 2; pieces++) {
+    bench_engine engine;
+    bench_options o = options(device);
+    o.max_requests = 512;
+    o.max_tokens = 8192;
+    o.max_seq_len = 4096;
+    o.mode = pieces ? CGR_MODE_PIECEWISE : CGR_MODE_FULL;
+    bench_open(&engine, &o);
+    print_capture(&engine, pieces ? "piecewise" : "full", "decode", false);
+    print_capture(&engine, pieces ? "piecewise" : "full", "mixed", true);
+    bench_close(&engine);
+  }
+}
+
+int main(int argc, char **argv) {
+  const char *device = argc > 1 ? argv[1] : NULL;
+  int32_t steps = argc > 2 ? atoi(argv[2]) : 1000;
+  int32_t blocks = argc > 3 ? atoi(argv[3]) : 50;
+  if (steps < 10 || steps > 10000 || blocks < 1 || blocks > 1000) {
+    fprintf(stderr, "usage: mixed_cost [cuda:0|host] [steps in a block, 10 to 10000] [blocks, 1 to 1000]\n");
+    return 2;
+  }
+  step_table(device, steps, blocks);
+  capture_table(device);
+  return 0;
+}
