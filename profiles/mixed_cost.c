@@ -19,6 +19,7 @@
 #define FILLERS 8
 #define DECODES 16
 #define CHUNK 512
+#define CHUNKS 8 /* of a prompt */
 #define REQUESTS (DECODES + 1)
 #define TOKENS (DECODES + CHUNK)
 #define WARMUP 20
@@ -33,13 +34,15 @@ typedef struct run {
 static bench_options options(const char *device) {
   bench_options o = { .device = device, .num_layers = LAYERS, .num_q_heads = 4, .num_kv_heads = 1, .head_dim = 64 };
   o.page_size = 16;
-  o.num_pages = 1024;
+  o.num_pages = 4096;
   o.fillers = FILLERS;
   return o;
 }
 
-/* The lengths are set back before every step: the chunk is the same one each time. */
-static void reset(bench_engine *e) {
+/* Every CHUNKS steps the prompt begins again. */
+static void begin_prompt(bench_engine *e, int32_t step) {
+  if (step % CHUNKS != 0)
+    return;
   for (int32_t i = 0; i < REQUESTS; i++)
     bench_check(cgr_request_set_length(e->rt, e->rows[i], i < DECODES ? 64 : 0), "cgr_request_set_length");
   bench_flush(e);
@@ -63,7 +66,7 @@ static void cgr_block(run *r, bench_series *s) {
   batch.forced_key = r->kind == CGR_KIND_NONE ? &forced : NULL;
   for (int32_t i = -WARMUP; i < r->steps; i++) {
     cgr_step step = CGR_STEP_INIT;
-    reset(e);
+    begin_prompt(e, i + WARMUP);
     double begin = bench_now_us();
     cgr_status status = cgr_step_prepare(e->rt, &batch, &step);
     if (status == CGR_OK)
@@ -103,18 +106,20 @@ static int launch_bare(const bench_engine *e, const cgr__graph_entry *entry) {
 static void bare_block(run *r, bench_series *s) {
   bench_engine *e = r->engine;
   const cgr__graph_entry *entry = find_entry(r);
-  uint64_t completed = cgr_runtime_completed(e->rt, 0);
+  uint64_t completed;
   for (int32_t i = -WARMUP; i < r->steps; i++) {
+    begin_prompt(e, i + WARMUP);
+    completed = cgr_runtime_completed(e->rt, 0);
     double begin = bench_now_us();
     int error = launch_bare(e, entry);
     double end = bench_now_us();
     if (error)
       bench_check(CGR_ERROR_DEVICE, "bare launch");
     bench_wait(e, ++completed); /* the epilogue publishes these steps too */
+    e->rt->lane.launched = completed;
     if (i >= 0)
       bench_series_add(s, end - begin);
   }
-  e->rt->lane.launched = completed;
   bench_series_end_block(s);
 }
 
@@ -146,7 +151,7 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
     bench_options o = options(device);
     o.max_requests = REQUESTS;
     o.max_tokens = TOKENS;
-    o.max_seq_len = CHUNK;
+    o.max_seq_len = CHUNKS * CHUNK;
     o.mode = kinds[i] == CGR_KIND_PIECEWISE ? CGR_MODE_PIECEWISE : CGR_MODE_FULL;
     o.mixed = &bucket;
     o.num_mixed = 1;
@@ -159,7 +164,7 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
              "|---|---:|---:|---:|---:|---:|\n",
              DECODES, CHUNK);
     }
-    bench_open_rows(&engine, REQUESTS, 0, CHUNK);
+    bench_open_rows(&engine, REQUESTS, 0, CHUNKS * CHUNK);
     run r = { &engine, kinds[i], steps, blocks, 0 };
     compare(&r);
     bench_close(&engine);

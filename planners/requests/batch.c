@@ -83,11 +83,14 @@ static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
   return memcmp(batch->rows, last->rows, bytes) == 0;
 }
 
+/* None is negative. Two at a time: chunks are long. */
 static bool are_ids(const int32_t *tokens, int32_t count) {
-  int32_t lowest = 0;
-  for (int32_t i = 0; i < count; i++)
-    lowest = tokens[i] < lowest ? tokens[i] : lowest;
-  return lowest >= 0;
+  uint64_t signs = count % 2 ? (uint32_t)tokens[count - 1] : 0, two;
+  for (int32_t i = 0; i + 1 < count; i += 2) {
+    memcpy(&two, tokens + i, sizeof two);
+    signs |= two;
+  }
+  return (signs & 0x8000000080000000u) == 0;
 }
 
 /* A repeated batch needs no second look while there is headroom and its tokens are known to be good. */
@@ -157,7 +160,9 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
                      batch->rows[i]);
   if (!batch->tokens && query_len > 1)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
-  for (int32_t j = 0; j < query_len && batch->tokens; j++) {
+  if (!batch->tokens || are_ids(batch->tokens + at, query_len))
+    return CGR_OK;
+  for (int32_t j = 0; j < query_len; j++) {
     int32_t token = batch->tokens[at + j];
     if (token < CGR_TOKEN_LAST)
       return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: tokens[%lld] is %d, expected a token id: drafts are not supported yet",

@@ -106,22 +106,34 @@ TEST_P(Pieces, CallsAreMadeAtEveryReplayAndTellOfIt) {
   EXPECT_EQ(engine.records.size(), records) << "`record` is not called at replay";
 }
 
-// A piece before the first break, one after each attention and one after each call, where something is enqueued in between.
+// A piece before the first break, and one after each that something is enqueued after.
 TEST_P(Pieces, AGraphHasAsManyPiecesAsThereIsWorkBetweenCalls) {
-  engine_->hook = nullptr;
+  void *scratch = engine_->Alloc(4);
+  engine_->hook = [=](cgr_recorder *, const cgr_record_info &info, int32_t) {
+    return cgr_fill(engine_->dev, scratch, 1, 4, info.stream);
+  };
   CGR_ASSERT_OK(engine_->Capture());
   for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
     cgr_graph_stats stats = engine_->GraphStats(i);
     EXPECT_EQ(stats.key.kind, CGR_KIND_PIECEWISE);
     EXPECT_EQ(stats.num_pieces, 1 + engine_->state.num_calls);
     EXPECT_EQ(stats.records, 1);
-    EXPECT_GE(stats.num_nodes, 3); // prologue, planner, epilogue
+    EXPECT_GE(stats.num_nodes, 3 + stats.num_pieces); // prologue, planner, epilogue; a fill in each
   }
-  // Calls side by side have nothing between them.
-  ASSERT_NO_FATAL_FAILURE(SetUp());
-  ASSERT_NO_FATAL_FAILURE(Capture());
+}
+
+TEST_P(Pieces, BetweenCallsSideBySideThereIsNone) {
+  engine_->hook = [](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+    for (int n = 0; n < 5 && at == 0; n++)
+      CGR_EXPECT_OK(cgr_record_call(
+          recorder, [](cgr_recorder *, const void *) { return CGR_OK; }, nullptr, 0));
+    return CGR_OK;
+  };
+  CGR_ASSERT_OK(engine_->Capture());
   for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
-    EXPECT_LE(engine_->GraphStats(i).num_pieces, num_calls_ + engine_->state.num_calls);
+    EXPECT_LE(engine_->GraphStats(i).num_pieces, 2 + engine_->state.num_calls);
+  int32_t row = engine_->Open();
+  engine_->Step(engine_->Chunks({ { row, 3 } }));
 }
 
 TEST_P(Pieces, AFailingCallAbandonsTheStepAtAnyBreak) {
