@@ -73,6 +73,19 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
 
 static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
+static bool is_too_large(int64_t rows, int64_t columns) { return columns > 0 && rows > CGR__MAX_ELEMENTS / columns; }
+
+/* The sections of what is staged by tokens or by requests; rows travel as changes. */
+static void place_sections(cgr__layout *layout) {
+  for (int32_t i = 0; i < layout->num_declared; i++) {
+    cgr__declared *d = &layout->declared[i];
+    if (d->source != CGR_SOURCE_STAGED || d->dimension == CGR_DIMENSION_ROWS)
+      continue;
+    d->slot_offset = layout->slot.stride;
+    layout->slot.stride += round_up(d->rows * cgr__declared_bytes(d), 64);
+  }
+}
+
 static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
   cgr__slot_layout *slot = &layout->slot;
   cgr__readback_layout *readback = &layout->readback;
@@ -81,6 +94,7 @@ static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
   slot->tokens = slot->batch + round_up((3 * requests + 1) * 4, 64);
   slot->changes = slot->tokens + round_up((int64_t)limits->max_tokens * 4, 64);
   slot->stride = slot->changes + round_up((int64_t)limits->max_changes * (int64_t)sizeof(cgr__change), 64);
+  place_sections(layout);
   readback->num_tokens = (int64_t)sizeof(cgr__result_record);
   readback->tokens = readback->num_tokens + round_up(requests * 4, 64);
   readback->stride = readback->tokens + round_up(requests * limits->token_stride * 4, 64);
@@ -96,7 +110,9 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
 }
 
 static uint64_t hash_declared(uint64_t hash, const cgr__declared *d) {
-  const int64_t numbers[] = { d->dimension, d->dtype, d->rows, d->width, d->padding, (int64_t)d->offset };
+  const int64_t numbers[] = {
+    d->dimension, d->dtype, d->source, d->rows, d->width, d->padding, (int64_t)d->offset, d->slot_offset
+  };
   return hash_bytes(hash_bytes(hash, d->name, strlen(d->name) + 1), numbers, sizeof numbers);
 }
 
@@ -115,11 +131,16 @@ static size_t place(size_t *cursor, int64_t elements, cgr_dtype dtype) {
   return at;
 }
 
-static bool is_too_large(int64_t rows, int64_t columns) { return columns > 0 && rows > CGR__MAX_ELEMENTS / columns; }
-
 cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout) {
   size_t cursor = 0;
   memset(layout, 0, sizeof *layout);
+  layout->num_declared = num_declared;
+  if (num_declared > 0)
+    memcpy(layout->declared, declared, (size_t)num_declared * sizeof *declared);
+  for (int32_t i = 0; i < num_declared; i++)
+    if (is_too_large(declared[i].rows, declared[i].width))
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffers[%d] would have %lld x %lld elements, expected at most 2^43",
+                       i, (long long)declared[i].rows, (long long)declared[i].width);
   make_rings(limits, layout); /* first: their size is known also when the arena is too large */
   for (int id = 0; id < CGR__BUFFER_COUNT; id++) {
     for (int32_t copy = 0; copy < cgr__buffer_shape_of(limits, id, 0).copies; copy++) {
@@ -132,15 +153,13 @@ cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *decl
   }
   for (int32_t i = 0; i < num_declared; i++) {
     cgr__declared *d = &layout->declared[i];
-    *d = declared[i];
-    if (is_too_large(d->rows, d->width))
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffers[%d] would have %lld x %lld elements, expected at most 2^43",
-                       i, (long long)d->rows, (long long)d->width);
     d->offset = place(&cursor, d->rows * d->width, (cgr_dtype)d->dtype);
   }
   if (cursor > (size_t)MAX_BYTES)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: the buffers would take %zu bytes, expected at most 2^46 bytes", cursor);
-  layout->num_declared = num_declared;
+  if (layout->pinned_bytes > (size_t)MAX_BYTES)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: the rings would take %zu bytes, expected at most 2^46 bytes",
+                     layout->pinned_bytes);
   layout->bytes = cursor;
   make_hash(limits, layout);
   return CGR_OK;
@@ -170,6 +189,16 @@ static uint64_t bits_of(cgr_dtype dtype, int64_t value) {
     return (uint64_t)value;
   memcpy(&bits, &number, sizeof bits);
   return bits;
+}
+
+uint64_t cgr__declared_pattern(const cgr__declared *d) {
+  size_t bits = 8 * cgr_dtype_size((cgr_dtype)d->dtype);
+  uint64_t pattern = bits_of((cgr_dtype)d->dtype, d->padding);
+  if (bits < 64)
+    pattern &= ((uint64_t)1 << bits) - 1;
+  for (; bits < 64; bits *= 2)
+    pattern |= pattern << bits;
+  return pattern;
 }
 
 static int64_t first_value(const cgr__limits *limits, int32_t padding, int32_t copy) {

@@ -30,11 +30,19 @@ typedef struct cgr__limits {
 /* A buffer of the engine's own. */
 typedef struct cgr__declared {
   char name[32];
-  int32_t dimension, dtype;
+  int32_t dimension, dtype, source; /* cgr_dimension, cgr_dtype, cgr_source */
   int64_t rows, width;
-  int64_t padding; /* what every element holds at first, as a value of the dtype */
+  int64_t padding; /* what every element holds at first, and where nothing was staged, as a value of the dtype */
   size_t offset;
+  int64_t slot_offset; /* of its section in a slot; 0: it has none */
 } cgr__declared;
+
+/* Bytes of one token, request or row. */
+static inline int64_t cgr__declared_bytes(const cgr__declared *d) {
+  return d->width * (int64_t)cgr_dtype_size((cgr_dtype)d->dtype);
+}
+/* The padding value, again and again in eight bytes. */
+uint64_t cgr__declared_pattern(const cgr__declared *d);
 
 typedef struct cgr__layout {
   size_t offset[CGR__BUFFER_COUNT][CGR__MAX_GROUPS]; /* bytes into the arena; second index: group, length set or 0 */
@@ -59,8 +67,8 @@ typedef struct cgr__buffer_shape {
 } cgr__buffer_shape;
 cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *limits, int id, int32_t copy);
 
-/* Lays everything out. CGR_ERROR_INVALID_ARGUMENT when a buffer passes 2^43 elements, or all of them 2^46 bytes. `declared` has
- * been validated. */
+/* Lays everything out. CGR_ERROR_INVALID_ARGUMENT when a buffer passes 2^43 elements, or all of them or the rings 2^46 bytes.
+ * `declared` has been validated. */
 cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout);
 
 /* The addresses of all buffers in an arena at `base`. */

@@ -5,7 +5,8 @@
  * unchanged decode batch is a header alone. The sections are plain i32 words:
  *     batch    request_rows [n], query_start_loc [n + 1], request_flags [n], packed for this step's n requests
  *     tokens   [num_tokens] ids, or CGR_TOKEN_LAST
- *     changes  [num_changes] of cgr__change */
+ *     changes  [num_changes] of cgr__change
+ * and after them one section for each buffer of the engine's own that is staged by tokens or by requests. */
 #ifndef CGR_BUFFERS_SLOT_H
 #define CGR_BUFFERS_SLOT_H
 
@@ -23,17 +24,19 @@ typedef struct cgr__slot_header { /* 64 bytes */
   int32_t num_requests;
   int32_t num_tokens;
   int32_t num_changes;
-  uint32_t flags; /* CGR__SLOT_* */
-  int32_t reserved[6];
+  uint32_t flags;  /* CGR__SLOT_* */
+  uint64_t staged; /* bit i: the section of declared buffer i is present */
+  int32_t reserved[4];
 } cgr__slot_header;
 
 enum cgr__change_kind {
-  CGR__CHANGE_PAGE = 1,    /* page_table[row][index] = value, of group (kind >> 8) */
-  CGR__CHANGE_COMPUTED = 2 /* row_computed[row] = value, row_num_accepted[row] = 0 */
+  CGR__CHANGE_PAGE = 1,     /* page_table[row][index] = value, of group (kind >> 8) */
+  CGR__CHANGE_COMPUTED = 2, /* row_computed[row] = value, row_num_accepted[row] = 0 */
+  CGR__CHANGE_DATA = 3      /* word `index` of the row in declared buffer (kind >> 8) = value */
 };
 
 typedef struct cgr__change { /* one word of the persistent tables; no two changes of a slot name the same word */
-  int32_t kind;              /* cgr__change_kind | group << 8 */
+  int32_t kind;              /* cgr__change_kind | group or declared buffer << 8 */
   int32_t row, index, value;
 } cgr__change;
 

@@ -42,7 +42,8 @@ typedef struct cgr__step_state {
   uint64_t generation; /* steps that lost content */
   cgr__step_error error;
   int32_t lost; /* this step has lost content; reset with error */
-  int32_t reserved[3];
+  int32_t reserved;
+  uint64_t staged; /* sections of this step's slot that hold data of declared buffers; 0 for a step that was refused */
 } cgr__step_state;
 
 /* What is fixed about a group. */
@@ -53,6 +54,12 @@ typedef struct cgr__group_geometry {
   int64_t num_pages;
   int64_t page_table_stride; /* elements */
 } cgr__group_geometry;
+
+/* A declared buffer whose rows travel as changes. */
+typedef struct cgr__row_buffer {
+  int32_t *data; /* [max_rows + 1][words] */
+  int64_t words; /* of a row; 0: no such buffer */
+} cgr__row_buffer;
 
 /* Prologue and epilogue share one struct. */
 typedef struct cgr__step_args {
@@ -71,7 +78,8 @@ typedef struct cgr__step_args {
   int32_t abandon; /* epilogue: 1 when the host gave the step up: no row state is committed, the result has no requests */
   int32_t reserved;
   cgr__group_geometry group[CGR__MAX_GROUPS];
-  cgr__buffers buffers; /* page tables: the engine's own where it has one */
+  cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
+  cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
 } cgr__step_args;
 
 /* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth. With `empty` it is a step without requests, tokens and
@@ -82,9 +90,9 @@ typedef struct cgr__step_args {
  *    state->generation: CGR_GUARD_SEQUENCE (index 2) too, but nothing more is lost by that. After any of these the step has no
  *    requests and no tokens, no change is applied, and state->batch_seq becomes 0. num_changes outside 0 .. max_changes counts as
  *    CGR_GUARD_CHANGE and none is applied.
- * 2. Applies the changes, each guarded (kind, group, row < M, index < page_table_stride, page in 0 .. num_pages - 1 and not the
- *    write-trash page): a bad page becomes the read-trash page (CGR_GUARD_PAGE), any other bad change is dropped
- *    (CGR_GUARD_CHANGE) and sets state->lost.
+ * 2. Applies the changes, each guarded (kind, group or buffer, row < M, index < page_table_stride or the words of a row, page in
+ *    0 .. num_pages - 1 and not the write-trash page): a bad page becomes the read-trash page (CGR_GUARD_PAGE), any other bad
+ *    change is dropped (CGR_GUARD_CHANGE) and sets state->lost.
  * 3. Composition: from the batch section (then state->batch_seq = seq) or as it stands. query_start_loc must start at 0, not
  *    decrease and end at num_tokens, else CGR_GUARD_COUNT as above; this is checked before any change is applied. A row outside
  *    0 .. M - 1: CGR_GUARD_ROW, a length above max_seq_len (or a row_computed below 0): CGR_GUARD_LENGTH: the request keeps its
@@ -99,7 +107,7 @@ typedef struct cgr__step_args {
  *    the read-trash page, which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. A token
  *    that is CGR_TOKEN_LAST becomes row_last_tokens[row][0]. logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0.
  *    kv_indptr: running sum of ceil(seq_len / page_size).
- * Row state is not changed; state->error is reset at the start. */
+ * Row state is not changed; state->error is reset at the start; state->staged becomes the header's, 0 for a refused step. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes

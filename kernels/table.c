@@ -2,6 +2,7 @@
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/planner.h"
+#include "kernels/staged.h"
 #include "kernels/step.h"
 
 #include "kernels/host/launchers.h"
@@ -17,6 +18,7 @@
 
 KERNEL(prologue, cgr__step_args);
 KERNEL(planner, cgr__planner_args);
+KERNEL(staged, cgr__staged_args);
 KERNEL(epilogue, cgr__step_args);
 KERNEL(append, cgr__append_args);
 KERNEL(attention, cgr__attention_args);

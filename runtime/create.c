@@ -101,6 +101,27 @@ static void make_args(cgr_runtime *rt) {
     make_group_args(rt, i);
 }
 
+/* What is staged of the engine's own buffers: by tokens and requests, and by rows. */
+static void make_staged_args(cgr_runtime *rt) {
+  cgr__staged_args *a = &rt->lane.staged_args;
+  const cgr__step_args *step = &rt->lane.args;
+  a->staging = step->staging;
+  a->slot_stride = step->slot.stride;
+  a->state = step->state;
+  a->counts = step->buffers.counts;
+  a->ring_depth = step->ring_depth;
+  for (int32_t i = 0; i < rt->layout.num_declared; i++) {
+    const cgr__declared *d = &rt->layout.declared[i];
+    void *data = rt->arena + d->offset;
+    if (d->slot_offset != 0)
+      a->buffer[a->num_buffers++] = (cgr__staged_buffer){
+        data, d->slot_offset, cgr__declared_bytes(d), cgr__declared_pattern(d), i, d->dimension == CGR_DIMENSION_TOKENS
+      };
+    else if (d->source == CGR_SOURCE_STAGED)
+      rt->lane.args.rows[i] = (cgr__row_buffer){ data, rt->rows.data[i].words };
+  }
+}
+
 static void make_planner_args(cgr_runtime *rt) {
   cgr__planner_args *a = &rt->lane.planner_args;
   const cgr__buffers *b = &rt->lane.args.buffers;
@@ -136,8 +157,8 @@ static cgr_status make_streams(cgr_runtime *rt) {
 
 /* Modules are loaded now, so that no capture and no step ever does. */
 static cgr_status preload_kernels(cgr_runtime *rt) {
-  const cgr__kernel *kernels[] = { &cgr__kernel_prologue, &cgr__kernel_planner, &cgr__kernel_epilogue, &cgr__kernel_append,
-                                   &cgr__kernel_attention };
+  const cgr__kernel *kernels[] = { &cgr__kernel_prologue, &cgr__kernel_planner,   &cgr__kernel_epilogue,
+                                   &cgr__kernel_append,   &cgr__kernel_attention, &cgr__kernel_staged };
   int error = 0;
   for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && !error; i++)
     error = rt->dev->ops->preload(rt->dev, kernels[i]);
@@ -200,6 +221,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   cgr__ring_init(&rt->lane.ring, &rt->layout, rt->setup.config.ring_depth, rt->pinned);
   CGR__TRY(fill_arena(rt));
   make_args(rt);
+  make_staged_args(rt);
   make_planner_args(rt);
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));

@@ -67,6 +67,16 @@ static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_req
   return error;
 }
 
+/* The engine's own buffers; after the planner's fork, which they do not hold up. */
+static int enqueue_staged(cgr_runtime *rt, const cgr__enqueue *enqueue) {
+  cgr__staged_args args = rt->lane.staged_args;
+  if (args.num_buffers == 0)
+    return 0;
+  args.padded_requests = enqueue->key.num_requests;
+  args.padded_tokens = enqueue->key.num_tokens;
+  return rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, enqueue->stream);
+}
+
 static int wait_for_planner(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
   if (recorder->planner_joined)
@@ -151,6 +161,8 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
   error = fork_planner(rt, enqueue->stream, args.padded_requests);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the planner"));
+  error = enqueue_staged(rt, enqueue);
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers"));
   cgr_status recorded = run_record(recorder, enqueue);
   if (enqueue->capture && !enqueue->capture->open)
     return recorded; /* nothing captures any more: the epilogue would run */

@@ -2,6 +2,7 @@
  *
  *   hot     step.c      prepare, launch, cancel          stage.c      fills the slots of a step
  *           result.c    waits and results                requests.c   rows and their pages
+ *           staged.c    data of the engine's own buffers
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
  *           counters.c  the host's counters
@@ -26,6 +27,7 @@
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/planner.h"
+#include "kernels/staged.h"
 #include "kernels/step.h"
 #include "planners/requests/batch.h"
 #include "planners/requests/changes.h"
@@ -56,6 +58,7 @@ typedef struct cgr__lane {
   cgr__compositions compositions;
   cgr__step_args args; /* of prologue and epilogue; the padded counts are set per key */
   cgr__planner_args planner_args;
+  cgr__staged_args staged_args;
 } cgr__lane;
 
 /* What `record` gets: the recorder, and what the runtime keeps beside it. */
@@ -119,6 +122,10 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
 void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot);
 /* Fills the slot with pending changes, as many as it holds; returns their bytes. */
 uint32_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot);
+/* staged.c: data of the engine's own buffers. What a batch names is checked, then copied; returns the bytes. */
+cgr_status cgr__staged_check(const cgr_runtime *rt, const cgr_batch *batch);
+uint32_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cgr__checked_batch *checked,
+                         cgr__slot_header *slot);
 /* Takes the changes of slots [first, last] back: they are pending again. */
 void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last);
 

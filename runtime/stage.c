@@ -12,6 +12,7 @@ static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot) {
   slot->num_tokens = 0;
   slot->num_changes = 0;
   slot->flags = 0;
+  slot->staged = 0;
 }
 
 void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot) {
@@ -99,5 +100,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
     prepared->bytes += stage_batch(rt, checked->composition, slot);
   if (batch->tokens && checked->num_tokens > 0)
     prepared->bytes += stage_tokens(rt, batch->tokens, checked->num_tokens, slot);
+  if (batch->num_staged > 0)
+    prepared->bytes += cgr__stage_data(rt, batch, checked, slot);
   return CGR_OK;
 }

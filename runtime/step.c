@@ -11,7 +11,6 @@ static cgr_status refuse_reserved(const cgr_batch *b) {
     int64_t value;
   } fields[] = { { "lane", b->lane },
                  { "program", b->program },
-                 { "num_staged", b->num_staged },
                  { "common_prefix", b->common_prefix },
                  { "max_steps", b->max_steps },
                  { "variant", b->variant } };
@@ -29,8 +28,7 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
     CGR__TRY(cgr__sized_read("batch", b, copy, sizeof *copy));
     *batch = b = copy;
   }
-  if (b->lane | b->program | b->num_staged | b->common_prefix | b->max_steps | (int32_t)b->variant |
-      (b->num_requests == CGR_BATCH_STANDING))
+  if (b->lane | b->program | b->common_prefix | b->max_steps | (int32_t)b->variant | (b->num_requests == CGR_BATCH_STANDING))
     return refuse_reserved(b);
   return CGR_OK;
 }
@@ -38,6 +36,8 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
 /* Validates the batch and chooses its graph. */
 static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
   const cgr_config *c = &rt->setup.config;
+  if (batch->num_staged != 0)
+    CGR__TRY(cgr__staged_check(rt, batch));
   CGR__TRY(cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked));
   const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len };
   return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);

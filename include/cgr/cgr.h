@@ -7,7 +7,7 @@
  * planners.h the planners without a runtime, and this one, which includes the others, the runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
- * than one program and lane, backends, staged buffers, drafts, several steps in one launch, the standing batch, budgets and key
+ * than one program and lane, backends, drafts, several steps in one launch, the standing batch, budgets and key
  * lists in a capture. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
@@ -66,13 +66,19 @@ CGR_API const char *cgr_graph_mode_name(cgr_graph_mode mode);
 typedef enum cgr_dimension { CGR_DIMENSION_TOKENS = 1, CGR_DIMENSION_REQUESTS = 2, CGR_DIMENSION_ROWS = 3 } cgr_dimension;
 typedef enum cgr_source { CGR_SOURCE_DEVICE = 1, CGR_SOURCE_STAGED = 2 } cgr_source;
 
-/* A buffer of the engine's own that lives in the arena (sampling parameters, LoRA ids, logits, ...). */
+/* A buffer of the engine's own that lives in the arena (sampling parameters, LoRA ids, logits, ...).
+ *
+ * STAGED data travels as the library's own does, in the ring, and is on the device from the step's first kernels on. Data of
+ * tokens and requests comes with a batch (cgr_batch.staged): [0, real count) is what was given, the rest up to the padded count
+ * is padding, and so is all of it in a step that does not name the buffer. Data of rows is set by cgr_request_set_data, stays, and
+ * is padding when a row opens; kernels find it at CGR_BUFFER_REQUEST_ROWS[i], where row max_rows, of padded requests, always
+ * holds padding. DEVICE buffers are the engine's kernels' alone. */
 typedef struct cgr_buffer_decl {
   uint32_t size;
   int32_t dimension; /* cgr_dimension: the leading one, at its configured limit (rows: max_rows + 1) */
   int32_t dtype;     /* cgr_dtype */
-  int32_t source;    /* cgr_source; 0: DEVICE, which kernels write. STAGED is not supported yet */
-  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1 */
+  int32_t source;    /* cgr_source; 0: DEVICE */
+  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED rows: a multiple of 4 bytes up to 2^20 */
   const char *name;  /* unique, 1 to 31 characters */
   int64_t padding;   /* what every element holds at first, as a value of the dtype; fp32: -2^24 .. 2^24; smaller floats: 0 */
 } cgr_buffer_decl;
@@ -277,6 +283,12 @@ CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 
+/* Sets a row's data in a buffer declared with CGR_SOURCE_STAGED and CGR_DIMENSION_ROWS, all `width` elements of it; `buffer` is its
+ * index in cgr_config.buffers. Words that have changed travel with the next step that is prepared, also when the row is in one
+ * that is prepared now.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffer, const void *data);
+
 typedef struct cgr_request_info {
   uint32_t size;
   int32_t open;       /* 0 or 1; the fields below are 0 for a closed row, but for last_seq */
@@ -365,11 +377,11 @@ CGR_API const char *cgr_request_flag_name(cgr_request_flag flag);
 
 #define CGR_BATCH_STANDING (-1) /* cgr_batch.num_requests: the standing batch; not supported yet */
 
-/* Data of tokens or requests for a buffer declared with CGR_SOURCE_STAGED; not supported yet. */
+/* Data of tokens or requests for a buffer declared with CGR_SOURCE_STAGED. */
 typedef struct cgr_staged {
-  int32_t buffer; /* index into cgr_config.buffers */
-  int32_t reserved;
-  const void *data;
+  int32_t buffer;   /* index into cgr_config.buffers */
+  int32_t reserved; /* 0 */
+  const void *data; /* [tokens of the batch][width], or [num_requests][width]; needs no alignment */
 } cgr_staged;
 
 /* What a step does. Request i has query_lens[i] new tokens (0 is legal). Prepare reads the arrays and keeps none of them. */
@@ -383,8 +395,8 @@ typedef struct cgr_batch {
   const int32_t *tokens;     /* [sum of query_lens], one request after the other; NULL: CGR_TOKEN_LAST for all. Only the first token
                                 of a request can be CGR_TOKEN_LAST */
   const uint32_t *flags;     /* [num_requests] CGR_REQUEST_*; NULL: 0 each */
-  const cgr_staged *staged;  /* NULL */
-  int32_t num_staged;        /* 0 */
+  const cgr_staged *staged;  /* [num_staged], each buffer once; the others hold padding in this step */
+  int32_t num_staged;        /* 0 .. 64 */
   int32_t common_prefix;     /* 0 */
   int32_t max_steps;         /* 0 */
   uint32_t variant;          /* 0 */

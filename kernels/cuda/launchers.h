@@ -1,4 +1,4 @@
-/* The launchers of the CUDA kernels. Each takes the args struct that step.h, planner.h, append.h or attention.h names for its
+/* The launchers of the CUDA kernels. Each takes the args struct that step.h, planner.h, staged.h, append.h or attention.h names for its
  * kernel, checks what is cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and
  * nothing but the launch on the good path. Returns a CUresult, or a cudaError_t where the driver was not asked:
  * cudaErrorInvalidValue or cudaErrorNotSupported for args that no kernel here can run.
@@ -19,6 +19,9 @@ int cgr__cuda_prologue_preload(void);
 
 int cgr__cuda_planner(const void *args, cudaStream_t stream); /* cgr__planner_args */
 int cgr__cuda_planner_preload(void);
+
+int cgr__cuda_staged(const void *args, cudaStream_t stream); /* cgr__staged_args */
+int cgr__cuda_staged_preload(void);
 
 int cgr__cuda_epilogue(const void *args, cudaStream_t stream); /* cgr__step_args */
 int cgr__cuda_epilogue_preload(void);

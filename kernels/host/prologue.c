@@ -12,6 +12,7 @@ typedef struct incoming {
   uint64_t seq, batch_seq, generation;
   int32_t num_requests, num_tokens, num_changes;
   uint32_t flags;
+  uint64_t staged;
   const int32_t *batch, *tokens, *changes; /* sections of the slot, in words */
 } incoming;
 
@@ -26,6 +27,7 @@ static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
   in.num_tokens = load_i32(&header->num_tokens);
   in.num_changes = load_i32(&header->num_changes);
   in.flags = __atomic_load_n(&header->flags, __ATOMIC_RELAXED);
+  in.staged = __atomic_load_n(&header->staged, __ATOMIC_RELAXED);
   in.batch = (const int32_t *)(slot + args->slot.batch);
   in.tokens = (const int32_t *)(slot + args->slot.tokens);
   in.changes = (const int32_t *)(slot + args->slot.changes);
@@ -88,11 +90,21 @@ static bool apply_page(const cgr__step_args *args, int32_t g, int32_t row, int32
   return true;
 }
 
+/* Whether the change is well-formed. */
+static bool apply_data(const cgr__step_args *args, uint32_t buffer, int32_t row, int32_t index, int32_t value) {
+  if (buffer >= CGR__MAX_DECLARED || index < 0 || index >= args->rows[buffer].words)
+    return false;
+  args->rows[buffer].data[row * args->rows[buffer].words + index] = value;
+  return true;
+}
+
 static bool apply_change(const cgr__step_args *args, uint32_t kind, int32_t row, int32_t index, int32_t value) {
   if (row < 0 || row >= args->max_rows)
     return false;
   if ((kind & 0xffu) == CGR__CHANGE_PAGE)
     return apply_page(args, (int32_t)(kind >> 8), row, index, value);
+  if ((kind & 0xffu) == CGR__CHANGE_DATA)
+    return apply_data(args, kind >> 8, row, index, value);
   if (kind == CGR__CHANGE_COMPUTED) {
     args->buffers.row_computed[row] = value;
     args->buffers.row_num_accepted[row] = 0;
@@ -190,8 +202,10 @@ void cgr__host_prologue(const void *pointer) {
     take_composition(args, &in);
   } else {
     in.num_requests = in.num_tokens = 0;
+    in.staged = 0;
     args->state->batch_seq = 0;
   }
+  args->state->staged = in.staged;
   derive(args, &in);
   write_counts(args, in.num_requests, in.num_tokens);
 }

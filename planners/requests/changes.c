@@ -27,15 +27,42 @@ void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_
   list(rows, row);
 }
 
+void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end) {
+  cgr__row_dirty *dirty = &rows->data[buffer].row[row];
+  bool clean = dirty->first == dirty->end;
+  if (first >= end)
+    return;
+  dirty->first = clean || first < dirty->first ? first : dirty->first;
+  dirty->end = clean || end > dirty->end ? end : dirty->end;
+  list(rows, row);
+}
+
 void cgr__changes_drop(cgr__rows *rows, int32_t row) {
+  for (int32_t b = 0; b < rows->num_data; b++) {
+    cgr__row_dirty *dirty = rows->data[b].words > 0 ? &rows->data[b].row[row] : NULL;
+    if (dirty && dirty->first < dirty->end)
+      *dirty = (cgr__row_dirty){ 0, 0, true };
+  }
   rows->row[row].dirty_computed = false;
   for (int32_t g = 0; g < rows->num_groups; g++)
     rows->group[g].row[row].dirty_first = rows->group[g].row[row].dirty_end = 0;
 }
 
+/* A closed row's data is sent when it opens again. */
+static void mark_data(cgr__rows *rows, int32_t row) {
+  for (int32_t b = 0; b < rows->num_data; b++) {
+    if (rows->data[b].words == 0)
+      continue;
+    rows->data[b].row[row].set = true;
+    if (rows->row[row].open)
+      cgr__changes_mark_data(rows, row, b, 0, rows->data[b].words);
+  }
+}
+
 void cgr__changes_mark_all(cgr__rows *rows) {
   cgr__rows_leave_steady(rows);
   for (int32_t i = 0; i < rows->max_rows; i++) {
+    mark_data(rows, i);
     if (!rows->row[i].open)
       continue;
     cgr__changes_mark_length(rows, i);
@@ -51,6 +78,9 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
     words += rows->row[row].dirty_computed;
     for (int32_t g = 0; g < rows->num_groups; g++)
       words += rows->group[g].row[row].dirty_end - rows->group[g].row[row].dirty_first;
+    for (int32_t b = 0; b < rows->num_data; b++)
+      if (rows->data[b].words > 0)
+        words += rows->data[b].row[row].end - rows->data[b].row[row].first;
   }
   return words;
 }
@@ -74,11 +104,24 @@ static int32_t collect_pages(cgr__rows *rows, int32_t row, int32_t g, cgr__chang
   return count;
 }
 
+/* The same of its data. */
+static int32_t collect_data(cgr__rows *rows, int32_t row, int32_t b, cgr__change *changes, int32_t capacity) {
+  cgr__data *data = &rows->data[b];
+  int32_t count = 0;
+  for (; data->words > 0 && count < capacity && data->row[row].first < data->row[row].end; count++) {
+    int32_t index = data->row[row].first++;
+    changes[count] = (cgr__change){ CGR__CHANGE_DATA | b << 8, row, index, data->words_of[(int64_t)row * data->words + index] };
+  }
+  return count;
+}
+
 /* Returns how many changes of a row fit; the row is clean when all did. */
 static int32_t collect_row(cgr__rows *rows, int32_t row, cgr__change *changes, int32_t capacity) {
   int32_t count = 0;
   for (int32_t g = 0; g < rows->num_groups; g++)
     count += collect_pages(rows, row, g, changes + count, capacity - count);
+  for (int32_t b = 0; b < rows->num_data; b++)
+    count += collect_data(rows, row, b, changes + count, capacity - count);
   if (!rows->row[row].dirty_computed || count == capacity)
     return count;
   cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
@@ -90,6 +133,9 @@ static int32_t collect_row(cgr__rows *rows, int32_t row, cgr__change *changes, i
 static bool is_clean(const cgr__rows *rows, int32_t row) {
   for (int32_t g = 0; g < rows->num_groups; g++)
     if (rows->group[g].row[row].dirty_first < rows->group[g].row[row].dirty_end)
+      return false;
+  for (int32_t b = 0; b < rows->num_data; b++)
+    if (rows->data[b].words > 0 && rows->data[b].row[row].first < rows->data[b].row[row].end)
       return false;
   return !rows->row[row].dirty_computed;
 }
@@ -110,10 +156,15 @@ int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capa
 void cgr__changes_restore(cgr__rows *rows, const cgr__change *changes, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     const cgr__change *change = &changes[i];
+    bool is_data = (change->kind & 0xff) == CGR__CHANGE_DATA;
+    if (is_data)
+      rows->data[change->kind >> 8].row[change->row].set = true;
     if (!rows->row[change->row].open)
       continue;
     if (change->kind == CGR__CHANGE_COMPUTED)
       cgr__changes_mark_length(rows, change->row);
+    else if (is_data)
+      cgr__changes_mark_data(rows, change->row, change->kind >> 8, change->index, change->index + 1);
     else
       cgr__changes_mark_pages(rows, change->row, change->kind >> 8, change->index, change->index + 1);
   }

@@ -53,6 +53,14 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
   rows->free_rows = take(b, n, sizeof *rows->free_rows);
   for (int32_t g = 0; g < config->num_groups; g++)
     lay_out_group(&rows->group[g], &config->groups[g], config, b);
+  rows->num_data = config->num_data;
+  for (int32_t i = 0; i < config->num_data; i++) {
+    cgr__data *data = &rows->data[i];
+    data->words = config->data[i].words;
+    memcpy(data->padding, config->data[i].padding, sizeof data->padding);
+    data->words_of = take(b, n * (size_t)data->words, sizeof *data->words_of);
+    data->row = take(b, data->words > 0 ? n : 0, sizeof *data->row);
+  }
 }
 
 size_t cgr__rows_bytes(const cgr__rows_config *config) {
@@ -66,6 +74,7 @@ void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memor
   block b = { memory, 0 };
   memset(rows, 0, sizeof *rows);
   lay_out(rows, config, &b);
+  cgr__rows_fill_data(rows);
   for (int32_t i = 0; i < rows->max_rows; i++)
     rows->free_rows[i] = rows->max_rows - 1 - i; /* row 0 is given out first */
 }
@@ -93,6 +102,7 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   entry->has_token = false;
   entry->tag = tag; /* last_seq stays: its last owner's pages may be in use until then */
   cgr__rows_clear_pages(rows, index);
+  cgr__rows_clear_data(rows, index);
   cgr__changes_mark_length(rows, index);
   *row = index;
   return CGR_OK;

@@ -48,6 +48,18 @@ typedef struct cgr__page_group {
   int32_t seen_words; /* a power of two */
 } cgr__page_group;
 
+/* Data of the engine's that rows have, in a buffer of its own. */
+typedef struct cgr__row_dirty {
+  int32_t first, end; /* words that the device does not have; changes.h */
+  bool set;           /* the device may have other than padding, now or once the steps in flight have run */
+} cgr__row_dirty;
+typedef struct cgr__data {
+  int32_t words;       /* of a row; 0: there is no such buffer */
+  uint32_t padding[2]; /* of even and odd words */
+  int32_t *words_of;   /* [max_rows][words] */
+  cgr__row_dirty *row; /* [max_rows] */
+} cgr__data;
+
 /* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result does. */
 typedef struct cgr__composition {
   int32_t num_requests, num_tokens;
@@ -71,7 +83,7 @@ typedef struct cgr__steady {
 } cgr__steady;
 
 typedef struct cgr__rows {
-  int32_t max_rows, max_seq_len, num_groups, num_open;
+  int32_t max_rows, max_seq_len, num_groups, num_data, num_open;
   int32_t num_dirty; /* entries of `dirty` */
   int32_t *dirty;    /* [max_rows] rows with changes */
   cgr__row *row;     /* [max_rows] */
@@ -79,12 +91,18 @@ typedef struct cgr__rows {
   cgr__steady steady;
   int32_t *free_rows; /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
+  cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
 } cgr__rows;
 
 /* What the rows are made for. */
 typedef struct cgr__rows_config {
   int32_t max_rows, max_seq_len, num_groups;
   const cgr_group *groups; /* with the defaults filled in */
+  int32_t num_data;        /* entries of `data` up to the last that rows have */
+  struct {
+    int32_t words;
+    uint32_t padding[2];
+  } data[CGR__MAX_DECLARED];
 } cgr__rows_config;
 
 /* Host memory: one block of cgr__rows_bytes, cleared by the caller. */
@@ -109,6 +127,11 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group,
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
 /* The group whose pages hold the fewest of the row's tokens. */
 int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row);
+
+/* data.c: sets a row's data, cgr__data.words words that need no alignment; padding when the row opens. */
+void cgr__rows_set_data(cgr__rows *rows, int32_t row, int32_t buffer, const void *words);
+void cgr__rows_clear_data(cgr__rows *rows, int32_t row);
+void cgr__rows_fill_data(cgr__rows *rows);
 
 /* Adds the pending steps of the steady batch to its rows. */
 void cgr__rows_settle(cgr__rows *rows);

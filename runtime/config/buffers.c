@@ -6,6 +6,8 @@
 #include "base/status.h"
 #include "runtime/config/config.h"
 
+#define MAX_ROW_BYTES (1 << 20)
+
 /* Whether a padding value is one of the dtype. */
 static void check_padding(const cgr_buffer_decl *decl, const char *field, cgr__findings *f) {
   static const struct {
@@ -60,9 +62,6 @@ static bool check_decl(const cgr_buffer_decl *decl, int32_t i, cgr__findings *f)
   if (decl->source < CGR_SOURCE_DEVICE || decl->source > CGR_SOURCE_STAGED)
     cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "source").name, "is %d, expected a cgr_source",
                       decl->source);
-  if (decl->source == CGR_SOURCE_STAGED)
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("buffers", i, "source").name,
-                      "is CGR_SOURCE_STAGED, expected CGR_SOURCE_DEVICE in this version");
   bool wide = cgr__in_range(f, cgr__field_of("buffers", i, "width").name, decl->width, 1, (int64_t)1 << 40);
   if (typed)
     check_padding(decl, cgr__field_of("buffers", i, "padding").name, f);
@@ -78,6 +77,17 @@ static bool check_size(const cgr__declared *d, int32_t i, cgr__findings *f) {
   cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("buffers", i, "").name,
                     "would have %lld x %lld elements, expected at most 2^43", (long long)d->rows, (long long)d->width);
   return false;
+}
+
+/* Rows travel word by word, and the host keeps a copy of all. */
+static void check_rows(const cgr__declared *d, int32_t i, cgr__findings *f) {
+  int64_t bytes = cgr__declared_bytes(d);
+  if (d->source != CGR_SOURCE_STAGED || d->dimension != CGR_DIMENSION_ROWS)
+    return;
+  if (bytes % 4 != 0 || bytes > MAX_ROW_BYTES)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("buffers", i, "width").name,
+                      "is %lld, which makes rows of %lld bytes, expected a multiple of 4 up to 2^20 for staged rows",
+                      (long long)d->width, (long long)bytes);
 }
 
 static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
@@ -97,10 +107,12 @@ static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
   out->padding = decl.padding;
   out->dimension = decl.dimension;
   out->dtype = decl.dtype;
+  out->source = decl.source;
   out->width = decl.width;
   out->rows = rows_of(&setup->config, decl.dimension);
   if (!sized || !check_size(out, i, f))
     out->width = 0; /* takes nothing */
+  check_rows(out, i, f);
 }
 
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *f) {

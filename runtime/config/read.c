@@ -181,7 +181,20 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
 
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   const cgr_config *c = &setup->config;
-  return (cgr__rows_config){ c->max_rows, c->max_seq_len, c->num_groups, setup->groups };
+  cgr__rows_config rows = { .max_rows = c->max_rows, .max_seq_len = c->max_seq_len };
+  rows.num_groups = c->num_groups;
+  rows.groups = setup->groups;
+  for (int32_t i = 0; i < c->num_buffers; i++) {
+    const cgr__declared *d = &setup->declared[i];
+    if (d->source != CGR_SOURCE_STAGED || d->dimension != CGR_DIMENSION_ROWS)
+      continue;
+    uint64_t pattern = cgr__declared_pattern(d);
+    rows.data[i].words = (int32_t)(cgr__declared_bytes(d) / 4);
+    rows.data[i].padding[0] = (uint32_t)pattern;
+    rows.data[i].padding[1] = (uint32_t)(pattern >> 32);
+    rows.num_data = i + 1;
+  }
+  return rows;
 }
 
 size_t cgr__setup_host_bytes(const cgr__setup *setup) {

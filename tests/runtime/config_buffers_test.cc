@@ -56,12 +56,33 @@ TEST_P(ConfigBuffers, Dtypes) {
 }
 
 TEST_P(ConfigBuffers, Sources) {
-  AcceptedBuffer([](cgr_buffer_decl &b) { b.source = CGR_SOURCE_DEVICE; });
-  RefusedBuffer([](cgr_buffer_decl &b) { b.source = CGR_SOURCE_STAGED; },
-                { FindInBuffer(1, CGR_ERROR_UNSUPPORTED, "source", { "CGR_SOURCE_STAGED", "this version" }) });
+  for (int32_t good : { CGR_SOURCE_DEVICE, CGR_SOURCE_STAGED })
+    AcceptedBuffer([&](cgr_buffer_decl &b) { b.source = good; });
   for (int32_t bad : { -1, 3, INT32_MIN })
     RefusedBuffer([&](cgr_buffer_decl &b) { b.source = bad; },
                   { FindInBuffer(1, CGR_ERROR_INVALID_ENUM, "source", { "is " + std::to_string(bad), "cgr_source" }) });
+}
+
+// Staged rows travel in words.
+TEST_P(ConfigBuffers, StagedRowsAreWords) {
+  auto rows = [](cgr_buffer_decl &b, int32_t dtype, int64_t width) {
+    b.source = CGR_SOURCE_STAGED;
+    b.dimension = CGR_DIMENSION_ROWS;
+    b.dtype = dtype;
+    b.width = width;
+  };
+  AcceptedBuffer([&](cgr_buffer_decl &b) { rows(b, CGR_DTYPE_U8, 4); });
+  AcceptedBuffer([&](cgr_buffer_decl &b) { rows(b, CGR_DTYPE_BF16, 6); });
+  AcceptedBuffer([&](cgr_buffer_decl &b) { rows(b, CGR_DTYPE_I64, 1 << 17); });
+  RefusedBuffer([&](cgr_buffer_decl &b) { rows(b, CGR_DTYPE_U8, 7); }, { Bad("width", { "is 7", "7 bytes", "multiple of 4" }) });
+  RefusedBuffer([&](cgr_buffer_decl &b) { rows(b, CGR_DTYPE_BF16, 5); }, { Bad("width", { "is 5", "10 bytes" }) });
+  RefusedBuffer([&](cgr_buffer_decl &b) { rows(b, CGR_DTYPE_I64, (1 << 17) + 1); },
+                { Bad("width", { "1048584 bytes", "2^20" }) });
+  for (int32_t dimension : { CGR_DIMENSION_TOKENS, CGR_DIMENSION_REQUESTS })
+    AcceptedBuffer([&](cgr_buffer_decl &b) {
+      rows(b, CGR_DTYPE_U8, 7);
+      b.dimension = dimension;
+    });
 }
 
 // 2^43 elements at most, of 8 requests, and 2^46 bytes of all buffers.

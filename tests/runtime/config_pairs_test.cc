@@ -108,7 +108,8 @@ const Fault kFaults[] = {
   FAULT("softcap1", c.layers[1].softcap = 2), FAULT("buffers", c.config.num_buffers = 65, NO_BUFFERS),
   FAULT("buffers", c.config.buffers = nullptr, NO_BUFFERS),
   FAULT("dimension", c.buffers[0].dimension = 0, ".* buffers\\[0\\] would.*"),
-  FAULT("b.dtype", c.buffers[0].dtype = 0, ".*padding.*"), FAULT("source", c.buffers[0].source = 2),
+  FAULT("b.dtype", c.buffers[0].dtype = 0, ".*padding.*"), FAULT("source dimension b.dtype width", c.buffers[0].source = 2; c.buffers[0].dimension = 3;
+        c.buffers[0].dtype = CGR_DTYPE_U8; c.buffers[0].width = 3),
   FAULT("source", c.buffers[0].source = 9), FAULT("width", c.buffers[0].width = -1),
   FAULT("width", c.buffers[0].width = int64_t(1) << 40),
   FAULT("width1", c.buffers[1].width = int64_t(1) << 40; c.buffers[1].dtype = CGR_DTYPE_I64;

@@ -7,7 +7,6 @@ namespace {
 class Reserved : public ThreeRequests {};
 
 TEST_P(Reserved, FieldsOfABatch) {
-  static const cgr_staged staged = { 0, 0, nullptr };
   struct Field {
     const char *name;
     void (*set)(cgr_batch *batch);
@@ -15,7 +14,6 @@ TEST_P(Reserved, FieldsOfABatch) {
   for (const Field &field :
        { Field{ "lane is 1", [](cgr_batch *b) { b->lane = 1; } }, Field{ "lane is -1", [](cgr_batch *b) { b->lane = -1; } },
          Field{ "program is 2", [](cgr_batch *b) { b->program = 2; } },
-         Field{ "num_staged is 1", [](cgr_batch *b) { b->staged = &staged, b->num_staged = 1; } },
          Field{ "common_prefix is 16", [](cgr_batch *b) { b->common_prefix = 16; } },
          Field{ "max_steps is 4", [](cgr_batch *b) { b->max_steps = 4; } },
          Field{ "variant is 1", [](cgr_batch *b) { b->variant = 1; } },

@@ -20,7 +20,7 @@ namespace cgr_test {
 
 // What the host stages for one step, and what the kernels are launched with.
 struct StagedStep {
-  uint64_t seq = 0, batch_seq = 0, generation = 0;
+  uint64_t seq = 0, batch_seq = 0, generation = 0, staged = 0;
   int32_t num_requests = 0, num_tokens = 0;
   bool with_batch = true, with_tokens = true;
   Words rows, starts, flags; // with_batch
@@ -47,6 +47,7 @@ inline void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, un
   header.num_requests = step.num_requests;
   header.num_tokens = step.num_tokens;
   header.num_changes = step.num_changes;
+  header.staged = step.staged;
   if (step.with_batch)
     header.flags |= CGR__SLOT_BATCH;
   if (step.with_tokens)
@@ -77,6 +78,7 @@ inline StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &lay
   step.num_requests = header.num_requests;
   step.num_tokens = header.num_tokens;
   step.num_changes = header.num_changes;
+  step.staged = header.staged;
   step.with_batch = (header.flags & CGR__SLOT_BATCH) != 0;
   step.with_tokens = (header.flags & CGR__SLOT_TOKENS) != 0;
   auto words = [&](int64_t at, int64_t count) {
@@ -159,7 +161,9 @@ public:
     } else {
       b.state().batch_seq = 0;
       step.num_requests = step.num_tokens = 0;
+      step.staged = 0;
     }
+    b.state().staged = step.staged;
     Derive(step);
   }
 

@@ -95,6 +95,14 @@ __device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &he
 
 /* --------------------------------------------------------------------------------------------------------------- changes */
 
+/* Whether the change is well-formed. */
+__device__ bool apply_data(const cgr__step_args &a, uint32_t buffer, int32_t row, int32_t index, int32_t value) {
+  if (buffer >= CGR__MAX_DECLARED || index < 0 || index >= a.rows[buffer].words)
+    return false;
+  a.rows[buffer].data[row * a.rows[buffer].words + index] = value;
+  return true;
+}
+
 __device__ void apply_change(const cgr__step_args &a, int32_t c, int4 word) {
   int32_t kind = word.x & 0xff, group = word.x >> 8, row = word.y, index = word.z, value = word.w;
   bool good = row >= 0 && row < a.max_rows;
@@ -108,6 +116,8 @@ __device__ void apply_change(const cgr__step_args &a, int32_t c, int4 word) {
       }
       *page_entry(a, group, row, index) = value;
     }
+  } else if (kind == CGR__CHANGE_DATA && good) {
+    good = apply_data(a, (uint32_t)word.x >> 8, row, index, value);
   } else if (word.x == CGR__CHANGE_COMPUTED && good) {
     a.buffers.row_computed[row] = value;
     a.buffers.row_num_accepted[row] = 0;
@@ -402,6 +412,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
     a.buffers.counts[CGR__COUNT_TOKENS] = step.num_tokens;
     a.buffers.counts[CGR__COUNT_PADDED_REQUESTS] = a.padded_requests;
     a.buffers.counts[CGR__COUNT_PADDED_TOKENS] = a.padded_tokens;
+    a.state->staged = step.refused ? 0 : header.staged;
     if (step.refused)
       a.state->batch_seq = 0;
     else if (step.flags & CGR__SLOT_BATCH)

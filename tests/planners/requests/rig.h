@@ -49,7 +49,11 @@ struct Rows {
       group.page_table = spec.engine_table ? engine_table : nullptr;
       groups.push_back(group);
     }
-    const cgr__rows_config config = { max_rows, max_seq_len, static_cast<int32_t>(specs.size()), groups.data() };
+    cgr__rows_config config = {};
+    config.max_rows = max_rows;
+    config.max_seq_len = max_seq_len;
+    config.num_groups = static_cast<int32_t>(specs.size());
+    config.groups = groups.data();
     memory = Cleared(cgr__rows_bytes(&config));
     memset(&rows, 0xa5, sizeof rows);
     cgr__rows_init(&rows, &config, memory.get());

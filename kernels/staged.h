@@ -1,0 +1,41 @@
+/* The engine's own buffers that are staged by tokens or by requests. */
+#ifndef CGR_KERNELS_STAGED_H
+#define CGR_KERNELS_STAGED_H
+
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "devices/device.h"
+#include "kernels/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgr__staged_buffer {
+  void *data;          /* in the arena: aligned to 256 bytes, and so is what follows it */
+  int64_t slot_offset; /* of its section, a multiple of 64 */
+  int64_t row_bytes;   /* of a token or a request */
+  uint64_t pattern;    /* eight bytes of padding */
+  int32_t index;       /* bit of state->staged */
+  int32_t tokens;      /* 1: by tokens, 0: by requests */
+} cgr__staged_buffer;
+
+typedef struct cgr__staged_args {
+  const unsigned char *staging; /* as in cgr__step_args */
+  int64_t slot_stride;
+  const cgr__step_state *state;
+  const int32_t *counts;
+  int32_t ring_depth, num_buffers;
+  int32_t padded_requests, padded_tokens; /* B_r, B_t: of the key */
+  cgr__staged_buffer buffer[CGR__MAX_DECLARED];
+} cgr__staged_args;
+
+/* After the prologue, which has judged the slot. Of each buffer the rows [0, real count) come from its section, when
+ * state->staged has its bit; the others, up to the padded count, become padding. Up to 15 bytes after them become padding too. */
+extern const cgr__kernel cgr__kernel_staged; /* cgr__staged_args */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
