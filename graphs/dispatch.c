@@ -8,6 +8,7 @@ static void choose_eager(cgr__choice *choice, const cgr__batch_shape *shape, cgr
   cgr_key key = CGR_KEY_INIT;
   key.num_tokens = shape->num_tokens > 0 ? shape->num_tokens : 1;
   key.num_requests = shape->num_requests > 0 ? shape->num_requests : 1;
+  key.variant = shape->variant;
   *choice = (cgr__choice){ NULL, key, reason };
 }
 
@@ -24,6 +25,7 @@ static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *s
 /* The best graph that can be replayed, and the best that there should be; of equal ones the first. */
 typedef struct search {
   cgr__graph_entry *usable, *best;
+  bool is_uniform; /* some query length serves the batch */
 } search;
 
 /* FULL before PIECEWISE, then the smaller. */
@@ -48,7 +50,7 @@ static bool serves(const cgr__graphs *graphs, const cgr__batch_shape *shape, int
 }
 
 /* What keeps a batch from the graphs that there are. */
-static cgr_reason reason_against(const cgr__graphs *graphs, const cgr__batch_shape *shape, const search *s, bool is_uniform) {
+static cgr_reason reason_against(const cgr__graphs *graphs, const cgr__batch_shape *shape, const search *s) {
   if (s->best && s->best->state == CGR_GRAPH_READY)
     return CGR_REASON_STALE;
   if (s->best)
@@ -56,42 +58,68 @@ static cgr_reason reason_against(const cgr__graphs *graphs, const cgr__batch_sha
   const cgr__mixed_keys *mixed = &graphs->mixed;
   if (mixed->count > 0 && shape->num_tokens > mixed->tokens[mixed->num_token_levels - 1])
     return CGR_REASON_ABOVE_TOKENS;
-  return mixed->count > 0 || is_uniform ? CGR_REASON_ABOVE_REQUESTS : CGR_REASON_NOT_UNIFORM;
+  return mixed->count > 0 || s->is_uniform ? CGR_REASON_ABOVE_REQUESTS : CGR_REASON_NOT_UNIFORM;
 }
 
-cgr__graph_entry *cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests) {
+int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests) {
   const cgr__mixed_keys *keys = &graphs->mixed;
   if (keys->count == 0 || num_tokens > keys->tokens[keys->num_token_levels - 1])
-    return NULL;
+    return -1;
   int32_t requests = keys->of_requests[num_requests], level = keys->of_block[num_tokens >> keys->shift];
   while (keys->tokens[level] < num_tokens)
     level++;
   int32_t index = requests < 0 ? -1 : keys->smallest[level * keys->num_request_levels + requests];
-  return index < 0 ? NULL : &graphs->entry[keys->first + index];
+  return index < 0 ? -1 : keys->first + index;
 }
 
-static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__choice *choice) {
+/* Among the entries of one variant, which begin at `entry`. */
+static search search_keys(const cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__graph_entry *entry) {
   int32_t requests = shape->num_requests > 0 ? shape->num_requests : 1;
-  bool is_uniform = false;
-  search s = { NULL, NULL };
-  if (graphs->count == 0) {
-    choose_eager(choice, shape, CGR_REASON_MODE_NONE);
-    return CGR_OK;
-  }
+  search s = { NULL, NULL, false };
   for (int32_t i = 0; i < graphs->num_uniform; i++) {
     const cgr__uniform_keys *keys = &graphs->uniform[i];
     if (!serves(graphs, shape, keys->query_len))
       continue;
-    is_uniform = true;
+    s.is_uniform = true;
     if (keys->of_requests[requests] >= 0)
-      consider(graphs, &graphs->entry[keys->first + keys->of_requests[requests]], &s);
+      consider(graphs, &entry[keys->first + keys->of_requests[requests]], &s);
   }
-  bool exact_already = s.usable && s.usable->key.num_tokens == shape->num_tokens;
-  cgr__graph_entry *mixed = exact_already ? NULL : cgr__mixed_find(graphs, shape->num_tokens, requests);
-  if (mixed)
-    consider(graphs, mixed, &s);
+  if (s.usable && s.usable->key.num_tokens == shape->num_tokens)
+    return s;
+  int32_t mixed = cgr__mixed_find(graphs, shape->num_tokens, requests);
+  if (mixed >= 0)
+    consider(graphs, &entry[mixed], &s);
+  return s;
+}
+
+/* Variant 0 is the first. NULL, with a message, for one that is not declared. */
+static const cgr__step_variant *find_variant(const cgr__graphs *graphs, uint32_t word) {
+  for (int32_t i = 0; i < graphs->num_variants; i++)
+    if (graphs->variant[i].word == word)
+      return &graphs->variant[i];
+  cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: variant is %u, expected 0 or one of cgr_config.variants", word);
+  return NULL;
+}
+
+static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__choice *choice) {
+  const cgr__step_variant *own = find_variant(graphs, shape->variant), *variant;
+  search first = { NULL, NULL, false }, s = first;
+  if (!own)
+    return CGR_ERROR_INVALID_ARGUMENT;
+  if (graphs->count == 0) {
+    choose_eager(choice, shape, CGR_REASON_MODE_NONE);
+    return CGR_OK;
+  }
+  for (variant = own;; variant = &graphs->variant[variant->superset]) {
+    if (variant->base >= 0) {
+      s = search_keys(graphs, shape, &graphs->entry[variant->base]);
+      first = first.best || first.is_uniform ? first : s;
+    }
+    if (s.usable || variant->superset < 0)
+      break;
+  }
   if (!s.usable) {
-    cgr_reason reason = reason_against(graphs, shape, &s, is_uniform);
+    cgr_reason reason = reason_against(graphs, shape, &first);
     if (reason != CGR_REASON_NOT_UNIFORM)
       return fall_back(graphs, shape, reason, choice);
     choose_eager(choice, shape, reason);
@@ -99,21 +127,40 @@ static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *sh
   }
   const cgr_key *key = &s.usable->key;
   bool exact = key->num_requests == shape->num_requests && key->num_tokens == shape->num_tokens;
-  *choice = (cgr__choice){ s.usable, *key, exact ? CGR_REASON_EXACT : CGR_REASON_PADDED };
+  *choice = (cgr__choice){ s.usable, *key, variant != own ? CGR_REASON_SUPERSET : exact ? CGR_REASON_EXACT : CGR_REASON_PADDED };
   return CGR_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- forced keys */
 
+/* `key` has been checked. */
 static cgr__graph_entry *find(cgr__graphs *graphs, const cgr_key *key) {
-  cgr__graph_entry *entry = key->query_len == 0 ? cgr__mixed_find(graphs, key->num_tokens, key->num_requests) : NULL;
+  int32_t index = key->query_len == 0 ? cgr__mixed_find(graphs, key->num_tokens, key->num_requests) : -1;
   for (int32_t i = 0; i < graphs->num_uniform; i++) {
     const cgr__uniform_keys *keys = &graphs->uniform[i];
-    int32_t index = keys->query_len == key->query_len ? keys->of_requests[key->num_requests] : -1;
-    if (index >= 0)
-      entry = &graphs->entry[keys->first + index];
+    if (keys->query_len == key->query_len && keys->of_requests[key->num_requests] >= 0)
+      index = keys->first + keys->of_requests[key->num_requests];
   }
-  return entry && memcmp(&entry->key, key, sizeof *key) == 0 ? entry : NULL;
+  for (int32_t i = 0; i < graphs->num_variants && index >= 0; i++)
+    if (graphs->variant[i].word == key->variant && graphs->variant[i].base >= 0) {
+      cgr__graph_entry *entry = &graphs->entry[graphs->variant[i].base + index];
+      return memcmp(&entry->key, key, sizeof *key) == 0 ? entry : NULL;
+    }
+  return NULL;
+}
+
+/* The batch's own variant, or one that serves it too. */
+static cgr_status check_variant(const cgr__graphs *graphs, uint32_t word, const cgr_key *key) {
+  const cgr__step_variant *variant = find_variant(graphs, word);
+  if (!variant)
+    return CGR_ERROR_INVALID_ARGUMENT;
+  while (variant->word != key->variant) {
+    if (variant->superset < 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "batch: forced_key.variant is %u, expected the batch's, %u, or a superset of it", key->variant, word);
+    variant = &graphs->variant[variant->superset];
+  }
+  return CGR_OK;
 }
 
 /* A mixed graph serves any batch; an eager step takes any length that the batch does not contradict. */
@@ -138,12 +185,13 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
   if (key->num_tokens < 1 || key->num_tokens < shape->num_tokens || key->num_tokens > graphs->max_tokens)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.num_tokens is %d, expected %d .. %d", key->num_tokens,
                      shape->num_tokens > 1 ? shape->num_tokens : 1, graphs->max_tokens);
-  if (key->program != 0 || key->lane != 0 || key->max_steps != 0 || key->variant != 0 ||
+  if (key->program != 0 || key->lane != 0 || key->max_steps != 0 ||
       memcmp(key->reserved, plain.reserved, sizeof key->reserved) != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "batch: forced_key has program %d, lane %d, max_steps %d, variant %u or a reserved word that is not 0, "
-                     "expected 0 in this version",
-                     key->program, key->lane, key->max_steps, key->variant);
+                     "batch: forced_key has program %d, lane %d, max_steps %d or a reserved word that is not 0, expected 0 in "
+                     "this version",
+                     key->program, key->lane, key->max_steps);
+  CGR__TRY(check_variant(graphs, shape->variant, key));
   return check_query_len(graphs, shape, key);
 }
 

@@ -57,18 +57,27 @@ typedef struct cgr__key_lists {
   int32_t query_lens[CGR__MAX_QUERY_LENS];
   int32_t decode[CGR__MAX_BUCKETS]; /* requests of uniform steps, for each query length */
   cgr_bucket mixed[CGR__MAX_BUCKETS];
+  int32_t num_variants; /* 1 or more: the first is variant 0 */
+  cgr_variant variants[CGR__MAX_VARIANTS];
 } cgr__key_lists;
+
+/* A variant of steps. Those that are captured have the same keys, one stretch of entries each. */
+typedef struct cgr__step_variant {
+  uint32_t word;
+  int32_t superset; /* the variant whose graphs serve it too; -1: none */
+  int32_t base;     /* its first entry; -1: it is not captured */
+} cgr__step_variant;
 
 /* Keys of one query length, ascending by requests. */
 typedef struct cgr__uniform_keys {
   int32_t query_len;
-  int32_t first, count; /* entries */
+  int32_t first, count; /* entries, counted from a variant's first */
   int16_t *of_requests; /* [max_requests + 1] the smallest that holds n, counted from `first`; -1: none */
 } cgr__uniform_keys;
 
 /* Pairs of tokens and requests. A level is a number that some pair has. */
 typedef struct cgr__mixed_keys {
-  int32_t first, count; /* entries */
+  int32_t first, count; /* entries, counted from a variant's first */
   int32_t num_token_levels, num_request_levels;
   int32_t shift;        /* tokens are looked up in blocks of 2^shift */
   int32_t *tokens;      /* [num_token_levels] ascending */
@@ -87,7 +96,9 @@ typedef struct cgr__graphs {
   int32_t num_uniform;
   cgr__uniform_keys uniform[CGR__MAX_QUERY_LENS];
   cgr__mixed_keys mixed;
-  cgr__graph_entry *entry; /* [count] the uniform ones, then the mixed ones */
+  int32_t num_variants;
+  cgr__step_variant variant[CGR__MAX_VARIANTS];
+  cgr__graph_entry *entry; /* [count] of each variant the uniform ones, then the mixed ones */
   int32_t count;
   uint64_t failures; /* of captures */
 } cgr__graphs;
@@ -129,6 +140,7 @@ typedef struct cgr__batch_shape {
   int32_t num_requests, num_tokens;
   int32_t query_len; /* of all requests; 0: mixed */
   int32_t max_query_len;
+  uint32_t variant;
 } cgr__batch_shape;
 
 /* What dispatch decided. `entry` is NULL for an eager step. */
@@ -140,8 +152,8 @@ typedef struct cgr__choice {
 
 /* dispatch.c. `forced` NULL: the smallest graph that fits, or eager. */
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);
-/* The smallest mixed key that holds both; NULL: none. */
-cgr__graph_entry *cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
+/* The smallest mixed key that holds both, counted from a variant's first entry; -1: none. */
+int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
 /* CGR_ERROR_STALE_GRAPH when the chosen graph has become stale since. */
 cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_entry *entry);
 

@@ -46,6 +46,13 @@ static int32_t block_shift(int32_t most) {
 
 static size_t rounded(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
+static int32_t num_captured(const cgr__key_lists *lists) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < lists->num_variants; i++)
+    count += lists->variants[i].captured != 0;
+  return count;
+}
+
 static parts measure(const cgr__key_lists *lists) {
   int32_t levels[CGR__MAX_BUCKETS];
   size_t entries = 0, tables = 0, requests = (size_t)lists->max_requests + 1;
@@ -61,7 +68,7 @@ static parts measure(const cgr__key_lists *lists) {
     p.of_block = rounded(((size_t)(most >> block_shift(most)) + 1) * sizeof(int16_t));
     p.smallest = rounded((size_t)token_levels * request_levels * sizeof(int16_t));
   }
-  p.entries = rounded(entries * sizeof(cgr__graph_entry));
+  p.entries = rounded(entries * (size_t)num_captured(lists) * sizeof(cgr__graph_entry));
   p.of_requests = rounded(tables * requests * sizeof(int16_t));
   return p;
 }
@@ -71,6 +78,7 @@ size_t cgr__keys_bytes(const cgr__key_lists *lists) {
   return p.entries + p.tokens + p.of_requests + p.of_block + p.smallest;
 }
 
+/* An entry of the first variant that is captured; the others' follow from it. */
 static void add_entry(cgr__graphs *graphs, int32_t kind, int32_t num_tokens, int32_t num_requests, int32_t query_len) {
   cgr_key key = CGR_KEY_INIT;
   key.kind = kind;
@@ -78,6 +86,31 @@ static void add_entry(cgr__graphs *graphs, int32_t kind, int32_t num_tokens, int
   key.num_requests = num_requests;
   key.query_len = query_len;
   graphs->entry[graphs->count++].key = key;
+}
+
+static int32_t find_variant(const cgr__key_lists *lists, uint32_t word) {
+  for (int32_t i = 0; i < lists->num_variants; i++)
+    if (lists->variants[i].word == word)
+      return i;
+  return -1;
+}
+
+static void make_variants(cgr__graphs *graphs, const cgr__key_lists *lists) {
+  int32_t each = graphs->count, captured = 0;
+  graphs->num_variants = lists->num_variants;
+  for (int32_t v = 0; v < lists->num_variants; v++) {
+    const cgr_variant *given = &lists->variants[v];
+    cgr__step_variant *variant = &graphs->variant[v];
+    *variant = (cgr__step_variant){ given->word, given->superset == given->word ? -1 : find_variant(lists, given->superset), -1 };
+    if (!given->captured)
+      continue;
+    variant->base = each * captured++;
+    for (int32_t i = 0; i < each; i++) {
+      graphs->entry[variant->base + i].key = graphs->entry[i].key;
+      graphs->entry[variant->base + i].key.variant = given->word;
+    }
+  }
+  graphs->count = each * captured;
 }
 
 /* table[n]: the first of the ascending sizes that reaches n. */
@@ -146,4 +179,5 @@ void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memo
   graphs->mixed.of_requests = of_requests;
   if (has_mixed(lists))
     make_mixed(graphs, lists);
+  make_variants(graphs, lists);
 }

@@ -84,7 +84,9 @@ static void cgr_block(run *r, bench_series *s) {
 }
 
 static cgr__graph_entry *find_entry(const run *r) {
-  cgr__graph_entry *entry = cgr__mixed_find(&r->engine->rt->graphs, TOKENS, REQUESTS);
+  cgr__graphs *graphs = &r->engine->rt->graphs;
+  int32_t index = cgr__mixed_find(graphs, TOKENS, REQUESTS);
+  cgr__graph_entry *entry = index < 0 ? NULL : &graphs->entry[index];
   if (!entry || entry->key.kind != (int32_t)r->kind || entry->state != CGR_GRAPH_READY)
     bench_fail("there is no %s graph of %d tokens", cgr_graph_kind_name(r->kind), TOKENS);
   return entry;

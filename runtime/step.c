@@ -9,11 +9,9 @@ static cgr_status refuse_reserved(const cgr_batch *b) {
   const struct {
     const char *name;
     int64_t value;
-  } fields[] = { { "lane", b->lane },
-                 { "program", b->program },
-                 { "common_prefix", b->common_prefix },
-                 { "max_steps", b->max_steps },
-                 { "variant", b->variant } };
+  } fields[] = {
+    { "lane", b->lane }, { "program", b->program }, { "common_prefix", b->common_prefix }, { "max_steps", b->max_steps }
+  };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
     if (fields[i].value != 0)
       return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: %s is %lld, expected 0 in this version", fields[i].name,
@@ -28,7 +26,7 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
     CGR__TRY(cgr__sized_read("batch", b, copy, sizeof *copy));
     *batch = b = copy;
   }
-  if (b->lane | b->program | b->common_prefix | b->max_steps | (int32_t)b->variant | (b->num_requests == CGR_BATCH_STANDING))
+  if (b->lane | b->program | b->common_prefix | b->max_steps | (b->num_requests == CGR_BATCH_STANDING))
     return refuse_reserved(b);
   return CGR_OK;
 }
@@ -39,7 +37,8 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
   if (batch->num_staged != 0)
     CGR__TRY(cgr__staged_check(rt, batch));
   CGR__TRY(cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked));
-  const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len };
+  const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
+                                   batch->variant };
   return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);
 }
 

@@ -34,7 +34,7 @@ typedef struct cgr_key {
   int32_t num_requests; /* padded */
   int32_t query_len;    /* that every request has at most (exactly, unless attention_support is ALWAYS); 0: mixed */
   int32_t max_steps;    /* 0 */
-  uint32_t variant;     /* 0 */
+  uint32_t variant;     /* of cgr_config.variants; 0 */
   uint32_t reserved[4];
 } cgr_key;
 #define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
@@ -56,6 +56,17 @@ typedef enum cgr_graph_mode {
 typedef struct cgr_bucket {
   int32_t num_tokens, num_requests;
 } cgr_bucket;
+
+/* A variant of steps: a word that `record` finds in its key, with which it may enqueue other kernels (with adapters, say, or with
+ * up to two of them). A captured variant has graphs of its own, of every size. A batch whose variant has none that can be replayed
+ * uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET): `record` of the superset must do all that the
+ * variant needs. */
+typedef struct cgr_variant {
+  uint32_t word;     /* cgr_batch.variant; each once */
+  uint32_t superset; /* another word of the list, or 0; the same word: none. No circle */
+  int32_t captured;  /* 0: it has no graphs of its own */
+  int32_t reserved;
+} cgr_variant;
 
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_graph_kind_name(cgr_graph_kind kind);
@@ -151,10 +162,13 @@ typedef struct cgr_config {
   size_t pinned_memory_size;
   cgr_log_function log;          /* NULL: silent. Called by the thread that calls cgr; must not call cgr */
   void *log_context;
+  const cgr_variant *variants;   /* of steps. Variant 0 is there in any case, captured and without a superset unless it is listed */
+  int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
+  int32_t reserved_end;
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL }
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0 }
 
 /* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
  * without creating anything. CGR_OK and *count 0: it can, as far as memory allows. Otherwise the status of the first finding;
@@ -399,7 +413,7 @@ typedef struct cgr_batch {
   int32_t num_staged;        /* 0 .. 64 */
   int32_t common_prefix;     /* 0 */
   int32_t max_steps;         /* 0 */
-  uint32_t variant;          /* 0 */
+  uint32_t variant;          /* 0, or one of cgr_config.variants; any other is refused */
   const cgr_key *forced_key; /* use this kind and these padded counts, or fail; NULL: cgr chooses */
 } cgr_batch;
 #define CGR_BATCH_INIT { (uint32_t)sizeof(cgr_batch), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL }
@@ -417,6 +431,7 @@ typedef enum cgr_reason {
   CGR_REASON_FORCED,         /* batch.forced_key asked for it */
   CGR_REASON_INTERNAL,       /* a step of the runtime itself: changes sent ahead, warm-up, a step given up */
   CGR_REASON_ABOVE_TOKENS,   /* more tokens than the largest mixed bucket */
+  CGR_REASON_SUPERSET,       /* a graph of a variant that serves the batch's too */
   CGR_REASON_COUNT_
 } cgr_reason;
 /* Threads any · Capture ok · Sync never · Alloc never */

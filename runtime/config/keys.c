@@ -76,6 +76,70 @@ static void read_mixed(cgr__setup *setup, int32_t max_requests, cgr__findings *f
     keys->num_mixed = cgr__buckets_default_mixed(c->max_tokens, c->max_requests, keys->mixed);
 }
 
+static int32_t find_variant(const cgr__key_lists *keys, uint32_t word) {
+  for (int32_t i = 0; i < keys->num_variants; i++)
+    if (keys->variants[i].word == word)
+      return i;
+  return -1;
+}
+
+static void check_supersets(const cgr_config *c, const cgr__key_lists *keys, cgr__findings *f) {
+  for (int32_t i = 0; i < c->num_variants; i++) {
+    cgr__field field = cgr__field_of("variants", i, "superset");
+    const cgr_variant *at = &c->variants[i];
+    int32_t steps = 0;
+    if (find_variant(keys, at->superset) < 0) {
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %u, expected 0 or the word of another variant",
+                        at->superset);
+      continue;
+    }
+    bool captured = at->captured != 0;
+    while (at && at->superset != at->word && steps++ <= keys->num_variants) {
+      int32_t next = find_variant(keys, at->superset);
+      at = next < 0 ? NULL : &keys->variants[next];
+      captured |= !at || at->captured != 0;
+    }
+    if (steps > keys->num_variants)
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %u, which leads back to %u, expected no circle",
+                        c->variants[i].superset, c->variants[i].word);
+    else if (!captured)
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("variants", i, "captured").name,
+                        "is 0 for %u and for all that serve it, expected one of them to have graphs", c->variants[i].word);
+  }
+}
+
+/* Variant 0 comes first. */
+static void read_variants(cgr__setup *setup, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  cgr__key_lists *keys = &setup->keys;
+  keys->num_variants = 1;
+  keys->variants[0] = (cgr_variant){ 0, 0, 1, 0 };
+  if (!has_list(f, "num_variants", "variants", c->num_variants, CGR__MAX_VARIANTS, c->variants)) {
+    setup->config.num_variants = 0;
+    return;
+  }
+  bool fits = true;
+  for (int32_t i = 0; i < c->num_variants; i++) {
+    const cgr_variant *given = &c->variants[i];
+    cgr__findings_add_used(f, cgr__field_of("variants", i, "reserved").name, given->reserved);
+    for (int32_t j = 0; j < i; j++)
+      if (c->variants[j].word == given->word)
+        cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("variants", i, "word").name,
+                          "is %u, which variants[%d] has already", given->word, j);
+    if (given->word == 0)
+      keys->variants[0] = *given;
+    else if (keys->num_variants < CGR__MAX_VARIANTS)
+      keys->variants[keys->num_variants++] = *given;
+    else
+      fits = false;
+  }
+  if (fits)
+    check_supersets(c, keys, f);
+  else
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "num_variants", "is %d without variant 0, expected at most %d",
+                      c->num_variants, CGR__MAX_VARIANTS - 1);
+}
+
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, (cgr_graph_support)c->attention_support, &setup->mode_reason);
@@ -86,4 +150,5 @@ void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *f) 
   read_decode(setup, max_requests, f);
   read_query_lens(setup, f);
   read_mixed(setup, max_requests, f);
+  read_variants(setup, f);
 }

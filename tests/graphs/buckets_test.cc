@@ -139,10 +139,10 @@ TEST(Buckets, TheSmallestPairIsFound) {
       int32_t requests = random.Pick32(0, lists.max_requests);
       auto holds = [&](const cgr_bucket &b) { return b.num_tokens >= tokens && b.num_requests >= requests; };
       auto found = std::find_if(lists.mixed.begin(), lists.mixed.end(), holds);
-      const cgr__graph_entry *entry = cgr__mixed_find(g.graphs.get(), tokens, requests);
-      ASSERT_EQ(entry != nullptr, found != lists.mixed.end()) << tokens << " tokens, " << requests << " requests";
-      if (entry != nullptr)
-        ExpectKey(entry->key, MakeKey(CGR_KIND_FULL, found->num_requests, found->num_tokens, 0));
+      int32_t index = cgr__mixed_find(g.graphs.get(), tokens, requests);
+      ASSERT_EQ(index >= 0, found != lists.mixed.end()) << tokens << " tokens, " << requests << " requests";
+      if (index >= 0)
+        ExpectKey(g.Entry(size_t(index)).key, MakeKey(CGR_KIND_FULL, found->num_requests, found->num_tokens, 0));
     }
   }
 }

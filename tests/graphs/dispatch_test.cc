@@ -1,6 +1,7 @@
 // Dispatch: every step gets exactly one graph or none, and one reason, as a search through all buckets says.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ struct Expected {
   cgr_reason reason = CGR_REASON_EXACT;
 };
 
-bool Serves(const Graphs &g, const cgr__batch_shape &shape, const cgr_key &key) {
+bool Serves(const Graphs &g, const Shape &shape, const cgr_key &key) {
   if (key.num_requests < std::max(shape.num_requests, 1) || key.num_tokens < shape.num_tokens)
     return false;
   if (key.query_len == 0 || shape.num_requests == 0)
@@ -29,47 +30,78 @@ bool Serves(const Graphs &g, const cgr__batch_shape &shape, const cgr_key &key) 
   return g.graphs->exact_lengths ? shape.query_len == key.query_len : shape.max_query_len <= key.query_len;
 }
 
-// Of each query length, and of the mixed keys, the smallest that serves counts, usable or not. Of those the smallest usable one
-// is taken, of equal ones the first: uniform ones come before mixed ones.
-Expected Search(const std::vector<cgr_graph_state> &states, Graphs &g, const cgr__batch_shape &shape) {
-  Expected e;
-  int32_t smallest = -1, usable = -1, most_tokens = 0;
+// What there is for a batch among the entries of one variant.
+struct Found {
+  int32_t best = -1, usable = -1; // entries; usable or not
+  bool is_uniform = false;
+};
+
+// Of each query length, and of the mixed keys, the smallest that serves counts, usable or not. Of those the best usable one is
+// taken, FULL before PIECEWISE, then the smaller, then the first: uniform ones come before mixed ones.
+Found SearchVariant(const std::vector<cgr_graph_state> &states, Graphs &g, const Shape &shape, uint32_t word) {
+  Found f;
   std::set<int32_t> found; // query lengths
-  bool has_mixed = false, is_uniform = false;
-  auto smaller = [&](int32_t a, int32_t b) {
-    return b < 0 || g.Entry(size_t(a)).key.num_tokens < g.Entry(size_t(b)).key.num_tokens;
+  auto better = [&](int32_t a, int32_t b) {
+    const cgr_key &x = g.Entry(size_t(a)).key, &y = g.Entry(size_t(std::max(b, 0))).key;
+    return b < 0 || x.kind > y.kind || (x.kind == y.kind && x.num_tokens < y.num_tokens);
   };
   for (int32_t i = 0; i < g.graphs->count; i++) {
     const cgr_key &key = g.Entry(size_t(i)).key;
-    if (key.query_len == 0) {
-      has_mixed = true;
-      most_tokens = std::max(most_tokens, key.num_tokens);
-    } else {
-      cgr_key largest = key;
-      largest.num_requests = largest.num_tokens = INT32_MAX;
-      is_uniform |= Serves(g, shape, largest);
-    }
+    if (key.variant != word)
+      continue;
+    cgr_key largest = key;
+    largest.num_requests = largest.num_tokens = INT32_MAX;
+    f.is_uniform |= key.query_len != 0 && Serves(g, shape, largest);
     if (!Serves(g, shape, key) || !found.insert(key.query_len).second)
       continue;
-    if (smaller(i, smallest))
-      smallest = i;
-    if (states[size_t(i)] == CGR_GRAPH_READY && smaller(i, usable))
-      usable = i;
+    if (better(i, f.best))
+      f.best = i;
+    if (states[size_t(i)] == CGR_GRAPH_READY && better(i, f.usable))
+      f.usable = i;
   }
-  if (usable >= 0) {
-    const cgr_key &key = g.Entry(size_t(usable)).key;
-    bool exact = key.num_requests == shape.num_requests && key.num_tokens == shape.num_tokens;
-    e.entry = usable;
-    e.reason = exact ? CGR_REASON_EXACT : CGR_REASON_PADDED;
+  return f;
+}
+
+Expected Search(const std::vector<cgr_graph_state> &states, Graphs &g, const Shape &shape) {
+  Expected e;
+  Found first;
+  std::map<uint32_t, const cgr_variant *> variants;
+  for (const cgr_variant &variant : g.variants)
+    variants[variant.word] = &variant;
+  if (variants.count(shape.variant) == 0) {
+    e.status = CGR_ERROR_INVALID_ARGUMENT;
     return e;
   }
-  cgr_graph_state state = smallest < 0 ? CGR_GRAPH_EMPTY : states[size_t(smallest)];
+  const cgr_variant *at = variants[shape.variant];
+  for (bool looked = false;; at = variants[at->superset]) {
+    Found f = SearchVariant(states, g, shape, at->word);
+    if (at->captured && !looked) // what the reasons speak of
+      first = f;
+    looked = looked || (at->captured && (f.best >= 0 || f.is_uniform));
+    e.entry = f.usable;
+    if (f.usable >= 0 || at->superset == at->word)
+      break;
+  }
+  if (e.entry >= 0) {
+    const cgr_key &key = g.Entry(size_t(e.entry)).key;
+    bool exact = key.num_requests == shape.num_requests && key.num_tokens == shape.num_tokens;
+    e.reason = at->word != shape.variant ? CGR_REASON_SUPERSET : exact ? CGR_REASON_EXACT : CGR_REASON_PADDED;
+    return e;
+  }
+  int32_t most_tokens = 0;
+  bool has_mixed = false;
+  for (int32_t i = 0; i < g.graphs->count; i++) {
+    const cgr_key &key = g.Entry(size_t(i)).key;
+    has_mixed |= key.query_len == 0;
+    most_tokens = key.query_len == 0 ? std::max(most_tokens, key.num_tokens) : most_tokens;
+  }
+  cgr_graph_state state = first.best < 0 ? CGR_GRAPH_EMPTY : states[size_t(first.best)];
   e.reason = g.graphs->count == 0                          ? CGR_REASON_MODE_NONE
              : state == CGR_GRAPH_STALE                    ? CGR_REASON_STALE
              : state == CGR_GRAPH_FAILED                   ? CGR_REASON_CAPTURE_FAILED
-             : smallest >= 0                               ? CGR_REASON_NOT_CAPTURED
+             : first.best >= 0                             ? CGR_REASON_NOT_CAPTURED
              : has_mixed && shape.num_tokens > most_tokens ? CGR_REASON_ABOVE_TOKENS
-             : has_mixed || is_uniform                     ? CGR_REASON_ABOVE_REQUESTS
+             : has_mixed || first.is_uniform               ? CGR_REASON_ABOVE_REQUESTS
                                                            : CGR_REASON_NOT_UNIFORM;
   bool promised = e.reason != CGR_REASON_MODE_NONE && e.reason != CGR_REASON_NOT_UNIFORM;
   if (g.graphs->strict && promised && shape.num_requests > 0)
@@ -77,10 +109,12 @@ Expected Search(const std::vector<cgr_graph_state> &states, Graphs &g, const cgr
   return e;
 }
 
-void ExpectChoice(Graphs &g, const cgr__batch_shape &shape, const Expected &e, std::set<cgr_reason> *seen) {
+void ExpectChoice(Graphs &g, const Shape &shape, const Expected &e, std::set<cgr_reason> *seen) {
   cgr__choice choice;
   cgr_status status = g.Choose(shape, nullptr, &choice);
   ASSERT_EQ(status, e.status) << shape.num_requests << " requests: " << cgr_last_message();
+  if (e.status == CGR_ERROR_INVALID_ARGUMENT)
+    return ExpectMessage(status, e.status, { "variant is " + std::to_string(shape.variant), "cgr_config.variants" });
   seen->insert(e.reason);
   if (e.status != CGR_OK)
     return ExpectMessage(status, e.status,
@@ -91,28 +125,34 @@ void ExpectChoice(Graphs &g, const cgr__batch_shape &shape, const Expected &e, s
     ExpectKey(choice.key, g.Entry(static_cast<size_t>(e.entry)).key);
     ASSERT_GE(choice.key.num_requests, shape.num_requests);
   } else { // the real counts, but never none
-    ExpectKey(choice.key, MakeKey(CGR_KIND_NONE, std::max(shape.num_requests, 1), std::max(shape.num_tokens, 1), 0));
+    cgr_key key = MakeKey(CGR_KIND_NONE, std::max(shape.num_requests, 1), std::max(shape.num_tokens, 1), 0);
+    key.variant = shape.variant;
+    ExpectKey(choice.key, key);
   }
 }
 
 // Kinds of batches of n requests.
-std::vector<cgr__batch_shape> Shapes(const Graphs &g, int32_t n, Random &random) {
+std::vector<Shape> Shapes(const Graphs &g, int32_t n, Random &random) {
   if (n == 0)
     return { { 0, 0, 0, 0 } };
-  std::vector<cgr__batch_shape> shapes = { { n, n, 1, 1 }, { n, 2 * n, 2, 2 }, { n, 3 * n + 1, 0, 6 }, { n, 0, 0, 0 } };
+  std::vector<Shape> shapes = { { n, n, 1, 1 }, { n, 2 * n, 2, 2 }, { n, 3 * n + 1, 0, 6 }, { n, 0, 0, 0 } };
   int32_t longest = random.Pick32(1, 9), tokens = random.Pick32(longest, longest * n);
   shapes.push_back({ n, tokens, n == 1 ? tokens : 0, n == 1 ? tokens : longest });
   shapes.push_back({ n, random.Pick32(n, g.graphs->max_tokens), 0, g.graphs->max_tokens });
-  std::vector<cgr__batch_shape> legal;
-  for (const cgr__batch_shape &shape : shapes)
-    if (shape.num_tokens <= g.graphs->max_tokens)
+  std::vector<Shape> legal;
+  for (const Shape &shape : shapes)
+    if (shape.num_tokens <= g.graphs->max_tokens) {
       legal.push_back(shape);
+      legal.back().variant = g.variants[size_t(random.Pick(0, int64_t(g.variants.size()) - 1))].word;
+      if (g.variants.size() > 1 && random.OneIn(20))
+        legal.back().variant = 1000; // nobody declared it
+    }
   return legal;
 }
 
 void CheckAll(Graphs &g, const std::vector<cgr_graph_state> &states, Random &random, std::set<cgr_reason> *seen) {
   for (int32_t n = 0; n <= g.graphs->max_requests; n++)
-    for (const cgr__batch_shape &shape : Shapes(g, n, random)) {
+    for (const Shape &shape : Shapes(g, n, random)) {
       ExpectChoice(g, shape, Search(states, g, shape), seen);
       if (::testing::Test::HasFailure())
         return;
@@ -121,7 +161,8 @@ void CheckAll(Graphs &g, const std::vector<cgr_graph_state> &states, Random &ran
 
 TEST(Dispatch, DefaultSizesForEveryNumberOfRequests) {
   Random random(1);
-  Lists lists = { 600, 10000, std::vector<int32_t>(CGR__MAX_BUCKETS), { 1 }, std::vector<cgr_bucket>(CGR__MAX_BUCKETS) };
+  Lists lists = { 600, 10000, std::vector<int32_t>(CGR__MAX_BUCKETS), { 1 }, std::vector<cgr_bucket>(CGR__MAX_BUCKETS), {} };
+  lists.variants = { { 0, 0, 1, 0 } };
   lists.decode.resize(static_cast<size_t>(cgr__buckets_default(512, lists.decode.data())));
   lists.mixed.resize(static_cast<size_t>(cgr__buckets_default_mixed(10000, 600, lists.mixed.data())));
   for (bool strict : { false, true })
@@ -155,6 +196,15 @@ Lists RandomLists(Random &random) {
   lists.query_lens.assign(lens.begin(), lens.end());
   for (const auto &[tokens, requests] : pairs)
     lists.mixed.push_back({ tokens, requests });
+  // A superset stands further on, and the last of all is captured.
+  std::vector<uint32_t> words = { 0 };
+  for (int32_t count = random.OneIn(2) ? 0 : random.Pick32(1, CGR__MAX_VARIANTS - 1); count > 0; count--)
+    words.push_back(uint32_t(words.size()) * 7);
+  for (size_t i = 0; i < words.size(); i++) {
+    size_t superset = random.OneIn(3) ? i : size_t(random.Pick(int64_t(i), int64_t(words.size()) - 1));
+    bool captured = superset == i || random.OneIn(2);
+    lists.variants.push_back({ words[i], words[superset], captured, 0 });
+  }
   return lists;
 }
 
@@ -164,7 +214,8 @@ TEST(Dispatch, RandomListsInEveryStateAgreeWithASearch) {
   Random random(seed);
   std::set<cgr_reason> seen;
   for (int round = 0; round < 300 && !HasFailure(); round++) {
-    Graphs g(random.OneIn(10) ? CGR_MODE_NONE : random.OneIn(3) ? CGR_MODE_FULL_DECODE_ONLY : CGR_MODE_FULL, RandomLists(random));
+    const cgr_graph_mode modes[] = { CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE };
+    Graphs g(random.OneIn(10) ? CGR_MODE_NONE : modes[random.Pick(0, 3)], RandomLists(random));
     std::vector<cgr_graph_state> states;
     g.graphs->strict = random.OneIn(2);
     g.graphs->exact_lengths = random.OneIn(2);
@@ -177,7 +228,7 @@ TEST(Dispatch, RandomListsInEveryStateAgreeWithASearch) {
   }
   EXPECT_EQ(seen, (std::set<cgr_reason>{ CGR_REASON_EXACT, CGR_REASON_PADDED, CGR_REASON_MODE_NONE, CGR_REASON_NOT_UNIFORM,
                                          CGR_REASON_ABOVE_REQUESTS, CGR_REASON_ABOVE_TOKENS, CGR_REASON_NOT_CAPTURED,
-                                         CGR_REASON_CAPTURE_FAILED, CGR_REASON_STALE }));
+                                         CGR_REASON_CAPTURE_FAILED, CGR_REASON_STALE, CGR_REASON_SUPERSET }));
 }
 
 // A graph that cannot be replayed leaves its steps to the next kind, under that one's name.
@@ -211,7 +262,7 @@ TEST(Dispatch, UniformGraphsServeShorterQueriesWhereTheAttentionCan) {
   ASSERT_EQ(g.Choose({ 4, 9, 0, 6 }, nullptr, &choice), CGR_OK);
   EXPECT_EQ(choice.reason, CGR_REASON_NOT_UNIFORM);
   g.graphs->exact_lengths = true;
-  for (const cgr__batch_shape &shape : { cgr__batch_shape{ 4, 11, 0, 5 }, { 3, 6, 2, 2 }, { 4, 2, 0, 1 } }) {
+  for (const Shape &shape : { Shape{ 4, 11, 0, 5 }, { 3, 6, 2, 2 }, { 4, 2, 0, 1 } }) {
     ASSERT_EQ(g.Choose(shape, nullptr, &choice), CGR_OK);
     EXPECT_EQ(choice.reason, CGR_REASON_NOT_UNIFORM);
     EXPECT_EQ(g.Choose(shape, &five, &choice), CGR_ERROR_INVALID_ARGUMENT);
@@ -253,17 +304,17 @@ struct Forced : ::testing::Test {
   cgr__choice choice;
   Forced() { g.SetAll(CGR_GRAPH_READY); }
 
-  void ExpectRefused(const cgr__batch_shape &shape, const cgr_key &key, cgr_status status, const Words &words) {
+  void ExpectRefused(const Shape &shape, const cgr_key &key, cgr_status status, const Words &words) {
     ExpectMessage(g.Choose(shape, &key, &choice), status, words);
   }
-  void ExpectGraph(const cgr__batch_shape &shape, size_t entry) {
+  void ExpectGraph(const Shape &shape, size_t entry) {
     const cgr_key key = g.Entry(entry).key;
     ASSERT_EQ(g.Choose(shape, &key, &choice), CGR_OK) << cgr_last_message();
     EXPECT_EQ(choice.entry, &g.Entry(entry));
     EXPECT_EQ(choice.reason, CGR_REASON_FORCED);
     ExpectKey(choice.key, key);
   }
-  void ExpectEager(const cgr__batch_shape &shape, const cgr_key &key) {
+  void ExpectEager(const Shape &shape, const cgr_key &key) {
     ASSERT_EQ(g.Choose(shape, &key, &choice), CGR_OK) << cgr_last_message();
     EXPECT_EQ(choice.entry, nullptr);
     EXPECT_EQ(choice.reason, CGR_REASON_FORCED);
@@ -275,7 +326,7 @@ TEST_F(Forced, AMixedGraphForAnyBatch) {
   Graphs mixed(CGR_MODE_FULL, Lists{ 16, 64, { 4 }, { 1 }, { { 8, 4 }, { 8, 8 }, { 32, 4 } } });
   mixed.SetAll(CGR_GRAPH_READY);
   for (size_t entry : { 1u, 2u, 3u })
-    for (const cgr__batch_shape &shape : { cgr__batch_shape{ 3, 3, 1, 1 }, { 3, 7, 0, 5 }, { 0, 0, 0, 0 }, { 4, 8, 2, 2 } }) {
+    for (const Shape &shape : { Shape{ 3, 3, 1, 1 }, { 3, 7, 0, 5 }, { 0, 0, 0, 0 }, { 4, 8, 2, 2 } }) {
       const cgr_key key = mixed.Entry(entry).key;
       ASSERT_EQ(key.query_len, 0);
       ASSERT_EQ(mixed.Choose(shape, &key, &choice), CGR_OK) << cgr_last_message();
@@ -332,17 +383,23 @@ TEST_F(Forced, CountsThatDoNotHoldTheBatch) {
 }
 
 TEST_F(Forced, WhatIsReserved) {
-  for (int field = 0; field < 8; field++) {
+  for (int field = 0; field < 7; field++) {
     cgr_key key = g.Entry(1).key;
     if (field < 4)
       key.reserved[field] = 1;
     else
       (field == 4 ? key.program : field == 5 ? key.lane : key.max_steps) = field;
-    if (field == 7)
-      key.variant = 7, key.max_steps = 0;
     ExpectRefused({ 3, 3, 1, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "expected 0" });
     key.kind = CGR_KIND_NONE;
     ExpectRefused({ 3, 3, 1, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "expected 0" });
+  }
+}
+
+TEST_F(Forced, AnotherVariantThanTheBatchs) {
+  for (cgr_graph_kind kind : { CGR_KIND_NONE, CGR_KIND_FULL }) {
+    cgr_key key = MakeKey(kind, 4, 4, 1);
+    key.variant = 7;
+    ExpectRefused({ 3, 3, 1, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key.variant is 7", "the batch's, 0" });
   }
 }
 
@@ -352,14 +409,14 @@ TEST_F(Forced, AnotherQueryLengthThanTheBatchs) {
       ExpectRefused({ 3, 7, 0, 3 }, MakeKey(kind, 8, 8, query_len), CGR_ERROR_INVALID_ARGUMENT,
                     { "forced_key.query_len is " + std::to_string(query_len), "longest, 3" });
     for (int32_t query_len : { -1, INT32_MIN })
-      for (const cgr__batch_shape &shape : { cgr__batch_shape{ 3, 3, 1, 1 }, { 0, 0, 0, 0 } })
+      for (const Shape &shape : { Shape{ 3, 3, 1, 1 }, { 0, 0, 0, 0 } })
         ExpectRefused(shape, MakeKey(kind, 4, 4, query_len), CGR_ERROR_INVALID_ARGUMENT,
                       { "forced_key.query_len is " + std::to_string(query_len) });
   }
   ExpectEager({ 3, 7, 0, 3 }, MakeKey(CGR_KIND_NONE, 8, 8, 4));
   g.graphs->exact_lengths = true;
   for (cgr_graph_kind kind : { CGR_KIND_NONE, CGR_KIND_FULL })
-    for (const cgr__batch_shape &shape : { cgr__batch_shape{ 3, 6, 2, 2 }, { 3, 5, 0, 3 } })
+    for (const Shape &shape : { Shape{ 3, 6, 2, 2 }, { 3, 5, 0, 3 } })
       for (int32_t query_len : { 1, 3, 4, -1 })
         ExpectRefused(shape, MakeKey(kind, 8, 8, query_len), CGR_ERROR_INVALID_ARGUMENT,
                       { "forced_key.query_len is " + std::to_string(query_len), "batch's, " + std::to_string(shape.query_len) });

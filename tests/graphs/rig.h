@@ -20,6 +20,12 @@ struct Lists {
   std::vector<int32_t> decode;
   std::vector<int32_t> query_lens = { 1 };
   std::vector<cgr_bucket> mixed;
+  std::vector<cgr_variant> variants = {}; // none: variant 0 alone
+};
+
+struct Shape : cgr__batch_shape {
+  Shape(int32_t requests, int32_t tokens, int32_t length, int32_t longest, uint32_t word = 0)
+      : cgr__batch_shape{ requests, tokens, length, longest, word } {}
 };
 
 struct Graphs {
@@ -27,6 +33,7 @@ struct Graphs {
   std::unique_ptr<cgr__graphs> graphs = std::make_unique<cgr__graphs>();
   std::unique_ptr<cgr__regions> regions = std::make_unique<cgr__regions>();
   std::vector<uint64_t> memory;
+  std::vector<cgr_variant> variants;
 
   Graphs(cgr_graph_mode mode, const Lists &given) {
     memset(graphs.get(), 0, sizeof *graphs);
@@ -34,6 +41,9 @@ struct Graphs {
     regions->epoch = 5;
     graphs->regions = regions.get();
     graphs->layout_hash = 77;
+    variants = given.variants;
+    if (variants.empty())
+      variants = { { 0, 0, 1, 0 } };
     auto lists = std::make_unique<cgr__key_lists>();
     lists->max_requests = given.max_requests;
     lists->max_tokens = given.max_tokens;
@@ -42,6 +52,8 @@ struct Graphs {
     lists->num_query_lens = static_cast<int32_t>(given.query_lens.size());
     lists->num_decode = static_cast<int32_t>(given.decode.size());
     lists->num_mixed = static_cast<int32_t>(given.mixed.size());
+    lists->num_variants = static_cast<int32_t>(variants.size());
+    std::copy(variants.begin(), variants.end(), lists->variants);
     std::copy(given.query_lens.begin(), given.query_lens.end(), lists->query_lens);
     std::copy(given.decode.begin(), given.decode.end(), lists->decode);
     std::copy(given.mixed.begin(), given.mixed.end(), lists->mixed);
@@ -54,7 +66,7 @@ struct Graphs {
     EXPECT_EQ(memory.back(), kGuard);
   }
   Graphs(cgr_graph_mode mode, int32_t max_requests, int32_t max_tokens, const std::vector<int32_t> &buckets)
-      : Graphs(mode, Lists{ max_requests, max_tokens, buckets, { 1 }, {} }) {}
+      : Graphs(mode, Lists{ max_requests, max_tokens, buckets, { 1 }, {}, { { 0, 0, 1, 0 } } }) {}
   cgr__graph_entry &Entry(size_t i) { return graphs->entry[i]; }
   // As a capture leaves the entry: READY or FAILED; or EMPTY, as it was before.
   void Set(size_t i, cgr_graph_state state) {
@@ -66,7 +78,7 @@ struct Graphs {
     for (int32_t i = 0; i < graphs->count; i++)
       Set(static_cast<size_t>(i), state);
   }
-  cgr_status Choose(const cgr__batch_shape &shape, const cgr_key *forced, cgr__choice *choice) {
+  cgr_status Choose(const Shape &shape, const cgr_key *forced, cgr__choice *choice) {
     memset(choice, 0xa5, sizeof *choice);
     return cgr__graphs_choose(graphs.get(), &shape, forced, choice);
   }

@@ -163,7 +163,7 @@ TEST_P(BatchIsRefused, ForAForcedKeyThatDoesNotFit) {
     { [](cgr_key *k) { k->query_len = 2; }, full, CGR_ERROR_STATE, { "forced_key", "query length 2" } },
     { [](cgr_key *k) { k->query_len = 0; }, full, CGR_ERROR_STATE, { "forced_key", "query length 0" } },
     { [](cgr_key *k) { k->query_len = -1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key.query_len is -1" } },
-    { [](cgr_key *k) { k->variant = 9; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "variant 9" } },
+    { [](cgr_key *k) { k->variant = 9; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key.variant is 9", "the batch's, 0" } },
     { [](cgr_key *k) { k->program = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "program 1" } },
     { [](cgr_key *k) { k->lane = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "lane 1" } },
     { [](cgr_key *k) { k->max_steps = 2; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "max_steps 2" } },

@@ -176,6 +176,60 @@ TEST_P(ConfigMixedBuckets, NumberIsLimitedAndTheyMustBeGiven) {
           { Find(CGR_ERROR_NULL_POINTER, "mixed_buckets", { "NULL", "3" }) });
 }
 
+// ---------------------------------------------------------------------------------------------------------------- variants
+
+class ConfigVariants : public ConfigTest {
+protected:
+  static std::function<void(GoodConfig &)> With(const std::vector<cgr_variant> &variants) {
+    return [&variants](GoodConfig &c) {
+      c.config.variants = variants.data();
+      c.config.num_variants = int32_t(variants.size());
+    };
+  }
+  void RefusedVariant(const std::vector<cgr_variant> &variants, int i, const std::string &member, const Words &words,
+                      cgr_status status = CGR_ERROR_INVALID_ARGUMENT) {
+    Refused(With(variants), { Find(status, "variants[" + std::to_string(i) + "]." + member, words) });
+  }
+};
+
+TEST_P(ConfigVariants, AreDeclaredOnce) {
+  RefusedVariant({ { 3, 3, 1, 0 }, { 3, 3, 1, 0 } }, 1, "word", { "is 3", "variants[0] has already" });
+  RefusedVariant({ { 0, 0, 1, 0 }, { 5, 5, 1, 0 }, { 0, 0, 1, 0 } }, 2, "word", { "is 0", "variants[0]" });
+  RefusedVariant({ { 3, 3, 1, 8 } }, 0, "reserved", { "is 8", "expected 0" }, CGR_ERROR_NEWER_STRUCT);
+  for (const std::vector<cgr_variant> &good : { std::vector<cgr_variant>{ { 0, 0, 1, 0 } },
+                                                { { 7, 7, 1, 0 } },
+                                                { { UINT32_MAX, 0, 0, 0 } },
+                                                { { 0, 4, 0, 0 }, { 4, 4, 1, 0 } },
+                                                { { 1, 2, 0, 0 }, { 2, 3, 1, 0 }, { 3, 0, 0, 0 } } })
+    Accepted(With(good));
+}
+
+TEST_P(ConfigVariants, SupersetsLeadToAGraph) {
+  RefusedVariant({ { 3, 4, 1, 0 } }, 0, "superset", { "is 4", "the word of another variant" });
+  RefusedVariant({ { 3, 3, 0, 0 } }, 0, "captured", { "is 0 for 3", "to have graphs" });
+  Refused(With({ { 3, 4, 0, 0 }, { 4, 4, 0, 0 } }), { Find(CGR_ERROR_INVALID_ARGUMENT, "variants[0].captured", { "3" }),
+                                                      Find(CGR_ERROR_INVALID_ARGUMENT, "variants[1].captured", { "4" }) });
+  Refused(With({ { 3, 4, 1, 0 }, { 4, 3, 1, 0 }, { 5, 3, 1, 0 } }),
+          { Find(CGR_ERROR_INVALID_ARGUMENT, "variants[0].superset", { "is 4", "back to 3", "no circle" }),
+            Find(CGR_ERROR_INVALID_ARGUMENT, "variants[1].superset", { "is 3", "back to 4" }),
+            Find(CGR_ERROR_INVALID_ARGUMENT, "variants[2].superset", { "is 3", "no circle" }) });
+}
+
+TEST_P(ConfigVariants, NumberIsLimitedAndTheyMustBeGiven) {
+  std::vector<cgr_variant> variants;
+  for (uint32_t i = 0; i <= 16; i++)
+    variants.push_back({ i, i, 1, 0 });
+  auto set = [&](GoodConfig &c, int64_t value) {
+    c.config.variants = variants.data();
+    c.config.num_variants = int32_t(value);
+  };
+  Range(set, 0, 16, Find(CGR_ERROR_INVALID_ARGUMENT, "num_variants", { "expected 0 .. 16" }));
+  const std::vector<cgr_variant> without(variants.begin() + 1, variants.end());
+  Refused(With(without), { Find(CGR_ERROR_INVALID_ARGUMENT, "num_variants", { "is 16 without variant 0", "15" }) });
+  Refused([](GoodConfig &c) { c.config.num_variants = 3; }, { Find(CGR_ERROR_NULL_POINTER, "variants", { "NULL", "3" }) });
+}
+
+CGR_INSTANTIATE_CONFIG_TEST(ConfigVariants);
 CGR_INSTANTIATE_CONFIG_TEST(ConfigBuckets);
 CGR_INSTANTIATE_CONFIG_TEST(ConfigQueryLens);
 CGR_INSTANTIATE_CONFIG_TEST(ConfigMixedBuckets);

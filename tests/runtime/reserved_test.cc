@@ -16,8 +16,6 @@ TEST_P(Reserved, FieldsOfABatch) {
          Field{ "program is 2", [](cgr_batch *b) { b->program = 2; } },
          Field{ "common_prefix is 16", [](cgr_batch *b) { b->common_prefix = 16; } },
          Field{ "max_steps is 4", [](cgr_batch *b) { b->max_steps = 4; } },
-         Field{ "variant is 1", [](cgr_batch *b) { b->variant = 1; } },
-         Field{ "variant is 2147483648", [](cgr_batch *b) { b->variant = 1u << 31; } },
          Field{ "CGR_BATCH_STANDING", [](cgr_batch *b) { b->num_requests = CGR_BATCH_STANDING; } } }) {
     SCOPED_TRACE(field.name);
     cgr_batch batch = GoodBatch();

@@ -171,6 +171,7 @@ public:
   cgr_event *fork = nullptr;
   cgr_step step = CGR_STEP_INIT;
   uint64_t launched = 0; // last number
+  uint32_t variant = 0;  // of the batches
   bool upload = true;    // new q, k and v for each step
   bool check_outputs = true;
   std::unique_ptr<InFlight> last; // the last step that was checked

@@ -106,6 +106,7 @@ cgr_status Engine::Prepare(const std::vector<Item> &items, const cgr_key *forced
   batch.tokens = told || tokens.size() % 2 == 1 ? tokens.data() : nullptr; // the array of nothing but LAST now and then
   batch.flags = partial ? flags.data() : nullptr;
   batch.forced_key = forced;
+  batch.variant = variant;
   step = CGR_STEP_INIT;
   return cgr_step_prepare(rt, &batch, &step);
 }
