@@ -32,6 +32,8 @@ NAMES(cgr_layer_flag, cgr_layer_flag_name, { CGR_LAYER_BIDIRECTIONAL, "bidirecti
 NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "no append" },
       { CGR_ATTENTION_APPEND_ONLY, "append only" })
 
+NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" })
+
 NAMES(cgr_graph_support, cgr_graph_support_name, { CGR_SUPPORT_DEFAULT, "default" }, { CGR_SUPPORT_NEVER, "never" },
       { CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE, "uniform single token decode" }, { CGR_SUPPORT_UNIFORM_BATCH, "uniform batch" },
       { CGR_SUPPORT_ALWAYS, "always" })

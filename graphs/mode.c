@@ -6,11 +6,11 @@ static cgr_graph_mode lower(cgr_graph_mode mode, cgr_graph_support support, cons
   if (mode == CGR_MODE_NONE || mode == CGR_MODE_PIECEWISE)
     return mode;
   if (support == CGR_SUPPORT_NEVER) {
-    *reason = "lowered to PIECEWISE: the engine's attention cannot be captured (CGR_SUPPORT_NEVER)";
+    *reason = "lowered to PIECEWISE, as no graph can hold the attention (CGR_SUPPORT_NEVER)";
     return CGR_MODE_PIECEWISE;
   }
   if (mode == CGR_MODE_FULL && support != CGR_SUPPORT_ALWAYS) {
-    *reason = "FULL is lowered to FULL_AND_PIECEWISE: the engine's attention cannot be captured for mixed batches (not "
+    *reason = "FULL is lowered to FULL_AND_PIECEWISE, as no graph can hold the attention of mixed batches (not "
               "CGR_SUPPORT_ALWAYS)";
     return CGR_MODE_FULL_AND_PIECEWISE;
   }

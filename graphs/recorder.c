@@ -55,6 +55,9 @@ static cgr_status get_info(const cgr_recorder *recorder, cgr_record_info *info) 
   full.real_tokens = recorder->real_tokens;
   full.real_requests = recorder->real_requests;
   full.max_seq_len = recorder->max_seq_len;
+  full.max_query_len = recorder->max_query_len;
+  full.num_decodes = recorder->num_decodes;
+  full.num_decode_tokens = recorder->num_decode_tokens;
   cgr__sized_write(info, &full, sizeof full);
   return CGR_OK;
 }
@@ -66,7 +69,7 @@ cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info) {
 
 /* ----------------------------------------------------------------------------------------------------------------- calls */
 
-static cgr_status make_call(cgr_recorder *recorder, cgr_call_function function, const void *args) {
+cgr_status cgr__recorder_call(cgr_recorder *recorder, cgr_call_function function, const void *args) {
   uint64_t before = cgr__failures();
   bool nested = recorder->in_call;
   recorder->in_call = true;
@@ -80,7 +83,7 @@ static cgr_status make_call(cgr_recorder *recorder, cgr_call_function function, 
 
 cgr_status cgr__recorder_replay_call(cgr_recorder *recorder, cgr_call_function function, const void *args) {
   recorder->open = true;
-  cgr__recorder_latch(recorder, make_call(recorder, function, args));
+  cgr__recorder_latch(recorder, cgr__recorder_call(recorder, function, args));
   recorder->open = false;
   return fail_latched(recorder, "step");
 }
@@ -102,7 +105,7 @@ static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const
     return cgr__recorder_break(recorder, &(cgr__call){ NULL, function, args, args_size }, 1, "cgr_record_call");
   if (args_size > 0)
     memcpy(copy, args, args_size);
-  return make_call(recorder, function, copy);
+  return cgr__recorder_call(recorder, function, copy);
 }
 
 cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {

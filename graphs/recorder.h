@@ -24,9 +24,10 @@ struct cgr_recorder {
   cgr__capture *pieces; /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
   cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */
   int32_t real_tokens, real_requests;                 /* -1 when capturing */
-  int32_t max_seq_len;
-  cgr_status failed; /* first failure, or CGR_OK */
-  char message[400]; /* its message */
+  int32_t max_seq_len, max_query_len;
+  int32_t num_decodes, num_decode_tokens; /* -1: when capturing, or not known */
+  cgr_status failed;                      /* first failure, or CGR_OK */
+  char message[400];                      /* its message */
 };
 
 /* The handle, and that `record` is running. */
@@ -41,6 +42,9 @@ cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record,
 
 /* Breaks a PIECEWISE capture: the calls are made at every replay, one after the other. */
 cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, int32_t count, const char *function);
+
+/* Makes a call now. A failure's message is the function's, or says that it has none. */
+cgr_status cgr__recorder_call(cgr_recorder *recorder, cgr_call_function function, const void *args);
 
 /* Makes a call of a PIECEWISE step. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the
  * recorder did. */

@@ -100,14 +100,29 @@ typedef struct launches {
   int32_t count;
   cgr__call call[2];
   cgr__append_args append;
-  cgr__attention_args attention;
+  union {
+    cgr__attention_args attention;
+    struct backend_call {
+      const cgr_backend *backend;
+      cgr_attention attention;
+    } backend;
+  };
 } launches;
+
+static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
+  const struct backend_call *call = args;
+  return call->backend->record(call->backend->context, recorder, &call->attention);
+}
 
 static cgr_status enqueue(cgr__step_recorder *rec, const launches *l) {
   cgr_runtime *rt = rec->runtime;
   if (rec->base.pieces)
     return cgr__recorder_break(&rec->base, l->call, l->count, "cgr_record_attention");
   for (int32_t i = 0; i < l->count; i++) {
+    if (l->call[i].function) {
+      CGR__TRY(cgr__recorder_call(&rec->base, l->call[i].function, l->call[i].args));
+      continue;
+    }
     int error = rt->dev->ops->launch(rt->dev, l->call[i].kernel, l->call[i].args, rec->base.stream);
     CGR__TRY(cgr__runtime_device_error(rt, error,
                                        l->call[i].kernel == &cgr__kernel_append
@@ -181,9 +196,19 @@ static cgr_status attend(cgr__step_recorder *rec, const cgr_attention *a, const 
   int32_t source = source_of(rec, a->layer);
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
     rec->read[source / 8] |= (uint8_t)(1u << source % 8);
+  if (l->backend != 0) {
+    to->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend - 1], *a };
+    to->call[to->count++] = (cgr__call){ NULL, call_backend, &to->backend, sizeof to->backend };
+    return CGR_OK;
+  }
   to->attention = attention_args(rec, a, l);
   to->call[to->count++] = (cgr__call){ &cgr__kernel_attention, NULL, &to->attention, sizeof to->attention };
   return CGR_OK;
+}
+
+/* Whether the layer's backend writes k and v itself. */
+static bool appends(const cgr__step_recorder *rec, const cgr_layer *l) {
+  return l->backend != 0 && (rec->runtime->setup.backends[l->backend - 1].flags & CGR_BACKEND_APPENDS);
 }
 
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
@@ -193,7 +218,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   CGR__TRY(cgr__join_planner(rec)); /* before the append, so that append and attention have one edge between them */
-  if (layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND))
+  if (layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND) && !appends(rec, layer))
     CGR__TRY(append(rec, &a, layer, &l));
   if (!(a.flags & CGR_ATTENTION_APPEND_ONLY))
     CGR__TRY(attend(rec, &a, layer, &l));

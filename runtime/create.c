@@ -193,7 +193,7 @@ static void make_graphs(cgr_runtime *rt) {
   graphs->regions = &rt->regions;
   graphs->layout_hash = rt->layout.hash;
   graphs->strict = c->strict != 0;
-  graphs->exact_lengths = c->attention_support != CGR_SUPPORT_DEFAULT && c->attention_support != CGR_SUPPORT_ALWAYS;
+  graphs->exact_lengths = rt->setup.support != CGR_SUPPORT_ALWAYS;
 }
 
 static cgr_status read_setup(cgr_runtime *rt, const cgr_config *config) {

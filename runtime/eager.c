@@ -114,6 +114,21 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
 
 static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_planner((cgr__step_recorder *)(void *)recorder); }
 
+/* The longest of this step, and the decodes, which come first. */
+static void set_bounds(cgr_recorder *recorder, const cgr__rows *rows, const cgr__composition *batch, int32_t threshold) {
+  recorder->max_query_len = batch->max_query_len;
+  recorder->max_seq_len = 0;
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    int32_t seq_len = rows->row[batch->rows[i]].computed + batch->query_lens[i];
+    recorder->max_seq_len = seq_len > recorder->max_seq_len ? seq_len : recorder->max_seq_len;
+  }
+  if (threshold == 0)
+    return;
+  recorder->num_decodes = recorder->num_decode_tokens = 0;
+  while (recorder->num_decodes < batch->num_requests && batch->query_lens[recorder->num_decodes] <= threshold)
+    recorder->num_decode_tokens += batch->query_lens[recorder->num_decodes++];
+}
+
 static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {
   memset(recorder, 0, sizeof *recorder);
   recorder->runtime = rt;
@@ -126,6 +141,12 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.real_tokens = enqueue->real_tokens;
   recorder->base.real_requests = enqueue->real_requests;
   recorder->base.max_seq_len = rt->setup.config.max_seq_len;
+  recorder->base.max_query_len = enqueue->key.query_len > 0 ? enqueue->key.query_len : enqueue->key.num_tokens;
+  recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
+  if (!enqueue->batch)
+    return;
+  cgr__rows_settle(&rt->rows);
+  set_bounds(&recorder->base, &rt->rows, enqueue->batch, rt->setup.reorder_threshold);
 }
 
 /* A step that `record` gave up still ends: with an epilogue that commits nothing, so that the device's counter and the host's

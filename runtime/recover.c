@@ -78,7 +78,8 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate 
                                  .record = rt->record,
                                  .engine = rt->engine,
                                  .real_tokens = p->batch.num_tokens,
-                                 .real_requests = p->batch.num_requests };
+                                 .real_requests = p->batch.num_requests,
+                                 .batch = p->batch.composition };
   cgr__outcome outcome;
   cgr__graph_entry *entry = p->choice.entry;
   cgr_status status = entry ? cgr__enqueue_breaks(rt, &enqueue, entry, &outcome) : cgr__enqueue_step(rt, &enqueue, &outcome);

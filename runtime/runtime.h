@@ -140,6 +140,7 @@ typedef struct cgr__enqueue {
   cgr__capture *capture;              /* NULL: the step executes */
   bool empty;                         /* what its slot holds does not count */
   int32_t real_tokens, real_requests; /* -1 in a capture */
+  const cgr__composition *batch;      /* NULL: in a capture, or without requests */
 } cgr__enqueue;
 
 /* How far it got. */

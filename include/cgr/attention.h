@@ -173,20 +173,35 @@ typedef enum cgr_graph_support {
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_graph_support_name(cgr_graph_support support);
 
-/* Attention kernels of the engine's own, as a value. Not supported yet: cgr_config.num_backends is 0. (An engine can launch its
- * own attention inside `record` all the same, and read the planned buffers by cgr_record_buffer.) */
+typedef enum cgr_backend_flag {
+  CGR_BACKEND_APPENDS = 1 /* its `record` writes k and v to the cache; otherwise the library has done so before */
+} cgr_backend_flag;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
+
+/* Attention kernels of the engine's own, as a value: layers name it (cgr_layer.backend), and cgr_record_attention comes to it. */
 typedef struct cgr_backend {
   uint32_t size;
-  int32_t reorder_threshold; /* query length up to which a request counts as a decode; 0: no reordering is needed */
-  const char *name;
+  int32_t reorder_threshold; /* query length up to which a request counts as a decode: batches then have their decodes first
+                                (cgr_step_prepare refuses others), and cgr_record_info tells the split. 0: any order. The
+                                smallest of all backends in use counts */
+  const char *name;          /* for messages; 1 to 31 characters, copied */
   void *context;             /* first argument of the functions */
-  /* Every reason why it cannot run this layer on this device; returns how many, and writes up to `capacity`. */
+  /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity`, with status, field
+   * (a member of cgr_layer) and text. Called once per layer, by cgr_validate and cgr_runtime_create. NULL: it can run all. */
   int32_t (*check)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
                    cgr_finding *findings, int32_t capacity);
+  /* What a FULL graph can hold of it, for layers of this group; asked once per group. NULL: CGR_SUPPORT_NEVER. */
   cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
+  /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at every
+   * replay of a PIECEWISE graph, with real counts in cgr_record_info. `attention` is complete and its views have been checked.
+   * May call cgr_record_get_info, cgr_record_buffer and cgr_record_call; cgr_record_attention is refused. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
+  uint32_t flags;            /* CGR_BACKEND_* */
+  uint32_t reserved;
 } cgr_backend;
-#define CGR_BACKEND_INIT { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL }
+#define CGR_BACKEND_INIT { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0 }
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,7 @@
  * planners.h the planners without a runtime, and this one, which includes the others, the runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
- * than one program and lane, backends, drafts, several steps in one launch, the standing batch, budgets and key
+ * than one program and lane, drafts, several steps in one launch, the standing batch, budgets and key
  * lists in a capture. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
@@ -119,7 +119,7 @@ typedef struct cgr_config {
   int32_t num_groups;            /* 1 .. 4 */
   int32_t num_layers;            /* 0 .. 1024. 0: the engine attends with kernels of its own */
   int32_t num_buffers;           /* 0 .. 64 */
-  int32_t num_backends;          /* 0 */
+  int32_t num_backends;          /* 0 .. 8 */
   int32_t num_programs;          /* 0: 1 */
   int32_t num_lanes;             /* 0: 1 */
   int32_t num_draft_tokens;      /* 0 */
@@ -133,7 +133,8 @@ typedef struct cgr_config {
 
   /* Graphs. */
   int32_t graph_mode;            /* cgr_graph_mode */
-  int32_t attention_support;     /* cgr_graph_support of attention that the engine enqueues itself */
+  int32_t attention_support;     /* cgr_graph_support of attention that the engine enqueues itself, without a backend; the least
+                                    of it and of all backends in use decides the mode */
   int32_t strict;                /* not 0: a step that the mode promises a graph for is refused (CGR_ERROR_FALLBACK,
                                     CGR_ERROR_STALE_GRAPH) rather than run eagerly */
   int32_t num_decode_buckets;    /* 0: the default sizes up to max_decode_bucket */
@@ -205,7 +206,7 @@ CGR_API cgr_status cgr_runtime_destroy(cgr_runtime *runtime);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_device *cgr_runtime_device(cgr_runtime *runtime);
 
-/* The mode in use, and why it differs from the one asked for ("" if it does not; static storage). NONE for a bad handle.
+/* The mode in use, and why it differs from the one asked for ("" if it does not; the runtime's memory). NONE for a bad handle.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason);
 
@@ -335,11 +336,14 @@ typedef struct cgr_record_info {
   int32_t num_requests; /* padded */
   int32_t real_tokens;  /* of this step, for information alone: never a launch count. -1 when capturing */
   int32_t real_requests;
-  int32_t max_seq_len;  /* the longest sequence that the step may meet */
-  int32_t reserved;
+  int32_t max_seq_len;  /* the longest sequence that the step may meet: of this step, or the configured bound when capturing */
+  int32_t max_query_len; /* of this step; when capturing the longest that the key serves */
+  int32_t num_decodes;   /* of this step, when a backend has a reorder_threshold: the first requests, with at most so many new tokens
+                            each. -1 when capturing, or without a threshold */
+  int32_t num_decode_tokens;
 } cgr_record_info;
 #define CGR_RECORD_INFO_INIT \
-  { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info);
 

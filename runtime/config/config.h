@@ -20,8 +20,12 @@ typedef struct cgr__setup {
   cgr_group groups[CGR__MAX_GROUPS];
   cgr_layer *layers; /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
-  cgr_graph_mode mode; /* after lowering */
-  const char *mode_reason;
+  cgr_backend backends[CGR__MAX_BACKENDS];
+  char backend_names[CGR__MAX_BACKENDS][32];
+  int32_t reorder_threshold; /* the smallest of the backends in use; 0: none has one */
+  cgr_graph_support support; /* the least of all attention in use */
+  cgr_graph_mode mode;       /* after lowering */
+  char mode_reason[256];
   cgr__key_lists keys;
   cgr__limits limits;
   const cgr__variant *variants[CGR__MAX_LAYERS]; /* of each layer; NULL: none, or its heads are not known */
@@ -46,6 +50,10 @@ size_t cgr__setup_host_bytes(const cgr__setup *setup);
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
+/* backends.c: before the layers; one layer of a backend; what all that are in use allow. */
+void cgr__setup_backends(cgr__setup *setup, cgr__findings *findings);
+void cgr__check_backend(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr__findings *findings);
+void cgr__setup_support(cgr__setup *setup);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *findings);
 

@@ -142,7 +142,7 @@ static void read_variants(cgr__setup *setup, cgr__findings *f) {
 
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *f) {
   const cgr_config *c = &setup->config;
-  setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, (cgr_graph_support)c->attention_support, &setup->mode_reason);
+  cgr__setup_support(setup);
   setup->keys.max_requests = c->max_requests;
   setup->keys.max_tokens = c->max_tokens;
   setup->keys.uniform_kind = cgr__mode_uniform_kind(setup->mode);

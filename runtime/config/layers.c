@@ -14,8 +14,6 @@ static void refuse(cgr__findings *f, cgr_status status, int32_t layer, const cha
 static void check_reserved(const cgr_layer *l, int32_t i, cgr__findings *f) {
   if (l->program != 0)
     refuse(f, CGR_ERROR_UNSUPPORTED, i, "program", l->program, "0 in this version");
-  if (l->backend != 0)
-    refuse(f, CGR_ERROR_UNSUPPORTED, i, "backend", l->backend, "0 in this version");
   if (l->length_set != 0)
     refuse(f, CGR_ERROR_UNSUPPORTED, i, "length_set", l->length_set, "0 in this version");
 }
@@ -153,7 +151,9 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_heads(l, i, f);
   check_dtypes(setup, l, i, f);
   set_defaults(l);
-  if (setup->device.kind != 0)
+  if (cgr__in_range(f, cgr__field_of("layers", i, "backend").name, l->backend, 0, c->num_backends) && l->backend != 0)
+    cgr__check_backend(setup, l, i, f);
+  else if (setup->device.kind != 0)
     setup->variants[i] = cgr__variant_choose(&setup->device, l, i, c->max_tokens, f);
   if (l->num_q_heads == 0 || l->num_kv_heads == 0 || l->head_dim == 0)
     setup->variants[i] = NULL; /* a plan needs to know them */

@@ -102,7 +102,6 @@ static void check_reserved(cgr__findings *f, const char *field, int64_t value, i
 static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_enum(f, "graph_mode", c->graph_mode, CGR_MODE_FULL_AND_PIECEWISE);
   check_enum(f, "attention_support", c->attention_support, CGR_SUPPORT_ALWAYS);
-  check_reserved(f, "num_backends", c->num_backends, 0);
   check_reserved(f, "num_programs", c->num_programs, 1);
   check_reserved(f, "num_lanes", c->num_lanes, 1);
   check_reserved(f, "num_draft_tokens", c->num_draft_tokens, 0);
@@ -144,6 +143,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   check_limits(&setup->config, f);
   check_modes(&setup->config, f);
   cgr__setup_groups(setup, f);
+  cgr__setup_backends(setup, f);
   cgr__setup_layers(setup, f);
   cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);

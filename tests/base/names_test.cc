@@ -24,6 +24,7 @@ namespace {
 #define LAYOUTS(X) X(CGR_LAYOUT_NHD) X(CGR_LAYOUT_HND)
 #define LAYER_FLAGS(X) X(CGR_LAYER_BIDIRECTIONAL) X(CGR_LAYER_NO_CACHE) X(CGR_LAYER_ALIBI_SQRT)
 #define ATTENTION_FLAGS(X) X(CGR_ATTENTION_NO_APPEND) X(CGR_ATTENTION_APPEND_ONLY)
+#define BACKEND_FLAGS(X) X(CGR_BACKEND_APPENDS)
 #define SUPPORTS(X)                                                                                                           \
   X(CGR_SUPPORT_DEFAULT) X(CGR_SUPPORT_NEVER) X(CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE) X(CGR_SUPPORT_UNIFORM_BATCH)         \
   X(CGR_SUPPORT_ALWAYS)
@@ -44,7 +45,8 @@ namespace {
   X(CGR_BUFFER_LOGITS_INDICES) X(CGR_BUFFER_NEXT_TOKENS) X(CGR_BUFFER_COUNTS) X(CGR_BUFFER_PLAN)
 #define REQUEST_FLAGS(X) X(CGR_REQUEST_PARTIAL)
 #define REASONS(X)                                                                                                            \
-  X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM) X(CGR_REASON_ABOVE_REQUESTS) X(CGR_REASON_ABOVE_TOKENS) X(CGR_REASON_SUPERSET) \
+  X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM)                             \
+  X(CGR_REASON_ABOVE_REQUESTS) X(CGR_REASON_ABOVE_TOKENS) X(CGR_REASON_SUPERSET)                                              \
   X(CGR_REASON_NOT_CAPTURED) X(CGR_REASON_CAPTURE_FAILED) X(CGR_REASON_STALE) X(CGR_REASON_FORCED) X(CGR_REASON_INTERNAL)
 #define STEP_STATES(X) X(CGR_STEP_NONE) X(CGR_STEP_PREPARED) X(CGR_STEP_LAUNCHED) X(CGR_STEP_CANCELLED) X(CGR_STEP_ABANDONED)
 #define GRAPH_STATES(X) X(CGR_GRAPH_EMPTY) X(CGR_GRAPH_READY) X(CGR_GRAPH_FAILED) X(CGR_GRAPH_STALE)
@@ -58,6 +60,7 @@ namespace {
   LIST(cgr_kv_layout, cgr_kv_layout_name, , LAYOUTS)                   \
   LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)             \
   LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS) \
+  LIST(cgr_backend_flag, cgr_backend_flag_name, , BACKEND_FLAGS)       \
   LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)          \
   LIST(cgr_guard_error, cgr_guard_error_name, , GUARD_ERRORS)          \
   LIST(cgr_graph_kind, cgr_graph_kind_name, , KINDS)                   \

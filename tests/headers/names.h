@@ -12,6 +12,7 @@
   X(cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND, +1)                          \
   X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)          \
   X(cgr_attention_flag, CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_APPEND_ONLY, *2) \
+  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_APPENDS, *2)             \
   X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)             \
   X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_CHANGE, +1)                      \
   X(cgr_graph_kind, CGR_KIND_NONE, CGR_KIND_FULL, +1)                           \
@@ -21,7 +22,7 @@
   X(cgr_log_level, CGR_LOG_ERROR, CGR_LOG_INFO, +1)                             \
   X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_PLAN, +1)                      \
   X(cgr_request_flag, CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL, *2)             \
-  X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_INTERNAL, +1)                      \
+  X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_SUPERSET, +1)                      \
   X(cgr_step_state, CGR_STEP_NONE, CGR_STEP_ABANDONED, +1)                      \
   X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_STALE, +1)
 

@@ -142,8 +142,7 @@ TEST_P(ConfigLayers, ReservedNumbersAreRefusedByName) {
     const char *field;
     int32_t cgr_layer::*member;
   };
-  for (const Reserved &r : { Reserved{ "program", &cgr_layer::program }, Reserved{ "backend", &cgr_layer::backend },
-                             Reserved{ "length_set", &cgr_layer::length_set } })
+  for (const Reserved &r : { Reserved{ "program", &cgr_layer::program }, Reserved{ "length_set", &cgr_layer::length_set } })
     for (int32_t value : { 1, -1, INT32_MAX })
       RefusedLayer([&](cgr_layer &l) { l.*r.member = value; },
                    { Later(r.field, { "is " + std::to_string(value), "this version" }) });

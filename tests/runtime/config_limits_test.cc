@@ -113,19 +113,10 @@ TEST_P(ConfigLimits, ReservedCountsAreRefusedByName) {
     int32_t most;
   };
   for (const Reserved &r :
-       { Reserved{ "num_backends", &cgr_config::num_backends, 0 }, Reserved{ "num_programs", &cgr_config::num_programs, 1 },
-         Reserved{ "num_lanes", &cgr_config::num_lanes, 1 }, Reserved{ "num_draft_tokens", &cgr_config::num_draft_tokens, 0 },
-         Reserved{ "max_steps", &cgr_config::max_steps, 0 } })
+       { Reserved{ "num_programs", &cgr_config::num_programs, 1 }, Reserved{ "num_lanes", &cgr_config::num_lanes, 1 },
+         Reserved{ "num_draft_tokens", &cgr_config::num_draft_tokens, 0 }, Reserved{ "max_steps", &cgr_config::max_steps, 0 } })
     Range([&](GoodConfig &c, int64_t value) { c.config.*r.member = int32_t(value); }, 0, r.most,
           Find(CGR_ERROR_UNSUPPORTED, r.field, { "this version" }));
-}
-
-// The lists themselves too, as an engine would give them.
-TEST_P(ConfigLimits, ReservedListsAreRefusedByName) {
-  static const cgr_backend backend = CGR_BACKEND_INIT;
-  Refused([](GoodConfig &c) { c.config.backends = &backend, c.config.num_backends = 1; },
-          { Find(CGR_ERROR_UNSUPPORTED, "num_backends", { "is 1", "expected 0" }) });
-  Accepted([](GoodConfig &c) { c.config.backends = &backend; });
 }
 
 TEST_P(ConfigLimits, ReservedFieldsAreRefused) {

@@ -215,16 +215,24 @@ TEST_P(RecordCalls, CapturesWhatItEnqueues) {
 TEST_P(RecordCalls, InfoTellsThePaddedAndTheRealCountsOfAnEagerStep) {
   cgr_key key = EagerKey(6, 24);
   engine_->records.clear();
-  engine_->Step(EagerItems(), &key);
+  const std::vector<Item> items = EagerItems();
+  int32_t longest = 0, most = 0;
+  for (const Item &item : items) {
+    longest = std::max(longest, engine_->requests[item.row]->num_tokens + int32_t(item.tokens.size()));
+    most = std::max(most, int32_t(item.tokens.size()));
+  }
+  engine_->Step(items, &key);
   ASSERT_EQ(engine_->records.size(), 1u);
   const cgr_record_info &info = engine_->records[0];
   EXPECT_EQ(info.capturing, 0);
+  EXPECT_EQ(info.max_seq_len, longest);
+  EXPECT_EQ(info.max_query_len, most);
+  EXPECT_EQ(info.num_decodes, -1);
   EXPECT_EQ(info.stream, engine_->stream);
   EXPECT_EQ(info.num_tokens, 24);
   EXPECT_EQ(info.num_requests, 6);
   EXPECT_EQ(info.real_tokens, 3);
   EXPECT_EQ(info.real_requests, 2);
-  EXPECT_EQ(info.max_seq_len, engine_->o.max_seq_len);
   EXPECT_EQ(std::memcmp(&info.key, &key, sizeof key), 0);
 }
 

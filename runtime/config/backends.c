@@ -1,0 +1,131 @@
+/* Reads the backends of a configuration and asks them what they can do. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sized.h"
+#include "base/status.h"
+#include "runtime/config/config.h"
+
+#define MAX_REASONS 16 /* of one backend for one layer */
+#define UNKNOWN_STATUS "CGR_STATUS_UNKNOWN"
+
+static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
+  cgr_backend *b = &setup->backends[i];
+  cgr__field field = cgr__field_of("backends", i, "name");
+  if (!b->name)
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "is NULL, expected a name");
+  else if (b->name[0] == 0 || strlen(b->name) >= sizeof setup->backend_names[i])
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%.40s\", expected 1 to 31 characters", b->name);
+  snprintf(setup->backend_names[i], sizeof setup->backend_names[i], "%s", b->name ? b->name : "");
+}
+
+static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
+  cgr_backend *b = &setup->backends[i];
+  cgr_status status = cgr__sized_read_at("backends", setup->config.backends, i, b, sizeof *b);
+  if (status != CGR_OK) {
+    cgr__findings_add_failure(f, status, cgr__field_of("backends", i, "").name);
+    return;
+  }
+  read_name(setup, i, f);
+  cgr__in_range(f, cgr__field_of("backends", i, "reorder_threshold").name, b->reorder_threshold, 0, INT32_MAX);
+  if (!b->record)
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, cgr__field_of("backends", i, "record").name, "is NULL, expected a function");
+  if (b->flags & ~(uint32_t)CGR_BACKEND_APPENDS)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("backends", i, "flags").name,
+                      "is %#x, expected CGR_BACKEND_* bits", b->flags);
+  cgr__findings_add_used(f, cgr__field_of("backends", i, "reserved").name, b->reserved);
+}
+
+void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
+  cgr_config *c = &setup->config;
+  bool counted = cgr__in_range(f, "num_backends", c->num_backends, 0, CGR__MAX_BACKENDS);
+  if (counted && c->num_backends > 0 && !c->backends)
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "backends", "is NULL, expected %d backends", c->num_backends);
+  if (!counted || !c->backends)
+    c->num_backends = 0;
+  for (int32_t i = 0; i < c->num_backends; i++)
+    read_backend(setup, i, f);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- layers */
+
+static void check_append(const cgr_layer *l, int32_t i, cgr__findings *f) {
+  size_t size = cgr_dtype_size((cgr_dtype)l->k.dtype);
+  bool known = l->k.dtype == CGR_DTYPE_FP32 || l->k.dtype == CGR_DTYPE_FP16 || l->k.dtype == CGR_DTYPE_BF16;
+  if (!known || l->v.dtype != l->k.dtype || l->dtype != l->k.dtype)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "k.dtype").name,
+                      "is %s beside %s of v and %s of the layer, expected one of fp32, fp16 and bf16 for all three, or a backend "
+                      "with CGR_BACKEND_APPENDS",
+                      cgr_dtype_name((cgr_dtype)l->k.dtype), cgr_dtype_name((cgr_dtype)l->v.dtype),
+                      cgr_dtype_name((cgr_dtype)l->dtype));
+  else if (l->head_dim != l->head_dim_v || (size_t)l->head_dim * size % 16 != 0)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "head_dim").name,
+                      "is %d beside head_dim_v %d, expected equal ones of a multiple of 16 bytes, or a backend with "
+                      "CGR_BACKEND_APPENDS",
+                      l->head_dim, l->head_dim_v);
+}
+
+void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, cgr__findings *f) {
+  const cgr_backend *b = &setup->backends[l->backend - 1];
+  const char *name = setup->backend_names[l->backend - 1];
+  cgr_finding reasons[MAX_REASONS];
+  if (b->size == 0)
+    return; /* it could not be read */
+  if (!(b->flags & CGR_BACKEND_APPENDS) && l->kv_source == 0 && l->head_dim > 0 && l->k.dtype != 0 && l->v.dtype != 0)
+    check_append(l, i, f);
+  memset(reasons, 0, sizeof reasons);
+  int32_t count = b->check ? b->check(b->context, &setup->device, cgr__group_of(setup, l->group), l, reasons, MAX_REASONS) : 0;
+  for (int32_t r = 0; r < count && r < MAX_REASONS; r++) {
+    cgr_finding *reason = &reasons[r];
+    bool named = reason->status > CGR_NOT_READY && strcmp(cgr_status_name((cgr_status)reason->status), UNKNOWN_STATUS) != 0;
+    reason->field[sizeof reason->field - 1] = reason->text[sizeof reason->text - 1] = 0;
+    cgr__findings_add(f, named ? (cgr_status)reason->status : CGR_ERROR_UNSUPPORTED,
+                      cgr__field_of("layers", i, reason->field).name, "%.150s (backend %s)", reason->text, name);
+  }
+  if (count > MAX_REASONS)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "backend").name,
+                      "has %d more reasons against it (backend %s)", count - MAX_REASONS, name);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- support */
+
+/* Whoever lowers the support becomes `who`, in `size` bytes. */
+static void ask(cgr__setup *setup, int32_t i, uint32_t *asked, char *who, size_t size) {
+  const cgr_layer *l = &setup->layers[i];
+  const cgr_backend *b =
+      l->size != 0 && l->backend >= 1 && l->backend <= setup->config.num_backends ? &setup->backends[l->backend - 1] : NULL;
+  int32_t group = l->group < 0 ? 0 : l->group;
+  if (!b || b->size == 0 || *asked >> (group * CGR__MAX_BACKENDS + l->backend - 1) & 1)
+    return;
+  *asked |= 1u << (group * CGR__MAX_BACKENDS + l->backend - 1);
+  if (b->reorder_threshold > 0 && (setup->reorder_threshold == 0 || b->reorder_threshold < setup->reorder_threshold))
+    setup->reorder_threshold = b->reorder_threshold;
+  cgr_graph_support support =
+      b->support ? b->support(b->context, &setup->device, cgr__group_of(setup, l->group)) : CGR_SUPPORT_NEVER;
+  if (support == CGR_SUPPORT_DEFAULT)
+    support = CGR_SUPPORT_ALWAYS;
+  if (support < CGR_SUPPORT_NEVER || support > CGR_SUPPORT_ALWAYS) /* not a word of this version */
+    support = CGR_SUPPORT_NEVER;
+  if (support >= setup->support)
+    return;
+  setup->support = support;
+  snprintf(who, size, "backend %s for group %d", setup->backend_names[l->backend - 1], group);
+}
+
+void cgr__setup_support(cgr__setup *setup) {
+  const cgr_config *c = &setup->config;
+  uint32_t asked = 0; /* a bit for each backend of each group */
+  const char *reason;
+  char who[80] = "the engine's attention";
+  _Static_assert(CGR__MAX_BACKENDS * CGR__MAX_GROUPS <= 32, "a bit for each");
+  setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
+                       ? (cgr_graph_support)c->attention_support
+                       : CGR_SUPPORT_ALWAYS;
+  setup->reorder_threshold = 0;
+  for (int32_t i = 0; i < c->num_layers; i++)
+    ask(setup, i, &asked, who, sizeof who);
+  setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, setup->support, &reason);
+  setup->mode_reason[0] = 0;
+  if (reason[0])
+    snprintf(setup->mode_reason, sizeof setup->mode_reason, "%s: %s has %s", reason, who, cgr_graph_support_name(setup->support));
+}

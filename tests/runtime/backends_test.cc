@@ -1,0 +1,256 @@
+// Layers of a backend of the engine's own: cgr_record_attention comes to it, at once in FULL captures and eager steps, between
+// pieces at every replay; the library appends, unless the backend does; decodes come first and the split is told.
+#include <cstring>
+
+#include "tests/support/refused.h"
+#include "tests/support/seed.h"
+
+namespace cgr_test {
+namespace {
+
+class Backends : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  enum { kLayer = 1 }; // the backend's
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+
+  // Copies q to out: what its layer gives is known without any attention.
+  static cgr_status Record(void *context, cgr_recorder *recorder, const cgr_attention *a) {
+    auto *self = static_cast<Backends *>(context);
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    EXPECT_EQ(a->layer, int32_t(kLayer));
+    self->seen_.push_back(info);
+    if (self->act_ && self->act_(recorder) != CGR_OK)
+      return CGR_ERROR_CALLBACK;
+    size_t bytes = size_t(info.num_tokens) * size_t(a->q.stride_token) * cgr_dtype_size(cgr_dtype(a->q.dtype));
+    return cgr_copy(self->engine_->dev, a->out.data, a->q.data, bytes, info.stream);
+  }
+  static cgr_graph_support Support(void *context, const cgr_device_info *, const cgr_group *) {
+    return static_cast<Backends *>(context)->support_;
+  }
+  void Make(cgr_graph_support support, int32_t threshold = 0, cgr_graph_mode mode = CGR_MODE_DEFAULT) {
+    support_ = support;
+    backend_ = CGR_BACKEND_INIT;
+    backend_.name = "copies";
+    backend_.context = this;
+    backend_.support = Support;
+    backend_.record = Record;
+    backend_.reorder_threshold = threshold;
+    EngineOptions options = OptionsFor(GetParam());
+    options.feed = Feed::kUploads;
+    options.mode = mode;
+    options.mixed = { { 8, 4 }, { 24, 8 }, { 64, 8 } };
+    options.adjust = [this](cgr_config *config) {
+      layers_.assign(config->layers, config->layers + config->num_layers);
+      layers_[kLayer].backend = 1;
+      config->layers = layers_.data();
+      config->backends = &backend_;
+      config->num_backends = 1;
+    };
+    engine_ = std::make_unique<Engine>(options);
+    engine_->check_call = { true, false };
+    engine_->keep_outputs = true;
+    seen_.clear();
+    CGR_ASSERT_OK(engine_->Capture());
+  }
+  // Runs the step and looks at the backend's outputs.
+  void Step(const std::vector<Item> &items) {
+    engine_->Step(items);
+    ASSERT_FALSE(HasFatalFailure());
+    const RecordLayer &layer = engine_->state.layer[kLayer];
+    size_t bytes = size_t(engine_->step.num_tokens) * size_t(layer.in[0].stride_token) * cgr_dtype_size(cgr_dtype(layer.dtype));
+    EXPECT_EQ(engine_->Read<unsigned char>(layer.in[0].data, bytes),
+              engine_->Read<unsigned char>(engine_->state.call[kLayer].attention.out.data, bytes));
+  }
+  std::unique_ptr<Engine> engine_;
+  cgr_backend backend_;
+  cgr_graph_support support_;
+  std::vector<cgr_layer> layers_;
+  std::vector<cgr_record_info> seen_;
+  std::function<cgr_status(cgr_recorder *)> act_;
+};
+
+TEST_P(Backends, IsRecordedOnceForEachFullGraph) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS));
+  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, nullptr), CGR_MODE_FULL);
+  EXPECT_EQ(seen_.size(), size_t(cgr_runtime_num_keys(engine_->rt)));
+  for (const cgr_record_info &info : seen_) {
+    EXPECT_EQ(info.capturing, 1);
+    EXPECT_EQ(info.real_tokens, -1);
+    EXPECT_EQ(info.num_decodes, -1);
+    EXPECT_EQ(info.max_query_len, info.key.query_len > 0 ? info.key.query_len : info.key.num_tokens);
+    EXPECT_EQ(info.max_seq_len, engine_->o.max_seq_len);
+  }
+  seen_.clear();
+  int32_t a = engine_->Open(), b = engine_->Open();
+  Step(engine_->Chunks({ { a, 20 }, { b, 3 } }));
+  for (int n = 0; n < 20; n++)
+    Step(engine_->Decode({ a, b }));
+  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+  EXPECT_TRUE(seen_.empty()) << "a replay calls nobody";
+}
+
+TEST_P(Backends, IsCalledBetweenPiecesWhereNoGraphCanHoldIt) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_NEVER));
+  const char *reason = "";
+  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, &reason), CGR_MODE_PIECEWISE);
+  EXPECT_NE(std::string(reason).find("backend copies for group 0"), std::string::npos) << reason;
+  EXPECT_TRUE(seen_.empty()) << "not at capture";
+  int32_t a = engine_->Open(), b = engine_->Open();
+  for (int n = 0; n < 12 && !HasFailure(); n++) {
+    seen_.clear();
+    int32_t length = n % 3 == 0 ? 5 : 1;
+    Step(engine_->Chunks({ { a, length }, { b, 1 } }));
+    EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
+    ASSERT_EQ(seen_.size(), 1u);
+    EXPECT_EQ(seen_[0].capturing, 0);
+    EXPECT_EQ(seen_[0].real_tokens, length + 1);
+    EXPECT_EQ(seen_[0].real_requests, 2);
+    EXPECT_EQ(seen_[0].max_query_len, length);
+    EXPECT_EQ(seen_[0].max_seq_len, engine_->requests[a]->num_tokens);
+    EXPECT_EQ(seen_[0].num_decodes, -1) << "no threshold";
+  }
+}
+
+TEST_P(Backends, IsCapturedInUniformGraphsAlone) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_UNIFORM_BATCH));
+  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, nullptr), CGR_MODE_FULL_AND_PIECEWISE);
+  int32_t a = engine_->Open(), b = engine_->Open();
+  Step(engine_->Chunks({ { a, 4 }, { b, 2 } }));
+  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
+  Step(engine_->Decode({ a, b }));
+  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+}
+
+TEST_P(Backends, ItsFailureGivesTheStepUp) {
+  for (cgr_graph_mode mode : { CGR_MODE_PIECEWISE, CGR_MODE_NONE }) {
+    ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS, 0, mode));
+    int32_t row = engine_->Start(5);
+    CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ row })));
+    act_ = [](cgr_recorder *) { return CGR_ERROR_BUSY; };
+    ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, {});
+    EXPECT_EQ(engine_->step.state, CGR_STEP_ABANDONED);
+    act_ = [this](cgr_recorder *recorder) { // attention is refused inside
+      return cgr_record_attention(recorder, &engine_->state.call[0].attention);
+    };
+    CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ row })));
+    ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { "CGR_ERROR_STATE" });
+    act_ = nullptr;
+    Step(engine_->Decode({ row }));
+  }
+}
+
+// With CGR_BACKEND_APPENDS nothing of the layer's k and v reaches the cache, as this one appends nothing.
+TEST_P(Backends, AppendsItself) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS));
+  const EngineOptions options = engine_->o;
+  size_t changed[2] = { 0, 0 }; // bytes of the caches
+  for (uint32_t flags : { 0u, uint32_t(CGR_BACKEND_APPENDS) }) {
+    backend_.flags = flags;
+    engine_ = std::make_unique<Engine>(options);
+    engine_->check_call = { true, false };
+    CGR_ASSERT_OK(engine_->Capture());
+    for (int32_t l = 0; l < 2; l++)
+      for (int which = 0; which < 3; which++)
+        CGR_ASSERT_OK(cgr_fill(engine_->dev, engine_->state.layer[l].in[which].data, 0, engine_->state.layer[l].in_bytes[which],
+                               engine_->stream));
+    std::vector<unsigned char> before = engine_->ReadCaches();
+    int32_t row = engine_->Open(), length = 5, tokens[5] = { 1, 2, 3, 4, 5 };
+    engine_->Reserve(row, 5);
+    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_step step = CGR_STEP_INIT;
+    batch.num_requests = 1;
+    batch.rows = &row;
+    batch.query_lens = &length;
+    batch.tokens = tokens;
+    CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
+    engine_->Sync();
+    engine_->launched = step.seq;
+    std::vector<unsigned char> after = engine_->ReadCaches();
+    for (size_t i = 0; i < before.size(); i++)
+      changed[flags ? 1 : 0] += before[i] != after[i];
+    CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, row, 0));
+    engine_->Forget();
+  }
+  EXPECT_GT(changed[1], 0u) << "the other layer's";
+  EXPECT_EQ(changed[0], 2 * changed[1]);
+}
+
+// ---- the split
+
+// The rules of the interface of other engines: decodes first, a request with at most `threshold` new tokens is one, and so is
+// one without any; by another way than the library's.
+struct Split {
+  bool ordered;
+  int32_t decodes, tokens;
+};
+Split Reference(const std::vector<int32_t> &lens, int32_t threshold) {
+  std::vector<int> prefill;
+  for (int32_t length : lens)
+    prefill.push_back(length > threshold);
+  Split split = { std::is_sorted(prefill.begin(), prefill.end()), 0, 0 };
+  split.decodes = int32_t(std::count(prefill.begin(), prefill.end(), 0));
+  for (size_t i = 0; i < lens.size(); i++)
+    split.tokens += prefill[i] ? 0 : lens[i];
+  return split;
+}
+
+TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  const int batches = GetParam().IsCuda() ? 500 : 2500; // of each threshold
+  int refused = 0, mixed = 0;
+  for (int32_t threshold : { 1, 2, 4, 9 }) {
+    ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_NEVER, threshold, CGR_MODE_NONE));
+    std::vector<int32_t> rows;
+    for (int i = 0; i < 8; i++) {
+      rows.push_back(engine_->Open());
+      engine_->Reserve(rows.back(), 16);
+    }
+    for (int n = 0; n < batches && !HasFailure(); n++) {
+      std::vector<int32_t> lens, tokens(64, 1);
+      for (int32_t count = random.Pick32(1, 8); count > 0; count--)
+        lens.push_back(random.OneIn(3) ? random.Pick32(0, 8) : random.OneIn(2) ? 1 : random.Pick32(0, 2 * threshold) % 9);
+      if (random.OneIn(2))
+        std::stable_sort(lens.begin(), lens.end());
+      for (int32_t row : rows)
+        CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, row, 0));
+      cgr_batch batch = CGR_BATCH_INIT;
+      batch.num_requests = int32_t(lens.size());
+      batch.rows = rows.data();
+      batch.query_lens = lens.data();
+      batch.tokens = tokens.data();
+      cgr_step step = CGR_STEP_INIT;
+      const Split want = Reference(lens, threshold);
+      cgr_status status = cgr_step_prepare(engine_->rt, &batch, &step);
+      if (!want.ordered) {
+        ExpectMessage(status, CGR_ERROR_INVALID_ARGUMENT, { "query_lens", "decodes first", std::to_string(threshold) });
+        refused++;
+        continue;
+      }
+      CGR_ASSERT_OK(status);
+      seen_.clear();
+      CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
+      CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, step.seq, -1, nullptr));
+      engine_->launched = step.seq;
+      ASSERT_EQ(seen_.size(), 1u);
+      EXPECT_EQ(seen_[0].num_decodes, want.decodes);
+      EXPECT_EQ(seen_[0].num_decode_tokens, want.tokens);
+      EXPECT_EQ(seen_[0].max_query_len, *std::max_element(lens.begin(), lens.end()));
+      EXPECT_EQ(seen_[0].max_seq_len, *std::max_element(lens.begin(), lens.end()));
+      mixed += want.decodes > 0 && want.decodes < int32_t(lens.size());
+    }
+    for (int32_t row : rows)
+      CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, row, 0));
+    engine_->Forget();
+  }
+  EXPECT_GT(refused, batches / 4);
+  EXPECT_GT(mixed, batches / 4);
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(Backends);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,260 @@
+// Backends of the engine's own that must be refused, with all reasons at once; and what those that are good make of the mode.
+#include "tests/support/config_case.h"
+
+namespace cgr_test {
+namespace {
+
+// What a backend says; its context.
+struct Says {
+  std::vector<cgr_finding> reasons;
+  cgr_graph_support support = CGR_SUPPORT_ALWAYS;
+  int checks = 0, supports = 0;
+  int32_t told = -1; // as the number of reasons, if not theirs
+};
+
+int32_t Check(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer, cgr_finding *findings,
+              int32_t capacity) {
+  Says *says = static_cast<Says *>(context);
+  says->checks++;
+  EXPECT_NE(device->kind, 0);
+  EXPECT_EQ(group->page_size, 16);
+  EXPECT_EQ(layer->head_dim_v, layer->head_dim) << "the layer is complete";
+  for (int32_t i = 0; i < capacity && i < int32_t(says->reasons.size()); i++)
+    findings[i] = says->reasons[size_t(i)];
+  return says->told >= 0 ? says->told : int32_t(says->reasons.size());
+}
+cgr_graph_support Support(void *context, const cgr_device_info *, const cgr_group *) {
+  Says *says = static_cast<Says *>(context);
+  says->supports++;
+  return says->support;
+}
+cgr_status Record(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
+
+cgr_finding Reason(cgr_status status, const char *field, const char *text) {
+  cgr_finding reason = { status, -1, -1, 0, {}, {} };
+  snprintf(reason.field, sizeof reason.field, "%s", field);
+  snprintf(reason.text, sizeof reason.text, "%s", text);
+  return reason;
+}
+
+class ConfigBackends : public ConfigTest {
+protected:
+  // Layer 1 is the first backend's; a good one.
+  Change With(Change change = nullptr) {
+    return [this, change](GoodConfig &c) {
+      for (int i = 0; i < 2; i++) {
+        backends_[i] = CGR_BACKEND_INIT;
+        backends_[i].name = i == 0 ? "first" : "second";
+        backends_[i].context = &says_[i];
+        backends_[i].check = Check;
+        backends_[i].support = Support;
+        backends_[i].record = Record;
+      }
+      c.config.backends = backends_;
+      c.config.num_backends = 2;
+      c.layers[1].backend = 1;
+      if (change)
+        change(c);
+    };
+  }
+  template <class Set> void RefusedBackend(Set set, cgr_status status, const std::string &member, const Words &words) {
+    Refused(With([&](GoodConfig &) { set(backends_[1]); }), { Find(status, "backends[1]" + member, words) });
+  }
+  template <class Set> void RefusedLayer(Set set, cgr_status status, const std::string &member, const Words &words) {
+    Refused(With([&](GoodConfig &c) { set(c.layers[1]); }), { FindInLayer(1, status, member, words) });
+  }
+  void RefusedFor(std::vector<cgr_finding> reasons, const std::vector<Found> &want) {
+    says_[0].reasons = std::move(reasons);
+    Refused(With(), want);
+    says_[0] = {};
+  }
+  // The mode of a runtime, and why.
+  std::pair<cgr_graph_mode, std::string> ModeOf(const Change &change) {
+    GoodConfig c(device_);
+    change(c);
+    cgr_runtime *runtime = nullptr;
+    const char *reason = "";
+    void *device = nullptr;
+    EXPECT_EQ(cgr_runtime_create(&c.config, &runtime), CGR_OK) << cgr_last_message();
+    (void)device;
+    cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &reason);
+    std::pair<cgr_graph_mode, std::string> result = { mode, reason };
+    CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
+    return result;
+  }
+  cgr_backend backends_[2];
+  Says says_[2];
+};
+
+TEST_P(ConfigBackends, AGoodOneIsAskedOncePerLayerAndGroup) {
+  Accepted(With());
+  says_[0] = {};
+  GoodConfig c(device_);
+  With([](GoodConfig &g) { g.layers[0].backend = g.layers[2].backend = 1; })(c);
+  EXPECT_EQ(cgr_validate(&c.config, nullptr, nullptr, 0, nullptr), CGR_ERROR_NULL_POINTER);
+  int32_t count = -1;
+  says_[0] = {};
+  EXPECT_EQ(cgr_validate(&c.config, nullptr, nullptr, 0, &count), CGR_OK) << cgr_last_message();
+  EXPECT_EQ(says_[0].checks, 3);
+  EXPECT_EQ(says_[0].supports, 1);
+  EXPECT_EQ(says_[1].checks + says_[1].supports, 0) << "nobody uses it";
+}
+
+TEST_P(ConfigBackends, TheStructIsChecked) {
+  static const std::string longest(31, 'n'), longer(32, 'n');
+  RefusedBackend([](cgr_backend &b) { b.name = nullptr; }, CGR_ERROR_NULL_POINTER, ".name", { "NULL" });
+  RefusedBackend([](cgr_backend &b) { b.name = ""; }, CGR_ERROR_INVALID_ARGUMENT, ".name", { "\"\"", "1 to 31" });
+  RefusedBackend([](cgr_backend &b) { b.name = longer.c_str(); }, CGR_ERROR_INVALID_ARGUMENT, ".name", { longer, "1 to 31" });
+  RefusedBackend([](cgr_backend &b) { b.record = nullptr; }, CGR_ERROR_NULL_POINTER, ".record", { "NULL", "a function" });
+  RefusedBackend([](cgr_backend &b) { b.flags = 2; }, CGR_ERROR_INVALID_ENUM, ".flags", { "0x2", "CGR_BACKEND_*" });
+  RefusedBackend([](cgr_backend &b) { b.flags = 1u << 31 | 1; }, CGR_ERROR_INVALID_ENUM, ".flags", { "0x80000001" });
+  RefusedBackend([](cgr_backend &b) { b.reserved = 7; }, CGR_ERROR_NEWER_STRUCT, ".reserved", { "is 7" });
+  for (int32_t bad : { -1, INT32_MIN })
+    RefusedBackend([&](cgr_backend &b) { b.reorder_threshold = bad; }, CGR_ERROR_INVALID_ARGUMENT, ".reorder_threshold",
+                   { "is " + std::to_string(bad), "0 .. 2147483647" });
+  for (uint32_t bad : { 0u, 3u, 1u << 20 }) {
+    GoodConfig c(device_);
+    With()(c);
+    backends_[0].size = bad;
+    int32_t count = 0;
+    cgr_finding first[4];
+    EXPECT_EQ(cgr_validate(&c.config, nullptr, first, 4, &count), CGR_ERROR_INVALID_STRUCT) << bad;
+    EXPECT_STREQ(first[0].field, "backends[0]");
+  }
+  Accepted(With([this](GoodConfig &) {
+    backends_[0].name = longest.c_str();
+    backends_[0].check = nullptr;
+    backends_[0].support = nullptr;
+    backends_[0].reorder_threshold = INT32_MAX;
+    backends_[0].flags = CGR_BACKEND_APPENDS;
+  }));
+}
+
+TEST_P(ConfigBackends, TheListIsChecked) {
+  for (int32_t bad : { -1, 9, INT32_MAX })
+    Refused(With([&](GoodConfig &c) { c.config.num_backends = bad, c.layers[1].backend = 0; }),
+            { Find(CGR_ERROR_INVALID_ARGUMENT, "num_backends", { "is " + std::to_string(bad), "0 .. 8" }) });
+  Refused(With([](GoodConfig &c) { c.config.backends = nullptr, c.layers[1].backend = 0; }),
+          { Find(CGR_ERROR_NULL_POINTER, "backends", { "NULL", "2 backends" }) });
+  for (int32_t bad : { 3, -1, INT32_MAX })
+    Refused(With([&](GoodConfig &c) { c.layers[1].backend = bad; }),
+            { FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "backend", { "is " + std::to_string(bad), "0 .. 2" }) });
+}
+
+// Without CGR_BACKEND_APPENDS the library's append must be able to.
+TEST_P(ConfigBackends, TheAppendMustBeAble) {
+  auto fp8 = [](cgr_layer &l) { l.k.dtype = l.v.dtype = CGR_DTYPE_FP8_E4M3; };
+  auto mixed = [](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16; };
+  auto wider = [](cgr_layer &l) { l.dtype = CGR_DTYPE_FP32; };
+  auto value = [](cgr_layer &l) { l.head_dim_v = 32; };
+  RefusedLayer(fp8, CGR_ERROR_UNSUPPORTED, "k.dtype", { "fp8_e4m3", "CGR_BACKEND_APPENDS" });
+  RefusedLayer(mixed, CGR_ERROR_UNSUPPORTED, "k.dtype", { "bf16 beside fp16 of v" });
+  RefusedLayer(wider, CGR_ERROR_UNSUPPORTED, "k.dtype", { "fp32 of the layer" });
+  says_[0] = {};
+  GoodConfig c(device_);
+  With(nullptr)(c);
+  backends_[0].check = nullptr; // it expects equal head dims
+  value(c.layers[1]);
+  RefusedAsItIs(c.config, { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "head_dim", { "is 64 beside head_dim_v 32" }) });
+  for (const std::function<void(cgr_layer &)> &change :
+       { std::function<void(cgr_layer &)>(fp8), std::function<void(cgr_layer &)>(mixed),
+         std::function<void(cgr_layer &)>(wider) })
+    Accepted(With([&](GoodConfig &g) {
+      backends_[0].flags = CGR_BACKEND_APPENDS;
+      change(g.layers[1]);
+    }));
+}
+
+// What the library's own kernels cannot do is the backend's to judge.
+TEST_P(ConfigBackends, WhatTheLibraryLacksIsTheBackendsToJudge) {
+  static const float device_float = 1.0f;
+  Accepted(With([](GoodConfig &c) {
+    c.layers[1].softcap = 30.0f;
+    c.layers[1].window_left = 100;
+    c.layers[1].chunk = 512;
+    c.layers[1].sinks = c.layers[1].alibi_slopes = &device_float;
+    c.layers[1].flags = CGR_LAYER_BIDIRECTIONAL;
+  }));
+  RefusedFor({ Reason(CGR_ERROR_UNSUPPORTED, "softcap", "is 30, expected 0") },
+             { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "softcap", { "is 30, expected 0", "(backend first)" }) });
+}
+
+TEST_P(ConfigBackends, AllItsReasonsAreTold) {
+  RefusedFor({ Reason(CGR_ERROR_UNSUPPORTED, "head_dim", "is 64, expected 128"),
+               Reason(CGR_ERROR_INVALID_ARGUMENT, "num_q_heads", "is 4, expected 8"),
+               Reason(CGR_ERROR_UNSUPPORTED, "window_left", "is 0, expected a window") },
+             { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "head_dim", { "expected 128", "first" }),
+               FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "num_q_heads", { "is 4" }),
+               FindInLayer(1, CGR_ERROR_UNSUPPORTED, "window_left", { "a window" }) });
+  // A status that is none, or no error, is "unsupported".
+  for (int status : { 0, 1, -3, 9999 })
+    RefusedFor({ Reason(cgr_status(status), "scale", "is odd") },
+               { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "scale", { "is odd" }) });
+  // Without a field it is the layer.
+  says_[0].reasons = { Reason(CGR_ERROR_UNSUPPORTED, "", "is not mine") };
+  Refused(With(), { { CGR_ERROR_UNSUPPORTED, 1, -1, "layers[1]", { "is not mine" } } });
+  // More than there is room for are counted.
+  for (int32_t more : { 17, 20, INT32_MAX }) {
+    std::vector<Found> want;
+    says_[0] = {};
+    for (int i = 0; i < 16; i++) {
+      says_[0].reasons.push_back(Reason(CGR_ERROR_UNSUPPORTED, "group", ("reason " + std::to_string(i)).c_str()));
+      want.push_back(FindInLayer(1, CGR_ERROR_UNSUPPORTED, "group", { "reason " + std::to_string(i) }));
+    }
+    says_[0].told = more;
+    want.push_back(FindInLayer(1, CGR_ERROR_UNSUPPORTED, "backend", { "has " + std::to_string(more - 16) + " more reasons" }));
+    Refused(With(), want);
+  }
+  says_[0] = {};
+  says_[0].told = -5;
+  Accepted(With());
+}
+
+// Text that does not end stays within its bounds.
+TEST_P(ConfigBackends, ReasonsThatDoNotEndAreCut) {
+  cgr_finding endless = { CGR_ERROR_UNSUPPORTED, -1, -1, 0, {}, {} };
+  std::memset(endless.field, 'f', sizeof endless.field);
+  std::memset(endless.text, 't', sizeof endless.text);
+  says_[0].reasons = { endless };
+  GoodConfig c(device_);
+  With()(c);
+  cgr_finding found[2];
+  int32_t count = 0;
+  EXPECT_EQ(cgr_validate(&c.config, nullptr, found, 2, &count), CGR_ERROR_UNSUPPORTED);
+  EXPECT_EQ(count, 1);
+  EXPECT_LT(strlen(found[0].field), sizeof found[0].field);
+  EXPECT_LT(strlen(found[0].text), sizeof found[0].text);
+}
+
+// The least of all that are in use decides, and is named; what is not a word of this version counts as NEVER.
+TEST_P(ConfigBackends, TheLeastSupportDecidesTheMode) {
+  auto both = [](GoodConfig &c) { c.layers[0].backend = 2; };
+  auto mode = [&](cgr_graph_support first, cgr_graph_support second, int32_t own = CGR_SUPPORT_DEFAULT) {
+    says_[0].support = first;
+    says_[1].support = second;
+    return ModeOf(With([&](GoodConfig &c) {
+      both(c);
+      c.config.attention_support = own;
+      c.config.num_layers = 2;
+    }));
+  };
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "made-up addresses are enough for no runtime of a GPU";
+  EXPECT_EQ(mode(CGR_SUPPORT_ALWAYS, CGR_SUPPORT_ALWAYS), std::make_pair(CGR_MODE_FULL, std::string()));
+  EXPECT_EQ(mode(CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS).first, CGR_MODE_FULL);
+  EXPECT_EQ(mode(CGR_SUPPORT_UNIFORM_BATCH, CGR_SUPPORT_ALWAYS).first, CGR_MODE_FULL_AND_PIECEWISE);
+  auto never = mode(CGR_SUPPORT_UNIFORM_BATCH, CGR_SUPPORT_NEVER);
+  EXPECT_EQ(never.first, CGR_MODE_PIECEWISE);
+  EXPECT_NE(never.second.find("backend second for group 0"), std::string::npos) << never.second;
+  EXPECT_NE(never.second.find("never"), std::string::npos) << never.second;
+  EXPECT_EQ(mode(cgr_graph_support(17), CGR_SUPPORT_ALWAYS).first, CGR_MODE_PIECEWISE);
+  EXPECT_EQ(mode(cgr_graph_support(-1), CGR_SUPPORT_ALWAYS).first, CGR_MODE_PIECEWISE);
+  auto own = mode(CGR_SUPPORT_ALWAYS, CGR_SUPPORT_ALWAYS, CGR_SUPPORT_NEVER);
+  EXPECT_EQ(own.first, CGR_MODE_PIECEWISE);
+  EXPECT_NE(own.second.find("the engine's attention"), std::string::npos) << own.second;
+}
+
+CGR_INSTANTIATE_CONFIG_TEST(ConfigBackends);
+
+} // namespace
+} // namespace cgr_test
