@@ -21,7 +21,7 @@ static int begin_piece(cgr__capture *c) {
   return error;
 }
 
-/* Between two calls nothing may have been enqueued. */
+/* If nothing was enqueued between two calls, there is no piece. */
 static void keep_piece(cgr__capture *c, cgr__exec *exec, const cgr__graph_info *info) {
   if (c->last && info->num_nodes == 0) {
     c->graphs->dev->ops->exec_destroy(c->graphs->dev, exec);
@@ -79,10 +79,12 @@ static cgr_status fail_break(cgr__capture *c, int error, const char *function, c
 }
 
 cgr_status cgr__capture_break(cgr__capture *capture, const cgr__call *calls, int32_t count, const char *function) {
+  if (count == 0)
+    return CGR_OK;
   if (capture->failed)
     return cgr__fail(CGR_ERROR_CAPTURE, "%s: the capture has failed at an earlier break", function);
-  cgr_status status = fail_break(capture, end_piece(capture), function,
-                                 "ending the piece before it, which leaves no forked stream behind, one that is not joined");
+  cgr_status status =
+      fail_break(capture, end_piece(capture), function, "ending the piece before this break (is a forked stream not joined?)");
   for (int32_t i = 0; i < count && status == CGR_OK; i++)
     status = add_break(capture, &calls[i], function);
   capture->failed = status != CGR_OK;

@@ -9,9 +9,10 @@
 
 cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function) {
   CGR__REQUIRE(recorder, function);
-  return recorder->open ? CGR_OK
-                        : cgr__fail(CGR_ERROR_STATE,
-                                    "%s: recorder is used after `record` has returned, expected a call inside of it", function);
+  return recorder->open
+             ? CGR_OK
+             : cgr__fail(CGR_ERROR_STATE,
+                         "%s: recorder is used after `record` or the call has returned, expected a call inside of it", function);
 }
 
 cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status) {
@@ -44,9 +45,12 @@ cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record,
                    cgr_last_message());
 }
 
-static cgr_status get_info(const cgr_recorder *recorder, cgr_record_info *info) {
+static cgr_status get_info(cgr_recorder *recorder, cgr_record_info *info) {
   CGR__TRY(cgr__sized_check("cgr_record_get_info: info", info));
   cgr_record_info full = CGR_RECORD_INFO_INIT;
+  if (recorder->find_bounds)
+    recorder->find_bounds(recorder);
+  recorder->find_bounds = NULL;
   full.capturing = recorder->capturing;
   full.stream = recorder->stream;
   full.key = recorder->key;

@@ -25,9 +25,10 @@ struct cgr_recorder {
   cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */
   int32_t real_tokens, real_requests;                 /* -1 when capturing */
   int32_t max_seq_len, max_query_len;
-  int32_t num_decodes, num_decode_tokens; /* -1: when capturing, or not known */
-  cgr_status failed;                      /* first failure, or CGR_OK */
-  char message[400];                      /* its message */
+  int32_t num_decodes, num_decode_tokens;      /* -1: when capturing, or not known */
+  void (*find_bounds)(cgr_recorder *recorder); /* sets the four above, when somebody asks; NULL: they are set */
+  cgr_status failed;                           /* first failure, or CGR_OK */
+  char message[400];                           /* its message */
 };
 
 /* The handle, and that `record` is running. */

@@ -53,8 +53,8 @@ static extent extent_of(const cgr__step_recorder *rec, const char *name, int32_t
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   const uint32_t known = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY;
   if (rec->base.in_call)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call, expected a call "
-                                      "outside of it");
+    return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or a backend's record, "
+                                      "expected a call outside of it");
   if (a->layer < 0 || a->layer >= rec->runtime->setup.config.num_layers)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer is %d, expected one of the %d configured", a->layer,
                      rec->runtime->setup.config.num_layers);
@@ -95,8 +95,8 @@ static cgr_status mark(uint8_t *layers, int32_t layer, const char *what) {
 
 /* --------------------------------------------------------------------------------------------------------------- enqueue */
 
-/* What a call of the engine enqueues. In a PIECEWISE capture all of it is between two pieces. */
-typedef struct launches {
+/* What a call of the engine's comes to. In a PIECEWISE capture all of it is between two pieces. */
+typedef struct calls {
   int32_t count;
   cgr__call call[2];
   cgr__append_args append;
@@ -107,14 +107,20 @@ typedef struct launches {
       cgr_attention attention;
     } backend;
   };
-} launches;
+} calls;
 
 static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   const struct backend_call *call = args;
-  return call->backend->record(call->backend->context, recorder, &call->attention);
+  uint64_t before = cgr__failures();
+  cgr_status status = call->backend->record(call->backend->context, recorder, &call->attention);
+  if (status == CGR_OK)
+    return CGR_OK;
+  return cgr__fail(status, "backend %.31s, layer %d: record returned %s (%d)%s%s", call->backend->name, call->attention.layer,
+                   cgr_status_name(status), (int)status, cgr__failures() == before ? "" : ": ",
+                   cgr__failures() == before ? "" : cgr_last_message());
 }
 
-static cgr_status enqueue(cgr__step_recorder *rec, const launches *l) {
+static cgr_status enqueue(cgr__step_recorder *rec, const calls *l) {
   cgr_runtime *rt = rec->runtime;
   if (rec->base.pieces)
     return cgr__recorder_break(&rec->base, l->call, l->count, "cgr_record_attention");
@@ -132,8 +138,12 @@ static cgr_status enqueue(cgr__step_recorder *rec, const launches *l) {
   return CGR_OK;
 }
 
-static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, launches *to) {
-  cgr_runtime *rt = rec->runtime;
+/* Whether the layer's backend writes k and v itself. */
+static bool backend_appends(const cgr__step_recorder *rec, const cgr_layer *l) {
+  return l->backend != 0 && (rec->runtime->setup.backends[l->backend - 1].flags & CGR_BACKEND_APPENDS);
+}
+
+static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const extent k = extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
   const extent v = extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
   CGR__TRY(check_view(&a->k, &k));
@@ -142,7 +152,11 @@ static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const 
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before",
                      a->layer);
-  CGR__TRY(mark(rec->appended, a->layer, "appended"));
+  return mark(rec->appended, a->layer, "appended");
+}
+
+static void append(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *to) {
+  const cgr_runtime *rt = rec->runtime;
   cgr__append_args args = { .k_cache = l->k, .v_cache = l->v, .k = a->k, .v = a->v };
   args.slot_mapping = rt->lane.args.buffers.group[l->group].slot_mapping;
   args.num_pages = rt->lane.args.group[l->group].num_pages;
@@ -152,7 +166,6 @@ static cgr_status append(cgr__step_recorder *rec, const cgr_attention *a, const 
   args.head_dim = l->head_dim;
   to->append = args;
   to->call[to->count++] = (cgr__call){ &cgr__kernel_append, NULL, &to->append, sizeof to->append };
-  return CGR_OK;
 }
 
 static cgr__attention_args attention_args(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
@@ -184,7 +197,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   return args;
 }
 
-static cgr_status attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, launches *to) {
+static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const extent q = extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
   const extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
   const extent lse = { "lse", CGR_DTYPE_FP32, rec->base.key.num_tokens, l->num_q_heads, 1, 1 };
@@ -196,33 +209,39 @@ static cgr_status attend(cgr__step_recorder *rec, const cgr_attention *a, const 
   int32_t source = source_of(rec, a->layer);
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
     rec->read[source / 8] |= (uint8_t)(1u << source % 8);
-  if (l->backend != 0) {
-    to->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend - 1], *a };
-    to->call[to->count++] = (cgr__call){ NULL, call_backend, &to->backend, sizeof to->backend };
-    return CGR_OK;
-  }
-  to->attention = attention_args(rec, a, l);
-  to->call[to->count++] = (cgr__call){ &cgr__kernel_attention, NULL, &to->attention, sizeof to->attention };
   return CGR_OK;
 }
 
-/* Whether the layer's backend writes k and v itself. */
-static bool appends(const cgr__step_recorder *rec, const cgr_layer *l) {
-  return l->backend != 0 && (rec->runtime->setup.backends[l->backend - 1].flags & CGR_BACKEND_APPENDS);
+static void attend(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *to) {
+  to->attention = attention_args(rec, a, l);
+  to->call[to->count++] = (cgr__call){ &cgr__kernel_attention, NULL, &to->attention, sizeof to->attention };
+}
+
+static void ask_backend(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *to) {
+  to->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend - 1], *a };
+  to->call[to->count++] = (cgr__call){ NULL, call_backend, &to->backend, sizeof to->backend };
 }
 
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
-  launches l = { .count = 0 };
+  calls to = { .count = 0 };
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
+  bool appends = layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND);
+  bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), by_backend = backend_appends(rec, layer);
   CGR__TRY(cgr__join_planner(rec)); /* before the append, so that append and attention have one edge between them */
-  if (layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND) && !appends(rec, layer))
-    CGR__TRY(append(rec, &a, layer, &l));
-  if (!(a.flags & CGR_ATTENTION_APPEND_ONLY))
-    CGR__TRY(attend(rec, &a, layer, &l));
-  return enqueue(rec, &l);
+  if (appends)
+    CGR__TRY(check_append(rec, &a, layer));
+  if (attends)
+    CGR__TRY(check_attend(rec, &a, layer));
+  if (appends && !by_backend)
+    append(rec, &a, layer, &to);
+  if (layer->backend != 0 && (attends || by_backend))
+    ask_backend(rec, &a, layer, &to);
+  else if (attends)
+    attend(rec, &a, layer, &to);
+  return enqueue(rec, &to);
 }
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {

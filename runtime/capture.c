@@ -59,12 +59,20 @@ static cgr_status capture_one(cgr_runtime *rt, cgr__graph_entry *entry) {
   if (device_error)
     status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
   char text[480];
-  snprintf(text, sizeof text, "capture of the %s graph for %d requests and %d tokens failed: %s",
+  snprintf(text, sizeof text, "capture of the %s graph for %d requests, %d tokens, query length %d, variant %u failed: %s",
            cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, entry->key.num_tokens,
-           cgr_last_message());
+           entry->key.query_len, entry->key.variant, cgr_last_message());
   if (rt->setup.config.log)
     rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);
+}
+
+/* Entries are one stretch per captured variant: the i-th of all, counted key by key. */
+static int32_t largest_first(const cgr__graphs *graphs, int32_t i) {
+  int32_t captured = 0;
+  for (int32_t v = 0; v < graphs->num_variants; v++)
+    captured += graphs->variant[v].base >= 0;
+  return i % captured * (graphs->count / captured) + i / captured;
 }
 
 cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture) {
@@ -73,9 +81,10 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   cgr_status first = CGR_OK;
   char message[480] = "";
   for (int32_t i = graphs->count - 1; i >= 0 && !runtime->dead; i--) {
-    if (cgr__graph_state_of(graphs, &graphs->entry[i]) == CGR_GRAPH_READY)
+    cgr__graph_entry *entry = &graphs->entry[largest_first(graphs, i)];
+    if (cgr__graph_state_of(graphs, entry) == CGR_GRAPH_READY)
       continue;
-    cgr_status status = capture_one(runtime, &graphs->entry[i]);
+    cgr_status status = capture_one(runtime, entry);
     if (status == CGR_OK || first != CGR_OK)
       continue;
     first = status;

@@ -69,9 +69,9 @@ static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_req
 
 /* The engine's own buffers; after the planner's fork, which they do not hold up. */
 static int enqueue_staged(cgr_runtime *rt, const cgr__enqueue *enqueue) {
-  cgr__staged_args args = rt->lane.staged_args;
-  if (args.num_buffers == 0)
+  if (rt->lane.staged_args.num_buffers == 0)
     return 0;
+  cgr__staged_args args = rt->lane.staged_args;
   args.padded_requests = enqueue->key.num_requests;
   args.padded_tokens = enqueue->key.num_tokens;
   return rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, enqueue->stream);
@@ -105,6 +105,9 @@ static cgr_status check_layers(const cgr__step_recorder *recorder) {
 static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *enqueue) {
   if (!enqueue->record)
     return CGR_OK;
+  memset(recorder->appended, 0, sizeof recorder->appended);
+  memset(recorder->attended, 0, sizeof recorder->attended);
+  memset(recorder->read, 0, sizeof recorder->read);
   recorder->runtime->recording = true;
   cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
   recorder->runtime->recording = false;
@@ -114,23 +117,28 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
 
 static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_planner((cgr__step_recorder *)(void *)recorder); }
 
-/* The longest of this step, and the decodes, which come first. */
-static void set_bounds(cgr_recorder *recorder, const cgr__rows *rows, const cgr__composition *batch, int32_t threshold) {
-  recorder->max_query_len = batch->max_query_len;
-  recorder->max_seq_len = 0;
-  for (int32_t i = 0; i < batch->num_requests; i++) {
+/* The longest of this step, and the decodes, which come first. An empty step has one padded request all the same. */
+static void find_bounds(cgr_recorder *recorder) {
+  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  cgr__rows *rows = &rec->runtime->rows;
+  const cgr__composition *batch = rec->batch;
+  int32_t threshold = rec->runtime->setup.reorder_threshold, count = batch ? batch->num_requests : 0, longest = 1;
+  cgr__rows_settle(rows);
+  for (int32_t i = 0; i < count; i++) {
     int32_t seq_len = rows->row[batch->rows[i]].computed + batch->query_lens[i];
-    recorder->max_seq_len = seq_len > recorder->max_seq_len ? seq_len : recorder->max_seq_len;
+    longest = seq_len > longest ? seq_len : longest;
   }
+  recorder->max_seq_len = longest;
+  recorder->max_query_len = batch && batch->max_query_len > 1 ? batch->max_query_len : 1;
   if (threshold == 0)
     return;
   recorder->num_decodes = recorder->num_decode_tokens = 0;
-  while (recorder->num_decodes < batch->num_requests && batch->query_lens[recorder->num_decodes] <= threshold)
+  while (recorder->num_decodes < count && batch->query_lens[recorder->num_decodes] <= threshold)
     recorder->num_decode_tokens += batch->query_lens[recorder->num_decodes++];
 }
 
 static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {
-  memset(recorder, 0, sizeof *recorder);
+  memset(recorder, 0, offsetof(cgr__step_recorder, appended)); /* the marks are of `record` alone */
   recorder->runtime = rt;
   recorder->base.dev = rt->dev;
   recorder->base.stream = enqueue->stream;
@@ -143,10 +151,8 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.max_seq_len = rt->setup.config.max_seq_len;
   recorder->base.max_query_len = enqueue->key.query_len > 0 ? enqueue->key.query_len : enqueue->key.num_tokens;
   recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
-  if (!enqueue->batch)
-    return;
-  cgr__rows_settle(&rt->rows);
-  set_bounds(&recorder->base, &rt->rows, enqueue->batch, rt->setup.reorder_threshold);
+  recorder->batch = enqueue->batch;
+  recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
 }
 
 /* A step that `record` gave up still ends: with an epilogue that commits nothing, so that the device's counter and the host's

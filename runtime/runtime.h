@@ -65,6 +65,7 @@ typedef struct cgr__lane {
 typedef struct cgr__step_recorder {
   struct cgr_recorder base;
   cgr_runtime *runtime;
+  const cgr__composition *batch; /* of the step; NULL: in a capture, or none */
   bool planner_joined;
   uint8_t appended[CGR__MAX_LAYERS / 8], attended[CGR__MAX_LAYERS / 8]; /* a bit per layer */
   uint8_t read[CGR__MAX_LAYERS / 8];                                    /* layers whose cache has been read */

@@ -31,16 +31,18 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
   return CGR_OK;
 }
 
-/* Decodes come first where a backend asks for it. */
+/* Decodes come first where a backend asks for it. A request without tokens may stand anywhere. */
 static cgr_status check_order(const cgr__composition *batch, int32_t threshold) {
   bool prefill = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
+    if (batch->query_lens[i] == 0)
+      continue;
     bool decodes = batch->query_lens[i] <= threshold;
     if (prefill && decodes)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "batch: query_lens[%d] is %d, a decode (reorder_threshold is %d), and query_lens[%d] before it is %d, "
+                       "batch: query_lens[%d] is %d, a decode (reorder_threshold is %d), and a longer one is before it, "
                        "expected decodes first",
-                       i, batch->query_lens[i], threshold, i - 1, batch->query_lens[i - 1]);
+                       i, batch->query_lens[i], threshold);
     prefill = !decodes;
   }
   return CGR_OK;

@@ -59,13 +59,13 @@ typedef struct cgr_bucket {
 
 /* A variant of steps: a word that `record` finds in its key, with which it may enqueue other kernels (with adapters, say, or with
  * up to two of them). A captured variant has graphs of its own, of every size. A batch whose variant has none that can be replayed
- * uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET): `record` of the superset must do all that the
- * variant needs. */
+ * uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET, padded or not): `record` of the superset must do
+ * all that the variant needs. */
 typedef struct cgr_variant {
   uint32_t word;     /* cgr_batch.variant; each once */
-  uint32_t superset; /* another word of the list, or 0; the same word: none. No circle */
-  int32_t captured;  /* 0: it has no graphs of its own */
-  int32_t reserved;
+  uint32_t superset; /* another word of the list, never variant 0; no circle. 0: none */
+  int32_t captured;  /* 1: it has graphs of its own; 0: those of the superset alone */
+  int32_t reserved;  /* 0 */
 } cgr_variant;
 
 /* Threads any · Capture ok · Sync never · Alloc never */

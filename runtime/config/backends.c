@@ -17,6 +17,7 @@ static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
   else if (b->name[0] == 0 || strlen(b->name) >= sizeof setup->backend_names[i])
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%.40s\", expected 1 to 31 characters", b->name);
   snprintf(setup->backend_names[i], sizeof setup->backend_names[i], "%s", b->name ? b->name : "");
+  b->name = setup->backend_names[i];
 }
 
 static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
@@ -51,6 +52,9 @@ void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
 
 static void check_append(const cgr_layer *l, int32_t i, cgr__findings *f) {
   size_t size = cgr_dtype_size((cgr_dtype)l->k.dtype);
+  if (l->k.scale || l->v.scale)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, l->k.scale ? "k.scale" : "v.scale").name,
+                      "is given, expected NULL, or a backend with CGR_BACKEND_APPENDS");
   bool known = l->k.dtype == CGR_DTYPE_FP32 || l->k.dtype == CGR_DTYPE_FP16 || l->k.dtype == CGR_DTYPE_BF16;
   if (!known || l->v.dtype != l->k.dtype || l->dtype != l->k.dtype)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "k.dtype").name,
@@ -69,8 +73,11 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
   const cgr_backend *b = &setup->backends[l->backend - 1];
   const char *name = setup->backend_names[l->backend - 1];
   cgr_finding reasons[MAX_REASONS];
-  if (b->size == 0)
-    return; /* it could not be read */
+  if (b->size == 0 || setup->device.kind == 0)
+    return; /* it could not be read, or there is nothing to ask it about */
+  if (l->flags & CGR_LAYER_NO_CACHE)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "flags").name,
+                      "has CGR_LAYER_NO_CACHE, expected a layer with a cache in this version");
   if (!(b->flags & CGR_BACKEND_APPENDS) && l->kv_source == 0 && l->head_dim > 0 && l->k.dtype != 0 && l->v.dtype != 0)
     check_append(l, i, f);
   memset(reasons, 0, sizeof reasons);
@@ -80,8 +87,12 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
     bool named = reason->status > CGR_NOT_READY && strcmp(cgr_status_name((cgr_status)reason->status), UNKNOWN_STATUS) != 0;
     reason->field[sizeof reason->field - 1] = reason->text[sizeof reason->text - 1] = 0;
     cgr__findings_add(f, named ? (cgr_status)reason->status : CGR_ERROR_UNSUPPORTED,
-                      cgr__field_of("layers", i, reason->field).name, "%.150s (backend %s)", reason->text, name);
+                      cgr__field_of("layers", i, reason->field).name, "%.140s (backend %s)",
+                      reason->text[0] ? reason->text : "is refused without a reason", name);
   }
+  if (count < 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "backend").name,
+                      "is asked for its reasons and returns %d, expected 0 or more (backend %s)", count, name);
   if (count > MAX_REASONS)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "backend").name,
                       "has %d more reasons against it (backend %s)", count - MAX_REASONS, name);
@@ -94,8 +105,9 @@ static void ask(cgr__setup *setup, int32_t i, uint32_t *asked, char *who, size_t
   const cgr_layer *l = &setup->layers[i];
   const cgr_backend *b =
       l->size != 0 && l->backend >= 1 && l->backend <= setup->config.num_backends ? &setup->backends[l->backend - 1] : NULL;
-  int32_t group = l->group < 0 ? 0 : l->group;
-  if (!b || b->size == 0 || *asked >> (group * CGR__MAX_BACKENDS + l->backend - 1) & 1)
+  int32_t group = l->group;
+  if (!b || b->size == 0 || group < 0 || group >= CGR__MAX_GROUPS || setup->device.kind == 0 ||
+      *asked >> (group * CGR__MAX_BACKENDS + l->backend - 1) & 1)
     return;
   *asked |= 1u << (group * CGR__MAX_BACKENDS + l->backend - 1);
   if (b->reorder_threshold > 0 && (setup->reorder_threshold == 0 || b->reorder_threshold < setup->reorder_threshold))
@@ -109,14 +121,14 @@ static void ask(cgr__setup *setup, int32_t i, uint32_t *asked, char *who, size_t
   if (support >= setup->support)
     return;
   setup->support = support;
-  snprintf(who, size, "backend %s for group %d", setup->backend_names[l->backend - 1], group);
+  snprintf(who, size, "backend %s says so for group %d", setup->backend_names[l->backend - 1], group);
 }
 
 void cgr__setup_support(cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   uint32_t asked = 0; /* a bit for each backend of each group */
   const char *reason;
-  char who[80] = "the engine's attention";
+  char who[80] = "attention_support says so";
   _Static_assert(CGR__MAX_BACKENDS * CGR__MAX_GROUPS <= 32, "a bit for each");
   setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
                        ? (cgr_graph_support)c->attention_support
@@ -127,5 +139,5 @@ void cgr__setup_support(cgr__setup *setup) {
   setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, setup->support, &reason);
   setup->mode_reason[0] = 0;
   if (reason[0])
-    snprintf(setup->mode_reason, sizeof setup->mode_reason, "%s: %s has %s", reason, who, cgr_graph_support_name(setup->support));
+    snprintf(setup->mode_reason, sizeof setup->mode_reason, "%s: %s", reason, who);
 }

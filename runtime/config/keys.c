@@ -1,4 +1,6 @@
 /* Reads what is captured: the mode, query lengths, and sizes of uniform and mixed steps. */
+#include <stdio.h>
+
 #include "runtime/config/config.h"
 
 /* A list that is there when it should be. */
@@ -47,6 +49,19 @@ static void read_query_lens(cgr__setup *setup, cgr__findings *f) {
   keys->num_query_lens = c->num_query_lens;
 }
 
+/* FULL graphs of attention that can do single tokens alone have no other length; longer queries are mixed steps. */
+static void drop_lengths(cgr__setup *setup) {
+  cgr__key_lists *keys = &setup->keys;
+  if (setup->support != CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE || keys->uniform_kind != CGR_KIND_FULL)
+    return;
+  int32_t kept = keys->num_query_lens > 0 && keys->query_lens[0] == 1;
+  if (kept < keys->num_query_lens && setup->mode_reason[0] == 0)
+    snprintf(setup->mode_reason, sizeof setup->mode_reason,
+             "query lengths above 1 have no FULL graphs: the attention can do single tokens alone "
+             "(CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE)");
+  keys->num_query_lens = kept;
+}
+
 static bool ascends(const cgr_bucket *b) {
   return b[0].num_tokens < b[1].num_tokens || (b[0].num_tokens == b[1].num_tokens && b[0].num_requests < b[1].num_requests);
 }
@@ -88,13 +103,13 @@ static void check_supersets(const cgr_config *c, const cgr__key_lists *keys, cgr
     cgr__field field = cgr__field_of("variants", i, "superset");
     const cgr_variant *at = &c->variants[i];
     int32_t steps = 0;
-    if (find_variant(keys, at->superset) < 0) {
+    if (at->superset != 0 && find_variant(keys, at->superset) < 0) {
       cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %u, expected 0 or the word of another variant",
                         at->superset);
       continue;
     }
     bool captured = at->captured != 0;
-    while (at && at->superset != at->word && steps++ <= keys->num_variants) {
+    while (at && at->superset != 0 && steps++ <= keys->num_variants) {
       int32_t next = find_variant(keys, at->superset);
       at = next < 0 ? NULL : &keys->variants[next];
       captured |= !at || at->captured != 0;
@@ -122,6 +137,7 @@ static void read_variants(cgr__setup *setup, cgr__findings *f) {
   for (int32_t i = 0; i < c->num_variants; i++) {
     const cgr_variant *given = &c->variants[i];
     cgr__findings_add_used(f, cgr__field_of("variants", i, "reserved").name, given->reserved);
+    cgr__in_range(f, cgr__field_of("variants", i, "captured").name, given->captured, 0, 1);
     for (int32_t j = 0; j < i; j++)
       if (c->variants[j].word == given->word)
         cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("variants", i, "word").name,
@@ -149,6 +165,7 @@ void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *f) 
   setup->keys.mixed_kind = cgr__mode_mixed_kind(setup->mode);
   read_decode(setup, max_requests, f);
   read_query_lens(setup, f);
+  drop_lengths(setup);
   read_mixed(setup, max_requests, f);
   read_variants(setup, f);
 }

@@ -83,12 +83,14 @@ static bool differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
 
 static void check_source(const cgr_layer *source, const cgr_layer *l, int32_t i, cgr__findings *f) {
   bool grouped = l->group >= 0 && source->group >= 0;
+  int32_t dim_v = l->head_dim_v ? l->head_dim_v : l->head_dim; /* the default is not set yet */
   if (differ(l->num_kv_heads, source->num_kv_heads) || differ(l->head_dim, source->head_dim) ||
-      (grouped && l->group != source->group))
+      differ(dim_v, source->head_dim_v) || (grouped && l->group != source->group))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "kv_source").name,
-                      "is layer %d + 1, which has %d KV heads of dim %d in group %d, expected %d, %d and %d as here",
-                      l->kv_source - 1, source->num_kv_heads, source->head_dim, source->group, l->num_kv_heads, l->head_dim,
-                      l->group);
+                      "is layer %d + 1, which has %d KV heads of dim %d (of v %d) in group %d, expected %d, %d (%d) and %d as "
+                      "here",
+                      l->kv_source - 1, source->num_kv_heads, source->head_dim, source->head_dim_v, source->group,
+                      l->num_kv_heads, l->head_dim, dim_v, l->group);
 }
 
 /* A layer that reads another's cache takes its views over. Its own are not looked at, so that without the other there are none.

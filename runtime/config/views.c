@@ -1,7 +1,7 @@
 /* The KV views of the layers: alignment, and that no element is at two places of one view or in two views.
  *
- * A view is a lattice: pages, tokens and heads at their strides, each point a run of head_dim elements. Cache layouts nest:
- * sorted by stride, each dimension steps over all that the smaller ones cover. */
+ * A view is a lattice: pages, tokens and heads at their strides, each point a run of head_dim elements, or of head_dim_v. Cache
+ * layouts nest: sorted by stride, each dimension steps over all that the smaller ones cover. */
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -34,6 +34,11 @@ static void sort(lattice *l) {
 /* The least for a number that is not known. */
 static int32_t or_one(int32_t number) { return number > 0 ? number : 1; }
 
+/* Elements of one point; `view` is one of the layer's own. */
+static int32_t dim_of(const cgr_layer *layer, const cgr_kv_view *view) {
+  return or_one(view == &layer->v ? layer->head_dim_v : layer->head_dim);
+}
+
 static int64_t size_of(const cgr_kv_view *view) { return view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1; }
 
 /* Of a view without strides, as cgr__check_kv_view leaves a bad one, the first point alone is known. */
@@ -41,7 +46,7 @@ static lattice lattice_of(const cgr_layer *layer, const cgr_group *group, const 
                           const char *name) {
   int64_t size = size_of(view);
   bool known = view->stride_page != 0;
-  lattice l = { .base = (int64_t)(uintptr_t)view->base, .run = or_one(layer->head_dim) * size, .layer = index, .name = name };
+  lattice l = { .base = (int64_t)(uintptr_t)view->base, .run = dim_of(layer, view) * size, .layer = index, .name = name };
   l.group = layer->group;
   l.stride[0] = view->stride_page * size;
   l.stride[1] = view->stride_token * size;
@@ -84,7 +89,7 @@ static bool is_stride(int64_t stride, const cgr_kv_view *view) {
 static bool spans_memory(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
   int64_t size = size_of(view);
   int64_t elements = (group->num_pages - 1) * view->stride_page + (group->page_size - 1) * view->stride_token +
-                     (or_one(layer->num_kv_heads) - 1) * view->stride_head + or_one(layer->head_dim);
+                     (or_one(layer->num_kv_heads) - 1) * view->stride_head + dim_of(layer, view);
   return elements <= MAX_SPAN / size && (int64_t)(uintptr_t)view->base <= INT64_MAX - elements * size;
 }
 
@@ -115,7 +120,7 @@ static bool check_places(const cgr_layer *layer, const cgr_group *group, const c
       "has strides %lld, %lld, %lld, which overlap, expected a page of groups[%d] (%d tokens of %d heads of %d elements) "
       "to fit",
       (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head, layer->group, group->page_size,
-      or_one(layer->num_kv_heads), or_one(layer->head_dim));
+      or_one(layer->num_kv_heads), dim_of(layer, view));
   return false;
 }
 

@@ -79,7 +79,7 @@ Expected Search(const std::vector<cgr_graph_state> &states, Graphs &g, const Sha
       first = f;
     looked = looked || (at->captured && (f.best >= 0 || f.is_uniform));
     e.entry = f.usable;
-    if (f.usable >= 0 || at->superset == at->word)
+    if (f.usable >= 0 || at->superset == 0)
       break;
   }
   if (e.entry >= 0) {
@@ -203,7 +203,7 @@ Lists RandomLists(Random &random) {
   for (size_t i = 0; i < words.size(); i++) {
     size_t superset = random.OneIn(3) ? i : size_t(random.Pick(int64_t(i), int64_t(words.size()) - 1));
     bool captured = superset == i || random.OneIn(2);
-    lists.variants.push_back({ words[i], words[superset], captured, 0 });
+    lists.variants.push_back({ words[i], superset == i ? 0 : words[superset], captured, 0 });
   }
   return lists;
 }

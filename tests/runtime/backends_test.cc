@@ -1,6 +1,7 @@
 // Layers of a backend of the engine's own: cgr_record_attention comes to it, at once in FULL captures and eager steps, between
 // pieces at every replay; the library appends, unless the backend does; decodes come first and the split is told.
 #include <cstring>
+#include <numeric>
 
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
@@ -20,6 +21,7 @@ protected:
     CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
     EXPECT_EQ(a->layer, int32_t(kLayer));
     self->seen_.push_back(info);
+    self->flags_.push_back(a->flags);
     if (self->act_ && self->act_(recorder) != CGR_OK)
       return CGR_ERROR_CALLBACK;
     size_t bytes = size_t(info.num_tokens) * size_t(a->q.stride_token) * cgr_dtype_size(cgr_dtype(a->q.dtype));
@@ -67,6 +69,7 @@ protected:
   cgr_graph_support support_;
   std::vector<cgr_layer> layers_;
   std::vector<cgr_record_info> seen_;
+  std::vector<uint32_t> flags_; // of the calls
   std::function<cgr_status(cgr_recorder *)> act_;
 };
 
@@ -94,7 +97,7 @@ TEST_P(Backends, IsCalledBetweenPiecesWhereNoGraphCanHoldIt) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_NEVER));
   const char *reason = "";
   EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, &reason), CGR_MODE_PIECEWISE);
-  EXPECT_NE(std::string(reason).find("backend copies for group 0"), std::string::npos) << reason;
+  EXPECT_NE(std::string(reason).find("backend copies says so for group 0"), std::string::npos) << reason;
   EXPECT_TRUE(seen_.empty()) << "not at capture";
   int32_t a = engine_->Open(), b = engine_->Open();
   for (int n = 0; n < 12 && !HasFailure(); n++) {
@@ -128,7 +131,7 @@ TEST_P(Backends, ItsFailureGivesTheStepUp) {
     int32_t row = engine_->Start(5);
     CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ row })));
     act_ = [](cgr_recorder *) { return CGR_ERROR_BUSY; };
-    ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, {});
+    ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { "backend copies, layer 1: record returned CGR_ERROR_CALLBACK" });
     EXPECT_EQ(engine_->step.state, CGR_STEP_ABANDONED);
     act_ = [this](cgr_recorder *recorder) { // attention is refused inside
       return cgr_record_attention(recorder, &engine_->state.call[0].attention);
@@ -177,23 +180,72 @@ TEST_P(Backends, AppendsItself) {
   EXPECT_EQ(changed[0], 2 * changed[1]);
 }
 
+// Append and attention as two calls: one that appends itself is called for both, and no piece gets lost.
+TEST_P(Backends, IsCalledForAppendAndForAttention) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE }) {
+    SCOPED_TRACE(cgr_graph_mode_name(mode));
+    for (uint32_t backend_flags : { 0u, uint32_t(CGR_BACKEND_APPENDS) }) {
+      ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS, 0, mode));
+      EngineOptions options = engine_->o;
+      backend_.flags = backend_flags;
+      options.calls = { { 0, 0 }, { kLayer, CGR_ATTENTION_APPEND_ONLY }, { kLayer, CGR_ATTENTION_NO_APPEND } };
+      engine_ = std::make_unique<Engine>(options);
+      engine_->check_call = { true, false, false };
+      flags_.clear();
+      CGR_ASSERT_OK(engine_->Capture());
+      int32_t row = engine_->Open();
+      engine_->Reserve(row, 20);
+      if (mode != CGR_MODE_FULL)
+        flags_.clear();
+      if (backend_flags) { // the caches lack what it should have appended: nothing is compared
+        cgr_batch batch = CGR_BATCH_INIT;
+        cgr_step step = CGR_STEP_INIT;
+        int32_t token = 3;
+        batch.num_requests = 1;
+        batch.rows = &row;
+        batch.tokens = &token;
+        CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
+        CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
+        CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, step.seq, -1, nullptr));
+        engine_->launched = step.seq;
+        EXPECT_EQ(engine_->Buffer(CGR_BUFFER_INPUT_IDS)[0], 3) << "the first piece has run";
+        CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, row, 0));
+        engine_->Forget();
+      } else {
+        engine_->Step(engine_->Chunks({ { row, 5 } }));
+      }
+      ASSERT_FALSE(flags_.empty());
+      for (size_t i = 0; i < flags_.size(); i++)
+        EXPECT_EQ(flags_[i], backend_flags && i % 2 == 0 ? CGR_ATTENTION_APPEND_ONLY : CGR_ATTENTION_NO_APPEND) << i;
+    }
+  }
+}
+
+// What it gets has been checked, whoever appends.
+TEST_P(Backends, GetsViewsThatHaveBeenChecked) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS));
+  EngineOptions options = engine_->o;
+  backend_.flags = CGR_BACKEND_APPENDS;
+  engine_ = std::make_unique<Engine>(options);
+  engine_->state.call[kLayer].attention.k.data = nullptr;
+  ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK, { "k.data is NULL" });
+}
+
 // ---- the split
 
-// The rules of the interface of other engines: decodes first, a request with at most `threshold` new tokens is one, and so is
-// one without any; by another way than the library's.
+// The rules of the interface of other engines: decodes first, a request with at most `threshold` new tokens is one; those without
+// any may stand anywhere, and count as decodes before the first prefill. By another way than the library's.
 struct Split {
   bool ordered;
   int32_t decodes, tokens;
 };
 Split Reference(const std::vector<int32_t> &lens, int32_t threshold) {
-  std::vector<int> prefill;
+  std::vector<int> kinds; // of those with tokens; 1: a prefill
   for (int32_t length : lens)
-    prefill.push_back(length > threshold);
-  Split split = { std::is_sorted(prefill.begin(), prefill.end()), 0, 0 };
-  split.decodes = int32_t(std::count(prefill.begin(), prefill.end(), 0));
-  for (size_t i = 0; i < lens.size(); i++)
-    split.tokens += prefill[i] ? 0 : lens[i];
-  return split;
+    if (length > 0)
+      kinds.push_back(length > threshold);
+  auto first = std::find_if(lens.begin(), lens.end(), [=](int32_t length) { return length > threshold; });
+  return { std::is_sorted(kinds.begin(), kinds.end()), int32_t(first - lens.begin()), std::accumulate(lens.begin(), first, 0) };
 }
 
 TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
@@ -238,8 +290,9 @@ TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
       ASSERT_EQ(seen_.size(), 1u);
       EXPECT_EQ(seen_[0].num_decodes, want.decodes);
       EXPECT_EQ(seen_[0].num_decode_tokens, want.tokens);
-      EXPECT_EQ(seen_[0].max_query_len, *std::max_element(lens.begin(), lens.end()));
-      EXPECT_EQ(seen_[0].max_seq_len, *std::max_element(lens.begin(), lens.end()));
+      const int32_t longest = std::max(1, *std::max_element(lens.begin(), lens.end()));
+      EXPECT_EQ(seen_[0].max_query_len, longest);
+      EXPECT_EQ(seen_[0].max_seq_len, longest);
       mixed += want.decodes > 0 && want.decodes < int32_t(lens.size());
     }
     for (int32_t row : rows)

@@ -91,7 +91,7 @@ void KeepLog(cgr_config *config, Log *log) {
 
 std::string Prefix(int32_t requests) {
   const std::string count = std::to_string(requests);
-  return "capture of the full graph for " + count + " requests and " + count + " tokens failed: ";
+  return "capture of the full graph for " + count + " requests, " + count + " tokens, query length 1, variant 0 failed: ";
 }
 
 class CaptureFailures : public ::testing::TestWithParam<Case> {

@@ -9,7 +9,7 @@ struct Says {
   std::vector<cgr_finding> reasons;
   cgr_graph_support support = CGR_SUPPORT_ALWAYS;
   int checks = 0, supports = 0;
-  int32_t told = -1; // as the number of reasons, if not theirs
+  int32_t told = INT32_MIN; // as the number of reasons, if not theirs
 };
 
 int32_t Check(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer, cgr_finding *findings,
@@ -21,7 +21,7 @@ int32_t Check(void *context, const cgr_device_info *device, const cgr_group *gro
   EXPECT_EQ(layer->head_dim_v, layer->head_dim) << "the layer is complete";
   for (int32_t i = 0; i < capacity && i < int32_t(says->reasons.size()); i++)
     findings[i] = says->reasons[size_t(i)];
-  return says->told >= 0 ? says->told : int32_t(says->reasons.size());
+  return says->told != INT32_MIN ? says->told : int32_t(says->reasons.size());
 }
 cgr_graph_support Support(void *context, const cgr_device_info *, const cgr_group *) {
   Says *says = static_cast<Says *>(context);
@@ -74,9 +74,7 @@ protected:
     change(c);
     cgr_runtime *runtime = nullptr;
     const char *reason = "";
-    void *device = nullptr;
     EXPECT_EQ(cgr_runtime_create(&c.config, &runtime), CGR_OK) << cgr_last_message();
-    (void)device;
     cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &reason);
     std::pair<cgr_graph_mode, std::string> result = { mode, reason };
     CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
@@ -84,6 +82,7 @@ protected:
   }
   cgr_backend backends_[2];
   Says says_[2];
+  int32_t asked_ = 0;
 };
 
 TEST_P(ConfigBackends, AGoodOneIsAskedOncePerLayerAndGroup) {
@@ -150,6 +149,9 @@ TEST_P(ConfigBackends, TheAppendMustBeAble) {
   RefusedLayer(fp8, CGR_ERROR_UNSUPPORTED, "k.dtype", { "fp8_e4m3", "CGR_BACKEND_APPENDS" });
   RefusedLayer(mixed, CGR_ERROR_UNSUPPORTED, "k.dtype", { "bf16 beside fp16 of v" });
   RefusedLayer(wider, CGR_ERROR_UNSUPPORTED, "k.dtype", { "fp32 of the layer" });
+  static float scale;
+  RefusedLayer([](cgr_layer &l) { l.k.scale = &scale; }, CGR_ERROR_UNSUPPORTED, "k.scale", { "CGR_BACKEND_APPENDS" });
+  RefusedLayer([](cgr_layer &l) { l.v.scale = &scale; }, CGR_ERROR_UNSUPPORTED, "v.scale", { "CGR_BACKEND_APPENDS" });
   says_[0] = {};
   GoodConfig c(device_);
   With(nullptr)(c);
@@ -175,6 +177,8 @@ TEST_P(ConfigBackends, WhatTheLibraryLacksIsTheBackendsToJudge) {
     c.layers[1].sinks = c.layers[1].alibi_slopes = &device_float;
     c.layers[1].flags = CGR_LAYER_BIDIRECTIONAL;
   }));
+  RefusedLayer([](cgr_layer &l) { l.flags = CGR_LAYER_NO_CACHE; }, CGR_ERROR_UNSUPPORTED, "flags",
+               { "CGR_LAYER_NO_CACHE", "this version" });
   RefusedFor({ Reason(CGR_ERROR_UNSUPPORTED, "softcap", "is 30, expected 0") },
              { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "softcap", { "is 30, expected 0", "(backend first)" }) });
 }
@@ -207,7 +211,29 @@ TEST_P(ConfigBackends, AllItsReasonsAreTold) {
   }
   says_[0] = {};
   says_[0].told = -5;
-  Accepted(With());
+  Refused(With(), { FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "backend", { "returns -5", "0 or more" }) });
+  says_[0] = {};
+  RefusedFor({ Reason(CGR_ERROR_UNSUPPORTED, "scale", "") },
+             { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "scale", { "without a reason", "first" }) });
+}
+
+// Nothing is asked about a device that is not there, nor of a group that is not.
+TEST_P(ConfigBackends, IsAskedAboutWhatThereIs) {
+  GoodConfig c(device_);
+  With()(c);
+  c.config.device_handle = nullptr;
+  c.config.device = "cuda:99";
+  RefusedAsItIs(c.config, { Find(cgr_validate(&c.config, nullptr, nullptr, 0, &asked_), "device", {}) });
+  EXPECT_EQ(says_[0].checks, 0);
+  EXPECT_EQ(says_[0].supports, 0);
+  for (int32_t groups : { 0, 5, INT32_MAX })
+    for (int32_t group : { 4, 31, INT32_MAX - 1 }) {
+      GoodConfig g(device_);
+      With()(g);
+      g.config.num_groups = groups;
+      g.layers[1].group = group;
+      EXPECT_NE(cgr_validate(&g.config, nullptr, nullptr, 0, &asked_), CGR_OK);
+    }
 }
 
 // Text that does not end stays within its bounds.
@@ -239,19 +265,19 @@ TEST_P(ConfigBackends, TheLeastSupportDecidesTheMode) {
     }));
   };
   if (GetParam().IsCuda())
-    GTEST_SKIP() << "made-up addresses are enough for no runtime of a GPU";
+    GTEST_SKIP() << "a GPU's runtime needs real addresses";
   EXPECT_EQ(mode(CGR_SUPPORT_ALWAYS, CGR_SUPPORT_ALWAYS), std::make_pair(CGR_MODE_FULL, std::string()));
   EXPECT_EQ(mode(CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS).first, CGR_MODE_FULL);
   EXPECT_EQ(mode(CGR_SUPPORT_UNIFORM_BATCH, CGR_SUPPORT_ALWAYS).first, CGR_MODE_FULL_AND_PIECEWISE);
   auto never = mode(CGR_SUPPORT_UNIFORM_BATCH, CGR_SUPPORT_NEVER);
   EXPECT_EQ(never.first, CGR_MODE_PIECEWISE);
-  EXPECT_NE(never.second.find("backend second for group 0"), std::string::npos) << never.second;
-  EXPECT_NE(never.second.find("never"), std::string::npos) << never.second;
+  EXPECT_NE(never.second.find("backend second says so for group 0"), std::string::npos) << never.second;
+  EXPECT_NE(never.second.find("CGR_SUPPORT_NEVER"), std::string::npos) << never.second;
   EXPECT_EQ(mode(cgr_graph_support(17), CGR_SUPPORT_ALWAYS).first, CGR_MODE_PIECEWISE);
   EXPECT_EQ(mode(cgr_graph_support(-1), CGR_SUPPORT_ALWAYS).first, CGR_MODE_PIECEWISE);
   auto own = mode(CGR_SUPPORT_ALWAYS, CGR_SUPPORT_ALWAYS, CGR_SUPPORT_NEVER);
   EXPECT_EQ(own.first, CGR_MODE_PIECEWISE);
-  EXPECT_NE(own.second.find("the engine's attention"), std::string::npos) << own.second;
+  EXPECT_NE(own.second.find("attention_support says so"), std::string::npos) << own.second;
 }
 
 CGR_INSTANTIATE_CONFIG_TEST(ConfigBackends);

@@ -193,22 +193,24 @@ protected:
 };
 
 TEST_P(ConfigVariants, AreDeclaredOnce) {
-  RefusedVariant({ { 3, 3, 1, 0 }, { 3, 3, 1, 0 } }, 1, "word", { "is 3", "variants[0] has already" });
-  RefusedVariant({ { 0, 0, 1, 0 }, { 5, 5, 1, 0 }, { 0, 0, 1, 0 } }, 2, "word", { "is 0", "variants[0]" });
-  RefusedVariant({ { 3, 3, 1, 8 } }, 0, "reserved", { "is 8", "expected 0" }, CGR_ERROR_NEWER_STRUCT);
+  RefusedVariant({ { 3, 0, 1, 0 }, { 3, 0, 1, 0 } }, 1, "word", { "is 3", "variants[0] has already" });
+  RefusedVariant({ { 0, 0, 1, 0 }, { 5, 0, 1, 0 }, { 0, 0, 1, 0 } }, 2, "word", { "is 0", "variants[0]" });
+  RefusedVariant({ { 3, 0, 1, 8 } }, 0, "reserved", { "is 8", "expected 0" }, CGR_ERROR_NEWER_STRUCT);
+  RefusedVariant({ { 3, 0, 7, 0 } }, 0, "captured", { "is 7", "0 .. 1" });
   for (const std::vector<cgr_variant> &good : { std::vector<cgr_variant>{ { 0, 0, 1, 0 } },
-                                                { { 7, 7, 1, 0 } },
-                                                { { UINT32_MAX, 0, 0, 0 } },
-                                                { { 0, 4, 0, 0 }, { 4, 4, 1, 0 } },
-                                                { { 1, 2, 0, 0 }, { 2, 3, 1, 0 }, { 3, 0, 0, 0 } } })
+                                                { { 7, 0, 1, 0 } },
+                                                { { UINT32_MAX, 4, 0, 0 }, { 4, 0, 1, 0 } },
+                                                { { 0, 4, 0, 0 }, { 4, 0, 1, 0 } },
+                                                { { 1, 2, 0, 0 }, { 2, 3, 1, 0 }, { 3, 0, 1, 0 } } })
     Accepted(With(good));
 }
 
 TEST_P(ConfigVariants, SupersetsLeadToAGraph) {
   RefusedVariant({ { 3, 4, 1, 0 } }, 0, "superset", { "is 4", "the word of another variant" });
-  RefusedVariant({ { 3, 3, 0, 0 } }, 0, "captured", { "is 0 for 3", "to have graphs" });
-  Refused(With({ { 3, 4, 0, 0 }, { 4, 4, 0, 0 } }), { Find(CGR_ERROR_INVALID_ARGUMENT, "variants[0].captured", { "3" }),
+  RefusedVariant({ { 3, 0, 0, 0 } }, 0, "captured", { "is 0 for 3", "to have graphs" });
+  Refused(With({ { 3, 4, 0, 0 }, { 4, 0, 0, 0 } }), { Find(CGR_ERROR_INVALID_ARGUMENT, "variants[0].captured", { "3" }),
                                                       Find(CGR_ERROR_INVALID_ARGUMENT, "variants[1].captured", { "4" }) });
+  RefusedVariant({ { 6, 6, 1, 0 } }, 0, "superset", { "is 6", "back to 6" });
   Refused(With({ { 3, 4, 1, 0 }, { 4, 3, 1, 0 }, { 5, 3, 1, 0 } }),
           { Find(CGR_ERROR_INVALID_ARGUMENT, "variants[0].superset", { "is 4", "back to 3", "no circle" }),
             Find(CGR_ERROR_INVALID_ARGUMENT, "variants[1].superset", { "is 3", "back to 4" }),
@@ -218,7 +220,7 @@ TEST_P(ConfigVariants, SupersetsLeadToAGraph) {
 TEST_P(ConfigVariants, NumberIsLimitedAndTheyMustBeGiven) {
   std::vector<cgr_variant> variants;
   for (uint32_t i = 0; i <= 16; i++)
-    variants.push_back({ i, i, 1, 0 });
+    variants.push_back({ i, 0, 1, 0 });
   auto set = [&](GoodConfig &c, int64_t value) {
     c.config.variants = variants.data();
     c.config.num_variants = int32_t(value);

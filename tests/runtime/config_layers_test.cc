@@ -73,7 +73,19 @@ TEST_P(ConfigLayers, LargestHeadDim) {
 TEST_P(ConfigLayers, HeadDimOfV) {
   AcceptedLayer([](cgr_layer &l) { l.head_dim_v = 64; });
   for (int32_t bad : { 32, 128, -64 })
-    RefusedLayer([&](cgr_layer &l) { l.head_dim_v = bad; }, { Later("head_dim_v", { "is " + std::to_string(bad), "64" }) });
+    RefusedLayer(
+        [&](cgr_layer &l) {
+          l.head_dim_v = bad;
+          if (bad > 0)
+            CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, l.v.base, CGR_DTYPE_BF16, 16, l.num_kv_heads, bad, &l.v));
+        },
+        { Later("head_dim_v", { "is " + std::to_string(bad), "64" }) });
+  // The view of v is one of heads as wide as v's.
+  Refused([](GoodConfig &c) { c.layers[1].head_dim_v = 128; },
+          { Later("head_dim_v", { "is 128" }), FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "v", { "of 128 elements" }) });
+  Refused([](GoodConfig &c) { c.layers[2].head_dim_v = 32; },
+          { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "of v 64", "32" }),
+            FindInLayer(2, CGR_ERROR_UNSUPPORTED, "head_dim_v", { "is 32" }) });
 }
 
 // The append counts pieces of 16 bytes in 32 bits.

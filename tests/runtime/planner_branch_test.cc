@@ -51,7 +51,9 @@ TEST_P(PlannerBranch, HasAStreamOfHigherPriorityAndIsJoinedBeforeTheFirstAppend)
     return [=](const cgr__shim_call &call) { return call.op == CGR__OP_LAUNCH && call.object == kernel; };
   };
   size_t planner = Find(calls, launches(&cgr__kernel_planner)), append = Find(calls, launches(&cgr__kernel_append));
+  size_t engines = Find(calls, [](const cgr__shim_call &call) { return call.op == CGR__OP_HOST_CALL; });
   ASSERT_LT(planner, append);
+  ASSERT_LT(planner, engines) << "what the engine enqueues comes after it";
   ASSERT_LT(append, calls.size());
   cudaStream_t branch = calls[planner].stream, step = calls[append].stream;
   ASSERT_NE(branch, step);
