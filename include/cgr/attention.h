@@ -83,7 +83,7 @@ typedef struct cgr_group {
 
 /* ---------------------------------------------------------------------------------------------------------------- layers */
 
-/* Flags of a layer; none is supported yet. */
+/* Flags of a layer; the library's own kernels know none yet. */
 typedef enum cgr_layer_flag {
   CGR_LAYER_BIDIRECTIONAL = 1, /* a query also attends to the keys after it */
   CGR_LAYER_NO_CACHE = 2,      /* k and v of the step itself, no pages */
@@ -153,10 +153,11 @@ typedef struct cgr_attention {
   { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \
     { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL }
 
-/* Enqueues append and attention of one layer, inside `record`. Each layer is attended once per step: a layer that is named twice
- * is refused, and a `record` that leaves one out fails. (Append and attention may be two calls, with APPEND_ONLY and NO_APPEND.
- * With NO_APPEND the cache must hold the step's tokens already.) CGR_ERROR_STATE inside a function of cgr_record_call.
- * Threads one · Capture adds · Sync never · Alloc never */
+/* Enqueues append and attention of one layer, inside `record`; a PIECEWISE capture breaks here. Each layer is attended once per
+ * step: a layer that is named twice is refused, and a `record` that leaves one out fails. (Append and attention may be two
+ * calls, with APPEND_ONLY and NO_APPEND. With NO_APPEND the cache must hold the step's tokens already.) CGR_ERROR_STATE inside a
+ * function of cgr_record_call.
+ * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
 CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention);
 
 /* -------------------------------------------------------------------------------------------------------------- backends */
@@ -164,10 +165,10 @@ CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attent
 /* What the attention of a backend can do inside a FULL graph; the graph mode is lowered by it, once, at creation. */
 typedef enum cgr_graph_support {
   CGR_SUPPORT_DEFAULT = 0, /* that of the library's own kernels: ALWAYS */
-  CGR_SUPPORT_NEVER = 1,
-  CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE = 2,
-  CGR_SUPPORT_UNIFORM_BATCH = 3,
-  CGR_SUPPORT_ALWAYS = 4
+  CGR_SUPPORT_NEVER = 1,   /* it is called between the pieces of PIECEWISE graphs */
+  CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE = 2, /* steps of one new token per request */
+  CGR_SUPPORT_UNIFORM_BATCH = 3,               /* steps of the same number of new tokens per request, exactly the key's */
+  CGR_SUPPORT_ALWAYS = 4                       /* any batch that fits the key */
 } cgr_graph_support;
 
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -180,23 +181,29 @@ typedef enum cgr_backend_flag {
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
 
-/* Attention kernels of the engine's own, as a value: layers name it (cgr_layer.backend), and cgr_record_attention comes to it. */
+/* Attention kernels of the engine's own, as a value: layers name it (cgr_layer.backend), and cgr_record_attention calls it.
+ * `context` lives until the runtime is destroyed; the struct is copied. */
 typedef struct cgr_backend {
   uint32_t size;
-  int32_t reorder_threshold; /* query length up to which a request counts as a decode: batches then have their decodes first
-                                (cgr_step_prepare refuses others), and cgr_record_info tells the split. 0: any order. The
-                                smallest of all backends in use counts */
+  int32_t reorder_threshold; /* new tokens up to which a request counts as a decode (a chunk of a prompt too): batches then have
+                                their decodes first (cgr_step_prepare refuses others; requests without tokens may stand
+                                anywhere), and cgr_record_info tells the split. 0: any order. The smallest of the backends in
+                                use counts, but for 0 */
   const char *name;          /* for messages; 1 to 31 characters, copied */
   void *context;             /* first argument of the functions */
-  /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity`, with status, field
-   * (a member of cgr_layer) and text. Called once per layer, by cgr_validate and cgr_runtime_create. NULL: it can run all. */
+  /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (16), with status,
+   * field (a member of cgr_layer) and text. Called once per layer by cgr_validate, cgr_runtime_memory and cgr_runtime_create, if
+   * there is a device; what has been refused of the layer is 0 in it. NULL: it can run all. */
   int32_t (*check)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
                    cgr_finding *findings, int32_t capacity);
-  /* What a FULL graph can hold of it, for layers of this group; asked once per group. NULL: CGR_SUPPORT_NEVER. */
+  /* What a FULL graph can hold of it, for layers of this group; asked once per group. What is not a cgr_graph_support counts as
+   * NEVER, as does NULL. */
   cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
   /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at every
-   * replay of a PIECEWISE graph, with real counts in cgr_record_info. `attention` is complete and its views have been checked.
-   * May call cgr_record_get_info, cgr_record_buffer and cgr_record_call; cgr_record_attention is refused. */
+   * replay of a PIECEWISE graph, with real counts in cgr_record_info. `attention` is valid during the call alone; it is complete,
+   * its views have been checked and cover the padded tokens, whose out it sets to 0. With CGR_BACKEND_APPENDS it may have
+   * CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_buffer and cgr_record_call; cgr_record_attention is
+   * refused. Any status but CGR_OK gives the step or the capture up, as from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t reserved;

@@ -32,19 +32,21 @@ typedef struct cgr_key {
   int32_t lane;         /* 0 */
   int32_t num_tokens;   /* padded */
   int32_t num_requests; /* padded */
-  int32_t query_len;    /* that every request has at most (exactly, unless attention_support is ALWAYS); 0: mixed */
+  int32_t query_len;    /* that every request has at most (exactly, unless all attention in use is ALWAYS); 0: mixed */
   int32_t max_steps;    /* 0 */
-  uint32_t variant;     /* of cgr_config.variants; 0 */
+  uint32_t variant;     /* a word of cgr_config.variants, or 0; a batch's own or a superset's */
   uint32_t reserved[4];
 } cgr_key;
 #define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
 /* Which steps are captured, as (uniform query lengths, everything else). FULL is one graph; PIECEWISE is several, with every
- * cgr_record_attention and cgr_record_call made between them, at each replay. A mode that the attention cannot do is lowered, with
- * the reason kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE when attention_support is not ALWAYS, and all to PIECEWISE
- * when it is NEVER. Attention of the engine's own that a graph cannot hold belongs in a cgr_record_call. */
+ * cgr_record_attention and cgr_record_call made between them, at each replay. A mode that the attention cannot do is lowered,
+ * with the reason kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE when some attention in use is not ALWAYS, and all to
+ * PIECEWISE when some is NEVER. Attention of the engine's own that a graph cannot hold belongs in a backend or a
+ * cgr_record_call; for the latter, as for any other function that no graph can hold, set attention_support to NEVER or ask for
+ * PIECEWISE: a FULL graph calls it once, at capture. */
 typedef enum cgr_graph_mode {
-  CGR_MODE_DEFAULT = 0,          /* FULL where attention_support is ALWAYS, else FULL_AND_PIECEWISE */
+  CGR_MODE_DEFAULT = 0,          /* FULL where all attention in use is ALWAYS, else FULL_AND_PIECEWISE */
   CGR_MODE_NONE = 1,             /* (eager, eager) */
   CGR_MODE_PIECEWISE = 2,        /* (PIECEWISE, PIECEWISE) */
   CGR_MODE_FULL = 3,             /* (FULL, FULL) */
@@ -57,10 +59,10 @@ typedef struct cgr_bucket {
   int32_t num_tokens, num_requests;
 } cgr_bucket;
 
-/* A variant of steps: a word that `record` finds in its key, with which it may enqueue other kernels (with adapters, say, or with
- * up to two of them). A captured variant has graphs of its own, of every size. A batch whose variant has none that can be replayed
- * uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET, padded or not): `record` of the superset must do
- * all that the variant needs. */
+/* A variant of steps: a word that `record` finds in its key, with which it may enqueue other kernels (with adapters, say, or
+ * with up to two of them). A captured variant has graphs of its own, of every size. A batch whose variant has none that can be
+ * replayed uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET, padded or not): `record` of the superset
+ * must do all that the variant needs. */
 typedef struct cgr_variant {
   uint32_t word;     /* cgr_batch.variant; each once */
   uint32_t superset; /* another word of the list, never variant 0; no circle. 0: none */
@@ -80,16 +82,17 @@ typedef enum cgr_source { CGR_SOURCE_DEVICE = 1, CGR_SOURCE_STAGED = 2 } cgr_sou
 /* A buffer of the engine's own that lives in the arena (sampling parameters, LoRA ids, logits, ...).
  *
  * STAGED data travels as the library's own does, in the ring, and is on the device from the step's first kernels on. Data of
- * tokens and requests comes with a batch (cgr_batch.staged): [0, real count) is what was given, the rest up to the padded count
- * is padding, and so is all of it in a step that does not name the buffer. Data of rows is set by cgr_request_set_data, stays, and
- * is padding when a row opens; kernels find it at CGR_BUFFER_REQUEST_ROWS[i], where row max_rows, of padded requests, always
- * holds padding. DEVICE buffers are the engine's kernels' alone. */
+ * tokens and requests, which takes ring_depth times the buffer's size in pinned memory, comes with a batch (cgr_batch.staged):
+ * [0, real count) is what was given, the rest up to the padded count is padding, and so is all of it in a step that does not
+ * name the buffer. Data of rows is set by cgr_request_set_data, stays, and is padding when a row opens; kernels find it at
+ * CGR_BUFFER_REQUEST_ROWS[i], where row max_rows, of padded requests, always holds padding. DEVICE buffers are the engine's
+ * kernels' alone. */
 typedef struct cgr_buffer_decl {
   uint32_t size;
   int32_t dimension; /* cgr_dimension: the leading one, at its configured limit (rows: max_rows + 1) */
   int32_t dtype;     /* cgr_dtype */
   int32_t source;    /* cgr_source; 0: DEVICE */
-  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED rows: a multiple of 4 bytes up to 2^20 */
+  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. A STAGED row has a multiple of 4 bytes, at most 2^20 */
   const char *name;  /* unique, 1 to 31 characters */
   int64_t padding;   /* what every element holds at first, as a value of the dtype; fp32: -2^24 .. 2^24; smaller floats: 0 */
 } cgr_buffer_decl;
@@ -161,7 +164,8 @@ typedef struct cgr_config {
   size_t device_memory_size;
   void *pinned_memory;           /* the same for the rings: cgr_memory_alloc_pinned, or cudaHostAlloc with Mapped | Portable */
   size_t pinned_memory_size;
-  cgr_log_function log;          /* NULL: silent. Called by the thread that calls cgr; must not call cgr */
+  cgr_log_function log;          /* told why the mode was lowered (INFO), and of captures that fail (WARNING); NULL: silent. Called
+                                    by the thread that calls cgr; must not call cgr */
   void *log_context;
   const cgr_variant *variants;   /* of steps. Variant 0 is there in any case, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
@@ -298,9 +302,10 @@ CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 
-/* Sets a row's data in a buffer declared with CGR_SOURCE_STAGED and CGR_DIMENSION_ROWS, all `width` elements of it; `buffer` is its
- * index in cgr_config.buffers. Words that have changed travel with the next step that is prepared, also when the row is in one
- * that is prepared now.
+/* Sets a row's data in a buffer declared with CGR_SOURCE_STAGED and CGR_DIMENSION_ROWS: `data` is [width] elements of its dtype,
+ * which need no alignment; `buffer` is its index in cgr_config.buffers. All 4-byte words from the first to the last that has
+ * changed travel with the next step that is prepared, 16 bytes each, and count for max_changes: after a large row
+ * cgr_step_prepare may answer CGR_ERROR_CHANGES_PENDING. A step that is prepared already does not see them.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffer, const void *data);
 
@@ -336,11 +341,11 @@ typedef struct cgr_record_info {
   int32_t num_requests; /* padded */
   int32_t real_tokens;  /* of this step, for information alone: never a launch count. -1 when capturing */
   int32_t real_requests;
-  int32_t max_seq_len;  /* the longest sequence that the step may meet: of this step, or the configured bound when capturing */
-  int32_t max_query_len; /* of this step; when capturing the longest that the key serves */
-  int32_t num_decodes;   /* of this step, when a backend has a reorder_threshold: the first requests, with at most so many new tokens
-                            each. -1 when capturing, or without a threshold */
-  int32_t num_decode_tokens;
+  int32_t max_seq_len;  /* the longest sequence of this step, at least 1; when capturing the configured bound */
+  int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing the most that the key serves */
+  int32_t num_decodes;   /* when a backend has a reorder_threshold: requests before the first with more new tokens than that. -1
+                            when capturing, or without a threshold */
+  int32_t num_decode_tokens; /* new tokens of those requests; -1 likewise */
 } cgr_record_info;
 #define CGR_RECORD_INFO_INIT \
   { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -352,9 +357,11 @@ CGR_API cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *
 CGR_API cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view);
 
 /* Calls `function` at this place of the step: now in FULL captures and eager steps; in a PIECEWISE capture, which breaks here, at
- * every replay, with a recorder that tells that step's stream, key and real counts. `args` (at most 4096 bytes) is copied; the
- * function gets the copy. Inside it cgr_record_call runs at once and cgr_record_attention is refused.
- * Threads one · Capture adds · Sync never · Alloc never */
+ * every replay, with a recorder that tells that step's stream, key and real counts. `args` (at most 4096 bytes, else
+ * CGR_ERROR_INVALID_ARGUMENT) is copied; the function gets the copy. Inside it cgr_record_call runs at once and
+ * cgr_record_attention is refused; it may do what `record` may. What it returns is returned here, or gives the step up
+ * (CGR_ERROR_CALLBACK of cgr_step_launch). A stream that is forked and not joined at a break fails the capture.
+ * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
 typedef cgr_status (*cgr_call_function)(cgr_recorder *recorder, const void *args);
 CGR_API cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size);
 
@@ -372,13 +379,13 @@ typedef struct cgr_capture {
 #define CGR_CAPTURE_INIT { (uint32_t)sizeof(cgr_capture), 0, NULL, NULL, NULL, 0, 0, 0.0, 0 }
 
 /* Captures every key that has no graph or a stale one, largest first, in thread-local mode on a stream of its own. A key whose
- * capture fails is counted, its steps run eagerly and a later call tries again; the first such failure is returned after all
- * keys were tried. No step may be prepared; steps in flight are waited for: CGR_NOT_READY, and nothing is done, when they do not
- * complete within wait_timeout_ms.
+ * capture fails is counted, and a later call tries again; until then its steps use the next graph that holds them, if there is
+ * one, and else run eagerly. The first such failure is returned after all keys were tried. No step may be prepared; steps in
+ * flight are waited for: CGR_NOT_READY, and nothing is done, when they do not complete within wait_timeout_ms.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
 
-/* Calls `record` once for every padded count, eagerly, in steps without requests, so that the engine's libraries load and choose
+/* Calls `record` once for every key, eagerly, in steps without requests, so that the engine's libraries load and choose
  * what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those of a flush
  * do. CGR_NOT_READY as for a capture. Optional.
  * Threads one · Capture no · Sync may · Alloc cold */
@@ -485,8 +492,8 @@ CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch
 /* Enqueues the prepared step and gives it its number. Steps complete in the order of their launch; a launch on another stream
  * than the one before is ordered after it by an event. After a failure step->state tells whether the step is still PREPARED (it
  * was refused, or its stream could not be ordered, before anything of it was enqueued) or ABANDONED. CGR_ERROR_CALLBACK:
- * `record` failed, in an eager step.
- * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never (eager steps: what `record` does) */
+ * `record`, a function of cgr_record_call or a backend failed, in an eager or a PIECEWISE step.
+ * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never (but for what those functions do) */
 CGR_API cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream);
 
 /* Gives a prepared step up; its changes stay pending for the next one.
@@ -564,8 +571,8 @@ typedef struct cgr_graph_stats {
   int32_t state;          /* cgr_graph_state */
   cgr_key key;
   int32_t records;        /* times `record` ran for this key's captures */
-  int32_t num_pieces;     /* graphs that one step launches: 1, or those between the calls of a PIECEWISE step */
-  uint64_t replays;
+  int32_t num_pieces;     /* graphs that a replay launches: 1 for FULL; 0: nothing is captured */
+  uint64_t replays;       /* begun */
   uint64_t real_requests; /* summed over the replays */
   int64_t num_nodes;
   int64_t device_bytes;   /* taken by instantiation; 0 if the device cannot tell */
