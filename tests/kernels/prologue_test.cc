@@ -52,6 +52,9 @@ void AddRandomChanges(const StepLimits &limits, std::mt19937_64 &random, int32_t
     AddChange(step, k == 0 ? int32_t{ CGR__CHANGE_COMPUTED } : PageChange(k - 1), int32_t(at / strides[k]),
               int32_t(at % strides[k]), value);
   }
+  int32_t room = std::min(limits.max_changes - step->num_changes, limits.max_rows * int32_t(kRowWords));
+  for (int32_t w = 0; w < room; w += 2)
+    AddChange(step, kDataChange, w / kRowWords, w % kRowWords, Pick(random, -1000, 1000));
 }
 
 class KernelPrologue : public KernelTest {
@@ -319,6 +322,10 @@ std::vector<Guard> GuardsWithinSteps() {
     { "changes negative", Change(-1, -1), [](StagedStep *s) { s->num_changes = -1; } },
     { "unknown change", Change(0, 4), [](StagedStep *s) { AddChange(s, 4, 0, 0, 0); } },
     { "data of no buffer", Change(0, 3), [](StagedStep *s) { AddChange(s, 3, 0, 0, 0); } },
+    { "data of row M", Change(0, kDataChange), [](StagedStep *s) { AddChange(s, kDataChange, 12, 0, 9); } },
+    { "data of row -1", Change(0, kDataChange), [](StagedStep *s) { AddChange(s, kDataChange, -1, 0, 9); } },
+    { "word above the row", Change(0, kDataChange), [](StagedStep *s) { AddChange(s, kDataChange, 3, 3, 9); } },
+    { "word negative", Change(0, kDataChange), [](StagedStep *s) { AddChange(s, kDataChange, 3, -1, 9); } },
     { "data of a buffer above the limit", Change(0, 0x4003), [](StagedStep *s) { AddChange(s, 0x4003, 0, 0, 0); } },
     { "change of nothing", Change(0, 0), [](StagedStep *s) { AddChange(s, 0, 0, 0, 0); } },
     { "computed of a group", Change(0, 258), [](StagedStep *s) { AddChange(s, 258, 0, 0, 0); } },
@@ -641,7 +648,11 @@ TEST_P(KernelPrologue, ArbitraryBytesInASlotDoNoHarm) {
         good = pair->Unchanged(3, 4, good.padded_requests, good.padded_tokens);
       good.with_tokens = good.with_batch && !noisy.Chance(3);
       for (int c = 0; c < 3; c++)
-        AddChange(&good, c == 1 ? CGR__CHANGE_COMPUTED : PageChange(size_t(c) / 2), noisy.Noise(), noisy.Noise(), noisy.Noise());
+        AddChange(&good,
+                  c == 1            ? CGR__CHANGE_COMPUTED
+                  : c == 2 && s % 2 ? int32_t(kDataChange)
+                                    : PageChange(size_t(c) / 2),
+                  noisy.Noise(), noisy.Noise(), noisy.Noise());
       noisy.Fill(pair->device.slot_layout(), good, pair->device.slot(pair->NextSeq()));
       pair->PrologueOfSlot(good.padded_requests, good.padded_tokens);
       accepted += pair->num_requests() > 0;

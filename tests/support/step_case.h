@@ -36,6 +36,9 @@ inline void AddChange(StagedStep *step, int32_t kind, int32_t row, int32_t index
   step->num_changes++;
 }
 
+// One declared buffer has data of rows.
+enum { kRowBuffer = 2, kRowWords = 3, kDataChange = CGR__CHANGE_DATA | kRowBuffer << 8 };
+
 inline int32_t PageChange(size_t group) { return CGR__CHANGE_PAGE | int32_t(group) << 8; }
 
 // Writes what the step stages into the slot; the rest keeps what it holds.
@@ -106,10 +109,10 @@ inline StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &lay
 inline bool ChangesCollide(const StepLimits &limits, const StagedStep &step) {
   std::set<std::tuple<int32_t, int32_t, int32_t>> words;
   for (const cgr__change &change : step.changes) {
-    bool page = (change.kind & 0xff) == CGR__CHANGE_PAGE;
-    if (change.row < 0 || change.row >= limits.max_rows || (!page && change.kind != CGR__CHANGE_COMPUTED))
+    bool indexed = (change.kind & 0xff) == CGR__CHANGE_PAGE || change.kind == kDataChange;
+    if (change.row < 0 || change.row >= limits.max_rows || (!indexed && change.kind != CGR__CHANGE_COMPUTED))
       continue;
-    if (!words.insert({ change.kind, change.row, page ? change.index : 0 }).second)
+    if (!words.insert({ change.kind, change.row, indexed ? change.index : 0 }).second)
       return true;
   }
   return false;
@@ -146,6 +149,7 @@ public:
     std::fill_n(b->row_computed, limits.max_rows + 1, 0);
     for (size_t g = 0; g < limits.groups.size(); g++)
       std::fill_n(b->group[g].page_table, (limits.max_rows + 1) * limits.groups[g].stride, limits.groups[g].read_trash);
+    row_data.assign(size_t(limits.max_rows + 1) * kRowWords, -77);
     readback.assign(size_t(readback_slot().stride * limits.ring_depth), kPoisonByte);
     std::memset(&completion, kPoisonByte, sizeof completion);
   }
@@ -208,6 +212,7 @@ public:
 
   StepBuffers b;
   Bytes readback;
+  Words row_data;
   cgr__completion completion;
   std::vector<cgr__step_error> candidates; // empty: no error
 
@@ -268,6 +273,10 @@ private:
     if (change.kind == CGR__CHANGE_COMPUTED) {
       b->row_computed[change.row] = change.value;
       b->row_num_accepted[change.row] = 0;
+      return true;
+    }
+    if (change.kind == kDataChange && change.index >= 0 && change.index < kRowWords) {
+      row_data[size_t(change.row * kRowWords + change.index)] = change.value;
       return true;
     }
     for (size_t g = 0; g < limits_.groups.size(); g++)
@@ -378,7 +387,8 @@ public:
       : limits_(limits), slot_(first.b.arena().layout.slot), readback_slot_(first.b.arena().layout.readback),
         arena_(std::make_shared<StepArena>(first.b.arena())), buffers_(bench, arena_->places, CGR__MEMORY_DEVICE),
         staging_(bench, size_t(slot_.stride * limits.ring_depth), CGR__MEMORY_PINNED),
-        readback_(bench, first.readback, CGR__MEMORY_PINNED), completion_(bench, 1, CGR__MEMORY_PINNED) {
+        readback_(bench, first.readback, CGR__MEMORY_PINNED), completion_(bench, 1, CGR__MEMORY_PINNED),
+        row_data_(bench, first.row_data) {
     Put(first.b);
   }
 
@@ -392,6 +402,7 @@ public:
   const cgr__slot_layout &slot_layout() const { return slot_; }
   unsigned char *staging() { return staging_.data(); }
   Bytes Readback() const { return readback_.Get(); }
+  Words RowData() const { return row_data_.Get(); }
   const unsigned char *readback(uint64_t seq) const {
     return readback_.data() + int64_t(seq % uint64_t(limits_.ring_depth)) * readback_slot_.stride;
   }
@@ -416,6 +427,7 @@ public:
     a.num_groups = int32_t(limits_.groups.size());
     a.buffers = arena_->View(buffers_.base());
     a.state = reinterpret_cast<cgr__step_state *>(a.buffers.step_state);
+    a.rows[kRowBuffer] = { row_data_.data(), kRowWords };
     for (size_t g = 0; g < limits_.groups.size(); g++) {
       const StepGroup &group = limits_.groups[g];
       a.group[g] = { group.page_size, group.read_trash, group.write_trash, group.engine_table, group.num_pages, group.stride };
@@ -436,6 +448,7 @@ private:
   GuardedMemory buffers_;
   Array<unsigned char> staging_, readback_;
   Array<cgr__completion> completion_;
+  Array<int32_t> row_data_; // [max_rows + 1][kRowWords]
 };
 
 // ----------------------------------------------------------------------------------------------------------- side by side
@@ -545,8 +558,10 @@ private:
     model.Prologue(step);
     model.TakeError(got.state().error);
     ExpectBuffers(got, model.b);
+    EXPECT_EQ(device.RowData(), model.row_data);
   }
   void Adopt(StepBuffers &got, const StagedStep &step) {
+    model.row_data = device.RowData();
     EXPECT_EQ(got.state().seq, model.b.state().seq);
     EXPECT_EQ(got->counts[CGR__COUNT_PADDED_REQUESTS], step.padded_requests);
     EXPECT_EQ(got->counts[CGR__COUNT_PADDED_TOKENS], step.padded_tokens);
