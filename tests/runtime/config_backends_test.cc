@@ -8,6 +8,7 @@ namespace {
 struct Says {
   std::vector<cgr_finding> reasons;
   cgr_graph_support support = CGR_SUPPORT_ALWAYS;
+  cgr_graph_support of_65_pages = CGR_SUPPORT_ALWAYS; // for layers of a group that has so many
   int checks = 0, supports = 0;
   int32_t told = INT32_MIN; // as the number of reasons, if not theirs
 };
@@ -23,10 +24,10 @@ int32_t Check(void *context, const cgr_device_info *device, const cgr_group *gro
     findings[i] = says->reasons[size_t(i)];
   return says->told != INT32_MIN ? says->told : int32_t(says->reasons.size());
 }
-cgr_graph_support Support(void *context, const cgr_device_info *, const cgr_group *) {
+cgr_graph_support Support(void *context, const cgr_device_info *, const cgr_group *group) {
   Says *says = static_cast<Says *>(context);
   says->supports++;
-  return says->support;
+  return group->num_pages == 65 ? says->of_65_pages : says->support;
 }
 cgr_status Record(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
 
@@ -278,6 +279,28 @@ TEST_P(ConfigBackends, TheLeastSupportDecidesTheMode) {
   auto own = mode(CGR_SUPPORT_ALWAYS, CGR_SUPPORT_ALWAYS, CGR_SUPPORT_NEVER);
   EXPECT_EQ(own.first, CGR_MODE_PIECEWISE);
   EXPECT_NE(own.second.find("attention_support says so"), std::string::npos) << own.second;
+}
+
+// One backend may hold different things in a graph for the layers of different groups.
+TEST_P(ConfigBackends, EveryGroupIsAsked) {
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "a GPU's runtime needs real addresses";
+  auto two = [](GoodConfig &c) {
+    c.config.num_groups = c.config.num_layers = 2;
+    c.config.graph_mode = CGR_MODE_FULL;
+    c.groups[1].num_pages = 65;
+    c.layers[0].backend = 1;
+    c.layers[1].group = 1;
+  };
+  says_[0].of_65_pages = CGR_SUPPORT_UNIFORM_BATCH;
+  auto mode = ModeOf(With(two));
+  EXPECT_EQ(mode.first, CGR_MODE_FULL_AND_PIECEWISE);
+  EXPECT_NE(mode.second.find("backend first says so for group 1"), std::string::npos) << mode.second;
+  EXPECT_EQ(says_[0].supports, 2);
+  says_[0].support = CGR_SUPPORT_NEVER;
+  mode = ModeOf(With(two));
+  EXPECT_EQ(mode.first, CGR_MODE_PIECEWISE);
+  EXPECT_NE(mode.second.find("for group 0"), std::string::npos) << mode.second;
 }
 
 CGR_INSTANTIATE_CONFIG_TEST(ConfigBackends);
