@@ -141,12 +141,11 @@ static cgr__graph_entry *find(cgr__graphs *graphs, const cgr_key *key) {
     if (keys->query_len == key->query_len && keys->of_requests[key->num_requests] >= 0)
       index = keys->first + keys->of_requests[key->num_requests];
   }
-  for (int32_t i = 0; i < graphs->num_variants && index >= 0; i++)
-    if (graphs->variant[i].word == key->variant && graphs->variant[i].base >= 0) {
-      cgr__graph_entry *entry = &graphs->entry[graphs->variant[i].base + index];
-      return memcmp(&entry->key, key, sizeof *key) == 0 ? entry : NULL;
-    }
-  return NULL;
+  const cgr__step_variant *variant = find_variant(graphs, key->variant);
+  if (index < 0 || !variant || variant->base < 0)
+    return NULL;
+  cgr__graph_entry *entry = &graphs->entry[variant->base + index];
+  return memcmp(&entry->key, key, sizeof *key) == 0 ? entry : NULL;
 }
 
 /* The batch's own variant, or one that serves it too. */

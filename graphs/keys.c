@@ -88,7 +88,7 @@ static void add_entry(cgr__graphs *graphs, int32_t kind, int32_t num_tokens, int
   graphs->entry[graphs->count++].key = key;
 }
 
-static int32_t find_variant(const cgr__key_lists *lists, uint32_t word) {
+int32_t cgr__keys_find_variant(const cgr__key_lists *lists, uint32_t word) {
   for (int32_t i = 0; i < lists->num_variants; i++)
     if (lists->variants[i].word == word)
       return i;
@@ -101,7 +101,7 @@ static void make_variants(cgr__graphs *graphs, const cgr__key_lists *lists) {
   for (int32_t v = 0; v < lists->num_variants; v++) {
     const cgr_variant *given = &lists->variants[v];
     cgr__step_variant *variant = &graphs->variant[v];
-    *variant = (cgr__step_variant){ given->word, given->superset == 0 ? -1 : find_variant(lists, given->superset), -1 };
+    *variant = (cgr__step_variant){ given->word, given->superset == 0 ? -1 : cgr__keys_find_variant(lists, given->superset), -1 };
     if (!given->captured)
       continue;
     variant->base = each * captured++;

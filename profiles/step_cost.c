@@ -169,13 +169,7 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
 }
 
 int main(int argc, char **argv) {
-  const char *device = argc > 1 ? argv[1] : NULL;
-  int32_t steps = argc > 2 ? atoi(argv[2]) : 1000;
-  int32_t blocks = argc > 3 ? atoi(argv[3]) : 50;
-  if (steps < 10 || steps > 10000 || blocks < 1 || blocks > 1000) {
-    fprintf(stderr, "usage: step_cost [cuda:0|host] [steps in a block, 10 to 10000] [blocks, 1 to 1000]\n");
-    return 2;
-  }
-  step_table(device, steps, blocks);
+  const bench_blocks b = bench_read_blocks(argc, argv);
+  step_table(b.device, b.steps, b.blocks);
   return 0;
 }

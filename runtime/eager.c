@@ -133,8 +133,8 @@ static void find_bounds(cgr_recorder *recorder) {
   if (threshold == 0)
     return;
   recorder->num_decodes = recorder->num_decode_tokens = 0;
-  while (recorder->num_decodes < count && batch->query_lens[recorder->num_decodes] <= threshold)
-    recorder->num_decode_tokens += batch->query_lens[recorder->num_decodes++];
+  if (batch)
+    recorder->num_decodes = cgr__batch_count_decodes(batch, threshold, &recorder->num_decode_tokens);
 }
 
 static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {

@@ -31,23 +31,6 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
   return CGR_OK;
 }
 
-/* Decodes come first where a backend asks for it. A request without tokens may stand anywhere. */
-static cgr_status check_order(const cgr__composition *batch, int32_t threshold) {
-  bool prefill = false;
-  for (int32_t i = 0; i < batch->num_requests; i++) {
-    if (batch->query_lens[i] == 0)
-      continue;
-    bool decodes = batch->query_lens[i] <= threshold;
-    if (prefill && decodes)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "batch: query_lens[%d] is %d, a decode (reorder_threshold is %d), and a longer one is before it, "
-                       "expected decodes first",
-                       i, batch->query_lens[i], threshold);
-    prefill = !decodes;
-  }
-  return CGR_OK;
-}
-
 /* Validates the batch and chooses its graph. */
 static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
   const cgr_config *c = &rt->setup.config;
@@ -55,7 +38,7 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
     CGR__TRY(cgr__staged_check(rt, batch));
   CGR__TRY(cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked));
   if (rt->setup.reorder_threshold > 0 && checked->query_len == 0)
-    CGR__TRY(check_order(checked->composition, rt->setup.reorder_threshold));
+    CGR__TRY(cgr__batch_check_order(checked->composition, rt->setup.reorder_threshold));
   const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
                                    batch->variant };
   return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);

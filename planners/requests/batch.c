@@ -246,6 +246,31 @@ cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const c
   return CGR_OK;
 }
 
+/* ----------------------------------------------------------------------------------------------------------------- split */
+
+cgr_status cgr__batch_check_order(const cgr__composition *batch, int32_t threshold) {
+  bool prefill = false;
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    if (batch->query_lens[i] == 0)
+      continue;
+    bool decodes = batch->query_lens[i] <= threshold;
+    if (prefill && decodes)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "batch: query_lens[%d] is %d, a decode (reorder_threshold is %d), and a longer one is before it, "
+                       "expected decodes first",
+                       i, batch->query_lens[i], threshold);
+    prefill = !decodes;
+  }
+  return CGR_OK;
+}
+
+int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshold, int32_t *num_tokens) {
+  int32_t count = 0;
+  for (*num_tokens = 0; count < batch->num_requests && batch->query_lens[count] <= threshold; count++)
+    *num_tokens += batch->query_lens[count];
+  return count;
+}
+
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
 void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {

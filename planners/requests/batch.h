@@ -48,6 +48,11 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
 /* A launched step was given up before it could change its rows: their pages are in use until it has completed, no more. */
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);
 
+/* Requests with 1 .. threshold new tokens, decodes, come before longer ones; those without tokens may stand anywhere. */
+cgr_status cgr__batch_check_order(const cgr__composition *batch, int32_t threshold);
+/* Requests before the first with more new tokens than `threshold`, and their tokens. */
+int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshold, int32_t *num_tokens);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,13 @@
 
 #include "profiles/support/bench.h"
 
+bench_blocks bench_read_blocks(int argc, char **argv) {
+  bench_blocks b = { argc > 1 ? argv[1] : NULL, argc > 2 ? atoi(argv[2]) : 1000, argc > 3 ? atoi(argv[3]) : 50 };
+  if (b.steps < 10 || b.steps > 10000 || b.blocks < 1 || b.blocks > 1000)
+    bench_fail("usage: %s [cuda:0|host] [steps in a block, 10 to 10000] [blocks, 1 to 1000]", argv[0]);
+  return b;
+}
+
 bench_series bench_series_open(int32_t steps, int32_t blocks) {
   const size_t b = (size_t)blocks, n = (size_t)steps * b;
   bench_series s = { malloc(n * sizeof(double)), malloc(b * sizeof(double)), malloc(b * sizeof(double)), steps, 0, 0 };

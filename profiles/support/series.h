@@ -5,6 +5,13 @@
 
 #include <stdint.h>
 
+/* "[device] [steps in a block] [blocks]" of a program's arguments; exits after telling how it is used. */
+typedef struct bench_blocks {
+  const char *device;
+  int32_t steps, blocks;
+} bench_blocks;
+bench_blocks bench_read_blocks(int argc, char **argv);
+
 typedef struct bench_series {
   double *times;          /* [blocks of `steps`] */
   double *medians, *p99s; /* [blocks] */

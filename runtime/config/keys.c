@@ -91,26 +91,19 @@ static void read_mixed(cgr__setup *setup, int32_t max_requests, cgr__findings *f
     keys->num_mixed = cgr__buckets_default_mixed(c->max_tokens, c->max_requests, keys->mixed);
 }
 
-static int32_t find_variant(const cgr__key_lists *keys, uint32_t word) {
-  for (int32_t i = 0; i < keys->num_variants; i++)
-    if (keys->variants[i].word == word)
-      return i;
-  return -1;
-}
-
 static void check_supersets(const cgr_config *c, const cgr__key_lists *keys, cgr__findings *f) {
   for (int32_t i = 0; i < c->num_variants; i++) {
     cgr__field field = cgr__field_of("variants", i, "superset");
     const cgr_variant *at = &c->variants[i];
     int32_t steps = 0;
-    if (at->superset != 0 && find_variant(keys, at->superset) < 0) {
+    if (at->superset != 0 && cgr__keys_find_variant(keys, at->superset) < 0) {
       cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %u, expected 0 or the word of another variant",
                         at->superset);
       continue;
     }
     bool captured = at->captured != 0;
     while (at && at->superset != 0 && steps++ <= keys->num_variants) {
-      int32_t next = find_variant(keys, at->superset);
+      int32_t next = cgr__keys_find_variant(keys, at->superset);
       at = next < 0 ? NULL : &keys->variants[next];
       captured |= !at || at->captured != 0;
     }

@@ -1,6 +1,6 @@
 // Steps whose `record` fails half-way: none of their tokens count, none of their changes are lost, their pages are in use until
 // their number has completed, and the first cause is told. Nothing here waits for the device after a failure.
-#include "tests/support/tables.h"
+#include "tests/support/abandon.h"
 
 namespace cgr_test {
 namespace {
@@ -38,29 +38,8 @@ protected:
 };
 
 TEST_P(Abandoned, FailingRecordLosesNothingWhereverItFails) {
-  Engine &engine = *engine_;
-  int32_t a = engine.Start(5, 1), b = engine.Start(16, 2), k = 0;
-  for (bool fails = true; fails && !HasFatalFailure(); k++) {
-    SCOPED_TRACE("fails after " + std::to_string(k));
-    // New pages and a new batch travel with the step that fails.
-    engine.Reserve(a, engine.requests[a]->num_tokens + 40);
-    int32_t fresh = engine.Open();
-    engine.Reserve(fresh, 20);
-    std::vector<Item> items = engine.Decode({ b });
-    items.push_back(Engine::Chunk(fresh, 20, k));
-    items.push_back({ a, { 7, 8 } });
-    for (int n = 0; n < 2 && fails; n++)
-      fails = Abandon(items, k);
-    if (fails)
-      engine.PrepareAndLaunch(items);
-    engine.CheckAll();
-    ExpectTables(engine);
-    engine.Step(engine.Decode({ a, b, fresh }));
-    ExpectTables(engine);
-    engine.Close(fresh);
-    engine.SetLength(a, 5);
-  }
-  EXPECT_GT(k, engine.o.feed == Feed::kTokens ? 6 : 3);
+  int32_t places = AbandonEverywhere(*engine_, [this](const std::vector<Item> &items, int32_t k) { return Abandon(items, k); });
+  EXPECT_GT(places, engine_->o.feed == Feed::kTokens ? 5 : 2);
 }
 
 // The step gives nothing, under a number of its own.

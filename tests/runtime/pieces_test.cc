@@ -1,7 +1,7 @@
 // PIECEWISE steps: calls between pieces are kept by value and made at every replay, with a recorder that tells of that step; a
 // call that fails gives the step up; a piece that cannot be captured fails its key by name.
+#include "tests/support/abandon.h"
 #include "tests/support/refused.h"
-#include "tests/support/tables.h"
 
 namespace cgr_test {
 namespace {
@@ -138,28 +138,8 @@ TEST_P(Pieces, BetweenCallsSideBySideThereIsNone) {
 
 TEST_P(Pieces, AFailingCallAbandonsTheStepAtAnyBreak) {
   ASSERT_NO_FATAL_FAILURE(Capture());
-  Engine &engine = *engine_;
-  int32_t a = engine.Start(5, 1), b = engine.Start(16, 2), k = 0;
-  for (bool fails = true; fails && !HasFatalFailure(); k++) {
-    SCOPED_TRACE("fails at call " + std::to_string(k));
-    engine.Reserve(a, engine.requests[a]->num_tokens + 40);
-    int32_t fresh = engine.Open();
-    engine.Reserve(fresh, 20);
-    std::vector<Item> items = engine.Decode({ b });
-    items.push_back(Engine::Chunk(fresh, 20, k));
-    items.push_back({ a, { 7, 8 } });
-    for (int n = 0; n < 2 && fails; n++)
-      fails = Abandon(items, k);
-    if (fails)
-      engine.PrepareAndLaunch(items);
-    engine.CheckAll();
-    ExpectTables(engine);
-    engine.Step(engine.Decode({ a, b, fresh }));
-    ExpectTables(engine);
-    engine.Close(fresh);
-    engine.SetLength(a, 5);
-  }
-  EXPECT_EQ(k, num_calls_ + 1);
+  EXPECT_EQ(AbandonEverywhere(*engine_, [this](const std::vector<Item> &items, int32_t k) { return Abandon(items, k); }),
+            num_calls_);
 }
 
 TEST_P(Pieces, ACallMayCallAndMayNotAttend) {

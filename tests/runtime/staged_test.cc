@@ -1,5 +1,5 @@
 // Staged buffers of the engine's own: data of tokens and requests comes with a batch and is padding otherwise; data of rows stays
-// until it is set again or the row opens anew, whatever becomes of the steps that carry it.
+// until it is set again or the row opens anew, also when steps that carry it are cancelled (losses: planners/requests/data_test).
 #include <cstring>
 
 #include "tests/support/refused.h"
