@@ -106,7 +106,9 @@ enum {
   CGR__COUNT_REQUESTS = 0, /* real, of this step; 0 when a guard emptied it */
   CGR__COUNT_TOKENS = 1,
   CGR__COUNT_PADDED_REQUESTS = 2,
-  CGR__COUNT_PADDED_TOKENS = 3
+  CGR__COUNT_PADDED_TOKENS = 3,
+  CGR__COUNT_DECODES = 4, /* real requests before the first that is no decode; 0 without a reorder threshold */
+  CGR__COUNT_DECODE_TOKENS = 5
 };
 
 #endif

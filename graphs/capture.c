@@ -15,14 +15,14 @@ static double now_ms(void) {
 
 /* ---------------------------------------------------------------------------------------------------------------- pieces */
 
-static int begin_piece(cgr__capture *c) {
+static int begin_piece(cgr__open_capture *c) {
   int error = c->graphs->dev->ops->capture_begin(c->graphs->dev, c->stream);
   c->open = !error;
   return error;
 }
 
 /* If nothing was enqueued between two calls, there is no piece. */
-static void keep_piece(cgr__capture *c, cgr__exec *exec, const cgr__graph_info *info) {
+static void keep_piece(cgr__open_capture *c, cgr__exec *exec, const cgr__graph_info *info) {
   if (c->last && info->num_nodes == 0) {
     c->graphs->dev->ops->exec_destroy(c->graphs->dev, exec);
     return;
@@ -34,7 +34,7 @@ static void keep_piece(cgr__capture *c, cgr__exec *exec, const cgr__graph_info *
 }
 
 /* Ends the capture, exactly once, whatever the body did. */
-static int end_piece(cgr__capture *c) {
+static int end_piece(cgr__open_capture *c) {
   cgr_device *dev = c->graphs->dev;
   cgr__graph *graph = NULL;
   cgr__exec *exec = NULL;
@@ -54,7 +54,7 @@ static int end_piece(cgr__capture *c) {
 
 /* ---------------------------------------------------------------------------------------------------------------- breaks */
 
-static cgr_status add_break(cgr__capture *c, const cgr__call *call, const char *function) {
+static cgr_status add_break(cgr__open_capture *c, const cgr__call *call, const char *function) {
   size_t head = (sizeof(cgr__break) + 15) / 16 * 16;
   unsigned char *memory = calloc(1, head + call->args_size);
   if (!memory)
@@ -70,7 +70,7 @@ static cgr_status add_break(cgr__capture *c, const cgr__call *call, const char *
   return CGR_OK;
 }
 
-static cgr_status fail_break(cgr__capture *c, int error, const char *function, const char *what) {
+static cgr_status fail_break(cgr__open_capture *c, int error, const char *function, const char *what) {
   char text[160];
   snprintf(text, sizeof text, "%s: %s", function, what);
   if (error == CGR__DEVICE_DEAD)
@@ -78,7 +78,7 @@ static cgr_status fail_break(cgr__capture *c, int error, const char *function, c
   return cgr__device_fail(c->graphs->dev, error, text);
 }
 
-cgr_status cgr__capture_break(cgr__capture *capture, const cgr__call *calls, int32_t count, const char *function) {
+cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls, int32_t count, const char *function) {
   if (count == 0)
     return CGR_OK;
   if (capture->failed)
@@ -98,7 +98,7 @@ cgr_status cgr__capture_break(cgr__capture *capture, const cgr__call *calls, int
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
 /* The body's failure comes first, unless the device is lost. */
-static cgr_status capture_pieces(cgr__capture *c, cgr__capture_body body, void *context, int *device_error) {
+static cgr_status capture_pieces(cgr__open_capture *c, cgr__capture_body body, void *context, int *device_error) {
   *device_error = begin_piece(c);
   if (*device_error)
     return CGR_ERROR_CAPTURE;
@@ -113,7 +113,7 @@ static cgr_status capture_pieces(cgr__capture *c, cgr__capture_body body, void *
 
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error) {
-  cgr__capture c = { .graphs = graphs, .entry = entry, .stream = stream };
+  cgr__open_capture c = { .graphs = graphs, .entry = entry, .stream = stream };
   double begin = now_ms();
   cgr__graph_drop(graphs, entry);
   /* Read before the body: if `record` moves a region, the graph may hold its old address. */

@@ -106,8 +106,8 @@ static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *sh
   search first = { NULL, NULL, false }, s = first;
   if (!own)
     return CGR_ERROR_INVALID_ARGUMENT;
-  if (graphs->count == 0) {
-    choose_eager(choice, shape, CGR_REASON_MODE_NONE);
+  if (graphs->count == 0 || graphs->disabled) {
+    choose_eager(choice, shape, graphs->disabled ? CGR_REASON_DISABLED : CGR_REASON_MODE_NONE);
     return CGR_OK;
   }
   for (variant = own;; variant = &graphs->variant[variant->superset]) {

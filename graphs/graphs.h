@@ -91,6 +91,7 @@ typedef struct cgr__graphs {
   const cgr__regions *regions;
   uint64_t layout_hash;
   bool strict;
+  bool disabled;      /* by the caller: no step replays unless its key is forced */
   bool exact_lengths; /* uniform graphs serve their own query length alone, not shorter ones */
   int32_t max_requests, max_tokens;
   int32_t num_uniform;
@@ -162,7 +163,7 @@ cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_e
 /* ---------------------------------------------------------------------------------------------------- capture and replay */
 
 /* A capture under way. */
-typedef struct cgr__capture {
+typedef struct cgr__open_capture {
   cgr__graphs *graphs;
   cgr__graph_entry *entry;
   cudaStream_t stream;
@@ -170,7 +171,7 @@ typedef struct cgr__capture {
   bool open;        /* the stream captures */
   bool failed;      /* what is captured from now on is dropped */
   int device_error; /* the device was lost at a break */
-} cgr__capture;
+} cgr__open_capture;
 
 /* What is called at a break. */
 typedef struct cgr__call {
@@ -183,14 +184,14 @@ typedef struct cgr__call {
 /* capture.c. Captures what `body` enqueues on `stream` and instantiates it. On failure the capture is ended and dropped, the
  * stream is usable, the entry is FAILED and counted. A device error that is the cause, or a loss of the device that came on the
  * way, is in *device_error. */
-typedef cgr_status (*cgr__capture_body)(void *context, cgr__capture *capture);
+typedef cgr_status (*cgr__capture_body)(void *context, cgr__open_capture *capture);
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error);
 
 /* Ends the piece, keeps the calls, which come next, and begins another piece. `function` is for the message: a stream that was
  * forked and not joined, for one, is found here. After a failure what the body still enqueues is captured all the same and
  * dropped, as long as the device begins a capture (`open`). */
-cgr_status cgr__capture_break(cgr__capture *capture, const cgr__call *calls, int32_t count, const char *function);
+cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls, int32_t count, const char *function);
 
 /* replay.c: the only launches of graphs. The first piece; returns the device's error. */
 int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t real_requests, cudaStream_t stream);

@@ -76,7 +76,7 @@ typedef struct cgr__step_args {
   int32_t num_groups;
   int32_t empty;   /* prologue: 1 for a step that only uses its number up: what the slot holds does not count */
   int32_t abandon; /* epilogue: 1 when the host gave the step up: no row state is committed, the result has no requests */
-  int32_t reserved;
+  int32_t reorder_threshold; /* most new tokens of a decode; 0: no backend splits batches */
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
@@ -101,7 +101,8 @@ typedef struct cgr__step_args {
  *    reports the row again.
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
- *    values of buffers/table.h by the same code.
+ *    values of buffers/table.h by the same code. With a reorder_threshold the counts of decodes are those of the requests before
+ *    the first that has more new tokens; else 0.
  *    seq_len = row_computed[row] + query_len; position of the j-th new token = row_computed[row] + j; slot = page * page_size +
  *    position % page_size with page = page_table[row][position / page_size], guarded as above (an engine's own table too), and
  *    the read-trash page, which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. A token

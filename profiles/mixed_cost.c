@@ -30,7 +30,7 @@ typedef struct run {
   bench_engine *engine;
   cgr_graph_kind kind;
   int32_t steps, blocks;
-  uint32_t bytes;
+  uint64_t bytes;
   double gpu_us; /* from the end of a launch to the end of its step, on average */
 } run;
 
@@ -148,8 +148,9 @@ static void compare(run *r) {
   }
   bench_series_close(&ours, &median, &p99);
   bench_series_close(&r->prepare, &prepare, &prepare_p99);
-  printf("| %s | %d | %u | %.2f (%.2f) | %.2f (%.2f) |", r->kind == CGR_KIND_NONE ? "eager" : cgr_graph_kind_name(r->kind),
-         r->kind == CGR_KIND_NONE ? 0 : find_entry(r)->num_pieces, r->bytes, prepare, prepare_p99, median, p99);
+  printf("| %s | %d | %llu | %.2f (%.2f) | %.2f (%.2f) |", r->kind == CGR_KIND_NONE ? "eager" : cgr_graph_kind_name(r->kind),
+         r->kind == CGR_KIND_NONE ? 0 : find_entry(r)->num_pieces, (unsigned long long)r->bytes, prepare, prepare_p99, median,
+         p99);
   if (r->kind == CGR_KIND_NONE) {
     printf(" | |\n");
     return;

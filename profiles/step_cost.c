@@ -29,7 +29,7 @@ typedef struct run {
   int32_t requests, bucket; /* bucket: index of the graph */
   int32_t steps, blocks;    /* of a block; blocks of each side */
   load load;
-  uint32_t bytes; /* staged by the last step */
+  uint64_t bytes; /* staged by the last step */
 } run;
 
 /* ------------------------------------------------------------------------------------------------------------- cgr's side */
@@ -134,8 +134,8 @@ static void compare(run *r) {
   double medians = bench_ratio(ours.medians, theirs.medians, r->blocks), p99s = bench_ratio(ours.p99s, theirs.p99s, r->blocks);
   bench_series_close(&ours, &median, &p99);
   bench_series_close(&theirs, &bare, &bare_p99);
-  printf("| %d | %s | %u | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) |\n", r->requests, load_names[r->load], r->bytes, median, p99,
-         bare, bare_p99, medians, p99s);
+  printf("| %d | %s | %llu | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) |\n", r->requests, load_names[r->load],
+         (unsigned long long)r->bytes, median, p99, bare, bare_p99, medians, p99s);
   fflush(stdout);
 }
 

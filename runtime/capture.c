@@ -37,7 +37,7 @@ struct body_context {
   const cgr_key *key;
 };
 
-static cgr_status capture_body(void *context, cgr__capture *capture) {
+static cgr_status capture_body(void *context, cgr__open_capture *capture) {
   const struct body_context *c = context;
   const cgr__enqueue enqueue = { .key = *c->key,
                                  .stream = capture->stream,
@@ -93,6 +93,12 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   if (runtime->dead)
     return cgr__runtime_check(runtime, "cgr_runtime_capture");
   return first == CGR_OK ? CGR_OK : cgr__fail(first, "%s", message);
+}
+
+cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled) {
+  CGR__TRY(cgr__runtime_check(runtime, "cgr_runtime_enable_graphs"));
+  runtime->graphs.disabled = enabled == 0;
+  return CGR_OK;
 }
 
 cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) {

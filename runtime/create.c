@@ -97,6 +97,7 @@ static void make_args(cgr_runtime *rt) {
   a->max_changes = l->max_changes;
   a->token_stride = l->token_stride;
   a->num_groups = l->num_groups;
+  a->reorder_threshold = rt->setup.reorder_threshold;
   for (int32_t i = 0; i < l->num_groups; i++)
     make_group_args(rt, i);
 }

@@ -25,7 +25,7 @@ cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *
 cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes) {
   uint64_t seq = rt->lane.launched + 1;
   cgr__fate fate = { 0, false };
-  uint32_t bytes = (uint32_t)sizeof(cgr__slot_header);
+  uint64_t bytes = sizeof(cgr__slot_header);
   CGR__TRY(cgr__check_stream(rt, "step", enqueue->stream));
   CGR__TRY(cgr__see_losses(rt));
   cgr__slot_header *slot = cgr__ring_acquire(&rt->lane.ring, seq);

@@ -41,7 +41,7 @@ typedef struct cgr__prepared {
   uint64_t ticket;     /* 0: no step is prepared */
   uint64_t seq;        /* of the step itself; its applies have the numbers before it */
   int32_t num_applies; /* steps without requests that carry changes ahead of it */
-  uint32_t bytes;      /* that the device will read */
+  uint64_t bytes;      /* that the device will read */
   bool batch_staged;
   cgr__checked_batch batch;
   cgr__choice choice;
@@ -122,10 +122,10 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
 /* A slot of a step without requests. */
 void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot);
 /* Fills the slot with pending changes, as many as it holds; returns their bytes. */
-uint32_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot);
+uint64_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot);
 /* staged.c: data of the engine's own buffers. What a batch names is checked, then copied; returns the bytes. */
 cgr_status cgr__staged_check(const cgr_runtime *rt, const cgr_batch *batch);
-uint32_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cgr__checked_batch *checked,
+uint64_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cgr__checked_batch *checked,
                          cgr__slot_header *slot);
 /* Takes the changes of slots [first, last] back: they are pending again. */
 void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last);
@@ -138,7 +138,7 @@ typedef struct cgr__enqueue {
   cudaStream_t stream;
   cgr_record_function record; /* NULL: nothing between prologue and epilogue */
   void *engine;
-  cgr__capture *capture;              /* NULL: the step executes */
+  cgr__open_capture *capture;         /* NULL: the step executes */
   bool empty;                         /* what its slot holds does not count */
   int32_t real_tokens, real_requests; /* -1 in a capture */
   const cgr__composition *batch;      /* NULL: in a capture, or without requests */

@@ -21,10 +21,10 @@ void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot) {
   slot->flags = CGR__SLOT_BATCH;
 }
 
-uint32_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot) {
+uint64_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot) {
   if (rt->rows.num_dirty > 0)
     slot->num_changes = cgr__changes_collect(&rt->rows, cgr__ring_changes(&rt->lane.ring, slot), rt->setup.config.max_changes);
-  return (uint32_t)sizeof *slot + (uint32_t)slot->num_changes * (uint32_t)sizeof(cgr__change);
+  return sizeof *slot + (uint64_t)slot->num_changes * sizeof(cgr__change);
 }
 
 /* The slots are only read: one that was committed is the device's until its step has completed, and a step that was given up must
@@ -58,7 +58,7 @@ static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
 }
 
 /* Rows, query_start_loc and flags of this step's requests, packed. */
-static uint32_t stage_batch(const cgr_runtime *rt, const cgr__composition *batch, cgr__slot_header *slot) {
+static uint64_t stage_batch(const cgr_runtime *rt, const cgr__composition *batch, cgr__slot_header *slot) {
   int32_t n = batch->num_requests, start = 0;
   int32_t *rows = cgr__ring_batch(&rt->lane.ring, slot);
   int32_t *starts = rows + n, *flags = starts + n + 1;
@@ -70,13 +70,13 @@ static uint32_t stage_batch(const cgr_runtime *rt, const cgr__composition *batch
   }
   starts[n] = start;
   slot->flags |= CGR__SLOT_BATCH;
-  return (uint32_t)(3 * n + 1) * 4;
+  return (uint64_t)(3 * n + 1) * 4;
 }
 
-static uint32_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32_t count, cgr__slot_header *slot) {
+static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32_t count, cgr__slot_header *slot) {
   memcpy(cgr__ring_tokens(&rt->lane.ring, slot), tokens, (size_t)count * sizeof *tokens);
   slot->flags |= CGR__SLOT_TOKENS;
-  return (uint32_t)count * 4;
+  return (uint64_t)count * 4;
 }
 
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared) {

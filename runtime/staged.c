@@ -38,7 +38,7 @@ cgr_status cgr__staged_check(const cgr_runtime *rt, const cgr_batch *batch) {
   return CGR_OK;
 }
 
-uint32_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cgr__checked_batch *checked,
+uint64_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cgr__checked_batch *checked,
                          cgr__slot_header *slot) {
   size_t all = 0;
   for (int32_t i = 0; i < batch->num_staged; i++) {
@@ -49,7 +49,7 @@ uint32_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cg
     slot->staged |= (uint64_t)1 << batch->staged[i].buffer;
     all += bytes;
   }
-  return (uint32_t)all;
+  return all;
 }
 
 cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffer, const void *data) {

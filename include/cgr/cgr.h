@@ -237,7 +237,9 @@ typedef enum cgr_buffer {
   CGR_BUFFER_LOGITS_INDICES,   /* i32 [R] the token whose hidden state predicts the next one; padding 0 */
   CGR_BUFFER_NEXT_TOKENS,      /* i32 [R][1+k] written by the engine's sampler, for the padded count; committed by the last kernel.
                                   A token that is out of the vocabulary comes back as the next step's input */
-  CGR_BUFFER_COUNTS,           /* i32 [16]: real requests, real tokens, padded requests, padded tokens; then 0 */
+  CGR_BUFFER_COUNTS,           /* i32 [16]: real requests, real tokens, padded requests, padded tokens; requests before the
+                                  first with more new tokens than the backends' reorder_threshold, and their tokens (0 without
+                                  one); then 0 */
   CGR_BUFFER_PLAN,             /* i32 words of the native attention plans */
   CGR_BUFFER_COUNT_
 } cgr_buffer;
@@ -385,6 +387,11 @@ typedef struct cgr_capture {
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
 
+/* Whether steps that are prepared from now on may replay; at first they may. Switched off, they run eagerly (CGR_REASON_DISABLED,
+ * also when strict) but for those that force the key of a graph; the graphs stay. To see whether a fault is the graphs'.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled);
+
 /* Calls `record` once for every key, eagerly, in steps without requests, so that the engine's libraries load and choose
  * what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those of a flush
  * do. CGR_NOT_READY as for a capture. Optional.
@@ -443,6 +450,7 @@ typedef enum cgr_reason {
   CGR_REASON_INTERNAL,       /* a step of the runtime itself: changes sent ahead, warm-up, a step given up */
   CGR_REASON_ABOVE_TOKENS,   /* more tokens than the largest mixed bucket */
   CGR_REASON_SUPERSET,       /* a graph of a variant that serves the batch's too */
+  CGR_REASON_DISABLED,       /* cgr_runtime_enable_graphs has switched replays off */
   CGR_REASON_COUNT_
 } cgr_reason;
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -471,13 +479,12 @@ typedef struct cgr_step {
   cgr_key key;           /* what launch will replay; kind NONE: eager */
   int32_t num_requests;  /* real */
   int32_t num_tokens;    /* real */
-  uint32_t bytes_staged; /* that the device will read for this step */
-  uint32_t reserved;
+  uint64_t bytes_staged; /* that the device will read for this step */
   uint64_t seq;          /* the step's number, from launch on */
   uint64_t ticket;       /* of the runtime */
 } cgr_step;
 #define CGR_STEP_INIT \
-  { (uint32_t)sizeof(cgr_step), 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(cgr_step), 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0 }
 
 /* The graph that a batch would use, without preparing it: for ranks that must agree before any of them launches.
  * Threads one · Capture no · Sync never · Alloc never */

@@ -182,11 +182,23 @@ static void derive(const cgr__step_args *args, const incoming *in) {
     args->buffers.request_flags[i] = 0;
 }
 
+/* Requests before the first with more new tokens than a decode has. */
+static int32_t count_decodes(const cgr__step_args *args, int32_t num_requests) {
+  const int32_t *starts = args->buffers.query_start_loc;
+  int32_t count = 0;
+  while (count < num_requests && starts[count + 1] - starts[count] <= args->reorder_threshold)
+    count++;
+  return count;
+}
+
 static void write_counts(const cgr__step_args *args, int32_t num_requests, int32_t num_tokens) {
+  int32_t num_decodes = args->reorder_threshold > 0 ? count_decodes(args, num_requests) : 0;
   args->buffers.counts[CGR__COUNT_REQUESTS] = num_requests;
   args->buffers.counts[CGR__COUNT_TOKENS] = num_tokens;
   args->buffers.counts[CGR__COUNT_PADDED_REQUESTS] = args->padded_requests;
   args->buffers.counts[CGR__COUNT_PADDED_TOKENS] = args->padded_tokens;
+  args->buffers.counts[CGR__COUNT_DECODES] = num_decodes;
+  args->buffers.counts[CGR__COUNT_DECODE_TOKENS] = args->buffers.query_start_loc[num_decodes];
 }
 
 void cgr__host_prologue(const void *pointer) {

@@ -83,13 +83,16 @@ static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
   return memcmp(batch->rows, last->rows, bytes) == 0;
 }
 
-/* None is negative. Two at a time: chunks are long. */
+/* None is negative. Eight at a time: chunks are long. */
 static bool are_ids(const int32_t *tokens, int32_t count) {
-  uint64_t signs = count % 2 ? (uint32_t)tokens[count - 1] : 0, two;
-  for (int32_t i = 0; i + 1 < count; i += 2) {
-    memcpy(&two, tokens + i, sizeof two);
-    signs |= two;
+  uint64_t signs = 0, eight[4];
+  int32_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    memcpy(eight, tokens + i, sizeof eight);
+    signs |= (eight[0] | eight[1]) | (eight[2] | eight[3]);
   }
+  for (; i < count; i++)
+    signs |= (uint32_t)tokens[i];
   return (signs & 0x8000000080000000u) == 0;
 }
 
@@ -116,8 +119,10 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
   return CGR_OK;
 }
 
+/* Most requests decode: no division for them. */
 static int32_t steps_that_fit(const cgr__row *row, int32_t query_len) {
-  return query_len == 0 ? INT32_MAX : (row->capacity - row->computed) / query_len;
+  int32_t room = row->capacity - row->computed;
+  return query_len == 1 ? room : query_len == 0 ? INT32_MAX : room / query_len;
 }
 
 /* The pages from 0 on of some group do not reach. */

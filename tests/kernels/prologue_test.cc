@@ -11,6 +11,7 @@ namespace {
 
 StepLimits TwoGroups() {
   StepLimits limits;
+  limits.reorder_threshold = 4;
   limits.groups = { { 16, 0, 1, 0, 100, 20 }, { 64, 7, 0, 0, 30, 5 } };
   return limits;
 }
@@ -85,7 +86,7 @@ TEST_P(KernelPrologue, DerivesEveryBufferOfAStep) {
   step.tokens[0] = CGR_TOKEN_LAST;
   pair->Prologue(step);
   const StepBuffers got = pair->device.Get();
-  EXPECT_EQ(First(got->counts, 4), (Words{ 3, 19, 8, 40 }));
+  EXPECT_EQ(First(got->counts, 6), (Words{ 3, 19, 8, 40, 1, 1 }));
   EXPECT_EQ(First(got->input_ids, 3), (Words{ 333, 1001, 1002 }));
   EXPECT_EQ(First(got->positions, 2), (Words{ 40, 0 }));
   EXPECT_EQ(First(got->positions + 16, 4), (Words{ 15, 15, 16, 0 }));
@@ -100,6 +101,9 @@ TEST_P(KernelPrologue, DerivesEveryBufferOfAStep) {
   EXPECT_EQ(got->group[0].slot_mapping[0], page * 16 + 8);
   EXPECT_EQ(got->group[0].slot_mapping[19], -1);
   EXPECT_EQ(got->group[0].slot_mapping[40], int64_t(0xA5A5A5A5A5A5A5A5u)) << "after the bucket";
+  pair->Epilogue();
+  pair->PrologueAndEpilogue(pair->Step({ 2, 5, 3 }, { 4, 0, 3 }, 8, 40));
+  EXPECT_EQ(First(pair->device.Get()->counts, 6), (Words{ 3, 7, 8, 40, 3, 7 })) << "decodes alone";
 }
 
 // ------------------------------------------------------------------------------------------------------------ random steps

@@ -1,5 +1,6 @@
 // Layers of a backend of the engine's own: cgr_record_attention comes to it, at once in FULL captures and eager steps, between
 // pieces at every replay; the library appends, unless the backend does; decodes come first and the split is told.
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -48,6 +49,8 @@ protected:
       config->layers = layers_.data();
       config->backends = &backend_;
       config->num_backends = 1;
+      config->query_lens = query_lens_.data();
+      config->num_query_lens = int32_t(query_lens_.size());
     };
     engine_ = std::make_unique<Engine>(options);
     engine_->check_call = { true, false };
@@ -67,6 +70,7 @@ protected:
   std::unique_ptr<Engine> engine_;
   cgr_backend backend_;
   cgr_graph_support support_;
+  std::vector<int32_t> query_lens_;
   std::vector<cgr_layer> layers_;
   std::vector<cgr_record_info> seen_;
   std::vector<uint32_t> flags_; // of the calls
@@ -123,6 +127,32 @@ TEST_P(Backends, IsCapturedInUniformGraphsAlone) {
   EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
   Step(engine_->Decode({ a, b }));
   EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+}
+
+// Uniform graphs of 1 + k tokens: "up to 1 + k" where the backend is ALWAYS, "exactly" where it is UNIFORM_BATCH.
+TEST_P(Backends, UniformGraphsServeShorterQueriesOfAlwaysBackendsAlone) {
+  static const int32_t query_lens[] = { 1, 3 };
+  for (cgr_graph_support support : { CGR_SUPPORT_ALWAYS, CGR_SUPPORT_UNIFORM_BATCH }) {
+    SCOPED_TRACE(cgr_graph_support_name(support));
+    query_lens_.assign(std::begin(query_lens), std::end(query_lens));
+    ASSERT_NO_FATAL_FAILURE(Make(support, 0, CGR_MODE_FULL_AND_PIECEWISE));
+    std::vector<int32_t> rows = { engine_->Open(), engine_->Open(), engine_->Open() };
+    auto expect = [&](std::vector<int32_t> lens, cgr_graph_kind kind, int32_t query_len, int32_t tokens) {
+      std::vector<std::pair<int32_t, int32_t>> chunks;
+      for (size_t i = 0; i < rows.size(); i++)
+        chunks.push_back({ rows[i], lens[i] });
+      Step(engine_->Chunks(chunks));
+      EXPECT_EQ(engine_->step.key.kind, kind);
+      EXPECT_EQ(engine_->step.key.query_len, query_len);
+      EXPECT_EQ(engine_->step.key.num_tokens, tokens);
+    };
+    const bool always = support == CGR_SUPPORT_ALWAYS;
+    expect({ 3, 3, 3 }, CGR_KIND_FULL, 3, 12);
+    expect({ 2, 3, 1 }, always ? CGR_KIND_FULL : CGR_KIND_PIECEWISE, always ? 3 : 0, always ? 12 : 8);
+    expect({ 2, 2, 2 }, always ? CGR_KIND_FULL : CGR_KIND_PIECEWISE, always ? 3 : 0, always ? 12 : 8);
+    expect({ 1, 1, 1 }, CGR_KIND_FULL, 1, 4);
+    expect({ 1, 4, 1 }, CGR_KIND_PIECEWISE, 0, 8);
+  }
 }
 
 TEST_P(Backends, ItsFailureGivesTheStepUp) {
@@ -252,10 +282,12 @@ TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
-  const int batches = GetParam().IsCuda() ? 500 : 2500; // of each threshold
+  const int batches = GetParam().IsCuda() ? 250 : 1250; // of each
   int refused = 0, mixed = 0;
-  for (int32_t threshold : { 1, 2, 4, 9 }) {
-    ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_NEVER, threshold, CGR_MODE_NONE));
+  for (int32_t each = 0; each < 8; each++) {
+    const bool graphs = each % 2 == 0;
+    const int32_t threshold = std::array<int32_t, 4>{ 1, 2, 4, 9 }[size_t(each / 2)];
+    ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS, threshold, graphs ? CGR_MODE_FULL : CGR_MODE_NONE));
     std::vector<int32_t> rows;
     for (int i = 0; i < 8; i++) {
       rows.push_back(engine_->Open());
@@ -287,12 +319,18 @@ TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
       CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
       CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, step.seq, -1, nullptr));
       engine_->launched = step.seq;
-      ASSERT_EQ(seen_.size(), 1u);
-      EXPECT_EQ(seen_[0].num_decodes, want.decodes);
-      EXPECT_EQ(seen_[0].num_decode_tokens, want.tokens);
+      const std::vector<int64_t> counts = engine_->Buffer(CGR_BUFFER_COUNTS); // what kernels see
+      EXPECT_EQ(counts[4], want.decodes);
+      EXPECT_EQ(counts[5], want.tokens);
+      EXPECT_EQ(counts[6], 0);
       const int32_t longest = std::max(1, *std::max_element(lens.begin(), lens.end()));
-      EXPECT_EQ(seen_[0].max_query_len, longest);
-      EXPECT_EQ(seen_[0].max_seq_len, longest);
+      ASSERT_EQ(seen_.size(), graphs ? 0u : 1u) << "a replay calls nobody";
+      for (const cgr_record_info &info : seen_) {
+        EXPECT_EQ(info.num_decodes, want.decodes);
+        EXPECT_EQ(info.num_decode_tokens, want.tokens);
+        EXPECT_EQ(info.max_query_len, longest);
+        EXPECT_EQ(info.max_seq_len, longest);
+      }
       mixed += want.decodes > 0 && want.decodes < int32_t(lens.size());
     }
     for (int32_t row : rows)

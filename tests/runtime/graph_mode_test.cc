@@ -59,6 +59,40 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
   }
 }
 
+// The caller's switch: eager steps under a reason of their own, strict or not; a forced key is another matter.
+TEST_P(GraphMode, ReplaysCanBeSwitchedOff) {
+  for (int32_t strict : { 0, 1 }) {
+    EngineOptions options = OptionsFor(GetParam());
+    options.mode = CGR_MODE_FULL;
+    options.mixed = { { 16, 8 } };
+    options.adjust = [=](cgr_config *config) { config->strict = strict; };
+    Engine engine(options);
+    CGR_ASSERT_OK(engine.Capture());
+    int32_t row = engine.Start(3, 1);
+    auto expect = [&](cgr_graph_kind kind, cgr_reason reason) {
+      engine.Step(engine.Decode({ row }));
+      EXPECT_EQ(engine.step.key.kind, kind);
+      EXPECT_EQ(engine.step.reason, reason);
+      EXPECT_EQ(engine.step.key.num_tokens, 1);
+    };
+    expect(CGR_KIND_FULL, CGR_REASON_EXACT);
+    const cgr_key full = engine.step.key;
+    const int32_t graphs = engine.Stats().num_graphs;
+    CGR_ASSERT_OK(cgr_runtime_enable_graphs(engine.rt, 0));
+    expect(CGR_KIND_NONE, CGR_REASON_DISABLED);
+    CGR_ASSERT_OK(engine.Prepare({}));
+    EXPECT_EQ(engine.step.reason, CGR_REASON_DISABLED) << "a dummy step";
+    CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &engine.step));
+    engine.Step(engine.Decode({ row }), &full);
+    EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+    EXPECT_EQ(engine.step.reason, CGR_REASON_FORCED);
+    EXPECT_EQ(engine.Stats().num_graphs, graphs);
+    CGR_ASSERT_OK(cgr_runtime_enable_graphs(engine.rt, 2));
+    expect(CGR_KIND_FULL, CGR_REASON_EXACT);
+    EXPECT_EQ(engine.Stats().by_reason[CGR_KIND_NONE][CGR_REASON_DISABLED], 1u);
+  }
+}
+
 // Attention that can do single tokens alone gets no FULL graph of a longer query; such steps are mixed ones.
 TEST_P(GraphMode, SingleTokenAttentionHasNoLongerFullGraphs) {
   for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY }) {

@@ -94,13 +94,15 @@ void Groups::ExpectSameBits(const std::vector<groups::Outputs> &got, const std::
 }
 
 TEST_P(Groups, LayersOfBothGroupsGiveTheOraclesOutputsReplayedAndEager) {
-  Make({ { CGR_MODE_FULL_DECODE_ONLY, false, {} }, { CGR_MODE_NONE, false, {} } });
+  Make({ { CGR_MODE_FULL_DECODE_ONLY, false, {}, false }, { CGR_MODE_NONE, false, {}, false } });
   SCOPED_TRACE(Repeat(seed_));
   Scenario();
 }
 
 TEST_P(Groups, AnEnginesTableStandsBesideTheLibrarys) {
-  Make({ { CGR_MODE_FULL_DECODE_ONLY, true, {} }, { CGR_MODE_NONE, true, {} }, { CGR_MODE_FULL_DECODE_ONLY, false, {} } });
+  Make({ { CGR_MODE_FULL_DECODE_ONLY, true, {}, false },
+         { CGR_MODE_NONE, true, {}, false },
+         { CGR_MODE_FULL_DECODE_ONLY, false, {}, false } });
   SCOPED_TRACE(Repeat(seed_));
   Scenario();
   if (HasFailure())

@@ -17,6 +17,7 @@ protected:
     for (cgr_graph_mode mode : modes) {
       groups::Options options;
       options.mode = mode;
+      options.strict = true; // no step may lack its graph
       options.layers = { { 0, 2, 1, 64, CGR_DTYPE_BF16 }, { 1, 5, 1, 64, CGR_DTYPE_BF16 } };
       engines_.push_back(std::make_unique<TwoGroups>(GetParam(), seed, options));
     }
@@ -68,14 +69,38 @@ protected:
       std::swap(chunks[i - 1], chunks[size_t(random_->Pick(0, int64_t(i) - 1))]);
     return chunks;
   }
+  // A graph that is larger than it need be; and any graph for a step without requests. False: the library chooses.
+  bool Force(const std::vector<Chunk> &chunks, cgr_key *key) {
+    cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
+    if (!random_->OneIn(chunks.empty() ? 2 : 8))
+      return false;
+    const int32_t num_keys = cgr_runtime_num_keys(engines_[0]->rt);
+    CGR_EXPECT_OK(cgr_runtime_graph_stats(engines_[0]->rt, random_->Pick32(0, num_keys - 1), &stats));
+    *key = stats.key;
+    int32_t longest = 0;
+    for (const Chunk &chunk : chunks)
+      longest = std::max(longest, chunk.second);
+    return key->num_requests >= int32_t(chunks.size()) && key->num_tokens >= groups::TokensOf(chunks) &&
+           (key->query_len == 0 || key->query_len >= longest);
+  }
+  // The key of the same sizes in engine i.
+  cgr_key Own(size_t i, cgr_key key) const {
+    if (engines_[i]->o.mode == CGR_MODE_PIECEWISE)
+      key.kind = CGR_KIND_PIECEWISE;
+    else if (engines_[i]->o.mode == CGR_MODE_NONE)
+      key.kind = CGR_KIND_NONE;
+    return key;
+  }
   void Step(bool check) {
     const std::vector<Chunk> chunks = Compose();
     const groups::Inputs inputs = RandomInputs(engines_[0]->specs, groups::TokensOf(chunks), *random_);
     std::vector<std::vector<groups::Outputs>> outputs;
-    cgr_key key;
+    cgr_key key = CGR_KEY_INIT;
+    const bool forced = Force(chunks, &key);
+    forced_[chunks.empty()] += forced;
     for (size_t i = 0; i < engines_.size(); i++) {
-      bool eager = i + 1 == engines_.size();
-      outputs.push_back(engines_[i]->Run(chunks, inputs, eager ? &key : nullptr));
+      const cgr_key own = Own(i, key);
+      outputs.push_back(engines_[i]->Run(chunks, inputs, forced || i + 1 == engines_.size() ? &own : nullptr));
       ASSERT_FALSE(HasFailure());
       const cgr_key &used = engines_[i]->step.key;
       kinds_[i][used.kind]++;
@@ -85,7 +110,6 @@ protected:
         ASSERT_EQ(used.num_requests, key.num_requests);
       }
       key = used;
-      key.kind = CGR_KIND_NONE;
     }
     for (size_t i = 1; i < engines_.size(); i++) {
       ASSERT_EQ(outputs[i].size(), outputs[0].size());
@@ -121,6 +145,7 @@ protected:
   std::vector<std::unique_ptr<TwoGroups>> engines_;
   std::map<size_t, std::map<int32_t, int>> kinds_; // steps of an engine, by kind
   int mixed_ = 0;                                  // replays of mixed keys
+  int forced_[2] = { 0, 0 };                       // steps with requests, and without
 };
 
 TEST_P(MixedSteps, FullAndPiecewiseGraphsHaveTheBitsOfEagerSteps) {
@@ -132,6 +157,8 @@ TEST_P(MixedSteps, FullAndPiecewiseGraphsHaveTheBitsOfEagerSteps) {
   EXPECT_GT(kinds_[0][CGR_KIND_FULL], steps * 95 / 100);
   EXPECT_GT(kinds_[1][CGR_KIND_PIECEWISE], steps * 95 / 100);
   EXPECT_GT(mixed_, steps / 2);
+  EXPECT_GT(forced_[0], steps / 40);
+  EXPECT_GT(forced_[1], steps / 100);
 }
 
 TEST_P(MixedSteps, BothKindsTakeTurns) {

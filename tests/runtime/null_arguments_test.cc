@@ -67,6 +67,7 @@ TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
   RefusedNull("cgr_runtime_warmup: runtime", [&] { return cgr_runtime_warmup(nullptr, &capture); });
   RefusedNull("capture", [&] { return cgr_runtime_warmup(rt, nullptr); });
   RefusedNull("capture.record", [&] { return cgr_runtime_warmup(rt, &nobody); });
+  RefusedNull("cgr_runtime_enable_graphs: runtime", [&] { return cgr_runtime_enable_graphs(nullptr, 1); });
   RefusedNull("cgr_runtime_stats: runtime", [&] { return cgr_runtime_stats(nullptr, &stats); });
   RefusedNull("stats", [&] { return cgr_runtime_stats(rt, nullptr); });
   RefusedNull("stats", [&] { return cgr_runtime_graph_stats(rt, 0, nullptr); });

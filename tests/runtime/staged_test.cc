@@ -262,7 +262,7 @@ TEST_P(Staged, AStepThatNamesNoneStagesNothingForThem) {
   cgr_step step = CGR_STEP_INIT;
   engine.Reserve(row, 16);
   CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
-  uint32_t without = step.bytes_staged;
+  uint64_t without = step.bytes_staged;
   CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &step));
   batch.staged = &staged;
   batch.num_staged = 1;

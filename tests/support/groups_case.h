@@ -77,6 +77,7 @@ struct Options {
   cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY;
   bool engine_table = false;     // of group 1
   std::vector<LayerSpec> layers; // empty: those of LayersFor
+  bool strict = false;
 };
 
 // An engine with two groups. Every step is waited for.
@@ -148,6 +149,7 @@ public:
     config.graph_mode = o.mode;
     config.decode_buckets = buckets;
     config.num_decode_buckets = 4;
+    config.strict = o.strict;
     return config;
   }
 

@@ -23,7 +23,8 @@ struct StepGroup {
 
 struct StepLimits {
   int32_t max_requests = 8, max_rows = 12, max_tokens = 64, max_seq_len = 300, max_changes = 32, ring_depth = 3;
-  int32_t token_stride = 1;                   // 1 + k
+  int32_t token_stride = 1; // 1 + k
+  int32_t reorder_threshold = 0;
   int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing of them
   int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
   bool scattered = false;                     // the slots' sections lie in another order than the library's, with gaps

@@ -314,6 +314,12 @@ private:
     b->counts[CGR__COUNT_TOKENS] = step.num_tokens;
     b->counts[CGR__COUNT_PADDED_REQUESTS] = step.padded_requests;
     b->counts[CGR__COUNT_PADDED_TOKENS] = step.padded_tokens;
+    const Words starts(b->query_start_loc, b->query_start_loc + step.num_requests + 1);
+    const auto prefill =
+        std::adjacent_find(starts.begin(), starts.end(), [&](int32_t a, int32_t z) { return z - a > limits_.reorder_threshold; });
+    const auto decodes = std::min(prefill, starts.end() - 1) - starts.begin();
+    b->counts[CGR__COUNT_DECODES] = limits_.reorder_threshold > 0 ? int32_t(decodes) : 0;
+    b->counts[CGR__COUNT_DECODE_TOKENS] = limits_.reorder_threshold > 0 ? starts[size_t(decodes)] : 0;
   }
   void DeriveRequest(const StagedStep &step, int32_t i) {
     int32_t start = b->query_start_loc[i], query_len = b->query_start_loc[i + 1] - start;
@@ -422,6 +428,7 @@ public:
     a.max_seq_len = limits_.max_seq_len;
     a.max_changes = limits_.max_changes;
     a.token_stride = limits_.token_stride;
+    a.reorder_threshold = limits_.reorder_threshold;
     a.padded_requests = padded_requests;
     a.padded_tokens = padded_tokens;
     a.num_groups = int32_t(limits_.groups.size());

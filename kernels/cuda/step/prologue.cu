@@ -16,6 +16,7 @@ struct Shared {
   int4 header[sizeof(cgr__slot_header) / sizeof(int4)];
   ScanScratch<int32_t> scan;
   int32_t first_bad;
+  int32_t num_decodes; /* the first request with more new tokens than the threshold */
 };
 
 /* What a step is once its header has been judged. Equal in all threads. */
@@ -234,7 +235,7 @@ __device__ int32_t guard_request(const cgr__step_args &a, const Composition &bat
 
 /* All rows [0, B_r), real or not, by the same stores. Ends with a barrier. */
 __device__ void write_requests(const cgr__step_args &a, const Composition &batch, const Step &step, bool fresh,
-                               ScanScratch<int32_t> &scratch) {
+                               Shared &shared) {
   int32_t pages_before[CGR__MAX_GROUPS] = { 0, 0, 0, 0 };
   for (int32_t base = 0; base < a.padded_requests; base += kStepThreads) {
     int32_t i = base + (int32_t)threadIdx.x;
@@ -245,6 +246,8 @@ __device__ void write_requests(const cgr__step_args &a, const Composition &batch
       end = batch.query_start[i + 1];
       query_len = end - batch.query_start[i];
       seq_len = guard_request(a, batch, i, row, query_len, fresh);
+      if (query_len > a.reorder_threshold && a.reorder_threshold > 0)
+        atomicMin(&shared.num_decodes, i);
     }
     if (inside) {
       a.buffers.request_rows[i] = row;
@@ -260,7 +263,7 @@ __device__ void write_requests(const cgr__step_args &a, const Composition &batch
         break;
       int32_t page_size = a.group[g].page_size;
       int32_t pages = seq_len > 0 ? (seq_len - 1) / page_size + 1 : 0, total;
-      int32_t upto = block_scan(pages, scratch, total);
+      int32_t upto = block_scan(pages, shared.scan, total);
       if (inside) {
         a.buffers.group[g].kv_indptr[i + 1] = pages_before[g] + upto;
         a.buffers.group[g].kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % page_size + 1 : 1;
@@ -375,6 +378,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
     cgr__step_error none = { CGR_GUARD_NONE, -1, 0, 0, 0 };
     a.state->error = none;
     a.state->lost = 0;
+    shared.num_decodes = a.reorder_threshold > 0 ? a.padded_requests : 0;
   }
   __syncthreads();
 
@@ -405,13 +409,16 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   }
   __syncthreads();
 
-  write_requests(a, batch, step, fresh, shared.scan);
+  write_requests(a, batch, step, fresh, shared);
   write_tokens(a, batch, step, token);
   if (tid == 0) {
     a.buffers.counts[CGR__COUNT_REQUESTS] = step.num_requests;
     a.buffers.counts[CGR__COUNT_TOKENS] = step.num_tokens;
     a.buffers.counts[CGR__COUNT_PADDED_REQUESTS] = a.padded_requests;
     a.buffers.counts[CGR__COUNT_PADDED_TOKENS] = a.padded_tokens;
+    int32_t num_decodes = min(shared.num_decodes, step.num_requests);
+    a.buffers.counts[CGR__COUNT_DECODES] = num_decodes;
+    a.buffers.counts[CGR__COUNT_DECODE_TOKENS] = num_decodes > 0 ? batch.query_start[num_decodes] : 0;
     a.state->staged = step.refused ? 0 : header.staged;
     if (step.refused)
       a.state->batch_seq = 0;
