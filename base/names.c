@@ -56,6 +56,10 @@ NAMES(cgr_source, cgr_source_name, { CGR_SOURCE_DEVICE, "device" }, { CGR_SOURCE
 
 NAMES(cgr_log_level, cgr_log_level_name, { CGR_LOG_ERROR, "error" }, { CGR_LOG_WARNING, "warning" }, { CGR_LOG_INFO, "info" })
 
+NAMES(cgr_count, cgr_count_name, { CGR_COUNT_REQUESTS, "requests" }, { CGR_COUNT_TOKENS, "tokens" },
+      { CGR_COUNT_PADDED_REQUESTS, "padded requests" }, { CGR_COUNT_PADDED_TOKENS, "padded tokens" },
+      { CGR_COUNT_DECODES, "decodes" }, { CGR_COUNT_DECODE_TOKENS, "decode tokens" })
+
 NAMES(cgr_request_flag, cgr_request_flag_name, { CGR_REQUEST_PARTIAL, "partial" })
 
 NAMES(cgr_reason, cgr_reason_name, { CGR_REASON_EXACT, "exact" }, { CGR_REASON_PADDED, "padded" },

@@ -27,6 +27,17 @@ const char *cgr_last_message(void) { return last_message; }
 
 int cgr_last_device_code(void) { return last_device_code; }
 
+bool cgr__status_is_known(int32_t status) {
+  switch (status) {
+#define CGR__STATUS_CASE(name, number, text) case number:
+    CGR_STATUS_LIST(CGR__STATUS_CASE)
+#undef CGR__STATUS_CASE
+    return true;
+  default:
+    return false;
+  }
+}
+
 const char *cgr_status_name(cgr_status status) {
   switch (status) {
 #define CGR__STATUS_NAME(name, number, text) \

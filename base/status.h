@@ -2,6 +2,8 @@
 #ifndef CGR_BASE_STATUS_H
 #define CGR_BASE_STATUS_H
 
+#include <stdbool.h>
+
 #include "cgr/base.h"
 
 #ifdef __cplusplus
@@ -19,6 +21,9 @@ cgr_status cgr__fail(cgr_status status, const char *format, ...) CGR__FORMAT(2, 
 
 /* Failures of this thread so far: tells whether a call of the engine's has left a message. */
 uint64_t cgr__failures(void);
+
+/* Whether it is one of CGR_STATUS_LIST. */
+bool cgr__status_is_known(int32_t status);
 
 /* Remembers a raw code of the device's API for cgr_last_device_code. */
 void cgr__set_device_code(int code);

@@ -101,14 +101,4 @@ typedef struct cgr__buffers {
 } cgr__buffers;
 /* clang-format on */
 
-/* The words of the buffer `counts`. */
-enum {
-  CGR__COUNT_REQUESTS = 0, /* real, of this step; 0 when a guard emptied it */
-  CGR__COUNT_TOKENS = 1,
-  CGR__COUNT_PADDED_REQUESTS = 2,
-  CGR__COUNT_PADDED_TOKENS = 3,
-  CGR__COUNT_DECODES = 4, /* real requests before the first that is no decode; 0 without a reorder threshold */
-  CGR__COUNT_DECODE_TOKENS = 5
-};
-
 #endif

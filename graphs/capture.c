@@ -33,7 +33,7 @@ static void keep_piece(cgr__open_capture *c, cgr__exec *exec, const cgr__graph_i
   c->entry->device_bytes += info->device_bytes;
 }
 
-/* Ends the capture, exactly once, whatever the body did. */
+/* Ends the piece under capture, if one is open, whatever the body did. */
 static int end_piece(cgr__open_capture *c) {
   cgr_device *dev = c->graphs->dev;
   cgr__graph *graph = NULL;
@@ -79,8 +79,6 @@ static cgr_status fail_break(cgr__open_capture *c, int error, const char *functi
 }
 
 cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls, int32_t count, const char *function) {
-  if (count == 0)
-    return CGR_OK;
   if (capture->failed)
     return cgr__fail(CGR_ERROR_CAPTURE, "%s: the capture has failed at an earlier break", function);
   cgr_status status =
@@ -93,6 +91,32 @@ cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls
     return status;
   capture->failed = true;
   return fail_break(capture, error, function, "beginning the piece after it");
+}
+
+/* --------------------------------------------------------------------------------------------------------------- regions */
+
+cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name) {
+  cgr__held *held = &capture->held;
+  held->named |= by_name;
+  for (int32_t i = 0; i < held->count; i++)
+    if (held->region[i] == region)
+      return CGR_OK;
+  int32_t *grown = realloc(held->region, ((size_t)held->count + 1) * sizeof *grown);
+  if (!grown)
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "record: no memory to keep region %d", region);
+  held->region = grown;
+  held->region[held->count++] = region;
+  return CGR_OK;
+}
+
+cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address) {
+  const cgr__regions *regions = capture->graphs->regions;
+  for (int32_t i = regions->first_movable; i < regions->count; i++) {
+    const cgr__region *r = &regions->region[i];
+    if ((uintptr_t)address - (uintptr_t)r->base < r->bytes)
+      CGR__TRY(cgr__capture_hold(capture, i, false));
+  }
+  return CGR_OK;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- capture */
@@ -121,6 +145,7 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   entry->layout_hash = graphs->layout_hash;
   entry->records++;
   cgr_status status = capture_pieces(&c, body, context, device_error);
+  entry->held = c.held;
   if (status != CGR_OK) {
     cgr__graph_drop(graphs, entry);
     entry->state = CGR_GRAPH_FAILED;

@@ -33,12 +33,16 @@ static bool is_better(const cgr_key *a, const cgr_key *b) {
   return a->kind != b->kind ? a->kind > b->kind : a->num_tokens < b->num_tokens;
 }
 
+static bool is_usable(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
+  return entry->state == CGR_GRAPH_READY && !cgr__graph_is_stale(graphs, entry);
+}
+
 static void consider(const cgr__graphs *graphs, cgr__graph_entry *entry, search *s) {
   if (!s->best || is_better(&entry->key, &s->best->key))
     s->best = entry;
   if (s->usable && !is_better(&entry->key, &s->usable->key))
     return;
-  if (entry->state == CGR_GRAPH_READY && !cgr__graph_is_stale(graphs, entry))
+  if (is_usable(graphs, entry))
     s->usable = entry;
 }
 
@@ -72,6 +76,17 @@ int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t n
   return index < 0 ? -1 : keys->first + index;
 }
 
+/* Where the smallest graph cannot be replayed, a larger one of at most twice its tokens may do: beyond that, padding costs more
+ * than the launches of an eager step. `first` is the smallest and `end` the last of its list, which ascends by tokens. */
+static void consider_larger(const cgr__graphs *graphs, cgr__graph_entry *first, const cgr__graph_entry *end, search *s) {
+  int32_t most = 2 * first->key.num_tokens;
+  for (cgr__graph_entry *e = first + 1; !is_usable(graphs, first) && e < end && e->key.num_tokens <= most; e++)
+    if (e->key.num_requests >= first->key.num_requests && is_usable(graphs, e)) {
+      consider(graphs, e, s);
+      return;
+    }
+}
+
 /* Among the entries of one variant, which begin at `entry`. */
 static search search_keys(const cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__graph_entry *entry) {
   int32_t requests = shape->num_requests > 0 ? shape->num_requests : 1;
@@ -81,14 +96,19 @@ static search search_keys(const cgr__graphs *graphs, const cgr__batch_shape *sha
     if (!serves(graphs, shape, keys->query_len))
       continue;
     s.is_uniform = true;
-    if (keys->of_requests[requests] >= 0)
-      consider(graphs, &entry[keys->first + keys->of_requests[requests]], &s);
+    if (keys->of_requests[requests] < 0)
+      continue;
+    cgr__graph_entry *smallest = &entry[keys->first + keys->of_requests[requests]];
+    consider(graphs, smallest, &s);
+    consider_larger(graphs, smallest, &entry[keys->first + keys->count], &s);
   }
   if (s.usable && s.usable->key.num_tokens == shape->num_tokens)
     return s;
   int32_t mixed = cgr__mixed_find(graphs, shape->num_tokens, requests);
-  if (mixed >= 0)
-    consider(graphs, &entry[mixed], &s);
+  if (mixed < 0)
+    return s;
+  consider(graphs, &entry[mixed], &s);
+  consider_larger(graphs, &entry[mixed], &entry[graphs->mixed.first + graphs->mixed.count], &s);
   return s;
 }
 
@@ -110,6 +130,7 @@ static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *sh
     choose_eager(choice, shape, graphs->disabled ? CGR_REASON_DISABLED : CGR_REASON_MODE_NONE);
     return CGR_OK;
   }
+  /* The reason told is that of the first variant that has graphs for such a batch, not of its supersets. */
   for (variant = own;; variant = &graphs->variant[variant->superset]) {
     if (variant->base >= 0) {
       s = search_keys(graphs, shape, &graphs->entry[variant->base]);
@@ -142,7 +163,7 @@ static cgr__graph_entry *find(cgr__graphs *graphs, const cgr_key *key) {
       index = keys->first + keys->of_requests[key->num_requests];
   }
   const cgr__step_variant *variant = find_variant(graphs, key->variant);
-  if (index < 0 || !variant || variant->base < 0)
+  if (index < 0 || variant->base < 0)
     return NULL;
   cgr__graph_entry *entry = &graphs->entry[variant->base + index];
   return memcmp(&entry->key, key, sizeof *key) == 0 ? entry : NULL;
@@ -166,7 +187,7 @@ static cgr_status check_variant(const cgr__graphs *graphs, uint32_t word, const 
 static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
   if (key->query_len == 0 || (key->query_len > 0 && serves(graphs, shape, key->query_len)))
     return CGR_OK;
-  return graphs->exact_lengths || key->query_len < 0
+  return graphs->exact_lengths
              ? cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.query_len is %d, expected 0 or the batch's, %d",
                          key->query_len, shape->query_len)
              : cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -201,9 +222,11 @@ static cgr_status choose_forced(cgr__graphs *graphs, const cgr__batch_shape *sha
     return CGR_OK;
   choice->entry = find(graphs, key);
   if (!choice->entry || choice->entry->state != CGR_GRAPH_READY)
-    return cgr__fail(CGR_ERROR_STATE,
-                     "batch: forced_key (%s, %d requests, %d tokens, query length %d) has no graph, expected a captured key",
-                     cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, key->num_tokens, key->query_len);
+    return cgr__fail(
+        CGR_ERROR_STATE,
+        "batch: forced_key (%s, %d requests, %d tokens, query length %d, variant %u) has no graph, expected a captured "
+        "key",
+        cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, key->num_tokens, key->query_len, key->variant);
   return cgr__graphs_check_fresh(graphs, choice->entry);
 }
 

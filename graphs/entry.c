@@ -8,6 +8,21 @@ cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_
   return (cgr_graph_state)entry->state;
 }
 
+static bool holds(const cgr__held *held, int32_t region) {
+  for (int32_t i = 0; i < held->count; i++)
+    if (held->region[i] == region)
+      return true;
+  return !held->named;
+}
+
+void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region) {
+  for (int32_t i = 0; i < graphs->count; i++) {
+    cgr__graph_entry *entry = &graphs->entry[i];
+    if (entry->state == CGR_GRAPH_READY && entry->epoch + 1 == graphs->regions->epoch && !holds(&entry->held, region))
+      entry->epoch++;
+  }
+}
+
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats) {
   stats->state = cgr__graph_state_of(graphs, entry);
   stats->key = entry->key;
@@ -39,6 +54,8 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
     destroy_exec(graphs, b->piece);
     free(b);
   }
+  free(entry->held.region);
+  entry->held = (cgr__held){ false, 0, NULL };
   entry->exec = NULL;
   entry->breaks = NULL;
   entry->state = CGR_GRAPH_EMPTY;

@@ -32,6 +32,13 @@ typedef struct cgr__break {
   cgr__exec *piece; /* what comes after the call; NULL: another call, or nothing */
 } cgr__break;
 
+/* Which regions of the engine's a graph holds an address of. */
+typedef struct cgr__held {
+  bool named; /* false: all of them, for `record` named none */
+  int32_t count;
+  int32_t *region; /* [count] */
+} cgr__held;
+
 /* A key and what was captured for it. */
 typedef struct cgr__graph_entry {
   cgr_key key;
@@ -39,12 +46,13 @@ typedef struct cgr__graph_entry {
   int32_t records;
   cgr__exec *exec;      /* the first piece */
   cgr__break *breaks;   /* and what follows it; NULL: nothing, as in every FULL graph */
-  uint64_t epoch;       /* of the regions, at capture */
+  uint64_t epoch;       /* of the regions when it was captured, or since then, while none moved that it holds */
   uint64_t layout_hash; /* of everything that decides a launch, at capture */
   uint64_t replays, real_requests;
   int64_t num_nodes, device_bytes;
   int32_t num_pieces;
   double capture_ms;
+  cgr__held held; /* regions of the engine's that it holds */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -115,6 +123,8 @@ cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_
 static inline bool cgr__graph_is_stale(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
   return entry->epoch != graphs->regions->epoch || entry->layout_hash != graphs->layout_hash;
 }
+/* A region has just moved: the graphs that do not hold it are as fresh as before. */
+void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region);
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats);
 int32_t cgr__graphs_num_usable(const cgr__graphs *graphs);
 /* Destroys the graph of an entry. What still runs finishes. */
@@ -123,7 +133,7 @@ void cgr__graphs_drop_all(cgr__graphs *graphs);
 
 /* -------------------------------------------------------------------------------------------------------- mode, buckets */
 
-/* mode.c. Lowers a mode to what the attention of the engine and this version can do. `*reason` gets static text, "" if
+/* mode.c. Lowers a mode to what the attention in use can do. `*reason` gets static text, "" if
  * unchanged. */
 cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, const char **reason);
 /* Kinds of a lowered mode's uniform and mixed keys. */
@@ -170,6 +180,7 @@ typedef struct cgr__open_capture {
   cgr__break *last; /* that was made; NULL: the first piece is being captured */
   bool open;        /* the stream captures */
   bool failed;      /* what is captured from now on is dropped */
+  cgr__held held;   /* the regions that it holds, as far as it has got */
   int device_error; /* the device was lost at a break */
 } cgr__open_capture;
 
@@ -192,6 +203,12 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
  * forked and not joined, for one, is found here. After a failure what the body still enqueues is captured all the same and
  * dropped, as long as the device begins a capture (`open`). */
 cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls, int32_t count, const char *function);
+
+/* What is captured holds `region`; `by_name` when `record` says so, which then names all regions that its attention calls do not
+ * lie in. CGR_ERROR_OUT_OF_MEMORY. */
+cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name);
+/* The same for every region of the engine's that the address lies in. */
+cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address);
 
 /* replay.c: the only launches of graphs. The first piece; returns the device's error. */
 int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t real_requests, cudaStream_t stream);

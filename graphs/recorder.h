@@ -19,9 +19,10 @@ struct cgr_recorder {
   cudaStream_t stream;
   cgr_key key;
   bool capturing;
-  bool open;                 /* `record` is running, or a call of a PIECEWISE step */
-  bool in_call;              /* inside a function of cgr_record_call */
-  cgr__open_capture *pieces; /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
+  bool open;                  /* `record` is running, or a call of a PIECEWISE step */
+  bool in_call;               /* inside a function of cgr_record_call */
+  cgr__open_capture *capture; /* NULL: not capturing */
+  cgr__open_capture *pieces;  /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
   cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */
   int32_t real_tokens, real_requests;                 /* -1 when capturing */
   int32_t max_seq_len, max_query_len;

@@ -106,8 +106,8 @@ static void put_batch(planner *p, const shape *s) {
     query_start[i + 1] = query_start[i] + (is_live ? (decodes ? 1 : s->query_len) : 0);
     seq_lens[i] = is_live ? (decodes ? 1 + k * 2663 % 8192 : s->context + s->query_len) : 0;
   }
-  p->inputs[CGR__COUNT_REQUESTS] = n;
-  p->inputs[CGR__COUNT_TOKENS] = query_start[n];
+  p->inputs[CGR_COUNT_REQUESTS] = n;
+  p->inputs[CGR_COUNT_TOKENS] = query_start[n];
   p->args.padded_requests = n > 0 ? n : 1;
   check(p->dev, p->dev->ops->copy(p->dev, p->device_inputs, p->inputs, p->input_bytes, p->stream), "copy");
   check(p->dev, p->dev->ops->stream_sync(p->dev, p->stream), "copy");

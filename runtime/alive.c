@@ -19,7 +19,8 @@ cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function) {
 cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function) {
   CGR__TRY(cgr__runtime_check(rt, function));
   if (rt->recording)
-    return cgr__fail(CGR_ERROR_STATE, "%s: called from inside record, expected a call outside of it", function);
+    return cgr__fail(CGR_ERROR_STATE, "%s: called from inside record or a call of a step, expected a call outside of it",
+                     function);
   return CGR_OK;
 }
 

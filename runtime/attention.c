@@ -120,18 +120,18 @@ static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
                    cgr__failures() == before ? "" : cgr_last_message());
 }
 
-static cgr_status enqueue(cgr__step_recorder *rec, const calls *l) {
+static cgr_status enqueue(cgr__step_recorder *rec, const calls *list) {
   cgr_runtime *rt = rec->runtime;
   if (rec->base.pieces)
-    return cgr__recorder_break(&rec->base, l->call, l->count, "cgr_record_attention");
-  for (int32_t i = 0; i < l->count; i++) {
-    if (l->call[i].function) {
-      CGR__TRY(cgr__recorder_call(&rec->base, l->call[i].function, l->call[i].args));
+    return cgr__recorder_break(&rec->base, list->call, list->count, "cgr_record_attention");
+  for (int32_t i = 0; i < list->count; i++) {
+    if (list->call[i].function) {
+      CGR__TRY(cgr__recorder_call(&rec->base, list->call[i].function, list->call[i].args));
       continue;
     }
-    int error = rt->dev->ops->launch(rt->dev, l->call[i].kernel, l->call[i].args, rec->base.stream);
+    int error = rt->dev->ops->launch(rt->dev, list->call[i].kernel, list->call[i].args, rec->base.stream);
     CGR__TRY(cgr__runtime_device_error(rt, error,
-                                       l->call[i].kernel == &cgr__kernel_append
+                                       list->call[i].kernel == &cgr__kernel_append
                                            ? "cgr_record_attention: enqueuing the append"
                                            : "cgr_record_attention: enqueuing the attention"));
   }
@@ -148,14 +148,14 @@ static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, 
   const extent v = extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
   CGR__TRY(check_view(&a->k, &k));
   CGR__TRY(check_view(&a->v, &v));
-  if (is_marked(rec->read, a->layer) && !is_marked(rec->appended, a->layer))
+  if (is_marked(rec->marks.read, a->layer) && !is_marked(rec->marks.appended, a->layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before",
                      a->layer);
-  return mark(rec->appended, a->layer, "appended");
+  return mark(rec->marks.appended, a->layer, "appended");
 }
 
-static void append(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *to) {
+static void add_append(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *list) {
   const cgr_runtime *rt = rec->runtime;
   cgr__append_args args = { .k_cache = l->k, .v_cache = l->v, .k = a->k, .v = a->v };
   args.slot_mapping = rt->lane.args.buffers.group[l->group].slot_mapping;
@@ -164,8 +164,8 @@ static void append(const cgr__step_recorder *rec, const cgr_attention *a, const 
   args.num_tokens = rec->base.key.num_tokens;
   args.num_kv_heads = l->num_kv_heads;
   args.head_dim = l->head_dim;
-  to->append = args;
-  to->call[to->count++] = (cgr__call){ &cgr__kernel_append, NULL, &to->append, sizeof to->append };
+  list->append = args;
+  list->call[list->count++] = (cgr__call){ &cgr__kernel_append, NULL, &list->append, sizeof list->append };
 }
 
 static cgr__attention_args attention_args(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
@@ -205,43 +205,53 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   CGR__TRY(check_view(&a->out, &out));
   if (a->lse.data)
     CGR__TRY(check_view(&a->lse, &lse));
-  CGR__TRY(mark(rec->attended, a->layer, "attended"));
+  CGR__TRY(mark(rec->marks.attended, a->layer, "attended"));
   int32_t source = source_of(rec, a->layer);
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
-    rec->read[source / 8] |= (uint8_t)(1u << source % 8);
+    rec->marks.read[source / 8] |= (uint8_t)(1u << source % 8);
   return CGR_OK;
 }
 
-static void attend(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *to) {
-  to->attention = attention_args(rec, a, l);
-  to->call[to->count++] = (cgr__call){ &cgr__kernel_attention, NULL, &to->attention, sizeof to->attention };
+static void add_attention(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *list) {
+  list->attention = attention_args(rec, a, l);
+  list->call[list->count++] = (cgr__call){ &cgr__kernel_attention, NULL, &list->attention, sizeof list->attention };
 }
 
-static void ask_backend(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *to) {
-  to->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend - 1], *a };
-  to->call[to->count++] = (cgr__call){ NULL, call_backend, &to->backend, sizeof to->backend };
+static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *list) {
+  list->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend - 1], *a };
+  list->call[list->count++] = (cgr__call){ NULL, call_backend, &list->backend, sizeof list->backend };
+}
+
+/* A graph holds what its attention reads and writes. */
+static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention *a) {
+  const void *const addresses[] = { a->q.data, a->k.data, a->v.data, a->out.data, a->lse.data };
+  for (size_t i = 0; rec->base.capture && i < sizeof addresses / sizeof addresses[0]; i++)
+    if (addresses[i])
+      CGR__TRY(cgr__capture_hold_address(rec->base.capture, addresses[i]));
+  return CGR_OK;
 }
 
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
-  calls to = { .count = 0 };
+  calls list = { .count = 0 };
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   bool appends = layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND);
   bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), by_backend = backend_appends(rec, layer);
+  CGR__TRY(hold_views(rec, &a));
   CGR__TRY(cgr__join_planner(rec)); /* before the append, so that append and attention have one edge between them */
   if (appends)
     CGR__TRY(check_append(rec, &a, layer));
   if (attends)
     CGR__TRY(check_attend(rec, &a, layer));
   if (appends && !by_backend)
-    append(rec, &a, layer, &to);
+    add_append(rec, &a, layer, &list);
   if (layer->backend != 0 && (attends || by_backend))
-    ask_backend(rec, &a, layer, &to);
+    add_backend(rec, &a, layer, &list);
   else if (attends)
-    attend(rec, &a, layer, &to);
-  return enqueue(rec, &to);
+    add_attention(rec, &a, layer, &list);
+  return enqueue(rec, &list);
 }
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {

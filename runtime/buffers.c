@@ -59,5 +59,19 @@ cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t by
 
 cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes) {
   CGR__TRY(cgr__runtime_check(runtime, "cgr_region_move"));
-  return cgr__regions_move(&runtime->regions, region, base, bytes);
+  CGR__TRY(cgr__regions_move(&runtime->regions, region, base, bytes));
+  cgr__graphs_region_moved(&runtime->graphs, region);
+  return CGR_OK;
+}
+
+cgr_status cgr_record_use(cgr_recorder *recorder, int32_t region) {
+  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_use"));
+  const cgr__step_recorder *rec = (const cgr__step_recorder *)(void *)recorder;
+  cgr_status status = CGR_OK;
+  if (region < 0 || region >= rec->runtime->regions.count)
+    status = cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_use: region is %d, expected one of cgr_region_register (%d .. %d)",
+                       region, rec->runtime->regions.first_movable, rec->runtime->regions.count - 1);
+  else if (recorder->capture)
+    status = cgr__capture_hold(recorder->capture, region, true);
+  return cgr__recorder_latch(recorder, status);
 }

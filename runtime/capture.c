@@ -67,8 +67,9 @@ static cgr_status capture_one(cgr_runtime *rt, cgr__graph_entry *entry) {
   return cgr__fail(status, "%s", text);
 }
 
-/* Entries are one stretch per captured variant: the i-th of all, counted key by key. */
-static int32_t largest_first(const cgr__graphs *graphs, int32_t i) {
+/* Entries lie variant by variant; captures go size by size over all variants, so that every variant has its large graphs before
+ * any has its small ones. */
+static int32_t by_size(const cgr__graphs *graphs, int32_t i) {
   int32_t captured = 0;
   for (int32_t v = 0; v < graphs->num_variants; v++)
     captured += graphs->variant[v].base >= 0;
@@ -81,7 +82,7 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   cgr_status first = CGR_OK;
   char message[480] = "";
   for (int32_t i = graphs->count - 1; i >= 0 && !runtime->dead; i--) {
-    cgr__graph_entry *entry = &graphs->entry[largest_first(graphs, i)];
+    cgr__graph_entry *entry = &graphs->entry[by_size(graphs, i)];
     if (cgr__graph_state_of(graphs, entry) == CGR_GRAPH_READY)
       continue;
     cgr_status status = capture_one(runtime, entry);

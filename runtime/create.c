@@ -169,6 +169,7 @@ static cgr_status preload_kernels(cgr_runtime *rt) {
 static cgr_status register_regions(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   CGR__TRY(cgr__regions_register(&rt->regions, rt->arena, rt->layout.bytes, NULL));
+  CGR__TRY(cgr__regions_register(&rt->regions, rt->pinned, rt->layout.pinned_bytes, NULL));
   for (int32_t i = 0; i < c->num_groups; i++) {
     const cgr_group *g = &rt->setup.groups[i];
     size_t bytes = ((size_t)c->max_rows + 1) * (size_t)g->page_table_stride * sizeof *g->page_table;
@@ -311,7 +312,8 @@ cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_destroy: runtime is %p, expected one from cgr_runtime_create",
                      (void *)runtime);
   if (runtime->recording)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_destroy: called from inside record, expected a call outside of it");
+    return cgr__fail(CGR_ERROR_STATE,
+                     "cgr_runtime_destroy: called from inside record or a call of a step, expected a call outside of it");
   CGR__TRY(check_own_device(runtime));
   CGR__TRY(wait_for_steps(runtime));
   tear_down(runtime);

@@ -67,7 +67,7 @@ static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_req
   return error;
 }
 
-/* The engine's own buffers; after the planner's fork, which they do not hold up. */
+/* The engine's own buffers. Enqueued after the planner's fork, so as not to delay the planner. */
 static int enqueue_staged(cgr_runtime *rt, const cgr__enqueue *enqueue) {
   if (rt->lane.staged_args.num_buffers == 0)
     return 0;
@@ -96,7 +96,7 @@ cgr_status cgr__join_planner(cgr__step_recorder *recorder) {
 static cgr_status check_layers(const cgr__step_recorder *recorder) {
   int32_t num_layers = recorder->runtime->setup.config.num_layers;
   for (int32_t l = 0; l < num_layers; l++)
-    if (!((recorder->attended[l / 8] | recorder->appended[l / 8]) & 1u << l % 8))
+    if (!((recorder->marks.attended[l / 8] | recorder->marks.appended[l / 8]) & 1u << l % 8))
       return cgr__fail(CGR_ERROR_CALLBACK, "record: layer %d of %d was left out, expected cgr_record_attention for each", l,
                        num_layers);
   return CGR_OK;
@@ -105,9 +105,7 @@ static cgr_status check_layers(const cgr__step_recorder *recorder) {
 static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *enqueue) {
   if (!enqueue->record)
     return CGR_OK;
-  memset(recorder->appended, 0, sizeof recorder->appended);
-  memset(recorder->attended, 0, sizeof recorder->attended);
-  memset(recorder->read, 0, sizeof recorder->read);
+  memset(&recorder->marks, 0, sizeof recorder->marks);
   recorder->runtime->recording = true;
   cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
   recorder->runtime->recording = false;
@@ -117,7 +115,7 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
 
 static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_planner((cgr__step_recorder *)(void *)recorder); }
 
-/* The longest of this step, and the decodes, which come first. An empty step has one padded request all the same. */
+/* The longest of this step, and the decodes, which come first. An empty step counts as one request of one token, its padding. */
 static void find_bounds(cgr_recorder *recorder) {
   cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
   cgr__rows *rows = &rec->runtime->rows;
@@ -138,12 +136,13 @@ static void find_bounds(cgr_recorder *recorder) {
 }
 
 static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {
-  memset(recorder, 0, offsetof(cgr__step_recorder, appended)); /* the marks are of `record` alone */
+  memset(recorder, 0, offsetof(cgr__step_recorder, marks)); /* which run_record clears: calls between pieces have none */
   recorder->runtime = rt;
   recorder->base.dev = rt->dev;
   recorder->base.stream = enqueue->stream;
   recorder->base.key = enqueue->key;
   recorder->base.capturing = enqueue->capture != NULL;
+  recorder->base.capture = enqueue->capture;
   recorder->base.pieces = enqueue->key.kind == CGR_KIND_PIECEWISE ? enqueue->capture : NULL;
   recorder->base.before_break = join_before_break;
   recorder->base.real_tokens = enqueue->real_tokens;
@@ -155,9 +154,16 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
 }
 
-/* A step that `record` gave up still ends: with an epilogue that commits nothing, so that the device's counter and the host's
- * stay together. If the device proves lost here, a failure of `record` was its first symptom and is kept as the
- * cause. */
+static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enqueue) {
+  cgr__step_args args = rt->lane.args;
+  args.padded_requests = enqueue->key.num_requests;
+  args.padded_tokens = enqueue->key.num_tokens;
+  args.empty = enqueue->empty;
+  return args;
+}
+
+/* A step that `record` or a call gave up still ends: with an epilogue that commits nothing, so that the device's counter and the
+ * host's stay together. If the device proves lost here, that failure was its first symptom and is kept as the cause. */
 static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
   cgr_runtime *rt = recorder->runtime;
   const char *what = "step: joining the planner";
@@ -178,11 +184,8 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
 
 cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome) {
   cgr__step_recorder *recorder = &rt->recorder;
-  cgr__step_args args = rt->lane.args;
+  cgr__step_args args = step_args(rt, enqueue);
   set_recorder(recorder, rt, enqueue);
-  args.padded_requests = enqueue->key.num_requests;
-  args.padded_tokens = enqueue->key.num_tokens;
-  args.empty = enqueue->empty;
   *outcome = CGR__OUTCOME_BROKEN;
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, enqueue->stream);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
@@ -210,12 +213,10 @@ cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr
   rt->recording = false;
   if (error)
     return cgr__runtime_device_error(rt, error, "cgr_step_launch: launching what is between two pieces, or a piece");
-  *outcome = CGR__OUTCOME_WHOLE;
-  if (status == CGR_OK)
+  if (status == CGR_OK) {
+    *outcome = CGR__OUTCOME_WHOLE;
     return CGR_OK;
-  cgr__step_args args = rt->lane.args;
-  args.padded_requests = enqueue->key.num_requests;
-  args.padded_tokens = enqueue->key.num_tokens;
-  *outcome = CGR__OUTCOME_BROKEN;
+  }
+  cgr__step_args args = step_args(rt, enqueue);
   return end_step(recorder, &args, status, outcome);
 }

@@ -61,20 +61,25 @@ typedef struct cgr__lane {
   cgr__staged_args staged_args;
 } cgr__lane;
 
+/* What `record` has done, a bit per layer. */
+typedef struct cgr__layer_marks {
+  uint8_t appended[CGR__MAX_LAYERS / 8], attended[CGR__MAX_LAYERS / 8];
+  uint8_t read[CGR__MAX_LAYERS / 8]; /* their cache has been read */
+} cgr__layer_marks;
+
 /* What `record` gets: the recorder, and what the runtime keeps beside it. */
 typedef struct cgr__step_recorder {
   struct cgr_recorder base;
   cgr_runtime *runtime;
   const cgr__composition *batch; /* of the step; NULL: in a capture, or none */
   bool planner_joined;
-  uint8_t appended[CGR__MAX_LAYERS / 8], attended[CGR__MAX_LAYERS / 8]; /* a bit per layer */
-  uint8_t read[CGR__MAX_LAYERS / 8];                                    /* layers whose cache has been read */
+  cgr__layer_marks marks;
 } cgr__step_recorder;
 
 struct cgr_runtime {
   uint32_t magic;
   bool owns_device;
-  bool recording; /* inside `record` */
+  bool recording; /* inside `record`, or a call between pieces */
   int dead;       /* 1: lost; read by any thread */
   cgr_device *dev;
   cgr__lane lane;
@@ -147,7 +152,7 @@ typedef struct cgr__enqueue {
 /* How far it got. */
 typedef enum cgr__outcome {
   CGR__OUTCOME_WHOLE,     /* the step is on its stream */
-  CGR__OUTCOME_ABANDONED, /* `record` failed: the step is on its stream and will commit nothing */
+  CGR__OUTCOME_ABANDONED, /* `record` or a call failed: the step is on its stream and will commit nothing */
   CGR__OUTCOME_BROKEN     /* a call of the device failed: what is on the stream is no step */
 } cgr__outcome;
 

@@ -83,7 +83,7 @@ typedef struct cgr_group {
 
 /* ---------------------------------------------------------------------------------------------------------------- layers */
 
-/* Flags of a layer; the library's own kernels know none yet. */
+/* Flags of a layer. BIDIRECTIONAL and ALIBI_SQRT: only for layers of a backend, in this version; NO_CACHE: not yet. */
 typedef enum cgr_layer_flag {
   CGR_LAYER_BIDIRECTIONAL = 1, /* a query also attends to the keys after it */
   CGR_LAYER_NO_CACHE = 2,      /* k and v of the step itself, no pages */
@@ -156,7 +156,7 @@ typedef struct cgr_attention {
 /* Enqueues append and attention of one layer, inside `record`; a PIECEWISE capture breaks here. Each layer is attended once per
  * step: a layer that is named twice is refused, and a `record` that leaves one out fails. (Append and attention may be two
  * calls, with APPEND_ONLY and NO_APPEND. With NO_APPEND the cache must hold the step's tokens already.) CGR_ERROR_STATE inside a
- * function of cgr_record_call.
+ * function of cgr_record_call or a backend's `record`.
  * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
 CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention);
 
@@ -187,23 +187,27 @@ typedef struct cgr_backend {
   uint32_t size;
   int32_t reorder_threshold; /* new tokens up to which a request counts as a decode (a chunk of a prompt too): batches then have
                                 their decodes first (cgr_step_prepare refuses others; requests without tokens may stand
-                                anywhere), and cgr_record_info tells the split. 0: any order. The smallest of the backends in
-                                use counts, but for 0 */
+                                anywhere), and cgr_record_info and CGR_BUFFER_COUNTS tell the split. 0: any order. The
+                                smallest one above 0 of the backends in use counts */
   const char *name;          /* for messages; 1 to 31 characters, copied */
   void *context;             /* first argument of the functions */
   /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (16), with status,
    * field (a member of cgr_layer) and text. Called once per layer by cgr_validate, cgr_runtime_memory and cgr_runtime_create, if
-   * there is a device; what has been refused of the layer is 0 in it. NULL: it can run all. */
+   * there is a device; fields of the layer that cgr itself has refused read 0, and for a bad group `group` is a stand-in with the
+   * least numbers. NULL: it can run all. */
   int32_t (*check)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
                    cgr_finding *findings, int32_t capacity);
   /* What a FULL graph can hold of it, for layers of this group; asked once per group. What is not a cgr_graph_support counts as
    * NEVER, as does NULL. */
   cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
   /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at every
-   * replay of a PIECEWISE graph, with real counts in cgr_record_info. `attention` is valid during the call alone; it is complete,
-   * its views have been checked and cover the padded tokens, whose out it sets to 0. With CGR_BACKEND_APPENDS it may have
-   * CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_buffer and cgr_record_call; cgr_record_attention is
-   * refused. Any status but CGR_OK gives the step or the capture up, as from `record`. */
+   * replay of a PIECEWISE graph, with real counts in cgr_record_info; a PIECEWISE capture does not call it (cgr_runtime_warmup
+   * does). `attention` is valid during the call alone; it has this library's size, and its views have been checked.
+   * attention->layer indexes cgr_config.layers, of which the engine keeps what it needs: views, group, scale. Pages are row
+   * CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths CGR_BUFFER_SEQ_LENS and _QUERY_START_LOC.
+   * The backend has to set out to 0, and lse to -inf, for the padded tokens too; nothing checks that. With CGR_BACKEND_APPENDS
+   * it may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_buffer and cgr_record_call;
+   * cgr_record_attention is refused. Any status but CGR_OK gives the step or the capture up, as from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t reserved;

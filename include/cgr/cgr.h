@@ -3,8 +3,9 @@
  * The runtime turns the steps of an LLM engine into CUDA graph replays. An engine opens a device, makes its KV cache, creates a
  * runtime over both and captures its model once per bucket. Then, per step, it calls cgr_step_prepare and cgr_step_launch.
  *
- * The interface is in five headers. Start with the rules in base.h; device.h has devices, attention.h layers and views,
- * planners.h the planners without a runtime, and this one, which includes the others, the runtime.
+ * The interface is in six headers. Start with the rules in base.h; device.h has devices, attention.h layers, views and backends,
+ * graphs.h keys, captures and regions, planners.h the planners without a runtime, and this one, which includes the others, the
+ * runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
  * than one program and lane, drafts, several steps in one launch, the standing batch, budgets and key
@@ -12,67 +13,12 @@
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
 
-#include "cgr/attention.h"
+#include "cgr/graphs.h"
 #include "cgr/planners.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct cgr_runtime cgr_runtime;
-
-/* ------------------------------------------------------------------------------------------------------------------ keys */
-
-typedef enum cgr_graph_kind { CGR_KIND_NONE = 0, CGR_KIND_PIECEWISE = 1, CGR_KIND_FULL = 2 } cgr_graph_kind;
-
-/* What a graph is captured for; compared by value. */
-typedef struct cgr_key {
-  int32_t kind;         /* cgr_graph_kind; NONE: an eager step */
-  int32_t program;      /* 0 */
-  int32_t lane;         /* 0 */
-  int32_t num_tokens;   /* padded */
-  int32_t num_requests; /* padded */
-  int32_t query_len;    /* that every request has at most (exactly, unless all attention in use is ALWAYS); 0: mixed */
-  int32_t max_steps;    /* 0 */
-  uint32_t variant;     /* a word of cgr_config.variants, or 0; a batch's own or a superset's */
-  uint32_t reserved[4];
-} cgr_key;
-#define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
-
-/* Which steps are captured, as (uniform query lengths, everything else). FULL is one graph; PIECEWISE is several, with every
- * cgr_record_attention and cgr_record_call made between them, at each replay. A mode that the attention cannot do is lowered,
- * with the reason kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE when some attention in use is not ALWAYS, and all to
- * PIECEWISE when some is NEVER. Attention of the engine's own that a graph cannot hold belongs in a backend or a
- * cgr_record_call; for the latter, as for any other function that no graph can hold, set attention_support to NEVER or ask for
- * PIECEWISE: a FULL graph calls it once, at capture. */
-typedef enum cgr_graph_mode {
-  CGR_MODE_DEFAULT = 0,          /* FULL where all attention in use is ALWAYS, else FULL_AND_PIECEWISE */
-  CGR_MODE_NONE = 1,             /* (eager, eager) */
-  CGR_MODE_PIECEWISE = 2,        /* (PIECEWISE, PIECEWISE) */
-  CGR_MODE_FULL = 3,             /* (FULL, FULL) */
-  CGR_MODE_FULL_DECODE_ONLY = 4, /* (FULL, eager) */
-  CGR_MODE_FULL_AND_PIECEWISE = 5 /* (FULL, PIECEWISE) */
-} cgr_graph_mode;
-
-/* A captured size of mixed steps: of any batch with no more tokens and requests. */
-typedef struct cgr_bucket {
-  int32_t num_tokens, num_requests;
-} cgr_bucket;
-
-/* A variant of steps: a word that `record` finds in its key, with which it may enqueue other kernels (with adapters, say, or
- * with up to two of them). A captured variant has graphs of its own, of every size. A batch whose variant has none that can be
- * replayed uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET, padded or not): `record` of the superset
- * must do all that the variant needs. */
-typedef struct cgr_variant {
-  uint32_t word;     /* cgr_batch.variant; each once */
-  uint32_t superset; /* another word of the list, never variant 0; no circle. 0: none */
-  int32_t captured;  /* 1: it has graphs of its own; 0: those of the superset alone */
-  int32_t reserved;  /* 0 */
-} cgr_variant;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_graph_kind_name(cgr_graph_kind kind);
-CGR_API const char *cgr_graph_mode_name(cgr_graph_mode mode);
 
 /* --------------------------------------------------------------------------------------------------------- configuration */
 
@@ -92,8 +38,8 @@ typedef struct cgr_buffer_decl {
   int32_t dimension; /* cgr_dimension: the leading one, at its configured limit (rows: max_rows + 1) */
   int32_t dtype;     /* cgr_dtype */
   int32_t source;    /* cgr_source; 0: DEVICE */
-  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. A STAGED row has a multiple of 4 bytes, at most 2^20 */
-  const char *name;  /* unique, 1 to 31 characters */
+  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED data of ROWS: a multiple of 4 bytes, at most 2^20 */
+  const char *name;  /* unique among the declared, 1 to 31 characters */
   int64_t padding;   /* what every element holds at first, as a value of the dtype; fp32: -2^24 .. 2^24; smaller floats: 0 */
 } cgr_buffer_decl;
 #define CGR_BUFFER_DECL_INIT { (uint32_t)sizeof(cgr_buffer_decl), 0, 0, 0, 0, NULL, 0 }
@@ -139,13 +85,14 @@ typedef struct cgr_config {
   int32_t attention_support;     /* cgr_graph_support of attention that the engine enqueues itself, without a backend; the least
                                     of it and of all backends in use decides the mode */
   int32_t strict;                /* not 0: a step that the mode promises a graph for is refused (CGR_ERROR_FALLBACK,
-                                    CGR_ERROR_STALE_GRAPH) rather than run eagerly */
+                                    CGR_ERROR_STALE_GRAPH) rather than run eagerly; but for one without requests */
   int32_t num_decode_buckets;    /* 0: the default sizes up to max_decode_bucket */
   const int32_t *decode_buckets; /* captured sizes of uniform steps, in requests: ascending, 1 .. max_requests, at most 512 */
   int32_t max_decode_bucket;     /* largest default size; ignored with decode_buckets; 0: min(max_requests, 512) */
   int32_t num_query_lens;        /* 0 .. 8; 0: query length 1 alone */
   const int32_t *query_lens;     /* captured uniform query lengths, each with every decode bucket whose tokens fit max_tokens:
-                                    ascending, 1 .. max_tokens */
+                                    ascending, 1 .. max_tokens. Of attention that can do single tokens alone in a FULL graph,
+                                    only 1 is kept, with the reason told (cgr_runtime_graph_mode) */
   const cgr_bucket *mixed_buckets; /* captured sizes of mixed steps: ascending by tokens, then by requests; tokens
                                       1 .. max_tokens, requests 1 .. max_requests; at most 512 */
   int32_t num_mixed_buckets;     /* 0: by default every 8 tokens up to 128, then 8 sizes to each doubling up to max_tokens,
@@ -164,7 +111,7 @@ typedef struct cgr_config {
   size_t device_memory_size;
   void *pinned_memory;           /* the same for the rings: cgr_memory_alloc_pinned, or cudaHostAlloc with Mapped | Portable */
   size_t pinned_memory_size;
-  cgr_log_function log;          /* told why the mode was lowered (INFO), and of captures that fail (WARNING); NULL: silent. Called
+  cgr_log_function log;          /* told why mode or query lengths were lowered (INFO), and of captures that fail (WARNING); NULL: silent. Called
                                     by the thread that calls cgr; must not call cgr */
   void *log_context;
   const cgr_variant *variants;   /* of steps. Variant 0 is there in any case, captured and without a superset unless it is listed */
@@ -210,7 +157,8 @@ CGR_API cgr_status cgr_runtime_destroy(cgr_runtime *runtime);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_device *cgr_runtime_device(cgr_runtime *runtime);
 
-/* The mode in use, and why it differs from the one asked for ("" if it does not; the runtime's memory). NONE for a bad handle.
+/* The mode in use; and why it, or the captured query lengths, differ from those asked for ("" if neither does; the runtime's
+ * memory). NONE for a bad handle.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason);
 
@@ -237,12 +185,23 @@ typedef enum cgr_buffer {
   CGR_BUFFER_LOGITS_INDICES,   /* i32 [R] the token whose hidden state predicts the next one; padding 0 */
   CGR_BUFFER_NEXT_TOKENS,      /* i32 [R][1+k] written by the engine's sampler, for the padded count; committed by the last kernel.
                                   A token that is out of the vocabulary comes back as the next step's input */
-  CGR_BUFFER_COUNTS,           /* i32 [16]: real requests, real tokens, padded requests, padded tokens; requests before the
-                                  first with more new tokens than the backends' reorder_threshold, and their tokens (0 without
-                                  one); then 0 */
+  CGR_BUFFER_COUNTS,           /* i32 [16] of this step, by cgr_count; the rest 0 */
   CGR_BUFFER_PLAN,             /* i32 words of the native attention plans */
   CGR_BUFFER_COUNT_
 } cgr_buffer;
+
+/* The words of CGR_BUFFER_COUNTS. */
+typedef enum cgr_count {
+  CGR_COUNT_REQUESTS = 0, /* real; 0 when a guard emptied the step */
+  CGR_COUNT_TOKENS = 1,   /* likewise */
+  CGR_COUNT_PADDED_REQUESTS = 2,
+  CGR_COUNT_PADDED_TOKENS = 3,
+  CGR_COUNT_DECODES = 4, /* if a backend in use has a reorder_threshold: requests before the first with more new tokens than
+                            that, or all of them if none has more, those among them that have none included. Otherwise 0 */
+  CGR_COUNT_DECODE_TOKENS = 5 /* new tokens of those */
+} cgr_count;
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_count_name(cgr_count count);
 
 typedef struct cgr_buffer_view {
   uint32_t size;
@@ -263,21 +222,12 @@ CGR_API cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, c
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_buffer_name(cgr_buffer buffer);
 
-/* A region is memory whose address graphs may hold. The arena and the KV views are registered at creation; an engine adds its
- * weights and activations, in at most 4096 regions, the runtime's included, of which none can be taken back. Nothing is checked
- * against regions. Moving one, also to where it is, makes every graph that was captured before stale: its steps run eagerly
- * (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures them again. The runtime's own
- * regions cannot move.
- * Threads one · Capture no · Sync never · Alloc never */
-CGR_API cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region);
-CGR_API cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes);
-
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
 /* A request owns a row of the persistent tables from open to close. `tag` is the engine's name for it, handed back in results.
  * These calls change the host's copy of the tables; the changes travel with the next step that is prepared, and none is lost when
  * a step is cancelled or fails. While a step is prepared its rows cannot be closed, change their length or lose a page
- * (CGR_ERROR_STATE); they may get more pages. Refused inside `record` (CGR_ERROR_STATE).
+ * (CGR_ERROR_STATE); they may get more pages. Refused inside `record` and calls (CGR_ERROR_STATE).
  *
  * A page that was taken away, or whose row was closed, may go to another request once the last step that used the row has
  * completed: cgr_request_info.last_seq, also after a failed launch and after the row was opened again. A page may be in several
@@ -328,12 +278,6 @@ CGR_API cgr_status cgr_request_get_pages(cgr_runtime *runtime, int32_t row, int3
 
 /* --------------------------------------------------------------------------------------------------- recording a model */
 
-/* The model, written once: enqueues one step on the recorder's stream, for its padded counts. The same function serves eager
- * steps and captures; it is called exactly once per captured key and never at replay. Any status but CGR_OK gives the step or
- * the capture up, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if `record`
- * ignores it. It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
-typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
-
 typedef struct cgr_record_info {
   uint32_t size;
   int32_t capturing;    /* 1 inside a capture */
@@ -345,9 +289,8 @@ typedef struct cgr_record_info {
   int32_t real_requests;
   int32_t max_seq_len;  /* the longest sequence of this step, at least 1; when capturing the configured bound */
   int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing the most that the key serves */
-  int32_t num_decodes;   /* when a backend has a reorder_threshold: requests before the first with more new tokens than that. -1
-                            when capturing, or without a threshold */
-  int32_t num_decode_tokens; /* new tokens of those requests; -1 likewise */
+  int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
+  int32_t num_decode_tokens; /* likewise */
 } cgr_record_info;
 #define CGR_RECORD_INFO_INIT \
   { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -366,37 +309,6 @@ CGR_API cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, 
  * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
 typedef cgr_status (*cgr_call_function)(cgr_recorder *recorder, const void *args);
 CGR_API cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size);
-
-typedef struct cgr_capture {
-  uint32_t size;
-  int32_t program;            /* 0 */
-  cgr_record_function record; /* kept, with `engine`: eager steps call it. Others than before make all graphs stale */
-  void *engine;
-  const cgr_key *keys;        /* NULL: all */
-  int32_t num_keys;           /* 0 */
-  int32_t reserved;
-  double max_ms;              /* 0 */
-  uint64_t max_bytes;         /* 0 */
-} cgr_capture;
-#define CGR_CAPTURE_INIT { (uint32_t)sizeof(cgr_capture), 0, NULL, NULL, NULL, 0, 0, 0.0, 0 }
-
-/* Captures every key that has no graph or a stale one, largest first, in thread-local mode on a stream of its own. A key whose
- * capture fails is counted, and a later call tries again; until then its steps use the next graph that holds them, if there is
- * one, and else run eagerly. The first such failure is returned after all keys were tried. No step may be prepared; steps in
- * flight are waited for: CGR_NOT_READY, and nothing is done, when they do not complete within wait_timeout_ms.
- * Threads one · Capture no · Sync may · Alloc cold */
-CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
-
-/* Whether steps that are prepared from now on may replay; at first they may. Switched off, they run eagerly (CGR_REASON_DISABLED,
- * also when strict) but for those that force the key of a graph; the graphs stay. To see whether a fault is the graphs'.
- * Threads one · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled);
-
-/* Calls `record` once for every key, eagerly, in steps without requests, so that the engine's libraries load and choose
- * what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those of a flush
- * do. CGR_NOT_READY as for a capture. Optional.
- * Threads one · Capture no · Sync may · Alloc cold */
-CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture);
 
 /* ------------------------------------------------------------------------------------------------------------------ steps */
 
@@ -432,7 +344,9 @@ typedef struct cgr_batch {
   int32_t common_prefix;     /* 0 */
   int32_t max_steps;         /* 0 */
   uint32_t variant;          /* 0, or one of cgr_config.variants; any other is refused */
-  const cgr_key *forced_key; /* use this kind and these padded counts, or fail; NULL: cgr chooses */
+  const cgr_key *forced_key; /* run as this key: kind; padded counts, at least the batch's (of an eager step too); query_len, 0 or
+                                at least the batch's longest; variant, the batch's own or a superset of it, so that a dummy step
+                                sets `variant` to the key's. CGR_ERROR_STATE when the key has no graph. NULL: cgr chooses */
 } cgr_batch;
 #define CGR_BATCH_INIT { (uint32_t)sizeof(cgr_batch), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL }
 
@@ -440,17 +354,18 @@ typedef struct cgr_batch {
 typedef enum cgr_reason {
   CGR_REASON_EXACT = 0,      /* a graph of exactly this size */
   CGR_REASON_PADDED,         /* the next larger graph */
-  CGR_REASON_MODE_NONE,      /* graphs are switched off */
+  CGR_REASON_MODE_NONE,      /* the graph mode is NONE */
   CGR_REASON_NOT_UNIFORM,    /* some request has more tokens than a captured query length, and mixed steps have no graphs */
   CGR_REASON_ABOVE_REQUESTS, /* more requests than the largest bucket, or the largest of so many tokens */
   CGR_REASON_NOT_CAPTURED,   /* capture has not been called for this key */
   CGR_REASON_CAPTURE_FAILED, /* it has, and failed */
   CGR_REASON_STALE,          /* a region has moved since the capture */
   CGR_REASON_FORCED,         /* batch.forced_key asked for it */
-  CGR_REASON_INTERNAL,       /* a step of the runtime itself: changes sent ahead, warm-up, a step given up */
+  CGR_REASON_INTERNAL,       /* a step of the runtime itself: changes sent ahead, warm-up; and an abandoned one, whatever its
+                                cgr_step says */
   CGR_REASON_ABOVE_TOKENS,   /* more tokens than the largest mixed bucket */
   CGR_REASON_SUPERSET,       /* a graph of a variant that serves the batch's too */
-  CGR_REASON_DISABLED,       /* cgr_runtime_enable_graphs has switched replays off */
+  CGR_REASON_DISABLED,       /* cgr_runtime_enable_graphs has switched replays off; also of steps without a graph */
   CGR_REASON_COUNT_
 } cgr_reason;
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -486,7 +401,9 @@ typedef struct cgr_step {
 #define CGR_STEP_INIT \
   { (uint32_t)sizeof(cgr_step), 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0 }
 
-/* The graph that a batch would use, without preparing it: for ranks that must agree before any of them launches.
+/* The graph that a batch would use, without preparing it, also while another step is prepared: for ranks that must agree before
+ * any of them launches. Ranks whose keys differ agree on one that holds every rank's batch, the mixed key of the larger counts,
+ * say, and give it as forced_key; a rank without work prepares 0 requests with it.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key);
 
@@ -555,7 +472,7 @@ typedef struct cgr_stats {
   uint64_t padded_tokens;     /* that they were launched for */
   uint64_t bytes_staged;
   uint64_t cancelled;         /* prepared steps that were cancelled */
-  uint64_t abandoned;         /* launches that failed */
+  uint64_t abandoned;         /* calls of cgr_step_launch that failed after something was enqueued */
   uint64_t refused;           /* prepare calls that failed */
   uint64_t captures_failed;
   uint64_t guard_errors;      /* steps that reported a guard error, as far as they have completed */
@@ -563,34 +480,6 @@ typedef struct cgr_stats {
 #define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats);
-
-typedef enum cgr_graph_state {
-  CGR_GRAPH_EMPTY = 0, /* not captured */
-  CGR_GRAPH_READY = 1,
-  CGR_GRAPH_FAILED = 2, /* its capture failed */
-  CGR_GRAPH_STALE = 3   /* a region has moved since */
-} cgr_graph_state;
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_graph_state_name(cgr_graph_state state);
-
-typedef struct cgr_graph_stats {
-  uint32_t size;
-  int32_t state;          /* cgr_graph_state */
-  cgr_key key;
-  int32_t records;        /* times `record` ran for this key's captures */
-  int32_t num_pieces;     /* graphs that a replay launches: 1 for FULL; 0: nothing is captured */
-  uint64_t replays;       /* begun */
-  uint64_t real_requests; /* summed over the replays */
-  int64_t num_nodes;
-  int64_t device_bytes;   /* taken by instantiation; 0 if the device cannot tell */
-  double capture_ms;      /* capture and instantiation */
-} cgr_graph_stats;
-#define CGR_GRAPH_STATS_INIT                                                                                              \
-  { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0 }
-/* Number of keys, and the statistics of one of them.
- * Threads one · Capture ok · Sync never · Alloc never */
-CGR_API int32_t cgr_runtime_num_keys(cgr_runtime *runtime);
-CGR_API cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_graph_stats *stats);
 
 #ifdef __cplusplus
 }

@@ -354,9 +354,9 @@ static void clear_token(const cgr__attention_args *args, int64_t token) {
 
 /* The tokens that no tile has: the padding, and those of refused requests. */
 static void clear_unowned(const cgr__attention_args *args, int32_t num_emptied) {
-  for (int32_t t = args->counts[CGR__COUNT_TOKENS]; t < args->num_tokens; t++)
+  for (int32_t t = args->counts[CGR_COUNT_TOKENS]; t < args->num_tokens; t++)
     clear_token(args, t);
-  for (int32_t i = 0; i < args->counts[CGR__COUNT_REQUESTS] && num_emptied > 0; i++)
+  for (int32_t i = 0; i < args->counts[CGR_COUNT_REQUESTS] && num_emptied > 0; i++)
     if (args->seq_lens[i] == 0)
       for (int32_t t = args->query_start_loc[i]; t < args->query_start_loc[i + 1]; t++)
         clear_token(args, t);

@@ -31,7 +31,7 @@ void cgr__host_epilogue(const void *pointer) {
   const cgr__step_args *args = (const cgr__step_args *)pointer;
   cgr__step_state *state = args->state;
   uint64_t seq = state->seq + 1;
-  int32_t num_requests = args->abandon ? 0 : args->buffers.counts[CGR__COUNT_REQUESTS];
+  int32_t num_requests = args->abandon ? 0 : args->buffers.counts[CGR_COUNT_REQUESTS];
   unsigned char *slot = args->readback + (int64_t)(seq % (uint64_t)args->ring_depth) * args->readback_slot.stride;
   int32_t *num_tokens = (int32_t *)(void *)(slot + args->readback_slot.num_tokens);
   for (int32_t i = 0; i < num_requests; i++)

@@ -193,12 +193,12 @@ static int32_t count_decodes(const cgr__step_args *args, int32_t num_requests) {
 
 static void write_counts(const cgr__step_args *args, int32_t num_requests, int32_t num_tokens) {
   int32_t num_decodes = args->reorder_threshold > 0 ? count_decodes(args, num_requests) : 0;
-  args->buffers.counts[CGR__COUNT_REQUESTS] = num_requests;
-  args->buffers.counts[CGR__COUNT_TOKENS] = num_tokens;
-  args->buffers.counts[CGR__COUNT_PADDED_REQUESTS] = args->padded_requests;
-  args->buffers.counts[CGR__COUNT_PADDED_TOKENS] = args->padded_tokens;
-  args->buffers.counts[CGR__COUNT_DECODES] = num_decodes;
-  args->buffers.counts[CGR__COUNT_DECODE_TOKENS] = args->buffers.query_start_loc[num_decodes];
+  args->buffers.counts[CGR_COUNT_REQUESTS] = num_requests;
+  args->buffers.counts[CGR_COUNT_TOKENS] = num_tokens;
+  args->buffers.counts[CGR_COUNT_PADDED_REQUESTS] = args->padded_requests;
+  args->buffers.counts[CGR_COUNT_PADDED_TOKENS] = args->padded_tokens;
+  args->buffers.counts[CGR_COUNT_DECODES] = num_decodes;
+  args->buffers.counts[CGR_COUNT_DECODE_TOKENS] = args->buffers.query_start_loc[num_decodes];
 }
 
 void cgr__host_prologue(const void *pointer) {

@@ -165,8 +165,8 @@ static void make_batch(alone *a) {
   for (int32_t i = 0; i < b->num_requests; i++)
     a->query_start[i + 1] = a->query_start[i] + b->query_lens[i];
   a->num_tokens = a->query_start[b->num_requests];
-  counts[CGR__COUNT_REQUESTS] = counts[CGR__COUNT_PADDED_REQUESTS] = b->num_requests;
-  counts[CGR__COUNT_TOKENS] = counts[CGR__COUNT_PADDED_TOKENS] = a->num_tokens;
+  counts[CGR_COUNT_REQUESTS] = counts[CGR_COUNT_PADDED_REQUESTS] = b->num_requests;
+  counts[CGR_COUNT_TOKENS] = counts[CGR_COUNT_PADDED_TOKENS] = a->num_tokens;
   a->args.query_start_loc = upload(a, a->query_start, ((size_t)b->num_requests + 1) * sizeof *a->query_start);
   a->args.seq_lens = upload(a, b->seq_lens, (size_t)b->num_requests * sizeof *b->seq_lens);
   a->args.counts = upload(a, counts, sizeof counts);

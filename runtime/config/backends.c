@@ -7,7 +7,6 @@
 #include "runtime/config/config.h"
 
 #define MAX_REASONS 16 /* of one backend for one layer */
-#define UNKNOWN_STATUS "CGR_STATUS_UNKNOWN"
 
 static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_backend *b = &setup->backends[i];
@@ -73,18 +72,19 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
   const cgr_backend *b = &setup->backends[l->backend - 1];
   const char *name = setup->backend_names[l->backend - 1];
   cgr_finding reasons[MAX_REASONS];
-  if (b->size == 0 || setup->device.kind == 0)
-    return; /* it could not be read, or there is nothing to ask it about */
+  if (b->size == 0)
+    return; /* it could not be read */
   if (l->flags & CGR_LAYER_NO_CACHE)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "flags").name,
                       "has CGR_LAYER_NO_CACHE, expected a layer with a cache in this version");
   if (!(b->flags & CGR_BACKEND_APPENDS) && l->kv_source == 0 && l->head_dim > 0 && l->k.dtype != 0 && l->v.dtype != 0)
     check_append(l, i, f);
   memset(reasons, 0, sizeof reasons);
-  int32_t count = b->check ? b->check(b->context, &setup->device, cgr__group_of(setup, l->group), l, reasons, MAX_REASONS) : 0;
+  bool can_ask = b->check && setup->device.kind != 0;
+  int32_t count = can_ask ? b->check(b->context, &setup->device, cgr__group_of(setup, l->group), l, reasons, MAX_REASONS) : 0;
   for (int32_t r = 0; r < count && r < MAX_REASONS; r++) {
     cgr_finding *reason = &reasons[r];
-    bool named = reason->status > CGR_NOT_READY && strcmp(cgr_status_name((cgr_status)reason->status), UNKNOWN_STATUS) != 0;
+    bool named = reason->status > CGR_NOT_READY && cgr__status_is_known(reason->status);
     reason->field[sizeof reason->field - 1] = reason->text[sizeof reason->text - 1] = 0;
     cgr__findings_add(f, named ? (cgr_status)reason->status : CGR_ERROR_UNSUPPORTED,
                       cgr__field_of("layers", i, reason->field).name, "%.140s (backend %s)",
@@ -112,23 +112,26 @@ static void ask(cgr__setup *setup, int32_t i, uint32_t *asked, char *who, size_t
   *asked |= 1u << (group * CGR__MAX_BACKENDS + l->backend - 1);
   if (b->reorder_threshold > 0 && (setup->reorder_threshold == 0 || b->reorder_threshold < setup->reorder_threshold))
     setup->reorder_threshold = b->reorder_threshold;
-  cgr_graph_support support =
-      b->support ? b->support(b->context, &setup->device, cgr__group_of(setup, l->group)) : CGR_SUPPORT_NEVER;
-  if (support == CGR_SUPPORT_DEFAULT)
-    support = CGR_SUPPORT_ALWAYS;
-  if (support < CGR_SUPPORT_NEVER || support > CGR_SUPPORT_ALWAYS) /* not a word of this version */
-    support = CGR_SUPPORT_NEVER;
+  const char *name = setup->backend_names[l->backend - 1];
+  cgr_graph_support said = b->support ? b->support(b->context, &setup->device, cgr__group_of(setup, group)) : CGR_SUPPORT_NEVER;
+  bool known = said >= CGR_SUPPORT_DEFAULT && said <= CGR_SUPPORT_ALWAYS;
+  cgr_graph_support support = !known ? CGR_SUPPORT_NEVER : said == CGR_SUPPORT_DEFAULT ? CGR_SUPPORT_ALWAYS : said;
   if (support >= setup->support)
     return;
   setup->support = support;
-  snprintf(who, size, "backend %s says so for group %d", setup->backend_names[l->backend - 1], group);
+  if (!b->support)
+    snprintf(who, size, "backend %s has no support function", name);
+  else if (!known)
+    snprintf(who, size, "backend %s returns %d for group %d, which is no cgr_graph_support", name, (int)said, group);
+  else
+    snprintf(who, size, "backend %s says so for group %d", name, group);
 }
 
 void cgr__setup_support(cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   uint32_t asked = 0; /* a bit for each backend of each group */
   const char *reason;
-  char who[80] = "attention_support says so";
+  char who[112] = "attention_support says so";
   _Static_assert(CGR__MAX_BACKENDS * CGR__MAX_GROUPS <= 32, "a bit for each");
   setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
                        ? (cgr_graph_support)c->attention_support

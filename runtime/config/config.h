@@ -25,7 +25,7 @@ typedef struct cgr__setup {
   int32_t reorder_threshold; /* the smallest of the backends in use; 0: none has one */
   cgr_graph_support support; /* the least of all attention in use */
   cgr_graph_mode mode;       /* after lowering */
-  char mode_reason[256];
+  char mode_reason[384];
   cgr__key_lists keys;
   cgr__limits limits;
   const cgr__variant *variants[CGR__MAX_LAYERS]; /* of each layer; NULL: none, or its heads are not known */

@@ -1,5 +1,6 @@
 /* Reads what is captured: the mode, query lengths, and sizes of uniform and mixed steps. */
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/config/config.h"
 
@@ -49,17 +50,18 @@ static void read_query_lens(cgr__setup *setup, cgr__findings *f) {
   keys->num_query_lens = c->num_query_lens;
 }
 
-/* FULL graphs of attention that can do single tokens alone have no other length; longer queries are mixed steps. */
+/* FULL graphs of attention that can do single tokens alone have that length; longer queries are mixed steps. */
 static void drop_lengths(cgr__setup *setup) {
   cgr__key_lists *keys = &setup->keys;
-  if (setup->support != CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE || keys->uniform_kind != CGR_KIND_FULL)
+  if (setup->support != CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE || keys->uniform_kind != CGR_KIND_FULL ||
+      (keys->num_query_lens == 1 && keys->query_lens[0] == 1))
     return;
-  int32_t kept = keys->num_query_lens > 0 && keys->query_lens[0] == 1;
-  if (kept < keys->num_query_lens && setup->mode_reason[0] == 0)
-    snprintf(setup->mode_reason, sizeof setup->mode_reason,
-             "query lengths above 1 have no FULL graphs: the attention can do single tokens alone "
-             "(CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE)");
-  keys->num_query_lens = kept;
+  size_t told = strlen(setup->mode_reason);
+  snprintf(setup->mode_reason + told, sizeof setup->mode_reason - told,
+           "%squery lengths above 1 have no FULL graphs, 1 has: the attention can do single tokens alone "
+           "(CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE)",
+           told ? "; " : "");
+  keys->num_query_lens = keys->query_lens[0] = 1;
 }
 
 static bool ascends(const cgr_bucket *b) {

@@ -43,6 +43,9 @@ namespace {
   X(CGR_BUFFER_SEQ_LENS) X(CGR_BUFFER_REQUEST_ROWS) X(CGR_BUFFER_PAGE_TABLE) X(CGR_BUFFER_KV_INDPTR)                          \
   X(CGR_BUFFER_KV_LAST_PAGE_LEN) X(CGR_BUFFER_ROW_COMPUTED) X(CGR_BUFFER_ROW_LAST_TOKENS) X(CGR_BUFFER_ROW_NUM_ACCEPTED)      \
   X(CGR_BUFFER_LOGITS_INDICES) X(CGR_BUFFER_NEXT_TOKENS) X(CGR_BUFFER_COUNTS) X(CGR_BUFFER_PLAN)
+#define COUNTS(X)                                                                                                             \
+  X(CGR_COUNT_REQUESTS) X(CGR_COUNT_TOKENS) X(CGR_COUNT_PADDED_REQUESTS) X(CGR_COUNT_PADDED_TOKENS) X(CGR_COUNT_DECODES)      \
+  X(CGR_COUNT_DECODE_TOKENS)
 #define REQUEST_FLAGS(X) X(CGR_REQUEST_PARTIAL)
 #define REASONS(X)                                                                                                            \
   X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM)                             \
@@ -69,6 +72,7 @@ namespace {
   LIST(cgr_source, cgr_source_name, , SOURCES)                         \
   LIST(cgr_log_level, cgr_log_level_name, , LOG_LEVELS)                \
   LIST(cgr_buffer, cgr_buffer_name, case CGR_BUFFER_COUNT_:, BUFFERS)  \
+  LIST(cgr_count, cgr_count_name, , COUNTS)                            \
   LIST(cgr_request_flag, cgr_request_flag_name, , REQUEST_FLAGS)       \
   LIST(cgr_reason, cgr_reason_name, case CGR_REASON_COUNT_:, REASONS)  \
   LIST(cgr_step_state, cgr_step_state_name, , STEP_STATES)             \

@@ -36,11 +36,13 @@ struct Found {
   bool is_uniform = false;
 };
 
-// Of each query length, and of the mixed keys, the smallest that serves counts, usable or not. Of those the best usable one is
-// taken, FULL before PIECEWISE, then the smaller, then the first: uniform ones come before mixed ones.
+// Of each query length, and of the mixed keys, the smallest that serves counts, usable or not, and if it is not, the next usable
+// one of at most twice its tokens. Of those the best usable one is taken, FULL before PIECEWISE, then the smaller, then the
+// first: uniform ones come before mixed ones.
 Found SearchVariant(const std::vector<cgr_graph_state> &states, Graphs &g, const Shape &shape, uint32_t word) {
   Found f;
-  std::set<int32_t> found; // query lengths
+  std::map<int32_t, int32_t> smallest; // by query length
+  std::set<int32_t> done;              // query lengths whose usable key has been found
   auto better = [&](int32_t a, int32_t b) {
     const cgr_key &x = g.Entry(size_t(a)).key, &y = g.Entry(size_t(std::max(b, 0))).key;
     return b < 0 || x.kind > y.kind || (x.kind == y.kind && x.num_tokens < y.num_tokens);
@@ -52,11 +54,14 @@ Found SearchVariant(const std::vector<cgr_graph_state> &states, Graphs &g, const
     cgr_key largest = key;
     largest.num_requests = largest.num_tokens = INT32_MAX;
     f.is_uniform |= key.query_len != 0 && Serves(g, shape, largest);
-    if (!Serves(g, shape, key) || !found.insert(key.query_len).second)
+    if (!Serves(g, shape, key))
       continue;
-    if (better(i, f.best))
+    if (smallest.emplace(key.query_len, i).second && better(i, f.best))
       f.best = i;
-    if (states[size_t(i)] == CGR_GRAPH_READY && better(i, f.usable))
+    const cgr_key &least = g.Entry(size_t(smallest[key.query_len])).key;
+    if (states[size_t(i)] != CGR_GRAPH_READY || key.num_tokens > 2 * least.num_tokens || key.num_requests < least.num_requests)
+      continue;
+    if (done.insert(key.query_len).second && better(i, f.usable))
       f.usable = i;
   }
   return f;

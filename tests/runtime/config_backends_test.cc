@@ -30,6 +30,16 @@ cgr_graph_support Support(void *context, const cgr_device_info *, const cgr_grou
   return group->num_pages == 65 ? says->of_65_pages : says->support;
 }
 cgr_status Record(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
+cgr_status FailingRecord(void *, cgr_recorder *, const cgr_attention *) { return CGR_ERROR_BUSY; }
+
+// An engine that attends to layer 1 alone. Its views are made up: nothing may run.
+cgr_status RecordLayerOne(cgr_recorder *recorder, void *) {
+  cgr_attention a = CGR_ATTENTION_INIT;
+  a.layer = 1;
+  for (cgr_view *view : { &a.q, &a.k, &a.v, &a.out })
+    *view = { GoodConfig::Address(0), CGR_DTYPE_BF16, 0, 4 * GoodConfig::kDim, GoodConfig::kDim };
+  return cgr_record_attention(recorder, &a);
+}
 
 cgr_finding Reason(cgr_status status, const char *field, const char *text) {
   cgr_finding reason = { status, -1, -1, 0, {}, {} };
@@ -69,17 +79,44 @@ protected:
     Refused(With(), want);
     says_[0] = {};
   }
-  // The mode of a runtime, and why.
-  std::pair<cgr_graph_mode, std::string> ModeOf(const Change &change) {
+  template <class Use> void OnRuntime(const Change &change, Use use) {
     GoodConfig c(device_);
     change(c);
     cgr_runtime *runtime = nullptr;
-    const char *reason = "";
-    EXPECT_EQ(cgr_runtime_create(&c.config, &runtime), CGR_OK) << cgr_last_message();
-    cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &reason);
-    std::pair<cgr_graph_mode, std::string> result = { mode, reason };
+    CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
+    use(runtime);
     CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
+  }
+  // The mode of a runtime, and why.
+  std::pair<cgr_graph_mode, std::string> ModeOf(const Change &change) {
+    std::pair<cgr_graph_mode, std::string> result;
+    OnRuntime(change, [&](cgr_runtime *runtime) {
+      const char *reason = "";
+      result.first = cgr_runtime_graph_mode(runtime, &reason);
+      result.second = reason;
+    });
     return result;
+  }
+  // What a prepare gives for a request of each length; its step is given up.
+  static cgr_status PrepareOf(cgr_runtime *runtime, const std::vector<int32_t> &lens) {
+    std::vector<int32_t> rows(lens.size()), tokens(GoodConfig::kPageSize * lens.size(), 1);
+    for (size_t i = 0; i < lens.size(); i++) {
+      const int32_t page = 8 + int32_t(i);
+      CGR_EXPECT_OK(cgr_request_open(runtime, i, &rows[i]));
+      CGR_EXPECT_OK(cgr_request_set_pages(runtime, rows[i], 0, 0, &page, 1));
+    }
+    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_step step = CGR_STEP_INIT;
+    batch.num_requests = int32_t(lens.size());
+    batch.rows = rows.data();
+    batch.query_lens = lens.data();
+    batch.tokens = tokens.data();
+    cgr_status status = cgr_step_prepare(runtime, &batch, &step);
+    if (status == CGR_OK)
+      CGR_EXPECT_OK(cgr_step_cancel(runtime, &step));
+    for (int32_t row : rows)
+      CGR_EXPECT_OK(cgr_request_close(runtime, row));
+    return status;
   }
   cgr_backend backends_[2];
   Says says_[2];
@@ -301,6 +338,54 @@ TEST_P(ConfigBackends, EveryGroupIsAsked) {
   mode = ModeOf(With(two));
   EXPECT_EQ(mode.first, CGR_MODE_PIECEWISE);
   EXPECT_NE(mode.second.find("for group 0"), std::string::npos) << mode.second;
+}
+
+// Zero is none, and so is that of a backend without layers.
+TEST_P(ConfigBackends, TheSmallestThresholdInUseCounts) {
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "a GPU's runtime needs real addresses";
+  struct Case {
+    int32_t first, second; // thresholds
+    bool both;             // are in use; or the first alone
+    int32_t smallest;
+  };
+  for (const Case &t : { Case{ 9, 2, true, 2 }, Case{ 2, 9, true, 2 }, Case{ 0, 4, true, 4 }, Case{ 4, 0, true, 4 },
+                         Case{ 9, 2, false, 9 }, Case{ 0, 4, false, 0 } }) {
+    SCOPED_TRACE(std::to_string(t.first) + " and " + std::to_string(t.second) + (t.both ? "" : ", which nobody uses"));
+    auto change = [&](GoodConfig &c) {
+      backends_[0].reorder_threshold = t.first;
+      backends_[1].reorder_threshold = t.second;
+      c.layers[0].backend = t.both ? 2 : 0;
+    };
+    OnRuntime(With(change), [&](cgr_runtime *runtime) {
+      for (int32_t length = 1; length < 12; length++) {
+        // A longer one, and then this: out of order if this one alone is a decode.
+        const bool refused = length == t.smallest;
+        cgr_status status = PrepareOf(runtime, { length + 1, length });
+        const Words words = { "reorder_threshold is " + std::to_string(length) };
+        ExpectMessage(status, refused ? CGR_ERROR_INVALID_ARGUMENT : CGR_OK, refused ? words : Words());
+      }
+    });
+  }
+}
+
+// The caller's string may change, or go.
+TEST_P(ConfigBackends, ItsNameIsCopied) {
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "a GPU's runtime needs real addresses";
+  char name[] = "original";
+  auto change = [&](GoodConfig &) {
+    backends_[0].name = name;
+    backends_[0].record = FailingRecord;
+    backends_[0].flags = CGR_BACKEND_APPENDS;
+  };
+  OnRuntime(With(change), [&](cgr_runtime *runtime) {
+    std::memset(name, 'x', sizeof name - 1);
+    cgr_capture capture = CGR_CAPTURE_INIT;
+    capture.record = RecordLayerOne;
+    ExpectMessage(cgr_runtime_capture(runtime, &capture), CGR_ERROR_CALLBACK,
+                  { "backend original, layer 1: record returned CGR_ERROR_BUSY" });
+  });
 }
 
 CGR_INSTANTIATE_CONFIG_TEST(ConfigBackends);

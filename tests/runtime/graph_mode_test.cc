@@ -95,29 +95,35 @@ TEST_P(GraphMode, ReplaysCanBeSwitchedOff) {
 
 // Attention that can do single tokens alone gets no FULL graph of a longer query; such steps are mixed ones.
 TEST_P(GraphMode, SingleTokenAttentionHasNoLongerFullGraphs) {
-  for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY }) {
-    EngineOptions options = OptionsFor(GetParam());
-    options.mixed = { { 16, 8 } };
-    options.adjust = [=](cgr_config *config) {
-      static const int32_t lens[] = { 1, 4 };
-      config->graph_mode = mode;
-      config->attention_support = CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE;
-      config->query_lens = lens;
-      config->num_query_lens = 2;
-    };
-    Engine engine(options);
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine.rt); i++)
-      EXPECT_NE(engine.GraphStats(i).key.query_len, 4);
-    const char *reason = "";
-    cgr_runtime_graph_mode(engine.rt, &reason);
-    EXPECT_NE(reason[0], 0);
-    CGR_ASSERT_OK(engine.Capture());
-    int32_t a = engine.Open(), b = engine.Open();
-    engine.Step(engine.Chunks({ { a, 4 }, { b, 4 } }));
-    EXPECT_EQ(engine.step.key.kind, mode == CGR_MODE_FULL ? CGR_KIND_PIECEWISE : CGR_KIND_NONE);
-    engine.Step(engine.Decode({ a, b }));
-    EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
-  }
+  static const int32_t lens[] = { 1, 2, 4 };
+  for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY })
+    for (int32_t first : { 0, 1 }) { // length 1 is there in any case
+      SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(mode)) + std::string(" from length ") + std::to_string(lens[first]));
+      EngineOptions options = OptionsFor(GetParam());
+      options.mixed = { { 16, 8 } };
+      options.adjust = [=](cgr_config *config) {
+        config->graph_mode = mode;
+        config->attention_support = CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE;
+        config->query_lens = lens + first;
+        config->num_query_lens = 3 - first;
+      };
+      Engine engine(options);
+      const bool mixed = mode == CGR_MODE_FULL;
+      ASSERT_EQ(cgr_runtime_num_keys(engine.rt), 4 + (mixed ? 1 : 0));
+      for (int32_t i = 0; i < cgr_runtime_num_keys(engine.rt); i++)
+        EXPECT_LE(engine.GraphStats(i).key.query_len, 1);
+      const char *reason = "";
+      cgr_runtime_graph_mode(engine.rt, &reason);
+      EXPECT_NE(std::string(reason).find("query lengths above 1"), std::string::npos) << reason;
+      EXPECT_EQ(std::string(reason).find("FULL is lowered") != std::string::npos, mixed) << reason;
+      CGR_ASSERT_OK(engine.Capture());
+      int32_t a = engine.Open(), b = engine.Open();
+      const cgr_graph_kind longer = mixed ? CGR_KIND_PIECEWISE : CGR_KIND_NONE;
+      engine.Step(engine.Chunks({ { a, 4 }, { b, 4 } }));
+      EXPECT_EQ(engine.step.key.kind, longer);
+      engine.Step(engine.Decode({ a, b }));
+      EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+    }
 }
 
 TEST_P(GraphMode, DefaultBucketsAscendToTheMaximum) {

@@ -167,10 +167,10 @@ TEST_P(StaleGraphs, CapturesThatFailLeaveNoGraph) {
   Engine &engine = *engine_;
   ASSERT_NO_FATAL_FAILURE(Move());
   engine.hook = [](cgr_recorder *, const cgr_record_info &info, int32_t at) {
-    return at == 0 && info.capturing && info.num_requests == 4 ? CGR_ERROR_CALLBACK : CGR_OK;
+    return at == 0 && info.capturing && info.num_requests >= 4 ? CGR_ERROR_CALLBACK : CGR_OK;
   };
   CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Capture());
-  EXPECT_EQ(engine.Stats().num_graphs, 3);
+  EXPECT_EQ(engine.Stats().num_graphs, 2);
   EXPECT_EQ(engine.GraphStats(2).state, CGR_GRAPH_FAILED);
   engine.Step(engine.Decode(rows_));
   EXPECT_EQ(engine.step.reason, CGR_REASON_CAPTURE_FAILED);
@@ -197,7 +197,7 @@ TEST_P(StaleGraphs, WhatCannotMoveIsRefusedAndMakesNothingStale) {
   EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
 }
 
-// What a graph holds of the runtime's own: the arena, K and V of each cache, and the page table that the engine keeps.
+// What a graph holds of the runtime's own: the arena, the rings, K and V of each cache, and the page table that the engine keeps.
 TEST_P(StaleGraphs, TheEnginesOwnPageTableIsARegionToo) {
   for (bool table : { false, true }) {
     EngineOptions options = OptionsFor(GetParam());
@@ -207,7 +207,7 @@ TEST_P(StaleGraphs, TheEnginesOwnPageTableIsARegionToo) {
     Engine engine(options);
     int32_t region = -1;
     CGR_ASSERT_OK(cgr_region_register(engine.rt, engine.state.token_table, 4, &region));
-    EXPECT_EQ(region, table ? 6 : 5);
+    EXPECT_EQ(region, table ? 7 : 6);
     ExpectMessage(cgr_region_move(engine.rt, region - 1, engine.state.token_table, 4), CGR_ERROR_INVALID_ARGUMENT, { "region" });
   }
 }

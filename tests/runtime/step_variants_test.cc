@@ -51,6 +51,30 @@ TEST_P(StepVariants, EachCapturedOneHasAllKeys) {
   EXPECT_EQ(records, keys) << "`record` sees the word";
 }
 
+// The largest size of every variant, then the next.
+TEST_P(StepVariants, CaptureGoesSizeBySize) {
+  std::vector<cgr_key> want;
+  auto add = [&](cgr_key key) {
+    for (uint32_t variant : { kAlone, kMany, kPlain }) {
+      key.variant = variant;
+      want.push_back(key);
+    }
+  };
+  for (int32_t tokens : { 64, 16 }) {
+    cgr_key mixed = KeyOf(CGR_KIND_FULL, 8, tokens);
+    mixed.query_len = 0;
+    add(mixed);
+  }
+  for (int32_t requests : { 8, 4, 2, 1 })
+    add(FullKey(requests));
+  ASSERT_EQ(engine_->records.size(), want.size());
+  for (size_t i = 0; i < want.size(); i++) {
+    const cgr_key &key = engine_->records[i].key;
+    EXPECT_EQ(std::memcmp(&key, &want[i], sizeof key), 0)
+        << "capture " << i << " is of variant " << key.variant << ", " << key.num_tokens << " tokens";
+  }
+}
+
 TEST_P(StepVariants, StepsUseTheirOwnGraphsOrASupersets) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     ASSERT_NO_FATAL_FAILURE(Make(mode));

@@ -381,10 +381,10 @@ private:
   }
   std::vector<int32_t> Counts() const {
     std::vector<int32_t> counts(16, 0);
-    counts[CGR__COUNT_REQUESTS] = made_.num_requests();
-    counts[CGR__COUNT_TOKENS] = made_.num_tokens();
-    counts[CGR__COUNT_PADDED_REQUESTS] = made_.num_requests() + made_.batch().padded_requests;
-    counts[CGR__COUNT_PADDED_TOKENS] = tokens_;
+    counts[CGR_COUNT_REQUESTS] = made_.num_requests();
+    counts[CGR_COUNT_TOKENS] = made_.num_tokens();
+    counts[CGR_COUNT_PADDED_REQUESTS] = made_.num_requests() + made_.batch().padded_requests;
+    counts[CGR_COUNT_PADDED_TOKENS] = tokens_;
     return counts;
   }
   std::vector<int64_t> Plan() {

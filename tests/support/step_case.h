@@ -174,7 +174,7 @@ public:
   void Epilogue(bool abandon) {
     cgr__step_state &state = b.state();
     uint64_t seq = ++state.seq;
-    int32_t n = abandon ? 0 : b->counts[CGR__COUNT_REQUESTS];
+    int32_t n = abandon ? 0 : b->counts[CGR_COUNT_REQUESTS];
     state.errors += state.error.error != CGR_GUARD_NONE;
     state.generation += uint64_t(state.lost);
     unsigned char *slot = readback.data() + int64_t(seq % uint64_t(limits_.ring_depth)) * readback_slot().stride;
@@ -310,16 +310,16 @@ private:
     for (int32_t i = 0; i < step.num_requests; i++)
       DeriveRequest(step, i);
     FillPadding({ step.num_requests, step.num_tokens, step.padded_requests, step.padded_tokens }, &b);
-    b->counts[CGR__COUNT_REQUESTS] = step.num_requests;
-    b->counts[CGR__COUNT_TOKENS] = step.num_tokens;
-    b->counts[CGR__COUNT_PADDED_REQUESTS] = step.padded_requests;
-    b->counts[CGR__COUNT_PADDED_TOKENS] = step.padded_tokens;
+    b->counts[CGR_COUNT_REQUESTS] = step.num_requests;
+    b->counts[CGR_COUNT_TOKENS] = step.num_tokens;
+    b->counts[CGR_COUNT_PADDED_REQUESTS] = step.padded_requests;
+    b->counts[CGR_COUNT_PADDED_TOKENS] = step.padded_tokens;
     const Words starts(b->query_start_loc, b->query_start_loc + step.num_requests + 1);
     const auto prefill =
         std::adjacent_find(starts.begin(), starts.end(), [&](int32_t a, int32_t z) { return z - a > limits_.reorder_threshold; });
     const auto decodes = std::min(prefill, starts.end() - 1) - starts.begin();
-    b->counts[CGR__COUNT_DECODES] = limits_.reorder_threshold > 0 ? int32_t(decodes) : 0;
-    b->counts[CGR__COUNT_DECODE_TOKENS] = limits_.reorder_threshold > 0 ? starts[size_t(decodes)] : 0;
+    b->counts[CGR_COUNT_DECODES] = limits_.reorder_threshold > 0 ? int32_t(decodes) : 0;
+    b->counts[CGR_COUNT_DECODE_TOKENS] = limits_.reorder_threshold > 0 ? starts[size_t(decodes)] : 0;
   }
   void DeriveRequest(const StagedStep &step, int32_t i) {
     int32_t start = b->query_start_loc[i], query_len = b->query_start_loc[i + 1] - start;
@@ -548,7 +548,7 @@ public:
 
   const cgr__step_error &error() { return model.b.state().error; }
   uint64_t NextSeq() { return model.b.state().seq + 1; }
-  int32_t num_requests() const { return model.b->counts[CGR__COUNT_REQUESTS]; }
+  int32_t num_requests() const { return model.b->counts[CGR_COUNT_REQUESTS]; }
 
   StepModel model;
   StepDevice device;
@@ -570,8 +570,8 @@ private:
   void Adopt(StepBuffers &got, const StagedStep &step) {
     model.row_data = device.RowData();
     EXPECT_EQ(got.state().seq, model.b.state().seq);
-    EXPECT_EQ(got->counts[CGR__COUNT_PADDED_REQUESTS], step.padded_requests);
-    EXPECT_EQ(got->counts[CGR__COUNT_PADDED_TOKENS], step.padded_tokens);
+    EXPECT_EQ(got->counts[CGR_COUNT_PADDED_REQUESTS], step.padded_requests);
+    EXPECT_EQ(got->counts[CGR_COUNT_PADDED_TOKENS], step.padded_tokens);
     model.b = got;
     model.candidates.clear();
   }

@@ -36,11 +36,18 @@ run planner_cost.txt profiles/planner_cost cuda:0
 run calibrate.txt profiles/calibrate cuda:0
 run llama.txt examples/llama/llama --device cuda:0
 run llama_check.txt examples/llama/llama --device cuda:0 --check --steps 500
+modes() {
+  for mode in full piecewise full-and-piecewise none; do
+    echo "== --mode $mode"
+    examples/llama/llama --device cuda:0 --quiet --mode "$mode" || return 1
+  done
+}
+run llama_modes.txt modes
 if python3 -c 'import torch, transformers, safetensors' 2>/dev/null; then
   run transformers_cuda.log python3 "$script" --binary examples/llama/llama --device cuda:0 --commit "$CGR_COMMIT" --out "$out/transformers_cuda.json"
   run transformers_host.log python3 "$script" --binary examples/llama/llama --device host --commit "$CGR_COMMIT" --out "$out/transformers_host.json"
 fi
-for file in llama.txt llama_check.txt; do
+for file in llama.txt llama_check.txt llama_modes.txt; do
   head_of | cat - "$out/$file" > "$out/$file.new" && mv "$out/$file.new" "$out/$file"
 done
 exit $failed

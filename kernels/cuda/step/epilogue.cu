@@ -26,7 +26,7 @@ __device__ __forceinline__ int32_t commit_request(const cgr__step_args &a, int32
 
 __global__ void __launch_bounds__(kStepThreads, 1) epilogue_kernel(const __grid_constant__ cgr__step_args a) {
   uint64_t seq = a.state->seq + 1;
-  int32_t num_requests = a.abandon ? 0 : a.buffers.counts[CGR__COUNT_REQUESTS];
+  int32_t num_requests = a.abandon ? 0 : a.buffers.counts[CGR_COUNT_REQUESTS];
   uint64_t errors = a.state->errors, generation = a.state->generation + (a.state->lost ? 1 : 0);
   cgr__step_error error = a.state->error;
   unsigned char *result = a.readback + ring_slot(seq, a.ring_depth) * a.readback_slot.stride;

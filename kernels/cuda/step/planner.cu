@@ -464,7 +464,7 @@ __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_const
   Batch b = { a.query_start_loc, a.seq_lens[c.length_set], a.padded_requests };
   Lists l = make_lists(memory, a.padded_requests, c.num_parts);
   Totals total =
-      sort_requests(c, b, &a.counts[CGR__COUNT_REQUESTS], l, reinterpret_cast<int32_t *>(bytes + cgr__plan_line_offset(&c)));
+      sort_requests(c, b, &a.counts[CGR_COUNT_REQUESTS], l, reinterpret_cast<int32_t *>(bytes + cgr__plan_line_offset(&c)));
   cgr__plan_header h = {};
   h.num_parts = c.num_parts;
   h.head_blocks = c.head_blocks;

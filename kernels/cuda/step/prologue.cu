@@ -16,7 +16,7 @@ struct Shared {
   int4 header[sizeof(cgr__slot_header) / sizeof(int4)];
   ScanScratch<int32_t> scan;
   int32_t first_bad;
-  int32_t num_decodes; /* the first request with more new tokens than the threshold */
+  int32_t first_prefill; /* the first request with more new tokens than the threshold */
 };
 
 /* What a step is once its header has been judged. Equal in all threads. */
@@ -135,7 +135,7 @@ __device__ void apply_change(const cgr__step_args &a, int32_t c, int4 word) {
 
 /* The composition on the device, fetched before it is known whether this step uses it. Thread t reads and later uses the requests
  * t, t + 1024, ...: no barrier between. */
-__device__ void fetch_standing(const cgr__step_args &a, const Composition &batch) {
+__device__ void fetch_composition(const cgr__step_args &a, const Composition &batch) {
   for (int32_t i = threadIdx.x; i <= a.padded_requests; i += kStepThreads)
     batch.query_start[i] = a.buffers.query_start_loc[i];
   for (int32_t i = threadIdx.x; i < a.padded_requests; i += kStepThreads) {
@@ -214,7 +214,7 @@ __device__ void check_composition(const cgr__step_args &a, const Composition &ba
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
 /* Length of request i, or 0 when a guard empties it. `fresh`: nothing in this step's slot can have touched what
- * fetch_standing fetched. */
+ * fetch_composition fetched. */
 __device__ int32_t guard_request(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row, int32_t query_len,
                                  bool fresh) {
   if (row < 0 || row >= a.max_rows) {
@@ -247,7 +247,7 @@ __device__ void write_requests(const cgr__step_args &a, const Composition &batch
       query_len = end - batch.query_start[i];
       seq_len = guard_request(a, batch, i, row, query_len, fresh);
       if (query_len > a.reorder_threshold && a.reorder_threshold > 0)
-        atomicMin(&shared.num_decodes, i);
+        atomicMin(&shared.first_prefill, i);
     }
     if (inside) {
       a.buffers.request_rows[i] = row;
@@ -371,14 +371,14 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   if (!a.empty && tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
     header_vector =
         load_mapped(a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride + (tid - kHeaderThread) * (int32_t)sizeof(int4));
-  fetch_standing(a, batch);
+  fetch_composition(a, batch);
   if (tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
     shared.header[tid - kHeaderThread] = header_vector;
   if (tid == 0) {
     cgr__step_error none = { CGR_GUARD_NONE, -1, 0, 0, 0 };
     a.state->error = none;
     a.state->lost = 0;
-    shared.num_decodes = a.reorder_threshold > 0 ? a.padded_requests : 0;
+    shared.first_prefill = a.reorder_threshold > 0 ? a.padded_requests : 0;
   }
   __syncthreads();
 
@@ -412,13 +412,13 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
   write_requests(a, batch, step, fresh, shared);
   write_tokens(a, batch, step, token);
   if (tid == 0) {
-    a.buffers.counts[CGR__COUNT_REQUESTS] = step.num_requests;
-    a.buffers.counts[CGR__COUNT_TOKENS] = step.num_tokens;
-    a.buffers.counts[CGR__COUNT_PADDED_REQUESTS] = a.padded_requests;
-    a.buffers.counts[CGR__COUNT_PADDED_TOKENS] = a.padded_tokens;
-    int32_t num_decodes = min(shared.num_decodes, step.num_requests);
-    a.buffers.counts[CGR__COUNT_DECODES] = num_decodes;
-    a.buffers.counts[CGR__COUNT_DECODE_TOKENS] = num_decodes > 0 ? batch.query_start[num_decodes] : 0;
+    a.buffers.counts[CGR_COUNT_REQUESTS] = step.num_requests;
+    a.buffers.counts[CGR_COUNT_TOKENS] = step.num_tokens;
+    a.buffers.counts[CGR_COUNT_PADDED_REQUESTS] = a.padded_requests;
+    a.buffers.counts[CGR_COUNT_PADDED_TOKENS] = a.padded_tokens;
+    int32_t num_decodes = min(shared.first_prefill, step.num_requests);
+    a.buffers.counts[CGR_COUNT_DECODES] = num_decodes;
+    a.buffers.counts[CGR_COUNT_DECODE_TOKENS] = num_decodes > 0 ? batch.query_start[num_decodes] : 0;
     a.state->staged = step.refused ? 0 : header.staged;
     if (step.refused)
       a.state->batch_seq = 0;

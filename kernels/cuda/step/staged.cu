@@ -24,7 +24,7 @@ __device__ int4 merge(int4 staged, int4 padding, int64_t real) {
 __global__ void __launch_bounds__(kThreads) staged_kernel(const __grid_constant__ cgr__staged_args a) {
   const cgr__staged_buffer &b = a.buffer[blockIdx.y];
   uint64_t seq = a.state->seq + 1;
-  int64_t count = a.counts[b.tokens ? CGR__COUNT_TOKENS : CGR__COUNT_REQUESTS];
+  int64_t count = a.counts[b.tokens ? CGR_COUNT_TOKENS : CGR_COUNT_REQUESTS];
   int64_t real = (a.state->staged >> b.index & 1) ? count * b.row_bytes : 0;
   int64_t padded = (b.tokens ? a.padded_tokens : a.padded_requests) * b.row_bytes;
   const int4 *from = reinterpret_cast<const int4 *>(a.staging + ring_slot(seq, a.ring_depth) * a.slot_stride + b.slot_offset);

@@ -279,6 +279,27 @@ TEST(BatchRefusals, LastTokensThatAreNotTheFirstOfTheirRequest) {
   }
 }
 
+// Wherever it lies: tokens are looked at eight at a time, and these are twice eight and one.
+TEST(BatchRefusals, NegativeTokensAnywhereInAChunk) {
+  Case c;
+  int32_t fresh = c.rows.OpenWithPages(2, 500);
+  for (int32_t row : { c.open[0], fresh })
+    for (size_t at = 0; at < 17; at++) {
+      SCOPED_TRACE("row " + std::to_string(row) + ", token " + std::to_string(at));
+      const std::string where = "tokens[" + std::to_string(at) + "] is ";
+      Batch batch = Batch::Prefill({ row }, { 17 });
+      batch.tokens[at] = -2;
+      c.ExpectRefused(batch, CGR_ERROR_UNSUPPORTED, { where + "-2", "draft" });
+      batch.tokens[at] = CGR_TOKEN_LAST;
+      if (at > 0)
+        c.ExpectRefused(batch, CGR_ERROR_INVALID_ARGUMENT, { where + "CGR_TOKEN_LAST", "first token" });
+      else if (row == fresh)
+        c.ExpectRefused(batch, CGR_ERROR_INVALID_ARGUMENT, { "row " + std::to_string(fresh), "expected a token" });
+      else
+        EXPECT_EQ(c.Validate(batch), CGR_OK) << cgr_last_message();
+    }
+}
+
 TEST(BatchRefusals, NoTokensForMoreThanOne) {
   Case c;
   Batch batch = Batch::Prefill({ c.open[0], c.open[1] }, { 1, 2 });

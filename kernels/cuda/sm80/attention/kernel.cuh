@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const _
   if (threadIdx.x < sizeof(cgr__plan_part) / sizeof(int32_t))
     reinterpret_cast<int32_t *>(&shared.part)[threadIdx.x] =
         a.plan[(sizeof(cgr__plan_header) + part * sizeof(cgr__plan_part)) / sizeof(int32_t) + threadIdx.x];
-  int32_t num_requests = a.counts[CGR__COUNT_REQUESTS], num_tokens = a.counts[CGR__COUNT_TOKENS];
+  int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
   int32_t num_items = header->num_items, num_emptied = header->num_emptied;
   __syncthreads();
 

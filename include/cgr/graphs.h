@@ -1,0 +1,161 @@
+/* cgr: keys, modes and captures of graphs, and what they hold and cost. Included by cgr.h, where steps are.
+ *
+ * A step is a list of pieces: a FULL graph is one; a PIECEWISE one is several, with calls between them; an eager step has none.
+ * All three come from one function of the engine, `record`. */
+#ifndef CGR_GRAPHS_H
+#define CGR_GRAPHS_H
+
+#include "cgr/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgr_runtime cgr_runtime;
+
+/* ------------------------------------------------------------------------------------------------------------------ keys */
+
+typedef enum cgr_graph_kind { CGR_KIND_NONE = 0, CGR_KIND_PIECEWISE = 1, CGR_KIND_FULL = 2 } cgr_graph_kind;
+
+/* What a graph is captured for; compared by value. */
+typedef struct cgr_key {
+  int32_t kind;         /* cgr_graph_kind; NONE: an eager step */
+  int32_t program;      /* 0 */
+  int32_t lane;         /* 0 */
+  int32_t num_tokens;   /* padded */
+  int32_t num_requests; /* padded */
+  int32_t query_len;    /* most new tokens of a request (exactly as many, unless all attention in use is ALWAYS); 0: mixed */
+  int32_t max_steps;    /* 0 */
+  uint32_t variant;     /* 0 or a word of cgr_config.variants: the batch's own, or that of a superset */
+  uint32_t reserved[4];
+} cgr_key;
+#define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
+
+/* Which steps are captured, as (uniform query lengths, everything else). FULL is one graph; PIECEWISE is several, with every
+ * cgr_record_attention and cgr_record_call made between them, at each replay. A mode that the attention cannot do is lowered,
+ * with the reason kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE when some attention in use is not ALWAYS, and all to
+ * PIECEWISE when some is NEVER. Attention of the engine's own that a graph cannot hold belongs in a backend or a
+ * cgr_record_call; for the latter, as for any other function that no graph can hold, set attention_support to NEVER or ask for
+ * PIECEWISE: a FULL graph calls it once, at capture. */
+typedef enum cgr_graph_mode {
+  CGR_MODE_DEFAULT = 0,          /* FULL where all attention in use is ALWAYS, else FULL_AND_PIECEWISE */
+  CGR_MODE_NONE = 1,             /* (eager, eager) */
+  CGR_MODE_PIECEWISE = 2,        /* (PIECEWISE, PIECEWISE) */
+  CGR_MODE_FULL = 3,             /* (FULL, FULL) */
+  CGR_MODE_FULL_DECODE_ONLY = 4, /* (FULL, eager) */
+  CGR_MODE_FULL_AND_PIECEWISE = 5 /* (FULL, PIECEWISE) */
+} cgr_graph_mode;
+
+/* A captured size of mixed steps: of any batch with no more tokens and requests. */
+typedef struct cgr_bucket {
+  int32_t num_tokens, num_requests;
+} cgr_bucket;
+
+/* A variant of steps: a word that `record` finds in its key, with which it may enqueue other kernels (with adapters, say, or
+ * with up to two of them). A captured variant has graphs of its own, of every size. A batch whose variant has none that can be
+ * replayed uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET, padded or not). `record` then sees the
+ * superset's word, and the batch's own where the step runs eagerly: under every word that can serve a variant it must do that
+ * variant's work. What differs between batches of one graph comes as data, in a staged buffer, say. */
+typedef struct cgr_variant {
+  uint32_t word;     /* cgr_batch.variant; each once */
+  uint32_t superset; /* another word of the list, never variant 0; no circle. 0: none */
+  int32_t captured;  /* 1: it has graphs of its own; 0: those of the superset alone */
+  int32_t reserved;  /* 0 */
+} cgr_variant;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_graph_kind_name(cgr_graph_kind kind);
+CGR_API const char *cgr_graph_mode_name(cgr_graph_mode mode);
+
+/* --------------------------------------------------------------------------------------------------------------- capture */
+
+/* The model, written once: enqueues one step on the recorder's stream, for its padded counts. The same function serves eager
+ * steps and captures; a capture calls it exactly once per key that it captures, a replay never. Any status but CGR_OK gives the step or
+ * the capture up, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if `record`
+ * ignores it. It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
+typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
+
+typedef struct cgr_capture {
+  uint32_t size;
+  int32_t program;            /* 0 */
+  cgr_record_function record; /* kept, with `engine`: eager steps call it. Others than before make all graphs stale */
+  void *engine;
+  const cgr_key *keys;        /* NULL: all */
+  int32_t num_keys;           /* 0 */
+  int32_t reserved;
+  double max_ms;              /* 0 */
+  uint64_t max_bytes;         /* 0 */
+} cgr_capture;
+#define CGR_CAPTURE_INIT { (uint32_t)sizeof(cgr_capture), 0, NULL, NULL, NULL, 0, 0, 0.0, 0 }
+
+/* Needed in every mode: this, or cgr_runtime_warmup, is where the runtime gets `record`, for eager steps too. Captures every key
+ * that has no graph or a stale one, mixed ones first, then uniform ones, each from the largest down, in thread-local mode on a
+ * stream of its own. A key whose
+ * capture fails is counted, and a later call tries again; until then its steps use a larger graph of at most twice the tokens, if
+ * there is one, and else run eagerly. The first such failure is returned after all keys were tried. No step may be prepared; steps in
+ * flight are waited for: CGR_NOT_READY, and nothing is done, when they do not complete within wait_timeout_ms.
+ * Threads one · Capture no · Sync may · Alloc cold */
+CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
+
+/* Whether steps that are prepared from now on may replay; at first they may. Switched off, they run eagerly (CGR_REASON_DISABLED,
+ * also when strict) but for those that force the key of a graph; the graphs stay. It tells whether a fault comes from replaying.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled);
+
+/* Calls `record` once for every key, eagerly, in steps without requests, so that the engine's libraries load and choose
+ * what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those of a flush
+ * do. CGR_NOT_READY as for a capture. Optional.
+ * Threads one · Capture no · Sync may · Alloc cold */
+CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture);
+
+/* --------------------------------------------------------------------------------------------------------------- regions */
+
+/* A region is memory whose address graphs may hold. The arena, the rings and the KV views are registered at creation; an engine
+ * adds its weights and activations, in at most 4096 regions, the runtime's included, of which none can be taken back. Moving one,
+ * also to where it is, makes the graphs stale that were captured before and hold it: their steps run eagerly (CGR_REASON_STALE),
+ * or are refused when strict or forced, until cgr_runtime_capture captures them again. A graph holds every region of the
+ * engine's, unless its `record` says otherwise by cgr_record_use. The runtime's own regions cannot move.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region);
+CGR_API cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes);
+
+/* In a capture: the graph holds an address in `region`, which cgr_region_register gave. A `record` that calls this has to name
+ * every region that its kernels, and the arguments of its calls at breaks, hold an address in; those that the views of its
+ * attention calls begin in are known. One that never calls it holds all regions. In other steps only the number is checked.
+ * Threads one · Capture ok · Sync never · Alloc cold in a capture, else never */
+CGR_API cgr_status cgr_record_use(cgr_recorder *recorder, int32_t region);
+
+/* ------------------------------------------------------------------------------------------------------- what each costs */
+
+typedef enum cgr_graph_state {
+  CGR_GRAPH_EMPTY = 0, /* not captured */
+  CGR_GRAPH_READY = 1,
+  CGR_GRAPH_FAILED = 2, /* its capture failed */
+  CGR_GRAPH_STALE = 3   /* a region has moved since */
+} cgr_graph_state;
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_graph_state_name(cgr_graph_state state);
+
+typedef struct cgr_graph_stats {
+  uint32_t size;
+  int32_t state;          /* cgr_graph_state */
+  cgr_key key;
+  int32_t records;        /* times `record` ran for this key's captures */
+  int32_t num_pieces;     /* graphs that a replay launches: 1 for FULL; 0: nothing is captured */
+  uint64_t replays;       /* begun */
+  uint64_t real_requests; /* summed over the replays */
+  int64_t num_nodes;
+  int64_t device_bytes;   /* taken by instantiation; 0 if the device cannot tell */
+  double capture_ms;      /* capture and instantiation */
+} cgr_graph_stats;
+#define CGR_GRAPH_STATS_INIT                                                                                              \
+  { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0 }
+/* Number of keys, and the statistics of one of them.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API int32_t cgr_runtime_num_keys(cgr_runtime *runtime);
+CGR_API cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_graph_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
