@@ -67,13 +67,15 @@ NAMES(cgr_reason, cgr_reason_name, { CGR_REASON_EXACT, "exact" }, { CGR_REASON_P
       { CGR_REASON_ABOVE_REQUESTS, "above requests" }, { CGR_REASON_ABOVE_TOKENS, "above tokens" },
       { CGR_REASON_SUPERSET, "superset" }, { CGR_REASON_NOT_CAPTURED, "not captured" },
       { CGR_REASON_CAPTURE_FAILED, "capture failed" }, { CGR_REASON_STALE, "stale" }, { CGR_REASON_FORCED, "forced" },
-      { CGR_REASON_INTERNAL, "internal" }, { CGR_REASON_DISABLED, "disabled" })
+      { CGR_REASON_INTERNAL, "internal" }, { CGR_REASON_DISABLED, "disabled" }, { CGR_REASON_BUDGET, "budget" })
 
 NAMES(cgr_step_state, cgr_step_state_name, { CGR_STEP_NONE, "none" }, { CGR_STEP_PREPARED, "prepared" },
       { CGR_STEP_LAUNCHED, "launched" }, { CGR_STEP_CANCELLED, "cancelled" }, { CGR_STEP_ABANDONED, "abandoned" })
 
 NAMES(cgr_graph_state, cgr_graph_state_name, { CGR_GRAPH_EMPTY, "empty" }, { CGR_GRAPH_READY, "ready" },
-      { CGR_GRAPH_FAILED, "failed" }, { CGR_GRAPH_STALE, "stale" })
+      { CGR_GRAPH_FAILED, "failed" }, { CGR_GRAPH_STALE, "stale" }, { CGR_GRAPH_OVER_BUDGET, "over budget" })
+
+NAMES(cgr_capture_flag, cgr_capture_flag_name, { CGR_CAPTURE_MISSED, "missed" })
 
 size_t cgr_dtype_size(cgr_dtype dtype) {
   switch (dtype) {

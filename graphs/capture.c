@@ -1,17 +1,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/status.h"
 #include "devices/error.h"
 #include "graphs/graphs.h"
-
-static double now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
-}
 
 /* ---------------------------------------------------------------------------------------------------------------- pieces */
 
@@ -30,7 +23,9 @@ static void keep_piece(cgr__open_capture *c, cgr__exec *exec, const cgr__graph_i
   *(c->last ? &c->last->piece : &c->entry->exec) = exec;
   c->entry->num_pieces++;
   c->entry->num_nodes += info->num_nodes;
+  c->entry->num_branches += info->num_branches;
   c->entry->device_bytes += info->device_bytes;
+  c->graphs->device_bytes += info->device_bytes;
 }
 
 /* Ends the piece under capture, if one is open, whatever the body did. */
@@ -38,7 +33,7 @@ static int end_piece(cgr__open_capture *c) {
   cgr_device *dev = c->graphs->dev;
   cgr__graph *graph = NULL;
   cgr__exec *exec = NULL;
-  cgr__graph_info info = { 0, 0 };
+  cgr__graph_info info = { 0, 0, 0 };
   if (!c->open)
     return 0;
   int error = dev->ops->capture_end(dev, c->stream, &graph);
@@ -138,7 +133,7 @@ static cgr_status capture_pieces(cgr__open_capture *c, cgr__capture_body body, v
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error) {
   cgr__open_capture c = { .graphs = graphs, .entry = entry, .stream = stream };
-  double begin = now_ms();
+  double begin = cgr__now_ms();
   cgr__graph_drop(graphs, entry);
   /* Read before the body: if `record` moves a region, the graph may hold its old address. */
   entry->epoch = graphs->regions->epoch;
@@ -149,10 +144,13 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   if (status != CGR_OK) {
     cgr__graph_drop(graphs, entry);
     entry->state = CGR_GRAPH_FAILED;
+    entry->failures++;
     graphs->failures++;
     return status;
   }
   entry->state = CGR_GRAPH_READY;
-  entry->capture_ms = now_ms() - begin;
+  entry->failures = 0;
+  entry->misses = 0;
+  entry->capture_ms = cgr__now_ms() - begin;
   return CGR_OK;
 }

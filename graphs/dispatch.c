@@ -9,12 +9,14 @@ static void choose_eager(cgr__choice *choice, const cgr__batch_shape *shape, cgr
   key.num_tokens = shape->num_tokens > 0 ? shape->num_tokens : 1;
   key.num_requests = shape->num_requests > 0 ? shape->num_requests : 1;
   key.variant = shape->variant;
-  *choice = (cgr__choice){ NULL, key, reason };
+  *choice = (cgr__choice){ NULL, NULL, key, reason };
 }
 
 /* A step that the mode promises a graph for and that has none. */
-static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *shape, cgr_reason reason, cgr__choice *choice) {
+static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *shape, cgr_reason reason, cgr__graph_entry *missed,
+                            cgr__choice *choice) {
   choose_eager(choice, shape, reason);
+  choice->missed = missed;
   if (!graphs->strict || shape->num_requests == 0)
     return CGR_OK;
   return cgr__fail(reason == CGR_REASON_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK,
@@ -58,7 +60,9 @@ static cgr_reason reason_against(const cgr__graphs *graphs, const cgr__batch_sha
   if (s->best && s->best->state == CGR_GRAPH_READY)
     return CGR_REASON_STALE;
   if (s->best)
-    return s->best->state == CGR_GRAPH_FAILED ? CGR_REASON_CAPTURE_FAILED : CGR_REASON_NOT_CAPTURED;
+    return s->best->state == CGR_GRAPH_FAILED        ? CGR_REASON_CAPTURE_FAILED
+           : s->best->state == CGR_GRAPH_OVER_BUDGET ? CGR_REASON_BUDGET
+                                                     : CGR_REASON_NOT_CAPTURED;
   const cgr__mixed_keys *mixed = &graphs->mixed;
   if (mixed->count > 0 && shape->num_tokens > mixed->tokens[mixed->num_token_levels - 1])
     return CGR_REASON_ABOVE_TOKENS;
@@ -142,20 +146,25 @@ static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *sh
   if (!s.usable) {
     cgr_reason reason = reason_against(graphs, shape, &first);
     if (reason != CGR_REASON_NOT_UNIFORM)
-      return fall_back(graphs, shape, reason, choice);
+      return fall_back(graphs, shape, reason, first.best, choice);
     choose_eager(choice, shape, reason);
     return CGR_OK;
   }
+  cgr__graph_entry *missed = first.best != s.usable ? first.best : NULL;
   const cgr_key *key = &s.usable->key;
   bool exact = key->num_requests == shape->num_requests && key->num_tokens == shape->num_tokens;
-  *choice = (cgr__choice){ s.usable, *key, variant != own ? CGR_REASON_SUPERSET : exact ? CGR_REASON_EXACT : CGR_REASON_PADDED };
+  *choice = (cgr__choice){ s.usable, missed, *key,
+                           variant != own ? CGR_REASON_SUPERSET
+                           : exact        ? CGR_REASON_EXACT
+                                          : CGR_REASON_PADDED };
   return CGR_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- forced keys */
 
-/* `key` has been checked. */
-static cgr__graph_entry *find(cgr__graphs *graphs, const cgr_key *key) {
+cgr__graph_entry *cgr__graphs_find(cgr__graphs *graphs, const cgr_key *key) {
+  if (key->num_requests < 1 || key->num_requests > graphs->max_requests || key->num_tokens < 1)
+    return NULL;
   int32_t index = key->query_len == 0 ? cgr__mixed_find(graphs, key->num_tokens, key->num_requests) : -1;
   for (int32_t i = 0; i < graphs->num_uniform; i++) {
     const cgr__uniform_keys *keys = &graphs->uniform[i];
@@ -163,7 +172,7 @@ static cgr__graph_entry *find(cgr__graphs *graphs, const cgr_key *key) {
       index = keys->first + keys->of_requests[key->num_requests];
   }
   const cgr__step_variant *variant = find_variant(graphs, key->variant);
-  if (index < 0 || variant->base < 0)
+  if (index < 0 || !variant || variant->base < 0)
     return NULL;
   cgr__graph_entry *entry = &graphs->entry[variant->base + index];
   return memcmp(&entry->key, key, sizeof *key) == 0 ? entry : NULL;
@@ -217,10 +226,10 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
 
 static cgr_status choose_forced(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key, cgr__choice *choice) {
   CGR__TRY(check_forced(graphs, shape, key));
-  *choice = (cgr__choice){ NULL, *key, CGR_REASON_FORCED };
+  *choice = (cgr__choice){ NULL, NULL, *key, CGR_REASON_FORCED };
   if (key->kind == CGR_KIND_NONE)
     return CGR_OK;
-  choice->entry = find(graphs, key);
+  choice->entry = cgr__graphs_find(graphs, key);
   if (!choice->entry || choice->entry->state != CGR_GRAPH_READY)
     return cgr__fail(
         CGR_ERROR_STATE,

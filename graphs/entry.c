@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "base/status.h"
 #include "graphs/graphs.h"
 
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
@@ -33,6 +34,10 @@ void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *ent
   stats->num_nodes = entry->num_nodes;
   stats->device_bytes = entry->device_bytes;
   stats->capture_ms = entry->capture_ms;
+  stats->num_branches = entry->num_branches;
+  stats->last_seq = entry->last_seq;
+  stats->misses = entry->misses;
+  stats->failures = entry->failures;
 }
 
 int32_t cgr__graphs_num_usable(const cgr__graphs *graphs) {
@@ -59,12 +64,52 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
   entry->exec = NULL;
   entry->breaks = NULL;
   entry->state = CGR_GRAPH_EMPTY;
-  entry->num_nodes = entry->device_bytes = 0;
+  graphs->device_bytes -= entry->device_bytes;
+  entry->num_nodes = entry->num_branches = entry->device_bytes = 0;
   entry->num_pieces = 0;
   entry->capture_ms = 0.0;
 }
 
+/* As before its first capture. */
+static void forget(cgr__graphs *graphs, cgr__graph_entry *entry) {
+  cgr__graph_drop(graphs, entry);
+  entry->failures = 0;
+  entry->misses = 0;
+}
+
 void cgr__graphs_drop_all(cgr__graphs *graphs) {
   for (int32_t i = 0; i < graphs->count; i++)
-    cgr__graph_drop(graphs, &graphs->entry[i]);
+    forget(graphs, &graphs->entry[i]);
+}
+
+double cgr__graphs_capture_ms(const cgr__graphs *graphs) {
+  double ms = 0.0;
+  for (int32_t i = 0; i < graphs->count; i++)
+    ms += graphs->entry[i].capture_ms;
+  return ms;
+}
+
+static int by_last_use(const void *a, const void *b) {
+  const cgr__graph_entry *x = *(cgr__graph_entry *const *)a, *y = *(cgr__graph_entry *const *)b;
+  return (x->last_seq > y->last_seq) - (x->last_seq < y->last_seq);
+}
+
+cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes) {
+  if (keep_bytes == 0) {
+    cgr__graphs_drop_all(graphs);
+    return CGR_OK;
+  }
+  if ((uint64_t)graphs->device_bytes <= keep_bytes)
+    return CGR_OK;
+  cgr__graph_entry **oldest = malloc((size_t)graphs->count * sizeof(cgr__graph_entry *));
+  if (!oldest)
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_release_graphs: no memory to sort %d graphs", graphs->count);
+  for (int32_t i = 0; i < graphs->count; i++)
+    oldest[i] = &graphs->entry[i];
+  qsort(oldest, (size_t)graphs->count, sizeof(cgr__graph_entry *), by_last_use);
+  for (int32_t i = 0; i < graphs->count && (uint64_t)graphs->device_bytes > keep_bytes; i++)
+    if (oldest[i]->exec)
+      forget(graphs, oldest[i]);
+  free(oldest);
+  return CGR_OK;
 }

@@ -49,7 +49,10 @@ typedef struct cgr__graph_entry {
   uint64_t epoch;       /* of the regions when it was captured, or since then, while none moved that it holds */
   uint64_t layout_hash; /* of everything that decides a launch, at capture */
   uint64_t replays, real_requests;
-  int64_t num_nodes, device_bytes;
+  uint64_t last_seq; /* the last step that used it */
+  uint64_t misses;   /* steps that would have used it and could not, since it was last captured */
+  int32_t failures;  /* captures that have failed, one after the other */
+  int64_t num_nodes, num_branches, device_bytes;
   int32_t num_pieces;
   double capture_ms;
   cgr__held held; /* regions of the engine's that it holds */
@@ -109,7 +112,8 @@ typedef struct cgr__graphs {
   cgr__step_variant variant[CGR__MAX_VARIANTS];
   cgr__graph_entry *entry; /* [count] of each variant the uniform ones, then the mixed ones */
   int32_t count;
-  uint64_t failures; /* of captures */
+  uint64_t failures;    /* of captures */
+  int64_t device_bytes; /* of all graphs */
 } cgr__graphs;
 
 /* keys.c. Makes entries and tables of the lists in `memory`, of that size and zeros. */
@@ -127,9 +131,14 @@ static inline bool cgr__graph_is_stale(const cgr__graphs *graphs, const cgr__gra
 void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region);
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats);
 int32_t cgr__graphs_num_usable(const cgr__graphs *graphs);
+/* What capturing the graphs that there are took. */
+double cgr__graphs_capture_ms(const cgr__graphs *graphs);
 /* Destroys the graph of an entry. What still runs finishes. */
 void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry);
 void cgr__graphs_drop_all(cgr__graphs *graphs);
+/* Drops graphs, those first that have not been used for the longest time, until the others take `keep_bytes` of device memory at
+ * most; with 0 all of them. CGR_ERROR_OUT_OF_MEMORY. */
+cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes);
 
 /* -------------------------------------------------------------------------------------------------------- mode, buckets */
 
@@ -159,6 +168,7 @@ typedef struct cgr__batch_shape {
 /* What dispatch decided. `entry` is NULL for an eager step. */
 typedef struct cgr__choice {
   cgr__graph_entry *entry;
+  cgr__graph_entry *missed; /* the graph that it would have been; NULL: it is */
   cgr_key key;
   cgr_reason reason;
 } cgr__choice;
@@ -167,6 +177,8 @@ typedef struct cgr__choice {
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);
 /* The smallest mixed key that holds both, counted from a variant's first entry; -1: none. */
 int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
+/* The entry of a key, whatever its state; NULL: there is no such key. */
+cgr__graph_entry *cgr__graphs_find(cgr__graphs *graphs, const cgr_key *key);
 /* CGR_ERROR_STALE_GRAPH when the chosen graph has become stale since. */
 cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_entry *entry);
 
@@ -210,8 +222,27 @@ cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by
 /* The same for every region of the engine's that the address lies in. */
 cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address);
 
-/* replay.c: the only launches of graphs. The first piece; returns the device's error. */
-int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t real_requests, cudaStream_t stream);
+/* budget.c: what a list of captures may cost. The next one of a kind is expected to cost what those before it did, on average;
+ * the first one of a kind is captured in any case. */
+typedef struct cgr__budget {
+  double max_ms, begin_ms; /* 0: no limit */
+  uint64_t max_bytes;      /* of all graphs of the runtime; 0: no limit */
+  bool spent;              /* nothing more is captured */
+  int32_t left;            /* keys that were not captured for it */
+  struct cgr__kind_cost {
+    int32_t count;
+    double ms, bytes;
+  } cost[CGR_KIND_FULL + 1];
+} cgr__budget;
+void cgr__budget_begin(cgr__budget *budget, double max_ms, uint64_t max_bytes);
+/* Whether the entry's capture fits; marks it if not. */
+bool cgr__budget_allows(cgr__budget *budget, const cgr__graphs *graphs, cgr__graph_entry *entry);
+/* The entry has been captured; if that was too much, its graph is dropped. */
+void cgr__budget_charge(cgr__budget *budget, cgr__graphs *graphs, cgr__graph_entry *entry);
+double cgr__now_ms(void);
+
+/* replay.c: the only launches of graphs. The first piece, for step `seq`; returns the device's error. */
+int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t real_requests, uint64_t seq, cudaStream_t stream);
 /* The breaks of a graph that has some, on the recorder's stream. CGR_ERROR_CALLBACK when a function fails; CGR_ERROR_DEVICE, with
  * *device_error, when a launch does. Whatever comes after it is not enqueued. */
 cgr_status cgr__graphs_launch_breaks(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_recorder *recorder,

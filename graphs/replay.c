@@ -3,11 +3,12 @@
 #include "graphs/graphs.h"
 #include "graphs/recorder.h"
 
-int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t real_requests, cudaStream_t stream) {
+int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t real_requests, uint64_t seq, cudaStream_t stream) {
   int error = graphs->dev->ops->exec_launch(graphs->dev, entry->exec, stream);
   if (error)
     return error;
   entry->replays++;
+  entry->last_seq = seq;
   entry->real_requests += (uint64_t)real_requests;
   return 0;
 }

@@ -3,33 +3,86 @@
 
 #include "runtime/runtime.h"
 
-static cgr_status refuse_reserved(const cgr_capture *c, const char *function) {
-  const char *name = c->program != 0               ? "program"
-                     : c->keys || c->num_keys != 0 ? "keys"
-                     : c->max_ms != 0.0            ? "max_ms"
-                                                   : "max_bytes";
-  return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: capture.%s is set, expected 0 in this version", function, name);
+#define MAX_FAILURES 3   /* captures of a key, one after the other, that steps miss */
+#define MANY_BRANCHES 16 /* of a graph: from about there on the host pays for them */
+
+/* ------------------------------------------------------------------------------------------------------------- arguments */
+
+static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_capture *c) {
+  if (c->num_keys < 0 || (c->num_keys == 0 && c->keys))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capture.num_keys is %d, expected %s", function, c->num_keys,
+                     c->keys ? "1 or more, with keys" : "0 or more");
+  if (c->num_keys > 0 && !c->keys)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.keys is NULL, expected %d keys", function, c->num_keys);
+  for (int32_t i = 0; i < c->num_keys; i++)
+    if (!cgr__graphs_find(&rt->graphs, &c->keys[i]))
+      return cgr__fail(
+          CGR_ERROR_INVALID_ARGUMENT,
+          "%s: capture.keys[%d] (%s, %d requests, %d tokens, query length %d, variant %u) is no key of this runtime, "
+          "expected one that cgr_runtime_graph_stats tells",
+          function, i, cgr_graph_kind_name((cgr_graph_kind)c->keys[i].kind), c->keys[i].num_requests, c->keys[i].num_tokens,
+          c->keys[i].query_len, c->keys[i].variant);
+  return CGR_OK;
 }
 
-/* Reads the struct, waits for the steps in flight, and keeps `record`. */
-static cgr_status start(cgr_runtime *rt, const char *function, const cgr_capture *capture) {
-  cgr_capture c;
-  CGR__TRY(cgr__runtime_check_outside(rt, function));
-  CGR__TRY(cgr__sized_read("capture", capture, &c, sizeof c));
-  if (c.program != 0 || c.keys || c.num_keys != 0 || c.max_ms != 0.0 || c.max_bytes != 0)
-    return refuse_reserved(&c, function);
-  CGR__TRY(cgr__check_unused("capture: reserved", c.reserved));
-  if (!c.record)
+static cgr_status check_capture(cgr_runtime *rt, const char *function, const cgr_capture *c) {
+  if (c->program != 0)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: capture.program is %d, expected 0 in this version", function, c->program);
+  if (!c->record)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.record is NULL, expected a function", function);
+  if (c->flags & ~(uint32_t)CGR_CAPTURE_MISSED)
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: capture.flags is %#x, expected CGR_CAPTURE_* bits", function, c->flags);
+  if (!(c->max_ms >= 0.0 && c->max_ms < 1e300))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capture.max_ms is %g, expected 0 or more", function, c->max_ms);
+  return check_keys(rt, function, c);
+}
+
+/* Replays and eager steps come from one model: graphs of another are stale, and what failed is tried anew. */
+static void keep_record(cgr_runtime *rt, const cgr_capture *c) {
+  if (rt->record && (rt->record != c->record || rt->engine != c->engine)) {
+    cgr__regions_touch(&rt->regions);
+    for (int32_t i = 0; i < rt->graphs.count; i++)
+      rt->graphs.entry[i].failures = 0;
+  }
+  rt->record = c->record;
+  rt->engine = c->engine;
+}
+
+cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_capture *capture, cgr_capture *c) {
+  CGR__TRY(cgr__runtime_check_outside(rt, function));
+  CGR__TRY(cgr__sized_read("capture", capture, c, sizeof *c));
+  CGR__TRY(check_capture(rt, function, c));
   if (rt->lane.prepared.ticket != 0)
     return cgr__fail(CGR_ERROR_STATE, "%s: a step is prepared, expected it to be launched or cancelled first", function);
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, function, rt->lane.launched, rt->setup.config.wait_timeout_ms));
-  if (rt->record && (rt->record != c.record || rt->engine != c.engine))
-    cgr__regions_touch(&rt->regions); /* the graphs are of another model */
-  rt->record = c.record;
-  rt->engine = c.engine;
+  keep_record(rt, c);
   return CGR_OK;
+}
+
+/* Entries lie variant by variant; captures go size by size over all variants, so that every variant has its large graphs before
+ * any has its small ones. */
+static int32_t by_size(const cgr__graphs *graphs, int32_t i) {
+  int32_t captured = 0;
+  for (int32_t v = 0; v < graphs->num_variants; v++)
+    captured += graphs->variant[v].base >= 0;
+  return i % captured * (graphs->count / captured) + i / captured;
+}
+
+int32_t cgr__capture_count(const cgr_runtime *rt, const cgr_capture *c) {
+  return c->num_keys > 0 ? c->num_keys : rt->graphs.count;
+}
+
+cgr__graph_entry *cgr__capture_entry(cgr_runtime *rt, const cgr_capture *c, int32_t i) {
+  cgr__graphs *graphs = &rt->graphs;
+  return c->num_keys > 0 ? cgr__graphs_find(graphs, &c->keys[i]) : &graphs->entry[by_size(graphs, graphs->count - 1 - i)];
+}
+
+/* --------------------------------------------------------------------------------------------------------------- capture */
+
+static void log_text(const cgr_runtime *rt, cgr_log_level level, const char *text) {
+  if (rt->setup.config.log)
+    rt->setup.config.log(rt->setup.config.log_context, level, text);
 }
 
 struct body_context {
@@ -50,42 +103,66 @@ static cgr_status capture_body(void *context, cgr__open_capture *capture) {
   return cgr__enqueue_step(c->runtime, &enqueue, &outcome);
 }
 
-static cgr_status capture_one(cgr_runtime *rt, cgr__graph_entry *entry) {
+static void warn_of_branches(const cgr_runtime *rt, const cgr__graph_entry *entry) {
+  char text[256];
+  if (entry->num_branches < MANY_BRANCHES)
+    return;
+  snprintf(text, sizeof text,
+           "the %s graph for %d requests, %d tokens has %lld branches in %lld nodes: each makes every launch dearer for the host",
+           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, entry->key.num_tokens,
+           (long long)entry->num_branches, (long long)entry->num_nodes);
+  log_text(rt, CGR_LOG_WARNING, text);
+}
+
+cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
   struct body_context context = { rt, &entry->key };
   int device_error = 0;
   cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, capture_body, &context, &device_error);
-  if (status == CGR_OK)
+  if (status == CGR_OK) {
+    warn_of_branches(rt, entry);
     return CGR_OK;
+  }
   if (device_error)
     status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
   char text[480];
   snprintf(text, sizeof text, "capture of the %s graph for %d requests, %d tokens, query length %d, variant %u failed: %s",
            cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, entry->key.num_tokens,
            entry->key.query_len, entry->key.variant, cgr_last_message());
-  if (rt->setup.config.log)
-    rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_WARNING, text);
+  log_text(rt, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);
 }
 
-/* Entries lie variant by variant; captures go size by size over all variants, so that every variant has its large graphs before
- * any has its small ones. */
-static int32_t by_size(const cgr__graphs *graphs, int32_t i) {
-  int32_t captured = 0;
-  for (int32_t v = 0; v < graphs->num_variants; v++)
-    captured += graphs->variant[v].base >= 0;
-  return i % captured * (graphs->count / captured) + i / captured;
+/* Whether a call that captures this list captures the entry. */
+bool cgr__capture_wants(const cgr_runtime *rt, const cgr_capture *c, const cgr__graph_entry *entry) {
+  if (cgr__graph_state_of(&rt->graphs, entry) == CGR_GRAPH_READY)
+    return false;
+  return !(c->flags & CGR_CAPTURE_MISSED) || (entry->misses > 0 && entry->failures < MAX_FAILURES);
+}
+
+static void tell_budget(const cgr_runtime *rt, const cgr_capture *c, const cgr__budget *budget) {
+  char text[200];
+  if (budget->left == 0)
+    return;
+  snprintf(text, sizeof text, "cgr_runtime_capture: the budget (max_ms %g, max_bytes %llu) has left %d keys without a graph",
+           c->max_ms, (unsigned long long)c->max_bytes, budget->left);
+  log_text(rt, CGR_LOG_INFO, text);
 }
 
 cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture) {
-  CGR__TRY(start(runtime, "cgr_runtime_capture", capture));
-  cgr__graphs *graphs = &runtime->graphs;
+  cgr_capture c;
+  cgr__budget budget;
   cgr_status first = CGR_OK;
   char message[480] = "";
-  for (int32_t i = graphs->count - 1; i >= 0 && !runtime->dead; i--) {
-    cgr__graph_entry *entry = &graphs->entry[by_size(graphs, i)];
-    if (cgr__graph_state_of(graphs, entry) == CGR_GRAPH_READY)
+  CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_capture", capture, &c));
+  cgr__graphs *graphs = &runtime->graphs;
+  cgr__budget_begin(&budget, c.max_ms, c.max_bytes);
+  for (int32_t i = 0; i < cgr__capture_count(runtime, &c) && !runtime->dead; i++) {
+    cgr__graph_entry *entry = cgr__capture_entry(runtime, &c, i);
+    if (!cgr__capture_wants(runtime, &c, entry) || !cgr__budget_allows(&budget, graphs, entry))
       continue;
-    cgr_status status = capture_one(runtime, entry);
+    cgr_status status = cgr__capture_entry_now(runtime, entry);
+    if (status == CGR_OK)
+      cgr__budget_charge(&budget, graphs, entry);
     if (status == CGR_OK || first != CGR_OK)
       continue;
     first = status;
@@ -93,7 +170,20 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   }
   if (runtime->dead)
     return cgr__runtime_check(runtime, "cgr_runtime_capture");
+  tell_budget(runtime, &c, &budget);
   return first == CGR_OK ? CGR_OK : cgr__fail(first, "%s", message);
+}
+
+cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_release_graphs"));
+  if (runtime->lane.prepared.ticket != 0)
+    return cgr__fail(CGR_ERROR_STATE,
+                     "cgr_runtime_release_graphs: a step is prepared, expected it to be launched or cancelled first");
+  int64_t before = runtime->graphs.device_bytes;
+  CGR__TRY(cgr__graphs_drop_oldest(&runtime->graphs, keep_bytes));
+  if (released)
+    *released = (uint64_t)(before - runtime->graphs.device_bytes);
+  return CGR_OK;
 }
 
 cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled) {
@@ -103,11 +193,13 @@ cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled) {
 }
 
 cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) {
-  CGR__TRY(start(runtime, "cgr_runtime_warmup", capture));
-  for (int32_t i = runtime->graphs.count - 1; i >= 0; i--) {
-    cgr__enqueue enqueue = {
-      .key = runtime->graphs.entry[i].key, .stream = runtime->own_stream, .record = runtime->record, .engine = runtime->engine
-    };
+  cgr_capture c;
+  CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_warmup", capture, &c));
+  for (int32_t i = 0; i < cgr__capture_count(runtime, &c); i++) {
+    cgr__enqueue enqueue = { .key = cgr__capture_entry(runtime, &c, i)->key,
+                             .stream = runtime->own_stream,
+                             .record = runtime->record,
+                             .engine = runtime->engine };
     enqueue.key.kind = CGR_KIND_NONE;
     CGR__TRY(cgr__launch_internal(runtime, &enqueue, false));
     CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_warmup", runtime->lane.launched, runtime->setup.config.wait_timeout_ms));

@@ -6,7 +6,8 @@
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
  *           counters.c  the host's counters
- *   cold    create.c    makes and destroys               capture.c    captures and warms up
+ *   cold    create.c    makes and destroys               capture.c    captures, warms up, releases
+ *           estimate.c  what a capture will take
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
@@ -198,6 +199,18 @@ cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream,
 cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__fate *fate);
 /* The prepared step is over: its changes are pending again, its rows keep their lengths. */
 void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate);
+
+/* -------------------------------------------------------------------------------------------------------------- capture.c */
+
+/* Reads the struct, waits for the steps in flight, and keeps `record`. */
+cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_capture *capture, cgr_capture *c);
+/* The entries that a capture names, in the order in which they are captured. */
+int32_t cgr__capture_count(const cgr_runtime *rt, const cgr_capture *c);
+cgr__graph_entry *cgr__capture_entry(cgr_runtime *rt, const cgr_capture *c, int32_t i);
+/* Whether the i-th is to be captured now. */
+bool cgr__capture_wants(const cgr_runtime *rt, const cgr_capture *c, const cgr__graph_entry *entry);
+/* Captures it; a failure is logged. */
+cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry);
 
 /* --------------------------------------------------------------------------------------------------------------- result.c */
 

@@ -18,6 +18,8 @@ cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
   CGR__TRY(cgr__sized_check("cgr_runtime_stats: stats", stats));
   cgr_stats full = runtime->stats;
   full.num_graphs = cgr__graphs_num_usable(&runtime->graphs);
+  full.graph_bytes = (uint64_t)runtime->graphs.device_bytes;
+  full.capture_ms = cgr__graphs_capture_ms(&runtime->graphs);
   full.captures_failed = runtime->graphs.failures;
   full.guard_errors = cgr__ring_errors(&runtime->lane.ring);
   cgr__sized_write(stats, &full, sizeof full);

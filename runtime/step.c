@@ -106,6 +106,8 @@ static void count(cgr_runtime *rt, const cgr__prepared *prepared) {
   rt->stats.steps++;
   rt->stats.by_reason[key->kind][prepared->choice.reason]++;
   rt->stats.bytes_staged += prepared->bytes;
+  if (prepared->choice.missed)
+    prepared->choice.missed->misses++;
   if (prepared->batch.num_requests == 0)
     return;
   rt->stats.real_tokens += (uint64_t)prepared->batch.num_tokens;
@@ -119,7 +121,7 @@ static cgr_status launch_step(cgr_runtime *rt, cudaStream_t stream, cgr__fate *f
   cgr__ring_commit(cgr__ring_slot(&rt->lane.ring, p->seq), p->seq);
   fate->seq = p->seq;
   if (entry) {
-    int error = cgr__graphs_launch(&rt->graphs, entry, p->batch.num_requests, stream);
+    int error = cgr__graphs_launch(&rt->graphs, entry, p->batch.num_requests, p->seq, stream);
     if (error)
       return cgr__recover_replay(rt, error, stream, fate);
     if (!entry->breaks)

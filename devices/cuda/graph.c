@@ -1,5 +1,7 @@
 #include "devices/cuda/graph.h"
 
+#include <stdlib.h>
+
 #include "devices/cuda/scope.h"
 
 static CUgraph raw_graph(cgr__graph *graph) { return (CUgraph)(void *)graph; }
@@ -87,10 +89,38 @@ int cgr__cuda_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
+static CUresult count_branches(CUgraph graph, CUgraphNode *nodes, size_t num_nodes, int64_t *count) {
+  size_t followers = 0;
+  CUresult raw = cgr__cu.GraphGetNodes(graph, nodes, &num_nodes);
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.GraphGetRootNodes(graph, NULL, &followers);
+  *count = followers > 1 ? (int64_t)followers - 1 : 0;
+  for (size_t i = 0; i < num_nodes && raw == CUDA_SUCCESS; i++) {
+    raw = cgr__cu.GraphNodeGetDependentNodes(nodes[i], NULL, NULL, &followers);
+    *count += followers > 1 ? (int64_t)followers - 1 : 0;
+  }
+  return raw;
+}
+
+static CUresult describe(CUgraph graph, cgr__graph_info *info) {
+  size_t num_nodes = 0;
+  CUresult raw = cgr__cu.GraphGetNodes(graph, NULL, &num_nodes);
+  info->num_nodes = (int64_t)num_nodes;
+  info->num_branches = info->device_bytes = 0;
+  if (raw != CUDA_SUCCESS || num_nodes == 0)
+    return raw;
+  CUgraphNode *nodes = malloc(num_nodes * sizeof *nodes);
+  if (!nodes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  raw = count_branches(graph, nodes, num_nodes, &info->num_branches);
+  free(nodes);
+  return raw;
+}
+
 /* Instantiates and uploads, so that the first launch costs what every launch costs. */
 static CUresult instantiate(struct cuda_device *cuda, CUgraph graph, CUgraphExec *exec, cgr__graph_info *info) {
-  size_t num_nodes = 0, before = 0, after = 0, total;
-  CUresult raw = cgr__cu.GraphGetNodes(graph, NULL, &num_nodes);
+  size_t before = 0, after = 0, total;
+  CUresult raw = info ? describe(graph, info) : CUDA_SUCCESS;
   if (raw == CUDA_SUCCESS)
     raw = cgr__cu.MemGetInfo(&before, &total);
   if (raw == CUDA_SUCCESS)
@@ -109,10 +139,8 @@ static CUresult instantiate(struct cuda_device *cuda, CUgraph graph, CUgraphExec
     *exec = NULL;
     return raw;
   }
-  if (info) {
-    info->num_nodes = (int64_t)num_nodes;
+  if (info)
     info->device_bytes = before > after ? (int64_t)(before - after) : 0;
-  }
   return CUDA_SUCCESS;
 }
 

@@ -46,6 +46,16 @@ static void exec_free(cgr__exec *exec) {
   free(exec);
 }
 
+static int64_t count_branches(const cgr__exec *exec) {
+  const cgr__graph *graph = exec->graph;
+  int64_t count = graph->num_nodes > 0 ? -1 : 0;
+  for (uint32_t i = 0; i < graph->num_nodes; i++) {
+    uint32_t followers = exec->first_dependent[i + 1] - exec->first_dependent[i];
+    count += (graph->nodes[i].num_deps == 0) + (followers > 1 ? followers - 1 : 0);
+  }
+  return count;
+}
+
 int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, cgr__graph_info *info) {
   struct host_device *host = cgr__host_of(dev);
   *out = NULL;
@@ -67,6 +77,7 @@ int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, c
   }
   if (info) {
     info->num_nodes = graph->num_nodes;
+    info->num_branches = count_branches(exec);
     info->device_bytes = 0;
   }
   *out = exec;

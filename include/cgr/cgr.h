@@ -8,8 +8,7 @@
  * runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
- * than one program and lane, drafts, several steps in one launch, the standing batch, budgets and key
- * lists in a capture. */
+ * than one program and lane, drafts, several steps in one launch, the standing batch. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
 
@@ -366,6 +365,7 @@ typedef enum cgr_reason {
   CGR_REASON_ABOVE_TOKENS,   /* more tokens than the largest mixed bucket */
   CGR_REASON_SUPERSET,       /* a graph of a variant that serves the batch's too */
   CGR_REASON_DISABLED,       /* cgr_runtime_enable_graphs has switched replays off; also of steps without a graph */
+  CGR_REASON_BUDGET,         /* the budget of a capture had ended before this key */
   CGR_REASON_COUNT_
 } cgr_reason;
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -476,8 +476,10 @@ typedef struct cgr_stats {
   uint64_t refused;           /* prepare calls that failed */
   uint64_t captures_failed;
   uint64_t guard_errors;      /* steps that reported a guard error, as far as they have completed */
+  uint64_t graph_bytes;       /* device memory of the graphs that there are */
+  double capture_ms;          /* that capturing them took */
 } cgr_stats;
-#define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
 /* Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats);
 

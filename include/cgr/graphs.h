@@ -75,36 +75,70 @@ CGR_API const char *cgr_graph_mode_name(cgr_graph_mode mode);
  * ignores it. It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
 typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
 
+typedef enum cgr_capture_flag {
+  CGR_CAPTURE_MISSED = 1 /* only keys that some step would have used, and could not, since they were last captured; and that
+                            have not failed three times in a row: for calls whenever there is time */
+} cgr_capture_flag;
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_capture_flag_name(cgr_capture_flag flag);
+
 typedef struct cgr_capture {
   uint32_t size;
   int32_t program;            /* 0 */
   cgr_record_function record; /* kept, with `engine`: eager steps call it. Others than before make all graphs stale */
   void *engine;
-  const cgr_key *keys;        /* NULL: all */
-  int32_t num_keys;           /* 0 */
-  int32_t reserved;
-  double max_ms;              /* 0 */
-  uint64_t max_bytes;         /* 0 */
+  const cgr_key *keys;        /* [num_keys] of cgr_runtime_graph_stats, to be captured in this order; NULL: all */
+  int32_t num_keys;           /* 0: all */
+  uint32_t flags;             /* CGR_CAPTURE_* */
+  double max_ms;              /* budget: time of this call; 0: none */
+  uint64_t max_bytes;         /* budget: device memory of all graphs of the runtime, those captured before included; 0: none */
 } cgr_capture;
 #define CGR_CAPTURE_INIT { (uint32_t)sizeof(cgr_capture), 0, NULL, NULL, NULL, 0, 0, 0.0, 0 }
 
 /* Needed in every mode: this, or cgr_runtime_warmup, is where the runtime gets `record`, for eager steps too. Captures every key
- * that has no graph or a stale one, mixed ones first, then uniform ones, each from the largest down, in thread-local mode on a
- * stream of its own. A key whose
- * capture fails is counted, and a later call tries again; until then its steps use a larger graph of at most twice the tokens, if
- * there is one, and else run eagerly. The first such failure is returned after all keys were tried. No step may be prepared; steps in
- * flight are waited for: CGR_NOT_READY, and nothing is done, when they do not complete within wait_timeout_ms.
+ * that has no graph or a stale one, mixed ones first, then uniform ones, each from the largest down, or those of `keys` in that
+ * order; in thread-local mode on a stream of its own. No step may be prepared; steps in flight are waited for: CGR_NOT_READY, and
+ * nothing is done, when they do not complete within wait_timeout_ms.
+ *
+ * A key whose capture fails is counted, and a later call tries again; until then its steps use a larger graph of at most twice the tokens, if there is one, and else run eagerly. The first failure
+ * is returned after all keys were tried.
+ *
+ * The list ends before the capture that would pass a budget, expected to cost what those of its kind before it did; one that has
+ * cost more is dropped. That is no failure: the keys that are left are CGR_GRAPH_OVER_BUDGET (CGR_REASON_BUDGET), until a later
+ * call captures them.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
+
+typedef struct cgr_capture_estimate {
+  uint32_t size;
+  int32_t num_keys;     /* to be captured */
+  int32_t num_measured; /* that have been */
+  int32_t reserved;
+  double ms;            /* for all keys; cgr_stats.capture_ms tells what it was */
+  uint64_t bytes;       /* of device memory, likewise cgr_stats.graph_bytes */
+} cgr_capture_estimate;
+#define CGR_CAPTURE_ESTIMATE_INIT { (uint32_t)sizeof(cgr_capture_estimate), 0, 0, 0, 0.0, 0 }
+
+/* What capturing all keys, or those of `keys`, takes, by a few of each kind, spread over the sizes, which are captured and stay:
+ * before the memory for the KV cache is decided, say, with a runtime over a small one. Budgets do not count. Fails as
+ * cgr_runtime_capture does.
+ * Threads one · Capture no · Sync may · Alloc cold */
+CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *estimate);
+
+/* Gives graphs up, those first that have not been replayed for the longest time, until the rest take at most `keep_bytes` of device
+ * memory; with 0, all. Their keys are as before a capture; CGR_CAPTURE_MISSED brings back those that steps ask for. `*released`
+ * (may be NULL) is the device memory of what was given up. Steps in flight are not disturbed; CGR_ERROR_STATE when one is prepared.
+ * Threads one · Capture no · Sync may · Alloc cold */
+CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released);
 
 /* Whether steps that are prepared from now on may replay; at first they may. Switched off, they run eagerly (CGR_REASON_DISABLED,
  * also when strict) but for those that force the key of a graph; the graphs stay. It tells whether a fault comes from replaying.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled);
 
-/* Calls `record` once for every key, eagerly, in steps without requests, so that the engine's libraries load and choose
+/* Calls `record` once for every key, or those of `keys`, eagerly, in steps without requests, so that the engine's libraries load and choose
  * what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those of a flush
- * do. CGR_NOT_READY as for a capture. Optional.
+ * do. CGR_NOT_READY as for a capture. Flags and budgets do not count. Optional.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture);
 
@@ -131,7 +165,8 @@ typedef enum cgr_graph_state {
   CGR_GRAPH_EMPTY = 0, /* not captured */
   CGR_GRAPH_READY = 1,
   CGR_GRAPH_FAILED = 2, /* its capture failed */
-  CGR_GRAPH_STALE = 3   /* a region has moved since */
+  CGR_GRAPH_STALE = 3,  /* a region has moved since */
+  CGR_GRAPH_OVER_BUDGET = 4 /* not captured, for the budget had ended */
 } cgr_graph_state;
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_graph_state_name(cgr_graph_state state);
@@ -147,9 +182,14 @@ typedef struct cgr_graph_stats {
   int64_t num_nodes;
   int64_t device_bytes;   /* taken by instantiation; 0 if the device cannot tell */
   double capture_ms;      /* capture and instantiation */
+  int64_t num_branches;   /* of the graphs, beyond one each: many of them make every launch dear for the host */
+  uint64_t last_seq;      /* the last step that used it; 0: none */
+  uint64_t misses;        /* steps that would have used it and could not, since it was last captured */
+  int32_t failures;       /* captures that have failed, one after the other */
+  int32_t reserved;
 } cgr_graph_stats;
 #define CGR_GRAPH_STATS_INIT                                                                                              \
-  { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0 }
+  { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0 }
 /* Number of keys, and the statistics of one of them.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API int32_t cgr_runtime_num_keys(cgr_runtime *runtime);

@@ -49,10 +49,11 @@ namespace {
 #define REQUEST_FLAGS(X) X(CGR_REQUEST_PARTIAL)
 #define REASONS(X)                                                                                                            \
   X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM)                             \
-  X(CGR_REASON_ABOVE_REQUESTS) X(CGR_REASON_ABOVE_TOKENS) X(CGR_REASON_SUPERSET) X(CGR_REASON_DISABLED)                                              \
+  X(CGR_REASON_ABOVE_REQUESTS) X(CGR_REASON_ABOVE_TOKENS) X(CGR_REASON_SUPERSET) X(CGR_REASON_DISABLED) X(CGR_REASON_BUDGET)                                              \
   X(CGR_REASON_NOT_CAPTURED) X(CGR_REASON_CAPTURE_FAILED) X(CGR_REASON_STALE) X(CGR_REASON_FORCED) X(CGR_REASON_INTERNAL)
 #define STEP_STATES(X) X(CGR_STEP_NONE) X(CGR_STEP_PREPARED) X(CGR_STEP_LAUNCHED) X(CGR_STEP_CANCELLED) X(CGR_STEP_ABANDONED)
-#define GRAPH_STATES(X) X(CGR_GRAPH_EMPTY) X(CGR_GRAPH_READY) X(CGR_GRAPH_FAILED) X(CGR_GRAPH_STALE)
+#define GRAPH_STATES(X) X(CGR_GRAPH_EMPTY) X(CGR_GRAPH_READY) X(CGR_GRAPH_FAILED) X(CGR_GRAPH_STALE) X(CGR_GRAPH_OVER_BUDGET)
+#define CAPTURE_FLAGS(X) X(CGR_CAPTURE_MISSED)
 // clang-format on
 
 // LIST(type, its name function, cases that are not values, X of every enumerator)
@@ -76,7 +77,8 @@ namespace {
   LIST(cgr_request_flag, cgr_request_flag_name, , REQUEST_FLAGS)       \
   LIST(cgr_reason, cgr_reason_name, case CGR_REASON_COUNT_:, REASONS)  \
   LIST(cgr_step_state, cgr_step_state_name, , STEP_STATES)             \
-  LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)
+  LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)          \
+  LIST(cgr_capture_flag, cgr_capture_flag_name, , CAPTURE_FLAGS)
 
 // Fails to compile when an enumerator is not listed.
 #define CASE(value) case value:

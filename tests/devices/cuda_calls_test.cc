@@ -123,6 +123,8 @@ FAKE(LaunchHostFunc, (CUstream, CUhostFn function, void *data), driver.host_func
 FAKE(FuncLoad, (CUfunction), )
 FAKE(FuncSetAttribute, (CUfunction, CUfunction_attribute, int), )
 FAKE(GraphGetNodes, (CUgraph, CUgraphNode *, size_t *count), *count = 3)
+FAKE(GraphGetRootNodes, (CUgraph, CUgraphNode *, size_t *count), *count = 2)
+FAKE(GraphNodeGetDependentNodes, (CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *count), *count = 3)
 FAKE(GraphDestroy, (CUgraph), )
 FAKE(GraphInstantiateWithFlags, (CUgraphExec *exec, CUgraph, unsigned long long), *exec = Handle<CUgraphExec>(0x7000))
 FAKE(GraphUpload, (CUgraphExec, CUstream), )

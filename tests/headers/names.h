@@ -23,9 +23,10 @@
   X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_PLAN, +1)                      \
   X(cgr_count, CGR_COUNT_REQUESTS, CGR_COUNT_DECODE_TOKENS, +1)                 \
   X(cgr_request_flag, CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL, *2)             \
-  X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_DISABLED, +1)                      \
+  X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_BUDGET, +1)                        \
   X(cgr_step_state, CGR_STEP_NONE, CGR_STEP_ABANDONED, +1)                      \
-  X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_STALE, +1)
+  X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_OVER_BUDGET, +1)                  \
+  X(cgr_capture_flag, CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED, *2)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \

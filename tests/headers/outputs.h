@@ -34,6 +34,12 @@ static cgr_status get_graph_stats(void *context, void *given) {
   return cgr_runtime_graph_stats(((world *)context)->runtime, 0, (cgr_graph_stats *)given);
 }
 
+static cgr_status estimate_capture(void *context, void *given) {
+  world *w = (world *)context;
+  const cgr_capture how = world_capture(w);
+  return cgr_runtime_estimate_capture(w->runtime, &how, (cgr_capture_estimate *)given);
+}
+
 static int test_outputs(void) {
   const int before = check_failures;
   const size_t memory = offsetof(cgr_device_info, memory_free);
@@ -49,6 +55,7 @@ static int test_outputs(void) {
     { "cgr_request_get_info: info", sizeof(cgr_request_info), 0, 0, get_request },
     { "cgr_runtime_stats: stats", sizeof(cgr_stats), 0, 0, get_stats },
     { "cgr_runtime_graph_stats: stats", sizeof(cgr_graph_stats), 0, 0, get_graph_stats },
+    { "cgr_runtime_estimate_capture: estimate", sizeof(cgr_capture_estimate), 0, 0, estimate_capture },
   };
   /* A step first, for numbers that are not 0. */
   CHECK_OK(cgr_step_prepare(w.runtime, &batch, &step));

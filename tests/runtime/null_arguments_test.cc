@@ -67,6 +67,12 @@ TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
   RefusedNull("cgr_runtime_warmup: runtime", [&] { return cgr_runtime_warmup(nullptr, &capture); });
   RefusedNull("capture", [&] { return cgr_runtime_warmup(rt, nullptr); });
   RefusedNull("capture.record", [&] { return cgr_runtime_warmup(rt, &nobody); });
+  cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
+  RefusedNull("cgr_runtime_estimate_capture: runtime",
+              [&] { return cgr_runtime_estimate_capture(nullptr, &capture, &estimate); });
+  RefusedNull("estimate", [&] { return cgr_runtime_estimate_capture(rt, &capture, nullptr); });
+  RefusedNull("capture", [&] { return cgr_runtime_estimate_capture(rt, nullptr, &estimate); });
+  RefusedNull("cgr_runtime_release_graphs: runtime", [&] { return cgr_runtime_release_graphs(nullptr, 0, nullptr); });
   RefusedNull("cgr_runtime_enable_graphs: runtime", [&] { return cgr_runtime_enable_graphs(nullptr, 1); });
   RefusedNull("cgr_runtime_stats: runtime", [&] { return cgr_runtime_stats(nullptr, &stats); });
   RefusedNull("stats", [&] { return cgr_runtime_stats(rt, nullptr); });

@@ -50,13 +50,8 @@ TEST_P(Reserved, FieldsOfACapture) {
     const char *name;
     void (*set)(cgr_capture *capture);
   };
-  static const cgr_key key = FullKey(4);
   engine_->records.clear();
-  for (const Field &field :
-       { Field{ "program", [](cgr_capture *c) { c->program = 1; } },
-         Field{ "keys", [](cgr_capture *c) { c->keys = &key, c->num_keys = 1; } },
-         Field{ "keys", [](cgr_capture *c) { c->num_keys = 1; } }, Field{ "max_ms", [](cgr_capture *c) { c->max_ms = 100.0; } },
-         Field{ "max_bytes", [](cgr_capture *c) { c->max_bytes = 1 << 20; } } }) {
+  for (const Field &field : { Field{ "program is 1", [](cgr_capture *c) { c->program = 1; } } }) {
     cgr_capture capture = engine_->CaptureStruct();
     capture.engine = nullptr; // must not replace the one that eager steps use
     field.set(&capture);
@@ -64,9 +59,6 @@ TEST_P(Reserved, FieldsOfACapture) {
     Refused(CGR_ERROR_UNSUPPORTED, { "cgr_runtime_capture", name }, [&] { return cgr_runtime_capture(engine_->rt, &capture); });
     Refused(CGR_ERROR_UNSUPPORTED, { "cgr_runtime_warmup", name }, [&] { return cgr_runtime_warmup(engine_->rt, &capture); });
   }
-  cgr_capture capture = engine_->CaptureStruct();
-  capture.reserved = 5;
-  Refused(CGR_ERROR_NEWER_STRUCT, { "reserved is 5" }, [&] { return cgr_runtime_capture(engine_->rt, &capture); });
   EXPECT_TRUE(engine_->records.empty());
   engine_->Step(EagerItems());
 }

@@ -1,0 +1,64 @@
+/* What captures will take, by a few of them. */
+#include "runtime/runtime.h"
+
+#define SAMPLES 8 /* of each kind: a device tells its memory in steps of 2 MB, about two graphs */
+
+/* Keys that cost alike: uniform or mixed ones of one kind. */
+typedef struct group {
+  cgr_graph_kind kind;
+  bool mixed;
+  int32_t wanted; /* to be captured, when the estimate began */
+  int32_t measured;
+  double ms, bytes;
+} group;
+
+static bool is_of(const group *g, const cgr__graph_entry *entry) {
+  return entry->key.kind == (int32_t)g->kind && (entry->key.query_len == 0) == g->mixed;
+}
+
+static cgr_status measure(cgr_runtime *rt, const cgr_capture *c, group *g) {
+  for (int32_t i = 0; i < cgr__capture_count(rt, c); i++) {
+    cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
+    g->wanted += is_of(g, entry) && cgr__capture_wants(rt, c, entry);
+  }
+  int32_t samples = g->wanted < SAMPLES ? g->wanted : SAMPLES, seen = 0;
+  for (int32_t i = 0; i < cgr__capture_count(rt, c) && g->measured < samples; i++) {
+    cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
+    if (!is_of(g, entry) || !cgr__capture_wants(rt, c, entry))
+      continue;
+    /* The middle of the next of `samples` equal stretches. */
+    if (seen++ < (int32_t)((2 * (int64_t)g->measured + 1) * g->wanted / (2 * samples)))
+      continue;
+    CGR__TRY(cgr__capture_entry_now(rt, entry));
+    g->measured++;
+    g->ms += entry->capture_ms;
+    g->bytes += (double)entry->device_bytes;
+  }
+  return CGR_OK;
+}
+
+static cgr_status estimate(cgr_runtime *rt, const cgr_capture *c, cgr_capture_estimate *out) {
+  double bytes = 0.0;
+  for (int kind = CGR_KIND_PIECEWISE; kind <= CGR_KIND_FULL; kind++)
+    for (int mixed = 0; mixed < 2; mixed++) {
+      group g = { .kind = (cgr_graph_kind)kind, .mixed = mixed };
+      CGR__TRY(measure(rt, c, &g));
+      out->num_keys += g.wanted;
+      out->num_measured += g.measured;
+      out->ms += g.measured > 0 ? g.ms / g.measured * g.wanted : 0.0;
+      bytes += g.measured > 0 ? g.bytes / g.measured * g.wanted : 0.0;
+    }
+  out->bytes = (uint64_t)bytes;
+  return CGR_OK;
+}
+
+cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *out) {
+  cgr_capture c;
+  cgr_capture_estimate full = CGR_CAPTURE_ESTIMATE_INIT;
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_estimate_capture"));
+  CGR__TRY(cgr__sized_check("cgr_runtime_estimate_capture: estimate", out));
+  CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_estimate_capture", capture, &c));
+  CGR__TRY(estimate(runtime, &c, &full));
+  cgr__sized_write(out, &full, sizeof full);
+  return CGR_OK;
+}

@@ -1,0 +1,101 @@
+// What a budget allows, and which graphs go first when memory is wanted back.
+#include "tests/graphs/rig.h"
+
+namespace {
+
+using namespace cgr_test;
+
+constexpr int64_t kMega = 1 << 20;
+
+struct Rig : Graphs {
+  Rig() : Graphs(CGR_MODE_FULL_DECODE_ONLY, 16, 16, { 1, 2, 3, 4, 5, 6, 7, 8 }) {}
+  // As a capture does.
+  void Capture(size_t i, int64_t bytes, double ms = 1.0) {
+    Set(i, CGR_GRAPH_READY);
+    Entry(i).exec = nullptr;
+    Entry(i).device_bytes = bytes;
+    Entry(i).capture_ms = ms;
+    graphs->device_bytes += bytes;
+  }
+};
+
+TEST(Budget, WithoutLimitsAllowsEverything) {
+  Rig rig;
+  cgr__budget budget;
+  cgr__budget_begin(&budget, 0.0, 0);
+  for (size_t i = 0; i < 8; i++) {
+    ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(i)));
+    rig.Capture(i, int64_t(1) << 50, 1e9);
+    cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(i));
+  }
+  EXPECT_EQ(budget.left, 0);
+}
+
+// 10 MB hold three graphs of 3 MB, and a fourth is not begun.
+TEST(Budget, OfBytesExpectsTheNextToCostTheAverage) {
+  Rig rig;
+  cgr__budget budget;
+  cgr__budget_begin(&budget, 0.0, 10 * kMega);
+  size_t captured = 0;
+  for (size_t i = 0; i < 8; i++) {
+    if (!cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(i)))
+      continue;
+    rig.Capture(i, 3 * kMega);
+    cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(i));
+    captured++;
+  }
+  EXPECT_EQ(captured, 3u);
+  EXPECT_EQ(budget.left, 5);
+  for (size_t i = 0; i < 8; i++)
+    EXPECT_EQ(rig.Entry(i).state, i < 3 ? CGR_GRAPH_READY : CGR_GRAPH_OVER_BUDGET) << i;
+}
+
+TEST(Budget, OfBytesDropsWhatCostMoreThanExpected) {
+  Rig rig;
+  cgr__budget budget;
+  cgr__budget_begin(&budget, 0.0, 10 * kMega);
+  ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+  rig.Capture(0, kMega);
+  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(0));
+  ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(1)));
+  rig.Capture(1, 20 * kMega);
+  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(1));
+  EXPECT_EQ(rig.Entry(0).state, CGR_GRAPH_READY);
+  EXPECT_EQ(rig.Entry(1).state, CGR_GRAPH_OVER_BUDGET);
+  EXPECT_EQ(rig.graphs->device_bytes, kMega);
+  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(2)));
+  EXPECT_EQ(budget.left, 2);
+}
+
+// What is there already counts; a stale graph makes room for the one in its place, and stays stale when there is none.
+TEST(Budget, OfBytesCountsAllGraphs) {
+  Rig rig;
+  cgr__budget budget;
+  for (size_t i = 0; i < 3; i++)
+    rig.Capture(i, 4 * kMega);
+  rig.Set(0, CGR_GRAPH_STALE);
+  cgr__budget_begin(&budget, 0.0, 12 * kMega);
+  EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+  cgr__budget_begin(&budget, 0.0, 7 * kMega);
+  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+  EXPECT_EQ(cgr__graph_state_of(rig.graphs.get(), &rig.Entry(0)), CGR_GRAPH_STALE);
+  rig.Set(3, CGR_GRAPH_FAILED);
+  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(3)));
+  EXPECT_EQ(rig.Entry(3).state, CGR_GRAPH_FAILED);
+}
+
+TEST(Budget, OfTimeExpectsTheNextToTakeTheAverage) {
+  Rig rig;
+  cgr__budget budget;
+  cgr__budget_begin(&budget, 1e6, 0);
+  ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+  rig.Capture(0, 0, 0.9e6);
+  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(0));
+  EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(1)));
+  rig.Capture(1, 0, 1.3e6);
+  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(1)); // 1.1e6 on average
+  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(2)));
+  EXPECT_EQ(rig.Entry(1).state, CGR_GRAPH_READY) << "time that was spent is not given back";
+}
+
+} // namespace
