@@ -188,6 +188,15 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
   }
 }
 
+static bench_options capture_options(const char *device, bool pieces) {
+  bench_options o = options(device);
+  o.max_requests = 512;
+  o.max_tokens = 8192;
+  o.max_seq_len = 4096;
+  o.mode = pieces ? CGR_MODE_PIECEWISE : CGR_MODE_FULL;
+  return o;
+}
+
 static void print_capture(const bench_engine *e, const char *mode, const char *keys, bool mixed) {
   double ms = 0.0;
   int64_t bytes = 0, nodes = 0;
@@ -207,17 +216,34 @@ static void print_capture(const bench_engine *e, const char *mode, const char *k
          (double)bytes / count);
 }
 
+static void print_estimate(const bench_engine *e, const char *mode) {
+  cgr_stats stats = CGR_STATS_INIT;
+  bench_check(cgr_runtime_stats(e->rt, &stats), "cgr_runtime_stats");
+  printf("%s: estimated %.1f ms and %.1f MB from %d of %d keys; it took %.1f ms (%+.0f%%) and %.1f MB (%+.0f%%)\n", mode,
+         e->estimate.ms, (double)e->estimate.bytes * 1e-6, e->estimate.num_measured, e->estimate.num_keys, stats.capture_ms,
+         100.0 * (e->estimate.ms / stats.capture_ms - 1.0), (double)stats.graph_bytes * 1e-6,
+         stats.graph_bytes > 0 ? 100.0 * ((double)e->estimate.bytes / (double)stats.graph_bytes - 1.0) : 0.0);
+}
+
+static void estimate_table(const char *device) {
+  printf("\n## Estimates of the same, and what was spent\n");
+  for (int pieces = 0; pieces < 2; pieces++) {
+    bench_engine engine;
+    bench_options o = capture_options(device, pieces);
+    o.estimate = true;
+    bench_open(&engine, &o);
+    print_estimate(&engine, pieces ? "piecewise" : "full");
+    bench_close(&engine);
+  }
+}
+
 static void capture_table(const char *device) {
   printf("\n## Capture of the default sizes, up to 512 requests and 8192 tokens\n"
          "| mode, keys | keys | graphs each | nodes each | ms in all | ms each | device bytes each |\n"
          "|---|---:|---:|---:|---:|---:|---:|\n");
   for (int pieces = 0; pieces < 2; pieces++) {
     bench_engine engine;
-    bench_options o = options(device);
-    o.max_requests = 512;
-    o.max_tokens = 8192;
-    o.max_seq_len = 4096;
-    o.mode = pieces ? CGR_MODE_PIECEWISE : CGR_MODE_FULL;
+    bench_options o = capture_options(device, pieces);
     bench_open(&engine, &o);
     print_capture(&engine, pieces ? "piecewise" : "full", "decode", false);
     print_capture(&engine, pieces ? "piecewise" : "full", "mixed", true);
@@ -229,5 +255,6 @@ int main(int argc, char **argv) {
   const bench_blocks b = bench_read_blocks(argc, argv);
   step_table(b.device, b.steps, b.blocks);
   capture_table(b.device);
+  estimate_table(b.device);
   return 0;
 }

@@ -158,6 +158,9 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   capture.record = record;
   capture.engine = e;
   bench_check(cgr_runtime_warmup(e->rt, &capture), "cgr_runtime_warmup");
+  e->estimate = (cgr_capture_estimate)CGR_CAPTURE_ESTIMATE_INIT;
+  if (o->estimate)
+    bench_check(cgr_runtime_estimate_capture(e->rt, &capture, &e->estimate), "cgr_runtime_estimate_capture");
   bench_check(cgr_runtime_capture(e->rt, &capture), "cgr_runtime_capture");
 }
 

@@ -35,11 +35,12 @@ typedef struct bench_engine {
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
   int64_t num_pages; /* of each pool */
   int32_t dtype, fillers;
-  void *cache;           /* [num_layers][num_pages][2][page_size][num_kv_heads][head_dim] */
-  void *q, *k, *v, *out; /* [max_tokens][heads][head_dim] */
-  int32_t *rows;         /* [max_requests] */
-  int64_t next_page;     /* of the shuffled order */
-  int32_t *page_order;   /* [num_pages - 2] */
+  void *cache;                   /* [num_layers][num_pages][2][page_size][num_kv_heads][head_dim] */
+  void *q, *k, *v, *out;         /* [max_tokens][heads][head_dim] */
+  int32_t *rows;                 /* [max_requests] */
+  int64_t next_page;             /* of the shuffled order */
+  int32_t *page_order;           /* [num_pages - 2] */
+  cgr_capture_estimate estimate; /* made before the capture, if asked for */
 } bench_engine;
 
 typedef struct bench_options {
@@ -52,6 +53,7 @@ typedef struct bench_options {
   int32_t num_buckets;
   const cgr_bucket *mixed; /* likewise */
   int32_t num_mixed;
+  bool estimate; /* before the capture */
 } bench_options;
 
 /* Makes device, pools, runtime and graphs. */
