@@ -1,6 +1,7 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
 #include "kernels/step.h"
@@ -22,3 +23,5 @@ KERNEL(staged, cgr__staged_args);
 KERNEL(epilogue, cgr__step_args);
 KERNEL(append, cgr__append_args);
 KERNEL(attention, cgr__attention_args);
+KERNEL(fill_pages, cgr__pages_args);
+KERNEL(digest_pages, cgr__pages_args);

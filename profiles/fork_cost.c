@@ -14,15 +14,15 @@
 #include "profiles/support/series.h"
 
 #define KERNELS 320
-#define SIDES 8
+#define SIDES 64
 #define WARMUP 20
 
 typedef struct shape {
-  int32_t forks, sides;
+  int32_t forks, sides; /* forks 0: `sides` chains side by side */
 } shape;
 
-static const shape shapes[] = { { 0, 1 },   { 1, 1 }, { 4, 1 }, { 8, 1 },  { 16, 1 }, { 32, 1 }, { 64, 1 },
-                                { 160, 1 }, { 4, 8 }, { 8, 8 }, { 16, 8 }, { 32, 8 }, { 64, 8 }, { 160, 8 } };
+static const shape shapes[] = { { 0, 0 },   { 1, 1 }, { 8, 1 }, { 32, 1 }, { 160, 1 }, { 8, 8 },  { 32, 8 },
+                                { 160, 8 }, { 0, 1 }, { 0, 3 }, { 0, 7 },  { 0, 15 },  { 0, 31 }, { 0, 63 } };
 #define NUM_SHAPES ((int)(sizeof shapes / sizeof shapes[0]))
 
 typedef struct streams {
@@ -46,12 +46,29 @@ static void enqueue_fork(cgr_device *dev, const streams *s, cudaStream_t side) {
   check(dev, dev->ops->event_wait(dev, s->joined, s->main), "event_wait");
 }
 
+/* The chains' kernels are enqueued in turn, so that they stay side by side. */
+static void enqueue_chains(cgr_device *dev, const streams *s, int32_t sides) {
+  launch_empty(dev, s->main);
+  check(dev, dev->ops->event_record(dev, s->forked, s->main), "event_record");
+  for (int32_t i = 0; i < sides; i++)
+    check(dev, dev->ops->event_wait(dev, s->forked, s->side[i]), "event_wait");
+  for (int32_t k = 0; k < KERNELS - 2; k++)
+    launch_empty(dev, k % (sides + 1) == 0 ? s->main : s->side[k % (sides + 1) - 1]);
+  for (int32_t i = 0; i < sides; i++) {
+    check(dev, dev->ops->event_record(dev, s->joined, s->side[i]), "event_record");
+    check(dev, dev->ops->event_wait(dev, s->joined, s->main), "event_wait");
+  }
+  launch_empty(dev, s->main);
+}
+
 static cgr__exec *make(cgr_device *dev, const streams *s, const shape *of, cgr__graph_info *info) {
   cgr__graph *graph;
   cgr__exec *exec;
   int32_t each = of->forks > 0 ? KERNELS / of->forks : KERNELS;
   check(dev, dev->ops->capture_begin(dev, s->main), "capture_begin");
-  for (int32_t k = 0, forks = 0; k < KERNELS; k++) {
+  if (of->forks == 0)
+    enqueue_chains(dev, s, of->sides);
+  for (int32_t k = 0, forks = 0; of->forks > 0 && k < KERNELS; k++) {
     if (forks < of->forks && k % each == each - 1) {
       enqueue_fork(dev, s, s->side[forks % of->sides]);
       forks++;

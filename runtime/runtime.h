@@ -27,6 +27,7 @@
 #include "graphs/recorder.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
 #include "kernels/step.h"

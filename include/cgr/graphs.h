@@ -195,6 +195,40 @@ typedef struct cgr_graph_stats {
 CGR_API int32_t cgr_runtime_num_keys(cgr_runtime *runtime);
 CGR_API cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_graph_stats *stats);
 
+/* ------------------------------------------------------------------------------------------------------------- self-test */
+
+/* Memory that `record` writes for each token or request, such as logits: a self-test compares it too. */
+typedef struct cgr_watch {
+  const char *name; /* for findings */
+  const void *data; /* device memory, a row for each padded token or request */
+  int64_t row_bytes, stride_bytes; /* compared; from row to row */
+  int32_t dimension;               /* cgr_dimension: TOKENS or REQUESTS (those that have tokens) */
+  int32_t reserved;                /* 0 */
+} cgr_watch;
+
+typedef struct cgr_self_test {
+  uint32_t size;
+  int32_t num_pages;    /* of each group, 4 or more: with fewer than a graph could use, its requests are shorter or fewer */
+  const int32_t *pages; /* [num_groups][num_pages] of nobody; what they hold is lost */
+  int32_t max_token;    /* the vocabulary: token ids are 0 .. max_token - 1; 0: 256 */
+  uint32_t seed;        /* of lengths and tokens */
+  const cgr_watch *watched;
+  int32_t num_watched;
+  int32_t reserved;     /* 0 */
+} cgr_self_test;
+#define CGR_SELF_TEST_INIT { (uint32_t)sizeof(cgr_self_test), 0, NULL, 0, 0, NULL, 0, 0 }
+
+/* Replays every captured graph against an eager step of the same padded counts, with other lengths than at the capture, with what
+ * is stale in the step's buffers, the padded tokens and the unowned pages varied. What must be equal, bit for bit: the planned
+ * buffers, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the watched memory of real requests, and every byte of their pages; no
+ * other given page, and no read-trash page, may change. Whatever differs is a finding (CGR_ERROR_SELF_TEST), which names the key,
+ * what differs and how; `record` must do the same for equal inputs. *count says how many there are, of which `capacity` are
+ * written; the status is that of the first. No row may be open, and no group may have a page table of the engine's
+ * (CGR_ERROR_STATE, CGR_ERROR_UNSUPPORTED). Each graph takes three steps, and as many that send the pages ahead.
+ * Threads one · Capture no · Sync may · Alloc cold */
+CGR_API cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
+                                         int32_t *count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,7 @@
-/* The launchers of the CUDA kernels. Each takes the args struct that step.h, planner.h, staged.h, append.h or attention.h names for its
- * kernel, checks what is cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and
- * nothing but the launch on the good path. Returns a CUresult, or a cudaError_t where the driver was not asked:
- * cudaErrorInvalidValue or cudaErrorNotSupported for args that no kernel here can run.
+/* The launchers of the CUDA kernels. Each takes the args struct that the header of its kernel (in kernels/) names for it, checks
+ * what is cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and nothing but the
+ * launch on the good path. Returns a CUresult, or a cudaError_t where the driver was not asked: cudaErrorInvalidValue or
+ * cudaErrorNotSupported for args that no kernel here can run.
  *
  * A _preload loads every instance of a kernel and raises its limit of shared memory. It must have run on the device once
  * before the first launch, outside of any capture. */
@@ -31,6 +31,12 @@ int cgr__cuda_append_preload(void);
 
 int cgr__cuda_attention(const void *args, cudaStream_t stream); /* cgr__attention_args */
 int cgr__cuda_attention_preload(void);
+
+int cgr__cuda_fill_pages(const void *args, cudaStream_t stream); /* cgr__pages_args */
+int cgr__cuda_fill_pages_preload(void);
+
+int cgr__cuda_digest_pages(const void *args, cudaStream_t stream); /* cgr__pages_args */
+int cgr__cuda_digest_pages_preload(void);
 
 #ifdef __cplusplus
 }

@@ -8,12 +8,14 @@
 extern "C" {
 #endif
 
-void cgr__host_prologue(const void *args);  /* cgr__step_args */
-void cgr__host_planner(const void *args);   /* cgr__planner_args */
-void cgr__host_staged(const void *args);    /* cgr__staged_args */
-void cgr__host_epilogue(const void *args);  /* cgr__step_args */
-void cgr__host_append(const void *args);    /* cgr__append_args */
-void cgr__host_attention(const void *args); /* cgr__attention_args */
+void cgr__host_prologue(const void *args);     /* cgr__step_args */
+void cgr__host_planner(const void *args);      /* cgr__planner_args */
+void cgr__host_staged(const void *args);       /* cgr__staged_args */
+void cgr__host_epilogue(const void *args);     /* cgr__step_args */
+void cgr__host_append(const void *args);       /* cgr__append_args */
+void cgr__host_attention(const void *args);    /* cgr__attention_args */
+void cgr__host_fill_pages(const void *args);   /* cgr__pages_args */
+void cgr__host_digest_pages(const void *args); /* cgr__pages_args */
 
 #ifdef __cplusplus
 }

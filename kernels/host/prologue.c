@@ -180,6 +180,8 @@ static void derive(const cgr__step_args *args, const incoming *in) {
   cgr__metadata_fill(&m, in->num_tokens, args->token_stride, refuse, &args->state->error);
   for (int32_t i = in->num_requests; i < args->padded_requests; i++)
     args->buffers.request_flags[i] = 0;
+  for (int32_t t = in->num_tokens; t < args->padded_tokens; t++)
+    args->buffers.input_ids[t] = args->state->padding_token;
 }
 
 /* Requests before the first with more new tokens than a decode has. */

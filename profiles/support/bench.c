@@ -42,7 +42,7 @@ static cgr_status fill(const bench_engine *e, cgr_recorder *recorder) {
   return status;
 }
 
-static cgr_status record(cgr_recorder *recorder, void *context) {
+cgr_status bench_record(cgr_recorder *recorder, void *context) {
   const bench_engine *e = context;
   cgr_dtype dtype = (cgr_dtype)e->dtype;
   cgr_attention a = CGR_ATTENTION_INIT;
@@ -155,7 +155,7 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   bench_check(cgr_runtime_create(&config, &e->rt), "cgr_runtime_create");
   free(layers);
   cgr_capture capture = CGR_CAPTURE_INIT;
-  capture.record = record;
+  capture.record = bench_record;
   capture.engine = e;
   bench_check(cgr_runtime_warmup(e->rt, &capture), "cgr_runtime_warmup");
   e->estimate = (cgr_capture_estimate)CGR_CAPTURE_ESTIMATE_INIT;

@@ -56,6 +56,9 @@ typedef struct bench_options {
   bool estimate; /* before the capture */
 } bench_options;
 
+/* The engine's `record`. */
+cgr_status bench_record(cgr_recorder *recorder, void *engine);
+
 /* Makes device, pools, runtime and graphs. */
 void bench_open(bench_engine *engine, const bench_options *options);
 void bench_close(bench_engine *engine);

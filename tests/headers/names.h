@@ -55,7 +55,7 @@ static int test_statuses(void) {
     CGR_STATUS_LIST(ROW)
 #undef ROW
   };
-  static const int no_statuses[] = { -1, 27, 1000, 0x7fffffff };
+  static const int no_statuses[] = { -1, 28, 1000, 0x7fffffff };
   const int before = check_failures, count = (int)(sizeof table / sizeof table[0]);
   for (int i = 0; i < count; i++) {
     CHECK((int)table[i].status == table[i].number && table[i].number == i);

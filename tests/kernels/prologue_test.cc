@@ -65,6 +65,7 @@ protected:
   // Rows 3, 5 and 2 have pages, and 40, 0 and 15 tokens; row 3 sampled 333 last.
   std::unique_ptr<StepPair> Prepared(const StepLimits &limits) {
     StepModel first(limits);
+    first.b.state().padding_token = 7;
     first.b->row_last_tokens[3 * limits.token_stride] = 333;
     auto pair = std::make_unique<StepPair>(*bench_, limits, first);
     StagedStep step = pair->Step({}, {}, 2, 2);

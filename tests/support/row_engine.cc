@@ -127,6 +127,8 @@ void RowEngine::MakeRuntime(Options options) {
   config.decode_buckets = buckets;
   config.num_decode_buckets = 4;
   config.num_parts = options.num_parts;
+  config.mixed_buckets = options.mixed.data();
+  config.num_mixed_buckets = int32_t(options.mixed.size());
   config.batch_invariant = options.batch_invariant;
   CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
   cgr_capture capture = CGR_CAPTURE_INIT;
@@ -134,6 +136,21 @@ void RowEngine::MakeRuntime(Options options) {
   capture.engine = this;
   CGR_EXPECT_OK(cgr_runtime_warmup(rt, &capture)); // loads the engine's kernels
   CGR_EXPECT_OK(cgr_runtime_capture(rt, &capture));
+}
+
+cgr_status RowEngine::Capture(uint32_t flags) {
+  cgr_capture capture = CGR_CAPTURE_INIT;
+  capture.record = Record;
+  capture.engine = this;
+  capture.flags = flags;
+  return cgr_runtime_capture(rt, &capture);
+}
+
+std::vector<int32_t> RowEngine::FreePages(int32_t count) const {
+  std::vector<int32_t> pages;
+  for (const std::vector<int32_t> &of_group : free_)
+    pages.insert(pages.end(), of_group.end() - count, of_group.end());
+  return pages;
 }
 
 // ---------------------------------------------------------------------------------------------------------------- the model
@@ -160,6 +177,8 @@ cgr_status RowEngine::Record(cgr_recorder *recorder, void *engine) {
     inputs.before = layer.out;
     inputs.layer++;
   }
+  if (status == CGR_OK && e.hook)
+    status = e.hook(recorder, info);
   return status == CGR_OK ? EnqueueSampler(e.dev_, e.on_cuda_, sampler, info.stream) : status;
 }
 

@@ -4,6 +4,7 @@
 #ifndef CGR_TESTS_SUPPORT_ROW_ENGINE_H
 #define CGR_TESTS_SUPPORT_ROW_ENGINE_H
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,7 +35,8 @@ Model ModelFor(const DeviceParam &device);
 struct Options {
   cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY;
   bool batch_invariant = true;
-  int32_t num_parts = 0; // the device's
+  int32_t num_parts = 0;         // the device's
+  std::vector<cgr_bucket> mixed; // empty: the default ones
 };
 
 // A request's part of a batch.
@@ -67,11 +69,21 @@ public:
   void Reserve(int32_t row, int32_t tokens);
   // The answers in the order of the items; none after a failure.
   std::vector<Answer> Run(const std::vector<Item> &items);
+  // Pages that no row has, of every group, one group after the other.
+  std::vector<int32_t> FreePages(int32_t count) const;
+  // The last layer's k and out, dense rows of a token each.
+  const RowTensor &LastKeys() const { return layers_.back().in[1]; }
+  const RowTensor &LastOut() const { return layers_.back().out; }
+  const cgr_layer &ConfigLayer(size_t l) const { return config_layers_[l]; }
+  cgr_device *device() const { return dev_; }
+  cgr_status Capture(uint32_t flags = 0);
   // Steps of one kind and reason so far.
   uint64_t Steps(cgr_graph_kind kind, cgr_reason reason);
 
   const Model model;
   cgr_runtime *rt = nullptr;
+  // Called in `record` before the sampler is enqueued.
+  std::function<cgr_status(cgr_recorder *, const cgr_record_info &)> hook;
 
 private:
   struct Layer {

@@ -310,6 +310,7 @@ private:
     for (int32_t i = 0; i < step.num_requests; i++)
       DeriveRequest(step, i);
     FillPadding({ step.num_requests, step.num_tokens, step.padded_requests, step.padded_tokens }, &b);
+    std::fill(b->input_ids + step.num_tokens, b->input_ids + step.padded_tokens, b.state().padding_token);
     b->counts[CGR_COUNT_REQUESTS] = step.num_requests;
     b->counts[CGR_COUNT_TOKENS] = step.num_tokens;
     b->counts[CGR_COUNT_PADDED_REQUESTS] = step.padded_requests;

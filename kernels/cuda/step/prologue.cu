@@ -315,7 +315,7 @@ __device__ void write_token(const cgr__step_args &a, const Composition &batch, c
     start = batch.query_start[i];
   }
   /* All loads before the first use. */
-  int32_t last_token = 0; /* of padding, and of a request that a guard emptied */
+  int32_t last_token = t < step.num_tokens ? 0 : a.state->padding_token; /* 0: of a request that a guard emptied */
   int32_t pages[CGR__MAX_GROUPS] = { -1, -1, -1, -1 };
   if (first >= 0) {
     position = first + (t - start);

@@ -1,0 +1,135 @@
+/* What a graph is tried with: fewer requests and tokens than it holds, of random lengths, over the given pages. */
+#include <string.h>
+
+#include "runtime/self_test/self_test.h"
+
+uint64_t cgr__test_random(cgr__self_test *t, uint64_t below) {
+  t->random = cgr__pages_mix(t->random + 0x9e3779b97f4a7c15u);
+  return t->random % below;
+}
+
+static int32_t pick(cgr__self_test *t, int32_t below) { return (int32_t)cgr__test_random(t, (uint64_t)below); }
+
+/* Somewhat fewer than there is room for, so that there is padding. */
+static int32_t fewer(cgr__self_test *t, int32_t count) { return count > 1 ? count - 1 - pick(t, (count + 3) / 4) : 1; }
+
+static int32_t smallest_page(const cgr_runtime *rt) {
+  int32_t size = INT32_MAX;
+  for (int32_t g = 0; g < rt->setup.config.num_groups; g++)
+    size = rt->setup.groups[g].page_size < size ? rt->setup.groups[g].page_size : size;
+  return size;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- requests */
+
+/* A request of `len` new tokens, after as many as fit its `share` of pages at random. */
+static void add_request(cgr__self_test *t, int32_t len, int32_t share) {
+  cgr__test_case *c = &t->test_case;
+  const cgr_runtime *rt = t->rt;
+  int64_t room = (int64_t)share * smallest_page(rt);
+  room = (room < rt->setup.config.max_seq_len ? room : rt->setup.config.max_seq_len) - len;
+  int32_t i = c->num_requests++;
+  c->lens[i] = len;
+  c->before[i] = pick(t, (int32_t)room + 1);
+  for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
+    int32_t size = rt->setup.groups[g].page_size, at = i * rt->setup.config.num_groups + g;
+    c->first_page[at] = c->owned[g];
+    c->num_pages[at] = (c->before[i] + len + size - 1) / size;
+    c->owned[g] += c->num_pages[at];
+  }
+  for (int32_t k = 0; k < len; k++)
+    c->tokens[c->num_tokens++] = pick(t, t->given.max_token);
+}
+
+static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t pages) {
+  int32_t length = t->test_case.key.query_len, page = smallest_page(t->rt);
+  while (requests > 1 && (int64_t)(pages / requests) * page < length)
+    requests--;
+  if ((int64_t)(pages / requests) * page < length)
+    return false;
+  for (int32_t i = 0; i < requests; i++)
+    add_request(t, t->rt->graphs.exact_lengths ? length : 1 + pick(t, length), pages / requests);
+  return true;
+}
+
+/* Decodes, some requests without tokens, and at last one chunk, which has half of the pages. */
+static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t pages) {
+  const cgr_config *config = &t->rt->setup.config;
+  int32_t tokens = fewer(t, t->test_case.key.num_tokens), page = smallest_page(t->rt);
+  requests = requests < tokens ? requests : tokens;
+  int32_t share = pages / (2 * requests) > 0 ? pages / (2 * requests) : 1;
+  for (int32_t i = 0; i + 1 < requests; i++)
+    add_request(t, pick(t, 8) > 0, share);
+  share = pages - share * (requests - 1);
+  int64_t most = (int64_t)share * page < config->max_seq_len ? (int64_t)share * page : config->max_seq_len;
+  tokens -= t->test_case.num_tokens;
+  add_request(t, tokens < most ? tokens : (int32_t)most, share);
+  return true;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- items */
+
+static void add_item(cgr__test_case *c, cgr__test_item item) {
+  if (c->num_items == CGR__MAX_TEST_ITEMS || item.rows == 0)
+    return;
+  item.offset = c->content_bytes;
+  c->content_bytes += (item.rows - 1) * item.stride + item.row_bytes;
+  c->items[c->num_items++] = item;
+}
+
+/* How many rows of a buffer runs agree in: what both write, by the same code, up to the padded counts. -1: it is not compared. */
+static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_shape *shape) {
+  if (id == CGR_BUFFER_INPUT_IDS) /* the padding varies */
+    return c->num_tokens;
+  if (id == CGR_BUFFER_NEXT_TOKENS) /* the sampler's */
+    return c->num_requests;
+  if (id == CGR_BUFFER_PLAN || shape->source == CGR__SOURCE_STATE || shape->source == CGR__SOURCE_WRITTEN)
+    return -1;
+  switch (shape->shape) {
+  case CGR__SHAPE_TOKENS:
+    return c->key.num_tokens;
+  case CGR__SHAPE_REQUESTS:
+    return c->key.num_requests;
+  case CGR__SHAPE_REQUESTS_1:
+    return c->key.num_requests + 1;
+  case CGR__SHAPE_SCALARS:
+    return 1;
+  default:
+    return -1;
+  }
+}
+
+static void add_buffers(cgr__self_test *t) {
+  cgr__test_case *c = &t->test_case;
+  const cgr_runtime *rt = t->rt;
+  for (int id = 0; id < CGR__BUFFER_COUNT; id++) {
+    cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, 0);
+    for (int32_t copy = 0; copy < shape.copies; copy++) {
+      int32_t rows = compared_rows(c, id, &shape);
+      int64_t bytes = (shape.shape == CGR__SHAPE_SCALARS ? shape.rows : shape.columns) * (int64_t)cgr_dtype_size(shape.dtype);
+      if (rows > 0)
+        add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[id][copy], shape.dtype, bytes, bytes, rows,
+                                      id == CGR_BUFFER_NEXT_TOKENS, 0 });
+    }
+  }
+  for (int32_t i = 0; i < t->given.num_watched; i++) {
+    const cgr_watch *w = &t->given.watched[i];
+    bool tokens = w->dimension == CGR_DIMENSION_TOKENS;
+    add_item(c, (cgr__test_item){ w->name, w->data, CGR_DTYPE_NONE, w->row_bytes, w->stride_bytes,
+                                  tokens ? c->num_tokens : c->num_requests, !tokens, 0 });
+  }
+}
+
+bool cgr__test_compose(cgr__self_test *t, const cgr_key *key) {
+  cgr__test_case *c = &t->test_case;
+  int32_t pages = t->given.num_pages - (t->given.num_pages + 7) / 8; /* the others must stay as they are */
+  c->key = *key;
+  c->num_requests = c->num_tokens = c->num_items = 0;
+  c->content_bytes = 0;
+  memset(c->owned, 0, sizeof c->owned);
+  int32_t requests = fewer(t, key->num_requests);
+  requests = requests < pages ? requests : pages;
+  bool fits = key->query_len > 0 ? compose_uniform(t, requests, pages) : compose_mixed(t, requests, pages);
+  add_buffers(t);
+  return fits;
+}

@@ -1,0 +1,80 @@
+/* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it.
+ *
+ *   self_test.c   the call: checks, memory, the walk over the graphs     case.c      what a graph is tried with
+ *   run.c         one step, and what it left                             compare.c   two runs, and the pages */
+#ifndef CGR_RUNTIME_SELF_TEST_SELF_TEST_H
+#define CGR_RUNTIME_SELF_TEST_SELF_TEST_H
+
+#include "base/findings.h"
+#include "runtime/runtime.h"
+
+#define CGR__MAX_TEST_ITEMS 96
+
+/* A stretch of device memory that runs are compared in. */
+typedef struct cgr__test_item {
+  const char *name;
+  const void *data;
+  cgr_dtype dtype; /* NONE: bytes */
+  int64_t row_bytes, stride;
+  int32_t rows;
+  bool by_request; /* rows of requests without tokens do not count */
+  int64_t offset;  /* in cgr__test_run.content */
+} cgr__test_item;
+
+/* What a graph is tried with. */
+typedef struct cgr__test_case {
+  cgr_key key;
+  int32_t num_requests, num_tokens;
+  int32_t *rows, *lens, *before, *tokens; /* [max_requests], and [max_tokens]; before: tokens in the cache */
+  int32_t *first_page, *num_pages;        /* [max_requests][num_groups] of the given ones */
+  int32_t owned[CGR__MAX_GROUPS];         /* given pages that some request has: the first ones */
+  int32_t num_items;
+  cgr__test_item items[CGR__MAX_TEST_ITEMS];
+  int64_t content_bytes;
+} cgr__test_case;
+
+/* What a run left. */
+typedef struct cgr__test_run {
+  uint64_t *digests;      /* [caches][2][num_pages + 1] */
+  unsigned char *content; /* of the items */
+} cgr__test_run;
+
+typedef struct cgr__self_test {
+  cgr_runtime *rt;
+  cgr_self_test given;
+  cgr__findings findings;
+  uint64_t random;
+  int32_t num_caches; /* layers that have one */
+  int32_t caches[CGR__MAX_LAYERS];
+  unsigned char *device;    /* pages of each group, then digests */
+  uint64_t *before;         /* digests of the pages as they were filled */
+  cgr__test_case test_case; /* one at a time */
+  cgr__test_run runs[3];
+} cgr__self_test;
+
+/* Pages of a group that are looked at: the given ones, and the read-trash page. */
+static inline int32_t cgr__test_pages(const cgr__self_test *t) { return t->given.num_pages + 1; }
+static inline size_t cgr__test_digest_bytes(const cgr__self_test *t) {
+  return (size_t)t->num_caches * 2 * (size_t)cgr__test_pages(t) * sizeof(uint64_t);
+}
+
+/* case.c. False: the given pages do not hold it, which is a finding. */
+bool cgr__test_compose(cgr__self_test *t, const cgr_key *key);
+uint64_t cgr__test_random(cgr__self_test *t, uint64_t below);
+
+/* run.c. Fills the pages with noise, and keeps what they sum up to. */
+cgr_status cgr__test_fill_pages(cgr__self_test *t);
+/* Runs the case with this kind of step. `stale`: the byte that the step's buffers hold before it; `padding`: the input id of
+ * padded tokens. */
+cgr_status cgr__test_run_case(cgr__self_test *t, cgr_graph_kind kind, int stale, int32_t padding, cgr__test_run *run);
+/* Gives the case's rows back. */
+void cgr__test_close_rows(cgr__self_test *t);
+
+/* compare.c. Differences of two runs of the case become findings, with `text` for what they are: "%s, ..."; returns how many. */
+int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a, const char *in_b);
+/* Pages that the case's requests do not own must be as they were. */
+void cgr__test_check_pages(cgr__self_test *t, const cgr__test_run *run);
+/* "full 8 requests 8 tokens q1": names the case's graph in findings. */
+void cgr__test_name(const cgr__self_test *t, char *name, size_t size);
+
+#endif

@@ -1,0 +1,271 @@
+// The self-test: finds nothing in an engine that is right, whatever its graphs are, and each planted fault by name.
+#include "tests/support/row_engine.h"
+
+namespace cgr_test {
+namespace {
+
+using rows::RowEngine;
+
+struct Found {
+  cgr_status status = CGR_OK;
+  std::vector<cgr_finding> findings;
+  int32_t count = 0;
+};
+
+class SelfTest : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    Make(CGR_MODE_FULL);
+  }
+  void Make(cgr_graph_mode mode) {
+    rows::Options options;
+    options.mode = mode;
+    options.batch_invariant = false;
+    options.mixed = { { 1, 1 }, { 8, 3 }, { 40, 12 }, { 200, 12 } };
+    engine_.reset();
+    engine_ = std::make_unique<RowEngine>(GetParam(), Seed(), options);
+  }
+  cgr_self_test Test(int32_t num_pages) {
+    cgr_self_test test = CGR_SELF_TEST_INIT;
+    pages_ = engine_->FreePages(num_pages);
+    test.num_pages = num_pages;
+    test.pages = pages_.data();
+    test.max_token = 200;
+    test.seed = uint32_t(Seed());
+    return test;
+  }
+  Found Run(const cgr_self_test &test) {
+    Found found;
+    found.findings.resize(64);
+    found.status = cgr_runtime_self_test(engine_->rt, &test, found.findings.data(), 64, &found.count);
+    found.findings.resize(size_t(std::min(found.count, 64)));
+    return found;
+  }
+  void ExpectNothing(const Found &found) {
+    CGR_EXPECT_OK(found.status);
+    EXPECT_EQ(found.count, 0);
+    for (const cgr_finding &finding : found.findings)
+      ADD_FAILURE() << finding.field << ": " << finding.text;
+  }
+  // Every finding has one of the words.
+  void ExpectFound(const Found &found, const std::vector<std::string> &words) {
+    EXPECT_EQ(found.status, CGR_ERROR_SELF_TEST);
+    EXPECT_GT(found.count, 0);
+    bool first = false;
+    for (const cgr_finding &finding : found.findings) {
+      EXPECT_EQ(finding.status, CGR_ERROR_SELF_TEST) << finding.text;
+      const std::string text = finding.text;
+      bool any = false;
+      for (const std::string &word : words)
+        any |= text.find(word) != std::string::npos;
+      first |= text.find(words[0]) != std::string::npos;
+      EXPECT_TRUE(any) << finding.field << ": " << text;
+    }
+    EXPECT_TRUE(first) << words[0];
+  }
+  // Captures everything again, with the hook.
+  void Plant(std::function<cgr_status(cgr_recorder *, const cgr_record_info &)> hook) {
+    engine_->hook = std::move(hook);
+    CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+    CGR_ASSERT_OK(engine_->Capture());
+  }
+  // The engine's steps after a test are right: alone as in a batch of one.
+  void ExpectGoodSteps() {
+    const int32_t a = engine_->Open(), b = engine_->Open();
+    engine_->Reserve(a, 40);
+    engine_->Reserve(b, 40);
+    const std::vector<rows::Answer> first = engine_->Run({ { a, { 1, 2, 3, 4, 5 }, false } });
+    const std::vector<rows::Answer> same = engine_->Run({ { b, { 1, 2, 3, 4, 5 }, false } });
+    ASSERT_EQ(first.size(), 1u);
+    ASSERT_EQ(same.size(), 1u);
+    EXPECT_EQ(rows::DifferenceOf(first[0], same[0]), "");
+    engine_->Close(a);
+    engine_->Close(b);
+  }
+  std::unique_ptr<RowEngine> engine_;
+  std::vector<int32_t> pages_;
+};
+
+TEST_P(SelfTest, FindsNothingInAnEngineThatIsRight) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_FULL_DECODE_ONLY })
+    for (int32_t num_pages : { 5, 40 }) {
+      SCOPED_TRACE(cgr_graph_mode_name(mode) + std::string(", ") + std::to_string(num_pages) + " pages");
+      Make(mode);
+      cgr_stats before = CGR_STATS_INIT, after = CGR_STATS_INIT;
+      CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &before));
+      const cgr_watch watch = { "out of the last layer",
+                                engine_->LastOut().data,
+                                engine_->LastOut().width * int64_t(cgr_dtype_size(cgr_dtype(engine_->LastOut().dtype))),
+                                engine_->LastOut().width * int64_t(cgr_dtype_size(cgr_dtype(engine_->LastOut().dtype))),
+                                CGR_DIMENSION_TOKENS,
+                                0 };
+      cgr_self_test test = Test(num_pages);
+      test.watched = &watch;
+      test.num_watched = 1;
+      ExpectNothing(Run(test));
+      CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &after));
+      uint64_t forced = 0;
+      for (int kind = 0; kind < 3; kind++)
+        forced += after.by_reason[kind][CGR_REASON_FORCED];
+      EXPECT_EQ(forced, 3u * uint64_t(after.num_graphs));
+      EXPECT_EQ(after.guard_errors, 0u);
+      EXPECT_EQ(after.num_graphs, before.num_graphs);
+      ExpectGoodSteps();
+      ExpectNothing(Run(Test(num_pages)));
+    }
+}
+
+// k of the last padded token becomes what the sampler sees of the first token.
+TEST_P(SelfTest, FindsAKernelThatReadsAPaddedRow) {
+  const RowTensor out = engine_->LastOut(), keys = engine_->LastKeys();
+  Plant([=](cgr_recorder *, const cgr_record_info &info) {
+    const size_t row = size_t(keys.width) * cgr_dtype_size(cgr_dtype(keys.dtype));
+    return cgr_copy(engine_->device(), out.data, static_cast<char *>(keys.data) + size_t(info.num_tokens - 1) * row, row,
+                    info.stream);
+  });
+  ExpectFound(Run(Test(24)), { "with one padding and stale memory" });
+  Plant(nullptr);
+  ExpectNothing(Run(Test(24)));
+}
+
+// What is behind the padded rows of a buffer is of the step before, or of any.
+TEST_P(SelfTest, FindsAKernelThatReadsStaleMemory) {
+  const RowTensor out = engine_->LastOut();
+  Plant([=](cgr_recorder *recorder, const cgr_record_info &info) {
+    cgr_buffer_view positions = CGR_BUFFER_VIEW_INIT;
+    cgr_status status = cgr_record_buffer(recorder, CGR_BUFFER_POSITIONS, 0, &positions);
+    if (status != CGR_OK || info.num_tokens >= engine_->model.max_tokens)
+      return status;
+    return cgr_copy(engine_->device(), out.data, static_cast<int32_t *>(positions.data) + info.num_tokens, 4, info.stream);
+  });
+  ExpectFound(Run(Test(24)), { "next_tokens[" });
+}
+
+TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
+  Plant([this](cgr_recorder *, const cgr_record_info &info) {
+    return cgr_fill(engine_->device(), engine_->ConfigLayer(1).v.base, 0x11, 16, info.stream);
+  });
+  const Found found = Run(Test(24));
+  ExpectFound(found, { "page 0 was written (values), the read-trash page" });
+  for (const cgr_finding &finding : found.findings) {
+    EXPECT_EQ(finding.layer, 1);
+    EXPECT_EQ(finding.group, 1);
+  }
+  const int32_t canary = Test(24).pages[24 + 23]; // the last one given, of group 1
+  const cgr_kv_view &k = engine_->ConfigLayer(1).k;
+  void *at = static_cast<char *>(k.base) + canary * k.stride_page * int64_t(cgr_dtype_size(cgr_dtype(k.dtype)));
+  Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->device(), at, 0x11, 16, info.stream); });
+  // fill_pages comes between the runs, so that each shows what it wrote itself. Page 0 still holds what was written before.
+  ExpectFound(Run(Test(24)), { "page " + std::to_string(canary) + " was written (keys), which no request owns" });
+}
+
+// A number of the host's that differs from step to step, and a graph cannot know.
+TEST_P(SelfTest, FindsALengthOfTheHostThatWasCaptured) {
+  Plant([this](cgr_recorder *recorder, const cgr_record_info &info) {
+    cgr_buffer_view next = CGR_BUFFER_VIEW_INIT;
+    cgr_status status = cgr_record_buffer(recorder, CGR_BUFFER_NEXT_TOKENS, 0, &next);
+    (void)next;
+    const size_t rows = info.real_tokens < 0 ? 1 : size_t(info.real_tokens);
+    return status == CGR_OK ? cgr_fill(engine_->device(), engine_->LastOut().data, int(rows % 100), 32, info.stream) : status;
+  });
+  const cgr_watch watch = { "out", engine_->LastOut().data, 32, 64, CGR_DIMENSION_TOKENS, 0 };
+  cgr_self_test test = Test(24);
+  test.watched = &watch;
+  test.num_watched = 1;
+  ExpectFound(Run(test), { "in the replay", "in the eager step" });
+}
+
+// The key is named, and only those that are wrong.
+TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
+  Plant([this](cgr_recorder *, const cgr_record_info &info) {
+    return info.capturing && info.key.query_len == 1 && info.num_requests == 4
+               ? cgr_fill(engine_->device(), engine_->LastOut().data, 0x3f, 512, info.stream)
+               : CGR_OK;
+  });
+  const RowTensor out = engine_->LastOut();
+  const cgr_watch watch = { "out", out.data, 64, out.width * int64_t(cgr_dtype_size(cgr_dtype(out.dtype))), CGR_DIMENSION_TOKENS,
+                            0 };
+  cgr_self_test test = Test(24);
+  test.watched = &watch;
+  test.num_watched = 1;
+  const Found found = Run(test);
+  ExpectFound(found, { "out[0][0]", "next_tokens" });
+  for (const cgr_finding &finding : found.findings)
+    EXPECT_STREQ(finding.field, "full 4r 4t q1 v0");
+}
+
+TEST_P(SelfTest, RefusesBadArguments) {
+  auto refused = [&](cgr_status status, const std::vector<std::string> &words, const cgr_self_test &test) {
+    const Found found = Run(test);
+    ExpectMessage(found.status, status, words);
+    EXPECT_EQ(found.count, 0);
+  };
+  cgr_self_test test = Test(8);
+  int32_t count = 7;
+  ExpectMessage(cgr_runtime_self_test(nullptr, &test, nullptr, 0, &count), CGR_ERROR_NULL_POINTER, { "runtime" });
+  ExpectMessage(cgr_runtime_self_test(engine_->rt, nullptr, nullptr, 0, &count), CGR_ERROR_NULL_POINTER, { "self_test" });
+  EXPECT_EQ(count, 0);
+  ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, 0, nullptr), CGR_ERROR_NULL_POINTER, { "count" });
+  ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, 3, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is 3" });
+  ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1" });
+  test.num_pages = 3;
+  refused(CGR_ERROR_INVALID_ARGUMENT, { "num_pages is 3" }, test);
+  test = Test(8);
+  test.pages = nullptr;
+  refused(CGR_ERROR_NULL_POINTER, { "pages is NULL" }, test);
+  test = Test(8);
+  test.max_token = -1;
+  refused(CGR_ERROR_INVALID_ARGUMENT, { "max_token is -1" }, test);
+  test = Test(8);
+  test.reserved = 1;
+  refused(CGR_ERROR_NEWER_STRUCT, { "reserved" }, test);
+  for (int32_t bad : { -1, 0, 1, 1 << 20 }) {
+    test = Test(8);
+    pages_[11] = bad;
+    refused(CGR_ERROR_PAGE_OUT_OF_RANGE, { "pages[1][3] is " + std::to_string(bad) }, test);
+  }
+  test = Test(8);
+  pages_[5] = pages_[2];
+  refused(CGR_ERROR_INVALID_ARGUMENT, { "pages[0][5]", "twice" }, test);
+  cgr_watch watch = { "w", engine_->LastOut().data, 8, 8, CGR_DIMENSION_TOKENS, 0 };
+  auto watched = [&](cgr_status status, const std::vector<std::string> &words) {
+    test = Test(8);
+    test.watched = &watch;
+    test.num_watched = 1;
+    refused(status, words, test);
+    watch = { "w", engine_->LastOut().data, 8, 8, CGR_DIMENSION_TOKENS, 0 };
+  };
+  watch.dimension = CGR_DIMENSION_ROWS;
+  watched(CGR_ERROR_INVALID_ENUM, { "watched[0].dimension is 3" });
+  watch.name = nullptr;
+  watched(CGR_ERROR_NULL_POINTER, { "watched[0].name" });
+  watch.data = nullptr;
+  watched(CGR_ERROR_NULL_POINTER, { "watched[0].data" });
+  watch.stride_bytes = 7;
+  watched(CGR_ERROR_INVALID_ARGUMENT, { "rows of 8 bytes, 7 apart" });
+  test = Test(8);
+  test.num_watched = 33;
+  refused(CGR_ERROR_INVALID_ARGUMENT, { "num_watched is 33" }, test);
+  test.num_watched = 2;
+  refused(CGR_ERROR_NULL_POINTER, { "watched is NULL" }, test);
+  test = Test(8);
+  const int32_t row = engine_->Open();
+  refused(CGR_ERROR_STATE, { "1 rows are open" }, test);
+  engine_->Close(row);
+  ExpectNothing(Run(test));
+}
+
+// A `record` that fails in an eager step ends the test; rows are given back and the padding is as before.
+TEST_P(SelfTest, AFailingRecordEndsIt) {
+  engine_->hook = [](cgr_recorder *, const cgr_record_info &) { return CGR_ERROR_BUSY; };
+  ExpectMessage(Run(Test(16)).status, CGR_ERROR_CALLBACK, { "CGR_ERROR_BUSY" });
+  engine_->hook = nullptr;
+  ExpectGoodSteps();
+  ExpectNothing(Run(Test(16)));
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(SelfTest);
+
+} // namespace
+} // namespace cgr_test
