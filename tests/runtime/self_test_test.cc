@@ -35,6 +35,16 @@ protected:
     test.seed = uint32_t(Seed());
     return test;
   }
+  // The same, and what the sampler sees is compared too.
+  cgr_self_test TestWatching(int32_t num_pages) {
+    const RowTensor &out = engine_->LastOut();
+    const int64_t row = out.width * int64_t(cgr_dtype_size(cgr_dtype(out.dtype)));
+    watch_ = { "out of the last layer", out.data, row, row, CGR_DIMENSION_TOKENS, 0 };
+    cgr_self_test test = Test(num_pages);
+    test.watched = &watch_;
+    test.num_watched = 1;
+    return test;
+  }
   Found Run(const cgr_self_test &test) {
     Found found;
     found.findings.resize(64);
@@ -85,6 +95,7 @@ protected:
   }
   std::unique_ptr<RowEngine> engine_;
   std::vector<int32_t> pages_;
+  cgr_watch watch_;
 };
 
 TEST_P(SelfTest, FindsNothingInAnEngineThatIsRight) {
@@ -94,16 +105,7 @@ TEST_P(SelfTest, FindsNothingInAnEngineThatIsRight) {
       Make(mode);
       cgr_stats before = CGR_STATS_INIT, after = CGR_STATS_INIT;
       CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &before));
-      const cgr_watch watch = { "out of the last layer",
-                                engine_->LastOut().data,
-                                engine_->LastOut().width * int64_t(cgr_dtype_size(cgr_dtype(engine_->LastOut().dtype))),
-                                engine_->LastOut().width * int64_t(cgr_dtype_size(cgr_dtype(engine_->LastOut().dtype))),
-                                CGR_DIMENSION_TOKENS,
-                                0 };
-      cgr_self_test test = Test(num_pages);
-      test.watched = &watch;
-      test.num_watched = 1;
-      ExpectNothing(Run(test));
+      ExpectNothing(Run(TestWatching(num_pages)));
       CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &after));
       uint64_t forced = 0;
       for (int kind = 0; kind < 3; kind++)
@@ -124,7 +126,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsAPaddedRow) {
     return cgr_copy(engine_->device(), out.data, static_cast<char *>(keys.data) + size_t(info.num_tokens - 1) * row, row,
                     info.stream);
   });
-  ExpectFound(Run(Test(24)), { "with one padding and stale memory" });
+  ExpectFound(Run(TestWatching(24)), { "with one padding and stale memory" });
   Plant(nullptr);
   ExpectNothing(Run(Test(24)));
 }
@@ -139,7 +141,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsStaleMemory) {
       return status;
     return cgr_copy(engine_->device(), out.data, static_cast<int32_t *>(positions.data) + info.num_tokens, 4, info.stream);
   });
-  ExpectFound(Run(Test(24)), { "next_tokens[" });
+  ExpectFound(Run(TestWatching(24)), { "with one padding and stale memory" });
 }
 
 TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
@@ -169,11 +171,7 @@ TEST_P(SelfTest, FindsALengthOfTheHostThatWasCaptured) {
     const size_t rows = info.real_tokens < 0 ? 1 : size_t(info.real_tokens);
     return status == CGR_OK ? cgr_fill(engine_->device(), engine_->LastOut().data, int(rows % 100), 32, info.stream) : status;
   });
-  const cgr_watch watch = { "out", engine_->LastOut().data, 32, 64, CGR_DIMENSION_TOKENS, 0 };
-  cgr_self_test test = Test(24);
-  test.watched = &watch;
-  test.num_watched = 1;
-  ExpectFound(Run(test), { "in the replay", "in the eager step" });
+  ExpectFound(Run(TestWatching(24)), { "in the replay", "in the eager step" });
 }
 
 // The key is named, and only those that are wrong.
@@ -183,14 +181,8 @@ TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
                ? cgr_fill(engine_->device(), engine_->LastOut().data, 0x3f, 512, info.stream)
                : CGR_OK;
   });
-  const RowTensor out = engine_->LastOut();
-  const cgr_watch watch = { "out", out.data, 64, out.width * int64_t(cgr_dtype_size(cgr_dtype(out.dtype))), CGR_DIMENSION_TOKENS,
-                            0 };
-  cgr_self_test test = Test(24);
-  test.watched = &watch;
-  test.num_watched = 1;
-  const Found found = Run(test);
-  ExpectFound(found, { "out[0][0]", "next_tokens" });
+  const Found found = Run(TestWatching(24));
+  ExpectFound(found, { "out of the last layer[0][0]", "next_tokens" });
   for (const cgr_finding &finding : found.findings)
     EXPECT_STREQ(finding.field, "full 4r 4t q1 v0");
 }
