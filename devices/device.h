@@ -69,7 +69,7 @@ typedef struct cgr__kernel {
 
 typedef struct cgr__graph_info {
   int64_t num_nodes;
-  int64_t num_branches; /* beyond the first: of the nodes at the beginning, and wherever several nodes follow one */
+  int64_t width;        /* of the graph: shape.h */
   int64_t device_bytes; /* device memory taken by instantiation, 0 where it cannot be told */
 } cgr__graph_info;
 

@@ -23,7 +23,8 @@ static void keep_piece(cgr__open_capture *c, cgr__exec *exec, const cgr__graph_i
   *(c->last ? &c->last->piece : &c->entry->exec) = exec;
   c->entry->num_pieces++;
   c->entry->num_nodes += info->num_nodes;
-  c->entry->num_branches += info->num_branches;
+  if (info->width > c->entry->width)
+    c->entry->width = info->width;
   c->entry->device_bytes += info->device_bytes;
   c->graphs->device_bytes += info->device_bytes;
 }

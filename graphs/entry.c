@@ -34,7 +34,7 @@ void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *ent
   stats->num_nodes = entry->num_nodes;
   stats->device_bytes = entry->device_bytes;
   stats->capture_ms = entry->capture_ms;
-  stats->num_branches = entry->num_branches;
+  stats->width = entry->width;
   stats->last_seq = entry->last_seq;
   stats->misses = entry->misses;
   stats->failures = entry->failures;
@@ -65,7 +65,7 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
   entry->breaks = NULL;
   entry->state = CGR_GRAPH_EMPTY;
   graphs->device_bytes -= entry->device_bytes;
-  entry->num_nodes = entry->num_branches = entry->device_bytes = 0;
+  entry->num_nodes = entry->width = entry->device_bytes = 0;
   entry->num_pieces = 0;
   entry->capture_ms = 0.0;
 }

@@ -49,10 +49,10 @@ typedef struct cgr__graph_entry {
   uint64_t epoch;       /* of the regions when it was captured, or since then, while none moved that it holds */
   uint64_t layout_hash; /* of everything that decides a launch, at capture */
   uint64_t replays, real_requests;
-  uint64_t last_seq; /* the last step that used it */
-  uint64_t misses;   /* steps that would have used it and could not, since it was last captured */
-  int32_t failures;  /* captures that have failed, one after the other */
-  int64_t num_nodes, num_branches, device_bytes;
+  uint64_t last_seq;                      /* the last step that used it */
+  uint64_t misses;                        /* steps that would have used it and could not, since it was last captured */
+  int32_t failures;                       /* captures that have failed, one after the other */
+  int64_t num_nodes, width, device_bytes; /* width: of the widest piece */
   int32_t num_pieces;
   double capture_ms;
   cgr__held held; /* regions of the engine's that it holds */

@@ -1,4 +1,4 @@
-/* What launching a graph costs the host, against the branches in it.
+/* What launching a graph costs the host, against its forks and its width.
  *
  *   bazel-bin/profiles/fork_cost [cuda:0|host] [launches in a block] [blocks]
  *
@@ -112,7 +112,7 @@ static void run(cgr_device *dev, const streams *s, const bench_blocks *b) {
     bench_series_close(&series[i], &median, &p99);
     line = i == 0 ? median : line;
     printf("| %d | %d | %lld | %lld | %.2f (%.2f) | %.2f |\n", shapes[i].forks, shapes[i].sides, (long long)info[i].num_nodes,
-           (long long)info[i].num_branches, median, p99, median / line);
+           (long long)info[i].width, median, p99, median / line);
     check(dev, dev->ops->exec_destroy(dev, exec[i]), "exec_destroy");
   }
 }
@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
   bench_print_head(stdout, dev, "profiles/fork_cost");
   printf("# blocks: %d of %d launches of each graph, in turn\n", b.blocks, b.steps);
   printf("\n## Host time of a launch, microseconds: median (p99)\n"
-         "| forks | side streams | nodes | branches | launch | against the line |\n|---:|---:|---:|---:|---:|---:|\n");
+         "| forks | side streams | nodes | width | launch | against the line |\n|---:|---:|---:|---:|---:|---:|\n");
   check(dev, dev->ops->preload(dev, &bench_kernel_empty), "preload");
   check(dev, dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &s.main), "stream_create");
   for (int i = 0; i < SIDES; i++)

@@ -175,8 +175,6 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
     o.num_mixed = 1;
     bench_open(&engine, &o);
     if (i == 0) {
-      bench_print_head(stdout, engine.dev, "profiles/mixed_cost");
-      printf("# blocks: %d of %d steps on each side, in turn\n", blocks, steps);
       printf("\n## Host time of a step of %d decodes and a chunk of %d tokens, microseconds: median (p99)\n"
              "| step | graphs | bytes staged | prepare | prepare + launch | the same launches alone | goal: 1.1 x them + 0.5 |\n"
              "|---|---:|---:|---:|---:|---:|---:|\n",
@@ -220,42 +218,36 @@ static void print_capture(const bench_engine *e, const char *mode, const char *k
 static void print_estimate(const bench_engine *e, const char *mode) {
   cgr_stats stats = CGR_STATS_INIT;
   bench_check(cgr_runtime_stats(e->rt, &stats), "cgr_runtime_stats");
-  printf("%s: estimated %.1f ms and %.1f MB from %d of %d keys; it took %.1f ms (%+.0f%%) and %.1f MB (%+.0f%%)\n", mode,
+  printf("# %s: estimated %.1f ms and %.1f MB from %d of %d keys; it took %.1f ms (%+.0f%%) and %.1f MB (%+.0f%%)\n", mode,
          e->estimate.ms, (double)e->estimate.bytes * 1e-6, e->estimate.num_measured, e->estimate.num_keys, stats.capture_ms,
          100.0 * (e->estimate.ms / stats.capture_ms - 1.0), (double)stats.graph_bytes * 1e-6,
          stats.graph_bytes > 0 ? 100.0 * ((double)e->estimate.bytes / (double)stats.graph_bytes - 1.0) : 0.0);
 }
 
-static void estimate_table(const char *device) {
-  printf("\n## Estimates of the same, and what was spent\n");
+static void capture_table(const char *device, int32_t steps, int32_t blocks) {
   for (int pieces = 0; pieces < 2; pieces++) {
     bench_engine engine;
     bench_options o = capture_options(device, pieces);
     o.estimate = true;
     bench_open(&engine, &o);
-    print_estimate(&engine, pieces ? "piecewise" : "full");
-    bench_close(&engine);
-  }
-}
-
-static void capture_table(const char *device) {
-  printf("\n## Capture of the default sizes, up to 512 requests and 8192 tokens\n"
-         "| mode, keys | keys | graphs each | nodes each | ms in all | ms each | device bytes each |\n"
-         "|---|---:|---:|---:|---:|---:|---:|\n");
-  for (int pieces = 0; pieces < 2; pieces++) {
-    bench_engine engine;
-    bench_options o = capture_options(device, pieces);
-    bench_open(&engine, &o);
+    if (!pieces) {
+      bench_print_head(stdout, engine.dev, "profiles/mixed_cost");
+      printf("# blocks: %d of %d steps on each side, in turn\n", blocks, steps);
+      printf("\n## Capture of the default sizes, up to 512 requests and 8192 tokens\n"
+             "| mode, keys | keys | graphs each | nodes each | ms in all | ms each | device bytes each |\n"
+             "|---|---:|---:|---:|---:|---:|---:|\n");
+    }
     print_capture(&engine, pieces ? "piecewise" : "full", "decode", false);
     print_capture(&engine, pieces ? "piecewise" : "full", "mixed", true);
+    print_estimate(&engine, pieces ? "piecewise" : "full");
     bench_close(&engine);
   }
 }
 
 int main(int argc, char **argv) {
   const bench_blocks b = bench_read_blocks(argc, argv);
-  estimate_table(b.device); /* first: a driver gives memory of graphs that were to later ones, and tells nothing of it */
+  capture_table(b.device, b.steps,
+                b.blocks); /* first: a driver gives memory of graphs that were to later ones, and tells nothing of it */
   step_table(b.device, b.steps, b.blocks);
-  capture_table(b.device);
   return 0;
 }

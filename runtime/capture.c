@@ -3,8 +3,8 @@
 
 #include "runtime/runtime.h"
 
-#define MAX_FAILURES 3   /* captures of a key, one after the other, that steps miss */
-#define MANY_BRANCHES 16 /* of a graph: from about there on the host pays for them */
+#define MAX_FAILURES 3 /* captures of a key, one after the other, that steps miss */
+#define WIDE 32        /* from there on a launch costs the host more (profiles/fork_cost) */
 
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
@@ -103,14 +103,15 @@ static cgr_status capture_body(void *context, cgr__open_capture *capture) {
   return cgr__enqueue_step(c->runtime, &enqueue, &outcome);
 }
 
-static void warn_of_branches(const cgr_runtime *rt, const cgr__graph_entry *entry) {
+static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) {
   char text[256];
-  if (entry->num_branches < MANY_BRANCHES)
+  if (entry->width < WIDE)
     return;
-  snprintf(text, sizeof text,
-           "the %s graph for %d requests, %d tokens has %lld branches in %lld nodes: each makes every launch dearer for the host",
-           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, entry->key.num_tokens,
-           (long long)entry->num_branches, (long long)entry->num_nodes);
+  snprintf(
+      text, sizeof text,
+      "the %s graph for %d requests, %d tokens has up to %lld nodes side by side: fewer streams would make its launches cheaper",
+      cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, entry->key.num_tokens,
+      (long long)entry->width);
   log_text(rt, CGR_LOG_WARNING, text);
 }
 
@@ -119,7 +120,7 @@ cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
   int device_error = 0;
   cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, capture_body, &context, &device_error);
   if (status == CGR_OK) {
-    warn_of_branches(rt, entry);
+    warn_of_width(rt, entry);
     return CGR_OK;
   }
   if (device_error)

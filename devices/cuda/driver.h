@@ -55,8 +55,7 @@
   X(FuncLoad, 12040)                        \
   X(FuncSetAttribute, 9000)                 \
   X(GraphGetNodes, 10000)                   \
-  X(GraphGetRootNodes, 10000)               \
-  X(GraphNodeGetDependentNodes, 12030)      \
+  X(GraphGetEdges, 12030)                   \
   X(GraphDestroy, 10000)                    \
   X(GraphInstantiateWithFlags, 11040)       \
   X(GraphUpload, 11010)                     \

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "devices/cuda/scope.h"
+#include "devices/shape.h"
 
 static CUgraph raw_graph(cgr__graph *graph) { return (CUgraph)(void *)graph; }
 
@@ -89,31 +90,45 @@ int cgr__cuda_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
-static CUresult count_branches(CUgraph graph, CUgraphNode *nodes, size_t num_nodes, int64_t *count) {
-  size_t followers = 0;
-  CUresult raw = cgr__cu.GraphGetNodes(graph, nodes, &num_nodes);
-  if (raw == CUDA_SUCCESS)
-    raw = cgr__cu.GraphGetRootNodes(graph, NULL, &followers);
-  *count = followers > 1 ? (int64_t)followers - 1 : 0;
-  for (size_t i = 0; i < num_nodes && raw == CUDA_SUCCESS; i++) {
-    raw = cgr__cu.GraphNodeGetDependentNodes(nodes[i], NULL, NULL, &followers);
-    *count += followers > 1 ? (int64_t)followers - 1 : 0;
-  }
-  return raw;
+static int by_address(const void *a, const void *b) {
+  const CUgraphNode *x = a, *y = b;
+  return (*x > *y) - (*x < *y);
+}
+
+static uint32_t number_of(const CUgraphNode *sorted, size_t count, const CUgraphNode *node) {
+  return (uint32_t)((const CUgraphNode *)bsearch(node, sorted, count, sizeof *sorted, by_address) - sorted);
+}
+
+/* `memory` has room for the nodes and twice the edges. */
+static CUresult find_width(CUgraph graph, CUgraphNode *memory, size_t num_nodes, size_t num_edges, cgr__graph_edge *edges,
+                           int64_t *width) {
+  CUgraphNode *from = memory + num_nodes, *to = from + num_edges;
+  CUresult raw = cgr__cu.GraphGetNodes(graph, memory, &num_nodes);
+  if (raw == CUDA_SUCCESS && num_edges > 0)
+    raw = cgr__cu.GraphGetEdges(graph, from, to, NULL, &num_edges);
+  if (raw != CUDA_SUCCESS)
+    return raw;
+  qsort(memory, num_nodes, sizeof *memory, by_address);
+  for (size_t e = 0; e < num_edges; e++)
+    edges[e] = (cgr__graph_edge){ number_of(memory, num_nodes, &from[e]), number_of(memory, num_nodes, &to[e]) };
+  *width = cgr__graph_width((uint32_t)num_nodes, edges, num_edges);
+  return *width < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 static CUresult describe(CUgraph graph, cgr__graph_info *info) {
-  size_t num_nodes = 0;
+  size_t num_nodes = 0, num_edges = 0;
   CUresult raw = cgr__cu.GraphGetNodes(graph, NULL, &num_nodes);
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.GraphGetEdges(graph, NULL, NULL, NULL, &num_edges);
   info->num_nodes = (int64_t)num_nodes;
-  info->num_branches = info->device_bytes = 0;
+  info->width = info->device_bytes = 0;
   if (raw != CUDA_SUCCESS || num_nodes == 0)
     return raw;
-  CUgraphNode *nodes = malloc(num_nodes * sizeof *nodes);
-  if (!nodes)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  raw = count_branches(graph, nodes, num_nodes, &info->num_branches);
+  CUgraphNode *nodes = malloc((num_nodes + 2 * num_edges) * sizeof *nodes);
+  cgr__graph_edge *edges = malloc((num_edges + 1) * sizeof *edges);
+  raw = nodes && edges ? find_width(graph, nodes, num_nodes, num_edges, edges, &info->width) : CUDA_ERROR_OUT_OF_MEMORY;
   free(nodes);
+  free(edges);
   return raw;
 }
 

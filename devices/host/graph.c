@@ -7,6 +7,7 @@
 #include "devices/host/nodes.h"
 #include "devices/host/pool.h"
 #include "devices/host/queue.h"
+#include "devices/shape.h"
 
 int cgr__host_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   if (!graph)
@@ -46,14 +47,17 @@ static void exec_free(cgr__exec *exec) {
   free(exec);
 }
 
-static int64_t count_branches(const cgr__exec *exec) {
-  const cgr__graph *graph = exec->graph;
-  int64_t count = graph->num_nodes > 0 ? -1 : 0;
-  for (uint32_t i = 0; i < graph->num_nodes; i++) {
-    uint32_t followers = exec->first_dependent[i + 1] - exec->first_dependent[i];
-    count += (graph->nodes[i].num_deps == 0) + (followers > 1 ? followers - 1 : 0);
-  }
-  return count;
+static int64_t find_width(const cgr__graph *graph) {
+  cgr__graph_edge *edges = calloc((size_t)graph->num_deps + 1, sizeof *edges);
+  size_t count = 0;
+  int64_t width = -1;
+  for (uint32_t i = 0; edges && i < graph->num_nodes; i++)
+    for (uint32_t d = 0; d < graph->nodes[i].num_deps; d++)
+      edges[count++] = (cgr__graph_edge){ graph->deps[graph->nodes[i].first_dep + d], i };
+  if (edges)
+    width = cgr__graph_width(graph->num_nodes, edges, count);
+  free(edges);
+  return width;
 }
 
 int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, cgr__graph_info *info) {
@@ -71,13 +75,14 @@ int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, c
     return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   __atomic_add_fetch(&graph->refs, 1, __ATOMIC_RELAXED);
   exec->graph = graph;
-  if (!index_dependents(exec)) {
+  int64_t width = info ? find_width(graph) : 0;
+  if (!index_dependents(exec) || width < 0) {
     exec_free(exec);
     return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   }
   if (info) {
     info->num_nodes = graph->num_nodes;
-    info->num_branches = count_branches(exec);
+    info->width = width;
     info->device_bytes = 0;
   }
   *out = exec;

@@ -182,7 +182,8 @@ typedef struct cgr_graph_stats {
   int64_t num_nodes;
   int64_t device_bytes;   /* taken by instantiation; 0 if the device cannot tell */
   double capture_ms;      /* capture and instantiation */
-  int64_t num_branches;   /* of the graphs, beyond one each: many of them make every launch dear for the host */
+  int64_t width;          /* most nodes that lie equally deep, in the widest of the graphs: from 32 on or so, launches become
+                             dearer for the host */
   uint64_t last_seq;      /* the last step that used it; 0: none */
   uint64_t misses;        /* steps that would have used it and could not, since it was last captured */
   int32_t failures;       /* captures that have failed, one after the other */

@@ -92,7 +92,7 @@ TEST_P(CaptureTest, RecordsWithoutExecutingAndReplaysWithFreshMemory) {
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK); // the exec lives on
   EXPECT_EQ(info.num_nodes, 3);
-  EXPECT_EQ(info.num_branches, 0);
+  EXPECT_EQ(info.width, 1);
   EXPECT_GE(info.device_bytes, 0);
   for (int value = 7; value < 12; value++) {
     words_[0] = value;
@@ -168,7 +168,7 @@ TEST_P(CaptureTest, AnEmptyCaptureIsAGraphWithoutNodes) {
   ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
   EXPECT_EQ(info.num_nodes, 0);
-  EXPECT_EQ(info.num_branches, 0);
+  EXPECT_EQ(info.width, 0);
   ASSERT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
