@@ -104,8 +104,11 @@ cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes) {
   cgr__graph_entry **oldest = malloc((size_t)graphs->count * sizeof(cgr__graph_entry *));
   if (!oldest)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_release_graphs: no memory to sort %d graphs", graphs->count);
-  for (int32_t i = 0; i < graphs->count; i++)
+  for (int32_t i = 0; i < graphs->count; i++) {
     oldest[i] = &graphs->entry[i];
+    if (oldest[i]->state == CGR_GRAPH_READY && cgr__graph_is_stale(graphs, oldest[i]))
+      oldest[i]->last_seq = 0; /* nobody can use it */
+  }
   qsort(oldest, (size_t)graphs->count, sizeof(cgr__graph_entry *), by_last_use);
   for (int32_t i = 0; i < graphs->count && (uint64_t)graphs->device_bytes > keep_bytes; i++)
     if (oldest[i]->exec)

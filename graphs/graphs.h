@@ -136,8 +136,8 @@ double cgr__graphs_capture_ms(const cgr__graphs *graphs);
 /* Destroys the graph of an entry. What still runs finishes. */
 void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry);
 void cgr__graphs_drop_all(cgr__graphs *graphs);
-/* Drops graphs, those first that have not been used for the longest time, until the others take `keep_bytes` of device memory at
- * most; with 0 all of them. CGR_ERROR_OUT_OF_MEMORY. */
+/* Drops graphs, stale ones first, then those that have not been used for the longest time, until the others take `keep_bytes` of
+ * device memory at most; with 0 all of them. CGR_ERROR_OUT_OF_MEMORY. */
 cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes);
 
 /* -------------------------------------------------------------------------------------------------------- mode, buckets */

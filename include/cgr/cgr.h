@@ -37,7 +37,8 @@ typedef struct cgr_buffer_decl {
   int32_t dimension; /* cgr_dimension: the leading one, at its configured limit (rows: max_rows + 1) */
   int32_t dtype;     /* cgr_dtype */
   int32_t source;    /* cgr_source; 0: DEVICE */
-  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED data of ROWS: a multiple of 4 bytes, at most 2^20 */
+  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED data of ROWS: a multiple of 4 bytes, at most
+                        2^20 */
   const char *name;  /* unique among the declared, 1 to 31 characters */
   int64_t padding;   /* what every element holds at first, as a value of the dtype; fp32: -2^24 .. 2^24; smaller floats: 0 */
 } cgr_buffer_decl;

@@ -70,9 +70,9 @@ CGR_API const char *cgr_graph_mode_name(cgr_graph_mode mode);
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
 /* The model, written once: enqueues one step on the recorder's stream, for its padded counts. The same function serves eager
- * steps and captures; a capture calls it exactly once per key that it captures, a replay never. Any status but CGR_OK gives the step or
- * the capture up, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if `record`
- * ignores it. It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
+ * steps and captures; a capture calls it exactly once per key that it captures, a replay never. Any status but CGR_OK gives the
+ * step or the capture up, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if
+ * `record` ignores it. It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
 typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
 
 typedef enum cgr_capture_flag {
@@ -100,8 +100,8 @@ typedef struct cgr_capture {
  * order; in thread-local mode on a stream of its own. No step may be prepared; steps in flight are waited for: CGR_NOT_READY, and
  * nothing is done, when they do not complete within wait_timeout_ms.
  *
- * A key whose capture fails is counted, and a later call tries again; until then its steps use a larger graph of at most twice the tokens, if there is one, and else run eagerly. The first failure
- * is returned after all keys were tried.
+ * A key whose capture fails is counted, and a later call tries again; until then its steps use a larger graph of at most twice the
+ * tokens, if there is one, and else run eagerly. The first failure is returned after all keys were tried.
  *
  * The list ends before the capture that would pass a budget, expected to cost what those of its kind before it did; one that has
  * cost more is dropped. That is no failure: the keys that are left are CGR_GRAPH_OVER_BUDGET (CGR_REASON_BUDGET), until a later
@@ -125,8 +125,8 @@ typedef struct cgr_capture_estimate {
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *estimate);
 
-/* Gives graphs up, those first that have not been replayed for the longest time, until the rest take at most `keep_bytes` of device
- * memory; with 0, all. Their keys are as before a capture; CGR_CAPTURE_MISSED brings back those that steps ask for. `*released`
+/* Gives graphs up, stale ones first, then those that have not been replayed for the longest time, until the rest take at most
+ * `keep_bytes` of device memory; with 0, all. Their keys are as before a capture; CGR_CAPTURE_MISSED brings back those that steps ask for. `*released`
  * (may be NULL) is the device memory of what was given up. Steps in flight are not disturbed; CGR_ERROR_STATE when one is prepared.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released);
@@ -136,9 +136,9 @@ CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t kee
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled);
 
-/* Calls `record` once for every key, or those of `keys`, eagerly, in steps without requests, so that the engine's libraries load and choose
- * what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those of a flush
- * do. CGR_NOT_READY as for a capture. Flags and budgets do not count. Optional.
+/* Calls `record` once for every key, or those of `keys`, eagerly, in steps without requests, so that the engine's libraries load
+ * and choose what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those
+ * of a flush do. CGR_NOT_READY as for a capture. Flags and budgets do not count. Optional.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture);
 

@@ -98,4 +98,62 @@ TEST(Budget, OfTimeExpectsTheNextToTakeTheAverage) {
   EXPECT_EQ(rig.Entry(1).state, CGR_GRAPH_READY) << "time that was spent is not given back";
 }
 
+// ---- what goes first
+
+int Destroy(cgr_device *, cgr__exec *) { return 0; }
+
+struct Held : Rig {
+  cgr__device_ops ops = {};
+  cgr_device device = {};
+  int some = 0; // an address
+  Held() {
+    ops.exec_destroy = Destroy;
+    device.ops = &ops;
+    graphs->dev = &device;
+    for (size_t i = 0; i < 8; i++) {
+      Capture(i, kMega);
+      Entry(i).exec = reinterpret_cast<cgr__exec *>(&some);
+      Entry(i).last_seq = 10 + (i * 3) % 8; // of 0, 3, 6, 1, 4, 7, 2, 5
+      Entry(i).failures = 2;
+    }
+  }
+  std::vector<size_t> Left() {
+    std::vector<size_t> left;
+    for (size_t i = 0; i < 8; i++)
+      if (Entry(i).exec != nullptr)
+        left.push_back(i);
+    return left;
+  }
+};
+
+using Sizes = std::vector<size_t>;
+
+TEST(DropOldest, LeavesTheLastUsed) {
+  Held held;
+  EXPECT_EQ(cgr__graphs_drop_oldest(held.graphs.get(), 8 * kMega), CGR_OK);
+  EXPECT_EQ(held.Left().size(), 8u) << "they fit";
+  EXPECT_EQ(cgr__graphs_drop_oldest(held.graphs.get(), 5 * kMega + 1), CGR_OK);
+  EXPECT_EQ(held.Left(), (Sizes{ 1, 2, 4, 5, 7 }));
+  EXPECT_EQ(held.graphs->device_bytes, 5 * kMega);
+  EXPECT_EQ(held.Entry(0).state, CGR_GRAPH_EMPTY);
+  EXPECT_EQ(held.Entry(0).failures, 0);
+  EXPECT_EQ(held.Entry(1).failures, 2);
+  EXPECT_EQ(cgr__graphs_drop_oldest(held.graphs.get(), 1), CGR_OK);
+  EXPECT_EQ(held.Left(), Sizes{});
+  EXPECT_EQ(held.graphs->device_bytes, 0);
+}
+
+TEST(DropOldest, TakesStaleOnesFirst) {
+  Held held;
+  held.Set(5, CGR_GRAPH_STALE); // the last used
+  EXPECT_EQ(cgr__graphs_drop_oldest(held.graphs.get(), 7 * kMega), CGR_OK);
+  EXPECT_EQ(held.Left(), (Sizes{ 0, 1, 2, 3, 4, 6, 7 }));
+}
+
+TEST(DropOldest, OfNothingTakesAll) {
+  Held held;
+  EXPECT_EQ(cgr__graphs_drop_oldest(held.graphs.get(), 0), CGR_OK);
+  EXPECT_EQ(held.Left(), Sizes{});
+}
+
 } // namespace
