@@ -219,8 +219,8 @@ std::string BatchInvariant::Batches(rows::Options options, int32_t count) {
 TEST_P(BatchInvariant, ARequestHasTheSameBitsAloneAndInAThousandBatches) {
   SCOPED_TRACE(Repeat(seed_));
   MakeScripts(GetParam().IsCuda() ? 32 : 16);
-  ASSERT_NO_FATAL_FAILURE(RunAlone({ CGR_MODE_NONE, true, 0, {} }));
-  ASSERT_EQ(Batches({ CGR_MODE_FULL_DECODE_ONLY, true, 0, {} }, 1000), "");
+  ASSERT_NO_FATAL_FAILURE(RunAlone({ CGR_MODE_NONE, true, 0, {}, {} }));
+  ASSERT_EQ(Batches({ CGR_MODE_FULL_DECODE_ONLY, true, 0, {}, {} }, 1000), "");
   // Of every way that a step can go there were some.
   EXPECT_GT(engine_->Steps(CGR_KIND_FULL, CGR_REASON_EXACT), 20u);
   EXPECT_GT(engine_->Steps(CGR_KIND_FULL, CGR_REASON_PADDED), 20u);
@@ -232,16 +232,16 @@ TEST_P(BatchInvariant, ARequestHasTheSameBitsAloneAndInAThousandBatches) {
 TEST_P(BatchInvariant, AloneInGraphsAndEagerlyInBatchesWithFewParts) {
   SCOPED_TRACE(Repeat(seed_));
   MakeScripts(6);
-  ASSERT_NO_FATAL_FAILURE(RunAlone({ CGR_MODE_FULL_DECODE_ONLY, true, 3, {} }));
-  ASSERT_EQ(Batches({ CGR_MODE_NONE, true, 3, {} }, 150), "");
+  ASSERT_NO_FATAL_FAILURE(RunAlone({ CGR_MODE_FULL_DECODE_ONLY, true, 3, {}, {} }));
+  ASSERT_EQ(Batches({ CGR_MODE_NONE, true, 3, {}, {} }, 150), "");
 }
 
 // The comparison can fail.
 TEST_P(BatchInvariant, OtherwiseBitsDependOnTheBatch) {
   SCOPED_TRACE(Repeat(seed_));
   MakeScripts(4);
-  ASSERT_NO_FATAL_FAILURE(RunAlone({ CGR_MODE_FULL_DECODE_ONLY, false, 0, {} }));
-  EXPECT_NE(Batches({ CGR_MODE_FULL_DECODE_ONLY, false, 0, {} }, 1000), "");
+  ASSERT_NO_FATAL_FAILURE(RunAlone({ CGR_MODE_FULL_DECODE_ONLY, false, 0, {}, {} }));
+  EXPECT_NE(Batches({ CGR_MODE_FULL_DECODE_ONLY, false, 0, {}, {} }, 1000), "");
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(BatchInvariant);

@@ -18,9 +18,10 @@ protected:
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     Make(CGR_MODE_FULL);
   }
-  void Make(cgr_graph_mode mode) {
+  void Make(cgr_graph_mode mode, std::function<void(cgr_config *)> adjust = nullptr) {
     rows::Options options;
     options.mode = mode;
+    options.adjust = std::move(adjust);
     options.batch_invariant = false;
     options.mixed = { { 1, 1 }, { 8, 3 }, { 40, 12 }, { 200, 12 } };
     engine_.reset();
@@ -116,6 +117,35 @@ TEST_P(SelfTest, FindsNothingInAnEngineThatIsRight) {
       ExpectGoodSteps();
       ExpectNothing(Run(Test(num_pages)));
     }
+}
+
+// Longer uniform queries, exactly and up to their length; variants; strict steps; more seeds.
+TEST_P(SelfTest, TriesEveryKindOfKey) {
+  static const int32_t lens[] = { 1, 4, 7 };
+  static const cgr_variant variants[] = { { 0, 0, 1, 0 }, { 5, 0, 1, 0 }, { 6, 5, 0, 0 } };
+  for (int32_t support : { CGR_SUPPORT_UNIFORM_BATCH, CGR_SUPPORT_ALWAYS, CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE }) {
+    SCOPED_TRACE(cgr_graph_support_name(cgr_graph_support(support)));
+    Make(CGR_MODE_DEFAULT, [=](cgr_config *config) {
+      config->attention_support = support;
+      config->query_lens = lens;
+      config->num_query_lens = 3;
+      config->variants = variants;
+      config->num_variants = 3;
+      config->strict = 1;
+    });
+    cgr_stats stats = CGR_STATS_INIT;
+    CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &stats));
+    const int32_t lengths = support == CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE ? 1 : 3;
+    EXPECT_EQ(stats.num_graphs, 2 * (4 * lengths + 4));
+    cgr_self_test test = TestWatching(40);
+    for (uint32_t n = 0; n < 2; n++) {
+      test.seed = uint32_t(Seed()) + n;
+      ExpectNothing(Run(test));
+    }
+    CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &stats));
+    EXPECT_EQ(stats.by_reason[CGR_KIND_NONE][CGR_REASON_FORCED], 2u * uint64_t(stats.num_graphs));
+    ExpectGoodSteps();
+  }
 }
 
 // k of the last padded token becomes what the sampler sees of the first token.

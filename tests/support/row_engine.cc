@@ -130,6 +130,8 @@ void RowEngine::MakeRuntime(Options options) {
   config.mixed_buckets = options.mixed.data();
   config.num_mixed_buckets = int32_t(options.mixed.size());
   config.batch_invariant = options.batch_invariant;
+  if (options.adjust)
+    options.adjust(&config);
   CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
   cgr_capture capture = CGR_CAPTURE_INIT;
   capture.record = Record;

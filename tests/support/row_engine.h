@@ -35,8 +35,9 @@ Model ModelFor(const DeviceParam &device);
 struct Options {
   cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY;
   bool batch_invariant = true;
-  int32_t num_parts = 0;         // the device's
-  std::vector<cgr_bucket> mixed; // empty: the default ones
+  int32_t num_parts = 0;                    // the device's
+  std::vector<cgr_bucket> mixed;            // empty: the default ones
+  std::function<void(cgr_config *)> adjust; // the last word
 };
 
 // A request's part of a batch.
