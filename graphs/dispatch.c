@@ -82,10 +82,11 @@ int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t n
 
 /* Where the smallest graph cannot be replayed, a larger one of at most twice its tokens may do: beyond that, padding costs more
  * than the launches of an eager step. `first` is the smallest and `end` the last of its list, which ascends by tokens. */
-static void consider_larger(const cgr__graphs *graphs, cgr__graph_entry *first, const cgr__graph_entry *end, search *s) {
+static void consider_larger(const cgr__graphs *graphs, int32_t requests, cgr__graph_entry *first, const cgr__graph_entry *end,
+                            search *s) {
   int32_t most = 2 * first->key.num_tokens;
   for (cgr__graph_entry *e = first + 1; !is_usable(graphs, first) && e < end && e->key.num_tokens <= most; e++)
-    if (e->key.num_requests >= first->key.num_requests && is_usable(graphs, e)) {
+    if (e->key.num_requests >= requests && is_usable(graphs, e)) {
       consider(graphs, e, s);
       return;
     }
@@ -104,7 +105,7 @@ static search search_keys(const cgr__graphs *graphs, const cgr__batch_shape *sha
       continue;
     cgr__graph_entry *smallest = &entry[keys->first + keys->of_requests[requests]];
     consider(graphs, smallest, &s);
-    consider_larger(graphs, smallest, &entry[keys->first + keys->count], &s);
+    consider_larger(graphs, requests, smallest, &entry[keys->first + keys->count], &s);
   }
   if (s.usable && s.usable->key.num_tokens == shape->num_tokens)
     return s;
@@ -112,7 +113,7 @@ static search search_keys(const cgr__graphs *graphs, const cgr__batch_shape *sha
   if (mixed < 0)
     return s;
   consider(graphs, &entry[mixed], &s);
-  consider_larger(graphs, &entry[mixed], &entry[graphs->mixed.first + graphs->mixed.count], &s);
+  consider_larger(graphs, requests, &entry[mixed], &entry[graphs->mixed.first + graphs->mixed.count], &s);
   return s;
 }
 
@@ -230,6 +231,8 @@ static cgr_status choose_forced(cgr__graphs *graphs, const cgr__batch_shape *sha
   if (key->kind == CGR_KIND_NONE)
     return CGR_OK;
   choice->entry = cgr__graphs_find(graphs, key);
+  if (!choice->entry || !is_usable(graphs, choice->entry))
+    choice->missed = choice->entry;
   if (!choice->entry || choice->entry->state != CGR_GRAPH_READY)
     return cgr__fail(
         CGR_ERROR_STATE,

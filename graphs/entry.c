@@ -106,8 +106,8 @@ cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes) {
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_release_graphs: no memory to sort %d graphs", graphs->count);
   for (int32_t i = 0; i < graphs->count; i++) {
     oldest[i] = &graphs->entry[i];
-    if (oldest[i]->state == CGR_GRAPH_READY && cgr__graph_is_stale(graphs, oldest[i]))
-      oldest[i]->last_seq = 0; /* nobody can use it */
+    if (cgr__graph_state_of(graphs, oldest[i]) == CGR_GRAPH_STALE && (uint64_t)graphs->device_bytes > keep_bytes)
+      forget(graphs, oldest[i]); /* nobody can use it */
   }
   qsort(oldest, (size_t)graphs->count, sizeof(cgr__graph_entry *), by_last_use);
   for (int32_t i = 0; i < graphs->count && (uint64_t)graphs->device_bytes > keep_bytes; i++)

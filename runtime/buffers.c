@@ -68,7 +68,7 @@ cgr_status cgr_record_use(cgr_recorder *recorder, int32_t region) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_use"));
   const cgr__step_recorder *rec = (const cgr__step_recorder *)(void *)recorder;
   cgr_status status = CGR_OK;
-  if (region < 0 || region >= rec->runtime->regions.count)
+  if (region < rec->runtime->regions.first_movable || region >= rec->runtime->regions.count)
     status = cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_use: region is %d, expected one of cgr_region_register (%d .. %d)",
                        region, rec->runtime->regions.first_movable, rec->runtime->regions.count - 1);
   else if (recorder->capture)

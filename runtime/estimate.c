@@ -16,15 +16,24 @@ static bool is_of(const group *g, const cgr__graph_entry *entry) {
   return entry->key.kind == (int32_t)g->kind && (entry->key.query_len == 0) == g->mixed;
 }
 
+/* Whether an entry of the list comes earlier in it, too. */
+static bool is_repeated(cgr_runtime *rt, const cgr_capture *c, int32_t i) {
+  const cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
+  for (int32_t k = 0; c->num_keys > 0 && k < i; k++)
+    if (cgr__capture_entry(rt, c, k) == entry)
+      return true;
+  return false;
+}
+
 static cgr_status measure(cgr_runtime *rt, const cgr_capture *c, group *g) {
   for (int32_t i = 0; i < cgr__capture_count(rt, c); i++) {
     cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
-    g->wanted += is_of(g, entry) && cgr__capture_wants(rt, c, entry);
+    g->wanted += is_of(g, entry) && cgr__capture_wants(rt, c, entry) && !is_repeated(rt, c, i);
   }
   int32_t samples = g->wanted < SAMPLES ? g->wanted : SAMPLES, seen = 0;
   for (int32_t i = 0; i < cgr__capture_count(rt, c) && g->measured < samples; i++) {
     cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
-    if (!is_of(g, entry) || !cgr__capture_wants(rt, c, entry))
+    if (!is_of(g, entry) || !cgr__capture_wants(rt, c, entry) || is_repeated(rt, c, i))
       continue;
     /* The middle of the next of `samples` equal stretches. */
     if (seen++ < (int32_t)((2 * (int64_t)g->measured + 1) * g->wanted / (2 * samples)))

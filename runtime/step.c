@@ -70,13 +70,23 @@ static cgr_status check_step(const cgr_runtime *rt, const cgr_step *step) {
   return CGR_OK;
 }
 
+/* A step that is refused for want of its graph has missed it. */
+static cgr_status refuse_choice(const cgr__prepared *prepared, cgr_status status) {
+  if (prepared->choice.missed)
+    prepared->choice.missed->misses++;
+  return status;
+}
+
 static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step) {
   cgr_batch copy;
   cgr__prepared *prepared = &rt->lane.prepared;
   CGR__TRY(check_step(rt, step));
+  prepared->choice.missed = NULL;
   CGR__TRY(read_batch(&batch, &copy));
   CGR__TRY(cgr__see_losses(rt));
-  CGR__TRY(check_and_choose(rt, batch, &prepared->batch, &prepared->choice));
+  cgr_status chosen = check_and_choose(rt, batch, &prepared->batch, &prepared->choice);
+  if (chosen != CGR_OK)
+    return refuse_choice(prepared, chosen);
   CGR__TRY(cgr__stage_step(rt, batch, prepared));
   prepared->batch.composition->uses++;
   prepared->ticket = ++rt->tickets;

@@ -76,8 +76,9 @@ CGR_API const char *cgr_graph_mode_name(cgr_graph_mode mode);
 typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
 
 typedef enum cgr_capture_flag {
-  CGR_CAPTURE_MISSED = 1 /* only keys that some step would have used, and could not, since they were last captured; and that
-                            have not failed three times in a row: for calls whenever there is time */
+  CGR_CAPTURE_MISSED = 1 /* only keys that some step would have used, and could not, since they were last captured (steps that
+                            strict mode, or a forced key without a graph, has refused too); and that have not failed three
+                            times in a row: for calls whenever there is time */
 } cgr_capture_flag;
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_capture_flag_name(cgr_capture_flag flag);
@@ -101,11 +102,12 @@ typedef struct cgr_capture {
  * nothing is done, when they do not complete within wait_timeout_ms.
  *
  * A key whose capture fails is counted, and a later call tries again; until then its steps use a larger graph of at most twice the
- * tokens, if there is one, and else run eagerly. The first failure is returned after all keys were tried.
+ * tokens, or one of another query length that serves them, if there is one, and else run eagerly. The first failure is returned
+ * after all keys were tried.
  *
  * The list ends before the capture that would pass a budget, expected to cost what those of its kind before it did; one that has
- * cost more is dropped. That is no failure: the keys that are left are CGR_GRAPH_OVER_BUDGET (CGR_REASON_BUDGET), until a later
- * call captures them.
+ * cost more is dropped. That is no failure: the keys that are left, but for failed and stale ones, are CGR_GRAPH_OVER_BUDGET
+ * (CGR_REASON_BUDGET), until a later call captures them.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
 
@@ -114,14 +116,14 @@ typedef struct cgr_capture_estimate {
   int32_t num_keys;     /* to be captured */
   int32_t num_measured; /* that have been */
   int32_t reserved;
-  double ms;            /* for all keys; cgr_stats.capture_ms tells what it was */
+  double ms;            /* for num_keys; cgr_stats.capture_ms tells what it was */
   uint64_t bytes;       /* of device memory, likewise cgr_stats.graph_bytes */
 } cgr_capture_estimate;
 #define CGR_CAPTURE_ESTIMATE_INIT { (uint32_t)sizeof(cgr_capture_estimate), 0, 0, 0, 0.0, 0 }
 
-/* What capturing all keys, or those of `keys`, takes, by a few of each kind, spread over the sizes, which are captured and stay:
- * before the memory for the KV cache is decided, say, with a runtime over a small one. Budgets do not count. Fails as
- * cgr_runtime_capture does.
+/* What capturing all keys that have no graph, or those of `keys`, takes, by a few of each kind, spread over the sizes, which are
+ * captured and stay: before the memory for the KV cache is decided, say, with a runtime over a small one. Budgets do not count.
+ * Fails as cgr_runtime_capture does, at the first failure.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *estimate);
 
@@ -177,7 +179,7 @@ typedef struct cgr_graph_stats {
   cgr_key key;
   int32_t records;        /* times `record` ran for this key's captures */
   int32_t num_pieces;     /* graphs that a replay launches: 1 for FULL; 0: nothing is captured */
-  uint64_t replays;       /* begun */
+  uint64_t replays;       /* begun, those of abandoned steps included */
   uint64_t real_requests; /* summed over the replays */
   int64_t num_nodes;
   int64_t device_bytes;   /* taken by instantiation; 0 if the device cannot tell */
@@ -209,7 +211,8 @@ typedef struct cgr_watch {
 
 typedef struct cgr_self_test {
   uint32_t size;
-  int32_t num_pages;    /* of each group, 4 or more: with fewer than a graph could use, its requests are shorter or fewer */
+  int32_t num_pages;    /* of each group, 4 or more: with fewer than a graph could use, its requests are shorter or fewer. A graph
+                           of exact lengths of which they hold none is a finding (CGR_ERROR_PAGES_MISSING) */
   const int32_t *pages; /* [num_groups][num_pages] of nobody; what they hold is lost */
   int32_t max_token;    /* the vocabulary: token ids are 0 .. max_token - 1; 0: 256 */
   uint32_t seed;        /* of lengths and tokens */

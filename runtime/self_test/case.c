@@ -1,4 +1,5 @@
 /* What a graph is tried with: fewer requests and tokens than it holds, of random lengths, over the given pages. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/self_test/self_test.h"
@@ -41,14 +42,27 @@ static void add_request(cgr__self_test *t, int32_t len, int32_t share) {
     c->tokens[c->num_tokens++] = pick(t, t->given.max_token);
 }
 
+static int by_length(const void *a, const void *b) {
+  int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Decodes come first, for backends that ask for it. */
 static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t pages) {
-  int32_t length = t->test_case.key.query_len, page = smallest_page(t->rt);
-  while (requests > 1 && (int64_t)(pages / requests) * page < length)
+  int32_t length = t->test_case.key.query_len, *lens = t->test_case.lens;
+  int64_t page = smallest_page(t->rt);
+  bool exact = t->rt->graphs.exact_lengths;
+  while (exact && requests > 1 && pages / requests * page < length)
     requests--;
-  if ((int64_t)(pages / requests) * page < length)
+  int64_t room = pages / requests * page;
+  room = room < t->rt->setup.config.max_seq_len ? room : t->rt->setup.config.max_seq_len;
+  if (exact && room < length)
     return false;
   for (int32_t i = 0; i < requests; i++)
-    add_request(t, t->rt->graphs.exact_lengths ? length : 1 + pick(t, length), pages / requests);
+    lens[i] = exact ? length : 1 + pick(t, length < room ? length : (int32_t)room);
+  qsort(lens, (size_t)requests, sizeof *lens, by_length);
+  for (int32_t i = 0; i < requests; i++)
+    add_request(t, lens[i], pages / requests);
   return true;
 }
 

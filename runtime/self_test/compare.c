@@ -87,14 +87,15 @@ int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__
   return count;
 }
 
-void cgr__test_check_pages(cgr__self_test *t, const cgr__test_run *run) {
+bool cgr__test_check_pages(cgr__self_test *t, int index) {
+  const cgr__test_run *run = &t->runs[index];
   char name[48];
   cgr__test_name(t, name, sizeof name);
   for (int32_t k = 0; k < 2 * t->num_caches; k++) {
     int32_t layer = t->caches[k / 2], group = t->rt->setup.layers[layer].group;
     for (int32_t p = t->test_case.owned[group]; p < cgr__test_pages(t); p++) {
       int64_t at = (int64_t)k * cgr__test_pages(t) + p;
-      if (run->digests[at] == t->before[at])
+      if (run->digests[at] == t->before[index][at])
         continue;
       bool trash = p == t->given.num_pages;
       t->findings.layer = layer;
@@ -104,7 +105,8 @@ void cgr__test_check_pages(cgr__self_test *t, const cgr__test_run *run) {
                               : t->given.pages[(int64_t)group * t->given.num_pages + p],
                         k % 2 ? "values" : "keys", trash ? "the read-trash page" : "which no request owns");
       t->findings.layer = t->findings.group = -1;
-      return;
+      return false;
     }
   }
+  return true;
 }

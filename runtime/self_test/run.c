@@ -11,12 +11,20 @@ static cgr_status sync(cgr__self_test *t) {
 
 /* ----------------------------------------------------------------------------------------------------------------- pages */
 
-static cgr__pages_args pages_args(cgr__self_test *t, int32_t cache, int v) {
+/* Lists of pages on the device. */
+enum list { LIST_PAGES, LIST_BEFORE, LIST_AFTER };
+
+static const int32_t *list_of(const cgr__self_test *t, enum list list, int32_t group) {
+  const int32_t *lists = (const int32_t *)(void *)t->device;
+  return lists + (size_t)list * cgr__test_list(t) + (size_t)group * (size_t)cgr__test_pages(t);
+}
+
+static cgr__pages_args pages_args(const cgr__self_test *t, int32_t cache, int v) {
   const cgr_layer *l = &t->rt->setup.layers[t->caches[cache]];
-  size_t pages = (size_t)cgr__test_pages(t), lists = (size_t)t->rt->setup.config.num_groups * pages;
+  uint64_t *digests = (uint64_t *)(void *)(t->device + cgr__test_digest_offset(t));
   cgr__pages_args a = { .view = v ? l->v : l->k, .num_pages = t->given.num_pages };
-  a.pages = (const int32_t *)(void *)t->device + (size_t)l->group * pages;
-  a.digest = (uint64_t *)(void *)(t->device + (lists * sizeof(int32_t) + 15) / 16 * 16) + ((size_t)cache * 2 + (size_t)v) * pages;
+  a.pages = list_of(t, LIST_PAGES, l->group);
+  a.digest = digests + ((size_t)cache * 2 + (size_t)v) * (size_t)cgr__test_pages(t);
   a.seed = t->given.seed + (uint64_t)cache * 2 + (uint64_t)v;
   a.page_size = t->rt->setup.groups[l->group].page_size;
   a.num_heads = l->num_kv_heads;
@@ -25,13 +33,15 @@ static cgr__pages_args pages_args(cgr__self_test *t, int32_t cache, int v) {
   return a;
 }
 
-static cgr_status digest_pages(cgr__self_test *t, uint64_t *digests) {
+/* Of the tokens that there are after the step, in pages that a request owns; of the others and the read-trash page all. */
+static cgr_status digest_pages(cgr__self_test *t, bool of_case, uint64_t *digests) {
   const cgr__device_ops *ops = t->rt->dev->ops;
   int error = 0;
   for (int32_t c = 0; c < t->num_caches && !error; c++)
     for (int v = 0; v < 2 && !error; v++) {
       cgr__pages_args args = pages_args(t, c, v);
-      args.num_pages++; /* the read-trash page too */
+      args.num_pages++;
+      args.tokens = of_case ? list_of(t, LIST_AFTER, t->rt->setup.layers[t->caches[c]].group) : NULL;
       error = ops->launch(t->rt->dev, &cgr__kernel_digest_pages, &args, t->rt->own_stream);
     }
   if (!error && t->num_caches > 0)
@@ -39,20 +49,56 @@ static cgr_status digest_pages(cgr__self_test *t, uint64_t *digests) {
   return failed(t, error, "cgr_runtime_self_test: summing up the pages");
 }
 
-static cgr_status fill_pages(cgr__self_test *t) {
+/* Every run has noise of its own in all pages; over it, what requests have in their cache is the same in each. */
+static cgr_status fill_pages(cgr__self_test *t, int run, bool of_case) {
   int error = 0;
   for (int32_t c = 0; c < t->num_caches && !error; c++)
     for (int v = 0; v < 2 && !error; v++) {
-      cgr__pages_args args = pages_args(t, c, v);
+      cgr__pages_args args = pages_args(t, c, v), context = args;
+      args.seed += (uint64_t)(run + 1) << 32;
+      context.tokens = list_of(t, LIST_BEFORE, t->rt->setup.layers[t->caches[c]].group);
       error = t->rt->dev->ops->launch(t->rt->dev, &cgr__kernel_fill_pages, &args, t->rt->own_stream);
+      if (!error && of_case)
+        error = t->rt->dev->ops->launch(t->rt->dev, &cgr__kernel_fill_pages, &context, t->rt->own_stream);
     }
   return failed(t, error, "cgr_runtime_self_test: filling the pages");
 }
 
 cgr_status cgr__test_fill_pages(cgr__self_test *t) {
-  CGR__TRY(fill_pages(t));
-  CGR__TRY(digest_pages(t, t->before));
-  return sync(t);
+  for (int run = 0; run < 3; run++) {
+    CGR__TRY(fill_pages(t, run, false));
+    CGR__TRY(digest_pages(t, false, t->before[run]));
+    CGR__TRY(sync(t));
+  }
+  return CGR_OK;
+}
+
+static int32_t tokens_in_page(int32_t tokens, int32_t page, int32_t page_size) {
+  int64_t in = tokens - (int64_t)page * page_size;
+  return in < 0 ? 0 : in < page_size ? (int32_t)in : page_size;
+}
+
+/* The tokens that each page holds before and after the step. */
+static cgr_status send_tokens(cgr__self_test *t) {
+  const cgr__test_case *c = &t->test_case;
+  size_t list = cgr__test_list(t), pages = (size_t)cgr__test_pages(t);
+  int32_t num_groups = t->rt->setup.config.num_groups;
+  for (int32_t g = 0; g < num_groups; g++)
+    for (size_t p = 0; p < pages; p++) {
+      t->tokens[(size_t)g * pages + p] = 0;
+      t->tokens[list + (size_t)g * pages + p] = t->rt->setup.groups[g].page_size;
+    }
+  for (int32_t i = 0; i < c->num_requests * num_groups; i++) {
+    int32_t g = i % num_groups, request = i / num_groups, size = t->rt->setup.groups[g].page_size;
+    int32_t *of = t->tokens + (size_t)g * pages + (size_t)c->first_page[i];
+    for (int32_t p = 0; p < c->num_pages[i]; p++) {
+      of[p] = tokens_in_page(c->before[request], p, size);
+      of[list + (size_t)p] = tokens_in_page(c->before[request] + c->lens[request], p, size);
+    }
+  }
+  int error = t->rt->dev->ops->copy(t->rt->dev, (int32_t *)(void *)t->device + list, t->tokens, 2 * list * sizeof *t->tokens,
+                                    t->rt->own_stream);
+  return failed(t, error, "cgr_runtime_self_test: sending what the pages hold");
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ step */
@@ -146,17 +192,18 @@ static cgr_status read_items(cgr__self_test *t, cgr__test_run *run) {
   return failed(t, error, "cgr_runtime_self_test: reading what the step wrote");
 }
 
-cgr_status cgr__test_run_case(cgr__self_test *t, cgr_graph_kind kind, int stale, int32_t padding, cgr__test_run *run) {
+cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding) {
   CGR__TRY(set_rows(t));
-  CGR__TRY(fill_pages(t));
+  CGR__TRY(send_tokens(t));
+  CGR__TRY(fill_pages(t, index, true));
   CGR__TRY(make_stale(t, stale, &padding));
   cgr_status status = launch_case(t, kind);
   if (status != CGR_OK) {
     (void)sync(t); /* `padding` is read until then */
     return status;
   }
-  CGR__TRY(digest_pages(t, run->digests));
-  CGR__TRY(read_items(t, run));
+  CGR__TRY(digest_pages(t, true, t->runs[index].digests));
+  CGR__TRY(read_items(t, &t->runs[index]));
   return sync(t);
 }
 

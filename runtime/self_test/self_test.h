@@ -46,8 +46,9 @@ typedef struct cgr__self_test {
   uint64_t random;
   int32_t num_caches; /* layers that have one */
   int32_t caches[CGR__MAX_LAYERS];
-  unsigned char *device;    /* pages of each group, then digests */
-  uint64_t *before;         /* digests of the pages as they were filled */
+  unsigned char *device;    /* [groups][pages] of each: page numbers, tokens before and after the step; then digests */
+  int32_t *tokens;          /* the second and the third, on the host */
+  uint64_t *before[3];      /* digests of the pages as each run fills them */
   cgr__test_case test_case; /* one at a time */
   cgr__test_run runs[3];
 } cgr__self_test;
@@ -58,22 +59,30 @@ static inline size_t cgr__test_digest_bytes(const cgr__self_test *t) {
   return (size_t)t->num_caches * 2 * (size_t)cgr__test_pages(t) * sizeof(uint64_t);
 }
 
+/* Entries of a list of pages of all groups. */
+static inline size_t cgr__test_list(const cgr__self_test *t) {
+  return (size_t)t->rt->setup.config.num_groups * (size_t)cgr__test_pages(t);
+}
+static inline size_t cgr__test_digest_offset(const cgr__self_test *t) {
+  return (3 * cgr__test_list(t) * sizeof(int32_t) + 15) / 16 * 16;
+}
+
 /* case.c. False: the given pages do not hold it, which is a finding. */
 bool cgr__test_compose(cgr__self_test *t, const cgr_key *key);
 uint64_t cgr__test_random(cgr__self_test *t, uint64_t below);
 
-/* run.c. Fills the pages with noise, and keeps what they sum up to. */
+/* run.c. Fills the pages with the noise of each run, and keeps what they sum up to. */
 cgr_status cgr__test_fill_pages(cgr__self_test *t);
-/* Runs the case with this kind of step. `stale`: the byte that the step's buffers hold before it; `padding`: the input id of
- * padded tokens. */
-cgr_status cgr__test_run_case(cgr__self_test *t, cgr_graph_kind kind, int stale, int32_t padding, cgr__test_run *run);
+/* Runs the case, as run `index`, with this kind of step. `stale`: the byte that the step's buffers hold before it; `padding`: the
+ * input id of padded tokens. */
+cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding);
 /* Gives the case's rows back. */
 void cgr__test_close_rows(cgr__self_test *t);
 
 /* compare.c. Differences of two runs of the case become findings, with `text` for what they are: "%s, ..."; returns how many. */
 int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a, const char *in_b);
-/* Pages that the case's requests do not own must be as they were. */
-void cgr__test_check_pages(cgr__self_test *t, const cgr__test_run *run);
+/* Pages that the case's requests do not own must be as they were before run `index`. Whether they are. */
+bool cgr__test_check_pages(cgr__self_test *t, int index);
 /* "full 8 requests 8 tokens q1": names the case's graph in findings. */
 void cgr__test_name(const cgr__self_test *t, char *name, size_t size);
 

@@ -59,7 +59,7 @@ Found SearchVariant(const std::vector<cgr_graph_state> &states, Graphs &g, const
     if (smallest.emplace(key.query_len, i).second && better(i, f.best))
       f.best = i;
     const cgr_key &least = g.Entry(size_t(smallest[key.query_len])).key;
-    if (states[size_t(i)] != CGR_GRAPH_READY || key.num_tokens > 2 * least.num_tokens || key.num_requests < least.num_requests)
+    if (states[size_t(i)] != CGR_GRAPH_READY || key.num_tokens > 2 * least.num_tokens)
       continue;
     if (done.insert(key.query_len).second && better(i, f.usable))
       f.usable = i;

@@ -129,6 +129,21 @@ TEST_P(CaptureLists, WhatStepsHaveMissedIsCaptured) {
   CGR_ASSERT_OK(engine_->Capture());
 }
 
+// Steps that are refused for want of their graph have missed it: a strict engine that was asleep gets its graphs back.
+TEST_P(CaptureLists, RefusedStepsMissTheirGraphsToo) {
+  EngineOptions options = OptionsFor(GetParam());
+  options.adjust = [](cgr_config *config) { config->strict = 1; };
+  Make(options);
+  Release();
+  const cgr_key eight = FullKey(8);
+  CGR_EXPECT(CGR_ERROR_FALLBACK, engine_->Prepare(engine_->Decode(rows_)));
+  CGR_EXPECT(CGR_ERROR_STATE, engine_->Prepare(engine_->Decode(rows_), &eight));
+  CGR_ASSERT_OK(Capture({}, CGR_CAPTURE_MISSED));
+  EXPECT_EQ(Recorded(), (List{ 8, 4 }));
+  ExpectStep(3, CGR_KIND_FULL, CGR_REASON_PADDED);
+  CGR_ASSERT_OK(engine_->Capture());
+}
+
 // Calls whenever there is time do not try the same in vain for ever; a call that asks for everything does.
 TEST_P(CaptureLists, WhatHasFailedThreeTimesIsLeftAlone) {
   Release();

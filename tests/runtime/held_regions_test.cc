@@ -142,7 +142,7 @@ TEST_P(HeldRegions, AnotherModelMakesStaleWhatNamedRegions) {
 
 // A region that is not there gives the capture up by name, and an eager step too.
 TEST_P(HeldRegions, NumbersThatAreNoRegionAreRefused) {
-  for (int32_t bad : { -1, unnamed_ + 1, INT32_MAX }) {
+  for (int32_t bad : { -1, 0, first_ - 1, unnamed_ + 1, INT32_MAX }) {
     const std::string text = "cgr_record_use: region is " + std::to_string(bad);
     engine_->hook = [bad](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
       return at == 0 && (info.num_requests >= 4 || !info.capturing) ? cgr_record_use(recorder, bad) : CGR_OK;

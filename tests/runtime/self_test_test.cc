@@ -148,6 +148,25 @@ TEST_P(SelfTest, TriesEveryKindOfKey) {
   }
 }
 
+// A backend's order of decodes, a length that no sequence reaches, and pages that hold but short requests: nothing is found.
+TEST_P(SelfTest, KeepsToTheLimits) {
+  static const int32_t lens[] = { 1, 4, 100 };
+  for (int32_t max_seq_len : { 7, 64 })
+    for (int32_t support : { CGR_SUPPORT_UNIFORM_BATCH, CGR_SUPPORT_ALWAYS })
+      for (int32_t num_pages : { 4, 40 }) {
+        if (support == CGR_SUPPORT_UNIFORM_BATCH && max_seq_len == 64 && num_pages == 4)
+          continue;
+        SCOPED_TRACE(std::to_string(max_seq_len) + ", " + std::to_string(num_pages));
+        Make(CGR_MODE_DEFAULT, [=](cgr_config *config) {
+          config->attention_support = support;
+          config->query_lens = lens;
+          config->num_query_lens = 3;
+          config->max_seq_len = max_seq_len;
+        });
+        ExpectNothing(Run(Test(num_pages)));
+      }
+}
+
 // k of the last padded token becomes what the sampler sees of the first token.
 TEST_P(SelfTest, FindsAKernelThatReadsAPaddedRow) {
   const RowTensor out = engine_->LastOut(), keys = engine_->LastKeys();
@@ -190,6 +209,24 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
   Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->device(), at, 0x11, 16, info.stream); });
   // fill_pages comes between the runs, so that each shows what it wrote itself. Page 0 still holds what was written before.
   ExpectFound(Run(Test(24)), { "page " + std::to_string(canary) + " was written (keys), which no request owns" });
+}
+
+// What nobody owns differs from run to run: pages, and the ends of pages.
+TEST_P(SelfTest, FindsAKernelThatReadsWhatNobodyOwns) {
+  const int32_t canary = Test(24).pages[23], owned = Test(24).pages[0];
+  const cgr_kv_view k = engine_->ConfigLayer(0).k;
+  const int64_t element = int64_t(cgr_dtype_size(cgr_dtype(k.dtype)));
+  const auto token = [=](int32_t page, int32_t at) {
+    return static_cast<char *>(k.base) + (page * k.stride_page + at * k.stride_token) * element;
+  };
+  for (const char *read : { token(canary, 0), token(owned, 15) }) {
+    Plant([=](cgr_recorder *, const cgr_record_info &info) {
+      return cgr_copy(engine_->device(), engine_->LastOut().data, read, 16, info.stream);
+    });
+    const Found found = Run(TestWatching(24));
+    EXPECT_EQ(found.status, CGR_ERROR_SELF_TEST);
+    EXPECT_GT(found.count, 0);
+  }
 }
 
 // A number of the host's that differs from step to step, and a graph cannot know.
@@ -260,6 +297,8 @@ TEST_P(SelfTest, RefusesBadArguments) {
   };
   watch.dimension = CGR_DIMENSION_ROWS;
   watched(CGR_ERROR_INVALID_ENUM, { "watched[0].dimension is 3" });
+  watch.reserved = 7;
+  watched(CGR_ERROR_NEWER_STRUCT, { "watched.reserved is 7" });
   watch.name = nullptr;
   watched(CGR_ERROR_NULL_POINTER, { "watched[0].name" });
   watch.data = nullptr;

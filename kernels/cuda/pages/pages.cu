@@ -9,7 +9,7 @@ namespace {
 constexpr int kThreads = 512;
 
 __device__ __forceinline__ int64_t count_elements(const cgr__pages_args &a) {
-  return (int64_t)a.page_size * a.num_heads * a.head_dim;
+  return (int64_t)(a.tokens != nullptr ? a.tokens[blockIdx.x] : a.page_size) * a.num_heads * a.head_dim;
 }
 
 template <typename T> __device__ __forceinline__ T *element(const cgr__pages_args &a, int32_t page, int64_t index) {
@@ -18,7 +18,8 @@ template <typename T> __device__ __forceinline__ T *element(const cgr__pages_arg
 
 __global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ cgr__pages_args a) {
   int32_t page = a.pages[blockIdx.x];
-  for (int64_t i = threadIdx.x; i < count_elements(a); i += kThreads) {
+  int64_t count = count_elements(a);
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) {
     uint32_t bits = cgr__pages_noise(&a, page, i);
     if (a.element_size == 4)
       *element<uint32_t>(a, page, i) = bits;
@@ -36,7 +37,8 @@ __global__ void __launch_bounds__(kThreads) digest_kernel(const __grid_constant_
   if (threadIdx.x == 0)
     sum = 0;
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < count_elements(a); i += kThreads) {
+  int64_t count = count_elements(a);
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) {
     uint32_t bits = a.element_size == 4   ? *element<uint32_t>(a, page, i)
                     : a.element_size == 2 ? *element<uint16_t>(a, page, i)
                                           : *element<uint8_t>(a, page, i);
