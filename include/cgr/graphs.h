@@ -128,8 +128,9 @@ typedef struct cgr_capture_estimate {
 CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *estimate);
 
 /* Gives graphs up, stale ones first, then those that have not been replayed for the longest time, until the rest take at most
- * `keep_bytes` of device memory; with 0, all. Their keys are as before a capture; CGR_CAPTURE_MISSED brings back those that steps ask for. `*released`
- * (may be NULL) is the device memory of what was given up. Steps in flight are not disturbed; CGR_ERROR_STATE when one is prepared.
+ * `keep_bytes` of device memory; with 0, all. Their keys are as before a capture; CGR_CAPTURE_MISSED brings back those that steps
+ * ask for. `*released` (may be NULL) is the device memory of what was given up. Steps in flight are not disturbed;
+ * CGR_ERROR_STATE when one is prepared.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released);
 
