@@ -223,7 +223,7 @@ cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by
 cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address);
 
 /* budget.c: what a list of captures may cost. The next one of a kind is expected to cost what those before it did, on average;
- * the first one of a kind is captured in any case. */
+ * the first one of a kind nothing. */
 typedef struct cgr__budget {
   double max_ms, begin_ms; /* 0: no limit */
   uint64_t max_bytes;      /* of all graphs of the runtime; 0: no limit */

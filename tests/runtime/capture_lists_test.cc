@@ -199,7 +199,7 @@ TEST_P(CaptureLists, FailuresAreForgottenWithTheModel) {
   CGR_ASSERT_OK(cgr_runtime_capture(engine_->rt, &first));
 }
 
-// The first of a kind is captured whatever the budget; then there is no time left.
+// So little time that there is enough for one capture at most.
 TEST_P(CaptureLists, ABudgetOfTimeEndsTheList) {
   static std::vector<std::string> logged;
   EngineOptions options = OptionsFor(GetParam());
@@ -286,6 +286,12 @@ TEST_P(CaptureLists, AnEstimateMeasuresAFewAndKeepsThem) {
   CGR_ASSERT_OK(cgr_runtime_estimate_capture(engine_->rt, &capture, &estimate));
   EXPECT_EQ(estimate.num_keys, 2);
   EXPECT_EQ(estimate.num_measured, 2);
+  const cgr_key repeated[] = { FullKey(1), FullKey(2), FullKey(1), FullKey(1) };
+  Release();
+  capture.keys = repeated;
+  capture.num_keys = 4;
+  CGR_ASSERT_OK(cgr_runtime_estimate_capture(engine_->rt, &capture, &estimate));
+  EXPECT_EQ(estimate.num_keys, 2) << "each once";
   Release();
   engine_->hook = [](cgr_recorder *, const cgr_record_info &, int32_t) { return CGR_ERROR_BUSY; };
   ExpectMessage(cgr_runtime_estimate_capture(engine_->rt, &capture, &estimate), CGR_ERROR_CALLBACK, { "CGR_ERROR_BUSY" });

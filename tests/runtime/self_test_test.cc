@@ -148,7 +148,45 @@ TEST_P(SelfTest, TriesEveryKindOfKey) {
   }
 }
 
-// A backend's order of decodes, a length that no sequence reaches, and pages that hold but short requests: nothing is found.
+cgr_status CopyQueries(void *device, cgr_recorder *recorder, const cgr_attention *a) {
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  const cgr_status status = cgr_record_get_info(recorder, &info);
+  const size_t row = size_t(a->q.stride_token) * cgr_dtype_size(cgr_dtype(a->q.dtype));
+  return status == CGR_OK
+             ? cgr_copy(static_cast<cgr_device *>(device), a->out.data, a->q.data, size_t(info.num_tokens) * row, info.stream)
+             : status;
+}
+
+// Where a backend wants decodes first, the batches of a self-test have them first.
+TEST_P(SelfTest, KeepsToTheOrderThatABackendWants) {
+  static const int32_t lens[] = { 1, 4, 7 };
+  for (int32_t threshold : { 1, 3 }) {
+    std::vector<cgr_layer> layers;
+    Make(CGR_MODE_FULL, [&](cgr_config *config) {
+      static cgr_backend backend;
+      backend = CGR_BACKEND_INIT;
+      backend.name = "copies q";
+      backend.context = config->device_handle;
+      backend.reorder_threshold = threshold;
+      backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
+      backend.record = CopyQueries;
+      layers.assign(config->layers, config->layers + config->num_layers);
+      layers[1].backend = 1;
+      config->layers = layers.data();
+      config->backends = &backend;
+      config->num_backends = 1;
+      config->query_lens = lens;
+      config->num_query_lens = 3;
+    });
+    for (uint32_t n = 0; n < 4; n++) {
+      cgr_self_test test = Test(40);
+      test.seed = uint32_t(Seed()) + n;
+      ExpectNothing(Run(test));
+    }
+  }
+}
+
+// A length that no sequence reaches, and pages that hold but short requests: nothing is found.
 TEST_P(SelfTest, KeepsToTheLimits) {
   static const int32_t lens[] = { 1, 4, 100 };
   for (int32_t max_seq_len : { 7, 64 })
