@@ -56,7 +56,8 @@ cgr_status cgr__findings_status(const cgr__findings *findings, const char *funct
   if (findings->count == 0)
     return CGR_OK;
   if (findings->count > 1)
-    snprintf(more, sizeof more, " (and %d more: see cgr_validate)", findings->count - 1);
+    snprintf(more, sizeof more, " (and %d more%s%s)", findings->count - 1, findings->see ? ": see " : "",
+             findings->see ? findings->see : "");
   return cgr__fail((cgr_status)first->status, "%s: %s%s%s%s", function, whole ? "" : first->field, whole ? "" : " ", first->text,
                    more);
 }

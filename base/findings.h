@@ -16,6 +16,7 @@ typedef struct cgr__findings {
   cgr_finding *out; /* [capacity], the caller's */
   int32_t capacity;
   int32_t count;        /* found, also beyond the capacity */
+  const char *see;      /* the function that tells all, for the message; NULL: the one that fails does */
   int32_t layer, group; /* what is being looked at, -1: neither; copied into each finding */
   cgr_finding first;
 } cgr__findings;

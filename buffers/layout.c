@@ -101,30 +101,6 @@ static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
   layout->pinned_bytes = sizeof(cgr__completion) + (size_t)((slot->stride + readback->stride) * limits->ring_depth);
 }
 
-/* FNV-1a. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
-  const unsigned char *byte = data;
-  for (size_t i = 0; i < bytes; i++)
-    hash = (hash ^ byte[i]) * 1099511628211u;
-  return hash;
-}
-
-static uint64_t hash_declared(uint64_t hash, const cgr__declared *d) {
-  const int64_t numbers[] = {
-    d->dimension, d->dtype, d->source, d->rows, d->width, d->padding, (int64_t)d->offset, d->slot_offset
-  };
-  return hash_bytes(hash_bytes(hash, d->name, strlen(d->name) + 1), numbers, sizeof numbers);
-}
-
-static void make_hash(const cgr__limits *limits, cgr__layout *layout) {
-  uint64_t hash = hash_bytes(1469598103934665603u, limits, sizeof *limits);
-  hash = hash_bytes(hash, layout->offset, sizeof layout->offset);
-  for (int32_t i = 0; i < layout->num_declared; i++)
-    hash = hash_declared(hash, &layout->declared[i]);
-  hash = hash_bytes(hash, &layout->slot, sizeof layout->slot);
-  layout->hash = hash_bytes(hash, &layout->readback, sizeof layout->readback);
-}
-
 static size_t place(size_t *cursor, int64_t elements, cgr_dtype dtype) {
   size_t at = *cursor;
   *cursor = (size_t)round_up((int64_t)(at + (size_t)elements * cgr_dtype_size(dtype)), ARENA_ALIGNMENT);
@@ -161,7 +137,6 @@ cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *decl
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: the rings would take %zu bytes, expected at most 2^46 bytes",
                      layout->pinned_bytes);
   layout->bytes = cursor;
-  make_hash(limits, layout);
   return CGR_OK;
 }
 

@@ -52,7 +52,6 @@ typedef struct cgr__layout {
   cgr__slot_layout slot;
   cgr__readback_layout readback;
   size_t pinned_bytes; /* of the rings */
-  uint64_t hash;       /* of all of the above and the limits */
 } cgr__layout;
 
 /* A buffer's shape under given limits. */

@@ -41,8 +41,8 @@ static bool grow(struct cgr__allocations *all) {
   return true;
 }
 
-static bool add(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
-  struct cgr__allocation entry = { .address = (uintptr_t)memory, .kind = kind };
+static bool add(struct cgr__allocations *all, const void *memory, size_t bytes, enum cgr__memory_kind kind) {
+  struct cgr__allocation entry = { .address = (uintptr_t)memory, .bytes = bytes, .kind = kind };
   struct cgr__allocation *claimed = find(all, memory); /* freed, but not settled yet */
   if (claimed) {
     *claimed = entry;
@@ -57,11 +57,24 @@ static bool add(struct cgr__allocations *all, const void *memory, enum cgr__memo
   return true;
 }
 
-bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
+bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, size_t bytes, enum cgr__memory_kind kind) {
   pthread_mutex_lock(&all->lock);
-  bool ok = add(all, memory, kind);
+  bool ok = add(all, memory, bytes, kind);
   pthread_mutex_unlock(&all->lock);
   return ok;
+}
+
+void cgr__allocations_find(struct cgr__allocations *all, const void *address, const void **base, size_t *bytes) {
+  *base = NULL;
+  *bytes = 0;
+  pthread_mutex_lock(&all->lock);
+  size_t after = (uintptr_t)address == UINTPTR_MAX ? all->count : position(all, (uintptr_t)address + 1);
+  const struct cgr__allocation *entry = after > 0 ? &all->sorted[after - 1] : NULL;
+  if (entry && (uintptr_t)address - entry->address < entry->bytes) {
+    *base = (const void *)entry->address;
+    *bytes = entry->bytes;
+  }
+  pthread_mutex_unlock(&all->lock);
 }
 
 bool cgr__allocations_claim(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {

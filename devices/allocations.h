@@ -9,6 +9,7 @@
 
 struct cgr__allocation {
   uintptr_t address;
+  size_t bytes;
   enum cgr__memory_kind kind;
   bool claimed; /* by a free under way */
 };
@@ -23,7 +24,10 @@ bool cgr__allocations_init(struct cgr__allocations *all);
 void cgr__allocations_free(struct cgr__allocations *all); /* forgets; frees none of the memory */
 
 /* False: there is no memory to remember it. */
-bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);
+bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, size_t bytes, enum cgr__memory_kind kind);
+
+/* The allocation that an address lies in: NULL and 0 when there is none. */
+void cgr__allocations_find(struct cgr__allocations *all, const void *address, const void **base, size_t *bytes);
 
 /* Claims memory for a free: false when it is not there, is of the other kind or is claimed. Afterwards settle says whether it was
  * freed. The address may have come back from the allocator in between: then the new allocation stays. */

@@ -73,11 +73,26 @@ typedef struct cgr__graph_info {
   int64_t device_bytes; /* device memory taken by instantiation, 0 where it cannot be told */
 } cgr__graph_info;
 
+/* A parameter of a node of a captured graph, as a walk shows it. */
+typedef struct cgr__node_param {
+  int64_t node;     /* counts from 0 in the order of capture, a child graph's nodes after it */
+  const char *name; /* of the node: a kernel's, "copy", "fill", "host function", ...; until the next node */
+  int32_t index;    /* of the parameter. A node without any is shown once, with 0 bytes */
+  bool hidden;      /* the node has parameters that cannot be seen; shown once, with 0 bytes */
+  const void *data; /* its value, aligned to 8 bytes or to its own size if that is less; until the next one */
+  size_t bytes;
+} cgr__node_param;
+
+/* Returns 0, or an error that ends the walk and is its answer. */
+typedef int (*cgr__node_visitor)(void *context, const cgr__node_param *param);
+
 typedef struct cgr__device_ops {
   /* Memory. Illegal for a thread that captures. Alignment is at least 256 bytes. Content is undefined. A free of what this
    * device did not give, has got back already, or gave as the other kind is INVALID. */
   int (*mem_alloc)(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr);
   int (*mem_free)(cgr_device *dev, void *ptr, enum cgr__memory_kind kind);
+  /* The allocation that an address lies in: the device's, or on CUDA anybody's that the driver knows. `*base` NULL: none. */
+  int (*mem_find)(cgr_device *dev, const void *address, const void **base, size_t *bytes);
 
   /* Streams: non-blocking ones; the handle of the host device is its own, passed as a cudaStream_t. Waiting
    * kernels of an urgent stream start before those of other streams; inside a graph the priority of the stream that launches it
@@ -112,6 +127,9 @@ typedef struct cgr__device_ops {
   int (*capture_status)(cgr_device *dev, cudaStream_t stream, int *capturing);
 
   int (*graph_destroy)(cgr_device *dev, cgr__graph *graph);
+  /* Shows every node of a captured graph: a kernel's parameters by position; of a copy destination, source and bytes; of a fill
+   * destination, value and bytes; the arguments of a host function that came through host_call. Those of others are hidden. */
+  int (*graph_walk)(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context);
   int (*instantiate)(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info); /* uploads too */
   int (*exec_launch)(cgr_device *dev, cgr__exec *exec, cudaStream_t stream);
   int (*exec_destroy)(cgr_device *dev, cgr__exec *exec); /* legal at any time: the device keeps what still runs, or waits */
@@ -119,6 +137,19 @@ typedef struct cgr__device_ops {
   int (*info)(cgr_device *dev, cgr_device_info *info);
   int (*close)(cgr_device *dev); /* frees the device itself, unless it answers that nothing was done */
 } cgr__device_ops;
+
+/* Shows parameters that are words: param->index counts them. */
+static inline int cgr__show_words(cgr__node_param *param, const uint64_t *words, int32_t count, cgr__node_visitor visit,
+                                  void *context) {
+  int error = CGR__DEVICE_OK;
+  for (int32_t i = 0; i < count && !error; i++) {
+    param->index = i;
+    param->data = &words[i];
+    param->bytes = sizeof words[i];
+    error = visit(context, param);
+  }
+  return error;
+}
 
 /* What every device asks of a fill of at least one element. */
 static inline bool cgr__fill_is_valid(const void *dst, size_t width, size_t count) {

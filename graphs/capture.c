@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "devices/error.h"
-#include "graphs/graphs.h"
+#include "graphs/audit.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- pieces */
 
@@ -29,6 +29,13 @@ static void keep_piece(cgr__open_capture *c, cgr__exec *exec, const cgr__graph_i
   c->graphs->device_bytes += info->device_bytes;
 }
 
+static int add_words(void *context, const cgr__node_param *param) { return cgr__words_add(context, param); }
+
+static int list_words(cgr__open_capture *c, cgr__graph *graph) {
+  c->words->first_node = c->words->num_nodes;
+  return c->graphs->dev->ops->graph_walk(c->graphs->dev, graph, add_words, c->words);
+}
+
 /* Ends the piece under capture, if one is open, whatever the body did. */
 static int end_piece(cgr__open_capture *c) {
   cgr_device *dev = c->graphs->dev;
@@ -40,7 +47,7 @@ static int end_piece(cgr__open_capture *c) {
   int error = dev->ops->capture_end(dev, c->stream, &graph);
   c->open = false;
   if (!error && !c->failed)
-    error = dev->ops->instantiate(dev, graph, &exec, &info);
+    error = c->words ? list_words(c, graph) : dev->ops->instantiate(dev, graph, &exec, &info);
   if (graph)
     dev->ops->graph_destroy(dev, graph);
   if (!error && exec)
@@ -59,6 +66,7 @@ static cgr_status add_break(cgr__open_capture *c, const cgr__call *call, const c
   made->kernel = call->kernel;
   made->function = call->function;
   made->args = memory + head;
+  made->args_size = call->args_size;
   if (call->args_size > 0)
     memcpy(memory + head, call->args, call->args_size);
   *(c->last ? &c->last->next : &c->entry->breaks) = made;
@@ -117,8 +125,7 @@ cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *add
 
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
-/* The body's failure comes first, unless the device is lost. */
-static cgr_status capture_pieces(cgr__open_capture *c, cgr__capture_body body, void *context, int *device_error) {
+cgr_status cgr__capture_pieces(cgr__open_capture *c, cgr__capture_body body, void *context, int *device_error) {
   *device_error = begin_piece(c);
   if (*device_error)
     return CGR_ERROR_CAPTURE;
@@ -140,7 +147,7 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   entry->epoch = graphs->regions->epoch;
   entry->layout_hash = graphs->layout_hash;
   entry->records++;
-  cgr_status status = capture_pieces(&c, body, context, device_error);
+  cgr_status status = cgr__capture_pieces(&c, body, context, device_error);
   entry->held = c.held;
   if (status != CGR_OK) {
     cgr__graph_drop(graphs, entry);

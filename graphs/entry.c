@@ -1,7 +1,15 @@
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/status.h"
 #include "graphs/graphs.h"
+
+cgr__key_text cgr__key_name(const cgr_key *key) {
+  cgr__key_text name;
+  snprintf(name.text, sizeof name.text, "%s %dr %dt q%d v%u", cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests,
+           key->num_tokens, key->query_len, key->variant);
+  return name;
+}
 
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
   if (entry->state == CGR_GRAPH_READY && cgr__graph_is_stale(graphs, entry))
@@ -9,7 +17,7 @@ cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_
   return (cgr_graph_state)entry->state;
 }
 
-static bool holds(const cgr__held *held, int32_t region) {
+bool cgr__holds(const cgr__held *held, int32_t region) {
   for (int32_t i = 0; i < held->count; i++)
     if (held->region[i] == region)
       return true;
@@ -19,7 +27,7 @@ static bool holds(const cgr__held *held, int32_t region) {
 void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region) {
   for (int32_t i = 0; i < graphs->count; i++) {
     cgr__graph_entry *entry = &graphs->entry[i];
-    if (entry->state == CGR_GRAPH_READY && entry->epoch + 1 == graphs->regions->epoch && !holds(&entry->held, region))
+    if (entry->state == CGR_GRAPH_READY && entry->epoch + 1 == graphs->regions->epoch && !cgr__holds(&entry->held, region))
       entry->epoch++;
   }
 }

@@ -29,6 +29,7 @@ typedef struct cgr__break {
   const cgr__kernel *kernel; /* NULL: `function` is called */
   cgr_call_function function;
   const void *args; /* a copy, in the same allocation */
+  size_t args_size;
   cgr__exec *piece; /* what comes after the call; NULL: another call, or nothing */
 } cgr__break;
 
@@ -47,7 +48,7 @@ typedef struct cgr__graph_entry {
   cgr__exec *exec;      /* the first piece */
   cgr__break *breaks;   /* and what follows it; NULL: nothing, as in every FULL graph */
   uint64_t epoch;       /* of the regions when it was captured, or since then, while none moved that it holds */
-  uint64_t layout_hash; /* of everything that decides a launch, at capture */
+  uint64_t layout_hash; /* of everything that it was made from and no region holds */
   uint64_t replays, real_requests;
   uint64_t last_seq;                      /* the last step that used it */
   uint64_t misses;                        /* steps that would have used it and could not, since it was last captured */
@@ -129,6 +130,12 @@ static inline bool cgr__graph_is_stale(const cgr__graphs *graphs, const cgr__gra
 }
 /* A region has just moved: the graphs that do not hold it are as fresh as before. */
 void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region);
+bool cgr__holds(const cgr__held *held, int32_t region);
+/* Names a key in findings: "full 8r 8t q1 v0". */
+typedef struct cgr__key_text {
+  char text[48];
+} cgr__key_text;
+cgr__key_text cgr__key_name(const cgr_key *key);
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats);
 int32_t cgr__graphs_num_usable(const cgr__graphs *graphs);
 /* What capturing the graphs that there are took. */
@@ -189,11 +196,12 @@ typedef struct cgr__open_capture {
   cgr__graphs *graphs;
   cgr__graph_entry *entry;
   cudaStream_t stream;
-  cgr__break *last; /* that was made; NULL: the first piece is being captured */
-  bool open;        /* the stream captures */
-  bool failed;      /* what is captured from now on is dropped */
-  cgr__held held;   /* the regions that it holds, as far as it has got */
-  int device_error; /* the device was lost at a break */
+  cgr__break *last;         /* that was made; NULL: the first piece is being captured */
+  bool open;                /* the stream captures */
+  bool failed;              /* what is captured from now on is dropped */
+  cgr__held held;           /* the regions that it holds, as far as it has got */
+  int device_error;         /* the device was lost at a break */
+  struct cgr__words *words; /* the pieces are listed here and made into no graph; NULL: they are made (audit.h) */
 } cgr__open_capture;
 
 /* What is called at a break. */
@@ -210,6 +218,10 @@ typedef struct cgr__call {
 typedef cgr_status (*cgr__capture_body)(void *context, cgr__open_capture *capture);
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error);
+
+/* The pieces of a capture, from a begin to an end; *device_error as above. The body's failure comes first, unless the device is
+ * lost. */
+cgr_status cgr__capture_pieces(cgr__open_capture *capture, cgr__capture_body body, void *context, int *device_error);
 
 /* Ends the piece, keeps the calls, which come next, and begins another piece. `function` is for the message: a stream that was
  * forked and not joined, for one, is found here. After a failure what the body still enqueues is captured all the same and

@@ -57,6 +57,7 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, function, rt->lane.launched, rt->setup.config.wait_timeout_ms));
   keep_record(rt, c);
+  cgr__baked_refresh(rt);
   return CGR_OK;
 }
 
@@ -85,13 +86,8 @@ static void log_text(const cgr_runtime *rt, cgr_log_level level, const char *tex
     rt->setup.config.log(rt->setup.config.log_context, level, text);
 }
 
-struct body_context {
-  cgr_runtime *runtime;
-  const cgr_key *key;
-};
-
-static cgr_status capture_body(void *context, cgr__open_capture *capture) {
-  const struct body_context *c = context;
+cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture) {
+  const struct cgr__capture_context *c = context;
   const cgr__enqueue enqueue = { .key = *c->key,
                                  .stream = capture->stream,
                                  .capture = capture,
@@ -116,9 +112,9 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
 }
 
 cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
-  struct body_context context = { rt, &entry->key };
+  struct cgr__capture_context context = { rt, &entry->key };
   int device_error = 0;
-  cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, capture_body, &context, &device_error);
+  cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, cgr__capture_body_of, &context, &device_error);
   if (status == CGR_OK) {
     warn_of_width(rt, entry);
     return CGR_OK;

@@ -194,7 +194,6 @@ static void make_graphs(cgr_runtime *rt) {
   cgr__graphs *graphs = &rt->graphs;
   graphs->dev = rt->dev;
   graphs->regions = &rt->regions;
-  graphs->layout_hash = rt->layout.hash;
   graphs->strict = c->strict != 0;
   graphs->exact_lengths = rt->setup.support != CGR_SUPPORT_ALWAYS;
 }
@@ -202,6 +201,7 @@ static void make_graphs(cgr_runtime *rt) {
 static cgr_status read_setup(cgr_runtime *rt, const cgr_config *config) {
   cgr__findings findings;
   cgr__findings_init(&findings, NULL, 0);
+  findings.see = "cgr_validate";
   cgr_status status = cgr__setup_read(config, &rt->dev, &rt->owns_device, &rt->setup, &rt->layout, &findings);
   if (rt->dev)
     cgr__device_retain_runtime(rt->dev);
@@ -228,6 +228,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   make_planner_args(rt);
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));
+  cgr__baked_refresh(rt);
   rt->tickets = first_ticket();
   if (rt->setup.mode_reason[0] && rt->setup.config.log)
     rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, rt->setup.mode_reason);

@@ -7,7 +7,8 @@
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
  *           counters.c  the host's counters
  *   cold    create.c    makes and destroys               capture.c    captures, warms up, releases
- *           estimate.c  what a capture will take
+ *           estimate.c  what a capture will take             audit.c   what captured graphs hold
+ *           baked.c     what they are made from
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
@@ -122,6 +123,9 @@ cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *messag
 /* The status of a device's error, CGR_OK for 0. A loss of the device is remembered. */
 cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what);
 
+/* baked.c: the hash of what graphs are made from, looked at anew: graphs that were made from anything else are stale. */
+void cgr__baked_refresh(cgr_runtime *rt);
+
 /* ---------------------------------------------------------------------------------------------------------------- stage.c */
 
 /* Fills the slots of a checked batch; nothing is committed. On failure nothing has changed. */
@@ -210,6 +214,12 @@ int32_t cgr__capture_count(const cgr_runtime *rt, const cgr_capture *c);
 cgr__graph_entry *cgr__capture_entry(cgr_runtime *rt, const cgr_capture *c, int32_t i);
 /* Whether the i-th is to be captured now. */
 bool cgr__capture_wants(const cgr_runtime *rt, const cgr_capture *c, const cgr__graph_entry *entry);
+/* The body of a capture: one step through `record`. */
+struct cgr__capture_context {
+  cgr_runtime *runtime;
+  const cgr_key *key;
+};
+cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture);
 /* Captures it; a failure is logged. */
 cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry);
 

@@ -50,6 +50,7 @@ cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_findin
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_validate: findings is %p with capacity %d, expected room for them",
                      (void *)list, capacity);
   cgr__findings_init(&findings, list, capacity);
+  findings.see = "cgr_validate";
   cgr_status status = validate(config, device, &findings);
   *count = findings.count;
   return status;
@@ -64,6 +65,7 @@ cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes *sizes)
   asked.device_memory = asked.pinned_memory = NULL; /* what is given so far does not count: how much to give is the question */
   asked.device_memory_size = asked.pinned_memory_size = 0;
   cgr__findings_init(&findings, NULL, 0);
+  findings.see = "cgr_validate";
   CGR__TRY(check(&asked, NULL, &findings, &full));
   CGR__TRY(cgr__findings_status(&findings, "cgr_runtime_memory: config"));
   cgr__sized_write(sizes, &full, sizeof full);

@@ -10,6 +10,7 @@ struct cuda_call {
   struct cuda_call *next, *previous; /* in cuda_device.calls; eager calls only */
   struct cuda_device *cuda;
   cgr_host_function function;
+  size_t args_size;
   _Alignas(16) unsigned char args[];
 };
 
@@ -20,6 +21,7 @@ static struct cuda_call *call_new(struct cuda_device *cuda, cgr_host_function fu
   call->next = call->previous = NULL;
   call->cuda = cuda;
   call->function = function;
+  call->args_size = args_size;
   if (args_size != 0)
     memcpy(call->args, args, args_size);
   return call;
@@ -62,6 +64,15 @@ static void CUDA_CB run_once(void *data) {
 static void CUDA_CB run_captured(void *data) {
   struct cuda_call *call = data;
   call->function(call->args);
+}
+
+bool cgr__cuda_call_args(const CUDA_HOST_NODE_PARAMS *node, const void **args, size_t *args_size) {
+  if (node->fn != run_captured)
+    return false;
+  const struct cuda_call *call = node->userData;
+  *args = call->args;
+  *args_size = call->args_size;
+  return true;
 }
 
 static void CUDA_CB free_captured(void *data) { free(data); }

@@ -9,6 +9,7 @@
 #include "devices/cuda/memory.h"
 #include "devices/cuda/scope.h"
 #include "devices/cuda/stream.h"
+#include "devices/cuda/walk.h"
 
 static void free_all(struct cuda_device *cuda) {
   cgr__cuda_calls_free(cuda);
@@ -42,6 +43,7 @@ static int device_close(cgr_device *dev) {
 static const cgr__device_ops cuda_ops = {
   .mem_alloc = cgr__cuda_mem_alloc,
   .mem_free = cgr__cuda_mem_free,
+  .mem_find = cgr__cuda_mem_find,
   .stream_create = cgr__cuda_stream_create,
   .stream_destroy = cgr__cuda_stream_destroy,
   .stream_sync = cgr__cuda_stream_sync,
@@ -61,6 +63,7 @@ static const cgr__device_ops cuda_ops = {
   .capture_end = cgr__cuda_capture_end,
   .capture_status = cgr__cuda_capture_status,
   .graph_destroy = cgr__cuda_graph_destroy,
+  .graph_walk = cgr__cuda_graph_walk,
   .instantiate = cgr__cuda_instantiate,
   .exec_launch = cgr__cuda_exec_launch,
   .exec_destroy = cgr__cuda_exec_destroy,

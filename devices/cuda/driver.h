@@ -56,6 +56,17 @@
   X(FuncSetAttribute, 9000)                 \
   X(GraphGetNodes, 10000)                   \
   X(GraphGetEdges, 12030)                   \
+  X(GraphNodeGetType, 10000)                \
+  X(GraphKernelNodeGetParams, 12000)        \
+  X(GraphMemcpyNodeGetParams, 10000)        \
+  X(GraphMemsetNodeGetParams, 10000)        \
+  X(GraphHostNodeGetParams, 10000)          \
+  X(GraphChildGraphNodeGetGraph, 10000)     \
+  X(FuncGetName, 12030)                     \
+  X(FuncGetParamInfo, 12040)                \
+  X(KernelGetName, 12030)                   \
+  X(KernelGetParamInfo, 12040)              \
+  X(PointerGetAttribute, 4000)              \
   X(GraphDestroy, 10000)                    \
   X(GraphInstantiateWithFlags, 11040)       \
   X(GraphUpload, 11010)                     \

@@ -30,7 +30,7 @@ int cgr__cuda_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind kin
     return error;
   cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   CUresult raw = allocate(bytes, kind, &memory);
-  if (raw == CUDA_SUCCESS && !cgr__allocations_add(&cuda->allocations, memory, kind)) {
+  if (raw == CUDA_SUCCESS && !cgr__allocations_add(&cuda->allocations, memory, bytes, kind)) {
     (void)release(memory, kind);
     raw = CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -55,6 +55,23 @@ int cgr__cuda_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
   cgr__allocations_settle(&cuda->allocations, ptr, !cgr__device_did_nothing(error));
   /* A free also reports what failed asynchronously before: that ends the device, yet the memory is gone with it. */
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
+}
+
+int cgr__cuda_mem_find(cgr_device *dev, const void *address, const void **base, size_t *bytes) {
+  struct cuda_device *cuda = cgr__cuda_of(dev);
+  struct cgr__cuda_scope scope;
+  CUdeviceptr at = (CUdeviceptr)(uintptr_t)address, first = 0;
+  *base = NULL;
+  *bytes = 0;
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  CUresult raw = cgr__cu.PointerGetAttribute(&first, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at);
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.PointerGetAttribute(bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at);
+  if (raw == CUDA_SUCCESS)
+    *base = (const void *)(uintptr_t)first;
+  return cgr__cuda_leave(&scope, raw == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : raw); /* it knows no such address */
 }
 
 int cgr__cuda_info(cgr_device *dev, cgr_device_info *info) {

@@ -65,6 +65,7 @@ static int device_close(cgr_device *dev) {
 static const cgr__device_ops host_ops = {
   .mem_alloc = cgr__host_mem_alloc,
   .mem_free = cgr__host_mem_free,
+  .mem_find = cgr__host_mem_find,
   .stream_create = cgr__host_stream_create,
   .stream_destroy = cgr__host_stream_destroy,
   .stream_sync = cgr__host_stream_sync,
@@ -84,6 +85,7 @@ static const cgr__device_ops host_ops = {
   .capture_end = cgr__host_capture_end,
   .capture_status = cgr__host_capture_status,
   .graph_destroy = cgr__host_graph_destroy,
+  .graph_walk = cgr__host_graph_walk,
   .instantiate = cgr__host_instantiate,
   .exec_launch = cgr__host_exec_launch,
   .exec_destroy = cgr__host_exec_destroy,

@@ -62,7 +62,7 @@ int cgr__host_launch(cgr_device *dev, const cgr__kernel *kernel, const void *arg
     return cgr__host_fail(cgr__host_of(dev), CGR__DEVICE_UNSUPPORTED, 0);
   if (kernel->args_size > CGR__MAX_CALL_ARGS || (!args && kernel->args_size != 0))
     return invalid(dev);
-  struct host_work work = { .kind = HOST_WORK_CALL, .function = kernel->host, .args = args };
+  struct host_work work = { .kind = HOST_WORK_CALL, .name = kernel->name, .function = kernel->host, .args = args };
   return submit(dev, stream, &work, kernel->args_size);
 }
 

@@ -16,6 +16,33 @@ int cgr__host_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   return CGR__DEVICE_OK;
 }
 
+static const char *node_name(const struct host_work *work) {
+  if (work->kind == HOST_WORK_COPY)
+    return "copy";
+  if (work->kind == HOST_WORK_FILL)
+    return "fill";
+  return work->name ? work->name : "host function";
+}
+
+int cgr__host_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context) {
+  if (!graph)
+    return cgr__host_fail(cgr__host_of(dev), CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE);
+  int error = CGR__DEVICE_OK;
+  for (uint32_t i = 0; i < graph->num_nodes && !error; i++) {
+    const struct host_node *node = &graph->nodes[i];
+    const struct host_work *work = &node->work;
+    cgr__node_param param = { .node = i, .name = node_name(work), .data = work->args, .bytes = node->args_size };
+    bool fills = work->kind == HOST_WORK_FILL;
+    const uint64_t words[] = { (uintptr_t)work->dst, fills ? work->value : (uintptr_t)work->src,
+                               fills ? work->width * work->count : work->count };
+    if (work->kind == HOST_WORK_CALL)
+      error = visit(context, &param);
+    else
+      error = cgr__show_words(&param, words, sizeof words / sizeof words[0], visit, context);
+  }
+  return error;
+}
+
 /* What a random order is made from: who depends on whom, and scratch. One block, so that nothing is allocated in a run. */
 static bool index_dependents(cgr__exec *exec) {
   const cgr__graph *graph = exec->graph;

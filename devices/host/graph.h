@@ -6,6 +6,7 @@
 #include "devices/host/types.h"
 
 int cgr__host_graph_destroy(cgr_device *dev, cgr__graph *graph);
+int cgr__host_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context);
 int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info);
 int cgr__host_exec_launch(cgr_device *dev, cgr__exec *exec, cudaStream_t stream);
 int cgr__host_exec_destroy(cgr_device *dev, cgr__exec *exec);

@@ -25,7 +25,7 @@ int cgr__host_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind kin
     return cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE);
   if (posix_memalign(&memory, 256, bytes) != 0)
     return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
-  if (!cgr__allocations_add(&host->allocations, memory, kind)) {
+  if (!cgr__allocations_add(&host->allocations, memory, bytes, kind)) {
     free(memory);
     return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   }
@@ -43,5 +43,10 @@ int cgr__host_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
     return cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE);
   cgr__allocations_settle(&host->allocations, ptr, true);
   free(ptr);
+  return CGR__DEVICE_OK;
+}
+
+int cgr__host_mem_find(cgr_device *dev, const void *address, const void **base, size_t *bytes) {
+  cgr__allocations_find(&cgr__host_of(dev)->allocations, address, base, bytes);
   return CGR__DEVICE_OK;
 }

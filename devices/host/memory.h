@@ -9,5 +9,6 @@
 
 int cgr__host_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr);
 int cgr__host_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind);
+int cgr__host_mem_find(cgr_device *dev, const void *address, const void **base, size_t *bytes);
 
 #endif

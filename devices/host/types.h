@@ -50,9 +50,10 @@ enum host_work_kind { HOST_WORK_COPY, HOST_WORK_FILL, HOST_WORK_CALL };
 /* One thing to execute; the same for an enqueued operation and for a node of a graph. */
 struct host_work {
   enum host_work_kind kind;
-  uint32_t width; /* FILL: bytes of an element */
-  uint64_t value; /* FILL */
-  size_t count;   /* COPY: bytes; FILL: elements */
+  const char *name; /* CALL: the kernel's; NULL: a host function */
+  uint32_t width;   /* FILL: bytes of an element */
+  uint64_t value;   /* FILL */
+  size_t count;     /* COPY: bytes; FILL: elements */
   void *dst;
   const void *src;
   void (*function)(const void *args);

@@ -63,6 +63,13 @@ static int shim_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind)
   FORWARD(dev, call, mem_free(in, ptr, kind));
 }
 
+static int shim_mem_find(cgr_device *dev, const void *address, const void **base, size_t *bytes) {
+  struct cgr__shim_call call = { .op = CGR__OP_MEM_FIND, .object = address };
+  *base = NULL;
+  *bytes = 0;
+  FORWARD(dev, call, mem_find(in, address, base, bytes));
+}
+
 static int shim_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_STREAM_CREATE, .priority = priority };
@@ -212,6 +219,11 @@ static int shim_capture_status(cgr_device *dev, cudaStream_t stream, int *captur
 static int shim_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   struct cgr__shim_call call = { .op = CGR__OP_GRAPH_DESTROY, .object = graph };
   FORWARD(dev, call, graph_destroy(in, graph));
+}
+
+static int shim_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context) {
+  struct cgr__shim_call call = { .op = CGR__OP_GRAPH_WALK, .object = graph };
+  FORWARD(dev, call, graph_walk(in, graph, visit, context));
 }
 
 static int shim_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info) {

@@ -19,6 +19,7 @@ extern "C" {
 #define CGR__SHIM_OPS(X)                    \
   X(CGR__OP_MEM_ALLOC, mem_alloc)           \
   X(CGR__OP_MEM_FREE, mem_free)             \
+  X(CGR__OP_MEM_FIND, mem_find)             \
   X(CGR__OP_STREAM_CREATE, stream_create)   \
   X(CGR__OP_STREAM_DESTROY, stream_destroy) \
   X(CGR__OP_STREAM_SYNC, stream_sync)       \
@@ -38,6 +39,7 @@ extern "C" {
   X(CGR__OP_CAPTURE_END, capture_end)       \
   X(CGR__OP_CAPTURE_STATUS, capture_status) \
   X(CGR__OP_GRAPH_DESTROY, graph_destroy)   \
+  X(CGR__OP_GRAPH_WALK, graph_walk)         \
   X(CGR__OP_INSTANTIATE, instantiate)       \
   X(CGR__OP_EXEC_LAUNCH, exec_launch)       \
   X(CGR__OP_EXEC_DESTROY, exec_destroy)     \

@@ -173,6 +173,7 @@ static void check_object(struct validation *layer, const struct cgr__shim_call *
     check_free(layer, call, violation);
     return;
   case CGR__OP_GRAPH_DESTROY:
+  case CGR__OP_GRAPH_WALK:
     (void)check_alive(layer, call, CGR__OBJECT_GRAPH, call->object, &object, violation);
     return;
   case CGR__OP_INSTANTIATE:

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/llama/prove.h"
 #include "examples/llama/random.h"
 #include "examples/llama/scheduler.h"
 #include "examples/llama/serve.h"
@@ -288,5 +289,7 @@ int llama_check(const llama_check_config *config, const llama_limits *limits, co
   for (int i = 0; i < 2; i++)
     cgr_memory_free_pinned(ops->device, c.logits[i]);
   free(c.clients);
+  if (result == 0 && limits->graph_mode != CGR_MODE_NONE)
+    result = llama_prove(limits, weights, ops, stream);
   return result == 0 ? 0 : llama_fail_in("check");
 }

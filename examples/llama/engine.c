@@ -138,6 +138,8 @@ static int register_regions(llama_engine *e) {
   int32_t region;
   TRY_CGR(cgr_region_register(e->runtime, e->weights->arena.base, e->weights->arena.used, &region));
   TRY_CGR(cgr_region_register(e->runtime, e->activations.base, e->activations.used, &region));
+  if (e->ops->workspace)
+    TRY_CGR(cgr_region_register(e->runtime, e->ops->workspace, e->ops->workspace_bytes, &region));
   return 0;
 }
 

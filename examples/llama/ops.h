@@ -75,6 +75,8 @@ static inline int32_t llama_gemm_rows(int32_t rows) { return rows <= 256 ? (rows
 typedef struct llama_ops llama_ops;
 struct llama_ops {
   cgr_device *device;
+  void *workspace; /* device memory of the operations' own, or NULL */
+  size_t workspace_bytes;
   cgr_status (*embed)(llama_ops *ops, const llama_embed_args *args, cudaStream_t stream);
   cgr_status (*rmsnorm)(llama_ops *ops, const llama_rmsnorm_args *args, cudaStream_t stream);
   cgr_status (*rope)(llama_ops *ops, const llama_rope_args *args, cudaStream_t stream);

@@ -42,7 +42,8 @@ static const struct option {
   { "--ignore-eos", SWITCH, FIELD(ignore_eos), 0, 0, NULL, "generate on after an end token" },
   { "--no-bos", SWITCH, FIELD(no_bos), 0, 0, NULL, "do not put the model's first token before a text" },
   { "--check", SWITCH, FIELD(check), 0, 0, NULL,
-    "run a replaying and an eager runtime in lockstep and compare every bit; without --mode once in each mode" },
+    "run a replaying and an eager runtime in lockstep and compare every bit, then audit and self-test the graphs; without --mode "
+    "once in each mode" },
   { "--steps", NUMBER, FIELD(steps), 1, 1 << 30, "N", "steps of --check, in each mode (500)" },
   { "--seed", NUMBER, FIELD(seed), 0, INT32_MAX, "N", "of the requests of --check (1)" },
   { "--logits", TEXT, FIELD(logits), 0, 0, "FILE", "write the logits of every token sampled (format: logits.h)" },

@@ -234,6 +234,35 @@ typedef struct cgr_self_test {
 CGR_API cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
                                          int32_t *count);
 
+/* ----------------------------------------------------------------------------------------------------------------- audit */
+
+typedef struct cgr_audit {
+  uint32_t size;
+  int32_t num_graphs;    /* that were looked at */
+  int64_t num_nodes;     /* of all of them; a call at a break counts as one */
+  int64_t num_hidden;    /* those whose parameters cannot be seen */
+  int64_t num_addresses; /* of device and pinned memory, in the parameters of the others */
+} cgr_audit;
+#define CGR_AUDIT_INIT { (uint32_t)sizeof(cgr_audit), 0, 0, 0, 0 }
+
+/* Looks for what a replay must not depend on: captures every captured key twice more, as cgr_runtime_capture does, and reads the
+ * nodes' parameters in place of making a graph. A finding (CGR_ERROR_AUDIT) names key, node and parameter of
+ * - an address that lies in no region, or in one that `record` did not name although it named others; of each allocation, or
+ *   region of a key, once;
+ * - a number that is another one in the second capture: a value of the host's, which replays keep. Bytes between the fields of a
+ *   struct that nobody has set look the same;
+ * - a key that has other nodes in the second capture.
+ * *count and the status are as in cgr_runtime_self_test; `*audit` may be NULL.
+ *
+ * It does not see: addresses that kernels find in memory (tables, and tensor maps made on the device) or in variables of their
+ * modules; memory that the device does not know (on the host device, whatever cgr_memory_alloc did not give); whether a kernel
+ * stays within a region; and a captured value that is the same in both captures (the self-test sees what comes of it). Nodes are
+ * hidden whose kind is not kernel, copy, fill or event, or a host function of cgr_launch_host.
+ * CGR_ERROR_STATE when nothing has been captured, or a step is prepared.
+ * Threads one · Capture no · Sync may · Alloc cold */
+CGR_API cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity,
+                                     int32_t *count);
+
 #ifdef __cplusplus
 }
 #endif

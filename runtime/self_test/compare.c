@@ -4,12 +4,6 @@
 
 #include "runtime/self_test/self_test.h"
 
-void cgr__test_name(const cgr__self_test *t, char *name, size_t size) {
-  const cgr_key *key = &t->test_case.key;
-  snprintf(name, size, "%s %dr %dt q%d v%u", cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, key->num_tokens,
-           key->query_len, key->variant);
-}
-
 /* One element as text. */
 static void print(char *text, size_t size, const cgr__test_item *item, const unsigned char *row, int64_t byte) {
   int32_t narrow;
@@ -27,12 +21,11 @@ static void print(char *text, size_t size, const cgr__test_item *item, const uns
 
 static void tell(cgr__self_test *t, const cgr__test_item *item, int32_t row, int64_t byte, const unsigned char *a,
                  const unsigned char *b, const char *in_a, const char *in_b) {
-  char name[48], x[24], y[24];
+  char x[24], y[24];
   size_t size = cgr_dtype_size(item->dtype);
-  cgr__test_name(t, name, sizeof name);
   print(x, sizeof x, item, a, byte);
   print(y, sizeof y, item, b, byte);
-  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, name, "%.31s[%d][%lld] is %s %s, %s %s", item->name, row,
+  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "%.31s[%d][%lld] is %s %s, %s %s", item->name, row,
                     (long long)(size > 0 ? byte / (int64_t)size : byte), x, in_a, y, in_b);
 }
 
@@ -48,8 +41,6 @@ static int32_t compare_item(const cgr__test_case *c, const cgr__test_item *item,
 /* Pages that requests own, in each cache. */
 static int32_t compare_pages(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a,
                              const char *in_b) {
-  char name[48];
-  cgr__test_name(t, name, sizeof name);
   for (int32_t k = 0; k < 2 * t->num_caches; k++) {
     int32_t layer = t->caches[k / 2], group = t->rt->setup.layers[layer].group;
     for (int32_t p = 0; p < t->test_case.owned[group]; p++) {
@@ -58,7 +49,7 @@ static int32_t compare_pages(cgr__self_test *t, const cgr__test_run *a, const cg
         continue;
       t->findings.layer = layer;
       t->findings.group = group;
-      cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, name, "page %d, which a request owns, has other %s %s than %s",
+      cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "page %d, which a request owns, has other %s %s than %s",
                         t->given.pages[(int64_t)group * t->given.num_pages + p], k % 2 ? "values" : "keys", in_a, in_b);
       t->findings.layer = t->findings.group = -1;
       return 1;
@@ -89,8 +80,6 @@ int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__
 
 bool cgr__test_check_pages(cgr__self_test *t, int index) {
   const cgr__test_run *run = &t->runs[index];
-  char name[48];
-  cgr__test_name(t, name, sizeof name);
   for (int32_t k = 0; k < 2 * t->num_caches; k++) {
     int32_t layer = t->caches[k / 2], group = t->rt->setup.layers[layer].group;
     for (int32_t p = t->test_case.owned[group]; p < cgr__test_pages(t); p++) {
@@ -100,7 +89,7 @@ bool cgr__test_check_pages(cgr__self_test *t, int index) {
       bool trash = p == t->given.num_pages;
       t->findings.layer = layer;
       t->findings.group = group;
-      cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, name, "page %d was written (%s), %s",
+      cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "page %d was written (%s), %s",
                         trash ? t->rt->setup.groups[group].read_trash_page
                               : t->given.pages[(int64_t)group * t->given.num_pages + p],
                         k % 2 ? "values" : "keys", trash ? "the read-trash page" : "which no request owns");

@@ -143,10 +143,8 @@ static void release(cgr__self_test *t) {
 
 /* The eager step first, then the replay twice: what differs between those two came from what is stale or padding. */
 static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
-  char name[48];
   if (!cgr__test_compose(t, key)) {
-    cgr__test_name(t, name, sizeof name);
-    cgr__findings_add(&t->findings, CGR_ERROR_PAGES_MISSING, name, "was not tried: %d pages do not hold one request of it",
+    cgr__findings_add(&t->findings, CGR_ERROR_PAGES_MISSING, cgr__key_name(key).text, "was not tried: %d pages do not hold one request of it",
                       t->given.num_pages);
     return CGR_OK;
   }
@@ -223,6 +221,7 @@ cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test
     status = check(runtime, &t->given);
   if (status == CGR_OK && runtime->lane.launched > 0)
     status = cgr__wait_completed(runtime, "cgr_runtime_self_test", runtime->lane.launched, runtime->setup.config.wait_timeout_ms);
+  cgr__baked_refresh(runtime);
   if (status == CGR_OK)
     status = run(t);
   release(t);

@@ -83,7 +83,5 @@ void cgr__test_close_rows(cgr__self_test *t);
 int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a, const char *in_b);
 /* Pages that the case's requests do not own must be as they were before run `index`. Whether they are. */
 bool cgr__test_check_pages(cgr__self_test *t, int index);
-/* "full 8 requests 8 tokens q1": names the case's graph in findings. */
-void cgr__test_name(const cgr__self_test *t, char *name, size_t size);
 
 #endif

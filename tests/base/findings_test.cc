@@ -78,6 +78,17 @@ TEST(Findings, NeedNoArray) {
   }
 }
 
+// Where the others can be seen: in what the function that fails has given, or elsewhere.
+TEST(Findings, TheMessageTellsHowManyMoreThereAreAndWhere) {
+  Found found(1);
+  FindThree(&found.findings);
+  cgr__findings_status(&found.findings, "create");
+  EXPECT_NE(std::string(cgr_last_message()).find(" (and 2 more)"), std::string::npos) << cgr_last_message();
+  found.findings.see = "elsewhere";
+  cgr__findings_status(&found.findings, "create");
+  EXPECT_NE(std::string(cgr_last_message()).find(" (and 2 more: see elsewhere)"), std::string::npos) << cgr_last_message();
+}
+
 TEST(Findings, ANegativeCapacityIsNone) {
   Found found(0);
   cgr__findings_init(&found.findings, found.out.data(), -1);

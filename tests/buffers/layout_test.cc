@@ -1,4 +1,4 @@
-// Where the persistent buffers lie: their shapes, places and addresses, the slots of the rings, and the layout's hash.
+// Where the persistent buffers lie: their shapes, places and addresses, and the slots of the rings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -249,90 +249,6 @@ TEST(LayoutOverflow, AnArenaThatNoMachineHasIsRefused) {
   }
   cgr__layout layout;
   ExpectMessage(Make(limits, declared, &layout), CGR_ERROR_INVALID_ARGUMENT, { "config", "2^46 bytes" });
-}
-
-// -------------------------------------------------------------------------------------------------------------------- hash
-
-uint64_t Hash(const cgr__limits &limits, const std::vector<cgr__declared> &declared) {
-  cgr__layout layout;
-  memset(&layout, 0xa5, sizeof layout);
-  EXPECT_EQ(Make(limits, declared, &layout), CGR_OK) << cgr_last_message();
-  return layout.hash;
-}
-
-TEST(LayoutHash, IsThatOfTheSameLimitsWhereverTheyCameFrom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
-  for (int round = 0; round < 20; round++) {
-    cgr__limits limits = RandomLimits(random), other;
-    std::vector<cgr__declared> declared = RandomDeclarations(random, limits);
-    EXPECT_EQ(Hash(limits, declared), Hash(limits, declared));
-    memset(&other, 0xa5, sizeof other); // bytes between the fields are no part of them
-#define COPY(field) memcpy(&other.field, &limits.field, sizeof limits.field)
-    COPY(max_requests), COPY(max_rows), COPY(max_tokens), COPY(max_seq_len), COPY(num_groups), COPY(num_sets);
-    COPY(pages_per_row), COPY(trash_page), COPY(token_stride), COPY(ring_depth), COPY(max_changes);
-    COPY(reserved), COPY(plan_words), COPY(plan_counters), COPY(partial_vectors), COPY(partial_dim);
-#undef COPY
-    EXPECT_EQ(Hash(limits, declared), Hash(other, declared));
-  }
-}
-
-template <class Field> void ExpectHashed(const char *name, Field field) {
-  Random random(7);
-  cgr__limits limits = RandomLimits(random);
-  limits.num_groups = limits.num_sets = 2;
-  uint64_t before = Hash(limits, {});
-  field(&limits);
-  EXPECT_NE(Hash(limits, {}), before) << name;
-}
-
-TEST(LayoutHash, ChangesWithEveryLimit) {
-#define CHANGE(field) ExpectHashed(#field, [](cgr__limits *l) { l->field++; })
-  CHANGE(max_requests);
-  CHANGE(max_rows);
-  CHANGE(max_tokens);
-  CHANGE(max_seq_len);
-  CHANGE(num_groups);
-  CHANGE(num_sets);
-  for (int32_t g = 0; g < 2; g++) {
-    ExpectHashed("pages_per_row", [g](cgr__limits *l) { l->pages_per_row[g]++; });
-    ExpectHashed("trash_page", [g](cgr__limits *l) { l->trash_page[g]++; });
-  }
-  CHANGE(token_stride);
-  CHANGE(ring_depth);
-  CHANGE(max_changes);
-  CHANGE(plan_words);
-  CHANGE(plan_counters);
-  CHANGE(partial_vectors);
-  CHANGE(partial_dim);
-#undef CHANGE
-}
-
-template <class Field> void ExpectDeclarationHashed(const char *name, Field field) {
-  Random random(7);
-  cgr__limits limits = RandomLimits(random);
-  std::vector<cgr__declared> declared = { RandomDeclared(random, limits, 0), RandomDeclared(random, limits, 1) };
-  declared[1].dtype = CGR_DTYPE_I32;
-  declared[1].padding = 0;
-  uint64_t before = Hash(limits, declared);
-  field(&declared[1]);
-  EXPECT_NE(Hash(limits, declared), before) << name;
-}
-
-TEST(LayoutHash, ChangesWithEveryDeclaration) {
-  ExpectDeclarationHashed("name", [](cgr__declared *d) { d->name[0]++; });
-  ExpectDeclarationHashed("dimension", [](cgr__declared *d) { d->dimension = d->dimension % 3 + 1; });
-  ExpectDeclarationHashed("dtype", [](cgr__declared *d) { d->dtype = CGR_DTYPE_FP32; });
-  ExpectDeclarationHashed("rows and width", [](cgr__declared *d) { std::swap(d->rows, d->width); });
-  ExpectDeclarationHashed("padding", [](cgr__declared *d) { d->padding = 5; });
-  Random random(7);
-  cgr__limits limits = RandomLimits(random);
-  cgr__declared d = RandomDeclared(random, limits, 0);
-  EXPECT_NE(Hash(limits, {}), Hash(limits, { d }));
-  cgr__declared same = d; // what a name holds after its end is no part of it
-  memset(same.name + strlen(same.name) + 1, 0xa5, sizeof same.name - strlen(same.name) - 1);
-  EXPECT_EQ(Hash(limits, { same }), Hash(limits, { d }));
 }
 
 } // namespace

@@ -21,15 +21,36 @@ protected:
   void TearDown() override { cgr__allocations_free(&all_); }
 
   bool Add(uintptr_t number, cgr__memory_kind kind = CGR__MEMORY_DEVICE) {
-    return cgr__allocations_add(&all_, Address(number), kind);
+    return cgr__allocations_add(&all_, Address(number), kSize, kind);
   }
   bool Claim(uintptr_t number, cgr__memory_kind kind = CGR__MEMORY_DEVICE) {
     return cgr__allocations_claim(&all_, Address(number), kind);
   }
   void Settle(uintptr_t number, bool freed) { cgr__allocations_settle(&all_, Address(number), freed); }
 
+  uintptr_t Find(uintptr_t number) {
+    const void *base = this;
+    size_t bytes = 1;
+    cgr__allocations_find(&all_, Address(number), &base, &bytes);
+    EXPECT_EQ(bytes, base == nullptr ? 0 : kSize);
+    return reinterpret_cast<uintptr_t>(base);
+  }
+
+  static constexpr size_t kSize = 200;
   struct cgr__allocations all_;
 };
+
+TEST_F(AllocationsTest, AnAddressLiesInOneOrInNone) {
+  EXPECT_EQ(Find(256), 0u);
+  for (uintptr_t number : { 768, 256, 512 })
+    ASSERT_TRUE(Add(number));
+  for (uintptr_t number = 0; number < 1100; number++)
+    EXPECT_EQ(Find(number), number >= 256 && number % 256 < kSize && number < 1024 ? number / 256 * 256 : 0u) << number;
+  EXPECT_EQ(Find(UINTPTR_MAX), 0u);
+  ASSERT_TRUE(Claim(512));
+  Settle(512, true);
+  EXPECT_EQ(Find(600), 0u);
+}
 
 TEST_F(AllocationsTest, AgreesWithAMap) {
   std::mt19937_64 random(1);

@@ -48,6 +48,21 @@ struct Driver {
 
   CUresult without_context = CUDA_SUCCESS; // what calls of a replay answer when our context is not current
 
+  std::vector<int> nodes = { CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET }; // of every graph
+  CUDA_KERNEL_NODE_PARAMS_v2 kernel = {};
+  size_t num_params = 0; // of every kernel: words, 16 bytes apart
+
+  size_t ListNodes(CUgraphNode *list) const {
+    for (size_t i = 0; list != nullptr && i < nodes.size(); i++)
+      list[i] = Handle<CUgraphNode>(0x100 * (i + 1) + uintptr_t(nodes[i]));
+    return nodes.size();
+  }
+  CUresult ParamInfo(size_t index, size_t *offset, size_t *bytes) const {
+    *offset = 16 * index;
+    *bytes = 8;
+    return index < num_params ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+
   CUcontext Current() const { return stack.empty() ? nullptr : stack.back(); }
   // Notes the call and tells what to answer.
   CUresult Note(const char *name) {
@@ -66,6 +81,8 @@ struct Driver {
 };
 
 Driver driver;
+
+CUgraphNodeType TypeOf(CUgraphNode node) { return static_cast<CUgraphNodeType>(reinterpret_cast<uintptr_t>(node) & 0xff); }
 
 // A fake of cu<name>: notes the call; `effect` is what a call that succeeds does besides.
 #define FAKE(name, parameters, effect)     \
@@ -122,8 +139,19 @@ FAKE(LaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned
 FAKE(LaunchHostFunc, (CUstream, CUhostFn function, void *data), driver.host_function = function; driver.host_data = data)
 FAKE(FuncLoad, (CUfunction), )
 FAKE(FuncSetAttribute, (CUfunction, CUfunction_attribute, int), )
-FAKE(GraphGetNodes, (CUgraph, CUgraphNode *, size_t *count), *count = 3)
+FAKE(GraphGetNodes, (CUgraph, CUgraphNode *nodes, size_t *count), *count = driver.ListNodes(nodes))
 FAKE(GraphGetEdges, (CUgraph, CUgraphNode *, CUgraphNode *, CUgraphEdgeData *, size_t *count), *count = 0)
+FAKE(GraphNodeGetType, (CUgraphNode node, CUgraphNodeType *type), *type = TypeOf(node))
+FAKE(GraphKernelNodeGetParams, (CUgraphNode, CUDA_KERNEL_NODE_PARAMS_v2 *kernel), *kernel = driver.kernel)
+FAKE(GraphMemcpyNodeGetParams, (CUgraphNode, CUDA_MEMCPY3D_v2 *copy), *copy = CUDA_MEMCPY3D_v2())
+FAKE(GraphMemsetNodeGetParams, (CUgraphNode, CUDA_MEMSET_NODE_PARAMS_v1 *fill), *fill = CUDA_MEMSET_NODE_PARAMS_v1())
+FAKE(GraphHostNodeGetParams, (CUgraphNode, CUDA_HOST_NODE_PARAMS_v1 *call), *call = CUDA_HOST_NODE_PARAMS_v1())
+FAKE(GraphChildGraphNodeGetGraph, (CUgraphNode, CUgraph *graph), *graph = Handle<CUgraph>(0x5000))
+FAKE(FuncGetName, (const char **name, CUfunction), *name = "function")
+FAKE(FuncGetParamInfo, (CUfunction, size_t index, size_t *offset, size_t *bytes), raw = driver.ParamInfo(index, offset, bytes))
+FAKE(KernelGetName, (const char **name, CUkernel), *name = "kernel")
+FAKE(KernelGetParamInfo, (CUkernel, size_t index, size_t *offset, size_t *bytes), raw = driver.ParamInfo(index, offset, bytes))
+FAKE(PointerGetAttribute, (void *value, CUpointer_attribute, CUdeviceptr_v2), *static_cast<uint64_t *>(value) = 64)
 FAKE(GraphDestroy, (CUgraph), )
 FAKE(GraphInstantiateWithFlags, (CUgraphExec *exec, CUgraph, unsigned long long), *exec = Handle<CUgraphExec>(0x7000))
 FAKE(GraphUpload, (CUgraphExec, CUstream), )
@@ -217,7 +245,29 @@ protected:
     after("instantiate", ops_->instantiate(dev_, graph, &new_exec, nullptr));
     after("exec_launch", ops_->exec_launch(dev_, exec, stream));
     after("exec_destroy", ops_->exec_destroy(dev_, exec));
+    const void *base;
+    size_t bytes;
+    after("mem_find", ops_->mem_find(dev_, buffer, &base, &bytes));
+    after("graph_walk", ops_->graph_walk(dev_, graph, IgnoreParam, nullptr));
     after("graph_destroy", ops_->graph_destroy(dev_, graph));
+  }
+  static int IgnoreParam(void *, const cgr__node_param *) { return CGR__DEVICE_OK; }
+  // What a walk shows: name, parameter, and the word that it is, or "hidden".
+  std::vector<std::string> Walk(int *error = nullptr) {
+    std::vector<std::string> shown;
+    auto show = [](void *context, const cgr__node_param *p) -> int {
+      uint64_t word = 0;
+      memcpy(&word, p->bytes > 0 ? p->data : &word, p->bytes);
+      std::string text = std::to_string(p->node) + " " + p->name + " " + std::to_string(p->index);
+      text += p->hidden ? " hidden" : p->bytes > 0 ? " is " + std::to_string(word) : " none";
+      static_cast<std::vector<std::string> *>(context)->push_back(text);
+      return CGR__DEVICE_OK;
+    };
+    const int answer = ops_->graph_walk(dev_, Handle<cgr__graph *>(0x5000), show, &shown);
+    EXPECT_EQ(error == nullptr ? answer : 0, CGR__DEVICE_OK);
+    if (error != nullptr)
+      *error = answer;
+    return shown;
   }
 
   cgr_device *dev_ = nullptr;
@@ -321,6 +371,65 @@ TEST_F(CudaCallsTest, UnsafeCallsTakeACaptureMode) {
       EXPECT_EQ(call.mode, relaxed);
     }
   }
+  EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+}
+
+using Lines = std::vector<std::string>;
+
+// A kernel is known by its function or as a kernel of a library; its parameters stand one by one or in a buffer.
+TEST_F(CudaCallsTest, AWalkReadsKernelsHoweverTheyWereLaunched) {
+  uint64_t words[] = { 11, 0, 22, 0 };
+  void *params[] = { &words[0], &words[2] };
+  void *extra[] = { CU_LAUNCH_PARAM_BUFFER_SIZE, params, CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_END };
+  Open();
+  driver.nodes = { CU_GRAPH_NODE_TYPE_KERNEL };
+  driver.num_params = 2;
+  for (bool is_function : { false, true }) {
+    const std::string name = is_function ? "0 function" : "0 kernel";
+    driver.kernel = {};
+    driver.kernel.func = is_function ? Handle<CUfunction>(0xb000) : nullptr;
+    driver.kernel.kernelParams = params;
+    EXPECT_EQ(Walk(), (Lines{ name + " 0 is 11", name + " 1 is 22" }));
+    driver.kernel.kernelParams = nullptr;
+    driver.kernel.extra = extra;
+    EXPECT_EQ(Walk(), (Lines{ name + " 0 is 11", name + " 1 is 22" }));
+    driver.kernel.extra = nullptr;
+    EXPECT_EQ(Walk(), Lines{ name + " 0 hidden" });
+    driver.num_params = 0;
+    EXPECT_EQ(Walk(), Lines{ name + " 0 none" });
+    driver.num_params = 2;
+    driver.failures[is_function ? "FuncGetName" : "KernelGetName"] = CUDA_ERROR_NOT_FOUND;
+    EXPECT_EQ(Walk(), Lines{ "0 kernel 0 hidden" });
+    driver.failures.clear();
+  }
+  EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+}
+
+TEST_F(CudaCallsTest, AWalkHidesWhatTheDriverDoesNotTell) {
+  const std::pair<int, Lines> kinds[] = {
+    { CU_GRAPH_NODE_TYPE_KERNEL, { "0 node 0 hidden" } },    { CU_GRAPH_NODE_TYPE_MEMCPY, { "0 copy 0 hidden" } },
+    { CU_GRAPH_NODE_TYPE_MEMSET, { "0 fill 0 hidden" } },    { CU_GRAPH_NODE_TYPE_HOST, { "0 host function 0 hidden" } },
+    { CU_GRAPH_NODE_TYPE_MEM_ALLOC, { "0 node 0 hidden" } }, { CU_GRAPH_NODE_TYPE_EMPTY, { "0 event 0 none" } },
+  };
+  Open();
+  for (const auto &[kind, lines] : kinds) {
+    driver.nodes = { kind };
+    for (const char *name : { "Kernel", "Memcpy", "Memset", "Host" })
+      driver.failures[std::string("Graph") + name + "NodeGetParams"] = CUDA_ERROR_NOT_SUPPORTED;
+    EXPECT_EQ(Walk(), lines);
+  }
+  driver.failures.clear();
+  driver.nodes = { CU_GRAPH_NODE_TYPE_HOST }; // of somebody else
+  EXPECT_EQ(Walk(), Lines{ "0 host function 0 hidden" });
+  driver.nodes = { CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_MEMCPY };
+  for (const char *name : { "GraphGetNodes", "GraphNodeGetType" }) {
+    int error = 0;
+    driver.failures[name] = CUDA_ERROR_UNKNOWN;
+    EXPECT_TRUE(Walk(&error).empty());
+    EXPECT_EQ(error, CGR__DEVICE_FAILED);
+    driver.failures.clear();
+  }
+  EXPECT_EQ(Walk().size(), 6u);
   EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
 }
 

@@ -214,6 +214,11 @@ TEST(LlamaProgram, CheckComparesEveryModeWithEagerSteps) {
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   for (const char *mode : { "full", "piecewise", "full and piecewise", "full decode only" })
     EXPECT_SAYS(outcome.text, std::string("Graph mode ") + mode + ": 24 steps beside eager ones, ");
+  const std::string proof = "all in regions; 0 nodes cannot be looked into\n  self-test: each does ";
+  int proofs = 0;
+  for (size_t at = outcome.text.find(proof); at != std::string::npos; at = outcome.text.find(proof, at + 1))
+    proofs++;
+  EXPECT_EQ(proofs, 4) << outcome.text;
   outcome = RunProgram("--check --steps 24 --concurrent 20 --device host --mode piecewise");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   EXPECT_EQ(outcome.text.find("Graph mode piecewise: "), 0u) << outcome.text;

@@ -40,6 +40,12 @@ static cgr_status estimate_capture(void *context, void *given) {
   return cgr_runtime_estimate_capture(w->runtime, &how, (cgr_capture_estimate *)given);
 }
 
+static cgr_status audit(void *context, void *given) {
+  int32_t count = 0;
+  const cgr_status status = cgr_runtime_audit(((world *)context)->runtime, (cgr_audit *)given, NULL, 0, &count);
+  return status == CGR_ERROR_AUDIT ? CGR_OK : status; /* its memory is in no region */
+}
+
 static int test_outputs(void) {
   const int before = check_failures;
   const size_t memory = offsetof(cgr_device_info, memory_free);
@@ -56,6 +62,7 @@ static int test_outputs(void) {
     { "cgr_runtime_stats: stats", sizeof(cgr_stats), 0, 0, get_stats },
     { "cgr_runtime_graph_stats: stats", sizeof(cgr_graph_stats), 0, 0, get_graph_stats },
     { "cgr_runtime_estimate_capture: estimate", sizeof(cgr_capture_estimate), 0, 0, estimate_capture },
+    { "cgr_runtime_audit: audit", sizeof(cgr_audit), 0, 0, audit },
   };
   /* A step first, for numbers that are not 0. */
   CHECK_OK(cgr_step_prepare(w.runtime, &batch, &step));

@@ -1,5 +1,5 @@
-// A call of the device fails, each in turn, inside an estimate, a capture, a self-test or a release: a status, nothing half done,
-// and the same works afterwards.
+// A call of the device fails, each in turn, inside an estimate, a capture, a self-test, an audit or a release: a status, nothing
+// half done, and the same works afterwards.
 #include "devices/shims/fault.h"
 
 #include "tests/support/devices.h"
@@ -179,6 +179,22 @@ TEST_P(ColdFaults, OfASelfTest) {
         return SelfTest(&count);
       });
   EXPECT_GT(failures_, 300u);
+}
+
+TEST_P(ColdFaults, OfAnAudit) {
+  int32_t region = -1;
+  for (void *memory : memory_)
+    CGR_EXPECT_OK(cgr_region_register(rt_, memory, kPages * 16 * kDim * 4, &region));
+  ExpectWorking();
+  AtEveryCall(
+      40, [] {},
+      [&] {
+        int32_t count = 0;
+        const cgr_status status = cgr_runtime_audit(rt_, nullptr, nullptr, 0, &count);
+        EXPECT_EQ(count, 0);
+        return status;
+      });
+  EXPECT_GT(failures_, 100u);
 }
 
 TEST_P(ColdFaults, OfARelease) {

@@ -72,6 +72,9 @@ TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
               [&] { return cgr_runtime_estimate_capture(nullptr, &capture, &estimate); });
   RefusedNull("estimate", [&] { return cgr_runtime_estimate_capture(rt, &capture, nullptr); });
   RefusedNull("capture", [&] { return cgr_runtime_estimate_capture(rt, nullptr, &estimate); });
+  int32_t findings = 0;
+  RefusedNull("cgr_runtime_audit: runtime", [&] { return cgr_runtime_audit(nullptr, nullptr, nullptr, 0, &findings); });
+  RefusedNull("count", [&] { return cgr_runtime_audit(rt, nullptr, nullptr, 0, nullptr); });
   RefusedNull("cgr_runtime_release_graphs: runtime", [&] { return cgr_runtime_release_graphs(nullptr, 0, nullptr); });
   RefusedNull("cgr_runtime_enable_graphs: runtime", [&] { return cgr_runtime_enable_graphs(nullptr, 1); });
   RefusedNull("cgr_runtime_stats: runtime", [&] { return cgr_runtime_stats(nullptr, &stats); });

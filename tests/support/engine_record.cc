@@ -30,7 +30,7 @@ namespace {
 
 struct InputArgs {
   const int32_t *input_ids, *positions;
-  int32_t num_tokens;
+  int32_t num_tokens, reserved;
   RecordLayer layer;
 };
 
@@ -184,7 +184,7 @@ bool Computes(const cgr_attention &attention) { return !(attention.flags & CGR_A
 void EnqueueTokens(const RecordState &s, const cgr_record_info &info, Enqueuer *enqueue) {
   SamplerArgs sampler = {};
   for (int32_t l = 0; l < s.num_layers; l++)
-    enqueue->Host(MakeInputs, InputArgs{ s.input_ids, s.positions, info.num_tokens, s.layer[l] });
+    enqueue->Host(MakeInputs, InputArgs{ s.input_ids, s.positions, info.num_tokens, 0, s.layer[l] });
   for (int32_t c = 0; c < s.num_calls; c++) {
     const RecordLayer &layer = s.layer[s.call[c].attention.layer];
     if (s.call[c].out_bytes > 0)

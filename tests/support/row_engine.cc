@@ -55,8 +55,8 @@ RowEngine::RowEngine(const DeviceParam &device, uint64_t seed, Options options)
 RowEngine::~RowEngine() {
   CGR_EXPECT_OK(cgr_runtime_destroy(rt));
   CGR_EXPECT_OK(cgr_stream_destroy(dev_, stream_));
-  for (void *memory : memory_)
-    CGR_EXPECT_OK(cgr_memory_free(dev_, memory));
+  for (const auto &memory : memory_)
+    CGR_EXPECT_OK(cgr_memory_free(dev_, memory.first));
   CGR_EXPECT_OK(cgr_device_close(dev_));
 }
 
@@ -65,7 +65,7 @@ RowEngine::~RowEngine() {
 void *RowEngine::Alloc(int64_t bytes) {
   void *memory = nullptr;
   CGR_EXPECT_OK(cgr_memory_alloc(dev_, size_t(bytes), &memory));
-  memory_.push_back(memory);
+  memory_.push_back({ memory, size_t(bytes) });
   return memory;
 }
 
@@ -168,7 +168,7 @@ cgr_status RowEngine::Record(cgr_recorder *recorder, void *engine) {
   };
   RowInputs inputs = { buffer(CGR_BUFFER_INPUT_IDS), buffer(CGR_BUFFER_POSITIONS), {}, {}, 0, info.num_tokens };
   RowSampler sampler = { e.layers_.back().out, buffer(CGR_BUFFER_LOGITS_INDICES), buffer(CGR_BUFFER_NEXT_TOKENS),
-                         info.num_requests };
+                         info.num_requests, 0 };
   for (const Layer &layer : e.layers_) {
     for (int which = 0; which < 3; which++)
       inputs.to[which] = layer.in[which];

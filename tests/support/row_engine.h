@@ -76,6 +76,8 @@ public:
   const RowTensor &LastKeys() const { return layers_.back().in[1]; }
   const RowTensor &LastOut() const { return layers_.back().out; }
   const cgr_layer &ConfigLayer(size_t l) const { return config_layers_[l]; }
+  // All that the engine has taken from its device, and how many bytes each.
+  const std::vector<std::pair<void *, size_t>> &Memory() const { return memory_; }
   cgr_device *device() const { return dev_; }
   cgr_status Capture(uint32_t flags = 0);
   // Steps of one kind and reason so far.
@@ -111,7 +113,7 @@ private:
   cudaStream_t stream_ = nullptr;
   std::vector<Layer> layers_;
   std::vector<cgr_layer> config_layers_;
-  std::vector<void *> memory_;
+  std::vector<std::pair<void *, size_t>> memory_;
   int32_t num_pages_[kNumGroups];
   std::vector<int32_t> free_[kNumGroups];
   std::map<int32_t, std::vector<int32_t>> pages_[kNumGroups]; // by row

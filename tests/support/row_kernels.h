@@ -27,7 +27,7 @@ struct RowSampler {
   RowTensor from;
   const int32_t *logits_indices;
   int32_t *next_tokens;
-  int32_t num_requests;
+  int32_t num_requests, reserved;
 };
 
 // Inside `record`. `on_cuda`: with kernels; else with functions of the host.

@@ -23,6 +23,6 @@
   X(cgr_step, CGR_STEP_INIT)                   \
   X(cgr_step_result, CGR_STEP_RESULT_INIT)     \
   X(cgr_stats, CGR_STATS_INIT)                 \
-  X(cgr_graph_stats, CGR_GRAPH_STATS_INIT) X(cgr_capture_estimate, CGR_CAPTURE_ESTIMATE_INIT) X(cgr_self_test, CGR_SELF_TEST_INIT)
+  X(cgr_graph_stats, CGR_GRAPH_STATS_INIT) X(cgr_capture_estimate, CGR_CAPTURE_ESTIMATE_INIT) X(cgr_self_test, CGR_SELF_TEST_INIT) X(cgr_audit, CGR_AUDIT_INIT)
 
 #endif

@@ -9,6 +9,9 @@ typedef struct llama_cuda_gemm llama_cuda_gemm;
 int llama_cuda_gemm_create(cgr_device *device, int32_t max_rows, llama_cuda_gemm **gemm);
 void llama_cuda_gemm_destroy(llama_cuda_gemm *gemm);
 
+/* Device memory that the GEMMs use besides their arguments. */
+void *llama_cuda_gemm_workspace(const llama_cuda_gemm *gemm, size_t *bytes);
+
 /* Enqueues. The first call for a matrix and a number of rows asks cuBLASLt for an algorithm; later ones find it again. */
 cgr_status llama_cuda_gemm_run(llama_cuda_gemm *gemm, const llama_gemm_args *args, cudaStream_t stream);
 

@@ -121,6 +121,11 @@ int llama_cuda_gemm_create(cgr_device *device, int32_t max_rows, llama_cuda_gemm
   return 0;
 }
 
+void *llama_cuda_gemm_workspace(const llama_cuda_gemm *g, size_t *bytes) {
+  *bytes = WORKSPACE;
+  return g->workspace;
+}
+
 void llama_cuda_gemm_destroy(llama_cuda_gemm *g) {
   if (!g)
     return;

@@ -48,6 +48,7 @@ int llama_ops_cuda(cgr_device *device, int32_t max_rows, llama_ops **out) {
     free(cuda);
     return -1;
   }
+  cuda->ops.workspace = llama_cuda_gemm_workspace(cuda->gemm, &cuda->ops.workspace_bytes);
   *out = &cuda->ops;
   return 0;
 }

@@ -1,0 +1,182 @@
+#include "devices/cuda/walk.h"
+
+#include <stdlib.h>
+
+#include "devices/cuda/call.h"
+#include "devices/cuda/scope.h"
+
+#define MAX_PARAMS 4096 /* of a kernel: it has no more bytes than this for them before CUDA 12.1, and 32764 since then */
+
+struct walk {
+  cgr__node_visitor visit;
+  void *context;
+  cgr__node_param param; /* of the node that is being shown */
+  int error;             /* the visitor's */
+};
+
+static void show(struct walk *w, int32_t index, const void *data, size_t bytes) {
+  if (w->error)
+    return;
+  w->param.index = index;
+  w->param.data = data;
+  w->param.bytes = bytes;
+  w->error = w->visit(w->context, &w->param);
+}
+
+static void show_hidden(struct walk *w) {
+  w->param.hidden = true;
+  show(w, 0, NULL, 0);
+}
+
+/* The buffer of a kernel that was launched with its parameters in one. */
+static const unsigned char *find_buffer(void *const *extra) {
+  for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2)
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      return extra[1];
+  return NULL;
+}
+
+static void show_kernel(struct walk *w, CUgraphNode node) {
+  CUDA_KERNEL_NODE_PARAMS kernel = { .func = NULL };
+  const char *name = NULL;
+  if (cgr__cu.GraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS) {
+    show_hidden(w);
+    return;
+  }
+  CUresult raw = kernel.func ? cgr__cu.FuncGetName(&name, kernel.func) : cgr__cu.KernelGetName(&name, kernel.kern);
+  const unsigned char *buffer = find_buffer(kernel.extra);
+  size_t offset = 0, bytes = 0;
+  w->param.name = raw == CUDA_SUCCESS && name ? name : "kernel";
+  int32_t i = 0;
+  for (; i < MAX_PARAMS; i++) {
+    raw = kernel.func ? cgr__cu.FuncGetParamInfo(kernel.func, (size_t)i, &offset, &bytes)
+                      : cgr__cu.KernelGetParamInfo(kernel.kern, (size_t)i, &offset, &bytes);
+    if (raw != CUDA_SUCCESS) /* there is no such parameter: that was the last */
+      break;
+    if (!kernel.kernelParams && !buffer) {
+      show_hidden(w);
+      return;
+    }
+    show(w, i, buffer ? buffer + offset : kernel.kernelParams[i], bytes);
+  }
+  if (i == 0)
+    show(w, 0, NULL, 0);
+}
+
+static void show_words(struct walk *w, const char *name, const uint64_t words[3]) {
+  w->param.name = name;
+  if (!w->error)
+    w->error = cgr__show_words(&w->param, words, 3, w->visit, w->context);
+}
+
+/* 0: an array, whose address nobody knows. */
+static uint64_t address_of(CUmemorytype type, const void *host, CUdeviceptr device) {
+  if (type == CU_MEMORYTYPE_HOST)
+    return (uintptr_t)host;
+  return type == CU_MEMORYTYPE_ARRAY ? 0 : device;
+}
+
+static void show_copy(struct walk *w, CUgraphNode node) {
+  CUDA_MEMCPY3D copy;
+  w->param.name = "copy";
+  if (cgr__cu.GraphMemcpyNodeGetParams(node, &copy) != CUDA_SUCCESS) {
+    show_hidden(w);
+    return;
+  }
+  const uint64_t words[] = { address_of(copy.dstMemoryType, copy.dstHost, copy.dstDevice),
+                             address_of(copy.srcMemoryType, copy.srcHost, copy.srcDevice),
+                             (uint64_t)copy.WidthInBytes * copy.Height * copy.Depth };
+  show_words(w, "copy", words);
+}
+
+static void show_fill(struct walk *w, CUgraphNode node) {
+  CUDA_MEMSET_NODE_PARAMS fill;
+  w->param.name = "fill";
+  if (cgr__cu.GraphMemsetNodeGetParams(node, &fill) != CUDA_SUCCESS) {
+    show_hidden(w);
+    return;
+  }
+  const uint64_t words[] = { fill.dst, fill.value, (uint64_t)fill.elementSize * fill.width * fill.height };
+  show_words(w, "fill", words);
+}
+
+static void show_host_function(struct walk *w, CUgraphNode node) {
+  CUDA_HOST_NODE_PARAMS call;
+  const void *args = NULL;
+  size_t bytes = 0;
+  w->param.name = "host function";
+  if (cgr__cu.GraphHostNodeGetParams(node, &call) == CUDA_SUCCESS && cgr__cuda_call_args(&call, &args, &bytes))
+    show(w, 0, args, bytes);
+  else
+    show_hidden(w);
+}
+
+static CUresult walk_graph(struct walk *w, CUgraph graph);
+
+static CUresult show_node(struct walk *w, CUgraphNode node) {
+  CUgraphNodeType type;
+  CUgraph child = NULL;
+  CUresult raw = cgr__cu.GraphNodeGetType(node, &type);
+  if (raw != CUDA_SUCCESS)
+    return raw;
+  w->param.name = "node";
+  w->param.hidden = false;
+  switch (type) {
+  case CU_GRAPH_NODE_TYPE_KERNEL:
+    show_kernel(w, node);
+    break;
+  case CU_GRAPH_NODE_TYPE_MEMCPY:
+    show_copy(w, node);
+    break;
+  case CU_GRAPH_NODE_TYPE_MEMSET:
+    show_fill(w, node);
+    break;
+  case CU_GRAPH_NODE_TYPE_HOST:
+    show_host_function(w, node);
+    break;
+  case CU_GRAPH_NODE_TYPE_EMPTY:
+  case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+  case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    w->param.name = "event";
+    show(w, 0, NULL, 0);
+    break;
+  case CU_GRAPH_NODE_TYPE_GRAPH:
+    w->param.name = "child graph";
+    show(w, 0, NULL, 0);
+    raw = cgr__cu.GraphChildGraphNodeGetGraph(node, &child);
+    break;
+  default:
+    show_hidden(w);
+    break;
+  }
+  w->param.node++;
+  return raw == CUDA_SUCCESS && child ? walk_graph(w, child) : raw;
+}
+
+static CUresult walk_graph(struct walk *w, CUgraph graph) {
+  size_t count = 0;
+  CUresult raw = cgr__cu.GraphGetNodes(graph, NULL, &count);
+  if (raw != CUDA_SUCCESS || count == 0)
+    return raw;
+  CUgraphNode *nodes = calloc(count, sizeof *nodes);
+  if (!nodes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  raw = cgr__cu.GraphGetNodes(graph, nodes, &count);
+  for (size_t i = 0; i < count && raw == CUDA_SUCCESS && !w->error; i++)
+    raw = show_node(w, nodes[i]);
+  free(nodes);
+  return raw;
+}
+
+int cgr__cuda_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context) {
+  struct cuda_device *cuda = cgr__cuda_of(dev);
+  struct cgr__cuda_scope scope;
+  struct walk walk = { .visit = visit, .context = context };
+  if (!graph)
+    return cgr__cuda_invalid(cuda);
+  int error = cgr__cuda_enter(cuda, &scope);
+  if (error != CGR__DEVICE_OK)
+    return error;
+  error = cgr__cuda_leave(&scope, walk_graph(&walk, (CUgraph)(void *)graph));
+  return error == CGR__DEVICE_OK ? walk.error : error;
+}

@@ -1,0 +1,56 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graphs/audit.h"
+
+bool cgr__reserve(void **array, int64_t *capacity, int64_t count, size_t size) {
+  if (count < *capacity)
+    return true;
+  int64_t wanted = *capacity > 0 ? 2 * *capacity : 256;
+  void *grown = realloc(*array, (size_t)wanted * size);
+  if (!grown)
+    return false;
+  *array = grown;
+  *capacity = wanted;
+  return true;
+}
+
+static bool add_node(cgr__words *words, const cgr__node_param *param) {
+  void *names = words->names;
+  if (!cgr__reserve(&names, &words->name_capacity, words->num_nodes, sizeof *words->names))
+    return false;
+  words->names = names;
+  snprintf(words->names[words->num_nodes++].text, CGR__NODE_NAME, "%s", param->name);
+  words->num_hidden += param->hidden;
+  return true;
+}
+
+int cgr__words_add(cgr__words *words, const cgr__node_param *param) {
+  if (words->first_node + param->node >= words->num_nodes && !add_node(words, param))
+    return CGR__DEVICE_NO_MEMORY;
+  for (size_t at = 0; at < param->bytes; at += sizeof(uint64_t)) {
+    size_t left = param->bytes - at;
+    cgr__word word = { .node = words->num_nodes - 1, .param = param->index, .offset = (int32_t)at };
+    memcpy(&word.value, (const unsigned char *)param->data + at, left < sizeof word.value ? left : sizeof word.value);
+    void *all = words->word;
+    if (!cgr__reserve(&all, &words->capacity, words->count, sizeof word))
+      return CGR__DEVICE_NO_MEMORY;
+    words->word = all;
+    words->word[words->count++] = word;
+  }
+  return CGR__DEVICE_OK;
+}
+
+void cgr__words_empty(cgr__words *words) {
+  words->count = 0;
+  words->num_nodes = words->num_hidden = words->first_node = 0;
+  free(words->held.region);
+  words->held = (cgr__held){ false, 0, NULL };
+}
+
+void cgr__words_free(cgr__words *words) {
+  cgr__words_empty(words);
+  free(words->names);
+  free(words->word);
+}

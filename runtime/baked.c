@@ -1,0 +1,32 @@
+#include "runtime/baked.h"
+
+#include <string.h>
+
+void cgr__baked_list(const cgr_runtime *rt, cgr__baked list[CGR__NUM_BAKED]) {
+  const cgr__setup *setup = &rt->setup;
+  size_t layers = (size_t)setup->config.num_layers;
+  const cgr__baked all[CGR__NUM_BAKED] = {
+    { "step", &rt->lane.args, sizeof rt->lane.args },
+    { "planner", &rt->lane.planner_args, sizeof rt->lane.planner_args },
+    { "staged", &rt->lane.staged_args, sizeof rt->lane.staged_args },
+    { "config", &setup->config, sizeof setup->config },
+    { "layers", setup->layers, layers * sizeof *setup->layers },
+    { "variants", setup->variants, layers * sizeof *setup->variants },
+    { "plans", &setup->plans, sizeof setup->plans },
+    { "backends", setup->backends, sizeof setup->backends },
+    { "layout", &rt->layout, sizeof rt->layout },
+  };
+  memcpy(list, all, sizeof all);
+}
+
+uint64_t cgr__baked_hash(const cgr_runtime *rt) {
+  uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv */
+  cgr__baked list[CGR__NUM_BAKED];
+  cgr__baked_list(rt, list);
+  for (int i = 0; i < CGR__NUM_BAKED; i++)
+    for (size_t b = 0; b < list[i].bytes; b++)
+      hash = (hash ^ ((const unsigned char *)list[i].data)[b]) * 0x100000001b3u;
+  return hash;
+}
+
+void cgr__baked_refresh(cgr_runtime *rt) { rt->graphs.layout_hash = cgr__baked_hash(rt); }

@@ -1,0 +1,279 @@
+// The audit: finds nothing where graphs hold what they may, and names each thing that they must not.
+#include <cstring>
+#include <set>
+
+#include "tests/support/row_engine.h"
+
+namespace cgr_test {
+namespace {
+
+using rows::RowEngine;
+
+struct Found {
+  cgr_status status = CGR_OK;
+  std::vector<cgr_finding> findings;
+  int32_t count = 0;
+  cgr_audit counts = CGR_AUDIT_INIT;
+};
+
+class Audit : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+  // Captured, with all of the engine's memory in regions but what `leave_out` says (an index of Memory()).
+  void Make(cgr_graph_mode mode, const std::set<size_t> &leave_out = {}) {
+    rows::Options options;
+    options.mode = mode;
+    options.batch_invariant = false;
+    options.mixed = { { 8, 3 }, { 40, 12 } };
+    engine_.reset();
+    regions_.clear();
+    engine_ = std::make_unique<RowEngine>(GetParam(), Seed(), options);
+    for (size_t i = 0; i < engine_->Memory().size(); i++)
+      regions_.push_back(leave_out.count(i) > 0 ? -1 : Register(i));
+    CGR_ASSERT_OK(engine_->Capture());
+  }
+  int32_t Register(size_t index) {
+    const auto &[base, bytes] = engine_->Memory()[index];
+    int32_t region = -1;
+    CGR_EXPECT_OK(cgr_region_register(engine_->rt, base, bytes, &region));
+    return region;
+  }
+  size_t IndexOf(const void *base) const {
+    size_t index = 0;
+    while (engine_->Memory().at(index).first != base)
+      index++;
+    return index;
+  }
+  Found Run(int32_t capacity = 64) {
+    Found found;
+    found.findings.resize(size_t(capacity));
+    found.status = cgr_runtime_audit(engine_->rt, &found.counts, found.findings.data(), capacity, &found.count);
+    found.findings.resize(size_t(std::min(found.count, capacity)));
+    return found;
+  }
+  void ExpectNothing(const Found &found) {
+    CGR_EXPECT_OK(found.status);
+    EXPECT_EQ(found.count, 0);
+    for (const cgr_finding &finding : found.findings)
+      ADD_FAILURE() << finding.field << ": " << finding.text;
+  }
+  // As many, and each has one of the words.
+  void ExpectFound(const Found &found, int32_t count, const std::string &word) {
+    EXPECT_EQ(found.status, CGR_ERROR_AUDIT);
+    EXPECT_EQ(found.count, count);
+    for (const cgr_finding &finding : found.findings) {
+      EXPECT_EQ(finding.status, CGR_ERROR_AUDIT);
+      EXPECT_NE(std::string(finding.text).find(word), std::string::npos) << finding.field << ": " << finding.text;
+    }
+  }
+  int32_t NumKeys() const { return cgr_runtime_num_keys(engine_->rt); }
+  std::vector<cgr_graph_stats> AllStats() {
+    std::vector<cgr_graph_stats> all(size_t(NumKeys()), cgr_graph_stats CGR_GRAPH_STATS_INIT);
+    for (int32_t i = 0; i < NumKeys(); i++)
+      CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_->rt, i, &all[size_t(i)]));
+    return all;
+  }
+  // Captures everything again, with the hook, and audits it.
+  Found RunWith(std::function<cgr_status(cgr_recorder *, const cgr_record_info &)> hook) {
+    engine_->hook = std::move(hook);
+    CGR_EXPECT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+    CGR_EXPECT_OK(engine_->Capture());
+    return Run();
+  }
+  void ExpectGoodStep() {
+    const int32_t row = engine_->Open();
+    engine_->Reserve(row, 8);
+    EXPECT_EQ(engine_->Run({ { row, { 1, 2, 3 }, false } }).size(), 1u);
+    engine_->Close(row);
+  }
+  std::unique_ptr<RowEngine> engine_;
+  std::vector<int32_t> regions_; // of Memory()
+};
+
+TEST_P(Audit, FindsNothingWhereAllMemoryIsInRegions) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE }) {
+    SCOPED_TRACE(cgr_graph_mode_name(mode));
+    Make(mode);
+    ExpectGoodStep();
+    const std::vector<cgr_graph_stats> before = AllStats();
+    const Found found = Run();
+    ExpectNothing(found);
+    EXPECT_EQ(found.counts.num_graphs, NumKeys());
+    EXPECT_EQ(found.counts.num_hidden, 0);
+    int64_t nodes = 0;
+    for (const cgr_graph_stats &stats : before)
+      nodes += stats.num_nodes;
+    const int64_t breaks = found.counts.num_nodes - nodes;
+    const int64_t of_each = int64_t(2 * engine_->model.layers.size()); // append and attention of each layer
+    if (mode != CGR_MODE_FULL_AND_PIECEWISE) {
+      EXPECT_EQ(breaks, mode == CGR_MODE_FULL ? 0 : of_each * NumKeys());
+    }
+    EXPECT_GT(found.counts.num_addresses, 5 * found.counts.num_nodes);
+    const std::vector<cgr_graph_stats> after = AllStats();
+    EXPECT_EQ(std::memcmp(before.data(), after.data(), before.size() * sizeof before[0]), 0) << "no key knows of it";
+    ExpectGoodStep();
+  }
+}
+
+// Each allocation once, however many nodes of however many graphs hold an address in it.
+TEST_P(Audit, NamesMemoryThatIsInNoRegion) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    Make(mode);
+    const std::set<size_t> two = { IndexOf(engine_->LastKeys().data), IndexOf(engine_->LastOut().data) };
+    Make(mode, two);
+    const Found found = Run();
+    ExpectFound(found, 2, "lies in no region");
+    const std::string key = mode == CGR_MODE_FULL ? "full" : "piecewise";
+    for (const cgr_finding &finding : found.findings) {
+      EXPECT_EQ(std::string(finding.field).rfind(key, 0), 0u) << finding.field;
+      EXPECT_EQ(std::string(finding.text).rfind("node ", 0), 0u) << finding.text;
+    }
+    ExpectFound(Run(1), 2, "lies in no region"); // all are counted
+    for (size_t index : two)
+      Register(index);
+    ExpectNothing(Run());
+  }
+}
+
+TEST_P(Audit, NamesARegionThatRecordHasNotNamed) {
+  Make(CGR_MODE_FULL_DECODE_ONLY);
+  // The inputs' kernels and the attention hold the same memory, but for the token table of nobody: all is known by the views.
+  ExpectNothing(RunWith([&](cgr_recorder *recorder, const cgr_record_info &) { return cgr_record_use(recorder, regions_[0]); }));
+  // A kernel that holds an address elsewhere, without and with its name.
+  void *memory = nullptr;
+  int32_t region = -1;
+  CGR_ASSERT_OK(cgr_memory_alloc(engine_->device(), 256, &memory));
+  CGR_ASSERT_OK(cgr_region_register(engine_->rt, memory, 256, &region));
+  bool names = false;
+  auto hook = [&](cgr_recorder *recorder, const cgr_record_info &info) {
+    CGR_EXPECT_OK(cgr_fill(engine_->device(), memory, 0, 256, info.stream));
+    return cgr_record_use(recorder, names ? region : regions_[0]);
+  };
+  const Found found = RunWith(hook);
+  ExpectFound(found, NumKeys(), "has not named"); // of every graph
+  EXPECT_NE(std::string(found.findings[0].text).find("fill"), std::string::npos) << found.findings[0].text;
+  EXPECT_NE(std::string(found.findings[0].text).find("region " + std::to_string(region)), std::string::npos);
+  names = true;
+  ExpectNothing(RunWith(hook));
+  ExpectNothing(RunWith(nullptr)); // and where nothing is named all is held
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  CGR_ASSERT_OK(cgr_memory_free(engine_->device(), memory));
+}
+
+struct Number {
+  int64_t same;
+  int32_t other, reserved;
+};
+void Ignore(const void *) {}
+cgr_status IgnoreCall(cgr_recorder *, const void *) { return CGR_OK; }
+
+// A number that the host had at the capture: in a node, and in what a break keeps.
+TEST_P(Audit, NamesANumberThatChangesFromCaptureToCapture) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE })
+    for (bool at_break : { false, true }) {
+      Make(mode);
+      int32_t captures = 0;
+      const Found found = RunWith([&](cgr_recorder *recorder, const cgr_record_info &info) {
+        const Number number = { 5, ++captures, 0 };
+        return at_break ? cgr_record_call(recorder, IgnoreCall, &number, sizeof number)
+                        : cgr_launch_host(engine_->device(), Ignore, &number, sizeof number, info.stream);
+      });
+      if (mode == CGR_MODE_FULL && at_break) { // nothing is kept of a call that is made at capture
+        ExpectNothing(found);
+        continue;
+      }
+      ExpectFound(found, 1, "in one capture");
+      const std::string text = found.findings.empty() ? "" : found.findings[0].text;
+      EXPECT_NE(text.find("parameter 0, byte 8"), std::string::npos) << text;
+      EXPECT_NE(text.find(at_break ? "(call)" : "(host function)"), std::string::npos) << text;
+    }
+}
+
+// Another address in the same region is no such number: memory of a pool, say.
+TEST_P(Audit, AnotherAddressInARegionIsNotANumber) {
+  Make(CGR_MODE_FULL);
+  int32_t captures = 0;
+  ExpectNothing(RunWith([&](cgr_recorder *, const cgr_record_info &info) {
+    unsigned char *out = static_cast<unsigned char *>(engine_->LastOut().data);
+    return cgr_fill(engine_->device(), out + 16 * (++captures % 2), 0, 16, info.stream);
+  }));
+}
+
+TEST_P(Audit, NamesAKeyWhoseNodesChange) {
+  Make(CGR_MODE_FULL);
+  int32_t captures = 0;
+  const Found found = RunWith([&](cgr_recorder *, const cgr_record_info &info) {
+    return ++captures % 2 == 0 ? CGR_OK : cgr_fill(engine_->device(), engine_->LastOut().data, 0, 16, info.stream);
+  });
+  ExpectFound(found, NumKeys(), "other work the second time");
+}
+
+// A copy in place of a fill, with as many words.
+TEST_P(Audit, NamesAKeyWhoseNodesChangeInKind) {
+  Make(CGR_MODE_FULL);
+  int32_t captures = 0;
+  unsigned char *out = static_cast<unsigned char *>(engine_->LastOut().data);
+  ExpectFound(RunWith([&](cgr_recorder *, const cgr_record_info &info) {
+                return ++captures % 2 == 0 ? cgr_copy(engine_->device(), out, out + 32, 16, info.stream)
+                                           : cgr_fill(engine_->device(), out, 0, 16, info.stream);
+              }),
+              NumKeys(), "other work the second time");
+}
+
+TEST_P(Audit, LooksAtCapturedGraphsAlone) {
+  Make(CGR_MODE_FULL, { 0 });
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  const Found found = Run();
+  ExpectNothing(found);
+  EXPECT_EQ(found.counts.num_graphs, 0);
+  EXPECT_EQ(found.counts.num_nodes, 0);
+}
+
+TEST_P(Audit, AFailureOfRecordIsItsOwn) {
+  Make(CGR_MODE_FULL);
+  const std::vector<cgr_graph_stats> before = AllStats();
+  engine_->hook = [](cgr_recorder *, const cgr_record_info &) { return CGR_ERROR_BUSY; };
+  ExpectMessage(Run().status, CGR_ERROR_CALLBACK, { "record", "CGR_ERROR_BUSY" });
+  engine_->hook = nullptr;
+  const std::vector<cgr_graph_stats> after = AllStats();
+  EXPECT_EQ(std::memcmp(before.data(), after.data(), before.size() * sizeof before[0]), 0);
+  ExpectNothing(Run());
+  ExpectGoodStep();
+}
+
+TEST_P(Audit, RefusesWhatItCannotDo) {
+  rows::Options options;
+  engine_ = std::make_unique<RowEngine>(GetParam(), Seed(), options);
+  cgr_finding finding;
+  int32_t count = 7;
+  CGR_ASSERT_OK(engine_->Capture());
+  ExpectMessage(cgr_runtime_audit(nullptr, nullptr, nullptr, 0, &count), CGR_ERROR_NULL_POINTER,
+                { "cgr_runtime_audit: runtime" });
+  EXPECT_EQ(count, 0);
+  ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, nullptr, 0, nullptr), CGR_ERROR_NULL_POINTER, { "count" });
+  ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, nullptr, 1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is 1" });
+  ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, &finding, -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1" });
+  const int32_t row = engine_->Open();
+  engine_->Reserve(row, 8);
+  const int32_t token = 3;
+  cgr_batch batch = CGR_BATCH_INIT;
+  cgr_step step = CGR_STEP_INIT;
+  batch.num_requests = 1;
+  batch.rows = &row;
+  batch.tokens = &token;
+  CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
+  ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, nullptr, 0, &count), CGR_ERROR_STATE, { "a step is prepared" });
+  CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));
+  engine_->hook = [&](cgr_recorder *, const cgr_record_info &) {
+    return cgr_runtime_audit(engine_->rt, nullptr, nullptr, 0, &count);
+  };
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK, { "cgr_runtime_audit", "inside record" });
+  engine_->hook = nullptr;
+  engine_->Close(row);
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(Audit);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,269 @@
+// Everything that a graph is made from is a region's or in the layout hash: a change of either is seen, whichever it is, and
+// nothing else reaches a graph.
+#include <cstring>
+#include <set>
+
+extern "C" {
+#include "graphs/audit.h"
+#include "runtime/baked.h"
+}
+
+#include "tests/support/refused.h"
+
+namespace cgr_test {
+namespace {
+
+class Baked : public ThreeRequests {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    MakeWith(CGR_MODE_FULL);
+  }
+  // Two captured layers and a staged buffer.
+  void MakeWith(cgr_graph_mode mode) {
+    static cgr_buffer_decl declared[2] = { CGR_BUFFER_DECL_INIT, CGR_BUFFER_DECL_INIT };
+    const char *const names[] = { "temperature", "scratch" };
+    for (int i = 0; i < 2; i++) {
+      declared[i].dimension = CGR_DIMENSION_REQUESTS;
+      declared[i].dtype = CGR_DTYPE_FP32;
+      declared[i].name = names[i];
+      declared[i].source = i == 0 ? CGR_SOURCE_STAGED : CGR_SOURCE_DEVICE;
+    }
+    EngineOptions options = OptionsFor(GetParam());
+    for (LayerOptions &layer : options.layers)
+      layer.num_q_heads = 4;
+    options.mode = mode;
+    options.mixed = { { 16, 4 } };
+    options.adjust = [=](cgr_config *config) {
+      config->buffers = declared;
+      config->num_buffers = 2;
+    };
+    Make(options);
+  }
+  cgr_runtime *rt() { return engine_->rt; }
+  int32_t NumReady() {
+    int32_t ready = 0;
+    for (int32_t i = 0; i < cgr_runtime_num_keys(rt()); i++)
+      ready += engine_->GraphStats(i).state == CGR_GRAPH_READY;
+    return ready;
+  }
+  std::vector<cgr__baked> List() {
+    std::vector<cgr__baked> list(CGR__NUM_BAKED);
+    cgr__baked_list(rt(), list.data());
+    return list;
+  }
+  // One of 32 bits; adding `by` twice with opposite signs leaves it as it was.
+  static void Add(const void *at, uint32_t by) {
+    uint32_t value;
+    std::memcpy(&value, at, 4);
+    value += by;
+    std::memcpy(const_cast<void *>(at), &value, 4);
+  }
+  // No graph is used, and the forced key of one is refused.
+  void ExpectAllStale(const std::string &what) {
+    EXPECT_EQ(NumReady(), 0) << what;
+    cgr_key key = CGR_KEY_INIT;
+    cgr_batch batch = CGR_BATCH_INIT;
+    batch.num_requests = int32_t(rows_.size());
+    batch.rows = rows_.data();
+    CGR_ASSERT_OK(cgr_step_choose(rt(), &batch, &key));
+    EXPECT_EQ(key.kind, CGR_KIND_NONE) << what;
+    const cgr_key forced = FullKey(4);
+    batch.forced_key = &forced;
+    EXPECT_EQ(cgr_step_choose(rt(), &batch, &key), CGR_ERROR_STALE_GRAPH) << what;
+  }
+};
+
+TEST_P(Baked, EveryWordOfItCounts) {
+  const int32_t keys = cgr_runtime_num_keys(rt());
+  ASSERT_EQ(NumReady(), keys);
+  engine_->Decode(rows_); // pages for the steps that are chosen
+  std::set<std::string> names;
+  for (const cgr__baked &baked : List()) {
+    EXPECT_TRUE(names.insert(baked.name).second) << baked.name;
+    EXPECT_GE(baked.bytes, 4u) << baked.name;
+    for (size_t at = 0; at + 4 <= baked.bytes && !HasFailure(); at += 4) {
+      const std::string what = std::string(baked.name) + ", byte " + std::to_string(at);
+      const unsigned char *word = static_cast<const unsigned char *>(baked.data) + at;
+      Add(word, UINT32_MAX);
+      cgr__baked_refresh(rt());
+      const bool seen = cgr__graph_is_stale(&rt()->graphs, &rt()->graphs.entry[0]);
+      EXPECT_TRUE(seen) << what;
+      if (at % 256 == 0)
+        ExpectAllStale(what);
+      Add(word, 1);
+    }
+  }
+  cgr__baked_refresh(rt());
+  EXPECT_EQ(NumReady(), keys);
+  engine_->Step(engine_->Decode(rows_));
+  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+}
+
+// A capture looks by itself, and makes graphs of what there is now.
+TEST_P(Baked, WhatHasChangedIsCapturedAgain) {
+  for (const cgr__baked &baked : List()) {
+    if (std::string(baked.name) != "layout" && std::string(baked.name) != "config")
+      continue; // that a step could do without
+    const void *word = baked.name[0] == 'l' ? static_cast<const void *>(&rt()->layout.bytes) : &rt()->setup.config.log_context;
+    Add(word, 1);
+    const size_t before = engine_->records.size();
+    CGR_ASSERT_OK(engine_->Capture());
+    EXPECT_EQ(engine_->records.size(), before + size_t(cgr_runtime_num_keys(rt())));
+    engine_->Step(engine_->Decode(rows_));
+    EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+    Add(word, UINT32_MAX);
+    CGR_ASSERT_OK(engine_->Capture());
+    EXPECT_EQ(engine_->records.size(), before + 2 * size_t(cgr_runtime_num_keys(rt())));
+  }
+}
+
+TEST_P(Baked, AStrictRuntimeRefusesTheStep) {
+  engine_->Decode(rows_);
+  rt()->graphs.strict = true;
+  Add(&rt()->layout.bytes, 1);
+  cgr__baked_refresh(rt());
+  ItemsRefused(CGR_ERROR_STALE_GRAPH, { "stale" }, engine_->Decode(rows_));
+  Add(&rt()->layout.bytes, UINT32_MAX);
+  cgr__baked_refresh(rt());
+  rt()->graphs.strict = false;
+}
+
+// Over the registry itself: the runtime's own cannot move, and each of the engine's makes stale what holds it.
+TEST_P(Baked, EveryRegionCounts) {
+  std::vector<int32_t> movable;
+  for (const auto &input : engine_->state.layer[0].in) {
+    int32_t region = -1;
+    CGR_ASSERT_OK(cgr_region_register(rt(), input.data, 16, &region));
+    movable.push_back(region);
+  }
+  CGR_ASSERT_OK(engine_->Capture());
+  const cgr__regions &regions = rt()->regions;
+  ASSERT_EQ(regions.count, regions.first_movable + int32_t(movable.size()));
+  EXPECT_GE(regions.first_movable, 6); // arena, rings, K and V of two layers
+  for (int32_t i = 0; i < regions.count; i++) {
+    const cgr__region region = regions.region[i];
+    const cgr_status moved = cgr_region_move(rt(), i, region.base, region.bytes);
+    if (i < regions.first_movable) {
+      EXPECT_EQ(moved, CGR_ERROR_INVALID_ARGUMENT) << i;
+      EXPECT_EQ(NumReady(), cgr_runtime_num_keys(rt()));
+      continue;
+    }
+    CGR_EXPECT_OK(moved);
+    engine_->Decode(rows_);
+    ExpectAllStale("region " + std::to_string(i));
+    CGR_ASSERT_OK(engine_->Capture());
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------- nothing else reaches
+
+struct Words {
+  Words() { std::memset(&all, 0, sizeof all); }
+  ~Words() { cgr__words_free(&all); }
+  cgr__words all;
+};
+
+// "" or the first place in which two captures differ.
+std::string Difference(const Words &a, const Words &b) {
+  for (int64_t i = 0; i < std::max(a.all.count, b.all.count); i++)
+    if (i >= a.all.count || i >= b.all.count || std::memcmp(&a.all.word[i], &b.all.word[i], sizeof *a.all.word) != 0) {
+      const cgr__word &word = i < a.all.count ? a.all.word[i] : b.all.word[i];
+      return std::string((i < a.all.count ? a : b).all.names[word.node].text) + ", byte " + std::to_string(word.offset);
+    }
+  return "";
+}
+
+class WhatReachesAGraph : public Baked {
+protected:
+  cgr_status Capture(const cgr_key &key, Words *words) {
+    cgr__capture_context context = { rt(), &key };
+    int device_error = 0;
+    const cgr_status status =
+        cgr__words_capture(&rt()->graphs, &key, rt()->own_stream, cgr__capture_body_of, &context, &words->all, &device_error);
+    EXPECT_EQ(device_error, 0);
+    return status;
+  }
+  // Flips a bit of each word of the runtime's in turn and captures: what then differs must be in the hash. Addresses outside of
+  // `lane` are left alone: a capture follows them. (The second bit: none of the numbers becomes 0, which some are divided by.)
+  void FlipAll(const void *memory, size_t bytes, const std::string &name, const std::vector<cgr_key> &keys,
+               const std::vector<const void *> &leave) {
+    for (size_t at = 0; at + 4 <= bytes && !HasFailure(); at += 4) {
+      unsigned char *word = static_cast<unsigned char *>(const_cast<void *>(memory)) + at;
+      uint64_t wide = 0;
+      if (at / 8 * 8 + 8 <= bytes)
+        std::memcpy(&wide, static_cast<const unsigned char *>(memory) + at / 8 * 8, 8);
+      if (std::count(leave.begin(), leave.end(), word) > 0 || (name != "lane" && wide >> 40 != 0 && wide >> 47 == 0))
+        continue;
+      word[0] ^= 2;
+      const bool in_hash = cgr__baked_hash(rt()) != hash_;
+      for (size_t k = 0; k < keys.size(); k++) {
+        Words words;
+        if (Capture(keys[k], &words) != CGR_OK || Difference(words, before_[k]).empty())
+          continue;
+        reached_++;
+        EXPECT_TRUE(in_hash) << name << ", byte " << at << " reaches the graph of key " << k;
+      }
+      word[0] ^= 2;
+    }
+  }
+  std::vector<Words> before_;
+  uint64_t hash_ = 0;
+  int32_t reached_ = 0;
+};
+
+TEST_P(WhatReachesAGraph, IsInTheHash) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    MakeWith(mode);
+    cgr__setup &setup = rt()->setup;
+    const std::vector<cgr_key> keys = { engine_->GraphStats(1).key, engine_->GraphStats(cgr_runtime_num_keys(rt()) - 1).key };
+    before_ = std::vector<Words>(keys.size());
+    for (size_t k = 0; k < keys.size(); k++) {
+      CGR_ASSERT_OK(Capture(keys[k], &before_[k]));
+      Words again;
+      CGR_ASSERT_OK(Capture(keys[k], &again));
+      ASSERT_EQ(Difference(again, before_[k]), "");
+      ASSERT_GT(again.all.num_nodes, 4);
+    }
+    hash_ = cgr__baked_hash(rt());
+    reached_ = 0;
+    // Numbers that index other tables, which a capture would leave; EveryWordOfItCounts has them.
+    std::vector<const void *> leave = { &setup.config.num_layers };
+    for (int32_t l = 0; l < setup.config.num_layers; l++) {
+      leave.push_back(&setup.layers[l].kv_source);
+      leave.push_back(&setup.layers[l].backend);
+    }
+    FlipAll(&rt()->lane.args, sizeof rt()->lane.args, "lane", keys, leave);
+    FlipAll(&rt()->lane.planner_args, sizeof rt()->lane.planner_args, "lane", keys, leave);
+    FlipAll(&rt()->lane.staged_args, sizeof rt()->lane.staged_args, "lane", keys, leave);
+    EXPECT_GT(reached_, 400);
+    reached_ = 0;
+    FlipAll(setup.layers, size_t(setup.config.num_layers) * sizeof *setup.layers, "layers", keys, leave);
+    EXPECT_GT(reached_, 20);
+    reached_ = 0;
+    FlipAll(&setup, sizeof setup, "setup", keys, leave);
+    EXPECT_GT(reached_, 20); // of the plans
+    FlipAll(&rt()->layout, sizeof rt()->layout, "layout", keys, leave);
+    EXPECT_EQ(cgr__baked_hash(rt()), hash_);
+  }
+}
+
+// What a capture follows, and FlipAll therefore cannot change.
+TEST_P(WhatReachesAGraph, IsInTheHashWhereACaptureFollowsIt) {
+  cgr__setup &setup = rt()->setup;
+  const void *const followed[] = { &setup.variants[1],       &setup.backends[0].record,  &setup.backends[0].context,
+                                   &setup.config.num_layers, &setup.layers[1].kv_source, &setup.layers[1].backend };
+  hash_ = cgr__baked_hash(rt());
+  for (const void *word : followed) {
+    Add(word, UINT32_MAX); // one layer fewer: no more than there are
+    EXPECT_NE(cgr__baked_hash(rt()), hash_);
+    Add(word, 1);
+  }
+  EXPECT_EQ(cgr__baked_hash(rt()), hash_);
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(Baked);
+CGR_INSTANTIATE_OVER_FEW_DEVICES(WhatReachesAGraph);
+
+} // namespace
+} // namespace cgr_test
