@@ -1,8 +1,9 @@
-// Two runtimes on two threads, one device each, and what any thread may ask. For the thread sanitizer.
+// Runtimes on threads of their own, on one device or on several, and what any thread may ask. For the thread sanitizer.
 #include <atomic>
 #include <thread>
 
 #include "tests/support/engine.h"
+#include "tests/support/tiny_engine.h"
 
 namespace cgr_test {
 namespace {
@@ -93,6 +94,55 @@ TEST_P(Threads, OneRuntimeOnOneThreadAfterTheOther) {
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(Threads);
+
+// Everything cold, again and again, between steps.
+void LiveThrough(cgr_device *dev, int32_t seed) {
+  TinyEngine engine(dev, seed % 2 == 0 ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE);
+  const std::vector<int32_t> regions = engine.RegisterAll();
+  cgr_capture capture = engine.CaptureStruct();
+  cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
+  cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
+  int32_t kind = 0, count = 0;
+  for (int32_t round = seed; round < seed + 6 && !::testing::Test::HasFatalFailure(); round++) {
+    CGR_EXPECT_OK(cgr_runtime_estimate_capture(engine.rt, &capture, &estimate));
+    CGR_EXPECT_OK(cgr_runtime_capture(engine.rt, &capture));
+    engine.StepOnce(&kind);
+    EXPECT_NE(kind, CGR_KIND_NONE);
+    const size_t moved = size_t(round) % regions.size();
+    CGR_EXPECT_OK(cgr_region_move(engine.rt, regions[moved], engine.memory[moved], TinyEngine::kMemory));
+    engine.StepOnce(&kind);
+    EXPECT_EQ(kind, CGR_KIND_NONE);
+    capture.flags = CGR_CAPTURE_MISSED;
+    CGR_EXPECT_OK(cgr_runtime_capture(engine.rt, &capture));
+    capture.flags = 0;
+    engine.StepOnce(&kind);
+    EXPECT_NE(kind, CGR_KIND_NONE);
+    CGR_EXPECT_OK(engine.SelfTest(&count));
+    CGR_EXPECT_OK(cgr_runtime_audit(engine.rt, nullptr, nullptr, 0, &count));
+    CGR_EXPECT_OK(cgr_runtime_graph_stats(engine.rt, 0, &stats));
+    CGR_EXPECT_OK(cgr_runtime_enable_graphs(engine.rt, round % 2));
+    engine.StepOnce(&kind);
+    EXPECT_EQ(kind != CGR_KIND_NONE, round % 2 == 1);
+    CGR_EXPECT_OK(cgr_runtime_enable_graphs(engine.rt, 1));
+    CGR_EXPECT_OK(cgr_runtime_release_graphs(engine.rt, 0, nullptr));
+  }
+  engine.ExpectCountersAddUp();
+}
+
+TEST(EightThreads, WithARuntimeEach) {
+  for (bool shared : { false, true }) {
+    std::vector<cgr_device *> devices(shared ? 1 : 8);
+    for (cgr_device *&dev : devices)
+      CGR_ASSERT_OK(cgr_device_open("host", nullptr, &dev));
+    std::vector<std::thread> threads;
+    for (int32_t i = 0; i < 8; i++)
+      threads.emplace_back([&, i] { LiveThrough(devices[shared ? 0 : size_t(i)], i); });
+    for (std::thread &thread : threads)
+      thread.join();
+    for (cgr_device *dev : devices)
+      CGR_EXPECT_OK(cgr_device_close(dev));
+  }
+}
 
 } // namespace
 } // namespace cgr_test

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Measures which lines of the library's host code the tests run on this machine: a line per folder, then all of it.
+#
+#   tools/coverage.sh [--lines] [test targets]      e.g.  tools/coverage.sh --lines //tests/graphs/...
+#
+# --lines also lists the lines that no test has run. Needs gcov, which comes with gcc, and python3. Every run begins from nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+lines=
+if [[ ${1:-} == --lines ]]; then lines=--lines; shift; fi
+targets=("${@:-//tests/...}")
+
+# Bazel compiles in /proc/self/cwd, and there the counters would go, in each test's own folder: this brings them to their notes.
+root=$(./bazelw info --config=coverage_counters execution_root 2>/dev/null)
+objects=$root/bazel-out/k8-optcoverage
+find "$objects" -name '*.gcda' -delete 2>/dev/null || true
+./bazelw test --config=coverage_counters --test_env=GCOV_PREFIX="$root" --test_env=GCOV_PREFIX_STRIP=3 "${targets[@]}" >&2
+for folder in base buffers devices graphs kernels planners runtime; do
+  find "$objects/bin/$folder" -path '*/_objs/*' -name '*.gcno'
+done | python3 tools/coverage.py $lines
