@@ -12,6 +12,16 @@ void cgr__findings_init(cgr__findings *findings, cgr_finding *out, int32_t capac
   findings->layer = findings->group = -1;
 }
 
+cgr_status cgr__findings_check(const char *function, const cgr_finding *out, int32_t capacity, int32_t *count) {
+  CGR__REQUIRE(count, function);
+  *count = 0;
+  if (capacity < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capacity is %d, expected 0 or more", function, capacity);
+  if (capacity > 0 && !out)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: findings is NULL, expected room for %d", function, capacity);
+  return CGR_OK;
+}
+
 static void add(cgr__findings *findings, const cgr_finding *finding) {
   if (findings->count == 0)
     findings->first = *finding;

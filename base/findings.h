@@ -21,6 +21,8 @@ typedef struct cgr__findings {
   cgr_finding first;
 } cgr__findings;
 
+/* What every function with `findings, capacity, count` asks of them; sets *count to 0. */
+cgr_status cgr__findings_check(const char *function, const cgr_finding *out, int32_t capacity, int32_t *count);
 void cgr__findings_init(cgr__findings *findings, cgr_finding *out, int32_t capacity);
 
 /* Adds a finding. `field` names what is wrong; the text follows it: "is 72, expected 64 or 128". */

@@ -75,13 +75,16 @@ typedef struct cgr__graph_info {
 
 /* A parameter of a node of a captured graph, as a walk shows it. */
 typedef struct cgr__node_param {
-  int64_t node;     /* counts from 0 in the order of capture, a child graph's nodes after it */
-  const char *name; /* of the node: a kernel's, "copy", "fill", "host function", ...; until the next node */
-  int32_t index;    /* of the parameter. A node without any is shown once, with 0 bytes */
+  int64_t node;     /* counts from 0, in an order that is the same for equal captures; a child graph's nodes after it */
+  const char *name; /* of the node: a kernel's, "copy", "fill", "host function 0x55d0", ...; until the next node */
+  int32_t index;    /* of the parameter. A node without any is shown once, with 0 bytes. -1: how a kernel is launched, on CUDA
+                       u32 grid [3], block [3], bytes of dynamic shared memory, 0 */
   bool hidden;      /* the node has parameters that cannot be seen; shown once, with 0 bytes */
   const void *data; /* its value, aligned to 8 bytes or to its own size if that is less; until the next one */
   size_t bytes;
 } cgr__node_param;
+
+#define CGR__HOST_FUNCTION_NAME "host function %#llx" /* its address, for tools that know symbols */
 
 /* Returns 0, or an error that ends the walk and is its answer. */
 typedef int (*cgr__node_visitor)(void *context, const cgr__node_param *param);

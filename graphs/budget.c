@@ -1,12 +1,5 @@
-#include <time.h>
-
+#include "base/clock.h"
 #include "graphs/graphs.h"
-
-double cgr__now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
-}
 
 void cgr__budget_begin(cgr__budget *budget, double max_ms, uint64_t max_bytes) {
   *budget = (cgr__budget){ .max_ms = max_ms, .max_bytes = max_bytes };

@@ -2,9 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "devices/error.h"
-#include "graphs/audit.h"
+#include "graphs/words.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- pieces */
 
@@ -32,7 +33,7 @@ static void keep_piece(cgr__open_capture *c, cgr__exec *exec, const cgr__graph_i
 static int add_words(void *context, const cgr__node_param *param) { return cgr__words_add(context, param); }
 
 static int list_words(cgr__open_capture *c, cgr__graph *graph) {
-  c->words->first_node = c->words->num_nodes;
+  cgr__words_begin(c->words);
   return c->graphs->dev->ops->graph_walk(c->graphs->dev, graph, add_words, c->words);
 }
 
@@ -125,7 +126,8 @@ cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *add
 
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
-cgr_status cgr__capture_pieces(cgr__open_capture *c, cgr__capture_body body, void *context, int *device_error) {
+/* The body's failure comes first, unless the device is lost. */
+static cgr_status capture_pieces(cgr__open_capture *c, cgr__capture_body body, void *context, int *device_error) {
   *device_error = begin_piece(c);
   if (*device_error)
     return CGR_ERROR_CAPTURE;
@@ -143,11 +145,10 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   cgr__open_capture c = { .graphs = graphs, .entry = entry, .stream = stream };
   double begin = cgr__now_ms();
   cgr__graph_drop(graphs, entry);
-  /* Read before the body: if `record` moves a region, the graph may hold its old address. */
   entry->epoch = graphs->regions->epoch;
-  entry->layout_hash = graphs->layout_hash;
+  entry->baked_hash = graphs->baked_hash;
   entry->records++;
-  cgr_status status = cgr__capture_pieces(&c, body, context, device_error);
+  cgr_status status = capture_pieces(&c, body, context, device_error);
   entry->held = c.held;
   if (status != CGR_OK) {
     cgr__graph_drop(graphs, entry);
@@ -161,4 +162,32 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   entry->misses = 0;
   entry->capture_ms = cgr__now_ms() - begin;
   return CGR_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- listing */
+
+/* What is kept by value between two pieces: the function is in the node's name. */
+static int add_breaks(cgr__words *words, const cgr__graph_entry *entry) {
+  int error = 0;
+  for (const cgr__break *b = entry->breaks; b && !error; b = b->next) {
+    char call[48];
+    snprintf(call, sizeof call, "call %#llx", (unsigned long long)(uintptr_t)b->function);
+    cgr__node_param param = { .name = b->kernel ? b->kernel->name : call, .data = b->args, .bytes = b->args_size };
+    cgr__words_begin(words);
+    error = cgr__words_add(words, &param);
+  }
+  return error;
+}
+
+cgr_status cgr__graphs_list(cgr__graphs *graphs, const cgr_key *key, cudaStream_t stream, cgr__capture_body body, void *context,
+                            cgr__words *words, int *device_error) {
+  cgr__graph_entry scratch = { .key = *key };
+  cgr__open_capture c = { .graphs = graphs, .entry = &scratch, .stream = stream, .words = words };
+  cgr__words_empty(words);
+  cgr_status status = capture_pieces(&c, body, context, device_error);
+  if (status == CGR_OK && add_breaks(words, &scratch) != 0)
+    status = cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "record: no memory for a list of what it has enqueued");
+  words->held = c.held;
+  cgr__graph_drop(graphs, &scratch);
+  return status;
 }

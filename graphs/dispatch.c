@@ -251,7 +251,7 @@ cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_e
     return CGR_OK;
   return cgr__fail(
       CGR_ERROR_STALE_GRAPH,
-      "step: a region has moved since the graph of %d requests and %d tokens was captured, expected cgr_runtime_capture to "
-      "capture it again",
+      "step: what the graph of %d requests and %d tokens was made from has changed since (a region has moved, or `record` is "
+      "another), expected cgr_runtime_capture to capture it again",
       entry->key.num_requests, entry->key.num_tokens);
 }

@@ -11,6 +11,12 @@ cgr__key_text cgr__key_name(const cgr_key *key) {
   return name;
 }
 
+cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key) {
+  char message[400];
+  snprintf(message, sizeof message, "%s", cgr_last_message());
+  return cgr__fail(status, "%s: %s: %s", function, cgr__key_name(key).text, message);
+}
+
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
   if (entry->state == CGR_GRAPH_READY && cgr__graph_is_stale(graphs, entry))
     return CGR_GRAPH_STALE;
@@ -86,8 +92,12 @@ static void forget(cgr__graphs *graphs, cgr__graph_entry *entry) {
 }
 
 void cgr__graphs_drop_all(cgr__graphs *graphs) {
-  for (int32_t i = 0; i < graphs->count; i++)
-    forget(graphs, &graphs->entry[i]);
+  for (int32_t i = 0; i < graphs->count; i++) {
+    cgr__graph_entry *entry = &graphs->entry[i];
+    uint64_t misses = entry->state == CGR_GRAPH_READY ? 0 : entry->misses; /* what steps miss they still do */
+    forget(graphs, entry);
+    entry->misses = misses;
+  }
 }
 
 double cgr__graphs_capture_ms(const cgr__graphs *graphs) {
@@ -119,7 +129,7 @@ cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes) {
   }
   qsort(oldest, (size_t)graphs->count, sizeof(cgr__graph_entry *), by_last_use);
   for (int32_t i = 0; i < graphs->count && (uint64_t)graphs->device_bytes > keep_bytes; i++)
-    if (oldest[i]->exec)
+    if (oldest[i]->state == CGR_GRAPH_READY)
       forget(graphs, oldest[i]);
   free(oldest);
   return CGR_OK;

@@ -45,10 +45,10 @@ typedef struct cgr__graph_entry {
   cgr_key key;
   int32_t state; /* cgr_graph_state, but for STALE, which follows from what is below */
   int32_t records;
-  cgr__exec *exec;      /* the first piece */
-  cgr__break *breaks;   /* and what follows it; NULL: nothing, as in every FULL graph */
-  uint64_t epoch;       /* of the regions when it was captured, or since then, while none moved that it holds */
-  uint64_t layout_hash; /* of everything that it was made from and no region holds */
+  cgr__exec *exec;     /* the first piece */
+  cgr__break *breaks;  /* and what follows it; NULL: nothing, as in every FULL graph */
+  uint64_t epoch;      /* of the regions when it was captured, or since then, while none moved that it holds */
+  uint64_t baked_hash; /* of everything that it was made from and no region holds */
   uint64_t replays, real_requests;
   uint64_t last_seq;                      /* the last step that used it */
   uint64_t misses;                        /* steps that would have used it and could not, since it was last captured */
@@ -101,7 +101,7 @@ typedef struct cgr__mixed_keys {
 typedef struct cgr__graphs {
   cgr_device *dev;
   const cgr__regions *regions;
-  uint64_t layout_hash;
+  uint64_t baked_hash;
   bool strict;
   bool disabled;      /* by the caller: no step replays unless its key is forced */
   bool exact_lengths; /* uniform graphs serve their own query length alone, not shorter ones */
@@ -126,7 +126,7 @@ void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memo
 /* entry.c. The state that the entry is in now, and whether it can be replayed. */
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry);
 static inline bool cgr__graph_is_stale(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
-  return entry->epoch != graphs->regions->epoch || entry->layout_hash != graphs->layout_hash;
+  return entry->epoch != graphs->regions->epoch || entry->baked_hash != graphs->baked_hash;
 }
 /* A region has just moved: the graphs that do not hold it are as fresh as before. */
 void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region);
@@ -136,6 +136,8 @@ typedef struct cgr__key_text {
   char text[48];
 } cgr__key_text;
 cgr__key_text cgr__key_name(const cgr_key *key);
+/* Fails again, with the function and the key before the thread's last message. */
+cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key);
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats);
 int32_t cgr__graphs_num_usable(const cgr__graphs *graphs);
 /* What capturing the graphs that there are took. */
@@ -201,7 +203,7 @@ typedef struct cgr__open_capture {
   bool failed;              /* what is captured from now on is dropped */
   cgr__held held;           /* the regions that it holds, as far as it has got */
   int device_error;         /* the device was lost at a break */
-  struct cgr__words *words; /* the pieces are listed here and made into no graph; NULL: they are made (audit.h) */
+  struct cgr__words *words; /* the pieces are listed here, and no graph is made; NULL: they become one */
 } cgr__open_capture;
 
 /* What is called at a break. */
@@ -219,9 +221,11 @@ typedef cgr_status (*cgr__capture_body)(void *context, cgr__open_capture *captur
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error);
 
-/* The pieces of a capture, from a begin to an end; *device_error as above. The body's failure comes first, unless the device is
- * lost. */
-cgr_status cgr__capture_pieces(cgr__open_capture *capture, cgr__capture_body body, void *context, int *device_error);
+/* The same, but no graph is made: what the nodes and the breaks hold is listed (words.h), in place of what `words` held. Counts
+ * nothing and leaves the key's entry alone. `words` is to be freed in any case. */
+typedef struct cgr__words cgr__words;
+cgr_status cgr__graphs_list(cgr__graphs *graphs, const cgr_key *key, cudaStream_t stream, cgr__capture_body body, void *context,
+                            cgr__words *words, int *device_error);
 
 /* Ends the piece, keeps the calls, which come next, and begins another piece. `function` is for the message: a stream that was
  * forked and not joined, for one, is found here. After a failure what the body still enqueues is captured all the same and
@@ -251,7 +255,6 @@ void cgr__budget_begin(cgr__budget *budget, double max_ms, uint64_t max_bytes);
 bool cgr__budget_allows(cgr__budget *budget, const cgr__graphs *graphs, cgr__graph_entry *entry);
 /* The entry has been captured; if that was too much, its graph is dropped. */
 void cgr__budget_charge(cgr__budget *budget, cgr__graphs *graphs, cgr__graph_entry *entry);
-double cgr__now_ms(void);
 
 /* replay.c: the only launches of graphs. The first piece, for step `seq`; returns the device's error. */
 int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t real_requests, uint64_t seq, cudaStream_t stream);

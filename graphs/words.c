@@ -1,8 +1,10 @@
+#include "graphs/words.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/audit.h"
+#include "base/hash.h"
 
 bool cgr__reserve(void **array, int64_t *capacity, int64_t count, size_t size) {
   if (count < *capacity)
@@ -17,18 +19,28 @@ bool cgr__reserve(void **array, int64_t *capacity, int64_t count, size_t size) {
 }
 
 static bool add_node(cgr__words *words, const cgr__node_param *param) {
-  void *names = words->names;
-  if (!cgr__reserve(&names, &words->name_capacity, words->num_nodes, sizeof *words->names))
+  void *nodes = words->node;
+  if (!cgr__reserve(&nodes, &words->node_capacity, words->num_nodes, sizeof *words->node))
     return false;
-  words->names = names;
-  snprintf(words->names[words->num_nodes++].text, CGR__NODE_NAME, "%s", param->name);
+  words->node = nodes;
+  cgr__node *node = &words->node[words->num_nodes++];
+  node->id = cgr__hash(CGR__HASH_BEGIN, param->name, strlen(param->name));
+  snprintf(node->name, sizeof node->name, "%s", param->name);
   words->num_hidden += param->hidden;
+  words->shape = cgr__hash(words->shape, &node->id, sizeof node->id);
   return true;
 }
 
+void cgr__words_begin(cgr__words *words) {
+  words->first_node = words->num_nodes;
+  words->shape = cgr__hash(words->shape, &words->num_nodes, sizeof words->num_nodes);
+}
+
 int cgr__words_add(cgr__words *words, const cgr__node_param *param) {
+  const uint64_t shape[] = { (uint64_t)param->index, param->bytes };
   if (words->first_node + param->node >= words->num_nodes && !add_node(words, param))
     return CGR__DEVICE_NO_MEMORY;
+  words->shape = cgr__hash(words->shape, shape, sizeof shape);
   for (size_t at = 0; at < param->bytes; at += sizeof(uint64_t)) {
     size_t left = param->bytes - at;
     cgr__word word = { .node = words->num_nodes - 1, .param = param->index, .offset = (int32_t)at };
@@ -45,12 +57,13 @@ int cgr__words_add(cgr__words *words, const cgr__node_param *param) {
 void cgr__words_empty(cgr__words *words) {
   words->count = 0;
   words->num_nodes = words->num_hidden = words->first_node = 0;
+  words->shape = CGR__HASH_BEGIN;
   free(words->held.region);
   words->held = (cgr__held){ false, 0, NULL };
 }
 
 void cgr__words_free(cgr__words *words) {
   cgr__words_empty(words);
-  free(words->names);
+  free(words->node);
   free(words->word);
 }

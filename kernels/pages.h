@@ -17,15 +17,15 @@ extern "C" {
 #define CGR__PAGES_FN static inline
 #endif
 
-/* Of the first tokens of every page. Fill: element (token, head, d) becomes noise in +-[0.5, 1), of small size in the narrow dtypes; never NaN or
- * infinite. Digest: digest[i] becomes the sum over the elements of page i of a mix of the element's place and bits, so that a
+/* Both work on the first `tokens[i]` tokens of page `pages[i]`. Fill writes noise to every element: +-[0.5, 1), of one byte below
+ * 1; never NaN or infinite. Digest: digest[i] becomes the sum over the elements of a mix of each one's place and bits, so that a
  * change of any element shows but for one time in 2^64. */
 typedef struct cgr__pages_args {
   cgr_kv_view view;
   const int32_t *pages;  /* [num_pages] */
-  const int32_t *tokens; /* [num_pages] of each page that count, the first ones; NULL: all */
-  uint64_t *digest;     /* [num_pages]; digest alone */
-  uint64_t seed;        /* fill alone */
+  const int32_t *tokens; /* [num_pages]; NULL: all of each page */
+  uint64_t *digest;      /* [num_pages]; digest alone */
+  uint64_t seed;         /* fill alone */
   int32_t num_pages, page_size, num_heads, head_dim;
   int32_t element_size; /* bytes of an element: 1, 2 or 4 */
   int32_t reserved;

@@ -24,6 +24,20 @@ cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function) {
   return CGR_OK;
 }
 
+cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *function) {
+  if (rt->lane.prepared.ticket == 0)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_STATE, "%s: a step is prepared, expected it to be launched or cancelled first", function);
+}
+
+cgr_status cgr__runtime_check_graphs(const cgr_runtime *rt, const char *function) {
+  if (cgr__graphs_num_usable(&rt->graphs) > 0)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_STATE,
+                   "%s: none of the %d keys has a graph that can be replayed, expected cgr_runtime_capture before", function,
+                   rt->graphs.count);
+}
+
 cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_t lane) {
   CGR__TRY(cgr__runtime_check(rt, function));
   if (lane != 0)

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/hash.h"
+
 void cgr__baked_list(const cgr_runtime *rt, cgr__baked list[CGR__NUM_BAKED]) {
   const cgr__setup *setup = &rt->setup;
   size_t layers = (size_t)setup->config.num_layers;
@@ -20,13 +22,12 @@ void cgr__baked_list(const cgr_runtime *rt, cgr__baked list[CGR__NUM_BAKED]) {
 }
 
 uint64_t cgr__baked_hash(const cgr_runtime *rt) {
-  uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv */
+  uint64_t hash = CGR__HASH_BEGIN;
   cgr__baked list[CGR__NUM_BAKED];
   cgr__baked_list(rt, list);
   for (int i = 0; i < CGR__NUM_BAKED; i++)
-    for (size_t b = 0; b < list[i].bytes; b++)
-      hash = (hash ^ ((const unsigned char *)list[i].data)[b]) * 0x100000001b3u;
+    hash = cgr__hash(hash, list[i].data, list[i].bytes);
   return hash;
 }
 
-void cgr__baked_refresh(cgr_runtime *rt) { rt->graphs.layout_hash = cgr__baked_hash(rt); }
+void cgr__baked_refresh(cgr_runtime *rt) { rt->graphs.baked_hash = cgr__baked_hash(rt); }

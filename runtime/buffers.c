@@ -52,13 +52,13 @@ cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const cha
 }
 
 cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_region_register"));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_register"));
   CGR__REQUIRE(region, "cgr_region_register");
   return cgr__regions_register(&runtime->regions, base, bytes, region);
 }
 
 cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes) {
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_region_move"));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_move"));
   CGR__TRY(cgr__regions_move(&runtime->regions, region, base, bytes));
   cgr__graphs_region_moved(&runtime->graphs, region);
   return CGR_OK;
@@ -67,11 +67,8 @@ cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *bas
 cgr_status cgr_record_use(cgr_recorder *recorder, int32_t region) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_use"));
   const cgr__step_recorder *rec = (const cgr__step_recorder *)(void *)recorder;
-  cgr_status status = CGR_OK;
-  if (region < rec->runtime->regions.first_movable || region >= rec->runtime->regions.count)
-    status = cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_use: region is %d, expected one of cgr_region_register (%d .. %d)",
-                       region, rec->runtime->regions.first_movable, rec->runtime->regions.count - 1);
-  else if (recorder->capture)
+  cgr_status status = cgr__regions_check(&rec->runtime->regions, "cgr_record_use", region);
+  if (status == CGR_OK && recorder->capture)
     status = cgr__capture_hold(recorder->capture, region, true);
   return cgr__recorder_latch(recorder, status);
 }

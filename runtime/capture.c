@@ -52,8 +52,7 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
   CGR__TRY(cgr__runtime_check_outside(rt, function));
   CGR__TRY(cgr__sized_read("capture", capture, c, sizeof *c));
   CGR__TRY(check_capture(rt, function, c));
-  if (rt->lane.prepared.ticket != 0)
-    return cgr__fail(CGR_ERROR_STATE, "%s: a step is prepared, expected it to be launched or cancelled first", function);
+  CGR__TRY(cgr__runtime_check_unprepared(rt, function));
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, function, rt->lane.launched, rt->setup.config.wait_timeout_ms));
   keep_record(rt, c);
@@ -136,6 +135,21 @@ bool cgr__capture_wants(const cgr_runtime *rt, const cgr_capture *c, const cgr__
   return !(c->flags & CGR_CAPTURE_MISSED) || (entry->misses > 0 && entry->failures < MAX_FAILURES);
 }
 
+/* What a call for missed keys leaves out for good. */
+static bool is_given_up(const cgr_capture *c, const cgr__graph_entry *entry) {
+  return (c->flags & CGR_CAPTURE_MISSED) && entry->misses > 0 && entry->failures >= MAX_FAILURES;
+}
+
+static void tell_given_up(const cgr_runtime *rt, int32_t count) {
+  char text[160];
+  if (count == 0)
+    return;
+  snprintf(text, sizeof text,
+           "cgr_runtime_capture: %d keys that steps miss are left out: their captures have failed %d times in a row", count,
+           MAX_FAILURES);
+  log_text(rt, CGR_LOG_INFO, text);
+}
+
 static void tell_budget(const cgr_runtime *rt, const cgr_capture *c, const cgr__budget *budget) {
   char text[200];
   if (budget->left == 0)
@@ -150,11 +164,13 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   cgr__budget budget;
   cgr_status first = CGR_OK;
   char message[480] = "";
+  int32_t given_up = 0;
   CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_capture", capture, &c));
   cgr__graphs *graphs = &runtime->graphs;
   cgr__budget_begin(&budget, c.max_ms, c.max_bytes);
   for (int32_t i = 0; i < cgr__capture_count(runtime, &c) && !runtime->dead; i++) {
     cgr__graph_entry *entry = cgr__capture_entry(runtime, &c, i);
+    given_up += is_given_up(&c, entry);
     if (!cgr__capture_wants(runtime, &c, entry) || !cgr__budget_allows(&budget, graphs, entry))
       continue;
     cgr_status status = cgr__capture_entry_now(runtime, entry);
@@ -168,14 +184,13 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   if (runtime->dead)
     return cgr__runtime_check(runtime, "cgr_runtime_capture");
   tell_budget(runtime, &c, &budget);
+  tell_given_up(runtime, given_up);
   return first == CGR_OK ? CGR_OK : cgr__fail(first, "%s", message);
 }
 
 cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_release_graphs"));
-  if (runtime->lane.prepared.ticket != 0)
-    return cgr__fail(CGR_ERROR_STATE,
-                     "cgr_runtime_release_graphs: a step is prepared, expected it to be launched or cancelled first");
+  CGR__TRY(cgr__runtime_check_unprepared(runtime, "cgr_runtime_release_graphs"));
   int64_t before = runtime->graphs.device_bytes;
   CGR__TRY(cgr__graphs_drop_oldest(&runtime->graphs, keep_bytes));
   if (released)

@@ -4,16 +4,16 @@
 #define SAMPLES 8 /* of each kind: a device tells its memory in steps of 2 MB, about two graphs */
 
 /* Keys that cost alike: uniform or mixed ones of one kind. */
-typedef struct group {
+typedef struct sample {
   cgr_graph_kind kind;
   bool mixed;
   int32_t wanted; /* to be captured, when the estimate began */
   int32_t measured;
   double ms, bytes;
-} group;
+} sample;
 
-static bool is_of(const group *g, const cgr__graph_entry *entry) {
-  return entry->key.kind == (int32_t)g->kind && (entry->key.query_len == 0) == g->mixed;
+static bool is_of(const sample *s, const cgr__graph_entry *entry) {
+  return entry->key.kind == (int32_t)s->kind && (entry->key.query_len == 0) == s->mixed;
 }
 
 /* Whether an entry of the list comes earlier in it, too. */
@@ -25,39 +25,41 @@ static bool is_repeated(cgr_runtime *rt, const cgr_capture *c, int32_t i) {
   return false;
 }
 
-static cgr_status measure(cgr_runtime *rt, const cgr_capture *c, group *g) {
+static cgr_status measure(cgr_runtime *rt, const cgr_capture *c, sample *s) {
   for (int32_t i = 0; i < cgr__capture_count(rt, c); i++) {
     cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
-    g->wanted += is_of(g, entry) && cgr__capture_wants(rt, c, entry) && !is_repeated(rt, c, i);
+    s->wanted += is_of(s, entry) && cgr__capture_wants(rt, c, entry) && !is_repeated(rt, c, i);
   }
-  int32_t samples = g->wanted < SAMPLES ? g->wanted : SAMPLES, seen = 0;
-  for (int32_t i = 0; i < cgr__capture_count(rt, c) && g->measured < samples; i++) {
+  int32_t samples = s->wanted < SAMPLES ? s->wanted : SAMPLES, seen = 0;
+  for (int32_t i = 0; i < cgr__capture_count(rt, c) && s->measured < samples; i++) {
     cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
-    if (!is_of(g, entry) || !cgr__capture_wants(rt, c, entry) || is_repeated(rt, c, i))
+    if (!is_of(s, entry) || !cgr__capture_wants(rt, c, entry) || is_repeated(rt, c, i))
       continue;
     /* The middle of the next of `samples` equal stretches. */
-    if (seen++ < (int32_t)((2 * (int64_t)g->measured + 1) * g->wanted / (2 * samples)))
+    if (seen++ < (int32_t)((2 * (int64_t)s->measured + 1) * s->wanted / (2 * samples)))
       continue;
     CGR__TRY(cgr__capture_entry_now(rt, entry));
-    g->measured++;
-    g->ms += entry->capture_ms;
-    g->bytes += (double)entry->device_bytes;
+    s->measured++;
+    s->ms += entry->capture_ms;
+    s->bytes += (double)entry->device_bytes;
   }
   return CGR_OK;
 }
 
 static cgr_status estimate(cgr_runtime *rt, const cgr_capture *c, cgr_capture_estimate *out) {
-  double bytes = 0.0;
+  double bytes = 0.0, left = 0.0;
   for (int kind = CGR_KIND_PIECEWISE; kind <= CGR_KIND_FULL; kind++)
     for (int mixed = 0; mixed < 2; mixed++) {
-      group g = { .kind = (cgr_graph_kind)kind, .mixed = mixed };
-      CGR__TRY(measure(rt, c, &g));
-      out->num_keys += g.wanted;
-      out->num_measured += g.measured;
-      out->ms += g.measured > 0 ? g.ms / g.measured * g.wanted : 0.0;
-      bytes += g.measured > 0 ? g.bytes / g.measured * g.wanted : 0.0;
+      sample s = { .kind = (cgr_graph_kind)kind, .mixed = mixed };
+      CGR__TRY(measure(rt, c, &s));
+      out->num_keys += s.wanted;
+      out->num_measured += s.measured;
+      out->ms += s.measured > 0 ? s.ms / s.measured * s.wanted : 0.0;
+      bytes += s.measured > 0 ? s.bytes / s.measured * s.wanted : 0.0;
+      left += s.measured > 0 ? s.bytes / s.measured * (s.wanted - s.measured) : 0.0;
     }
   out->bytes = (uint64_t)bytes;
+  out->bytes_left = (uint64_t)left;
   return CGR_OK;
 }
 

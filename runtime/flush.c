@@ -48,8 +48,7 @@ cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t st
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_flush"));
   CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_runtime_flush", lane));
-  if (runtime->lane.prepared.ticket != 0)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_flush: a step is prepared, expected it to be launched or cancelled first");
+  CGR__TRY(cgr__runtime_check_unprepared(runtime, "cgr_runtime_flush"));
   CGR__TRY(cgr__check_stream(runtime, "cgr_runtime_flush", stream));
   CGR__TRY(cgr__see_losses(runtime));
   cgr_status status = CGR_OK;

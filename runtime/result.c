@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "runtime/runtime.h"
 
 #define SPINS_BEFORE_CLOCK 256
@@ -26,12 +27,6 @@ cgr_status cgr__see_losses(cgr_runtime *rt) {
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- waits */
-
-static double now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
-}
 
 static void pause_briefly(const cgr_runtime *rt) {
   if (rt->dev->kind == CGR_DEVICE_KIND_HOST)
@@ -63,7 +58,7 @@ cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t s
     pause_briefly(rt);
     if (spins && round % SPINS_BEFORE_CLOCK != 0)
       continue;
-    double now = now_ms();
+    double now = cgr__now_ms();
     if (deadline == 0.0) {
       deadline = now + timeout_ms;
       ask_at = spins ? now + MS_BEFORE_QUERY : now;

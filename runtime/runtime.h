@@ -113,6 +113,10 @@ struct cgr_runtime {
 cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function);
 /* The same, and that the caller is not the engine's own `record`. */
 cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function);
+/* That no step is prepared. */
+cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *function);
+/* That some graph can be replayed. */
+cgr_status cgr__runtime_check_graphs(const cgr_runtime *rt, const char *function);
 cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_t lane);
 /* Whether the handle is that of a runtime, dead or alive. */
 bool cgr__runtime_is(const cgr_runtime *rt);

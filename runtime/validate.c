@@ -44,11 +44,7 @@ static cgr_status validate(const cgr_config *config, cgr_device *device, cgr__fi
 
 cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_finding *list, int32_t capacity, int32_t *count) {
   cgr__findings findings;
-  CGR__REQUIRE(count, "cgr_validate");
-  *count = 0;
-  if (capacity < 0 || (capacity > 0 && !list))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_validate: findings is %p with capacity %d, expected room for them",
-                     (void *)list, capacity);
+  CGR__TRY(cgr__findings_check("cgr_validate", list, capacity, count));
   cgr__findings_init(&findings, list, capacity);
   findings.see = "cgr_validate";
   cgr_status status = validate(config, device, &findings);

@@ -66,13 +66,13 @@ static void CUDA_CB run_captured(void *data) {
   call->function(call->args);
 }
 
-bool cgr__cuda_call_args(const CUDA_HOST_NODE_PARAMS *node, const void **args, size_t *args_size) {
+cgr_host_function cgr__cuda_call_of(const CUDA_HOST_NODE_PARAMS *node, const void **args, size_t *args_size) {
   if (node->fn != run_captured)
-    return false;
+    return NULL;
   const struct cuda_call *call = node->userData;
   *args = call->args;
   *args_size = call->args_size;
-  return true;
+  return call->function;
 }
 
 static void CUDA_CB free_captured(void *data) { free(data); }

@@ -1,11 +1,12 @@
 #include "devices/cuda/walk.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "devices/cuda/call.h"
 #include "devices/cuda/scope.h"
 
-#define MAX_PARAMS 4096 /* of a kernel: it has no more bytes than this for them before CUDA 12.1, and 32764 since then */
+#define MAX_PARAMS 32764 /* of a kernel: they have no more bytes (4096 before CUDA 12.1) */
 
 struct walk {
   cgr__node_visitor visit;
@@ -36,6 +37,11 @@ static const unsigned char *find_buffer(void *const *extra) {
   return NULL;
 }
 
+static CUresult param_info(const CUDA_KERNEL_NODE_PARAMS *kernel, int32_t index, size_t *offset, size_t *bytes) {
+  return kernel->func ? cgr__cu.FuncGetParamInfo(kernel->func, (size_t)index, offset, bytes)
+                      : cgr__cu.KernelGetParamInfo(kernel->kern, (size_t)index, offset, bytes);
+}
+
 static void show_kernel(struct walk *w, CUgraphNode node) {
   CUDA_KERNEL_NODE_PARAMS kernel = { .func = NULL };
   const char *name = NULL;
@@ -45,26 +51,18 @@ static void show_kernel(struct walk *w, CUgraphNode node) {
   }
   CUresult raw = kernel.func ? cgr__cu.FuncGetName(&name, kernel.func) : cgr__cu.KernelGetName(&name, kernel.kern);
   const unsigned char *buffer = find_buffer(kernel.extra);
+  const uint32_t launch[] = { kernel.gridDimX,  kernel.gridDimY,  kernel.gridDimZ,       kernel.blockDimX,
+                              kernel.blockDimY, kernel.blockDimZ, kernel.sharedMemBytes, 0 };
   size_t offset = 0, bytes = 0;
   w->param.name = raw == CUDA_SUCCESS && name ? name : "kernel";
-  int32_t i = 0;
-  for (; i < MAX_PARAMS; i++) {
-    raw = kernel.func ? cgr__cu.FuncGetParamInfo(kernel.func, (size_t)i, &offset, &bytes)
-                      : cgr__cu.KernelGetParamInfo(kernel.kern, (size_t)i, &offset, &bytes);
-    if (raw != CUDA_SUCCESS) /* there is no such parameter: that was the last */
-      break;
-    if (!kernel.kernelParams && !buffer) {
-      show_hidden(w);
-      return;
-    }
+  w->param.hidden = !kernel.kernelParams && !buffer && param_info(&kernel, 0, &offset, &bytes) == CUDA_SUCCESS;
+  show(w, -1, launch, sizeof launch);
+  /* Until there is no such parameter. */
+  for (int32_t i = 0; i < MAX_PARAMS && !w->param.hidden && param_info(&kernel, i, &offset, &bytes) == CUDA_SUCCESS; i++)
     show(w, i, buffer ? buffer + offset : kernel.kernelParams[i], bytes);
-  }
-  if (i == 0)
-    show(w, 0, NULL, 0);
 }
 
-static void show_words(struct walk *w, const char *name, const uint64_t words[3]) {
-  w->param.name = name;
+static void show_words(struct walk *w, const uint64_t words[3]) {
   if (!w->error)
     w->error = cgr__show_words(&w->param, words, 3, w->visit, w->context);
 }
@@ -86,7 +84,7 @@ static void show_copy(struct walk *w, CUgraphNode node) {
   const uint64_t words[] = { address_of(copy.dstMemoryType, copy.dstHost, copy.dstDevice),
                              address_of(copy.srcMemoryType, copy.srcHost, copy.srcDevice),
                              (uint64_t)copy.WidthInBytes * copy.Height * copy.Depth };
-  show_words(w, "copy", words);
+  show_words(w, words);
 }
 
 static void show_fill(struct walk *w, CUgraphNode node) {
@@ -97,7 +95,7 @@ static void show_fill(struct walk *w, CUgraphNode node) {
     return;
   }
   const uint64_t words[] = { fill.dst, fill.value, (uint64_t)fill.elementSize * fill.width * fill.height };
-  show_words(w, "fill", words);
+  show_words(w, words);
 }
 
 static void show_host_function(struct walk *w, CUgraphNode node) {
@@ -105,10 +103,16 @@ static void show_host_function(struct walk *w, CUgraphNode node) {
   const void *args = NULL;
   size_t bytes = 0;
   w->param.name = "host function";
-  if (cgr__cu.GraphHostNodeGetParams(node, &call) == CUDA_SUCCESS && cgr__cuda_call_args(&call, &args, &bytes))
-    show(w, 0, args, bytes);
-  else
+  cgr_host_function function =
+      cgr__cu.GraphHostNodeGetParams(node, &call) == CUDA_SUCCESS ? cgr__cuda_call_of(&call, &args, &bytes) : NULL;
+  if (!function) {
     show_hidden(w);
+    return;
+  }
+  char name[48];
+  snprintf(name, sizeof name, CGR__HOST_FUNCTION_NAME, (unsigned long long)(uintptr_t)function);
+  w->param.name = name;
+  show(w, 0, args, bytes);
 }
 
 static CUresult walk_graph(struct walk *w, CUgraph graph);

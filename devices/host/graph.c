@@ -1,5 +1,6 @@
 #include "devices/host/graph.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "devices/host/capture.h"
@@ -16,12 +17,20 @@ int cgr__host_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   return CGR__DEVICE_OK;
 }
 
-static const char *node_name(const struct host_work *work) {
-  if (work->kind == HOST_WORK_COPY)
-    return "copy";
-  if (work->kind == HOST_WORK_FILL)
-    return "fill";
-  return work->name ? work->name : "host function";
+struct node_name {
+  char text[48];
+};
+
+static struct node_name node_name(const struct host_work *work) {
+  struct node_name name;
+  if (work->kind == HOST_WORK_CALL && !work->name)
+    snprintf(name.text, sizeof name.text, CGR__HOST_FUNCTION_NAME, (unsigned long long)(uintptr_t)work->function);
+  else
+    snprintf(name.text, sizeof name.text, "%s",
+             work->kind == HOST_WORK_COPY   ? "copy"
+             : work->kind == HOST_WORK_FILL ? "fill"
+                                            : work->name);
+  return name;
 }
 
 int cgr__host_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context) {
@@ -31,7 +40,8 @@ int cgr__host_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor v
   for (uint32_t i = 0; i < graph->num_nodes && !error; i++) {
     const struct host_node *node = &graph->nodes[i];
     const struct host_work *work = &node->work;
-    cgr__node_param param = { .node = i, .name = node_name(work), .data = work->args, .bytes = node->args_size };
+    const struct node_name name = node_name(work);
+    cgr__node_param param = { .node = i, .name = name.text, .data = work->args, .bytes = node->args_size };
     bool fills = work->kind == HOST_WORK_FILL;
     const uint64_t words[] = { (uintptr_t)work->dst, fills ? work->value : (uintptr_t)work->src,
                                fills ? work->width * work->count : work->count };

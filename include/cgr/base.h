@@ -122,13 +122,14 @@ typedef enum cgr_dtype {
 CGR_API size_t cgr_dtype_size(cgr_dtype dtype);
 CGR_API const char *cgr_dtype_name(cgr_dtype dtype);
 
-/* A reason why something cannot be done. */
+/* A reason why something cannot be done, or something that a test of graphs has found. */
 typedef struct cgr_finding {
-  int32_t status;   /* cgr_status that creation would return for it alone */
+  int32_t status;   /* cgr_status that the call would return for it alone */
   int32_t layer;    /* index into cgr_config.layers, or -1 */
   int32_t group;    /* index into cgr_config.groups, or -1 */
   int32_t reserved;
-  char field[48];   /* "max_tokens", "layers[3].head_dim", "groups[0].page_size" */
+  char field[48];   /* "max_tokens", "layers[3].head_dim"; of a self-test or an audit the graph, as "full 8r 8t q1 v0": kind, padded
+                       requests and tokens, query length (0: mixed) and variant of its key */
   char text[192];   /* what it is and what was expected */
 } cgr_finding;
 

@@ -111,8 +111,9 @@ typedef struct cgr_config {
   size_t device_memory_size;
   void *pinned_memory;           /* the same for the rings: cgr_memory_alloc_pinned, or cudaHostAlloc with Mapped | Portable */
   size_t pinned_memory_size;
-  cgr_log_function log;          /* told why mode or query lengths were lowered (INFO), and of captures that fail (WARNING); NULL: silent. Called
-                                    by the thread that calls cgr; must not call cgr */
+  cgr_log_function log;          /* told why mode or query lengths were lowered and what captures leave out (INFO), and of captures
+                                    that fail and graphs that are wide (WARNING); NULL: silent. Called by the thread that calls
+                                    cgr; must not call cgr */
   void *log_context;
   const cgr_variant *variants;   /* of steps. Variant 0 is there in any case, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
@@ -359,7 +360,7 @@ typedef enum cgr_reason {
   CGR_REASON_ABOVE_REQUESTS, /* more requests than the largest bucket, or the largest of so many tokens */
   CGR_REASON_NOT_CAPTURED,   /* capture has not been called for this key */
   CGR_REASON_CAPTURE_FAILED, /* it has, and failed */
-  CGR_REASON_STALE,          /* a region has moved since the capture */
+  CGR_REASON_STALE,          /* a region has moved since the capture, or `record` is another */
   CGR_REASON_FORCED,         /* batch.forced_key asked for it */
   CGR_REASON_INTERNAL,       /* a step of the runtime itself: changes sent ahead, warm-up; and an abandoned one, whatever its
                                 cgr_step says */

@@ -88,8 +88,9 @@ typedef struct cgr_capture {
   int32_t program;            /* 0 */
   cgr_record_function record; /* kept, with `engine`: eager steps call it. Others than before make all graphs stale */
   void *engine;
-  const cgr_key *keys;        /* [num_keys] of cgr_runtime_graph_stats, to be captured in this order; NULL: all */
-  int32_t num_keys;           /* 0: all */
+  const cgr_key *keys;        /* [num_keys] of cgr_runtime_graph_stats, to be captured in this order, where they have no graph
+                                 or a stale one; NULL: all */
+  int32_t num_keys;           /* 0: all, and keys is NULL */
   uint32_t flags;             /* CGR_CAPTURE_* */
   double max_ms;              /* budget: time of this call; 0: none */
   uint64_t max_bytes;         /* budget: device memory of all graphs of the runtime, those captured before included; 0: none */
@@ -97,13 +98,14 @@ typedef struct cgr_capture {
 #define CGR_CAPTURE_INIT { (uint32_t)sizeof(cgr_capture), 0, NULL, NULL, NULL, 0, 0, 0.0, 0 }
 
 /* Needed in every mode: this, or cgr_runtime_warmup, is where the runtime gets `record`, for eager steps too. Captures every key
- * that has no graph or a stale one, mixed ones first, then uniform ones, each from the largest down, or those of `keys` in that
- * order; in thread-local mode on a stream of its own. No step may be prepared; steps in flight are waited for: CGR_NOT_READY, and
+ * that has no graph or a stale one, mixed ones first, then uniform ones, each from the largest down, so that later graphs find
+ * memory that earlier ones have asked for, or those of `keys` in that order (the ones that matter most first, for a budget, say);
+ * in thread-local mode on a stream of its own. No step may be prepared; steps in flight are waited for: CGR_NOT_READY, and
  * nothing is done, when they do not complete within wait_timeout_ms.
  *
- * A key whose capture fails is counted, and a later call tries again; until then its steps use a larger graph of at most twice the
- * tokens, or one of another query length that serves them, if there is one, and else run eagerly. The first failure is returned
- * after all keys were tried.
+ * A key whose capture fails is counted, and a later call tries again. The first failure is returned after all keys were tried.
+ * Whatever the reason why a key has no graph that can be replayed: its steps use a larger one of at most twice the key's tokens,
+ * or one of another query length that serves them, if there is one, and else run eagerly (or are refused when strict).
  *
  * The list ends before the capture that would pass a budget, expected to cost what those of its kind before it did; one that has
  * cost more is dropped. That is no failure: the keys that are left, but for failed and stale ones, are CGR_GRAPH_OVER_BUDGET
@@ -118,19 +120,21 @@ typedef struct cgr_capture_estimate {
   int32_t reserved;
   double ms;            /* for num_keys; cgr_stats.capture_ms tells what it was */
   uint64_t bytes;       /* of device memory, likewise cgr_stats.graph_bytes */
+  uint64_t bytes_left;  /* of it, for those that have no graph yet: what to leave free */
 } cgr_capture_estimate;
-#define CGR_CAPTURE_ESTIMATE_INIT { (uint32_t)sizeof(cgr_capture_estimate), 0, 0, 0, 0.0, 0 }
+#define CGR_CAPTURE_ESTIMATE_INIT { (uint32_t)sizeof(cgr_capture_estimate), 0, 0, 0, 0.0, 0, 0 }
 
 /* What capturing all keys that have no graph, or those of `keys`, takes, by a few of each kind, spread over the sizes, which are
- * captured and stay: before the memory for the KV cache is decided, say, with a runtime over a small one. Budgets do not count.
- * Fails as cgr_runtime_capture does, at the first failure.
+ * captured and stay: before the memory for the KV cache is decided, say, with a runtime over the smallest one that max_seq_len
+ * allows (a graph's size does not depend on the pages; views cannot move, so another runtime follows). CGR_CAPTURE_MISSED counts,
+ * budgets do not. Fails as cgr_runtime_capture does, at the first failure.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *estimate);
 
 /* Gives graphs up, stale ones first, then those that have not been replayed for the longest time, until the rest take at most
- * `keep_bytes` of device memory; with 0, all. Their keys are as before a capture; CGR_CAPTURE_MISSED brings back those that steps
- * ask for. `*released` (may be NULL) is the device memory of what was given up. Steps in flight are not disturbed;
- * CGR_ERROR_STATE when one is prepared.
+ * `keep_bytes` of device memory; with 0, which is all that counts where the device cannot tell memory, all of them. Their keys
+ * are as before a capture; CGR_CAPTURE_MISSED brings back those that steps have asked for since. `*released` (may be NULL) is the
+ * device memory of what was given up. Steps in flight are not disturbed; CGR_ERROR_STATE when one is prepared.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released);
 
@@ -151,7 +155,8 @@ CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *c
  * adds its weights and activations, in at most 4096 regions, the runtime's included, of which none can be taken back. Moving one,
  * also to where it is, makes the graphs stale that were captured before and hold it: their steps run eagerly (CGR_REASON_STALE),
  * or are refused when strict or forced, until cgr_runtime_capture captures them again. A graph holds every region of the
- * engine's, unless its `record` says otherwise by cgr_record_use. The runtime's own regions cannot move.
+ * engine's, unless its `record` says otherwise by cgr_record_use. The runtime's own regions cannot move. Regions may overlap: an
+ * address belongs to each that covers it, and each counts by itself.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region);
 CGR_API cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes);
@@ -168,7 +173,7 @@ typedef enum cgr_graph_state {
   CGR_GRAPH_EMPTY = 0, /* not captured */
   CGR_GRAPH_READY = 1,
   CGR_GRAPH_FAILED = 2, /* its capture failed */
-  CGR_GRAPH_STALE = 3,  /* a region has moved since */
+  CGR_GRAPH_STALE = 3,  /* a region has moved since, or `record` is another */
   CGR_GRAPH_OVER_BUDGET = 4 /* not captured, for the budget had ended */
 } cgr_graph_state;
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -194,7 +199,7 @@ typedef struct cgr_graph_stats {
 } cgr_graph_stats;
 #define CGR_GRAPH_STATS_INIT                                                                                              \
   { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0 }
-/* Number of keys, and the statistics of one of them.
+/* Number of keys (0 for a bad handle), and the statistics of one of them.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API int32_t cgr_runtime_num_keys(cgr_runtime *runtime);
 CGR_API cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_graph_stats *stats);
@@ -205,31 +210,36 @@ CGR_API cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, 
 typedef struct cgr_watch {
   const char *name; /* for findings */
   const void *data; /* device memory, a row for each padded token or request */
-  int64_t row_bytes, stride_bytes; /* compared; from row to row */
+  int64_t row_bytes, stride_bytes; /* compared, 1 or more; from row to row, row_bytes .. 2^31 */
   int32_t dimension;               /* cgr_dimension: TOKENS or REQUESTS (those that have tokens) */
   int32_t reserved;                /* 0 */
 } cgr_watch;
 
 typedef struct cgr_self_test {
   uint32_t size;
-  int32_t num_pages;    /* of each group, 4 or more: with fewer than a graph could use, its requests are shorter or fewer. A graph
+  int32_t num_pages;    /* of each group, 4 .. 2^24: with fewer than a graph could use, its requests are shorter or fewer. A graph
                            of exact lengths of which they hold none is a finding (CGR_ERROR_PAGES_MISSING) */
   const int32_t *pages; /* [num_groups][num_pages] of nobody; what they hold is lost */
-  int32_t max_token;    /* the vocabulary: token ids are 0 .. max_token - 1; 0: 256 */
-  uint32_t seed;        /* of lengths and tokens */
+  int32_t max_token;    /* the vocabulary, 1 or more: token ids are 0 .. max_token - 1 */
+  uint32_t seed;        /* of lengths, tokens, the pages' order and what they hold */
   const cgr_watch *watched;
-  int32_t num_watched;
+  int32_t num_watched;  /* 0 .. 32 */
   int32_t reserved;     /* 0 */
 } cgr_self_test;
 #define CGR_SELF_TEST_INIT { (uint32_t)sizeof(cgr_self_test), 0, NULL, 0, 0, NULL, 0, 0 }
 
-/* Replays every captured graph against an eager step of the same padded counts, with other lengths than at the capture, with what
- * is stale in the step's buffers, the padded tokens and the unowned pages varied. What must be equal, bit for bit: the planned
- * buffers, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the watched memory of real requests, and every byte of their pages; no
- * other given page, and no read-trash page, may change. Whatever differs is a finding (CGR_ERROR_SELF_TEST), which names the key,
- * what differs and how; `record` must do the same for equal inputs. *count says how many there are, of which `capacity` are
- * written; the status is that of the first. No row may be open, and no group may have a page table of the engine's
- * (CGR_ERROR_STATE, CGR_ERROR_UNSUPPORTED). Each graph takes three steps, and as many that send the pages ahead.
+/* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture,
+ * and with what is stale in the step's buffers and after the rows' pages, the padded tokens and the unowned pages varied. What
+ * must be equal, bit for bit: the planned buffers but CGR_BUFFER_PLAN, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the
+ * watched memory of real requests, and every byte of their pages; no other given page, and no read-trash page, may change.
+ * Whatever differs is a finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how; a `record` that does not do the
+ * same for equal inputs is one, too. Staged buffers of the engine's hold their padding. *count says how many findings there are,
+ * of which `capacity` are written; the status is that of the first. A step that fails ends the test with its status.
+ *
+ * No work of the engine's, on any stream, may write the given pages, the read-trash pages or the watched memory meanwhile. Each
+ * graph takes three steps, and others that send the pages ahead; statistics count them as CGR_REASON_FORCED and _INTERNAL.
+ * CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be replayed; CGR_ERROR_UNSUPPORTED when
+ * a group has a page table of the engine's; CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is reserved.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
                                          int32_t *count);
@@ -245,20 +255,24 @@ typedef struct cgr_audit {
 } cgr_audit;
 #define CGR_AUDIT_INIT { (uint32_t)sizeof(cgr_audit), 0, 0, 0, 0 }
 
-/* Looks for what a replay must not depend on: captures every captured key twice more, as cgr_runtime_capture does, and reads the
- * nodes' parameters in place of making a graph. A finding (CGR_ERROR_AUDIT) names key, node and parameter of
+/* Looks for what a replay must not depend on: captures every key whose graph can be replayed twice more, as cgr_runtime_capture
+ * does, but makes no graph and reads what the nodes hold. `record` must do what it did then. A finding (CGR_ERROR_AUDIT) names
+ * the key, the node and the parameter of
  * - an address that lies in no region, or in one that `record` did not name although it named others; of each allocation, or
  *   region of a key, once;
- * - a number that is another one in the second capture: a value of the host's, which replays keep. Bytes between the fields of a
- *   struct that nobody has set look the same;
+ * - a number, of a parameter or a launch's dimensions, that is another one in the second capture: a value of the host's, which
+ *   replays keep. Bytes between the fields of a struct that nobody has set look the same. Addresses may be others within a
+ *   region. Once for each place in nodes of one name;
  * - a key that has other nodes in the second capture.
- * *count and the status are as in cgr_runtime_self_test; `*audit` may be NULL.
+ * *count and the status are as in cgr_runtime_self_test; `*audit` may be NULL. A capture that fails ends the audit with its
+ * status.
  *
  * It does not see: addresses that kernels find in memory (tables, and tensor maps made on the device) or in variables of their
- * modules; memory that the device does not know (on the host device, whatever cgr_memory_alloc did not give); whether a kernel
- * stays within a region; and a captured value that is the same in both captures (the self-test sees what comes of it). Nodes are
- * hidden whose kind is not kernel, copy, fill or event, or a host function of cgr_launch_host.
- * CGR_ERROR_STATE when nothing has been captured, or a step is prepared.
+ * modules; memory that the device does not know, which is what was freed, and on the host device whatever cgr_memory_alloc did
+ * not give; addresses that do not stand at a multiple of 8 bytes in a parameter; whether a kernel stays within a region (the
+ * address at its end counts as outside); in which order branches run; and a captured value that is the same in both captures (the
+ * self-test sees what comes of it). Nodes are hidden whose kind is not kernel, copy, fill or event, or a host function of
+ * cgr_launch_host. CGR_ERROR_STATE when a step is prepared, or no key has a graph that can be replayed.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity,
                                      int32_t *count);

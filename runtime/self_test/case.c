@@ -23,7 +23,7 @@ static int32_t smallest_page(const cgr_runtime *rt) {
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
-/* A request of `len` new tokens, after as many as fit its `share` of pages at random. */
+/* A request of `len` new tokens, after some that fit its `share` of pages. */
 static void add_request(cgr__self_test *t, int32_t len, int32_t share) {
   cgr__test_case *c = &t->test_case;
   const cgr_runtime *rt = t->rt;
@@ -31,7 +31,7 @@ static void add_request(cgr__self_test *t, int32_t len, int32_t share) {
   room = (room < rt->setup.config.max_seq_len ? room : rt->setup.config.max_seq_len) - len;
   int32_t i = c->num_requests++;
   c->lens[i] = len;
-  c->before[i] = pick(t, (int32_t)room + 1);
+  c->before[i] = i == 0 ? (int32_t)room : pick(t, (int32_t)room + 1); /* one as long as can be */
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
     int32_t size = rt->setup.groups[g].page_size, at = i * rt->setup.config.num_groups + g;
     c->first_page[at] = c->owned[g];
@@ -141,6 +141,8 @@ bool cgr__test_compose(cgr__self_test *t, const cgr_key *key) {
   c->num_requests = c->num_tokens = c->num_items = 0;
   c->content_bytes = 0;
   memset(c->owned, 0, sizeof c->owned);
+  for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++)
+    c->turn[g] = pick(t, t->given.num_pages);
   int32_t requests = fewer(t, key->num_requests);
   requests = requests < pages ? requests : pages;
   bool fits = key->query_len > 0 ? compose_uniform(t, requests, pages) : compose_mixed(t, requests, pages);

@@ -25,8 +25,8 @@ static void tell(cgr__self_test *t, const cgr__test_item *item, int32_t row, int
   size_t size = cgr_dtype_size(item->dtype);
   print(x, sizeof x, item, a, byte);
   print(y, sizeof y, item, b, byte);
-  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "%.31s[%d][%lld] is %s %s, %s %s", item->name, row,
-                    (long long)(size > 0 ? byte / (int64_t)size : byte), x, in_a, y, in_b);
+  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "%.31s[%d][%lld] is %s %s, %s %s",
+                    item->name, row, (long long)(size > 0 ? byte / (int64_t)size : byte), x, in_a, y, in_b);
 }
 
 /* The first row in which an item differs; -1: none. */
@@ -38,29 +38,55 @@ static int32_t compare_item(const cgr__test_case *c, const cgr__test_item *item,
   return -1;
 }
 
-/* Pages that requests own, in each cache. */
-static int32_t compare_pages(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a,
-                             const char *in_b) {
+/* A page in one of the caches: k counts keys and values of each. */
+static const char *cache_name(int32_t k) { return k % 2 ? "values" : "keys"; }
+
+static int32_t page_at(const cgr__self_test *t, int32_t group, int32_t place) {
+  return place == t->given.num_pages ? t->rt->setup.groups[group].read_trash_page
+                                     : t->pages[(int64_t)group * t->given.num_pages + place];
+}
+
+/* The first of the pages that requests own, in all caches, which differs: k, and the place of the page; false: none. */
+static bool find_page(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, int32_t *cache, int32_t *place) {
   for (int32_t k = 0; k < 2 * t->num_caches; k++) {
-    int32_t layer = t->caches[k / 2], group = t->rt->setup.layers[layer].group;
+    int32_t group = t->rt->setup.layers[t->caches[k / 2]].group;
     for (int32_t p = 0; p < t->test_case.owned[group]; p++) {
-      int64_t at = (int64_t)k * cgr__test_pages(t) + p;
-      if (a->digests[at] == b->digests[at])
-        continue;
-      t->findings.layer = layer;
-      t->findings.group = group;
-      cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "page %d, which a request owns, has other %s %s than %s",
-                        t->given.pages[(int64_t)group * t->given.num_pages + p], k % 2 ? "values" : "keys", in_a, in_b);
-      t->findings.layer = t->findings.group = -1;
-      return 1;
+      *cache = k;
+      *place = cgr__test_place(t, group, p);
+      if (a->digests[(int64_t)k * cgr__test_num_pages(t) + *place] != b->digests[(int64_t)k * cgr__test_num_pages(t) + *place])
+        return true;
     }
   }
-  return 0;
+  return false;
+}
+
+static void tell_page(cgr__self_test *t, int32_t cache, int32_t place, const char *what) {
+  int32_t layer = t->caches[cache / 2], group = t->rt->setup.layers[layer].group;
+  t->findings.layer = layer;
+  t->findings.group = group;
+  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "page %d (layer %d, %s)%s",
+                    page_at(t, group, place), layer, cache_name(cache), what);
+  t->findings.layer = t->findings.group = -1;
+}
+
+bool cgr__test_differs(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b) {
+  const cgr__test_case *c = &t->test_case;
+  int32_t cache, place;
+  bool differs = find_page(t, a, b, &cache, &place);
+  for (int32_t i = 0; i < c->num_items && !differs; i++)
+    differs = compare_item(c, &c->items[i], a->content + c->items[i].offset, b->content + c->items[i].offset) >= 0;
+  return differs;
 }
 
 int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a, const char *in_b) {
   const cgr__test_case *c = &t->test_case;
-  int32_t count = compare_pages(t, a, b, in_a, in_b);
+  int32_t cache, place, count = 0;
+  char text[128];
+  if (find_page(t, a, b, &cache, &place)) {
+    snprintf(text, sizeof text, ", which a request owns, differs %s and %s", in_a, in_b);
+    tell_page(t, cache, place, text);
+    count++;
+  }
   for (int32_t i = 0; i < c->num_items; i++) {
     const cgr__test_item *item = &c->items[i];
     const unsigned char *x = a->content + item->offset, *y = b->content + item->offset;
@@ -78,22 +104,23 @@ int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__
   return count;
 }
 
+static bool is_owned(const cgr__self_test *t, int32_t group, int32_t place) {
+  int32_t n = t->given.num_pages, p = (int32_t)(((int64_t)place - t->test_case.turn[group] + n) % n);
+  return place < n && p < t->test_case.owned[group];
+}
+
 bool cgr__test_check_pages(cgr__self_test *t, int index) {
-  const cgr__test_run *run = &t->runs[index];
+  char text[96];
+  const uint64_t *now = t->runs[index].digests, *before = t->before[cgr__test_noise(index)];
   for (int32_t k = 0; k < 2 * t->num_caches; k++) {
-    int32_t layer = t->caches[k / 2], group = t->rt->setup.layers[layer].group;
-    for (int32_t p = t->test_case.owned[group]; p < cgr__test_pages(t); p++) {
-      int64_t at = (int64_t)k * cgr__test_pages(t) + p;
-      if (run->digests[at] == t->before[index][at])
+    int32_t group = t->rt->setup.layers[t->caches[k / 2]].group;
+    for (int32_t p = 0; p < cgr__test_num_pages(t); p++) {
+      int64_t at = (int64_t)k * cgr__test_num_pages(t) + p;
+      if (is_owned(t, group, p) || now[at] == before[at])
         continue;
-      bool trash = p == t->given.num_pages;
-      t->findings.layer = layer;
-      t->findings.group = group;
-      cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "page %d was written (%s), %s",
-                        trash ? t->rt->setup.groups[group].read_trash_page
-                              : t->given.pages[(int64_t)group * t->given.num_pages + p],
-                        k % 2 ? "values" : "keys", trash ? "the read-trash page" : "which no request owns");
-      t->findings.layer = t->findings.group = -1;
+      snprintf(text, sizeof text, ", %s, was written in the %s",
+               p == t->given.num_pages ? "the read-trash page" : "which no request owns", index == 0 ? "eager step" : "replay");
+      tell_page(t, k, p, text);
       return false;
     }
   }

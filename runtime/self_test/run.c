@@ -16,7 +16,7 @@ enum list { LIST_PAGES, LIST_BEFORE, LIST_AFTER };
 
 static const int32_t *list_of(const cgr__self_test *t, enum list list, int32_t group) {
   const int32_t *lists = (const int32_t *)(void *)t->device;
-  return lists + (size_t)list * cgr__test_list(t) + (size_t)group * (size_t)cgr__test_pages(t);
+  return lists + (size_t)list * cgr__test_list_length(t) + (size_t)group * (size_t)cgr__test_num_pages(t);
 }
 
 static cgr__pages_args pages_args(const cgr__self_test *t, int32_t cache, int v) {
@@ -24,7 +24,7 @@ static cgr__pages_args pages_args(const cgr__self_test *t, int32_t cache, int v)
   uint64_t *digests = (uint64_t *)(void *)(t->device + cgr__test_digest_offset(t));
   cgr__pages_args a = { .view = v ? l->v : l->k, .num_pages = t->given.num_pages };
   a.pages = list_of(t, LIST_PAGES, l->group);
-  a.digest = digests + ((size_t)cache * 2 + (size_t)v) * (size_t)cgr__test_pages(t);
+  a.digest = digests + ((size_t)cache * 2 + (size_t)v) * (size_t)cgr__test_num_pages(t);
   a.seed = t->given.seed + (uint64_t)cache * 2 + (uint64_t)v;
   a.page_size = t->rt->setup.groups[l->group].page_size;
   a.num_heads = l->num_kv_heads;
@@ -55,7 +55,7 @@ static cgr_status fill_pages(cgr__self_test *t, int run, bool of_case) {
   for (int32_t c = 0; c < t->num_caches && !error; c++)
     for (int v = 0; v < 2 && !error; v++) {
       cgr__pages_args args = pages_args(t, c, v), context = args;
-      args.seed += (uint64_t)(run + 1) << 32;
+      args.seed += (uint64_t)(cgr__test_noise(run) + 1) << 32;
       context.tokens = list_of(t, LIST_BEFORE, t->rt->setup.layers[t->caches[c]].group);
       error = t->rt->dev->ops->launch(t->rt->dev, &cgr__kernel_fill_pages, &args, t->rt->own_stream);
       if (!error && of_case)
@@ -81,7 +81,7 @@ static int32_t tokens_in_page(int32_t tokens, int32_t page, int32_t page_size) {
 /* The tokens that each page holds before and after the step. */
 static cgr_status send_tokens(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
-  size_t list = cgr__test_list(t), pages = (size_t)cgr__test_pages(t);
+  size_t list = cgr__test_list_length(t), pages = (size_t)cgr__test_num_pages(t);
   int32_t num_groups = t->rt->setup.config.num_groups;
   for (int32_t g = 0; g < num_groups; g++)
     for (size_t p = 0; p < pages; p++) {
@@ -90,10 +90,10 @@ static cgr_status send_tokens(cgr__self_test *t) {
     }
   for (int32_t i = 0; i < c->num_requests * num_groups; i++) {
     int32_t g = i % num_groups, request = i / num_groups, size = t->rt->setup.groups[g].page_size;
-    int32_t *of = t->tokens + (size_t)g * pages + (size_t)c->first_page[i];
     for (int32_t p = 0; p < c->num_pages[i]; p++) {
-      of[p] = tokens_in_page(c->before[request], p, size);
-      of[list + (size_t)p] = tokens_in_page(c->before[request] + c->lens[request], p, size);
+      int32_t *of = t->tokens + (size_t)g * pages + (size_t)cgr__test_place(t, g, c->first_page[i] + p);
+      *of = tokens_in_page(c->before[request], p, size);
+      of[list] = tokens_in_page(c->before[request] + c->lens[request], p, size);
     }
   }
   int error = t->rt->dev->ops->copy(t->rt->dev, (int32_t *)(void *)t->device + list, t->tokens, 2 * list * sizeof *t->tokens,
@@ -123,25 +123,31 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
   return failed(t, error, "cgr_runtime_self_test: writing what is stale");
 }
 
-static cgr_status give_pages(cgr__self_test *t, int32_t i) {
+/* The request's own pages; and after them one that it does not need and nobody owns, another one for each run: what kernels find
+ * there where a row has had more pages. */
+static cgr_status give_pages(cgr__self_test *t, int32_t i, int run) {
   const cgr__test_case *c = &t->test_case;
-  int32_t num_groups = t->rt->setup.config.num_groups;
+  const cgr_runtime *rt = t->rt;
+  int32_t num_groups = rt->setup.config.num_groups, num_pages = t->given.num_pages;
   for (int32_t g = 0; g < num_groups; g++) {
-    const int32_t *pages = t->given.pages + (size_t)g * (size_t)t->given.num_pages + c->first_page[i * num_groups + g];
-    if (c->num_pages[i * num_groups + g] > 0)
-      CGR__TRY(cgr_request_set_pages(t->rt, c->rows[i], g, 0, pages, c->num_pages[i * num_groups + g]));
+    const int32_t *pages = t->pages + (size_t)g * (size_t)num_pages;
+    int32_t count = c->num_pages[i * num_groups + g], first = c->first_page[i * num_groups + g];
+    for (int32_t p = 0; p < count && run == 0; p++)
+      CGR__TRY(cgr_request_set_pages(t->rt, c->rows[i], g, p, &pages[cgr__test_place(t, g, first + p)], 1));
+    int32_t spare = c->owned[g] + (i + cgr__test_noise(run)) % (num_pages - c->owned[g]);
+    if (count > 0 && count < rt->setup.limits.pages_per_row[g])
+      CGR__TRY(cgr_request_set_pages(t->rt, c->rows[i], g, count, &pages[cgr__test_place(t, g, spare)], 1));
   }
   return CGR_OK;
 }
 
-static cgr_status set_rows(cgr__self_test *t) {
+static cgr_status set_rows(cgr__self_test *t, int run) {
   cgr__test_case *c = &t->test_case;
   cgr_runtime *rt = t->rt;
   for (int32_t i = 0; i < c->num_requests; i++) {
-    if (c->rows[i] < 0) {
+    if (c->rows[i] < 0)
       CGR__TRY(cgr_request_open(rt, 0, &c->rows[i]));
-      CGR__TRY(give_pages(t, i));
-    }
+    CGR__TRY(give_pages(t, i, run));
     CGR__TRY(cgr_request_set_length(rt, c->rows[i], c->before[i]));
   }
   for (;;) { /* pages of many requests fill more slots than there are */
@@ -193,7 +199,7 @@ static cgr_status read_items(cgr__self_test *t, cgr__test_run *run) {
 }
 
 cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding) {
-  CGR__TRY(set_rows(t));
+  CGR__TRY(set_rows(t, index));
   CGR__TRY(send_tokens(t));
   CGR__TRY(fill_pages(t, index, true));
   CGR__TRY(make_stale(t, stale, &padding));

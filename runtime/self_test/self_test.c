@@ -16,10 +16,13 @@ static cgr_status check_watched(const cgr_self_test *g) {
       return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_runtime_self_test: watched[%d].%s is NULL, expected an address", i,
                        w->name ? "data" : "name");
     CGR__TRY(cgr__check_unused("cgr_runtime_self_test: watched.reserved", w->reserved));
-    if (w->row_bytes < 1 || w->stride_bytes < w->row_bytes || w->stride_bytes > CGR__MAX_STRIDE)
+    if (w->row_bytes < 1 || w->row_bytes > CGR__MAX_STRIDE)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: watched[%d].row_bytes is %lld, expected 1 .. 2^31", i,
+                       (long long)w->row_bytes);
+    if (w->stride_bytes < w->row_bytes || w->stride_bytes > CGR__MAX_STRIDE)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "cgr_runtime_self_test: watched[%d] has rows of %lld bytes, %lld apart, expected 1 or more and no overlap",
-                       i, (long long)w->row_bytes, (long long)w->stride_bytes);
+                       "cgr_runtime_self_test: watched[%d].stride_bytes is %lld, expected row_bytes (%lld) .. 2^31", i,
+                       (long long)w->stride_bytes, (long long)w->row_bytes);
     if (w->dimension != CGR_DIMENSION_TOKENS && w->dimension != CGR_DIMENSION_REQUESTS)
       return cgr__fail(CGR_ERROR_INVALID_ENUM,
                        "cgr_runtime_self_test: watched[%d].dimension is %d, expected CGR_DIMENSION_TOKENS or _REQUESTS", i,
@@ -51,12 +54,9 @@ static cgr_status check_pages(const cgr_runtime *rt, const cgr_self_test *g, int
 }
 
 static cgr_status check_state(const cgr_runtime *rt) {
-  if (rt->lane.prepared.ticket != 0)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_self_test: a step is prepared, expected it to be launched or cancelled first");
+  CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_self_test"));
   if (rt->rows.num_open > 0)
     return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_self_test: %d rows are open, expected none", rt->rows.num_open);
-  if (!rt->record)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_self_test: nothing has been captured, expected cgr_runtime_capture before");
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++)
     if (rt->setup.groups[g].page_table)
       return cgr__fail(CGR_ERROR_UNSUPPORTED,
@@ -70,10 +70,9 @@ static cgr_status check(const cgr_runtime *rt, cgr_self_test *g) {
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: num_pages is %d, expected 4 .. 2^24", g->num_pages);
   if (!g->pages)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_runtime_self_test: pages is NULL, expected %d for each group", g->num_pages);
-  if (g->max_token < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: max_token is %d, expected 0 or more", g->max_token);
-  if (g->max_token == 0)
-    g->max_token = 256;
+  if (g->max_token < 1)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: max_token is %d, expected the size of the vocabulary",
+                     g->max_token);
   CGR__TRY(check_watched(g));
   CGR__TRY(check_state(rt));
   for (int32_t i = 0; i < rt->setup.config.num_groups; i++)
@@ -89,13 +88,12 @@ static cgr_status take_host_memory(cgr__self_test *t) {
   int32_t *words = malloc((3 * r + 2 * r * groups + (size_t)c->max_tokens) * sizeof *words);
   cgr__test_case *tc = &t->test_case;
   tc->rows = words;
-  t->tokens = malloc(2 * cgr__test_list(t) * sizeof *t->tokens);
+  t->tokens = malloc(2 * cgr__test_list_length(t) * sizeof *t->tokens);
   bool all = words && t->tokens;
-  for (int i = 0; i < 3; i++) {
-    t->before[i] = malloc(digests + 1);
-    t->runs[i].digests = malloc(digests + 1);
-    all = all && t->before[i] && t->runs[i].digests;
-  }
+  for (int i = 0; i < 3; i++)
+    all = (t->before[i] = malloc(digests + 1)) && all;
+  for (int i = 0; i < 4; i++)
+    all = (t->runs[i].digests = malloc(digests + 1)) && all;
   if (!all)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for the digests (%zu bytes each)", digests);
   tc->lens = words + r;
@@ -108,17 +106,34 @@ static cgr_status take_host_memory(cgr__self_test *t) {
   return CGR_OK;
 }
 
+/* The given pages in an order of the test's own. */
+static cgr_status shuffle_pages(cgr__self_test *t) {
+  int32_t n = t->given.num_pages, groups = t->rt->setup.config.num_groups;
+  size_t bytes = (size_t)n * (size_t)groups * sizeof *t->pages;
+  t->pages = malloc(bytes);
+  if (!t->pages)
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %zu bytes of pages", bytes);
+  memcpy(t->pages, t->given.pages, bytes);
+  for (int32_t g = 0; g < groups; g++)
+    for (int32_t i = n - 1; i > 0; i--) {
+      int32_t *pages = t->pages + (size_t)g * (size_t)n, other = (int32_t)cgr__test_random(t, (uint64_t)i + 1), page = pages[i];
+      pages[i] = pages[other];
+      pages[other] = page;
+    }
+  return CGR_OK;
+}
+
 /* The lists of pages, each with the read-trash page at its end, and room for the digests. */
 static cgr_status take_device_memory(cgr__self_test *t) {
   cgr_runtime *rt = t->rt;
   const cgr__device_ops *ops = rt->dev->ops;
-  size_t pages = (size_t)cgr__test_pages(t), groups = (size_t)rt->setup.config.num_groups;
+  size_t pages = (size_t)cgr__test_num_pages(t), groups = (size_t)rt->setup.config.num_groups;
   void *memory = NULL;
   int error = ops->mem_alloc(rt->dev, cgr__test_digest_offset(t) + cgr__test_digest_bytes(t), CGR__MEMORY_DEVICE, &memory);
   t->device = memory;
   for (size_t g = 0; g < groups && !error; g++) {
     int32_t *list = (int32_t *)memory + g * pages;
-    error = ops->copy(rt->dev, list, t->given.pages + g * (pages - 1), (pages - 1) * sizeof *list, rt->own_stream);
+    error = ops->copy(rt->dev, list, t->pages + g * (pages - 1), (pages - 1) * sizeof *list, rt->own_stream);
     if (!error)
       error = ops->copy(rt->dev, list + pages - 1, &rt->setup.groups[g].read_trash_page, sizeof *list, rt->own_stream);
   }
@@ -130,30 +145,42 @@ static cgr_status take_device_memory(cgr__self_test *t) {
 static void release(cgr__self_test *t) {
   if (t->device)
     t->rt->dev->ops->mem_free(t->rt->dev, t->device, CGR__MEMORY_DEVICE);
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 3; i++)
     free(t->before[i]);
+  for (int i = 0; i < 4; i++) {
     free(t->runs[i].digests);
     free(t->runs[i].content);
   }
+  free(t->pages);
   free(t->tokens);
   free(t->test_case.rows);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- graphs */
 
+/* What differs from run to run: because of what was varied, if the first run, made once more, is the same. */
+static cgr_status tell_differences(cgr__self_test *t) {
+  CGR__TRY(cgr__test_run_case(t, 3, CGR_KIND_NONE, 0x00, 0));
+  if (cgr__test_compare(t, &t->runs[0], &t->runs[3], "in an eager step", "in the same one again: `record` does not repeat") ==
+          0 &&
+      cgr__test_compare(t, &t->runs[1], &t->runs[2], "with one padding and stale memory", "with another") == 0)
+    cgr__test_compare(t, &t->runs[1], &t->runs[0], "in the replay", "in the eager step");
+  return CGR_OK;
+}
+
 /* The eager step first, then the replay twice: what differs between those two came from what is stale or padding. */
 static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
   if (!cgr__test_compose(t, key)) {
-    cgr__findings_add(&t->findings, CGR_ERROR_PAGES_MISSING, cgr__key_name(key).text, "was not tried: %d pages do not hold one request of it",
-                      t->given.num_pages);
+    cgr__findings_add(&t->findings, CGR_ERROR_PAGES_MISSING, cgr__key_name(key).text,
+                      "was not tried: %d pages do not hold one request of it", t->given.num_pages);
     return CGR_OK;
   }
   cgr_graph_kind kind = (cgr_graph_kind)key->kind;
   CGR__TRY(cgr__test_run_case(t, 0, CGR_KIND_NONE, 0x00, 0));
   CGR__TRY(cgr__test_run_case(t, 1, kind, 0xff, 0));
   CGR__TRY(cgr__test_run_case(t, 2, kind, 0x55, t->given.max_token - 1));
-  if (cgr__test_compare(t, &t->runs[1], &t->runs[2], "with one padding and stale memory", "with another") == 0)
-    cgr__test_compare(t, &t->runs[1], &t->runs[0], "in the replay", "in the eager step");
+  if (cgr__test_differs(t, &t->runs[1], &t->runs[2]) || cgr__test_differs(t, &t->runs[1], &t->runs[0]))
+    CGR__TRY(tell_differences(t));
   (void)(cgr__test_check_pages(t, 1) && cgr__test_check_pages(t, 2) && cgr__test_check_pages(t, 0));
   return CGR_OK;
 }
@@ -171,7 +198,8 @@ static cgr_status try_graphs(cgr__self_test *t) {
       continue;
     cgr_status status = try_graph(t, &graphs->entry[i].key);
     cgr__test_close_rows(t);
-    CGR__TRY(status);
+    if (status != CGR_OK)
+      return cgr__key_fail(status, "cgr_runtime_self_test", &graphs->entry[i].key);
   }
   return CGR_OK;
 }
@@ -192,7 +220,9 @@ static cgr_status run(cgr__self_test *t) {
   for (int32_t i = 0; i < c->num_layers; i++)
     if (t->rt->setup.layers[i].kv_source == 0)
       t->caches[t->num_caches++] = i;
-  cgr_status status = take_host_memory(t);
+  cgr_status status = shuffle_pages(t);
+  if (status == CGR_OK)
+    status = take_host_memory(t);
   if (status == CGR_OK)
     status = take_device_memory(t);
   if (status == CGR_OK) {
@@ -203,25 +233,27 @@ static cgr_status run(cgr__self_test *t) {
   return status;
 }
 
+static cgr_status wait_for_steps(cgr_runtime *rt) {
+  if (rt->lane.launched > 0)
+    CGR__TRY(cgr__wait_completed(rt, "cgr_runtime_self_test", rt->lane.launched, rt->setup.config.wait_timeout_ms));
+  cgr__baked_refresh(rt);
+  return cgr__runtime_check_graphs(rt, "cgr_runtime_self_test");
+}
+
 cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
                                  int32_t *count) {
+  CGR__TRY(cgr__findings_check("cgr_runtime_self_test", findings, capacity, count));
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_self_test"));
-  CGR__REQUIRE(count, "cgr_runtime_self_test");
-  *count = 0;
-  if (capacity < 0 || (capacity > 0 && !findings))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: capacity is %d, expected 0 or more, with findings",
-                     capacity);
   cgr__self_test *t = calloc(1, sizeof *t);
   if (!t)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory (%zu bytes)", sizeof *t);
   t->rt = runtime;
   cgr__findings_init(&t->findings, findings, capacity);
-  cgr_status status = cgr__sized_read("self_test", test, &t->given, sizeof t->given);
+  cgr_status status = cgr__sized_read("cgr_runtime_self_test: test", test, &t->given, sizeof t->given);
   if (status == CGR_OK)
     status = check(runtime, &t->given);
-  if (status == CGR_OK && runtime->lane.launched > 0)
-    status = cgr__wait_completed(runtime, "cgr_runtime_self_test", runtime->lane.launched, runtime->setup.config.wait_timeout_ms);
-  cgr__baked_refresh(runtime);
+  if (status == CGR_OK)
+    status = wait_for_steps(runtime);
   if (status == CGR_OK)
     status = run(t);
   release(t);

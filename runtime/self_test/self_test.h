@@ -26,8 +26,9 @@ typedef struct cgr__test_case {
   cgr_key key;
   int32_t num_requests, num_tokens;
   int32_t *rows, *lens, *before, *tokens; /* [max_requests], and [max_tokens]; before: tokens in the cache */
-  int32_t *first_page, *num_pages;        /* [max_requests][num_groups] of the given ones */
-  int32_t owned[CGR__MAX_GROUPS];         /* given pages that some request has: the first ones */
+  int32_t *first_page, *num_pages;        /* [max_requests][num_groups] of the case's own order of the given ones */
+  int32_t owned[CGR__MAX_GROUPS];         /* given pages that some request has: the first ones in that order */
+  int32_t turn[CGR__MAX_GROUPS];          /* where the order begins in the list */
   int32_t num_items;
   cgr__test_item items[CGR__MAX_TEST_ITEMS];
   int64_t content_bytes;
@@ -41,7 +42,8 @@ typedef struct cgr__test_run {
 
 typedef struct cgr__self_test {
   cgr_runtime *rt;
-  cgr_self_test given;
+  cgr_self_test given; /* but `pages` is `pages` below */
+  int32_t *pages;      /* [num_groups][num_pages] the given ones, shuffled */
   cgr__findings findings;
   uint64_t random;
   int32_t num_caches; /* layers that have one */
@@ -50,21 +52,28 @@ typedef struct cgr__self_test {
   int32_t *tokens;          /* the second and the third, on the host */
   uint64_t *before[3];      /* digests of the pages as each run fills them */
   cgr__test_case test_case; /* one at a time */
-  cgr__test_run runs[3];
+  cgr__test_run runs[4];    /* the last: the first once more */
 } cgr__self_test;
 
+/* Where in the list the p-th page of the case's order is. */
+static inline int32_t cgr__test_place(const cgr__self_test *t, int32_t group, int32_t p) {
+  return (int32_t)(((int64_t)t->test_case.turn[group] + p) % t->given.num_pages);
+}
+/* The noise of a run. */
+static inline int cgr__test_noise(int run) { return run % 3; }
+
 /* Pages of a group that are looked at: the given ones, and the read-trash page. */
-static inline int32_t cgr__test_pages(const cgr__self_test *t) { return t->given.num_pages + 1; }
+static inline int32_t cgr__test_num_pages(const cgr__self_test *t) { return t->given.num_pages + 1; }
 static inline size_t cgr__test_digest_bytes(const cgr__self_test *t) {
-  return (size_t)t->num_caches * 2 * (size_t)cgr__test_pages(t) * sizeof(uint64_t);
+  return (size_t)t->num_caches * 2 * (size_t)cgr__test_num_pages(t) * sizeof(uint64_t);
 }
 
 /* Entries of a list of pages of all groups. */
-static inline size_t cgr__test_list(const cgr__self_test *t) {
-  return (size_t)t->rt->setup.config.num_groups * (size_t)cgr__test_pages(t);
+static inline size_t cgr__test_list_length(const cgr__self_test *t) {
+  return (size_t)t->rt->setup.config.num_groups * (size_t)cgr__test_num_pages(t);
 }
 static inline size_t cgr__test_digest_offset(const cgr__self_test *t) {
-  return (3 * cgr__test_list(t) * sizeof(int32_t) + 15) / 16 * 16;
+  return (3 * cgr__test_list_length(t) * sizeof(int32_t) + 15) / 16 * 16;
 }
 
 /* case.c. False: the given pages do not hold it, which is a finding. */
@@ -79,7 +88,9 @@ cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind,
 /* Gives the case's rows back. */
 void cgr__test_close_rows(cgr__self_test *t);
 
-/* compare.c. Differences of two runs of the case become findings, with `text` for what they are: "%s, ..."; returns how many. */
+/* compare.c. Whether two runs of the case differ. Differences of two runs of the case become findings, with `text` for what they
+ * are: "%s, ..."; returns how many. */
+bool cgr__test_differs(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b);
 int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a, const char *in_b);
 /* Pages that the case's requests do not own must be as they were before run `index`. Whether they are. */
 bool cgr__test_check_pages(cgr__self_test *t, int index);

@@ -34,13 +34,13 @@ TEST(Regions, AreNumberedAndKept) {
   Registry r(2);
   int32_t first = -1, second = -1;
   ASSERT_EQ(r.Register(r.memory + 10, 5, &first), CGR_OK);
-  ASSERT_EQ(r.Register(r.memory + 20, SIZE_MAX / 2, &second), CGR_OK);
+  ASSERT_EQ(r.Register(r.memory + 20, size_t(1) << 56, &second), CGR_OK);
   EXPECT_EQ(first, 2);
   EXPECT_EQ(second, 3);
   EXPECT_EQ(r.regions->count, 4);
   EXPECT_EQ(r.regions->region[first].base, r.memory + 10);
   EXPECT_EQ(r.regions->region[first].bytes, 5u);
-  EXPECT_EQ(r.regions->region[second].bytes, SIZE_MAX / 2);
+  EXPECT_EQ(r.regions->region[second].bytes, size_t(1) << 56);
   EXPECT_EQ(r.regions->region[first].epoch, 0u);
   EXPECT_EQ(r.regions->epoch, 0u) << "what was captured before does not hold a new region";
 }
@@ -97,12 +97,15 @@ TEST(Regions, NoAddressAndNoBytesAreRefused) {
   int32_t region = -7;
   ExpectMessage(r.Register(nullptr, 8, &region), CGR_ERROR_NULL_POINTER, { "cgr_region_register", "base is NULL" });
   ExpectMessage(r.Register(r.memory, 0, &region), CGR_ERROR_INVALID_ARGUMENT,
-                { "cgr_region_register", "bytes is 0", "at least 1" });
+                { "cgr_region_register", "bytes is 0", "expected 1 .. 2^56" });
   EXPECT_EQ(region, -7);
   EXPECT_EQ(r.regions->count, 1);
   ASSERT_EQ(r.Register(r.memory, 8, &region), CGR_OK);
   ExpectMessage(r.Move(region, nullptr, 8), CGR_ERROR_NULL_POINTER, { "cgr_region_move", "base is NULL" });
-  ExpectMessage(r.Move(region, r.memory, 0), CGR_ERROR_INVALID_ARGUMENT, { "cgr_region_move", "bytes is 0", "at least 1" });
+  for (size_t bytes : { SIZE_MAX, (size_t(1) << 56) + 1, SIZE_MAX - reinterpret_cast<uintptr_t>(r.memory) + 2 })
+    ExpectMessage(r.Move(region, r.memory, bytes), CGR_ERROR_INVALID_ARGUMENT, { "cgr_region_move", "do not wrap" });
+  ExpectMessage(r.Move(region, r.memory, 0), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_region_move", "bytes is 0", "expected 1 .. 2^56" });
   EXPECT_EQ(r.regions->region[region].base, r.memory);
   EXPECT_EQ(r.regions->epoch, 0u);
 }

@@ -257,7 +257,7 @@ protected:
     std::vector<std::string> shown;
     auto show = [](void *context, const cgr__node_param *p) -> int {
       uint64_t word = 0;
-      memcpy(&word, p->bytes > 0 ? p->data : &word, p->bytes);
+      memcpy(&word, p->bytes > 0 ? p->data : &word, p->bytes < 8 ? p->bytes : 8);
       std::string text = std::to_string(p->node) + " " + p->name + " " + std::to_string(p->index);
       text += p->hidden ? " hidden" : p->bytes > 0 ? " is " + std::to_string(word) : " none";
       static_cast<std::vector<std::string> *>(context)->push_back(text);
@@ -385,21 +385,24 @@ TEST_F(CudaCallsTest, AWalkReadsKernelsHoweverTheyWereLaunched) {
   driver.nodes = { CU_GRAPH_NODE_TYPE_KERNEL };
   driver.num_params = 2;
   for (bool is_function : { false, true }) {
-    const std::string name = is_function ? "0 function" : "0 kernel";
+    const std::string name = is_function ? "0 function" : "0 kernel",
+                      launch = name + " -1 is " + std::to_string((3ull << 32) + 2);
     driver.kernel = {};
+    driver.kernel.gridDimX = 2;
+    driver.kernel.gridDimY = 3;
     driver.kernel.func = is_function ? Handle<CUfunction>(0xb000) : nullptr;
     driver.kernel.kernelParams = params;
-    EXPECT_EQ(Walk(), (Lines{ name + " 0 is 11", name + " 1 is 22" }));
+    EXPECT_EQ(Walk(), (Lines{ launch, name + " 0 is 11", name + " 1 is 22" }));
     driver.kernel.kernelParams = nullptr;
     driver.kernel.extra = extra;
-    EXPECT_EQ(Walk(), (Lines{ name + " 0 is 11", name + " 1 is 22" }));
+    EXPECT_EQ(Walk(), (Lines{ launch, name + " 0 is 11", name + " 1 is 22" }));
     driver.kernel.extra = nullptr;
-    EXPECT_EQ(Walk(), Lines{ name + " 0 hidden" });
+    EXPECT_EQ(Walk(), Lines{ name + " -1 hidden" });
     driver.num_params = 0;
-    EXPECT_EQ(Walk(), Lines{ name + " 0 none" });
+    EXPECT_EQ(Walk(), Lines{ launch });
     driver.num_params = 2;
     driver.failures[is_function ? "FuncGetName" : "KernelGetName"] = CUDA_ERROR_NOT_FOUND;
-    EXPECT_EQ(Walk(), Lines{ "0 kernel 0 hidden" });
+    EXPECT_EQ(Walk(), Lines{ "0 kernel -1 hidden" });
     driver.failures.clear();
   }
   EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);

@@ -1,6 +1,7 @@
 // What a walk over a captured graph shows, and which allocation an address lies in.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -107,7 +108,10 @@ TEST_P(WalkTest, ShowsCopiesFillsAndHostFunctions) {
   EXPECT_EQ(params[6].Word(8), 17u);
   EXPECT_TRUE(params[7].data.empty());
   for (size_t i = 6; i < 8; i++) {
-    EXPECT_EQ(params[i].name, "host function");
+    char name[48];
+    std::snprintf(name, sizeof name, "host function %#llx",
+                  static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(Nothing)));
+    EXPECT_EQ(params[i].name, name);
     EXPECT_EQ(params[i].node, int64_t(i) - 4);
     EXPECT_EQ(params[i].index, 0);
   }
@@ -138,10 +142,16 @@ TEST_P(WalkTest, ShowsAKernelsParameters) {
   const test_scale_args args = { static_cast<int *>(memory_), 300, 2 };
   ASSERT_EQ(ops_->preload(dev_, &kernel), CGR__DEVICE_OK);
   const std::vector<Param> params = Walk([&] { EXPECT_EQ(ops_->launch(dev_, &kernel, &args, stream_), CGR__DEVICE_OK); });
-  ASSERT_EQ(params.size(), 1u);
+  ASSERT_EQ(params.size(), GetParam().IsCuda() ? 2u : 1u);
   EXPECT_NE(params[0].name.find("scale"), std::string::npos) << params[0].name;
-  ASSERT_EQ(params[0].data.size(), sizeof args);
-  EXPECT_EQ(std::memcmp(params[0].data.data(), &args, sizeof args), 0);
+  ASSERT_EQ(params.back().data.size(), sizeof args);
+  EXPECT_EQ(std::memcmp(params.back().data.data(), &args, sizeof args), 0);
+  if (!GetParam().IsCuda())
+    return;
+  const uint32_t shape[] = { 3, 1, 1, 128, 1, 1, 0, 0 };
+  EXPECT_EQ(params[0].index, -1);
+  ASSERT_EQ(params[0].data.size(), sizeof shape);
+  EXPECT_EQ(std::memcmp(params[0].data.data(), shape, sizeof shape), 0);
 }
 
 TEST_P(WalkTest, AnEmptyGraphHasNothingToShow) {

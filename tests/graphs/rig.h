@@ -40,7 +40,7 @@ struct Graphs {
     memset(regions.get(), 0, sizeof *regions);
     regions->epoch = 5;
     graphs->regions = regions.get();
-    graphs->layout_hash = 77;
+    graphs->baked_hash = 77;
     variants = given.variants;
     if (variants.empty())
       variants = { { 0, 0, 1, 0 } };
@@ -72,7 +72,7 @@ struct Graphs {
   void Set(size_t i, cgr_graph_state state) {
     Entry(i).state = state == CGR_GRAPH_STALE ? CGR_GRAPH_READY : state;
     Entry(i).epoch = regions->epoch - (state == CGR_GRAPH_STALE ? 1 : 0);
-    Entry(i).layout_hash = graphs->layout_hash;
+    Entry(i).baked_hash = graphs->baked_hash;
   }
   void SetAll(cgr_graph_state state) {
     for (int32_t i = 0; i < graphs->count; i++)

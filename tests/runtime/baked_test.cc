@@ -4,7 +4,7 @@
 #include <set>
 
 extern "C" {
-#include "graphs/audit.h"
+#include "graphs/words.h"
 #include "runtime/baked.h"
 }
 
@@ -169,7 +169,7 @@ std::string Difference(const Words &a, const Words &b) {
   for (int64_t i = 0; i < std::max(a.all.count, b.all.count); i++)
     if (i >= a.all.count || i >= b.all.count || std::memcmp(&a.all.word[i], &b.all.word[i], sizeof *a.all.word) != 0) {
       const cgr__word &word = i < a.all.count ? a.all.word[i] : b.all.word[i];
-      return std::string((i < a.all.count ? a : b).all.names[word.node].text) + ", byte " + std::to_string(word.offset);
+      return std::string((i < a.all.count ? a : b).all.node[word.node].name) + ", byte " + std::to_string(word.offset);
     }
   return "";
 }
@@ -180,7 +180,7 @@ protected:
     cgr__capture_context context = { rt(), &key };
     int device_error = 0;
     const cgr_status status =
-        cgr__words_capture(&rt()->graphs, &key, rt()->own_stream, cgr__capture_body_of, &context, &words->all, &device_error);
+        cgr__graphs_list(&rt()->graphs, &key, rt()->own_stream, cgr__capture_body_of, &context, &words->all, &device_error);
     EXPECT_EQ(device_error, 0);
     return status;
   }

@@ -170,6 +170,17 @@ TEST_P(CaptureLists, WhatHasFailedThreeTimesIsLeftAlone) {
   ExpectStep(3, CGR_KIND_FULL, CGR_REASON_PADDED);
 }
 
+// What has no graph is missed as before.
+TEST_P(CaptureLists, AReleaseKeepsWhatStepsHaveMissed) {
+  Release();
+  CGR_ASSERT_OK(Capture({ FullKey(8) }, 0));
+  ExpectStep(1, CGR_KIND_NONE, CGR_REASON_NOT_CAPTURED);
+  ExpectStep(3, CGR_KIND_FULL, CGR_REASON_PADDED); // in the graph of 8, but misses that of 4
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  CGR_ASSERT_OK(Capture({}, CGR_CAPTURE_MISSED));
+  EXPECT_EQ(In(CGR_GRAPH_READY), (Set{ 1, 4 }));
+}
+
 // Another model, and a release, begin anew.
 TEST_P(CaptureLists, FailuresAreForgottenWithTheModel) {
   static cgr_capture first;
@@ -274,11 +285,13 @@ TEST_P(CaptureLists, AnEstimateMeasuresAFewAndKeepsThem) {
   EXPECT_EQ(Recorded(), (List{ 38, 33, 28, 23, 18, 13, 8, 3 })) << "the middles of eight stretches";
   EXPECT_NEAR(estimate.ms, engine_->Stats().capture_ms * 5, estimate.ms * 1e-9);
   EXPECT_NEAR(double(estimate.bytes), double(engine_->Stats().graph_bytes) * 5, 1.0);
+  EXPECT_NEAR(double(estimate.bytes_left), double(engine_->Stats().graph_bytes) * 4, 1.0);
   CGR_ASSERT_OK(engine_->Capture());
   EXPECT_EQ(engine_->records.size(), 32u) << "what was measured stays";
   CGR_ASSERT_OK(cgr_runtime_estimate_capture(engine_->rt, &capture, &estimate));
   EXPECT_EQ(estimate.num_keys, 0);
   EXPECT_EQ(estimate.ms, 0.0);
+  EXPECT_EQ(estimate.bytes_left, 0u);
   const cgr_key few[] = { FullKey(1), FullKey(2) };
   Release();
   capture.keys = few;

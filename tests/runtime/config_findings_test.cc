@@ -59,8 +59,8 @@ TEST_P(ConfigFindings, ListsThatAreNoneAreRefused) {
   FindingList list;
   int32_t count = -1;
   ExpectMessage(cgr_validate(&good.config, nullptr, nullptr, 1, &count), CGR_ERROR_INVALID_ARGUMENT,
-                { "findings", "capacity 1" });
-  ExpectMessage(cgr_validate(&good.config, nullptr, list.data(), -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity -1" });
+                { "findings is NULL, expected room for 1" });
+  ExpectMessage(cgr_validate(&good.config, nullptr, list.data(), -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1" });
   ExpectMessage(cgr_validate(&good.config, nullptr, list.data(), 1, nullptr), CGR_ERROR_NULL_POINTER, { "count", "NULL" });
   list.ExpectUntouchedFrom(0);
 }

@@ -1,4 +1,7 @@
 // The self-test: finds nothing in an engine that is right, whatever its graphs are, and each planted fault by name.
+#include <cstring>
+
+#include "tests/support/engine.h"
 #include "tests/support/row_engine.h"
 
 namespace cgr_test {
@@ -236,7 +239,7 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
     return cgr_fill(engine_->device(), engine_->ConfigLayer(1).v.base, 0x11, 16, info.stream);
   });
   const Found found = Run(Test(24));
-  ExpectFound(found, { "page 0 was written (values), the read-trash page" });
+  ExpectFound(found, { "page 0 (layer 1, values), the read-trash page, was written in the replay" });
   for (const cgr_finding &finding : found.findings) {
     EXPECT_EQ(finding.layer, 1);
     EXPECT_EQ(finding.group, 1);
@@ -246,7 +249,9 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
   void *at = static_cast<char *>(k.base) + canary * k.stride_page * int64_t(cgr_dtype_size(cgr_dtype(k.dtype)));
   Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->device(), at, 0x11, 16, info.stream); });
   // fill_pages comes between the runs, so that each shows what it wrote itself. Page 0 still holds what was written before.
-  ExpectFound(Run(Test(24)), { "page " + std::to_string(canary) + " was written (keys), which no request owns" });
+  const Found canaries = Run(Test(24)); // page `canary` is a request's in some graphs
+  ExpectFound(canaries, { "page " + std::to_string(canary) + " (layer 1, keys), which " });
+  EXPECT_GT(canaries.count, 0);
 }
 
 // What nobody owns differs from run to run: pages, and the ends of pages.
@@ -292,6 +297,113 @@ TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
     EXPECT_STREQ(finding.field, "full 4r 4t q1 v0");
 }
 
+// Wherever it is in the list: the pages of a graph's requests are drawn from all of it.
+TEST_P(SelfTest, FindsAPageThatIsWrittenWhicheverItIs) {
+  const int32_t num_pages = 24;
+  const cgr_kv_view &k = engine_->ConfigLayer(0).k;
+  for (int32_t p : { 0, 1, 11, num_pages - 1 }) {
+    SCOPED_TRACE(p);
+    const int32_t page = Test(num_pages).pages[p];
+    void *at = static_cast<char *>(k.base) + page * k.stride_page * int64_t(cgr_dtype_size(cgr_dtype(k.dtype)));
+    Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->device(), at, 0x11, 16, info.stream); });
+    ExpectFound(Run(Test(num_pages)),
+                { "page " + std::to_string(page) + " (layer 0, keys), which no request owns, was written" });
+  }
+}
+
+struct SpoilArgs {
+  const int64_t *slots;
+  char *base;
+  int64_t page_size, page_bytes, token_bytes;
+};
+
+// One element of the first token's k or v, in a graph alone: what a request owns is compared, keys and values, in every cache.
+TEST_P(SelfTest, FindsARequestsPageThatDiffers) {
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "the planted kernel is a function of the host's";
+  for (size_t layer : { size_t(0), engine_->model.layers.size() - 1 })
+    for (bool values : { false, true }) {
+      const cgr_layer &l = engine_->ConfigLayer(layer);
+      const cgr_kv_view &view = values ? l.v : l.k;
+      const int64_t element = int64_t(cgr_dtype_size(cgr_dtype(view.dtype)));
+      Plant([=](cgr_recorder *recorder, const cgr_record_info &info) {
+        cgr_buffer_view slots = CGR_BUFFER_VIEW_INIT;
+        if (!info.capturing)
+          return CGR_OK;
+        const cgr_status status = cgr_record_buffer(recorder, CGR_BUFFER_SLOT_MAPPING, l.group, &slots);
+        const SpoilArgs args = { static_cast<int64_t *>(slots.data), static_cast<char *>(view.base), rows::kPageSizes[l.group],
+                                 view.stride_page * element, view.stride_token * element };
+        auto spoil = [](const void *raw) {
+          const SpoilArgs &a = *static_cast<const SpoilArgs *>(raw);
+          if (a.slots[0] >= 0)
+            a.base[a.slots[0] / a.page_size * a.page_bytes + a.slots[0] % a.page_size * a.token_bytes] ^= 1;
+        };
+        return status == CGR_OK ? cgr_launch_host(engine_->device(), spoil, &args, sizeof args, info.stream) : status;
+      });
+      const std::string where = "(layer " + std::to_string(layer) + (values ? ", values)" : ", keys)");
+      ExpectFound(Run(Test(24)), { where + ", which a request owns, differs in the replay" });
+    }
+}
+
+// What comes after a row's pages in the table is of whoever had the row before.
+TEST_P(SelfTest, FindsAKernelThatReadsThePageTableTooFar) {
+  Plant([this](cgr_recorder *recorder, const cgr_record_info &info) {
+    cgr_buffer_view table = CGR_BUFFER_VIEW_INIT;
+    const cgr_status status = cgr_record_buffer(recorder, CGR_BUFFER_PAGE_TABLE, 1, &table); // groups of 64 tokens: short rows
+    return status == CGR_OK ? cgr_copy(engine_->device(), engine_->LastOut().data,
+                                       static_cast<int32_t *>(table.data) + table.stride, size_t(table.shape[1]) * 4, info.stream)
+                            : status;
+  });
+  ExpectFound(Run(TestWatching(24)), { "with one padding and stale memory" });
+}
+
+// The same inputs, and something else: no graph is to blame.
+TEST_P(SelfTest, TellsARecordThatDoesNotRepeat) {
+  void *pinned = nullptr;
+  CGR_ASSERT_OK(cgr_memory_alloc_pinned(engine_->device(), 16, &pinned));
+  std::memset(pinned, 0, 16);
+  Plant([=](cgr_recorder *, const cgr_record_info &info) {
+    auto count = [](const void *raw) { ++**static_cast<int32_t *const *>(raw); };
+    const cgr_status status = cgr_launch_host(engine_->device(), count, &pinned, sizeof pinned, info.stream);
+    return status == CGR_OK ? cgr_copy(engine_->device(), engine_->LastOut().data, pinned, 4, info.stream) : status;
+  });
+  ExpectFound(Run(TestWatching(24)), { "`record` does not repeat" });
+  Plant(nullptr);
+  CGR_ASSERT_OK(cgr_memory_free_pinned(engine_->device(), pinned));
+}
+
+// A request of an exact length that the pages do not hold, beside graphs that are tried.
+TEST_P(SelfTest, TellsWhichGraphsHaveTooFewPages) {
+  static const int32_t lens[] = { 1, 60 };
+  Make(CGR_MODE_DEFAULT, [](cgr_config *config) {
+    config->attention_support = CGR_SUPPORT_UNIFORM_BATCH;
+    config->query_lens = lens;
+    config->num_query_lens = 2;
+    config->max_seq_len = 64;
+  });
+  const Found found = Run(Test(4));
+  EXPECT_EQ(found.status, CGR_ERROR_PAGES_MISSING);
+  EXPECT_GT(found.count, 0);
+  for (const cgr_finding &finding : found.findings) {
+    EXPECT_NE(std::string(finding.field).find(" q60 "), std::string::npos) << finding.field;
+    EXPECT_NE(std::string(finding.text).find("was not tried: 4 pages"), std::string::npos) << finding.text;
+  }
+  ExpectNothing(Run(Test(40)));
+}
+
+// A step that fails ends the test with its status and the graph's name.
+TEST_P(SelfTest, NamesTheGraphWhoseStepFails) {
+  engine_->hook = [](cgr_recorder *, const cgr_record_info &info) {
+    return info.key.num_requests == 4 ? CGR_ERROR_BUSY : CGR_OK; // eager steps alone: all is captured
+  };
+  const Found found = Run(Test(24));
+  ExpectMessage(found.status, CGR_ERROR_CALLBACK, { "cgr_runtime_self_test: full 4r 4t q1 v0: ", "CGR_ERROR_BUSY" });
+  EXPECT_EQ(found.count, 0);
+  engine_->hook = nullptr;
+  ExpectNothing(Run(Test(24)));
+  ExpectGoodSteps();
+}
+
 TEST_P(SelfTest, RefusesBadArguments) {
   auto refused = [&](cgr_status status, const std::vector<std::string> &words, const cgr_self_test &test) {
     const Found found = Run(test);
@@ -301,10 +413,12 @@ TEST_P(SelfTest, RefusesBadArguments) {
   cgr_self_test test = Test(8);
   int32_t count = 7;
   ExpectMessage(cgr_runtime_self_test(nullptr, &test, nullptr, 0, &count), CGR_ERROR_NULL_POINTER, { "runtime" });
-  ExpectMessage(cgr_runtime_self_test(engine_->rt, nullptr, nullptr, 0, &count), CGR_ERROR_NULL_POINTER, { "self_test" });
+  ExpectMessage(cgr_runtime_self_test(engine_->rt, nullptr, nullptr, 0, &count), CGR_ERROR_NULL_POINTER,
+                { "cgr_runtime_self_test: test" });
   EXPECT_EQ(count, 0);
   ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, 0, nullptr), CGR_ERROR_NULL_POINTER, { "count" });
-  ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, 3, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is 3" });
+  ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, 3, &count), CGR_ERROR_INVALID_ARGUMENT,
+                { "findings is NULL, expected room for 3" });
   ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1" });
   test.num_pages = 3;
   refused(CGR_ERROR_INVALID_ARGUMENT, { "num_pages is 3" }, test);
@@ -312,8 +426,10 @@ TEST_P(SelfTest, RefusesBadArguments) {
   test.pages = nullptr;
   refused(CGR_ERROR_NULL_POINTER, { "pages is NULL" }, test);
   test = Test(8);
-  test.max_token = -1;
-  refused(CGR_ERROR_INVALID_ARGUMENT, { "max_token is -1" }, test);
+  for (int32_t bad : { -1, 0 }) {
+    test.max_token = bad;
+    refused(CGR_ERROR_INVALID_ARGUMENT, { "max_token is " + std::to_string(bad) }, test);
+  }
   test = Test(8);
   test.reserved = 1;
   refused(CGR_ERROR_NEWER_STRUCT, { "reserved" }, test);
@@ -341,8 +457,10 @@ TEST_P(SelfTest, RefusesBadArguments) {
   watched(CGR_ERROR_NULL_POINTER, { "watched[0].name" });
   watch.data = nullptr;
   watched(CGR_ERROR_NULL_POINTER, { "watched[0].data" });
+  watch.row_bytes = 0;
+  watched(CGR_ERROR_INVALID_ARGUMENT, { "watched[0].row_bytes is 0" });
   watch.stride_bytes = 7;
-  watched(CGR_ERROR_INVALID_ARGUMENT, { "rows of 8 bytes, 7 apart" });
+  watched(CGR_ERROR_INVALID_ARGUMENT, { "watched[0].stride_bytes is 7", "(8)" });
   test = Test(8);
   test.num_watched = 33;
   refused(CGR_ERROR_INVALID_ARGUMENT, { "num_watched is 33" }, test);
@@ -351,8 +469,40 @@ TEST_P(SelfTest, RefusesBadArguments) {
   test = Test(8);
   const int32_t row = engine_->Open();
   refused(CGR_ERROR_STATE, { "1 rows are open" }, test);
+  engine_->Reserve(row, 8);
+  const int32_t token = 3;
+  cgr_batch batch = CGR_BATCH_INIT;
+  cgr_step step = CGR_STEP_INIT;
+  batch.num_requests = 1;
+  batch.rows = &row;
+  batch.tokens = &token;
+  CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
+  refused(CGR_ERROR_STATE, { "a step is prepared" }, test);
+  CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));
   engine_->Close(row);
   ExpectNothing(Run(test));
+}
+
+TEST_P(SelfTest, WantsAGraphThatCanBeReplayed) {
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  ExpectMessage(Run(Test(8)).status, CGR_ERROR_STATE, { "cgr_runtime_self_test: none of the", "cgr_runtime_capture" });
+  CGR_ASSERT_OK(engine_->Capture());
+  ExpectNothing(Run(Test(8)));
+}
+
+TEST_P(SelfTest, WantsThePageTablesOfTheLibrary) {
+  EngineOptions options = OptionsFor(GetParam());
+  options.engine_table = true;
+  Engine engine(options);
+  CGR_ASSERT_OK(engine.Capture());
+  const int32_t pages[] = { 2, 3, 4, 5 };
+  cgr_self_test test = CGR_SELF_TEST_INIT;
+  int32_t count = 0;
+  test.num_pages = 4;
+  test.pages = pages;
+  test.max_token = 10;
+  ExpectMessage(cgr_runtime_self_test(engine.rt, &test, nullptr, 0, &count), CGR_ERROR_UNSUPPORTED,
+                { "group 0 has a page table" });
 }
 
 // A `record` that fails in an eager step ends the test; rows are given back and the padding is as before.

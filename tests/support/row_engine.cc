@@ -50,6 +50,7 @@ RowEngine::RowEngine(const DeviceParam &device, uint64_t seed, Options options)
   for (size_t l = 0; l < layers_.size(); l++)
     MakeLayer(l);
   MakeRuntime(options);
+  CGR_EXPECT_OK(cgr_stream_synchronize(dev_, stream_)); // a self-test works on a stream of its own
 }
 
 RowEngine::~RowEngine() {

@@ -77,6 +77,7 @@ public:
     cgr_self_test test = CGR_SELF_TEST_INIT;
     test.num_pages = int32_t(pages.size());
     test.pages = pages.data();
+    test.max_token = 256;
     return cgr_runtime_self_test(rt, &test, nullptr, 0, count);
   }
   // A request comes, has one step, which is right and of kind *kind, and leaves.
