@@ -1,4 +1,7 @@
 // What a budget allows, and which graphs go first when memory is wanted back.
+#include <chrono>
+#include <thread>
+
 #include "tests/graphs/rig.h"
 
 namespace {
@@ -98,6 +101,36 @@ TEST(Budget, OfTimeExpectsTheNextToTakeTheAverage) {
   EXPECT_EQ(rig.Entry(1).state, CGR_GRAPH_READY) << "time that was spent is not given back";
 }
 
+// Exactly what was allowed fits; each kind costs what it has cost; and the end is the end.
+TEST(Budget, EndsExactlyAndForGood) {
+  Rig rig;
+  cgr__budget budget;
+  rig.Entry(2).key.kind = rig.Entry(3).key.kind = CGR_KIND_PIECEWISE;
+  cgr__budget_begin(&budget, 0.0, 6 * kMega);
+  ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+  rig.Capture(0, 3 * kMega);
+  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(0));
+  EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(1))) << "6 MB";
+  rig.Capture(1, 2 * kMega);
+  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(1));
+  EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(2))) << "nothing is known of its kind";
+  rig.Capture(2, kMega);
+  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(2));
+  EXPECT_EQ(rig.Entry(2).state, CGR_GRAPH_READY) << "6 MB in all";
+  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(3)));
+  rig.graphs->device_bytes = 0;
+  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(3)));
+  EXPECT_EQ(budget.left, 2);
+}
+
+TEST(Budget, OfTimeCountsFromTheBegin) {
+  Rig rig;
+  cgr__budget budget;
+  cgr__budget_begin(&budget, 5.0, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+}
+
 // ---- what goes first
 
 int Destroy(cgr_device *, cgr__exec *) { return 0; }
@@ -148,6 +181,27 @@ TEST(DropOldest, TakesStaleOnesFirst) {
   held.Set(5, CGR_GRAPH_STALE); // the last used
   EXPECT_EQ(cgr__graphs_drop_oldest(held.graphs.get(), 7 * kMega), CGR_OK);
   EXPECT_EQ(held.Left(), (Sizes{ 0, 1, 2, 3, 4, 6, 7 }));
+}
+
+// As many stale ones as it takes; what has no graph keeps what is known of it.
+TEST(DropOldest, TakesNoMoreThanItMust) {
+  Held held;
+  held.Set(3, CGR_GRAPH_STALE);
+  held.Set(5, CGR_GRAPH_STALE);
+  held.Entry(3).width = held.Entry(3).misses = 9;
+  cgr__graph_drop(held.graphs.get(), &held.Entry(7));
+  held.Entry(7).state = CGR_GRAPH_FAILED;
+  held.Entry(7).misses = 4;
+  EXPECT_EQ(cgr__graphs_drop_oldest(held.graphs.get(), 6 * kMega), CGR_OK);
+  EXPECT_EQ(held.Left(), (Sizes{ 0, 1, 2, 4, 5, 6 }));
+  EXPECT_EQ(held.Entry(3).width, 0);
+  EXPECT_EQ(held.Entry(3).misses, 0u);
+  for (uint64_t keep : { uint64_t(1), uint64_t(0) }) {
+    EXPECT_EQ(cgr__graphs_drop_oldest(held.graphs.get(), keep), CGR_OK);
+    EXPECT_EQ(held.Left(), Sizes{});
+    EXPECT_EQ(held.Entry(7).misses, 4u);
+    EXPECT_EQ(held.Entry(7).failures, keep == 0 ? 0 : 2) << "all begin anew";
+  }
 }
 
 TEST(DropOldest, OfNothingTakesAll) {
