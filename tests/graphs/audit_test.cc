@@ -142,13 +142,14 @@ TEST_F(AuditWords, EachRegionIsTold) {
 
 TEST_F(AuditWords, NumbersAreToldByHalvesAndPlaces) {
   Words a, b;
-  a.Param("k", 0, { 1 | 2ull << 32, 5 }).Param("k", 1, { 9 }).Param("other", 0, { 1 });
-  b.Param("k", 0, { 1 | 3ull << 32, 6 | 7ull << 32 }).Param("k", 1, { 8 }).Param("other", 0, { 2 });
+  a.Param("k", 0, { 1 | 2ull << 32, 5 }).Param("k", 1, { 9, 5 }).Param("other", 0, { 1 });
+  b.Param("k", 0, { 1 | 3ull << 32, 6 | 7ull << 32 }).Param("k", 1, { 8, 6 }).Param("other", 0, { 2 });
   const std::string why = ": a value of the host's, or a hole in a struct";
   EXPECT_EQ(Run(a, b), (Texts{ "node 0 (k), parameter 0, byte 4: 0x2 in one capture, 0x3 in the next" + why,
                                "node 0 (k), parameter 0, byte 8: 0x5 in one capture, 0x6 in the next" + why,
                                "node 0 (k), parameter 0, byte 12: 0 in one capture, 0x7 in the next" + why,
                                "node 0 (k), parameter 1, byte 0: 0x9 in one capture, 0x8 in the next" + why,
+                               "node 0 (k), parameter 1, byte 8: 0x5 in one capture, 0x6 in the next" + why,
                                "node 1 (other), parameter 0, byte 0: 0x1 in one capture, 0x2 in the next" + why }));
   EXPECT_EQ(Run(a, b), Texts()) << "the same places in another graph";
 }
