@@ -30,6 +30,7 @@ static void run(bench_engine *e, int32_t num_pages) {
   int32_t count = 0;
   test.num_pages = num_pages;
   test.pages = e->page_order;
+  test.max_token = 256;
   for (uint32_t seed = 1; seed <= 3; seed++) {
     test.seed = seed;
     bench_check(cgr_runtime_stats(e->rt, &before), "cgr_runtime_stats");

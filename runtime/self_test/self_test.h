@@ -46,7 +46,8 @@ typedef struct cgr__self_test {
   int32_t *pages;      /* [num_groups][num_pages] the given ones, shuffled */
   cgr__findings findings;
   uint64_t random;
-  int32_t num_caches; /* layers that have one */
+  int32_t next_free[CGR__MAX_GROUPS]; /* where in the list the pages begin that the next graph's requests leave alone */
+  int32_t num_caches;                 /* layers that have one */
   int32_t caches[CGR__MAX_LAYERS];
   unsigned char *device;    /* [groups][pages] of each: page numbers, tokens before and after the step; then digests */
   int32_t *tokens;          /* the second and the third, on the host */

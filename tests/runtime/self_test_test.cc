@@ -266,9 +266,11 @@ TEST_P(SelfTest, FindsAKernelThatReadsWhatNobodyOwns) {
     Plant([=](cgr_recorder *, const cgr_record_info &info) {
       return cgr_copy(engine_->device(), engine_->LastOut().data, read, 16, info.stream);
     });
-    const Found found = Run(TestWatching(24));
-    EXPECT_EQ(found.status, CGR_ERROR_SELF_TEST);
-    EXPECT_GT(found.count, 0);
+    cgr_self_test test = TestWatching(24);
+    bool found = false;
+    for (int n = 0; n < 8 && !found; n++, test.seed++) // with one seed it may be a request's, and full, in every graph
+      found = Run(test).status == CGR_ERROR_SELF_TEST;
+    EXPECT_TRUE(found);
   }
 }
 
