@@ -101,14 +101,14 @@ typedef struct cgr__step_args {
  *    reports the row again.
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
- *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of decodes
- * are those of the requests before the first that has more new tokens; else 0. seq_len = row_computed[row] + query_len; position
- * of the j-th new token = row_computed[row] + j; slot = page * page_size + position % page_size with page =
- * page_table[row][position / page_size], guarded as above (an engine's own table too), and the read-trash page, which nobody may
- * write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. A token that is CGR_TOKEN_LAST becomes
- * row_last_tokens[row][0]. logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running sum of
- * ceil(seq_len / page_size). Row state is not changed; state->error is reset at the start; state->staged becomes the header's, 0
- * for a refused step. */
+ *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of
+ *    decodes are those of the requests before the first that has more new tokens; else 0. seq_len = row_computed[row] +
+ *    query_len; position of the j-th new token = row_computed[row] + j; slot = page * page_size + position % page_size with
+ *    page = page_table[row][position / page_size], guarded as above (an engine's own table too), and the read-trash page,
+ *    which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. A token that is CGR_TOKEN_LAST
+ *    becomes row_last_tokens[row][0]. logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running
+ *    sum of ceil(seq_len / page_size). Row state is not changed; state->error is reset at the start; state->staged becomes the
+ *    header's, 0 for a refused step. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes
