@@ -1,3 +1,4 @@
+/* Words become findings. Cold. */
 #include "graphs/audit.h"
 
 #include <stdarg.h>

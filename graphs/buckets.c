@@ -1,3 +1,4 @@
+/* The usual sizes. Cold. */
 #include "graphs/graphs.h"
 
 /* The sizes that vLLM captures by default (vllm/config/compilation.py: 1, 2, 4, then by 8 up to 256, then by 16), and `max`. */

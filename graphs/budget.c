@@ -1,3 +1,4 @@
+/* What a list of captures may cost. Cold. */
 #include "base/clock.h"
 #include "graphs/graphs.h"
 

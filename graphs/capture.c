@@ -1,3 +1,4 @@
+/* Captures, and lists of what a capture would hold. Cold. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Which graph a step uses, and why. Part of the hot path. */
 #include <string.h>
 
 #include "base/status.h"

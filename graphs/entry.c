@@ -1,3 +1,4 @@
+/* A key and its graph: what state it is in, what it holds, and when it goes. */
 #include <stdio.h>
 #include <stdlib.h>
 

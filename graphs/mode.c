@@ -1,3 +1,4 @@
+/* What a mode is lowered to. Cold. */
 #include "graphs/graphs.h"
 
 /* The rules are those of vLLM (CompilationConfig, AttentionCGSupport), with a lower mode where it raises an error. Attention that

@@ -1,3 +1,4 @@
+/* The lists that an audit reads. Cold. */
 #include "graphs/words.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* The table of what graphs are made from, and its hash. Cold. */
 #include "runtime/baked.h"
 
 #include <string.h>

@@ -31,11 +31,11 @@ static void add_request(cgr__self_test *t, int32_t len, int32_t share) {
   room = (room < rt->setup.config.max_seq_len ? room : rt->setup.config.max_seq_len) - len;
   int32_t i = c->num_requests++;
   c->lens[i] = len;
-  c->before[i] = i == 0 ? (int32_t)room : pick(t, (int32_t)room + 1); /* one as long as can be */
+  c->computed[i] = i == 0 ? (int32_t)room : pick(t, (int32_t)room + 1); /* one as long as can be */
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
     int32_t size = rt->setup.groups[g].page_size, at = i * rt->setup.config.num_groups + g;
     c->first_page[at] = c->owned[g];
-    c->num_pages[at] = (c->before[i] + len + size - 1) / size;
+    c->num_pages[at] = (c->computed[i] + len + size - 1) / size;
     c->owned[g] += c->num_pages[at];
   }
   for (int32_t k = 0; k < len; k++)

@@ -111,12 +111,12 @@ static bool is_owned(const cgr__self_test *t, int32_t group, int32_t place) {
 
 bool cgr__test_check_pages(cgr__self_test *t, int index) {
   char text[96];
-  const uint64_t *now = t->runs[index].digests, *before = t->before[cgr__test_noise(index)];
+  const uint64_t *now = t->runs[index].digests, *filled = t->filled[cgr__test_noise(index)];
   for (int32_t k = 0; k < 2 * t->num_caches; k++) {
     int32_t group = t->rt->setup.layers[t->caches[k / 2]].group;
     for (int32_t p = 0; p < cgr__test_num_pages(t); p++) {
       int64_t at = (int64_t)k * cgr__test_num_pages(t) + p;
-      if (is_owned(t, group, p) || now[at] == before[at])
+      if (is_owned(t, group, p) || now[at] == filled[at])
         continue;
       snprintf(text, sizeof text, ", %s, was written in the %s",
                p == t->given.num_pages ? "the read-trash page" : "which no request owns", index == 0 ? "eager step" : "replay");

@@ -67,7 +67,7 @@ static cgr_status fill_pages(cgr__self_test *t, int run, bool of_case) {
 cgr_status cgr__test_fill_pages(cgr__self_test *t) {
   for (int run = 0; run < 3; run++) {
     CGR__TRY(fill_pages(t, run, false));
-    CGR__TRY(digest_pages(t, false, t->before[run]));
+    CGR__TRY(digest_pages(t, false, t->filled[run]));
     CGR__TRY(sync(t));
   }
   return CGR_OK;
@@ -92,8 +92,8 @@ static cgr_status send_tokens(cgr__self_test *t) {
     int32_t g = i % num_groups, request = i / num_groups, size = t->rt->setup.groups[g].page_size;
     for (int32_t p = 0; p < c->num_pages[i]; p++) {
       int32_t *of = t->tokens + (size_t)g * pages + (size_t)cgr__test_place(t, g, c->first_page[i] + p);
-      *of = tokens_in_page(c->before[request], p, size);
-      of[list] = tokens_in_page(c->before[request] + c->lens[request], p, size);
+      *of = tokens_in_page(c->computed[request], p, size);
+      of[list] = tokens_in_page(c->computed[request] + c->lens[request], p, size);
     }
   }
   int error = t->rt->dev->ops->copy(t->rt->dev, (int32_t *)(void *)t->device + list, t->tokens, 2 * list * sizeof *t->tokens,
@@ -148,7 +148,7 @@ static cgr_status set_rows(cgr__self_test *t, int run) {
     if (c->rows[i] < 0)
       CGR__TRY(cgr_request_open(rt, 0, &c->rows[i]));
     CGR__TRY(give_pages(t, i, run));
-    CGR__TRY(cgr_request_set_length(rt, c->rows[i], c->before[i]));
+    CGR__TRY(cgr_request_set_length(rt, c->rows[i], c->computed[i]));
   }
   for (;;) { /* pages of many requests fill more slots than there are */
     uint64_t seq = 0;

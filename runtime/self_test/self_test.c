@@ -91,13 +91,13 @@ static cgr_status take_host_memory(cgr__self_test *t) {
   t->tokens = malloc(2 * cgr__test_list_length(t) * sizeof *t->tokens);
   bool all = words && t->tokens;
   for (int i = 0; i < 3; i++)
-    all = (t->before[i] = malloc(digests + 1)) && all;
+    all = (t->filled[i] = malloc(digests + 1)) && all;
   for (int i = 0; i < 4; i++)
     all = (t->runs[i].digests = malloc(digests + 1)) && all;
   if (!all)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for the digests (%zu bytes each)", digests);
   tc->lens = words + r;
-  tc->before = words + 2 * r;
+  tc->computed = words + 2 * r;
   tc->first_page = words + 3 * r;
   tc->num_pages = tc->first_page + r * groups;
   tc->tokens = tc->num_pages + r * groups;
@@ -146,7 +146,7 @@ static void release(cgr__self_test *t) {
   if (t->device)
     t->rt->dev->ops->mem_free(t->rt->dev, t->device, CGR__MEMORY_DEVICE);
   for (int i = 0; i < 3; i++)
-    free(t->before[i]);
+    free(t->filled[i]);
   for (int i = 0; i < 4; i++) {
     free(t->runs[i].digests);
     free(t->runs[i].content);

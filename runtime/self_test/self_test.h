@@ -25,10 +25,10 @@ typedef struct cgr__test_item {
 typedef struct cgr__test_case {
   cgr_key key;
   int32_t num_requests, num_tokens;
-  int32_t *rows, *lens, *before, *tokens; /* [max_requests], and [max_tokens]; before: tokens in the cache */
-  int32_t *first_page, *num_pages;        /* [max_requests][num_groups] of the case's own order of the given ones */
-  int32_t owned[CGR__MAX_GROUPS];         /* given pages that some request has: the first ones in that order */
-  int32_t turn[CGR__MAX_GROUPS];          /* where the order begins in the list */
+  int32_t *rows, *lens, *computed, *tokens; /* [max_requests], and [max_tokens]; computed: tokens in the cache before the step */
+  int32_t *first_page, *num_pages;          /* [max_requests][num_groups] of the case's own order of the given ones */
+  int32_t owned[CGR__MAX_GROUPS];           /* given pages that some request has: the first ones in that order */
+  int32_t turn[CGR__MAX_GROUPS];            /* where the order begins in the list */
   int32_t num_items;
   cgr__test_item items[CGR__MAX_TEST_ITEMS];
   int64_t content_bytes;
@@ -51,7 +51,7 @@ typedef struct cgr__self_test {
   int32_t caches[CGR__MAX_LAYERS];
   unsigned char *device;    /* [groups][pages] of each: page numbers, tokens before and after the step; then digests */
   int32_t *tokens;          /* the second and the third, on the host */
-  uint64_t *before[3];      /* digests of the pages as each run fills them */
+  uint64_t *filled[3];      /* digests of the pages as each run fills them */
   cgr__test_case test_case; /* one at a time */
   cgr__test_run runs[4];    /* the last: the first once more */
 } cgr__self_test;
