@@ -1,4 +1,5 @@
-/* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it.
+/* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth where
+ * they differ.
  *
  *   self_test.c   the call: checks, memory, the walk over the graphs     case.c      what a graph is tried with
  *   run.c         one step, and what it left                             compare.c   two runs, and the pages */
@@ -42,8 +43,8 @@ typedef struct cgr__test_run {
 
 typedef struct cgr__self_test {
   cgr_runtime *rt;
-  cgr_self_test given; /* but `pages` is `pages` below */
-  int32_t *pages;      /* [num_groups][num_pages] the given ones, shuffled */
+  cgr_self_test given;
+  int32_t *pages; /* [num_groups][num_pages] the given ones, shuffled: the list that everything here means */
   cgr__findings findings;
   uint64_t random;
   int32_t next_free[CGR__MAX_GROUPS]; /* where in the list the pages begin that the next graph's requests leave alone */
