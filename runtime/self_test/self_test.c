@@ -6,8 +6,9 @@
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
 static cgr_status check_watched(const cgr_self_test *g) {
-  if (g->num_watched < 0 || g->num_watched > 32)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: num_watched is %d, expected 0 .. 32", g->num_watched);
+  if (g->num_watched < 0 || g->num_watched > CGR__MAX_WATCHED)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: num_watched is %d, expected 0 .. %d", g->num_watched,
+                     CGR__MAX_WATCHED);
   if (g->num_watched > 0 && !g->watched)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_runtime_self_test: watched is NULL, expected %d", g->num_watched);
   for (int32_t i = 0; i < g->num_watched; i++) {

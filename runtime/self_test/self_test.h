@@ -9,7 +9,8 @@
 #include "base/findings.h"
 #include "runtime/runtime.h"
 
-#define CGR__MAX_TEST_ITEMS 96
+#define CGR__MAX_WATCHED 32
+#define CGR__MAX_TEST_ITEMS (CGR__BUFFER_COUNT * CGR__MAX_GROUPS + CGR__MAX_WATCHED)
 
 /* A stretch of device memory that runs are compared in. */
 typedef struct cgr__test_item {

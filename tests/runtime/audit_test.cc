@@ -2,19 +2,13 @@
 #include <cstring>
 #include <set>
 
+#include "tests/support/found.h"
 #include "tests/support/row_engine.h"
 
 namespace cgr_test {
 namespace {
 
 using rows::RowEngine;
-
-struct Found {
-  cgr_status status = CGR_OK;
-  std::vector<cgr_finding> findings;
-  int32_t count = 0;
-  cgr_audit counts = CGR_AUDIT_INIT;
-};
 
 class Audit : public ::testing::TestWithParam<DeviceParam> {
 protected:
@@ -45,26 +39,14 @@ protected:
     return index;
   }
   Found Run(int32_t capacity = 64) {
-    Found found;
-    found.findings.resize(size_t(capacity));
-    found.status = cgr_runtime_audit(engine_->rt, &found.counts, found.findings.data(), capacity, &found.count);
-    found.findings.resize(size_t(std::min(found.count, capacity)));
-    return found;
+    return Collect(capacity, [this](cgr_finding *findings, int32_t room, int32_t *count) {
+      return cgr_runtime_audit(engine_->rt, &counts_, findings, room, count);
+    });
   }
-  void ExpectNothing(const Found &found) {
-    CGR_EXPECT_OK(found.status);
-    EXPECT_EQ(found.count, 0);
-    for (const cgr_finding &finding : found.findings)
-      ADD_FAILURE() << finding.field << ": " << finding.text;
-  }
-  // As many, and each has one of the words.
-  void ExpectFound(const Found &found, int32_t count, const std::string &word) {
-    EXPECT_EQ(found.status, CGR_ERROR_AUDIT);
+  // As many, and each has the word.
+  void ExpectAll(const Found &found, int32_t count, const std::string &word) {
+    ExpectFound(found, CGR_ERROR_AUDIT, { word });
     EXPECT_EQ(found.count, count);
-    for (const cgr_finding &finding : found.findings) {
-      EXPECT_EQ(finding.status, CGR_ERROR_AUDIT);
-      EXPECT_NE(std::string(finding.text).find(word), std::string::npos) << finding.field << ": " << finding.text;
-    }
   }
   int32_t NumKeys() const { return cgr_runtime_num_keys(engine_->rt); }
   std::vector<cgr_graph_stats> AllStats() {
@@ -87,7 +69,8 @@ protected:
     engine_->Close(row);
   }
   std::unique_ptr<RowEngine> engine_;
-  std::vector<int32_t> regions_; // of Memory()
+  cgr_audit counts_ = CGR_AUDIT_INIT; // of the last one
+  std::vector<int32_t> regions_;      // of Memory()
 };
 
 TEST_P(Audit, FindsNothingWhereAllMemoryIsInRegions) {
@@ -98,17 +81,17 @@ TEST_P(Audit, FindsNothingWhereAllMemoryIsInRegions) {
     const std::vector<cgr_graph_stats> before = AllStats();
     const Found found = Run();
     ExpectNothing(found);
-    EXPECT_EQ(found.counts.num_graphs, NumKeys());
-    EXPECT_EQ(found.counts.num_hidden, 0);
+    EXPECT_EQ(counts_.num_graphs, NumKeys());
+    EXPECT_EQ(counts_.num_hidden, 0);
     int64_t nodes = 0;
     for (const cgr_graph_stats &stats : before)
       nodes += stats.num_nodes;
-    const int64_t breaks = found.counts.num_nodes - nodes;
+    const int64_t breaks = counts_.num_nodes - nodes;
     const int64_t of_each = int64_t(2 * engine_->model.layers.size()); // append and attention of each layer
     if (mode != CGR_MODE_FULL_AND_PIECEWISE) {
       EXPECT_EQ(breaks, mode == CGR_MODE_FULL ? 0 : of_each * NumKeys());
     }
-    EXPECT_GT(found.counts.num_addresses, 5 * found.counts.num_nodes);
+    EXPECT_GT(counts_.num_addresses, 5 * counts_.num_nodes);
     const std::vector<cgr_graph_stats> after = AllStats();
     EXPECT_EQ(std::memcmp(before.data(), after.data(), before.size() * sizeof before[0]), 0) << "no key knows of it";
     ExpectGoodStep();
@@ -122,13 +105,13 @@ TEST_P(Audit, NamesMemoryThatIsInNoRegion) {
     const std::set<size_t> two = { IndexOf(engine_->LastKeys().data), IndexOf(engine_->LastOut().data) };
     Make(mode, two);
     const Found found = Run();
-    ExpectFound(found, 2, "lies in no region");
+    ExpectAll(found, 2, "lies in no region");
     const std::string key = mode == CGR_MODE_FULL ? "full" : "piecewise";
     for (const cgr_finding &finding : found.findings) {
       EXPECT_EQ(std::string(finding.field).rfind(key, 0), 0u) << finding.field;
       EXPECT_EQ(std::string(finding.text).rfind("node ", 0), 0u) << finding.text;
     }
-    ExpectFound(Run(1), 2, "lies in no region"); // all are counted
+    ExpectAll(Run(1), 2, "lies in no region"); // all are counted
     for (size_t index : two)
       Register(index);
     ExpectNothing(Run());
@@ -150,7 +133,7 @@ TEST_P(Audit, NamesARegionThatRecordHasNotNamed) {
     return cgr_record_use(recorder, names ? region : regions_[0]);
   };
   const Found found = RunWith(hook);
-  ExpectFound(found, NumKeys(), "has not named"); // of every graph
+  ExpectAll(found, NumKeys(), "has not named"); // of every graph
   EXPECT_NE(std::string(found.findings[0].text).find("fill"), std::string::npos) << found.findings[0].text;
   EXPECT_NE(std::string(found.findings[0].text).find("region " + std::to_string(region)), std::string::npos);
   names = true;
@@ -182,7 +165,7 @@ TEST_P(Audit, NamesANumberThatChangesFromCaptureToCapture) {
         ExpectNothing(found);
         continue;
       }
-      ExpectFound(found, 1, "in one capture");
+      ExpectAll(found, 1, "in one capture");
       const std::string text = found.findings.empty() ? "" : found.findings[0].text;
       EXPECT_NE(text.find("parameter 0, byte 8"), std::string::npos) << text;
       EXPECT_NE(text.find(at_break ? "(call 0x" : "(host function 0x"), std::string::npos) << text;
@@ -205,7 +188,7 @@ TEST_P(Audit, NamesAKeyWhoseNodesChange) {
   const Found found = RunWith([&](cgr_recorder *, const cgr_record_info &info) {
     return ++captures % 2 == 0 ? CGR_OK : cgr_fill(engine_->device(), engine_->LastOut().data, 0, 16, info.stream);
   });
-  ExpectFound(found, NumKeys(), "other work the second time");
+  ExpectAll(found, NumKeys(), "other work the second time");
 }
 
 // A copy in place of a fill, with as many words.
@@ -213,11 +196,11 @@ TEST_P(Audit, NamesAKeyWhoseNodesChangeInKind) {
   Make(CGR_MODE_FULL);
   int32_t captures = 0;
   unsigned char *out = static_cast<unsigned char *>(engine_->LastOut().data);
-  ExpectFound(RunWith([&](cgr_recorder *, const cgr_record_info &info) {
-                return ++captures % 2 == 0 ? cgr_copy(engine_->device(), out, out + 32, 16, info.stream)
-                                           : cgr_fill(engine_->device(), out, 0, 16, info.stream);
-              }),
-              NumKeys(), "other work the second time");
+  ExpectAll(RunWith([&](cgr_recorder *, const cgr_record_info &info) {
+              return ++captures % 2 == 0 ? cgr_copy(engine_->device(), out, out + 32, 16, info.stream)
+                                         : cgr_fill(engine_->device(), out, 0, 16, info.stream);
+            }),
+            NumKeys(), "other work the second time");
 }
 
 // The order of fills, the function of a host node and of a call at a break, and where a piece ends: the words are the same.
@@ -231,20 +214,20 @@ TEST_P(Audit, NamesAKeyWhoseNodesAreOthersWithTheSameWords) {
     SCOPED_TRACE(what);
     Make(what == 0 ? CGR_MODE_FULL : CGR_MODE_PIECEWISE);
     int32_t captures = 0;
-    ExpectFound(RunWith([&](cgr_recorder *recorder, const cgr_record_info &info) {
-                  const bool odd = ++captures % 2 == 1;
-                  cgr_device *dev = engine_->device();
-                  if (what == 0)
-                    return cgr_launch_host(dev, odd ? cgr_host_function(first) : second, &same, sizeof same, info.stream);
-                  if (what == 1)
-                    return cgr_record_call(recorder, odd ? cgr_call_function(first_call) : second_call, &same, sizeof same);
-                  void *out = engine_->LastOut().data; // before the break, or after it
-                  cgr_status status = odd ? cgr_fill(dev, out, 0, 16, info.stream) : CGR_OK;
-                  if (status == CGR_OK)
-                    status = cgr_record_call(recorder, first_call, &same, sizeof same);
-                  return odd || status != CGR_OK ? status : cgr_fill(dev, out, 0, 16, info.stream);
-                }),
-                NumKeys(), "other work the second time");
+    ExpectAll(RunWith([&](cgr_recorder *recorder, const cgr_record_info &info) {
+                const bool odd = ++captures % 2 == 1;
+                cgr_device *dev = engine_->device();
+                if (what == 0)
+                  return cgr_launch_host(dev, odd ? cgr_host_function(first) : second, &same, sizeof same, info.stream);
+                if (what == 1)
+                  return cgr_record_call(recorder, odd ? cgr_call_function(first_call) : second_call, &same, sizeof same);
+                void *out = engine_->LastOut().data; // before the break, or after it
+                cgr_status status = odd ? cgr_fill(dev, out, 0, 16, info.stream) : CGR_OK;
+                if (status == CGR_OK)
+                  status = cgr_record_call(recorder, first_call, &same, sizeof same);
+                return odd || status != CGR_OK ? status : cgr_fill(dev, out, 0, 16, info.stream);
+              }),
+              NumKeys(), "other work the second time");
   }
 }
 
@@ -261,7 +244,7 @@ TEST_P(Audit, NamesEveryNumberThatChanges) {
     const cgr_status status = cgr_launch_host(engine_->device(), Ignore, &two, sizeof two, info.stream);
     return status == CGR_OK ? cgr_launch_host(engine_->device(), other, &captures, sizeof captures, info.stream) : status;
   });
-  ExpectFound(found, 3, "in one capture");
+  ExpectAll(found, 3, "in one capture");
   std::set<std::string> places;
   for (const cgr_finding &finding : found.findings)
     places.insert(std::string(finding.text).substr(0, std::string(finding.text).find(": ")));
@@ -277,7 +260,7 @@ TEST_P(Audit, NamesAnAddressThatGoesElsewhere) {
     const Found found = RunWith([&](cgr_recorder *, const cgr_record_info &info) {
       return cgr_launch_host(engine_->device(), Ignore, &places[++captures % 2], sizeof places[0], info.stream);
     });
-    ExpectFound(found, 1, "which is elsewhere");
+    ExpectAll(found, 1, "which is elsewhere");
   }
 }
 
@@ -300,8 +283,8 @@ TEST_P(Audit, LooksAtCapturedGraphsAlone) {
   CGR_EXPECT(CGR_ERROR_CALLBACK, engine_->Capture());
   engine_->hook = nullptr;
   const Found found = Run();
-  ExpectFound(found, 1, "lies in no region");
-  EXPECT_EQ(found.counts.num_graphs, NumKeys() - 1);
+  ExpectAll(found, 1, "lies in no region");
+  EXPECT_EQ(counts_.num_graphs, NumKeys() - 1);
 }
 
 TEST_P(Audit, AFailureOfRecordIsItsOwn) {

@@ -170,6 +170,34 @@ TEST_P(CaptureLists, WhatHasFailedThreeTimesIsLeftAlone) {
   ExpectStep(3, CGR_KIND_FULL, CGR_REASON_PADDED);
 }
 
+// Said once for each call that leaves them out, and not by one that captures them.
+TEST_P(CaptureLists, KeysThatAreGivenUpAreToldOf) {
+  static std::vector<std::string> logged;
+  EngineOptions options = OptionsFor(GetParam());
+  options.adjust = [](cgr_config *config) {
+    config->log = [](void *, cgr_log_level level, const char *text) {
+      if (level == CGR_LOG_INFO)
+        logged.push_back(text);
+    };
+  };
+  Make(options);
+  Release();
+  engine_->hook = [](cgr_recorder *, const cgr_record_info &info, int32_t at) {
+    return at == 0 && info.capturing && info.num_requests == 4 ? CGR_ERROR_CALLBACK : CGR_OK;
+  };
+  for (int n = 0; n < 3; n++)
+    CGR_EXPECT(CGR_ERROR_CALLBACK, Capture({ FullKey(4) }, 0));
+  ExpectStep(3, CGR_KIND_NONE, CGR_REASON_CAPTURE_FAILED);
+  logged.clear();
+  CGR_EXPECT_OK(Capture({}, CGR_CAPTURE_MISSED));
+  ASSERT_EQ(logged.size(), 1u);
+  EXPECT_EQ(logged[0], "cgr_runtime_capture: 1 keys that steps miss are left out: their captures have failed 3 times in a row");
+  engine_->hook = nullptr;
+  CGR_EXPECT_OK(engine_->Capture());
+  CGR_EXPECT_OK(Capture({}, CGR_CAPTURE_MISSED));
+  EXPECT_EQ(logged.size(), 1u);
+}
+
 // What has no graph is missed as before.
 TEST_P(CaptureLists, AReleaseKeepsWhatStepsHaveMissed) {
   Release();

@@ -8,6 +8,7 @@
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
+#include "tests/support/record_buffers.h"
 
 namespace cgr_test {
 namespace {
@@ -80,11 +81,7 @@ protected:
       return CGR_ERROR_BUSY;
     if (status == CGR_OK && self.random_.OneIn(2))
       status = cgr_record_use(recorder, self.regions_[info.num_tokens % 2]);
-    auto buffer = [&](cgr_buffer which) {
-      cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      status = status == CGR_OK ? cgr_record_buffer(recorder, which, 0, &view) : status;
-      return static_cast<int32_t *>(view.data);
-    };
+    auto buffer = [&](cgr_buffer which) { return RecordBuffer(recorder, which, &status); };
     const SampleArgs args = { buffer(CGR_BUFFER_INPUT_IDS), buffer(CGR_BUFFER_LOGITS_INDICES), buffer(CGR_BUFFER_NEXT_TOKENS),
                               info.num_requests };
     if (status == CGR_OK) // a break, with or without something after it

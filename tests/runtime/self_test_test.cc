@@ -2,18 +2,13 @@
 #include <cstring>
 
 #include "tests/support/engine.h"
+#include "tests/support/found.h"
 #include "tests/support/row_engine.h"
 
 namespace cgr_test {
 namespace {
 
 using rows::RowEngine;
-
-struct Found {
-  cgr_status status = CGR_OK;
-  std::vector<cgr_finding> findings;
-  int32_t count = 0;
-};
 
 class SelfTest : public ::testing::TestWithParam<DeviceParam> {
 protected:
@@ -50,34 +45,11 @@ protected:
     return test;
   }
   Found Run(const cgr_self_test &test) {
-    Found found;
-    found.findings.resize(64);
-    found.status = cgr_runtime_self_test(engine_->rt, &test, found.findings.data(), 64, &found.count);
-    found.findings.resize(size_t(std::min(found.count, 64)));
-    return found;
+    return Collect(64, [&](cgr_finding *findings, int32_t room, int32_t *count) {
+      return cgr_runtime_self_test(engine_->rt, &test, findings, room, count);
+    });
   }
-  void ExpectNothing(const Found &found) {
-    CGR_EXPECT_OK(found.status);
-    EXPECT_EQ(found.count, 0);
-    for (const cgr_finding &finding : found.findings)
-      ADD_FAILURE() << finding.field << ": " << finding.text;
-  }
-  // Every finding has one of the words.
-  void ExpectFound(const Found &found, const std::vector<std::string> &words) {
-    EXPECT_EQ(found.status, CGR_ERROR_SELF_TEST);
-    EXPECT_GT(found.count, 0);
-    bool first = false;
-    for (const cgr_finding &finding : found.findings) {
-      EXPECT_EQ(finding.status, CGR_ERROR_SELF_TEST) << finding.text;
-      const std::string text = finding.text;
-      bool any = false;
-      for (const std::string &word : words)
-        any |= text.find(word) != std::string::npos;
-      first |= text.find(words[0]) != std::string::npos;
-      EXPECT_TRUE(any) << finding.field << ": " << text;
-    }
-    EXPECT_TRUE(first) << words[0];
-  }
+  void ExpectDifferences(const Found &found, const Words &words) { ExpectFound(found, CGR_ERROR_SELF_TEST, words); }
   // Captures everything again, with the hook.
   void Plant(std::function<cgr_status(cgr_recorder *, const cgr_record_info &)> hook) {
     engine_->hook = std::move(hook);
@@ -216,7 +188,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsAPaddedRow) {
     return cgr_copy(engine_->device(), out.data, static_cast<char *>(keys.data) + size_t(info.num_tokens - 1) * row, row,
                     info.stream);
   });
-  ExpectFound(Run(TestWatching(24)), { "with one padding and stale memory" });
+  ExpectDifferences(Run(TestWatching(24)), { "with one padding and stale memory" });
   Plant(nullptr);
   ExpectNothing(Run(Test(24)));
 }
@@ -231,7 +203,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsStaleMemory) {
       return status;
     return cgr_copy(engine_->device(), out.data, static_cast<int32_t *>(positions.data) + info.num_tokens, 4, info.stream);
   });
-  ExpectFound(Run(TestWatching(24)), { "with one padding and stale memory" });
+  ExpectDifferences(Run(TestWatching(24)), { "with one padding and stale memory" });
 }
 
 TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
@@ -239,7 +211,7 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
     return cgr_fill(engine_->device(), engine_->ConfigLayer(1).v.base, 0x11, 16, info.stream);
   });
   const Found found = Run(Test(24));
-  ExpectFound(found, { "page 0 (layer 1, values), the read-trash page, was written in the replay" });
+  ExpectDifferences(found, { "page 0 (layer 1, values), the read-trash page, was written in the replay" });
   for (const cgr_finding &finding : found.findings) {
     EXPECT_EQ(finding.layer, 1);
     EXPECT_EQ(finding.group, 1);
@@ -250,7 +222,7 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
   Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->device(), at, 0x11, 16, info.stream); });
   // fill_pages comes between the runs, so that each shows what it wrote itself. Page 0 still holds what was written before.
   const Found canaries = Run(Test(24)); // page `canary` is a request's in some graphs
-  ExpectFound(canaries, { "page " + std::to_string(canary) + " (layer 1, keys), which " });
+  ExpectDifferences(canaries, { "page " + std::to_string(canary) + " (layer 1, keys), which " });
   EXPECT_GT(canaries.count, 0);
 }
 
@@ -283,7 +255,7 @@ TEST_P(SelfTest, FindsALengthOfTheHostThatWasCaptured) {
     const size_t rows = info.real_tokens < 0 ? 1 : size_t(info.real_tokens);
     return status == CGR_OK ? cgr_fill(engine_->device(), engine_->LastOut().data, int(rows % 100), 32, info.stream) : status;
   });
-  ExpectFound(Run(TestWatching(24)), { "in the replay", "in the eager step" });
+  ExpectDifferences(Run(TestWatching(24)), { "in the replay", "in the eager step" });
 }
 
 // The key is named, and only those that are wrong.
@@ -294,7 +266,7 @@ TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
                : CGR_OK;
   });
   const Found found = Run(TestWatching(24));
-  ExpectFound(found, { "out of the last layer[0][0]", "next_tokens" });
+  ExpectDifferences(found, { "out of the last layer[0][0]", "next_tokens" });
   for (const cgr_finding &finding : found.findings)
     EXPECT_STREQ(finding.field, "full 4r 4t q1 v0");
 }
@@ -308,8 +280,8 @@ TEST_P(SelfTest, FindsAPageThatIsWrittenWhicheverItIs) {
     const int32_t page = Test(num_pages).pages[p];
     void *at = static_cast<char *>(k.base) + page * k.stride_page * int64_t(cgr_dtype_size(cgr_dtype(k.dtype)));
     Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->device(), at, 0x11, 16, info.stream); });
-    ExpectFound(Run(Test(num_pages)),
-                { "page " + std::to_string(page) + " (layer 0, keys), which no request owns, was written" });
+    ExpectDifferences(Run(Test(num_pages)),
+                      { "page " + std::to_string(page) + " (layer 0, keys), which no request owns, was written" });
   }
 }
 
@@ -343,7 +315,7 @@ TEST_P(SelfTest, FindsARequestsPageThatDiffers) {
         return status == CGR_OK ? cgr_launch_host(engine_->device(), spoil, &args, sizeof args, info.stream) : status;
       });
       const std::string where = "(layer " + std::to_string(layer) + (values ? ", values)" : ", keys)");
-      ExpectFound(Run(Test(24)), { where + ", which a request owns, differs in the replay" });
+      ExpectDifferences(Run(Test(24)), { where + ", which a request owns, differs in the replay" });
     }
 }
 
@@ -356,7 +328,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsThePageTableTooFar) {
                                        static_cast<int32_t *>(table.data) + table.stride, size_t(table.shape[1]) * 4, info.stream)
                             : status;
   });
-  ExpectFound(Run(TestWatching(24)), { "with one padding and stale memory" });
+  ExpectDifferences(Run(TestWatching(24)), { "with one padding and stale memory" });
 }
 
 // The same inputs, and something else: no graph is to blame.
@@ -369,7 +341,7 @@ TEST_P(SelfTest, TellsARecordThatDoesNotRepeat) {
     const cgr_status status = cgr_launch_host(engine_->device(), count, &pinned, sizeof pinned, info.stream);
     return status == CGR_OK ? cgr_copy(engine_->device(), engine_->LastOut().data, pinned, 4, info.stream) : status;
   });
-  ExpectFound(Run(TestWatching(24)), { "`record` does not repeat" });
+  ExpectDifferences(Run(TestWatching(24)), { "`record` does not repeat" });
   Plant(nullptr);
   CGR_ASSERT_OK(cgr_memory_free_pinned(engine_->device(), pinned));
 }

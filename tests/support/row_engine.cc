@@ -1,4 +1,5 @@
 #include "tests/support/row_engine.h"
+#include "tests/support/record_buffers.h"
 
 namespace cgr_test {
 namespace rows {
@@ -162,11 +163,7 @@ cgr_status RowEngine::Record(cgr_recorder *recorder, void *engine) {
   const RowEngine &e = *static_cast<RowEngine *>(engine);
   cgr_record_info info = CGR_RECORD_INFO_INIT;
   cgr_status status = cgr_record_get_info(recorder, &info);
-  auto buffer = [&](cgr_buffer which) {
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    status = status == CGR_OK ? cgr_record_buffer(recorder, which, 0, &view) : status;
-    return static_cast<int32_t *>(view.data);
-  };
+  auto buffer = [&](cgr_buffer which) { return RecordBuffer(recorder, which, &status); };
   RowInputs inputs = { buffer(CGR_BUFFER_INPUT_IDS), buffer(CGR_BUFFER_POSITIONS), {}, {}, 0, info.num_tokens };
   RowSampler sampler = { e.layers_.back().out, buffer(CGR_BUFFER_LOGITS_INDICES), buffer(CGR_BUFFER_NEXT_TOKENS),
                          info.num_requests, 0 };

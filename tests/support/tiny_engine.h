@@ -7,6 +7,7 @@
 
 #include "cgr/cgr.h"
 #include "tests/support/expect.h"
+#include "tests/support/record_buffers.h"
 
 namespace cgr_test {
 
@@ -130,11 +131,7 @@ private:
     TinyEngine &self = *static_cast<TinyEngine *>(engine);
     cgr_record_info info = CGR_RECORD_INFO_INIT;
     cgr_status status = cgr_record_get_info(recorder, &info);
-    auto buffer = [&](cgr_buffer which) {
-      cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      status = status == CGR_OK ? cgr_record_buffer(recorder, which, 0, &view) : status;
-      return static_cast<int32_t *>(view.data);
-    };
+    auto buffer = [&](cgr_buffer which) { return RecordBuffer(recorder, which, &status); };
     const SampleArgs args = { buffer(CGR_BUFFER_INPUT_IDS), buffer(CGR_BUFFER_LOGITS_INDICES), buffer(CGR_BUFFER_NEXT_TOKENS),
                               info.num_requests, 0 };
     cgr_attention a = CGR_ATTENTION_INIT;
