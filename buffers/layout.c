@@ -42,6 +42,19 @@ const char *cgr_buffer_name(cgr_buffer buffer) {
 
 /* ---------------------------------------------------------------------------------------------------------------- shapes */
 
+static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+/* Where the sections of a slot lie, but those of declared buffers, which come after them. */
+static cgr__slot_layout lay_out_slot(const cgr__limits *limits) {
+  int64_t requests = limits->max_requests;
+  cgr__slot_layout slot;
+  slot.batch = (int64_t)sizeof(cgr__slot_header);
+  slot.tokens = slot.batch + round_up((3 * requests + 1) * 4, 64);
+  slot.changes = slot.tokens + round_up((int64_t)limits->max_tokens * 4, 64);
+  slot.stride = slot.changes + round_up((int64_t)limits->max_changes * (int64_t)sizeof(cgr__change), 64);
+  return slot;
+}
+
 cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t copy) {
   const struct {
     int64_t rows, columns;
@@ -58,6 +71,7 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
     [CGR__SHAPE_PLAN_COUNTERS] = { l->plan_counters, 1 },
     [CGR__SHAPE_PARTIAL_OUT] = { l->partial_vectors, l->partial_dim },
     [CGR__SHAPE_PARTIAL_STATE] = { l->partial_vectors, 2 },
+    [CGR__SHAPE_SLOT] = { lay_out_slot(l).stride / 4, 1 },
   };
   const int32_t copies[] = { [CGR__COPIES_ONE] = 1, [CGR__COPIES_GROUP] = l->num_groups, [CGR__COPIES_SET] = l->num_sets };
   cgr__buffer_shape shape = { .name = table[id].name, .dtype = table[id].dtype, .padding = table[id].padding };
@@ -70,8 +84,6 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- layout */
-
-static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 static bool is_too_large(int64_t rows, int64_t columns) { return columns > 0 && rows > CGR__MAX_ELEMENTS / columns; }
 
@@ -90,10 +102,7 @@ static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
   cgr__slot_layout *slot = &layout->slot;
   cgr__readback_layout *readback = &layout->readback;
   int64_t requests = limits->max_requests;
-  slot->batch = (int64_t)sizeof(cgr__slot_header);
-  slot->tokens = slot->batch + round_up((3 * requests + 1) * 4, 64);
-  slot->changes = slot->tokens + round_up((int64_t)limits->max_tokens * 4, 64);
-  slot->stride = slot->changes + round_up((int64_t)limits->max_changes * (int64_t)sizeof(cgr__change), 64);
+  *slot = lay_out_slot(limits);
   place_sections(layout);
   readback->num_tokens = (int64_t)sizeof(cgr__result_record);
   readback->tokens = readback->num_tokens + round_up(requests * 4, 64);

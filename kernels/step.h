@@ -1,4 +1,4 @@
-/* The kernels of a step around the engine's own: prologue and epilogue. (The planner has a header of its own.)
+/* The kernels of a step around the engine's own: prologue, fetch and epilogue. (The planner has a header of its own.)
  *
  * All kernels of this folder take plain structs of addresses and of numbers that depend on the key alone; everything live is read
  * from the persistent buffers, and launch dimensions follow from the structs. Each kernel has a launcher for the host and, in a
@@ -34,6 +34,15 @@ typedef struct cgr__step_error {
   int64_t value;
 } cgr__step_error;
 
+/* Between the blocks of a prologue; zero before and after. */
+typedef struct cgr__step_gate {
+  int32_t open;     /* the requests are written, and the rest of this struct */
+  int32_t finished; /* blocks that have written their tokens */
+  int32_t num_requests, num_tokens;
+  uint32_t flags;
+  int32_t fetched; /* the inbox has the slot */
+} cgr__step_gate;
+
 /* State of the protocol (buffers/PROTOCOL.md): the content of the buffer step_state. */
 typedef struct cgr__step_state {
   uint64_t seq;        /* number of the last step that has completed; the one that runs is seq + 1 */
@@ -44,6 +53,7 @@ typedef struct cgr__step_state {
   int32_t lost;          /* this step has lost content; reset with error */
   int32_t padding_token; /* input id of padded tokens: 0, but in a self-test, which varies it */
   uint64_t staged;       /* sections of this step's slot that hold data of declared buffers; 0 for a step that was refused */
+  cgr__step_gate gate;
 } cgr__step_state;
 
 /* What is fixed about a group. */
@@ -61,7 +71,7 @@ typedef struct cgr__row_buffer {
   int64_t words; /* of a row; 0: no such buffer */
 } cgr__row_buffer;
 
-/* Prologue and epilogue share one struct. */
+/* Prologue, fetch and epilogue share one struct. */
 typedef struct cgr__step_args {
   const unsigned char *staging; /* mapped; slot i at staging + i * slot.stride */
   unsigned char *readback;      /* mapped; result i at readback + i * readback_slot.stride */
@@ -82,8 +92,9 @@ typedef struct cgr__step_args {
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
 } cgr__step_args;
 
-/* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth. With `empty` it is a step without requests, tokens and
- * changes; nothing of the slot is read, and state->batch_seq becomes 0. Otherwise:
+/* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth; the inbox is read in place of the slot when it bears
+ * the number seq. With `empty` it is a step without requests, tokens and
+ * changes; nothing of slot or inbox is read, and state->batch_seq becomes 0. Otherwise:
  * 1. Reads the header and judges it: number, generation, counts, composition, in this order; the first that is wrong counts.
  *    seq differs: CGR_GUARD_SEQUENCE. Counts above R, T, or B_r, B_t, or negative: CGR_GUARD_COUNT. No batch section and
  *    state->batch_seq is 0 or differs: CGR_GUARD_SEQUENCE. Each of these sets state->lost. The header's generation is not
@@ -110,6 +121,12 @@ typedef struct cgr__step_args {
  *    sum of ceil(seq_len / page_size). Row state is not changed; state->error is reset at the start; state->staged becomes the
  *    header's, 0 for a refused step. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
+
+/* Reads the slot of the next step, state->seq + 2, while this one runs, so that its prologue need not wait for the bus. If the
+ * slot bears that number already (acquire), its header and the sections that the header names are copied to the inbox, which is
+ * laid out as a slot, the number last; those of declared buffers stay where they are. If it does not, or names more than a slot
+ * holds, the inbox keeps its older number. */
+extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes
  * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]; nothing of that with

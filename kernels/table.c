@@ -19,6 +19,7 @@
 
 KERNEL(prologue, cgr__step_args);
 KERNEL(planner, cgr__planner_args);
+KERNEL(fetch, cgr__step_args);
 KERNEL(staged, cgr__staged_args);
 KERNEL(epilogue, cgr__step_args);
 KERNEL(append, cgr__append_args);

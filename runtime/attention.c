@@ -231,6 +231,13 @@ static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention 
   return CGR_OK;
 }
 
+/* The last layer that `record` comes to has the fetch of the next step beside it. */
+static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer) {
+  if (is_marked(rec->marks.appended, layer) || is_marked(rec->marks.attended, layer))
+    return CGR_OK;
+  return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
+}
+
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
   calls list = { .count = 0 };
@@ -241,6 +248,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), by_backend = backend_appends(rec, layer);
   CGR__TRY(hold_views(rec, &a));
   CGR__TRY(cgr__join_planner(rec)); /* before the append, so that append and attention have one edge between them */
+  CGR__TRY(come_to_layer(rec, a.layer));
   if (appends)
     CGR__TRY(check_append(rec, &a, layer));
   if (attends)

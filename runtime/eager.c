@@ -50,21 +50,26 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 
 /* --------------------------------------------------------------------------------------------------------------- planner */
 
-/* The planner runs beside whatever comes before the first append, on a branch of its own. It is enqueued before anything of the
- * engine: a graph starts its branches in that order, so that the planner does not wait for room behind the engine's first kernel
- * (on an H200 it otherwise began when a kernel of 32 blocks per SM had ended). */
-static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_requests) {
+/* A kernel on the planner's stream, beside what `stream` gets until it waits for join_event. One at a time. */
+static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args) {
   const cgr__device_ops *ops = rt->dev->ops;
-  cgr__planner_args args = rt->lane.planner_args;
-  args.padded_requests = padded_requests;
   int error = ops->event_record(rt->dev, rt->fork_event, stream);
   if (!error)
     error = ops->event_wait(rt->dev, rt->fork_event, rt->planner_stream);
   if (!error)
-    error = ops->launch(rt->dev, &cgr__kernel_planner, &args, rt->planner_stream);
+    error = ops->launch(rt->dev, kernel, args, rt->planner_stream);
   if (!error)
     error = ops->event_record(rt->dev, rt->join_event, rt->planner_stream);
   return error;
+}
+
+/* The planner runs beside whatever comes before the first append, on a branch of its own. It is enqueued before anything of the
+ * engine: a graph starts its branches in that order, so that the planner does not wait for room behind the engine's first kernel
+ * (on an H200 it otherwise began when a kernel of 32 blocks per SM had ended). */
+static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_requests) {
+  cgr__planner_args args = rt->lane.planner_args;
+  args.padded_requests = padded_requests;
+  return fork_kernel(rt, stream, &cgr__kernel_planner, &args);
 }
 
 /* The engine's own buffers. Enqueued after the planner's fork, so as not to delay the planner. */
@@ -88,6 +93,29 @@ static int wait_for_planner(cgr__step_recorder *recorder) {
 
 cgr_status cgr__join_planner(cgr__step_recorder *recorder) {
   return cgr__runtime_device_error(recorder->runtime, wait_for_planner(recorder), "step: joining the planner");
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- fetch */
+
+/* The slot of the next step is fetched beside the last layer and what comes after it: late, so that the host has had time to
+ * commit it, and early enough to be done before the epilogue. An eager step does without, for the two launches would cost the
+ * host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
+static bool fetches_ahead(const cgr__enqueue *enqueue) { return enqueue->capture && enqueue->key.kind == CGR_KIND_FULL; }
+
+cgr_status cgr__fork_fetch(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  int error = fork_kernel(rt, recorder->base.stream, &cgr__kernel_fetch, &rt->lane.args);
+  recorder->fetch_forked = !error;
+  return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the fetch of the next step");
+}
+
+/* What runs beside the step. */
+static int wait_for_branches(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  int error = wait_for_planner(recorder);
+  if (!error && recorder->fetch_forked)
+    error = rt->dev->ops->event_wait(rt->dev, rt->join_event, recorder->base.stream);
+  return error;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- record */
@@ -152,6 +180,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
   recorder->batch = enqueue->batch;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
+  recorder->layers_left = fetches_ahead(enqueue) ? rt->setup.config.num_layers : 0;
 }
 
 static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enqueue) {
@@ -166,11 +195,11 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
  * host's stay together. If the device proves lost here, that failure was its first symptom and is kept as the cause. */
 static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
   cgr_runtime *rt = recorder->runtime;
-  const char *what = "step: joining the planner";
+  const char *what = "step: joining the planner, or the fetch of the next step";
   char cause[400];
   strncpy(cause, cgr_last_message(), sizeof cause - 1);
   cause[sizeof cause - 1] = 0;
-  int error = wait_for_planner(recorder);
+  int error = wait_for_branches(recorder);
   if (!error) {
     what = "step: enqueuing the epilogue";
     args->abandon = recorded != CGR_OK;

@@ -76,6 +76,8 @@ typedef struct cgr__step_recorder {
   cgr_runtime *runtime;
   const cgr__composition *batch; /* of the step; NULL: in a capture, or none */
   bool planner_joined;
+  bool fetch_forked;   /* and not joined */
+  int32_t layers_left; /* that `record` has not come to, where the next step is fetched ahead: in captures of FULL graphs */
   cgr__layer_marks marks;
 } cgr__step_recorder;
 
@@ -174,6 +176,8 @@ cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr
 
 /* The planner's branch must be joined before the first kernel that reads the plan. */
 cgr_status cgr__join_planner(cgr__step_recorder *recorder);
+/* From here on the next step's slot is fetched beside this one. */
+cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
 
 /* Orders `stream` after the last launched step. */
 cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream);

@@ -20,6 +20,9 @@ int cgr__cuda_prologue_preload(void);
 int cgr__cuda_planner(const void *args, cudaStream_t stream); /* cgr__planner_args */
 int cgr__cuda_planner_preload(void);
 
+int cgr__cuda_fetch(const void *args, cudaStream_t stream); /* cgr__step_args */
+int cgr__cuda_fetch_preload(void);
+
 int cgr__cuda_staged(const void *args, cudaStream_t stream); /* cgr__staged_args */
 int cgr__cuda_staged_preload(void);
 

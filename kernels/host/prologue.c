@@ -17,8 +17,10 @@ typedef struct incoming {
 } incoming;
 
 static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
-  const unsigned char *slot = args->staging + (int64_t)(seq % (uint64_t)args->ring_depth) * args->slot.stride;
-  const cgr__slot_header *header = (const cgr__slot_header *)slot;
+  const unsigned char *slot = (const unsigned char *)args->buffers.inbox;
+  if (((const cgr__slot_header *)(const void *)slot)->seq != seq) /* not fetched during the step before */
+    slot = args->staging + (int64_t)(seq % (uint64_t)args->ring_depth) * args->slot.stride;
+  const cgr__slot_header *header = (const cgr__slot_header *)(const void *)slot;
   incoming in;
   in.seq = __atomic_load_n(&header->seq, __ATOMIC_RELAXED);
   in.batch_seq = __atomic_load_n(&header->batch_seq, __ATOMIC_RELAXED);

@@ -43,6 +43,12 @@ struct ExpectedBuffer {
   int32_t copies;
 };
 
+// A slot: 64 bytes of header, then sections of whole lines.
+inline int64_t InboxWords(const cgr__limits &l) {
+  const auto lines = [](int64_t words) { return (words + 15) / 16 * 16; };
+  return 16 + lines(3 * int64_t(l.max_requests) + 1) + lines(l.max_tokens) + lines(4 * int64_t(l.max_changes));
+}
+
 inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t group) {
   const int64_t r = l.max_requests, t = l.max_tokens, m = l.max_rows, p = l.pages_per_row[group], k = l.token_stride - 1;
   const cgr_dtype i32 = CGR_DTYPE_I32, i64 = CGR_DTYPE_I64, fp32 = CGR_DTYPE_FP32;
@@ -69,6 +75,7 @@ inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t
     { CGR__BUFFER_PLAN_COUNTERS, "plan_counters", i32, l.plan_counters, 1, 1 },
     { CGR__BUFFER_PARTIAL_OUT, "partial_out", fp32, l.partial_vectors, l.partial_dim, 1 },
     { CGR__BUFFER_PARTIAL_STATE, "partial_state", fp32, l.partial_vectors, 2, 1 },
+    { CGR__BUFFER_INBOX, "inbox", i32, InboxWords(l), 1, 1 },
   };
 }
 

@@ -21,6 +21,34 @@ __device__ __forceinline__ int32_t load_mapped_word(const int32_t *address) {
   return v;
 }
 
+__device__ __forceinline__ uint64_t load_acquire_system(const uint64_t *address) {
+  uint64_t v;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(__cvta_generic_to_global(address)) : "memory");
+  return v;
+}
+
+/* Plain loads that are issued where they stand. The compiler would move a load to behind the condition under which its value is
+ * used, and make one round trip of each. */
+__device__ __forceinline__ int32_t load_early(const int32_t *address) {
+  int32_t v;
+  asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)));
+  return v;
+}
+
+__device__ __forceinline__ uint64_t load_early(const uint64_t *address) {
+  uint64_t v;
+  asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(__cvta_generic_to_global(address)));
+  return v;
+}
+
+__device__ __forceinline__ int4 load_early(const int4 *address) {
+  int4 v;
+  asm volatile("ld.global.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(__cvta_generic_to_global(address)));
+  return v;
+}
+
 /* Brings a line of device memory into L2. */
 __device__ __forceinline__ void prefetch(const void *address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
@@ -28,6 +56,16 @@ __device__ __forceinline__ void prefetch(const void *address) {
 
 __device__ __forceinline__ void store_release_system(uint64_t *address, uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(address)), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_release_device(int32_t *address, int32_t value) {
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(__cvta_generic_to_global(address)), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ int32_t load_acquire_device(const int32_t *address) {
+  int32_t v;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)) : "memory");
+  return v;
 }
 
 /* Slot of step `seq`; depths are powers of two as a rule, and a 64-bit division takes 100 cycles. */

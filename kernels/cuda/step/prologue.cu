@@ -1,19 +1,28 @@
 /* First kernel of a step: reads the staging slot, applies its changes and derives this step's buffers (kernels/step.h).
  *
- * One block. The time it takes is that of its round trips, one after the other: the counter, the slot's header over the bus,
- * the slot's sections over the bus, row state, page table. The composition of the step before is fetched while the header
- * travels; an unchanged decode batch needs nothing else of the slot. */
+ * The first block does that; where a key has many tokens there are more, which wait for it and share the tokens with it. What the
+ * kernel costs is latency: its round trips, one after the other (counter and inbox, rows, row state, page table), and the
+ * instructions of all warps of one SM. So it has as many threads as the key has requests or tokens, nobody divides, and what an
+ * unchanged decode batch does not need is jumped over. */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/common/guard.cuh"
 #include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/step/decode.cuh"
 #include "kernels/cuda/step/mapped.cuh"
+#include "kernels/cuda/step/pages.cuh"
 #include "kernels/cuda/step/scan.cuh"
 
 namespace cgr {
 namespace {
 
+constexpr int32_t kTokensOfBlock = 2048;
+constexpr int32_t kMostBlocks = 32; /* few enough to run at once: each but the first waits for it */
+
 struct Shared {
-  int4 header[sizeof(cgr__slot_header) / sizeof(int4)];
+  union {
+    int4 vector[sizeof(cgr__slot_header) / sizeof(int4)];
+    cgr__slot_header header;
+  };
   ScanScratch<int32_t> scan;
   int32_t first_bad;
   int32_t first_prefill; /* the first request with more new tokens than the threshold */
@@ -32,21 +41,30 @@ struct Composition {
   int32_t *query_start, *rows, *first_position; /* [B_r + 1], [B_r], [B_r] */
 };
 
-/* The entry of a row's page table. */
-__device__ int32_t *page_entry(const cgr__step_args &a, int g, int32_t row, int32_t index) {
-  return a.buffers.group[g].page_table + row * a.group[g].page_table_stride + index;
-}
-
-__device__ bool page_in_pool(const cgr__group_geometry &group, int32_t page) {
-  return page >= 0 && page < group.num_pages && page != group.write_trash_page;
+__device__ Composition place_composition(int32_t *words, int32_t padded_requests) {
+  return { words, words + padded_requests + 1, words + 2 * padded_requests + 1 };
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- header */
 
+/* The slot of step `seq`: the inbox if the step before has fetched it, whose header all threads read; else the slot itself, whose
+ * header one warp reads over the bus. */
+__device__ const unsigned char *read_header(const cgr__step_args &a, uint64_t seq, cgr__slot_header &header, Shared &shared) {
+  const unsigned char *inbox = reinterpret_cast<const unsigned char *>(a.buffers.inbox);
+  header = *reinterpret_cast<const cgr__slot_header *>(inbox);
+  if (header.seq == seq || a.empty)
+    return inbox;
+  const unsigned char *slot = a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride;
+  if (threadIdx.x < sizeof shared.vector / sizeof shared.vector[0])
+    shared.vector[threadIdx.x] = load_mapped(slot + threadIdx.x * sizeof(int4));
+  __syncthreads();
+  header = shared.header;
+  return slot;
+}
+
 __device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq, uint64_t batch_seq,
                              uint64_t generation) {
   Step step;
-  step.slot = a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride;
   step.num_requests = header.num_requests;
   step.num_tokens = header.num_tokens;
   step.num_changes = header.num_changes;
@@ -131,23 +149,50 @@ __device__ void apply_change(const cgr__step_args &a, int32_t c, int4 word) {
   }
 }
 
+__device__ void apply_changes(const cgr__step_args &a, const Step &step, int4 first) {
+  const int4 *changes = reinterpret_cast<const int4 *>(step.slot + a.slot.changes);
+  constexpr int kAhead = 4;
+  int32_t stride = (int32_t)blockDim.x;
+  if ((int32_t)threadIdx.x < step.num_changes)
+    apply_change(a, (int32_t)threadIdx.x, first);
+#pragma unroll 1
+  for (int32_t base = (int32_t)threadIdx.x + stride; base < step.num_changes; base += kAhead * stride) {
+    int4 change[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; k++)
+      if (base + k * stride < step.num_changes)
+        change[k] = load_mapped(changes + base + k * stride);
+#pragma unroll
+    for (int k = 0; k < kAhead; k++)
+      if (base + k * stride < step.num_changes)
+        apply_change(a, base + k * stride, change[k]);
+  }
+}
+
 /* ----------------------------------------------------------------------------------------------------------- composition */
 
 /* The composition on the device, fetched before it is known whether this step uses it. Thread t reads and later uses the requests
- * t, t + 1024, ...: no barrier between. */
-__device__ void fetch_composition(const cgr__step_args &a, const Composition &batch) {
-  for (int32_t i = threadIdx.x; i <= a.padded_requests; i += kStepThreads)
+ * t, t + blockDim.x, ...: no barrier between. */
+__device__ void fetch_composition(const PrologueArgs &args, const Composition &batch) {
+  const cgr__step_args &a = args.step;
+#pragma unroll 1
+  for (int32_t i = (int32_t)threadIdx.x; i <= a.padded_requests; i += (int32_t)blockDim.x) {
     batch.query_start[i] = a.buffers.query_start_loc[i];
-  for (int32_t i = threadIdx.x; i < a.padded_requests; i += kStepThreads) {
+    if (i == a.padded_requests)
+      break;
     int32_t row = a.buffers.request_rows[i];
     batch.rows[i] = row;
     if (row < 0 || row >= a.max_rows)
       continue;
+    prefetch(&a.buffers.row_last_tokens[(int64_t)row * a.token_stride]);
     int32_t position = a.buffers.row_computed[row];
     batch.first_position[i] = position;
-    for (int g = 0; g < a.num_groups; g++) {
-      int32_t index = position / a.group[g].page_size;
-      if (position >= 0 && index < a.group[g].page_table_stride)
+#pragma unroll
+    for (int g = 0; g < CGR__MAX_GROUPS; g++) {
+      if (g >= a.num_groups || position < 0)
+        break;
+      int32_t index = divide(position, a.group[g].page_size, args.page_inverse[g]);
+      if (index < a.group[g].page_table_stride)
         prefetch(page_entry(a, g, row, index));
     }
   }
@@ -166,14 +211,16 @@ __device__ void place_batch_word(const cgr__step_args &a, const Composition &bat
 __device__ void read_batch(const cgr__step_args &a, const Composition &batch, const Step &step) {
   int32_t n = step.num_requests, vectors = (3 * n + 1 + 3) / 4;
   const int4 *section = reinterpret_cast<const int4 *>(step.slot + a.slot.batch);
-  for (int32_t v = threadIdx.x; v < vectors; v += 2 * kStepThreads) {
+  int32_t stride = (int32_t)blockDim.x;
+#pragma unroll 1
+  for (int32_t v = (int32_t)threadIdx.x; v < vectors; v += 2 * stride) {
     int4 word[2];
     word[0] = load_mapped(section + v);
-    if (v + kStepThreads < vectors)
-      word[1] = load_mapped(section + v + kStepThreads);
+    if (v + stride < vectors)
+      word[1] = load_mapped(section + v + stride);
 #pragma unroll
     for (int u = 0; u < 2; u++) {
-      int32_t w = 4 * (v + u * kStepThreads);
+      int32_t w = 4 * (v + u * stride);
       if (w >= 4 * vectors)
         break;
       place_batch_word(a, batch, n, w, word[u].x);
@@ -190,7 +237,8 @@ __device__ void check_composition(const cgr__step_args &a, const Composition &ba
   constexpr int32_t kNone = 0x7fffffff;
   const int32_t *query_start = batch.query_start;
   int32_t n = step.num_requests, bad = kNone;
-  for (int32_t i = threadIdx.x; i <= n && bad == kNone; i += kStepThreads)
+#pragma unroll 1
+  for (int32_t i = (int32_t)threadIdx.x; i <= n && bad == kNone; i += (int32_t)blockDim.x)
     if (i == 0 ? query_start[0] != 0 : query_start[i] < query_start[i - 1])
       bad = i;
   if (threadIdx.x == 0 && bad == kNone && query_start[n] != step.num_tokens)
@@ -209,6 +257,23 @@ __device__ void check_composition(const cgr__step_args &a, const Composition &ba
   }
   step.num_requests = step.num_tokens = step.num_changes = 0;
   step.refused = true;
+}
+
+/* What the slot has beside its header: the first loads of all sections before the first use. Ends with a barrier. */
+__device__ void take_slot(const cgr__step_args &a, const Composition &batch, Step &step, int32_t num_changes, Shared &shared) {
+  int4 change = make_int4(0, 0, 0, 0);
+  if ((int32_t)threadIdx.x < step.num_changes)
+    change = load_mapped(reinterpret_cast<const int4 *>(step.slot + a.slot.changes) + threadIdx.x);
+  if (step.flags & CGR__SLOT_BATCH)
+    read_batch(a, batch, step);
+  __syncthreads();
+  check_composition(a, batch, step, shared.first_bad);
+  if (threadIdx.x == 0 && !step.refused && step.num_changes != num_changes) {
+    claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, -1, num_changes);
+    a.state->lost = 1;
+  }
+  apply_changes(a, step, change);
+  __syncthreads();
 }
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
@@ -234,10 +299,11 @@ __device__ int32_t guard_request(const cgr__step_args &a, const Composition &bat
 }
 
 /* All rows [0, B_r), real or not, by the same stores. Ends with a barrier. */
-__device__ void write_requests(const cgr__step_args &a, const Composition &batch, const Step &step, bool fresh,
-                               Shared &shared) {
+__device__ void write_requests(const PrologueArgs &args, const Composition &batch, const Step &step, bool fresh, Shared &shared) {
+  const cgr__step_args &a = args.step;
   int32_t pages_before[CGR__MAX_GROUPS] = { 0, 0, 0, 0 };
-  for (int32_t base = 0; base < a.padded_requests; base += kStepThreads) {
+#pragma unroll 1
+  for (int32_t base = 0; base < a.padded_requests; base += (int32_t)blockDim.x) {
     int32_t i = base + (int32_t)threadIdx.x;
     bool inside = i < a.padded_requests, real = i < step.num_requests;
     int32_t row = a.max_rows, query_len = 0, end = step.num_tokens, seq_len = 0; /* of padding */
@@ -261,12 +327,12 @@ __device__ void write_requests(const cgr__step_args &a, const Composition &batch
     for (int g = 0; g < CGR__MAX_GROUPS; g++) {
       if (g >= a.num_groups)
         break;
-      int32_t page_size = a.group[g].page_size;
-      int32_t pages = seq_len > 0 ? (seq_len - 1) / page_size + 1 : 0, total;
+      int32_t page_size = a.group[g].page_size, full = divide(max(seq_len - 1, 0), page_size, args.page_inverse[g]), total;
+      int32_t pages = seq_len > 0 ? full + 1 : 0; /* all but the last are full */
       int32_t upto = block_scan(pages, shared.scan, total);
       if (inside) {
         a.buffers.group[g].kv_indptr[i + 1] = pages_before[g] + upto;
-        a.buffers.group[g].kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % page_size + 1 : 1;
+        a.buffers.group[g].kv_last_page_len[i] = seq_len > 0 ? seq_len - full * page_size : 1;
       }
       pages_before[g] += total;
     }
@@ -295,123 +361,143 @@ __device__ int32_t find_request(const int32_t *query_start, int32_t num_requests
   return low;
 }
 
-/* Slot of the token at `position`. No token is written to a page that nobody owns, the read-trash page among them. */
+/* Slot of the token at `position`, which is in page `index` of its row. No token is written to a page that nobody owns, the
+ * read-trash page among them. */
 __device__ int64_t find_slot(const cgr__step_args &a, const cgr__group_geometry &group, int32_t row, int32_t position,
-                             int32_t page) {
-  int32_t index = position / group.page_size;
+                             int32_t index, int32_t page) {
   if (!page_in_pool(group, page) || page == group.read_trash_page) {
     claim_error(&a.state->error, CGR_GUARD_PAGE, row, index, page);
     return -1;
   }
-  return (int64_t)page * group.page_size + position % group.page_size;
+  return (int64_t)page * group.page_size + (position - index * group.page_size);
 }
 
-__device__ void write_token(const cgr__step_args &a, const Composition &batch, const Step &step, int32_t t, int32_t token) {
-  int32_t position = 0, first = -1, row = 0, start = 0;
+__device__ void write_token(const PrologueArgs &args, const Composition &batch, const Step &step, int32_t t, int32_t token) {
+  const cgr__step_args &a = args.step;
+  int32_t position = 0, first = -1, row = 0;
   if (t < step.num_tokens) {
     int32_t i = find_request(batch.query_start, step.num_requests, t);
     row = batch.rows[i];
     first = batch.first_position[i];
-    start = batch.query_start[i];
+    position = first >= 0 ? first + (t - batch.query_start[i]) : 0;
   }
   /* All loads before the first use. */
   int32_t last_token = t < step.num_tokens ? 0 : a.state->padding_token; /* 0: of a request that a guard emptied */
-  int32_t pages[CGR__MAX_GROUPS] = { -1, -1, -1, -1 };
+  int32_t pages[CGR__MAX_GROUPS] = { -1, -1, -1, -1 }, index[CGR__MAX_GROUPS];
   if (first >= 0) {
-    position = first + (t - start);
     last_token = a.buffers.row_last_tokens[(int64_t)row * a.token_stride];
 #pragma unroll
     for (int g = 0; g < CGR__MAX_GROUPS; g++) {
       if (g >= a.num_groups)
         break;
-      int32_t index = position / a.group[g].page_size;
-      if (index < a.group[g].page_table_stride)
-        pages[g] = *page_entry(a, g, row, index);
+      index[g] = divide(position, a.group[g].page_size, args.page_inverse[g]);
+      if (index[g] < a.group[g].page_table_stride)
+        pages[g] = *page_entry(a, g, row, index[g]);
     }
   }
-  if (first < 0 || token == CGR_TOKEN_LAST)
-    token = last_token;
-  a.buffers.input_ids[t] = token;
+  a.buffers.input_ids[t] = first < 0 || token == CGR_TOKEN_LAST ? last_token : token;
   a.buffers.positions[t] = position;
 #pragma unroll
-  for (int g = 0; g < CGR__MAX_GROUPS; g++)
-    if (g < a.num_groups)
-      a.buffers.group[g].slot_mapping[t] = first >= 0 ? find_slot(a, a.group[g], row, position, pages[g]) : -1;
+  for (int g = 0; g < CGR__MAX_GROUPS; g++) {
+    if (g >= a.num_groups)
+      break;
+    a.buffers.group[g].slot_mapping[t] = first >= 0 ? find_slot(a, a.group[g], row, position, index[g], pages[g]) : -1;
+  }
 }
 
-/* All tokens [0, B_t); `token` is the thread's first one, on its way since the header. */
-__device__ void write_tokens(const cgr__step_args &a, const Composition &batch, const Step &step, int32_t token) {
-  const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + a.slot.tokens);
+/* This block's share of the tokens [0, B_t). */
+__device__ void write_tokens(const PrologueArgs &args, const Composition &batch, const Step &step) {
+  const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + args.step.slot.tokens);
   bool staged = (step.flags & CGR__SLOT_TOKENS) != 0;
-  for (int32_t t = threadIdx.x; t < a.padded_tokens; t += kStepThreads) {
+  int32_t stride = (int32_t)(gridDim.x * blockDim.x), t = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+  int32_t token = CGR_TOKEN_LAST;
+  if (staged && t < step.num_tokens)
+    token = load_mapped_word(section + t);
+#pragma unroll 1
+  for (; t < args.step.padded_tokens; t += stride) {
     int32_t next = CGR_TOKEN_LAST; /* of the next round, on its way during this one */
-    if (staged && t + kStepThreads < step.num_tokens)
-      next = load_mapped_word(section + t + kStepThreads);
-    write_token(a, batch, step, t, token);
+    if (staged && t + stride < step.num_tokens)
+      next = load_mapped_word(section + t + stride);
+    write_token(args, batch, step, t, token);
     token = next;
+  }
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- blocks */
+
+/* Between the blocks of one launch: the first has written the requests and leaves what the others need; the last to finish makes
+ * all of it zero again. */
+__device__ void open_tokens(const cgr__step_args &a, const Step &step) {
+  cgr__step_gate *gate = &a.state->gate;
+  if (gridDim.x == 1 || threadIdx.x != 0)
+    return;
+  gate->num_requests = step.num_requests;
+  gate->num_tokens = step.num_tokens;
+  gate->flags = step.flags;
+  gate->fetched = step.slot == reinterpret_cast<const unsigned char *>(a.buffers.inbox);
+  store_release_device(&gate->open, 1);
+}
+
+__device__ Step wait_for_tokens(const PrologueArgs &args, const Composition &batch) {
+  const cgr__step_args &a = args.step;
+  const cgr__step_gate *gate = &a.state->gate;
+  Step step;
+  if (threadIdx.x == 0)
+    while (load_acquire_device(&gate->open) == 0)
+      __nanosleep(100);
+  __syncthreads();
+  step.num_requests = gate->num_requests;
+  step.num_tokens = gate->num_tokens;
+  step.flags = gate->flags;
+  step.slot = gate->fetched ? reinterpret_cast<const unsigned char *>(a.buffers.inbox)
+                            : a.staging + ring_slot(a.state->seq + 1, a.ring_depth) * a.slot.stride;
+  for (int32_t i = (int32_t)threadIdx.x; i < step.num_requests; i += (int32_t)blockDim.x) {
+    int32_t end = a.buffers.query_start_loc[i + 1], seq_len = a.buffers.seq_lens[0][i];
+    batch.query_start[i + 1] = end;
+    batch.rows[i] = a.buffers.request_rows[i];
+    batch.first_position[i] = seq_len > 0 ? seq_len - (end - a.buffers.query_start_loc[i]) : -1;
+  }
+  if (threadIdx.x == 0)
+    batch.query_start[0] = 0;
+  __syncthreads();
+  return step;
+}
+
+__device__ void close_tokens(const cgr__step_args &a) {
+  cgr__step_gate *gate = &a.state->gate;
+  if (gridDim.x == 1 || threadIdx.x != 0)
+    return;
+  if (atomicAdd(&gate->finished, 1) == (int32_t)gridDim.x - 1) {
+    gate->finished = 0;
+    gate->open = 0;
   }
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
 
-__global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_constant__ cgr__step_args a) {
-  extern __shared__ int32_t words[];
-  __shared__ Shared shared;
-  Composition batch;
-  batch.query_start = words;
-  batch.rows = batch.query_start + a.padded_requests + 1;
-  batch.first_position = batch.rows + a.padded_requests;
-  int32_t tid = (int32_t)threadIdx.x;
-
-  /* The last warp, which as a rule has no request of its own, waits for the header while the others fetch. */
-  constexpr int32_t kHeaderThread = kStepThreads - 32;
-  constexpr int32_t kHeaderVectors = sizeof(cgr__slot_header) / sizeof(int4);
+/* All but the tokens. */
+__device__ Step take_step(const PrologueArgs &args, const Composition &batch, Shared &shared) {
+  const cgr__step_args &a = args.step;
+  cgr__slot_header header;
   uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
-  int4 header_vector = make_int4(0, 0, 0, 0);
-  if (!a.empty && tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
-    header_vector =
-        load_mapped(a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride + (tid - kHeaderThread) * (int32_t)sizeof(int4));
-  fetch_composition(a, batch);
-  if (tid >= kHeaderThread && tid < kHeaderThread + kHeaderVectors)
-    shared.header[tid - kHeaderThread] = header_vector;
-  if (tid == 0) {
+  fetch_composition(args, batch);
+  const unsigned char *slot = read_header(a, seq, header, shared);
+  if (threadIdx.x == 0) {
     cgr__step_error none = { CGR_GUARD_NONE, -1, 0, 0, 0 };
     a.state->error = none;
     a.state->lost = 0;
     shared.first_prefill = a.reorder_threshold > 0 ? a.padded_requests : 0;
   }
-  __syncthreads();
-
-  const cgr__slot_header &header = *reinterpret_cast<const cgr__slot_header *>(shared.header);
   Step step = judge_header(a, header, seq, batch_seq, generation);
-  bool fresh = !(step.flags & CGR__SLOT_BATCH) && step.num_changes == 0;
-
-  /* The sections: first loads of all three before the first use. */
-  const int4 *changes = reinterpret_cast<const int4 *>(step.slot + a.slot.changes);
-  int4 change = make_int4(0, 0, 0, 0);
-  int32_t token = CGR_TOKEN_LAST;
-  if (tid < step.num_changes)
-    change = load_mapped(changes + tid);
-  if ((step.flags & CGR__SLOT_TOKENS) && tid < step.num_tokens)
-    token = load_mapped_word(reinterpret_cast<const int32_t *>(step.slot + a.slot.tokens) + tid);
-  if (step.flags & CGR__SLOT_BATCH)
-    read_batch(a, batch, step);
+  step.slot = slot;
   __syncthreads();
-  check_composition(a, batch, step, shared.first_bad);
-  if (tid == 0 && !step.refused && step.num_changes != header.num_changes) {
-    claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, -1, header.num_changes);
-    a.state->lost = 1;
-  }
-  for (int32_t c = tid; c < step.num_changes; c += kStepThreads) {
-    if (c >= kStepThreads)
-      change = load_mapped(changes + c);
-    apply_change(a, c, change);
-  }
-  __syncthreads();
-
-  write_requests(a, batch, step, fresh, shared);
-  write_tokens(a, batch, step, token);
-  if (tid == 0) {
+  bool fresh = !(step.flags & CGR__SLOT_BATCH) && header.num_changes == 0;
+  if (fresh)
+    check_composition(a, batch, step, shared.first_bad);
+  else
+    take_slot(a, batch, step, header.num_changes, shared);
+  write_requests(args, batch, step, fresh, shared);
+  if (threadIdx.x == 0) {
     a.buffers.counts[CGR_COUNT_REQUESTS] = step.num_requests;
     a.buffers.counts[CGR_COUNT_TOKENS] = step.num_tokens;
     a.buffers.counts[CGR_COUNT_PADDED_REQUESTS] = a.padded_requests;
@@ -425,19 +511,48 @@ __global__ void __launch_bounds__(kStepThreads, 1) prologue_kernel(const __grid_
     else if (step.flags & CGR__SLOT_BATCH)
       a.state->batch_seq = seq;
   }
+  return step;
+}
+
+__global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __grid_constant__ PrologueArgs args) {
+  extern __shared__ int32_t words[];
+  __shared__ Shared shared;
+  __shared__ DecodeScratch decodes;
+  Composition batch = place_composition(words, args.step.padded_requests);
+  Step step;
+  if (may_be_decodes(args.step) && write_unchanged_decodes(args, decodes))
+    return;
+  if (blockIdx.x == 0) {
+    step = take_step(args, batch, shared);
+    open_tokens(args.step, step);
+  } else {
+    step = wait_for_tokens(args, batch);
+  }
+  write_tokens(args, batch, step);
+  close_tokens(args.step);
 }
 
 size_t shared_bytes(int32_t padded_requests) { return (3 * (size_t)padded_requests + 1) * sizeof(int32_t); }
 
+
+int32_t blocks_for(const cgr__step_args &a) {
+  int32_t blocks = (a.padded_tokens + kTokensOfBlock - 1) / kTokensOfBlock;
+  return blocks < 1 ? 1 : blocks < kMostBlocks ? blocks : kMostBlocks;
+}
+
 } // namespace
 } // namespace cgr
 
-extern "C" int cgr__cuda_prologue(const void *args, cudaStream_t stream) {
-  const cgr__step_args *a = static_cast<const cgr__step_args *>(args);
+extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
+  const cgr__step_args *a = static_cast<const cgr__step_args *>(pointer);
   if (a->padded_requests < 0 || a->padded_requests > CGR__MAX_REQUESTS || a->padded_tokens < 0 || a->ring_depth < 1 ||
       a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS)
     return (int)cudaErrorInvalidValue;
-  return cgr::launch(cgr::prologue_kernel, args, dim3(1), dim3(cgr::kStepThreads), cgr::shared_bytes(a->padded_requests), stream);
+  cgr::PrologueArgs args = { *a, {} };
+  for (int g = 0; g < a->num_groups; g++)
+    args.page_inverse[g] = ~0u / (uint32_t)a->group[g].page_size;
+  return cgr::launch(cgr::prologue_kernel, &args, dim3((unsigned)cgr::blocks_for(*a)), dim3(cgr::step_threads(a->padded_requests, a->padded_tokens)),
+                     cgr::shared_bytes(a->padded_requests), stream);
 }
 
 extern "C" int cgr__cuda_prologue_preload(void) {

@@ -1,4 +1,4 @@
-/* Running sum over a block of 1024 threads. */
+/* Running sum over a block of whole warps. */
 #ifndef CGR_KERNELS_CUDA_STEP_SCAN_CUH
 #define CGR_KERNELS_CUDA_STEP_SCAN_CUH
 
@@ -6,7 +6,16 @@
 
 namespace cgr {
 
-constexpr int kStepThreads = 1024; /* of the kernels that run as one block */
+constexpr int kFewestStepThreads = 128, kMostStepThreads = 1024;
+
+/* Threads of the kernels that run as one block: as many as the key has requests or tokens, because every warp costs the others
+ * time, also one that has nothing to do. */
+inline unsigned step_threads(int32_t padded_requests, int32_t padded_tokens) {
+  int32_t most = padded_requests > padded_tokens ? padded_requests : padded_tokens;
+  if (most <= kFewestStepThreads)
+    return kFewestStepThreads;
+  return (unsigned)(most < kMostStepThreads ? (most + 31) / 32 * 32 : kMostStepThreads);
+}
 
 template <typename T> struct ScanScratch { T warp[32]; };
 
@@ -23,17 +32,9 @@ template <typename T> __device__ __forceinline__ T block_scan(T value, ScanScrat
   if (lane == 31)
     scratch.warp[warp] = value;
   __syncthreads();
-  T sum = scratch.warp[lane]; /* every warp scans the 32 sums for itself: a barrier less */
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    T other = __shfl_up_sync(0xffffffffu, sum, d);
-    if (lane >= d)
-      sum += other;
-  }
-  total = __shfl_sync(0xffffffffu, sum, 31);
-  T before = __shfl_sync(0xffffffffu, sum, warp > 0 ? warp - 1 : 0);
-  if (warp > 0)
-    value += before;
+  T sum = lane < (int)(blockDim.x / 32) ? scratch.warp[lane] : 0; /* every warp adds the sums for itself: a barrier less */
+  total = __reduce_add_sync(0xffffffffu, sum);
+  value += __reduce_add_sync(0xffffffffu, lane < warp ? sum : 0);
   __syncthreads();
   return value;
 }

@@ -1,0 +1,153 @@
+/* The step that comes most often, in registers: one token for each request, the same requests as before, nothing changed, and the
+ * header fetched ahead. It takes three round trips (counter, inbox and composition; row state; page table), one barrier, and a
+ * fifth of the instructions of the way that suits every step. Whatever is out of the ordinary, a bad page say, is left to that way:
+ * nothing has been written by then. */
+#ifndef CGR_KERNELS_CUDA_STEP_DECODE_CUH
+#define CGR_KERNELS_CUDA_STEP_DECODE_CUH
+
+#include "kernels/cuda/step/mapped.cuh"
+#include "kernels/cuda/step/pages.cuh"
+
+namespace cgr {
+
+/* Sums of the warps: pages of their requests in each group. */
+struct DecodeScratch {
+  int32_t pages[CGR__MAX_GROUPS][32];
+};
+
+/* Whether the key allows it: a thread for each request. */
+__device__ __forceinline__ bool may_be_decodes(const cgr__step_args &a) {
+  return a.padded_requests == a.padded_tokens && a.padded_requests <= (int32_t)blockDim.x && !a.empty;
+}
+
+__device__ __forceinline__ bool is_unchanged(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq,
+                                             uint64_t batch_seq, uint64_t generation) {
+  return header.seq == seq && header.generation == generation && header.batch_seq == batch_seq && batch_seq != 0 &&
+         header.flags == 0 && header.num_changes == 0 && header.num_tokens == header.num_requests && header.num_requests >= 0 &&
+         header.num_requests <= min(a.max_requests, a.padded_requests);
+}
+
+/* A request, its token, and the page of that token in each group. */
+struct Decode {
+  int32_t row, position, token;
+  int32_t index[CGR__MAX_GROUPS], page[CGR__MAX_GROUPS], pages_upto[CGR__MAX_GROUPS];
+};
+
+/* Whether the composition and the rows are what they should be. */
+__device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t i, int32_t row, Decode &d) {
+  const cgr__step_args &a = args.step;
+  d.row = row;
+  if (row < 0 || row >= a.max_rows)
+    return false;
+  d.position = load_early(&a.buffers.row_computed[row]);
+  d.token = load_early(&a.buffers.row_last_tokens[(int64_t)row * a.token_stride]);
+  if (d.position < 0 || d.position >= a.max_seq_len)
+    return false;
+  bool good = true;
+#pragma unroll
+  for (int g = 0; g < CGR__MAX_GROUPS; g++) {
+    if (g >= a.num_groups)
+      break;
+    d.index[g] = divide(d.position, a.group[g].page_size, args.page_inverse[g]);
+    d.page[g] = d.index[g] < a.group[g].page_table_stride ? *page_entry(a, g, row, d.index[g]) : -1;
+    good &= page_in_pool(a.group[g], d.page[g]) && d.page[g] != a.group[g].read_trash_page;
+  }
+  return good;
+}
+
+/* Pages of the requests up to this one in its warp; those of the warp go to the scratch. */
+__device__ __forceinline__ void sum_in_warp(const cgr__step_args &a, bool real, Decode &d, DecodeScratch &scratch) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int g = 0; g < CGR__MAX_GROUPS; g++) {
+    if (g >= a.num_groups)
+      break;
+    int32_t sum = real ? d.index[g] + 1 : 0;
+#pragma unroll
+    for (int k = 1; k < 32; k *= 2) {
+      int32_t other = __shfl_up_sync(~0u, sum, k);
+      sum += lane >= k ? other : 0;
+    }
+    d.pages_upto[g] = sum;
+    if (lane == 31)
+      scratch.pages[g][threadIdx.x >> 5] = sum;
+  }
+}
+
+__device__ __forceinline__ void write_decode(const cgr__step_args &a, int32_t i, int32_t num_requests, int32_t padding_token,
+                                             const Decode &d, const DecodeScratch &scratch) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  bool real = i < num_requests, inside = i < a.padded_requests;
+#pragma unroll
+  for (int g = 0; g < CGR__MAX_GROUPS; g++) {
+    if (g >= a.num_groups)
+      break;
+    int32_t before = warp > 0 ? __reduce_add_sync(~0u, lane < warp ? scratch.pages[g][lane] : 0) : 0;
+    int32_t in_page = d.position - d.index[g] * a.group[g].page_size;
+    if (!inside)
+      continue;
+    a.buffers.group[g].kv_indptr[i + 1] = before + d.pages_upto[g];
+    a.buffers.group[g].kv_last_page_len[i] = real ? in_page + 1 : 1;
+    a.buffers.group[g].slot_mapping[i] = real ? (int64_t)d.page[g] * a.group[g].page_size + in_page : -1;
+  }
+  if (!inside)
+    return;
+  a.buffers.request_rows[i] = real ? d.row : a.max_rows;
+  a.buffers.query_start_loc[i + 1] = min(i + 1, num_requests);
+  a.buffers.seq_lens[0][i] = real ? d.position + 1 : 0;
+  a.buffers.logits_indices[i] = real ? i : 0;
+  a.buffers.input_ids[i] = real ? d.token : padding_token;
+  a.buffers.positions[i] = real ? d.position : 0;
+  if (!real)
+    a.buffers.request_flags[i] = 0;
+}
+
+__device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int32_t num_requests, uint64_t staged) {
+  int32_t num_decodes = a.reorder_threshold > 0 ? num_requests : 0;
+  int4 *counts = reinterpret_cast<int4 *>(a.buffers.counts);
+  static_assert(CGR_COUNT_REQUESTS == 0 && CGR_COUNT_TOKENS == 1 && CGR_COUNT_PADDED_REQUESTS == 2 &&
+                    CGR_COUNT_PADDED_TOKENS == 3 && CGR_COUNT_DECODES == 4 && CGR_COUNT_DECODE_TOKENS == 5,
+                "the counts are written in one piece");
+  counts[0] = make_int4(num_requests, num_requests, a.padded_requests, a.padded_tokens);
+  *reinterpret_cast<int2 *>(counts + 1) = make_int2(num_decodes, num_decodes);
+  a.buffers.query_start_loc[0] = 0;
+  for (int g = 0; g < a.num_groups; g++)
+    a.buffers.group[g].kv_indptr[0] = 0;
+  a.state->error = { CGR_GUARD_NONE, -1, 0, 0, 0 };
+  a.state->lost = 0;
+  a.state->staged = staged;
+}
+
+/* Whether the step was one of these, and is written; called by all threads. */
+__device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args, DecodeScratch &scratch) {
+  const cgr__step_args &a = args.step;
+  int32_t i = (int32_t)threadIdx.x, at = max(min(i, a.padded_requests - 1), 0);
+  union {
+    int4 vector[sizeof(cgr__slot_header) / sizeof(int4)];
+    cgr__slot_header header;
+  } in;
+  int32_t row = load_early(&a.buffers.request_rows[at]);
+  uint64_t seq = load_early(&a.state->seq) + 1, batch_seq = load_early(&a.state->batch_seq);
+  uint64_t generation = load_early(&a.state->generation);
+#pragma unroll
+  for (int k = 0; k < (int)(sizeof in.vector / sizeof in.vector[0]); k++)
+    in.vector[k] = load_early(reinterpret_cast<const int4 *>(a.buffers.inbox) + k);
+  int32_t start = load_early(&a.buffers.query_start_loc[at]), end = load_early(&a.buffers.query_start_loc[at + 1]);
+  int32_t padding_token = load_early(&a.state->padding_token);
+  const cgr__slot_header &header = in.header;
+  if (!is_unchanged(a, header, seq, batch_seq, generation))
+    return false;
+  bool real = i < header.num_requests;
+  Decode d = {};
+  bool good = !real || (read_decode(args, i, row, d) && start == i && end == i + 1);
+  sum_in_warp(a, real, d, scratch);
+  if (!__syncthreads_and(good))
+    return false;
+  write_decode(a, i, header.num_requests, padding_token, d, scratch);
+  if (i == 0)
+    write_decode_counts(a, header.num_requests, header.staged);
+  return true;
+}
+
+} // namespace cgr
+#endif
