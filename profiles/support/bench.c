@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "devices/error.h"
+#include "profiles/support/clock.h"
 #include "profiles/support/empty.h"
 
 double bench_now_us(void) {
@@ -33,12 +34,18 @@ void bench_check(cgr_status status, const char *what) {
   exit(1);
 }
 
+static cgr_status spin(const bench_engine *e, const bench_spin *args, cudaStream_t stream) {
+  return cgr__device_fail(e->dev, e->dev->ops->launch(e->dev, &bench_kernel_spin, args, stream), "a kernel that spins");
+}
+
 /* In place of what a layer has besides attention. */
-static cgr_status fill(const bench_engine *e, cgr_recorder *recorder) {
-  cgr_record_info info = CGR_RECORD_INFO_INIT;
-  cgr_status status = cgr_record_get_info(recorder, &info);
+static cgr_status fill(const bench_engine *e, cudaStream_t stream) {
+  cgr_status status = CGR_OK;
   for (int32_t i = 0; i < e->fillers && status == CGR_OK; i++)
-    status = cgr__device_fail(e->dev, e->dev->ops->launch(e->dev, &bench_kernel_empty, NULL, info.stream), "an empty kernel");
+    if (e->filler.iterations > 0)
+      status = spin(e, &e->filler, stream);
+    else
+      status = cgr__device_fail(e->dev, e->dev->ops->launch(e->dev, &bench_kernel_empty, NULL, stream), "an empty kernel");
   return status;
 }
 
@@ -46,7 +53,12 @@ cgr_status bench_record(cgr_recorder *recorder, void *context) {
   const bench_engine *e = context;
   cgr_dtype dtype = (cgr_dtype)e->dtype;
   cgr_attention a = CGR_ATTENTION_INIT;
-  cgr_status status = cgr_view_make(e->q, dtype, e->num_q_heads, e->head_dim, &a.q);
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  cgr_status status = cgr_record_get_info(recorder, &info);
+  if (status == CGR_OK && e->pace)
+    status = spin(e, &(bench_spin){ .pace = e->pace }, info.stream);
+  if (status == CGR_OK)
+    status = cgr_view_make(e->q, dtype, e->num_q_heads, e->head_dim, &a.q);
   if (status == CGR_OK)
     status = cgr_view_make(e->k, dtype, e->num_kv_heads, e->head_dim, &a.k);
   if (status == CGR_OK)
@@ -54,7 +66,7 @@ cgr_status bench_record(cgr_recorder *recorder, void *context) {
   if (status == CGR_OK)
     status = cgr_view_make(e->out, dtype, e->num_q_heads, e->head_dim, &a.out);
   for (a.layer = 0; a.layer < e->num_layers && status == CGR_OK; a.layer++) {
-    status = fill(e, recorder);
+    status = fill(e, info.stream);
     if (status == CGR_OK)
       status = cgr_record_attention(recorder, &a);
   }
@@ -147,6 +159,7 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   config.max_requests = e->max_requests;
   config.max_tokens = e->max_tokens;
   config.max_seq_len = e->max_seq_len;
+  config.ring_depth = o->ring_depth;
   config.graph_mode = o->mode == CGR_MODE_DEFAULT ? CGR_MODE_FULL_DECODE_ONLY : o->mode;
   config.mixed_buckets = o->mixed;
   config.num_mixed_buckets = o->num_mixed;
@@ -182,6 +195,13 @@ void bench_open(bench_engine *e, const bench_options *o) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   bench_check(cgr_device_get_info(e->dev, &info), "cgr_device_get_info");
   e->is_host = info.kind == CGR_DEVICE_KIND_HOST;
+  e->filler = (bench_spin){ .iterations = o->iterations, .blocks = info.num_multiprocessors };
+  if (o->paced) {
+    void *pace;
+    bench_check(cgr_memory_alloc(e->dev, sizeof *e->pace, &pace), "cgr_memory_alloc");
+    e->pace = pace;
+    bench_set_pace(e, 0);
+  }
   e->cache = make_tensor(e, (size_t)e->num_layers * pool_bytes(e) / 2);
   e->q = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_q_heads * (size_t)e->head_dim);
   e->k = make_tensor(e, (size_t)e->max_tokens * (size_t)e->num_kv_heads * (size_t)e->head_dim);
@@ -194,13 +214,18 @@ void bench_open(bench_engine *e, const bench_options *o) {
 
 void bench_close(bench_engine *e) {
   bench_check(cgr_runtime_destroy(e->rt), "cgr_runtime_destroy");
-  void *tensors[] = { e->cache, e->q, e->k, e->v, e->out };
-  for (int i = 0; i < 5; i++)
-    bench_check(cgr_memory_free(e->dev, tensors[i]), "cgr_memory_free");
+  void *memory[] = { e->cache, e->q, e->k, e->v, e->out, e->pace };
+  for (int i = 0; i < 5 + (e->pace != NULL); i++)
+    bench_check(cgr_memory_free(e->dev, memory[i]), "cgr_memory_free");
   bench_check(cgr_stream_destroy(e->dev, e->stream), "cgr_stream_destroy");
   bench_check(cgr_device_close(e->dev), "cgr_device_close");
   free(e->rows);
   free(e->page_order);
+}
+
+void bench_set_pace(bench_engine *e, uint64_t ns) {
+  bench_check(cgr_copy(e->dev, e->pace, &ns, sizeof ns, e->stream), "cgr_copy");
+  bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
 }
 
 int32_t bench_take_page(bench_engine *e) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cgr/cgr.h"
+#include "profiles/support/clock.h"
 
 double bench_now_us(void);
 
@@ -25,8 +26,8 @@ void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, size_t elements);
 /* The pages of a pool but the first two, its trash pages, shuffled: [num_pages - 2], to be freed. */
 int32_t *bench_make_page_order(int64_t num_pages);
 
-/* An engine without a model: attentions over fixed q, k and v, each layer with a KV pool of its own; empty kernels in place of
- * the rest of a layer. */
+/* An engine without a model: attentions over fixed q, k and v, each layer with a KV pool of its own; empty kernels, or ones that
+ * take a while, in place of the rest of a layer. */
 typedef struct bench_engine {
   cgr_device *dev;
   cgr_runtime *rt;
@@ -35,6 +36,8 @@ typedef struct bench_engine {
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
   int64_t num_pages; /* of each pool */
   int32_t dtype, fillers;
+  bench_spin filler;             /* of 0 iterations: an empty kernel */
+  uint64_t *pace;                /* device memory: how long the first kernel takes, in ns; NULL: there is none */
   void *cache;                   /* [num_layers][num_pages][2][page_size][num_kv_heads][head_dim] */
   void *q, *k, *v, *out;         /* [max_tokens][heads][head_dim] */
   int32_t *rows;                 /* [max_requests] */
@@ -47,7 +50,10 @@ typedef struct bench_options {
   const char *device;
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
   int64_t num_pages;
-  int32_t fillers;        /* empty kernels before each layer's attention */
+  int32_t ring_depth;     /* 0: the default */
+  int32_t fillers;        /* kernels before each layer's attention */
+  int32_t iterations;     /* of a filler, on every multiprocessor; 0: it is an empty kernel */
+  bool paced;             /* the first kernel takes as long as bench_set_pace says */
   cgr_graph_mode mode;    /* 0: FULL_DECODE_ONLY */
   const int32_t *buckets; /* NULL: the default ones */
   int32_t num_buckets;
@@ -62,6 +68,9 @@ cgr_status bench_record(cgr_recorder *recorder, void *engine);
 /* Makes device, pools, runtime and graphs. */
 void bench_open(bench_engine *engine, const bench_options *options);
 void bench_close(bench_engine *engine);
+
+/* How long the steps of a paced engine take at least, from the next one on: 0 at first. Waits for the device. */
+void bench_set_pace(bench_engine *engine, uint64_t ns);
 
 /* Opens `count` rows with pages for `capacity` tokens and `length` tokens in the cache. */
 void bench_open_rows(bench_engine *engine, int32_t count, int32_t length, int32_t capacity);

@@ -1,0 +1,98 @@
+#include "profiles/support/loads.h"
+
+#include <stdlib.h>
+
+const char *const bench_load_names[BENCH_NUM_LOADS] = { "unchanged", "1/16 append a page", "one leaves, one comes",
+                                                        "whole batch and tokens" };
+
+static int32_t num_rows(const bench_load *l) { return l->requests + (l->kind == BENCH_RESENT); }
+
+bench_load bench_load_open(bench_engine *e, bench_load_kind kind, int32_t requests, int32_t length, int32_t steps) {
+  bench_load l = { .engine = e, .kind = kind, .requests = requests, .length = length, .capacity = length + steps + 3 * 16 };
+  l.rows = malloc((size_t)requests * sizeof *l.rows);
+  l.tokens = malloc((size_t)requests * sizeof *l.tokens);
+  if (kind == BENCH_CHURNING)
+    l.capacity += 16 * BENCH_PAGES_OF_A_NEW_REQUEST;
+  bench_open_rows(e, num_rows(&l), length, l.capacity);
+  l.batch = (cgr_batch)CGR_BATCH_INIT;
+  l.batch.num_requests = requests;
+  l.batch.rows = l.rows;
+  return l;
+}
+
+void bench_load_close(bench_load *l) {
+  bench_close_rows(l->engine, num_rows(l));
+  free(l->rows);
+  free(l->tokens);
+}
+
+/* The row keeps two pages more than its tokens need. */
+static void drop_pages(const bench_load *l, int32_t row, int32_t length) {
+  int32_t first, end, keep = length / 16 + 2;
+  bench_check(cgr_request_get_pages(l->engine->rt, row, 0, &first, &end), "cgr_request_get_pages");
+  if (end > keep)
+    bench_check(cgr_request_drop_pages(l->engine->rt, row, 0, keep, end - keep), "cgr_request_drop_pages");
+}
+
+void bench_load_rewind(bench_load *l, int32_t length) {
+  bench_engine *e = l->engine;
+  for (int32_t i = 0; i < num_rows(l); i++) {
+    if (l->kind == BENCH_APPENDING)
+      drop_pages(l, e->rows[i], length);
+    bench_check(cgr_request_set_length(e->rt, e->rows[i], length), "cgr_request_set_length");
+  }
+  for (int32_t i = 0; i < l->requests; i++) {
+    l->rows[i] = e->rows[i];
+    l->tokens[i] = 0; /* they begin anew: their first token comes from the host */
+  }
+  l->batch.tokens = l->tokens;
+  bench_flush(e);
+}
+
+void bench_load_ahead(bench_load *l, int32_t index) {
+  bench_engine *e = l->engine;
+  if (l->kind != BENCH_APPENDING)
+    return;
+  for (int32_t i = (16 - index % 16) % 16; i < l->requests; i += 16) {
+    int32_t first, end, page = bench_take_page(e);
+    bench_check(cgr_request_get_pages(e->rt, e->rows[i], 0, &first, &end), "cgr_request_get_pages");
+    while (cgr_request_set_pages(e->rt, e->rows[i], 0, end, &page, 1) != CGR_OK) /* the row has that page already */
+      page = bench_take_page(e);
+  }
+}
+
+/* The request that has been there longest leaves, and a new one takes its place in the batch. Its first token comes from the
+ * host. */
+static void replace_request(bench_load *l, int32_t index) {
+  bench_engine *e = l->engine;
+  int32_t i = index % l->requests, pages[BENCH_PAGES_OF_A_NEW_REQUEST];
+  for (int32_t p = 0; p < BENCH_PAGES_OF_A_NEW_REQUEST; p++)
+    pages[p] = bench_take_page(e);
+  bench_check(cgr_request_close(e->rt, e->rows[i]), "cgr_request_close");
+  bench_check(cgr_request_open(e->rt, (uint64_t)index, &e->rows[i]), "cgr_request_open");
+  bench_check(cgr_request_set_pages(e->rt, e->rows[i], 0, 0, pages, BENCH_PAGES_OF_A_NEW_REQUEST), "cgr_request_set_pages");
+  bench_check(cgr_request_set_length(e->rt, e->rows[i], 16), "cgr_request_set_length");
+  l->rows[i] = e->rows[i];
+  l->tokens[i] = 1;
+}
+
+cgr_status bench_load_step(bench_load *l, int32_t index, cgr_step *step) {
+  if (l->kind == BENCH_CHURNING)
+    replace_request(l, index);
+  else if (l->kind == BENCH_RESENT)
+    l->rows[0] = l->engine->rows[index % 2 ? l->requests : 0];
+  *step = (cgr_step)CGR_STEP_INIT;
+  cgr_status status = cgr_step_prepare(l->engine->rt, &l->batch, step);
+  return status == CGR_OK ? cgr_step_launch(l->engine->rt, step, l->engine->stream) : status;
+}
+
+void bench_load_after(bench_load *l, const cgr_step *step) {
+  if (step->key.kind != CGR_KIND_FULL)
+    bench_fail("the step of %d requests ran eagerly", l->requests);
+  if (l->kind == BENCH_RESENT)
+    return;
+  if (l->kind != BENCH_CHURNING)
+    l->batch.tokens = NULL;
+  for (int32_t i = 0; i < l->requests; i++)
+    l->tokens[i] = CGR_TOKEN_LAST;
+}

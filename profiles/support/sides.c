@@ -1,0 +1,55 @@
+#include "profiles/support/sides.h"
+
+#include <string.h>
+
+#include "profiles/support/clock.h"
+#include "profiles/support/empty.h"
+#include "runtime/runtime.h"
+
+/* In place of the device's operations during a capture; one at a time. */
+static struct {
+  const cgr__device_ops *device;
+  cgr__device_ops ops;
+  bench_side side;
+} in_place;
+
+static bool is_of_engine(const cgr__kernel *kernel) {
+  return kernel == &cgr__kernel_append || kernel == &cgr__kernel_attention || kernel == &bench_kernel_empty ||
+         kernel == &bench_kernel_spin;
+}
+
+static int launch(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream) {
+  if (is_of_engine(kernel))
+    return in_place.device->launch(dev, kernel, args, stream);
+  return in_place.side == BENCH_BARE ? 0 : in_place.device->launch(dev, &bench_kernel_empty, NULL, stream);
+}
+
+/* The engine here has no branches of its own. */
+static int event_record(cgr_device *dev, cgr__event *event, cudaStream_t stream) {
+  return in_place.side == BENCH_BARE ? 0 : in_place.device->event_record(dev, event, stream);
+}
+
+static int event_wait(cgr_device *dev, cgr__event *event, cudaStream_t stream) {
+  return in_place.side == BENCH_BARE ? 0 : in_place.device->event_wait(dev, event, stream);
+}
+
+void bench_capture_side(bench_engine *e, const cgr_key *key, bench_side side, cgr__graph_entry *entry) {
+  struct cgr__capture_context context = { e->rt, key };
+  int device_error = 0;
+  memset(entry, 0, sizeof *entry);
+  entry->key = *key;
+  bench_check(cgr__device_fail(e->dev, e->dev->ops->preload(e->dev, &bench_kernel_empty), "preload"), "an empty kernel");
+  in_place.device = e->dev->ops;
+  in_place.ops = *e->dev->ops;
+  in_place.ops.launch = launch;
+  in_place.ops.event_record = event_record;
+  in_place.ops.event_wait = event_wait;
+  in_place.side = side;
+  e->dev->ops = &in_place.ops;
+  cgr_status status =
+      cgr__graphs_capture(&e->rt->graphs, entry, e->rt->own_stream, cgr__capture_body_of, &context, &device_error);
+  e->dev->ops = in_place.device;
+  if (device_error)
+    status = cgr__device_fail(e->dev, device_error, "capture");
+  bench_check(status, "capturing a step without cgr");
+}
