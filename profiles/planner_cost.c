@@ -10,6 +10,7 @@
 #include "kernels/variants.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/empty.h"
+#include "profiles/support/nodes.h"
 #include "runtime/runtime.h"
 
 #define CLASSES 4
@@ -113,37 +114,6 @@ static void put_batch(planner *p, const shape *s) {
   check(p->dev, p->dev->ops->stream_sync(p->dev, p->stream), "copy");
 }
 
-static double replay(planner *p, cgr__exec *exec, int32_t nodes, int32_t replays) {
-  double *times = malloc((size_t)replays * sizeof *times);
-  for (int32_t r = 0; r < replays; r++) {
-    double begin = bench_now_us();
-    check(p->dev, p->dev->ops->exec_launch(p->dev, exec, p->stream), "launch");
-    check(p->dev, p->dev->ops->stream_sync(p->dev, p->stream), "wait");
-    times[r] = (bench_now_us() - begin) / nodes;
-  }
-  double median = bench_quantile(times, replays, 0.5);
-  free(times);
-  return median;
-}
-
-/* Time of a node in a graph of nodes that are all the same. */
-static double measure(planner *p, const cgr__kernel *kernel, const void *args, int32_t nodes, int32_t replays) {
-  const cgr__device_ops *ops = p->dev->ops;
-  cgr__graph *graph;
-  cgr__exec *exec;
-  check(p->dev, ops->preload(p->dev, kernel), kernel->name);
-  check(p->dev, ops->capture_begin(p->dev, p->stream), "capture");
-  for (int32_t i = 0; i < nodes; i++)
-    check(p->dev, ops->launch(p->dev, kernel, args, p->stream), kernel->name);
-  check(p->dev, ops->capture_end(p->dev, p->stream, &graph), "capture");
-  check(p->dev, ops->instantiate(p->dev, graph, &exec, NULL), "instantiate");
-  (void)replay(p, exec, nodes, 3);
-  double time = replay(p, exec, nodes, replays);
-  check(p->dev, ops->exec_destroy(p->dev, exec), "destroy");
-  check(p->dev, ops->graph_destroy(p->dev, graph), "destroy");
-  return time;
-}
-
 static void close_planner(planner *p) {
   const cgr__device_ops *ops = p->dev->ops;
   check(p->dev, ops->mem_free(p->dev, p->args.plan, CGR__MEMORY_DEVICE), "free");
@@ -154,20 +124,29 @@ static void close_planner(planner *p) {
   bench_check(cgr_device_close(p->dev), "cgr_device_close");
 }
 
+/* Targets hold for decodes of 1 to 1024 rows, and for 8192 tokens of prefill. */
+static void print_target(const shape *s) {
+  if (s->decodes > 0 && s->decodes <= 1024 && s->prefills == 0 && s->empty_before + s->empty_after == 0)
+    printf(" 2.5 |\n");
+  else if (s->decodes == 0 && s->prefills * s->query_len == 8192)
+    printf(" 6.0 |\n");
+  else
+    printf(" |\n");
+}
+
 int main(int argc, char **argv) {
+  bench_nodes b = bench_read_nodes(argc, argv);
   planner p;
-  int32_t nodes = argc > 2 ? atoi(argv[2]) : 500, replays = argc > 3 ? atoi(argv[3]) : 50;
-  if (nodes < 1 || nodes > 10000 || replays < 1 || replays > 10000) {
-    fprintf(stderr, "usage: planner_cost [cuda:0|host] [nodes in a graph, 1 to 10000] [replays, 1 to 10000]\n");
-    return 2;
-  }
   open_planner(&p, argc > 1 ? argv[1] : NULL);
+  b.dev = p.dev;
+  b.stream = p.stream;
   bench_print_head(stdout, p.dev, "profiles/planner_cost");
-  double empty = measure(&p, &bench_kernel_empty, NULL, nodes, replays);
-  printf("# node: %.2f us of an empty kernel\n\n| batch | us for %d plan classes |\n|---|---:|\n", empty, CLASSES);
+  double empty = bench_node_us(&b, &bench_kernel_empty, NULL);
+  printf("# node: %.2f us of an empty kernel\n\n| batch | us for %d plan classes | target |\n|---|---:|---:|\n", empty, CLASSES);
   for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
     put_batch(&p, &shapes[i]);
-    printf("| %s | %.2f |\n", shapes[i].name, measure(&p, &cgr__kernel_planner, &p.args, nodes, replays) - empty);
+    printf("| %s | %.2f |", shapes[i].name, bench_node_us(&b, &cgr__kernel_planner, &p.args) - empty);
+    print_target(&shapes[i]);
   }
   close_planner(&p);
   return 0;

@@ -136,6 +136,20 @@ int32_t *bench_make_page_order(int64_t num_pages) {
   return order;
 }
 
+/* Adapters of tokens, say, and parameters of requests. */
+static const cgr_buffer_decl *declare(cgr_buffer_decl declared[2]) {
+  declared[0] = declared[1] = (cgr_buffer_decl)CGR_BUFFER_DECL_INIT;
+  declared[0].name = "of tokens";
+  declared[0].dimension = CGR_DIMENSION_TOKENS;
+  declared[0].dtype = CGR_DTYPE_I32;
+  declared[1].name = "of requests";
+  declared[1].dimension = CGR_DIMENSION_REQUESTS;
+  declared[1].dtype = CGR_DTYPE_FP32;
+  declared[1].width = 4;
+  declared[0].source = declared[1].source = CGR_SOURCE_STAGED;
+  return declared;
+}
+
 static void make_runtime(bench_engine *e, const bench_options *o) {
   cgr_group group = CGR_GROUP_INIT;
   group.page_size = e->page_size;
@@ -151,6 +165,9 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
                 "cgr_kv_view_make_pair");
   }
   cgr_config config = CGR_CONFIG_INIT;
+  cgr_buffer_decl declared[2];
+  config.buffers = o->declares ? declare(declared) : NULL;
+  config.num_buffers = o->declares ? 2 : 0;
   config.device_handle = e->dev;
   config.groups = &group;
   config.num_groups = 1;

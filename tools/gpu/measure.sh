@@ -35,6 +35,7 @@ run attention_cost.txt profiles/attention_cost cuda:0 # a minute
 run mixed_cost.txt profiles/mixed_cost cuda:0 300 50
 run fork_cost.txt profiles/fork_cost cuda:0 300 20
 run self_test_cost.txt profiles/self_test_cost cuda:0
+run kernel_cost.txt profiles/kernel_cost cuda:0
 run planner_cost.txt profiles/planner_cost cuda:0
 run calibrate.txt profiles/calibrate cuda:0
 run llama.txt examples/llama/llama --device cuda:0
