@@ -2,126 +2,159 @@
  * batches of 1 to 1024 requests that do not change, while 1/16 of the rows append a page, and while one request leaves and
  * another comes (close, open, 40 pages) in every step.
  *
- *   bazel-bin/profiles/step_cost [cuda:0|host] [steps in a block] [blocks]
+ *   bazel-bin/profiles/step_cost [cuda:0|host] [steps in a block] [blocks] [tables] [nodes of the graph]
  *
- * Both sides run in turn, a block of one and a block of the other, in one process; a fifth as many blocks for batches that
- * change. Reported: the median over all steps, and the median of the blocks' 99th percentiles. The ratio is the median over the
- * pairs of blocks, so that what else runs on the machine meets both sides. The graph has 160 layers of append and attention: 323
- * kernel nodes. Every step is waited for outside of the measured time, so that neither the ring nor the driver's queue pushes
- * back. */
+ * `tables` names some of these, "tight,loops" say; without it there are all, which takes four minutes:
+ *     tight    every step is waited for outside of the measured time, so that neither the ring nor the driver's queue pushes back
+ *     loops    steps take 0.3, 1 and 5 ms on the GPU; the host launches one while the one before it runs, and waits as engines do
+ *     touched  tight, with 64 MB of the host's memory touched between steps: cold caches
+ * Loops and touched steps are slow: they have fewer and shorter blocks.
+ *
+ * Both sides run in turn, a block of one and a block of the other, in one process. Reported: the median over all steps, and the
+ * median of the blocks' 99th percentiles. Ratios are medians over the pairs of blocks, so that what else runs on the machine
+ * meets both sides. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "profiles/support/bench.h"
+#include "profiles/support/loads.h"
 #include "profiles/support/series.h"
 #include "runtime/runtime.h"
 
-#define LAYERS 160
-#define PAGES_OF_A_NEW_REQUEST 40
+#define LAYERS 2
+#define NODES 66 /* of the graph */
+#define LENGTH 16
 #define WARMUP 20
+#define TOUCHED_BYTES ((size_t)64 << 20)
 
-typedef enum load { UNCHANGED, APPENDING, CHURNING, NUM_LOADS } load;
+typedef struct loop {
+  const char *table, *name;
+  uint64_t pace_ns; /* a step takes that long; 0: it is waited for at once */
+  bool touch;
+  int32_t max_steps, max_blocks;
+} loop;
 
-static const char *const load_names[] = { "unchanged", "1/16 append a page", "one leaves, one comes" };
+static const loop loops[] = {
+  { "tight", "tight", 0, false, 10000, 1000 },           { "loops", "steps of 0.3 ms", 300000, false, 200, 20 },
+  { "loops", "steps of 1 ms", 1000000, false, 150, 10 }, { "loops", "steps of 5 ms", 5000000, false, 50, 10 },
+  { "touched", "64 MB touched", 0, true, 50, 10 },
+};
+#define NUM_LOOPS ((int)(sizeof loops / sizeof loops[0]))
 
 typedef struct run {
   bench_engine *engine;
-  int32_t requests, bucket; /* bucket: index of the graph */
-  int32_t steps, blocks;    /* of a block; blocks of each side */
-  load load;
+  const loop *loop;
+  bench_load load;
+  int32_t bucket;        /* index of the graph */
+  int32_t steps, blocks; /* of a block; blocks of each side */
+  unsigned char *touched;
   uint64_t bytes; /* staged by the last step */
+  double wait_us; /* tight: from the end of a launch to the end of its step, on average */
 } run;
+
+static void touch(const run *r) {
+  for (size_t i = 0; r->loop->touch && i < TOUCHED_BYTES; i += 64)
+    ((volatile unsigned char *)r->touched)[i]++;
+}
 
 /* ------------------------------------------------------------------------------------------------------------- cgr's side */
 
-/* One of every 16 rows gets a page: it replaces the row's last page, which travels like a new one. */
-static void append_pages(run *r, int32_t step) {
-  bench_engine *e = r->engine;
-  for (int32_t i = step % 16; i < r->requests; i += 16) {
-    int32_t first, end, page = bench_take_page(e);
-    bench_check(cgr_request_get_pages(e->rt, e->rows[i], 0, &first, &end), "cgr_request_get_pages");
-    while (cgr_request_set_pages(e->rt, e->rows[i], 0, end - 1, &page, 1) != CGR_OK) /* the row has that page already */
-      page = bench_take_page(e);
-  }
-}
-
-/* The request that has been there longest leaves, and a new one with 16 tokens in the cache takes its place in the batch. Its
- * first token comes from the host. */
-static void replace_request(run *r, int32_t step, int32_t *tokens) {
-  bench_engine *e = r->engine;
-  int32_t i = step % r->requests, pages[PAGES_OF_A_NEW_REQUEST];
-  for (int32_t p = 0; p < PAGES_OF_A_NEW_REQUEST; p++)
-    pages[p] = bench_take_page(e);
-  bench_check(cgr_request_close(e->rt, e->rows[i]), "cgr_request_close");
-  bench_check(cgr_request_open(e->rt, (uint64_t)step, &e->rows[i]), "cgr_request_open");
-  bench_check(cgr_request_set_pages(e->rt, e->rows[i], 0, 0, pages, PAGES_OF_A_NEW_REQUEST), "cgr_request_set_pages");
-  bench_check(cgr_request_set_length(e->rt, e->rows[i], 16), "cgr_request_set_length");
-  tokens[i] = 1;
-}
-
-static double one_step(run *r, cgr_batch *batch, int32_t index, int32_t *tokens) {
-  bench_engine *e = r->engine;
-  cgr_step step = CGR_STEP_INIT;
-  if (r->load == APPENDING)
-    append_pages(r, index);
-  double begin = bench_now_us();
-  if (r->load == CHURNING)
-    replace_request(r, index, tokens);
-  cgr_status status = cgr_step_prepare(e->rt, batch, &step);
-  if (status == CGR_OK)
-    status = cgr_step_launch(e->rt, &step, e->stream);
-  double end = bench_now_us();
-  bench_check(status, "step");
-  if (step.key.kind != CGR_KIND_FULL)
-    bench_check(cgr__fail(CGR_ERROR_STATE, "the step of %d requests ran eagerly", r->requests), "step");
-  bench_wait(e, step.seq);
-  for (int32_t k = 0; k < r->requests; k++)
-    tokens[k] = CGR_TOKEN_LAST;
-  r->bytes = step.bytes_staged;
-  return end - begin;
+/* After step `seq`, behind `before`. */
+static void wait_for_step(run *r, uint64_t before, uint64_t seq) {
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  if (r->loop->pace_ns == 0)
+    bench_wait(r->engine, seq);
+  else if (before > 0)
+    bench_check(cgr_step_wait(r->engine->rt, 0, before, -1, &result), "cgr_step_wait");
 }
 
 static void cgr_block(run *r, bench_series *s) {
-  bench_engine *e = r->engine;
-  int32_t *tokens = calloc((size_t)r->requests, sizeof *tokens);
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = r->requests;
-  batch.rows = e->rows;
-  batch.tokens = tokens; /* the rows begin anew: their first token comes from the host */
-  for (int32_t i = 0; i < r->requests; i++)
-    bench_check(cgr_request_set_length(e->rt, e->rows[i], 16), "cgr_request_set_length");
-  bench_flush(e); /* after a bare block the runtime sends all tables again */
-  for (int32_t i = -WARMUP; i < r->steps; i++) {
-    double time = one_step(r, &batch, i + WARMUP, tokens);
-    if (r->load != CHURNING)
-      batch.tokens = NULL;
-    if (i >= 0)
-      bench_series_add(s, time);
+  uint64_t before = 0;
+  double waited = 0.0;
+  bench_load_rewind(&r->load, LENGTH); /* after a bare block the runtime sends all tables again */
+  for (int32_t i = 0; i < WARMUP + r->steps; i++) {
+    cgr_step step;
+    bench_load_ahead(&r->load, i);
+    touch(r);
+    double begin = bench_now_us();
+    cgr_status status = bench_load_step(&r->load, i, &step);
+    double end = bench_now_us();
+    bench_check(status, "step");
+    wait_for_step(r, before, step.seq);
+    waited += bench_now_us() - end;
+    bench_load_after(&r->load, &step);
+    before = step.seq;
+    r->bytes = step.bytes_staged;
+    if (i >= WARMUP)
+      bench_series_add(s, end - begin);
   }
+  bench_wait(r->engine, before);
+  r->wait_us = waited / (WARMUP + r->steps);
   bench_series_end_block(s);
-  free(tokens);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ bare launch */
+
+/* Its steps have no requests, and may take less time: the host waits as long as for cgr's, so that both sides meet equally cold
+ * caches. */
+static void wait_for_launch(run *r, uint64_t seq, double end) {
+  if (r->loop->pace_ns > 0) {
+    bench_check(cgr__wait_completed(r->engine->rt, "bare launch", seq - 1, 60000), "bare launch");
+    return;
+  }
+  bench_wait(r->engine, seq);
+  while (bench_now_us() - end < r->wait_us)
+    ;
+}
 
 /* The same executable graph launched by itself. Its prologue finds another step's number in the slot and runs without requests;
  * what the host pays for the launch is the same. Afterwards the runtime is told of the steps that it did not launch. */
 static void bare_block(run *r, bench_series *s) {
   bench_engine *e = r->engine;
   cgr__exec *exec = e->rt->graphs.entry[r->bucket].exec;
-  uint64_t completed = cgr_runtime_completed(e->rt, 0);
-  for (int32_t i = -WARMUP; i < r->steps; i++) {
+  uint64_t seq = cgr_runtime_completed(e->rt, 0);
+  for (int32_t i = 0; i < WARMUP + r->steps; i++) {
+    touch(r);
     double begin = bench_now_us();
     int error = e->dev->ops->exec_launch(e->dev, exec, e->stream);
     double end = bench_now_us();
     if (error)
       bench_check(CGR_ERROR_DEVICE, "bare launch");
-    bench_wait(e, ++completed); /* the epilogue publishes these steps too */
-    if (i >= 0)
+    wait_for_launch(r, ++seq, end); /* the epilogue publishes these steps too */
+    if (i >= WARMUP)
       bench_series_add(s, end - begin);
   }
-  e->rt->lane.launched = completed;
+  bench_wait(e, seq);
+  e->rt->lane.launched = seq;
   bench_series_end_block(s);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- tables */
+
+/* Most that prepare and launch may take, in bare launches; 0: nobody has said. */
+static double target_of(const run *r) {
+  bool large = r->load.requests > 256;
+  if (r->loop->pace_ns > 0 || r->loop->touch)
+    return r->load.kind == BENCH_UNCHANGED ? 1.25 : 0.0;
+  switch (r->load.kind) {
+  case BENCH_UNCHANGED:
+    return 1.1;
+  case BENCH_APPENDING:
+    return large ? 1.4 : 1.25;
+  case BENCH_CHURNING:
+    return 2.5;
+  default:
+    return 0.0;
+  }
+}
+
+static void print_target(const run *r) {
+  double target = target_of(r);
+  if (target > 0.0)
+    printf(" %.2f", target);
+  if (r->load.kind == BENCH_UNCHANGED && r->loop->pace_ns == 0 && !r->loop->touch)
+    printf(" (1.25)");
+  printf(" |\n");
 }
 
 static void compare(run *r) {
@@ -134,42 +167,77 @@ static void compare(run *r) {
   double medians = bench_ratio(ours.medians, theirs.medians, r->blocks), p99s = bench_ratio(ours.p99s, theirs.p99s, r->blocks);
   bench_series_close(&ours, &median, &p99);
   bench_series_close(&theirs, &bare, &bare_p99);
-  printf("| %d | %s | %llu | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) |\n", r->requests, load_names[r->load],
-         (unsigned long long)r->bytes, median, p99, bare, bare_p99, medians, p99s);
+  printf("| %d | %s | %s | %llu | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) |", r->load.requests, bench_load_names[r->load.kind],
+         r->loop->name, (unsigned long long)r->bytes, median, p99, bare, bare_p99, medians, p99s);
+  print_target(r);
   fflush(stdout);
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- tables */
+static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
-static void step_table(const char *device, int32_t steps, int32_t blocks) {
+static void measure(bench_engine *e, int32_t bucket, bench_load_kind kind, const loop *l, const bench_blocks *b,
+                    unsigned char *touched) {
+  run r = { .engine = e, .loop = l, .bucket = bucket, .touched = touched };
+  r.steps = smaller(b->steps, l->max_steps);
+  r.blocks = smaller(b->blocks, l->max_blocks);
+  r.load = bench_load_open(e, kind, e->rt->graphs.entry[bucket].key.num_requests, LENGTH, WARMUP + r.steps);
+  bench_set_pace(e, l->pace_ns);
+  compare(&r);
+  bench_set_pace(e, 0);
+  bench_load_close(&r.load);
+}
+
+static void open_engine(bench_engine *e, const bench_blocks *b, int32_t nodes) {
   static const int32_t buckets[] = { 1, 8, 64, 256, 1024 };
-  const int32_t num_buckets = (int32_t)(sizeof buckets / sizeof buckets[0]);
-  bench_engine engine;
-  int32_t max_seq_len = (16 + WARMUP + steps + 16 * PAGES_OF_A_NEW_REQUEST) / 16 * 16;
-  bench_options o = { .device = device, .num_layers = LAYERS, .num_q_heads = 4, .num_kv_heads = 1, .head_dim = 64 };
+  bench_options o = { .device = b->device, .num_layers = LAYERS, .num_q_heads = 4, .num_kv_heads = 1, .head_dim = 64 };
   o.page_size = 16;
   o.max_requests = o.max_tokens = 1024;
-  o.max_seq_len = max_seq_len;
-  o.num_pages = 1024;
+  o.max_seq_len = (LENGTH + WARMUP + b->steps + 16 * (BENCH_PAGES_OF_A_NEW_REQUEST + 4)) / 16 * 16;
+  o.num_pages = 4096;
+  o.fillers = (nodes - 4) / LAYERS - 2; /* but for prologue, planner, the pace and the epilogue, and append and attention */
+  o.paced = true;
   o.buckets = buckets;
-  o.num_buckets = num_buckets;
-  bench_open(&engine, &o);
-  bench_print_head(stdout, engine.dev, "profiles/step_cost");
-  printf("# blocks: %d of %d steps on each side, in turn\n", blocks, steps);
+  o.num_buckets = (int32_t)(sizeof buckets / sizeof buckets[0]);
+  bench_open(e, &o);
+}
+
+/* Batches that change are measured tight alone. */
+static bool has_cell(const bench_engine *e, const loop *l, bench_load_kind kind, int32_t requests) {
+  if (e->is_host && requests > 64) /* it would take too long */
+    return false;
+  if (l->pace_ns > 0 || l->touch)
+    return kind == BENCH_UNCHANGED && requests != 1 && requests != 64;
+  return kind != BENCH_RESENT;
+}
+
+static void step_table(const bench_blocks *b, const char *tables, int32_t nodes) {
+  bench_engine e;
+  unsigned char *touched = calloc(1, TOUCHED_BYTES);
+  open_engine(&e, b, nodes);
+  bench_print_head(stdout, e.dev, "profiles/step_cost");
+  printf("# blocks: %d of %d steps on each side, in turn; graph: %lld nodes\n", b->blocks, b->steps,
+         (long long)e.rt->graphs.entry[0].num_nodes);
+  for (int l = 0; l < NUM_LOOPS; l++)
+    if (smaller(b->steps, loops[l].max_steps) < b->steps || smaller(b->blocks, loops[l].max_blocks) < b->blocks)
+      printf("# blocks, %s: %d of %d steps\n", loops[l].name, smaller(b->blocks, loops[l].max_blocks),
+             smaller(b->steps, loops[l].max_steps));
   printf("\n## Host time of a FULL decode step, microseconds: median (p99)\n"
-         "| requests | batch | bytes staged | prepare + launch | bare launch | ratio |\n|---:|---|---:|---:|---:|---:|\n");
-  for (int32_t b = 0; b < num_buckets; b++)
-    for (int l = 0; l < NUM_LOADS; l++) {
-      run r = { &engine, buckets[b], b, steps, l == UNCHANGED || blocks < 5 ? blocks : blocks / 5, (load)l, 0 };
-      bench_open_rows(&engine, buckets[b], 16, max_seq_len);
-      compare(&r);
-      bench_close_rows(&engine, buckets[b]);
-    }
-  bench_close(&engine);
+         "| requests | batch | loop | bytes staged | prepare + launch | bare launch | ratio | target |\n"
+         "|---:|---|---|---:|---:|---:|---:|---:|\n");
+  for (int l = 0; l < NUM_LOOPS; l++)
+    for (int kind = 0; kind < BENCH_NUM_LOADS; kind++)
+      for (int32_t i = 0; strstr(tables, loops[l].table) && i < e.rt->graphs.count; i++)
+        if (has_cell(&e, &loops[l], (bench_load_kind)kind, e.rt->graphs.entry[i].key.num_requests))
+          measure(&e, i, (bench_load_kind)kind, &loops[l], b, touched);
+  bench_close(&e);
+  free(touched);
 }
 
 int main(int argc, char **argv) {
   const bench_blocks b = bench_read_blocks(argc, argv);
-  step_table(b.device, b.steps, b.blocks);
+  int32_t nodes = argc > 5 ? atoi(argv[5]) : NODES;
+  if (nodes < 10 || nodes > 5000)
+    bench_fail("usage: %s [cuda:0|host] [steps in a block] [blocks] [tables] [nodes of the graph, 10 to 5000]", argv[0]);
+  step_table(&b, argc > 4 ? argv[4] : "tight,loops,touched", nodes);
   return 0;
 }

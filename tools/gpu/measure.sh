@@ -29,7 +29,7 @@ head_of() { # the lines that name machine and commit, for programs that do not p
     "$CGR_DRIVER" "$(date -u +%F)" "$CGR_COMMIT"
 }
 
-run step_cost.txt profiles/step_cost cuda:0 300 50 # five minutes
+run step_cost.txt profiles/step_cost cuda:0 # four minutes
 run back_to_back.txt profiles/back_to_back cuda:0 # a minute
 run attention_cost.txt profiles/attention_cost cuda:0 # a minute
 run mixed_cost.txt profiles/mixed_cost cuda:0 300 50
