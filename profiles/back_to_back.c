@@ -27,6 +27,8 @@
 #define MAX_STEPS 60 /* of a burst: the ring holds them all */
 #define WARMUP 2
 #define ALONE_STEPS 10
+#define MIN_SPIN_NS 50000
+#define MAX_SPIN_NS 10000000
 
 enum { CGR, SKELETON, BARE, SIDES };
 
@@ -75,6 +77,12 @@ static double run_steps(run *r, int32_t index, int32_t count) {
   return us;
 }
 
+/* Twice what the host took for this burst, and not much less than for those before. */
+static uint64_t next_spin_ns(uint64_t spin_ns, double took_ns) {
+  double ns = 2.0 * took_ns > 0.75 * (double)spin_ns ? 2.0 * took_ns : 0.75 * (double)spin_ns;
+  return ns < MIN_SPIN_NS ? MIN_SPIN_NS : ns > MAX_SPIN_NS ? MAX_SPIN_NS : (uint64_t)ns;
+}
+
 /* Returns the time between the marks. `index` counts cgr's steps. */
 static double burst(run *r, int side, int32_t index, int32_t steps, double *host_us) {
   double begin = bench_now_us();
@@ -90,8 +98,7 @@ static double burst(run *r, int side, int32_t index, int32_t steps, double *host
   r->late += __atomic_load_n(&r->marks[0], __ATOMIC_RELAXED) != 0;
   double took_ns = (bench_now_us() - begin) * 1000.0;
   synchronize(r);
-  if (2.0 * took_ns > (double)r->spin_ns) /* for the next one */
-    r->spin_ns = took_ns < 5e6 ? (uint64_t)(2.0 * took_ns) : 10000000;
+  r->spin_ns = next_spin_ns(r->spin_ns, took_ns);
   return (double)(r->marks[1] - r->marks[0]) * 1e-3;
 }
 
@@ -158,7 +165,7 @@ static void print(run *r, bool alone) {
 }
 
 static void measure(run *r, bool alone) {
-  r->spin_ns = 50000;
+  r->spin_ns = MIN_SPIN_NS;
   (alone ? turn_alone : turn)(r, 0); /* warm, and how long the spinning must last is known */
   r->late = 0;
   for (int32_t b = 0; b < r->bursts; b++)

@@ -89,10 +89,10 @@ cgr_status bench_load_step(bench_load *l, int32_t index, cgr_step *step) {
 void bench_load_after(bench_load *l, const cgr_step *step) {
   if (step->key.kind != CGR_KIND_FULL)
     bench_fail("the step of %d requests ran eagerly", l->requests);
-  if (l->kind == BENCH_RESENT)
+  if (l->kind == BENCH_RESENT || !l->batch.tokens)
     return;
   if (l->kind != BENCH_CHURNING)
-    l->batch.tokens = NULL;
+    l->batch.tokens = NULL; /* from now on they are on the device */
   for (int32_t i = 0; i < l->requests; i++)
     l->tokens[i] = CGR_TOKEN_LAST;
 }
