@@ -14,7 +14,9 @@ __global__ void spin_kernel(const __grid_constant__ bench_spin a) {
   uint64_t begin = ns > 0 ? now_ns() : 0;
   float value = (float)threadIdx.x;
   for (int32_t i = 0; i < a.iterations; i++)
-    asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(value)); /* volatile: nobody reads it */
+    value = fmaf(value, value, value);
+  if (value < 0.0f) /* never: but no compiler knows, so that it computes them */
+    ns = 1;
   while (ns > 0 && now_ns() - begin < ns)
     ;
 }
