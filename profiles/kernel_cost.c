@@ -30,6 +30,7 @@ typedef struct kernel {
 /* The prologue first, what ends steps last. */
 static const kernel kernels[] = {
   { &cgr__kernel_prologue, STEP_ARGS, false },
+  { &cgr__kernel_fetch, STEP_ARGS, false },
   { &cgr__kernel_planner, PLANNER_ARGS, false },
   { &cgr__kernel_staged, STAGED_ARGS, false },
   { &cgr__kernel_epilogue, STEP_ARGS, true },
