@@ -231,7 +231,8 @@ static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention 
   return CGR_OK;
 }
 
-/* The last layer that `record` comes to has the fetch of the next step beside it. */
+/* The last two layers that `record` comes to have the fetch of the next step beside them: one alone may be shorter than the bus
+ * takes, if nothing comes after it. */
 static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer) {
   if (is_marked(rec->marks.appended, layer) || is_marked(rec->marks.attended, layer))
     return CGR_OK;

@@ -97,10 +97,15 @@ cgr_status cgr__join_planner(cgr__step_recorder *recorder) {
 
 /* ----------------------------------------------------------------------------------------------------------------- fetch */
 
-/* The slot of the next step is fetched beside the last layer and what comes after it: late, so that the host has had time to
- * commit it, and early enough to be done before the epilogue. An eager step does without, for the two launches would cost the
+/* The slot of the next step is fetched beside the last two layers and what comes after them: late, so that the host has had time
+ * to commit it, and early enough to be done before the epilogue. An eager step does without, for the two launches would cost the
  * host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
 static bool fetches_ahead(const cgr__enqueue *enqueue) { return enqueue->capture && enqueue->key.kind == CGR_KIND_FULL; }
+
+static int32_t count_layers_before_fetch(const cgr_runtime *rt) {
+  int32_t num_layers = rt->setup.config.num_layers;
+  return num_layers > 1 ? num_layers - 1 : num_layers;
+}
 
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
@@ -180,7 +185,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
   recorder->batch = enqueue->batch;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
-  recorder->layers_left = fetches_ahead(enqueue) ? rt->setup.config.num_layers : 0;
+  recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt) : 0;
 }
 
 static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enqueue) {

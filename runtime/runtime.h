@@ -77,7 +77,7 @@ typedef struct cgr__step_recorder {
   const cgr__composition *batch; /* of the step; NULL: in a capture, or none */
   bool planner_joined;
   bool fetch_forked;   /* and not joined */
-  int32_t layers_left; /* that `record` has not come to, where the next step is fetched ahead: in captures of FULL graphs */
+  int32_t layers_left; /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   cgr__layer_marks marks;
 } cgr__step_recorder;
 

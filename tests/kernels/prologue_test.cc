@@ -60,7 +60,7 @@ void AddRandomChanges(const StepLimits &limits, std::mt19937_64 &random, int32_t
 
 class KernelPrologue : public KernelTest {
 protected:
-  void SetUp() override { Open({ &cgr__kernel_prologue, &cgr__kernel_epilogue }); }
+  void SetUp() override { Open({ &cgr__kernel_prologue, &cgr__kernel_fetch, &cgr__kernel_epilogue }); }
 
   // Rows 3, 5 and 2 have pages, and 40, 0 and 15 tokens; row 3 sampled 333 last.
   std::unique_ptr<StepPair> Prepared(const StepLimits &limits) {
@@ -116,6 +116,7 @@ struct Walk {
   int steps = 40;
   Words buckets;              // of requests, one after the other, nearly full; empty: any
   int32_t random_changes = 0; // in a step, at most
+  bool decodes = false;       // one token each, from the device as a rule
 };
 
 // Grows, shrinks and repeats batches: nothing of an earlier step shows through.
@@ -130,6 +131,7 @@ public:
     pair_.PrologueAndEpilogue(last_);
     for (int s = 0; s < walk_.steps; s++) {
       StagedStep step = NextStep(s);
+      pair_.fetches = Chance(2);
       pair_.Prologue(step);
       Words tokens(size_t(limits_.max_requests * limits_.token_stride));
       std::iota(tokens.begin(), tokens.end(), 10000 * (s + 1));
@@ -156,12 +158,16 @@ private:
   StagedStep NextStep(int s) {
     int32_t bucket = walk_.buckets.empty() ? 0 : walk_.buckets[size_t(s) % walk_.buckets.size()];
     bool fits = bucket == 0 || last_.num_requests <= bucket;
-    StagedStep step = last_.num_requests > 0 && fits && Chance(bucket == 0 ? 2 : 3) ? Repeated() : NewBatch(bucket);
-    step.with_tokens = Chance(2);
+    StagedStep step = last_.num_requests > 0 && fits && (walk_.decodes ? !Chance(6) : Chance(bucket == 0 ? 2 : 3))
+                          ? Repeated()
+                          : NewBatch(bucket);
+    step.with_tokens = Chance(walk_.decodes ? 8 : 2);
     for (int32_t &token : step.tokens)
       token = Chance(3) ? CGR_TOKEN_LAST : token;
     step.padded_requests = bucket != 0 ? bucket : Any(step.num_requests, limits_.max_requests);
-    step.padded_tokens = Any(step.num_tokens, limits_.max_tokens);
+    step.padded_tokens = walk_.decodes ? step.padded_requests : Any(step.num_tokens, limits_.max_tokens);
+    if (walk_.decodes && !Chance(4))
+      return step;
     if (walk_.random_changes > 0 && !Chance(4))
       AddRandomChanges(limits_, random_, Any(1, walk_.random_changes), &step);
     else
@@ -174,7 +180,7 @@ private:
     std::shuffle(rows.begin(), rows.end(), random_);
     rows.resize(size_t(bucket == 0 ? Any(0, limits_.max_requests) : bucket - (Chance(3) ? Any(0, bucket / 3) : 0)));
     for (size_t i = 0; i < rows.size(); i++)
-      lens.push_back(Chance(3) ? Any(0, 8) : 1);
+      lens.push_back(!walk_.decodes && Chance(3) ? Any(0, 8) : 1);
     StagedStep step = pair_.Step(rows, lens, 0, 0);
     for (int32_t &flag : step.flags)
       flag = Chance(4) ? CGR_REQUEST_PARTIAL : 0;
@@ -209,6 +215,24 @@ TEST_P(KernelPrologue, RandomStepsFollowTheModel) {
     walk.limits.scattered = seed % 2 == 0;
     walk.seed = seed;
     walk.first_seq = seed % 3 == 0 ? (uint64_t{ 1 } << 32) - 5 : 0; // the number and its slot are of 64 bits
+    RandomWalk(*bench_, walk).Run();
+    if (HasFailure())
+      return;
+  }
+}
+
+// Batches that repeat, one token for each request: of any size around those of a warp and a block.
+TEST_P(KernelPrologue, RandomDecodesFollowTheModel) {
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    Walk walk;
+    walk.limits = seed % 2 == 0 ? LargestLimits() : TwoGroups();
+    walk.limits.reorder_threshold = seed % 4 < 2 ? 4 : 0;
+    walk.limits.token_stride = 1 + int32_t(seed) % 3;
+    walk.seed = 100 + seed;
+    walk.steps = seed % 2 == 0 ? 30 : 80;
+    walk.decodes = true;
+    if (seed % 2 == 0)
+      walk.buckets = { 31, 32, 33, 127, 128, 129, 1023, 1024, 1024, 1024, 1025, 2, 1 };
     RandomWalk(*bench_, walk).Run();
     if (HasFailure())
       return;
@@ -373,8 +397,10 @@ void CheckGuard(StepPair *pair, const Guard &guard, bool lost) {
 TEST_P(KernelPrologue, EachGuardOfAStepRefusesItAsAWhole) {
   StepLimits limits = TwoGroups();
   limits.spare = 4;
-  for (const Guard &guard : GuardsOfSteps()) {
+  for (int i = 0; i < 2 * int(GuardsOfSteps().size()); i++) {
+    const Guard guard = GuardsOfSteps()[size_t(i / 2)];
     auto pair = Prepared(limits);
+    pair->fetches = i % 2 != 0;
     // What rests on an earlier loss was counted then.
     CheckGuard(pair.get(), guard, guard.expected.error == CGR_GUARD_COUNT || guard.expected.index != 2);
     if (HasFailure())
@@ -383,8 +409,10 @@ TEST_P(KernelPrologue, EachGuardOfAStepRefusesItAsAWhole) {
 }
 
 TEST_P(KernelPrologue, EachGuardWithinAStepRefusesOneThing) {
-  for (const Guard &guard : GuardsWithinSteps()) {
+  for (int i = 0; i < 2 * int(GuardsWithinSteps().size()); i++) {
+    const Guard guard = GuardsWithinSteps()[size_t(i / 2)];
     auto pair = Prepared(TwoGroups());
+    pair->fetches = i % 2 != 0;
     CheckGuard(pair.get(), guard, guard.expected.error == CGR_GUARD_CHANGE); // a bad page or row loses nothing
     if (HasFailure())
       return;
@@ -501,10 +529,38 @@ TEST_P(KernelPrologue, NoBatchIsThereAtFirst) {
   ExpectError(pair.error(), Sequence(1, 0));
 }
 
+// What a row has is not what a decode needs: it says so in every step, with the slot fetched ahead as well.
+TEST_P(KernelPrologue, UnchangedDecodesAreGuarded) {
+  const struct {
+    const char *name;
+    int32_t kind, row, index, value;
+    cgr__step_error expected;
+  } cases[] = {
+    { "page of nobody", CGR__CHANGE_PAGE, 3, 2, 0, Page(3, 2, 0) },
+    { "too long", CGR__CHANGE_COMPUTED, 3, 0, 300, Length(3, 0, 301) },
+    { "negative", CGR__CHANGE_COMPUTED, 5, 0, -4, Length(5, 1, -3) },
+  };
+  for (int i = 0; i < 6; i++) {
+    const auto &c = cases[i / 2];
+    SCOPED_TRACE(c.name);
+    auto pair = Prepared(StepLimits());
+    pair->fetches = i % 2 != 0;
+    StagedStep first = pair->Step({ 3, 5 }, { 1, 1 }, 4, 4);
+    AddChange(&first, c.kind, c.row, c.index, c.value);
+    pair->PrologueAndEpilogue(first);
+    ExpectError(pair->error(), c.expected);
+    for (int s = 0; s < 2; s++) {
+      pair->PrologueAndEpilogue(pair->Unchanged(2, 2, 4, 4));
+      ExpectError(pair->error(), c.expected);
+    }
+  }
+}
+
 // An unchanged batch with a bad row is refused each time, not once.
 TEST_P(KernelPrologue, BadRowStaysBad) {
   auto pair = Prepared(StepLimits());
-  for (int32_t row : { 500, 12 }) {
+  for (int32_t row : { 500, 12, 500 }) {
+    pair->fetches = row == 500 && pair->model.b.state().seq > 3;
     pair->PrologueAndEpilogue(pair->Step({ 3, row }, { 1, 1 }, 4, 4));
     for (int s = 0; s < 3; s++) {
       pair->PrologueAndEpilogue(pair->Unchanged(2, 2, 4, 4));

@@ -3,6 +3,7 @@
 #ifndef CGR_TESTS_SUPPORT_STEP_BUFFERS_H
 #define CGR_TESTS_SUPPORT_STEP_BUFFERS_H
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -72,7 +73,8 @@ struct StepArena {
     if (from.scattered)
       Scatter();
     EachBuffer(limits, [&](int id, int32_t copy, const cgr__buffer_shape &shape) {
-      layout.offset[id][copy] = places.Add(SizeInBytes(shape));
+      const size_t bytes = SizeInBytes(shape);
+      layout.offset[id][copy] = places.Add(id == CGR__BUFFER_INBOX ? std::max(bytes, size_t(layout.slot.stride)) : bytes);
     });
   }
   cgr__buffers View(unsigned char *base) const {
@@ -114,6 +116,8 @@ public:
   cgr__buffers *operator->() { return &view_; }
   const cgr__buffers *operator->() const { return &view_; }
   cgr__step_state &state() { return *reinterpret_cast<cgr__step_state *>(view_.step_state); }
+  const cgr__slot_header &inbox() const { return *reinterpret_cast<const cgr__slot_header *>(view_.inbox); }
+  const unsigned char *inbox_bytes() const { return reinterpret_cast<const unsigned char *>(view_.inbox); }
   const StepArena &arena() const { return *arena_; }
   const Bytes &image() const { return image_; }
 

@@ -499,7 +499,10 @@ public:
   // Stages and runs a prologue in both and compares.
   void Prologue(const StagedStep &step) {
     EXPECT_FALSE(ChangesCollide(limits_, step));
-    WriteSlot(device.slot_layout(), step, device.slot(NextSeq()));
+    unsigned char *slot = device.slot(NextSeq());
+    WriteSlot(device.slot_layout(), step, slot);
+    if (fetches && Fetch())
+      std::memset(slot, kPoisonByte, size_t(device.slot_layout().stride)); // nobody reads it any more
     RunPrologue(step, device.Args(step.padded_requests, step.padded_tokens));
   }
   // The same of whatever bytes are in the slot. Where the contract leaves open what they mean, the model takes it from the
@@ -535,6 +538,21 @@ public:
     ExpectBuffers(got, model.b);
     ExpectPublished();
   }
+  // Runs the fetch of the next step, as the step before it does, whose epilogue has not counted that step yet. Whether the inbox
+  // has the slot now; what it holds is taken into the model.
+  bool Fetch() {
+    cgr__step_args args = device.Args(1, 1);
+    model.b.state().seq--;
+    Upload();
+    bench_.Run(cgr__kernel_fetch, &args);
+    StepBuffers got = device.Get();
+    model.b.CopyFrom(got, CGR__BUFFER_INBOX);
+    ExpectBuffers(got, model.b);
+    model.b = got;
+    model.b.state().seq++;
+    Upload();
+    return got.inbox().seq == NextSeq();
+  }
   void PrologueAndEpilogue(const StagedStep &step) {
     Prologue(step);
     Epilogue();
@@ -553,6 +571,7 @@ public:
 
   StepModel model;
   StepDevice device;
+  bool fetches = false; // each slot is fetched before its step
 
 private:
   void RunPrologue(const StagedStep &step, const cgr__step_args &args) {

@@ -467,10 +467,8 @@ __device__ void close_tokens(const cgr__step_args &a) {
   cgr__step_gate *gate = &a.state->gate;
   if (gridDim.x == 1 || threadIdx.x != 0)
     return;
-  if (atomicAdd(&gate->finished, 1) == (int32_t)gridDim.x - 1) {
-    gate->finished = 0;
-    gate->open = 0;
-  }
+  if (atomicAdd(&gate->finished, 1) == (int32_t)gridDim.x - 1)
+    *gate = {};
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
