@@ -10,6 +10,7 @@
 #define MAX_BYTES (8 * CGR__MAX_ELEMENTS) /* of the arena */
 
 _Static_assert(sizeof(cgr__slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one line");
+_Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
 _Static_assert(sizeof(cgr__limits) == (10 + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 4 * sizeof(int64_t),
                "the hash reads every byte of the limits: none lies between the fields");
@@ -51,7 +52,8 @@ static cgr__slot_layout lay_out_slot(const cgr__limits *limits) {
   slot.batch = (int64_t)sizeof(cgr__slot_header);
   slot.tokens = slot.batch + round_up((3 * requests + 1) * 4, 64);
   slot.changes = slot.tokens + round_up((int64_t)limits->max_tokens * 4, 64);
-  slot.stride = slot.changes + round_up((int64_t)limits->max_changes * (int64_t)sizeof(cgr__change), 64);
+  slot.edits = slot.changes + round_up((int64_t)limits->max_changes * (int64_t)sizeof(cgr__change), 64);
+  slot.stride = slot.edits + round_up(requests * (int64_t)sizeof(cgr__edit), 64);
   return slot;
 }
 

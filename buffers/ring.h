@@ -62,6 +62,9 @@ static inline int32_t *cgr__ring_tokens(const cgr__ring *ring, cgr__slot_header 
 static inline cgr__change *cgr__ring_changes(const cgr__ring *ring, cgr__slot_header *slot) {
   return (cgr__change *)((unsigned char *)slot + ring->slot.changes);
 }
+static inline cgr__edit *cgr__ring_edits(const cgr__ring *ring, cgr__slot_header *slot) {
+  return (cgr__edit *)((unsigned char *)slot + ring->slot.edits);
+}
 
 /* The result of a completed step. */
 const cgr__result_record *cgr__ring_result(const cgr__ring *ring, uint64_t seq);

@@ -1,11 +1,12 @@
 /* What travels between host and device in one step: a slot of the staging ring, and one of the readback ring. Who writes what,
  * when, and what happens to a step that is lost: PROTOCOL.md.
  *
- * A staging slot is a header and three sections at fixed offsets. The header says which sections the device must read: an
+ * A staging slot is a header and four sections at fixed offsets. The header says which sections the device must read: an
  * unchanged decode batch is a header alone. The sections are plain i32 words:
  *     batch    request_rows [n], query_start_loc [n + 1], request_flags [n], packed for this step's n requests
  *     tokens   [num_tokens] ids, or CGR_TOKEN_LAST
  *     changes  [num_changes] of cgr__change
+ *     edits    [num_edits] of cgr__edit
  * and after them one section for each buffer of the engine's own that is staged by tokens or by requests. */
 #ifndef CGR_BUFFERS_SLOT_H
 #define CGR_BUFFERS_SLOT_H
@@ -13,8 +14,9 @@
 #include <stdint.h>
 
 enum cgr__slot_flag {
-  CGR__SLOT_BATCH = 1, /* the batch section is present; without it the composition of step batch_seq still holds */
-  CGR__SLOT_TOKENS = 2 /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
+  CGR__SLOT_BATCH = 1,  /* the batch section is present; without it the composition of step batch_seq still holds */
+  CGR__SLOT_TOKENS = 2, /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
+  CGR__SLOT_EDITS = 4   /* the edits section is present, and in the tokens section the ids that it names (without SLOT_TOKENS) */
 };
 
 typedef struct cgr__slot_header { /* 64 bytes */
@@ -26,7 +28,9 @@ typedef struct cgr__slot_header { /* 64 bytes */
   int32_t num_changes;
   uint32_t flags;  /* CGR__SLOT_* */
   uint64_t staged; /* bit i: the section of declared buffer i is present */
-  int32_t reserved[4];
+  int32_t num_edits;
+  int32_t num_ids; /* in the tokens section, with CGR__SLOT_EDITS */
+  int32_t reserved[2];
 } cgr__slot_header;
 
 enum cgr__change_kind {
@@ -40,8 +44,17 @@ typedef struct cgr__change { /* one word of the persistent tables; no two change
   int32_t row, index, value;
 } cgr__change;
 
+/* A request of the standing batch. Without CGR__SLOT_BATCH the composition of step batch_seq is edited: every place from its
+ * number of requests to num_requests is named. With it the batch section is the composition already, and edits only say which
+ * requests have tokens. */
+typedef struct cgr__edit { /* no two edits of a slot name the same place */
+  int32_t place;           /* index | CGR_REQUEST_* << 16 */
+  int32_t row, query_len;
+  int32_t first_token; /* index in the tokens section of the first of its query_len ids; -1: each token is CGR_TOKEN_LAST */
+} cgr__edit;
+
 typedef struct cgr__slot_layout { /* offsets in bytes from the slot's start; each a multiple of 64 */
-  int64_t batch, tokens, changes;
+  int64_t batch, tokens, changes, edits;
   int64_t stride; /* bytes of one slot */
 } cgr__slot_layout;
 

@@ -25,6 +25,8 @@ extern "C" {
  *     CGR_GUARD_COUNT      -1    0: num_requests, 1: num_tokens,     that number
  *                                2 + i: query_start_loc[i]
  *     CGR_GUARD_CHANGE     -1    of the change; -1: num_changes      its kind; num_changes
+ *                                max_changes + i: of edit i          its place
+ *                                -2: num_edits                       num_edits
  *     CGR_GUARD_PAGE       row   in the row of the page table        the page (the table's; -1 where the row has no such index)
  *     CGR_GUARD_ROW        -1    request                             the row
  *     CGR_GUARD_LENGTH     row   request                             the length */
@@ -39,8 +41,10 @@ typedef struct cgr__step_gate {
   int32_t open;     /* the requests are written, and the rest of this struct */
   int32_t finished; /* blocks that have written their tokens */
   int32_t num_requests, num_tokens;
+  int32_t num_edits; /* 0: no edit names tokens */
   uint32_t flags;
   int32_t fetched; /* the inbox has the slot */
+  int32_t reserved;
 } cgr__step_gate;
 
 /* State of the protocol (buffers/PROTOCOL.md): the content of the buffer step_state. */
@@ -100,26 +104,31 @@ typedef struct cgr__step_args {
  *    state->batch_seq is 0 or differs: CGR_GUARD_SEQUENCE. Each of these sets state->lost. The header's generation is not
  *    state->generation: CGR_GUARD_SEQUENCE (index 2) too, but nothing more is lost by that. After any of these the step has no
  *    requests and no tokens, no change is applied, and state->batch_seq becomes 0. num_changes outside 0 .. max_changes counts as
- *    CGR_GUARD_CHANGE and none is applied.
+ *    CGR_GUARD_CHANGE and none is applied. The edits are judged before the composition: num_edits outside 0 .. R, or one with a
+ *    place outside 0 .. num_requests - 1, a query_len below 0, a first_token below -1, or first_token >= 0 and
+ *    first_token + query_len above T, refuses the step as a bad composition does (CGR_GUARD_CHANGE, state->lost).
  * 2. Applies the changes, each guarded (kind, group or buffer, row < M, index < page_table_stride or the words of a row, page in
  *    0 .. num_pages - 1 and not the write-trash page): a bad page becomes the read-trash page (CGR_GUARD_PAGE), any other bad
  *    change is dropped (CGR_GUARD_CHANGE) and sets state->lost.
- * 3. Composition: from the batch section (then state->batch_seq = seq) or as it stands. query_start_loc must start at 0, not
- *    decrease and end at num_tokens, else CGR_GUARD_COUNT as above; this is checked before any change is applied. A row outside
- *    0 .. M - 1: CGR_GUARD_ROW, a length above max_seq_len (or a row_computed below 0): CGR_GUARD_LENGTH: the request keeps its
- *    tokens in query_start_loc but gets seq_len 0 and its tokens slot -1, position 0 and input id 0; planner and attention treat
- *    seq_len 0 as no work, and attention writes 0 for its tokens. request_rows keeps what was sent, so that an unchanged step
- *    reports the row again.
+ * 3. Composition: from the batch section, or as it stands; then the edits, with either (with the section they only repeat it, in
+ *    a slot that the host has filled). An edit gives its place row, flags and query_len; query_lens are the differences of
+ *    query_start_loc, whatever it holds, and are summed anew, modulo 2^32. With the section or with edits state->batch_seq = seq.
+ *    query_start_loc must start at 0, not decrease and end at num_tokens, else CGR_GUARD_COUNT as above; this is checked before
+ * any change is applied. A row outside 0 .. M - 1: CGR_GUARD_ROW, a length above max_seq_len (or a row_computed below 0):
+ * CGR_GUARD_LENGTH: the request keeps its tokens in query_start_loc but gets seq_len 0 and its tokens slot -1, position 0 and
+ * input id 0; planner and attention treat seq_len 0 as no work, and attention writes 0 for its tokens. request_rows keeps what
+ * was sent, so that an unchanged step reports the row again.
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
  *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of
  *    decodes are those of the requests before the first that has more new tokens; else 0. seq_len = row_computed[row] +
  *    query_len; position of the j-th new token = row_computed[row] + j; slot = page * page_size + position % page_size with
  *    page = page_table[row][position / page_size], guarded as above (an engine's own table too), and the read-trash page,
- *    which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. A token that is CGR_TOKEN_LAST
- *    becomes row_last_tokens[row][0]. logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running
- *    sum of ceil(seq_len / page_size). Row state is not changed; state->error is reset at the start; state->staged becomes the
- *    header's, 0 for a refused step. */
+ *    which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. Token j of a request is, with
+ * edits, tokens[first_token + j] of its edit, CGR_TOKEN_LAST if it has none or first_token is -1; else tokens[query_start_loc[i]
+ * + j] with a tokens section, and CGR_TOKEN_LAST without. A token that is CGR_TOKEN_LAST becomes row_last_tokens[row][0].
+ * logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running sum of ceil(seq_len / page_size). Row
+ * state is not changed; state->error is reset at the start; state->staged becomes the header's, 0 for a refused step. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* Reads the slot of the next step, state->seq + 2, while this one runs, so that its prologue need not wait for the bus. If the

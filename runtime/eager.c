@@ -156,7 +156,7 @@ static void find_bounds(cgr_recorder *recorder) {
   int32_t threshold = rec->runtime->setup.reorder_threshold, count = batch ? batch->num_requests : 0, longest = 1;
   cgr__rows_settle(rows);
   for (int32_t i = 0; i < count; i++) {
-    int32_t seq_len = rows->row[batch->rows[i]].computed + batch->query_lens[i];
+    int32_t seq_len = cgr__rows_computed(rows, batch->rows[i]) + batch->query_lens[i];
     longest = seq_len > longest ? seq_len : longest;
   }
   recorder->max_seq_len = longest;

@@ -6,10 +6,12 @@
 static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function, int32_t row) {
   const cgr__prepared *prepared = &rt->lane.prepared;
   const cgr__composition *batch = prepared->batch.composition;
-  for (int32_t i = 0; prepared->ticket != 0 && i < batch->num_requests; i++)
-    if (batch->rows[i] == row)
-      return cgr__fail(CGR_ERROR_STATE, "%s: row %d is in the prepared step, expected the step to be launched or cancelled first",
-                       function, row);
+  bool is_in = prepared->ticket != 0 && prepared->batch.standing && rt->rows.row[row].position >= 0;
+  for (int32_t i = 0; !is_in && prepared->ticket != 0 && !prepared->batch.standing && i < batch->num_requests; i++)
+    is_in = batch->rows[i] == row;
+  if (is_in)
+    return cgr__fail(CGR_ERROR_STATE, "%s: row %d is in the prepared step, expected the step to be launched or cancelled first",
+                     function, row);
   return CGR_OK;
 }
 
@@ -60,6 +62,7 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_get_info: row is %d, expected 0 .. %d", row,
                      runtime->rows.max_rows - 1);
   cgr__rows_settle(&runtime->rows);
+  cgr__standing_settle(&runtime->rows, row);
   const cgr__row *entry = &runtime->rows.row[row];
   full.last_seq = entry->last_seq;
   full.open = entry->open;

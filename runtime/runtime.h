@@ -2,7 +2,7 @@
  *
  *   hot     step.c      prepare, launch, cancel          stage.c      fills the slots of a step
  *           result.c    waits and results                requests.c   rows and their pages
- *           staged.c    data of the engine's own buffers
+ *           staged.c    data of the engine's own buffers          standing.c   edits of the standing batch
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
  *           counters.c  the host's counters
@@ -35,6 +35,7 @@
 #include "planners/requests/batch.h"
 #include "planners/requests/changes.h"
 #include "planners/requests/rows.h"
+#include "planners/requests/standing.h"
 #include "runtime/config/config.h"
 
 #define CGR__RUNTIME_MAGIC 0x63677252u
@@ -56,6 +57,7 @@ typedef struct cgr__lane {
   uint64_t launched;        /* number of the last launched step */
   uint64_t generation;      /* losses seen so far */
   uint64_t device_batch;    /* step whose composition is on the device; 0: none that the host knows */
+  uint64_t device_standing; /* the last such step that was one of the standing batch */
   cudaStream_t last_stream; /* of the last launch; NULL: none yet */
   cgr__prepared prepared;
   cgr__compositions compositions;

@@ -11,6 +11,7 @@ static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot) {
   slot->num_requests = 0;
   slot->num_tokens = 0;
   slot->num_changes = 0;
+  slot->num_edits = 0;
   slot->flags = 0;
   slot->staged = 0;
 }
@@ -79,6 +80,31 @@ static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32
   return (uint64_t)count * 4;
 }
 
+/* The standing batch: edits of what the device has, or the whole of it; and the tokens that there are. */
+static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header *slot) {
+  const cgr__ring *ring = &rt->lane.ring;
+  bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_applies > 0;
+  uint64_t bytes = whole ? stage_batch(rt, prepared->batch.composition, slot) : 0;
+  slot->num_edits =
+      cgr__standing_edits(&rt->rows, whole, cgr__ring_edits(ring, slot), cgr__ring_tokens(ring, slot), &slot->num_ids);
+  if (slot->num_edits > 0)
+    slot->flags |= CGR__SLOT_EDITS;
+  prepared->batch_staged = slot->flags != 0;
+  return bytes + (uint64_t)slot->num_edits * sizeof(cgr__edit) + (uint64_t)slot->num_ids * 4;
+}
+
+/* A batch that was given whole. */
+static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared, cgr__slot_header *slot) {
+  const cgr__checked_batch *checked = &prepared->batch;
+  uint64_t bytes = 0;
+  prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || prepared->num_applies > 0;
+  if (prepared->batch_staged)
+    bytes += stage_batch(rt, checked->composition, slot);
+  if (batch->tokens && checked->num_tokens > 0)
+    bytes += stage_tokens(rt, batch->tokens, checked->num_tokens, slot);
+  return bytes;
+}
+
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared) {
   const cgr__checked_batch *checked = &prepared->batch;
   int64_t applies = count_applies(rt);
@@ -95,11 +121,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   prepared->bytes += cgr__stage_changes(rt, slot);
   slot->num_requests = checked->num_requests;
   slot->num_tokens = checked->num_tokens;
-  prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || applies > 0;
-  if (prepared->batch_staged)
-    prepared->bytes += stage_batch(rt, checked->composition, slot);
-  if (batch->tokens && checked->num_tokens > 0)
-    prepared->bytes += stage_tokens(rt, batch->tokens, checked->num_tokens, slot);
+  prepared->bytes += checked->standing ? stage_standing(rt, prepared, slot) : stage_given(rt, batch, prepared, slot);
   if (batch->num_staged > 0)
     prepared->bytes += cgr__stage_data(rt, batch, checked, slot);
   return CGR_OK;

@@ -16,7 +16,20 @@ static cgr_status refuse_reserved(const cgr_batch *b) {
     if (fields[i].value != 0)
       return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: %s is %lld, expected 0 in this version", fields[i].name,
                        (long long)fields[i].value);
-  return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: num_requests is CGR_BATCH_STANDING, expected 0 or more in this version");
+  return CGR_OK;
+}
+
+/* The arrays of a whole batch mean nothing for the standing one. */
+static cgr_status refuse_arrays(const cgr_batch *b) {
+  const struct {
+    const char *name;
+    const void *value;
+  } arrays[] = { { "rows", b->rows }, { "query_lens", b->query_lens }, { "tokens", b->tokens }, { "flags", b->flags } };
+  for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+    if (arrays[i].value)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: %s is %p, expected NULL with CGR_BATCH_STANDING (cgr_standing_set)",
+                       arrays[i].name, arrays[i].value);
+  return CGR_OK;
 }
 
 /* `*batch` becomes `copy` when the caller's struct is of another size. */
@@ -26,9 +39,9 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
     CGR__TRY(cgr__sized_read("batch", b, copy, sizeof *copy));
     *batch = b = copy;
   }
-  if (b->lane | b->program | b->common_prefix | b->max_steps | (b->num_requests == CGR_BATCH_STANDING))
+  if (b->lane | b->program | b->common_prefix | b->max_steps)
     return refuse_reserved(b);
-  return CGR_OK;
+  return b->num_requests == CGR_BATCH_STANDING ? refuse_arrays(b) : CGR_OK;
 }
 
 /* Validates the batch and chooses its graph. */
@@ -36,8 +49,11 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
   const cgr_config *c = &rt->setup.config;
   if (batch->num_staged != 0)
     CGR__TRY(cgr__staged_check(rt, batch));
-  CGR__TRY(cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked));
-  if (rt->setup.reorder_threshold > 0 && checked->query_len == 0)
+  if (batch->num_requests == CGR_BATCH_STANDING)
+    CGR__TRY(cgr__standing_validate(&rt->rows, rt->setup.reorder_threshold, checked));
+  else
+    CGR__TRY(cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked));
+  if (!checked->standing && rt->setup.reorder_threshold > 0 && checked->query_len == 0)
     CGR__TRY(cgr__batch_check_order(checked->composition, rt->setup.reorder_threshold));
   const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
                                    batch->variant };
@@ -162,6 +178,23 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
   return cgr__order_stream(rt, stream);
 }
 
+/* The step is on its stream: the host follows. */
+static void commit(cgr_runtime *rt, cudaStream_t stream) {
+  const cgr__prepared *p = &rt->lane.prepared;
+  bool standing = p->batch.standing;
+  cgr__composition *batch = standing ? cgr__standing_snapshot(&rt->rows, &rt->lane.compositions) : p->batch.composition;
+  cgr__launched(rt, p->seq, stream, batch);
+  if (p->batch_staged)
+    rt->lane.device_batch = p->seq;
+  if (standing) {
+    rt->lane.device_standing = rt->lane.device_batch;
+    cgr__standing_commit(&rt->rows, p->seq);
+  } else {
+    cgr__batch_commit(&rt->rows, &p->batch, p->seq);
+  }
+  count(rt, p);
+}
+
 cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream) {
   cgr__fate fate = { 0, false };
   CGR__TRY(check_prepared(runtime, step, "cgr_step_launch"));
@@ -176,11 +209,7 @@ cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t st
     cgr__abandon(runtime, step, &fate);
     return status;
   }
-  cgr__launched(runtime, prepared->seq, stream, prepared->batch.composition);
-  if (prepared->batch_staged)
-    runtime->lane.device_batch = prepared->seq;
-  cgr__batch_commit(&runtime->rows, &prepared->batch, prepared->seq);
-  count(runtime, prepared);
+  commit(runtime, stream);
   step->state = CGR_STEP_LAUNCHED;
   step->seq = prepared->seq;
   return CGR_OK;

@@ -8,7 +8,7 @@
  * runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
- * than one program and lane, drafts, several steps in one launch, the standing batch. */
+ * than one program and lane, drafts, several steps in one launch. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
 
@@ -320,7 +320,7 @@ typedef enum cgr_request_flag {
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_request_flag_name(cgr_request_flag flag);
 
-#define CGR_BATCH_STANDING (-1) /* cgr_batch.num_requests: the standing batch; not supported yet */
+#define CGR_BATCH_STANDING (-1) /* cgr_batch.num_requests: the standing batch, below; rows, query_lens, tokens and flags are NULL */
 
 /* Data of tokens or requests for a buffer declared with CGR_SOURCE_STAGED. */
 typedef struct cgr_staged {
@@ -334,7 +334,7 @@ typedef struct cgr_batch {
   uint32_t size;
   int32_t lane;              /* 0 */
   int32_t program;           /* 0 */
-  int32_t num_requests;      /* 0 .. max_requests; 0 is a dummy step */
+  int32_t num_requests;      /* 0 .. max_requests; 0 is a dummy step; or CGR_BATCH_STANDING */
   const int32_t *rows;       /* [num_requests], each open, none twice */
   const int32_t *query_lens; /* [num_requests]; NULL: 1 each */
   const int32_t *tokens;     /* [sum of query_lens], one request after the other; NULL: CGR_TOKEN_LAST for all. Only the first token
@@ -350,6 +350,30 @@ typedef struct cgr_batch {
                                 sets `variant` to the key's. CGR_ERROR_STATE when the key has no graph. NULL: cgr chooses */
 } cgr_batch;
 #define CGR_BATCH_INIT { (uint32_t)sizeof(cgr_batch), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL }
+
+/* The standing batch stays from step to step and is edited; a step that changes a few of its requests costs the host as much with
+ * many requests as with few. A batch with num_requests CGR_BATCH_STANDING runs it; whole batches may be given in between, which
+ * leave it as it is. Its order is that of its places: put appends the row, take removes it and the last request takes its place,
+ * swap exchanges two places. Requests are named by their rows.
+ *
+ * query_len and flags stay until set again. `tokens` [query_len] is copied, and is used up by the step that is launched next, not
+ * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be. So a request with one token and no flags
+ * goes on by itself, and any other must be set anew before each step: cgr_step_prepare refuses a request that lacks its tokens.
+ *
+ * Refused, and nothing has changed: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the standing batch, for put
+ * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); more than max_requests requests or max_tokens tokens at
+ * any time: take or shorten others first; any edit while a step is prepared, inside `record` and calls (CGR_ERROR_STATE). A row
+ * must be taken before it is closed. Pages and lengths are checked when a step is prepared.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_standing_put(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
+                                    const int32_t *tokens, uint32_t flags);
+CGR_API cgr_status cgr_standing_set(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
+                                    const int32_t *tokens, uint32_t flags);
+CGR_API cgr_status cgr_standing_take(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row);
+CGR_API cgr_status cgr_standing_swap(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t other);
+/* The rows in their order, valid until the next edit.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_standing_rows(cgr_runtime *runtime, int32_t lane, int32_t program, const int32_t **rows, int32_t *count);
 
 /* Why a step runs the way it does. Every launched step counts under exactly one (kind, reason). */
 typedef enum cgr_reason {

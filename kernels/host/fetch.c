@@ -15,7 +15,9 @@ static void copy(const cgr__step_args *args, const unsigned char *slot, int64_t 
 
 static bool fits(const cgr__step_args *args, const cgr__slot_header *header) {
   return header->num_requests >= 0 && header->num_requests <= args->max_requests && header->num_tokens >= 0 &&
-         header->num_tokens <= args->max_tokens && header->num_changes >= 0 && header->num_changes <= args->max_changes;
+         header->num_tokens <= args->max_tokens && header->num_changes >= 0 && header->num_changes <= args->max_changes &&
+         header->num_edits >= 0 && header->num_edits <= args->max_requests && header->num_ids >= 0 &&
+         header->num_ids <= args->max_tokens;
 }
 
 void cgr__host_fetch(const void *pointer) {
@@ -28,8 +30,11 @@ void cgr__host_fetch(const void *pointer) {
     return;
   if (header->flags & CGR__SLOT_BATCH)
     copy(args, slot, args->slot.batch, 3 * (int64_t)header->num_requests + 1);
-  if (header->flags & CGR__SLOT_TOKENS)
-    copy(args, slot, args->slot.tokens, header->num_tokens);
+  bool edits = header->flags & CGR__SLOT_EDITS;
+  if (edits || (header->flags & CGR__SLOT_TOKENS))
+    copy(args, slot, args->slot.tokens, edits ? header->num_ids : header->num_tokens);
+  if (edits)
+    copy(args, slot, args->slot.edits, 4 * (int64_t)header->num_edits);
   copy(args, slot, args->slot.changes, 4 * (int64_t)header->num_changes);
   memcpy((unsigned char *)inbox + sizeof inbox->seq, slot + sizeof inbox->seq, sizeof *inbox - sizeof inbox->seq);
   inbox->seq = next;

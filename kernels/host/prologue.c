@@ -10,10 +10,11 @@ static int32_t load_i32(const int32_t *word) { return __atomic_load_n(word, __AT
 
 typedef struct incoming {
   uint64_t seq, batch_seq, generation;
-  int32_t num_requests, num_tokens, num_changes;
+  int32_t num_requests, num_tokens, num_changes, num_edits;
   uint32_t flags;
   uint64_t staged;
-  const int32_t *batch, *tokens, *changes; /* sections of the slot, in words */
+  const int32_t *batch, *tokens, *changes, *edits; /* sections of the slot, in words */
+  int32_t *first_token;                            /* [num_requests] with edits: of each request's ids; -1: CGR_TOKEN_LAST */
 } incoming;
 
 static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
@@ -28,11 +29,13 @@ static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
   in.num_requests = load_i32(&header->num_requests);
   in.num_tokens = load_i32(&header->num_tokens);
   in.num_changes = load_i32(&header->num_changes);
+  in.num_edits = load_i32(&header->num_edits);
   in.flags = __atomic_load_n(&header->flags, __ATOMIC_RELAXED);
   in.staged = __atomic_load_n(&header->staged, __ATOMIC_RELAXED);
   in.batch = (const int32_t *)(slot + args->slot.batch);
   in.tokens = (const int32_t *)(slot + args->slot.tokens);
   in.changes = (const int32_t *)(slot + args->slot.changes);
+  in.edits = (const int32_t *)(slot + args->slot.edits);
   return in;
 }
 
@@ -42,7 +45,80 @@ static bool reject(const cgr__step_args *args, cgr_guard_error error, int32_t in
   return false;
 }
 
-/* Whether the step can run at all. No change has been applied when it cannot. */
+/* Starts become lengths, or the other way round; wrapping, as nobody knows yet what they hold. */
+static void starts_to_lengths(int32_t *starts, int32_t n) {
+  for (int32_t i = n; i > 0; i--)
+    starts[i] = (int32_t)((uint32_t)starts[i] - (uint32_t)starts[i - 1]);
+}
+static void lengths_to_starts(int32_t *lengths, int32_t n) {
+  for (int32_t i = 1; i <= n; i++)
+    lengths[i] = (int32_t)((uint32_t)lengths[i] + (uint32_t)lengths[i - 1]);
+}
+
+/* One edit, while query_start_loc holds lengths. */
+static bool apply_edit(const cgr__step_args *args, const incoming *in, int32_t e) {
+  const int32_t *words = in->edits + (int64_t)e * 4; /* cgr__edit */
+  uint32_t place = (uint32_t)load_i32(&words[0]);
+  int32_t row = load_i32(&words[1]), query_len = load_i32(&words[2]), first = load_i32(&words[3]);
+  int32_t index = (int32_t)(place & 0xffffu);
+  bool has_room = first < 0 || (int64_t)first + query_len <= args->max_tokens;
+  if (index >= in->num_requests || query_len < 0 || first < -1 || !has_room)
+    return reject(args, CGR_GUARD_CHANGE, args->max_changes + e, (int32_t)place);
+  args->buffers.request_rows[index] = row;
+  args->buffers.request_flags[index] = (int32_t)(place >> 16);
+  args->buffers.query_start_loc[index + 1] = query_len;
+  in->first_token[index] = first;
+  return true;
+}
+
+/* A refused step rewrites what the edits before the bad one have written. */
+static bool apply_edits(const cgr__step_args *args, const incoming *in) {
+  if (in->num_edits < 0 || in->num_edits > args->max_requests)
+    return reject(args, CGR_GUARD_CHANGE, -2, in->num_edits);
+  for (int32_t i = 0; i < in->num_requests; i++)
+    in->first_token[i] = -1;
+  starts_to_lengths(args->buffers.query_start_loc, in->num_requests);
+  for (int32_t e = 0; e < in->num_edits; e++)
+    if (!apply_edit(args, in, e))
+      return false;
+  lengths_to_starts(args->buffers.query_start_loc, in->num_requests);
+  return true;
+}
+
+static bool check_starts(const cgr__step_args *args, const incoming *in) {
+  int32_t before = args->buffers.query_start_loc[0];
+  if (before != 0)
+    return reject(args, CGR_GUARD_COUNT, 2, before);
+  for (int32_t i = 1; i <= in->num_requests; i++) {
+    int32_t start = args->buffers.query_start_loc[i];
+    if (start < before)
+      return reject(args, CGR_GUARD_COUNT, 2 + i, start);
+    before = start;
+  }
+  if (before != in->num_tokens)
+    return reject(args, CGR_GUARD_COUNT, 2 + in->num_requests, before);
+  return true;
+}
+
+/* Read once: what is checked is what is used, whatever happens to the slot. A refused step rewrites it anyway. */
+static bool take_composition(const cgr__step_args *args, const incoming *in) {
+  int32_t n = in->num_requests;
+  for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i <= n; i++)
+    args->buffers.query_start_loc[i] = load_i32(&in->batch[n + i]);
+  for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i < n; i++) {
+    args->buffers.request_rows[i] = load_i32(&in->batch[i]);
+    args->buffers.request_flags[i] = load_i32(&in->batch[2 * n + 1 + i]);
+  }
+  if ((in->flags & CGR__SLOT_EDITS) && !apply_edits(args, in))
+    return false;
+  if (!check_starts(args, in))
+    return false;
+  if (in->flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS))
+    args->state->batch_seq = in->seq;
+  return true;
+}
+
+/* Whether the step can run at all; then its composition is in its buffers. No change has been applied when it cannot. */
 static bool accept(const cgr__step_args *args, const incoming *in, uint64_t seq) {
   if (in->seq != seq)
     return reject(args, CGR_GUARD_SEQUENCE, 0, (int64_t)in->seq);
@@ -56,21 +132,7 @@ static bool accept(const cgr__step_args *args, const incoming *in, uint64_t seq)
     return reject(args, CGR_GUARD_COUNT, 1, in->num_tokens);
   if (!(in->flags & CGR__SLOT_BATCH) && (args->state->batch_seq == 0 || in->batch_seq != args->state->batch_seq))
     return reject(args, CGR_GUARD_SEQUENCE, 1, (int64_t)in->batch_seq);
-  /* Read once: what is checked is what is used, whatever happens to the slot. A refused step rewrites it anyway. */
-  for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i <= in->num_requests; i++)
-    args->buffers.query_start_loc[i] = load_i32(&in->batch[in->num_requests + i]);
-  int32_t before = args->buffers.query_start_loc[0];
-  if (before != 0)
-    return reject(args, CGR_GUARD_COUNT, 2, before);
-  for (int32_t i = 1; i <= in->num_requests; i++) {
-    int32_t start = args->buffers.query_start_loc[i];
-    if (start < before)
-      return reject(args, CGR_GUARD_COUNT, 2 + i, start);
-    before = start;
-  }
-  if (before != in->num_tokens)
-    return reject(args, CGR_GUARD_COUNT, 2 + in->num_requests, before);
-  return true;
+  return take_composition(args, in);
 }
 
 static bool page_is_bad(const cgr__group_geometry *group, int32_t page) {
@@ -128,17 +190,6 @@ static void apply_changes(const cgr__step_args *args, const incoming *in) {
   }
 }
 
-static void take_composition(const cgr__step_args *args, const incoming *in) {
-  int32_t n = in->num_requests;
-  if (!(in->flags & CGR__SLOT_BATCH))
-    return;
-  for (int32_t i = 0; i < n; i++) {
-    args->buffers.request_rows[i] = load_i32(&in->batch[i]);
-    args->buffers.request_flags[i] = load_i32(&in->batch[2 * n + 1 + i]);
-  }
-  args->state->batch_seq = in->seq;
-}
-
 static void refuse(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value) {
   cgr__host_claim_error(context, error, row, index, value);
 }
@@ -170,7 +221,7 @@ static void derive(const cgr__step_args *args, const incoming *in) {
   m.max_seq_len = args->max_seq_len;
   m.num_groups = args->num_groups;
   m.groups = groups;
-  m.tokens = in->flags & CGR__SLOT_TOKENS ? in->tokens : NULL;
+  m.tokens = (in->flags & (CGR__SLOT_TOKENS | CGR__SLOT_EDITS)) == CGR__SLOT_TOKENS ? in->tokens : NULL;
   m.row_computed = args->buffers.row_computed;
   m.row_last_tokens = args->buffers.row_last_tokens;
   m.input_ids = args->buffers.input_ids;
@@ -184,6 +235,19 @@ static void derive(const cgr__step_args *args, const incoming *in) {
     args->buffers.request_flags[i] = 0;
   for (int32_t t = in->num_tokens; t < args->padded_tokens; t++)
     args->buffers.input_ids[t] = args->state->padding_token;
+}
+
+/* The ids that edits name, where they are not CGR_TOKEN_LAST; requests that a guard has refused have none. */
+static void take_edited_tokens(const cgr__step_args *args, const incoming *in) {
+  const int32_t *starts = args->buffers.query_start_loc;
+  for (int32_t i = 0; i < in->num_requests; i++) {
+    if (in->first_token[i] < 0 || args->buffers.seq_lens[0][i] == 0)
+      continue;
+    for (int32_t t = starts[i]; t < starts[i + 1]; t++) {
+      int32_t token = load_i32(&in->tokens[in->first_token[i] + t - starts[i]]);
+      args->buffers.input_ids[t] = token == CGR_TOKEN_LAST ? args->buffers.input_ids[t] : token;
+    }
+  }
 }
 
 /* Requests before the first with more new tokens than a decode has. */
@@ -209,13 +273,14 @@ void cgr__host_prologue(const void *pointer) {
   const cgr__step_args *args = (const cgr__step_args *)pointer;
   uint64_t seq = args->state->seq + 1;
   incoming in = { 0 };
+  int32_t first_token[CGR__MAX_REQUESTS];
   if (!args->empty)
     in = read_slot(args, seq);
+  in.first_token = first_token;
   args->state->error = (cgr__step_error){ CGR_GUARD_NONE, -1, 0, 0, 0 };
   args->state->lost = 0;
   if (!args->empty && accept(args, &in, seq)) {
     apply_changes(args, &in);
-    take_composition(args, &in);
   } else {
     in.num_requests = in.num_tokens = 0;
     in.staged = 0;
@@ -223,5 +288,7 @@ void cgr__host_prologue(const void *pointer) {
   }
   args->state->staged = in.staged;
   derive(args, &in);
+  if (in.flags & CGR__SLOT_EDITS)
+    take_edited_tokens(args, &in);
   write_counts(args, in.num_requests, in.num_tokens);
 }

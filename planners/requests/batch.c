@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "planners/requests/standing.h"
 
 /* ---------------------------------------------------------------------------------------------------------- compositions */
 
@@ -83,8 +84,8 @@ static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
   return memcmp(batch->rows, last->rows, bytes) == 0;
 }
 
-/* None is negative. Eight at a time: chunks are long. */
-static bool are_ids(const int32_t *tokens, int32_t count) {
+/* Eight at a time: chunks are long. */
+bool cgr__batch_are_ids(const int32_t *tokens, int32_t count) {
   uint64_t signs = 0, eight[4];
   int32_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -102,7 +103,7 @@ static bool is_known(const cgr__rows *rows, const cgr_batch *batch) {
   if (steady->headroom <= 0)
     return false;
   if (batch->tokens)
-    return are_ids(batch->tokens, steady->batch->num_tokens);
+    return cgr__batch_are_ids(batch->tokens, steady->batch->num_tokens);
   return steady->has_tokens && steady->batch->query_len == 1;
 }
 
@@ -125,10 +126,12 @@ static int32_t steps_that_fit(const cgr__row *row, int32_t query_len) {
   return query_len == 1 ? room : query_len == 0 ? INT32_MAX : room / query_len;
 }
 
-/* The pages from 0 on of some group do not reach. */
-static cgr_status refuse_pages(const cgr__rows *rows, int32_t index, int64_t length) {
+cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
   int32_t g = cgr__rows_shortest_group(rows, index);
   const cgr__row_pages *has = &rows->group[g].row[index];
+  if (length > rows->max_seq_len)
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)",
+                     index, (long long)length, rows->max_seq_len);
   if (has->first > 0)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on",
@@ -137,7 +140,7 @@ static cgr_status refuse_pages(const cgr__rows *rows, int32_t index, int64_t len
                    index, (long long)length, rows->row[index].capacity, g);
 }
 
-static cgr_status check_request(const cgr__rows *rows, int32_t i, int32_t index, int32_t query_len) {
+static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32_t query_len) {
   if (index < 0 || index >= rows->max_rows)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: rows[%d] is %d, expected 0 .. %d", i, index, rows->max_rows - 1);
   const cgr__row *row = &rows->row[index];
@@ -148,11 +151,9 @@ static cgr_status check_request(const cgr__rows *rows, int32_t i, int32_t index,
                      index);
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: query_lens[%d] is %d, expected at least 0", i, query_len);
+  cgr__standing_settle(rows, index);
   int64_t length = (int64_t)row->computed + query_len;
-  if (length > rows->max_seq_len)
-    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)",
-                     index, (long long)length, rows->max_seq_len);
-  return length > row->capacity ? refuse_pages(rows, index, length) : CGR_OK;
+  return length > row->capacity ? cgr__batch_refuse_length(rows, index, length) : CGR_OK;
 }
 
 /* tokens[at ..] of one request: ids, and CGR_TOKEN_LAST where the device has one. */
@@ -165,7 +166,7 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
                      batch->rows[i]);
   if (!batch->tokens && query_len > 1)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
-  if (!batch->tokens || are_ids(batch->tokens + at, query_len))
+  if (!batch->tokens || cgr__batch_are_ids(batch->tokens + at, query_len))
     return CGR_OK;
   for (int32_t j = 0; j < query_len; j++) {
     int32_t token = batch->tokens[at + j];
@@ -193,6 +194,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   int32_t longest = 0;
   bool uniform = true;
   *headroom = INT32_MAX;
+  out->version = 0;
   out->has_flags = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
@@ -233,6 +235,7 @@ cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const c
                                int32_t max_tokens, cgr__checked_batch *checked) {
   cgr__steady *steady = &rows->steady;
   CGR__TRY(check_shape(batch, max_requests));
+  checked->standing = false;
   checked->same_rows = repeats(rows, batch);
   checked->composition = steady->batch;
   checked->headroom = steady->headroom - 1;
@@ -281,6 +284,7 @@ int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshol
 void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   cgr__steady *steady = &rows->steady;
   cgr__composition *batch = checked->composition;
+  rows->standing.stale = true;
   if (batch == steady->batch) { /* counted, not added: see cgr__rows_settle */
     steady->pending++;
     steady->last_seq = seq;
@@ -304,6 +308,8 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
 
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   cgr__rows_settle(rows);
-  for (int32_t i = 0; i < checked->composition->num_requests; i++)
+  for (int32_t i = 0; i < checked->composition->num_requests; i++) {
+    cgr__standing_settle(rows, checked->composition->rows[i]);
     rows->row[checked->composition->rows[i]].last_seq = seq;
+  }
 }

@@ -35,12 +35,18 @@ typedef struct cgr__checked_batch {
   int32_t num_requests, num_tokens;
   int32_t query_len, max_query_len; /* query_len: uniform; 0: mixed or none */
   int32_t headroom;                 /* further steps like this one that fit */
+  bool standing;                    /* it is the standing batch: its composition does not stay as it is */
   bool same_rows;                   /* rows and query lengths are those of the step launched last */
 } cgr__checked_batch;
 
 /* On failure nothing has changed. `batch` is a copy that cgr__sized_read made. */
 cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
                                int32_t max_tokens, cgr__checked_batch *checked);
+
+/* None is negative. */
+bool cgr__batch_are_ids(const int32_t *tokens, int32_t count);
+/* The row has no pages for so many tokens, or may not have as many. */
+cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t row, int64_t length);
 
 /* The step was launched as `seq`: its rows advance. */
 void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);

@@ -126,7 +126,7 @@ static int32_t collect_row(cgr__rows *rows, int32_t row, cgr__change *changes, i
     return count;
   cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
   rows->row[row].dirty_computed = false;
-  changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, row, 0, rows->row[row].computed };
+  changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, row, 0, cgr__rows_computed(rows, row) };
   return count;
 }
 

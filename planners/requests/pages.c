@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "planners/requests/changes.h"
 #include "planners/requests/rows.h"
+#include "planners/requests/standing.h"
 
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
   if (group < 0 || group >= rows->num_groups)
@@ -125,7 +126,7 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   has->first = none || first < has->first ? first : has->first;
   has->end = none || first + count > has->end ? first + count : has->end;
   has->set_end = has->end > has->set_end ? has->end : has->set_end;
-  update_capacity(rows, row); /* what a steady batch counted on stays: a row only gains here */
+  update_capacity(rows, row); /* what the steady and the standing batch counted on stays: a row only gains here */
   cgr__changes_mark_pages(rows, row, g, first, first + count);
   return CGR_OK;
 }
@@ -170,6 +171,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
   if (has->first == has->end)
     has->first = has->end = 0;
   update_capacity(rows, row);
+  cgr__standing_look_again(rows, row);
   cgr__changes_mark_pages(rows, row, g, first, (int32_t)end);
   return CGR_OK;
 }

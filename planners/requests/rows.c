@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "planners/requests/changes.h"
+#include "planners/requests/standing.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
@@ -43,6 +44,20 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->seen = take(b, rows * (size_t)group->seen_words, sizeof *group->seen);
 }
 
+static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *config, block *b) {
+  size_t rows = config->max_requests > 0 ? (size_t)config->max_rows : 0, n = (size_t)config->max_requests;
+  standing->max_requests = config->max_requests;
+  standing->max_tokens = config->max_tokens;
+  standing->members.rows = take(b, n, sizeof(int32_t));
+  standing->members.query_lens = take(b, n, sizeof(int32_t));
+  standing->members.flags = take(b, n, sizeof(uint32_t));
+  standing->members.tags = take(b, n, sizeof(uint64_t));
+  standing->special = take(b, rows, sizeof *standing->special);
+  standing->tokens = take(b, 2 * (size_t)config->max_tokens, sizeof(int32_t));
+  standing->dirty = take(b, n, sizeof(int32_t));
+  standing->dirty_bit = take(b, (n + 63) / 64, sizeof(uint64_t));
+}
+
 static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
   size_t n = (size_t)config->max_rows;
   rows->max_rows = config->max_rows;
@@ -53,6 +68,7 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
   rows->free_rows = take(b, n, sizeof *rows->free_rows);
   for (int32_t g = 0; g < config->num_groups; g++)
     lay_out_group(&rows->group[g], &config->groups[g], config, b);
+  lay_out_standing(&rows->standing, config, b);
   rows->num_data = config->num_data;
   for (int32_t i = 0; i < config->num_data; i++) {
     cgr__data *data = &rows->data[i];
@@ -75,6 +91,7 @@ void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memor
   memset(rows, 0, sizeof *rows);
   lay_out(rows, config, &b);
   cgr__rows_fill_data(rows);
+  cgr__standing_init(rows);
   for (int32_t i = 0; i < rows->max_rows; i++)
     rows->free_rows[i] = rows->max_rows - 1 - i; /* row 0 is given out first */
 }
@@ -109,6 +126,10 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
 }
 
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
+  if (rows->row[row].position >= 0)
+    return cgr__fail(CGR_ERROR_STATE,
+                     "cgr_request_close: row %d is in the standing batch, expected it to be taken out first (cgr_standing_take)",
+                     row);
   cgr__rows_leave_steady(rows);
   rows->row[row].open = false;
   cgr__changes_drop(rows, row);
@@ -130,9 +151,11 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
                      "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,
                      entry->capacity, cgr__rows_shortest_group(rows, row));
   cgr__rows_leave_steady(rows);
+  cgr__standing_settle(rows, row);
   entry->computed = num_tokens;
   entry->has_token = false;
   cgr__changes_mark_length(rows, row);
+  cgr__standing_look_again(rows, row);
   return CGR_OK;
 }
 
@@ -140,7 +163,9 @@ void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch) {
   cgr__rows_leave_steady(rows);
   rows->steady.has_tokens = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
+    cgr__standing_settle(rows, batch->rows[i]);
     rows->row[batch->rows[i]].has_token = false;
     cgr__changes_mark_length(rows, batch->rows[i]);
+    cgr__standing_look_again(rows, batch->rows[i]);
   }
 }

@@ -2,7 +2,8 @@
  *
  * A row is open from cgr_request_open to cgr_request_close. `computed` counts the tokens that are in the cache once every step
  * launched so far has run. A batch that repeats does not touch its rows step by step: its steps are counted in cgr__steady and
- * added when somebody looks (cgr__rows_settle). What the device does not have yet is kept by changes.h. */
+ * added when somebody looks (cgr__rows_settle). So are those of the standing batch, row by row (standing.h). What the device does
+ * not have yet is kept by changes.h. */
 #ifndef CGR_PLANNERS_REQUESTS_ROWS_H
 #define CGR_PLANNERS_REQUESTS_ROWS_H
 
@@ -17,16 +18,24 @@
 extern "C" {
 #endif
 
-typedef struct cgr__row {
-  int32_t computed; /* tokens in the cache */
-  int32_t capacity; /* tokens that the pages of every group hold, from the first one on; at most max_seq_len */
+typedef struct cgr__row { /* 64 bytes */
+  int32_t computed;       /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
+  int32_t capacity;       /* tokens that the pages of every group hold, from the first one on; at most max_seq_len */
   bool open;
   bool has_token;      /* the last token is on the device */
   bool dirty_computed; /* changes.h */
   bool listed;
+  int32_t position; /* in the standing batch; -1: it is no member */
   uint64_t tag;
   uint64_t mark;     /* ticket of the last validation that saw the row */
   uint64_t last_seq; /* last step that used it */
+  /* of members: standing.h */
+  uint64_t since;     /* standing steps that have been added to the row, or that were before it */
+  int32_t next, prev; /* in its bucket of the calendar */
+  int32_t query_len;
+  int16_t bucket; /* -1: it is in none */
+  bool needy;     /* it lacks a token for the next step */
+  bool special;   /* it is in the list of that name */
 } cgr__row;
 
 /* A row's pages in one group. */
@@ -71,6 +80,7 @@ typedef struct cgr__composition {
   int32_t *query_lens;
   uint32_t *flags;
   uint64_t *tags;
+  uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
 } cgr__composition;
 
 /* The composition of the last launched step, while it can repeat. */
@@ -82,6 +92,36 @@ typedef struct cgr__steady {
   uint64_t last_seq;       /* of the pending steps */
 } cgr__steady;
 
+#define CGR__CALENDAR 256 /* buckets of the standing batch's calendar, */
+#define CGR__JOURNAL 256  /* and places that its journal holds; powers of two */
+
+/* A member that is not just a request with one token a step, or with none. */
+typedef struct cgr__special {
+  int32_t next, prev;
+  int32_t first_token; /* of the tokens that it was given, in cgr__standing.tokens; -1: none, or used up */
+} cgr__special;
+
+/* The batch that stays from step to step and is edited: standing.h. */
+typedef struct cgr__standing {
+  int32_t max_requests, max_tokens;
+  cgr__composition members; /* by position; num_requests and num_tokens always, the lengths once it has been validated */
+  uint64_t steps;           /* launched so far */
+  uint64_t last_seq;        /* of the last one */
+  bool stale;               /* whole batches were launched since: members are looked at anew */
+  int32_t num_needy;
+  int32_t num_short[2];                /* members with no token, and with one */
+  int32_t first_special, last_special; /* rows; -1: none. In the order in which their tokens were given */
+  cgr__special *special;               /* [max_rows] */
+  int32_t *tokens;                     /* [2 * max_tokens] given and not used up */
+  int32_t num_tokens;                  /* used of it */
+  int32_t num_dirty;
+  int32_t *dirty;      /* [max_requests] positions that differ from what the device has */
+  uint64_t *dirty_bit; /* a bit for each */
+  uint64_t version;    /* 1 and the places at which rows have changed; the last of them: */
+  int32_t journal[CGR__JOURNAL];
+  int32_t calendar[CGR__CALENDAR]; /* rows by the step, modulo its size, at which they may not fit any more; -1: none */
+} cgr__standing;
+
 typedef struct cgr__rows {
   int32_t max_rows, max_seq_len, num_groups, num_data, num_open;
   int32_t num_dirty; /* entries of `dirty` */
@@ -89,6 +129,7 @@ typedef struct cgr__rows {
   cgr__row *row;     /* [max_rows] */
   uint64_t ticket;   /* of batch validation */
   cgr__steady steady;
+  cgr__standing standing;
   int32_t *free_rows; /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
@@ -97,8 +138,9 @@ typedef struct cgr__rows {
 /* What the rows are made for. */
 typedef struct cgr__rows_config {
   int32_t max_rows, max_seq_len, num_groups;
-  const cgr_group *groups; /* with the defaults filled in */
-  int32_t num_data;        /* entries of `data` up to the last that rows have */
+  const cgr_group *groups;          /* with the defaults filled in */
+  int32_t max_requests, max_tokens; /* of the standing batch; 0: there is none */
+  int32_t num_data;                 /* entries of `data` up to the last that rows have */
   struct {
     int32_t words;
     uint32_t padding[2];
@@ -132,6 +174,13 @@ int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row);
 void cgr__rows_set_data(cgr__rows *rows, int32_t row, int32_t buffer, const void *words);
 void cgr__rows_clear_data(cgr__rows *rows, int32_t row);
 void cgr__rows_fill_data(cgr__rows *rows);
+
+/* Tokens in the cache, the steps of the standing batch included that have not been added to the row; the steady batch is settled.
+ */
+static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
+  const cgr__row *entry = &rows->row[row];
+  return entry->computed + (entry->position < 0 ? 0 : (int32_t)(rows->standing.steps - entry->since) * entry->query_len);
+}
 
 /* Adds the pending steps of the steady batch to its rows. */
 void cgr__rows_settle(cgr__rows *rows);

@@ -183,6 +183,8 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   cgr__rows_config rows = { .max_rows = c->max_rows, .max_seq_len = c->max_seq_len };
+  rows.max_requests = c->max_requests;
+  rows.max_tokens = c->max_tokens;
   rows.num_groups = c->num_groups;
   rows.groups = setup->groups;
   for (int32_t i = 0; i < c->num_buffers; i++) {

@@ -46,7 +46,8 @@ struct ExpectedBuffer {
 // A slot: 64 bytes of header, then sections of whole lines.
 inline int64_t InboxWords(const cgr__limits &l) {
   const auto lines = [](int64_t words) { return (words + 15) / 16 * 16; };
-  return 16 + lines(3 * int64_t(l.max_requests) + 1) + lines(l.max_tokens) + lines(4 * int64_t(l.max_changes));
+  return 16 + lines(3 * int64_t(l.max_requests) + 1) + lines(l.max_tokens) + lines(4 * int64_t(l.max_changes)) +
+         lines(4 * int64_t(l.max_requests));
 }
 
 inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t group) {

@@ -674,6 +674,9 @@ public:
     PutWords(layout.batch, 10, one_in + 4, slot);
     PutWords(layout.tokens, 4, 2, slot);
     PutWords(layout.changes, 12, 6, slot);
+    PutWords(layout.edits, 8, 6, slot);
+    PutWords(offsetof(cgr__slot_header, flags), 1, 2, slot);
+    PutWords(offsetof(cgr__slot_header, num_edits), 1, 3, slot);
   }
 
 private:
@@ -698,7 +701,7 @@ private:
 TEST_P(KernelPrologue, ArbitraryBytesInASlotDoNoHarm) {
   StepLimits limits = TwoGroups();
   int accepted = 0;
-  for (uint64_t seed = 1; seed <= 16; seed++) {
+  for (uint64_t seed = 1; seed <= 24; seed++) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     limits.token_stride = 1 + int32_t(seed % 3);
     NoisySlot noisy(seed);
@@ -714,6 +717,10 @@ TEST_P(KernelPrologue, ArbitraryBytesInASlotDoNoHarm) {
                   : c == 2 && s % 2 ? int32_t(kDataChange)
                                     : PageChange(size_t(c) / 2),
                   noisy.Noise(), noisy.Noise(), noisy.Noise());
+      if (noisy.Chance(2)) {
+        AddEdit(&good, 0, 0, 3, 1, noisy.Any(-1, 3));
+        AddEdit(&good, noisy.Any(1, 2), 0, 5, noisy.Any(1, 3), noisy.Any(-1, 3));
+      }
       noisy.Fill(pair->device.slot_layout(), good, pair->device.slot(pair->NextSeq()));
       pair->PrologueOfSlot(good.padded_requests, good.padded_tokens);
       accepted += pair->num_requests() > 0;

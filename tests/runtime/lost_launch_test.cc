@@ -89,6 +89,39 @@ TEST_P(LostLaunch, AStepThatRanInSpiteOfItTakesTheLastTokensOfItsRowsAlone) {
   }
 }
 
+// The same of the standing batch: its edits and tokens are there for the next one.
+TEST_P(LostLaunch, AStandingStepThatRanInSpiteOfIt) {
+  Engine &engine = *engine_;
+  for (int32_t effect : { 0, 1 }) {
+    SCOPED_TRACE(effect);
+    for (int32_t row : rows_)
+      engine.Reserve(row, 100);
+    std::vector<Item> items = { { rows_[2], { 5 } }, { rows_[0], { CGR_TOKEN_LAST } }, { rows_[1], { CGR_TOKEN_LAST } } };
+    engine.StepStanding(items);
+    std::swap(items[0], items[1]);
+    cgr__fault_plan plan = { CGR__OP_EXEC_LAUNCH, 1, CGR__FAULT_ONCE, effect, CGR__DEVICE_FAILED, 777 };
+    cgr__fault_set(engine.dev, &plan);
+    CGR_ASSERT_OK(engine.PrepareStanding(items));
+    CGR_EXPECT(CGR_ERROR_DEVICE, engine.Launch());
+    EXPECT_EQ(cgr__fault_fired(engine.dev), 1u);
+    cgr__fault_set(engine.dev, nullptr);
+    for (size_t i = 0; i < 3 && effect == 1; i++) {
+      engine.requests[items[i].row]->has_token = false;
+      if (items[i].tokens[0] != CGR_TOKEN_LAST)
+        continue;
+      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, engine.PrepareStandingAsIs(items));
+      items[i].tokens = { 6 };
+      CGR_EXPECT_OK(cgr_standing_set(engine.rt, 0, 0, items[i].row, 1, items[i].tokens.data(), 0));
+    }
+    engine.CheckRows();
+    CGR_ASSERT_OK(engine.PrepareStandingAsIs(items));
+    CGR_ASSERT_OK(engine.Launch());
+    engine.CheckAll();
+    engine.StepStanding(engine.Decode(rows_));
+    engine.CheckCaches();
+  }
+}
+
 // A step that nobody launched has taken a number: whatever is launched now would run under another one than the host believes.
 TEST_P(LostLaunch, AStepThatWasNeverLaunchedEndsTheRuntime) {
   Engine &engine = *engine_;

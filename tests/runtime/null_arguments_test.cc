@@ -53,6 +53,20 @@ TEST_P(NullArguments, CallsOfRequestsRefuseThem) {
   RefusedNull("end", [&] { return cgr_request_get_pages(rt, 0, 0, &first, nullptr); });
 }
 
+TEST_P(NullArguments, CallsOfTheStandingBatchRefuseThem) {
+  cgr_runtime *rt = engine_->rt;
+  const int32_t *rows = nullptr;
+  int32_t count = 0;
+  RefusedNull("cgr_standing_put: runtime", [&] { return cgr_standing_put(nullptr, 0, 0, 0, 1, nullptr, 0); });
+  RefusedNull("cgr_standing_set: runtime", [&] { return cgr_standing_set(nullptr, 0, 0, 0, 1, nullptr, 0); });
+  RefusedNull("cgr_standing_take: runtime", [&] { return cgr_standing_take(nullptr, 0, 0, 0); });
+  RefusedNull("cgr_standing_swap: runtime", [&] { return cgr_standing_swap(nullptr, 0, 0, 0, 0); });
+  RefusedNull("cgr_standing_rows: runtime", [&] { return cgr_standing_rows(nullptr, 0, 0, &rows, &count); });
+  RefusedNull("rows", [&] { return cgr_standing_rows(rt, 0, 0, nullptr, &count); });
+  RefusedNull("count", [&] { return cgr_standing_rows(rt, 0, 0, &rows, nullptr); });
+  RefusedNull("cgr_standing_put: tokens", [&] { return cgr_standing_put(rt, 0, 0, rows_[0], 2, nullptr, 0); });
+}
+
 TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
   cgr_runtime *rt = engine_->rt;
   cgr_capture capture = engine_->CaptureStruct(), nobody = capture;

@@ -15,8 +15,7 @@ TEST_P(Reserved, FieldsOfABatch) {
        { Field{ "lane is 1", [](cgr_batch *b) { b->lane = 1; } }, Field{ "lane is -1", [](cgr_batch *b) { b->lane = -1; } },
          Field{ "program is 2", [](cgr_batch *b) { b->program = 2; } },
          Field{ "common_prefix is 16", [](cgr_batch *b) { b->common_prefix = 16; } },
-         Field{ "max_steps is 4", [](cgr_batch *b) { b->max_steps = 4; } },
-         Field{ "CGR_BATCH_STANDING", [](cgr_batch *b) { b->num_requests = CGR_BATCH_STANDING; } } }) {
+         Field{ "max_steps is 4", [](cgr_batch *b) { b->max_steps = 4; } } }) {
     SCOPED_TRACE(field.name);
     cgr_batch batch = GoodBatch();
     field.set(&batch);

@@ -116,6 +116,12 @@ public:
   cgr_status Capture();
   cgr_status Warmup();
   cgr_status Prepare(const std::vector<Item> &items, const cgr_key *forced = nullptr);
+  // The same by the standing batch: edits make it these items in this order.
+  cgr_status PrepareStanding(const std::vector<Item> &items, const cgr_key *forced = nullptr);
+  // The standing batch as it is; it must be these items.
+  cgr_status PrepareStandingAsIs(const std::vector<Item> &items, const cgr_key *forced = nullptr);
+  void StepStanding(const std::vector<Item> &items, const cgr_key *forced = nullptr);
+  std::vector<int32_t> StandingRows();
   // Launches what Prepare prepared.
   cgr_status Launch() { return LaunchOn(stream); }
   cgr_status LaunchOn(cudaStream_t on);

@@ -33,7 +33,7 @@ std::string DifferenceOf(const Answer &got, const Answer &expected) {
 }
 
 RowEngine::RowEngine(const DeviceParam &device, uint64_t seed, Options options)
-    : model(ModelFor(device)), on_cuda_(device.IsCuda()), random_(seed) {
+    : model(options.model.layers.empty() ? ModelFor(device) : options.model), on_cuda_(device.IsCuda()), random_(seed) {
   cgr_device_config config = device.config;
   if (!on_cuda_) {
     config.layer = cgr_validation_layer();
@@ -59,6 +59,8 @@ RowEngine::~RowEngine() {
   CGR_EXPECT_OK(cgr_stream_destroy(dev_, stream_));
   for (const auto &memory : memory_)
     CGR_EXPECT_OK(cgr_memory_free(dev_, memory.first));
+  if (pinned_ != nullptr)
+    CGR_EXPECT_OK(cgr_memory_free_pinned(dev_, pinned_));
   CGR_EXPECT_OK(cgr_device_close(dev_));
 }
 
@@ -70,6 +72,8 @@ void *RowEngine::Alloc(int64_t bytes) {
   memory_.push_back({ memory, size_t(bytes) });
   return memory;
 }
+
+enum { kPerLayer = 7 }; // pieces of memory: K, V; q, k, v, out, lse
 
 // Pages are NaN but for the read-trash page.
 void RowEngine::MakeLayer(size_t l) {
@@ -132,6 +136,10 @@ void RowEngine::MakeRuntime(Options options) {
   config.mixed_buckets = options.mixed.data();
   config.num_mixed_buckets = int32_t(options.mixed.size());
   config.batch_invariant = options.batch_invariant;
+  if (options.pinned_bytes > 0)
+    CGR_EXPECT_OK(cgr_memory_alloc_pinned(dev_, options.pinned_bytes, &pinned_));
+  config.pinned_memory = pinned_;
+  config.pinned_memory_size = options.pinned_bytes;
   if (options.adjust)
     options.adjust(&config);
   CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
@@ -186,7 +194,8 @@ cgr_status RowEngine::Record(cgr_recorder *recorder, void *engine) {
 
 int32_t RowEngine::Open() {
   int32_t row = -1;
-  CGR_EXPECT_OK(cgr_request_open(rt, 1, &row));
+  CGR_EXPECT_OK(cgr_request_open(rt, ++num_tags_, &row));
+  tags_[row] = num_tags_;
   return row;
 }
 
@@ -219,7 +228,7 @@ size_t RowEngine::OutBytes(size_t l) const {
   return size_t(layers_[l].out.width) * cgr_dtype_size(cgr_dtype(model.layers[l].dtype));
 }
 
-cgr_status RowEngine::Prepare(const std::vector<Item> &items, cgr_step *step) {
+cgr_status RowEngine::Prepare(const std::vector<Item> &items, bool standing, cgr_step *step) {
   std::vector<int32_t> rows, lens, tokens;
   std::vector<uint32_t> flags;
   for (const Item &item : items) {
@@ -234,6 +243,10 @@ cgr_status RowEngine::Prepare(const std::vector<Item> &items, cgr_step *step) {
   batch.query_lens = lens.data();
   batch.tokens = tokens.data();
   batch.flags = flags.data();
+  if (standing) {
+    batch = CGR_BATCH_INIT;
+    batch.num_requests = CGR_BATCH_STANDING;
+  }
   return cgr_step_prepare(rt, &batch, step);
 }
 
@@ -248,14 +261,29 @@ void RowEngine::Poison(int32_t num_tokens) {
 std::vector<unsigned char> RowEngine::ReadRows(const void *data, size_t row_bytes, size_t first, size_t count) {
   std::vector<unsigned char> bytes(count * row_bytes);
   const unsigned char *from = static_cast<const unsigned char *>(data) + first * row_bytes;
+  if (bytes.empty())
+    return bytes;
   CGR_EXPECT_OK(cgr_copy(dev_, bytes.data(), from, bytes.size(), stream_));
   return bytes;
 }
 
-std::vector<Answer> RowEngine::Run(const std::vector<Item> &items) {
+std::vector<unsigned char> RowEngine::ReadPages() {
+  std::vector<unsigned char> bytes;
+  for (size_t l = 0; l < layers_.size(); l++)
+    for (size_t view = 0; view < 2; view++) { // K and V are a layer's first memory
+      const auto &memory = memory_[l * kPerLayer + view];
+      const size_t at = bytes.size();
+      bytes.resize(at + memory.second);
+      CGR_EXPECT_OK(cgr_copy(dev_, bytes.data() + at, memory.first, memory.second, stream_));
+      CGR_EXPECT_OK(cgr_stream_synchronize(dev_, stream_));
+    }
+  return bytes;
+}
+
+std::vector<Answer> RowEngine::Run(const std::vector<Item> &items, bool standing) {
   std::vector<Answer> answers;
   cgr_step step = CGR_STEP_INIT;
-  cgr_status status = Prepare(items, &step);
+  cgr_status status = Prepare(items, standing, &step);
   CGR_EXPECT_OK(status);
   if (status != CGR_OK)
     return answers;
@@ -276,8 +304,11 @@ std::vector<Answer> RowEngine::Run(const std::vector<Item> &items) {
       answer.out.push_back(ReadRows(layers_[l].out.data, OutBytes(l), first, count));
       answer.lse.push_back(ReadRows(layers_[l].lse, LseBytes(l), first, count));
     }
-    EXPECT_EQ(result.num_tokens[i], items[i].partial ? 0 : 1);
-    answer.token = items[i].partial ? -1 : result.tokens[int64_t(i) * result.token_stride];
+    const bool samples = !items[i].partial && count > 0;
+    EXPECT_EQ(result.rows[i], items[i].row);
+    EXPECT_EQ(result.tags[i], tags_.at(items[i].row));
+    EXPECT_EQ(result.num_tokens[i], samples ? 1 : 0);
+    answer.token = samples ? result.tokens[int64_t(i) * result.token_stride] : -1;
     answers.push_back(std::move(answer));
     first += count;
   }

@@ -38,6 +38,8 @@ struct Options {
   int32_t num_parts = 0;                    // the device's
   std::vector<cgr_bucket> mixed;            // empty: the default ones
   std::function<void(cgr_config *)> adjust; // the last word
+  Model model = {};                         // without layers: the device's
+  size_t pinned_bytes = 0;                  // of memory for the rings, which a test can look into; 0: the runtime's own
 };
 
 // A request's part of a batch.
@@ -68,8 +70,11 @@ public:
   void Close(int32_t row);
   // Pages of both groups for `tokens` tokens.
   void Reserve(int32_t row, int32_t tokens);
-  // The answers in the order of the items; none after a failure.
-  std::vector<Answer> Run(const std::vector<Item> &items);
+  // The answers in the order of the items; none after a failure. `standing`: the standing batch, which must be these items.
+  std::vector<Answer> Run(const std::vector<Item> &items, bool standing = false);
+  cgr_status Prepare(const std::vector<Item> &items, bool standing, cgr_step *step);
+  // All pages of all layers.
+  std::vector<unsigned char> ReadPages();
   // Pages that no row has, of every group, one group after the other.
   std::vector<int32_t> FreePages(int32_t count) const;
   // The last layer's k and out, dense rows of a token each.
@@ -79,6 +84,8 @@ public:
   // All that the engine has taken from its device, and how many bytes each.
   const std::vector<std::pair<void *, size_t>> &Memory() const { return memory_; }
   cgr_device *device() const { return dev_; }
+  cudaStream_t stream() const { return stream_; }
+  unsigned char *pinned() const { return static_cast<unsigned char *>(pinned_); }
   cgr_status Capture(uint32_t flags = 0);
   // Steps of one kind and reason so far.
   uint64_t Steps(cgr_graph_kind kind, cgr_reason reason);
@@ -102,7 +109,6 @@ private:
   void *Alloc(int64_t bytes);
   // Rows [first, first + count) of a layer's out or lse.
   std::vector<unsigned char> ReadRows(const void *data, size_t row_bytes, size_t first, size_t count);
-  cgr_status Prepare(const std::vector<Item> &items, cgr_step *step);
   void Poison(int32_t num_tokens);
   size_t OutBytes(size_t l) const;
   size_t LseBytes(size_t l) const { return size_t(model.layers[l].q_heads) * 4; }
@@ -114,6 +120,9 @@ private:
   std::vector<Layer> layers_;
   std::vector<cgr_layer> config_layers_;
   std::vector<std::pair<void *, size_t>> memory_;
+  void *pinned_ = nullptr;
+  uint64_t num_tags_ = 0;
+  std::map<int32_t, uint64_t> tags_; // by row
   int32_t num_pages_[kNumGroups];
   std::vector<int32_t> free_[kNumGroups];
   std::map<int32_t, std::vector<int32_t>> pages_[kNumGroups]; // by row

@@ -92,7 +92,8 @@ private:
     const cgr__readback_layout readback = layout.readback;
     layout.slot.tokens = slot.batch + 128;
     layout.slot.changes = layout.slot.tokens + slot.changes - slot.tokens + 64;
-    layout.slot.batch = layout.slot.changes + slot.stride - slot.changes + 192;
+    layout.slot.edits = layout.slot.changes + slot.edits - slot.changes + 64;
+    layout.slot.batch = layout.slot.edits + slot.stride - slot.edits + 128;
     layout.slot.stride = slot.stride + 1024;
     layout.readback.tokens = readback.num_tokens + 64;
     layout.readback.num_tokens = layout.readback.tokens + readback.stride - readback.tokens + 192;

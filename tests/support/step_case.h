@@ -22,11 +22,13 @@ namespace cgr_test {
 struct StagedStep {
   uint64_t seq = 0, batch_seq = 0, generation = 0, staged = 0;
   int32_t num_requests = 0, num_tokens = 0;
-  bool with_batch = true, with_tokens = true;
+  bool with_batch = true, with_tokens = true, with_edits = false;
   Words rows, starts, flags; // with_batch
   Words tokens;              // with_tokens
   std::vector<cgr__change> changes;
   int32_t num_changes = 0;
+  std::vector<cgr__edit> edits; // with_edits; then `tokens` are theirs
+  int32_t num_edits = 0;
   int32_t padded_requests = 0, padded_tokens = 0;
   bool empty = false; // the slot does not count
 };
@@ -34,6 +36,12 @@ struct StagedStep {
 inline void AddChange(StagedStep *step, int32_t kind, int32_t row, int32_t index, int32_t value) {
   step->changes.push_back({ kind, row, index, value });
   step->num_changes++;
+}
+
+inline void AddEdit(StagedStep *step, int32_t index, uint32_t flags, int32_t row, int32_t query_len, int32_t first_token) {
+  step->with_edits = true;
+  step->edits.push_back({ int32_t(uint32_t(index) | flags << 16), row, query_len, first_token });
+  step->num_edits++;
 }
 
 // One declared buffer has data of rows.
@@ -50,11 +58,15 @@ inline void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, un
   header.num_requests = step.num_requests;
   header.num_tokens = step.num_tokens;
   header.num_changes = step.num_changes;
+  header.num_edits = step.num_edits;
+  header.num_ids = step.with_edits ? int32_t(step.tokens.size()) : 0;
   header.staged = step.staged;
   if (step.with_batch)
     header.flags |= CGR__SLOT_BATCH;
   if (step.with_tokens)
     header.flags |= CGR__SLOT_TOKENS;
+  if (step.with_edits)
+    header.flags |= CGR__SLOT_EDITS;
   std::memcpy(slot, &header, sizeof header);
   auto put = [&](int64_t at, const void *from, size_t bytes) {
     if (bytes > 0)
@@ -65,9 +77,10 @@ inline void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, un
   words.insert(words.end(), step.flags.begin(), step.flags.end());
   if (step.with_batch)
     put(layout.batch, words.data(), words.size() * 4);
-  if (step.with_tokens)
+  if (step.with_tokens || step.with_edits)
     put(layout.tokens, step.tokens.data(), step.tokens.size() * 4);
   put(layout.changes, step.changes.data(), step.changes.size() * sizeof(cgr__change));
+  put(layout.edits, step.edits.data(), step.edits.size() * sizeof(cgr__edit));
 }
 
 // What a slot says, whatever it holds; sections as far as there is room for them.
@@ -81,9 +94,11 @@ inline StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &lay
   step.num_requests = header.num_requests;
   step.num_tokens = header.num_tokens;
   step.num_changes = header.num_changes;
+  step.num_edits = header.num_edits;
   step.staged = header.staged;
   step.with_batch = (header.flags & CGR__SLOT_BATCH) != 0;
   step.with_tokens = (header.flags & CGR__SLOT_TOKENS) != 0;
+  step.with_edits = (header.flags & CGR__SLOT_EDITS) != 0;
   auto words = [&](int64_t at, int64_t count) {
     Words content;
     content.resize(size_t(count));
@@ -102,6 +117,10 @@ inline StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &lay
     Words change = words(layout.changes + 16 * c, 4);
     step.changes.push_back({ change[0], change[1], change[2], change[3] });
   }
+  for (int32_t e = 0; header.num_edits <= limits.max_requests && e < header.num_edits; e++) {
+    Words edit = words(layout.edits + 16 * e, 4);
+    step.edits.push_back({ edit[0], edit[1], edit[2], edit[3] });
+  }
   return step;
 }
 
@@ -115,6 +134,15 @@ inline bool ChangesCollide(const StepLimits &limits, const StagedStep &step) {
     if (!words.insert({ change.kind, change.row, indexed ? change.index : 0 }).second)
       return true;
   }
+  return false;
+}
+
+// Whether two edits name the same place: likewise.
+inline bool EditsCollide(const StagedStep &step) {
+  std::set<int32_t> places;
+  for (const cgr__edit &edit : step.edits)
+    if (step.with_edits && !places.insert(edit.place & 0xffff).second)
+      return true;
   return false;
 }
 
@@ -159,7 +187,7 @@ public:
     phase_ended_ = false;
     b.state().lost = 0;
     StagedStep step = staged;
-    if (!step.empty && IsAcceptable(step)) {
+    if (!step.empty && IsAcceptable(&step)) {
       ApplyChanges(step);
       TakeBatch(step);
     } else {
@@ -228,7 +256,9 @@ private:
     return false;
   }
 
-  bool IsAcceptable(const StagedStep &step) {
+  // The composition of the step is in it afterwards.
+  bool IsAcceptable(StagedStep *given) {
+    StagedStep &step = *given;
     const cgr__step_state &state = b.state();
     if (step.seq != state.seq + 1)
       return Refuse(CGR_GUARD_SEQUENCE, 0, int64_t(step.seq));
@@ -240,6 +270,8 @@ private:
       return Refuse(CGR_GUARD_COUNT, 1, step.num_tokens);
     if (!step.with_batch && (state.batch_seq == 0 || step.batch_seq != state.batch_seq))
       return Refuse(CGR_GUARD_SEQUENCE, 1, int64_t(step.batch_seq));
+    if (step.with_edits && !ApplyEdits(&step))
+      return false;
     Words starts = step.starts;
     if (!step.with_batch)
       starts.assign(b->query_start_loc, b->query_start_loc + step.num_requests + 1);
@@ -249,6 +281,41 @@ private:
     if (starts.back() != step.num_tokens)
       return Refuse(CGR_GUARD_COUNT, 2 + step.num_requests, starts.back());
     return true;
+  }
+
+  // The step becomes one with a batch section. Whichever bad edit the device sees first.
+  bool ApplyEdits(StagedStep *step) {
+    const size_t n = size_t(step->num_requests);
+    if (step->num_edits < 0 || step->num_edits > limits_.max_requests)
+      return Refuse(CGR_GUARD_CHANGE, -2, step->num_edits);
+    if (!step->with_batch) {
+      step->rows.assign(b->request_rows, b->request_rows + n);
+      step->starts.assign(b->query_start_loc, b->query_start_loc + n + 1);
+      step->flags.assign(b->request_flags, b->request_flags + n);
+    }
+    std::vector<uint32_t> lens(n);
+    for (size_t i = 0; i < n; i++)
+      lens[i] = uint32_t(step->starts[i + 1]) - uint32_t(step->starts[i]);
+    first_token_.assign(n, -1);
+    bool good = true;
+    for (int32_t e = 0; e < step->num_edits; e++) {
+      const cgr__edit &edit = step->edits[size_t(e)];
+      const size_t i = size_t(edit.place & 0xffff);
+      bool fits =
+          edit.first_token == -1 || (edit.first_token >= 0 && int64_t{ edit.first_token } + edit.query_len <= limits_.max_tokens);
+      if (i >= n || edit.query_len < 0 || !fits) {
+        good = Refuse(CGR_GUARD_CHANGE, limits_.max_changes + e, edit.place);
+        continue;
+      }
+      step->rows[i] = edit.row;
+      step->flags[i] = int32_t(uint32_t(edit.place) >> 16);
+      lens[i] = uint32_t(edit.query_len);
+      first_token_[i] = edit.first_token;
+    }
+    for (size_t i = 0; i < n; i++)
+      step->starts[i + 1] = int32_t(uint32_t(step->starts[i]) + lens[i]);
+    step->with_batch = true;
+    return good;
   }
 
   static bool IsBadPage(const StepGroup &group, int32_t page) {
@@ -351,7 +418,9 @@ private:
   }
   void DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_t position) {
     bool refused = b->seq_lens[0][i] == 0;
-    int32_t token = step.with_tokens ? step.tokens[t] : CGR_TOKEN_LAST;
+    int32_t token = step.with_tokens && !step.with_edits ? step.tokens[t] : CGR_TOKEN_LAST;
+    if (step.with_edits && first_token_[size_t(i)] >= 0)
+      token = step.tokens[size_t(first_token_[size_t(i)] + t - b->query_start_loc[i])];
     if (!refused && token == CGR_TOKEN_LAST)
       token = b->row_last_tokens[b->request_rows[i] * limits_.token_stride];
     b->input_ids[t] = refused ? 0 : token;
@@ -382,6 +451,7 @@ private:
   }
 
   StepLimits limits_;
+  Words first_token_; // of each request, of a step with edits
   bool phase_ended_ = false;
 };
 
@@ -498,7 +568,7 @@ public:
 
   // Stages and runs a prologue in both and compares.
   void Prologue(const StagedStep &step) {
-    EXPECT_FALSE(ChangesCollide(limits_, step));
+    EXPECT_FALSE(ChangesCollide(limits_, step) || EditsCollide(step));
     unsigned char *slot = device.slot(NextSeq());
     WriteSlot(device.slot_layout(), step, slot);
     if (fetches && Fetch())
@@ -578,7 +648,7 @@ private:
     args_ = args;
     bench_.Run(cgr__kernel_prologue, &args_);
     StepBuffers got = device.Get();
-    if (ChangesCollide(limits_, step)) {
+    if (ChangesCollide(limits_, step) || EditsCollide(step)) {
       Adopt(got, step);
       return;
     }

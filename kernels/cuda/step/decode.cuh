@@ -1,7 +1,7 @@
 /* The step that comes most often, in registers: one token for each request, the same requests as before, nothing changed, and the
  * header fetched ahead. It takes three round trips (counter, inbox and composition; row state; page table), one barrier, and a
- * fifth of the instructions of the way that suits every step. Whatever is out of the ordinary, a bad page say, is left to that way:
- * nothing has been written by then. */
+ * fifth of the instructions of the way that suits every step. Whatever is out of the ordinary, a bad page say, is left to that
+ * way: nothing has been written by then. */
 #ifndef CGR_KERNELS_CUDA_STEP_DECODE_CUH
 #define CGR_KERNELS_CUDA_STEP_DECODE_CUH
 

@@ -1,8 +1,8 @@
 /* Fetches the slot of the next step into the inbox (kernels/step.h), beside the last layers of this one.
  *
- * One block of few threads, so that it finds room beside an engine's kernel that fills the SMs. Ordering: the first thread acquires
- * the number at system scope, the barrier hands that on to the others. The inbox is read by the next step's prologue, which starts
- * after this kernel has ended. */
+ * One block of few threads, so that it finds room beside an engine's kernel that fills the SMs. Ordering: the first thread
+ * acquires the number at system scope, the barrier hands that on to the others. The inbox is read by the next step's prologue,
+ * which starts after this kernel has ended. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/step/mapped.cuh"
@@ -34,7 +34,8 @@ __device__ void copy(const unsigned char *slot, unsigned char *inbox, int64_t of
 
 __device__ bool fits(const cgr__step_args &a, const cgr__slot_header &header) {
   return header.num_requests >= 0 && header.num_requests <= a.max_requests && header.num_tokens >= 0 &&
-         header.num_tokens <= a.max_tokens && header.num_changes >= 0 && header.num_changes <= a.max_changes;
+         header.num_tokens <= a.max_tokens && header.num_changes >= 0 && header.num_changes <= a.max_changes &&
+         header.num_edits >= 0 && header.num_edits <= a.max_requests && header.num_ids >= 0 && header.num_ids <= a.max_tokens;
 }
 
 __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__ cgr__step_args a) {
@@ -56,10 +57,13 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
   const cgr__slot_header &header = shared.header;
   if (!fits(a, header))
     return;
+  bool edits = header.flags & CGR__SLOT_EDITS;
   if (header.flags & CGR__SLOT_BATCH)
     copy(slot, inbox, a.slot.batch, 3 * (int64_t)header.num_requests + 1);
-  if (header.flags & CGR__SLOT_TOKENS)
-    copy(slot, inbox, a.slot.tokens, header.num_tokens);
+  if (edits)
+    copy(slot, inbox, a.slot.edits, 4 * (int64_t)header.num_edits);
+  if (edits || (header.flags & CGR__SLOT_TOKENS))
+    copy(slot, inbox, a.slot.tokens, edits ? header.num_ids : header.num_tokens);
   copy(slot, inbox, a.slot.changes, 4 * (int64_t)header.num_changes);
   __syncthreads();
   if (threadIdx.x < kHeaderVectors)

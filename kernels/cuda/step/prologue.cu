@@ -31,18 +31,19 @@ struct Shared {
 /* What a step is once its header has been judged. Equal in all threads. */
 struct Step {
   const unsigned char *slot;
-  int32_t num_requests, num_tokens, num_changes;
+  int32_t num_requests, num_tokens, num_changes, num_edits;
   uint32_t flags;
   bool refused; /* a guard emptied the whole step */
 };
 
-/* The composition in shared memory. first_position: row_computed of the request's row, or -1 when a guard emptied it. */
+/* The composition in shared memory. first_position: row_computed of the request's row, or -1 when a guard emptied it.
+ * first_token: of a step with edits, where the request's ids begin in the tokens section, or -1. */
 struct Composition {
-  int32_t *query_start, *rows, *first_position; /* [B_r + 1], [B_r], [B_r] */
+  int32_t *query_start, *rows, *first_position, *first_token; /* [B_r + 1], [B_r], [B_r], [B_r] */
 };
 
 __device__ Composition place_composition(int32_t *words, int32_t padded_requests) {
-  return { words, words + padded_requests + 1, words + 2 * padded_requests + 1 };
+  return { words, words + padded_requests + 1, words + 2 * padded_requests + 1, words + 3 * padded_requests + 1 };
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- header */
@@ -62,18 +63,24 @@ __device__ const unsigned char *read_header(const cgr__step_args &a, uint64_t se
   return slot;
 }
 
+/* The step becomes one without requests, which takes nothing of its slot. */
+__device__ void refuse(Step &step) {
+  step.num_requests = step.num_tokens = step.num_changes = step.num_edits = 0;
+  step.flags = 0;
+  step.refused = true;
+}
+
 __device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq, uint64_t batch_seq,
                              uint64_t generation) {
   Step step;
   step.num_requests = header.num_requests;
   step.num_tokens = header.num_tokens;
   step.num_changes = header.num_changes;
+  step.num_edits = header.flags & CGR__SLOT_EDITS ? header.num_edits : 0;
   step.flags = header.flags;
   step.refused = false;
   if (a.empty) {
-    step.num_requests = step.num_tokens = step.num_changes = 0;
-    step.flags = 0;
-    step.refused = true;
+    refuse(step);
     return step;
   }
 
@@ -99,9 +106,7 @@ __device__ Step judge_header(const cgr__step_args &a, const cgr__slot_header &he
     value = (int64_t)header.batch_seq;
   }
   if (error != CGR_GUARD_NONE) {
-    step.refused = true;
-    step.num_requests = step.num_tokens = step.num_changes = 0;
-    step.flags = 0;
+    refuse(step);
     if (threadIdx.x == 0) {
       claim_error(&a.state->error, error, -1, index, value);
       a.state->lost = !(error == CGR_GUARD_SEQUENCE && index == 2);
@@ -255,8 +260,67 @@ __device__ void check_composition(const cgr__step_args &a, const Composition &ba
     claim_error(&a.state->error, CGR_GUARD_COUNT, -1, 2 + i, query_start[i]);
     a.state->lost = 1;
   }
-  step.num_requests = step.num_tokens = step.num_changes = 0;
-  step.refused = true;
+  refuse(step);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- edits */
+
+__device__ bool edit_is_good(const cgr__step_args &a, const Step &step, const cgr__edit &edit) {
+  bool has_room = edit.first_token < 0 || (int64_t)edit.first_token + edit.query_len <= a.max_tokens;
+  return (edit.place & 0xffff) < step.num_requests && edit.query_len >= 0 && edit.first_token >= -1 && has_room;
+}
+
+__device__ cgr__edit load_edit(const cgr__step_args &a, const Step &step, int32_t e) {
+  int4 word = load_mapped(reinterpret_cast<const int4 *>(step.slot + a.slot.edits) + e);
+  return { word.x, word.y, word.z, word.w };
+}
+
+/* Writes what the edits say over rows, flags, lengths and first tokens. Whether one was bad, in any thread. */
+__device__ bool place_edits(const cgr__step_args &a, const Composition &batch, const Step &step, int32_t *query_lens) {
+  bool bad = step.num_edits < 0 || step.num_edits > a.max_requests;
+  if (bad && threadIdx.x == 0)
+    claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, -2, step.num_edits);
+#pragma unroll 1
+  for (int32_t e = (int32_t)threadIdx.x; !bad && e < step.num_edits; e += (int32_t)blockDim.x) {
+    const cgr__edit edit = load_edit(a, step, e);
+    if (!edit_is_good(a, step, edit)) {
+      claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, a.max_changes + e, edit.place);
+      bad = true;
+      break;
+    }
+    int32_t i = edit.place & 0xffff;
+    batch.rows[i] = edit.row;
+    query_lens[i] = edit.query_len;
+    batch.first_token[i] = edit.first_token;
+    a.buffers.request_flags[i] = (int32_t)((uint32_t)edit.place >> 16); /* a refused step writes them all */
+  }
+  return __syncthreads_or(bad);
+}
+
+/* Edits the composition: lengths are what lies between the starts, and are summed up again. Ends with a barrier. */
+__device__ void edit_batch(const cgr__step_args &a, const Composition &batch, Step &step, ScanScratch<int32_t> &scratch) {
+  int32_t *query_lens = batch.first_position; /* which nobody has read by now */
+#pragma unroll 1
+  for (int32_t i = (int32_t)threadIdx.x; i < step.num_requests; i += (int32_t)blockDim.x) {
+    query_lens[i] = batch.query_start[i + 1] - batch.query_start[i];
+    batch.first_token[i] = -1;
+  }
+  __syncthreads();
+  if (place_edits(a, batch, step, query_lens)) {
+    if (threadIdx.x == 0)
+      a.state->lost = 1;
+    refuse(step);
+    return;
+  }
+  int32_t before = batch.query_start[0], total;
+#pragma unroll 1
+  for (int32_t base = 0; base < step.num_requests; base += (int32_t)blockDim.x, before += total) {
+    int32_t i = base + (int32_t)threadIdx.x;
+    int32_t upto = block_scan(i < step.num_requests ? query_lens[i] : 0, scratch, total);
+    if (i < step.num_requests)
+      batch.query_start[i + 1] = before + upto;
+  }
+  __syncthreads();
 }
 
 /* What the slot has beside its header: the first loads of all sections before the first use. Ends with a barrier. */
@@ -267,6 +331,8 @@ __device__ void take_slot(const cgr__step_args &a, const Composition &batch, Ste
   if (step.flags & CGR__SLOT_BATCH)
     read_batch(a, batch, step);
   __syncthreads();
+  if (step.flags & CGR__SLOT_EDITS)
+    edit_batch(a, batch, step, shared.scan);
   check_composition(a, batch, step, shared.first_bad);
   if (threadIdx.x == 0 && !step.refused && step.num_changes != num_changes) {
     claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, -1, num_changes);
@@ -372,14 +438,18 @@ __device__ int64_t find_slot(const cgr__step_args &a, const cgr__group_geometry 
   return (int64_t)page * group.page_size + (position - index * group.page_size);
 }
 
+/* `token`: of a step whose tokens section has them all. */
 __device__ void write_token(const PrologueArgs &args, const Composition &batch, const Step &step, int32_t t, int32_t token) {
   const cgr__step_args &a = args.step;
+  const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + a.slot.tokens);
   int32_t position = 0, first = -1, row = 0;
   if (t < step.num_tokens) {
     int32_t i = find_request(batch.query_start, step.num_requests, t);
     row = batch.rows[i];
     first = batch.first_position[i];
     position = first >= 0 ? first + (t - batch.query_start[i]) : 0;
+    if ((step.flags & CGR__SLOT_EDITS) && batch.first_token[i] >= 0)
+      token = load_mapped_word(section + batch.first_token[i] + (t - batch.query_start[i]));
   }
   /* All loads before the first use. */
   int32_t last_token = t < step.num_tokens ? 0 : a.state->padding_token; /* 0: of a request that a guard emptied */
@@ -408,7 +478,7 @@ __device__ void write_token(const PrologueArgs &args, const Composition &batch, 
 /* This block's share of the tokens [0, B_t). */
 __device__ void write_tokens(const PrologueArgs &args, const Composition &batch, const Step &step) {
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + args.step.slot.tokens);
-  bool staged = (step.flags & CGR__SLOT_TOKENS) != 0;
+  bool staged = (step.flags & (CGR__SLOT_TOKENS | CGR__SLOT_EDITS)) == CGR__SLOT_TOKENS;
   int32_t stride = (int32_t)(gridDim.x * blockDim.x), t = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
   int32_t token = CGR_TOKEN_LAST;
   if (staged && t < step.num_tokens)
@@ -433,6 +503,7 @@ __device__ void open_tokens(const cgr__step_args &a, const Step &step) {
     return;
   gate->num_requests = step.num_requests;
   gate->num_tokens = step.num_tokens;
+  gate->num_edits = step.num_edits;
   gate->flags = step.flags;
   gate->fetched = step.slot == reinterpret_cast<const unsigned char *>(a.buffers.inbox);
   store_release_device(&gate->open, 1);
@@ -448,6 +519,7 @@ __device__ Step wait_for_tokens(const PrologueArgs &args, const Composition &bat
   __syncthreads();
   step.num_requests = gate->num_requests;
   step.num_tokens = gate->num_tokens;
+  step.num_edits = gate->num_edits;
   step.flags = gate->flags;
   step.slot = gate->fetched ? reinterpret_cast<const unsigned char *>(a.buffers.inbox)
                             : a.staging + ring_slot(a.state->seq + 1, a.ring_depth) * a.slot.stride;
@@ -456,9 +528,15 @@ __device__ Step wait_for_tokens(const PrologueArgs &args, const Composition &bat
     batch.query_start[i + 1] = end;
     batch.rows[i] = a.buffers.request_rows[i];
     batch.first_position[i] = seq_len > 0 ? seq_len - (end - a.buffers.query_start_loc[i]) : -1;
+    batch.first_token[i] = -1;
   }
   if (threadIdx.x == 0)
     batch.query_start[0] = 0;
+  __syncthreads();
+  for (int32_t e = (int32_t)threadIdx.x; e < step.num_edits; e += (int32_t)blockDim.x) {
+    const cgr__edit edit = load_edit(a, step, e);
+    batch.first_token[edit.place & 0xffff] = edit.first_token;
+  }
   __syncthreads();
   return step;
 }
@@ -489,7 +567,7 @@ __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Sh
   Step step = judge_header(a, header, seq, batch_seq, generation);
   step.slot = slot;
   __syncthreads();
-  bool fresh = !(step.flags & CGR__SLOT_BATCH) && header.num_changes == 0;
+  bool fresh = !(step.flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS)) && header.num_changes == 0;
   if (fresh)
     check_composition(a, batch, step, shared.first_bad);
   else
@@ -506,7 +584,7 @@ __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Sh
     a.state->staged = step.refused ? 0 : header.staged;
     if (step.refused)
       a.state->batch_seq = 0;
-    else if (step.flags & CGR__SLOT_BATCH)
+    else if (step.flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS))
       a.state->batch_seq = seq;
   }
   return step;
@@ -530,7 +608,7 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __g
   close_tokens(args.step);
 }
 
-size_t shared_bytes(int32_t padded_requests) { return (3 * (size_t)padded_requests + 1) * sizeof(int32_t); }
+size_t shared_bytes(int32_t padded_requests) { return (4 * (size_t)padded_requests + 1) * sizeof(int32_t); }
 
 
 int32_t blocks_for(const cgr__step_args &a) {
@@ -549,8 +627,8 @@ extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
   cgr::PrologueArgs args = { *a, {} };
   for (int g = 0; g < a->num_groups; g++)
     args.page_inverse[g] = ~0u / (uint32_t)a->group[g].page_size;
-  return cgr::launch(cgr::prologue_kernel, &args, dim3((unsigned)cgr::blocks_for(*a)), dim3(cgr::step_threads(a->padded_requests, a->padded_tokens)),
-                     cgr::shared_bytes(a->padded_requests), stream);
+  dim3 grid((unsigned)cgr::blocks_for(*a)), block(cgr::step_threads(a->padded_requests, a->padded_tokens));
+  return cgr::launch(cgr::prologue_kernel, &args, grid, block, cgr::shared_bytes(a->padded_requests), stream);
 }
 
 extern "C" int cgr__cuda_prologue_preload(void) {

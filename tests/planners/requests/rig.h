@@ -37,7 +37,9 @@ struct Rows {
   cgr__rows rows;
   Memory memory{ nullptr, free };
 
-  Rows(int32_t max_rows, int32_t max_seq_len, const std::vector<GroupSpec> &specs) {
+  // With max_requests there is a standing batch.
+  Rows(int32_t max_rows, int32_t max_seq_len, const std::vector<GroupSpec> &specs, int32_t max_requests = 0,
+       int32_t max_tokens = 0) {
     static const int32_t engine_table[1] = { 0 };
     std::vector<cgr_group> groups;
     for (const GroupSpec &spec : specs) {
@@ -52,6 +54,8 @@ struct Rows {
     cgr__rows_config config = {};
     config.max_rows = max_rows;
     config.max_seq_len = max_seq_len;
+    config.max_requests = max_requests;
+    config.max_tokens = max_tokens;
     config.num_groups = static_cast<int32_t>(specs.size());
     config.groups = groups.data();
     memory = Cleared(cgr__rows_bytes(&config));

@@ -1,0 +1,315 @@
+/* Edits of the standing batch, and its steps. */
+#include "planners/requests/standing.h"
+
+#include <string.h>
+
+#include "base/status.h"
+
+_Static_assert(sizeof(cgr__row) == 64, "a row is one line");
+_Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
+
+void cgr__standing_init(cgr__rows *rows) {
+  cgr__standing *s = &rows->standing;
+  s->version = 1;
+  s->first_special = s->last_special = -1;
+  for (int32_t b = 0; b < CGR__CALENDAR; b++)
+    s->calendar[b] = -1;
+  for (int32_t i = 0; i < rows->max_rows; i++) {
+    rows->row[i].position = -1;
+    rows->row[i].bucket = -1;
+  }
+}
+
+/* -------------------------------------------------------------------------------------------------------------- positions */
+
+/* The device has something else there, or nothing. */
+static void mark_dirty(cgr__standing *s, int32_t position) {
+  uint64_t *word = &s->dirty_bit[position / 64], bit = (uint64_t)1 << position % 64;
+  if (*word & bit)
+    return;
+  *word |= bit;
+  s->dirty[s->num_dirty++] = position;
+}
+
+/* Another row is there now. */
+static void write_place(cgr__rows *rows, int32_t position, int32_t row, uint32_t flags) {
+  cgr__standing *s = &rows->standing;
+  rows->row[row].position = position;
+  s->members.rows[position] = row;
+  s->members.query_lens[position] = rows->row[row].query_len;
+  s->members.flags[position] = flags;
+  s->members.tags[position] = rows->row[row].tag;
+  mark_dirty(s, position);
+  s->journal[s->version++ % CGR__JOURNAL] = position;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- rows */
+
+void cgr__standing_settle(cgr__rows *rows, int32_t index) {
+  cgr__standing *s = &rows->standing;
+  cgr__row *row = &rows->row[index];
+  if (row->position < 0 || row->since == s->steps)
+    return;
+  row->computed = cgr__rows_computed(rows, index);
+  row->since = s->steps;
+  row->last_seq = s->last_seq;
+  if (row->query_len > 0) /* a partial chunk leaves the row without a token to go on with */
+    row->has_token = !(s->members.flags[row->position] & CGR_REQUEST_PARTIAL);
+}
+
+/* Whether the next step would find a token of the row's missing. */
+static bool lacks_token(const cgr__rows *rows, int32_t index) {
+  const cgr__standing *s = &rows->standing;
+  const cgr__row *row = &rows->row[index];
+  int32_t first = row->special ? s->special[index].first_token : -1;
+  if (row->query_len == 0)
+    return false;
+  if (first < 0)
+    return row->query_len > 1 || !row->has_token;
+  return s->tokens[first] == CGR_TOKEN_LAST && !row->has_token;
+}
+
+static void set_needy(cgr__rows *rows, int32_t index, bool needy) {
+  rows->standing.num_needy += needy - rows->row[index].needy;
+  rows->row[index].needy = needy;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- calendar */
+
+static void unfile(cgr__rows *rows, int32_t index) {
+  cgr__row *row = &rows->row[index];
+  if (row->bucket < 0)
+    return;
+  if (row->prev >= 0)
+    rows->row[row->prev].next = row->next;
+  else
+    rows->standing.calendar[row->bucket] = row->next;
+  if (row->next >= 0)
+    rows->row[row->next].prev = row->prev;
+  row->bucket = -1;
+}
+
+/* Further steps that fit a settled row. Most members decode: no division for them. */
+static int32_t steps_that_fit(const cgr__row *row) {
+  int32_t room = row->capacity - row->computed;
+  return room <= 0 || row->query_len == 1 ? room : room / row->query_len;
+}
+
+/* Under the step at which it may not fit any more, or the furthest that there is a bucket for. A row without tokens always fits.
+ */
+static void file(cgr__rows *rows, int32_t index) {
+  cgr__standing *s = &rows->standing;
+  cgr__row *row = &rows->row[index];
+  unfile(rows, index);
+  if (row->query_len == 0)
+    return;
+  int32_t fit = steps_that_fit(row);
+  fit = fit < 0 ? 0 : fit < CGR__CALENDAR - 1 ? fit : CGR__CALENDAR - 1;
+  row->bucket = (int16_t)((s->steps + (uint64_t)fit) % CGR__CALENDAR);
+  row->prev = -1;
+  row->next = s->calendar[row->bucket];
+  if (row->next >= 0)
+    rows->row[row->next].prev = index;
+  s->calendar[row->bucket] = index;
+}
+
+void cgr__standing_look_again(cgr__rows *rows, int32_t row) {
+  if (rows->row[row].position < 0)
+    return;
+  cgr__standing_settle(rows, row);
+  set_needy(rows, row, lacks_token(rows, row));
+  file(rows, row);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- special */
+
+static void list_special(cgr__rows *rows, int32_t row) {
+  cgr__standing *s = &rows->standing;
+  s->special[row].prev = s->last_special;
+  s->special[row].next = -1;
+  if (s->last_special >= 0)
+    s->special[s->last_special].next = row;
+  else
+    s->first_special = row;
+  s->last_special = row;
+  rows->row[row].special = true;
+}
+
+static void unlist_special(cgr__rows *rows, int32_t row) {
+  cgr__standing *s = &rows->standing;
+  const cgr__special *entry = &s->special[row];
+  if (!rows->row[row].special)
+    return;
+  if (entry->prev >= 0)
+    s->special[entry->prev].next = entry->next;
+  else
+    s->first_special = entry->next;
+  if (entry->next >= 0)
+    s->special[entry->next].prev = entry->prev;
+  else
+    s->last_special = entry->prev;
+  rows->row[row].special = false;
+}
+
+/* Moves the tokens together that are still to be used; they lie in the order of the list. */
+static void compact_tokens(cgr__rows *rows) {
+  cgr__standing *s = &rows->standing;
+  s->num_tokens = 0;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
+    cgr__special *entry = &s->special[row];
+    int32_t count = rows->row[row].query_len;
+    if (entry->first_token < 0)
+      continue;
+    memmove(s->tokens + s->num_tokens, s->tokens + entry->first_token, (size_t)count * sizeof *s->tokens);
+    entry->first_token = s->num_tokens;
+    s->num_tokens += count;
+  }
+}
+
+/* All members' tokens are at most max_tokens, so that there is room twice over once the others have been moved together. */
+static int32_t keep_tokens(cgr__rows *rows, const int32_t *tokens, int32_t count) {
+  cgr__standing *s = &rows->standing;
+  if (count > 2 * s->max_tokens - s->num_tokens)
+    compact_tokens(rows);
+  int32_t first = s->num_tokens;
+  memcpy(s->tokens + first, tokens, (size_t)count * sizeof *tokens);
+  s->num_tokens += count;
+  return first;
+}
+
+void cgr__standing_use_up(cgr__rows *rows, int32_t row) {
+  rows->standing.special[row].first_token = -1;
+  if (rows->row[row].query_len <= 1 && rows->standing.members.flags[rows->row[row].position] == 0)
+    unlist_special(rows, row);
+  cgr__standing_look_again(rows, row);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ checks */
+
+static cgr_status check_member(const cgr__rows *rows, const char *function, int32_t row) {
+  CGR__TRY(cgr__rows_check(rows, function, row));
+  if (rows->row[row].position < 0)
+    return cgr__fail(CGR_ERROR_STATE, "%s: row %d is not in the standing batch, expected a member (cgr_standing_put)", function,
+                     row);
+  return CGR_OK;
+}
+
+static cgr_status check_tokens(const char *function, const int32_t *tokens, int32_t count) {
+  if (!tokens && count > 1)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: tokens is NULL, expected %d tokens", function, count);
+  for (int32_t j = 0; tokens && !cgr__batch_are_ids(tokens, count) && j < count; j++) {
+    if (tokens[j] < CGR_TOKEN_LAST)
+      return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: tokens[%d] is %d, expected a token id: drafts are not supported yet", function,
+                       j, tokens[j]);
+    if (tokens[j] < 0 && j > 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "%s: tokens[%d] is CGR_TOKEN_LAST, expected a token id: only a request's first token can be it", function,
+                       j);
+  }
+  return CGR_OK;
+}
+
+/* What a member is to do; `before`: the tokens that it has now. */
+static cgr_status check_work(const cgr__rows *rows, const char *function, int32_t before, int32_t query_len,
+                             const int32_t *tokens, uint32_t flags) {
+  const cgr__standing *s = &rows->standing;
+  int64_t all = (int64_t)s->members.num_tokens - before + query_len;
+  if (query_len < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: query_len is %d, expected at least 0", function, query_len);
+  if (flags & ~(uint32_t)CGR_REQUEST_PARTIAL)
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: flags is %#x, expected CGR_REQUEST_* bits", function, flags);
+  if (all > s->max_tokens)
+    return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
+                     "%s: query_len is %d, with which the standing batch has %lld tokens, expected at most %d (max_tokens)",
+                     function, query_len, (long long)all, s->max_tokens);
+  return check_tokens(function, tokens, query_len);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- edits */
+
+/* Takes its work from a member, which is settled. */
+static void drop_work(cgr__rows *rows, int32_t index) {
+  cgr__standing *s = &rows->standing;
+  int32_t query_len = rows->row[index].query_len;
+  if (query_len <= 1)
+    s->num_short[query_len]--;
+  s->members.num_tokens -= query_len;
+  unlist_special(rows, index);
+}
+
+static void give_work(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
+  cgr__standing *s = &rows->standing;
+  bool has_tokens = tokens && query_len > 0 && (query_len > 1 || tokens[0] != CGR_TOKEN_LAST);
+  if (query_len <= 1)
+    s->num_short[query_len]++;
+  s->members.num_tokens += query_len;
+  rows->row[index].query_len = query_len;
+  if (has_tokens || query_len > 1 || flags != 0) {
+    s->special[index].first_token = has_tokens ? keep_tokens(rows, tokens, query_len) : -1;
+    list_special(rows, index);
+  }
+}
+
+cgr_status cgr__standing_put(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
+  cgr__standing *s = &rows->standing;
+  CGR__TRY(cgr__rows_check(rows, "cgr_standing_put", index));
+  if (rows->row[index].position >= 0)
+    return cgr__fail(CGR_ERROR_ROW_REPEATED,
+                     "cgr_standing_put: row %d is in the standing batch already, expected another (or cgr_standing_set)", index);
+  if (s->members.num_requests == s->max_requests)
+    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS,
+                     "cgr_standing_put: the standing batch has %d requests already, expected at most %d (max_requests)",
+                     s->members.num_requests, s->max_requests);
+  CGR__TRY(check_work(rows, "cgr_standing_put", 0, query_len, tokens, flags));
+  cgr__rows_settle(rows);
+  rows->row[index].since = s->steps;
+  give_work(rows, index, query_len, tokens, flags);
+  write_place(rows, s->members.num_requests++, index, flags);
+  cgr__standing_look_again(rows, index);
+  return CGR_OK;
+}
+
+cgr_status cgr__standing_set(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
+  cgr__standing *s = &rows->standing;
+  CGR__TRY(check_member(rows, "cgr_standing_set", index));
+  int32_t before = rows->row[index].query_len, position = rows->row[index].position;
+  CGR__TRY(check_work(rows, "cgr_standing_set", before, query_len, tokens, flags));
+  cgr__rows_settle(rows);
+  cgr__standing_settle(rows, index);
+  drop_work(rows, index);
+  give_work(rows, index, query_len, tokens, flags);
+  if (query_len != before || flags != s->members.flags[position])
+    mark_dirty(s, position);
+  s->members.query_lens[position] = query_len;
+  s->members.flags[position] = flags;
+  cgr__standing_look_again(rows, index);
+  return CGR_OK;
+}
+
+cgr_status cgr__standing_take(cgr__rows *rows, int32_t index) {
+  cgr__standing *s = &rows->standing;
+  CGR__TRY(check_member(rows, "cgr_standing_take", index));
+  int32_t position = rows->row[index].position, last = s->members.num_requests - 1;
+  cgr__standing_settle(rows, index);
+  drop_work(rows, index);
+  set_needy(rows, index, false);
+  unfile(rows, index);
+  rows->row[index].position = -1;
+  if (position != last)
+    write_place(rows, position, s->members.rows[last], s->members.flags[last]);
+  s->members.num_requests = last;
+  return CGR_OK;
+}
+
+cgr_status cgr__standing_swap(cgr__rows *rows, int32_t index, int32_t other) {
+  cgr__standing *s = &rows->standing;
+  CGR__TRY(check_member(rows, "cgr_standing_swap", index));
+  CGR__TRY(check_member(rows, "cgr_standing_swap", other));
+  int32_t position = rows->row[index].position, place = rows->row[other].position;
+  uint32_t flags = s->members.flags[position];
+  if (index == other)
+    return CGR_OK;
+  write_place(rows, position, other, s->members.flags[place]);
+  write_place(rows, place, index, flags);
+  return CGR_OK;
+}

@@ -1,0 +1,174 @@
+/* Steps of the standing batch: validated, sent and launched by what has changed. */
+#include <string.h>
+
+#include "base/status.h"
+#include "planners/requests/standing.h"
+
+/* ------------------------------------------------------------------------------------------------------------- validation */
+
+/* Which member lacks a token, and why. Looked for only to say so. */
+static cgr_status refuse_needy(const cgr__rows *rows) {
+  const cgr__composition *members = &rows->standing.members;
+  int32_t i = 0;
+  while (!rows->row[members->rows[i]].needy)
+    i++;
+  int32_t row = members->rows[i], query_len = members->query_lens[i];
+  const cgr__special *special = rows->row[row].special ? &rows->standing.special[row] : NULL;
+  if (query_len > 1 && special->first_token < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: the standing batch has no tokens for row %d, expected %d: cgr_standing_set gives those of one step",
+                     row, query_len);
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "batch: the token of row %d is CGR_TOKEN_LAST, expected a token (cgr_standing_set): no step has sampled one "
+                   "for it",
+                   row);
+}
+
+/* Those that may not fit this step. */
+static cgr_status check_calendar(cgr__rows *rows) {
+  const cgr__standing *s = &rows->standing;
+  int32_t next = s->calendar[s->steps % CGR__CALENDAR];
+  while (next >= 0) {
+    int32_t index = next;
+    const cgr__row *row = &rows->row[index];
+    next = row->next;
+    cgr__standing_look_again(rows, index); /* to a later bucket, or back to this one */
+    int64_t length = (int64_t)row->computed + row->query_len;
+    if (length > row->capacity)
+      return cgr__batch_refuse_length(rows, index, length);
+  }
+  return CGR_OK;
+}
+
+/* The longest and, if all are alike, the uniform query length. */
+static void find_shape(const cgr__rows *rows, cgr__composition *members) {
+  const cgr__standing *s = &rows->standing;
+  int32_t n = members->num_requests, alike = 0, longest = s->num_short[1] > 0;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
+    int32_t query_len = rows->row[row].query_len;
+    alike = query_len > longest ? 0 : alike;
+    longest = query_len > longest ? query_len : longest;
+    alike += query_len == longest;
+  }
+  alike = longest == 1 ? s->num_short[1] : alike;
+  members->max_query_len = longest;
+  members->query_len = alike == n ? longest : 0;
+}
+
+/* Behind the first that is longer than a decode there is no decode. */
+static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
+  const cgr__standing *s = &rows->standing;
+  const cgr__composition *members = &s->members;
+  int32_t first = members->num_requests;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next)
+    if (rows->row[row].query_len > threshold && rows->row[row].position < first)
+      first = rows->row[row].position;
+  for (int32_t i = first; i < members->num_requests; i++)
+    if (members->query_lens[i] > 0 && members->query_lens[i] <= threshold)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "batch: row %d is at place %d of the standing batch with %d new tokens, a decode (reorder_threshold is "
+                       "%d), and a longer one is before it, expected decodes first",
+                       members->rows[i], i, members->query_lens[i], threshold);
+  return CGR_OK;
+}
+
+cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked) {
+  cgr__standing *s = &rows->standing;
+  cgr__rows_settle(rows);
+  for (int32_t i = 0; s->stale && i < s->members.num_requests; i++)
+    cgr__standing_look_again(rows, s->members.rows[i]);
+  s->stale = false;
+  if (s->num_needy > 0)
+    return refuse_needy(rows);
+  CGR__TRY(check_calendar(rows));
+  find_shape(rows, &s->members);
+  if (threshold > 0 && s->members.query_len == 0)
+    CGR__TRY(check_order(rows, threshold));
+  *checked = (cgr__checked_batch){ .composition = &s->members,
+                                   .num_requests = s->members.num_requests,
+                                   .num_tokens = s->members.num_tokens,
+                                   .query_len = s->members.query_len,
+                                   .max_query_len = s->members.max_query_len,
+                                   .standing = true };
+  return CGR_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ staging */
+
+static cgr__edit edit_of(const cgr__composition *members, int32_t position, int32_t first_token) {
+  uint32_t place = (uint32_t)position | members->flags[position] << 16;
+  return (cgr__edit){ (int32_t)place, members->rows[position], members->query_lens[position], first_token };
+}
+
+static bool has_tokens(const cgr__rows *rows, int32_t row) {
+  return rows->row[row].special && rows->standing.special[row].first_token >= 0;
+}
+
+int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens) {
+  const cgr__standing *s = &rows->standing;
+  int32_t count = 0, used = 0;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
+    int32_t query_len = rows->row[row].query_len;
+    if (s->special[row].first_token < 0)
+      continue;
+    memcpy(tokens + used, s->tokens + s->special[row].first_token, (size_t)query_len * sizeof *tokens);
+    edits[count++] = edit_of(&s->members, rows->row[row].position, used);
+    used += query_len;
+  }
+  for (int32_t i = 0; !whole && i < s->num_dirty; i++) {
+    int32_t position = s->dirty[i];
+    if (position < s->members.num_requests && !has_tokens(rows, s->members.rows[position]))
+      edits[count++] = edit_of(&s->members, position, -1);
+  }
+  *num_tokens = used;
+  return count;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- launch */
+
+/* Rows and tags as they are now: by the journal as far as it reaches, where that is less work. */
+static void bring_up(const cgr__standing *s, cgr__composition *copy) {
+  const cgr__composition *members = &s->members;
+  size_t n = (size_t)members->num_requests;
+  if (copy->version == 0 || s->version - copy->version > CGR__JOURNAL / 2) {
+    memcpy(copy->rows, members->rows, n * sizeof *copy->rows);
+    memcpy(copy->tags, members->tags, n * sizeof *copy->tags);
+  } else {
+    for (uint64_t v = copy->version; v < s->version; v++) {
+      int32_t position = s->journal[v % CGR__JOURNAL]; /* perhaps past the end by now: no harm */
+      copy->rows[position] = members->rows[position];
+      copy->tags[position] = members->tags[position];
+    }
+  }
+  copy->num_requests = members->num_requests;
+  copy->version = s->version;
+}
+
+cgr__composition *cgr__standing_snapshot(const cgr__rows *rows, cgr__compositions *pool) {
+  cgr__composition *latest = NULL;
+  for (int32_t i = 0; i < pool->count; i++) {
+    cgr__composition *c = &pool->all[i];
+    if (c->version == rows->standing.version)
+      return c;
+    if (c->uses == 0 && c != rows->steady.batch && (!latest || c->version > latest->version))
+      latest = c;
+  }
+  bring_up(&rows->standing, latest);
+  return latest;
+}
+
+void cgr__standing_commit(cgr__rows *rows, uint64_t seq) {
+  cgr__standing *s = &rows->standing;
+  cgr__rows_leave_steady(rows);
+  rows->steady.batch = NULL;
+  s->steps++;
+  s->last_seq = seq;
+  for (int32_t row = s->first_special, next; row >= 0; row = next) {
+    next = s->special[row].next;
+    cgr__standing_use_up(rows, row);
+  }
+  s->num_tokens = 0;
+  for (int32_t i = 0; i < s->num_dirty; i++)
+    s->dirty_bit[s->dirty[i] / 64] = 0;
+  s->num_dirty = 0;
+}

@@ -1,0 +1,328 @@
+// The standing batch below the runtime: beside the same batch given whole, and beside a device that knows no more than the edits.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "planners/requests/standing.h"
+#include "tests/planners/requests/rig.h"
+
+namespace {
+
+using namespace cgr_test;
+using List = std::vector<int32_t>;
+const int32_t kLast = CGR_TOKEN_LAST;
+
+// What edits have told a device, and the tokens that the last step named.
+struct Told {
+  List rows, lens;
+  std::vector<uint32_t> flags;
+  std::map<int32_t, List> tokens; // by row
+  int32_t num_edits = 0;
+
+  void Hear(const cgr__rows *rows_now, bool whole) {
+    const cgr__composition &members = rows_now->standing.members;
+    const auto n = static_cast<size_t>(members.num_requests);
+    std::vector<cgr__edit> edits(static_cast<size_t>(rows_now->standing.max_requests));
+    List ids(static_cast<size_t>(rows_now->standing.max_tokens));
+    int32_t num_ids = -1;
+    num_edits = cgr__standing_edits(rows_now, whole, edits.data(), ids.data(), &num_ids);
+    ASSERT_LE(num_edits, rows_now->standing.max_requests);
+    ASSERT_LE(num_ids, rows_now->standing.max_tokens);
+    rows.resize(n, -1);
+    lens.resize(n, -1);
+    flags.resize(n, 77);
+    tokens.clear();
+    std::vector<bool> named(n);
+    for (size_t i = 0; whole && i < n; i++) {
+      rows[i] = members.rows[i];
+      lens[i] = members.query_lens[i];
+      flags[i] = members.flags[i];
+    }
+    for (int32_t e = 0; e < num_edits; e++) {
+      const cgr__edit &edit = edits[static_cast<size_t>(e)];
+      const auto i = static_cast<size_t>(edit.place & 0xffff);
+      ASSERT_LT(i, n);
+      ASSERT_FALSE(named[i]) << "place " << i << " is named twice";
+      named[i] = true;
+      rows[i] = edit.row;
+      lens[i] = edit.query_len;
+      flags[i] = static_cast<uint32_t>(edit.place) >> 16;
+      if (edit.first_token < 0)
+        continue;
+      ASSERT_LE(edit.first_token + edit.query_len, num_ids);
+      tokens[edit.row] = List(ids.begin() + edit.first_token, ids.begin() + edit.first_token + edit.query_len);
+    }
+  }
+};
+
+// Six open rows with pages for 100 tokens, of which 10 are in the cache and have a last token.
+struct Case {
+  enum { kRequests = 4, kTokens = 32 };
+  Rows rows;
+  Pool pool{ kRequests, kTokens, 3 };
+  List open;
+  cgr__checked_batch checked;
+  uint64_t launched = 0;
+
+  explicit Case(int32_t seq_len = 100) : rows(6, seq_len, { {} }, kRequests, kTokens) {
+    for (int32_t i = 0; i < 6; i++)
+      open.push_back(rows.OpenWithPages((seq_len + 15) / 16, 10 + 100 * i, 100 + static_cast<uint64_t>(i)));
+    for (int32_t i = 0; i < 6; i += 2)
+      EXPECT_EQ(pool.Step(rows, Batch::Prefill({ open[size_t(i)], open[size_t(i) + 1] }, { 10, 10 }), ++launched), CGR_OK);
+  }
+  cgr_status Put(int32_t row, int32_t len = 1, const List &tokens = {}, uint32_t flags = 0) {
+    return cgr__standing_put(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
+  }
+  cgr_status Set(int32_t row, int32_t len = 1, const List &tokens = {}, uint32_t flags = 0) {
+    return cgr__standing_set(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
+  }
+  cgr_status Validate(int32_t threshold = 0) { return cgr__standing_validate(rows, threshold, &checked); }
+  void Launch() {
+    cgr__composition *copy = cgr__standing_snapshot(rows, &pool.pool);
+    const cgr__composition &members = rows.rows.standing.members;
+    const auto n = members.num_requests;
+    EXPECT_EQ(List(copy->rows, copy->rows + n), List(members.rows, members.rows + n));
+    EXPECT_EQ(std::vector<uint64_t>(copy->tags, copy->tags + n), std::vector<uint64_t>(members.tags, members.tags + n));
+    cgr__compositions_launch(&pool.pool, ++launched, copy);
+    cgr__standing_commit(rows, launched);
+  }
+  const cgr__row &Row(int32_t row) {
+    cgr__rows_settle(rows);
+    cgr__standing_settle(rows, row);
+    return rows.rows.row[row];
+  }
+};
+
+TEST(Standing, RowsAreBroughtUpToDateWhenSomebodyLooks) {
+  Case c;
+  ASSERT_EQ(c.Put(c.open[0]), CGR_OK);
+  ASSERT_EQ(c.Put(c.open[1], 0), CGR_OK);
+  for (int n = 0; n < 5; n++) {
+    ASSERT_EQ(c.Validate(), CGR_OK) << cgr_last_message();
+    c.Launch();
+  }
+  EXPECT_EQ(cgr__rows_computed(c.rows, c.open[0]), 15);
+  EXPECT_EQ(c.Row(c.open[0]).computed, 15);
+  EXPECT_EQ(c.Row(c.open[0]).last_seq, c.launched);
+  EXPECT_EQ(c.Row(c.open[1]).computed, 10);
+  EXPECT_EQ(c.Row(c.open[1]).last_seq, c.launched) << "it is in the step all the same";
+  EXPECT_EQ(c.Row(c.open[2]).last_seq, 2u);
+  ASSERT_EQ(cgr__standing_take(c.rows, c.open[0]), CGR_OK);
+  ASSERT_EQ(c.Validate(), CGR_OK);
+  c.Launch();
+  EXPECT_EQ(c.Row(c.open[0]).computed, 15);
+  EXPECT_EQ(c.Row(c.open[0]).last_seq, c.launched - 1);
+}
+
+// The lengths that are sent are those of now.
+TEST(Standing, ChangesCarryTheLengthsOfNow) {
+  Case c;
+  c.rows.Collect();
+  ASSERT_EQ(c.Put(c.open[0]), CGR_OK);
+  for (int n = 0; n < 3; n++) {
+    ASSERT_EQ(c.Validate(), CGR_OK);
+    c.Launch();
+  }
+  cgr__changes_mark_all(c.rows);
+  for (const cgr__change &change : c.rows.Collect())
+    if (change.kind == CGR__CHANGE_COMPUTED) {
+      EXPECT_EQ(change.value, change.row == c.open[0] ? 13 : 10);
+    }
+}
+
+TEST(Standing, AFailedStepMarksTheUseOfItsRows) {
+  Case c;
+  ASSERT_EQ(c.Put(c.open[0]), CGR_OK);
+  ASSERT_EQ(c.Put(c.open[1]), CGR_OK);
+  ASSERT_EQ(c.Validate(), CGR_OK);
+  c.Launch();
+  ASSERT_EQ(c.Validate(), CGR_OK);
+  c.rows.Collect();
+  cgr__batch_abandon(c.rows, &c.checked, 9);
+  EXPECT_EQ(c.Row(c.open[1]).last_seq, 9u);
+  EXPECT_EQ(c.Row(c.open[1]).computed, 11);
+  EXPECT_EQ(c.Validate(), CGR_OK);
+  cgr__rows_forget_tokens(c.rows, c.checked.composition);
+  EXPECT_EQ(cgr__changes_pending(c.rows), 2);
+  ExpectMessage(c.Validate(), CGR_ERROR_INVALID_ARGUMENT, { "CGR_TOKEN_LAST" });
+  ASSERT_EQ(c.Set(c.open[0], 1, { 3 }), CGR_OK);
+  ASSERT_EQ(c.Set(c.open[1], 1, { 3 }), CGR_OK);
+  EXPECT_EQ(c.Validate(), CGR_OK);
+}
+
+// A row's pages may last for much longer than the calendar reaches.
+TEST(Standing, TheCalendarSeesTheEndOfPages) {
+  for (int32_t len : { 1, 2, 3 })
+    for (int32_t seq_len : { 256 + 10, 255 + 10, 257 + 10, 1000, 30, 11, 10 }) {
+      SCOPED_TRACE(std::to_string(len) + " of " + std::to_string(seq_len));
+      Case c(seq_len);
+      const List tokens(size_t(len), 5);
+      int32_t steps = 0;
+      ASSERT_EQ(c.Put(c.open[0], len, tokens), CGR_OK);
+      while (c.Validate() == CGR_OK) {
+        c.Launch();
+        steps++;
+        ASSERT_EQ(c.Set(c.open[0], len, tokens), CGR_OK);
+        if (steps % 7 == 0) // cancelled, say
+          (void)c.Validate();
+      }
+      EXPECT_EQ(steps, (seq_len - 10) / len);
+      ExpectMessage(c.Validate(), CGR_ERROR_SEQUENCE_TOO_LONG, { "max_seq_len" });
+      ASSERT_EQ(c.Put(c.open[1]), CGR_OK);
+      EXPECT_EQ(c.Validate(), CGR_ERROR_SEQUENCE_TOO_LONG);
+      ASSERT_EQ(c.Set(c.open[0], 0), CGR_OK);
+      EXPECT_EQ(c.Validate(), seq_len > 10 ? CGR_OK : CGR_ERROR_SEQUENCE_TOO_LONG);
+    }
+}
+
+// The same without a word from the engine in between.
+TEST(Standing, TheCalendarSeesTheEndOfPagesOfADecode) {
+  for (int32_t seq_len : { 265, 266, 267, 521, 522, 523, 2000 }) {
+    Case c(seq_len);
+    int32_t steps = 0;
+    ASSERT_EQ(c.Put(c.open[0]), CGR_OK);
+    ASSERT_EQ(c.Put(c.open[1], 0), CGR_OK);
+    for (; c.Validate() == CGR_OK; steps++)
+      c.Launch();
+    EXPECT_EQ(steps, seq_len - 10);
+    ASSERT_EQ(cgr__rows_set_length(c.rows, c.open[0], 20), CGR_OK);
+    ASSERT_EQ(c.Set(c.open[0], 1, { 4 }), CGR_OK);
+    for (steps = 0; c.Validate() == CGR_OK; steps++)
+      c.Launch();
+    EXPECT_EQ(steps, seq_len - 20);
+  }
+}
+
+// Tokens that are given again and again before a step fill their store, and are moved together.
+TEST(Standing, TokensAreKeptUntilAStepUsesThem) {
+  Case c;
+  Told told;
+  for (int32_t i = 0; i < 3; i++)
+    ASSERT_EQ(c.Put(c.open[size_t(i)], 2, { 100 + i, 200 + i }), CGR_OK);
+  for (int32_t n = 0; n < 50; n++) {
+    const int32_t row = c.open[size_t(n % 3)], len = 2 + n % 9;
+    ASSERT_EQ(c.Set(row, len, List(size_t(len), n)), CGR_OK);
+    told.Hear(c.rows, n % 2 == 0);
+    ASSERT_FALSE(::testing::Test::HasFatalFailure());
+    EXPECT_EQ(told.tokens.size(), 3u);
+    EXPECT_EQ(told.tokens[row], List(size_t(len), n));
+    if (n >= 2) {
+      EXPECT_EQ(told.tokens[c.open[size_t((n - 2) % 3)]], List(size_t(2 + (n - 2) % 9), n - 2));
+    }
+  }
+  ASSERT_EQ(c.Validate(), CGR_OK);
+  c.Launch();
+  told.Hear(c.rows, false);
+  EXPECT_EQ(told.num_edits, 0);
+}
+
+// Random edits: counts, shape and order are those of the same batch given whole; the device hears all of it, whatever was
+// cancelled; results refer to rows and tags as they were.
+TEST(Standing, IsTheBatchThatWasEdited) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  struct Member {
+    int32_t row, len;
+    uint32_t flags;
+    List tokens;
+  };
+  Case c(2000);
+  Told told;
+  std::vector<Member> members;
+  bool on_device = false;
+  int refused = 0, uniform = 0, few = 0;
+  for (int n = 0; n < 4000 && !::testing::Test::HasFailure(); n++) {
+    for (int edits = random.Pick32(0, 3) * (n % 500 < 490) + (n % 500 == 499) * 400; edits > 0; edits--) {
+      const int32_t row = c.open[size_t(random.Pick(0, 5))], other = c.open[size_t(random.Pick(0, 5))];
+      size_t i = 0, j = 0;
+      while (i < members.size() && members[i].row != row)
+        i++;
+      while (j < members.size() && members[j].row != other)
+        j++;
+      Member m = { row, random.OneIn(3) ? random.Pick32(0, 9) : 1, random.OneIn(9) ? 1u : 0u, {} };
+      m.tokens = List(size_t(m.len), random.Pick32(0, 99));
+      switch (random.Pick(0, 3)) {
+      case 0:
+        if (c.Put(row, m.len, m.tokens, m.flags) == CGR_OK)
+          members.push_back(m);
+        break;
+      case 1:
+        if (c.Set(row, m.len, m.tokens, m.flags) == CGR_OK)
+          members[i] = m;
+        break;
+      case 2:
+        if (cgr__standing_take(c.rows, row) == CGR_OK) {
+          members[i] = members.back();
+          members.pop_back();
+        }
+        break;
+      default:
+        if (cgr__standing_swap(c.rows, row, other) == CGR_OK)
+          std::swap(members[i], members[j]);
+      }
+    }
+    Batch batch;
+    batch.has_query_lens = batch.has_flags = true;
+    for (Member &m : members) {
+      if (c.Row(m.row).computed > 1900) {
+        ASSERT_EQ(cgr__rows_set_length(c.rows, m.row, 10), CGR_OK);
+      }
+      if (m.tokens.empty() && m.len > 0 && (m.len > 1 || !c.Row(m.row).has_token)) {
+        m.tokens = List(size_t(m.len), 5);
+        ASSERT_EQ(c.Set(m.row, m.len, m.tokens, m.flags), CGR_OK);
+      }
+      batch.rows.push_back(m.row);
+      batch.query_lens.push_back(m.len);
+      batch.flags.push_back(m.flags);
+    }
+    batch.WithIds();
+    const int32_t threshold = random.Pick32(0, 4);
+    cgr__checked_batch whole;
+    ASSERT_EQ(c.pool.Validate(c.rows, batch, &whole), CGR_OK) << cgr_last_message();
+    cgr_status ordered = threshold > 0 ? cgr__batch_check_order(whole.composition, threshold) : CGR_OK;
+    ASSERT_EQ(c.Validate(threshold), ordered) << cgr_last_message();
+    if (ordered != CGR_OK) {
+      refused++;
+      continue;
+    }
+    EXPECT_EQ(c.checked.num_requests, whole.num_requests);
+    EXPECT_EQ(c.checked.num_tokens, whole.num_tokens);
+    EXPECT_EQ(c.checked.query_len, whole.query_len);
+    EXPECT_EQ(c.checked.max_query_len, whole.max_query_len);
+    uniform += whole.query_len > 0;
+    if (random.OneIn(20)) { // a whole batch goes instead
+      c.pool.Prepare(&whole);
+      c.pool.Launch(c.rows, &whole, ++c.launched);
+      on_device = false;
+      continue;
+    }
+    Told next = told;
+    next.Hear(c.rows, !on_device);
+    EXPECT_EQ(next.rows, batch.rows);
+    EXPECT_EQ(next.lens, batch.query_lens);
+    EXPECT_EQ(next.flags, batch.flags);
+    few += on_device && next.num_edits < whole.num_requests;
+    for (const Member &m : members) {
+      const bool has = m.len > 1 || (m.len == 1 && !m.tokens.empty());
+      EXPECT_EQ(next.tokens.count(m.row), has ? 1u : 0u);
+      if (has) {
+        EXPECT_EQ(next.tokens[m.row], m.tokens);
+      }
+    }
+    if (random.OneIn(5)) // cancelled
+      continue;
+    told = next;
+    on_device = !random.OneIn(20); // or lost
+    c.Launch();
+    for (Member &m : members)
+      m.tokens.clear();
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(uniform, 100);
+  EXPECT_GT(few, 100);
+}
+
+} // namespace
