@@ -90,7 +90,7 @@ struct Case {
   }
   const cgr__row &Row(int32_t row) {
     cgr__rows_settle(rows);
-    cgr__standing_settle(rows, row);
+    cgr__members_settle(rows, row);
     return rows.rows.row[row];
   }
 };
