@@ -1,7 +1,7 @@
 /* Members of the standing batch: brought up to date, and looked at when something about them has changed. */
 #include "planners/requests/members.h"
 
-_Static_assert(sizeof(cgr__row) == 64, "a row is one line");
+_Static_assert(sizeof(cgr__row) == CGR__ROW_BYTES, "a row is one line");
 
 void cgr__members_init(cgr__rows *rows) {
   cgr__standing *s = &rows->standing;

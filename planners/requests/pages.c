@@ -3,8 +3,8 @@
 
 #include "base/status.h"
 #include "planners/requests/changes.h"
-#include "planners/requests/rows.h"
 #include "planners/requests/members.h"
+#include "planners/requests/rows.h"
 
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
   if (group < 0 || group >= rows->num_groups)

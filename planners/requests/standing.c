@@ -1,10 +1,9 @@
-/* Edits of the standing batch, and its steps. */
+/* Edits of the standing batch. */
 #include "planners/requests/standing.h"
 
 #include <string.h>
 
 #include "base/status.h"
-#include "planners/requests/members.h"
 
 _Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
 
