@@ -41,6 +41,7 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   if (!rt->host_block)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory for %d rows (%zu bytes)", c->max_rows, bytes);
   unsigned char *at = rt->host_block;
+  at += -(uintptr_t)at % CGR__ROW_BYTES; /* the rows come first: each is a line */
   cgr__rows_init(&rt->rows, &rows, at);
   at += cgr__rows_bytes(&rows);
   cgr__compositions_init(&rt->lane.compositions, c->max_requests, c->ring_depth, at);

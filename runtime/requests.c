@@ -62,7 +62,7 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_get_info: row is %d, expected 0 .. %d", row,
                      runtime->rows.max_rows - 1);
   cgr__rows_settle(&runtime->rows);
-  cgr__standing_settle(&runtime->rows, row);
+  cgr__members_settle(&runtime->rows, row);
   const cgr__row *entry = &runtime->rows.row[row];
   full.last_seq = entry->last_seq;
   full.open = entry->open;

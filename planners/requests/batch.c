@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "planners/requests/standing.h"
+#include "planners/requests/members.h"
 
 /* ---------------------------------------------------------------------------------------------------------- compositions */
 
@@ -151,7 +151,7 @@ static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32
                      index);
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: query_lens[%d] is %d, expected at least 0", i, query_len);
-  cgr__standing_settle(rows, index);
+  cgr__members_settle(rows, index);
   int64_t length = (int64_t)row->computed + query_len;
   return length > row->capacity ? cgr__batch_refuse_length(rows, index, length) : CGR_OK;
 }
@@ -309,7 +309,7 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   cgr__rows_settle(rows);
   for (int32_t i = 0; i < checked->composition->num_requests; i++) {
-    cgr__standing_settle(rows, checked->composition->rows[i]);
+    cgr__members_settle(rows, checked->composition->rows[i]);
     rows->row[checked->composition->rows[i]].last_seq = seq;
   }
 }

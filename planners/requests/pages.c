@@ -3,8 +3,8 @@
 
 #include "base/status.h"
 #include "planners/requests/changes.h"
+#include "planners/requests/members.h"
 #include "planners/requests/rows.h"
-#include "planners/requests/standing.h"
 
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
   if (group < 0 || group >= rows->num_groups)
@@ -171,7 +171,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
   if (has->first == has->end)
     has->first = has->end = 0;
   update_capacity(rows, row);
-  cgr__standing_look_again(rows, row);
+  cgr__members_look_again(rows, row);
   cgr__changes_mark_pages(rows, row, g, first, (int32_t)end);
   return CGR_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "planners/requests/changes.h"
-#include "planners/requests/standing.h"
+#include "planners/requests/members.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
@@ -91,7 +91,7 @@ void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memor
   memset(rows, 0, sizeof *rows);
   lay_out(rows, config, &b);
   cgr__rows_fill_data(rows);
-  cgr__standing_init(rows);
+  cgr__members_init(rows);
   for (int32_t i = 0; i < rows->max_rows; i++)
     rows->free_rows[i] = rows->max_rows - 1 - i; /* row 0 is given out first */
 }
@@ -151,11 +151,11 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
                      "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,
                      entry->capacity, cgr__rows_shortest_group(rows, row));
   cgr__rows_leave_steady(rows);
-  cgr__standing_settle(rows, row);
+  cgr__members_settle(rows, row);
   entry->computed = num_tokens;
   entry->has_token = false;
   cgr__changes_mark_length(rows, row);
-  cgr__standing_look_again(rows, row);
+  cgr__members_look_again(rows, row);
   return CGR_OK;
 }
 
@@ -163,9 +163,9 @@ void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch) {
   cgr__rows_leave_steady(rows);
   rows->steady.has_tokens = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
-    cgr__standing_settle(rows, batch->rows[i]);
+    cgr__members_settle(rows, batch->rows[i]);
     rows->row[batch->rows[i]].has_token = false;
     cgr__changes_mark_length(rows, batch->rows[i]);
-    cgr__standing_look_again(rows, batch->rows[i]);
+    cgr__members_look_again(rows, batch->rows[i]);
   }
 }

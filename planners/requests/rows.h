@@ -18,9 +18,10 @@
 extern "C" {
 #endif
 
-typedef struct cgr__row { /* 64 bytes */
-  int32_t computed;       /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
-  int32_t capacity;       /* tokens that the pages of every group hold, from the first one on; at most max_seq_len */
+#define CGR__ROW_BYTES 64 /* a line */
+typedef struct cgr__row {
+  int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
+  int32_t capacity; /* tokens that the pages of every group hold, from the first one on; at most max_seq_len */
   bool open;
   bool has_token;      /* the last token is on the device */
   bool dirty_computed; /* changes.h */

@@ -1,24 +1,11 @@
-/* Edits of the standing batch, and its steps. */
+/* Edits of the standing batch. */
 #include "planners/requests/standing.h"
 
 #include <string.h>
 
 #include "base/status.h"
 
-_Static_assert(sizeof(cgr__row) == 64, "a row is one line");
 _Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
-
-void cgr__standing_init(cgr__rows *rows) {
-  cgr__standing *s = &rows->standing;
-  s->version = 1;
-  s->first_special = s->last_special = -1;
-  for (int32_t b = 0; b < CGR__CALENDAR; b++)
-    s->calendar[b] = -1;
-  for (int32_t i = 0; i < rows->max_rows; i++) {
-    rows->row[i].position = -1;
-    rows->row[i].bucket = -1;
-  }
-}
 
 /* -------------------------------------------------------------------------------------------------------------- positions */
 
@@ -41,84 +28,6 @@ static void write_place(cgr__rows *rows, int32_t position, int32_t row, uint32_t
   s->members.tags[position] = rows->row[row].tag;
   mark_dirty(s, position);
   s->journal[s->version++ % CGR__JOURNAL] = position;
-}
-
-/* ------------------------------------------------------------------------------------------------------------------- rows */
-
-void cgr__standing_settle(cgr__rows *rows, int32_t index) {
-  cgr__standing *s = &rows->standing;
-  cgr__row *row = &rows->row[index];
-  if (row->position < 0 || row->since == s->steps)
-    return;
-  row->computed = cgr__rows_computed(rows, index);
-  row->since = s->steps;
-  row->last_seq = s->last_seq;
-  if (row->query_len > 0) /* a partial chunk leaves the row without a token to go on with */
-    row->has_token = !(s->members.flags[row->position] & CGR_REQUEST_PARTIAL);
-}
-
-/* Whether the next step would find a token of the row's missing. */
-static bool lacks_token(const cgr__rows *rows, int32_t index) {
-  const cgr__standing *s = &rows->standing;
-  const cgr__row *row = &rows->row[index];
-  int32_t first = row->special ? s->special[index].first_token : -1;
-  if (row->query_len == 0)
-    return false;
-  if (first < 0)
-    return row->query_len > 1 || !row->has_token;
-  return s->tokens[first] == CGR_TOKEN_LAST && !row->has_token;
-}
-
-static void set_needy(cgr__rows *rows, int32_t index, bool needy) {
-  rows->standing.num_needy += needy - rows->row[index].needy;
-  rows->row[index].needy = needy;
-}
-
-/* --------------------------------------------------------------------------------------------------------------- calendar */
-
-static void unfile(cgr__rows *rows, int32_t index) {
-  cgr__row *row = &rows->row[index];
-  if (row->bucket < 0)
-    return;
-  if (row->prev >= 0)
-    rows->row[row->prev].next = row->next;
-  else
-    rows->standing.calendar[row->bucket] = row->next;
-  if (row->next >= 0)
-    rows->row[row->next].prev = row->prev;
-  row->bucket = -1;
-}
-
-/* Further steps that fit a settled row. Most members decode: no division for them. */
-static int32_t steps_that_fit(const cgr__row *row) {
-  int32_t room = row->capacity - row->computed;
-  return room <= 0 || row->query_len == 1 ? room : room / row->query_len;
-}
-
-/* Under the step at which it may not fit any more, or the furthest that there is a bucket for. A row without tokens always fits.
- */
-static void file(cgr__rows *rows, int32_t index) {
-  cgr__standing *s = &rows->standing;
-  cgr__row *row = &rows->row[index];
-  unfile(rows, index);
-  if (row->query_len == 0)
-    return;
-  int32_t fit = steps_that_fit(row);
-  fit = fit < 0 ? 0 : fit < CGR__CALENDAR - 1 ? fit : CGR__CALENDAR - 1;
-  row->bucket = (int16_t)((s->steps + (uint64_t)fit) % CGR__CALENDAR);
-  row->prev = -1;
-  row->next = s->calendar[row->bucket];
-  if (row->next >= 0)
-    rows->row[row->next].prev = index;
-  s->calendar[row->bucket] = index;
-}
-
-void cgr__standing_look_again(cgr__rows *rows, int32_t row) {
-  if (rows->row[row].position < 0)
-    return;
-  cgr__standing_settle(rows, row);
-  set_needy(rows, row, lacks_token(rows, row));
-  file(rows, row);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- special */
@@ -181,7 +90,7 @@ void cgr__standing_use_up(cgr__rows *rows, int32_t row) {
   rows->standing.special[row].first_token = -1;
   if (rows->row[row].query_len <= 1 && rows->standing.members.flags[rows->row[row].position] == 0)
     unlist_special(rows, row);
-  cgr__standing_look_again(rows, row);
+  cgr__members_look_again(rows, row);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ checks */
@@ -227,7 +136,7 @@ static cgr_status check_work(const cgr__rows *rows, const char *function, int32_
 
 /* ------------------------------------------------------------------------------------------------------------------- edits */
 
-/* Takes its work from a member, which is settled. */
+/* Takes its work from a member; its row still says what that was. */
 static void drop_work(cgr__rows *rows, int32_t index) {
   cgr__standing *s = &rows->standing;
   int32_t query_len = rows->row[index].query_len;
@@ -265,7 +174,7 @@ cgr_status cgr__standing_put(cgr__rows *rows, int32_t index, int32_t query_len, 
   rows->row[index].since = s->steps;
   give_work(rows, index, query_len, tokens, flags);
   write_place(rows, s->members.num_requests++, index, flags);
-  cgr__standing_look_again(rows, index);
+  cgr__members_look_again(rows, index);
   return CGR_OK;
 }
 
@@ -275,14 +184,14 @@ cgr_status cgr__standing_set(cgr__rows *rows, int32_t index, int32_t query_len, 
   int32_t before = rows->row[index].query_len, position = rows->row[index].position;
   CGR__TRY(check_work(rows, "cgr_standing_set", before, query_len, tokens, flags));
   cgr__rows_settle(rows);
-  cgr__standing_settle(rows, index);
+  cgr__members_settle(rows, index);
   drop_work(rows, index);
   give_work(rows, index, query_len, tokens, flags);
   if (query_len != before || flags != s->members.flags[position])
     mark_dirty(s, position);
   s->members.query_lens[position] = query_len;
   s->members.flags[position] = flags;
-  cgr__standing_look_again(rows, index);
+  cgr__members_look_again(rows, index);
   return CGR_OK;
 }
 
@@ -290,11 +199,8 @@ cgr_status cgr__standing_take(cgr__rows *rows, int32_t index) {
   cgr__standing *s = &rows->standing;
   CGR__TRY(check_member(rows, "cgr_standing_take", index));
   int32_t position = rows->row[index].position, last = s->members.num_requests - 1;
-  cgr__standing_settle(rows, index);
   drop_work(rows, index);
-  set_needy(rows, index, false);
-  unfile(rows, index);
-  rows->row[index].position = -1;
+  cgr__members_leave(rows, index);
   if (position != last)
     write_place(rows, position, s->members.rows[last], s->members.flags[last]);
   s->members.num_requests = last;

@@ -2,7 +2,7 @@
  *
  * A step of it costs the host what has changed, not what there is:
  * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when somebody looks at it
- *   (cgr__standing_settle).
+ *   (cgr__members_settle).
  * - A member whose pages end is found in time: the calendar files it under the step at which it may not fit any more.
  * - Members that must be given something anew for every step are listed (`special`), and those that lack it are counted (needy).
  * - What the device must hear is kept by position (`dirty`) until a launch has told it; a cancelled step takes nothing away.
@@ -12,24 +12,17 @@
 
 #include "buffers/slot.h"
 #include "planners/requests/batch.h"
+#include "planners/requests/members.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Of cgr__rows_init, which has laid out the memory. */
-void cgr__standing_init(cgr__rows *rows);
 
 /* The edits of cgr.h. On failure nothing has changed. That no step is prepared is the caller's to check. */
 cgr_status cgr__standing_put(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
 cgr_status cgr__standing_set(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
 cgr_status cgr__standing_take(cgr__rows *rows, int32_t row);
 cgr_status cgr__standing_swap(cgr__rows *rows, int32_t row, int32_t other);
-
-/* Adds the standing steps that a row does not have yet. Rows that are no members have all. */
-void cgr__standing_settle(cgr__rows *rows, int32_t row);
-/* The row's length or last token is another, or it has lost pages. Nothing for rows that are no members. */
-void cgr__standing_look_again(cgr__rows *rows, int32_t row);
 
 /* A step with the row's tokens was launched. */
 void cgr__standing_use_up(cgr__rows *rows, int32_t row);

@@ -32,7 +32,7 @@ static cgr_status check_calendar(cgr__rows *rows) {
     int32_t index = next;
     const cgr__row *row = &rows->row[index];
     next = row->next;
-    cgr__standing_look_again(rows, index); /* to a later bucket, or back to this one */
+    cgr__members_look_again(rows, index); /* to a later bucket, or back to this one */
     int64_t length = (int64_t)row->computed + row->query_len;
     if (length > row->capacity)
       return cgr__batch_refuse_length(rows, index, length);
@@ -76,7 +76,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
   cgr__standing *s = &rows->standing;
   cgr__rows_settle(rows);
   for (int32_t i = 0; s->stale && i < s->members.num_requests; i++)
-    cgr__standing_look_again(rows, s->members.rows[i]);
+    cgr__members_look_again(rows, s->members.rows[i]);
   s->stale = false;
   if (s->num_needy > 0)
     return refuse_needy(rows);

@@ -173,10 +173,12 @@ TEST_P(KernelPrologueEdits, WhatTheyGiveIsChecked) {
   EXPECT_EQ(pair->error().error, CGR_GUARD_SEQUENCE);
   pair->PrologueAndEpilogue(pair->Step({ 3, 5, 2 }, { 1, 1, 2 }, 8, 40));
   step = Edited(*pair, 3, 4, 8, 40);
-  AddEdit(&step, 1, 0, limits.max_rows, 1, -1);
+  step.tokens = { 41 };
+  AddEdit(&step, 1, 0, limits.max_rows, 1, 0);
   pair->PrologueAndEpilogue(step);
   ExpectError(pair->error(), { CGR_GUARD_ROW, -1, 1, 0, limits.max_rows });
   EXPECT_EQ(pair->num_requests(), 3) << "the others run";
+  EXPECT_EQ(pair->device.Get()->input_ids[1], 0) << "its token is not taken";
 }
 
 // The composition after any edits is the one that a whole batch gives; at the largest limits too, where several blocks write the

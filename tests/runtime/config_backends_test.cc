@@ -97,8 +97,8 @@ protected:
     });
     return result;
   }
-  // What a prepare gives for a request of each length; its step is given up.
-  static cgr_status PrepareOf(cgr_runtime *runtime, const std::vector<int32_t> &lens) {
+  // What a prepare gives for a request of each length, whole or by the standing batch; its step is given up.
+  static cgr_status PrepareOf(cgr_runtime *runtime, const std::vector<int32_t> &lens, bool standing = false) {
     std::vector<int32_t> rows(lens.size()), tokens(GoodConfig::kPageSize * lens.size(), 1);
     for (size_t i = 0; i < lens.size(); i++) {
       const int32_t page = 8 + int32_t(i);
@@ -111,11 +111,22 @@ protected:
     batch.rows = rows.data();
     batch.query_lens = lens.data();
     batch.tokens = tokens.data();
+    for (size_t i = 0; standing && i < lens.size(); i++)
+      CGR_EXPECT_OK(cgr_standing_put(runtime, 0, 0, rows[i], lens[i], tokens.data(), 0));
+    if (standing) {
+      batch = CGR_BATCH_INIT;
+      batch.num_requests = CGR_BATCH_STANDING;
+    }
     cgr_status status = cgr_step_prepare(runtime, &batch, &step);
+    const std::string message = cgr_last_message();
     if (status == CGR_OK)
       CGR_EXPECT_OK(cgr_step_cancel(runtime, &step));
-    for (int32_t row : rows)
+    for (int32_t row : rows) {
+      if (standing)
+        CGR_EXPECT_OK(cgr_standing_take(runtime, 0, 0, row));
       CGR_EXPECT_OK(cgr_request_close(runtime, row));
+    }
+    EXPECT_EQ(message, cgr_last_message());
     return status;
   }
   cgr_backend backends_[2];
@@ -361,9 +372,10 @@ TEST_P(ConfigBackends, TheSmallestThresholdInUseCounts) {
       for (int32_t length = 1; length < 12; length++) {
         // A longer one, and then this: out of order if this one alone is a decode.
         const bool refused = length == t.smallest;
-        cgr_status status = PrepareOf(runtime, { length + 1, length });
         const Words words = { "reorder_threshold is " + std::to_string(length) };
-        ExpectMessage(status, refused ? CGR_ERROR_INVALID_ARGUMENT : CGR_OK, refused ? words : Words());
+        for (bool standing : { false, true })
+          ExpectMessage(PrepareOf(runtime, { length + 1, length }, standing), refused ? CGR_ERROR_INVALID_ARGUMENT : CGR_OK,
+                        refused ? words : Words());
       }
     });
   }

@@ -1,7 +1,7 @@
 // Random edits of a standing batch against a model, and beside a second runtime that is given the same batches whole: outputs,
 // results and what the pages hold are the same, bit by bit. In between, edits that must be refused, steps that are cancelled,
 // abandoned or lost, whole batches, rows set back: of all that the second runtime hears nothing that it need not.
-// 4,000 edits a device; CGR_STANDING_EDITS in the environment says how many else.
+// 2,500 edits a device; CGR_STANDING_EDITS in the environment says how many else.
 #include <cstdlib>
 
 #include "buffers/slot.h"
@@ -46,7 +46,7 @@ protected:
   }
   static int64_t NumEdits() {
     const char *given = std::getenv("CGR_STANDING_EDITS");
-    return given != nullptr ? std::atoll(given) : 4000;
+    return given != nullptr ? std::atoll(given) : 2500;
   }
   int32_t Pick(int32_t low, int32_t high) { return random_->Pick32(low, high); }
   bool OneIn(int32_t n) { return random_->OneIn(n); }

@@ -150,6 +150,19 @@ TEST_P(Standing, WholeBatchesComeBetween) {
   e.CheckCaches();
 }
 
+// The device has the standing batch by then: one like the last whole batch is sent again all the same.
+TEST_P(Standing, AWholeBatchIsNotTakenForTheOneBefore) {
+  Engine &e = *engine_;
+  ASSERT_NO_FATAL_FAILURE(PutAllWithPages());
+  for (int n = 0; n < 3; n++) {
+    e.Step(e.Decode({ rows_[2], rows_[0], rows_[1] }));
+    e.Step(e.Decode({ rows_[2], rows_[0], rows_[1] }));
+    ASSERT_NO_FATAL_FAILURE(Step());
+  }
+  e.Step(e.Decode({ rows_[2], rows_[0], rows_[1] }));
+  e.CheckCaches();
+}
+
 TEST_P(Standing, AfterAFlushTheWholeBatchIsSent) {
   Engine &e = *engine_;
   ASSERT_NO_FATAL_FAILURE(PutAllWithPages());

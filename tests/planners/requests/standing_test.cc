@@ -90,7 +90,7 @@ struct Case {
   }
   const cgr__row &Row(int32_t row) {
     cgr__rows_settle(rows);
-    cgr__standing_settle(rows, row);
+    cgr__members_settle(rows, row);
     return rows.rows.row[row];
   }
 };
@@ -216,6 +216,29 @@ TEST(Standing, TokensAreKeptUntilAStepUsesThem) {
   c.Launch();
   told.Hear(c.rows, false);
   EXPECT_EQ(told.num_edits, 0);
+}
+
+// A result's copy of the batch is brought up to date by the edits since, as far as they are remembered.
+TEST(Standing, ResultsReferToTheBatchAsItWas) {
+  for (int32_t swaps : { 0, 1, 100, 126, 127, 128, 129, 254, 255, 256, 257, 600 })
+    for (bool again : { false, true }) {
+      SCOPED_TRACE(swaps);
+      Case c;
+      for (int32_t i = 0; i < 4; i++)
+        ASSERT_EQ(c.Put(c.open[size_t(i)]), CGR_OK);
+      ASSERT_EQ(c.Validate(), CGR_OK);
+      c.Launch();
+      if (again) { // one that nobody uses any more is there to be brought up to date
+        ASSERT_EQ(cgr__standing_swap(c.rows, c.open[2], c.open[3]), CGR_OK);
+        for (int n = 0; n < 4; n++)
+          c.Launch();
+      }
+      ASSERT_EQ(cgr__standing_swap(c.rows, c.open[0], c.open[1]), CGR_OK);
+      for (int32_t n = 0; n < swaps; n++)
+        ASSERT_EQ(cgr__standing_swap(c.rows, c.open[2], c.open[3]), CGR_OK);
+      ASSERT_EQ(c.Validate(), CGR_OK);
+      c.Launch(); // compares
+    }
 }
 
 // Random edits: counts, shape and order are those of the same batch given whole; the device hears all of it, whatever was
