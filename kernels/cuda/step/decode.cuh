@@ -17,7 +17,7 @@ struct DecodeScratch {
 
 /* Whether the key allows it: a thread for each request. */
 __device__ __forceinline__ bool may_be_decodes(const cgr__step_args &a) {
-  return a.padded_requests == a.padded_tokens && a.padded_requests <= (int32_t)blockDim.x && !a.empty;
+  return a.padded_requests == a.padded_tokens && a.padded_requests <= (int32_t)blockDim.x && !a.empty && a.num_groups > 0;
 }
 
 __device__ __forceinline__ bool is_unchanged(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq,
@@ -28,13 +28,14 @@ __device__ __forceinline__ bool is_unchanged(const cgr__step_args &a, const cgr_
 }
 
 /* A request, its token, and the page of that token in each group. */
-struct Decode {
+template <int kGroups> struct Decode {
   int32_t row, position, token;
-  int32_t index[CGR__MAX_GROUPS], page[CGR__MAX_GROUPS], pages_upto[CGR__MAX_GROUPS];
+  int32_t index[kGroups], page[kGroups], pages_upto[kGroups];
 };
 
 /* Whether the composition and the rows are what they should be. */
-__device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t i, int32_t row, Decode &d) {
+template <int kGroups>
+__device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t row, Decode<kGroups> &d) {
   const cgr__step_args &a = args.step;
   d.row = row;
   if (row < 0 || row >= a.max_rows)
@@ -45,9 +46,7 @@ __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t i,
     return false;
   bool good = true;
 #pragma unroll
-  for (int g = 0; g < CGR__MAX_GROUPS; g++) {
-    if (g >= a.num_groups)
-      break;
+  for (int g = 0; g < kGroups; g++) {
     d.index[g] = divide(d.position, a.group[g].page_size, args.page_inverse[g]);
     d.page[g] = d.index[g] < a.group[g].page_table_stride ? *page_entry(a, g, row, d.index[g]) : -1;
     good &= page_in_pool(a.group[g], d.page[g]) && d.page[g] != a.group[g].read_trash_page;
@@ -56,12 +55,10 @@ __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t i,
 }
 
 /* Pages of the requests up to this one in its warp; those of the warp go to the scratch. */
-__device__ __forceinline__ void sum_in_warp(const cgr__step_args &a, bool real, Decode &d, DecodeScratch &scratch) {
+template <int kGroups> __device__ __forceinline__ void sum_in_warp(bool real, Decode<kGroups> &d, DecodeScratch &scratch) {
   int lane = threadIdx.x & 31;
 #pragma unroll
-  for (int g = 0; g < CGR__MAX_GROUPS; g++) {
-    if (g >= a.num_groups)
-      break;
+  for (int g = 0; g < kGroups; g++) {
     int32_t sum = real ? d.index[g] + 1 : 0;
 #pragma unroll
     for (int k = 1; k < 32; k *= 2) {
@@ -74,14 +71,13 @@ __device__ __forceinline__ void sum_in_warp(const cgr__step_args &a, bool real, 
   }
 }
 
+template <int kGroups>
 __device__ __forceinline__ void write_decode(const cgr__step_args &a, int32_t i, int32_t num_requests, int32_t padding_token,
-                                             const Decode &d, const DecodeScratch &scratch) {
+                                             const Decode<kGroups> &d, const DecodeScratch &scratch) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   bool real = i < num_requests, inside = i < a.padded_requests;
 #pragma unroll
-  for (int g = 0; g < CGR__MAX_GROUPS; g++) {
-    if (g >= a.num_groups)
-      break;
+  for (int g = 0; g < kGroups; g++) {
     int32_t before = warp > 0 ? __reduce_add_sync(~0u, lane < warp ? scratch.pages[g][lane] : 0) : 0;
     int32_t in_page = d.position - d.index[g] * a.group[g].page_size;
     if (!inside)
@@ -102,6 +98,7 @@ __device__ __forceinline__ void write_decode(const cgr__step_args &a, int32_t i,
     a.buffers.request_flags[i] = 0;
 }
 
+template <int kGroups>
 __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int32_t num_requests, uint64_t staged) {
   int32_t num_decodes = a.reorder_threshold > 0 ? num_requests : 0;
   int4 *counts = reinterpret_cast<int4 *>(a.buffers.counts);
@@ -111,7 +108,8 @@ __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int
   counts[0] = make_int4(num_requests, num_requests, a.padded_requests, a.padded_tokens);
   *reinterpret_cast<int2 *>(counts + 1) = make_int2(num_decodes, num_decodes);
   a.buffers.query_start_loc[0] = 0;
-  for (int g = 0; g < a.num_groups; g++)
+#pragma unroll
+  for (int g = 0; g < kGroups; g++)
     a.buffers.group[g].kv_indptr[0] = 0;
   a.state->error = { CGR_GUARD_NONE, -1, 0, 0, 0 };
   a.state->lost = 0;
@@ -119,6 +117,7 @@ __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int
 }
 
 /* Whether the step was one of these, and is written; called by all threads. */
+template <int kGroups>
 __device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args, DecodeScratch &scratch) {
   const cgr__step_args &a = args.step;
   int32_t i = (int32_t)threadIdx.x, at = max(min(i, a.padded_requests - 1), 0);
@@ -138,14 +137,14 @@ __device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args
   if (!is_unchanged(a, header, seq, batch_seq, generation))
     return false;
   bool real = i < header.num_requests;
-  Decode d = {};
-  bool good = !real || (read_decode(args, i, row, d) && start == i && end == i + 1);
-  sum_in_warp(a, real, d, scratch);
+  Decode<kGroups> d = {};
+  bool good = !real || (read_decode(args, row, d) && start == i && end == i + 1);
+  sum_in_warp(real, d, scratch);
   if (!__syncthreads_and(good))
     return false;
   write_decode(a, i, header.num_requests, padding_token, d, scratch);
-  if (i == 0)
-    write_decode_counts(a, header.num_requests, header.staged);
+  if (i == (int32_t)blockDim.x - 1) /* in another warp than the first request, as a rule */
+    write_decode_counts<kGroups>(a, header.num_requests, header.staged);
   return true;
 }
 

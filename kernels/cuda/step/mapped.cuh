@@ -27,25 +27,26 @@ __device__ __forceinline__ uint64_t load_acquire_system(const uint64_t *address)
   return v;
 }
 
-/* Plain loads that are issued where they stand. The compiler would move a load to behind the condition under which its value is
- * used, and make one round trip of each. */
+/* Loads of device memory that are issued where they stand: relaxed ones, which the compiler does not move to behind the condition
+ * under which their values are used. Plain ones would be moved, and make a round trip each. */
 __device__ __forceinline__ int32_t load_early(const int32_t *address) {
   int32_t v;
-  asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)));
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)) : "memory");
   return v;
 }
 
 __device__ __forceinline__ uint64_t load_early(const uint64_t *address) {
   uint64_t v;
-  asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(__cvta_generic_to_global(address)));
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(__cvta_generic_to_global(address)) : "memory");
   return v;
 }
 
 __device__ __forceinline__ int4 load_early(const int4 *address) {
   int4 v;
-  asm volatile("ld.global.v4.s32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.relaxed.gpu.global.v4.s32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(__cvta_generic_to_global(address)));
+               : "l"(__cvta_generic_to_global(address))
+               : "memory");
   return v;
 }
 

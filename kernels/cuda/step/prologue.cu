@@ -590,13 +590,14 @@ __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Sh
   return step;
 }
 
+template <int kGroups>
 __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __grid_constant__ PrologueArgs args) {
   extern __shared__ int32_t words[];
   __shared__ Shared shared;
   __shared__ DecodeScratch decodes;
   Composition batch = place_composition(words, args.step.padded_requests);
   Step step;
-  if (may_be_decodes(args.step) && write_unchanged_decodes(args, decodes))
+  if (may_be_decodes(args.step) && write_unchanged_decodes<kGroups>(args, decodes))
     return;
   if (blockIdx.x == 0) {
     step = take_step(args, batch, shared);
@@ -607,6 +608,10 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __g
   write_tokens(args, batch, step);
   close_tokens(args.step);
 }
+
+/* By the number of groups; that of none looks at one, for no array is empty. */
+constexpr void (*kernels[])(PrologueArgs) = { prologue_kernel<1>, prologue_kernel<1>, prologue_kernel<2>, prologue_kernel<3>,
+                                              prologue_kernel<4> };
 
 size_t shared_bytes(int32_t padded_requests) { return (4 * (size_t)padded_requests + 1) * sizeof(int32_t); }
 
@@ -628,9 +633,12 @@ extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
   for (int g = 0; g < a->num_groups; g++)
     args.page_inverse[g] = ~0u / (uint32_t)a->group[g].page_size;
   dim3 grid((unsigned)cgr::blocks_for(*a)), block(cgr::step_threads(a->padded_requests, a->padded_tokens));
-  return cgr::launch(cgr::prologue_kernel, &args, grid, block, cgr::shared_bytes(a->padded_requests), stream);
+  return cgr::launch(cgr::kernels[a->num_groups], &args, grid, block, cgr::shared_bytes(a->padded_requests), stream);
 }
 
 extern "C" int cgr__cuda_prologue_preload(void) {
-  return cgr::preload(cgr::prologue_kernel, cgr::shared_bytes(CGR__MAX_REQUESTS));
+  for (auto kernel : cgr::kernels)
+    if (int error = cgr::preload(kernel, cgr::shared_bytes(CGR__MAX_REQUESTS)))
+      return error;
+  return 0;
 }
