@@ -2,8 +2,27 @@
 
 #include <stdlib.h>
 
-const char *const bench_load_names[BENCH_NUM_LOADS] = { "unchanged", "1/16 append a page", "one leaves, one comes",
+const char *const bench_load_names[BENCH_NUM_LOADS] = { "unchanged",
+                                                        "1/16 append a page",
+                                                        "one leaves, one comes",
+                                                        "standing, 1/16 append a page",
+                                                        "standing, one leaves, one comes",
                                                         "whole batch and tokens" };
+
+static bool is_standing(const bench_load *l) { return l->kind == BENCH_APPENDING_STANDING || l->kind == BENCH_CHURNING_STANDING; }
+
+static bool appends(const bench_load *l) { return l->kind == BENCH_APPENDING || l->kind == BENCH_APPENDING_STANDING; }
+static bool churns(const bench_load *l) { return l->kind == BENCH_CHURNING || l->kind == BENCH_CHURNING_STANDING; }
+
+static void put(const bench_load *l, int32_t row, int32_t token) {
+  if (is_standing(l))
+    bench_check(cgr_standing_put(l->engine->rt, 0, 0, row, 1, &token, 0), "cgr_standing_put");
+}
+
+static void take(const bench_load *l, int32_t row) {
+  if (is_standing(l))
+    bench_check(cgr_standing_take(l->engine->rt, 0, 0, row), "cgr_standing_take");
+}
 
 static int32_t num_rows(const bench_load *l) { return l->requests + (l->kind == BENCH_RESENT); }
 
@@ -11,16 +30,20 @@ bench_load bench_load_open(bench_engine *e, bench_load_kind kind, int32_t reques
   bench_load l = { .engine = e, .kind = kind, .requests = requests, .length = length, .capacity = length + steps + 3 * 16 };
   l.rows = malloc((size_t)requests * sizeof *l.rows);
   l.tokens = malloc((size_t)requests * sizeof *l.tokens);
-  if (kind == BENCH_CHURNING)
+  if (churns(&l))
     l.capacity += 16 * BENCH_PAGES_OF_A_NEW_REQUEST;
   bench_open_rows(e, num_rows(&l), length, l.capacity);
   l.batch = (cgr_batch)CGR_BATCH_INIT;
-  l.batch.num_requests = requests;
-  l.batch.rows = l.rows;
+  l.batch.num_requests = is_standing(&l) ? CGR_BATCH_STANDING : requests;
+  l.batch.rows = is_standing(&l) ? NULL : l.rows;
+  for (int32_t i = 0; i < requests; i++)
+    put(&l, e->rows[i], 0);
   return l;
 }
 
 void bench_load_close(bench_load *l) {
+  for (int32_t i = 0; i < l->requests; i++)
+    take(l, l->engine->rows[i]);
   bench_close_rows(l->engine, num_rows(l));
   free(l->rows);
   free(l->tokens);
@@ -37,21 +60,23 @@ static void drop_pages(const bench_load *l, int32_t row, int32_t length) {
 void bench_load_rewind(bench_load *l, int32_t length) {
   bench_engine *e = l->engine;
   for (int32_t i = 0; i < num_rows(l); i++) {
-    if (l->kind == BENCH_APPENDING)
+    if (appends(l))
       drop_pages(l, e->rows[i], length);
+    take(l, e->rows[i]);
     bench_check(cgr_request_set_length(e->rt, e->rows[i], length), "cgr_request_set_length");
+    put(l, e->rows[i], 0);
   }
   for (int32_t i = 0; i < l->requests; i++) {
     l->rows[i] = e->rows[i];
     l->tokens[i] = 0; /* they begin anew: their first token comes from the host */
   }
-  l->batch.tokens = l->tokens;
+  l->batch.tokens = is_standing(l) ? NULL : l->tokens;
   bench_flush(e);
 }
 
 void bench_load_ahead(bench_load *l, int32_t index) {
   bench_engine *e = l->engine;
-  if (l->kind != BENCH_APPENDING)
+  if (!appends(l))
     return;
   for (int32_t i = (16 - index % 16) % 16; i < l->requests; i += 16) {
     int32_t first, end, page = bench_take_page(e);
@@ -68,16 +93,18 @@ static void replace_request(bench_load *l, int32_t index) {
   int32_t i = index % l->requests, pages[BENCH_PAGES_OF_A_NEW_REQUEST];
   for (int32_t p = 0; p < BENCH_PAGES_OF_A_NEW_REQUEST; p++)
     pages[p] = bench_take_page(e);
+  take(l, e->rows[i]);
   bench_check(cgr_request_close(e->rt, e->rows[i]), "cgr_request_close");
   bench_check(cgr_request_open(e->rt, (uint64_t)index, &e->rows[i]), "cgr_request_open");
   bench_check(cgr_request_set_pages(e->rt, e->rows[i], 0, 0, pages, BENCH_PAGES_OF_A_NEW_REQUEST), "cgr_request_set_pages");
   bench_check(cgr_request_set_length(e->rt, e->rows[i], 16), "cgr_request_set_length");
+  put(l, e->rows[i], 1);
   l->rows[i] = e->rows[i];
   l->tokens[i] = 1;
 }
 
 cgr_status bench_load_step(bench_load *l, int32_t index, cgr_step *step) {
-  if (l->kind == BENCH_CHURNING)
+  if (churns(l))
     replace_request(l, index);
   else if (l->kind == BENCH_RESENT)
     l->rows[0] = l->engine->rows[index % 2 ? l->requests : 0];
@@ -91,7 +118,7 @@ void bench_load_after(bench_load *l, const cgr_step *step) {
     bench_fail("the step of %d requests ran eagerly", l->requests);
   if (l->kind == BENCH_RESENT || !l->batch.tokens)
     return;
-  if (l->kind != BENCH_CHURNING)
+  if (!churns(l))
     l->batch.tokens = NULL; /* from now on they are on the device */
   for (int32_t i = 0; i < l->requests; i++)
     l->tokens[i] = CGR_TOKEN_LAST;
