@@ -99,13 +99,21 @@ static uint32_t number_of(const CUgraphNode *sorted, size_t count, const CUgraph
   return (uint32_t)((const CUgraphNode *)bsearch(node, sorted, count, sizeof *sorted, by_address) - sorted);
 }
 
+/* The edges' data is not looked at, but a graph with programmatic edges (PDL) refuses to be asked without it. */
+static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *num_edges) {
+  CUgraphEdgeData *data = malloc(*num_edges * sizeof *data);
+  CUresult raw = data ? cgr__cu.GraphGetEdges(graph, from, to, data, num_edges) : CUDA_ERROR_OUT_OF_MEMORY;
+  free(data);
+  return raw;
+}
+
 /* `memory` has room for the nodes and twice the edges. */
 static CUresult find_width(CUgraph graph, CUgraphNode *memory, size_t num_nodes, size_t num_edges, cgr__graph_edge *edges,
                            int64_t *width) {
   CUgraphNode *from = memory + num_nodes, *to = from + num_edges;
   CUresult raw = cgr__cu.GraphGetNodes(graph, memory, &num_nodes);
   if (raw == CUDA_SUCCESS && num_edges > 0)
-    raw = cgr__cu.GraphGetEdges(graph, from, to, NULL, &num_edges);
+    raw = get_edges(graph, from, to, &num_edges);
   if (raw != CUDA_SUCCESS)
     return raw;
   qsort(memory, num_nodes, sizeof *memory, by_address);

@@ -67,6 +67,32 @@ TEST_F(CudaKernelTest, RunsEagerlyAndInAGraph) {
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
+// An engine's kernels may follow each other on programmatic edges (cuBLASLt's do): such a graph can be made and looked at as
+// well.
+TEST_F(CudaKernelTest, RunsInAGraphWithProgrammaticEdges) {
+  const cgr__kernel early = { "early", sizeof(test_scale_args), nullptr, test_scale_early, test_scale_preload };
+  cgr__graph *graph;
+  cgr__exec *exec;
+  cgr__graph_info info;
+  test_scale_args args = { words_, 300, 2 };
+  ASSERT_EQ(ops_->preload(dev_, &scale), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_begin(dev_, stream_), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->launch(dev_, &scale, &args, stream_), CGR__DEVICE_OK);
+  args.words += 1000;
+  ASSERT_EQ(ops_->launch(dev_, &early, &args, stream_), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->launch(dev_, &scale, &args, stream_), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->capture_end(dev_, stream_, &graph), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
+  EXPECT_EQ(info.num_nodes, 3);
+  EXPECT_EQ(info.width, 1);
+  ASSERT_EQ(ops_->exec_launch(dev_, exec, stream_), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_sync(dev_, stream_), CGR__DEVICE_OK);
+  for (int i = 0; i < 300; i++)
+    ASSERT_EQ(words_[1000 + i], 4 * (1000 + i) + 3 * i);
+  ops_->exec_destroy(dev_, exec);
+  ops_->graph_destroy(dev_, graph);
+}
+
 TEST_F(CudaKernelTest, PreloadingAllowsMuchSharedMemory) {
   test_reverse_args args = { words_, kWords };
   ASSERT_EQ(ops_->preload(dev_, &reverse), CGR__DEVICE_OK);

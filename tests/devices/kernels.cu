@@ -33,6 +33,19 @@ int test_scale(const void *args, cudaStream_t stream) {
   return launch(symbol_of(scale), args, (uint32_t)(count + 127) / 128, 0, stream);
 }
 
+int test_scale_early(const void *args, cudaStream_t stream) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)(static_cast<const test_scale_args *>(args)->count + 127) / 128);
+  config.blockDim = dim3(128);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return (int)cudaLaunchKernelEx(&config, scale, *static_cast<const test_scale_args *>(args));
+}
+
 int test_scale_preload(void) { return cgr__cuda_preload_kernel(symbol_of(scale), 0); }
 
 int test_scale_nowhere(const void *args, cudaStream_t stream) { return launch(symbol_of(scale), args, 0, 0, stream); }

@@ -256,9 +256,10 @@ __device__ inline bool place_edits(const cgr__step_args &a, const Composition &b
       break;
     }
     int32_t i = edit.place & 0xffff;
-    batch.rows[i] = edit.row;
-    query_lens[i] = edit.query_len;
-    batch.first_token[i] = edit.first_token;
+    /* Whole words also where a bad slot names a place twice: then nobody can say whose they are. */
+    atomicExch(&batch.rows[i], edit.row);
+    atomicExch(&query_lens[i], edit.query_len);
+    atomicExch(&batch.first_token[i], edit.first_token);
     a.buffers.request_flags[i] = (int32_t)((uint32_t)edit.place >> 16); /* a refused step writes them all */
   }
   return __syncthreads_or(bad);

@@ -43,8 +43,11 @@ __device__ inline void write_token(const PrologueArgs &args, const Composition &
     row = batch.rows[i];
     first = batch.first_position[i];
     position = first >= 0 ? first + (t - batch.query_start[i]) : 0;
-    if ((step.flags & CGR__SLOT_EDITS) && batch.first_token[i] >= 0)
-      token = load_mapped_word(section + batch.first_token[i] + (t - batch.query_start[i]));
+    if ((step.flags & CGR__SLOT_EDITS) && batch.first_token[i] >= 0) {
+      int32_t at = batch.first_token[i] + (t - batch.query_start[i]);
+      if (at < a.max_tokens) /* always, unless a bad slot names a place twice */
+        token = load_mapped_word(section + at);
+    }
   }
   /* All loads before the first use. */
   int32_t last_token = t < step.num_tokens ? 0 : a.state->padding_token; /* 0: of a request that a guard emptied */
@@ -130,7 +133,7 @@ __device__ inline Step wait_for_tokens(const PrologueArgs &args, const Compositi
   __syncthreads();
   for (int32_t e = (int32_t)threadIdx.x; e < step.num_edits; e += (int32_t)blockDim.x) {
     const cgr__edit edit = load_edit(a, step, e);
-    batch.first_token[edit.place & 0xffff] = edit.first_token;
+    atomicExch(&batch.first_token[edit.place & 0xffff], edit.first_token);
   }
   __syncthreads();
   return step;
