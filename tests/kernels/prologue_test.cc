@@ -556,6 +556,31 @@ TEST_P(KernelPrologue, UnchangedDecodesAreGuarded) {
   }
 }
 
+// The same of what a slot brings along: an unchanged batch, and one bad change among good ones.
+TEST_P(KernelPrologue, ChangesOfUnchangedDecodesAreGuarded) {
+  for (const Guard &guard : GuardsWithinSteps()) {
+    if (guard.expected.error != CGR_GUARD_CHANGE && guard.expected.error != CGR_GUARD_PAGE)
+      continue; // of compositions
+    SCOPED_TRACE(guard.name);
+    auto pair = Prepared(TwoGroups());
+    pair->fetches = true;
+    pair->PrologueAndEpilogue(pair->Step({ 3, 5 }, { 1, 1 }, 4, 4));
+    StagedStep step = pair->Unchanged(2, 2, 4, 4);
+    guard.corrupt(&step);
+    if (step.num_changes == 1) {
+      AddChange(&step, CGR__CHANGE_COMPUTED, 9, 0, 99);
+      AddChange(&step, kDataChange, 7, 1, 5);
+    }
+    pair->PrologueAndEpilogue(step);
+    EXPECT_EQ(pair->error().error, guard.expected.error);
+    EXPECT_EQ(pair->num_requests(), 2);
+    pair->PrologueAndEpilogue(pair->Step({ 2, 7 }, { 1, 0 }, 6, 30));
+    ExpectError(pair->error(), kNoError);
+    if (HasFailure())
+      return;
+  }
+}
+
 // An unchanged batch with a bad row is refused each time, not once.
 TEST_P(KernelPrologue, BadRowStaysBad) {
   auto pair = Prepared(StepLimits());

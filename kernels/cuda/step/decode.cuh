@@ -1,12 +1,13 @@
-/* The step that comes most often, in registers: one token for each request, the same requests as before, nothing changed, and the
- * header fetched ahead. It takes three round trips (counter, inbox and composition; row state; page table), one barrier, and a
- * fifth of the instructions of the way that suits every step. Whatever is out of the ordinary, a bad page say, is left to that
- * way: nothing has been written by then. */
+/* The step that comes most often, in registers: one token for each request, the same requests as before, no change but words of
+ * the rows' tables (a page, as a rule), and the slot fetched ahead. It takes three round trips (counter, inbox and composition; row
+ * state; page table), two more barriers with changes, and a fifth of the instructions of the way that suits every step. Whatever is
+ * out of the ordinary, a bad page say, is left to that way, which begins anew: what has been written by then are good changes, and
+ * it writes them again. */
 #ifndef CGR_KERNELS_CUDA_STEP_DECODE_CUH
 #define CGR_KERNELS_CUDA_STEP_DECODE_CUH
 
 #include "kernels/cuda/step/mapped.cuh"
-#include "kernels/cuda/step/pages.cuh"
+#include "kernels/cuda/step/tables.cuh"
 
 namespace cgr {
 
@@ -23,7 +24,8 @@ __device__ __forceinline__ bool may_be_decodes(const cgr__step_args &a) {
 __device__ __forceinline__ bool is_unchanged(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq,
                                              uint64_t batch_seq, uint64_t generation) {
   return header.seq == seq && header.generation == generation && header.batch_seq == batch_seq && batch_seq != 0 &&
-         header.flags == 0 && header.num_changes == 0 && header.num_tokens == header.num_requests && header.num_requests >= 0 &&
+         header.flags == 0 && header.num_changes >= 0 && header.num_changes <= a.max_changes &&
+         header.num_tokens == header.num_requests && header.num_requests >= 0 &&
          header.num_requests <= min(a.max_requests, a.padded_requests);
 }
 
@@ -52,6 +54,24 @@ __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t ro
     good &= page_in_pool(a.group[g], d.page[g]) && d.page[g] != a.group[g].read_trash_page;
   }
   return good;
+}
+
+/* The slot's changes, of which `first` is this thread's first one: written once the composition is known to be good. Whether all
+ * are good; ends with a barrier. */
+__device__ __forceinline__ bool place_changes(const cgr__step_args &a, int32_t num_changes, int4 first, bool composed) {
+  if (!__syncthreads_and(composed))
+    return false;
+  const int4 *changes =
+      reinterpret_cast<const int4 *>(reinterpret_cast<const unsigned char *>(a.buffers.inbox) + a.slot.changes);
+  bool good = true;
+  int4 change = first;
+#pragma unroll 1
+  for (int32_t c = (int32_t)threadIdx.x; c < num_changes; c += (int32_t)blockDim.x) {
+    good &= place_change(a, change);
+    if (c + (int32_t)blockDim.x < num_changes)
+      change = load_early(changes + c + blockDim.x);
+  }
+  return __syncthreads_and(good);
 }
 
 /* Pages of the requests up to this one in its warp; those of the warp go to the scratch. */
@@ -128,17 +148,21 @@ __device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args
   int32_t row = load_early(&a.buffers.request_rows[at]);
   uint64_t seq = load_early(&a.state->seq) + 1, batch_seq = load_early(&a.state->batch_seq);
   uint64_t generation = load_early(&a.state->generation);
+  const unsigned char *inbox = reinterpret_cast<const unsigned char *>(a.buffers.inbox);
 #pragma unroll
   for (int k = 0; k < (int)(sizeof in.vector / sizeof in.vector[0]); k++)
-    in.vector[k] = load_early(reinterpret_cast<const int4 *>(a.buffers.inbox) + k);
+    in.vector[k] = load_early(reinterpret_cast<const int4 *>(inbox) + k);
   int32_t start = load_early(&a.buffers.query_start_loc[at]), end = load_early(&a.buffers.query_start_loc[at + 1]);
+  int4 change = load_early(reinterpret_cast<const int4 *>(inbox + a.slot.changes) + min(i, a.max_changes - 1));
   int32_t padding_token = load_early(&a.state->padding_token);
   const cgr__slot_header &header = in.header;
   if (!is_unchanged(a, header, seq, batch_seq, generation))
     return false;
-  bool real = i < header.num_requests;
+  bool real = i < header.num_requests, good = !real || (start == i && end == i + 1);
+  if (header.num_changes > 0 && !place_changes(a, header.num_changes, change, good))
+    return false;
   Decode<kGroups> d = {};
-  bool good = !real || (read_decode(args, row, d) && start == i && end == i + 1);
+  good = good && (!real || read_decode(args, row, d));
   sum_in_warp(real, d, scratch);
   if (!__syncthreads_and(good))
     return false;

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/common/guard.cuh"
 #include "kernels/cuda/step/mapped.cuh"
-#include "kernels/cuda/step/pages.cuh"
+#include "kernels/cuda/step/tables.cuh"
 #include "kernels/cuda/step/scan.cuh"
 
 namespace cgr {
@@ -113,39 +113,21 @@ __device__ inline Step judge_header(const cgr__step_args &a, const cgr__slot_hea
 
 /* --------------------------------------------------------------------------------------------------------------- changes */
 
-/* Whether the change is well-formed. */
-__device__ inline bool apply_data(const cgr__step_args &a, uint32_t buffer, int32_t row, int32_t index, int32_t value) {
-  if (buffer >= CGR__MAX_DECLARED || index < 0 || index >= a.rows[buffer].words)
-    return false;
-  a.rows[buffer].data[row * a.rows[buffer].words + index] = value;
-  return true;
-}
-
+/* A bad page, in a change that is good otherwise, becomes the read-trash page; any other bad change is dropped. */
 __device__ inline void apply_change(const cgr__step_args &a, int32_t c, int4 word) {
-  int32_t kind = word.x & 0xff, group = word.x >> 8, row = word.y, index = word.z, value = word.w;
-  bool good = row >= 0 && row < a.max_rows;
-  if (kind == CGR__CHANGE_PAGE && good) {
-    good = group >= 0 && group < a.num_groups && index >= 0 && !a.group[group].engine_table &&
-           index < a.group[group].page_table_stride;
-    if (good) {
-      if (!page_in_pool(a.group[group], value)) {
-        claim_error(&a.state->error, CGR_GUARD_PAGE, row, index, value);
-        value = a.group[group].read_trash_page;
-      }
-      *page_entry(a, group, row, index) = value;
+  if (place_change(a, word))
+    return;
+  int4 trash = word;
+  int32_t g = word.x >> 8;
+  if ((word.x & 0xff) == CGR__CHANGE_PAGE && g >= 0 && g < a.num_groups) {
+    trash.w = a.group[g].read_trash_page;
+    if (!page_in_pool(a.group[g], word.w) && place_change(a, trash)) {
+      claim_error(&a.state->error, CGR_GUARD_PAGE, word.y, word.z, word.w);
+      return;
     }
-  } else if (kind == CGR__CHANGE_DATA && good) {
-    good = apply_data(a, (uint32_t)word.x >> 8, row, index, value);
-  } else if (word.x == CGR__CHANGE_COMPUTED && good) {
-    a.buffers.row_computed[row] = value;
-    a.buffers.row_num_accepted[row] = 0;
-  } else {
-    good = false;
   }
-  if (!good) {
-    claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, c, word.x);
-    a.state->lost = 1; /* every thread that writes it writes 1 */
-  }
+  claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, c, word.x);
+  a.state->lost = 1; /* every thread that writes it writes 1 */
 }
 
 __device__ inline void apply_changes(const cgr__step_args &a, const Step &step, int4 first) {
