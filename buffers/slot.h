@@ -21,7 +21,7 @@ enum cgr__slot_flag {
 
 typedef struct cgr__slot_header { /* 64 bytes */
   uint64_t seq;                   /* number of the step, stored when it is committed */
-  uint64_t batch_seq;             /* the step whose batch section describes this one (its own with CGR__SLOT_BATCH) */
+  uint64_t batch_seq;             /* the step whose composition this is, or is edited from (not looked at with CGR__SLOT_BATCH) */
   uint64_t generation;            /* losses that the host has seen */
   int32_t num_requests;
   int32_t num_tokens;

@@ -38,13 +38,13 @@ typedef struct cgr__step_error {
 
 /* Between the blocks of a prologue; zero before and after. */
 typedef struct cgr__step_gate {
+  int32_t begun;    /* blocks that have asked for a share of the tokens */
   int32_t open;     /* the requests are written, and the rest of this struct */
   int32_t finished; /* blocks that have written their tokens */
   int32_t num_requests, num_tokens;
   int32_t num_edits; /* 0: no edit names tokens */
   uint32_t flags;
   int32_t fetched; /* the inbox has the slot */
-  int32_t reserved;
 } cgr__step_gate;
 
 /* State of the protocol (buffers/PROTOCOL.md): the content of the buffer step_state. */
@@ -97,8 +97,8 @@ typedef struct cgr__step_args {
 } cgr__step_args;
 
 /* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth; the inbox is read in place of the slot when it bears
- * the number seq. With `empty` it is a step without requests, tokens and
- * changes; nothing of slot or inbox is read, and state->batch_seq becomes 0. Otherwise:
+ * the number seq. With `empty` it is a step without requests, tokens and changes; nothing of slot or inbox is read, and
+ * state->batch_seq becomes 0. Otherwise:
  * 1. Reads the header and judges it: number, generation, counts, composition, in this order; the first that is wrong counts.
  *    seq differs: CGR_GUARD_SEQUENCE. Counts above R, T, or B_r, B_t, or negative: CGR_GUARD_COUNT. No batch section and
  *    state->batch_seq is 0 or differs: CGR_GUARD_SEQUENCE. Each of these sets state->lost. The header's generation is not
@@ -114,21 +114,22 @@ typedef struct cgr__step_args {
  *    a slot that the host has filled). An edit gives its place row, flags and query_len; query_lens are the differences of
  *    query_start_loc, whatever it holds, and are summed anew, modulo 2^32. With the section or with edits state->batch_seq = seq.
  *    query_start_loc must start at 0, not decrease and end at num_tokens, else CGR_GUARD_COUNT as above; this is checked before
- * any change is applied. A row outside 0 .. M - 1: CGR_GUARD_ROW, a length above max_seq_len (or a row_computed below 0):
- * CGR_GUARD_LENGTH: the request keeps its tokens in query_start_loc but gets seq_len 0 and its tokens slot -1, position 0 and
- * input id 0; planner and attention treat seq_len 0 as no work, and attention writes 0 for its tokens. request_rows keeps what
- * was sent, so that an unchanged step reports the row again.
+ *    any change is applied. A row outside 0 .. M - 1: CGR_GUARD_ROW, a length above max_seq_len (or a row_computed below 0):
+ *    CGR_GUARD_LENGTH: the request keeps its tokens in query_start_loc but gets seq_len 0 and its tokens slot -1, position 0 and
+ *    input id 0; planner and attention treat seq_len 0 as no work, and attention writes 0 for its tokens. request_rows keeps
+ *    what was sent, so that an unchanged step reports the row again.
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
  *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of
  *    decodes are those of the requests before the first that has more new tokens; else 0. seq_len = row_computed[row] +
  *    query_len; position of the j-th new token = row_computed[row] + j; slot = page * page_size + position % page_size with
  *    page = page_table[row][position / page_size], guarded as above (an engine's own table too), and the read-trash page,
- *    which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. Token j of a request is, with
- * edits, tokens[first_token + j] of its edit, CGR_TOKEN_LAST if it has none or first_token is -1; else tokens[query_start_loc[i]
- * + j] with a tokens section, and CGR_TOKEN_LAST without. A token that is CGR_TOKEN_LAST becomes row_last_tokens[row][0].
- * logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running sum of ceil(seq_len / page_size). Row
- * state is not changed; state->error is reset at the start; state->staged becomes the header's, 0 for a refused step. */
+ *    which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. Token j of a request is,
+ *    with edits, tokens[first_token + j] of its edit, CGR_TOKEN_LAST if it has none or first_token is -1; else
+ *    tokens[query_start_loc[i] + j] with a tokens section, and CGR_TOKEN_LAST without. A token that is CGR_TOKEN_LAST becomes
+ *    row_last_tokens[row][0]. logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running sum of
+ *    ceil(seq_len / page_size). Row state is not changed; state->error is reset at the start; state->staged becomes the header's,
+ *    0 for a refused step. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* Reads the slot of the next step, state->seq + 2, while this one runs, so that its prologue need not wait for the bus. If the

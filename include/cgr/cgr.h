@@ -235,6 +235,8 @@ CGR_API const char *cgr_buffer_name(cgr_buffer buffer);
  * rows, such as a prefix that requests share; nothing notices two rows that write the same page.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row);
+/* CGR_ERROR_STATE for a row that is in the standing batch: take it first; and for one of the prepared step.
+ * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row);
 
 /* Sets pages [first, first + count) of the row's table: page i holds tokens [i * page_size, (i + 1) * page_size). They adjoin
@@ -326,7 +328,8 @@ CGR_API const char *cgr_request_flag_name(cgr_request_flag flag);
 typedef struct cgr_staged {
   int32_t buffer;   /* index into cgr_config.buffers */
   int32_t reserved; /* 0 */
-  const void *data; /* [tokens of the batch][width], or [num_requests][width]; needs no alignment */
+  const void *data; /* [tokens of the batch][width], or [num_requests][width], of the standing batch in the order of its
+                       places; needs no alignment */
 } cgr_staged;
 
 /* What a step does. Request i has query_lens[i] new tokens (0 is legal). Prepare reads the arrays and keeps none of them. */
@@ -352,18 +355,23 @@ typedef struct cgr_batch {
 #define CGR_BATCH_INIT { (uint32_t)sizeof(cgr_batch), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL }
 
 /* The standing batch stays from step to step and is edited; a step that changes a few of its requests costs the host as much with
- * many requests as with few. A batch with num_requests CGR_BATCH_STANDING runs it; whole batches may be given in between, which
- * leave it as it is. Its order is that of its places: put appends the row, take removes it and the last request takes its place,
- * swap exchanges two places. Requests are named by their rows.
+ * many requests as with few. A batch with num_requests CGR_BATCH_STANDING runs it. Whole batches may be given in between, which
+ * leave it as it is; but all of it travels again after any other step (a whole batch, a dummy step, changes sent ahead, a launch
+ * that failed, a loss), and that costs what a whole batch costs. Its order is that of its places: put appends the row, take
+ * removes it and the last request takes its place, swap exchanges two places. Requests are named by their rows.
  *
  * query_len and flags stay until set again. `tokens` [query_len] is copied, and is used up by the step that is launched next, not
- * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be. So a request with one token and no flags
- * goes on by itself, and any other must be set anew before each step: cgr_step_prepare refuses a request that lacks its tokens.
+ * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be. So a request of one token without flags
+ * goes on by itself; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be set anew
+ * before each step: cgr_step_prepare refuses a request that lacks its tokens (CGR_ERROR_INVALID_ARGUMENT) or, as of any batch,
+ * its pages (CGR_ERROR_PAGES_MISSING).
  *
  * Refused, and nothing has changed: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the standing batch, for put
- * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); more than max_requests requests or max_tokens tokens at
- * any time: take or shorten others first; any edit while a step is prepared, inside `record` and calls (CGR_ERROR_STATE). A row
- * must be taken before it is closed. Pages and lengths are checked when a step is prepared.
+ * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); more than max_requests requests
+ * (CGR_ERROR_TOO_MANY_REQUESTS) or max_tokens tokens (CGR_ERROR_TOO_MANY_TOKENS) after the edit, chunks whose tokens are used up
+ * among them: set those, or take requests, first; more than one token of which the host gives none (CGR_ERROR_NULL_POINTER); a
+ * negative query_len, or CGR_TOKEN_LAST after the first token (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); drafts, lanes and programs (CGR_ERROR_UNSUPPORTED); any edit while a step is prepared, inside `record`
+ * and calls (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_put(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
                                     const int32_t *tokens, uint32_t flags);

@@ -111,7 +111,7 @@ static bool is_known(const cgr__rows *rows, const cgr_batch *batch) {
 
 static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
   if (batch->num_requests < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: num_requests is %d, expected at least 0", batch->num_requests);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: num_requests is %d, expected at least 0, or CGR_BATCH_STANDING", batch->num_requests);
   if (batch->num_requests > max_requests)
     return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "batch: num_requests is %d, expected at most %d (max_requests)",
                      batch->num_requests, max_requests);

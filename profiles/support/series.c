@@ -7,7 +7,7 @@
 
 bench_blocks bench_read_blocks(int argc, char **argv) {
   bench_blocks b = { argc > 1 ? argv[1] : NULL, argc > 2 ? atoi(argv[2]) : 1000, argc > 3 ? atoi(argv[3]) : 50 };
-  if (b.steps < 10 || b.steps > 10000 || b.blocks < 1 || b.blocks > 1000)
+  if (b.steps < 10 || b.steps > 10000 || b.blocks < 1 || b.blocks > 1000 || (argc > 1 && argv[1][0] == '-'))
     bench_fail("usage: %s [cuda:0|host] [steps in a block, 10 to 10000] [blocks, 1 to 1000]", argv[0]);
   return b;
 }

@@ -40,13 +40,16 @@ void ExpectSection(StepPair *pair, const unsigned char *slot, const StepBuffers 
 
 // Each section is taken when the header names it, and else left alone.
 TEST_P(KernelFetch, TakesWhatTheHeaderNames) {
-  for (int parts = 0; parts < 8; parts++) {
+  for (int parts = 0; parts < 16; parts++) {
     for (int32_t n : { 0, 1, 5, 342, 3000 }) {
       SCOPED_TRACE(std::to_string(parts) + " of " + std::to_string(n));
       StepPair pair(*bench_, Limits());
       StagedStep step = MakeStep(&pair, n, parts & 4 ? n : 0);
       step.with_batch = parts & 1;
       step.with_tokens = parts & 2;
+      for (int32_t i = 0; parts & 8 && i < n; i++)
+        AddEdit(&step, n - 1 - i, 0, i, 2, 2 * i);
+      step.with_edits = parts & 8;
       unsigned char *slot = pair.device.slot(step.seq);
       WriteSlot(pair.device.slot_layout(), step, slot);
       const StepBuffers before = pair.model.b;
@@ -54,7 +57,8 @@ TEST_P(KernelFetch, TakesWhatTheHeaderNames) {
       ASSERT_TRUE(pair.Fetch());
       ExpectSection(&pair, slot, before, 0, sizeof(cgr__slot_header), true);
       ExpectSection(&pair, slot, before, layout.batch, 4 * (3 * n + 1), step.with_batch);
-      ExpectSection(&pair, slot, before, layout.tokens, 4 * 2 * n, step.with_tokens);
+      ExpectSection(&pair, slot, before, layout.tokens, 4 * 2 * n, step.with_tokens || step.with_edits);
+      ExpectSection(&pair, slot, before, layout.edits, 16 * n, step.with_edits);
       ExpectSection(&pair, slot, before, layout.changes, 16 * n, true);
       if (HasFailure())
         return;
@@ -75,6 +79,10 @@ TEST_P(KernelFetch, LeavesOtherSlotsAlone) {
     [](StagedStep *s) { s->num_tokens = INT32_MIN; },
     [](StagedStep *s) { s->num_changes = 5001; },
     [](StagedStep *s) { s->num_changes = -1; },
+    [](StagedStep *s) { s->num_edits = 3001; },
+    [](StagedStep *s) { s->num_edits = -1; },
+    [](StagedStep *s) { s->num_ids = 40001; },
+    [](StagedStep *s) { s->num_ids = -1; },
   };
   for (size_t i = 0; i < others.size(); i++) {
     SCOPED_TRACE(i);

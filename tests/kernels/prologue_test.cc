@@ -747,6 +747,7 @@ TEST_P(KernelPrologue, ArbitraryBytesInASlotDoNoHarm) {
         AddEdit(&good, noisy.Any(1, 2), 0, 5, noisy.Any(1, 3), noisy.Any(-1, 3));
       }
       noisy.Fill(pair->device.slot_layout(), good, pair->device.slot(pair->NextSeq()));
+      pair->fetches = noisy.Chance(2);
       pair->PrologueOfSlot(good.padded_requests, good.padded_tokens);
       accepted += pair->num_requests() > 0;
       pair->Epilogue();

@@ -18,6 +18,8 @@ namespace cgr_test {
 
 // ------------------------------------------------------------------------------------------------------------------- slots
 
+enum { kIdsOfTokens = -2 }; // as many as there are tokens
+
 // What the host stages for one step, and what the kernels are launched with.
 struct StagedStep {
   uint64_t seq = 0, batch_seq = 0, generation = 0, staged = 0;
@@ -28,7 +30,7 @@ struct StagedStep {
   std::vector<cgr__change> changes;
   int32_t num_changes = 0;
   std::vector<cgr__edit> edits; // with_edits; then `tokens` are theirs
-  int32_t num_edits = 0;
+  int32_t num_edits = 0, num_ids = kIdsOfTokens;
   int32_t padded_requests = 0, padded_tokens = 0;
   bool empty = false; // the slot does not count
 };
@@ -59,7 +61,7 @@ inline void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, un
   header.num_tokens = step.num_tokens;
   header.num_changes = step.num_changes;
   header.num_edits = step.num_edits;
-  header.num_ids = step.with_edits ? int32_t(step.tokens.size()) : 0;
+  header.num_ids = step.num_ids != kIdsOfTokens ? step.num_ids : step.with_edits ? int32_t(step.tokens.size()) : 0;
   header.staged = step.staged;
   if (step.with_batch)
     header.flags |= CGR__SLOT_BATCH;
@@ -581,6 +583,10 @@ public:
     StagedStep step = ReadSlot(limits_, device.slot_layout(), device.slot(NextSeq()));
     step.padded_requests = padded_requests;
     step.padded_tokens = padded_tokens;
+    if (fetches && Fetch() && step.with_edits) { // edits of such a slot may name ids that it does not count: not fetched, then
+      model.b->inbox[0] = model.b->inbox[1] = 0;
+      Upload();
+    }
     RunPrologue(step, device.Args(padded_requests, padded_tokens));
   }
   // With `empty`: whatever is in the slot, nobody looks at it.

@@ -1,12 +1,12 @@
 /* The step that comes most often, in registers: one token for each request, the same requests as before, no change but words of
- * the rows' tables (a page, as a rule), and the slot fetched ahead. It takes three round trips (counter, inbox and composition; row
- * state; page table), two more barriers with changes, and a fifth of the instructions of the way that suits every step. Whatever is
- * out of the ordinary, a bad page say, is left to that way, which begins anew: what has been written by then are good changes, and
- * it writes them again. */
+ * the rows' tables (a page, as a rule), and the slot fetched ahead. It takes three round trips (counter, inbox and composition;
+ * row state; page table), two more barriers with changes, and a fifth of the instructions of the way that suits every step.
+ * Whatever is out of the ordinary, a bad page say, is left to that way, which begins anew: what has been written by then are good
+ * changes, and it writes them again. */
 #ifndef CGR_KERNELS_CUDA_STEP_DECODE_CUH
 #define CGR_KERNELS_CUDA_STEP_DECODE_CUH
 
-#include "kernels/cuda/step/mapped.cuh"
+#include "kernels/cuda/step/access.cuh"
 #include "kernels/cuda/step/tables.cuh"
 
 namespace cgr {

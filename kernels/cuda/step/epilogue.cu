@@ -4,8 +4,8 @@
  * release at system scope, which is cumulative, so a host that acquires completed_seq sees all of them. */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/step/mapped.cuh"
-#include "kernels/cuda/step/scan.cuh"
+#include "kernels/cuda/step/access.cuh"
+#include "kernels/cuda/step/threads.cuh"
 #include "kernels/step.h"
 
 namespace cgr {
@@ -33,7 +33,7 @@ __device__ __forceinline__ int32_t commit_request(const cgr__step_args &a, const
   return sampled ? 1 : 0;
 }
 
-/* What the step leaves: its record in the readback slot, and the counts in the state. */
+/* The step's record in the readback slot. */
 __device__ __forceinline__ void write_record(const cgr__step_args &a, const cgr__step_error &error, uint64_t seq,
                                              int32_t num_requests, unsigned char *result) {
   cgr__result_record record = {};

@@ -5,7 +5,7 @@
  * which starts after this kernel has ended. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
-#include "kernels/cuda/step/mapped.cuh"
+#include "kernels/cuda/step/access.cuh"
 #include "kernels/step.h"
 
 namespace cgr {

@@ -1,19 +1,21 @@
 /* First kernel of a step: reads the staging slot, applies its changes and derives this step's buffers (kernels/step.h).
  *
- * The first block does that; where a key has many tokens there are more, which wait for it and share the tokens with it. What the
- * kernel costs is latency: its round trips, one after the other (counter and inbox, rows, row state, page table), and the
- * instructions of all warps of one SM. So it has as many threads as the key has requests or tokens, nobody divides, and what an
- * unchanged decode batch does not need is jumped over. */
+ * One block does that; where a key has many tokens there are more, which wait for it and share the tokens with it: whichever
+ * begins first is the one, so that it does not matter how many the GPU runs at once. What the kernel costs is latency: its round
+ * trips, one after the other (counter and inbox, rows, row state, page table), and the instructions of all warps of one SM. So it
+ * has as many threads as the key has requests or tokens, no request and no token takes a division, and what an unchanged decode
+ * batch does not need is jumped over. */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/step/decode.cuh"
+#include "kernels/cuda/step/threads.cuh"
 #include "kernels/cuda/step/tokens.cuh"
 
 namespace cgr {
 namespace {
 
 constexpr int32_t kTokensOfBlock = 2048;
-constexpr int32_t kMostBlocks = 32; /* few enough to run at once: each but the first waits for it */
+constexpr int32_t kMostBlocks = 32;
 
 /* The composition on the device, fetched before it is known whether this step uses it. Thread t reads and later uses the requests
  * t, t + blockDim.x, ...: no barrier between. */
@@ -68,7 +70,7 @@ __device__ int32_t guard_request(const cgr__step_args &a, const Composition &bat
 __device__ void write_requests(const PrologueArgs &args, const Composition &batch, const Step &step, bool fresh,
                                Scratch &scratch) {
   const cgr__step_args &a = args.step;
-  int32_t pages_before[CGR__MAX_GROUPS] = { 0, 0, 0, 0 };
+  uint32_t pages_before[CGR__MAX_GROUPS] = { 0, 0, 0, 0 };
 #pragma unroll 1
   for (int32_t base = 0; base < a.padded_requests; base += (int32_t)blockDim.x) {
     int32_t i = base + (int32_t)threadIdx.x;
@@ -94,11 +96,11 @@ __device__ void write_requests(const PrologueArgs &args, const Composition &batc
     for (int g = 0; g < CGR__MAX_GROUPS; g++) {
       if (g >= a.num_groups)
         break;
-      int32_t page_size = a.group[g].page_size, full = divide(max(seq_len - 1, 0), page_size, args.page_inverse[g]), total;
-      int32_t pages = seq_len > 0 ? full + 1 : 0; /* all but the last are full */
-      int32_t upto = block_scan(pages, scratch.scan, total);
+      int32_t page_size = a.group[g].page_size, full = divide(max(seq_len - 1, 0), page_size, args.page_inverse[g]);
+      uint32_t pages = seq_len > 0 ? (uint32_t)full + 1 : 0, total; /* all but the last are full */
+      uint32_t upto = block_scan(pages, scratch.scan, total);
       if (inside) {
-        a.buffers.group[g].kv_indptr[i + 1] = pages_before[g] + upto;
+        a.buffers.group[g].kv_indptr[i + 1] = (int32_t)(pages_before[g] + upto);
         a.buffers.group[g].kv_last_page_len[i] = seq_len > 0 ? seq_len - full * page_size : 1;
       }
       pages_before[g] += total;
@@ -161,13 +163,14 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __g
   Step step;
   if (may_be_decodes(args.step) && write_unchanged_decodes<kGroups>(args, decodes))
     return;
-  if (blockIdx.x == 0) {
+  int32_t share = take_share(args.step);
+  if (share == 0) {
     step = take_step(args, batch, scratch);
     open_tokens(args.step, step);
   } else {
     step = wait_for_tokens(args, batch);
   }
-  write_tokens(args, batch, step);
+  write_tokens(args, batch, step, share);
   close_tokens(args.step);
 }
 
@@ -176,7 +179,6 @@ constexpr void (*kernels[])(PrologueArgs) = { prologue_kernel<1>, prologue_kerne
                                               prologue_kernel<4> };
 
 size_t shared_bytes(int32_t padded_requests) { return (4 * (size_t)padded_requests + 1) * sizeof(int32_t); }
-
 
 int32_t blocks_for(const cgr__step_args &a) {
   int32_t blocks = (a.padded_tokens + kTokensOfBlock - 1) / kTokensOfBlock;

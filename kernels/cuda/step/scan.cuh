@@ -6,17 +6,6 @@
 
 namespace cgr {
 
-constexpr int kFewestStepThreads = 128, kMostStepThreads = 1024;
-
-/* Threads of the kernels that run as one block: as many as the key has requests or tokens, because every warp costs the others
- * time, also one that has nothing to do. */
-inline unsigned step_threads(int32_t padded_requests, int32_t padded_tokens) {
-  int32_t most = padded_requests > padded_tokens ? padded_requests : padded_tokens;
-  if (most <= kFewestStepThreads)
-    return kFewestStepThreads;
-  return (unsigned)(most < kMostStepThreads ? (most + 31) / 32 * 32 : kMostStepThreads);
-}
-
 template <typename T> struct ScanScratch { T warp[32]; };
 
 /* Inclusive sum of `value` over the threads of the block; `total` gets the sum of all. Called by all threads; ends with a

@@ -4,7 +4,7 @@
 #define CGR_KERNELS_CUDA_STEP_SLOT_CUH
 
 #include "kernels/cuda/common/guard.cuh"
-#include "kernels/cuda/step/mapped.cuh"
+#include "kernels/cuda/step/access.cuh"
 #include "kernels/cuda/step/tables.cuh"
 #include "kernels/cuda/step/scan.cuh"
 
@@ -16,7 +16,7 @@ struct Scratch {
     int4 vector[sizeof(cgr__slot_header) / sizeof(int4)];
     cgr__slot_header header;
   };
-  ScanScratch<int32_t> scan;
+  ScanScratch<uint32_t> scan;
   int32_t first_bad;
   int32_t first_prefill; /* the first request with more new tokens than the threshold */
 };
@@ -46,7 +46,9 @@ __device__ inline Composition place_composition(int32_t *words, int32_t padded_r
 __device__ inline const unsigned char *read_header(const cgr__step_args &a, uint64_t seq, cgr__slot_header &header,
                                                   Scratch &scratch) {
   const unsigned char *inbox = reinterpret_cast<const unsigned char *>(a.buffers.inbox);
-  header = *reinterpret_cast<const cgr__slot_header *>(inbox);
+  header = {};
+  if (!a.empty)
+    header = *reinterpret_cast<const cgr__slot_header *>(inbox);
   if (header.seq == seq || a.empty)
     return inbox;
   const unsigned char *slot = a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride;
@@ -248,11 +250,11 @@ __device__ inline bool place_edits(const cgr__step_args &a, const Composition &b
 }
 
 /* Edits the composition: lengths are what lies between the starts, and are summed up again. Ends with a barrier. */
-__device__ inline void edit_batch(const cgr__step_args &a, const Composition &batch, Step &step, ScanScratch<int32_t> &scratch) {
+__device__ inline void edit_batch(const cgr__step_args &a, const Composition &batch, Step &step, ScanScratch<uint32_t> &scratch) {
   int32_t *query_lens = batch.first_position; /* which nobody has read by now */
 #pragma unroll 1
   for (int32_t i = (int32_t)threadIdx.x; i < step.num_requests; i += (int32_t)blockDim.x) {
-    query_lens[i] = batch.query_start[i + 1] - batch.query_start[i];
+    query_lens[i] = (int32_t)((uint32_t)batch.query_start[i + 1] - (uint32_t)batch.query_start[i]); /* of whatever is there */
     batch.first_token[i] = -1;
   }
   __syncthreads();
@@ -262,13 +264,13 @@ __device__ inline void edit_batch(const cgr__step_args &a, const Composition &ba
     refuse(step);
     return;
   }
-  int32_t before = batch.query_start[0], total;
+  uint32_t before = (uint32_t)batch.query_start[0], total;
 #pragma unroll 1
   for (int32_t base = 0; base < step.num_requests; base += (int32_t)blockDim.x, before += total) {
     int32_t i = base + (int32_t)threadIdx.x;
-    int32_t upto = block_scan(i < step.num_requests ? query_lens[i] : 0, scratch, total);
+    uint32_t upto = block_scan(i < step.num_requests ? (uint32_t)query_lens[i] : 0u, scratch, total);
     if (i < step.num_requests)
-      batch.query_start[i + 1] = before + upto;
+      batch.query_start[i + 1] = (int32_t)(before + upto);
   }
   __syncthreads();
 }

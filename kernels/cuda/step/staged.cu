@@ -2,7 +2,7 @@
  * a thread has several vectors under way. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
-#include "kernels/cuda/step/mapped.cuh"
+#include "kernels/cuda/step/access.cuh"
 #include "kernels/staged.h"
 
 namespace cgr {

@@ -45,7 +45,7 @@ __device__ inline void write_token(const PrologueArgs &args, const Composition &
     position = first >= 0 ? first + (t - batch.query_start[i]) : 0;
     if ((step.flags & CGR__SLOT_EDITS) && batch.first_token[i] >= 0) {
       int32_t at = batch.first_token[i] + (t - batch.query_start[i]);
-      if (at < a.max_tokens) /* always, unless a bad slot names a place twice */
+      if ((uint32_t)at < (uint32_t)a.max_tokens) /* always, unless a bad slot names a place twice */
         token = load_mapped_word(section + at);
     }
   }
@@ -73,11 +73,11 @@ __device__ inline void write_token(const PrologueArgs &args, const Composition &
   }
 }
 
-/* This block's share of the tokens [0, B_t). */
-__device__ inline void write_tokens(const PrologueArgs &args, const Composition &batch, const Step &step) {
+/* A block's share of the tokens [0, B_t). */
+__device__ inline void write_tokens(const PrologueArgs &args, const Composition &batch, const Step &step, int32_t share) {
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + args.step.slot.tokens);
   bool staged = (step.flags & (CGR__SLOT_TOKENS | CGR__SLOT_EDITS)) == CGR__SLOT_TOKENS;
-  int32_t stride = (int32_t)(gridDim.x * blockDim.x), t = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+  int32_t stride = (int32_t)(gridDim.x * blockDim.x), t = share * (int32_t)blockDim.x + (int32_t)threadIdx.x;
   int32_t token = CGR_TOKEN_LAST;
   if (staged && t < step.num_tokens)
     token = load_mapped_word(section + t);
@@ -93,8 +93,18 @@ __device__ inline void write_tokens(const PrologueArgs &args, const Composition 
 
 /* ---------------------------------------------------------------------------------------------------------------- blocks */
 
-/* Between the blocks of one launch: the first has written the requests and leaves what the others need; the last to finish makes
- * all of it zero again. */
+/* Which share of the tokens a block has. The first that asks has share 0, and the requests before it; the others wait for what it
+ * leaves in the gate, and the last to finish makes the gate zero again. */
+__device__ inline int32_t take_share(const cgr__step_args &a) {
+  __shared__ int32_t share;
+  if (gridDim.x == 1)
+    return 0;
+  if (threadIdx.x == 0)
+    share = atomicAdd(&a.state->gate.begun, 1);
+  __syncthreads();
+  return share;
+}
+
 __device__ inline void open_tokens(const cgr__step_args &a, const Step &step) {
   cgr__step_gate *gate = &a.state->gate;
   if (gridDim.x == 1 || threadIdx.x != 0)
@@ -133,7 +143,8 @@ __device__ inline Step wait_for_tokens(const PrologueArgs &args, const Compositi
   __syncthreads();
   for (int32_t e = (int32_t)threadIdx.x; e < step.num_edits; e += (int32_t)blockDim.x) {
     const cgr__edit edit = load_edit(a, step, e);
-    atomicExch(&batch.first_token[edit.place & 0xffff], edit.first_token);
+    if (edit_is_good(a, step, edit)) /* as the first block found it; but a slot is not believed twice */
+      atomicExch(&batch.first_token[edit.place & 0xffff], edit.first_token);
   }
   __syncthreads();
   return step;
@@ -143,8 +154,11 @@ __device__ inline void close_tokens(const cgr__step_args &a) {
   cgr__step_gate *gate = &a.state->gate;
   if (gridDim.x == 1 || threadIdx.x != 0)
     return;
-  if (atomicAdd(&gate->finished, 1) == (int32_t)gridDim.x - 1)
-    *gate = {};
+  __threadfence(); /* what this block has read of the gate comes before its going */
+  if (atomicAdd(&gate->finished, 1) != (int32_t)gridDim.x - 1)
+    return;
+  __threadfence();
+  *gate = {};
 }
 
 } // namespace cgr

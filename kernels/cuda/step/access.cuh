@@ -1,7 +1,8 @@
-/* Access to mapped host memory. Loads are relaxed at system scope, so that neither L1 nor the read-only path can answer them
- * with what an earlier step saw; results become visible to the host by one release at system scope. */
-#ifndef CGR_KERNELS_CUDA_STEP_MAPPED_CUH
-#define CGR_KERNELS_CUDA_STEP_MAPPED_CUH
+/* Loads and stores that are not plain. Of mapped host memory: loads are relaxed at system scope, so that neither L1 nor the
+ * read-only path can answer them with what an earlier step saw, and results become visible to the host by one release at system
+ * scope. Of device memory: loads that stay where they stand, and what orders the blocks of one launch, at the device's scope. */
+#ifndef CGR_KERNELS_CUDA_STEP_ACCESS_CUH
+#define CGR_KERNELS_CUDA_STEP_ACCESS_CUH
 
 #include <stdint.h>
 
