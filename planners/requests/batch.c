@@ -84,8 +84,8 @@ static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
   return memcmp(batch->rows, last->rows, bytes) == 0;
 }
 
-/* Eight at a time: chunks are long. */
-bool cgr__batch_are_ids(const int32_t *tokens, int32_t count) {
+/* None is negative. Eight at a time: chunks are long. */
+static bool are_ids(const int32_t *tokens, int32_t count) {
   uint64_t signs = 0, eight[4];
   int32_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -103,7 +103,7 @@ static bool is_known(const cgr__rows *rows, const cgr_batch *batch) {
   if (steady->headroom <= 0)
     return false;
   if (batch->tokens)
-    return cgr__batch_are_ids(batch->tokens, steady->batch->num_tokens);
+    return are_ids(batch->tokens, steady->batch->num_tokens);
   return steady->has_tokens && steady->batch->query_len == 1;
 }
 
@@ -111,7 +111,8 @@ static bool is_known(const cgr__rows *rows, const cgr_batch *batch) {
 
 static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
   if (batch->num_requests < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: num_requests is %d, expected at least 0, or CGR_BATCH_STANDING", batch->num_requests);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: num_requests is %d, expected at least 0, or CGR_BATCH_STANDING",
+                     batch->num_requests);
   if (batch->num_requests > max_requests)
     return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "batch: num_requests is %d, expected at most %d (max_requests)",
                      batch->num_requests, max_requests);
@@ -156,6 +157,22 @@ static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32
   return length > row->capacity ? cgr__batch_refuse_length(rows, index, length) : CGR_OK;
 }
 
+cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count) {
+  if (are_ids(tokens + at, count))
+    return CGR_OK;
+  for (int32_t j = 0; j < count; j++) {
+    int32_t token = tokens[at + j];
+    if (token < CGR_TOKEN_LAST)
+      return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: tokens[%lld] is %d, expected a token id: drafts are not supported yet",
+                       function, (long long)(at + j), token);
+    if (token < 0 && j > 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "%s: tokens[%lld] is CGR_TOKEN_LAST, expected a token id: only a request's first token can be it",
+                       function, (long long)(at + j));
+  }
+  return CGR_OK;
+}
+
 /* tokens[at ..] of one request: ids, and CGR_TOKEN_LAST where the device has one. */
 static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len) {
   const cgr__row *row = &rows->row[batch->rows[i]];
@@ -166,19 +183,7 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
                      batch->rows[i]);
   if (!batch->tokens && query_len > 1)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
-  if (!batch->tokens || cgr__batch_are_ids(batch->tokens + at, query_len))
-    return CGR_OK;
-  for (int32_t j = 0; j < query_len; j++) {
-    int32_t token = batch->tokens[at + j];
-    if (token < CGR_TOKEN_LAST)
-      return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: tokens[%lld] is %d, expected a token id: drafts are not supported yet",
-                       (long long)(at + j), token);
-    if (token < 0 && j > 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "batch: tokens[%lld] is CGR_TOKEN_LAST, expected a token id: only a request's first token can be it",
-                       (long long)(at + j));
-  }
-  return CGR_OK;
+  return batch->tokens ? cgr__batch_check_ids("batch", batch->tokens, at, query_len) : CGR_OK;
 }
 
 static cgr_status check_flags(const cgr_batch *batch, int32_t i) {

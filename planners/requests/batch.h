@@ -43,8 +43,8 @@ typedef struct cgr__checked_batch {
 cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
                                int32_t max_tokens, cgr__checked_batch *checked);
 
-/* None is negative. */
-bool cgr__batch_are_ids(const int32_t *tokens, int32_t count);
+/* tokens[at .. at + count) of one request: ids, and CGR_TOKEN_LAST as the first at most. */
+cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count);
 /* The row has no pages for so many tokens, or may not have as many. */
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t row, int64_t length);
 

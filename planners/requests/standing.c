@@ -106,16 +106,7 @@ static cgr_status check_member(const cgr__rows *rows, const char *function, int3
 static cgr_status check_tokens(const char *function, const int32_t *tokens, int32_t count) {
   if (!tokens && count > 1)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: tokens is NULL, expected %d tokens", function, count);
-  for (int32_t j = 0; tokens && !cgr__batch_are_ids(tokens, count) && j < count; j++) {
-    if (tokens[j] < CGR_TOKEN_LAST)
-      return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: tokens[%d] is %d, expected a token id: drafts are not supported yet", function,
-                       j, tokens[j]);
-    if (tokens[j] < 0 && j > 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "%s: tokens[%d] is CGR_TOKEN_LAST, expected a token id: only a request's first token can be it", function,
-                       j);
-  }
-  return CGR_OK;
+  return tokens ? cgr__batch_check_ids(function, tokens, 0, count) : CGR_OK;
 }
 
 /* What a member is to do; `before`: the tokens that it has now. */
@@ -128,9 +119,11 @@ static cgr_status check_work(const cgr__rows *rows, const char *function, int32_
   if (flags & ~(uint32_t)CGR_REQUEST_PARTIAL)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: flags is %#x, expected CGR_REQUEST_* bits", function, flags);
   if (all > s->max_tokens)
-    return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
-                     "%s: query_len is %d, with which the standing batch has %lld tokens, expected at most %d (max_tokens)",
-                     function, query_len, (long long)all, s->max_tokens);
+    return cgr__fail(
+        CGR_ERROR_TOO_MANY_TOKENS,
+        "%s: query_len is %d, with which the standing batch has %lld tokens, expected at most %d (max_tokens; chunks "
+        "that have run count until they are set again)",
+        function, query_len, (long long)all, s->max_tokens);
   return check_tokens(function, tokens, query_len);
 }
 
