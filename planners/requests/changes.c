@@ -1,30 +1,28 @@
 #include "planners/requests/changes.h"
 
-static void list(cgr__rows *rows, int32_t index) {
+static void list(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
   cgr__row *row = &rows->row[index];
+  row->dirty |= (uint8_t)dirty;
+  rows->dirty_words += words;
   if (row->listed)
     return;
   row->listed = true;
   rows->dirty[rows->num_dirty++] = index;
 }
 
-void cgr__changes_mark_length(cgr__rows *rows, int32_t row) {
-  rows->row[row].dirty_computed = true;
-  list(rows, row);
-}
+void cgr__changes_mark_length(cgr__rows *rows, int32_t row) { list(rows, row, CGR__DIRTY_LENGTH, 1); }
 
 void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t end) {
   cgr__row_pages *pages = &rows->group[group].row[row];
   if (first >= end)
     return;
-  if (pages->dirty_first == pages->dirty_end) {
-    pages->dirty_first = first;
-    pages->dirty_end = end;
-  } else {
-    pages->dirty_first = first < pages->dirty_first ? first : pages->dirty_first;
-    pages->dirty_end = end > pages->dirty_end ? end : pages->dirty_end;
-  }
-  list(rows, row);
+  bool clean = pages->dirty_first == pages->dirty_end;
+  int32_t begin = clean || first < pages->dirty_first ? first : pages->dirty_first;
+  int32_t last = clean || end > pages->dirty_end ? end : pages->dirty_end;
+  int32_t before = pages->dirty_end - pages->dirty_first;
+  pages->dirty_first = begin;
+  pages->dirty_end = last;
+  list(rows, row, CGR__DIRTY_PAGES << group, last - begin - before);
 }
 
 void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end) {
@@ -32,9 +30,10 @@ void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_
   bool clean = dirty->first == dirty->end;
   if (first >= end)
     return;
+  int32_t before = dirty->end - dirty->first;
   dirty->first = clean || first < dirty->first ? first : dirty->first;
   dirty->end = clean || end > dirty->end ? end : dirty->end;
-  list(rows, row);
+  list(rows, row, CGR__DIRTY_DATA, dirty->end - dirty->first - before);
 }
 
 void cgr__changes_drop(cgr__rows *rows, int32_t row) {
@@ -43,7 +42,7 @@ void cgr__changes_drop(cgr__rows *rows, int32_t row) {
     if (dirty && dirty->first < dirty->end)
       *dirty = (cgr__row_dirty){ 0, 0, true };
   }
-  rows->row[row].dirty_computed = false;
+  rows->row[row].dirty = 0;
   for (int32_t g = 0; g < rows->num_groups; g++)
     rows->group[g].row[row].dirty_first = rows->group[g].row[row].dirty_end = 0;
 }
@@ -75,7 +74,7 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
   int64_t words = 0;
   for (int32_t i = 0; i < rows->num_dirty; i++) {
     int32_t row = rows->dirty[i];
-    words += rows->row[row].dirty_computed;
+    words += rows->row[row].dirty & CGR__DIRTY_LENGTH;
     for (int32_t g = 0; g < rows->num_groups; g++)
       words += rows->group[g].row[row].dirty_end - rows->group[g].row[row].dirty_first;
     for (int32_t b = 0; b < rows->num_data; b++)
@@ -116,40 +115,61 @@ static int32_t collect_data(cgr__rows *rows, int32_t row, int32_t b, cgr__change
 }
 
 /* Returns how many changes of a row fit; the row is clean when all did. */
-static int32_t collect_row(cgr__rows *rows, int32_t row, cgr__change *changes, int32_t capacity) {
+static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes, int32_t capacity) {
+  cgr__row *row = &rows->row[index];
   int32_t count = 0;
   for (int32_t g = 0; g < rows->num_groups; g++)
-    count += collect_pages(rows, row, g, changes + count, capacity - count);
-  for (int32_t b = 0; b < rows->num_data; b++)
-    count += collect_data(rows, row, b, changes + count, capacity - count);
-  if (!rows->row[row].dirty_computed || count == capacity)
-    return count;
-  cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
-  rows->row[row].dirty_computed = false;
-  changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, row, 0, cgr__rows_computed(rows, row) };
+    if (row->dirty & CGR__DIRTY_PAGES << g)
+      count += collect_pages(rows, index, g, changes + count, capacity - count);
+  for (int32_t b = 0; row->dirty & CGR__DIRTY_DATA && b < rows->num_data; b++)
+    count += collect_data(rows, index, b, changes + count, capacity - count);
+  if (row->dirty & CGR__DIRTY_LENGTH && count < capacity) {
+    cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
+    changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, cgr__rows_computed(rows, index) };
+    row->dirty &= (uint8_t)~CGR__DIRTY_LENGTH;
+  }
   return count;
 }
 
-static bool is_clean(const cgr__rows *rows, int32_t row) {
+/* Whether nothing of the row is left; its other bits say what may be. */
+static bool is_clean(cgr__rows *rows, int32_t index) {
+  cgr__row *row = &rows->row[index];
+  if (row->dirty & CGR__DIRTY_LENGTH)
+    return false;
   for (int32_t g = 0; g < rows->num_groups; g++)
-    if (rows->group[g].row[row].dirty_first < rows->group[g].row[row].dirty_end)
+    if (row->dirty & CGR__DIRTY_PAGES << g && rows->group[g].row[index].dirty_first < rows->group[g].row[index].dirty_end)
       return false;
-  for (int32_t b = 0; b < rows->num_data; b++)
-    if (rows->data[b].words > 0 && rows->data[b].row[row].first < rows->data[b].row[row].end)
+  for (int32_t b = 0; row->dirty & CGR__DIRTY_DATA && b < rows->num_data; b++)
+    if (rows->data[b].words > 0 && rows->data[b].row[index].first < rows->data[b].row[index].end)
       return false;
-  return !rows->row[row].dirty_computed;
+  return true;
+}
+
+#define AHEAD 8 /* rows that are on their way from memory */
+
+/* The lines of the row that comes `AHEAD` rows later; those before it have passed. */
+static void prefetch(const cgr__rows *rows) {
+  if (rows->num_dirty <= AHEAD)
+    return;
+  int32_t row = rows->dirty[rows->num_dirty - 1 - AHEAD];
+  __builtin_prefetch(&rows->row[row], 1);
+  for (int32_t g = 0; g < rows->num_groups; g++)
+    __builtin_prefetch(&rows->group[g].row[row], 1);
 }
 
 int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capacity) {
   int32_t count = 0;
   while (rows->num_dirty > 0) {
     int32_t row = rows->dirty[rows->num_dirty - 1];
+    prefetch(rows);
     count += collect_row(rows, row, changes + count, capacity - count);
     if (!is_clean(rows, row))
       return count;
+    rows->row[row].dirty = 0;
     rows->row[row].listed = false;
     rows->num_dirty--;
   }
+  rows->dirty_words = 0;
   return count;
 }
 
