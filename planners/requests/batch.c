@@ -10,9 +10,6 @@ _Static_assert(sizeof(cgr__composition) == 64, "a composition is one line");
 
 /* ---------------------------------------------------------------------------------------------------------- compositions */
 
-/* Beyond those of results: of the last step, of the prepared one, and one to validate into. */
-#define SPARE 3
-
 static size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Bytes of the arrays of one composition. */
@@ -22,21 +19,22 @@ static size_t arrays_bytes(int32_t max_requests) {
 }
 
 size_t cgr__compositions_bytes(int32_t max_requests, int32_t ring_depth) {
-  size_t count = (size_t)ring_depth + SPARE;
+  size_t count = (size_t)ring_depth + CGR__SPARE_COMPOSITIONS;
   return rounded(count * sizeof(cgr__composition)) + rounded((size_t)ring_depth * sizeof(cgr__composition *)) +
          count * arrays_bytes(max_requests);
 }
 
 void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
   unsigned char *at = memory;
+  size_t count = (size_t)ring_depth + CGR__SPARE_COMPOSITIONS;
   size_t words = rounded((size_t)max_requests * sizeof(int32_t));
-  pool->count = ring_depth + SPARE;
   pool->depth = ring_depth;
+  pool->mask = (ring_depth & (ring_depth - 1)) == 0 ? (uint32_t)ring_depth - 1 : 0;
   pool->all = (cgr__composition *)(void *)at;
-  at += rounded((size_t)pool->count * sizeof *pool->all);
+  at += rounded(count * sizeof *pool->all);
   pool->of_seq = (cgr__composition **)(void *)at;
   at += rounded((size_t)ring_depth * sizeof *pool->of_seq);
-  for (int32_t i = 0; i < pool->count; i++) {
+  for (size_t i = 0; i < count; i++) {
     cgr__composition *c = &pool->all[i];
     c->rows = (int32_t *)(void *)at;
     c->query_lens = (int32_t *)(void *)(at + words);
@@ -47,7 +45,7 @@ void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32
 }
 
 void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__composition *batch) {
-  cgr__composition **of_seq = &pool->of_seq[seq % (uint64_t)pool->depth];
+  cgr__composition **of_seq = cgr__composition_place(pool, seq);
   if (*of_seq == batch)
     return;
   if (*of_seq)
@@ -106,7 +104,7 @@ static bool surely_fits(const cgr__steady *steady) {
 }
 
 /* A repeated batch needs no second look while it fits and its tokens are known to be good. */
-static bool is_known(const cgr__rows *rows, const cgr_batch *batch) {
+static bool needs_no_look(const cgr__rows *rows, const cgr_batch *batch) {
   const cgr__steady *steady = &rows->steady;
   if (!surely_fits(steady))
     return false;
@@ -251,21 +249,34 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cg
   return CGR_OK;
 }
 
-cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
-                               int32_t max_tokens, cgr__checked_batch *checked) {
+/* What is told of a good batch. */
+static void describe(cgr__checked_batch *checked) {
+  const cgr__composition *c = checked->composition;
+  checked->num_requests = c->num_requests;
+  checked->num_tokens = c->num_tokens;
+  checked->query_len = c->query_len;
+  checked->max_query_len = c->max_query_len;
+}
+
+bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked) {
   const cgr__steady *steady = &rows->steady;
   checked->standing = false;
   checked->same_rows = repeats(rows, batch);
   checked->composition = steady->batch;
   checked->headroom = steady->headroom > 0 ? steady->headroom - 1 : 0;
-  if (!checked->same_rows || !is_known(rows, batch)) {
-    CGR__TRY(check_shape(batch, max_requests));
-    CGR__TRY(look_at_all(rows, pool, batch, max_tokens, checked));
-  }
-  checked->num_requests = checked->composition->num_requests;
-  checked->num_tokens = checked->composition->num_tokens;
-  checked->query_len = checked->composition->query_len;
-  checked->max_query_len = checked->composition->max_query_len;
+  if (!checked->same_rows || !needs_no_look(rows, batch))
+    return false;
+  describe(checked);
+  return true;
+}
+
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
+                               int32_t max_tokens, cgr__checked_batch *checked) {
+  if (cgr__batch_is_known(rows, batch, checked))
+    return CGR_OK;
+  CGR__TRY(check_shape(batch, max_requests));
+  CGR__TRY(look_at_all(rows, pool, batch, max_tokens, checked));
+  describe(checked);
   return CGR_OK;
 }
 

@@ -8,8 +8,6 @@
 
 #define CGR__CALENDAR_DAYS 4096 /* a power of two */
 
-_Static_assert(CGR__MAX_REQUESTS < 1 << 16, "a day holds every row of a batch");
-
 /* Whether no row may lack a page for step `step`, counted as the rows were filed. */
 static inline bool cgr__calendar_is_free(const cgr__calendar *calendar, uint64_t step) {
   return calendar[step % CGR__CALENDAR_DAYS] == 0;

@@ -92,84 +92,75 @@ static int32_t page_at(const cgr__page_group *group, int32_t row, int32_t index)
 }
 
 /* Page changes of one row in one group. */
-static int32_t collect_pages(cgr__rows *rows, int32_t row, int32_t g, cgr__change *changes, int32_t capacity) {
-  cgr__page_group *group = &rows->group[g];
-  cgr__row_pages *pages = &group->row[row];
-  int32_t count = 0;
-  for (; count < capacity && pages->dirty_first < pages->dirty_end; count++) {
-    int32_t index = pages->dirty_first++;
-    changes[count] = (cgr__change){ CGR__CHANGE_PAGE | g << 8, row, index, page_at(group, row, index) };
-  }
-  return count;
+static int32_t collect_pages(cgr__rows *rows, int32_t index, int32_t g, cgr__change *changes, int32_t capacity) {
+  const cgr__page_group *group = &rows->group[g];
+  cgr__row_pages *pages = &group->row[index];
+  int32_t first = pages->dirty_first, end = pages->dirty_end;
+  end = end - first > capacity ? first + capacity : end;
+  for (int32_t i = first; i < end; i++)
+    changes[i - first] = (cgr__change){ CGR__CHANGE_PAGE | g << 8, index, i, page_at(group, index, i) };
+  pages->dirty_first = end;
+  if (end == pages->dirty_end)
+    rows->row[index].dirty &= (uint8_t) ~(CGR__DIRTY_PAGES << g);
+  return end - first;
 }
 
 /* The same of its data. */
-static int32_t collect_data(cgr__rows *rows, int32_t row, int32_t b, cgr__change *changes, int32_t capacity) {
-  cgr__data *data = &rows->data[b];
-  int32_t count = 0;
-  for (; data->words > 0 && count < capacity && data->row[row].first < data->row[row].end; count++) {
-    int32_t index = data->row[row].first++;
-    changes[count] = (cgr__change){ CGR__CHANGE_DATA | b << 8, row, index, data->words_of[(int64_t)row * data->words + index] };
+static int32_t collect_data(cgr__rows *rows, int32_t index, cgr__change *changes, int32_t capacity) {
+  int32_t count = 0, b = 0;
+  for (; b < rows->num_data; b++) {
+    const cgr__data *data = &rows->data[b];
+    cgr__row_dirty *dirty = data->words > 0 ? &data->row[index] : NULL;
+    for (; dirty && count < capacity && dirty->first < dirty->end; count++) {
+      int32_t i = dirty->first++;
+      changes[count] = (cgr__change){ CGR__CHANGE_DATA | b << 8, index, i, data->words_of[(int64_t)index * data->words + i] };
+    }
+    if (dirty && dirty->first < dirty->end)
+      return count;
   }
+  rows->row[index].dirty &= (uint8_t)~CGR__DIRTY_DATA;
   return count;
 }
 
-/* Returns how many changes of a row fit; the row is clean when all did. */
+/* Returns how many changes of a row fit; no bit of its `dirty` is left when all did. */
 static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes, int32_t capacity) {
   cgr__row *row = &rows->row[index];
   int32_t count = 0;
-  for (int32_t g = 0; g < rows->num_groups; g++)
-    if (row->dirty & CGR__DIRTY_PAGES << g)
+  for (int32_t g = 0, bits = row->dirty / CGR__DIRTY_PAGES; bits != 0; g++, bits /= 2)
+    if (bits & 1)
       count += collect_pages(rows, index, g, changes + count, capacity - count);
-  for (int32_t b = 0; row->dirty & CGR__DIRTY_DATA && b < rows->num_data; b++)
-    count += collect_data(rows, index, b, changes + count, capacity - count);
-  if (row->dirty & CGR__DIRTY_LENGTH && count < capacity) {
-    cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
-    changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, cgr__rows_computed(rows, index) };
-    row->dirty &= (uint8_t)~CGR__DIRTY_LENGTH;
-  }
+  if (row->dirty & CGR__DIRTY_DATA)
+    count += collect_data(rows, index, changes + count, capacity - count);
+  if (!(row->dirty & CGR__DIRTY_LENGTH) || count == capacity)
+    return count;
+  cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
+  changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, cgr__rows_computed(rows, index) };
+  row->dirty &= (uint8_t)~CGR__DIRTY_LENGTH;
   return count;
-}
-
-/* Whether nothing of the row is left; its other bits say what may be. */
-static bool is_clean(cgr__rows *rows, int32_t index) {
-  cgr__row *row = &rows->row[index];
-  if (row->dirty & CGR__DIRTY_LENGTH)
-    return false;
-  for (int32_t g = 0; g < rows->num_groups; g++)
-    if (row->dirty & CGR__DIRTY_PAGES << g && rows->group[g].row[index].dirty_first < rows->group[g].row[index].dirty_end)
-      return false;
-  for (int32_t b = 0; row->dirty & CGR__DIRTY_DATA && b < rows->num_data; b++)
-    if (rows->data[b].words > 0 && rows->data[b].row[index].first < rows->data[b].row[index].end)
-      return false;
-  return true;
 }
 
 #define AHEAD 8 /* rows that are on their way from memory */
 
-/* The lines of the row that comes `AHEAD` rows later; those before it have passed. */
-static void prefetch(const cgr__rows *rows) {
-  if (rows->num_dirty <= AHEAD)
-    return;
-  int32_t row = rows->dirty[rows->num_dirty - 1 - AHEAD];
+static void prefetch(const cgr__rows *rows, int32_t row) {
   __builtin_prefetch(&rows->row[row], 1);
   for (int32_t g = 0; g < rows->num_groups; g++)
     __builtin_prefetch(&rows->group[g].row[row], 1);
 }
 
 int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capacity) {
-  int32_t count = 0;
-  while (rows->num_dirty > 0) {
-    int32_t row = rows->dirty[rows->num_dirty - 1];
-    prefetch(rows);
+  int32_t count = 0, left = rows->num_dirty;
+  for (; left > 0; left--) {
+    int32_t row = rows->dirty[left - 1];
+    if (left > AHEAD)
+      prefetch(rows, rows->dirty[left - 1 - AHEAD]);
     count += collect_row(rows, row, changes + count, capacity - count);
-    if (!is_clean(rows, row))
-      return count;
-    rows->row[row].dirty = 0;
+    if (rows->row[row].dirty)
+      break;
     rows->row[row].listed = false;
-    rows->num_dirty--;
   }
-  rows->dirty_words = 0;
+  rows->num_dirty = left;
+  if (left == 0)
+    rows->dirty_words = 0;
   return count;
 }
 

@@ -150,7 +150,7 @@ static void bring_up(const cgr__standing *s, cgr__composition *copy) {
 /* A copy that nobody refers to, the one with the latest edits. */
 static cgr__composition *free_copy(const cgr__rows *rows, const cgr__compositions *pool) {
   cgr__composition *latest = NULL;
-  for (int32_t i = 0; i < pool->count; i++) {
+  for (int32_t i = 0; i < pool->depth + CGR__SPARE_COMPOSITIONS; i++) {
     cgr__composition *c = &pool->all[i];
     if (c->uses == 0 && c != rows->steady.batch && (!latest || c->version > latest->version))
       latest = c;
