@@ -84,23 +84,20 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
   return words;
 }
 
-/* What the device's table must hold: entries that the row does not have are the read-trash page. */
-static int32_t page_at(const cgr__page_group *group, int32_t row, int32_t index) {
-  const cgr__row_pages *pages = &group->row[row];
-  bool has = index >= pages->first && index < pages->end;
-  return has ? group->pages[(int64_t)row * group->pages_per_row + index] : group->read_trash;
+static const int32_t *table_of(const cgr__page_group *group, int32_t row) {
+  return group->pages + (int64_t)row * group->pages_per_row;
 }
 
-/* Page changes of one row in one group. */
+/* Page changes of one row in one group. Entries that the row does not have are the read-trash page. */
 static int32_t collect_pages(cgr__rows *rows, int32_t index, int32_t g, cgr__change *changes, int32_t capacity) {
   const cgr__page_group *group = &rows->group[g];
-  cgr__row_pages *pages = &group->row[index];
-  int32_t first = pages->dirty_first, end = pages->dirty_end;
-  end = end - first > capacity ? first + capacity : end;
+  const int32_t *table = table_of(group, index), trash = group->read_trash;
+  const cgr__row_pages has = group->row[index];
+  int32_t first = has.dirty_first, end = has.dirty_end - first > capacity ? first + capacity : has.dirty_end;
   for (int32_t i = first; i < end; i++)
-    changes[i - first] = (cgr__change){ CGR__CHANGE_PAGE | g << 8, index, i, page_at(group, index, i) };
-  pages->dirty_first = end;
-  if (end == pages->dirty_end)
+    changes[i - first] = (cgr__change){ CGR__CHANGE_PAGE | g << 8, index, i, i >= has.first && i < has.end ? table[i] : trash };
+  group->row[index].dirty_first = end;
+  if (end == has.dirty_end)
     rows->row[index].dirty &= (uint8_t) ~(CGR__DIRTY_PAGES << g);
   return end - first;
 }
@@ -139,20 +136,25 @@ static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes,
   return count;
 }
 
-#define AHEAD 8 /* rows that are on their way from memory */
-
-static void prefetch(const cgr__rows *rows, int32_t row) {
-  __builtin_prefetch(&rows->row[row], 1);
-  for (int32_t g = 0; g < rows->num_groups; g++)
-    __builtin_prefetch(&rows->group[g].row[row], 1);
+/* What two rows need that come later: of the further one its lines, of the nearer one what those point to. */
+#define FAR 8
+#define NEAR 4
+static void prefetch(const cgr__rows *rows, int32_t far, int32_t near) {
+  __builtin_prefetch(&rows->row[far], 1);
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    const cgr__page_group *group = &rows->group[g];
+    __builtin_prefetch(&group->row[far], 1);
+    if (rows->row[near].dirty & CGR__DIRTY_PAGES << g)
+      __builtin_prefetch(table_of(group, near) + group->row[near].dirty_first);
+  }
 }
 
 int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capacity) {
   int32_t count = 0, left = rows->num_dirty;
   for (; left > 0; left--) {
     int32_t row = rows->dirty[left - 1];
-    if (left > AHEAD)
-      prefetch(rows, rows->dirty[left - 1 - AHEAD]);
+    if (left > FAR)
+      prefetch(rows, rows->dirty[left - 1 - FAR], rows->dirty[left - 1 - NEAR]);
     count += collect_row(rows, row, changes + count, capacity - count);
     if (rows->row[row].dirty)
       break;
