@@ -30,4 +30,8 @@
 #define CGR__MAX_ELEMENTS ((int64_t)1 << 43) /* of one buffer */
 #define CGR__MAX_STRUCT 4096                 /* bytes: a larger size in a sized struct is rubbish */
 
+/* A line of memory. What every step reads and writes lies in few of them. */
+#define CGR__LINE_BYTES 64
+#define CGR__LINE __attribute__((aligned(CGR__LINE_BYTES)))
+
 #endif

@@ -9,15 +9,11 @@ void cgr__ring_init(cgr__ring *ring, const cgr__layout *layout, int32_t depth, v
   ring->readback = ring->staging + layout->slot.stride * depth;
   ring->slot = layout->slot;
   ring->readback_slot = layout->readback;
-  ring->depth = (uint64_t)depth;
-}
-
-cgr__slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_t seq) {
-  if (seq > ring->depth && cgr__ring_completed(ring) < seq - ring->depth)
-    return NULL;
-  return cgr__ring_slot(ring, seq);
+  ring->depth = (uint32_t)depth;
+  ring->mask = (depth & (depth - 1)) == 0 ? ring->depth - 1 : 0;
+  ring->stride = layout->slot.stride;
 }
 
 const cgr__result_record *cgr__ring_result(const cgr__ring *ring, uint64_t seq) {
-  return (const cgr__result_record *)(ring->readback + (int64_t)(seq % ring->depth) * ring->readback_slot.stride);
+  return (const cgr__result_record *)(ring->readback + (int64_t)cgr__ring_index(ring, seq) * ring->readback_slot.stride);
 }

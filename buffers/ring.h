@@ -6,6 +6,8 @@
 #ifndef CGR_BUFFERS_RING_H
 #define CGR_BUFFERS_RING_H
 
+#include <stdbool.h>
+
 #include "buffers/layout.h"
 #include "buffers/slot.h"
 
@@ -15,11 +17,13 @@ extern "C" {
 
 typedef struct cgr__ring {
   unsigned char *staging;
-  unsigned char *readback;
   cgr__completion *completion;
+  int64_t stride; /* of slots; up to here and the next two are what every step needs */
+  uint32_t depth;
+  uint32_t mask; /* depth - 1 when the depth is a power of two, else 0 */
   cgr__slot_layout slot;
+  unsigned char *readback;
   cgr__readback_layout readback_slot;
-  uint64_t depth;
 } cgr__ring;
 
 /* Lays the rings into `memory` (layout->pinned_bytes) and clears them. */
@@ -40,13 +44,21 @@ static inline uint64_t cgr__ring_errors(const cgr__ring *ring) {
   return __atomic_load_n(&ring->completion->errors, __ATOMIC_RELAXED);
 }
 
-/* The slot for step `seq`, or NULL while the step that used it before is in flight. Its header still bears the number of that
- * older step, so that the device ignores it until it is committed. */
-cgr__slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_t seq);
+/* seq mod depth, mostly without a division. */
+static inline uint64_t cgr__ring_index(const cgr__ring *ring, uint64_t seq) {
+  return ring->mask ? seq & ring->mask : seq % ring->depth;
+}
 
 /* The slot of step `seq`, which has been acquired. */
 static inline cgr__slot_header *cgr__ring_slot(const cgr__ring *ring, uint64_t seq) {
-  return (cgr__slot_header *)(ring->staging + (int64_t)(seq % ring->depth) * ring->slot.stride);
+  return (cgr__slot_header *)(ring->staging + (int64_t)cgr__ring_index(ring, seq) * ring->stride);
+}
+
+/* The slot for step `seq`, or NULL while the step that used it before is in flight. Its header still bears the number of that
+ * older step, so that the device ignores it until it is committed. */
+static inline cgr__slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_t seq) {
+  bool is_free = seq <= ring->depth || cgr__ring_completed(ring) >= seq - ring->depth;
+  return is_free ? cgr__ring_slot(ring, seq) : NULL;
 }
 
 /* Makes the slot that of step `seq`. Release: whoever sees the number sees the content. Called just before the step is enqueued.

@@ -90,6 +90,10 @@ typedef struct cgr__node_param {
 typedef int (*cgr__node_visitor)(void *context, const cgr__node_param *param);
 
 typedef struct cgr__device_ops {
+  /* The two calls of every replay, side by side: whether a stream captures, and the launch of an executable graph. */
+  int (*capture_status)(cgr_device *dev, cudaStream_t stream, int *capturing);
+  int (*exec_launch)(cgr_device *dev, cgr__exec *exec, cudaStream_t stream);
+
   /* Memory. Illegal for a thread that captures. Alignment is at least 256 bytes. Content is undefined. A free of what this
    * device did not give, has got back already, or gave as the other kind is INVALID. */
   int (*mem_alloc)(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr);
@@ -127,14 +131,12 @@ typedef struct cgr__device_ops {
    * another one, does capture_end end nothing. */
   int (*capture_begin)(cgr_device *dev, cudaStream_t stream);
   int (*capture_end)(cgr_device *dev, cudaStream_t stream, cgr__graph **graph);
-  int (*capture_status)(cgr_device *dev, cudaStream_t stream, int *capturing);
 
   int (*graph_destroy)(cgr_device *dev, cgr__graph *graph);
   /* Shows every node of a captured graph: a kernel's parameters by position; of a copy destination, source and bytes; of a fill
    * destination, value and bytes; the arguments of a host function that came through host_call. Those of others are hidden. */
   int (*graph_walk)(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context);
   int (*instantiate)(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info); /* uploads too */
-  int (*exec_launch)(cgr_device *dev, cgr__exec *exec, cudaStream_t stream);
   int (*exec_destroy)(cgr_device *dev, cgr__exec *exec); /* legal at any time: the device keeps what still runs, or waits */
 
   int (*info)(cgr_device *dev, cgr_device_info *info);
@@ -177,6 +179,7 @@ struct cgr_device {
   uint32_t magic; /* CGR__DEVICE_MAGIC while open */
   int32_t kind;   /* enum cgr_device_kind */
   int last_raw;   /* CUresult (or 0) of the last failing call */
+  int dead;       /* of a CUDA device: the first sticky CUresult, or 0; atomic. Here, for a replay reads it and `ops` alone */
   struct cgr__device_live live;
   struct cgr__device_streams streams; /* under a lock of devices/api.c */
   /* Of a layer: why this thread's last call was refused, or NULL when it was not the layer that refused it. NULL: no layer. */

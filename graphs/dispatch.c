@@ -10,7 +10,7 @@ static void choose_eager(cgr__choice *choice, const cgr__batch_shape *shape, cgr
   key.num_tokens = shape->num_tokens > 0 ? shape->num_tokens : 1;
   key.num_requests = shape->num_requests > 0 ? shape->num_requests : 1;
   key.variant = shape->variant;
-  *choice = (cgr__choice){ NULL, NULL, key, reason };
+  *choice = (cgr__choice){ .key = key, .reason = reason };
 }
 
 /* A step that the mode promises a graph for and that has none. */
@@ -36,16 +36,12 @@ static bool is_better(const cgr_key *a, const cgr_key *b) {
   return a->kind != b->kind ? a->kind > b->kind : a->num_tokens < b->num_tokens;
 }
 
-static bool is_usable(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
-  return entry->state == CGR_GRAPH_READY && !cgr__graph_is_stale(graphs, entry);
-}
-
 static void consider(const cgr__graphs *graphs, cgr__graph_entry *entry, search *s) {
   if (!s->best || is_better(&entry->key, &s->best->key))
     s->best = entry;
   if (s->usable && !is_better(&entry->key, &s->usable->key))
     return;
-  if (is_usable(graphs, entry))
+  if (cgr__graph_is_usable(graphs, entry))
     s->usable = entry;
 }
 
@@ -86,8 +82,8 @@ int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t n
 static void consider_larger(const cgr__graphs *graphs, int32_t requests, cgr__graph_entry *first, const cgr__graph_entry *end,
                             search *s) {
   int32_t most = 2 * first->key.num_tokens;
-  for (cgr__graph_entry *e = first + 1; !is_usable(graphs, first) && e < end && e->key.num_tokens <= most; e++)
-    if (e->key.num_requests >= requests && is_usable(graphs, e)) {
+  for (cgr__graph_entry *e = first + 1; !cgr__graph_is_usable(graphs, first) && e < end && e->key.num_tokens <= most; e++)
+    if (e->key.num_requests >= requests && cgr__graph_is_usable(graphs, e)) {
       consider(graphs, e, s);
       return;
     }
@@ -155,10 +151,14 @@ static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *sh
   cgr__graph_entry *missed = first.best != s.usable ? first.best : NULL;
   const cgr_key *key = &s.usable->key;
   bool exact = key->num_requests == shape->num_requests && key->num_tokens == shape->num_tokens;
-  *choice = (cgr__choice){ s.usable, missed, *key,
+  *choice = (cgr__choice){ s.usable,
+                           missed,
+                           *shape,
                            variant != own ? CGR_REASON_SUPERSET
                            : exact        ? CGR_REASON_EXACT
-                                          : CGR_REASON_PADDED };
+                                          : CGR_REASON_PADDED,
+                           !missed && variant == own,
+                           *key };
   return CGR_OK;
 }
 
@@ -228,11 +228,11 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
 
 static cgr_status choose_forced(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key, cgr__choice *choice) {
   CGR__TRY(check_forced(graphs, shape, key));
-  *choice = (cgr__choice){ NULL, NULL, *key, CGR_REASON_FORCED };
+  *choice = (cgr__choice){ .key = *key, .reason = CGR_REASON_FORCED };
   if (key->kind == CGR_KIND_NONE)
     return CGR_OK;
   choice->entry = cgr__graphs_find(graphs, key);
-  if (!choice->entry || !is_usable(graphs, choice->entry))
+  if (!choice->entry || !cgr__graph_is_usable(graphs, choice->entry))
     choice->missed = choice->entry;
   if (!choice->entry || choice->entry->state != CGR_GRAPH_READY)
     return cgr__fail(

@@ -40,23 +40,24 @@ typedef struct cgr__held {
   int32_t *region; /* [count] */
 } cgr__held;
 
-/* A key and what was captured for it. */
+/* A key and what was captured for it. What a replay touches is the first line. */
 typedef struct cgr__graph_entry {
-  cgr_key key;
-  int32_t state; /* cgr_graph_state, but for STALE, which follows from what is below */
-  int32_t records;
   cgr__exec *exec;     /* the first piece */
   cgr__break *breaks;  /* and what follows it; NULL: nothing, as in every FULL graph */
   uint64_t epoch;      /* of the regions when it was captured, or since then, while none moved that it holds */
   uint64_t baked_hash; /* of everything that it was made from and no region holds */
   uint64_t replays, real_requests;
-  uint64_t last_seq;                      /* the last step that used it */
-  uint64_t misses;                        /* steps that would have used it and could not, since it was last captured */
-  int32_t failures;                       /* captures that have failed, one after the other */
-  int64_t num_nodes, width, device_bytes; /* width: of the widest piece */
+  uint64_t last_seq; /* the last step that used it */
+  int32_t state;     /* cgr_graph_state, but for STALE, which follows from what is above */
+  int32_t records;
+  cgr_key key;
+  uint64_t misses;  /* steps that would have used it and could not, since it was last captured */
+  int32_t failures; /* captures that have failed, one after the other */
   int32_t num_pieces;
+  int64_t num_nodes, width, device_bytes; /* width: of the widest piece */
   double capture_ms;
-  cgr__held held; /* regions of the engine's that it holds */
+  cgr__held held;    /* regions of the engine's that it holds */
+  uint64_t spare[2]; /* to whole lines */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -128,6 +129,9 @@ cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_
 static inline bool cgr__graph_is_stale(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
   return entry->epoch != graphs->regions->epoch || entry->baked_hash != graphs->baked_hash;
 }
+static inline bool cgr__graph_is_usable(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
+  return entry->state == CGR_GRAPH_READY && !cgr__graph_is_stale(graphs, entry);
+}
 /* A region has just moved: the graphs that do not hold it are as fresh as before. */
 void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region);
 bool cgr__holds(const cgr__held *held, int32_t region);
@@ -178,12 +182,22 @@ typedef struct cgr__batch_shape {
 typedef struct cgr__choice {
   cgr__graph_entry *entry;
   cgr__graph_entry *missed; /* the graph that it would have been; NULL: it is */
-  cgr_key key;
+  cgr__batch_shape shape;   /* that it was made for */
   cgr_reason reason;
+  bool is_best; /* whatever becomes of other graphs, it is right for such a batch while its own can be replayed */
+  cgr_key key;
 } cgr__choice;
 
 /* dispatch.c. `forced` NULL: the smallest graph that fits, or eager. */
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);
+/* Whether a choice for an earlier batch is the one for such a batch, unless a key is forced. */
+static inline bool cgr__choice_holds(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr__choice *choice) {
+  const cgr__batch_shape *was = &choice->shape;
+  bool is_alike = was->num_requests == shape->num_requests && was->num_tokens == shape->num_tokens &&
+                  was->query_len == shape->query_len && was->max_query_len == shape->max_query_len &&
+                  was->variant == shape->variant;
+  return choice->is_best && is_alike && !graphs->disabled && cgr__graph_is_usable(graphs, choice->entry);
+}
 /* The smallest mixed key that holds both, counted from a variant's first entry; -1: none. */
 int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
 /* The entry of a key, whatever its state; NULL: there is no such key. */

@@ -5,6 +5,9 @@
 
 #include "runtime/runtime.h"
 
+_Static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES, "handle and tally are one line");
+_Static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "a lane's hot part is five lines");
+_Static_assert(offsetof(cgr__rows, standing) == CGR__LINE_BYTES, "what a whole batch looks at of the rows is a line");
 _Static_assert((int)CGR_REASON_COUNT_ <= 16, "cgr_stats.by_reason has room for every reason");
 _Static_assert(sizeof(cgr__step_state) <= 128, "the table gives the step state 16 words");
 
@@ -218,6 +221,7 @@ static uint64_t first_ticket(void) {
 
 static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(read_setup(rt, config));
+  rt->reorder_threshold = rt->setup.reorder_threshold;
   make_graphs(rt);
   CGR__TRY(take_host_memory(rt));
   CGR__TRY(take_device_memory(rt));
@@ -272,9 +276,10 @@ static void tear_down(cgr_runtime *rt) {
 cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   CGR__REQUIRE(runtime, "cgr_runtime_create");
   *runtime = NULL;
-  cgr_runtime *rt = calloc(1, sizeof *rt);
+  cgr_runtime *rt = aligned_alloc(CGR__LINE_BYTES, sizeof *rt);
   if (!rt)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory (%zu bytes)", sizeof *rt);
+  memset(rt, 0, sizeof *rt);
   rt->magic = CGR__RUNTIME_MAGIC;
   cgr_status status = build(rt, config);
   if (status != CGR_OK) {

@@ -8,21 +8,24 @@
 
 /* --------------------------------------------------------------------------------------------------------------- streams */
 
-cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream) {
-  int capturing = 0;
+static cgr_status refuse_stream(cgr_runtime *rt, const char *function, cudaStream_t stream, int error) {
+  char what[128];
   if (cgr__is_default_stream(stream))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "%s: stream is %s, expected one of cgr_stream_create or another that is not a default stream", function,
                      stream ? "CUDA's default one" : "NULL");
-  int error = rt->dev->ops->capture_status(rt->dev, stream, &capturing);
-  if (error) {
-    char what[128];
-    snprintf(what, sizeof what, "%s: stream is %p, expected a live one of the runtime's device", function, (void *)stream);
-    return cgr__runtime_device_error(rt, error, what);
-  }
-  if (capturing)
+  if (!error)
     return cgr__fail(CGR_ERROR_CAPTURE, "%s: stream %p is capturing, expected one that executes", function, (void *)stream);
-  return CGR_OK;
+  snprintf(what, sizeof what, "%s: stream is %p, expected a live one of the runtime's device", function, (void *)stream);
+  return cgr__runtime_device_error(rt, error, what);
+}
+
+cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream) {
+  int capturing = 0;
+  if (cgr__is_default_stream(stream))
+    return refuse_stream(rt, function, stream, 0);
+  int error = rt->dev->ops->capture_status(rt->dev, stream, &capturing);
+  return error || capturing ? refuse_stream(rt, function, stream, error) : CGR_OK;
 }
 
 /* An event recorded on a stream that the engine captures meanwhile would pull the step into that capture. */

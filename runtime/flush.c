@@ -40,7 +40,7 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bo
   if (status != CGR_OK)
     cgr__unstage(rt, seq, seq);
   else
-    rt->stats.bytes_staged += bytes;
+    rt->tally.bytes_staged += bytes;
   return status;
 }
 

@@ -40,27 +40,27 @@
 
 #define CGR__RUNTIME_MAGIC 0x63677252u
 
-/* A step between prepare and launch or cancel. */
+/* A step between prepare and launch or cancel. Its choice stays afterwards: the next step may be like it. */
 typedef struct cgr__prepared {
-  uint64_t ticket;     /* 0: no step is prepared */
-  uint64_t seq;        /* of the step itself; its applies have the numbers before it */
-  int32_t num_applies; /* steps without requests that carry changes ahead of it */
-  uint64_t bytes;      /* that the device will read */
-  bool batch_staged;
+  uint64_t ticket; /* 0: no step is prepared */
+  uint64_t seq;    /* of the step itself; its applies have the numbers before it */
+  uint64_t bytes;  /* that the device will read */
   cgr__checked_batch batch;
+  int32_t num_applies; /* steps without requests that carry changes ahead of it */
+  bool batch_staged;
   cgr__choice choice;
 } cgr__prepared;
 
-/* One set of step buffers, ring and state. Its steps execute in order. */
+/* One set of step buffers, ring and state. Its steps execute in order. What every step needs comes first, without a gap. */
 typedef struct cgr__lane {
-  cgr__ring ring;
   uint64_t launched;        /* number of the last launched step */
   uint64_t generation;      /* losses seen so far */
   uint64_t device_batch;    /* step whose composition is on the device; 0: none that the host knows */
   uint64_t device_standing; /* the last such step that was one of the standing batch */
   cudaStream_t last_stream; /* of the last launch; NULL: none yet */
-  cgr__prepared prepared;
   cgr__compositions compositions;
+  cgr__prepared prepared;
+  cgr__ring ring;
   cgr__step_args args; /* of prologue and epilogue; the padded counts are set per key */
   cgr__planner_args planner_args;
   cgr__staged_args staged_args;
@@ -83,23 +83,35 @@ typedef struct cgr__step_recorder {
   cgr__layer_marks marks;
 } cgr__step_recorder;
 
+/* What steps count, in one place: cgr_stats is spread over many lines. */
+typedef struct cgr__tally {
+  uint64_t like_last; /* steps of the last one's kind and reason, not yet in cgr_stats */
+  uint64_t real_tokens, padded_tokens, bytes_staged;
+} cgr__tally;
+
+/* The first lines, and those at which a member is aligned, are what an unchanged step touches: tests/runtime/lines counts them.
+ */
 struct cgr_runtime {
   uint32_t magic;
-  bool owns_device;
-  bool recording; /* inside `record`, or a call between pieces */
   int dead;       /* 1: lost; read by any thread */
+  bool recording; /* inside `record`, or a call between pieces */
+  bool owns_device;
+  uint8_t last_kind, last_reason; /* of the tally */
+  int32_t reorder_threshold;      /* of the setup */
   cgr_device *dev;
-  cgr__lane lane;
-  cgr__rows rows;
-  cgr_stats stats;
   uint64_t tickets; /* of prepared steps; unlike those of any other runtime */
+  cgr__tally tally;
+  CGR__LINE cgr__lane lane;
+  CGR__LINE cgr__rows rows;
+  CGR__LINE cgr__graphs graphs;
+  CGR__LINE cgr__regions regions;
+
+  cgr_stats stats; /* without the tally, and without `steps`, which is a sum */
   cgr_record_function record;
   void *engine;
   cgr__step_recorder recorder;             /* of the step that is being enqueued; one at a time */
   cudaStream_t own_stream, planner_stream; /* own_stream: captures, warm-up, steps that only use a number up */
   cgr__event *fork_event, *join_event, *order_event;
-  cgr__graphs graphs;
-  cgr__regions regions;
 
   cgr__setup setup;
   cgr__layout layout;
@@ -117,6 +129,10 @@ struct cgr_runtime {
 cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function);
 /* The same, and that the caller is not the engine's own `record`. */
 cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function);
+static inline cgr_status cgr__runtime_enter(cgr_runtime *rt, const char *function) {
+  bool is_well = rt && rt->magic == CGR__RUNTIME_MAGIC && !__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) && !rt->recording;
+  return is_well ? CGR_OK : cgr__runtime_check_outside(rt, function);
+}
 /* That no step is prepared. */
 cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *function);
 /* That some graph can be replayed. */
@@ -192,6 +208,10 @@ cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t
 void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__composition *batch);
 /* The same for a step without requests. */
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream);
+/* It counts under this kind and reason. */
+void cgr__count(cgr_runtime *rt, cgr_graph_kind kind, cgr_reason reason);
+/* All that was counted. */
+void cgr__count_all(const cgr_runtime *rt, cgr_stats *stats);
 
 /* What became of a launch that failed. */
 typedef struct cgr__fate {

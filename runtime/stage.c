@@ -39,14 +39,17 @@ void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last) {
 
 /* Steps without requests that must carry changes ahead, because one slot does not hold them all. */
 static int64_t count_applies(const cgr_runtime *rt) {
-  int64_t words = rt->rows.num_dirty > 0 ? cgr__changes_pending(&rt->rows) : 0;
-  return words > 0 ? (words - 1) / rt->setup.config.max_changes : 0;
+  int32_t most = rt->rows.num_dirty > 0 ? rt->setup.config.max_changes : 0;
+  if (rt->rows.num_dirty == 0 || rt->rows.dirty_words <= most)
+    return 0;
+  int64_t words = cgr__changes_pending(&rt->rows); /* dirty_words may be more */
+  return words > 0 ? (words - 1) / most : 0;
 }
 
 /* The slots of all steps must be free; and one more stays free, so that the step before does not lose its result to this launch.
  */
 static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
-  int32_t depth = rt->setup.config.ring_depth;
+  int32_t depth = (int32_t)rt->lane.ring.depth;
   if (applies > depth - 2)
     return cgr__fail(CGR_ERROR_CHANGES_PENDING,
                      "cgr_step_prepare: %lld changed words are pending, expected at most %lld (max_changes, ring_depth): call "

@@ -16,7 +16,8 @@ static cgr_status check_handle(cgr_runtime *runtime, const char *function) {
 cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
   CGR__TRY(check_handle(runtime, "cgr_runtime_stats"));
   CGR__TRY(cgr__sized_check("cgr_runtime_stats: stats", stats));
-  cgr_stats full = runtime->stats;
+  cgr_stats full;
+  cgr__count_all(runtime, &full);
   full.num_graphs = cgr__graphs_num_usable(&runtime->graphs);
   full.graph_bytes = (uint64_t)runtime->graphs.device_bytes;
   full.capture_ms = cgr__graphs_capture_ms(&runtime->graphs);

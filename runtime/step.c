@@ -44,26 +44,33 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
   return b->num_requests == CGR_BATCH_STANDING ? refuse_arrays(b) : CGR_OK;
 }
 
-/* Validates the batch and chooses its graph. */
-static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
+/* A batch that was given whole and does not just repeat the last. */
+static cgr_status validate(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked) {
   const cgr_config *c = &rt->setup.config;
+  return cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked);
+}
+
+/* Validates the batch and chooses its graph. `choice` may be an earlier one. */
+static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
   if (batch->num_staged != 0)
     CGR__TRY(cgr__staged_check(rt, batch));
   if (batch->num_requests == CGR_BATCH_STANDING)
-    CGR__TRY(cgr__standing_validate(&rt->rows, rt->setup.reorder_threshold, checked));
-  else
-    CGR__TRY(cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked));
-  if (!checked->standing && rt->setup.reorder_threshold > 0 && checked->query_len == 0)
-    CGR__TRY(cgr__batch_check_order(checked->composition, rt->setup.reorder_threshold));
+    CGR__TRY(cgr__standing_validate(&rt->rows, rt->reorder_threshold, checked));
+  else if (!cgr__batch_is_known(&rt->rows, batch, checked))
+    CGR__TRY(validate(rt, batch, checked));
+  if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
+    CGR__TRY(cgr__batch_check_order(checked->composition, rt->reorder_threshold));
   const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
                                    batch->variant };
+  if (!batch->forced_key && cgr__choice_holds(&rt->graphs, &shape, choice))
+    return CGR_OK;
   return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);
 }
 
 cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key) {
   cgr_batch copy;
   cgr__checked_batch checked;
-  cgr__choice choice;
+  cgr__choice choice = { .is_best = false };
   CGR__TRY(cgr__runtime_check(runtime, "cgr_step_choose"));
   CGR__REQUIRE(key, "cgr_step_choose");
   CGR__TRY(read_batch(&batch, &copy));
@@ -97,7 +104,7 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
   cgr_batch copy;
   cgr__prepared *prepared = &rt->lane.prepared;
   CGR__TRY(check_step(rt, step));
-  prepared->choice.missed = NULL;
+  prepared->choice.missed = NULL; /* of the last step */
   CGR__TRY(read_batch(&batch, &copy));
   CGR__TRY(cgr__see_losses(rt));
   cgr_status chosen = check_and_choose(rt, batch, &prepared->batch, &prepared->choice);
@@ -119,9 +126,10 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
 }
 
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
-  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_prepare"));
+  CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_prepare"));
   cgr_status status = prepare(runtime, batch, step);
-  runtime->stats.refused += status != CGR_OK;
+  if (status != CGR_OK)
+    runtime->stats.refused++;
   return status;
 }
 
@@ -129,15 +137,14 @@ cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_st
 
 static void count(cgr_runtime *rt, const cgr__prepared *prepared) {
   const cgr_key *key = &prepared->choice.key;
-  rt->stats.steps++;
-  rt->stats.by_reason[key->kind][prepared->choice.reason]++;
-  rt->stats.bytes_staged += prepared->bytes;
+  cgr__count(rt, (cgr_graph_kind)key->kind, prepared->choice.reason);
+  rt->tally.bytes_staged += prepared->bytes;
   if (prepared->choice.missed)
     prepared->choice.missed->misses++;
   if (prepared->batch.num_requests == 0)
     return;
-  rt->stats.real_tokens += (uint64_t)prepared->batch.num_tokens;
-  rt->stats.padded_tokens += (uint64_t)key->num_tokens;
+  rt->tally.real_tokens += (uint64_t)prepared->batch.num_tokens;
+  rt->tally.padded_tokens += (uint64_t)key->num_tokens;
 }
 
 /* The prepared step itself; its number is committed. */
@@ -157,7 +164,7 @@ static cgr_status launch_step(cgr_runtime *rt, cudaStream_t stream, cgr__fate *f
 }
 
 static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const char *function) {
-  CGR__TRY(cgr__runtime_check_outside(rt, function));
+  CGR__TRY(cgr__runtime_enter(rt, function));
   CGR__REQUIRE(step, function);
   if (step->size >= STEP_SIZE && rt->lane.prepared.ticket != 0 && step->ticket == rt->lane.prepared.ticket)
     return CGR_OK;

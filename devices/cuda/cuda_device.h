@@ -16,7 +16,6 @@ struct cuda_call;
 
 struct cuda_device {
   struct cgr_device head;
-  int dead; /* the first sticky CUresult, or 0; atomic */
   int ordinal;
   CUdevice device;
   CUcontext context; /* the primary one */
@@ -30,6 +29,8 @@ struct cuda_device {
 
 static inline struct cuda_device *cgr__cuda_of(cgr_device *dev) { return (struct cuda_device *)(void *)dev; }
 
-static inline bool cgr__cuda_is_dead(struct cuda_device *cuda) { return __atomic_load_n(&cuda->dead, __ATOMIC_RELAXED) != 0; }
+static inline bool cgr__cuda_is_dead(struct cuda_device *cuda) {
+  return __atomic_load_n(&cuda->head.dead, __ATOMIC_RELAXED) != 0;
+}
 
 #endif

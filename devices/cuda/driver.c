@@ -4,11 +4,12 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "devices/device.h"
 
 #define SIGNATURES 12040 /* the CUDA version that driver.h takes them from */
 
-struct cgr__cuda_functions cgr__cu;
+CGR__LINE struct cgr__cuda_functions cgr__cu;
 
 static const struct {
   const char *symbol;

@@ -11,8 +11,11 @@
 #error "CUDA 12.4 or later is required"
 #endif
 
-/* X(name, CUDA version of its signature): cuName is cgr__cu.Name. The signatures are the newest of CUDA 12.4. */
+/* X(name, CUDA version of its signature): cuName is cgr__cu.Name. The signatures are the newest of CUDA 12.4. The two of a replay
+ * come first, in one line of memory. */
 #define CGR__CUDA_FUNCTIONS(X)              \
+  X(StreamIsCapturing, 10000)               \
+  X(GraphLaunch, 10000)                     \
   X(Init, 2000)                             \
   X(DeviceGet, 2000)                        \
   X(DeviceGetCount, 2000)                   \
@@ -37,7 +40,6 @@
   X(StreamWaitEvent, 3020)                  \
   X(StreamBeginCapture, 10010)              \
   X(StreamEndCapture, 10000)                \
-  X(StreamIsCapturing, 10000)               \
   X(StreamGetCaptureInfo, 12030)            \
   X(ThreadExchangeStreamCaptureMode, 10010) \
   X(EventCreate, 2000)                      \
@@ -70,7 +72,6 @@
   X(GraphDestroy, 10000)                    \
   X(GraphInstantiateWithFlags, 11040)       \
   X(GraphUpload, 11010)                     \
-  X(GraphLaunch, 10000)                     \
   X(GraphExecDestroy, 10000)                \
   X(GraphRetainUserObject, 11030)           \
   X(UserObjectCreate, 11030)                \

@@ -112,7 +112,7 @@ int cgr__cuda_error(struct cuda_device *cuda, int raw) {
     return CGR__DEVICE_NOT_READY;
   if (is_sticky(raw)) {
     int none = 0;
-    (void)__atomic_compare_exchange_n(&cuda->dead, &none, raw, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    (void)__atomic_compare_exchange_n(&cuda->head.dead, &none, raw, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return cgr__cuda_dead(cuda);
   }
   __atomic_store_n(&cuda->head.last_raw, raw, __ATOMIC_RELAXED);

@@ -9,7 +9,7 @@ int cgr__cuda_error(struct cuda_device *cuda, int raw);
 
 /* DEAD, with the first cause in last_raw. */
 static inline int cgr__cuda_dead(struct cuda_device *cuda) {
-  __atomic_store_n(&cuda->head.last_raw, __atomic_load_n(&cuda->dead, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+  __atomic_store_n(&cuda->head.last_raw, __atomic_load_n(&cuda->head.dead, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
   return CGR__DEVICE_DEAD;
 }
 

@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "planners/requests/calendar.h"
 #include "planners/requests/members.h"
 
-/* ---------------------------------------------------------------------------------------------------------- compositions */
+_Static_assert(sizeof(cgr__composition) == 64, "a composition is one line");
 
-/* Beyond those of results: of the last step, of the prepared one, and one to validate into. */
-#define SPARE 3
+/* ---------------------------------------------------------------------------------------------------------- compositions */
 
 static size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -19,21 +19,22 @@ static size_t arrays_bytes(int32_t max_requests) {
 }
 
 size_t cgr__compositions_bytes(int32_t max_requests, int32_t ring_depth) {
-  size_t count = (size_t)ring_depth + SPARE;
+  size_t count = (size_t)ring_depth + CGR__SPARE_COMPOSITIONS;
   return rounded(count * sizeof(cgr__composition)) + rounded((size_t)ring_depth * sizeof(cgr__composition *)) +
          count * arrays_bytes(max_requests);
 }
 
 void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
   unsigned char *at = memory;
+  size_t count = (size_t)ring_depth + CGR__SPARE_COMPOSITIONS;
   size_t words = rounded((size_t)max_requests * sizeof(int32_t));
-  pool->count = ring_depth + SPARE;
   pool->depth = ring_depth;
+  pool->mask = (ring_depth & (ring_depth - 1)) == 0 ? (uint32_t)ring_depth - 1 : 0;
   pool->all = (cgr__composition *)(void *)at;
-  at += rounded((size_t)pool->count * sizeof *pool->all);
+  at += rounded(count * sizeof *pool->all);
   pool->of_seq = (cgr__composition **)(void *)at;
   at += rounded((size_t)ring_depth * sizeof *pool->of_seq);
-  for (int32_t i = 0; i < pool->count; i++) {
+  for (size_t i = 0; i < count; i++) {
     cgr__composition *c = &pool->all[i];
     c->rows = (int32_t *)(void *)at;
     c->query_lens = (int32_t *)(void *)(at + words);
@@ -44,7 +45,7 @@ void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32
 }
 
 void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__composition *batch) {
-  cgr__composition **of_seq = &pool->of_seq[seq % (uint64_t)pool->depth];
+  cgr__composition **of_seq = cgr__composition_place(pool, seq);
   if (*of_seq == batch)
     return;
   if (*of_seq)
@@ -74,7 +75,7 @@ static bool has_flag(const cgr_batch *batch) {
 /* The batch has the rows and the query lengths of the last. */
 static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
   const cgr__composition *last = rows->steady.batch;
-  if (!last || batch->num_requests != last->num_requests || batch->num_requests == 0 || has_flag(batch))
+  if (!last || batch->num_requests != last->num_requests || batch->num_requests == 0 || !batch->rows || has_flag(batch))
     return false;
   if (last->query_len == 0 || (last->query_len != 1 && !batch->query_lens))
     return false;
@@ -97,10 +98,15 @@ static bool are_ids(const int32_t *tokens, int32_t count) {
   return (signs & 0x8000000080000000u) == 0;
 }
 
-/* A repeated batch needs no second look while there is headroom and its tokens are known to be good. */
-static bool is_known(const cgr__rows *rows, const cgr_batch *batch) {
+/* Whether every row of the steady batch has pages for one more step. */
+static bool surely_fits(const cgr__steady *steady) {
+  return steady->headroom > 0 || (steady->filed && cgr__calendar_is_free(steady->calendar, steady->steps));
+}
+
+/* A repeated batch needs no second look while it fits and its tokens are known to be good. */
+static bool needs_no_look(const cgr__rows *rows, const cgr_batch *batch) {
   const cgr__steady *steady = &rows->steady;
-  if (steady->headroom <= 0)
+  if (!surely_fits(steady))
     return false;
   if (batch->tokens)
     return are_ids(batch->tokens, steady->batch->num_tokens);
@@ -119,12 +125,6 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
   if (batch->num_requests > 0 && !batch->rows)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: rows is NULL, expected %d row numbers", batch->num_requests);
   return CGR_OK;
-}
-
-/* Most requests decode: no division for them. */
-static int32_t steps_that_fit(const cgr__row *row, int32_t query_len) {
-  int32_t room = row->capacity - row->computed;
-  return query_len == 1 ? room : query_len == 0 ? INT32_MAX : room / query_len;
 }
 
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
@@ -219,7 +219,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     out->has_flags |= out->flags[i] != 0;
     uniform &= query_len == out->query_lens[0];
     longest = query_len > longest ? query_len : longest;
-    int32_t fit = steps_that_fit(row, query_len);
+    int32_t fit = query_len == 0 ? INT32_MAX : cgr__steps_that_fit(row->capacity - row->computed, query_len);
     *headroom = fit < *headroom ? fit : *headroom;
     tokens += query_len;
   }
@@ -236,26 +236,52 @@ static cgr__composition *choose_composition(cgr__composition *last, cgr__composi
   return unchanged ? last : next;
 }
 
-cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
-                               int32_t max_tokens, cgr__checked_batch *checked) {
+/* The batch is not known to be good: every request is looked at. */
+static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_tokens,
+                              cgr__checked_batch *checked) {
   cgr__steady *steady = &rows->steady;
-  CGR__TRY(check_shape(batch, max_requests));
+  cgr__composition *next = free_composition(pool, steady->batch);
+  bool fitted = surely_fits(steady);
+  if (next == rows->standing.copy)
+    rows->standing.copy = NULL;
+  cgr__rows_settle(rows);
+  rows->ticket++;
+  CGR__TRY(validate_all(rows, batch, max_tokens, next, &checked->headroom));
+  checked->headroom = checked->headroom == INT32_MAX ? 0 : checked->headroom - 1;
+  checked->composition = choose_composition(steady->batch, next, checked->same_rows);
+  if (checked->composition == steady->batch && !fitted) /* what rows gain from now on counts */
+    cgr__steady_file(rows);
+  return CGR_OK;
+}
+
+/* What is told of a good batch. */
+static void describe(cgr__checked_batch *checked) {
+  const cgr__composition *c = checked->composition;
+  checked->num_requests = c->num_requests;
+  checked->num_tokens = c->num_tokens;
+  checked->query_len = c->query_len;
+  checked->max_query_len = c->max_query_len;
+}
+
+bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked) {
+  const cgr__steady *steady = &rows->steady;
   checked->standing = false;
   checked->same_rows = repeats(rows, batch);
   checked->composition = steady->batch;
-  checked->headroom = steady->headroom - 1;
-  if (!checked->same_rows || !is_known(rows, batch)) {
-    cgr__composition *next = free_composition(pool, steady->batch);
-    cgr__rows_settle(rows);
-    rows->ticket++;
-    CGR__TRY(validate_all(rows, batch, max_tokens, next, &checked->headroom));
-    checked->headroom = checked->headroom == INT32_MAX ? 0 : checked->headroom - 1;
-    checked->composition = choose_composition(steady->batch, next, checked->same_rows);
-  }
-  checked->num_requests = checked->composition->num_requests;
-  checked->num_tokens = checked->composition->num_tokens;
-  checked->query_len = checked->composition->query_len;
-  checked->max_query_len = checked->composition->max_query_len;
+  checked->headroom = steady->headroom > 0 ? steady->headroom - 1 : 0;
+  if (!checked->same_rows || !needs_no_look(rows, batch))
+    return false;
+  describe(checked);
+  return true;
+}
+
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
+                               int32_t max_tokens, cgr__checked_batch *checked) {
+  if (cgr__batch_is_known(rows, batch, checked))
+    return CGR_OK;
+  CGR__TRY(check_shape(batch, max_requests));
+  CGR__TRY(look_at_all(rows, pool, batch, max_tokens, checked));
+  describe(checked);
   return CGR_OK;
 }
 
@@ -289,9 +315,10 @@ int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshol
 void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   cgr__steady *steady = &rows->steady;
   cgr__composition *batch = checked->composition;
-  rows->standing.stale = true;
+  rows->standing_stale = true;
   if (batch == steady->batch) { /* counted, not added: see cgr__rows_settle */
     steady->pending++;
+    steady->steps++;
     steady->last_seq = seq;
     steady->headroom = checked->headroom;
     steady->has_tokens = true;
@@ -309,6 +336,7 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
   steady->headroom = checked->headroom;
   steady->has_tokens = batch->query_len > 0;
   steady->pending = 0;
+  steady->filed = false;
 }
 
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {

@@ -11,12 +11,15 @@
 extern "C" {
 #endif
 
+/* Beyond those of results: of the last step, of the prepared one, and one to validate into. */
+#define CGR__SPARE_COMPOSITIONS 3
+
 /* The compositions: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. */
 typedef struct cgr__compositions {
-  int32_t count; /* ring_depth + 3 */
-  int32_t depth;
-  cgr__composition *all;     /* [count] */
   cgr__composition **of_seq; /* [depth] of the step in this slot of the ring; NULL: a step without requests of its own */
+  int32_t depth;
+  uint32_t mask;         /* depth - 1 when the depth is a power of two, else 0 */
+  cgr__composition *all; /* [depth + CGR__SPARE_COMPOSITIONS] */
 } cgr__compositions;
 
 size_t cgr__compositions_bytes(int32_t max_requests, int32_t ring_depth);
@@ -25,8 +28,13 @@ void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32
 /* Step `seq` was launched with this composition (NULL: without requests of its own); the result of step seq - depth is gone. */
 void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__composition *batch);
 
+/* Where the composition of step `seq` is noted. */
+static inline cgr__composition **cgr__composition_place(const cgr__compositions *pool, uint64_t seq) {
+  return &pool->of_seq[pool->mask ? seq & pool->mask : seq % (uint64_t)pool->depth];
+}
+
 static inline const cgr__composition *cgr__composition_of(const cgr__compositions *pool, uint64_t seq) {
-  return pool->of_seq[seq % (uint64_t)pool->depth];
+  return *cgr__composition_place(pool, seq);
 }
 
 /* A validated batch. */
@@ -43,6 +51,8 @@ typedef struct cgr__checked_batch {
 cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
                                int32_t max_tokens, cgr__checked_batch *checked);
 
+/* Whether the batch repeats the last one and needs no further look; then *checked tells of it. */
+bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked);
 /* tokens[at .. at + count) of one request: ids, and CGR_TOKEN_LAST as the first at most. */
 cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count);
 /* The row has no pages for so many tokens, or may not have as many. */

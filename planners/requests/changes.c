@@ -1,30 +1,28 @@
 #include "planners/requests/changes.h"
 
-static void list(cgr__rows *rows, int32_t index) {
+static void list(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
   cgr__row *row = &rows->row[index];
+  row->dirty |= (uint8_t)dirty;
+  rows->dirty_words += words;
   if (row->listed)
     return;
   row->listed = true;
   rows->dirty[rows->num_dirty++] = index;
 }
 
-void cgr__changes_mark_length(cgr__rows *rows, int32_t row) {
-  rows->row[row].dirty_computed = true;
-  list(rows, row);
-}
+void cgr__changes_mark_length(cgr__rows *rows, int32_t row) { list(rows, row, CGR__DIRTY_LENGTH, 1); }
 
 void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t end) {
   cgr__row_pages *pages = &rows->group[group].row[row];
   if (first >= end)
     return;
-  if (pages->dirty_first == pages->dirty_end) {
-    pages->dirty_first = first;
-    pages->dirty_end = end;
-  } else {
-    pages->dirty_first = first < pages->dirty_first ? first : pages->dirty_first;
-    pages->dirty_end = end > pages->dirty_end ? end : pages->dirty_end;
-  }
-  list(rows, row);
+  bool clean = pages->dirty_first == pages->dirty_end;
+  int32_t begin = clean || first < pages->dirty_first ? first : pages->dirty_first;
+  int32_t last = clean || end > pages->dirty_end ? end : pages->dirty_end;
+  int32_t before = pages->dirty_end - pages->dirty_first;
+  pages->dirty_first = begin;
+  pages->dirty_end = last;
+  list(rows, row, CGR__DIRTY_PAGES << group, last - begin - before);
 }
 
 void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end) {
@@ -32,9 +30,10 @@ void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_
   bool clean = dirty->first == dirty->end;
   if (first >= end)
     return;
+  int32_t before = dirty->end - dirty->first;
   dirty->first = clean || first < dirty->first ? first : dirty->first;
   dirty->end = clean || end > dirty->end ? end : dirty->end;
-  list(rows, row);
+  list(rows, row, CGR__DIRTY_DATA, dirty->end - dirty->first - before);
 }
 
 void cgr__changes_drop(cgr__rows *rows, int32_t row) {
@@ -43,7 +42,7 @@ void cgr__changes_drop(cgr__rows *rows, int32_t row) {
     if (dirty && dirty->first < dirty->end)
       *dirty = (cgr__row_dirty){ 0, 0, true };
   }
-  rows->row[row].dirty_computed = false;
+  rows->row[row].dirty = 0;
   for (int32_t g = 0; g < rows->num_groups; g++)
     rows->group[g].row[row].dirty_first = rows->group[g].row[row].dirty_end = 0;
 }
@@ -75,7 +74,7 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
   int64_t words = 0;
   for (int32_t i = 0; i < rows->num_dirty; i++) {
     int32_t row = rows->dirty[i];
-    words += rows->row[row].dirty_computed;
+    words += rows->row[row].dirty & CGR__DIRTY_LENGTH;
     for (int32_t g = 0; g < rows->num_groups; g++)
       words += rows->group[g].row[row].dirty_end - rows->group[g].row[row].dirty_first;
     for (int32_t b = 0; b < rows->num_data; b++)
@@ -85,71 +84,85 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
   return words;
 }
 
-/* What the device's table must hold: entries that the row does not have are the read-trash page. */
-static int32_t page_at(const cgr__page_group *group, int32_t row, int32_t index) {
-  const cgr__row_pages *pages = &group->row[row];
-  bool has = index >= pages->first && index < pages->end;
-  return has ? group->pages[(int64_t)row * group->pages_per_row + index] : group->read_trash;
+static const int32_t *table_of(const cgr__page_group *group, int32_t row) {
+  return group->pages + (int64_t)row * group->pages_per_row;
 }
 
-/* Page changes of one row in one group. */
-static int32_t collect_pages(cgr__rows *rows, int32_t row, int32_t g, cgr__change *changes, int32_t capacity) {
-  cgr__page_group *group = &rows->group[g];
-  cgr__row_pages *pages = &group->row[row];
-  int32_t count = 0;
-  for (; count < capacity && pages->dirty_first < pages->dirty_end; count++) {
-    int32_t index = pages->dirty_first++;
-    changes[count] = (cgr__change){ CGR__CHANGE_PAGE | g << 8, row, index, page_at(group, row, index) };
-  }
-  return count;
+/* Page changes of one row in one group. Entries that the row does not have are the read-trash page. */
+static int32_t collect_pages(cgr__rows *rows, int32_t index, int32_t g, cgr__change *changes, int32_t capacity) {
+  const cgr__page_group *group = &rows->group[g];
+  const int32_t *table = table_of(group, index), trash = group->read_trash;
+  const cgr__row_pages has = group->row[index];
+  int32_t first = has.dirty_first, end = has.dirty_end - first > capacity ? first + capacity : has.dirty_end;
+  for (int32_t i = first; i < end; i++)
+    changes[i - first] = (cgr__change){ CGR__CHANGE_PAGE | g << 8, index, i, i >= has.first && i < has.end ? table[i] : trash };
+  group->row[index].dirty_first = end;
+  if (end == has.dirty_end)
+    rows->row[index].dirty &= (uint8_t) ~(CGR__DIRTY_PAGES << g);
+  return end - first;
 }
 
 /* The same of its data. */
-static int32_t collect_data(cgr__rows *rows, int32_t row, int32_t b, cgr__change *changes, int32_t capacity) {
-  cgr__data *data = &rows->data[b];
-  int32_t count = 0;
-  for (; data->words > 0 && count < capacity && data->row[row].first < data->row[row].end; count++) {
-    int32_t index = data->row[row].first++;
-    changes[count] = (cgr__change){ CGR__CHANGE_DATA | b << 8, row, index, data->words_of[(int64_t)row * data->words + index] };
+static int32_t collect_data(cgr__rows *rows, int32_t index, cgr__change *changes, int32_t capacity) {
+  int32_t count = 0, b = 0;
+  for (; b < rows->num_data; b++) {
+    const cgr__data *data = &rows->data[b];
+    cgr__row_dirty *dirty = data->words > 0 ? &data->row[index] : NULL;
+    for (; dirty && count < capacity && dirty->first < dirty->end; count++) {
+      int32_t i = dirty->first++;
+      changes[count] = (cgr__change){ CGR__CHANGE_DATA | b << 8, index, i, data->words_of[(int64_t)index * data->words + i] };
+    }
+    if (dirty && dirty->first < dirty->end)
+      return count;
   }
+  rows->row[index].dirty &= (uint8_t)~CGR__DIRTY_DATA;
   return count;
 }
 
-/* Returns how many changes of a row fit; the row is clean when all did. */
-static int32_t collect_row(cgr__rows *rows, int32_t row, cgr__change *changes, int32_t capacity) {
+/* Returns how many changes of a row fit; no bit of its `dirty` is left when all did. */
+static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes, int32_t capacity) {
+  cgr__row *row = &rows->row[index];
   int32_t count = 0;
-  for (int32_t g = 0; g < rows->num_groups; g++)
-    count += collect_pages(rows, row, g, changes + count, capacity - count);
-  for (int32_t b = 0; b < rows->num_data; b++)
-    count += collect_data(rows, row, b, changes + count, capacity - count);
-  if (!rows->row[row].dirty_computed || count == capacity)
+  for (int32_t g = 0, bits = row->dirty / CGR__DIRTY_PAGES; bits != 0; g++, bits /= 2)
+    if (bits & 1)
+      count += collect_pages(rows, index, g, changes + count, capacity - count);
+  if (row->dirty & CGR__DIRTY_DATA)
+    count += collect_data(rows, index, changes + count, capacity - count);
+  if (!(row->dirty & CGR__DIRTY_LENGTH) || count == capacity)
     return count;
   cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
-  rows->row[row].dirty_computed = false;
-  changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, row, 0, cgr__rows_computed(rows, row) };
+  changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, cgr__rows_computed(rows, index) };
+  row->dirty &= (uint8_t)~CGR__DIRTY_LENGTH;
   return count;
 }
 
-static bool is_clean(const cgr__rows *rows, int32_t row) {
-  for (int32_t g = 0; g < rows->num_groups; g++)
-    if (rows->group[g].row[row].dirty_first < rows->group[g].row[row].dirty_end)
-      return false;
-  for (int32_t b = 0; b < rows->num_data; b++)
-    if (rows->data[b].words > 0 && rows->data[b].row[row].first < rows->data[b].row[row].end)
-      return false;
-  return !rows->row[row].dirty_computed;
+/* What two rows need that come later: of the further one its lines, of the nearer one what those point to. */
+#define FAR 8
+#define NEAR 4
+static void prefetch(const cgr__rows *rows, int32_t far, int32_t near) {
+  __builtin_prefetch(&rows->row[far], 1);
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    const cgr__page_group *group = &rows->group[g];
+    __builtin_prefetch(&group->row[far], 1);
+    if (rows->row[near].dirty & CGR__DIRTY_PAGES << g)
+      __builtin_prefetch(table_of(group, near) + group->row[near].dirty_first);
+  }
 }
 
 int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capacity) {
-  int32_t count = 0;
-  while (rows->num_dirty > 0) {
-    int32_t row = rows->dirty[rows->num_dirty - 1];
+  int32_t count = 0, left = rows->num_dirty;
+  for (; left > 0; left--) {
+    int32_t row = rows->dirty[left - 1];
+    if (left > FAR)
+      prefetch(rows, rows->dirty[left - 1 - FAR], rows->dirty[left - 1 - NEAR]);
     count += collect_row(rows, row, changes + count, capacity - count);
-    if (!is_clean(rows, row))
-      return count;
+    if (rows->row[row].dirty)
+      break;
     rows->row[row].listed = false;
-    rows->num_dirty--;
   }
+  rows->num_dirty = left;
+  if (left == 0)
+    rows->dirty_words = 0;
   return count;
 }
 

@@ -15,6 +15,8 @@ void cgr__members_init(cgr__rows *rows);
 void cgr__members_settle(cgr__rows *rows, int32_t row);
 /* The row's work, length or last token is another, or it has lost pages. Nothing for rows that are no members. */
 void cgr__members_look_again(cgr__rows *rows, int32_t row);
+/* It has got pages. Nothing for rows that are no members. */
+void cgr__members_gain(cgr__rows *rows, int32_t row);
 /* It is no member any more. */
 void cgr__members_leave(cgr__rows *rows, int32_t row);
 

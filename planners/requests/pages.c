@@ -127,6 +127,8 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   has->end = none || first + count > has->end ? first + count : has->end;
   has->set_end = has->end > has->set_end ? has->end : has->set_end;
   update_capacity(rows, row); /* what the steady and the standing batch counted on stays: a row only gains here */
+  cgr__steady_gain(rows, row);
+  cgr__members_gain(rows, row);
   cgr__changes_mark_pages(rows, row, g, first, first + count);
   return CGR_OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "planners/requests/calendar.h"
 #include "planners/requests/changes.h"
 #include "planners/requests/members.h"
 
@@ -56,6 +57,7 @@ static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *co
   standing->tokens = take(b, 2 * (size_t)config->max_tokens, sizeof(int32_t));
   standing->dirty = take(b, n, sizeof(int32_t));
   standing->dirty_bit = take(b, (n + 63) / 64, sizeof(uint64_t));
+  standing->calendar = take(b, CGR__CALENDAR_DAYS, sizeof *standing->calendar);
 }
 
 static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
@@ -69,6 +71,7 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
   for (int32_t g = 0; g < config->num_groups; g++)
     lay_out_group(&rows->group[g], &config->groups[g], config, b);
   lay_out_standing(&rows->standing, config, b);
+  rows->steady.calendar = take(b, CGR__CALENDAR_DAYS, sizeof *rows->steady.calendar);
   rows->num_data = config->num_data;
   for (int32_t i = 0; i < config->num_data; i++) {
     cgr__data *data = &rows->data[i];
@@ -161,7 +164,6 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
 
 void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch) {
   cgr__rows_leave_steady(rows);
-  rows->steady.has_tokens = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     cgr__members_settle(rows, batch->rows[i]);
     rows->row[batch->rows[i]].has_token = false;

@@ -23,21 +23,25 @@ typedef struct cgr__row {
   int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
   int32_t capacity; /* tokens that the pages of every group hold, from the first one on; at most max_seq_len */
   bool open;
-  bool has_token;      /* the last token is on the device */
-  bool dirty_computed; /* changes.h */
-  bool listed;
+  bool has_token;   /* the last token is on the device */
+  bool listed;      /* changes.h, like the next */
+  uint8_t dirty;    /* CGR__DIRTY_* */
   int32_t position; /* in the standing batch; -1: it is no member */
   uint64_t tag;
   uint64_t mark;     /* ticket of the last validation that saw the row */
   uint64_t last_seq; /* last step that used it */
   /* of members: standing.h */
-  uint64_t since;     /* standing steps that have been added to the row, or that were before it */
-  int32_t next, prev; /* in its bucket of the calendar */
+  uint64_t since; /* standing steps that have been added to the row, or that were before it */
   int32_t query_len;
-  int16_t bucket; /* -1: it is in none */
-  bool needy;     /* it lacks a token for the next step */
-  bool special;   /* it is in the list of that name */
+  int16_t day;        /* in the standing batch's calendar; -1: none */
+  int16_t steady_day; /* in the steady batch's, while `mark` is that of cgr__steady */
+  bool needy;         /* it lacks a token for the next step */
+  bool special;       /* it is in the list of that name */
 } cgr__row;
+
+#define CGR__DIRTY_LENGTH 1
+#define CGR__DIRTY_DATA 2
+#define CGR__DIRTY_PAGES 4 /* shifted by the group */
 
 /* A row's pages in one group. */
 typedef struct cgr__row_pages {
@@ -71,7 +75,7 @@ typedef struct cgr__data {
 } cgr__data;
 
 /* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result does. */
-typedef struct cgr__composition {
+typedef struct cgr__composition { /* a line */
   int32_t num_requests, num_tokens;
   int32_t query_len;     /* of all requests; 0: mixed, or no requests */
   int32_t max_query_len; /* 0: no tokens */
@@ -84,17 +88,23 @@ typedef struct cgr__composition {
   uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
 } cgr__composition;
 
+/* At which step how many rows of a batch may not fit any more: calendar.h. */
+typedef uint16_t cgr__calendar;
+
 /* The composition of the last launched step, while it can repeat. */
 typedef struct cgr__steady {
   cgr__composition *batch; /* NULL: none */
   int32_t headroom;        /* further steps that surely fit every row's pages and max_seq_len */
   int32_t pending;         /* steps launched and not yet added to the rows */
   bool has_tokens;         /* every row's last token is on the device */
+  bool filed;              /* every row is in the calendar: headroom or not, its next day tells */
+  uint32_t steps;          /* launched since it became the steady batch; the calendar's days are counted so */
   uint64_t last_seq;       /* of the pending steps */
+  cgr__calendar *calendar;
+  uint64_t mark; /* of the rows that are in it */
 } cgr__steady;
 
-#define CGR__CALENDAR 256 /* buckets of the standing batch's calendar, */
-#define CGR__JOURNAL 256  /* and places that its journal holds; powers of two */
+#define CGR__JOURNAL 256 /* places that the standing batch's journal holds; a power of two */
 
 /* A member that is not just a request with one token a step, or with none. */
 typedef struct cgr__special {
@@ -102,35 +112,41 @@ typedef struct cgr__special {
   int32_t first_token; /* of the tokens that it was given, in cgr__standing.tokens; -1: none, or used up */
 } cgr__special;
 
-/* The batch that stays from step to step and is edited: standing.h. */
+/* The batch that stays from step to step and is edited: standing.h. What an unchanged step looks at comes first. */
 typedef struct cgr__standing {
-  int32_t max_requests, max_tokens;
-  cgr__composition members; /* by position; num_requests and num_tokens always, the lengths once it has been validated */
   uint64_t steps;           /* launched so far */
   uint64_t last_seq;        /* of the last one */
-  bool stale;               /* whole batches were launched since: members are looked at anew */
-  int32_t num_needy;
-  int32_t num_short[2];                /* members with no token, and with one */
-  int32_t first_special, last_special; /* rows; -1: none. In the order in which their tokens were given */
-  cgr__special *special;               /* [max_rows] */
-  int32_t *tokens;                     /* [2 * max_tokens] given and not used up */
-  int32_t num_tokens;                  /* used of it */
-  int32_t num_dirty;
-  int32_t *dirty;      /* [max_requests] positions that differ from what the device has */
-  uint64_t *dirty_bit; /* a bit for each */
-  uint64_t version;    /* 1 and the places at which rows have changed; the last of them: */
+  uint64_t version;         /* 1 and the places at which rows have changed; the last of them: `journal` */
+  uint64_t copy_version;    /* which `copy` has */
+  cgr__composition *copy;   /* what results of the last steps refer to; NULL: none */
+  cgr__calendar *calendar;  /* of the members' steps */
+  int32_t num_needy;        /* members that lack a token */
+  int32_t num_dirty;        /* positions that differ from what the device has */
+  int32_t num_short[2];     /* members with no token, and with one */
+  int32_t first_special;    /* rows; -1: none. In the order in which their tokens were given */
+  int32_t num_tokens;       /* used of `tokens` */
+  cgr__composition members; /* by position; num_requests and num_tokens always, the lengths once it has been validated */
+
+  int32_t last_special;
+  int32_t max_requests, max_tokens;
+  cgr__special *special; /* [max_rows] */
+  int32_t *tokens;       /* [2 * max_tokens] given and not used up */
+  int32_t *dirty;        /* [max_requests] */
+  uint64_t *dirty_bit;   /* a bit for each */
   int32_t journal[CGR__JOURNAL];
-  int32_t calendar[CGR__CALENDAR]; /* rows by the step, modulo its size, at which they may not fit any more; -1: none */
 } cgr__standing;
 
+/* What a step looks at comes first. */
 typedef struct cgr__rows {
-  int32_t max_rows, max_seq_len, num_groups, num_data, num_open;
-  int32_t num_dirty; /* entries of `dirty` */
-  int32_t *dirty;    /* [max_rows] rows with changes */
-  cgr__row *row;     /* [max_rows] */
-  uint64_t ticket;   /* of batch validation */
+  int32_t num_dirty;   /* entries of `dirty` */
+  bool standing_stale; /* whole batches were launched since the last standing step: members are looked at anew */
+  int64_t dirty_words; /* at most so many words have changed; 0 when num_dirty is */
   cgr__steady steady;
   cgr__standing standing;
+  int32_t *dirty; /* [max_rows] rows with changes */
+  cgr__row *row;  /* [max_rows] */
+  int32_t max_rows, max_seq_len, num_groups, num_data, num_open;
+  uint64_t ticket;    /* of batch validation */
   int32_t *free_rows; /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
@@ -187,6 +203,10 @@ static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
 void cgr__rows_settle(cgr__rows *rows);
 /* The same, before something changes that the steady batch's headroom rests on. */
 void cgr__rows_leave_steady(cgr__rows *rows);
+/* Files the rows of the steady batch, which has just been validated, in its calendar. */
+void cgr__steady_file(cgr__rows *rows);
+/* A row has got pages. Nothing for rows that are not in the calendar. */
+void cgr__steady_gain(cgr__rows *rows, int32_t row);
 
 /* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */
 void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch);

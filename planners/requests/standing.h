@@ -3,7 +3,8 @@
  * A step of it costs the host what has changed, not what there is:
  * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when somebody looks at it
  *   (cgr__members_settle).
- * - A member whose pages end is found in time: the calendar files it under the step at which it may not fit any more.
+ * - A member whose pages end is found in time: the calendar counts it under the step at which it may not fit any more, and moves
+ *   it when it gets pages.
  * - Members that must be given something anew for every step are listed (`special`), and those that lack it are counted (needy).
  * - What the device must hear is kept by position (`dirty`) until a launch has told it; a cancelled step takes nothing away.
  * - Results refer to rows and tags as they were: to a copy that a journal of the edits brings up to date. */
@@ -35,7 +36,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
 int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens);
 
 /* What the result of a step refers to that is launched now. */
-cgr__composition *cgr__standing_snapshot(const cgr__rows *rows, cgr__compositions *pool);
+cgr__composition *cgr__standing_snapshot(cgr__rows *rows, cgr__compositions *pool);
 
 /* The step was launched as `seq`: tokens are used up, and the device has heard everything. */
 void cgr__standing_commit(cgr__rows *rows, uint64_t seq);

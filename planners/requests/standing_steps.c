@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "planners/requests/calendar.h"
 #include "planners/requests/standing.h"
 
 /* ------------------------------------------------------------------------------------------------------------- validation */
@@ -24,15 +25,17 @@ static cgr_status refuse_needy(const cgr__rows *rows) {
                    row);
 }
 
-/* Those that may not fit this step. */
+/* Those that may not fit this step: hardly ever any, for a member that gets pages is filed anew. */
 static cgr_status check_calendar(cgr__rows *rows) {
   const cgr__standing *s = &rows->standing;
-  int32_t next = s->calendar[s->steps % CGR__CALENDAR];
-  while (next >= 0) {
-    int32_t index = next;
+  if (cgr__calendar_is_free(s->calendar, s->steps))
+    return CGR_OK;
+  for (int32_t i = 0; i < s->members.num_requests; i++) {
+    int32_t index = s->members.rows[i];
     const cgr__row *row = &rows->row[index];
-    next = row->next;
-    cgr__members_look_again(rows, index); /* to a later bucket, or back to this one */
+    if (row->day != (int16_t)(s->steps % CGR__CALENDAR_DAYS))
+      continue;
+    cgr__members_look_again(rows, index); /* to a later day, or back to this one */
     int64_t length = (int64_t)row->computed + row->query_len;
     if (length > row->capacity)
       return cgr__batch_refuse_length(rows, index, length);
@@ -75,9 +78,9 @@ static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
 cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked) {
   cgr__standing *s = &rows->standing;
   cgr__rows_settle(rows);
-  for (int32_t i = 0; s->stale && i < s->members.num_requests; i++)
+  for (int32_t i = 0; rows->standing_stale && i < s->members.num_requests; i++)
     cgr__members_look_again(rows, s->members.rows[i]);
-  s->stale = false;
+  rows->standing_stale = false;
   if (s->num_needy > 0)
     return refuse_needy(rows);
   CGR__TRY(check_calendar(rows));
@@ -144,17 +147,25 @@ static void bring_up(const cgr__standing *s, cgr__composition *copy) {
   copy->version = s->version;
 }
 
-cgr__composition *cgr__standing_snapshot(const cgr__rows *rows, cgr__compositions *pool) {
+/* A copy that nobody refers to, the one with the latest edits. */
+static cgr__composition *free_copy(const cgr__rows *rows, const cgr__compositions *pool) {
   cgr__composition *latest = NULL;
-  for (int32_t i = 0; i < pool->count; i++) {
+  for (int32_t i = 0; i < pool->depth + CGR__SPARE_COMPOSITIONS; i++) {
     cgr__composition *c = &pool->all[i];
-    if (c->version == rows->standing.version)
-      return c;
     if (c->uses == 0 && c != rows->steady.batch && (!latest || c->version > latest->version))
       latest = c;
   }
-  bring_up(&rows->standing, latest);
   return latest;
+}
+
+cgr__composition *cgr__standing_snapshot(cgr__rows *rows, cgr__compositions *pool) {
+  cgr__standing *s = &rows->standing;
+  if (s->copy && s->copy_version == s->version)
+    return s->copy;
+  s->copy = free_copy(rows, pool);
+  s->copy_version = s->version;
+  bring_up(s, s->copy);
+  return s->copy;
 }
 
 void cgr__standing_commit(cgr__rows *rows, uint64_t seq) {

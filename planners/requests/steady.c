@@ -1,5 +1,7 @@
 /* The steady batch: steps of one composition, whose rows are brought up to date only when somebody asks. */
-#include "planners/requests/rows.h"
+#include <string.h>
+
+#include "planners/requests/calendar.h"
 
 void cgr__rows_settle(cgr__rows *rows) {
   cgr__steady *steady = &rows->steady;
@@ -18,4 +20,35 @@ void cgr__rows_settle(cgr__rows *rows) {
 void cgr__rows_leave_steady(cgr__rows *rows) {
   cgr__rows_settle(rows);
   rows->steady.headroom = 0;
+  rows->steady.filed = false;
+  rows->steady.has_tokens = false; /* until it has been launched again */
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- calendar */
+
+/* The pending steps are not in the row yet, but they are behind the calendar's next day. */
+static void file(cgr__rows *rows, cgr__row *row) {
+  const cgr__steady *steady = &rows->steady;
+  int32_t query_len = steady->batch->query_len;
+  int32_t room = row->capacity - row->computed - steady->pending * query_len;
+  row->steady_day = cgr__calendar_file(steady->calendar, steady->steps, cgr__steps_that_fit(room, query_len));
+}
+
+void cgr__steady_file(cgr__rows *rows) {
+  cgr__steady *steady = &rows->steady;
+  const cgr__composition *batch = steady->batch;
+  memset(steady->calendar, 0, CGR__CALENDAR_DAYS * sizeof *steady->calendar);
+  for (int32_t i = 0; i < batch->num_requests; i++)
+    file(rows, &rows->row[batch->rows[i]]);
+  steady->mark = rows->ticket;
+  steady->filed = true;
+}
+
+/* A row that another validation has seen since keeps its day, which comes too early for it: no harm. */
+void cgr__steady_gain(cgr__rows *rows, int32_t index) {
+  cgr__row *row = &rows->row[index];
+  if (!rows->steady.filed || row->mark != rows->steady.mark)
+    return;
+  cgr__calendar_unfile(rows->steady.calendar, row->steady_day);
+  file(rows, row);
 }

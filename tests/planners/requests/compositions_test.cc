@@ -62,7 +62,7 @@ struct Host {
   void Prepare(const Batch &batch) {
     ASSERT_EQ(pool.Validate(rows, batch, &prepared), CGR_OK) << cgr_last_message();
     ASSERT_GE(prepared.composition, pool.pool.all);
-    ASSERT_LT(prepared.composition, pool.pool.all + pool.pool.count) << "the pool has run out";
+    ASSERT_LT(prepared.composition, pool.pool.all + pool.pool.depth + CGR__SPARE_COMPOSITIONS) << "the pool has run out";
     pool.Prepare(&prepared);
     prepared_kept = std::make_unique<Kept>(Kept::Of(prepared.composition));
     std::vector<uint64_t> now;
@@ -94,7 +94,7 @@ struct Host {
   void Choose(const Batch &batch) {
     cgr__checked_batch checked;
     ASSERT_EQ(pool.Validate(rows, batch, &checked), CGR_OK) << cgr_last_message();
-    ASSERT_LT(checked.composition, pool.pool.all + pool.pool.count) << "the pool has run out";
+    ASSERT_LT(checked.composition, pool.pool.all + pool.pool.depth + CGR__SPARE_COMPOSITIONS) << "the pool has run out";
   }
   void Check() {
     for (uint64_t seq = launched; seq > 0 && seq + depth > launched; seq--) {
@@ -284,7 +284,7 @@ TEST(Compositions, RandomStepsKeepWhatTheirResultsReferTo) {
       host.Cancel();
     for (uint64_t i = 0; i < host.depth; i++)
       host.LaunchWithoutRequests();
-    for (int32_t i = 0; i < host.pool.pool.count; i++)
+    for (int32_t i = 0; i < host.pool.pool.depth + CGR__SPARE_COMPOSITIONS; i++)
       EXPECT_EQ(host.pool.pool.all[i].uses, 0) << "nothing refers to it any more";
   }
 }

@@ -1,0 +1,32 @@
+/* A calendar of a batch's steps: how many of its rows have pages for no further step than this. A step whose day is empty needs
+ * no look at the rows. Nothing but numbers, so that a row that gets a page moves without touching others. A row that fits for
+ * longer than the calendar reaches is filed under its furthest day, and looked at again when that comes. */
+#ifndef CGR_PLANNERS_REQUESTS_CALENDAR_H
+#define CGR_PLANNERS_REQUESTS_CALENDAR_H
+
+#include "planners/requests/rows.h"
+
+#define CGR__CALENDAR_DAYS 4096 /* a power of two */
+
+/* Whether no row may lack a page for step `step`, counted as the rows were filed. */
+static inline bool cgr__calendar_is_free(const cgr__calendar *calendar, uint64_t step) {
+  return calendar[step % CGR__CALENDAR_DAYS] == 0;
+}
+
+/* The day of a row for which `fit` steps fit from step `step` on. */
+static inline int16_t cgr__calendar_file(cgr__calendar *calendar, uint64_t step, int32_t fit) {
+  fit = fit < 0 ? 0 : fit < CGR__CALENDAR_DAYS - 1 ? fit : CGR__CALENDAR_DAYS - 1;
+  uint64_t day = (step + (uint64_t)fit) % CGR__CALENDAR_DAYS;
+  calendar[day]++;
+  return (int16_t)day;
+}
+
+static inline void cgr__calendar_unfile(cgr__calendar *calendar, int16_t day) { calendar[day]--; }
+
+/* Steps of `query_len` tokens each, at least one, that fit into a row with room for so many. Most rows decode: no division for
+ * them. */
+static inline int32_t cgr__steps_that_fit(int32_t room, int32_t query_len) {
+  return room <= 0 || query_len == 1 ? room : room / query_len;
+}
+
+#endif
