@@ -153,10 +153,39 @@ int Close(cgr_device *dev) {
   return inner->ops->close(inner);
 }
 
-const cgr__device_ops kOps = { MemAlloc,     MemFree,      MemFind,     StreamCreate, StreamDestroy, StreamSync, StreamQuery,
-                               EventCreate,  EventDestroy, EventRecord, EventWait,    EventQuery,    EventSync,  EnqueueCopy,
-                               EnqueueFill,  Launch,       HostCall,    Preload,      CaptureBegin,  CaptureEnd, CaptureStatus,
-                               GraphDestroy, GraphWalk,    Instantiate, ExecLaunch,   ExecDestroy,   Info,       Close };
+cgr__device_ops MakeOps() {
+  cgr__device_ops ops = {};
+  ops.capture_status = CaptureStatus;
+  ops.exec_launch = ExecLaunch;
+  ops.mem_alloc = MemAlloc;
+  ops.mem_free = MemFree;
+  ops.mem_find = MemFind;
+  ops.stream_create = StreamCreate;
+  ops.stream_destroy = StreamDestroy;
+  ops.stream_sync = StreamSync;
+  ops.stream_query = StreamQuery;
+  ops.event_create = EventCreate;
+  ops.event_destroy = EventDestroy;
+  ops.event_record = EventRecord;
+  ops.event_wait = EventWait;
+  ops.event_query = EventQuery;
+  ops.event_sync = EventSync;
+  ops.copy = EnqueueCopy;
+  ops.fill = EnqueueFill;
+  ops.launch = Launch;
+  ops.host_call = HostCall;
+  ops.preload = Preload;
+  ops.capture_begin = CaptureBegin;
+  ops.capture_end = CaptureEnd;
+  ops.graph_destroy = GraphDestroy;
+  ops.graph_walk = GraphWalk;
+  ops.instantiate = Instantiate;
+  ops.exec_destroy = ExecDestroy;
+  ops.info = Info;
+  ops.close = Close;
+  return ops;
+}
+const cgr__device_ops kOps = MakeOps();
 
 } // namespace
 
