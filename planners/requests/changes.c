@@ -136,17 +136,33 @@ static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes,
   return count;
 }
 
+/* What most rows have: one page more, in the first group. */
+static bool collect_new_page(const cgr__rows *rows, int32_t index, cgr__change *change) {
+  cgr__row *row = &rows->row[index];
+  if (row->dirty != CGR__DIRTY_PAGES)
+    return false;
+  const cgr__page_group *group = &rows->group[0];
+  cgr__row_pages *has = &group->row[index];
+  int32_t i = has->dirty_first;
+  if (has->dirty_end != i + 1 || i < has->first || i >= has->end)
+    return false;
+  *change = (cgr__change){ CGR__CHANGE_PAGE, index, i, table_of(group, index)[i] };
+  has->dirty_first = i + 1;
+  row->dirty = 0;
+  return true;
+}
+
 /* What two rows need that come later: of the further one its lines, of the nearer one what those point to. */
 #define FAR 8
 #define NEAR 4
 static void prefetch(const cgr__rows *rows, int32_t far, int32_t near) {
+  const cgr__page_group *group = &rows->group[0];
   __builtin_prefetch(&rows->row[far], 1);
-  for (int32_t g = 0; g < rows->num_groups; g++) {
-    const cgr__page_group *group = &rows->group[g];
-    __builtin_prefetch(&group->row[far], 1);
-    if (rows->row[near].dirty & CGR__DIRTY_PAGES << g)
-      __builtin_prefetch(table_of(group, near) + group->row[near].dirty_first);
-  }
+  if (rows->num_groups == 0)
+    return;
+  __builtin_prefetch(&group->row[far], 1);
+  if (rows->row[near].dirty & CGR__DIRTY_PAGES)
+    __builtin_prefetch(table_of(group, near) + group->row[near].dirty_first);
 }
 
 int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capacity) {
@@ -155,7 +171,10 @@ int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capa
     int32_t row = rows->dirty[left - 1];
     if (left > FAR)
       prefetch(rows, rows->dirty[left - 1 - FAR], rows->dirty[left - 1 - NEAR]);
-    count += collect_row(rows, row, changes + count, capacity - count);
+    if (count < capacity && collect_new_page(rows, row, changes + count))
+      count++;
+    else
+      count += collect_row(rows, row, changes + count, capacity - count);
     if (rows->row[row].dirty)
       break;
     rows->row[row].listed = false;

@@ -98,7 +98,7 @@ typedef struct cgr__steady {
   int32_t pending;         /* steps launched and not yet added to the rows */
   bool has_tokens;         /* every row's last token is on the device */
   bool filed;              /* every row is in the calendar: headroom or not, its next day tells */
-  uint32_t steps;          /* launched since it became the steady batch; the calendar's days are counted so */
+  uint32_t steps;          /* launched of batches that repeated; the calendar counts so */
   uint64_t last_seq;       /* of the pending steps */
   cgr__calendar *calendar;
   uint64_t mark; /* of the rows that are in it */
