@@ -195,7 +195,8 @@ extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
     return (int)cudaErrorInvalidValue;
   cgr::PrologueArgs args = { *a, {} };
   for (int g = 0; g < a->num_groups; g++)
-    args.page_inverse[g] = ~0u / (uint32_t)a->group[g].page_size;
+    if (a->group[g].page_size > 0)
+      args.page_inverse[g] = ~0u / (uint32_t)a->group[g].page_size;
   dim3 grid((unsigned)cgr::blocks_for(*a)), block(cgr::step_threads(a->padded_requests, a->padded_tokens));
   return cgr::launch(cgr::kernels[a->num_groups], &args, grid, block, cgr::shared_bytes(a->padded_requests), stream);
 }
