@@ -86,11 +86,11 @@ void bench_load_ahead(bench_load *l, int32_t index) {
   }
 }
 
-/* The request that has been there longest leaves, and a new one takes its place in the batch. Its first token comes from the
- * host. */
+/* The request that has been there longest leaves, and a new one takes its place in the batch, one of the first 512: there are pages
+ * for some 600 steps. Its first token comes from the host. */
 static void replace_request(bench_load *l, int32_t index) {
   bench_engine *e = l->engine;
-  int32_t i = index % l->requests, pages[BENCH_PAGES_OF_A_NEW_REQUEST];
+  int32_t i = index % (l->requests < 512 ? l->requests : 512), pages[BENCH_PAGES_OF_A_NEW_REQUEST];
   for (int32_t p = 0; p < BENCH_PAGES_OF_A_NEW_REQUEST; p++)
     pages[p] = bench_take_page(e);
   take(l, e->rows[i]);
