@@ -239,7 +239,7 @@ static void table(const options *o) {
 int main(int argc, char **argv) {
   options o = { argc > 1 ? argv[1] : NULL, argc > 2 ? atoi(argv[2]) : MAX_STEPS, argc > 3 ? atoi(argv[3]) : 50, 0 };
   o.requests = argc > 4 ? atoi(argv[4]) : 0;
-  if (o.steps < 2 || o.steps > MAX_STEPS || o.bursts < 1 || o.bursts > 1000)
+  if (o.steps < 2 || o.steps > MAX_STEPS || o.bursts < 1 || o.bursts > 1000 || (argc > 1 && argv[1][0] == '-'))
     bench_fail("usage: %s [cuda:0|host] [steps in a burst, 2 to %d] [bursts, 1 to 1000] [requests]", argv[0], MAX_STEPS);
   table(&o);
   return 0;

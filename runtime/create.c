@@ -149,7 +149,7 @@ static cgr_status make_streams(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   int error = ops->stream_create(rt->dev, CGR__STREAM_NORMAL, &rt->own_stream);
   if (!error)
-    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT, &rt->planner_stream); /* eager steps: not behind an engine's blocks;
+    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT, &rt->side_stream); /* eager steps: not behind an engine's blocks;
                                                                                     in a graph its place is what counts */
   if (!error)
     error = ops->event_create(rt->dev, &rt->fork_event);
@@ -251,8 +251,8 @@ static void release_device(cgr_runtime *rt) {
     ops->event_destroy(rt->dev, rt->join_event);
   if (rt->order_event)
     ops->event_destroy(rt->dev, rt->order_event);
-  if (rt->planner_stream)
-    ops->stream_destroy(rt->dev, rt->planner_stream);
+  if (rt->side_stream)
+    ops->stream_destroy(rt->dev, rt->side_stream);
   if (rt->own_stream)
     ops->stream_destroy(rt->dev, rt->own_stream);
   if (rt->owns_arena)

@@ -53,16 +53,16 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 
 /* --------------------------------------------------------------------------------------------------------------- planner */
 
-/* A kernel on the planner's stream, beside what `stream` gets until it waits for join_event. One at a time. */
+/* A kernel on the side stream, beside what `stream` gets until it waits for join_event. One at a time. */
 static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args) {
   const cgr__device_ops *ops = rt->dev->ops;
   int error = ops->event_record(rt->dev, rt->fork_event, stream);
   if (!error)
-    error = ops->event_wait(rt->dev, rt->fork_event, rt->planner_stream);
+    error = ops->event_wait(rt->dev, rt->fork_event, rt->side_stream);
   if (!error)
-    error = ops->launch(rt->dev, kernel, args, rt->planner_stream);
+    error = ops->launch(rt->dev, kernel, args, rt->side_stream);
   if (!error)
-    error = ops->event_record(rt->dev, rt->join_event, rt->planner_stream);
+    error = ops->event_record(rt->dev, rt->join_event, rt->side_stream);
   return error;
 }
 

@@ -46,7 +46,7 @@ static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
  */
 static int wait_for_streams(cgr_runtime *rt, cudaStream_t stream) {
   int error = rt->dev->ops->stream_sync(rt->dev, stream);
-  return error ? error : rt->dev->ops->stream_sync(rt->dev, rt->planner_stream);
+  return error ? error : rt->dev->ops->stream_sync(rt->dev, rt->side_stream);
 }
 
 static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued, cgr__fate *fate) {

@@ -109,8 +109,8 @@ struct cgr_runtime {
   cgr_stats stats; /* without the tally, and without `steps`, which is a sum */
   cgr_record_function record;
   void *engine;
-  cgr__step_recorder recorder;             /* of the step that is being enqueued; one at a time */
-  cudaStream_t own_stream, planner_stream; /* own_stream: captures, warm-up, steps that only use a number up */
+  cgr__step_recorder recorder;          /* of the step that is being enqueued; one at a time */
+  cudaStream_t own_stream, side_stream; /* own: captures, warm-up, steps that only use a number up; side: planner and fetch */
   cgr__event *fork_event, *join_event, *order_event;
 
   cgr__setup setup;

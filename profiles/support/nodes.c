@@ -38,7 +38,7 @@ double bench_node_us(const bench_nodes *b, const cgr__kernel *kernel, const void
 
 bench_nodes bench_read_nodes(int argc, char **argv) {
   bench_nodes b = { .nodes = argc > 2 ? atoi(argv[2]) : 500, .replays = argc > 3 ? atoi(argv[3]) : 50 };
-  if (b.nodes < 1 || b.nodes > 10000 || b.replays < 1 || b.replays > 10000)
+  if (b.nodes < 1 || b.nodes > 10000 || b.replays < 1 || b.replays > 10000 || (argc > 1 && argv[1][0] == '-'))
     bench_fail("usage: %s [cuda:0|host] [nodes in a graph, 1 to 10000] [replays, 1 to 10000]", argv[0]);
   return b;
 }
