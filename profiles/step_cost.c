@@ -133,13 +133,16 @@ static void bare_block(run *r, bench_series *s) {
 
 /* ---------------------------------------------------------------------------------------------------------------- tables */
 
+static bool is_unchanged(bench_load_kind kind) { return kind == BENCH_UNCHANGED || kind == BENCH_UNCHANGED_STANDING; }
+
 /* Most that prepare and launch may take, in bare launches; 0: nobody has said. */
 static double target_of(const run *r) {
   bool large = r->load.requests > 256;
   if (r->loop->pace_ns > 0 || r->loop->touch)
-    return r->load.kind == BENCH_UNCHANGED ? 1.25 : 0.0;
+    return is_unchanged(r->load.kind) ? 1.25 : 0.0;
   switch (r->load.kind) {
   case BENCH_UNCHANGED:
+  case BENCH_UNCHANGED_STANDING:
     return 1.1;
   case BENCH_APPENDING:
   case BENCH_APPENDING_STANDING:
@@ -155,7 +158,7 @@ static void print_target(const run *r) {
   double target = target_of(r);
   if (target > 0.0)
     printf(" %.2f", target);
-  if (r->load.kind == BENCH_UNCHANGED && r->loop->pace_ns == 0 && !r->loop->touch)
+  if (is_unchanged(r->load.kind) && r->loop->pace_ns == 0 && !r->loop->touch)
     printf(" (1.25)");
   printf(" |\n");
 }
@@ -210,7 +213,7 @@ static bool has_cell(const bench_engine *e, const char *tables, const loop *l, b
     return false;
   if (l->pace_ns == 0 && !l->touch)
     return true;
-  return requests != 1 && requests != 64 && (kind == BENCH_UNCHANGED || strstr(tables, "changing"));
+  return requests != 1 && requests != 64 && (is_unchanged(kind) || strstr(tables, "changing"));
 }
 
 static void step_table(const bench_blocks *b, const char *tables, int32_t nodes) {

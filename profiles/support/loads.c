@@ -5,11 +5,14 @@
 const char *const bench_load_names[BENCH_NUM_LOADS] = { "unchanged",
                                                         "1/16 append a page",
                                                         "one leaves, one comes",
+                                                        "standing, unchanged",
                                                         "standing, 1/16 append a page",
                                                         "standing, one leaves, one comes",
                                                         "whole batch and tokens" };
 
-static bool is_standing(const bench_load *l) { return l->kind == BENCH_APPENDING_STANDING || l->kind == BENCH_CHURNING_STANDING; }
+static bool is_standing(const bench_load *l) {
+  return l->kind == BENCH_UNCHANGED_STANDING || l->kind == BENCH_APPENDING_STANDING || l->kind == BENCH_CHURNING_STANDING;
+}
 
 static bool appends(const bench_load *l) { return l->kind == BENCH_APPENDING || l->kind == BENCH_APPENDING_STANDING; }
 static bool churns(const bench_load *l) { return l->kind == BENCH_CHURNING || l->kind == BENCH_CHURNING_STANDING; }
@@ -86,8 +89,8 @@ void bench_load_ahead(bench_load *l, int32_t index) {
   }
 }
 
-/* The request that has been there longest leaves, and a new one takes its place in the batch, one of the first 512: there are pages
- * for some 600 steps. Its first token comes from the host. */
+/* The request that has been there longest leaves, and a new one takes its place in the batch, one of the first 512: there are
+ * pages for some 600 steps. Its first token comes from the host. */
 static void replace_request(bench_load *l, int32_t index) {
   bench_engine *e = l->engine;
   int32_t i = index % (l->requests < 512 ? l->requests : 512), pages[BENCH_PAGES_OF_A_NEW_REQUEST];

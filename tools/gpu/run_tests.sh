@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs what tools/gpu/pack.sh packed, on a machine with a GPU: no GPU is a failure here. The last line sums up the cases.
 #
-#   tools/gpu/run_tests.sh [--short] [--memcheck] [pattern]      e.g.  tools/gpu/run_tests.sh --memcheck 'runtime/re*'
+#   tools/gpu/run_tests.sh [--short] [--memcheck|--racecheck|--synccheck] [pattern]      e.g.  tools/gpu/run_tests.sh --memcheck 'runtime/re*'
 #
-# --short runs the tests with the tag gpu_short alone, --memcheck every test under compute-sanitizer. The pattern is that of a test
+# --short runs the tests with the tag gpu_short alone, --memcheck and the like every test under that tool of compute-sanitizer. The pattern is that of a test
 # below tests/. GTEST_FILTER and the like reach the tests through the environment, as does CGR_MAX_CAPABILITY, which is 80 to run the
 # kernels for older GPUs.
 set -uo pipefail
@@ -15,6 +15,7 @@ while [[ ${1:-} == --* ]]; do
     --short) short=1 ;;
     # Not the calls that CUDA refuses: tests provoke those, and check what they answer.
     --memcheck) checker=(compute-sanitizer --tool memcheck --error-exitcode 99 --report-api-errors no) ;;
+    --racecheck | --synccheck) checker=(compute-sanitizer --tool "${1#--}" --error-exitcode 99) ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
   shift
