@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs what tools/gpu/pack.sh packed, on a machine with a GPU: no GPU is a failure here. The last line sums up the cases.
 #
-#   tools/gpu/run_tests.sh [--short] [--memcheck|--racecheck|--synccheck] [pattern]      e.g.  tools/gpu/run_tests.sh --memcheck 'runtime/re*'
+#   tools/gpu/run_tests.sh [--short] [--memcheck|--racecheck|--synccheck] [pattern]
+#   tools/gpu/run_tests.sh --memcheck 'runtime/re*'
 #
-# --short runs the tests with the tag gpu_short alone, --memcheck and the like every test under that tool of compute-sanitizer. The pattern is that of a test
-# below tests/. GTEST_FILTER and the like reach the tests through the environment, as does CGR_MAX_CAPABILITY, which is 80 to run the
-# kernels for older GPUs.
+# --short runs the tests with the tag gpu_short alone, --memcheck and the like every test under that tool of compute-sanitizer. The
+# pattern is that of a test below tests/. GTEST_FILTER and the like reach the tests through the environment, as does
+# CGR_MAX_CAPABILITY, which is 80 to run the kernels for older GPUs.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
