@@ -6,6 +6,7 @@
 #ifndef CGR_KERNELS_STEP_H
 #define CGR_KERNELS_STEP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "buffers/slot.h"
@@ -15,6 +16,12 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#ifdef __CUDACC__
+#define CGR__STEP_FN static __host__ __device__ __forceinline__
+#else
+#define CGR__STEP_FN static inline
 #endif
 
 /* The error record of the step that is running, in device memory. The first guard that trips claims it by compare-and-swap of
@@ -131,6 +138,14 @@ typedef struct cgr__step_args {
  *    ceil(seq_len / page_size). Row state is not changed; state->error is reset at the start; state->staged becomes the header's,
  *    0 for a refused step. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
+
+/* Whether a header names no more than a slot holds. */
+CGR__STEP_FN bool cgr__slot_fits(const cgr__step_args *a, const cgr__slot_header *header) {
+  return header->num_requests >= 0 && header->num_requests <= a->max_requests && header->num_tokens >= 0 &&
+         header->num_tokens <= a->max_tokens && header->num_changes >= 0 && header->num_changes <= a->max_changes &&
+         header->num_edits >= 0 && header->num_edits <= a->max_requests && header->num_ids >= 0 &&
+         header->num_ids <= a->max_tokens;
+}
 
 /* Reads the slot of the next step, state->seq + 2, while this one runs, so that its prologue need not wait for the bus. If the
  * slot bears that number already (acquire), its header and the sections that the header names are copied to the inbox, which is

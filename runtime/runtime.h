@@ -89,8 +89,7 @@ typedef struct cgr__tally {
   uint64_t real_tokens, padded_tokens, bytes_staged;
 } cgr__tally;
 
-/* The first lines, and those at which a member is aligned, are what an unchanged step touches: tests/runtime/lines counts them.
- */
+/* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
   int dead;       /* 1: lost; read by any thread */
@@ -129,6 +128,7 @@ struct cgr_runtime {
 cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function);
 /* The same, and that the caller is not the engine's own `record`. */
 cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function);
+/* The same without a call, where all is well: for prepare and launch. */
 static inline cgr_status cgr__runtime_enter(cgr_runtime *rt, const char *function) {
   bool is_well = rt && rt->magic == CGR__RUNTIME_MAGIC && !__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) && !rt->recording;
   return is_well ? CGR_OK : cgr__runtime_check_outside(rt, function);

@@ -12,6 +12,7 @@ static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot) {
   slot->num_tokens = 0;
   slot->num_changes = 0;
   slot->num_edits = 0;
+  slot->num_ids = 0;
   slot->flags = 0;
   slot->staged = 0;
 }
@@ -39,11 +40,10 @@ void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last) {
 
 /* Steps without requests that must carry changes ahead, because one slot does not hold them all. */
 static int64_t count_applies(const cgr_runtime *rt) {
-  int32_t most = rt->rows.num_dirty > 0 ? rt->setup.config.max_changes : 0;
-  if (rt->rows.num_dirty == 0 || rt->rows.dirty_words <= most)
+  if (rt->rows.num_dirty == 0 || rt->rows.dirty_words <= rt->setup.config.max_changes)
     return 0;
   int64_t words = cgr__changes_pending(&rt->rows); /* dirty_words may be more */
-  return words > 0 ? (words - 1) / most : 0;
+  return words > 0 ? (words - 1) / rt->setup.config.max_changes : 0;
 }
 
 /* The slots of all steps must be free; and one more stays free, so that the step before does not lose its result to this launch.

@@ -370,8 +370,9 @@ typedef struct cgr_batch {
  * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); more than max_requests requests
  * (CGR_ERROR_TOO_MANY_REQUESTS) or max_tokens tokens (CGR_ERROR_TOO_MANY_TOKENS) after the edit, chunks whose tokens are used up
  * among them: set those, or take requests, first; more than one token of which the host gives none (CGR_ERROR_NULL_POINTER); a
- * negative query_len, or CGR_TOKEN_LAST after the first token (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); drafts, lanes and programs (CGR_ERROR_UNSUPPORTED); any edit while a step is prepared, inside `record`
- * and calls (CGR_ERROR_STATE).
+ * negative query_len, or CGR_TOKEN_LAST after the first token (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM);
+ * drafts, lanes and programs (CGR_ERROR_UNSUPPORTED); any edit while a step is prepared, inside `record` and calls
+ * (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_put(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
                                     const int32_t *tokens, uint32_t flags);

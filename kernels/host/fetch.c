@@ -1,5 +1,4 @@
 /* Fetches the slot of the next step into the inbox. */
-#include <stdbool.h>
 #include <string.h>
 
 #include "kernels/host/launchers.h"
@@ -13,20 +12,13 @@ static void copy(const cgr__step_args *args, const unsigned char *slot, int64_t 
     to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 }
 
-static bool fits(const cgr__step_args *args, const cgr__slot_header *header) {
-  return header->num_requests >= 0 && header->num_requests <= args->max_requests && header->num_tokens >= 0 &&
-         header->num_tokens <= args->max_tokens && header->num_changes >= 0 && header->num_changes <= args->max_changes &&
-         header->num_edits >= 0 && header->num_edits <= args->max_requests && header->num_ids >= 0 &&
-         header->num_ids <= args->max_tokens;
-}
-
 void cgr__host_fetch(const void *pointer) {
   const cgr__step_args *args = (const cgr__step_args *)pointer;
   cgr__slot_header *inbox = (cgr__slot_header *)(void *)args->buffers.inbox;
   uint64_t next = args->state->seq + 2;
   const unsigned char *slot = args->staging + (int64_t)(next % (uint64_t)args->ring_depth) * args->slot.stride;
   const cgr__slot_header *header = (const cgr__slot_header *)(const void *)slot;
-  if (__atomic_load_n(&header->seq, __ATOMIC_ACQUIRE) != next || !fits(args, header))
+  if (__atomic_load_n(&header->seq, __ATOMIC_ACQUIRE) != next || !cgr__slot_fits(args, header))
     return;
   if (header->flags & CGR__SLOT_BATCH)
     copy(args, slot, args->slot.batch, 3 * (int64_t)header->num_requests + 1);

@@ -116,7 +116,7 @@ typedef struct cgr__special {
 typedef struct cgr__standing {
   uint64_t steps;           /* launched so far */
   uint64_t last_seq;        /* of the last one */
-  uint64_t version;         /* 1 and the places at which rows have changed; the last of them: `journal` */
+  uint64_t version;         /* counts, from 1, the times that a place got another row; `journal` has the last of these places */
   uint64_t copy_version;    /* which `copy` has */
   cgr__composition *copy;   /* what results of the last steps refer to; NULL: none */
   cgr__calendar *calendar;  /* of the members' steps */
@@ -192,8 +192,7 @@ void cgr__rows_set_data(cgr__rows *rows, int32_t row, int32_t buffer, const void
 void cgr__rows_clear_data(cgr__rows *rows, int32_t row);
 void cgr__rows_fill_data(cgr__rows *rows);
 
-/* Tokens in the cache, the steps of the standing batch included that have not been added to the row; the steady batch is settled.
- */
+/* Tokens in the cache, with the standing steps that are not in the row yet. The steady batch has been settled. */
 static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   const cgr__row *entry = &rows->row[row];
   return entry->computed + (entry->position < 0 ? 0 : (int32_t)(rows->standing.steps - entry->since) * entry->query_len);

@@ -35,7 +35,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
  * edits, at most max_requests; *num_tokens are theirs, at most max_tokens. */
 int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens);
 
-/* What the result of a step refers to that is launched now. */
+/* What the result of a step refers to that is launched now. Only its rows and tags hold. */
 cgr__composition *cgr__standing_snapshot(cgr__rows *rows, cgr__compositions *pool);
 
 /* The step was launched as `seq`: tokens are used up, and the device has heard everything. */

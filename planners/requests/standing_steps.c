@@ -58,7 +58,7 @@ static void find_shape(const cgr__rows *rows, cgr__composition *members) {
   members->query_len = alike == n ? longest : 0;
 }
 
-/* Behind the first that is longer than a decode there is no decode. */
+/* No decode comes after one that is longer. */
 static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
   const cgr__standing *s = &rows->standing;
   const cgr__composition *members = &s->members;
@@ -143,7 +143,6 @@ static void bring_up(const cgr__standing *s, cgr__composition *copy) {
       copy->tags[position] = members->tags[position];
     }
   }
-  copy->num_requests = members->num_requests;
   copy->version = s->version;
 }
 

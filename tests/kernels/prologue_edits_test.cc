@@ -8,15 +8,6 @@
 namespace cgr_test {
 namespace {
 
-StepLimits TwoGroups() {
-  StepLimits limits;
-  limits.reorder_threshold = 4;
-  limits.groups = { { 16, 0, 1, 0, 100, 20 }, { 64, 7, 0, 0, 30, 5 } };
-  return limits;
-}
-
-template <class T> std::vector<T> First(const T *from, int count) { return std::vector<T>(from, from + count); }
-
 class KernelPrologueEdits : public KernelTest {
 protected:
   void SetUp() override { Open({ &cgr__kernel_prologue, &cgr__kernel_fetch, &cgr__kernel_epilogue }); }

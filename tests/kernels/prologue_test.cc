@@ -9,13 +9,6 @@
 namespace cgr_test {
 namespace {
 
-StepLimits TwoGroups() {
-  StepLimits limits;
-  limits.reorder_threshold = 4;
-  limits.groups = { { 16, 0, 1, 0, 100, 20 }, { 64, 7, 0, 0, 30, 5 } };
-  return limits;
-}
-
 // The limits of a runtime.
 StepLimits LargestLimits() {
   StepLimits limits = TwoGroups();
@@ -26,9 +19,6 @@ StepLimits LargestLimits() {
   limits.groups[1].num_pages = 30000;
   return limits;
 }
-
-// The first entries of a buffer.
-template <class T> std::vector<T> First(const T *from, int count) { return std::vector<T>(from, from + count); }
 
 // Different pages for the first indexes of a row, in every group.
 void AddPages(const StepLimits &limits, StagedStep *step, int32_t row, int32_t count) {

@@ -16,6 +16,17 @@
 
 namespace cgr_test {
 
+// Page tables of two groups, the second with its trash pages elsewhere; decodes have at most four tokens.
+inline StepLimits TwoGroups() {
+  StepLimits limits;
+  limits.reorder_threshold = 4;
+  limits.groups = { { 16, 0, 1, 0, 100, 20 }, { 64, 7, 0, 0, 30, 5 } };
+  return limits;
+}
+
+// The first entries of a buffer.
+template <class T> std::vector<T> First(const T *from, int count) { return std::vector<T>(from, from + count); }
+
 // ------------------------------------------------------------------------------------------------------------------- slots
 
 enum { kIdsOfTokens = -2 }; // as many as there are tokens

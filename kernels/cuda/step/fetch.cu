@@ -32,12 +32,6 @@ __device__ void copy(const unsigned char *slot, unsigned char *inbox, int64_t of
   }
 }
 
-__device__ bool fits(const cgr__step_args &a, const cgr__slot_header &header) {
-  return header.num_requests >= 0 && header.num_requests <= a.max_requests && header.num_tokens >= 0 &&
-         header.num_tokens <= a.max_tokens && header.num_changes >= 0 && header.num_changes <= a.max_changes &&
-         header.num_edits >= 0 && header.num_edits <= a.max_requests && header.num_ids >= 0 && header.num_ids <= a.max_tokens;
-}
-
 __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__ cgr__step_args a) {
   __shared__ union {
     int4 vector[kHeaderVectors];
@@ -55,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
     shared.vector[threadIdx.x] = load_mapped(slot + threadIdx.x * sizeof(int4));
   __syncthreads();
   const cgr__slot_header &header = shared.header;
-  if (!fits(a, header))
+  if (!cgr__slot_fits(&a, &header))
     return;
   bool edits = header.flags & CGR__SLOT_EDITS;
   if (header.flags & CGR__SLOT_BATCH)
