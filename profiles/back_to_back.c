@@ -1,5 +1,6 @@
 /* GPU time of a step when the GPU never waits for the host: cgr's FULL graph, beside the skeleton, which is the same graph with
- * empty kernels in place of cgr's own, on the same branches, and beside the engine's kernels alone.
+ * empty kernels in place of cgr's own, on the same branches; beside that with kernels that do the least (support/sides.h), which
+ * tells what the protocol costs whoever does it; and beside the engine's kernels alone.
  *
  *   bazel-bin/profiles/back_to_back [cuda:0|host] [steps in a burst, 2 to 60] [bursts] [requests]
  *
@@ -12,9 +13,11 @@
  * is compared with cgr's burst runs at the lengths of its middle. Reported are the median over the bursts and their 99th
  * percentile; differences are medians over the turns. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "devices/error.h"
 #include "profiles/support/bench.h"
+#include "profiles/support/by_hand.h"
 #include "profiles/support/loads.h"
 #include "profiles/support/sides.h"
 #include "runtime/runtime.h"
@@ -30,7 +33,8 @@
 #define MIN_SPIN_NS 50000
 #define MAX_SPIN_NS 10000000
 
-enum { CGR, SKELETON, BARE, SIDES };
+enum { CGR, SKELETON, LEAST, BARE, SIDES };
+enum { PROLOGUE, PLANNER, FETCH, EPILOGUE, OWN }; /* cgr's kernels */
 
 typedef struct options {
   const char *device;
@@ -116,8 +120,8 @@ static void turn(run *r, int32_t number) {
   r->us[CGR][number] = burst(r, CGR, WARMUP, r->steps, &host_us) / r->steps;
   r->host_us[number] = host_us / r->steps;
   begin(r, LENGTH + r->steps / 2);
-  for (int i = 0; i < 2; i++) {
-    int side = (i + number) % 2 ? SKELETON : BARE;
+  for (int i = 0; i < SIDES - 1; i++) {
+    int side = SKELETON + (i + number) % (SIDES - 1);
     r->us[side][number] = burst(r, side, 0, r->steps, NULL) / r->steps;
   }
 }
@@ -149,7 +153,7 @@ static double difference(const run *r, int side, int other) {
 }
 
 static void print(run *r, bool alone) {
-  double ours = difference(r, CGR, SKELETON), skeleton = difference(r, SKELETON, BARE);
+  double ours = difference(r, CGR, SKELETON), least = difference(r, LEAST, SKELETON), skeleton = difference(r, SKELETON, BARE);
   printf("| %d | %s | %s |", r->load.requests, bench_load_names[r->load.kind], alone ? "alone" : "ahead");
   for (int side = 0; side < SIDES; side++) {
     double median = bench_quantile(r->us[side], r->bursts, 0.5);
@@ -160,7 +164,7 @@ static void print(run *r, bool alone) {
     printf("| ");
   else
     printf("%.1f | ", r->load.requests > 256 ? 2.5 : 1.5);
-  printf("%.2f | %.2f | %d |\n", skeleton, bench_quantile(r->host_us, r->bursts, 0.5), r->late);
+  printf("%.2f | %.2f | %.2f | %d |\n", least, skeleton, bench_quantile(r->host_us, r->bursts, 0.5), r->late);
   fflush(stdout);
 }
 
@@ -173,16 +177,18 @@ static void measure(run *r, bool alone) {
   print(r, alone);
 }
 
-static void measure_size(bench_engine *e, int32_t bucket, const options *o, uint64_t *marks) {
+static void measure_size(bench_engine *e, int32_t bucket, const options *o, uint64_t *marks, const bench_least *memory) {
   static const bench_load_kind loads[] = { BENCH_UNCHANGED, BENCH_APPENDING, BENCH_RESENT };
   const cgr__graph_entry *ours = &e->rt->graphs.entry[bucket];
-  cgr__graph_entry skeleton, bare;
-  bench_capture_side(e, &ours->key, BENCH_SKELETON, &skeleton);
-  bench_capture_side(e, &ours->key, BENCH_BARE, &bare);
+  cgr__graph_entry skeleton, least, bare;
+  bench_capture_side(e, &ours->key, &(bench_side){ .bare = false }, &skeleton);
+  bench_capture_side(e, &ours->key, &(bench_side){ .least = memory }, &least);
+  bench_capture_side(e, &ours->key, &(bench_side){ .bare = true }, &bare);
   for (size_t l = 0; l < sizeof loads / sizeof loads[0]; l++) {
     run r = { .engine = e, .marks = marks, .steps = o->steps, .bursts = o->bursts };
     r.exec[CGR] = ours->exec;
     r.exec[SKELETON] = skeleton.exec;
+    r.exec[LEAST] = least.exec;
     r.exec[BARE] = bare.exec;
     for (int side = 0; side < SIDES; side++)
       r.us[side] = malloc((size_t)o->bursts * sizeof *r.us[side]);
@@ -197,11 +203,86 @@ static void measure_size(bench_engine *e, int32_t bucket, const options *o, uint
       free(r.us[side]);
   }
   cgr__graph_drop(&e->rt->graphs, &skeleton);
+  cgr__graph_drop(&e->rt->graphs, &least);
   cgr__graph_drop(&e->rt->graphs, &bare);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- taken apart */
+
+static const cgr__kernel *const own_kernels[OWN] = { [PROLOGUE] = &cgr__kernel_prologue,
+                                                     [PLANNER] = &cgr__kernel_planner,
+                                                     [FETCH] = &cgr__kernel_fetch,
+                                                     [EPILOGUE] = &cgr__kernel_epilogue };
+
+/* A burst of the skeleton and then one of each of `kernels` [from, to) in it; the differences go to `over` [OWN][bursts]. */
+static void take_turns(run *r, cgr__graph_entry *kept, int from, int to, double *over) {
+  cgr__exec *skeleton = r->exec[SKELETON];
+  for (int32_t b = -1; b < r->bursts; b++) { /* the first warms up */
+    double base = burst(r, SKELETON, 0, r->steps, NULL);
+    for (int k = from; k < to; k++) {
+      r->exec[SKELETON] = kept[k].exec;
+      double us = burst(r, SKELETON, 0, r->steps, NULL);
+      r->exec[SKELETON] = skeleton;
+      if (b >= 0)
+        over[k * r->bursts + b] = (us - base) / r->steps;
+    }
+  }
+}
+
+/* An unchanged step that does not end: its slot has been fetched ahead and so is the next one's, again and again. Only the
+ * epilogue, by itself, counts on. */
+static void measure_apart(bench_engine *e, int32_t bucket, const options *o, uint64_t *marks) {
+  const cgr_key *key = &e->rt->graphs.entry[bucket].key;
+  cgr__graph_entry skeleton, kept[OWN];
+  cgr_step step = CGR_STEP_INIT;
+  run r = { .engine = e, .marks = marks, .steps = o->steps, .bursts = o->bursts, .spin_ns = MIN_SPIN_NS };
+  double *over = calloc((size_t)OWN * (size_t)o->bursts, sizeof *over), sum = 0.0;
+  bench_capture_side(e, key, &(bench_side){ .bare = false }, &skeleton);
+  for (int k = 0; k < OWN; k++)
+    bench_capture_side(e, key, &(bench_side){ .kept = own_kernels[k] }, &kept[k]);
+  r.exec[SKELETON] = skeleton.exec;
+  r.load = bench_load_open(e, BENCH_UNCHANGED, key->num_requests, LENGTH, 2 * MAX_STEPS);
+  begin(&r, LENGTH);
+  bench_commit(e, &r.load.batch, &step);
+  bench_fill_inbox(e);
+  take_turns(&r, kept, PROLOGUE, FETCH, over);
+  take_turns(&r, kept, FETCH, EPILOGUE, over); /* fills the inbox with the step after this one, which the prologue would refuse */
+  bench_take_back(e, &step);
+  take_turns(&r, kept, EPILOGUE, OWN, over);
+  bench_count_on(e);
+  printf("| %d |", key->num_requests);
+  for (int k = 0; k < OWN; k++) {
+    double median = bench_quantile(&over[k * o->bursts], o->bursts, 0.5);
+    printf(" %.2f |", median);
+    sum += median;
+  }
+  printf(" %.2f |\n", sum);
+  fflush(stdout);
+  bench_load_close(&r.load);
+  for (int k = 0; k < OWN; k++)
+    cgr__graph_drop(&e->rt->graphs, &kept[k]);
+  cgr__graph_drop(&e->rt->graphs, &skeleton);
+  free(over);
 }
 
 static void print_shapes(const cgr__graph_entry *entry) {
   printf("# nodes of cgr's graph: %lld, width %lld\n", (long long)entry->num_nodes, (long long)entry->width);
+}
+
+static bench_least open_least(bench_engine *e) {
+  const size_t bytes = BENCH_LEAST_WORDS * sizeof(uint64_t);
+  void *device, *mapped;
+  bench_check(cgr_memory_alloc(e->dev, bytes, &device), "cgr_memory_alloc");
+  bench_check(cgr_memory_alloc_pinned(e->dev, bytes, &mapped), "cgr_memory_alloc_pinned");
+  memset(mapped, 0, bytes);
+  bench_check(cgr_copy(e->dev, device, mapped, bytes, e->stream), "cgr_copy");
+  bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_copy");
+  return (bench_least){ .device = device, .mapped = mapped };
+}
+
+static void close_least(bench_engine *e, const bench_least *least) {
+  bench_check(cgr_memory_free(e->dev, least->device), "cgr_memory_free");
+  bench_check(cgr_memory_free_pinned(e->dev, least->mapped), "cgr_memory_free_pinned");
 }
 
 static void table(const options *o) {
@@ -221,17 +302,25 @@ static void table(const options *o) {
   b.num_buckets = num_buckets;
   bench_open(&e, &b);
   bench_check(cgr_memory_alloc_pinned(e.dev, 2 * sizeof(uint64_t), &marks), "marks");
+  bench_least least = open_least(&e);
   bench_check(cgr__device_fail(e.dev, e.dev->ops->preload(e.dev, &bench_kernel_mark), "preload"), "marks");
   bench_print_head(stdout, e.dev, "profiles/back_to_back");
   printf("# bursts: %d of %d steps of each side, in turn; alone: %d times %d of one step\n", o->bursts, o->steps, o->bursts,
          ALONE_STEPS);
   print_shapes(&e.rt->graphs.entry[0]);
   printf("\n## GPU time of a step, microseconds: median (p99 of the bursts)\n"
-         "| requests | batch | steps | cgr | skeleton | bare | cgr - skeleton | target | skeleton - bare | host | late |\n"
-         "|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+         "| requests | batch | steps | cgr | skeleton | least | bare | cgr - skeleton | target | least - skeleton | skeleton - "
+         "bare | "
+         "host | late |\n|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
   for (int32_t i = 0; i < num_buckets; i++)
     if (o->requests == buckets[i] || (o->requests == 0 && (!e.is_host || buckets[i] <= 64))) /* the host takes its time */
-      measure_size(&e, i, o, marks);
+      measure_size(&e, i, o, marks, &least);
+  printf("\n## What one of cgr's kernels adds to the skeleton by itself, microseconds of a step (unchanged, fetched ahead)\n"
+         "| requests | prologue | planner | fetch | epilogue | sum |\n|---:|---:|---:|---:|---:|---:|\n");
+  for (int32_t i = 0; i < num_buckets; i++)
+    if (o->requests == buckets[i] || (o->requests == 0 && (!e.is_host || buckets[i] <= 64)))
+      measure_apart(&e, i, o, marks);
+  close_least(&e, &least);
   bench_check(cgr_memory_free_pinned(e.dev, marks), "marks");
   bench_close(&e);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "profiles/support/bench.h"
+#include "profiles/support/by_hand.h"
 #include "profiles/support/empty.h"
 #include "profiles/support/nodes.h"
 #include "runtime/runtime.h"
@@ -120,34 +121,9 @@ static void append_pages(run *r) {
   }
 }
 
-/* Prepares the step and commits its slot, and the same content as the step after it, for whoever looks ahead. */
 static void commit(run *r) {
-  cgr__lane *lane = &r->engine->rt->lane;
   r->step = (cgr_step)CGR_STEP_INIT;
-  bench_check(cgr_step_prepare(r->engine->rt, &r->batch, &r->step), "cgr_step_prepare");
-  if (lane->prepared.num_applies > 0)
-    bench_fail("%s: more changes than a slot holds", r->shape->name);
-  uint64_t seq = lane->prepared.seq;
-  cgr__slot_header *slot = cgr__ring_slot(&lane->ring, seq), *next = cgr__ring_slot(&lane->ring, seq + 1);
-  memcpy(next, slot, (size_t)lane->ring.slot.stride);
-  cgr__ring_commit(slot, seq);
-  cgr__ring_commit(next, seq + 1);
-}
-
-/* As the step before would have. */
-static void fill_inbox(const run *r) {
-  bench_engine *e = r->engine;
-  const cgr__lane *lane = &e->rt->lane;
-  const cgr__slot_header *slot = cgr__ring_slot(&lane->ring, lane->prepared.seq);
-  size_t bytes = (size_t)(lane->args.slot.edits + (int64_t)MAX_REQUESTS * (int64_t)sizeof(cgr__edit));
-  bench_check(cgr_copy(e->dev, lane->args.buffers.inbox, slot, bytes, e->stream), "cgr_copy");
-  bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_copy");
-}
-
-/* The device has another composition now than the host knows. */
-static void take_back(run *r) {
-  bench_check(cgr_step_cancel(r->engine->rt, &r->step), "cgr_step_cancel");
-  r->engine->rt->lane.device_batch = 0;
+  bench_commit(r->engine, &r->batch, &r->step);
 }
 
 /* That the prologue has taken the step for what it is: the time of a step that was refused is worth nothing. */
@@ -188,18 +164,18 @@ static void measure_shape(bench_engine *e, const shape *s, const bench_nodes *b,
   printf("| %s | %llu |", s->name, (unsigned long long)r.step.bytes_staged);
   for (int k = 0; k < NUM_KERNELS; k++) {
     if (kernels[k].ends && !taken_back) {
-      take_back(&r);
+      bench_take_back(r.engine, &r.step);
       taken_back = true;
     }
     if (kernels[k].fetched)
-      fill_inbox(&r);
+      bench_fill_inbox(r.engine);
     printf(" %.2f |", measure(&r, &kernels[k], b) - empty);
     if (kernels[k].kernel == &cgr__kernel_prologue)
       check_step(&r);
   }
   printf("\n");
   fflush(stdout);
-  e->rt->lane.launched = cgr_runtime_completed(e->rt, 0); /* the epilogues have counted on */
+  bench_count_on(e);
   close_run(&r);
 }
 

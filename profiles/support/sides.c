@@ -10,7 +10,7 @@
 static struct {
   const cgr__device_ops *device;
   cgr__device_ops ops;
-  bench_side side;
+  const bench_side *side;
 } in_place;
 
 static bool is_of_engine(const cgr__kernel *kernel) {
@@ -18,27 +18,41 @@ static bool is_of_engine(const cgr__kernel *kernel) {
          kernel == &bench_kernel_spin;
 }
 
+static int launch_least(cgr_device *dev, const cgr__kernel *kernel, cudaStream_t stream) {
+  bench_least args = *in_place.side->least;
+  args.num_loads = kernel == &cgr__kernel_prologue ? 3 : 0;
+  args.reads = kernel == &cgr__kernel_fetch;
+  args.publishes = kernel == &cgr__kernel_epilogue;
+  return in_place.device->launch(dev, &bench_kernel_least, &args, stream);
+}
+
 static int launch(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream) {
-  if (is_of_engine(kernel))
+  const bench_side *side = in_place.side;
+  if (is_of_engine(kernel) || kernel == side->kept)
     return in_place.device->launch(dev, kernel, args, stream);
-  return in_place.side == BENCH_BARE ? 0 : in_place.device->launch(dev, &bench_kernel_empty, NULL, stream);
+  if (side->bare)
+    return 0;
+  if (side->least && (kernel == &cgr__kernel_prologue || kernel == &cgr__kernel_fetch || kernel == &cgr__kernel_epilogue))
+    return launch_least(dev, kernel, stream);
+  return in_place.device->launch(dev, &bench_kernel_empty, NULL, stream);
 }
 
 /* The engine here has no branches of its own. */
 static int event_record(cgr_device *dev, cgr__event *event, cudaStream_t stream) {
-  return in_place.side == BENCH_BARE ? 0 : in_place.device->event_record(dev, event, stream);
+  return in_place.side->bare ? 0 : in_place.device->event_record(dev, event, stream);
 }
 
 static int event_wait(cgr_device *dev, cgr__event *event, cudaStream_t stream) {
-  return in_place.side == BENCH_BARE ? 0 : in_place.device->event_wait(dev, event, stream);
+  return in_place.side->bare ? 0 : in_place.device->event_wait(dev, event, stream);
 }
 
-void bench_capture_side(bench_engine *e, const cgr_key *key, bench_side side, cgr__graph_entry *entry) {
+void bench_capture_side(bench_engine *e, const cgr_key *key, const bench_side *side, cgr__graph_entry *entry) {
   struct cgr__capture_context context = { e->rt, key };
   int device_error = 0;
   memset(entry, 0, sizeof *entry);
   entry->key = *key;
   bench_check(cgr__device_fail(e->dev, e->dev->ops->preload(e->dev, &bench_kernel_empty), "preload"), "an empty kernel");
+  bench_check(cgr__device_fail(e->dev, e->dev->ops->preload(e->dev, &bench_kernel_least), "preload"), "the least kernel");
   in_place.device = e->dev->ops;
   in_place.ops = *e->dev->ops;
   in_place.ops.launch = launch;

@@ -6,10 +6,16 @@
 
 #include "graphs/graphs.h"
 #include "profiles/support/bench.h"
+#include "profiles/support/least.h"
 
-typedef enum bench_side { BENCH_SKELETON, BENCH_BARE } bench_side;
+typedef struct bench_side {
+  bool bare;                /* without them and their branches */
+  const cgr__kernel *kept;  /* the one of cgr's own kernels that is there; NULL: none */
+  const bench_least *least; /* in place of empty kernels those that do the least: a prologue that follows three loads, a fetch
+                               that reads a word, an epilogue that publishes; `device` and `mapped` are read. NULL: empty ones */
+} bench_side;
 
 /* Captures it for the key. `entry->exec` is the graph, until cgr__graph_drop. */
-void bench_capture_side(bench_engine *engine, const cgr_key *key, bench_side side, cgr__graph_entry *entry);
+void bench_capture_side(bench_engine *engine, const cgr_key *key, const bench_side *side, cgr__graph_entry *entry);
 
 #endif

@@ -33,9 +33,26 @@ __device__ __forceinline__ int32_t commit_request(const cgr__step_args &a, const
   return sampled ? 1 : 0;
 }
 
-/* The step's record in the readback slot. */
-__device__ __forceinline__ void write_record(const cgr__step_args &a, const cgr__step_error &error, uint64_t seq,
+/* All of the state that the epilogue reads, in one round trip. */
+union State {
+  int4 vector[4];
+  cgr__step_state state;
+};
+
+__device__ __forceinline__ State read_state(const cgr__step_args &a) {
+  static_assert(offsetof(cgr__step_state, padding_token) < sizeof State::vector, "the vectors hold what is needed");
+  State s;
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    s.vector[k] = load_early(reinterpret_cast<const int4 *>(a.state) + k);
+  return s;
+}
+
+/* The step's record in the readback slot, and the counts. */
+__device__ __forceinline__ void write_record(const cgr__step_args &a, const cgr__step_state &state, uint64_t seq,
                                              int32_t num_requests, unsigned char *result) {
+  const cgr__step_error &error = state.error;
+  uint64_t errors = state.errors + (error.error != CGR_GUARD_NONE ? 1 : 0), generation = state.generation + (state.lost ? 1 : 0);
   cgr__result_record record = {};
   record.seq = seq;
   record.num_requests = num_requests;
@@ -44,18 +61,24 @@ __device__ __forceinline__ void write_record(const cgr__step_args &a, const cgr_
   record.error_index = error.index;
   record.error_value = error.value;
   *reinterpret_cast<cgr__result_record *>(result) = record;
+  a.completion->errors = errors;
+  a.completion->generation = generation;
+  a.state->errors = errors;
+  a.state->generation = generation;
 }
 
 __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __grid_constant__ cgr__step_args a) {
   int32_t i = (int32_t)threadIdx.x, count = load_early(&a.buffers.counts[CGR_COUNT_REQUESTS]);
-  uint64_t seq = load_early(&a.state->seq) + 1, errors = load_early(&a.state->errors);
-  uint64_t generation = load_early(&a.state->generation);
+  const State s = read_state(a);
   Request request = read_request(a, max(min(i, a.padded_requests - 1), 0));
+  uint64_t seq = s.state.seq + 1;
   int32_t num_requests = a.abandon ? 0 : count;
   unsigned char *result = a.readback + ring_slot(seq, a.ring_depth) * a.readback_slot.stride;
   int32_t *num_tokens = reinterpret_cast<int32_t *>(result + a.readback_slot.num_tokens);
   int32_t *tokens = reinterpret_cast<int32_t *>(result + a.readback_slot.tokens);
 
+  if (i == (int32_t)blockDim.x - 1) /* in another warp than the first request, as a rule */
+    write_record(a, s.state, seq, num_requests, result);
 #pragma unroll 1
   while (i < num_requests) {
     num_tokens[i] = commit_request(a, request);
@@ -67,19 +90,9 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __g
     if (i < num_requests)
       request = read_request(a, i);
   }
-  if (threadIdx.x == 0) {
-    const cgr__step_error error = a.state->error;
-    errors += error.error != CGR_GUARD_NONE ? 1 : 0;
-    generation += a.state->lost ? 1 : 0;
-    write_record(a, error, seq, num_requests, result);
-  }
   __syncthreads(); /* everyone has read the state and stored its tokens */
   if (threadIdx.x == 0) {
-    a.state->errors = errors;
-    a.state->generation = generation;
     a.state->seq = seq;
-    a.completion->errors = errors;
-    a.completion->generation = generation;
     store_release_system(&a.completion->completed_seq, seq);
   }
 }

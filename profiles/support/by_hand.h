@@ -1,0 +1,16 @@
+/* A step that is staged and committed as ever, for kernels that are then run without the rest of it. */
+#ifndef CGR_PROFILES_SUPPORT_BY_HAND_H
+#define CGR_PROFILES_SUPPORT_BY_HAND_H
+
+#include "profiles/support/bench.h"
+
+/* Prepares the step and commits its slot, and the same content as the step after it, for whoever looks ahead. */
+void bench_commit(bench_engine *engine, const cgr_batch *batch, cgr_step *step);
+/* As the step before it would have, had it looked ahead. */
+void bench_fill_inbox(bench_engine *engine);
+/* Gives the step up. The device may have another composition afterwards than the host knows; the next one travels whole. */
+void bench_take_back(bench_engine *engine, cgr_step *step);
+/* The runtime is told of steps that it did not launch: of epilogues by themselves. */
+void bench_count_on(bench_engine *engine);
+
+#endif
