@@ -125,6 +125,9 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
   return CGR_OK;
 }
 
+#define CHANGES_PER_LINE ((int32_t)(CGR__LINE_BYTES / sizeof(cgr__change)))
+#define MOST_PREFETCHED 64
+
 /* In a loop of milliseconds every line is a miss: they are asked for together, not where the code comes to them. */
 static void prefetch(const cgr_runtime *rt) {
   const unsigned char *lane = (const unsigned char *)&rt->lane;
@@ -138,8 +141,12 @@ static void prefetch(const cgr_runtime *rt) {
   __builtin_prefetch(&rt->regions);
   __builtin_prefetch(rt->dev);
   __builtin_prefetch(rt->lane.prepared.choice.entry, 1);
-  __builtin_prefetch(cgr__ring_slot(&rt->lane.ring, rt->lane.launched + 1), 1);
   __builtin_prefetch(rt->lane.ring.completion);
+  cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, rt->lane.launched + 1);
+  __builtin_prefetch(slot, 1);
+  /* The device has read the slot since it was written: stores would wait for line after line. */
+  for (int32_t i = 0; i < rt->rows.num_dirty && i < MOST_PREFETCHED; i += CHANGES_PER_LINE)
+    __builtin_prefetch(cgr__ring_changes(&rt->lane.ring, slot) + i, 1);
 }
 
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
