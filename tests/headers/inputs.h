@@ -112,7 +112,7 @@ static cgr_status build_fa3(void *context, void *given) {
 
 static void test_fa3_inputs(void) {
   static const int32_t starts[] = { 0, 1 }, seq_lens[] = { 20 };
-  uint64_t metadata[10]; /* with a place that is aligned to 16 bytes */
+  uint64_t metadata[12]; /* with a place that is aligned to 16 bytes */
   cgr_fa3_input fa3 = CGR_FA3_INPUT_INIT;
   fa3.num_requests = fa3.num_q_heads = fa3.num_kv_heads = fa3.max_query_len = fa3.num_splits = fa3.num_multiprocessors = 1;
   fa3.head_dim = 64;

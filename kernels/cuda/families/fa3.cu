@@ -1,6 +1,6 @@
-/* FlashAttention-3's scheduler metadata (planners/families/fa3.h): the host planner's arithmetic. A block for each 992 requests, one
- * thread for each of those, and a few blocks besides that write zeros from the semaphore on. What it costs is latency: the arrays
- * are read in one go, then everything is in registers and shared memory.
+/* FlashAttention-3's scheduler metadata (planners/families/fa3.h): the host planner's arithmetic. A block for each 992 requests,
+ * one thread for each of those, and a few blocks besides that write zeros from the semaphore on. What it costs is latency: the
+ * arrays are read in one go, then everything is in registers and shared memory.
  *
  * Sorting. Keys are 64-bit numbers that all differ, so that every sort gives the stable one. A thread ranks its key among the 32 of
  * its warp by counting; then runs of 32, 64, ... are merged, each thread finding its key's place in the other run by bisection: up
@@ -67,8 +67,8 @@ __device__ __forceinline__ int bisect(const uint64_t *keys, int begin, int end, 
   return low - begin;
 }
 
-/* Sorts a key of each thread and returns the one at the thread's place. The first `count` are all that matter, whole warps; the others
- * are larger and stay where they are. The whole block takes part, and between the call and the return there is a barrier. */
+/* Sorts the keys of the first `count` threads, whole warps, and returns the one at the thread's place; the other threads
+ * get their own back. The whole block takes part, and between the call and the return there is a barrier. */
 __device__ __forceinline__ uint64_t sort_keys(Shared &s, uint64_t own, int count) {
   int t = (int)threadIdx.x, first = t & ~31, now = 1;
   s.keys[0][t] = own;
@@ -76,11 +76,12 @@ __device__ __forceinline__ uint64_t sort_keys(Shared &s, uint64_t own, int count
   s.keys[1][first + count_smaller(s.keys[0] + first, own)] = own;
   __syncthreads();
   for (int width = 32; width < count; width *= 2, now ^= 1) {
-    int run = t & ~(width - 1), other = run ^ width;
-    int end = min(other + width, count);
-    own = s.keys[now][t];
-    int smaller = other < count ? bisect(s.keys[now], other, end, own) : 0;
-    s.keys[now ^ 1][min(run, other) + (t - run) + smaller] = own;
+    if (t < count) {
+      int run = t & ~(width - 1), other = run ^ width; /* where they begin; the last may be short, or alone */
+      own = s.keys[now][t];
+      int smaller = other < count ? bisect(s.keys[now], other, min(other + width, count), own) : 0;
+      s.keys[now ^ 1][min(run, other) + (t - run) + smaller] = own;
+    }
     __syncthreads();
   }
   return s.keys[now][t];
@@ -104,12 +105,12 @@ __device__ __forceinline__ void plan_chunk(const cgr__fa3_args &a, Shared &s, in
     uint64_t key = is_there ? cgr__fa3_sort_key(&c, &r, t) : ~(uint64_t)0 << 32 | (uint32_t)t; /* last */
     int count = min((c.num_requests - first + 31) / 32 * 32, kMaxThreads);
     int32_t number = cgr__fa3_sorted_number(sort_keys(s, key, count));
-    r = s.requests[number];
+    r = s.requests[is_there ? number : t];
     request = first + number;
   }
   if (is_there)
     cgr__fa3_put(&c, a.metadata, i, request, &r);
-  else if (t < CGR__FA3_CHUNK && i < cgr__fa3_rounded(c.num_requests))
+  else if (i < cgr__fa3_rounded(c.num_requests)) /* of the last chunk */
     cgr__fa3_put_nothing(&c, a.metadata, i);
 }
 
@@ -146,8 +147,8 @@ extern "C" int cgr__cuda_fa3(const void *args, cudaStream_t stream) {
   int threads = requests < cgr::kMinThreads ? cgr::kMinThreads : (requests + 31) / 32 * 32;
   int zeros = ((a->c.num_words - a->c.at_semaphore) / 4 + threads * cgr::kZeroVectors - 1) / (threads * cgr::kZeroVectors);
   zeros = zeros < 1 ? 1 : zeros < cgr::kZeroBlocks ? zeros : cgr::kZeroBlocks;
-  return cgr::launch(cgr::fa3_kernel, args, dim3((unsigned)(cgr::num_chunks(a->c.num_requests) + zeros)), dim3((unsigned)threads), 0,
-                     stream);
+  dim3 grid((unsigned)(cgr::num_chunks(a->c.num_requests) + zeros));
+  return cgr::launch(cgr::fa3_kernel, args, grid, dim3((unsigned)threads), 0, stream);
 }
 
 extern "C" int cgr__cuda_fa3_preload(void) { return cgr::preload(cgr::fa3_kernel, 0); }
