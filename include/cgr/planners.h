@@ -215,7 +215,7 @@ CGR_API cgr_status cgr_fa3_build(const cgr_fa3_input *input, void *metadata, siz
 /* The same words by one kernel on `stream`. Arrays and `metadata` are read and written when it runs: a replay plans what is there
  * then. There, lengths below 0 are 0, and those above the key's limits are at the limit. Outside of a capture the call also loads
  * the kernel, which must have happened once before it is captured. num_splits 0 is refused: cgr_fa3_size tells the number.
- * Threads any · Capture adds · Sync never · Alloc never */
+ * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *input, void *metadata, size_t bytes,
                                    cudaStream_t stream);
 
