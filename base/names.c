@@ -42,6 +42,8 @@ NAMES(cgr_guard_error, cgr_guard_error_name, { CGR_GUARD_NONE, "none" }, { CGR_G
       { CGR_GUARD_PAGE, "page" }, { CGR_GUARD_ROW, "row" }, { CGR_GUARD_COUNT, "count" }, { CGR_GUARD_LENGTH, "length" },
       { CGR_GUARD_CHANGE, "change" })
 
+NAMES(cgr_fa3_layout, cgr_fa3_layout_name, { CGR_FA3_UPSTREAM, "upstream" }, { CGR_FA3_VLLM, "vllm" })
+
 NAMES(cgr_graph_kind, cgr_graph_kind_name, { CGR_KIND_NONE, "none" }, { CGR_KIND_PIECEWISE, "piecewise" },
       { CGR_KIND_FULL, "full" })
 

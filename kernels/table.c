@@ -1,6 +1,7 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/families/fa3.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
@@ -24,5 +25,6 @@ KERNEL(staged, cgr__staged_args);
 KERNEL(epilogue, cgr__step_args);
 KERNEL(append, cgr__append_args);
 KERNEL(attention, cgr__attention_args);
+KERNEL(fa3, cgr__fa3_args);
 KERNEL(fill_pages, cgr__pages_args);
 KERNEL(digest_pages, cgr__pages_args);

@@ -1,4 +1,4 @@
-/* The host device's launchers of the kernels in step.h, append.h and attention.h: each runs its kernel at once on the calling
+/* The host device's launchers of the kernels in step.h, append.h, attention.h and families/: each runs its kernel at once on the calling
  * thread, on the buffers, the plan and the partials that the CUDA kernel uses, in the same order of merging. They allocate
  * nothing, take no lock and keep no state; the largest takes about 210 KB of stack. */
 #ifndef CGR_KERNELS_HOST_LAUNCHERS_H
@@ -15,6 +15,7 @@ void cgr__host_staged(const void *args);       /* cgr__staged_args */
 void cgr__host_epilogue(const void *args);     /* cgr__step_args */
 void cgr__host_append(const void *args);       /* cgr__append_args */
 void cgr__host_attention(const void *args);    /* cgr__attention_args */
+void cgr__host_fa3(const void *args);          /* cgr__fa3_args */
 void cgr__host_fill_pages(const void *args);   /* cgr__pages_args */
 void cgr__host_digest_pages(const void *args); /* cgr__pages_args */
 

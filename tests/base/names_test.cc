@@ -31,6 +31,7 @@ namespace {
 #define GUARD_ERRORS(X)                                                                                                       \
   X(CGR_GUARD_NONE) X(CGR_GUARD_SEQUENCE) X(CGR_GUARD_PAGE) X(CGR_GUARD_ROW) X(CGR_GUARD_COUNT) X(CGR_GUARD_LENGTH)           \
   X(CGR_GUARD_CHANGE)
+#define FA3_LAYOUTS(X) X(CGR_FA3_UPSTREAM) X(CGR_FA3_VLLM)
 #define KINDS(X) X(CGR_KIND_NONE) X(CGR_KIND_PIECEWISE) X(CGR_KIND_FULL)
 #define MODES(X)                                                                                                              \
   X(CGR_MODE_DEFAULT) X(CGR_MODE_NONE) X(CGR_MODE_PIECEWISE) X(CGR_MODE_FULL) X(CGR_MODE_FULL_DECODE_ONLY)                    \
@@ -68,6 +69,7 @@ namespace {
   LIST(cgr_backend_flag, cgr_backend_flag_name, , BACKEND_FLAGS)       \
   LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)          \
   LIST(cgr_guard_error, cgr_guard_error_name, , GUARD_ERRORS)          \
+  LIST(cgr_fa3_layout, cgr_fa3_layout_name, , FA3_LAYOUTS)             \
   LIST(cgr_graph_kind, cgr_graph_kind_name, , KINDS)                   \
   LIST(cgr_graph_mode, cgr_graph_mode_name, , MODES)                   \
   LIST(cgr_dimension, cgr_dimension_name, , DIMENSIONS)                \

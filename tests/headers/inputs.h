@@ -104,7 +104,25 @@ static cgr_status prepare(void *context, void *given) {
   return status;
 }
 
+static cgr_status build_fa3(void *context, void *given) {
+  return cgr_fa3_build((const cgr_fa3_input *)given, context, 4 * 17);
+}
+
 /* ---- the parts */
+
+static void test_fa3_inputs(void) {
+  static const int32_t starts[] = { 0, 1 }, seq_lens[] = { 20 };
+  uint64_t metadata[12]; /* with a place that is aligned to 16 bytes */
+  cgr_fa3_input fa3 = CGR_FA3_INPUT_INIT;
+  fa3.num_requests = fa3.num_q_heads = fa3.num_kv_heads = fa3.max_query_len = fa3.num_splits = fa3.num_multiprocessors = 1;
+  fa3.head_dim = 64;
+  fa3.dtype = CGR_DTYPE_BF16;
+  fa3.max_seq_len = 32;
+  fa3.query_start_loc = starts;
+  fa3.seq_lens = seq_lens;
+  const sized_input input = { "cgr_fa3_build: input", &fa3, sizeof fa3, offsetof(cgr_fa3_input, live_requests), build_fa3 };
+  check_input(&input, (void *)(((uintptr_t)metadata + 15) / 16 * 16));
+}
 
 static void test_planner_inputs(void) {
   static const int32_t query_lens[] = { 3 }, seq_lens[] = { 20 }, rows[] = { 0 }, tokens[] = { 4, 5, 6 }, computed[] = { 17 };
@@ -186,6 +204,7 @@ static int test_inputs(void) {
   const sized_input device = { "cgr_device_open: config", &config, sizeof config, sizeof(uint32_t), open_device };
   check_input(&device, NULL);
   test_planner_inputs();
+  test_fa3_inputs();
   test_config_inputs();
   test_runtime_inputs();
   return check_failures - before;

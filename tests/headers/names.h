@@ -15,6 +15,7 @@
   X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_APPENDS, *2)             \
   X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)             \
   X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_CHANGE, +1)                      \
+  X(cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM, +1)                         \
   X(cgr_graph_kind, CGR_KIND_NONE, CGR_KIND_FULL, +1)                           \
   X(cgr_graph_mode, CGR_MODE_DEFAULT, CGR_MODE_FULL_AND_PIECEWISE, +1)          \
   X(cgr_dimension, CGR_DIMENSION_TOKENS, CGR_DIMENSION_ROWS, +1)                \

@@ -46,6 +46,17 @@ static cgr_status audit(void *context, void *given) {
   return status == CGR_ERROR_AUDIT ? CGR_OK : status; /* its memory is in no region */
 }
 
+static cgr_status get_fa3_sizes(void *context, void *given) {
+  cgr_fa3_input fa3 = CGR_FA3_INPUT_INIT;
+  (void)context;
+  fa3.num_requests = fa3.num_q_heads = fa3.num_kv_heads = fa3.max_query_len = fa3.num_multiprocessors = 1;
+  fa3.num_tokens = 3;
+  fa3.num_splits = 2;
+  fa3.head_dim = 64;
+  fa3.dtype = CGR_DTYPE_BF16;
+  return cgr_fa3_size(&fa3, (cgr_fa3_sizes *)given);
+}
+
 static int test_outputs(void) {
   const int before = check_failures;
   const size_t memory = offsetof(cgr_device_info, memory_free);
@@ -56,6 +67,7 @@ static int test_outputs(void) {
   const sized_output outputs[] = {
     { "cgr_device_get_info: info", sizeof(cgr_device_info), memory, memory + sizeof(uint64_t), get_device_info },
     { "cgr_runtime_memory: sizes", sizeof(cgr_memory_sizes), 0, 0, get_sizes },
+    { "cgr_fa3_size: sizes", sizeof(cgr_fa3_sizes), 0, 0, get_fa3_sizes },
     { "cgr_buffer_get: view", sizeof(cgr_buffer_view), 0, 0, get_buffer },
     { "cgr_buffer_get_declared: view", sizeof(cgr_buffer_view), 0, 0, get_declared },
     { "cgr_request_get_info: info", sizeof(cgr_request_info), 0, 0, get_request },

@@ -12,6 +12,8 @@
   X(cgr_backend, CGR_BACKEND_INIT)                   \
   X(cgr_plan_input, CGR_PLAN_INPUT_INIT)             \
   X(cgr_metadata, CGR_METADATA_INIT)                 \
+  X(cgr_fa3_input, CGR_FA3_INPUT_INIT)               \
+  X(cgr_fa3_sizes, CGR_FA3_SIZES_INIT)               \
   X(cgr_buffer_decl, CGR_BUFFER_DECL_INIT)           \
   X(cgr_config, CGR_CONFIG_INIT)                     \
   X(cgr_memory_sizes, CGR_MEMORY_SIZES_INIT)         \

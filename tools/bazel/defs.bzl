@@ -38,19 +38,20 @@ def cgr_cc_test(copts = [], deps = [], linkopts = [], **kwargs):
         **kwargs
     )
 
-def cgr_tests(deps, more = {}, exclude = [], gpu_short = []):
-    """One test per *_test.cc of the folder: `deps` for all, and what `more` lists for a file besides.
+def cgr_tests(deps, more = {}, exclude = [], gpu_short = [], data = {}):
+    """One test per *_test.cc of the folder: `deps` for all, and what `more` and `data` list for a file besides.
 
     Files of `gpu_short` get that tag: short, and what sanitizers and repetitions run on a GPU.
     """
     sources = native.glob(["*_test.cc"], exclude = exclude)
-    for source in gpu_short + more.keys():
+    for source in gpu_short + more.keys() + data.keys():
         if source not in sources:
             fail("cgr_tests: %s is not a test of this folder" % source)
     for source in sources:
         cgr_cc_test(
             name = source[:-len(".cc")],
             srcs = [source],
+            data = data.get(source, []),
             deps = deps + more.get(source, []),
             tags = ["gpu_short"] if source in gpu_short else [],
         )
