@@ -1,6 +1,7 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/families/families.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
@@ -26,3 +27,5 @@ KERNEL(append, cgr__append_args);
 KERNEL(attention, cgr__attention_args);
 KERNEL(fill_pages, cgr__pages_args);
 KERNEL(digest_pages, cgr__pages_args);
+KERNEL(flashmla, cgr__flashmla_args);
+KERNEL(block_table, cgr__block_table_args);

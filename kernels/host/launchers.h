@@ -17,6 +17,8 @@ void cgr__host_append(const void *args);       /* cgr__append_args */
 void cgr__host_attention(const void *args);    /* cgr__attention_args */
 void cgr__host_fill_pages(const void *args);   /* cgr__pages_args */
 void cgr__host_digest_pages(const void *args); /* cgr__pages_args */
+void cgr__host_flashmla(const void *args);     /* cgr__flashmla_args */
+void cgr__host_block_table(const void *args);  /* cgr__block_table_args */
 
 #ifdef __cplusplus
 }

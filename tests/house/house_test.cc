@@ -72,6 +72,7 @@ const std::vector<Floor> &Floors() {
     { "buffers/", { "include/", "base/" } },
     { "planners/requests/", { "include/", "base/", "buffers/" } },
     { "planners/attention/", { "include/", "base/" } },
+    { "planners/families/", { "include/", "base/" } },
     { "planners/", { "include/", "base/", "planners/attention/" } },
     { "kernels/", { "include/", "base/", "devices/", "buffers/", "planners/" } },
     { "graphs/", { "include/", "base/", "devices/", "buffers/" } },
