@@ -9,14 +9,13 @@
  * payload is wasted.
  *
  * The same in closed form. Lay the requests end to end, request i at [S_i, S_i + n_i + c). A part that begins k blocks into
- * request i is at x = S_i + k, and what is left of a request j costs S_(j+1) - x. So the part finishes all j with S_(j+1) <= x
- * + Q + c, and the next one begins at
- * x' = max(x + Q, S_j), S_j being the last request that begins at or before x + Q + c; or at the end of the line when that is
- * not
- *        after x + Q + c.
- * That is: a part takes Q, and a little more when a request ends within the next c. Requests are at least c + 1 apart, so
- * there is at most one such. Parts that begin inside of request i begin at multiples of Q from another, so the one that begins
- * k into it is split ceil(k / Q); a part never begins in the last c of a request.
+ * request i is at x = S_i + k, and what is left to do up to the end of a request j costs S_(j+1) - x. So the part finishes all
+ * j with S_(j+1) <= x + Q + c, and the next one begins at
+ *   x' = max(x + Q, S_j), S_j being the last request that begins at or before x + Q + c;
+ *   or at the end of the line, when that is not after x + Q + c.
+ * That is: a part takes Q, and a little more when a request ends within the next c. Requests begin at least c + 1 apart, so at
+ * most one does. Parts that begin inside of one request begin Q apart, the first at most Q into it: the one that begins k into
+ * it has split ceil(k / Q). No part begins in the last c of a request.
  *
  * All functions are compiled as C for the host and as CUDA for the device. Nothing is validated here. */
 #ifndef CGR_PLANNERS_FAMILIES_FLASHMLA_H
