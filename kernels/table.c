@@ -1,7 +1,7 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
-#include "kernels/families/fa3.h"
+#include "kernels/families/families.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
@@ -28,3 +28,5 @@ KERNEL(attention, cgr__attention_args);
 KERNEL(fa3, cgr__fa3_args);
 KERNEL(fill_pages, cgr__pages_args);
 KERNEL(digest_pages, cgr__pages_args);
+KERNEL(flashmla, cgr__flashmla_args);
+KERNEL(block_table, cgr__block_table_args);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "devices/error.h"
-#include "kernels/families/fa3.h"
+#include "kernels/families/families.h"
 #include "planners/families/fa3_host.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/empty.h"

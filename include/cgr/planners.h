@@ -22,9 +22,9 @@ extern "C" {
  * Requests with at most line_query_len new tokens are the line: one tile for each head block (the query heads of one KV head, or
  * of a part of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other
  * requests are the queue: tiles of queue_tile_q new tokens, that are taken one by one, the costliest first. KV is counted in
- * tiles of line_tile_kv or queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks, are at
- * most 2^62. So many new tokens, however they are spread over so many
- * requests, make at most 2^31 - 1 tiles, all head blocks counted. */
+ * tiles of line_tile_kv or queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks,
+ * are at most 2^62. So many new tokens, however they are spread over so many requests, make at most 2^31 - 1 tiles, all head
+ * blocks counted. */
 typedef struct cgr_plan_input {
   uint32_t size;
   int32_t num_requests;      /* 0 .. 2^24 */
@@ -218,6 +218,135 @@ CGR_API cgr_status cgr_fa3_build(const cgr_fa3_input *input, void *metadata, siz
  * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *input, void *metadata, size_t bytes,
                                    cudaStream_t stream);
+
+/* ------------------------------------------------------------------------------------------------------------- FlashMLA */
+
+/* The layouts of FlashMLA's tile scheduler metadata: 8 words for each part (a CTA, or a few that work together).
+ * CURRENT, struct DecodingSchedMeta of csrc/params.h at deepseek-ai/FlashMLA 9241ae3ef9ba: begin_req_idx, end_req_idx (the
+ * last one), begin_block_idx, end_block_idx (one past the last), begin_split_idx, is_first_req_splitted, is_last_req_splitted,
+ * and padding.
+ * V1, csrc/smxx/get_mla_metadata.cu at 1408756a88e5: begin_idx, begin_block_idx, end_idx, end_block_idx,
+ * begin_n_split_idx, and three words without use. */
+typedef enum cgr_flashmla_layout { CGR_FLASHMLA_CURRENT = 0, CGR_FLASHMLA_V1 = 1 } cgr_flashmla_layout;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_flashmla_layout_name(cgr_flashmla_layout layout);
+
+/* A decode batch for FlashMLA's kernels. What stands before the arrays is the key: sizes and the launch depend on it alone.
+ *
+ * Dense: a request attends to seq_lens[i] tokens. Sparse, topk above 0: to topk tokens, or topk_lens[i] of them, and to
+ * extra_topk (or extra_topk_lens[i]) of a second cache after those, rounded up to a block. A request without tokens still
+ * counts as one block and the fixed overhead, as upstream, where its part writes its zeros; so padding costs balance, unless
+ * live_requests says how many requests there are: those after it get no part and no split, and FlashMLA's combine kernel
+ * writes their zeros.
+ *
+ * A length is at most M = min(2^30, (2^29 / num_requests - fixed_overhead) * block_size), so that no sum wraps (upstream's
+ * would). On the device, lengths outside 0 .. M (topk_lens: 0 .. topk) count as the nearest in it, live_requests likewise. */
+typedef struct cgr_flashmla_input {
+  uint32_t size;
+  int32_t layout;                 /* cgr_flashmla_layout */
+  int32_t num_requests;           /* B, padding included, 1 .. 4096 */
+  int32_t num_parts;              /* 1 .. 1024; 0: as FlashMLA's own calls set it, from the six fields that follow */
+  int32_t num_multiprocessors;    /* of the GPU, 1 .. 1024 */
+  int32_t compute_capability;     /* 90 .. 109; dense: 90 .. 99 */
+  int32_t query_len;              /* query tokens of each request, 1 .. 65536 */
+  int32_t num_q_heads;            /* a multiple of num_kv_heads; sparse CURRENT: 64 or 128 */
+  int32_t num_kv_heads;           /* sparse CURRENT: 1 */
+  int32_t qk_head_dim;            /* 512 or 576; looked at for sparse CURRENT with 128 heads on 100 .. 109 alone */
+  int32_t block_size;             /* tokens of a block, 1 .. 65536; 0: 64, as in all kernels of FlashMLA */
+  int32_t fixed_overhead;         /* cost of a request in blocks, 1 .. 64; 0: the kernel's own where parts are derived, else 5 */
+  int32_t topk;                   /* 0: dense */
+  int32_t extra_topk;             /* sparse CURRENT; 0: no second cache */
+  const int32_t *live_requests;   /* [1] 0 .. num_requests; NULL: all are live */
+  const int32_t *seq_lens;        /* [num_requests]; dense */
+  const int32_t *topk_lens;       /* [num_requests]; sparse CURRENT; NULL: all are topk */
+  const int32_t *extra_topk_lens; /* [num_requests]; with extra_topk; NULL: all are extra_topk */
+} cgr_flashmla_input;
+#define CGR_FLASHMLA_INPUT_INIT                                                                                                \
+  { (uint32_t)sizeof(cgr_flashmla_input), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+
+/* Parts, and bytes of the metadata: tile_scheduler_metadata i32 [num_parts][8] first, then num_splits i32 [num_requests + 1]
+ * at byte 32 * num_parts. `num_parts` may be NULL. The arrays are not read.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_flashmla_size(const cgr_flashmla_input *input, int32_t *num_parts, size_t *bytes);
+
+/* From arrays of the host. `metadata` is aligned to 32 bytes. All words are the ones that upstream's kernel writes for the
+ * live requests; those that it never writes are 0. Parts without work begin at request
+ * num_requests, by which kernels know them; their other words are upstream's too, also begin_block_idx, which it reads past an
+ * array: the last block of request 0.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_flashmla_build(const cgr_flashmla_input *input, void *metadata, size_t bytes);
+
+/* The same by one kernel on `stream`: arrays and `metadata` are memory of the device, and are read and written when it runs.
+ * The first call on a device loads the kernel, and must not be inside a capture.
+ * Threads any · Capture adds · Sync never · Alloc cold */
+CGR_API cgr_status cgr_flashmla_enqueue(cgr_device *device, const cgr_flashmla_input *input, void *metadata, size_t bytes,
+                                        cudaStream_t stream);
+
+/* ---------------------------------------------------------------------------------------------------------- block table */
+
+/* What kernels in the manner of TRT-LLM-gen and XQA read, as vLLM's FlashInfer backend calls them: a table of pages in the
+ * order of the batch, lengths and running sums of tokens. What stands before the arrays is the key.
+ *
+ * A request is empty, on the device, when its row, or its length, is out of range. A page outside the pool is replaced by
+ * read_trash_page. */
+typedef struct cgr_block_table_input {
+  uint32_t size;
+  int32_t num_requests;           /* B, padding included, 1 .. 4096 */
+  int32_t query_len;              /* query tokens of each request of the key, 1 .. 2^24 */
+  int32_t max_seq_len;            /* tokens of the longest sequence that the key is for; B times that is below 2^31 */
+  int32_t max_pages;              /* P: entries of a row that is written, at least max_seq_len / page_size rounded up */
+  int32_t page_size;              /* 16, 32 or 64: what such kernels read */
+  int32_t kv_layout;              /* CGR_LAYOUT_HND, the one that they read */
+  int32_t read_trash_page;        /* a page of the pool that may be read and means nothing */
+  int32_t num_rows;               /* rows of page_table, 1 .. 2^20 */
+  int32_t reserved;
+  int64_t num_pages;              /* of the pool, below 2^31 */
+  int64_t page_table_stride;      /* words from a row to the next, at least max_seq_len / page_size rounded up */
+  const int32_t *page_table;      /* [num_rows][page_table_stride] */
+  const int32_t *rows;            /* [num_requests] of page_table */
+  const int32_t *seq_lens;        /* [num_requests] tokens in the cache, the new ones included */
+  const int32_t *query_start_loc; /* [num_requests + 1] running sum of query tokens; up to the live requests */
+  const int32_t *live_requests;   /* [1] 0 .. num_requests; NULL: all are live */
+} cgr_block_table_input;
+#define CGR_BLOCK_TABLE_INPUT_INIT                                                                                             \
+  { (uint32_t)sizeof(cgr_block_table_input), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL }
+
+/* What follows from the key: where things stand in the memory that is written, and the scalars that such kernels take. */
+typedef struct cgr_block_table_layout {
+  uint32_t size;
+  int32_t query_len;      /* q_len_per_req */
+  int32_t max_query_len;  /* max_q_len: the same */
+  int32_t max_seq_len;    /* max_kv_len */
+  size_t bytes;           /* of all */
+  size_t block_table;     /* byte of i32 [num_requests][max_pages]: pages, then the read-trash page; padding likewise */
+  size_t seq_lens;        /* byte of i32 [num_requests]; padding 0 */
+  size_t query_start_loc; /* byte of i32 [num_requests + 1]; padding repeats the last value */
+  size_t kv_start_loc;    /* byte of i32 [num_requests + 1]: running sum of seq_lens; padding repeats the last value */
+} cgr_block_table_layout;
+#define CGR_BLOCK_TABLE_LAYOUT_INIT { (uint32_t)sizeof(cgr_block_table_layout), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* The arrays are not read.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_block_table_get_layout(const cgr_block_table_input *input, cgr_block_table_layout *layout);
+
+/* From arrays of the host. `memory` is aligned to 16 bytes. Rows, lengths and pages out of range are refused here. All words
+ * are written.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_block_table_build(const cgr_block_table_input *input, void *memory, size_t bytes);
+
+/* The same by one kernel on `stream`: arrays and `memory` are memory of the device, and are read and written when it runs. The
+ * first call on a device loads the kernel, and must not be inside a capture.
+ * Threads any · Capture adds · Sync never · Alloc cold */
+CGR_API cgr_status cgr_block_table_enqueue(cgr_device *device, const cgr_block_table_input *input, void *memory, size_t bytes,
+                                           cudaStream_t stream);
+
+/* The two scales of such kernels. Of Q K^T: q_scale * k_scale * softmax_scale, q_scale and k_scale being what a stored value
+ * is times. Of P V: v_scale / o_scale; o_scale 1 unless the output is stored as FP8 and is what a stored value is times (0 is
+ * taken as 1). A captured graph keeps the ones that it was recorded with.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API double cgr_block_table_bmm1_scale(double q_scale, double k_scale, double softmax_scale);
+CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
 
 #ifdef __cplusplus
 }

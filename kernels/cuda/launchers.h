@@ -44,6 +44,12 @@ int cgr__cuda_fill_pages_preload(void);
 int cgr__cuda_digest_pages(const void *args, cudaStream_t stream); /* cgr__pages_args */
 int cgr__cuda_digest_pages_preload(void);
 
+int cgr__cuda_flashmla(const void *args, cudaStream_t stream); /* cgr__flashmla_args */
+int cgr__cuda_flashmla_preload(void);
+
+int cgr__cuda_block_table(const void *args, cudaStream_t stream); /* cgr__block_table_args */
+int cgr__cuda_block_table_preload(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -18,6 +18,8 @@ void cgr__host_attention(const void *args);    /* cgr__attention_args */
 void cgr__host_fa3(const void *args);          /* cgr__fa3_args */
 void cgr__host_fill_pages(const void *args);   /* cgr__pages_args */
 void cgr__host_digest_pages(const void *args); /* cgr__pages_args */
+void cgr__host_flashmla(const void *args);     /* cgr__flashmla_args */
+void cgr__host_block_table(const void *args);  /* cgr__block_table_args */
 
 #ifdef __cplusplus
 }

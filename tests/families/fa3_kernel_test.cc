@@ -2,7 +2,7 @@
 // and in the memory, and nothing past its end.
 #include <gtest/gtest.h>
 
-#include "kernels/families/fa3.h"
+#include "kernels/families/families.h"
 #include "planners/families/fa3_host.h"
 #include "tests/support/device_memory.h"
 #include "tests/support/fa3_case.h"

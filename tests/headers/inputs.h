@@ -25,6 +25,51 @@ static cgr_status build_metadata(void *unused, void *given) {
   return cgr_metadata_build((const cgr_metadata *)given);
 }
 
+/* ---- families */
+
+static cgr_status build_flashmla(void *memory, void *given) {
+  return cgr_flashmla_build((const cgr_flashmla_input *)given, memory, 4096);
+}
+
+static cgr_status build_block_table(void *memory, void *given) {
+  return cgr_block_table_build((const cgr_block_table_input *)given, memory, 4096);
+}
+
+static void test_family_inputs(void) {
+  static const int32_t lens[] = { 20, 700 }, rows[] = { 1, 0 }, starts[] = { 0, 1, 2 };
+  int32_t table[22];
+  cgr_flashmla_input flashmla = CGR_FLASHMLA_INPUT_INIT;
+  cgr_block_table_input block_table = CGR_BLOCK_TABLE_INPUT_INIT;
+  void *memory = NULL;
+  CHECK(posix_memalign(&memory, 32, 4096) == 0);
+  for (int32_t i = 0; i < 22; i++)
+    table[i] = 2 + i;
+  flashmla.num_requests = 2;
+  flashmla.num_parts = 4;
+  flashmla.seq_lens = lens;
+  block_table.num_requests = block_table.num_rows = 2;
+  block_table.query_len = 1;
+  block_table.max_seq_len = 700;
+  block_table.max_pages = 11;
+  block_table.page_size = 64;
+  block_table.kv_layout = CGR_LAYOUT_HND;
+  block_table.num_pages = 1000;
+  block_table.page_table_stride = 11;
+  block_table.rows = rows;
+  block_table.seq_lens = lens;
+  block_table.query_start_loc = starts;
+  block_table.page_table = table;
+  const sized_input inputs[] = {
+    { "cgr_flashmla_build: input", &flashmla, sizeof flashmla, offsetof(cgr_flashmla_input, topk_lens), build_flashmla },
+    { "cgr_block_table_build: input", &block_table, sizeof block_table, offsetof(cgr_block_table_input, live_requests),
+      build_block_table },
+  };
+  for (int i = 0; i < 2; i++)
+    check_input(&inputs[i], memory);
+  CHECK(((int32_t *)memory)[0] == 13 && ((int32_t *)memory)[11] == 2);
+  free(memory);
+}
+
 /* ---- configurations */
 
 /* As long as it has no count of its own, the first finding tells the status. */
@@ -205,6 +250,7 @@ static int test_inputs(void) {
   check_input(&device, NULL);
   test_planner_inputs();
   test_fa3_inputs();
+  test_family_inputs();
   test_config_inputs();
   test_runtime_inputs();
   return check_failures - before;

@@ -16,6 +16,7 @@
   X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)             \
   X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_CHANGE, +1)                      \
   X(cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM, +1)                         \
+  X(cgr_flashmla_layout, CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1, +1)             \
   X(cgr_graph_kind, CGR_KIND_NONE, CGR_KIND_FULL, +1)                           \
   X(cgr_graph_mode, CGR_MODE_DEFAULT, CGR_MODE_FULL_AND_PIECEWISE, +1)          \
   X(cgr_dimension, CGR_DIMENSION_TOKENS, CGR_DIMENSION_ROWS, +1)                \
@@ -26,7 +27,7 @@
   X(cgr_request_flag, CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL, *2)             \
   X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_BUDGET, +1)                        \
   X(cgr_step_state, CGR_STEP_NONE, CGR_STEP_ABANDONED, +1)                      \
-  X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_OVER_BUDGET, +1)                  \
+  X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_OVER_BUDGET, +1)                \
   X(cgr_capture_flag, CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED, *2)
 
 #define CHECK_NAMES(type, first, last, step)                          \

@@ -57,6 +57,16 @@ static cgr_status get_fa3_sizes(void *context, void *given) {
   return cgr_fa3_size(&fa3, (cgr_fa3_sizes *)given);
 }
 
+static cgr_status get_block_table_layout(void *unused, void *given) {
+  cgr_block_table_input input = CGR_BLOCK_TABLE_INPUT_INIT;
+  (void)unused;
+  input.num_requests = input.query_len = input.max_seq_len = input.max_pages = input.num_rows = 1;
+  input.page_size = 16;
+  input.kv_layout = CGR_LAYOUT_HND;
+  input.num_pages = input.page_table_stride = 1;
+  return cgr_block_table_get_layout(&input, (cgr_block_table_layout *)given);
+}
+
 static int test_outputs(void) {
   const int before = check_failures;
   const size_t memory = offsetof(cgr_device_info, memory_free);
@@ -74,6 +84,7 @@ static int test_outputs(void) {
     { "cgr_runtime_stats: stats", sizeof(cgr_stats), 0, 0, get_stats },
     { "cgr_runtime_graph_stats: stats", sizeof(cgr_graph_stats), 0, 0, get_graph_stats },
     { "cgr_runtime_estimate_capture: estimate", sizeof(cgr_capture_estimate), 0, 0, estimate_capture },
+    { "cgr_block_table_get_layout: layout", sizeof(cgr_block_table_layout), 0, 0, get_block_table_layout },
     { "cgr_runtime_audit: audit", sizeof(cgr_audit), 0, 0, audit },
   };
   /* A step first, for numbers that are not 0. */

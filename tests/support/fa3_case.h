@@ -143,7 +143,7 @@ inline void Fa3FillRecord(std::istream &line, Fa3Record &r) {
 // CGR_FA3_RECORDS=<file> in the environment takes another file of the same form.
 inline std::vector<std::unique_ptr<Fa3Record>> Fa3Records() {
   const char *other = std::getenv("CGR_FA3_RECORDS");
-  std::ifstream in(other != nullptr ? other : "tests/data/fa3/records.txt");
+  std::ifstream in(other != nullptr ? other : "tests/data/fa3.txt");
   std::vector<std::unique_ptr<Fa3Record>> records;
   std::vector<int32_t> queries;
   for (std::string text; std::getline(in, text);) {

@@ -7,7 +7,7 @@
  * to 5 levels for 992 requests, none for 32. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
-#include "kernels/families/fa3.h"
+#include "kernels/families/families.h"
 
 namespace cgr {
 namespace {

@@ -1,0 +1,44 @@
+/* The planners of other projects' metadata as kernels. */
+#ifndef CGR_KERNELS_FAMILIES_FAMILIES_H
+#define CGR_KERNELS_FAMILIES_FAMILIES_H
+
+#include "devices/device.h"
+#include "planners/families/block_table.h"
+#include "planners/families/fa3.h"
+#include "planners/families/flashmla.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgr__fa3_args {
+  cgr__fa3_class c;
+  const int32_t *query_start_loc; /* [num_requests + 1] */
+  const int32_t *seq_lens;        /* [num_requests] */
+  const int32_t *live_requests;   /* NULL: all */
+  int32_t *metadata;              /* [num_words], aligned to 16 bytes */
+} cgr__fa3_args;
+extern const cgr__kernel cgr__kernel_fa3; /* cgr__fa3_args */
+
+typedef struct cgr__flashmla_args {
+  cgr__flashmla_class c;
+  cgr__flashmla_lens lens;
+  int32_t *metadata; /* [num_parts][8], then [num_requests + 1]; aligned to 32 bytes */
+} cgr__flashmla_args;
+extern const cgr__kernel cgr__kernel_flashmla; /* cgr__flashmla_args */
+
+typedef struct cgr__block_table_args {
+  cgr__block_table_task task;
+  int32_t *memory; /* cgr__block_table_locate; aligned to 16 bytes */
+} cgr__block_table_args;
+extern const cgr__kernel cgr__kernel_block_table; /* cgr__block_table_args */
+
+/* Enqueues a kernel for a public function: checks the device and the stream, and loads the kernel unless the stream captures. */
+cgr_status cgr__enqueue_family(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
+                               cudaStream_t stream);
+cgr_status cgr__check_family_device(const char *function, const cgr_device *device, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,122 @@
+/* The tile scheduler's metadata of FlashMLA's decode kernels: which CTA (part) works on which requests and blocks of KV, and
+ * in how many splits each request is computed. Read from deepseek-ai/FlashMLA:
+ *   today   csrc/smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.cu and csrc/params.h at 9241ae3ef9ba,
+ *   v1      csrc/smxx/get_mla_metadata.cu and csrc/params.h at 1408756a88e5.
+ *
+ * There, one thread fills one part after the other with a payload of Q + c blocks, Q = ceil(sum of (n_i + c) / parts), n_i
+ * being the blocks of request i (at least 1) and c the fixed cost of a request, in blocks. What is left of a request is
+ * finished when it fits with its cost c; else it is cut after the payload less c, if that is anything; else the rest of the
+ * payload is wasted.
+ *
+ * The same in closed form. Lay the requests end to end, request i at [S_i, S_i + n_i + c). A part that begins k blocks into
+ * request i is at x = S_i + k, and what is left to do up to the end of a request j costs S_(j+1) - x. So the part finishes all
+ * j with S_(j+1) <= x + Q + c, and the next one begins at
+ *   x' = max(x + Q, S_j), S_j being the last request that begins at or before x + Q + c;
+ *   or at the end of the line, when that is not after x + Q + c.
+ * That is: a part takes Q, and a little more when a request ends within the next c. Requests begin at least c + 1 apart, so at
+ * most one does. Parts that begin inside of one request begin Q apart, the first at most Q into it: the one that begins k into
+ * it has split ceil(k / Q). No part begins in the last c of a request.
+ *
+ * All functions are compiled as C for the host and as CUDA for the device. Nothing is validated here. */
+#ifndef CGR_PLANNERS_FAMILIES_FLASHMLA_H
+#define CGR_PLANNERS_FAMILIES_FLASHMLA_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define CGR__FLASHMLA_FN static __host__ __device__ __forceinline__
+#else
+#define CGR__FLASHMLA_FN static inline
+#endif
+
+#define CGR__FLASHMLA_WORDS 8 /* of a part, in both layouts */
+
+/* What depends on the key alone. */
+typedef struct cgr__flashmla_class {
+  int32_t is_v1;
+  int32_t num_requests; /* B, padding included */
+  int32_t num_parts;
+  int32_t block_size;
+  int32_t overhead;         /* c */
+  int32_t topk, extra_topk; /* 0: dense; no second cache */
+  int32_t max_len;          /* of a length: sums over all requests are at most 2^29 blocks */
+} cgr__flashmla_class;
+
+/* Live lengths; NULL as in the public input. */
+typedef struct cgr__flashmla_lens {
+  const int32_t *live_requests, *seq_lens, *topk_lens, *extra_topk_lens;
+} cgr__flashmla_lens;
+
+/* Where a part begins: `block` blocks into `request`; the number of live requests, 0: the end. */
+typedef struct cgr__flashmla_point {
+  int32_t request, block;
+} cgr__flashmla_point;
+
+CGR__FLASHMLA_FN int32_t cgr__flashmla_min(int32_t a, int32_t b) { return a < b ? a : b; }
+CGR__FLASHMLA_FN int32_t cgr__flashmla_max(int32_t a, int32_t b) { return a > b ? a : b; }
+CGR__FLASHMLA_FN int32_t cgr__flashmla_clamp(int32_t value, int32_t high) {
+  return cgr__flashmla_min(cgr__flashmla_max(value, 0), high);
+}
+
+/* n / d rounded up, d > 0. */
+CGR__FLASHMLA_FN int32_t cgr__flashmla_ceil(int32_t n, int32_t d) {
+  return n <= 0 ? 0 : (int32_t)(((uint32_t)n + (uint32_t)d - 1) / (uint32_t)d);
+}
+
+/* Longest sequence for which the sum over B requests stays within 2^29 blocks. */
+CGR__FLASHMLA_FN int32_t cgr__flashmla_max_len(int32_t num_requests, int32_t block_size, int32_t overhead) {
+  int64_t tokens = (int64_t)((1 << 29) / num_requests - overhead) * block_size;
+  return tokens < 1 << 30 ? (int32_t)tokens : 1 << 30;
+}
+
+/* Tokens that a live request attends to. A sparse request without tokens counts as one token, as upstream. */
+CGR__FLASHMLA_FN int32_t cgr__flashmla_tokens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l, int32_t i) {
+  if (c->topk == 0)
+    return cgr__flashmla_clamp(l->seq_lens[i], c->max_len);
+  int32_t tokens = l->topk_lens ? cgr__flashmla_clamp(l->topk_lens[i], c->topk) : c->topk;
+  tokens = cgr__flashmla_max(tokens, 1);
+  if (c->extra_topk == 0)
+    return tokens;
+  int32_t extra = l->extra_topk_lens ? cgr__flashmla_clamp(l->extra_topk_lens[i], c->extra_topk) : c->extra_topk;
+  return cgr__flashmla_ceil(tokens, c->block_size) * c->block_size + extra;
+}
+
+/* n_i: a request without tokens has one block all the same. */
+CGR__FLASHMLA_FN int32_t cgr__flashmla_blocks(const cgr__flashmla_class *c, int32_t tokens) {
+  return cgr__flashmla_max(cgr__flashmla_ceil(tokens, c->block_size), 1);
+}
+
+/* Q; 1 for a line of nothing. */
+CGR__FLASHMLA_FN int32_t cgr__flashmla_quota(const cgr__flashmla_class *c, int32_t total) {
+  return cgr__flashmla_max(cgr__flashmla_ceil(total, c->num_parts), 1);
+}
+
+/* The words of a part that begins at `begin`, the next one beginning at `end`. `before`: blocks of the request before
+ * end.request, or of request B - 1 (none when it is not live) for a part without work; 0 when it has no tokens.
+ * `first_blocks`: n_0.
+ *
+ * Kernels return at once when a part's first request is not below B. Upstream fills such parts with what stands where it reads
+ * past its arrays: the last block of request 0 as the first block, and the end of the last request as the end. So does this. */
+CGR__FLASHMLA_FN void cgr__flashmla_part(const cgr__flashmla_class *c, cgr__flashmla_point begin, cgr__flashmla_point end,
+                                         int32_t num_live, int32_t quota, int32_t before, int32_t first_blocks,
+                                         int32_t words[CGR__FLASHMLA_WORDS]) {
+  int32_t is_idle = begin.request >= num_live, cut = end.block > 0;
+  int32_t begin_request = is_idle ? c->num_requests : begin.request;
+  int32_t begin_block = is_idle ? first_blocks - 1 : begin.block;
+  int32_t end_request = is_idle ? c->num_requests - 1 : end.request - (cut ? 0 : 1);
+  int32_t end_block = cut ? end.block : before;
+  int32_t split = cgr__flashmla_ceil(begin.block, quota);
+  int32_t first_cut = begin.block > 0, last_cut = cut;
+  if (begin_request == end_request)
+    first_cut = last_cut = first_cut | last_cut;
+  words[0] = begin_request;
+  words[1] = c->is_v1 ? begin_block : end_request;
+  words[2] = c->is_v1 ? end_request : begin_block;
+  words[3] = end_block;
+  words[4] = split;
+  words[5] = c->is_v1 ? 0 : first_cut;
+  words[6] = c->is_v1 ? 0 : last_cut;
+  words[7] = 0;
+}
+
+#endif

@@ -1,0 +1,138 @@
+// cgr_block_table_get_layout and cgr_block_table_build: what they refuse and in which words. What is refused writes nothing.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "tests/support/block_table_case.h"
+#include "tests/support/expect.h"
+
+namespace cgr_test {
+namespace {
+
+struct alignas(16) Row {
+  int32_t words[4];
+};
+
+struct Good : BlockTableBatch {
+  std::vector<Row> memory;
+  size_t bytes = 0;
+
+  Good() {
+    input.num_requests = 2;
+    input.query_len = 1;
+    input.max_seq_len = 40;
+    input.max_pages = 3;
+    input.page_size = 16;
+    input.kv_layout = CGR_LAYOUT_HND;
+    input.num_rows = 2;
+    input.num_pages = 10;
+    input.page_table_stride = 3;
+    page_table = { 1, 2, 3, 4, 5, 6 };
+    rows = { 1, 0 };
+    seq_lens = { 33, 16 };
+    query_start_loc = { 0, 1, 2 };
+    live = 2;
+    Bind();
+    cgr_block_table_layout at = CGR_BLOCK_TABLE_LAYOUT_INIT;
+    CGR_EXPECT_OK(cgr_block_table_get_layout(&input, &at));
+    bytes = at.bytes;
+    memory.resize(bytes / 16);
+    std::memset(static_cast<void *>(memory.data()), 0xa5, memory.size() * sizeof(Row));
+  }
+  bool IsUntouched() const {
+    for (const Row &row : memory)
+      for (int32_t word : row.words)
+        if (word != int32_t(0xa5a5a5a5u))
+          return false;
+    return true;
+  }
+};
+
+using Change = std::function<void(Good &)>;
+
+void ExpectBuildRefused(const Change &change, cgr_status status, Words words) {
+  Good b;
+  change(b);
+  words.push_back("cgr_block_table_build");
+  ExpectMessage(cgr_block_table_build(&b.input, b.memory.data(), b.bytes), status, words);
+  EXPECT_TRUE(b.IsUntouched()) << "something was written";
+}
+
+void ExpectRefused(const Change &change, cgr_status status, const Words &words) {
+  Good b;
+  change(b);
+  cgr_block_table_layout at = CGR_BLOCK_TABLE_LAYOUT_INIT;
+  ExpectMessage(cgr_block_table_get_layout(&b.input, &at), status, words);
+  ExpectMessage(CGR_OK, CGR_OK, { "cgr_block_table_get_layout" });
+  EXPECT_EQ(at.bytes, 0u);
+  ExpectBuildRefused(change, status, words);
+}
+
+TEST(BlockTableApi, AcceptsWhatTheOthersChange) {
+  Good b;
+  CGR_EXPECT_OK(cgr_block_table_build(&b.input, b.memory.data(), b.bytes));
+  EXPECT_FALSE(b.IsUntouched());
+}
+
+TEST(BlockTableApi, RefusesCachesThatSuchKernelsCannotRead) {
+  ExpectRefused([](Good &g) { g.input.kv_layout = CGR_LAYOUT_NHD; }, CGR_ERROR_UNSUPPORTED, { "kv_layout is", "nhd", "hnd" });
+  for (int32_t size : { 0, -16, 1, 8, 48, 128 })
+    ExpectRefused([=](Good &g) { g.input.page_size = size; }, CGR_ERROR_UNSUPPORTED,
+                  { "page_size is " + std::to_string(size), "16, 32 or 64" });
+}
+
+TEST(BlockTableApi, RefusesFieldsOutOfRange) {
+  const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
+  ExpectRefused([](Good &g) { g.input.num_requests = 0; }, bad, { "num_requests is 0", "1 .. 4096" });
+  ExpectRefused([](Good &g) { g.input.num_requests = 4097; }, bad, { "num_requests is 4097", "1 .. 4096" });
+  ExpectRefused([](Good &g) { g.input.query_len = 0; }, bad, { "query_len is 0", "1 .. " });
+  ExpectRefused([](Good &g) { g.input.max_seq_len = 0; }, bad, { "max_seq_len is 0", "1 .. " });
+  ExpectRefused(
+      [](Good &g) {
+        g.input.max_seq_len = 1 << 30;
+        g.input.max_pages = 1 << 26;
+        g.input.page_table_stride = 1 << 26;
+      },
+      bad, { "max_seq_len is 1073741824", "1 .. 1073741823" });
+  ExpectRefused([](Good &g) { g.input.max_pages = 2; }, bad, { "max_pages is 2", "3 .. " });
+  ExpectRefused([](Good &g) { g.input.num_rows = 0; }, bad, { "num_rows is 0", "1 .. " });
+  ExpectRefused([](Good &g) { g.input.page_table_stride = 2; }, bad, { "page_table_stride is 2", "3 .. " });
+  ExpectRefused([](Good &g) { g.input.num_pages = 0; }, bad, { "num_pages is 0", "1 .. " });
+  ExpectRefused([](Good &g) { g.input.read_trash_page = 10; }, CGR_ERROR_PAGE_OUT_OF_RANGE,
+                { "read_trash_page is 10", "0 .. 9" });
+  ExpectRefused([](Good &g) { g.input.reserved = 1; }, CGR_ERROR_NEWER_STRUCT, { "reserved" });
+}
+
+TEST(BlockTableApi, RefusesNullAndMemoryThatDoesNotFit) {
+  Good b;
+  cgr_block_table_layout at = CGR_BLOCK_TABLE_LAYOUT_INIT;
+  ExpectMessage(cgr_block_table_get_layout(nullptr, &at), CGR_ERROR_NULL_POINTER, { "cgr_block_table_get_layout", "input" });
+  ExpectMessage(cgr_block_table_get_layout(&b.input, nullptr), CGR_ERROR_NULL_POINTER, { "layout" });
+  ExpectMessage(cgr_block_table_build(nullptr, b.memory.data(), b.bytes), CGR_ERROR_NULL_POINTER, { "input" });
+  ExpectMessage(cgr_block_table_build(&b.input, nullptr, b.bytes), CGR_ERROR_NULL_POINTER, { "memory" });
+  ExpectMessage(cgr_block_table_build(&b.input, b.memory.data(), b.bytes - 1), CGR_ERROR_INVALID_ARGUMENT,
+                { "bytes is " + std::to_string(b.bytes - 1), "at least " + std::to_string(b.bytes) });
+  ExpectMessage(cgr_block_table_build(&b.input, &b.memory[0].words[1], b.bytes), CGR_ERROR_INVALID_ARGUMENT,
+                { "memory is", "multiple of 16" });
+  EXPECT_TRUE(b.IsUntouched());
+  const cgr_status null = CGR_ERROR_NULL_POINTER;
+  ExpectBuildRefused([](Good &g) { g.input.page_table = nullptr; }, null, { "page_table is NULL" });
+  ExpectBuildRefused([](Good &g) { g.input.rows = nullptr; }, null, { "rows is NULL" });
+  ExpectBuildRefused([](Good &g) { g.input.seq_lens = nullptr; }, null, { "seq_lens is NULL" });
+  ExpectBuildRefused([](Good &g) { g.input.query_start_loc = nullptr; }, null, { "query_start_loc is NULL" });
+}
+
+// On the host; the device puts something harmless in their place.
+TEST(BlockTableApi, RefusesLiveValuesOutOfRange) {
+  const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
+  ExpectBuildRefused([](Good &g) { g.live = 3; }, bad, { "live_requests[0] is 3", "0 .. 2" });
+  ExpectBuildRefused([](Good &g) { g.rows[1] = 2; }, bad, { "rows[1] is 2", "0 .. 1" });
+  ExpectBuildRefused([](Good &g) { g.rows[0] = -1; }, bad, { "rows[0] is -1", "0 .. 1" });
+  ExpectBuildRefused([](Good &g) { g.seq_lens[1] = 41; }, bad, { "seq_lens[1] is 41", "0 .. 40" });
+  ExpectBuildRefused([](Good &g) { g.page_table[5] = 10; }, CGR_ERROR_PAGE_OUT_OF_RANGE,
+                     { "page_table[1][2] is 10", "0 .. 9", "request 0" });
+}
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,74 @@
+// What kernels do under FlashMLA's metadata: every block of every live request is read by one part, requests without tokens are
+// visited once, and the combine kernel merges exactly what was left for it.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/support/expect.h"
+#include "tests/support/flashmla_case.h"
+#include "tests/support/flashmla_consumer.h"
+
+namespace cgr_test {
+namespace {
+
+struct alignas(32) Row {
+  int32_t words[8];
+};
+
+void ExpectCover(const FlashmlaBatch &b, const FlashmlaWork &work, const std::vector<int32_t> &tokens) {
+  const int32_t most_slots = b.input.num_requests + b.input.num_parts; // what FlashMLA's calls have memory for
+  std::vector<std::map<int32_t, int32_t>> ranges(tokens.size());
+  std::map<int32_t, int32_t> writers; // of slots
+  std::vector<int32_t> visits(tokens.size(), 0), outputs(tokens.size(), 0);
+  for (const FlashmlaItem &item : work.items) {
+    const size_t r = size_t(item.request);
+    visits[r]++;
+    outputs[r] += item.slot < 0;
+    if (item.slot >= 0) {
+      ASSERT_LT(item.slot, most_slots);
+      ASSERT_GE(item.slot, work.first_slot[r]);
+      ASSERT_LT(item.slot, work.first_slot[r + 1]);
+      ASSERT_EQ(writers[item.slot]++, 0) << "slot " << item.slot << " is written twice";
+    }
+    ASSERT_LE(item.begin, item.end);
+    if (item.begin < item.end) {
+      ASSERT_TRUE(ranges[r].insert({ item.begin, item.end }).second);
+    }
+  }
+  for (size_t r = 0; r < tokens.size(); r++) {
+    const int32_t slots = work.first_slot[r + 1] - work.first_slot[r];
+    const bool is_live = int32_t(r) < b.num_live();
+    ASSERT_EQ(visits[r], is_live ? slots : 0) << "request " << r;
+    ASSERT_EQ(slots == 0, !is_live) << "request " << r;
+    ASSERT_EQ(outputs[r], slots == 1) << "request " << r << " of " << slots << " splits";
+    int32_t at = 0;
+    for (const auto &[begin, end] : ranges[r]) {
+      ASSERT_EQ(begin, at) << "request " << r;
+      at = end;
+    }
+    ASSERT_EQ(at, (tokens[r] + b.block_size() - 1) / b.block_size()) << "request " << r;
+  }
+}
+
+TEST(FlashmlaCover, EveryBlockIsReadOnceAndEverySplitIsMerged) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 8000 && !HasFatalFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    FlashmlaBatch b;
+    RandomFlashmla(random, 200, &b);
+    size_t bytes = 0;
+    CGR_ASSERT_OK(cgr_flashmla_size(&b.input, nullptr, &bytes));
+    std::vector<Row> memory(bytes / 32 + 1);
+    CGR_ASSERT_OK(cgr_flashmla_build(&b.input, memory.data(), bytes));
+    std::vector<int32_t> tokens(size_t(b.input.num_requests), 0);
+    for (int32_t i = 0; i < b.num_live(); i++)
+      tokens[size_t(i)] = b.Tokens(size_t(i));
+    FlashmlaWork work;
+    ASSERT_TRUE(ReadFlashmla(b.input.layout, tokens, b.block_size(), b.input.num_parts, memory[0].words, &work));
+    ExpectCover(b, work, tokens);
+  }
+}
+
+} // namespace
+} // namespace cgr_test

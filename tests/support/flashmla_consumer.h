@@ -1,0 +1,56 @@
+// What FlashMLA's kernels do with the metadata: which blocks of KV each part reads for which requests, where it puts the
+// result, and what the combine kernel merges. It reads the buffers and the lengths alone, as
+// csrc/sm90/decode/dense/splitkv_mla.cuh and csrc/smxx/decode/combine/combine.cu of deepseek-ai/FlashMLA 9241ae3ef9ba do, and
+// splitkv_mla.cu of 1408756a88e5 for v1.
+#ifndef CGR_TESTS_SUPPORT_FLASHMLA_CONSUMER_H
+#define CGR_TESTS_SUPPORT_FLASHMLA_CONSUMER_H
+
+#include <cstdint>
+#include <vector>
+
+#include "cgr/planners.h"
+
+namespace cgr_test {
+
+// A stretch of blocks of one request that one part works on.
+struct FlashmlaItem {
+  int32_t part, request;
+  int32_t begin, end; // blocks
+  int32_t slot;       // of the partial result; -1: it is the request's output
+};
+
+struct FlashmlaWork {
+  std::vector<FlashmlaItem> items;
+  std::vector<int32_t> first_slot; // [num_requests + 1]: a request other than with one slot is merged from its slots
+};
+
+// `tokens`: of every request, 0 for those that are not live. Parts whose words would lead a kernel out of its arrays are a
+// failure (false).
+inline bool ReadFlashmla(int32_t layout, const std::vector<int32_t> &tokens, int32_t block_size, int32_t num_parts,
+                         const int32_t *metadata, FlashmlaWork *work) {
+  const int32_t b = int32_t(tokens.size()), *splits = metadata + size_t(num_parts) * 8;
+  work->items.clear();
+  work->first_slot.assign(splits, splits + b + 1);
+  for (int32_t p = 0; p < num_parts; p++) {
+    const int32_t *w = metadata + size_t(p) * 8;
+    const bool v1 = layout == CGR_FLASHMLA_V1;
+    const int32_t begin = w[0], end = v1 ? w[2] : w[1], begin_block = v1 ? w[1] : w[2], end_block = w[3];
+    if (begin >= b)
+      continue;
+    if (begin < 0 || end >= b)
+      return false;
+    for (int32_t r = begin; r <= end; r++) {
+      FlashmlaItem item = { p, r, r == begin ? begin_block : 0, 0, -1 };
+      item.end = r == end ? end_block : (tokens[size_t(r)] + block_size - 1) / block_size;
+      bool alone = v1 ? splits[r + 1] - splits[r] == 1 : !(r == begin ? w[5] : r == end ? w[6] : 0);
+      if (!alone)
+        item.slot = splits[r] + (r == begin ? w[4] : 0);
+      work->items.push_back(item);
+    }
+  }
+  return true;
+}
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_FLASHMLA_CONSUMER_H
