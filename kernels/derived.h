@@ -17,6 +17,7 @@ typedef struct cgr__derived_args {
   cgr__derived batch;    /* padded_requests: B_r of the key */
   const int32_t *counts; /* of decodes: CGR_COUNT_DECODES */
   cgr__step_error *error;
+  uint64_t asked; /* CGR__DERIVED bits: without any, steps leave the kernel out */
   int32_t num_groups, reserved;
   cgr__derived_group group[CGR__MAX_GROUPS];
 } cgr__derived_args;

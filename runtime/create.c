@@ -169,6 +169,7 @@ static void make_derived_args(cgr_runtime *rt) {
   const cgr__limits *l = &rt->setup.limits;
   a->counts = b->counts;
   a->error = &rt->lane.args.state->error;
+  a->asked = l->derived;
   a->num_groups = l->num_groups;
   a->batch.query_start_loc = b->query_start_loc;
   a->batch.request_rows = b->request_rows;

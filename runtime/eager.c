@@ -78,7 +78,7 @@ static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_req
 /* Buffers on demand, on the planner's branch and behind it. */
 static int fork_derived(cgr_runtime *rt, int32_t padded_requests) {
   const cgr__device_ops *ops = rt->dev->ops;
-  if (rt->setup.limits.derived == 0)
+  if (rt->lane.derived_args.asked == 0)
     return 0;
   cgr__derived_args args = rt->lane.derived_args;
   args.batch.padded_requests = padded_requests;
@@ -153,7 +153,7 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   if (!enqueue->record)
     return CGR_OK;
   memset(&recorder->marks, 0, sizeof recorder->marks);
-  if (recorder->runtime->setup.limits.derived != 0 && recorder->runtime->setup.config.num_layers == 0)
+  if (recorder->runtime->lane.derived_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
     CGR__TRY(cgr__join_planner(recorder)); /* attention of the engine's own may come at any time */
   recorder->runtime->recording = true;
   cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);

@@ -111,7 +111,8 @@ struct cgr_runtime {
   cgr_record_function record;
   void *engine;
   cgr__step_recorder recorder;          /* of the step that is being enqueued; one at a time */
-  cudaStream_t own_stream, side_stream; /* own: captures, warm-up, steps that only use a number up; side: planner and fetch */
+  cudaStream_t own_stream, side_stream; /* own: captures, warm-up, steps that only use a number up; side: planner, buffers on
+                                           demand, fetch */
   cgr__event *fork_event, *join_event, *order_event;
 
   cgr__setup setup;
