@@ -105,7 +105,7 @@ protected:
     EXPECT_EQ(got, want) << cgr_buffer_name(buffer);
   }
   void Check(const std::vector<Known> &known, int32_t padded) {
-    const size_t n = known.size(), b = size_t(padded), width = size_t(view_[1].shape[1]);
+    const size_t n = known.size(), b = size_t(padded), width = size_t(engine_->o.max_seq_len / engine_->o.page_size);
     size_t first = 0;
     while (first < n && known[first].query <= 1)
       first++;
@@ -132,8 +132,7 @@ protected:
         prefill_last.push_back(at < b ? last[at] : 1);
     }
     Expect(CGR_BUFFER_KV_INDICES, indices);
-    if (width > 0)
-      Expect(CGR_BUFFER_BLOCK_TABLE, table);
+    Expect(CGR_BUFFER_BLOCK_TABLE, table);
     Expect(CGR_BUFFER_KV_START_LOC, kv_starts);
     Expect(CGR_BUFFER_CONTEXT_LENS, context);
     Expect(CGR_BUFFER_CONTEXT_START_LOC, context_starts);
