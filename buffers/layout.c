@@ -12,7 +12,7 @@
 _Static_assert(sizeof(cgr__slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one line");
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
-_Static_assert(sizeof(cgr__limits) == (10 + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 4 * sizeof(int64_t),
+_Static_assert(sizeof(cgr__limits) == (10 + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 5 * sizeof(int64_t),
                "the hash reads every byte of the limits: none lies between the fields");
 
 static const struct {
@@ -35,7 +35,11 @@ PUBLIC(INPUT_IDS);
 PUBLIC(SEQ_LENS);
 PUBLIC(ROW_COMPUTED);
 PUBLIC(PLAN);
-_Static_assert((int)CGR__BUFFER_PLAN + 1 == (int)CGR_BUFFER_COUNT_, "the public buffers are the table's first");
+PUBLIC(KV_INDICES);
+PUBLIC(PREFILL_KV_LAST_PAGE_LEN);
+_Static_assert((int)CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN + 1 == (int)CGR_BUFFER_COUNT_,
+               "the public buffers are the table's first");
+_Static_assert(CGR__DERIVED(CGR__BUFFER_CONTEXT_LENS) == CGR_DERIVED(CGR_BUFFER_CONTEXT_LENS), "one bit for each");
 
 const char *cgr_buffer_name(cgr_buffer buffer) {
   return (int)buffer >= 0 && buffer < CGR_BUFFER_COUNT_ ? table[buffer].name : "unknown";
@@ -57,6 +61,18 @@ static cgr__slot_layout lay_out_slot(const cgr__limits *limits) {
   return slot;
 }
 
+/* Whether there is such a buffer. */
+static bool is_asked_for(const cgr__limits *l, int id) {
+  if (id == CGR__BUFFER_BLOCK_EXTENTS)
+    id = CGR__BUFFER_BLOCK_TABLE; /* it is that one's */
+  return table[id].source != CGR__SOURCE_DERIVED || (l->derived & CGR__DERIVED(id)) != 0;
+}
+
+static int32_t num_copies(const cgr__limits *l, int id) {
+  const int32_t copies[] = { [CGR__COPIES_ONE] = 1, [CGR__COPIES_GROUP] = l->num_groups, [CGR__COPIES_SET] = l->num_sets };
+  return is_asked_for(l, id) ? copies[table[id].copies] : 0;
+}
+
 cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t copy) {
   const struct {
     int64_t rows, columns;
@@ -69,19 +85,20 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
     [CGR__SHAPE_ROWS] = { (int64_t)l->max_rows + 1, 1 },
     [CGR__SHAPE_ROW_TOKENS] = { (int64_t)l->max_rows + 1, l->token_stride },
     [CGR__SHAPE_ROW_PAGES] = { (int64_t)l->max_rows + 1, l->pages_per_row[copy] },
+    [CGR__SHAPE_REQUEST_PAGES] = { l->max_requests, l->pages_per_row[copy] },
+    [CGR__SHAPE_BATCH_PAGES] = { (int64_t)l->max_requests * l->pages_per_row[copy], 1 },
     [CGR__SHAPE_PLAN] = { l->plan_words, 1 },
     [CGR__SHAPE_PLAN_COUNTERS] = { l->plan_counters, 1 },
     [CGR__SHAPE_PARTIAL_OUT] = { l->partial_vectors, l->partial_dim },
     [CGR__SHAPE_PARTIAL_STATE] = { l->partial_vectors, 2 },
     [CGR__SHAPE_SLOT] = { lay_out_slot(l).stride / 4, 1 },
   };
-  const int32_t copies[] = { [CGR__COPIES_ONE] = 1, [CGR__COPIES_GROUP] = l->num_groups, [CGR__COPIES_SET] = l->num_sets };
   cgr__buffer_shape shape = { .name = table[id].name, .dtype = table[id].dtype, .padding = table[id].padding };
   shape.shape = table[id].shape;
   shape.source = table[id].source;
   shape.rows = sizes[table[id].shape].rows;
   shape.columns = sizes[table[id].shape].columns;
-  shape.copies = copies[table[id].copies];
+  shape.copies = num_copies(l, id);
   return shape;
 }
 
@@ -153,17 +170,15 @@ cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *decl
 
 /* ------------------------------------------------------------------------------------------------------ view, first fill */
 
-#define SET_ONE(view, type, field, id) (view)->field = (type *)(void *)(base + layout->offset[id][0]);
-#define SET_SET(view, type, field, id)           \
-  for (int32_t i = 0; i < limits->num_sets; i++) \
-    (view)->field[i] = (type *)(void *)(base + layout->offset[id][i]);
-#define SET_GROUP(view, type, field, id)           \
-  for (int32_t i = 0; i < limits->num_groups; i++) \
-    (view)->group[i].field = (type *)(void *)(base + layout->offset[id][i]);
+#define SET_ONE(view, type, field, i, address) (view)->field = (type *)(address);
+#define SET_SET(view, type, field, i, address) (view)->field[i] = (type *)(address);
+#define SET_GROUP(view, type, field, i, address) (view)->group[i].field = (type *)(address);
 
 void cgr__layout_view(const cgr__limits *limits, const cgr__layout *layout, unsigned char *base, cgr__buffers *view) {
   memset(view, 0, sizeof *view);
-#define SET(id, field, type, shape, copies, source, padding) SET_##copies(view, CGR__TYPE_##type, field, CGR__BUFFER_##id)
+#define SET(id, field, type, shape, copies, source, padding)         \
+  for (int32_t i = 0; i < num_copies(limits, CGR__BUFFER_##id); i++) \
+  SET_##copies(view, CGR__TYPE_##type, field, i, (void *)(base + layout->offset[CGR__BUFFER_##id][i]))
   CGR__BUFFER_TABLE(SET)
 #undef SET
 }

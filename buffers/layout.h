@@ -25,6 +25,7 @@ typedef struct cgr__limits {
   int32_t reserved;                     /* 0 */
   int64_t plan_words, plan_counters;    /* as the variants ask */
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs: vectors, and elements of each */
+  uint64_t derived;                     /* buffers that were asked for: CGR__DERIVED bits */
 } cgr__limits;
 
 /* A buffer of the engine's own. */
@@ -61,7 +62,7 @@ typedef struct cgr__buffer_shape {
   enum cgr__shape shape;
   enum cgr__source source;
   int64_t rows, columns;
-  int32_t copies;
+  int32_t copies;  /* 0: nobody asked for it */
   int32_t padding; /* a number or CGR__PADDING_* */
 } cgr__buffer_shape;
 cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *limits, int id, int32_t copy);
@@ -70,7 +71,7 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *limits, int id, int32_
  * `declared` has been validated. */
 cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout);
 
-/* The addresses of all buffers in an arena at `base`. */
+/* The addresses of all buffers in an arena at `base`; NULL for those that nobody asked for. */
 void cgr__layout_view(const cgr__limits *limits, const cgr__layout *layout, unsigned char *base, cgr__buffers *view);
 
 /* A range of the arena and its elements' initial value. */

@@ -6,14 +6,16 @@
  * - id, field: enumerator and name; a public buffer has the same id in cgr_buffer.
  * - type: I32, I64, FP32.
  * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
- *   ROW_PAGES [M+1][P]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the variants ask; SLOT, a slot of the staging ring
- *   without the sections of declared buffers.
+ *   ROW_PAGES [M+1][P], REQUEST_PAGES [R][P], BATCH_PAGES [R * P]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the
+ * variants ask; SLOT, a slot of the staging ring without the sections of declared buffers.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
- * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; WRITTEN, by the
- *   engine's or the library's kernels during the step; STATE, which lives across steps.
+ * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; DERIVED, the same
+ * by a kernel of their own, for those who ask (cgr__limits.derived): there are no copies of one that nobody asked for; WRITTEN,
+ * by the engine's or the library's kernels during the step; STATE, which lives across steps.
  * - padding: what every element holds at first; and for buffers of tokens and requests, what the entries after the real ones hold
  *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; ROW: the padding row;
- *   NONE: nobody reads them, first 0. */
+ *   NONE: nobody reads them, first 0. (Of pages, nothing but the first fill follows from it: kernels/derived.h says how far they
+ * are written.) */
 #ifndef CGR_BUFFERS_TABLE_H
 #define CGR_BUFFERS_TABLE_H
 
@@ -32,6 +34,8 @@ enum cgr__shape {
   CGR__SHAPE_ROWS,
   CGR__SHAPE_ROW_TOKENS,
   CGR__SHAPE_ROW_PAGES,
+  CGR__SHAPE_REQUEST_PAGES,
+  CGR__SHAPE_BATCH_PAGES,
   CGR__SHAPE_PLAN,
   CGR__SHAPE_PLAN_COUNTERS,
   CGR__SHAPE_PARTIAL_OUT,
@@ -42,32 +46,41 @@ enum cgr__shape {
 
 enum cgr__copies { CGR__COPIES_ONE, CGR__COPIES_GROUP, CGR__COPIES_SET };
 
-enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_WRITTEN, CGR__SOURCE_STATE };
+enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_DERIVED, CGR__SOURCE_WRITTEN, CGR__SOURCE_STATE };
 
 /* clang-format off */
-#define CGR__BUFFER_TABLE(X)                                                                              \
-  X(INPUT_IDS,        input_ids,        I32,  TOKENS,         ONE,   STAGED,  0)                          \
-  X(POSITIONS,        positions,        I32,  TOKENS,         ONE,   PLANNED, 0)                          \
-  X(SLOT_MAPPING,     slot_mapping,     I64,  TOKENS,         GROUP, PLANNED, -1)                         \
-  X(QUERY_START_LOC,  query_start_loc,  I32,  REQUESTS_1,     ONE,   STAGED,  CGR__PADDING_REPEAT)        \
-  X(SEQ_LENS,         seq_lens,         I32,  REQUESTS,       SET,   PLANNED, 0)                          \
-  X(REQUEST_ROWS,     request_rows,     I32,  REQUESTS,       ONE,   STAGED,  CGR__PADDING_ROW)           \
-  X(PAGE_TABLE,       page_table,       I32,  ROW_PAGES,      GROUP, STATE,   CGR__PADDING_TRASH)         \
-  X(KV_INDPTR,        kv_indptr,        I32,  REQUESTS_1,     GROUP, PLANNED, CGR__PADDING_REPEAT)        \
-  X(KV_LAST_PAGE_LEN, kv_last_page_len, I32,  REQUESTS,       GROUP, PLANNED, 1)                          \
-  X(ROW_COMPUTED,     row_computed,     I32,  ROWS,           ONE,   STATE,   0)                          \
-  X(ROW_LAST_TOKENS,  row_last_tokens,  I32,  ROW_TOKENS,     ONE,   STATE,   0)                          \
-  X(ROW_NUM_ACCEPTED, row_num_accepted, I32,  ROWS,           ONE,   STATE,   0)                          \
-  X(LOGITS_INDICES,   logits_indices,   I32,  REQUESTS,       ONE,   PLANNED, 0)                          \
-  X(NEXT_TOKENS,      next_tokens,      I32,  REQUEST_TOKENS, ONE,   WRITTEN, CGR__PADDING_NONE)          \
-  X(COUNTS,           counts,           I32,  SCALARS,        ONE,   PLANNED, 0)                          \
-  X(PLAN,             plan,             I32,  PLAN,           ONE,   PLANNED, CGR__PADDING_NONE)          \
-  X(REQUEST_FLAGS,    request_flags,    I32,  REQUESTS,       ONE,   STAGED,  0)                          \
-  X(STEP_STATE,       step_state,       I64,  SCALARS,        ONE,   STATE,   0)                          \
-  X(PLAN_COUNTERS,    plan_counters,    I32,  PLAN_COUNTERS,  ONE,   STATE,   0)                          \
-  X(PARTIAL_OUT,      partial_out,      FP32, PARTIAL_OUT,    ONE,   WRITTEN, CGR__PADDING_NONE)          \
-  X(PARTIAL_STATE,    partial_state,    FP32, PARTIAL_STATE,  ONE,   WRITTEN, CGR__PADDING_NONE)          \
-  X(INBOX,            inbox,            I32,  SLOT,           ONE,   STATE,   0)
+#define CGR__BUFFER_TABLE(X)                                                                                        \
+  X(INPUT_IDS,                input_ids,                I32,  TOKENS,         ONE,   STAGED,  0)                    \
+  X(POSITIONS,                positions,                I32,  TOKENS,         ONE,   PLANNED, 0)                    \
+  X(SLOT_MAPPING,             slot_mapping,             I64,  TOKENS,         GROUP, PLANNED, -1)                   \
+  X(QUERY_START_LOC,          query_start_loc,          I32,  REQUESTS_1,     ONE,   STAGED,  CGR__PADDING_REPEAT)  \
+  X(SEQ_LENS,                 seq_lens,                 I32,  REQUESTS,       SET,   PLANNED, 0)                    \
+  X(REQUEST_ROWS,             request_rows,             I32,  REQUESTS,       ONE,   STAGED,  CGR__PADDING_ROW)     \
+  X(PAGE_TABLE,               page_table,               I32,  ROW_PAGES,      GROUP, STATE,   CGR__PADDING_TRASH)   \
+  X(KV_INDPTR,                kv_indptr,                I32,  REQUESTS_1,     GROUP, PLANNED, CGR__PADDING_REPEAT)  \
+  X(KV_LAST_PAGE_LEN,         kv_last_page_len,         I32,  REQUESTS,       GROUP, PLANNED, 1)                    \
+  X(ROW_COMPUTED,             row_computed,             I32,  ROWS,           ONE,   STATE,   0)                    \
+  X(ROW_LAST_TOKENS,          row_last_tokens,          I32,  ROW_TOKENS,     ONE,   STATE,   0)                    \
+  X(ROW_NUM_ACCEPTED,         row_num_accepted,         I32,  ROWS,           ONE,   STATE,   0)                    \
+  X(LOGITS_INDICES,           logits_indices,           I32,  REQUESTS,       ONE,   PLANNED, 0)                    \
+  X(NEXT_TOKENS,              next_tokens,              I32,  REQUEST_TOKENS, ONE,   WRITTEN, CGR__PADDING_NONE)    \
+  X(COUNTS,                   counts,                   I32,  SCALARS,        ONE,   PLANNED, 0)                    \
+  X(PLAN,                     plan,                     I32,  PLAN,           ONE,   PLANNED, CGR__PADDING_NONE)    \
+  X(KV_INDICES,               kv_indices,               I32,  BATCH_PAGES,    GROUP, DERIVED, CGR__PADDING_TRASH)   \
+  X(BLOCK_TABLE,              block_table,              I32,  REQUEST_PAGES,  GROUP, DERIVED, CGR__PADDING_TRASH)   \
+  X(KV_START_LOC,             kv_start_loc,             I32,  REQUESTS_1,     SET,   DERIVED, CGR__PADDING_REPEAT)  \
+  X(CONTEXT_LENS,             context_lens,             I32,  REQUESTS,       ONE,   DERIVED, 0)                    \
+  X(CONTEXT_START_LOC,        context_start_loc,        I32,  REQUESTS_1,     ONE,   DERIVED, CGR__PADDING_REPEAT)  \
+  X(PREFILL_QUERY_START_LOC,  prefill_query_start_loc,  I32,  REQUESTS_1,     ONE,   DERIVED, CGR__PADDING_REPEAT)  \
+  X(PREFILL_KV_INDPTR,        prefill_kv_indptr,        I32,  REQUESTS_1,     GROUP, DERIVED, CGR__PADDING_REPEAT)  \
+  X(PREFILL_KV_LAST_PAGE_LEN, prefill_kv_last_page_len, I32,  REQUESTS,       GROUP, DERIVED, 1)                    \
+  X(REQUEST_FLAGS,            request_flags,            I32,  REQUESTS,       ONE,   STAGED,  0)                    \
+  X(STEP_STATE,               step_state,               I64,  SCALARS,        ONE,   STATE,   0)                    \
+  X(BLOCK_EXTENTS,            block_extents,            I32,  REQUESTS,       GROUP, STATE,   0)                    \
+  X(PLAN_COUNTERS,            plan_counters,            I32,  PLAN_COUNTERS,  ONE,   STATE,   0)                    \
+  X(PARTIAL_OUT,              partial_out,              FP32, PARTIAL_OUT,    ONE,   WRITTEN, CGR__PADDING_NONE)    \
+  X(PARTIAL_STATE,            partial_state,            FP32, PARTIAL_STATE,  ONE,   WRITTEN, CGR__PADDING_NONE)    \
+  X(INBOX,                    inbox,                    I32,  SLOT,           ONE,   STATE,   0)
 
 enum cgr__buffer_id {
 #define CGR__BUFFER_ENUM(id, field, type, shape, copies, source, padding) CGR__BUFFER_##id,
@@ -75,6 +88,13 @@ enum cgr__buffer_id {
 #undef CGR__BUFFER_ENUM
   CGR__BUFFER_COUNT
 };
+
+/* The bit of a derived buffer in cgr__limits.derived: that of CGR_DERIVED. */
+#define CGR__DERIVED(id) ((uint64_t)1 << ((int)(id) - (int)CGR__BUFFER_KV_INDICES))
+#define CGR__ALL_DERIVED (2 * CGR__DERIVED(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN) - 1)
+/* Those of the prefills alone: they need a reorder threshold. */
+#define CGR__PREFILL_DERIVED \
+  (CGR__ALL_DERIVED & ~(CGR__DERIVED(CGR__BUFFER_PREFILL_QUERY_START_LOC) - 1))
 
 #define CGR__TYPE_I32 int32_t
 #define CGR__TYPE_I64 int64_t

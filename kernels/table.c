@@ -1,6 +1,7 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/derived.h"
 #include "kernels/families/families.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
@@ -22,6 +23,7 @@ KERNEL(prologue, cgr__step_args);
 KERNEL(planner, cgr__planner_args);
 KERNEL(fetch, cgr__step_args);
 KERNEL(staged, cgr__staged_args);
+KERNEL(derived, cgr__derived_args);
 KERNEL(epilogue, cgr__step_args);
 KERNEL(append, cgr__append_args);
 KERNEL(attention, cgr__attention_args);

@@ -4,6 +4,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "planners/metadata.h"
+#include "planners/metadata_derived.h"
 
 /* The first thing that a guard refused. */
 typedef struct refusal {
@@ -66,6 +67,7 @@ static cgr_status check_sums(const cgr_metadata *m) {
       if (length <= m->max_seq_len)
         pages += (length + m->groups[g].page_size - 1) / m->groups[g].page_size;
     }
+    CGR__TRY(cgr__metadata_check_pages(m, g, pages));
     if (pages > INT32_MAX)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                        "cgr_metadata_build: the requests have %lld pages of group %d, expected at most %d", (long long)pages, g,
@@ -111,9 +113,11 @@ cgr_status cgr_metadata_build(const cgr_metadata *metadata) {
   int32_t num_tokens = 0;
   CGR__TRY(cgr__sized_read("cgr_metadata_build: metadata", metadata, &m, sizeof m));
   CGR__TRY(check_metadata(&m));
+  CGR__TRY(cgr__metadata_check_derived(&m));
   CGR__TRY(take_composition(&m, &num_tokens));
   CGR__TRY(check_sums(&m));
   cgr__metadata_fill(&m, num_tokens, 1, remember, &first);
+  cgr__metadata_fill_derived(&m, remember, &first);
   if (first.error == CGR_GUARD_NONE)
     return CGR_OK;
   return cgr__fail(CGR_ERROR_STEP, "cgr_metadata_build: a guard refused a %s at row %d, index %d: %lld",

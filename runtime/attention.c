@@ -273,5 +273,7 @@ cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t 
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
   cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
   const cgr_key *key = &recorder->key;
-  return cgr__recorder_latch(recorder, cgr_buffer_get(rec->runtime, key->lane, key->program, buffer, index, view));
+  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? cgr__join_planner(rec) : CGR_OK; /* for what is enqueued from here on */
+  return cgr__recorder_latch(
+      recorder, status != CGR_OK ? status : cgr_buffer_get(rec->runtime, key->lane, key->program, buffer, index, view));
 }

@@ -12,6 +12,7 @@ void cgr__baked_list(const cgr_runtime *rt, cgr__baked list[CGR__NUM_BAKED]) {
     { "step", &rt->lane.args, sizeof rt->lane.args },
     { "planner", &rt->lane.planner_args, sizeof rt->lane.planner_args },
     { "staged", &rt->lane.staged_args, sizeof rt->lane.staged_args },
+    { "derived", &rt->lane.derived_args, sizeof rt->lane.derived_args },
     { "config", &setup->config, sizeof setup->config },
     { "layers", setup->layers, layers * sizeof *setup->layers },
     { "variants", setup->variants, layers * sizeof *setup->variants },

@@ -15,7 +15,7 @@ typedef struct cgr__baked {
   size_t bytes;
 } cgr__baked;
 
-#define CGR__NUM_BAKED 9
+#define CGR__NUM_BAKED 10
 void cgr__baked_list(const cgr_runtime *rt, cgr__baked list[CGR__NUM_BAKED]);
 
 /* Of all of it. */

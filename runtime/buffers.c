@@ -14,6 +14,12 @@ cgr_status cgr_buffer_get(cgr_runtime *runtime, int32_t lane, int32_t program, c
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_buffer_get: buffer is %d, expected 0 .. %d", (int)buffer,
                      CGR_BUFFER_COUNT_ - 1);
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
+  if (shape.copies == 0)
+    return cgr__fail(
+        CGR_ERROR_STATE,
+        "cgr_buffer_get: buffer is %s, which nobody asked for, expected its CGR_DERIVED bit in cgr_config.derived, or in "
+        "that of a backend in use",
+        shape.name);
   if (index < 0 || index >= shape.copies)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_buffer_get: index of %s is %d, expected 0 .. %d", shape.name, index,
                      shape.copies - 1);

@@ -143,6 +143,46 @@ static void make_planner_args(cgr_runtime *rt) {
   memcpy(a->classes, plans->classes, sizeof a->classes);
 }
 
+static void make_derived_group(cgr_runtime *rt, int32_t i) {
+  const cgr__step_args *step = &rt->lane.args;
+  const cgr__group_buffers *b = &step->buffers.group[i];
+  cgr__derived_group *g = &rt->lane.derived_args.group[i];
+  g->page_table = b->page_table;
+  g->page_table_stride = step->group[i].page_table_stride;
+  g->num_pages = step->group[i].num_pages;
+  g->read_trash_page = step->group[i].read_trash_page;
+  g->write_trash_page = step->group[i].write_trash_page;
+  g->kv_indptr = b->kv_indptr;
+  g->kv_last_page_len = b->kv_last_page_len;
+  g->kv_indices = b->kv_indices;
+  g->block_table = b->block_table;
+  g->block_table_stride = rt->setup.limits.pages_per_row[i];
+  g->block_extents = b->block_extents;
+  g->prefill_kv_indptr = b->prefill_kv_indptr;
+  g->prefill_kv_last_page_len = b->prefill_kv_last_page_len;
+}
+
+/* What nobody asked for is NULL. */
+static void make_derived_args(cgr_runtime *rt) {
+  cgr__derived_args *a = &rt->lane.derived_args;
+  const cgr__buffers *b = &rt->lane.args.buffers;
+  const cgr__limits *l = &rt->setup.limits;
+  a->counts = b->counts;
+  a->error = &rt->lane.args.state->error;
+  a->asked = l->derived;
+  a->num_groups = l->num_groups;
+  a->batch.query_start_loc = b->query_start_loc;
+  a->batch.request_rows = b->request_rows;
+  a->batch.num_sets = l->num_sets;
+  memcpy(a->batch.seq_lens, b->seq_lens, sizeof a->batch.seq_lens);
+  memcpy(a->batch.kv_start_loc, b->kv_start_loc, sizeof a->batch.kv_start_loc);
+  a->batch.context_lens = b->context_lens;
+  a->batch.context_start_loc = b->context_start_loc;
+  a->batch.prefill_query_start_loc = b->prefill_query_start_loc;
+  for (int32_t i = 0; i < l->num_groups; i++)
+    make_derived_group(rt, i);
+}
+
 /* ------------------------------------------------------------------------------------------------------------------ parts */
 
 static cgr_status make_streams(cgr_runtime *rt) {
@@ -164,7 +204,8 @@ static cgr_status make_streams(cgr_runtime *rt) {
 static cgr_status preload_kernels(cgr_runtime *rt) {
   const cgr__kernel *kernels[] = { &cgr__kernel_prologue, &cgr__kernel_planner,    &cgr__kernel_epilogue,
                                    &cgr__kernel_append,   &cgr__kernel_attention,  &cgr__kernel_staged,
-                                   &cgr__kernel_fetch,    &cgr__kernel_fill_pages, &cgr__kernel_digest_pages };
+                                   &cgr__kernel_fetch,    &cgr__kernel_fill_pages, &cgr__kernel_digest_pages,
+                                   &cgr__kernel_derived };
   int error = 0;
   for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && !error; i++)
     error = rt->dev->ops->preload(rt->dev, kernels[i]);
@@ -231,6 +272,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   make_args(rt);
   make_staged_args(rt);
   make_planner_args(rt);
+  make_derived_args(rt);
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));
   cgr__baked_refresh(rt);

@@ -75,6 +75,17 @@ static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_req
   return fork_kernel(rt, stream, &cgr__kernel_planner, &args);
 }
 
+/* Buffers on demand, on the planner's branch and behind it. */
+static int fork_derived(cgr_runtime *rt, int32_t padded_requests) {
+  const cgr__device_ops *ops = rt->dev->ops;
+  if (rt->lane.derived_args.asked == 0)
+    return 0;
+  cgr__derived_args args = rt->lane.derived_args;
+  args.batch.padded_requests = padded_requests;
+  int error = ops->launch(rt->dev, &cgr__kernel_derived, &args, rt->side_stream);
+  return error ? error : ops->event_record(rt->dev, rt->join_event, rt->side_stream);
+}
+
 /* The engine's own buffers. Enqueued after the planner's fork, so as not to delay the planner. */
 static int enqueue_staged(cgr_runtime *rt, const cgr__enqueue *enqueue) {
   if (rt->lane.staged_args.num_buffers == 0)
@@ -142,6 +153,8 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   if (!enqueue->record)
     return CGR_OK;
   memset(&recorder->marks, 0, sizeof recorder->marks);
+  if (recorder->runtime->lane.derived_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
+    CGR__TRY(cgr__join_planner(recorder)); /* attention of the engine's own may come at any time */
   recorder->runtime->recording = true;
   cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
   recorder->runtime->recording = false;
@@ -228,6 +241,8 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
   error = fork_planner(rt, enqueue->stream, args.padded_requests);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the planner"));
+  error = fork_derived(rt, args.padded_requests);
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
   error = enqueue_staged(rt, enqueue);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers"));
   cgr_status recorded = run_record(recorder, enqueue);

@@ -28,6 +28,7 @@
 #include "graphs/recorder.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/derived.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
@@ -64,6 +65,7 @@ typedef struct cgr__lane {
   cgr__step_args args; /* of prologue and epilogue; the padded counts are set per key */
   cgr__planner_args planner_args;
   cgr__staged_args staged_args;
+  cgr__derived_args derived_args;
 } cgr__lane;
 
 /* What `record` has done, a bit per layer. */
@@ -109,7 +111,8 @@ struct cgr_runtime {
   cgr_record_function record;
   void *engine;
   cgr__step_recorder recorder;          /* of the step that is being enqueued; one at a time */
-  cudaStream_t own_stream, side_stream; /* own: captures, warm-up, steps that only use a number up; side: planner and fetch */
+  cudaStream_t own_stream, side_stream; /* own: captures, warm-up, steps that only use a number up; side: planner, buffers on
+                                           demand, fetch */
   cgr__event *fork_event, *join_event, *order_event;
 
   cgr__setup setup;
@@ -186,13 +189,13 @@ typedef enum cgr__outcome {
   CGR__OUTCOME_BROKEN     /* a call of the device failed: what is on the stream is no step */
 } cgr__outcome;
 
-/* Enqueues a whole step: prologue, planner on a side branch, `record`, epilogue. */
+/* Enqueues a whole step: prologue, planner and buffers on demand on a side branch, `record`, epilogue. */
 cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome);
 
 /* What follows the first piece of a PIECEWISE step: calls, and the other pieces. */
 cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome);
 
-/* The planner's branch must be joined before the first kernel that reads the plan. */
+/* The planner's branch must be joined before the first kernel that reads the plan, or a buffer on demand. */
 cgr_status cgr__join_planner(cgr__step_recorder *recorder);
 /* From here on the next step's slot is fetched beside this one. */
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);

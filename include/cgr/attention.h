@@ -211,8 +211,9 @@ typedef struct cgr_backend {
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t reserved;
+  uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `record` reads */
 } cgr_backend;
-#define CGR_BACKEND_INIT { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0 }
+#define CGR_BACKEND_INIT { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0 }
 
 #ifdef __cplusplus
 }

@@ -118,10 +118,12 @@ typedef struct cgr_config {
   const cgr_variant *variants;   /* of steps. Variant 0 is there in any case, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
   int32_t reserved_end;
+  uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine reads, beyond what its backends ask
+                                    for */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0 }
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0 }
 
 /* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
  * without creating anything. CGR_OK and *count 0: it can, as far as memory allows. Otherwise the status of the first finding;
@@ -188,8 +190,35 @@ typedef enum cgr_buffer {
                                   A token that is out of the vocabulary comes back as the next step's input */
   CGR_BUFFER_COUNTS,           /* i32 [16] of this step, by cgr_count; the rest 0 */
   CGR_BUFFER_PLAN,             /* i32 words of the native attention plans */
+
+  /* On demand, see below. */
+  CGR_BUFFER_KV_INDICES,       /* i32 [R * P] per group: the pages of one request after the other, page p of request i at
+                                  kv_indptr[i] + p. Written up to kv_indptr[R] alone. What comes after is no padding: the
+                                  read-trash page or pages of earlier batches, but always pages of the pool */
+  CGR_BUFFER_BLOCK_TABLE,      /* i32 [R][P] per group: page_table in the order of the batch. After a request's own pages, and in
+                                  padded requests, the read-trash page, to the end of the row */
+  CGR_BUFFER_KV_START_LOC,     /* i32 [R+1] per length set: running sum of seq_lens; padding repeats the last value */
+  CGR_BUFFER_CONTEXT_LENS,     /* i32 [R] tokens in the cache before this step: seq_lens without the new ones; padding 0 */
+  CGR_BUFFER_CONTEXT_START_LOC, /* i32 [R+1] running sum of context_lens; padding repeats the last value */
+  CGR_BUFFER_PREFILL_QUERY_START_LOC,  /* i32 [R+1] first token of each request from CGR_COUNT_DECODES on, counted from the
+                                          first of them: begins with 0; padding repeats the last value */
+  CGR_BUFFER_PREFILL_KV_INDPTR,        /* i32 [R+1] per group: kv_indptr of the same requests as it is, so that it indexes
+                                          kv_indices; padding repeats the last value */
+  CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, /* i32 [R] per group: kv_last_page_len of the same requests; padding 1 */
   CGR_BUFFER_COUNT_
 } cgr_buffer;
+
+/* Buffers on demand, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, in a runtime that was asked for one of
+ * them alone: by cgr_config.derived, or by cgr_backend.derived of a backend that a layer names. Both are masks of CGR_DERIVED bits;
+ * the union of all counts. The prefills' need a backend in use with a reorder_threshold. cgr_buffer_get of one that nobody asked
+ * for is CGR_ERROR_STATE.
+ *
+ * The kernel runs beside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
+ * cgr_record_attention, after a cgr_record_buffer of one of them, or between pieces; without layers from the beginning of `record`.
+ *
+ * A page that may not be read, in an engine's own table, is reported (CGR_GUARD_PAGE) and read as the read-trash page. Requests that
+ * a guard refused have no pages, and lengths 0. */
+#define CGR_DERIVED(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))
 
 /* The words of CGR_BUFFER_COUNTS. */
 typedef enum cgr_count {

@@ -95,8 +95,18 @@ typedef struct cgr_metadata_group {
   int32_t *kv_last_page_len; /* out, [padded_requests]: tokens in the last page; 1 for empty requests */
 } cgr_metadata_group;
 
+/* What some kernels want of one group besides: the buffers on demand of the same names (cgr_buffer in cgr.h). Each may be NULL. */
+typedef struct cgr_metadata_derived {
+  int32_t *kv_indices;         /* out: pages of one request after the other, as many as kv_indptr ends with; the rest is not written */
+  int64_t max_kv_indices;      /* room for so many */
+  int32_t *block_table;        /* out, [padded_requests][block_table_stride]: the same pages, then read_trash_page to the row's end */
+  int64_t block_table_stride;  /* at least ceil(max_seq_len / page_size) */
+  int32_t *prefill_kv_indptr;  /* out, [padded_requests + 1]: kv_indptr from the first prefill on; padding repeats the last value */
+  int32_t *prefill_kv_last_page_len; /* out, [padded_requests]: kv_last_page_len from the first prefill on; padding 1 */
+} cgr_metadata_derived;
+
 /* The metadata of a step: what the persistent buffers of the same names hold after the prologue, padding included. The outputs
- * have room for the padded counts and are all required. */
+ * have room for the padded counts and are all required, down to logits_indices. */
 typedef struct cgr_metadata {
   uint32_t size;
   int32_t num_requests;
@@ -115,10 +125,20 @@ typedef struct cgr_metadata {
   int32_t *seq_lens;              /* out, [padded_requests] tokens in the cache, the new ones included; padding 0 */
   int32_t *request_rows;          /* out, [padded_requests]; padding max_rows */
   int32_t *logits_indices;        /* out, [padded_requests] a request's last token; 0 for padding and requests without tokens */
+  /* The rest may be 0 and NULL: not wanted. */
+  const cgr_metadata_derived *derived; /* [num_groups] */
+  int32_t *kv_start_loc;          /* out, [padded_requests + 1] running sum of seq_lens */
+  int32_t *context_lens;          /* out, [padded_requests] tokens in the cache before this step; padding 0 */
+  int32_t *context_start_loc;     /* out, [padded_requests + 1] running sum of context_lens */
+  int32_t *prefill_query_start_loc; /* out, [padded_requests + 1] query_start_loc from the first prefill on, less its first
+                                       value; padding repeats the last one. All that is of prefills needs a reorder_threshold */
+  int32_t *num_decodes;           /* out, [1] requests before the first prefill, as CGR_COUNT_DECODES */
+  int32_t reorder_threshold;      /* most new tokens of a decode; batches then have their decodes first. 0: no request is one */
+  int32_t reserved_end;
 } cgr_metadata;
 #define CGR_METADATA_INIT                                                                                                      \
   { (uint32_t)sizeof(cgr_metadata), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-    NULL }
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0 }
 
 /* CGR_ERROR_STEP: a guard refused a row, page or length, as it would on the device. The outputs are complete, that request has
  * length 0 (a page: its token has slot -1), and the message names the first case.

@@ -54,6 +54,8 @@ void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *findings);
 void cgr__check_backend(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr__findings *findings);
 void cgr__setup_support(cgr__setup *setup);
+/* derived.c: the buffers on demand that anybody asks for, once the limits are known. */
+void cgr__setup_derived(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *findings);
 

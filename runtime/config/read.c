@@ -148,6 +148,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);
   make_limits(setup, f);
+  cgr__setup_derived(setup, f);
 }
 
 /* Of an arena that is too large the rest is laid out without what can be: it takes that much at least. */

@@ -102,8 +102,16 @@ static void add_item(cgr__test_case *c, cgr__test_item item) {
   c->items[c->num_items++] = item;
 }
 
+/* Pages of all requests in a group. */
+static int32_t pages_of(const cgr__test_case *c, int32_t group, int32_t num_groups) {
+  int32_t pages = 0;
+  for (int32_t i = 0; i < c->num_requests; i++)
+    pages += c->num_pages[i * num_groups + group];
+  return pages;
+}
+
 /* How many rows of a buffer runs agree in: what both write, by the same code, up to the padded counts. -1: it is not compared. */
-static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_shape *shape) {
+static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_shape *shape, int32_t pages) {
   if (id == CGR_BUFFER_INPUT_IDS) /* the padding varies */
     return c->num_tokens;
   if (id == CGR_BUFFER_NEXT_TOKENS) /* the sampler's */
@@ -114,7 +122,10 @@ static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_
   case CGR__SHAPE_TOKENS:
     return c->key.num_tokens;
   case CGR__SHAPE_REQUESTS:
+  case CGR__SHAPE_REQUEST_PAGES:
     return c->key.num_requests;
+  case CGR__SHAPE_BATCH_PAGES:
+    return pages;
   case CGR__SHAPE_REQUESTS_1:
     return c->key.num_requests + 1;
   case CGR__SHAPE_SCALARS:
@@ -129,8 +140,10 @@ static void add_buffers(cgr__self_test *t) {
   const cgr_runtime *rt = t->rt;
   for (int id = 0; id < CGR__BUFFER_COUNT; id++) {
     cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, 0);
-    for (int32_t copy = 0; copy < shape.copies; copy++) {
-      int32_t rows = compared_rows(c, id, &shape);
+    for (int32_t copy = 0, copies = shape.copies; copy < copies; copy++) {
+      shape = cgr__buffer_shape_of(&rt->setup.limits, id, copy);
+      int32_t pages = shape.shape == CGR__SHAPE_BATCH_PAGES ? pages_of(c, copy, rt->setup.config.num_groups) : 0;
+      int32_t rows = compared_rows(c, id, &shape, pages);
       int64_t bytes = (shape.shape == CGR__SHAPE_SCALARS ? shape.rows : shape.columns) * (int64_t)cgr_dtype_size(shape.dtype);
       if (rows > 0)
         add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[id][copy], shape.dtype, bytes, bytes, rows,

@@ -103,6 +103,23 @@ static cgr_status send_tokens(cgr__self_test *t) {
 
 /* ------------------------------------------------------------------------------------------------------------------ step */
 
+/* One copy of a buffer. Where pages belong, kernels may read more of them than the step has written: pages that nobody owns take
+ * the place of `byte`, as of a batch of the longest requests. */
+static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
+  cgr_runtime *rt = t->rt;
+  cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, copy);
+  unsigned char *data = rt->arena + rt->layout.offset[id][copy];
+  size_t count = (size_t)(shape.rows * shape.columns);
+  int32_t owned = t->test_case.owned[copy], word;
+  if (id == CGR__BUFFER_BLOCK_EXTENTS)
+    word = rt->setup.limits.pages_per_row[copy];
+  else if (shape.shape == CGR__SHAPE_REQUEST_PAGES || shape.shape == CGR__SHAPE_BATCH_PAGES)
+    word = t->pages[(int64_t)copy * t->given.num_pages + cgr__test_place(t, copy, owned + byte % (t->given.num_pages - owned))];
+  else
+    return rt->dev->ops->fill(rt->dev, data, (uint64_t)byte, 1, count * cgr_dtype_size(shape.dtype), rt->own_stream);
+  return rt->dev->ops->fill(rt->dev, data, (uint64_t)(uint32_t)word, sizeof word, count, rt->own_stream);
+}
+
 /* What the step will write itself holds something else before; the state of rows and of the protocol stays, and the counts, whose
  * last words are 0 for good. */
 static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding) {
@@ -111,11 +128,9 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
   int error = 0;
   for (int id = 0; id < CGR__BUFFER_COUNT && !error; id++) {
     cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, 0);
-    bool stays = shape.source == CGR__SOURCE_STATE || id == CGR_BUFFER_COUNTS;
-    for (int32_t copy = 0; copy < shape.copies && !stays && !error; copy++) {
-      size_t bytes = (size_t)(shape.rows * shape.columns) * cgr_dtype_size(shape.dtype);
-      error = ops->fill(rt->dev, rt->arena + rt->layout.offset[id][copy], (uint64_t)byte, 1, bytes, rt->own_stream);
-    }
+    bool stays = (shape.source == CGR__SOURCE_STATE && id != CGR__BUFFER_BLOCK_EXTENTS) || id == CGR_BUFFER_COUNTS;
+    for (int32_t copy = 0; copy < shape.copies && !stays && !error; copy++)
+      error = fill_stale(t, id, copy, byte);
   }
   rt->lane.device_batch = 0; /* the composition that was there */
   if (!error)

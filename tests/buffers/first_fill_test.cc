@@ -77,8 +77,11 @@ double PaddingOf(const cgr__limits &l, int id, int32_t copy) {
   case CGR_BUFFER_REQUEST_ROWS:
     return l.max_rows;
   case CGR_BUFFER_PAGE_TABLE:
+  case CGR_BUFFER_KV_INDICES:
+  case CGR_BUFFER_BLOCK_TABLE:
     return l.trash_page[copy];
   case CGR_BUFFER_KV_LAST_PAGE_LEN:
+  case CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN:
     return 1;
   default:
     return 0;

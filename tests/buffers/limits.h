@@ -31,6 +31,7 @@ inline cgr__limits RandomLimits(Random &random) {
   l.plan_counters = random.Pick(0, 100);
   l.partial_vectors = random.Pick(0, 40);
   l.partial_dim = random.Pick(0, 130);
+  l.derived = random.OneIn(4) ? 0 : random.Bits() & CGR__ALL_DERIVED;
   return l;
 }
 
@@ -54,6 +55,7 @@ inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t
   const int64_t r = l.max_requests, t = l.max_tokens, m = l.max_rows, p = l.pages_per_row[group], k = l.token_stride - 1;
   const cgr_dtype i32 = CGR_DTYPE_I32, i64 = CGR_DTYPE_I64, fp32 = CGR_DTYPE_FP32;
   const int32_t groups = l.num_groups, sets = l.num_sets;
+  const auto asked = [&](cgr_buffer buffer, int32_t copies) { return (l.derived & CGR_DERIVED(buffer)) != 0 ? copies : 0; };
   return {
     { CGR_BUFFER_INPUT_IDS, "input_ids", i32, t, 1, 1 },
     { CGR_BUFFER_POSITIONS, "positions", i32, t, 1, 1 },
@@ -71,8 +73,19 @@ inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t
     { CGR_BUFFER_NEXT_TOKENS, "next_tokens", i32, r, 1 + k, 1 },
     { CGR_BUFFER_COUNTS, "counts", i32, 16, 1, 1 },
     { CGR_BUFFER_PLAN, "plan", i32, l.plan_words, 1, 1 },
+    { CGR_BUFFER_KV_INDICES, "kv_indices", i32, r * p, 1, asked(CGR_BUFFER_KV_INDICES, groups) },
+    { CGR_BUFFER_BLOCK_TABLE, "block_table", i32, r, p, asked(CGR_BUFFER_BLOCK_TABLE, groups) },
+    { CGR_BUFFER_KV_START_LOC, "kv_start_loc", i32, r + 1, 1, asked(CGR_BUFFER_KV_START_LOC, sets) },
+    { CGR_BUFFER_CONTEXT_LENS, "context_lens", i32, r, 1, asked(CGR_BUFFER_CONTEXT_LENS, 1) },
+    { CGR_BUFFER_CONTEXT_START_LOC, "context_start_loc", i32, r + 1, 1, asked(CGR_BUFFER_CONTEXT_START_LOC, 1) },
+    { CGR_BUFFER_PREFILL_QUERY_START_LOC, "prefill_query_start_loc", i32, r + 1, 1,
+      asked(CGR_BUFFER_PREFILL_QUERY_START_LOC, 1) },
+    { CGR_BUFFER_PREFILL_KV_INDPTR, "prefill_kv_indptr", i32, r + 1, 1, asked(CGR_BUFFER_PREFILL_KV_INDPTR, groups) },
+    { CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, "prefill_kv_last_page_len", i32, r, 1,
+      asked(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, groups) },
     { CGR__BUFFER_REQUEST_FLAGS, "request_flags", i32, r, 1, 1 },
     { CGR__BUFFER_STEP_STATE, "step_state", i64, 16, 1, 1 },
+    { CGR__BUFFER_BLOCK_EXTENTS, "block_extents", i32, r, 1, asked(CGR_BUFFER_BLOCK_TABLE, groups) },
     { CGR__BUFFER_PLAN_COUNTERS, "plan_counters", i32, l.plan_counters, 1, 1 },
     { CGR__BUFFER_PARTIAL_OUT, "partial_out", fp32, l.partial_vectors, l.partial_dim, 1 },
     { CGR__BUFFER_PARTIAL_STATE, "partial_state", fp32, l.partial_vectors, 2, 1 },

@@ -19,7 +19,7 @@ protected:
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     MakeWith(CGR_MODE_FULL);
   }
-  // Two captured layers and a staged buffer.
+  // Two captured layers, a staged buffer, and two on demand.
   void MakeWith(cgr_graph_mode mode) {
     static cgr_buffer_decl declared[2] = { CGR_BUFFER_DECL_INIT, CGR_BUFFER_DECL_INIT };
     const char *const names[] = { "temperature", "scratch" };
@@ -37,6 +37,7 @@ protected:
     options.adjust = [=](cgr_config *config) {
       config->buffers = declared;
       config->num_buffers = 2;
+      config->derived = CGR_DERIVED(CGR_BUFFER_KV_INDICES) | CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE);
     };
     Make(options);
   }
@@ -237,6 +238,7 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
     FlipAll(&rt()->lane.args, sizeof rt()->lane.args, "lane", keys, leave);
     FlipAll(&rt()->lane.planner_args, sizeof rt()->lane.planner_args, "lane", keys, leave);
     FlipAll(&rt()->lane.staged_args, sizeof rt()->lane.staged_args, "lane", keys, leave);
+    FlipAll(&rt()->lane.derived_args, sizeof rt()->lane.derived_args, "lane", keys, leave);
     EXPECT_GT(reached_, 400);
     reached_ = 0;
     FlipAll(setup.layers, size_t(setup.config.num_layers) * sizeof *setup.layers, "layers", keys, leave);

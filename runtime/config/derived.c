@@ -1,0 +1,63 @@
+/* The buffers on demand of a configuration: its own and those of the backends in use. */
+#include "base/status.h"
+#include "runtime/config/config.h"
+
+/* Bits that are none become a finding; the others. */
+static uint64_t known_bits(uint64_t asked, const char *field, cgr__findings *f) {
+  if (asked & ~CGR__ALL_DERIVED)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, field, "is %#llx, expected CGR_DERIVED bits, %#llx at most",
+                      (unsigned long long)asked, (unsigned long long)CGR__ALL_DERIVED);
+  return asked & CGR__ALL_DERIVED;
+}
+
+static bool is_in_use(const cgr__setup *setup, int32_t backend) {
+  for (int32_t i = 0; i < setup->config.num_layers; i++)
+    if (setup->layers[i].size != 0 && setup->layers[i].backend == backend + 1)
+      return true;
+  return false;
+}
+
+static const char *first_name(uint64_t asked) {
+  int id = CGR__BUFFER_KV_INDICES;
+  while (!(asked & CGR__DERIVED(id)))
+    id++;
+  return cgr_buffer_name((cgr_buffer)id);
+}
+
+/* What the prefills' buffers need: a batch that is split. */
+static void check_split(uint64_t asked, bool split, const char *field, cgr__findings *f) {
+  uint64_t prefills = asked & CGR__PREFILL_DERIVED;
+  if (prefills != 0 && !split)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
+                      "asks for %s, expected a backend in use whose reorder_threshold tells prefills from decodes",
+                      first_name(prefills));
+}
+
+/* Running sums of tokens have 32 bits. */
+static void check_sums(const cgr_config *c, uint64_t asked, const char *field, cgr__findings *f) {
+  uint64_t sums = asked & (CGR_DERIVED(CGR_BUFFER_KV_START_LOC) | CGR_DERIVED(CGR_BUFFER_CONTEXT_START_LOC));
+  if (sums != 0 && (int64_t)c->max_requests * c->max_seq_len > INT32_MAX)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
+                      "asks for %s, a sum of up to %d x %d tokens, expected max_requests x max_seq_len below 2^31",
+                      first_name(sums), c->max_requests, c->max_seq_len);
+}
+
+void cgr__setup_derived(cgr__setup *setup, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  uint64_t asked[1 + CGR__MAX_BACKENDS] = { known_bits(c->derived, "derived", f) };
+  bool split = false;
+  for (int32_t i = 0; i < c->num_backends; i++) {
+    const cgr_backend *b = &setup->backends[i];
+    uint64_t bits = b->size == 0 ? 0 : known_bits(b->derived, cgr__field_of("backends", i, "derived").name, f);
+    bool used = b->size != 0 && is_in_use(setup, i);
+    asked[1 + i] = used ? bits : 0;
+    split |= used && b->reorder_threshold > 0;
+  }
+  for (int32_t i = 0; i <= c->num_backends; i++) {
+    cgr__field field = cgr__field_of("backends", i - 1, "derived");
+    const char *name = i == 0 ? "derived" : field.name;
+    check_split(asked[i], split, name, f);
+    check_sums(c, asked[i], name, f);
+    setup->limits.derived |= asked[i];
+  }
+}
