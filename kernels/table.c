@@ -1,6 +1,7 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/families/flashinfer.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
@@ -26,3 +27,4 @@ KERNEL(append, cgr__append_args);
 KERNEL(attention, cgr__attention_args);
 KERNEL(fill_pages, cgr__pages_args);
 KERNEL(digest_pages, cgr__pages_args);
+KERNEL(flashinfer, cgr__flashinfer_args);

@@ -41,6 +41,9 @@ int cgr__cuda_fill_pages_preload(void);
 int cgr__cuda_digest_pages(const void *args, cudaStream_t stream); /* cgr__pages_args */
 int cgr__cuda_digest_pages_preload(void);
 
+int cgr__cuda_flashinfer(const void *args, cudaStream_t stream); /* cgr__flashinfer_args */
+int cgr__cuda_flashinfer_preload(void);
+
 #ifdef __cplusplus
 }
 #endif

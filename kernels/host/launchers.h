@@ -1,6 +1,6 @@
-/* The host device's launchers of the kernels in step.h, append.h and attention.h: each runs its kernel at once on the calling
- * thread, on the buffers, the plan and the partials that the CUDA kernel uses, in the same order of merging. They allocate
- * nothing, take no lock and keep no state; the largest takes about 210 KB of stack. */
+/* The host device's launchers of the kernels of kernels/table.c: each runs its kernel at once on the calling thread, on the
+ * buffers, the plan and the partials that the CUDA kernel uses, in the same order of merging. They allocate nothing, take no lock
+ * and keep no state; the largest takes about 210 KB of stack. */
 #ifndef CGR_KERNELS_HOST_LAUNCHERS_H
 #define CGR_KERNELS_HOST_LAUNCHERS_H
 
@@ -17,6 +17,7 @@ void cgr__host_append(const void *args);       /* cgr__append_args */
 void cgr__host_attention(const void *args);    /* cgr__attention_args */
 void cgr__host_fill_pages(const void *args);   /* cgr__pages_args */
 void cgr__host_digest_pages(const void *args); /* cgr__pages_args */
+void cgr__host_flashinfer(const void *args);   /* cgr__flashinfer_args */
 
 #ifdef __cplusplus
 }
