@@ -15,6 +15,7 @@
   X(cgr_flashinfer_decode_input, CGR_FLASHINFER_DECODE_INPUT_INIT)   \
   X(cgr_flashinfer_prefill_input, CGR_FLASHINFER_PREFILL_INPUT_INIT) \
   X(cgr_flashinfer_plan, CGR_FLASHINFER_PLAN_INIT)                   \
+  X(cgr_flashinfer_cascade, CGR_FLASHINFER_CASCADE_INIT)             \
   X(cgr_buffer_decl, CGR_BUFFER_DECL_INIT)                           \
   X(cgr_config, CGR_CONFIG_INIT)                                     \
   X(cgr_memory_sizes, CGR_MEMORY_SIZES_INIT)                         \
