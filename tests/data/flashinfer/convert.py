@@ -7,9 +7,8 @@ words of the int workspace, which was full of 0x5a before. A line of the output 
 
     decode|prefill numbers ; qo_indptr ; kv_indptr ; plan_info ; int bytes, float bytes ; words
 
-with numbers as in DECODE and PREFILL below, v*n for n equal numbers, a+n for n numbers that grow by 1 from a, and x for a word that was
-not written; a
-plan that FlashInfer refuses has nothing after kv_indptr. Words are those of whole bytes: the last may be cut.
+with numbers as in DECODE and PREFILL below, v*n for n equal numbers, a+n for n numbers that grow by 1 from a, and x for a word that
+was not written; a plan that FlashInfer refuses has nothing after kv_indptr. Words are those of whole bytes: the last may be cut.
 """
 import json
 import sys
