@@ -368,6 +368,155 @@ CGR_API cgr_status cgr_block_table_enqueue(cgr_device *device, const cgr_block_t
 CGR_API double cgr_block_table_bmm1_scale(double q_scale, double k_scale, double softmax_scale);
 CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
 
+/* ------------------------------------------------------------------------------------------------------------ flashinfer */
+
+/* The plans of FlashInfer's batch decode (DecodePlan) and of its batch prefill with a paged KV cache, FA2 path (PrefillPlan), which
+ * also serves decode with tensor cores (fast_decode_plan): the same plan_info and the same content of the int workspace, word for
+ * word, as include/flashinfer/attention/scheduler.cuh of flashinfer-ai/flashinfer fb28d7242b35. Words that FlashInfer leaves as
+ * they were are 0 here.
+ *
+ * int workspace, i32 unless said otherwise, at the byte offsets that plan_info names, each aligned to 16 but kv_chunk_size:
+ *     request_indices [tiles], qo_tile_indices [tiles] (prefill), kv_tile_indices [tiles],
+ *     o_indptr (decode [tiles + 1], of which B + 1 are used; prefill [B + 1]), kv_chunk_size [1] in tokens,
+ *     total_num_rows [1] (prefill with a graph), merge_indptr [total_num_rows + 1] (prefill, split), block_valid_mask u8 [tiles]
+ *     (split). `tiles` is padded_batch_size.
+ * float workspace, fp32, when split: v [num_q_heads][tiles][cta_tile_q][head_dim], then s [num_q_heads][tiles][cta_tile_q];
+ * cta_tile_q is 1 for decode.
+ *
+ * With `graph` not 0 (enable_cuda_graph) sizes, offsets and plan_info follow from the input without its arrays, so that a captured
+ * graph's addresses and launches hold for every batch. Without it they follow from the lengths.
+ *
+ * Different from FlashInfer on purpose, where it goes wrong: decode with a graph counts an empty request as a tile when it looks
+ * for the chunk size (FlashInfer overruns its arrays in such batches; wherever it does not, the plans are equal);
+ * num_requests 0 (a division by zero), a graph with total_num_rows below num_requests - 1 (an unsigned wrap) and qo_indptr above
+ * total_num_rows (an overrun) are refused, as are numbers that do not fit in 32 bits. With uniform_q_len a request may also have
+ * no rows. With disable_split_kv kv_chunk_size is -page_size, as in FlashInfer: nobody reads it.
+ *
+ * Requests from *live_requests on are padding: they count as 0 pages and 0 rows, whatever the arrays hold there. */
+typedef struct cgr_flashinfer_decode_input {
+  uint32_t size;
+  int32_t num_requests;         /* B, padding included: 1 .. 4096 */
+  const int32_t *kv_indptr;     /* [num_requests + 1] running sum of pages; may begin above 0 */
+  const int32_t *live_requests; /* [1]; NULL: all are live */
+  int32_t *status;              /* out, [1], of enqueue: a cgr_status (see there); NULL: nowhere. Build does not use it */
+  int32_t num_q_heads;          /* 1 .. 1024, a multiple of num_kv_heads */
+  int32_t num_kv_heads;
+  int32_t head_dim;                  /* 1 .. 65536 */
+  int32_t page_size;                 /* tokens, 1 .. 65536; pages of a request * page_size are at most 2^31 - 1 */
+  int32_t num_multiprocessors;       /* 1 .. 4096 */
+  int32_t blocks_per_multiprocessor; /* 1 .. 64: occupancy of the compiled decode kernel (num_blocks_per_sm) */
+  int32_t graph;                     /* not 0: enable_cuda_graph */
+  int32_t reserved;                  /* 0 */
+  uint64_t float_workspace_bytes;    /* that the caller has; 0: not checked */
+} cgr_flashinfer_decode_input;
+#define CGR_FLASHINFER_DECODE_INPUT_INIT \
+  { (uint32_t)sizeof(cgr_flashinfer_decode_input), 0, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+typedef struct cgr_flashinfer_prefill_input {
+  uint32_t size;
+  int32_t num_requests;         /* B, padding included: 1 .. 4096 */
+  const int32_t *qo_indptr;     /* [num_requests + 1] running sum of rows (new tokens), from 0. NULL: every request has
+                                   uniform_q_len rows (0: one), padding too, as decode with tensor cores has */
+  const int32_t *kv_indptr;     /* [num_requests + 1] running sum of pages; may begin above 0 */
+  const int32_t *live_requests; /* [1]; NULL: all are live */
+  int32_t *status;              /* out, [1], of enqueue: a cgr_status (see there); NULL: nowhere. Build does not use it */
+  int32_t total_num_rows;       /* rows, with a graph the most there can be; 0 .. 2^24 */
+  int32_t num_q_heads;          /* 1 .. 1024, a multiple of num_kv_heads */
+  int32_t num_kv_heads;
+  int32_t head_dim_qk, head_dim_vo; /* 1 .. 65536 */
+  int32_t page_size;                /* tokens, 1 .. 65536; pages of a request * page_size are at most 2^31 - 1 */
+  int32_t kv_dtype_bytes;           /* 1 .. 4; 0: 2 */
+  int32_t window;                   /* keys that a query sees, its own included: window_left + 1; 0: all */
+  int32_t fixed_split_size;         /* pages of a chunk; 0: searched for. Times page_size at most 2^31 - 1 */
+  int32_t disable_split_kv;         /* not 0: a request's KV is one chunk */
+  int32_t force_split_kv;           /* not 0, with a graph and fixed_split_size: split_kv is 1 even where no request has two
+                                       chunks (FlashInfer looks at the lengths), so that plan_info does not depend on them.
+                                       Enqueue needs it */
+  int32_t num_colocated_ctas;  /* of a decode kernel beside it, 0 or more */
+  int32_t uniform_q_len;       /* with a graph: rows of every request that has any, 0 .. 2^24; 0: they differ */
+  int32_t num_multiprocessors; /* 1 .. 4096 */
+  int32_t compute_capability;  /* 80, 90, ...; 0: 90 */
+  int32_t shared_memory;       /* bytes that a block may have (sharedMemPerBlockOptin); 0: 232448, of compute capability 9.0 */
+  int32_t graph;               /* not 0: enable_cuda_graph */
+  int32_t reserved;            /* 0 */
+  uint64_t float_workspace_bytes; /* that the caller has; 0: not checked */
+} cgr_flashinfer_prefill_input;
+#define CGR_FLASHINFER_PREFILL_INPUT_INIT                                                                                       \
+  { (uint32_t)sizeof(cgr_flashinfer_prefill_input), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    0, 0 }
+
+/* What FlashInfer's plan functions return, and the workspaces that the plan takes. */
+typedef struct cgr_flashinfer_plan {
+  uint32_t size;
+  int32_t num_info;    /* 10 of decode, 15 of prefill */
+  int64_t info[16];    /* plan_info in the order of ToVector; the rest is 0 */
+  uint64_t int_bytes;  /* of the int workspace, and of a page-locked copy if the caller keeps one */
+  uint64_t float_bytes;
+} cgr_flashinfer_plan;
+#define CGR_FLASHINFER_PLAN_INIT { (uint32_t)sizeof(cgr_flashinfer_plan), 0, { 0 }, 0, 0 }
+
+/* The plan without its content. The arrays are host memory; with a graph they are not read and may be NULL, but for
+ * fixed_split_size without force_split_kv. A float workspace that is too small is refused, with the bytes that it takes.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_flashinfer_decode_size(const cgr_flashinfer_decode_input *input, cgr_flashinfer_plan *plan);
+CGR_API cgr_status cgr_flashinfer_prefill_size(const cgr_flashinfer_prefill_input *input, cgr_flashinfer_plan *plan);
+
+/* The plan on the host. Writes the first plan->int_bytes of `int_workspace` (aligned to 16), all of them; `plan` may be NULL. On an
+ * error nothing is written. CGR_ERROR_INVALID_ARGUMENT also for a workspace that is too small (the message has the bytes that it
+ * takes) and, with a graph and fixed_split_size, for more tiles than the graph was made for.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_flashinfer_decode_build(const cgr_flashinfer_decode_input *input, void *int_workspace, size_t int_bytes,
+                                               cgr_flashinfer_plan *plan);
+CGR_API cgr_status cgr_flashinfer_prefill_build(const cgr_flashinfer_prefill_input *input, void *int_workspace, size_t int_bytes,
+                                                cgr_flashinfer_plan *plan);
+
+/* The same plan by one kernel, with `graph` not 0: arrays, status and `int_workspace` are memory of the device, and are read and
+ * written when it runs, so that lengths may change from replay to replay. Lengths that build would refuse give a plan without
+ * tiles (all bytes 0) and *status CGR_ERROR_INVALID_ARGUMENT, else CGR_OK. The first call on a device loads the kernel: make it
+ * outside of captures.
+ * Threads any · Capture adds · Sync never · Alloc never */
+CGR_API cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfer_decode_input *input, void *int_workspace,
+                                                 size_t int_bytes, cudaStream_t stream);
+CGR_API cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinfer_prefill_input *input,
+                                                  void *int_workspace, size_t int_bytes, cudaStream_t stream);
+
+/* Two levels for prefixes that requests share (MultiLevelCascadeAttentionWrapper, flashinfer/cascade.py): the shared level is a
+ * prefill without a mask over groups, a group being one long request with the rows of all its requests and the prefix as its KV;
+ * the unique level has every request with the rest of its pages, and the qo_indptr of the batch. Outputs of both are merged.
+ * Groups are neighbours in the batch. New tokens come after the prefix. */
+typedef struct cgr_flashinfer_cascade {
+  uint32_t size;
+  int32_t num_requests, num_groups; /* 1 .. 4096, padding included */
+  int32_t page_size;                /* tokens, 1 .. 65536 */
+  const int32_t *qo_indptr;         /* [num_requests + 1], from 0 */
+  const int32_t *kv_indptr;         /* [num_requests + 1] running sum of all pages of a request, from 0 */
+  const int32_t *kv_last_page_len;  /* [num_requests] tokens in the last page, 1 .. page_size */
+  const int32_t *kv_indices;        /* [kv_indptr[num_requests]] pages; NULL: indices are not wanted */
+  const int32_t *group_start;       /* [num_groups + 1] a group's first request; from 0 to num_requests, groups may be empty */
+  const int32_t *prefix_pages;      /* [num_groups] full pages that the group's requests begin with; 0: none */
+  int32_t *shared_qo_indptr, *shared_kv_indptr; /* out, [num_groups + 1] */
+  int32_t *shared_last_page_len;                /* out, [num_groups]: page_size; 1 without a prefix */
+  int32_t *shared_kv_indices;                   /* out, at most as many as kv_indices; NULL without them */
+  int32_t *unique_kv_indptr;                    /* out, [num_requests + 1] */
+  int32_t *unique_last_page_len;                /* out, [num_requests]; 1 without pages */
+  int32_t *unique_kv_indices;                   /* out, at most as many as kv_indices; NULL without them */
+} cgr_flashinfer_cascade;
+#define CGR_FLASHINFER_CASCADE_INIT                                                                                            \
+  { (uint32_t)sizeof(cgr_flashinfer_cascade), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+    NULL }
+
+/* Writes the arrays of both levels. Refused are prefixes that reach into new tokens or, with kv_indices, that differ; a request
+ * without rows and without pages may be in any group. On an error the content of the outputs is undefined.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade);
+
+/* The same, and then the plan of each level: cgr_flashinfer_prefill_build of `input`, whose num_requests, arrays and page_size are
+ * those of the level in place of its own. plans[0] and workspaces [0] are the shared level's.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
+                                                void *const int_workspaces[2], const size_t int_bytes[2],
+                                                cgr_flashinfer_plan plans[2]);
+
 #ifdef __cplusplus
 }
 #endif

@@ -53,6 +53,9 @@ int cgr__cuda_flashmla_preload(void);
 int cgr__cuda_block_table(const void *args, cudaStream_t stream); /* cgr__block_table_args */
 int cgr__cuda_block_table_preload(void);
 
+int cgr__cuda_flashinfer(const void *args, cudaStream_t stream); /* cgr__flashinfer_args */
+int cgr__cuda_flashinfer_preload(void);
+
 #ifdef __cplusplus
 }
 #endif

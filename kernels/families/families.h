@@ -5,6 +5,7 @@
 #include "devices/device.h"
 #include "planners/families/block_table.h"
 #include "planners/families/fa3.h"
+#include "planners/families/flashinfer.h"
 #include "planners/families/flashmla.h"
 
 #ifdef __cplusplus
@@ -19,6 +20,15 @@ typedef struct cgr__fa3_args {
   int32_t *metadata;              /* [num_words], aligned to 16 bytes */
 } cgr__fa3_args;
 extern const cgr__kernel cgr__kernel_fa3; /* cgr__fa3_args */
+
+/* Writes the key->at.bytes of the plan, and the status. */
+typedef struct cgr__flashinfer_args {
+  cgr__flashinfer_key key;                              /* complete: with a graph, and split_kv known */
+  const int32_t *qo_indptr, *kv_indptr, *live_requests; /* qo_indptr and live_requests may be NULL */
+  int32_t *status;                                      /* may be NULL */
+  unsigned char *int_workspace;
+} cgr__flashinfer_args;
+extern const cgr__kernel cgr__kernel_flashinfer; /* cgr__flashinfer_args */
 
 typedef struct cgr__flashmla_args {
   cgr__flashmla_class c;

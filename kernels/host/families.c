@@ -1,13 +1,29 @@
 /* The planners of other projects' metadata. */
+#include <string.h>
+
 #include "kernels/families/families.h"
 #include "kernels/host/launchers.h"
 #include "planners/families/block_table_host.h"
 #include "planners/families/fa3_host.h"
+#include "planners/families/flashinfer_host.h"
 #include "planners/families/flashmla_host.h"
 
 void cgr__host_fa3(const void *pointer) {
   const cgr__fa3_args *args = (const cgr__fa3_args *)pointer;
   cgr__fa3_fill(&args->c, args->query_start_loc, args->seq_lens, args->live_requests, args->metadata);
+}
+
+/* Lengths that the planner refuses are told by the status. */
+void cgr__host_flashinfer(const void *pointer) {
+  const cgr__flashinfer_args *args = (const cgr__flashinfer_args *)pointer;
+  const cgr__flashinfer_arrays arrays = { args->qo_indptr, args->kv_indptr, args->live_requests };
+  int32_t request;
+  bool rows, good = cgr__flashinfer_lengths_fit(&args->key, &arrays, &request, &rows) &&
+                    cgr__flashinfer_fill(&args->key, &arrays, args->int_workspace);
+  if (!good)
+    memset(args->int_workspace, 0, (size_t)args->key.at.bytes);
+  if (args->status)
+    *args->status = good ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT;
 }
 
 void cgr__host_flashmla(const void *pointer) {

@@ -1,6 +1,6 @@
-/* The host device's launchers of the kernels in step.h, append.h, attention.h and families/: each runs its kernel at once on the calling
- * thread, on the buffers, the plan and the partials that the CUDA kernel uses, in the same order of merging. They allocate
- * nothing, take no lock and keep no state; the largest takes about 210 KB of stack. */
+/* The host device's launchers of the kernels of kernels/table.c: each runs its kernel at once on the calling thread, on the
+ * buffers, the plan and the partials that the CUDA kernel uses, in the same order of merging. They allocate nothing, take no lock
+ * and keep no state; the largest takes about 210 KB of stack. */
 #ifndef CGR_KERNELS_HOST_LAUNCHERS_H
 #define CGR_KERNELS_HOST_LAUNCHERS_H
 
@@ -21,6 +21,7 @@ void cgr__host_fill_pages(const void *args);   /* cgr__pages_args */
 void cgr__host_digest_pages(const void *args); /* cgr__pages_args */
 void cgr__host_flashmla(const void *args);     /* cgr__flashmla_args */
 void cgr__host_block_table(const void *args);  /* cgr__block_table_args */
+void cgr__host_flashinfer(const void *args);   /* cgr__flashinfer_args */
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,20 @@ static cgr_status build_plan(void *unused, void *given) {
   return cgr_plan_build((const cgr_plan_input *)given, plan, sizeof plan);
 }
 
+static cgr_status build_decode(void *unused, void *given) {
+  int64_t workspace[512];
+  (void)unused;
+  return cgr_flashinfer_decode_build((const cgr_flashinfer_decode_input *)given, workspace + (((uintptr_t)workspace >> 3) & 1),
+                                     4000, NULL);
+}
+
+static cgr_status build_prefill(void *unused, void *given) {
+  int64_t workspace[512];
+  (void)unused;
+  return cgr_flashinfer_prefill_build((const cgr_flashinfer_prefill_input *)given, workspace + (((uintptr_t)workspace >> 3) & 1),
+                                      4000, NULL);
+}
+
 static cgr_status build_metadata(void *unused, void *given) {
   (void)unused;
   return cgr_metadata_build((const cgr_metadata *)given);
@@ -197,11 +211,25 @@ static void test_planner_inputs(void) {
   metadata.seq_lens = seqs;
   metadata.request_rows = request_rows;
   metadata.logits_indices = logits;
+  static const int32_t qo_indptr[] = { 0, 3 }, kv_indptr[] = { 0, 2 };
+  cgr_flashinfer_decode_input decode = CGR_FLASHINFER_DECODE_INPUT_INIT;
+  cgr_flashinfer_prefill_input prefill = CGR_FLASHINFER_PREFILL_INPUT_INIT;
+  decode.num_requests = prefill.num_requests = 1;
+  decode.kv_indptr = prefill.kv_indptr = kv_indptr;
+  prefill.qo_indptr = qo_indptr;
+  prefill.total_num_rows = 3;
+  decode.num_q_heads = decode.num_kv_heads = prefill.num_q_heads = prefill.num_kv_heads = 1;
+  decode.head_dim = prefill.head_dim_qk = prefill.head_dim_vo = 64;
+  decode.page_size = prefill.page_size = 16;
+  decode.num_multiprocessors = prefill.num_multiprocessors = 4;
+  decode.blocks_per_multiprocessor = 2;
   const sized_input inputs[] = {
+    { "cgr_flashinfer_decode_build: input", &decode, sizeof decode, offsetof(cgr_flashinfer_decode_input, graph), build_decode },
+    { "cgr_flashinfer_prefill_build: input", &prefill, sizeof prefill, sizeof prefill, build_prefill },
     { "cgr_plan_build: input", &plan, sizeof plan, sizeof plan, build_plan },
     { "cgr_metadata_build: metadata", &metadata, sizeof metadata, sizeof metadata, build_metadata },
   };
-  for (int i = 0; i < 2; i++)
+  for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
     check_input(&inputs[i], NULL);
   CHECK(ids[0] == 4 && ids[2] == 6 && positions[0] == 17 && slots[2] == 3 * 16 + 3 && slots[3] == -1 && seqs[0] == 20);
 }

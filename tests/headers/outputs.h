@@ -9,6 +9,14 @@ static cgr_status get_device_info(void *context, void *given) {
   return cgr_device_get_info(((world *)context)->device, (cgr_device_info *)given);
 }
 
+static cgr_status get_flashinfer_plan(void *unused, void *given) {
+  cgr_flashinfer_decode_input decode = CGR_FLASHINFER_DECODE_INPUT_INIT;
+  (void)unused;
+  decode.num_requests = decode.num_q_heads = decode.num_kv_heads = decode.head_dim = decode.page_size = decode.graph = 1;
+  decode.num_multiprocessors = decode.blocks_per_multiprocessor = 2;
+  return cgr_flashinfer_decode_size(&decode, (cgr_flashinfer_plan *)given);
+}
+
 static cgr_status get_sizes(void *context, void *given) {
   return cgr_runtime_memory(&((world *)context)->config, (cgr_memory_sizes *)given);
 }
@@ -76,6 +84,7 @@ static int test_outputs(void) {
   const cgr_batch batch = world_batch(&w);
   const sized_output outputs[] = {
     { "cgr_device_get_info: info", sizeof(cgr_device_info), memory, memory + sizeof(uint64_t), get_device_info },
+    { "cgr_flashinfer_decode_size: plan", sizeof(cgr_flashinfer_plan), 0, 0, get_flashinfer_plan },
     { "cgr_runtime_memory: sizes", sizeof(cgr_memory_sizes), 0, 0, get_sizes },
     { "cgr_fa3_size: sizes", sizeof(cgr_fa3_sizes), 0, 0, get_fa3_sizes },
     { "cgr_buffer_get: view", sizeof(cgr_buffer_view), 0, 0, get_buffer },

@@ -1,0 +1,63 @@
+/* FlashInfer's plans on the host. */
+#ifndef CGR_PLANNERS_FAMILIES_FLASHINFER_HOST_H
+#define CGR_PLANNERS_FAMILIES_FLASHINFER_HOST_H
+
+#include "cgr/planners.h"
+#include "planners/families/flashinfer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgr__flashinfer_arrays {
+  const int32_t *qo_indptr, *kv_indptr, *live_requests; /* qo_indptr and live_requests may be NULL */
+} cgr__flashinfer_arrays;
+
+/* Rows of a q tile, for requests of `packed_len` packed rows. */
+int32_t cgr__flashinfer_cta_tile_q(const cgr__flashinfer_key *key, int64_t packed_len);
+
+/* Sets cta_tile_q and what follows from it. */
+void cgr__flashinfer_set_tile(cgr__flashinfer_key *key, int32_t cta_tile_q);
+
+/* Sets the offsets; tiles and split_kv are known. */
+void cgr__flashinfer_set_layout(cgr__flashinfer_key *key);
+
+/* Whether a plan takes the lengths. Otherwise `*request` is the first that is wrong (-1: qo_indptr does not begin at 0) and
+ * `*rows` whether its rows are. */
+bool cgr__flashinfer_lengths_fit(const cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, int32_t *request,
+                                 bool *rows);
+
+/* What a batch with lengths that fit makes. */
+typedef struct cgr__flashinfer_batch {
+  int32_t chunk, longest;  /* pages */
+  bool splits;             /* a request has more than one chunk */
+  int64_t tiles, partials; /* at most 2^62; partials: rows times their chunks */
+} cgr__flashinfer_batch;
+cgr__flashinfer_batch cgr__flashinfer_measure(const cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays);
+
+/* Completes the key of a plan without a graph, or of one with a fixed chunk size whose split_kv is not forced. False: too many
+ * tiles for 32 bits; `batch` tells. */
+bool cgr__flashinfer_settle(cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, cgr__flashinfer_batch *batch);
+
+/* Writes all bytes of the plan, for lengths that fit. False: more tiles than the key has; nothing was written. */
+bool cgr__flashinfer_fill(const cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, void *int_workspace);
+
+/* Reads an input and makes the key, with a message that begins with the function's name. What follows from lengths is not
+ * known yet where `*open` is true. */
+cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfer_decode_input *input,
+                                       cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open);
+cgr_status cgr__flashinfer_read_prefill(const char *function, const cgr_flashinfer_prefill_input *input,
+                                        cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open);
+
+/* plan_info and the sizes of a complete key. */
+cgr_flashinfer_plan cgr__flashinfer_describe(const cgr__flashinfer_key *key);
+
+/* What every call asks of the workspaces. `int_workspace` is not looked at when int_bytes is 0. */
+cgr_status cgr__flashinfer_check_float(const char *function, const cgr_flashinfer_plan *plan, uint64_t float_bytes);
+cgr_status cgr__flashinfer_check_int(const char *function, const cgr_flashinfer_plan *plan, const void *int_workspace,
+                                     size_t int_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

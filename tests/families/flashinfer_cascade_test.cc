@@ -1,0 +1,232 @@
+// The two levels of a batch with shared prefixes: together they are every request's pages, once; their plans are those of their
+// arrays; and what is refused.
+#include <gtest/gtest.h>
+
+#include "tests/support/expect.h"
+#include "tests/support/flashinfer_case.h"
+
+namespace cgr_test {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+struct Cascade {
+  cgr_flashinfer_cascade c = CGR_FLASHINFER_CASCADE_INIT;
+  Ints qo = { 0 }, kv = { 0 }, last, indices, start = { 0 }, prefix;
+  Ints shared_qo, shared_kv, shared_last, shared_indices, unique_kv, unique_last, unique_indices;
+
+  void AddGroup(int32_t pages) {
+    prefix.push_back(pages);
+    start.push_back(start.back());
+  }
+  // A request of the last group: its pages are numbered so that those of the prefix are the group's.
+  void Add(int32_t rows, int32_t pages, int32_t last_len) {
+    for (int32_t k = 0; k < pages; k++)
+      indices.push_back(k < prefix.back() ? int32_t(1000000 * prefix.size()) + k : int32_t(indices.size()));
+    qo.push_back(qo.back() + rows);
+    kv.push_back(kv.back() + pages);
+    last.push_back(last_len);
+    start.back()++;
+  }
+  void Bind(bool with_indices = true) {
+    c.num_requests = int32_t(last.size());
+    c.num_groups = int32_t(prefix.size());
+    c.page_size = 16;
+    shared_qo.assign(start.size(), -7), shared_kv = shared_qo, shared_last.assign(prefix.size(), -7);
+    unique_kv.assign(qo.size(), -7), unique_last.assign(last.size(), -7);
+    shared_indices.assign(indices.size() + 1, -7), unique_indices = shared_indices;
+    c.qo_indptr = qo.data(), c.kv_indptr = kv.data(), c.kv_last_page_len = last.data();
+    c.group_start = start.data(), c.prefix_pages = prefix.data();
+    c.shared_qo_indptr = shared_qo.data(), c.shared_kv_indptr = shared_kv.data(), c.shared_last_page_len = shared_last.data();
+    c.unique_kv_indptr = unique_kv.data(), c.unique_last_page_len = unique_last.data();
+    c.kv_indices = with_indices ? indices.data() : nullptr;
+    c.shared_kv_indices = with_indices ? shared_indices.data() : nullptr;
+    c.unique_kv_indices = with_indices ? unique_indices.data() : nullptr;
+  }
+};
+
+Cascade RandomCascade(Random &random) {
+  Cascade s;
+  int32_t groups = random.Pick32(1, 6);
+  for (int32_t g = 0; g < groups; g++) {
+    s.AddGroup(random.OneIn(3) ? 0 : random.Pick32(1, 40));
+    for (int32_t i = random.Pick32(g == 0 ? 1 : 0, 6); i > 0; i--) {
+      int32_t rows = random.Pick32(0, 20), last = random.Pick32(1, 16);
+      int32_t tokens = s.prefix.back() * 16 + rows + random.Pick32(0, 100), pages = (tokens + 15) / 16;
+      if (random.OneIn(6))
+        s.Add(s.prefix.back() == 0 ? rows : 0, 0, 0); // padding
+      else
+        s.Add(rows, pages + 1, last);
+    }
+  }
+  s.Bind();
+  return s;
+}
+
+// All pages of a request, from both levels.
+Ints PagesOf(const Cascade &s, int32_t g, int32_t i) {
+  Ints pages;
+  if (s.kv[size_t(i) + 1] > s.kv[size_t(i)])
+    pages.assign(s.shared_indices.begin() + s.shared_kv[size_t(g)], s.shared_indices.begin() + s.shared_kv[size_t(g) + 1]);
+  pages.insert(pages.end(), s.unique_indices.begin() + s.unique_kv[size_t(i)],
+               s.unique_indices.begin() + s.unique_kv[size_t(i) + 1]);
+  return pages;
+}
+
+TEST(FlashInferCascade, LevelsTogetherAreTheBatch) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 20000 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    Cascade s = RandomCascade(random);
+    CGR_ASSERT_OK(cgr_flashinfer_cascade_split(&s.c));
+    for (int32_t g = 0; g < s.c.num_groups; g++) {
+      EXPECT_EQ(s.shared_qo[size_t(g)], s.qo[size_t(s.start[size_t(g)])]);
+      EXPECT_EQ(s.shared_last[size_t(g)], s.shared_kv[size_t(g) + 1] > s.shared_kv[size_t(g)] ? 16 : 1);
+      for (int32_t i = s.start[size_t(g)]; i < s.start[size_t(g) + 1]; i++) {
+        EXPECT_EQ(PagesOf(s, g, i), Ints(s.indices.begin() + s.kv[size_t(i)], s.indices.begin() + s.kv[size_t(i) + 1]));
+        EXPECT_EQ(s.unique_last[size_t(i)], s.unique_kv[size_t(i) + 1] > s.unique_kv[size_t(i)] ? s.last[size_t(i)] : 1);
+      }
+    }
+    EXPECT_EQ(s.shared_qo.back(), s.qo.back());
+    EXPECT_EQ(s.shared_indices[size_t(s.shared_kv.back())], -7);
+    EXPECT_EQ(s.unique_indices[size_t(s.unique_kv.back())], -7);
+    Cascade bare = s;
+    bare.Bind(false);
+    CGR_ASSERT_OK(cgr_flashinfer_cascade_split(&bare.c));
+    EXPECT_TRUE(bare.shared_kv == s.shared_kv && bare.unique_kv == s.unique_kv && bare.shared_qo == s.shared_qo);
+    EXPECT_TRUE(bare.shared_last == s.shared_last && bare.unique_last == s.unique_last);
+  }
+}
+
+FlashInferCase Prefill(const Cascade &s, bool graph) {
+  FlashInferCase c;
+  c.decode = false;
+  c.p.num_requests = 1;
+  c.p.total_num_rows = std::max(s.qo.back(), s.c.num_requests);
+  c.p.num_q_heads = 32;
+  c.p.num_kv_heads = 8;
+  c.p.head_dim_qk = c.p.head_dim_vo = 128;
+  c.p.page_size = 16;
+  c.p.num_multiprocessors = 132;
+  c.p.graph = graph;
+  return c;
+}
+
+TEST(FlashInferCascade, PlansAreThoseOfTheLevels) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 1000 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    Cascade s = RandomCascade(random);
+    FlashInferCase level = Prefill(s, random.OneIn(2));
+    FlashInferWorkspace a(1 << 18), b(1 << 18), expected(1 << 18);
+    void *const workspaces[2] = { a.data(), b.data() };
+    const size_t bytes[2] = { a.size(), b.size() };
+    cgr_flashinfer_plan plans[2] = { CGR_FLASHINFER_PLAN_INIT, CGR_FLASHINFER_PLAN_INIT }, plan = CGR_FLASHINFER_PLAN_INIT;
+    CGR_ASSERT_OK(cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, plans));
+    for (int k = 0; k < 2; k++) {
+      level.p.num_requests = k == 0 ? s.c.num_groups : s.c.num_requests;
+      level.qo = k == 0 ? s.shared_qo : s.qo;
+      level.kv = k == 0 ? s.shared_kv : s.unique_kv;
+      level.Bind();
+      CGR_ASSERT_OK(level.Build(expected.data(), expected.size(), &plan));
+      EXPECT_EQ(std::memcmp(&plan, &plans[k], sizeof plan), 0);
+      EXPECT_EQ(std::memcmp(expected.data(), workspaces[k], size_t(plan.int_bytes)), 0);
+    }
+  }
+}
+
+// A group of two requests with 3 pages in common, and one alone.
+Cascade Good() {
+  Cascade s;
+  s.AddGroup(3);
+  s.Add(1, 4, 5);
+  s.Add(2, 5, 16);
+  s.AddGroup(0);
+  s.Add(1, 2, 9);
+  s.Bind();
+  return s;
+}
+
+void ExpectRefused(const Cascade &s, const Words &words, cgr_status status = CGR_ERROR_INVALID_ARGUMENT) {
+  FlashInferCase level = Prefill(s, false);
+  void *const workspaces[2] = { nullptr, nullptr };
+  const size_t bytes[2] = { 0, 0 };
+  cgr_flashinfer_plan plans[2] = { CGR_FLASHINFER_PLAN_INIT, CGR_FLASHINFER_PLAN_INIT };
+  Words split = words, build = words;
+  split.push_back("cgr_flashinfer_cascade_split: ");
+  build.push_back("cgr_flashinfer_cascade_build: ");
+  ExpectMessage(cgr_flashinfer_cascade_split(&s.c), status, split);
+  ExpectMessage(cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, plans), status, build);
+}
+
+TEST(FlashInferCascade, RefusesWhatIsNoCascade) {
+  Cascade s = Good();
+  CGR_EXPECT_OK(cgr_flashinfer_cascade_split(&s.c));
+  for (int32_t cgr_flashinfer_cascade::*field :
+       { &cgr_flashinfer_cascade::num_requests, &cgr_flashinfer_cascade::num_groups, &cgr_flashinfer_cascade::page_size }) {
+    s = Good();
+    s.c.*field = 0;
+    ExpectRefused(s, { " is 0, expected 1 .. " });
+    s.c.*field = 65537;
+    ExpectRefused(s, { " is 65537, expected 1 .. " });
+  }
+  s = Good(), s.qo[0] = 1;
+  ExpectRefused(s, { "qo_indptr[0] is 1, expected 0" });
+  s = Good(), s.kv[2] = 3;
+  ExpectRefused(s, { "kv_indptr[2] is 3, expected at least 4 (kv_indptr[1])" });
+  s = Good(), s.start[2] = 2;
+  ExpectRefused(s, { "group_start[2] is 2, expected 3 (num_requests)" });
+  s = Good(), s.prefix[1] = -1;
+  ExpectRefused(s, { "prefix_pages[1] is -1, expected at least 0" });
+  s = Good(), s.prefix[0] = 4;
+  ExpectRefused(s, { "prefix_pages[0] is 4, expected at most 3: request 0 has 52 tokens before its new ones" });
+  s = Good(), s.last[2] = 17;
+  ExpectRefused(s, { "kv_last_page_len[2] is 17, expected 1 .. 16" });
+  s = Good(), s.last[2] = 0;
+  ExpectRefused(s, { "kv_last_page_len[2] is 0, expected 1 .. 16" });
+  s = Good(), s.indices[5]++;
+  ExpectRefused(s, { "page 1 of request 1 is 1000002, expected 1000001, as in the rest of group 0" });
+}
+
+TEST(FlashInferCascade, NullIsRefused) {
+  for (const int32_t *cgr_flashinfer_cascade::*field :
+       { &cgr_flashinfer_cascade::qo_indptr, &cgr_flashinfer_cascade::kv_indptr, &cgr_flashinfer_cascade::kv_last_page_len,
+         &cgr_flashinfer_cascade::group_start, &cgr_flashinfer_cascade::prefix_pages }) {
+    Cascade s = Good();
+    s.c.*field = nullptr;
+    ExpectRefused(s, { " is NULL, expected an array" }, CGR_ERROR_NULL_POINTER);
+  }
+  for (int32_t *cgr_flashinfer_cascade::*field :
+       { &cgr_flashinfer_cascade::shared_qo_indptr, &cgr_flashinfer_cascade::shared_kv_indptr,
+         &cgr_flashinfer_cascade::shared_last_page_len, &cgr_flashinfer_cascade::shared_kv_indices,
+         &cgr_flashinfer_cascade::unique_kv_indptr, &cgr_flashinfer_cascade::unique_last_page_len,
+         &cgr_flashinfer_cascade::unique_kv_indices }) {
+    Cascade s = Good();
+    s.c.*field = nullptr;
+    ExpectRefused(s, { " is NULL, expected an array" }, CGR_ERROR_NULL_POINTER);
+  }
+  Cascade s = Good();
+  FlashInferCase level = Prefill(s, false);
+  FlashInferWorkspace a(1 << 14), b(1 << 14);
+  void *const workspaces[2] = { a.data(), b.data() };
+  const size_t bytes[2] = { a.size(), b.size() };
+  cgr_flashinfer_plan plans[2] = { CGR_FLASHINFER_PLAN_INIT, CGR_FLASHINFER_PLAN_INIT };
+  ExpectMessage(cgr_flashinfer_cascade_split(nullptr), CGR_ERROR_NULL_POINTER,
+                { "cgr_flashinfer_cascade_split: cascade is NULL" });
+  ExpectMessage(cgr_flashinfer_cascade_build(nullptr, &level.p, workspaces, bytes, plans), CGR_ERROR_NULL_POINTER,
+                { "cgr_flashinfer_cascade_build: cascade is NULL" });
+  ExpectMessage(cgr_flashinfer_cascade_build(&s.c, nullptr, workspaces, bytes, plans), CGR_ERROR_NULL_POINTER,
+                { "cgr_flashinfer_cascade_build: input is NULL" });
+  ExpectMessage(cgr_flashinfer_cascade_build(&s.c, &level.p, nullptr, bytes, plans), CGR_ERROR_NULL_POINTER,
+                { "int_workspaces is NULL" });
+  ExpectMessage(cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, nullptr, plans), CGR_ERROR_NULL_POINTER,
+                { "int_bytes is NULL" });
+  ExpectMessage(cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, nullptr), CGR_ERROR_NULL_POINTER,
+                { "plans is NULL" });
+  CGR_EXPECT_OK(cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, plans));
+}
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,226 @@
+// FlashInfer's plans as a kernel: the bytes of the host planner, whatever was there before, eagerly and in a graph whose lengths
+// change from replay to replay; lengths that no plan takes overrun nothing.
+#include <gtest/gtest.h>
+
+#include "tests/support/device_memory.h"
+#include "tests/support/expect.h"
+#include "tests/support/flashinfer_case.h"
+
+namespace cgr_test {
+namespace {
+
+class FlashInferKernel : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override {
+    cgr_device *device = nullptr;
+    CGR_OPEN_OR_SKIP(device, GetParam());
+    device_ = device;
+    bench_ = std::make_unique<Bench>(device);
+    CGR_ASSERT_OK(cgr_stream_create(device_, &stream_));
+  }
+  void TearDown() override {
+    if (stream_ != nullptr)
+      CGR_EXPECT_OK(cgr_stream_destroy(device_, stream_));
+    bench_.reset();
+  }
+  void Sync() { CGR_ASSERT_OK(cgr_stream_synchronize(device_, stream_)); }
+
+  // A case with its arrays on the device.
+  struct There {
+    There(Bench &bench, const FlashInferCase &host)
+        : c(host), qo(bench, host.qo), kv(bench, host.kv), live(bench, std::vector<int32_t>(1, host.num_live())),
+          status(bench, 1) {
+      c.p.force_split_kv = 1;
+      c.d.kv_indptr = c.p.kv_indptr = kv.data();
+      c.p.qo_indptr = host.qo.empty() ? nullptr : qo.data();
+      c.d.live_requests = c.p.live_requests = live.data();
+      c.d.status = c.p.status = status.data();
+    }
+    // Other lengths for the same key.
+    void Put(const FlashInferCase &host) {
+      qo.Put(host.qo);
+      kv.Put(host.kv);
+      live.Put({ host.num_live() });
+    }
+    FlashInferCase c;
+    Array<int32_t> qo, kv, live, status;
+  };
+
+  // What the host planner gives, and its status; no tiles where it refuses the lengths.
+  static cgr_status Expected(FlashInferCase c, std::vector<unsigned char> *bytes) {
+    c.p.force_split_kv = 1;
+    c.Bind();
+    cgr_flashinfer_plan plan = CGR_FLASHINFER_PLAN_INIT;
+    EXPECT_EQ(c.Size(&plan), CGR_OK) << cgr_last_message();
+    FlashInferWorkspace workspace(size_t(plan.int_bytes));
+    cgr_status status = c.Build(workspace.data(), workspace.size(), nullptr);
+    *bytes = status == CGR_OK ? workspace.Get() : std::vector<unsigned char>(workspace.size(), 0);
+    return status;
+  }
+  static void ExpectSame(const FlashInferCase &host, const There &there, const Array<unsigned char> &workspace) {
+    std::vector<unsigned char> expected;
+    cgr_status status = Expected(host, &expected);
+    const std::vector<unsigned char> got = workspace.Get();
+    ASSERT_EQ(got.size(), expected.size());
+    EXPECT_TRUE(got == expected) << "byte " << std::mismatch(got.begin(), got.end(), expected.begin()).first - got.begin()
+                                 << " of " << got.size() << ", " << host.num_requests() << " requests";
+    EXPECT_EQ(there.status.Get()[0], status);
+  }
+  void Check(const FlashInferCase &host) {
+    std::vector<unsigned char> expected;
+    Expected(host, &expected);
+    There there(*bench_, host);
+    Array<unsigned char> workspace(*bench_, expected.size());
+    CGR_ASSERT_OK(there.c.Enqueue(device_, workspace.data(), workspace.size(), stream_));
+    Sync();
+    ExpectSame(host, there, workspace);
+  }
+
+  cgr_device *device_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Bench> bench_;
+};
+
+FlashInferCase RandomCase(Random &random) { return random.OneIn(2) ? RandomDecode(random, true) : RandomPrefill(random, true); }
+
+TEST_P(FlashInferKernel, EqualsTheHostPlanner) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 2000 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    Check(RandomCase(random));
+  }
+}
+
+// Both sides of every number of requests of a thread, and of every number of threads.
+TEST_P(FlashInferKernel, TakesAnyNumberOfRequests) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int32_t requests : { 1,    2,    31,   32,   33,   255,  256,  257,  511,  513,  767, 769,
+                            1023, 1024, 1025, 1151, 1153, 2047, 2049, 3071, 3073, 4095, 4096 }) {
+    for (bool decode : { false, true }) {
+      FlashInferCase c = decode ? RandomDecode(random, true) : RandomPrefill(random, true);
+      c.d.num_requests = c.p.num_requests = requests;
+      c.d.num_kv_heads = c.d.num_q_heads = c.p.num_kv_heads = c.p.num_q_heads = 1;
+      c.d.num_multiprocessors = 1000; // so that there is something to split
+      c.p.num_multiprocessors = 4000;
+      c.d.blocks_per_multiprocessor = 9;
+      c.p.uniform_q_len = c.p.fixed_split_size = c.p.disable_split_kv = 0;
+      c.live.clear();
+      FillLengths(random, c, requests, false);
+      if (!c.decode)
+        c.p.total_num_rows = std::max(c.qo.back(), requests);
+      c.Bind();
+      Check(c);
+    }
+  }
+}
+
+TEST_P(FlashInferKernel, BadLengthsGiveNoTilesAndOverrunNothing) {
+  const uint64_t first = Seed();
+  int refused = 0;
+  for (uint64_t seed = first; seed < first + 500 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    FlashInferCase c = RandomCase(random);
+    std::vector<int32_t> &indptr = c.qo.empty() || random.OneIn(2) ? c.kv : c.qo;
+    for (int32_t i = random.Pick32(1, 3); i > 0; i--)
+      indptr[size_t(random.Pick(0, c.num_requests()))] = random.OneIn(2) ? int32_t(random.Bits()) : random.Pick32(-2, 3);
+    c.Bind();
+    Check(c);
+    std::vector<unsigned char> bytes;
+    refused += Expected(c, &bytes) != CGR_OK;
+  }
+  EXPECT_GT(refused, 50);
+}
+
+// The launch is recorded once; lengths and the number of live requests are read when it runs.
+TEST_P(FlashInferKernel, OneGraphPlansManyBatches) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int round = 0; round < 8; round++) {
+    FlashInferCase c = round % 2 ? RandomDecode(random, true) : RandomPrefill(random, true);
+    while (round % 2 == 0 && c.qo.empty())
+      c = RandomPrefill(random, true);
+    c.p.uniform_q_len = 0;
+    c.p.total_num_rows = std::max(c.p.total_num_rows, c.num_requests() * 9);
+    std::vector<unsigned char> expected;
+    Expected(c, &expected);
+    There there(*bench_, c);
+    Array<unsigned char> workspace(*bench_, expected.size());
+    CGR_ASSERT_OK(there.c.Enqueue(device_, workspace.data(), workspace.size(), stream_)); // loads the kernel
+    Sync();
+    cgr__graph *graph = nullptr;
+    cgr__exec *exec = nullptr;
+    cgr__graph_info info;
+    ASSERT_EQ(device_->ops->capture_begin(device_, stream_), CGR__DEVICE_OK);
+    CGR_EXPECT_OK(there.c.Enqueue(device_, workspace.data(), workspace.size(), stream_));
+    ASSERT_EQ(device_->ops->capture_end(device_, stream_, &graph), CGR__DEVICE_OK);
+    ASSERT_EQ(device_->ops->instantiate(device_, graph, &exec, &info), CGR__DEVICE_OK);
+    EXPECT_EQ(info.num_nodes, 1);
+    for (int replay = 0; replay < 20; replay++) {
+      FlashInferCase other = c;
+      other.live.clear();
+      FillLengths(random, other, c.num_requests(), false);
+      other.Bind();
+      there.Put(other);
+      ASSERT_EQ(device_->ops->exec_launch(device_, exec, stream_), CGR__DEVICE_OK);
+      Sync();
+      ExpectSame(other, there, workspace);
+    }
+    EXPECT_EQ(device_->ops->exec_destroy(device_, exec), CGR__DEVICE_OK);
+    EXPECT_EQ(device_->ops->graph_destroy(device_, graph), CGR__DEVICE_OK);
+  }
+}
+
+TEST_P(FlashInferKernel, RefusesWhatItCannotPlan) {
+  Random random(1);
+  FlashInferCase d = RandomDecode(random, true), p = RandomPrefill(random, true);
+  p.p.fixed_split_size = 8;
+  p.p.disable_split_kv = 0;
+  p.p.force_split_kv = 1;
+  for (FlashInferCase *c : { &d, &p }) {
+    const std::string name = c->decode ? "cgr_flashinfer_decode_enqueue: " : "cgr_flashinfer_prefill_enqueue: ";
+    c->Bind();
+    cgr_flashinfer_plan plan = CGR_FLASHINFER_PLAN_INIT;
+    CGR_ASSERT_OK(c->Size(&plan));
+    FlashInferWorkspace workspace(size_t(plan.int_bytes));
+    auto refuse = [&](cgr_status status, const std::string &word, void *memory, size_t bytes) {
+      ExpectMessage(c->Enqueue(device_, memory, bytes, stream_), status, { name + word });
+      EXPECT_EQ(workspace.Get(), std::vector<unsigned char>(workspace.size(), 0xA5));
+    };
+    unsigned char *memory = workspace.data();
+    refuse(CGR_ERROR_NULL_POINTER, "int_workspace is NULL", nullptr, workspace.size());
+    refuse(CGR_ERROR_INVALID_ARGUMENT, "int_workspace is ", memory + 4, workspace.size());
+    refuse(CGR_ERROR_INVALID_ARGUMENT, "int_bytes is 3, expected at least " + std::to_string(plan.int_bytes), memory, 3);
+    ExpectMessage(c->Enqueue(nullptr, memory, workspace.size(), stream_), CGR_ERROR_NULL_POINTER, { name + "device is NULL" });
+    ExpectMessage(c->Enqueue(device_, memory, workspace.size(), nullptr), CGR_ERROR_INVALID_ARGUMENT,
+                  { name + "stream is NULL" });
+    ExpectMessage(c->decode ? cgr_flashinfer_decode_enqueue(device_, nullptr, memory, 9, stream_)
+                            : cgr_flashinfer_prefill_enqueue(device_, nullptr, memory, 9, stream_),
+                  CGR_ERROR_NULL_POINTER, { name + "input is NULL" });
+    c->d.float_workspace_bytes = c->p.float_workspace_bytes = 1;
+    if (plan.float_bytes > 1)
+      refuse(CGR_ERROR_INVALID_ARGUMENT, "float_workspace_bytes is 1, expected at least " + std::to_string(plan.float_bytes),
+             memory, workspace.size());
+    c->d.float_workspace_bytes = c->p.float_workspace_bytes = 0;
+    c->d.kv_indptr = c->p.kv_indptr = nullptr;
+    refuse(CGR_ERROR_NULL_POINTER, "kv_indptr is NULL", memory, workspace.size());
+    c->Bind();
+    c->p.force_split_kv = 0;
+    if (!c->decode)
+      refuse(CGR_ERROR_INVALID_ARGUMENT, "force_split_kv is 0, expected 1", memory, workspace.size());
+    c->d.graph = c->p.graph = 0;
+    c->p.uniform_q_len = 0;
+    refuse(CGR_ERROR_INVALID_ARGUMENT, "graph is 0, expected 1", memory, workspace.size());
+  }
+  cgr_device closed = {};
+  ExpectMessage(d.Enqueue(&closed, nullptr, 0, stream_), CGR_ERROR_INVALID_STRUCT, { "device has magic 0x00000000" });
+}
+
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(FlashInferKernel);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,94 @@
+// What FlashInfer's attention kernels would do with a plan: which rows and keys each CTA takes, where it leaves its partial, and
+// which partials are merged. Reads the plan's buffers alone, as BatchPrefillWithPagedKVCacheDevice (prefill.cuh) and
+// BatchDecodeWithPagedKVCacheDevice (decode.cuh) of flashinfer-ai/flashinfer fb28d7242b35 do.
+#ifndef CGR_TESTS_SUPPORT_FLASHINFER_READING_H
+#define CGR_TESTS_SUPPORT_FLASHINFER_READING_H
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "cgr/planners.h"
+
+namespace cgr_test {
+
+// The work of a CTA of one KV head: packed rows (row * group + head of the group) of a request over keys [kv_begin, kv_end).
+struct FlashInferWork {
+  int32_t cta, request, kv_tile;
+  int64_t packed_begin, packed_end;
+  int64_t kv_begin, kv_end;
+};
+
+class FlashInferReading {
+public:
+  // `rows` and `kv_lens` (tokens) of each request. `window`: keys that a query sees, 0: all.
+  FlashInferReading(const cgr_flashinfer_plan &plan, const unsigned char *int_workspace, const std::vector<int32_t> &rows,
+                    const std::vector<int64_t> &kv_lens, int32_t group, int32_t window)
+      : plan_(plan), bytes_(int_workspace), rows_(rows), kv_lens_(kv_lens), group_(group), window_(window) {}
+
+  bool decode() const { return plan_.num_info == 10; }
+  bool split() const { return plan_.info[decode() ? 9 : 14] != 0; }
+  bool graph() const { return plan_.info[decode() ? 8 : 13] != 0; }
+  int64_t tiles() const { return plan_.info[0]; }
+  int64_t cta_tile_q() const { return decode() ? group_ : plan_.info[3]; }
+  int64_t chunk() const { return Word(plan_.info[decode() ? 7 : 9], 0); }
+
+  // Every CTA that does not return at once. Without a mask those past the plan's tiles work too, on what the arrays hold there.
+  std::vector<FlashInferWork> Works() const {
+    std::vector<FlashInferWork> works;
+    for (int64_t cta = 0; cta < tiles(); cta++)
+      if (!HasMask() || bytes_[plan_.info[decode() ? 6 : 12] + cta] != 0)
+        works.push_back(Work(cta));
+    return works;
+  }
+  // Where a CTA leaves the partial of a row of its request; without splits, the row of the output.
+  int64_t Slot(const FlashInferWork &work, int64_t row) const {
+    int64_t first = OIndptr(work.request);
+    if (decode() || !split())
+      return first + (decode() ? (split() ? work.kv_tile : 0) : row);
+    int64_t seen = std::max<int64_t>(kv_lens_[size_t(work.request)], 1);
+    if (window_ > 0)
+      seen = std::min(seen, window_ - 1 + cta_tile_q());
+    return first + row * ((seen + chunk() - 1) / chunk()) + work.kv_tile;
+  }
+  // The partials [begin, end) that are merged into a row of the output (a request, for decode).
+  int64_t MergeBegin(int64_t row) const { return decode() ? OIndptr(row) : Word(plan_.info[7], row); }
+  int64_t MergeEnd(int64_t row) const { return MergeBegin(row + 1); }
+  // Rows that the merge goes through.
+  int64_t MergedRows() const { return decode() ? int64_t(rows_.size()) : graph() ? Word(plan_.info[2], 0) : plan_.info[1]; }
+
+private:
+  bool HasMask() const { return split() && graph(); }
+  int64_t Word(int64_t offset, int64_t index) const {
+    int32_t word;
+    std::memcpy(&word, bytes_ + offset + 4 * index, 4);
+    return word;
+  }
+  int64_t OIndptr(int64_t request) const { return Word(plan_.info[decode() ? 5 : 8], request); }
+  FlashInferWork Work(int64_t cta) const {
+    int64_t request = Word(plan_.info[decode() ? 3 : 4], cta), kv_tile = Word(plan_.info[decode() ? 4 : 6], cta);
+    int64_t q_tile = decode() ? 0 : Word(plan_.info[5], cta);
+    int64_t rows = rows_[size_t(request)], kv_len = kv_lens_[size_t(request)], start = 0;
+    if (window_ > 0)
+      start = std::max<int64_t>(0, kv_len + q_tile * cta_tile_q() / group_ - rows - (window_ - 1));
+    FlashInferWork work = { int32_t(cta), int32_t(request), int32_t(kv_tile), 0, 0, start, kv_len };
+    work.packed_begin = q_tile * cta_tile_q();
+    work.packed_end = std::min((q_tile + 1) * cta_tile_q(), rows * group_);
+    if (split()) {
+      work.kv_begin = std::min(start + kv_tile * chunk(), kv_len);
+      work.kv_end = std::min(start + (kv_tile + 1) * chunk(), kv_len);
+    }
+    return work;
+  }
+
+  cgr_flashinfer_plan plan_;
+  const unsigned char *bytes_;
+  std::vector<int32_t> rows_;
+  std::vector<int64_t> kv_lens_;
+  int32_t group_, window_;
+};
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_FLASHINFER_READING_H
