@@ -34,6 +34,9 @@ NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "n
 
 NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" })
 
+NAMES(cgr_plan_flag, cgr_plan_flag_name, { CGR_PLAN_CAPTURE, "capture" }, { CGR_PLAN_FAST, "fast" },
+      { CGR_PLAN_BOUNDS, "bounds" })
+
 NAMES(cgr_graph_support, cgr_graph_support_name, { CGR_SUPPORT_DEFAULT, "default" }, { CGR_SUPPORT_NEVER, "never" },
       { CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE, "uniform single token decode" }, { CGR_SUPPORT_UNIFORM_BATCH, "uniform batch" },
       { CGR_SUPPORT_ALWAYS, "always" })

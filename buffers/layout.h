@@ -28,10 +28,13 @@ typedef struct cgr__limits {
   uint64_t derived;                     /* buffers that were asked for: CGR__DERIVED bits */
 } cgr__limits;
 
-/* A buffer of the engine's own. */
+/* A step: the dimension of what backends keep. No cgr_dimension, for engines cannot declare it. */
+#define CGR__DIMENSION_STEP 4
+
+/* A buffer of the engine's own, or of a backend's, which has no name. */
 typedef struct cgr__declared {
   char name[32];
-  int32_t dimension, dtype, source; /* cgr_dimension, cgr_dtype, cgr_source */
+  int32_t dimension, dtype, source; /* cgr_dimension or CGR__DIMENSION_STEP, cgr_dtype, cgr_source */
   int64_t rows, width;
   int64_t padding; /* what every element holds at first, and where nothing was staged, as a value of the dtype */
   size_t offset;

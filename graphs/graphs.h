@@ -120,6 +120,8 @@ typedef struct cgr__graphs {
 
 /* keys.c. Makes entries and tables of the lists in `memory`, of that size and zeros. */
 size_t cgr__keys_bytes(const cgr__key_lists *lists);
+/* How many keys they make at most. */
+int32_t cgr__keys_count(const cgr__key_lists *lists);
 /* Index of a variant in the lists; -1: it is not declared. */
 int32_t cgr__keys_find_variant(const cgr__key_lists *lists, uint32_t word);
 void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory);

@@ -81,6 +81,8 @@ size_t cgr__keys_bytes(const cgr__key_lists *lists) {
   return p.entries + p.tokens + p.of_requests + p.of_block + p.smallest;
 }
 
+int32_t cgr__keys_count(const cgr__key_lists *lists) { return (int32_t)(measure(lists).entries / sizeof(cgr__graph_entry)); }
+
 /* An entry of the first variant that is captured; the others' follow from it. */
 static void add_entry(cgr__graphs *graphs, int32_t kind, int32_t num_tokens, int32_t num_requests, int32_t query_len) {
   cgr_key key = CGR_KEY_INIT;

@@ -12,14 +12,25 @@
 extern "C" {
 #endif
 
+enum cgr__staged_per { CGR__STAGED_PER_REQUEST = 0, CGR__STAGED_PER_TOKEN = 1, CGR__STAGED_PER_STEP = 2 };
+
 typedef struct cgr__staged_buffer {
   void *data;          /* in the arena: aligned to 256 bytes, and so is what follows it */
   int64_t slot_offset; /* of its section, a multiple of 64 */
-  int64_t row_bytes;   /* of a token or a request */
+  int64_t row_bytes;   /* of a token, a request or the step */
   uint64_t pattern;    /* eight bytes of padding */
   int32_t index;       /* bit of state->staged */
-  int32_t tokens;      /* 1: by tokens, 0: by requests */
+  int32_t per;         /* cgr__staged_per */
 } cgr__staged_buffer;
+
+/* How many of them `tokens`, or `requests`, make. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline int64_t
+    cgr__staged_count(int32_t per, int64_t tokens, int64_t requests) {
+  return per == CGR__STAGED_PER_STEP ? 1 : per == CGR__STAGED_PER_TOKEN ? tokens : requests;
+}
 
 typedef struct cgr__staged_args {
   const unsigned char *staging; /* as in cgr__step_args */
@@ -32,7 +43,8 @@ typedef struct cgr__staged_args {
 } cgr__staged_args;
 
 /* After the prologue, which has judged the slot. Of each buffer the rows [0, real count) come from its section, when
- * state->staged has its bit; the others, up to the padded count, become padding. Up to 15 bytes after them become padding too. */
+ * state->staged has its bit; the others, up to the padded count, become padding. A step has one row. Up to 15 bytes after them
+ * become padding too. */
 extern const cgr__kernel cgr__kernel_staged; /* cgr__staged_args */
 
 #ifdef __cplusplus

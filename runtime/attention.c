@@ -111,8 +111,11 @@ typedef struct calls {
 
 static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   const struct backend_call *call = args;
+  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
   uint64_t before = cgr__failures();
+  rec->backend = (int32_t)(call->backend - rec->runtime->setup.backends) + 1;
   cgr_status status = call->backend->record(call->backend->context, recorder, &call->attention);
+  rec->backend = 0;
   if (status == CGR_OK)
     return CGR_OK;
   return cgr__fail(status, "backend %.31s, layer %d: record returned %s (%d)%s%s", call->backend->name, call->attention.layer,

@@ -5,7 +5,7 @@
 #include "runtime/runtime.h"
 
 static cgr_status capture_words(cgr_runtime *rt, const cgr_key *key, cgr__words *words) {
-  struct cgr__capture_context context = { rt, key };
+  struct cgr__capture_context context = { rt, key, CGR_OK };
   int device_error = 0;
   cgr_status status = cgr__graphs_list(&rt->graphs, key, rt->own_stream, cgr__capture_body_of, &context, words, &device_error);
   return device_error ? cgr__runtime_device_error(rt, device_error, "capturing") : status;

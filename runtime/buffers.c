@@ -41,7 +41,7 @@ cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const cha
   CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_buffer_get_declared", lane));
   CGR__REQUIRE(name, "cgr_buffer_get_declared");
   CGR__TRY(cgr__sized_check("cgr_buffer_get_declared: view", view));
-  for (int32_t i = 0; i < runtime->layout.num_declared; i++) {
+  for (int32_t i = 0; i < runtime->setup.config.num_buffers; i++) {
     const cgr__declared *declared = &runtime->layout.declared[i];
     if (strcmp(declared->name, name) != 0)
       continue;
@@ -54,7 +54,7 @@ cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const cha
   }
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                    "cgr_buffer_get_declared: name is \"%.40s\", expected one of the %d declared buffers", name,
-                   runtime->layout.num_declared);
+                   runtime->setup.config.num_buffers);
 }
 
 cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region) {

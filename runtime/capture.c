@@ -55,6 +55,7 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
   CGR__TRY(cgr__runtime_check_unprepared(rt, function));
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, function, rt->lane.launched, rt->setup.config.wait_timeout_ms));
+  CGR__TRY(cgr__plans_create(rt, NULL));
   keep_record(rt, c);
   cgr__baked_refresh(rt);
   return CGR_OK;
@@ -87,7 +88,10 @@ static void log_text(const cgr_runtime *rt, cgr_log_level level, const char *tex
 
 cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture) {
   const struct cgr__capture_context *c = context;
+  if (c->created != CGR_OK)
+    return c->created; /* with its message */
   const cgr__enqueue enqueue = { .key = *c->key,
+                                 .entry = cgr__graphs_find(&c->runtime->graphs, c->key),
                                  .stream = capture->stream,
                                  .capture = capture,
                                  .record = c->runtime->record,
@@ -111,13 +115,16 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
 }
 
 cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
-  struct cgr__capture_context context = { rt, &entry->key };
+  struct cgr__capture_context context = { rt, &entry->key, CGR_OK };
   int device_error = 0;
+  cgr__plans_destroy(rt, entry);
+  context.created = cgr__plans_create(rt, entry);
   cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, cgr__capture_body_of, &context, &device_error);
   if (status == CGR_OK) {
     warn_of_width(rt, entry);
     return CGR_OK;
   }
+  cgr__plans_destroy(rt, entry);
   if (device_error)
     status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
   char text[480];
@@ -181,6 +188,7 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
     first = status;
     snprintf(message, sizeof message, "%s", cgr_last_message());
   }
+  cgr__plans_sweep(runtime); /* a graph that has cost more than the budget is gone */
   if (runtime->dead)
     return cgr__runtime_check(runtime, "cgr_runtime_capture");
   tell_budget(runtime, &c, &budget);
@@ -193,6 +201,7 @@ cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes,
   CGR__TRY(cgr__runtime_check_unprepared(runtime, "cgr_runtime_release_graphs"));
   int64_t before = runtime->graphs.device_bytes;
   CGR__TRY(cgr__graphs_drop_oldest(&runtime->graphs, keep_bytes));
+  cgr__plans_sweep(runtime);
   if (released)
     *released = (uint64_t)(before - runtime->graphs.device_bytes);
   return CGR_OK;

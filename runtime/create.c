@@ -50,6 +50,7 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   cgr__compositions_init(&rt->lane.compositions, c->max_requests, c->ring_depth, at);
   at += cgr__compositions_bytes(c->max_requests, c->ring_depth);
   cgr__keys_make(&rt->graphs, &rt->setup.keys, at);
+  cgr__plans_init(rt, at + cgr__keys_bytes(&rt->setup.keys));
   return CGR_OK;
 }
 
@@ -106,7 +107,13 @@ static void make_args(cgr_runtime *rt) {
     make_group_args(rt, i);
 }
 
-/* What is staged of the engine's own buffers: by tokens and requests, and by rows. */
+static int32_t staged_per(const cgr__declared *d) {
+  return d->dimension == CGR_DIMENSION_TOKENS  ? CGR__STAGED_PER_TOKEN
+         : d->dimension == CGR__DIMENSION_STEP ? CGR__STAGED_PER_STEP
+                                               : CGR__STAGED_PER_REQUEST;
+}
+
+/* What is staged of the engine's own buffers, by tokens and requests, and by rows; and the plans of backends. */
 static void make_staged_args(cgr_runtime *rt) {
   cgr__staged_args *a = &rt->lane.staged_args;
   const cgr__step_args *step = &rt->lane.args;
@@ -119,9 +126,8 @@ static void make_staged_args(cgr_runtime *rt) {
     const cgr__declared *d = &rt->layout.declared[i];
     void *data = rt->arena + d->offset;
     if (d->slot_offset != 0)
-      a->buffer[a->num_buffers++] = (cgr__staged_buffer){
-        data, d->slot_offset, cgr__declared_bytes(d), cgr__declared_pattern(d), i, d->dimension == CGR_DIMENSION_TOKENS
-      };
+      a->buffer[a->num_buffers++] =
+          (cgr__staged_buffer){ data, d->slot_offset, cgr__declared_bytes(d), cgr__declared_pattern(d), i, staged_per(d) };
     else if (d->source == CGR_SOURCE_STAGED)
       rt->lane.args.rows[i] = (cgr__row_buffer){ data, rt->rows.data[i].words };
   }
@@ -287,6 +293,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
 static void release_device(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__graphs_drop_all(&rt->graphs);
+  cgr__plans_destroy_all(rt);
   if (rt->fork_event)
     ops->event_destroy(rt->dev, rt->fork_event);
   if (rt->join_event)

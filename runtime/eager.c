@@ -86,6 +86,19 @@ static int fork_derived(cgr_runtime *rt, int32_t padded_requests) {
   return error ? error : ops->event_record(rt->dev, rt->join_event, rt->side_stream);
 }
 
+/* What backends enqueue to plan the step, behind that. */
+static cgr_status fork_plans(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  if (!rt->backend_plans.on_device)
+    return CGR_OK;
+  cudaStream_t stream = recorder->base.stream;
+  recorder->base.stream = rt->side_stream;
+  cgr_status status = cgr__plans_enqueue(recorder);
+  recorder->base.stream = stream;
+  int error = rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
+  return status != CGR_OK ? status : cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends");
+}
+
 /* The engine's own buffers. Enqueued after the planner's fork, so as not to delay the planner. */
 static int enqueue_staged(cgr_runtime *rt, const cgr__enqueue *enqueue) {
   if (rt->lane.staged_args.num_buffers == 0)
@@ -200,6 +213,8 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.max_query_len = enqueue->key.query_len > 0 ? enqueue->key.query_len : enqueue->key.num_tokens;
   recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
   recorder->batch = enqueue->batch;
+  recorder->states = cgr__plans_states(rt, enqueue->entry);
+  recorder->of_eager = !enqueue->entry;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
   recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt) : 0;
 }
@@ -226,6 +241,10 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
     args->abandon = recorded != CGR_OK;
     error = rt->dev->ops->launch(rt->dev, &cgr__kernel_epilogue, args, recorder->base.stream);
   }
+  if (!error && !recorder->base.capture && (args->abandon || args->empty)) {
+    what = "step: zeroing the workspaces of backends";
+    error = cgr__plans_clear(rt, recorder->base.stream);
+  }
   if (!error)
     *outcome = recorded == CGR_OK ? CGR__OUTCOME_WHOLE : CGR__OUTCOME_ABANDONED;
   cgr_status ended = cgr__runtime_device_error(rt, error, recorded == CGR_OK ? what : cause);
@@ -245,7 +264,9 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
   error = enqueue_staged(rt, enqueue);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers"));
-  cgr_status recorded = run_record(recorder, enqueue);
+  cgr_status recorded = enqueue->record ? fork_plans(recorder) : CGR_OK;
+  if (recorded == CGR_OK)
+    recorded = run_record(recorder, enqueue);
   if (enqueue->capture && !enqueue->capture->open)
     return recorded; /* nothing captures any more: the epilogue would run */
   return end_step(recorder, &args, recorded, outcome);

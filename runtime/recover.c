@@ -79,7 +79,8 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate 
                                  .engine = rt->engine,
                                  .real_tokens = p->batch.num_tokens,
                                  .real_requests = p->batch.num_requests,
-                                 .batch = p->batch.composition };
+                                 .batch = p->batch.composition,
+                                 .entry = p->choice.entry };
   cgr__outcome outcome;
   cgr__graph_entry *entry = p->choice.entry;
   cgr_status status = entry ? cgr__enqueue_breaks(rt, &enqueue, entry, &outcome) : cgr__enqueue_step(rt, &enqueue, &outcome);

@@ -79,11 +79,24 @@ typedef struct cgr__step_recorder {
   struct cgr_recorder base;
   cgr_runtime *runtime;
   const cgr__composition *batch; /* of the step; NULL: in a capture, or none */
+  void *const *states;           /* of the backends, for this step's key */
+  bool of_eager;                 /* they are those of eager steps */
+  int32_t backend;               /* whose function is running, plus 1; 0: none's */
   bool planner_joined;
   bool fetch_forked;   /* and not joined */
   int32_t layers_left; /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   cgr__layer_marks marks;
 } cgr__step_recorder;
+
+/* What backends keep for planning. */
+typedef struct cgr__backend_plans {
+  void **states; /* [keys + 1][CGR__MAX_BACKENDS]: of each graph entry, then of eager steps; NULL: no backend is in use */
+  bool *made;    /* [keys + 1]: they have been created */
+  int32_t num_keys;
+  bool on_device;                             /* some backend enqueues plans */
+  int32_t *rows, *query_start_loc, *seq_lens; /* [R], [R + 1], [R]: of the step that is planned on the host */
+  void *nowhere;                              /* plan_bytes of the largest: a plan that no step uses */
+} cgr__backend_plans;
 
 /* What steps count, in one place: cgr_stats is spread over many lines. */
 typedef struct cgr__tally {
@@ -94,9 +107,9 @@ typedef struct cgr__tally {
 /* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
-  int dead;       /* 1: lost; read by any thread */
-  bool recording; /* inside `record`, or a call between pieces */
-  bool owns_device;
+  int dead;                       /* 1: lost; read by any thread */
+  bool recording;                 /* inside `record`, or a call between pieces */
+  uint8_t plans_on_host;          /* a bit for each backend in use with a plan_host */
   uint8_t last_kind, last_reason; /* of the tally */
   int32_t reorder_threshold;      /* of the setup */
   cgr_device *dev;
@@ -115,12 +128,13 @@ struct cgr_runtime {
                                            demand, fetch */
   cgr__event *fork_event, *join_event, *order_event;
 
+  cgr__backend_plans backend_plans;
   cgr__setup setup;
   cgr__layout layout;
   unsigned char *arena; /* device memory */
   void *pinned;         /* the ring */
   void *host_block;     /* rows, compositions, keys */
-  bool owns_arena, owns_pinned;
+  bool owns_device, owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
   char dead_message[320];
 };
@@ -180,6 +194,7 @@ typedef struct cgr__enqueue {
   bool empty;                         /* what its slot holds does not count */
   int32_t real_tokens, real_requests; /* -1 in a capture */
   const cgr__composition *batch;      /* NULL: in a capture, or without requests */
+  const cgr__graph_entry *entry;      /* whose states the backends use; NULL: those of eager steps */
 } cgr__enqueue;
 
 /* How far it got. */
@@ -204,6 +219,25 @@ cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
 cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream);
 /* A stream that a step can go to. */
 cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream);
+
+/* ---------------------------------------------------------------------------------------------------------------- plans.c */
+
+/* Lays out what backends keep in the host's memory, of cgr__setup_plans_bytes. */
+void cgr__plans_init(cgr_runtime *rt, void *memory);
+/* Makes the backends' states for a graph, which has none then; NULL: for eager steps, unless they have been made. */
+cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
+void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
+/* Ends those of graphs that there are no more. */
+void cgr__plans_sweep(cgr_runtime *rt);
+void cgr__plans_destroy_all(cgr_runtime *rt);
+/* Plans a checked step on the host, into its slot. `*bytes`: what travels; `*staged`: bits of the header. */
+cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
+                              uint64_t *bytes);
+/* Enqueues the plans of backends, on the recorder's stream. */
+cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder);
+/* Zeroes the workspaces, behind a step that was given up. */
+int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream);
+void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);
 
 /* ------------------------------------------------------------------------------------- counters.c, recover.c, flush.c */
 
@@ -251,6 +285,7 @@ bool cgr__capture_wants(const cgr_runtime *rt, const cgr_capture *c, const cgr__
 struct cgr__capture_context {
   cgr_runtime *runtime;
   const cgr_key *key;
+  cgr_status created; /* the states of backends; a failure is that of the capture */
 };
 cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture);
 /* Captures it; a failure is logged. */

@@ -115,12 +115,16 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   prepared->num_applies = (int32_t)applies;
   prepared->seq = rt->lane.launched + 1 + (uint64_t)applies;
   prepared->bytes = 0;
+  cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
+  uint64_t plans = 0;
+  if (rt->plans_on_host) /* first: one that fails leaves nothing behind */
+    CGR__TRY(cgr__plans_on_host(rt, prepared, slot, &plans, &prepared->bytes));
   for (uint64_t seq = rt->lane.launched + 1; seq < prepared->seq; seq++) {
     cgr__stage_empty(rt, cgr__ring_slot(&rt->lane.ring, seq));
     prepared->bytes += cgr__stage_changes(rt, cgr__ring_slot(&rt->lane.ring, seq));
   }
-  cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
   stage_header(rt, slot);
+  slot->staged = plans;
   prepared->bytes += cgr__stage_changes(rt, slot);
   slot->num_requests = checked->num_requests;
   slot->num_tokens = checked->num_tokens;

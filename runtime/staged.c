@@ -4,11 +4,11 @@
 
 #include "runtime/runtime.h"
 
-static cgr_status check_one(const cgr__layout *layout, const cgr_staged *staged, int32_t i, uint64_t before) {
-  if (staged->buffer < 0 || staged->buffer >= layout->num_declared)
+static cgr_status check_one(const cgr_runtime *rt, const cgr_staged *staged, int32_t i, uint64_t before) {
+  if (staged->buffer < 0 || staged->buffer >= rt->setup.config.num_buffers)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: staged[%d].buffer is %d, expected one of the %d declared buffers", i,
-                     staged->buffer, layout->num_declared);
-  const cgr__declared *d = &layout->declared[staged->buffer];
+                     staged->buffer, rt->setup.config.num_buffers);
+  const cgr__declared *d = &rt->layout.declared[staged->buffer];
   if (d->slot_offset == 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "batch: staged[%d].buffer is %d (%s), which %s, expected one that is staged by tokens or requests", i,
@@ -32,7 +32,7 @@ cgr_status cgr__staged_check(const cgr_runtime *rt, const cgr_batch *batch) {
   if (!batch->staged)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: staged is NULL, expected %d entries", batch->num_staged);
   for (int32_t i = 0; i < batch->num_staged; i++) {
-    CGR__TRY(check_one(&rt->layout, &batch->staged[i], i, named));
+    CGR__TRY(check_one(rt, &batch->staged[i], i, named));
     named |= (uint64_t)1 << batch->staged[i].buffer;
   }
   return CGR_OK;

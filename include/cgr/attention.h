@@ -181,6 +181,58 @@ typedef enum cgr_backend_flag {
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
 
+/* What is known of a step that a backend plans for. */
+typedef enum cgr_plan_flag {
+  CGR_PLAN_CAPTURE = 1, /* no step: a graph is captured, or the plan is only sized. Lengths are the largest that the key serves */
+  CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for (one without requests, say): plan in as little time as
+                           can be. Results must be the same */
+  CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
+} cgr_plan_flag;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_plan_flag_name(cgr_plan_flag flag);
+
+/* What a backend's state is for: the steps of one graph, or all eager steps. */
+typedef struct cgr_plan_key {
+  uint32_t size;
+  int32_t kind;         /* cgr_graph_kind; NONE: eager steps, of any counts up to those below */
+  int32_t num_requests; /* padded */
+  int32_t num_tokens;   /* padded */
+  int32_t query_len;    /* of every request; 0: they differ */
+  uint32_t variant;
+  int32_t draft;        /* 0 in this version, in which there are no drafts */
+  int32_t reserved;
+  cgr_device *device;
+  void *workspace;      /* the backend's device memory, aligned to 256 bytes; NULL: it asked for none */
+  uint64_t workspace_bytes;
+  void *plan;           /* device memory that holds what plan_host gave for the step, from the step's first kernels on */
+  uint64_t plan_bytes;
+} cgr_plan_key;
+#define CGR_PLAN_KEY_INIT { (uint32_t)sizeof(cgr_plan_key), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0 }
+
+/* A step as the host knows it, for plans that are made there. The arrays are host memory, valid during the call. */
+typedef struct cgr_plan_step {
+  uint32_t size;
+  uint32_t flags;           /* CGR_PLAN_* */
+  int32_t draft;            /* 0 */
+  int32_t num_requests;     /* real */
+  int32_t num_tokens;       /* real */
+  int32_t padded_requests;  /* those of the key; an eager step has none but its own, at least 1 */
+  int32_t padded_tokens;
+  int32_t max_query_len;    /* of this step, at least 1 */
+  int32_t max_seq_len;      /* likewise */
+  int32_t num_decodes;      /* as CGR_COUNT_DECODES; -1: no backend in use has a reorder_threshold */
+  int32_t num_decode_tokens;
+  int32_t reserved;
+  const int32_t *rows;            /* [padded_requests]; padding max_rows */
+  const int32_t *query_start_loc; /* [padded_requests + 1]; padding repeats the last value */
+  const int32_t *seq_lens;        /* [padded_requests] tokens in the cache, this step's included; padding 0 */
+  void *plan;                     /* out, plan_bytes, aligned to 64: all of it travels. What an older step left is there */
+  uint64_t plan_bytes;
+} cgr_plan_step;
+#define CGR_PLAN_STEP_INIT \
+  { (uint32_t)sizeof(cgr_plan_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
+
 /* Attention kernels of the engine's own, as a value: layers name it (cgr_layer.backend), and cgr_record_attention calls it.
  * `context` lives until the runtime is destroyed; the struct is copied. */
 typedef struct cgr_backend {
@@ -211,9 +263,34 @@ typedef struct cgr_backend {
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t reserved;
-  uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `record` reads */
+  uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `plan` and `record` read */
+
+  /* Planning; all of it may be left 0. Backends that no layer names are not asked. */
+  uint64_t workspace_bytes;  /* of device memory that the runtime keeps for it, 0 .. 2^40: zeros at first, and again after a step that
+                                was given up. It is part of the arena: plan and record write it, and graphs hold its address */
+  uint64_t plan_bytes;       /* that plan_host writes for each step, 0 .. 2^24. They travel as staged data does; ring_depth times as
+                                many are taken of pinned memory */
+  /* Makes what the backend keeps for a key: before each capture of the key, and once for eager steps, when the runtime gets its
+   * `record`. *state is NULL before; what it becomes is given to the other functions. A failure is that of the capture. */
+  cgr_status (*create)(void *context, const cgr_plan_key *key, void **state);
+  /* Ends it: when its graph is given up, or captured anew, or could not be captured; and with the runtime. No step that uses it
+   * is in flight. */
+  void (*destroy)(void *context, void *state);
+  /* Plans on the host, in cgr_step_prepare, which it has to be quick for: no allocation, no waiting. Called for every step that has
+   * a slot of its own, and once after `create`, with CGR_PLAN_CAPTURE, whose plan goes nowhere. A failure refuses the step
+   * (CGR_ERROR_CALLBACK, with its message), and nothing has changed. Needs plan_bytes. */
+  cgr_status (*plan_host)(void *context, void *state, const cgr_plan_step *step);
+  /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info tells, which is a branch
+   * beside the first kernels of `record`: it is joined before the first attention. Called once for each capture and each eager
+   * step, with what holds for `record` of a backend; cgr_record_call and cgr_record_attention are refused. */
+  cgr_status (*plan)(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft);
 } cgr_backend;
-#define CGR_BACKEND_INIT { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0 }
+#define CGR_BACKEND_INIT \
+  { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+
+/* Inside `plan` or `record` of a backend: its state, and the key that this was made for.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state);
 
 #ifdef __cplusplus
 }

@@ -47,7 +47,7 @@ static int event_wait(cgr_device *dev, cgr__event *event, cudaStream_t stream) {
 }
 
 void bench_capture_side(bench_engine *e, const cgr_key *key, const bench_side *side, cgr__graph_entry *entry) {
-  struct cgr__capture_context context = { e->rt, key };
+  struct cgr__capture_context context = { e->rt, key, CGR_OK };
   int device_error = 0;
   memset(entry, 0, sizeof *entry);
   entry->key = *key;

@@ -14,13 +14,21 @@
 #include "planners/requests/batch.h"
 #include "planners/requests/rows.h"
 
+/* How a backend plans. */
+typedef struct cgr__planning {
+  bool in_use;             /* some layer names it */
+  int32_t workspace, plan; /* index of the declared buffer; -1: it has none */
+} cgr__planning;
+
 typedef struct cgr__setup {
   cgr_config config;
   cgr_device_info device;
   cgr_group groups[CGR__MAX_GROUPS];
   cgr_layer *layers; /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
+  int32_t num_declared; /* those of the engine first, then those of backends */
   cgr_backend backends[CGR__MAX_BACKENDS];
+  cgr__planning planning[CGR__MAX_BACKENDS];
   char backend_names[CGR__MAX_BACKENDS][32];
   int32_t reorder_threshold; /* the smallest of the backends in use; 0: none has one */
   cgr_graph_support support; /* the least of all attention in use */
@@ -54,6 +62,11 @@ void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *findings);
 void cgr__check_backend(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr__findings *findings);
 void cgr__setup_support(cgr__setup *setup);
+/* plans.c: what backends that are in use keep for planning. After the engine's buffers. */
+void cgr__setup_plans(cgr__setup *setup, cgr__findings *findings);
+bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
+/* Of the host's memory: states of backends by key, arrays of a step, and a plan that goes nowhere. */
+size_t cgr__setup_plans_bytes(const cgr__setup *setup);
 /* derived.c: the buffers on demand that anybody asks for, once the limits are known. */
 void cgr__setup_derived(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */

@@ -10,13 +10,6 @@ static uint64_t known_bits(uint64_t asked, const char *field, cgr__findings *f) 
   return asked & CGR__ALL_DERIVED;
 }
 
-static bool is_in_use(const cgr__setup *setup, int32_t backend) {
-  for (int32_t i = 0; i < setup->config.num_layers; i++)
-    if (setup->layers[i].size != 0 && setup->layers[i].backend == backend + 1)
-      return true;
-  return false;
-}
-
 static const char *first_name(uint64_t asked) {
   int id = CGR__BUFFER_KV_INDICES;
   while (!(asked & CGR__DERIVED(id)))
@@ -49,7 +42,7 @@ void cgr__setup_derived(cgr__setup *setup, cgr__findings *f) {
   for (int32_t i = 0; i < c->num_backends; i++) {
     const cgr_backend *b = &setup->backends[i];
     uint64_t bits = b->size == 0 ? 0 : known_bits(b->derived, cgr__field_of("backends", i, "derived").name, f);
-    bool used = b->size != 0 && is_in_use(setup, i);
+    bool used = b->size != 0 && cgr__setup_uses(setup, i);
     asked[1 + i] = used ? bits : 0;
     split |= used && b->reorder_threshold > 0;
   }

@@ -147,6 +147,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_layers(setup, f);
   cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);
+  cgr__setup_plans(setup, f);
   make_limits(setup, f);
   cgr__setup_derived(setup, f);
 }
@@ -154,7 +155,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
 /* Of an arena that is too large the rest is laid out without what can be: it takes that much at least. */
 static void lay_out(const cgr__setup *setup, cgr__layout *layout, cgr__findings *f) {
   cgr__limits limits = setup->limits;
-  cgr_status status = cgr__layout_make(&limits, setup->declared, setup->config.num_buffers, layout);
+  cgr_status status = cgr__layout_make(&limits, setup->declared, setup->num_declared, layout);
   if (status == CGR_OK)
     return;
   cgr__findings_add_failure(f, status, "config");
@@ -205,5 +206,5 @@ size_t cgr__setup_host_bytes(const cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   cgr__rows_config rows = cgr__setup_rows(setup);
   return CGR__ROW_BYTES + cgr__rows_bytes(&rows) + cgr__compositions_bytes(c->max_requests, c->ring_depth) +
-         cgr__keys_bytes(&setup->keys);
+         cgr__keys_bytes(&setup->keys) + cgr__setup_plans_bytes(setup);
 }

@@ -31,6 +31,7 @@ namespace {
 #define GUARD_ERRORS(X)                                                                                                       \
   X(CGR_GUARD_NONE) X(CGR_GUARD_SEQUENCE) X(CGR_GUARD_PAGE) X(CGR_GUARD_ROW) X(CGR_GUARD_COUNT) X(CGR_GUARD_LENGTH)           \
   X(CGR_GUARD_CHANGE)
+#define PLAN_FLAGS(X) X(CGR_PLAN_CAPTURE) X(CGR_PLAN_FAST) X(CGR_PLAN_BOUNDS)
 #define FA3_LAYOUTS(X) X(CGR_FA3_UPSTREAM) X(CGR_FA3_VLLM)
 #define FLASHMLA_LAYOUTS(X) X(CGR_FLASHMLA_CURRENT) X(CGR_FLASHMLA_V1)
 #define KINDS(X) X(CGR_KIND_NONE) X(CGR_KIND_PIECEWISE) X(CGR_KIND_FULL)
@@ -71,6 +72,7 @@ namespace {
   LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)                \
   LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS)    \
   LIST(cgr_backend_flag, cgr_backend_flag_name, , BACKEND_FLAGS)          \
+  LIST(cgr_plan_flag, cgr_plan_flag_name, , PLAN_FLAGS)                   \
   LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)             \
   LIST(cgr_guard_error, cgr_guard_error_name, , GUARD_ERRORS)             \
   LIST(cgr_fa3_layout, cgr_fa3_layout_name, , FA3_LAYOUTS)                \

@@ -178,7 +178,7 @@ std::string Difference(const Words &a, const Words &b) {
 class WhatReachesAGraph : public Baked {
 protected:
   cgr_status Capture(const cgr_key &key, Words *words) {
-    cgr__capture_context context = { rt(), &key };
+    cgr__capture_context context = { rt(), &key, CGR_OK };
     int device_error = 0;
     const cgr_status status =
         cgr__graphs_list(&rt()->graphs, &key, rt()->own_stream, cgr__capture_body_of, &context, &words->all, &device_error);

@@ -111,6 +111,9 @@ TEST_P(NullArguments, CallsOfARecorderRefuseThem) {
   RefusedNull("recorder", [&] { return cgr_record_attention(nullptr, &attention); });
   RefusedNull("recorder", [&] { return cgr_record_call(nullptr, function, nullptr, 0); });
   RefusedNull("recorder", [&] { return cgr_record_buffer(nullptr, CGR_BUFFER_COUNTS, 0, &view); });
+  cgr_plan_key plan_key = CGR_PLAN_KEY_INIT;
+  void *state;
+  RefusedNull("recorder", [&] { return cgr_record_get_plan(nullptr, &plan_key, &state); });
 }
 
 TEST_P(NullArguments, WhatReturnsNoStatusTakesThem) {

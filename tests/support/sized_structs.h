@@ -9,6 +9,8 @@
   X(cgr_group, CGR_GROUP_INIT)                                       \
   X(cgr_layer, CGR_LAYER_INIT)                                       \
   X(cgr_attention, CGR_ATTENTION_INIT)                               \
+  X(cgr_plan_key, CGR_PLAN_KEY_INIT)                                 \
+  X(cgr_plan_step, CGR_PLAN_STEP_INIT)                               \
   X(cgr_backend, CGR_BACKEND_INIT)                                   \
   X(cgr_plan_input, CGR_PLAN_INPUT_INIT)                             \
   X(cgr_metadata, CGR_METADATA_INIT)                                 \

@@ -24,9 +24,9 @@ __device__ int4 merge(int4 staged, int4 padding, int64_t real) {
 __global__ void __launch_bounds__(kThreads) staged_kernel(const __grid_constant__ cgr__staged_args a) {
   const cgr__staged_buffer &b = a.buffer[blockIdx.y];
   uint64_t seq = a.state->seq + 1;
-  int64_t count = a.counts[b.tokens ? CGR_COUNT_TOKENS : CGR_COUNT_REQUESTS];
+  int64_t count = cgr__staged_count(b.per, a.counts[CGR_COUNT_TOKENS], a.counts[CGR_COUNT_REQUESTS]);
   int64_t real = (a.state->staged >> b.index & 1) ? count * b.row_bytes : 0;
-  int64_t padded = (b.tokens ? a.padded_tokens : a.padded_requests) * b.row_bytes;
+  int64_t padded = cgr__staged_count(b.per, a.padded_tokens, a.padded_requests) * b.row_bytes;
   const int4 *from = reinterpret_cast<const int4 *>(a.staging + ring_slot(seq, a.ring_depth) * a.slot_stride + b.slot_offset);
   int4 *to = static_cast<int4 *>(b.data);
   int32_t low = (int32_t)b.pattern, high = (int32_t)(b.pattern >> 32);
@@ -60,7 +60,7 @@ extern "C" int cgr__cuda_staged(const void *args, cudaStream_t stream) {
     return 0;
   int64_t most = 0;
   for (int32_t i = 0; i < a->num_buffers; i++) {
-    int64_t bytes = (a->buffer[i].tokens ? a->padded_tokens : a->padded_requests) * a->buffer[i].row_bytes;
+    int64_t bytes = cgr__staged_count(a->buffer[i].per, a->padded_tokens, a->padded_requests) * a->buffer[i].row_bytes;
     most = bytes > most ? bytes : most;
   }
   int64_t blocks = (most / 16 + cgr::kThreads * cgr::kAhead) / (cgr::kThreads * cgr::kAhead);

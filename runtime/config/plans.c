@@ -1,0 +1,73 @@
+/* What backends keep for planning: workspaces, plans that travel, and states by key. */
+#include <string.h>
+
+#include "runtime/config/config.h"
+
+#define MAX_WORKSPACE ((int64_t)1 << 40)
+#define MAX_PLAN ((int64_t)1 << 24)
+
+bool cgr__setup_uses(const cgr__setup *setup, int32_t backend) {
+  for (int32_t i = 0; i < setup->config.num_layers; i++)
+    if (setup->layers[i].size != 0 && setup->layers[i].backend == backend + 1)
+      return true;
+  return false;
+}
+
+/* Behind the engine's own buffers; -1 when there is no room. */
+static int32_t add_buffer(cgr__setup *setup, cgr_source source, uint64_t bytes) {
+  if (bytes == 0 || setup->num_declared == CGR__MAX_DECLARED)
+    return -1;
+  setup->declared[setup->num_declared] = (cgr__declared){
+    .dimension = CGR__DIMENSION_STEP, .dtype = CGR_DTYPE_U8, .source = source, .rows = 1, .width = (int64_t)bytes
+  };
+  return setup->num_declared++;
+}
+
+/* Whether its numbers can be used. */
+static bool check(const cgr_backend *b, int32_t i, cgr__findings *f) {
+  int64_t workspace = b->workspace_bytes > INT64_MAX ? -1 : (int64_t)b->workspace_bytes;
+  int64_t plan = b->plan_bytes > INT64_MAX ? -1 : (int64_t)b->plan_bytes;
+  bool good = cgr__in_range(f, cgr__field_of("backends", i, "workspace_bytes").name, workspace, 0, MAX_WORKSPACE);
+  good &= cgr__in_range(f, cgr__field_of("backends", i, "plan_bytes").name, plan, 0, MAX_PLAN);
+  if ((plan > 0) == (b->plan_host != NULL))
+    return good;
+  cgr__findings_add(f, b->plan_host ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_NULL_POINTER,
+                    cgr__field_of("backends", i, b->plan_host ? "plan_bytes" : "plan_host").name,
+                    b->plan_host ? "is 0, expected 1 or more with plan_host" : "is NULL, expected a function with plan_bytes");
+  return false;
+}
+
+void cgr__setup_plans(cgr__setup *setup, cgr__findings *f) {
+  setup->num_declared = setup->config.num_buffers;
+  for (int32_t i = 0; i < setup->config.num_backends; i++) {
+    const cgr_backend *b = &setup->backends[i];
+    cgr__planning *p = &setup->planning[i];
+    *p = (cgr__planning){ false, -1, -1 };
+    if (b->size == 0 || !check(b, i, f) || !cgr__setup_uses(setup, i))
+      continue;
+    p->in_use = true;
+    p->workspace = add_buffer(setup, CGR_SOURCE_DEVICE, b->workspace_bytes);
+    p->plan = add_buffer(setup, CGR_SOURCE_STAGED, b->plan_bytes);
+    if ((b->workspace_bytes > 0 && p->workspace < 0) || (b->plan_bytes > 0 && p->plan < 0))
+      cgr__findings_add(
+          f, CGR_ERROR_UNSUPPORTED, "num_buffers",
+          "is %d, expected one less for each workspace and each plan of a backend: at most %d of all in this version",
+          setup->config.num_buffers, CGR__MAX_DECLARED);
+  }
+}
+
+size_t cgr__setup_plans_bytes(const cgr__setup *setup) {
+  size_t keys = (size_t)cgr__keys_count(&setup->keys) + 1, plan = 0;
+  bool any = false;
+  for (int32_t i = 0; i < setup->config.num_backends; i++) {
+    if (!setup->planning[i].in_use)
+      continue;
+    any = true;
+    if (setup->backends[i].plan_bytes > plan)
+      plan = (size_t)setup->backends[i].plan_bytes;
+  }
+  if (!any)
+    return 0;
+  return 64 + (plan + 63) / 64 * 64 + keys * (CGR__MAX_BACKENDS * sizeof(void *) + sizeof(bool)) +
+         (3 * (size_t)setup->config.max_requests + 1) * sizeof(int32_t);
+}

@@ -1,0 +1,293 @@
+/* Backends that plan: their states by key, plans on the host, plans on the device, workspaces. */
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+static const cgr__planning *planning_of(const cgr_runtime *rt, int32_t backend) { return &rt->setup.planning[backend]; }
+
+/* Of a runtime whose layers name no backend nothing is laid out. */
+void cgr__plans_init(cgr_runtime *rt, void *memory) {
+  cgr__backend_plans *plans = &rt->backend_plans;
+  const size_t requests = (size_t)rt->setup.config.max_requests;
+  unsigned char *at = memory;
+  size_t plan = 0;
+  bool any = false;
+  for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
+    const cgr_backend *b = &rt->setup.backends[i];
+    if (!planning_of(rt, i)->in_use)
+      continue;
+    any = true;
+    plan = b->plan_bytes > plan ? (size_t)b->plan_bytes : plan;
+    plans->on_device |= b->plan != NULL;
+    if (b->plan_host)
+      rt->plans_on_host |= (uint8_t)(1u << i);
+  }
+  if (!any)
+    return;
+  plans->num_keys = cgr__keys_count(&rt->setup.keys);
+  at += -(uintptr_t)at % 64;
+  plans->nowhere = at;
+  at += (plan + 63) / 64 * 64;
+  plans->states = (void **)(void *)at;
+  at += ((size_t)plans->num_keys + 1) * CGR__MAX_BACKENDS * sizeof(void *);
+  plans->rows = (int32_t *)(void *)at;
+  plans->seq_lens = plans->rows + requests;
+  plans->query_start_loc = plans->seq_lens + requests;
+  at += (3 * requests + 1) * sizeof(int32_t);
+  plans->made = (bool *)at;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- states */
+
+static int32_t index_of(const cgr_runtime *rt, const cgr__graph_entry *entry) {
+  return entry ? (int32_t)(entry - rt->graphs.entry) : rt->backend_plans.num_keys;
+}
+
+static void **states_of(const cgr_runtime *rt, int32_t index) {
+  return rt->backend_plans.states + (size_t)index * CGR__MAX_BACKENDS;
+}
+
+void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry) {
+  return rt->backend_plans.states ? states_of(rt, index_of(rt, entry)) : NULL;
+}
+
+/* The device memory of a declared buffer; NULL: there is none. */
+static void *memory_of(const cgr_runtime *rt, int32_t declared) {
+  return declared < 0 ? NULL : rt->arena + rt->layout.declared[declared].offset;
+}
+
+/* `key` NULL: of eager steps. */
+static cgr_plan_key plan_key(const cgr_runtime *rt, int32_t backend, const cgr_key *key) {
+  const cgr_config *c = &rt->setup.config;
+  cgr_plan_key k = CGR_PLAN_KEY_INIT;
+  k.kind = key ? key->kind : CGR_KIND_NONE;
+  k.num_requests = key ? key->num_requests : c->max_requests;
+  k.num_tokens = key ? key->num_tokens : c->max_tokens;
+  k.query_len = key ? key->query_len : 0;
+  k.variant = key ? key->variant : 0;
+  k.device = rt->dev;
+  k.workspace = memory_of(rt, planning_of(rt, backend)->workspace);
+  k.workspace_bytes = rt->setup.backends[backend].workspace_bytes;
+  k.plan = memory_of(rt, planning_of(rt, backend)->plan);
+  k.plan_bytes = rt->setup.backends[backend].plan_bytes;
+  return k;
+}
+
+static cgr_status fail_of(const cgr_runtime *rt, int32_t backend, const char *function, cgr_status status, uint64_t before) {
+  bool told = cgr__failures() != before;
+  return cgr__fail(CGR_ERROR_CALLBACK, "backend %.31s: %s returned %s (%d)%s%s", rt->setup.backend_names[backend], function,
+                   cgr_status_name(status), (int)status, told ? ": " : "", told ? cgr_last_message() : "");
+}
+
+/* The largest that the key serves: tokens spread evenly, sequences of max_seq_len. */
+static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step *step) {
+  cgr__backend_plans *plans = &rt->backend_plans;
+  plans->query_start_loc[0] = 0;
+  for (int32_t i = 0; i < key->num_requests; i++) {
+    plans->rows[i] = i;
+    plans->seq_lens[i] = rt->setup.config.max_seq_len;
+    plans->query_start_loc[i + 1] = (int32_t)((int64_t)key->num_tokens * (i + 1) / key->num_requests);
+  }
+  step->flags = CGR_PLAN_CAPTURE;
+  step->num_requests = step->padded_requests = key->num_requests;
+  step->num_tokens = step->padded_tokens = key->num_tokens;
+  step->max_query_len = key->query_len > 0 ? key->query_len : key->num_tokens;
+  step->max_seq_len = rt->setup.config.max_seq_len;
+  step->num_decodes = step->num_decode_tokens = -1;
+}
+
+static cgr_status plan_on_host(const cgr_runtime *rt, int32_t backend, void *state, cgr_plan_step *step) {
+  const cgr_backend *b = &rt->setup.backends[backend];
+  uint64_t before = cgr__failures();
+  step->plan_bytes = b->plan_bytes;
+  cgr_status status = b->plan_host(b->context, state, step);
+  return status == CGR_OK ? CGR_OK : fail_of(rt, backend, "plan_host", status, before);
+}
+
+static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *key, void **state) {
+  const cgr_backend *b = &rt->setup.backends[backend];
+  const cgr__backend_plans *plans = &rt->backend_plans;
+  const cgr_plan_key k = plan_key(rt, backend, key);
+  uint64_t before = cgr__failures();
+  *state = NULL;
+  cgr_status status = b->create ? b->create(b->context, &k, state) : CGR_OK;
+  if (status != CGR_OK) {
+    *state = NULL;
+    return fail_of(rt, backend, "create", status, before);
+  }
+  if (!b->plan_host)
+    return CGR_OK;
+  cgr_plan_step step = CGR_PLAN_STEP_INIT;
+  fill_largest(rt, &k, &step);
+  step.rows = plans->rows;
+  step.query_start_loc = plans->query_start_loc;
+  step.seq_lens = plans->seq_lens;
+  step.plan = plans->nowhere;
+  status = plan_on_host(rt, backend, *state, &step);
+  if (status != CGR_OK && b->create && b->destroy) {
+    b->destroy(b->context, *state);
+    *state = NULL;
+  }
+  return status;
+}
+
+static void destroy_some(cgr_runtime *rt, int32_t index, int32_t count) {
+  void **states = states_of(rt, index);
+  for (int32_t i = 0; i < count; i++) {
+    const cgr_backend *b = &rt->setup.backends[i];
+    if (planning_of(rt, i)->in_use && b->create && b->destroy)
+      b->destroy(b->context, states[i]);
+    states[i] = NULL;
+  }
+  rt->backend_plans.made[index] = false;
+}
+
+cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
+  if (!rt->backend_plans.states)
+    return CGR_OK;
+  int32_t index = index_of(rt, entry);
+  if (rt->backend_plans.made[index])
+    return CGR_OK;
+  for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
+    if (!planning_of(rt, i)->in_use)
+      continue;
+    cgr_status status = create_one(rt, i, entry ? &entry->key : NULL, &states_of(rt, index)[i]);
+    if (status != CGR_OK) {
+      destroy_some(rt, index, i);
+      return status;
+    }
+  }
+  rt->backend_plans.made[index] = true;
+  return CGR_OK;
+}
+
+void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry) {
+  if (rt->backend_plans.states && rt->backend_plans.made[index_of(rt, entry)])
+    destroy_some(rt, index_of(rt, entry), rt->setup.config.num_backends);
+}
+
+void cgr__plans_sweep(cgr_runtime *rt) {
+  for (int32_t i = 0; i < rt->graphs.count; i++)
+    if (!rt->graphs.entry[i].exec)
+      cgr__plans_destroy(rt, &rt->graphs.entry[i]);
+}
+
+void cgr__plans_destroy_all(cgr_runtime *rt) {
+  for (int32_t i = 0; i < rt->graphs.count; i++)
+    cgr__plans_destroy(rt, &rt->graphs.entry[i]);
+  cgr__plans_destroy(rt, NULL);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- on the host */
+
+/* The step as the host knows it, padded to the key's counts. */
+static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_step *step) {
+  cgr__backend_plans *plans = &rt->backend_plans;
+  const cgr__composition *batch = prepared->batch.composition;
+  const cgr_key *key = &prepared->choice.key;
+  int32_t n = prepared->batch.num_requests, tokens = 0, threshold = rt->setup.reorder_threshold;
+  step->max_query_len = step->max_seq_len = 1;
+  cgr__rows_settle(&rt->rows);
+  for (int32_t i = 0; i < n; i++) {
+    int32_t query_len = batch->query_lens[i], seq_len = cgr__rows_computed(&rt->rows, batch->rows[i]) + query_len;
+    plans->rows[i] = batch->rows[i];
+    plans->query_start_loc[i] = tokens;
+    plans->seq_lens[i] = seq_len;
+    tokens += query_len;
+    step->max_query_len = query_len > step->max_query_len ? query_len : step->max_query_len;
+    step->max_seq_len = seq_len > step->max_seq_len ? seq_len : step->max_seq_len;
+  }
+  plans->query_start_loc[n] = tokens;
+  for (int32_t i = n; i < key->num_requests; i++) {
+    plans->rows[i] = rt->setup.config.max_rows;
+    plans->query_start_loc[i + 1] = tokens;
+    plans->seq_lens[i] = 0;
+  }
+  step->flags = n == 0 ? CGR_PLAN_FAST : 0;
+  step->num_requests = n;
+  step->num_tokens = tokens;
+  step->padded_requests = key->num_requests;
+  step->padded_tokens = key->num_tokens;
+  step->num_decodes = step->num_decode_tokens = threshold > 0 ? 0 : -1;
+  if (threshold > 0 && n > 0)
+    step->num_decodes = cgr__batch_count_decodes(batch, threshold, &step->num_decode_tokens);
+  step->rows = plans->rows;
+  step->query_start_loc = plans->query_start_loc;
+  step->seq_lens = plans->seq_lens;
+}
+
+cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
+                              uint64_t *bytes) {
+  cgr_plan_step step = CGR_PLAN_STEP_INIT;
+  const cgr__graph_entry *entry = prepared->choice.entry;
+  CGR__TRY(cgr__plans_create(rt, entry)); /* of eager steps, when a step comes before any capture */
+  void *const *states = cgr__plans_states(rt, entry);
+  fill_step(rt, prepared, &step);
+  for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
+    if (!(rt->plans_on_host >> i & 1))
+      continue;
+    int32_t declared = planning_of(rt, i)->plan;
+    step.plan = (unsigned char *)slot + rt->layout.declared[declared].slot_offset;
+    CGR__TRY(plan_on_host(rt, i, states[i], &step));
+    *staged |= (uint64_t)1 << declared;
+    *bytes += rt->setup.backends[i].plan_bytes;
+  }
+  return CGR_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------- on the device */
+
+/* As a `record`: the recorder is open. */
+static cgr_status enqueue_all(cgr_recorder *recorder, void *engine) {
+  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  cgr_runtime *rt = engine;
+  uint32_t flags = recorder->capturing ? CGR_PLAN_CAPTURE : recorder->real_requests == 0 ? CGR_PLAN_FAST : 0;
+  for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
+    const cgr_backend *b = &rt->setup.backends[i];
+    if (!planning_of(rt, i)->in_use || !b->plan)
+      continue;
+    uint64_t before = cgr__failures();
+    rec->backend = i + 1;
+    cgr_status status = b->plan(b->context, rec->states[i], recorder, flags, 0);
+    rec->backend = 0;
+    if (status != CGR_OK)
+      return fail_of(rt, i, "plan", status, before);
+  }
+  return CGR_OK;
+}
+
+cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  if (!rt->backend_plans.on_device)
+    return CGR_OK;
+  bool recording = rt->recording;
+  recorder->base.in_call = rt->recording = true;
+  cgr_status status = cgr__recorder_run(&recorder->base, enqueue_all, rt);
+  rt->recording = recording;
+  recorder->base.in_call = false;
+  return status;
+}
+
+int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream) {
+  int error = 0;
+  for (int32_t i = 0; i < rt->setup.config.num_backends && !error; i++) {
+    int32_t declared = planning_of(rt, i)->workspace;
+    if (declared >= 0)
+      error = rt->dev->ops->fill(rt->dev, memory_of(rt, declared), 0, 1, (size_t)rt->setup.backends[i].workspace_bytes, stream);
+  }
+  return error;
+}
+
+cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state) {
+  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_get_plan"));
+  CGR__TRY(cgr__sized_check("cgr_record_get_plan: key", key));
+  CGR__REQUIRE(state, "cgr_record_get_plan");
+  const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
+  if (rec->backend == 0)
+    return cgr__fail(CGR_ERROR_STATE,
+                     "cgr_record_get_plan: called outside of a backend's functions, expected a call inside its plan or record");
+  const cgr_plan_key full = plan_key(rec->runtime, rec->backend - 1, rec->of_eager ? NULL : &recorder->key);
+  *state = rec->states[rec->backend - 1];
+  cgr__sized_write(key, &full, sizeof full);
+  return CGR_OK;
+}
