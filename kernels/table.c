@@ -33,3 +33,4 @@ KERNEL(digest_pages, cgr__pages_args);
 KERNEL(flashmla, cgr__flashmla_args);
 KERNEL(block_table, cgr__block_table_args);
 KERNEL(flashinfer, cgr__flashinfer_args);
+KERNEL(cascade, cgr_flashinfer_cascade);

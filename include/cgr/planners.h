@@ -500,10 +500,13 @@ typedef struct cgr_flashinfer_cascade {
   int32_t *unique_kv_indptr;                    /* out, [num_requests + 1] */
   int32_t *unique_last_page_len;                /* out, [num_requests]; 1 without pages */
   int32_t *unique_kv_indices;                   /* out, at most as many as kv_indices; NULL without them */
+  int32_t max_indices; /* of enqueue: entries that kv_indices and the two arrays of pages have room for, 1 or more with kv_indices */
+  int32_t reserved;    /* 0 */
+  int32_t *status;     /* out, [1], of enqueue: CGR_OK, or CGR_ERROR_INVALID_ARGUMENT; NULL: nowhere */
 } cgr_flashinfer_cascade;
 #define CGR_FLASHINFER_CASCADE_INIT                                                                                            \
   { (uint32_t)sizeof(cgr_flashinfer_cascade), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-    NULL }
+    NULL, 0, 0, NULL }
 
 /* Writes the arrays of both levels. Refused are prefixes that reach into new tokens or, with kv_indices, that differ; a request
  * without rows and without pages may be in any group. On an error the content of the outputs is undefined.
@@ -516,6 +519,12 @@ CGR_API cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *ca
 CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
                                                 void *const int_workspaces[2], const size_t int_bytes[2],
                                                 cgr_flashinfer_plan plans[2]);
+
+/* The arrays of both levels by one kernel, from device memory, which is read and written when it runs: the plan of each level is
+ * then cgr_flashinfer_prefill_enqueue of its arrays, behind this on the stream. What split refuses gives levels without requests
+ * (sums of 0, last pages of 1) and a *status that says so. The first call on a device loads the kernel: make it outside of captures.
+ * Threads any · Capture adds · Sync never · Alloc never */
+CGR_API cgr_status cgr_flashinfer_cascade_enqueue(cgr_device *device, const cgr_flashinfer_cascade *cascade, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -56,6 +56,9 @@ int cgr__cuda_block_table_preload(void);
 int cgr__cuda_flashinfer(const void *args, cudaStream_t stream); /* cgr__flashinfer_args */
 int cgr__cuda_flashinfer_preload(void);
 
+int cgr__cuda_cascade(const void *args, cudaStream_t stream); /* cgr_flashinfer_cascade */
+int cgr__cuda_cascade_preload(void);
+
 #ifdef __cplusplus
 }
 #endif

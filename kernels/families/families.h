@@ -30,6 +30,9 @@ typedef struct cgr__flashinfer_args {
 } cgr__flashinfer_args;
 extern const cgr__kernel cgr__kernel_flashinfer; /* cgr__flashinfer_args */
 
+/* Two levels of FlashInfer's. Arrays that cgr__cascade_split refuses, or more pages than there is room for, clear them. */
+extern const cgr__kernel cgr__kernel_cascade; /* cgr_flashinfer_cascade */
+
 typedef struct cgr__flashmla_args {
   cgr__flashmla_class c;
   cgr__flashmla_lens lens;

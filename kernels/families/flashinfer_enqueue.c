@@ -53,3 +53,14 @@ cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinf
   args.status = in.status;
   return enqueue(function, device, open, in.float_workspace_bytes, int_bytes, &args, stream);
 }
+
+cgr_status cgr_flashinfer_cascade_enqueue(cgr_device *device, const cgr_flashinfer_cascade *cascade, cudaStream_t stream) {
+  const char *function = "cgr_flashinfer_cascade_enqueue";
+  cgr_flashinfer_cascade c;
+  CGR__TRY(cgr__check_family_device(function, device, stream));
+  CGR__TRY(cgr__cascade_read(function, cascade, &c));
+  if (c.kv_indices && c.max_indices < 1)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: max_indices is %d, expected 1 or more with kv_indices", function,
+                     c.max_indices);
+  return cgr__enqueue_family(function, device, &cgr__kernel_cascade, &c, stream);
+}

@@ -26,6 +26,16 @@ void cgr__host_flashinfer(const void *pointer) {
     *args->status = good ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT;
 }
 
+void cgr__host_cascade(const void *pointer) {
+  const cgr_flashinfer_cascade *c = (const cgr_flashinfer_cascade *)pointer;
+  bool fits = !c->kv_indices || c->kv_indptr[c->num_requests] <= c->max_indices;
+  bool good = fits && cgr__cascade_split("cgr_flashinfer_cascade_enqueue", c) == CGR_OK;
+  if (!good)
+    cgr__cascade_clear(c);
+  if (c->status)
+    *c->status = good ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT;
+}
+
 void cgr__host_flashmla(const void *pointer) {
   const cgr__flashmla_args *args = (const cgr__flashmla_args *)pointer;
   cgr__flashmla_fill(&args->c, &args->lens, args->metadata);

@@ -7,6 +7,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "cgr/planners.h"
+#include "planners/families/flashinfer_host.h"
 
 /* ----------------------------------------------------------------------------------------------------------- validation */
 
@@ -55,14 +56,18 @@ static cgr_status check_sum(const char *function, const char *name, const int32_
   return CGR_OK;
 }
 
-static cgr_status read_cascade(const char *function, const cgr_flashinfer_cascade *given, cgr_flashinfer_cascade *c) {
+cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade *given, cgr_flashinfer_cascade *c) {
   char what[64];
   snprintf(what, sizeof what, "%s: cascade", function);
   CGR__TRY(cgr__sized_read(what, given, c, sizeof *c));
   CGR__TRY(check_range(function, "num_requests", c->num_requests, 1, CGR__MAX_REQUESTS));
   CGR__TRY(check_range(function, "num_groups", c->num_groups, 1, CGR__MAX_REQUESTS));
   CGR__TRY(check_range(function, "page_size", c->page_size, 1, 65536));
-  CGR__TRY(check_arrays(function, c));
+  CGR__TRY(cgr__check_unused("cascade: reserved", c->reserved));
+  return check_arrays(function, c);
+}
+
+static cgr_status check_sums(const char *function, const cgr_flashinfer_cascade *c) {
   CGR__TRY(check_sum(function, "qo_indptr", c->qo_indptr, c->num_requests, -1));
   CGR__TRY(check_sum(function, "kv_indptr", c->kv_indptr, c->num_requests, -1));
   return check_sum(function, "group_start", c->group_start, c->num_groups, c->num_requests);
@@ -123,7 +128,8 @@ static cgr_status split_group(const char *function, const cgr_flashinfer_cascade
   return CGR_OK;
 }
 
-static cgr_status split(const char *function, const cgr_flashinfer_cascade *c) {
+cgr_status cgr__cascade_split(const char *function, const cgr_flashinfer_cascade *c) {
+  CGR__TRY(check_sums(function, c));
   c->shared_qo_indptr[0] = c->shared_kv_indptr[0] = c->unique_kv_indptr[0] = 0;
   for (int32_t g = 0; g < c->num_groups; g++) {
     if (c->prefix_pages[g] < 0)
@@ -134,12 +140,22 @@ static cgr_status split(const char *function, const cgr_flashinfer_cascade *c) {
   return CGR_OK;
 }
 
+void cgr__cascade_clear(const cgr_flashinfer_cascade *c) {
+  memset(c->shared_qo_indptr, 0, ((size_t)c->num_groups + 1) * sizeof(int32_t));
+  memset(c->shared_kv_indptr, 0, ((size_t)c->num_groups + 1) * sizeof(int32_t));
+  memset(c->unique_kv_indptr, 0, ((size_t)c->num_requests + 1) * sizeof(int32_t));
+  for (int32_t g = 0; g < c->num_groups; g++)
+    c->shared_last_page_len[g] = 1;
+  for (int32_t i = 0; i < c->num_requests; i++)
+    c->unique_last_page_len[i] = 1;
+}
+
 /* ----------------------------------------------------------------------------------------------------------------- calls */
 
 cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade) {
   cgr_flashinfer_cascade c;
-  CGR__TRY(read_cascade("cgr_flashinfer_cascade_split", cascade, &c));
-  return split("cgr_flashinfer_cascade_split", &c);
+  CGR__TRY(cgr__cascade_read("cgr_flashinfer_cascade_split", cascade, &c));
+  return cgr__cascade_split("cgr_flashinfer_cascade_split", &c);
 }
 
 cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
@@ -147,12 +163,12 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   const char *function = "cgr_flashinfer_cascade_build";
   cgr_flashinfer_cascade c;
   cgr_flashinfer_prefill_input level;
-  CGR__TRY(read_cascade(function, cascade, &c));
+  CGR__TRY(cgr__cascade_read(function, cascade, &c));
   CGR__TRY(cgr__sized_read("cgr_flashinfer_cascade_build: input", input, &level, sizeof level));
   CGR__REQUIRE(int_workspaces, function);
   CGR__REQUIRE(int_bytes, function);
   CGR__REQUIRE(plans, function);
-  CGR__TRY(split(function, &c));
+  CGR__TRY(cgr__cascade_split(function, &c));
   level.page_size = c.page_size;
   level.live_requests = NULL;
   level.num_requests = c.num_groups;

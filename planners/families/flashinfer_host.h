@@ -49,6 +49,12 @@ cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfe
 cgr_status cgr__flashinfer_read_prefill(const char *function, const cgr_flashinfer_prefill_input *input,
                                         cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open);
 
+/* Two levels: reads the struct and checks all but what the arrays hold; checks that and fills the arrays of both levels; makes
+ * them levels without requests. */
+cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade *given, cgr_flashinfer_cascade *c);
+cgr_status cgr__cascade_split(const char *function, const cgr_flashinfer_cascade *c);
+void cgr__cascade_clear(const cgr_flashinfer_cascade *c);
+
 /* plan_info and the sizes of a complete key. */
 cgr_flashinfer_plan cgr__flashinfer_describe(const cgr__flashinfer_key *key);
 
