@@ -28,10 +28,17 @@
 
 #define CGR__FA3_CHUNK 992 /* requests that are planned, and sorted, together: 32 warps of 31 */
 
+/* Divides numbers below 2^31 exactly, in two instructions where a GPU's division takes some 25: multiplies by
+ * floor(2^(31 + l) / divisor) + 1 and shifts right by 31 + l, where 2^l is the first power of 2 that is not below the divisor. */
+typedef struct cgr__fa3_divider {
+  uint32_t multiplier, shift; /* of the product's high half */
+} cgr__fa3_divider;
+
 /* What follows from the key. */
 typedef struct cgr__fa3_class {
   int32_t num_requests;
-  int32_t tile_m, tile_n;
+  int32_t tile_m, tile_n; /* 16 to 512 */
+  cgr__fa3_divider by_tile_m, by_tile_n;
   int32_t packed_heads;   /* rows of a new token in a tile: 1 without packing */
   int32_t unpacked_heads; /* query heads of a KV head that are tiles of their own: 1 with packing */
   int32_t heads;          /* tiles side by side */
@@ -50,7 +57,23 @@ typedef struct cgr__fa3_request {
   int32_t splits;
 } cgr__fa3_request;
 
-CGR__FA3_FN int32_t cgr__fa3_limit(int64_t value, int32_t most) { return value < 0 ? 0 : value > most ? most : (int32_t)value; }
+/* For divisors from 2 to 2^31. */
+CGR__FA3_FN cgr__fa3_divider cgr__fa3_divide_by(uint32_t by) {
+  cgr__fa3_divider d = { 0, 0 };
+  while ((uint64_t)2 << d.shift < by)
+    d.shift++; /* l - 1 */
+  d.multiplier = (uint32_t)(((uint64_t)1 << (32 + d.shift)) / by + 1);
+  return d;
+}
+CGR__FA3_FN int32_t cgr__fa3_quotient(int32_t number, cgr__fa3_divider d) {
+  return (int32_t)((uint32_t)((uint64_t)(uint32_t)number * d.multiplier >> 32) >> d.shift);
+}
+
+/* end - start, from 0 to `most`. */
+CGR__FA3_FN int32_t cgr__fa3_length(int32_t start, int32_t end, int32_t most) {
+  uint32_t length = end > start ? (uint32_t)end - (uint32_t)start : 0;
+  return length < (uint32_t)most ? (int32_t)length : most;
+}
 
 /* Request i from the words of the arrays, of which `live` count. */
 CGR__FA3_FN cgr__fa3_request cgr__fa3_read(const cgr__fa3_class *c, int32_t i, int32_t live, int32_t start, int32_t end,
@@ -58,9 +81,9 @@ CGR__FA3_FN cgr__fa3_request cgr__fa3_read(const cgr__fa3_class *c, int32_t i, i
   cgr__fa3_request r = { 0, 0, 0, 1 };
   if (i >= live)
     return r;
-  r.query_len = cgr__fa3_limit((int64_t)end - start, c->max_query_len);
-  r.m = (r.query_len * c->packed_heads + c->tile_m - 1) / c->tile_m;
-  r.n = (cgr__fa3_limit(seq_len, c->max_seq_len) + c->tile_n - 1) / c->tile_n;
+  r.query_len = cgr__fa3_length(start, end, c->max_query_len);
+  r.m = cgr__fa3_quotient(r.query_len * c->packed_heads + c->tile_m - 1, c->by_tile_m);
+  r.n = cgr__fa3_quotient(cgr__fa3_length(0, seq_len, c->max_seq_len) + c->tile_n - 1, c->by_tile_n);
   return r;
 }
 
@@ -80,29 +103,32 @@ CGR__FA3_FN int32_t cgr__fa3_blocks_per_sm(const cgr__fa3_class *c, int64_t tile
   return whole + ((float)whole < blocks);
 }
 
-/* `blocks_per_sm` is 0 without any work: then nothing is split. */
+/* `blocks_per_sm` is 0 without any work: then nothing is split. One split is left without dividing, which most requests are. */
 CGR__FA3_FN void cgr__fa3_split(const cgr__fa3_class *c, int32_t blocks_per_sm, cgr__fa3_request *r) {
-  if (blocks_per_sm <= 0)
+  if (blocks_per_sm <= 0 || r->n <= blocks_per_sm)
     return;
   int32_t splits = (int32_t)(((uint32_t)r->n + (uint32_t)blocks_per_sm - 1) / (uint32_t)blocks_per_sm);
   splits = splits < c->num_splits ? splits : c->num_splits;
   r->splits = splits > 1 ? splits : 1;
-  r->n = (r->n + r->splits - 1) / r->splits;
+  r->n = (int32_t)(((uint32_t)r->n + (uint32_t)r->splits - 1) / (uint32_t)r->splits);
+}
+
+/* What falls in the sorted order: at most 2^30 + 511 in size. */
+CGR__FA3_FN int32_t cgr__fa3_work(const cgr__fa3_class *c, const cgr__fa3_request *r) {
+  return c->is_causal ? r->n * c->tile_n - r->m * c->tile_m : r->n;
 }
 
 /* Smaller keys come first, and no two are equal: the low half is the request's number in its 992. */
 CGR__FA3_FN uint64_t cgr__fa3_sort_key(const cgr__fa3_class *c, const cgr__fa3_request *r, int32_t number) {
-  int32_t work = c->is_causal ? r->n * c->tile_n - r->m * c->tile_m : r->n;
-  return (uint64_t) ~((uint32_t)work ^ 0x80000000u) << 32 | (uint32_t)number;
+  return (uint64_t) ~((uint32_t)cgr__fa3_work(c, r) ^ 0x80000000u) << 32 | (uint32_t)number;
 }
 CGR__FA3_FN int32_t cgr__fa3_sorted_number(uint64_t key) { return (int32_t)(uint32_t)key; }
 
-/* As many heads as have their keys in L2, by powers of 2. */
+/* As many heads as have their keys in L2, by powers of 2 up to 16. 16 n fits: n is at most 2^26. */
 CGR__FA3_FN int32_t cgr__fa3_heads_in_l2(const cgr__fa3_class *c, int32_t n) {
-  int32_t heads = 16;
-  while (heads > 1 && (int64_t)(n > 1 ? n : 1) * heads > c->kv_tiles_in_l2)
-    heads /= 2;
-  heads *= c->unpacked_heads;
+  int32_t l2 = c->kv_tiles_in_l2, tiles = n > 1 ? n : 1;
+  int32_t halvings = (16 * tiles > l2) + (8 * tiles > l2) + (4 * tiles > l2) + (2 * tiles > l2);
+  int32_t heads = (16 >> halvings) * c->unpacked_heads;
   return heads < c->heads ? heads : c->heads;
 }
 

@@ -246,6 +246,8 @@ void cgr__fa3_derive(const cgr_fa3_input *in, cgr_fa3_sizes *s, cgr__fa3_class *
   *c = (cgr__fa3_class){ .num_requests = in->num_requests,
                          .tile_m = t.m,
                          .tile_n = t.n,
+                         .by_tile_m = cgr__fa3_divide_by((uint32_t)t.m),
+                         .by_tile_n = cgr__fa3_divide_by((uint32_t)t.n),
                          .packed_heads = s->pack_gqa ? k.group : 1,
                          .unpacked_heads = s->pack_gqa ? 1 : k.group,
                          .heads = s->pack_gqa ? in->num_kv_heads : in->num_q_heads,

@@ -78,7 +78,7 @@ TEST_P(Fa3Kernel, WritesTheRecords) {
   }
 }
 
-// Every number of warps, of levels of merging, and of blocks.
+// Every number of warps, of blocks that share the sorting, and of chunks.
 TEST_P(Fa3Kernel, PlansEveryNumberOfRequests) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
