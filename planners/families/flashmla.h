@@ -37,9 +37,10 @@ typedef struct cgr__flashmla_class {
   int32_t num_requests; /* B, padding included */
   int32_t num_parts;
   int32_t block_size;
-  int32_t overhead;         /* c */
-  int32_t topk, extra_topk; /* 0: dense; no second cache */
-  int32_t max_len;          /* of a length: sums over all requests are at most 2^29 blocks */
+  uint32_t block_inverse, parts_inverse; /* cgr__flashmla_inverse of block_size and num_parts */
+  int32_t overhead;                      /* c */
+  int32_t topk, extra_topk;              /* 0: dense; no second cache */
+  int32_t max_len;                       /* of a length: sums over all requests are at most 2^29 blocks */
 } cgr__flashmla_class;
 
 /* Live lengths; NULL as in the public input. */
@@ -63,6 +64,20 @@ CGR__FLASHMLA_FN int32_t cgr__flashmla_ceil(int32_t n, int32_t d) {
   return n <= 0 ? 0 : (int32_t)(((uint32_t)n + (uint32_t)d - 1) / (uint32_t)d);
 }
 
+/* n / d by a multiplication: n is below 2^31, and the estimate at most one too small. */
+CGR__FLASHMLA_FN uint32_t cgr__flashmla_inverse(int32_t d) { return ~0u / (uint32_t)d; }
+CGR__FLASHMLA_FN uint32_t cgr__flashmla_high(uint32_t a, uint32_t b) {
+#ifdef __CUDA_ARCH__
+  return __umulhi(a, b);
+#else
+  return (uint32_t)((uint64_t)a * b >> 32);
+#endif
+}
+CGR__FLASHMLA_FN int32_t cgr__flashmla_ceil_by(int32_t n, int32_t d, uint32_t inverse) {
+  uint32_t above = (uint32_t)(n + d - 1), quotient = cgr__flashmla_high(above, inverse);
+  return (int32_t)(quotient + (above - quotient * (uint32_t)d >= (uint32_t)d));
+}
+
 /* Longest sequence for which the sum over B requests stays within 2^29 blocks. */
 CGR__FLASHMLA_FN int32_t cgr__flashmla_max_len(int32_t num_requests, int32_t block_size, int32_t overhead) {
   int64_t tokens = (int64_t)((1 << 29) / num_requests - overhead) * block_size;
@@ -78,34 +93,33 @@ CGR__FLASHMLA_FN int32_t cgr__flashmla_tokens(const cgr__flashmla_class *c, cons
   if (c->extra_topk == 0)
     return tokens;
   int32_t extra = l->extra_topk_lens ? cgr__flashmla_clamp(l->extra_topk_lens[i], c->extra_topk) : c->extra_topk;
-  return cgr__flashmla_ceil(tokens, c->block_size) * c->block_size + extra;
+  return cgr__flashmla_ceil_by(tokens, c->block_size, c->block_inverse) * c->block_size + extra;
 }
 
 /* n_i: a request without tokens has one block all the same. */
 CGR__FLASHMLA_FN int32_t cgr__flashmla_blocks(const cgr__flashmla_class *c, int32_t tokens) {
-  return cgr__flashmla_max(cgr__flashmla_ceil(tokens, c->block_size), 1);
+  return cgr__flashmla_max(cgr__flashmla_ceil_by(tokens, c->block_size, c->block_inverse), 1);
 }
 
 /* Q; 1 for a line of nothing. */
 CGR__FLASHMLA_FN int32_t cgr__flashmla_quota(const cgr__flashmla_class *c, int32_t total) {
-  return cgr__flashmla_max(cgr__flashmla_ceil(total, c->num_parts), 1);
+  return cgr__flashmla_max(cgr__flashmla_ceil_by(total, c->num_parts, c->parts_inverse), 1);
 }
 
-/* The words of a part that begins at `begin`, the next one beginning at `end`. `before`: blocks of the request before
- * end.request, or of request B - 1 (none when it is not live) for a part without work; 0 when it has no tokens.
- * `first_blocks`: n_0.
+/* The words of a part that begins at `begin`, in split `split` of that request, the next one beginning at `end`. `before`:
+ * blocks of the request before end.request, or of request B - 1 (none when it is not live) for a part without work; 0 when it
+ * has no tokens. `first_blocks`: n_0.
  *
  * Kernels return at once when a part's first request is not below B. Upstream fills such parts with what stands where it reads
  * past its arrays: the last block of request 0 as the first block, and the end of the last request as the end. So does this. */
 CGR__FLASHMLA_FN void cgr__flashmla_part(const cgr__flashmla_class *c, cgr__flashmla_point begin, cgr__flashmla_point end,
-                                         int32_t num_live, int32_t quota, int32_t before, int32_t first_blocks,
+                                         int32_t num_live, int32_t split, int32_t before, int32_t first_blocks,
                                          int32_t words[CGR__FLASHMLA_WORDS]) {
   int32_t is_idle = begin.request >= num_live, cut = end.block > 0;
   int32_t begin_request = is_idle ? c->num_requests : begin.request;
   int32_t begin_block = is_idle ? first_blocks - 1 : begin.block;
   int32_t end_request = is_idle ? c->num_requests - 1 : end.request - (cut ? 0 : 1);
   int32_t end_block = cut ? end.block : before;
-  int32_t split = cgr__flashmla_ceil(begin.block, quota);
   int32_t first_cut = begin.block > 0, last_cut = cut;
   if (begin_request == end_request)
     first_cut = last_cut = first_cut | last_cut;

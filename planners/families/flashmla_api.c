@@ -128,6 +128,8 @@ cgr_status cgr__flashmla_read(const char *function, const cgr_flashmla_input *in
                               .overhead = in.fixed_overhead ? in.fixed_overhead : derive_overhead(&in),
                               .topk = in.topk,
                               .extra_topk = in.extra_topk };
+  c->block_inverse = cgr__flashmla_inverse(c->block_size);
+  c->parts_inverse = cgr__flashmla_inverse(c->num_parts);
   c->max_len = cgr__flashmla_max_len(c->num_requests, c->block_size, c->overhead);
   *lens = (cgr__flashmla_lens){ in.live_requests, in.seq_lens, in.topk_lens, in.extra_topk_lens };
   return check_topk(function, c);

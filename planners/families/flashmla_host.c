@@ -52,7 +52,8 @@ void cgr__flashmla_fill(const cgr__flashmla_class *c, const cgr__flashmla_lens *
     cgr__flashmla_point end = { w.request, x - w.start };
     w.cuts += end.block > 0;
     int32_t before = begin.request < num_live ? w.before : last;
-    cgr__flashmla_part(c, begin, end, num_live, w.quota, before, first_blocks, metadata + (size_t)p * CGR__FLASHMLA_WORDS);
+    int32_t split = cgr__flashmla_ceil(begin.block, w.quota);
+    cgr__flashmla_part(c, begin, end, num_live, split, before, first_blocks, metadata + (size_t)p * CGR__FLASHMLA_WORDS);
   }
   for (int32_t i = num_live + 1; i <= c->num_requests; i++)
     w.num_splits[i] = w.num_splits[num_live];

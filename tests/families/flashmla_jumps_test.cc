@@ -8,55 +8,50 @@
 namespace cgr_test {
 namespace {
 
-struct Line {
-  std::vector<int32_t> start{ 0 };
-  std::vector<uint32_t> bits, summary;
-  cgr__flashmla_line line = {};
-
-  Line(const std::vector<int32_t> &blocks, int32_t padded, int32_t parts, int32_t overhead) {
-    for (int32_t n : blocks)
-      start.push_back(start.back() + n + overhead);
-    line.total = start.back();
-    line.start = start.data();
-    line.num_live = int32_t(blocks.size());
-    line.quota = std::max((line.total + parts - 1) / parts, 1);
-    line.overhead = overhead;
-    line.inverse = ~0u / uint32_t(line.quota);
-    line.inverse_width = ~0u / uint32_t(overhead + 1);
-    line.marks = cgr__flashmla_marks_for(padded);
-    bits.resize(size_t(line.marks.sets) * size_t(line.marks.words));
-    summary.resize(size_t(line.marks.sets) * size_t(line.marks.summary_words));
-    line.bits = bits.data();
-    line.summary = summary.data();
-    for (int32_t i = 1; i < line.num_live && line.quota > overhead; i++)
-      cgr__flashmla_mark(&line, i);
-  }
-};
-
-// Where parts begin, and how many landings and rounds it took.
-std::vector<std::pair<int32_t, int32_t>> Begins(const cgr__flashmla_line &line, int32_t parts) {
-  const int32_t live = line.num_live;
-  std::vector<cgr__flashmla_jump> jumps, twice(size_t(live) + 1), landings(size_t(parts) * 2 + 2, 0xdeadbeef);
-  for (int32_t i = 0; i <= live; i++)
-    jumps.push_back(cgr__flashmla_first_jump(&line, i));
-  landings[0] = cgr__flashmla_pack(0, 0);
-  int32_t count = 1;
-  while (cgr__flashmla_jump_request(landings[size_t(count) - 1]) < live) {
-    EXPECT_LE(count, parts) << "more landings than there is room for";
-    for (int32_t i = 0; i < count; i++)
-      landings[size_t(count + i)] = cgr__flashmla_then(landings[size_t(i)], jumps.data());
-    for (int32_t i = 0; i <= live; i++)
-      twice[size_t(i)] = cgr__flashmla_then(jumps[size_t(i)], jumps.data());
-    jumps.swap(twice);
-    count *= 2;
-  }
+// Where parts begin, from what each request knows once the hand has come to it; and each pair of requests is asked whether one
+// lands from the other, which must be what the residues say.
+std::vector<std::pair<int32_t, int32_t>> Begins(const std::vector<int32_t> &blocks, int32_t parts, int32_t overhead) {
+  const int32_t live = int32_t(blocks.size());
+  int32_t total = 0, wraps = 0, num_parts = 0;
+  for (int32_t n : blocks)
+    total += n + overhead;
+  const int32_t quota = std::max((total + parts - 1) / parts, 1);
   std::vector<std::pair<int32_t, int32_t>> begins;
-  for (int32_t p = 0; p <= parts; p++) {
-    cgr__flashmla_point point = { -1, -1 };
-    int32_t x = cgr__flashmla_locate(&line, landings.data(), count, p, &point);
-    EXPECT_EQ(x, line.start[point.request] + point.block);
-    begins.push_back({ point.request, point.block });
+  auto add = [&](int32_t request, cgr__flashmla_inside in, int32_t count) {
+    EXPECT_EQ(in.part, num_parts);
+    num_parts += count;
+    for (int32_t k = 0; k < count; k++)
+      begins.push_back({ request, in.block + k * quota });
+  };
+  if (quota > overhead) {
+    const cgr__flashmla_circle o = cgr__flashmla_circle_for(quota, overhead);
+    cgr__flashmla_place hand = {};
+    int32_t start = 0;
+    for (int32_t i = 0; i < live; i++) {
+      const cgr__flashmla_place place = cgr__flashmla_place_of(&o, uint32_t(start));
+      EXPECT_EQ(place.turn, start / quota);
+      EXPECT_EQ(place.residue, uint32_t(start % quota));
+      const bool lands = cgr__flashmla_lands(place.phase, hand.phase, o.reach);
+      EXPECT_EQ(lands, (int32_t(place.residue) - int32_t(hand.residue) + quota) % quota <= overhead);
+      if (lands) {
+        EXPECT_EQ(place.phase < hand.phase, place.residue < hand.residue);
+        wraps += place.phase < hand.phase;
+        hand = place;
+      }
+      const cgr__flashmla_inside in = cgr__flashmla_look(&o, place.turn, place.residue, hand.residue, wraps);
+      start += blocks[size_t(i)] + overhead;
+      const cgr__flashmla_place end = cgr__flashmla_place_of(&o, uint32_t(start));
+      const int32_t next = cgr__flashmla_end(&o, overhead, end.turn, end.residue, hand.residue, wraps);
+      EXPECT_EQ(next > in.part, in.block < blocks[size_t(i)]);
+      add(i, in, next - in.part);
+    }
+  } else {
+    for (int32_t i = 0; i < live; i++)
+      add(i, { num_parts, 0 }, cgr__flashmla_ceil(blocks[size_t(i)], quota));
   }
+  EXPECT_LE(num_parts, parts);
+  while (int32_t(begins.size()) <= parts)
+    begins.push_back({ live, 0 });
   return begins;
 }
 
@@ -90,7 +85,6 @@ TEST(FlashmlaJumps, PartsBeginWhereAWalkBeginsThem) {
     const int32_t live = random.OneIn(60)  ? random.Pick32(1, 4096)
                          : random.OneIn(3) ? random.Pick32(0, 10)
                                            : random.Pick32(0, 300);
-    const int32_t padded = std::min(4096, std::max(1, live + (random.OneIn(2) ? 0 : random.Pick32(0, 300))));
     const int32_t parts = random.OneIn(3)    ? 132
                           : random.OneIn(3)  ? random.Pick32(1, 6)
                           : random.OneIn(20) ? 1024
@@ -101,8 +95,7 @@ TEST(FlashmlaJumps, PartsBeginWhereAWalkBeginsThem) {
     std::vector<int32_t> blocks;
     for (int32_t i = 0; i < live; i++)
       blocks.push_back(equal ? longest : random.OneIn(4) ? 1 : random.Pick32(1, longest));
-    Line line(blocks, padded, parts, overhead);
-    ASSERT_EQ(Begins(line.line, parts), Walk(blocks, parts, overhead)) << live << " requests, " << parts << " parts";
+    ASSERT_EQ(Begins(blocks, parts, overhead), Walk(blocks, parts, overhead)) << live << " requests, " << parts << " parts";
   }
 }
 
@@ -112,26 +105,41 @@ TEST(FlashmlaJumps, EveryNumberOfRequestsAroundAWord) {
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   for (int32_t live : { 0, 1, 31, 32, 33, 63, 64, 65, 1022, 1023, 1024, 1025, 1055, 1056, 2047, 2048, 2049, 4095, 4096 })
-    for (int32_t padded : { live, 4096 })
-      for (int32_t parts : { 1, 16, 132, 1024 })
-        for (int round = 0; round < 4; round++) {
-          std::vector<int32_t> blocks;
-          for (int32_t i = 0; i < live; i++)
-            blocks.push_back(round == 0 ? 1 : round == 1 ? 70 : random.Pick32(1, round == 2 ? 9 : 3000));
-          Line line(blocks, std::max(padded, 1), parts, 5);
-          ASSERT_EQ(Begins(line.line, parts), Walk(blocks, parts, 5)) << live << " requests, " << parts << " parts";
-        }
+    for (int32_t parts : { 1, 16, 132, 1024 })
+      for (int round = 0; round < 4; round++) {
+        std::vector<int32_t> blocks;
+        for (int32_t i = 0; i < live; i++)
+          blocks.push_back(round == 0 ? 1 : round == 1 ? 70 : random.Pick32(1, round == 2 ? 9 : 3000));
+        ASSERT_EQ(Begins(blocks, parts, 5), Walk(blocks, parts, 5)) << live << " requests, " << parts << " parts";
+      }
 }
 
-// No more words than are taken for them, for any number of requests.
-TEST(FlashmlaJumps, TheBitSetsFit) {
-  for (int32_t requests = 1; requests <= 4096; requests++) {
-    cgr__flashmla_marks m = cgr__flashmla_marks_for(requests);
-    ASSERT_LE(m.sets * m.words, CGR__FLASHMLA_MARK_WORDS);
-    ASSERT_LE(m.sets * m.summary_words, 512);
-    ASSERT_GT(m.words * 32, requests);
-    ASSERT_GE(m.summary_words * 32, m.words);
-    ASSERT_GE(m.sets, 64);
+// Phases tell residues apart at both ends of the range of quotas, for an inverse that is as far off as one may be.
+TEST(FlashmlaJumps, PhasesAreExact) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int round = 0; round < 200000 && !HasFailure(); round++) {
+    const int32_t overhead = random.Pick32(1, 64);
+    const int32_t quota =
+        random.OneIn(4) ? overhead + random.Pick32(1, 3) : random.Pick32(overhead + 1, random.OneIn(2) ? 3000 : 1 << 29);
+    const int32_t most = int32_t(std::min<int64_t>(int64_t(quota) * 1024, 1 << 29));
+    cgr__flashmla_circle o = cgr__flashmla_circle_for(quota, overhead);
+    if (random.OneIn(2)) {
+      uint64_t inverse = cgr__flashmla_wide_inverse(uint32_t(quota));
+      inverse += inverse >> 46;
+      o.high = uint32_t(inverse >> 32);
+      o.low = uint32_t(inverse);
+      o.reach = cgr__flashmla_phase(&o, uint32_t(overhead)) + 2;
+    }
+    const int32_t x = random.Pick32(0, most), away = random.OneIn(2) ? random.Pick32(0, overhead + 1) : random.Pick32(0, quota);
+    const int32_t y = std::min(most, x / quota * quota + (x + away) % quota);
+    const cgr__flashmla_place a = cgr__flashmla_place_of(&o, uint32_t(x)), b = cgr__flashmla_place_of(&o, uint32_t(y));
+    EXPECT_EQ(a.turn, x / quota);
+    EXPECT_EQ(a.residue, uint32_t(x % quota));
+    EXPECT_EQ(bool(cgr__flashmla_lands(b.phase, a.phase, o.reach)), (y % quota - x % quota + quota) % quota <= overhead)
+        << "from " << x << " to " << y << ", quota " << quota << ", overhead " << overhead;
+    EXPECT_EQ(b.phase < a.phase, b.residue < a.residue);
   }
 }
 

@@ -1,7 +1,7 @@
 /* FlashMLA's tile scheduler metadata (planners/families/flashmla.h), by one block. Upstream's kernel is one thread that goes
- * through parts and requests; here every step is taken by all threads (flashmla_jumps.h), and what is left is latency: one
- * round trip to memory, a sum over the requests, the search of each request's jump, log2(parts) rounds of doubling, and three
- * binary searches, all in shared memory with a barrier after each. */
+ * through parts and requests. Here a warp knows for 32 requests at once which landing follows which (flashmla_jumps.h), and one
+ * warp goes through all requests in steps of 32. What comes after that is known to each request by itself: where parts begin
+ * in it, and its splits. Four barriers: after the sum, on both sides of that walk, and before the parts are written. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/families/families.h"
@@ -11,193 +11,355 @@
 namespace cgr {
 namespace {
 
-constexpr int kMaxThreads = 1024;
-constexpr int kEach = CGR__MAX_REQUESTS / kMaxThreads; /* requests of a thread at most, neighbours */
+constexpr int kMaxThreads = 1024, kMaxWarps = kMaxThreads / 32;
+constexpr int kMaxEach = CGR__MAX_REQUESTS / kMaxThreads; /* chunks of 32 requests of a warp at most, neighbours */
 constexpr int32_t kMaxParts = 1024;
+
+/* Where the hand is after a chunk in which a request is the first that is landed on. */
+struct __align__(16) Exit {
+  uint32_t phase; /* of the request */
+  uint32_t hand_phase, hand;
+  uint32_t passed; /* wraps on the way, and landings << 16 */
+};
+
+/* Where the hand is before a chunk, and the first lane there that is landed on, 32: none. */
+struct __align__(16) Entry {
+  uint32_t hand, passed;
+  int32_t lane, unused;
+};
+
+/* The request that a part is the first to begin in, and the block. */
+struct __align__(8) First {
+  int32_t request, block;
+};
 
 /* Dynamic shared memory, with room for B requests and P parts. */
 struct Lists {
-  uint32_t *bits, *summary;
-  int32_t *start;              /* [B + 1] */
-  cgr__flashmla_jump *jumps[2]; /* [B + 1] in turn */
-  cgr__flashmla_jump *landings; /* [2 P + 2] */
-  int32_t *begin, *request;    /* [P + 1] where parts begin on the line, and in which request */
-  uint32_t *cuts;              /* [P / 32 + 1] a bit for each part that begins inside of a request */
-  uint8_t *is_empty;           /* [B] no tokens */
-  size_t zeroed, bytes;        /* what begins as 0, from the front; all */
+  Exit *exits;    /* [B up to a multiple of 32] */
+  Entry *entries; /* [chunks] */
+  First *firsts;  /* [P] where is_first says so */
+  int32_t *ends;  /* [B] blocks; 0: no tokens */
+  size_t bytes;
 };
 
-__host__ __device__ inline size_t take(size_t &at, size_t bytes) {
-  size_t begin = at;
-  at += (bytes + 15) / 16 * 16;
-  return begin;
-}
+struct Shared {
+  int32_t sums[2][kMaxWarps];
+  uint4 phases[kMaxWarps][8];        /* of the chunk that a warp is at */
+  uint32_t is_first[kMaxParts / 32]; /* a bit for each part that is the first to begin in a request */
+  cgr__flashmla_place end;           /* of the line; for the last request alone */
+  int32_t num_parts, num_landings;   /* parts with work; those of them that begin with a request */
+};
 
 __host__ __device__ inline Lists make_lists(unsigned char *base, int32_t requests, int32_t parts) {
-  cgr__flashmla_marks m = cgr__flashmla_marks_for(requests);
-  size_t n = (size_t)requests + 1, p = (size_t)parts + 1, at = 0;
+  size_t chunks = ((size_t)requests + 31) / 32, at = 0;
   Lists l;
-  l.bits = reinterpret_cast<uint32_t *>(base + take(at, (size_t)m.sets * m.words * 4));
-  l.summary = reinterpret_cast<uint32_t *>(base + take(at, (size_t)m.sets * m.summary_words * 4));
-  l.zeroed = at;
-  l.start = reinterpret_cast<int32_t *>(base + take(at, n * 4));
-  l.jumps[0] = reinterpret_cast<cgr__flashmla_jump *>(base + take(at, n * 4));
-  l.jumps[1] = reinterpret_cast<cgr__flashmla_jump *>(base + take(at, n * 4));
-  l.landings = reinterpret_cast<cgr__flashmla_jump *>(base + take(at, p * 8));
-  l.begin = reinterpret_cast<int32_t *>(base + take(at, p * 4));
-  l.request = reinterpret_cast<int32_t *>(base + take(at, p * 4));
-  l.cuts = reinterpret_cast<uint32_t *>(base + take(at, (p / 32 + 1) * 4));
-  l.is_empty = reinterpret_cast<uint8_t *>(base + take(at, n));
-  l.bytes = at;
+  l.exits = reinterpret_cast<Exit *>(base);
+  at += chunks * 32 * sizeof(Exit);
+  l.entries = reinterpret_cast<Entry *>(base + at);
+  at += chunks * sizeof(Entry);
+  l.firsts = reinterpret_cast<First *>(base + at);
+  at += (size_t)parts * sizeof(First);
+  l.ends = reinterpret_cast<int32_t *>(base + at);
+  l.bytes = at + (size_t)requests * 4;
   return l;
 }
 
-/* The sum of the threads before this one, and of all. One barrier. */
-__device__ __forceinline__ int32_t sum_before(int32_t value, int32_t &total) {
-  __shared__ int32_t of_warp[kMaxThreads / 32];
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  int32_t upto = value;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    int32_t other = __shfl_up_sync(~0u, upto, d);
-    if (lane >= d)
-      upto += other;
-  }
-  if (lane == 31)
-    of_warp[warp] = upto;
-  __syncthreads();
-  int32_t theirs = lane < (int)(blockDim.x >> 5) ? of_warp[lane] : 0;
-  total = __reduce_add_sync(~0u, theirs);
-  return __reduce_add_sync(~0u, lane < warp ? theirs : 0) + upto - value;
-}
+__device__ __forceinline__ int lane_id() { return (int)(threadIdx.x & 31); }
+__device__ __forceinline__ int warp_id() { return (int)(threadIdx.x >> 5); }
+__device__ __forceinline__ uint32_t below(int lane) { return (1u << lane) - 1; }
+__device__ __forceinline__ int highest(uint32_t bits) { return 31 - __clz((int)bits); }
 
-/* Reads the lengths, lays the requests end to end and marks them. */
-__device__ __forceinline__ cgr__flashmla_line lay_line(const cgr__flashmla_args &a, const Lists &l) {
-  const cgr__flashmla_class &c = a.c;
-  int32_t each = (c.num_requests + (int)blockDim.x - 1) / (int)blockDim.x, first = (int32_t)threadIdx.x * each;
-  int32_t tokens[kEach], cost[kEach], own = 0;
-  int32_t live = a.lens.live_requests != nullptr ? *a.lens.live_requests : c.num_requests;
+/* In each value the sum of those before it, in the order of requests; the sum of all. One barrier. */
+template <int kEach> __device__ __forceinline__ int32_t sum_before(int32_t (&values)[kEach], int32_t *sums, int warps) {
+  int lane = lane_id(), warp = warp_id();
+  int32_t own = 0;
+  if (warp < warps) {
+#pragma unroll
+    for (int k = 0; k < kEach; k++) {
+      int32_t upto = values[k];
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        int32_t other = __shfl_up_sync(~0u, upto, d);
+        if (lane >= d)
+          upto += other;
+      }
+      values[k] = own + upto - values[k];
+      own += __shfl_sync(~0u, upto, 31);
+    }
+    if (lane == 0)
+      sums[warp] = own;
+  }
+  __syncthreads();
+  int32_t theirs = lane < warps ? sums[lane] : 0;
+  int32_t before = __reduce_add_sync(~0u, lane < warp ? theirs : 0);
 #pragma unroll
   for (int k = 0; k < kEach; k++)
-    tokens[k] = k < each && first + k < c.num_requests ? cgr__flashmla_tokens(&c, &a.lens, first + k) : 0;
-  for (size_t i = threadIdx.x; i < l.zeroed / 16; i += blockDim.x) /* while the loads are under way */
-    reinterpret_cast<uint4 *>(l.bits)[i] = make_uint4(0, 0, 0, 0);
+    values[k] += before;
+  return __reduce_add_sync(~0u, theirs);
+}
+
+/* Those of 32 phases that are landed on from one of them. */
+__device__ __forceinline__ uint32_t landed_on(const uint4 *phases, uint32_t hand, uint32_t reach) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    uint4 p = phases[k];
+    if (cgr__flashmla_lands(p.x, hand, reach))
+      bits |= 1u << (4 * k);
+    if (cgr__flashmla_lands(p.y, hand, reach))
+      bits |= 2u << (4 * k);
+    if (cgr__flashmla_lands(p.z, hand, reach))
+      bits |= 4u << (4 * k);
+    if (cgr__flashmla_lands(p.w, hand, reach))
+      bits |= 8u << (4 * k);
+  }
+  return bits;
+}
+
+/* The landings of a chunk that follow one at this lane, itself included; in `wraps` the lanes from which the next landing is
+ * past 0. */
+__device__ __forceinline__ uint32_t follow(const cgr__flashmla_circle &o, const cgr__flashmla_place &place, uint4 *phases,
+                                           int32_t valid, uint32_t &wraps, Exit &exit) {
+  int lane = lane_id();
+  __syncwarp();
+  reinterpret_cast<uint32_t *>(phases)[lane] = place.phase;
+  __syncwarp();
+  uint32_t later = landed_on(phases, place.phase, o.reach) & (~1u << lane) & (~0u >> (32 - min(valid, 32)));
+  int to = later != 0 ? __ffs((int)later) - 1 : lane;
+  wraps = __ballot_sync(~0u, __shfl_sync(~0u, place.phase, to) < place.phase);
+  uint32_t path = 1u << lane;
+#pragma unroll
+  for (int round = 0; round < 5; round++) {
+    path |= __shfl_sync(~0u, path, to);
+    to = __shfl_sync(~0u, to, to);
+  }
+  exit.phase = place.phase;
+  exit.hand_phase = __shfl_sync(~0u, place.phase, to);
+  exit.hand = __shfl_sync(~0u, place.residue, to);
+  exit.passed = (uint32_t)__popc(path & wraps) | (uint32_t)__popc(path) << 16;
+  return path;
+}
+
+/* Takes the hand through all chunks, by one warp. Lanes hold requests in reverse, so that the first one is the highest bit. */
+__device__ __forceinline__ void walk(const Lists &l, uint32_t reach, int32_t num_live) {
+  int lane = lane_id();
+  int32_t chunks = (num_live + 31) >> 5, left = num_live - (31 - lane);
+  uint32_t hand_phase = 0, hand = 0, passed = 0;
+  const Exit *from = l.exits + (31 - lane);
+  Exit next = from[0];
+  for (int32_t chunk = 0; chunk < chunks; chunk++, left -= 32) {
+    Exit e = next;
+    from += chunk + 1 < chunks ? 32 : 0;
+    next = *from;
+    uint32_t limit = left > 0 ? reach + 1 : 0; /* not on the way from one hand to the next */
+    uint32_t bits = __ballot_sync(~0u, e.phase - hand_phase < limit);
+    int first = highest(bits);
+    if (lane == 0)
+      l.entries[chunk] = { hand, passed, 31 - first, 0 };
+    uint32_t own = e.passed + (e.phase < hand_phase);
+    uint32_t new_phase = __shfl_sync(~0u, e.hand_phase, first); /* of any lane when there is none: not used */
+    uint32_t new_hand = __shfl_sync(~0u, e.hand, first);
+    own = __shfl_sync(~0u, own, first);
+    hand_phase = bits != 0 ? new_phase : hand_phase;
+    hand = bits != 0 ? new_hand : hand;
+    passed += bits != 0 ? own : 0;
+  }
+}
+
+/* What a request knows in the end: where parts are in it, the landings before it, and the hand after it. */
+struct Known {
+  cgr__flashmla_inside in;
+  int32_t landings, wraps;
+  uint32_t hand;
+};
+
+__device__ __forceinline__ Known look(const cgr__flashmla_circle &o, const cgr__flashmla_place &place, uint32_t path,
+                                      uint32_t wraps, const Entry &e) {
+  int lane = lane_id();
+  uint32_t taken = __shfl_sync(~0u, path, e.lane), entry = __shfl_sync(~0u, place.residue, e.lane);
+  taken = e.lane < 32 ? taken : 0;
+  uint32_t upto = taken & (below(lane) | 1u << lane);
+  int last = highest(upto); /* -1 for none: what comes of it is not used */
+  Known known;
+  known.hand = __shfl_sync(~0u, place.residue, last);
+  known.hand = upto != 0 ? known.hand : e.hand;
+  known.wraps = (int32_t)(e.passed & 0xffff);
+  if (upto != 0)
+    known.wraps += (entry < e.hand) + __popc(taken & wraps & below(last & 31));
+  known.landings = (int32_t)(e.passed >> 16) + __popc(taken & below(lane));
+  known.in = cgr__flashmla_look(&o, place.turn, place.residue, known.hand, known.wraps);
+  return known;
+}
+
+/* Quotas above c. */
+template <int kEach>
+__device__ __forceinline__ void know(const Lists &l, Shared &s, const cgr__flashmla_circle &o, const int32_t (&start)[kEach],
+                                     int32_t total, int32_t overhead, int32_t num_live, int each, Known (&known)[kEach]) {
+  int32_t first_chunk = warp_id() * each, chunks = (num_live + 31) >> 5;
+  cgr__flashmla_place place[kEach];
+  uint32_t path[kEach], wraps[kEach];
+#pragma unroll
+  for (int k = 0; k < kEach; k++) {
+    if (k >= each || first_chunk + k >= chunks)
+      continue;
+    int32_t begin = (first_chunk + k) * 32;
+    Exit exit;
+    place[k] = cgr__flashmla_place_of(&o, (uint32_t)start[k]);
+    path[k] = follow(o, place[k], s.phases[warp_id()], num_live - begin, wraps[k], exit);
+    if (chunks > 1)
+      l.exits[begin + lane_id()] = exit;
+    if (begin + lane_id() == num_live - 1) /* now: later on the compiler would find the inverse once more */
+      s.end = cgr__flashmla_place_of(&o, (uint32_t)total);
+  }
+  if (chunks > 1) {
+    __syncthreads();
+    if (warp_id() == 0)
+      walk(l, o.reach, num_live);
+    __syncthreads();
+  }
+#pragma unroll
+  for (int k = 0; k < kEach; k++) {
+    if (k >= each || first_chunk + k >= chunks)
+      continue;
+    Entry entry = { 0, 0, 0, 0 };
+    if (chunks > 1)
+      entry = l.entries[first_chunk + k];
+    known[k] = look(o, place[k], path[k], wraps[k], entry);
+    if ((first_chunk + k) * 32 + lane_id() == num_live - 1)
+      s.num_parts = cgr__flashmla_end(&o, overhead, s.end.turn, s.end.residue, known[k].hand, known[k].wraps);
+  }
+}
+
+/* Quotas of at most c: each request is landed on, and its parts are its own. */
+template <int kEach>
+__device__ __forceinline__ void know_alone(Shared &s, int32_t quota, const int32_t (&blocks)[kEach], int32_t num_live, int each,
+                                           int warps, Known (&known)[kEach]) {
+  int32_t parts[kEach], first = warp_id() * each * 32 + lane_id();
+#pragma unroll
+  for (int k = 0; k < kEach; k++)
+    parts[k] = k < each && first + k * 32 < num_live ? cgr__flashmla_ceil(blocks[k], quota) : 0;
+  int32_t total = sum_before(parts, s.sums[1], warps);
+  if (threadIdx.x == 0)
+    s.num_parts = total;
+#pragma unroll
+  for (int k = 0; k < kEach; k++) {
+    known[k].in = { parts[k], 0 };
+    known[k].landings = first + k * 32;
+  }
+}
+
+/* Where a part with work begins, and in which split of the request. `words`: those of is_first that are not 0. */
+__device__ __forceinline__ cgr__flashmla_point find(const Lists &l, const Shared &s, uint32_t words, int32_t quota, int32_t part,
+                                                    int32_t &split) {
+  int32_t word = part >> 5;
+  uint32_t bits = s.is_first[word] & (~0u >> (31 - (part & 31)));
+  if (bits == 0) {
+    word = highest(words & below(word));
+    bits = s.is_first[word];
+  }
+  int32_t first = word * 32 + highest(bits);
+  First f = l.firsts[first];
+  split = part - first + (f.block > 0);
+  return { f.request, f.block + (part - first) * quota };
+}
+
+__device__ __forceinline__ void write_parts(const cgr__flashmla_args &a, const Lists &l, const Shared &s, int32_t num_live,
+                                            int32_t quota) {
+  int lane = lane_id();
+  if (warp_id() * 32 >= a.c.num_parts)
+    return;
+  uint32_t words = __ballot_sync(~0u, lane * 32 < a.c.num_parts && s.is_first[lane] != 0);
+  int32_t with_work = s.num_parts, first_blocks = cgr__flashmla_max(l.ends[0], 1);
+  for (int32_t p = (int32_t)threadIdx.x; p < a.c.num_parts; p += (int32_t)blockDim.x) {
+    cgr__flashmla_point begin = { num_live, 0 }, end = { num_live, 0 };
+    int32_t split = 0, unused;
+    if (p < with_work)
+      begin = find(l, s, words, quota, p, split);
+    if (p + 1 < with_work)
+      end = find(l, s, words, quota, p + 1, unused);
+    /* Not asked for when the part ends in the first request, which is cut then. */
+    int32_t before = l.ends[p < with_work ? cgr__flashmla_max(end.request - 1, 0) : a.c.num_requests - 1];
+    __align__(16) int32_t to[CGR__FLASHMLA_WORDS];
+    cgr__flashmla_part(&a.c, begin, end, num_live, split, before, first_blocks, to);
+    int4 *out = reinterpret_cast<int4 *>(a.metadata + (size_t)p * CGR__FLASHMLA_WORDS);
+    out[0] = make_int4(to[0], to[1], to[2], to[3]);
+    out[1] = make_int4(to[4], to[5], to[6], to[7]);
+  }
+}
+
+template <int kEach>
+__global__ void __launch_bounds__(kMaxThreads) flashmla_kernel(const __grid_constant__ cgr__flashmla_args a) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  __shared__ Shared s;
+  const cgr__flashmla_class &c = a.c;
+  const Lists l = make_lists(memory, c.num_requests, c.num_parts);
+  const int32_t chunks = (c.num_requests + 31) >> 5;
+  const int each = kEach < kMaxEach ? kEach : (chunks + kMaxWarps - 1) / kMaxWarps;
+  const int warps = (chunks + each - 1) / each;
+  const int32_t first = warp_id() * each * 32 + lane_id();
+  int32_t *num_splits = a.metadata + (size_t)c.num_parts * CGR__FLASHMLA_WORDS;
+  int32_t blocks[kEach], start[kEach], live = c.num_requests;
+  if (a.lens.live_requests != nullptr)
+    live = *a.lens.live_requests;
+#pragma unroll
+  for (int k = 0; k < kEach; k++)
+    blocks[k] = k < each && first + k * 32 < c.num_requests ? cgr__flashmla_tokens(&c, &a.lens, first + k * 32) : 0;
+  if (threadIdx.x < kMaxParts / 32)
+    s.is_first[threadIdx.x] = 0;
+  if (threadIdx.x == 0)
+    s.num_parts = s.num_landings = 0;
   live = cgr__flashmla_clamp(live, c.num_requests);
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
-    cost[k] = k < each && first + k < live ? cgr__flashmla_blocks(&c, tokens[k]) + c.overhead : 0;
-    own += cost[k];
+    int32_t tokens = blocks[k], i = first + k * 32;
+    blocks[k] = cgr__flashmla_blocks(&c, tokens);
+    start[k] = k < each && i < live ? blocks[k] + c.overhead : 0;
+    if (k < each && i < c.num_requests)
+      l.ends[i] = i < live && tokens > 0 ? blocks[k] : 0;
   }
-  cgr__flashmla_line line;
-  int32_t at = sum_before(own, line.total);
-  line.start = l.start;
-  line.num_live = live;
-  line.quota = cgr__flashmla_quota(&c, line.total);
-  line.overhead = c.overhead;
-  line.inverse = ~0u / (uint32_t)line.quota;
-  line.inverse_width = ~0u / ((uint32_t)c.overhead + 1);
-  line.marks = cgr__flashmla_marks_for(c.num_requests);
-  line.bits = l.bits;
-  line.summary = l.summary;
+  const int32_t total = sum_before(start, s.sums[0], warps), quota = cgr__flashmla_quota(&c, total);
+  Known known[kEach];
+  if (quota > c.overhead)
+    know(l, s, cgr__flashmla_circle_for(quota, c.overhead), start, total, c.overhead, live, each, known);
+  else
+    know_alone(s, quota, blocks, live, each, warps, known);
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
-    int32_t i = first + k;
-    if (k >= each || i >= c.num_requests)
+    int32_t i = first + k * 32;
+    if (k >= each || i >= live)
       continue;
-    l.start[i] = at;
-    l.is_empty[i] = i >= live || tokens[k] == 0;
-    if (i > 0 && i < live && line.quota > line.overhead)
-      cgr__flashmla_mark(&line, i);
-    at += cost[k];
-  }
-  if (threadIdx.x == 0)
-    l.start[c.num_requests] = line.total;
-  return line;
-}
-
-/* Follows the jumps from request 0; the number of landings. Everything has been synchronised before and after. */
-__device__ __forceinline__ int32_t follow(const cgr__flashmla_line &line, const Lists &l) {
-  for (int32_t i = (int32_t)threadIdx.x; i <= line.num_live; i += (int32_t)blockDim.x)
-    l.jumps[0][i] = cgr__flashmla_first_jump(&line, i);
-  if (threadIdx.x == 0)
-    l.landings[0] = cgr__flashmla_pack(0, 0);
-  __syncthreads();
-  cgr__flashmla_jump *jumps = l.jumps[0], *twice = l.jumps[1];
-  int32_t count = 1;
-  /* Every jump takes a part or more and P parts reach the end, so that count is at most P here. */
-  while (cgr__flashmla_jump_request(l.landings[count - 1]) < line.num_live) {
-    for (int32_t i = (int32_t)threadIdx.x; i < count; i += (int32_t)blockDim.x)
-      l.landings[count + i] = cgr__flashmla_then(l.landings[i], jumps);
-    for (int32_t i = (int32_t)threadIdx.x; i <= line.num_live; i += (int32_t)blockDim.x)
-      twice[i] = cgr__flashmla_then(jumps[i], jumps);
-    cgr__flashmla_jump *old = jumps;
-    jumps = twice;
-    twice = old;
-    count *= 2;
-    __syncthreads();
-  }
-  return count;
-}
-
-__device__ __forceinline__ int32_t blocks_of(const cgr__flashmla_line &line, int32_t i) {
-  return line.start[i + 1] - line.start[i] - line.overhead;
-}
-
-__device__ __forceinline__ void write_parts(const cgr__flashmla_args &a, const cgr__flashmla_line &line, const Lists &l) {
-  for (int32_t p = (int32_t)threadIdx.x; p < a.c.num_parts; p += (int32_t)blockDim.x) {
-    cgr__flashmla_point begin = { l.request[p], 0 }, end = { l.request[p + 1], 0 };
-    begin.block = l.begin[p] - line.start[begin.request];
-    end.block = l.begin[p + 1] - line.start[end.request];
-    /* -1 when the first request is cut, and then not asked for. */
-    int32_t previous = begin.request < line.num_live ? end.request - 1 : a.c.num_requests - 1;
-    int32_t before = previous < 0 || l.is_empty[previous] ? 0 : blocks_of(line, previous);
-    int32_t first_blocks = line.num_live > 0 ? blocks_of(line, 0) : 1;
-    __align__(16) int32_t words[CGR__FLASHMLA_WORDS];
-    cgr__flashmla_part(&a.c, begin, end, line.num_live, line.quota, before, first_blocks, words);
-    int4 *to = reinterpret_cast<int4 *>(a.metadata + (size_t)p * CGR__FLASHMLA_WORDS);
-    to[0] = make_int4(words[0], words[1], words[2], words[3]);
-    to[1] = make_int4(words[4], words[5], words[6], words[7]);
-  }
-}
-
-/* Splits of the requests before i: each has one, and one more for each part that begins inside of it. */
-__device__ __forceinline__ int32_t splits_before(const cgr__flashmla_line &line, const Lists &l, int32_t num_parts, int32_t i) {
-  int32_t low = 0, high = num_parts + 1; /* the last part that begins before it; part 0 is as good as none */
-  while (high - low > 1) {
-    int32_t middle = (low + high) >> 1;
-    if (l.begin[middle] < line.start[i])
-      low = middle;
-    else
-      high = middle;
-  }
-  int32_t splits = min(i, line.num_live) + __popc(l.cuts[low >> 5] & (~0u >> (31 - (low & 31))));
-  for (int32_t word = 0; word < low >> 5; word++)
-    splits += __popc(l.cuts[word]);
-  return splits;
-}
-
-__global__ void __launch_bounds__(kMaxThreads) flashmla_kernel(const __grid_constant__ cgr__flashmla_args a) {
-  extern __shared__ __align__(16) unsigned char memory[];
-  const Lists l = make_lists(memory, a.c.num_requests, a.c.num_parts);
-  const cgr__flashmla_line line = lay_line(a, l);
-  __syncthreads();
-  int32_t count = follow(line, l);
-  for (int32_t first = (int32_t)(threadIdx.x & ~31u); first <= a.c.num_parts; first += (int32_t)blockDim.x) { /* whole warps */
-    int32_t p = first + (int32_t)(threadIdx.x & 31);
-    cgr__flashmla_point point = { 0, 0 };
-    if (p <= a.c.num_parts) {
-      l.begin[p] = cgr__flashmla_locate(&line, l.landings, count, p, &point);
-      l.request[p] = point.request;
+    const Known &w = known[k];
+    if (w.in.block < blocks[k]) {
+      l.firsts[w.in.part] = { i, w.in.block };
+      atomicOr(&s.is_first[w.in.part >> 5], 1u << (w.in.part & 31));
     }
-    uint32_t cuts = __ballot_sync(~0u, point.block > 0);
-    if ((threadIdx.x & 31) == 0)
-      l.cuts[first >> 5] = cuts;
+    /* Each request has a split, and one more for each part that begins in it and did not land. */
+    num_splits[i] = i + w.in.part - w.landings;
+    if (i == live - 1)
+      s.num_landings = w.landings + (w.in.block == 0);
   }
   __syncthreads();
-  write_parts(a, line, l);
-  int32_t *num_splits = a.metadata + (size_t)a.c.num_parts * CGR__FLASHMLA_WORDS;
-  for (int32_t i = (int32_t)threadIdx.x; i <= a.c.num_requests; i += (int32_t)blockDim.x)
-    num_splits[i] = splits_before(line, l, a.c.num_parts, i);
+  write_parts(a, l, s, live, quota);
+  for (int32_t i = live + (int32_t)threadIdx.x; i <= c.num_requests; i += (int32_t)blockDim.x)
+    num_splits[i] = live + s.num_parts - s.num_landings;
+}
+
+/* What a thread does for itself is most of the work when there are many: then it has two requests. */
+struct Variant {
+  int32_t most_requests, each;
+  void (*kernel)(cgr__flashmla_args);
+};
+
+constexpr Variant kVariants[] = { { 256, 1, flashmla_kernel<1> },
+                                  { 1024, 2, flashmla_kernel<2> },
+                                  { CGR__MAX_REQUESTS, kMaxEach, flashmla_kernel<kMaxEach> } };
+
+/* As much shared memory as the device gives, up to `bytes`. */
+int preload_most(void (*kernel)(cgr__flashmla_args), size_t bytes) {
+  int error = preload(kernel, bytes);
+  for (; error == (int)cudaErrorInvalidValue && bytes > 1024; bytes -= 1024)
+    error = preload(kernel, bytes - 1024);
+  return error;
 }
 
 } // namespace
@@ -207,17 +369,20 @@ extern "C" int cgr__cuda_flashmla(const void *args, cudaStream_t stream) {
   const cgr__flashmla_args *a = static_cast<const cgr__flashmla_args *>(args);
   if (a->c.num_requests < 1 || a->c.num_requests > CGR__MAX_REQUESTS || a->c.num_parts < 1 || a->c.num_parts > cgr::kMaxParts)
     return (int)cudaErrorInvalidValue;
-  int32_t most = cgr__flashmla_max(a->c.num_requests, a->c.num_parts + 1);
-  int32_t threads = cgr__flashmla_min((most + 31) / 32 * 32, cgr::kMaxThreads);
+  const cgr::Variant *v = cgr::kVariants;
+  while (a->c.num_requests > v->most_requests)
+    v++;
+  int32_t own = v->each == cgr::kMaxEach ? cgr::kMaxThreads : (a->c.num_requests + v->each - 1) / v->each;
+  int32_t threads = cgr__flashmla_min((cgr__flashmla_max(own, a->c.num_parts) + 31) / 32 * 32, cgr::kMaxThreads);
   size_t shared = cgr::make_lists(nullptr, a->c.num_requests, a->c.num_parts).bytes;
-  return cgr::launch(cgr::flashmla_kernel, args, dim3(1), dim3((unsigned)threads), shared, stream);
+  return cgr::launch(v->kernel, args, dim3(1), dim3((unsigned)threads), shared, stream);
 }
 
-/* As much shared memory as the device gives, up to what the most requests and parts take. Fewer requests have more sets. */
 extern "C" int cgr__cuda_flashmla_preload(void) {
-  size_t bytes = cgr::make_lists(nullptr, CGR__MAX_REQUESTS, cgr::kMaxParts).bytes + 4 * CGR__FLASHMLA_MARK_WORDS;
-  int error = cgr::preload(cgr::flashmla_kernel, bytes);
-  for (; error == (int)cudaErrorInvalidValue && bytes > 1024; bytes -= 1024)
-    error = cgr::preload(cgr::flashmla_kernel, bytes - 1024);
-  return error;
+  for (const cgr::Variant &v : cgr::kVariants) {
+    int error = cgr::preload_most(v.kernel, cgr::make_lists(nullptr, v.most_requests, cgr::kMaxParts).bytes);
+    if (error != 0)
+      return error;
+  }
+  return 0;
 }
