@@ -48,7 +48,7 @@ typedef struct cgr__flashinfer_key {
   int32_t num_q_heads, group, head_dim, head_dim_qk, kv_dtype_bytes;
   int32_t compute_capability, shared_memory;
   int32_t window; /* 0: none */
-  int32_t cta_tile_q;
+  int32_t cta_tile_q, log_cta_tile_q; /* a power of two, and its logarithm */
   int32_t page_size, max_pages; /* max_pages: of a request */
   int32_t window_pages;         /* that a q tile can see; INT32_MAX: all */
   int32_t fixed_chunk, min_chunk;
@@ -85,7 +85,7 @@ CGR__FLASHINFER_FN bool cgr__flashinfer_rows_fit(const cgr__flashinfer_key *key,
 CGR__FLASHINFER_FN int32_t cgr__flashinfer_q_tiles(const cgr__flashinfer_key *key, int32_t rows) {
   if (key->decode)
     return 1;
-  return (int32_t)(((int64_t)rows * key->group + key->cta_tile_q - 1) / key->cta_tile_q);
+  return (int32_t)(((int64_t)rows * key->group + key->cta_tile_q - 1) >> key->log_cta_tile_q);
 }
 
 /* Pages that are cut into chunks, at least 1. */

@@ -78,6 +78,13 @@ constexpr int kLimb = 22;
 
 /* ----------------------------------------------------------------------------------------------------------- requests */
 
+/* A load that is issued where it stands, and goes through L1: a thread's neighbouring words come with one line. */
+__device__ __forceinline__ int32_t load_near(const int32_t *address) {
+  int32_t v;
+  asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)) : "memory");
+  return v;
+}
+
 /* Reads the thread's requests, and synchronises while they are on their way; returns whether one of them has lengths that no plan takes. */
 __device__ __forceinline__ bool read_own(const cgr__flashinfer_args &a, Own &own) {
   const cgr__flashinfer_key &key = a.key;
@@ -87,8 +94,8 @@ __device__ __forceinline__ bool read_own(const cgr__flashinfer_args &a, Own &own
 #pragma unroll
   for (int k = 0; k <= kEach; k++) {
     bool there = own.count > 0 && k <= own.count;
-    qo[k] = there && a.qo_indptr ? load_early(a.qo_indptr + own.first + k) : 0;
-    kv[k] = there ? load_early(a.kv_indptr + own.first + k) : 0;
+    qo[k] = there && a.qo_indptr ? load_near(a.qo_indptr + own.first + k) : 0;
+    kv[k] = there ? load_near(a.kv_indptr + own.first + k) : 0;
   }
   int32_t live = a.live_requests ? load_early(a.live_requests) : key.num_requests;
   __syncthreads(); /* here it costs nothing */
@@ -344,6 +351,7 @@ __device__ __forceinline__ void write_tiles(const cgr__flashinfer_args &a, const
   int64_t after_requests = a.key.decode ? at.kv_tile_indices : at.q_tile_indices;
   Words requests = words_of(a, at.request_indices, after_requests), kv_tiles = words_of(a, at.kv_tile_indices, at.o_indptr);
   Words q_tiles = a.key.decode ? Words{ nullptr, 0 } : words_of(a, at.q_tile_indices, at.kv_tile_indices);
+#pragma unroll 1
   for (int32_t t = first_of_thread(); t < requests.count; t += stride_of_threads()) {
     int32_t request = 0, q_tile = 0, kv_tile = 0;
     if (t < num_tiles) {
@@ -367,6 +375,7 @@ __device__ __forceinline__ void write_requests(const cgr__flashinfer_args &a, co
   Words words = words_of(a, at.o_indptr, end);
   int32_t chunk_at = (int32_t)((at.kv_chunk_size - at.o_indptr) / 4);
   int32_t rows_at = at.total_num_rows >= 0 ? (int32_t)((at.total_num_rows - at.o_indptr) / 4) : -1;
+#pragma unroll 1
   for (int32_t i = first_of_thread(); i < words.count; i += stride_of_threads()) {
     int32_t word = 0;
     if (i == chunk_at)
@@ -382,6 +391,7 @@ __device__ __forceinline__ void write_requests(const cgr__flashinfer_args &a, co
 /* merge_indptr, up to the mask. */
 __device__ __forceinline__ void write_rows(const cgr__flashinfer_args &a, const Before &before, int32_t num_rows, bool good) {
   Words words = words_of(a, a.key.at.merge_indptr, a.key.at.valid_mask);
+#pragma unroll 1
   for (int32_t row = first_of_thread(); row < words.count; row += stride_of_threads()) {
     int32_t word = 0;
     if (good && row < num_rows) {
@@ -397,11 +407,13 @@ __device__ __forceinline__ void write_rows(const cgr__flashinfer_args &a, const 
 /* block_valid_mask, a word at a time as far as whole words go. */
 __device__ __forceinline__ void write_mask(const cgr__flashinfer_args &a, int32_t num_tiles) {
   Words words = words_of(a, a.key.at.valid_mask, a.key.at.bytes);
+#pragma unroll 1
   for (int32_t i = first_of_thread(); i < words.count; i += stride_of_threads()) {
     int32_t valid = min(4, max(0, num_tiles - 4 * i));
     words.first[i] = valid == 0 ? 0 : 0x01010101 >> 8 * (4 - valid);
   }
   unsigned char *mask = a.int_workspace + a.key.at.valid_mask;
+#pragma unroll 1
   for (int32_t t = 4 * words.count + first_of_thread(); t < a.key.tiles; t += stride_of_threads())
     mask[t] = t < num_tiles;
 }
