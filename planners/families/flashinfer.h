@@ -70,22 +70,21 @@ typedef struct cgr__flashinfer_range {
 
 CGR__FLASHINFER_FN int64_t cgr__flashinfer_ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
-/* ------------------------------------------------------------------------------------------------------------- requests */
+/* ------------------------------------------------------------------------------------------------------------- requests
+ * Without branches: a thread of a kernel has several requests. */
 
 CGR__FLASHINFER_FN bool cgr__flashinfer_pages_fit(const cgr__flashinfer_key *key, int32_t begin, int32_t end) {
-  return begin >= 0 && end >= begin && end - begin <= key->max_pages;
+  return (begin >= 0) & (end >= begin) & ((int64_t)end - begin <= key->max_pages);
 }
 
 CGR__FLASHINFER_FN bool cgr__flashinfer_rows_fit(const cgr__flashinfer_key *key, int32_t begin, int32_t end) {
-  if (begin < 0 || end < begin || end > key->total_rows)
-    return false;
-  return !key->only_uniform || end == begin || end - begin == key->uniform_rows;
+  bool allowed = !key->only_uniform | (end == begin) | ((uint32_t)end - (uint32_t)begin == (uint32_t)key->uniform_rows);
+  return (begin >= 0) & (end >= begin) & (end <= key->total_rows) & allowed;
 }
 
 CGR__FLASHINFER_FN int32_t cgr__flashinfer_q_tiles(const cgr__flashinfer_key *key, int32_t rows) {
-  if (key->decode)
-    return 1;
-  return (int32_t)(((int64_t)rows * key->group + key->cta_tile_q - 1) >> key->log_cta_tile_q);
+  int32_t tiles = (int32_t)(((int64_t)rows * key->group + key->cta_tile_q - 1) >> key->log_cta_tile_q);
+  return key->decode ? 1 : tiles;
 }
 
 /* Pages that are cut into chunks, at least 1. */

@@ -2,10 +2,11 @@
  *
  * A block has the whole batch: kEach neighbouring requests for each thread, in registers, and in shared memory what the search
  * needs of them. It sums the batch (one barrier), looks for the chunk size (one barrier for each round: as many sizes are tried at
- * once as the work allows, each by a group of lanes that reads all requests; a round or two are the rule), sums what comes before
- * each request (a barrier for more than a warp of threads), leaves that in shared memory (one barrier), and writes: every tile and
- * every row finds its request by a search in steps of four. Blocks do all but the writing alike, each for itself: so more of them
- * share the writes of a large plan without waiting for each other; half of them (blockIdx.y) write tiles, the others the rest. */
+ * once as the work allows, by groups of lanes that read all requests; a round or two are the rule), sums what comes before each
+ * request (a barrier, unless one warp has them all), leaves that in shared memory (one barrier), and writes: every tile and every
+ * row finds its request by a search that leaves a quarter with each step. Blocks do all but the writing alike, each for itself: so
+ * more of them share the writes of a large plan without waiting for each other; half of them (blockIdx.y) write tiles, the others
+ * the rest. */
 #include "base/limits.h"
 #include "cgr/base.h"
 #include "kernels/cuda/common/launch.cuh"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kMinThreads = 256, kMaxThreads = 1024, kMaxWarps = kMaxThreads / 32;
 constexpr int kEach = 4, kInWarp = 32 * kEach;
+constexpr int kSizes = 4; /* chunk sizes that a thread tries at once: shared memory is slower than the arithmetic */
 constexpr int kMaxBlocks = 64;
 
 static_assert(kEach * kMaxThreads == CGR__MAX_REQUESTS, "a block has every request");
@@ -72,7 +74,7 @@ __device__ __forceinline__ int32_t divide(uint32_t n, uint32_t d, uint32_t inver
 /* Sums of a block. The total is in limbs of 22 bits: 1024 of them fit in 32 bits. */
 struct __align__(16) BlockSums {
   uint32_t total[3], weight;
-  int32_t longest, bad, unused[2];
+  int32_t most[4]; /* pages of a request, whether lengths are bad, two not used */
 };
 constexpr int kLimb = 22;
 
@@ -85,38 +87,46 @@ __device__ __forceinline__ int32_t load_near(const int32_t *address) {
   return v;
 }
 
-/* Reads the thread's requests, and synchronises while they are on their way; returns whether one of them has lengths that no plan takes. */
+/* Reads the thread's requests, and synchronises while they are on their way; returns whether one of them has lengths that no plan
+ * takes. */
 __device__ __forceinline__ bool read_own(const cgr__flashinfer_args &a, Own &own) {
   const cgr__flashinfer_key &key = a.key;
   own.first = (int32_t)threadIdx.x * kEach;
   own.count = max(0, min(kEach, key.num_requests - own.first));
-  int32_t qo[kEach + 1], kv[kEach + 1];
+  int32_t qo[kEach + 1] = {}, kv[kEach + 1];
 #pragma unroll
   for (int k = 0; k <= kEach; k++) {
-    bool there = own.count > 0 && k <= own.count;
-    qo[k] = there && a.qo_indptr ? load_near(a.qo_indptr + own.first + k) : 0;
-    kv[k] = there ? load_near(a.kv_indptr + own.first + k) : 0;
+    int32_t at = min(own.first + k, key.num_requests);
+    if (a.qo_indptr)
+      qo[k] = load_near(a.qo_indptr + at);
+    kv[k] = load_near(a.kv_indptr + at);
   }
   int32_t live = a.live_requests ? load_early(a.live_requests) : key.num_requests;
   __syncthreads(); /* here it costs nothing */
-  bool bad = a.qo_indptr && threadIdx.x == 0 && live > 0 && qo[0] != 0;
+  int32_t own_live = max(0, min(own.count, max(live, 0) - own.first));
+  bool bad = false;
+  if (a.qo_indptr) {
+    bad = threadIdx.x == 0 && live > 0 && qo[0] != 0;
+#pragma unroll
+    for (int k = 0; k < kEach; k++) {
+      bool is_live = k < own_live, fits = cgr__flashinfer_rows_fit(&key, qo[k], qo[k + 1]);
+      bad |= is_live & !fits;
+      own.rows[k] = is_live & fits ? qo[k + 1] - qo[k] : 0;
+      own.q_tiles[k] = k < own.count ? cgr__flashinfer_q_tiles(&key, own.rows[k]) : 0;
+    }
+  } else {
+    int32_t q_tiles = cgr__flashinfer_q_tiles(&key, key.uniform_rows);
+#pragma unroll
+    for (int k = 0; k < kEach; k++) {
+      own.rows[k] = k < own.count ? key.uniform_rows : 0;
+      own.q_tiles[k] = k < own.count ? q_tiles : 0;
+    }
+  }
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
-    int32_t rows = a.qo_indptr ? 0 : key.uniform_rows, pages = 0;
-    bool there = k < own.count, is_live = there && own.first + k < live;
-    if (is_live && a.qo_indptr) {
-      bool fits = cgr__flashinfer_rows_fit(&key, qo[k], qo[k + 1]);
-      bad |= !fits;
-      rows = fits ? qo[k + 1] - qo[k] : 0;
-    }
-    if (is_live) {
-      bool fits = cgr__flashinfer_pages_fit(&key, kv[k], kv[k + 1]);
-      bad |= !fits;
-      pages = fits ? kv[k + 1] - kv[k] : 0;
-    }
-    own.rows[k] = there ? rows : 0;
-    own.q_tiles[k] = there ? cgr__flashinfer_q_tiles(&key, rows) : 0;
-    own.kv[k] = cgr__flashinfer_kv(&key, pages);
+    bool is_live = k < own_live, fits = cgr__flashinfer_pages_fit(&key, kv[k], kv[k + 1]);
+    bad |= is_live & !fits;
+    own.kv[k] = cgr__flashinfer_kv(&key, is_live & fits ? kv[k + 1] - kv[k] : 0);
   }
   return bad;
 }
@@ -129,7 +139,7 @@ __device__ __forceinline__ cgr__flashinfer_sums sum_batch(const Own &own, bool &
   int32_t weight = 0, longest = 1;
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
-    total += (uint64_t)own.q_tiles[k] * (uint32_t)own.kv[k];
+    total += (uint64_t)(uint32_t)own.q_tiles[k] * (uint32_t)own.kv[k];
     weight += own.q_tiles[k];
     longest = max(longest, own.kv[k]);
   }
@@ -143,14 +153,12 @@ __device__ __forceinline__ cgr__flashinfer_sums sum_batch(const Own &own, bool &
   uint32_t mine = lane == 0 ? low : lane == 1 ? middle : lane == 2 ? high : (uint32_t)weight;
   if (lane < 4)
     atomicAdd(lane < 3 ? &block.total[lane] : &block.weight, mine);
-  if (lane == 4)
-    atomicMax(&block.longest, longest);
-  if (lane == 5 && bad)
-    block.bad = 1;
+  else if (lane < 6)
+    atomicMax(&block.most[lane - 4], lane == 4 ? longest : (int32_t)bad);
   __syncthreads();
-  bad = block.bad;
+  bad = block.most[1] != 0;
   uint64_t sum = block.total[0] + ((uint64_t)block.total[1] << kLimb) + ((uint64_t)block.total[2] << 2 * kLimb);
-  return { (int64_t)block.weight, (int64_t)sum, block.longest };
+  return { (int64_t)block.weight, (int64_t)sum, block.most[0] };
 }
 
 /* The range of the search; one division serves both bounds, in different lanes. */
@@ -179,33 +187,59 @@ __device__ __forceinline__ void store_tried(const Own &own, Tried *tried, bool a
 #pragma unroll
   for (int k = 0; k < kEach / 2; k++)
     reinterpret_cast<uint4 *>(tried + own.first)[k] = words[k];
+  tried[blockDim.x * kEach + threadIdx.x] = { 0, 0 }; /* count_floats looks beyond the end */
 }
 
-/* The tiles that every stride-th pair of requests makes with chunks of `chunk`. As floats, last / chunk is rounded down by one
+/* The tiles that every group-th pair of requests makes with chunks of each size. As floats, last / size is rounded down by one
  * multiply-add: 2^23 + last * inverse keeps nothing below 1. The estimate of the instruction is off by at most 2^-23 of itself;
  * a factor of 1 + 2^-22 makes the inverse too large, by less than 2^-21, and `last` below 2^21 forgives that: the quotient grows
- * by less than 1 / chunk, which is what the next integer is away at least. Modulo 2^32. */
-__device__ __forceinline__ uint32_t count_floats(const Tried *tried, int32_t begin, int32_t end, int32_t stride, uint32_t chunk) {
-  constexpr float magic = 8388608.f;
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"((float)chunk));
-  inverse *= 1.00000023841857910156f;
-  uint32_t tiles = 0, more = 0;
-#pragma unroll 4
-  for (int32_t i = begin; i < end; i += stride) {
-    uint4 two = *reinterpret_cast<const uint4 *>(tried + i);
-    tiles += two.y * __float_as_uint(__fmaf_rd(__uint_as_float(two.x), inverse, magic));
-    more += two.w * __float_as_uint(__fmaf_rd(__uint_as_float(two.z), inverse, magic));
+ * by less than 1 / size, which is what the next integer is away at least. Modulo 2^32, and 2^23's bits - 1 too large for each q
+ * tile. Looks at up to two pairs for each of 32 lanes beyond the last. */
+__device__ __forceinline__ void count_floats(const Tried *tried, int32_t part, int32_t pairs, int32_t group,
+                                             const uint32_t (&sizes)[kSizes], uint32_t (&tiles)[kSizes]) {
+  float inverse[kSizes];
+#pragma unroll
+  for (int c = 0; c < kSizes; c++) {
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse[c]) : "f"((float)sizes[c]));
+    inverse[c] *= 1.00000023841857910156f;
+    tiles[c] = 0;
   }
-  return tiles + more;
+  const uint4 *at = reinterpret_cast<const uint4 *>(tried) + part;
+#pragma unroll 1
+  for (int32_t i = 0; i < pairs; i += 2 * group) {
+    uint4 a = at[i], b = at[i + group];
+#pragma unroll
+    for (int c = 0; c < kSizes; c++) {
+      constexpr float magic = 8388608.f;
+      tiles[c] += a.y * __float_as_uint(__fmaf_rd(__uint_as_float(a.x), inverse[c], magic));
+      tiles[c] += a.w * __float_as_uint(__fmaf_rd(__uint_as_float(a.z), inverse[c], magic));
+      tiles[c] += b.y * __float_as_uint(__fmaf_rd(__uint_as_float(b.x), inverse[c], magic));
+      tiles[c] += b.w * __float_as_uint(__fmaf_rd(__uint_as_float(b.z), inverse[c], magic));
+    }
+  }
 }
 
-__device__ __noinline__ uint32_t count_integers(const Tried *tried, int32_t begin, int32_t end, int32_t stride, uint32_t chunk) {
-  uint32_t inverse = ~0u / chunk, tiles = 0;
-  for (int32_t i = begin; i < end; i += stride)
-    for (int k = 0; k < 2; k++)
-      tiles += (uint32_t)tried[i + k].q_tiles * ((uint32_t)divide(tried[i + k].last, chunk, inverse) + 1);
+__device__ __noinline__ uint32_t count_integers(const Tried *tried, int32_t part, int32_t num_requests, int32_t group,
+                                                uint32_t size) {
+  uint32_t inverse = ~0u / size, tiles = 0;
+  for (int32_t i = part; i < num_requests; i += group)
+    tiles += (uint32_t)tried[i].q_tiles * ((uint32_t)divide(tried[i].last, size, inverse) + 1);
   return tiles;
+}
+
+/* The lanes' sums within groups of neighbours. */
+__device__ __forceinline__ void sum_groups(uint32_t (&tiles)[kSizes], int32_t group) {
+  if (group == 32) {
+#pragma unroll
+    for (int c = 0; c < kSizes; c++)
+      tiles[c] = __reduce_add_sync(~0u, tiles[c]);
+    return;
+  }
+  for (int d = 1; d < group; d *= 2) {
+#pragma unroll
+    for (int c = 0; c < kSizes; c++)
+      tiles[c] += __shfl_xor_sync(~0u, tiles[c], d);
+  }
 }
 
 /* As a power of two, how many sizes are tried at once: enough for the last round, or the last but one, where that is not too much
@@ -227,28 +261,39 @@ __device__ __forceinline__ int32_t search_chunk(const cgr__flashinfer_key &key, 
     store_tried(own, tried, false);
     __syncthreads();
   }
+  uint32_t too_large = as_floats ? (uint32_t)sums.weight * (__float_as_uint(8388608.f) - 1) : 0;
   int log_threads = 31 - __clz((int)blockDim.x);
   while (range.low < range.high) {
     uint32_t span = (uint32_t)(range.high - range.low);
-    int log_sizes = sizes_at_once(key.num_requests, span, log_threads), log_group = min(log_threads - log_sizes, 5);
-    log_sizes = log_threads - log_group; /* as many as all threads make */
-    uint32_t step = ((span - 1) >> log_sizes) + 1, index = threadIdx.x >> log_group;
-    uint32_t size = (uint32_t)range.low + (index + 1) * step - 1;
-    int32_t group = 1 << log_group, begin = 2 * ((int32_t)threadIdx.x & (group - 1));
-    bool asked = index >> log_sizes == 0 && size < (uint32_t)range.high;
-    size = asked ? size : (uint32_t)range.high;
-    uint32_t tiles;
-    if (as_floats)
-      tiles = count_floats(tried, begin, key.num_requests, 2 * group, size);
-    else
-      tiles = count_integers(tried, begin, key.num_requests, 2 * group, size);
-    for (int d = 1; d < group; d *= 2)
-      tiles += __shfl_xor_sync(~0u, tiles, d);
-    if (as_floats)
-      tiles -= (uint32_t)sums.weight * (__float_as_uint(8388608.f) - 1);
-    /* Of the sizes that are asked for, those that make too many tiles are the first ones. */
-    uint32_t too_small = (uint32_t)__syncthreads_count(asked && tiles > (uint32_t)key.max_tiles) >> log_group;
-    uint32_t low = (uint32_t)range.low + too_small * step;
+    /* A group of 4 to 32 lanes tries kSizes sizes; more than asked for, where that would take more lanes. */
+    int log_group = min(log_threads + 2 - sizes_at_once(key.num_requests, span, log_threads), 5);
+    uint32_t sizes_tried = 1u << (log_threads + 2 - log_group), step = ((span - 1) >> (log_threads + 2 - log_group)) + 1;
+    int32_t group = 1 << log_group, part = (int32_t)threadIdx.x & (group - 1);
+    uint32_t index = (threadIdx.x >> log_group) * kSizes, sizes[kSizes], tiles[kSizes];
+#pragma unroll
+    for (uint32_t c = 0; c < kSizes; c++) {
+      uint32_t size = (uint32_t)range.low + (index + c + 1) * step - 1;
+      sizes[c] = index < sizes_tried ? min(size, (uint32_t)range.high) : (uint32_t)range.high;
+      tiles[c] = 0;
+    }
+    if (!as_floats) {
+#pragma unroll
+      for (int c = 0; c < kSizes; c++)
+        tiles[c] = count_integers(tried, part, key.num_requests, group, sizes[c]);
+    } else if (sizes[0] < (uint32_t)range.high) {
+      count_floats(tried, part, (key.num_requests + 1) / 2, group, sizes, tiles);
+    }
+    sum_groups(tiles, group);
+    /* A lane judges one size. Of the sizes below the last, those that make too many tiles are the first ones. */
+    uint32_t size = sizes[0], count = tiles[0];
+#pragma unroll
+    for (int c = 1; c < kSizes; c++) {
+      size = part == c ? sizes[c] : size;
+      count = part == c ? tiles[c] : count;
+    }
+    count -= too_large;
+    bool too_many = part < kSizes && size < (uint32_t)range.high && count > (uint32_t)key.max_tiles;
+    uint32_t low = (uint32_t)range.low + (uint32_t)__syncthreads_count(too_many) * step;
     range.high = (int32_t)min((uint32_t)range.high, low + step - 1);
     range.low = (int32_t)low;
   }
