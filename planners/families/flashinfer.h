@@ -7,9 +7,9 @@
  * the smallest, from 128 tokens up, with which there are no more tiles than max_tiles; if q tiles alone are more, the longest KV.
  *
  * The search. S(c), the tiles with chunks of c pages, falls as c grows. With w the q tiles and t the sum of q tiles times pages,
- * t / c <= S(c) < t / c + w: so the answer is at least t / max_tiles and at most t / (max_tiles - w). The range is often empty,
- * and within it S(c) is at most max_tiles + w. Decode and prefill differ in what is counted and in what is stored, not in the
- * search.
+ * t / c <= S(c) <= (t - w) / c + w: so the answer is at least t / max_tiles and at most (t - w) / (max_tiles - w). The range is
+ * often empty, and within it S(c) is at most max_tiles + w. Decode and prefill differ in what is counted and in what is stored,
+ * not in the search.
  *
  * All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the device. */
 #ifndef CGR_PLANNERS_FAMILIES_FLASHINFER_H
@@ -48,7 +48,7 @@ typedef struct cgr__flashinfer_key {
   int32_t num_q_heads, group, head_dim, head_dim_qk, kv_dtype_bytes;
   int32_t compute_capability, shared_memory;
   int32_t window; /* 0: none */
-  int32_t cta_tile_q;
+  int32_t cta_tile_q, log_cta_tile_q; /* a power of two, and its logarithm */
   int32_t page_size, max_pages; /* max_pages: of a request */
   int32_t window_pages;         /* that a q tile can see; INT32_MAX: all */
   int32_t fixed_chunk, min_chunk;
@@ -70,22 +70,21 @@ typedef struct cgr__flashinfer_range {
 
 CGR__FLASHINFER_FN int64_t cgr__flashinfer_ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
-/* ------------------------------------------------------------------------------------------------------------- requests */
+/* ------------------------------------------------------------------------------------------------------------- requests
+ * Without branches: a thread of a kernel has several requests. */
 
 CGR__FLASHINFER_FN bool cgr__flashinfer_pages_fit(const cgr__flashinfer_key *key, int32_t begin, int32_t end) {
-  return begin >= 0 && end >= begin && end - begin <= key->max_pages;
+  return (begin >= 0) & (end >= begin) & ((int64_t)end - begin <= key->max_pages);
 }
 
 CGR__FLASHINFER_FN bool cgr__flashinfer_rows_fit(const cgr__flashinfer_key *key, int32_t begin, int32_t end) {
-  if (begin < 0 || end < begin || end > key->total_rows)
-    return false;
-  return !key->only_uniform || end == begin || end - begin == key->uniform_rows;
+  bool allowed = !key->only_uniform | (end == begin) | ((uint32_t)end - (uint32_t)begin == (uint32_t)key->uniform_rows);
+  return (begin >= 0) & (end >= begin) & (end <= key->total_rows) & allowed;
 }
 
 CGR__FLASHINFER_FN int32_t cgr__flashinfer_q_tiles(const cgr__flashinfer_key *key, int32_t rows) {
-  if (key->decode)
-    return 1;
-  return (int32_t)(((int64_t)rows * key->group + key->cta_tile_q - 1) / key->cta_tile_q);
+  int32_t tiles = (int32_t)(((int64_t)rows * key->group + key->cta_tile_q - 1) >> key->log_cta_tile_q);
+  return key->decode ? 1 : tiles;
 }
 
 /* Pages that are cut into chunks, at least 1. */
@@ -103,10 +102,27 @@ CGR__FLASHINFER_FN int32_t cgr__flashinfer_weight(const cgr__flashinfer_key *key
 
 /* ----------------------------------------------------------------------------------------------------------- chunk size */
 
+/* What bounds the chunk size: numerator / denominator, rounded up. The denominator is at least 1. */
+typedef struct cgr__flashinfer_ratio {
+  int64_t numerator, denominator;
+} cgr__flashinfer_ratio;
+
+CGR__FLASHINFER_FN cgr__flashinfer_ratio cgr__flashinfer_bound(const cgr__flashinfer_key *key, const cgr__flashinfer_sums *sums,
+                                                               bool upper) {
+  cgr__flashinfer_ratio bound = { sums->total, key->max_tiles };
+  if (upper) {
+    bound.numerator -= sums->weight;
+    bound.denominator -= sums->weight;
+  }
+  if (bound.denominator < 1)
+    bound.denominator = 1;
+  return bound;
+}
+
 /* The chunk size, in pages, is the smallest of the range that makes no more than max_tiles tiles; the last of the range does, or
- * is the answer all the same. */
-CGR__FLASHINFER_FN cgr__flashinfer_range cgr__flashinfer_chunk_range(const cgr__flashinfer_key *key,
-                                                                     const cgr__flashinfer_sums *sums) {
+ * is the answer all the same. `low` and `high` are the two bounds. */
+CGR__FLASHINFER_FN cgr__flashinfer_range cgr__flashinfer_range_of(const cgr__flashinfer_key *key, const cgr__flashinfer_sums *sums,
+                                                                  int64_t low, int64_t high) {
   int32_t top = sums->longest > key->min_chunk ? sums->longest : key->min_chunk;
   cgr__flashinfer_range range = { key->min_chunk, top };
   if (key->mode != CGR__FLASHINFER_SEARCH) {
@@ -121,17 +137,20 @@ CGR__FLASHINFER_FN cgr__flashinfer_range cgr__flashinfer_chunk_range(const cgr__
     range.low = top;
     return range;
   }
-  int64_t low = cgr__flashinfer_ceil_div(sums->total, key->max_tiles);
   if (low > range.low)
     range.low = low < top ? (int32_t)low : top;
-  if (sums->weight < key->max_tiles) {
-    int64_t high = cgr__flashinfer_ceil_div(sums->total, key->max_tiles - sums->weight);
-    if (high < range.high)
-      range.high = (int32_t)high;
-  }
+  if (sums->weight < key->max_tiles && high < range.high)
+    range.high = (int32_t)high;
   if (range.high < range.low)
     range.high = range.low;
   return range;
+}
+
+CGR__FLASHINFER_FN cgr__flashinfer_range cgr__flashinfer_chunk_range(const cgr__flashinfer_key *key,
+                                                                     const cgr__flashinfer_sums *sums) {
+  cgr__flashinfer_ratio low = cgr__flashinfer_bound(key, sums, false), high = cgr__flashinfer_bound(key, sums, true);
+  return cgr__flashinfer_range_of(key, sums, cgr__flashinfer_ceil_div(low.numerator, low.denominator),
+                                  cgr__flashinfer_ceil_div(high.numerator, high.denominator));
 }
 
 /* Chunks of `kv` pages, at least 1. */

@@ -28,6 +28,9 @@ int32_t cgr__flashinfer_cta_tile_q(const cgr__flashinfer_key *key, int64_t packe
 
 void cgr__flashinfer_set_tile(cgr__flashinfer_key *key, int32_t cta_tile_q) {
   key->cta_tile_q = cta_tile_q;
+  key->log_cta_tile_q = 0;
+  while (1 << key->log_cta_tile_q < cta_tile_q)
+    key->log_cta_tile_q++;
   key->window_pages = INT32_MAX;
   if (key->window > 0)
     key->window_pages = (int32_t)cgr__flashinfer_ceil_div((int64_t)key->window - 1 + cta_tile_q, key->page_size);

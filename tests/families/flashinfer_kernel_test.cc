@@ -117,6 +117,26 @@ TEST_P(FlashInferKernel, TakesAnyNumberOfRequests) {
   }
 }
 
+// Around the length from which the kernel no longer divides as floats, and far beyond it.
+TEST_P(FlashInferKernel, TakesRequestsOfAnyLength) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 300 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    FlashInferCase c = RandomCase(random);
+    c.d.page_size = c.p.page_size = 1;
+    c.d.num_kv_heads = c.d.num_q_heads = c.p.num_kv_heads = c.p.num_q_heads = 1;
+    c.p.disable_split_kv = c.p.fixed_split_size = c.p.window = 0;
+    const int32_t most = INT32_MAX / c.num_requests(), border = 1 << 21;
+    const int32_t longest = random.OneIn(3) ? most : std::min(most, random.OneIn(2) ? border + random.Pick32(-1, 1) : 40000);
+    c.kv = { 0 };
+    for (int32_t i = 0; i < c.num_requests(); i++)
+      c.kv.push_back(c.kv.back() + (random.OneIn(5) ? longest : random.Pick32(0, longest)));
+    c.Bind();
+    Check(c);
+  }
+}
+
 TEST_P(FlashInferKernel, BadLengthsGiveNoTilesAndOverrunNothing) {
   const uint64_t first = Seed();
   int refused = 0;
