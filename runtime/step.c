@@ -125,8 +125,15 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
   return CGR_OK;
 }
 
-#define CHANGES_PER_LINE ((int32_t)(CGR__LINE_BYTES / sizeof(cgr__change)))
-#define MOST_PREFETCHED 64
+#define MOST_PREFETCHED 16 /* lines */
+
+/* The device has read the slot since it was written: stores would wait for line after line. A row has one change, as a rule. */
+static void prefetch_changes(const cgr_runtime *rt, cgr__slot_header *slot) {
+  const cgr__slot_layout *layout = &rt->lane.ring.slot;
+  int64_t bytes = rt->rows.num_dirty * (int64_t)sizeof(cgr__change), room = layout->edits - layout->changes;
+  for (int64_t at = 0; at < bytes && at < room && at < MOST_PREFETCHED * CGR__LINE_BYTES; at += CGR__LINE_BYTES)
+    __builtin_prefetch((unsigned char *)cgr__ring_changes(&rt->lane.ring, slot) + at, 1);
+}
 
 /* In a loop of milliseconds every line is a miss: they are asked for together, not where the code comes to them. */
 static void prefetch(const cgr_runtime *rt) {
@@ -144,9 +151,8 @@ static void prefetch(const cgr_runtime *rt) {
   __builtin_prefetch(rt->lane.ring.completion);
   cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, rt->lane.launched + 1);
   __builtin_prefetch(slot, 1);
-  /* The device has read the slot since it was written: stores would wait for line after line. */
-  for (int32_t i = 0; i < rt->rows.num_dirty && i < MOST_PREFETCHED; i += CHANGES_PER_LINE)
-    __builtin_prefetch(cgr__ring_changes(&rt->lane.ring, slot) + i, 1);
+  if (rt->rows.num_dirty > 0)
+    prefetch_changes(rt, slot);
 }
 
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {

@@ -236,21 +236,30 @@ static cgr__composition *choose_composition(cgr__composition *last, cgr__composi
   return unchanged ? last : next;
 }
 
-/* The batch is not known to be good: every request is looked at. */
+static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* The batch is not known to be good: every request is looked at. checked->headroom: what is left of the last one's. */
 static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_tokens,
                               cgr__checked_batch *checked) {
   cgr__steady *steady = &rows->steady;
   cgr__composition *next = free_composition(pool, steady->batch);
   bool fitted = surely_fits(steady);
+  int32_t headroom, left = checked->headroom;
   if (next == rows->standing.copy)
     rows->standing.copy = NULL;
   cgr__rows_settle(rows);
   rows->ticket++;
-  CGR__TRY(validate_all(rows, batch, max_tokens, next, &checked->headroom));
-  checked->headroom = checked->headroom == INT32_MAX ? 0 : checked->headroom - 1;
+  CGR__TRY(validate_all(rows, batch, max_tokens, next, &headroom));
+  checked->headroom = headroom == INT32_MAX ? 0 : headroom - 1;
   checked->composition = choose_composition(steady->batch, next, checked->same_rows);
-  if (checked->composition == steady->batch && !fitted) /* what rows gain from now on counts */
+  if (checked->composition != steady->batch)
+    return CGR_OK;
+  if (!fitted) { /* what rows gain from now on counts */
     cgr__steady_file(rows);
+    checked->headroom = min_of(checked->headroom, CGR__CALENDAR_REACH - 1);
+  } else if (steady->filed) { /* no day may pass unseen */
+    checked->headroom = left;
+  }
   return CGR_OK;
 }
 

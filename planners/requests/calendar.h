@@ -1,12 +1,13 @@
 /* A calendar of a batch's steps: how many of its rows have pages for no further step than this. A step whose day is empty needs
  * no look at the rows. Nothing but numbers, so that a row that gets a page moves without touching others. A row that fits for
- * longer than the calendar reaches is filed under its furthest day, and looked at again when that comes. */
+ * longer than the calendar reaches is filed under its furthest day, and must be looked at again when that comes. */
 #ifndef CGR_PLANNERS_REQUESTS_CALENDAR_H
 #define CGR_PLANNERS_REQUESTS_CALENDAR_H
 
 #include "planners/requests/rows.h"
 
 #define CGR__CALENDAR_DAYS 4096 /* a power of two */
+#define CGR__CALENDAR_REACH (CGR__CALENDAR_DAYS - 1)
 
 /* Whether no row may lack a page for step `step`, counted as the rows were filed. */
 static inline bool cgr__calendar_is_free(const cgr__calendar *calendar, uint64_t step) {
@@ -15,7 +16,7 @@ static inline bool cgr__calendar_is_free(const cgr__calendar *calendar, uint64_t
 
 /* The day of a row for which `fit` steps fit from step `step` on. */
 static inline int16_t cgr__calendar_file(cgr__calendar *calendar, uint64_t step, int32_t fit) {
-  fit = fit < 0 ? 0 : fit < CGR__CALENDAR_DAYS - 1 ? fit : CGR__CALENDAR_DAYS - 1;
+  fit = fit < 0 ? 0 : fit < CGR__CALENDAR_REACH ? fit : CGR__CALENDAR_REACH;
   uint64_t day = (step + (uint64_t)fit) % CGR__CALENDAR_DAYS;
   calendar[day]++;
   return (int16_t)day;

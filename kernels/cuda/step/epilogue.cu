@@ -40,7 +40,7 @@ union State {
 };
 
 __device__ __forceinline__ State read_state(const cgr__step_args &a) {
-  static_assert(offsetof(cgr__step_state, padding_token) < sizeof State::vector, "the vectors hold what is needed");
+  static_assert(offsetof(cgr__step_state, lost) + sizeof(int32_t) <= sizeof State::vector, "the vectors hold what is needed");
   State s;
 #pragma unroll
   for (int k = 0; k < 4; k++)

@@ -66,9 +66,9 @@ struct Case {
   cgr__checked_batch checked;
   uint64_t launched = 0;
 
-  explicit Case(int32_t seq_len = 100) : rows(6, seq_len, { {} }, kRequests, kTokens) {
+  explicit Case(int32_t seq_len = 100) : rows(6, seq_len, { { 16, 10000 } }, kRequests, kTokens) {
     for (int32_t i = 0; i < 6; i++)
-      open.push_back(rows.OpenWithPages((seq_len + 15) / 16, 10 + 100 * i, 100 + static_cast<uint64_t>(i)));
+      open.push_back(rows.OpenWithPages((seq_len + 15) / 16, 10 + 1000 * i, 100 + static_cast<uint64_t>(i)));
     for (int32_t i = 0; i < 6; i += 2)
       EXPECT_EQ(pool.Step(rows, Batch::Prefill({ open[size_t(i)], open[size_t(i) + 1] }, { 10, 10 }), ++launched), CGR_OK);
   }
@@ -155,7 +155,7 @@ TEST(Standing, AFailedStepMarksTheUseOfItsRows) {
 // A row's pages may last for much longer than the calendar reaches.
 TEST(Standing, TheCalendarSeesTheEndOfPages) {
   for (int32_t len : { 1, 2, 3 })
-    for (int32_t seq_len : { 256 + 10, 255 + 10, 257 + 10, 1000, 30, 11, 10 }) {
+    for (int32_t seq_len : { 4095 + 10, 4096 + 10, 4097 + 10, 2 * 4096 + 10, 9000, 1000, 30, 11, 10 }) {
       SCOPED_TRACE(std::to_string(len) + " of " + std::to_string(seq_len));
       Case c(seq_len);
       const List tokens(size_t(len), 5);
@@ -179,7 +179,7 @@ TEST(Standing, TheCalendarSeesTheEndOfPages) {
 
 // The same without a word from the engine in between.
 TEST(Standing, TheCalendarSeesTheEndOfPagesOfADecode) {
-  for (int32_t seq_len : { 265, 266, 267, 521, 522, 523, 2000 }) {
+  for (int32_t seq_len : { 2000, 4105, 4106, 4107, 8201, 8202, 8203, 10000 }) {
     Case c(seq_len);
     int32_t steps = 0;
     ASSERT_EQ(c.Put(c.open[0]), CGR_OK);
