@@ -99,6 +99,8 @@ cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, i
 
 static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
   _Alignas(16) unsigned char copy[CGR__MAX_CALL_ARGS];
+  if (recorder->in_plan)
+    return cgr__fail(CGR_ERROR_STATE, "cgr_record_call: called inside a backend's plan, expected a call outside of it");
   CGR__REQUIRE(function, "cgr_record_call");
   if (args_size > sizeof copy)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_call: args_size is %zu, expected at most %zu", args_size,

@@ -20,7 +20,8 @@ struct cgr_recorder {
   cgr_key key;
   bool capturing;
   bool open;                  /* `record` is running, or a call of a PIECEWISE step */
-  bool in_call;               /* inside a function of cgr_record_call */
+  bool in_call;               /* inside a function of cgr_record_call, or a backend's */
+  bool in_plan;               /* inside a backend's plan */
   cgr__open_capture *capture; /* NULL: not capturing */
   cgr__open_capture *pieces;  /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
   cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */

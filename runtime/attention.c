@@ -53,7 +53,7 @@ static extent extent_of(const cgr__step_recorder *rec, const char *name, int32_t
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   const uint32_t known = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY;
   if (rec->base.in_call)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or a backend's record, "
+    return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or of a backend, "
                                       "expected a call outside of it");
   if (a->layer < 0 || a->layer >= rec->runtime->setup.config.num_layers)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer is %d, expected one of the %d configured", a->layer,

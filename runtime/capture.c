@@ -199,6 +199,9 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
 cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_release_graphs"));
   CGR__TRY(cgr__runtime_check_unprepared(runtime, "cgr_runtime_release_graphs"));
+  if (cgr__plans_any(runtime) && runtime->lane.launched > 0) /* states end when no step uses them */
+    CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_release_graphs", runtime->lane.launched,
+                                 runtime->setup.config.wait_timeout_ms));
   int64_t before = runtime->graphs.device_bytes;
   CGR__TRY(cgr__graphs_drop_oldest(&runtime->graphs, keep_bytes));
   cgr__plans_sweep(runtime);

@@ -53,12 +53,16 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 
 /* --------------------------------------------------------------------------------------------------------------- planner */
 
+/* The side stream goes on behind what `stream` has by now. */
+static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
+  int error = rt->dev->ops->event_record(rt->dev, rt->fork_event, stream);
+  return error ? error : rt->dev->ops->event_wait(rt->dev, rt->fork_event, rt->side_stream);
+}
+
 /* A kernel on the side stream, beside what `stream` gets until it waits for join_event. One at a time. */
 static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args) {
   const cgr__device_ops *ops = rt->dev->ops;
-  int error = ops->event_record(rt->dev, rt->fork_event, stream);
-  if (!error)
-    error = ops->event_wait(rt->dev, rt->fork_event, rt->side_stream);
+  int error = fork_side(rt, stream);
   if (!error)
     error = ops->launch(rt->dev, kernel, args, rt->side_stream);
   if (!error)
@@ -86,16 +90,21 @@ static int fork_derived(cgr_runtime *rt, int32_t padded_requests) {
   return error ? error : ops->event_record(rt->dev, rt->join_event, rt->side_stream);
 }
 
-/* What backends enqueue to plan the step, behind that. */
+/* What backends enqueue to plan the step, behind that and behind what is staged, which it may read. To a plan the branch is
+ * joined already; to what comes after it, not yet. */
 static cgr_status fork_plans(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
   if (!rt->backend_plans.on_device)
     return CGR_OK;
   cudaStream_t stream = recorder->base.stream;
+  int error = rt->lane.staged_args.num_buffers > 0 ? fork_side(rt, stream) : 0;
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends"));
   recorder->base.stream = rt->side_stream;
+  recorder->planner_joined = true;
   cgr_status status = cgr__plans_enqueue(recorder);
+  recorder->planner_joined = false;
   recorder->base.stream = stream;
-  int error = rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
+  error = rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
   return status != CGR_OK ? status : cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends");
 }
 
@@ -236,14 +245,14 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
   strncpy(cause, cgr_last_message(), sizeof cause - 1);
   cause[sizeof cause - 1] = 0;
   int error = wait_for_branches(recorder);
+  if (!error && !recorder->base.capture && (recorded != CGR_OK || args->empty)) {
+    what = "step: zeroing the workspaces of backends"; /* whoever sees the step complete finds zeros */
+    error = cgr__plans_clear(rt, recorder->base.stream);
+  }
   if (!error) {
     what = "step: enqueuing the epilogue";
     args->abandon = recorded != CGR_OK;
     error = rt->dev->ops->launch(rt->dev, &cgr__kernel_epilogue, args, recorder->base.stream);
-  }
-  if (!error && !recorder->base.capture && (args->abandon || args->empty)) {
-    what = "step: zeroing the workspaces of backends";
-    error = cgr__plans_clear(rt, recorder->base.stream);
   }
   if (!error)
     *outcome = recorded == CGR_OK ? CGR__OUTCOME_WHOLE : CGR__OUTCOME_ABANDONED;

@@ -79,29 +79,46 @@ static cgr_status fail_of(const cgr_runtime *rt, int32_t backend, const char *fu
                    cgr_status_name(status), (int)status, told ? ": " : "", told ? cgr_last_message() : "");
 }
 
-/* The largest that the key serves: tokens spread evenly, sequences of max_seq_len. */
+/* The largest that the key serves: tokens spread evenly, sequences of max_seq_len, which no query exceeds. */
 static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step *step) {
   cgr__backend_plans *plans = &rt->backend_plans;
+  const int32_t max_seq_len = rt->setup.config.max_seq_len;
+  int64_t tokens = (int64_t)key->num_requests * max_seq_len;
+  tokens = tokens < key->num_tokens ? tokens : key->num_tokens;
   plans->query_start_loc[0] = 0;
   for (int32_t i = 0; i < key->num_requests; i++) {
     plans->rows[i] = i;
-    plans->seq_lens[i] = rt->setup.config.max_seq_len;
-    plans->query_start_loc[i + 1] = (int32_t)((int64_t)key->num_tokens * (i + 1) / key->num_requests);
+    plans->seq_lens[i] = max_seq_len;
+    plans->query_start_loc[i + 1] = (int32_t)(tokens * (i + 1) / key->num_requests);
   }
   step->flags = CGR_PLAN_CAPTURE;
   step->num_requests = step->padded_requests = key->num_requests;
-  step->num_tokens = step->padded_tokens = key->num_tokens;
+  step->num_tokens = (int32_t)tokens;
+  step->padded_tokens = key->num_tokens;
   step->max_query_len = key->query_len > 0 ? key->query_len : key->num_tokens;
-  step->max_seq_len = rt->setup.config.max_seq_len;
+  step->max_query_len = step->max_query_len < max_seq_len ? step->max_query_len : max_seq_len;
+  step->max_seq_len = max_seq_len;
   step->num_decodes = step->num_decode_tokens = -1;
 }
 
-static cgr_status plan_on_host(const cgr_runtime *rt, int32_t backend, void *state, cgr_plan_step *step) {
+/* Backends' functions are inside the runtime, as `record` is: what must be called outside of it is refused. */
+static cgr_status plan_on_host(cgr_runtime *rt, int32_t backend, void *state, cgr_plan_step *step) {
   const cgr_backend *b = &rt->setup.backends[backend];
   uint64_t before = cgr__failures();
   step->plan_bytes = b->plan_bytes;
+  rt->recording = true;
   cgr_status status = b->plan_host(b->context, state, step);
+  rt->recording = false;
   return status == CGR_OK ? CGR_OK : fail_of(rt, backend, "plan_host", status, before);
+}
+
+static void destroy_one(cgr_runtime *rt, int32_t backend, void **state) {
+  const cgr_backend *b = &rt->setup.backends[backend];
+  rt->recording = true;
+  if (planning_of(rt, backend)->in_use && b->create && b->destroy)
+    b->destroy(b->context, *state);
+  rt->recording = false;
+  *state = NULL;
 }
 
 static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *key, void **state) {
@@ -110,7 +127,9 @@ static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *ke
   const cgr_plan_key k = plan_key(rt, backend, key);
   uint64_t before = cgr__failures();
   *state = NULL;
+  rt->recording = true;
   cgr_status status = b->create ? b->create(b->context, &k, state) : CGR_OK;
+  rt->recording = false;
   if (status != CGR_OK) {
     *state = NULL;
     return fail_of(rt, backend, "create", status, before);
@@ -124,21 +143,15 @@ static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *ke
   step.seq_lens = plans->seq_lens;
   step.plan = plans->nowhere;
   status = plan_on_host(rt, backend, *state, &step);
-  if (status != CGR_OK && b->create && b->destroy) {
-    b->destroy(b->context, *state);
-    *state = NULL;
-  }
+  if (status != CGR_OK)
+    destroy_one(rt, backend, state);
   return status;
 }
 
 static void destroy_some(cgr_runtime *rt, int32_t index, int32_t count) {
   void **states = states_of(rt, index);
-  for (int32_t i = 0; i < count; i++) {
-    const cgr_backend *b = &rt->setup.backends[i];
-    if (planning_of(rt, i)->in_use && b->create && b->destroy)
-      b->destroy(b->context, states[i]);
-    states[i] = NULL;
-  }
+  for (int32_t i = 0; i < count; i++)
+    destroy_one(rt, i, &states[i]);
   rt->backend_plans.made[index] = false;
 }
 
@@ -164,6 +177,13 @@ cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
 void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry) {
   if (rt->backend_plans.states && rt->backend_plans.made[index_of(rt, entry)])
     destroy_some(rt, index_of(rt, entry), rt->setup.config.num_backends);
+}
+
+bool cgr__plans_any(const cgr_runtime *rt) {
+  for (int32_t i = 0; i < rt->setup.config.num_backends; i++)
+    if (planning_of(rt, i)->in_use && rt->setup.backends[i].create && rt->setup.backends[i].destroy)
+      return true;
+  return false;
 }
 
 void cgr__plans_sweep(cgr_runtime *rt) {
@@ -220,7 +240,8 @@ cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cg
                               uint64_t *bytes) {
   cgr_plan_step step = CGR_PLAN_STEP_INIT;
   const cgr__graph_entry *entry = prepared->choice.entry;
-  CGR__TRY(cgr__plans_create(rt, entry)); /* of eager steps, when a step comes before any capture */
+  if (!entry && !rt->record) /* nobody reads what this step has: there are no states yet */
+    return CGR_OK;
   void *const *states = cgr__plans_states(rt, entry);
   fill_step(rt, prepared, &step);
   for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
@@ -261,10 +282,10 @@ cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder) {
   if (!rt->backend_plans.on_device)
     return CGR_OK;
   bool recording = rt->recording;
-  recorder->base.in_call = rt->recording = true;
+  recorder->base.in_call = recorder->base.in_plan = rt->recording = true;
   cgr_status status = cgr__recorder_run(&recorder->base, enqueue_all, rt);
   rt->recording = recording;
-  recorder->base.in_call = false;
+  recorder->base.in_call = recorder->base.in_plan = false;
   return status;
 }
 

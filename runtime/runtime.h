@@ -227,6 +227,8 @@ void cgr__plans_init(cgr_runtime *rt, void *memory);
 /* Makes the backends' states for a graph, which has none then; NULL: for eager steps, unless they have been made. */
 cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
 void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
+/* Whether any backend has states that end. */
+bool cgr__plans_any(const cgr_runtime *rt);
 /* Ends those of graphs that there are no more. */
 void cgr__plans_sweep(cgr_runtime *rt);
 void cgr__plans_destroy_all(cgr_runtime *rt);

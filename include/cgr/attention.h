@@ -221,7 +221,7 @@ typedef struct cgr_plan_step {
   int32_t padded_tokens;
   int32_t max_query_len;    /* of this step, at least 1 */
   int32_t max_seq_len;      /* likewise */
-  int32_t num_decodes;      /* as CGR_COUNT_DECODES; -1: no backend in use has a reorder_threshold */
+  int32_t num_decodes;      /* as CGR_COUNT_DECODES; -1 with CAPTURE, or if no backend in use has a reorder_threshold */
   int32_t num_decode_tokens;
   int32_t reserved;
   const int32_t *rows;            /* [padded_requests]; padding max_rows */
@@ -265,7 +265,8 @@ typedef struct cgr_backend {
   uint32_t reserved;
   uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `plan` and `record` read */
 
-  /* Planning; all of it may be left 0. Backends that no layer names are not asked. */
+  /* Planning; all of it may be left 0. Backends that no layer names are not asked. Inside of these functions calls that are
+   * refused inside of `record` are refused too. */
   uint64_t workspace_bytes;  /* of device memory that the runtime keeps for it, 0 .. 2^40: zeros at first, and again after a step that
                                 was given up. It is part of the arena: plan and record write it, and graphs hold its address */
   uint64_t plan_bytes;       /* that plan_host writes for each step, 0 .. 2^24. They travel as staged data does; ring_depth times as

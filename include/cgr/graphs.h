@@ -134,7 +134,8 @@ CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_
 /* Gives graphs up, stale ones first, then those that have not been replayed for the longest time, until the rest take at most
  * `keep_bytes` of device memory; with 0, which is all that counts where the device cannot tell memory, all of them. Their keys
  * are as before a capture; CGR_CAPTURE_MISSED brings back those that steps have asked for since. `*released` (may be NULL) is the
- * device memory of what was given up. Steps in flight are not disturbed; CGR_ERROR_STATE when one is prepared.
+ * device memory of what was given up. Steps in flight are not disturbed; they are waited for where backends keep states, which end
+ * with their graphs (CGR_ERROR_TIMEOUT after wait_timeout_ms: nothing was given up). CGR_ERROR_STATE when one is prepared.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released);
 

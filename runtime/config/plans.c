@@ -25,8 +25,8 @@ static int32_t add_buffer(cgr__setup *setup, cgr_source source, uint64_t bytes) 
 
 /* Whether its numbers can be used. */
 static bool check(const cgr_backend *b, int32_t i, cgr__findings *f) {
-  int64_t workspace = b->workspace_bytes > INT64_MAX ? -1 : (int64_t)b->workspace_bytes;
-  int64_t plan = b->plan_bytes > INT64_MAX ? -1 : (int64_t)b->plan_bytes;
+  int64_t workspace = b->workspace_bytes > INT64_MAX ? INT64_MAX : (int64_t)b->workspace_bytes;
+  int64_t plan = b->plan_bytes > INT64_MAX ? INT64_MAX : (int64_t)b->plan_bytes;
   bool good = cgr__in_range(f, cgr__field_of("backends", i, "workspace_bytes").name, workspace, 0, MAX_WORKSPACE);
   good &= cgr__in_range(f, cgr__field_of("backends", i, "plan_bytes").name, plan, 0, MAX_PLAN);
   if ((plan > 0) == (b->plan_host != NULL))
