@@ -32,7 +32,8 @@ std::vector<FamilyOptions> AllFamilies() {
   add("flashinfer_decode", Family::kFlashInferDecode);
   add("flashinfer_prefill", Family::kFlashInferPrefill);
   add("flashinfer_fixed_split", Family::kFlashInferPrefill).fixed_split_size = 3;
-  add("flashinfer_no_split", Family::kFlashInferPrefill).disable_split_kv = true;
+  o = &add("flashinfer_no_split", Family::kFlashInferPrefill);
+  o->disable_split_kv = true, o->num_multiprocessors = 4; // CTAs beyond the plan's repeat its first tile
   return all;
 }
 
@@ -115,7 +116,7 @@ protected:
     for (size_t i = rows.size(); i > 1; i--)
       std::swap(rows[i - 1], rows[size_t(random_->Pick(0, int64_t(i) - 1))]);
     for (int32_t row : rows) {
-      const int32_t left = std::min({ engine_->o.max_seq_len - engine_->requests[row]->num_tokens, room, 60 });
+      const int32_t left = std::min({ engine_->o.max_seq_len - engine_->requests[row]->num_tokens, room, random_->OneIn(4) ? 60 : 12 });
       if (chunks.size() == 8 || left == 0 || random_->OneIn(5))
         continue;
       const int32_t length = empties && random_->OneIn(4) ? 0 : decodes || random_->OneIn(3) ? 1 : random_->Pick32(1, left);

@@ -112,7 +112,7 @@ cgr_status FamilyBackend::MakeFlashInfer(State *s) const {
   } else {
     cgr_flashinfer_prefill_input in = CGR_FLASHINFER_PREFILL_INPUT_INIT;
     in.num_requests = s->key.num_requests;
-    in.total_num_rows = s->key.num_tokens;
+    in.total_num_rows = std::max(s->key.num_tokens, s->key.num_requests); // at most; some requests may have none
     in.num_q_heads = layer_.num_q_heads;
     in.num_kv_heads = layer_.num_kv_heads;
     in.head_dim_qk = in.head_dim_vo = layer_.head_dim;
