@@ -85,6 +85,12 @@ protected:
     CGR_ASSERT_OK(cgr_fill(engine_->dev, words_, 0, kNumWords * 4, engine_->stream));
     backend_->Bind(layers_.data(), words_);
   }
+  // Kernels are loaded by the first steps: no capture may do that.
+  void Capture() {
+    CGR_ASSERT_OK(engine_->Warmup());
+    backend_->num_created = backend_->num_plans = backend_->num_recorded = 0;
+    CGR_ASSERT_OK(engine_->Capture());
+  }
   std::vector<int32_t> Words() { return engine_->Read<int32_t>(words_, kNumWords); }
 
   int32_t AnyRow() {
@@ -116,7 +122,8 @@ protected:
     for (size_t i = rows.size(); i > 1; i--)
       std::swap(rows[i - 1], rows[size_t(random_->Pick(0, int64_t(i) - 1))]);
     for (int32_t row : rows) {
-      const int32_t left = std::min({ engine_->o.max_seq_len - engine_->requests[row]->num_tokens, room, random_->OneIn(4) ? 60 : 12 });
+      const int32_t left =
+          std::min({ engine_->o.max_seq_len - engine_->requests[row]->num_tokens, room, random_->OneIn(4) ? 60 : 12 });
       if (chunks.size() == 8 || left == 0 || random_->OneIn(5))
         continue;
       const int32_t length = empties && random_->OneIn(4) ? 0 : decodes || random_->OneIn(3) ? 1 : random_->Pick32(1, left);
@@ -178,7 +185,7 @@ TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
   SCOPED_TRACE(Repeat(seed));
   random_ = std::make_unique<Random>(seed);
   ASSERT_NO_FATAL_FAILURE(Make());
-  CGR_ASSERT_OK(engine_->Capture());
+  ASSERT_NO_FATAL_FAILURE(Capture());
   const bool always = backend_->support() == CGR_SUPPORT_ALWAYS;
   const int32_t keys = cgr_runtime_num_keys(engine_->rt);
   EXPECT_EQ(keys, 7);
@@ -205,7 +212,7 @@ TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
 // The padded requests and tokens of a larger graph change no bit of the real ones.
 TEST_P(FamilyReplay, PaddingChangesNoResult) {
   ASSERT_NO_FATAL_FAILURE(Make());
-  CGR_ASSERT_OK(engine_->Capture());
+  ASSERT_NO_FATAL_FAILURE(Capture());
   random_ = std::make_unique<Random>(Seed());
   std::vector<int32_t> rows = { engine_->Start(57), engine_->Start(33), engine_->Start(60) };
   for (int n = 0; n < 4; n++)
@@ -224,6 +231,9 @@ TEST_P(FamilyReplay, PaddingChangesNoResult) {
 
 // A key whose plan does not fit is refused before anything is launched; the capture says whose, and how many bytes it takes.
 TEST_P(FamilyReplay, APlanForMoreThanThereIsRoomForFailsItsCaptureByName) {
+  ASSERT_NO_FATAL_FAILURE(Make());
+  CGR_ASSERT_OK(engine_->Warmup());
+  engine_.reset();
   ASSERT_NO_FATAL_FAILURE(Make(16));
   const std::string needed = std::to_string(backend_->most_plan_bytes);
   ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK,
@@ -241,9 +251,9 @@ TEST_P(FamilyReplay, APlanForMoreThanThereIsRoomForFailsItsCaptureByName) {
 // A state for each key and one for eager steps, gone with its graph.
 TEST_P(FamilyReplay, StatesLiveAsLongAsTheirGraphs) {
   ASSERT_NO_FATAL_FAILURE(Make());
-  CGR_ASSERT_OK(engine_->Capture());
+  ASSERT_NO_FATAL_FAILURE(Capture());
   const int32_t keys = cgr_runtime_num_keys(engine_->rt);
-  EXPECT_EQ(backend_->num_created, keys + 1);
+  EXPECT_EQ(backend_->num_created, keys) << "that of eager steps was there";
   EXPECT_EQ(backend_->states.size(), size_t(keys) + 1);
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
   EXPECT_EQ(backend_->states.size(), 1u);
