@@ -71,7 +71,7 @@ Cuts CutsOfFlashInfer(const Batch &batch, int32_t fixed_split_size, bool disable
   in.fixed_split_size = fixed_split_size;
   in.force_split_kv = fixed_split_size > 0;
   in.disable_split_kv = disable_split_kv;
-  in.num_multiprocessors = 1024; // room for all tiles
+  in.num_multiprocessors = fixed_split_size > 0 ? 1024 : 16; // with room for all tiles, or without
   in.graph = 1;
   cgr_flashinfer_plan plan = CGR_FLASHINFER_PLAN_INIT;
   CGR_EXPECT_OK(cgr_flashinfer_prefill_size(&in, &plan));

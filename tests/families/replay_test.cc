@@ -72,6 +72,9 @@ protected:
       for (cgr_layer &layer : layers_)
         layer.backend = 1;
       config->layers = layers_.data();
+      static const int32_t query_lens[] = { 1, 3 }; // decodes, and decodes of up to three tokens each
+      config->query_lens = query_lens;
+      config->num_query_lens = 2;
       family_ = std::make_unique<FamilyBackend>(GetParam().family, *config, GetParam().device.IsCuda());
       if (shrink > 0)
         family_->plan_room = (family_->most_plan_bytes - shrink) / 16 * 16;
@@ -114,7 +117,7 @@ protected:
   // Decodes, chunks or both; requests without tokens; now and then none at all.
   std::vector<Item> Compose() {
     std::vector<std::pair<int32_t, int32_t>> chunks;
-    const bool decodes = random_->OneIn(2), empties = random_->OneIn(3);
+    const bool decodes = random_->OneIn(2), few = random_->OneIn(3), empties = random_->OneIn(3);
     int32_t room = engine_->o.max_tokens;
     if (random_->OneIn(25))
       return {};
@@ -122,8 +125,10 @@ protected:
     for (size_t i = rows.size(); i > 1; i--)
       std::swap(rows[i - 1], rows[size_t(random_->Pick(0, int64_t(i) - 1))]);
     for (int32_t row : rows) {
-      const int32_t left =
-          std::min({ engine_->o.max_seq_len - engine_->requests[row]->num_tokens, room, random_->OneIn(4) ? 60 : 12 });
+      const int32_t left = std::min({ engine_->o.max_seq_len - engine_->requests[row]->num_tokens, room,
+                                      few                 ? 3
+                                      : random_->OneIn(4) ? 60
+                                                          : 12 });
       if (chunks.size() == 8 || left == 0 || random_->OneIn(5))
         continue;
       const int32_t length = empties && random_->OneIn(4) ? 0 : decodes || random_->OneIn(3) ? 1 : random_->Pick32(1, left);
@@ -164,7 +169,7 @@ protected:
     if (key.kind == CGR_KIND_FULL) {
       EXPECT_EQ(backend_->num_recorded, recorded) << "a replay records nothing";
     }
-    steps_[key.kind][key.query_len == 1]++;
+    steps_[key.kind][key.query_len]++;
     const std::vector<int32_t> words = Words();
     ASSERT_EQ(words[kStatus], CGR_OK);
     ASSERT_EQ(words[kErrors], 0) << "the plan leads a kernel out of its arrays";
@@ -177,7 +182,7 @@ protected:
   cgr_backend value_;
   std::unique_ptr<Engine> engine_;
   int32_t *words_ = nullptr;
-  int steps_[3][2] = {}; // by kind and whether the key is of decodes
+  int steps_[3][4] = {}; // by kind and query length of the key
 };
 
 TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
@@ -188,7 +193,7 @@ TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
   ASSERT_NO_FATAL_FAILURE(Capture());
   const bool always = backend_->support() == CGR_SUPPORT_ALWAYS;
   const int32_t keys = cgr_runtime_num_keys(engine_->rt);
-  EXPECT_EQ(keys, 7);
+  EXPECT_EQ(keys, always ? 11 : 7);
   EXPECT_EQ(backend_->num_plans, keys);
   EXPECT_EQ(backend_->num_recorded, 2 * (always ? keys : 4)) << "each layer once a FULL graph";
   EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, nullptr), always ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE);
@@ -199,6 +204,7 @@ TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
   if (HasFailure())
     return;
   EXPECT_GT(steps_[CGR_KIND_FULL][1], 20);
+  EXPECT_TRUE(steps_[CGR_KIND_FULL][3] > 10 || !always);
   EXPECT_GT(steps_[always ? CGR_KIND_FULL : CGR_KIND_PIECEWISE][0], 20);
   EXPECT_GT(steps_[CGR_KIND_NONE][0], 0);
   const FamilyOptions &o = GetParam().family;
