@@ -2,6 +2,7 @@
 // plan that fails; and workspaces, which are zeros at first and after a step that was given up.
 #include <cstring>
 
+#include "devices/shims/trace.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 
@@ -51,7 +52,7 @@ protected:
     size_t bytes = size_t(info.num_tokens) * size_t(a->q.stride_token) * cgr_dtype_size(cgr_dtype(a->q.dtype));
     return cgr_copy(self->engine_->dev, a->out.data, a->q.data, bytes, info.stream);
   }
-  void Make(cgr_graph_mode mode) {
+  void Make(cgr_graph_mode mode, cgr_device *handle = nullptr) {
     backend_ = CGR_BACKEND_INIT;
     backend_.name = "plans";
     backend_.context = this;
@@ -69,6 +70,7 @@ protected:
     EngineOptions options = OptionsFor(GetParam());
     options.feed = Feed::kUploads;
     options.mode = mode;
+    options.handle = handle;
     options.mixed = { { 8, 4 }, { 24, 8 }, { 64, 8 } };
     options.adjust = [this](cgr_config *config) {
       layers_.assign(config->layers, config->layers + config->num_layers);
@@ -191,6 +193,30 @@ TEST_P(HostPlans, WorkspacesAreZerosAtFirstAndAfterAStepThatWasGivenUp) {
   fail_record_ = false;
   engine_->Step(engine_->Decode({ row }));
   EXPECT_EQ(engine_->Read<unsigned char>(workspace_, kWorkspaceBytes), zeros);
+}
+
+// A plan is made of what the host knows: nothing is asked of the device, nor copied back from it, and nothing waited for.
+TEST_P(HostPlans, AskNothingOfTheDevice) {
+  cgr_device *inner = OpenDevice(GetParam()), *traced = nullptr;
+  ASSERT_NE(inner, nullptr);
+  ASSERT_EQ(cgr__trace_open(inner, &traced), CGR__DEVICE_OK);
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL, traced));
+  const int32_t a = engine_->Start(9), b = engine_->Start(4);
+  for (int n = 0; n < 20 && !HasFailure(); n++) {
+    const std::vector<Item> items = engine_->Chunks({ { a, 1 }, { b, n % 3 == 0 ? 4 : 1 } });
+    told_.clear();
+    cgr__trace_reset(traced);
+    CGR_ASSERT_OK(engine_->Prepare(items));
+    EXPECT_EQ(told_.size(), 1u);
+    EXPECT_EQ(cgr__trace_total(traced), 0u);
+    engine_->prelaunch = [traced] { cgr__trace_reset(traced); }; // after the engine's own copies
+    CGR_ASSERT_OK(engine_->Launch());
+    engine_->prelaunch = nullptr;
+    EXPECT_EQ(cgr__trace_count(traced, CGR__OP_EXEC_LAUNCH), 1u);
+    EXPECT_EQ(cgr__trace_count(traced, CGR__OP_COPY), 0u);
+    EXPECT_EQ(cgr__trace_syncs(traced), 0u);
+    engine_->CheckAll();
+  }
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(HostPlans);
