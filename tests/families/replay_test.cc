@@ -1,0 +1,283 @@
+// Every family in a runtime: a backend enqueues the family's planner and kernels that read what it writes as the real ones do.
+// One FULL graph a key stays right while lengths, splits, pages and requests change: outputs are compared with plain attention in
+// fp64 over the engine's own copy of K and V. Between steps whatever no step may read is poisoned.
+#include <cstring>
+
+#include "tests/support/engine.h"
+#include "tests/support/family_backend.h"
+#include "tests/support/seed.h"
+
+namespace cgr_test {
+namespace {
+
+enum { kStatus, kErrors, kMerged, kNumWords };
+
+std::vector<FamilyOptions> AllFamilies() {
+  std::vector<FamilyOptions> all;
+  auto add = [&all](const char *name, Family family) -> FamilyOptions & {
+    all.emplace_back();
+    all.back().name = name;
+    all.back().family = family;
+    return all.back();
+  };
+  FamilyOptions *o = &add("fa3_upstream", Family::kFa3);
+  o->tile_m = 16, o->tile_n = 32, o->num_splits = 6;
+  add("fa3_own_tiles", Family::kFa3).num_splits = 3;
+  add("fa3_one_split", Family::kFa3).num_splits = 1;
+  o = &add("fa3_vllm", Family::kFa3);
+  o->layout = CGR_FA3_VLLM, o->tile_m = 32, o->tile_n = 16, o->num_splits = 8;
+  add("flashmla_current", Family::kFlashMla).layout = CGR_FLASHMLA_CURRENT;
+  o = &add("flashmla_v1", Family::kFlashMla);
+  o->layout = CGR_FLASHMLA_V1, o->num_parts = 13, o->block_size = 16;
+  add("flashinfer_decode", Family::kFlashInferDecode);
+  add("flashinfer_prefill", Family::kFlashInferPrefill);
+  add("flashinfer_fixed_split", Family::kFlashInferPrefill).fixed_split_size = 3;
+  o = &add("flashinfer_no_split", Family::kFlashInferPrefill);
+  o->disable_split_kv = true, o->num_multiprocessors = 4; // CTAs beyond the plan's repeat its first tile
+  return all;
+}
+
+struct Case {
+  DeviceParam device;
+  FamilyOptions family;
+};
+void PrintTo(const Case &c, std::ostream *os) { *os << c.family.name << " on " << c.device.Label(); }
+
+class FamilyReplay : public ::testing::TestWithParam<Case> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
+  void TearDown() override {
+    engine_.reset();
+    if (backend_ != nullptr) {
+      EXPECT_TRUE(backend_->states.empty()) << "states outlive the runtime";
+    }
+  }
+
+  // `shrink`: bytes that the backend leaves out of the place for its plans.
+  void Make(uint64_t shrink = 0) {
+    const DeviceParam &device = GetParam().device;
+    EngineOptions options = OptionsFor(device);
+    options.feed = Feed::kUploads;
+    options.layers = { { 4, 2 }, { 4, 2 } };
+    for (LayerOptions &layer : options.layers)
+      layer.head_dim = device.IsCuda() ? 64 : 16;
+    options.mode = CGR_MODE_DEFAULT;
+    options.buckets = { 1, 2, 4, 8 };
+    options.mixed = { { 8, 4 }, { 24, 8 }, { 64, 8 } };
+    options.max_rows = 10;
+    options.max_seq_len = 400;
+    options.num_pages = 280;
+    options.adjust = [this, shrink](cgr_config *config) {
+      layers_.assign(config->layers, config->layers + config->num_layers);
+      for (cgr_layer &layer : layers_)
+        layer.backend = 1;
+      config->layers = layers_.data();
+      static const int32_t query_lens[] = { 1, 3 }; // decodes, and decodes of up to three tokens each
+      config->query_lens = query_lens;
+      config->num_query_lens = 2;
+      family_ = std::make_unique<FamilyBackend>(GetParam().family, *config, GetParam().device.IsCuda());
+      if (shrink > 0)
+        family_->plan_room = (family_->most_plan_bytes - shrink) / 16 * 16;
+      value_ = family_->backend();
+      config->backends = &value_;
+      config->num_backends = 1;
+    };
+    engine_ = std::make_unique<Engine>(options);
+    backend_ = family_.get();
+    words_ = static_cast<int32_t *>(engine_->Alloc(kNumWords * 4));
+    CGR_ASSERT_OK(cgr_fill(engine_->dev, words_, 0, kNumWords * 4, engine_->stream));
+    backend_->Bind(layers_.data(), words_);
+  }
+  // Kernels are loaded by the first steps: no capture may do that.
+  void Capture() {
+    CGR_ASSERT_OK(engine_->Warmup());
+    backend_->num_created = backend_->num_plans = backend_->num_recorded = 0;
+    CGR_ASSERT_OK(engine_->Capture());
+  }
+  std::vector<int32_t> Words() { return engine_->Read<int32_t>(words_, kNumWords); }
+
+  int32_t AnyRow() {
+    std::vector<int32_t> rows = engine_->Rows();
+    return rows[size_t(random_->Pick(0, int64_t(rows.size()) - 1))];
+  }
+  // Requests come and go; some are set back and find other pages when they grow again.
+  void Change() {
+    if (engine_->Rows().size() < 9 && random_->OneIn(2))
+      engine_->Open();
+    if (engine_->Rows().size() > 1 && random_->OneIn(12))
+      engine_->Close(AnyRow());
+    if (!engine_->Rows().empty() && random_->OneIn(8)) {
+      const int32_t row = AnyRow(), tokens = random_->Pick32(0, engine_->requests[row]->num_tokens);
+      engine_->SetLength(row, tokens);
+      const int32_t keep = (tokens + 15) / 16, has = int32_t(engine_->requests[row]->pages.size());
+      if (has > keep)
+        engine_->DropPages(row, keep, has - keep);
+    }
+  }
+  // Decodes, chunks or both; requests without tokens; now and then none at all.
+  std::vector<Item> Compose() {
+    std::vector<std::pair<int32_t, int32_t>> chunks;
+    const bool decodes = random_->OneIn(2), few = random_->OneIn(3), empties = random_->OneIn(3);
+    int32_t room = engine_->o.max_tokens;
+    if (random_->OneIn(25))
+      return {};
+    std::vector<int32_t> rows = engine_->Rows();
+    for (size_t i = rows.size(); i > 1; i--)
+      std::swap(rows[i - 1], rows[size_t(random_->Pick(0, int64_t(i) - 1))]);
+    for (int32_t row : rows) {
+      const int32_t left = std::min({ engine_->o.max_seq_len - engine_->requests[row]->num_tokens, room,
+                                      few                 ? 3
+                                      : random_->OneIn(4) ? 60
+                                                          : 12 });
+      if (chunks.size() == 8 || left == 0 || random_->OneIn(5))
+        continue;
+      const int32_t length = empties && random_->OneIn(4) ? 0 : decodes || random_->OneIn(3) ? 1 : random_->Pick32(1, left);
+      chunks.push_back({ row, length });
+      room -= length;
+    }
+    return engine_->Chunks(chunks);
+  }
+  // What no step may read, or what each writes anew.
+  void Poison() {
+    cgr_device *dev = engine_->dev;
+    cudaStream_t stream = engine_->stream;
+    const int byte = random_->OneIn(2) ? 0xff : int(random_->Pick(0, 255));
+    if (random_->OneIn(2))
+      CGR_EXPECT_OK(cgr_fill(dev, backend_->workspace, byte, backend_->workspace_bytes(), stream));
+    for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE }) {
+      cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+      if (random_->OneIn(2) && (value_.derived & CGR_DERIVED(buffer)) != 0) {
+        CGR_EXPECT_OK(cgr_buffer_get(engine_->rt, 0, 0, buffer, 0, &view));
+        CGR_EXPECT_OK(cgr_fill(dev, view.data, 0x7f, size_t(view.shape[0] * view.stride) * 4, stream));
+      }
+    }
+    engine_->Sync();
+    if (random_->OneIn(4))
+      engine_->PoisonUnowned(std::numeric_limits<double>::quiet_NaN());
+  }
+  void RandomStep() {
+    const bool eager = random_->OneIn(20);
+    Change();
+    const std::vector<Item> items = Compose();
+    Poison();
+    if (eager)
+      CGR_EXPECT_OK(cgr_runtime_enable_graphs(engine_->rt, 0));
+    const int32_t recorded = backend_->num_recorded;
+    ASSERT_NO_FATAL_FAILURE(engine_->Step(items));
+    CGR_EXPECT_OK(cgr_runtime_enable_graphs(engine_->rt, 1));
+    const cgr_key &key = engine_->step.key;
+    if (key.kind == CGR_KIND_FULL) {
+      EXPECT_EQ(backend_->num_recorded, recorded) << "a replay records nothing";
+    }
+    steps_[key.kind][key.query_len]++;
+    const std::vector<int32_t> words = Words();
+    ASSERT_EQ(words[kStatus], CGR_OK);
+    ASSERT_EQ(words[kErrors], 0) << "the plan leads a kernel out of its arrays";
+  }
+
+  std::unique_ptr<Random> random_;
+  std::vector<cgr_layer> layers_;
+  std::unique_ptr<FamilyBackend> family_; // outlives the engine
+  FamilyBackend *backend_ = nullptr;
+  cgr_backend value_;
+  std::unique_ptr<Engine> engine_;
+  int32_t *words_ = nullptr;
+  int steps_[3][4] = {}; // by kind and query length of the key
+};
+
+TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  random_ = std::make_unique<Random>(seed);
+  ASSERT_NO_FATAL_FAILURE(Make());
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  const bool always = backend_->support() == CGR_SUPPORT_ALWAYS;
+  const int32_t keys = cgr_runtime_num_keys(engine_->rt);
+  EXPECT_EQ(keys, always ? 11 : 7);
+  EXPECT_EQ(backend_->num_plans, keys);
+  EXPECT_EQ(backend_->num_recorded, 2 * (always ? keys : 4)) << "each layer once a FULL graph";
+  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, nullptr), always ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE);
+  for (int n = 0; n < 220 && !HasFailure(); n++) {
+    SCOPED_TRACE("step " + std::to_string(n));
+    RandomStep();
+  }
+  if (HasFailure())
+    return;
+  EXPECT_GT(steps_[CGR_KIND_FULL][1], 20);
+  EXPECT_TRUE(steps_[CGR_KIND_FULL][3] > 10 || !always);
+  EXPECT_GT(steps_[always ? CGR_KIND_FULL : CGR_KIND_PIECEWISE][0], 20);
+  EXPECT_GT(steps_[CGR_KIND_NONE][0], 0);
+  const FamilyOptions &o = GetParam().family;
+  if (o.num_splits != 1 && !o.disable_split_kv) {
+    EXPECT_GT(Words()[kMerged], 100) << "nothing was split";
+  } else {
+    EXPECT_EQ(Words()[kMerged], 0);
+  }
+}
+
+// The padded requests and tokens of a larger graph change no bit of the real ones.
+TEST_P(FamilyReplay, PaddingChangesNoResult) {
+  ASSERT_NO_FATAL_FAILURE(Make());
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  random_ = std::make_unique<Random>(Seed());
+  std::vector<int32_t> rows = { engine_->Start(57), engine_->Start(33), engine_->Start(60) };
+  for (int n = 0; n < 4; n++)
+    engine_->Step(engine_->Chunks({ { rows[2], 60 } }));
+  for (const cgr_bucket &bucket : engine_->o.mixed) {
+    Poison();
+    cgr_key key = CGR_KEY_INIT;
+    key.kind = backend_->support() == CGR_SUPPORT_ALWAYS ? CGR_KIND_FULL : CGR_KIND_PIECEWISE;
+    key.num_tokens = bucket.num_tokens;
+    key.num_requests = bucket.num_requests;
+    engine_->Step(engine_->Chunks({ { rows[0], 1 }, { rows[1], 3 }, { rows[2], 1 } }), &key);
+    EXPECT_EQ(engine_->step.key.num_tokens, bucket.num_tokens);
+    EXPECT_EQ(Words()[kErrors], 0);
+  }
+}
+
+// A key whose plan does not fit is refused before anything is launched; the capture says whose, and how many bytes it takes.
+TEST_P(FamilyReplay, APlanForMoreThanThereIsRoomForFailsItsCaptureByName) {
+  ASSERT_NO_FATAL_FAILURE(Make());
+  CGR_ASSERT_OK(engine_->Warmup());
+  engine_.reset();
+  ASSERT_NO_FATAL_FAILURE(Make(16));
+  const std::string needed = std::to_string(backend_->most_plan_bytes);
+  ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK,
+                { "backend " + GetParam().family.name + ": plan returned CGR_ERROR_INVALID_ARGUMENT", "bytes", needed });
+  int ready = 0, failed = 0;
+  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
+    const int32_t state = engine_->GraphStats(i).state;
+    ready += state == CGR_GRAPH_READY;
+    failed += state == CGR_GRAPH_FAILED;
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_EQ(size_t(ready) + 1, backend_->states.size()) << "keys that failed keep no state; eager steps have one";
+}
+
+// A state for each key and one for eager steps, gone with its graph.
+TEST_P(FamilyReplay, StatesLiveAsLongAsTheirGraphs) {
+  ASSERT_NO_FATAL_FAILURE(Make());
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  const int32_t keys = cgr_runtime_num_keys(engine_->rt);
+  EXPECT_EQ(backend_->num_created, keys) << "that of eager steps was there";
+  EXPECT_EQ(backend_->states.size(), size_t(keys) + 1);
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  EXPECT_EQ(backend_->states.size(), 1u);
+  CGR_ASSERT_OK(engine_->Capture());
+  EXPECT_EQ(backend_->states.size(), size_t(keys) + 1);
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const DeviceParam &device : { HostParam(CGR_SCHEDULE_ASYNC), HostParam(CGR_SCHEDULE_LATEST), CudaParam() })
+    for (const FamilyOptions &family : AllFamilies())
+      cases.push_back({ device, family });
+  return cases;
+}
+std::string CaseLabel(const ::testing::TestParamInfo<Case> &made) {
+  return made.param.family.name + "_" + made.param.device.Label();
+}
+INSTANTIATE_TEST_SUITE_P(Families, FamilyReplay, ::testing::ValuesIn(Cases()), CaseLabel);
+
+} // namespace
+} // namespace cgr_test

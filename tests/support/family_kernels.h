@@ -1,0 +1,48 @@
+// Attention kernels that read the plans of other projects' kernels as those do, for CUDA and for the host: cut as the plan says,
+// partial results where the plan puts them, merged by the plan's indices. They look at the plan, at the persistent buffers and at
+// the pages alone; launches follow from the key. In fp64, and slow.
+#ifndef CGR_TESTS_SUPPORT_FAMILY_KERNELS_H
+#define CGR_TESTS_SUPPORT_FAMILY_KERNELS_H
+
+#include "cgr/cgr.h"
+
+namespace cgr_test {
+
+enum class Family : int32_t { kFa3, kFlashMla, kFlashInferDecode, kFlashInferPrefill };
+
+// What FlashMLA's kernels know besides the words.
+struct FlashMlaShape {
+  int32_t layout, num_parts, block_size, max_query_len; // the latter: rows of a slot
+};
+
+struct FamilyAttention {
+  Family family;
+  int32_t num_ctas, num_requests, num_tokens; // padded
+  int32_t num_q_heads, num_kv_heads, head_dim, page_size;
+  int32_t num_pages, reserved;
+  double scale;
+  cgr_view q, out, lse;
+  cgr_kv_view k, v;
+  const int32_t *query_start_loc, *seq_lens;
+  const int32_t *block_table; // [num_requests][block_table_stride]; FA3, FlashMLA
+  int64_t block_table_stride;
+  const int32_t *kv_indices, *kv_indptr, *kv_last_page_len; // FlashInfer
+  unsigned char *words;                                     // the plan
+  double *partial_out;                                      // [num_slots][num_q_heads][head_dim]
+  double *partial_lse;                                      // [num_slots][num_q_heads]
+  int64_t num_slots;
+  int32_t *errors; // [0] counts words that would lead a kernel out of its arrays, [1] rows with more than one partial
+  cgr_fa3_sizes fa3;
+  FlashMlaShape flashmla;
+  cgr_flashinfer_plan flashinfer;
+};
+
+// Inside a backend's `record`. `on_cuda`: with kernels; else with a function of the host.
+cgr_status EnqueueFamily(cgr_device *device, bool on_cuda, const FamilyAttention &args, cudaStream_t stream);
+
+} // namespace cgr_test
+
+// The launcher of family_kernels.cu: a cudaError_t.
+extern "C" int test_family_attention(const cgr_test::FamilyAttention *args, cudaStream_t stream);
+
+#endif // CGR_TESTS_SUPPORT_FAMILY_KERNELS_H
