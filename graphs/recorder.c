@@ -30,19 +30,19 @@ static cgr_status fail_latched(const cgr_recorder *recorder, const char *where) 
                                                 cgr_status_name(recorder->failed), recorder->message);
 }
 
-cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record, void *engine) {
+cgr_status cgr__recorder_run(cgr_recorder *recorder, const char *what, cgr_record_function record, void *engine) {
   uint64_t before = cgr__failures();
   recorder->open = true;
   cgr_status status = record(recorder, engine);
   recorder->open = false;
-  CGR__TRY(fail_latched(recorder, "record"));
+  CGR__TRY(fail_latched(recorder, what));
   if (status == CGR_OK)
     return CGR_OK;
   if (cgr__failures() == before)
-    return cgr__fail(CGR_ERROR_CALLBACK, "record: the engine's function returned %s (%d), expected CGR_OK",
+    return cgr__fail(CGR_ERROR_CALLBACK, "%s: the engine's function returned %s (%d), expected CGR_OK", what,
                      cgr_status_name(status), (int)status);
-  return cgr__fail(CGR_ERROR_CALLBACK, "record: the engine's function returned %s (%d): %s", cgr_status_name(status), (int)status,
-                   cgr_last_message());
+  return cgr__fail(CGR_ERROR_CALLBACK, "%s: the engine's function returned %s (%d): %s", what, cgr_status_name(status),
+                   (int)status, cgr_last_message());
 }
 
 static cgr_status get_info(cgr_recorder *recorder, cgr_record_info *info) {

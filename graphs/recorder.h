@@ -39,9 +39,9 @@ cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *functio
 /* Keeps a failure whose message is the thread's last one; returns `status`. */
 cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status);
 
-/* Calls the engine's `record`. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the recorder
+/* Calls the engine's `record`, or what works as one; `what` for messages. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the recorder
  * did. */
-cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record, void *engine);
+cgr_status cgr__recorder_run(cgr_recorder *recorder, const char *what, cgr_record_function record, void *engine);
 
 /* Breaks a PIECEWISE capture: the calls are made at every replay, one after the other. */
 cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, int32_t count, const char *function);

@@ -90,22 +90,23 @@ static int fork_derived(cgr_runtime *rt, int32_t padded_requests) {
   return error ? error : ops->event_record(rt->dev, rt->join_event, rt->side_stream);
 }
 
-/* What backends enqueue to plan the step, behind that and behind what is staged, which it may read. To a plan the branch is
- * joined already; to what comes after it, not yet. */
-static cgr_status fork_plans(cgr__step_recorder *recorder) {
+/* What backends enqueue to plan the step, after that and after what is staged, which it may read. Meanwhile the branch counts as
+ * joined: a plan that asks for a buffer on demand must not wait for itself. Returns an error of the device; `*status` is what the
+ * backends said. */
+static int fork_plans(cgr__step_recorder *recorder, cgr_status *status) {
   cgr_runtime *rt = recorder->runtime;
   if (!rt->backend_plans.on_device)
-    return CGR_OK;
+    return 0;
   cudaStream_t stream = recorder->base.stream;
   int error = rt->lane.staged_args.num_buffers > 0 ? fork_side(rt, stream) : 0;
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends"));
+  if (error)
+    return error;
   recorder->base.stream = rt->side_stream;
   recorder->planner_joined = true;
-  cgr_status status = cgr__plans_enqueue(recorder);
+  *status = cgr__plans_enqueue(recorder);
   recorder->planner_joined = false;
   recorder->base.stream = stream;
-  error = rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
-  return status != CGR_OK ? status : cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends");
+  return rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
 }
 
 /* The engine's own buffers. Enqueued after the planner's fork, so as not to delay the planner. */
@@ -178,7 +179,7 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   if (recorder->runtime->lane.derived_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
     CGR__TRY(cgr__join_planner(recorder)); /* attention of the engine's own may come at any time */
   recorder->runtime->recording = true;
-  cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
+  cgr_status status = cgr__recorder_run(&recorder->base, "record", enqueue->record, enqueue->engine);
   recorder->runtime->recording = false;
   CGR__TRY(status);
   return check_layers(recorder);
@@ -273,7 +274,10 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
   error = enqueue_staged(rt, enqueue);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers"));
-  cgr_status recorded = enqueue->record ? fork_plans(recorder) : CGR_OK;
+  cgr_status recorded = CGR_OK;
+  error = enqueue->record ? fork_plans(recorder, &recorded) : 0;
+  if (error || recorded != CGR_OK)
+    CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends"));
   if (recorded == CGR_OK)
     recorded = run_record(recorder, enqueue);
   if (enqueue->capture && !enqueue->capture->open)

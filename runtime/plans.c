@@ -283,7 +283,7 @@ cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder) {
     return CGR_OK;
   bool recording = rt->recording;
   recorder->base.in_call = recorder->base.in_plan = rt->recording = true;
-  cgr_status status = cgr__recorder_run(&recorder->base, enqueue_all, rt);
+  cgr_status status = cgr__recorder_run(&recorder->base, "plan", enqueue_all, rt);
   rt->recording = recording;
   recorder->base.in_call = recorder->base.in_plan = false;
   return status;

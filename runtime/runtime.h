@@ -125,7 +125,7 @@ struct cgr_runtime {
   void *engine;
   cgr__step_recorder recorder;          /* of the step that is being enqueued; one at a time */
   cudaStream_t own_stream, side_stream; /* own: captures, warm-up, steps that only use a number up; side: planner, buffers on
-                                           demand, fetch */
+                                           demand, plans of backends, fetch */
   cgr__event *fork_event, *join_event, *order_event;
 
   cgr__backend_plans backend_plans;
@@ -133,7 +133,7 @@ struct cgr_runtime {
   cgr__layout layout;
   unsigned char *arena; /* device memory */
   void *pinned;         /* the ring */
-  void *host_block;     /* rows, compositions, keys */
+  void *host_block;     /* rows, compositions, keys, what backends keep */
   bool owns_device, owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
   char dead_message[320];

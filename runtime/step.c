@@ -71,7 +71,7 @@ cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key
   cgr_batch copy;
   cgr__checked_batch checked;
   cgr__choice choice = { .is_best = false };
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_step_choose"));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_choose"));
   CGR__REQUIRE(key, "cgr_step_choose");
   CGR__TRY(read_batch(&batch, &copy));
   CGR__TRY(check_and_choose(runtime, batch, &checked, &choice));

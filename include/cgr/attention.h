@@ -183,7 +183,7 @@ CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
 
 /* What is known of a step that a backend plans for. */
 typedef enum cgr_plan_flag {
-  CGR_PLAN_CAPTURE = 1, /* no step: a graph is captured, or the plan is only sized. Lengths are the largest that the key serves */
+  CGR_PLAN_CAPTURE = 1, /* a graph is captured, or about to be: there is no step yet. plan_host gets a batch as large as the key */
   CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for (one without requests, say): plan in as little time as
                            can be. Results must be the same */
   CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
@@ -205,7 +205,8 @@ typedef struct cgr_plan_key {
   cgr_device *device;
   void *workspace;      /* the backend's device memory, aligned to 256 bytes; NULL: it asked for none */
   uint64_t workspace_bytes;
-  void *plan;           /* device memory that holds what plan_host gave for the step, from the step's first kernels on */
+  void *plan;           /* device memory that holds what plan_host gave for the step, before `plan` and `record`; zeros where it was
+                           not called */
   uint64_t plan_bytes;
 } cgr_plan_key;
 #define CGR_PLAN_KEY_INIT { (uint32_t)sizeof(cgr_plan_key), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0 }
@@ -277,13 +278,15 @@ typedef struct cgr_backend {
   /* Ends it: when its graph is given up, or captured anew, or could not be captured; and with the runtime. No step that uses it
    * is in flight. */
   void (*destroy)(void *context, void *state);
-  /* Plans on the host, in cgr_step_prepare, which it has to be quick for: no allocation, no waiting. Called for every step that has
-   * a slot of its own, and once after `create`, with CGR_PLAN_CAPTURE, whose plan goes nowhere. A failure refuses the step
-   * (CGR_ERROR_CALLBACK, with its message), and nothing has changed. Needs plan_bytes. */
+  /* Plans on the host, in cgr_step_prepare, which it has to be quick for: no allocation, no waiting. Called for every step that is
+   * prepared, also one that is cancelled then or fails, and once after `create`, with CGR_PLAN_CAPTURE, whose plan goes nowhere:
+   * there the tokens of the key are spread evenly over its requests. A failure refuses the step (CGR_ERROR_CALLBACK, with its
+   * message), and nothing of the runtime has changed. Needs plan_bytes. On the device the steps of a warm-up, and steps that a guard
+   * refused, find zeros in its place, which have to mean no work; and a request that a guard emptied has length 0 there. */
   cgr_status (*plan_host)(void *context, void *state, const cgr_plan_step *step);
   /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info tells, which is a branch
-   * beside the first kernels of `record`: it is joined before the first attention. Called once for each capture and each eager
-   * step, with what holds for `record` of a backend; cgr_record_call and cgr_record_attention are refused. */
+   * beside the first kernels of `record`: it is joined before the first attention. Called once for each eager step and for
+   * each capture, those of an audit or an estimate too, with what holds for `record` of a backend; cgr_record_call and cgr_record_attention are refused. */
   cgr_status (*plan)(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft);
 } cgr_backend;
 #define CGR_BACKEND_INIT \

@@ -474,7 +474,7 @@ CGR_API cgr_status cgr_flashinfer_prefill_build(const cgr_flashinfer_prefill_inp
  * written when it runs, so that lengths may change from replay to replay. Lengths that build would refuse give a plan without
  * tiles (all bytes 0) and *status CGR_ERROR_INVALID_ARGUMENT, else CGR_OK. The first call on a device loads the kernel: make it
  * outside of captures.
- * Threads any · Capture adds · Sync never · Alloc never */
+ * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfer_decode_input *input, void *int_workspace,
                                                  size_t int_bytes, cudaStream_t stream);
 CGR_API cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinfer_prefill_input *input,
@@ -523,7 +523,7 @@ CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *ca
 /* The arrays of both levels by one kernel, from device memory, which is read and written when it runs: the plan of each level is
  * then cgr_flashinfer_prefill_enqueue of its arrays, behind this on the stream. What split refuses gives levels without requests
  * (sums of 0, last pages of 1) and a *status that says so. The first call on a device loads the kernel: make it outside of captures.
- * Threads any · Capture adds · Sync never · Alloc never */
+ * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_flashinfer_cascade_enqueue(cgr_device *device, const cgr_flashinfer_cascade *cascade, cudaStream_t stream);
 
 #ifdef __cplusplus

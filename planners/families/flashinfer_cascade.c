@@ -63,7 +63,8 @@ cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade 
   CGR__TRY(check_range(function, "num_requests", c->num_requests, 1, CGR__MAX_REQUESTS));
   CGR__TRY(check_range(function, "num_groups", c->num_groups, 1, CGR__MAX_REQUESTS));
   CGR__TRY(check_range(function, "page_size", c->page_size, 1, 65536));
-  CGR__TRY(cgr__check_unused("cascade: reserved", c->reserved));
+  snprintf(what, sizeof what, "%s: cascade: reserved", function);
+  CGR__TRY(cgr__check_unused(what, c->reserved));
   return check_arrays(function, c);
 }
 
