@@ -49,7 +49,7 @@ FlashInferCase Prefill(const Cascade &s, bool graph) {
   FlashInferCase c;
   c.decode = false;
   c.p.num_requests = 1;
-  c.p.total_num_rows = std::max(s.qo.back(), s.c.num_requests);
+  c.p.total_num_rows = std::max({ s.qo.back(), s.c.num_requests, s.c.num_groups });
   c.p.num_q_heads = 32;
   c.p.num_kv_heads = 8;
   c.p.head_dim_qk = c.p.head_dim_vo = 128;
