@@ -312,6 +312,9 @@ TEST_P(PlanStates, TheirFunctionsMayNotCallTheRuntime) {
   int refused = 0;
   auto call = [&] {
     ExpectMessage(cgr_runtime_flush(rt, 0, engine().stream, nullptr), CGR_ERROR_STATE, { "cgr_runtime_flush" });
+    cgr_batch other = CGR_BATCH_INIT;
+    cgr_key key = CGR_KEY_INIT;
+    ExpectMessage(cgr_step_choose(rt, &other, &key), CGR_ERROR_STATE, { "cgr_step_choose" });
     ExpectMessage(cgr_runtime_release_graphs(rt, 0, nullptr), CGR_ERROR_STATE, { "cgr_runtime_release_graphs" });
     ExpectMessage(cgr_runtime_destroy(rt), CGR_ERROR_STATE, { "cgr_runtime_destroy" });
     refused++;
