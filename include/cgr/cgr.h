@@ -467,8 +467,7 @@ typedef struct cgr_step {
 
 /* The graph that a batch would use, without preparing it, also while another step is prepared: for ranks that must agree before
  * any of them launches. Ranks whose keys differ agree on one that holds every rank's batch, the mixed key of the larger counts,
- * say, and give it as forced_key; a rank without work prepares 0 requests with it. Refused inside `record` and a
- * backend's functions.
+ * say, and give it as forced_key; a rank without work prepares 0 requests with it.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key);
 
