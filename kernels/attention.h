@@ -58,7 +58,7 @@ typedef struct cgr__head_block {
   int32_t kv_head, head, heads;
 } cgr__head_block;
 
-CGR__PLAN_FN cgr__head_block cgr__attention_head_block(const cgr__attention_args *a, int32_t index) {
+CGR__HOST_DEVICE cgr__head_block cgr__attention_head_block(const cgr__attention_args *a, int32_t index) {
   int32_t kv_head = a->kv_blocks == 1 ? index : index / a->kv_blocks;
   int32_t first = (index - kv_head * a->kv_blocks) * a->block_heads; /* within the group */
   cgr__head_block block;
@@ -69,7 +69,7 @@ CGR__PLAN_FN cgr__head_block cgr__attention_head_block(const cgr__attention_args
 }
 
 /* Line of the partials at which a slot begins. */
-CGR__PLAN_FN int64_t cgr__attention_slot_line(const cgr__attention_args *a, int32_t slot) {
+CGR__HOST_DEVICE int64_t cgr__attention_slot_line(const cgr__attention_args *a, int32_t slot) {
   int32_t line_slots = cgr__plan_line_slots(&a->plan_class);
   return slot < line_slots ? (int64_t)slot * a->line_lines
                            : (int64_t)line_slots * a->line_lines + (int64_t)(slot - line_slots) * a->queue_lines;

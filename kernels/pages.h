@@ -4,17 +4,12 @@
 
 #include <stdint.h>
 
+#include "base/host_device.h"
 #include "cgr/attention.h"
 #include "devices/device.h"
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#ifdef __CUDACC__
-#define CGR__PAGES_FN static __host__ __device__ __forceinline__
-#else
-#define CGR__PAGES_FN static inline
 #endif
 
 /* Both work on the first `tokens[i]` tokens of page `pages[i]`. Fill writes noise to every element: +-[0.5, 1), of one byte below
@@ -34,14 +29,14 @@ extern const cgr__kernel cgr__kernel_fill_pages;   /* cgr__pages_args */
 extern const cgr__kernel cgr__kernel_digest_pages; /* cgr__pages_args */
 
 /* The finalizer of MurmurHash3 (public domain, Austin Appleby). */
-CGR__PAGES_FN uint64_t cgr__pages_mix(uint64_t x) {
+CGR__HOST_DEVICE uint64_t cgr__pages_mix(uint64_t x) {
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
   x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
   return x ^ (x >> 33);
 }
 
 /* Bits of the noise in element `index` of a page. */
-CGR__PAGES_FN uint32_t cgr__pages_noise(const cgr__pages_args *a, int32_t page, int64_t index) {
+CGR__HOST_DEVICE uint32_t cgr__pages_noise(const cgr__pages_args *a, int32_t page, int64_t index) {
   uint32_t random = (uint32_t)cgr__pages_mix(a->seed ^ ((uint64_t)(uint32_t)page << 32) ^ (uint64_t)index);
   if (a->element_size == 4)
     return 0x3f000000u | (random & 0x807fffffu);
@@ -51,7 +46,7 @@ CGR__PAGES_FN uint32_t cgr__pages_noise(const cgr__pages_args *a, int32_t page, 
 }
 
 /* Elements from the view's base to element `index` of a page. */
-CGR__PAGES_FN int64_t cgr__pages_offset(const cgr__pages_args *a, int32_t page, int64_t index) {
+CGR__HOST_DEVICE int64_t cgr__pages_offset(const cgr__pages_args *a, int32_t page, int64_t index) {
   int64_t d = index % a->head_dim, head = index / a->head_dim % a->num_heads, token = index / a->head_dim / a->num_heads;
   return page * a->view.stride_page + token * a->view.stride_token + head * a->view.stride_head + d;
 }

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "base/host_device.h"
 #include "base/limits.h"
 #include "devices/device.h"
 #include "kernels/step.h"
@@ -24,11 +25,7 @@ typedef struct cgr__staged_buffer {
 } cgr__staged_buffer;
 
 /* How many of them `tokens`, or `requests`, make. */
-#ifdef __CUDACC__
-__host__ __device__
-#endif
-    static inline int64_t
-    cgr__staged_count(int32_t per, int64_t tokens, int64_t requests) {
+CGR__HOST_DEVICE int64_t cgr__staged_count(int32_t per, int64_t tokens, int64_t requests) {
   return per == CGR__STAGED_PER_STEP ? 1 : per == CGR__STAGED_PER_TOKEN ? tokens : requests;
 }
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/host_device.h"
 #include "buffers/slot.h"
 #include "buffers/table.h"
 #include "cgr/cgr.h"
@@ -16,12 +17,6 @@
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#ifdef __CUDACC__
-#define CGR__STEP_FN static __host__ __device__ __forceinline__
-#else
-#define CGR__STEP_FN static inline
 #endif
 
 /* The error record of the step that is running, in device memory. The first guard that trips claims it by compare-and-swap of
@@ -140,7 +135,7 @@ typedef struct cgr__step_args {
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* Whether a header names no more than a slot holds. */
-CGR__STEP_FN bool cgr__slot_fits(const cgr__step_args *a, const cgr__slot_header *header) {
+CGR__HOST_DEVICE bool cgr__slot_fits(const cgr__step_args *a, const cgr__slot_header *header) {
   return header->num_requests >= 0 && header->num_requests <= a->max_requests && header->num_tokens >= 0 &&
          header->num_tokens <= a->max_tokens && header->num_changes >= 0 && header->num_changes <= a->max_changes &&
          header->num_edits >= 0 && header->num_edits <= a->max_requests && header->num_ids >= 0 &&

@@ -8,17 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/host_device.h"
 #include "base/limits.h"
 #include "planners/metadata.h"
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#ifdef __CUDACC__
-#define CGR__DERIVED_FN static __host__ __device__ __forceinline__
-#else
-#define CGR__DERIVED_FN static inline
 #endif
 
 /* Of one group. Outputs that are NULL are not wanted. B: the padded requests. */
@@ -50,34 +45,34 @@ typedef struct cgr__derived {
 } cgr__derived;
 
 /* Tokens that were in the cache before the step; of a request that a guard refused, 0. */
-CGR__DERIVED_FN int32_t cgr__context_len(const cgr__derived *d, int32_t i) {
+CGR__HOST_DEVICE int32_t cgr__context_len(const cgr__derived *d, int32_t i) {
   int32_t seq_len = d->seq_lens[0][i];
   return seq_len > 0 ? seq_len - (d->query_start_loc[i + 1] - d->query_start_loc[i]) : 0;
 }
 
 /* The place in the batch of place j of its prefills; the end of the batch for all that come after. */
-CGR__DERIVED_FN int32_t cgr__prefill_place(const cgr__derived *d, int32_t num_decodes, int32_t j) {
+CGR__HOST_DEVICE int32_t cgr__prefill_place(const cgr__derived *d, int32_t num_decodes, int32_t j) {
   return j < d->padded_requests - num_decodes ? num_decodes + j : d->padded_requests;
 }
 
 /* Where the prefills' tokens begin, from the first of them on. */
-CGR__DERIVED_FN int32_t cgr__prefill_query_start(const cgr__derived *d, int32_t num_decodes, int32_t j) {
+CGR__HOST_DEVICE int32_t cgr__prefill_query_start(const cgr__derived *d, int32_t num_decodes, int32_t j) {
   return d->query_start_loc[cgr__prefill_place(d, num_decodes, j)] - d->query_start_loc[num_decodes];
 }
 
-CGR__DERIVED_FN int32_t cgr__prefill_last_page_len(const cgr__derived *d, const cgr__derived_group *g, int32_t num_decodes,
-                                                   int32_t j) {
+CGR__HOST_DEVICE int32_t cgr__prefill_last_page_len(const cgr__derived *d, const cgr__derived_group *g, int32_t num_decodes,
+                                                    int32_t j) {
   int32_t i = cgr__prefill_place(d, num_decodes, j);
   return i < d->padded_requests ? g->kv_last_page_len[i] : 1;
 }
 
 /* Entry p of a row of the page table; -1 where it has none. */
-CGR__DERIVED_FN int32_t cgr__page_entry(const cgr__derived_group *g, int32_t row, int32_t p) {
+CGR__HOST_DEVICE int32_t cgr__page_entry(const cgr__derived_group *g, int32_t row, int32_t p) {
   return p < g->page_table_stride ? g->page_table[row * g->page_table_stride + p] : -1;
 }
 
 /* Whether kernels may read it. */
-CGR__DERIVED_FN bool cgr__page_is_readable(const cgr__derived_group *g, int32_t page) {
+CGR__HOST_DEVICE bool cgr__page_is_readable(const cgr__derived_group *g, int32_t page) {
   return page >= 0 && page < g->num_pages && page != g->write_trash_page;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "cgr/planners.h"
@@ -11,13 +12,8 @@
 
 #define MAX_COST ((int64_t)1 << 62)
 
-typedef struct range {
-  const char *name;
-  int32_t value, low, high;
-} range;
-
 static cgr_status check_ranges(const char *function, const cgr_plan_input *in) {
-  const range ranges[] = {
+  const cgr__range ranges[] = {
     { "num_requests", in->num_requests, 0, 1 << 24 },
     { "num_parts", in->num_parts, 1, CGR__MAX_PARTS },
     { "head_blocks", in->head_blocks, 0, CGR__MAX_Q_HEADS },
@@ -32,11 +28,7 @@ static cgr_status check_ranges(const char *function, const cgr_plan_input *in) {
     { "window_right", in->window_right, 0, in->bidirectional ? INT32_MAX : 0 },
     { "max_splits", in->max_splits, 0, CGR__MAX_SPLITS },
   };
-  for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
-    if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected %d .. %d", function, ranges[i].name, ranges[i].value,
-                       ranges[i].low, ranges[i].high);
-  return CGR_OK;
+  return CGR__CHECK_RANGES(function, ranges);
 }
 
 static int32_t or_default(int32_t value, int32_t other) { return value != 0 ? value : other; }

@@ -53,7 +53,7 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 
 /* --------------------------------------------------------------------------------------------------------------- planner */
 
-/* The side stream goes on behind what `stream` has by now. */
+/* The side stream goes on after what `stream` has by now. */
 static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
   int error = rt->dev->ops->event_record(rt->dev, rt->fork_event, stream);
   return error ? error : rt->dev->ops->event_wait(rt->dev, rt->fork_event, rt->side_stream);
@@ -79,7 +79,7 @@ static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_req
   return fork_kernel(rt, stream, &cgr__kernel_planner, &args);
 }
 
-/* Buffers on demand, on the planner's branch and behind it. */
+/* Buffers on demand, on the planner's branch and after it. */
 static int fork_derived(cgr_runtime *rt, int32_t padded_requests) {
   const cgr__device_ops *ops = rt->dev->ops;
   if (rt->lane.derived_args.asked == 0)
@@ -276,8 +276,7 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers"));
   cgr_status recorded = CGR_OK;
   error = enqueue->record ? fork_plans(recorder, &recorded) : 0;
-  if (error || recorded != CGR_OK)
-    CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends"));
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends"));
   if (recorded == CGR_OK)
     recorded = run_record(recorder, enqueue);
   if (enqueue->capture && !enqueue->capture->open)

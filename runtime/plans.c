@@ -5,36 +5,27 @@
 
 static const cgr__planning *planning_of(const cgr_runtime *rt, int32_t backend) { return &rt->setup.planning[backend]; }
 
-/* Of a runtime whose layers name no backend nothing is laid out. */
-void cgr__plans_init(cgr_runtime *rt, void *memory) {
+void cgr__plans_init(cgr_runtime *rt, unsigned char *memory) {
   cgr__backend_plans *plans = &rt->backend_plans;
+  const cgr__plans_layout layout = cgr__setup_plans_layout(&rt->setup);
   const size_t requests = (size_t)rt->setup.config.max_requests;
-  unsigned char *at = memory;
-  size_t plan = 0;
-  bool any = false;
+  if (layout.bytes == 0)
+    return;
+  memory += -(uintptr_t)memory % CGR__PLAN_ALIGNMENT;
   for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
-    const cgr_backend *b = &rt->setup.backends[i];
     if (!planning_of(rt, i)->in_use)
       continue;
-    any = true;
-    plan = b->plan_bytes > plan ? (size_t)b->plan_bytes : plan;
-    plans->on_device |= b->plan != NULL;
-    if (b->plan_host)
+    plans->on_device |= rt->setup.backends[i].plan != NULL;
+    if (rt->setup.backends[i].plan_host)
       rt->plans_on_host |= (uint8_t)(1u << i);
   }
-  if (!any)
-    return;
-  plans->num_keys = cgr__keys_count(&rt->setup.keys);
-  at += -(uintptr_t)at % 64;
-  plans->nowhere = at;
-  at += (plan + 63) / 64 * 64;
-  plans->states = (void **)(void *)at;
-  at += ((size_t)plans->num_keys + 1) * CGR__MAX_BACKENDS * sizeof(void *);
-  plans->rows = (int32_t *)(void *)at;
+  plans->num_keys = layout.num_keys;
+  plans->nowhere = memory;
+  plans->states = (void **)(void *)(memory + layout.states);
+  plans->rows = (int32_t *)(void *)(memory + layout.step);
   plans->seq_lens = plans->rows + requests;
   plans->query_start_loc = plans->seq_lens + requests;
-  at += (3 * requests + 1) * sizeof(int32_t);
-  plans->made = (bool *)at;
+  plans->made = (bool *)(memory + layout.made);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- states */
@@ -77,6 +68,14 @@ static cgr_status fail_of(const cgr_runtime *rt, int32_t backend, const char *fu
   bool told = cgr__failures() != before;
   return cgr__fail(CGR_ERROR_CALLBACK, "backend %.31s: %s returned %s (%d)%s%s", rt->setup.backend_names[backend], function,
                    cgr_status_name(status), (int)status, told ? ": " : "", told ? cgr_last_message() : "");
+}
+
+static cgr_plan_step empty_step(const cgr_runtime *rt) {
+  cgr_plan_step step = CGR_PLAN_STEP_INIT;
+  step.rows = rt->backend_plans.rows;
+  step.query_start_loc = rt->backend_plans.query_start_loc;
+  step.seq_lens = rt->backend_plans.seq_lens;
+  return step;
 }
 
 /* The largest that the key serves: tokens spread evenly, sequences of max_seq_len, which no query exceeds. */
@@ -123,7 +122,6 @@ static void destroy_one(cgr_runtime *rt, int32_t backend, void **state) {
 
 static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *key, void **state) {
   const cgr_backend *b = &rt->setup.backends[backend];
-  const cgr__backend_plans *plans = &rt->backend_plans;
   const cgr_plan_key k = plan_key(rt, backend, key);
   uint64_t before = cgr__failures();
   *state = NULL;
@@ -136,12 +134,9 @@ static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *ke
   }
   if (!b->plan_host)
     return CGR_OK;
-  cgr_plan_step step = CGR_PLAN_STEP_INIT;
+  cgr_plan_step step = empty_step(rt);
   fill_largest(rt, &k, &step);
-  step.rows = plans->rows;
-  step.query_start_loc = plans->query_start_loc;
-  step.seq_lens = plans->seq_lens;
-  step.plan = plans->nowhere;
+  step.plan = rt->backend_plans.nowhere;
   status = plan_on_host(rt, backend, *state, &step);
   if (status != CGR_OK)
     destroy_one(rt, backend, state);
@@ -231,14 +226,11 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->num_decodes = step->num_decode_tokens = threshold > 0 ? 0 : -1;
   if (threshold > 0 && n > 0)
     step->num_decodes = cgr__batch_count_decodes(batch, threshold, &step->num_decode_tokens);
-  step->rows = plans->rows;
-  step->query_start_loc = plans->query_start_loc;
-  step->seq_lens = plans->seq_lens;
 }
 
 cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
                               uint64_t *bytes) {
-  cgr_plan_step step = CGR_PLAN_STEP_INIT;
+  cgr_plan_step step = empty_step(rt);
   const cgr__graph_entry *entry = prepared->choice.entry;
   if (!entry && !rt->record) /* nobody reads what this step has: there are no states yet */
     return CGR_OK;

@@ -222,8 +222,8 @@ cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t
 
 /* ---------------------------------------------------------------------------------------------------------------- plans.c */
 
-/* Lays out what backends keep in the host's memory, of cgr__setup_plans_bytes. */
-void cgr__plans_init(cgr_runtime *rt, void *memory);
+/* Places what backends keep in the host's memory (cgr__setup_plans_layout). */
+void cgr__plans_init(cgr_runtime *rt, unsigned char *memory);
 /* Makes the backends' states for a graph, which has none then; NULL: for eager steps, unless they have been made. */
 cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
 void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
@@ -237,7 +237,7 @@ cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cg
                               uint64_t *bytes);
 /* Enqueues the plans of backends, on the recorder's stream. */
 cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder);
-/* Zeroes the workspaces, behind a step that was given up. */
+/* Zeroes the workspaces after a step that was given up. */
 int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream);
 void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);
 

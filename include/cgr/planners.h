@@ -521,7 +521,7 @@ CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *ca
                                                 cgr_flashinfer_plan plans[2]);
 
 /* The arrays of both levels by one kernel, from device memory, which is read and written when it runs: the plan of each level is
- * then cgr_flashinfer_prefill_enqueue of its arrays, behind this on the stream. What split refuses gives levels without requests
+ * then cgr_flashinfer_prefill_enqueue of its arrays, after this on the stream. What split refuses gives levels without requests
  * (sums of 0, last pages of 1) and a *status that says so. The first call on a device loads the kernel: make it outside of captures.
  * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_flashinfer_cascade_enqueue(cgr_device *device, const cgr_flashinfer_cascade *cascade, cudaStream_t stream);

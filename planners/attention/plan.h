@@ -39,13 +39,8 @@
 
 #include <stdint.h>
 
+#include "base/host_device.h"
 #include "planners/attention/plan_class.h"
-
-#ifdef __CUDACC__
-#define CGR__PLAN_FN static __host__ __device__ __forceinline__
-#else
-#define CGR__PLAN_FN static inline
-#endif
 
 #define CGR__PLAN_BUCKETS 64 /* of costs in the queue */
 
@@ -95,21 +90,21 @@ typedef struct cgr__plan_item {
 
 /* ---------------------------------------------------------------------------------------------------------------- layout */
 
-CGR__PLAN_FN int64_t cgr__plan_line_offset(const cgr__plan_class *c) {
+CGR__HOST_DEVICE int64_t cgr__plan_line_offset(const cgr__plan_class *c) {
   return (int64_t)sizeof(cgr__plan_header) + (int64_t)c->num_parts * (int64_t)sizeof(cgr__plan_part);
 }
-CGR__PLAN_FN int64_t cgr__plan_entries_offset(const cgr__plan_class *c) {
+CGR__HOST_DEVICE int64_t cgr__plan_entries_offset(const cgr__plan_class *c) {
   return cgr__plan_line_offset(c) + ((int64_t)c->max_requests + 3) / 4 * 16;
 }
 /* Bytes of a plan, a multiple of 16. */
-CGR__PLAN_FN int64_t cgr__plan_bytes(const cgr__plan_class *c) {
+CGR__HOST_DEVICE int64_t cgr__plan_bytes(const cgr__plan_class *c) {
   return cgr__plan_entries_offset(c) + (int64_t)c->max_entries * (int64_t)sizeof(cgr__plan_entry);
 }
 /* Slots of the line; those of the queue follow. */
-CGR__PLAN_FN int32_t cgr__plan_line_slots(const cgr__plan_class *c) {
+CGR__HOST_DEVICE int32_t cgr__plan_line_slots(const cgr__plan_class *c) {
   return c->num_parts * (c->max_splits > 0 ? c->max_splits + 1 : 2);
 }
-CGR__PLAN_FN int32_t cgr__plan_queue_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
+CGR__HOST_DEVICE int32_t cgr__plan_queue_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
 
 /* ----------------------------------------------------------------------------------------------------------------- tiles */
 
@@ -117,19 +112,19 @@ typedef struct cgr__plan_range {
   int32_t begin, end;
 } cgr__plan_range;
 
-CGR__PLAN_FN int32_t cgr__plan_min(int32_t a, int32_t b) { return a < b ? a : b; }
+CGR__HOST_DEVICE int32_t cgr__plan_min(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* n / d, neither negative. They are small as a rule, and a GPU divides 32 bits much faster than 64. */
-CGR__PLAN_FN int64_t cgr__plan_quotient(int64_t n, int64_t d) {
+CGR__HOST_DEVICE int64_t cgr__plan_quotient(int64_t n, int64_t d) {
   return (uint64_t)(n | d) <= UINT32_MAX ? (int64_t)((uint32_t)n / (uint32_t)d) : n / d;
 }
 
 /* New tokens of a request that are worked on: none when a guard emptied it (seq_len 0). */
-CGR__PLAN_FN int32_t cgr__plan_live_len(int32_t query_len, int32_t seq_len) { return seq_len >= query_len ? query_len : 0; }
+CGR__HOST_DEVICE int32_t cgr__plan_live_len(int32_t query_len, int32_t seq_len) { return seq_len >= query_len ? query_len : 0; }
 
 /* KV tokens that the new tokens [first, last] of a request see. */
-CGR__PLAN_FN cgr__plan_range cgr__plan_kv_tokens(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t first,
-                                                 int32_t last) {
+CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_tokens(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t first,
+                                                     int32_t last) {
   int32_t context = seq_len - query_len;
   int64_t end = (int64_t)context + last + 1;
   int64_t begin = c->window_left > 0 ? (int64_t)context + first + 1 - c->window_left : 0;
@@ -142,8 +137,8 @@ CGR__PLAN_FN cgr__plan_range cgr__plan_kv_tokens(const cgr__plan_class *c, int32
 }
 
 /* KV tiles that they see. */
-CGR__PLAN_FN cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, int32_t tile_kv, int32_t query_len, int32_t seq_len,
-                                                int32_t first, int32_t last) {
+CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, int32_t tile_kv, int32_t query_len, int32_t seq_len,
+                                                    int32_t first, int32_t last) {
   cgr__plan_range range = cgr__plan_kv_tokens(c, query_len, seq_len, first, last);
   range.begin = (int32_t)((uint32_t)range.begin / (uint32_t)tile_kv);
   range.end = (int32_t)(((uint32_t)range.end + (uint32_t)tile_kv - 1) / (uint32_t)tile_kv);
@@ -151,16 +146,16 @@ CGR__PLAN_FN cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, int32_
 }
 
 /* The one tile of a request on the line. */
-CGR__PLAN_FN cgr__plan_range cgr__plan_line_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
+CGR__HOST_DEVICE cgr__plan_range cgr__plan_line_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
   return cgr__plan_kv_range(c, c->line_tile_kv, query_len, seq_len, 0, query_len - 1);
 }
 
-CGR__PLAN_FN int32_t cgr__plan_num_q_tiles(const cgr__plan_class *c, int32_t query_len) {
+CGR__HOST_DEVICE int32_t cgr__plan_num_q_tiles(const cgr__plan_class *c, int32_t query_len) {
   return (int32_t)(((uint32_t)query_len + (uint32_t)c->queue_tile_q - 1) / (uint32_t)c->queue_tile_q);
 }
 
 /* Tile t of a request in the queue. */
-CGR__PLAN_FN cgr__plan_range cgr__plan_queue_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t t) {
+CGR__HOST_DEVICE cgr__plan_range cgr__plan_queue_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t t) {
   int32_t first = t * c->queue_tile_q;
   int32_t last = cgr__plan_min(query_len - first, c->queue_tile_q) + first - 1;
   return cgr__plan_kv_range(c, c->queue_tile_kv, query_len, seq_len, first, last);
@@ -169,22 +164,24 @@ CGR__PLAN_FN cgr__plan_range cgr__plan_queue_range(const cgr__plan_class *c, int
 /* ----------------------------------------------------------------------------------------------------------- the line's cuts */
 
 /* Cost of one tile of n KV tiles. */
-CGR__PLAN_FN int64_t cgr__plan_tile_cost(const cgr__plan_class *c, int32_t n) { return c->cost_tile + (int64_t)n * c->cost_kv; }
+CGR__HOST_DEVICE int64_t cgr__plan_tile_cost(const cgr__plan_class *c, int32_t n) {
+  return c->cost_tile + (int64_t)n * c->cost_kv;
+}
 
 /* How far a cut moves at most: what the class says, or 1/32 of a part; no more than a quarter, unless half a KV tile is more. */
-CGR__PLAN_FN int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) {
+CGR__HOST_DEVICE int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) {
   int64_t snap = c->snap > mean / 32 ? c->snap : mean / 32, least = ((int64_t)c->cost_kv + 1) / 2;
   snap = snap < mean / 4 ? snap : mean / 4;
   return snap > least ? snap : least;
 }
 
 /* ceil(W / G); 1 when W is 0. */
-CGR__PLAN_FN int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) {
+CGR__HOST_DEVICE int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) {
   return cost > 0 ? cgr__plan_quotient(cost + c->num_parts - 1, c->num_parts) : 1;
 }
 
 /* Q. `equal`: the KV tiles that all tiles of the line have, 0 when they differ. */
-CGR__PLAN_FN int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t mean, int64_t snap, int32_t equal) {
+CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t mean, int64_t snap, int32_t equal) {
   int64_t tile = cgr__plan_tile_cost(c, equal);
   if (equal == 0)
     return mean;
@@ -198,13 +195,13 @@ CGR__PLAN_FN int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t m
 }
 
 /* KV tiles of a split of a tile of n. */
-CGR__PLAN_FN int32_t cgr__plan_split_size(const cgr__plan_class *c, int32_t n) {
+CGR__HOST_DEVICE int32_t cgr__plan_split_size(const cgr__plan_class *c, int32_t n) {
   return c->max_splits > 0 ? (int32_t)(((uint32_t)n + (uint32_t)c->max_splits - 1) / (uint32_t)c->max_splits) : n;
 }
 
 /* The border of a tile of n KV tiles, 0 .. n, for a cut `units` after its fixed cost: the nearest, or of splits one that is at
  * most half a split away. */
-CGR__PLAN_FN int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, int64_t units, int64_t snap) {
+CGR__HOST_DEVICE int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, int64_t units, int64_t snap) {
   int64_t whole = (int64_t)n * c->cost_kv;
   if (units <= snap)
     return 0;
@@ -224,8 +221,8 @@ typedef struct cgr__plan_stretch {
 } cgr__plan_stretch;
 
 /* Where the cut at unit x lies on a line of num_line stretches. */
-CGR__PLAN_FN cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t x, const cgr__plan_stretch *stretches,
-                                              int32_t num_line, int64_t snap) {
+CGR__HOST_DEVICE cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t x, const cgr__plan_stretch *stretches,
+                                                  int32_t num_line, int64_t snap) {
   cgr__plan_point point;
   point.line = num_line;
   point.head_block = 0;
@@ -254,13 +251,13 @@ CGR__PLAN_FN cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t 
   return point;
 }
 
-CGR__PLAN_FN int cgr__plan_same_tile(const cgr__plan_point *a, const cgr__plan_point *b) {
+CGR__HOST_DEVICE int cgr__plan_same_tile(const cgr__plan_point *a, const cgr__plan_point *b) {
   return a->line == b->line && a->head_block == b->head_block;
 }
 
 /* Slots for the tile that a part begins inside of: as many as it has splits of it. `n`: KV tiles of that tile. */
-CGR__PLAN_FN int32_t cgr__plan_begin_slots(const cgr__plan_class *c, const cgr__plan_point *begin, const cgr__plan_point *end,
-                                           int32_t n) {
+CGR__HOST_DEVICE int32_t cgr__plan_begin_slots(const cgr__plan_class *c, const cgr__plan_point *begin, const cgr__plan_point *end,
+                                               int32_t n) {
   int32_t upto = cgr__plan_same_tile(begin, end) ? end->kv : n;
   if (begin->kv == 0 || upto == begin->kv)
     return 0;
@@ -269,7 +266,7 @@ CGR__PLAN_FN int32_t cgr__plan_begin_slots(const cgr__plan_class *c, const cgr__
 }
 
 /* 1 when a part begins the tile that it ends inside of. */
-CGR__PLAN_FN int32_t cgr__plan_starts(const cgr__plan_point *begin, const cgr__plan_point *end) {
+CGR__HOST_DEVICE int32_t cgr__plan_starts(const cgr__plan_point *begin, const cgr__plan_point *end) {
   return end->kv > 0 && !(cgr__plan_same_tile(begin, end) && begin->kv > 0);
 }
 
@@ -281,8 +278,9 @@ typedef struct cgr__plan_before {
 
 /* The part between cuts[0] and cuts[1], which has `num_slots`. `firsts`: the first slot of each tile that is cut, then the number
  * of all slots. `request`: of cuts[0], -1 at the end of the line. */
-CGR__PLAN_FN cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, const cgr__plan_point *cuts, cgr__plan_before before,
-                                                int32_t num_slots, const int32_t *firsts, int32_t request) {
+CGR__HOST_DEVICE cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, const cgr__plan_point *cuts,
+                                                    cgr__plan_before before, int32_t num_slots, const int32_t *firsts,
+                                                    int32_t request) {
   int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* a slot per part comes before, to fold in */
   int32_t starts = cgr__plan_starts(&cuts[0], &cuts[1]);
   cgr__plan_part part;
@@ -307,7 +305,7 @@ CGR__PLAN_FN cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, const 
 /* ------------------------------------------------------------------------------------------------------------- the queue */
 
 /* The bucket of a tile of n KV tiles: 0 is the costliest. Four to each doubling. */
-CGR__PLAN_FN int32_t cgr__plan_bucket(int32_t n) {
+CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
   int32_t doublings = 0;
   for (uint32_t m = (uint32_t)n; m > 1; m >>= 1)
     doublings++;
@@ -317,21 +315,21 @@ CGR__PLAN_FN int32_t cgr__plan_bucket(int32_t n) {
 }
 
 /* Whether `num_tiles` (q tiles of the queue, for one head block) are so few that they are cut. */
-CGR__PLAN_FN int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
+CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
   return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
 }
 
 /* Pieces of a tile of n KV tiles, `sum` being the KV tiles of all q tiles for one head block: in all head blocks together at most
  * G + H * num_tiles < 2 G. */
-CGR__PLAN_FN int32_t cgr__plan_num_pieces(const cgr__plan_class *c, int32_t n, int64_t sum) {
+CGR__HOST_DEVICE int32_t cgr__plan_num_pieces(const cgr__plan_class *c, int32_t n, int64_t sum) {
   int64_t all = sum * c->head_blocks;
   int64_t pieces = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
   return pieces < n ? (int32_t)pieces : n;
 }
 
 /* Piece `piece` of `count`; `first` is the number of pieces before its tile. */
-CGR__PLAN_FN cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q_tile, cgr__plan_range kv, int32_t first,
-                                                  int32_t count, int32_t piece) {
+CGR__HOST_DEVICE cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q_tile, cgr__plan_range kv, int32_t first,
+                                                      int32_t count, int32_t piece) {
   int64_t n = kv.end - kv.begin;
   cgr__plan_entry entry;
   entry.request = request;
@@ -348,8 +346,8 @@ CGR__PLAN_FN cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q_til
 /* ----------------------------------------------------------------------------------------------------------------- items */
 
 /* The item of a head block of an entry. `query_len`: of its request. */
-CGR__PLAN_FN cgr__plan_item cgr__plan_queue_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
-                                                 int32_t query_len) {
+CGR__HOST_DEVICE cgr__plan_item cgr__plan_queue_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
+                                                     int32_t query_len) {
   int32_t first = cgr__plan_line_slots(c) + entry->first * c->head_blocks + head_block * entry->count;
   cgr__plan_item item;
   item.request = entry->request;
@@ -377,17 +375,17 @@ typedef struct cgr__plan_batch {
 } cgr__plan_batch;
 
 /* Reads only, so that a GPU can go on until the values are needed. */
-CGR__PLAN_FN void cgr__plan_walk_read(cgr__plan_walk *walk, const cgr__plan_batch *batch, int32_t request) {
+CGR__HOST_DEVICE void cgr__plan_walk_read(cgr__plan_walk *walk, const cgr__plan_batch *batch, int32_t request) {
   walk->request = request;
   walk->query_len = batch->query_start[request + 1] - batch->query_start[request];
   walk->seq_len = batch->seq_lens[request];
 }
 
-CGR__PLAN_FN int cgr__plan_walk_ended(const cgr__plan_walk *walk, const cgr__plan_part *part) {
+CGR__HOST_DEVICE int cgr__plan_walk_ended(const cgr__plan_walk *walk, const cgr__plan_part *part) {
   return cgr__plan_same_tile(&walk->at, &part->end) && walk->at.kv == part->end.kv;
 }
 
-CGR__PLAN_FN cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part, const cgr__plan_batch *batch) {
+CGR__HOST_DEVICE cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part, const cgr__plan_batch *batch) {
   cgr__plan_walk walk;
   walk.at = part->begin;
   walk.request = walk.query_len = walk.seq_len = 0;
@@ -397,8 +395,9 @@ CGR__PLAN_FN cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part, con
 }
 
 /* How the result of KV tiles [at, upto) leaves part p, which works on the tile up to `end`. */
-CGR__PLAN_FN void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__plan_part *part, int32_t p, int32_t n, int32_t split,
-                                       int32_t is_begin, int32_t at, int32_t upto, int32_t end, cgr__plan_item *item) {
+CGR__HOST_DEVICE void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__plan_part *part, int32_t p, int32_t n,
+                                           int32_t split, int32_t is_begin, int32_t at, int32_t upto, int32_t end,
+                                           cgr__plan_item *item) {
   item->fold = item->slot = item->first = -1;
   item->count = 0;
   if (is_begin) { /* others began this tile */
@@ -420,8 +419,8 @@ CGR__PLAN_FN void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__plan
 }
 
 /* The next item of part p; 0 when there is none. */
-CGR__PLAN_FN int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_class *c, const cgr__plan_part *part, int32_t p,
-                                     const cgr__plan_batch *batch, cgr__plan_item *item) {
+CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_class *c, const cgr__plan_part *part, int32_t p,
+                                         const cgr__plan_batch *batch, cgr__plan_item *item) {
   if (cgr__plan_walk_ended(walk, part))
     return 0;
   cgr__plan_range kv = cgr__plan_line_range(c, walk->query_len, walk->seq_len);

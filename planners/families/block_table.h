@@ -7,11 +7,7 @@
 
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define CGR__BLOCK_TABLE_FN static __host__ __device__ __forceinline__
-#else
-#define CGR__BLOCK_TABLE_FN static inline
-#endif
+#include "base/host_device.h"
 
 typedef struct cgr__block_table_task {
   int32_t num_requests, query_len, max_seq_len, max_pages, page_size;
@@ -25,9 +21,9 @@ typedef struct cgr__block_table_places {
   int64_t seq_lens, query_start_loc, kv_start_loc, words; /* the table is at 0 */
 } cgr__block_table_places;
 
-CGR__BLOCK_TABLE_FN int64_t cgr__block_table_rounded(int64_t words) { return (words + 3) / 4 * 4; }
+CGR__HOST_DEVICE int64_t cgr__block_table_rounded(int64_t words) { return (words + 3) / 4 * 4; }
 
-CGR__BLOCK_TABLE_FN cgr__block_table_places cgr__block_table_locate(const cgr__block_table_task *t) {
+CGR__HOST_DEVICE cgr__block_table_places cgr__block_table_locate(const cgr__block_table_task *t) {
   cgr__block_table_places p;
   p.seq_lens = cgr__block_table_rounded((int64_t)t->num_requests * t->max_pages);
   p.query_start_loc = p.seq_lens + cgr__block_table_rounded(t->num_requests);
@@ -37,20 +33,20 @@ CGR__BLOCK_TABLE_FN cgr__block_table_places cgr__block_table_locate(const cgr__b
 }
 
 /* Of `live`, what *live_requests holds. */
-CGR__BLOCK_TABLE_FN int32_t cgr__block_table_live(const cgr__block_table_task *t, int32_t live) {
+CGR__HOST_DEVICE int32_t cgr__block_table_live(const cgr__block_table_task *t, int32_t live) {
   return live < 0 ? 0 : live > t->num_requests ? t->num_requests : live;
 }
 
 /* Tokens of a live request: none when its row or its length is out of range. */
-CGR__BLOCK_TABLE_FN int32_t cgr__block_table_len(const cgr__block_table_task *t, int32_t row, int32_t seq_len) {
+CGR__HOST_DEVICE int32_t cgr__block_table_len(const cgr__block_table_task *t, int32_t row, int32_t seq_len) {
   return row >= 0 && row < t->num_rows && seq_len > 0 && seq_len <= t->max_seq_len ? seq_len : 0;
 }
 
-CGR__BLOCK_TABLE_FN int32_t cgr__block_table_pages(const cgr__block_table_task *t, int32_t seq_len) {
+CGR__HOST_DEVICE int32_t cgr__block_table_pages(const cgr__block_table_task *t, int32_t seq_len) {
   return (int32_t)(((uint32_t)seq_len + (uint32_t)t->page_size - 1) / (uint32_t)t->page_size);
 }
 
-CGR__BLOCK_TABLE_FN int32_t cgr__block_table_page(const cgr__block_table_task *t, int32_t page) {
+CGR__HOST_DEVICE int32_t cgr__block_table_page(const cgr__block_table_task *t, int32_t page) {
   return page >= 0 && page < t->num_pages ? page : t->read_trash_page;
 }
 

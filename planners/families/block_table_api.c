@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "cgr/attention.h"
@@ -24,21 +25,14 @@ static cgr_status check_cache(const char *function, const cgr_block_table_input 
   return CGR_OK;
 }
 
-static cgr_status check_range(const char *function, const char *name, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high)
-    return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %lld, expected %lld .. %lld", function, name, (long long)value,
-                   (long long)low, (long long)high);
-}
-
 static cgr_status check_sizes(const char *function, const cgr_block_table_input *in) {
   const int64_t pages = ((int64_t)in->max_seq_len + in->page_size - 1) / in->page_size;
-  CGR__TRY(check_range(function, "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS));
-  CGR__TRY(check_range(function, "query_len", in->query_len, 1, CGR__MAX_TOKENS));
-  CGR__TRY(check_range(function, "max_seq_len", in->max_seq_len, 1, INT32_MAX / in->num_requests));
-  CGR__TRY(check_range(function, "max_pages", in->max_pages, pages, 1 << 27));
-  CGR__TRY(check_range(function, "num_rows", in->num_rows, 1, CGR__MAX_ROWS));
-  CGR__TRY(check_range(function, "page_table_stride", in->page_table_stride, pages, CGR__MAX_STRIDE));
+  CGR__TRY(cgr__check_range(function, "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS));
+  CGR__TRY(cgr__check_range(function, "query_len", in->query_len, 1, CGR__MAX_TOKENS));
+  CGR__TRY(cgr__check_range(function, "max_seq_len", in->max_seq_len, 1, INT32_MAX / in->num_requests));
+  CGR__TRY(cgr__check_range(function, "max_pages", in->max_pages, pages, 1 << 27));
+  CGR__TRY(cgr__check_range(function, "num_rows", in->num_rows, 1, CGR__MAX_ROWS));
+  CGR__TRY(cgr__check_range(function, "page_table_stride", in->page_table_stride, pages, CGR__MAX_STRIDE));
   return CGR_OK;
 }
 
@@ -116,13 +110,13 @@ static cgr_status check_pages(const cgr__block_table_task *t, int32_t i) {
 
 static cgr_status check_live(const cgr__block_table_task *t) {
   const int32_t live = t->live_requests ? *t->live_requests : t->num_requests;
-  CGR__TRY(check_range("cgr_block_table_build", "live_requests[0]", live, 0, t->num_requests));
+  CGR__TRY(cgr__check_range("cgr_block_table_build", "live_requests[0]", live, 0, t->num_requests));
   for (int32_t i = 0; i < live; i++) {
     char name[40];
     snprintf(name, sizeof name, "rows[%d]", i);
-    CGR__TRY(check_range("cgr_block_table_build", name, t->rows[i], 0, t->num_rows - 1));
+    CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->rows[i], 0, t->num_rows - 1));
     snprintf(name, sizeof name, "seq_lens[%d]", i);
-    CGR__TRY(check_range("cgr_block_table_build", name, t->seq_lens[i], 0, t->max_seq_len));
+    CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->seq_lens[i], 0, t->max_seq_len));
     CGR__TRY(check_pages(t, i));
   }
   return CGR_OK;

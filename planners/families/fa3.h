@@ -20,11 +20,7 @@
 
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define CGR__FA3_FN static __host__ __device__ __forceinline__
-#else
-#define CGR__FA3_FN static inline
-#endif
+#include "base/host_device.h"
 
 #define CGR__FA3_CHUNK 992 /* requests that are planned, and sorted, together: 32 warps of 31 */
 
@@ -58,26 +54,26 @@ typedef struct cgr__fa3_request {
 } cgr__fa3_request;
 
 /* For divisors from 2 to 2^31. */
-CGR__FA3_FN cgr__fa3_divider cgr__fa3_divide_by(uint32_t by) {
+CGR__HOST_DEVICE cgr__fa3_divider cgr__fa3_divide_by(uint32_t by) {
   cgr__fa3_divider d = { 0, 0 };
   while ((uint64_t)2 << d.shift < by)
     d.shift++; /* l - 1 */
   d.multiplier = (uint32_t)(((uint64_t)1 << (32 + d.shift)) / by + 1);
   return d;
 }
-CGR__FA3_FN int32_t cgr__fa3_quotient(int32_t number, cgr__fa3_divider d) {
+CGR__HOST_DEVICE int32_t cgr__fa3_quotient(int32_t number, cgr__fa3_divider d) {
   return (int32_t)((uint32_t)((uint64_t)(uint32_t)number * d.multiplier >> 32) >> d.shift);
 }
 
 /* end - start, from 0 to `most`. */
-CGR__FA3_FN int32_t cgr__fa3_length(int32_t start, int32_t end, int32_t most) {
+CGR__HOST_DEVICE int32_t cgr__fa3_length(int32_t start, int32_t end, int32_t most) {
   uint32_t length = end > start ? (uint32_t)end - (uint32_t)start : 0;
   return length < (uint32_t)most ? (int32_t)length : most;
 }
 
 /* Request i from the words of the arrays, of which `live` count. */
-CGR__FA3_FN cgr__fa3_request cgr__fa3_read(const cgr__fa3_class *c, int32_t i, int32_t live, int32_t start, int32_t end,
-                                           int32_t seq_len) {
+CGR__HOST_DEVICE cgr__fa3_request cgr__fa3_read(const cgr__fa3_class *c, int32_t i, int32_t live, int32_t start, int32_t end,
+                                                int32_t seq_len) {
   cgr__fa3_request r = { 0, 0, 0, 1 };
   if (i >= live)
     return r;
@@ -87,10 +83,12 @@ CGR__FA3_FN cgr__fa3_request cgr__fa3_read(const cgr__fa3_class *c, int32_t i, i
   return r;
 }
 
-CGR__FA3_FN int cgr__fa3_may_split(const cgr__fa3_class *c) { return c->num_splits > 1 && c->num_requests <= CGR__FA3_CHUNK; }
+CGR__HOST_DEVICE int cgr__fa3_may_split(const cgr__fa3_class *c) {
+  return c->num_splits > 1 && c->num_requests <= CGR__FA3_CHUNK;
+}
 
 /* 0 when no request has both new tokens and keys: upstream divides by it all the same. */
-CGR__FA3_FN int32_t cgr__fa3_blocks_per_sm(const cgr__fa3_class *c, int64_t tiles) {
+CGR__HOST_DEVICE int32_t cgr__fa3_blocks_per_sm(const cgr__fa3_class *c, int64_t tiles) {
 #ifdef __CUDA_ARCH__
   float heads = __fmul_rn(__fmul_rn(__ll2float_rn(tiles), 1.1f), __int2float_rn(c->heads));
   float blocks = __fdiv_rn(heads, __int2float_rn(c->num_multiprocessors));
@@ -104,7 +102,7 @@ CGR__FA3_FN int32_t cgr__fa3_blocks_per_sm(const cgr__fa3_class *c, int64_t tile
 }
 
 /* `blocks_per_sm` is 0 without any work: then nothing is split. One split is left without dividing, which most requests are. */
-CGR__FA3_FN void cgr__fa3_split(const cgr__fa3_class *c, int32_t blocks_per_sm, cgr__fa3_request *r) {
+CGR__HOST_DEVICE void cgr__fa3_split(const cgr__fa3_class *c, int32_t blocks_per_sm, cgr__fa3_request *r) {
   if (blocks_per_sm <= 0 || r->n <= blocks_per_sm)
     return;
   int32_t splits = (int32_t)(((uint32_t)r->n + (uint32_t)blocks_per_sm - 1) / (uint32_t)blocks_per_sm);
@@ -114,18 +112,18 @@ CGR__FA3_FN void cgr__fa3_split(const cgr__fa3_class *c, int32_t blocks_per_sm, 
 }
 
 /* What falls in the sorted order: at most 2^30 + 511 in size. */
-CGR__FA3_FN int32_t cgr__fa3_work(const cgr__fa3_class *c, const cgr__fa3_request *r) {
+CGR__HOST_DEVICE int32_t cgr__fa3_work(const cgr__fa3_class *c, const cgr__fa3_request *r) {
   return c->is_causal ? r->n * c->tile_n - r->m * c->tile_m : r->n;
 }
 
 /* Smaller keys come first, and no two are equal: the low half is the request's number in its 992. */
-CGR__FA3_FN uint64_t cgr__fa3_sort_key(const cgr__fa3_class *c, const cgr__fa3_request *r, int32_t number) {
+CGR__HOST_DEVICE uint64_t cgr__fa3_sort_key(const cgr__fa3_class *c, const cgr__fa3_request *r, int32_t number) {
   return (uint64_t) ~((uint32_t)cgr__fa3_work(c, r) ^ 0x80000000u) << 32 | (uint32_t)number;
 }
-CGR__FA3_FN int32_t cgr__fa3_sorted_number(uint64_t key) { return (int32_t)(uint32_t)key; }
+CGR__HOST_DEVICE int32_t cgr__fa3_sorted_number(uint64_t key) { return (int32_t)(uint32_t)key; }
 
 /* As many heads as have their keys in L2, by powers of 2 up to 16. 16 n fits: n is at most 2^26. */
-CGR__FA3_FN int32_t cgr__fa3_heads_in_l2(const cgr__fa3_class *c, int32_t n) {
+CGR__HOST_DEVICE int32_t cgr__fa3_heads_in_l2(const cgr__fa3_class *c, int32_t n) {
   int32_t l2 = c->kv_tiles_in_l2, tiles = n > 1 ? n : 1;
   int32_t halvings = (16 * tiles > l2) + (8 * tiles > l2) + (4 * tiles > l2) + (2 * tiles > l2);
   int32_t heads = (16 >> halvings) * c->unpacked_heads;
@@ -133,8 +131,8 @@ CGR__FA3_FN int32_t cgr__fa3_heads_in_l2(const cgr__fa3_class *c, int32_t n) {
 }
 
 /* Entry `at` of every vector. */
-CGR__FA3_FN void cgr__fa3_put(const cgr__fa3_class *c, int32_t *metadata, int32_t at, int32_t request,
-                              const cgr__fa3_request *r) {
+CGR__HOST_DEVICE void cgr__fa3_put(const cgr__fa3_class *c, int32_t *metadata, int32_t at, int32_t request,
+                                   const cgr__fa3_request *r) {
   if (c->at_num_splits >= 0)
     metadata[c->at_num_splits + at] = r->splits;
   if (c->at_num_m_blocks >= 0)
@@ -148,7 +146,7 @@ CGR__FA3_FN void cgr__fa3_put(const cgr__fa3_class *c, int32_t *metadata, int32_
 }
 
 /* An entry that rounds a vector up. */
-CGR__FA3_FN void cgr__fa3_put_nothing(const cgr__fa3_class *c, int32_t *metadata, int32_t at) {
+CGR__HOST_DEVICE void cgr__fa3_put_nothing(const cgr__fa3_class *c, int32_t *metadata, int32_t at) {
   if (c->at_num_splits >= 0)
     metadata[c->at_num_splits + at] = 0;
   if (c->at_num_m_blocks >= 0)
@@ -161,6 +159,6 @@ CGR__FA3_FN void cgr__fa3_put_nothing(const cgr__fa3_class *c, int32_t *metadata
     metadata[c->at_nheads_in_l2 + at] = 0;
 }
 
-CGR__FA3_FN int32_t cgr__fa3_rounded(int32_t requests) { return (requests + 3) / 4 * 4; }
+CGR__HOST_DEVICE int32_t cgr__fa3_rounded(int32_t requests) { return (requests + 3) / 4 * 4; }
 
 #endif

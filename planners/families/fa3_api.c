@@ -2,19 +2,15 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "planners/families/fa3_host.h"
 
 #define MAX_LEN (1 << 30)
 
-typedef struct range {
-  const char *name;
-  int32_t value, low, high;
-} range;
-
 static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
-  const range ranges[] = {
+  const cgr__range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "max_requests", in->max_requests, 0, CGR__MAX_REQUESTS },
     { "num_tokens", in->num_tokens, 0, CGR__MAX_TOKENS },
@@ -34,11 +30,7 @@ static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
     { "tile_m", in->tile_m, in->tile_n != 0 ? 16 : 0, 512 },
     { "tile_n", in->tile_n, in->tile_m != 0 ? 16 : 0, in->tile_m != 0 ? 512 : 0 },
   };
-  for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
-    if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected %d .. %d", function, ranges[i].name, ranges[i].value,
-                       ranges[i].low, ranges[i].high);
-  return CGR_OK;
+  return CGR__CHECK_RANGES(function, ranges);
 }
 
 static cgr_status check_enums(const char *function, const cgr_fa3_input *in) {

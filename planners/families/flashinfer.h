@@ -18,11 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define CGR__FLASHINFER_FN static __host__ __device__ __forceinline__
-#else
-#define CGR__FLASHINFER_FN static inline
-#endif
+#include "base/host_device.h"
 
 enum cgr__flashinfer_mode {
   CGR__FLASHINFER_SEARCH = 0,
@@ -47,10 +43,10 @@ typedef struct cgr__flashinfer_key {
   int32_t total_rows;   /* qo_indptr stays within */
   int32_t num_q_heads, group, head_dim, head_dim_qk, kv_dtype_bytes;
   int32_t compute_capability, shared_memory;
-  int32_t window; /* 0: none */
+  int32_t window;                     /* 0: none */
   int32_t cta_tile_q, log_cta_tile_q; /* a power of two, and its logarithm */
-  int32_t page_size, max_pages; /* max_pages: of a request */
-  int32_t window_pages;         /* that a q tile can see; INT32_MAX: all */
+  int32_t page_size, max_pages;       /* max_pages: of a request */
+  int32_t window_pages;               /* that a q tile can see; INT32_MAX: all */
   int32_t fixed_chunk, min_chunk;
   int32_t max_tiles; /* that the search aims at */
   int32_t tiles;     /* padded_batch_size */
@@ -68,33 +64,33 @@ typedef struct cgr__flashinfer_range {
   int32_t low, high;
 } cgr__flashinfer_range;
 
-CGR__FLASHINFER_FN int64_t cgr__flashinfer_ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
+CGR__HOST_DEVICE int64_t cgr__flashinfer_ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 /* ------------------------------------------------------------------------------------------------------------- requests
  * Without branches: a thread of a kernel has several requests. */
 
-CGR__FLASHINFER_FN bool cgr__flashinfer_pages_fit(const cgr__flashinfer_key *key, int32_t begin, int32_t end) {
+CGR__HOST_DEVICE bool cgr__flashinfer_pages_fit(const cgr__flashinfer_key *key, int32_t begin, int32_t end) {
   return (begin >= 0) & (end >= begin) & ((int64_t)end - begin <= key->max_pages);
 }
 
-CGR__FLASHINFER_FN bool cgr__flashinfer_rows_fit(const cgr__flashinfer_key *key, int32_t begin, int32_t end) {
+CGR__HOST_DEVICE bool cgr__flashinfer_rows_fit(const cgr__flashinfer_key *key, int32_t begin, int32_t end) {
   bool allowed = !key->only_uniform | (end == begin) | ((uint32_t)end - (uint32_t)begin == (uint32_t)key->uniform_rows);
   return (begin >= 0) & (end >= begin) & (end <= key->total_rows) & allowed;
 }
 
-CGR__FLASHINFER_FN int32_t cgr__flashinfer_q_tiles(const cgr__flashinfer_key *key, int32_t rows) {
+CGR__HOST_DEVICE int32_t cgr__flashinfer_q_tiles(const cgr__flashinfer_key *key, int32_t rows) {
   int32_t tiles = (int32_t)(((int64_t)rows * key->group + key->cta_tile_q - 1) >> key->log_cta_tile_q);
   return key->decode ? 1 : tiles;
 }
 
 /* Pages that are cut into chunks, at least 1. */
-CGR__FLASHINFER_FN int32_t cgr__flashinfer_kv(const cgr__flashinfer_key *key, int32_t pages) {
+CGR__HOST_DEVICE int32_t cgr__flashinfer_kv(const cgr__flashinfer_key *key, int32_t pages) {
   int32_t seen = pages < key->window_pages ? pages : key->window_pages;
   return seen > 1 ? seen : 1;
 }
 
 /* Tiles that a request counts for, with one chunk: without a graph, decode does not count the empty ones. */
-CGR__FLASHINFER_FN int32_t cgr__flashinfer_weight(const cgr__flashinfer_key *key, int32_t rows, int32_t pages) {
+CGR__HOST_DEVICE int32_t cgr__flashinfer_weight(const cgr__flashinfer_key *key, int32_t rows, int32_t pages) {
   if (key->decode && !key->graph && pages == 0)
     return 0;
   return cgr__flashinfer_q_tiles(key, rows);
@@ -107,8 +103,8 @@ typedef struct cgr__flashinfer_ratio {
   int64_t numerator, denominator;
 } cgr__flashinfer_ratio;
 
-CGR__FLASHINFER_FN cgr__flashinfer_ratio cgr__flashinfer_bound(const cgr__flashinfer_key *key, const cgr__flashinfer_sums *sums,
-                                                               bool upper) {
+CGR__HOST_DEVICE cgr__flashinfer_ratio cgr__flashinfer_bound(const cgr__flashinfer_key *key, const cgr__flashinfer_sums *sums,
+                                                             bool upper) {
   cgr__flashinfer_ratio bound = { sums->total, key->max_tiles };
   if (upper) {
     bound.numerator -= sums->weight;
@@ -121,8 +117,8 @@ CGR__FLASHINFER_FN cgr__flashinfer_ratio cgr__flashinfer_bound(const cgr__flashi
 
 /* The chunk size, in pages, is the smallest of the range that makes no more than max_tiles tiles; the last of the range does, or
  * is the answer all the same. `low` and `high` are the two bounds. */
-CGR__FLASHINFER_FN cgr__flashinfer_range cgr__flashinfer_range_of(const cgr__flashinfer_key *key, const cgr__flashinfer_sums *sums,
-                                                                  int64_t low, int64_t high) {
+CGR__HOST_DEVICE cgr__flashinfer_range cgr__flashinfer_range_of(const cgr__flashinfer_key *key, const cgr__flashinfer_sums *sums,
+                                                                int64_t low, int64_t high) {
   int32_t top = sums->longest > key->min_chunk ? sums->longest : key->min_chunk;
   cgr__flashinfer_range range = { key->min_chunk, top };
   if (key->mode != CGR__FLASHINFER_SEARCH) {
@@ -146,18 +142,18 @@ CGR__FLASHINFER_FN cgr__flashinfer_range cgr__flashinfer_range_of(const cgr__fla
   return range;
 }
 
-CGR__FLASHINFER_FN cgr__flashinfer_range cgr__flashinfer_chunk_range(const cgr__flashinfer_key *key,
-                                                                     const cgr__flashinfer_sums *sums) {
+CGR__HOST_DEVICE cgr__flashinfer_range cgr__flashinfer_chunk_range(const cgr__flashinfer_key *key,
+                                                                   const cgr__flashinfer_sums *sums) {
   cgr__flashinfer_ratio low = cgr__flashinfer_bound(key, sums, false), high = cgr__flashinfer_bound(key, sums, true);
   return cgr__flashinfer_range_of(key, sums, cgr__flashinfer_ceil_div(low.numerator, low.denominator),
                                   cgr__flashinfer_ceil_div(high.numerator, high.denominator));
 }
 
 /* Chunks of `kv` pages, at least 1. */
-CGR__FLASHINFER_FN int32_t cgr__flashinfer_chunks(int32_t kv, int32_t chunk) { return (kv - 1) / chunk + 1; }
+CGR__HOST_DEVICE int32_t cgr__flashinfer_chunks(int32_t kv, int32_t chunk) { return (kv - 1) / chunk + 1; }
 
 /* What is stored: tokens. */
-CGR__FLASHINFER_FN int32_t cgr__flashinfer_chunk_word(const cgr__flashinfer_key *key, int32_t chunk, int32_t longest) {
+CGR__HOST_DEVICE int32_t cgr__flashinfer_chunk_word(const cgr__flashinfer_key *key, int32_t chunk, int32_t longest) {
   if (key->mode == CGR__FLASHINFER_WHOLE)
     return key->decode ? longest * key->page_size : -key->page_size;
   return chunk * key->page_size;

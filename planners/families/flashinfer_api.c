@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "planners/families/flashinfer_host.h"
@@ -10,19 +11,6 @@
 #define MAX_SMS 4096
 
 /* ---------------------------------------------------------------------------------------------------------------- keys */
-
-typedef struct range {
-  const char *name;
-  int32_t value, low, high;
-} range;
-
-static cgr_status check_ranges(const char *function, const range *ranges, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected %d .. %d", function, ranges[i].name, ranges[i].value,
-                       ranges[i].low, ranges[i].high);
-  return CGR_OK;
-}
 
 static cgr_status check_heads(const char *function, int32_t num_q_heads, int32_t num_kv_heads) {
   if (num_q_heads % num_kv_heads == 0)
@@ -38,7 +26,7 @@ cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfe
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
   CGR__TRY(cgr__sized_read(what, input, in, sizeof *in));
-  const range ranges[] = {
+  const cgr__range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
@@ -47,7 +35,7 @@ cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfe
     { "num_multiprocessors", in->num_multiprocessors, 1, MAX_SMS },
     { "blocks_per_multiprocessor", in->blocks_per_multiprocessor, 1, 64 },
   };
-  CGR__TRY(check_ranges(function, ranges, sizeof ranges / sizeof ranges[0]));
+  CGR__TRY(CGR__CHECK_RANGES(function, ranges));
   CGR__TRY(check_heads(function, in->num_q_heads, in->num_kv_heads));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in->reserved));
@@ -77,7 +65,7 @@ cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfe
 /* -------------------------------------------------------------------------------------------------------------- prefill */
 
 static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfer_prefill_input *in) {
-  const range ranges[] = {
+  const cgr__range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "total_num_rows", in->total_num_rows, 0, CGR__MAX_TOKENS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
@@ -93,9 +81,9 @@ static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfe
     { "compute_capability", in->compute_capability, 0, 9999 },
     { "shared_memory", in->shared_memory, 0, INT32_MAX },
   };
-  CGR__TRY(check_ranges(function, ranges, sizeof ranges / sizeof ranges[0]));
-  const range split = { "fixed_split_size", in->fixed_split_size, 0, INT32_MAX / in->page_size };
-  return check_ranges(function, &split, 1);
+  CGR__TRY(CGR__CHECK_RANGES(function, ranges));
+  const cgr__range split = { "fixed_split_size", in->fixed_split_size, 0, INT32_MAX / in->page_size };
+  return cgr__check_ranges(function, &split, 1);
 }
 
 /* What the graph's tiles are, from the numbers of requests and rows. */

@@ -4,18 +4,13 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "cgr/planners.h"
 #include "planners/families/flashinfer_host.h"
 
 /* ----------------------------------------------------------------------------------------------------------- validation */
-
-static cgr_status check_range(const char *function, const char *name, int32_t value, int32_t low, int32_t high) {
-  if (value >= low && value <= high)
-    return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected %d .. %d", function, name, value, low, high);
-}
 
 static cgr_status check_arrays(const char *function, const cgr_flashinfer_cascade *c) {
   const struct {
@@ -60,9 +55,9 @@ cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade 
   char what[64];
   snprintf(what, sizeof what, "%s: cascade", function);
   CGR__TRY(cgr__sized_read(what, given, c, sizeof *c));
-  CGR__TRY(check_range(function, "num_requests", c->num_requests, 1, CGR__MAX_REQUESTS));
-  CGR__TRY(check_range(function, "num_groups", c->num_groups, 1, CGR__MAX_REQUESTS));
-  CGR__TRY(check_range(function, "page_size", c->page_size, 1, 65536));
+  CGR__TRY(cgr__check_range(function, "num_requests", c->num_requests, 1, CGR__MAX_REQUESTS));
+  CGR__TRY(cgr__check_range(function, "num_groups", c->num_groups, 1, CGR__MAX_REQUESTS));
+  CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, 65536));
   snprintf(what, sizeof what, "%s: cascade: reserved", function);
   CGR__TRY(cgr__check_unused(what, c->reserved));
   return check_arrays(function, c);

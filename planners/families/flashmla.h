@@ -23,11 +23,7 @@
 
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define CGR__FLASHMLA_FN static __host__ __device__ __forceinline__
-#else
-#define CGR__FLASHMLA_FN static inline
-#endif
+#include "base/host_device.h"
 
 #define CGR__FLASHMLA_WORDS 8 /* of a part, in both layouts */
 
@@ -53,39 +49,39 @@ typedef struct cgr__flashmla_point {
   int32_t request, block;
 } cgr__flashmla_point;
 
-CGR__FLASHMLA_FN int32_t cgr__flashmla_min(int32_t a, int32_t b) { return a < b ? a : b; }
-CGR__FLASHMLA_FN int32_t cgr__flashmla_max(int32_t a, int32_t b) { return a > b ? a : b; }
-CGR__FLASHMLA_FN int32_t cgr__flashmla_clamp(int32_t value, int32_t high) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_min(int32_t a, int32_t b) { return a < b ? a : b; }
+CGR__HOST_DEVICE int32_t cgr__flashmla_max(int32_t a, int32_t b) { return a > b ? a : b; }
+CGR__HOST_DEVICE int32_t cgr__flashmla_clamp(int32_t value, int32_t high) {
   return cgr__flashmla_min(cgr__flashmla_max(value, 0), high);
 }
 
 /* n / d rounded up, d > 0. */
-CGR__FLASHMLA_FN int32_t cgr__flashmla_ceil(int32_t n, int32_t d) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_ceil(int32_t n, int32_t d) {
   return n <= 0 ? 0 : (int32_t)(((uint32_t)n + (uint32_t)d - 1) / (uint32_t)d);
 }
 
 /* n / d by a multiplication: n is below 2^31, and the estimate at most one too small. */
-CGR__FLASHMLA_FN uint32_t cgr__flashmla_inverse(int32_t d) { return ~0u / (uint32_t)d; }
-CGR__FLASHMLA_FN uint32_t cgr__flashmla_high(uint32_t a, uint32_t b) {
+CGR__HOST_DEVICE uint32_t cgr__flashmla_inverse(int32_t d) { return ~0u / (uint32_t)d; }
+CGR__HOST_DEVICE uint32_t cgr__flashmla_high(uint32_t a, uint32_t b) {
 #ifdef __CUDA_ARCH__
   return __umulhi(a, b);
 #else
   return (uint32_t)((uint64_t)a * b >> 32);
 #endif
 }
-CGR__FLASHMLA_FN int32_t cgr__flashmla_ceil_by(int32_t n, int32_t d, uint32_t inverse) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_ceil_by(int32_t n, int32_t d, uint32_t inverse) {
   uint32_t above = (uint32_t)(n + d - 1), quotient = cgr__flashmla_high(above, inverse);
   return (int32_t)(quotient + (above - quotient * (uint32_t)d >= (uint32_t)d));
 }
 
 /* Longest sequence for which the sum over B requests stays within 2^29 blocks. */
-CGR__FLASHMLA_FN int32_t cgr__flashmla_max_len(int32_t num_requests, int32_t block_size, int32_t overhead) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_max_len(int32_t num_requests, int32_t block_size, int32_t overhead) {
   int64_t tokens = (int64_t)((1 << 29) / num_requests - overhead) * block_size;
   return tokens < 1 << 30 ? (int32_t)tokens : 1 << 30;
 }
 
 /* Tokens that a live request attends to. A sparse request without tokens counts as one token, as upstream. */
-CGR__FLASHMLA_FN int32_t cgr__flashmla_tokens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l, int32_t i) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_tokens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l, int32_t i) {
   if (c->topk == 0)
     return cgr__flashmla_clamp(l->seq_lens[i], c->max_len);
   int32_t tokens = l->topk_lens ? cgr__flashmla_clamp(l->topk_lens[i], c->topk) : c->topk;
@@ -97,12 +93,12 @@ CGR__FLASHMLA_FN int32_t cgr__flashmla_tokens(const cgr__flashmla_class *c, cons
 }
 
 /* n_i: a request without tokens has one block all the same. */
-CGR__FLASHMLA_FN int32_t cgr__flashmla_blocks(const cgr__flashmla_class *c, int32_t tokens) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_blocks(const cgr__flashmla_class *c, int32_t tokens) {
   return cgr__flashmla_max(cgr__flashmla_ceil_by(tokens, c->block_size, c->block_inverse), 1);
 }
 
 /* Q; 1 for a line of nothing. */
-CGR__FLASHMLA_FN int32_t cgr__flashmla_quota(const cgr__flashmla_class *c, int32_t total) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_quota(const cgr__flashmla_class *c, int32_t total) {
   return cgr__flashmla_max(cgr__flashmla_ceil_by(total, c->num_parts, c->parts_inverse), 1);
 }
 
@@ -112,7 +108,7 @@ CGR__FLASHMLA_FN int32_t cgr__flashmla_quota(const cgr__flashmla_class *c, int32
  *
  * Kernels return at once when a part's first request is not below B. Upstream fills such parts with what stands where it reads
  * past its arrays: the last block of request 0 as the first block, and the end of the last request as the end. So does this. */
-CGR__FLASHMLA_FN void cgr__flashmla_part(const cgr__flashmla_class *c, cgr__flashmla_point begin, cgr__flashmla_point end,
+CGR__HOST_DEVICE void cgr__flashmla_part(const cgr__flashmla_class *c, cgr__flashmla_point begin, cgr__flashmla_point end,
                                          int32_t num_live, int32_t split, int32_t before, int32_t first_blocks,
                                          int32_t words[CGR__FLASHMLA_WORDS]) {
   int32_t is_idle = begin.request >= num_live, cut = end.block > 0;

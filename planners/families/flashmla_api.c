@@ -2,28 +2,16 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "planners/families/flashmla_host.h"
 
 #define MAX_PARTS 1024
 
-typedef struct range {
-  const char *name;
-  int32_t value, low, high;
-} range;
-
-static cgr_status check_all(const char *function, const range *ranges, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected %d .. %d", function, ranges[i].name, ranges[i].value,
-                       ranges[i].low, ranges[i].high);
-  return CGR_OK;
-}
-
 static cgr_status check_ranges(const char *function, const cgr_flashmla_input *in) {
   const bool has_extra = in->topk > 0 && in->layout == CGR_FLASHMLA_CURRENT;
-  const range ranges[] = {
+  const cgr__range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "num_parts", in->num_parts, 0, MAX_PARTS },
     { "block_size", in->block_size, 0, 65536 },
@@ -34,7 +22,7 @@ static cgr_status check_ranges(const char *function, const cgr_flashmla_input *i
   if (in->layout != CGR_FLASHMLA_CURRENT && in->layout != CGR_FLASHMLA_V1)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected %d or %d, a cgr_flashmla_layout", function, in->layout,
                      CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1);
-  return check_all(function, ranges, sizeof ranges / sizeof ranges[0]);
+  return CGR__CHECK_RANGES(function, ranges);
 }
 
 /* The kernels of today's sparse API (csrc/api/sparse_decode.h): one KV head, 64 or 128 query heads. */
@@ -50,14 +38,14 @@ static cgr_status check_sparse_heads(const char *function, const cgr_flashmla_in
 }
 
 static cgr_status check_model(const char *function, const cgr_flashmla_input *in) {
-  const range ranges[] = {
+  const cgr__range ranges[] = {
     { "num_multiprocessors", in->num_multiprocessors, 1, MAX_PARTS },
     { "compute_capability", in->compute_capability, 90, in->topk > 0 ? 109 : 99 },
     { "query_len", in->query_len, 1, 1 << 16 },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
   };
-  CGR__TRY(check_all(function, ranges, sizeof ranges / sizeof ranges[0]));
+  CGR__TRY(CGR__CHECK_RANGES(function, ranges));
   if (in->num_q_heads % in->num_kv_heads != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: num_q_heads is %d, expected a multiple of num_kv_heads, %d", function,
                      in->num_q_heads, in->num_kv_heads);

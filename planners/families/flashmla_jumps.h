@@ -30,7 +30,7 @@ typedef struct cgr__flashmla_place {
 } cgr__flashmla_place;
 
 /* 2^64 / d or above, by a factor of less than 1 + 2^-46; d > 1. Quotients below 2^10 are exact with it, and phases as said. */
-CGR__FLASHMLA_FN uint64_t cgr__flashmla_wide_inverse(uint32_t d) {
+CGR__HOST_DEVICE uint64_t cgr__flashmla_wide_inverse(uint32_t d) {
 #ifdef __CUDA_ARCH__
   double n = (double)d, y; /* y: about 20 bits at first, and twice as many with each step */
   asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(n));
@@ -42,19 +42,19 @@ CGR__FLASHMLA_FN uint64_t cgr__flashmla_wide_inverse(uint32_t d) {
 #endif
 }
 
-CGR__FLASHMLA_FN uint32_t cgr__flashmla_phase(const cgr__flashmla_circle *o, uint32_t residue) {
+CGR__HOST_DEVICE uint32_t cgr__flashmla_phase(const cgr__flashmla_circle *o, uint32_t residue) {
   return residue * o->high + cgr__flashmla_high(residue, o->low);
 }
 
 /* Q > c. */
-CGR__FLASHMLA_FN cgr__flashmla_circle cgr__flashmla_circle_for(int32_t quota, int32_t overhead) {
+CGR__HOST_DEVICE cgr__flashmla_circle cgr__flashmla_circle_for(int32_t quota, int32_t overhead) {
   uint64_t inverse = cgr__flashmla_wide_inverse((uint32_t)quota);
   cgr__flashmla_circle o = { (uint32_t)quota, (uint32_t)(inverse >> 32), (uint32_t)inverse, 0 };
   o.reach = cgr__flashmla_phase(&o, (uint32_t)overhead) + 2;
   return o;
 }
 
-CGR__FLASHMLA_FN cgr__flashmla_place cgr__flashmla_place_of(const cgr__flashmla_circle *o, uint32_t x) {
+CGR__HOST_DEVICE cgr__flashmla_place cgr__flashmla_place_of(const cgr__flashmla_circle *o, uint32_t x) {
   cgr__flashmla_place place;
   place.turn = (int32_t)(((uint64_t)x * o->high + cgr__flashmla_high(x, o->low)) >> 32);
   place.residue = x - (uint32_t)place.turn * o->quota;
@@ -63,7 +63,7 @@ CGR__FLASHMLA_FN cgr__flashmla_place cgr__flashmla_place_of(const cgr__flashmla_
 }
 
 /* Whether a request is landed on when the hand stands there. */
-CGR__FLASHMLA_FN int32_t cgr__flashmla_lands(uint32_t phase, uint32_t hand, uint32_t reach) { return phase - hand <= reach; }
+CGR__HOST_DEVICE int32_t cgr__flashmla_lands(uint32_t phase, uint32_t hand, uint32_t reach) { return phase - hand <= reach; }
 
 /* Where parts are in a request, from the hand after it (at its own residue, when it was landed on). */
 typedef struct cgr__flashmla_inside {
@@ -71,7 +71,7 @@ typedef struct cgr__flashmla_inside {
   int32_t block; /* in which block of it: 0 for a landing; in the request when below n_i */
 } cgr__flashmla_inside;
 
-CGR__FLASHMLA_FN cgr__flashmla_inside cgr__flashmla_look(const cgr__flashmla_circle *o, int32_t turn, uint32_t residue,
+CGR__HOST_DEVICE cgr__flashmla_inside cgr__flashmla_look(const cgr__flashmla_circle *o, int32_t turn, uint32_t residue,
                                                          uint32_t hand, int32_t wraps) {
   int32_t passed = residue > hand;
   cgr__flashmla_inside in = { turn - wraps + passed, (int32_t)(hand - residue + (passed ? o->quota : 0)) };
@@ -80,7 +80,7 @@ CGR__FLASHMLA_FN cgr__flashmla_inside cgr__flashmla_look(const cgr__flashmla_cir
 
 /* The first part that begins at or after x, the end of a request: as if one began there that may be landed
  * on. From the hand after the request. */
-CGR__FLASHMLA_FN int32_t cgr__flashmla_end(const cgr__flashmla_circle *o, int32_t overhead, int32_t turn, uint32_t residue,
+CGR__HOST_DEVICE int32_t cgr__flashmla_end(const cgr__flashmla_circle *o, int32_t overhead, int32_t turn, uint32_t residue,
                                            uint32_t hand, int32_t wraps) {
   int32_t passed = residue < hand;
   uint32_t ahead = residue - hand + (passed ? o->quota : 0);

@@ -65,8 +65,15 @@ void cgr__setup_support(cgr__setup *setup);
 /* plans.c: what backends that are in use keep for planning. After the engine's buffers. */
 void cgr__setup_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
-/* Of the host's memory: states of backends by key, arrays of a step, and a plan that goes nowhere. */
-size_t cgr__setup_plans_bytes(const cgr__setup *setup);
+#define CGR__PLAN_ALIGNMENT 64 /* of what plan_host writes */
+
+/* Where things lie in the host's memory, from the first aligned address on. Without a backend in use there is nothing. */
+typedef struct cgr__plans_layout {
+  int32_t num_keys;          /* with a graph; eager steps come after them */
+  size_t states, step, made; /* of cgr__backend_plans; a plan that goes nowhere comes first */
+  size_t bytes;              /* 0: nothing */
+} cgr__plans_layout;
+cgr__plans_layout cgr__setup_plans_layout(const cgr__setup *setup);
 /* derived.c: the buffers on demand that anybody asks for, once the limits are known. */
 void cgr__setup_derived(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */

@@ -5,6 +5,7 @@
 
 #define MAX_WORKSPACE ((int64_t)1 << 40)
 #define MAX_PLAN ((int64_t)1 << 24)
+#define ALIGNMENT ((size_t)CGR__PLAN_ALIGNMENT)
 
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend) {
   for (int32_t i = 0; i < setup->config.num_layers; i++)
@@ -13,7 +14,7 @@ bool cgr__setup_uses(const cgr__setup *setup, int32_t backend) {
   return false;
 }
 
-/* Behind the engine's own buffers; -1 when there is no room. */
+/* After the engine's own buffers; -1 when there is no room. */
 static int32_t add_buffer(cgr__setup *setup, cgr_source source, uint64_t bytes) {
   if (bytes == 0 || setup->num_declared == CGR__MAX_DECLARED)
     return -1;
@@ -56,18 +57,23 @@ void cgr__setup_plans(cgr__setup *setup, cgr__findings *f) {
   }
 }
 
-size_t cgr__setup_plans_bytes(const cgr__setup *setup) {
-  size_t keys = (size_t)cgr__keys_count(&setup->keys) + 1, plan = 0;
+static size_t round_up(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+cgr__plans_layout cgr__setup_plans_layout(const cgr__setup *setup) {
+  cgr__plans_layout l = { .num_keys = cgr__keys_count(&setup->keys) };
+  const size_t keys = (size_t)l.num_keys + 1;
+  size_t plan = 0;
   bool any = false;
   for (int32_t i = 0; i < setup->config.num_backends; i++) {
-    if (!setup->planning[i].in_use)
-      continue;
-    any = true;
-    if (setup->backends[i].plan_bytes > plan)
-      plan = (size_t)setup->backends[i].plan_bytes;
+    size_t bytes = (size_t)setup->backends[i].plan_bytes;
+    any |= setup->planning[i].in_use;
+    plan = setup->planning[i].in_use && bytes > plan ? bytes : plan;
   }
   if (!any)
-    return 0;
-  return 64 + (plan + 63) / 64 * 64 + keys * (CGR__MAX_BACKENDS * sizeof(void *) + sizeof(bool)) +
-         (3 * (size_t)setup->config.max_requests + 1) * sizeof(int32_t);
+    return l;
+  l.states = round_up(plan);
+  l.step = l.states + keys * CGR__MAX_BACKENDS * sizeof(void *);
+  l.made = l.step + (3 * (size_t)setup->config.max_requests + 1) * sizeof(int32_t);
+  l.bytes = l.made + keys * sizeof(bool) + ALIGNMENT - 1;
+  return l;
 }
