@@ -32,7 +32,11 @@ NAMES(cgr_layer_flag, cgr_layer_flag_name, { CGR_LAYER_BIDIRECTIONAL, "bidirecti
 NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "no append" },
       { CGR_ATTENTION_APPEND_ONLY, "append only" })
 
-NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" })
+NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" }, { CGR_BACKEND_PLANS_FIRST, "plans first" })
+
+NAMES(cgr_planned, cgr_planned_name, { CGR_PLANNED_GROUP, "group" }, { CGR_PLANNED_HEADS, "heads" },
+      { CGR_PLANNED_HEAD_DIM, "head dim" }, { CGR_PLANNED_DTYPE, "dtype" }, { CGR_PLANNED_WINDOW, "window" },
+      { CGR_PLANNED_SCALE, "scale" }, { CGR_PLANNED_SOFTCAP, "softcap" })
 
 NAMES(cgr_plan_flag, cgr_plan_flag_name, { CGR_PLAN_CAPTURE, "capture" }, { CGR_PLAN_FAST, "fast" },
       { CGR_PLAN_BOUNDS, "bounds" })

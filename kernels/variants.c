@@ -27,21 +27,10 @@ static const cgr__variant variants[] = {
 typedef struct question {
   const cgr__variant *variant;
   const cgr_layer *layer;
-  int32_t index;
   cgr__findings *findings;
 } question;
 
-static const char *field_name(int32_t index, const char *name, char *text, size_t size) {
-  snprintf(text, size, "layers[%d].%s", index, name);
-  return text;
-}
-
-#define REFUSE(q, name, ...)                                                                                                   \
-  do {                                                                                                                         \
-    char refused_field[48];                                                                                                    \
-    cgr__findings_add((q)->findings, CGR_ERROR_UNSUPPORTED, field_name((q)->index, name, refused_field, sizeof refused_field), \
-                      __VA_ARGS__);                                                                                            \
-  } while (0)
+#define REFUSE(q, name, ...) cgr__findings_add((q)->findings, CGR_ERROR_UNSUPPORTED, name, __VA_ARGS__)
 
 static bool lacks(const question *q, uint32_t feature) { return !(q->variant->features & feature); }
 
@@ -121,14 +110,14 @@ static bool runs_on(const cgr__variant *v, const cgr_device_info *device) {
          device->kernel_capability <= v->max_capability;
 }
 
-const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t index, int32_t max_tokens,
+const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
                                         cgr__findings *findings) {
   const cgr__variant *nearest = NULL;
   int32_t fewest = INT32_MAX;
   for (int32_t i = 0; i < NUM_VARIANTS; i++) {
     cgr__findings reasons;
     cgr__findings_init(&reasons, NULL, 0);
-    question q = { &variants[i], layer, index, &reasons };
+    question q = { &variants[i], layer, &reasons };
     if (!runs_on(&variants[i], device))
       continue;
     check_all(&q, max_tokens);
@@ -139,16 +128,22 @@ const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr
     fewest = reasons.count < fewest ? reasons.count : fewest;
   }
   if (!nearest) {
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "device", "has compute capability %d, expected 80 or later",
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "backend",
+                      "is 0, the library's own kernels, on compute capability %d, expected 80 or later",
                       device->kernel_capability);
     return NULL;
   }
-  question q = { nearest, layer, index, findings };
+  question q = { nearest, layer, findings };
   check_all(&q, max_tokens);
   return NULL;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- plans */
+
+static const char *field_name(int32_t index, const char *name, char *text, size_t size) {
+  snprintf(text, size, "layers[%d].%s", index, name);
+  return text;
+}
 
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 static int64_t larger64(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -50,9 +50,9 @@ typedef struct cgr__variant {
 } cgr__variant;
 
 /* The variant for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens; NULL after adding every
- * reason why there is none, of the variant that comes nearest. Fields are named "layers[i].x". A dtype or head dim of 0 is not
+ * reason why there is none, of the variant that comes nearest. Fields are those of cgr_layer. A dtype or head dim of 0 is not
  * known: it is no reason, nor is another that would have to be the same. */
-const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t index, int32_t max_tokens,
+const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
                                         cgr__findings *findings);
 
 /* Query heads of a head block, and head blocks of a layer. */

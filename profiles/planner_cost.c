@@ -62,7 +62,7 @@ static void make_plans(planner *p, cgr__plans *plans) {
     layers[i].num_q_heads = 4 * layers[i].num_kv_heads;
     layers[i].head_dim = layers[i].head_dim_v = i < 2 ? 64 : 128;
     layers[i].dtype = layers[i].out_dtype = layers[i].k.dtype = layers[i].v.dtype = CGR_DTYPE_BF16;
-    variants[i] = cgr__variant_choose(&info, &layers[i], i, MAX_TOKENS, &findings);
+    variants[i] = cgr__variant_choose(&info, &layers[i], MAX_TOKENS, &findings);
   }
   const cgr__plan_options options = { 0, MAX_REQUESTS, MAX_TOKENS, false };
   cgr__plans_make(&info, layers, variants, CLASSES, &options, plans, &findings);

@@ -1,4 +1,4 @@
-/* cgr_record_attention: checks the struct of the engine and enqueues append and attention. */
+/* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
 #include "runtime/runtime.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
@@ -100,13 +100,10 @@ typedef struct calls {
   int32_t count;
   cgr__call call[2];
   cgr__append_args append;
-  union {
-    cgr__attention_args attention;
-    struct backend_call {
-      const cgr_backend *backend;
-      cgr_attention attention;
-    } backend;
-  };
+  struct backend_call {
+    const cgr_backend *backend;
+    cgr_attention attention;
+  } backend;
 } calls;
 
 static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
@@ -133,17 +130,14 @@ static cgr_status enqueue(cgr__step_recorder *rec, const calls *list) {
       continue;
     }
     int error = rt->dev->ops->launch(rt->dev, list->call[i].kernel, list->call[i].args, rec->base.stream);
-    CGR__TRY(cgr__runtime_device_error(rt, error,
-                                       list->call[i].kernel == &cgr__kernel_append
-                                           ? "cgr_record_attention: enqueuing the append"
-                                           : "cgr_record_attention: enqueuing the attention"));
+    CGR__TRY(cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append"));
   }
   return CGR_OK;
 }
 
 /* Whether the layer's backend writes k and v itself. */
 static bool backend_appends(const cgr__step_recorder *rec, const cgr_layer *l) {
-  return l->backend != 0 && (rec->runtime->setup.backends[l->backend - 1].flags & CGR_BACKEND_APPENDS);
+  return rec->runtime->setup.backends[l->backend].flags & CGR_BACKEND_APPENDS;
 }
 
 static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
@@ -158,46 +152,9 @@ static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, 
   return mark(rec->marks.appended, a->layer, "appended");
 }
 
-static void add_append(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *list) {
-  const cgr_runtime *rt = rec->runtime;
-  cgr__append_args args = { .k_cache = l->k, .v_cache = l->v, .k = a->k, .v = a->v };
-  args.slot_mapping = rt->lane.args.buffers.group[l->group].slot_mapping;
-  args.num_pages = rt->lane.args.group[l->group].num_pages;
-  args.page_size = rt->lane.args.group[l->group].page_size;
-  args.num_tokens = rec->base.key.num_tokens;
-  args.num_kv_heads = l->num_kv_heads;
-  args.head_dim = l->head_dim;
-  list->append = args;
+static void add_append(const cgr__step_recorder *rec, const cgr_attention *a, calls *list) {
+  list->append = cgr__native_append_args(rec, a);
   list->call[list->count++] = (cgr__call){ &cgr__kernel_append, NULL, &list->append, sizeof list->append };
-}
-
-static cgr__attention_args attention_args(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const cgr__step_args *step = &rec->runtime->lane.args;
-  const cgr__buffers *b = &step->buffers;
-  const cgr__setup *setup = &rec->runtime->setup;
-  const cgr__plans *plans = &setup->plans;
-  int32_t class = plans->class_of[a->layer];
-  cgr__attention_args args = { .q = a->q, .out = a->out, .lse = a->lse, .k_cache = l->k, .v_cache = l->v };
-  args.group = step->group[l->group];
-  args.page_table = b->group[l->group].page_table;
-  args.query_start_loc = b->query_start_loc;
-  args.seq_lens = b->seq_lens[l->length_set];
-  args.request_rows = b->request_rows;
-  args.counts = b->counts;
-  args.plan = b->plan + plans->offset[class];
-  args.plan_counters = b->plan_counters;
-  args.queue = b->plan_counters + plans->num_slots + a->layer;
-  args.plan_class = plans->classes[class];
-  cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__variant_block_heads(setup->variants[a->layer], l));
-  args.line_lines = plans->line_lines[class];
-  args.queue_lines = plans->queue_lines[class];
-  args.partial_out = b->partial_out;
-  args.partial_state = b->partial_state;
-  args.error = &step->state->error;
-  args.num_tokens = rec->base.key.num_tokens;
-  args.head_dim = l->head_dim;
-  args.scale = l->scale;
-  return args;
 }
 
 static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
@@ -215,13 +172,8 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   return CGR_OK;
 }
 
-static void add_attention(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *list) {
-  list->attention = attention_args(rec, a, l);
-  list->call[list->count++] = (cgr__call){ &cgr__kernel_attention, NULL, &list->attention, sizeof list->attention };
-}
-
 static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *list) {
-  list->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend - 1], *a };
+  list->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend], *a };
   list->call[list->count++] = (cgr__call){ NULL, call_backend, &list->backend, sizeof list->backend };
 }
 
@@ -258,11 +210,9 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   if (attends)
     CGR__TRY(check_attend(rec, &a, layer));
   if (appends && !by_backend)
-    add_append(rec, &a, layer, &list);
-  if (layer->backend != 0 && (attends || by_backend))
+    add_append(rec, &a, &list);
+  if (attends || by_backend)
     add_backend(rec, &a, layer, &list);
-  else if (attends)
-    add_attention(rec, &a, layer, &list);
   return enqueue(rec, &list);
 }
 
@@ -272,11 +222,21 @@ cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *att
   return cgr__recorder_latch(recorder, record_attention(rec, attention));
 }
 
+/* Buffers on demand are there for what is enqueued from here on. */
+static cgr_status join_derived(cgr__step_recorder *rec, cgr_buffer buffer) {
+  if (rec->plans_first)
+    return cgr__fail(CGR_ERROR_STATE,
+                     "cgr_record_buffer: buffer is %s inside the plan of a backend with PLANS_FIRST, expected one that is not on "
+                     "demand",
+                     cgr_buffer_name(buffer));
+  return cgr__join_planner(rec);
+}
+
 cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
   cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
   const cgr_key *key = &recorder->key;
-  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? cgr__join_planner(rec) : CGR_OK; /* for what is enqueued from here on */
+  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? join_derived(rec, buffer) : CGR_OK;
   return cgr__recorder_latch(
       recorder, status != CGR_OK ? status : cgr_buffer_get(rec->runtime, key->lane, key->program, buffer, index, view));
 }

@@ -51,7 +51,7 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
   return order(rt, stream);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- planner */
+/* ------------------------------------------------------------------------------------------------------ beside the step */
 
 /* The side stream goes on after what `stream` has by now. */
 static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
@@ -70,53 +70,72 @@ static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *
   return error;
 }
 
-/* The planner runs beside whatever comes before the first append, on a branch of its own. It is enqueued before anything of the
- * engine: a graph starts its branches in that order, so that the planner does not wait for room behind the engine's first kernel
- * (on an H200 it otherwise began when a kernel of 32 blocks per SM had ended). */
-static int fork_planner(cgr_runtime *rt, cudaStream_t stream, int32_t padded_requests) {
-  cgr__planner_args args = rt->lane.planner_args;
-  args.padded_requests = padded_requests;
-  return fork_kernel(rt, stream, &cgr__kernel_planner, &args);
+/* What comes next on the branch that runs beside whatever comes before the first attention: after what the step has by now if
+ * `anew`, or if it is the first. */
+static int branch(cgr__step_recorder *recorder, bool anew) {
+  bool forks = anew || !recorder->branched;
+  recorder->branched = true;
+  recorder->planner_joined = false;
+  return forks ? fork_side(recorder->runtime, recorder->base.stream) : 0;
 }
 
-/* Buffers on demand, on the planner's branch and after it. */
-static int fork_derived(cgr_runtime *rt, int32_t padded_requests) {
-  const cgr__device_ops *ops = rt->dev->ops;
-  if (rt->lane.derived_args.asked == 0)
-    return 0;
-  cgr__derived_args args = rt->lane.derived_args;
-  args.batch.padded_requests = padded_requests;
-  int error = ops->launch(rt->dev, &cgr__kernel_derived, &args, rt->side_stream);
-  return error ? error : ops->event_record(rt->dev, rt->join_event, rt->side_stream);
-}
+static int end_branch(const cgr_runtime *rt) { return rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream); }
 
-/* What backends enqueue to plan the step, after that and after what is staged, which it may read. Meanwhile the branch counts as
- * joined: a plan that asks for a buffer on demand must not wait for itself. Returns an error of the device; `*status` is what the
- * backends said. */
-static int fork_plans(cgr__step_recorder *recorder, cgr_status *status) {
+/* What backends enqueue to plan the step: those with PLANS_FIRST, then, after what is on demand and staged, the others. A graph
+ * starts its branches in the order in which they are enqueued: before anything of the engine, so that a planner does not wait for
+ * room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32 blocks per SM had ended). Meanwhile
+ * the branch counts as joined: a plan that asks for a buffer on demand must not wait for itself. Returns an error of the device;
+ * `*status` is what the backends said. */
+static int enqueue_plans(cgr__step_recorder *recorder, bool first, cgr_status *status) {
   cgr_runtime *rt = recorder->runtime;
-  if (!rt->backend_plans.on_device)
+  if (*status != CGR_OK || !(first ? rt->backend_plans.first : rt->backend_plans.after))
     return 0;
   cudaStream_t stream = recorder->base.stream;
-  int error = rt->lane.staged_args.num_buffers > 0 ? fork_side(rt, stream) : 0;
+  int error = branch(recorder, !first && rt->lane.staged_args.num_buffers > 0);
   if (error)
     return error;
   recorder->base.stream = rt->side_stream;
   recorder->planner_joined = true;
-  *status = cgr__plans_enqueue(recorder);
+  *status = cgr__plans_enqueue(recorder, first);
   recorder->planner_joined = false;
   recorder->base.stream = stream;
-  return rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
+  return end_branch(rt);
 }
 
-/* The engine's own buffers. Enqueued after the planner's fork, so as not to delay the planner. */
-static int enqueue_staged(cgr_runtime *rt, const cgr__enqueue *enqueue) {
+static int enqueue_derived(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  if (rt->lane.derived_args.asked == 0)
+    return 0;
+  cgr__derived_args args = rt->lane.derived_args;
+  args.batch.padded_requests = recorder->base.key.num_requests;
+  int error = branch(recorder, false);
+  if (!error)
+    error = rt->dev->ops->launch(rt->dev, &cgr__kernel_derived, &args, rt->side_stream);
+  return error ? error : end_branch(rt);
+}
+
+/* The engine's own buffers. Enqueued after the fork of the branch, so as not to delay it. */
+static int enqueue_staged(const cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
   if (rt->lane.staged_args.num_buffers == 0)
     return 0;
   cgr__staged_args args = rt->lane.staged_args;
-  args.padded_requests = enqueue->key.num_requests;
-  args.padded_tokens = enqueue->key.num_tokens;
-  return rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, enqueue->stream);
+  args.padded_requests = recorder->base.key.num_requests;
+  args.padded_tokens = recorder->base.key.num_tokens;
+  return rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, recorder->base.stream);
+}
+
+/* All that comes before `record`. `plans`: also what backends plan, which only `record` reads; `*planned` is what they said. */
+static cgr_status enqueue_metadata(cgr__step_recorder *recorder, bool plans, cgr_status *planned) {
+  cgr_runtime *rt = recorder->runtime;
+  int error = plans ? enqueue_plans(recorder, true, planned) : 0;
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the first plans"));
+  error = enqueue_derived(recorder);
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
+  error = enqueue_staged(recorder);
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers"));
+  error = plans ? enqueue_plans(recorder, false, planned) : 0;
+  return cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends");
 }
 
 static int wait_for_planner(cgr__step_recorder *recorder) {
@@ -223,6 +242,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.max_query_len = enqueue->key.query_len > 0 ? enqueue->key.query_len : enqueue->key.num_tokens;
   recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
   recorder->batch = enqueue->batch;
+  recorder->planner_joined = true; /* until there is a branch */
   recorder->states = cgr__plans_states(rt, enqueue->entry);
   recorder->of_eager = !enqueue->entry;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
@@ -268,15 +288,8 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   *outcome = CGR__OUTCOME_BROKEN;
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, enqueue->stream);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
-  error = fork_planner(rt, enqueue->stream, args.padded_requests);
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the planner"));
-  error = fork_derived(rt, args.padded_requests);
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
-  error = enqueue_staged(rt, enqueue);
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers"));
   cgr_status recorded = CGR_OK;
-  error = enqueue->record ? fork_plans(recorder, &recorded) : 0;
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends"));
+  CGR__TRY(enqueue_metadata(recorder, enqueue->record != NULL, &recorded));
   if (recorded == CGR_OK)
     recorded = run_record(recorder, enqueue);
   if (enqueue->capture && !enqueue->capture->open)
@@ -291,7 +304,6 @@ cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr
   int error;
   set_recorder(recorder, rt, enqueue);
   recorder->base.pieces = NULL;
-  recorder->planner_joined = true;
   *outcome = CGR__OUTCOME_BROKEN;
   rt->recording = true;
   cgr_status status = cgr__graphs_launch_breaks(&rt->graphs, entry, &recorder->base, &error);

@@ -12,12 +12,13 @@ void cgr__plans_init(cgr_runtime *rt, unsigned char *memory) {
   if (layout.bytes == 0)
     return;
   memory += -(uintptr_t)memory % CGR__PLAN_ALIGNMENT;
-  for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
+  for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
+    const cgr_backend *b = &rt->setup.backends[i];
     if (!planning_of(rt, i)->in_use)
       continue;
-    plans->on_device |= rt->setup.backends[i].plan != NULL;
-    if (rt->setup.backends[i].plan_host)
-      rt->plans_on_host |= (uint8_t)(1u << i);
+    plans->first |= b->plan && (b->flags & CGR_BACKEND_PLANS_FIRST);
+    plans->after |= b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST);
+    rt->plans_on_host |= b->plan_host != NULL;
   }
   plans->num_keys = layout.num_keys;
   plans->nowhere = memory;
@@ -35,7 +36,7 @@ static int32_t index_of(const cgr_runtime *rt, const cgr__graph_entry *entry) {
 }
 
 static void **states_of(const cgr_runtime *rt, int32_t index) {
-  return rt->backend_plans.states + (size_t)index * CGR__MAX_BACKENDS;
+  return rt->backend_plans.states + (size_t)index * (1 + CGR__MAX_BACKENDS);
 }
 
 void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry) {
@@ -156,7 +157,7 @@ cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
   int32_t index = index_of(rt, entry);
   if (rt->backend_plans.made[index])
     return CGR_OK;
-  for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
+  for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     if (!planning_of(rt, i)->in_use)
       continue;
     cgr_status status = create_one(rt, i, entry ? &entry->key : NULL, &states_of(rt, index)[i]);
@@ -171,11 +172,11 @@ cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
 
 void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry) {
   if (rt->backend_plans.states && rt->backend_plans.made[index_of(rt, entry)])
-    destroy_some(rt, index_of(rt, entry), rt->setup.config.num_backends);
+    destroy_some(rt, index_of(rt, entry), 1 + rt->setup.config.num_backends);
 }
 
 bool cgr__plans_any(const cgr_runtime *rt) {
-  for (int32_t i = 0; i < rt->setup.config.num_backends; i++)
+  for (int32_t i = 0; i <= rt->setup.config.num_backends; i++)
     if (planning_of(rt, i)->in_use && rt->setup.backends[i].create && rt->setup.backends[i].destroy)
       return true;
   return false;
@@ -236,8 +237,8 @@ cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cg
     return CGR_OK;
   void *const *states = cgr__plans_states(rt, entry);
   fill_step(rt, prepared, &step);
-  for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
-    if (!(rt->plans_on_host >> i & 1))
+  for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
+    if (!planning_of(rt, i)->in_use || !rt->setup.backends[i].plan_host)
       continue;
     int32_t declared = planning_of(rt, i)->plan;
     step.plan = (unsigned char *)slot + rt->layout.declared[declared].slot_offset;
@@ -255,9 +256,9 @@ static cgr_status enqueue_all(cgr_recorder *recorder, void *engine) {
   cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
   cgr_runtime *rt = engine;
   uint32_t flags = recorder->capturing ? CGR_PLAN_CAPTURE : recorder->real_requests == 0 ? CGR_PLAN_FAST : 0;
-  for (int32_t i = 0; i < rt->setup.config.num_backends; i++) {
+  for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     const cgr_backend *b = &rt->setup.backends[i];
-    if (!planning_of(rt, i)->in_use || !b->plan)
+    if (!planning_of(rt, i)->in_use || !b->plan || !(b->flags & CGR_BACKEND_PLANS_FIRST) == rec->plans_first)
       continue;
     uint64_t before = cgr__failures();
     rec->backend = i + 1;
@@ -269,21 +270,20 @@ static cgr_status enqueue_all(cgr_recorder *recorder, void *engine) {
   return CGR_OK;
 }
 
-cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder) {
+cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder, bool first) {
   cgr_runtime *rt = recorder->runtime;
-  if (!rt->backend_plans.on_device)
-    return CGR_OK;
   bool recording = rt->recording;
+  recorder->plans_first = first;
   recorder->base.in_call = recorder->base.in_plan = rt->recording = true;
   cgr_status status = cgr__recorder_run(&recorder->base, "plan", enqueue_all, rt);
   rt->recording = recording;
-  recorder->base.in_call = recorder->base.in_plan = false;
+  recorder->plans_first = recorder->base.in_call = recorder->base.in_plan = false;
   return status;
 }
 
 int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream) {
   int error = 0;
-  for (int32_t i = 0; i < rt->setup.config.num_backends && !error; i++) {
+  for (int32_t i = 0; i <= rt->setup.config.num_backends && !error; i++) {
     int32_t declared = planning_of(rt, i)->workspace;
     if (declared >= 0)
       error = rt->dev->ops->fill(rt->dev, memory_of(rt, declared), 0, 1, (size_t)rt->setup.backends[i].workspace_bytes, stream);

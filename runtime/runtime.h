@@ -82,18 +82,19 @@ typedef struct cgr__step_recorder {
   void *const *states;           /* of the backends, for this step's key */
   bool of_eager;                 /* they are those of eager steps */
   int32_t backend;               /* whose function is running, plus 1; 0: none's */
-  bool planner_joined;
-  bool fetch_forked;   /* and not joined */
-  int32_t layers_left; /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
+  bool plans_first;              /* those of backends with PLANS_FIRST are being enqueued */
+  bool branched, planner_joined; /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
+  bool fetch_forked;             /* and not joined */
+  int32_t layers_left;           /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   cgr__layer_marks marks;
 } cgr__step_recorder;
 
 /* What backends keep for planning. */
 typedef struct cgr__backend_plans {
-  void **states; /* [keys + 1][CGR__MAX_BACKENDS]: of each graph entry, then of eager steps; NULL: no backend is in use */
+  void **states; /* [keys + 1][1 + CGR__MAX_BACKENDS]: of each graph entry, then of eager steps; NULL: there are no layers */
   bool *made;    /* [keys + 1]: they have been created */
   int32_t num_keys;
-  bool on_device;                             /* some backend enqueues plans */
+  bool first, after;                          /* some backend enqueues plans: before what is staged and on demand, or after it */
   int32_t *rows, *query_start_loc, *seq_lens; /* [R], [R + 1], [R]: of the step that is planned on the host */
   void *nowhere;                              /* plan_bytes of the largest: a plan that no step uses */
 } cgr__backend_plans;
@@ -109,7 +110,7 @@ struct cgr_runtime {
   uint32_t magic;
   int dead;                       /* 1: lost; read by any thread */
   bool recording;                 /* inside `record`, or a call between pieces */
-  uint8_t plans_on_host;          /* a bit for each backend in use with a plan_host */
+  bool plans_on_host;             /* some backend in use has a plan_host */
   uint8_t last_kind, last_reason; /* of the tally */
   int32_t reorder_threshold;      /* of the setup */
   cgr_device *dev;
@@ -204,13 +205,13 @@ typedef enum cgr__outcome {
   CGR__OUTCOME_BROKEN     /* a call of the device failed: what is on the stream is no step */
 } cgr__outcome;
 
-/* Enqueues a whole step: prologue, planner and buffers on demand on a side branch, `record`, epilogue. */
+/* Enqueues a whole step: prologue; plans and buffers on demand on a side branch; `record`, epilogue. */
 cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome);
 
 /* What follows the first piece of a PIECEWISE step: calls, and the other pieces. */
 cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome);
 
-/* The planner's branch must be joined before the first kernel that reads the plan, or a buffer on demand. */
+/* The branch of plans must be joined before the first kernel that reads one, or a buffer on demand. */
 cgr_status cgr__join_planner(cgr__step_recorder *recorder);
 /* From here on the next step's slot is fetched beside this one. */
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
@@ -219,6 +220,11 @@ cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
 cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream);
 /* A stream that a step can go to. */
 cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream);
+
+/* --------------------------------------------------------------------------------------------------------------- native.c */
+
+/* Of the append kernel, for an attention call of a layer with a cache. */
+cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cgr_attention *attention);
 
 /* ---------------------------------------------------------------------------------------------------------------- plans.c */
 
@@ -235,8 +241,8 @@ void cgr__plans_destroy_all(cgr_runtime *rt);
 /* Plans a checked step on the host, into its slot. `*bytes`: what travels; `*staged`: bits of the header. */
 cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
                               uint64_t *bytes);
-/* Enqueues the plans of backends, on the recorder's stream. */
-cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder);
+/* Enqueues the plans of backends, on the recorder's stream: of those with PLANS_FIRST, or of the others. */
+cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder, bool first);
 /* Zeroes the workspaces after a step that was given up. */
 int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream);
 void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);

@@ -175,11 +175,27 @@ typedef enum cgr_graph_support {
 CGR_API const char *cgr_graph_support_name(cgr_graph_support support);
 
 typedef enum cgr_backend_flag {
-  CGR_BACKEND_APPENDS = 1 /* its `record` writes k and v to the cache; otherwise the library has done so before */
+  CGR_BACKEND_APPENDS = 1,    /* its `record` writes k and v to the cache; otherwise the library has done so before */
+  CGR_BACKEND_PLANS_FIRST = 2 /* its `plan` reads neither staged buffers nor buffers on demand: it is enqueued before these, right
+                                 after the step's first kernel */
 } cgr_backend_flag;
 
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
+
+/* What a plan may be made for. */
+typedef enum cgr_planned {
+  CGR_PLANNED_GROUP = 1,    /* group */
+  CGR_PLANNED_HEADS = 2,    /* num_q_heads, num_kv_heads */
+  CGR_PLANNED_HEAD_DIM = 4, /* head_dim, head_dim_v */
+  CGR_PLANNED_DTYPE = 8,    /* dtype, out_dtype, k.dtype, v.dtype */
+  CGR_PLANNED_WINDOW = 16,  /* window_left, window_right, chunk, flags */
+  CGR_PLANNED_SCALE = 32,   /* scale */
+  CGR_PLANNED_SOFTCAP = 64  /* softcap */
+} cgr_planned;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_planned_name(cgr_planned planned);
 
 /* What is known of a step that a backend plans for. */
 typedef enum cgr_plan_flag {
@@ -244,7 +260,7 @@ typedef struct cgr_backend {
                                 smallest one above 0 of the backends in use counts */
   const char *name;          /* for messages; 1 to 31 characters, copied */
   void *context;             /* first argument of the functions */
-  /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (16), with status,
+  /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (32), with status,
    * field (a member of cgr_layer) and text. Called once per layer by cgr_validate, cgr_runtime_memory and cgr_runtime_create, if
    * there is a device; fields of the layer that cgr itself has refused read 0, and for a bad group `group` is a stand-in with the
    * least numbers. NULL: it can run all. */
@@ -263,7 +279,8 @@ typedef struct cgr_backend {
    * cgr_record_attention is refused. Any status but CGR_OK gives the step or the capture up, as from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
-  uint32_t reserved;
+  uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
+                                creation: each kind of layer takes a backend of its own, with another context. 0: it plans for all */
   uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `plan` and `record` read */
 
   /* Planning; all of it may be left 0. Backends that no layer names are not asked. Inside of these functions calls that are

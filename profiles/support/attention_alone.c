@@ -67,7 +67,7 @@ static const cgr__variant *choose(cgr_device *dev, const cgr_layer *layer, cgr_d
   cgr__findings_init(&findings, NULL, 0);
   *info = (cgr_device_info)CGR_DEVICE_INFO_INIT;
   bench_check(cgr_device_get_info(dev, info), "cgr_device_get_info");
-  const cgr__variant *variant = cgr__variant_choose(info, layer, 0, 1, &findings);
+  const cgr__variant *variant = cgr__variant_choose(info, layer, 1, &findings);
   if (!variant || findings.count > 0)
     bench_fail("no attention variant for %d heads, %d KV heads, head dim %d", layer->num_q_heads, layer->num_kv_heads,
                layer->head_dim);

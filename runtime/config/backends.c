@@ -1,4 +1,4 @@
-/* Reads the backends of a configuration and asks them what they can do. */
+/* Reads the backends of a configuration and asks them, and the library's own, what they can do. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,21 +6,30 @@
 #include "base/status.h"
 #include "runtime/config/config.h"
 
-#define MAX_REASONS 16 /* of one backend for one layer */
+#define MAX_REASONS 32 /* of one backend for one layer */
+#define ALL_PLANNED ((uint32_t)CGR_PLANNED_SOFTCAP * 2 - 1)
 
+/* The i-th of the engine's. */
 static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
-  cgr_backend *b = &setup->backends[i];
+  cgr_backend *b = &setup->backends[1 + i];
+  char *name = setup->backend_names[1 + i];
+  const size_t size = sizeof setup->backend_names[0];
   cgr__field field = cgr__field_of("backends", i, "name");
   if (!b->name)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "is NULL, expected a name");
-  else if (b->name[0] == 0 || strlen(b->name) >= sizeof setup->backend_names[i])
+  else if (b->name[0] == 0 || strlen(b->name) >= size)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%.40s\", expected 1 to 31 characters", b->name);
-  snprintf(setup->backend_names[i], sizeof setup->backend_names[i], "%s", b->name ? b->name : "");
-  b->name = setup->backend_names[i];
+  snprintf(name, size, "%s", b->name ? b->name : "");
+  b->name = name;
+}
+
+static void check_bits(uint32_t bits, uint32_t known, int32_t i, const char *name, const char *kind, cgr__findings *f) {
+  if (bits & ~known)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("backends", i, name).name, "is %#x, expected %s bits", bits, kind);
 }
 
 static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
-  cgr_backend *b = &setup->backends[i];
+  cgr_backend *b = &setup->backends[1 + i];
   cgr_status status = cgr__sized_read_at("backends", setup->config.backends, i, b, sizeof *b);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("backends", i, "").name);
@@ -30,10 +39,8 @@ static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr__in_range(f, cgr__field_of("backends", i, "reorder_threshold").name, b->reorder_threshold, 0, INT32_MAX);
   if (!b->record)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, cgr__field_of("backends", i, "record").name, "is NULL, expected a function");
-  if (b->flags & ~(uint32_t)CGR_BACKEND_APPENDS)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("backends", i, "flags").name,
-                      "is %#x, expected CGR_BACKEND_* bits", b->flags);
-  cgr__findings_add_used(f, cgr__field_of("backends", i, "reserved").name, b->reserved);
+  check_bits(b->flags, CGR_BACKEND_APPENDS | CGR_BACKEND_PLANS_FIRST, i, "flags", "CGR_BACKEND_*", f);
+  check_bits(b->planned, ALL_PLANNED, i, "planned", "CGR_PLANNED_*", f);
 }
 
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
@@ -43,6 +50,8 @@ void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "backends", "is NULL, expected %d backends", c->num_backends);
   if (!counted || !c->backends)
     c->num_backends = 0;
+  setup->backends[0] = cgr__native_backend(setup);
+  snprintf(setup->backend_names[0], sizeof setup->backend_names[0], "%s", setup->backends[0].name);
   for (int32_t i = 0; i < c->num_backends; i++)
     read_backend(setup, i, f);
 }
@@ -68,18 +77,27 @@ static void check_append(const cgr_layer *l, int32_t i, cgr__findings *f) {
                       l->head_dim, l->head_dim_v);
 }
 
+/* " (backend fa3)", for one of the engine's. */
+static const char *whose(const cgr__setup *setup, int32_t backend, char *text, size_t size) {
+  text[0] = 0;
+  if (backend != 0)
+    snprintf(text, size, " (backend %s)", setup->backend_names[backend]);
+  return text;
+}
+
 void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, cgr__findings *f) {
-  const cgr_backend *b = &setup->backends[l->backend - 1];
-  const char *name = setup->backend_names[l->backend - 1];
+  const cgr_backend *b = &setup->backends[l->backend];
+  char by[48];
   cgr_finding reasons[MAX_REASONS];
   if (b->size == 0)
     return; /* it could not be read */
-  if (l->flags & CGR_LAYER_NO_CACHE)
+  if (l->backend != 0 && l->flags & CGR_LAYER_NO_CACHE)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "flags").name,
                       "has CGR_LAYER_NO_CACHE, expected a layer with a cache in this version");
   if (!(b->flags & CGR_BACKEND_APPENDS) && l->kv_source == 0 && l->head_dim > 0 && l->k.dtype != 0 && l->v.dtype != 0)
     check_append(l, i, f);
   memset(reasons, 0, sizeof reasons);
+  whose(setup, l->backend, by, sizeof by);
   bool can_ask = b->check && setup->device.kind != 0;
   int32_t count = can_ask ? b->check(b->context, &setup->device, cgr__group_of(setup, l->group), l, reasons, MAX_REASONS) : 0;
   for (int32_t r = 0; r < count && r < MAX_REASONS; r++) {
@@ -87,32 +105,34 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
     bool named = reason->status > CGR_NOT_READY && cgr__status_is_known(reason->status);
     reason->field[sizeof reason->field - 1] = reason->text[sizeof reason->text - 1] = 0;
     cgr__findings_add(f, named ? (cgr_status)reason->status : CGR_ERROR_UNSUPPORTED,
-                      cgr__field_of("layers", i, reason->field).name, "%.140s (backend %s)",
-                      reason->text[0] ? reason->text : "is refused without a reason", name);
+                      cgr__field_of("layers", i, reason->field).name, "%.140s%s",
+                      reason->text[0] ? reason->text : "is refused without a reason", by);
   }
   if (count < 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "backend").name,
-                      "is asked for its reasons and returns %d, expected 0 or more (backend %s)", count, name);
+                      "is asked for its reasons and returns %d, expected 0 or more%s", count, by);
   if (count > MAX_REASONS)
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "backend").name,
-                      "has %d more reasons against it (backend %s)", count - MAX_REASONS, name);
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "backend").name, "has %d more reasons against it%s",
+                      count - MAX_REASONS, by);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- support */
 
 /* Whoever lowers the support becomes `who`, in `size` bytes. */
-static void ask(cgr__setup *setup, int32_t i, uint32_t *asked, char *who, size_t size) {
+static void ask(cgr__setup *setup, int32_t i, uint64_t *asked, char *who, size_t size) {
   const cgr_layer *l = &setup->layers[i];
   const cgr_backend *b =
-      l->size != 0 && l->backend >= 1 && l->backend <= setup->config.num_backends ? &setup->backends[l->backend - 1] : NULL;
+      l->size != 0 && l->backend >= 0 && l->backend <= setup->config.num_backends ? &setup->backends[l->backend] : NULL;
   int32_t group = l->group;
-  if (!b || b->size == 0 || group < 0 || group >= CGR__MAX_GROUPS || setup->device.kind == 0 ||
-      *asked >> (group * CGR__MAX_BACKENDS + l->backend - 1) & 1)
+  if (!b || b->size == 0 || group < 0 || group >= CGR__MAX_GROUPS || setup->device.kind == 0)
     return;
-  *asked |= 1u << (group * CGR__MAX_BACKENDS + l->backend - 1);
+  const uint64_t bit = (uint64_t)1 << (group * (1 + CGR__MAX_BACKENDS) + l->backend);
+  if (*asked & bit)
+    return;
+  *asked |= bit;
   if (b->reorder_threshold > 0 && (setup->reorder_threshold == 0 || b->reorder_threshold < setup->reorder_threshold))
     setup->reorder_threshold = b->reorder_threshold;
-  const char *name = setup->backend_names[l->backend - 1];
+  const char *name = setup->backend_names[l->backend];
   cgr_graph_support said = b->support ? b->support(b->context, &setup->device, cgr__group_of(setup, group)) : CGR_SUPPORT_NEVER;
   bool known = said >= CGR_SUPPORT_DEFAULT && said <= CGR_SUPPORT_ALWAYS;
   cgr_graph_support support = !known ? CGR_SUPPORT_NEVER : said == CGR_SUPPORT_DEFAULT ? CGR_SUPPORT_ALWAYS : said;
@@ -129,10 +149,10 @@ static void ask(cgr__setup *setup, int32_t i, uint32_t *asked, char *who, size_t
 
 void cgr__setup_support(cgr__setup *setup) {
   const cgr_config *c = &setup->config;
-  uint32_t asked = 0; /* a bit for each backend of each group */
+  uint64_t asked = 0; /* a bit for each backend of each group */
   const char *reason;
   char who[112] = "attention_support says so";
-  _Static_assert(CGR__MAX_BACKENDS * CGR__MAX_GROUPS <= 32, "a bit for each");
+  _Static_assert((1 + CGR__MAX_BACKENDS) * CGR__MAX_GROUPS <= 64, "a bit for each");
   setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
                        ? (cgr_graph_support)c->attention_support
                        : CGR_SUPPORT_ALWAYS;

@@ -26,18 +26,19 @@ typedef struct cgr__setup {
   cgr_group groups[CGR__MAX_GROUPS];
   cgr_layer *layers; /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
-  int32_t num_declared; /* those of the engine first, then those of backends */
-  cgr_backend backends[CGR__MAX_BACKENDS];
-  cgr__planning planning[CGR__MAX_BACKENDS];
-  char backend_names[CGR__MAX_BACKENDS][32];
+  int32_t num_declared;                        /* those of the engine first, then those of backends */
+  cgr_backend backends[1 + CGR__MAX_BACKENDS]; /* as layers name them: the library's own (native.c), then the engine's */
+  cgr__planning planning[1 + CGR__MAX_BACKENDS];
+  char backend_names[1 + CGR__MAX_BACKENDS][32];
   int32_t reorder_threshold; /* the smallest of the backends in use; 0: none has one */
   cgr_graph_support support; /* the least of all attention in use */
   cgr_graph_mode mode;       /* after lowering */
   char mode_reason[384];
   cgr__key_lists keys;
   cgr__limits limits;
-  const cgr__variant *variants[CGR__MAX_LAYERS]; /* of each layer; NULL: none, or its heads are not known */
-  cgr__plans plans;
+  const cgr__variant *variants[CGR__MAX_LAYERS]; /* of each layer of the library's own backend; NULL: none, or its heads are not
+                                                    known */
+  cgr__plans plans;                              /* of those layers */
 } cgr__setup;
 
 /* Reads and checks all of a configuration and lays its buffers out; what is wrong goes to the findings. Only a configuration that
@@ -62,6 +63,11 @@ void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *findings);
 void cgr__check_backend(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr__findings *findings);
 void cgr__setup_support(cgr__setup *setup);
+/* planned.c: what the layers of a backend must have in common. */
+void cgr__check_planned(const cgr__setup *setup, cgr__findings *findings);
+/* runtime/native.c: the library's own backend, and the plans that it makes for its layers. */
+cgr_backend cgr__native_backend(cgr__setup *setup);
+void cgr__setup_native(cgr__setup *setup, cgr__findings *findings);
 /* plans.c: what backends that are in use keep for planning. After the engine's buffers. */
 void cgr__setup_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);

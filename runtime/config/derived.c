@@ -39,11 +39,11 @@ void cgr__setup_derived(cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   uint64_t asked[1 + CGR__MAX_BACKENDS] = { known_bits(c->derived, "derived", f) };
   bool split = false;
-  for (int32_t i = 0; i < c->num_backends; i++) {
+  for (int32_t i = 1; i <= c->num_backends; i++) {
     const cgr_backend *b = &setup->backends[i];
-    uint64_t bits = b->size == 0 ? 0 : known_bits(b->derived, cgr__field_of("backends", i, "derived").name, f);
+    uint64_t bits = b->size == 0 ? 0 : known_bits(b->derived, cgr__field_of("backends", i - 1, "derived").name, f);
     bool used = b->size != 0 && cgr__setup_uses(setup, i);
-    asked[1 + i] = used ? bits : 0;
+    asked[i] = used ? bits : 0;
     split |= used && b->reorder_threshold > 0;
   }
   for (int32_t i = 0; i <= c->num_backends; i++) {

@@ -153,12 +153,8 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_heads(l, i, f);
   check_dtypes(setup, l, i, f);
   set_defaults(l);
-  if (cgr__in_range(f, cgr__field_of("layers", i, "backend").name, l->backend, 0, c->num_backends) && l->backend != 0)
+  if (cgr__in_range(f, cgr__field_of("layers", i, "backend").name, l->backend, 0, c->num_backends))
     cgr__check_backend(setup, l, i, f);
-  else if (setup->device.kind != 0)
-    setup->variants[i] = cgr__variant_choose(&setup->device, l, i, c->max_tokens, f);
-  if (l->num_q_heads == 0 || l->num_kv_heads == 0 || l->head_dim == 0)
-    setup->variants[i] = NULL; /* a plan needs to know them */
   if (l->kv_source == 0)
     check_cache(setup, l, i, f);
 }
@@ -189,5 +185,6 @@ void cgr__setup_layers(cgr__setup *setup, cgr__findings *f) {
     read_layer(setup, i, f);
   }
   f->layer = -1;
+  cgr__check_planned(setup, f);
   cgr__check_kv_overlaps(setup, f);
 }

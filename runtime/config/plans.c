@@ -1,4 +1,5 @@
-/* What backends keep for planning: workspaces, plans that travel, and states by key. */
+/* What backends keep for planning: workspaces, plans that travel, and states by key. Backend 0 is the library's own; the engine's
+ * are counted from 0 in messages, as in cgr_config. */
 #include <string.h>
 
 #include "runtime/config/config.h"
@@ -9,7 +10,7 @@
 
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend) {
   for (int32_t i = 0; i < setup->config.num_layers; i++)
-    if (setup->layers[i].size != 0 && setup->layers[i].backend == backend + 1)
+    if (setup->layers[i].size != 0 && setup->layers[i].backend == backend)
       return true;
   return false;
 }
@@ -28,19 +29,23 @@ static int32_t add_buffer(cgr__setup *setup, cgr_source source, uint64_t bytes) 
 static bool check(const cgr_backend *b, int32_t i, cgr__findings *f) {
   int64_t workspace = b->workspace_bytes > INT64_MAX ? INT64_MAX : (int64_t)b->workspace_bytes;
   int64_t plan = b->plan_bytes > INT64_MAX ? INT64_MAX : (int64_t)b->plan_bytes;
-  bool good = cgr__in_range(f, cgr__field_of("backends", i, "workspace_bytes").name, workspace, 0, MAX_WORKSPACE);
-  good &= cgr__in_range(f, cgr__field_of("backends", i, "plan_bytes").name, plan, 0, MAX_PLAN);
+  bool good = cgr__in_range(f, cgr__field_of("backends", i - 1, "workspace_bytes").name, workspace, 0, MAX_WORKSPACE);
+  good &= cgr__in_range(f, cgr__field_of("backends", i - 1, "plan_bytes").name, plan, 0, MAX_PLAN);
+  if ((b->flags & CGR_BACKEND_PLANS_FIRST) && b->plan && plan > 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("backends", i - 1, "flags").name,
+                      "has PLANS_FIRST with plan and plan_bytes %lld, expected 0: what plan_host gives arrives after it",
+                      (long long)plan);
   if ((plan > 0) == (b->plan_host != NULL))
     return good;
   cgr__findings_add(f, b->plan_host ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_NULL_POINTER,
-                    cgr__field_of("backends", i, b->plan_host ? "plan_bytes" : "plan_host").name,
+                    cgr__field_of("backends", i - 1, b->plan_host ? "plan_bytes" : "plan_host").name,
                     b->plan_host ? "is 0, expected 1 or more with plan_host" : "is NULL, expected a function with plan_bytes");
   return false;
 }
 
 void cgr__setup_plans(cgr__setup *setup, cgr__findings *f) {
   setup->num_declared = setup->config.num_buffers;
-  for (int32_t i = 0; i < setup->config.num_backends; i++) {
+  for (int32_t i = 0; i <= setup->config.num_backends; i++) {
     const cgr_backend *b = &setup->backends[i];
     cgr__planning *p = &setup->planning[i];
     *p = (cgr__planning){ false, -1, -1 };
@@ -64,7 +69,7 @@ cgr__plans_layout cgr__setup_plans_layout(const cgr__setup *setup) {
   const size_t keys = (size_t)l.num_keys + 1;
   size_t plan = 0;
   bool any = false;
-  for (int32_t i = 0; i < setup->config.num_backends; i++) {
+  for (int32_t i = 0; i <= setup->config.num_backends; i++) {
     size_t bytes = (size_t)setup->backends[i].plan_bytes;
     any |= setup->planning[i].in_use;
     plan = setup->planning[i].in_use && bytes > plan ? bytes : plan;
@@ -72,7 +77,7 @@ cgr__plans_layout cgr__setup_plans_layout(const cgr__setup *setup) {
   if (!any)
     return l;
   l.states = round_up(plan);
-  l.step = l.states + keys * CGR__MAX_BACKENDS * sizeof(void *);
+  l.step = l.states + keys * (1 + CGR__MAX_BACKENDS) * sizeof(void *);
   l.made = l.step + (3 * (size_t)setup->config.max_requests + 1) * sizeof(int32_t);
   l.bytes = l.made + keys * sizeof(bool) + ALIGNMENT - 1;
   return l;

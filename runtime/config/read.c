@@ -112,11 +112,9 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
 
 /* ---------------------------------------------------------------------------------------------------------------- limits */
 
-static void make_limits(cgr__setup *setup, cgr__findings *f) {
+static void make_limits(cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   cgr__limits *limits = &setup->limits;
-  const cgr__plan_options options = { c->num_parts, c->max_requests, c->max_tokens, c->batch_invariant != 0 };
-  cgr__plans_make(&setup->device, setup->layers, setup->variants, c->num_layers, &options, &setup->plans, f);
   limits->max_requests = c->max_requests;
   limits->max_rows = c->max_rows;
   limits->max_tokens = c->max_tokens;
@@ -148,7 +146,8 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);
   cgr__setup_plans(setup, f);
-  make_limits(setup, f);
+  cgr__setup_native(setup, f);
+  make_limits(setup);
   cgr__setup_derived(setup, f);
 }
 

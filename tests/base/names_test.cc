@@ -24,7 +24,10 @@ namespace {
 #define LAYOUTS(X) X(CGR_LAYOUT_NHD) X(CGR_LAYOUT_HND)
 #define LAYER_FLAGS(X) X(CGR_LAYER_BIDIRECTIONAL) X(CGR_LAYER_NO_CACHE) X(CGR_LAYER_ALIBI_SQRT)
 #define ATTENTION_FLAGS(X) X(CGR_ATTENTION_NO_APPEND) X(CGR_ATTENTION_APPEND_ONLY)
-#define BACKEND_FLAGS(X) X(CGR_BACKEND_APPENDS)
+#define BACKEND_FLAGS(X) X(CGR_BACKEND_APPENDS) X(CGR_BACKEND_PLANS_FIRST)
+#define PLANNED(X)                                                                                                            \
+  X(CGR_PLANNED_GROUP) X(CGR_PLANNED_HEADS) X(CGR_PLANNED_HEAD_DIM) X(CGR_PLANNED_DTYPE) X(CGR_PLANNED_WINDOW)               \
+  X(CGR_PLANNED_SCALE) X(CGR_PLANNED_SOFTCAP)
 #define SUPPORTS(X)                                                                                                           \
   X(CGR_SUPPORT_DEFAULT) X(CGR_SUPPORT_NEVER) X(CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE) X(CGR_SUPPORT_UNIFORM_BATCH)         \
   X(CGR_SUPPORT_ALWAYS)
@@ -72,6 +75,7 @@ namespace {
   LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)                \
   LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS)    \
   LIST(cgr_backend_flag, cgr_backend_flag_name, , BACKEND_FLAGS)          \
+  LIST(cgr_planned, cgr_planned_name, , PLANNED)                          \
   LIST(cgr_plan_flag, cgr_plan_flag_name, , PLAN_FLAGS)                   \
   LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)             \
   LIST(cgr_guard_error, cgr_guard_error_name, , GUARD_ERRORS)             \

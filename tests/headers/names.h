@@ -12,7 +12,9 @@
   X(cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND, +1)                          \
   X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)          \
   X(cgr_attention_flag, CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_APPEND_ONLY, *2) \
-  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_APPENDS, *2)             \
+  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_PLANS_FIRST, *2)         \
+  X(cgr_planned, CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP, *2)                    \
+  X(cgr_plan_flag, CGR_PLAN_CAPTURE, CGR_PLAN_BOUNDS, *2)                       \
   X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)             \
   X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_CHANGE, +1)                      \
   X(cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM, +1)                         \

@@ -33,7 +33,7 @@ const cgr__variant *VariantOf(const cgr_device_info &device) {
   cgr__findings findings;
   cgr__findings_init(&findings, nullptr, 0);
   cgr_layer layer = PlainLayer();
-  const cgr__variant *variant = cgr__variant_choose(&device, &layer, 0, 1, &findings);
+  const cgr__variant *variant = cgr__variant_choose(&device, &layer, 1, &findings);
   EXPECT_NE(variant, nullptr);
   return variant;
 }

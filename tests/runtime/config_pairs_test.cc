@@ -32,9 +32,10 @@ const int32_t *Table(int n, int offset = 0) { return reinterpret_cast<const int3
 // The cache of another layer takes the place of the layer's own, and without one there is no dtype to compare with.
 #define NO_CACHE(i) ".* layers\\[" i "\\]\\.[kv](\\.| has| overlaps).*|.*overlaps layers\\[" i "\\].*"
 #define NO_DTYPE(i) ".* layers\\[" i "\\]\\.(dtype|v.dtype|out_dtype) is .*, expected .* as in .*"
-// What the kernels can do is not known.
-#define NO_DEVICE \
-  "CGR_ERROR_UNSUPPORTED layers\\[.\\]\\.([kv]\\..*|.*dtype|head_dim.*|window.*|chunk|softcap|sinks|alibi.*|flags) .*"
+// What the kernels can do is not known: of a layer, or of all.
+#define NO_KERNELS(i) \
+  "CGR_ERROR_UNSUPPORTED layers\\[" i "\\]\\.([kv]\\..*|.*dtype|head_dim.*|window.*|chunk|softcap|sinks|alibi.*|flags) .*"
+#define NO_DEVICE NO_KERNELS(".")
 // Limits that others are measured against.
 #define NO_REQUESTS ".* max_(rows|tokens) is 7.*|.*decode_buckets\\[.*1 .. 8|.*requests in one step.*|.* config the buffers.*"
 #define NO_PAGES ".*trash_page is 99.*|.*what the pages of groups.*"
@@ -78,7 +79,7 @@ const Fault kFaults[] = {
   FAULT("page_table", c.groups[0].page_table = Table(0); c.groups[0].page_table_stride = 64),
   FAULT("layers", c.config.num_layers = 2000, NO_LAYERS), FAULT("layers", c.config.layers = nullptr, NO_LAYERS),
   FAULT("layers", c.layers[0].size = 3, NO_LAYERS), FAULT("program", c.layers[0].program = 1),
-  FAULT("backend", c.layers[0].backend = 1), FAULT("length_set", c.layers[0].length_set = 1),
+  FAULT("backend", c.layers[0].backend = 1, NO_KERNELS("0")), FAULT("length_set", c.layers[0].length_set = 1),
   FAULT("group", c.layers[0].group = 3), FAULT("source0", c.layers[0].kv_source = 1, NO_CACHE("[02]") "|" NO_DTYPE("[02]")),
   FAULT("source2", c.layers[2].kv_source = 3, ".* layers\\[2\\]\\.([kv]\\.|kv_source is layer).*|" NO_DTYPE("2")),
   FAULT("flags", c.layers[0].flags = 1), FAULT("flags", c.layers[0].flags = 64),

@@ -88,7 +88,7 @@ inline const cgr__variant *VariantFor(const cgr_device_info &info, cgr_dtype dty
   layer->dtype = layer->out_dtype = layer->k.dtype = layer->v.dtype = dtype;
   cgr__findings findings;
   cgr__findings_init(&findings, nullptr, 0);
-  return cgr__variant_choose(&info, layer, 0, 1, &findings);
+  return cgr__variant_choose(&info, layer, 1, &findings);
 }
 inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
   cgr_layer layer;

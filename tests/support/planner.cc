@@ -11,6 +11,7 @@ cgr_backend Planner::Backend() {
   b.name = o.name;
   b.context = this;
   b.reorder_threshold = o.reorder_threshold;
+  b.flags = o.flags;
   b.support = Support;
   b.record = Record;
   b.workspace_bytes = o.workspace_bytes;

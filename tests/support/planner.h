@@ -21,6 +21,7 @@ struct PlannerOptions {
   bool watches = false; // each of its steps keeps what is in its plan, and what the device plan made
   bool dirties = false; // its `record` fills the workspace
   int32_t reorder_threshold = 0;
+  uint32_t flags = 0; // CGR_BACKEND_*
   cgr_graph_support support = CGR_SUPPORT_ALWAYS;
 };
 
