@@ -2,6 +2,7 @@
 #ifndef CGR_KERNELS_APPEND_H
 #define CGR_KERNELS_APPEND_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cgr/attention.h"
@@ -22,6 +23,12 @@ typedef struct cgr__append_args {
   int32_t num_kv_heads, head_dim;
 } cgr__append_args;
 extern const cgr__kernel cgr__kernel_append; /* cgr__append_args */
+
+/* Pieces of 16 bytes that a step of `tokens` moves, of K or of V: the kernel counts them in 32 bits. */
+static inline int64_t cgr__append_pieces(int32_t num_kv_heads, int32_t head_dim, size_t dtype_size, int32_t tokens) {
+  return (int64_t)num_kv_heads * head_dim * (int64_t)dtype_size / 16 * tokens;
+}
+#define CGR__MAX_APPEND_PIECES (INT32_MAX - 1024)
 
 #ifdef __cplusplus
 }

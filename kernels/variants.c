@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/planner.h"
 #include "planners/attention/plan_host.h"
@@ -86,14 +87,13 @@ static void check_features(const question *q) {
     REFUSE(q, "flags", "has CGR_LAYER_NO_CACHE, expected none in this version");
 }
 
-/* The append counts its 16-byte pieces in 32 bits. */
 static void check_append(const question *q, int32_t max_tokens) {
-  int64_t pieces =
-      (int64_t)q->layer->num_kv_heads * q->layer->head_dim * (int64_t)cgr_dtype_size((cgr_dtype)q->layer->k.dtype) / 16;
-  if (pieces * max_tokens > INT32_MAX - 1024)
+  const cgr_layer *l = q->layer;
+  int64_t pieces = cgr__append_pieces(l->num_kv_heads, l->head_dim, cgr_dtype_size((cgr_dtype)l->k.dtype), max_tokens);
+  if (pieces > CGR__MAX_APPEND_PIECES)
     REFUSE(q, "num_kv_heads",
-           "is %d, which with head_dim %d and max_tokens %d is %lld pieces of 16 bytes, expected less than 2^31",
-           q->layer->num_kv_heads, q->layer->head_dim, max_tokens, (long long)(pieces * max_tokens));
+           "is %d, which with head_dim %d and max_tokens %d is %lld pieces of 16 bytes, expected less than 2^31", l->num_kv_heads,
+           l->head_dim, max_tokens, (long long)pieces);
 }
 
 static void check_all(const question *q, int32_t max_tokens) {

@@ -116,7 +116,8 @@ typedef struct cgr_layer {
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
   const float *alibi_slopes; /* device, [num_q_heads]; NULL: none */
   const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax; NULL: none */
-  cgr_kv_view k, v;          /* ignored with kv_source */
+  cgr_kv_view k, v;          /* ignored with kv_source. They overlap nothing, but for one inside of the other where the backend has
+                                CGR_BACKEND_APPENDS (MLA: v is a part of k) */
 } cgr_layer;
 #define CGR_LAYER_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,        \

@@ -4,6 +4,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "kernels/append.h"
 #include "runtime/config/config.h"
 
 #define MAX_REASONS 32 /* of one backend for one layer */
@@ -58,7 +59,7 @@ void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
 
 /* ---------------------------------------------------------------------------------------------------------------- layers */
 
-static void check_append(const cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_append(const cgr_layer *l, int32_t i, int32_t max_tokens, cgr__findings *f) {
   size_t size = cgr_dtype_size((cgr_dtype)l->k.dtype);
   if (l->k.scale || l->v.scale)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, l->k.scale ? "k.scale" : "v.scale").name,
@@ -75,6 +76,12 @@ static void check_append(const cgr_layer *l, int32_t i, cgr__findings *f) {
                       "is %d beside head_dim_v %d, expected equal ones of a multiple of 16 bytes, or a backend with "
                       "CGR_BACKEND_APPENDS",
                       l->head_dim, l->head_dim_v);
+  int64_t pieces = cgr__append_pieces(l->num_kv_heads, l->head_dim, size, max_tokens);
+  if (pieces > CGR__MAX_APPEND_PIECES)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "num_kv_heads").name,
+                      "is %d, which with head_dim %d and max_tokens %d is %lld pieces of 16 bytes, expected less than 2^31, or a "
+                      "backend with CGR_BACKEND_APPENDS",
+                      l->num_kv_heads, l->head_dim, max_tokens, (long long)pieces);
 }
 
 /* " (backend fa3)", for one of the engine's. */
@@ -95,7 +102,7 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "flags").name,
                       "has CGR_LAYER_NO_CACHE, expected a layer with a cache in this version");
   if (!(b->flags & CGR_BACKEND_APPENDS) && l->kv_source == 0 && l->head_dim > 0 && l->k.dtype != 0 && l->v.dtype != 0)
-    check_append(l, i, f);
+    check_append(l, i, setup->config.max_tokens, f);
   memset(reasons, 0, sizeof reasons);
   whose(setup, l->backend, by, sizeof by);
   bool can_ask = b->check && setup->device.kind != 0;

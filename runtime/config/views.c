@@ -171,10 +171,17 @@ static bool meet(const lattice *a, const lattice *b) {
   return can_differ_by(a, b, 0, b->base - a->base);
 }
 
-static void check_against(const lattice *all, int32_t count, cgr__findings *f) {
+/* A backend that writes k and v itself may keep one inside of the other, as MLA does. */
+static bool may_share(const cgr__setup *setup, const lattice *a, const lattice *b) {
+  int32_t backend = setup->layers[b->layer].backend;
+  bool known = backend >= 1 && backend <= setup->config.num_backends;
+  return a->layer == b->layer && known && (setup->backends[backend].flags & CGR_BACKEND_APPENDS);
+}
+
+static void check_against(const cgr__setup *setup, const lattice *all, int32_t count, cgr__findings *f) {
   const lattice *last = &all[count - 1];
   for (int32_t i = 0; i < count - 1; i++) {
-    if (all[i].group != last->group || !meet(&all[i], last))
+    if (all[i].group != last->group || may_share(setup, &all[i], last) || !meet(&all[i], last))
       continue;
     f->layer = last->layer;
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, last->name).name,
@@ -208,7 +215,7 @@ static void compare_views(const cgr__setup *setup, lattice *all, cgr__findings *
       before = count;
       count = add_view(setup, i, view == 0 ? &layer->k : &layer->v, view == 0 ? "k" : "v", all, count);
       if (count > before)
-        check_against(all, count, f);
+        check_against(setup, all, count, f);
     }
   }
 }

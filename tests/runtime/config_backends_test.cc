@@ -148,13 +148,32 @@ TEST_P(ConfigBackends, AGoodOneIsAskedOncePerLayerAndGroup) {
   EXPECT_EQ(says_[1].checks + says_[1].supports, 0) << "nobody uses it";
 }
 
+// The library appends for a backend that does not, in pieces that it counts in 32 bits.
+TEST_P(ConfigBackends, LayersThatTheAppendCannotCountAreRefused) {
+  const auto wide = [this](int32_t max_tokens) {
+    return With([=](GoodConfig &c) {
+      cgr_layer &l = c.layers[1];
+      l.num_q_heads = l.num_kv_heads = 1024;
+      c.config.max_tokens = max_tokens;
+      for (cgr_kv_view *view : { &l.k, &l.v })
+        CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, GoodConfig::Address(view == &l.k ? 100 : 300), CGR_DTYPE_BF16, 16, 1024,
+                                       GoodConfig::kDim, view));
+    });
+  };
+  const int32_t most = INT32_MAX / 8192; // pieces of a token
+  Accepted(wide(most - 1));
+  Refused(wide(most + 1),
+          { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "num_kv_heads",
+                        { "is 1024", "max_tokens 262144", "2147483648 pieces", "a backend with CGR_BACKEND_APPENDS" }) });
+}
+
 TEST_P(ConfigBackends, TheStructIsChecked) {
   static const std::string longest(31, 'n'), longer(32, 'n');
   RefusedBackend([](cgr_backend &b) { b.name = nullptr; }, CGR_ERROR_NULL_POINTER, ".name", { "NULL" });
   RefusedBackend([](cgr_backend &b) { b.name = ""; }, CGR_ERROR_INVALID_ARGUMENT, ".name", { "\"\"", "1 to 31" });
   RefusedBackend([](cgr_backend &b) { b.name = longer.c_str(); }, CGR_ERROR_INVALID_ARGUMENT, ".name", { longer, "1 to 31" });
   RefusedBackend([](cgr_backend &b) { b.record = nullptr; }, CGR_ERROR_NULL_POINTER, ".record", { "NULL", "a function" });
-  RefusedBackend([](cgr_backend &b) { b.flags = 2; }, CGR_ERROR_INVALID_ENUM, ".flags", { "0x2", "CGR_BACKEND_*" });
+  RefusedBackend([](cgr_backend &b) { b.flags = 4; }, CGR_ERROR_INVALID_ENUM, ".flags", { "0x4", "CGR_BACKEND_*" });
   RefusedBackend([](cgr_backend &b) { b.flags = 1u << 31 | 1; }, CGR_ERROR_INVALID_ENUM, ".flags", { "0x80000001" });
   for (int32_t bad : { -1, INT32_MIN })
     RefusedBackend([&](cgr_backend &b) { b.reorder_threshold = bad; }, CGR_ERROR_INVALID_ARGUMENT, ".reorder_threshold",
@@ -246,15 +265,15 @@ TEST_P(ConfigBackends, AllItsReasonsAreTold) {
   says_[0].reasons = { Reason(CGR_ERROR_UNSUPPORTED, "", "is not mine") };
   Refused(With(), { { CGR_ERROR_UNSUPPORTED, 1, -1, "layers[1]", { "is not mine" } } });
   // More than there is room for are counted.
-  for (int32_t more : { 17, 20, INT32_MAX }) {
+  for (int32_t more : { 33, 36, INT32_MAX }) {
     std::vector<Found> want;
     says_[0] = {};
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 32; i++) {
       says_[0].reasons.push_back(Reason(CGR_ERROR_UNSUPPORTED, "group", ("reason " + std::to_string(i)).c_str()));
       want.push_back(FindInLayer(1, CGR_ERROR_UNSUPPORTED, "group", { "reason " + std::to_string(i) }));
     }
     says_[0].told = more;
-    want.push_back(FindInLayer(1, CGR_ERROR_UNSUPPORTED, "backend", { "has " + std::to_string(more - 16) + " more reasons" }));
+    want.push_back(FindInLayer(1, CGR_ERROR_UNSUPPORTED, "backend", { "has " + std::to_string(more - 32) + " more reasons" }));
     Refused(With(), want);
   }
   says_[0] = {};

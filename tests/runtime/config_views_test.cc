@@ -110,6 +110,34 @@ TEST_P(ConfigViews, KAndVOfALayerAreApart) {
 }
 
 // A view is 64 pages of 2048 elements of 2 bytes: one piece of 16 bytes is enough.
+cgr_graph_support Always(void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; }
+cgr_status RecordNothing(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
+
+// As MLA's are: v is the first part of k. Only with a backend that writes both itself, and only within a layer.
+TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
+  cgr_backend backend = CGR_BACKEND_INIT;
+  backend.name = "mla";
+  backend.support = Always;
+  backend.record = RecordNothing;
+  const auto inside = [&](uint32_t flags) {
+    return [&backend, flags](Good &c) {
+      backend.flags = flags;
+      c.config.backends = &backend;
+      c.config.num_backends = 1;
+      c.layers[1].backend = 1;
+      c.layers[1].v.base = c.layers[1].k.base;
+    };
+  };
+  Accepted(inside(CGR_BACKEND_APPENDS));
+  RefusedOverlap(inside(CGR_BACKEND_PLANS_FIRST), 1, "v", "layers[1].k");
+  RefusedOverlap(
+      [&](Good &c) {
+        inside(CGR_BACKEND_APPENDS)(c);
+        c.layers[1].v.base = c.layers[0].v.base;
+      },
+      1, "v", "layers[0].v");
+}
+
 TEST_P(ConfigViews, OverlapsInPartCount) {
   const int bytes = 64 * 2048 * 2;
   auto move = [](int offset) {
