@@ -184,6 +184,7 @@ struct cgr_device {
   struct cgr__device_streams streams; /* under a lock of devices/api.c */
   /* Of a layer: why this thread's last call was refused, or NULL when it was not the layer that refused it. NULL: no layer. */
   const char *(*explain)(cgr_device *dev);
+  uint32_t loaded; /* kernels that need not be loaded again: bits of kernels/families/enqueue.c. Atomic */
 };
 
 /* Names the version too: a layer of another version of the library finds, and makes, devices that are not open. */

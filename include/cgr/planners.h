@@ -483,7 +483,10 @@ CGR_API cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_
 /* Two levels for prefixes that requests share (MultiLevelCascadeAttentionWrapper, flashinfer/cascade.py): the shared level is a
  * prefill without a mask over groups, a group being one long request with the rows of all its requests and the prefix as its KV;
  * the unique level has every request with the rest of its pages, and the qo_indptr of the batch. Outputs of both are merged.
- * Groups are neighbours in the batch. New tokens come after the prefix. */
+ * The requests of a group are neighbours in the batch. New tokens come after the prefix.
+ *
+ * Requests from *live_requests on are padding, as in the plans of one level, whatever the arrays and group_start say of them: they
+ * have no rows and no pages in either level. Give the unique level's plan the same number. */
 typedef struct cgr_flashinfer_cascade {
   uint32_t size;
   int32_t num_requests, num_groups; /* 1 .. 4096, padding included */
@@ -492,7 +495,8 @@ typedef struct cgr_flashinfer_cascade {
   const int32_t *kv_indptr;         /* [num_requests + 1] running sum of all pages of a request, from 0 */
   const int32_t *kv_last_page_len;  /* [num_requests] tokens in the last page, 1 .. page_size */
   const int32_t *kv_indices;        /* [kv_indptr[num_requests]] pages; NULL: indices are not wanted */
-  const int32_t *group_start;       /* [num_groups + 1] a group's first request; from 0 to num_requests, groups may be empty */
+  const int32_t *group_start;       /* [num_groups + 1] a group's first request; from 0 to num_requests, or with live_requests to
+                                       any number from the live ones on. Groups may be empty */
   const int32_t *prefix_pages;      /* [num_groups] full pages that the group's requests begin with; 0: none */
   int32_t *shared_qo_indptr, *shared_kv_indptr; /* out, [num_groups + 1] */
   int32_t *shared_last_page_len;                /* out, [num_groups]: page_size; 1 without a prefix */
@@ -503,18 +507,19 @@ typedef struct cgr_flashinfer_cascade {
   int32_t max_indices; /* of enqueue: entries that kv_indices and the two arrays of pages have room for, 1 or more with kv_indices */
   int32_t reserved;    /* 0 */
   int32_t *status;     /* out, [1], of enqueue: CGR_OK, or CGR_ERROR_INVALID_ARGUMENT; NULL: nowhere */
+  const int32_t *live_requests; /* [1]; NULL: all are live */
 } cgr_flashinfer_cascade;
 #define CGR_FLASHINFER_CASCADE_INIT                                                                                            \
   { (uint32_t)sizeof(cgr_flashinfer_cascade), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-    NULL, 0, 0, NULL }
+    NULL, 0, 0, NULL, NULL }
 
 /* Writes the arrays of both levels. Refused are prefixes that reach into new tokens or, with kv_indices, that differ; a request
  * without rows and without pages may be in any group. On an error the content of the outputs is undefined.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade);
 
-/* The same, and then the plan of each level: cgr_flashinfer_prefill_build of `input`, whose num_requests, arrays and page_size are
- * those of the level in place of its own. plans[0] and workspaces [0] are the shared level's.
+/* The same, and then the plan of each level: cgr_flashinfer_prefill_build of `input`, whose num_requests, live_requests, arrays and
+ * page_size are those of the level in place of its own. plans[0] and workspaces [0] are the shared level's.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
                                                 void *const int_workspaces[2], const size_t int_bytes[2],

@@ -13,12 +13,35 @@ cgr_status cgr__check_family_device(const char *function, const cgr_device *devi
   return CGR_OK;
 }
 
+/* Of cgr_device.loaded. */
+static uint32_t bit_of(const cgr__kernel *kernel) {
+  const cgr__kernel *const kernels[] = { &cgr__kernel_fa3, &cgr__kernel_flashinfer, &cgr__kernel_cascade, &cgr__kernel_flashmla,
+                                         &cgr__kernel_block_table };
+  for (uint32_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
+    if (kernels[i] == kernel)
+      return 1u << i;
+  return 0; /* never remembered */
+}
+
+/* Loads the kernel, once on each device; it does no harm when two threads do so together. Not in a capture, which may not load
+ * anything. */
+static int load(cgr_device *device, const cgr__kernel *kernel, cudaStream_t stream) {
+  const uint32_t bit = bit_of(kernel);
+  int capturing = 0;
+  if (__atomic_load_n(&device->loaded, __ATOMIC_ACQUIRE) & bit)
+    return CGR__DEVICE_OK;
+  int error = device->ops->capture_status(device, stream, &capturing);
+  if (error != CGR__DEVICE_OK || capturing)
+    return error;
+  error = device->ops->preload(device, kernel);
+  if (error == CGR__DEVICE_OK)
+    (void)__atomic_or_fetch(&device->loaded, bit, __ATOMIC_RELEASE);
+  return error;
+}
+
 cgr_status cgr__enqueue_family(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
                                cudaStream_t stream) {
-  int capturing = 0;
-  int error = device->ops->capture_status(device, stream, &capturing);
-  if (error == CGR__DEVICE_OK && !capturing)
-    error = device->ops->preload(device, kernel);
+  int error = load(device, kernel, stream);
   if (error == CGR__DEVICE_OK)
     error = device->ops->launch(device, kernel, args, stream);
   return cgr__device_fail(device, error, function);

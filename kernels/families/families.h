@@ -30,7 +30,8 @@ typedef struct cgr__flashinfer_args {
 } cgr__flashinfer_args;
 extern const cgr__kernel cgr__kernel_flashinfer; /* cgr__flashinfer_args */
 
-/* Two levels of FlashInfer's. Arrays that cgr__cascade_split refuses, or more pages than there is room for, clear them. */
+/* The two levels of a cascade. They are cleared for arrays that cgr__cascade_split refuses, and for more pages than there is room
+ * for. */
 extern const cgr__kernel cgr__kernel_cascade; /* cgr_flashinfer_cascade */
 
 typedef struct cgr__flashmla_args {
@@ -46,10 +47,12 @@ typedef struct cgr__block_table_args {
 } cgr__block_table_args;
 extern const cgr__kernel cgr__kernel_block_table; /* cgr__block_table_args */
 
-/* Enqueues a kernel for a public function: checks the device and the stream, and loads the kernel unless the stream captures. */
+/* What every enqueue asks of the device and the stream. */
+cgr_status cgr__check_family_device(const char *function, const cgr_device *device, cudaStream_t stream);
+
+/* Enqueues a kernel for a public function; the first time on a device, outside of a capture, loads it. */
 cgr_status cgr__enqueue_family(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
                                cudaStream_t stream);
-cgr_status cgr__check_family_device(const char *function, const cgr_device *device, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -28,8 +28,9 @@ void cgr__host_flashinfer(const void *pointer) {
 
 void cgr__host_cascade(const void *pointer) {
   const cgr_flashinfer_cascade *c = (const cgr_flashinfer_cascade *)pointer;
-  bool fits = !c->kv_indices || c->kv_indptr[c->num_requests] <= c->max_indices;
-  bool good = fits && cgr__cascade_split("cgr_flashinfer_cascade_enqueue", c) == CGR_OK;
+  cgr__cascade_fault fault; /* nobody is told more than the status */
+  bool fits = !c->kv_indices || c->kv_indptr[cgr__cascade_live(c)] <= c->max_indices;
+  bool good = fits && cgr__cascade_split(c, &fault);
   if (!good)
     cgr__cascade_clear(c);
   if (c->status)

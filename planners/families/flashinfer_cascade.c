@@ -37,20 +37,6 @@ static cgr_status check_arrays(const char *function, const cgr_flashinfer_cascad
   return CGR_OK;
 }
 
-/* A running sum from 0. `last`: where it has to end, or -1. */
-static cgr_status check_sum(const char *function, const char *name, const int32_t *sum, int32_t count, int32_t last) {
-  if (sum[0] != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s[0] is %d, expected 0", function, name, sum[0]);
-  for (int32_t i = 0; i < count; i++)
-    if (sum[i + 1] < sum[i])
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s[%d] is %d, expected at least %d (%s[%d])", function, name, i + 1,
-                       sum[i + 1], sum[i], name, i);
-  if (last >= 0 && sum[count] != last)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s[%d] is %d, expected %d (num_requests)", function, name, count,
-                     sum[count], last);
-  return CGR_OK;
-}
-
 cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade *given, cgr_flashinfer_cascade *c) {
   char what[64];
   snprintf(what, sizeof what, "%s: cascade", function);
@@ -63,38 +49,61 @@ cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade 
   return check_arrays(function, c);
 }
 
-static cgr_status check_sums(const char *function, const cgr_flashinfer_cascade *c) {
-  CGR__TRY(check_sum(function, "qo_indptr", c->qo_indptr, c->num_requests, -1));
-  CGR__TRY(check_sum(function, "kv_indptr", c->kv_indptr, c->num_requests, -1));
-  return check_sum(function, "group_start", c->group_start, c->num_groups, c->num_requests);
+/* ----------------------------------------------------------------------------------------------------------------- split
+ * The host device's kernel runs this too: nothing here sets the thread's message. */
+
+static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+
+int32_t cgr__cascade_live(const cgr_flashinfer_cascade *c) {
+  int32_t live = c->live_requests ? *c->live_requests : c->num_requests;
+  return live < 0 ? 0 : smaller(live, c->num_requests);
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- split */
+/* A running sum from 0. */
+static bool sum_is_good(const char *name, const int32_t *sum, int32_t count, cgr__cascade_fault *fault) {
+  *fault = (cgr__cascade_fault){ .kind = CGR__CASCADE_BEGIN, .array = name, .got = sum[0] };
+  if (sum[0] != 0)
+    return false;
+  for (int32_t i = 0; i < count; i++) {
+    *fault = (cgr__cascade_fault){ CGR__CASCADE_FALL, .array = name, .index = i + 1, .got = sum[i + 1], .expected = sum[i] };
+    if (sum[i + 1] < sum[i])
+      return false;
+  }
+  return true;
+}
+
+static bool sums_are_good(const cgr_flashinfer_cascade *c, int32_t live, cgr__cascade_fault *fault) {
+  if (!sum_is_good("qo_indptr", c->qo_indptr, live, fault) || !sum_is_good("kv_indptr", c->kv_indptr, live, fault) ||
+      !sum_is_good("group_start", c->group_start, c->num_groups, fault))
+    return false;
+  int32_t end = c->group_start[c->num_groups];
+  *fault = (cgr__cascade_fault){ CGR__CASCADE_END, .got = end, .expected = live };
+  return end >= live && end <= c->num_requests;
+}
 
 /* One request of group g, whose prefix has `prefix` pages. */
-static cgr_status check_request(const char *function, const cgr_flashinfer_cascade *c, int32_t g, int32_t i, int32_t prefix) {
+static bool request_is_good(const cgr_flashinfer_cascade *c, int32_t g, int32_t i, int32_t prefix, cgr__cascade_fault *fault) {
   int32_t rows = c->qo_indptr[i + 1] - c->qo_indptr[i], pages = c->kv_indptr[i + 1] - c->kv_indptr[i];
   int32_t last = c->kv_last_page_len[i];
+  *fault = (cgr__cascade_fault){ CGR__CASCADE_LAST_PAGE, .index = i, .got = last };
   if (pages > 0 && (last < 1 || last > c->page_size))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: kv_last_page_len[%d] is %d, expected 1 .. %d", function, i, last,
-                     c->page_size);
+    return false;
   int64_t before = pages == 0 ? 0 : ((int64_t)pages - 1) * c->page_size + last - rows; /* tokens before the new ones */
-  if ((pages > 0 || rows > 0) && (int64_t)prefix * c->page_size > before && prefix > 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "%s: prefix_pages[%d] is %d, expected at most %lld: request %d has %lld tokens before its new ones",
-                     function, g, prefix, (long long)(before > 0 ? before / c->page_size : 0), i,
-                     (long long)(before > 0 ? before : 0));
-  return CGR_OK;
+  *fault = (cgr__cascade_fault){ CGR__CASCADE_LONG_PREFIX, .index = g, .got = prefix, .request = i, .expected = before };
+  return prefix == 0 || (pages == 0 && rows == 0) || (int64_t)prefix * c->page_size <= before;
 }
 
-static cgr_status check_pages(const char *function, const cgr_flashinfer_cascade *c, int32_t g, int32_t i, const int32_t *prefix,
-                              int32_t count) {
+/* Whether request i of group g begins with these pages. */
+static bool pages_agree(const cgr_flashinfer_cascade *c, int32_t g, int32_t i, const int32_t *prefix, int32_t count,
+                        cgr__cascade_fault *fault) {
   const int32_t *pages = c->kv_indices + c->kv_indptr[i];
-  for (int32_t k = 0; k < count; k++)
+  for (int32_t k = 0; k < count; k++) {
+    *fault =
+        (cgr__cascade_fault){ CGR__CASCADE_PAGE, .index = k, .got = pages[k], .expected = prefix[k], .request = i, .group = g };
     if (pages[k] != prefix[k])
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: page %d of request %d is %d, expected %d, as in the rest of group %d",
-                       function, k, i, pages[k], prefix[k], g);
-  return CGR_OK;
+      return false;
+  }
+  return true;
 }
 
 static void put_pages(int32_t *to, const int32_t *from, int32_t count) {
@@ -102,38 +111,45 @@ static void put_pages(int32_t *to, const int32_t *from, int32_t count) {
     memcpy(to, from, (size_t)count * sizeof *to);
 }
 
-/* The requests of group g: their own pages, and the pages of the first that has any as the group's. */
-static cgr_status split_group(const char *function, const cgr_flashinfer_cascade *c, int32_t g) {
+/* The live requests of group g: their own pages, and the pages of the first that has any as the group's. */
+static bool split_group(const cgr_flashinfer_cascade *c, int32_t live, int32_t g, cgr__cascade_fault *fault) {
   int32_t shared = 0, *prefix = c->kv_indices ? c->shared_kv_indices + c->shared_kv_indptr[g] : NULL;
-  for (int32_t i = c->group_start[g]; i < c->group_start[g + 1]; i++) {
+  int32_t first = smaller(c->group_start[g], live), end = smaller(c->group_start[g + 1], live);
+  for (int32_t i = first; i < end; i++) {
     int32_t pages = c->kv_indptr[i + 1] - c->kv_indptr[i], count = pages == 0 ? 0 : c->prefix_pages[g];
-    CGR__TRY(check_request(function, c, g, i, c->prefix_pages[g]));
+    if (!request_is_good(c, g, i, c->prefix_pages[g], fault))
+      return false;
     if (prefix && shared == 0)
       put_pages(prefix, c->kv_indices + c->kv_indptr[i], count);
-    if (prefix)
-      CGR__TRY(check_pages(function, c, g, i, prefix, count));
+    if (prefix && !pages_agree(c, g, i, prefix, count, fault))
+      return false;
     shared = count > 0 ? count : shared;
     c->unique_kv_indptr[i + 1] = c->unique_kv_indptr[i] + pages - count;
     c->unique_last_page_len[i] = pages > count ? c->kv_last_page_len[i] : 1;
     if (prefix)
       put_pages(c->unique_kv_indices + c->unique_kv_indptr[i], c->kv_indices + c->kv_indptr[i] + count, pages - count);
   }
-  c->shared_qo_indptr[g + 1] = c->qo_indptr[c->group_start[g + 1]];
+  c->shared_qo_indptr[g + 1] = c->qo_indptr[end];
   c->shared_kv_indptr[g + 1] = c->shared_kv_indptr[g] + shared;
   c->shared_last_page_len[g] = shared > 0 ? c->page_size : 1;
-  return CGR_OK;
+  return true;
 }
 
-cgr_status cgr__cascade_split(const char *function, const cgr_flashinfer_cascade *c) {
-  CGR__TRY(check_sums(function, c));
+bool cgr__cascade_split(const cgr_flashinfer_cascade *c, cgr__cascade_fault *fault) {
+  int32_t live = cgr__cascade_live(c);
+  if (!sums_are_good(c, live, fault))
+    return false;
   c->shared_qo_indptr[0] = c->shared_kv_indptr[0] = c->unique_kv_indptr[0] = 0;
   for (int32_t g = 0; g < c->num_groups; g++) {
-    if (c->prefix_pages[g] < 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: prefix_pages[%d] is %d, expected at least 0", function, g,
-                       c->prefix_pages[g]);
-    CGR__TRY(split_group(function, c, g));
+    *fault = (cgr__cascade_fault){ CGR__CASCADE_PREFIX, .index = g, .got = c->prefix_pages[g] };
+    if (c->prefix_pages[g] < 0 || !split_group(c, live, g, fault))
+      return false;
   }
-  return CGR_OK;
+  for (int32_t i = live; i < c->num_requests; i++) {
+    c->unique_kv_indptr[i + 1] = c->unique_kv_indptr[live];
+    c->unique_last_page_len[i] = 1;
+  }
+  return true;
 }
 
 void cgr__cascade_clear(const cgr_flashinfer_cascade *c) {
@@ -148,10 +164,43 @@ void cgr__cascade_clear(const cgr_flashinfer_cascade *c) {
 
 /* ----------------------------------------------------------------------------------------------------------------- calls */
 
+static cgr_status report(const char *function, const cgr_flashinfer_cascade *c, const cgr__cascade_fault *f) {
+  const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
+  int64_t expected = f->expected, before = expected > 0 ? expected : 0;
+  switch (f->kind) {
+  case CGR__CASCADE_BEGIN:
+    return cgr__fail(bad, "%s: %s[0] is %d, expected 0", function, f->array, f->got);
+  case CGR__CASCADE_FALL:
+    return cgr__fail(bad, "%s: %s[%d] is %d, expected at least %lld (%s[%d])", function, f->array, f->index, f->got,
+                     (long long)expected, f->array, f->index - 1);
+  case CGR__CASCADE_END:
+    if (expected == c->num_requests)
+      return cgr__fail(bad, "%s: group_start[%d] is %d, expected %d (num_requests)", function, c->num_groups, f->got,
+                       c->num_requests);
+    return cgr__fail(bad, "%s: group_start[%d] is %d, expected %lld (live requests) .. %d (num_requests)", function,
+                     c->num_groups, f->got, (long long)expected, c->num_requests);
+  case CGR__CASCADE_PREFIX:
+    return cgr__fail(bad, "%s: prefix_pages[%d] is %d, expected at least 0", function, f->index, f->got);
+  case CGR__CASCADE_LAST_PAGE:
+    return cgr__fail(bad, "%s: kv_last_page_len[%d] is %d, expected 1 .. %d", function, f->index, f->got, c->page_size);
+  case CGR__CASCADE_LONG_PREFIX:
+    return cgr__fail(bad, "%s: prefix_pages[%d] is %d, expected at most %lld: request %d has %lld tokens before its new ones",
+                     function, f->index, f->got, (long long)(before / c->page_size), f->request, (long long)before);
+  default:
+    return cgr__fail(bad, "%s: page %d of request %d is %d, expected %lld, as in the rest of group %d", function, f->index,
+                     f->request, f->got, (long long)expected, f->group);
+  }
+}
+
+static cgr_status split(const char *function, const cgr_flashinfer_cascade *c) {
+  cgr__cascade_fault fault;
+  return cgr__cascade_split(c, &fault) ? CGR_OK : report(function, c, &fault);
+}
+
 cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade) {
   cgr_flashinfer_cascade c;
   CGR__TRY(cgr__cascade_read("cgr_flashinfer_cascade_split", cascade, &c));
-  return cgr__cascade_split("cgr_flashinfer_cascade_split", &c);
+  return split("cgr_flashinfer_cascade_split", &c);
 }
 
 cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
@@ -164,7 +213,7 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   CGR__REQUIRE(int_workspaces, function);
   CGR__REQUIRE(int_bytes, function);
   CGR__REQUIRE(plans, function);
-  CGR__TRY(cgr__cascade_split(function, &c));
+  CGR__TRY(split(function, &c));
   level.page_size = c.page_size;
   level.live_requests = NULL;
   level.num_requests = c.num_groups;
@@ -172,6 +221,7 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   level.kv_indptr = c.shared_kv_indptr;
   CGR__TRY(cgr_flashinfer_prefill_build(&level, int_workspaces[0], int_bytes[0], &plans[0]));
   level.num_requests = c.num_requests;
+  level.live_requests = c.live_requests;
   level.qo_indptr = c.qo_indptr;
   level.kv_indptr = c.unique_kv_indptr;
   return cgr_flashinfer_prefill_build(&level, int_workspaces[1], int_bytes[1], &plans[1]);

@@ -49,10 +49,30 @@ cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfe
 cgr_status cgr__flashinfer_read_prefill(const char *function, const cgr_flashinfer_prefill_input *input,
                                         cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open);
 
-/* Two levels: reads the struct and checks all but what the arrays hold; checks that and fills the arrays of both levels; makes
- * them levels without requests. */
+/* What a batch has that no cascade may have. */
+enum cgr__cascade_fault_kind {
+  CGR__CASCADE_BEGIN,       /* array[0] is not 0 */
+  CGR__CASCADE_FALL,        /* array[index] is less than the entry before it, `expected` */
+  CGR__CASCADE_END,         /* group_start does not end at the requests; `expected` of them are live */
+  CGR__CASCADE_PREFIX,      /* prefix_pages[index] is negative */
+  CGR__CASCADE_LAST_PAGE,   /* kv_last_page_len[index] is no part of a page */
+  CGR__CASCADE_LONG_PREFIX, /* prefix_pages[index] is more than the `expected` tokens that `request` has before its new ones */
+  CGR__CASCADE_PAGE         /* page `index` of `request` is not the group's, `expected` */
+};
+typedef struct cgr__cascade_fault {
+  enum cgr__cascade_fault_kind kind;
+  const char *array;
+  int32_t index, got, request, group;
+  int64_t expected;
+} cgr__cascade_fault;
+
+/* Two levels: reads the struct and checks all but what the arrays hold, with a message. */
 cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade *given, cgr_flashinfer_cascade *c);
-cgr_status cgr__cascade_split(const char *function, const cgr_flashinfer_cascade *c);
+
+/* Without messages: how many requests are live; fills the arrays of both levels, or tells in `fault` why there are none; makes
+ * them levels without requests. */
+int32_t cgr__cascade_live(const cgr_flashinfer_cascade *c);
+bool cgr__cascade_split(const cgr_flashinfer_cascade *c, cgr__cascade_fault *fault);
 void cgr__cascade_clear(const cgr_flashinfer_cascade *c);
 
 /* plan_info and the sizes of a complete key. */

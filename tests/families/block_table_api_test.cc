@@ -1,21 +1,17 @@
 // cgr_block_table_get_layout and cgr_block_table_build: what they refuse and in which words. What is refused writes nothing.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 
 #include "tests/support/block_table_case.h"
 #include "tests/support/expect.h"
+#include "tests/support/poisoned.h"
 
 namespace cgr_test {
 namespace {
 
-struct alignas(16) Row {
-  int32_t words[4];
-};
-
 struct Good : BlockTableBatch {
-  std::vector<Row> memory;
+  Poisoned<16> memory;
   size_t bytes = 0;
 
   Good() {
@@ -37,15 +33,7 @@ struct Good : BlockTableBatch {
     cgr_block_table_layout at = CGR_BLOCK_TABLE_LAYOUT_INIT;
     CGR_EXPECT_OK(cgr_block_table_get_layout(&input, &at));
     bytes = at.bytes;
-    memory.resize(bytes / 16);
-    std::memset(static_cast<void *>(memory.data()), 0xa5, memory.size() * sizeof(Row));
-  }
-  bool IsUntouched() const {
-    for (const Row &row : memory)
-      for (int32_t word : row.words)
-        if (word != int32_t(0xa5a5a5a5u))
-          return false;
-    return true;
+    memory = Poisoned<16>(bytes);
   }
 };
 
@@ -56,7 +44,7 @@ void ExpectBuildRefused(const Change &change, cgr_status status, Words words) {
   change(b);
   words.push_back("cgr_block_table_build");
   ExpectMessage(cgr_block_table_build(&b.input, b.memory.data(), b.bytes), status, words);
-  EXPECT_TRUE(b.IsUntouched()) << "something was written";
+  EXPECT_TRUE(b.memory.IsUntouched()) << "something was written";
 }
 
 void ExpectRefused(const Change &change, cgr_status status, const Words &words) {
@@ -72,7 +60,7 @@ void ExpectRefused(const Change &change, cgr_status status, const Words &words) 
 TEST(BlockTableApi, AcceptsWhatTheOthersChange) {
   Good b;
   CGR_EXPECT_OK(cgr_block_table_build(&b.input, b.memory.data(), b.bytes));
-  EXPECT_FALSE(b.IsUntouched());
+  EXPECT_FALSE(b.memory.IsUntouched());
 }
 
 TEST(BlockTableApi, RefusesCachesThatSuchKernelsCannotRead) {
@@ -113,9 +101,9 @@ TEST(BlockTableApi, RefusesNullAndMemoryThatDoesNotFit) {
   ExpectMessage(cgr_block_table_build(&b.input, nullptr, b.bytes), CGR_ERROR_NULL_POINTER, { "memory" });
   ExpectMessage(cgr_block_table_build(&b.input, b.memory.data(), b.bytes - 1), CGR_ERROR_INVALID_ARGUMENT,
                 { "bytes is " + std::to_string(b.bytes - 1), "at least " + std::to_string(b.bytes) });
-  ExpectMessage(cgr_block_table_build(&b.input, &b.memory[0].words[1], b.bytes), CGR_ERROR_INVALID_ARGUMENT,
+  ExpectMessage(cgr_block_table_build(&b.input, b.memory.data() + 1, b.bytes), CGR_ERROR_INVALID_ARGUMENT,
                 { "memory is", "multiple of 16" });
-  EXPECT_TRUE(b.IsUntouched());
+  EXPECT_TRUE(b.memory.IsUntouched());
   const cgr_status null = CGR_ERROR_NULL_POINTER;
   ExpectBuildRefused([](Good &g) { g.input.page_table = nullptr; }, null, { "page_table is NULL" });
   ExpectBuildRefused([](Good &g) { g.input.rows = nullptr; }, null, { "rows is NULL" });

@@ -1,27 +1,21 @@
 // cgr_block_table_build against a second reading of what a block table is, on random batches and by hand; and the scales.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "tests/support/block_table_case.h"
 #include "tests/support/expect.h"
+#include "tests/support/poisoned.h"
 
 namespace cgr_test {
 namespace {
-
-struct alignas(16) Row {
-  int32_t words[4];
-};
 
 // From memory that is full of rubbish.
 std::vector<int32_t> Build(const BlockTableBatch &b, cgr_block_table_layout *at) {
   *at = CGR_BLOCK_TABLE_LAYOUT_INIT;
   CGR_EXPECT_OK(cgr_block_table_get_layout(&b.input, at));
-  std::vector<Row> memory(at->bytes / 16 + 1);
-  std::memset(static_cast<void *>(memory.data()), 0xa5, memory.size() * sizeof(Row));
+  Poisoned<16> memory(at->bytes);
   CGR_EXPECT_OK(cgr_block_table_build(&b.input, memory.data(), at->bytes));
-  EXPECT_EQ(memory.back().words[0], int32_t(0xa5a5a5a5u)) << "written past the end";
-  return std::vector<int32_t>(memory[0].words, memory[0].words + at->bytes / 4);
+  EXPECT_TRUE(memory.EndIsUntouched()) << "written past the end";
+  return memory.Get();
 }
 
 TEST(BlockTable, EqualsASecondReading) {

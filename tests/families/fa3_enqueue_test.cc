@@ -5,8 +5,7 @@
 #include <cstring>
 
 #include "cgr/cgr.h"
-#include "tests/support/devices.h"
-#include "tests/support/expect.h"
+#include "tests/support/enqueue_case.h"
 #include "tests/support/fa3_case.h"
 
 namespace cgr_test {
@@ -14,25 +13,23 @@ namespace {
 
 constexpr int32_t kRequests = 40, kWords = 1 + 4 * kRequests;
 
-class Fa3Enqueue : public ::testing::TestWithParam<DeviceParam> {
+class Fa3Enqueue : public EnqueueTest {
 protected:
   void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_));
-    CGR_ASSERT_OK(cgr_stream_create(dev_, &stream_));
+    EnqueueTest::SetUp();
+    if (device_ == nullptr)
+      return;
     for (int32_t **memory : { &starts_, &lens_, &live_, &metadata_ }) {
       void *address = nullptr;
-      CGR_ASSERT_OK(cgr_memory_alloc_pinned(dev_, sizeof(int32_t) * kWords, &address));
+      CGR_ASSERT_OK(cgr_memory_alloc_pinned(device_, sizeof(int32_t) * kWords, &address));
       *memory = static_cast<int32_t *>(address);
     }
   }
   void TearDown() override {
-    if (dev_ == nullptr)
-      return;
     for (int32_t *memory : { starts_, lens_, live_, metadata_ })
-      CGR_EXPECT_OK(cgr_memory_free_pinned(dev_, memory));
-    CGR_EXPECT_OK(cgr_stream_destroy(dev_, stream_));
-    CGR_EXPECT_OK(cgr_device_close(dev_));
+      if (memory != nullptr)
+        CGR_EXPECT_OK(cgr_memory_free_pinned(device_, memory));
+    EnqueueTest::TearDown();
   }
 
   // Page-locked memory serves host and device: the same addresses for both planners.
@@ -60,12 +57,10 @@ protected:
   }
   void Refused(cgr_status status, const Words &words, const cgr_fa3_input &in, void *metadata, size_t bytes,
                cudaStream_t stream) {
-    ExpectMessage(cgr_fa3_enqueue(dev_, &in, metadata, bytes, stream), status, words);
+    ExpectMessage(cgr_fa3_enqueue(device_, &in, metadata, bytes, stream), status, words);
     ExpectMessage(CGR_OK, CGR_OK, { "cgr_fa3_enqueue" });
   }
 
-  cgr_device *dev_ = nullptr;
-  cudaStream_t stream_ = nullptr;
   int32_t *starts_ = nullptr, *lens_ = nullptr, *live_ = nullptr, *metadata_ = nullptr;
 };
 
@@ -79,8 +74,8 @@ TEST_P(Fa3Enqueue, WritesTheHostsWords) {
       in.layout = layout;
       in.window_left = random.OneIn(2) ? 500 : 0;
       NewBatch(random);
-      CGR_ASSERT_OK(cgr_fa3_enqueue(dev_, &in, metadata_, sizeof(int32_t) * kWords, stream_));
-      CGR_ASSERT_OK(cgr_stream_synchronize(dev_, stream_));
+      CGR_ASSERT_OK(cgr_fa3_enqueue(device_, &in, metadata_, sizeof(int32_t) * kWords, stream_));
+      Sync();
       ExpectTheHostsWords(in);
     }
 }
@@ -90,25 +85,15 @@ TEST_P(Fa3Enqueue, ReplaysPlanWhatIsThereThen) {
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   const cgr_fa3_input in = Input();
-  cgr__graph *graph = nullptr;
-  cgr__exec *exec = nullptr;
-  cgr__graph_info info;
   NewBatch(random);
-  CGR_ASSERT_OK(cgr_fa3_enqueue(dev_, &in, metadata_, sizeof(int32_t) * kWords, stream_)); // loads the kernel
-  CGR_ASSERT_OK(cgr_stream_synchronize(dev_, stream_));
-  ASSERT_EQ(dev_->ops->capture_begin(dev_, stream_), CGR__DEVICE_OK);
-  CGR_EXPECT_OK(cgr_fa3_enqueue(dev_, &in, metadata_, sizeof(int32_t) * kWords, stream_));
-  ASSERT_EQ(dev_->ops->capture_end(dev_, stream_, &graph), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
-  EXPECT_EQ(info.num_nodes, 1);
-  for (int repeat = 0; repeat < 10; repeat++) {
-    NewBatch(random);
-    ASSERT_EQ(dev_->ops->exec_launch(dev_, exec, stream_), CGR__DEVICE_OK);
-    CGR_ASSERT_OK(cgr_stream_synchronize(dev_, stream_));
-    ExpectTheHostsWords(in);
-  }
-  EXPECT_EQ(dev_->ops->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-  EXPECT_EQ(dev_->ops->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+  InAGraph([&] { return cgr_fa3_enqueue(device_, &in, metadata_, sizeof(int32_t) * kWords, stream_); },
+           [&](auto launch) {
+             for (int repeat = 0; repeat < 10; repeat++) {
+               NewBatch(random);
+               ASSERT_NO_FATAL_FAILURE(launch());
+               ExpectTheHostsWords(in);
+             }
+           });
 }
 
 TEST_P(Fa3Enqueue, RefusesByName) {
@@ -118,7 +103,8 @@ TEST_P(Fa3Enqueue, RefusesByName) {
   const cgr_fa3_input good = Input();
   cgr_fa3_input in = good;
   ExpectMessage(cgr_fa3_enqueue(nullptr, &in, metadata_, bytes, stream_), CGR_ERROR_NULL_POINTER, { "cgr_fa3_enqueue: device" });
-  ExpectMessage(cgr_fa3_enqueue(dev_, nullptr, metadata_, bytes, stream_), CGR_ERROR_NULL_POINTER, { "cgr_fa3_enqueue: input" });
+  ExpectMessage(cgr_fa3_enqueue(device_, nullptr, metadata_, bytes, stream_), CGR_ERROR_NULL_POINTER,
+                { "cgr_fa3_enqueue: input" });
   Refused(CGR_ERROR_NULL_POINTER, { "metadata is NULL" }, in, nullptr, bytes, stream_);
   Refused(CGR_ERROR_INVALID_ARGUMENT, { "stream is NULL" }, in, metadata_, bytes, nullptr);
   Refused(CGR_ERROR_INVALID_ARGUMENT, { "stream is CUDA's" }, in, metadata_, bytes, reinterpret_cast<cudaStream_t>(1));
@@ -134,8 +120,8 @@ TEST_P(Fa3Enqueue, RefusesByName) {
   Refused(CGR_ERROR_INVALID_ARGUMENT, { "head_dim is 12" }, in, metadata_, bytes, stream_);
   for (int32_t i = 0; i < kWords; i++)
     ASSERT_EQ(metadata_[i], int32_t(0xA5A5A5A5)) << "something was written";
-  CGR_EXPECT_OK(cgr_fa3_enqueue(dev_, &good, metadata_, bytes, stream_));
-  CGR_ASSERT_OK(cgr_stream_synchronize(dev_, stream_));
+  CGR_EXPECT_OK(cgr_fa3_enqueue(device_, &good, metadata_, bytes, stream_));
+  Sync();
   ExpectTheHostsWords(good);
 }
 

@@ -4,28 +4,14 @@
 
 #include <cstring>
 
-#include "tests/support/device_memory.h"
-#include "tests/support/expect.h"
+#include "tests/support/enqueue_case.h"
 #include "tests/support/flashinfer_cascade.h"
 
 namespace cgr_test {
 namespace {
 
-class FlashInferCascadeKernel : public ::testing::TestWithParam<DeviceParam> {
+class FlashInferCascadeKernel : public EnqueueTest {
 protected:
-  void SetUp() override {
-    cgr_device *device = nullptr;
-    CGR_OPEN_OR_SKIP(device, GetParam());
-    device_ = device;
-    bench_ = std::make_unique<Bench>(device);
-    CGR_ASSERT_OK(cgr_stream_create(device_, &stream_));
-  }
-  void TearDown() override {
-    if (stream_ != nullptr)
-      CGR_EXPECT_OK(cgr_stream_destroy(device_, stream_));
-    bench_.reset();
-  }
-
   // Arrays on the device for so many requests, groups and pages.
   struct There {
     There(Bench &bench, int32_t requests, int32_t groups, int32_t pages)
@@ -33,7 +19,7 @@ protected:
           indices(bench, size_t(pages)), start(bench, size_t(groups) + 1), prefix(bench, size_t(groups)),
           shared_qo(bench, size_t(groups) + 1), shared_kv(bench, size_t(groups) + 1), shared_last(bench, size_t(groups)),
           shared_indices(bench, size_t(pages)), unique_kv(bench, size_t(requests) + 1), unique_last(bench, size_t(requests)),
-          unique_indices(bench, size_t(pages)), status(bench, 1) {
+          unique_indices(bench, size_t(pages)), status(bench, 1), live(bench, 1) {
       c.num_requests = requests, c.num_groups = groups, c.page_size = 16, c.max_indices = pages;
       c.qo_indptr = qo.data(), c.kv_indptr = kv.data(), c.kv_last_page_len = last.data(), c.kv_indices = indices.data();
       c.group_start = start.data(), c.prefix_pages = prefix.data();
@@ -42,20 +28,22 @@ protected:
       c.unique_kv_indptr = unique_kv.data(), c.unique_last_page_len = unique_last.data();
       c.unique_kv_indices = unique_indices.data(), c.status = status.data();
     }
+    // With the number of live requests, if `host` has one.
     void Put(const Cascade &host) {
       Ints pages = host.indices;
       pages.resize(size_t(c.max_indices), -9);
       qo.Put(host.qo), kv.Put(host.kv), last.Put(host.last), start.Put(host.start), prefix.Put(host.prefix), indices.Put(pages);
+      c.live_requests = host.live.empty() ? nullptr : live.data();
+      if (!host.live.empty())
+        live.Put(host.live);
       for (Array<int32_t> *out :
            { &shared_qo, &shared_kv, &shared_last, &shared_indices, &unique_kv, &unique_last, &unique_indices, &status })
         out->Put(Ints(out->Get().size(), -7));
     }
     cgr_flashinfer_cascade c = CGR_FLASHINFER_CASCADE_INIT;
     Array<int32_t> qo, kv, last, indices, start, prefix, shared_qo, shared_kv, shared_last, shared_indices, unique_kv,
-        unique_last, unique_indices, status;
+        unique_last, unique_indices, status, live;
   };
-
-  void Sync() { CGR_ASSERT_OK(cgr_stream_synchronize(device_, stream_)); }
 
   static void ExpectBegins(const Ints &got, const Ints &expected, int32_t count, const char *what) {
     EXPECT_EQ(Ints(got.begin(), got.begin() + count), Ints(expected.begin(), expected.begin() + count)) << what;
@@ -89,10 +77,6 @@ protected:
     Sync();
     ExpectSame(host, status, there);
   }
-
-  cgr_device *device_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  std::unique_ptr<Bench> bench_;
 };
 
 TEST_P(FlashInferCascadeKernel, EqualsTheHost) {
@@ -101,6 +85,8 @@ TEST_P(FlashInferCascadeKernel, EqualsTheHost) {
     SCOPED_TRACE(Repeat(seed));
     Random random(seed);
     Cascade host = RandomCascade(random);
+    if (random.OneIn(2))
+      Pad(random, host, random.Pick32(0, 40));
     if (!host.last.empty())
       Check(host);
   }
@@ -119,6 +105,8 @@ TEST_P(FlashInferCascadeKernel, TakesManyRequestsAndGroups) {
     }
     ASSERT_LE(host.last.size(), 4096u);
     Check(host);
+    host.live = { random.Pick32(0, int32_t(host.last.size())) };
+    Check(host);
   }
 }
 
@@ -129,15 +117,19 @@ TEST_P(FlashInferCascadeKernel, BadBatchesGiveNoRequests) {
     SCOPED_TRACE(Repeat(seed));
     Random random(seed);
     Cascade host = RandomCascade(random);
+    if (random.OneIn(3))
+      Pad(random, host, random.Pick32(0, 5));
     if (host.last.empty())
       continue;
-    Ints *arrays[] = { &host.qo, &host.kv, &host.last, &host.start, &host.prefix, &host.indices };
-    Ints &array = *arrays[random.Pick(0, host.indices.empty() ? 4 : 5)];
+    std::vector<Ints *> arrays = { &host.qo, &host.kv, &host.last, &host.start, &host.prefix };
+    for (Ints *array : { &host.indices, &host.live })
+      if (!array->empty())
+        arrays.push_back(array);
+    Ints &array = *arrays[size_t(random.Pick(0, int64_t(arrays.size()) - 1))];
     array[random.Pick(0, array.size() - 1)] = random.OneIn(2) ? int32_t(random.Bits()) : random.Pick32(-2, 3);
     host.Bind();
-    if (host.kv.back() > int32_t(host.indices.size())) {
+    if (host.kv[size_t(host.num_live())] > int32_t(host.indices.size()))
       continue; // the host has no room to look at
-    }
     refused += cgr_flashinfer_cascade_split(&host.c) != CGR_OK;
     Check(host);
   }
@@ -161,36 +153,52 @@ TEST_P(FlashInferCascadeKernel, MorePagesThanThereIsRoomForAreRefused) {
   EXPECT_EQ(cgr_flashinfer_cascade_enqueue(nullptr, &there.c, stream_), CGR_ERROR_NULL_POINTER);
 }
 
+// What refuses a batch runs on the host device as a kernel: the thread's last message is that of a call.
+TEST(FlashInferCascadeAlone, KernelsLeaveNoMessage) {
+  const DeviceParam param = HostParam(CGR_SCHEDULE_EARLIEST);
+  cgr_device *device = nullptr;
+  cudaStream_t stream = nullptr;
+  CGR_ASSERT_OK(cgr_device_open(param.name.c_str(), &param.config, &device));
+  CGR_ASSERT_OK(cgr_stream_create(device, &stream));
+  Cascade host;
+  host.AddGroup(2);
+  host.Add(1, 5, 17); // more tokens than a page has
+  host.Bind();
+  int32_t status = -1;
+  host.c.status = &status;
+  host.c.max_indices = int32_t(host.indices.size());
+  EXPECT_EQ(cgr_flashinfer_cascade_enqueue(nullptr, &host.c, stream), CGR_ERROR_NULL_POINTER);
+  const std::string before = cgr_last_message();
+  CGR_EXPECT_OK(cgr_flashinfer_cascade_enqueue(device, &host.c, stream));
+  EXPECT_EQ(status, CGR_ERROR_INVALID_ARGUMENT) << "it runs in the call";
+  EXPECT_EQ(cgr_last_message(), before);
+  CGR_EXPECT_OK(cgr_stream_destroy(device, stream));
+  CGR_EXPECT_OK(cgr_device_close(device));
+}
+
 TEST_P(FlashInferCascadeKernel, OneGraphSplitsManyBatches) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   There there(*bench_, 40, 3, 4000);
-  cgr__graph *graph = nullptr;
-  cgr__exec *exec = nullptr;
-  cgr__graph_info info;
-  CGR_ASSERT_OK(cgr_flashinfer_cascade_enqueue(device_, &there.c, stream_)); // loads the kernel
-  Sync();
-  ASSERT_EQ(device_->ops->capture_begin(device_, stream_), CGR__DEVICE_OK);
-  CGR_EXPECT_OK(cgr_flashinfer_cascade_enqueue(device_, &there.c, stream_));
-  ASSERT_EQ(device_->ops->capture_end(device_, stream_, &graph), CGR__DEVICE_OK);
-  ASSERT_EQ(device_->ops->instantiate(device_, graph, &exec, &info), CGR__DEVICE_OK);
-  for (int n = 0; n < 50 && !HasFailure(); n++) {
-    Cascade host;
-    for (int32_t g = 0; g < 3; g++) {
-      host.AddGroup(random.Pick32(0, 20));
-      for (int32_t left = g == 2 ? 40 - int32_t(host.last.size()) : random.Pick32(0, 15); left > 0; left--)
-        host.Add(random.Pick32(0, 3), host.prefix.back() + random.Pick32(1, 9), random.Pick32(1, 16));
+  there.c.live_requests = there.live.data();
+  auto replay = [&](auto launch) {
+    for (int n = 0; n < 50 && !HasFailure(); n++) {
+      Cascade host;
+      for (int32_t g = 0; g < 3; g++) {
+        host.AddGroup(random.Pick32(0, 20));
+        for (int32_t left = g == 2 ? 40 - int32_t(host.last.size()) : random.Pick32(0, 15); left > 0; left--)
+          host.Add(random.Pick32(0, 3), host.prefix.back() + random.Pick32(1, 9), random.Pick32(1, 16));
+      }
+      host.live = { n % 3 == 0 ? 40 : random.Pick32(0, 40) };
+      host.Bind();
+      cgr_status status = cgr_flashinfer_cascade_split(&host.c);
+      there.Put(host);
+      ASSERT_NO_FATAL_FAILURE(launch());
+      ExpectSame(host, status, there);
     }
-    host.Bind();
-    cgr_status status = cgr_flashinfer_cascade_split(&host.c);
-    there.Put(host);
-    ASSERT_EQ(device_->ops->exec_launch(device_, exec, stream_), CGR__DEVICE_OK);
-    Sync();
-    ExpectSame(host, status, there);
-  }
-  EXPECT_EQ(device_->ops->exec_destroy(device_, exec), CGR__DEVICE_OK);
-  EXPECT_EQ(device_->ops->graph_destroy(device_, graph), CGR__DEVICE_OK);
+  };
+  InAGraph([&] { return cgr_flashinfer_cascade_enqueue(device_, &there.c, stream_); }, replay);
 }
 
 CGR_INSTANTIATE_OVER_KERNEL_DEVICES(FlashInferCascadeKernel);

@@ -59,6 +59,46 @@ FlashInferCase Prefill(const Cascade &s, bool graph) {
   return c;
 }
 
+// Whatever the arrays hold of it.
+TEST(FlashInferCascade, PaddingHasNoRowsAndNoPages) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 2000 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    Cascade alone = RandomCascade(random), padded = alone;
+    const size_t live = alone.last.size(), padding = size_t(random.Pick32(0, 9));
+    Pad(random, padded, int32_t(padding));
+    CGR_ASSERT_OK(cgr_flashinfer_cascade_split(&alone.c));
+    CGR_ASSERT_OK(cgr_flashinfer_cascade_split(&padded.c));
+    EXPECT_TRUE(padded.shared_qo == alone.shared_qo && padded.shared_kv == alone.shared_kv);
+    EXPECT_TRUE(padded.shared_last == alone.shared_last && padded.shared_indices == alone.shared_indices);
+    EXPECT_EQ(padded.unique_indices, alone.unique_indices);
+    alone.unique_kv.resize(live + 1 + padding, alone.unique_kv.back());
+    alone.unique_last.resize(live + padding, 1);
+    EXPECT_EQ(padded.unique_kv, alone.unique_kv);
+    EXPECT_EQ(padded.unique_last, alone.unique_last);
+  }
+}
+
+TEST(FlashInferCascade, LiveRequestsOutOfRangeAreTheNearest) {
+  Random random(1);
+  Cascade s = RandomCascade(random);
+  const Ints all = s.qo;
+  s.live = { INT32_MAX };
+  s.Bind();
+  CGR_ASSERT_OK(cgr_flashinfer_cascade_split(&s.c));
+  EXPECT_EQ(s.shared_qo.back(), all.back());
+  for (int32_t none : { 0, -1, INT32_MIN }) {
+    s.live = { none };
+    s.Bind();
+    CGR_ASSERT_OK(cgr_flashinfer_cascade_split(&s.c));
+    for (const Ints &sums : { s.shared_qo, s.shared_kv, s.unique_kv })
+      EXPECT_EQ(sums, Ints(sums.size(), 0));
+    for (const Ints &lens : { s.shared_last, s.unique_last })
+      EXPECT_EQ(lens, Ints(lens.size(), 1));
+  }
+}
+
 TEST(FlashInferCascade, PlansAreThoseOfTheLevels) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 1000 && !HasFailure(); seed++) {
@@ -66,6 +106,11 @@ TEST(FlashInferCascade, PlansAreThoseOfTheLevels) {
     Random random(seed);
     Cascade s = RandomCascade(random);
     FlashInferCase level = Prefill(s, random.OneIn(2));
+    if (random.OneIn(2)) {
+      const int32_t padding = random.Pick32(0, 9);
+      Pad(random, s, padding);
+      level.p.total_num_rows += padding;
+    }
     FlashInferWorkspace a(1 << 18), b(1 << 18), expected(1 << 18);
     void *const workspaces[2] = { a.data(), b.data() };
     const size_t bytes[2] = { a.size(), b.size() };
@@ -75,6 +120,7 @@ TEST(FlashInferCascade, PlansAreThoseOfTheLevels) {
       level.p.num_requests = k == 0 ? s.c.num_groups : s.c.num_requests;
       level.qo = k == 0 ? s.shared_qo : s.qo;
       level.kv = k == 0 ? s.shared_kv : s.unique_kv;
+      level.live = k == 0 ? Ints() : s.live;
       level.Bind();
       CGR_ASSERT_OK(level.Build(expected.data(), expected.size(), &plan));
       EXPECT_EQ(std::memcmp(&plan, &plans[k], sizeof plan), 0);
@@ -124,6 +170,10 @@ TEST(FlashInferCascade, RefusesWhatIsNoCascade) {
   ExpectRefused(s, { "kv_indptr[2] is 3, expected at least 4 (kv_indptr[1])" });
   s = Good(), s.start[2] = 2;
   ExpectRefused(s, { "group_start[2] is 2, expected 3 (num_requests)" });
+  s = Good(), s.start[2] = 4;
+  ExpectRefused(s, { "group_start[2] is 4, expected 3 (num_requests)" });
+  s = Good(), s.live = { 2 }, s.start[1] = s.start[2] = 1, s.c.live_requests = s.live.data();
+  ExpectRefused(s, { "group_start[2] is 1, expected 2 (live requests) .. 3 (num_requests)" });
   s = Good(), s.prefix[1] = -1;
   ExpectRefused(s, { "prefix_pages[1] is -1, expected at least 0" });
   s = Good(), s.prefix[0] = 4;

@@ -2,29 +2,14 @@
 // change from replay to replay; lengths that no plan takes overrun nothing.
 #include <gtest/gtest.h>
 
-#include "tests/support/device_memory.h"
-#include "tests/support/expect.h"
+#include "tests/support/enqueue_case.h"
 #include "tests/support/flashinfer_case.h"
 
 namespace cgr_test {
 namespace {
 
-class FlashInferKernel : public ::testing::TestWithParam<DeviceParam> {
+class FlashInferKernel : public EnqueueTest {
 protected:
-  void SetUp() override {
-    cgr_device *device = nullptr;
-    CGR_OPEN_OR_SKIP(device, GetParam());
-    device_ = device;
-    bench_ = std::make_unique<Bench>(device);
-    CGR_ASSERT_OK(cgr_stream_create(device_, &stream_));
-  }
-  void TearDown() override {
-    if (stream_ != nullptr)
-      CGR_EXPECT_OK(cgr_stream_destroy(device_, stream_));
-    bench_.reset();
-  }
-  void Sync() { CGR_ASSERT_OK(cgr_stream_synchronize(device_, stream_)); }
-
   // A case with its arrays on the device.
   struct There {
     There(Bench &bench, const FlashInferCase &host)
@@ -75,10 +60,6 @@ protected:
     Sync();
     ExpectSame(host, there, workspace);
   }
-
-  cgr_device *device_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  std::unique_ptr<Bench> bench_;
 };
 
 FlashInferCase RandomCase(Random &random) { return random.OneIn(2) ? RandomDecode(random, true) : RandomPrefill(random, true); }
@@ -170,28 +151,18 @@ TEST_P(FlashInferKernel, OneGraphPlansManyBatches) {
     Expected(c, &expected);
     There there(*bench_, c);
     Array<unsigned char> workspace(*bench_, expected.size());
-    CGR_ASSERT_OK(there.c.Enqueue(device_, workspace.data(), workspace.size(), stream_)); // loads the kernel
-    Sync();
-    cgr__graph *graph = nullptr;
-    cgr__exec *exec = nullptr;
-    cgr__graph_info info;
-    ASSERT_EQ(device_->ops->capture_begin(device_, stream_), CGR__DEVICE_OK);
-    CGR_EXPECT_OK(there.c.Enqueue(device_, workspace.data(), workspace.size(), stream_));
-    ASSERT_EQ(device_->ops->capture_end(device_, stream_, &graph), CGR__DEVICE_OK);
-    ASSERT_EQ(device_->ops->instantiate(device_, graph, &exec, &info), CGR__DEVICE_OK);
-    EXPECT_EQ(info.num_nodes, 1);
-    for (int replay = 0; replay < 20; replay++) {
-      FlashInferCase other = c;
-      other.live.clear();
-      FillLengths(random, other, c.num_requests(), false);
-      other.Bind();
-      there.Put(other);
-      ASSERT_EQ(device_->ops->exec_launch(device_, exec, stream_), CGR__DEVICE_OK);
-      Sync();
-      ExpectSame(other, there, workspace);
-    }
-    EXPECT_EQ(device_->ops->exec_destroy(device_, exec), CGR__DEVICE_OK);
-    EXPECT_EQ(device_->ops->graph_destroy(device_, graph), CGR__DEVICE_OK);
+    InAGraph([&] { return there.c.Enqueue(device_, workspace.data(), workspace.size(), stream_); },
+             [&](auto launch) {
+               for (int replay = 0; replay < 20; replay++) {
+                 FlashInferCase other = c;
+                 other.live.clear();
+                 FillLengths(random, other, c.num_requests(), false);
+                 other.Bind();
+                 there.Put(other);
+                 ASSERT_NO_FATAL_FAILURE(launch());
+                 ExpectSame(other, there, workspace);
+               }
+             });
   }
 }
 

@@ -5,16 +5,13 @@
 
 #include "tests/support/expect.h"
 #include "tests/support/flashmla_case.h"
+#include "tests/support/poisoned.h"
 
 namespace cgr_test {
 namespace {
 
-struct alignas(32) Row {
-  int32_t words[8];
-};
-
 struct Good : FlashmlaBatch {
-  std::vector<Row> memory;
+  Poisoned<32> memory;
   size_t bytes = 0;
 
   explicit Good(bool sparse = false) {
@@ -35,15 +32,7 @@ struct Good : FlashmlaBatch {
     live = 3;
     Bind();
     CGR_EXPECT_OK(cgr_flashmla_size(&input, nullptr, &bytes));
-    memory.resize(bytes / 32 + 1);
-    std::memset(static_cast<void *>(memory.data()), 0xa5, memory.size() * sizeof(Row));
-  }
-  bool IsUntouched() const {
-    for (const Row &row : memory)
-      for (int32_t word : row.words)
-        if (word != int32_t(0xa5a5a5a5u))
-          return false;
-    return true;
+    memory = Poisoned<32>(bytes);
   }
 };
 
@@ -54,7 +43,7 @@ void ExpectBuildRefused(bool sparse, const Change &change, cgr_status status, Wo
   change(b);
   words.push_back("cgr_flashmla_build");
   ExpectMessage(cgr_flashmla_build(&b.input, b.memory.data(), b.bytes), status, words);
-  EXPECT_TRUE(b.IsUntouched()) << "something was written";
+  EXPECT_TRUE(b.memory.IsUntouched()) << "something was written";
 }
 
 // Both functions refuse for the same reason.
@@ -73,7 +62,7 @@ TEST(FlashmlaApi, AcceptsWhatTheOthersChange) {
   for (bool sparse : { false, true }) {
     Good b(sparse);
     CGR_EXPECT_OK(cgr_flashmla_build(&b.input, b.memory.data(), b.bytes));
-    EXPECT_FALSE(b.IsUntouched());
+    EXPECT_FALSE(b.memory.IsUntouched());
   }
 }
 
@@ -92,9 +81,9 @@ TEST(FlashmlaApi, RefusesMemoryThatDoesNotFit) {
   Good b;
   ExpectMessage(cgr_flashmla_build(&b.input, b.memory.data(), b.bytes - 1), CGR_ERROR_INVALID_ARGUMENT,
                 { "bytes is " + std::to_string(b.bytes - 1), "at least " + std::to_string(b.bytes), "cgr_flashmla_size" });
-  ExpectMessage(cgr_flashmla_build(&b.input, &b.memory[0].words[4], b.bytes), CGR_ERROR_INVALID_ARGUMENT,
+  ExpectMessage(cgr_flashmla_build(&b.input, b.memory.data() + 4, b.bytes), CGR_ERROR_INVALID_ARGUMENT,
                 { "metadata is", "multiple of 32" });
-  EXPECT_TRUE(b.IsUntouched());
+  EXPECT_TRUE(b.memory.IsUntouched());
 }
 
 TEST(FlashmlaApi, RefusesFieldsOutOfRange) {

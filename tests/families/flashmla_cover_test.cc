@@ -7,13 +7,10 @@
 #include "tests/support/expect.h"
 #include "tests/support/flashmla_case.h"
 #include "tests/support/flashmla_consumer.h"
+#include "tests/support/poisoned.h"
 
 namespace cgr_test {
 namespace {
-
-struct alignas(32) Row {
-  int32_t words[8];
-};
 
 void ExpectCover(const FlashmlaBatch &b, const FlashmlaWork &work, const std::vector<int32_t> &tokens) {
   const int32_t most_slots = b.input.num_requests + b.input.num_parts; // what FlashMLA's calls have memory for
@@ -59,13 +56,13 @@ TEST(FlashmlaCover, EveryBlockIsReadOnceAndEverySplitIsMerged) {
     RandomFlashmla(random, 200, &b);
     size_t bytes = 0;
     CGR_ASSERT_OK(cgr_flashmla_size(&b.input, nullptr, &bytes));
-    std::vector<Row> memory(bytes / 32 + 1);
+    Poisoned<32> memory(bytes);
     CGR_ASSERT_OK(cgr_flashmla_build(&b.input, memory.data(), bytes));
     std::vector<int32_t> tokens(size_t(b.input.num_requests), 0);
     for (int32_t i = 0; i < b.num_live(); i++)
       tokens[size_t(i)] = b.Tokens(size_t(i));
     FlashmlaWork work;
-    ASSERT_TRUE(ReadFlashmla(b.input.layout, tokens, b.block_size(), b.input.num_parts, memory[0].words, &work));
+    ASSERT_TRUE(ReadFlashmla(b.input.layout, tokens, b.block_size(), b.input.num_parts, memory.data(), &work));
     ExpectCover(b, work, tokens);
   }
 }

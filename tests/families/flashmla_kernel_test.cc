@@ -7,8 +7,7 @@
 #include "planners/families/block_table_host.h"
 #include "planners/families/flashmla_host.h"
 #include "tests/support/block_table_case.h"
-#include "tests/support/device_memory.h"
-#include "tests/support/expect.h"
+#include "tests/support/enqueue_case.h"
 #include "tests/support/flashmla_case.h"
 
 namespace cgr_test {
@@ -154,58 +153,7 @@ CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelFamilies);
 
 // ------------------------------------------------------------------------------------------------------------- public calls
 
-// Memory of a device, filled with rubbish or copied from a list.
-struct Memory {
-  cgr_device *dev;
-  void *data = nullptr;
-  size_t count;
-  Memory(cgr_device *device, size_t words) : dev(device), count(words) { CGR_EXPECT_OK(cgr_memory_alloc(dev, words * 4, &data)); }
-  ~Memory() { CGR_EXPECT_OK(cgr_memory_free(dev, data)); }
-  Memory(const Memory &) = delete;
-  Memory &operator=(const Memory &) = delete;
-  int32_t *words() const { return static_cast<int32_t *>(data); }
-  void Put(const Ints &from, cudaStream_t stream) {
-    CGR_EXPECT_OK(cgr_copy(dev, data, from.data(), from.size() * 4, stream));
-    CGR_EXPECT_OK(cgr_stream_synchronize(dev, stream));
-  }
-  Ints Get(cudaStream_t stream) const {
-    Ints to(count);
-    CGR_EXPECT_OK(cgr_copy(dev, to.data(), data, count * 4, stream));
-    CGR_EXPECT_OK(cgr_stream_synchronize(dev, stream));
-    return to;
-  }
-};
-
-class Families : public ::testing::TestWithParam<DeviceParam> {
-protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_));
-    CGR_ASSERT_OK(cgr_stream_create(dev_, &stream_));
-  }
-  void TearDown() override {
-    if (dev_ == nullptr)
-      return;
-    CGR_EXPECT_OK(cgr_stream_destroy(dev_, stream_));
-    CGR_EXPECT_OK(cgr_device_close(dev_));
-  }
-  // Captures what `enqueue` does, and calls `replay` with the graph.
-  template <class Enqueue, class Replay> void InAGraph(Enqueue enqueue, Replay replay) {
-    cgr__graph *graph = nullptr;
-    cgr__exec *exec = nullptr;
-    cgr__graph_info info;
-    ASSERT_EQ(dev_->ops->capture_begin(dev_, stream_), CGR__DEVICE_OK);
-    CGR_EXPECT_OK(enqueue());
-    ASSERT_EQ(dev_->ops->capture_end(dev_, stream_, &graph), CGR__DEVICE_OK);
-    ASSERT_EQ(dev_->ops->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
-    EXPECT_EQ(info.num_nodes, 1);
-    replay(exec);
-    ASSERT_EQ(dev_->ops->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-    ASSERT_EQ(dev_->ops->graph_destroy(dev_, graph), CGR__DEVICE_OK);
-  }
-  cgr_device *dev_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-};
+class Families : public EnqueueTest {};
 
 TEST_P(Families, FlashmlaReplaysWithOtherLengths) {
   Random random(Seed());
@@ -217,25 +165,26 @@ TEST_P(Families, FlashmlaReplaysWithOtherLengths) {
   b.Bind();
   size_t bytes = 0;
   CGR_ASSERT_OK(cgr_flashmla_size(&b.input, nullptr, &bytes));
-  Memory lens(dev_, 50), live(dev_, 1), metadata(dev_, bytes / 4);
+  Array<int32_t> lens(*bench_, 50), live(*bench_, 1), metadata(*bench_, bytes / 4);
   cgr_flashmla_input there = b.input;
-  there.seq_lens = lens.words();
-  there.live_requests = live.words();
-  auto enqueue = [&] { return cgr_flashmla_enqueue(dev_, &there, metadata.words(), bytes, stream_); };
-  lens.Put(b.seq_lens, stream_);
-  live.Put(OneWord(b.live), stream_);
-  CGR_ASSERT_OK(enqueue()); // loads the kernel
-  ASSERT_EQ(metadata.Get(stream_), FlashmlaWords(b, 132));
-  InAGraph(enqueue, [&](cgr__exec *exec) {
+  there.seq_lens = lens.data();
+  there.live_requests = live.data();
+  auto enqueue = [&] { return cgr_flashmla_enqueue(device_, &there, metadata.data(), bytes, stream_); };
+  lens.Put(b.seq_lens);
+  live.Put(OneWord(b.live));
+  CGR_ASSERT_OK(enqueue());
+  Sync();
+  ASSERT_EQ(metadata.Get(), FlashmlaWords(b, 132));
+  InAGraph(enqueue, [&](auto launch) {
     for (int step = 0; step < 20; step++) {
       for (int32_t &len : b.seq_lens)
         len = random.Pick32(0, step % 2 ? 100 : 60000); // a small plan after a large one: no stale word stays
       b.live = random.Pick32(0, 50);
-      lens.Put(b.seq_lens, stream_);
-      live.Put(OneWord(b.live), stream_);
-      metadata.Put(Ints(metadata.count, -99), stream_);
-      ASSERT_EQ(dev_->ops->exec_launch(dev_, exec, stream_), CGR__DEVICE_OK);
-      ASSERT_EQ(metadata.Get(stream_), FlashmlaWords(b, 132));
+      lens.Put(b.seq_lens);
+      live.Put(OneWord(b.live));
+      metadata.Put(Ints(metadata.size(), -99));
+      ASSERT_NO_FATAL_FAILURE(launch());
+      ASSERT_EQ(metadata.Get(), FlashmlaWords(b, 132));
     }
   });
 }
@@ -248,26 +197,26 @@ TEST_P(Families, BlockTableReplaysWithOtherLengths) {
   b.Bind();
   cgr_block_table_layout at = CGR_BLOCK_TABLE_LAYOUT_INIT;
   CGR_ASSERT_OK(cgr_block_table_get_layout(&b.input, &at));
-  Memory table(dev_, b.page_table.size()), rows(dev_, b.rows.size()), lens(dev_, b.seq_lens.size());
-  Memory starts(dev_, b.query_start_loc.size()), live(dev_, 1), memory(dev_, at.bytes / 4);
+  Array<int32_t> table(*bench_, b.page_table), rows(*bench_, b.rows), lens(*bench_, b.seq_lens);
+  Array<int32_t> starts(*bench_, b.query_start_loc), live(*bench_, OneWord(b.live)), memory(*bench_, at.bytes / 4);
   cgr_block_table_input there = b.input;
-  there.page_table = table.words();
-  there.rows = rows.words();
-  there.seq_lens = lens.words();
-  there.query_start_loc = starts.words();
-  there.live_requests = live.words();
+  there.page_table = table.data();
+  there.rows = rows.data();
+  there.seq_lens = lens.data();
+  there.query_start_loc = starts.data();
+  there.live_requests = live.data();
   auto put = [&] {
-    table.Put(b.page_table, stream_);
-    rows.Put(b.rows, stream_);
-    lens.Put(b.seq_lens, stream_);
-    starts.Put(b.query_start_loc, stream_);
-    live.Put(OneWord(b.live), stream_);
+    table.Put(b.page_table);
+    rows.Put(b.rows);
+    lens.Put(b.seq_lens);
+    starts.Put(b.query_start_loc);
+    live.Put(OneWord(b.live));
   };
-  auto enqueue = [&] { return cgr_block_table_enqueue(dev_, &there, memory.words(), at.bytes, stream_); };
-  put();
+  auto enqueue = [&] { return cgr_block_table_enqueue(device_, &there, memory.data(), at.bytes, stream_); };
   CGR_ASSERT_OK(enqueue());
-  ASSERT_EQ(memory.Get(stream_), BlockTableWords(b, at));
-  InAGraph(enqueue, [&](cgr__exec *exec) {
+  Sync();
+  ASSERT_EQ(memory.Get(), BlockTableWords(b, at));
+  InAGraph(enqueue, [&](auto launch) {
     for (int step = 0; step < 20; step++) {
       for (int32_t &len : b.seq_lens)
         len = random.Pick32(0, b.input.max_seq_len);
@@ -275,9 +224,9 @@ TEST_P(Families, BlockTableReplaysWithOtherLengths) {
         row = random.Pick32(0, b.input.num_rows - 1);
       b.live = random.Pick32(0, b.input.num_requests);
       put();
-      memory.Put(Ints(memory.count, -99), stream_);
-      ASSERT_EQ(dev_->ops->exec_launch(dev_, exec, stream_), CGR__DEVICE_OK);
-      ASSERT_EQ(memory.Get(stream_), BlockTableWords(b, at));
+      memory.Put(Ints(memory.size(), -99));
+      ASSERT_NO_FATAL_FAILURE(launch());
+      ASSERT_EQ(memory.Get(), BlockTableWords(b, at));
     }
   });
 }
@@ -296,15 +245,15 @@ TEST_P(Families, RefuseWhatTheOtherCallsRefuse) {
     return cgr_flashmla_enqueue(dev, &f.input, to, room, stream);
   };
   ExpectMessage(call(nullptr, words, bytes, stream_), CGR_ERROR_NULL_POINTER, { name[0], "device" });
-  ExpectMessage(call(dev_, nullptr, bytes, stream_), CGR_ERROR_NULL_POINTER, { name[0], "metadata" });
-  ExpectMessage(call(dev_, words, bytes - 1, stream_), CGR_ERROR_INVALID_ARGUMENT, { name[0], "bytes is" });
-  ExpectMessage(call(dev_, words + 1, bytes, stream_), CGR_ERROR_INVALID_ARGUMENT, { name[0], "multiple of 32" });
-  ExpectMessage(call(dev_, words, bytes, nullptr), CGR_ERROR_INVALID_ARGUMENT, { name[0], "stream is NULL" });
+  ExpectMessage(call(device_, nullptr, bytes, stream_), CGR_ERROR_NULL_POINTER, { name[0], "metadata" });
+  ExpectMessage(call(device_, words, bytes - 1, stream_), CGR_ERROR_INVALID_ARGUMENT, { name[0], "bytes is" });
+  ExpectMessage(call(device_, words + 1, bytes, stream_), CGR_ERROR_INVALID_ARGUMENT, { name[0], "multiple of 32" });
+  ExpectMessage(call(device_, words, bytes, nullptr), CGR_ERROR_INVALID_ARGUMENT, { name[0], "stream is NULL" });
   alignas(16) static unsigned char junk[4096] = { 1 };
   ExpectMessage(call(reinterpret_cast<cgr_device *>(junk), words, bytes, stream_), CGR_ERROR_INVALID_STRUCT,
                 { name[0], "not open" });
   f.input.num_requests = 0;
-  ExpectMessage(call(dev_, words, bytes, stream_), CGR_ERROR_INVALID_ARGUMENT, { name[0], "num_requests is 0" });
+  ExpectMessage(call(device_, words, bytes, stream_), CGR_ERROR_INVALID_ARGUMENT, { name[0], "num_requests is 0" });
 
   Random random(1);
   BlockTableBatch b;
@@ -313,10 +262,10 @@ TEST_P(Families, RefuseWhatTheOtherCallsRefuse) {
     return cgr_block_table_enqueue(dev, &b.input, to, size_t{ 1 } << 40, stream);
   };
   ExpectMessage(other(nullptr, words, stream_), CGR_ERROR_NULL_POINTER, { "cgr_block_table_enqueue", "device" });
-  ExpectMessage(other(dev_, nullptr, stream_), CGR_ERROR_NULL_POINTER, { "cgr_block_table_enqueue", "memory" });
-  ExpectMessage(other(dev_, words, nullptr), CGR_ERROR_INVALID_ARGUMENT, { "cgr_block_table_enqueue", "stream is NULL" });
+  ExpectMessage(other(device_, nullptr, stream_), CGR_ERROR_NULL_POINTER, { "cgr_block_table_enqueue", "memory" });
+  ExpectMessage(other(device_, words, nullptr), CGR_ERROR_INVALID_ARGUMENT, { "cgr_block_table_enqueue", "stream is NULL" });
   b.input.kv_layout = CGR_LAYOUT_NHD;
-  ExpectMessage(other(dev_, words, stream_), CGR_ERROR_UNSUPPORTED, { "cgr_block_table_enqueue", "kv_layout" });
+  ExpectMessage(other(device_, words, stream_), CGR_ERROR_UNSUPPORTED, { "cgr_block_table_enqueue", "kv_layout" });
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(Families);

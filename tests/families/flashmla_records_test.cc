@@ -9,6 +9,7 @@
 
 #include "tests/support/expect.h"
 #include "tests/support/flashmla_case.h"
+#include "tests/support/poisoned.h"
 
 namespace cgr_test {
 namespace {
@@ -46,14 +47,9 @@ void CheckRecord(const std::string &line) {
     CGR_ASSERT_OK(cgr_flashmla_size(&b.input, &derived, &bytes));
     ASSERT_EQ(derived, parts);
     ASSERT_EQ(bytes, expected.size() * sizeof(int32_t));
-    struct alignas(32) Row {
-      int32_t words[8];
-    };
-    std::vector<Row> memory(bytes / 32 + 1);
-    std::memset(static_cast<void *>(memory.data()), 0xa5, memory.size() * sizeof(Row));
+    Poisoned<32> memory(bytes);
     CGR_ASSERT_OK(cgr_flashmla_build(&b.input, memory.data(), bytes));
-    const int32_t *got = memory[0].words;
-    ASSERT_EQ(std::vector<int32_t>(got, got + expected.size()), expected);
+    ASSERT_EQ(memory.Get(), expected);
   }
   ASSERT_EQ(FlashmlaWords(b, parts), expected) << "the tests' own planner";
 }

@@ -3,27 +3,22 @@
 
 #include "tests/support/expect.h"
 #include "tests/support/flashmla_case.h"
+#include "tests/support/poisoned.h"
 
 namespace cgr_test {
 namespace {
-
-struct alignas(32) Row {
-  int32_t words[8];
-};
 
 // The metadata, from memory that is full of rubbish.
 std::vector<int32_t> Build(const FlashmlaBatch &b, int32_t *num_parts = nullptr) {
   int32_t parts = 0;
   size_t bytes = 0;
   CGR_EXPECT_OK(cgr_flashmla_size(&b.input, &parts, &bytes));
-  std::vector<Row> memory(bytes / 32 + 2);
-  std::memset(static_cast<void *>(memory.data()), 0xa5, memory.size() * sizeof(Row));
+  Poisoned<32> memory(bytes);
   CGR_EXPECT_OK(cgr_flashmla_build(&b.input, memory.data(), bytes));
-  const int32_t *got = memory[0].words;
-  EXPECT_EQ(got[bytes / 4], int32_t(0xa5a5a5a5u)) << "written past the end";
+  EXPECT_TRUE(memory.EndIsUntouched()) << "written past the end";
   if (num_parts != nullptr)
     *num_parts = parts;
-  return std::vector<int32_t>(got, got + bytes / 4);
+  return memory.Get();
 }
 
 TEST(Flashmla, EqualsASecondPlanner) {

@@ -9,7 +9,8 @@ static int32_t check(void *context, const cgr_device_info *device, const cgr_gro
   (void)context, (void)group;
   int plain = !layer->window_left && !layer->window_right && !layer->chunk && !layer->softcap && !layer->alibi_slopes &&
               !layer->sinks && !layer->flags && layer->group == 0 && layer->head_dim_v == layer->head_dim;
-  int can = plain && device->kind == CGR_DEVICE_KIND_HOST && layer->k.dtype == CGR_DTYPE_FP32 && layer->out_dtype == CGR_DTYPE_FP32;
+  int can =
+      plain && device->kind == CGR_DEVICE_KIND_HOST && layer->k.dtype == CGR_DTYPE_FP32 && layer->out_dtype == CGR_DTYPE_FP32;
   if (!can && capacity > 0) {
     findings[0].status = CGR_ERROR_UNSUPPORTED;
     snprintf(findings[0].field, sizeof findings[0].field, "backend");

@@ -26,8 +26,8 @@ typedef struct own_args {
   int32_t num_tokens;
 } own_args;
 
-/* Plain attention in fp32, causal: the engine's kernel, a function of the host here. Lengths and pages are read from `plan` when
- * it runs. Padded tokens get out 0 and lse -inf. `args` is an own_args. */
+/* Plain attention in fp32, causal, with the layer's scale: the engine's kernel, a function of the host here. Lengths and pages
+ * are read from `plan` when it runs. Padded tokens get out 0 and lse -inf. `args` is an own_args. */
 void own_kernel(const void *args);
 
 /* `engine` lives as long as the runtime; its `layers` are needed from the capture on. */

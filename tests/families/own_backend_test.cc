@@ -15,6 +15,7 @@ protected:
     EngineOptions options;
     options.layout = KvLayout::kHnd;
     options.layers = { { 4, 2 }, { 4, 2 } };
+    options.layers[1].scale = 0.7f;
     options.mode = GetParam();
     options.mixed = { { 8, 4 }, { 64, 8 } };
     options.adjust = [this](cgr_config *config) {

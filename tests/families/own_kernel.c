@@ -6,6 +6,7 @@
 static void attend(const own_args *x, const int32_t *pages, int32_t seen, int32_t token, int32_t h) {
   const int32_t dim = x->l.head_dim, size = x->in.page_size, kv_head = h / (x->l.num_q_heads / x->l.num_kv_heads);
   const float *q = (const float *)x->a.q.data + token * x->a.q.stride_token + h * x->a.q.stride_head;
+  const float scale = x->l.scale > 0 ? x->l.scale : 1 / sqrtf((float)dim);
   float *out = (float *)x->a.out.data + token * x->a.out.stride_token + h * x->a.out.stride_head, top = -INFINITY, sum = 0;
   for (int32_t d = 0; d < dim; d++)
     out[d] = 0;
@@ -17,7 +18,7 @@ static void attend(const own_args *x, const int32_t *pages, int32_t seen, int32_
               kv_head * kv[i]->stride_head;
     float score = 0, before = top;
     for (int32_t d = 0; d < dim; d++)
-      score += q[d] * at[0][d] / sqrtf((float)dim);
+      score += q[d] * at[0][d] * scale;
     top = fmaxf(top, score);
     sum = sum * expf(before - top) + expf(score - top);
     for (int32_t d = 0; d < dim; d++)

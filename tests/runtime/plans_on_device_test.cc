@@ -8,16 +8,8 @@
 namespace cgr_test {
 namespace {
 
-class PlansOnDevice : public ::testing::TestWithParam<DeviceAndMode> {
+class PlansOnDevice : public PlanningTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
-  void Make(const std::vector<PlannerOptions> &planners, std::function<void(cgr_config *)> adjust = nullptr) {
-    EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
-    options.adjust = std::move(adjust);
-    p_.reset();
-    p_ = std::make_unique<Planning>(options, planners);
-    CGR_ASSERT_OK(p_->engine->Capture());
-  }
   // Some of each kind, several in flight.
   void RunSteps(int rounds) {
     Engine &engine = *p_->engine;
@@ -36,7 +28,6 @@ protected:
     }
     p_->CheckSeen();
   }
-  std::unique_ptr<Planning> p_;
 };
 
 TEST_P(PlansOnDevice, FindTheBatchAndAreFoundByTheAttention) {

@@ -15,16 +15,8 @@ PlannerOptions OnHost(uint64_t plan_bytes = 1003) {
   return o;
 }
 
-class PlansOnHost : public ::testing::TestWithParam<DeviceAndMode> {
+class PlansOnHost : public PlanningTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
-  void Make(const std::vector<PlannerOptions> &planners, std::function<void(cgr_config *)> adjust = nullptr) {
-    EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
-    options.adjust = std::move(adjust);
-    p_.reset();
-    p_ = std::make_unique<Planning>(options, planners);
-    CGR_ASSERT_OK(p_->engine->Capture());
-  }
   // Batches of all kinds; about as many steps in flight as there can be.
   void RunRandom(Random *random, int steps) {
     Engine &engine = *p_->engine;
@@ -100,7 +92,6 @@ protected:
         repeat_ = 0;
       }
   }
-  std::unique_ptr<Planning> p_;
   std::vector<int32_t> repeated_; // rows of a batch that goes on as it is, and how many times more
   int repeat_ = 0;
 };

@@ -32,12 +32,15 @@ inline int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) {
 // A device with a stream. Everything is complete when a function returns, but for those that say Enqueue.
 class Bench {
 public:
-  explicit Bench(cgr_device *dev) : dev_(dev) {
+  enum Ending { kCloses, kLeavesOpen };
+  explicit Bench(cgr_device *dev, Ending ending = kCloses) : dev_(dev), ending_(ending) {
     EXPECT_EQ(dev_->ops->stream_create(dev_, CGR__STREAM_NORMAL, &stream_), CGR__DEVICE_OK);
   }
   ~Bench() {
     EXPECT_EQ(dev_->ops->stream_destroy(dev_, stream_), CGR__DEVICE_OK);
-    EXPECT_EQ(dev_->ops->close(dev_), CGR__DEVICE_OK);
+    if (ending_ == kCloses) {
+      EXPECT_EQ(dev_->ops->close(dev_), CGR__DEVICE_OK);
+    }
   }
   Bench(const Bench &) = delete;
   Bench &operator=(const Bench &) = delete;
@@ -78,6 +81,7 @@ public:
 
 private:
   cgr_device *dev_;
+  Ending ending_;
   cudaStream_t stream_ = nullptr;
 };
 

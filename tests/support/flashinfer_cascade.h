@@ -15,6 +15,7 @@ using Ints = std::vector<int32_t>;
 struct Cascade {
   cgr_flashinfer_cascade c = CGR_FLASHINFER_CASCADE_INIT;
   Ints qo = { 0 }, kv = { 0 }, last, indices, start = { 0 }, prefix;
+  Ints live; // one word, or none: all are live
   Ints shared_qo, shared_kv, shared_last, shared_indices, unique_kv, unique_last, unique_indices;
 
   void AddGroup(int32_t pages) {
@@ -30,6 +31,10 @@ struct Cascade {
     last.push_back(last_len);
     start.back()++;
   }
+  int32_t num_live() const {
+    const int32_t requests = int32_t(last.size());
+    return live.empty() ? requests : std::clamp(live[0], 0, requests);
+  }
   void Bind(bool with_indices = true) {
     c.num_requests = int32_t(last.size());
     c.num_groups = int32_t(prefix.size());
@@ -39,6 +44,7 @@ struct Cascade {
     shared_indices.assign(indices.size() + 1, -7), unique_indices = shared_indices;
     c.qo_indptr = qo.data(), c.kv_indptr = kv.data(), c.kv_last_page_len = last.data();
     c.group_start = start.data(), c.prefix_pages = prefix.data();
+    c.live_requests = live.empty() ? nullptr : live.data();
     c.shared_qo_indptr = shared_qo.data(), c.shared_kv_indptr = shared_kv.data(), c.shared_last_page_len = shared_last.data();
     c.unique_kv_indptr = unique_kv.data(), c.unique_last_page_len = unique_last.data();
     c.kv_indices = with_indices ? indices.data() : nullptr;
@@ -46,6 +52,16 @@ struct Cascade {
     c.unique_kv_indices = with_indices ? unique_indices.data() : nullptr;
   }
 };
+
+// Requests after the live ones, of which the arrays hold anything; they are in the last group, or in none.
+inline void Pad(Random &random, Cascade &s, int32_t count) {
+  s.live = { int32_t(s.last.size()) };
+  for (int32_t i = 0; i < count; i++)
+    for (Ints *array : { &s.qo, &s.kv, &s.last })
+      array->push_back(random.OneIn(2) ? int32_t(random.Bits()) : random.Pick32(-2, 30));
+  s.start.back() += random.Pick32(0, count);
+  s.Bind();
+}
 
 inline Cascade RandomCascade(Random &random) {
   Cascade s;

@@ -138,6 +138,21 @@ inline PlannerOptions OnBoth(const char *name = "planner", int32_t layer = 1) {
   return o;
 }
 
+// Over devices and modes.
+class PlanningTest : public ::testing::TestWithParam<DeviceAndMode> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
+  // An engine with its graphs.
+  void Make(const std::vector<PlannerOptions> &planners, std::function<void(cgr_config *)> adjust = nullptr) {
+    EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
+    options.adjust = std::move(adjust);
+    p_.reset();
+    p_ = std::make_unique<Planning>(options, planners);
+    CGR_ASSERT_OK(p_->engine->Capture());
+  }
+  std::unique_ptr<Planning> p_;
+};
+
 } // namespace cgr_test
 
 #endif // CGR_TESTS_SUPPORT_PLANNER_H

@@ -14,9 +14,10 @@ constexpr int kMostBlocks = 64;
 constexpr int32_t kNobody = 0x7fffffff;
 
 /* In shared memory: [B + 1], [G + 1], [G], [G]; sums of both levels [B + 1], [G + 1]. first: of a group, the first request that
- * has pages. */
+ * has pages. kv stays where it is from the last live request on: requests that are padding have no pages. */
 struct Batch {
   int32_t *kv, *start, *prefix, *first, *unique, *shared;
+  int32_t live;
 };
 
 __host__ __device__ constexpr size_t shared_words(int32_t requests, int32_t groups) {
@@ -34,7 +35,8 @@ __device__ Batch place(int32_t *words, int32_t requests, int32_t groups) {
   return b;
 }
 
-__device__ void load(const cgr_flashinfer_cascade &c, const Batch &b) {
+__device__ void load(const cgr_flashinfer_cascade &c, Batch &b) {
+  int32_t live = c.live_requests ? *c.live_requests : c.num_requests; /* all loads at once: looked at later */
   for (int32_t i = (int32_t)threadIdx.x; i <= c.num_requests; i += kThreads)
     b.kv[i] = c.kv_indptr[i];
   for (int32_t g = (int32_t)threadIdx.x; g <= c.num_groups; g += kThreads)
@@ -43,6 +45,13 @@ __device__ void load(const cgr_flashinfer_cascade &c, const Batch &b) {
     b.prefix[g] = c.prefix_pages[g];
     b.first[g] = kNobody;
   }
+  b.live = max(0, min(live, c.num_requests));
+  __syncthreads();
+  if (b.live == c.num_requests) /* the same for all threads */
+    return;
+  int32_t end = b.kv[b.live];
+  for (int32_t i = b.live + 1 + (int32_t)threadIdx.x; i <= c.num_requests; i += kThreads)
+    b.kv[i] = end;
   __syncthreads();
 }
 
@@ -64,7 +73,7 @@ __device__ int32_t shared_pages(const Batch &b, int32_t g, int32_t i) { return b
 
 __device__ bool request_is_good(const cgr_flashinfer_cascade &c, const Batch &b, int32_t i) {
   int32_t from = c.qo_indptr[i], end = c.qo_indptr[i + 1], last = c.kv_last_page_len[i];
-  if (b.kv[i] < 0 || b.kv[i + 1] < b.kv[i] || from < 0 || end < from || (i == 0 && (b.kv[0] != 0 || from != 0)))
+  if (b.kv[i] < 0 || b.kv[i + 1] < b.kv[i] || from < 0 || end < from)
     return false;
   int32_t g = group_of(c, b, i), prefix = b.prefix[g], pages = b.kv[i + 1] - b.kv[i], rows = end - from;
   if (prefix < 0 || (pages > 0 && (last < 1 || last > c.page_size)))
@@ -76,11 +85,11 @@ __device__ bool request_is_good(const cgr_flashinfer_cascade &c, const Batch &b,
 }
 
 __device__ bool batch_is_good(const cgr_flashinfer_cascade &c, const Batch &b) {
-  bool good = !c.kv_indices || b.kv[c.num_requests] <= c.max_indices;
+  bool good = b.kv[0] == 0 && c.qo_indptr[0] == 0 && (!c.kv_indices || b.kv[b.live] <= c.max_indices);
   for (int32_t g = (int32_t)threadIdx.x; g < c.num_groups; g += kThreads)
     good &= b.start[g] <= b.start[g + 1] && b.prefix[g] >= 0;
-  good &= b.start[0] == 0 && b.start[c.num_groups] == c.num_requests;
-  for (int32_t i = (int32_t)threadIdx.x; i < c.num_requests; i += kThreads)
+  good &= b.start[0] == 0 && b.start[c.num_groups] >= b.live && b.start[c.num_groups] <= c.num_requests;
+  for (int32_t i = (int32_t)threadIdx.x; i < b.live; i += kThreads)
     good &= request_is_good(c, b, i);
   return __syncthreads_and(good);
 }
@@ -124,7 +133,7 @@ __device__ bool pages_agree(const cgr_flashinfer_cascade &c, const Batch &b) {
 
 __device__ void write(const cgr_flashinfer_cascade &c, const Batch &b, bool good) {
   for (int32_t g = (int32_t)threadIdx.x; g <= c.num_groups; g += kThreads) {
-    c.shared_qo_indptr[g] = good ? c.qo_indptr[b.start[g]] : 0;
+    c.shared_qo_indptr[g] = good ? c.qo_indptr[min(b.start[g], b.live)] : 0;
     c.shared_kv_indptr[g] = good ? b.shared[g] : 0;
     if (g < c.num_groups)
       c.shared_last_page_len[g] = good && b.shared[g + 1] > b.shared[g] ? c.page_size : 1;
@@ -168,7 +177,7 @@ __device__ void copy_pages(const cgr_flashinfer_cascade &c, const Batch &b) {
 __global__ void __launch_bounds__(kThreads, 1) cascade_kernel(const __grid_constant__ cgr_flashinfer_cascade c) {
   extern __shared__ int32_t words[];
   __shared__ int32_t of_warp[2][kWarps];
-  const Batch b = place(words, c.num_requests, c.num_groups);
+  Batch b = place(words, c.num_requests, c.num_groups);
   load(c, b);
   bool good = batch_is_good(c, b);
   if (good) {
