@@ -88,12 +88,12 @@ static cgr_status record(void *context, cgr_recorder *recorder, const cgr_attent
   return cgr_launch_host(key.device, own_kernel, &args, sizeof args, info.stream);
 }
 
-cgr_status own_backend(own_engine *engine, cgr_backend *backend) {
+cgr_status own_backend(own_engine *engine, cgr_backend *b) {
   own_args largest;
-  *backend = (cgr_backend)CGR_BACKEND_INIT;
-  backend->name = "own", backend->context = engine, backend->check = check, backend->support = support;
-  backend->create = create, backend->destroy = destroy, backend->plan = plan, backend->record = record;
+  *b = (cgr_backend)CGR_BACKEND_INIT;
+  b->name = "own", b->context = engine, b->flags = CGR_BACKEND_PLANS_FIRST, b->check = check, b->support = support;
+  b->create = create, b->destroy = destroy, b->plan = plan, b->record = record;
   cgr_status status = ask(engine, engine->max_requests, 1, &largest);
-  backend->workspace_bytes = largest.at.bytes;
+  b->workspace_bytes = largest.at.bytes;
   return status;
 }
