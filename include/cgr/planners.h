@@ -16,15 +16,16 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------------------------ plan */
 
 /* The native attention plan of a batch, for layers that are alike: part of the content of CGR_BUFFER_PLAN, which has one for each
- * kind of layer. It is made for the library's own kernels, and opaque: its layout is not part of the interface. To be compared,
- * sized and measured; engines with kernels of their own want cgr_metadata_build, or CGR_BUFFER_SLOT_MAPPING and the like.
+ * kind of layer. It is made for the library's own kernels, and opaque: its layout is not part of the interface. It is here
+ * to be compared, sized and measured; engines with kernels of their own want cgr_metadata_build, or
+ * CGR_BUFFER_SLOT_MAPPING and the like.
  *
  * Requests with at most line_query_len new tokens are the line: one tile for each head block (the query heads of one KV head, or
  * of a part of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other
  * requests are the queue: tiles of queue_tile_q new tokens, that are taken one by one, the costliest first. KV is counted in
  * tiles of line_tile_kv or queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks,
- * are at most 2^62. So many new tokens, however they are spread over so many requests, make at most 2^31 - 1 tiles, all head
- * blocks counted. */
+ * are at most 2^62. However the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head blocks
+ * counted. */
 typedef struct cgr_plan_input {
   uint32_t size;
   int32_t num_requests;      /* 0 .. 2^24 */
@@ -163,8 +164,8 @@ CGR_API const char *cgr_fa3_layout_name(cgr_fa3_layout layout);
  * for every batch. Give the attention kernel the same numbers. Keys and values of the step are in the cache before the kernel runs
  * (no appending by it), and there is no left padding.
  *
- * The arrays are of the host for cgr_fa3_build, of the device for cgr_fa3_enqueue. A padded request has length 0 in both: it has no
- * work, and changes no words of the others but for their place when the layout sorts. */
+ * The arrays are of the host for cgr_fa3_build, of the device for cgr_fa3_enqueue. A padded request has length 0 in both: it
+ * has no work, and changes nothing for the others, except for their places where the layout sorts. */
 typedef struct cgr_fa3_input {
   uint32_t size;
   int32_t layout;              /* cgr_fa3_layout */
@@ -180,17 +181,20 @@ typedef struct cgr_fa3_input {
   int32_t max_query_len;       /* new tokens of a request at most, 1 .. 2^30 */
   int32_t max_seq_len;         /* tokens in the cache at most, the new ones included: 0 .. 2^30 */
   int32_t causal;              /* not 0: a query sees no key after its own */
-  int32_t window_left;         /* W, keys that a query sees, its own included: theirs is W - 1; 0: all, theirs is -1 */
-  int32_t window_right;        /* keys after its own, without `causal`; 0: all, theirs is -1 */
+  int32_t window_left;         /* W, keys that a query sees, its own included: FlashAttention's window_size_left is W - 1; 0: all,
+                                  FlashAttention's -1 */
+  int32_t window_right;        /* keys after its own, without `causal`; 0: all, FlashAttention's -1 */
   int32_t attention_chunk;     /* C: a query at p sees no key before p / C * C, nor C past that; 0: all. CGR_FA3_UPSTREAM only */
   int32_t softcap;             /* not 0: logits are capped */
-  int32_t pack_gqa;            /* 1: query heads of a KV head are rows of one tile; -1: they are not; 0: as their heuristic says.
-                                  Their kernels pack whatever this says when num_splits > 1, or when pages do not hold whole
-                                  tiles: -1 is no plan for them then */
-  int32_t num_splits;          /* most splits of a request, 1 .. 255; 1: batch-invariant; 0: as their heuristic says, which is not
-                                  for graphs: it follows max_query_len, max_seq_len and the SMs, and so would the partials */
+  int32_t pack_gqa;            /* 1: query heads of a KV head are rows of one tile; -1: they are not; 0: as FlashAttention's
+                                  heuristic says. Its kernels pack in any case when num_splits > 1, or when pages do not hold
+                                  whole tiles: then a plan with -1 is not for them */
+  int32_t num_splits;          /* most splits of a request, 1 .. 255; 1: batch-invariant; 0: as FlashAttention's heuristic says,
+                                  which is not for graphs: it follows max_query_len, max_seq_len and the SMs, and so would the
+                                  partials */
   int32_t num_multiprocessors; /* SMs that the attention kernel may use, 1 .. 4096 */
-  int32_t tile_m, tile_n;      /* rows and keys of a tile, 16 .. 512, for kernels built with others; 0: theirs. Both or none */
+  int32_t tile_m, tile_n;      /* rows and keys of a tile, 16 .. 512, for kernels built with others; 0: FlashAttention's.
+                                  Both or none */
   int32_t reserved;
   const int32_t *query_start_loc; /* [B + 1] running sum of new tokens */
   const int32_t *seq_lens;        /* [B] tokens in the cache, the new ones included */
@@ -200,17 +204,17 @@ typedef struct cgr_fa3_input {
   { (uint32_t)sizeof(cgr_fa3_input), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL }
 
 /* What follows from the key. A vector has roundup4(B) words; its place is in words from the begin of the metadata, -1 when this
- * key has none. With `sort`, entry i of each vector is of the i-th request in their order, and batch_idx says which it is. */
+ * key has none. With `sort`, entry i of each vector is of the i-th request in sorted order, and batch_idx says which it is. */
 typedef struct cgr_fa3_sizes {
   uint32_t size;
-  int32_t used_words;             /* that their kernels know of, the semaphore included */
+  int32_t used_words;             /* that FlashAttention knows of, the semaphore included */
   uint64_t metadata_bytes;        /* i32 [1 + roundup4(Bmax) * 4] */
   uint64_t partial_out_bytes;     /* fp32 [num_splits][H][T][D]; 0 when num_splits is 1 */
   uint64_t partial_lse_bytes;     /* fp32 [num_splits][H][T]; the same */
   int32_t num_splits;             /* the bound */
   int32_t tile_m, tile_n;
   int32_t pack_gqa;               /* 0 or 1, as the next four */
-  int32_t is_causal, is_local;    /* which kernel they run: one with a window or chunks is local */
+  int32_t is_causal, is_local;    /* which kernel runs: one with a window or chunks is local */
   int32_t sort;                   /* the request with the most work for its tiles first */
   int32_t head_swizzle;           /* heads that fit into L2 go together */
   int32_t at_num_splits;          /* splits of each request */
@@ -226,15 +230,15 @@ typedef struct cgr_fa3_sizes {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_fa3_size(const cgr_fa3_input *input, cgr_fa3_sizes *sizes);
 
-/* `metadata` is aligned to 16 bytes. All metadata_bytes are written: words that theirs never writes, and those past the used ones,
- * are 0. Lengths must be in the key's limits. Where theirs divides by 0, with no work at all in the batch, num_splits is 1; sums
- * that wrap around in theirs, beyond 2^31 tiles, do not.
+/* `metadata` is aligned to 16 bytes. All metadata_bytes are written: words that FlashAttention never writes, and those past the
+ * used ones, are 0. Lengths must be in the key's limits. Where FlashAttention divides by 0, with no work at all in the batch,
+ * num_splits is 1; its sums wrap around beyond 2^31 tiles, and these do not.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_fa3_build(const cgr_fa3_input *input, void *metadata, size_t bytes);
 
 /* The same words by one kernel on `stream`. Arrays and `metadata` are read and written when it runs: a replay plans what is there
- * then. There, lengths below 0 are 0, and those above the key's limits are at the limit. Outside of a capture the call also loads
- * the kernel, which must have happened once before it is captured. num_splits 0 is refused: cgr_fa3_size tells the number.
+ * then. There, lengths below 0 are 0, and those above the key's limits are at the limit. The first call on a device loads the
+ * kernel, and must not be inside a capture. num_splits 0 is refused: cgr_fa3_size tells the number.
  * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *input, void *metadata, size_t bytes,
                                    cudaStream_t stream);
@@ -256,12 +260,13 @@ CGR_API const char *cgr_flashmla_layout_name(cgr_flashmla_layout layout);
  *
  * Dense: a request attends to seq_lens[i] tokens. Sparse, topk above 0: to topk tokens, or topk_lens[i] of them, and to
  * extra_topk (or extra_topk_lens[i]) of a second cache after those, rounded up to a block. A request without tokens still
- * counts as one block and the fixed overhead, as upstream, where its part writes its zeros; so padding costs balance, unless
- * live_requests says how many requests there are: those after it get no part and no split, and FlashMLA's combine kernel
- * writes their zeros.
+ * counts as one block and the fixed overhead, as upstream: the part that has it writes its zeros. So padding costs balance,
+ * unless live_requests says how many requests there are: those after them get no part and no split, and FlashMLA's combine
+ * kernel writes their zeros.
  *
- * A length is at most M = min(2^30, (2^29 / num_requests - fixed_overhead) * block_size), so that no sum wraps (upstream's
- * would). On the device, lengths outside 0 .. M (topk_lens: 0 .. topk) count as the nearest in it, live_requests likewise. */
+ * A length is at most M = min(2^30, (2^29 / num_requests - fixed_overhead) * block_size), so that no sum wraps around, as
+ * upstream's would. On the device, lengths outside 0 .. M (topk_lens: 0 .. topk) count as the nearest in it, live_requests
+ * likewise. */
 typedef struct cgr_flashmla_input {
   uint32_t size;
   int32_t layout;                 /* cgr_flashmla_layout */
@@ -291,9 +296,9 @@ typedef struct cgr_flashmla_input {
 CGR_API cgr_status cgr_flashmla_size(const cgr_flashmla_input *input, int32_t *num_parts, size_t *bytes);
 
 /* From arrays of the host. `metadata` is aligned to 32 bytes. All words are the ones that upstream's kernel writes for the
- * live requests; those that it never writes are 0. Parts without work begin at request
- * num_requests, by which kernels know them; their other words are upstream's too, also begin_block_idx, which it reads past an
- * array: the last block of request 0.
+ * live requests; those that it never writes are 0. Parts without work begin at request num_requests, by which kernels know them.
+ * Their other words are upstream's too, even begin_block_idx, which upstream reads past the end of an array: the last block of
+ * request 0.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashmla_build(const cgr_flashmla_input *input, void *metadata, size_t bytes);
 
@@ -308,7 +313,7 @@ CGR_API cgr_status cgr_flashmla_enqueue(cgr_device *device, const cgr_flashmla_i
 /* What kernels in the manner of TRT-LLM-gen and XQA read, as vLLM's FlashInfer backend calls them: a table of pages in the
  * order of the batch, lengths and running sums of tokens. What stands before the arrays is the key.
  *
- * A request is empty, on the device, when its row, or its length, is out of range. A page outside the pool is replaced by
+ * On the device, a request whose row or length is out of range is empty, and a page outside the pool is replaced by
  * read_trash_page. */
 typedef struct cgr_block_table_input {
   uint32_t size;
@@ -361,9 +366,9 @@ CGR_API cgr_status cgr_block_table_build(const cgr_block_table_input *input, voi
 CGR_API cgr_status cgr_block_table_enqueue(cgr_device *device, const cgr_block_table_input *input, void *memory, size_t bytes,
                                            cudaStream_t stream);
 
-/* The two scales of such kernels. Of Q K^T: q_scale * k_scale * softmax_scale, q_scale and k_scale being what a stored value
- * is times. Of P V: v_scale / o_scale; o_scale 1 unless the output is stored as FP8 and is what a stored value is times (0 is
- * taken as 1). A captured graph keeps the ones that it was recorded with.
+/* The two scales of such kernels. Q K^T is multiplied by q_scale * k_scale * softmax_scale, P V by v_scale / o_scale. q_scale,
+ * k_scale and v_scale turn stored values into what they stand for; o_scale does so for an output that is stored as FP8, and is
+ * 1 for others (0 is taken as 1). A captured graph keeps the scales that it was recorded with.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API double cgr_block_table_bmm1_scale(double q_scale, double k_scale, double softmax_scale);
 CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
@@ -375,7 +380,7 @@ CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
  * word, as include/flashinfer/attention/scheduler.cuh of flashinfer-ai/flashinfer fb28d7242b35. Words that FlashInfer leaves as
  * they were are 0 here.
  *
- * int workspace, i32 unless said otherwise, at the byte offsets that plan_info names, each aligned to 16 but kv_chunk_size:
+ * int workspace, i32 unless said otherwise, at the byte offsets that plan_info names, each aligned to 16 except kv_chunk_size:
  *     request_indices [tiles], qo_tile_indices [tiles] (prefill), kv_tile_indices [tiles],
  *     o_indptr (decode [tiles + 1], of which B + 1 are used; prefill [B + 1]), kv_chunk_size [1] in tokens,
  *     total_num_rows [1] (prefill with a graph), merge_indptr [total_num_rows + 1] (prefill, split), block_valid_mask u8 [tiles]
@@ -455,8 +460,8 @@ typedef struct cgr_flashinfer_plan {
 } cgr_flashinfer_plan;
 #define CGR_FLASHINFER_PLAN_INIT { (uint32_t)sizeof(cgr_flashinfer_plan), 0, { 0 }, 0, 0 }
 
-/* The plan without its content. The arrays are host memory; with a graph they are not read and may be NULL, but for
- * fixed_split_size without force_split_kv. A float workspace that is too small is refused, with the bytes that it takes.
+/* The plan without its content. The arrays are host memory; with a graph they are not read and may be NULL, unless
+ * fixed_split_size comes without force_split_kv. A float workspace that is too small is refused, with the bytes that it takes.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_decode_size(const cgr_flashinfer_decode_input *input, cgr_flashinfer_plan *plan);
 CGR_API cgr_status cgr_flashinfer_prefill_size(const cgr_flashinfer_prefill_input *input, cgr_flashinfer_plan *plan);
@@ -470,10 +475,10 @@ CGR_API cgr_status cgr_flashinfer_decode_build(const cgr_flashinfer_decode_input
 CGR_API cgr_status cgr_flashinfer_prefill_build(const cgr_flashinfer_prefill_input *input, void *int_workspace, size_t int_bytes,
                                                 cgr_flashinfer_plan *plan);
 
-/* The same plan by one kernel, with `graph` not 0: arrays, status and `int_workspace` are memory of the device, and are read and
- * written when it runs, so that lengths may change from replay to replay. Lengths that build would refuse give a plan without
- * tiles (all bytes 0) and *status CGR_ERROR_INVALID_ARGUMENT, else CGR_OK. The first call on a device loads the kernel: make it
- * outside of captures.
+/* The same plan by one kernel, with `graph` not 0: arrays, status and `int_workspace` are memory of the device, and are read
+ * and written when it runs, so that lengths may change from replay to replay. Lengths that build would refuse give a plan
+ * without tiles (all bytes 0), and *status is CGR_ERROR_INVALID_ARGUMENT; otherwise it is CGR_OK. The first call on a device
+ * loads the kernel: make it outside of captures.
  * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfer_decode_input *input, void *int_workspace,
                                                  size_t int_bytes, cudaStream_t stream);
@@ -485,8 +490,8 @@ CGR_API cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_
  * the unique level has every request with the rest of its pages, and the qo_indptr of the batch. Outputs of both are merged.
  * The requests of a group are neighbours in the batch. New tokens come after the prefix.
  *
- * Requests from *live_requests on are padding, as in the plans of one level, whatever the arrays and group_start say of them: they
- * have no rows and no pages in either level. Give the unique level's plan the same number. */
+ * Requests from *live_requests on are padding, as in the plans of one level, whatever the arrays and group_start say of them:
+ * they have no rows and no pages in either level. Give the unique level's plan the same number. */
 typedef struct cgr_flashinfer_cascade {
   uint32_t size;
   int32_t num_requests, num_groups; /* 1 .. 4096, padding included */
@@ -518,8 +523,8 @@ typedef struct cgr_flashinfer_cascade {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade);
 
-/* The same, and then the plan of each level: cgr_flashinfer_prefill_build of `input`, whose num_requests, live_requests, arrays and
- * page_size are those of the level in place of its own. plans[0] and workspaces [0] are the shared level's.
+/* The same, and then the plan of each level: cgr_flashinfer_prefill_build of `input`, whose num_requests, live_requests,
+ * arrays and page_size are those of the level in place of its own. plans[0] and int_workspaces[0] are the shared level's.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
                                                 void *const int_workspaces[2], const size_t int_bytes[2],

@@ -9,9 +9,9 @@
  *
  * and n becomes ceil(n / splits). Larger batches fill the SMs as they are. The product is of 32-bit floats, each operation
  * rounded to nearest as IEEE 754 says, in this order; there is no sum in it that a compiler could fuse. Upstream's kernel is
- * built with fast math, whose division may be off by 2 units in the last place: that is seen only where the quotient is as close
- * to a whole number, and with and without it upstream has written the same words in every record that there is. The sum itself is
- * in 64 bits.
+ * built with fast math, whose division may be off by 2 units in the last place: that shows only where the quotient is that close
+ * to a whole number, and in every record of the tests upstream has written the same words with fast math and without. The sum
+ * itself is in 64 bits.
  *
  * With sorting (upstream, unless it is local) the requests of each 992 stand in the order of falling n, or n tile_n - m tile_m
  * when the kernel is causal; requests that are equal in that keep their order. */
@@ -49,7 +49,7 @@ typedef struct cgr__fa3_class {
 
 typedef struct cgr__fa3_request {
   int32_t query_len;
-  int32_t m, n; /* tiles; n later of one split */
+  int32_t m, n; /* tiles; in the end n is of one split */
   int32_t splits;
 } cgr__fa3_request;
 
@@ -101,7 +101,7 @@ CGR__HOST_DEVICE int32_t cgr__fa3_blocks_per_sm(const cgr__fa3_class *c, int64_t
   return whole + ((float)whole < blocks);
 }
 
-/* `blocks_per_sm` is 0 without any work: then nothing is split. One split is left without dividing, which most requests are. */
+/* `blocks_per_sm` is 0 without any work: then nothing is split. Most requests have one split, and need no division. */
 CGR__HOST_DEVICE void cgr__fa3_split(const cgr__fa3_class *c, int32_t blocks_per_sm, cgr__fa3_request *r) {
   if (blocks_per_sm <= 0 || r->n <= blocks_per_sm)
     return;
@@ -111,7 +111,7 @@ CGR__HOST_DEVICE void cgr__fa3_split(const cgr__fa3_class *c, int32_t blocks_per
   r->n = (int32_t)(((uint32_t)r->n + (uint32_t)r->splits - 1) / (uint32_t)r->splits);
 }
 
-/* What falls in the sorted order: at most 2^30 + 511 in size. */
+/* What falls along the sorted order; at most 2^30 + 511 in size. */
 CGR__HOST_DEVICE int32_t cgr__fa3_work(const cgr__fa3_class *c, const cgr__fa3_request *r) {
   return c->is_causal ? r->n * c->tile_n - r->m * c->tile_m : r->n;
 }
@@ -145,7 +145,7 @@ CGR__HOST_DEVICE void cgr__fa3_put(const cgr__fa3_class *c, int32_t *metadata, i
     metadata[c->at_nheads_in_l2 + at] = cgr__fa3_heads_in_l2(c, r->n);
 }
 
-/* An entry that rounds a vector up. */
+/* An entry past the last request, which rounds a vector up. */
 CGR__HOST_DEVICE void cgr__fa3_put_nothing(const cgr__fa3_class *c, int32_t *metadata, int32_t at) {
   if (c->at_num_splits >= 0)
     metadata[c->at_num_splits + at] = 0;

@@ -5,16 +5,16 @@
 
 #include "planners/families/fa3_host.h"
 
-/* The names of their parameters, where they have one. */
+/* Named as FlashAttention's parameters, where it has them. */
 typedef struct key {
   const cgr_fa3_input *in;
   int32_t group;      /* query heads of a KV head */
-  int32_t dim, dim_v; /* rounded up to those of their kernels */
+  int32_t dim, dim_v; /* rounded up to those that FlashAttention has kernels for */
   int32_t element_size;
   int32_t left, right; /* of the window, -1: none; then as the heuristic counts them */
   bool is_causal, is_local;
   bool one_warpgroup; /* vLLM: short queries have tiles of 64 rows */
-  bool pages, tma;    /* tma: a page holds whole tiles, and is worth a tensor map */
+  bool pages, tma;    /* tma: a page holds whole tiles, and is read through a tensor map */
 } key;
 
 typedef struct tiles {
@@ -73,7 +73,7 @@ static tiles tiles_fp8_upstream(const key *k, bool scattered) {
   return (tiles){ 128, k->is_local ? 64 : 128 };
 }
 
-/* With the accumulation in two levels that it is built with. */
+/* vLLM builds them with accumulation in two levels. */
 static tiles tiles_fp8_vllm(const key *k) {
   if (k->one_warpgroup)
     return (tiles){ 64, k->dim <= 96 ? 128 : 96 };
@@ -99,8 +99,8 @@ static tiles choose_tiles(const key *k, bool scattered) {
 
 /* ------------------------------------------------------------------------------------------------------------------ mask */
 
-/* A window that is no bound is none. With one new token causality hides nothing, and only where paged tiles gain by it, for head
- * dims of 65 to 128, the causal kernel stays. */
+/* A window that bounds nothing counts as none. With one new token causality hides nothing, and the causal kernel is kept only
+ * where tiles of pages gain by it, for head dims of 65 to 128. */
 static void choose_mask(key *k) {
   const cgr_fa3_input *in = k->in;
   bool causal = in->causal != 0, chunked = in->attention_chunk > 0;
@@ -141,7 +141,7 @@ static key read_key(const cgr_fa3_input *in) {
 
 /* ---------------------------------------------------------------------------------------------------------------- splits */
 
-/* The fewest splits that fill the waves of CTAs nearly as well as the best number does. The floats are theirs. */
+/* The fewest splits that fill the waves of CTAs nearly as well as the best number does. In floats, as FlashAttention counts. */
 static int32_t best_splits(int32_t m_tiles, int32_t most, int32_t num_sm) {
   float best = 0;
   for (int pass = 0; pass < 2; pass++)
@@ -156,7 +156,7 @@ static int32_t best_splits(int32_t m_tiles, int32_t most, int32_t num_sm) {
   return 1;
 }
 
-/* For one long request among short ones; at most 128. */
+/* As many as suit one long request among short ones, at most 128. */
 static int32_t choose_splits(const key *k, tiles t) {
   const cgr_fa3_input *in = k->in;
   int32_t dim_v = in->head_dim_v != 0 ? in->head_dim_v : in->head_dim, num_sm = in->num_multiprocessors;
@@ -180,7 +180,7 @@ static int32_t choose_splits(const key *k, tiles t) {
 static bool choose_packing(const key *k, int32_t num_splits) {
   const cgr_fa3_input *in = k->in;
   int32_t dim_v = in->head_dim_v != 0 ? in->head_dim_v : in->head_dim;
-  /* vLLM's build has the packed kernels only, but for v of another head dim. */
+  /* vLLM builds the packed kernels alone, except for v of another head dim. */
   if (in->layout == CGR_FA3_VLLM && (num_splits > 1 || in->head_dim == dim_v))
     return true;
   if (in->pack_gqa != 0)
@@ -212,7 +212,7 @@ static void place_vectors(const cgr_fa3_input *in, cgr_fa3_sizes *s) {
   s->metadata_bytes = (1 + 4 * (uint64_t)most) * sizeof(int32_t);
 }
 
-/* Their guess of what is theirs in L2; vLLM's shrinks as more query heads share a KV head. */
+/* How many fit into the part of L2 that FlashAttention counts on; vLLM's part shrinks as more query heads share a KV head. */
 static int32_t kv_tiles_in_l2(const key *k, tiles t) {
   int32_t dim_v = k->in->head_dim_v != 0 ? k->in->head_dim_v : k->in->head_dim, bytes = 8 << 20;
   if (k->in->layout == CGR_FA3_VLLM)

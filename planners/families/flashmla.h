@@ -1,12 +1,12 @@
 /* The tile scheduler's metadata of FlashMLA's decode kernels: which CTA (part) works on which requests and blocks of KV, and
  * in how many splits each request is computed. Read from deepseek-ai/FlashMLA:
- *   today   csrc/smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.cu and csrc/params.h at 9241ae3ef9ba,
- *   v1      csrc/smxx/get_mla_metadata.cu and csrc/params.h at 1408756a88e5.
+ *   current   csrc/smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.cu and csrc/params.h at 9241ae3ef9ba,
+ *   v1        csrc/smxx/get_mla_metadata.cu and csrc/params.h at 1408756a88e5.
  *
  * There, one thread fills one part after the other with a payload of Q + c blocks, Q = ceil(sum of (n_i + c) / parts), n_i
  * being the blocks of request i (at least 1) and c the fixed cost of a request, in blocks. What is left of a request is
- * finished when it fits with its cost c; else it is cut after the payload less c, if that is anything; else the rest of the
- * payload is wasted.
+ * finished when it fits with its cost c; else it is cut after the payload less c, if that is more than nothing; else the rest of
+ * the payload is wasted.
  *
  * The same in closed form. Lay the requests end to end, request i at [S_i, S_i + n_i + c). A part that begins k blocks into
  * request i is at x = S_i + k, and what is left to do up to the end of a request j costs S_(j+1) - x. So the part finishes all

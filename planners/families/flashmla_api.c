@@ -25,7 +25,7 @@ static cgr_status check_ranges(const char *function, const cgr_flashmla_input *i
   return CGR__CHECK_RANGES(function, ranges);
 }
 
-/* The kernels of today's sparse API (csrc/api/sparse_decode.h): one KV head, 64 or 128 query heads. */
+/* The kernels of the sparse API as of 9241ae3ef9ba (csrc/api/sparse_decode.h): one KV head, 64 or 128 query heads. */
 static cgr_status check_sparse_heads(const char *function, const cgr_flashmla_input *in) {
   if ((in->num_q_heads != 64 && in->num_q_heads != 128) || in->num_kv_heads != 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,

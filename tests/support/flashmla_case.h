@@ -82,9 +82,9 @@ inline std::vector<int32_t> FlashmlaWords(const FlashmlaBatch &b, int32_t num_pa
     int32_t first = begins_inside, last = done > 0;
     if (begin[0] == end)
       first = last = first || last;
-    const int32_t today[] = { begin[0], end, begin[1], end_block, begin[2], first, last, 0 };
+    const int32_t current[] = { begin[0], end, begin[1], end_block, begin[2], first, last, 0 };
     const int32_t v1[] = { begin[0], begin[1], end, end_block, begin[2], 0, 0, 0 };
-    std::memcpy(w, b.input.layout == CGR_FLASHMLA_V1 ? v1 : today, sizeof v1);
+    std::memcpy(w, b.input.layout == CGR_FLASHMLA_V1 ? v1 : current, sizeof v1);
   }
   EXPECT_TRUE(request == live && done == 0) << "the parts are too few";
   for (int32_t i = live + 1; i <= all; i++)

@@ -1,6 +1,6 @@
 /* FlashAttention-3's scheduler metadata (planners/families/fa3.h): the host planner's arithmetic, one thread for each of 992
- * requests. What it costs is latency, and instructions of that many threads: the arrays are read in one go, then everything is in
- * registers and shared memory. A few blocks besides write zeros from the semaphore on.
+ * requests. Its cost is latency, and the instructions of so many threads: the arrays are read in one go, and then everything
+ * is in registers and shared memory. A few more blocks write the zeros from the semaphore on.
  *
  * Sorting. A request's place is the number of those that come before it. Every block computes the keys of all 992 requests, and
  * counts for a share of them, 32 or 64: each warp among its own 32 keys, for one request a lane; the sum over the warps is the
@@ -38,7 +38,7 @@ __device__ __forceinline__ uint64_t sum_warp(uint64_t value) {
   return low + (middle << 27) + (high << 54);
 }
 
-/* The sum over `warps` warps, which are all that there are, for all threads. Of tiles: below 2^52 for a request. */
+/* The sum over all `warps` warps, for all threads. Of tiles: below 2^52 for a request. */
 __device__ __forceinline__ uint64_t sum_block(uint64_t value, uint64_t (&of_warp)[kWarps], int warps) {
   int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
   value = sum_warp(value);
