@@ -10,8 +10,8 @@
  *   refused with CGR_ERROR_INVALID_STRUCT. An array of such structs is stepped through by the size of its first element. An output
  *   struct is filled as far as this library knows it and the caller has room; the rest stays as it is. Structs without `size`
  *   never grow.
- * - In every struct zero means the default. Fields named `reserved` are 0; in a struct that is read anything else is refused with
- *   CGR_ERROR_NEWER_STRUCT.
+ * - In every struct that is read zero means the default, and is refused where there is none. Fields named `reserved` are 0; in
+ *   such a struct anything else is refused with CGR_ERROR_NEWER_STRUCT.
  * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream of the
  *   engine's own. CUDA's default streams (NULL, legacy, per-thread) are refused: they belong to the calling thread's current
  *   device, not to a handle.

@@ -135,7 +135,7 @@ CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_
  * `keep_bytes` of device memory; with 0, which is all that counts where the device cannot tell memory, all of them. Their keys
  * are as before a capture; CGR_CAPTURE_MISSED brings back those that steps have asked for since. `*released` (may be NULL) is the
  * device memory of what was given up. Steps in flight are not disturbed; they are waited for where backends keep states, which end
- * with their graphs (CGR_ERROR_TIMEOUT after wait_timeout_ms: nothing was given up). CGR_ERROR_STATE when one is prepared.
+ * with their graphs (CGR_NOT_READY after wait_timeout_ms: nothing was given up). CGR_ERROR_STATE when one is prepared.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released);
 
@@ -234,7 +234,7 @@ typedef struct cgr_self_test {
  * must be equal, bit for bit: the planned buffers but CGR_BUFFER_PLAN, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the
  * watched memory of real requests, and every byte of their pages; no other given page, and no read-trash page, may change.
  * Whatever differs is a finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how; a `record` that does not do the
- * same for equal inputs is one, too. Staged buffers of the engine's hold their padding. *count says how many findings there are,
+ * same for equal inputs is one, too. Staged buffers of the engine's hold their padding, and workspaces of backends zeros. *count says how many findings there are,
  * of which `capacity` are written; the status is that of the first. A step that fails ends the test with its status.
  *
  * No work of the engine's, on any stream, may write the given pages, the read-trash pages or the watched memory meanwhile. Each

@@ -171,7 +171,8 @@ typedef struct cgr_fa3_input {
   int32_t layout;              /* cgr_fa3_layout */
   int32_t num_requests;        /* B, padded: 1 .. 4096. Above 992 no request is split, and each 992 are sorted by themselves */
   int32_t max_requests;        /* Bmax, that the buffer is made for: B .. 4096; 0: B */
-  int32_t num_tokens;          /* T, padded new tokens, for the size of the partials: 0 .. 2^24 */
+  int32_t num_tokens;          /* T, padded new tokens, for the size of the partials: 0 .. 2^24; 0: the partials are the caller's
+                                  business, and their sizes 0 */
   int32_t num_q_heads;         /* H: 1 .. 1024, a multiple of num_kv_heads */
   int32_t num_kv_heads;
   int32_t head_dim;            /* of q and k, 8 .. 256: a multiple of 8, of 16 for fp8 */
@@ -271,7 +272,8 @@ typedef struct cgr_flashmla_input {
   uint32_t size;
   int32_t layout;                 /* cgr_flashmla_layout */
   int32_t num_requests;           /* B, padding included, 1 .. 4096 */
-  int32_t num_parts;              /* 1 .. 1024; 0: as FlashMLA's own calls set it, from the six fields that follow */
+  int32_t num_parts;              /* 1 .. 1024; 0: as FlashMLA's own calls set it, from the six fields that follow, which may be 0
+                                     otherwise, but for query_len; the host device has no compute_capability */
   int32_t num_multiprocessors;    /* of the GPU, 1 .. 1024 */
   int32_t compute_capability;     /* 90 .. 109; dense: 90 .. 99 */
   int32_t query_len;              /* query tokens of each request, 1 .. 65536 */
@@ -283,7 +285,7 @@ typedef struct cgr_flashmla_input {
   int32_t topk;                   /* 0: dense */
   int32_t extra_topk;             /* sparse CURRENT; 0: no second cache */
   const int32_t *live_requests;   /* [1] 0 .. num_requests; NULL: all are live */
-  const int32_t *seq_lens;        /* [num_requests]; dense */
+  const int32_t *seq_lens;        /* [num_requests]; dense, else NULL */
   const int32_t *topk_lens;       /* [num_requests]; sparse CURRENT; NULL: all are topk */
   const int32_t *extra_topk_lens; /* [num_requests]; with extra_topk; NULL: all are extra_topk */
 } cgr_flashmla_input;
@@ -291,7 +293,8 @@ typedef struct cgr_flashmla_input {
   { (uint32_t)sizeof(cgr_flashmla_input), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 
 /* Parts, and bytes of the metadata: tile_scheduler_metadata i32 [num_parts][8] first, then num_splits i32 [num_requests + 1]
- * at byte 32 * num_parts. `num_parts` may be NULL. The arrays are not read.
+ * at byte 32 * num_parts. num_splits is a running sum from 0: request i has splits num_splits[i] .. num_splits[i + 1] - 1, and a
+ * part's piece of its first request is the begin_split_idx-th of them. `num_parts` may be NULL. The arrays are not read.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashmla_size(const cgr_flashmla_input *input, int32_t *num_parts, size_t *bytes);
 
@@ -322,16 +325,17 @@ typedef struct cgr_block_table_input {
   int32_t max_seq_len;            /* tokens of the longest sequence that the key is for; B times that is below 2^31 */
   int32_t max_pages;              /* P: entries of a row that is written, at least max_seq_len / page_size rounded up */
   int32_t page_size;              /* 16, 32 or 64: what such kernels read */
-  int32_t kv_layout;              /* CGR_LAYOUT_HND, the one that they read */
+  int32_t kv_layout;              /* CGR_LAYOUT_HND, the one that they read, or 0 */
   int32_t read_trash_page;        /* a page of the pool that may be read and means nothing */
-  int32_t num_rows;               /* rows of page_table, 1 .. 2^20 */
+  int32_t num_rows;               /* rows of page_table, one of padding included, 1 .. 2^20 + 1 */
   int32_t reserved;
   int64_t num_pages;              /* of the pool, below 2^31 */
   int64_t page_table_stride;      /* words from a row to the next, at least max_seq_len / page_size rounded up */
   const int32_t *page_table;      /* [num_rows][page_table_stride] */
   const int32_t *rows;            /* [num_requests] of page_table */
   const int32_t *seq_lens;        /* [num_requests] tokens in the cache, the new ones included */
-  const int32_t *query_start_loc; /* [num_requests + 1] running sum of query tokens; up to the live requests */
+  const int32_t *query_start_loc; /* [num_requests + 1] running sum of query tokens, at most query_len of each request; read up to
+                                     the live ones */
   const int32_t *live_requests;   /* [1] 0 .. num_requests; NULL: all are live */
 } cgr_block_table_input;
 #define CGR_BLOCK_TABLE_INPUT_INIT                                                                                             \
@@ -355,8 +359,8 @@ typedef struct cgr_block_table_layout {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_block_table_get_layout(const cgr_block_table_input *input, cgr_block_table_layout *layout);
 
-/* From arrays of the host. `memory` is aligned to 16 bytes. Rows, lengths and pages out of range are refused here. All words
- * are written.
+/* From arrays of the host. `memory` is aligned to 16 bytes. Rows, lengths, pages and sums out of range are refused here. All
+ * words are written.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_block_table_build(const cgr_block_table_input *input, void *memory, size_t bytes);
 
@@ -450,11 +454,16 @@ typedef struct cgr_flashinfer_prefill_input {
   { (uint32_t)sizeof(cgr_flashinfer_prefill_input), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
     0, 0 }
 
-/* What FlashInfer's plan functions return, and the workspaces that the plan takes. */
+/* What FlashInfer's plan functions return, and the workspaces that the plan takes. In info, offsets in bytes:
+ * decode   padded_batch_size, v_offset, s_offset, request_indices_offset, kv_tile_indices_offset, o_indptr_offset,
+ *          block_valid_mask_offset, kv_chunk_size_ptr_offset, enable_cuda_graph, split_kv
+ * prefill  padded_batch_size, total_num_rows, total_num_rows_offset, cta_tile_q, request_indices_offset, qo_tile_indices_offset,
+ *          kv_tile_indices_offset, merge_indptr_offset, o_indptr_offset, kv_chunk_size_ptr_offset, v_offset, s_offset,
+ *          block_valid_mask_offset, enable_cuda_graph, split_kv */
 typedef struct cgr_flashinfer_plan {
   uint32_t size;
   int32_t num_info;    /* 10 of decode, 15 of prefill */
-  int64_t info[16];    /* plan_info in the order of ToVector; the rest is 0 */
+  int64_t info[16];    /* plan_info in the order of ToVector (below); the rest is 0 */
   uint64_t int_bytes;  /* of the int workspace, and of a page-locked copy if the caller keeps one */
   uint64_t float_bytes;
 } cgr_flashinfer_plan;

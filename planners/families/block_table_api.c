@@ -10,7 +10,7 @@
 
 /* What such kernels cannot read. */
 static cgr_status check_cache(const char *function, const cgr_block_table_input *in) {
-  if (in->kv_layout != CGR_LAYOUT_HND)
+  if (in->kv_layout != 0 && in->kv_layout != CGR_LAYOUT_HND)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: kv_layout is %d (%s), expected %d (hnd): these kernels read no other", function,
                      in->kv_layout, cgr_kv_layout_name((cgr_kv_layout)in->kv_layout), CGR_LAYOUT_HND);
   if (in->page_size != 16 && in->page_size != 32 && in->page_size != 64)
@@ -31,7 +31,7 @@ static cgr_status check_sizes(const char *function, const cgr_block_table_input 
   CGR__TRY(cgr__check_range(function, "query_len", in->query_len, 1, CGR__MAX_TOKENS));
   CGR__TRY(cgr__check_range(function, "max_seq_len", in->max_seq_len, 1, INT32_MAX / in->num_requests));
   CGR__TRY(cgr__check_range(function, "max_pages", in->max_pages, pages, 1 << 27));
-  CGR__TRY(cgr__check_range(function, "num_rows", in->num_rows, 1, CGR__MAX_ROWS));
+  CGR__TRY(cgr__check_range(function, "num_rows", in->num_rows, 1, CGR__MAX_ROWS + 1)); /* with a padding row */
   CGR__TRY(cgr__check_range(function, "page_table_stride", in->page_table_stride, pages, CGR__MAX_STRIDE));
   return CGR_OK;
 }
@@ -117,6 +117,9 @@ static cgr_status check_live(const cgr__block_table_task *t) {
     CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->rows[i], 0, t->num_rows - 1));
     snprintf(name, sizeof name, "seq_lens[%d]", i);
     CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->seq_lens[i], 0, t->max_seq_len));
+    snprintf(name, sizeof name, "query_start_loc[%d]", i + 1);
+    int64_t before = t->query_start_loc[i];
+    CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->query_start_loc[i + 1], before, before + t->query_len));
     CGR__TRY(check_pages(t, i));
   }
   return CGR_OK;

@@ -23,14 +23,18 @@ static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
     { "max_seq_len", in->max_seq_len, 0, MAX_LEN },
     { "window_left", in->window_left, 0, INT32_MAX },
     { "window_right", in->window_right, 0, in->causal ? 0 : INT32_MAX },
-    { "attention_chunk", in->attention_chunk, 0, in->layout == CGR_FA3_VLLM ? 0 : INT32_MAX },
+    { "attention_chunk", in->attention_chunk, 0, INT32_MAX },
     { "pack_gqa", in->pack_gqa, -1, 1 },
     { "num_splits", in->num_splits, 0, 255 },
     { "num_multiprocessors", in->num_multiprocessors, 1, 4096 },
     { "tile_m", in->tile_m, in->tile_n != 0 ? 16 : 0, 512 },
     { "tile_n", in->tile_n, in->tile_m != 0 ? 16 : 0, in->tile_m != 0 ? 512 : 0 },
   };
-  return CGR__CHECK_RANGES(function, ranges);
+  CGR__TRY(CGR__CHECK_RANGES(function, ranges));
+  if (in->layout == CGR_FA3_VLLM && in->attention_chunk > 0)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: attention_chunk is %d, expected 0: vLLM's kernels have no chunks", function,
+                     in->attention_chunk);
+  return CGR_OK;
 }
 
 static cgr_status check_enums(const char *function, const cgr_fa3_input *in) {
@@ -119,6 +123,11 @@ static cgr_status check_lengths(const cgr_fa3_input *in) {
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_fa3_build: seq_lens[%d] is %d, expected 0 .. %d (max_seq_len)", i,
                        in->seq_lens[i], in->max_seq_len);
   }
+  int64_t tokens = live > 0 ? (int64_t)in->query_start_loc[live] - in->query_start_loc[0] : 0;
+  if (in->num_tokens > 0 && tokens > in->num_tokens)
+    return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
+                     "cgr_fa3_build: query_start_loc has %lld tokens, expected at most %d (num_tokens)", (long long)tokens,
+                     in->num_tokens);
   return CGR_OK;
 }
 

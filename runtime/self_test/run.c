@@ -121,7 +121,8 @@ static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
 }
 
 /* What the step will write itself holds something else before; the state of rows and of the protocol stays, and the counts, whose
- * last words are 0 for good. */
+ * last words are 0 for good. Workspaces are zeros, which backends have to reckon with before any step: a plan that an eager step
+ * has left must not help a graph that lacks one. */
 static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding) {
   cgr_runtime *rt = t->rt;
   const cgr__device_ops *ops = rt->dev->ops;
@@ -132,6 +133,8 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
     for (int32_t copy = 0; copy < shape.copies && !stays && !error; copy++)
       error = fill_stale(t, id, copy, byte);
   }
+  if (!error)
+    error = cgr__plans_clear(rt, rt->own_stream);
   rt->lane.device_batch = 0; /* the composition that was there */
   if (!error)
     error = ops->copy(rt->dev, &rt->lane.args.state->padding_token, padding, sizeof *padding, rt->own_stream);

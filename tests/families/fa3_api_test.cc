@@ -90,7 +90,7 @@ TEST(Fa3Api, RefusesNumbersOutOfTheirRanges) {
   }
   ExpectRefused(CGR_ERROR_INVALID_ARGUMENT, { "tile_n is 0, expected 16 .. 512" }, [](cgr_fa3_input &in) { in.tile_m = 64; });
   ExpectRefused(CGR_ERROR_INVALID_ARGUMENT, { "tile_m is 0, expected 16 .. 512" }, [](cgr_fa3_input &in) { in.tile_n = 64; });
-  ExpectRefused(CGR_ERROR_INVALID_ARGUMENT, { "attention_chunk is 1, expected 0 .. 0" }, [](cgr_fa3_input &in) {
+  ExpectRefused(CGR_ERROR_UNSUPPORTED, { "attention_chunk is 1, expected 0", "vLLM" }, [](cgr_fa3_input &in) {
     in.layout = CGR_FA3_VLLM;
     in.attention_chunk = 1;
   });
@@ -141,6 +141,8 @@ TEST(Fa3Api, RefusesLengthsPastTheKeys) {
   ExpectBuildRefused(CGR_ERROR_INVALID_ARGUMENT, { "seq_lens[1] is 8193", "8192 (max_seq_len)" },
                      [](Given &g) { g.lens[1] = 8193; });
   ExpectBuildRefused(CGR_ERROR_INVALID_ARGUMENT, { "seq_lens[3] is -1" }, [](Given &g) { g.lens[3] = -1; });
+  ExpectBuildRefused(CGR_ERROR_TOO_MANY_TOKENS, { "query_start_loc has ", "at most 3 (num_tokens)" },
+                     [](Given &g) { g.input.num_tokens = 3; });
   for (int32_t live : { -1, 5 })
     ExpectBuildRefused(CGR_ERROR_INVALID_ARGUMENT, { "*live_requests is " + std::to_string(live), "0 .. 4" }, [live](Given &g) {
       g.live = live;

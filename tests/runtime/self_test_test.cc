@@ -162,6 +162,64 @@ TEST_P(SelfTest, KeepsToTheOrderThatABackendWants) {
   }
 }
 
+// A backend whose plan is left out where a graph is captured, or not; what it attends to is what it planned.
+struct Plans {
+  cgr_device *device;
+  bool in_captures;
+};
+cgr_status PlanLengths(void *context, void *, cgr_recorder *recorder, uint32_t flags, int32_t) {
+  const Plans *plans = static_cast<Plans *>(context);
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  cgr_plan_key key = CGR_PLAN_KEY_INIT;
+  cgr_buffer_view lens = CGR_BUFFER_VIEW_INIT;
+  void *state;
+  if ((flags & CGR_PLAN_CAPTURE) && !plans->in_captures)
+    return CGR_OK;
+  CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+  CGR_EXPECT_OK(cgr_record_get_plan(recorder, &key, &state));
+  CGR_EXPECT_OK(cgr_record_buffer(recorder, CGR_BUFFER_SEQ_LENS, 0, &lens));
+  return cgr_copy(plans->device, key.workspace, lens.data, 4, info.stream);
+}
+cgr_status RecordPlanned(void *context, cgr_recorder *recorder, const cgr_attention *a) {
+  const Plans *plans = static_cast<Plans *>(context);
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  cgr_plan_key key = CGR_PLAN_KEY_INIT;
+  void *state;
+  CGR_EXPECT_OK(CopyQueries(plans->device, recorder, a));
+  CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+  CGR_EXPECT_OK(cgr_record_get_plan(recorder, &key, &state));
+  return cgr_copy(plans->device, a->out.data, key.workspace, 4, info.stream);
+}
+
+// The eager step comes first: what it has planned must not be there for the replay.
+TEST_P(SelfTest, FindsGraphsThatLackAPlan) {
+  for (bool in_captures : { true, false }) {
+    Plans plans = { nullptr, in_captures };
+    cgr_backend backend = CGR_BACKEND_INIT;
+    std::vector<cgr_layer> layers;
+    Make(CGR_MODE_FULL, [&](cgr_config *config) {
+      plans.device = config->device_handle;
+      backend.name = "plans";
+      backend.context = &plans;
+      backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
+      backend.record = RecordPlanned;
+      backend.plan = PlanLengths;
+      backend.workspace_bytes = 64;
+      layers.assign(config->layers, config->layers + config->num_layers);
+      layers.back().backend = 1;
+      config->layers = layers.data();
+      config->backends = &backend;
+      config->num_backends = 1;
+    });
+    const Found found = Run(TestWatching(24));
+    if (in_captures)
+      ExpectNothing(found);
+    else
+      ExpectDifferences(found, { "out of the last layer" });
+    engine_.reset();
+  }
+}
+
 // A length that no sequence reaches, and pages that hold but short requests: nothing is found.
 TEST_P(SelfTest, KeepsToTheLimits) {
   static const int32_t lens[] = { 1, 4, 100 };
