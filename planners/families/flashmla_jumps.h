@@ -7,8 +7,9 @@
  * first of them at or after S_j follows without a division. This holds for Q > c; else every request is landed on.
  *
  * Whether a landing at i is followed by one at j depends on the two residues alone. The device asks that for all pairs in 32
- * neighbours at once, and so knows where the hand is after those 32 for each of them that it may land on first. One warp then
- * takes the hand through all requests, 32 in each step.
+ * neighbours at once, and so knows where the hand is after those 32 for each of them that it may land on first; with that, and
+ * which of the next 32 is landed on from there, also where it is after 64. One warp then takes the hand through all requests, 32
+ * or 64 in each step.
  *
  * Residues are compared as `phases`, fractions of the circle in 2^-32: there, "mod Q" is what the hardware does. A phase is
  * floor(residue * I), where I is 2^32 / Q, Q I being 2^32 but for less than 1. So the difference of two phases whose residues

@@ -71,7 +71,8 @@ TEST_P(KernelFamilies, FlashmlaAtTheEdgesOfItsSizes) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
-  for (int32_t requests : { 1, 31, 32, 33, 132, 133, 1023, 1024, 1025, 1055, 1056, 2048, 2049, 4095, 4096 })
+  for (int32_t requests :
+       { 1, 31, 32, 33, 132, 133, 256, 257, 319, 320, 321, 512, 513, 1023, 1024, 1025, 1055, 1056, 2048, 2049, 4095, 4096 })
     for (int32_t parts : { 1, 31, 32, 33, 132, 160, 1023, 1024 })
       for (int kind = 0; kind < 3; kind++) {
         FlashmlaBatch b;
