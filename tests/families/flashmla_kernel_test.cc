@@ -85,6 +85,23 @@ TEST_P(KernelFamilies, FlashmlaAtTheEdgesOfItsSizes) {
       }
 }
 
+// Every other request begins exactly where a part does, whatever a part's size: no division may fall short of it.
+TEST_P(KernelFamilies, FlashmlaLandsOnExactMultiples) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 1500 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    FlashmlaBatch b;
+    b.input.num_parts = random.Pick32(2, 40);
+    b.input.num_requests = 2 * b.input.num_parts;
+    b.input.block_size = 1;
+    const int32_t most = (1 << 29) / b.input.num_requests - 64;
+    b.seq_lens.assign(size_t(b.input.num_requests), random.Pick32(1, most >> random.Pick(0, 20)));
+    b.Bind();
+    ASSERT_EQ(RunFlashmla(b), FlashmlaWords(b, b.input.num_parts));
+  }
+}
+
 TEST_P(KernelFamilies, FlashmlaTakesTheNearestGoodLengths) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 200 && !HasFailure(); seed++) {

@@ -309,19 +309,20 @@ __device__ __forceinline__ void know(const Lists &l, Shared &s, const cgr__flash
     follow<kSpan>(o, s.phases[warp_id()], num_live - begin, chunk[k / kSpan], exit);
 #pragma unroll
     for (int n = 0; n < kSpan; n++) {
-      int32_t i = begin + n * 32 + lane_id();
       if (chunks > kSpan)
-        l.exits[exit_at<kSpan>(i)] = exit[n];
-      if (i == num_live - 1) /* now: later on the compiler would find the inverse once more */
-        s.end = cgr__flashmla_place_of(&o, (uint32_t)total);
+        l.exits[exit_at<kSpan>(begin + n * 32 + lane_id())] = exit[n];
     }
   }
   if (chunks > kSpan) {
     __syncthreads();
     if (warp_id() == 0)
       walk<kSpan>(l, o.reach, num_live);
-    __syncthreads();
   }
+  /* By the last request's thread, which most often waits for the walk now. */
+  if (first_chunk < chunks && first_chunk + each >= chunks && lane_id() == ((num_live - 1) & 31))
+    s.end = cgr__flashmla_place_of(&o, (uint32_t)total);
+  if (chunks > kSpan)
+    __syncthreads();
 #pragma unroll
   for (int k = 0; k < kEach; k += kSpan) {
     if (k >= each || first_chunk + k >= chunks)
