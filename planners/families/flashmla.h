@@ -80,16 +80,29 @@ CGR__HOST_DEVICE int32_t cgr__flashmla_max_len(int32_t num_requests, int32_t blo
   return tokens < 1 << 30 ? (int32_t)tokens : 1 << 30;
 }
 
-/* Tokens that a live request attends to. A sparse request without tokens counts as one token, as upstream. */
-CGR__HOST_DEVICE int32_t cgr__flashmla_tokens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l, int32_t i) {
+/* Tokens that a live request attends to, by its lengths; `extra`: of the second cache. A sparse request without tokens counts as
+ * one token, as upstream. */
+CGR__HOST_DEVICE int32_t cgr__flashmla_tokens_of(const cgr__flashmla_class *c, int32_t len, int32_t extra) {
   if (c->topk == 0)
-    return cgr__flashmla_clamp(l->seq_lens[i], c->max_len);
-  int32_t tokens = l->topk_lens ? cgr__flashmla_clamp(l->topk_lens[i], c->topk) : c->topk;
-  tokens = cgr__flashmla_max(tokens, 1);
+    return cgr__flashmla_clamp(len, c->max_len);
+  int32_t tokens = cgr__flashmla_max(cgr__flashmla_clamp(len, c->topk), 1);
   if (c->extra_topk == 0)
     return tokens;
-  int32_t extra = l->extra_topk_lens ? cgr__flashmla_clamp(l->extra_topk_lens[i], c->extra_topk) : c->extra_topk;
-  return cgr__flashmla_ceil_by(tokens, c->block_size, c->block_inverse) * c->block_size + extra;
+  tokens = cgr__flashmla_ceil_by(tokens, c->block_size, c->block_inverse) * c->block_size;
+  return tokens + cgr__flashmla_clamp(extra, c->extra_topk);
+}
+
+/* Where those lengths are: NULL when all are `c->topk` or `c->extra_topk`, or not asked for. */
+CGR__HOST_DEVICE const int32_t *cgr__flashmla_own_lens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l) {
+  return c->topk == 0 ? l->seq_lens : l->topk_lens;
+}
+CGR__HOST_DEVICE const int32_t *cgr__flashmla_extra_lens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l) {
+  return c->topk == 0 || c->extra_topk == 0 ? 0 : l->extra_topk_lens;
+}
+
+CGR__HOST_DEVICE int32_t cgr__flashmla_tokens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l, int32_t i) {
+  const int32_t *own = cgr__flashmla_own_lens(c, l), *extra = cgr__flashmla_extra_lens(c, l);
+  return cgr__flashmla_tokens_of(c, own ? own[i] : c->topk, extra ? extra[i] : c->extra_topk);
 }
 
 /* n_i: a request without tokens has one block all the same. */

@@ -7,8 +7,9 @@
  * first of them at or after S_j follows without a division. This holds for Q > c; else every request is landed on.
  *
  * Whether a landing at i is followed by one at j depends on the two residues alone. The device asks that for all pairs in 32
- * neighbours at once, and so knows where the hand is after those 32 for each of them that it may land on first. One warp then
- * takes the hand through all requests, 32 in each step.
+ * neighbours at once, and so knows where the hand is after those 32 for each of them that it may land on first; with that, and
+ * which of the next 32 is landed on from there, also where it is after 64. One warp then takes the hand through all requests, 32
+ * or 64 in each step.
  *
  * Residues are compared as `phases`, fractions of the circle in 2^-32: there, "mod Q" is what the hardware does. A phase is
  * floor(residue * I), where I is 2^32 / Q, Q I being 2^32 but for less than 1. So the difference of two phases whose residues
@@ -29,14 +30,15 @@ typedef struct cgr__flashmla_place {
   uint32_t residue, phase;
 } cgr__flashmla_place;
 
-/* 2^64 / d or above, by a factor of less than 1 + 2^-46; d > 1. Quotients below 2^10 are exact with it, and phases as said. */
+/* 2^64 / d or above, by a factor of less than 1 + 2^-47 and one more at most; d > 1. Quotients below 2^10 are exact with it, and
+ * phases as said. */
 CGR__HOST_DEVICE uint64_t cgr__flashmla_wide_inverse(uint32_t d) {
 #ifdef __CUDA_ARCH__
   double n = (double)d, y; /* y: about 20 bits at first, and twice as many with each step */
   asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(n));
   y = fma(y, fma(-n, y, 1.0), y);
   y = fma(y, fma(-n, y, 1.0), y);
-  return (uint64_t)(y * (18446744073709551616.0 + 65536.0)); /* 2^64 (1 + 2^-48) */
+  return (uint64_t)(y * (18446744073709551616.0 + 65536.0)) + 1; /* 2^64 (1 + 2^-48), and what the cast drops */
 #else
   return ~(uint64_t)0 / d + 1;
 #endif

@@ -70,7 +70,8 @@ TEST_P(KernelFamilies, FlashmlaAtTheEdgesOfItsSizes) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
-  for (int32_t requests : { 1, 31, 32, 33, 132, 133, 1023, 1024, 1025, 1055, 1056, 2048, 2049, 4095, 4096 })
+  for (int32_t requests :
+       { 1, 31, 32, 33, 132, 133, 256, 257, 319, 320, 321, 512, 513, 1023, 1024, 1025, 1055, 1056, 2048, 2049, 4095, 4096 })
     for (int32_t parts : { 1, 31, 32, 33, 132, 160, 1023, 1024 })
       for (int kind = 0; kind < 3; kind++) {
         FlashmlaBatch b;
@@ -81,6 +82,23 @@ TEST_P(KernelFamilies, FlashmlaAtTheEdgesOfItsSizes) {
         b.Bind();
         ASSERT_EQ(RunFlashmla(b), FlashmlaWords(b, parts)) << requests << " requests, " << parts << " parts";
       }
+}
+
+// Every other request begins exactly where a part does, whatever a part's size: no division may fall short of it.
+TEST_P(KernelFamilies, FlashmlaLandsOnExactMultiples) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 1500 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    FlashmlaBatch b;
+    b.input.num_parts = random.Pick32(2, 40);
+    b.input.num_requests = 2 * b.input.num_parts;
+    b.input.block_size = 1;
+    const int32_t most = (1 << 29) / b.input.num_requests - 64;
+    b.seq_lens.assign(size_t(b.input.num_requests), random.Pick32(1, most >> random.Pick(0, 20)));
+    b.Bind();
+    ASSERT_EQ(RunFlashmla(b), FlashmlaWords(b, b.input.num_parts));
+  }
 }
 
 TEST_P(KernelFamilies, FlashmlaTakesTheNearestGoodLengths) {
