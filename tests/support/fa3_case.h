@@ -107,6 +107,8 @@ inline void Fa3RandomBatch(Random &random, int32_t live, int32_t padded, Fa3Case
     c.Add(query_len, random.OneIn(10) ? seq_len : std::max(seq_len, std::min(query_len, c.input.max_seq_len)));
   }
   c.Bind(padded);
+  if (c.input.num_tokens > 0) // from which the size of the partials alone follows
+    c.input.num_tokens = c.starts.back() > 1 << 24 ? 0 : std::max(c.input.num_tokens, c.starts.back());
   const int32_t n = c.input.num_requests;
   c.input.max_requests = random.OneIn(2) ? 0 : random.Pick32(n, std::min(4096, n + random.Pick32(0, 300)));
 }
