@@ -39,6 +39,7 @@ run kernel_cost.txt profiles/kernel_cost cuda:0
 run planner_cost.txt profiles/planner_cost cuda:0
 run flashmla_cost.txt profiles/flashmla_cost cuda:0
 run flashinfer_cost.txt profiles/flashinfer_cost cuda:0
+run fa3_cost.txt profiles/fa3_cost cuda:0
 run calibrate.txt profiles/calibrate cuda:0
 run llama.txt examples/llama/llama --device cuda:0
 run llama_check.txt examples/llama/llama --device cuda:0 --check --steps 500
