@@ -117,6 +117,7 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
 cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
   struct cgr__capture_context context = { rt, &entry->key, CGR_OK };
   int device_error = 0;
+  cgr__graph_drop(&rt->graphs, entry); /* before the states that it uses */
   cgr__plans_destroy(rt, entry);
   context.created = cgr__plans_create(rt, entry);
   cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, cgr__capture_body_of, &context, &device_error);
