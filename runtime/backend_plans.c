@@ -5,9 +5,9 @@
 
 static const cgr__planning *planning_of(const cgr_runtime *rt, int32_t backend) { return &rt->setup.planning[backend]; }
 
-void cgr__plans_init(cgr_runtime *rt, unsigned char *memory) {
+void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory) {
   cgr__backend_plans *plans = &rt->backend_plans;
-  const cgr__plans_layout layout = cgr__setup_plans_layout(&rt->setup);
+  const cgr__backend_plans_layout layout = cgr__setup_backend_plans_layout(&rt->setup);
   const size_t requests = (size_t)rt->setup.config.max_requests;
   if (layout.bytes == 0)
     return;
@@ -16,9 +16,9 @@ void cgr__plans_init(cgr_runtime *rt, unsigned char *memory) {
     const cgr_backend *b = &rt->setup.backends[i];
     if (!planning_of(rt, i)->in_use)
       continue;
-    plans->first |= b->plan && (b->flags & CGR_BACKEND_PLANS_FIRST);
-    plans->after |= b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST);
-    rt->plans_on_host |= b->plan_host != NULL;
+    plans->has_first |= b->plan && (b->flags & CGR_BACKEND_PLANS_FIRST);
+    plans->has_after |= b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST);
+    rt->has_plan_host |= b->plan_host != NULL;
   }
   plans->num_keys = layout.num_keys;
   plans->nowhere = memory;
@@ -26,7 +26,7 @@ void cgr__plans_init(cgr_runtime *rt, unsigned char *memory) {
   plans->rows = (int32_t *)(void *)(memory + layout.step);
   plans->seq_lens = plans->rows + requests;
   plans->query_start_loc = plans->seq_lens + requests;
-  plans->made = (bool *)(memory + layout.made);
+  plans->has_states = (bool *)(memory + layout.made);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- states */
@@ -39,7 +39,7 @@ static void **states_of(const cgr_runtime *rt, int32_t index) {
   return rt->backend_plans.states + (size_t)index * (1 + CGR__MAX_BACKENDS);
 }
 
-void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry) {
+void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry) {
   return rt->backend_plans.states ? states_of(rt, index_of(rt, entry)) : NULL;
 }
 
@@ -156,14 +156,14 @@ static void destroy_some(cgr_runtime *rt, int32_t index, int32_t count) {
   void **states = states_of(rt, index);
   for (int32_t i = 0; i < count; i++)
     destroy_one(rt, i, &states[i]);
-  rt->backend_plans.made[index] = false;
+  rt->backend_plans.has_states[index] = false;
 }
 
-cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
+cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
   if (!rt->backend_plans.states)
     return CGR_OK;
   int32_t index = index_of(rt, entry);
-  if (rt->backend_plans.made[index])
+  if (rt->backend_plans.has_states[index])
     return CGR_OK;
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     if (!planning_of(rt, i)->in_use)
@@ -174,32 +174,32 @@ cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
       return status;
     }
   }
-  rt->backend_plans.made[index] = true;
+  rt->backend_plans.has_states[index] = true;
   return CGR_OK;
 }
 
-void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry) {
-  if (rt->backend_plans.states && rt->backend_plans.made[index_of(rt, entry)])
+void cgr__backend_plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry) {
+  if (rt->backend_plans.states && rt->backend_plans.has_states[index_of(rt, entry)])
     destroy_some(rt, index_of(rt, entry), 1 + rt->setup.config.num_backends);
 }
 
-bool cgr__plans_any(const cgr_runtime *rt) {
+bool cgr__backend_plans_has_states(const cgr_runtime *rt) {
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++)
     if (planning_of(rt, i)->in_use && rt->setup.backends[i].create && rt->setup.backends[i].destroy)
       return true;
   return false;
 }
 
-void cgr__plans_sweep(cgr_runtime *rt) {
+void cgr__backend_plans_sweep(cgr_runtime *rt) {
   for (int32_t i = 0; i < rt->graphs.count; i++)
     if (!rt->graphs.entry[i].exec)
-      cgr__plans_destroy(rt, &rt->graphs.entry[i]);
+      cgr__backend_plans_destroy(rt, &rt->graphs.entry[i]);
 }
 
-void cgr__plans_destroy_all(cgr_runtime *rt) {
+void cgr__backend_plans_destroy_all(cgr_runtime *rt) {
   for (int32_t i = 0; i < rt->graphs.count; i++)
-    cgr__plans_destroy(rt, &rt->graphs.entry[i]);
-  cgr__plans_destroy(rt, NULL);
+    cgr__backend_plans_destroy(rt, &rt->graphs.entry[i]);
+  cgr__backend_plans_destroy(rt, NULL);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- on the host */
@@ -231,13 +231,13 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->num_decodes = cgr__count_decodes(rt, batch, &step->num_decode_tokens);
 }
 
-cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
-                              uint64_t *bytes) {
+cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
+                                      uint64_t *bytes) {
   cgr_plan_step step = empty_step(rt);
   const cgr__graph_entry *entry = prepared->choice.entry;
   if (!entry && !rt->record) /* nobody reads what this step has: there are no states yet */
     return CGR_OK;
-  void *const *states = cgr__plans_states(rt, entry);
+  void *const *states = cgr__backend_plans_states(rt, entry);
   fill_step(rt, prepared, &step);
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     if (!planning_of(rt, i)->in_use || !rt->setup.backends[i].plan_host)
@@ -280,7 +280,7 @@ static cgr_status enqueue_all(cgr__step_recorder *rec) {
   return CGR_OK;
 }
 
-cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder, bool first) {
+cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first) {
   recorder->plans_first = first;
   recorder->base.in_call = recorder->base.in_plan = true;
   bool was_inside = enter(recorder->runtime);
@@ -290,7 +290,7 @@ cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder, bool first) {
   return status;
 }
 
-int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream) {
+int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream) {
   int error = 0;
   for (int32_t i = 0; i <= rt->setup.config.num_backends && !error; i++) {
     int32_t declared = planning_of(rt, i)->workspace;

@@ -50,7 +50,7 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   cgr__compositions_init(&rt->lane.compositions, c->max_requests, c->ring_depth, at);
   at += cgr__compositions_bytes(c->max_requests, c->ring_depth);
   cgr__keys_make(&rt->graphs, &rt->setup.keys, at);
-  cgr__plans_init(rt, at + cgr__keys_bytes(&rt->setup.keys));
+  cgr__backend_plans_init(rt, at + cgr__keys_bytes(&rt->setup.keys));
   return CGR_OK;
 }
 
@@ -310,7 +310,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
 static void release_device(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__graphs_drop_all(&rt->graphs);
-  cgr__plans_destroy_all(rt);
+  cgr__backend_plans_destroy_all(rt);
   if (rt->fork_event)
     ops->event_destroy(rt->dev, rt->fork_event);
   if (rt->join_event)

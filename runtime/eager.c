@@ -94,13 +94,13 @@ static bool gives_up(cgr_status status) { return status == CGR_ERROR_CALLBACK; }
  * that a backend has failed on is ended all the same: the step, which is given up, waits for it. */
 static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   cgr_runtime *rt = recorder->runtime;
-  if (!(first ? rt->backend_plans.first : rt->backend_plans.after))
+  if (!(first ? rt->backend_plans.has_first : rt->backend_plans.has_after))
     return CGR_OK;
   cudaStream_t stream = recorder->base.stream;
   /* The kernel of the staged buffers is on the step's stream: a branch that has forked before it does not come after it. */
   CGR__TRY(begin_branch(recorder, !first && rt->lane.staged_args.num_buffers > 0));
   recorder->base.stream = rt->side_stream;
-  cgr_status planned = cgr__plans_enqueue(recorder, first);
+  cgr_status planned = cgr__backend_plans_enqueue(recorder, first);
   recorder->base.stream = stream;
   if (planned == CGR_OK || gives_up(planned))
     CGR__TRY(end_branch(rt));
@@ -235,7 +235,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
   recorder->batch = enqueue->batch;
   recorder->branch_joined = true; /* until there is a branch */
-  recorder->states = cgr__plans_states(rt, enqueue->entry);
+  recorder->states = cgr__backend_plans_states(rt, enqueue->entry);
   recorder->of_eager = !enqueue->entry;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
   recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt) : 0;
@@ -260,7 +260,7 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
   int error = wait_for_branches(recorder);
   if (!error && !recorder->base.capture && (recorded != CGR_OK || args->empty)) {
     what = "step: zeroing the workspaces of backends"; /* whoever sees the step complete finds zeros */
-    error = cgr__plans_clear(rt, recorder->base.stream);
+    error = cgr__backend_plans_clear(rt, recorder->base.stream);
   }
   if (!error) {
     what = "step: enqueuing the epilogue";

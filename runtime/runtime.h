@@ -4,7 +4,7 @@
  *           result.c    waits and results                requests.c   rows and their pages
  *           staged.c    data of the engine's own buffers          standing.c   edits of the standing batch
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
- *           native.c    the library's own backend                     plans.c      plans and states of all backends
+ *           native.c    the library's own backend                     backend_plans.c  plans, states of all backends
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
  *           counters.c  the host's counters                           bounds.c     the longest of a step, its decodes
  *   cold    create.c    makes and destroys               capture.c    captures, warms up, releases
@@ -92,10 +92,10 @@ typedef struct cgr__step_recorder {
 
 /* What backends keep for planning. */
 typedef struct cgr__backend_plans {
-  void **states; /* [keys + 1][1 + CGR__MAX_BACKENDS]: of each graph entry, then of eager steps; NULL: there are no layers */
-  bool *made;    /* [keys + 1]: they have been created */
+  void **states;    /* [keys + 1][1 + CGR__MAX_BACKENDS]: of each graph entry, then of eager steps; NULL: there are no layers */
+  bool *has_states; /* [keys + 1]: they have been created */
   int32_t num_keys;
-  bool first, after;                          /* some backend enqueues plans: before what is staged and on demand, or after it */
+  bool has_first, has_after;                  /* some backend enqueues plans: before what is staged and on demand, or after it */
   int32_t *rows, *query_start_loc, *seq_lens; /* [R], [R + 1], [R]: of the step that is planned on the host */
   void *nowhere;                              /* plan_bytes of the largest: a plan that no step uses */
 } cgr__backend_plans;
@@ -111,7 +111,7 @@ struct cgr_runtime {
   uint32_t magic;
   int dead;                       /* 1: lost; read by any thread */
   bool recording;                 /* inside `record`, or a call between pieces */
-  bool plans_on_host;             /* some backend in use has a plan_host */
+  bool has_plan_host;             /* some backend in use has a plan_host */
   uint8_t last_kind, last_reason; /* of the tally */
   int32_t reorder_threshold;      /* of the setup */
   cgr_device *dev;
@@ -231,26 +231,26 @@ cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cg
 /* Enqueues that kernel on the recorder's stream. */
 cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args);
 
-/* ---------------------------------------------------------------------------------------------------------------- plans.c */
+/* -------------------------------------------------------------------------------------------------------- backend_plans.c */
 
-/* Places what backends keep in the host's memory (cgr__setup_plans_layout). */
-void cgr__plans_init(cgr_runtime *rt, unsigned char *memory);
+/* Places what backends keep in the host's memory (cgr__setup_backend_plans_layout). */
+void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory);
 /* Makes the backends' states for a graph, which has none then; NULL: for eager steps, unless they have been made. */
-cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
-void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
+cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
+void cgr__backend_plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
 /* Whether any backend has states that end. */
-bool cgr__plans_any(const cgr_runtime *rt);
+bool cgr__backend_plans_has_states(const cgr_runtime *rt);
 /* Ends those of graphs that there are no more. */
-void cgr__plans_sweep(cgr_runtime *rt);
-void cgr__plans_destroy_all(cgr_runtime *rt);
+void cgr__backend_plans_sweep(cgr_runtime *rt);
+void cgr__backend_plans_destroy_all(cgr_runtime *rt);
 /* Plans a checked step on the host, into its slot. `*bytes`: what travels; `*staged`: bits of the header. */
-cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
-                              uint64_t *bytes);
+cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
+                                      uint64_t *bytes);
 /* Enqueues the plans of backends, on the recorder's stream: of those with PLANS_FIRST, or of the others. */
-cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder, bool first);
+cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first);
 /* Zeroes the workspaces after a step that was given up. */
-int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream);
-void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);
+int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream);
+void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);
 
 /* ------------------------------------------------------------------------------------- counters.c, recover.c, flush.c */
 

@@ -47,7 +47,7 @@ static bool check(const cgr_backend *b, int32_t i, cgr__findings *f) {
   return false;
 }
 
-void cgr__setup_plans(cgr__setup *setup, cgr__findings *f) {
+void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *f) {
   setup->num_declared = setup->config.num_buffers;
   for (int32_t i = 0; i <= setup->config.num_backends; i++) {
     const cgr_backend *b = &setup->backends[i];
@@ -68,8 +68,8 @@ void cgr__setup_plans(cgr__setup *setup, cgr__findings *f) {
 
 static size_t round_up(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-cgr__plans_layout cgr__setup_plans_layout(const cgr__setup *setup) {
-  cgr__plans_layout l = { .num_keys = cgr__keys_count(&setup->keys) };
+cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup) {
+  cgr__backend_plans_layout l = { .num_keys = cgr__keys_count(&setup->keys) };
   const size_t keys = (size_t)l.num_keys + 1;
   size_t plan = 0;
   bool any = false;

@@ -70,17 +70,17 @@ void cgr__check_planned(const cgr__setup *setup, cgr__findings *findings);
  * layers. */
 cgr_backend cgr__native_backend(cgr__setup *setup);
 void cgr__setup_native(cgr__setup *setup, cgr__findings *findings);
-/* plans.c: what backends that are in use keep for planning. After the engine's buffers. */
-void cgr__setup_plans(cgr__setup *setup, cgr__findings *findings);
+/* backend_plans.c: what backends that are in use keep for planning. After the engine's buffers. */
+void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
 
 /* Where things lie in the host's memory, from the first aligned address on. Without a backend in use there is nothing. */
-typedef struct cgr__plans_layout {
+typedef struct cgr__backend_plans_layout {
   int32_t num_keys;          /* with a graph; eager steps come after them */
   size_t states, step, made; /* of cgr__backend_plans; a plan that goes nowhere comes first */
   size_t bytes;              /* 0: nothing */
-} cgr__plans_layout;
-cgr__plans_layout cgr__setup_plans_layout(const cgr__setup *setup);
+} cgr__backend_plans_layout;
+cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup);
 /* derived.c: the buffers on demand that anybody asks for, once the limits are known. */
 void cgr__setup_derived(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
