@@ -20,15 +20,18 @@
 #define CGR__MAX_QUERY_LENS 8 /* captured uniform ones */
 #define CGR__MAX_BACKENDS 8   /* of the engine's own */
 #define CGR__MAX_VARIANTS 16  /* of steps, such as with and without adapters */
-#define CGR__MAX_DECLARED 64  /* buffers of the engine's own */
+#define CGR__MAX_DECLARED 64  /* buffers of the engine's own, workspaces and plans of backends */
 #define CGR__MAX_REGIONS 4096
 #define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one slot */
 #define CGR__MIN_RING_DEPTH 2
 #define CGR__MAX_RING_DEPTH 64
-#define CGR__MAX_CALL_ARGS 4096              /* bytes of arguments that a call keeps by value; also of a kernel's */
-#define CGR__MAX_STRIDE ((int64_t)1 << 31)   /* elements; a view also lies within 2^56 bytes */
-#define CGR__MAX_ELEMENTS ((int64_t)1 << 43) /* of one buffer */
-#define CGR__MAX_STRUCT 4096                 /* bytes: a larger size in a sized struct is rubbish */
+#define CGR__MAX_CALL_ARGS 4096               /* bytes of arguments that a call keeps by value; also of a kernel's */
+#define CGR__MAX_STRIDE ((int64_t)1 << 31)    /* elements; a view also lies within 2^56 bytes */
+#define CGR__MAX_ELEMENTS ((int64_t)1 << 43)  /* of one buffer */
+#define CGR__MAX_WORKSPACE ((int64_t)1 << 40) /* bytes of one backend's */
+#define CGR__MAX_PLAN ((int64_t)1 << 24)      /* bytes that its plan_host writes for a step */
+#define CGR__PLAN_ALIGNMENT 64                /* of where it writes them */
+#define CGR__MAX_STRUCT 4096                  /* bytes: a larger size in a sized struct is rubbish */
 
 /* A line of memory. What every step reads and writes lies in few of them. */
 #define CGR__LINE_BYTES 64

@@ -21,6 +21,12 @@ cgr_status cgr__fail(cgr_status status, const char *format, ...) {
 
 uint64_t cgr__failures(void) { return failures; }
 
+cgr_status cgr__fail_returned(cgr_status status, const char *who, cgr_status returned, uint64_t before) {
+  bool told = failures != before;
+  return cgr__fail(status, "%s returned %s (%d)%s%s", who, cgr_status_name(returned), (int)returned,
+                   told ? ": " : ", expected CGR_OK", told ? last_message : "");
+}
+
 void cgr__set_device_code(int code) { last_device_code = code; }
 
 const char *cgr_last_message(void) { return last_message; }

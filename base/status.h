@@ -3,6 +3,7 @@
 #define CGR_BASE_STATUS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "cgr/base.h"
 
@@ -21,6 +22,10 @@ cgr_status cgr__fail(cgr_status status, const char *format, ...) CGR__FORMAT(2, 
 
 /* Failures of this thread so far: tells whether a call of the engine's has left a message. */
 uint64_t cgr__failures(void);
+
+/* A function of the engine's, `who`, has returned `returned` when there were `before` failures: fails as `status`, with the
+ * message that the function has left, if any. */
+cgr_status cgr__fail_returned(cgr_status status, const char *who, cgr_status returned, uint64_t before);
 
 /* Whether it is one of CGR_STATUS_LIST. */
 bool cgr__status_is_known(int32_t status);

@@ -15,34 +15,51 @@ cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *functio
                          "%s: recorder is used after `record` or the call has returned, expected a call inside of it", function);
 }
 
-cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status) {
+cgr__title cgr__title_of(const cgr__running *running) {
+  cgr__title title;
+  char layer[24] = "";
+  if (running->layer >= 0)
+    snprintf(layer, sizeof layer, ", layer %d", running->layer);
+  snprintf(title.text, sizeof title.text, "backend %.31s%s: %s", running->backend, layer, running->function);
+  return title;
+}
+
+static cgr_status latch(cgr_recorder *recorder, cgr_status status, bool named) {
+  bool in_backend = recorder->running.backend != NULL;
   if (status == CGR_OK || recorder->failed != CGR_OK)
     return status;
   recorder->failed = status;
-  snprintf(recorder->message, sizeof recorder->message, "%s", cgr_last_message());
+  recorder->named = named || in_backend;
+  if (in_backend && !named) /* now, while it is known whose call that was: the function may ignore the failure */
+    snprintf(recorder->message, sizeof recorder->message, "%s: a call failed with %s: %s", cgr__title_of(&recorder->running).text,
+             cgr_status_name(status), cgr_last_message());
+  else
+    snprintf(recorder->message, sizeof recorder->message, "%s", cgr_last_message());
   return status;
 }
 
-/* What a call through the recorder failed with. */
-static cgr_status fail_latched(const cgr_recorder *recorder, const char *where) {
-  return recorder->failed == CGR_OK ? CGR_OK
-                                    : cgr__fail(CGR_ERROR_CALLBACK, "%s: a call failed with %s: %s", where,
-                                                cgr_status_name(recorder->failed), recorder->message);
+cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status) { return latch(recorder, status, false); }
+
+cgr_status cgr__recorder_latch_named(cgr_recorder *recorder, cgr_status status) { return latch(recorder, status, true); }
+
+void cgr__recorder_open(cgr_recorder *recorder) { recorder->open = true; }
+
+cgr_status cgr__recorder_close(cgr_recorder *recorder, const char *where) {
+  recorder->open = false;
+  if (recorder->failed == CGR_OK)
+    return CGR_OK;
+  if (recorder->named)
+    return cgr__fail(CGR_ERROR_CALLBACK, "%s", recorder->message);
+  return cgr__fail(CGR_ERROR_CALLBACK, "%s: a call failed with %s: %s", where, cgr_status_name(recorder->failed),
+                   recorder->message);
 }
 
-cgr_status cgr__recorder_run(cgr_recorder *recorder, const char *what, cgr_record_function record, void *engine) {
+cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record, void *engine) {
   uint64_t before = cgr__failures();
-  recorder->open = true;
+  cgr__recorder_open(recorder);
   cgr_status status = record(recorder, engine);
-  recorder->open = false;
-  CGR__TRY(fail_latched(recorder, what));
-  if (status == CGR_OK)
-    return CGR_OK;
-  if (cgr__failures() == before)
-    return cgr__fail(CGR_ERROR_CALLBACK, "%s: the engine's function returned %s (%d), expected CGR_OK", what,
-                     cgr_status_name(status), (int)status);
-  return cgr__fail(CGR_ERROR_CALLBACK, "%s: the engine's function returned %s (%d): %s", what, cgr_status_name(status),
-                   (int)status, cgr_last_message());
+  CGR__TRY(cgr__recorder_close(recorder, "record"));
+  return status == CGR_OK ? CGR_OK : cgr__fail_returned(CGR_ERROR_CALLBACK, "record: the engine's function", status, before);
 }
 
 static cgr_status get_info(cgr_recorder *recorder, cgr_record_info *info) {
@@ -80,16 +97,14 @@ cgr_status cgr__recorder_call(cgr_recorder *recorder, cgr_call_function function
   cgr_status status = function(recorder, args);
   recorder->in_call = nested;
   if (status != CGR_OK && cgr__failures() == before)
-    return cgr__fail(status, "cgr_record_call: the engine's function returned %s (%d), expected CGR_OK", cgr_status_name(status),
-                     (int)status);
+    return cgr__fail_returned(status, "cgr_record_call: the engine's function", status, before);
   return status;
 }
 
 cgr_status cgr__recorder_replay_call(cgr_recorder *recorder, cgr_call_function function, const void *args) {
-  recorder->open = true;
+  cgr__recorder_open(recorder);
   cgr__recorder_latch(recorder, cgr__recorder_call(recorder, function, args));
-  recorder->open = false;
-  return fail_latched(recorder, "step");
+  return cgr__recorder_close(recorder, "step");
 }
 
 cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, int32_t count, const char *function) {

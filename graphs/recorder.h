@@ -14,6 +14,13 @@
 extern "C" {
 #endif
 
+/* A backend's function that is running, for messages. */
+typedef struct cgr__running {
+  const char *backend; /* its name; NULL: none is */
+  const char *function;
+  int32_t layer; /* -1: it is called for all */
+} cgr__running;
+
 struct cgr_recorder {
   cgr_device *dev;
   cudaStream_t stream;
@@ -29,9 +36,17 @@ struct cgr_recorder {
   int32_t max_seq_len, max_query_len;
   int32_t num_decodes, num_decode_tokens;      /* -1: when capturing, or not known */
   void (*find_bounds)(cgr_recorder *recorder); /* sets the four above, when somebody asks; NULL: they are set */
+  cgr__running running;                        /* of backends */
   cgr_status failed;                           /* first failure, or CGR_OK */
-  char message[400];                           /* its message */
+  bool named;                                  /* the message says whose it is: a backend's */
+  char message[400];
 };
+
+/* "backend fa3: plan", "backend fa3, layer 3: record". */
+typedef struct cgr__title {
+  char text[72];
+} cgr__title;
+cgr__title cgr__title_of(const cgr__running *running);
 
 /* The handle, and that `record` is running. */
 cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function);
@@ -39,9 +54,17 @@ cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *functio
 /* Keeps a failure whose message is the thread's last one; returns `status`. */
 cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status);
 
-/* Calls the engine's `record`, or what works as one; `what` for messages. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the recorder
+/* The same for a failure of a backend's function, whose message names the backend. */
+cgr_status cgr__recorder_latch_named(cgr_recorder *recorder, cgr_status status);
+
+/* A function of the engine's is called between these two, and may use the recorder. CGR_ERROR_CALLBACK when a call through it has
+ * failed, even if the function has ignored that; `where` for the message, which names the backend instead if it was in one. */
+void cgr__recorder_open(cgr_recorder *recorder);
+cgr_status cgr__recorder_close(cgr_recorder *recorder, const char *where);
+
+/* Calls the engine's `record`. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the recorder
  * did. */
-cgr_status cgr__recorder_run(cgr_recorder *recorder, const char *what, cgr_record_function record, void *engine);
+cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record, void *engine);
 
 /* Breaks a PIECEWISE capture: the calls are made at every replay, one after the other. */
 cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, int32_t count, const char *function);

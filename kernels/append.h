@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/findings.h"
 #include "cgr/attention.h"
 #include "devices/device.h"
 
@@ -29,6 +30,17 @@ static inline int64_t cgr__append_pieces(int32_t num_kv_heads, int32_t head_dim,
   return (int64_t)num_kv_heads * head_dim * (int64_t)dtype_size / 16 * tokens;
 }
 #define CGR__MAX_APPEND_PIECES (INT32_MAX - 1024)
+
+/* A finding if a step of `max_tokens` has more of them than the kernel can count. `otherwise` ends its text: what else would do.
+ */
+static inline void cgr__append_check(const cgr_layer *l, int32_t max_tokens, const char *field, const char *otherwise,
+                                     cgr__findings *findings) {
+  int64_t pieces = cgr__append_pieces(l->num_kv_heads, l->head_dim, cgr_dtype_size((cgr_dtype)l->k.dtype), max_tokens);
+  if (pieces > CGR__MAX_APPEND_PIECES)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
+                      "is %d, which with head_dim %d and max_tokens %d is %lld pieces of 16 bytes, expected at most %d%s",
+                      l->num_kv_heads, l->head_dim, max_tokens, (long long)pieces, CGR__MAX_APPEND_PIECES, otherwise);
+}
 
 #ifdef __cplusplus
 }

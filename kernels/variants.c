@@ -87,20 +87,11 @@ static void check_features(const question *q) {
     REFUSE(q, "flags", "has CGR_LAYER_NO_CACHE, expected none in this version");
 }
 
-static void check_append(const question *q, int32_t max_tokens) {
-  const cgr_layer *l = q->layer;
-  int64_t pieces = cgr__append_pieces(l->num_kv_heads, l->head_dim, cgr_dtype_size((cgr_dtype)l->k.dtype), max_tokens);
-  if (pieces > CGR__MAX_APPEND_PIECES)
-    REFUSE(q, "num_kv_heads",
-           "is %d, which with head_dim %d and max_tokens %d is %lld pieces of 16 bytes, expected less than 2^31", l->num_kv_heads,
-           l->head_dim, max_tokens, (long long)pieces);
-}
-
 static void check_all(const question *q, int32_t max_tokens) {
   check_dtypes(q);
   check_head_dims(q);
   check_features(q);
-  check_append(q, max_tokens);
+  cgr__append_check(q->layer, max_tokens, "num_kv_heads", "", q->findings);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- choice */

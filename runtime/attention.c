@@ -110,27 +110,25 @@ static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   const struct backend_call *call = args;
   cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
   uint64_t before = cgr__failures();
+  const cgr__running running = { call->backend->name, "record", call->attention.layer };
   rec->backend = (int32_t)(call->backend - rec->runtime->setup.backends) + 1;
+  recorder->running = running;
   cgr_status status = call->backend->record(call->backend->context, recorder, &call->attention);
+  recorder->running.backend = NULL;
+  bool is_own = rec->backend == 1; /* which says itself what its device has refused */
   rec->backend = 0;
-  if (status == CGR_OK)
-    return CGR_OK;
-  return cgr__fail(status, "backend %.31s, layer %d: record returned %s (%d)%s%s", call->backend->name, call->attention.layer,
-                   cgr_status_name(status), (int)status, cgr__failures() == before ? "" : ": ",
-                   cgr__failures() == before ? "" : cgr_last_message());
+  if (status == CGR_OK || is_own)
+    return status;
+  return cgr__recorder_latch_named(recorder, cgr__fail_returned(status, cgr__title_of(&running).text, status, before));
 }
 
 static cgr_status enqueue(cgr__step_recorder *rec, const calls *list) {
-  cgr_runtime *rt = rec->runtime;
   if (rec->base.pieces)
     return cgr__recorder_break(&rec->base, list->call, list->count, "cgr_record_attention");
   for (int32_t i = 0; i < list->count; i++) {
-    if (list->call[i].function) {
-      CGR__TRY(cgr__recorder_call(&rec->base, list->call[i].function, list->call[i].args));
-      continue;
-    }
-    int error = rt->dev->ops->launch(rt->dev, list->call[i].kernel, list->call[i].args, rec->base.stream);
-    CGR__TRY(cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append"));
+    const cgr__call *call = &list->call[i];
+    CGR__TRY(call->function ? cgr__recorder_call(&rec->base, call->function, call->args)
+                            : cgr__native_append(rec, &list->append));
   }
   return CGR_OK;
 }
@@ -203,7 +201,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   bool appends = layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND);
   bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), by_backend = backend_appends(rec, layer);
   CGR__TRY(hold_views(rec, &a));
-  CGR__TRY(cgr__join_planner(rec)); /* before the append, so that append and attention have one edge between them */
+  CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
   CGR__TRY(come_to_layer(rec, a.layer));
   if (appends)
     CGR__TRY(check_append(rec, &a, layer));
@@ -229,7 +227,7 @@ static cgr_status join_derived(cgr__step_recorder *rec, cgr_buffer buffer) {
                      "cgr_record_buffer: buffer is %s inside the plan of a backend with PLANS_FIRST, expected one that is not on "
                      "demand",
                      cgr_buffer_name(buffer));
-  return cgr__join_planner(rec);
+  return rec->base.in_plan ? CGR_OK : cgr__join_branch(rec); /* a plan is on the branch itself */
 }
 
 cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
@@ -237,6 +235,7 @@ cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t 
   cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
   const cgr_key *key = &recorder->key;
   cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? join_derived(rec, buffer) : CGR_OK;
-  return cgr__recorder_latch(
-      recorder, status != CGR_OK ? status : cgr_buffer_get(rec->runtime, key->lane, key->program, buffer, index, view));
+  if (status == CGR_OK)
+    status = cgr__buffer_get(rec->runtime, "cgr_record_buffer", key->lane, key->program, buffer, index, view);
+  return cgr__recorder_latch(recorder, status);
 }

@@ -1,27 +1,28 @@
 /* The persistent buffers and the engine's own, as views. */
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/runtime.h"
 
-cgr_status cgr_buffer_get(cgr_runtime *runtime, int32_t lane, int32_t program, cgr_buffer buffer, int32_t index,
-                          cgr_buffer_view *view) {
+cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t lane, int32_t program, cgr_buffer buffer,
+                           int32_t index, cgr_buffer_view *view) {
+  char field[40];
   cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
-  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_buffer_get", lane));
-  CGR__TRY(cgr__sized_check("cgr_buffer_get: view", view));
+  CGR__TRY(cgr__runtime_check_lane(runtime, function, lane));
+  snprintf(field, sizeof field, "%s: view", function);
+  CGR__TRY(cgr__sized_check(field, view));
   if (program != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_buffer_get: program is %d, expected 0 (num_programs is 1)", program);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected 0 (num_programs is 1)", function, program);
   if ((int)buffer < 0 || buffer >= CGR_BUFFER_COUNT_)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_buffer_get: buffer is %d, expected 0 .. %d", (int)buffer,
-                     CGR_BUFFER_COUNT_ - 1);
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: buffer is %d, expected 0 .. %d", function, (int)buffer, CGR_BUFFER_COUNT_ - 1);
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
   if (shape.copies == 0)
-    return cgr__fail(
-        CGR_ERROR_STATE,
-        "cgr_buffer_get: buffer is %s, which nobody asked for, expected its CGR_DERIVED bit in cgr_config.derived, or in "
-        "that of a backend in use",
-        shape.name);
+    return cgr__fail(CGR_ERROR_STATE,
+                     "%s: buffer is %s, which nobody asked for, expected its CGR_DERIVED bit in cgr_config.derived, or in "
+                     "that of a backend in use",
+                     function, shape.name);
   if (index < 0 || index >= shape.copies)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_buffer_get: index of %s is %d, expected 0 .. %d", shape.name, index,
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: index of %s is %d, expected 0 .. %d", function, shape.name, index,
                      shape.copies - 1);
   shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, index);
   full.dtype = (int32_t)shape.dtype;
@@ -34,6 +35,11 @@ cgr_status cgr_buffer_get(cgr_runtime *runtime, int32_t lane, int32_t program, c
   }
   cgr__sized_write(view, &full, sizeof full);
   return CGR_OK;
+}
+
+cgr_status cgr_buffer_get(cgr_runtime *runtime, int32_t lane, int32_t program, cgr_buffer buffer, int32_t index,
+                          cgr_buffer_view *view) {
+  return cgr__buffer_get(runtime, "cgr_buffer_get", lane, program, buffer, index, view);
 }
 
 cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const char *name, cgr_buffer_view *view) {

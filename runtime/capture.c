@@ -55,7 +55,7 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
   CGR__TRY(cgr__runtime_check_unprepared(rt, function));
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, function, rt->lane.launched, rt->setup.config.wait_timeout_ms));
-  CGR__TRY(cgr__plans_create(rt, NULL));
+  CGR__TRY(cgr__backend_plans_create(rt, NULL));
   keep_record(rt, c);
   cgr__baked_refresh(rt);
   return CGR_OK;
@@ -117,14 +117,15 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
 cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
   struct cgr__capture_context context = { rt, &entry->key, CGR_OK };
   int device_error = 0;
-  cgr__plans_destroy(rt, entry);
-  context.created = cgr__plans_create(rt, entry);
+  cgr__graph_drop(&rt->graphs, entry); /* before the states that it uses */
+  cgr__backend_plans_destroy(rt, entry);
+  context.created = cgr__backend_plans_create(rt, entry);
   cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, cgr__capture_body_of, &context, &device_error);
   if (status == CGR_OK) {
     warn_of_width(rt, entry);
     return CGR_OK;
   }
-  cgr__plans_destroy(rt, entry);
+  cgr__backend_plans_destroy(rt, entry);
   if (device_error)
     status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
   char text[480];
@@ -188,7 +189,7 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
     first = status;
     snprintf(message, sizeof message, "%s", cgr_last_message());
   }
-  cgr__plans_sweep(runtime); /* a graph that has cost more than the budget is gone */
+  cgr__backend_plans_sweep(runtime); /* a graph that has cost more than the budget is gone */
   if (runtime->dead)
     return cgr__runtime_check(runtime, "cgr_runtime_capture");
   tell_budget(runtime, &c, &budget);
@@ -199,12 +200,12 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
 cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_release_graphs"));
   CGR__TRY(cgr__runtime_check_unprepared(runtime, "cgr_runtime_release_graphs"));
-  if (cgr__plans_any(runtime) && runtime->lane.launched > 0) /* states end when no step uses them */
+  if (cgr__backend_plans_has_states(runtime) && runtime->lane.launched > 0) /* states end when no step uses them */
     CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_release_graphs", runtime->lane.launched,
                                  runtime->setup.config.wait_timeout_ms));
   int64_t before = runtime->graphs.device_bytes;
   CGR__TRY(cgr__graphs_drop_oldest(&runtime->graphs, keep_bytes));
-  cgr__plans_sweep(runtime);
+  cgr__backend_plans_sweep(runtime);
   if (released)
     *released = (uint64_t)(before - runtime->graphs.device_bytes);
   return CGR_OK;

@@ -50,7 +50,7 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   cgr__compositions_init(&rt->lane.compositions, c->max_requests, c->ring_depth, at);
   at += cgr__compositions_bytes(c->max_requests, c->ring_depth);
   cgr__keys_make(&rt->graphs, &rt->setup.keys, at);
-  cgr__plans_init(rt, at + cgr__keys_bytes(&rt->setup.keys));
+  cgr__backend_plans_init(rt, at + cgr__keys_bytes(&rt->setup.keys));
   return CGR_OK;
 }
 
@@ -266,8 +266,26 @@ static uint64_t first_ticket(void) {
   return __atomic_add_fetch(&runtimes, 1, __ATOMIC_RELAXED) << 40;
 }
 
+/* What the engine may not have meant. */
+static void tell_setup(const cgr_runtime *rt) {
+  const cgr_config *c = &rt->setup.config;
+  char text[128];
+  if (!c->log)
+    return;
+  if (rt->setup.mode_reason[0])
+    c->log(c->log_context, CGR_LOG_INFO, rt->setup.mode_reason);
+  for (int32_t i = 0; i < c->num_backends; i++) {
+    if (cgr__setup_uses(&rt->setup, 1 + i))
+      continue;
+    snprintf(text, sizeof text, "backends[%d] (%s) is named by no layer: layer.backend is the index + 1", i,
+             rt->setup.backend_names[1 + i]);
+    c->log(c->log_context, CGR_LOG_WARNING, text);
+  }
+}
+
 static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(read_setup(rt, config));
+  cgr__native_complete(&rt->setup.backends[0]);
   rt->reorder_threshold = rt->setup.reorder_threshold;
   make_graphs(rt);
   CGR__TRY(take_host_memory(rt));
@@ -283,8 +301,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(preload_kernels(rt));
   cgr__baked_refresh(rt);
   rt->tickets = first_ticket();
-  if (rt->setup.mode_reason[0] && rt->setup.config.log)
-    rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, rt->setup.mode_reason);
+  tell_setup(rt);
   return CGR_OK;
 }
 
@@ -293,7 +310,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
 static void release_device(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__graphs_drop_all(&rt->graphs);
-  cgr__plans_destroy_all(rt);
+  cgr__backend_plans_destroy_all(rt);
   if (rt->fork_event)
     ops->event_destroy(rt->dev, rt->fork_event);
   if (rt->join_event)

@@ -70,85 +70,90 @@ static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *
   return error;
 }
 
-/* What comes next on the branch that runs beside whatever comes before the first attention: after what the step has by now if
- * `anew`, or if it is the first. */
-static int branch(cgr__step_recorder *recorder, bool anew) {
-  bool forks = anew || !recorder->branched;
+/* The branch beside whatever comes before the first attention: what is enqueued on the side stream now belongs to it. The first
+ * time it forks off the step; once more with `again`, where it must find what the step has got since. */
+static cgr_status begin_branch(cgr__step_recorder *recorder, bool again) {
+  bool forks = again || !recorder->branched;
+  int error = forks ? fork_side(recorder->runtime, recorder->base.stream) : 0;
   recorder->branched = true;
-  recorder->planner_joined = false;
-  return forks ? fork_side(recorder->runtime, recorder->base.stream) : 0;
+  recorder->branch_joined = false;
+  return cgr__runtime_device_error(recorder->runtime, error, "step: forking the branch of plans and buffers on demand");
 }
 
-static int end_branch(const cgr_runtime *rt) { return rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream); }
+static cgr_status end_branch(cgr_runtime *rt) {
+  int error = rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
+  return cgr__runtime_device_error(rt, error, "step: ending the branch of plans and buffers on demand");
+}
+
+/* A function of the engine's has failed: the step is given up, but it is whole. After any other failure it is not. */
+static bool gives_up(cgr_status status) { return status == CGR_ERROR_CALLBACK; }
 
 /* What backends enqueue to plan the step: those with PLANS_FIRST, then, after what is on demand and staged, the others. A graph
  * starts its branches in the order in which they are enqueued: before anything of the engine, so that a planner does not wait for
- * room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32 blocks per SM had ended). Meanwhile
- * the branch counts as joined: a plan that asks for a buffer on demand must not wait for itself. Returns an error of the device;
- * `*status` is what the backends said. */
-static int enqueue_plans(cgr__step_recorder *recorder, bool first, cgr_status *status) {
+ * room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32 blocks per SM had ended). A branch
+ * that a backend has failed on is ended all the same: the step, which is given up, waits for it. */
+static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   cgr_runtime *rt = recorder->runtime;
-  if (*status != CGR_OK || !(first ? rt->backend_plans.first : rt->backend_plans.after))
-    return 0;
+  if (!(first ? rt->backend_plans.has_first : rt->backend_plans.has_after))
+    return CGR_OK;
   cudaStream_t stream = recorder->base.stream;
-  int error = branch(recorder, !first && rt->lane.staged_args.num_buffers > 0);
-  if (error)
-    return error;
+  /* The kernel of the staged buffers is on the step's stream: a branch that has forked before it does not come after it. */
+  CGR__TRY(begin_branch(recorder, !first && rt->lane.staged_args.num_buffers > 0));
   recorder->base.stream = rt->side_stream;
-  recorder->planner_joined = true;
-  *status = cgr__plans_enqueue(recorder, first);
-  recorder->planner_joined = false;
+  cgr_status planned = cgr__backend_plans_enqueue(recorder, first);
   recorder->base.stream = stream;
+  if (planned == CGR_OK || gives_up(planned))
+    CGR__TRY(end_branch(rt));
+  return planned;
+}
+
+static cgr_status enqueue_derived(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  if (rt->lane.derived_args.asked == 0)
+    return CGR_OK;
+  cgr__derived_args args = rt->lane.derived_args;
+  args.batch.padded_requests = recorder->base.key.num_requests;
+  CGR__TRY(begin_branch(recorder, false)); /* what the prologue has left is all that it reads */
+  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_derived, &args, rt->side_stream);
+  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
   return end_branch(rt);
 }
 
-static int enqueue_derived(cgr__step_recorder *recorder) {
-  cgr_runtime *rt = recorder->runtime;
-  if (rt->lane.derived_args.asked == 0)
-    return 0;
-  cgr__derived_args args = rt->lane.derived_args;
-  args.batch.padded_requests = recorder->base.key.num_requests;
-  int error = branch(recorder, false);
-  if (!error)
-    error = rt->dev->ops->launch(rt->dev, &cgr__kernel_derived, &args, rt->side_stream);
-  return error ? error : end_branch(rt);
-}
-
 /* The engine's own buffers. Enqueued after the fork of the branch, so as not to delay it. */
-static int enqueue_staged(const cgr__step_recorder *recorder) {
+static cgr_status enqueue_staged(const cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
   if (rt->lane.staged_args.num_buffers == 0)
-    return 0;
+    return CGR_OK;
   cgr__staged_args args = rt->lane.staged_args;
   args.padded_requests = recorder->base.key.num_requests;
   args.padded_tokens = recorder->base.key.num_tokens;
-  return rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, recorder->base.stream);
+  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, recorder->base.stream);
+  return cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers");
 }
 
-/* All that comes before `record`. `plans`: also what backends plan, which only `record` reads; `*planned` is what they said. */
-static cgr_status enqueue_metadata(cgr__step_recorder *recorder, bool plans, cgr_status *planned) {
-  cgr_runtime *rt = recorder->runtime;
-  int error = plans ? enqueue_plans(recorder, true, planned) : 0;
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the first plans"));
-  error = enqueue_derived(recorder);
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
-  error = enqueue_staged(recorder);
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers"));
-  error = plans ? enqueue_plans(recorder, false, planned) : 0;
-  return cgr__runtime_device_error(rt, error, "step: enqueuing the plans of backends");
+/* All that comes before `record`. `plans`: also what backends plan, which only `record` reads. The buffers on demand outlive the
+ * step, so that they are made in one that a backend has given up, too. */
+static cgr_status enqueue_metadata(cgr__step_recorder *recorder, bool plans) {
+  cgr_status planned = plans ? enqueue_plans(recorder, true) : CGR_OK;
+  if (planned != CGR_OK && !gives_up(planned))
+    return planned;
+  CGR__TRY(enqueue_derived(recorder));
+  CGR__TRY(enqueue_staged(recorder));
+  return plans && planned == CGR_OK ? enqueue_plans(recorder, false) : planned;
 }
 
-static int wait_for_planner(cgr__step_recorder *recorder) {
+static int wait_for_branch(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
-  if (recorder->planner_joined)
+  if (recorder->branch_joined)
     return 0;
   int error = rt->dev->ops->event_wait(rt->dev, rt->join_event, recorder->base.stream);
-  recorder->planner_joined = !error;
+  recorder->branch_joined = !error;
   return error;
 }
 
-cgr_status cgr__join_planner(cgr__step_recorder *recorder) {
-  return cgr__runtime_device_error(recorder->runtime, wait_for_planner(recorder), "step: joining the planner");
+cgr_status cgr__join_branch(cgr__step_recorder *recorder) {
+  return cgr__runtime_device_error(recorder->runtime, wait_for_branch(recorder),
+                                   "step: joining the branch of plans and buffers on demand");
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- fetch */
@@ -173,7 +178,7 @@ cgr_status cgr__fork_fetch(cgr__step_recorder *recorder) {
 /* What runs beside the step. */
 static int wait_for_branches(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
-  int error = wait_for_planner(recorder);
+  int error = wait_for_branch(recorder);
   if (!error && recorder->fetch_forked)
     error = rt->dev->ops->event_wait(rt->dev, rt->join_event, recorder->base.stream);
   return error;
@@ -196,34 +201,21 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
     return CGR_OK;
   memset(&recorder->marks, 0, sizeof recorder->marks);
   if (recorder->runtime->lane.derived_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
-    CGR__TRY(cgr__join_planner(recorder)); /* attention of the engine's own may come at any time */
+    CGR__TRY(cgr__join_branch(recorder)); /* attention of the engine's own may come at any time */
   recorder->runtime->recording = true;
-  cgr_status status = cgr__recorder_run(&recorder->base, "record", enqueue->record, enqueue->engine);
+  cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
   recorder->runtime->recording = false;
   CGR__TRY(status);
   return check_layers(recorder);
 }
 
-static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_planner((cgr__step_recorder *)(void *)recorder); }
+static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_branch((cgr__step_recorder *)(void *)recorder); }
 
-/* The longest of this step, and the decodes, which come first. An empty step counts as one request of one token, its padding. */
 static void find_bounds(cgr_recorder *recorder) {
-  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
-  cgr__rows *rows = &rec->runtime->rows;
-  const cgr__composition *batch = rec->batch;
-  int32_t threshold = rec->runtime->setup.reorder_threshold, count = batch ? batch->num_requests : 0, longest = 1;
-  cgr__rows_settle(rows);
-  for (int32_t i = 0; i < count; i++) {
-    int32_t seq_len = cgr__rows_computed(rows, batch->rows[i]) + batch->query_lens[i];
-    longest = seq_len > longest ? seq_len : longest;
-  }
-  recorder->max_seq_len = longest;
-  recorder->max_query_len = batch && batch->max_query_len > 1 ? batch->max_query_len : 1;
-  if (threshold == 0)
-    return;
-  recorder->num_decodes = recorder->num_decode_tokens = 0;
-  if (batch)
-    recorder->num_decodes = cgr__batch_count_decodes(batch, threshold, &recorder->num_decode_tokens);
+  const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
+  recorder->max_seq_len = cgr__fill_seq_lens(rec->runtime, rec->batch, NULL);
+  recorder->max_query_len = cgr__longest_query(rec->batch);
+  recorder->num_decodes = cgr__count_decodes(rec->runtime, rec->batch, &recorder->num_decode_tokens);
 }
 
 static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {
@@ -242,8 +234,8 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.max_query_len = enqueue->key.query_len > 0 ? enqueue->key.query_len : enqueue->key.num_tokens;
   recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
   recorder->batch = enqueue->batch;
-  recorder->planner_joined = true; /* until there is a branch */
-  recorder->states = cgr__plans_states(rt, enqueue->entry);
+  recorder->branch_joined = true; /* until there is a branch */
+  recorder->states = cgr__backend_plans_states(rt, enqueue->entry);
   recorder->of_eager = !enqueue->entry;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
   recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt) : 0;
@@ -261,14 +253,14 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
  * host's stay together. If the device proves lost here, that failure was its first symptom and is kept as the cause. */
 static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
   cgr_runtime *rt = recorder->runtime;
-  const char *what = "step: joining the planner, or the fetch of the next step";
+  const char *what = "step: joining the branch of plans and buffers on demand, or the fetch of the next step";
   char cause[400];
   strncpy(cause, cgr_last_message(), sizeof cause - 1);
   cause[sizeof cause - 1] = 0;
   int error = wait_for_branches(recorder);
   if (!error && !recorder->base.capture && (recorded != CGR_OK || args->empty)) {
     what = "step: zeroing the workspaces of backends"; /* whoever sees the step complete finds zeros */
-    error = cgr__plans_clear(rt, recorder->base.stream);
+    error = cgr__backend_plans_clear(rt, recorder->base.stream);
   }
   if (!error) {
     what = "step: enqueuing the epilogue";
@@ -288,8 +280,9 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   *outcome = CGR__OUTCOME_BROKEN;
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, enqueue->stream);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
-  cgr_status recorded = CGR_OK;
-  CGR__TRY(enqueue_metadata(recorder, enqueue->record != NULL, &recorded));
+  cgr_status recorded = enqueue_metadata(recorder, enqueue->record != NULL);
+  if (recorded != CGR_OK && !gives_up(recorded))
+    return recorded;
   if (recorded == CGR_OK)
     recorded = run_record(recorder, enqueue);
   if (enqueue->capture && !enqueue->capture->open)

@@ -1,43 +1,6 @@
-/* The library's own kernels as a backend: the one that layers with backend 0 name. It is asked, planned and recorded as those of
+/* What the library's own backend does in a step; what it is asked at creation is in config/native.c. It is called as those of
  * engines are, through the same struct. */
 #include "runtime/runtime.h"
-
-/* ------------------------------------------------------------------------------------------------------------ at creation */
-
-/* `context`: the setup. */
-static int32_t check(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
-                     cgr_finding *out, int32_t capacity) {
-  const cgr__setup *setup = context;
-  cgr__findings reasons;
-  (void)group;
-  cgr__findings_init(&reasons, out, capacity);
-  cgr__variant_choose(device, layer, setup->config.max_tokens, &reasons);
-  return reasons.count;
-}
-
-static cgr_graph_support support(void *context, const cgr_device_info *device, const cgr_group *group) {
-  (void)context;
-  (void)device;
-  (void)group;
-  return CGR_SUPPORT_ALWAYS;
-}
-
-/* Its plans are in CGR_BUFFER_PLAN, and made anew from the step's own buffers alone; a layer's kind is a class of its own. */
-void cgr__setup_native(cgr__setup *setup, cgr__findings *f) {
-  const cgr_config *c = &setup->config;
-  const cgr__plan_options options = { c->num_parts, c->max_requests, c->max_tokens, c->batch_invariant != 0 };
-  for (int32_t i = 0; i < c->num_layers; i++) {
-    const cgr_layer *l = &setup->layers[i];
-    cgr__findings reasons; /* which check has told */
-    cgr__findings_init(&reasons, NULL, 0);
-    bool known = l->size != 0 && l->num_q_heads != 0 && l->num_kv_heads != 0 && l->head_dim != 0;
-    if (known && l->backend == 0 && setup->device.kind != 0)
-      setup->variants[i] = cgr__variant_choose(&setup->device, l, c->max_tokens, &reasons);
-  }
-  cgr__plans_make(&setup->device, setup->layers, setup->variants, c->num_layers, &options, &setup->plans, f);
-}
-
-/* -------------------------------------------------------------------------------------------------------------- in a step */
 
 static cgr_status plan(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft) {
   cgr_runtime *rt = ((cgr__step_recorder *)(void *)recorder)->runtime;
@@ -94,13 +57,17 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   return args;
 }
 
-static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attention *a) {
+cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args) {
   cgr_runtime *rt = rec->runtime;
-  if ((a->flags & CGR_ATTENTION_NO_APPEND) || rt->setup.layers[a->layer].kv_source != 0)
+  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_append, args, rec->base.stream);
+  return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append");
+}
+
+static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attention *a) {
+  if ((a->flags & CGR_ATTENTION_NO_APPEND) || rec->runtime->setup.layers[a->layer].kv_source != 0)
     return CGR_OK;
   const cgr__append_args args = cgr__native_append_args(rec, a);
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_append, &args, rec->base.stream);
-  return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append");
+  return cgr__native_append(rec, &args);
 }
 
 static cgr_status enqueue_attention(const cgr__step_recorder *rec, const cgr_attention *a) {
@@ -119,14 +86,7 @@ static cgr_status record(void *context, cgr_recorder *recorder, const cgr_attent
   return enqueue_attention(rec, attention);
 }
 
-cgr_backend cgr__native_backend(cgr__setup *setup) {
-  cgr_backend b = CGR_BACKEND_INIT;
-  b.name = "cgr";
-  b.context = setup;
-  b.check = check;
-  b.support = support;
-  b.record = record;
-  b.flags = CGR_BACKEND_APPENDS | CGR_BACKEND_PLANS_FIRST;
-  b.plan = plan;
-  return b;
+void cgr__native_complete(cgr_backend *backend) {
+  backend->plan = plan;
+  backend->record = record;
 }

@@ -57,7 +57,7 @@ static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, 
   fate->ran = cgr__ring_completed(&rt->lane.ring) >= fate->seq;
   if (!fate->ran)
     return use_number_up(rt, fate->seq, c);
-  if (rt->backend_plans.states && (cgr__plans_clear(rt, stream) || wait_for_streams(rt, stream)))
+  if (rt->backend_plans.states && (cgr__backend_plans_clear(rt, stream) || wait_for_streams(rt, stream)))
     return die_of(rt, c, stream, "zeroing the workspaces of backends failed too");
   cgr__launched_internal(rt, fate->seq, stream);
   return fail_with(c);

@@ -4,8 +4,9 @@
  *           result.c    waits and results                requests.c   rows and their pages
  *           staged.c    data of the engine's own buffers          standing.c   edits of the standing batch
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
+ *           native.c    the library's own backend                     backend_plans.c  plans, states of all backends
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
- *           counters.c  the host's counters
+ *           counters.c  the host's counters                           bounds.c     the longest of a step, its decodes
  *   cold    create.c    makes and destroys               capture.c    captures, warms up, releases
  *           estimate.c  what a capture will take             audit.c   what captured graphs hold
  *           baked.c     what they are made from
@@ -83,7 +84,7 @@ typedef struct cgr__step_recorder {
   bool of_eager;                 /* they are those of eager steps */
   int32_t backend;               /* whose function is running, plus 1; 0: none's */
   bool plans_first;              /* those of backends with PLANS_FIRST are being enqueued */
-  bool branched, planner_joined; /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
+  bool branched, branch_joined;  /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
   bool fetch_forked;             /* and not joined */
   int32_t layers_left;           /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   cgr__layer_marks marks;
@@ -91,10 +92,10 @@ typedef struct cgr__step_recorder {
 
 /* What backends keep for planning. */
 typedef struct cgr__backend_plans {
-  void **states; /* [keys + 1][1 + CGR__MAX_BACKENDS]: of each graph entry, then of eager steps; NULL: there are no layers */
-  bool *made;    /* [keys + 1]: they have been created */
+  void **states;    /* [keys + 1][1 + CGR__MAX_BACKENDS]: of each graph entry, then of eager steps; NULL: there are no layers */
+  bool *has_states; /* [keys + 1]: they have been created */
   int32_t num_keys;
-  bool first, after;                          /* some backend enqueues plans: before what is staged and on demand, or after it */
+  bool has_first, has_after;                  /* some backend enqueues plans: before what is staged and on demand, or after it */
   int32_t *rows, *query_start_loc, *seq_lens; /* [R], [R + 1], [R]: of the step that is planned on the host */
   void *nowhere;                              /* plan_bytes of the largest: a plan that no step uses */
 } cgr__backend_plans;
@@ -110,7 +111,7 @@ struct cgr_runtime {
   uint32_t magic;
   int dead;                       /* 1: lost; read by any thread */
   bool recording;                 /* inside `record`, or a call between pieces */
-  bool plans_on_host;             /* some backend in use has a plan_host */
+  bool has_plan_host;             /* some backend in use has a plan_host */
   uint8_t last_kind, last_reason; /* of the tally */
   int32_t reorder_threshold;      /* of the setup */
   cgr_device *dev;
@@ -211,8 +212,8 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
 /* What follows the first piece of a PIECEWISE step: calls, and the other pieces. */
 cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome);
 
-/* The branch of plans must be joined before the first kernel that reads one, or a buffer on demand. */
-cgr_status cgr__join_planner(cgr__step_recorder *recorder);
+/* The step waits for the branch of plans and buffers on demand, if it has not yet: before the first kernel that reads of them. */
+cgr_status cgr__join_branch(cgr__step_recorder *recorder);
 /* From here on the next step's slot is fetched beside this one. */
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
 
@@ -223,29 +224,33 @@ cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t
 
 /* --------------------------------------------------------------------------------------------------------------- native.c */
 
+/* The functions of the library's own backend that are called in steps. */
+void cgr__native_complete(cgr_backend *backend);
 /* Of the append kernel, for an attention call of a layer with a cache. */
 cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cgr_attention *attention);
+/* Enqueues that kernel on the recorder's stream. */
+cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args);
 
-/* ---------------------------------------------------------------------------------------------------------------- plans.c */
+/* -------------------------------------------------------------------------------------------------------- backend_plans.c */
 
-/* Places what backends keep in the host's memory (cgr__setup_plans_layout). */
-void cgr__plans_init(cgr_runtime *rt, unsigned char *memory);
+/* Places what backends keep in the host's memory (cgr__setup_backend_plans_layout). */
+void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory);
 /* Makes the backends' states for a graph, which has none then; NULL: for eager steps, unless they have been made. */
-cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
-void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
+cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
+void cgr__backend_plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
 /* Whether any backend has states that end. */
-bool cgr__plans_any(const cgr_runtime *rt);
+bool cgr__backend_plans_has_states(const cgr_runtime *rt);
 /* Ends those of graphs that there are no more. */
-void cgr__plans_sweep(cgr_runtime *rt);
-void cgr__plans_destroy_all(cgr_runtime *rt);
+void cgr__backend_plans_sweep(cgr_runtime *rt);
+void cgr__backend_plans_destroy_all(cgr_runtime *rt);
 /* Plans a checked step on the host, into its slot. `*bytes`: what travels; `*staged`: bits of the header. */
-cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
-                              uint64_t *bytes);
+cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
+                                      uint64_t *bytes);
 /* Enqueues the plans of backends, on the recorder's stream: of those with PLANS_FIRST, or of the others. */
-cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder, bool first);
+cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first);
 /* Zeroes the workspaces after a step that was given up. */
-int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream);
-void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);
+int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream);
+void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);
 
 /* ------------------------------------------------------------------------------------- counters.c, recover.c, flush.c */
 
@@ -257,6 +262,17 @@ void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream);
 void cgr__count(cgr_runtime *rt, cgr_graph_kind kind, cgr_reason reason);
 /* All that was counted. */
 void cgr__count_all(const cgr_runtime *rt, cgr_stats *stats);
+
+/* bounds.c: lengths of the sequences of a batch, this step's tokens included; the longest, at least 1, is returned. `seq_lens`:
+ * NULL or [num_requests]. A batch of NULL is empty: it counts as one request of one token, its padding. */
+int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t *seq_lens);
+int32_t cgr__longest_query(const cgr__composition *batch);
+/* The decodes, which come first, and their tokens; -1 where no backend in use has a reorder_threshold. */
+int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__composition *batch, int32_t *num_tokens);
+
+/* buffers.c: cgr_buffer_get, for messages that name the function which was called. */
+cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t lane, int32_t program, cgr_buffer buffer,
+                           int32_t index, cgr_buffer_view *view);
 
 /* What became of a launch that failed. */
 typedef struct cgr__fate {

@@ -143,7 +143,8 @@ typedef struct cgr_attention {
   uint32_t reserved;
   cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
   cgr_view k;     /* [num_tokens, num_kv_heads, head_dim]; unused with NO_APPEND or kv_source */
-  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v]; likewise */
+  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v]; likewise. Where the layer's backend has CGR_BACKEND_APPENDS it may be
+                     a part of k */
   cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
   cgr_view lse;   /* fp32 [num_tokens, num_q_heads]: natural logarithm of the sum of exp(score); data NULL: not wanted. Strides
                      count elements and need no alignment beyond 4 bytes */
@@ -184,13 +185,13 @@ typedef enum cgr_backend_flag {
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
 
-/* What a plan may be made for. */
+/* What a plan may be made for. Nothing else of a layer is compared: alibi_slopes, sinks, kv_source and views may differ. */
 typedef enum cgr_planned {
   CGR_PLANNED_GROUP = 1,    /* group */
   CGR_PLANNED_HEADS = 2,    /* num_q_heads, num_kv_heads */
   CGR_PLANNED_HEAD_DIM = 4, /* head_dim, head_dim_v */
   CGR_PLANNED_DTYPE = 8,    /* dtype, out_dtype, k.dtype, v.dtype */
-  CGR_PLANNED_WINDOW = 16,  /* window_left, window_right, chunk, flags */
+  CGR_PLANNED_WINDOW = 16,  /* window_left, window_right, chunk, flags: all of CGR_LAYER_* */
   CGR_PLANNED_SCALE = 32,   /* scale */
   CGR_PLANNED_SOFTCAP = 64  /* softcap */
 } cgr_planned;
@@ -202,7 +203,7 @@ CGR_API const char *cgr_planned_name(cgr_planned planned);
 typedef enum cgr_plan_flag {
   CGR_PLAN_CAPTURE = 1, /* a graph is captured, or about to be: there is no step yet. plan_host gets a batch as large as the key */
   CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for (one without requests, say): plan in as little time as
-                           can be. Results must be the same */
+                           can be. The plan may be unbalanced; the attention's results must not change */
   CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
 } cgr_plan_flag;
 
@@ -220,7 +221,8 @@ typedef struct cgr_plan_key {
   int32_t draft;        /* 0 in this version, in which there are no drafts */
   int32_t reserved;
   cgr_device *device;
-  void *workspace;      /* the backend's device memory, aligned to 256 bytes; NULL: it asked for none */
+  void *workspace;      /* the backend's device memory, aligned to 256 bytes; NULL: it asked for none. This and plan are at one
+                           address for the runtime's life, in every key, and told to `create` already */
   uint64_t workspace_bytes;
   void *plan;           /* device memory that holds what plan_host gave for the step, before `plan` and `record`; zeros where it was
                            not called */
@@ -259,7 +261,7 @@ typedef struct cgr_backend {
                                 their decodes first (cgr_step_prepare refuses others; requests without tokens may stand
                                 anywhere), and cgr_record_info and CGR_BUFFER_COUNTS tell the split. 0: any order. The
                                 smallest one above 0 of the backends in use counts */
-  const char *name;          /* for messages; 1 to 31 characters, copied */
+  const char *name;          /* for messages; 1 to 31 characters, copied; no two backends have one */
   void *context;             /* first argument of the functions */
   /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (32), with status,
    * field (a member of cgr_layer) and text. Called once per layer by cgr_validate, cgr_runtime_memory and cgr_runtime_create, if
@@ -276,8 +278,9 @@ typedef struct cgr_backend {
    * attention->layer indexes cgr_config.layers, of which the engine keeps what it needs: views, group, scale. Pages are row
    * CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths CGR_BUFFER_SEQ_LENS and _QUERY_START_LOC.
    * The backend has to set out to 0, and lse to -inf, for the padded tokens too; nothing checks that. With CGR_BACKEND_APPENDS
-   * it may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_buffer and cgr_record_call;
-   * cgr_record_attention is refused. Any status but CGR_OK gives the step or the capture up, as from `record`. */
+   * it may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_get_plan, cgr_record_buffer, cgr_record_call,
+   * and what enqueues in device.h; cgr_record_attention is refused. Any status but CGR_OK gives the step or the capture up, as
+   * from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
@@ -285,16 +288,18 @@ typedef struct cgr_backend {
   uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `plan` and `record` read */
 
   /* Planning; all of it may be left 0. Backends that no layer names are not asked. Inside of these functions calls that are
-   * refused inside of `record` are refused too. */
+   * refused inside of `record` are refused too. A workspace takes the place of one of cgr_config.buffers, of which there are 64
+   * at most, and so does a plan from the host. */
   uint64_t workspace_bytes;  /* of device memory that the runtime keeps for it, 0 .. 2^40: zeros at first, and again after a step that
                                 was given up. It is part of the arena: plan and record write it, and graphs hold its address */
   uint64_t plan_bytes;       /* that plan_host writes for each step, 0 .. 2^24. They travel as staged data does; ring_depth times as
                                 many are taken of pinned memory */
   /* Makes what the backend keeps for a key: before each capture of the key, and once for eager steps, when the runtime gets its
-   * `record`. *state is NULL before; what it becomes is given to the other functions. A failure is that of the capture. */
+   * `record`. *state is NULL before; what it becomes is given to the other functions. A failure is that of the capture. NULL:
+   * every state is NULL. */
   cgr_status (*create)(void *context, const cgr_plan_key *key, void **state);
-  /* Ends it: when its graph is given up, or captured anew, or could not be captured; and with the runtime. No step that uses it
-   * is in flight. */
+  /* Ends it: when its graph is given up, or captured anew, or could not be captured; and with the runtime. Its graph is gone, and
+   * no step that uses it is in flight. NULL: there is nothing to end. Not called without `create`. */
   void (*destroy)(void *context, void *state);
   /* Plans on the host, in cgr_step_prepare, which it has to be quick for: no allocation, no waiting. Called for every step that is
    * prepared, also one that is cancelled then or fails, and once after `create`, with CGR_PLAN_CAPTURE, whose plan goes nowhere:
@@ -302,15 +307,19 @@ typedef struct cgr_backend {
    * message), and nothing of the runtime has changed. Needs plan_bytes. On the device the steps of a warm-up, and steps that a guard
    * refused, find zeros in its place, which have to mean no work; and a request that a guard emptied has length 0 there. */
   cgr_status (*plan_host)(void *context, void *state, const cgr_plan_step *step);
-  /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info tells, which is a branch
-   * beside the first kernels of `record`: it is joined before the first attention. Called once for each eager step and for
-   * each capture, those of an audit or an estimate too, with what holds for `record` of a backend; cgr_record_call and cgr_record_attention are refused. */
+  /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info tells: a branch beside
+   * the first kernels of `record`, which is joined before the first attention, and before a cgr_record_buffer of `record` for a
+   * buffer on demand. It begins after the buffers on demand and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the
+   * step's first kernel. `flags`: CGR_PLAN_*; `draft`: 0 in this version. Called once for each eager step and for each capture,
+   * those of an audit or an estimate too. May call what `record` of a backend may, but for cgr_record_call; a failure does what
+   * one of `record` does. */
   cgr_status (*plan)(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft);
 } cgr_backend;
 #define CGR_BACKEND_INIT \
   { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 
-/* Inside `plan` or `record` of a backend: its state, and the key that this was made for.
+/* Inside `plan` or `record` of a backend: its state, and the key that this was made for. A failure gives the step up, as that of
+ * the other cgr_record_ calls does.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state);
 

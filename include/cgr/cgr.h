@@ -57,7 +57,8 @@ CGR_API const char *cgr_log_level_name(cgr_log_level level);
 #define CGR_CONFIG_MAGIC 0x63677231u
 
 typedef struct cgr_config {
-  uint32_t size, magic, version; /* set by CGR_CONFIG_INIT */
+  uint32_t size, magic, version; /* set by CGR_CONFIG_INIT. CGR_ERROR_INVALID_STRUCT for the version of a header of another major
+                                    number, or before 0.2 */
   int32_t reserved;
   const char *device;            /* as for cgr_device_open. Ignored when device_handle is given */
   cgr_device *device_handle;     /* an open device, which the runtime does not close; or NULL */
@@ -67,7 +68,7 @@ typedef struct cgr_config {
   const cgr_backend *backends;
   int32_t num_groups;            /* 1 .. 4 */
   int32_t num_layers;            /* 0 .. 1024. 0: the engine attends with kernels of its own */
-  int32_t num_buffers;           /* 0 .. 64 */
+  int32_t num_buffers;           /* 0 .. 64, less one for each workspace and each plan_bytes of a backend in use */
   int32_t num_backends;          /* 0 .. 8 */
   int32_t num_programs;          /* 0: 1 */
   int32_t num_lanes;             /* 0: 1 */
@@ -269,8 +270,9 @@ CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t 
 CGR_API cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row);
 
 /* Sets pages [first, first + count) of the row's table: page i holds tokens [i * page_size, (i + 1) * page_size). They adjoin
- * the pages that the row has, or replace some. CGR_ERROR_PAGE_OUT_OF_RANGE for a page outside the pool or reserved,
- * CGR_ERROR_INVALID_ARGUMENT for one that the row has already; then none is set.
+ * the pages that the row has, or replace some; of a row that has none they may be any. CGR_ERROR_PAGE_OUT_OF_RANGE for a page
+ * outside the pool or reserved, CGR_ERROR_INVALID_ARGUMENT for one that the row has already, and for a `first` that would leave
+ * a gap between these pages and those of the row; then none is set.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                          int32_t count);

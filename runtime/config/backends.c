@@ -22,6 +22,9 @@ static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%.40s\", expected 1 to 31 characters", b->name);
   snprintf(name, size, "%s", b->name ? b->name : "");
   b->name = name;
+  for (int32_t j = 1; j <= i && name[0]; j++) /* messages tell them apart by it */
+    if (strcmp(name, setup->backend_names[j]) == 0)
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%s\", as backends[%d]'s, expected another", name, j - 1);
 }
 
 static void check_bits(uint32_t bits, uint32_t known, int32_t i, const char *name, const char *kind, cgr__findings *f) {
@@ -49,7 +52,8 @@ void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
   bool counted = cgr__in_range(f, "num_backends", c->num_backends, 0, CGR__MAX_BACKENDS);
   if (counted && c->num_backends > 0 && !c->backends)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "backends", "is NULL, expected %d backends", c->num_backends);
-  if (!counted || !c->backends)
+  setup->backends_known = counted && (c->num_backends == 0 || c->backends);
+  if (!setup->backends_known)
     c->num_backends = 0;
   setup->backends[0] = cgr__native_backend(setup);
   snprintf(setup->backend_names[0], sizeof setup->backend_names[0], "%s", setup->backends[0].name);
@@ -76,12 +80,7 @@ static void check_append(const cgr_layer *l, int32_t i, int32_t max_tokens, cgr_
                       "is %d beside head_dim_v %d, expected equal ones of a multiple of 16 bytes, or a backend with "
                       "CGR_BACKEND_APPENDS",
                       l->head_dim, l->head_dim_v);
-  int64_t pieces = cgr__append_pieces(l->num_kv_heads, l->head_dim, size, max_tokens);
-  if (pieces > CGR__MAX_APPEND_PIECES)
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "num_kv_heads").name,
-                      "is %d, which with head_dim %d and max_tokens %d is %lld pieces of 16 bytes, expected less than 2^31, or a "
-                      "backend with CGR_BACKEND_APPENDS",
-                      l->num_kv_heads, l->head_dim, max_tokens, (long long)pieces);
+  cgr__append_check(l, max_tokens, cgr__field_of("layers", i, "num_kv_heads").name, ", or a backend with CGR_BACKEND_APPENDS", f);
 }
 
 /* " (backend fa3)", for one of the engine's. */

@@ -27,7 +27,8 @@ typedef struct cgr__setup {
   cgr_layer *layers; /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
   int32_t num_declared;                        /* those of the engine first, then those of backends */
-  cgr_backend backends[1 + CGR__MAX_BACKENDS]; /* as layers name them: the library's own (native.c), then the engine's */
+  cgr_backend backends[1 + CGR__MAX_BACKENDS]; /* as layers name them: the library's own, then the engine's */
+  bool backends_known;                         /* how many there are, and where */
   cgr__planning planning[1 + CGR__MAX_BACKENDS];
   char backend_names[1 + CGR__MAX_BACKENDS][32];
   int32_t reorder_threshold; /* the smallest of the backends in use; 0: none has one */
@@ -36,8 +37,8 @@ typedef struct cgr__setup {
   char mode_reason[384];
   cgr__key_lists keys;
   cgr__limits limits;
-  const cgr__variant *variants[CGR__MAX_LAYERS]; /* of each layer of the library's own backend; NULL: none, or its heads are not
-                                                    known */
+  const cgr__variant *variants[CGR__MAX_LAYERS]; /* the kernel that serves each layer of the library's own backend; NULL: the
+                                                    layer is another backend's, or bad, or there is no device */
   cgr__plans plans;                              /* of those layers */
 } cgr__setup;
 
@@ -65,21 +66,21 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *layer, int32_t
 void cgr__setup_support(cgr__setup *setup);
 /* planned.c: what the layers of a backend must have in common. */
 void cgr__check_planned(const cgr__setup *setup, cgr__findings *findings);
-/* runtime/native.c: the library's own backend, and the plans that it makes for its layers. */
+/* native.c: what is asked of the library's own backend, which a runtime completes (cgr__native_complete); the plans of its
+ * layers. */
 cgr_backend cgr__native_backend(cgr__setup *setup);
 void cgr__setup_native(cgr__setup *setup, cgr__findings *findings);
-/* plans.c: what backends that are in use keep for planning. After the engine's buffers. */
-void cgr__setup_plans(cgr__setup *setup, cgr__findings *findings);
+/* backend_plans.c: what backends that are in use keep for planning. After the engine's buffers. */
+void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
-#define CGR__PLAN_ALIGNMENT 64 /* of what plan_host writes */
 
 /* Where things lie in the host's memory, from the first aligned address on. Without a backend in use there is nothing. */
-typedef struct cgr__plans_layout {
+typedef struct cgr__backend_plans_layout {
   int32_t num_keys;          /* with a graph; eager steps come after them */
   size_t states, step, made; /* of cgr__backend_plans; a plan that goes nowhere comes first */
   size_t bytes;              /* 0: nothing */
-} cgr__plans_layout;
-cgr__plans_layout cgr__setup_plans_layout(const cgr__setup *setup);
+} cgr__backend_plans_layout;
+cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup);
 /* derived.c: the buffers on demand that anybody asks for, once the limits are known. */
 void cgr__setup_derived(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */

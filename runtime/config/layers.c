@@ -1,5 +1,6 @@
 /* Reads the layers of a configuration. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/sized.h"
@@ -139,6 +140,23 @@ static void check_cache(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__f
   cgr__check_kv_view(setup, l, i, &l->v, "v", f);
 }
 
+/* Whether the layer's backend is there to be asked. How many there are may not be known: that has a finding of its own. */
+static bool is_backend(const cgr__setup *setup, int32_t backend, int32_t i, cgr__findings *f) {
+  int32_t most = setup->config.num_backends;
+  char engines[64] = "; there is no other";
+  if (backend >= 0 && backend <= most)
+    return true;
+  if (backend > 0 && !setup->backends_known)
+    return false;
+  if (most == 1)
+    snprintf(engines, sizeof engines, " or 1 (backends[0])");
+  else if (most > 1)
+    snprintf(engines, sizeof engines, " or 1 .. %d (backends[0] .. backends[%d])", most, most - 1);
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "backend").name,
+                    "is %d, expected 0 (the library's own)%s", backend, engines);
+  return false;
+}
+
 static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_layer *l = &setup->layers[i];
   const cgr_config *c = &setup->config;
@@ -153,7 +171,7 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_heads(l, i, f);
   check_dtypes(setup, l, i, f);
   set_defaults(l);
-  if (cgr__in_range(f, cgr__field_of("layers", i, "backend").name, l->backend, 0, c->num_backends))
+  if (is_backend(setup, l->backend, i, f))
     cgr__check_backend(setup, l, i, f);
   if (l->kv_source == 0)
     check_cache(setup, l, i, f);

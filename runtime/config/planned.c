@@ -1,55 +1,88 @@
 /* What the layers of a backend must have in common: a plan that is made for one window, say, would be wrong for another. */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/config/config.h"
+
+typedef enum member_kind { NUMBER, FLAGS, DTYPE, REAL } member_kind;
 
 /* Members of a layer that a plan may be made for. */
 static const struct {
   uint32_t bit;
   const char *name;
   size_t offset;
-  bool is_float;
+  member_kind kind;
   bool may_be_unknown; /* and is 0 then */
 } planned[] = {
-  { CGR_PLANNED_GROUP, "group", offsetof(cgr_layer, group), false, false },
-  { CGR_PLANNED_HEADS, "num_q_heads", offsetof(cgr_layer, num_q_heads), false, true },
-  { CGR_PLANNED_HEADS, "num_kv_heads", offsetof(cgr_layer, num_kv_heads), false, true },
-  { CGR_PLANNED_HEAD_DIM, "head_dim", offsetof(cgr_layer, head_dim), false, true },
-  { CGR_PLANNED_HEAD_DIM, "head_dim_v", offsetof(cgr_layer, head_dim_v), false, true },
-  { CGR_PLANNED_DTYPE, "dtype", offsetof(cgr_layer, dtype), false, true },
-  { CGR_PLANNED_DTYPE, "out_dtype", offsetof(cgr_layer, out_dtype), false, true },
-  { CGR_PLANNED_DTYPE, "k.dtype", offsetof(cgr_layer, k.dtype), false, true },
-  { CGR_PLANNED_DTYPE, "v.dtype", offsetof(cgr_layer, v.dtype), false, true },
-  { CGR_PLANNED_WINDOW, "window_left", offsetof(cgr_layer, window_left), false, false },
-  { CGR_PLANNED_WINDOW, "window_right", offsetof(cgr_layer, window_right), false, false },
-  { CGR_PLANNED_WINDOW, "chunk", offsetof(cgr_layer, chunk), false, false },
-  { CGR_PLANNED_WINDOW, "flags", offsetof(cgr_layer, flags), false, false },
-  { CGR_PLANNED_SCALE, "scale", offsetof(cgr_layer, scale), true, true },
-  { CGR_PLANNED_SOFTCAP, "softcap", offsetof(cgr_layer, softcap), true, false },
+  { CGR_PLANNED_GROUP, "group", offsetof(cgr_layer, group), NUMBER, false },
+  { CGR_PLANNED_HEADS, "num_q_heads", offsetof(cgr_layer, num_q_heads), NUMBER, true },
+  { CGR_PLANNED_HEADS, "num_kv_heads", offsetof(cgr_layer, num_kv_heads), NUMBER, true },
+  { CGR_PLANNED_HEAD_DIM, "head_dim", offsetof(cgr_layer, head_dim), NUMBER, true },
+  { CGR_PLANNED_HEAD_DIM, "head_dim_v", offsetof(cgr_layer, head_dim_v), NUMBER, true },
+  { CGR_PLANNED_DTYPE, "dtype", offsetof(cgr_layer, dtype), DTYPE, true },
+  { CGR_PLANNED_DTYPE, "out_dtype", offsetof(cgr_layer, out_dtype), DTYPE, true },
+  { CGR_PLANNED_DTYPE, "k.dtype", offsetof(cgr_layer, k.dtype), DTYPE, true },
+  { CGR_PLANNED_DTYPE, "v.dtype", offsetof(cgr_layer, v.dtype), DTYPE, true },
+  { CGR_PLANNED_WINDOW, "window_left", offsetof(cgr_layer, window_left), NUMBER, false },
+  { CGR_PLANNED_WINDOW, "window_right", offsetof(cgr_layer, window_right), NUMBER, false },
+  { CGR_PLANNED_WINDOW, "chunk", offsetof(cgr_layer, chunk), NUMBER, false },
+  { CGR_PLANNED_WINDOW, "flags", offsetof(cgr_layer, flags), FLAGS, false },
+  { CGR_PLANNED_SCALE, "scale", offsetof(cgr_layer, scale), REAL, true },
+  { CGR_PLANNED_SOFTCAP, "softcap", offsetof(cgr_layer, softcap), REAL, false },
 };
 
 #define NUM_PLANNED (sizeof planned / sizeof planned[0])
 
-static double value_of(const cgr_layer *l, size_t member) {
-  const unsigned char *at = (const unsigned char *)l + planned[member].offset;
+/* A member's value. */
+typedef struct value {
+  int32_t number;
   float real;
-  int32_t whole;
-  memcpy(&real, at, sizeof real);
-  memcpy(&whole, at, sizeof whole);
-  return planned[member].is_float ? (double)real : (double)whole;
+} value;
+
+static value value_of(const cgr_layer *l, size_t member) {
+  const unsigned char *at = (const unsigned char *)l + planned[member].offset;
+  value v = { 0, 0.0f };
+  if (planned[member].kind == REAL)
+    memcpy(&v.real, at, sizeof v.real);
+  else
+    memcpy(&v.number, at, sizeof v.number);
+  return v;
+}
+
+static bool is_zero(value v) { return v.number == 0 && v.real == 0.0f; }
+
+/* In the words of the header, as its reader would write it. */
+typedef struct text {
+  char text[32];
+} text;
+
+static text text_of(value v, member_kind kind) {
+  text t;
+  if (kind == REAL)
+    snprintf(t.text, sizeof t.text, "%.9g", (double)v.real); /* enough to tell two floats apart */
+  else if (kind == DTYPE)
+    snprintf(t.text, sizeof t.text, "%s", cgr_dtype_name((cgr_dtype)v.number));
+  else if (kind == FLAGS)
+    snprintf(t.text, sizeof t.text, "%#x", (unsigned)v.number);
+  else
+    snprintf(t.text, sizeof t.text, "%d", v.number);
+  return t;
 }
 
 /* Layer i against the first of its backend, for whose plan it has to be like that one. */
 static void compare(const cgr__setup *setup, int32_t i, int32_t first, cgr__findings *f) {
   const cgr_layer *l = &setup->layers[i];
   for (size_t m = 0; m < NUM_PLANNED; m++) {
-    double here = value_of(l, m), there = value_of(&setup->layers[first], m);
-    bool known = !planned[m].may_be_unknown || (here != 0 && there != 0);
-    if ((setup->backends[l->backend].planned & planned[m].bit) && known && here != there)
-      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, planned[m].name).name,
-                        "is %g, expected %g as in layer %d: one plan of backend %s serves both", here, there, first,
-                        setup->backend_names[l->backend]);
+    value here = value_of(l, m), there = value_of(&setup->layers[first], m);
+    bool known = !planned[m].may_be_unknown || (!is_zero(here) && !is_zero(there));
+    bool differs = here.number != there.number || here.real != there.real;
+    if ((setup->backends[l->backend].planned & planned[m].bit) && known && differs)
+      cgr__findings_add(
+          f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, planned[m].name).name,
+          "is %s, expected %s as in layer %d: one plan of backend %s serves both; give one of them a backend of its "
+          "own",
+          text_of(here, planned[m].kind).text, text_of(there, planned[m].kind).text, first, setup->backend_names[l->backend]);
   }
 }
 

@@ -145,7 +145,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_layers(setup, f);
   cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);
-  cgr__setup_plans(setup, f);
+  cgr__setup_backend_plans(setup, f);
   cgr__setup_native(setup, f);
   make_limits(setup);
   cgr__setup_derived(setup, f);
@@ -205,5 +205,5 @@ size_t cgr__setup_host_bytes(const cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   cgr__rows_config rows = cgr__setup_rows(setup);
   return CGR__ROW_BYTES + cgr__rows_bytes(&rows) + cgr__compositions_bytes(c->max_requests, c->ring_depth) +
-         cgr__keys_bytes(&setup->keys) + cgr__setup_plans_layout(setup).bytes;
+         cgr__keys_bytes(&setup->keys) + cgr__setup_backend_plans_layout(setup).bytes;
 }

@@ -171,11 +171,30 @@ static bool meet(const lattice *a, const lattice *b) {
   return can_differ_by(a, b, 0, b->base - a->base);
 }
 
-/* A backend that writes k and v itself may keep one inside of the other, as MLA does. */
+static bool backend_appends(const cgr__setup *setup, const cgr_layer *l) {
+  bool known = l->backend >= 1 && l->backend <= setup->config.num_backends;
+  return known && (setup->backends[l->backend].flags & CGR_BACKEND_APPENDS);
+}
+
+/* Whether each run of `inner` lies within the run of the same page, token and head of `outer`. */
+static bool is_part(const cgr_layer *l, const cgr_group *group, const cgr_kv_view *inner, const cgr_kv_view *outer) {
+  int64_t size = size_of(inner), offset = (int64_t)(uintptr_t)inner->base - (int64_t)(uintptr_t)outer->base;
+  bool alike = inner->dtype == outer->dtype && inner->stride_page == outer->stride_page &&
+               (group->page_size == 1 || inner->stride_token == outer->stride_token) &&
+               (l->num_kv_heads == 1 || inner->stride_head == outer->stride_head);
+  return alike && offset >= 0 && offset + dim_of(l, inner) * size <= dim_of(l, outer) * size;
+}
+
+/* A backend that writes k and v itself may keep one inside of the other, as MLA does. Of a view that is bad, and has a finding of
+ * its own, nothing more is told. */
 static bool may_share(const cgr__setup *setup, const lattice *a, const lattice *b) {
-  int32_t backend = setup->layers[b->layer].backend;
-  bool known = backend >= 1 && backend <= setup->config.num_backends;
-  return a->layer == b->layer && known && (setup->backends[backend].flags & CGR_BACKEND_APPENDS);
+  const cgr_layer *l = &setup->layers[b->layer];
+  const cgr_group *group = cgr__group_of(setup, l->group);
+  if (a->layer != b->layer || !backend_appends(setup, l))
+    return false;
+  if (l->k.stride_page == 0 || l->v.stride_page == 0)
+    return true;
+  return is_part(l, group, &l->v, &l->k) || is_part(l, group, &l->k, &l->v);
 }
 
 static void check_against(const cgr__setup *setup, const lattice *all, int32_t count, cgr__findings *f) {
@@ -183,10 +202,12 @@ static void check_against(const cgr__setup *setup, const lattice *all, int32_t c
   for (int32_t i = 0; i < count - 1; i++) {
     if (all[i].group != last->group || may_share(setup, &all[i], last) || !meet(&all[i], last))
       continue;
+    bool is_same = all[i].layer == last->layer;
     f->layer = last->layer;
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, last->name).name,
-                      "overlaps layers[%d].%s, expected memory of its own (or kv_source, to share a cache)", all[i].layer,
-                      all[i].name);
+                      "overlaps layers[%d].%s, expected memory of its own (or %s)", all[i].layer, all[i].name,
+                      is_same ? "with CGR_BACKEND_APPENDS one inside of the other, of the same strides and dtype, as in MLA"
+                              : "kv_source, to share a cache");
     f->layer = -1;
     return;
   }

@@ -134,7 +134,7 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
       error = fill_stale(t, id, copy, byte);
   }
   if (!error)
-    error = cgr__plans_clear(rt, rt->own_stream);
+    error = cgr__backend_plans_clear(rt, rt->own_stream);
   rt->lane.device_batch = 0; /* the composition that was there */
   if (!error)
     error = ops->copy(rt->dev, &rt->lane.args.state->padding_token, padding, sizeof *padding, rt->own_stream);

@@ -30,7 +30,7 @@ struct Recorder {
   // Runs `body` as the engine's `record`.
   cgr_status Run(std::function<cgr_status(cgr_recorder *)> body) {
     return cgr__recorder_run(
-        &recorder, "record", [](cgr_recorder *r, void *engine) { return (*static_cast<decltype(body) *>(engine))(r); }, &body);
+        &recorder, [](cgr_recorder *r, void *engine) { return (*static_cast<decltype(body) *>(engine))(r); }, &body);
   }
 };
 

@@ -162,9 +162,9 @@ TEST_P(ConfigBackends, LayersThatTheAppendCannotCountAreRefused) {
   };
   const int32_t most = INT32_MAX / 8192; // pieces of a token
   Accepted(wide(most - 1));
-  Refused(wide(most + 1),
-          { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "num_kv_heads",
-                        { "is 1024", "max_tokens 262144", "2147483648 pieces", "a backend with CGR_BACKEND_APPENDS" }) });
+  Refused(wide(most + 1), { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "num_kv_heads",
+                                        { "is 1024", "max_tokens 262144", "2147483648 pieces",
+                                          "expected at most 2147482623, or a backend with CGR_BACKEND_APPENDS" }) });
 }
 
 TEST_P(ConfigBackends, TheStructIsChecked) {
@@ -197,14 +197,48 @@ TEST_P(ConfigBackends, TheStructIsChecked) {
 }
 
 TEST_P(ConfigBackends, TheListIsChecked) {
-  for (int32_t bad : { -1, 9, INT32_MAX })
-    Refused(With([&](GoodConfig &c) { c.config.num_backends = bad, c.layers[1].backend = 0; }),
-            { Find(CGR_ERROR_INVALID_ARGUMENT, "num_backends", { "is " + std::to_string(bad), "0 .. 8" }) });
-  Refused(With([](GoodConfig &c) { c.config.backends = nullptr, c.layers[1].backend = 0; }),
-          { Find(CGR_ERROR_NULL_POINTER, "backends", { "NULL", "2 backends" }) });
-  for (int32_t bad : { 3, -1, INT32_MAX })
-    Refused(With([&](GoodConfig &c) { c.layers[1].backend = bad; }),
-            { FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "backend", { "is " + std::to_string(bad), "0 .. 2" }) });
+  for (int32_t backend : { 0, 1, 2, 9, INT32_MAX }) { // what the layers name is not known then
+    for (int32_t bad : { -1, 9, INT32_MAX })
+      Refused(With([&](GoodConfig &c) { c.config.num_backends = bad, c.layers[1].backend = backend; }),
+              { Find(CGR_ERROR_INVALID_ARGUMENT, "num_backends", { "is " + std::to_string(bad), "0 .. 8" }) });
+    Refused(With([&](GoodConfig &c) { c.config.backends = nullptr, c.layers[1].backend = backend; }),
+            { Find(CGR_ERROR_NULL_POINTER, "backends", { "NULL", "2 backends" }) });
+  }
+  static const char *const others[] = { "; there is no other", " or 1 (backends[0])", " or 1 .. 2 (backends[0] .. backends[1])" };
+  for (int32_t count : { 0, 1, 2 })
+    for (int32_t bad : { count + 1, -1, INT32_MAX })
+      Refused(With([&](GoodConfig &c) { c.config.num_backends = count, c.layers[1].backend = bad; }),
+              { FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "backend",
+                            { "is " + std::to_string(bad) + ", expected 0 (the library's own)" + others[count] }) });
+}
+
+// Messages tell them apart by their names.
+TEST_P(ConfigBackends, NamesAreTheirOwn) {
+  Refused(With([this](GoodConfig &) { backends_[1].name = "first"; }),
+          { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[1].name", { "is \"first\", as backends[0]'s, expected another" }) });
+}
+
+// It is good, but nobody will have meant it.
+TEST_P(ConfigBackends, OneThatNoLayerNamesIsLogged) {
+  std::vector<std::pair<cgr_log_level, std::string>> told;
+  auto log = [](void *context, cgr_log_level level, const char *text) {
+    static_cast<decltype(told) *>(context)->emplace_back(level, text);
+  };
+  for (int32_t named : { 0, 1, 2 }) {
+    told.clear();
+    OnRuntime(With([&](GoodConfig &c) {
+                c.layers[1].backend = named;
+                c.config.log = log;
+                c.config.log_context = &told;
+              }),
+              [](cgr_runtime *) {});
+    decltype(told) want;
+    if (named != 1)
+      want.emplace_back(CGR_LOG_WARNING, "backends[0] (first) is named by no layer: layer.backend is the index + 1");
+    if (named != 2)
+      want.emplace_back(CGR_LOG_WARNING, "backends[1] (second) is named by no layer: layer.backend is the index + 1");
+    EXPECT_EQ(told, want);
+  }
 }
 
 // Without CGR_BACKEND_APPENDS the library's append must be able to.

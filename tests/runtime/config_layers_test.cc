@@ -100,7 +100,7 @@ TEST_P(ConfigLayers, TokensTimesHeadsAreLimited) {
   };
   Accepted([&](GoodConfig &c) { set(c, 15); });
   Refused([&](GoodConfig &c) { set(c, 16); },
-          { FindInLayer(0, CGR_ERROR_UNSUPPORTED, "num_kv_heads", { "is 16", "16777216", "less than 2^31" }) });
+          { FindInLayer(0, CGR_ERROR_UNSUPPORTED, "num_kv_heads", { "is 16", "16777216", "expected at most 2147482623" }) });
 }
 
 // --------------------------------------------------------------------------------------------------------- element types

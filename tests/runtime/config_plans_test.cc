@@ -77,7 +77,7 @@ TEST_P(ConfigPlans, WorkspacesHaveAMostLength) {
   Accepted(With([](GoodConfig &, cgr_backend *b) { b[0].workspace_bytes = uint64_t(1) << 40; }));
   for (uint64_t bytes : { (uint64_t(1) << 40) + 1, UINT64_MAX })
     RefusedOfEach([=](cgr_backend &b) { b.workspace_bytes = bytes; }, CGR_ERROR_INVALID_ARGUMENT, "workspace_bytes",
-                  { "1099511627776" });
+                  { "is " + std::to_string(bytes), "0 .. 1099511627776" });
 }
 
 TEST_P(ConfigPlans, PlansHaveAMostLength) {
@@ -87,7 +87,7 @@ TEST_P(ConfigPlans, PlansHaveAMostLength) {
           b.plan_bytes = bytes;
           b.plan_host = PlanHost;
         },
-        CGR_ERROR_INVALID_ARGUMENT, "plan_bytes", { "16777216" });
+        CGR_ERROR_INVALID_ARGUMENT, "plan_bytes", { "is " + std::to_string(bytes), "0 .. 16777216" });
 }
 
 TEST_P(ConfigPlans, PlansAndTheirFunctionNeedEachOther) {

@@ -105,7 +105,9 @@ TEST_P(ConfigViews, StrideOfASingleHeadMeansNothing) {
 // ------------------------------------------------------------------------------------------------------------- two views
 
 TEST_P(ConfigViews, KAndVOfALayerAreApart) {
-  RefusedOverlap([](Good &c) { c.layers[0].v.base = c.layers[0].k.base; }, 0, "v", "layers[0].k");
+  Found told = Overlap(0, "v", "layers[0].k, expected memory of its own (or with CGR_BACKEND_APPENDS");
+  told.layer = 0;
+  Refused([](Good &c) { c.layers[0].v.base = c.layers[0].k.base; }, { told });
   RefusedOverlap([](Good &c) { c.layers[1].k.base = c.layers[1].v.base; }, 1, "v", "layers[1].k");
 }
 
@@ -113,7 +115,7 @@ TEST_P(ConfigViews, KAndVOfALayerAreApart) {
 cgr_graph_support Always(void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; }
 cgr_status RecordNothing(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
 
-// As MLA's are: v is the first part of k. Only with a backend that writes both itself, and only within a layer.
+// As MLA's are: v is a part of k. Only with a backend that writes both itself, and only within a layer.
 TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
   cgr_backend backend = CGR_BACKEND_INIT;
   backend.name = "mla";
@@ -130,6 +132,38 @@ TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
   };
   Accepted(inside(CGR_BACKEND_APPENDS));
   RefusedOverlap(inside(CGR_BACKEND_PLANS_FIRST), 1, "v", "layers[1].k");
+  // A narrower v anywhere within the run of k, or the other way round; half over, shifted, in other strides or of another dtype
+  // the two have elements that are of different pages, tokens or heads, or no elements in common at all.
+  enum { kRun = Good::kDim, kToken = 2 * kRun, kPage = 16 * kToken }; // elements of k
+  const auto part = [&](int64_t offset, std::function<void(cgr_layer &)> more = nullptr) {
+    return [=](Good &c) {
+      inside(CGR_BACKEND_APPENDS)(c);
+      cgr_layer &l = c.layers[1];
+      l.head_dim_v = kRun / 2;
+      l.v = l.k;
+      l.v.base = static_cast<char *>(l.k.base) + 2 * offset;
+      if (more)
+        more(l);
+    };
+  };
+  for (int64_t offset : { 0, 8, kRun / 2 })
+    Accepted(part(offset));
+  Accepted(part(0, [](cgr_layer &l) { // k inside of v
+    l.head_dim_v = kRun;
+    l.head_dim = kRun / 2;
+    l.k.base = static_cast<char *>(l.v.base) + 2 * (kRun / 2);
+  }));
+  for (int64_t offset : { int64_t(-8), int64_t(kRun / 2 + 8), int64_t(kRun), int64_t(kToken), int64_t(kPage), -int64_t(kPage) })
+    RefusedOverlap(part(offset), 1, "v", "layers[1].k");
+  RefusedOverlap(part(0, [](cgr_layer &l) { l.v.stride_page *= 2; }), 1, "v", "layers[1].k");
+  RefusedOverlap(part(0, [](cgr_layer &l) { l.v.stride_token *= 2, l.v.stride_page *= 2; }), 1, "v", "layers[1].k");
+  RefusedOverlap(part(0, [](cgr_layer &l) { l.v.stride_head /= 2; }), 1, "v", "layers[1].k");
+  RefusedOverlap(part(0, [](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16; }), 1, "v", "layers[1].k");
+  // The stride of a single head means nothing.
+  Accepted(part(0, [](cgr_layer &l) { l.num_kv_heads = 1, l.v.stride_head /= 2; }));
+  // A bad view is told once.
+  Refused(part(0, [](cgr_layer &l) { l.v.stride_head = 1; }), { Bad(1, "v", { "16 bytes" }) });
+  Refused(part(0, [](cgr_layer &l) { l.k.dtype = 99; }), { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is 99" }) });
   RefusedOverlap(
       [&](Good &c) {
         inside(CGR_BACKEND_APPENDS)(c);

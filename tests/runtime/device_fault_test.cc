@@ -100,6 +100,7 @@ cgr_status Record(cgr_recorder *recorder, void *context) {
 struct Outcome {
   std::map<int32_t, std::vector<int32_t>> tokens; // by request
   std::set<std::string> statuses;                 // of calls that failed
+  int planners = 0;                               // failures of its launch
   bool dead = false;
   std::string cause;   // of the death
   std::string trouble; // what must not happen
@@ -167,6 +168,10 @@ private:
       if (status == CGR_OK)
         return true;
       outcome_.statuses.insert(cgr_status_name(status));
+      const bool is_planner = std::strstr(cgr_last_message(), "step: enqueuing the planner") != nullptr;
+      outcome_.planners += is_planner;
+      if (is_planner && status == CGR_ERROR_CALLBACK) // it is no function of the engine's
+        Trouble(std::string(name) + " gave CGR_ERROR_CALLBACK for the library's own planner");
       if (!documented.count(status))
         Trouble(std::string(name) + " gave " + cgr_status_name(status) + ": " + cgr_last_message());
       if (deadly_ && (status != CGR_ERROR_DEAD || cgr_last_device_code() != kRaw)) // the first call that meets it says so
@@ -438,6 +443,7 @@ void FaultAtEveryCall(const DeviceAndMode &made, const Kind &kind) {
   ASSERT_EQ(golden.trouble, "");
   ASSERT_GE(golden.tokens.size(), 5u);
   uint64_t faults = 0, deaths = 0;
+  int planners = 0;
   for (uint64_t n = 1;; n++) {
     cgr__fault_plan plan = { CGR__FAULT_ANY_OP, n, kind.mode, kind.take_effect, kind.error, kRaw };
     Scenario scenario(param, &plan, options);
@@ -446,6 +452,7 @@ void FaultAtEveryCall(const DeviceAndMode &made, const Kind &kind) {
       break;
     faults++;
     deaths += outcome.dead;
+    planners += outcome.planners;
     ASSERT_EQ(outcome.trouble, "") << "a fault at call " << n;
     bool may_die = kind.error == CGR__DEVICE_DEAD || kind.mode == CGR__FAULT_FROM_NTH_ON;
     ASSERT_TRUE(may_die || !outcome.dead) << "one failure at call " << n << " was the end";
@@ -453,6 +460,7 @@ void FaultAtEveryCall(const DeviceAndMode &made, const Kind &kind) {
     ASSERT_TRUE(!alive || outcome.tokens == golden.tokens) << "other tokens after a fault at call " << n;
   }
   EXPECT_GT(faults, 300u) << "few calls were tried";
+  EXPECT_GT(planners, 0) << "the planner's launch never failed";
   ::testing::Test::RecordProperty("faults", static_cast<int>(faults));
   ::testing::Test::RecordProperty("deaths", static_cast<int>(deaths));
 }

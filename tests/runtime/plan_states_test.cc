@@ -2,6 +2,7 @@
 #include <chrono>
 #include <thread>
 
+#include "devices/shims/trace.h"
 #include "tests/support/planner.h"
 #include "tests/support/refused.h"
 
@@ -28,6 +29,15 @@ protected:
   Engine &engine() { return *p_->engine; }
   Planner &planner(size_t i = 0) { return (*p_)[i]; }
   size_t NumKeys() { return size_t(cgr_runtime_num_keys(engine().rt)); }
+  // Makes steps long.
+  static std::function<cgr_status(cgr_recorder *)> Sleep(cgr_device *dev) {
+    return [dev](cgr_recorder *recorder) {
+      cgr_record_info info = CGR_RECORD_INFO_INIT;
+      cgr_status status = cgr_record_get_info(recorder, &info);
+      auto wait = [](const void *) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+      return status == CGR_OK ? cgr_launch_host(dev, wait, nullptr, 0, info.stream) : status;
+    };
+  }
   // Good steps of all kinds.
   void ExpectGoodSteps() {
     const int32_t a = engine().Open(), b = engine().Open();
@@ -149,13 +159,7 @@ TEST_P(PlanStates, EndWhenTheirGraphsAreReleased) {
 TEST_P(PlanStates, EndWhenNoStepOfTheirsIsInFlight) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     ASSERT_NO_FATAL_FAILURE(Make(mode));
-    cgr_device *dev = engine().dev;
-    planner().on_record = [dev](cgr_recorder *recorder) { // long steps
-      cgr_record_info info = CGR_RECORD_INFO_INIT;
-      cgr_status status = cgr_record_get_info(recorder, &info);
-      auto wait = [](const void *) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
-      return status == CGR_OK ? cgr_launch_host(dev, wait, nullptr, 0, info.stream) : status;
-    };
+    planner().on_record = Sleep(engine().dev);
     CGR_ASSERT_OK(engine().Capture());
     const int32_t row = engine().Start(5);
     for (int n = 0; n < 3; n++)
@@ -176,6 +180,64 @@ TEST_P(PlanStates, EndWhenNoStepOfTheirsIsInFlight) {
     cgr_runtime *rt = engine().rt;
     planner().on_destroy = [=](const Planner::State &) { EXPECT_EQ(cgr_runtime_completed(rt, 0), launched); };
     engine().leave_in_flight = true;
+    p_.reset();
+  }
+}
+
+// Waiting is asking, here: destroying a graph of the host device waits, too, and would hide that nobody has asked.
+TEST_P(PlanStates, AreWaitedForBeforeTheFirstGraphGoes) {
+  for (bool states : { true, false }) {
+    PlannerOptions o = Quiet();
+    o.states = states;
+    cgr_device *traced = nullptr;
+    ASSERT_EQ(cgr__trace_open(OpenDevice(GetParam()), &traced), CGR__DEVICE_OK);
+    ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL, { o }, [=](EngineOptions *e) { e->handle = traced; }));
+    planner().on_record = Sleep(engine().dev);
+    CGR_ASSERT_OK(engine().Capture());
+    const int32_t row = engine().Start(5);
+    for (int n = 0; n < 3; n++)
+      p_->Run(engine().Decode({ row }));
+    cgr__trace_reset(traced);
+    CGR_ASSERT_OK(cgr_runtime_release_graphs(engine().rt, 0, nullptr));
+    const uint64_t total = cgr__trace_total(traced), asked = cgr__trace_count(traced, CGR__OP_STREAM_QUERY);
+    uint64_t first = total; // graph to go
+    struct cgr__trace_entry entry;
+    for (uint64_t i = 0; i < total; i++)
+      if (cgr__trace_get(traced, i, &entry) && entry.call.op == CGR__OP_EXEC_DESTROY && first == total)
+        first = i;
+    EXPECT_LT(first, total);
+    if (states) {
+      EXPECT_GT(asked, 0u);
+      EXPECT_GE(first, asked) << "all of it before";
+    } else {
+      EXPECT_EQ(asked, 0u) << "nobody needs it";
+    }
+    engine().CheckAll();
+  }
+}
+
+// A state is what its graph's kernels read: of a stale one that is captured anew, too, the graph goes first.
+TEST_P(PlanStates, EndAfterTheirGraphs) {
+  for (bool estimates : { false, true }) {
+    cgr_device *traced = nullptr;
+    ASSERT_EQ(cgr__trace_open(OpenDevice(GetParam()), &traced), CGR__DEVICE_OK);
+    ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL, { Quiet() }, [=](EngineOptions *e) { e->handle = traced; }));
+    int32_t region = -1;
+    void *memory = engine().Alloc(4096);
+    CGR_ASSERT_OK(cgr_region_register(engine().rt, memory, 4096, &region));
+    CGR_ASSERT_OK(engine().Capture());
+    CGR_ASSERT_OK(cgr_region_move(engine().rt, region, memory, 4096));
+    cgr__trace_reset(traced);
+    uint64_t ended = 0;
+    planner().on_destroy = [&](const Planner::State &) { EXPECT_EQ(cgr__trace_count(traced, CGR__OP_EXEC_DESTROY), ++ended); };
+    cgr_capture capture = engine().CaptureStruct();
+    cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
+    if (estimates)
+      CGR_ASSERT_OK(cgr_runtime_estimate_capture(engine().rt, &capture, &estimate));
+    else
+      CGR_ASSERT_OK(cgr_runtime_capture(engine().rt, &capture));
+    EXPECT_GT(ended, 0u);
+    planner().on_destroy = nullptr;
     p_.reset();
   }
 }
@@ -371,16 +433,22 @@ TEST_P(PlanStates, AreToldInsideOfABackendsFunctionsAlone) {
       int *counter = &called;
       return cgr_record_call(recorder, function, &counter, sizeof counter);
     };
+    CGR_ASSERT_OK(engine().Capture());
+    ExpectGoodSteps();
     engine().hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t) {
       cgr_plan_key key = CGR_PLAN_KEY_INIT;
       void *state = &refused;
       ExpectMessage(cgr_record_get_plan(recorder, &key, &state), CGR_ERROR_STATE, { "cgr_record_get_plan", "plan or record" });
       EXPECT_EQ(state, &refused);
       refused++;
-      return CGR_OK;
+      return CGR_OK; // it looks away
     };
-    CGR_ASSERT_OK(engine().Capture());
-    ExpectGoodSteps();
+    const cgr_key eager = EagerKey(1, 1);
+    const int32_t row = engine().Open();
+    CGR_ASSERT_OK(engine().Prepare(engine().Chunks({ { row, 1 } }), &eager));
+    ExpectMessage(engine().Launch(), CGR_ERROR_CALLBACK, { "record: a call failed with CGR_ERROR_STATE: cgr_record_get_plan" });
+    engine().hook = nullptr;
+    engine().WaitForAll();
     EXPECT_GT(refused, 0);
     EXPECT_GT(called, 0);
   }
@@ -388,24 +456,33 @@ TEST_P(PlanStates, AreToldInsideOfABackendsFunctionsAlone) {
 
 TEST_P(PlanStates, NullArgumentsAreRefused) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_NONE));
-  int asked = 0;
-  auto ask = [&](cgr_recorder *recorder) {
-    cgr_plan_key key = CGR_PLAN_KEY_INIT, small = CGR_PLAN_KEY_INIT;
-    void *state = nullptr;
-    ExpectMessage(cgr_record_get_plan(nullptr, &key, &state), CGR_ERROR_NULL_POINTER, { "recorder" });
-    ExpectMessage(cgr_record_get_plan(recorder, nullptr, &state), CGR_ERROR_NULL_POINTER, { "cgr_record_get_plan", "key" });
-    ExpectMessage(cgr_record_get_plan(recorder, &key, nullptr), CGR_ERROR_NULL_POINTER, { "cgr_record_get_plan", "state" });
-    small.size = 3;
-    ExpectMessage(cgr_record_get_plan(recorder, &small, &state), CGR_ERROR_INVALID_STRUCT, { "cgr_record_get_plan" });
-    CGR_EXPECT_OK(cgr_record_get_plan(recorder, &key, &state));
-    asked++;
-    return CGR_OK;
-  };
-  planner().on_plan = ask;
-  planner().on_record = ask;
   CGR_ASSERT_OK(engine().Capture());
-  ExpectGoodSteps();
-  EXPECT_GT(asked, 2);
+  cgr_plan_key key = CGR_PLAN_KEY_INIT, small = CGR_PLAN_KEY_INIT;
+  void *state = nullptr;
+  small.size = 3;
+  ExpectMessage(cgr_record_get_plan(nullptr, &key, &state), CGR_ERROR_NULL_POINTER, { "recorder" });
+  const struct {
+    cgr_plan_key *key;
+    void **state;
+    cgr_status status;
+    const char *what;
+  } cases[] = { { nullptr, &state, CGR_ERROR_NULL_POINTER, "key" },
+                { &key, nullptr, CGR_ERROR_NULL_POINTER, "state" },
+                { &small, &state, CGR_ERROR_INVALID_STRUCT, "size is 3" } };
+  for (const auto &each : cases)
+    for (bool plans : { true, false }) {
+      const int32_t row = engine().Open();
+      (plans ? planner().on_plan : planner().on_record) = [&](cgr_recorder *recorder) {
+        ExpectMessage(cgr_record_get_plan(recorder, each.key, each.state), each.status, { "cgr_record_get_plan", each.what });
+        return CGR_OK; // it looks away
+      };
+      CGR_ASSERT_OK(engine().Prepare(engine().Chunks({ { row, 1 } })));
+      ExpectMessage(engine().Launch(), CGR_ERROR_CALLBACK, { "a call failed with", "cgr_record_get_plan", each.what });
+      planner().on_plan = planner().on_record = nullptr;
+      engine().WaitForAll();
+      engine().Close(row);
+      ExpectGoodSteps();
+    }
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(PlanStates);

@@ -136,44 +136,47 @@ TEST_P(PlanWorkspace, IsNotZeroedUnderTheNextStep) {
   }
 }
 
-// A launch that the device refuses: the step's number is used up by an empty one, which zeroes.
+// A launch that the device refuses: the step's number is used up by an empty one, which zeroes; or by the step itself, which the
+// device has run although it says otherwise.
 TEST_P(PlanWorkspace, IsZeroAfterALaunchThatFails) {
-  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE }) {
-    cgr_device *inner = OpenDevice(GetParam()), *faulty = nullptr;
-    ASSERT_EQ(cgr__fault_open(inner, &faulty), CGR__DEVICE_OK);
-    ASSERT_NO_FATAL_FAILURE(Make(mode, { Dirty() }, faulty));
-    const int32_t row = engine().Start(5);
-    engine().upload = false;
-    engine().check_outputs = false;
-    int given_up = 0;
-    for (uint64_t nth = 1; nth < 60 && !HasFailure(); nth++) {
-      SCOPED_TRACE(nth);
-      engine().Step(engine().Decode({ row }));
-      ExpectFilled(0x77);
-      CGR_ASSERT_OK(engine().Prepare(engine().Decode({ row })));
-      cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, CGR__FAULT_ONCE, 0, CGR__DEVICE_FAILED, 777 };
-      cgr__fault_set(faulty, &plan);
-      const cgr_status status = cgr_step_launch(engine().rt, &engine().step, engine().stream);
-      const uint64_t fired = cgr__fault_fired(faulty);
-      cgr__fault_set(faulty, nullptr);
-      if (status == CGR_OK) {
-        EXPECT_EQ(fired, 0u);
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE })
+    for (int takes_effect : { 0, 1 }) {
+      SCOPED_TRACE(takes_effect);
+      cgr_device *inner = OpenDevice(GetParam()), *faulty = nullptr;
+      ASSERT_EQ(cgr__fault_open(inner, &faulty), CGR__DEVICE_OK);
+      ASSERT_NO_FATAL_FAILURE(Make(mode, { Dirty() }, faulty));
+      const int32_t row = engine().Start(5);
+      engine().upload = false;
+      engine().check_outputs = false;
+      int given_up = 0;
+      for (uint64_t nth = 1; nth < 60 && !HasFailure(); nth++) {
+        SCOPED_TRACE(nth);
+        engine().Step(engine().Chunks({ { row, 1 } }));
+        ExpectFilled(0x77);
+        CGR_ASSERT_OK(engine().Prepare(engine().Chunks({ { row, 1 } })));
+        cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, CGR__FAULT_ONCE, takes_effect, CGR__DEVICE_FAILED, 777 };
+        cgr__fault_set(faulty, &plan);
+        const cgr_status status = cgr_step_launch(engine().rt, &engine().step, engine().stream);
+        const uint64_t fired = cgr__fault_fired(faulty);
+        cgr__fault_set(faulty, nullptr);
+        if (status == CGR_OK) {
+          EXPECT_EQ(fired, 0u);
+          CGR_ASSERT_OK(cgr_step_wait(engine().rt, 0, engine().step.seq, -1, nullptr));
+          break;
+        }
+        if (engine().step.state == CGR_STEP_PREPARED) {
+          CGR_ASSERT_OK(engine().Cancel());
+          continue;
+        }
+        given_up++;
+        engine().launched = engine().step.seq;
         CGR_ASSERT_OK(cgr_step_wait(engine().rt, 0, engine().step.seq, -1, nullptr));
-        break;
+        ExpectFilled(0);
       }
-      if (engine().step.state == CGR_STEP_PREPARED) {
-        CGR_ASSERT_OK(engine().Cancel());
-        continue;
-      }
-      given_up++;
-      engine().launched = engine().step.seq;
-      CGR_ASSERT_OK(cgr_step_wait(engine().rt, 0, engine().step.seq, -1, nullptr));
-      ExpectFilled(0);
+      EXPECT_GT(given_up, 0);
+      engine().Forget();
+      engine().leave_in_flight = true;
     }
-    EXPECT_GT(given_up, 0);
-    engine().Forget();
-    engine().leave_in_flight = true;
-  }
 }
 
 // ---- where it is

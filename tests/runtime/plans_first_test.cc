@@ -86,6 +86,31 @@ TEST_P(PlansFirst, AreEnqueuedBeforeWhatIsOnDemandAndStaged) {
   EXPECT_LT(staged[0], planned[1]);
 }
 
+// A plan that asks for a buffer on demand is on the branch that has filled it: it waits for nothing, and the attention for both.
+TEST_P(PlansFirst, ThoseAfterDoNotJoinTheirOwnBranch) {
+  ASSERT_NO_FATAL_FAILURE(
+      Make({ OnBoth("after", 0) }, [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE); }));
+  Engine &engine = *p_->engine;
+  const int32_t row = engine.Start(5);
+  const cgr_key eager = EagerKey(1, 1);
+  std::vector<std::pair<int, cudaStream_t>> calls[2];
+  for (bool asks : { false, true }) {
+    (*p_)[0].on_plan = [asks](cgr_recorder *recorder) {
+      cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+      return asks ? cgr_record_buffer(recorder, CGR_BUFFER_BLOCK_TABLE, 0, &view) : CGR_OK;
+    };
+    p_->Prepare(engine.Decode({ row }), &eager);
+    cgr__trace_reset(traced_);
+    p_->Launch();
+    struct cgr__trace_entry entry;
+    for (uint64_t i = 0; cgr__trace_get(traced_, i, &entry); i++)
+      calls[asks].emplace_back(int(entry.call.op), entry.call.stream);
+    engine.CheckAll();
+  }
+  EXPECT_GT(calls[0].size(), 5u);
+  EXPECT_EQ(calls[0], calls[1]);
+}
+
 TEST_P(PlansFirst, MayNotAskForBuffersOnDemand) {
   ASSERT_NO_FATAL_FAILURE(Make({ First() }, [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE); }));
   Engine &engine = *p_->engine;

@@ -10,6 +10,9 @@ namespace {
 
 class PlansOnDevice : public PlanningTest {
 protected:
+  static void ExpectBegins(const std::string &begin) {
+    EXPECT_EQ(std::string(cgr_last_message()).substr(0, begin.size()), begin);
+  }
   // Some of each kind, several in flight.
   void RunSteps(int rounds) {
     Engine &engine = *p_->engine;
@@ -176,7 +179,9 @@ TEST_P(PlansOnDevice, MayNotCallOrAttend) {
         return returns ? status : CGR_OK;
       };
       p_->Prepare(engine.Decode({ row }), &eager);
-      ExpectMessage(engine.Launch(), CGR_ERROR_CALLBACK, { "CGR_ERROR_STATE" });
+      CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
+      ExpectBegins(std::string("backend planner: plan: a call failed with CGR_ERROR_STATE: cgr_record_") +
+                   (attends ? "attention" : "call") + ": called inside");
       EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
       (*p_)[0].on_plan = nullptr;
       engine.WaitForAll();
@@ -186,6 +191,39 @@ TEST_P(PlansOnDevice, MayNotCallOrAttend) {
     }
   }
   EXPECT_EQ(called, 0);
+}
+
+// The failure is named once: whose function, what it has returned, and what the call in it has said.
+TEST_P(PlansOnDevice, AFailureIsNamedOnce) {
+  ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
+  Engine &engine = *p_->engine;
+  const int32_t row = engine.Start(4);
+  const cgr_key eager = EagerKey(1, 1);
+  auto silent = [](cgr_recorder *) { return CGR_ERROR_BUSY; };
+  auto telling = [](cgr_recorder *) { return cgr_copy(nullptr, nullptr, nullptr, 0, nullptr); };
+  auto looks_away = [](cgr_recorder *recorder) {
+    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+    cgr_record_buffer(recorder, CGR_BUFFER_COUNTS, 3, &view);
+    return CGR_OK;
+  };
+  const struct {
+    std::function<cgr_status(cgr_recorder *)> act;
+    const char *what;
+  } cases[] = { { silent, " returned CGR_ERROR_BUSY (13), expected CGR_OK" },
+                { telling, " returned CGR_ERROR_NULL_POINTER (2): cgr_copy: " },
+                { looks_away, ": a call failed with CGR_ERROR_INVALID_ARGUMENT: cgr_record_buffer: index of counts is 3" } };
+  for (const auto &each : cases)
+    for (bool plans : { true, false }) {
+      (plans ? (*p_)[0].on_plan : (*p_)[0].on_record) = each.act;
+      p_->Prepare(engine.Decode({ row }), &eager);
+      CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
+      ExpectBegins((plans ? "backend planner: plan" : "backend planner, layer 1: record") + std::string(each.what));
+      (*p_)[0].on_plan = (*p_)[0].on_record = nullptr;
+      engine.WaitForAll();
+      (*p_)[0].TakeSeen();
+      p_->Run(engine.Decode({ row }), &eager);
+      p_->CheckSeen();
+    }
 }
 
 // Eager steps are given up; the next one is right.

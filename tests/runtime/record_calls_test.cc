@@ -287,7 +287,7 @@ TEST_P(RecordCalls, BuffersAreThoseOfTheRuntime) {
         cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
         ExpectMessage(cgr_record_buffer(recorder, CGR_BUFFER_COUNTS, 3, &view), CGR_ERROR_INVALID_ARGUMENT, { "index" });
       },
-      CGR_ERROR_CALLBACK, { "index of counts is 3" });
+      CGR_ERROR_CALLBACK, { "cgr_record_buffer: index of counts is 3" });
 }
 
 // ---- what is refused inside `record`

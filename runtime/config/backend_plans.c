@@ -4,8 +4,6 @@
 
 #include "runtime/config/config.h"
 
-#define MAX_WORKSPACE ((int64_t)1 << 40)
-#define MAX_PLAN ((int64_t)1 << 24)
 #define ALIGNMENT ((size_t)CGR__PLAN_ALIGNMENT)
 
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend) {
@@ -25,17 +23,23 @@ static int32_t add_buffer(cgr__setup *setup, cgr_source source, uint64_t bytes) 
   return setup->num_declared++;
 }
 
+static bool check_bytes(uint64_t bytes, int64_t most, int32_t i, const char *name, cgr__findings *f) {
+  if (bytes <= (uint64_t)most)
+    return true;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("backends", i - 1, name).name, "is %llu, expected 0 .. %lld",
+                    (unsigned long long)bytes, (long long)most);
+  return false;
+}
+
 /* Whether its numbers can be used. */
 static bool check(const cgr_backend *b, int32_t i, cgr__findings *f) {
-  int64_t workspace = b->workspace_bytes > INT64_MAX ? INT64_MAX : (int64_t)b->workspace_bytes;
-  int64_t plan = b->plan_bytes > INT64_MAX ? INT64_MAX : (int64_t)b->plan_bytes;
-  bool good = cgr__in_range(f, cgr__field_of("backends", i - 1, "workspace_bytes").name, workspace, 0, MAX_WORKSPACE);
-  good &= cgr__in_range(f, cgr__field_of("backends", i - 1, "plan_bytes").name, plan, 0, MAX_PLAN);
-  if ((b->flags & CGR_BACKEND_PLANS_FIRST) && b->plan && plan > 0)
+  bool good = check_bytes(b->workspace_bytes, CGR__MAX_WORKSPACE, i, "workspace_bytes", f);
+  good &= check_bytes(b->plan_bytes, CGR__MAX_PLAN, i, "plan_bytes", f);
+  if ((b->flags & CGR_BACKEND_PLANS_FIRST) && b->plan && b->plan_bytes > 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("backends", i - 1, "flags").name,
-                      "has PLANS_FIRST with plan and plan_bytes %lld, expected 0: what plan_host gives arrives after it",
-                      (long long)plan);
-  if ((plan > 0) == (b->plan_host != NULL))
+                      "has PLANS_FIRST with plan and plan_bytes %llu, expected 0: what plan_host gives arrives after it",
+                      (unsigned long long)b->plan_bytes);
+  if ((b->plan_bytes > 0) == (b->plan_host != NULL))
     return good;
   cgr__findings_add(f, b->plan_host ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_NULL_POINTER,
                     cgr__field_of("backends", i - 1, b->plan_host ? "plan_bytes" : "plan_host").name,
@@ -43,7 +47,7 @@ static bool check(const cgr_backend *b, int32_t i, cgr__findings *f) {
   return false;
 }
 
-void cgr__setup_plans(cgr__setup *setup, cgr__findings *f) {
+void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *f) {
   setup->num_declared = setup->config.num_buffers;
   for (int32_t i = 0; i <= setup->config.num_backends; i++) {
     const cgr_backend *b = &setup->backends[i];
@@ -64,8 +68,8 @@ void cgr__setup_plans(cgr__setup *setup, cgr__findings *f) {
 
 static size_t round_up(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-cgr__plans_layout cgr__setup_plans_layout(const cgr__setup *setup) {
-  cgr__plans_layout l = { .num_keys = cgr__keys_count(&setup->keys) };
+cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup) {
+  cgr__backend_plans_layout l = { .num_keys = cgr__keys_count(&setup->keys) };
   const size_t keys = (size_t)l.num_keys + 1;
   size_t plan = 0;
   bool any = false;

@@ -5,9 +5,9 @@
 
 static const cgr__planning *planning_of(const cgr_runtime *rt, int32_t backend) { return &rt->setup.planning[backend]; }
 
-void cgr__plans_init(cgr_runtime *rt, unsigned char *memory) {
+void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory) {
   cgr__backend_plans *plans = &rt->backend_plans;
-  const cgr__plans_layout layout = cgr__setup_plans_layout(&rt->setup);
+  const cgr__backend_plans_layout layout = cgr__setup_backend_plans_layout(&rt->setup);
   const size_t requests = (size_t)rt->setup.config.max_requests;
   if (layout.bytes == 0)
     return;
@@ -16,9 +16,9 @@ void cgr__plans_init(cgr_runtime *rt, unsigned char *memory) {
     const cgr_backend *b = &rt->setup.backends[i];
     if (!planning_of(rt, i)->in_use)
       continue;
-    plans->first |= b->plan && (b->flags & CGR_BACKEND_PLANS_FIRST);
-    plans->after |= b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST);
-    rt->plans_on_host |= b->plan_host != NULL;
+    plans->has_first |= b->plan && (b->flags & CGR_BACKEND_PLANS_FIRST);
+    plans->has_after |= b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST);
+    rt->has_plan_host |= b->plan_host != NULL;
   }
   plans->num_keys = layout.num_keys;
   plans->nowhere = memory;
@@ -26,7 +26,7 @@ void cgr__plans_init(cgr_runtime *rt, unsigned char *memory) {
   plans->rows = (int32_t *)(void *)(memory + layout.step);
   plans->seq_lens = plans->rows + requests;
   plans->query_start_loc = plans->seq_lens + requests;
-  plans->made = (bool *)(memory + layout.made);
+  plans->has_states = (bool *)(memory + layout.made);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- states */
@@ -39,7 +39,7 @@ static void **states_of(const cgr_runtime *rt, int32_t index) {
   return rt->backend_plans.states + (size_t)index * (1 + CGR__MAX_BACKENDS);
 }
 
-void *const *cgr__plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry) {
+void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry) {
   return rt->backend_plans.states ? states_of(rt, index_of(rt, entry)) : NULL;
 }
 
@@ -66,9 +66,8 @@ static cgr_plan_key plan_key(const cgr_runtime *rt, int32_t backend, const cgr_k
 }
 
 static cgr_status fail_of(const cgr_runtime *rt, int32_t backend, const char *function, cgr_status status, uint64_t before) {
-  bool told = cgr__failures() != before;
-  return cgr__fail(CGR_ERROR_CALLBACK, "backend %.31s: %s returned %s (%d)%s%s", rt->setup.backend_names[backend], function,
-                   cgr_status_name(status), (int)status, told ? ": " : "", told ? cgr_last_message() : "");
+  const cgr__running running = { rt->setup.backend_names[backend], function, -1 };
+  return cgr__fail_returned(CGR_ERROR_CALLBACK, cgr__title_of(&running).text, status, before);
 }
 
 static cgr_plan_step empty_step(const cgr_runtime *rt) {
@@ -101,23 +100,32 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
   step->num_decodes = step->num_decode_tokens = -1;
 }
 
-/* Backends' functions are inside the runtime, as `record` is: what must be called outside of it is refused. */
+/* Backends' functions are inside the runtime, as `record` is: what must be called outside of it is refused. `plan` may be called
+ * while some of this is so already. */
+static bool enter(cgr_runtime *rt) {
+  bool was_inside = rt->recording;
+  rt->recording = true;
+  return was_inside;
+}
+
+static void leave(cgr_runtime *rt, bool was_inside) { rt->recording = was_inside; }
+
 static cgr_status plan_on_host(cgr_runtime *rt, int32_t backend, void *state, cgr_plan_step *step) {
   const cgr_backend *b = &rt->setup.backends[backend];
   uint64_t before = cgr__failures();
   step->plan_bytes = b->plan_bytes;
-  rt->recording = true;
+  bool was_inside = enter(rt);
   cgr_status status = b->plan_host(b->context, state, step);
-  rt->recording = false;
+  leave(rt, was_inside);
   return status == CGR_OK ? CGR_OK : fail_of(rt, backend, "plan_host", status, before);
 }
 
 static void destroy_one(cgr_runtime *rt, int32_t backend, void **state) {
   const cgr_backend *b = &rt->setup.backends[backend];
-  rt->recording = true;
+  bool was_inside = enter(rt);
   if (planning_of(rt, backend)->in_use && b->create && b->destroy)
     b->destroy(b->context, *state);
-  rt->recording = false;
+  leave(rt, was_inside);
   *state = NULL;
 }
 
@@ -126,9 +134,9 @@ static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *ke
   const cgr_plan_key k = plan_key(rt, backend, key);
   uint64_t before = cgr__failures();
   *state = NULL;
-  rt->recording = true;
+  bool was_inside = enter(rt);
   cgr_status status = b->create ? b->create(b->context, &k, state) : CGR_OK;
-  rt->recording = false;
+  leave(rt, was_inside);
   if (status != CGR_OK) {
     *state = NULL;
     return fail_of(rt, backend, "create", status, before);
@@ -148,14 +156,14 @@ static void destroy_some(cgr_runtime *rt, int32_t index, int32_t count) {
   void **states = states_of(rt, index);
   for (int32_t i = 0; i < count; i++)
     destroy_one(rt, i, &states[i]);
-  rt->backend_plans.made[index] = false;
+  rt->backend_plans.has_states[index] = false;
 }
 
-cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
+cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
   if (!rt->backend_plans.states)
     return CGR_OK;
   int32_t index = index_of(rt, entry);
-  if (rt->backend_plans.made[index])
+  if (rt->backend_plans.has_states[index])
     return CGR_OK;
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     if (!planning_of(rt, i)->in_use)
@@ -166,32 +174,32 @@ cgr_status cgr__plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
       return status;
     }
   }
-  rt->backend_plans.made[index] = true;
+  rt->backend_plans.has_states[index] = true;
   return CGR_OK;
 }
 
-void cgr__plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry) {
-  if (rt->backend_plans.states && rt->backend_plans.made[index_of(rt, entry)])
+void cgr__backend_plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry) {
+  if (rt->backend_plans.states && rt->backend_plans.has_states[index_of(rt, entry)])
     destroy_some(rt, index_of(rt, entry), 1 + rt->setup.config.num_backends);
 }
 
-bool cgr__plans_any(const cgr_runtime *rt) {
+bool cgr__backend_plans_has_states(const cgr_runtime *rt) {
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++)
     if (planning_of(rt, i)->in_use && rt->setup.backends[i].create && rt->setup.backends[i].destroy)
       return true;
   return false;
 }
 
-void cgr__plans_sweep(cgr_runtime *rt) {
+void cgr__backend_plans_sweep(cgr_runtime *rt) {
   for (int32_t i = 0; i < rt->graphs.count; i++)
     if (!rt->graphs.entry[i].exec)
-      cgr__plans_destroy(rt, &rt->graphs.entry[i]);
+      cgr__backend_plans_destroy(rt, &rt->graphs.entry[i]);
 }
 
-void cgr__plans_destroy_all(cgr_runtime *rt) {
+void cgr__backend_plans_destroy_all(cgr_runtime *rt) {
   for (int32_t i = 0; i < rt->graphs.count; i++)
-    cgr__plans_destroy(rt, &rt->graphs.entry[i]);
-  cgr__plans_destroy(rt, NULL);
+    cgr__backend_plans_destroy(rt, &rt->graphs.entry[i]);
+  cgr__backend_plans_destroy(rt, NULL);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- on the host */
@@ -201,17 +209,11 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   cgr__backend_plans *plans = &rt->backend_plans;
   const cgr__composition *batch = prepared->batch.composition;
   const cgr_key *key = &prepared->choice.key;
-  int32_t n = prepared->batch.num_requests, tokens = 0, threshold = rt->setup.reorder_threshold;
-  step->max_query_len = step->max_seq_len = 1;
-  cgr__rows_settle(&rt->rows);
+  int32_t n = prepared->batch.num_requests, tokens = 0;
   for (int32_t i = 0; i < n; i++) {
-    int32_t query_len = batch->query_lens[i], seq_len = cgr__rows_computed(&rt->rows, batch->rows[i]) + query_len;
     plans->rows[i] = batch->rows[i];
     plans->query_start_loc[i] = tokens;
-    plans->seq_lens[i] = seq_len;
-    tokens += query_len;
-    step->max_query_len = query_len > step->max_query_len ? query_len : step->max_query_len;
-    step->max_seq_len = seq_len > step->max_seq_len ? seq_len : step->max_seq_len;
+    tokens += batch->query_lens[i];
   }
   plans->query_start_loc[n] = tokens;
   for (int32_t i = n; i < key->num_requests; i++) {
@@ -224,18 +226,18 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->num_tokens = tokens;
   step->padded_requests = key->num_requests;
   step->padded_tokens = key->num_tokens;
-  step->num_decodes = step->num_decode_tokens = threshold > 0 ? 0 : -1;
-  if (threshold > 0 && n > 0)
-    step->num_decodes = cgr__batch_count_decodes(batch, threshold, &step->num_decode_tokens);
+  step->max_seq_len = cgr__fill_seq_lens(rt, batch, plans->seq_lens);
+  step->max_query_len = cgr__longest_query(batch);
+  step->num_decodes = cgr__count_decodes(rt, batch, &step->num_decode_tokens);
 }
 
-cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
-                              uint64_t *bytes) {
+cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
+                                      uint64_t *bytes) {
   cgr_plan_step step = empty_step(rt);
   const cgr__graph_entry *entry = prepared->choice.entry;
   if (!entry && !rt->record) /* nobody reads what this step has: there are no states yet */
     return CGR_OK;
-  void *const *states = cgr__plans_states(rt, entry);
+  void *const *states = cgr__backend_plans_states(rt, entry);
   fill_step(rt, prepared, &step);
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     if (!planning_of(rt, i)->in_use || !rt->setup.backends[i].plan_host)
@@ -251,37 +253,44 @@ cgr_status cgr__plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cg
 
 /* --------------------------------------------------------------------------------------------------------- on the device */
 
-/* As a `record`: the recorder is open. */
-static cgr_status enqueue_all(cgr_recorder *recorder, void *engine) {
-  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
-  cgr_runtime *rt = engine;
-  uint32_t flags = recorder->capturing ? CGR_PLAN_CAPTURE : recorder->real_requests == 0 ? CGR_PLAN_FAST : 0;
+static cgr_status enqueue_one(cgr__step_recorder *rec, int32_t backend, uint32_t flags) {
+  const cgr_backend *b = &rec->runtime->setup.backends[backend];
+  uint64_t before = cgr__failures();
+  rec->backend = backend + 1;
+  rec->base.running = (cgr__running){ b->name, "plan", -1 };
+  cgr__recorder_open(&rec->base);
+  cgr_status status = b->plan(b->context, rec->states[backend], &rec->base, flags, 0);
+  cgr_status latched = cgr__recorder_close(&rec->base, "plan");
+  rec->base.running.backend = NULL;
+  rec->backend = 0;
+  CGR__TRY(latched);
+  if (status == CGR_OK || backend == 0) /* the library's own says itself what its device has refused */
+    return status;
+  return fail_of(rec->runtime, backend, "plan", status, before);
+}
+
+static cgr_status enqueue_all(cgr__step_recorder *rec) {
+  cgr_runtime *rt = rec->runtime;
+  uint32_t flags = rec->base.capturing ? CGR_PLAN_CAPTURE : rec->base.real_requests == 0 ? CGR_PLAN_FAST : 0;
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     const cgr_backend *b = &rt->setup.backends[i];
-    if (!planning_of(rt, i)->in_use || !b->plan || !(b->flags & CGR_BACKEND_PLANS_FIRST) == rec->plans_first)
-      continue;
-    uint64_t before = cgr__failures();
-    rec->backend = i + 1;
-    cgr_status status = b->plan(b->context, rec->states[i], recorder, flags, 0);
-    rec->backend = 0;
-    if (status != CGR_OK)
-      return fail_of(rt, i, "plan", status, before);
+    if (planning_of(rt, i)->in_use && b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST) != rec->plans_first)
+      CGR__TRY(enqueue_one(rec, i, flags));
   }
   return CGR_OK;
 }
 
-cgr_status cgr__plans_enqueue(cgr__step_recorder *recorder, bool first) {
-  cgr_runtime *rt = recorder->runtime;
-  bool recording = rt->recording;
+cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first) {
   recorder->plans_first = first;
-  recorder->base.in_call = recorder->base.in_plan = rt->recording = true;
-  cgr_status status = cgr__recorder_run(&recorder->base, "plan", enqueue_all, rt);
-  rt->recording = recording;
+  recorder->base.in_call = recorder->base.in_plan = true;
+  bool was_inside = enter(recorder->runtime);
+  cgr_status status = enqueue_all(recorder);
+  leave(recorder->runtime, was_inside);
   recorder->plans_first = recorder->base.in_call = recorder->base.in_plan = false;
   return status;
 }
 
-int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream) {
+int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream) {
   int error = 0;
   for (int32_t i = 0; i <= rt->setup.config.num_backends && !error; i++) {
     int32_t declared = planning_of(rt, i)->workspace;
@@ -291,8 +300,7 @@ int cgr__plans_clear(cgr_runtime *rt, cudaStream_t stream) {
   return error;
 }
 
-cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state) {
-  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_get_plan"));
+static cgr_status get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state) {
   CGR__TRY(cgr__sized_check("cgr_record_get_plan: key", key));
   CGR__REQUIRE(state, "cgr_record_get_plan");
   const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
@@ -303,4 +311,9 @@ cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void *
   *state = rec->states[rec->backend - 1];
   cgr__sized_write(key, &full, sizeof full);
   return CGR_OK;
+}
+
+cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state) {
+  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_get_plan"));
+  return cgr__recorder_latch(recorder, get_plan(recorder, key, state));
 }

@@ -1,0 +1,44 @@
+/* The library's own kernels as a backend, which layers with backend 0 name. It is asked as those of engines are, through the same
+ * struct; what it does in a step is above, in runtime/native.c, for cgr_validate makes no runtime. */
+#include "runtime/config/config.h"
+
+/* `context`: the setup, which keeps what is chosen. `layer` is one of its own. */
+static int32_t check(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
+                     cgr_finding *out, int32_t capacity) {
+  cgr__setup *setup = context;
+  cgr__findings reasons;
+  (void)group;
+  cgr__findings_init(&reasons, out, capacity);
+  setup->variants[layer - setup->layers] = cgr__variant_choose(device, layer, setup->config.max_tokens, &reasons);
+  return reasons.count;
+}
+
+static cgr_graph_support support(void *context, const cgr_device_info *device, const cgr_group *group) {
+  (void)context;
+  (void)device;
+  (void)group;
+  return CGR_SUPPORT_ALWAYS;
+}
+
+cgr_backend cgr__native_backend(cgr__setup *setup) {
+  cgr_backend b = CGR_BACKEND_INIT;
+  b.name = "cgr";
+  b.context = setup;
+  b.check = check;
+  b.support = support;
+  b.flags = CGR_BACKEND_APPENDS | CGR_BACKEND_PLANS_FIRST;
+  return b;
+}
+
+/* Its plans are in CGR_BUFFER_PLAN rather than in a plan or a workspace of a backend, for engines read them too. Layers of other
+ * kinds have other classes of plans, so that one backend serves them all. */
+void cgr__setup_native(cgr__setup *setup, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  const cgr__plan_options options = { c->num_parts, c->max_requests, c->max_tokens, c->batch_invariant != 0 };
+  for (int32_t i = 0; i < c->num_layers; i++) {
+    const cgr_layer *l = &setup->layers[i];
+    if (l->num_q_heads == 0 || l->num_kv_heads == 0 || l->head_dim == 0)
+      setup->variants[i] = NULL; /* a plan divides by them */
+  }
+  cgr__plans_make(&setup->device, setup->layers, setup->variants, c->num_layers, &options, &setup->plans, f);
+}
