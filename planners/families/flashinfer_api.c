@@ -327,13 +327,17 @@ cgr_status cgr_flashinfer_decode_build(const cgr_flashinfer_decode_input *input,
   return build(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
 }
 
-cgr_status cgr_flashinfer_prefill_build(const cgr_flashinfer_prefill_input *input, void *int_workspace, size_t int_bytes,
-                                        cgr_flashinfer_plan *plan) {
-  const char *function = "cgr_flashinfer_prefill_build";
+cgr_status cgr__flashinfer_build_prefill(const char *function, const cgr_flashinfer_prefill_input *input, void *int_workspace,
+                                         size_t int_bytes, cgr_flashinfer_plan *plan) {
   cgr_flashinfer_prefill_input in;
   cgr__flashinfer_key key;
   bool open;
   CGR__TRY(cgr__flashinfer_read_prefill(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { in.qo_indptr, in.kv_indptr, in.live_requests };
   return build(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
+}
+
+cgr_status cgr_flashinfer_prefill_build(const cgr_flashinfer_prefill_input *input, void *int_workspace, size_t int_bytes,
+                                        cgr_flashinfer_plan *plan) {
+  return cgr__flashinfer_build_prefill("cgr_flashinfer_prefill_build", input, int_workspace, int_bytes, plan);
 }
