@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/limits.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "cgr/planners.h"
 #include "planners/families/flashinfer_host.h"
+#include "planners/families/limits.h"
 
 /* ----------------------------------------------------------------------------------------------------------- validation */
 
@@ -43,7 +43,7 @@ cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade 
   CGR__TRY(cgr__sized_read(what, given, c, sizeof *c));
   CGR__TRY(cgr__check_range(function, "num_requests", c->num_requests, 1, CGR__MAX_REQUESTS));
   CGR__TRY(cgr__check_range(function, "num_groups", c->num_groups, 1, CGR__MAX_REQUESTS));
-  CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, 65536));
+  CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, CGR__FAMILIES_MAX_PAGE_SIZE));
   snprintf(what, sizeof what, "%s: cascade: reserved", function);
   CGR__TRY(cgr__check_unused(what, c->reserved));
   return check_arrays(function, c);

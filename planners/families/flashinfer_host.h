@@ -44,10 +44,10 @@ bool cgr__flashinfer_fill(const cgr__flashinfer_key *key, const cgr__flashinfer_
 
 /* Reads an input and makes the key, with a message that begins with the function's name. What follows from lengths is not
  * known yet where `*open` is true. */
-cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfer_decode_input *input,
-                                       cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open);
-cgr_status cgr__flashinfer_read_prefill(const char *function, const cgr_flashinfer_prefill_input *input,
-                                        cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open);
+cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flashinfer_decode_input *input,
+                                           cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open);
+cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flashinfer_prefill_input *input,
+                                            cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open);
 
 /* cgr_flashinfer_prefill_build, whose messages begin with `function`. */
 cgr_status cgr__flashinfer_build_prefill(const char *function, const cgr_flashinfer_prefill_input *input, void *int_workspace,
@@ -84,8 +84,8 @@ cgr_flashinfer_plan cgr__flashinfer_describe(const cgr__flashinfer_key *key);
 
 /* What every call asks of the workspaces. `int_workspace` is not looked at when int_bytes is 0. */
 cgr_status cgr__flashinfer_check_float(const char *function, const cgr_flashinfer_plan *plan, uint64_t float_bytes);
-cgr_status cgr__flashinfer_check_int(const char *function, const cgr_flashinfer_plan *plan, const void *int_workspace,
-                                     size_t int_bytes);
+cgr_status cgr__flashinfer_check_memory(const char *function, const cgr_flashinfer_plan *plan, const void *int_workspace,
+                                        size_t int_bytes);
 
 #ifdef __cplusplus
 }
