@@ -75,6 +75,21 @@ cgr_status cgr__sized_check(const char *what, const void *output) {
   return CGR_OK;
 }
 
+cgr_status cgr__sized_check_at(const char *array, void *first, int32_t i, void **element) {
+  if (!first)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
+  uint32_t stride = size_of(first);
+  if (is_rubbish(stride))
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[0]: size is %u, expected %zu to %d: use its _INIT macro", array, stride,
+                     sizeof(uint32_t), CGR__MAX_STRUCT);
+  unsigned char *output = (unsigned char *)first + (size_t)i * stride;
+  if (size_of(output) != stride)
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[%d]: size is %u, expected %u as in %s[0]", array, i, size_of(output), stride,
+                     array);
+  *element = output;
+  return CGR_OK;
+}
+
 void cgr__sized_write(void *output, const void *full, size_t size) {
   uint32_t have = size_of(output);
   memcpy(output, full, have < size ? have : size);

@@ -22,6 +22,9 @@ cgr_status cgr__sized_read_at(const char *array, const void *first, int32_t i, v
 /* An output struct before the work: whether its size can be one. */
 cgr_status cgr__sized_check(const char *what, const void *output);
 
+/* The same for element i of an array of outputs, as cgr__sized_read_at; then `*element` is where it stands. */
+cgr_status cgr__sized_check_at(const char *array, void *first, int32_t i, void **element);
+
 /* Fills an output struct that cgr__sized_check passed, as far as both sides know it. Its size field stays. */
 void cgr__sized_write(void *output, const void *full, size_t size);
 

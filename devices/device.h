@@ -65,6 +65,7 @@ typedef struct cgr__kernel {
   void (*host)(const void *args);
   int (*cuda)(const void *args, cudaStream_t stream);
   int (*preload)(void); /* CUDA: loads the module so that capture never does; NULL when nothing to load. As `cuda` returns */
+  int32_t number;       /* of its bit in cgr_device.loaded: 1 .. 31, no two alike; 0: none, and it cannot be loaded late */
 } cgr__kernel;
 
 typedef struct cgr__graph_info {
@@ -184,7 +185,7 @@ struct cgr_device {
   struct cgr__device_streams streams; /* under a lock of devices/api.c */
   /* Of a layer: why this thread's last call was refused, or NULL when it was not the layer that refused it. NULL: no layer. */
   const char *(*explain)(cgr_device *dev);
-  uint32_t loaded; /* kernels that need not be loaded again: bits of kernels/families/enqueue.c. Atomic */
+  uint32_t loaded; /* kernels that need not be loaded again: a bit for each number. Atomic */
 };
 
 /* Names the version too: a layer of another version of the library finds, and makes, devices that are not open. */

@@ -17,20 +17,32 @@
 #define CUDA_LAUNCHERS(name) NULL, NULL
 #endif
 
-#define KERNEL(name, args) const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name) }
+/* X(name, its arguments) */
+#define KERNELS(X)                      \
+  X(prologue, cgr__step_args)           \
+  X(planner, cgr__planner_args)         \
+  X(fetch, cgr__step_args)              \
+  X(staged, cgr__staged_args)           \
+  X(derived, cgr__derived_args)         \
+  X(epilogue, cgr__step_args)           \
+  X(append, cgr__append_args)           \
+  X(attention, cgr__attention_args)     \
+  X(fa3, cgr__fa3_args)                 \
+  X(fill_pages, cgr__pages_args)        \
+  X(digest_pages, cgr__pages_args)      \
+  X(flashmla, cgr__flashmla_args)       \
+  X(block_table, cgr__block_table_args) \
+  X(flashinfer, cgr__flashinfer_args)   \
+  X(cascade, cgr_flashinfer_cascade)
 
-KERNEL(prologue, cgr__step_args);
-KERNEL(planner, cgr__planner_args);
-KERNEL(fetch, cgr__step_args);
-KERNEL(staged, cgr__staged_args);
-KERNEL(derived, cgr__derived_args);
-KERNEL(epilogue, cgr__step_args);
-KERNEL(append, cgr__append_args);
-KERNEL(attention, cgr__attention_args);
-KERNEL(fa3, cgr__fa3_args);
-KERNEL(fill_pages, cgr__pages_args);
-KERNEL(digest_pages, cgr__pages_args);
-KERNEL(flashmla, cgr__flashmla_args);
-KERNEL(block_table, cgr__block_table_args);
-KERNEL(flashinfer, cgr__flashinfer_args);
-KERNEL(cascade, cgr_flashinfer_cascade);
+/* Every kernel has a number: by it a device remembers that it has loaded the kernel. */
+enum {
+  NUMBER_NONE,
+#define NUMBER(name, args) NUMBER_##name,
+  KERNELS(NUMBER) NUMBER_END
+};
+_Static_assert(NUMBER_END <= 32, "cgr_device.loaded has a bit for each");
+
+#define DEFINE(name, args) \
+  const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name), NUMBER_##name };
+KERNELS(DEFINE)

@@ -38,6 +38,29 @@ static cgr_status check_groups(const cgr_metadata *m) {
   return CGR_OK;
 }
 
+/* An array of no entries may be NULL. */
+static cgr_status check_arrays(const cgr_metadata *m) {
+  const struct {
+    const char *name;
+    const void *array;
+    bool has_entries;
+  } arrays[] = {
+    { "rows", m->rows, m->num_requests > 0 },
+    { "query_lens", m->query_lens, m->num_requests > 0 },
+    { "row_computed", m->row_computed, m->num_requests > 0 },
+    { "input_ids", m->input_ids, m->padded_tokens > 0 },
+    { "positions", m->positions, m->padded_tokens > 0 },
+    { "query_start_loc", m->query_start_loc, true },
+    { "seq_lens", m->seq_lens, m->padded_requests > 0 },
+    { "request_rows", m->request_rows, m->padded_requests > 0 },
+    { "logits_indices", m->logits_indices, m->padded_requests > 0 },
+  };
+  for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+    if (arrays[i].has_entries && !arrays[i].array)
+      return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: %s is NULL, expected an array", arrays[i].name);
+  return CGR_OK;
+}
+
 static cgr_status check_metadata(const cgr_metadata *m) {
   if (m->num_requests < 0 || m->padded_requests < m->num_requests)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -48,12 +71,7 @@ static cgr_status check_metadata(const cgr_metadata *m) {
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: padded_tokens is %d, expected at least 0",
                      m->padded_tokens);
   CGR__TRY(cgr__check_unused("cgr_metadata_build: reserved", m->reserved));
-  if (m->num_requests > 0 && (!m->rows || !m->query_lens || !m->row_computed))
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: rows, query_lens or row_computed is NULL, expected addresses");
-  bool missing = (m->padded_tokens > 0 && (!m->input_ids || !m->positions)) ||
-                 (m->padded_requests > 0 && (!m->seq_lens || !m->request_rows || !m->logits_indices));
-  if (!m->query_start_loc || missing)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: an output is NULL, expected six addresses");
+  CGR__TRY(check_arrays(m));
   return check_groups(m);
 }
 

@@ -70,7 +70,7 @@ static void put_batch(fa3 *f, int32_t layout, int32_t requests, int32_t max_requ
   input.causal = 1;
   input.num_splits = 32;
   input.num_multiprocessors = 132;
-  bench_check(cgr__fa3_key("fa3_cost", &input, &in, &sizes, &f->args.c), "cgr__fa3_key");
+  bench_check(cgr__fa3_read_key("fa3_cost", &input, &in, &sizes, &f->args.c), "cgr__fa3_read_key");
   bench_check(cgr_copy(f->dev, f->device_inputs, f->inputs, f->input_bytes, f->stream), "cgr_copy");
   bench_check(cgr_stream_synchronize(f->dev, f->stream), "cgr_stream_synchronize");
 }

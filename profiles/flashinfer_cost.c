@@ -88,7 +88,7 @@ static void make_key(const shape *s, cgr__flashinfer_key *key) {
     in.num_multiprocessors = 132;
     in.blocks_per_multiprocessor = 9;
     in.graph = 1;
-    bench_check(cgr__flashinfer_read_decode("flashinfer_cost", &in, &full, key, &open), "decode");
+    bench_check(cgr__flashinfer_read_decode_key("flashinfer_cost", &in, &full, key, &open), "decode");
     return;
   }
   cgr_flashinfer_prefill_input in = CGR_FLASHINFER_PREFILL_INPUT_INIT, full;
@@ -100,7 +100,7 @@ static void make_key(const shape *s, cgr__flashinfer_key *key) {
   in.page_size = 16;
   in.num_multiprocessors = 132;
   in.graph = 1;
-  bench_check(cgr__flashinfer_read_prefill("flashinfer_cost", &in, &full, key, &open), "prefill");
+  bench_check(cgr__flashinfer_read_prefill_key("flashinfer_cost", &in, &full, key, &open), "prefill");
 }
 
 static double measure(planner *p, const bench_nodes *b, const shape *s) {

@@ -76,7 +76,7 @@ static double flashmla_us(const bench_nodes *b, const arrays *a, int32_t request
   input.num_requests = requests;
   input.num_parts = parts;
   input.seq_lens = a->seq_lens;
-  bench_check(cgr__flashmla_read("flashmla_cost", &input, &args.c, &args.lens), "the input");
+  bench_check(cgr__flashmla_read_key("flashmla_cost", &input, &args.c, &args.lens), "the input");
   return bench_node_us(b, &cgr__kernel_flashmla, &args);
 }
 
@@ -96,7 +96,7 @@ static double block_table_us(const bench_nodes *b, const arrays *a, int32_t requ
   input.rows = a->rows;
   input.seq_lens = a->seq_lens;
   input.query_start_loc = a->starts;
-  bench_check(cgr__block_table_read("flashmla_cost", &input, &args.task), "the input");
+  bench_check(cgr__block_table_read_key("flashmla_cost", &input, &args.task), "the input");
   return bench_node_us(b, &cgr__kernel_block_table, &args);
 }
 

@@ -96,14 +96,16 @@ typedef struct cgr_metadata_group {
   int32_t *kv_last_page_len; /* out, [padded_requests]: tokens in the last page; 1 for empty requests */
 } cgr_metadata_group;
 
-/* What some kernels want of one group besides: the buffers on demand of the same names (cgr_buffer in cgr.h). Each may be NULL. */
+/* What some kernels want of one group besides: the buffers on demand of the same names (cgr_buffer in cgr.h). Each may be NULL.
+ * kv_indices has the pages of one request after the other, as many as kv_indptr ends with; the rest is not written. block_table
+ * has the same pages in rows, then read_trash_page to a row's end. What begins with prefill_ is from the first prefill on. */
 typedef struct cgr_metadata_derived {
-  int32_t *kv_indices;         /* out: pages of one request after the other, as many as kv_indptr ends with; the rest is not written */
+  int32_t *kv_indices;         /* out */
   int64_t max_kv_indices;      /* room for so many */
-  int32_t *block_table;        /* out, [padded_requests][block_table_stride]: the same pages, then read_trash_page to the row's end */
+  int32_t *block_table;        /* out, [padded_requests][block_table_stride] */
   int64_t block_table_stride;  /* at least ceil(max_seq_len / page_size) */
-  int32_t *prefill_kv_indptr;  /* out, [padded_requests + 1]: kv_indptr from the first prefill on; padding repeats the last value */
-  int32_t *prefill_kv_last_page_len; /* out, [padded_requests]: kv_last_page_len from the first prefill on; padding 1 */
+  int32_t *prefill_kv_indptr;  /* out, [padded_requests + 1]: of kv_indptr; padding repeats the last value */
+  int32_t *prefill_kv_last_page_len; /* out, [padded_requests]: of kv_last_page_len; padding 1 */
 } cgr_metadata_derived;
 
 /* The metadata of a step: what the persistent buffers of the same names hold after the prologue, padding included. The outputs
@@ -149,8 +151,8 @@ CGR_API cgr_status cgr_metadata_build(const cgr_metadata *metadata);
 /* ------------------------------------------------------------------------------------------------------ FlashAttention-3 */
 
 /* The scheduler metadata of FlashAttention-3's kernels for batches of varied lengths, compute capability 9.0: what
- * mha_fwd_get_scheduler_metadata derives, and prepare_varlen_num_blocks writes, word for word (hopper/flash_api.cpp, heuristics.h,
- * tile_size.h and flash_prepare_scheduler.cu). */
+ * mha_fwd_get_scheduler_metadata derives, and prepare_varlen_num_blocks writes, word for word (hopper/flash_api.cpp,
+ * heuristics.h, tile_size.h and flash_prepare_scheduler.cu). */
 typedef enum cgr_fa3_layout {
   CGR_FA3_UPSTREAM = 0, /* Dao-AILab/flash-attention at 0251105a2fb1 */
   CGR_FA3_VLLM = 1      /* vllm-project/flash-attention at 617264c1c795, built as its CMakeLists.txt does */
@@ -160,9 +162,9 @@ typedef enum cgr_fa3_layout {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_fa3_layout_name(cgr_fa3_layout layout);
 
-/* Everything but the arrays belongs to the key: sizes, offsets and the launch follow from it alone, so that a captured graph holds
- * for every batch. Give the attention kernel the same numbers. Keys and values of the step are in the cache before the kernel runs
- * (no appending by it), and there is no left padding.
+/* Everything but the arrays belongs to the key: sizes, offsets and the launch follow from it alone, so that a captured graph
+ * holds for every batch. Give the attention kernel the same numbers. Keys and values of the step are in the cache before the
+ * kernel runs (no appending by it), and there is no left padding.
  *
  * The arrays are of the host for cgr_fa3_build, of the device for cgr_fa3_enqueue. A padded request has length 0 in both: it
  * has no work, and changes nothing for the others, except for their places where the layout sorts. */
@@ -246,7 +248,8 @@ CGR_API cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *inpu
 
 /* ------------------------------------------------------------------------------------------------------------- FlashMLA */
 
-/* The layouts of FlashMLA's tile scheduler metadata: 8 words for each part (a CTA, or a few that work together).
+/* The layouts of FlashMLA's tile scheduler metadata: 8 words for each part (a CTA, or a few that work together). Each is named
+ * here by its struct and commit, whatever FlashMLA has made since.
  * CURRENT, struct DecodingSchedMeta of csrc/params.h at deepseek-ai/FlashMLA 9241ae3ef9ba: begin_req_idx, end_req_idx (the
  * last one), begin_block_idx, end_block_idx (one past the last), begin_split_idx, is_first_req_splitted, is_last_req_splitted,
  * and padding.
@@ -379,10 +382,10 @@ CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
 
 /* ------------------------------------------------------------------------------------------------------------ flashinfer */
 
-/* The plans of FlashInfer's batch decode (DecodePlan) and of its batch prefill with a paged KV cache, FA2 path (PrefillPlan), which
- * also serves decode with tensor cores (fast_decode_plan): the same plan_info and the same content of the int workspace, word for
- * word, as include/flashinfer/attention/scheduler.cuh of flashinfer-ai/flashinfer fb28d7242b35. Words that FlashInfer leaves as
- * they were are 0 here.
+/* The plans of FlashInfer's batch decode (DecodePlan) and of its batch prefill with a paged KV cache, FA2 path (PrefillPlan),
+ * which also serves decode with tensor cores (fast_decode_plan): the same plan_info and the same content of the int workspace,
+ * word for word, as include/flashinfer/attention/scheduler.cuh of flashinfer-ai/flashinfer fb28d7242b35. Words that FlashInfer
+ * leaves as they were are 0 here.
  *
  * int workspace, i32 unless said otherwise, at the byte offsets that plan_info names, each aligned to 16 except kv_chunk_size:
  *     request_indices [tiles], qo_tile_indices [tiles] (prefill), kv_tile_indices [tiles],
@@ -392,8 +395,8 @@ CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
  * float workspace, fp32, when split: v [num_q_heads][tiles][cta_tile_q][head_dim], then s [num_q_heads][tiles][cta_tile_q];
  * cta_tile_q is 1 for decode.
  *
- * With `graph` not 0 (enable_cuda_graph) sizes, offsets and plan_info follow from the input without its arrays, so that a captured
- * graph's addresses and launches hold for every batch. Without it they follow from the lengths.
+ * With `graph` not 0 (enable_cuda_graph) sizes, offsets and plan_info follow from the input without its arrays, so that a
+ * captured graph's addresses and launches hold for every batch. Without it they follow from the lengths.
  *
  * Different from FlashInfer on purpose, where it goes wrong: decode with a graph counts an empty request as a tile when it looks
  * for the chunk size (FlashInfer overruns its arrays in such batches; wherever it does not, the plans are equal);
@@ -475,9 +478,9 @@ typedef struct cgr_flashinfer_plan {
 CGR_API cgr_status cgr_flashinfer_decode_size(const cgr_flashinfer_decode_input *input, cgr_flashinfer_plan *plan);
 CGR_API cgr_status cgr_flashinfer_prefill_size(const cgr_flashinfer_prefill_input *input, cgr_flashinfer_plan *plan);
 
-/* The plan on the host. Writes the first plan->int_bytes of `int_workspace` (aligned to 16), all of them; `plan` may be NULL. On an
- * error nothing is written. CGR_ERROR_INVALID_ARGUMENT also for a workspace that is too small (the message has the bytes that it
- * takes) and, with a graph and fixed_split_size, for more tiles than the graph was made for.
+/* The plan on the host. Writes the first plan->int_bytes of `int_workspace` (aligned to 16), all of them; `plan` may be NULL.
+ * On an error nothing is written. CGR_ERROR_INVALID_ARGUMENT also for a workspace that is too small (the message has the bytes
+ * that it takes) and, with a graph and fixed_split_size, for more tiles than the graph was made for.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_decode_build(const cgr_flashinfer_decode_input *input, void *int_workspace, size_t int_bytes,
                                                cgr_flashinfer_plan *plan);
@@ -489,8 +492,8 @@ CGR_API cgr_status cgr_flashinfer_prefill_build(const cgr_flashinfer_prefill_inp
  * without tiles (all bytes 0), and *status is CGR_ERROR_INVALID_ARGUMENT; otherwise it is CGR_OK. The first call on a device
  * loads the kernel: make it outside of captures.
  * Threads any · Capture adds · Sync never · Alloc cold */
-CGR_API cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfer_decode_input *input, void *int_workspace,
-                                                 size_t int_bytes, cudaStream_t stream);
+CGR_API cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfer_decode_input *input,
+                                                 void *int_workspace, size_t int_bytes, cudaStream_t stream);
 CGR_API cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinfer_prefill_input *input,
                                                   void *int_workspace, size_t int_bytes, cudaStream_t stream);
 
@@ -518,7 +521,7 @@ typedef struct cgr_flashinfer_cascade {
   int32_t *unique_kv_indptr;                    /* out, [num_requests + 1] */
   int32_t *unique_last_page_len;                /* out, [num_requests]; 1 without pages */
   int32_t *unique_kv_indices;                   /* out, at most as many as kv_indices; NULL without them */
-  int32_t max_indices; /* of enqueue: entries that kv_indices and the two arrays of pages have room for, 1 or more with kv_indices */
+  int32_t max_indices; /* of enqueue: entries that kv_indices and the two arrays of pages have room for; 1 or more with them */
   int32_t reserved;    /* 0 */
   int32_t *status;     /* out, [1], of enqueue: CGR_OK, or CGR_ERROR_INVALID_ARGUMENT; NULL: nowhere */
   const int32_t *live_requests; /* [1]; NULL: all are live */
@@ -533,7 +536,8 @@ typedef struct cgr_flashinfer_cascade {
 CGR_API cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade);
 
 /* The same, and then the plan of each level: cgr_flashinfer_prefill_build of `input`, whose num_requests, live_requests,
- * arrays and page_size are those of the level in place of its own. plans[0] and int_workspaces[0] are the shared level's.
+ * arrays and page_size are those of the level in place of its own. plans[0] and int_workspaces[0] are the shared level's; both
+ * plans have the size of the first. Messages name the level.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
                                                 void *const int_workspaces[2], const size_t int_bytes[2],
@@ -541,7 +545,8 @@ CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *ca
 
 /* The arrays of both levels by one kernel, from device memory, which is read and written when it runs: the plan of each level is
  * then cgr_flashinfer_prefill_enqueue of its arrays, after this on the stream. What split refuses gives levels without requests
- * (sums of 0, last pages of 1) and a *status that says so. The first call on a device loads the kernel: make it outside of captures.
+ * (sums of 0, last pages of 1) and a *status that says so. The first call on a device loads the kernel: make it outside of
+ * captures.
  * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_flashinfer_cascade_enqueue(cgr_device *device, const cgr_flashinfer_cascade *cascade, cudaStream_t stream);
 

@@ -13,21 +13,13 @@ cgr_status cgr__check_family_device(const char *function, const cgr_device *devi
   return CGR_OK;
 }
 
-/* Of cgr_device.loaded. */
-static uint32_t bit_of(const cgr__kernel *kernel) {
-  const cgr__kernel *const kernels[] = { &cgr__kernel_fa3, &cgr__kernel_flashinfer, &cgr__kernel_cascade, &cgr__kernel_flashmla,
-                                         &cgr__kernel_block_table };
-  for (uint32_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
-    if (kernels[i] == kernel)
-      return 1u << i;
-  return 0; /* never remembered */
-}
-
 /* Loads the kernel, once on each device; it does no harm when two threads do so together. Not in a capture, which may not load
  * anything. */
 static int load(cgr_device *device, const cgr__kernel *kernel, cudaStream_t stream) {
-  const uint32_t bit = bit_of(kernel);
+  const uint32_t bit = 1u << kernel->number;
   int capturing = 0;
+  if (kernel->number == 0) /* it would be loaded by every call */
+    return CGR__DEVICE_INVALID;
   if (__atomic_load_n(&device->loaded, __ATOMIC_ACQUIRE) & bit)
     return CGR__DEVICE_OK;
   int error = device->ops->capture_status(device, stream, &capturing);

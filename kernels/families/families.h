@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 typedef struct cgr__fa3_args {
-  cgr__fa3_class c;
+  cgr__fa3_key c;
   const int32_t *query_start_loc; /* [num_requests + 1] */
   const int32_t *seq_lens;        /* [num_requests] */
   const int32_t *live_requests;   /* NULL: all */
@@ -35,7 +35,7 @@ extern const cgr__kernel cgr__kernel_flashinfer; /* cgr__flashinfer_args */
 extern const cgr__kernel cgr__kernel_cascade; /* cgr_flashinfer_cascade */
 
 typedef struct cgr__flashmla_args {
-  cgr__flashmla_class c;
+  cgr__flashmla_key c;
   cgr__flashmla_lens lens;
   int32_t *metadata; /* [num_parts][8], then [num_requests + 1]; aligned to 32 bytes */
 } cgr__flashmla_args;

@@ -21,7 +21,7 @@ static cgr_status enqueue(const char *function, cgr_device *device, bool open, u
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: kv_indptr is NULL, expected %d numbers", function, args->key.num_requests + 1);
   const cgr_flashinfer_plan plan = cgr__flashinfer_describe(&args->key);
   CGR__TRY(cgr__flashinfer_check_float(function, &plan, float_bytes));
-  CGR__TRY(cgr__flashinfer_check_int(function, &plan, args->int_workspace, int_bytes));
+  CGR__TRY(cgr__flashinfer_check_memory(function, &plan, args->int_workspace, int_bytes));
   return cgr__enqueue_family(function, device, &cgr__kernel_flashinfer, args, stream);
 }
 
@@ -32,7 +32,7 @@ cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfe
   cgr__flashinfer_args args = { .int_workspace = (unsigned char *)int_workspace };
   bool open;
   CGR__TRY(cgr__check_family_device(function, device, stream));
-  CGR__TRY(cgr__flashinfer_read_decode(function, input, &in, &args.key, &open));
+  CGR__TRY(cgr__flashinfer_read_decode_key(function, input, &in, &args.key, &open));
   args.kv_indptr = in.kv_indptr;
   args.live_requests = in.live_requests;
   args.status = in.status;
@@ -46,7 +46,7 @@ cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinf
   cgr__flashinfer_args args = { .int_workspace = (unsigned char *)int_workspace };
   bool open;
   CGR__TRY(cgr__check_family_device(function, device, stream));
-  CGR__TRY(cgr__flashinfer_read_prefill(function, input, &in, &args.key, &open));
+  CGR__TRY(cgr__flashinfer_read_prefill_key(function, input, &in, &args.key, &open));
   args.qo_indptr = in.qo_indptr;
   args.kv_indptr = in.kv_indptr;
   args.live_requests = in.live_requests;

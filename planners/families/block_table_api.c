@@ -1,12 +1,12 @@
 /* cgr_block_table_get_layout and cgr_block_table_build, and the scales: validation, then block_table_host.c. */
 #include <stdio.h>
 
-#include "base/limits.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "cgr/attention.h"
 #include "planners/families/block_table_host.h"
+#include "planners/families/limits.h"
 
 /* What such kernels cannot read. */
 static cgr_status check_cache(const char *function, const cgr_block_table_input *in) {
@@ -30,13 +30,13 @@ static cgr_status check_sizes(const char *function, const cgr_block_table_input 
   CGR__TRY(cgr__check_range(function, "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS));
   CGR__TRY(cgr__check_range(function, "query_len", in->query_len, 1, CGR__MAX_TOKENS));
   CGR__TRY(cgr__check_range(function, "max_seq_len", in->max_seq_len, 1, INT32_MAX / in->num_requests));
-  CGR__TRY(cgr__check_range(function, "max_pages", in->max_pages, pages, 1 << 27));
+  CGR__TRY(cgr__check_range(function, "max_pages", in->max_pages, pages, CGR__BLOCK_TABLE_MAX_PAGES));
   CGR__TRY(cgr__check_range(function, "num_rows", in->num_rows, 1, CGR__MAX_ROWS + 1)); /* with a padding row */
   CGR__TRY(cgr__check_range(function, "page_table_stride", in->page_table_stride, pages, CGR__MAX_STRIDE));
   return CGR_OK;
 }
 
-cgr_status cgr__block_table_read(const char *function, const cgr_block_table_input *input, cgr__block_table_task *task) {
+cgr_status cgr__block_table_read_key(const char *function, const cgr_block_table_input *input, cgr__block_table_task *task) {
   cgr_block_table_input in;
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
@@ -86,7 +86,7 @@ cgr_status cgr_block_table_get_layout(const cgr_block_table_input *input, cgr_bl
   cgr__block_table_task t;
   cgr_block_table_layout full = CGR_BLOCK_TABLE_LAYOUT_INIT;
   CGR__TRY(cgr__sized_check("cgr_block_table_get_layout: layout", layout));
-  CGR__TRY(cgr__block_table_read("cgr_block_table_get_layout", input, &t));
+  CGR__TRY(cgr__block_table_read_key("cgr_block_table_get_layout", input, &t));
   const cgr__block_table_places at = cgr__block_table_locate(&t);
   full.query_len = full.max_query_len = t.query_len;
   full.max_seq_len = t.max_seq_len;
@@ -127,7 +127,7 @@ static cgr_status check_live(const cgr__block_table_task *t) {
 
 cgr_status cgr_block_table_build(const cgr_block_table_input *input, void *memory, size_t bytes) {
   cgr__block_table_task t;
-  CGR__TRY(cgr__block_table_read("cgr_block_table_build", input, &t));
+  CGR__TRY(cgr__block_table_read_key("cgr_block_table_build", input, &t));
   CGR__TRY(cgr__block_table_check_memory("cgr_block_table_build", &t, memory, bytes));
   CGR__TRY(check_live(&t));
   cgr__block_table_fill(&t, memory);

@@ -1,4 +1,5 @@
-/* The host planner of the block table. Nothing is validated and nothing is allocated here. */
+/* The block table on the host: its planner, which validates nothing, and what reads and checks an input for all calls. Nothing is
+ * allocated. */
 #ifndef CGR_PLANNERS_FAMILIES_BLOCK_TABLE_HOST_H
 #define CGR_PLANNERS_FAMILIES_BLOCK_TABLE_HOST_H
 
@@ -13,7 +14,7 @@ extern "C" {
 void cgr__block_table_fill(const cgr__block_table_task *task, int32_t *memory);
 
 /* Checks what depends on the key alone; then the arrays, and the memory that is written. */
-cgr_status cgr__block_table_read(const char *function, const cgr_block_table_input *input, cgr__block_table_task *task);
+cgr_status cgr__block_table_read_key(const char *function, const cgr_block_table_input *input, cgr__block_table_task *task);
 cgr_status cgr__block_table_check_memory(const char *function, const cgr__block_table_task *task, const void *memory,
                                          size_t bytes);
 

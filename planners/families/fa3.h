@@ -31,7 +31,7 @@ typedef struct cgr__fa3_divider {
 } cgr__fa3_divider;
 
 /* What follows from the key. */
-typedef struct cgr__fa3_class {
+typedef struct cgr__fa3_key {
   int32_t num_requests;
   int32_t tile_m, tile_n; /* 16 to 512 */
   cgr__fa3_divider by_tile_m, by_tile_n;
@@ -45,7 +45,7 @@ typedef struct cgr__fa3_class {
   int32_t at_num_splits, at_num_m_blocks, at_seqlen_q, at_batch_idx, at_nheads_in_l2; /* words; -1: none */
   int32_t at_semaphore;                                                               /* from here on all words are 0 */
   int32_t num_words;
-} cgr__fa3_class;
+} cgr__fa3_key;
 
 typedef struct cgr__fa3_request {
   int32_t query_len;
@@ -72,7 +72,7 @@ CGR__HOST_DEVICE int32_t cgr__fa3_length(int32_t start, int32_t end, int32_t mos
 }
 
 /* Request i from the words of the arrays, of which `live` count. */
-CGR__HOST_DEVICE cgr__fa3_request cgr__fa3_read(const cgr__fa3_class *c, int32_t i, int32_t live, int32_t start, int32_t end,
+CGR__HOST_DEVICE cgr__fa3_request cgr__fa3_read(const cgr__fa3_key *c, int32_t i, int32_t live, int32_t start, int32_t end,
                                                 int32_t seq_len) {
   cgr__fa3_request r = { 0, 0, 0, 1 };
   if (i >= live)
@@ -83,12 +83,10 @@ CGR__HOST_DEVICE cgr__fa3_request cgr__fa3_read(const cgr__fa3_class *c, int32_t
   return r;
 }
 
-CGR__HOST_DEVICE int cgr__fa3_may_split(const cgr__fa3_class *c) {
-  return c->num_splits > 1 && c->num_requests <= CGR__FA3_CHUNK;
-}
+CGR__HOST_DEVICE int cgr__fa3_may_split(const cgr__fa3_key *c) { return c->num_splits > 1 && c->num_requests <= CGR__FA3_CHUNK; }
 
 /* 0 when no request has both new tokens and keys: upstream divides by it all the same. */
-CGR__HOST_DEVICE int32_t cgr__fa3_blocks_per_sm(const cgr__fa3_class *c, int64_t tiles) {
+CGR__HOST_DEVICE int32_t cgr__fa3_blocks_per_sm(const cgr__fa3_key *c, int64_t tiles) {
 #ifdef __CUDA_ARCH__
   float heads = __fmul_rn(__fmul_rn(__ll2float_rn(tiles), 1.1f), __int2float_rn(c->heads));
   float blocks = __fdiv_rn(heads, __int2float_rn(c->num_multiprocessors));
@@ -102,7 +100,7 @@ CGR__HOST_DEVICE int32_t cgr__fa3_blocks_per_sm(const cgr__fa3_class *c, int64_t
 }
 
 /* `blocks_per_sm` is 0 without any work: then nothing is split. Most requests have one split, and need no division. */
-CGR__HOST_DEVICE void cgr__fa3_split(const cgr__fa3_class *c, int32_t blocks_per_sm, cgr__fa3_request *r) {
+CGR__HOST_DEVICE void cgr__fa3_split(const cgr__fa3_key *c, int32_t blocks_per_sm, cgr__fa3_request *r) {
   if (blocks_per_sm <= 0 || r->n <= blocks_per_sm)
     return;
   int32_t splits = (int32_t)(((uint32_t)r->n + (uint32_t)blocks_per_sm - 1) / (uint32_t)blocks_per_sm);
@@ -112,18 +110,18 @@ CGR__HOST_DEVICE void cgr__fa3_split(const cgr__fa3_class *c, int32_t blocks_per
 }
 
 /* What falls along the sorted order; at most 2^30 + 511 in size. */
-CGR__HOST_DEVICE int32_t cgr__fa3_work(const cgr__fa3_class *c, const cgr__fa3_request *r) {
+CGR__HOST_DEVICE int32_t cgr__fa3_work(const cgr__fa3_key *c, const cgr__fa3_request *r) {
   return c->is_causal ? r->n * c->tile_n - r->m * c->tile_m : r->n;
 }
 
 /* Smaller keys come first, and no two are equal: the low half is the request's number in its 992. */
-CGR__HOST_DEVICE uint64_t cgr__fa3_sort_key(const cgr__fa3_class *c, const cgr__fa3_request *r, int32_t number) {
+CGR__HOST_DEVICE uint64_t cgr__fa3_sort_key(const cgr__fa3_key *c, const cgr__fa3_request *r, int32_t number) {
   return (uint64_t) ~((uint32_t)cgr__fa3_work(c, r) ^ 0x80000000u) << 32 | (uint32_t)number;
 }
 CGR__HOST_DEVICE int32_t cgr__fa3_sorted_number(uint64_t key) { return (int32_t)(uint32_t)key; }
 
 /* As many heads as have their keys in L2, by powers of 2 up to 16. 16 n fits: n is at most 2^26. */
-CGR__HOST_DEVICE int32_t cgr__fa3_heads_in_l2(const cgr__fa3_class *c, int32_t n) {
+CGR__HOST_DEVICE int32_t cgr__fa3_heads_in_l2(const cgr__fa3_key *c, int32_t n) {
   int32_t l2 = c->kv_tiles_in_l2, tiles = n > 1 ? n : 1;
   int32_t halvings = (16 * tiles > l2) + (8 * tiles > l2) + (4 * tiles > l2) + (2 * tiles > l2);
   int32_t heads = (16 >> halvings) * c->unpacked_heads;
@@ -131,7 +129,7 @@ CGR__HOST_DEVICE int32_t cgr__fa3_heads_in_l2(const cgr__fa3_class *c, int32_t n
 }
 
 /* Entry `at` of every vector. */
-CGR__HOST_DEVICE void cgr__fa3_put(const cgr__fa3_class *c, int32_t *metadata, int32_t at, int32_t request,
+CGR__HOST_DEVICE void cgr__fa3_put(const cgr__fa3_key *c, int32_t *metadata, int32_t at, int32_t request,
                                    const cgr__fa3_request *r) {
   if (c->at_num_splits >= 0)
     metadata[c->at_num_splits + at] = r->splits;
@@ -146,7 +144,7 @@ CGR__HOST_DEVICE void cgr__fa3_put(const cgr__fa3_class *c, int32_t *metadata, i
 }
 
 /* An entry past the last request, which rounds a vector up. */
-CGR__HOST_DEVICE void cgr__fa3_put_nothing(const cgr__fa3_class *c, int32_t *metadata, int32_t at) {
+CGR__HOST_DEVICE void cgr__fa3_put_nothing(const cgr__fa3_key *c, int32_t *metadata, int32_t at) {
   if (c->at_num_splits >= 0)
     metadata[c->at_num_splits + at] = 0;
   if (c->at_num_m_blocks >= 0)

@@ -1,13 +1,11 @@
 /* cgr_fa3_size and cgr_fa3_build, and the validation that enqueuing shares. */
 #include <stdio.h>
 
-#include "base/limits.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "planners/families/fa3_host.h"
-
-#define MAX_LEN (1 << 30)
+#include "planners/families/limits.h"
 
 static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
   const cgr__range ranges[] = {
@@ -16,19 +14,19 @@ static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
     { "num_tokens", in->num_tokens, 0, CGR__MAX_TOKENS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
-    { "head_dim", in->head_dim, 8, 256 },
-    { "head_dim_v", in->head_dim_v, 0, 512 },
-    { "page_size", in->page_size, 0, MAX_LEN },
-    { "max_query_len", in->max_query_len, 1, MAX_LEN },
-    { "max_seq_len", in->max_seq_len, 0, MAX_LEN },
+    { "head_dim", in->head_dim, 8, CGR__FA3_MAX_HEAD_DIM },
+    { "head_dim_v", in->head_dim_v, 0, CGR__FA3_MAX_HEAD_DIM_V },
+    { "page_size", in->page_size, 0, CGR__FAMILIES_MAX_LEN },
+    { "max_query_len", in->max_query_len, 1, CGR__FAMILIES_MAX_LEN },
+    { "max_seq_len", in->max_seq_len, 0, CGR__FAMILIES_MAX_LEN },
     { "window_left", in->window_left, 0, INT32_MAX },
     { "window_right", in->window_right, 0, in->causal ? 0 : INT32_MAX },
     { "attention_chunk", in->attention_chunk, 0, INT32_MAX },
     { "pack_gqa", in->pack_gqa, -1, 1 },
-    { "num_splits", in->num_splits, 0, 255 },
-    { "num_multiprocessors", in->num_multiprocessors, 1, 4096 },
-    { "tile_m", in->tile_m, in->tile_n != 0 ? 16 : 0, 512 },
-    { "tile_n", in->tile_n, in->tile_m != 0 ? 16 : 0, in->tile_m != 0 ? 512 : 0 },
+    { "num_splits", in->num_splits, 0, CGR__FA3_MAX_SPLITS },
+    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FAMILIES_MAX_SMS },
+    { "tile_m", in->tile_m, in->tile_n != 0 ? CGR__FA3_MIN_TILE : 0, CGR__FA3_MAX_TILE },
+    { "tile_n", in->tile_n, in->tile_m != 0 ? CGR__FA3_MIN_TILE : 0, in->tile_m != 0 ? CGR__FA3_MAX_TILE : 0 },
   };
   CGR__TRY(CGR__CHECK_RANGES(function, ranges));
   if (in->layout == CGR_FA3_VLLM && in->attention_chunk > 0)
@@ -59,15 +57,15 @@ static cgr_status check_heads(const char *function, const cgr_fa3_input *in) {
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: head_dim_v is %d, expected a multiple of %d", function, in->head_dim_v,
                      multiple);
   int64_t rows = (int64_t)in->max_query_len * (in->num_q_heads / in->num_kv_heads);
-  if (rows > MAX_LEN)
+  if (rows > CGR__FAMILIES_MAX_LEN)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "%s: max_query_len is %d, and times %d query heads of a KV head that is %lld rows, expected at most 2^30",
                      function, in->max_query_len, in->num_q_heads / in->num_kv_heads, (long long)rows);
   return CGR_OK;
 }
 
-cgr_status cgr__fa3_key(const char *function, const cgr_fa3_input *given, cgr_fa3_input *in, cgr_fa3_sizes *sizes,
-                        cgr__fa3_class *c) {
+cgr_status cgr__fa3_read_key(const char *function, const cgr_fa3_input *given, cgr_fa3_input *in, cgr_fa3_sizes *sizes,
+                             cgr__fa3_key *c) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
   CGR__TRY(cgr__sized_read(what, given, in, sizeof *in));
@@ -101,9 +99,9 @@ cgr_status cgr__fa3_check_memory(const char *function, const cgr_fa3_input *in, 
 cgr_status cgr_fa3_size(const cgr_fa3_input *input, cgr_fa3_sizes *sizes) {
   cgr_fa3_input in;
   cgr_fa3_sizes all;
-  cgr__fa3_class c;
+  cgr__fa3_key c;
   CGR__TRY(cgr__sized_check("cgr_fa3_size: sizes", sizes));
-  CGR__TRY(cgr__fa3_key("cgr_fa3_size", input, &in, &all, &c));
+  CGR__TRY(cgr__fa3_read_key("cgr_fa3_size", input, &in, &all, &c));
   cgr__sized_write(sizes, &all, sizeof all);
   return CGR_OK;
 }
@@ -134,8 +132,8 @@ static cgr_status check_lengths(const cgr_fa3_input *in) {
 cgr_status cgr_fa3_build(const cgr_fa3_input *input, void *metadata, size_t bytes) {
   cgr_fa3_input in;
   cgr_fa3_sizes sizes;
-  cgr__fa3_class c;
-  CGR__TRY(cgr__fa3_key("cgr_fa3_build", input, &in, &sizes, &c));
+  cgr__fa3_key c;
+  CGR__TRY(cgr__fa3_read_key("cgr_fa3_build", input, &in, &sizes, &c));
   CGR__TRY(cgr__fa3_check_memory("cgr_fa3_build", &in, &sizes, metadata, bytes));
   CGR__TRY(check_lengths(&in));
   cgr__fa3_fill(&c, in.query_start_loc, in.seq_lens, in.live_requests, metadata);

@@ -9,7 +9,7 @@ typedef struct chunk {
   int32_t first, count;
 } chunk;
 
-static void read_requests(const cgr__fa3_class *c, const int32_t *start, const int32_t *seq_lens, int32_t live, chunk *k) {
+static void read_requests(const cgr__fa3_key *c, const int32_t *start, const int32_t *seq_lens, int32_t live, chunk *k) {
   int64_t tiles = 0;
   for (int32_t j = 0; j < k->count; j++) {
     int32_t i = k->first + j;
@@ -28,7 +28,7 @@ static void merge(const uint64_t *from, uint64_t *to, int32_t a, int32_t b, int3
     to[at] = b == end || (a < middle && from[a] < from[b]) ? from[a++] : from[b++];
 }
 
-static const uint64_t *sort(const cgr__fa3_class *c, chunk *k) {
+static const uint64_t *sort(const cgr__fa3_key *c, chunk *k) {
   int32_t now = 0;
   for (int32_t j = 0; j < k->count; j++)
     k->keys[now][j] = cgr__fa3_sort_key(c, &k->requests[j], j);
@@ -41,7 +41,7 @@ static const uint64_t *sort(const cgr__fa3_class *c, chunk *k) {
   return k->keys[now];
 }
 
-void cgr__fa3_fill(const cgr__fa3_class *c, const int32_t *query_start_loc, const int32_t *seq_lens, const int32_t *live_requests,
+void cgr__fa3_fill(const cgr__fa3_key *c, const int32_t *query_start_loc, const int32_t *seq_lens, const int32_t *live_requests,
                    int32_t *metadata) {
   chunk k;
   int32_t live = live_requests ? *live_requests : c->num_requests;

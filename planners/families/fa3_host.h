@@ -10,18 +10,18 @@ extern "C" {
 #endif
 
 /* Reads and checks everything but the arrays, and derives the rest; `function` is named in messages. */
-cgr_status cgr__fa3_key(const char *function, const cgr_fa3_input *given, cgr_fa3_input *in, cgr_fa3_sizes *sizes,
-                        cgr__fa3_class *c);
+cgr_status cgr__fa3_read_key(const char *function, const cgr_fa3_input *given, cgr_fa3_input *in, cgr_fa3_sizes *sizes,
+                             cgr__fa3_key *c);
 
-/* The checks that build and enqueue share, after cgr__fa3_key. */
+/* The checks that build and enqueue share, after cgr__fa3_read_key. */
 cgr_status cgr__fa3_check_memory(const char *function, const cgr_fa3_input *in, const cgr_fa3_sizes *sizes, const void *metadata,
                                  size_t bytes);
 
 /* What mha_fwd_get_scheduler_metadata derives from an input in its limits. */
-void cgr__fa3_derive(const cgr_fa3_input *in, cgr_fa3_sizes *sizes, cgr__fa3_class *c);
+void cgr__fa3_derive(const cgr_fa3_input *in, cgr_fa3_sizes *sizes, cgr__fa3_key *c);
 
 /* Writes all words. Lengths out of the limits are at the limit. `live_requests` may be NULL. */
-void cgr__fa3_fill(const cgr__fa3_class *c, const int32_t *query_start_loc, const int32_t *seq_lens, const int32_t *live_requests,
+void cgr__fa3_fill(const cgr__fa3_key *c, const int32_t *query_start_loc, const int32_t *seq_lens, const int32_t *live_requests,
                    int32_t *metadata);
 
 #ifdef __cplusplus

@@ -238,31 +238,31 @@ static void derive_sizes(const key *k, tiles t, cgr_fa3_sizes *s) {
   place_vectors(in, s);
 }
 
-void cgr__fa3_derive(const cgr_fa3_input *in, cgr_fa3_sizes *s, cgr__fa3_class *c) {
+void cgr__fa3_derive(const cgr_fa3_input *in, cgr_fa3_sizes *s, cgr__fa3_key *c) {
   key k = read_key(in);
   tiles t = choose_tiles(&k, k.pages && !k.tma);
   *s = (cgr_fa3_sizes)CGR_FA3_SIZES_INIT;
   derive_sizes(&k, t, s);
-  *c = (cgr__fa3_class){ .num_requests = in->num_requests,
-                         .tile_m = t.m,
-                         .tile_n = t.n,
-                         .by_tile_m = cgr__fa3_divide_by((uint32_t)t.m),
-                         .by_tile_n = cgr__fa3_divide_by((uint32_t)t.n),
-                         .packed_heads = s->pack_gqa ? k.group : 1,
-                         .unpacked_heads = s->pack_gqa ? 1 : k.group,
-                         .heads = s->pack_gqa ? in->num_kv_heads : in->num_q_heads,
-                         .is_causal = s->is_causal,
-                         .sort = s->sort,
-                         .num_splits = s->num_splits,
-                         .num_multiprocessors = in->num_multiprocessors,
-                         .max_query_len = in->max_query_len,
-                         .max_seq_len = in->max_seq_len,
-                         .kv_tiles_in_l2 = kv_tiles_in_l2(&k, t),
-                         .at_num_splits = s->at_num_splits,
-                         .at_num_m_blocks = s->at_num_m_blocks,
-                         .at_seqlen_q = s->at_seqlen_q,
-                         .at_batch_idx = s->at_batch_idx,
-                         .at_nheads_in_l2 = s->at_nheads_in_l2,
-                         .at_semaphore = s->at_semaphore,
-                         .num_words = (int32_t)(s->metadata_bytes / sizeof(int32_t)) };
+  *c = (cgr__fa3_key){ .num_requests = in->num_requests,
+                       .tile_m = t.m,
+                       .tile_n = t.n,
+                       .by_tile_m = cgr__fa3_divide_by((uint32_t)t.m),
+                       .by_tile_n = cgr__fa3_divide_by((uint32_t)t.n),
+                       .packed_heads = s->pack_gqa ? k.group : 1,
+                       .unpacked_heads = s->pack_gqa ? 1 : k.group,
+                       .heads = s->pack_gqa ? in->num_kv_heads : in->num_q_heads,
+                       .is_causal = s->is_causal,
+                       .sort = s->sort,
+                       .num_splits = s->num_splits,
+                       .num_multiprocessors = in->num_multiprocessors,
+                       .max_query_len = in->max_query_len,
+                       .max_seq_len = in->max_seq_len,
+                       .kv_tiles_in_l2 = kv_tiles_in_l2(&k, t),
+                       .at_num_splits = s->at_num_splits,
+                       .at_num_m_blocks = s->at_num_m_blocks,
+                       .at_seqlen_q = s->at_seqlen_q,
+                       .at_batch_idx = s->at_batch_idx,
+                       .at_nheads_in_l2 = s->at_nheads_in_l2,
+                       .at_semaphore = s->at_semaphore,
+                       .num_words = (int32_t)(s->metadata_bytes / sizeof(int32_t)) };
 }

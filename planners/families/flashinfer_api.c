@@ -1,14 +1,11 @@
 /* The public functions of FlashInfer's plans on the host: validation, then flashinfer_host.c. */
 #include <stdio.h>
 
-#include "base/limits.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "planners/families/flashinfer_host.h"
-
-#define MAX_SIDE 65536 /* of a head dim, and of a page */
-#define MAX_SMS 4096
+#include "planners/families/limits.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- keys */
 
@@ -21,8 +18,8 @@ static cgr_status check_heads(const char *function, int32_t num_q_heads, int32_t
 
 static int32_t min_chunk(int32_t page_size) { return page_size < 128 ? 128 / page_size : 1; }
 
-cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfer_decode_input *input,
-                                       cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open) {
+cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flashinfer_decode_input *input,
+                                           cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
   CGR__TRY(cgr__sized_read(what, input, in, sizeof *in));
@@ -30,10 +27,10 @@ cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfe
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
-    { "head_dim", in->head_dim, 1, MAX_SIDE },
-    { "page_size", in->page_size, 1, MAX_SIDE },
-    { "num_multiprocessors", in->num_multiprocessors, 1, MAX_SMS },
-    { "blocks_per_multiprocessor", in->blocks_per_multiprocessor, 1, 64 },
+    { "head_dim", in->head_dim, 1, CGR__MAX_HEAD_DIM },
+    { "page_size", in->page_size, 1, CGR__FAMILIES_MAX_PAGE_SIZE },
+    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FAMILIES_MAX_SMS },
+    { "blocks_per_multiprocessor", in->blocks_per_multiprocessor, 1, CGR__FLASHINFER_MAX_CTAS },
   };
   CGR__TRY(CGR__CHECK_RANGES(function, ranges));
   CGR__TRY(check_heads(function, in->num_q_heads, in->num_kv_heads));
@@ -70,14 +67,14 @@ static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfe
     { "total_num_rows", in->total_num_rows, 0, CGR__MAX_TOKENS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
-    { "head_dim_qk", in->head_dim_qk, 1, MAX_SIDE },
-    { "head_dim_vo", in->head_dim_vo, 1, MAX_SIDE },
-    { "page_size", in->page_size, 1, MAX_SIDE },
+    { "head_dim_qk", in->head_dim_qk, 1, CGR__MAX_HEAD_DIM },
+    { "head_dim_vo", in->head_dim_vo, 1, CGR__MAX_HEAD_DIM },
+    { "page_size", in->page_size, 1, CGR__FAMILIES_MAX_PAGE_SIZE },
     { "kv_dtype_bytes", in->kv_dtype_bytes, 0, 4 },
     { "window", in->window, 0, INT32_MAX },
     { "num_colocated_ctas", in->num_colocated_ctas, 0, INT32_MAX },
     { "uniform_q_len", in->uniform_q_len, 0, in->graph || !in->qo_indptr ? CGR__MAX_TOKENS : 0 },
-    { "num_multiprocessors", in->num_multiprocessors, 1, MAX_SMS },
+    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FAMILIES_MAX_SMS },
     { "compute_capability", in->compute_capability, 0, 9999 },
     { "shared_memory", in->shared_memory, 0, INT32_MAX },
   };
@@ -146,8 +143,8 @@ static cgr_status check_implied_rows(const char *function, const cgr_flashinfer_
                    in->total_num_rows, (long long)rows, key->uniform_rows);
 }
 
-cgr_status cgr__flashinfer_read_prefill(const char *function, const cgr_flashinfer_prefill_input *input,
-                                        cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open) {
+cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flashinfer_prefill_input *input,
+                                            cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
   CGR__TRY(cgr__sized_read(what, input, in, sizeof *in));
@@ -180,8 +177,8 @@ static cgr_status name_length(const char *function, const cgr__flashinfer_key *k
   if (rows && key->only_uniform)
     snprintf(uniform, sizeof uniform, ", and %d rows (uniform_q_len) or none", key->uniform_rows);
   int64_t most = rows ? key->total_rows : (int64_t)begin + key->max_pages;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s[%d] is %d, expected %d (%s[%d]) .. %lld%s", function, name, request + 1,
-                   end, begin, name, request, (long long)most, uniform);
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s[%d] is %d, expected %d (%s[%d]) .. %lld%s%s", function, name, request + 1,
+                   end, begin, name, request, (long long)most, rows ? " (total_num_rows)" : "", uniform);
 }
 
 static cgr_status check_lengths(const char *function, const cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays) {
@@ -247,8 +244,8 @@ cgr_status cgr__flashinfer_check_float(const char *function, const cgr_flashinfe
                    (unsigned long long)float_bytes, (unsigned long long)plan->float_bytes);
 }
 
-cgr_status cgr__flashinfer_check_int(const char *function, const cgr_flashinfer_plan *plan, const void *int_workspace,
-                                     size_t int_bytes) {
+cgr_status cgr__flashinfer_check_memory(const char *function, const cgr_flashinfer_plan *plan, const void *int_workspace,
+                                        size_t int_bytes) {
   CGR__REQUIRE(int_workspace, function);
   if ((uintptr_t)int_workspace % 16 != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: int_workspace is %p, expected a multiple of 16", function, int_workspace);
@@ -277,7 +274,7 @@ static cgr_status build(const char *function, cgr__flashinfer_key *key, bool ope
   if (output)
     CGR__TRY(cgr__sized_check(what, output));
   CGR__TRY(size(function, key, open, arrays, float_bytes, &plan));
-  CGR__TRY(cgr__flashinfer_check_int(function, &plan, int_workspace, int_bytes));
+  CGR__TRY(cgr__flashinfer_check_memory(function, &plan, int_workspace, int_bytes));
   CGR__TRY(check_lengths(function, key, arrays));
   if (!cgr__flashinfer_fill(key, arrays, int_workspace))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -295,7 +292,7 @@ cgr_status cgr_flashinfer_decode_size(const cgr_flashinfer_decode_input *input, 
   cgr__flashinfer_key key;
   bool open;
   CGR__TRY(cgr__sized_check("cgr_flashinfer_decode_size: plan", plan));
-  CGR__TRY(cgr__flashinfer_read_decode(function, input, &in, &key, &open));
+  CGR__TRY(cgr__flashinfer_read_decode_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { NULL, in.kv_indptr, in.live_requests };
   CGR__TRY(size(function, &key, open, &arrays, in.float_workspace_bytes, &full));
   cgr__sized_write(plan, &full, sizeof full);
@@ -309,7 +306,7 @@ cgr_status cgr_flashinfer_prefill_size(const cgr_flashinfer_prefill_input *input
   cgr__flashinfer_key key;
   bool open;
   CGR__TRY(cgr__sized_check("cgr_flashinfer_prefill_size: plan", plan));
-  CGR__TRY(cgr__flashinfer_read_prefill(function, input, &in, &key, &open));
+  CGR__TRY(cgr__flashinfer_read_prefill_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { in.qo_indptr, in.kv_indptr, in.live_requests };
   CGR__TRY(size(function, &key, open, &arrays, in.float_workspace_bytes, &full));
   cgr__sized_write(plan, &full, sizeof full);
@@ -322,18 +319,22 @@ cgr_status cgr_flashinfer_decode_build(const cgr_flashinfer_decode_input *input,
   cgr_flashinfer_decode_input in;
   cgr__flashinfer_key key;
   bool open;
-  CGR__TRY(cgr__flashinfer_read_decode(function, input, &in, &key, &open));
+  CGR__TRY(cgr__flashinfer_read_decode_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { NULL, in.kv_indptr, in.live_requests };
+  return build(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
+}
+
+cgr_status cgr__flashinfer_build_prefill(const char *function, const cgr_flashinfer_prefill_input *input, void *int_workspace,
+                                         size_t int_bytes, cgr_flashinfer_plan *plan) {
+  cgr_flashinfer_prefill_input in;
+  cgr__flashinfer_key key;
+  bool open;
+  CGR__TRY(cgr__flashinfer_read_prefill_key(function, input, &in, &key, &open));
+  const cgr__flashinfer_arrays arrays = { in.qo_indptr, in.kv_indptr, in.live_requests };
   return build(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
 }
 
 cgr_status cgr_flashinfer_prefill_build(const cgr_flashinfer_prefill_input *input, void *int_workspace, size_t int_bytes,
                                         cgr_flashinfer_plan *plan) {
-  const char *function = "cgr_flashinfer_prefill_build";
-  cgr_flashinfer_prefill_input in;
-  cgr__flashinfer_key key;
-  bool open;
-  CGR__TRY(cgr__flashinfer_read_prefill(function, input, &in, &key, &open));
-  const cgr__flashinfer_arrays arrays = { in.qo_indptr, in.kv_indptr, in.live_requests };
-  return build(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
+  return cgr__flashinfer_build_prefill("cgr_flashinfer_prefill_build", input, int_workspace, int_bytes, plan);
 }

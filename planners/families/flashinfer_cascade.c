@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/limits.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "cgr/planners.h"
 #include "planners/families/flashinfer_host.h"
+#include "planners/families/limits.h"
 
 /* ----------------------------------------------------------------------------------------------------------- validation */
 
@@ -43,7 +43,7 @@ cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade 
   CGR__TRY(cgr__sized_read(what, given, c, sizeof *c));
   CGR__TRY(cgr__check_range(function, "num_requests", c->num_requests, 1, CGR__MAX_REQUESTS));
   CGR__TRY(cgr__check_range(function, "num_groups", c->num_groups, 1, CGR__MAX_REQUESTS));
-  CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, 65536));
+  CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, CGR__FAMILIES_MAX_PAGE_SIZE));
   snprintf(what, sizeof what, "%s: cascade: reserved", function);
   CGR__TRY(cgr__check_unused(what, c->reserved));
   return check_arrays(function, c);
@@ -59,16 +59,20 @@ int32_t cgr__cascade_live(const cgr_flashinfer_cascade *c) {
   return live < 0 ? 0 : smaller(live, c->num_requests);
 }
 
+/* Tells the fault, which makes the batch no cascade. */
+static bool wrong(cgr__cascade_fault *fault, cgr__cascade_fault what) {
+  *fault = what;
+  return false;
+}
+
 /* A running sum from 0. */
 static bool sum_is_good(const char *name, const int32_t *sum, int32_t count, cgr__cascade_fault *fault) {
-  *fault = (cgr__cascade_fault){ .kind = CGR__CASCADE_BEGIN, .array = name, .got = sum[0] };
   if (sum[0] != 0)
-    return false;
-  for (int32_t i = 0; i < count; i++) {
-    *fault = (cgr__cascade_fault){ CGR__CASCADE_FALL, .array = name, .index = i + 1, .got = sum[i + 1], .expected = sum[i] };
+    return wrong(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_BEGIN, .array = name, .got = sum[0] });
+  for (int32_t i = 0; i < count; i++)
     if (sum[i + 1] < sum[i])
-      return false;
-  }
+      return wrong(fault, (cgr__cascade_fault){
+                              .kind = CGR__CASCADE_FALL, .array = name, .index = i + 1, .got = sum[i + 1], .expected = sum[i] });
   return true;
 }
 
@@ -77,32 +81,35 @@ static bool sums_are_good(const cgr_flashinfer_cascade *c, int32_t live, cgr__ca
       !sum_is_good("group_start", c->group_start, c->num_groups, fault))
     return false;
   int32_t end = c->group_start[c->num_groups];
-  *fault = (cgr__cascade_fault){ CGR__CASCADE_END, .got = end, .expected = live };
-  return end >= live && end <= c->num_requests;
+  if (end < live || end > c->num_requests)
+    return wrong(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_END, .got = end, .expected = live });
+  return true;
 }
 
 /* One request of group g, whose prefix has `prefix` pages. */
 static bool request_is_good(const cgr_flashinfer_cascade *c, int32_t g, int32_t i, int32_t prefix, cgr__cascade_fault *fault) {
   int32_t rows = c->qo_indptr[i + 1] - c->qo_indptr[i], pages = c->kv_indptr[i + 1] - c->kv_indptr[i];
   int32_t last = c->kv_last_page_len[i];
-  *fault = (cgr__cascade_fault){ CGR__CASCADE_LAST_PAGE, .index = i, .got = last };
   if (pages > 0 && (last < 1 || last > c->page_size))
-    return false;
+    return wrong(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_LAST_PAGE, .index = i, .got = last });
+  if (prefix == 0 || (pages == 0 && rows == 0))
+    return true;
   int64_t before = pages == 0 ? 0 : ((int64_t)pages - 1) * c->page_size + last - rows; /* tokens before the new ones */
-  *fault = (cgr__cascade_fault){ CGR__CASCADE_LONG_PREFIX, .index = g, .got = prefix, .request = i, .expected = before };
-  return prefix == 0 || (pages == 0 && rows == 0) || (int64_t)prefix * c->page_size <= before;
+  if ((int64_t)prefix * c->page_size > before)
+    return wrong(fault, (cgr__cascade_fault){
+                            .kind = CGR__CASCADE_LONG_PREFIX, .index = g, .got = prefix, .request = i, .expected = before });
+  return true;
 }
 
 /* Whether request i of group g begins with these pages. */
 static bool pages_agree(const cgr_flashinfer_cascade *c, int32_t g, int32_t i, const int32_t *prefix, int32_t count,
                         cgr__cascade_fault *fault) {
   const int32_t *pages = c->kv_indices + c->kv_indptr[i];
-  for (int32_t k = 0; k < count; k++) {
-    *fault =
-        (cgr__cascade_fault){ CGR__CASCADE_PAGE, .index = k, .got = pages[k], .expected = prefix[k], .request = i, .group = g };
+  for (int32_t k = 0; k < count; k++)
     if (pages[k] != prefix[k])
-      return false;
-  }
+      return wrong(fault,
+                   (cgr__cascade_fault){
+                       .kind = CGR__CASCADE_PAGE, .index = k, .got = pages[k], .expected = prefix[k], .request = i, .group = g });
   return true;
 }
 
@@ -141,8 +148,9 @@ bool cgr__cascade_split(const cgr_flashinfer_cascade *c, cgr__cascade_fault *fau
     return false;
   c->shared_qo_indptr[0] = c->shared_kv_indptr[0] = c->unique_kv_indptr[0] = 0;
   for (int32_t g = 0; g < c->num_groups; g++) {
-    *fault = (cgr__cascade_fault){ CGR__CASCADE_PREFIX, .index = g, .got = c->prefix_pages[g] };
-    if (c->prefix_pages[g] < 0 || !split_group(c, live, g, fault))
+    if (c->prefix_pages[g] < 0)
+      return wrong(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_PREFIX, .index = g, .got = c->prefix_pages[g] });
+    if (!split_group(c, live, g, fault))
       return false;
   }
   for (int32_t i = live; i < c->num_requests; i++) {
@@ -186,10 +194,11 @@ static cgr_status report(const char *function, const cgr_flashinfer_cascade *c, 
   case CGR__CASCADE_LONG_PREFIX:
     return cgr__fail(bad, "%s: prefix_pages[%d] is %d, expected at most %lld: request %d has %lld tokens before its new ones",
                      function, f->index, f->got, (long long)(before / c->page_size), f->request, (long long)before);
-  default:
+  case CGR__CASCADE_PAGE:
     return cgr__fail(bad, "%s: page %d of request %d is %d, expected %lld, as in the rest of group %d", function, f->index,
                      f->request, f->got, (long long)expected, f->group);
   }
+  return bad; /* there is no other kind */
 }
 
 static cgr_status split(const char *function, const cgr_flashinfer_cascade *c) {
@@ -212,17 +221,21 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   CGR__TRY(cgr__sized_read("cgr_flashinfer_cascade_build: input", input, &level, sizeof level));
   CGR__REQUIRE(int_workspaces, function);
   CGR__REQUIRE(int_bytes, function);
-  CGR__REQUIRE(plans, function);
+  void *plan[2];
+  for (int32_t i = 0; i < 2; i++) /* both, before anything is written */
+    CGR__TRY(cgr__sized_check_at("cgr_flashinfer_cascade_build: plans", plans, i, &plan[i]));
   CGR__TRY(split(function, &c));
   level.page_size = c.page_size;
   level.live_requests = NULL;
   level.num_requests = c.num_groups;
   level.qo_indptr = c.shared_qo_indptr;
   level.kv_indptr = c.shared_kv_indptr;
-  CGR__TRY(cgr_flashinfer_prefill_build(&level, int_workspaces[0], int_bytes[0], &plans[0]));
+  CGR__TRY(cgr__flashinfer_build_prefill("cgr_flashinfer_cascade_build: shared level", &level, int_workspaces[0], int_bytes[0],
+                                         plan[0]));
   level.num_requests = c.num_requests;
   level.live_requests = c.live_requests;
   level.qo_indptr = c.qo_indptr;
   level.kv_indptr = c.unique_kv_indptr;
-  return cgr_flashinfer_prefill_build(&level, int_workspaces[1], int_bytes[1], &plans[1]);
+  return cgr__flashinfer_build_prefill("cgr_flashinfer_cascade_build: unique level", &level, int_workspaces[1], int_bytes[1],
+                                       plan[1]);
 }

@@ -44,10 +44,14 @@ bool cgr__flashinfer_fill(const cgr__flashinfer_key *key, const cgr__flashinfer_
 
 /* Reads an input and makes the key, with a message that begins with the function's name. What follows from lengths is not
  * known yet where `*open` is true. */
-cgr_status cgr__flashinfer_read_decode(const char *function, const cgr_flashinfer_decode_input *input,
-                                       cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open);
-cgr_status cgr__flashinfer_read_prefill(const char *function, const cgr_flashinfer_prefill_input *input,
-                                        cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open);
+cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flashinfer_decode_input *input,
+                                           cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open);
+cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flashinfer_prefill_input *input,
+                                            cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open);
+
+/* cgr_flashinfer_prefill_build, whose messages begin with `function`. */
+cgr_status cgr__flashinfer_build_prefill(const char *function, const cgr_flashinfer_prefill_input *input, void *int_workspace,
+                                         size_t int_bytes, cgr_flashinfer_plan *plan);
 
 /* What a batch has that no cascade may have. */
 enum cgr__cascade_fault_kind {
@@ -69,8 +73,8 @@ typedef struct cgr__cascade_fault {
 /* Two levels: reads the struct and checks all but what the arrays hold, with a message. */
 cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade *given, cgr_flashinfer_cascade *c);
 
-/* Without messages: how many requests are live; fills the arrays of both levels, or tells in `fault` why there are none; makes
- * them levels without requests. */
+/* Without messages: how many requests are live; fills the arrays of both levels, or tells in `fault`, which otherwise stays,
+ * why there are none; makes them levels without requests. */
 int32_t cgr__cascade_live(const cgr_flashinfer_cascade *c);
 bool cgr__cascade_split(const cgr_flashinfer_cascade *c, cgr__cascade_fault *fault);
 void cgr__cascade_clear(const cgr_flashinfer_cascade *c);
@@ -80,8 +84,8 @@ cgr_flashinfer_plan cgr__flashinfer_describe(const cgr__flashinfer_key *key);
 
 /* What every call asks of the workspaces. `int_workspace` is not looked at when int_bytes is 0. */
 cgr_status cgr__flashinfer_check_float(const char *function, const cgr_flashinfer_plan *plan, uint64_t float_bytes);
-cgr_status cgr__flashinfer_check_int(const char *function, const cgr_flashinfer_plan *plan, const void *int_workspace,
-                                     size_t int_bytes);
+cgr_status cgr__flashinfer_check_memory(const char *function, const cgr_flashinfer_plan *plan, const void *int_workspace,
+                                        size_t int_bytes);
 
 #ifdef __cplusplus
 }

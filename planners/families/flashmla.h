@@ -1,7 +1,7 @@
 /* The tile scheduler's metadata of FlashMLA's decode kernels: which CTA (part) works on which requests and blocks of KV, and
  * in how many splits each request is computed. Read from deepseek-ai/FlashMLA:
- *   current   csrc/smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.cu and csrc/params.h at 9241ae3ef9ba,
- *   v1        csrc/smxx/get_mla_metadata.cu and csrc/params.h at 1408756a88e5.
+ *   CURRENT   csrc/smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.cu and csrc/params.h at 9241ae3ef9ba,
+ *   V1        csrc/smxx/get_mla_metadata.cu and csrc/params.h at 1408756a88e5.
  *
  * There, one thread fills one part after the other with a payload of Q + c blocks, Q = ceil(sum of (n_i + c) / parts), n_i
  * being the blocks of request i (at least 1) and c the fixed cost of a request, in blocks. What is left of a request is
@@ -24,11 +24,12 @@
 #include <stdint.h>
 
 #include "base/host_device.h"
+#include "planners/families/limits.h"
 
 #define CGR__FLASHMLA_WORDS 8 /* of a part, in both layouts */
 
 /* What depends on the key alone. */
-typedef struct cgr__flashmla_class {
+typedef struct cgr__flashmla_key {
   int32_t is_v1;
   int32_t num_requests; /* B, padding included */
   int32_t num_parts;
@@ -37,7 +38,7 @@ typedef struct cgr__flashmla_class {
   int32_t overhead;                      /* c */
   int32_t topk, extra_topk;              /* 0: dense; no second cache */
   int32_t max_len;                       /* of a length: sums over all requests are at most 2^29 blocks */
-} cgr__flashmla_class;
+} cgr__flashmla_key;
 
 /* Live lengths; NULL as in the public input. */
 typedef struct cgr__flashmla_lens {
@@ -76,13 +77,13 @@ CGR__HOST_DEVICE int32_t cgr__flashmla_ceil_by(int32_t n, int32_t d, uint32_t in
 
 /* Longest sequence for which the sum over B requests stays within 2^29 blocks. */
 CGR__HOST_DEVICE int32_t cgr__flashmla_max_len(int32_t num_requests, int32_t block_size, int32_t overhead) {
-  int64_t tokens = (int64_t)((1 << 29) / num_requests - overhead) * block_size;
-  return tokens < 1 << 30 ? (int32_t)tokens : 1 << 30;
+  int64_t tokens = (int64_t)(CGR__FLASHMLA_MAX_BLOCKS / num_requests - overhead) * block_size;
+  return tokens < CGR__FAMILIES_MAX_LEN ? (int32_t)tokens : CGR__FAMILIES_MAX_LEN;
 }
 
 /* Tokens that a live request attends to, by its lengths; `extra`: of the second cache. A sparse request without tokens counts as
  * one token, as upstream. */
-CGR__HOST_DEVICE int32_t cgr__flashmla_tokens_of(const cgr__flashmla_class *c, int32_t len, int32_t extra) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_tokens_of(const cgr__flashmla_key *c, int32_t len, int32_t extra) {
   if (c->topk == 0)
     return cgr__flashmla_clamp(len, c->max_len);
   int32_t tokens = cgr__flashmla_max(cgr__flashmla_clamp(len, c->topk), 1);
@@ -93,25 +94,25 @@ CGR__HOST_DEVICE int32_t cgr__flashmla_tokens_of(const cgr__flashmla_class *c, i
 }
 
 /* Where those lengths are: NULL when all are `c->topk` or `c->extra_topk`, or not asked for. */
-CGR__HOST_DEVICE const int32_t *cgr__flashmla_own_lens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l) {
+CGR__HOST_DEVICE const int32_t *cgr__flashmla_own_lens(const cgr__flashmla_key *c, const cgr__flashmla_lens *l) {
   return c->topk == 0 ? l->seq_lens : l->topk_lens;
 }
-CGR__HOST_DEVICE const int32_t *cgr__flashmla_extra_lens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l) {
+CGR__HOST_DEVICE const int32_t *cgr__flashmla_extra_lens(const cgr__flashmla_key *c, const cgr__flashmla_lens *l) {
   return c->topk == 0 || c->extra_topk == 0 ? 0 : l->extra_topk_lens;
 }
 
-CGR__HOST_DEVICE int32_t cgr__flashmla_tokens(const cgr__flashmla_class *c, const cgr__flashmla_lens *l, int32_t i) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_tokens(const cgr__flashmla_key *c, const cgr__flashmla_lens *l, int32_t i) {
   const int32_t *own = cgr__flashmla_own_lens(c, l), *extra = cgr__flashmla_extra_lens(c, l);
   return cgr__flashmla_tokens_of(c, own ? own[i] : c->topk, extra ? extra[i] : c->extra_topk);
 }
 
 /* n_i: a request without tokens has one block all the same. */
-CGR__HOST_DEVICE int32_t cgr__flashmla_blocks(const cgr__flashmla_class *c, int32_t tokens) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_blocks(const cgr__flashmla_key *c, int32_t tokens) {
   return cgr__flashmla_max(cgr__flashmla_ceil_by(tokens, c->block_size, c->block_inverse), 1);
 }
 
 /* Q; 1 for a line of nothing. */
-CGR__HOST_DEVICE int32_t cgr__flashmla_quota(const cgr__flashmla_class *c, int32_t total) {
+CGR__HOST_DEVICE int32_t cgr__flashmla_quota(const cgr__flashmla_key *c, int32_t total) {
   return cgr__flashmla_max(cgr__flashmla_ceil_by(total, c->num_parts, c->parts_inverse), 1);
 }
 
@@ -121,7 +122,7 @@ CGR__HOST_DEVICE int32_t cgr__flashmla_quota(const cgr__flashmla_class *c, int32
  *
  * Kernels return at once when a part's first request is not below B. Upstream fills such parts with what stands where it reads
  * past its arrays: the last block of request 0 as the first block, and the end of the last request as the end. So does this. */
-CGR__HOST_DEVICE void cgr__flashmla_part(const cgr__flashmla_class *c, cgr__flashmla_point begin, cgr__flashmla_point end,
+CGR__HOST_DEVICE void cgr__flashmla_part(const cgr__flashmla_key *c, cgr__flashmla_point begin, cgr__flashmla_point end,
                                          int32_t num_live, int32_t split, int32_t before, int32_t first_blocks,
                                          int32_t words[CGR__FLASHMLA_WORDS]) {
   int32_t is_idle = begin.request >= num_live, cut = end.block > 0;

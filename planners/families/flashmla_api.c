@@ -1,23 +1,21 @@
 /* cgr_flashmla_size and cgr_flashmla_build: validation, what FlashMLA derives, then flashmla_host.c. */
 #include <stdio.h>
 
-#include "base/limits.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "planners/families/flashmla_host.h"
-
-#define MAX_PARTS 1024
+#include "planners/families/limits.h"
 
 static cgr_status check_ranges(const char *function, const cgr_flashmla_input *in) {
   const bool has_extra = in->topk > 0 && in->layout == CGR_FLASHMLA_CURRENT;
   const cgr__range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
-    { "num_parts", in->num_parts, 0, MAX_PARTS },
-    { "block_size", in->block_size, 0, 65536 },
-    { "fixed_overhead", in->fixed_overhead, 0, 64 },
-    { "topk", in->topk, 0, 1 << 30 },
-    { "extra_topk", in->extra_topk, 0, has_extra ? 1 << 30 : 0 },
+    { "num_parts", in->num_parts, 0, CGR__FLASHMLA_MAX_PARTS },
+    { "block_size", in->block_size, 0, CGR__FAMILIES_MAX_PAGE_SIZE },
+    { "fixed_overhead", in->fixed_overhead, 0, CGR__FLASHMLA_MAX_OVERHEAD },
+    { "topk", in->topk, 0, CGR__FAMILIES_MAX_LEN },
+    { "extra_topk", in->extra_topk, 0, has_extra ? CGR__FAMILIES_MAX_LEN : 0 },
   };
   if (in->layout != CGR_FLASHMLA_CURRENT && in->layout != CGR_FLASHMLA_V1)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected %d or %d, a cgr_flashmla_layout", function, in->layout,
@@ -39,9 +37,9 @@ static cgr_status check_sparse_heads(const char *function, const cgr_flashmla_in
 
 static cgr_status check_model(const char *function, const cgr_flashmla_input *in) {
   const cgr__range ranges[] = {
-    { "num_multiprocessors", in->num_multiprocessors, 1, MAX_PARTS },
+    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FLASHMLA_MAX_PARTS },
     { "compute_capability", in->compute_capability, 90, in->topk > 0 ? 109 : 99 },
-    { "query_len", in->query_len, 1, 1 << 16 },
+    { "query_len", in->query_len, 1, CGR__FLASHMLA_MAX_QUERY_LEN },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
   };
@@ -76,7 +74,7 @@ static int32_t derive_overhead(const cgr_flashmla_input *in) {
   return is_small ? 3 : 5;
 }
 
-static cgr_status check_topk(const char *function, const cgr__flashmla_class *c) {
+static cgr_status check_topk(const char *function, const cgr__flashmla_key *c) {
   const int64_t tokens = ((int64_t)c->topk + c->block_size - 1) / c->block_size * c->block_size + c->extra_topk;
   if (c->topk > 0 && tokens > c->max_len)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: topk is %d and extra_topk is %d, expected at most %d together", function,
@@ -88,8 +86,9 @@ static cgr_status check_topk(const char *function, const cgr__flashmla_class *c)
 static cgr_status check_arrays(const char *function, const cgr_flashmla_input *in) {
   const bool is_sparse = in->topk > 0;
   if (is_sparse && in->seq_lens)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: seq_lens is %p, expected NULL with topk", function,
-                     (const void *)in->seq_lens);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: topk is %d and seq_lens is %p, expected NULL: a sparse batch attends to topk tokens, or to topk_lens",
+                     function, in->topk, (const void *)in->seq_lens);
   if (in->topk_lens && (!is_sparse || in->layout != CGR_FLASHMLA_CURRENT))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: topk_lens is %p, expected NULL without topk and in layout V1", function,
                      (const void *)in->topk_lens);
@@ -99,8 +98,8 @@ static cgr_status check_arrays(const char *function, const cgr_flashmla_input *i
   return CGR_OK;
 }
 
-cgr_status cgr__flashmla_read(const char *function, const cgr_flashmla_input *input, cgr__flashmla_class *c,
-                              cgr__flashmla_lens *lens) {
+cgr_status cgr__flashmla_read_key(const char *function, const cgr_flashmla_input *input, cgr__flashmla_key *c,
+                                  cgr__flashmla_lens *lens) {
   cgr_flashmla_input in;
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
@@ -109,13 +108,13 @@ cgr_status cgr__flashmla_read(const char *function, const cgr_flashmla_input *in
   if (in.num_parts == 0)
     CGR__TRY(check_model(function, &in));
   CGR__TRY(check_arrays(function, &in));
-  *c = (cgr__flashmla_class){ .is_v1 = in.layout == CGR_FLASHMLA_V1,
-                              .num_requests = in.num_requests,
-                              .num_parts = in.num_parts ? in.num_parts : derive_parts(&in),
-                              .block_size = in.block_size ? in.block_size : 64,
-                              .overhead = in.fixed_overhead ? in.fixed_overhead : derive_overhead(&in),
-                              .topk = in.topk,
-                              .extra_topk = in.extra_topk };
+  *c = (cgr__flashmla_key){ .is_v1 = in.layout == CGR_FLASHMLA_V1,
+                            .num_requests = in.num_requests,
+                            .num_parts = in.num_parts ? in.num_parts : derive_parts(&in),
+                            .block_size = in.block_size ? in.block_size : 64,
+                            .overhead = in.fixed_overhead ? in.fixed_overhead : derive_overhead(&in),
+                            .topk = in.topk,
+                            .extra_topk = in.extra_topk };
   c->block_inverse = cgr__flashmla_inverse(c->block_size);
   c->parts_inverse = cgr__flashmla_inverse(c->num_parts);
   c->max_len = cgr__flashmla_max_len(c->num_requests, c->block_size, c->overhead);
@@ -123,8 +122,8 @@ cgr_status cgr__flashmla_read(const char *function, const cgr_flashmla_input *in
   return check_topk(function, c);
 }
 
-cgr_status cgr__flashmla_check_place(const char *function, const cgr__flashmla_class *c, const cgr__flashmla_lens *lens,
-                                     const void *metadata, size_t bytes) {
+cgr_status cgr__flashmla_check_memory(const char *function, const cgr__flashmla_key *c, const cgr__flashmla_lens *lens,
+                                      const void *metadata, size_t bytes) {
   CGR__REQUIRE(metadata, function);
   if (c->topk == 0 && !lens->seq_lens)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: seq_lens is NULL, expected %d lengths", function, c->num_requests);
@@ -137,10 +136,10 @@ cgr_status cgr__flashmla_check_place(const char *function, const cgr__flashmla_c
 }
 
 cgr_status cgr_flashmla_size(const cgr_flashmla_input *input, int32_t *num_parts, size_t *bytes) {
-  cgr__flashmla_class c;
+  cgr__flashmla_key c;
   cgr__flashmla_lens lens;
   CGR__REQUIRE(bytes, "cgr_flashmla_size");
-  CGR__TRY(cgr__flashmla_read("cgr_flashmla_size", input, &c, &lens));
+  CGR__TRY(cgr__flashmla_read_key("cgr_flashmla_size", input, &c, &lens));
   if (num_parts)
     *num_parts = c.num_parts;
   *bytes = cgr__flashmla_bytes(&c);
@@ -155,10 +154,10 @@ static cgr_status check_lens(const char *name, const int32_t *lens, int32_t coun
 }
 
 cgr_status cgr_flashmla_build(const cgr_flashmla_input *input, void *metadata, size_t bytes) {
-  cgr__flashmla_class c;
+  cgr__flashmla_key c;
   cgr__flashmla_lens lens;
-  CGR__TRY(cgr__flashmla_read("cgr_flashmla_build", input, &c, &lens));
-  CGR__TRY(cgr__flashmla_check_place("cgr_flashmla_build", &c, &lens, metadata, bytes));
+  CGR__TRY(cgr__flashmla_read_key("cgr_flashmla_build", input, &c, &lens));
+  CGR__TRY(cgr__flashmla_check_memory("cgr_flashmla_build", &c, &lens, metadata, bytes));
   const int32_t live = lens.live_requests ? *lens.live_requests : c.num_requests;
   if (live < 0 || live > c.num_requests)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_flashmla_build: live_requests[0] is %d, expected 0 .. %d (num_requests)",

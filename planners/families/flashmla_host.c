@@ -2,7 +2,7 @@
 
 /* A walk over the line: the request that the next part begins in, and where that request is. */
 typedef struct walk {
-  const cgr__flashmla_class *c;
+  const cgr__flashmla_key *c;
   const cgr__flashmla_lens *lens;
   int32_t num_live, quota;
   int32_t request, start, tokens, blocks; /* of `request` */
@@ -11,7 +11,7 @@ typedef struct walk {
   int32_t *num_splits;
 } walk;
 
-static int32_t count_live(const cgr__flashmla_class *c, const cgr__flashmla_lens *lens) {
+static int32_t count_live(const cgr__flashmla_key *c, const cgr__flashmla_lens *lens) {
   return lens->live_requests ? cgr__flashmla_clamp(*lens->live_requests, c->num_requests) : c->num_requests;
 }
 
@@ -35,7 +35,7 @@ static int32_t next(walk *w, int32_t x) {
   return cgr__flashmla_max(x + w->quota, w->start);
 }
 
-void cgr__flashmla_fill(const cgr__flashmla_class *c, const cgr__flashmla_lens *lens, int32_t *metadata) {
+void cgr__flashmla_fill(const cgr__flashmla_key *c, const cgr__flashmla_lens *lens, int32_t *metadata) {
   int32_t num_live = count_live(c, lens), total = 0;
   for (int32_t i = 0; i < num_live; i++)
     total += cgr__flashmla_blocks(c, cgr__flashmla_tokens(c, lens, i)) + c->overhead;

@@ -21,9 +21,9 @@ static void mark(const void *args) {
 }
 
 #if defined(CGR_WITH_CUDA) && CGR_WITH_CUDA
-const cgr__kernel bench_kernel_spin = { "spin", sizeof(bench_spin), spin, bench_cuda_spin, bench_cuda_spin_preload };
-const cgr__kernel bench_kernel_mark = { "mark", sizeof(bench_mark), mark, bench_cuda_mark, bench_cuda_mark_preload };
+const cgr__kernel bench_kernel_spin = { "spin", sizeof(bench_spin), spin, bench_cuda_spin, bench_cuda_spin_preload, 0 };
+const cgr__kernel bench_kernel_mark = { "mark", sizeof(bench_mark), mark, bench_cuda_mark, bench_cuda_mark_preload, 0 };
 #else
-const cgr__kernel bench_kernel_spin = { "spin", sizeof(bench_spin), spin, NULL, NULL };
-const cgr__kernel bench_kernel_mark = { "mark", sizeof(bench_mark), mark, NULL, NULL };
+const cgr__kernel bench_kernel_spin = { "spin", sizeof(bench_spin), spin, NULL, NULL, 0 };
+const cgr__kernel bench_kernel_mark = { "mark", sizeof(bench_mark), mark, NULL, NULL, 0 };
 #endif

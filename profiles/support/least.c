@@ -15,7 +15,7 @@ static void least(const void *args) {
 }
 
 #if defined(CGR_WITH_CUDA) && CGR_WITH_CUDA
-const cgr__kernel bench_kernel_least = { "least", sizeof(bench_least), least, bench_cuda_least, bench_cuda_least_preload };
+const cgr__kernel bench_kernel_least = { "least", sizeof(bench_least), least, bench_cuda_least, bench_cuda_least_preload, 0 };
 #else
-const cgr__kernel bench_kernel_least = { "least", sizeof(bench_least), least, NULL, NULL };
+const cgr__kernel bench_kernel_least = { "least", sizeof(bench_least), least, NULL, NULL, 0 };
 #endif

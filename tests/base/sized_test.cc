@@ -286,4 +286,38 @@ TEST(SizedOutput, SizesThatAreNoneAreRefused) {
   ExpectMessage(cgr__sized_check("info", nullptr), CGR_ERROR_NULL_POINTER, { "info", "NULL" });
 }
 
+TEST(SizedOutputs, AreSteppedThroughByTheFirstOnesSize) {
+  Random random(1);
+  for (size_t stride : { 4u, 5u, 40u, 4096u }) {
+    Given array(Array(random, 5, stride, stride));
+    for (int32_t i = 0; i < 5; i++) {
+      void *element = nullptr;
+      ASSERT_EQ(cgr__sized_check_at("things", array.get(), i, &element), CGR_OK) << stride;
+      EXPECT_EQ(element, static_cast<unsigned char *>(array.get()) + stride * static_cast<size_t>(i));
+    }
+  }
+}
+
+TEST(SizedOutputs, SizesThatAreNoneOrAnotherAreRefusedByName) {
+  Random random(1);
+  void *element;
+  for (uint32_t other : { 0u, 4u, 39u, 41u, 0xffffffffu }) {
+    Bytes bytes = Array(random, 4, 40, 40);
+    memcpy(bytes.data() + 2 * 40, &other, sizeof other);
+    Given array(bytes);
+    EXPECT_EQ(cgr__sized_check_at("things", array.get(), 1, &element), CGR_OK);
+    ExpectMessage(cgr__sized_check_at("things", array.get(), 2, &element), CGR_ERROR_INVALID_STRUCT,
+                  { "things[2]: size is " + std::to_string(other), "expected 40 as in things[0]" });
+  }
+  for (uint32_t size : { 0u, 3u, 4097u, 0xffffffffu }) {
+    Bytes bytes = Array(random, 2, 40, 40);
+    SetSize(&bytes, size);
+    Given array(bytes);
+    for (int32_t i : { 0, 1 })
+      ExpectMessage(cgr__sized_check_at("things", array.get(), i, &element), CGR_ERROR_INVALID_STRUCT,
+                    { "things[0]: size is " + std::to_string(size) });
+  }
+  ExpectMessage(cgr__sized_check_at("plans", nullptr, 0, &element), CGR_ERROR_NULL_POINTER, { "plans is NULL" });
+}
+
 } // namespace

@@ -39,10 +39,10 @@ protected:
 
 #if CGR_TEST_CUDA
 
-const cgr__kernel scale = { "scale", sizeof(test_scale_args), nullptr, test_scale, test_scale_preload };
-const cgr__kernel nowhere = { "nowhere", sizeof(test_scale_args), nullptr, test_scale_nowhere, nullptr };
-const cgr__kernel reverse = { "reverse", sizeof(test_reverse_args), nullptr, test_reverse, test_reverse_preload };
-const cgr__kernel absent = { "absent", sizeof(test_scale_args), nullptr, test_no_kernel, nullptr };
+const cgr__kernel scale = { "scale", sizeof(test_scale_args), nullptr, test_scale, test_scale_preload, 0 };
+const cgr__kernel nowhere = { "nowhere", sizeof(test_scale_args), nullptr, test_scale_nowhere, nullptr, 0 };
+const cgr__kernel reverse = { "reverse", sizeof(test_reverse_args), nullptr, test_reverse, test_reverse_preload, 0 };
+const cgr__kernel absent = { "absent", sizeof(test_scale_args), nullptr, test_no_kernel, nullptr, 0 };
 
 TEST_F(CudaKernelTest, RunsEagerlyAndInAGraph) {
   cgr__graph *graph;
@@ -70,7 +70,7 @@ TEST_F(CudaKernelTest, RunsEagerlyAndInAGraph) {
 // An engine's kernels may follow each other on programmatic edges (cuBLASLt's do): such a graph can be made and looked at as
 // well.
 TEST_F(CudaKernelTest, RunsInAGraphWithProgrammaticEdges) {
-  const cgr__kernel early = { "early", sizeof(test_scale_args), nullptr, test_scale_early, test_scale_preload };
+  const cgr__kernel early = { "early", sizeof(test_scale_args), nullptr, test_scale_early, test_scale_preload, 0 };
   cgr__graph *graph;
   cgr__exec *exec;
   cgr__graph_info info;
@@ -114,7 +114,7 @@ TEST_F(CudaKernelTest, LaunchesThatCannotBeAreRefused) {
 
 TEST_F(CudaKernelTest, NativeKernelsAreForTheirArchitectureAlone) {
 #if CGR_HAS_SM90A
-  const cgr__kernel native = { "native", sizeof(test_native_args), nullptr, test_native, test_native_preload };
+  const cgr__kernel native = { "native", sizeof(test_native_args), nullptr, test_native, test_native_preload, 0 };
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   test_native_args args = { words_ };
   ASSERT_EQ(ops_->info(dev_, &info), CGR__DEVICE_OK);

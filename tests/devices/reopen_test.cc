@@ -18,7 +18,7 @@ namespace {
 void Increment(const void *raw) { ++**static_cast<int *const *>(raw); }
 
 void RunKernel(cgr_device *dev, int *words, cudaStream_t stream) {
-  const cgr__kernel scale = { "scale", sizeof(test_scale_args), nullptr, test_scale, test_scale_preload };
+  const cgr__kernel scale = { "scale", sizeof(test_scale_args), nullptr, test_scale, test_scale_preload, 0 };
   const test_scale_args args = { words, 100, 0 };
   ASSERT_EQ(dev->ops->preload(dev, &scale), CGR__DEVICE_OK) << dev->last_raw;
   ASSERT_EQ(dev->ops->launch(dev, &scale, &args, stream), CGR__DEVICE_OK) << dev->last_raw;

@@ -197,7 +197,7 @@ TEST_P(StreamTest, ArgumentsUpToTheLimitAndNotBeyond) {
 }
 
 TEST_P(StreamTest, KernelsWithoutALauncherAreUnsupported) {
-  cgr__kernel kernel = { "none", 0, nullptr, nullptr, nullptr };
+  cgr__kernel kernel = { "none", 0, nullptr, nullptr, nullptr, 0 };
   EXPECT_EQ(dev_->ops->launch(dev_, &kernel, nullptr, streams_[0]), CGR__DEVICE_UNSUPPORTED);
   EXPECT_EQ(dev_->ops->preload(dev_, &kernel), CGR__DEVICE_UNSUPPORTED);
 }

@@ -34,7 +34,7 @@ TEST_P(TraceTest, CountsAndKeepsTheOrder) {
   ASSERT_EQ(ops_->fill(dev_, memory, 1, 4, 16, stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->fill(dev_, memory, 2, 8, 4, stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_OK);
-  cgr__kernel none = { "none", 0, nullptr, nullptr, nullptr };
+  cgr__kernel none = { "none", 0, nullptr, nullptr, nullptr, 0 };
   EXPECT_EQ(ops_->launch(dev_, &none, nullptr, stream), CGR__DEVICE_UNSUPPORTED);
   EXPECT_EQ(cgr__trace_count(dev_, CGR__OP_FILL), 2u);
   EXPECT_EQ(cgr__trace_count(dev_, CGR__OP_COPY), 0u);

@@ -135,9 +135,9 @@ TEST_P(WalkTest, EndsWithTheVisitorsError) {
 TEST_P(WalkTest, ShowsAKernelsParameters) {
   const auto on_host = [](const void *) {};
 #if CGR_TEST_CUDA
-  const cgr__kernel kernel = { "scale", sizeof(test_scale_args), on_host, test_scale, test_scale_preload };
+  const cgr__kernel kernel = { "scale", sizeof(test_scale_args), on_host, test_scale, test_scale_preload, 0 };
 #else
-  const cgr__kernel kernel = { "scale", sizeof(test_scale_args), on_host, nullptr, nullptr };
+  const cgr__kernel kernel = { "scale", sizeof(test_scale_args), on_host, nullptr, nullptr, 0 };
 #endif
   const test_scale_args args = { static_cast<int *>(memory_), 300, 2 };
   ASSERT_EQ(ops_->preload(dev_, &kernel), CGR__DEVICE_OK);

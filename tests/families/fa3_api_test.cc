@@ -230,6 +230,40 @@ TEST(Fa3Api, TilesAreThoseOfTheKernels) {
   }
 }
 
+// A cap makes other tiles for upstream's fp8 kernels with a window, in head dims of 97 to 192, and for no others:
+// hopper/tile_size.h of both projects.
+TEST(Fa3Api, SoftcapChangesTilesWhereTheKernelsDo) {
+  enum { kFull, kCausal, kLocal };
+  const struct {
+    int32_t layout, fp8, dim, mask, page, capped, plain; // the last two: tile_n; tile_m is 128 in all
+  } rows[] = {
+    { 0, 1, 128, kLocal, 0, 192, 224 }, { 0, 1, 112, kLocal, 0, 192, 224 },  { 0, 1, 128, kLocal, 16, 160, 160 },
+    { 0, 1, 128, kFull, 0, 224, 224 },  { 0, 1, 128, kCausal, 0, 224, 224 }, { 0, 1, 192, kLocal, 0, 128, 160 },
+    { 0, 1, 160, kLocal, 0, 128, 160 }, { 0, 1, 192, kLocal, 16, 128, 128 }, { 0, 1, 192, kFull, 0, 160, 160 },
+    { 0, 1, 192, kFull, 16, 160, 160 }, { 0, 1, 256, kLocal, 0, 64, 64 },    { 0, 0, 128, kLocal, 0, 128, 128 },
+    { 0, 0, 192, kLocal, 0, 96, 96 },   { 0, 0, 192, kFull, 0, 112, 112 },   { 1, 1, 128, kLocal, 0, 192, 192 },
+    { 1, 1, 192, kLocal, 0, 96, 96 },   { 1, 0, 128, kLocal, 0, 128, 128 },  { 1, 0, 192, kLocal, 0, 96, 96 },
+  };
+  for (const auto &r : rows) {
+    for (int32_t softcap : { 0, 1 }) {
+      cgr_fa3_input in = Fa3Key();
+      cgr_fa3_sizes s = CGR_FA3_SIZES_INIT;
+      in.layout = r.layout;
+      in.dtype = r.fp8 ? CGR_DTYPE_FP8_E4M3 : CGR_DTYPE_BF16;
+      in.head_dim = r.dim;
+      in.causal = r.mask == kCausal;
+      in.window_left = r.mask == kLocal ? 300 : 0;
+      in.page_size = r.page;
+      in.max_query_len = 1000;
+      in.softcap = softcap;
+      CGR_ASSERT_OK(cgr_fa3_size(&in, &s));
+      EXPECT_EQ(s.tile_m, 128);
+      EXPECT_EQ(s.tile_n, softcap ? r.capped : r.plain) << "layout " << r.layout << " fp8 " << r.fp8 << " dim " << r.dim
+                                                        << " mask " << r.mask << " page " << r.page << " softcap " << softcap;
+    }
+  }
+}
+
 // The engine's windows in their terms: W keys are (W - 1, 0) or (W - 1, any), and a window past all keys is none.
 TEST(Fa3Api, MasksAreTheirs) {
   auto mask = [](int32_t causal, int32_t left, int32_t right, int32_t query, int32_t dim, int32_t page, int32_t chunk = 0) {
@@ -280,6 +314,21 @@ TEST(Fa3Api, TheHeuristicIsToldAndCanBeGiven) {
   in.causal = 0;
   CGR_ASSERT_OK(cgr_fa3_size(&in, &s));
   EXPECT_EQ(s.num_splits, 11) << "512 MiB of one KV head in pieces of 50";
+}
+
+// 850 keys are seen: in tiles of 224 there are 4, which are not split, and in the capped kernel's tiles of 192 there are 5.
+TEST(Fa3Api, TheHeuristicCountsTheTilesOfTheCappedKernel) {
+  cgr_fa3_input in = Fa3Key();
+  cgr_fa3_sizes s = CGR_FA3_SIZES_INIT;
+  in.dtype = CGR_DTYPE_FP8_E4M3;
+  in.page_size = in.num_splits = 0;
+  in.max_query_len = 1;
+  in.window_left = 850 - 128;
+  CGR_ASSERT_OK(cgr_fa3_size(&in, &s));
+  EXPECT_EQ(s.num_splits, 1);
+  in.softcap = 1;
+  CGR_ASSERT_OK(cgr_fa3_size(&in, &s));
+  EXPECT_EQ(s.num_splits, 5);
 }
 
 TEST(Fa3Api, GivenTilesAreTaken) {

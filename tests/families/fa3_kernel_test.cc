@@ -21,7 +21,7 @@ protected:
     cgr_fa3_input in;
     cgr_fa3_sizes s;
     cgr__fa3_args args = {};
-    ASSERT_EQ(cgr__fa3_key("test", &c.input, &in, &s, &args.c), CGR_OK) << cgr_last_message();
+    ASSERT_EQ(cgr__fa3_read_key("test", &c.input, &in, &s, &args.c), CGR_OK) << cgr_last_message();
     const Array<int32_t> starts(*bench_, c.starts), lens(*bench_, c.lens), live(*bench_, Words{ c.live });
     const Array<int32_t> metadata(*bench_, s.metadata_bytes / 4);
     args.query_start_loc = starts.data();

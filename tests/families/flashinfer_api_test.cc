@@ -164,9 +164,11 @@ TEST(FlashInferApi, LengthsThatMakeNoSenseAreRefused) {
     p.qo[0] = 1;
     ExpectRefused(p, { "cgr_flashinfer_prefill_", "qo_indptr[0] is 1, expected 0" }, CGR_ERROR_INVALID_ARGUMENT, !graph);
     p.qo = { 0, 10, 9, 30 };
-    ExpectRefused(p, { "qo_indptr[2] is 9, expected 10 (qo_indptr[1]) .. 30" }, CGR_ERROR_INVALID_ARGUMENT, !graph);
+    ExpectRefused(p, { "qo_indptr[2] is 9, expected 10 (qo_indptr[1]) .. 30 (total_num_rows)" }, CGR_ERROR_INVALID_ARGUMENT,
+                  !graph);
     p.qo = { 0, 10, 10, 31 };
-    ExpectRefused(p, { "qo_indptr[3] is 31, expected 10 (qo_indptr[2]) .. 30" }, CGR_ERROR_INVALID_ARGUMENT, !graph);
+    ExpectRefused(p, { "qo_indptr[3] is 31, expected 10 (qo_indptr[2]) .. 30 (total_num_rows)" }, CGR_ERROR_INVALID_ARGUMENT,
+                  !graph);
     p = good;
     p.kv[2] = 5;
     ExpectRefused(p, { "kv_indptr[2] is 5, expected 6 (kv_indptr[1])" }, CGR_ERROR_INVALID_ARGUMENT, !graph);

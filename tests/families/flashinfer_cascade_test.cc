@@ -224,5 +224,76 @@ TEST(FlashInferCascade, NullIsRefused) {
   CGR_EXPECT_OK(cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, plans));
 }
 
+// Everything that a build of Good() takes, with plans of `size` bytes each.
+struct Building {
+  Cascade s = Good();
+  FlashInferCase level = Prefill(s, false);
+  FlashInferWorkspace a{ 1 << 14 }, b{ 1 << 14 };
+  void *workspaces[2] = { a.data(), b.data() };
+  size_t bytes[2] = { a.size(), b.size() }, size;
+  std::vector<uint64_t> plans; // in words, for the alignment
+
+  explicit Building(size_t plan_size) : size(plan_size), plans(2 * plan_size / 8) { SetSizes(plan_size, plan_size); }
+  void *plan(size_t i) { return plans.data() + i * size / 8; }
+  void SetSizes(size_t first, size_t second) {
+    const uint32_t sizes[2] = { uint32_t(first), uint32_t(second) };
+    for (size_t i = 0; i < 2; i++)
+      std::memcpy(plan(i), &sizes[i], sizeof sizes[i]);
+  }
+  cgr_status Build() {
+    return cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, static_cast<cgr_flashinfer_plan *>(plan(0)));
+  }
+};
+
+// Of callers older and newer than the library.
+TEST(FlashInferCascade, PlansAreSteppedThroughByTheSizeOfTheFirst) {
+  Building expected(sizeof(cgr_flashinfer_plan));
+  CGR_ASSERT_OK(expected.Build());
+  for (size_t size : { sizeof(cgr_flashinfer_plan) - 8, sizeof(cgr_flashinfer_plan) + 8, sizeof(cgr_flashinfer_plan) + 64 }) {
+    Building given(size);
+    CGR_ASSERT_OK(given.Build());
+    for (size_t i = 0; i < 2; i++) {
+      const unsigned char *got = static_cast<unsigned char *>(given.plan(i)),
+                          *full = static_cast<unsigned char *>(expected.plan(i));
+      EXPECT_EQ(*static_cast<uint32_t *>(given.plan(i)), size);
+      EXPECT_EQ(std::memcmp(got + 4, full + 4, std::min(size, sizeof(cgr_flashinfer_plan)) - 4), 0) << size << " plan " << i;
+      for (size_t at = sizeof(cgr_flashinfer_plan); at < size; at++)
+        EXPECT_EQ(got[at], 0) << size << " plan " << i << " byte " << at;
+    }
+  }
+}
+
+TEST(FlashInferCascade, SizesOfBothPlansAreCheckedBeforeAnythingIsWritten) {
+  const size_t size = sizeof(cgr_flashinfer_plan);
+  const struct {
+    size_t first, second;
+    const char *text;
+  } rows[] = { { 3, size, "plans[0]: size is 3" }, { size, 0, "plans[1]: size is 0" }, { size, size + 8, "plans[1]: size is " } };
+  for (const auto &row : rows) {
+    Building given(size);
+    given.SetSizes(row.first, row.second);
+    const std::vector<uint64_t> plans = given.plans;
+    const Ints shared = given.s.shared_qo, unique = given.s.unique_kv;
+    ExpectMessage(given.Build(), CGR_ERROR_INVALID_STRUCT, { "cgr_flashinfer_cascade_build: ", row.text });
+    EXPECT_EQ(given.plans, plans);
+    EXPECT_TRUE(given.s.shared_qo == shared && given.s.unique_kv == unique);
+  }
+}
+
+TEST(FlashInferCascade, RefusalsOfALevelNameIt) {
+  for (size_t i = 0; i < 2; i++) {
+    const std::string level = std::string("cgr_flashinfer_cascade_build: ") + (i == 0 ? "shared" : "unique") + " level: ";
+    Building given(sizeof(cgr_flashinfer_plan));
+    given.bytes[i] = 16;
+    ExpectMessage(given.Build(), CGR_ERROR_INVALID_ARGUMENT, { level + "int_bytes is 16, expected at least " });
+    given.workspaces[i] = nullptr;
+    ExpectMessage(given.Build(), CGR_ERROR_NULL_POINTER, { level + "int_workspace is NULL" });
+  }
+  Building given(sizeof(cgr_flashinfer_plan));
+  given.level.p.num_kv_heads = 7;
+  ExpectMessage(given.Build(), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_flashinfer_cascade_build: shared level: num_q_heads is 32, expected a multiple of num_kv_heads (7)" });
+}
+
 } // namespace
 } // namespace cgr_test

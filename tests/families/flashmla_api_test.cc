@@ -149,7 +149,8 @@ TEST(FlashmlaApi, RefusesSparseKernelsThatThereAreNot) {
 
 TEST(FlashmlaApi, RefusesArraysThatAreNotRead) {
   static const int32_t some[3] = { 1, 1, 1 };
-  ExpectRefused(true, [](Good &g) { g.input.seq_lens = some; }, CGR_ERROR_INVALID_ARGUMENT, { "seq_lens is", "NULL with topk" });
+  ExpectRefused(true, [](Good &g) { g.input.seq_lens = some; }, CGR_ERROR_INVALID_ARGUMENT,
+                { "topk is ", " and seq_lens is ", "expected NULL: a sparse batch attends to topk tokens, or to topk_lens" });
   ExpectRefused(false, [](Good &g) { g.input.topk_lens = some; }, CGR_ERROR_INVALID_ARGUMENT, { "topk_lens is", "without topk" });
   ExpectRefused(false, [](Good &g) { g.input.extra_topk_lens = some; }, CGR_ERROR_INVALID_ARGUMENT, { "extra_topk_lens is" });
   ExpectRefused(true,

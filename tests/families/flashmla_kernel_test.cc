@@ -24,7 +24,7 @@ protected:
   Ints RunFlashmla(const FlashmlaBatch &b) {
     cgr__flashmla_args args = {};
     cgr__flashmla_lens lens;
-    CGR_EXPECT_OK(cgr__flashmla_read("test", &b.input, &args.c, &lens));
+    CGR_EXPECT_OK(cgr__flashmla_read_key("test", &b.input, &args.c, &lens));
     const Array<int32_t> live(*bench_, OneWord(b.live)), seq_lens(*bench_, b.seq_lens), topk_lens(*bench_, b.topk_lens);
     const Array<int32_t> extra(*bench_, b.extra_topk_lens), metadata(*bench_, cgr__flashmla_bytes(&args.c) / 4);
     args.lens.live_requests = lens.live_requests ? live.data() : nullptr;
@@ -39,7 +39,7 @@ protected:
 
   Ints RunBlockTable(const BlockTableBatch &b) {
     cgr__block_table_args args = {};
-    CGR_EXPECT_OK(cgr__block_table_read("test", &b.input, &args.task));
+    CGR_EXPECT_OK(cgr__block_table_read_key("test", &b.input, &args.task));
     const Array<int32_t> live(*bench_, OneWord(b.live)), seq_lens(*bench_, b.seq_lens), rows(*bench_, b.rows);
     const Array<int32_t> query_start_loc(*bench_, b.query_start_loc), page_table(*bench_, b.page_table);
     const Array<int32_t> memory(*bench_, size_t(cgr__block_table_locate(&args.task).words));
@@ -114,9 +114,9 @@ TEST_P(KernelFamilies, FlashmlaTakesTheNearestGoodLengths) {
           len = random.OneIn(2) ? INT32_MAX : int32_t(random.Bits());
     if (b.live >= 0 && random.OneIn(2))
       b.live = random.OneIn(2) ? INT32_MAX : -7; // after Bind: the array is there
-    cgr__flashmla_class c;
+    cgr__flashmla_key c;
     cgr__flashmla_lens lens;
-    CGR_ASSERT_OK(cgr__flashmla_read("test", &b.input, &c, &lens));
+    CGR_ASSERT_OK(cgr__flashmla_read_key("test", &b.input, &c, &lens));
     Ints host(cgr__flashmla_bytes(&c) / 4);
     cgr__flashmla_fill(&c, &lens, host.data());
     ASSERT_EQ(RunFlashmla(b), host);

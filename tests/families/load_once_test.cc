@@ -1,9 +1,11 @@
 // A family's kernel is loaded once on each device: later calls ask the device for the launch alone. No capture loads one.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 
 #include "devices/shims/trace.h"
+#include "kernels/families/families.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 #include "tests/support/fa3_case.h"
@@ -67,6 +69,21 @@ TEST_F(LoadOnce, EachKernelOnEachDevice) {
     Close();
     Reopen();
   }
+}
+
+// Two with one bit would be loaded once together; one without a bit is refused, for it would be loaded by every call.
+TEST_F(LoadOnce, EachHasABitOfItsOwn) {
+  std::set<int32_t> numbers;
+  for (const cgr__kernel *kernel :
+       { &cgr__kernel_fa3, &cgr__kernel_flashinfer, &cgr__kernel_cascade, &cgr__kernel_flashmla, &cgr__kernel_block_table }) {
+    EXPECT_TRUE(kernel->number >= 1 && kernel->number <= 31) << kernel->name << " " << kernel->number;
+    EXPECT_TRUE(numbers.insert(kernel->number).second) << kernel->name << " " << kernel->number;
+  }
+  cgr__kernel none = cgr__kernel_fa3;
+  none.number = 0;
+  const cgr__fa3_args args = {};
+  EXPECT_NE(cgr__enqueue_family("cgr_fa3_enqueue", dev_, &none, &args, stream_), CGR_OK);
+  ExpectCalls(0, 0, 0);
 }
 
 TEST_F(LoadOnce, NotInACapture) {

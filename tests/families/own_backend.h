@@ -18,11 +18,13 @@ typedef struct own_engine {
 
 /* What the kernel is launched with. A graph keeps it: addresses and the key's counts, nothing of one step. */
 typedef struct own_args {
-  cgr_block_table_input in;
-  cgr_block_table_layout at;
-  cgr_attention a;
-  cgr_layer l;
-  const char *plan; /* what the planner has written, laid out as `at` says */
+  cgr_block_table_input input;
+  cgr_block_table_layout layout;
+  cgr_device *device;
+  char *plan; /* what the planner writes into the workspace, laid out as `layout` says */
+  uint64_t plan_bytes;
+  cgr_attention attention;
+  cgr_layer layer;
   int32_t num_tokens;
 } own_args;
 

@@ -85,8 +85,13 @@ TEST(BringYourOwnKernels, ThePageQuotesTheCodeThatIsTested) {
   const std::string page = ReadFile("docs/bring_your_own_kernels.md"), code = ReadFile("tests/families/own_backend.c");
   ASSERT_FALSE(code.empty());
   EXPECT_LT(std::count(code.begin(), code.end(), '\n'), 100);
-  const std::string fence = "```c\n" + code + "```\n";
-  EXPECT_NE(page.find(fence), std::string::npos) << "docs/bring_your_own_kernels.md differs from tests/families/own_backend.c";
+  EXPECT_NE(page.find("in under 100 lines:\n\n```c\n" + code + "```\n"), std::string::npos)
+      << "docs/bring_your_own_kernels.md differs from tests/families/own_backend.c";
+  const std::string header = ReadFile("tests/families/own_backend.h"), last = "} own_args;\n";
+  const size_t begin = header.find("/* What the engine knows"), end = header.find(last);
+  ASSERT_TRUE(begin != std::string::npos && end != std::string::npos);
+  EXPECT_NE(page.find("```c\n" + header.substr(begin, end + last.size() - begin) + "```\n"), std::string::npos)
+      << "docs/bring_your_own_kernels.md differs from tests/families/own_backend.h";
 }
 
 } // namespace

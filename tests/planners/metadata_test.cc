@@ -392,14 +392,28 @@ TEST_F(Refusals, Counts) {
 }
 
 TEST_F(Refusals, NullPointers) {
-  for (const int32_t **input : { &c.metadata.rows, &c.metadata.query_lens, &c.metadata.row_computed }) {
-    *input = nullptr;
-    Expect(CGR_ERROR_NULL_POINTER, { "rows, query_lens or row_computed", "NULL" });
+  const struct {
+    const char *name;
+    const int32_t *cgr_metadata::*array;
+  } inputs[] = { { "rows", &cgr_metadata::rows },
+                 { "query_lens", &cgr_metadata::query_lens },
+                 { "row_computed", &cgr_metadata::row_computed } };
+  for (const auto &input : inputs) {
+    c.metadata.*input.array = nullptr;
+    Expect(CGR_ERROR_NULL_POINTER, { std::string("cgr_metadata_build: ") + input.name + " is NULL, expected an array" });
   }
-  for (int32_t **output : { &c.metadata.input_ids, &c.metadata.positions, &c.metadata.query_start_loc, &c.metadata.seq_lens,
-                            &c.metadata.request_rows, &c.metadata.logits_indices }) {
-    *output = nullptr;
-    Expect(CGR_ERROR_NULL_POINTER, { "output", "NULL" });
+  const struct {
+    const char *name;
+    int32_t *cgr_metadata::*array;
+  } outputs[] = { { "input_ids", &cgr_metadata::input_ids },
+                  { "positions", &cgr_metadata::positions },
+                  { "query_start_loc", &cgr_metadata::query_start_loc },
+                  { "seq_lens", &cgr_metadata::seq_lens },
+                  { "request_rows", &cgr_metadata::request_rows },
+                  { "logits_indices", &cgr_metadata::logits_indices } };
+  for (const auto &output : outputs) {
+    c.metadata.*output.array = nullptr;
+    Expect(CGR_ERROR_NULL_POINTER, { std::string("cgr_metadata_build: ") + output.name + " is NULL, expected an array" });
   }
   c.metadata.groups = nullptr;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "groups" });

@@ -1,5 +1,6 @@
 // FlashAttention-3's scheduler metadata once more: what both projects' kernels do to each request, one after the other, and a
-// stable sort of the standard library. Tiles, bound, packing and the vectors' places are taken from cgr_fa3_size.
+// stable sort of the standard library. Tiles, bound, packing and the vectors' places are taken from cgr_fa3_size: what the key
+// decides is tested by the records and by fa3_api_test.cc.
 #ifndef CGR_TESTS_SUPPORT_FA3_ORACLE_H
 #define CGR_TESTS_SUPPORT_FA3_ORACLE_H
 

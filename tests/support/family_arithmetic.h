@@ -5,19 +5,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/host_device.h"
 #include "tests/support/family_kernels.h"
-
-#ifdef __CUDACC__
-#define CGR_FAMILY_FN __host__ __device__ inline
-#else
-#define CGR_FAMILY_FN inline
-#endif
 
 namespace cgr_test {
 
 // ---------------------------------------------------------------------------------------------------------------- elements
 
-CGR_FAMILY_FN double LoadNumber(int32_t dtype, const void *data, int64_t at) {
+CGR__HOST_DEVICE double LoadNumber(int32_t dtype, const void *data, int64_t at) {
   if (dtype == CGR_DTYPE_FP32)
     return static_cast<double>(static_cast<const float *>(data)[at]);
   const uint32_t bits = uint32_t{ static_cast<const uint16_t *>(data)[at] } << 16;
@@ -26,7 +21,7 @@ CGR_FAMILY_FN double LoadNumber(int32_t dtype, const void *data, int64_t at) {
   return static_cast<double>(value);
 }
 
-CGR_FAMILY_FN void StoreNumber(int32_t dtype, void *data, int64_t at, double number) {
+CGR__HOST_DEVICE void StoreNumber(int32_t dtype, void *data, int64_t at, double number) {
   const float value = static_cast<float>(number);
   if (dtype == CGR_DTYPE_FP32) {
     static_cast<float *>(data)[at] = value;
@@ -41,16 +36,16 @@ CGR_FAMILY_FN void StoreNumber(int32_t dtype, void *data, int64_t at, double num
   static_cast<uint16_t *>(data)[at] = static_cast<uint16_t>(bits >> 16);
 }
 
-CGR_FAMILY_FN void Count(int32_t *counter) {
+CGR__HOST_DEVICE void Count(int32_t *counter) {
 #ifdef __CUDA_ARCH__
   atomicAdd(counter, 1);
 #else
   ++*counter;
 #endif
 }
-CGR_FAMILY_FN void CountError(const FamilyAttention &a) { Count(a.errors); }
+CGR__HOST_DEVICE void CountError(const FamilyAttention &a) { Count(a.errors); }
 
-CGR_FAMILY_FN int32_t WordAt(const FamilyAttention &a, int64_t byte, int64_t index) {
+CGR__HOST_DEVICE int32_t WordAt(const FamilyAttention &a, int64_t byte, int64_t index) {
   int32_t word;
   memcpy(&word, a.words + byte + 4 * index, 4);
   return word;
@@ -69,12 +64,12 @@ struct FamilyWork {
   int64_t first_slot, slot_stride;
 };
 
-CGR_FAMILY_FN bool IsFlashInfer(const FamilyAttention &a) {
+CGR__HOST_DEVICE bool IsFlashInfer(const FamilyAttention &a) {
   return a.family == Family::kFlashInferDecode || a.family == Family::kFlashInferPrefill;
 }
 
 // The page of a token, or -1.
-CGR_FAMILY_FN int32_t PageOf(const FamilyAttention &a, int32_t request, int64_t token) {
+CGR__HOST_DEVICE int32_t PageOf(const FamilyAttention &a, int32_t request, int64_t token) {
   const int64_t index = token / a.page_size;
   int32_t page;
   if (IsFlashInfer(a)) {
@@ -86,7 +81,7 @@ CGR_FAMILY_FN int32_t PageOf(const FamilyAttention &a, int32_t request, int64_t 
   return page >= 0 && page < a.num_pages ? page : -1;
 }
 
-CGR_FAMILY_FN double Score(const FamilyAttention &a, int64_t q_at, int64_t k_at) {
+CGR__HOST_DEVICE double Score(const FamilyAttention &a, int64_t q_at, int64_t k_at) {
   double score = 0.0;
   for (int32_t d = 0; d < a.head_dim; d++)
     score += LoadNumber(a.q.dtype, a.q.data, q_at + d) * LoadNumber(a.k.dtype, a.k.base, k_at + d);
@@ -100,27 +95,27 @@ struct FamilyPlace {
   int64_t out, lse;
 };
 
-CGR_FAMILY_FN void PutElement(const FamilyAttention &a, const FamilyPlace &to, int32_t d, double value) {
+CGR__HOST_DEVICE void PutElement(const FamilyAttention &a, const FamilyPlace &to, int32_t d, double value) {
   if (to.partial != nullptr)
     to.partial[d] = value;
   else
     StoreNumber(a.out.dtype, a.out.data, to.out + d, value);
 }
 
-CGR_FAMILY_FN void PutLse(const FamilyAttention &a, const FamilyPlace &to, double lse) {
+CGR__HOST_DEVICE void PutLse(const FamilyAttention &a, const FamilyPlace &to, double lse) {
   if (to.partial_lse != nullptr)
     *to.partial_lse = lse;
   else if (a.lse.data != nullptr)
     static_cast<float *>(a.lse.data)[to.lse] = static_cast<float>(lse);
 }
 
-CGR_FAMILY_FN FamilyPlace OutputOf(const FamilyAttention &a, int64_t row, int32_t head) {
+CGR__HOST_DEVICE FamilyPlace OutputOf(const FamilyAttention &a, int64_t row, int32_t head) {
   return { nullptr, nullptr, row * a.out.stride_token + head * a.out.stride_head,
            row * a.lse.stride_token + head * a.lse.stride_head };
 }
 
 // One row and one query head against the work's keys, of which it sees those up to its own.
-CGR_FAMILY_FN void AttendRow(const FamilyAttention &a, const FamilyWork &w, int64_t row, int32_t q_head) {
+CGR__HOST_DEVICE void AttendRow(const FamilyAttention &a, const FamilyWork &w, int64_t row, int32_t q_head) {
   const int64_t token = w.first_row + row;
   if (row < 0 || row >= w.rows || token < 0 || token >= a.num_tokens || q_head >= a.num_q_heads) {
     CountError(a);
@@ -172,7 +167,7 @@ CGR_FAMILY_FN void AttendRow(const FamilyAttention &a, const FamilyWork &w, int6
   PutLse(a, to, largest + log(sum));
 }
 
-CGR_FAMILY_FN void RunWork(const FamilyAttention &a, const FamilyWork &w, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunWork(const FamilyAttention &a, const FamilyWork &w, int32_t thread, int32_t threads) {
   const int64_t lines = w.line_end - w.line_begin, all = lines * (w.head_end - w.head_begin);
   for (int64_t u = thread; u < all; u += threads) {
     const int64_t line = w.line_begin + u % lines;
@@ -182,7 +177,7 @@ CGR_FAMILY_FN void RunWork(const FamilyAttention &a, const FamilyWork &w, int32_
 }
 
 // Partials of slots first, first + step, ... into a row of the output; none of them: zeros.
-CGR_FAMILY_FN void MergeRow(const FamilyAttention &a, int64_t row, int32_t head, int64_t first, int64_t step, int64_t count) {
+CGR__HOST_DEVICE void MergeRow(const FamilyAttention &a, int64_t row, int32_t head, int64_t first, int64_t step, int64_t count) {
   if (row >= a.num_tokens || first < 0 || count < 0 || (count > 0 && first + (count - 1) * step >= a.num_slots)) {
     CountError(a);
     return;
@@ -209,7 +204,7 @@ CGR_FAMILY_FN void MergeRow(const FamilyAttention &a, int64_t row, int32_t head,
   PutLse(a, to, none ? -INFINITY : largest + log(sum));
 }
 
-CGR_FAMILY_FN FamilyWork WorkOf(const FamilyAttention &a, int32_t request) {
+CGR__HOST_DEVICE FamilyWork WorkOf(const FamilyAttention &a, int32_t request) {
   FamilyWork w = {};
   w.request = request;
   w.group = a.num_q_heads / a.num_kv_heads;
@@ -229,7 +224,7 @@ CGR_FAMILY_FN FamilyWork WorkOf(const FamilyAttention &a, int32_t request) {
 
 // --------------------------------------------------------------------------------------------------------------- FlashMLA
 
-CGR_FAMILY_FN void RunFlashMla(const FamilyAttention &a, int32_t part, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunFlashMla(const FamilyAttention &a, int32_t part, int32_t thread, int32_t threads) {
   const int64_t at = int64_t{ part } * 32, splits = int64_t{ a.flashmla.num_parts } * 32;
   const bool v1 = a.flashmla.layout == CGR_FLASHMLA_V1;
   const int32_t begin = WordAt(a, at, 0), end = WordAt(a, at, v1 ? 2 : 1);
@@ -258,7 +253,7 @@ CGR_FAMILY_FN void RunFlashMla(const FamilyAttention &a, int32_t part, int32_t t
   }
 }
 
-CGR_FAMILY_FN void MergeFlashMla(const FamilyAttention &a, int32_t request, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void MergeFlashMla(const FamilyAttention &a, int32_t request, int32_t thread, int32_t threads) {
   const int64_t splits = int64_t{ a.flashmla.num_parts } * 32;
   const int64_t first = WordAt(a, splits, request), count = WordAt(a, splits, request + 1) - first;
   const int64_t row = a.query_start_loc[request], rows = a.query_start_loc[request + 1] - row;
@@ -269,23 +264,23 @@ CGR_FAMILY_FN void MergeFlashMla(const FamilyAttention &a, int32_t request, int3
 
 // -------------------------------------------------------------------------------------------------------- FlashAttention-3
 
-CGR_FAMILY_FN int32_t Fa3Word(const FamilyAttention &a, int32_t at, int32_t i) { return WordAt(a, 0, int64_t{ at } + i); }
-CGR_FAMILY_FN int32_t Fa3Splits(const FamilyAttention &a, int32_t entry) {
+CGR__HOST_DEVICE int32_t Fa3Word(const FamilyAttention &a, int32_t at, int32_t i) { return WordAt(a, 0, int64_t{ at } + i); }
+CGR__HOST_DEVICE int32_t Fa3Splits(const FamilyAttention &a, int32_t entry) {
   return a.fa3.num_splits > 1 && a.fa3.at_num_splits >= 0 ? Fa3Word(a, a.fa3.at_num_splits, entry) : 1;
 }
-CGR_FAMILY_FN int32_t Fa3Request(const FamilyAttention &a, int32_t entry) {
+CGR__HOST_DEVICE int32_t Fa3Request(const FamilyAttention &a, int32_t entry) {
   return a.fa3.at_batch_idx >= 0 ? Fa3Word(a, a.fa3.at_batch_idx, entry) : entry;
 }
-CGR_FAMILY_FN int32_t Fa3Tiles(const FamilyAttention &a, int32_t entry) {
+CGR__HOST_DEVICE int32_t Fa3Tiles(const FamilyAttention &a, int32_t entry) {
   if (a.fa3.at_num_m_blocks >= 0)
     return Fa3Word(a, a.fa3.at_num_m_blocks, entry);
   return (Fa3Word(a, a.fa3.at_seqlen_q, entry) + a.fa3.tile_m - 1) / a.fa3.tile_m;
 }
 
-CGR_FAMILY_FN int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
+CGR__HOST_DEVICE int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Tile `tile` of an entry, without windows.
-CGR_FAMILY_FN void RunFa3Tile(const FamilyAttention &a, int32_t entry, int64_t tile, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunFa3Tile(const FamilyAttention &a, int32_t entry, int64_t tile, int32_t thread, int32_t threads) {
   const int32_t request = Fa3Request(a, entry), splits = Fa3Splits(a, entry), m_tiles = Fa3Tiles(a, entry);
   if (request < 0 || request >= a.num_requests || splits < 1 || splits > a.fa3.num_splits) {
     CountError(a);
@@ -322,7 +317,7 @@ CGR_FAMILY_FN void RunFa3Tile(const FamilyAttention &a, int32_t entry, int64_t t
 }
 
 // What the counter of tiles deals out, the same to all threads of a CTA.
-CGR_FAMILY_FN int32_t DealFa3(const FamilyAttention &a) {
+CGR__HOST_DEVICE int32_t DealFa3(const FamilyAttention &a) {
   int32_t *counter = reinterpret_cast<int32_t *>(a.words) + a.fa3.at_semaphore;
 #ifdef __CUDA_ARCH__
   __shared__ int32_t dealt;
@@ -337,7 +332,7 @@ CGR_FAMILY_FN int32_t DealFa3(const FamilyAttention &a) {
 }
 
 // A CTA begins with the tile of its own number.
-CGR_FAMILY_FN void RunFa3(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunFa3(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
   int64_t next = cta;
   int32_t entry = 0;
   int64_t before = 0; // tiles of the entries before
@@ -358,7 +353,7 @@ CGR_FAMILY_FN void RunFa3(const FamilyAttention &a, int32_t cta, int32_t thread,
 }
 
 // Also sets the counter of tiles back, for the next layer of the same plan.
-CGR_FAMILY_FN void MergeFa3(const FamilyAttention &a, int32_t entry, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void MergeFa3(const FamilyAttention &a, int32_t entry, int32_t thread, int32_t threads) {
   if (entry == 0 && thread == 0)
     reinterpret_cast<int32_t *>(a.words)[a.fa3.at_semaphore] = 0;
   const int32_t request = Fa3Request(a, entry), splits = Fa3Splits(a, entry);
@@ -373,10 +368,10 @@ CGR_FAMILY_FN void MergeFa3(const FamilyAttention &a, int32_t entry, int32_t thr
 
 // -------------------------------------------------------------------------------------------------------------- FlashInfer
 
-CGR_FAMILY_FN bool IsDecode(const FamilyAttention &a) { return a.family == Family::kFlashInferDecode; }
-CGR_FAMILY_FN bool IsSplit(const FamilyAttention &a) { return a.flashinfer.info[IsDecode(a) ? 9 : 14] != 0; }
+CGR__HOST_DEVICE bool IsDecode(const FamilyAttention &a) { return a.family == Family::kFlashInferDecode; }
+CGR__HOST_DEVICE bool IsSplit(const FamilyAttention &a) { return a.flashinfer.info[IsDecode(a) ? 9 : 14] != 0; }
 
-CGR_FAMILY_FN void RunFlashInfer(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunFlashInfer(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
   const int64_t *info = a.flashinfer.info;
   const bool decode = IsDecode(a), split = IsSplit(a);
   if (split && a.words[info[decode ? 6 : 12] + cta] == 0)
@@ -409,7 +404,7 @@ CGR_FAMILY_FN void RunFlashInfer(const FamilyAttention &a, int32_t cta, int32_t 
 }
 
 // `row`: of the output.
-CGR_FAMILY_FN void MergeFlashInfer(const FamilyAttention &a, int32_t row, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void MergeFlashInfer(const FamilyAttention &a, int32_t row, int32_t thread, int32_t threads) {
   const int64_t *info = a.flashinfer.info;
   const bool decode = IsDecode(a);
   if (!IsSplit(a) || (!decode && row >= WordAt(a, info[2], 0)))
@@ -422,7 +417,7 @@ CGR_FAMILY_FN void MergeFlashInfer(const FamilyAttention &a, int32_t row, int32_
 // -------------------------------------------------------------------------------------------------------------- the phases
 
 // First: tokens that are padding, of which no kernel below knows.
-CGR_FAMILY_FN void ClearToken(const FamilyAttention &a, int32_t token, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void ClearToken(const FamilyAttention &a, int32_t token, int32_t thread, int32_t threads) {
   for (int32_t head = thread; head < a.num_q_heads; head += threads) {
     const FamilyPlace to = OutputOf(a, token, head);
     for (int32_t d = 0; d < a.head_dim; d++)
@@ -431,7 +426,7 @@ CGR_FAMILY_FN void ClearToken(const FamilyAttention &a, int32_t token, int32_t t
   }
 }
 
-CGR_FAMILY_FN void RunCta(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunCta(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
   if (a.family == Family::kFa3)
     RunFa3(a, cta, thread, threads);
   else if (a.family == Family::kFlashMla)
@@ -440,10 +435,10 @@ CGR_FAMILY_FN void RunCta(const FamilyAttention &a, int32_t cta, int32_t thread,
     RunFlashInfer(a, cta, thread, threads);
 }
 
-CGR_FAMILY_FN int32_t NumMerges(const FamilyAttention &a) {
+CGR__HOST_DEVICE int32_t NumMerges(const FamilyAttention &a) {
   return a.family == Family::kFlashInferPrefill ? a.num_tokens : a.num_requests;
 }
-CGR_FAMILY_FN void RunMerge(const FamilyAttention &a, int32_t entry, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunMerge(const FamilyAttention &a, int32_t entry, int32_t thread, int32_t threads) {
   if (a.family == Family::kFa3)
     MergeFa3(a, entry, thread, threads);
   else if (a.family == Family::kFlashMla)

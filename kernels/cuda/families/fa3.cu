@@ -96,7 +96,7 @@ __device__ __forceinline__ int32_t find_place(Shared &s, int32_t key, int warps,
 }
 
 __device__ __forceinline__ void plan_chunk(const cgr__fa3_args &a, Shared &s, int first, int share, int shares) {
-  const cgr__fa3_class &c = a.c;
+  const cgr__fa3_key &c = a.c;
   int t = (int)threadIdx.x, i = first + t, warps = (min(c.num_requests - first, kMaxThreads) + 31) / 32;
   if (t >= 32 * warps || share >= warps)
     return; /* barriers are of the threads that are left */
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kMaxThreads) fa3_kernel(const __grid_constant_
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 
 /* Blocks that share the sorting of a chunk: as many as have 32 requests each, or 64, ... */
-int num_shares(const cgr__fa3_class &c, int warps) {
+int num_shares(const cgr__fa3_key &c, int warps) {
   if (!c.sort)
     return 1;
   int most = kSortingBlocks / num_chunks(c.num_requests);

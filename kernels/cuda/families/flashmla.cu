@@ -15,7 +15,7 @@ namespace {
 constexpr int kMaxThreads = 1024, kMaxWarps = kMaxThreads / 32;
 constexpr int kMaxEach = CGR__MAX_REQUESTS / kMaxThreads; /* chunks of 32 requests of a warp at most, neighbours */
 constexpr int kMaxSpan = 2;                               /* chunks that the walk goes through in one step */
-constexpr int32_t kMaxParts = 1024;
+constexpr int32_t kMaxParts = CGR__FLASHMLA_MAX_PARTS;
 
 /* Where the hand is after a step of the walk in which a request is the first that is landed on. */
 struct __align__(16) Exit {
@@ -424,7 +424,7 @@ template <int kEach>
 __global__ void __launch_bounds__(most_threads(kEach)) flashmla_kernel(const __grid_constant__ cgr__flashmla_args a) {
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ Shared s;
-  const cgr__flashmla_class &c = a.c;
+  const cgr__flashmla_key &c = a.c;
   const Lists l = make_lists(memory, c.num_requests, c.num_parts);
   const int32_t chunks = (c.num_requests + 31) >> 5;
   const int each = kEach < kMaxEach ? kEach : (chunks + kMaxWarps * kMaxSpan - 1) / (kMaxWarps * kMaxSpan) * kMaxSpan;
