@@ -14,11 +14,14 @@ constexpr int kMostBlocks = 64;
 constexpr int32_t kNobody = 0x7fffffff;
 
 /* In shared memory: [B + 1], [G + 1], [G], [G]; sums of both levels [B + 1], [G + 1]. first: of a group, the first request that
- * has pages. kv stays where it is from the last live request on: requests that are padding have no pages. */
+ * has pages. Anything may stand in kv after the live requests. */
 struct Batch {
   int32_t *kv, *start, *prefix, *first, *unique, *shared;
   int32_t live;
 };
+
+/* Requests from `live` on are padding, which has none. */
+__device__ int32_t pages_of(const Batch &b, int32_t i) { return i < b.live ? b.kv[i + 1] - b.kv[i] : 0; }
 
 __host__ __device__ constexpr size_t shared_words(int32_t requests, int32_t groups) {
   return 2 * ((size_t)requests + 1) + 2 * ((size_t)groups + 1) + 2 * (size_t)groups;
@@ -47,12 +50,6 @@ __device__ void load(const cgr_flashinfer_cascade &c, Batch &b) {
   }
   b.live = max(0, min(live, c.num_requests));
   __syncthreads();
-  if (b.live == c.num_requests) /* the same for all threads */
-    return;
-  int32_t end = b.kv[b.live];
-  for (int32_t i = b.live + 1 + (int32_t)threadIdx.x; i <= c.num_requests; i += kThreads)
-    b.kv[i] = end;
-  __syncthreads();
 }
 
 /* The group of a request, by bisection: the last that begins at it or before. Never outside, whatever the array holds. */
@@ -69,7 +66,7 @@ __device__ int32_t group_of(const cgr_flashinfer_cascade &c, const Batch &b, int
 }
 
 /* Pages that request i shares with its group. */
-__device__ int32_t shared_pages(const Batch &b, int32_t g, int32_t i) { return b.kv[i + 1] > b.kv[i] ? b.prefix[g] : 0; }
+__device__ int32_t shared_pages(const Batch &b, int32_t g, int32_t i) { return pages_of(b, i) > 0 ? b.prefix[g] : 0; }
 
 __device__ bool request_is_good(const cgr_flashinfer_cascade &c, const Batch &b, int32_t i) {
   int32_t from = c.qo_indptr[i], end = c.qo_indptr[i + 1], last = c.kv_last_page_len[i];
@@ -166,10 +163,10 @@ __device__ void copy_pages(const cgr_flashinfer_cascade &c, const Batch &b) {
   int32_t items = c.num_requests + c.num_groups;
   for (int32_t item = (int32_t)(blockIdx.x * kWarps + threadIdx.x / 32); item < items; item += (int32_t)gridDim.x * kWarps) {
     int32_t i = item, g = item - c.num_requests;
-    if (g < 0)
+    if (g < 0 && i < b.live)
       copy(c.unique_kv_indices + b.unique[i], c.kv_indices + b.kv[i + 1] - (b.unique[i + 1] - b.unique[i]),
            b.unique[i + 1] - b.unique[i]);
-    else if (b.shared[g + 1] > b.shared[g])
+    else if (g >= 0 && b.shared[g + 1] > b.shared[g])
       copy(c.shared_kv_indices + b.shared[g], c.kv_indices + b.kv[b.first[g]], b.shared[g + 1] - b.shared[g]);
   }
 }
@@ -182,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, 1) cascade_kernel(const __grid_const
   bool good = batch_is_good(c, b);
   if (good) {
     sum_up(b.unique, c.num_requests, of_warp[0],
-           [&](int32_t i) { return b.kv[i + 1] - b.kv[i] - shared_pages(b, group_of(c, b, i), i); });
+           [&](int32_t i) { return pages_of(b, i) - shared_pages(b, group_of(c, b, i), i); });
     sum_up(b.shared, c.num_groups, of_warp[1], [&](int32_t g) { return b.first[g] == kNobody ? 0 : b.prefix[g]; });
   }
   if (good && c.kv_indices)
