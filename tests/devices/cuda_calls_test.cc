@@ -189,7 +189,7 @@ int LaunchNothing(const void *, cudaStream_t) { return static_cast<int>(driver.N
 int PreloadNothing() { return static_cast<int>(driver.Note("Preload")); }
 void Nothing(const void *) {}
 
-const cgr__kernel kKernel = { "kernel", sizeof(int), nullptr, LaunchNothing, PreloadNothing };
+const cgr__kernel kKernel = { "kernel", sizeof(int), nullptr, LaunchNothing, PreloadNothing, 0 };
 
 class CudaCallsTest : public ::testing::Test {
 protected:
