@@ -113,8 +113,8 @@ void CallEverything() {
 // The rest of the table.
 void CallTheTable() {
   Watch watch;
-  const cgr__kernel scale = { "scale", sizeof(test_scale_args), nullptr, test_scale, test_scale_preload };
-  const cgr__kernel nowhere = { "nowhere", sizeof(test_scale_args), nullptr, test_scale_nowhere, nullptr };
+  const cgr__kernel scale = { "scale", sizeof(test_scale_args), nullptr, test_scale, test_scale_preload, 0 };
+  const cgr__kernel nowhere = { "nowhere", sizeof(test_scale_args), nullptr, test_scale_nowhere, nullptr, 0 };
   cgr_device *dev = nullptr;
   cgr__graph *graph = nullptr;
   cgr__exec *exec = nullptr;
@@ -223,7 +223,7 @@ private:
 };
 
 TEST_F(CudaThreadTest, AnotherThreadsGlobalCaptureIsLeftAlone) {
-  const cgr__kernel scale = { "scale", sizeof(test_scale_args), nullptr, test_scale, test_scale_preload };
+  const cgr__kernel scale = { "scale", sizeof(test_scale_args), nullptr, test_scale, test_scale_preload, 0 };
   cgr_device *dev = cgr_test::OpenDevice(cgr_test::CudaParam());
   ASSERT_NE(dev, nullptr);
   {
