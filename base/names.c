@@ -88,6 +88,10 @@ NAMES(cgr_graph_state, cgr_graph_state_name, { CGR_GRAPH_EMPTY, "empty" }, { CGR
 
 NAMES(cgr_capture_flag, cgr_capture_flag_name, { CGR_CAPTURE_MISSED, "missed" })
 
+NAMES(cgr_flight_outcome, cgr_flight_outcome_name, { CGR_FLIGHT_PREPARED, "prepared" }, { CGR_FLIGHT_LAUNCHED, "launched" },
+      { CGR_FLIGHT_CANCELLED, "cancelled" }, { CGR_FLIGHT_ABANDONED, "abandoned" }, { CGR_FLIGHT_REFUSED, "refused" },
+      { CGR_FLIGHT_INTERNAL, "internal" })
+
 size_t cgr_dtype_size(cgr_dtype dtype) {
   switch (dtype) {
   case CGR_DTYPE_FP8_E4M3:

@@ -5,13 +5,6 @@
 #include "base/status.h"
 #include "graphs/graphs.h"
 
-cgr__key_text cgr__key_name(const cgr_key *key) {
-  cgr__key_text name;
-  snprintf(name.text, sizeof name.text, "%s %dr %dt q%d v%u", cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests,
-           key->num_tokens, key->query_len, key->variant);
-  return name;
-}
-
 cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key) {
   char message[400];
   snprintf(message, sizeof message, "%s", cgr_last_message());

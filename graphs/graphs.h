@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/key.h"
 #include "base/limits.h"
 #include "buffers/regions.h"
 #include "cgr/cgr.h"
@@ -49,15 +50,16 @@ typedef struct cgr__graph_entry {
   uint64_t replays, real_requests;
   uint64_t last_seq; /* the last step that used it */
   int32_t state;     /* cgr_graph_state, but for STALE, which follows from what is above */
-  int32_t records;
+  int32_t index;     /* of the entry itself */
   cgr_key key;
   uint64_t misses;  /* steps that would have used it and could not, since it was last captured */
   int32_t failures; /* captures that have failed, one after the other */
   int32_t num_pieces;
   int64_t num_nodes, width, device_bytes; /* width: of the widest piece */
   double capture_ms;
-  cgr__held held;    /* regions of the engine's that it holds */
-  uint64_t spare[2]; /* to whole lines */
+  cgr__held held;   /* regions of the engine's that it holds */
+  int32_t records;  /* times that `record` ran for it */
+  int32_t spare[3]; /* to whole lines */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -137,11 +139,6 @@ static inline bool cgr__graph_is_usable(const cgr__graphs *graphs, const cgr__gr
 /* A region has just moved: the graphs that do not hold it are as fresh as before. */
 void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region);
 bool cgr__holds(const cgr__held *held, int32_t region);
-/* Names a key in findings: "full 8r 8t q1 v0". */
-typedef struct cgr__key_text {
-  char text[48];
-} cgr__key_text;
-cgr__key_text cgr__key_name(const cgr_key *key);
 /* Fails again, with the function and the key before the thread's last message. */
 cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key);
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats);

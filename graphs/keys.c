@@ -116,6 +116,8 @@ static void make_variants(cgr__graphs *graphs, const cgr__key_lists *lists) {
     }
   }
   graphs->count = each * captured;
+  for (int32_t i = 0; i < graphs->count; i++)
+    graphs->entry[i].index = i;
 }
 
 /* table[n]: the first of the ascending sizes that reaches n. */

@@ -50,6 +50,8 @@ cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *messag
     snprintf(rt->dead_message, sizeof rt->dead_message, "%s", message);
     rt->dead_code = device_code;
     __atomic_store_n(&rt->dead, 1, __ATOMIC_RELEASE);
+    if (!rt->launching)
+      cgr__dump_tell(rt);
   }
   cgr__set_device_code(rt->dead_code);
   return cgr__fail(CGR_ERROR_DEAD, "%s", rt->dead_message);

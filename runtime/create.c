@@ -5,7 +5,7 @@
 
 #include "runtime/runtime.h"
 
-_Static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES, "handle and tally are one line");
+_Static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES, "handle and recorder are one line");
 _Static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "a lane's hot part is five lines");
 _Static_assert(offsetof(cgr__rows, standing) == CGR__LINE_BYTES, "what a whole batch looks at of the rows is a line");
 _Static_assert((int)CGR_REASON_COUNT_ <= 16, "cgr_stats.by_reason has room for every reason");
@@ -35,7 +35,15 @@ static cgr_status take_device_memory(cgr_runtime *rt) {
   return CGR_OK;
 }
 
-/* One block for everything that the host keeps: rows, compositions, keys. */
+/* The ring is written here, so that no step is the first to touch its pages. */
+static void take_flight(cgr_runtime *rt, unsigned char *memory) {
+  size_t bytes = (size_t)rt->setup.config.flight_depth * sizeof(cgr__flight_entry);
+  memset(memory, 0xff, bytes);
+  cgr__flight_init(&rt->flight, (uint32_t)rt->setup.config.flight_depth, rt->setup.config.time_every, memory);
+  cgr__statistics_init(&rt->statistics, memory + bytes);
+}
+
+/* One block for everything that the host keeps: records, rows, compositions, keys. */
 static cgr_status take_host_memory(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   cgr__rows_config rows = cgr__setup_rows(&rt->setup);
@@ -44,13 +52,19 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   if (!rt->host_block)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory for %d rows (%zu bytes)", c->max_rows, bytes);
   unsigned char *at = rt->host_block;
-  at += -(uintptr_t)at % CGR__ROW_BYTES; /* the rows come first: each is a line */
+  at += -(uintptr_t)at % CGR__ROW_BYTES; /* what consists of lines comes first: records, statistics, rows */
+  take_flight(rt, at);
+  at += cgr__setup_flight_bytes(&rt->setup);
   cgr__rows_init(&rt->rows, &rows, at);
   at += cgr__rows_bytes(&rows);
   cgr__compositions_init(&rt->lane.compositions, c->max_requests, c->ring_depth, at);
   at += cgr__compositions_bytes(c->max_requests, c->ring_depth);
   cgr__keys_make(&rt->graphs, &rt->setup.keys, at);
-  cgr__backend_plans_init(rt, at + cgr__keys_bytes(&rt->setup.keys));
+  at += cgr__keys_bytes(&rt->setup.keys);
+  cgr__backend_plans_init(rt, at);
+  rt->dump_bytes = cgr__setup_dump_bytes(&rt->setup);
+  if (rt->dump_bytes > 0)
+    rt->dump = (char *)at + cgr__setup_backend_plans_layout(&rt->setup).bytes;
   return CGR_OK;
 }
 
@@ -301,6 +315,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(preload_kernels(rt));
   cgr__baked_refresh(rt);
   rt->tickets = first_ticket();
+  cgr__tick_clock_compare(&rt->statistics.clock);
   tell_setup(rt);
   return CGR_OK;
 }

@@ -4,21 +4,21 @@
 
 static const cgr_key apply_key = { .num_tokens = 1, .num_requests = 1 };
 
-/* A step without requests whose slot is filled. */
-static cgr_status launch(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, cgr__fate *fate) {
+/* A step without requests whose slot is filled; `bytes` count for it if it succeeds. */
+static cgr_status launch(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, uint64_t bytes, cgr__fate *fate) {
   cgr__outcome outcome;
   cgr__ring_commit(cgr__ring_slot(&rt->lane.ring, seq), seq);
   fate->seq = seq;
   cgr_status status = cgr__enqueue_step(rt, enqueue, &outcome);
   if (outcome != CGR__OUTCOME_BROKEN)
-    cgr__launched_internal(rt, seq, enqueue->stream);
+    cgr__launched_internal(rt, seq, enqueue->stream, status == CGR_OK ? bytes : 0);
   return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, enqueue->stream, fate) : status;
 }
 
 cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
   while (rt->lane.launched + 1 < rt->lane.prepared.seq)
-    CGR__TRY(launch(rt, rt->lane.launched + 1, &enqueue, fate));
+    CGR__TRY(launch(rt, rt->lane.launched + 1, &enqueue, 0, fate)); /* its bytes are among those of the prepared step */
   return CGR_OK;
 }
 
@@ -36,11 +36,9 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bo
   cgr__stage_empty(rt, slot);
   if (changes)
     bytes = cgr__stage_changes(rt, slot);
-  cgr_status status = launch(rt, seq, enqueue, &fate);
+  cgr_status status = launch(rt, seq, enqueue, bytes, &fate);
   if (status != CGR_OK)
     cgr__unstage(rt, seq, seq);
-  else
-    rt->tally.bytes_staged += bytes;
   return status;
 }
 

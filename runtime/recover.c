@@ -38,7 +38,7 @@ static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
     status = cgr__enqueue_step(rt, &empty, &outcome);
   if (status != CGR_OK)
     return die_of(rt, c, rt->own_stream, "an empty step under its number failed too");
-  cgr__launched_internal(rt, seq, rt->own_stream);
+  cgr__launched_internal(rt, seq, rt->own_stream, 0);
   return fail_with(c);
 }
 
@@ -59,7 +59,7 @@ static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, 
     return use_number_up(rt, fate->seq, c);
   if (rt->backend_plans.states && (cgr__backend_plans_clear(rt, stream) || wait_for_streams(rt, stream)))
     return die_of(rt, c, stream, "zeroing the workspaces of backends failed too");
-  cgr__launched_internal(rt, fate->seq, stream);
+  cgr__launched_internal(rt, fate->seq, stream, 0);
   return fail_with(c);
 }
 
@@ -87,17 +87,19 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate 
   cgr__graph_entry *entry = p->choice.entry;
   cgr_status status = entry ? cgr__enqueue_breaks(rt, &enqueue, entry, &outcome) : cgr__enqueue_step(rt, &enqueue, &outcome);
   if (outcome == CGR__OUTCOME_ABANDONED)
-    cgr__launched_internal(rt, fate->seq, stream);
+    cgr__launched_internal(rt, fate->seq, stream, 0);
   return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, stream, fate) : status;
 }
 
-void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate) {
+void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64_t began, cgr_status status) {
   const cgr__prepared *p = &rt->lane.prepared;
   cgr__unstage(rt, fate->seq, p->seq);
   cgr__batch_abandon(&rt->rows, &p->batch, fate->seq);
   if (fate->ran && fate->seq == p->seq)
     cgr__rows_forget_tokens(&rt->rows, p->batch.composition);
-  rt->stats.abandoned++;
   step->state = CGR_STEP_ABANDONED;
   step->seq = fate->seq;
+  cgr__flight_abandoned(rt, began, fate->seq, status);
+  cgr__failure_keep(rt, fate->seq, status);
+  cgr__dump_tell(rt);
 }

@@ -6,11 +6,12 @@
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
  *           native.c    the library's own backend                     backend_plans.c  plans, states of all backends
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
- *           counters.c  the host's counters                           bounds.c     the longest of a step, its decodes
+ *           flight.c    the record of every step                  bounds.c     the longest of a step, its decodes
  *   cold    create.c    makes and destroys               capture.c    captures, warms up, releases
  *           estimate.c  what a capture will take             audit.c   what captured graphs hold
  *           baked.c     what they are made from
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
+ *           dump.c      the flight recorder, read
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
@@ -39,6 +40,10 @@
 #include "planners/requests/rows.h"
 #include "planners/requests/standing.h"
 #include "runtime/config/config.h"
+#include "tracing/flight.h"
+#include "tracing/json.h"
+#include "tracing/statistics.h"
+#include "tracing/ticks.h"
 
 #define CGR__RUNTIME_MAGIC 0x63677252u
 
@@ -100,29 +105,26 @@ typedef struct cgr__backend_plans {
   void *nowhere;                              /* plan_bytes of the largest: a plan that no step uses */
 } cgr__backend_plans;
 
-/* What steps count, in one place: cgr_stats is spread over many lines. */
-typedef struct cgr__tally {
-  uint64_t like_last; /* steps of the last one's kind and reason, not yet in cgr_stats */
-  uint64_t real_tokens, padded_tokens, bytes_staged;
-} cgr__tally;
-
 /* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
-  int dead;                       /* 1: lost; read by any thread */
-  bool recording;                 /* inside `record`, or a call between pieces */
-  bool has_plan_host;             /* some backend in use has a plan_host */
-  uint8_t last_kind, last_reason; /* of the tally */
-  int32_t reorder_threshold;      /* of the setup */
+  int dead;                  /* 1: lost; read by any thread */
+  bool recording;            /* inside `record`, or a call between pieces */
+  bool has_plan_host;        /* some backend in use has a plan_host */
+  bool launching;            /* a launch that fails now is told of by cgr__abandon */
+  int32_t reorder_threshold; /* of the setup */
   cgr_device *dev;
   uint64_t tickets; /* of prepared steps; unlike those of any other runtime */
-  cgr__tally tally;
+  cgr__flight flight;
   CGR__LINE cgr__lane lane;
   CGR__LINE cgr__rows rows;
   CGR__LINE cgr__graphs graphs;
   CGR__LINE cgr__regions regions;
 
-  cgr_stats stats; /* without the tally, and without `steps`, which is a sum */
+  cgr__statistics statistics;
+  cgr__failure failure;
+  char *dump; /* [dump_bytes] for cgr_config.dump; NULL: nobody is told */
+  size_t dump_bytes;
   cgr_record_function record;
   void *engine;
   cgr__step_recorder recorder;          /* of the step that is being enqueued; one at a time */
@@ -135,7 +137,7 @@ struct cgr_runtime {
   cgr__layout layout;
   unsigned char *arena; /* device memory */
   void *pinned;         /* the ring */
-  void *host_block;     /* rows, compositions, keys, what backends keep */
+  void *host_block;     /* records and statistics, rows, compositions, keys, what backends keep */
   bool owns_device, owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
   char dead_message[320];
@@ -256,12 +258,8 @@ void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_e
 
 /* A step is on its stream: the host's counters follow. */
 void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__composition *batch);
-/* The same for a step without requests. */
-void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream);
-/* It counts under this kind and reason. */
-void cgr__count(cgr_runtime *rt, cgr_graph_kind kind, cgr_reason reason);
-/* All that was counted. */
-void cgr__count_all(const cgr_runtime *rt, cgr_stats *stats);
+/* The same for a step without requests, for which the device has read so many bytes. */
+void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes);
 
 /* bounds.c: lengths of the sequences of a batch, this step's tokens included; the longest, at least 1, is returned. `seq_lens`:
  * NULL or [num_requests]. A batch of NULL is empty: it counts as one request of one token, its padding. */
@@ -294,7 +292,35 @@ cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream,
 /* The same for a graph whose launch failed with a device's error. */
 cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__fate *fate);
 /* The prepared step is over: its changes are pending again, its rows keep their lengths. */
-void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate);
+void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64_t began, cgr_status status);
+
+/* -------------------------------------------------------------------------------------------------------- flight.c, dump.c */
+
+/* The record of the prepared step, as far as it is known, with its outcome. */
+void cgr__flight_describe(const cgr_runtime *rt, cgr_flight_outcome outcome, cgr__flight_entry *entry);
+/* A step is over: its record is written. `began`: ticks, when the call did; of a launch 0 if the step is not timed. */
+void cgr__flight_launched(cgr_runtime *rt, uint64_t began);
+void cgr__flight_abandoned(cgr_runtime *rt, uint64_t began, uint64_t seq, cgr_status status);
+void cgr__flight_cancelled(cgr_runtime *rt);
+void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status);
+void cgr__flight_internal(cgr_runtime *rt, uint64_t seq, uint64_t bytes);
+/* Its prepare has succeeded. */
+static inline void cgr__flight_prepared(cgr_runtime *rt, uint64_t began) {
+  rt->flight.prepared_at = began;
+  rt->flight.prepare_ticks = cgr__flight_is_timed(&rt->flight) ? cgr__ticks_between(began, cgr__ticks()) : 0;
+}
+/* Its launch begins. */
+static inline uint64_t cgr__flight_launching(const cgr_runtime *rt) { return rt->flight.prepare_ticks > 0 ? cgr__ticks() : 0; }
+
+/* How many records are kept; the i-th of them, the newest last. */
+int32_t cgr__flight_count(const cgr_runtime *rt);
+cgr_flight_record cgr__flight_read(const cgr_runtime *rt, int32_t i);
+/* Writes the JSON of cgr_runtime_dump; returns its length. */
+size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity);
+/* Gives it to cgr_config.dump, if there is one. */
+void cgr__dump_tell(cgr_runtime *rt);
+/* Keeps the thread's last message as that of a failed launch. */
+void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, cgr_status status);
 
 /* -------------------------------------------------------------------------------------------------------------- capture.c */
 

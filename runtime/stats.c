@@ -1,5 +1,9 @@
-/* What a runtime counts, its mode, its keys. */
+/* What a runtime counts and records, its mode, its keys. */
+#include <string.h>
+
 #include "runtime/runtime.h"
+#include "tracing/metrics.h"
+#include "tracing/table.h"
 
 cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason) {
   bool is = cgr__runtime_is(runtime);
@@ -13,16 +17,22 @@ static cgr_status check_handle(cgr_runtime *runtime, const char *function) {
   return cgr__runtime_is(runtime) ? CGR_OK : cgr__runtime_check(runtime, function);
 }
 
+/* The sums over the records, and what is counted elsewhere. */
+static void get_stats(cgr_runtime *rt, cgr_stats *full) {
+  cgr__statistics_fold(&rt->statistics, &rt->flight);
+  *full = rt->statistics.sums;
+  full->num_graphs = cgr__graphs_num_usable(&rt->graphs);
+  full->graph_bytes = (uint64_t)rt->graphs.device_bytes;
+  full->capture_ms = cgr__graphs_capture_ms(&rt->graphs);
+  full->captures_failed = rt->graphs.failures;
+  full->guard_errors = cgr__ring_errors(&rt->lane.ring);
+}
+
 cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
+  cgr_stats full;
   CGR__TRY(check_handle(runtime, "cgr_runtime_stats"));
   CGR__TRY(cgr__sized_check("cgr_runtime_stats: stats", stats));
-  cgr_stats full;
-  cgr__count_all(runtime, &full);
-  full.num_graphs = cgr__graphs_num_usable(&runtime->graphs);
-  full.graph_bytes = (uint64_t)runtime->graphs.device_bytes;
-  full.capture_ms = cgr__graphs_capture_ms(&runtime->graphs);
-  full.captures_failed = runtime->graphs.failures;
-  full.guard_errors = cgr__ring_errors(&runtime->lane.ring);
+  get_stats(runtime, &full);
   cgr__sized_write(stats, &full, sizeof full);
   return CGR_OK;
 }
@@ -38,5 +48,105 @@ cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_grap
                      runtime->graphs.count);
   cgr__graph_get_stats(&runtime->graphs, &runtime->graphs.entry[index], &full);
   cgr__sized_write(stats, &full, sizeof full);
+  return CGR_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------- per key, texts */
+
+/* Of a key, or of the eager steps: -1. The records are folded. */
+static void get_key_stats(const void *context, int32_t index, cgr_key_stats *stats) {
+  const cgr_runtime *rt = context;
+  *stats = (cgr_key_stats)CGR_KEY_STATS_INIT;
+  cgr__statistics_of_key(&rt->statistics, index, stats);
+  if (index < 0)
+    return;
+  const cgr__graph_entry *entry = &rt->graphs.entry[index];
+  stats->state = (int32_t)cgr__graph_state_of(&rt->graphs, entry);
+  stats->key = entry->key;
+  stats->misses = entry->misses;
+  stats->num_nodes = entry->num_nodes;
+  stats->device_bytes = entry->device_bytes;
+  stats->capture_ms = entry->capture_ms;
+}
+
+cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_stats *stats) {
+  cgr_key_stats full;
+  CGR__TRY(check_handle(runtime, "cgr_runtime_key_stats"));
+  CGR__TRY(cgr__sized_check("cgr_runtime_key_stats: stats", stats));
+  if (index < -1 || index >= runtime->graphs.count)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_runtime_key_stats: index is %d, expected one of %d keys, or -1 for the eager steps", index,
+                     runtime->graphs.count);
+  cgr__statistics_fold(&runtime->statistics, &runtime->flight);
+  get_key_stats(runtime, index, &full);
+  cgr__sized_write(stats, &full, sizeof full);
+  return CGR_OK;
+}
+
+/* What every function that writes a text asks of its arguments. */
+static cgr_status check_text(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length) {
+  CGR__TRY(check_handle(rt, function));
+  CGR__REQUIRE(length, function);
+  if (!out && capacity > 0)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: out is NULL, expected an address, as capacity is %zu", function, capacity);
+  return CGR_OK;
+}
+
+static cgr__report report_of(cgr_runtime *rt) {
+  cgr__report report = { .device = rt->setup.device.name,
+                         .mode = cgr_graph_mode_name(rt->setup.mode),
+                         .dead = rt->dead ? rt->dead_message : NULL,
+                         .num_keys = rt->graphs.count,
+                         .context = rt,
+                         .get_key = get_key_stats };
+  get_stats(rt, &report.stats);
+  return report;
+}
+
+cgr_status cgr_runtime_stats_text(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__TRY(check_text(runtime, "cgr_runtime_stats_text", out, capacity, length));
+  cgr__text text = cgr__text_begin(out, capacity);
+  const cgr__report report = report_of(runtime);
+  cgr__table_write(&text, &report);
+  *length = text.length;
+  return CGR_OK;
+}
+
+cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, int32_t num_labels, char *out, size_t capacity,
+                               size_t *length) {
+  CGR__TRY(check_text(runtime, "cgr_runtime_metrics", out, capacity, length));
+  CGR__TRY(cgr__metrics_check_labels("cgr_runtime_metrics", labels, num_labels));
+  cgr__text text = cgr__text_begin(out, capacity);
+  const cgr__report report = report_of(runtime);
+  cgr__metrics_write(&text, &report, labels, num_labels);
+  *length = text.length;
+  return CGR_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------- flight recorder */
+
+cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, int32_t capacity, int32_t *count) {
+  CGR__TRY(check_handle(runtime, "cgr_runtime_flight"));
+  CGR__REQUIRE(count, "cgr_runtime_flight");
+  if (capacity < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_flight: capacity is %d, expected 0 or more", capacity);
+  if (capacity > 0)
+    CGR__TRY(cgr__sized_check("cgr_runtime_flight: records", records));
+  *count = cgr__flight_count(runtime);
+  cgr__tick_clock_compare(&runtime->statistics.clock);
+  int32_t first = *count > capacity ? *count - capacity : 0;
+  uint32_t stride = capacity > 0 ? records->size : 0;
+  for (int32_t i = first; i < *count; i++) {
+    cgr_flight_record record = cgr__flight_read(runtime, i);
+    unsigned char *at = (unsigned char *)records + (size_t)(i - first) * stride;
+    memcpy(at, &stride, sizeof stride); /* the elements after the first may not be initialised */
+    cgr__sized_write(at, &record, sizeof record);
+  }
+  return CGR_OK;
+}
+
+cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__TRY(check_text(runtime, "cgr_runtime_dump", out, capacity, length));
+  *length = cgr__dump(runtime, out, capacity);
   return CGR_OK;
 }

@@ -149,6 +149,7 @@ static void prefetch(const cgr_runtime *rt) {
   __builtin_prefetch(rt->dev);
   __builtin_prefetch(rt->lane.prepared.choice.entry, 1);
   __builtin_prefetch(rt->lane.ring.completion);
+  __builtin_prefetch(cgr__flight_at(&rt->flight, rt->flight.count), 1);
   cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, rt->lane.launched + 1);
   __builtin_prefetch(slot, 1);
   if (rt->rows.num_dirty > 0)
@@ -157,26 +158,17 @@ static void prefetch(const cgr_runtime *rt) {
 
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
   CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_prepare"));
+  uint64_t began = cgr__ticks();
   prefetch(runtime);
   cgr_status status = prepare(runtime, batch, step);
-  if (status != CGR_OK)
-    runtime->stats.refused++;
+  if (status == CGR_OK)
+    cgr__flight_prepared(runtime, began);
+  else
+    cgr__flight_refused(runtime, began, status);
   return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- launch */
-
-static void count(cgr_runtime *rt, const cgr__prepared *prepared) {
-  const cgr_key *key = &prepared->choice.key;
-  cgr__count(rt, (cgr_graph_kind)key->kind, prepared->choice.reason);
-  rt->tally.bytes_staged += prepared->bytes;
-  if (prepared->choice.missed)
-    prepared->choice.missed->misses++;
-  if (prepared->batch.num_requests == 0)
-    return;
-  rt->tally.real_tokens += (uint64_t)prepared->batch.num_tokens;
-  rt->tally.padded_tokens += (uint64_t)key->num_tokens;
-}
 
 /* The prepared step itself; its number is committed. */
 static cgr_status launch_step(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
@@ -230,24 +222,29 @@ static void commit(cgr_runtime *rt, cudaStream_t stream) {
   } else {
     cgr__batch_commit(&rt->rows, &p->batch, p->seq);
   }
-  count(rt, p);
+  if (p->choice.missed)
+    p->choice.missed->misses++;
 }
 
 cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream) {
   cgr__fate fate = { 0, false };
   CGR__TRY(check_prepared(runtime, step, "cgr_step_launch"));
+  uint64_t began = cgr__flight_launching(runtime);
   CGR__TRY(check_launch(runtime, stream));
   cgr__prepared *prepared = &runtime->lane.prepared;
+  runtime->launching = true;
   cgr_status status = prepared->num_applies > 0 ? cgr__launch_applies(runtime, stream, &fate) : CGR_OK;
   if (status == CGR_OK)
     status = launch_step(runtime, stream, &fate);
+  runtime->launching = false;
   prepared->ticket = 0;
   prepared->batch.composition->uses--;
   if (status != CGR_OK) {
-    cgr__abandon(runtime, step, &fate);
+    cgr__abandon(runtime, step, &fate, began, status);
     return status;
   }
   commit(runtime, stream);
+  cgr__flight_launched(runtime, began);
   step->state = CGR_STEP_LAUNCHED;
   step->seq = prepared->seq;
   return CGR_OK;
@@ -261,7 +258,7 @@ cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step) {
   cgr__unstage(runtime, runtime->lane.launched + 1, prepared->seq);
   prepared->ticket = 0;
   prepared->batch.composition->uses--;
-  runtime->stats.cancelled++;
+  cgr__flight_cancelled(runtime);
   step->state = CGR_STEP_CANCELLED;
   return CGR_OK;
 }

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 
-FOLDERS = ("base", "buffers", "devices", "graphs", "kernels", "planners", "runtime")
+FOLDERS = ("base", "buffers", "devices", "graphs", "kernels", "planners", "runtime", "tracing")
 
 
 def counts_of(path):

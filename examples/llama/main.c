@@ -29,7 +29,7 @@ typedef struct program {
   llama_engine *engine;
   llama_scheduler *scheduler;
   llama_meter meter;
-  llama_output json, logits;
+  llama_output json, logits, metrics;
 } program;
 
 /* ------------------------------------------------------------------------------------------------------------ settings */
@@ -217,12 +217,20 @@ static void print_text(const program *p) {
 /* Before anything is loaded or run. */
 static int open_outputs(program *p) {
   const llama_options *o = &p->options;
-  if (o->check && (o->json || o->logits))
-    return llama_fail("%s: expected without --check, which writes no file", o->json ? "--json" : "--logits");
-  if (o->json && o->logits && strcmp(o->json, o->logits) == 0)
-    return llama_fail("--json and --logits are both %s, expected two files", o->json);
-  TRY(llama_output_open("--json", o->json, &p->json));
-  return llama_output_open("--logits", o->logits, &p->logits);
+  const llama_output files[] = { { "--json", o->json, NULL },
+                                 { "--logits", o->logits, NULL },
+                                 { "--metrics", o->metrics, NULL } };
+  llama_output *const outputs[] = { &p->json, &p->logits, &p->metrics };
+  for (int i = 0; i < 3; i++) {
+    if (o->check && files[i].path)
+      return llama_fail("%s: expected without --check, which writes no file", files[i].option);
+    for (int k = 0; k < i && files[i].path; k++)
+      if (files[k].path && strcmp(files[k].path, files[i].path) == 0)
+        return llama_fail("%s and %s are both %s, expected two files", files[k].option, files[i].option, files[i].path);
+  }
+  for (int i = 0; i < 3; i++)
+    TRY(llama_output_open(files[i].option, files[i].path, outputs[i]));
+  return 0;
 }
 
 static int write_json(program *p) {
@@ -242,6 +250,14 @@ static int write_json(program *p) {
   }
   fprintf(out, "]\n}\n");
   return llama_output_close(&p->json);
+}
+
+static int write_metrics(program *p) {
+  if (!p->metrics.file)
+    return 0;
+  TRY(llama_output_begin(&p->metrics));
+  TRY(llama_report_metrics(p->metrics.file, p->engine->runtime));
+  return llama_output_close(&p->metrics);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- jobs */
@@ -271,7 +287,12 @@ static int generate(program *p) {
   if (!p->options.quiet)
     print_text(p);
   TRY(llama_report_print(stdout, &p->meter, p->engine->runtime));
-  return write_json(p);
+  if (p->options.stats) {
+    printf("\n");
+    TRY(llama_report_stats(stdout, p->engine->runtime));
+  }
+  TRY(write_json(p));
+  return write_metrics(p);
 }
 
 /* In the mode that was asked for, or in every one that has graphs. */
@@ -305,6 +326,7 @@ static int run(program *p, int argc, char **argv) {
 static void finish(program *p) {
   llama_output_close(&p->json);
   llama_output_close(&p->logits);
+  llama_output_close(&p->metrics);
   llama_scheduler_destroy(p->scheduler);
   llama_engine_destroy(p->engine);
   llama_weights_free(p->device, p->weights);

@@ -48,6 +48,8 @@ static const struct option {
   { "--seed", NUMBER, FIELD(seed), 0, INT32_MAX, "N", "of the requests of --check (1)" },
   { "--logits", TEXT, FIELD(logits), 0, 0, "FILE", "write the logits of every token sampled (format: logits.h)" },
   { "--json", TEXT, FIELD(json), 0, 0, "FILE", "write tokens and statistics" },
+  { "--stats", SWITCH, FIELD(stats), 0, 0, NULL, "print what cgr counts of each graph, with host times" },
+  { "--metrics", TEXT, FIELD(metrics), 0, 0, "FILE", "write the same for Prometheus" },
   { "--quiet", SWITCH, FIELD(quiet), 0, 0, NULL, "print no text" },
   { "--help", SWITCH, FIELD(help), 0, 0, NULL, "this" },
 };

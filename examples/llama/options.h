@@ -10,11 +10,11 @@ typedef struct llama_strings {
 
 typedef struct llama_options {
   const char *model, *device, *dtype, *mode, *kv_layout, *page_size;
-  const char *prompts_file, *logits, *json;
+  const char *prompts_file, *logits, *json, *metrics;
   llama_strings prompts, prompt_ids, force_ids;
   int32_t tokens, concurrent, requests, chunk, pages, max_seq_len, max_changes;
   int32_t seed, steps; /* of --check */
-  int32_t check, ignore_eos, no_bos, quiet, help;
+  int32_t check, ignore_eos, no_bos, stats, quiet, help;
 } llama_options;
 
 int llama_options_parse(int argc, char **argv, llama_options *options);

@@ -1,6 +1,7 @@
 /* The table at the end: what each kind of step cost, why steps ran as they did, and what the graphs took. */
 #include <cgr/cgr.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "examples/llama/engine.h"
 #include "examples/llama/meter.h"
@@ -158,3 +159,30 @@ int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
   fprintf(out, "}");
   return ferror(out) ? llama_fail("cannot be written") : 0;
 }
+
+/* ---------------------------------------------------------------------------------------------------- the runtime's own */
+
+typedef cgr_status (*text_function)(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
+
+/* Asks how long the text is, then for the text: no step runs in between. */
+static int print_text(FILE *out, cgr_runtime *runtime, text_function function) {
+  size_t length = 0;
+  TRY_CGR(function(runtime, NULL, 0, &length));
+  char *text = malloc(length + 1);
+  if (!text)
+    return llama_fail("no memory");
+  int result = llama_cgr(function(runtime, text, length + 1, &length), "the runtime's statistics");
+  if (result == 0)
+    fputs(text, out);
+  free(text);
+  return result;
+}
+
+static cgr_status metrics(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  const cgr_label label = { "engine", "llama" };
+  return cgr_runtime_metrics(runtime, &label, 1, out, capacity, length);
+}
+
+int llama_report_stats(FILE *out, cgr_runtime *runtime) { return print_text(out, runtime, cgr_runtime_stats_text); }
+
+int llama_report_metrics(FILE *out, cgr_runtime *runtime) { return print_text(out, runtime, metrics); }

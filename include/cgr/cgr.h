@@ -3,9 +3,9 @@
  * The runtime turns the steps of an LLM engine into CUDA graph replays. An engine opens a device, makes its KV cache, creates a
  * runtime over both and captures its model once per bucket. Then, per step, it calls cgr_step_prepare and cgr_step_launch.
  *
- * The interface is in six headers. Start with the rules in base.h; device.h has devices, attention.h layers, views and backends,
- * graphs.h keys, captures and regions, planners.h the planners without a runtime, and this one, which includes the others, the
- * runtime.
+ * The interface is in seven headers. Start with the rules in base.h; device.h has devices, attention.h layers, views and
+ * backends, graphs.h keys, captures and regions, planners.h the planners without a runtime, tracing.h what a runtime tells of
+ * itself, and this one, which includes the others, the runtime.
  *
  * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
  * than one program and lane, drafts, several steps in one launch. */
@@ -14,6 +14,7 @@
 
 #include "cgr/graphs.h"
 #include "cgr/planners.h"
+#include "cgr/tracing.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -121,10 +122,18 @@ typedef struct cgr_config {
   int32_t reserved_end;
   uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine reads, beyond what its backends ask
                                     for */
+  cgr_dump_function dump;        /* told, as JSON, what the runtime did last, when it dies and after an abandoned step; NULL:
+                                    silent */
+  void *dump_context;
+  int32_t flight_depth;          /* steps that the flight recorder keeps, rounded up to a power of two of at least 64; at most
+                                    2^20; 0: 1024 */
+  int32_t time_every;            /* host times are taken of one step in so many, chosen at random: 1, 2, 4 .. 128; 0: 8. A reading
+                                    of the processor's counter costs 10 to 16 ns: four in a step that is timed, else one */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0 }
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0,    \
+    NULL, NULL, 0, 0 }
 
 /* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
  * without creating anything. CGR_OK and *count 0: it can, as far as memory allows. Otherwise the status of the first finding;

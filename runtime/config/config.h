@@ -55,6 +55,9 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
 /* What the rows are made for, and what a runtime keeps in ordinary memory besides itself. */
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup);
 size_t cgr__setup_host_bytes(const cgr__setup *setup);
+/* Of that, what the flight recorder and the statistics take, whole lines; and the text that cgr_config.dump gets. */
+size_t cgr__setup_flight_bytes(const cgr__setup *setup);
+size_t cgr__setup_dump_bytes(const cgr__setup *setup);
 
 /* The parts, each for one public struct. */
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *findings);

@@ -8,6 +8,9 @@
 #include "base/status.h"
 #include "devices/error.h"
 #include "graphs/graphs.h"
+#include "tracing/flight.h"
+#include "tracing/json.h"
+#include "tracing/statistics.h"
 
 static void set_default(int32_t *value, int32_t otherwise) {
   if (*value == 0)
@@ -71,6 +74,15 @@ static void check_limit(cgr__findings *f, const char *field, int32_t *value, int
     *value = stand_in;
 }
 
+static void check_time_every(cgr_config *c, cgr__findings *f) {
+  int32_t value = c->time_every;
+  if (value >= 1 && value <= CGR__MAX_TIME_EVERY && (value & (value - 1)) == 0)
+    return;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "time_every", "is %d, expected a power of two, 1 .. %d", value,
+                    CGR__MAX_TIME_EVERY);
+  c->time_every = 1;
+}
+
 static void check_limits(cgr_config *c, cgr__findings *f) {
   bool rows_given = c->max_rows != 0;
   check_limit(f, "max_requests", &c->max_requests, 1, CGR__MAX_REQUESTS, 1);
@@ -86,6 +98,10 @@ static void check_limits(cgr_config *c, cgr__findings *f) {
   check_limit(f, "num_parts", &c->num_parts, 0, CGR__MAX_PARTS, 1);
   set_default(&c->wait_timeout_ms, 30000);
   check_limit(f, "wait_timeout_ms", &c->wait_timeout_ms, 1, INT32_MAX, 1);
+  check_limit(f, "flight_depth", &c->flight_depth, 0, CGR__MAX_FLIGHT_DEPTH, 0);
+  c->flight_depth = (int32_t)cgr__flight_depth(c->flight_depth);
+  set_default(&c->time_every, CGR__DEFAULT_TIME_EVERY);
+  check_time_every(c, f);
 }
 
 static void check_enum(cgr__findings *f, const char *field, int32_t value, int32_t last) {
@@ -201,9 +217,19 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   return rows;
 }
 
+size_t cgr__setup_flight_bytes(const cgr__setup *setup) {
+  return (size_t)setup->config.flight_depth * sizeof(cgr__flight_entry) + cgr__statistics_bytes(cgr__keys_count(&setup->keys));
+}
+
+size_t cgr__setup_dump_bytes(const cgr__setup *setup) {
+  size_t records = (size_t)setup->config.flight_depth + 1; /* and the step that is prepared */
+  return setup->config.dump ? CGR__JSON_HEAD_BYTES + records * CGR__JSON_RECORD_BYTES : 0;
+}
+
 size_t cgr__setup_host_bytes(const cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   cgr__rows_config rows = cgr__setup_rows(setup);
-  return CGR__ROW_BYTES + cgr__rows_bytes(&rows) + cgr__compositions_bytes(c->max_requests, c->ring_depth) +
-         cgr__keys_bytes(&setup->keys) + cgr__setup_backend_plans_layout(setup).bytes;
+  return CGR__ROW_BYTES + cgr__setup_flight_bytes(setup) + cgr__setup_dump_bytes(setup) + cgr__rows_bytes(&rows) +
+         cgr__compositions_bytes(c->max_requests, c->ring_depth) + cgr__keys_bytes(&setup->keys) +
+         cgr__setup_backend_plans_layout(setup).bytes;
 }

@@ -13,7 +13,7 @@ namespace cgr_test {
 
 inline std::string HeaderText() {
   std::stringstream text;
-  for (const char *name : { "base", "device", "attention", "graphs", "planners", "cgr" }) {
+  for (const char *name : { "base", "device", "attention", "graphs", "planners", "tracing", "cgr" }) {
     std::ifstream file(std::string("include/cgr/") + name + ".h");
     EXPECT_TRUE(file.good()) << name << ".h cannot be read";
     text << file.rdbuf();

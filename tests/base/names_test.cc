@@ -64,6 +64,9 @@ namespace {
 #define STEP_STATES(X) X(CGR_STEP_NONE) X(CGR_STEP_PREPARED) X(CGR_STEP_LAUNCHED) X(CGR_STEP_CANCELLED) X(CGR_STEP_ABANDONED)
 #define GRAPH_STATES(X) X(CGR_GRAPH_EMPTY) X(CGR_GRAPH_READY) X(CGR_GRAPH_FAILED) X(CGR_GRAPH_STALE) X(CGR_GRAPH_OVER_BUDGET)
 #define CAPTURE_FLAGS(X) X(CGR_CAPTURE_MISSED)
+#define FLIGHT_OUTCOMES(X)                                                                                                    \
+  X(CGR_FLIGHT_PREPARED) X(CGR_FLIGHT_LAUNCHED) X(CGR_FLIGHT_CANCELLED) X(CGR_FLIGHT_ABANDONED) X(CGR_FLIGHT_REFUSED)         \
+  X(CGR_FLIGHT_INTERNAL)
 // clang-format on
 
 // LIST(type, its name function, cases that are not values, X of every enumerator)
@@ -92,7 +95,8 @@ namespace {
   LIST(cgr_reason, cgr_reason_name, case CGR_REASON_COUNT_:, REASONS)     \
   LIST(cgr_step_state, cgr_step_state_name, , STEP_STATES)                \
   LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)             \
-  LIST(cgr_capture_flag, cgr_capture_flag_name, , CAPTURE_FLAGS)
+  LIST(cgr_capture_flag, cgr_capture_flag_name, , CAPTURE_FLAGS)          \
+  LIST(cgr_flight_outcome, cgr_flight_outcome_name, , FLIGHT_OUTCOMES)
 
 // Fails to compile when an enumerator is not listed.
 #define CASE(value) case value:

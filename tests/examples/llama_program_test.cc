@@ -118,6 +118,24 @@ TEST(LlamaProgram, Counts) {
   EXPECT_SAYS(outcome.text, "1,2,3 | 4,5,6,7,8 [...]\n");
 }
 
+// What cgr counted, as a table on the screen and for Prometheus in a file: both know the same steps.
+TEST(LlamaProgram, TellsWhatTheRuntimeCounts) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  const std::string file = folder.File("metrics.txt");
+  const Outcome without = RunModel(folder, "--prompt-ids 9 --tokens 20 --quiet");
+  const Outcome outcome = RunModel(folder, "--prompt-ids 9 --tokens 20 --quiet --stats --metrics " + file);
+  ASSERT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_SAYS(outcome.text, "full 1r 1t q1 v0");
+  EXPECT_SAYS(outcome.text, "launch p50 p99 us");
+  EXPECT_EQ(without.text.find("full 1r 1t q1 v0"), std::string::npos);
+  const std::string metrics = ReadFile(file);
+  EXPECT_SAYS(metrics, "# TYPE cgr_steps_total counter\n");
+  EXPECT_SAYS(metrics, "cgr_key_steps_total{engine=\"llama\",key=\"full 1r 1t q1 v0\"} 20\n");
+  EXPECT_SAYS(metrics, "cgr_launch_seconds_bucket{engine=\"llama\",kind=\"full\",le=\"+Inf\"} ");
+  remove(file.c_str());
+}
+
 // Requests of different lengths come and go in steps of a few: each must get the tokens that follow its own prompt.
 TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
   Folder folder;
@@ -268,11 +286,13 @@ TEST(LlamaProgram, SaysWhatANumberWas) {
 TEST(LlamaProgram, FindsABadOutputPathBeforeTheRun) {
   Folder folder; // without a model: outputs come first
   const std::string model = "--model " + std::string(folder.path()) + " ", bad = folder.File("none/out");
-  for (const char *option : { "--json", "--logits" })
+  for (const char *option : { "--json", "--logits", "--metrics" })
     ExpectRefused(model + option + " " + bad,
                   std::string(option) + " is " + bad + ", expected a file that can be written: No such file or directory");
   ExpectRefused(model + "--json a --logits a", "--json and --logits are both a, expected two files");
+  ExpectRefused(model + "--json b --logits a --metrics a", "--logits and --metrics are both a, expected two files");
   ExpectRefused("--check --json a", "--json: expected without --check, which writes no file");
+  ExpectRefused("--check --metrics a", "--metrics: expected without --check, which writes no file");
 }
 
 TEST(LlamaProgram, AFailedRunLeavesAnOlderFile) {

@@ -30,7 +30,8 @@
   X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_BUDGET, +1)                        \
   X(cgr_step_state, CGR_STEP_NONE, CGR_STEP_ABANDONED, +1)                      \
   X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_OVER_BUDGET, +1)                \
-  X(cgr_capture_flag, CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED, *2)
+  X(cgr_capture_flag, CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED, *2)               \
+  X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \
@@ -70,7 +71,7 @@ static int test_statuses(void) {
   }
   for (int i = 0; i < 4; i++)
     CHECK(cgr_status_name((cgr_status)no_statuses[i]) && cgr_status_text((cgr_status)no_statuses[i]));
-  CHECK(cgr_version() == CGR_VERSION && strncmp(cgr_build_info(), "cgr 0.7.0", 9) == 0);
+  CHECK(cgr_version() == CGR_VERSION && strncmp(cgr_build_info(), "cgr 0.8.0", 9) == 0);
   CHECK(cgr_dtype_size(CGR_DTYPE_BF16) == 2 && cgr_dtype_size(CGR_DTYPE_I64) == 8 && cgr_dtype_size(CGR_DTYPE_NONE) == 0);
   return check_failures - before;
 }

@@ -42,6 +42,16 @@ static cgr_status get_graph_stats(void *context, void *given) {
   return cgr_runtime_graph_stats(((world *)context)->runtime, 0, (cgr_graph_stats *)given);
 }
 
+static cgr_status get_key_stats(void *context, void *given) {
+  return cgr_runtime_key_stats(((world *)context)->runtime, 0, (cgr_key_stats *)given);
+}
+
+/* The newest alone: the step that has run, whose times differ from call to call as little as its record does. */
+static cgr_status get_record(void *context, void *given) {
+  int32_t count = 0;
+  return cgr_runtime_flight(((world *)context)->runtime, (cgr_flight_record *)given, 1, &count);
+}
+
 static cgr_status estimate_capture(void *context, void *given) {
   world *w = (world *)context;
   const cgr_capture how = world_capture(w);
@@ -92,6 +102,9 @@ static int test_outputs(void) {
     { "cgr_request_get_info: info", sizeof(cgr_request_info), 0, 0, get_request },
     { "cgr_runtime_stats: stats", sizeof(cgr_stats), 0, 0, get_stats },
     { "cgr_runtime_graph_stats: stats", sizeof(cgr_graph_stats), 0, 0, get_graph_stats },
+    { "cgr_runtime_key_stats: stats", sizeof(cgr_key_stats), 0, 0, get_key_stats },
+    { "cgr_runtime_flight: records", sizeof(cgr_flight_record), offsetof(cgr_flight_record, at_ns),
+      offsetof(cgr_flight_record, guard), get_record },
     { "cgr_runtime_estimate_capture: estimate", sizeof(cgr_capture_estimate), 0, 0, estimate_capture },
     { "cgr_block_table_get_layout: layout", sizeof(cgr_block_table_layout), 0, 0, get_block_table_layout },
     { "cgr_runtime_audit: audit", sizeof(cgr_audit), 0, 0, audit },

@@ -57,6 +57,20 @@ TEST_P(ConfigLimits, NumParts) {
   Range(set, 0, 4096, Outside("num_parts", 0, 4096));
 }
 
+TEST_P(ConfigLimits, FlightDepth) {
+  auto set = [](GoodConfig &c, int64_t value) { c.config.flight_depth = int32_t(value); };
+  Range(set, 0, 1 << 20, Outside("flight_depth", 0, 1 << 20));
+}
+
+TEST_P(ConfigLimits, TimeEvery) {
+  for (int32_t good : { 0, 1, 2, 4, 8, 64, 128 })
+    Accepted([&](GoodConfig &c) { c.config.time_every = good; });
+  for (int32_t bad : { -1, 3, 6, 127, 256, INT32_MIN, INT32_MAX })
+    Refused(
+        [&](GoodConfig &c) { c.config.time_every = bad; },
+        { Find(CGR_ERROR_INVALID_ARGUMENT, "time_every", { "is " + std::to_string(bad), "expected a power of two, 1 .. 128" }) });
+}
+
 TEST_P(ConfigLimits, WaitTimeout) {
   auto set = [](GoodConfig &c, int64_t value) { c.config.wait_timeout_ms = int32_t(value); };
   Range(set, 1, INT32_MAX, Outside("wait_timeout_ms", 1, INT32_MAX), Zero::kIsDefault);

@@ -37,6 +37,8 @@
   X(cgr_graph_stats, CGR_GRAPH_STATS_INIT)                           \
   X(cgr_capture_estimate, CGR_CAPTURE_ESTIMATE_INIT)                 \
   X(cgr_self_test, CGR_SELF_TEST_INIT)                               \
-  X(cgr_audit, CGR_AUDIT_INIT)
+  X(cgr_audit, CGR_AUDIT_INIT)                                       \
+  X(cgr_key_stats, CGR_KEY_STATS_INIT)                               \
+  X(cgr_flight_record, CGR_FLIGHT_RECORD_INIT)
 
 #endif

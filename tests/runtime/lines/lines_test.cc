@@ -1,5 +1,6 @@
 // A step that changes nothing touches few lines of the library's own memory: in a loop of milliseconds each of them is a miss.
-// Prepare and launch of unchanged batches are counted line by line, and named by what lies there.
+// Prepare and launch of unchanged batches are counted line by line, and named by what lies there. One of them is the step's
+// record, which is all that statistics and flight recorder cost in lines: the next record's comes early, by a prefetch.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -91,7 +92,7 @@ protected:
       const char *name;
       const void *base;
       size_t bytes;
-    } parts[] = { { "runtime: handle and tally", rt_, offsetof(struct cgr_runtime, lane) },
+    } parts[] = { { "runtime: handle and recorder", rt_, offsetof(struct cgr_runtime, lane) },
                   { "runtime: lane", &rt_->lane, offsetof(cgr__lane, args) },
                   { "runtime: rows", &rt_->rows, offsetof(cgr__rows, standing) },
                   { "runtime: standing batch", &rt_->rows.standing, sizeof rt_->rows.standing },
@@ -107,6 +108,8 @@ protected:
     if (within(r.standing.calendar, CGR__CALENDAR_DAYS * sizeof *r.standing.calendar) ||
         within(r.steady.calendar, CGR__CALENDAR_DAYS * sizeof *r.steady.calendar))
       return "calendar";
+    if (within(rt_->flight.ring, (size_t(rt_->flight.mask) + 1) * sizeof *rt_->flight.ring))
+      return "record";
     if (within(r.row, sizeof *r.row * kRows))
       return "rows";
     if (within(c.all, cgr__compositions_bytes(kRows, depth)))
@@ -171,7 +174,7 @@ TEST_F(Lines, OfAWholeBatchThatRepeats) {
   cgr_batch batch = CGR_BATCH_INIT;
   batch.num_requests = 8;
   batch.rows = rows_.data();
-  Count(batch, 16);
+  Count(batch, 17);
 }
 
 TEST_F(Lines, OfTheStandingBatch) {
@@ -180,7 +183,7 @@ TEST_F(Lines, OfTheStandingBatch) {
   for (int32_t row : rows_)
     CGR_ASSERT_OK(cgr_standing_put(rt_, 0, 0, row, 1, &token, 0));
   batch.num_requests = CGR_BATCH_STANDING;
-  Count(batch, 18);
+  Count(batch, 19);
 }
 
 } // namespace

@@ -1,0 +1,10 @@
+#include "base/key.h"
+
+#include <stdio.h>
+
+cgr__key_text cgr__key_name(const cgr_key *key) {
+  cgr__key_text name;
+  snprintf(name.text, sizeof name.text, "%s %dr %dt q%d v%u", cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests,
+           key->num_tokens, key->query_len, key->variant);
+  return name;
+}

@@ -1,0 +1,139 @@
+/* cgr: what a runtime tells of itself: statistics per key, the flight recorder, and both as text. Included by cgr.h, where steps
+ * and the statistics of the whole runtime (cgr_stats) are.
+ *
+ * A record of 64 bytes is kept of every step that is launched, cancelled, abandoned or refused, always: the last
+ * cgr_config.flight_depth of them are the flight recorder, and all statistics are sums over them. Host times come from the
+ * processor's time stamp counter, of one step in cgr_config.time_every. All of this also works on a dead runtime, whose last
+ * steps are the ones to look at. */
+#ifndef CGR_TRACING_H
+#define CGR_TRACING_H
+
+#include "cgr/graphs.h"
+#include "cgr/planners.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------------------- histograms */
+
+#define CGR_HISTOGRAM_BUCKETS 48
+
+/* Times in nanoseconds. Bucket i counts those above the border of bucket i - 1, up to its own; borders are 128, 192, 256, 384 and
+ * so on, two to each doubling, up to 1.07 s; the last bucket has no border. */
+typedef struct cgr_histogram {
+  uint64_t count, sum_ns, max_ns;
+  uint64_t bucket[CGR_HISTOGRAM_BUCKETS];
+} cgr_histogram;
+
+/* The largest time that a bucket counts; UINT64_MAX for the last one, 0 for one that is not there.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API uint64_t cgr_histogram_border(int32_t bucket);
+/* A time that this many percent of those counted do not pass: the border of the bucket that the percentile lies in, or the
+ * largest time if that is less. 0 when nothing was counted, or for a NULL histogram; percent is taken as 0 .. 100.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API uint64_t cgr_histogram_percentile(const cgr_histogram *histogram, double percent);
+
+/* ---------------------------------------------------------------------------------------------------- statistics per key */
+
+/* Sums over the launched steps of one key. Over all keys and the eager steps `steps` adds up to cgr_stats.steps, and `reasons`
+ * to cgr_stats.by_reason. */
+typedef struct cgr_key_stats {
+  uint32_t size;
+  int32_t state;             /* cgr_graph_state; of eager steps EMPTY */
+  cgr_key key;               /* of eager steps kind NONE and zeros */
+  uint64_t steps;            /* launched; with the eager ones count those of the runtime itself */
+  uint64_t reasons[16];      /* [cgr_reason]; adds up to steps */
+  uint64_t real_requests;    /* of steps with requests */
+  uint64_t padded_requests;  /* that they were launched for */
+  uint64_t real_tokens, padded_tokens; /* likewise */
+  uint64_t bytes_staged;
+  uint64_t misses;           /* steps that would have used its graph and could not, since it was last captured */
+  int64_t num_nodes;
+  int64_t device_bytes;      /* as in cgr_graph_stats */
+  double capture_ms;
+  cgr_histogram prepare;     /* host time in cgr_step_prepare, of those steps that were timed (cgr_config.time_every) */
+  cgr_histogram launch;      /* and in cgr_step_launch; neither of the runtime's own steps */
+} cgr_key_stats;
+#define CGR_KEY_STATS_INIT                                                                                               \
+  { (uint32_t)sizeof(cgr_key_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, { 0 }, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, \
+    { 0, 0, 0, { 0 } }, { 0, 0, 0, { 0 } } }
+
+/* Of the key with this index, as in cgr_runtime_graph_stats; -1: of the eager steps.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_stats *stats);
+
+/* The texts below are written as far as they fit into `capacity` bytes, a closing zero included; `*length` is the length of the
+ * whole text without that zero, so that a call with capacity 0 and `out` NULL asks for it. */
+
+/* A table for people: every key that steps have used or missed, then what the runtime counts as a whole.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_stats_text(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
+
+typedef struct cgr_label {
+  const char *name;  /* letters, digits and _, no digit first, no __ first, and none of cgr's own: key, kind, reason, le, version,
+                        device */
+  const char *value; /* any text */
+} cgr_label;
+
+/* The same for Prometheus, in its text exposition format 0.0.4. Each sample bears `labels` (an engine's name, a rank), of which
+ * there are 0 .. 16, and NULL will do for none. Counters are per key ("full 8r 8t q1 v0": kind, padded requests and tokens, query
+ * length and variant), for keys that steps have used or missed; times are histograms per kind, with a border at each doubling.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, int32_t num_labels, char *out,
+                                       size_t capacity, size_t *length);
+
+/* -------------------------------------------------------------------------------------------------------- flight recorder */
+
+typedef enum cgr_flight_outcome {
+  CGR_FLIGHT_PREPARED = 0,  /* neither launched nor cancelled yet; in dumps alone */
+  CGR_FLIGHT_LAUNCHED = 1,
+  CGR_FLIGHT_CANCELLED = 2,
+  CGR_FLIGHT_ABANDONED = 3, /* its launch failed; a number that it has used up is that of the INTERNAL step before it, unless the
+                               runtime died */
+  CGR_FLIGHT_REFUSED = 4,   /* its prepare failed */
+  CGR_FLIGHT_INTERNAL = 5   /* a step of the runtime itself: CGR_REASON_INTERNAL */
+} cgr_flight_outcome;
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_flight_outcome_name(cgr_flight_outcome outcome);
+
+typedef struct cgr_flight_record {
+  uint32_t size;
+  int32_t outcome;       /* cgr_flight_outcome */
+  int32_t reason;        /* cgr_reason; of a refused step why it missed its key, if it did */
+  int32_t status;        /* cgr_status of the call that failed; CGR_OK otherwise */
+  int32_t key_index;     /* as in cgr_runtime_graph_stats; -1: an eager step; of a refused one the key that it missed, or -1 */
+  int32_t num_requests;  /* real, and so are the tokens; the key has the padded counts. A refused step has neither */
+  int32_t num_tokens;
+  uint32_t layout;       /* hash of what graphs are made from: layout, configuration, arguments (its low 32 bits) */
+  cgr_key key;
+  uint64_t seq;          /* the step's number; 0: it has none */
+  uint64_t bytes_staged; /* of a step that was preceded by changes sent ahead, theirs included */
+  uint64_t at_ns;        /* when prepare began, or when a step of the runtime's was launched: CLOCK_MONOTONIC */
+  uint64_t prepare_ns;   /* host time in cgr_step_prepare; 0: the step was not timed. Up to 2^32 ticks of the counter, more than a
+                            second */
+  uint64_t launch_ns;    /* likewise in cgr_step_launch */
+  cgr_guard guard;       /* what the device refused of the step; known as long as its result is: ring_depth steps */
+} cgr_flight_record;
+#define CGR_FLIGHT_RECORD_INIT                                                                                              \
+  { (uint32_t)sizeof(cgr_flight_record), 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0,    \
+    { 0, 0, 0, 0, 0 } }
+
+/* The last steps, the newest last. *count says how many are kept; the newest `capacity` of them are written, records[0].size
+ * bytes apart.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, int32_t capacity, int32_t *count);
+
+/* The same as JSON, with what else tells why a runtime is as it is: version, device, layout, the step that is prepared, the last
+ * launch that failed, and what a dead runtime has died of.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
+
+/* cgr_config.dump gets that JSON, zero-terminated, when the runtime dies and after a step that was abandoned, once for a step
+ * whose launch was the death. Called by the thread that calls cgr, whose call has not returned yet; must not call cgr. */
+typedef void (*cgr_dump_function)(void *context, const char *json, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,108 @@
+/* The flight recorder, read: as records and as JSON. Cold. */
+#include <stdio.h>
+
+#include "runtime/runtime.h"
+#include "tracing/json.h"
+
+/* What a guard refused of a step is in its result, as long as nothing has been written over it. */
+static cgr_guard guard_of(const cgr_runtime *rt, uint64_t seq) {
+  const cgr_guard none = { CGR_GUARD_NONE, 0, 0, 0, 0 };
+  const cgr__ring *ring = &rt->lane.ring;
+  if (seq == 0 || cgr__ring_completed(ring) < seq || rt->lane.launched - seq >= ring->depth)
+    return none;
+  const cgr__result_record *result = cgr__ring_result(ring, seq);
+  if (result->seq != seq)
+    return none;
+  return (cgr_guard){ result->error, result->error_row, result->error_index, 0, result->error_value };
+}
+
+static cgr_key key_of(const cgr_runtime *rt, const cgr__flight_entry *e) {
+  cgr_key key = CGR_KEY_INIT;
+  if (e->key >= 0)
+    return rt->graphs.entry[e->key].key;
+  key.kind = e->kind;
+  key.num_tokens = e->padded_tokens;
+  key.num_requests = e->padded_requests;
+  key.query_len = e->query_len;
+  key.variant = e->variant;
+  return key;
+}
+
+static cgr_flight_record read_entry(const cgr_runtime *rt, const cgr__flight_entry *e) {
+  const cgr__tick_clock *clock = &rt->statistics.clock;
+  cgr_flight_record r = CGR_FLIGHT_RECORD_INIT;
+  r.outcome = e->outcome;
+  r.reason = e->reason;
+  r.status = e->status;
+  r.key_index = e->key;
+  r.num_requests = e->num_requests;
+  r.num_tokens = e->num_tokens;
+  r.layout = e->layout;
+  r.key = key_of(rt, e);
+  r.seq = e->seq;
+  r.bytes_staged = e->bytes_staged;
+  r.at_ns = cgr__tick_clock_at(clock, e->at);
+  r.prepare_ns = cgr__tick_clock_ns(clock, e->prepare_ticks);
+  r.launch_ns = cgr__tick_clock_ns(clock, e->launch_ticks);
+  r.guard = guard_of(rt, e->seq);
+  return r;
+}
+
+int32_t cgr__flight_count(const cgr_runtime *rt) { return (int32_t)(rt->flight.count - cgr__flight_first(&rt->flight)); }
+
+cgr_flight_record cgr__flight_read(const cgr_runtime *rt, int32_t i) {
+  return read_entry(rt, cgr__flight_at(&rt->flight, cgr__flight_first(&rt->flight) + (uint64_t)i));
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ JSON */
+
+static void write_prepared(const cgr_runtime *rt, cgr__text *text) {
+  cgr__flight_entry entry;
+  cgr__text_add(text, ",\n \"prepared\": ");
+  if (rt->lane.prepared.ticket == 0) {
+    cgr__text_add(text, "null");
+    return;
+  }
+  cgr__flight_describe(rt, CGR_FLIGHT_PREPARED, &entry);
+  cgr_flight_record record = read_entry(rt, &entry);
+  cgr__json_record(text, &record);
+}
+
+size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity) {
+  cgr__text text = cgr__text_begin(out, capacity);
+  const cgr__dump_head head = { .device = rt->setup.device.name,
+                                .device_kind = cgr_device_kind_name((cgr_device_kind)rt->setup.device.kind),
+                                .layout = rt->graphs.baked_hash,
+                                .launched = rt->lane.launched,
+                                .completed = cgr__ring_completed(&rt->lane.ring),
+                                .guard_errors = cgr__ring_errors(&rt->lane.ring),
+                                .dead = rt->dead ? rt->dead_message : NULL,
+                                .dead_code = rt->dead_code,
+                                .failure = &rt->failure };
+  cgr__tick_clock_compare(&rt->statistics.clock);
+  cgr__json_head(&text, &head);
+  write_prepared(rt, &text);
+  cgr__text_add(&text, ",\n \"records\": [");
+  for (int32_t i = 0; i < cgr__flight_count(rt); i++) {
+    cgr_flight_record record = cgr__flight_read(rt, i);
+    cgr__text_add(&text, i == 0 ? "\n  " : ",\n  ");
+    cgr__json_record(&text, &record);
+  }
+  cgr__text_add(&text, "]}\n");
+  return text.length;
+}
+
+void cgr__dump_tell(cgr_runtime *rt) {
+  const cgr_config *c = &rt->setup.config;
+  if (!rt->dump)
+    return;
+  size_t length = cgr__dump(rt, rt->dump, rt->dump_bytes);
+  c->dump(c->dump_context, rt->dump, length);
+}
+
+void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, cgr_status status) {
+  rt->failure.seq = seq;
+  rt->failure.status = (int32_t)status;
+  rt->failure.device_code = cgr_last_device_code();
+  snprintf(rt->failure.message, sizeof rt->failure.message, "%s", cgr_last_message());
+}

@@ -1,0 +1,111 @@
+// Nothing that is told allocates: counted at malloc itself.
+#include <atomic>
+#include <cstdlib>
+
+#include "tests/tracing/plain_engine.h"
+
+// The sanitizers bring a malloc of their own; there the counting is left out and the test is skipped.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CGR_COUNT_MALLOC 0
+#elif defined(__GLIBC__)
+#define CGR_COUNT_MALLOC 1
+#else
+#define CGR_COUNT_MALLOC 0
+#endif
+
+static std::atomic<uint64_t> num_allocations(0);
+
+#if CGR_COUNT_MALLOC
+extern "C" {
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *memory, size_t bytes);
+
+void *malloc(size_t bytes) {
+  num_allocations++;
+  return __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes) {
+  num_allocations++;
+  return __libc_calloc(count, bytes);
+}
+void *realloc(void *memory, size_t bytes) {
+  num_allocations++;
+  return __libc_realloc(memory, bytes);
+}
+}
+#endif
+
+namespace cgr_test {
+namespace {
+
+uint64_t allocations_of_dump = 0, dumps = 0;
+
+// From the first of the last call's work on.
+void CountDump(void *, const char *, size_t) {
+  allocations_of_dump = num_allocations;
+  dumps++;
+}
+
+TEST(Alloc, NothingIsAllocatedToTell) {
+#if !CGR_COUNT_MALLOC
+  GTEST_SKIP() << "malloc belongs to a sanitizer";
+#endif
+  static char out[1 << 20];
+  static cgr_flight_record records[64];
+  PlainEngine engine([](cgr_config *config) { config->dump = CountDump; });
+  cgr_key_stats key = CGR_KEY_STATS_INIT;
+  cgr_stats stats = CGR_STATS_INIT;
+  const cgr_label label = { "engine", "a" };
+  CGR_ASSERT_OK(engine.Capture());
+  for (int i = 0; i < 200; i++)
+    engine.Step({ 1, 1 });
+  size_t length = 0;
+  int32_t count = 0;
+  records[0].size = sizeof records[0];
+  const uint64_t before = num_allocations;
+  bool well = cgr_runtime_stats(engine.rt, &stats) == CGR_OK;
+  well = well && cgr_runtime_key_stats(engine.rt, 0, &key) == CGR_OK;
+  well = well && cgr_runtime_stats_text(engine.rt, out, sizeof out, &length) == CGR_OK;
+  well = well && cgr_runtime_metrics(engine.rt, &label, 1, out, sizeof out, &length) == CGR_OK;
+  well = well && cgr_runtime_flight(engine.rt, records, 64, &count) == CGR_OK;
+  well = well && cgr_runtime_dump(engine.rt, out, sizeof out, &length) == CGR_OK;
+  const uint64_t after = num_allocations;
+  EXPECT_TRUE(well) << cgr_last_message();
+  EXPECT_EQ(after, before);
+
+  CGR_ASSERT_OK(engine.Prepare({ 5, 2 }));
+  engine.fails = true;
+  const uint64_t begun = num_allocations;
+  const cgr_status status = cgr_step_launch(engine.rt, &engine.step, engine.stream);
+  EXPECT_EQ(status, CGR_ERROR_CALLBACK);
+  EXPECT_EQ(dumps, 1u);
+  EXPECT_EQ(allocations_of_dump, begun) << "neither the failed launch nor its dump";
+}
+
+// 10,000 steps: their records and what is folded from them.
+TEST(Alloc, NothingIsAllocatedToRecord) {
+#if !CGR_COUNT_MALLOC
+  GTEST_SKIP() << "malloc belongs to a sanitizer";
+#endif
+  PlainEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  CGR_ASSERT_OK(engine.Prepare({}));
+  CGR_ASSERT_OK(engine.Launch());
+  cgr_batch batch = CGR_BATCH_INIT; // without requests: the test has nothing to do but to count
+  uint64_t failed = 0;
+  const uint64_t before = num_allocations;
+  for (int i = 0; i < 10000; i++) {
+    cgr_step step = CGR_STEP_INIT;
+    failed += cgr_step_prepare(engine.rt, &batch, &step) != CGR_OK;
+    failed += cgr_step_launch(engine.rt, &step, engine.stream) != CGR_OK;
+    failed += cgr_step_wait(engine.rt, 0, step.seq, -1, nullptr) != CGR_OK;
+  }
+  const uint64_t after = num_allocations;
+  EXPECT_EQ(failed, 0u);
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(engine.Stats().steps, 10001u);
+}
+
+} // namespace
+} // namespace cgr_test

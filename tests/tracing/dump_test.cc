@@ -1,0 +1,314 @@
+// The flight recorder as JSON: after an abandoned step, after the device's death, on request, and by whoever asked to be told.
+#include "tests/tracing/json_reader.h"
+#include "tests/tracing/plain_engine.h"
+
+namespace cgr_test {
+namespace {
+
+// What cgr_config.dump was given.
+struct Told {
+  std::vector<std::string> texts;
+  static void Take(void *context, const char *json, size_t length) {
+    EXPECT_EQ(std::strlen(json), length);
+    static_cast<Told *>(context)->texts.push_back(json);
+  }
+  std::function<void(cgr_config *)> Asks(int32_t depth = 0) {
+    return [this, depth](cgr_config *config) {
+      config->dump = Take;
+      config->dump_context = this;
+      config->flight_depth = depth;
+    };
+  }
+};
+
+TEST(Dump, TellsTheStepsInTheirOrder) {
+  PlainEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1, 1, 1 });
+  engine.Step({ 5, 2 });
+  engine.Step({ 20, 20 });
+  CGR_ASSERT_OK(engine.Prepare({ 1 }));
+  const Json json = JsonReader::Read(engine.Dump());
+  const std::vector<Json> &records = json["records"].items;
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(json["version"].text, cgr_build_info());
+  EXPECT_EQ(json["device"]["kind"].text, "host");
+  EXPECT_EQ(json["dead"].kind, Json::kNull);
+  EXPECT_EQ(json["last_failure"].kind, Json::kNull);
+  EXPECT_EQ(json["launched"].Number(), 3u);
+  EXPECT_EQ(json["completed"].Number(), 3u);
+  EXPECT_EQ(records[0]["key"].text, "full 4r 4t q1 v0");
+  EXPECT_EQ(records[0]["reason"].text, "padded");
+  EXPECT_EQ(records[0]["requests"].Number(), 3u);
+  EXPECT_EQ(records[0]["padded_requests"].Number(), 4u);
+  EXPECT_EQ(records[1]["key"].text, "piecewise 8r 8t q0 v0");
+  EXPECT_EQ(records[1]["tokens"].Number(), 7u);
+  EXPECT_EQ(records[2]["key"].text, "none 2r 40t q0 v0");
+  EXPECT_EQ(records[2]["reason"].text, "above tokens");
+  for (size_t i = 0; i < 3; i++) {
+    EXPECT_EQ(records[i]["seq"].Number(), i + 1);
+    EXPECT_EQ(records[i]["outcome"].text, "launched");
+    EXPECT_EQ(records[i]["status"].text, "CGR_OK");
+    EXPECT_EQ("........" + records[i]["layout"].text, "........" + json["layout"].text.substr(8));
+    EXPECT_GT(records[i]["launch_ns"].Number(), 0u);
+  }
+  EXPECT_EQ(json["prepared"]["outcome"].text, "prepared");
+  EXPECT_EQ(json["prepared"]["key"].text, "full 1r 1t q1 v0");
+  CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &engine.step));
+  EXPECT_EQ(JsonReader::Read(engine.Dump())["prepared"].kind, Json::kNull);
+}
+
+// A refused step has no key, but where strict mode refuses it for want of its graph.
+TEST(Dump, NamesTheKeyThatARefusedStepHasMissed) {
+  PlainEngine engine([](cgr_config *config) { config->strict = 1; });
+  CGR_EXPECT(CGR_ERROR_FALLBACK, engine.Prepare({ 1, 1 }));
+  CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, engine.Prepare({ -1 }));
+  const Json json = JsonReader::Read(engine.Dump());
+  const std::vector<Json> &records = json["records"].items;
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0]["status"].text, "CGR_ERROR_FALLBACK");
+  EXPECT_EQ(records[0]["key"].text, "full 2r 2t q1 v0");
+  EXPECT_EQ(records[0]["reason"].text, "not captured");
+  EXPECT_EQ(records[1]["outcome"].text, "refused");
+  EXPECT_FALSE(records[1].Has("key"));
+  EXPECT_EQ(records[1]["seq"].Number(), 0u);
+  const std::vector<cgr_flight_record> flight = engine.Flight();
+  EXPECT_EQ(flight[0].key.num_requests, 2);
+  EXPECT_GE(flight[0].key_index, 0);
+  EXPECT_EQ(flight[1].key_index, -1);
+}
+
+TEST(Dump, IsToldAfterAnAbandonedStep) {
+  Told told;
+  PlainEngine engine(told.Asks());
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1 });
+  engine.fails = true;
+  CGR_ASSERT_OK(engine.Prepare({ 5, 2 }));
+  CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
+  const std::string cause = cgr_last_message();
+  engine.fails = false;
+  ASSERT_EQ(told.texts.size(), 1u);
+  const Json json = JsonReader::Read(told.texts[0]);
+  const std::vector<Json> &records = json["records"].items;
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[1]["outcome"].text, "internal");
+  EXPECT_EQ(records[1]["seq"].Number(), 2u);
+  EXPECT_EQ(records[2]["outcome"].text, "abandoned");
+  EXPECT_EQ(records[2]["seq"].Number(), 2u);
+  EXPECT_EQ(records[2]["status"].text, "CGR_ERROR_CALLBACK");
+  EXPECT_EQ(records[2]["key"].text, "piecewise 8r 8t q0 v0");
+  EXPECT_EQ(json["last_failure"]["message"].text, cause);
+  EXPECT_EQ(json["last_failure"]["seq"].Number(), 2u);
+  EXPECT_EQ(json["dead"].kind, Json::kNull);
+  EXPECT_EQ(json["prepared"].kind, Json::kNull);
+  engine.Step({ 1 });
+  EXPECT_EQ(told.texts.size(), 1u);
+}
+
+// The device dies of a launch: the dump names the step, its key and the first cause, once, and the runtime still tells
+// everything.
+TEST(Dump, NamesStepKeyAndFirstCauseOfADeath) {
+  Told told;
+  PlainEngine engine(told.Asks());
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1, 1 });
+  engine.Fault(CGR__OP_EXEC_LAUNCH, CGR__DEVICE_DEAD);
+  CGR_ASSERT_OK(engine.Prepare({ 1, 1, 1 }));
+  CGR_EXPECT(CGR_ERROR_DEAD, engine.Launch());
+  const std::string cause = cgr_last_message();
+  EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
+  ASSERT_EQ(told.texts.size(), 1u);
+  CGR_EXPECT(CGR_ERROR_DEAD, engine.Prepare({ 1 }));
+  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr));
+  EXPECT_EQ(told.texts.size(), 1u);
+  for (const std::string &text : { told.texts[0], engine.Dump() }) {
+    const Json json = JsonReader::Read(text);
+    const Json &last = json["records"].items.back();
+    EXPECT_EQ(last["outcome"].text, "abandoned");
+    EXPECT_EQ(last["seq"].Number(), 2u);
+    EXPECT_EQ(last["status"].text, "CGR_ERROR_DEAD");
+    EXPECT_EQ(last["key"].text, "full 4r 4t q1 v0");
+    EXPECT_EQ(json["dead"]["message"].text, cause);
+    EXPECT_NE(cause.find("cgr_step_launch: launching the graph"), std::string::npos) << cause;
+    EXPECT_EQ(json["dead"]["device_code"].Number(), 777u);
+  }
+  EXPECT_EQ(engine.Flight().back().outcome, CGR_FLIGHT_ABANDONED);
+  EXPECT_EQ(engine.Stats().abandoned, 1u);
+  EXPECT_EQ(engine.KeyStats(1).steps, 1u);
+}
+
+// Dead at any call of the device, in every kind of step: told once, with the step that it died in among records or as prepared.
+TEST(Dump, IsToldOnceWhereverTheDeviceDies) {
+  for (const std::vector<int32_t> &lens : { std::vector<int32_t>{ 1 }, { 5, 2 }, { 20, 20 } })
+    for (uint64_t nth = 1;; nth++) {
+      SCOPED_TRACE(std::to_string(lens[0]) + " tokens, call " + std::to_string(nth));
+      Told told;
+      PlainEngine engine(told.Asks());
+      CGR_ASSERT_OK(engine.Capture());
+      engine.Step({ 1, 1 });
+      const cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, CGR__FAULT_ONCE, 0, CGR__DEVICE_DEAD, 777 };
+      cgr__fault_set(engine.fault, &plan);
+      CGR_ASSERT_OK(engine.Prepare(lens));
+      const cgr_status status = engine.Launch();
+      const bool fired = cgr__fault_fired(engine.fault) > 0;
+      EXPECT_EQ(status == CGR_ERROR_DEAD, fired) << cgr_last_message();
+      ASSERT_EQ(told.texts.size(), fired ? 1u : 0u);
+      if (!fired)
+        break;
+      const Json json = JsonReader::Read(told.texts[0]);
+      const bool prepared = engine.step.state == CGR_STEP_PREPARED;
+      const Json &step = prepared ? json["prepared"] : json["records"].items.back();
+      EXPECT_EQ(step["outcome"].text, prepared ? "prepared" : "abandoned");
+      EXPECT_EQ(step["requests"].Number(), lens.size());
+      EXPECT_EQ(json["dead"]["device_code"].Number(), 777u);
+    }
+}
+
+// A death without a launch: in a wait, while changes are sent ahead, in a capture.
+TEST(Dump, IsToldOfADeathOutsideOfALaunch) {
+  for (int where = 0; where < 3; where++) {
+    SCOPED_TRACE(where);
+    Told told;
+    PlainEngine engine(told.Asks());
+    if (where != 2) {
+      CGR_ASSERT_OK(engine.Capture());
+    }
+    if (where == 0) {
+      CGR_ASSERT_OK(engine.Prepare({ 1 }));
+      engine.Fault(CGR__OP_EXEC_LAUNCH, CGR__DEVICE_OK);
+      CGR_ASSERT_OK(engine.Launch());
+      engine.Fault(CGR__OP_CAPTURE_STATUS, CGR__DEVICE_DEAD);
+      CGR_ASSERT_OK(engine.Prepare({ 1 }));
+      CGR_EXPECT(CGR_ERROR_DEAD, engine.Launch());
+      EXPECT_EQ(engine.step.state, CGR_STEP_PREPARED);
+    } else if (where == 1) {
+      engine.Fault(CGR__OP_LAUNCH, CGR__DEVICE_DEAD);
+      CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr));
+    } else {
+      engine.Fault(CGR__OP_CAPTURE_BEGIN, CGR__DEVICE_DEAD);
+      CGR_EXPECT(CGR_ERROR_DEAD, engine.Capture());
+    }
+    ASSERT_EQ(told.texts.size(), 1u);
+    const Json json = JsonReader::Read(told.texts[0]);
+    EXPECT_EQ(json["dead"]["device_code"].Number(), 777u);
+    EXPECT_EQ(json["prepared"].kind, where == 0 ? Json::kObject : Json::kNull);
+  }
+}
+
+TEST(Dump, KeepsTheNewestWhereTheRingHasWrapped) {
+  Told told;
+  PlainEngine engine(told.Asks(100)); // 128
+  CGR_ASSERT_OK(engine.Capture());
+  for (int i = 0; i < 300; i++)
+    engine.Step({ 1 });
+  const std::vector<cgr_flight_record> all = engine.Flight();
+  ASSERT_EQ(all.size(), 128u);
+  for (size_t i = 0; i < all.size(); i++)
+    EXPECT_EQ(all[i].seq, 300 - 127 + i);
+  const std::vector<cgr_flight_record> some = engine.Flight(5);
+  ASSERT_EQ(some.size(), 5u);
+  for (size_t i = 0; i < 5; i++)
+    EXPECT_EQ(some[i].seq, 296 + i);
+  EXPECT_EQ(engine.Stats().steps, 300u) << "statistics do not forget";
+  engine.fails = true;
+  CGR_ASSERT_OK(engine.Prepare({ 5, 2 }));
+  CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
+  ASSERT_EQ(told.texts.size(), 1u);
+  EXPECT_EQ(JsonReader::Read(told.texts[0])["records"].items.size(), 128u) << "the whole ring fits into the buffer";
+}
+
+// What a guard refused is told as long as the step's result is there. The row's length is beyond its pages' table.
+TEST(Dump, JoinsWhatGuardsHaveRefused) {
+  PlainEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1 });
+  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+  CGR_ASSERT_OK(cgr_buffer_get(engine.rt, 0, 0, CGR_BUFFER_ROW_COMPUTED, 0, &view));
+  static_cast<int32_t *>(view.data)[engine.row[0]] = 1 << 20; // the host device's memory is the host's
+  CGR_ASSERT_OK(engine.Prepare({ 1 }));
+  CGR_ASSERT_OK(engine.Launch());
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(engine.rt, 0, engine.step.seq, -1, &result));
+  const cgr_flight_record record = engine.Flight().back();
+  EXPECT_EQ(record.guard.error, result.guard.error);
+  EXPECT_EQ(record.guard.row, result.guard.row);
+  EXPECT_EQ(record.guard.value, result.guard.value);
+  EXPECT_EQ(engine.Flight()[0].guard.error, CGR_GUARD_NONE);
+  const Json json = JsonReader::Read(engine.Dump());
+  EXPECT_EQ(json["guard_errors"].Number(), 1u);
+  EXPECT_EQ(json["records"].items.back()["guard"]["error"].text, cgr_guard_error_name(cgr_guard_error(result.guard.error)));
+  EXPECT_FALSE(json["records"].items[0].Has("guard"));
+  for (int i = 0; i < 4; i++) // ring_depth
+    engine.Step({});
+  EXPECT_EQ(engine.Flight()[1].guard.error, CGR_GUARD_NONE) << "it has been written over";
+}
+
+// Host times are the processor's: as long as the clock says.
+TEST(Dump, TimesAreThoseOfTheClock) {
+  PlainEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  timespec before, after;
+  clock_gettime(CLOCK_MONOTONIC, &before);
+  for (int i = 0; i < 2000; i++)
+    engine.Step({ 1 });
+  clock_gettime(CLOCK_MONOTONIC, &after);
+  const auto ns = [](const timespec &t) { return uint64_t(t.tv_sec) * 1000000000u + uint64_t(t.tv_nsec); };
+  const uint64_t slack = 1000000;
+  uint64_t inside = 0;
+  for (const cgr_flight_record &r : engine.Flight()) {
+    EXPECT_GE(r.at_ns + slack, ns(before));
+    EXPECT_LE(r.at_ns, ns(after) + slack);
+    inside += r.prepare_ns + r.launch_ns;
+  }
+  EXPECT_LE(inside, ns(after) - ns(before) + slack);
+  const cgr_key_stats stats = engine.KeyStats(0);
+  EXPECT_LE(stats.prepare.sum_ns + stats.launch.sum_ns, ns(after) - ns(before) + slack);
+  EXPECT_GT(stats.launch.sum_ns, 2000u * 50);
+}
+
+// One step in so many, at random: not the same ones of any period, which steps may have, too.
+TEST(Dump, TimesOneStepInSoMany) {
+  for (int32_t every : { 1, 2, 4, 16, 128 }) {
+    SCOPED_TRACE(every);
+    PlainEngine engine([every](cgr_config *config) {
+      config->time_every = every;
+      config->flight_depth = 1 << 14;
+    });
+    const int32_t steps = 1 << 14;
+    CGR_ASSERT_OK(engine.Capture());
+    for (int32_t i = 0; i < steps; i++)
+      engine.Step({ 1 });
+    int32_t timed = 0, in_turn[16] = {};
+    for (const cgr_flight_record &r : engine.Flight()) {
+      ASSERT_EQ(r.prepare_ns > 0, r.launch_ns > 0);
+      ASSERT_GT(r.at_ns, 0u);
+      timed += r.prepare_ns > 0;
+      in_turn[r.seq % 16] += r.prepare_ns > 0;
+    }
+    EXPECT_NEAR(timed, steps / every, every == 1 ? 0 : steps / every / 8);
+    for (int32_t of_turn : in_turn)
+      EXPECT_NEAR(of_turn, timed / 16, every == 1 ? 0 : 3 + timed / 32);
+    EXPECT_EQ(engine.KeyStats(0).launch.count, uint64_t(timed));
+    EXPECT_EQ(engine.KeyStats(0).prepare.count, uint64_t(timed));
+    EXPECT_EQ(engine.KeyStats(0).steps, uint64_t(steps));
+  }
+}
+
+TEST(Dump, WritesWhatFits) {
+  PlainEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1 });
+  const std::string whole = engine.Dump();
+  for (size_t capacity : { size_t(1), size_t(2), whole.size() / 2, whole.size() }) {
+    std::string out(whole.size() + 8, '#');
+    size_t length = 0;
+    CGR_EXPECT_OK(cgr_runtime_dump(engine.rt, &out[0], capacity, &length));
+    EXPECT_EQ(out[capacity - 1], '\0');
+    EXPECT_EQ(out[capacity], '#');
+    EXPECT_GE(length + 8, whole.size());
+  }
+}
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,61 @@
+#include "tracing/json.h"
+
+#include <inttypes.h>
+
+#include "base/key.h"
+#include "cgr/cgr.h"
+
+static void add_error(cgr__text *text, const char *message, int code) {
+  cgr__text_add(text, "\"device_code\": %d, \"message\": ", code);
+  cgr__text_add_json(text, message);
+  cgr__text_add(text, "}");
+}
+
+void cgr__json_head(cgr__text *text, const cgr__dump_head *head) {
+  cgr__text_add(text, "{\"version\": ");
+  cgr__text_add_json(text, cgr_build_info());
+  cgr__text_add(text, ",\n \"device\": {\"kind\": ");
+  cgr__text_add_json(text, head->device_kind);
+  cgr__text_add(text, ", \"name\": ");
+  cgr__text_add_json(text, head->device);
+  cgr__text_add(text,
+                "},\n \"layout\": \"%016" PRIx64 "\", \"launched\": %" PRIu64 ", \"completed\": %" PRIu64
+                ", \"guard_errors\": %" PRIu64 ",\n \"dead\": ",
+                head->layout, head->launched, head->completed, head->guard_errors);
+  if (head->dead) {
+    cgr__text_add(text, "{");
+    add_error(text, head->dead, head->dead_code);
+  } else {
+    cgr__text_add(text, "null");
+  }
+  cgr__text_add(text, ",\n \"last_failure\": ");
+  if (head->failure->status != CGR_OK) {
+    cgr__text_add(text, "{\"seq\": %" PRIu64 ", \"status\": \"%s\", ", head->failure->seq,
+                  cgr_status_name((cgr_status)head->failure->status));
+    add_error(text, head->failure->message, head->failure->device_code);
+  } else {
+    cgr__text_add(text, "null");
+  }
+}
+
+static void add_guard(cgr__text *text, const cgr_guard *guard) {
+  cgr__text_add(text, ", \"guard\": {\"error\": \"%s\", \"row\": %d, \"index\": %d, \"value\": %" PRId64 "}",
+                cgr_guard_error_name((cgr_guard_error)guard->error), guard->row, guard->index, guard->value);
+}
+
+void cgr__json_record(cgr__text *text, const cgr_flight_record *r) {
+  cgr__text_add(text, "{\"seq\": %" PRIu64 ", \"outcome\": \"%s\", \"status\": \"%s\"", r->seq,
+                cgr_flight_outcome_name((cgr_flight_outcome)r->outcome), cgr_status_name((cgr_status)r->status));
+  if (r->outcome != CGR_FLIGHT_REFUSED || r->key_index >= 0)
+    cgr__text_add(text, ", \"reason\": \"%s\", \"key\": \"%s\", \"key_index\": %d", cgr_reason_name((cgr_reason)r->reason),
+                  cgr__key_name(&r->key).text, r->key_index);
+  if (r->outcome != CGR_FLIGHT_REFUSED && r->outcome != CGR_FLIGHT_INTERNAL)
+    cgr__text_add(text, ", \"requests\": %d, \"tokens\": %d, \"padded_requests\": %d, \"padded_tokens\": %d", r->num_requests,
+                  r->num_tokens, r->key.num_requests, r->key.num_tokens);
+  cgr__text_add(text, ", \"bytes_staged\": %" PRIu64, r->bytes_staged);
+  cgr__text_add(text, ", \"layout\": \"%08x\", \"at_ns\": %" PRIu64 ", \"prepare_ns\": %" PRIu64 ", \"launch_ns\": %" PRIu64,
+                r->layout, r->at_ns, r->prepare_ns, r->launch_ns);
+  if (r->guard.error != CGR_GUARD_NONE)
+    add_guard(text, &r->guard);
+  cgr__text_add(text, "}");
+}

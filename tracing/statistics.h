@@ -1,0 +1,51 @@
+/* Statistics: sums over the records of the flight recorder. They are folded in batches before the ring overwrites them, and
+ * whenever somebody asks, so that a step writes its record and nothing else. */
+#ifndef CGR_TRACING_STATISTICS_H
+#define CGR_TRACING_STATISTICS_H
+
+#include "cgr/cgr.h"
+#include "tracing/flight.h"
+#include "tracing/ticks.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Records are folded when so many have been written: enough that the lines that the sums are in are paid for once, few enough
+ * that no step takes long. A divisor of every depth. */
+#define CGR__FOLD_EVERY 64
+
+/* The sums of one key. */
+typedef struct cgr__key_sums {
+  uint64_t reasons[16];
+  uint64_t real_requests, padded_requests, real_tokens, padded_tokens, bytes_staged;
+  cgr_histogram prepare, launch;
+} cgr__key_sums;
+
+typedef struct cgr__statistics {
+  cgr__tick_clock clock;
+  uint64_t folded;    /* records */
+  cgr_stats sums;     /* what records tell of it */
+  cgr__key_sums *key; /* [1 + keys]: of the eager steps, then of each key */
+} cgr__statistics;
+
+size_t cgr__statistics_bytes(int32_t num_keys);
+/* `memory` is of that size, and zeros; the rest of *statistics too. Starts the clock. */
+void cgr__statistics_init(cgr__statistics *statistics, void *memory);
+
+/* Takes in all records that it has not. */
+void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight);
+
+/* A record has been written. */
+static inline void cgr__statistics_follow(cgr__statistics *statistics, const cgr__flight *flight) {
+  if (flight->count % CGR__FOLD_EVERY == 0)
+    cgr__statistics_fold(statistics, flight);
+}
+
+/* Fills in what the records tell of a key, or of the eager steps: -1. */
+void cgr__statistics_of_key(const cgr__statistics *statistics, int32_t key, cgr_key_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
