@@ -9,6 +9,7 @@
 #include "cgr/cgr.h"
 #include "devices/device.h"
 #include "graphs/graphs.h"
+#include "tracing/nvtx.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +23,7 @@ struct cgr_recorder {
   bool open;                  /* `record` is running, or a call of a PIECEWISE step */
   bool in_call;               /* inside a function of cgr_record_call, or a backend's */
   bool in_plan;               /* inside a backend's plan */
+  bool ranges;                /* a tool wants them: tracing/nvtx.h */
   cgr__open_capture *capture; /* NULL: not capturing */
   cgr__open_capture *pieces;  /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
   cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */
@@ -33,14 +35,23 @@ struct cgr_recorder {
   char message[400];                           /* its message */
 };
 
+static inline void cgr__recorder_range_begin(const cgr_recorder *recorder, cgr__range range) {
+  if (CGR__NVTX_BUILT && recorder->ranges)
+    cgr__nvtx_begin(range);
+}
+static inline void cgr__recorder_range_end(const cgr_recorder *recorder) {
+  if (CGR__NVTX_BUILT && recorder->ranges)
+    cgr__nvtx_end();
+}
+
 /* The handle, and that `record` is running. */
 cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function);
 
 /* Keeps a failure whose message is the thread's last one; returns `status`. */
 cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status);
 
-/* Calls the engine's `record`, or what works as one; `what` for messages. CGR_ERROR_CALLBACK, with the cause in the message, when it fails or a call through the recorder
- * did. */
+/* Calls the engine's `record`, or what works as one; `what` for messages. CGR_ERROR_CALLBACK, with the cause in the message, when
+ * it fails or a call through the recorder did. */
 cgr_status cgr__recorder_run(cgr_recorder *recorder, const char *what, cgr_record_function record, void *engine);
 
 /* Breaks a PIECEWISE capture: the calls are made at every replay, one after the other. */

@@ -1,5 +1,5 @@
 /* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
@@ -111,7 +111,9 @@ static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
   uint64_t before = cgr__failures();
   rec->backend = (int32_t)(call->backend - rec->runtime->setup.backends) + 1;
+  cgr__range_begin_layer(rec->runtime, CGR__RANGE_ATTENTION, call->attention.layer);
   cgr_status status = call->backend->record(call->backend->context, recorder, &call->attention);
+  cgr__range_end(rec->runtime);
   rec->backend = 0;
   if (status == CGR_OK)
     return CGR_OK;
@@ -120,7 +122,7 @@ static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
                    cgr__failures() == before ? "" : cgr_last_message());
 }
 
-static cgr_status enqueue(cgr__step_recorder *rec, const calls *list) {
+static cgr_status enqueue(cgr__step_recorder *rec, int32_t layer, const calls *list) {
   cgr_runtime *rt = rec->runtime;
   if (rec->base.pieces)
     return cgr__recorder_break(&rec->base, list->call, list->count, "cgr_record_attention");
@@ -129,7 +131,9 @@ static cgr_status enqueue(cgr__step_recorder *rec, const calls *list) {
       CGR__TRY(cgr__recorder_call(&rec->base, list->call[i].function, list->call[i].args));
       continue;
     }
+    cgr__range_begin_layer(rt, CGR__RANGE_APPEND, layer);
     int error = rt->dev->ops->launch(rt->dev, list->call[i].kernel, list->call[i].args, rec->base.stream);
+    cgr__range_end(rt);
     CGR__TRY(cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append"));
   }
   return CGR_OK;
@@ -191,6 +195,7 @@ static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention 
 static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer) {
   if (is_marked(rec->marks.appended, layer) || is_marked(rec->marks.attended, layer))
     return CGR_OK;
+  cgr__range_enter_layer(rec, layer);
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
 }
 
@@ -213,7 +218,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
     add_append(rec, &a, &list);
   if (attends || by_backend)
     add_backend(rec, &a, layer, &list);
-  return enqueue(rec, &list);
+  return enqueue(rec, a.layer, &list);
 }
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {

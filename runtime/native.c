@@ -1,6 +1,6 @@
 /* The library's own kernels as a backend: the one that layers with backend 0 name. It is asked, planned and recorded as those of
  * engines are, through the same struct. */
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 /* ------------------------------------------------------------------------------------------------------------ at creation */
 
@@ -99,7 +99,9 @@ static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attent
   if ((a->flags & CGR_ATTENTION_NO_APPEND) || rt->setup.layers[a->layer].kv_source != 0)
     return CGR_OK;
   const cgr__append_args args = cgr__native_append_args(rec, a);
+  cgr__range_begin_layer(rt, CGR__RANGE_APPEND, a->layer);
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_append, &args, rec->base.stream);
+  cgr__range_end(rt);
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append");
 }
 

@@ -10,6 +10,7 @@
  *           estimate.c  what a capture will take             audit.c   what captured graphs hold
  *           baked.c     what they are made from
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
+ *           ranges.c    what tools are told
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
@@ -85,6 +86,7 @@ typedef struct cgr__step_recorder {
   bool plans_first;              /* those of backends with PLANS_FIRST are being enqueued */
   bool branched, planner_joined; /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
   bool fetch_forked;             /* and not joined */
+  bool layer_open;               /* the range of a layer */
   int32_t layers_left;           /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   cgr__layer_marks marks;
 } cgr__step_recorder;
@@ -105,12 +107,17 @@ typedef struct cgr__tally {
   uint64_t real_tokens, padded_tokens, bytes_staged;
 } cgr__tally;
 
+enum {
+  CGR__RUNTIME_PLANS_ON_HOST = 1, /* some backend in use has a plan_host */
+  CGR__RUNTIME_RANGES = 2         /* a tool wants ranges: ranges.h */
+};
+
 /* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
   int dead;                       /* 1: lost; read by any thread */
   bool recording;                 /* inside `record`, or a call between pieces */
-  bool plans_on_host;             /* some backend in use has a plan_host */
+  uint8_t flags;                  /* CGR__RUNTIME_* */
   uint8_t last_kind, last_reason; /* of the tally */
   int32_t reorder_threshold;      /* of the setup */
   cgr_device *dev;
