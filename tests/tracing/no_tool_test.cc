@@ -32,6 +32,10 @@ TEST(NoTool, TheLogSaysThatThereAreNoRanges) {
   EXPECT_FALSE(cgr__nvtx_open());
 }
 
+TEST(NoTool, TheBuildSaysWhetherItHasNvtx) {
+  EXPECT_EQ(std::string(cgr_build_info()).find("NVTX") != std::string::npos, bool(CGR__NVTX_BUILT)) << cgr_build_info();
+}
+
 TEST(NoTool, OtherValuesAreRefused) {
   for (int32_t value : { -1, 2 }) {
     EngineOptions options;
