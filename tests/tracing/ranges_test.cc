@@ -345,6 +345,38 @@ TEST_P(Ranges, StreamsAndEventsOfAGpuHaveNames) {
 INSTANTIATE_TEST_SUITE_P(Devices, Ranges, ::testing::Values(HostParam(CGR_SCHEDULE_ASYNC), CudaParam()),
                          [](const auto &made) { return made.param.Label(); });
 
+// Every field, with a number of its own that needs all of its bits.
+TEST(Payloads, HoldWholeNumbers) {
+  CGR_SKIP_WITHOUT_TOOL();
+  Tool &tool = Tool::Get();
+  ASSERT_TRUE(cgr__nvtx_open());
+  tool.Clear();
+  const cgr__range_key key = { -1, CGR_KIND_PIECEWISE, 0x70000001, 0x70000002, 0x70000003, 0xf0000004u };
+  const cgr__range_step step = { key, 0x70000005, 0x70000006, CGR_REASON_BUDGET, 0, 0xf000000000000007u, 0xf000000000000008u };
+  cgr__nvtx_begin_step(CGR__RANGE_LAUNCH, &step);
+  cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &key);
+  cgr__nvtx_begin_number(CGR__RANGE_WAIT, step.seq);
+  cgr__nvtx_end();
+  cgr__nvtx_end();
+  cgr__nvtx_end_step(&step);
+  Tool::Fields want = { { "graph", "-1" },
+                        { "kind", "piecewise" },
+                        { "padded_requests", std::to_string(0x70000001) },
+                        { "padded_tokens", std::to_string(0x70000002) },
+                        { "query_len", std::to_string(0x70000003) },
+                        { "variant", std::to_string(0xf0000004u) } };
+  EXPECT_EQ(tool.Find("graph")->payload, want);
+  want["num_requests"] = std::to_string(0x70000005);
+  want["num_tokens"] = std::to_string(0x70000006);
+  want["reason"] = "budget";
+  want["seq"] = std::to_string(step.seq);
+  want["bytes_staged"] = std::to_string(step.bytes_staged);
+  EXPECT_EQ(tool.Find("cgr_step_launch")->payload, want);
+  EXPECT_EQ(tool.Find("cgr_step_launch", false)->payload, want);
+  EXPECT_EQ(tool.Find("cgr_step_wait")->payload, (Tool::Fields{ { "value", std::to_string(step.seq) } }));
+  EXPECT_TRUE(tool.wrong.empty());
+}
+
 // What a device without a GPU does not come to.
 TEST(Names, AreThoseThatWereGiven) {
   CGR_SKIP_WITHOUT_TOOL();
