@@ -109,7 +109,10 @@ cgr_status cgr__recorder_replay_call(cgr_recorder *recorder, cgr_call_function f
 
 cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, int32_t count, const char *function) {
   CGR__TRY(recorder->before_break(recorder));
-  return cgr__capture_break(recorder->pieces, calls, count, function);
+  cgr__recorder_range_begin(recorder, CGR__RANGE_BREAK);
+  cgr_status status = cgr__capture_break(recorder->pieces, calls, count, function);
+  cgr__recorder_range_end(recorder);
+  return status;
 }
 
 static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
@@ -126,7 +129,10 @@ static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const
     return cgr__recorder_break(recorder, &(cgr__call){ NULL, function, args, args_size }, 1, "cgr_record_call");
   if (args_size > 0)
     memcpy(copy, args, args_size);
-  return cgr__recorder_call(recorder, function, copy);
+  cgr__recorder_range_begin(recorder, CGR__RANGE_CALL);
+  cgr_status status = cgr__recorder_call(recorder, function, copy);
+  cgr__recorder_range_end(recorder);
+  return status;
 }
 
 cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {

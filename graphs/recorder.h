@@ -9,6 +9,7 @@
 #include "cgr/cgr.h"
 #include "devices/device.h"
 #include "graphs/graphs.h"
+#include "tracing/nvtx.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,6 +30,7 @@ struct cgr_recorder {
   bool open;                  /* `record` is running, or a call of a PIECEWISE step */
   bool in_call;               /* inside a function of cgr_record_call, or a backend's */
   bool in_plan;               /* inside a backend's plan */
+  bool ranges;                /* a tool wants them: tracing/nvtx.h */
   cgr__open_capture *capture; /* NULL: not capturing */
   cgr__open_capture *pieces;  /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
   cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */
@@ -47,6 +49,15 @@ typedef struct cgr__title {
   char text[72];
 } cgr__title;
 cgr__title cgr__title_of(const cgr__running *running);
+
+static inline void cgr__recorder_range_begin(const cgr_recorder *recorder, cgr__range range) {
+  if (CGR__NVTX_BUILT && recorder->ranges)
+    cgr__nvtx_begin(range);
+}
+static inline void cgr__recorder_range_end(const cgr_recorder *recorder) {
+  if (CGR__NVTX_BUILT && recorder->ranges)
+    cgr__nvtx_end();
+}
 
 /* The handle, and that `record` is running. */
 cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function);

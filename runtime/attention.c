@@ -1,5 +1,5 @@
 /* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
@@ -113,7 +113,9 @@ static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   const cgr__running running = { call->backend->name, "record", call->attention.layer };
   rec->backend = (int32_t)(call->backend - rec->runtime->setup.backends) + 1;
   recorder->running = running;
+  cgr__range_begin_layer(rec->runtime, CGR__RANGE_ATTENTION, call->attention.layer);
   cgr_status status = call->backend->record(call->backend->context, recorder, &call->attention);
+  cgr__range_end(rec->runtime);
   recorder->running.backend = NULL;
   bool is_own = rec->backend == 1; /* which says itself what its device has refused */
   rec->backend = 0;
@@ -122,13 +124,13 @@ static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   return cgr__recorder_latch_named(recorder, cgr__fail_returned(status, cgr__title_of(&running).text, status, before));
 }
 
-static cgr_status enqueue(cgr__step_recorder *rec, const calls *list) {
+static cgr_status enqueue(cgr__step_recorder *rec, int32_t layer, const calls *list) {
   if (rec->base.pieces)
     return cgr__recorder_break(&rec->base, list->call, list->count, "cgr_record_attention");
   for (int32_t i = 0; i < list->count; i++) {
     const cgr__call *call = &list->call[i];
     CGR__TRY(call->function ? cgr__recorder_call(&rec->base, call->function, call->args)
-                            : cgr__native_append(rec, &list->append));
+                            : cgr__native_append(rec, &list->append, layer));
   }
   return CGR_OK;
 }
@@ -189,6 +191,7 @@ static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention 
 static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer) {
   if (is_marked(rec->marks.appended, layer) || is_marked(rec->marks.attended, layer))
     return CGR_OK;
+  cgr__range_enter_layer(rec, layer);
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
 }
 
@@ -211,7 +214,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
     add_append(rec, &a, &list);
   if (attends || by_backend)
     add_backend(rec, &a, layer, &list);
-  return enqueue(rec, &list);
+  return enqueue(rec, a.layer, &list);
 }
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {

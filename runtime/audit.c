@@ -2,12 +2,14 @@
 #include <string.h>
 
 #include "graphs/audit.h"
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 static cgr_status capture_words(cgr_runtime *rt, const cgr_key *key, cgr__words *words) {
   struct cgr__capture_context context = { rt, key, CGR_OK };
   int device_error = 0;
+  cgr__range_begin_key(rt, key);
   cgr_status status = cgr__graphs_list(&rt->graphs, key, rt->own_stream, cgr__capture_body_of, &context, words, &device_error);
+  cgr__range_end(rt);
   return device_error ? cgr__runtime_device_error(rt, device_error, "capturing") : status;
 }
 
@@ -35,7 +37,6 @@ static cgr_status run(cgr_runtime *rt, cgr__audit *audit) {
 }
 
 static cgr_status check(cgr_runtime *rt, const cgr_audit *counts) {
-  CGR__TRY(cgr__runtime_check_outside(rt, "cgr_runtime_audit"));
   if (counts)
     CGR__TRY(cgr__sized_check("cgr_runtime_audit: audit", counts));
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_audit"));
@@ -45,8 +46,7 @@ static cgr_status check(cgr_runtime *rt, const cgr_audit *counts) {
   return cgr__runtime_check_graphs(rt, "cgr_runtime_audit");
 }
 
-cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity, int32_t *count) {
-  CGR__TRY(cgr__findings_check("cgr_runtime_audit", findings, capacity, count));
+static cgr_status audit_all(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity, int32_t *count) {
   CGR__TRY(check(runtime, audit));
   cgr__audit a = { .graphs = &runtime->graphs, .counts = CGR_AUDIT_INIT };
   cgr__findings_init(&a.findings, findings, capacity);
@@ -56,4 +56,13 @@ cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding
     cgr__sized_write(audit, &a.counts, sizeof a.counts);
   *count = a.findings.count;
   return status == CGR_OK ? cgr__findings_status(&a.findings, "cgr_runtime_audit") : status;
+}
+
+cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity, int32_t *count) {
+  CGR__TRY(cgr__findings_check("cgr_runtime_audit", findings, capacity, count));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_audit"));
+  cgr__range_begin(runtime, CGR__RANGE_AUDIT);
+  cgr_status status = audit_all(runtime, audit, findings, capacity, count);
+  cgr__range_end(runtime);
+  return status;
 }

@@ -18,7 +18,7 @@ void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory) {
       continue;
     plans->has_first |= b->plan && (b->flags & CGR_BACKEND_PLANS_FIRST);
     plans->has_after |= b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST);
-    rt->has_plan_host |= b->plan_host != NULL;
+    rt->flags |= b->plan_host ? CGR__RUNTIME_PLANS_ON_HOST : 0;
   }
   plans->num_keys = layout.num_keys;
   plans->nowhere = memory;

@@ -1,7 +1,7 @@
 /* Capture and warm-up: cold. */
 #include <stdio.h>
 
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 #define MAX_FAILURES 3 /* captures of a key, one after the other, that steps miss */
 #define WIDE 32        /* from there on a launch costs the host more (profiles/fork_cost) */
@@ -114,7 +114,7 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
   log_text(rt, CGR_LOG_WARNING, text);
 }
 
-cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
+static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
   struct cgr__capture_context context = { rt, &entry->key, CGR_OK };
   int device_error = 0;
   cgr__graph_drop(&rt->graphs, entry); /* before the states that it uses */
@@ -134,6 +134,13 @@ cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
            entry->key.query_len, entry->key.variant, cgr_last_message());
   log_text(rt, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);
+}
+
+cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
+  cgr__range_begin_key(rt, &entry->key);
+  cgr_status status = capture_entry(rt, entry);
+  cgr__range_end(rt);
+  return status;
 }
 
 /* Whether a call that captures this list captures the entry. */
@@ -167,7 +174,7 @@ static void tell_budget(const cgr_runtime *rt, const cgr_capture *c, const cgr__
   log_text(rt, CGR_LOG_INFO, text);
 }
 
-cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture) {
+static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture) {
   cgr_capture c;
   cgr__budget budget;
   cgr_status first = CGR_OK;
@@ -197,8 +204,15 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   return first == CGR_OK ? CGR_OK : cgr__fail(first, "%s", message);
 }
 
-cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
-  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_release_graphs"));
+cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture) {
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_capture"));
+  cgr__range_begin(runtime, CGR__RANGE_CAPTURE);
+  cgr_status status = capture_list(runtime, capture);
+  cgr__range_end(runtime);
+  return status;
+}
+
+static cgr_status release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
   CGR__TRY(cgr__runtime_check_unprepared(runtime, "cgr_runtime_release_graphs"));
   if (cgr__backend_plans_has_states(runtime) && runtime->lane.launched > 0) /* states end when no step uses them */
     CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_release_graphs", runtime->lane.launched,
@@ -211,13 +225,21 @@ cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes,
   return CGR_OK;
 }
 
+cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_release_graphs"));
+  cgr__range_begin(runtime, CGR__RANGE_RELEASE);
+  cgr_status status = release_graphs(runtime, keep_bytes, released);
+  cgr__range_end(runtime);
+  return status;
+}
+
 cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled) {
   CGR__TRY(cgr__runtime_check(runtime, "cgr_runtime_enable_graphs"));
   runtime->graphs.disabled = enabled == 0;
   return CGR_OK;
 }
 
-cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) {
+static cgr_status warm_up(cgr_runtime *runtime, const cgr_capture *capture) {
   cgr_capture c;
   CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_warmup", capture, &c));
   for (int32_t i = 0; i < cgr__capture_count(runtime, &c); i++) {
@@ -230,4 +252,12 @@ cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) 
     CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_warmup", runtime->lane.launched, runtime->setup.config.wait_timeout_ms));
   }
   return CGR_OK;
+}
+
+cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) {
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_warmup"));
+  cgr__range_begin(runtime, CGR__RANGE_WARMUP);
+  cgr_status status = warm_up(runtime, capture);
+  cgr__range_end(runtime);
+  return status;
 }

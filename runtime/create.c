@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 _Static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES, "handle and recorder are one line");
 _Static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "a lane's hot part is five lines");
@@ -300,11 +300,14 @@ static void tell_setup(const cgr_runtime *rt) {
 static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(read_setup(rt, config));
   cgr__native_complete(&rt->setup.backends[0]);
+  cgr__ranges_open(rt);
+  cgr__range_begin(rt, CGR__RANGE_CREATE); /* from here on it is known whether there are ranges */
   rt->reorder_threshold = rt->setup.reorder_threshold;
   make_graphs(rt);
   CGR__TRY(take_host_memory(rt));
   CGR__TRY(take_device_memory(rt));
   CGR__TRY(make_streams(rt));
+  cgr__ranges_name(rt);
   cgr__ring_init(&rt->lane.ring, &rt->layout, rt->setup.config.ring_depth, rt->pinned);
   CGR__TRY(fill_arena(rt));
   make_args(rt);
@@ -363,6 +366,7 @@ cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   memset(rt, 0, sizeof *rt);
   rt->magic = CGR__RUNTIME_MAGIC;
   cgr_status status = build(rt, config);
+  cgr__range_end(rt);
   if (status != CGR_OK) {
     tear_down(rt);
     return status;
@@ -404,9 +408,14 @@ cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {
     return cgr__fail(CGR_ERROR_STATE,
                      "cgr_runtime_destroy: called from inside record or a call of a step, expected a call outside of it");
   CGR__TRY(check_own_device(runtime));
-  CGR__TRY(wait_for_steps(runtime));
-  tear_down(runtime);
-  return CGR_OK;
+  bool has_ranges = cgr__has_ranges(runtime);
+  cgr__range_begin(runtime, CGR__RANGE_DESTROY);
+  cgr_status status = wait_for_steps(runtime);
+  if (status == CGR_OK)
+    tear_down(runtime);
+  if (has_ranges)
+    cgr__nvtx_end();
+  return status;
 }
 
 cgr_device *cgr_runtime_device(cgr_runtime *runtime) { return cgr__runtime_is(runtime) ? runtime->dev : NULL; }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 /* --------------------------------------------------------------------------------------------------------------- streams */
 
@@ -99,9 +99,11 @@ static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   cudaStream_t stream = recorder->base.stream;
   /* The kernel of the staged buffers is on the step's stream: a branch that has forked before it does not come after it. */
   CGR__TRY(begin_branch(recorder, !first && rt->lane.staged_args.num_buffers > 0));
+  cgr__range_begin(rt, CGR__RANGE_PLANNER);
   recorder->base.stream = rt->side_stream;
   cgr_status planned = cgr__backend_plans_enqueue(recorder, first);
   recorder->base.stream = stream;
+  cgr__range_end(rt);
   if (planned == CGR_OK || gives_up(planned))
     CGR__TRY(end_branch(rt));
   return planned;
@@ -114,7 +116,9 @@ static cgr_status enqueue_derived(cgr__step_recorder *recorder) {
   cgr__derived_args args = rt->lane.derived_args;
   args.batch.padded_requests = recorder->base.key.num_requests;
   CGR__TRY(begin_branch(recorder, false)); /* what the prologue has left is all that it reads */
+  cgr__range_begin(rt, CGR__RANGE_ON_DEMAND);
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_derived, &args, rt->side_stream);
+  cgr__range_end(rt);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
   return end_branch(rt);
 }
@@ -127,7 +131,9 @@ static cgr_status enqueue_staged(const cgr__step_recorder *recorder) {
   cgr__staged_args args = rt->lane.staged_args;
   args.padded_requests = recorder->base.key.num_requests;
   args.padded_tokens = recorder->base.key.num_tokens;
+  cgr__range_begin(rt, CGR__RANGE_STAGED);
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, recorder->base.stream);
+  cgr__range_end(rt);
   return cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers");
 }
 
@@ -170,7 +176,9 @@ static int32_t count_layers_before_fetch(const cgr_runtime *rt) {
 
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
+  cgr__range_begin(rt, CGR__RANGE_FETCH);
   int error = fork_kernel(rt, recorder->base.stream, &cgr__kernel_fetch, &rt->lane.args);
+  cgr__range_end(rt);
   recorder->fetch_forked = !error;
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the fetch of the next step");
 }
@@ -202,9 +210,12 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   memset(&recorder->marks, 0, sizeof recorder->marks);
   if (recorder->runtime->lane.derived_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
     CGR__TRY(cgr__join_branch(recorder)); /* attention of the engine's own may come at any time */
+  cgr__range_begin(recorder->runtime, CGR__RANGE_RECORD);
   recorder->runtime->recording = true;
   cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
   recorder->runtime->recording = false;
+  cgr__range_leave_layer(recorder);
+  cgr__range_end(recorder->runtime);
   CGR__TRY(status);
   return check_layers(recorder);
 }
@@ -224,6 +235,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.dev = rt->dev;
   recorder->base.stream = enqueue->stream;
   recorder->base.key = enqueue->key;
+  recorder->base.ranges = cgr__has_ranges(rt);
   recorder->base.capturing = enqueue->capture != NULL;
   recorder->base.capture = enqueue->capture;
   recorder->base.pieces = enqueue->key.kind == CGR_KIND_PIECEWISE ? enqueue->capture : NULL;
@@ -257,6 +269,7 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
   char cause[400];
   strncpy(cause, cgr_last_message(), sizeof cause - 1);
   cause[sizeof cause - 1] = 0;
+  cgr__range_begin(rt, CGR__RANGE_EPILOGUE);
   int error = wait_for_branches(recorder);
   if (!error && !recorder->base.capture && (recorded != CGR_OK || args->empty)) {
     what = "step: zeroing the workspaces of backends"; /* whoever sees the step complete finds zeros */
@@ -267,6 +280,7 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
     args->abandon = recorded != CGR_OK;
     error = rt->dev->ops->launch(rt->dev, &cgr__kernel_epilogue, args, recorder->base.stream);
   }
+  cgr__range_end(rt);
   if (!error)
     *outcome = recorded == CGR_OK ? CGR__OUTCOME_WHOLE : CGR__OUTCOME_ABANDONED;
   cgr_status ended = cgr__runtime_device_error(rt, error, recorded == CGR_OK ? what : cause);
@@ -278,7 +292,9 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   cgr__step_args args = step_args(rt, enqueue);
   set_recorder(recorder, rt, enqueue);
   *outcome = CGR__OUTCOME_BROKEN;
+  cgr__range_begin(rt, CGR__RANGE_PROLOGUE);
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, enqueue->stream);
+  cgr__range_end(rt);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
   cgr_status recorded = enqueue_metadata(recorder, enqueue->record != NULL);
   if (recorded != CGR_OK && !gives_up(recorded))

@@ -1,5 +1,5 @@
 /* What captures will take, by a few of them. */
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 #define SAMPLES 8 /* of each kind: a device tells its memory in steps of 2 MB, about two graphs */
 
@@ -63,13 +63,20 @@ static cgr_status estimate(cgr_runtime *rt, const cgr_capture *c, cgr_capture_es
   return CGR_OK;
 }
 
-cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *out) {
+static cgr_status estimate_list(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *out) {
   cgr_capture c;
   cgr_capture_estimate full = CGR_CAPTURE_ESTIMATE_INIT;
-  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_estimate_capture"));
   CGR__TRY(cgr__sized_check("cgr_runtime_estimate_capture: estimate", out));
   CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_estimate_capture", capture, &c));
   CGR__TRY(estimate(runtime, &c, &full));
   cgr__sized_write(out, &full, sizeof full);
   return CGR_OK;
+}
+
+cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *out) {
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_estimate_capture"));
+  cgr__range_begin(runtime, CGR__RANGE_ESTIMATE);
+  cgr_status status = estimate_list(runtime, capture, out);
+  cgr__range_end(runtime);
+  return status;
 }

@@ -1,6 +1,6 @@
 /* Steps of the runtime itself: changes sent ahead of a step, warm-up. They obey the protocol of every step: a slot, a number,
  * prologue and epilogue. */
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 static const cgr_key apply_key = { .num_tokens = 1, .num_requests = 1 };
 
@@ -42,17 +42,24 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bo
   return status;
 }
 
-cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t stream, uint64_t *seq) {
+static cgr_status flush(cgr_runtime *rt, cudaStream_t stream, uint64_t *seq) {
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
+  CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_flush"));
+  CGR__TRY(cgr__check_stream(rt, "cgr_runtime_flush", stream));
+  CGR__TRY(cgr__see_losses(rt));
+  cgr_status status = CGR_OK;
+  while (status == CGR_OK && cgr__changes_pending(&rt->rows) > 0)
+    status = cgr__launch_internal(rt, &enqueue, true);
+  if (seq)
+    *seq = rt->lane.launched;
+  return status;
+}
+
+cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t stream, uint64_t *seq) {
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_flush"));
   CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_runtime_flush", lane));
-  CGR__TRY(cgr__runtime_check_unprepared(runtime, "cgr_runtime_flush"));
-  CGR__TRY(cgr__check_stream(runtime, "cgr_runtime_flush", stream));
-  CGR__TRY(cgr__see_losses(runtime));
-  cgr_status status = CGR_OK;
-  while (status == CGR_OK && cgr__changes_pending(&runtime->rows) > 0)
-    status = cgr__launch_internal(runtime, &enqueue, true);
-  if (seq)
-    *seq = runtime->lane.launched;
+  cgr__range_begin(runtime, CGR__RANGE_FLUSH);
+  cgr_status status = flush(runtime, stream, seq);
+  cgr__range_end(runtime);
   return status;
 }

@@ -1,6 +1,6 @@
 /* What the library's own backend does in a step; what it is asked at creation is in config/native.c. It is called as those of
  * engines are, through the same struct. */
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 static cgr_status plan(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft) {
   cgr_runtime *rt = ((cgr__step_recorder *)(void *)recorder)->runtime;
@@ -57,9 +57,11 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   return args;
 }
 
-cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args) {
+cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args, int32_t layer) {
   cgr_runtime *rt = rec->runtime;
+  cgr__range_begin_layer(rt, CGR__RANGE_APPEND, layer);
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_append, args, rec->base.stream);
+  cgr__range_end(rt);
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append");
 }
 
@@ -67,7 +69,7 @@ static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attent
   if ((a->flags & CGR_ATTENTION_NO_APPEND) || rec->runtime->setup.layers[a->layer].kv_source != 0)
     return CGR_OK;
   const cgr__append_args args = cgr__native_append_args(rec, a);
-  return cgr__native_append(rec, &args);
+  return cgr__native_append(rec, &args, a->layer);
 }
 
 static cgr_status enqueue_attention(const cgr__step_recorder *rec, const cgr_attention *a) {

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 #define SPINS_BEFORE_CLOCK 256
 #define MS_BEFORE_QUERY 1.0 /* asking a GPU takes a lock of the driver's that other threads may want */
@@ -118,14 +118,20 @@ static cgr_status report_result(const cgr_runtime *rt, uint64_t seq, cgr_step_re
                    record->error_index, (long long)record->error_value);
 }
 
-cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
-  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_step_wait", lane));
+static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
   if (timeout_ms < -1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_step_wait: timeout_ms is %d, expected -1 or more", timeout_ms);
   if (result)
     CGR__TRY(cgr__sized_check("cgr_step_wait: result", result));
-  CGR__TRY(check_seq(runtime, seq));
-  CGR__TRY(
-      cgr__wait_completed(runtime, "cgr_step_wait", seq, timeout_ms == -1 ? runtime->setup.config.wait_timeout_ms : timeout_ms));
-  return report_result(runtime, seq, result);
+  CGR__TRY(check_seq(rt, seq));
+  CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms == -1 ? rt->setup.config.wait_timeout_ms : timeout_ms));
+  return report_result(rt, seq, result);
+}
+
+cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
+  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_step_wait", lane));
+  cgr__range_begin_number(runtime, CGR__RANGE_WAIT, seq);
+  cgr_status status = wait_for_step(runtime, seq, timeout_ms, result);
+  cgr__range_end(runtime);
+  return status;
 }

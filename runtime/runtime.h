@@ -11,7 +11,7 @@
  *           estimate.c  what a capture will take             audit.c   what captured graphs hold
  *           baked.c     what they are made from
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
- *           dump.c      the flight recorder, read
+ *           dump.c      the flight recorder, read       ranges.c  what tools are told
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
@@ -91,6 +91,7 @@ typedef struct cgr__step_recorder {
   bool plans_first;              /* those of backends with PLANS_FIRST are being enqueued */
   bool branched, branch_joined;  /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
   bool fetch_forked;             /* and not joined */
+  bool layer_open;               /* the range of a layer */
   int32_t layers_left;           /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   cgr__layer_marks marks;
 } cgr__step_recorder;
@@ -105,12 +106,17 @@ typedef struct cgr__backend_plans {
   void *nowhere;                              /* plan_bytes of the largest: a plan that no step uses */
 } cgr__backend_plans;
 
+enum {
+  CGR__RUNTIME_PLANS_ON_HOST = 1, /* some backend in use has a plan_host */
+  CGR__RUNTIME_RANGES = 2         /* a tool wants ranges: ranges.h */
+};
+
 /* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
   int dead;                  /* 1: lost; read by any thread */
   bool recording;            /* inside `record`, or a call between pieces */
-  bool has_plan_host;        /* some backend in use has a plan_host */
+  uint8_t flags;             /* CGR__RUNTIME_* */
   bool launching;            /* a launch that fails now is told of by cgr__abandon */
   int32_t reorder_threshold; /* of the setup */
   cgr_device *dev;
@@ -231,7 +237,7 @@ void cgr__native_complete(cgr_backend *backend);
 /* Of the append kernel, for an attention call of a layer with a cache. */
 cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cgr_attention *attention);
 /* Enqueues that kernel on the recorder's stream. */
-cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args);
+cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args, int32_t layer);
 
 /* -------------------------------------------------------------------------------------------------------- backend_plans.c */
 

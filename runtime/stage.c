@@ -117,7 +117,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   prepared->bytes = 0;
   cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
   uint64_t plans = 0;
-  if (rt->has_plan_host) /* first: one that fails leaves nothing behind */
+  if (rt->flags & CGR__RUNTIME_PLANS_ON_HOST) /* first: one that fails leaves nothing behind */
     CGR__TRY(cgr__backend_plans_on_host(rt, prepared, slot, &plans, &prepared->bytes));
   for (uint64_t seq = rt->lane.launched + 1; seq < prepared->seq; seq++) {
     cgr__stage_empty(rt, cgr__ring_slot(&rt->lane.ring, seq));

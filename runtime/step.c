@@ -1,6 +1,6 @@
 /* The hot path: prepare, launch, cancel. No allocation, lock, wait, file or environment below this line; what an eager step
  * enqueues is in eager.c, what a slot holds in stage.c, what becomes of a launch that fails in recover.c. */
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 /* --------------------------------------------------------------------------------------------------------------- prepare */
 
@@ -67,16 +67,23 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
   return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);
 }
 
-cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key) {
+static cgr_status choose(cgr_runtime *rt, const cgr_batch *batch, cgr_key *key) {
   cgr_batch copy;
   cgr__checked_batch checked;
   cgr__choice choice = { .is_best = false };
-  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_choose"));
   CGR__REQUIRE(key, "cgr_step_choose");
   CGR__TRY(read_batch(&batch, &copy));
-  CGR__TRY(check_and_choose(runtime, batch, &checked, &choice));
+  CGR__TRY(check_and_choose(rt, batch, &checked, &choice));
   *key = choice.key;
   return CGR_OK;
+}
+
+cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key) {
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_choose"));
+  cgr__range_begin(runtime, CGR__RANGE_CHOOSE);
+  cgr_status status = choose(runtime, batch, key);
+  cgr__range_end(runtime);
+  return status;
 }
 
 /* What version 0.2 filled; a step lives between calls, so a shorter one would lose its ticket. */
@@ -160,7 +167,9 @@ cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_st
   CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_prepare"));
   uint64_t began = cgr__ticks();
   prefetch(runtime);
+  cgr__range_begin(runtime, CGR__RANGE_PREPARE);
   cgr_status status = prepare(runtime, batch, step);
+  cgr__range_end_prepare(runtime, status);
   if (status == CGR_OK)
     cgr__flight_prepared(runtime, began);
   else
@@ -226,28 +235,35 @@ static void commit(cgr_runtime *rt, cudaStream_t stream) {
     p->choice.missed->misses++;
 }
 
-cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream) {
+static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
   cgr__fate fate = { 0, false };
-  CGR__TRY(check_prepared(runtime, step, "cgr_step_launch"));
-  uint64_t began = cgr__flight_launching(runtime);
-  CGR__TRY(check_launch(runtime, stream));
-  cgr__prepared *prepared = &runtime->lane.prepared;
-  runtime->launching = true;
-  cgr_status status = prepared->num_applies > 0 ? cgr__launch_applies(runtime, stream, &fate) : CGR_OK;
+  uint64_t began = cgr__flight_launching(rt);
+  CGR__TRY(check_launch(rt, stream));
+  cgr__prepared *prepared = &rt->lane.prepared;
+  rt->launching = true;
+  cgr_status status = prepared->num_applies > 0 ? cgr__launch_applies(rt, stream, &fate) : CGR_OK;
   if (status == CGR_OK)
-    status = launch_step(runtime, stream, &fate);
-  runtime->launching = false;
+    status = launch_step(rt, stream, &fate);
+  rt->launching = false;
   prepared->ticket = 0;
   prepared->batch.composition->uses--;
   if (status != CGR_OK) {
-    cgr__abandon(runtime, step, &fate, began, status);
+    cgr__abandon(rt, step, &fate, began, status);
     return status;
   }
-  commit(runtime, stream);
-  cgr__flight_launched(runtime, began);
+  commit(rt, stream);
+  cgr__flight_launched(rt, began);
   step->state = CGR_STEP_LAUNCHED;
   step->seq = prepared->seq;
   return CGR_OK;
+}
+
+cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream) {
+  CGR__TRY(check_prepared(runtime, step, "cgr_step_launch"));
+  cgr__range_begin_prepared(runtime, CGR__RANGE_LAUNCH);
+  cgr_status status = launch(runtime, step, stream);
+  cgr__range_end(runtime);
+  return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- cancel */
@@ -255,10 +271,12 @@ cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t st
 cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step) {
   CGR__TRY(check_prepared(runtime, step, "cgr_step_cancel"));
   cgr__prepared *prepared = &runtime->lane.prepared;
+  cgr__range_begin_prepared(runtime, CGR__RANGE_CANCEL);
   cgr__unstage(runtime, runtime->lane.launched + 1, prepared->seq);
   prepared->ticket = 0;
   prepared->batch.composition->uses--;
   cgr__flight_cancelled(runtime);
   step->state = CGR_STEP_CANCELLED;
+  cgr__range_end(runtime);
   return CGR_OK;
 }

@@ -97,7 +97,7 @@ CGR_API const char *cgr_last_message(void);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_last_device_code(void);
 
-/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.8.0, with CUDA 13.0").
+/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.8.0, with CUDA 13.0 and NVTX").
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_version(void);
 CGR_API const char *cgr_build_info(void);

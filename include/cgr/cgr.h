@@ -129,11 +129,14 @@ typedef struct cgr_config {
                                     2^20; 0: 1024 */
   int32_t time_every;            /* host times are taken of one step in so many, chosen at random: 1, 2, 4 .. 128; 0: 8. A reading
                                     of the processor's counter costs 10 to 16 ns: four in a step that is timed, else one */
+  int32_t nvtx;                  /* 1: ranges, names of streams and events for Nsight and other tools, in the domain `cgr`; 0: none.
+                                    Without a tool, or in a build without NVTX, there are none either, and the log says so (INFO) */
+  int32_t reserved_last;
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0,    \
-    NULL, NULL, 0, 0 }
+    NULL, NULL, 0, 0, 0, 0 }
 
 /* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
  * without creating anything. CGR_OK and *count 0: it can, as far as memory allows. Otherwise the status of the first finding;

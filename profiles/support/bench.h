@@ -62,6 +62,7 @@ typedef struct bench_options {
   const cgr_bucket *mixed; /* likewise */
   int32_t num_mixed;
   bool estimate; /* before the capture */
+  int32_t nvtx;  /* as in cgr_config */
 } bench_options;
 
 /* The engine's `record`. */

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/ranges.h"
+
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
 static cgr_status check_watched(const cgr_self_test *g) {
@@ -241,10 +243,8 @@ static cgr_status wait_for_steps(cgr_runtime *rt) {
   return cgr__runtime_check_graphs(rt, "cgr_runtime_self_test");
 }
 
-cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
-                                 int32_t *count) {
-  CGR__TRY(cgr__findings_check("cgr_runtime_self_test", findings, capacity, count));
-  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_self_test"));
+static cgr_status self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
+                            int32_t *count) {
   cgr__self_test *t = calloc(1, sizeof *t);
   if (!t)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory (%zu bytes)", sizeof *t);
@@ -262,5 +262,15 @@ cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test
   if (status == CGR_OK)
     status = cgr__findings_status(&t->findings, "cgr_runtime_self_test");
   free(t);
+  return status;
+}
+
+cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
+                                 int32_t *count) {
+  CGR__TRY(cgr__findings_check("cgr_runtime_self_test", findings, capacity, count));
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_self_test"));
+  cgr__range_begin(runtime, CGR__RANGE_SELF_TEST);
+  cgr_status status = self_test(runtime, test, findings, capacity, count);
+  cgr__range_end(runtime);
   return status;
 }

@@ -59,6 +59,8 @@ cc_library(
 _CUDA_DEFS = """
 cuda_available = {available}
 cublaslt_available = {cublaslt}
+nvtx_available = {nvtx}
+nvtx_schemas_available = {nvtx_schemas}
 nvcc = "{nvcc}"
 nvcc_version = "{version}"
 cuda_version = "{readable}"
@@ -68,6 +70,12 @@ def if_cuda(then, otherwise = []):
 
 def if_cublaslt(then, otherwise = []):
     return then if cublaslt_available else otherwise
+
+def if_nvtx(then, otherwise = []):
+    return then if nvtx_available else otherwise
+
+def if_nvtx_schemas(then, otherwise = []):
+    return then if nvtx_schemas_available else otherwise
 """
 
 def _cuda_root(ctx):
@@ -122,6 +130,8 @@ def _local_cuda_impl(ctx):
     ctx.file("defs.bzl", _CUDA_DEFS.format(
         available = bool(root),
         cublaslt = cublaslt,
+        nvtx = bool(root) and ctx.path(str(root) + "/include/nvtx3/nvToolsExt.h").exists,
+        nvtx_schemas = bool(root) and ctx.path(str(root) + "/include/nvtx3/nvToolsExtPayload.h").exists,
         nvcc = "%s/bin/nvcc" % root if root else "",
         version = version or "",
         readable = "%d.%d" % (version // 1000, version % 1000 // 10) if version else "",

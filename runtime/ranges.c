@@ -1,0 +1,62 @@
+/* What ranges say of a runtime. Cold: nothing of it runs unless a tool listens. */
+#include "runtime/ranges.h"
+
+static void tell(const cgr_runtime *rt, const char *text) {
+  if (rt->setup.config.log)
+    rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, text);
+}
+
+void cgr__ranges_open(cgr_runtime *rt) {
+  if (rt->setup.config.nvtx == 0)
+    return;
+  if (cgr__nvtx_open())
+    rt->flags |= CGR__RUNTIME_RANGES;
+  else
+    tell(rt, CGR__NVTX_BUILT ? "config.nvtx is set and no tool listens: there are no ranges"
+                             : "config.nvtx is set and this build has no NVTX: there are no ranges");
+}
+
+/* The handles of the host device mean nothing to a tool. */
+void cgr__ranges_name(const cgr_runtime *rt) {
+  if (!cgr__has_ranges(rt) || rt->dev->kind != CGR_DEVICE_KIND_CUDA)
+    return;
+  cgr__nvtx_name_stream(rt->own_stream, "cgr own");
+  cgr__nvtx_name_stream(rt->side_stream, "cgr side");
+  cgr__nvtx_name_event(rt->fork_event, "cgr fork");
+  cgr__nvtx_name_event(rt->join_event, "cgr join");
+  cgr__nvtx_name_event(rt->order_event, "cgr order");
+}
+
+static cgr__range_key key_of(const cgr_runtime *rt, const cgr_key *key, const cgr__graph_entry *entry) {
+  return (cgr__range_key){ .graph = entry ? (int32_t)(entry - rt->graphs.entry) : -1,
+                           .kind = key->kind,
+                           .padded_requests = key->num_requests,
+                           .padded_tokens = key->num_tokens,
+                           .query_len = key->query_len,
+                           .variant = key->variant };
+}
+
+static cgr__range_step prepared_step(const cgr_runtime *rt) {
+  const cgr__prepared *p = &rt->lane.prepared;
+  return (cgr__range_step){ .key = key_of(rt, &p->choice.key, p->choice.entry),
+                            .num_requests = p->batch.num_requests,
+                            .num_tokens = p->batch.num_tokens,
+                            .reason = (int32_t)p->choice.reason,
+                            .seq = p->seq,
+                            .bytes_staged = p->bytes };
+}
+
+void cgr__ranges_begin_key(cgr_runtime *rt, const cgr_key *key) {
+  const cgr__range_key range_key = key_of(rt, key, cgr__graphs_find(&rt->graphs, key));
+  cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &range_key);
+}
+
+void cgr__ranges_begin_prepared(const cgr_runtime *rt, cgr__range range) {
+  const cgr__range_step step = prepared_step(rt);
+  cgr__nvtx_begin_step(range, &step);
+}
+
+void cgr__ranges_end_prepared(const cgr_runtime *rt) {
+  const cgr__range_step step = prepared_step(rt);
+  cgr__nvtx_end_step(&step);
+}

@@ -1,0 +1,69 @@
+/* Ranges around what a runtime does (tracing/nvtx.h), if its configuration asks for them and a tool listens. Otherwise each of
+ * these is a test of a byte of the runtime's first line; and nothing in a build without NVTX. */
+#ifndef CGR_RUNTIME_RANGES_H
+#define CGR_RUNTIME_RANGES_H
+
+#include "runtime/runtime.h"
+#include "tracing/nvtx.h"
+
+static inline bool cgr__has_ranges(const cgr_runtime *rt) {
+  return CGR__NVTX_BUILT && __builtin_expect((rt->flags & CGR__RUNTIME_RANGES) != 0, 0);
+}
+
+static inline void cgr__range_begin(const cgr_runtime *rt, cgr__range range) {
+  if (cgr__has_ranges(rt))
+    cgr__nvtx_begin(range);
+}
+static inline void cgr__range_begin_layer(const cgr_runtime *rt, cgr__range range, int32_t layer) {
+  if (cgr__has_ranges(rt))
+    cgr__nvtx_begin_layer(range, layer);
+}
+static inline void cgr__range_begin_number(const cgr_runtime *rt, cgr__range range, uint64_t number) {
+  if (cgr__has_ranges(rt))
+    cgr__nvtx_begin_number(range, number);
+}
+static inline void cgr__range_end(const cgr_runtime *rt) {
+  if (cgr__has_ranges(rt))
+    cgr__nvtx_end();
+}
+
+/* ranges.c, where a tool listens. Looks for one, names streams and events. */
+void cgr__ranges_open(cgr_runtime *rt);
+void cgr__ranges_name(const cgr_runtime *rt);
+void cgr__ranges_begin_key(cgr_runtime *rt, const cgr_key *key);
+/* With the prepared step. */
+void cgr__ranges_begin_prepared(const cgr_runtime *rt, cgr__range range);
+void cgr__ranges_end_prepared(const cgr_runtime *rt);
+
+/* One key's capture. */
+static inline void cgr__range_begin_key(cgr_runtime *rt, const cgr_key *key) {
+  if (cgr__has_ranges(rt))
+    cgr__ranges_begin_key(rt, key);
+}
+static inline void cgr__range_begin_prepared(const cgr_runtime *rt, cgr__range range) {
+  if (cgr__has_ranges(rt))
+    cgr__ranges_begin_prepared(rt, range);
+}
+/* The range of a prepare, which knows the step at its end, unless it has failed. */
+static inline void cgr__range_end_prepare(const cgr_runtime *rt, cgr_status status) {
+  if (cgr__has_ranges(rt))
+    status == CGR_OK ? cgr__ranges_end_prepared(rt) : cgr__nvtx_end();
+}
+
+/* `record` has come to a layer, which lasts until it comes to another or returns. */
+static inline void cgr__range_enter_layer(cgr__step_recorder *recorder, int32_t layer) {
+  if (!cgr__has_ranges(recorder->runtime))
+    return;
+  if (recorder->layer_open)
+    cgr__nvtx_end();
+  recorder->layer_open = true;
+  cgr__nvtx_begin_layer(CGR__RANGE_LAYER, layer);
+}
+static inline void cgr__range_leave_layer(cgr__step_recorder *recorder) {
+  if (!recorder->layer_open)
+    return;
+  recorder->layer_open = false;
+  cgr__nvtx_end();
+}
+
+#endif

@@ -1,0 +1,92 @@
+// A call of the device fails, each in turn, while a tool listens: every range that has begun has ended when the public call
+// returns.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "devices/shims/fault.h"
+#include "tests/support/devices.h"
+#include "tests/support/tiny_engine.h"
+#include "tests/tracing/handler.h"
+
+namespace cgr_test {
+namespace {
+
+class RangeFaults : public ::testing::TestWithParam<cgr_graph_mode> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_TOOL(); }
+  void Open() {
+    const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
+    cgr_device *inner = nullptr;
+    CGR_ASSERT_OK(cgr_device_open("host", &device.config, &inner));
+    ASSERT_EQ(cgr__fault_open(inner, &dev_), CGR__DEVICE_OK);
+    engine_ = std::make_unique<TinyEngine>(dev_, GetParam(), 1);
+  }
+  void Close() {
+    cgr__fault_set(dev_, nullptr);
+    engine_.reset();
+    CGR_EXPECT_OK(cgr_device_close(dev_));
+  }
+  void ExpectEnded() {
+    ASSERT_EQ(tool_.Depth(), 0) << tool_.Tree();
+    ASSERT_TRUE(tool_.wrong.empty()) << tool_.wrong[0];
+  }
+  // Whatever fails, the next call is made.
+  void Everything() {
+    cgr_runtime *rt = engine_->rt;
+    const cgr_capture capture = engine_->CaptureStruct();
+    int32_t count = 0, row = -1;
+    const int32_t page = 5, token = 41;
+    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_step step = CGR_STEP_INIT;
+    (void)cgr_runtime_warmup(rt, &capture);
+    ASSERT_NO_FATAL_FAILURE(ExpectEnded());
+    (void)cgr_runtime_capture(rt, &capture);
+    ASSERT_NO_FATAL_FAILURE(ExpectEnded());
+    (void)cgr_runtime_audit(rt, nullptr, nullptr, 0, &count);
+    ASSERT_NO_FATAL_FAILURE(ExpectEnded());
+    (void)engine_->SelfTest(&count);
+    ASSERT_NO_FATAL_FAILURE(ExpectEnded());
+    batch.num_requests = cgr_request_open(rt, 1, &row) == CGR_OK;
+    (void)cgr_request_set_pages(rt, row, 0, 0, &page, 1);
+    batch.rows = &row;
+    batch.tokens = &token;
+    (void)cgr_runtime_flush(rt, 0, engine_->stream, nullptr);
+    ASSERT_NO_FATAL_FAILURE(ExpectEnded());
+    for (int eager = 0; eager < 2; eager++) {
+      (void)cgr_runtime_enable_graphs(rt, !eager);
+      if (cgr_step_prepare(rt, &batch, &step) == CGR_OK && cgr_step_launch(rt, &step, engine_->stream) != CGR_OK)
+        (void)cgr_step_cancel(rt, &step); /* if it is still prepared */
+      ASSERT_NO_FATAL_FAILURE(ExpectEnded());
+      (void)cgr_step_wait(rt, 0, step.seq, -1, nullptr);
+      ASSERT_NO_FATAL_FAILURE(ExpectEnded());
+    }
+  }
+  Tool &tool_ = Tool::Get();
+  cgr_device *dev_ = nullptr;
+  std::unique_ptr<TinyEngine> engine_;
+};
+
+TEST_P(RangeFaults, EveryRangeEnds) {
+  for (int error : { CGR__DEVICE_FAILED, CGR__DEVICE_DEAD }) {
+    uint64_t nth = 0, fired = 1;
+    for (; fired > 0 && !HasFatalFailure(); nth++) {
+      SCOPED_TRACE("call " + std::to_string(nth + 1) + ", error " + std::to_string(error));
+      const cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth + 1, CGR__FAULT_ONCE, 0, error, 77 };
+      tool_.Clear();
+      ASSERT_NO_FATAL_FAILURE(Open());
+      cgr__fault_set(dev_, &plan);
+      Everything();
+      fired = cgr__fault_fired(dev_);
+      Close();
+      ASSERT_NO_FATAL_FAILURE(ExpectEnded());
+    }
+    EXPECT_GT(nth, 200u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, RangeFaults, ::testing::Values(CGR_MODE_FULL, CGR_MODE_PIECEWISE),
+                         [](const auto &made) { return made.param == CGR_MODE_FULL ? "full" : "piecewise"; });
+
+} // namespace
+} // namespace cgr_test
