@@ -1,40 +1,6 @@
 // Nothing that is told allocates: counted at malloc itself.
-#include <atomic>
-#include <cstdlib>
-
+#include "tests/support/count_allocations.h"
 #include "tests/tracing/plain_engine.h"
-
-// The sanitizers bring a malloc of their own; there the counting is left out and the test is skipped.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CGR_COUNT_MALLOC 0
-#elif defined(__GLIBC__)
-#define CGR_COUNT_MALLOC 1
-#else
-#define CGR_COUNT_MALLOC 0
-#endif
-
-static std::atomic<uint64_t> num_allocations(0);
-
-#if CGR_COUNT_MALLOC
-extern "C" {
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t bytes);
-void *__libc_realloc(void *memory, size_t bytes);
-
-void *malloc(size_t bytes) {
-  num_allocations++;
-  return __libc_malloc(bytes);
-}
-void *calloc(size_t count, size_t bytes) {
-  num_allocations++;
-  return __libc_calloc(count, bytes);
-}
-void *realloc(void *memory, size_t bytes) {
-  num_allocations++;
-  return __libc_realloc(memory, bytes);
-}
-}
-#endif
 
 namespace cgr_test {
 namespace {
