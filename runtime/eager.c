@@ -235,7 +235,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.dev = rt->dev;
   recorder->base.stream = enqueue->stream;
   recorder->base.key = enqueue->key;
-  recorder->base.ranges = cgr__has_ranges(rt);
+  recorder->base.watched = rt->flags & (CGR__RUNTIME_RANGES | CGR__RUNTIME_LABELS);
   recorder->base.capturing = enqueue->capture != NULL;
   recorder->base.capture = enqueue->capture;
   recorder->base.pieces = enqueue->key.kind == CGR_KIND_PIECEWISE ? enqueue->capture : NULL;

@@ -12,6 +12,7 @@
  *           baked.c     what they are made from
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
  *           dump.c      the flight recorder, read       ranges.c  what tools are told
+ *           labels.c    what the nodes of graphs belong to
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
@@ -107,8 +108,9 @@ typedef struct cgr__backend_plans {
 } cgr__backend_plans;
 
 enum {
-  CGR__RUNTIME_PLANS_ON_HOST = 1, /* some backend in use has a plan_host */
-  CGR__RUNTIME_RANGES = 2         /* a tool wants ranges: ranges.h */
+  CGR__RUNTIME_PLANS_ON_HOST = 1,          /* some backend in use has a plan_host */
+  CGR__RUNTIME_RANGES = CGR__WATCH_RANGES, /* a tool wants ranges: ranges.h */
+  CGR__RUNTIME_LABELS = CGR__WATCH_LABELS  /* a graph is being captured that gets labels */
 };
 
 /* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
@@ -327,6 +329,9 @@ size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity);
 void cgr__dump_tell(cgr_runtime *rt);
 /* Keeps the thread's last message as that of a failed launch. */
 void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, cgr_status status);
+
+/* labels.c: writes the JSON of cgr_runtime_graph_labels; returns its length. */
+size_t cgr__labels_write(const cgr_runtime *rt, char *out, size_t capacity);
 
 /* -------------------------------------------------------------------------------------------------------------- capture.c */
 

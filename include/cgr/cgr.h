@@ -131,7 +131,8 @@ typedef struct cgr_config {
                                     of the processor's counter costs 10 to 16 ns: four in a step that is timed, else one */
   int32_t nvtx;                  /* 1: ranges, names of streams and events for Nsight and other tools, in the domain `cgr`; 0: none.
                                     Without a tool, or in a build without NVTX, there are none either, and the log says so (INFO) */
-  int32_t reserved_last;
+  int32_t labels;                /* 1: of each node of the graphs captured it is kept what it belongs to, for
+                                    cgr_runtime_graph_labels; 0: it is not. Costs memory, and time in captures alone */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \

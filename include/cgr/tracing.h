@@ -133,6 +133,27 @@ CGR_API cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capa
  * whose launch was the death. Called by the thread that calls cgr, whose call has not returned yet; must not call cgr. */
 typedef void (*cgr_dump_function)(void *context, const char *json, size_t length);
 
+/* ------------------------------------------------------------------------------------------------------ labels of graphs */
+
+/* What every node of the captured graphs belongs to, as JSON: for profilers, which see a replay as kernels without a context. There
+ * are labels of graphs that were captured with cgr_config.labels; without it `graphs` is empty.
+ *
+ *   {"version": .., "device": {"kind": .., "name": .., "driver": 13000},
+ *    "graphs": [{"index": 0, "key": "full 8r 8t q1 v0", "kind": "full", "padded_requests": 8, "padded_tokens": 8, "query_len": 1,
+ *                "variant": 0, "state": "ready", "unlabelled": null,
+ *                "pieces": [[{"phase": "attention", "layer": 3, "backend": "cgr", "nodes": ["name", ..], "ids": [..]}, ..], ..]}]}
+ *
+ * `index` is that of cgr_runtime_graph_stats. A piece is a graph of its own to the device: one of a FULL graph, several of a
+ * PIECEWISE one, in the order in which they are launched; what is launched between them is part of no graph and not listed. Its
+ * nodes stand in the order in which they were captured, those in a row that belong to the same under one label. `phase` is
+ * prologue, staged, on demand, planner, record (the engine's, before its first layer), layer (the engine's, after the attention
+ * of `layer`), append, attention, call (of cgr_record_call), fetch, epilogue; or none. `layer` and `backend` are null where there
+ * is none. A node's name is its kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are those that CUPTI and
+ * Nsight call graphNodeId; drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be
+ * taken says why in `unlabelled`, and has no pieces.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
+
 #ifdef __cplusplus
 }
 #endif

@@ -118,6 +118,7 @@ static void check_reserved(cgr__findings *f, const char *field, int64_t value, i
 static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_enum(f, "graph_mode", c->graph_mode, CGR_MODE_FULL_AND_PIECEWISE);
   cgr__in_range(f, "nvtx", c->nvtx, 0, 1);
+  cgr__in_range(f, "labels", c->labels, 0, 1);
   check_enum(f, "attention_support", c->attention_support, CGR_SUPPORT_ALWAYS);
   check_reserved(f, "num_programs", c->num_programs, 1);
   check_reserved(f, "num_lanes", c->num_lanes, 1);
@@ -125,7 +126,6 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_reserved(f, "max_steps", c->max_steps, 0);
   cgr__findings_add_used(f, "reserved", c->reserved);
   cgr__findings_add_used(f, "reserved_end", c->reserved_end);
-  cgr__findings_add_used(f, "reserved_last", c->reserved_last);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- limits */

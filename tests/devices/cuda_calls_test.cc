@@ -52,10 +52,11 @@ struct Driver {
   CUDA_KERNEL_NODE_PARAMS_v2 kernel = {};
   size_t num_params = 0; // of every kernel: words, 16 bytes apart
 
-  size_t ListNodes(CUgraphNode *list) const {
-    for (size_t i = 0; list != nullptr && i < nodes.size(); i++)
+  size_t ListNodes(CUgraphNode *list, size_t capacity) const {
+    const size_t count = list == nullptr ? nodes.size() : std::min(capacity, nodes.size());
+    for (size_t i = 0; list != nullptr && i < count; i++)
       list[i] = Handle<CUgraphNode>(0x100 * (i + 1) + uintptr_t(nodes[i]));
-    return nodes.size();
+    return count;
   }
   CUresult ParamInfo(size_t index, size_t *offset, size_t *bytes) const {
     *offset = 16 * index;
@@ -139,7 +140,7 @@ FAKE(LaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned
 FAKE(LaunchHostFunc, (CUstream, CUhostFn function, void *data), driver.host_function = function; driver.host_data = data)
 FAKE(FuncLoad, (CUfunction), )
 FAKE(FuncSetAttribute, (CUfunction, CUfunction_attribute, int), )
-FAKE(GraphGetNodes, (CUgraph, CUgraphNode *nodes, size_t *count), *count = driver.ListNodes(nodes))
+FAKE(GraphGetNodes, (CUgraph, CUgraphNode *nodes, size_t *count), *count = driver.ListNodes(nodes, *count))
 FAKE(GraphGetEdges, (CUgraph, CUgraphNode *, CUgraphNode *, CUgraphEdgeData *, size_t *count), *count = 0)
 FAKE(GraphNodeGetType, (CUgraphNode node, CUgraphNodeType *type), *type = TypeOf(node))
 FAKE(GraphKernelNodeGetParams, (CUgraphNode, CUDA_KERNEL_NODE_PARAMS_v2 *kernel), *kernel = driver.kernel)
@@ -160,6 +161,8 @@ FAKE(GraphExecDestroy, (CUgraphExec), )
 FAKE(GraphRetainUserObject, (CUgraph, CUuserObject, unsigned, unsigned), )
 FAKE(UserObjectCreate, (CUuserObject *object, void *data, CUhostFn destroy, unsigned, unsigned),
      *object = Handle<CUuserObject>(0x8000); driver.object = data; driver.free_object = destroy)
+FAKE(GraphNodeGetToolsId, (CUgraphNode node, unsigned long long *id), *id = 5ull << 32 | reinterpret_cast<uintptr_t>(node))
+FAKE(GraphExecGetId, (CUgraphExec, unsigned *id), *id = 9)
 FAKE(UserObjectRelease, (CUuserObject, unsigned), driver.free_object(driver.object))
 // clang-format on
 
@@ -174,7 +177,7 @@ const std::vector<std::string> kFunctions = {
 extern "C" {
 struct cgr__cuda_functions cgr__cu = {
 #define FUNCTION(name, version) Fake##name,
-  CGR__CUDA_FUNCTIONS(FUNCTION)
+  CGR__CUDA_FUNCTIONS(FUNCTION) CGR__CUDA_OPTIONAL_FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };
 
@@ -236,6 +239,9 @@ protected:
     after("launch", ops_->launch(dev_, &kKernel, &number, stream));
     after("preload", ops_->preload(dev_, &kKernel));
     after("capture_begin", ops_->capture_begin(dev_, stream));
+    const void *nodes[2];
+    size_t num_nodes;
+    after("capture_nodes", ops_->capture_nodes(dev_, stream, nodes, 2, &num_nodes));
     after("capture_status", ops_->capture_status(dev_, stream, &capturing));
     after("host_call captured", ops_->host_call(dev_, Nothing, &number, sizeof number, stream));
     after("capture_end", ops_->capture_end(dev_, stream, &captured));

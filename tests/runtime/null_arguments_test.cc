@@ -108,6 +108,8 @@ TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
   RefusedNull("cgr_runtime_flight: runtime", [&] { return cgr_runtime_flight(nullptr, &record, 1, &records); });
   RefusedNull("cgr_runtime_flight: count", [&] { return cgr_runtime_flight(rt, &record, 1, nullptr); });
   RefusedNull("records", [&] { return cgr_runtime_flight(rt, nullptr, 1, &records); });
+  RefusedNull("cgr_runtime_graph_labels: runtime", [&] { return cgr_runtime_graph_labels(nullptr, text, 8, &length); });
+  RefusedNull("cgr_runtime_graph_labels: length", [&] { return cgr_runtime_graph_labels(rt, text, 8, nullptr); });
   RefusedNull("cgr_runtime_dump: runtime", [&] { return cgr_runtime_dump(nullptr, text, 8, &length); });
   RefusedNull("cgr_runtime_dump: length", [&] { return cgr_runtime_dump(rt, text, 8, nullptr); });
   RefusedNull("cgr_buffer_get: runtime", [&] { return cgr_buffer_get(nullptr, 0, 0, CGR_BUFFER_COUNTS, 0, &view); });

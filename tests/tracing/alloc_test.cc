@@ -36,6 +36,7 @@ TEST(Alloc, NothingIsAllocatedToTell) {
   well = well && cgr_runtime_metrics(engine.rt, &label, 1, out, sizeof out, &length) == CGR_OK;
   well = well && cgr_runtime_flight(engine.rt, records, 64, &count) == CGR_OK;
   well = well && cgr_runtime_dump(engine.rt, out, sizeof out, &length) == CGR_OK;
+  well = well && cgr_runtime_graph_labels(engine.rt, out, sizeof out, &length) == CGR_OK;
   const uint64_t after = num_allocations;
   EXPECT_TRUE(well) << cgr_last_message();
   EXPECT_EQ(after, before);
