@@ -5,6 +5,7 @@
 #include "devices/device.h"
 
 #if CGR_TEST_CUDA
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -439,6 +440,69 @@ TEST_F(CudaCallsTest, AWalkHidesWhatTheDriverDoesNotTell) {
     driver.failures.clear();
   }
   EXPECT_EQ(Walk().size(), 6u);
+  EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+}
+
+TEST_F(CudaCallsTest, NodesOfACapture) {
+  cudaStream_t stream = Handle<cudaStream_t>(0x3000);
+  Open();
+  const void *nodes[4] = {};
+  size_t count = 7;
+  for (CUstreamCaptureStatus status : { CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_CAPTURE_STATUS_INVALIDATED }) {
+    driver.capture = status;
+    EXPECT_EQ(ops_->capture_nodes(dev_, stream, nodes, 4, &count), CGR__DEVICE_CAPTURE_INVALID);
+    EXPECT_EQ(count, 0u);
+  }
+  driver.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream, nullptr, 0, &count), CGR__DEVICE_OK);
+  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream, nodes, 2, &count), CGR__DEVICE_OK);
+  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(nodes[2], nullptr) << "past the capacity";
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream, nodes, 4, &count), CGR__DEVICE_OK);
+  std::vector<const void *> walked;
+  auto add = [](void *context, const cgr__node_param *p) -> int {
+    auto &handles = *static_cast<std::vector<const void *> *>(context);
+    if (p->node == int64_t(handles.size()))
+      handles.push_back(p->handle);
+    return CGR__DEVICE_OK;
+  };
+  EXPECT_EQ(ops_->graph_walk(dev_, Handle<cgr__graph *>(0x5000), add, &walked), CGR__DEVICE_OK);
+  EXPECT_EQ(walked, std::vector<const void *>(nodes, nodes + 3));
+  for (const char *name : { "StreamGetCaptureInfo", "GraphGetNodes" }) {
+    driver.failures = { { name, CUDA_ERROR_UNKNOWN } };
+    EXPECT_EQ(ops_->capture_nodes(dev_, stream, nodes, 4, &count), CGR__DEVICE_FAILED) << name;
+  }
+  driver.failures.clear();
+  EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+}
+
+// From CUDA 13.1 on: the half of the graph that was captured does not count, for the executable graph has one of its own.
+TEST_F(CudaCallsTest, IdsForTools) {
+  Open();
+  const auto ids = [&] {
+    std::vector<uint32_t> all;
+    auto add = [](void *context, const cgr__node_param *p) -> int {
+      static_cast<std::vector<uint32_t> *>(context)->push_back(p->tools_id);
+      return CGR__DEVICE_OK;
+    };
+    cgr__exec *exec = nullptr;
+    cgr__graph_info info = { 1, 1, 1, 1 };
+    EXPECT_EQ(ops_->instantiate(dev_, Handle<cgr__graph *>(0x5000), &exec, &info), CGR__DEVICE_OK);
+    EXPECT_EQ(ops_->graph_walk(dev_, Handle<cgr__graph *>(0x5000), add, &all), CGR__DEVICE_OK);
+    all.push_back(info.tools_id);
+    return all;
+  };
+  driver.nodes = { CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_EMPTY };
+  EXPECT_EQ(ids(), (std::vector<uint32_t>{ 0x100 + CU_GRAPH_NODE_TYPE_EMPTY, 0x200 + CU_GRAPH_NODE_TYPE_EMPTY, 9 }));
+  driver.failures = { { "GraphNodeGetToolsId", CUDA_ERROR_UNKNOWN }, { "GraphExecGetId", CUDA_ERROR_UNKNOWN } };
+  EXPECT_EQ(ids(), (std::vector<uint32_t>{ 0, 0, 0 }));
+  driver.failures.clear();
+  const cgr__cuda_functions all = cgr__cu;
+  cgr__cu.GraphNodeGetToolsId = nullptr;
+  cgr__cu.GraphExecGetId = nullptr;
+  EXPECT_EQ(ids(), (std::vector<uint32_t>{ 0, 0, 0 })) << "an older driver";
+  cgr__cu = all;
   EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
 }
 
