@@ -8,6 +8,7 @@
  * Ends with 1 when labels cover less than 95% of the GPU time of the graphs, or a node has another name than its label says; with
  * 77 where there is no CUPTI, or no GPU. libcupti is looked for where the loader looks, and in the toolkit in /usr/local/cuda. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,8 +43,8 @@ static struct {
 
 /* What the GPU has done. */
 typedef struct activity {
-  uint64_t node; /* graphNodeId; 0: of no graph */
-  uint32_t graph;
+  uint64_t node;  /* graphNodeId; 0: of no graph */
+  uint32_t graph; /* its high half: the executable graph's */
   uint64_t ns;
   char *name; /* of a kernel; else "copy", "fill" */
 } activity;
@@ -51,7 +52,9 @@ typedef struct activity {
 static struct {
   activity *all; /* [count] */
   size_t count, capacity, dropped;
+  size_t other_graph; /* whose graphId is not the high half of graphNodeId */
 } seen;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* CUPTI has threads of its own */
 
 static void see(uint64_t node, uint32_t graph, uint64_t begin, uint64_t end, const char *name) {
   if (seen.count == seen.capacity) {
@@ -60,13 +63,16 @@ static void see(uint64_t node, uint32_t graph, uint64_t begin, uint64_t end, con
     if (!seen.all)
       bench_fail("no memory for %zu records", seen.capacity);
   }
-  seen.all[seen.count++] = (activity){ node, graph, end - begin, strdup(name ? name : "") };
+  seen.all[seen.count++] = (activity){ node, (uint32_t)(node >> 32), end - begin, strdup(name ? name : "") };
+  seen.other_graph += node != 0 && graph != (uint32_t)(node >> 32);
 }
 
 static void forget_all(void) {
+  pthread_mutex_lock(&lock);
   for (size_t i = 0; i < seen.count; i++)
     free(seen.all[i].name);
-  seen.count = 0;
+  seen.count = seen.other_graph = 0;
+  pthread_mutex_unlock(&lock);
 }
 
 static void CUPTIAPI give_buffer(uint8_t **buffer, size_t *bytes, size_t *records) {
@@ -92,10 +98,12 @@ static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t *bu
   CUpti_Activity *record = NULL;
   size_t dropped = 0;
   (void)bytes;
+  pthread_mutex_lock(&lock);
   while (valid > 0 && cupti.ActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
     take_record(record);
   if (cupti.ActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS)
     seen.dropped += dropped;
+  pthread_mutex_unlock(&lock);
   free(buffer);
 }
 
@@ -255,7 +263,8 @@ static bool report(const coverage *c) {
              (double)c->ns[p] * 1e-3 / c->replays, 100.0 * (double)c->ns[p] / (double)c->all_ns);
   printf("\n# outside of graphs: %.1f kernels, %.2f us for each replay\n", (double)c->outside / c->replays,
          (double)c->outside_ns * 1e-3 / c->replays);
-  printf("# graphs: %lld, records: %zu (%zu dropped)\n", (long long)c->graphs, seen.count, seen.dropped);
+  printf("# graphs: %lld, records: %zu (%zu dropped, %zu whose graphId is not the high half of graphNodeId)\n",
+         (long long)c->graphs, seen.count, seen.dropped, seen.other_graph);
   printf("# coverage: %.2f%% of %.2f us in graphs, wanted: more than %.0f%%\n", covered, (double)c->all_ns * 1e-3 / c->replays,
          WANTED);
   printf(
