@@ -209,10 +209,11 @@ static void add_stamp(const cgr__step_recorder *rec, calls *list, int32_t a, int
 }
 
 /* The calls, with timestamps around them if layers are timed. `comes`: the layer is new, and ends the one before it. */
-static void add_calls(cgr__step_recorder *rec, const cgr_attention *a, bool own_append, bool attends, bool comes, calls *list) {
+static void add_calls(cgr__step_recorder *rec, const cgr_attention *a, bool appends, bool attends, bool comes, calls *list) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
-  bool timed = cgr__times_layers(rec->runtime), calls_backend = attends || !own_append;
-  int32_t phase = attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND, first = own_append ? CGR_PHASE_APPEND : phase;
+  bool timed = cgr__times_layers(rec->runtime), own_append = appends && !backend_appends(rec, l);
+  bool calls_backend = attends || !own_append, apart = own_append || (appends && l->backend == 0); /* cgr__native_complete */
+  int32_t phase = attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND, first = apart ? CGR_PHASE_APPEND : phase;
   if (timed) {
     int32_t before = comes && rec->timed_layer > 0 ? cgr__stamp_layer_word(CGR_PHASE_LAYER, rec->timed_layer - 1, 1) : 0;
     int32_t begin = comes ? cgr__stamp_layer_word(CGR_PHASE_LAYER, a->layer, 0) : 0;
@@ -245,7 +246,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
     CGR__TRY(check_append(rec, &a, layer));
   if (attends)
     CGR__TRY(check_attend(rec, &a, layer));
-  add_calls(rec, &a, appends && !backend_appends(rec, layer), attends, comes, &list);
+  add_calls(rec, &a, appends, attends, comes, &list);
   return enqueue(rec, a.layer, &list);
 }
 

@@ -141,14 +141,15 @@ typedef enum cgr_phase {
   CGR_PHASE_STEP = 0,      /* all of it: from the first timestamp, before the prologue, to the epilogue's end */
   CGR_PHASE_PROLOGUE = 1,
   CGR_PHASE_STAGED = 2,    /* the engine's own buffers */
-  CGR_PHASE_PLAN_FIRST = 3, /* plans of backends with PLANS_FIRST; beside the step, as are the next two and the fetch */
+  CGR_PHASE_PLAN_FIRST = 3, /* plans of backends with PLANS_FIRST, the library's own among them; beside the step, as are the next
+                               two and the fetch */
   CGR_PHASE_ON_DEMAND = 4, /* buffers on demand */
-  CGR_PHASE_PLAN = 5,      /* the other plans, the library's own among them */
+  CGR_PHASE_PLAN = 5,      /* the other plans */
   CGR_PHASE_RECORD = 6,    /* what `record` enqueues; begins when what is before it on the step's stream has ended */
   CGR_PHASE_FETCH = 7,     /* of the next step's slot; FULL graphs alone */
   CGR_PHASE_EPILOGUE = 8,
   CGR_PHASE_LAYER = 9,     /* from its first attention call to that of the layer that comes next, or to the end of RECORD */
-  CGR_PHASE_APPEND = 10,   /* of a layer; none where its backend appends while it attends */
+  CGR_PHASE_APPEND = 10,   /* of a layer; none where a backend of the engine's appends while it attends */
   CGR_PHASE_ATTENTION = 11, /* of a layer */
   CGR_PHASE_COUNT_ = 12
 } cgr_phase;

@@ -110,6 +110,17 @@ TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
   RefusedNull("records", [&] { return cgr_runtime_flight(rt, nullptr, 1, &records); });
   RefusedNull("cgr_runtime_dump: runtime", [&] { return cgr_runtime_dump(nullptr, text, 8, &length); });
   RefusedNull("cgr_runtime_dump: length", [&] { return cgr_runtime_dump(rt, text, 8, nullptr); });
+  cgr_span span = CGR_SPAN_INIT;
+  RefusedNull("cgr_runtime_timing: runtime", [&] { return cgr_runtime_timing(nullptr, 1, &span, 1, &records); });
+  RefusedNull("cgr_runtime_timing: count", [&] { return cgr_runtime_timing(rt, 1, &span, 1, nullptr); });
+  RefusedNull("spans", [&] { return cgr_runtime_timing(rt, 1, nullptr, 1, &records); });
+  RefusedNull("cgr_runtime_trace: runtime", [&] { return cgr_runtime_trace(nullptr, text, 8, &length); });
+  RefusedNull("cgr_runtime_trace: length", [&] { return cgr_runtime_trace(rt, text, 8, nullptr); });
+  RefusedNull("cgr_runtime_trace: out", [&] { return cgr_runtime_trace(rt, nullptr, 8, &length); });
+  RefusedNull("cgr_runtime_trace_head: runtime", [&] { return cgr_runtime_trace_head(nullptr, text, 8, &length); });
+  RefusedNull("cgr_runtime_trace_head: length", [&] { return cgr_runtime_trace_head(rt, text, 8, nullptr); });
+  RefusedNull("cgr_runtime_trace_step: runtime", [&] { return cgr_runtime_trace_step(nullptr, 1, text, 8, &length); });
+  RefusedNull("cgr_runtime_trace_step: length", [&] { return cgr_runtime_trace_step(rt, 1, text, 8, nullptr); });
   RefusedNull("cgr_buffer_get: runtime", [&] { return cgr_buffer_get(nullptr, 0, 0, CGR_BUFFER_COUNTS, 0, &view); });
   RefusedNull("view", [&] { return cgr_buffer_get(rt, 0, 0, CGR_BUFFER_COUNTS, 0, nullptr); });
   RefusedNull("name", [&] { return cgr_buffer_get_declared(rt, 0, nullptr, &view); });
