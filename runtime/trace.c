@@ -1,6 +1,6 @@
 /* Steps as trace events: what the flight recorder has of the host, and the spans of the device. Cold. */
 #include "runtime/timing.h"
-#include "tracing/trace.h"
+#include "tracing/events.h"
 
 /* Whether the device is asked: a dead one answers nothing. */
 static bool asks_device(const cgr_runtime *rt) { return cgr__is_timed(rt) && !rt->dead; }
@@ -13,10 +13,10 @@ static bool has_spans(const cgr_runtime *rt, const cgr_flight_record *record) {
 }
 
 static void write_head(const cgr_runtime *rt, cgr__text *text) {
-  const cgr__trace_head head = { .device = rt->setup.device.name,
-                                 .timed = cgr__is_timed(rt),
-                                 .device_clock_error_ns = rt->timing.clock.last.error_ns };
-  cgr__trace_begin(text, &head);
+  const cgr__events_head head = { .device = rt->setup.device.name,
+                                  .timed = cgr__is_timed(rt),
+                                  .device_clock_error_ns = rt->timing.clock.last.error_ns };
+  cgr__events_begin(text, &head);
 }
 
 static cgr_status compare(cgr_runtime *rt, const char *function) {
@@ -27,7 +27,7 @@ static cgr_status compare(cgr_runtime *rt, const char *function) {
 static cgr_status write_device(cgr_runtime *rt, const char *function, const cgr_flight_record *record, cgr__text *text) {
   int32_t count = 0;
   CGR__TRY(cgr__timing_read(rt, function, record->seq, &count));
-  cgr__trace_device(text, record->seq, record, rt->timing.spans, count);
+  cgr__events_device(text, record->seq, record, rt->timing.spans, count);
   return CGR_OK;
 }
 
@@ -51,7 +51,7 @@ static cgr_status write_page(cgr_runtime *rt, cgr__text *text) {
   write_head(rt, text);
   for (int32_t i = 0; i < cgr__flight_count(rt); i++) {
     const cgr_flight_record record = cgr__flight_read(rt, i);
-    cgr__trace_host(text, &record);
+    cgr__events_host(text, &record);
     if (asks_device(rt) && has_spans(rt, &record))
       CGR__TRY(write_device(rt, function, &record, text));
   }
@@ -90,8 +90,8 @@ static cgr_status write_step(cgr_runtime *rt, uint64_t seq, cgr__text *text) {
   cgr__tick_clock_settle(&rt->statistics.clock);
   bool known = find_record(rt, seq, &record);
   if (known)
-    cgr__trace_host(text, &record);
-  cgr__trace_device(text, seq, known ? &record : NULL, rt->timing.spans, count);
+    cgr__events_host(text, &record);
+  cgr__events_device(text, seq, known ? &record : NULL, rt->timing.spans, count);
   return CGR_OK;
 }
 

@@ -179,6 +179,7 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   config.max_seq_len = e->max_seq_len;
   config.ring_depth = o->ring_depth;
   config.nvtx = o->nvtx;
+  config.timing = o->timing;
   config.graph_mode = o->mode == CGR_MODE_DEFAULT ? CGR_MODE_FULL_DECODE_ONLY : o->mode;
   config.mixed_buckets = o->mixed;
   config.num_mixed_buckets = o->num_mixed;

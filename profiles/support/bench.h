@@ -61,8 +61,8 @@ typedef struct bench_options {
   int32_t num_buckets;
   const cgr_bucket *mixed; /* likewise */
   int32_t num_mixed;
-  bool estimate; /* before the capture */
-  int32_t nvtx;  /* as in cgr_config */
+  bool estimate;        /* before the capture */
+  int32_t nvtx, timing; /* as in cgr_config */
 } bench_options;
 
 /* The engine's `record`. */

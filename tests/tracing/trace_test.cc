@@ -5,7 +5,7 @@
 #include "tests/support/tiny_engine.h"
 #include "tests/tracing/json_reader.h"
 #include "tests/tracing/plain_engine.h"
-#include "tracing/trace.h"
+#include "tracing/events.h"
 
 namespace cgr_test {
 namespace {
@@ -229,8 +229,8 @@ TEST(Trace, FitsIntoTheCapacity) {
 TEST(Trace, NamesAreEscaped) {
   char out[4096];
   cgr__text text = cgr__text_begin(out, sizeof out);
-  const cgr__trace_head head = { "a \"b\" \\ \n \xff", true, 12 };
-  cgr__trace_begin(&text, &head);
+  const cgr__events_head head = { "a \"b\" \\ \n \xff", true, 12 };
+  cgr__events_begin(&text, &head);
   const Json page = JsonReader::Read(std::string(out) + CGR_TRACE_TAIL);
   EXPECT_EQ(page["otherData"]["device"].text, "a \"b\" \\ \n \xef\xbf\xbd");
   EXPECT_EQ(page["traceEvents"].items[2]["args"]["name"].text, "a \"b\" \\ \n \xef\xbf\xbd");

@@ -1,5 +1,5 @@
 /* The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format). */
-#include "tracing/trace.h"
+#include "tracing/events.h"
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ static void add_name(cgr__text *text, const char *event, int tid, const char *na
   cgr__text_add(text, "}}");
 }
 
-void cgr__trace_begin(cgr__text *text, const cgr__trace_head *head) {
+void cgr__events_begin(cgr__text *text, const cgr__events_head *head) {
   cgr__text_add(text, "{\"displayTimeUnit\":\"ns\",\n\"otherData\":{\"version\":");
   cgr__text_add_json(text, cgr_build_info());
   cgr__text_add(text, ",\"device\":");
@@ -65,7 +65,7 @@ static void add_flow(cgr__text *text, const char *phase, int tid, uint64_t at_ns
   cgr__text_add(text, ",\"cat\":\"step\",\"name\":\"step\",\"id\":%" PRIu64 ",\"bp\":\"e\"}", seq);
 }
 
-void cgr__trace_host(cgr__text *text, const cgr_flight_record *r) {
+void cgr__events_host(cgr__text *text, const cgr_flight_record *r) {
   if (r->prepare_ns > 0) {
     begin_slice(text, TID_HOST, r->at_ns, r->prepare_ns);
     cgr__text_add(text, ",\"cat\":\"host\",\"name\":\"prepare\"");
@@ -86,7 +86,7 @@ static bool is_beside(int32_t phase) {
   return phase == CGR_PHASE_PLAN_FIRST || phase == CGR_PHASE_ON_DEMAND || phase == CGR_PHASE_PLAN || phase == CGR_PHASE_FETCH;
 }
 
-void cgr__trace_device(cgr__text *text, uint64_t seq, const cgr_flight_record *record, const cgr_span *spans, int32_t count) {
+void cgr__events_device(cgr__text *text, uint64_t seq, const cgr_flight_record *record, const cgr_span *spans, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     const cgr_span *s = &spans[i];
     begin_slice(text, is_beside(s->phase) ? TID_BESIDE : TID_DEVICE, s->host_ns, s->end_ns - s->begin_ns);
