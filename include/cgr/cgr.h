@@ -133,7 +133,7 @@ typedef struct cgr_config {
                                     Without a tool, or in a build without NVTX, there are none either, and the log says so (INFO) */
   int32_t timing;                /* timestamps taken on the device inside every step, graphs included (cgr_runtime_timing): 1 of its
                                     phases, 2 of its layers too; 0: none, at no cost. Each is a kernel of one block in the step: of
-                                    phases 5 to 10, of a layer 2 or 3. All steps then have host times, whatever time_every says */
+                                    phases 3 to 13, of a layer 2 or 3. All steps then have host times, whatever time_every says */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
