@@ -56,8 +56,8 @@ fi
 
 command -v ncu > /dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
 command -v ncu > /dev/null || {
-  echo "ncu is not on PATH. It is Nsight Compute: the package cuda-nsight-compute-13-0 (the toolkit's version) of NVIDIA's repository," \
-    "or the installer from developer.nvidia.com/nsight-compute." >&2
+  echo "ncu is not on PATH. It is Nsight Compute: the package cuda-nsight-compute-13-0 (the toolkit's version) of NVIDIA's" \
+    "repository, or the installer from developer.nvidia.com/nsight-compute." >&2
   exit 127
 }
 "${profile[@]}" "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a program under Nsight Systems so that every node of a replayed graph is in the trace, exports the trace as SQLite, and says
-# where the GPU's time went.
+# Runs a program under Nsight Systems so that every node of a replayed graph is in the trace, exports the trace as SQLite, and
+# says where the GPU's time went.
 #
 #   profiles/nsys.sh [options] [--] program [arguments]
 #   profiles/nsys.sh --labels labels.json bazel-bin/profiles/representative_step cuda:0 --labels labels.json
@@ -52,8 +52,8 @@ fi
 
 command -v nsys > /dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
 command -v nsys > /dev/null || {
-  echo "nsys is not on PATH. It is Nsight Systems: the package cuda-nsight-systems-13-0 (the toolkit's version) or nsight-systems-cli of" \
-    "NVIDIA's repository, or the installer from developer.nvidia.com/nsight-systems." >&2
+  echo "nsys is not on PATH. It is Nsight Systems: the package cuda-nsight-systems-13-0 (the toolkit's version) or" \
+    "nsight-systems-cli of NVIDIA's repository, or the installer from developer.nvidia.com/nsight-systems." >&2
   exit 127
 }
 "${profile[@]}" "$@"

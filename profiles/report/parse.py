@@ -19,7 +19,7 @@ import pathlib
 import re
 
 NUMBER = r"[-+]?\d+(?:\.\d+)?"
-CELL = re.compile(rf"^({NUMBER})(x?)(?: \(({NUMBER})(%?)\))?$")
+CELL = re.compile(rf"^({NUMBER})([x%]?)(?: \(({NUMBER})(%?)\))?$")
 
 
 class Unreadable(Exception):
@@ -95,9 +95,9 @@ def read_tables(text):
 
 
 def number_in(cell):
-    """(value, what is in brackets, is it a ratio) of a cell; None if it is no number."""
+    """(value, what is in brackets, what follows it: "x", "%" or "") of a cell; None if it is no number."""
     match = CELL.match(cell)
-    return (float(match[1]), float(match[3]) if match[3] else None, match[2] == "x") if match else None
+    return (float(match[1]), float(match[3]) if match[3] else None, match[2]) if match else None
 
 
 # --------------------------------------------------------------------------------------------------------- programs with tables
@@ -132,6 +132,8 @@ SPECS = {
     "fork_cost": Spec(("forks", "side streams")),
     "mixed_cost": Spec(("mode, keys", "step"), target="prepare + launch"),
     "self_test_cost": Spec(("seed", "layers")),
+    "tracing_cost": Spec(("ns a step",), target="median"),
+    "nvtx_cost": Spec(("what", "config.nvtx"), titled=True),
     "calibrate": Spec(("KV tiles", "KV tiles per part", "variant", "head dim", "fit over"), titled=True),
 }
 
@@ -169,18 +171,18 @@ OTHERS = {
 }
 
 
-def measure(column, ratio):
-    """Unit of a column, and what is better."""
+def measure(column, suffix, around):
+    """Unit of a column, and what is better; `around` is what stands at the table, where the column itself does not say it."""
     if column in OTHERS:
         return OTHERS[column]
-    if ratio:
-        return ("x", "lower")
-    if re.search(r"\bns\b", column):
-        return ("ns", "lower")
+    if suffix:
+        return (suffix, "lower")
     if re.search(r"\bms\b", column):
         return ("ms", "lower")
     if "bytes" in column:
         return ("bytes", "lower")
+    if re.search(r"\bns\b", column) or re.search(r"\bns\b|\bnanoseconds\b", around):
+        return ("ns", "lower")
     return ("us", "lower")
 
 
@@ -214,11 +216,11 @@ def records_of_row(program, spec, table, labels, row):
         number = number_in(cell)
         if column in labels or is_target(column) or number is None:
             continue
-        value, bracket, ratio = number
-        metric = spec.rename.get(column, column)
+        value, bracket, suffix = number
+        metric = spec.rename.get(column, re.sub(r" of \d+ blocks$", "", column))
         if column == "over the floor":
             metric = f"{before} over the floor"
-        unit, better = measure(column if column in OTHERS else metric, ratio)
+        unit, better = measure(column if column in OTHERS else metric, suffix, f"{table.title} {table.columns[0]}")
         found.append(
             Record(
                 program,
@@ -278,7 +280,7 @@ def parse_tables(program, text):
 
 def parse_kernel_cost(text):
     """Also the empty node that everything is less of."""
-    program = re.search(r"# program: profiles/(\w+)", text)
+    program = re.search(r"^# program: (?:profiles/)?(\w+)$", text, re.M)
     found = parse_tables(program[1] if program else "kernel_cost", text)
     node = re.search(rf"^# node: ({NUMBER}) us", text, re.M)
     return found + (
@@ -463,8 +465,9 @@ def parse_phases(text):
     of which only phase and us_median are needed; a share is a fraction of the whole, 0 to 1.
     """
     tree, found = json.loads(text), []
-    for graph in tree.get("graphs", ()):
-        source = f"graph {graph['graph']}, {graph['title']}, {graph['replays']} replays"
+    titles = [graph["title"] for graph in tree.get("graphs", ())]
+    for i, graph in enumerate(tree.get("graphs", ())):
+        source = graph["title"] + (f" ({titles[: i + 1].count(graph['title'])})" if titles.count(graph["title"]) > 1 else "")
         for phase, of in graph["phases"].items():
             found += phase_record(source, phase, of["median_us"], of["p99_us"], of["share"])
     for phase in tree.get("phases", ()):
@@ -521,7 +524,7 @@ SUFFIXES = (".txt", ".json", ".prom")
 
 def parse_text(stem, text):
     """(program, records) of a file's text, or Unreadable."""
-    program = re.search(r"^# program: profiles/(\w+)", text, re.M)
+    program = re.search(r"^# program: (?:profiles/)?(\w+)$", text, re.M)
     known = max((name for name in PARSERS if stem.startswith(name)), key=len, default=None)
     try:
         if known and not (program and known != program[1] and program[1] in SPECS):

@@ -19,7 +19,7 @@ import compare
 import page
 import parse
 
-PROFILES = pathlib.Path(__file__).resolve().parent.parent
+PROFILES = pathlib.Path(__file__).absolute().parent.parent
 
 
 def options(arguments):
