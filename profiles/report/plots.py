@@ -212,8 +212,8 @@ def loops(paint, rows):
     for loop, requests, time, bare in rows:
         place += 0.6 if before not in (None, loop) else 0.0
         for record, colour, marker, shift, label in (
-            (bare, paint.grey, "D", 0.16, "bare launch"),
             (time, paint.blue, "o", -0.16, "prepare + launch"),
+            (bare, paint.grey, "D", 0.16, "bare launch"),
         ):
             y = place + shift
             axes.plot([record.value, record.p99], [y, y], color=colour, linewidth=1, alpha=0.75)
@@ -468,7 +468,7 @@ def planners(paint, series, target):
     at_sizes(axes, [s for s in (1, 8, 64, 256, 1024, 4096) if min(sizes_seen) <= s <= max(sizes_seen)])
     axes.axhline(target, color=paint.muted, linewidth=1.2, linestyle=(0, (6, 3)))
     axes.annotate(
-        f"target, up to 1024 requests: {target:g} µs",
+        f"target for other projects' planners, up to 1024 requests: {target:g} µs",
         (min(sizes_seen), target),
         (0, 4),
         textcoords="offset points",

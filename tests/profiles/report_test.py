@@ -497,7 +497,13 @@ class Readme(unittest.TestCase):
     COMMANDS = re.findall(r"^ {4}(\S.*)$", TEXT, re.M)
 
     # Parts of the same change that are tested where they are there.
-    LATER = ("profiles/representative_step.c", "profiles/label_coverage.c", "profiles/graph_time.py", "--trace")
+    LATER = (
+        "profiles/representative_step.c",
+        "profiles/label_coverage.c",
+        "profiles/graph_time.py",
+        "profiles/timing_cost.c",
+        "--trace",
+    )
 
     def tell(self, later):
         if later:
