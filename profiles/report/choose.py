@@ -84,10 +84,10 @@ def attention(chosen, peers):
 
 
 def exact_floor(chosen, case, own, floor):
-    """The floor is printed with one digit after the point, which is few for the short cases; the ratio beside it has more."""
+    """The floor is printed with one digit after the point, which is few for the shortest case; the ratio beside it has more."""
     for metric in ("alone", "in steps"):
         over = chosen.find("attention_cost", f"{metric} over the floor", case=case)
-        if floor < 10 and over and metric in own:
+        if floor < 2 and over and metric in own:
             return own[metric] / over[0].value
     return floor
 

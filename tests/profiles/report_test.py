@@ -291,6 +291,21 @@ class Page(Folder):
         self.assertGreater(sum(len(r["records"]) for r in numbers["results"]), 2000)
         self.assertEqual(numbers["unread"], [])
 
+    def test_its_front_needs_nothing_for_a_page_without_plots(self):
+        made = run(PROFILES / "report" / "run", RESULTS / "h200_2026-11-23", "--no-plots", "--out", self.folder / "r.html")
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        self.assertTrue((self.folder / "r.html").is_file())
+
+    def test_its_front_refuses_a_python_that_is_too_old_for_plots(self):
+        front = self.write("report/run", (PROFILES / "report" / "run").read_text(encoding="utf-8"))
+        self.write("report/requirements.txt", "matplotlib\n")
+        old = self.write("old python", "#!/bin/sh\nexit 1\n")
+        old.chmod(0o755)
+        refused = run("bash", front, env=dict(os.environ, PYTHON=str(old)))
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("old python is older than 3.11", refused.stderr)
+        self.assertFalse((self.folder / "report" / ".venv").exists())
+
     def test_the_first_folder_counts_and_others_fill_in(self):
         results, unread = parse.load([RESULTS / "h200_2026-11-23", RESULTS / "h200_2026-11-22", RESULTS / "h200_2026-11-20"])
         self.assertEqual(unread, [])
