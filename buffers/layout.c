@@ -65,6 +65,8 @@ static cgr__slot_layout lay_out_slot(const cgr__limits *limits) {
 static bool is_asked_for(const cgr__limits *l, int id) {
   if (id == CGR__BUFFER_BLOCK_EXTENTS)
     id = CGR__BUFFER_BLOCK_TABLE; /* it is that one's */
+  if (id == CGR__BUFFER_STAMPS)
+    return l->stamp_stride > 0;
   return table[id].source != CGR__SOURCE_DERIVED || (l->derived & CGR__DERIVED(id)) != 0;
 }
 
@@ -92,6 +94,7 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
     [CGR__SHAPE_PARTIAL_OUT] = { l->partial_vectors, l->partial_dim },
     [CGR__SHAPE_PARTIAL_STATE] = { l->partial_vectors, 2 },
     [CGR__SHAPE_SLOT] = { lay_out_slot(l).stride / 4, 1 },
+    [CGR__SHAPE_STAMPS] = { (int64_t)l->ring_depth + 1, l->stamp_stride },
   };
   cgr__buffer_shape shape = { .name = table[id].name, .dtype = table[id].dtype, .padding = table[id].padding };
   shape.shape = table[id].shape;

@@ -72,6 +72,7 @@ typedef struct cgr__graph_info {
   int64_t num_nodes;
   int64_t width;        /* of the graph: shape.h */
   int64_t device_bytes; /* device memory taken by instantiation, 0 where it cannot be told */
+  uint32_t tools_id;    /* of the executable graph, the high half of its nodes' ids; 0 where it cannot be told */
 } cgr__graph_info;
 
 /* A parameter of a node of a captured graph, as a walk shows it. */
@@ -83,6 +84,9 @@ typedef struct cgr__node_param {
   bool hidden;      /* the node has parameters that cannot be seen; shown once, with 0 bytes */
   const void *data; /* its value, aligned to 8 bytes or to its own size if that is less; until the next one */
   size_t bytes;
+  const void *handle; /* of the node, as capture_nodes gives it; nodes of child graphs have none that it gives */
+  uint32_t tools_id;  /* the low half of the node's id for tools, the same in every executable graph made of this one; 0 where it
+                         cannot be told, and in child graphs */
 } cgr__node_param;
 
 #define CGR__HOST_FUNCTION_NAME "host function %#llx" /* its address, for tools that know symbols */
@@ -132,6 +136,9 @@ typedef struct cgr__device_ops {
    * another one, does capture_end end nothing. */
   int (*capture_begin)(cgr_device *dev, cudaStream_t stream);
   int (*capture_end)(cgr_device *dev, cudaStream_t stream, cgr__graph **graph);
+  /* How many nodes the stream's capture has by now, and the handles of the first `capacity` of them, in any order. A stream that
+   * does not capture, or whose capture is invalid: CAPTURE_INVALID, and nothing changes. */
+  int (*capture_nodes)(cgr_device *dev, cudaStream_t stream, const void **nodes, size_t capacity, size_t *count);
 
   int (*graph_destroy)(cgr_device *dev, cgr__graph *graph);
   /* Shows every node of a captured graph: a kernel's parameters by position; of a copy destination, source and bytes; of a fill

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "devices/error.h"
+#include "graphs/labels.h"
 #include "graphs/words.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- pieces */
@@ -13,15 +14,18 @@
 static int begin_piece(cgr__open_capture *c) {
   int error = c->graphs->dev->ops->capture_begin(c->graphs->dev, c->stream);
   c->open = !error;
+  if (c->open)
+    cgr__label_piece_begin(c->labelling);
   return error;
 }
 
 /* If nothing was enqueued between two calls, there is no piece. */
-static void keep_piece(cgr__open_capture *c, cgr__exec *exec, const cgr__graph_info *info) {
+static void keep_piece(cgr__open_capture *c, cgr__graph *graph, cgr__exec *exec, const cgr__graph_info *info) {
   if (c->last && info->num_nodes == 0) {
     c->graphs->dev->ops->exec_destroy(c->graphs->dev, exec);
     return;
   }
+  cgr__label_piece_keep(c->labelling, graph, info);
   *(c->last ? &c->last->piece : &c->entry->exec) = exec;
   c->entry->num_pieces++;
   c->entry->num_nodes += info->num_nodes;
@@ -43,17 +47,18 @@ static int end_piece(cgr__open_capture *c) {
   cgr_device *dev = c->graphs->dev;
   cgr__graph *graph = NULL;
   cgr__exec *exec = NULL;
-  cgr__graph_info info = { 0, 0, 0 };
+  cgr__graph_info info = { 0, 0, 0, 0 };
   if (!c->open)
     return 0;
+  cgr__label_piece_end(c->labelling);
   int error = dev->ops->capture_end(dev, c->stream, &graph);
   c->open = false;
   if (!error && !c->failed)
     error = c->words ? list_words(c, graph) : dev->ops->instantiate(dev, graph, &exec, &info);
+  if (!error && exec)
+    keep_piece(c, graph, exec, &info);
   if (graph)
     dev->ops->graph_destroy(dev, graph);
-  if (!error && exec)
-    keep_piece(c, exec, &info);
   return error;
 }
 
@@ -127,6 +132,12 @@ cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *add
 
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
+/* A device that was lost while it was asked for nodes has lost the capture, too. */
+static void see_labels(cgr__open_capture *c) {
+  if (c->labelling && c->labelling->labels->error == CGR__DEVICE_DEAD)
+    c->device_error = CGR__DEVICE_DEAD;
+}
+
 /* The body's failure comes first, unless the device is lost. */
 static cgr_status capture_pieces(cgr__open_capture *c, cgr__capture_body body, void *context, int *device_error) {
   *device_error = begin_piece(c);
@@ -135,6 +146,7 @@ static cgr_status capture_pieces(cgr__open_capture *c, cgr__capture_body body, v
   cgr_status status = body(context, c);
   c->failed = c->failed || status != CGR_OK;
   int ended = end_piece(c);
+  see_labels(c);
   if (c->device_error)
     ended = c->device_error;
   *device_error = status == CGR_OK || ended == CGR__DEVICE_DEAD ? ended : 0;
@@ -144,12 +156,17 @@ static cgr_status capture_pieces(cgr__open_capture *c, cgr__capture_body body, v
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error) {
   cgr__open_capture c = { .graphs = graphs, .entry = entry, .stream = stream };
+  struct cgr__labelling labelling;
   double begin = cgr__now_ms();
   cgr__graph_drop(graphs, entry);
   entry->epoch = graphs->regions->epoch;
   entry->baked_hash = graphs->baked_hash;
   entry->records++;
+  if (graphs->labels && cgr__labelling_begin(&labelling, graphs->dev, stream))
+    graphs->labelling = c.labelling = &labelling;
   cgr_status status = capture_pieces(&c, body, context, device_error);
+  entry->labels = c.labelling ? cgr__labelling_end(&labelling) : NULL;
+  graphs->labelling = NULL;
   entry->held = c.held;
   if (status != CGR_OK) {
     cgr__graph_drop(graphs, entry);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
-#include "graphs/graphs.h"
+#include "graphs/labels.h"
 
 cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key) {
   char message[400];
@@ -67,6 +67,8 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
     destroy_exec(graphs, b->piece);
     free(b);
   }
+  cgr__labels_free(entry->labels);
+  entry->labels = NULL;
   free(entry->held.region);
   entry->held = (cgr__held){ false, 0, NULL };
   entry->exec = NULL;

@@ -24,6 +24,8 @@ extern "C" {
 
 /* ----------------------------------------------------------------------------------------------------------------- entry */
 
+typedef struct cgr__labels cgr__labels; /* labels.h */
+
 /* A call that a PIECEWISE graph breaks at: the launch of a kernel of the library, or a function of the engine. */
 typedef struct cgr__break {
   struct cgr__break *next;
@@ -57,9 +59,10 @@ typedef struct cgr__graph_entry {
   int32_t num_pieces;
   int64_t num_nodes, width, device_bytes; /* width: of the widest piece */
   double capture_ms;
-  cgr__held held;   /* regions of the engine's that it holds */
-  int32_t records;  /* times that `record` ran for it */
-  int32_t spare[3]; /* to whole lines */
+  cgr__held held;      /* regions of the engine's that it holds */
+  int32_t records;     /* times that `record` ran for it */
+  int32_t spare;       /* to whole lines */
+  cgr__labels *labels; /* of its nodes; NULL: captured without, or there was no memory */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -116,8 +119,10 @@ typedef struct cgr__graphs {
   cgr__step_variant variant[CGR__MAX_VARIANTS];
   cgr__graph_entry *entry; /* [count] of each variant the uniform ones, then the mixed ones */
   int32_t count;
-  uint64_t failures;    /* of captures */
-  int64_t device_bytes; /* of all graphs */
+  uint64_t failures;                /* of captures */
+  int64_t device_bytes;             /* of all graphs */
+  bool labels;                      /* graphs captured from now on have labels */
+  struct cgr__labelling *labelling; /* of the capture under way; NULL: there is none, or it has no labels */
 } cgr__graphs;
 
 /* keys.c. Makes entries and tables of the lists in `memory`, of that size and zeros. */
@@ -211,12 +216,13 @@ typedef struct cgr__open_capture {
   cgr__graphs *graphs;
   cgr__graph_entry *entry;
   cudaStream_t stream;
-  cgr__break *last;         /* that was made; NULL: the first piece is being captured */
-  bool open;                /* the stream captures */
-  bool failed;              /* what is captured from now on is dropped */
-  cgr__held held;           /* the regions that it holds, as far as it has got */
-  int device_error;         /* the device was lost at a break */
-  struct cgr__words *words; /* the pieces are listed here, and no graph is made; NULL: they become one */
+  cgr__break *last;                 /* that was made; NULL: the first piece is being captured */
+  bool open;                        /* the stream captures */
+  bool failed;                      /* what is captured from now on is dropped */
+  cgr__held held;                   /* the regions that it holds, as far as it has got */
+  int device_error;                 /* the device was lost at a break */
+  struct cgr__labelling *labelling; /* NULL: the graph gets no labels */
+  struct cgr__words *words;         /* the pieces are listed here, and no graph is made; NULL: they become one */
 } cgr__open_capture;
 
 /* What is called at a break. */

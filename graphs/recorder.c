@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "graphs/labels.h"
 
 cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function) {
   CGR__REQUIRE(recorder, function);
@@ -89,6 +90,20 @@ cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info) {
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- calls */
+
+void cgr__recorder_watch_begin(const cgr_recorder *recorder, cgr__range range) {
+  if (recorder->watched & CGR__WATCH_RANGES)
+    cgr__nvtx_begin(range);
+  if (recorder->watched & CGR__WATCH_LABELS)
+    cgr__label_begin(recorder->capture->labelling, (cgr__label){ (int16_t)range, -1, -1 });
+}
+
+void cgr__recorder_watch_end(const cgr_recorder *recorder) {
+  if (recorder->watched & CGR__WATCH_LABELS)
+    cgr__label_end(recorder->capture->labelling);
+  if (recorder->watched & CGR__WATCH_RANGES)
+    cgr__nvtx_end();
+}
 
 cgr_status cgr__recorder_call(cgr_recorder *recorder, cgr_call_function function, const void *args) {
   uint64_t before = cgr__failures();

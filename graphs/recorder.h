@@ -15,6 +15,12 @@
 extern "C" {
 #endif
 
+/* Who follows the ranges. */
+enum {
+  CGR__WATCH_RANGES = 2, /* a tool: tracing/nvtx.h */
+  CGR__WATCH_LABELS = 4  /* the labels of the graph that is being captured: labels.h */
+};
+
 /* A backend's function that is running, for messages. */
 typedef struct cgr__running {
   const char *backend; /* its name; NULL: none is */
@@ -30,7 +36,7 @@ struct cgr_recorder {
   bool open;                  /* `record` is running, or a call of a PIECEWISE step */
   bool in_call;               /* inside a function of cgr_record_call, or a backend's */
   bool in_plan;               /* inside a backend's plan */
-  bool ranges;                /* a tool wants them: tracing/nvtx.h */
+  uint8_t watched;            /* CGR__WATCH_* */
   cgr__open_capture *capture; /* NULL: not capturing */
   cgr__open_capture *pieces;  /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
   cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */
@@ -50,13 +56,16 @@ typedef struct cgr__title {
 } cgr__title;
 cgr__title cgr__title_of(const cgr__running *running);
 
+/* A range, if somebody watches. */
+void cgr__recorder_watch_begin(const cgr_recorder *recorder, cgr__range range);
+void cgr__recorder_watch_end(const cgr_recorder *recorder);
 static inline void cgr__recorder_range_begin(const cgr_recorder *recorder, cgr__range range) {
-  if (CGR__NVTX_BUILT && recorder->ranges)
-    cgr__nvtx_begin(range);
+  if (recorder->watched)
+    cgr__recorder_watch_begin(recorder, range);
 }
 static inline void cgr__recorder_range_end(const cgr_recorder *recorder) {
-  if (CGR__NVTX_BUILT && recorder->ranges)
-    cgr__nvtx_end();
+  if (recorder->watched)
+    cgr__recorder_watch_end(recorder);
 }
 
 /* The handle, and that `record` is running. */

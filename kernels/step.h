@@ -93,6 +93,7 @@ typedef struct cgr__step_args {
   int32_t empty;   /* prologue: 1 for a step that only uses its number up: what the slot holds does not count */
   int32_t abandon; /* epilogue: 1 when the host gave the step up: no row state is committed, the result has no requests */
   int32_t reorder_threshold; /* most new tokens of a decode; 0: no backend splits batches */
+  int32_t stamp_stride;      /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
@@ -153,7 +154,8 @@ extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
  * `abandon`. Writes result slot seq mod ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else
  * 0) and next_tokens [n][1+k], where n is the real count of the step, 0 with `abandon`. Then state->seq = seq, state->generation
  * counts state->lost, and generation and errors are written to the completion record before completed_seq = seq, which is a
- * release at system scope. */
+ * release at system scope. In a timed runtime it takes the timestamps of its own end and the step's just before that: a kernel
+ * after it would still write when the host has seen the step complete. */
 extern const cgr__kernel cgr__kernel_epilogue; /* cgr__step_args */
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
+#include "kernels/stamp.h"
 #include "kernels/step.h"
 
 #include "kernels/host/launchers.h"
@@ -33,7 +34,8 @@
   X(flashmla, cgr__flashmla_args)       \
   X(block_table, cgr__block_table_args) \
   X(flashinfer, cgr__flashinfer_args)   \
-  X(cascade, cgr_flashinfer_cascade)
+  X(cascade, cgr_flashinfer_cascade)    \
+  X(stamp, cgr__stamp_args)
 
 /* Every kernel has a number: by it a device remembers that it has loaded the kernel. */
 enum {

@@ -1,5 +1,6 @@
 /* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
 #include "runtime/ranges.h"
+#include "runtime/timing.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
@@ -97,9 +98,10 @@ static cgr_status mark(uint8_t *layers, int32_t layer, const char *what) {
 
 /* What a call of the engine's comes to. In a PIECEWISE capture all of it is between two pieces. */
 typedef struct calls {
-  int32_t count;
-  cgr__call call[2];
+  int32_t count, num_stamps;
+  cgr__call call[2 + 3];
   cgr__append_args append;
+  cgr__stamp_args stamp[3];
   struct backend_call {
     const cgr_backend *backend;
     cgr_attention attention;
@@ -129,8 +131,11 @@ static cgr_status enqueue(cgr__step_recorder *rec, int32_t layer, const calls *l
     return cgr__recorder_break(&rec->base, list->call, list->count, "cgr_record_attention");
   for (int32_t i = 0; i < list->count; i++) {
     const cgr__call *call = &list->call[i];
-    CGR__TRY(call->function ? cgr__recorder_call(&rec->base, call->function, call->args)
-                            : cgr__native_append(rec, &list->append, layer));
+    if (call->kernel == &cgr__kernel_stamp)
+      CGR__TRY(cgr__timing_status(rec->runtime, cgr__timing_stamp(rec->runtime, rec->base.stream, call->args)));
+    else
+      CGR__TRY(call->function ? cgr__recorder_call(&rec->base, call->function, call->args)
+                              : cgr__native_append(rec, &list->append, layer));
   }
   return CGR_OK;
 }
@@ -188,11 +193,42 @@ static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention 
 
 /* The last two layers that `record` comes to have the fetch of the next step beside them: one alone may be shorter than the bus
  * takes, if nothing comes after it. */
-static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer) {
-  if (is_marked(rec->marks.appended, layer) || is_marked(rec->marks.attended, layer))
+static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *comes) {
+  *comes = !is_marked(rec->marks.appended, layer) && !is_marked(rec->marks.attended, layer);
+  if (!*comes)
     return CGR_OK;
   cgr__range_enter_layer(rec, layer);
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
+}
+
+/* A timestamp among the calls: in a PIECEWISE step it is taken between two pieces, as they are made. */
+static void add_stamp(const cgr__step_recorder *rec, calls *list, int32_t a, int32_t b, int32_t c) {
+  cgr__stamp_args *args = &list->stamp[list->num_stamps++];
+  *args = cgr__timing_args(rec->runtime, a, b, c);
+  list->call[list->count++] = (cgr__call){ &cgr__kernel_stamp, NULL, args, sizeof *args };
+}
+
+/* The calls, with timestamps around them if layers are timed. `comes`: the layer is new, and ends the one before it. */
+static void add_calls(cgr__step_recorder *rec, const cgr_attention *a, bool appends, bool attends, bool comes, calls *list) {
+  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
+  bool timed = cgr__times_layers(rec->runtime), own_append = appends && !backend_appends(rec, l);
+  bool calls_backend = attends || !own_append, apart = own_append || (appends && l->backend == 0); /* cgr__native_complete */
+  int32_t phase = attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND, first = apart ? CGR_PHASE_APPEND : phase;
+  if (timed) {
+    int32_t before = comes && rec->timed_layer > 0 ? cgr__stamp_layer_word(CGR_PHASE_LAYER, rec->timed_layer - 1, 1) : 0;
+    int32_t begin = comes ? cgr__stamp_layer_word(CGR_PHASE_LAYER, a->layer, 0) : 0;
+    add_stamp(rec, list, before, begin, cgr__stamp_layer_word(first, a->layer, 0));
+    rec->timed_layer = comes ? a->layer + 1 : rec->timed_layer;
+  }
+  if (own_append)
+    add_append(rec, a, list);
+  if (own_append && timed)
+    add_stamp(rec, list, cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1),
+              calls_backend ? cgr__stamp_layer_word(phase, a->layer, 0) : 0, 0);
+  if (calls_backend)
+    add_backend(rec, a, l, list);
+  if (calls_backend && timed)
+    add_stamp(rec, list, cgr__stamp_layer_word(phase, a->layer, 1), 0, 0);
 }
 
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
@@ -202,18 +238,15 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   bool appends = layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND);
-  bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), by_backend = backend_appends(rec, layer);
+  bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), comes;
   CGR__TRY(hold_views(rec, &a));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
-  CGR__TRY(come_to_layer(rec, a.layer));
+  CGR__TRY(come_to_layer(rec, a.layer, &comes));
   if (appends)
     CGR__TRY(check_append(rec, &a, layer));
   if (attends)
     CGR__TRY(check_attend(rec, &a, layer));
-  if (appends && !by_backend)
-    add_append(rec, &a, &list);
-  if (attends || by_backend)
-    add_backend(rec, &a, layer, &list);
+  add_calls(rec, &a, appends, attends, comes, &list);
   return enqueue(rec, a.layer, &list);
 }
 

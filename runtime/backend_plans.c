@@ -1,7 +1,7 @@
 /* Backends that plan: their states by key, plans on the host, plans on the device, workspaces. */
 #include <string.h>
 
-#include "runtime/runtime.h"
+#include "runtime/ranges.h"
 
 static const cgr__planning *planning_of(const cgr_runtime *rt, int32_t backend) { return &rt->setup.planning[backend]; }
 
@@ -259,7 +259,9 @@ static cgr_status enqueue_one(cgr__step_recorder *rec, int32_t backend, uint32_t
   rec->backend = backend + 1;
   rec->base.running = (cgr__running){ b->name, "plan", -1 };
   cgr__recorder_open(&rec->base);
+  cgr__label_begin_plan(rec->runtime);
   cgr_status status = b->plan(b->context, rec->states[backend], &rec->base, flags, 0);
+  cgr__label_end_plan(rec->runtime);
   cgr_status latched = cgr__recorder_close(&rec->base, "plan");
   rec->base.running.backend = NULL;
   rec->backend = 0;

@@ -114,15 +114,27 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
   log_text(rt, CGR_LOG_WARNING, text);
 }
 
+static void warn_of_labels(const cgr_runtime *rt, const cgr__graph_entry *entry) {
+  char text[256];
+  if (!rt->graphs.labels || (entry->labels && !entry->labels->error))
+    return;
+  snprintf(text, sizeof text, "%s: the graph has no labels: %s", cgr__key_name(&entry->key).text,
+           entry->labels ? cgr__device_error_name(entry->labels->error) : "no memory");
+  log_text(rt, CGR_LOG_WARNING, text);
+}
+
 static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
   struct cgr__capture_context context = { rt, &entry->key, CGR_OK };
   int device_error = 0;
   cgr__graph_drop(&rt->graphs, entry); /* before the states that it uses */
   cgr__backend_plans_destroy(rt, entry);
   context.created = cgr__backend_plans_create(rt, entry);
+  rt->flags |= rt->graphs.labels ? CGR__RUNTIME_LABELS : 0;
   cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, cgr__capture_body_of, &context, &device_error);
+  rt->flags &= (uint8_t)~CGR__RUNTIME_LABELS;
   if (status == CGR_OK) {
     warn_of_width(rt, entry);
+    warn_of_labels(rt, entry);
     return CGR_OK;
   }
   cgr__backend_plans_destroy(rt, entry);

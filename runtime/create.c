@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/ranges.h"
+#include "runtime/timing.h"
 
 _Static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES, "handle and recorder are one line");
 _Static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "a lane's hot part is five lines");
@@ -37,10 +38,12 @@ static cgr_status take_device_memory(cgr_runtime *rt) {
 
 /* The ring is written here, so that no step is the first to touch its pages. */
 static void take_flight(cgr_runtime *rt, unsigned char *memory) {
-  size_t bytes = (size_t)rt->setup.config.flight_depth * sizeof(cgr__flight_entry);
+  const cgr_config *c = &rt->setup.config;
+  size_t bytes = (size_t)c->flight_depth * sizeof(cgr__flight_entry);
   memset(memory, 0xff, bytes);
-  cgr__flight_init(&rt->flight, (uint32_t)rt->setup.config.flight_depth, rt->setup.config.time_every, memory);
+  cgr__flight_init(&rt->flight, (uint32_t)c->flight_depth, c->timing != 0 ? 1 : c->time_every, memory);
   cgr__statistics_init(&rt->statistics, memory + bytes);
+  cgr__timing_init(rt, memory + cgr__setup_flight_bytes(&rt->setup) - cgr__setup_timing_bytes(&rt->setup));
 }
 
 /* One block for everything that the host keeps: records, rows, compositions, keys. */
@@ -117,6 +120,7 @@ static void make_args(cgr_runtime *rt) {
   a->token_stride = l->token_stride;
   a->num_groups = l->num_groups;
   a->reorder_threshold = rt->setup.reorder_threshold;
+  a->stamp_stride = l->stamp_stride;
   for (int32_t i = 0; i < l->num_groups; i++)
     make_group_args(rt, i);
 }
@@ -260,6 +264,7 @@ static void make_graphs(cgr_runtime *rt) {
   graphs->dev = rt->dev;
   graphs->regions = &rt->regions;
   graphs->strict = c->strict != 0;
+  graphs->labels = c->labels != 0;
   graphs->exact_lengths = rt->setup.support != CGR_SUPPORT_ALWAYS;
 }
 
@@ -316,6 +321,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   make_derived_args(rt);
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));
+  CGR__TRY(cgr__timing_start(rt));
   cgr__baked_refresh(rt);
   rt->tickets = first_ticket();
   cgr__tick_clock_compare(&rt->statistics.clock);

@@ -1,7 +1,7 @@
 /* The flight recorder, read: as records and as JSON. Cold. */
 #include <stdio.h>
 
-#include "runtime/runtime.h"
+#include "runtime/timing.h"
 #include "tracing/json.h"
 
 /* What a guard refused of a step is in its result, as long as nothing has been written over it. */
@@ -51,7 +51,12 @@ static cgr_flight_record read_entry(const cgr_runtime *rt, const cgr__flight_ent
 int32_t cgr__flight_count(const cgr_runtime *rt) { return (int32_t)(rt->flight.count - cgr__flight_first(&rt->flight)); }
 
 cgr_flight_record cgr__flight_read(const cgr_runtime *rt, int32_t i) {
-  return read_entry(rt, cgr__flight_at(&rt->flight, cgr__flight_first(&rt->flight) + (uint64_t)i));
+  uint64_t place = cgr__flight_first(&rt->flight) + (uint64_t)i;
+  cgr_flight_record record = read_entry(rt, cgr__flight_at(&rt->flight, place));
+  uint64_t launched_at = cgr__is_timed(rt) ? rt->timing.launched_at[place & rt->flight.mask] : 0;
+  if (launched_at > 0)
+    record.launch_at_ns = cgr__tick_clock_at(&rt->statistics.clock, launched_at);
+  return record;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ JSON */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/ranges.h"
+#include "runtime/timing.h"
 
 /* --------------------------------------------------------------------------------------------------------------- streams */
 
@@ -59,12 +60,20 @@ static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
   return error ? error : rt->dev->ops->event_wait(rt->dev, rt->fork_event, rt->side_stream);
 }
 
-/* A kernel on the side stream, beside what `stream` gets until it waits for join_event. One at a time. */
-static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args) {
+/* A kernel on the side stream, with the timestamps of its phase. */
+static int launch_beside(cgr_runtime *rt, const cgr__kernel *kernel, const void *args, cgr_phase phase) {
+  int error = cgr__timing_mark(rt, rt->side_stream, cgr__mark_begin(phase), 0, 0);
+  if (!error)
+    error = rt->dev->ops->launch(rt->dev, kernel, args, rt->side_stream);
+  return error ? error : cgr__timing_mark(rt, rt->side_stream, cgr__mark_end(phase), 0, 0);
+}
+
+/* The same beside what `stream` gets until it waits for join_event. One at a time. */
+static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args, cgr_phase phase) {
   const cgr__device_ops *ops = rt->dev->ops;
   int error = fork_side(rt, stream);
   if (!error)
-    error = ops->launch(rt->dev, kernel, args, rt->side_stream);
+    error = launch_beside(rt, kernel, args, phase);
   if (!error)
     error = ops->event_record(rt->dev, rt->join_event, rt->side_stream);
   return error;
@@ -100,8 +109,12 @@ static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   /* The kernel of the staged buffers is on the step's stream: a branch that has forked before it does not come after it. */
   CGR__TRY(begin_branch(recorder, !first && rt->lane.staged_args.num_buffers > 0));
   cgr__range_begin(rt, CGR__RANGE_PLANNER);
+  cgr_phase phase = first ? CGR_PHASE_PLAN_FIRST : CGR_PHASE_PLAN;
   recorder->base.stream = rt->side_stream;
-  cgr_status planned = cgr__backend_plans_enqueue(recorder, first);
+  int error = cgr__timing_mark(rt, rt->side_stream, cgr__mark_begin(phase), 0, 0);
+  cgr_status planned = error ? cgr__timing_status(rt, error) : cgr__backend_plans_enqueue(recorder, first);
+  if (planned == CGR_OK)
+    planned = cgr__timing_status(rt, cgr__timing_mark(rt, rt->side_stream, cgr__mark_end(phase), 0, 0));
   recorder->base.stream = stream;
   cgr__range_end(rt);
   if (planned == CGR_OK || gives_up(planned))
@@ -117,7 +130,7 @@ static cgr_status enqueue_derived(cgr__step_recorder *recorder) {
   args.batch.padded_requests = recorder->base.key.num_requests;
   CGR__TRY(begin_branch(recorder, false)); /* what the prologue has left is all that it reads */
   cgr__range_begin(rt, CGR__RANGE_ON_DEMAND);
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_derived, &args, rt->side_stream);
+  int error = launch_beside(rt, &cgr__kernel_derived, &args, CGR_PHASE_ON_DEMAND);
   cgr__range_end(rt);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
   return end_branch(rt);
@@ -133,6 +146,8 @@ static cgr_status enqueue_staged(const cgr__step_recorder *recorder) {
   args.padded_tokens = recorder->base.key.num_tokens;
   cgr__range_begin(rt, CGR__RANGE_STAGED);
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, recorder->base.stream);
+  if (!error)
+    error = cgr__timing_mark(rt, recorder->base.stream, cgr__mark_end(CGR_PHASE_STAGED), cgr__mark_begin(CGR_PHASE_RECORD), 0);
   cgr__range_end(rt);
   return cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers");
 }
@@ -177,13 +192,15 @@ static int32_t count_layers_before_fetch(const cgr_runtime *rt) {
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
   cgr__range_begin(rt, CGR__RANGE_FETCH);
-  int error = fork_kernel(rt, recorder->base.stream, &cgr__kernel_fetch, &rt->lane.args);
+  int error = fork_kernel(rt, recorder->base.stream, &cgr__kernel_fetch, &rt->lane.args, CGR_PHASE_FETCH);
   cgr__range_end(rt);
   recorder->fetch_forked = !error;
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the fetch of the next step");
 }
 
 /* What runs beside the step. */
+static bool has_branches(const cgr__step_recorder *recorder) { return !recorder->branch_joined || recorder->fetch_forked; }
+
 static int wait_for_branches(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
   int error = wait_for_branch(recorder);
@@ -235,7 +252,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.dev = rt->dev;
   recorder->base.stream = enqueue->stream;
   recorder->base.key = enqueue->key;
-  recorder->base.ranges = cgr__has_ranges(rt);
+  recorder->base.watched = rt->flags & (CGR__RUNTIME_RANGES | CGR__RUNTIME_LABELS);
   recorder->base.capturing = enqueue->capture != NULL;
   recorder->base.capture = enqueue->capture;
   recorder->base.pieces = enqueue->key.kind == CGR_KIND_PIECEWISE ? enqueue->capture : NULL;
@@ -249,6 +266,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->branch_joined = true; /* until there is a branch */
   recorder->states = cgr__backend_plans_states(rt, enqueue->entry);
   recorder->of_eager = !enqueue->entry;
+  recorder->records = enqueue->record != NULL;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
   recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt) : 0;
 }
@@ -261,6 +279,25 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
   return args;
 }
 
+/* The layer that is under way ends, and `record`. */
+static int mark_record_end(const cgr__step_recorder *recorder) {
+  int32_t layer = recorder->timed_layer > 0 ? cgr__stamp_layer_word(CGR_PHASE_LAYER, recorder->timed_layer - 1, 1) : 0;
+  int32_t end = recorder->records ? cgr__mark_end(CGR_PHASE_RECORD) : 0;
+  int32_t then = has_branches(recorder) ? 0 : cgr__mark_begin(CGR_PHASE_EPILOGUE);
+  return end + then == 0 ? 0 : cgr__timing_mark(recorder->runtime, recorder->base.stream, layer, end, then);
+}
+
+/* What the step waits for before its epilogue. */
+static int join_all(cgr__step_recorder *recorder) {
+  bool waits = has_branches(recorder);
+  int error = mark_record_end(recorder);
+  if (!error)
+    error = wait_for_branches(recorder);
+  if (!error && waits)
+    error = cgr__timing_mark(recorder->runtime, recorder->base.stream, cgr__mark_begin(CGR_PHASE_EPILOGUE), 0, 0);
+  return error;
+}
+
 /* A step that `record` or a call gave up still ends: with an epilogue that commits nothing, so that the device's counter and the
  * host's stay together. If the device proves lost here, that failure was its first symptom and is kept as the cause. */
 static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
@@ -270,7 +307,7 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
   strncpy(cause, cgr_last_message(), sizeof cause - 1);
   cause[sizeof cause - 1] = 0;
   cgr__range_begin(rt, CGR__RANGE_EPILOGUE);
-  int error = wait_for_branches(recorder);
+  int error = join_all(recorder);
   if (!error && !recorder->base.capture && (recorded != CGR_OK || args->empty)) {
     what = "step: zeroing the workspaces of backends"; /* whoever sees the step complete finds zeros */
     error = cgr__backend_plans_clear(rt, recorder->base.stream);
@@ -287,13 +324,22 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
   return recorded == CGR_OK || ended == CGR_ERROR_DEAD ? ended : cgr__fail(recorded, "%s", cause);
 }
 
+/* What comes next on the stream begins where the prologue ends. */
+static int enqueue_prologue(cgr_runtime *rt, const cgr__enqueue *enqueue, const cgr__step_args *args) {
+  cgr_phase next = rt->lane.staged_args.num_buffers > 0 ? CGR_PHASE_STAGED : CGR_PHASE_RECORD;
+  int error = cgr__timing_begin(rt, enqueue->stream);
+  if (!error)
+    error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, args, enqueue->stream);
+  return error ? error : cgr__timing_mark(rt, enqueue->stream, cgr__mark_end(CGR_PHASE_PROLOGUE), cgr__mark_begin(next), 0);
+}
+
 cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome) {
   cgr__step_recorder *recorder = &rt->recorder;
   cgr__step_args args = step_args(rt, enqueue);
   set_recorder(recorder, rt, enqueue);
   *outcome = CGR__OUTCOME_BROKEN;
   cgr__range_begin(rt, CGR__RANGE_PROLOGUE);
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, &args, enqueue->stream);
+  int error = enqueue_prologue(rt, enqueue, &args);
   cgr__range_end(rt);
   CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
   cgr_status recorded = enqueue_metadata(recorder, enqueue->record != NULL);

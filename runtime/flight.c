@@ -1,5 +1,5 @@
 /* Writes the records of the flight recorder. Part of the hot path: of each step one line is written, here and nowhere else. */
-#include "runtime/runtime.h"
+#include "runtime/timing.h"
 
 /* The next record, begun: all that is known of a step that has no batch. */
 static cgr__flight_entry *begin(cgr_runtime *rt, cgr_flight_outcome outcome, uint64_t at) {
@@ -10,7 +10,10 @@ static cgr__flight_entry *begin(cgr_runtime *rt, cgr_flight_outcome outcome, uin
   return e;
 }
 
-static void end(cgr_runtime *rt) {
+/* `launched_at`: ticks, when launch began; 0: it did not. */
+static void end(cgr_runtime *rt, uint64_t launched_at) {
+  if (cgr__is_timed(rt))
+    rt->timing.launched_at[rt->flight.count & rt->flight.mask] = launched_at;
   rt->flight.count++;
   cgr__statistics_follow(&rt->statistics, &rt->flight);
 }
@@ -39,7 +42,7 @@ void cgr__flight_launched(cgr_runtime *rt, uint64_t began) {
   cgr__flight_describe(rt, CGR_FLIGHT_LAUNCHED, e);
   e->seq = rt->lane.prepared.seq;
   e->launch_ticks = began > 0 ? cgr__ticks_between(began, cgr__ticks()) : 0;
-  end(rt);
+  end(rt, began);
 }
 
 void cgr__flight_abandoned(cgr_runtime *rt, uint64_t began, uint64_t seq, cgr_status status) {
@@ -48,12 +51,12 @@ void cgr__flight_abandoned(cgr_runtime *rt, uint64_t began, uint64_t seq, cgr_st
   e->seq = seq;
   e->status = (uint8_t)status;
   e->launch_ticks = began > 0 ? cgr__ticks_between(began, cgr__ticks()) : 0;
-  end(rt);
+  end(rt, began);
 }
 
 void cgr__flight_cancelled(cgr_runtime *rt) {
   cgr__flight_describe(rt, CGR_FLIGHT_CANCELLED, cgr__flight_at(&rt->flight, rt->flight.count));
-  end(rt);
+  end(rt, 0);
 }
 
 /* What strict mode refuses has missed a key; of other refusals the choice says nothing. */
@@ -66,12 +69,12 @@ void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status) {
     e->key = missed->index;
     e->reason = (uint8_t)rt->lane.prepared.choice.reason;
   }
-  end(rt);
+  end(rt, 0);
 }
 
 void cgr__flight_internal(cgr_runtime *rt, uint64_t seq, uint64_t bytes) {
   cgr__flight_entry *e = begin(rt, CGR_FLIGHT_INTERNAL, cgr__ticks());
   e->seq = seq;
   e->bytes_staged = bytes;
-  end(rt);
+  end(rt, 0);
 }

@@ -1,6 +1,7 @@
 /* What the library's own backend does in a step; what it is asked at creation is in config/native.c. It is called as those of
  * engines are, through the same struct. */
 #include "runtime/ranges.h"
+#include "runtime/timing.h"
 
 static cgr_status plan(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft) {
   cgr_runtime *rt = ((cgr__step_recorder *)(void *)recorder)->runtime;
@@ -69,7 +70,12 @@ static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attent
   if ((a->flags & CGR_ATTENTION_NO_APPEND) || rec->runtime->setup.layers[a->layer].kv_source != 0)
     return CGR_OK;
   const cgr__append_args args = cgr__native_append_args(rec, a);
-  return cgr__native_append(rec, &args, a->layer);
+  CGR__TRY(cgr__native_append(rec, &args, a->layer));
+  if (!cgr__times_layers(rec->runtime) || (a->flags & CGR_ATTENTION_APPEND_ONLY))
+    return CGR_OK;
+  int32_t end = cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1);
+  int32_t begin = cgr__stamp_layer_word(CGR_PHASE_ATTENTION, a->layer, 0);
+  return cgr__timing_status(rec->runtime, cgr__timing_mark(rec->runtime, rec->base.stream, end, begin, 0));
 }
 
 static cgr_status enqueue_attention(const cgr__step_recorder *rec, const cgr_attention *a) {

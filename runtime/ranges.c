@@ -1,9 +1,33 @@
-/* What ranges say of a runtime. Cold: nothing of it runs unless a tool listens. */
+/* What ranges say of a runtime. Cold: nothing of it runs unless a tool listens, or a graph is captured with labels. */
 #include "runtime/ranges.h"
 
 static void tell(const cgr_runtime *rt, const char *text) {
   if (rt->setup.config.log)
     rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, text);
+}
+
+/* Attention and plans are a backend's. */
+static cgr__label label_of(const cgr_runtime *rt, cgr__range range, int32_t layer) {
+  bool is_backends = range == CGR__RANGE_ATTENTION || range == CGR__RANGE_PLANNER;
+  return (cgr__label){ (int16_t)range, (int16_t)(is_backends ? rt->recorder.backend - 1 : -1), layer };
+}
+
+void cgr__ranges_begin(const cgr_runtime *rt, cgr__range range, int32_t layer) {
+  if (cgr__has_ranges(rt))
+    layer < 0 ? cgr__nvtx_begin(range) : cgr__nvtx_begin_layer(range, layer);
+  if (rt->flags & CGR__RUNTIME_LABELS)
+    cgr__label_begin(rt->graphs.labelling, label_of(rt, range, layer));
+}
+
+void cgr__ranges_end(const cgr_runtime *rt) {
+  if (rt->flags & CGR__RUNTIME_LABELS)
+    cgr__label_end(rt->graphs.labelling);
+  if (cgr__has_ranges(rt))
+    cgr__nvtx_end();
+}
+
+void cgr__ranges_label_plan(const cgr_runtime *rt) {
+  cgr__label_begin(rt->graphs.labelling, label_of(rt, CGR__RANGE_PLANNER, -1));
 }
 
 void cgr__ranges_open(cgr_runtime *rt) {

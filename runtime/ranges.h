@@ -1,33 +1,56 @@
-/* Ranges around what a runtime does (tracing/nvtx.h), if its configuration asks for them and a tool listens. Otherwise each of
- * these is a test of a byte of the runtime's first line; and nothing in a build without NVTX. */
+/* Ranges around what a runtime does, for a tool (tracing/nvtx.h), if its configuration asks for them and a tool listens, and for
+ * the labels of a graph that is being captured (graphs/labels.h). Otherwise each of these is a test of a byte of the runtime's
+ * first line. */
 #ifndef CGR_RUNTIME_RANGES_H
 #define CGR_RUNTIME_RANGES_H
 
+#include "graphs/labels.h"
 #include "runtime/runtime.h"
 #include "tracing/nvtx.h"
 
+/* A tool wants them. */
 static inline bool cgr__has_ranges(const cgr_runtime *rt) {
   return CGR__NVTX_BUILT && __builtin_expect((rt->flags & CGR__RUNTIME_RANGES) != 0, 0);
 }
+/* Somebody does. */
+static inline bool cgr__is_watched(const cgr_runtime *rt) {
+  return __builtin_expect((rt->flags & (CGR__RUNTIME_RANGES | CGR__RUNTIME_LABELS)) != 0, 0);
+}
+
+/* ranges.c, where somebody does. `layer`: -1: of none. */
+void cgr__ranges_begin(const cgr_runtime *rt, cgr__range range, int32_t layer);
+void cgr__ranges_end(const cgr_runtime *rt);
 
 static inline void cgr__range_begin(const cgr_runtime *rt, cgr__range range) {
-  if (cgr__has_ranges(rt))
-    cgr__nvtx_begin(range);
+  if (cgr__is_watched(rt))
+    cgr__ranges_begin(rt, range, -1);
 }
 static inline void cgr__range_begin_layer(const cgr_runtime *rt, cgr__range range, int32_t layer) {
-  if (cgr__has_ranges(rt))
-    cgr__nvtx_begin_layer(range, layer);
+  if (cgr__is_watched(rt))
+    cgr__ranges_begin(rt, range, layer);
 }
+static inline void cgr__range_end(const cgr_runtime *rt) {
+  if (cgr__is_watched(rt))
+    cgr__ranges_end(rt);
+}
+/* Of a call outside of captures. */
 static inline void cgr__range_begin_number(const cgr_runtime *rt, cgr__range range, uint64_t number) {
   if (cgr__has_ranges(rt))
     cgr__nvtx_begin_number(range, number);
 }
-static inline void cgr__range_end(const cgr_runtime *rt) {
-  if (cgr__has_ranges(rt))
-    cgr__nvtx_end();
+
+/* A backend plans: to tools that is part of one range of all backends; its nodes are its own. */
+void cgr__ranges_label_plan(const cgr_runtime *rt);
+static inline void cgr__label_begin_plan(const cgr_runtime *rt) {
+  if (__builtin_expect((rt->flags & CGR__RUNTIME_LABELS) != 0, 0))
+    cgr__ranges_label_plan(rt);
+}
+static inline void cgr__label_end_plan(const cgr_runtime *rt) {
+  if (__builtin_expect((rt->flags & CGR__RUNTIME_LABELS) != 0, 0))
+    cgr__label_end(rt->graphs.labelling);
 }
 
-/* ranges.c, where a tool listens. Looks for one, names streams and events. */
+/* Where a tool listens. Looks for one, names streams and events. */
 void cgr__ranges_open(cgr_runtime *rt);
 void cgr__ranges_name(const cgr_runtime *rt);
 void cgr__ranges_begin_key(cgr_runtime *rt, const cgr_key *key);
@@ -52,18 +75,18 @@ static inline void cgr__range_end_prepare(const cgr_runtime *rt, cgr_status stat
 
 /* `record` has come to a layer, which lasts until it comes to another or returns. */
 static inline void cgr__range_enter_layer(cgr__step_recorder *recorder, int32_t layer) {
-  if (!cgr__has_ranges(recorder->runtime))
+  if (!cgr__is_watched(recorder->runtime))
     return;
   if (recorder->layer_open)
-    cgr__nvtx_end();
+    cgr__ranges_end(recorder->runtime);
   recorder->layer_open = true;
-  cgr__nvtx_begin_layer(CGR__RANGE_LAYER, layer);
+  cgr__ranges_begin(recorder->runtime, CGR__RANGE_LAYER, layer);
 }
 static inline void cgr__range_leave_layer(cgr__step_recorder *recorder) {
   if (!recorder->layer_open)
     return;
   recorder->layer_open = false;
-  cgr__nvtx_end();
+  cgr__ranges_end(recorder->runtime);
 }
 
 #endif

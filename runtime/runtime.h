@@ -12,6 +12,8 @@
  *           baked.c     what they are made from
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
  *           dump.c      the flight recorder, read       ranges.c  what tools are told
+ *           labels.c    what the nodes of graphs belong to
+ *           timing.c    timestamps of the device         trace.c   and as trace events
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
@@ -40,6 +42,7 @@
 #include "planners/requests/rows.h"
 #include "planners/requests/standing.h"
 #include "runtime/config/config.h"
+#include "tracing/device_clock.h"
 #include "tracing/flight.h"
 #include "tracing/json.h"
 #include "tracing/statistics.h"
@@ -92,6 +95,8 @@ typedef struct cgr__step_recorder {
   bool branched, branch_joined;  /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
   bool fetch_forked;             /* and not joined */
   bool layer_open;               /* the range of a layer */
+  bool records;                  /* the step has a `record`, or what it has captured */
+  int32_t timed_layer;           /* that is under way, plus 1; 0: none, or layers are not timed */
   int32_t layers_left;           /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   cgr__layer_marks marks;
 } cgr__step_recorder;
@@ -107,9 +112,20 @@ typedef struct cgr__backend_plans {
 } cgr__backend_plans;
 
 enum {
-  CGR__RUNTIME_PLANS_ON_HOST = 1, /* some backend in use has a plan_host */
-  CGR__RUNTIME_RANGES = 2         /* a tool wants ranges: ranges.h */
+  CGR__RUNTIME_PLANS_ON_HOST = 1,          /* some backend in use has a plan_host */
+  CGR__RUNTIME_RANGES = CGR__WATCH_RANGES, /* a tool wants ranges: ranges.h */
+  CGR__RUNTIME_LABELS = CGR__WATCH_LABELS, /* a graph is being captured that gets labels */
+  CGR__RUNTIME_TIMED = 8,                  /* steps take timestamps: timing.h */
+  CGR__RUNTIME_TIMED_LAYERS = 16           /* and of layers, too */
 };
+
+/* What a timed runtime keeps beside the timestamps themselves. */
+typedef struct cgr__timing {
+  int64_t *words;        /* [limits.stamp_stride]: those of one step, copied from the device */
+  cgr_span *spans;       /* [cgr__max_spans]: of that step */
+  uint64_t *launched_at; /* [flight_depth]: ticks when launch began, by place in the flight recorder; 0: it did not */
+  cgr__device_clock clock;
+} cgr__timing;
 
 /* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
 struct cgr_runtime {
@@ -128,6 +144,7 @@ struct cgr_runtime {
   CGR__LINE cgr__regions regions;
 
   cgr__statistics statistics;
+  cgr__timing timing;
   cgr__failure failure;
   char *dump; /* [dump_bytes] for cgr_config.dump; NULL: nobody is told */
   size_t dump_bytes;
@@ -321,12 +338,17 @@ static inline uint64_t cgr__flight_launching(const cgr_runtime *rt) { return rt-
 /* How many records are kept; the i-th of them, the newest last. */
 int32_t cgr__flight_count(const cgr_runtime *rt);
 cgr_flight_record cgr__flight_read(const cgr_runtime *rt, int32_t i);
+/* What every function that writes a text asks of its arguments; the runtime may be dead. */
+cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length);
 /* Writes the JSON of cgr_runtime_dump; returns its length. */
 size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity);
 /* Gives it to cgr_config.dump, if there is one. */
 void cgr__dump_tell(cgr_runtime *rt);
 /* Keeps the thread's last message as that of a failed launch. */
 void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, cgr_status status);
+
+/* labels.c: writes the JSON of cgr_runtime_graph_labels; returns its length. */
+size_t cgr__labels_write(const cgr_runtime *rt, char *out, size_t capacity);
 
 /* -------------------------------------------------------------------------------------------------------------- capture.c */
 

@@ -83,8 +83,7 @@ cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_st
   return CGR_OK;
 }
 
-/* What every function that writes a text asks of its arguments. */
-static cgr_status check_text(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length) {
+cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length) {
   CGR__TRY(check_handle(rt, function));
   CGR__REQUIRE(length, function);
   if (!out && capacity > 0)
@@ -104,7 +103,7 @@ static cgr__report report_of(cgr_runtime *rt) {
 }
 
 cgr_status cgr_runtime_stats_text(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
-  CGR__TRY(check_text(runtime, "cgr_runtime_stats_text", out, capacity, length));
+  CGR__TRY(cgr__text_check(runtime, "cgr_runtime_stats_text", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
   const cgr__report report = report_of(runtime);
   cgr__table_write(&text, &report);
@@ -114,7 +113,7 @@ cgr_status cgr_runtime_stats_text(cgr_runtime *runtime, char *out, size_t capaci
 
 cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, int32_t num_labels, char *out, size_t capacity,
                                size_t *length) {
-  CGR__TRY(check_text(runtime, "cgr_runtime_metrics", out, capacity, length));
+  CGR__TRY(cgr__text_check(runtime, "cgr_runtime_metrics", out, capacity, length));
   CGR__TRY(cgr__metrics_check_labels("cgr_runtime_metrics", labels, num_labels));
   cgr__text text = cgr__text_begin(out, capacity);
   const cgr__report report = report_of(runtime);
@@ -146,7 +145,13 @@ cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, 
 }
 
 cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
-  CGR__TRY(check_text(runtime, "cgr_runtime_dump", out, capacity, length));
+  CGR__TRY(cgr__text_check(runtime, "cgr_runtime_dump", out, capacity, length));
   *length = cgr__dump(runtime, out, capacity);
+  return CGR_OK;
+}
+
+cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__TRY(cgr__text_check(runtime, "cgr_runtime_graph_labels", out, capacity, length));
+  *length = cgr__labels_write(runtime, out, capacity);
   return CGR_OK;
 }

@@ -63,6 +63,7 @@ static const cgr__device_ops cuda_ops = {
   .capture_end = cgr__cuda_capture_end,
   .capture_status = cgr__cuda_capture_status,
   .graph_destroy = cgr__cuda_graph_destroy,
+  .capture_nodes = cgr__cuda_capture_nodes,
   .graph_walk = cgr__cuda_graph_walk,
   .instantiate = cgr__cuda_instantiate,
   .exec_launch = cgr__cuda_exec_launch,

@@ -7,24 +7,27 @@
 #include "base/limits.h"
 #include "devices/device.h"
 
-#define SIGNATURES 12040 /* the CUDA version that driver.h takes them from */
+#define SIGNATURES 12040          /* the CUDA version that driver.h takes them from */
+#define OPTIONAL_SIGNATURES 13010 /* and those that a driver may lack */
 
 CGR__LINE struct cgr__cuda_functions cgr__cu;
 
-static const struct {
+struct entry {
   const char *symbol;
   size_t offset;
-} functions[] = {
-#define FUNCTION(name, version) { "cu" #name, offsetof(struct cgr__cuda_functions, name) },
-  CGR__CUDA_FUNCTIONS(FUNCTION)
-#undef FUNCTION
 };
 
-static int look_up(const char *symbol, void **function) {
+#define FUNCTION(name, signature) { "cu" #name, offsetof(struct cgr__cuda_functions, name) },
+static const struct entry functions[] = { CGR__CUDA_FUNCTIONS(FUNCTION) };
+static const struct entry optional_functions[] = { CGR__CUDA_OPTIONAL_FUNCTIONS(FUNCTION) };
+#undef FUNCTION
+
+static int look_up(const char *symbol, unsigned int version, void **function) {
   enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  cudaError_t raw = cudaGetDriverEntryPointByVersion(symbol, function, SIGNATURES, cudaEnableDefault, &result);
+  cudaError_t raw = cudaGetDriverEntryPointByVersion(symbol, function, version, cudaEnableDefault, &result);
 #else
+  (void)version;
   cudaError_t raw = cudaGetDriverEntryPoint(symbol, function, cudaEnableDefault, &result);
 #endif
   if (raw != cudaSuccess)
@@ -32,15 +35,22 @@ static int look_up(const char *symbol, void **function) {
   return result == cudaDriverEntryPointSuccess && *function ? 0 : (int)CUDA_ERROR_NOT_FOUND;
 }
 
-static int look_up_all(void) {
-  for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-    void *function = NULL;
-    int raw = look_up(functions[i].symbol, &function);
-    if (raw != 0)
-      return raw;
-    memcpy((unsigned char *)&cgr__cu + functions[i].offset, &function, sizeof function);
-  }
-  return 0;
+static int look_up_entry(const struct entry *entry, unsigned int version) {
+  void *function = NULL;
+  int raw = look_up(entry->symbol, version, &function);
+  if (raw == 0)
+    memcpy((unsigned char *)&cgr__cu + entry->offset, &function, sizeof function);
+  return raw;
+}
+
+static int look_up_all(int driver_version) {
+  int raw = 0;
+  for (size_t i = 0; i < sizeof functions / sizeof functions[0] && raw == 0; i++)
+    raw = look_up_entry(&functions[i], SIGNATURES);
+  bool has_optional = raw == 0 && driver_version >= OPTIONAL_SIGNATURES;
+  for (size_t i = 0; i < sizeof optional_functions / sizeof optional_functions[0] && has_optional; i++)
+    (void)look_up_entry(&optional_functions[i], OPTIONAL_SIGNATURES);
+  return raw;
 }
 
 static struct cgr__gpus found;
@@ -56,7 +66,7 @@ static enum cgr__cuda_state find_driver(void) {
   }
   if (found.driver_version < found.required_version)
     return CGR__CUDA_OLD_DRIVER;
-  found.raw = look_up_all(); /* answers that there is no device where every GPU is hidden */
+  found.raw = look_up_all(found.driver_version); /* answers that there is no device where every GPU is hidden */
   if (found.raw == 0)
     found.raw = (int)cgr__cu.Init(0);
   if (found.raw == 0)

@@ -77,9 +77,17 @@
   X(UserObjectCreate, 11030)                \
   X(UserObjectRelease, 11030)
 
+/* X(name, arguments): of CUDA 13.1, whose headers this build may not have. NULL in an older driver. */
+#define CGR__CUDA_OPTIONAL_FUNCTIONS(X)                                    \
+  X(GraphNodeGetToolsId, (CUgraphNode node, unsigned long long *tools_id)) \
+  X(GraphExecGetId, (CUgraphExec exec, unsigned int *graph_id))
+
 struct cgr__cuda_functions {
 #define CGR__CUDA_FIELD(name, version) PFN_cu##name##_v##version name;
   CGR__CUDA_FUNCTIONS(CGR__CUDA_FIELD)
+#undef CGR__CUDA_FIELD
+#define CGR__CUDA_FIELD(name, arguments) CUresult(CUDAAPI *name) arguments;
+  CGR__CUDA_OPTIONAL_FUNCTIONS(CGR__CUDA_FIELD)
 #undef CGR__CUDA_FIELD
 };
 

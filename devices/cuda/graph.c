@@ -130,6 +130,7 @@ static CUresult describe(CUgraph graph, cgr__graph_info *info) {
     raw = cgr__cu.GraphGetEdges(graph, NULL, NULL, NULL, &num_edges);
   info->num_nodes = (int64_t)num_nodes;
   info->width = info->device_bytes = 0;
+  info->tools_id = 0;
   if (raw != CUDA_SUCCESS || num_nodes == 0)
     return raw;
   CUgraphNode *nodes = malloc((num_nodes + 2 * num_edges) * sizeof *nodes);
@@ -162,8 +163,11 @@ static CUresult instantiate(struct cuda_device *cuda, CUgraph graph, CUgraphExec
     *exec = NULL;
     return raw;
   }
-  if (info)
-    info->device_bytes = before > after ? (int64_t)(before - after) : 0;
+  if (!info)
+    return CUDA_SUCCESS;
+  info->device_bytes = before > after ? (int64_t)(before - after) : 0;
+  if (cgr__cu.GraphExecGetId && cgr__cu.GraphExecGetId(*exec, &info->tools_id) != CUDA_SUCCESS)
+    info->tools_id = 0;
   return CUDA_SUCCESS;
 }
 

@@ -12,6 +12,7 @@ struct walk {
   cgr__node_visitor visit;
   void *context;
   cgr__node_param param; /* of the node that is being shown */
+  int depth;             /* of the child graph that it is in; 0: none */
   int error;             /* the visitor's */
 };
 
@@ -115,7 +116,22 @@ static void show_host_function(struct walk *w, CUgraphNode node) {
   show(w, 0, args, bytes);
 }
 
+/* The nodes of a child graph are copied into the executable graph under numbers of their own. */
+static uint32_t tools_id(const struct walk *w, CUgraphNode node) {
+  unsigned long long id = 0;
+  if (w->depth > 0 || !cgr__cu.GraphNodeGetToolsId || cgr__cu.GraphNodeGetToolsId(node, &id) != CUDA_SUCCESS)
+    return 0;
+  return (uint32_t)id;
+}
+
 static CUresult walk_graph(struct walk *w, CUgraph graph);
+
+static CUresult walk_child(struct walk *w, CUgraph child) {
+  w->depth++;
+  CUresult raw = walk_graph(w, child);
+  w->depth--;
+  return raw;
+}
 
 static CUresult show_node(struct walk *w, CUgraphNode node) {
   CUgraphNodeType type;
@@ -125,6 +141,8 @@ static CUresult show_node(struct walk *w, CUgraphNode node) {
     return raw;
   w->param.name = "node";
   w->param.hidden = false;
+  w->param.handle = node;
+  w->param.tools_id = tools_id(w, node);
   switch (type) {
   case CU_GRAPH_NODE_TYPE_KERNEL:
     show_kernel(w, node);
@@ -154,7 +172,7 @@ static CUresult show_node(struct walk *w, CUgraphNode node) {
     break;
   }
   w->param.node++;
-  return raw == CUDA_SUCCESS && child ? walk_graph(w, child) : raw;
+  return raw == CUDA_SUCCESS && child ? walk_child(w, child) : raw;
 }
 
 static CUresult walk_graph(struct walk *w, CUgraph graph) {
@@ -183,4 +201,26 @@ int cgr__cuda_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor v
     return error;
   error = cgr__cuda_leave(&scope, walk_graph(&walk, (CUgraph)(void *)graph));
   return error == CGR__DEVICE_OK ? walk.error : error;
+}
+
+static CUresult capture_nodes(cudaStream_t stream, const void **nodes, size_t capacity, size_t *count) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = NULL;
+  CUresult raw = cgr__cu.StreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL);
+  if (raw == CUDA_SUCCESS && (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || !graph))
+    raw = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.GraphGetNodes(graph, NULL, count);
+  size_t taken = *count < capacity ? *count : capacity;
+  if (raw == CUDA_SUCCESS && taken > 0)
+    raw = cgr__cu.GraphGetNodes(graph, (CUgraphNode *)(void *)nodes, &taken);
+  return raw;
+}
+
+int cgr__cuda_capture_nodes(cgr_device *dev, cudaStream_t stream, const void **nodes, size_t capacity, size_t *count) {
+  struct cuda_device *cuda = cgr__cuda_of(dev);
+  struct cgr__cuda_scope scope;
+  *count = 0;
+  int error = cgr__cuda_enter(cuda, &scope);
+  return error == CGR__DEVICE_OK ? cgr__cuda_leave(&scope, capture_nodes(stream, nodes, capacity, count)) : error;
 }

@@ -212,3 +212,21 @@ int cgr__host_capture_status(cgr_device *dev, cudaStream_t handle, int *capturin
   pthread_mutex_unlock(&host->lock);
   return stream ? CGR__DEVICE_OK : CGR__DEVICE_INVALID;
 }
+
+int cgr__host_capture_nodes(cgr_device *dev, cudaStream_t handle, const void **nodes, size_t capacity, size_t *count) {
+  struct host_device *host = cgr__host_of(dev);
+  int error = CGR__DEVICE_OK;
+  *count = 0;
+  pthread_mutex_lock(&host->lock);
+  struct host_stream *stream = cgr__host_stream(host, handle);
+  if (!stream)
+    error = CGR__DEVICE_INVALID;
+  else if (!stream->capture || stream->capture->invalid)
+    error = cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_INVALIDATED);
+  else
+    *count = stream->capture->graph->num_nodes;
+  for (size_t i = 0; i < *count && i < capacity; i++)
+    nodes[i] = cgr__host_node_handle((uint32_t)i);
+  pthread_mutex_unlock(&host->lock);
+  return error;
+}

@@ -27,6 +27,7 @@
 int cgr__host_capture_begin(cgr_device *dev, cudaStream_t stream);
 int cgr__host_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **graph);
 int cgr__host_capture_status(cgr_device *dev, cudaStream_t stream, int *capturing);
+int cgr__host_capture_nodes(cgr_device *dev, cudaStream_t stream, const void **nodes, size_t capacity, size_t *count);
 
 /* With the lock held. 0, or CAPTURE_ILLEGAL and the captures of the calling thread, or of the stream, are invalid. */
 int cgr__host_refuse_capturing_thread(struct host_device *host);

@@ -85,6 +85,7 @@ static const cgr__device_ops host_ops = {
   .capture_end = cgr__host_capture_end,
   .capture_status = cgr__host_capture_status,
   .graph_destroy = cgr__host_graph_destroy,
+  .capture_nodes = cgr__host_capture_nodes,
   .graph_walk = cgr__host_graph_walk,
   .instantiate = cgr__host_instantiate,
   .exec_launch = cgr__host_exec_launch,

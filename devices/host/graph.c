@@ -42,6 +42,7 @@ int cgr__host_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor v
     const struct host_work *work = &node->work;
     const struct node_name name = node_name(work);
     cgr__node_param param = { .node = i, .name = name.text, .data = work->args, .bytes = node->args_size };
+    param.handle = cgr__host_node_handle(i);
     bool fills = work->kind == HOST_WORK_FILL;
     const uint64_t words[] = { (uintptr_t)work->dst, fills ? work->value : (uintptr_t)work->src,
                                fills ? work->width * work->count : work->count };
@@ -121,6 +122,7 @@ int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, c
     info->num_nodes = graph->num_nodes;
     info->width = width;
     info->device_bytes = 0;
+    info->tools_id = 0;
   }
   *out = exec;
   return CGR__DEVICE_OK;

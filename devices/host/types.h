@@ -96,6 +96,9 @@ struct host_node {
   uint32_t first_dep, num_deps; /* in cgr__graph.deps; every one is smaller than the node's own number */
 };
 
+/* Nodes move while a graph grows: outside they go by their numbers. */
+static inline const void *cgr__host_node_handle(uint32_t number) { return (const void *)(uintptr_t)(number + 1); }
+
 /* Immutable once capture_end has given it out; shared by its execs through `refs`. */
 struct cgr__graph {
   uint32_t refs;

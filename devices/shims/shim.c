@@ -210,6 +210,12 @@ static int shim_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **g
   return error;
 }
 
+static int shim_capture_nodes(cgr_device *dev, cudaStream_t stream, const void **nodes, size_t capacity, size_t *count) {
+  struct cgr__shim_call call = { .op = CGR__OP_CAPTURE_NODES, .stream = stream };
+  *count = 0;
+  FORWARD(dev, call, capture_nodes(in, stream, nodes, capacity, count));
+}
+
 static int shim_capture_status(cgr_device *dev, cudaStream_t stream, int *capturing) {
   struct cgr__shim_call call = { .op = CGR__OP_CAPTURE_STATUS, .stream = stream };
   *capturing = 0;

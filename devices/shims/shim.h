@@ -37,6 +37,7 @@ extern "C" {
   X(CGR__OP_PRELOAD, preload)               \
   X(CGR__OP_CAPTURE_BEGIN, capture_begin)   \
   X(CGR__OP_CAPTURE_END, capture_end)       \
+  X(CGR__OP_CAPTURE_NODES, capture_nodes)   \
   X(CGR__OP_CAPTURE_STATUS, capture_status) \
   X(CGR__OP_GRAPH_DESTROY, graph_destroy)   \
   X(CGR__OP_GRAPH_WALK, graph_walk)         \

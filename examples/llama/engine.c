@@ -171,6 +171,7 @@ static int create_runtime(llama_engine *e, const cgr_layer *layers) {
   config.max_seq_len = n->max_seq_len;
   config.max_changes = n->max_changes;
   config.graph_mode = n->graph_mode;
+  config.timing = n->timing;
   TRY_CGR(cgr_runtime_create(&config, &e->runtime));
   return 0;
 }

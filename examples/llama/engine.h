@@ -54,6 +54,7 @@ typedef struct llama_limits {
   cgr_kv_layout layout; /* of a page; a layer's cache is [2][pages] of it: K, then V */
   int32_t max_changes;  /* as in cgr_config; 0: its default */
   int32_t graph_mode;   /* cgr_graph_mode */
+  int32_t timing;       /* as in cgr_config */
 } llama_limits;
 
 typedef struct llama_engine {

@@ -29,7 +29,7 @@ typedef struct program {
   llama_engine *engine;
   llama_scheduler *scheduler;
   llama_meter meter;
-  llama_output json, logits, metrics;
+  llama_output json, logits, metrics, trace;
 } program;
 
 /* ------------------------------------------------------------------------------------------------------------ settings */
@@ -143,6 +143,7 @@ static int set_limits(program *p, int32_t longest) {
   n->max_requests = o->concurrent ? o->concurrent : o->check ? 32 : 8;
   n->max_tokens = n->max_requests + o->chunk;
   n->max_changes = o->max_changes;
+  n->timing = o->trace ? 2 : 0;
   n->max_seq_len = o->max_seq_len ? o->max_seq_len : (longest + 63) / 64 * 64;
   if (longest > p->model->config.max_positions)
     return llama_fail("a sequence has %d tokens, expected at most the model's max_position_embeddings %d", longest,
@@ -217,18 +218,18 @@ static void print_text(const program *p) {
 /* Before anything is loaded or run. */
 static int open_outputs(program *p) {
   const llama_options *o = &p->options;
-  const llama_output files[] = { { "--json", o->json, NULL },
-                                 { "--logits", o->logits, NULL },
-                                 { "--metrics", o->metrics, NULL } };
-  llama_output *const outputs[] = { &p->json, &p->logits, &p->metrics };
-  for (int i = 0; i < 3; i++) {
+  const llama_output files[] = {
+    { "--json", o->json, NULL }, { "--logits", o->logits, NULL }, { "--metrics", o->metrics, NULL }, { "--trace", o->trace, NULL }
+  };
+  llama_output *const outputs[] = { &p->json, &p->logits, &p->metrics, &p->trace };
+  for (int i = 0; i < 4; i++) {
     if (o->check && files[i].path)
       return llama_fail("%s: expected without --check, which writes no file", files[i].option);
     for (int k = 0; k < i && files[i].path; k++)
       if (files[k].path && strcmp(files[k].path, files[i].path) == 0)
         return llama_fail("%s and %s are both %s, expected two files", files[k].option, files[i].option, files[i].path);
   }
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     TRY(llama_output_open(files[i].option, files[i].path, outputs[i]));
   return 0;
 }
@@ -264,12 +265,19 @@ static int write_metrics(program *p) {
 
 static int serve(program *p) {
   llama_logits logits;
+  llama_trace trace;
   TRY(llama_output_begin(&p->logits));
+  TRY(llama_output_begin(&p->trace));
   int result = llama_logits_open(p->logits.file, p->logits.path, p->engine, &logits);
-  if (result == 0)
-    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, !p->options.quiet && isatty(STDERR_FILENO));
+  int traced = llama_trace_open(p->trace.file, p->engine, &trace);
+  if (result == 0 && traced == 0)
+    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, &trace, !p->options.quiet && isatty(STDERR_FILENO));
   llama_logits_close(&logits);
-  return result == 0 ? llama_output_close(&p->logits) : -1;
+  llama_trace_close(&trace);
+  if (result != 0 || traced != 0)
+    return -1;
+  TRY(llama_output_close(&p->trace));
+  return llama_output_close(&p->logits);
 }
 
 static int generate(program *p) {
@@ -327,6 +335,7 @@ static void finish(program *p) {
   llama_output_close(&p->json);
   llama_output_close(&p->logits);
   llama_output_close(&p->metrics);
+  llama_output_close(&p->trace);
   llama_scheduler_destroy(p->scheduler);
   llama_engine_destroy(p->engine);
   llama_weights_free(p->device, p->weights);

@@ -50,6 +50,8 @@ static const struct option {
   { "--json", TEXT, FIELD(json), 0, 0, "FILE", "write tokens and statistics" },
   { "--stats", SWITCH, FIELD(stats), 0, 0, NULL, "print what cgr counts of each graph, with host times" },
   { "--metrics", TEXT, FIELD(metrics), 0, 0, "FILE", "write the same for Prometheus" },
+  { "--trace", TEXT, FIELD(trace), 0, 0, "FILE",
+    "write what host and device did for each step of the run, for ui.perfetto.dev; timestamps in the steps cost them some time" },
   { "--quiet", SWITCH, FIELD(quiet), 0, 0, NULL, "print no text" },
   { "--help", SWITCH, FIELD(help), 0, 0, NULL, "this" },
 };

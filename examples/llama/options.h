@@ -10,7 +10,7 @@ typedef struct llama_strings {
 
 typedef struct llama_options {
   const char *model, *device, *dtype, *mode, *kv_layout, *page_size;
-  const char *prompts_file, *logits, *json, *metrics;
+  const char *prompts_file, *logits, *json, *metrics, *trace;
   llama_strings prompts, prompt_ids, force_ids;
   int32_t tokens, concurrent, requests, chunk, pages, max_seq_len, max_changes;
   int32_t seed, steps; /* of --check */

@@ -44,6 +44,7 @@ typedef struct loop {
   llama_scheduler *scheduler;
   llama_meter *meter;
   llama_logits *logits;
+  llama_trace *trace;
   uint64_t in_flight; /* number of the step whose results have not been read, or 0 */
   uint64_t steps;
   int rooms_made; /* since the last step */
@@ -55,6 +56,7 @@ static int collect(loop *l) {
   if (!l->in_flight)
     return 0;
   TRY_CGR(cgr_step_wait(l->engine->runtime, LLAMA_LANE, l->in_flight, -1, &result));
+  TRY(llama_trace_step(l->trace, l->in_flight));
   l->in_flight = 0;
   TRY(llama_logits_write(l->logits, &result));
   return llama_scheduler_completed(l->scheduler, &result);
@@ -82,9 +84,10 @@ static int turn(loop *l, const llama_work *work) {
   return l->logits->file ? collect(l) : 0;
 }
 
-int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_logits *logits, bool show_progress) {
+int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_logits *logits, llama_trace *trace,
+                bool show_progress) {
   double start = llama_now(), shown = start;
-  loop l = { .engine = e, .scheduler = s, .meter = meter, .logits = logits };
+  loop l = { .engine = e, .scheduler = s, .meter = meter, .logits = logits, .trace = trace };
   for (;;) {
     llama_work work;
     TRY(llama_scheduler_compose(s, &work));

@@ -8,6 +8,7 @@
 #include "examples/llama/logits.h"
 #include "examples/llama/meter.h"
 #include "examples/llama/scheduler.h"
+#include "examples/llama/trace.h"
 
 /* What a step cost the host, in seconds. */
 typedef struct llama_cost {
@@ -23,6 +24,7 @@ int llama_step(llama_engine *engine, const cgr_batch *batch, cgr_step *step, lla
 int llama_make_room(llama_engine *engine);
 
 /* Runs until no request is left. With `logits` each step is waited for. */
-int llama_serve(llama_engine *engine, llama_scheduler *scheduler, llama_meter *meter, llama_logits *logits, bool show_progress);
+int llama_serve(llama_engine *engine, llama_scheduler *scheduler, llama_meter *meter, llama_logits *logits, llama_trace *trace,
+                bool show_progress);
 
 #endif

@@ -131,12 +131,17 @@ typedef struct cgr_config {
                                     of the processor's counter costs 10 to 16 ns: four in a step that is timed, else one */
   int32_t nvtx;                  /* 1: ranges, names of streams and events for Nsight and other tools, in the domain `cgr`; 0: none.
                                     Without a tool, or in a build without NVTX, there are none either, and the log says so (INFO) */
+  int32_t labels;                /* 1: of each node of the graphs captured it is kept what it belongs to, for
+                                    cgr_runtime_graph_labels; 0: it is not. Costs memory, and time in captures alone */
+  int32_t timing;                /* timestamps taken on the device inside every step, graphs included (cgr_runtime_timing): 1 of its
+                                    phases, 2 of its layers too; 0: none, at no cost. Each is a kernel of one block in the step: of
+                                    phases 3 to 13, of a layer 2 or 3. All steps then have host times, whatever time_every says */
   int32_t reserved_last;
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0,    \
-    NULL, NULL, 0, 0, 0, 0 }
+    NULL, NULL, 0, 0, 0, 0, 0, 0 }
 
 /* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
  * without creating anything. CGR_OK and *count 0: it can, as far as memory allows. Otherwise the status of the first finding;

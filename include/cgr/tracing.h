@@ -114,10 +114,11 @@ typedef struct cgr_flight_record {
                             second */
   uint64_t launch_ns;    /* likewise in cgr_step_launch */
   cgr_guard guard;       /* what the device refused of the step; known as long as its result is: ring_depth steps */
+  uint64_t launch_at_ns; /* when launch began, in a runtime with cgr_config.timing; 0: not known, or not launched */
 } cgr_flight_record;
 #define CGR_FLIGHT_RECORD_INIT                                                                                              \
   { (uint32_t)sizeof(cgr_flight_record), 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0,    \
-    { 0, 0, 0, 0, 0 } }
+    { 0, 0, 0, 0, 0 }, 0 }
 
 /* The last steps, the newest last. *count says how many are kept; the newest `capacity` of them are written, records[0].size
  * bytes apart.
@@ -132,6 +133,90 @@ CGR_API cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capa
 /* cgr_config.dump gets that JSON, zero-terminated, when the runtime dies and after a step that was abandoned, once for a step
  * whose launch was the death. Called by the thread that calls cgr, whose call has not returned yet; must not call cgr. */
 typedef void (*cgr_dump_function)(void *context, const char *json, size_t length);
+
+/* ------------------------------------------------------------------------------------------------------ labels of graphs */
+
+/* What every node of the captured graphs belongs to, as JSON: for profilers, which see a replay as kernels without a context. There
+ * are labels of graphs that were captured with cgr_config.labels; without it `graphs` is empty.
+ *
+ *   {"version": .., "device": {"kind": .., "name": .., "driver": 13000},
+ *    "graphs": [{"index": 0, "key": "full 8r 8t q1 v0", "kind": "full", "padded_requests": 8, "padded_tokens": 8, "query_len": 1,
+ *                "variant": 0, "state": "ready", "unlabelled": null,
+ *                "pieces": [[{"phase": "attention", "layer": 3, "backend": "cgr", "nodes": ["name", ..], "ids": [..]}, ..], ..]}]}
+ *
+ * `index` is that of cgr_runtime_graph_stats. A piece is a graph of its own to the device: one of a FULL graph, several of a
+ * PIECEWISE one, in the order in which they are launched; what is launched between them is part of no graph and not listed. Its
+ * nodes stand in the order in which they were captured, those in a row that belong to the same under one label. `phase` is
+ * prologue, staged, on demand, planner, record (the engine's, before its first layer), layer (the engine's, after the attention
+ * of `layer`), append, attention, call (of cgr_record_call), fetch, epilogue; or none. `layer` and `backend` are null where there
+ * is none. A node's name is its kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are those that CUPTI and
+ * Nsight call graphNodeId; drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be
+ * taken says why in `unlabelled`, and has no pieces.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
+
+/* ---------------------------------------------------------------------------------------------------------- in-graph timing */
+
+/* What a step is made of on the device. A phase that a step does not have has no span. */
+typedef enum cgr_phase {
+  CGR_PHASE_STEP = 0,      /* all of it: from the first timestamp, before the prologue, to the epilogue's end */
+  CGR_PHASE_PROLOGUE = 1,
+  CGR_PHASE_STAGED = 2,    /* the engine's own buffers */
+  CGR_PHASE_PLAN_FIRST = 3, /* plans of backends with PLANS_FIRST, the library's own among them; beside the step, as are the next
+                               two and the fetch */
+  CGR_PHASE_ON_DEMAND = 4, /* buffers on demand */
+  CGR_PHASE_PLAN = 5,      /* the other plans */
+  CGR_PHASE_RECORD = 6,    /* what `record` enqueues; begins when what is before it on the step's stream has ended */
+  CGR_PHASE_FETCH = 7,     /* of the next step's slot; FULL graphs alone */
+  CGR_PHASE_EPILOGUE = 8,
+  CGR_PHASE_LAYER = 9,     /* from its first attention call to that of the layer that comes next, or to the end of RECORD */
+  CGR_PHASE_APPEND = 10,   /* of a layer; none where a backend of the engine's appends while it attends */
+  CGR_PHASE_ATTENTION = 11, /* of a layer */
+  CGR_PHASE_COUNT_ = 12
+} cgr_phase;
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_phase_name(cgr_phase phase);
+
+typedef struct cgr_span {
+  uint32_t size;
+  int32_t phase;       /* cgr_phase */
+  int32_t layer;       /* of LAYER, APPEND and ATTENTION; else -1 */
+  int32_t reserved;
+  uint64_t begin_ns;   /* device clock: the GPU's global timer, on the host device CLOCK_MONOTONIC */
+  uint64_t end_ns;     /* at least begin_ns */
+  uint64_t host_ns;    /* begin_ns as CLOCK_MONOTONIC, by the last comparison of the two clocks */
+} cgr_span;
+#define CGR_SPAN_INIT { (uint32_t)sizeof(cgr_span), 0, 0, 0, 0, 0, 0 }
+
+/* What step `seq` took on the device, by when its phases began; of those that began together the outer first. The step must have
+ * completed (CGR_NOT_READY) and be one of the last ring_depth (CGR_ERROR_EXPIRED); abandoned steps and those of the runtime itself
+ * have spans too. *count says how many there are; the first `capacity` are written, spans[0].size bytes apart: 12 and 3 per layer
+ * at most. CGR_ERROR_STATE without cgr_config.timing. Copies a few KB from the device on a stream of the runtime's own and waits
+ * for that, not for any step; once a second it also compares the clocks, which takes some 100 us.
+ * Threads one · Capture no · Sync may · Alloc never */
+CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *spans, int32_t capacity, int32_t *count);
+
+/* ------------------------------------------------------------------------------------------------------------------- traces */
+
+/* Trace events as Perfetto and chrome://tracing read them: JSON of the object form, times in us of CLOCK_MONOTONIC. pid is the
+ * process; tid 1 is the host (prepare, launch), 2 the device's step with its layers, 3 what runs beside it; from 16 on tids are
+ * free for events of the engine's own. A step's events bear its number, key, reason, real and padded counts; an arrow leads from
+ * its launch to its begin on the device. Times of the device are moved to the host's clock by a measured offset, whose error,
+ * half the time that the measurement took, is in "otherData" as device_clock_error_ns. */
+
+/* A whole page: the host's part of the steps in the flight recorder, the device's of those of the last ring_depth that have
+ * completed. On a dead runtime, or without cgr_config.timing, the host's part alone. As the texts above; a second call may write a
+ * few bytes more or less than the first, for the clocks are compared anew.
+ * Threads one · Capture no · Sync may · Alloc never */
+CGR_API cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
+
+/* The same in pieces, for a trace of more steps than are kept: the head once, then each step once it has completed, and at last
+ * CGR_TRACE_TAIL. Each piece of a step begins with a comma, so that an engine can put events of its own between them in the same
+ * way. The step as for cgr_runtime_timing, with its errors.
+ * Threads one · Capture no · Sync may · Alloc never */
+CGR_API cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
+CGR_API cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, uint64_t seq, char *out, size_t capacity, size_t *length);
+#define CGR_TRACE_TAIL "\n]}\n"
 
 #ifdef __cplusplus
 }

@@ -59,6 +59,9 @@ int cgr__cuda_flashinfer_preload(void);
 int cgr__cuda_cascade(const void *args, cudaStream_t stream); /* cgr_flashinfer_cascade */
 int cgr__cuda_cascade_preload(void);
 
+int cgr__cuda_stamp(const void *args, cudaStream_t stream); /* cgr__stamp_args */
+int cgr__cuda_stamp_preload(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernels/host/launchers.h"
+#include "kernels/stamp.h"
 #include "kernels/step.h"
 
 /* Commits request i and returns how many tokens it sampled. A request that a guard refused has length 0, and its row may be no
@@ -44,6 +45,8 @@ void cgr__host_epilogue(const void *pointer) {
   state->seq = seq;
   __atomic_store_n(&args->completion->generation, state->generation, __ATOMIC_RELAXED);
   __atomic_store_n(&args->completion->errors, state->errors, __ATOMIC_RELAXED);
+  if (args->buffers.stamps)
+    cgr__stamp_end(args, seq, (int64_t)cgr__host_time());
   /* The host may read the result, reuse the slot and give pages away once it sees this. */
   __atomic_store_n(&args->completion->completed_seq, seq, __ATOMIC_RELEASE);
 }

@@ -23,6 +23,7 @@ void cgr__host_flashmla(const void *args);     /* cgr__flashmla_args */
 void cgr__host_block_table(const void *args);  /* cgr__block_table_args */
 void cgr__host_flashinfer(const void *args);   /* cgr__flashinfer_args */
 void cgr__host_cascade(const void *args);      /* cgr_flashinfer_cascade */
+void cgr__host_stamp(const void *args);        /* cgr__stamp_args */
 
 #ifdef __cplusplus
 }

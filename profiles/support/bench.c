@@ -179,6 +179,8 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   config.max_seq_len = e->max_seq_len;
   config.ring_depth = o->ring_depth;
   config.nvtx = o->nvtx;
+  config.labels = o->labels;
+  config.timing = o->timing;
   config.graph_mode = o->mode == CGR_MODE_DEFAULT ? CGR_MODE_FULL_DECODE_ONLY : o->mode;
   config.mixed_buckets = o->mixed;
   config.num_mixed_buckets = o->num_mixed;
@@ -187,7 +189,7 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   bench_check(cgr_runtime_create(&config, &e->rt), "cgr_runtime_create");
   free(layers);
   cgr_capture capture = CGR_CAPTURE_INIT;
-  capture.record = bench_record;
+  capture.record = o->record ? o->record : bench_record;
   capture.engine = e;
   bench_check(cgr_runtime_warmup(e->rt, &capture), "cgr_runtime_warmup");
   e->estimate = (cgr_capture_estimate)CGR_CAPTURE_ESTIMATE_INIT;

@@ -61,8 +61,9 @@ typedef struct bench_options {
   int32_t num_buckets;
   const cgr_bucket *mixed; /* likewise */
   int32_t num_mixed;
-  bool estimate; /* before the capture */
-  int32_t nvtx;  /* as in cgr_config */
+  bool estimate;                /* before the capture */
+  int32_t nvtx, labels, timing; /* as in cgr_config */
+  cgr_record_function record;   /* gets the bench_engine; NULL: bench_record */
 } bench_options;
 
 /* The engine's `record`. */

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "devices/error.h"
 #include "graphs/graphs.h"
+#include "kernels/stamp.h"
 #include "tracing/flight.h"
 #include "tracing/json.h"
 #include "tracing/statistics.h"
@@ -118,6 +119,8 @@ static void check_reserved(cgr__findings *f, const char *field, int64_t value, i
 static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_enum(f, "graph_mode", c->graph_mode, CGR_MODE_FULL_AND_PIECEWISE);
   cgr__in_range(f, "nvtx", c->nvtx, 0, 1);
+  cgr__in_range(f, "labels", c->labels, 0, 1);
+  cgr__in_range(f, "timing", c->timing, 0, 2);
   check_enum(f, "attention_support", c->attention_support, CGR_SUPPORT_ALWAYS);
   check_reserved(f, "num_programs", c->num_programs, 1);
   check_reserved(f, "num_lanes", c->num_lanes, 1);
@@ -142,6 +145,7 @@ static void make_limits(cgr__setup *setup) {
   limits->token_stride = 1;
   limits->ring_depth = c->ring_depth;
   limits->max_changes = c->max_changes;
+  limits->stamp_stride = cgr__stamp_stride(c->timing, c->num_layers);
   limits->plan_words = setup->plans.plan_words;
   limits->plan_counters = setup->plans.num_counters;
   limits->partial_vectors = setup->plans.partial_vectors;
@@ -219,8 +223,17 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   return rows;
 }
 
+int32_t cgr__setup_max_spans(const cgr__setup *setup) { return CGR_PHASE_COUNT_ + 3 * setup->config.num_layers; }
+
+size_t cgr__setup_timing_bytes(const cgr__setup *setup) {
+  size_t words = (size_t)setup->limits.stamp_stride + (size_t)setup->config.flight_depth;
+  size_t bytes = words * sizeof(uint64_t) + (size_t)cgr__setup_max_spans(setup) * sizeof(cgr_span);
+  return setup->limits.stamp_stride == 0 ? 0 : (bytes + CGR__ROW_BYTES - 1) / CGR__ROW_BYTES * CGR__ROW_BYTES;
+}
+
 size_t cgr__setup_flight_bytes(const cgr__setup *setup) {
-  return (size_t)setup->config.flight_depth * sizeof(cgr__flight_entry) + cgr__statistics_bytes(cgr__keys_count(&setup->keys));
+  return (size_t)setup->config.flight_depth * sizeof(cgr__flight_entry) + cgr__statistics_bytes(cgr__keys_count(&setup->keys)) +
+         cgr__setup_timing_bytes(setup);
 }
 
 size_t cgr__setup_dump_bytes(const cgr__setup *setup) {

@@ -79,7 +79,7 @@ protected:
 TEST_P(CaptureTest, RecordsWithoutExecutingAndReplaysWithFreshMemory) {
   cgr__graph *graph;
   cgr__exec *exec;
-  cgr__graph_info info = { -1, -1, -1 };
+  cgr__graph_info info = { -1, -1, -1, 1 };
   words_[0] = 5;
   Begin(a_);
   ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);

@@ -5,6 +5,7 @@
 #include "devices/device.h"
 
 #if CGR_TEST_CUDA
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -52,10 +53,11 @@ struct Driver {
   CUDA_KERNEL_NODE_PARAMS_v2 kernel = {};
   size_t num_params = 0; // of every kernel: words, 16 bytes apart
 
-  size_t ListNodes(CUgraphNode *list) const {
-    for (size_t i = 0; list != nullptr && i < nodes.size(); i++)
+  size_t ListNodes(CUgraphNode *list, size_t capacity) const {
+    const size_t count = list == nullptr ? nodes.size() : std::min(capacity, nodes.size());
+    for (size_t i = 0; list != nullptr && i < count; i++)
       list[i] = Handle<CUgraphNode>(0x100 * (i + 1) + uintptr_t(nodes[i]));
-    return nodes.size();
+    return count;
   }
   CUresult ParamInfo(size_t index, size_t *offset, size_t *bytes) const {
     *offset = 16 * index;
@@ -139,7 +141,7 @@ FAKE(LaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned
 FAKE(LaunchHostFunc, (CUstream, CUhostFn function, void *data), driver.host_function = function; driver.host_data = data)
 FAKE(FuncLoad, (CUfunction), )
 FAKE(FuncSetAttribute, (CUfunction, CUfunction_attribute, int), )
-FAKE(GraphGetNodes, (CUgraph, CUgraphNode *nodes, size_t *count), *count = driver.ListNodes(nodes))
+FAKE(GraphGetNodes, (CUgraph, CUgraphNode *nodes, size_t *count), *count = driver.ListNodes(nodes, *count))
 FAKE(GraphGetEdges, (CUgraph, CUgraphNode *, CUgraphNode *, CUgraphEdgeData *, size_t *count), *count = 0)
 FAKE(GraphNodeGetType, (CUgraphNode node, CUgraphNodeType *type), *type = TypeOf(node))
 FAKE(GraphKernelNodeGetParams, (CUgraphNode, CUDA_KERNEL_NODE_PARAMS_v2 *kernel), *kernel = driver.kernel)
@@ -160,6 +162,8 @@ FAKE(GraphExecDestroy, (CUgraphExec), )
 FAKE(GraphRetainUserObject, (CUgraph, CUuserObject, unsigned, unsigned), )
 FAKE(UserObjectCreate, (CUuserObject *object, void *data, CUhostFn destroy, unsigned, unsigned),
      *object = Handle<CUuserObject>(0x8000); driver.object = data; driver.free_object = destroy)
+FAKE(GraphNodeGetToolsId, (CUgraphNode node, unsigned long long *id), *id = 5ull << 32 | reinterpret_cast<uintptr_t>(node))
+FAKE(GraphExecGetId, (CUgraphExec, unsigned *id), *id = 9)
 FAKE(UserObjectRelease, (CUuserObject, unsigned), driver.free_object(driver.object))
 // clang-format on
 
@@ -174,7 +178,7 @@ const std::vector<std::string> kFunctions = {
 extern "C" {
 struct cgr__cuda_functions cgr__cu = {
 #define FUNCTION(name, version) Fake##name,
-  CGR__CUDA_FUNCTIONS(FUNCTION)
+  CGR__CUDA_FUNCTIONS(FUNCTION) CGR__CUDA_OPTIONAL_FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };
 
@@ -236,6 +240,9 @@ protected:
     after("launch", ops_->launch(dev_, &kKernel, &number, stream));
     after("preload", ops_->preload(dev_, &kKernel));
     after("capture_begin", ops_->capture_begin(dev_, stream));
+    const void *nodes[2];
+    size_t num_nodes;
+    after("capture_nodes", ops_->capture_nodes(dev_, stream, nodes, 2, &num_nodes));
     after("capture_status", ops_->capture_status(dev_, stream, &capturing));
     after("host_call captured", ops_->host_call(dev_, Nothing, &number, sizeof number, stream));
     after("capture_end", ops_->capture_end(dev_, stream, &captured));
@@ -433,6 +440,69 @@ TEST_F(CudaCallsTest, AWalkHidesWhatTheDriverDoesNotTell) {
     driver.failures.clear();
   }
   EXPECT_EQ(Walk().size(), 6u);
+  EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+}
+
+TEST_F(CudaCallsTest, NodesOfACapture) {
+  cudaStream_t stream = Handle<cudaStream_t>(0x3000);
+  Open();
+  const void *nodes[4] = {};
+  size_t count = 7;
+  for (CUstreamCaptureStatus status : { CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_CAPTURE_STATUS_INVALIDATED }) {
+    driver.capture = status;
+    EXPECT_EQ(ops_->capture_nodes(dev_, stream, nodes, 4, &count), CGR__DEVICE_CAPTURE_INVALID);
+    EXPECT_EQ(count, 0u);
+  }
+  driver.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream, nullptr, 0, &count), CGR__DEVICE_OK);
+  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream, nodes, 2, &count), CGR__DEVICE_OK);
+  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(nodes[2], nullptr) << "past the capacity";
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream, nodes, 4, &count), CGR__DEVICE_OK);
+  std::vector<const void *> walked;
+  auto add = [](void *context, const cgr__node_param *p) -> int {
+    auto &handles = *static_cast<std::vector<const void *> *>(context);
+    if (p->node == int64_t(handles.size()))
+      handles.push_back(p->handle);
+    return CGR__DEVICE_OK;
+  };
+  EXPECT_EQ(ops_->graph_walk(dev_, Handle<cgr__graph *>(0x5000), add, &walked), CGR__DEVICE_OK);
+  EXPECT_EQ(walked, std::vector<const void *>(nodes, nodes + 3));
+  for (const char *name : { "StreamGetCaptureInfo", "GraphGetNodes" }) {
+    driver.failures = { { name, CUDA_ERROR_UNKNOWN } };
+    EXPECT_EQ(ops_->capture_nodes(dev_, stream, nodes, 4, &count), CGR__DEVICE_FAILED) << name;
+  }
+  driver.failures.clear();
+  EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+}
+
+// From CUDA 13.1 on: the half of the graph that was captured does not count, for the executable graph has one of its own.
+TEST_F(CudaCallsTest, IdsForTools) {
+  Open();
+  const auto ids = [&] {
+    std::vector<uint32_t> all;
+    auto add = [](void *context, const cgr__node_param *p) -> int {
+      static_cast<std::vector<uint32_t> *>(context)->push_back(p->tools_id);
+      return CGR__DEVICE_OK;
+    };
+    cgr__exec *exec = nullptr;
+    cgr__graph_info info = { 1, 1, 1, 1 };
+    EXPECT_EQ(ops_->instantiate(dev_, Handle<cgr__graph *>(0x5000), &exec, &info), CGR__DEVICE_OK);
+    EXPECT_EQ(ops_->graph_walk(dev_, Handle<cgr__graph *>(0x5000), add, &all), CGR__DEVICE_OK);
+    all.push_back(info.tools_id);
+    return all;
+  };
+  driver.nodes = { CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_EMPTY };
+  EXPECT_EQ(ids(), (std::vector<uint32_t>{ 0x100 + CU_GRAPH_NODE_TYPE_EMPTY, 0x200 + CU_GRAPH_NODE_TYPE_EMPTY, 9 }));
+  driver.failures = { { "GraphNodeGetToolsId", CUDA_ERROR_UNKNOWN }, { "GraphExecGetId", CUDA_ERROR_UNKNOWN } };
+  EXPECT_EQ(ids(), (std::vector<uint32_t>{ 0, 0, 0 }));
+  driver.failures.clear();
+  const cgr__cuda_functions all = cgr__cu;
+  cgr__cu.GraphNodeGetToolsId = nullptr;
+  cgr__cu.GraphExecGetId = nullptr;
+  EXPECT_EQ(ids(), (std::vector<uint32_t>{ 0, 0, 0 })) << "an older driver";
+  cgr__cu = all;
   EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
 }
 

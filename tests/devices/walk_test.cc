@@ -154,6 +154,50 @@ TEST_P(WalkTest, ShowsAKernelsParameters) {
   EXPECT_EQ(std::memcmp(params[0].data.data(), shape, sizeof shape), 0);
 }
 
+// What a capture has by now, while it goes on, is what the walk shows in the end.
+TEST_P(WalkTest, ShowsTheNodesThatTheCaptureHad) {
+  const void *nodes[4] = {};
+  size_t count = 9;
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream_, nodes, 4, &count), CGR__DEVICE_CAPTURE_INVALID) << "it does not capture";
+  EXPECT_EQ(count, 0u);
+  ASSERT_EQ(ops_->capture_begin(dev_, stream_), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream_, nodes, 4, &count), CGR__DEVICE_OK);
+  EXPECT_EQ(count, 0u);
+  for (size_t i = 0; i < 3; i++) {
+    EXPECT_EQ(ops_->fill(dev_, At(64 * i), 0, 1, 64, stream_), CGR__DEVICE_OK);
+    EXPECT_EQ(ops_->capture_nodes(dev_, stream_, nullptr, 0, &count), CGR__DEVICE_OK);
+    EXPECT_EQ(count, i + 1);
+  }
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream_, nodes, 1, &count), CGR__DEVICE_OK);
+  EXPECT_EQ(count, 3u);
+  EXPECT_NE(nodes[0], nullptr);
+  EXPECT_EQ(nodes[1], nullptr) << "past the capacity";
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream_, nodes, 4, &count), CGR__DEVICE_OK);
+  cgr__graph *graph = nullptr;
+  ASSERT_EQ(ops_->capture_end(dev_, stream_, &graph), CGR__DEVICE_OK);
+  std::vector<const void *> walked;
+  auto add = [](void *context, const cgr__node_param *p) -> int {
+    auto &handles = *static_cast<std::vector<const void *> *>(context);
+    if (p->node == int64_t(handles.size()))
+      handles.push_back(p->handle);
+    return CGR__DEVICE_OK;
+  };
+  EXPECT_EQ(ops_->graph_walk(dev_, graph, add, &walked), CGR__DEVICE_OK);
+  EXPECT_EQ(walked, std::vector<const void *>(nodes, nodes + 3));
+  EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+}
+
+TEST_P(WalkTest, AnInvalidCaptureHasNoNodes) {
+  const void *nodes[4] = {};
+  size_t count = 9;
+  cgr__graph *graph = nullptr;
+  ASSERT_EQ(ops_->capture_begin(dev_, stream_), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->fill(dev_, memory_, 0, 1, 64, stream_), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->stream_sync(dev_, stream_), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_EQ(ops_->capture_nodes(dev_, stream_, nodes, 4, &count), CGR__DEVICE_CAPTURE_INVALID);
+  EXPECT_EQ(ops_->capture_end(dev_, stream_, &graph), CGR__DEVICE_CAPTURE_INVALID);
+}
+
 TEST_P(WalkTest, AnEmptyGraphHasNothingToShow) {
   EXPECT_TRUE(Walk([] {}).empty());
   auto none = [](void *, const cgr__node_param *) -> int { return CGR__DEVICE_OK; };

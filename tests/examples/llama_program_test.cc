@@ -7,10 +7,12 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "tests/examples/model_folder.h"
+#include "tests/tracing/json_reader.h"
 
 namespace {
 
@@ -133,6 +135,26 @@ TEST(LlamaProgram, TellsWhatTheRuntimeCounts) {
   EXPECT_SAYS(metrics, "# TYPE cgr_steps_total counter\n");
   EXPECT_SAYS(metrics, "cgr_key_steps_total{engine=\"llama\",key=\"full 1r 1t q1 v0\"} 20\n");
   EXPECT_SAYS(metrics, "cgr_launch_seconds_bucket{engine=\"llama\",kind=\"full\",le=\"+Inf\"} ");
+  remove(file.c_str());
+}
+
+// A page for Perfetto: every step of the run, on the host and on the device, with its layers.
+TEST(LlamaProgram, TracesEveryStep) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  const std::string file = folder.File("trace.json");
+  const Outcome outcome = RunModel(folder, "--prompt-ids 9 --tokens 20 --quiet --trace " + file);
+  ASSERT_EQ(outcome.status, 0) << outcome.text;
+  const cgr_test::Json page = cgr_test::JsonReader::Read(ReadFile(file));
+  std::map<std::string, int> slices;
+  for (const cgr_test::Json &event : page["traceEvents"].items)
+    slices[event["ph"].text + " " + event["name"].text]++;
+  EXPECT_EQ(slices["X prepare"], 20);
+  EXPECT_EQ(slices["X launch"], 20);
+  EXPECT_EQ(slices["X step"], 20);
+  EXPECT_EQ(slices["X attention 0"], 20);
+  EXPECT_EQ(slices["s step"], 20);
+  EXPECT_EQ(slices["f step"], 20);
   remove(file.c_str());
 }
 
@@ -286,11 +308,13 @@ TEST(LlamaProgram, SaysWhatANumberWas) {
 TEST(LlamaProgram, FindsABadOutputPathBeforeTheRun) {
   Folder folder; // without a model: outputs come first
   const std::string model = "--model " + std::string(folder.path()) + " ", bad = folder.File("none/out");
-  for (const char *option : { "--json", "--logits", "--metrics" })
+  for (const char *option : { "--json", "--logits", "--metrics", "--trace" })
     ExpectRefused(model + option + " " + bad,
                   std::string(option) + " is " + bad + ", expected a file that can be written: No such file or directory");
   ExpectRefused(model + "--json a --logits a", "--json and --logits are both a, expected two files");
   ExpectRefused(model + "--json b --logits a --metrics a", "--logits and --metrics are both a, expected two files");
+  ExpectRefused(model + "--json b --metrics a --trace a", "--metrics and --trace are both a, expected two files");
+  ExpectRefused("--check --trace a", "--trace: expected without --check, which writes no file");
   ExpectRefused("--check --json a", "--json: expected without --check, which writes no file");
   ExpectRefused("--check --metrics a", "--metrics: expected without --check, which writes no file");
 }

@@ -41,7 +41,7 @@ struct Words {
   }
   Words &Bytes(const char *name, int32_t index, const void *data, size_t bytes, bool hidden = false) {
     node_ += index <= 0;
-    const cgr__node_param param = { node_, name, index, hidden, data, bytes };
+    const cgr__node_param param = { node_, name, index, hidden, data, bytes, nullptr, 0 };
     EXPECT_EQ(cgr__words_add(&all, &param), 0);
     return *this;
   }

@@ -52,6 +52,12 @@ static cgr_status get_record(void *context, void *given) {
   return cgr_runtime_flight(((world *)context)->runtime, (cgr_flight_record *)given, 1, &count);
 }
 
+/* The first span of the step that has run. */
+static cgr_status get_span(void *context, void *given) {
+  int32_t count = 0;
+  return cgr_runtime_timing(((world *)context)->runtime, 1, (cgr_span *)given, 1, &count);
+}
+
 static cgr_status estimate_capture(void *context, void *given) {
   world *w = (world *)context;
   const cgr_capture how = world_capture(w);
@@ -105,6 +111,7 @@ static int test_outputs(void) {
     { "cgr_runtime_key_stats: stats", sizeof(cgr_key_stats), 0, 0, get_key_stats },
     { "cgr_runtime_flight: records", sizeof(cgr_flight_record), offsetof(cgr_flight_record, at_ns),
       offsetof(cgr_flight_record, guard), get_record },
+    { "cgr_runtime_timing: spans", sizeof(cgr_span), 0, 0, get_span },
     { "cgr_runtime_estimate_capture: estimate", sizeof(cgr_capture_estimate), 0, 0, estimate_capture },
     { "cgr_block_table_get_layout: layout", sizeof(cgr_block_table_layout), 0, 0, get_block_table_layout },
     { "cgr_runtime_audit: audit", sizeof(cgr_audit), 0, 0, audit },

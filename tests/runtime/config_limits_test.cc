@@ -71,6 +71,16 @@ TEST_P(ConfigLimits, TimeEvery) {
         { Find(CGR_ERROR_INVALID_ARGUMENT, "time_every", { "is " + std::to_string(bad), "expected a power of two, 1 .. 128" }) });
 }
 
+TEST_P(ConfigLimits, Labels) {
+  auto set = [](GoodConfig &c, int64_t value) { c.config.labels = int32_t(value); };
+  Range(set, 0, 1, Outside("labels", 0, 1));
+}
+
+TEST_P(ConfigLimits, Timing) {
+  auto set = [](GoodConfig &c, int64_t value) { c.config.timing = int32_t(value); };
+  Range(set, 0, 2, Outside("timing", 0, 2));
+}
+
 TEST_P(ConfigLimits, WaitTimeout) {
   auto set = [](GoodConfig &c, int64_t value) { c.config.wait_timeout_ms = int32_t(value); };
   Range(set, 1, INT32_MAX, Outside("wait_timeout_ms", 1, INT32_MAX), Zero::kIsDefault);

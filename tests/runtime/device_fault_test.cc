@@ -119,6 +119,7 @@ struct Options {
   bool fail_captures = false;
   int32_t max_bucket = 0;
   cgr_graph_mode mode = CGR_MODE_DEFAULT;
+  int32_t timing = 0;
 };
 
 class Scenario {
@@ -247,6 +248,7 @@ private:
     config.max_changes = 4; // so that steps run ahead of others
     config.num_parts = options_.num_parts;
     config.graph_mode = options_.mode;
+    config.timing = options_.timing;
     config.max_decode_bucket = options_.max_bucket;
     config.wait_timeout_ms = 5000;
     if (!Try("cgr_runtime_create", [&] { return cgr_runtime_create(&config, &rt_); }))
@@ -435,10 +437,11 @@ struct Kind {
 };
 
 // A fault of one kind at every call, one after the other.
-void FaultAtEveryCall(const DeviceAndMode &made, const Kind &kind) {
+void FaultAtEveryCall(const DeviceAndMode &made, const Kind &kind, int32_t timing = 0) {
   const DeviceParam &param = made.device;
   Options options;
   options.mode = made.mode;
+  options.timing = timing;
   Outcome golden = Scenario(param, nullptr, options).Run();
   ASSERT_EQ(golden.trouble, "");
   ASSERT_GE(golden.tokens.size(), 5u);
@@ -479,6 +482,9 @@ TEST_P(DeviceFaults, AllCallsFailFromOneOn) {
 }
 TEST_P(DeviceFaults, AllCallsFailFromOneOnAfterTakingEffect) {
   FaultAtEveryCall(GetParam(), { "failed", CGR__DEVICE_FAILED, CGR__FAULT_FROM_NTH_ON, 1 });
+}
+TEST_P(DeviceFaults, OneCallOfATimedRuntimeFails) {
+  FaultAtEveryCall(GetParam(), { "failed", CGR__DEVICE_FAILED, CGR__FAULT_ONCE, 0 }, 2);
 }
 TEST_P(DeviceFaults, TheDeviceDies) { FaultAtEveryCall(GetParam(), { "dead", CGR__DEVICE_DEAD, CGR__FAULT_ONCE, 0 }); }
 TEST_P(DeviceFaults, TheDeviceDiesAfterACallTookEffect) {

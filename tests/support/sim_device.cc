@@ -121,6 +121,7 @@ int CaptureEnd(cgr_device *dev, cudaStream_t stream, cgr__graph **graph) {
   *graph = reinterpret_cast<cgr__graph *>(SimOf(dev)->EndCapture(stream).release());
   return CGR__DEVICE_OK;
 }
+int CaptureNodes(cgr_device *, cudaStream_t, const void **, size_t, size_t *) { return CGR__DEVICE_UNSUPPORTED; }
 int CaptureStatus(cgr_device *, cudaStream_t stream, int *capturing) {
   *capturing = StreamOf(stream)->capturing;
   return CGR__DEVICE_OK;
@@ -132,7 +133,7 @@ int GraphDestroy(cgr_device *, cgr__graph *graph) {
 int GraphWalk(cgr_device *, cgr__graph *, cgr__node_visitor, void *) { return CGR__DEVICE_UNSUPPORTED; }
 int Instantiate(cgr_device *, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info) {
   if (info != nullptr)
-    *info = { int64_t(GraphOf(graph)->nodes.size()), 1, 0 };
+    *info = { int64_t(GraphOf(graph)->nodes.size()), 1, 0, 0 };
   *exec = reinterpret_cast<cgr__exec *>(new SimGraph(*GraphOf(graph)));
   return CGR__DEVICE_OK;
 }
@@ -177,6 +178,7 @@ cgr__device_ops MakeOps() {
   ops.preload = Preload;
   ops.capture_begin = CaptureBegin;
   ops.capture_end = CaptureEnd;
+  ops.capture_nodes = CaptureNodes;
   ops.graph_destroy = GraphDestroy;
   ops.graph_walk = GraphWalk;
   ops.instantiate = Instantiate;

@@ -39,6 +39,7 @@
   X(cgr_self_test, CGR_SELF_TEST_INIT)                               \
   X(cgr_audit, CGR_AUDIT_INIT)                                       \
   X(cgr_key_stats, CGR_KEY_STATS_INIT)                               \
-  X(cgr_flight_record, CGR_FLIGHT_RECORD_INIT)
+  X(cgr_flight_record, CGR_FLIGHT_RECORD_INIT)                       \
+  X(cgr_span, CGR_SPAN_INIT)
 
 #endif

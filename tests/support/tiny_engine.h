@@ -15,7 +15,7 @@ class TinyEngine {
 public:
   enum { kRequests = 3, kTokens = 8, kPages = 12, kDim = 64, kMemory = kPages * 16 * kDim * 4 };
 
-  TinyEngine(cgr_device *device, cgr_graph_mode mode, int32_t nvtx = 0) : dev(device) {
+  TinyEngine(cgr_device *device, cgr_graph_mode mode, int32_t nvtx = 0, int32_t timing = 0) : dev(device) {
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
     for (void *&m : memory) {
       CGR_EXPECT_OK(cgr_memory_alloc(dev, kMemory, &m));
@@ -45,6 +45,7 @@ public:
     config.mixed_buckets = mixed;
     config.num_mixed_buckets = 1;
     config.nvtx = nvtx;
+    config.timing = timing;
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
   }
   ~TinyEngine() {

@@ -19,7 +19,11 @@ TEST(Alloc, NothingIsAllocatedToTell) {
 #endif
   static char out[1 << 20];
   static cgr_flight_record records[64];
-  PlainEngine engine([](cgr_config *config) { config->dump = CountDump; });
+  static cgr_span spans[16];
+  PlainEngine engine([](cgr_config *config) {
+    config->dump = CountDump;
+    config->timing = 1;
+  });
   cgr_key_stats key = CGR_KEY_STATS_INIT;
   cgr_stats stats = CGR_STATS_INIT;
   const cgr_label label = { "engine", "a" };
@@ -29,6 +33,7 @@ TEST(Alloc, NothingIsAllocatedToTell) {
   size_t length = 0;
   int32_t count = 0;
   records[0].size = sizeof records[0];
+  spans[0].size = sizeof spans[0];
   const uint64_t before = num_allocations;
   bool well = cgr_runtime_stats(engine.rt, &stats) == CGR_OK;
   well = well && cgr_runtime_key_stats(engine.rt, 0, &key) == CGR_OK;
@@ -36,6 +41,10 @@ TEST(Alloc, NothingIsAllocatedToTell) {
   well = well && cgr_runtime_metrics(engine.rt, &label, 1, out, sizeof out, &length) == CGR_OK;
   well = well && cgr_runtime_flight(engine.rt, records, 64, &count) == CGR_OK;
   well = well && cgr_runtime_dump(engine.rt, out, sizeof out, &length) == CGR_OK;
+  well = well && cgr_runtime_graph_labels(engine.rt, out, sizeof out, &length) == CGR_OK;
+  well = well && cgr_runtime_timing(engine.rt, engine.step.seq, spans, 16, &count) == CGR_OK;
+  well = well && cgr_runtime_trace(engine.rt, out, sizeof out, &length) == CGR_OK;
+  well = well && cgr_runtime_trace_step(engine.rt, engine.step.seq, out, sizeof out, &length) == CGR_OK;
   const uint64_t after = num_allocations;
   EXPECT_TRUE(well) << cgr_last_message();
   EXPECT_EQ(after, before);

@@ -148,6 +148,8 @@ TEST_F(Metrics, IndexesAndCapacitiesAreChecked) {
   ExpectMessage(cgr_runtime_flight(engine_.rt, nullptr, 1, &count), CGR_ERROR_NULL_POINTER, { "records" });
   ExpectMessage(cgr_runtime_dump(engine_.rt, nullptr, 1, &length), CGR_ERROR_NULL_POINTER, { "cgr_runtime_dump: out" });
   ExpectMessage(cgr_runtime_metrics(engine_.rt, nullptr, 0, nullptr, 1, &length), CGR_ERROR_NULL_POINTER, { "out is NULL" });
+  ExpectMessage(cgr_runtime_graph_labels(engine_.rt, nullptr, 1, &length), CGR_ERROR_NULL_POINTER,
+                { "cgr_runtime_graph_labels: out" });
   ExpectMessage(cgr_runtime_stats_text(engine_.rt, nullptr, 1, &length), CGR_ERROR_NULL_POINTER, { "out is NULL" });
   stats.size = 2;
   ExpectMessage(cgr_runtime_key_stats(engine_.rt, 0, &stats), CGR_ERROR_INVALID_STRUCT, { "size is 2" });

@@ -70,6 +70,13 @@ __device__ __forceinline__ int32_t load_acquire_device(const int32_t *address) {
   return v;
 }
 
+/* Nanoseconds of the clock that all SMs share. */
+__device__ __forceinline__ int64_t device_time() {
+  int64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
+}
+
 /* Slot of step `seq`; depths are powers of two as a rule, and a 64-bit division takes 100 cycles. */
 __device__ __forceinline__ int64_t ring_slot(uint64_t seq, int32_t depth) {
   if ((depth & (depth - 1)) == 0)

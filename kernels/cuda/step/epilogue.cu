@@ -6,6 +6,7 @@
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/step/access.cuh"
 #include "kernels/cuda/step/threads.cuh"
+#include "kernels/stamp.h"
 #include "kernels/step.h"
 
 namespace cgr {
@@ -93,6 +94,8 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __g
   __syncthreads(); /* everyone has read the state and stored its tokens */
   if (threadIdx.x == 0) {
     a.state->seq = seq;
+    if (a.buffers.stamps)
+      cgr__stamp_end(&a, seq, device_time());
     store_release_system(&a.completion->completed_seq, seq);
   }
 }

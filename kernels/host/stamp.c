@@ -1,0 +1,20 @@
+/* A timestamp (kernels/stamp.h). */
+#include "kernels/stamp.h"
+
+#include <string.h>
+
+#include "kernels/host/launchers.h"
+
+void cgr__host_stamp(const void *pointer) {
+  const cgr__stamp_args *a = (const cgr__stamp_args *)pointer;
+  int64_t now = (int64_t)cgr__host_time();
+  uint64_t seq = a->state->seq + 1;
+  int64_t *row = a->stamps + (int64_t)(seq % (uint64_t)a->ring_depth) * a->stride;
+  if (a->first) {
+    memset(row, 0, (size_t)a->stride * sizeof *row);
+    row[0] = (int64_t)seq;
+  }
+  for (int i = 0; i < CGR__MAX_MARKS; i++)
+    if (a->mark[i] > 0)
+      row[a->mark[i]] = now;
+}

@@ -1,0 +1,77 @@
+"""Compares two sets of results: every number that both hold. Needs Python 3.10 alone."""
+
+import dataclasses
+
+
+@dataclasses.dataclass
+class Change:
+    kind: str
+    case: str
+    metric: str
+    unit: str
+    before: float
+    after: float
+    percent: float | None  # None where the number before is 0 or less: a share of it says nothing
+    better: str
+    tail: bool  # a 99th percentile
+
+    def verdict(self, tolerance):
+        """ "worse", "better", "moved" (neither is good) beyond the tolerance in percent; "" within it."""
+        if self.percent is None:
+            beyond = self.before != self.after
+        else:
+            beyond = abs(self.percent) > tolerance
+        if not beyond:
+            return ""
+        if not self.better:
+            return "moved"
+        return "worse" if (self.after > self.before) == (self.better == "lower") else "better"
+
+
+def changes_of(kind, before, after):
+    pairs = [(before.value, after.value, False)]
+    if before.p99 is not None and after.p99 is not None:
+        pairs.append((before.p99, after.p99, True))
+    for old, new, tail in pairs:
+        percent = 100.0 * (new - old) / old if old > 0 else 0.0 if new == old else None
+        yield Change(
+            kind, after.name(), after.metric + (", p99" if tail else ""), after.unit, old, new, percent, after.better, tail
+        )
+
+
+def index(results):
+    """Records by kind of file and key, each with its file; the first of a key counts."""
+    found = {}
+    for result in results:
+        for record in result.records:
+            found.setdefault((result.kind, record.key()), (record, result.path))
+    return found
+
+
+def compare(before, after):
+    """The changes from one set of results to another, the largest first; a file that is in both sets is left out."""
+    old, changes = index(before), []
+    for key, (record, path) in index(after).items():
+        if key in old and old[key][1] != path:
+            changes += changes_of(key[0], old[key][0], record)
+    return sorted(
+        changes, key=lambda c: (c.unit != "count" or c.percent is not None, c.percent is None, -abs(c.percent or 0.0))
+    )
+
+
+def regressions(changes, percent, tails=False):
+    """What is worse by more than that, and counts that were 0, of failures say, and no longer are. Tails count only when asked
+    for: they are few steps, on machines that are shared."""
+    found = [c for c in changes if c.verdict(percent) == "worse" and (tails or not c.tail)]
+    return [c for c in found if c.percent is not None or (c.unit == "count" and c.before == 0)]
+
+
+def table(changes, tolerance):
+    """As text, for a terminal: what is beyond the tolerance."""
+    lines = [f"{'change':>8}  {'before':>12}  {'after':>12}  unit   what"]
+    for c in changes:
+        if c.verdict(tolerance):
+            percent = "" if c.percent is None else f"{c.percent:+.1f}%"
+            what = ": ".join(part for part in (c.kind, c.case, c.metric) if part)
+            lines.append(f"{percent:>8}  {c.before:>12g}  {c.after:>12g}  {c.unit:<6} {what} ({c.verdict(tolerance)})")
+    return "\n".join(lines)

@@ -1,0 +1,567 @@
+"""The scripts of profiles/: what they read of the kept results, how they compare, what they run, and what their README promises.
+
+python3 -B tests/profiles/report_test.py [-v] [Class]       from the project's root; Python 3.10 and nothing else, but for Plots
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROFILES = pathlib.Path("profiles").resolve()
+RESULTS = PROFILES / "results"
+sys.path.insert(0, str(PROFILES / "report"))
+
+import choose  # noqa: E402
+import compare  # noqa: E402
+import parse  # noqa: E402
+
+KEPT = sorted(p for p in RESULTS.rglob("*") if p.is_file())
+HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
+
+
+def run(*command, **options):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+def report(*arguments):
+    return run(sys.executable, "-B", PROFILES / "report" / "report.py", *arguments)
+
+
+def value(path, metric, **case):
+    """The one record of that metric whose case has these labels."""
+    found = [r for r in parse.parse_file(RESULTS / path).records if r.metric == metric and case.items() <= r.case.items()]
+    assert len(found) == 1, f"{path}: {len(found)} records of {metric} for {case}"
+    return found[0]
+
+
+def numbers_of_tables(text, labels):
+    """Cells that begin with a digit, in columns that are neither a row's name nor a target."""
+    numbers, columns = 0, []
+    for line in text.splitlines():
+        cells = [c.strip() for c in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells and not line.startswith("#"):
+            columns = []
+        elif cells and not columns:
+            columns = cells
+        elif cells and not cells[0].startswith("--"):
+            names = set(labels) & set(columns) or set(columns[:1])
+            values = [cell for c, cell in zip(columns, cells) if c not in names and not c.startswith(("target", "goal"))]
+            numbers += sum(bool(re.match(r"-?\d", cell)) for cell in values)
+    return numbers
+
+
+class Folder(unittest.TestCase):
+    """Tests with a folder of their own, whose name has a space."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cgr report "))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+class Parser(Folder):
+    def test_every_kept_result_gives_records(self):
+        self.assertGreater(len(KEPT), 40)
+        for path in KEPT:
+            with self.subTest(path.name):
+                self.assertGreater(len(parse.parse_file(path).records), 0)
+
+    def test_no_two_records_of_a_file_are_the_same(self):
+        for path in KEPT:
+            keys = [r.key() for r in parse.parse_file(path).records]
+            self.assertEqual(len(keys), len(set(keys)), path)
+
+    def test_every_number_of_a_table_becomes_a_record(self):
+        counted = 0
+        for path in KEPT:
+            text = path.read_text(encoding="utf-8")
+            # The oldest step_cost has two cases in a row, which share the bare launch.
+            if "\n|---" not in text or path.parent.name == "h200_2026-11-20":
+                continue
+            result = parse.parse_file(path)
+            records = [r for r in result.records if r.case.get("step") != "an empty node"]
+            self.assertEqual(len(records), numbers_of_tables(text, parse.SPECS[result.program].labels), path)
+            counted += 1
+        self.assertGreater(counted, 10)
+
+    def test_values_are_those_of_the_text(self):
+        step = value("h200_2026-11-23/step_cost.txt", "prepare + launch", requests="64", batch="standing, unchanged")
+        self.assertEqual((step.value, step.p99, step.unit), (1.46, 2.86, "us"))
+        ratio = value("h200_2026-11-23/step_cost.txt", "ratio", requests="1024", batch="1/16 append a page")
+        self.assertEqual((ratio.value, ratio.target, ratio.unit, ratio.better), (1.50, 1.40, "x", "lower"))
+        attention = value("h200_2026-11-22/attention_cost.txt", "alone", case="decode bs8 len8k")
+        self.assertEqual((attention.value, attention.p99, attention.unit), (72.7, None, "us"))
+        nodes = value("h200_2026-11-23/back_to_back.txt", "fetch", requests="8")
+        self.assertEqual(nodes.value, -0.45)
+        self.assertEqual(
+            value(
+                "h200_2026-11-23/back_to_back.txt", "cgr - skeleton", requests="1024", batch="unchanged", steps="ahead"
+            ).target,
+            2.5,
+        )
+        self.assertEqual(value("h200_2026-11-23/kernel_cost.txt", "staged", step="8 prefills of 8192 tokens").value, 7.81)
+        self.assertEqual(value("h200_2026-11-23/kernel_cost.txt", "node").value, 0.51)
+        self.assertEqual(value("h200_2026-11-23/fa3_cost.txt", "vllm", decodes="992").value, 1.50)
+        self.assertEqual(value("h200_2026-11-23/flashinfer_cost.txt", "planner", plan="decode, 4096 requests").target, None)
+        mixed = value("h200_2026-11-22/mixed_cost.txt", "prepare + launch", step="piecewise")
+        self.assertEqual((mixed.value, mixed.p99, mixed.target), (251.99, 286.82, 277.18))
+        self.assertEqual(
+            value("h200_2026-11-22/mixed_cost.txt", "device bytes each", **{"mode, keys": "full, mixed"}).unit, "bytes"
+        )
+
+    def test_values_of_texts_without_tables(self):
+        self.assertEqual(value("h200_2026-11-23/tests.txt", "passed").value, 3818)
+        self.assertEqual(value("h200_2026-11-22/tests.txt", "failed").value, 1)
+        launch = value("h200_2026-11-22/llama_modes.txt", "launch", mode="piecewise", step="decode")
+        self.assertEqual((launch.value, launch.p99), (39.90, 57.5))
+        self.assertEqual(
+            value("h200_2026-11-22/llama_modes.txt", "replays", mode="full", graph="full decode", requests="8").value, 190
+        )
+        self.assertEqual(value("h200_2026-11-22/llama_8b.txt", "launch", run="2", step="decode").value, 13.13)
+        self.assertEqual(value("simulation_2026-11-22.txt", "steps").value, 1000319)
+        self.assertEqual(value("coverage_2026-11-22.txt", "lines covered", folder="all").value, 97.6)
+        self.assertEqual(value("standing_edits_2026-11-22.txt", "steps").value, 589812)
+        padded = value("host_2026-11-23/metrics.prom", "cgr_key_padded_tokens_total", key="full 16r 16t q1 v0")
+        self.assertEqual(padded.value, 720)
+
+    def test_older_formats_give_the_same_records(self):
+        old = value("h200_2026-11-20/step_cost.txt", "prepare + launch", requests="256", batch="1/16 append a page")
+        self.assertEqual((old.value, old.p99), (1.72, 3.01))
+        new = value("h200_2026-11-23/step_cost.txt", "prepare + launch", requests="256", batch="1/16 append a page")
+        middle = value("h200_2026-11-21/step_cost.txt", "prepare + launch", requests="256", batch="1/16 append a page")
+        self.assertEqual(old.key(), new.key())
+        self.assertEqual(middle.key(), new.key())
+        self.assertEqual(
+            value("h200_2026-11-20/attention_cost.txt", "in steps", case="decode bs1 len8k").key(),
+            value("h200_2026-11-22/attention_cost.txt", "in steps", case="decode bs1 len8k").key(),
+        )
+
+    def test_a_program_that_nobody_knows_is_read_by_its_tables(self):
+        text = "# program: profiles/new_cost\n\n## A\n| what | us | ms |\n|---|---:|---:|\n| x y | 1.5 (2.5) | 3 |\n"
+        records = parse.parse_file(self.write("new_cost.txt", text)).records
+        self.assertEqual(
+            [(r.program, r.case, r.metric, r.value, r.p99, r.unit) for r in records],
+            [("new_cost", {"what": "x y"}, "us", 1.5, 2.5, "us"), ("new_cost", {"what": "x y"}, "ms", 3, None, "ms")],
+        )
+
+    def test_nanoseconds_are_not_microseconds(self):
+        text = "# program: tracing_cost\n| ns a step | median of 5 blocks | target |\n|---|---:|---:|\n| all | 30.3 | 50 |\n"
+        (record,) = parse.parse_file(self.write("tracing_cost.txt", text)).records
+        self.assertEqual((record.metric, record.value, record.unit, record.target), ("median", 30.3, "ns", 50))
+        text = "# program: profiles/nvtx_cost\n\n## A range; nanoseconds\n| what | median |\n|---|---:|\n| a | 0.33 |\n"
+        (record,) = parse.parse_file(self.write("nvtx_cost.txt", text)).records
+        self.assertEqual((record.value, record.unit), (0.33, "ns"))
+
+    def test_phases_are_read_in_each_form(self):
+        plain = {
+            "source": "s",
+            "phases": [
+                {"phase": "attention", "us_median": 3.5, "us_p99": 4, "share": 0.25},
+                {"phase": "fetch", "us_median": 1},
+            ],
+        }
+        joined = {"graphs": [{"title": "s", "phases": {"attention": {"median_us": 3.5, "p99_us": 4, "share": 0.25}}}]}
+        table = "# step: s\n\n## GPU time\n| phase | nodes | us | share |\n|---|---:|---:|---:|\n"
+        table += "| attention | 32.0 | 3.50 | 25.0% |\n"
+        for name, text in (
+            ("phases.json", json.dumps(plain)),
+            ("graph_time.json", json.dumps(joined)),
+            ("label_coverage.txt", table),
+        ):
+            chosen = choose.Chosen([parse.parse_file(self.write(name, text))])
+            (phase, record, share), *rest = choose.phases(chosen)
+            self.assertEqual((phase, record.value, share), ("attention", 3.5, 25.0), name)
+            self.assertEqual([(p, s) for p, _, s in rest], [("fetch", None)] if name == "phases.json" else [])
+
+    def test_what_cannot_be_read_says_why(self):
+        for name, text, why in (
+            ("step_cost.txt", "# program: profiles/step_cost\nSegmentation fault\n", "no table"),
+            (
+                "step_cost.txt",
+                "# program: profiles/step_cost\n\n| requests | ratio |\n|---:|---:|\n| 1 |\n",
+                "line 5 has 1 cells",
+            ),
+            ("notes.txt", "hello\n", "says what it is"),
+            ("tests.txt", "== tests/base\n", "none of the numbers"),
+            ("phases.json", '{"phases": [{}]}', "KeyError"),
+            ("phases.json", "{", "JSONDecodeError"),
+        ):
+            with self.assertRaisesRegex(parse.Unreadable, why):
+                parse.parse_file(self.write(name, text))
+        (self.folder / "step_cost.txt").write_bytes(b"\xff\xfe\x00")
+        with self.assertRaisesRegex(parse.Unreadable, "not a text"):
+            parse.parse_file(self.folder / "step_cost.txt")
+
+
+class Comparison(Folder):
+    def copies(self, change):
+        """Two folders with the same result, the second one changed."""
+        text = (RESULTS / "h200_2026-11-23" / "step_cost.txt").read_text(encoding="utf-8")
+        self.write("old/step_cost.txt", text)
+        self.write("new/step_cost.txt", change(text))
+        return parse.load([self.folder / "old"])[0], parse.load([self.folder / "new"])[0]
+
+    def test_what_is_the_same_has_not_changed(self):
+        changes = compare.compare(*self.copies(lambda text: text))
+        self.assertGreater(len(changes), 200)  # medians, and p99s
+        self.assertEqual([c for c in changes if c.verdict(0.0)], [])
+
+    def test_a_change_is_found_and_told(self):
+        def slower(text):
+            return text.replace(
+                "| 64 | unchanged | tight | 64 | 1.28 (2.09) |", "| 64 | unchanged | tight | 64 | 1.60 (2.09) |"
+            )
+
+        changes = compare.compare(*self.copies(slower))
+        first = changes[0]
+        self.assertEqual(
+            (first.case, first.metric, first.before, first.after),
+            ("requests 64, unchanged, tight", "prepare + launch", 1.28, 1.6),
+        )
+        self.assertAlmostEqual(first.percent, 25.0)
+        self.assertEqual([c.verdict(5.0) for c in changes if c.verdict(5.0)], ["worse"])
+        self.assertEqual(first.verdict(30.0), "")
+        self.assertEqual(compare.regressions(changes, 20.0), [first])
+        self.assertEqual(compare.regressions(changes, 30.0), [])
+        self.assertIn("+25.0%", compare.table(changes, 5.0))
+
+    def test_tails_count_when_they_are_asked_for(self):
+        changes = compare.compare(*self.copies(lambda text: text.replace("1.28 (2.09)", "1.28 (9.99)")))
+        self.assertEqual(compare.regressions(changes, 5.0), [])
+        self.assertEqual([c.metric for c in compare.regressions(changes, 5.0, tails=True)], ["prepare + launch, p99"])
+
+    def test_less_time_is_better_and_less_of_a_rate_is_worse(self):
+        changes = compare.compare(*self.copies(lambda text: text.replace("1.28 (2.09)", "0.64 (2.09)")))
+        self.assertEqual(changes[0].verdict(5.0), "better")
+        old = parse.Result(
+            "a", "", "llama", "llama", {}, [parse.Record("llama", {}, "tokens per second", "1/s", 100.0, better="higher")]
+        )
+        new = parse.Result(
+            "b", "", "llama", "llama", {}, [parse.Record("llama", {}, "tokens per second", "1/s", 50.0, better="higher")]
+        )
+        self.assertEqual(compare.compare([old], [new])[0].verdict(5.0), "worse")
+
+    def test_a_failure_where_there_was_none_is_a_regression(self):
+        self.write("old/tests.txt", "5 passed, 0 failed, 0 skipped\n")
+        self.write("new/tests.txt", "5 passed, 1 failed, 0 skipped\n")
+        changes = compare.compare(parse.load([self.folder / "old"])[0], parse.load([self.folder / "new"])[0])
+        self.assertEqual([c.metric for c in compare.regressions(changes, 5.0)], ["failed"])
+
+    def test_the_exit_status_tells_of_it(self):
+        self.copies(lambda text: text.replace("1.28 (2.09)", "1.60 (2.09)"))
+        common = [self.folder / "new", "--against", self.folder / "old", "--no-plots", "--out", self.folder / "r.html"]
+        self.assertEqual(report(*common).returncode, 0)
+        self.assertEqual(report(*common, "--fail-beyond", "30").returncode, 0)
+        bad = report(*common, "--fail-beyond", "20")
+        self.assertEqual(bad.returncode, 1)
+        self.assertIn("1 numbers are worse by more than 20%", bad.stderr)
+        self.assertIn("+25.0%", bad.stdout)
+        self.assertIn("+25.0%", (self.folder / "r.html").read_text(encoding="utf-8"))
+
+
+class Page(Folder):
+    def test_it_is_made_from_the_kept_results_alone(self):
+        made = report("--no-plots", "--out", self.folder / "r.html", "--json", self.folder / "r.json")
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        text = (self.folder / "r.html").read_text(encoding="utf-8")
+        for title in (
+            "Host time of a step",
+            "Prologue, planner, fetch and epilogue",
+            "Attention beside its floor",
+            "Planners",
+            "Padding",
+            "Targets",
+        ):
+            self.assertIn(title, text)
+        self.assertNotRegex(text, r"<script|<link|<img|src=")
+        numbers = json.loads((self.folder / "r.json").read_text(encoding="utf-8"))
+        self.assertGreater(sum(len(r["records"]) for r in numbers["results"]), 2000)
+        self.assertEqual(numbers["unread"], [])
+
+    def test_its_front_needs_nothing_for_a_page_without_plots(self):
+        made = run(PROFILES / "report" / "run", RESULTS / "h200_2026-11-23", "--no-plots", "--out", self.folder / "r.html")
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        self.assertTrue((self.folder / "r.html").is_file())
+
+    def test_its_front_refuses_a_python_that_is_too_old_for_plots(self):
+        front = self.write("report/run", (PROFILES / "report" / "run").read_text(encoding="utf-8"))
+        self.write("report/requirements.txt", "matplotlib\n")
+        old = self.write("old python", "#!/bin/sh\nexit 1\n")
+        old.chmod(0o755)
+        refused = run("bash", front, env=dict(os.environ, PYTHON=str(old)))
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("old python is older than 3.11", refused.stderr)
+        self.assertFalse((self.folder / "report" / ".venv").exists())
+
+    def test_the_first_folder_counts_and_others_fill_in(self):
+        results, unread = parse.load([RESULTS / "h200_2026-11-23", RESULTS / "h200_2026-11-22", RESULTS / "h200_2026-11-20"])
+        self.assertEqual(unread, [])
+        folders = {r.kind: r.folder for r in results}
+        self.assertEqual((folders["step_cost"], folders["attention_cost"]), ("h200_2026-11-23", "h200_2026-11-22"))
+        self.assertEqual(len(folders), len(results))
+
+    def test_a_broken_file_is_named_in_the_page_and_on_stderr(self):
+        self.write("x/step_cost.txt", "# program: profiles/step_cost\nkilled <&\n")
+        self.write("x/core.dump", "")
+        self.write("x/fork_cost.txt", (RESULTS / "h200_2026-11-22" / "fork_cost.txt").read_text(encoding="utf-8"))
+        made = report(self.folder / "x", "--no-plots", "--out", self.folder / "r.html")
+        self.assertEqual(made.returncode, 0)
+        text = (self.folder / "r.html").read_text(encoding="utf-8")
+        for name, why in (("step_cost.txt", "no table"), ("core.dump", "ends in .dump")):
+            self.assertRegex(made.stderr, f"{name} is not read: {why}")
+            self.assertIn(name, text)
+        self.assertIn("missing from this page", text)
+
+    def test_bad_arguments_are_refused(self):
+        self.assertIn("is not a folder", report(self.folder / "no").stderr)
+        self.assertIn("is not a file", report(RESULTS / "h200_2026-11-23", "--phases", self.folder / "no").stderr)
+        self.assertIn("--fail-beyond needs --against", report("--fail-beyond", "5").stderr)
+        (self.folder / "empty").mkdir()
+        empty = report(self.folder / "empty", "--no-plots", "--out", self.folder / "r.html")
+        self.assertEqual(empty.returncode, 2)
+        self.assertIn("no results in", empty.stderr)
+
+    def test_times_of_another_device_are_left_out_and_its_counts_are_not(self):
+        results, _ = parse.load([RESULTS / "h200_2026-11-23", RESULTS / "host_2026-11-23"])
+        host = self.write(
+            "host/kernel_cost.txt",
+            "# program: profiles/kernel_cost\n# device: host\n\n| step | planner |\n|---|---:|\n| 1 decode, unchanged | 777 |\n",
+        )
+        chosen = choose.Chosen([r for r in results if r.kind != "kernel_cost"] + [parse.parse_file(host)])
+        self.assertEqual(chosen.device, "NVIDIA H200")
+        self.assertEqual(chosen.find("kernel_cost"), [])
+        rows, left_out = choose.padding(chosen)
+        self.assertEqual(rows[0], ("full 24r 24t q1 v0", 273, 6406, 6552))
+        self.assertEqual((len(rows), left_out), (13, 0))
+
+    def test_what_the_plots_get_is_what_the_files_say(self):
+        chosen = choose.Chosen(parse.load([RESULTS / "h200_2026-11-23", RESULTS / "h200_2026-11-22"])[0])
+        panels = dict(choose.host_time(chosen))
+        sizes, times, bare, ratios = panels["one leaves, one comes"]["whole"]
+        self.assertEqual(
+            (sizes, times[-1].value, bare[-1].value, ratios[-1].value), ([1, 8, 64, 256, 1024], 17.13, 1.32, 13.57)
+        )
+        self.assertEqual(len(choose.loops(chosen)), 12)
+        rows, names = choose.attention(chosen, choose.read_peers(PROFILES / "peers.json")["attention"])
+        by_case = {row[0]: row for row in rows}
+        self.assertEqual((len(rows), len(names)), (18, 3))
+        self.assertEqual(by_case["prefill 4096 (causal)"][3]["FlashAttention-3"], 279)
+        self.assertEqual(by_case["prefill 4096 (causal)"][2], {"in steps": 556.0, "alone": 545.6})
+        self.assertAlmostEqual(by_case["decode bs1 len1k"][1], 9.1 / 9.93)
+        _, kernels, alone = choose.own_nodes(chosen)
+        self.assertEqual(kernels["planner"], ([1, 8, 64, 256, 1024], [1.07, 0.75, 0.78, 0.29, 1.36]))
+        self.assertEqual(alone["prologue, fetched"][1][-1], 3.43)
+        self.assertEqual(
+            {name: values[0] for name, _, values, _ in choose.planners(chosen)}["for FlashInfer, tensor cores"], 2.18
+        )
+
+    def test_peers_have_a_time_for_every_peer(self):
+        attention = choose.read_peers(PROFILES / "peers.json")["attention"]
+        cases = {r.case["case"] for r in parse.parse_file(RESULTS / "h200_2026-11-22" / "attention_cost.txt").records}
+        for case, times in attention["cases"].items():
+            self.assertEqual(len(times), len(attention["peers"]), case)
+            self.assertIn(case, cases)
+
+
+@unittest.skipUnless(HAS_PLOTS, "python3 has no matplotlib")
+class Plots(Folder):
+    def test_every_plot_is_drawn_with_colours_and_ids_of_the_page(self):
+        phases = self.write(
+            "phases.json", json.dumps({"source": "s", "phases": [{"phase": "attention", "us_median": 3.5, "us_p99": 4}]})
+        )
+        made = report("--out", self.folder / "r.html", "--png", self.folder / "png", "--phases", phases)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        text = (self.folder / "r.html").read_text(encoding="utf-8")
+        self.assertEqual(text.count("<svg"), 7)
+        ids = re.findall(r'\bid="([^"]+)"', text)
+        self.assertEqual(len(ids), len(set(ids)))
+        self.assertTrue(set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids))
+        self.assertNotRegex(text, r"#0f[0-9a-f]{2}e7")
+        self.assertIn("var(--blue", text)
+        self.assertEqual(len(list((self.folder / "png").glob("*.png"))), 14)
+
+
+class Scripts(Folder):
+    def words(self, *command):
+        """What the script would run, a list of words for each command."""
+        shown = run(*command)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""), command)
+        return [shlex.split(line) for line in shown.stdout.splitlines()]
+
+    def test_nsys_traces_nodes_between_the_fences(self):
+        profile, export = self.words(PROFILES / "nsys.sh", "--print", "--out", "a b", "my program", "--kind", "full")
+        self.assertEqual(profile[:2], ["nsys", "profile"])
+        for flag in (
+            "--cuda-graph-trace=node",
+            "--capture-range=cudaProfilerApi",
+            "--trace=cuda,nvtx",
+            "--stats=false",
+            "--output=a b",
+        ):
+            self.assertIn(flag, profile)
+        self.assertEqual(profile[-3:], ["my program", "--kind", "full"])
+        self.assertEqual(
+            export, ["nsys", "export", "--type=sqlite", "--force-overwrite=true", "--output=a b.sqlite", "a b.nsys-rep"]
+        )
+
+    def test_nsys_joins_labels_and_can_trace_all(self):
+        profile, _, join = self.words(PROFILES / "nsys.sh", "--print", "--whole", "--labels", "l b.json", "--", "program")
+        self.assertFalse([w for w in profile if w.startswith("--capture-range")])
+        self.assertEqual(join, ["python3", str(PROFILES / "graph_time.py"), "profile.sqlite", "l b.json"])
+        profile, _ = self.words(PROFILES / "nsys.sh", "--print", "--graphs", "program")
+        self.assertIn("--cuda-graph-trace=graph", profile)
+
+    def test_ncu_measures_nodes_of_that_name(self):
+        (profile,) = self.words(
+            PROFILES / "ncu.sh",
+            "--print",
+            "--kernel",
+            "a|b c",
+            "--skip",
+            "3",
+            "--count",
+            "2",
+            "--set",
+            "full",
+            "--out",
+            "o p",
+            "x y",
+            "z",
+        )
+        text = " ".join(profile)
+        self.assertEqual(profile[0], "ncu")
+        for flag in (
+            "--graph-profiling node",
+            "--target-processes all",
+            "--launch-skip 3",
+            "--launch-count 2",
+            "--set full",
+            "--profile-from-start off",
+        ):
+            self.assertIn(f" {flag} ", text)
+        self.assertEqual(profile[profile.index("--kernel-name") + 1], "regex:a|b c")
+        self.assertEqual(profile[profile.index("--export") + 1], "o p")
+        self.assertEqual(profile[-2:], ["x y", "z"])
+        (profile,) = self.words(PROFILES / "ncu.sh", "--print", "--whole", "program")
+        self.assertNotIn("--kernel-name", profile)
+        self.assertNotIn("--profile-from-start", profile)
+
+    def test_what_is_wrong_is_said(self):
+        for script, arguments, why in (
+            ("nsys.sh", [], "no program is named"),
+            ("nsys.sh", ["--nodes", "x"], "unknown option --nodes"),
+            ("nsys.sh", ["--out"], "--out needs a value"),
+            ("nsys.sh", ["--graphs", "--labels", "l", "x"], "--labels is for nodes"),
+            ("ncu.sh", [], "no program is named"),
+            ("ncu.sh", ["--count", "two", "x"], "--count is two"),
+            ("ncu.sh", ["--set", "all", "x"], "--set is all"),
+            ("ncu.sh", ["--count", "0", "x"], "--count is 0"),
+            ("ncu.sh", ["--kernel"], "--kernel needs a value"),
+        ):
+            refused = run(PROFILES / script, *arguments)
+            self.assertEqual(refused.returncode, 2, arguments)
+            self.assertIn(why, refused.stderr)
+
+    def test_without_the_tool_they_say_how_to_get_it(self):
+        tools = self.folder / "bin"
+        tools.mkdir()
+        for tool in ("bash", "dirname", "env", "sed"):
+            (tools / tool).symlink_to(shutil.which(tool))
+        for script, tool in (("nsys.sh", "nsys"), ("ncu.sh", "ncu")):
+            missing = run(PROFILES / script, "program", env={"PATH": str(tools), "CUDA_HOME": str(self.folder)})
+            self.assertEqual(missing.returncode, 127)
+            self.assertIn(f"{tool} is not on PATH. It is Nsight", missing.stderr)
+
+    def test_what_the_program_ran_is_exported_and_joined(self):
+        tools = self.folder / "bin"
+        log = self.folder / "log"
+        for tool in ("nsys", "python3"):
+            self.write(
+                f"bin/{tool}",
+                f'#!/bin/bash\necho {tool} "$@" >> {shlex.quote(str(log))}\n[[ $1 != profile ]] || touch "$PWD/o p.nsys-rep"\n',
+            ).chmod(0o755)
+        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}")
+        made = run(PROFILES / "nsys.sh", "--out", "o p", "--labels", "l.json", "program", env=environment, cwd=self.folder)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        first, second, third = log.read_text(encoding="utf-8").splitlines()
+        self.assertRegex(first, "^nsys profile .* program$")
+        self.assertRegex(second, "^nsys export .*o p.nsys-rep$")
+        self.assertRegex(third, "^python3 .*graph_time.py o p.sqlite l.json$")
+        unfenced = run(PROFILES / "nsys.sh", "--out", "other", "program", env=environment, cwd=self.folder)
+        self.assertEqual(unfenced.returncode, 1)
+        self.assertIn("needs --whole", unfenced.stderr)
+
+
+class Readme(unittest.TestCase):
+    """Commands are the lines that are indented by four; what they name must be there."""
+
+    TEXT = (PROFILES / "README.md").read_text(encoding="utf-8")
+    COMMANDS = re.findall(r"^ {4}(\S.*)$", TEXT, re.M)
+
+    def test_programs_exist(self):
+        self.assertGreater(len(self.COMMANDS), 25)
+        named = set()
+        for command in self.COMMANDS:
+            named |= {f"{name}.c" for name in re.findall(r"bazel-bin/(profiles/\w+)", command)}
+            paths = re.findall(r"(?<![\w/-])((?:profiles|tools)/[\w/]+(?:\.\w+)?)(?= |$)", command)
+            named |= {path for path in paths if not path.startswith("profiles/results/")}
+        gone = {path for path in named if not (PROFILES.parent / path).is_file()}
+        self.assertGreater(len(named), 15)
+        self.assertEqual(gone, set())
+
+    def test_every_program_is_named(self):
+        for source in PROFILES.glob("*.c"):
+            self.assertIn(source.stem, self.TEXT)
+
+    def options_of(self, program):
+        """What a program says, or its source, of its options."""
+        if program.startswith("bazel-bin/profiles/"):
+            sources = [PROFILES / f"{program.rpartition('/')[2]}.c", *(PROFILES / "support").glob("*.c")]
+            return "".join(s.read_text(encoding="utf-8") for s in sources)
+        if program == "bazel-bin/examples/llama/llama":
+            return run(program if os.path.exists(program) else "examples/llama/llama", "--help").stdout
+        if program == "profiles/report/run":
+            return report("--help").stdout
+        return run(*([sys.executable, "-B"] if program.endswith(".py") else []), program, "--help").stdout
+
+    def test_options_exist(self):
+        checked = 0
+        for command in self.COMMANDS:
+            words = [w for w in shlex.split(command) if w != "python3"]
+            starts = [0] + [i for i, w in enumerate(words) if i and w.startswith("bazel-bin/")]
+            for begin, end in zip(starts, starts[1:] + [len(words)]):
+                options = [w for w in words[begin + 1 : end] if w.startswith("--")]
+                text = self.options_of(words[begin]) if options else ""
+                for option in options:
+                    self.assertRegex(text, rf"{option}\b", f"{words[begin]} has no {option}: {command}")
+                    checked += 1
+        self.assertGreater(checked, 20)
+
+    def test_reasons_are_those_of_the_library(self):
+        told = set(re.findall(r"`([a-z ]+)`", "".join(re.findall(r"^\| (`.*?) \|", self.TEXT, re.M))))
+        names = set(re.findall(r'\{ CGR_REASON_\w+, "([a-z ]+)" \}', pathlib.Path("base/names.c").read_text(encoding="utf-8")))
+        self.assertGreater(len(names), 10)
+        # The others are replays.
+        self.assertEqual(told, names - {"exact", "padded", "superset", "forced"})
+
+    def test_anchors_lead_to_headings(self):
+        headings = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^## (.*)$", self.TEXT, re.M)}
+        for anchor in re.findall(r"\(#([\w-]+)\)", self.TEXT):
+            self.assertIn(anchor, headings)
+
+
+if __name__ == "__main__":
+    unittest.main()

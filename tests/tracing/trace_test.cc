@@ -1,0 +1,270 @@
+// Steps as trace events: JSON that a strict reader takes, events that a trace viewer can place, and the same in pieces.
+#include <map>
+
+#include "devices/shims/fault.h"
+#include "tests/support/tiny_engine.h"
+#include "tests/tracing/json_reader.h"
+#include "tests/tracing/plain_engine.h"
+#include "tracing/events.h"
+
+namespace cgr_test {
+namespace {
+
+double Us(const Json &number) {
+  return number.kind == Json::kNumber ? std::stod(number.text) : throw std::runtime_error("no us");
+}
+
+// What every viewer needs of an event; those of a thread begin in order, and lie in each other or apart.
+void ExpectGoodEvents(const std::vector<Json> &events) {
+  std::map<std::string, double> last;
+  std::map<std::string, std::vector<double>> open; // ends of the slices that hold the next one
+  std::map<std::string, int> arrows;
+  for (const Json &event : events) {
+    for (const char *member : { "ph", "ts", "pid", "tid", "name" })
+      ASSERT_TRUE(event.Has(member)) << member;
+    const std::string phase = event["ph"].text, thread = event["pid"].text + "/" + event["tid"].text;
+    if (phase == "M")
+      continue;
+    const double ts = Us(event["ts"]);
+    EXPECT_GE(ts, last[thread]) << event["name"].text;
+    last[thread] = ts;
+    if (phase == "s" || phase == "f") {
+      arrows[event["id"].text] += phase == "s" ? 1 : -1;
+      continue;
+    }
+    ASSERT_EQ(phase, "X");
+    ASSERT_TRUE(event["args"].Has("seq"));
+    const double end = ts + Us(event["dur"]), least = 0.0015; // decimals do not add up in binary
+    std::vector<double> &outer = open[thread];
+    while (!outer.empty() && outer.back() <= ts + least)
+      outer.pop_back();
+    if (!outer.empty()) {
+      EXPECT_LE(end, outer.back() + least) << event["name"].text << " crosses what holds it";
+    }
+    outer.push_back(end);
+  }
+  for (const auto &arrow : arrows)
+    EXPECT_EQ(arrow.second, 0) << "step " << arrow.first;
+}
+
+std::vector<Json> Named(const std::vector<Json> &events, const std::string &name) {
+  std::vector<Json> found;
+  for (const Json &event : events)
+    if (event["ph"].text == "X" && event["name"].text == name)
+      found.push_back(event);
+  return found;
+}
+
+class TimedEngine : public PlainEngine {
+public:
+  explicit TimedEngine(int32_t timing = 1, int32_t depth = 0)
+      : PlainEngine([=](cgr_config *config) {
+          config->timing = timing;
+          config->flight_depth = depth;
+          config->time_every = 128;
+        }) {}
+  std::string Page() {
+    return Text([this](char *out, size_t capacity, size_t *bytes) { return cgr_runtime_trace(rt, out, capacity, bytes); });
+  }
+  std::string Head() {
+    return Text([this](char *out, size_t capacity, size_t *bytes) { return cgr_runtime_trace_head(rt, out, capacity, bytes); });
+  }
+  std::string StepText(uint64_t seq) {
+    return Text([=](char *out, size_t capacity, size_t *bytes) { return cgr_runtime_trace_step(rt, seq, out, capacity, bytes); });
+  }
+};
+
+TEST(Trace, APageHasTheHostsAndTheDevicesPart) {
+  TimedEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1, 1, 1 });
+  engine.Step({ 5, 2 });
+  engine.Step({ 20, 20 });
+  const Json page = JsonReader::Read(engine.Page());
+  EXPECT_EQ(page["displayTimeUnit"].text, "ns");
+  EXPECT_GT(page["otherData"]["device_clock_error_ns"].Number(), 0u);
+  const std::vector<Json> &events = page["traceEvents"].items;
+  ASSERT_NO_FATAL_FAILURE(ExpectGoodEvents(events));
+  const std::vector<Json> prepares = Named(events, "prepare"), launches = Named(events, "launch"), steps = Named(events, "step");
+  ASSERT_EQ(prepares.size(), 3u);
+  ASSERT_EQ(launches.size(), 3u) << "every step is timed, whatever time_every says";
+  ASSERT_EQ(steps.size(), 3u);
+  const char *const keys[] = { "full 4r 4t q1 v0", "piecewise 8r 8t q0 v0", "none 2r 40t q0 v0" };
+  for (size_t i = 0; i < 3; i++) {
+    for (const Json &event : { prepares[i], launches[i], steps[i] }) {
+      EXPECT_EQ(event["args"]["seq"].Number(), i + 1);
+      EXPECT_EQ(event["args"]["key"].text, keys[i]);
+      EXPECT_EQ(event["args"]["outcome"].text, "launched");
+    }
+    EXPECT_GE(Us(launches[i]["ts"]), Us(prepares[i]["ts"]) + Us(prepares[i]["dur"]) - 1.0);
+    EXPECT_EQ(prepares[i]["tid"].text, "1");
+    EXPECT_EQ(steps[i]["tid"].text, "2");
+    EXPECT_GT(Us(steps[i]["dur"]), 0.0);
+  }
+  EXPECT_EQ(steps[0]["args"]["requests"].Number(), 3u);
+  EXPECT_EQ(steps[0]["args"]["padded_requests"].Number(), 4u);
+  EXPECT_EQ(steps[1]["args"]["tokens"].Number(), 7u);
+  EXPECT_EQ(steps[1]["args"]["padded_tokens"].Number(), 8u);
+  EXPECT_EQ(steps[0]["args"]["reason"].text, "padded");
+  EXPECT_EQ(Named(events, "record").size(), 3u);
+  std::map<std::string, std::string> names;
+  for (const Json &event : events)
+    if (event["ph"].text == "M")
+      names[event["tid"].text] = event["args"]["name"].text;
+  EXPECT_EQ(names["0"], "cgr");
+  EXPECT_EQ(names["1"], "host");
+  EXPECT_NE(names["2"], "");
+}
+
+// The host's part is there for all that the recorder keeps, the device's for the last ring_depth.
+TEST(Trace, KeepsWhatTheRingsKeep) {
+  TimedEngine engine(1, 64);
+  CGR_ASSERT_OK(engine.Capture());
+  for (int i = 0; i < 100; i++)
+    engine.Step({ 1, 1 });
+  const Json page = JsonReader::Read(engine.Page());
+  const std::vector<Json> &events = page["traceEvents"].items;
+  EXPECT_EQ(Named(events, "launch").size(), 64u);
+  EXPECT_EQ(Named(events, "step").size(), 4u);
+  EXPECT_EQ(Named(events, "step").back()["args"]["seq"].Number(), 100u);
+}
+
+// Head, steps as they complete, tail: a page of more steps than are kept.
+TEST(Trace, InPiecesIsAPageOfAnyLength) {
+  TimedEngine engine(2, 64);
+  CGR_ASSERT_OK(engine.Capture());
+  std::string page = engine.Head();
+  for (int i = 0; i < 90; i++) {
+    engine.Step(i % 2 ? std::vector<int32_t>{ 1 } : std::vector<int32_t>{ 3, 2 });
+    page += engine.StepText(engine.step.seq);
+    if (i == 40)
+      page += ",\n{\"ph\":\"i\",\"pid\":1,\"tid\":16,\"ts\":1,\"name\":\"the engine's own\"}";
+  }
+  std::vector<Json> events = JsonReader::Read(page + CGR_TRACE_TAIL)["traceEvents"].items;
+  EXPECT_EQ(Named(events, "launch").size(), 90u);
+  EXPECT_EQ(Named(events, "step").size(), 90u);
+  events.erase(std::remove_if(events.begin(), events.end(), [](const Json &e) { return e["ph"].text == "i"; }), events.end());
+  ASSERT_NO_FATAL_FAILURE(ExpectGoodEvents(events));
+}
+
+// Refused, cancelled and abandoned steps are told as such; what took an abandoned one's number is the runtime's own.
+TEST(Trace, TellsWhatBecameOfSteps) {
+  TimedEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, engine.Prepare({ -1 }));
+  CGR_ASSERT_OK(engine.Prepare({ 1 }));
+  CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &engine.step));
+  engine.fails = true;
+  CGR_ASSERT_OK(engine.Prepare({ 5, 2 }));
+  CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
+  engine.fails = false;
+  engine.Step({ 1 });
+  const Json page = JsonReader::Read(engine.Page());
+  const std::vector<Json> &events = page["traceEvents"].items;
+  ASSERT_NO_FATAL_FAILURE(ExpectGoodEvents(events));
+  const std::vector<Json> prepares = Named(events, "prepare");
+  ASSERT_EQ(prepares.size(), 4u);
+  const char *const outcomes[] = { "refused", "cancelled", "abandoned", "launched" };
+  for (size_t i = 0; i < 4; i++)
+    EXPECT_EQ(prepares[i]["args"]["outcome"].text, outcomes[i]);
+  EXPECT_EQ(prepares[0]["args"]["status"].text, "CGR_ERROR_INVALID_ARGUMENT");
+  EXPECT_EQ(prepares[2]["args"]["status"].text, "CGR_ERROR_CALLBACK");
+  ASSERT_EQ(Named(events, "launch").size(), 2u);
+  ASSERT_EQ(Named(events, "step").size(), 2u);
+  EXPECT_EQ(Named(events, "step")[0]["args"]["outcome"].text, "internal");
+}
+
+// Without timing there is the host's part of the steps that were timed, and no launch, whose begin nobody keeps.
+TEST(Trace, OfARuntimeThatIsNotTimedIsTheHostsPart) {
+  PlainEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1 });
+  const Json page = JsonReader::Read(engine.Text(
+      [&](char *out, size_t capacity, size_t *length) { return cgr_runtime_trace(engine.rt, out, capacity, length); }));
+  EXPECT_FALSE(page["otherData"].Has("device_clock_error_ns"));
+  EXPECT_EQ(Named(page["traceEvents"].items, "prepare").size(), 1u);
+  EXPECT_EQ(Named(page["traceEvents"].items, "step").size(), 0u);
+}
+
+TEST(Trace, OfADeadRuntimeIsTheHostsPart) {
+  TimedEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1, 1 });
+  engine.Fault(CGR__OP_EXEC_LAUNCH, CGR__DEVICE_DEAD);
+  CGR_ASSERT_OK(engine.Prepare({ 1, 1 }));
+  CGR_EXPECT(CGR_ERROR_DEAD, engine.Launch());
+  const Json page = JsonReader::Read(engine.Page());
+  EXPECT_EQ(Named(page["traceEvents"].items, "prepare").size(), 2u);
+  EXPECT_EQ(Named(page["traceEvents"].items, "step").size(), 0u);
+  int32_t count = 0;
+  size_t length = 0;
+  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_timing(engine.rt, 1, nullptr, 0, &count));
+  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_trace_step(engine.rt, 1, nullptr, 0, &length));
+}
+
+// What does not fit is cut, and the length is that of the whole.
+TEST(Trace, FitsIntoTheCapacity) {
+  TimedEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1, 1 });
+  const std::string whole = engine.StepText(engine.step.seq);
+  for (size_t capacity : { size_t(0), size_t(1), size_t(10), whole.size(), whole.size() + 1 }) {
+    std::string out(whole.size() + 8, '\x7f');
+    size_t length = 0;
+    CGR_EXPECT_OK(cgr_runtime_trace_step(engine.rt, engine.step.seq, capacity ? &out[0] : nullptr, capacity, &length));
+    EXPECT_EQ(length, whole.size());
+    if (capacity > 0) {
+      EXPECT_EQ(out.substr(0, capacity - 1), whole.substr(0, capacity - 1));
+      EXPECT_EQ(out[std::min(capacity - 1, whole.size())], '\0');
+    }
+    EXPECT_EQ(out[capacity], '\x7f');
+  }
+  size_t length = 7;
+  ExpectMessage(cgr_runtime_trace_step(engine.rt, 9, nullptr, 0, &length), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_runtime_trace_step: seq is 9" });
+  EXPECT_EQ(length, 7u);
+}
+
+// Whatever a device is called.
+TEST(Trace, NamesAreEscaped) {
+  char out[4096];
+  cgr__text text = cgr__text_begin(out, sizeof out);
+  const cgr__events_head head = { "a \"b\" \\ \n \xff", true, 12 };
+  cgr__events_begin(&text, &head);
+  const Json page = JsonReader::Read(std::string(out) + CGR_TRACE_TAIL);
+  EXPECT_EQ(page["otherData"]["device"].text, "a \"b\" \\ \n \xef\xbf\xbd");
+  EXPECT_EQ(page["traceEvents"].items[2]["args"]["name"].text, "a \"b\" \\ \n \xef\xbf\xbd");
+}
+
+// Layers lie in their record, by number.
+TEST(Trace, TellsLayers) {
+  cgr_device *dev = nullptr;
+  const DeviceParam host = HostParam(CGR_SCHEDULE_EARLIEST);
+  CGR_ASSERT_OK(cgr_device_open("host", &host.config, &dev));
+  {
+    TinyEngine engine(dev, CGR_MODE_FULL, 0, 2);
+    const cgr_capture capture = engine.CaptureStruct();
+    int32_t kind = 0;
+    CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, &capture));
+    engine.StepOnce(&kind);
+    std::string out(1 << 16, '\0');
+    size_t length = 0;
+    CGR_ASSERT_OK(cgr_runtime_trace(engine.rt, &out[0], out.size(), &length));
+    out.resize(length);
+    const Json page = JsonReader::Read(out);
+    const std::vector<Json> &events = page["traceEvents"].items;
+    ASSERT_NO_FATAL_FAILURE(ExpectGoodEvents(events));
+    for (const char *name : { "layer 0", "append 0", "attention 0" }) {
+      ASSERT_EQ(Named(events, name).size(), 1u) << name;
+      EXPECT_EQ(Named(events, name)[0]["tid"].text, "2");
+    }
+    for (const char *name : { "plan first", "fetch" }) {
+      ASSERT_EQ(Named(events, name).size(), 1u) << name;
+      EXPECT_EQ(Named(events, name)[0]["tid"].text, "3");
+    }
+  }
+  CGR_EXPECT_OK(cgr_device_close(dev));
+}
+
+} // namespace
+} // namespace cgr_test
