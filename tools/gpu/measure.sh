@@ -41,7 +41,13 @@ run flashmla_cost.txt profiles/flashmla_cost cuda:0
 run flashinfer_cost.txt profiles/flashinfer_cost cuda:0
 run fa3_cost.txt profiles/fa3_cost cuda:0
 run calibrate.txt profiles/calibrate cuda:0
-run llama.txt examples/llama/llama --device cuda:0
+run tracing_cost.txt profiles/tracing_cost cuda:0
+run nvtx_cost.txt profiles/nvtx_cost cuda:0
+run nvtx_cost_tool.txt profiles/nvtx_cost cuda:0 tool
+run timing_cost.txt profiles/timing_cost cuda:0
+run label_coverage.txt profiles/label_coverage cuda:0
+run label_coverage_piecewise.txt profiles/label_coverage cuda:0 --kind piecewise
+run llama.txt examples/llama/llama --device cuda:0 --metrics "$out/metrics.prom"
 run llama_check.txt examples/llama/llama --device cuda:0 --check --steps 500
 modes() {
   for mode in full piecewise full-and-piecewise none; do
