@@ -7,7 +7,7 @@ namespace {
 
 uint64_t allocations_of_dump = 0, dumps = 0;
 
-// From the first of the last call's work on.
+// The number of allocations at the moment when the dump was handed over.
 void CountDump(void *, const char *, size_t) {
   allocations_of_dump = num_allocations;
   dumps++;
