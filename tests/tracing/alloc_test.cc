@@ -28,7 +28,8 @@ TEST(Alloc, NothingIsAllocatedToTell) {
     engine.Step({ 1, 1 });
   size_t length = 0;
   int32_t count = 0;
-  records[0].size = sizeof records[0];
+  for (cgr_flight_record &record : records)
+    record.size = sizeof record;
   const uint64_t before = num_allocations;
   bool well = cgr_runtime_stats(engine.rt, &stats) == CGR_OK;
   well = well && cgr_runtime_key_stats(engine.rt, 0, &key) == CGR_OK;

@@ -1,5 +1,5 @@
-// What the flight recorder keeps of steps that failed: why, of which key, and by which step a device that reports a fault late has
-// been stopped.
+// What the flight recorder keeps of steps that failed: why, of which key, and by which step a device that reports a fault late
+// has been stopped.
 #include "tests/tracing/json_reader.h"
 #include "tests/tracing/plain_engine.h"
 
@@ -241,8 +241,8 @@ TEST(Deaths, OutsideOfStepsNameTheirKey) {
     cgr_status (*call)(PlainEngine &engine);
     bool is_step;
   } calls[] = {
-    { "flush", "none 1r 1t q0 v0",
-      [](PlainEngine &engine) { return cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr); }, true },
+    { "flush", "none 1r 1t q0 v0", [](PlainEngine &engine) { return cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr); },
+      true },
     { "warm-up", "none 8r 24t q0 v0", [](PlainEngine &engine) { return engine.Warmup(); }, true },
     { "capture", "piecewise 8r 24t q0 v0", [](PlainEngine &engine) { return engine.Capture(); }, false },
   };
