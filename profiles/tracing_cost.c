@@ -46,16 +46,21 @@ static double time_warm(cgr_runtime *rt, void (*round)(cgr_runtime *rt), int32_t
   return (bench_now_us() - begin) * 1e3 / steps;
 }
 
+/* As a step finds it that comes milliseconds after the last. */
+static void make_cold(cgr_runtime *rt, unsigned char *memory) {
+  for (size_t at = 0; at < TOUCHED_BYTES; at += CGR__LINE_BYTES)
+    ((volatile unsigned char *)memory)[at]++;
+  __builtin_prefetch(cgr__flight_at(&rt->flight, rt->flight.count), 1);
+  uint64_t until = cgr__ticks() + 1000; /* what prepare and launch have to do meanwhile */
+  while (cgr__ticks() < until)
+    ;
+}
+
 /* The same, of the ticks that it takes itself. */
 static double time_cold(cgr_runtime *rt, void (*round)(cgr_runtime *rt), int32_t steps, unsigned char *memory) {
   uint64_t ticks = 0;
   for (int32_t i = 0; i < steps; i++) {
-    for (size_t at = 0; at < TOUCHED_BYTES; at += CGR__LINE_BYTES)
-      ((volatile unsigned char *)memory)[at]++;
-    __builtin_prefetch(cgr__flight_at(&rt->flight, rt->flight.count), 1);
-    uint64_t until = cgr__ticks() + 1000; /* what prepare and launch have to do meanwhile */
-    while (cgr__ticks() < until)
-      ;
+    make_cold(rt, memory);
     uint64_t begin = cgr__ticks();
     round(rt);
     ticks += cgr__ticks() - begin;
@@ -70,8 +75,8 @@ static void time_single(cgr_runtime *rt, int32_t rounds, unsigned char *memory, 
   *num_folding = 0;
   for (int32_t i = 0; i < rounds; i++) {
     uint64_t folded = rt->statistics.folded;
-    for (size_t at = 0; memory && at < TOUCHED_BYTES; at += CGR__LINE_BYTES)
-      ((volatile unsigned char *)memory)[at]++;
+    if (memory)
+      make_cold(rt, memory);
     uint64_t begin = cgr__ticks();
     whole_round(rt);
     all[i] = (double)(cgr__ticks() - begin) * ns_per_tick;

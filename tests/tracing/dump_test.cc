@@ -299,5 +299,33 @@ TEST(Dump, RecordsMayBeOfAnotherSize) {
   }
 }
 
+// What only tells may be called anywhere: inside `record`, while a graph is captured or a step runs eagerly, and between pieces.
+TEST(Dump, IsWrittenInsideOfRecordAndBetweenPieces) {
+  PlainEngine engine;
+  int told = 0;
+  engine.inside = [&] {
+    const cgr_stats stats = engine.Stats();
+    EXPECT_EQ(engine.KeyStats(-1).size, sizeof(cgr_key_stats));
+    EXPECT_EQ(JsonReader::Read(engine.Dump())["records"].items.size(), engine.Flight().size());
+    EXPECT_LE(stats.steps, engine.Flight().size());
+    const std::string page = engine.Text([&](char *out, size_t capacity, size_t *length) {
+      return cgr_runtime_metrics(engine.rt, nullptr, 0, out, capacity, length);
+    });
+    EXPECT_NE(page.find("cgr_steps_total"), std::string::npos);
+    const std::string table = engine.Text(
+        [&](char *out, size_t capacity, size_t *length) { return cgr_runtime_stats_text(engine.rt, out, capacity, length); });
+    EXPECT_NE(table.find("steps"), std::string::npos);
+    told++;
+  };
+  CGR_ASSERT_OK(engine.Warmup());
+  EXPECT_EQ(told, 14) << "in record and its call, for 7 keys";
+  CGR_ASSERT_OK(engine.Capture());
+  EXPECT_EQ(told, 14 + 4 * 2 + 3) << "the call of a PIECEWISE graph is made between its pieces";
+  engine.Step({ 5, 2 });
+  EXPECT_EQ(told, 14 + 4 * 2 + 3 + 1);
+  engine.Step({ 20, 20 });
+  EXPECT_EQ(told, 14 + 4 * 2 + 3 + 3);
+}
+
 } // namespace
 } // namespace cgr_test

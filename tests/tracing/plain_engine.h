@@ -176,12 +176,18 @@ public:
   int32_t row[kRows] = {}, length[kRows] = {};
   std::vector<int32_t> tokens, prepared;
   bool fails = false;
+  std::function<void()> inside; // called inside `record`, and in its call
 
 private:
   static cgr_status Called(cgr_recorder *, const void *args) {
+    PlainEngine *self = *static_cast<PlainEngine *const *>(args);
+    if (self->inside)
+      self->inside();
     return (*static_cast<PlainEngine *const *>(args))->fails ? CGR_ERROR_STATE : CGR_OK;
   }
   static cgr_status Record(cgr_recorder *recorder, void *engine) {
+    if (const PlainEngine *self = static_cast<PlainEngine *>(engine); self->inside)
+      self->inside();
     return cgr_record_call(recorder, Called, &engine, sizeof engine);
   }
 };
