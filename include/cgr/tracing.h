@@ -88,7 +88,7 @@ typedef struct cgr_label {
  * there are 0 .. 16, and NULL will do for none; CGR_ERROR_INVALID_ARGUMENT for a name that is not allowed or comes twice.
  * Counters are per key ("full 8r 8t q1 v0": kind, padded requests and tokens, query length and variant; "eager"), from the first
  * call on that finds the key captured, used or missed. Reasons are per kind; times are histograms per kind, with a border at each
- * doubling. 10 samples a key, about 0.5 us each with two labels.
+ * doubling. 10 samples a key, about 1 us each with two labels.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, int32_t num_labels, char *out,
                                        size_t capacity, size_t *length);
