@@ -194,7 +194,7 @@ TEST_P(Ranges, OfLayersThatInterleave) {
   calls_ = { { 0, CGR_ATTENTION_APPEND_ONLY }, { 1, 0 }, { 0, CGR_ATTENTION_NO_APPEND } };
   Make(CGR_MODE_FULL);
   EXPECT_NE(
-      TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }).find("append:0) layer:1(attention:1(append:1)) layer:0(attention:0)"),
+      TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }).find("append:0)) layer:1(attention:1(append:1)) layer:0(attention:0)"),
       std::string::npos)
       << tool_.Tree();
 }
