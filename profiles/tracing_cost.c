@@ -3,10 +3,12 @@
  *
  *   bazel-bin/profiles/tracing_cost [cuda:0|host] [steps of a block, in thousands] [blocks]
  *
- * A round is what a replayed step adds: four readings of the time stamp counter, the notes of prepare, one record, and its share
- * of the folding, which happens in one step of 64. Warm: rounds one after the other. Cold: before each round 2 MB of other memory
- * are touched, and the record's line is asked for early, as cgr_step_prepare does; the folding then meets cold sums, too. Less
- * the same loop without the round. Target: 50 ns, warm, all together. */
+ * A round is what a replayed step adds: a reading of the time stamp counter, or four if the step is timed (one in 8 here), the
+ * notes of prepare, one record, and its share of the counting of records, which one step in CGR__FOLD_EVERY does for all. Warm:
+ * rounds one after the other. Cold: before each round 64 MB of other memory are touched, which leave nothing of the sums in any
+ * cache, and the record's line is asked for early, as cgr_step_prepare does. Both less the same loop without the round. Single
+ * rounds are timed one by one, with the reading of the counter that this takes. Target: 50 ns, warm, all together, and the
+ * counting above the 99th percentile. */
 #include <stdlib.h>
 
 #include "profiles/support/bench.h"
@@ -14,7 +16,8 @@
 #include "runtime/runtime.h"
 
 #define TARGET_NS 50.0
-#define TOUCHED_BYTES ((size_t)2 << 20)
+#define TOUCHED_BYTES ((size_t)64 << 20)
+#define SINGLE_ROUNDS 100000
 #define MOST_BLOCKS 1000
 
 /* Kept from the compiler, which would otherwise drop what nobody reads. */
@@ -43,16 +46,21 @@ static double time_warm(cgr_runtime *rt, void (*round)(cgr_runtime *rt), int32_t
   return (bench_now_us() - begin) * 1e3 / steps;
 }
 
+/* As a step finds it that comes milliseconds after the last. */
+static void make_cold(cgr_runtime *rt, unsigned char *memory) {
+  for (size_t at = 0; at < TOUCHED_BYTES; at += CGR__LINE_BYTES)
+    ((volatile unsigned char *)memory)[at]++;
+  __builtin_prefetch(cgr__flight_at(&rt->flight, rt->flight.count), 1);
+  uint64_t until = cgr__ticks() + 1000; /* what prepare and launch have to do meanwhile */
+  while (cgr__ticks() < until)
+    ;
+}
+
 /* The same, of the ticks that it takes itself. */
 static double time_cold(cgr_runtime *rt, void (*round)(cgr_runtime *rt), int32_t steps, unsigned char *memory) {
   uint64_t ticks = 0;
   for (int32_t i = 0; i < steps; i++) {
-    for (size_t at = 0; at < TOUCHED_BYTES; at += CGR__LINE_BYTES)
-      ((volatile unsigned char *)memory)[at]++;
-    __builtin_prefetch(cgr__flight_at(&rt->flight, rt->flight.count), 1);
-    uint64_t until = cgr__ticks() + 1000; /* what prepare and launch have to do meanwhile */
-    while (cgr__ticks() < until)
-      ;
+    make_cold(rt, memory);
     uint64_t begin = cgr__ticks();
     round(rt);
     ticks += cgr__ticks() - begin;
@@ -61,14 +69,37 @@ static double time_cold(cgr_runtime *rt, void (*round)(cgr_runtime *rt), int32_t
   return (double)ticks * rt->statistics.clock.ns_per_tick / steps;
 }
 
+/* Rounds one by one, in ns: all of them, and those that count records. `memory`: NULL: warm. */
+static void time_single(cgr_runtime *rt, int32_t rounds, unsigned char *memory, double *all, double *folding, int32_t *num_folding) {
+  double ns_per_tick = rt->statistics.clock.ns_per_tick;
+  *num_folding = 0;
+  for (int32_t i = 0; i < rounds; i++) {
+    uint64_t folded = rt->statistics.folded;
+    if (memory)
+      make_cold(rt, memory);
+    uint64_t begin = cgr__ticks();
+    whole_round(rt);
+    all[i] = (double)(cgr__ticks() - begin) * ns_per_tick;
+    if (rt->statistics.folded != folded)
+      folding[(*num_folding)++] = all[i];
+  }
+}
+
+static void print_single(cgr_runtime *rt, const char *name, int32_t rounds, unsigned char *memory) {
+  static double all[SINGLE_ROUNDS], folding[SINGLE_ROUNDS];
+  int32_t count;
+  time_single(rt, rounds, memory, all, folding, &count);
+  printf("| single rounds, %s: median, p99, p99.9 | %.0f, %.0f, %.0f | |\n", name, bench_quantile(all, rounds, 0.5),
+         bench_quantile(all, rounds, 0.99), bench_quantile(all, rounds, 0.999));
+  printf("| of these the %d that count %d records: median | %.0f | |\n", count, CGR__FOLD_EVERY,
+         count > 0 ? bench_quantile(folding, count, 0.5) : 0.0);
+}
+
 typedef struct result {
   double warm[MOST_BLOCKS], all[MOST_BLOCKS], counter[MOST_BLOCKS], cold[MOST_BLOCKS];
 } result;
 
-static void measure(cgr_runtime *rt, int32_t steps, int32_t blocks, result *r) {
-  unsigned char *memory = malloc(TOUCHED_BYTES);
-  if (!memory)
-    bench_fail("no memory");
+static void measure(cgr_runtime *rt, int32_t steps, int32_t blocks, unsigned char *memory, result *r) {
   for (int32_t b = 0; b < blocks; b++) {
     double loop = time_warm(rt, nothing, steps);
     r->warm[b] = time_warm(rt, whole_round, steps) - loop;
@@ -77,11 +108,10 @@ static void measure(cgr_runtime *rt, int32_t steps, int32_t blocks, result *r) {
     r->all[b] = time_warm(rt, whole_round, steps) - loop;
     rt->flight.time_mask = time_mask & 0xffu;
     r->counter[b] = time_warm(rt, read_counter, steps) - loop;
-    int32_t few = steps / 100 > 64 ? steps / 100 : 64;
+    int32_t few = CGR__FOLD_EVERY; /* one of them counts records */
     double bare = time_cold(rt, nothing, few, memory);
     r->cold[b] = time_cold(rt, whole_round, few, memory) - bare;
   }
-  free(memory);
 }
 
 /* One step through the public calls, so that the rounds repeat a real one. */
@@ -124,13 +154,19 @@ int main(int argc, char **argv) {
   bench_flush(&e);
   launch_one(&e);
   bench_print_head(stdout, e.dev, "tracing_cost");
-  measure(e.rt, steps, blocks, &r);
+  unsigned char *memory = malloc(TOUCHED_BYTES);
+  if (!memory)
+    bench_fail("no memory");
+  measure(e.rt, steps, blocks, memory, &r);
   double warm = bench_quantile(r.warm, blocks, 0.5);
   printf("| ns a step | median of %d blocks | target |\n|---|---:|---:|\n", blocks);
   printf("| recorder and statistics | %.1f | %.0f |\n", warm, TARGET_NS);
   printf("| the same with every step timed | %.1f | |\n", bench_quantile(r.all, blocks, 0.5));
   printf("| one reading of the counter | %.1f | |\n", bench_quantile(r.counter, blocks, 0.5));
   printf("| recorder and statistics, other lines cold | %.1f | |\n", bench_quantile(r.cold, blocks, 0.5));
+  print_single(e.rt, "warm", SINGLE_ROUNDS, NULL);
+  print_single(e.rt, "cold", SINGLE_ROUNDS / 50, memory);
+  free(memory);
   fflush(stdout);
   bench_close_rows(&e, 8);
   bench_close(&e);

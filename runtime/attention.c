@@ -194,10 +194,10 @@ static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention 
 /* The last two layers that `record` comes to have the fetch of the next step beside them: one alone may be shorter than the bus
  * takes, if nothing comes after it. */
 static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *comes) {
+  cgr__range_enter_layer(rec, layer);
   *comes = !is_marked(rec->marks.appended, layer) && !is_marked(rec->marks.attended, layer);
   if (!*comes)
     return CGR_OK;
-  cgr__range_enter_layer(rec, layer);
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
 }
 

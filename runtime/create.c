@@ -36,13 +36,13 @@ static cgr_status take_device_memory(cgr_runtime *rt) {
   return CGR_OK;
 }
 
-/* The ring is written here, so that no step is the first to touch its pages. */
+/* Ring and sums are written here, so that no step is the first to touch their pages. */
 static void take_flight(cgr_runtime *rt, unsigned char *memory) {
   const cgr_config *c = &rt->setup.config;
   size_t bytes = (size_t)c->flight_depth * sizeof(cgr__flight_entry);
   memset(memory, 0xff, bytes);
   cgr__flight_init(&rt->flight, (uint32_t)c->flight_depth, c->timing != 0 ? 1 : c->time_every, memory);
-  cgr__statistics_init(&rt->statistics, memory + bytes);
+  cgr__statistics_init(&rt->statistics, cgr__keys_count(&rt->setup.keys), memory + bytes);
   cgr__timing_init(rt, memory + cgr__setup_flight_bytes(&rt->setup) - cgr__setup_timing_bytes(&rt->setup));
 }
 
@@ -53,7 +53,11 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   size_t bytes = cgr__setup_host_bytes(&rt->setup);
   rt->host_block = calloc(1, bytes);
   if (!rt->host_block)
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory for %d rows (%zu bytes)", c->max_rows, bytes);
+    return cgr__fail(
+        CGR_ERROR_OUT_OF_MEMORY,
+        "cgr_runtime_create: no host memory (%zu bytes: of these the flight recorder of %d steps takes %zu, the rest "
+        "is for %d rows and the keys)",
+        bytes, c->flight_depth, cgr__setup_flight_bytes(&rt->setup) + cgr__setup_dump_bytes(&rt->setup), c->max_rows);
   unsigned char *at = rt->host_block;
   at += -(uintptr_t)at % CGR__ROW_BYTES; /* what consists of lines comes first: records, statistics, rows */
   take_flight(rt, at);

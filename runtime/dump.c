@@ -1,4 +1,4 @@
-/* The flight recorder, read: as records and as JSON. Cold. */
+/* The flight recorder as it is read, as records and as JSON; and the failure that a dump tells of. Cold. */
 #include <stdio.h>
 
 #include "runtime/timing.h"
@@ -32,7 +32,7 @@ static cgr_flight_record read_entry(const cgr_runtime *rt, const cgr__flight_ent
   const cgr__tick_clock *clock = &rt->statistics.clock;
   cgr_flight_record r = CGR_FLIGHT_RECORD_INIT;
   r.outcome = e->outcome;
-  r.reason = e->reason;
+  r.reason = e->reason == CGR__NO_REASON ? -1 : e->reason;
   r.status = e->status;
   r.key_index = e->key;
   r.num_requests = e->num_requests;
@@ -40,7 +40,11 @@ static cgr_flight_record read_entry(const cgr_runtime *rt, const cgr__flight_ent
   r.layout = e->layout;
   r.key = key_of(rt, e);
   r.seq = e->seq;
-  r.bytes_staged = e->bytes_staged;
+  if (e->outcome == CGR_FLIGHT_REFUSED)
+    r.repeats = e->repeats;
+  else
+    r.bytes_staged = e->bytes_staged;
+  r.completed = e->seq > 0 && e->seq <= cgr__ring_completed(&rt->lane.ring);
   r.at_ns = cgr__tick_clock_at(clock, e->at);
   r.prepare_ns = cgr__tick_clock_ns(clock, e->prepare_ticks);
   r.launch_ns = cgr__tick_clock_ns(clock, e->launch_ticks);
@@ -69,22 +73,41 @@ static void write_prepared(const cgr_runtime *rt, cgr__text *text) {
     return;
   }
   cgr__flight_describe(rt, CGR_FLIGHT_PREPARED, &entry);
+  entry.status = (uint8_t)cgr__failure_of_prepared(rt);
   cgr_flight_record record = read_entry(rt, &entry);
   cgr__json_record(text, &record);
 }
 
+/* Finds the record of the first step that has not completed: of a number that a step has given up and another has used, the
+ * record that was written first. Whether there is such a step; `*found`: whether its record is kept. */
+static bool find_incomplete(const cgr_runtime *rt, uint64_t completed, cgr_flight_record *record, bool *found) {
+  bool incomplete = completed < rt->lane.launched;
+  *found = false;
+  for (int32_t i = 0; i < cgr__flight_count(rt) && !*found; i++) {
+    *record = cgr__flight_read(rt, i);
+    *found = record->seq == completed + 1;
+  }
+  return incomplete || *found;
+}
+
 size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity) {
   cgr__text text = cgr__text_begin(out, capacity);
+  cgr_flight_record first;
+  bool found;
+  uint64_t completed = cgr__ring_completed(&rt->lane.ring);
+  bool incomplete = find_incomplete(rt, completed, &first, &found);
   const cgr__dump_head head = { .device = rt->setup.device.name,
                                 .device_kind = cgr_device_kind_name((cgr_device_kind)rt->setup.device.kind),
                                 .layout = rt->graphs.baked_hash,
                                 .launched = rt->lane.launched,
-                                .completed = cgr__ring_completed(&rt->lane.ring),
+                                .completed = completed,
                                 .guard_errors = cgr__ring_errors(&rt->lane.ring),
                                 .dead = rt->dead ? rt->dead_message : NULL,
                                 .dead_code = rt->dead_code,
-                                .failure = &rt->failure };
-  cgr__tick_clock_compare(&rt->statistics.clock);
+                                .failure = &rt->failure,
+                                .incomplete = incomplete ? completed + 1 : 0,
+                                .incomplete_record = found ? &first : NULL };
+  cgr__tick_clock_refresh(&rt->statistics.clock);
   cgr__json_head(&text, &head);
   write_prepared(rt, &text);
   cgr__text_add(&text, ",\n \"records\": [");
@@ -105,8 +128,10 @@ void cgr__dump_tell(cgr_runtime *rt) {
   c->dump(c->dump_context, rt->dump, length);
 }
 
-void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, cgr_status status) {
+void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, const cgr_key *key, cgr_status status) {
   rt->failure.seq = seq;
+  rt->failure.ticket = 0;
+  rt->failure.key = *key;
   rt->failure.status = (int32_t)status;
   rt->failure.device_code = cgr_last_device_code();
   snprintf(rt->failure.message, sizeof rt->failure.message, "%s", cgr_last_message());

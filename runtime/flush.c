@@ -22,9 +22,8 @@ cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *
   return CGR_OK;
 }
 
-cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes) {
+static cgr_status launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes, cgr__fate *fate) {
   uint64_t seq = rt->lane.launched + 1;
-  cgr__fate fate = { 0, false };
   uint64_t bytes = sizeof(cgr__slot_header);
   CGR__TRY(cgr__check_stream(rt, "step", enqueue->stream));
   CGR__TRY(cgr__see_losses(rt));
@@ -36,9 +35,23 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bo
   cgr__stage_empty(rt, slot);
   if (changes)
     bytes = cgr__stage_changes(rt, slot);
-  cgr_status status = launch(rt, seq, enqueue, bytes, &fate);
+  cgr_status status = launch(rt, seq, enqueue, bytes, fate);
   if (status != CGR_OK)
     cgr__unstage(rt, seq, seq);
+  return status;
+}
+
+/* What fails before anything is enqueued is the caller's to see, as a full ring is, unless it was the runtime's death. */
+cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes) {
+  cgr__fate fate = { 0, false };
+  rt->launching = true;
+  cgr_status status = launch_internal(rt, enqueue, changes, &fate);
+  rt->launching = false;
+  if (status == CGR_OK || (fate.seq == 0 && status != CGR_ERROR_DEAD))
+    return status;
+  cgr__flight_failed(rt, fate.seq, &enqueue->key, status);
+  cgr__failure_keep(rt, fate.seq, &enqueue->key, status);
+  cgr__dump_tell(rt);
   return status;
 }
 

@@ -51,8 +51,8 @@ void cgr__ranges_name(const cgr_runtime *rt) {
   cgr__nvtx_name_event(rt->order_event, "cgr order");
 }
 
-static cgr__range_key key_of(const cgr_runtime *rt, const cgr_key *key, const cgr__graph_entry *entry) {
-  return (cgr__range_key){ .graph = entry ? (int32_t)(entry - rt->graphs.entry) : -1,
+static cgr__range_key key_of(const cgr_key *key, const cgr__graph_entry *entry) {
+  return (cgr__range_key){ .graph = entry ? entry->index : -1,
                            .kind = key->kind,
                            .padded_requests = key->num_requests,
                            .padded_tokens = key->num_tokens,
@@ -62,7 +62,7 @@ static cgr__range_key key_of(const cgr_runtime *rt, const cgr_key *key, const cg
 
 static cgr__range_step prepared_step(const cgr_runtime *rt) {
   const cgr__prepared *p = &rt->lane.prepared;
-  return (cgr__range_step){ .key = key_of(rt, &p->choice.key, p->choice.entry),
+  return (cgr__range_step){ .key = key_of(&p->choice.key, p->choice.entry),
                             .num_requests = p->batch.num_requests,
                             .num_tokens = p->batch.num_tokens,
                             .reason = (int32_t)p->choice.reason,
@@ -71,7 +71,7 @@ static cgr__range_step prepared_step(const cgr_runtime *rt) {
 }
 
 void cgr__ranges_begin_key(cgr_runtime *rt, const cgr_key *key) {
-  const cgr__range_key range_key = key_of(rt, key, cgr__graphs_find(&rt->graphs, key));
+  const cgr__range_key range_key = key_of(key, cgr__graphs_find(&rt->graphs, key));
   cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &range_key);
 }
 

@@ -73,19 +73,21 @@ static inline void cgr__range_end_prepare(const cgr_runtime *rt, cgr_status stat
     status == CGR_OK ? cgr__ranges_end_prepared(rt) : cgr__nvtx_end();
 }
 
-/* `record` has come to a layer, which lasts until it comes to another or returns. */
+/* `record` has come to a layer, maybe once more: it lasts until `record` comes to another or returns. */
 static inline void cgr__range_enter_layer(cgr__step_recorder *recorder, int32_t layer) {
   if (!cgr__is_watched(recorder->runtime))
     return;
-  if (recorder->layer_open)
+  if (recorder->layer_open == layer + 1)
+    return;
+  if (recorder->layer_open > 0)
     cgr__ranges_end(recorder->runtime);
-  recorder->layer_open = true;
+  recorder->layer_open = layer + 1;
   cgr__ranges_begin(recorder->runtime, CGR__RANGE_LAYER, layer);
 }
 static inline void cgr__range_leave_layer(cgr__step_recorder *recorder) {
-  if (!recorder->layer_open)
+  if (recorder->layer_open == 0)
     return;
-  recorder->layer_open = false;
+  recorder->layer_open = 0;
   cgr__ranges_end(recorder->runtime);
 }
 

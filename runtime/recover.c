@@ -91,6 +91,17 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate 
   return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, stream, fate) : status;
 }
 
+cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status) {
+  const cgr__prepared *p = &rt->lane.prepared;
+  rt->launching = false;
+  cgr__failure_keep(rt, 0, &p->choice.key, status);
+  rt->failure.ticket = p->ticket;
+  rt->statistics.sums.refused_launches++;
+  if (status == CGR_ERROR_DEAD)
+    cgr__dump_tell(rt);
+  return status;
+}
+
 void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64_t began, cgr_status status) {
   const cgr__prepared *p = &rt->lane.prepared;
   cgr__unstage(rt, fate->seq, p->seq);
@@ -100,6 +111,6 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64
   step->state = CGR_STEP_ABANDONED;
   step->seq = fate->seq;
   cgr__flight_abandoned(rt, began, fate->seq, status);
-  cgr__failure_keep(rt, fate->seq, status);
+  cgr__failure_keep(rt, fate->seq, &p->choice.key, status);
   cgr__dump_tell(rt);
 }

@@ -40,12 +40,15 @@ static void pause_briefly(const cgr_runtime *rt) {
 /* Asks whether the last launch's stream is idle or has failed; asking also lets the host device make progress. An idle stream
  * whose step has not completed means that a kernel was lost without the device saying so. */
 static cgr_status ask_device(cgr_runtime *rt, uint64_t seq) {
-  char message[96];
+  char message[128];
   int state = rt->dev->ops->stream_query(rt->dev, rt->lane.last_stream);
   if (state == CGR__DEVICE_NOT_READY || cgr__ring_completed(&rt->lane.ring) >= seq)
     return CGR_OK;
-  if (state != CGR__DEVICE_OK)
-    return cgr__runtime_device_error(rt, state, "waiting for a step: asking for its stream");
+  if (state != CGR__DEVICE_OK) {
+    snprintf(message, sizeof message, "waiting for step %llu, when step %llu had not completed: asking for its stream",
+             (unsigned long long)seq, (unsigned long long)cgr__ring_completed(&rt->lane.ring) + 1);
+    return cgr__runtime_device_error(rt, state, message);
+  }
   snprintf(message, sizeof message, "the stream is idle and step %llu has not completed", (unsigned long long)seq);
   return cgr__runtime_die(rt, 0, message);
 }

@@ -94,8 +94,8 @@ typedef struct cgr__step_recorder {
   bool plans_first;              /* those of backends with PLANS_FIRST are being enqueued */
   bool branched, branch_joined;  /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
   bool fetch_forked;             /* and not joined */
-  bool layer_open;               /* the range of a layer */
   bool records;                  /* the step has a `record`, or what it has captured */
+  int32_t layer_open;            /* the layer whose range is open, plus 1; 0: none is */
   int32_t timed_layer;           /* that is under way, plus 1; 0: none, or layers are not timed */
   int32_t layers_left;           /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   cgr__layer_marks marks;
@@ -133,7 +133,7 @@ struct cgr_runtime {
   int dead;                  /* 1: lost; read by any thread */
   bool recording;            /* inside `record`, or a call between pieces */
   uint8_t flags;             /* CGR__RUNTIME_* */
-  bool launching;            /* a launch that fails now is told of by cgr__abandon */
+  bool launching;            /* whoever has set it tells of a death, and knows the step and the key */
   int32_t reorder_threshold; /* of the setup */
   cgr_device *dev;
   uint64_t tickets; /* of prepared steps; unlike those of any other runtime */
@@ -314,6 +314,8 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bo
 cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream, cgr__fate *fate);
 /* The same for a graph whose launch failed with a device's error. */
 cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__fate *fate);
+/* The launch of the prepared step was refused with `status`, which is returned; the step stays prepared. */
+cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status);
 /* The prepared step is over: its changes are pending again, its rows keep their lengths. */
 void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64_t began, cgr_status status);
 
@@ -327,6 +329,8 @@ void cgr__flight_abandoned(cgr_runtime *rt, uint64_t began, uint64_t seq, cgr_st
 void cgr__flight_cancelled(cgr_runtime *rt);
 void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status);
 void cgr__flight_internal(cgr_runtime *rt, uint64_t seq, uint64_t bytes);
+/* The launch of a step of the runtime's own has failed. */
+void cgr__flight_failed(cgr_runtime *rt, uint64_t seq, const cgr_key *key, cgr_status status);
 /* Its prepare has succeeded. */
 static inline void cgr__flight_prepared(cgr_runtime *rt, uint64_t began) {
   rt->flight.prepared_at = began;
@@ -344,8 +348,13 @@ cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *ou
 size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity);
 /* Gives it to cgr_config.dump, if there is one. */
 void cgr__dump_tell(cgr_runtime *rt);
-/* Keeps the thread's last message as that of a failed launch. */
-void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, cgr_status status);
+/* Keeps the thread's last message as that of a failed launch, or of a capture that was the runtime's death. `seq`: 0: no number
+ * was used up. */
+void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, const cgr_key *key, cgr_status status);
+/* With what the launch of the prepared step, or of the one that was just cancelled, has failed; CGR_OK: it has not. */
+static inline cgr_status cgr__failure_of_prepared(const cgr_runtime *rt) {
+  return rt->failure.ticket == rt->tickets ? (cgr_status)rt->failure.status : CGR_OK;
+}
 
 /* labels.c: writes the JSON of cgr_runtime_graph_labels; returns its length. */
 size_t cgr__labels_write(const cgr_runtime *rt, char *out, size_t capacity);

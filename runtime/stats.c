@@ -53,13 +53,14 @@ cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_grap
 
 /* -------------------------------------------------------------------------------------------------------- per key, texts */
 
-/* Of a key, or of the eager steps: -1. The records are folded. */
-static void get_key_stats(const void *context, int32_t index, cgr_key_stats *stats) {
-  const cgr_runtime *rt = context;
-  *stats = (cgr_key_stats)CGR_KEY_STATS_INIT;
-  cgr__statistics_of_key(&rt->statistics, index, stats);
+/* Of a key, or of the eager steps: -1; see cgr__report. The records are folded. */
+static bool get_key_stats(void *context, int32_t index, bool with_times, cgr_key_stats *stats) {
+  cgr_runtime *rt = context;
+  memset(stats, 0, offsetof(cgr_key_stats, prepare));
+  stats->size = (uint32_t)sizeof *stats;
+  cgr__statistics_of_key(&rt->statistics, index, with_times, stats);
   if (index < 0)
-    return;
+    return true;
   const cgr__graph_entry *entry = &rt->graphs.entry[index];
   stats->state = (int32_t)cgr__graph_state_of(&rt->graphs, entry);
   stats->key = entry->key;
@@ -67,6 +68,9 @@ static void get_key_stats(const void *context, int32_t index, cgr_key_stats *sta
   stats->num_nodes = entry->num_nodes;
   stats->device_bytes = entry->device_bytes;
   stats->capture_ms = entry->capture_ms;
+  uint64_t *told = &rt->statistics.key[1 + index].told;
+  *told |= stats->steps > 0 || stats->misses > 0 || stats->state != CGR_GRAPH_EMPTY;
+  return *told;
 }
 
 cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_stats *stats) {
@@ -78,7 +82,7 @@ cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_st
                      "cgr_runtime_key_stats: index is %d, expected one of %d keys, or -1 for the eager steps", index,
                      runtime->graphs.count);
   cgr__statistics_fold(&runtime->statistics, &runtime->flight);
-  get_key_stats(runtime, index, &full);
+  (void)get_key_stats(runtime, index, true, &full);
   cgr__sized_write(stats, &full, sizeof full);
   return CGR_OK;
 }
@@ -129,18 +133,17 @@ cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, 
   CGR__REQUIRE(count, "cgr_runtime_flight");
   if (capacity < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_flight: capacity is %d, expected 0 or more", capacity);
-  if (capacity > 0)
-    CGR__TRY(cgr__sized_check("cgr_runtime_flight: records", records));
-  *count = cgr__flight_count(runtime);
-  cgr__tick_clock_compare(&runtime->statistics.clock);
-  int32_t first = *count > capacity ? *count - capacity : 0;
-  uint32_t stride = capacity > 0 ? records->size : 0;
-  for (int32_t i = first; i < *count; i++) {
-    cgr_flight_record record = cgr__flight_read(runtime, i);
-    unsigned char *at = (unsigned char *)records + (size_t)(i - first) * stride;
-    memcpy(at, &stride, sizeof stride); /* the elements after the first may not be initialised */
+  int32_t all = cgr__flight_count(runtime), first = all > capacity ? all - capacity : 0;
+  void *at = NULL;
+  for (int32_t i = 0; i < all - first || (i == 0 && capacity > 0); i++)
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_flight: records", records, i, &at));
+  cgr__tick_clock_refresh(&runtime->statistics.clock);
+  for (int32_t i = first; i < all; i++) {
+    const cgr_flight_record record = cgr__flight_read(runtime, i);
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_flight: records", records, i - first, &at));
     cgr__sized_write(at, &record, sizeof record);
   }
+  *count = all;
   return CGR_OK;
 }
 

@@ -110,14 +110,19 @@ static cgr_status refuse_choice(const cgr__prepared *prepared, cgr_status status
 static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step) {
   cgr_batch copy;
   cgr__prepared *prepared = &rt->lane.prepared;
+  if (prepared->ticket == 0)
+    prepared->choice.missed = NULL; /* of the last step */
   CGR__TRY(check_step(rt, step));
-  prepared->choice.missed = NULL; /* of the last step */
   CGR__TRY(read_batch(&batch, &copy));
   CGR__TRY(cgr__see_losses(rt));
   cgr_status chosen = check_and_choose(rt, batch, &prepared->batch, &prepared->choice);
   if (chosen != CGR_OK)
     return refuse_choice(prepared, chosen);
-  CGR__TRY(cgr__stage_step(rt, batch, prepared));
+  cgr_status staged = cgr__stage_step(rt, batch, prepared);
+  if (staged != CGR_OK) {
+    prepared->choice.missed = NULL; /* the step that comes to it counts */
+    return staged;
+  }
   prepared->batch.composition->uses++;
   prepared->ticket = ++rt->tickets;
   step->state = CGR_STEP_PREPARED;
@@ -238,10 +243,13 @@ static void commit(cgr_runtime *rt, cudaStream_t stream) {
 static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
   cgr__fate fate = { 0, false };
   uint64_t began = cgr__flight_launching(rt);
-  CGR__TRY(check_launch(rt, stream));
   cgr__prepared *prepared = &rt->lane.prepared;
   rt->launching = true;
-  cgr_status status = prepared->num_applies > 0 ? cgr__launch_applies(rt, stream, &fate) : CGR_OK;
+  cgr_status status = check_launch(rt, stream);
+  if (status != CGR_OK)
+    return cgr__refuse_launch(rt, status);
+  if (prepared->num_applies > 0)
+    status = cgr__launch_applies(rt, stream, &fate);
   if (status == CGR_OK)
     status = launch_step(rt, stream, &fate);
   rt->launching = false;

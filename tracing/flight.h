@@ -12,22 +12,26 @@
 extern "C" {
 #endif
 
-#define CGR__MIN_FLIGHT_DEPTH 64
+#define CGR__MIN_FLIGHT_DEPTH 256
 #define CGR__MAX_FLIGHT_DEPTH (1 << 20)
 #define CGR__DEFAULT_FLIGHT_DEPTH 1024
 #define CGR__MAX_TIME_EVERY 128
 #define CGR__DEFAULT_TIME_EVERY 8
+#define CGR__NO_REASON 0xff
 
 typedef struct cgr__flight_entry { /* 64 bytes */
   uint64_t seq;                    /* 0: none */
   uint64_t at;                     /* ticks, when prepare began */
   uint32_t prepare_ticks, launch_ticks;
-  int32_t key; /* index; -1: none */
-  uint8_t kind, reason, outcome, status;
+  int32_t key;                            /* index; -1: none */
+  uint8_t kind, reason, outcome, status;  /* reason: or CGR__NO_REASON */
   uint16_t num_requests, padded_requests; /* at most CGR__MAX_REQUESTS */
   int32_t num_tokens, padded_tokens, query_len;
   uint32_t variant, layout;
-  uint64_t bytes_staged;
+  union {
+    uint64_t bytes_staged;
+    uint64_t repeats; /* of a refused step: refusals after it that were the same */
+  };
 } CGR__LINE cgr__flight_entry;
 
 /* What every step needs of it, half a line. */
@@ -55,7 +59,8 @@ static inline void cgr__flight_init(cgr__flight *flight, uint32_t depth, int32_t
   flight->time_mask = (uint32_t)(time_every - 1) & 0xffu;
 }
 
-/* Whether the next step is timed. At random, for steps may take turns: a page is full every so many. */
+/* Whether the next step is timed. At random, because steps may follow a pattern of their own: one in 16 opens a page, and one in
+ * 16 by count would always or never be that one. */
 static inline bool cgr__flight_is_timed(const cgr__flight *flight) {
   return ((flight->count * 0x9e3779b97f4a7c15u) >> 40 & flight->time_mask) == 0;
 }

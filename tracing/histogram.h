@@ -1,4 +1,4 @@
-/* Histograms of times: cgr_histogram. */
+/* Histograms of durations: cgr_histogram. */
 #ifndef CGR_TRACING_HISTOGRAM_H
 #define CGR_TRACING_HISTOGRAM_H
 

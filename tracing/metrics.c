@@ -64,7 +64,9 @@ static void begin_family(const page *p, const char *name, const char *type, cons
 }
 
 static void add_label(const page *p, const char *name, const char *value, bool *first) {
-  cgr__text_add(p->text, "%s%s=", *first ? "{" : ",", name);
+  cgr__text_add_bytes(p->text, *first ? "{" : ",", 1);
+  cgr__text_add_bytes(p->text, name, strlen(name));
+  cgr__text_add_bytes(p->text, "=", 1);
   cgr__text_add_label(p->text, value);
   *first = false;
 }
@@ -73,7 +75,7 @@ static void add_label(const page *p, const char *name, const char *value, bool *
 static void begin_sample(const page *p, const char *name, const char *key, const char *value, const char *key2,
                          const char *value2) {
   bool first = true;
-  cgr__text_add(p->text, "%s", name);
+  cgr__text_add_bytes(p->text, name, strlen(name));
   for (int32_t i = 0; i < p->num_labels; i++)
     add_label(p, p->labels[i].name, p->labels[i].value, &first);
   if (key)
@@ -89,33 +91,56 @@ static void add_count(const page *p, const char *name, const char *type, const c
   cgr__text_add(p->text, "%" PRIu64 "\n", value);
 }
 
+/* What is summed over all keys, in one pass. */
+typedef struct totals {
+  uint64_t real_requests, padded_requests;
+  cgr_histogram prepare[CGR_KIND_FULL + 1], launch[CGR_KIND_FULL + 1];
+} totals;
+
+static void add_up(const page *p, totals *t) {
+  memset(t, 0, sizeof *t);
+  for (int32_t i = -1; i < p->report->num_keys; i++) {
+    cgr_key_stats k;
+    (void)p->report->get_key(p->report->context, i, true, &k);
+    t->real_requests += k.real_requests;
+    t->padded_requests += k.padded_requests;
+    cgr__histogram_join(&t->prepare[k.key.kind], &k.prepare);
+    cgr__histogram_join(&t->launch[k.key.kind], &k.launch);
+  }
+}
+
 /* ---------------------------------------------------------------------------------------------------------------- whole */
 
+/* Zeros too: a counter that begins with its first step loses that step in rates. */
 static void add_steps(const page *p) {
   begin_family(p, "cgr_steps_total", "counter", "Launched steps, by kind of graph and the reason for it.");
   for (int kind = CGR_KIND_NONE; kind <= CGR_KIND_FULL; kind++)
     for (int reason = 0; reason < CGR_REASON_COUNT_; reason++) {
-      if (p->report->stats.by_reason[kind][reason] == 0)
-        continue;
       begin_sample(p, "cgr_steps_total", "kind", cgr_graph_kind_name((cgr_graph_kind)kind), "reason",
                    cgr_reason_name((cgr_reason)reason));
       cgr__text_add(p->text, "%" PRIu64 "\n", p->report->stats.by_reason[kind][reason]);
     }
 }
 
-static void add_whole(const page *p) {
+static void add_whole(const page *p, const totals *t) {
   const cgr_stats *s = &p->report->stats;
   begin_family(p, "cgr_info", "gauge", "What runs, always 1.");
   begin_sample(p, "cgr_info", "version", cgr_build_info(), "device", p->report->device);
   cgr__text_add(p->text, "1\n");
   add_count(p, "cgr_dead", "gauge", "1 once the runtime is dead.", p->report->dead != NULL);
   add_steps(p);
+  add_count(p, "cgr_real_requests_total", "counter", "Requests of launched steps.", t->real_requests);
+  add_count(p, "cgr_padded_requests_total", "counter", "The same with the padding that they were launched with.",
+            t->padded_requests);
   add_count(p, "cgr_real_tokens_total", "counter", "Tokens of launched steps.", s->real_tokens);
-  add_count(p, "cgr_padded_tokens_total", "counter", "Tokens that these steps were launched for.", s->padded_tokens);
-  add_count(p, "cgr_staged_bytes_total", "counter", "Bytes that the device read for steps.", s->bytes_staged);
+  add_count(p, "cgr_padded_tokens_total", "counter", "The same with the padding that they were launched with.", s->padded_tokens);
+  add_count(p, "cgr_staged_bytes_total", "counter", "Bytes that the device read for launched steps.", s->bytes_staged);
   add_count(p, "cgr_cancelled_steps_total", "counter", "Prepared steps that were cancelled.", s->cancelled);
-  add_count(p, "cgr_abandoned_steps_total", "counter", "Launches that failed after something was enqueued.", s->abandoned);
-  add_count(p, "cgr_refused_steps_total", "counter", "Prepare calls that failed.", s->refused);
+  add_count(p, "cgr_abandoned_steps_total", "counter", "Prepared steps that a failed launch has ended.", s->abandoned);
+  add_count(p, "cgr_refused_launches_total", "counter", "Launches that were refused and left their step prepared.",
+            s->refused_launches);
+  add_count(p, "cgr_refused_steps_total", "counter", "Prepare calls that failed on a live runtime, outside of a record function.",
+            s->refused);
   add_count(p, "cgr_failed_captures_total", "counter", "Captures that failed.", s->captures_failed);
   add_count(p, "cgr_guard_errors_total", "counter", "Completed steps of which a guard refused a part.", s->guard_errors);
   add_count(p, "cgr_graphs", "gauge", "Graphs that can be replayed.", (uint64_t)s->num_graphs);
@@ -129,30 +154,46 @@ static void add_whole(const page *p) {
 /* -------------------------------------------------------------------------------------------------------------- per key */
 
 static uint64_t steps_of(const cgr_key_stats *k) { return k->steps; }
-static uint64_t real_of(const cgr_key_stats *k) { return k->real_tokens; }
-static uint64_t padded_of(const cgr_key_stats *k) { return k->padded_tokens; }
+static uint64_t real_requests_of(const cgr_key_stats *k) { return k->real_requests; }
+static uint64_t padded_requests_of(const cgr_key_stats *k) { return k->padded_requests; }
+static uint64_t real_tokens_of(const cgr_key_stats *k) { return k->real_tokens; }
+static uint64_t padded_tokens_of(const cgr_key_stats *k) { return k->padded_tokens; }
+static uint64_t bytes_of(const cgr_key_stats *k) { return k->bytes_staged; }
 static uint64_t misses_of(const cgr_key_stats *k) { return k->misses; }
+static uint64_t nodes_of(const cgr_key_stats *k) { return (uint64_t)k->num_nodes; }
+static uint64_t memory_of(const cgr_key_stats *k) { return (uint64_t)k->device_bytes; }
+static uint64_t capture_us_of(const cgr_key_stats *k) { return (uint64_t)(k->capture_ms * 1e3); }
 
-static void add_keys(const page *p) {
-  const struct {
-    const char *name, *type, *help;
-    uint64_t (*value)(const cgr_key_stats *stats);
-  } families[] = {
-    { "cgr_key_steps_total", "counter", "Launched steps of each key.", steps_of },
-    { "cgr_key_real_tokens_total", "counter", "Tokens of these steps.", real_of },
-    { "cgr_key_padded_tokens_total", "counter", "Tokens that these steps were launched for.", padded_of },
-    { "cgr_key_misses", "gauge", "Steps that found no graph for the key, since it was last captured.", misses_of },
-  };
-  for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
-    begin_family(p, families[f].name, families[f].type, families[f].help);
-    for (int32_t i = 0; i < p->report->num_keys; i++) {
-      cgr_key_stats stats;
-      p->report->get_key(p->report->context, i, &stats);
-      if (!cgr__report_tells(&stats))
-        continue;
-      begin_sample(p, families[f].name, "key", cgr__key_name(&stats.key).text, NULL, NULL);
-      cgr__text_add(p->text, "%" PRIu64 "\n", families[f].value(&stats));
-    }
+static const struct family {
+  const char *name, *type, *help;
+  uint64_t (*value)(const cgr_key_stats *stats);
+  int digits; /* after the point */
+} families[] = {
+  { "cgr_key_steps_total", "counter", "Launched steps of each key, and eager ones.", steps_of, 0 },
+  { "cgr_key_real_requests_total", "counter", "Requests of these steps.", real_requests_of, 0 },
+  { "cgr_key_padded_requests_total", "counter", "The same with their padding.", padded_requests_of, 0 },
+  { "cgr_key_real_tokens_total", "counter", "Tokens of these steps.", real_tokens_of, 0 },
+  { "cgr_key_padded_tokens_total", "counter", "The same with their padding.", padded_tokens_of, 0 },
+  { "cgr_key_staged_bytes_total", "counter", "Bytes that the device read for these steps.", bytes_of, 0 },
+  { "cgr_key_misses", "gauge", "Steps that found no graph for the key, since it was last captured.", misses_of, 0 },
+  { "cgr_key_nodes", "gauge", "Nodes of the key's graph.", nodes_of, 0 },
+  { "cgr_key_graph_memory_bytes", "gauge", "Device memory of the key's graph.", memory_of, 0 },
+  { "cgr_key_capture_seconds", "gauge", "Time that capturing the key's graph took.", capture_us_of, 6 },
+};
+
+static void add_family(const page *p, const struct family *f) {
+  begin_family(p, f->name, f->type, f->help);
+  for (int32_t i = -1; i < p->report->num_keys; i++) {
+    cgr_key_stats k;
+    if (!p->report->get_key(p->report->context, i, false, &k))
+      continue;
+    begin_sample(p, f->name, "key", i < 0 ? "eager" : cgr__key_name(&k.key).text, "kind",
+                 cgr_graph_kind_name((cgr_graph_kind)k.key.kind));
+    if (f->digits > 0)
+      cgr__text_add_decimal(p->text, f->value(&k), f->digits);
+    else
+      cgr__text_add(p->text, "%" PRIu64, f->value(&k));
+    cgr__text_add_bytes(p->text, "\n", 1);
   }
 }
 
@@ -187,30 +228,19 @@ static void add_histogram(const page *p, const char *name, const char *kind, con
   cgr__text_add(p->text, "%" PRIu64 "\n", h->count);
 }
 
-/* Of all keys of a kind. */
-static cgr_histogram sum_of_kind(const page *p, int32_t kind, bool launch) {
-  cgr_histogram sum = { 0, 0, 0, { 0 } };
-  for (int32_t i = -1; i < p->report->num_keys; i++) {
-    cgr_key_stats stats;
-    p->report->get_key(p->report->context, i, &stats);
-    if (stats.key.kind == kind)
-      cgr__histogram_join(&sum, launch ? &stats.launch : &stats.prepare);
-  }
-  return sum;
-}
-
-static void add_times(const page *p, const char *name, const char *help, bool launch) {
+static void add_times(const page *p, const char *name, const char *help, const cgr_histogram *of_kind) {
   begin_family(p, name, "histogram", help);
-  for (int32_t kind = CGR_KIND_NONE; kind <= CGR_KIND_FULL; kind++) {
-    const cgr_histogram sum = sum_of_kind(p, kind, launch);
-    add_histogram(p, name, cgr_graph_kind_name((cgr_graph_kind)kind), &sum);
-  }
+  for (int32_t kind = CGR_KIND_NONE; kind <= CGR_KIND_FULL; kind++)
+    add_histogram(p, name, cgr_graph_kind_name((cgr_graph_kind)kind), &of_kind[kind]);
 }
 
 void cgr__metrics_write(cgr__text *text, const cgr__report *report, const cgr_label *labels, int32_t num_labels) {
   const page p = { text, report, labels, num_labels };
-  add_whole(&p);
-  add_keys(&p);
-  add_times(&p, "cgr_prepare_seconds", "Host time in cgr_step_prepare, of the steps that were timed.", false);
-  add_times(&p, "cgr_launch_seconds", "Host time in cgr_step_launch, of the steps that were timed.", true);
+  totals t;
+  add_up(&p, &t);
+  add_whole(&p, &t);
+  for (size_t f = 0; f < sizeof families / sizeof families[0]; f++)
+    add_family(&p, &families[f]);
+  add_times(&p, "cgr_prepare_seconds", "Host time in cgr_step_prepare, of the steps that were timed.", t.prepare);
+  add_times(&p, "cgr_launch_seconds", "Host time in cgr_step_launch, of the steps that were timed.", t.launch);
 }

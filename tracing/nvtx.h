@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* X(name, text, category). Tools tell categories by these numbers and names. */
+/* X(name, text, category). Tools tell categories by these numbers and names. Creating and destroying a runtime is in none. */
 #define CGR__CATEGORY_LIST(X) \
   X(NONE, "") X(PLAN, "plan") X(STAGE, "stage") X(LAUNCH, "launch") X(CAPTURE, "capture") X(WAIT, "wait")
 
@@ -95,10 +95,11 @@ bool cgr__nvtx_open(void);
 void cgr__nvtx_begin(cgr__range range);
 void cgr__nvtx_begin_layer(cgr__range range, int32_t layer);
 void cgr__nvtx_begin_number(cgr__range range, uint64_t number);
+/* Where the tool knows no schemas a key is told as its padded tokens, and a step as its number. */
 void cgr__nvtx_begin_key(cgr__range range, const cgr__range_key *key);
 void cgr__nvtx_begin_step(cgr__range range, const cgr__range_step *step);
 void cgr__nvtx_end(void);
-/* Ends a range of which more is known now. */
+/* Ends a range, with a step that was not known when it began. */
 void cgr__nvtx_end_step(const cgr__range_step *step);
 
 /* Handles of CUDA's. */

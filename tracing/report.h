@@ -1,6 +1,8 @@
-/* What is told as a text, for the files that write one. */
+/* What a table or a page of metrics is written from: the whole runtime's statistics, and a way to each key's. */
 #ifndef CGR_TRACING_REPORT_H
 #define CGR_TRACING_REPORT_H
+
+#include <stdbool.h>
 
 #include "cgr/cgr.h"
 #include "tracing/text.h"
@@ -14,12 +16,12 @@ typedef struct cgr__report {
   const char *device, *mode;
   const char *dead; /* what the runtime has died of; NULL: it has not */
   int32_t num_keys;
-  const void *context;
-  void (*get_key)(const void *context, int32_t index, cgr_key_stats *stats); /* -1: the eager steps */
+  void *context;
+  /* Of a key; -1: of the eager steps. The histograms, which are most of the struct, only `with_times`. Whether a page of metrics
+   * tells of it: it has been used, missed or captured, now or when it was asked for before. Scrapers take a series that ends for
+   * one that is gone. */
+  bool (*get_key)(void *context, int32_t index, bool with_times, cgr_key_stats *stats);
 } cgr__report;
-
-/* Keys that say nothing are left out: there may be hundreds. */
-static inline int cgr__report_tells(const cgr_key_stats *stats) { return stats->steps > 0 || stats->misses > 0; }
 
 #ifdef __cplusplus
 }

@@ -9,13 +9,20 @@ _Static_assert(sizeof(cgr__flight) == CGR__LINE_BYTES / 2, "the recorder shares 
 _Static_assert(CGR__MIN_FLIGHT_DEPTH % CGR__FOLD_EVERY == 0, "records are folded before they are overwritten");
 _Static_assert((int)CGR_REASON_COUNT_ <= 16, "reasons have room");
 _Static_assert(CGR__MAX_REQUESTS <= UINT16_MAX, "counts of requests have room");
+_Static_assert((int)CGR_REASON_COUNT_ <= CGR__NO_REASON, "a record's byte has room for every reason");
+_Static_assert((int)CGR_KIND_FULL <= UINT8_MAX && (int)CGR_FLIGHT_INTERNAL <= UINT8_MAX, "and for every kind and outcome");
+#define FITS(name, number, text) _Static_assert((number) >= 0 && (number) <= UINT8_MAX, "and for " #name);
+CGR_STATUS_LIST(FITS)
+#undef FITS
 
 size_t cgr__statistics_bytes(int32_t num_keys) {
   size_t bytes = ((size_t)num_keys + 1) * sizeof(cgr__key_sums);
   return (bytes + CGR__LINE_BYTES - 1) / CGR__LINE_BYTES * CGR__LINE_BYTES;
 }
 
-void cgr__statistics_init(cgr__statistics *statistics, void *memory) {
+/* The sums are written here, so that no step is the first to touch their pages. */
+void cgr__statistics_init(cgr__statistics *statistics, int32_t num_keys, void *memory) {
+  memset(memory, 0, cgr__statistics_bytes(num_keys));
   statistics->key = memory;
   cgr__tick_clock_begin(&statistics->clock);
 }
@@ -49,10 +56,10 @@ static void add(cgr__statistics *s, const cgr__flight_entry *e) {
     s->sums.cancelled++;
     break;
   case CGR_FLIGHT_ABANDONED:
-    s->sums.abandoned++;
+    s->sums.abandoned += e->reason != CGR_REASON_INTERNAL;
     break;
   case CGR_FLIGHT_REFUSED:
-    s->sums.refused++;
+    s->sums.refused += 1 + e->repeats;
     break;
   default:
     add_launched(s, e);
@@ -65,7 +72,7 @@ void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight
     add(statistics, cgr__flight_at(flight, statistics->folded));
 }
 
-void cgr__statistics_of_key(const cgr__statistics *statistics, int32_t key, cgr_key_stats *stats) {
+void cgr__statistics_of_key(const cgr__statistics *statistics, int32_t key, bool with_times, cgr_key_stats *stats) {
   const cgr__key_sums *sums = &statistics->key[1 + key];
   for (int i = 0; i < CGR_REASON_COUNT_; i++)
     stats->steps += sums->reasons[i];
@@ -75,6 +82,8 @@ void cgr__statistics_of_key(const cgr__statistics *statistics, int32_t key, cgr_
   stats->real_tokens = sums->real_tokens;
   stats->padded_tokens = sums->padded_tokens;
   stats->bytes_staged = sums->bytes_staged;
+  if (!with_times)
+    return;
   stats->prepare = sums->prepare;
   stats->launch = sums->launch;
 }

@@ -11,14 +11,16 @@
 extern "C" {
 #endif
 
-/* Records are folded when so many have been written: enough that the lines that the sums are in are paid for once, few enough
- * that no step takes long. A divisor of every depth. */
-#define CGR__FOLD_EVERY 64
+/* Records are folded when so many have been written. The step that does it pays for all of them, some microseconds: at one step
+ * in 256 that is past the 99th percentile of steps, and the lines of the sums are fetched once for many records. A divisor of
+ * every depth. */
+#define CGR__FOLD_EVERY 256
 
 /* The sums of one key. */
 typedef struct cgr__key_sums {
   uint64_t reasons[16];
   uint64_t real_requests, padded_requests, real_tokens, padded_tokens, bytes_staged;
+  uint64_t told; /* 1: a page of metrics has told of the key */
   cgr_histogram prepare, launch;
 } cgr__key_sums;
 
@@ -30,8 +32,8 @@ typedef struct cgr__statistics {
 } cgr__statistics;
 
 size_t cgr__statistics_bytes(int32_t num_keys);
-/* `memory` is of that size, and zeros; the rest of *statistics too. Starts the clock. */
-void cgr__statistics_init(cgr__statistics *statistics, void *memory);
+/* `memory` is of that size; *statistics is zeros. Starts the clock. */
+void cgr__statistics_init(cgr__statistics *statistics, int32_t num_keys, void *memory);
 
 /* Takes in all records that it has not. */
 void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight);
@@ -43,7 +45,7 @@ static inline void cgr__statistics_follow(cgr__statistics *statistics, const cgr
 }
 
 /* Fills in what the records tell of a key, or of the eager steps: -1. */
-void cgr__statistics_of_key(const cgr__statistics *statistics, int32_t key, cgr_key_stats *stats);
+void cgr__statistics_of_key(const cgr__statistics *statistics, int32_t key, bool with_times, cgr_key_stats *stats);
 
 #ifdef __cplusplus
 }

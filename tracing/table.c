@@ -1,11 +1,10 @@
 #include "tracing/table.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/key.h"
 
-/* What of the padded count was real. */
+/* How much of the padded count was real, in percent. */
 static void add_share(cgr__text *text, uint64_t real, uint64_t padded) {
   if (padded == 0)
     cgr__text_add(text, "%8s", "-");
@@ -18,33 +17,35 @@ static void add_times(cgr__text *text, const cgr_histogram *h) {
   const double percents[] = { 50.0, 99.0 };
   for (int i = 0; i < 2; i++) {
     char number[32];
-    uint64_t ns = cgr_histogram_percentile(h, percents[i]);
-    snprintf(number, sizeof number, "%" PRIu64 ".%02" PRIu64, ns / 1000, ns % 1000 / 10);
+    cgr__text us = cgr__text_begin(number, sizeof number);
+    cgr__text_add_decimal(&us, cgr_histogram_percentile(h, percents[i]) / 10, 2);
     cgr__text_add(text, "%10s", h->count > 0 ? number : "-");
   }
 }
 
 static void add_row(cgr__text *text, const char *name, const cgr_key_stats *k) {
-  char ms[32];
-  snprintf(ms, sizeof ms, "%" PRIu64 ".%01" PRIu64, (uint64_t)(k->capture_ms * 10.0) / 10, (uint64_t)(k->capture_ms * 10.0) % 10);
-  cgr__text_add(text, "%-34s %-11s%11" PRIu64 "%9" PRIu64 "%13" PRIu64, name, cgr_graph_state_name((cgr_graph_state)k->state),
-                k->steps, k->misses, k->real_tokens);
+  char number[32];
+  cgr__text ms = cgr__text_begin(number, sizeof number);
+  cgr__text_add_decimal(&ms, (uint64_t)(k->capture_ms * 10.0), 1);
+  cgr__text_add(text, "%-34s %-11s%11" PRIu64 "%9" PRIu64 "%13" PRIu64, name,
+                k->key.kind == CGR_KIND_NONE ? "-" : cgr_graph_state_name((cgr_graph_state)k->state), k->steps, k->misses,
+                k->real_tokens);
   add_share(text, k->real_tokens, k->padded_tokens);
   add_share(text, k->real_requests, k->padded_requests);
   add_times(text, &k->prepare);
   add_times(text, &k->launch);
-  cgr__text_add(text, "%8" PRId64 "%12" PRId64 "%9s\n", k->num_nodes, k->device_bytes, ms);
+  cgr__text_add(text, "%8" PRId64 "%12" PRId64 "%9s\n", k->num_nodes, k->device_bytes, number);
 }
 
 static void add_keys(cgr__text *text, const cgr__report *report) {
-  cgr__text_add(text, "%-34s %-11s%11s%9s%13s%8s%8s%20s%20s%8s%12s%9s\n", "key", "graph", "steps", "misses", "tokens", "full",
-                "full", "prepare p50 p99 us", "launch p50 p99 us", "nodes", "bytes", "ms");
+  cgr__text_add(text, "%-34s %-11s%11s%9s%13s%8s%8s%20s%20s%8s%12s%9s\n", "key", "graph", "steps", "misses", "tokens", "% real",
+                "% real", "prepare p50 p99 us", "launch p50 p99 us", "nodes", "bytes", "ms");
   cgr__text_add(text, "%-34s %-11s%11s%9s%13s%8s%8s%20s%20s%8s%12s%9s\n", "", "", "", "", "", "tokens", "reqs", "", "", "", "",
                 "capture");
   for (int32_t i = -1; i < report->num_keys; i++) {
     cgr_key_stats stats;
-    report->get_key(report->context, i, &stats);
-    if (cgr__report_tells(&stats))
+    (void)report->get_key(report->context, i, true, &stats);
+    if (stats.steps > 0 || stats.misses > 0) /* there may be hundreds that say nothing */
       add_row(text, i < 0 ? "eager, and cgr's own" : cgr__key_name(&stats.key).text, &stats);
   }
 }

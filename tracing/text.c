@@ -19,6 +19,15 @@ void cgr__text_add(cgr__text *text, const char *format, ...) {
   text->length += length > 0 ? (size_t)length : 0;
 }
 
+void cgr__text_add_bytes(cgr__text *text, const char *bytes, size_t count) {
+  if (text->length + 1 < text->capacity) {
+    size_t room = text->capacity - 1 - text->length, fits = count < room ? count : room;
+    memcpy(text->out + text->length, bytes, fits);
+    text->out[text->length + fits] = 0;
+  }
+  text->length += count;
+}
+
 void cgr__text_add_decimal(cgr__text *text, uint64_t value, int digits) {
   uint64_t unit = 1;
   for (int i = 0; i < digits; i++)
@@ -40,36 +49,50 @@ static size_t utf8_length(const unsigned char *s) {
   return length;
 }
 
-void cgr__text_add_json(cgr__text *text, const char *string) {
-  cgr__text_add(text, "\"");
-  for (const unsigned char *s = (const unsigned char *)string; *s;) {
-    size_t length = utf8_length(s);
-    if (length == 0)
-      cgr__text_add(text, "\\ufffd");
-    else if (*s == '"' || *s == '\\')
-      cgr__text_add(text, "\\%c", *s);
-    else if (*s < 0x20)
-      cgr__text_add(text, "\\u%04x", *s);
-    else
-      cgr__text_add(text, "%.*s", (int)length, (const char *)s);
-    s += length > 0 ? length : 1;
-  }
-  cgr__text_add(text, "\"");
+/* Bytes up to the next that is not written as it is: one that must be escaped, or is no UTF-8. */
+static size_t plain_length(const unsigned char *s, unsigned char first_plain) {
+  size_t count = 0, length;
+  while (s[count] >= first_plain && s[count] != '"' && s[count] != '\\' && (length = utf8_length(s + count)) > 0)
+    count += length;
+  return count;
 }
 
-void cgr__text_add_label(cgr__text *text, const char *string) {
-  cgr__text_add(text, "\"");
+/* Quoted; `add` writes what is not written as it is and returns how many bytes of the string that was. */
+static void add_quoted(cgr__text *text, const char *string, unsigned char first_plain,
+                       size_t (*add)(cgr__text *text, const unsigned char *s)) {
+  cgr__text_add_bytes(text, "\"", 1);
   for (const unsigned char *s = (const unsigned char *)string; *s;) {
-    size_t length = utf8_length(s);
-    if (length == 0)
-      cgr__text_add(text, "\xef\xbf\xbd");
-    else if (*s == '\n')
-      cgr__text_add(text, "\\n");
-    else if (*s == '"' || *s == '\\')
-      cgr__text_add(text, "\\%c", *s);
-    else
-      cgr__text_add(text, "%.*s", (int)length, (const char *)s);
-    s += length > 0 ? length : 1;
+    size_t plain = plain_length(s, first_plain);
+    cgr__text_add_bytes(text, (const char *)s, plain);
+    s += plain;
+    if (*s)
+      s += add(text, s);
   }
-  cgr__text_add(text, "\"");
+  cgr__text_add_bytes(text, "\"", 1);
 }
+
+static size_t add_json_escape(cgr__text *text, const unsigned char *s) {
+  if (*s == '"' || *s == '\\')
+    cgr__text_add(text, "\\%c", *s);
+  else if (*s < 0x20)
+    cgr__text_add(text, "\\u%04x", *s);
+  else
+    cgr__text_add(text, "\\ufffd");
+  return 1;
+}
+
+void cgr__text_add_json(cgr__text *text, const char *string) { add_quoted(text, string, 0x20, add_json_escape); }
+
+static size_t add_label_escape(cgr__text *text, const unsigned char *s) {
+  if (*s == '\n')
+    cgr__text_add(text, "\\n");
+  else if (*s == '"' || *s == '\\')
+    cgr__text_add(text, "\\%c", *s);
+  else if (*s < 0x20)
+    cgr__text_add_bytes(text, (const char *)s, 1);
+  else
+    cgr__text_add(text, "\xef\xbf\xbd");
+  return 1;
+}
+
+void cgr__text_add_label(cgr__text *text, const char *string) { add_quoted(text, string, 0x20, add_label_escape); }

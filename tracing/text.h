@@ -19,6 +19,8 @@ typedef struct cgr__text {
 
 cgr__text cgr__text_begin(char *out, size_t capacity);
 void cgr__text_add(cgr__text *text, const char *format, ...) CGR__FORMAT(2, 3);
+/* So many bytes as they are. */
+void cgr__text_add_bytes(cgr__text *text, const char *bytes, size_t count);
 /* value / 10^digits, with `digits` of them, 1 .. 9, after the point. */
 void cgr__text_add_decimal(cgr__text *text, uint64_t value, int digits);
 /* Quoted, for JSON. Bytes that are no UTF-8 become U+FFFD. */

@@ -1,6 +1,7 @@
 #include "tracing/ticks.h"
 
 #define TRIES 3
+#define SURE_NS 1000000 /* a reading of both counters is off by 10 us at most, but for very bad luck: 1% of that */
 
 /* Both counters at one moment. Of several tries that one counts during which the least time passed: a thread may be put aside
  * between the two. */
@@ -23,13 +24,28 @@ void cgr__tick_clock_begin(cgr__tick_clock *clock) {
   read_both(&clock->first_ticks, &clock->first_ns);
   clock->compared = 0;
   clock->ns_per_tick = 1.0;
+  clock->sure = false;
+}
+
+/* From this moment on; the rate is kept until there is another. */
+static void begin_anew(cgr__tick_clock *clock, uint64_t ticks, uint64_t ns) {
+  clock->first_ticks = ticks;
+  clock->first_ns = ns;
+  clock->compared = 0;
+  clock->sure = false;
 }
 
 void cgr__tick_clock_compare(cgr__tick_clock *clock) {
   uint64_t ticks = clock->first_ticks, ns = clock->first_ns;
   read_both(&ticks, &ns);
-  if (ticks <= clock->first_ticks || ns <= clock->first_ns)
+  int64_t ticks_passed = (int64_t)(ticks - clock->first_ticks), ns_passed = (int64_t)(ns - clock->first_ns);
+  double rate = ticks_passed > 0 ? (double)ns_passed / (double)ticks_passed : 0.0;
+  bool fits = !clock->sure || (rate > 0.99 * clock->ns_per_tick && rate < 1.01 * clock->ns_per_tick);
+  if (ticks_passed <= 0 || ns_passed <= 0 || !fits) {
+    begin_anew(clock, ticks, ns);
     return;
-  clock->compared = ticks - clock->first_ticks;
-  clock->ns_per_tick = (double)(ns - clock->first_ns) / (double)clock->compared;
+  }
+  clock->compared = (uint64_t)ticks_passed;
+  clock->ns_per_tick = rate;
+  clock->sure = ns_passed >= SURE_NS;
 }

@@ -2,10 +2,13 @@
  * is timed.
  *
  * Its rate is found by comparing it with CLOCK_MONOTONIC, at creation and again and again later: the longer the stretch, the
- * better the rate. Processors whose counter stands still or changes its rate are not made any more. */
+ * better the rate. The counters of today's processors run at a constant rate and never stop; but a process that was restored from
+ * a checkpoint, or a virtual machine that has moved, goes on with another counter. A comparison that does not fit the ones before
+ * starts anew from there, and times of before that moment are then off by as much as the counter has jumped. */
 #ifndef CGR_TRACING_TICKS_H
 #define CGR_TRACING_TICKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -38,6 +41,7 @@ typedef struct cgr__tick_clock {
   uint64_t first_ticks, first_ns; /* the same moment; ns of CLOCK_MONOTONIC */
   uint64_t compared;              /* ticks from there to the last comparison */
   double ns_per_tick;
+  bool sure; /* the rate is that of a stretch long enough to tell that another does not fit */
 } cgr__tick_clock;
 
 void cgr__tick_clock_begin(cgr__tick_clock *clock);
@@ -49,12 +53,22 @@ static inline void cgr__tick_clock_settle(cgr__tick_clock *clock) {
     cgr__tick_clock_compare(clock);
 }
 
+/* The same if the last comparison is a second old, so that texts that are written one after the other agree. */
+static inline void cgr__tick_clock_refresh(cgr__tick_clock *clock) {
+  cgr__tick_clock_settle(clock);
+  if ((double)(cgr__ticks() - clock->first_ticks - clock->compared) * clock->ns_per_tick >= 1e9)
+    cgr__tick_clock_compare(clock);
+}
+
 static inline uint64_t cgr__tick_clock_ns(const cgr__tick_clock *clock, uint32_t ticks) {
   return (uint64_t)((double)ticks * clock->ns_per_tick);
 }
-/* CLOCK_MONOTONIC at a stamp, which is no older than the clock. */
+/* CLOCK_MONOTONIC at a stamp; 0 for one of before the host's start, which only a counter that has jumped can give. */
 static inline uint64_t cgr__tick_clock_at(const cgr__tick_clock *clock, uint64_t stamp) {
-  return clock->first_ns + (uint64_t)((double)(stamp - clock->first_ticks) * clock->ns_per_tick);
+  double ns = (double)(int64_t)(stamp - clock->first_ticks) * clock->ns_per_tick + (double)clock->first_ns;
+  if (ns <= 0.0 || ns >= 9.2e18)
+    return ns <= 0.0 ? 0 : UINT64_MAX;
+  return clock->first_ns + (uint64_t)(int64_t)((double)(int64_t)(stamp - clock->first_ticks) * clock->ns_per_tick);
 }
 
 #ifdef __cplusplus

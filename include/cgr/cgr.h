@@ -122,14 +122,17 @@ typedef struct cgr_config {
   int32_t reserved_end;
   uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine reads, beyond what its backends ask
                                     for */
-  cgr_dump_function dump;        /* told, as JSON, what the runtime did last, when it dies and after an abandoned step; NULL:
-                                    silent */
-  void *dump_context;
-  int32_t flight_depth;          /* steps that the flight recorder keeps, rounded up to a power of two of at least 64; at most
-                                    2^20; 0: 1024 */
+  cgr_dump_function dump;        /* told, as JSON, what the runtime did last, when it dies and after a step that was abandoned, or
+                                    failed as one of the runtime's own; NULL: silent. The whole flight recorder is written before
+                                    the call that failed returns: up to 768 bytes a step, about 2 us each */
+  void *dump_context;            /* handed to it */
+  int32_t flight_depth;          /* steps that the flight recorder keeps, rounded up to a power of two of at least 256; at most
+                                    2^20; 0: 1024. Each takes 64 bytes of host memory, and 768 more with `dump` */
   int32_t time_every;            /* host times are taken of one step in so many, chosen at random: 1, 2, 4 .. 128; 0: 8. A reading
                                     of the processor's counter costs 10 to 16 ns: four in a step that is timed, else one */
-  int32_t nvtx;                  /* 1: ranges, names of streams and events for Nsight and other tools, in the domain `cgr`; 0: none.
+  int32_t nvtx;                  /* 1: ranges in the domain `cgr` for Nsight and other tools, and names of streams and events,
+                                    which belong to no domain; 0: none. Calls that only tell (cgr_runtime_stats and all of
+                                    tracing.h) have no range.
                                     Without a tool, or in a build without NVTX, there are none either, and the log says so (INFO) */
   int32_t labels;                /* 1: of each node of the graphs captured it is kept what it belongs to, for
                                     cgr_runtime_graph_labels; 0: it is not. Costs memory, and time in captures alone */
@@ -553,16 +556,17 @@ typedef struct cgr_stats {
   uint64_t by_reason[3][16];  /* [cgr_graph_kind][cgr_reason]; adds up to steps */
   uint64_t real_tokens;       /* of steps with requests */
   uint64_t padded_tokens;     /* that they were launched for */
-  uint64_t bytes_staged;
+  uint64_t bytes_staged;      /* that the device read for launched steps */
   uint64_t cancelled;         /* prepared steps that were cancelled */
-  uint64_t abandoned;         /* calls of cgr_step_launch that failed after something was enqueued */
-  uint64_t refused;           /* prepare calls that failed */
+  uint64_t abandoned;         /* prepared steps that a failed call of cgr_step_launch has ended */
+  uint64_t refused;           /* prepare calls that failed, but for those on a dead runtime or from inside `record` */
   uint64_t captures_failed;
   uint64_t guard_errors;      /* steps that reported a guard error, as far as they have completed */
   uint64_t graph_bytes;       /* device memory of the graphs that there are */
   double capture_ms;          /* that capturing them took */
+  uint64_t refused_launches;  /* calls of cgr_step_launch that failed and left the step prepared */
 } cgr_stats;
-#define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
+#define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }
 /* Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats);
 

@@ -133,7 +133,7 @@ TEST(LlamaProgram, TellsWhatTheRuntimeCounts) {
   EXPECT_EQ(without.text.find("full 1r 1t q1 v0"), std::string::npos);
   const std::string metrics = ReadFile(file);
   EXPECT_SAYS(metrics, "# TYPE cgr_steps_total counter\n");
-  EXPECT_SAYS(metrics, "cgr_key_steps_total{engine=\"llama\",key=\"full 1r 1t q1 v0\"} 20\n");
+  EXPECT_SAYS(metrics, "cgr_key_steps_total{engine=\"llama\",key=\"full 1r 1t q1 v0\",kind=\"full\"} 20\n");
   EXPECT_SAYS(metrics, "cgr_launch_seconds_bucket{engine=\"llama\",kind=\"full\",le=\"+Inf\"} ");
   remove(file.c_str());
 }

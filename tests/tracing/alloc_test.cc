@@ -1,4 +1,8 @@
-// Nothing that is told allocates: counted at malloc itself.
+// Nothing that is told allocates: counted at malloc itself. And no memory is touched for the first time in a step.
+#include <sys/resource.h>
+
+#include <numeric>
+
 #include "tests/support/count_allocations.h"
 #include "tests/tracing/plain_engine.h"
 
@@ -7,7 +11,7 @@ namespace {
 
 uint64_t allocations_of_dump = 0, dumps = 0;
 
-// From the first of the last call's work on.
+// The number of allocations at the moment when the dump was handed over.
 void CountDump(void *, const char *, size_t) {
   allocations_of_dump = num_allocations;
   dumps++;
@@ -32,7 +36,8 @@ TEST(Alloc, NothingIsAllocatedToTell) {
     engine.Step({ 1, 1 });
   size_t length = 0;
   int32_t count = 0;
-  records[0].size = sizeof records[0];
+  for (cgr_flight_record &record : records)
+    record.size = sizeof record;
   spans[0].size = sizeof spans[0];
   const uint64_t before = num_allocations;
   bool well = cgr_runtime_stats(engine.rt, &stats) == CGR_OK;
@@ -80,6 +85,33 @@ TEST(Alloc, NothingIsAllocatedToRecord) {
   EXPECT_EQ(failed, 0u);
   EXPECT_EQ(after, before);
   EXPECT_EQ(engine.Stats().steps, 10001u);
+}
+
+uint64_t Faults() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return uint64_t(usage.ru_minflt);
+}
+
+// Memory of the sums has been touched before any step: 300 keys' are some 75 pages.
+TEST(Alloc, NoPageIsTouchedForTheFirstTimeLater) {
+  static volatile char pages_of_the_test[1 << 20];
+  const uint64_t none = Faults();
+  for (size_t at = 0; at < sizeof pages_of_the_test; at += 4096)
+    pages_of_the_test[at] = 1;
+  if (Faults() - none < sizeof pages_of_the_test / 4096 / 2)
+    GTEST_SKIP() << "page faults are not counted here";
+  std::vector<int32_t> buckets(300);
+  std::iota(buckets.begin(), buckets.end(), 1);
+  PlainEngine engine([&](cgr_config *config) {
+    config->max_requests = config->max_rows = config->max_tokens = 300;
+    config->decode_buckets = buckets.data();
+    config->num_decode_buckets = 300;
+  });
+  size_t length = 0;
+  const uint64_t before = Faults();
+  CGR_ASSERT_OK(cgr_runtime_metrics(engine.rt, nullptr, 0, nullptr, 0, &length));
+  EXPECT_LT(Faults() - before, 16u);
 }
 
 } // namespace

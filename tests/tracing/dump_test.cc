@@ -5,22 +5,6 @@
 namespace cgr_test {
 namespace {
 
-// What cgr_config.dump was given.
-struct Told {
-  std::vector<std::string> texts;
-  static void Take(void *context, const char *json, size_t length) {
-    EXPECT_EQ(std::strlen(json), length);
-    static_cast<Told *>(context)->texts.push_back(json);
-  }
-  std::function<void(cgr_config *)> Asks(int32_t depth = 0) {
-    return [this, depth](cgr_config *config) {
-      config->dump = Take;
-      config->dump_context = this;
-      config->flight_depth = depth;
-    };
-  }
-};
-
 TEST(Dump, TellsTheStepsInTheirOrder) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -49,6 +33,7 @@ TEST(Dump, TellsTheStepsInTheirOrder) {
     EXPECT_EQ(records[i]["seq"].Number(), i + 1);
     EXPECT_EQ(records[i]["outcome"].text, "launched");
     EXPECT_EQ(records[i]["status"].text, "CGR_OK");
+    EXPECT_EQ(records[i]["completed"].text, "true");
     EXPECT_EQ("........" + records[i]["layout"].text, "........" + json["layout"].text.substr(8));
     EXPECT_GT(records[i]["launch_ns"].Number(), 0u);
   }
@@ -165,57 +150,26 @@ TEST(Dump, IsToldOnceWhereverTheDeviceDies) {
     }
 }
 
-// A death without a launch: in a wait, while changes are sent ahead, in a capture.
-TEST(Dump, IsToldOfADeathOutsideOfALaunch) {
-  for (int where = 0; where < 3; where++) {
-    SCOPED_TRACE(where);
-    Told told;
-    PlainEngine engine(told.Asks());
-    if (where != 2) {
-      CGR_ASSERT_OK(engine.Capture());
-    }
-    if (where == 0) {
-      CGR_ASSERT_OK(engine.Prepare({ 1 }));
-      engine.Fault(CGR__OP_EXEC_LAUNCH, CGR__DEVICE_OK);
-      CGR_ASSERT_OK(engine.Launch());
-      engine.Fault(CGR__OP_CAPTURE_STATUS, CGR__DEVICE_DEAD);
-      CGR_ASSERT_OK(engine.Prepare({ 1 }));
-      CGR_EXPECT(CGR_ERROR_DEAD, engine.Launch());
-      EXPECT_EQ(engine.step.state, CGR_STEP_PREPARED);
-    } else if (where == 1) {
-      engine.Fault(CGR__OP_LAUNCH, CGR__DEVICE_DEAD);
-      CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr));
-    } else {
-      engine.Fault(CGR__OP_CAPTURE_BEGIN, CGR__DEVICE_DEAD);
-      CGR_EXPECT(CGR_ERROR_DEAD, engine.Capture());
-    }
-    ASSERT_EQ(told.texts.size(), 1u);
-    const Json json = JsonReader::Read(told.texts[0]);
-    EXPECT_EQ(json["dead"]["device_code"].Number(), 777u);
-    EXPECT_EQ(json["prepared"].kind, where == 0 ? Json::kObject : Json::kNull);
-  }
-}
-
 TEST(Dump, KeepsTheNewestWhereTheRingHasWrapped) {
   Told told;
-  PlainEngine engine(told.Asks(100)); // 128
+  PlainEngine engine(told.Asks(257)); // 512
   CGR_ASSERT_OK(engine.Capture());
-  for (int i = 0; i < 300; i++)
+  for (int i = 0; i < 1300; i++)
     engine.Step({ 1 });
   const std::vector<cgr_flight_record> all = engine.Flight();
-  ASSERT_EQ(all.size(), 128u);
+  ASSERT_EQ(all.size(), 512u);
   for (size_t i = 0; i < all.size(); i++)
-    EXPECT_EQ(all[i].seq, 300 - 127 + i);
+    EXPECT_EQ(all[i].seq, 1300 - 511 + i);
   const std::vector<cgr_flight_record> some = engine.Flight(5);
   ASSERT_EQ(some.size(), 5u);
   for (size_t i = 0; i < 5; i++)
-    EXPECT_EQ(some[i].seq, 296 + i);
-  EXPECT_EQ(engine.Stats().steps, 300u) << "statistics do not forget";
+    EXPECT_EQ(some[i].seq, 1296 + i);
+  EXPECT_EQ(engine.Stats().steps, 1300u) << "statistics do not forget";
   engine.fails = true;
   CGR_ASSERT_OK(engine.Prepare({ 5, 2 }));
   CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
   ASSERT_EQ(told.texts.size(), 1u);
-  EXPECT_EQ(JsonReader::Read(told.texts[0])["records"].items.size(), 128u) << "the whole ring fits into the buffer";
+  EXPECT_EQ(JsonReader::Read(told.texts[0])["records"].items.size(), 512u) << "the whole ring fits into the buffer";
 }
 
 // What a guard refused is told as long as the step's result is there. The row's length is beyond its pages' table.
@@ -295,19 +249,82 @@ TEST(Dump, TimesOneStepInSoMany) {
   }
 }
 
+// The clock of a runtime of some age is left alone, so that one text is like the next.
 TEST(Dump, WritesWhatFits) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());
   engine.Step({ 1 });
+  const timespec while_young = { 0, 100 * 1000 * 1000 };
+  nanosleep(&while_young, nullptr);
   const std::string whole = engine.Dump();
-  for (size_t capacity : { size_t(1), size_t(2), whole.size() / 2, whole.size() }) {
+  ASSERT_EQ(engine.Dump(), whole);
+  for (size_t capacity : { size_t(1), size_t(2), whole.size() / 2, whole.size(), whole.size() + 1 }) {
     std::string out(whole.size() + 8, '#');
     size_t length = 0;
     CGR_EXPECT_OK(cgr_runtime_dump(engine.rt, &out[0], capacity, &length));
+    EXPECT_EQ(length, whole.size());
+    EXPECT_EQ(out.substr(0, capacity - 1), whole.substr(0, capacity - 1));
     EXPECT_EQ(out[capacity - 1], '\0');
-    EXPECT_EQ(out[capacity], '#');
-    EXPECT_GE(length + 8, whole.size());
+    EXPECT_EQ(out.substr(capacity), std::string(out.size() - capacity, '#')) << "nothing past the capacity";
   }
+}
+
+// Of records of another size than the library's: each is written as far as it goes, and the next begins where it ends.
+TEST(Dump, RecordsMayBeOfAnotherSize) {
+  PlainEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  for (int i = 0; i < 3; i++)
+    engine.Step({ 1, 1 });
+  const std::vector<cgr_flight_record> whole = engine.Flight();
+  for (const size_t size : { offsetof(cgr_flight_record, layout), sizeof(cgr_flight_record), sizeof(cgr_flight_record) + 24 }) {
+    std::vector<uint64_t> memory(3 * size / 8 + 1, 0x5555555555555555u);
+    auto *bytes = reinterpret_cast<unsigned char *>(memory.data());
+    const uint32_t wrong = uint32_t(size) + 8, right = uint32_t(size);
+    int32_t count = -1;
+    for (size_t i = 0; i < 3; i++)
+      memcpy(bytes + i * size, i == 2 ? &wrong : &right, sizeof right);
+    auto *records = reinterpret_cast<cgr_flight_record *>(bytes);
+    ExpectMessage(cgr_runtime_flight(engine.rt, records, 3, &count), CGR_ERROR_INVALID_STRUCT,
+                  { "records[2]: size is " + std::to_string(wrong) });
+    memcpy(bytes + 2 * size, &right, sizeof right);
+    CGR_ASSERT_OK(cgr_runtime_flight(engine.rt, records, 3, &count));
+    ASSERT_EQ(count, 3);
+    for (size_t i = 0; i < 3; i++) {
+      const size_t known = std::min(size, sizeof(cgr_flight_record));
+      EXPECT_EQ(memcmp(bytes + i * size + 4, reinterpret_cast<const unsigned char *>(&whole[i]) + 4, known - 4), 0) << i;
+      EXPECT_EQ(bytes[i * size] + 256 * bytes[i * size + 1], int(size));
+      for (size_t k = known; k < size; k++)
+        EXPECT_EQ(bytes[i * size + k], 0x55);
+    }
+  }
+}
+
+// What only tells may be called anywhere: inside `record`, while a graph is captured or a step runs eagerly, and between pieces.
+TEST(Dump, IsWrittenInsideOfRecordAndBetweenPieces) {
+  PlainEngine engine;
+  int told = 0;
+  engine.inside = [&] {
+    const cgr_stats stats = engine.Stats();
+    EXPECT_EQ(engine.KeyStats(-1).size, sizeof(cgr_key_stats));
+    EXPECT_EQ(JsonReader::Read(engine.Dump())["records"].items.size(), engine.Flight().size());
+    EXPECT_LE(stats.steps, engine.Flight().size());
+    const std::string page = engine.Text([&](char *out, size_t capacity, size_t *length) {
+      return cgr_runtime_metrics(engine.rt, nullptr, 0, out, capacity, length);
+    });
+    EXPECT_NE(page.find("cgr_steps_total"), std::string::npos);
+    const std::string table = engine.Text(
+        [&](char *out, size_t capacity, size_t *length) { return cgr_runtime_stats_text(engine.rt, out, capacity, length); });
+    EXPECT_NE(table.find("steps"), std::string::npos);
+    told++;
+  };
+  CGR_ASSERT_OK(engine.Warmup());
+  EXPECT_EQ(told, 14) << "in record and its call, for 7 keys";
+  CGR_ASSERT_OK(engine.Capture());
+  EXPECT_EQ(told, 14 + 4 * 2 + 3) << "the call of a PIECEWISE graph is made between its pieces";
+  engine.Step({ 5, 2 });
+  EXPECT_EQ(told, 14 + 4 * 2 + 3 + 1);
+  engine.Step({ 20, 20 });
+  EXPECT_EQ(told, 14 + 4 * 2 + 3 + 3);
 }
 
 } // namespace

@@ -73,8 +73,10 @@ private:
     } else if (Peek() == '[') {
       value.kind = Json::kArray;
       Array(&value);
-    } else if (Take("true") || Take("false")) {
+    } else if (Peek() == 't' || Peek() == 'f') {
       value.kind = Json::kBool;
+      value.text = Peek() == 't' ? "true" : "false";
+      Need(value.text);
     } else {
       value.kind = Json::kNumber;
       value.text = NumberText();

@@ -42,6 +42,20 @@ public:
   }
   std::string TypeOf(const std::string &name) const { return types_.count(name) ? types_.at(name) : ""; }
   const std::map<std::pair<std::string, Labels>, double> &samples() const { return samples_; }
+  // The buckets of a histogram with these labels, by border.
+  std::map<double, double> Buckets(const std::string &name, const Labels &labels) const {
+    std::map<double, double> buckets;
+    for (const auto &[sample, value] : samples_) {
+      if (sample.first != name + "_bucket")
+        continue;
+      Labels others = sample.second;
+      const std::string le = others.at("le");
+      others.erase("le");
+      if (others == labels)
+        buckets[le == "+Inf" ? INFINITY : std::strtod(le.c_str(), nullptr)] = value;
+    }
+    return buckets;
+  }
 
 private:
   static bool IsName(const std::string &name, const std::string &others) {

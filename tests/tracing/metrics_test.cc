@@ -25,6 +25,7 @@ protected:
     CGR_ASSERT_OK(cgr_step_cancel(engine_.rt, &engine_.step));
     CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, engine_.Prepare({ -1 }));
   }
+  static MetricsReader::Labels Full4() { return { { "key", "full 4r 4t q1 v0" }, { "kind", "full" } }; }
   PlainEngine engine_;
 };
 
@@ -35,10 +36,24 @@ TEST_F(Metrics, EveryLineIsValidAndSaysWhatTheStatisticsDo) {
   EXPECT_EQ(m.Sum("cgr_steps_total"), double(stats.steps));
   EXPECT_EQ(m.Get("cgr_steps_total", { { "kind", "full" }, { "reason", "padded" } }), 70);
   EXPECT_EQ(m.Get("cgr_steps_total", { { "kind", "none" }, { "reason", "above tokens" } }), 1);
-  EXPECT_EQ(m.Get("cgr_key_steps_total", { { "key", "full 4r 4t q1 v0" } }), 70);
-  EXPECT_EQ(m.Get("cgr_key_real_tokens_total", { { "key", "full 4r 4t q1 v0" } }), 210);
-  EXPECT_EQ(m.Get("cgr_key_padded_tokens_total", { { "key", "full 4r 4t q1 v0" } }), 280);
-  EXPECT_FALSE(m.Has("cgr_key_steps_total", { { "key", "full 1r 1t q1 v0" } })) << "nobody has used it";
+  EXPECT_EQ(m.Get("cgr_key_steps_total", Full4()), 70);
+  EXPECT_EQ(m.Get("cgr_key_real_tokens_total", Full4()), 210);
+  EXPECT_EQ(m.Get("cgr_key_padded_tokens_total", Full4()), 280);
+  EXPECT_EQ(m.Get("cgr_key_real_requests_total", Full4()), 210);
+  EXPECT_EQ(m.Get("cgr_key_padded_requests_total", Full4()), 280);
+  EXPECT_EQ(m.Get("cgr_key_staged_bytes_total", Full4()), double(engine_.KeyStats(2).bytes_staged));
+  EXPECT_GT(engine_.KeyStats(2).bytes_staged, 0u);
+  EXPECT_EQ(m.Get("cgr_key_nodes", Full4()), double(engine_.KeyStats(2).num_nodes));
+  EXPECT_GT(engine_.KeyStats(2).num_nodes, 0);
+  EXPECT_EQ(m.Get("cgr_key_graph_memory_bytes", Full4()), double(engine_.KeyStats(2).device_bytes));
+  EXPECT_NEAR(m.Get("cgr_key_capture_seconds", Full4()), engine_.KeyStats(2).capture_ms * 1e-3, 1e-6);
+  EXPECT_EQ(m.Get("cgr_key_steps_total", { { "key", "eager" }, { "kind", "none" } }), double(engine_.KeyStats(-1).steps));
+  EXPECT_EQ(m.Get("cgr_key_steps_total", { { "key", "full 1r 1t q1 v0" }, { "kind", "full" } }), 0) << "nobody has used it yet";
+  EXPECT_EQ(m.Get("cgr_steps_total", { { "kind", "full" }, { "reason", "exact" } }), 0);
+  EXPECT_EQ(m.Sum("cgr_key_steps_total"), double(stats.steps));
+  EXPECT_EQ(m.Get("cgr_real_requests_total"), 70 * 3 + 10 * 2 + 2);
+  EXPECT_EQ(m.Get("cgr_padded_requests_total"), 70 * 4 + 10 * 8 + 2);
+  EXPECT_EQ(m.Get("cgr_refused_launches_total"), 0);
   EXPECT_EQ(m.Get("cgr_real_tokens_total"), double(stats.real_tokens));
   EXPECT_EQ(m.Get("cgr_padded_tokens_total"), double(stats.padded_tokens));
   EXPECT_EQ(m.Get("cgr_staged_bytes_total"), double(stats.bytes_staged));
@@ -54,6 +69,48 @@ TEST_F(Metrics, EveryLineIsValidAndSaysWhatTheStatisticsDo) {
   EXPECT_TRUE(m.Has("cgr_launch_seconds_bucket", { { "kind", "full" }, { "le", "0.000000128" } }));
   EXPECT_TRUE(m.Has("cgr_launch_seconds_bucket", { { "kind", "full" }, { "le", "1.073741824" } }));
   EXPECT_EQ(m.TypeOf("cgr_key_misses"), "gauge");
+}
+
+// Each border has what the statistics count up to it.
+TEST_F(Metrics, HistogramsAreThoseOfTheStatistics) {
+  RunSteps();
+  const MetricsReader m(Text());
+  for (const auto &[kind, keys] : { std::pair<std::string, std::vector<int32_t>>{ "none", { -1 } },
+                                    { "piecewise", { 4, 5, 6 } },
+                                    { "full", { 0, 1, 2, 3 } } })
+    for (const bool launch : { false, true }) {
+      cgr_histogram sum = {};
+      for (const int32_t key : keys) {
+        const cgr_key_stats stats = engine_.KeyStats(key);
+        EXPECT_EQ(cgr_graph_kind_name(cgr_graph_kind(stats.key.kind)), kind);
+        for (int32_t i = 0; i < CGR_HISTOGRAM_BUCKETS; i++)
+          sum.bucket[i] += (launch ? stats.launch : stats.prepare).bucket[i];
+      }
+      const auto buckets = m.Buckets(launch ? "cgr_launch_seconds" : "cgr_prepare_seconds", { { "kind", kind } });
+      EXPECT_EQ(buckets.size(), 25u) << "every doubling up to 1.07 s, and the last";
+      for (const auto &[border, count] : buckets) {
+        uint64_t up_to = 0;
+        for (int32_t i = 0; i < CGR_HISTOGRAM_BUCKETS; i++)
+          up_to += double(cgr_histogram_border(i)) <= border * 1e9 * (1.0 + 1e-9) || std::isinf(border) ? sum.bucket[i] : 0;
+        EXPECT_EQ(count, double(up_to)) << kind << " up to " << border;
+      }
+    }
+}
+
+// A series that was told once does not end: a scraper would take its counter for one that began anew.
+TEST_F(Metrics, SeriesGoOnWhateverBecomesOfTheirKey) {
+  const MetricsReader::Labels full2 = { { "key", "full 2r 2t q1 v0" }, { "kind", "full" } };
+  CGR_ASSERT_OK(engine_.Warmup());
+  EXPECT_FALSE(MetricsReader(Text()).Has("cgr_key_misses", full2)) << "neither captured, missed nor used";
+  engine_.Step({ 1, 1 });
+  EXPECT_EQ(MetricsReader(Text()).Get("cgr_key_misses", full2), 1);
+  CGR_ASSERT_OK(engine_.Capture());
+  EXPECT_EQ(MetricsReader(Text()).Get("cgr_key_misses", full2), 0);
+  EXPECT_EQ(MetricsReader(Text()).Get("cgr_key_steps_total", full2), 0);
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_.rt, 0, nullptr));
+  EXPECT_EQ(engine_.KeyStats(1).state, CGR_GRAPH_EMPTY);
+  EXPECT_EQ(MetricsReader(Text()).Get("cgr_key_misses", full2), 0);
+  EXPECT_EQ(MetricsReader(Text()).Get("cgr_key_nodes", full2), 0);
 }
 
 TEST_F(Metrics, AreValidBeforeAnyStepAndAfterDeath) {
@@ -133,7 +190,7 @@ TEST_F(Metrics, KeysTellMissesAndCaptures) {
   EXPECT_EQ(key.steps, 0u);
   EXPECT_EQ(engine_.KeyStats(-1).reasons[CGR_REASON_NOT_CAPTURED], 1u);
   EXPECT_EQ(engine_.KeyStats(-1).state, CGR_GRAPH_EMPTY);
-  EXPECT_EQ(MetricsReader(Text()).Get("cgr_key_misses", { { "key", "full 2r 2t q1 v0" } }), 1);
+  EXPECT_EQ(MetricsReader(Text()).Get("cgr_key_misses", { { "key", "full 2r 2t q1 v0" }, { "kind", "full" } }), 1);
 }
 
 TEST_F(Metrics, IndexesAndCapacitiesAreChecked) {

@@ -17,13 +17,30 @@
 
 namespace cgr_test {
 
+// What cgr_config.dump was given.
+struct Told {
+  std::vector<std::string> texts;
+  static void Take(void *context, const char *json, size_t length) {
+    EXPECT_EQ(std::strlen(json), length);
+    static_cast<Told *>(context)->texts.push_back(json);
+  }
+  std::function<void(cgr_config *)> Asks(int32_t depth = 0) {
+    return [this, depth](cgr_config *config) {
+      config->dump = Take;
+      config->dump_context = this;
+      config->flight_depth = depth;
+    };
+  }
+};
+
 class PlainEngine {
 public:
   enum { kRows = 12, kPagesOfRow = 3, kPages = 2 + kRows * kPagesOfRow, kMaxTokens = 40, kMixedTokens = 24, kMaxSeqLen = 48 };
 
-  explicit PlainEngine(const std::function<void(cgr_config *)> &adjust = nullptr) {
+  explicit PlainEngine(const std::function<void(cgr_config *)> &adjust = nullptr,
+                       cgr_host_schedule schedule = CGR_SCHEDULE_EARLIEST) {
     cgr_device *inner = nullptr;
-    const DeviceParam host = HostParam(CGR_SCHEDULE_EARLIEST);
+    const DeviceParam host = HostParam(schedule);
     CGR_EXPECT_OK(cgr_device_open("host", &host.config, &inner));
     EXPECT_EQ(cgr__fault_open(inner, &fault), CGR__DEVICE_OK);
     EXPECT_EQ(cgr__trace_open(fault, &dev), CGR__DEVICE_OK);
@@ -65,11 +82,19 @@ public:
   PlainEngine(const PlainEngine &) = delete;
   PlainEngine &operator=(const PlainEngine &) = delete;
 
-  cgr_status Capture() {
+  cgr_capture CaptureStruct() {
     cgr_capture capture = CGR_CAPTURE_INIT;
     capture.record = Record;
     capture.engine = this;
+    return capture;
+  }
+  cgr_status Capture() {
+    const cgr_capture capture = CaptureStruct();
     return cgr_runtime_capture(rt, &capture);
+  }
+  cgr_status Warmup() {
+    const cgr_capture capture = CaptureStruct();
+    return cgr_runtime_warmup(rt, &capture);
   }
 
   // The first `lens.size()` rows have so many new tokens each.
@@ -123,9 +148,8 @@ public:
   std::vector<cgr_flight_record> Flight(int32_t most = 1 << 20) {
     int32_t count = 0;
     CGR_EXPECT_OK(cgr_runtime_flight(rt, nullptr, 0, &count));
-    std::vector<cgr_flight_record> records(size_t(std::min(count, most)));
-    if (!records.empty())
-      records[0].size = sizeof(cgr_flight_record);
+    const cgr_flight_record empty = CGR_FLIGHT_RECORD_INIT;
+    std::vector<cgr_flight_record> records(size_t(std::min(count, most)), empty);
     CGR_EXPECT_OK(cgr_runtime_flight(rt, records.data(), int32_t(records.size()), &count));
     return records;
   }
@@ -152,12 +176,18 @@ public:
   int32_t row[kRows] = {}, length[kRows] = {};
   std::vector<int32_t> tokens, prepared;
   bool fails = false;
+  std::function<void()> inside; // called inside `record`, and in its call
 
 private:
   static cgr_status Called(cgr_recorder *, const void *args) {
+    PlainEngine *self = *static_cast<PlainEngine *const *>(args);
+    if (self->inside)
+      self->inside();
     return (*static_cast<PlainEngine *const *>(args))->fails ? CGR_ERROR_STATE : CGR_OK;
   }
   static cgr_status Record(cgr_recorder *recorder, void *engine) {
+    if (const PlainEngine *self = static_cast<PlainEngine *>(engine); self->inside)
+      self->inside();
     return cgr_record_call(recorder, Called, &engine, sizeof engine);
   }
 };

@@ -1,7 +1,9 @@
 // 100,000 random steps of every kind, and what a trace of the device's calls says of them: statistics and flight recorder agree
 // with it, at any moment and whatever the recorder's depth.
+#include <algorithm>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "tests/tracing/plain_engine.h"
@@ -9,11 +11,11 @@
 namespace cgr_test {
 namespace {
 
-// What the test knows of one record, from the trace and from the step alone.
+// What the test knows of one record: from the lengths that it has made up, and from the trace.
 struct Known {
   int32_t outcome, kind, reason, num_requests, num_tokens;
   cgr_key key;
-  uint64_t seq, bytes;
+  uint64_t seq, bytes, repeats;
 };
 
 struct Sums {
@@ -23,9 +25,27 @@ struct Sums {
 
 class RandomSteps {
 public:
-  RandomSteps(int32_t depth, uint64_t seed)
-      : engine_([depth](cgr_config *config) { config->flight_depth = depth; }), random_(seed), depth_(uint64_t(depth)) {
+  // `many`: so many changes that some steps have others ahead of them; and not every step is timed.
+  RandomSteps(int32_t depth, uint64_t seed, bool many = false)
+      : engine_([depth, many](cgr_config *config) {
+          config->flight_depth = depth;
+          config->max_changes = many ? 2 : 0;
+          config->ring_depth = 16;
+          config->time_every = many ? 4 : 1;
+        }),
+        random_(seed), depth_(uint64_t(depth)), many_(many) {
+    CGR_EXPECT_OK(engine_.Warmup());
+    for (const cgr_flight_record &r : engine_.Flight()) {
+      AddInternal(r.seq, r.bytes_staged);
+      EXPECT_EQ(r.seq, ++seq_);
+      header_ = r.bytes_staged; // these steps have nothing else
+    }
+    EXPECT_EQ(seq_, 7u) << "one for each key";
     CGR_EXPECT_OK(engine_.Capture());
+    CGR_EXPECT_OK(cgr_runtime_flush(engine_.rt, 0, engine_.stream, nullptr)); // the rows' first pages
+    for (const cgr_flight_record &r : engine_.Flight())
+      if (r.seq > seq_)
+        AddInternal(++seq_, r.bytes_staged);
     for (int32_t i = 0; i < cgr_runtime_num_keys(engine_.rt); i++) {
       cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
       CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_.rt, i, &stats));
@@ -45,6 +65,7 @@ public:
       EXPECT_GT(outcomes_[outcome], uint64_t(steps) / 100) << cgr_flight_outcome_name(cgr_flight_outcome(outcome));
     for (const uint64_t kind : kinds_)
       EXPECT_GT(kind, uint64_t(steps) / 50);
+    EXPECT_EQ(ahead_ > uint64_t(steps) / 100, many_);
   }
 
 private:
@@ -62,6 +83,11 @@ private:
     return delta;
   }
   void Add(const Known &known) {
+    if (known.outcome == CGR_FLIGHT_REFUSED && !all_.empty() && all_.back().outcome == CGR_FLIGHT_REFUSED) {
+      all_.back().repeats++;
+      outcomes_[known.outcome]++;
+      return;
+    }
     all_.push_back(known);
     if (all_.size() > depth_)
       all_.pop_front();
@@ -90,11 +116,32 @@ private:
     sums.padded_requests += uint64_t(known.key.num_requests);
   }
   void AddInternal(uint64_t seq, uint64_t bytes) {
-    Add({ CGR_FLIGHT_INTERNAL, CGR_KIND_NONE, CGR_REASON_INTERNAL, 0, 0, CGR_KEY_INIT, seq, bytes });
+    Add({ CGR_FLIGHT_INTERNAL, CGR_KIND_NONE, CGR_REASON_INTERNAL, 0, 0, CGR_KEY_INIT, seq, bytes, 0 });
   }
+  static cgr_key KeyOf(int32_t kind, int32_t requests, int32_t tokens, int32_t query_len) {
+    cgr_key key = CGR_KEY_INIT;
+    key.kind = kind;
+    key.num_requests = requests;
+    key.num_tokens = tokens;
+    key.query_len = query_len;
+    return key;
+  }
+  // The step of lens_: single tokens in the smallest uniform graph, others in the smallest mixed one, large ones eagerly.
   Known Of(int32_t outcome, uint64_t seq) {
-    const cgr_step &s = engine_.step;
-    return { outcome, s.key.kind, s.reason, s.num_requests, s.num_tokens, s.key, seq, s.bytes_staged };
+    const int32_t n = int32_t(lens_.size()), tokens = std::accumulate(lens_.begin(), lens_.end(), 0);
+    const bool uniform = tokens == n;
+    cgr_key key = KeyOf(CGR_KIND_NONE, std::max(n, 1), std::max(tokens, 1), 0);
+    int32_t reason = enabled_ ? CGR_REASON_ABOVE_TOKENS : CGR_REASON_DISABLED;
+    for (int32_t size : { 8, 4, 2, 1 })
+      if (enabled_ && uniform && n <= size)
+        key = KeyOf(CGR_KIND_FULL, size, size, 1);
+    for (int32_t size : { 24, 16, 8 })
+      if (enabled_ && !uniform && tokens <= size)
+        key = KeyOf(CGR_KIND_PIECEWISE, 8, size, 0);
+    if (key.kind != CGR_KIND_NONE)
+      reason = key.num_requests == n && key.num_tokens == tokens ? CGR_REASON_EXACT : CGR_REASON_PADDED;
+    EXPECT_GE(engine_.step.bytes_staged, header_ + 4 * uint64_t(tokens)) << "the tokens at least";
+    return { outcome, key.kind, reason, n, tokens, key, seq, engine_.step.bytes_staged, 0 };
   }
   int32_t Pieces(const cgr_key &key) {
     for (const cgr_graph_stats &graph : graphs_)
@@ -120,7 +167,7 @@ private:
     const uint64_t what = Pick(20);
     if (what == 0)
       Refuse();
-    else if (what == 1)
+    else if (what == 1 && !many_)
       Flush();
     else
       Prepare(what);
@@ -134,31 +181,40 @@ private:
     EXPECT_NE(cgr_step_prepare(engine_.rt, &batch, &step), CGR_OK);
     const Delta d = Look();
     EXPECT_EQ(d.execs + d.launches, 0u);
-    Add({ CGR_FLIGHT_REFUSED, CGR_KIND_NONE, CGR_REASON_INTERNAL, 0, 0, CGR_KEY_INIT, 0, 0 });
+    Add({ CGR_FLIGHT_REFUSED, CGR_KIND_NONE, -1, 0, 0, CGR_KEY_INIT, 0, 0, 0 });
   }
-  // Changes a page and sends it ahead.
+  // Takes a page of a row that no step uses, and gives it back.
+  void ChangePage(int32_t i) {
+    const int32_t page = 2 + 3 * i + 2;
+    CGR_EXPECT_OK(cgr_request_drop_pages(engine_.rt, engine_.row[i], 0, 2, 1));
+    CGR_EXPECT_OK(cgr_request_set_pages(engine_.rt, engine_.row[i], 0, 2, &page, 1));
+  }
+  // Changes a page and sends it ahead: with a length that a failed step may have left to send.
   void Flush() {
-    const int32_t row = engine_.row[PlainEngine::kRows - 1];
-    const int32_t page = 2 + 3 * (PlainEngine::kRows - 1) + 2;
-    const uint64_t before = engine_.Stats().bytes_staged;
-    CGR_EXPECT_OK(cgr_request_drop_pages(engine_.rt, row, 0, 2, 1));
-    CGR_EXPECT_OK(cgr_request_set_pages(engine_.rt, row, 0, 2, &page, 1));
+    CGR_EXPECT_OK(cgr_runtime_flush(engine_.rt, 0, engine_.stream, nullptr));
+    for (const Delta d = Look(); seq_ < cgr_runtime_completed(engine_.rt, 0);) {
+      EXPECT_EQ(d.launches, 2u);
+      AddInternal(++seq_, engine_.Flight(1)[0].bytes_staged);
+    }
+    ChangePage(PlainEngine::kRows - 1);
     uint64_t seq = 0;
     CGR_EXPECT_OK(cgr_runtime_flush(engine_.rt, 0, engine_.stream, &seq));
     const Delta d = Look();
     EXPECT_EQ(d.execs, 0u);
     EXPECT_EQ(d.launches % 2, 0u);
-    const uint64_t bytes = engine_.Stats().bytes_staged - before;
     EXPECT_EQ(d.launches, 2u) << "a prologue and an epilogue";
     EXPECT_EQ(seq, ++seq_);
-    AddInternal(seq, bytes);
+    AddInternal(seq, header_ + 16); // one word of the table
   }
   void Prepare(uint64_t what) {
     if (what == 2) {
       CGR_EXPECT_OK(cgr_runtime_enable_graphs(engine_.rt, enabled_ ? 0 : 1));
       enabled_ = !enabled_;
     }
-    CGR_ASSERT_OK(engine_.Prepare(RandomBatch()));
+    for (int32_t i = 0; many_ && i < int32_t(Pick(4)); i++)
+      ChangePage(PlainEngine::kRows - 1 - i);
+    lens_ = RandomBatch();
+    CGR_ASSERT_OK(engine_.Prepare(lens_));
     Delta d = Look();
     EXPECT_EQ(d.execs + d.launches, 0u) << "prepare calls no device";
     if (what == 3) {
@@ -176,11 +232,20 @@ private:
     CGR_ASSERT_OK(engine_.Launch());
     const Delta d = Look();
     const int32_t kind = d.execs == 0 ? CGR_KIND_NONE : d.execs == 1 ? CGR_KIND_FULL : CGR_KIND_PIECEWISE;
-    EXPECT_EQ(engine_.step.key.kind, kind);
-    EXPECT_EQ(d.execs, uint64_t(Pieces(engine_.step.key)));
-    EXPECT_EQ(d.launches, d.execs == 0 ? 2u : 0u) << "an eager step has a prologue and an epilogue of its own";
-    EXPECT_EQ(engine_.step.seq, ++seq_);
-    Add(Of(CGR_FLIGHT_LAUNCHED, seq_));
+    AddAhead(d.launches - (d.execs == 0 ? 2 : 0)); // an eager step has a prologue and an epilogue of its own
+    const Known known = Of(CGR_FLIGHT_LAUNCHED, ++seq_);
+    EXPECT_EQ(known.kind, kind);
+    EXPECT_EQ(d.execs, uint64_t(Pieces(known.key)));
+    EXPECT_EQ(engine_.step.seq, seq_);
+    Add(known);
+  }
+  // Steps with changes, of two launches each. What they carry counts for the step that comes after them.
+  void AddAhead(uint64_t launches) {
+    ASSERT_EQ(launches % 2, 0u);
+    ASSERT_LE(launches, many_ ? 20u : 0u);
+    for (uint64_t i = 0; i < launches / 2; i++)
+      AddInternal(++seq_, 0);
+    ahead_ += launches / 2;
   }
   // A call of the engine's fails, or the device's launch of a graph, with or without effect.
   void Fail() {
@@ -196,7 +261,7 @@ private:
     const Delta d = Look();
     const uint64_t ends = kind == CGR_KIND_NONE ? 2 : kind == CGR_KIND_PIECEWISE ? 1 : take_effect ? 0 : 2;
     EXPECT_EQ(d.execs, kind == CGR_KIND_NONE ? 0u : 1u);
-    EXPECT_EQ(d.launches, ends);
+    AddAhead(d.launches - ends);
     EXPECT_EQ(engine_.step.seq, ++seq_);
     AddInternal(seq_, 0);
     Add(Of(CGR_FLIGHT_ABANDONED, seq_));
@@ -206,6 +271,7 @@ private:
     CompareFlight();
     const cgr_stats stats = engine_.Stats();
     Sums all;
+    uint64_t timed = 0;
     for (int32_t i = -1; i < int32_t(graphs_.size()); i++) {
       const Sums &sums = sums_[i];
       const cgr_key_stats k = engine_.KeyStats(i);
@@ -217,12 +283,21 @@ private:
       ASSERT_EQ(k.real_requests, sums.real_requests);
       ASSERT_EQ(k.padded_requests, sums.padded_requests);
       ASSERT_EQ(k.bytes_staged, sums.bytes);
-      ASSERT_EQ(k.prepare.count, sums.timed);
-      ASSERT_EQ(k.launch.count, sums.timed);
+      if (!many_) {
+        ASSERT_EQ(k.prepare.count, sums.timed);
+      }
+      ASSERT_EQ(k.launch.count, k.prepare.count);
+      timed += k.launch.count;
       all.steps += sums.steps;
       all.real_tokens += sums.real_tokens;
       all.padded_tokens += sums.padded_tokens;
       all.bytes += sums.bytes;
+    }
+    if (written_ < depth_) { // all that was ever launched is there
+      const std::vector<cgr_flight_record> records = engine_.Flight();
+      ASSERT_EQ(timed, uint64_t(std::count_if(records.begin(), records.end(), [](const cgr_flight_record &r) {
+                  return r.outcome == CGR_FLIGHT_LAUNCHED && r.launch_ns > 0;
+                })));
     }
     ASSERT_EQ(stats.steps, all.steps);
     ASSERT_EQ(stats.steps, seq_);
@@ -247,7 +322,10 @@ private:
       ASSERT_EQ(r.size, sizeof r);
       ASSERT_EQ(r.outcome, k.outcome) << i;
       ASSERT_EQ(r.seq, k.seq);
-      if (k.outcome != CGR_FLIGHT_ABANDONED) { // which began before the step that has used its number up
+      ASSERT_EQ(r.repeats, k.repeats);
+      ASSERT_EQ(r.completed, k.seq > 0);
+      /* An abandoned step began before the one that has used its number up, any step before those ahead of it. */
+      if (k.outcome != CGR_FLIGHT_ABANDONED && k.outcome != CGR_FLIGHT_INTERNAL) {
         ASSERT_GE(r.at_ns, before);
         before = r.at_ns;
       }
@@ -258,9 +336,9 @@ private:
       ASSERT_EQ(r.key.kind, k.kind);
       ASSERT_EQ(memcmp(&r.key, &k.key, sizeof k.key), 0);
       ASSERT_EQ(r.key_index >= 0, k.kind != CGR_KIND_NONE);
-      if (k.outcome == CGR_FLIGHT_REFUSED)
-        continue;
       ASSERT_EQ(r.reason, k.reason);
+      if (k.outcome == CGR_FLIGHT_REFUSED || many_)
+        continue;
       ASSERT_EQ(r.launch_ns > 0, k.outcome == CGR_FLIGHT_LAUNCHED || k.outcome == CGR_FLIGHT_ABANDONED);
       ASSERT_EQ(r.prepare_ns > 0, k.outcome != CGR_FLIGHT_INTERNAL);
     }
@@ -269,7 +347,9 @@ private:
   PlainEngine engine_;
   std::mt19937_64 random_;
   uint64_t depth_, written_ = 0, seq_ = 0;
-  bool enabled_ = true;
+  uint64_t header_ = 0, ahead_ = 0;
+  std::vector<int32_t> lens_;
+  bool enabled_ = true, many_;
   Delta seen_ = { 0, 0 };
   std::vector<cgr_graph_stats> graphs_;
   std::deque<Known> all_;
@@ -279,9 +359,11 @@ private:
 
 TEST(RandomSteps, StatisticsAndRecorderAgreeWithTheTrace) { RandomSteps(1024, 11).Run(100000); }
 
-TEST(RandomSteps, AlsoWhereTheRingIsOverwrittenAllTheTime) { RandomSteps(64, 12).Run(10000); }
+TEST(RandomSteps, AlsoWhereTheRingIsOverwrittenAllTheTime) { RandomSteps(256, 12).Run(10000); }
 
 TEST(RandomSteps, AndWhereItNeverIs) { RandomSteps(1 << 14, 13).Run(10000); }
+
+TEST(RandomSteps, AndWhereStepsHaveOthersAheadOfThem) { RandomSteps(1 << 15, 14, true).Run(10000); }
 
 } // namespace
 } // namespace cgr_test

@@ -39,6 +39,10 @@ protected:
     const int32_t page = 5, token = 41;
     cgr_batch batch = CGR_BATCH_INIT;
     cgr_step step = CGR_STEP_INIT;
+    cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
+    cgr_key key = CGR_KEY_INIT;
+    (void)cgr_runtime_estimate_capture(rt, &capture, &estimate);
+    ASSERT_NO_FATAL_FAILURE(ExpectEnded());
     (void)cgr_runtime_warmup(rt, &capture);
     ASSERT_NO_FATAL_FAILURE(ExpectEnded());
     (void)cgr_runtime_capture(rt, &capture);
@@ -55,12 +59,16 @@ protected:
     ASSERT_NO_FATAL_FAILURE(ExpectEnded());
     for (int eager = 0; eager < 2; eager++) {
       (void)cgr_runtime_enable_graphs(rt, !eager);
+      (void)cgr_step_choose(rt, &batch, &key);
+      ASSERT_NO_FATAL_FAILURE(ExpectEnded());
       if (cgr_step_prepare(rt, &batch, &step) == CGR_OK && cgr_step_launch(rt, &step, engine_->stream) != CGR_OK)
         (void)cgr_step_cancel(rt, &step); /* if it is still prepared */
       ASSERT_NO_FATAL_FAILURE(ExpectEnded());
       (void)cgr_step_wait(rt, 0, step.seq, -1, nullptr);
       ASSERT_NO_FATAL_FAILURE(ExpectEnded());
     }
+    (void)cgr_runtime_release_graphs(rt, 0, nullptr);
+    ASSERT_NO_FATAL_FAILURE(ExpectEnded());
   }
   Tool &tool_ = Tool::Get();
   cgr_device *dev_ = nullptr;
@@ -83,6 +91,43 @@ TEST_P(RangeFaults, EveryRangeEnds) {
     }
     EXPECT_GT(nth, 200u);
   }
+}
+
+// The runtime is created, or is not: from the n-th call on everything fails, or that call alone.
+TEST(RangeFaultsOfCreation, EveryRangeEnds) {
+  CGR_SKIP_WITHOUT_TOOL();
+  Tool &tool = Tool::Get();
+  for (const int mode : { CGR__FAULT_ONCE, CGR__FAULT_FROM_NTH_ON })
+    for (uint64_t nth = 1, fired = 1; fired > 0; nth++) {
+      SCOPED_TRACE("call " + std::to_string(nth) + ", mode " + std::to_string(mode));
+      const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
+      cgr_device *inner = nullptr, *dev = nullptr;
+      CGR_ASSERT_OK(cgr_device_open("host", &device.config, &inner));
+      ASSERT_EQ(cgr__fault_open(inner, &dev), CGR__DEVICE_OK);
+      const cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, mode, 0, CGR__DEVICE_FAILED, 77 };
+      cgr_group group = CGR_GROUP_INIT;
+      group.num_pages = 12;
+      cgr_config config = CGR_CONFIG_INIT;
+      config.device_handle = dev;
+      config.groups = &group;
+      config.num_groups = 1;
+      config.max_requests = config.max_tokens = 4;
+      config.max_seq_len = 32;
+      config.nvtx = 1;
+      cgr_runtime *rt = nullptr;
+      tool.Clear();
+      cgr__fault_set(dev, &plan);
+      const cgr_status status = cgr_runtime_create(&config, &rt);
+      fired = cgr__fault_fired(dev);
+      cgr__fault_set(dev, nullptr);
+      EXPECT_EQ(status == CGR_OK, fired == 0);
+      ASSERT_EQ(tool.Depth(), 0) << tool.Tree();
+      CGR_EXPECT_OK(cgr_runtime_destroy(rt));
+      ASSERT_EQ(tool.Depth(), 0) << tool.Tree();
+      ASSERT_TRUE(tool.wrong.empty()) << tool.wrong[0];
+      CGR_EXPECT_OK(cgr_device_close(dev));
+      EXPECT_TRUE(fired > 0 || nth > 10);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, RangeFaults, ::testing::Values(CGR_MODE_FULL, CGR_MODE_PIECEWISE),

@@ -24,6 +24,7 @@ protected:
     EngineOptions options = OptionsFor(GetParam());
     options.mode = mode;
     options.mixed = { { 16, 4 }, { 64, 8 } };
+    options.calls = calls_;
     options.adjust = [&](cgr_config *config) {
       config->nvtx = nvtx;
       if (!backend)
@@ -93,6 +94,7 @@ protected:
 
   Tool &tool_ = Tool::Get();
   std::vector<cgr_layer> layers_of_backend_;
+  std::vector<CallOptions> calls_; // none: every layer once
   std::unique_ptr<Engine> engine_;
 };
 
@@ -184,6 +186,16 @@ TEST_P(Ranges, OfABackendOfTheEngine) {
   backend.record = [](void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; };
   Make(CGR_MODE_FULL, 1, &backend);
   EXPECT_NE(TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }).find("layer:1(append:1 attention:1)"), std::string::npos)
+      << tool_.Tree();
+}
+
+// A layer that `record` comes back to has a second range: its attention does not lie in that of the layer between.
+TEST_P(Ranges, OfLayersThatInterleave) {
+  calls_ = { { 0, CGR_ATTENTION_APPEND_ONLY }, { 1, 0 }, { 0, CGR_ATTENTION_NO_APPEND } };
+  Make(CGR_MODE_FULL);
+  EXPECT_NE(
+      TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }).find("append:0)) layer:1(attention:1(append:1)) layer:0(attention:0)"),
+      std::string::npos)
       << tool_.Tree();
 }
 

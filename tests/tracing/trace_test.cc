@@ -118,15 +118,15 @@ TEST(Trace, APageHasTheHostsAndTheDevicesPart) {
 
 // The host's part is there for all that the recorder keeps, the device's for the last ring_depth.
 TEST(Trace, KeepsWhatTheRingsKeep) {
-  TimedEngine engine(1, 64);
+  TimedEngine engine(1, 256);
   CGR_ASSERT_OK(engine.Capture());
-  for (int i = 0; i < 100; i++)
+  for (int i = 0; i < 300; i++)
     engine.Step({ 1, 1 });
   const Json page = JsonReader::Read(engine.Page());
   const std::vector<Json> &events = page["traceEvents"].items;
-  EXPECT_EQ(Named(events, "launch").size(), 64u);
+  EXPECT_EQ(Named(events, "launch").size(), 256u);
   EXPECT_EQ(Named(events, "step").size(), 4u);
-  EXPECT_EQ(Named(events, "step").back()["args"]["seq"].Number(), 100u);
+  EXPECT_EQ(Named(events, "step").back()["args"]["seq"].Number(), 300u);
 }
 
 // Head, steps as they complete, tail: a page of more steps than are kept.
