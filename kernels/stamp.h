@@ -33,7 +33,7 @@ static inline int32_t cgr__stamp_stride(int32_t timing, int32_t num_layers) {
 
 typedef struct cgr__stamp_args {
   int64_t *stamps; /* [ring_depth][stride] */
-  const cgr__step_state *state;
+  const cgr__step_state *state; /* NULL: of no step, in row 0 */
   int32_t ring_depth, stride;
   int32_t mark[CGR__MAX_MARKS]; /* words that get the time; 0: none */
   int32_t first;                /* 1: the row is cleared, and gets its number */

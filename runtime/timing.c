@@ -53,12 +53,12 @@ static int read_words(cgr_runtime *rt, const int64_t *from, int32_t count) {
   return error ? error : ops->stream_sync(rt->dev, rt->own_stream);
 }
 
-/* The row after those of the steps is for this alone. */
+/* The row after those of the steps is for this alone: steps may be under way, so that nothing of theirs is touched. */
 static int read_clocks(cgr_runtime *rt, cgr__clock_pair *pair) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__stamp_args args = cgr__timing_args(rt, 1, 0, 0);
   args.stamps += (int64_t)args.ring_depth * args.stride;
-  args.ring_depth = 1;
+  args.state = NULL;
   uint64_t before = cgr__host_time();
   int error = ops->launch(rt->dev, &cgr__kernel_stamp, &args, rt->own_stream);
   if (!error)

@@ -59,7 +59,7 @@ static void add_args(cgr__text *text, const cgr_flight_record *r) {
   cgr__text_add(text, ",\"bytes_staged\":%" PRIu64 "}", r->bytes_staged);
 }
 
-/* An arrow from here to the device's step; it belongs to the slice that holds its time. */
+/* An end of the arrow from a launch to the device's step; it belongs to the slice that holds its time. */
 static void add_flow(cgr__text *text, const char *phase, int tid, uint64_t at_ns, uint64_t seq) {
   begin_event(text, phase, tid, at_ns);
   cgr__text_add(text, ",\"cat\":\"step\",\"name\":\"step\",\"id\":%" PRIu64 ",\"bp\":\"e\"}", seq);
@@ -78,8 +78,6 @@ void cgr__events_host(cgr__text *text, const cgr_flight_record *r) {
   cgr__text_add(text, ",\"cat\":\"host\",\"name\":\"launch\"");
   add_args(text, r);
   cgr__text_add(text, "}");
-  if (r->outcome == CGR_FLIGHT_LAUNCHED)
-    add_flow(text, "s", TID_HOST, r->launch_at_ns, r->seq);
 }
 
 static bool is_beside(int32_t phase) {
@@ -99,7 +97,9 @@ void cgr__events_device(cgr__text *text, uint64_t seq, const cgr_flight_record *
     else
       cgr__text_add(text, ",\"args\":{\"seq\":%" PRIu64 "}", seq);
     cgr__text_add(text, "}");
-    if (s->phase == CGR_PHASE_STEP && record && record->outcome == CGR_FLIGHT_LAUNCHED && record->launch_at_ns > 0)
-      add_flow(text, "f", TID_DEVICE, s->host_ns, seq);
+    if (s->phase != CGR_PHASE_STEP || !record || record->outcome != CGR_FLIGHT_LAUNCHED || record->launch_at_ns == 0)
+      continue;
+    add_flow(text, "s", TID_HOST, record->launch_at_ns, seq); /* here, so that none leads to a step that is not on the page */
+    add_flow(text, "f", TID_DEVICE, s->host_ns, seq);
   }
 }

@@ -8,7 +8,7 @@
 void cgr__host_stamp(const void *pointer) {
   const cgr__stamp_args *a = (const cgr__stamp_args *)pointer;
   int64_t now = (int64_t)cgr__host_time();
-  uint64_t seq = a->state->seq + 1;
+  uint64_t seq = a->state ? a->state->seq + 1 : 0;
   int64_t *row = a->stamps + (int64_t)(seq % (uint64_t)a->ring_depth) * a->stride;
   if (a->first) {
     memset(row, 0, (size_t)a->stride * sizeof *row);

@@ -118,6 +118,22 @@ TEST_P(Timing, EveryKindOfStepHasItsSpans) {
   }
 }
 
+// The clocks are compared, and what has completed is read, while other steps are under way.
+TEST_P(Timing, IsReadWhileStepsAreUnderWay) {
+  Make(2);
+  int32_t a = engine_->Start(5, 1), b = engine_->Start(7, 2);
+  for (int i = 0; i < 20; i++) {
+    size_t length = 0;
+    for (int ahead = 0; ahead < 3; ahead++)
+      engine_->PrepareAndLaunch(engine_->Decode({ a, b }));
+    CGR_EXPECT_OK(cgr_runtime_trace(engine_->rt, nullptr, 0, &length));
+    const uint64_t seq = engine_->step.seq - 2;
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, seq, -1, nullptr));
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(SpansOf(engine_->rt, seq), true, true));
+    engine_->CheckAll();
+  }
+}
+
 // A replay's stamps are its own: steps follow one another, through all slots of the ring more than once.
 TEST_P(Timing, ReplaysGiveFreshStamps) {
   Make(2);

@@ -126,6 +126,7 @@ TEST(Trace, KeepsWhatTheRingsKeep) {
     engine.Step({ 1, 1 });
   const Json page = JsonReader::Read(engine.Page());
   const std::vector<Json> &events = page["traceEvents"].items;
+  ASSERT_NO_FATAL_FAILURE(ExpectGoodEvents(events)) << "no arrow leads to a step whose device's part is not there";
   EXPECT_EQ(Named(events, "launch").size(), 256u);
   EXPECT_EQ(Named(events, "step").size(), 4u);
   EXPECT_EQ(Named(events, "step").back()["args"]["seq"].Number(), 300u);

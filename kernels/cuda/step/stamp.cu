@@ -12,7 +12,7 @@ constexpr int kThreads = 32, kClearingThreads = 256;
 
 __global__ void __launch_bounds__(kClearingThreads) stamp_kernel(const __grid_constant__ cgr__stamp_args a) {
   int64_t now = device_time();
-  uint64_t seq = a.state->seq + 1;
+  uint64_t seq = a.state ? a.state->seq + 1 : 0;
   int64_t *row = a.stamps + ring_slot(seq, a.ring_depth) * a.stride;
   if (a.first) {
     for (int32_t i = (int32_t)threadIdx.x; i < a.stride; i += (int32_t)blockDim.x)
