@@ -4,15 +4,21 @@
 #include "runtime/timing.h"
 #include "tracing/json.h"
 
+static cgr_guard kept_guard_of(const cgr__kept_guards *guards, uint64_t seq) {
+  for (int i = 0; i < CGR__KEPT_GUARDS; i++)
+    if (guards->kept[i].seq == seq && seq > 0)
+      return guards->kept[i].guard;
+  return (cgr_guard){ CGR_GUARD_NONE, -1, 0, 0, 0 };
+}
+
 /* What a guard refused of a step is in its result, as long as nothing has been written over it. */
 static cgr_guard guard_of(const cgr_runtime *rt, uint64_t seq) {
-  const cgr_guard none = { CGR_GUARD_NONE, 0, 0, 0, 0 };
   const cgr__ring *ring = &rt->lane.ring;
   if (seq == 0 || cgr__ring_completed(ring) < seq || rt->lane.launched - seq >= ring->depth)
-    return none;
+    return kept_guard_of(&rt->guards, seq);
   const cgr__result_record *result = cgr__ring_result(ring, seq);
   if (result->seq != seq)
-    return none;
+    return kept_guard_of(&rt->guards, seq);
   return (cgr_guard){ result->error, result->error_row, result->error_index, 0, result->error_value };
 }
 

@@ -91,6 +91,10 @@ static cgr_status check_seq(const cgr_runtime *rt, uint64_t seq) {
   return CGR_OK;
 }
 
+static cgr_guard guard_in(const cgr__result_record *record) {
+  return (cgr_guard){ record->error, record->error_row, record->error_index, 0, record->error_value };
+}
+
 static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uint64_t seq, cgr_step_result *result) {
   const cgr__ring *ring = &rt->lane.ring;
   const cgr__composition *batch = cgr__composition_of(&rt->lane.compositions, seq);
@@ -103,19 +107,29 @@ static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uin
   full.tags = batch ? batch->tags : NULL;
   full.num_tokens = cgr__ring_result_counts(ring, record);
   full.tokens = cgr__ring_result_tokens(ring, record);
-  full.guard = (cgr_guard){ record->error, record->error_row, record->error_index, 0, record->error_value };
+  full.guard = guard_in(record);
   if (result->size == sizeof full)
     *result = full;
   else
     cgr__sized_write(result, &full, sizeof full);
 }
 
-static cgr_status report_result(const cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
+/* For the flight recorder, once. */
+static void keep_guard(cgr__kept_guards *guards, uint64_t seq, const cgr_guard *guard) {
+  for (int i = 0; i < CGR__KEPT_GUARDS; i++)
+    if (guards->kept[i].seq == seq)
+      return;
+  guards->kept[guards->count++ % CGR__KEPT_GUARDS] = (struct cgr__kept_guard){ seq, *guard };
+}
+
+static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
   const cgr__result_record *record = cgr__ring_result(&rt->lane.ring, seq);
   if (result)
     fill_in(rt, record, seq, result);
   if (record->error == CGR_GUARD_NONE)
     return CGR_OK;
+  const cgr_guard guard = guard_in(record);
+  keep_guard(&rt->guards, seq, &guard);
   return cgr__fail(CGR_ERROR_STEP, "step %llu: a guard on the device refused a %s at row %d, index %d: %lld",
                    (unsigned long long)seq, cgr_guard_error_name((cgr_guard_error)record->error), record->error_row,
                    record->error_index, (long long)record->error_value);

@@ -127,6 +127,15 @@ typedef struct cgr__timing {
   cgr__device_clock clock;
 } cgr__timing;
 
+/* What guards have refused of the last such steps that somebody waited for: their results are soon written over. */
+typedef struct cgr__kept_guards {
+  uint64_t count; /* kept so far; the i-th of them is in [i % CGR__KEPT_GUARDS] */
+  struct cgr__kept_guard {
+    uint64_t seq;
+    cgr_guard guard;
+  } kept[CGR__KEPT_GUARDS];
+} cgr__kept_guards;
+
 /* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
@@ -146,6 +155,7 @@ struct cgr_runtime {
   cgr__statistics statistics;
   cgr__timing timing;
   cgr__failure failure;
+  cgr__kept_guards guards;
   char *dump; /* [dump_bytes] for cgr_config.dump; NULL: nobody is told */
   size_t dump_bytes;
   cgr_record_function record;

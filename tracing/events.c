@@ -2,6 +2,7 @@
 #include "tracing/events.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/key.h"
@@ -28,6 +29,8 @@ static void add_name(cgr__text *text, const char *event, int tid, const char *na
 }
 
 void cgr__events_begin(cgr__text *text, const cgr__events_head *head) {
+  char device[80];
+  snprintf(device, sizeof device, "device: %s", head->device);
   cgr__text_add(text, "{\"displayTimeUnit\":\"ns\",\n\"otherData\":{\"version\":");
   cgr__text_add_json(text, cgr_build_info());
   cgr__text_add(text, ",\"device\":");
@@ -41,7 +44,7 @@ void cgr__events_begin(cgr__text *text, const cgr__events_head *head) {
   if (!head->timed)
     return;
   cgr__text_add(text, ",\n");
-  add_name(text, "thread_name", TID_DEVICE, head->device);
+  add_name(text, "thread_name", TID_DEVICE, device);
   cgr__text_add(text, ",\n");
   add_name(text, "thread_name", TID_BESIDE, "beside the step");
 }

@@ -67,8 +67,10 @@ void cgr__table_write(cgr__text *text, const cgr__report *report) {
   add_keys(text, report);
   cgr__text_add(text, "\nsteps %" PRIu64 "\n", s->steps);
   add_reasons(text, s);
-  cgr__text_add(text, "cancelled %" PRIu64 ", abandoned %" PRIu64 ", refused %" PRIu64 ", guard errors %" PRIu64 "\n",
-                s->cancelled, s->abandoned, s->refused, s->guard_errors);
+  cgr__text_add(text,
+                "cancelled %" PRIu64 ", abandoned %" PRIu64 ", refused %" PRIu64 ", launches refused %" PRIu64
+                ", guard errors %" PRIu64 "\n",
+                s->cancelled, s->abandoned, s->refused, s->refused_launches, s->guard_errors);
   cgr__text_add(text, "tokens %" PRIu64 ", padded %" PRIu64 ", bytes staged %" PRIu64 "\n", s->real_tokens, s->padded_tokens,
                 s->bytes_staged);
   cgr__text_add(text, "graphs %d, %" PRIu64 " bytes, captured in ", s->num_graphs, s->graph_bytes);

@@ -238,7 +238,7 @@ TEST(Trace, NamesAreEscaped) {
   cgr__events_begin(&text, &head);
   const Json page = JsonReader::Read(std::string(out) + CGR_TRACE_TAIL);
   EXPECT_EQ(page["otherData"]["device"].text, "a \"b\" \\ \n \xef\xbf\xbd");
-  EXPECT_EQ(page["traceEvents"].items[2]["args"]["name"].text, "a \"b\" \\ \n \xef\xbf\xbd");
+  EXPECT_EQ(page["traceEvents"].items[2]["args"]["name"].text, "device: a \"b\" \\ \n \xef\xbf\xbd");
 }
 
 // Layers lie in their record, by number.
