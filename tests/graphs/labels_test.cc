@@ -115,6 +115,16 @@ TEST_F(LabelsOfADevice, HoldManyNodes) {
   EXPECT_EQ(labels_->names_bytes, 9) << "each name once";
 }
 
+// Templates of kernels give names that begin alike, and one may be the beginning of another.
+TEST_F(LabelsOfADevice, NamesThatBeginAlikeAreNotTheSame) {
+  cgr__label_piece_begin(&labelling_);
+  for (const char *name : { "cgr_append", "cgr_appen", "cgr_appendix", "cgr", "cgr_append" })
+    Enqueue(name);
+  Lines lines = Keep();
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines, (Lines{ "cgr -1:-1", "cgr_appen -1:-1", "cgr_append -1:-1", "cgr_append -1:-1", "cgr_appendix -1:-1" }));
+}
+
 TEST_F(LabelsOfADevice, NodesOfAChildGraphComeWithTheirNode) {
   cgr__label_piece_begin(&labelling_);
   Begin(1);

@@ -24,6 +24,14 @@ TEST(DeviceClock, HasNoRateOverAShortStretch) {
   EXPECT_EQ(cgr__device_clock_at(&clock, 8 * kSecond), 51 * kSecond + 1000);
 }
 
+TEST(DeviceClock, HasARateFromOneSecondOn) {
+  cgr__device_clock clock = {};
+  const cgr__clock_pair first = { 50 * kSecond, 7 * kSecond, 100 }, last = { 51 * kSecond + 1000, 8 * kSecond, 100 };
+  cgr__device_clock_add(&clock, &first);
+  cgr__device_clock_add(&clock, &last);
+  EXPECT_NEAR(double(cgr__device_clock_at(&clock, 9 * kSecond) - 52 * kSecond), 2000.0, 2.0);
+}
+
 // 100 ns per ms too slow, ahead of the host's by more than a day.
 TEST(DeviceClock, FollowsTheRate) {
   cgr__device_clock clock = {};

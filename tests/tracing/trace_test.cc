@@ -59,12 +59,14 @@ std::vector<Json> Named(const std::vector<Json> &events, const std::string &name
 
 class TimedEngine : public PlainEngine {
 public:
-  explicit TimedEngine(int32_t timing = 1, int32_t depth = 0)
-      : PlainEngine([=](cgr_config *config) {
-          config->timing = timing;
-          config->flight_depth = depth;
-          config->time_every = 128;
-        }) {}
+  explicit TimedEngine(int32_t timing = 1, int32_t depth = 0, cgr_host_schedule schedule = CGR_SCHEDULE_EARLIEST)
+      : PlainEngine(
+            [=](cgr_config *config) {
+              config->timing = timing;
+              config->flight_depth = depth;
+              config->time_every = 128;
+            },
+            schedule) {}
   std::string Page() {
     return Text([this](char *out, size_t capacity, size_t *bytes) { return cgr_runtime_trace(rt, out, capacity, bytes); });
   }
@@ -116,6 +118,21 @@ TEST(Trace, APageHasTheHostsAndTheDevicesPart) {
   EXPECT_EQ(names["0"], "cgr");
   EXPECT_EQ(names["1"], "host");
   EXPECT_NE(names["2"], "");
+  EXPECT_EQ(names["3"], "beside the step");
+  std::map<std::string, std::string> binds;
+  for (const Json &event : events)
+    if (event["ph"].text == "s" || event["ph"].text == "f")
+      binds[event["ph"].text + event["id"].text] = event.Has("bp") ? event["bp"].text : "";
+  EXPECT_EQ(binds.size(), 6u);
+  for (const auto &bind : binds)
+    EXPECT_EQ(bind.second, "e") << "else the arrow goes to the slice that begins next";
+  const std::vector<cgr_flight_record> records = engine.Flight();
+  ASSERT_EQ(records.size(), 3u);
+  for (size_t i = 0; i < 3; i++) {
+    EXPECT_GT(records[i].bytes_staged, 0u);
+    for (const Json &event : { prepares[i], launches[i], steps[i] })
+      EXPECT_EQ(event["args"]["bytes_staged"].Number(), records[i].bytes_staged);
+  }
 }
 
 // The host's part is there for all that the recorder keeps, the device's for the last ring_depth.
@@ -175,6 +192,118 @@ TEST(Trace, TellsWhatBecameOfSteps) {
   ASSERT_EQ(Named(events, "launch").size(), 2u);
   ASSERT_EQ(Named(events, "step").size(), 2u);
   EXPECT_EQ(Named(events, "step")[0]["args"]["outcome"].text, "internal");
+}
+
+// Two steps have had the number: one that was abandoned, and then the runtime's own, which is what the device ran.
+TEST(Trace, AStepIsTheLastThatHadItsNumber) {
+  TimedEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.fails = true;
+  CGR_ASSERT_OK(engine.Prepare({ 5, 2 }));
+  CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
+  engine.fails = false;
+  const std::vector<cgr_flight_record> records = engine.Flight();
+  ASSERT_EQ(records.size(), 2u);
+  ASSERT_EQ(records[0].outcome + records[1].outcome, CGR_FLIGHT_ABANDONED + CGR_FLIGHT_INTERNAL);
+  const uint64_t seq = records[1].seq;
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, seq, -1, nullptr));
+  const Json page = JsonReader::Read(engine.Head() + engine.StepText(seq) + CGR_TRACE_TAIL);
+  const std::vector<Json> steps = Named(page["traceEvents"].items, "step");
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0]["args"]["outcome"].text, cgr_flight_outcome_name(cgr_flight_outcome(records[1].outcome)));
+}
+
+// A step that was refused has a key if it is known which one it missed, and never counts.
+TEST(Trace, ARefusedStepHasTheKeyThatItMissed) {
+  for (int32_t key_index : { -1, 3 }) {
+    char out[4096];
+    cgr__text text = cgr__text_begin(out, sizeof out);
+    const cgr__events_head head = { "device", false, 0 };
+    cgr_flight_record record = CGR_FLIGHT_RECORD_INIT;
+    record.outcome = CGR_FLIGHT_REFUSED;
+    record.status = CGR_ERROR_FALLBACK;
+    record.reason = CGR_REASON_NOT_CAPTURED;
+    record.key_index = key_index;
+    record.at_ns = 1000;
+    record.prepare_ns = 10;
+    cgr__events_begin(&text, &head);
+    cgr__events_host(&text, &record);
+    const Json page = JsonReader::Read(std::string(out) + CGR_TRACE_TAIL);
+    const Json args = Named(page["traceEvents"].items, "prepare").at(0)["args"];
+    EXPECT_EQ(args["status"].text, "CGR_ERROR_FALLBACK");
+    EXPECT_EQ(args.Has("key"), key_index >= 0);
+    EXPECT_EQ(args.Has("reason"), key_index >= 0);
+    EXPECT_FALSE(args.Has("requests"));
+  }
+}
+
+// The device's part of a step that it has not completed is not there yet, and the rest of the page is.
+TEST(Trace, AStepThatHasNotCompletedIsTheHostsPart) {
+  TimedEngine engine(1, 0, CGR_SCHEDULE_LATEST);
+  CGR_ASSERT_OK(engine.Capture());
+  CGR_ASSERT_OK(engine.Prepare({ 1, 1 }));
+  CGR_ASSERT_OK(engine.Launch());
+  for (size_t done : { 0u, 1u }) {
+    const Json page = JsonReader::Read(engine.Page());
+    EXPECT_EQ(Named(page["traceEvents"].items, "launch").size(), 1u);
+    EXPECT_EQ(Named(page["traceEvents"].items, "step").size(), done);
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.step.seq, -1, nullptr));
+  }
+}
+
+// What waits for the device is refused inside of `record`, and of its calls.
+TEST(Trace, IsRefusedInsideOfRecord) {
+  TimedEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1 });
+  int times = 0;
+  engine.inside = [&] {
+    char out[256] = "x";
+    size_t length = 7;
+    int32_t count = 7;
+    times++;
+    ExpectMessage(cgr_runtime_trace(engine.rt, out, sizeof out, &length), CGR_ERROR_STATE, { "cgr_runtime_trace: " });
+    ExpectMessage(cgr_runtime_trace_head(engine.rt, out, sizeof out, &length), CGR_ERROR_STATE, { "cgr_runtime_trace_head: " });
+    ExpectMessage(cgr_runtime_trace_step(engine.rt, 1, out, sizeof out, &length), CGR_ERROR_STATE,
+                  { "cgr_runtime_trace_step: " });
+    ExpectMessage(cgr_runtime_timing(engine.rt, 1, nullptr, 0, &count), CGR_ERROR_STATE, { "cgr_runtime_timing: " });
+    EXPECT_EQ(length, 7u);
+    EXPECT_EQ(count, 7);
+  };
+  engine.Step({ 20, 20 });
+  EXPECT_EQ(times, 2) << "an eager step";
+  engine.Step({ 5, 2 });
+  EXPECT_EQ(times, 3) << "the call between two pieces";
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine.rt, 0, nullptr));
+  CGR_ASSERT_OK(engine.Capture());
+  EXPECT_GT(times, 5) << "captures";
+  engine.inside = nullptr;
+  engine.Step({ 1 });
+}
+
+// A text that a device's failure cut short is none: half a page would look like a whole one that was cut for want of room.
+TEST(Trace, ATextThatFailsIsEmpty) {
+  TimedEngine engine;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step({ 1, 1 });
+  engine.Step({ 1, 1 });
+  std::vector<char> out(1 << 16);
+  uint64_t fired = 1, nth = 0;
+  while (fired > 0 && nth < 100) {
+    const cgr__fault_plan plan = { CGR__OP_COPY, ++nth, CGR__FAULT_ONCE, 0, CGR__DEVICE_FAILED, 77 };
+    std::fill(out.begin(), out.end(), 'x');
+    size_t length = 7;
+    cgr__fault_set(engine.fault, &plan);
+    const cgr_status status = cgr_runtime_trace(engine.rt, out.data(), out.size(), &length);
+    fired = cgr__fault_fired(engine.fault);
+    cgr__fault_set(engine.fault, nullptr);
+    EXPECT_EQ(status, fired > 0 ? CGR_ERROR_DEVICE : CGR_OK);
+    if (fired > 0) {
+      EXPECT_EQ(length, 7u);
+      EXPECT_EQ(out[0], '\0') << nth;
+    }
+  }
+  EXPECT_EQ(nth, 5u + 2u + 1u) << "five comparisons, two steps";
 }
 
 // Without timing there is the host's part of the steps that were timed, and no launch, whose begin nobody keeps.

@@ -1,0 +1,235 @@
+// Which spans a step has, by the calls in which its layers come, the backends that they name, and what runs before `record`.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+
+#include "tests/support/devices.h"
+#include "tests/tracing/shapes_engine.h"
+
+namespace cgr_test {
+namespace {
+
+// Latest execution holds back a branch as long as nobody waits for it.
+class TimingShapes : public ::testing::TestWithParam<cgr_host_schedule> {
+protected:
+  void SetUp() override {
+    const DeviceParam device = HostParam(GetParam());
+    CGR_ASSERT_OK(cgr_device_open("host", &device.config, &dev_));
+  }
+  void TearDown() override {
+    engine_.reset();
+    CGR_EXPECT_OK(cgr_device_close(dev_));
+  }
+  // Calls check with the spans of an eager step, one of a FULL graph and one of a PIECEWISE graph.
+  void ForEveryKind(Shapes shapes, const std::function<void(std::map<Place, cgr_span> &)> &check) {
+    for (int32_t kind : { CGR_KIND_NONE, CGR_KIND_FULL, CGR_KIND_PIECEWISE }) {
+      SCOPED_TRACE(cgr_graph_kind_name(cgr_graph_kind(kind)));
+      engine_.reset();
+      shapes.mode = kind == CGR_KIND_PIECEWISE ? CGR_MODE_PIECEWISE : CGR_MODE_FULL;
+      engine_ = std::make_unique<ShapesEngine>(dev_, shapes);
+      CGR_ASSERT_OK(engine_->Capture());
+      CGR_ASSERT_OK(cgr_runtime_enable_graphs(engine_->rt, kind != CGR_KIND_NONE));
+      ASSERT_EQ(engine_->Step(), kind);
+      std::map<Place, cgr_span> by = engine_->Spans();
+      check(by);
+    }
+  }
+  // The spans of these layers alone; layers of a step come one after the other.
+  void ExpectLayers(const Shapes &shapes, const std::set<Place> &want) {
+    ForEveryKind(shapes, [&](std::map<Place, cgr_span> &by) {
+      std::set<Place> got;
+      for (const auto &span : by)
+        if (span.first.second >= 0)
+          got.insert(span.first);
+      ASSERT_EQ(got, want);
+      for (const auto &span : by) {
+        if (span.first.second < 0)
+          continue;
+        const cgr_span &layer = by.at({ CGR_PHASE_LAYER, span.first.second });
+        EXPECT_LE(layer.begin_ns, span.second.begin_ns) << cgr_phase_name(cgr_phase(span.first.first));
+        EXPECT_GE(layer.end_ns, span.second.end_ns) << cgr_phase_name(cgr_phase(span.first.first));
+      }
+    });
+  }
+  std::unique_ptr<ShapesEngine> engine_;
+  cgr_device *dev_ = nullptr;
+};
+
+const Place kLayer(CGR_PHASE_LAYER, 0), kAppend(CGR_PHASE_APPEND, 0), kAttention(CGR_PHASE_ATTENTION, 0);
+
+TEST_P(TimingShapes, ABackendThatLeavesTheAppendToTheLibrary) {
+  Shapes shapes;
+  shapes.layers = { { 1, 0 } };
+  ASSERT_NO_FATAL_FAILURE(ExpectLayers(shapes, { kLayer, kAppend, kAttention }));
+}
+
+TEST_P(TimingShapes, ABackendThatAppendsWhileItAttends) {
+  Shapes shapes;
+  shapes.layers = { { 1, 0 } };
+  shapes.backend_flags = CGR_BACKEND_APPENDS;
+  ASSERT_NO_FATAL_FAILURE(ExpectLayers(shapes, { kLayer, kAttention }));
+}
+
+TEST_P(TimingShapes, ALayerThatAppendsNothing) {
+  for (int32_t backend : { 0, 1 }) {
+    SCOPED_TRACE(backend);
+    Shapes shapes;
+    shapes.layers = { { backend, 0 } };
+    shapes.calls = { { 0, CGR_ATTENTION_NO_APPEND } };
+    ASSERT_NO_FATAL_FAILURE(ExpectLayers(shapes, { kLayer, kAttention }));
+  }
+}
+
+TEST_P(TimingShapes, ALayerThatReadsTheCacheOfAnother) {
+  Shapes shapes;
+  shapes.layers = { { 0, 0 }, { 0, 1 } };
+  ASSERT_NO_FATAL_FAILURE(
+      ExpectLayers(shapes, { kLayer, kAppend, kAttention, { CGR_PHASE_LAYER, 1 }, { CGR_PHASE_ATTENTION, 1 } }));
+}
+
+// The engine attends by itself, or not at all.
+TEST_P(TimingShapes, ALayerThatAppendsAlone) {
+  for (int32_t backend : { 0, 1 })
+    for (uint32_t flags : { 0u, uint32_t(CGR_BACKEND_APPENDS) }) {
+      SCOPED_TRACE(std::to_string(backend) + " " + std::to_string(flags));
+      Shapes shapes;
+      shapes.layers = { { backend, 0 } };
+      shapes.backend_flags = flags;
+      shapes.calls = { { 0, CGR_ATTENTION_APPEND_ONLY } };
+      ASSERT_NO_FATAL_FAILURE(ExpectLayers(shapes, { kLayer, kAppend }));
+    }
+}
+
+// A layer begins with the first of its calls, and ends where the one that comes next begins: the second call is none.
+TEST_P(TimingShapes, ALayerOfTwoCallsComesOnce) {
+  for (int32_t backend : { 0, 1 }) {
+    SCOPED_TRACE(backend);
+    Shapes shapes;
+    shapes.layers = { { backend, 0 }, { backend, 0 } };
+    shapes.calls = { { 0, CGR_ATTENTION_APPEND_ONLY },
+                     { 1, CGR_ATTENTION_APPEND_ONLY },
+                     { 0, CGR_ATTENTION_NO_APPEND },
+                     { 1, CGR_ATTENTION_NO_APPEND } };
+    ForEveryKind(shapes, [](std::map<Place, cgr_span> &by) {
+      EXPECT_EQ(by[kLayer].begin_ns, by[kAppend].begin_ns);
+      EXPECT_EQ(by[kLayer].end_ns, (by[{ CGR_PHASE_LAYER, 1 }].begin_ns));
+      EXPECT_EQ((by[{ CGR_PHASE_LAYER, 1 }].begin_ns), (by[{ CGR_PHASE_APPEND, 1 }].begin_ns));
+      EXPECT_EQ((by[{ CGR_PHASE_LAYER, 1 }].end_ns), (by[{ CGR_PHASE_RECORD, -1 }].end_ns));
+      EXPECT_LE(by[kAppend].end_ns, by[kAttention].begin_ns);
+    });
+    shapes.layers.resize(1);
+    shapes.calls = { { 0, CGR_ATTENTION_APPEND_ONLY }, { 0, CGR_ATTENTION_NO_APPEND } };
+    ASSERT_NO_FATAL_FAILURE(ExpectLayers(shapes, { kLayer, kAppend, kAttention }));
+  }
+}
+
+// An append after the attention, for which the engine answers, does not move it.
+TEST_P(TimingShapes, AnAppendAfterTheAttention) {
+  for (int32_t backend : { 0, 1 }) {
+    SCOPED_TRACE(backend);
+    Shapes shapes;
+    shapes.layers = { { backend, 0 } };
+    shapes.calls = { { 0, CGR_ATTENTION_NO_APPEND }, { 0, CGR_ATTENTION_APPEND_ONLY } };
+    ForEveryKind(shapes, [](std::map<Place, cgr_span> &by) {
+      ASSERT_EQ(by.count(kAppend) + by.count(kAttention), 2u);
+      EXPECT_EQ(by[kLayer].begin_ns, by[kAttention].begin_ns);
+      EXPECT_LE(by[kAttention].begin_ns, by[kAttention].end_ns);
+      EXPECT_LE(by[kAttention].end_ns, by[kAppend].begin_ns);
+    });
+  }
+}
+
+// All phases in one step: staged buffers of the engine's, buffers on demand, and a backend that plans after them, beside one that
+// plans first.
+TEST_P(TimingShapes, EveryPhaseThatThereIs) {
+  cgr_buffer_decl staged = CGR_BUFFER_DECL_INIT;
+  staged.dimension = CGR_DIMENSION_TOKENS;
+  staged.dtype = CGR_DTYPE_I32;
+  staged.source = CGR_SOURCE_STAGED;
+  staged.name = "staged";
+  Shapes shapes;
+  shapes.layers = { { 0, 0 }, { 1, 0 } };
+  shapes.backend_plans = true;
+  shapes.adjust = [&](cgr_config *config) {
+    config->buffers = &staged;
+    config->num_buffers = 1;
+    config->derived = CGR_DERIVED(CGR_BUFFER_KV_INDICES);
+  };
+  ForEveryKind(shapes, [](std::map<Place, cgr_span> &by) {
+    auto of = [&](int32_t phase) -> const cgr_span & {
+      EXPECT_EQ(by.count({ phase, -1 }), 1u) << cgr_phase_name(cgr_phase(phase));
+      return by[{ phase, -1 }];
+    };
+    const cgr_span step = of(CGR_PHASE_STEP), prologue = of(CGR_PHASE_PROLOGUE), stage = of(CGR_PHASE_STAGED),
+                   first = of(CGR_PHASE_PLAN_FIRST), demand = of(CGR_PHASE_ON_DEMAND), plan = of(CGR_PHASE_PLAN),
+                   record = of(CGR_PHASE_RECORD), epilogue = of(CGR_PHASE_EPILOGUE);
+    EXPECT_EQ(stage.begin_ns, prologue.end_ns);
+    EXPECT_EQ(record.begin_ns, stage.end_ns);
+    for (const cgr_span &beside : { first, demand, plan }) {
+      EXPECT_LE(step.begin_ns, beside.begin_ns);
+      EXPECT_LE(prologue.end_ns, beside.begin_ns) << cgr_phase_name(cgr_phase(beside.phase));
+      EXPECT_LE(beside.end_ns, epilogue.begin_ns) << cgr_phase_name(cgr_phase(beside.phase));
+      EXPECT_LE(beside.end_ns, by[kAttention].begin_ns) << cgr_phase_name(cgr_phase(beside.phase));
+    }
+    EXPECT_LE(first.end_ns, demand.begin_ns);
+    EXPECT_LE(demand.end_ns, plan.begin_ns);
+    EXPECT_LE(stage.end_ns, plan.begin_ns) << "such a plan may read what is staged";
+    EXPECT_EQ(by.size(), 8u + 3 * 2 + by.count({ CGR_PHASE_FETCH, -1 })) << "nothing comes twice, and nothing else is there";
+  });
+}
+
+// A step of the runtime's own ends when what runs beside it has.
+TEST_P(TimingShapes, TheEpilogueBeginsAfterTheBranches) {
+  Shapes shapes;
+  shapes.adjust = [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_KV_INDICES); };
+  ForEveryKind(shapes, [this](std::map<Place, cgr_span> &by) {
+    if (by.count({ CGR_PHASE_FETCH, -1 })) {
+      EXPECT_LE((by[{ CGR_PHASE_FETCH, -1 }].end_ns), (by[{ CGR_PHASE_EPILOGUE, -1 }].begin_ns));
+    }
+    const int32_t page = 6;
+    uint64_t seq = 0;
+    CGR_ASSERT_OK(cgr_request_set_pages(engine_->rt, engine_->row, 0, 1, &page, 1));
+    CGR_ASSERT_OK(cgr_runtime_flush(engine_->rt, 0, engine_->stream, &seq));
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, seq, -1, nullptr));
+    engine_->seq = seq;
+    std::map<Place, cgr_span> flush = engine_->Spans();
+    ASSERT_EQ(flush.count({ CGR_PHASE_ON_DEMAND, -1 }), 1u);
+    EXPECT_LE((flush[{ CGR_PHASE_ON_DEMAND, -1 }].end_ns), (flush[{ CGR_PHASE_EPILOGUE, -1 }].begin_ns));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, TimingShapes,
+                         ::testing::Values(CGR_SCHEDULE_EARLIEST, CGR_SCHEDULE_LATEST, CGR_SCHEDULE_ASYNC));
+
+// Room for all spans of a runtime of many layers.
+TEST(TimingShapesHost, ThereIsRoomForEverySpan) {
+  enum { kLayers = 96 };
+  cgr_device *dev = nullptr;
+  const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
+  CGR_ASSERT_OK(cgr_device_open("host", &device.config, &dev));
+  {
+    Shapes shapes;
+    shapes.layers.resize(kLayers);
+    uint64_t host[2] = {};
+    shapes.adjust = [&](cgr_config *config) {
+      config->flight_depth = 256; // each takes memory of a timed runtime, too
+      for (int32_t timing : { 0, 2 }) {
+        cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
+        config->timing = timing;
+        CGR_ASSERT_OK(cgr_runtime_memory(config, &sizes));
+        host[timing / 2] = sizes.host_bytes;
+      }
+    };
+    ShapesEngine engine(dev, shapes);
+    CGR_ASSERT_OK(engine.Capture());
+    EXPECT_EQ(engine.Step(), CGR_KIND_FULL);
+    const size_t most = CGR_PHASE_LAYER + 3 * kLayers, words = 6 * kLayers;
+    EXPECT_GE(engine.Spans().size(), most - 3) << "staged, on demand and other plans are not there";
+    EXPECT_GE(host[1] - host[0], most * sizeof(cgr_span) + words * sizeof(int64_t));
+  }
+  CGR_EXPECT_OK(cgr_device_close(dev));
+}
+
+} // namespace
+} // namespace cgr_test
