@@ -21,10 +21,9 @@ typedef struct cgr__label {
 
 typedef struct cgr__labelled_node {
   cgr__label label;
-  int32_t piece; /* which of the graph's pieces it is in; the device knows each piece as a graph of its own */
-  int32_t order; /* its place among the nodes of the piece, as the labelling has met them; nodes of a child graph have the place
-                    of its node */
-  uint32_t name; /* where it begins in `names` */
+  int32_t piece;     /* which of the graph's pieces it is in; the device knows each piece as a graph of its own */
+  int32_t order;     /* its place among the nodes of the piece, as they were met; nodes of a child graph have that of its node */
+  uint32_t name;     /* where it begins in `names` */
   uint64_t tools_id; /* by which tools know it in the executable graph; 0: the device does not tell */
 } cgr__labelled_node;
 
@@ -54,8 +53,7 @@ struct cgr__labelling {
   int64_t at;         /* in `seen`: the node that is being named */
 };
 
-/* False without memory: then there is nothing to end. The cgr__label_ functions
- * take NULL for a labelling, and do nothing. */
+/* False without memory: then there is nothing to end. The cgr__label_ functions take NULL for a labelling, and do nothing. */
 bool cgr__labelling_begin(struct cgr__labelling *labelling, cgr_device *dev, cudaStream_t stream);
 /* Its result, which is the caller's to free. */
 cgr__labels *cgr__labelling_end(struct cgr__labelling *labelling);
