@@ -2,13 +2,15 @@
 #ifndef CGR_BASE_CLOCK_H
 #define CGR_BASE_CLOCK_H
 
+#include <stdint.h>
 #include <time.h>
 
-/* Milliseconds since some moment; never goes back. */
-static inline double cgr__now_ms(void) {
+/* CLOCK_MONOTONIC: since some moment, and never back. */
+static inline uint64_t cgr__now_ns(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
+  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
+static inline double cgr__now_ms(void) { return (double)cgr__now_ns() * 1e-6; }
 
 #endif

@@ -32,6 +32,7 @@
 #define CGR__MAX_PLAN ((int64_t)1 << 24)      /* bytes that its plan_host writes for a step */
 #define CGR__PLAN_ALIGNMENT 64                /* of where it writes them */
 #define CGR__KEPT_GUARDS 16                   /* steps of which it is kept what a guard refused, after their results */
+#define CGR__MAX_OPEN_LABELS 16               /* of the nodes of a graph, one inside the other */
 #define CGR__MAX_STRUCT 4096                  /* bytes: a larger size in a sized struct is rubbish */
 
 /* A line of memory. What every step reads and writes lies in few of them. */

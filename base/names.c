@@ -92,6 +92,9 @@ NAMES(cgr_flight_outcome, cgr_flight_outcome_name, { CGR_FLIGHT_PREPARED, "prepa
       { CGR_FLIGHT_CANCELLED, "cancelled" }, { CGR_FLIGHT_ABANDONED, "abandoned" }, { CGR_FLIGHT_REFUSED, "refused" },
       { CGR_FLIGHT_INTERNAL, "internal" })
 
+NAMES(cgr_timing_mode, cgr_timing_mode_name, { CGR_TIMING_OFF, "off" }, { CGR_TIMING_PHASES, "phases" },
+      { CGR_TIMING_LAYERS, "layers" })
+
 NAMES(cgr_phase, cgr_phase_name, { CGR_PHASE_STEP, "step" }, { CGR_PHASE_PROLOGUE, "prologue" }, { CGR_PHASE_STAGED, "staged" },
       { CGR_PHASE_PLAN_FIRST, "plan first" }, { CGR_PHASE_ON_DEMAND, "on demand" }, { CGR_PHASE_PLAN, "plan" },
       { CGR_PHASE_RECORD, "record" }, { CGR_PHASE_FETCH, "fetch" }, { CGR_PHASE_EPILOGUE, "epilogue" },

@@ -13,8 +13,6 @@
 extern "C" {
 #endif
 
-#define CGR__MAX_OPEN_LABELS 16
-
 typedef struct cgr__label {
   int16_t range;   /* cgr__range; -1: enqueued outside of any range */
   int16_t backend; /* as the runtime counts them; -1: it is not a backend's */
@@ -23,21 +21,22 @@ typedef struct cgr__label {
 
 typedef struct cgr__labelled_node {
   cgr__label label;
-  int32_t piece;     /* of the graph's; each piece is a graph of its own for the device */
-  int32_t order;     /* that it came in, counted in its piece; a child graph's nodes have that of its node */
+  int32_t piece;     /* which of the graph's pieces it is in; the device knows each piece as a graph of its own */
+  int32_t order;     /* its place among the nodes of the piece, as they were met; nodes of a child graph have that of its node */
   uint32_t name;     /* where it begins in `names` */
-  uint64_t tools_id; /* that tools know the node of the executable graph by; 0: the device does not tell */
+  uint64_t tools_id; /* by which tools know it in the executable graph; 0: the device does not tell */
 } cgr__labelled_node;
 
-/* The nodes of a graph, piece by piece, each in the order in which they were captured; a child graph's come after its node. */
+/* The nodes of a graph, piece by piece; within one by label, in the order in which the labels were captured, and those of one
+ * label as the device lists them. The nodes of a child graph come after its node. */
 struct cgr__labels {
   cgr__labelled_node *node; /* [num_nodes] */
-  char *names;              /* [names_bytes], each closed by a zero and there once */
+  char *names;              /* [names_bytes]: each name once, closed by a zero */
   int64_t num_nodes, node_capacity, names_bytes, names_capacity;
-  int error; /* of the device, why there are none; 0: there are */
+  int error; /* the device's, for which there are no labels; 0: there are */
 };
 
-/* Those of a capture under way. */
+/* The labels of a capture under way. */
 struct cgr__labelling {
   cgr__labels *labels;
   cgr_device *dev;
@@ -45,18 +44,18 @@ struct cgr__labelling {
   cgr__label open[CGR__MAX_OPEN_LABELS];
   int32_t depth;       /* how many are open; more than there is room for are counted all the same */
   bool captures;       /* a piece is being captured */
-  int32_t num_pieces;  /* that have been kept */
+  int32_t num_pieces;  /* kept so far */
   const void **seen;   /* [num_seen] handles of the piece's nodes, in the order in which they came */
   cgr__label *label;   /* [num_seen] */
-  const void **listed; /* [capacity] what the device answers */
+  const void **listed; /* [capacity]: the nodes of the piece as the device lists them */
   int64_t num_seen, capacity;
-  int64_t first_node; /* of `labels`, of the piece that is being named */
-  int64_t at;         /* in `seen`, of the node that is being named */
+  int64_t first_node; /* in labels->node: the first one of the piece that is being kept */
+  int64_t at;         /* in `seen`: the node that is being named */
 };
 
-/* False without memory: then there is nothing to end. A labelling of NULL is none: all of what follows takes it. */
+/* False without memory: then there is nothing to end. The cgr__label_ functions take NULL for a labelling, and do nothing. */
 bool cgr__labelling_begin(struct cgr__labelling *labelling, cgr_device *dev, cudaStream_t stream);
-/* What it has come to, to be freed. */
+/* Its result, which is the caller's to free. */
 cgr__labels *cgr__labelling_end(struct cgr__labelling *labelling);
 
 /* What is enqueued from here on, up to the end of it, bears the label. */

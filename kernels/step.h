@@ -19,6 +19,13 @@
 extern "C" {
 #endif
 
+/* Slot of step `seq` in a ring; depths are powers of two as a rule, and a 64-bit division takes a GPU 100 cycles. */
+CGR__HOST_DEVICE int64_t cgr__step_slot(uint64_t seq, int32_t depth) {
+  if ((depth & (depth - 1)) == 0)
+    return (int64_t)(seq & (uint64_t)(depth - 1));
+  return (int64_t)(seq % (uint64_t)depth);
+}
+
 /* The error record of the step that is running, in device memory. The first guard that trips claims it by compare-and-swap of
  * `error` from 0 and then fills the rest; the epilogue reads it after every other kernel of the step.
  *     error                row   index                               value

@@ -113,7 +113,8 @@ static void print_clock(side *s, int32_t steps) {
   double unused = 0.0, *reads = malloc((size_t)steps * sizeof *reads);
   if (!reads)
     bench_fail("no memory");
-  spans[0].size = sizeof spans[0];
+  for (int i = 0; i < MAX_SPANS; i++)
+    spans[i].size = sizeof spans[i];
   begin_block(&s->engine);
   for (int32_t i = 0; i < steps; i++) {
     int32_t count = 0;

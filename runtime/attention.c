@@ -96,17 +96,19 @@ static cgr_status mark(uint8_t *layers, int32_t layer, const char *what) {
 
 /* --------------------------------------------------------------------------------------------------------------- enqueue */
 
-/* What a call of the engine's comes to. In a PIECEWISE capture all of it is between two pieces. */
+/* What a call of the engine's comes to: the library's append, the layer's backend, or both, with timestamps around them if
+ * layers are timed. In a PIECEWISE capture all of it is between two pieces. */
 typedef struct calls {
-  int32_t count, num_stamps;
-  cgr__call call[2 + 3];
+  bool appends, calls_backend; /* the library's append kernel; the backend, which may append by itself */
   cgr__append_args append;
-  cgr__stamp_args stamp[3];
   struct backend_call {
     const cgr_backend *backend;
     cgr_attention attention;
   } backend;
+  cgr__stamp_args before, between, after; /* used only where layers are timed; `between`: after the library's append */
 } calls;
+
+enum { MAX_CALLS = 5 }; /* those two, and three timestamps */
 
 static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   const struct backend_call *call = args;
@@ -126,18 +128,41 @@ static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   return cgr__recorder_latch_named(recorder, cgr__fail_returned(status, cgr__title_of(&running).text, status, before));
 }
 
-static cgr_status enqueue(cgr__step_recorder *rec, int32_t layer, const calls *list) {
+/* Between two pieces, where timestamps are taken as the calls are made. */
+static cgr_status enqueue_break(cgr__step_recorder *rec, const calls *c, bool timed) {
+  cgr__call call[MAX_CALLS];
+  int32_t count = 0;
+  if (timed)
+    call[count++] = (cgr__call){ &cgr__kernel_stamp, NULL, &c->before, sizeof c->before };
+  if (c->appends)
+    call[count++] = (cgr__call){ &cgr__kernel_append, NULL, &c->append, sizeof c->append };
+  if (c->appends && timed)
+    call[count++] = (cgr__call){ &cgr__kernel_stamp, NULL, &c->between, sizeof c->between };
+  if (c->calls_backend)
+    call[count++] = (cgr__call){ NULL, call_backend, &c->backend, sizeof c->backend };
+  if (c->calls_backend && timed)
+    call[count++] = (cgr__call){ &cgr__kernel_stamp, NULL, &c->after, sizeof c->after };
+  return cgr__recorder_break(&rec->base, call, count, "cgr_record_attention");
+}
+
+static cgr_status enqueue_stamp(const cgr__step_recorder *rec, const cgr__stamp_args *args, bool timed) {
+  int error = timed ? cgr__timing_enqueue(rec->runtime, rec->base.stream, args) : 0;
+  return error ? cgr__runtime_device_error(rec->runtime, error, CGR__STAMPING) : CGR_OK;
+}
+
+static cgr_status enqueue(cgr__step_recorder *rec, int32_t layer, const calls *c) {
+  bool timed = cgr__times_layers(rec->runtime);
   if (rec->base.pieces)
-    return cgr__recorder_break(&rec->base, list->call, list->count, "cgr_record_attention");
-  for (int32_t i = 0; i < list->count; i++) {
-    const cgr__call *call = &list->call[i];
-    if (call->kernel == &cgr__kernel_stamp)
-      CGR__TRY(cgr__timing_status(rec->runtime, cgr__timing_stamp(rec->runtime, rec->base.stream, call->args)));
-    else
-      CGR__TRY(call->function ? cgr__recorder_call(&rec->base, call->function, call->args)
-                              : cgr__native_append(rec, &list->append, layer));
+    return enqueue_break(rec, c, timed);
+  CGR__TRY(enqueue_stamp(rec, &c->before, timed));
+  if (c->appends) {
+    CGR__TRY(cgr__native_append(rec, &c->append, layer));
+    CGR__TRY(enqueue_stamp(rec, &c->between, timed));
   }
-  return CGR_OK;
+  if (!c->calls_backend)
+    return CGR_OK;
+  CGR__TRY(cgr__recorder_call(&rec->base, call_backend, &c->backend));
+  return enqueue_stamp(rec, &c->after, timed);
 }
 
 /* Whether the layer's backend writes k and v itself. */
@@ -157,11 +182,6 @@ static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, 
   return mark(rec->marks.appended, a->layer, "appended");
 }
 
-static void add_append(const cgr__step_recorder *rec, const cgr_attention *a, calls *list) {
-  list->append = cgr__native_append_args(rec, a);
-  list->call[list->count++] = (cgr__call){ &cgr__kernel_append, NULL, &list->append, sizeof list->append };
-}
-
 static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const extent q = extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
   const extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
@@ -175,11 +195,6 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
     rec->marks.read[source / 8] |= (uint8_t)(1u << source % 8);
   return CGR_OK;
-}
-
-static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l, calls *list) {
-  list->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend], *a };
-  list->call[list->count++] = (cgr__call){ NULL, call_backend, &list->backend, sizeof list->backend };
 }
 
 /* A graph holds what its attention reads and writes. */
@@ -201,39 +216,45 @@ static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *co
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
 }
 
-/* A timestamp among the calls: in a PIECEWISE step it is taken between two pieces, as they are made. */
-static void add_stamp(const cgr__step_recorder *rec, calls *list, int32_t a, int32_t b, int32_t c) {
-  cgr__stamp_args *args = &list->stamp[list->num_stamps++];
-  *args = cgr__timing_args(rec->runtime, a, b, c);
-  list->call[list->count++] = (cgr__call){ &cgr__kernel_stamp, NULL, args, sizeof *args };
+/* The timestamps around the calls. The layer begins with the first of its calls, `comes`, which ends the layer before it. A
+ * backend that appends by itself does so while it attends, and has no time of its own for that, but for the library's: it appends
+ * first, and takes the time after it (native.c). */
+static void set_stamps(cgr__step_recorder *rec, const cgr_attention *a, bool appends, bool comes, calls *c) {
+  const cgr_runtime *rt = rec->runtime;
+  bool attends = !(a->flags & CGR_ATTENTION_APPEND_ONLY), is_native = rt->setup.layers[a->layer].backend == 0;
+  int32_t phase = attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND; /* of the backend's call */
+  int32_t first = c->appends || (appends && is_native) ? CGR_PHASE_APPEND : phase;
+  cgr__stamp_words before = { { 0, 0, cgr__stamp_layer_word(first, a->layer, 0) } };
+  if (comes && rec->timed_layer > 0)
+    before.word[0] = cgr__stamp_layer_word(CGR_PHASE_LAYER, rec->timed_layer - 1, 1);
+  if (comes) {
+    before.word[1] = cgr__stamp_layer_word(CGR_PHASE_LAYER, a->layer, 0);
+    rec->timed_layer = a->layer + 1;
+  }
+  cgr__stamp_words between = { { cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1) } };
+  if (c->calls_backend)
+    between.word[1] = cgr__stamp_layer_word(phase, a->layer, 0);
+  c->before = cgr__timing_args(rt, before, false);
+  c->between = cgr__timing_args(rt, between, false);
+  c->after = cgr__timing_args(rt, (cgr__stamp_words){ { cgr__stamp_layer_word(phase, a->layer, 1) } }, false);
 }
 
-/* The calls, with timestamps around them if layers are timed. `comes`: the layer is new, and ends the one before it. */
-static void add_calls(cgr__step_recorder *rec, const cgr_attention *a, bool appends, bool attends, bool comes, calls *list) {
+/* `comes`: this is the layer's first call. */
+static void set_calls(cgr__step_recorder *rec, const cgr_attention *a, bool appends, bool comes, calls *c) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
-  bool timed = cgr__times_layers(rec->runtime), own_append = appends && !backend_appends(rec, l);
-  bool calls_backend = attends || !own_append, apart = own_append || (appends && l->backend == 0); /* cgr__native_complete */
-  int32_t phase = attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND, first = apart ? CGR_PHASE_APPEND : phase;
-  if (timed) {
-    int32_t before = comes && rec->timed_layer > 0 ? cgr__stamp_layer_word(CGR_PHASE_LAYER, rec->timed_layer - 1, 1) : 0;
-    int32_t begin = comes ? cgr__stamp_layer_word(CGR_PHASE_LAYER, a->layer, 0) : 0;
-    add_stamp(rec, list, before, begin, cgr__stamp_layer_word(first, a->layer, 0));
-    rec->timed_layer = comes ? a->layer + 1 : rec->timed_layer;
-  }
-  if (own_append)
-    add_append(rec, a, list);
-  if (own_append && timed)
-    add_stamp(rec, list, cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1),
-              calls_backend ? cgr__stamp_layer_word(phase, a->layer, 0) : 0, 0);
-  if (calls_backend)
-    add_backend(rec, a, l, list);
-  if (calls_backend && timed)
-    add_stamp(rec, list, cgr__stamp_layer_word(phase, a->layer, 1), 0, 0);
+  c->appends = appends && !backend_appends(rec, l);
+  c->calls_backend = !c->appends || !(a->flags & CGR_ATTENTION_APPEND_ONLY);
+  if (c->appends)
+    c->append = cgr__native_append_args(rec, a);
+  if (c->calls_backend)
+    c->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend], *a };
+  if (cgr__times_layers(rec->runtime))
+    set_stamps(rec, a, appends, comes, c);
 }
 
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
-  calls list = { .count = 0 };
+  calls list;
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
@@ -246,7 +267,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
     CGR__TRY(check_append(rec, &a, layer));
   if (attends)
     CGR__TRY(check_attend(rec, &a, layer));
-  add_calls(rec, &a, appends, attends, comes, &list);
+  set_calls(rec, &a, appends, comes, &list);
   return enqueue(rec, a.layer, &list);
 }
 

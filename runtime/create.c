@@ -41,7 +41,7 @@ static void take_flight(cgr_runtime *rt, unsigned char *memory) {
   const cgr_config *c = &rt->setup.config;
   size_t bytes = (size_t)c->flight_depth * sizeof(cgr__flight_entry);
   memset(memory, 0xff, bytes);
-  cgr__flight_init(&rt->flight, (uint32_t)c->flight_depth, c->timing != 0 ? 1 : c->time_every, memory);
+  cgr__flight_init(&rt->flight, (uint32_t)c->flight_depth, c->timing != CGR_TIMING_OFF ? 1 : c->time_every, memory);
   cgr__statistics_init(&rt->statistics, cgr__keys_count(&rt->setup.keys), memory + bytes);
   cgr__timing_init(rt, memory + cgr__setup_flight_bytes(&rt->setup) - cgr__setup_timing_bytes(&rt->setup));
 }

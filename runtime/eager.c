@@ -60,20 +60,21 @@ static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
   return error ? error : rt->dev->ops->event_wait(rt->dev, rt->fork_event, rt->side_stream);
 }
 
-/* A kernel on the side stream, with the timestamps of its phase. */
-static int launch_beside(cgr_runtime *rt, const cgr__kernel *kernel, const void *args, cgr_phase phase) {
-  int error = cgr__timing_mark(rt, rt->side_stream, cgr__mark_begin(phase), 0, 0);
+/* A kernel on the side stream, with the timestamps of its phase; an error is told as `*what`. */
+static int launch_beside(cgr_runtime *rt, const cgr__kernel *kernel, const void *args, cgr_phase phase, const char **what) {
+  int error = cgr__timing_stamp(rt, rt->side_stream, cgr__stamp_begin(phase), what);
   if (!error)
     error = rt->dev->ops->launch(rt->dev, kernel, args, rt->side_stream);
-  return error ? error : cgr__timing_mark(rt, rt->side_stream, cgr__mark_end(phase), 0, 0);
+  return error ? error : cgr__timing_stamp(rt, rt->side_stream, cgr__stamp_end(phase), what);
 }
 
 /* The same beside what `stream` gets until it waits for join_event. One at a time. */
-static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args, cgr_phase phase) {
+static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args, cgr_phase phase,
+                       const char **what) {
   const cgr__device_ops *ops = rt->dev->ops;
   int error = fork_side(rt, stream);
   if (!error)
-    error = launch_beside(rt, kernel, args, phase);
+    error = launch_beside(rt, kernel, args, phase, what);
   if (!error)
     error = ops->event_record(rt->dev, rt->join_event, rt->side_stream);
   return error;
@@ -111,10 +112,11 @@ static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   cgr__range_begin(rt, CGR__RANGE_PLANNER);
   cgr_phase phase = first ? CGR_PHASE_PLAN_FIRST : CGR_PHASE_PLAN;
   recorder->base.stream = rt->side_stream;
-  int error = cgr__timing_mark(rt, rt->side_stream, cgr__mark_begin(phase), 0, 0);
-  cgr_status planned = error ? cgr__timing_status(rt, error) : cgr__backend_plans_enqueue(recorder, first);
+  cgr_status planned = cgr__timing_try(rt, rt->side_stream, cgr__stamp_begin(phase));
   if (planned == CGR_OK)
-    planned = cgr__timing_status(rt, cgr__timing_mark(rt, rt->side_stream, cgr__mark_end(phase), 0, 0));
+    planned = cgr__backend_plans_enqueue(recorder, first);
+  if (planned == CGR_OK)
+    planned = cgr__timing_try(rt, rt->side_stream, cgr__stamp_end(phase));
   recorder->base.stream = stream;
   cgr__range_end(rt);
   if (planned == CGR_OK || gives_up(planned))
@@ -127,12 +129,13 @@ static cgr_status enqueue_derived(cgr__step_recorder *recorder) {
   if (rt->lane.derived_args.asked == 0)
     return CGR_OK;
   cgr__derived_args args = rt->lane.derived_args;
+  const char *what = "step: enqueuing the buffers on demand";
   args.batch.padded_requests = recorder->base.key.num_requests;
   CGR__TRY(begin_branch(recorder, false)); /* what the prologue has left is all that it reads */
   cgr__range_begin(rt, CGR__RANGE_ON_DEMAND);
-  int error = launch_beside(rt, &cgr__kernel_derived, &args, CGR_PHASE_ON_DEMAND);
+  int error = launch_beside(rt, &cgr__kernel_derived, &args, CGR_PHASE_ON_DEMAND, &what);
   cgr__range_end(rt);
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the buffers on demand"));
+  CGR__TRY(cgr__runtime_device_error(rt, error, what));
   return end_branch(rt);
 }
 
@@ -142,14 +145,15 @@ static cgr_status enqueue_staged(const cgr__step_recorder *recorder) {
   if (rt->lane.staged_args.num_buffers == 0)
     return CGR_OK;
   cgr__staged_args args = rt->lane.staged_args;
+  const char *what = "step: enqueuing the engine's staged buffers";
   args.padded_requests = recorder->base.key.num_requests;
   args.padded_tokens = recorder->base.key.num_tokens;
   cgr__range_begin(rt, CGR__RANGE_STAGED);
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, recorder->base.stream);
   if (!error)
-    error = cgr__timing_mark(rt, recorder->base.stream, cgr__mark_end(CGR_PHASE_STAGED), cgr__mark_begin(CGR_PHASE_RECORD), 0);
+    error = cgr__timing_stamp(rt, recorder->base.stream, cgr__stamp_between(CGR_PHASE_STAGED, CGR_PHASE_RECORD), &what);
   cgr__range_end(rt);
-  return cgr__runtime_device_error(rt, error, "step: enqueuing the engine's staged buffers");
+  return cgr__runtime_device_error(rt, error, what);
 }
 
 /* All that comes before `record`. `plans`: also what backends plan, which only `record` reads. The buffers on demand outlive the
@@ -191,14 +195,15 @@ static int32_t count_layers_before_fetch(const cgr_runtime *rt) {
 
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
+  const char *what = "cgr_record_attention: enqueuing the fetch of the next step";
   cgr__range_begin(rt, CGR__RANGE_FETCH);
-  int error = fork_kernel(rt, recorder->base.stream, &cgr__kernel_fetch, &rt->lane.args, CGR_PHASE_FETCH);
+  int error = fork_kernel(rt, recorder->base.stream, &cgr__kernel_fetch, &rt->lane.args, CGR_PHASE_FETCH, &what);
   cgr__range_end(rt);
   recorder->fetch_forked = !error;
-  return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the fetch of the next step");
+  return cgr__runtime_device_error(rt, error, what);
 }
 
-/* What runs beside the step. */
+/* Whether anything still runs beside the step. */
 static bool has_branches(const cgr__step_recorder *recorder) { return !recorder->branch_joined || recorder->fetch_forked; }
 
 static int wait_for_branches(cgr__step_recorder *recorder) {
@@ -279,22 +284,26 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
   return args;
 }
 
-/* The layer that is under way ends, and `record`. */
-static int mark_record_end(const cgr__step_recorder *recorder) {
-  int32_t layer = recorder->timed_layer > 0 ? cgr__stamp_layer_word(CGR_PHASE_LAYER, recorder->timed_layer - 1, 1) : 0;
-  int32_t end = recorder->records ? cgr__mark_end(CGR_PHASE_RECORD) : 0;
-  int32_t then = has_branches(recorder) ? 0 : cgr__mark_begin(CGR_PHASE_EPILOGUE);
-  return end + then == 0 ? 0 : cgr__timing_mark(recorder->runtime, recorder->base.stream, layer, end, then);
+/* The layer that is under way ends, and `record`; the epilogue begins, unless it waits for something beside the step. */
+static int stamp_record_end(const cgr__step_recorder *recorder, bool waits, const char **what) {
+  if (!recorder->records && waits)
+    return 0;
+  const cgr__stamp_words words = { {
+      recorder->timed_layer > 0 ? cgr__stamp_layer_word(CGR_PHASE_LAYER, recorder->timed_layer - 1, 1) : 0,
+      recorder->records ? cgr__end_of(CGR_PHASE_RECORD) : 0,
+      waits ? 0 : cgr__begin_of(CGR_PHASE_EPILOGUE),
+  } };
+  return cgr__timing_stamp(recorder->runtime, recorder->base.stream, words, what);
 }
 
-/* What the step waits for before its epilogue. */
-static int join_all(cgr__step_recorder *recorder) {
+/* What the step waits for before its epilogue; an error is told as `*what`. */
+static int join_all(cgr__step_recorder *recorder, const char **what) {
   bool waits = has_branches(recorder);
-  int error = mark_record_end(recorder);
+  int error = stamp_record_end(recorder, waits, what);
   if (!error)
     error = wait_for_branches(recorder);
   if (!error && waits)
-    error = cgr__timing_mark(recorder->runtime, recorder->base.stream, cgr__mark_begin(CGR_PHASE_EPILOGUE), 0, 0);
+    error = cgr__timing_stamp(recorder->runtime, recorder->base.stream, cgr__stamp_begin(CGR_PHASE_EPILOGUE), what);
   return error;
 }
 
@@ -307,7 +316,7 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
   strncpy(cause, cgr_last_message(), sizeof cause - 1);
   cause[sizeof cause - 1] = 0;
   cgr__range_begin(rt, CGR__RANGE_EPILOGUE);
-  int error = join_all(recorder);
+  int error = join_all(recorder, &what);
   if (!error && !recorder->base.capture && (recorded != CGR_OK || args->empty)) {
     what = "step: zeroing the workspaces of backends"; /* whoever sees the step complete finds zeros */
     error = cgr__backend_plans_clear(rt, recorder->base.stream);
@@ -325,12 +334,17 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
 }
 
 /* What comes next on the stream begins where the prologue ends. */
-static int enqueue_prologue(cgr_runtime *rt, const cgr__enqueue *enqueue, const cgr__step_args *args) {
+static cgr_status enqueue_prologue(cgr_runtime *rt, const cgr__enqueue *enqueue, const cgr__step_args *args) {
   cgr_phase next = rt->lane.staged_args.num_buffers > 0 ? CGR_PHASE_STAGED : CGR_PHASE_RECORD;
-  int error = cgr__timing_begin(rt, enqueue->stream);
+  const char *what = "step: enqueuing the prologue";
+  cgr__range_begin(rt, CGR__RANGE_PROLOGUE);
+  int error = cgr__timing_begin(rt, enqueue->stream, &what);
   if (!error)
     error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, args, enqueue->stream);
-  return error ? error : cgr__timing_mark(rt, enqueue->stream, cgr__mark_end(CGR_PHASE_PROLOGUE), cgr__mark_begin(next), 0);
+  if (!error)
+    error = cgr__timing_stamp(rt, enqueue->stream, cgr__stamp_between(CGR_PHASE_PROLOGUE, next), &what);
+  cgr__range_end(rt);
+  return cgr__runtime_device_error(rt, error, what);
 }
 
 cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome) {
@@ -338,10 +352,7 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   cgr__step_args args = step_args(rt, enqueue);
   set_recorder(recorder, rt, enqueue);
   *outcome = CGR__OUTCOME_BROKEN;
-  cgr__range_begin(rt, CGR__RANGE_PROLOGUE);
-  int error = enqueue_prologue(rt, enqueue, &args);
-  cgr__range_end(rt);
-  CGR__TRY(cgr__runtime_device_error(rt, error, "step: enqueuing the prologue"));
+  CGR__TRY(enqueue_prologue(rt, enqueue, &args));
   cgr_status recorded = enqueue_metadata(recorder, enqueue->record != NULL);
   if (recorded != CGR_OK && !gives_up(recorded))
     return recorded;

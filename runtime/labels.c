@@ -7,22 +7,13 @@
 #include "runtime/runtime.h"
 #include "tracing/text.h"
 
-static const char *phase_name(int32_t range) {
-  static const char *const names[] = {
-#define NAME(name, text, category) text,
-    CGR__RANGE_LIST(NAME)
-#undef NAME
-  };
-  return range >= 0 && range < CGR__RANGE_COUNT ? names[range] : "none";
-}
-
 static bool is_same(const cgr__labelled_node *a, const cgr__labelled_node *b) {
   return a->piece == b->piece && a->label.range == b->label.range && a->label.layer == b->label.layer &&
          a->label.backend == b->label.backend;
 }
 
 static void write_label(const cgr_runtime *rt, cgr__text *text, const cgr__label *label) {
-  cgr__text_add(text, "{\"phase\": \"%s\", ", phase_name(label->range));
+  cgr__text_add(text, "{\"phase\": \"%s\", ", label->range >= 0 ? cgr__range_name((cgr__range)label->range) : "none");
   if (label->layer >= 0)
     cgr__text_add(text, "\"layer\": %d, \"backend\": ", label->layer);
   else
@@ -86,22 +77,28 @@ static void write_graph(const cgr_runtime *rt, cgr__text *text, const cgr__graph
   cgr__text_add(text, "]}");
 }
 
-size_t cgr__labels_write(const cgr_runtime *rt, char *out, size_t capacity) {
-  cgr__text text = cgr__text_begin(out, capacity);
+static void write_page(const cgr_runtime *rt, cgr__text *text) {
   const cgr_device_info *device = &rt->setup.device;
   bool is_first = true;
-  cgr__text_add(&text, "{\"version\": ");
-  cgr__text_add_json(&text, cgr_build_info());
-  cgr__text_add(&text, ",\n \"device\": {\"kind\": \"%s\", \"name\": ", cgr_device_kind_name((cgr_device_kind)device->kind));
-  cgr__text_add_json(&text, device->name);
-  cgr__text_add(&text, ", \"driver\": %d},\n \"graphs\": [", device->driver_version);
+  cgr__text_add(text, "{\"version\": ");
+  cgr__text_add_json(text, cgr_build_info());
+  cgr__text_add(text, ",\n \"device\": {\"kind\": \"%s\", \"name\": ", cgr_device_kind_name((cgr_device_kind)device->kind));
+  cgr__text_add_json(text, device->name);
+  cgr__text_add(text, ", \"driver\": %d},\n \"graphs\": [", device->driver_version);
   for (int32_t i = 0; i < rt->graphs.count && rt->graphs.labels; i++) {
     if (rt->graphs.entry[i].state != CGR_GRAPH_READY)
       continue;
-    cgr__text_add(&text, is_first ? "\n  " : ",\n  ");
-    write_graph(rt, &text, &rt->graphs.entry[i]);
+    cgr__text_add(text, is_first ? "\n  " : ",\n  ");
+    write_graph(rt, text, &rt->graphs.entry[i]);
     is_first = false;
   }
-  cgr__text_add(&text, "]}\n");
-  return text.length;
+  cgr__text_add(text, "]}\n");
+}
+
+cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__TRY(cgr__text_check(runtime, "cgr_runtime_graph_labels", out, capacity, length));
+  cgr__text text = cgr__text_begin(out, capacity);
+  write_page(runtime, &text);
+  *length = text.length;
+  return CGR_OK;
 }

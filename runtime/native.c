@@ -73,9 +73,9 @@ static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attent
   CGR__TRY(cgr__native_append(rec, &args, a->layer));
   if (!cgr__times_layers(rec->runtime) || (a->flags & CGR_ATTENTION_APPEND_ONLY))
     return CGR_OK;
-  int32_t end = cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1);
-  int32_t begin = cgr__stamp_layer_word(CGR_PHASE_ATTENTION, a->layer, 0);
-  return cgr__timing_status(rec->runtime, cgr__timing_mark(rec->runtime, rec->base.stream, end, begin, 0));
+  const cgr__stamp_words words = { { cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1),
+                                     cgr__stamp_layer_word(CGR_PHASE_ATTENTION, a->layer, 0) } };
+  return cgr__timing_try(rec->runtime, rec->base.stream, words);
 }
 
 static cgr_status enqueue_attention(const cgr__step_recorder *rec, const cgr_attention *a) {

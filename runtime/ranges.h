@@ -8,16 +8,16 @@
 #include "runtime/runtime.h"
 #include "tracing/nvtx.h"
 
-/* A tool wants them. */
+/* Whether a tool listens. */
 static inline bool cgr__has_ranges(const cgr_runtime *rt) {
   return CGR__NVTX_BUILT && __builtin_expect((rt->flags & CGR__RUNTIME_RANGES) != 0, 0);
 }
-/* Somebody does. */
+/* Whether a tool listens, or a graph is being captured with labels. */
 static inline bool cgr__is_watched(const cgr_runtime *rt) {
   return __builtin_expect((rt->flags & (CGR__RUNTIME_RANGES | CGR__RUNTIME_LABELS)) != 0, 0);
 }
 
-/* ranges.c, where somebody does. `layer`: -1: of none. */
+/* ranges.c, for a watched runtime. `layer`: -1: of none. */
 void cgr__ranges_begin(const cgr_runtime *rt, cgr__range range, int32_t layer);
 void cgr__ranges_end(const cgr_runtime *rt);
 

@@ -122,7 +122,7 @@ enum {
 /* What a timed runtime keeps beside the timestamps themselves. */
 typedef struct cgr__timing {
   int64_t *words;        /* [limits.stamp_stride]: those of one step, copied from the device */
-  cgr_span *spans;       /* [cgr__max_spans]: of that step */
+  cgr_span *spans;       /* [cgr__setup_max_spans]: of that step */
   uint64_t *launched_at; /* [flight_depth]: ticks when launch began, by place in the flight recorder; 0: it did not */
   cgr__device_clock clock;
 } cgr__timing;
@@ -352,8 +352,6 @@ static inline uint64_t cgr__flight_launching(const cgr_runtime *rt) { return rt-
 /* How many records are kept; the i-th of them, the newest last. */
 int32_t cgr__flight_count(const cgr_runtime *rt);
 cgr_flight_record cgr__flight_read(const cgr_runtime *rt, int32_t i);
-/* What every function that writes a text asks of its arguments; the runtime may be dead. */
-cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length);
 /* Writes the JSON of cgr_runtime_dump; returns its length. */
 size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity);
 /* Gives it to cgr_config.dump, if there is one. */
@@ -366,8 +364,8 @@ static inline cgr_status cgr__failure_of_prepared(const cgr_runtime *rt) {
   return rt->failure.ticket == rt->tickets ? (cgr_status)rt->failure.status : CGR_OK;
 }
 
-/* labels.c: writes the JSON of cgr_runtime_graph_labels; returns its length. */
-size_t cgr__labels_write(const cgr_runtime *rt, char *out, size_t capacity);
+/* stats.c: what every function that writes a text asks of its arguments; the runtime may be dead. */
+cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length);
 
 /* -------------------------------------------------------------------------------------------------------------- capture.c */
 

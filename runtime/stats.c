@@ -152,9 +152,3 @@ cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capacity, si
   *length = cgr__dump(runtime, out, capacity);
   return CGR_OK;
 }
-
-cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
-  CGR__TRY(cgr__text_check(runtime, "cgr_runtime_graph_labels", out, capacity, length));
-  *length = cgr__labels_write(runtime, out, capacity);
-  return CGR_OK;
-}

@@ -1,24 +1,28 @@
-/* Timestamps: how they are enqueued, and read one step later or more. All but the stamps themselves is cold. */
+/* Timestamps: enqueuing them, and reading those of steps that have completed. All but the former is cold. */
 #include "runtime/timing.h"
 
 #include <stdio.h>
-#include <string.h>
+
+#include "base/clock.h"
 
 #define TRIES 5                   /* of a comparison of the clocks */
 #define COMPARE_EVERY 1000000000u /* ns */
 
 /* ---------------------------------------------------------------------------------------------------------------- stamps */
 
-cgr__stamp_args cgr__timing_args(const cgr_runtime *rt, int32_t a, int32_t b, int32_t c) {
+cgr__stamp_args cgr__timing_args(const cgr_runtime *rt, cgr__stamp_words words, bool first) {
   const cgr__step_args *step = &rt->lane.args;
-  return (cgr__stamp_args){ .stamps = step->buffers.stamps,
-                            .state = step->state,
-                            .ring_depth = step->ring_depth,
-                            .stride = step->stamp_stride,
-                            .mark = { a, b, c } };
+  cgr__stamp_args args = { .stamps = step->buffers.stamps,
+                           .state = step->state,
+                           .ring_depth = step->ring_depth,
+                           .stride = step->stamp_stride,
+                           .first = first };
+  for (int i = 0; i < CGR__STAMP_WORDS; i++)
+    args.word[i] = words.word[i];
+  return args;
 }
 
-int cgr__timing_stamp(cgr_runtime *rt, cudaStream_t stream, const cgr__stamp_args *args) {
+int cgr__timing_enqueue(cgr_runtime *rt, cudaStream_t stream, const cgr__stamp_args *args) {
   return rt->dev->ops->launch(rt->dev, &cgr__kernel_stamp, args, stream);
 }
 
@@ -30,7 +34,7 @@ void cgr__timing_init(cgr_runtime *rt, unsigned char *memory) {
   if (setup->limits.stamp_stride == 0)
     return;
   rt->flags |= CGR__RUNTIME_TIMED;
-  if (setup->config.timing == 2)
+  if (setup->config.timing == CGR_TIMING_LAYERS)
     rt->flags |= CGR__RUNTIME_TIMED_LAYERS;
   t->words = (int64_t *)(void *)memory;
   t->launched_at = (uint64_t *)(void *)(t->words + setup->limits.stamp_stride);
@@ -56,14 +60,14 @@ static int read_words(cgr_runtime *rt, const int64_t *from, int32_t count) {
 /* The row after those of the steps is for this alone: steps may be under way, so that nothing of theirs is touched. */
 static int read_clocks(cgr_runtime *rt, cgr__clock_pair *pair) {
   const cgr__device_ops *ops = rt->dev->ops;
-  cgr__stamp_args args = cgr__timing_args(rt, 1, 0, 0);
+  cgr__stamp_args args = cgr__timing_args(rt, (cgr__stamp_words){ { 1 } }, false);
   args.stamps += (int64_t)args.ring_depth * args.stride;
   args.state = NULL;
-  uint64_t before = cgr__host_time();
+  uint64_t before = cgr__now_ns();
   int error = ops->launch(rt->dev, &cgr__kernel_stamp, &args, rt->own_stream);
   if (!error)
     error = ops->stream_sync(rt->dev, rt->own_stream);
-  uint64_t after = cgr__host_time();
+  uint64_t after = cgr__now_ns();
   if (!error)
     error = read_words(rt, args.stamps, 2);
   *pair = (cgr__clock_pair){ before + (after - before) / 2, (uint64_t)rt->timing.words[1], (after - before + 1) / 2 };
@@ -73,7 +77,7 @@ static int read_clocks(cgr_runtime *rt, cgr__clock_pair *pair) {
 cgr_status cgr__timing_compare(cgr_runtime *rt, const char *function, bool now) {
   cgr__clock_pair best = { 0, 0, UINT64_MAX }, pair;
   char text[96];
-  if (!now && cgr__host_time() - rt->timing.clock.last.host_ns < COMPARE_EVERY)
+  if (!now && cgr__now_ns() - rt->timing.clock.last.host_ns < COMPARE_EVERY)
     return CGR_OK;
   for (int i = 0; i < TRIES; i++) {
     int error = read_clocks(rt, &pair);
@@ -88,7 +92,14 @@ cgr_status cgr__timing_compare(cgr_runtime *rt, const char *function, bool now) 
   return CGR_OK;
 }
 
-static cgr_status check_seq(const cgr_runtime *rt, const char *function, uint64_t seq) {
+bool cgr__timing_is_kept(const cgr_runtime *rt, uint64_t seq) {
+  uint64_t launched = rt->lane.launched;
+  return cgr__is_timed(rt) && seq != 0 && seq <= launched && launched - seq < rt->lane.ring.depth &&
+         cgr__ring_completed(&rt->lane.ring) >= seq;
+}
+
+/* Why it is not. */
+static cgr_status refuse_seq(const cgr_runtime *rt, const char *function, uint64_t seq) {
   uint64_t launched = rt->lane.launched, depth = rt->lane.ring.depth;
   if (!cgr__is_timed(rt))
     return cgr__fail(CGR_ERROR_STATE, "%s: config.timing is 0, expected a runtime created with 1 or 2", function);
@@ -98,10 +109,8 @@ static cgr_status check_seq(const cgr_runtime *rt, const char *function, uint64_
   if (launched - seq >= depth)
     return cgr__fail(CGR_ERROR_EXPIRED, "%s: seq is %llu, expected a step after %llu (ring_depth)", function,
                      (unsigned long long)seq, (unsigned long long)(launched - depth));
-  if (cgr__ring_completed(&rt->lane.ring) < seq)
-    return cgr__fail(CGR_NOT_READY, "%s: step %llu has not completed, expected one that has (cgr_step_wait)", function,
-                     (unsigned long long)seq);
-  return CGR_OK;
+  return cgr__fail(CGR_NOT_READY, "%s: step %llu has not completed, expected one that has (cgr_step_wait)", function,
+                   (unsigned long long)seq);
 }
 
 /* Both words, or there is no such span. */
@@ -137,7 +146,8 @@ static int32_t make_spans(cgr_runtime *rt) {
 cgr_status cgr__timing_read(cgr_runtime *rt, const char *function, uint64_t seq, int32_t *count) {
   const cgr__step_args *step = &rt->lane.args;
   char text[96];
-  CGR__TRY(check_seq(rt, function, seq));
+  if (!cgr__timing_is_kept(rt, seq))
+    return refuse_seq(rt, function, seq);
   CGR__TRY(cgr__timing_compare(rt, function, false));
   int64_t row = (int64_t)cgr__ring_index(&rt->lane.ring, seq) * step->stamp_stride;
   int error = read_words(rt, step->buffers.stamps + row, step->stamp_stride);
@@ -155,14 +165,18 @@ cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *span
   CGR__REQUIRE(count, function);
   if (capacity < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_timing: capacity is %d, expected 0 or more", capacity);
+  void *at = NULL;
+  int32_t all = 0;
   if (capacity > 0)
-    CGR__TRY(cgr__sized_check("cgr_runtime_timing: spans", spans));
-  CGR__TRY(cgr__timing_read(runtime, function, seq, count));
-  uint32_t stride = capacity > 0 ? spans->size : 0;
-  for (int32_t i = 0; i < *count && i < capacity; i++) {
-    unsigned char *at = (unsigned char *)spans + (size_t)i * stride;
-    memcpy(at, &stride, sizeof stride); /* the elements after the first may not be initialised */
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", spans, 0, &at));
+  CGR__TRY(cgr__timing_read(runtime, function, seq, &all));
+  int32_t written = all < capacity ? all : capacity;
+  for (int32_t i = 1; i < written; i++)
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", spans, i, &at));
+  for (int32_t i = 0; i < written; i++) {
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", spans, i, &at));
     cgr__sized_write(at, &runtime->timing.spans[i], sizeof(cgr_span));
   }
+  *count = all;
   return CGR_OK;
 }

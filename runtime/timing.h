@@ -1,5 +1,5 @@
 /* Timestamps inside steps (kernels/stamp.h), in a runtime whose configuration asks for them. Otherwise each of these is a test of
- * a byte of the runtime's first line. Stamps go where the step's own kernels do, so that graphs hold them. */
+ * a byte of the runtime's first line. Stamps are enqueued like the step's own kernels, so that graphs hold them. */
 #ifndef CGR_RUNTIME_TIMING_H
 #define CGR_RUNTIME_TIMING_H
 
@@ -11,38 +11,60 @@ static inline bool cgr__times_layers(const cgr_runtime *rt) {
   return __builtin_expect((rt->flags & CGR__RUNTIME_TIMED_LAYERS) != 0, 0);
 }
 
-static inline int32_t cgr__mark_begin(cgr_phase phase) { return cgr__stamp_word((int32_t)phase, 0); }
-static inline int32_t cgr__mark_end(cgr_phase phase) { return cgr__stamp_word((int32_t)phase, 1); }
+/* What a stamp puts its time into: words of the step's row, 0 for none. */
+typedef struct cgr__stamp_words {
+  int32_t word[CGR__STAMP_WORDS];
+} cgr__stamp_words;
 
-/* timing.c. A moment that up to three words get, 0 for none. */
-cgr__stamp_args cgr__timing_args(const cgr_runtime *rt, int32_t a, int32_t b, int32_t c);
-int cgr__timing_stamp(cgr_runtime *rt, cudaStream_t stream, const cgr__stamp_args *args);
+static inline int32_t cgr__begin_of(cgr_phase phase) { return cgr__stamp_word((int32_t)phase, 0); }
+static inline int32_t cgr__end_of(cgr_phase phase) { return cgr__stamp_word((int32_t)phase, 1); }
+static inline cgr__stamp_words cgr__stamp_begin(cgr_phase phase) { return (cgr__stamp_words){ { cgr__begin_of(phase) } }; }
+static inline cgr__stamp_words cgr__stamp_end(cgr_phase phase) { return (cgr__stamp_words){ { cgr__end_of(phase) } }; }
+/* One phase ends where the next begins. */
+static inline cgr__stamp_words cgr__stamp_between(cgr_phase phase, cgr_phase next) {
+  return (cgr__stamp_words){ { cgr__end_of(phase), cgr__begin_of(next) } };
+}
 
-/* The same, if the runtime is timed; 0 or the device's error. */
-static inline int cgr__timing_mark(cgr_runtime *rt, cudaStream_t stream, int32_t a, int32_t b, int32_t c) {
+/* What a device's error is told as when a stamp has met with it. */
+#define CGR__STAMPING "step: enqueuing a timestamp"
+
+/* timing.c. `first`: of the step. */
+cgr__stamp_args cgr__timing_args(const cgr_runtime *rt, cgr__stamp_words words, bool first);
+int cgr__timing_enqueue(cgr_runtime *rt, cudaStream_t stream, const cgr__stamp_args *args);
+
+/* A stamp on the stream, if the runtime is timed; 0, or the device's error, which is then told as `*what`. */
+static inline int cgr__timing_stamp(cgr_runtime *rt, cudaStream_t stream, cgr__stamp_words words, const char **what) {
   if (!cgr__is_timed(rt))
     return 0;
-  const cgr__stamp_args args = cgr__timing_args(rt, a, b, c);
-  return cgr__timing_stamp(rt, stream, &args);
+  const cgr__stamp_args args = cgr__timing_args(rt, words, false);
+  int error = cgr__timing_enqueue(rt, stream, &args);
+  *what = error ? CGR__STAMPING : *what;
+  return error;
 }
 /* The first one of a step. */
-static inline int cgr__timing_begin(cgr_runtime *rt, cudaStream_t stream) {
+static inline int cgr__timing_begin(cgr_runtime *rt, cudaStream_t stream, const char **what) {
+  const cgr__stamp_words words = { { cgr__begin_of(CGR_PHASE_STEP), cgr__begin_of(CGR_PHASE_PROLOGUE) } };
   if (!cgr__is_timed(rt))
     return 0;
-  cgr__stamp_args args = cgr__timing_args(rt, cgr__mark_begin(CGR_PHASE_STEP), cgr__mark_begin(CGR_PHASE_PROLOGUE), 0);
-  args.first = 1;
-  return cgr__timing_stamp(rt, stream, &args);
+  const cgr__stamp_args args = cgr__timing_args(rt, words, true);
+  int error = cgr__timing_enqueue(rt, stream, &args);
+  *what = error ? CGR__STAMPING : *what;
+  return error;
 }
-/* A status of what the two return. */
-static inline cgr_status cgr__timing_status(cgr_runtime *rt, int error) {
-  return error ? cgr__runtime_device_error(rt, error, "step: enqueuing a timestamp") : CGR_OK;
+/* The same as cgr__timing_stamp with a status. */
+static inline cgr_status cgr__timing_try(cgr_runtime *rt, cudaStream_t stream, cgr__stamp_words words) {
+  const char *what = CGR__STAMPING;
+  return cgr__is_timed(rt) ? cgr__runtime_device_error(rt, cgr__timing_stamp(rt, stream, words, &what), what) : CGR_OK;
 }
 
-/* At creation: places what is kept in `memory` (cgr__setup_timing_bytes); loads the kernel and compares the clocks. */
+/* At creation. _init places what is kept in `memory` (cgr__setup_timing_bytes). _start loads the kernel and compares the clocks:
+ * a runtime that dies before anybody has read a time still has an error of its clock to tell. */
 void cgr__timing_init(cgr_runtime *rt, unsigned char *memory);
 cgr_status cgr__timing_start(cgr_runtime *rt);
 /* Compares the clocks; if not `now`, once a second at most. */
 cgr_status cgr__timing_compare(cgr_runtime *rt, const char *function, bool now);
+/* Whether the device still has the timestamps of step `seq`, and all of them. */
+bool cgr__timing_is_kept(const cgr_runtime *rt, uint64_t seq);
 /* Checks `seq` as cgr_runtime_timing does, and reads the spans of that step: rt->timing.spans[*count]. */
 cgr_status cgr__timing_read(cgr_runtime *rt, const char *function, uint64_t seq, int32_t *count);
 

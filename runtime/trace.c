@@ -5,11 +5,9 @@
 /* Whether the device is asked: a dead one answers nothing. */
 static bool asks_device(const cgr_runtime *rt) { return cgr__is_timed(rt) && !rt->dead; }
 
-/* The steps of which the device's part can be read, and whose record tells what they were. */
-static bool has_spans(const cgr_runtime *rt, const cgr_flight_record *record) {
-  bool ran = record->outcome == CGR_FLIGHT_LAUNCHED || record->outcome == CGR_FLIGHT_INTERNAL;
-  return ran && record->seq != 0 && cgr__ring_completed(&rt->lane.ring) >= record->seq &&
-         rt->lane.launched - record->seq < rt->lane.ring.depth;
+/* Whether the spans of the record's number are the record's: that of a step which was abandoned may have gone to the next. */
+static bool has_run(const cgr_flight_record *record) {
+  return record->outcome == CGR_FLIGHT_LAUNCHED || record->outcome == CGR_FLIGHT_INTERNAL;
 }
 
 static void write_head(const cgr_runtime *rt, cgr__text *text) {
@@ -52,7 +50,7 @@ static cgr_status write_page(cgr_runtime *rt, cgr__text *text) {
   for (int32_t i = 0; i < cgr__flight_count(rt); i++) {
     const cgr_flight_record record = cgr__flight_read(rt, i);
     cgr__events_host(text, &record);
-    if (asks_device(rt) && has_spans(rt, &record))
+    if (asks_device(rt) && has_run(&record) && cgr__timing_is_kept(rt, record.seq))
       CGR__TRY(write_device(rt, function, &record, text));
   }
   cgr__text_add(text, "%s", CGR_TRACE_TAIL);
@@ -73,7 +71,7 @@ cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capaci
   return finish(CGR_OK, &text, length);
 }
 
-/* What became of the step: the newest record under its number, for the one before it may be that of the attempt. */
+/* The newest record with this number: an older one is of a step that was abandoned, and whose number was used again. */
 static bool find_record(const cgr_runtime *rt, uint64_t seq, cgr_flight_record *record) {
   for (int32_t i = cgr__flight_count(rt) - 1; i >= 0; i--) {
     *record = cgr__flight_read(rt, i);
@@ -97,7 +95,7 @@ static cgr_status write_step(cgr_runtime *rt, uint64_t seq, cgr__text *text) {
 
 cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, uint64_t seq, char *out, size_t capacity, size_t *length) {
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_trace_step"));
-  CGR__TRY(check(runtime, "cgr_runtime_trace_step", out, capacity, length));
+  CGR__TRY(cgr__text_check(runtime, "cgr_runtime_trace_step", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
   return finish(write_step(runtime, seq, &text), &text, length);
 }

@@ -10,13 +10,13 @@
 enum { TID_HOST = 1, TID_DEVICE = 2, TID_BESIDE = 3 };
 
 /* An event up to its arguments. */
-static void begin_event(cgr__text *text, const char *phase, int tid, uint64_t at_ns) {
-  cgr__text_add(text, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":", phase, (int)getpid(), tid);
+static void begin_event(cgr__text *text, const char *phase, pid_t pid, int tid, uint64_t at_ns) {
+  cgr__text_add(text, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":", phase, (int)pid, tid);
   cgr__text_add_decimal(text, at_ns, 3);
 }
 
-static void begin_slice(cgr__text *text, int tid, uint64_t at_ns, uint64_t ns) {
-  begin_event(text, "X", tid, at_ns);
+static void begin_slice(cgr__text *text, pid_t pid, int tid, uint64_t at_ns, uint64_t ns) {
+  begin_event(text, "X", pid, tid, at_ns);
   cgr__text_add(text, ",\"dur\":");
   cgr__text_add_decimal(text, ns, 3);
 }
@@ -63,21 +63,22 @@ static void add_args(cgr__text *text, const cgr_flight_record *r) {
 }
 
 /* An end of the arrow from a launch to the device's step; it belongs to the slice that holds its time. */
-static void add_flow(cgr__text *text, const char *phase, int tid, uint64_t at_ns, uint64_t seq) {
-  begin_event(text, phase, tid, at_ns);
+static void add_flow(cgr__text *text, const char *phase, pid_t pid, int tid, uint64_t at_ns, uint64_t seq) {
+  begin_event(text, phase, pid, tid, at_ns);
   cgr__text_add(text, ",\"cat\":\"step\",\"name\":\"step\",\"id\":%" PRIu64 ",\"bp\":\"e\"}", seq);
 }
 
 void cgr__events_host(cgr__text *text, const cgr_flight_record *r) {
+  const pid_t pid = getpid();
   if (r->prepare_ns > 0) {
-    begin_slice(text, TID_HOST, r->at_ns, r->prepare_ns);
+    begin_slice(text, pid, TID_HOST, r->at_ns, r->prepare_ns);
     cgr__text_add(text, ",\"cat\":\"host\",\"name\":\"prepare\"");
     add_args(text, r);
     cgr__text_add(text, "}");
   }
   if (r->launch_at_ns == 0 || r->launch_ns == 0)
     return;
-  begin_slice(text, TID_HOST, r->launch_at_ns, r->launch_ns);
+  begin_slice(text, pid, TID_HOST, r->launch_at_ns, r->launch_ns);
   cgr__text_add(text, ",\"cat\":\"host\",\"name\":\"launch\"");
   add_args(text, r);
   cgr__text_add(text, "}");
@@ -88,9 +89,10 @@ static bool is_beside(int32_t phase) {
 }
 
 void cgr__events_device(cgr__text *text, uint64_t seq, const cgr_flight_record *record, const cgr_span *spans, int32_t count) {
+  const pid_t pid = getpid(); /* a call of the kernel's */
   for (int32_t i = 0; i < count; i++) {
     const cgr_span *s = &spans[i];
-    begin_slice(text, is_beside(s->phase) ? TID_BESIDE : TID_DEVICE, s->host_ns, s->end_ns - s->begin_ns);
+    begin_slice(text, pid, is_beside(s->phase) ? TID_BESIDE : TID_DEVICE, s->host_ns, s->end_ns - s->begin_ns);
     cgr__text_add(text, ",\"cat\":\"device\",\"name\":\"%s", cgr_phase_name((cgr_phase)s->phase));
     if (s->layer >= 0)
       cgr__text_add(text, " %d", s->layer);
@@ -102,7 +104,7 @@ void cgr__events_device(cgr__text *text, uint64_t seq, const cgr_flight_record *
     cgr__text_add(text, "}");
     if (s->phase != CGR_PHASE_STEP || !record || record->outcome != CGR_FLIGHT_LAUNCHED || record->launch_at_ns == 0)
       continue;
-    add_flow(text, "s", TID_HOST, record->launch_at_ns, seq); /* here, so that none leads to a step that is not on the page */
-    add_flow(text, "f", TID_DEVICE, s->host_ns, seq);
+    add_flow(text, "s", pid, TID_HOST, record->launch_at_ns, seq); /* here, so that none leads to a step that is not on the page */
+    add_flow(text, "f", pid, TID_DEVICE, s->host_ns, seq);
   }
 }

@@ -14,7 +14,7 @@ extern "C" {
 typedef struct cgr__events_head {
   const char *device;
   bool timed;                     /* there are events of the device's */
-  uint64_t device_clock_error_ns; /* only of these */
+  uint64_t device_clock_error_ns; /* of their times; only if there are any */
 } cgr__events_head;
 
 /* Opens the page; all events that follow begin with a comma. */

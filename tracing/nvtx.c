@@ -14,13 +14,10 @@
 
 #include "cgr/cgr.h"
 
-static const struct {
-  const char *text;
-  uint32_t category;
-} ranges[CGR__RANGE_COUNT] = {
-#define RANGE_TEXT(name, text, category) { text, CGR__CATEGORY_##category },
-  CGR__RANGE_LIST(RANGE_TEXT)
-#undef RANGE_TEXT
+static const uint32_t category_of[CGR__RANGE_COUNT] = {
+#define RANGE_CATEGORY(name, text, category) CGR__CATEGORY_##category,
+  CGR__RANGE_LIST(RANGE_CATEGORY)
+#undef RANGE_CATEGORY
 };
 
 static const char *const categories[CGR__CATEGORY_COUNT] = {
@@ -124,7 +121,7 @@ static void open_once(void) {
   for (uint32_t i = CGR__CATEGORY_NONE + 1; i < CGR__CATEGORY_COUNT; i++)
     nvtxDomainNameCategoryA(nvtx.domain, i, categories[i]);
   for (int i = 0; i < CGR__RANGE_COUNT; i++)
-    nvtx.name[i] = nvtxDomainRegisterStringA(nvtx.domain, ranges[i].text);
+    nvtx.name[i] = nvtxDomainRegisterStringA(nvtx.domain, cgr__range_name((cgr__range)i));
 #ifdef CGR_NVTX_SCHEMAS
   nvtx.schemas = register_schemas();
 #endif
@@ -137,7 +134,7 @@ bool cgr__nvtx_open(void) {
 
 static nvtxEventAttributes_t event_of(cgr__range range) {
   nvtxEventAttributes_t event = { .version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE };
-  event.category = ranges[range].category;
+  event.category = category_of[range];
   event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
   event.message.registered = nvtx.name[range];
   return event;

@@ -62,6 +62,8 @@ typedef enum cgr__range {
       CGR__RANGE_COUNT
 } cgr__range;
 
+const char *cgr__range_name(cgr__range range);
+
 /* What ranges carry; tools get the fields by their names. */
 typedef struct cgr__range_key {
   int32_t graph; /* index of cgr_runtime_graph_stats; -1: an eager step */

@@ -8,15 +8,13 @@
 static void read_both(uint64_t *ticks, uint64_t *ns) {
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < TRIES; i++) {
-    struct timespec time;
-    uint64_t before = cgr__ticks();
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    uint64_t before = cgr__ticks(), now = cgr__now_ns();
     uint64_t passed = cgr__ticks() - before;
     if (passed >= least)
       continue;
     least = passed;
     *ticks = before + passed / 2;
-    *ns = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    *ns = now;
   }
 }
 

@@ -10,7 +10,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,9 +25,7 @@ static inline uint64_t cgr__ticks(void) {
   __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
   return ticks;
 #else
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+  return cgr__now_ns();
 #endif
 }
 

@@ -77,6 +77,28 @@ int cgr__cuda_capture_status(cgr_device *dev, cudaStream_t stream, int *capturin
   return error;
 }
 
+static CUresult capture_nodes(cudaStream_t stream, const void **nodes, size_t capacity, size_t *count) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = NULL;
+  CUresult raw = cgr__cu.StreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL);
+  if (raw == CUDA_SUCCESS && (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || !graph))
+    raw = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (raw == CUDA_SUCCESS)
+    raw = cgr__cu.GraphGetNodes(graph, NULL, count);
+  size_t taken = *count < capacity ? *count : capacity;
+  if (raw == CUDA_SUCCESS && taken > 0)
+    raw = cgr__cu.GraphGetNodes(graph, (CUgraphNode *)(void *)nodes, &taken);
+  return raw;
+}
+
+int cgr__cuda_capture_nodes(cgr_device *dev, cudaStream_t stream, const void **nodes, size_t capacity, size_t *count) {
+  struct cuda_device *cuda = cgr__cuda_of(dev);
+  struct cgr__cuda_scope scope;
+  *count = 0;
+  int error = cgr__cuda_enter(cuda, &scope);
+  return error == CGR__DEVICE_OK ? cgr__cuda_leave(&scope, capture_nodes(stream, nodes, capacity, count)) : error;
+}
+
 int cgr__cuda_graph_destroy(cgr_device *dev, cgr__graph *graph) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
   struct cgr__cuda_scope scope;

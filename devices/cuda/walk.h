@@ -5,7 +5,6 @@
 
 #include "devices/cuda/cuda_device.h"
 
-int cgr__cuda_capture_nodes(cgr_device *dev, cudaStream_t stream, const void **nodes, size_t capacity, size_t *count);
 int cgr__cuda_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context);
 
 #endif

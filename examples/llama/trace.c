@@ -10,15 +10,16 @@ static cgr_status ask(const llama_trace *t, uint64_t seq, size_t *length) {
 
 /* The text may differ a little from call to call: it is asked for until it fits. */
 static int write_text(llama_trace *t, uint64_t seq) {
+  const char *function = seq ? "cgr_runtime_trace_step" : "cgr_runtime_trace_head";
   size_t length = 0;
-  TRY(llama_cgr(ask(t, seq, &length), "cgr_runtime_trace"));
+  TRY(llama_cgr(ask(t, seq, &length), function));
   while (length >= t->capacity) {
     char *grown = realloc(t->text, 2 * length + 4096);
     if (!grown)
       return llama_fail("no memory");
     t->text = grown;
     t->capacity = 2 * length + 4096;
-    TRY(llama_cgr(ask(t, seq, &length), "cgr_runtime_trace"));
+    TRY(llama_cgr(ask(t, seq, &length), function));
   }
   fputs(t->text, t->file);
   return 0;

@@ -134,11 +134,12 @@ typedef struct cgr_config {
                                     which belong to no domain; 0: none. Calls that only tell (cgr_runtime_stats and all of
                                     tracing.h) have no range.
                                     Without a tool, or in a build without NVTX, there are none either, and the log says so (INFO) */
-  int32_t labels;                /* 1: of each node of the graphs captured it is kept what it belongs to, for
-                                    cgr_runtime_graph_labels; 0: it is not. Costs memory, and time in captures alone */
-  int32_t timing;                /* timestamps taken on the device inside every step, graphs included (cgr_runtime_timing): 1 of its
-                                    phases, 2 of its layers too; 0: none, at no cost. Each is a kernel of one block in the step: of
-                                    phases 3 to 13, of a layer 2 or 3. All steps then have host times, whatever time_every says */
+  int32_t labels;                /* 1: the runtime keeps what each node of its graphs belongs to, for cgr_runtime_graph_labels;
+                                    0: it does not. Costs memory, and time in captures alone */
+  int32_t timing;                /* cgr_timing_mode: timestamps taken on the device inside every step, graphs included, for
+                                    cgr_runtime_timing; OFF: none, at no cost. Each is a kernel of one block in the step: of
+                                    phases 3 to 13, of a layer 2 or 3, or 4 if it takes two calls. All steps then have host
+                                    times, whatever time_every says */
   int32_t reserved_last;
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \

@@ -1,11 +1,15 @@
-/* cgr: what a runtime tells of itself: statistics per key, the flight recorder, and both as text. Included by cgr.h, where steps
- * and the statistics of the whole runtime (cgr_stats) are.
+/* cgr: what a runtime tells of itself: statistics per key and the flight recorder, both also as text; labels of the nodes of
+ * graphs; times taken inside steps; traces. Included by cgr.h, where steps and the statistics of the whole runtime (cgr_stats)
+ * are.
  *
  * A record of 64 bytes is kept of every step that is launched, cancelled, abandoned or refused, always: the last
  * cgr_config.flight_depth of them are the flight recorder, and all statistics are sums over them. Host times come from the
  * processor's time stamp counter, of one step in cgr_config.time_every; what has taken longer than 2^32 ticks of it (0.9 s at
  * 4.8 GHz, 2.1 s at 2 GHz) counts as that. After a checkpoint was restored, or a virtual machine has moved, times from before may
- * be off by any amount; later ones are right. All of this also works on a dead runtime, whose last steps are the ones to look at.
+ * be off by any amount; later ones are right.
+ *
+ * All of this also works on a dead runtime, whose last steps are the ones to look at, but for what asks the device:
+ * cgr_runtime_timing and cgr_runtime_trace_step answer CGR_ERROR_DEAD, and cgr_runtime_trace writes the host's part alone.
  *
  * Calls with a runtime take in the records that have not been counted yet, so they belong on the thread that makes its steps,
  * between two of them, or under the lock around them: to answer a scrape from another thread, hand over a text that was written
@@ -152,8 +156,8 @@ typedef void (*cgr_dump_function)(void *context, const char *json, size_t length
 
 /* ------------------------------------------------------------------------------------------------------ labels of graphs */
 
-/* What every node of the captured graphs belongs to, as JSON: for profilers, which see a replay as kernels without a context. There
- * are labels of graphs that were captured with cgr_config.labels; without it `graphs` is empty.
+/* What every node of the captured graphs belongs to, as JSON: for profilers, which see a replay as kernels without a context.
+ * There are labels of graphs that were captured with cgr_config.labels; without it `graphs` is empty.
  *
  *   {"version": .., "device": {"kind": .., "name": .., "driver": 13000},
  *    "graphs": [{"index": 0, "key": "full 8r 8t q1 v0", "kind": "full", "padded_requests": 8, "padded_tokens": 8, "query_len": 1,
@@ -161,17 +165,29 @@ typedef void (*cgr_dump_function)(void *context, const char *json, size_t length
  *                "pieces": [[{"phase": "attention", "layer": 3, "backend": "cgr", "nodes": ["name", ..], "ids": [..]}, ..], ..]}]}
  *
  * `index` is that of cgr_runtime_graph_stats. A piece is a graph of its own to the device: one of a FULL graph, several of a
- * PIECEWISE one, in the order in which they are launched; what is launched between them is part of no graph and not listed. Its
- * nodes stand in the order in which they were captured, those in a row that belong to the same under one label. `phase` is
- * prologue, staged, on demand, planner, record (the engine's, before its first layer), layer (the engine's, after the attention
- * of `layer`), append, attention, call (of cgr_record_call), fetch, epilogue; or none. `layer` and `backend` are null where there
- * is none. A node's name is its kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are those that CUPTI and
- * Nsight call graphNodeId; drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be
- * taken says why in `unlabelled`, and has no pieces.
+ * PIECEWISE one, in the order in which they are launched; what is launched between them is part of no graph and not listed.
+ * Nodes in a row that belong to the same are under one label. Labels stand in the order in which they were captured; the nodes
+ * of one as the device lists them, which has so far been that order, too. `phase` is prologue, staged, on demand, planner,
+ * record (the engine's, before its first layer), layer (the engine's, after the attention of `layer`), append, attention, call
+ * (of cgr_record_call), fetch, epilogue; or none. Of times (cgr_phase) most have the same names, but planner is "plan first" or
+ * "plan", and they hold one another: the time of a layer holds what is labelled layer, append and attention, and that of record
+ * all layers, what is labelled record, and the calls. `layer` and `backend` are null where there is none. A node's name is its
+ * kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are those that CUPTI and Nsight call graphNodeId;
+ * drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be taken says why in
+ * `unlabelled`, and has no pieces.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 
 /* ---------------------------------------------------------------------------------------------------------- in-graph timing */
+
+/* cgr_config.timing: which timestamps steps take. */
+typedef enum cgr_timing_mode {
+  CGR_TIMING_OFF = 0,
+  CGR_TIMING_PHASES = 1, /* of all phases but the last three */
+  CGR_TIMING_LAYERS = 2  /* of all: LAYER, APPEND and ATTENTION, too */
+} cgr_timing_mode;
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_timing_mode_name(cgr_timing_mode mode);
 
 /* What a step is made of on the device. A phase that a step does not have has no span. */
 typedef enum cgr_phase {
@@ -204,11 +220,14 @@ typedef struct cgr_span {
 } cgr_span;
 #define CGR_SPAN_INIT { (uint32_t)sizeof(cgr_span), 0, 0, 0, 0, 0, 0 }
 
-/* What step `seq` took on the device, by when its phases began; of those that began together the outer first. The step must have
- * completed (CGR_NOT_READY) and be one of the last ring_depth (CGR_ERROR_EXPIRED); abandoned steps and those of the runtime itself
- * have spans too. *count says how many there are; the first `capacity` are written, spans[0].size bytes apart: 12 and 3 per layer
- * at most. CGR_ERROR_STATE without cgr_config.timing. Copies a few KB from the device on a stream of the runtime's own and waits
- * for that, not for any step; once a second it also compares the clocks, which takes some 100 us.
+/* What step `seq` took on the device, by when its phases began; of those that began together the outer first. Abandoned steps and
+ * those of the runtime itself have spans too. *count says how many there are, 9 and 3 per layer at most; the first `capacity` are
+ * written, spans[0].size bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more
+ * (CGR_ERROR_INVALID_ARGUMENT); with 0 spans may be NULL.
+ * The step must have been launched (CGR_ERROR_INVALID_ARGUMENT) and have completed (CGR_NOT_READY), and be one of the last
+ * ring_depth (CGR_ERROR_EXPIRED). CGR_ERROR_STATE without cgr_config.timing and inside `record`, CGR_ERROR_DEAD on a dead
+ * runtime. Copies a few KB from the device on a stream of the runtime's own and waits for that, not for any step; once a second
+ * it also compares the clocks, which takes some 100 us. CGR_ERROR_DEVICE if one of these fails.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *spans, int32_t capacity, int32_t *count);
 
@@ -216,19 +235,23 @@ CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_sp
 
 /* Trace events as Perfetto and chrome://tracing read them: JSON of the object form, times in us of CLOCK_MONOTONIC. pid is the
  * process; tid 1 is the host (prepare, launch), 2 the device's step with its layers, 3 what runs beside it; from 16 on tids are
- * free for events of the engine's own. A step's events bear its number, key, reason, real and padded counts; an arrow leads from
- * its launch to its begin on the device. Times of the device are moved to the host's clock by a measured offset, whose error,
- * half the time that the measurement took, is in "otherData" as device_clock_error_ns. */
+ * free for events of the engine's own. prepare, launch and the whole step on the device bear its number, key, reason, real and
+ * padded counts (a step of the runtime itself has none); its phases and layers bear the number alone. An arrow leads from its
+ * launch to its begin on the device. prepare is there of steps whose host times were taken (cgr_config.time_every; of all with
+ * cgr_config.timing), launch in a runtime with cgr_config.timing alone. Times of the device are moved to the host's clock by a
+ * measured offset, whose error, half the time that the measurement took, is in "otherData" as device_clock_error_ns. */
 
 /* A whole page: the host's part of the steps in the flight recorder, the device's of those of the last ring_depth that have
- * completed. On a dead runtime, or without cgr_config.timing, the host's part alone. As the texts above; a second call may write a
+ * completed. On a dead runtime, or without cgr_config.timing, the host's part alone. CGR_ERROR_STATE inside `record`, and
+ * CGR_ERROR_DEVICE if the device cannot be read; then there is no text. Written as the texts above; a second call may write a
  * few bytes more or less than the first, for the clocks are compared anew.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 
 /* The same in pieces, for a trace of more steps than are kept: the head once, then each step once it has completed, and at last
  * CGR_TRACE_TAIL. Each piece of a step begins with a comma, so that an engine can put events of its own between them in the same
- * way. The step as for cgr_runtime_timing, with its errors.
+ * way. The step as for cgr_runtime_timing, with its errors for `seq` and for the runtime; trace_head has those of
+ * cgr_runtime_trace.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 CGR_API cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, uint64_t seq, char *out, size_t capacity, size_t *length);

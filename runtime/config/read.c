@@ -120,7 +120,7 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_enum(f, "graph_mode", c->graph_mode, CGR_MODE_FULL_AND_PIECEWISE);
   cgr__in_range(f, "nvtx", c->nvtx, 0, 1);
   cgr__in_range(f, "labels", c->labels, 0, 1);
-  cgr__in_range(f, "timing", c->timing, 0, 2);
+  cgr__in_range(f, "timing", c->timing, CGR_TIMING_OFF, CGR_TIMING_LAYERS);
   check_enum(f, "attention_support", c->attention_support, CGR_SUPPORT_ALWAYS);
   check_reserved(f, "num_programs", c->num_programs, 1);
   check_reserved(f, "num_lanes", c->num_lanes, 1);
@@ -223,7 +223,7 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   return rows;
 }
 
-int32_t cgr__setup_max_spans(const cgr__setup *setup) { return CGR_PHASE_COUNT_ + 3 * setup->config.num_layers; }
+int32_t cgr__setup_max_spans(const cgr__setup *setup) { return CGR_PHASE_LAYER + 3 * setup->config.num_layers; }
 
 size_t cgr__setup_timing_bytes(const cgr__setup *setup) {
   size_t words = (size_t)setup->limits.stamp_stride + (size_t)setup->config.flight_depth;

@@ -67,6 +67,7 @@ namespace {
 #define FLIGHT_OUTCOMES(X)                                                                                                    \
   X(CGR_FLIGHT_PREPARED) X(CGR_FLIGHT_LAUNCHED) X(CGR_FLIGHT_CANCELLED) X(CGR_FLIGHT_ABANDONED) X(CGR_FLIGHT_REFUSED)         \
   X(CGR_FLIGHT_INTERNAL)
+#define TIMING_MODES(X) X(CGR_TIMING_OFF) X(CGR_TIMING_PHASES) X(CGR_TIMING_LAYERS)
 #define PHASES(X)                                                                                                             \
   X(CGR_PHASE_STEP) X(CGR_PHASE_PROLOGUE) X(CGR_PHASE_STAGED) X(CGR_PHASE_PLAN_FIRST) X(CGR_PHASE_ON_DEMAND)                  \
   X(CGR_PHASE_PLAN) X(CGR_PHASE_RECORD) X(CGR_PHASE_FETCH) X(CGR_PHASE_EPILOGUE) X(CGR_PHASE_LAYER) X(CGR_PHASE_APPEND)       \
@@ -101,6 +102,7 @@ namespace {
   LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)             \
   LIST(cgr_capture_flag, cgr_capture_flag_name, , CAPTURE_FLAGS)          \
   LIST(cgr_flight_outcome, cgr_flight_outcome_name, , FLIGHT_OUTCOMES)    \
+  LIST(cgr_timing_mode, cgr_timing_mode_name, , TIMING_MODES)             \
   LIST(cgr_phase, cgr_phase_name, case CGR_PHASE_COUNT_:, PHASES)
 
 // Fails to compile when an enumerator is not listed.

@@ -31,7 +31,9 @@
   X(cgr_step_state, CGR_STEP_NONE, CGR_STEP_ABANDONED, +1)                      \
   X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_OVER_BUDGET, +1)                \
   X(cgr_capture_flag, CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED, *2)               \
-  X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)
+  X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)           \
+  X(cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS, +1)                     \
+  X(cgr_phase, CGR_PHASE_STEP, CGR_PHASE_ATTENTION, +1)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \

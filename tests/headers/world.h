@@ -64,7 +64,7 @@ static inline void world_configure(world *w) {
   w->config.max_requests = 1;
   w->config.max_tokens = 8;
   w->config.max_seq_len = 64;
-  w->config.timing = 1;
+  w->config.timing = CGR_TIMING_PHASES;
 }
 
 static inline void world_call(world *w) {

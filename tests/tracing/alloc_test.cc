@@ -38,7 +38,8 @@ TEST(Alloc, NothingIsAllocatedToTell) {
   int32_t count = 0;
   for (cgr_flight_record &record : records)
     record.size = sizeof record;
-  spans[0].size = sizeof spans[0];
+  for (cgr_span &span : spans)
+    span.size = sizeof span;
   const uint64_t before = num_allocations;
   bool well = cgr_runtime_stats(engine.rt, &stats) == CGR_OK;
   well = well && cgr_runtime_key_stats(engine.rt, 0, &key) == CGR_OK;

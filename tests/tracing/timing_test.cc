@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "devices/shims/fault.h"
+#include "devices/shims/shim.h"
 #include "tests/support/engine.h"
 #include "tests/support/tiny_engine.h"
 
@@ -174,6 +175,22 @@ TEST_P(Timing, TheLastStepsOfTheRingCanBeRead) {
   EXPECT_GT(count, 2);
 }
 
+// Nothing is written where an element has another size than the first.
+TEST_P(Timing, EachElementOfTheSpansHasTheSizeOfTheFirst) {
+  Make(1);
+  int32_t a = engine_->Start(5, 1), count = -1;
+  engine_->Step(engine_->Decode({ a }));
+  cgr_span spans[3] = { CGR_SPAN_INIT, CGR_SPAN_INIT, CGR_SPAN_INIT };
+  spans[2].size = 8;
+  ExpectMessage(cgr_runtime_timing(engine_->rt, engine_->step.seq, spans, 3, &count), CGR_ERROR_INVALID_STRUCT,
+                { "cgr_runtime_timing: spans[2]: size is 8", "as in" });
+  EXPECT_EQ(count, -1);
+  EXPECT_EQ(spans[0].end_ns, 0u);
+  EXPECT_EQ(spans[2].size, 8u);
+  CGR_EXPECT_OK(cgr_runtime_timing(engine_->rt, engine_->step.seq, spans, 2, &count));
+  EXPECT_GT(spans[1].end_ns, 0u);
+}
+
 TEST_P(Timing, ARuntimeThatIsNotTimedRefuses) {
   Make(0);
   int32_t a = engine_->Start(5, 1), count = 0;
@@ -284,8 +301,8 @@ TEST_P(Timing, IsCountedInTheMemory) {
     host[timing] = sizes.host_bytes;
   }
   auto whole = [](uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * to; };
-  EXPECT_EQ(device[1] - device[0], whole((4 + 1) * whole(1 + 2 * CGR_PHASE_COUNT_, 16) * 8, 256));
-  EXPECT_EQ(device[2] - device[0], whole((4 + 1) * whole(1 + 2 * CGR_PHASE_COUNT_ + 6 * 2, 16) * 8, 256));
+  EXPECT_EQ(device[1] - device[0], whole((4 + 1) * whole(1 + 2 * CGR_PHASE_LAYER, 16) * 8, 256));
+  EXPECT_EQ(device[2] - device[0], whole((4 + 1) * whole(1 + 2 * CGR_PHASE_LAYER + 6 * 2, 16) * 8, 256));
   EXPECT_GT(host[1], host[0]);
 }
 
@@ -358,6 +375,35 @@ protected:
   }
   cgr_device *dev_ = nullptr;
 };
+
+// A launch fails, each in turn: a timestamp's failure is told as one, and all others as without timestamps.
+TEST_F(TimingFaults, ATimestampThatFailsIsToldAsOne) {
+  std::vector<std::string> others[2];
+  int stamps[2] = {};
+  for (int timed = 0; timed < 2; timed++) {
+    TinyEngine engine(dev_, CGR_MODE_FULL, 0, timed ? CGR_TIMING_LAYERS : CGR_TIMING_OFF);
+    cgr_capture capture = engine.CaptureStruct();
+    const cgr_key key = { CGR_KIND_FULL, 0, 0, 1, 1, 1, 0, 0, {} };
+    capture.keys = &key;
+    capture.num_keys = 1;
+    for (uint64_t nth = 1, fired = 1; fired > 0 && nth < 100; nth++) {
+      const cgr__fault_plan plan = { CGR__OP_LAUNCH, nth, CGR__FAULT_ONCE, 0, CGR__DEVICE_FAILED, 77 };
+      cgr__fault_set(dev_, &plan);
+      const cgr_status status = cgr_runtime_capture(engine.rt, &capture);
+      fired = cgr__fault_fired(dev_);
+      cgr__fault_set(dev_, nullptr);
+      const std::string message = status == CGR_OK ? "" : cgr_last_message();
+      if (fired > 0 && message.find("enqueuing a timestamp") != std::string::npos)
+        stamps[timed]++;
+      else if (fired > 0)
+        others[timed].push_back(message);
+    }
+  }
+  EXPECT_EQ(others[0], others[1]);
+  EXPECT_GT(others[0].size(), 4u);
+  EXPECT_EQ(stamps[0], 0);
+  EXPECT_EQ(stamps[1], 11) << "7 of phases, 3 of the layer, and one more when the epilogue has waited";
+}
 
 TEST_F(TimingFaults, OfWhatReads) {
   TinyEngine engine(dev_, CGR_MODE_FULL, 0, 2);

@@ -77,12 +77,5 @@ __device__ __forceinline__ int64_t device_time() {
   return now;
 }
 
-/* Slot of step `seq`; depths are powers of two as a rule, and a 64-bit division takes 100 cycles. */
-__device__ __forceinline__ int64_t ring_slot(uint64_t seq, int32_t depth) {
-  if ((depth & (depth - 1)) == 0)
-    return (int64_t)(seq & (uint64_t)(depth - 1));
-  return (int64_t)(seq % (uint64_t)depth);
-}
-
 } // namespace cgr
 #endif

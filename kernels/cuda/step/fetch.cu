@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
     cgr__slot_header header;
   } shared;
   uint64_t next = a.state->seq + 2;
-  const unsigned char *slot = a.staging + ring_slot(next, a.ring_depth) * a.slot.stride;
+  const unsigned char *slot = a.staging + cgr__step_slot(next, a.ring_depth) * a.slot.stride;
   unsigned char *inbox = reinterpret_cast<unsigned char *>(a.buffers.inbox);
   bool committed = false;
   if (threadIdx.x == 0)

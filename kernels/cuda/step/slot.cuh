@@ -51,7 +51,7 @@ __device__ inline const unsigned char *read_header(const cgr__step_args &a, uint
     header = *reinterpret_cast<const cgr__slot_header *>(inbox);
   if (header.seq == seq || a.empty)
     return inbox;
-  const unsigned char *slot = a.staging + ring_slot(seq, a.ring_depth) * a.slot.stride;
+  const unsigned char *slot = a.staging + cgr__step_slot(seq, a.ring_depth) * a.slot.stride;
   if (threadIdx.x < sizeof scratch.vector / sizeof scratch.vector[0])
     scratch.vector[threadIdx.x] = load_mapped(slot + threadIdx.x * sizeof(int4));
   __syncthreads();

@@ -13,7 +13,7 @@ constexpr int kThreads = 32, kClearingThreads = 256;
 __global__ void __launch_bounds__(kClearingThreads) stamp_kernel(const __grid_constant__ cgr__stamp_args a) {
   int64_t now = device_time();
   uint64_t seq = a.state ? a.state->seq + 1 : 0;
-  int64_t *row = a.stamps + ring_slot(seq, a.ring_depth) * a.stride;
+  int64_t *row = cgr__stamp_row(a.stamps, seq, a.ring_depth, a.stride);
   if (a.first) {
     for (int32_t i = (int32_t)threadIdx.x; i < a.stride; i += (int32_t)blockDim.x)
       row[i] = i == 0 ? (int64_t)seq : 0;
@@ -22,9 +22,9 @@ __global__ void __launch_bounds__(kClearingThreads) stamp_kernel(const __grid_co
   if (threadIdx.x != 0)
     return;
 #pragma unroll
-  for (int i = 0; i < CGR__MAX_MARKS; i++)
-    if (a.mark[i] > 0)
-      row[a.mark[i]] = now;
+  for (int i = 0; i < CGR__STAMP_WORDS; i++)
+    if (a.word[i] > 0)
+      row[a.word[i]] = now;
 }
 
 } // namespace

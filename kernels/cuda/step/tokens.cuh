@@ -130,7 +130,7 @@ __device__ inline Step wait_for_tokens(const PrologueArgs &args, const Compositi
   step.num_edits = gate->num_edits;
   step.flags = gate->flags;
   step.slot = gate->fetched ? reinterpret_cast<const unsigned char *>(a.buffers.inbox)
-                            : a.staging + ring_slot(a.state->seq + 1, a.ring_depth) * a.slot.stride;
+                            : a.staging + cgr__step_slot(a.state->seq + 1, a.ring_depth) * a.slot.stride;
   for (int32_t i = (int32_t)threadIdx.x; i < step.num_requests; i += (int32_t)blockDim.x) {
     int32_t end = a.buffers.query_start_loc[i + 1], seq_len = a.buffers.seq_lens[0][i];
     batch.query_start[i + 1] = end;

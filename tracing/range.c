@@ -1,0 +1,10 @@
+#include "tracing/nvtx.h"
+
+const char *cgr__range_name(cgr__range range) {
+  static const char *const names[CGR__RANGE_COUNT] = {
+#define NAME(name, text, category) text,
+    CGR__RANGE_LIST(NAME)
+#undef NAME
+  };
+  return names[range];
+}
