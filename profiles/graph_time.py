@@ -3,10 +3,11 @@
     profiles/nsys.sh --out step <program>
     python3 profiles/graph_time.py step.sqlite graph_labels.json [--layers] [--json]
 
-An export of one's own must have been traced with --cuda-graph-trace=node, as nsys.sh does. graph_labels.json is what cgr_runtime_graph_labels writes, of the same process. Where the driver tells the ids of nodes (CUDA 13.1
-and later) they are the join. Before that a graph of the export belongs to the piece whose nodes have the same names in the same
-order; graphs that several pieces fit are told as ambiguous, and have phases only if all of those pieces agree on them. Needs
-Python 3.9 and nothing else.
+An export of one's own must have been traced with --cuda-graph-trace=node, as nsys.sh does. graph_labels.json is what
+cgr_runtime_graph_labels writes, of the same process. Where the driver tells the ids of nodes (CUDA 13.1 and later) they are the
+join. Before that a graph of the export belongs to the piece whose nodes have the same names in the same order; graphs that
+several pieces fit are told as ambiguous, and have phases only if all of those pieces agree on them. Needs Python 3.9 and
+nothing else.
 """
 
 import argparse
