@@ -201,8 +201,7 @@ def title_of(candidates, labels):
 def quantile(values, q):
     """The smallest of the values that a share q of them does not pass."""
     ordered = sorted(values)
-    rank = math.ceil(round(q * len(ordered), 6))  # 0.99 of 700 is 693, and a little more as a float
-    return ordered[max(0, rank - 1)]
+    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
 
 
 def busy_time(activities):

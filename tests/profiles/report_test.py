@@ -344,6 +344,14 @@ class Parser(Folder):
         self.assertEqual(found[-1][1:], ("mean requests", "requests", 7.5, ""))
         self.assertEqual(found[1][1:], ("capture", "ms", 1.25, "lower"))
 
+    def test_a_file_may_say_what_it_is_by_the_program_that_it_names(self):
+        found = self.read("coverage_of_labels.txt", self.COVERAGE % ("full", "613.2"))
+        self.assertEqual([value for _, metric, _, value, _ in found if metric == "time of a replay"], [613.2])
+
+    def test_captures_are_apart_from_steps(self):
+        text = "# program: profiles/step_cost\n\n## Captures\n| requests | ms each |\n|---|---|\n| 8 | 1.5 |\n"
+        self.assertEqual(self.read("x.txt", text), [({"table": "capture", "requests": "8"}, "ms each", "ms", 1.5, "lower")])
+
     def test_of_one_kind_the_newest_date_counts(self):
         for day, number in (("20", 1), ("22", 3), ("21", 2)):
             self.write(f"r/tests_2026-11-{day}.txt", f"{number} passed, 0 failed, 0 skipped\n")
