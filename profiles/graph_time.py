@@ -1,26 +1,35 @@
 """What the replays of a runtime's graphs took on the GPU, by phase: joins an export of Nsight Systems with graph_labels.json.
 
-    nsys profile --cuda-graph-trace=node -t cuda --export=sqlite -o step <program>
+    profiles/nsys.sh --out step <program>
     python3 profiles/graph_time.py step.sqlite graph_labels.json [--layers] [--json]
 
-graph_labels.json is what cgr_runtime_graph_labels writes, of the same process. Where the driver tells the ids of nodes (CUDA 13.1
-and later) they are the join. Before that a graph of the export belongs to the piece whose nodes have the same names in the same
-order; graphs that several pieces fit are told as ambiguous, and have phases only if all of those pieces agree on them. Needs
-Python 3.9 and nothing else.
+An export of one's own must have been traced with --cuda-graph-trace=node, as nsys.sh does. graph_labels.json is what
+cgr_runtime_graph_labels writes, of the same process. Where the driver tells the ids of nodes (CUDA 13.1 and later) they are the
+join. Before that a graph of the export belongs to the piece whose nodes have the same names in the same order; graphs that
+several pieces fit are told as ambiguous, and have phases only if all of those pieces agree on them. Needs Python 3.9 and
+nothing else.
 """
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import json
+import math
 import os
+import pathlib
 import sqlite3
 import statistics
 import sys
 
-# Nodes that the GPU is not busy with: an export has no record of them.
-IDLE_NAMES = ("event", "host function", "child graph", "node")
+# Nodes that the GPU is not busy with, of which an export has no record, are called by one of these names or, with an address
+# behind it, a host function. profiles/label_coverage.c has the same rule.
+IDLE_NAMES = ("event", "child graph", "node")
+HOST_FUNCTION = "host function"
 NO_LABEL = ("no label", None, None)
+# A global tid holds the global pid above these bits, and a global pid the process's own number in its low ones.
+TID_BITS = 24
+PID_MASK = (1 << 24) - 1
 
 
 class Failure(Exception):
@@ -51,6 +60,10 @@ class Piece:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
+def is_idle(name):
+    return name in IDLE_NAMES or name.startswith(HOST_FUNCTION)
+
+
 def read_labels(text):
     """The pieces of every graph, and what is wrong with graphs that have none."""
     pieces, complaints = [], []
@@ -62,7 +75,7 @@ def read_labels(text):
             for run in runs:
                 ids = run.get("ids") or [None] * len(run["nodes"])
                 for name, node in zip(run["nodes"], ids):
-                    if not name.startswith(IDLE_NAMES):
+                    if not is_idle(name):
                         piece.labels.append((run["phase"], run["layer"], run["backend"]))
                         piece.names.append(name)
                         piece.ids.append(node)
@@ -94,25 +107,27 @@ def read_originals(db):
 
 def process_of(identifier):
     """A global pid, or tid, without what is below the process."""
-    return (identifier or 0) >> 24
+    return (identifier or 0) >> TID_BITS
 
 
 def read_activities(path):
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        if not columns_of(db, "CUPTI_ACTIVITY_KIND_KERNEL"):
-            raise Failure(f"{path} has no table CUPTI_ACTIVITY_KIND_KERNEL: was CUDA traced (-t cuda)?")
-        if "graphNodeId" not in columns_of(db, "CUPTI_ACTIVITY_KIND_KERNEL"):
-            raise Failure(f"{path} tells no nodes of graphs: trace with --cuda-graph-trace=node")
-        strings = {row["id"]: row["value"] for row in read_table(db, "StringIds", ["id", "value"])}
-        originals = read_originals(db)
-        activities = []
-        for kind, name in (("KERNEL", None), ("MEMCPY", "copy"), ("MEMSET", "fill")):
-            activities += read_kind(db, f"CUPTI_ACTIVITY_KIND_{kind}", name, strings, originals)
-    except sqlite3.DatabaseError as error:
+        with contextlib.closing(sqlite3.connect(f"{pathlib.Path(path).absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return activities_of(db, path)
+    except sqlite3.Error as error:
         raise Failure(f"{path} cannot be read: {error}") from error
-    finally:
-        db.close()
+
+
+def activities_of(db, path):
+    if not columns_of(db, "CUPTI_ACTIVITY_KIND_KERNEL"):
+        raise Failure(f"{path} has no table CUPTI_ACTIVITY_KIND_KERNEL: was CUDA traced (-t cuda)?")
+    if "graphNodeId" not in columns_of(db, "CUPTI_ACTIVITY_KIND_KERNEL"):
+        raise Failure(f"{path} tells no nodes of graphs: trace with --cuda-graph-trace=node")
+    strings = {row["id"]: row["value"] for row in read_table(db, "StringIds", ["id", "value"])}
+    originals = read_originals(db)
+    activities = []
+    for kind, name in (("KERNEL", None), ("MEMCPY", "copy"), ("MEMSET", "fill")):
+        activities += read_kind(db, f"CUPTI_ACTIVITY_KIND_{kind}", name, strings, originals)
     return activities
 
 
@@ -186,7 +201,7 @@ def title_of(candidates, labels):
 def quantile(values, q):
     """The smallest of the values that a share q of them does not pass."""
     ordered = sorted(values)
-    return ordered[max(0, -(-int(q * 1000) * len(ordered) // 1000) - 1)]
+    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
 
 
 def busy_time(activities):
@@ -243,7 +258,7 @@ def describe(graph, activities, pieces):
     phases = sum_by(replays, lambda a: labels.get(a.node, NO_LABEL)[0])
     layers = sum_by(replays, lambda a: layer_name(labels.get(a.node, NO_LABEL)))
     return {
-        "graph": f"{graph[1]}" if not graph[0] else f"{graph[1]} of process {graph[0] & 0xFFFFFF}",
+        "graph": f"{graph[1]}" if not graph[0] else f"{graph[1]} of process {graph[0] & PID_MASK}",
         "title": title_of(candidates, labels),
         "keys": sorted({p.key for p in candidates}),
         "ambiguous": len(candidates) > 1,

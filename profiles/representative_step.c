@@ -5,14 +5,10 @@
  *                                          [--replays N] [--warm-up N] [--labels graph_labels.json]
  *
  * With Nsight Systems, down to the nodes of the graph, and what they take by phase:
- *   nsys profile --cuda-graph-trace=node --capture-range=cudaProfilerApi -t cuda,nvtx --export=sqlite -o step \
- *     bazel-bin/profiles/representative_step cuda:0 --labels graph_labels.json
- *   python3 profiles/graph_time.py step.sqlite graph_labels.json
+ *   profiles/nsys.sh --labels labels.json bazel-bin/profiles/representative_step cuda:0 --labels labels.json
  *
  * With Nsight Compute one layer is enough, for all have the same kernels:
- *   ncu --graph-profiling node --profile-from-start off -o step bazel-bin/profiles/representative_step cuda:0 --layers 1
- * --replays 1
- */
+ *   profiles/ncu.sh bazel-bin/profiles/representative_step cuda:0 --layers 1 --replays 1 */
 #include "profiles/support/step32.h"
 
 int main(int argc, char **argv) {

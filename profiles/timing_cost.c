@@ -4,9 +4,9 @@
  *   bazel-bin/profiles/timing_cost [cuda:0|host] [steps in a block] [blocks]
  *
  * The device's time of a step is the time from step to step while the next one is always launched before the last has ended, so
- * that the device never waits for the host; that of prepare and launch is the host's. The three run in turn, a block each;
- * medians over the blocks. Then the clock: the smallest difference between two stamps that is not 0, and how exactly it was
- * compared with the host's. And what reading a step's spans costs. */
+ * that the device does not wait for the host; steps of which that is not true are counted (`late`). That of prepare and launch is
+ * the host's. The three run in turn, a block each; medians over the blocks. Then the clock: the smallest difference between two
+ * stamps that is not 0, and how exactly it was compared with the host's. And what reading a step's spans costs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@
 typedef struct side {
   bench_engine engine;
   double step[MAX_BLOCKS], host[MAX_BLOCKS]; /* us */
-  int64_t nodes;
+  int64_t nodes, late;                       /* late: steps launched when the one before had ended */
 } side;
 
 static void open_side(side *s, const char *device, int32_t timing) {
@@ -80,6 +80,7 @@ static void run_block(side *s, int32_t steps, int32_t block) {
   begin_block(&s->engine);
   for (int32_t i = 0; i < WARMUP + steps; i++) {
     uint64_t seq = launch(&s->engine, i < WARMUP ? &unused : &host);
+    s->late += i >= WARMUP && cgr_runtime_completed(s->engine.rt, 0) >= before;
     if (before)
       bench_wait(&s->engine, before);
     before = seq;
@@ -97,12 +98,12 @@ static void print_sides(side *sides, int32_t blocks) {
     step[i] = bench_quantile(sides[i].step, blocks, 0.5);
     host[i] = bench_quantile(sides[i].host, blocks, 0.5);
   }
-  printf("| timing | nodes | us of a step on the device | more | us for each stamp | us of prepare and launch |\n");
-  printf("|---|---:|---:|---:|---:|---:|\n");
+  printf("| timing | nodes | us of a step on the device | more | us for each stamp | us of prepare and launch | late |\n");
+  printf("|---|---:|---:|---:|---:|---:|---:|\n");
   for (int i = 0; i < 3; i++) {
     int64_t stamps = sides[i].nodes - sides[0].nodes;
-    printf("| %d | %lld | %.2f | %.2f | %.2f | %.2f |\n", i, (long long)sides[i].nodes, step[i], step[i] - step[0],
-           stamps > 0 ? (step[i] - step[0]) / (double)stamps : 0.0, host[i]);
+    printf("| %d | %lld | %.2f | %.2f | %.2f | %.2f | %lld |\n", i, (long long)sides[i].nodes, step[i], step[i] - step[0],
+           stamps > 0 ? (step[i] - step[0]) / (double)stamps : 0.0, host[i], (long long)sides[i].late);
   }
 }
 
@@ -142,7 +143,7 @@ int main(int argc, char **argv) {
     bench_fail("expected at most 1000 steps in a block");
   for (int32_t i = 0; i < 3; i++)
     open_side(&sides[i], b.device, i);
-  bench_print_head(stdout, sides[0].engine.dev, "timing_cost");
+  bench_print_head(stdout, sides[0].engine.dev, "profiles/timing_cost");
   for (int32_t block = 0; block < b.blocks; block++)
     for (int i = 0; i < 3; i++)
       run_block(&sides[i], b.steps, block);

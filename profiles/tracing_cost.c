@@ -153,7 +153,7 @@ int main(int argc, char **argv) {
   bench_open_rows(&e, 8, 16, 48);
   bench_flush(&e);
   launch_one(&e);
-  bench_print_head(stdout, e.dev, "tracing_cost");
+  bench_print_head(stdout, e.dev, "profiles/tracing_cost");
   unsigned char *memory = malloc(TOUCHED_BYTES);
   if (!memory)
     bench_fail("no memory");

@@ -1,7 +1,11 @@
 """Chooses from records what each plot shows. Needs Python 3.10 alone: what a plot would show can be tested without one."""
 
+import dataclasses
 import json
+import pathlib
 import re
+
+import parse
 
 KINDS_OF_BATCH = (
     ("unchanged", "the batch does not change"),
@@ -104,18 +108,36 @@ def padding(chosen, most=20):
     return rows[:most], max(0, len(rows) - most)
 
 
-def phases(chosen):
-    """Of the graph that took the most time: [(phase, record, share in % or None)]."""
-    times, shares = {}, {}
-    for record in chosen.anywhere:
-        if record.program == "phases":
-            of = times if record.metric == "time of a replay" else shares
+@dataclasses.dataclass
+class Phases:
+    """Of one replay."""
+
+    result: object  # the file that it comes from
+    source: str  # which graph, or step
+    rows: list  # [(phase, record, share in % or None)]
+    outside: object  # record of the time outside of graphs; None: not told
+
+
+def phases(chosen, named=None):
+    """Of each file with phases, or of the one that is named alone: the graph that took the most time."""
+    files = [phases_of(r) for r in chosen.results if named is None or r.path == str(pathlib.Path(named))]
+    return [found for found in files if found]
+
+
+def phases_of(result):
+    times, shares, outside = {}, {}, {}
+    for record in (r for r in result.records if r.program == "phases"):
+        if record.metric == parse.OUTSIDE:
+            outside[record.case["source"]] = record
+        of = {"time of a replay": times, "share": shares}.get(record.metric)
+        if of is not None:
             of.setdefault(record.case["source"], {})[record.case["phase"]] = record
     if not times:
-        return []
+        return None
     source = max(times, key=lambda s: sum(r.value for r in times[s].values()))
     share = shares.get(source, {})
-    return [(phase, record, share[phase].value if phase in share else None) for phase, record in times[source].items()]
+    rows = [(phase, record, share[phase].value if phase in share else None) for phase, record in times[source].items()]
+    return Phases(result, source, rows, outside.get(source))
 
 
 def own_nodes(chosen):

@@ -11,7 +11,7 @@ class Change:
     unit: str
     before: float
     after: float
-    percent: float | None  # None where the number before is 0 or less: a share of it says nothing
+    percent: float | None  # of the number before, without its sign; None where that is 0
     better: str
     tail: bool  # a 99th percentile
 
@@ -28,15 +28,19 @@ class Change:
         return "worse" if (self.after > self.before) == (self.better == "lower") else "better"
 
 
+def percent_of(old, new):
+    if new == old:
+        return 0.0
+    return 100.0 * (new - old) / abs(old) if old else None
+
+
 def changes_of(kind, before, after):
     pairs = [(before.value, after.value, False)]
     if before.p99 is not None and after.p99 is not None:
         pairs.append((before.p99, after.p99, True))
     for old, new, tail in pairs:
-        percent = 100.0 * (new - old) / old if old > 0 else 0.0 if new == old else None
-        yield Change(
-            kind, after.name(), after.metric + (", p99" if tail else ""), after.unit, old, new, percent, after.better, tail
-        )
+        metric = after.metric + (", p99" if tail else "")
+        yield Change(kind, after.name(), metric, after.unit, old, new, percent_of(old, new), after.better, tail)
 
 
 def index(results):
@@ -63,7 +67,7 @@ def regressions(changes, percent, tails=False):
     """What is worse by more than that, and counts that were 0, of failures say, and no longer are. Tails count only when asked
     for: they are few steps, on machines that are shared."""
     found = [c for c in changes if c.verdict(percent) == "worse" and (tails or not c.tail)]
-    return [c for c in found if c.percent is not None or (c.unit == "count" and c.before == 0)]
+    return [c for c in found if c.percent is not None or c.unit == "count"]
 
 
 def table(changes, tolerance):

@@ -2,6 +2,31 @@
 
 import html
 
+LIGHT = {
+    "ink": "#22262b",
+    "muted": "#6b7280",
+    "grid": "#dfe3e8",
+    "paper": "#ffffff",
+    "blue": "#1f6fb4",
+    "orange": "#cf5c12",
+    "green": "#16836a",
+    "violet": "#7a4fa3",
+    "grey": "#8b929c",
+    "rose": "#b83267",
+}
+DARK = {
+    "ink": "#e4e7eb",
+    "muted": "#9aa3ae",
+    "grid": "#353b44",
+    "paper": "#15181c",
+    "blue": "#6ab2f0",
+    "orange": "#f4995a",
+    "green": "#4cc4a4",
+    "violet": "#bf9be6",
+    "grey": "#8b95a1",
+    "rose": "#f27aa5",
+}
+
 STYLE = """
 :root { color-scheme: light dark; %(light)s }
 @media (prefers-color-scheme: dark) { :root { %(dark)s } }
@@ -86,8 +111,9 @@ def details(summary, *parts):
     return f"<details><summary>{esc(summary)}</summary>\n" + "\n".join(parts) + "</details>"
 
 
-def unit_of(record):
-    return {"us": "µs", "x": "×", "count": ""}.get(record.unit, record.unit)
+def unit_of(number):
+    """Of a record, or of a change."""
+    return {"us": "µs", "x": "×", "count": ""}.get(number.unit, number.unit)
 
 
 def changes_table(changes, tolerance):
@@ -99,7 +125,7 @@ def changes_table(changes, tolerance):
                 ("" if c.percent is None else f"{c.percent:+.1f}%", verdict),
                 number(c.before, digits_of(c.before, c.after)),
                 number(c.after, digits_of(c.before, c.after)),
-                {"us": "µs", "x": "×", "count": ""}.get(c.unit, c.unit),
+                unit_of(c),
                 c.kind,
                 ": ".join(t for t in (c.case, c.metric) if t),
                 (verdict, verdict),
@@ -142,8 +168,8 @@ def provenance_table(results, here):
     return table(("file", "from", "device", "date", "commit", "library", "numbers"), rows, (6,))
 
 
-def document(title, subtitle, body, light, dark):
-    style = STYLE % {"light": variables(light), "dark": variables(dark)}
+def document(title, subtitle, body):
+    style = STYLE % {"light": variables(LIGHT), "dark": variables(DARK)}
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{esc(title)}</title><style>{style}</style></head>\n<body><h1>{esc(title)}</h1>\n"

@@ -13,6 +13,7 @@ A record is one number of one file:
 Older formats of the same programs give the same records, as far as they hold the same numbers. Needs Python 3.10 alone.
 """
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -112,11 +113,17 @@ class Spec:
     rename: dict = dataclasses.field(default_factory=dict)
     target: str = ""  # the column that the column "target" (or "goal ...") is for
     titled: bool = False  # the table's title is part of the case
+    apart: str = ""  # tables whose titles begin so are of another kind: the title's first word is their case
+    p99: bool = True  # what is in brackets is one
 
 
 SPECS = {
     "step_cost": Spec(
-        ("requests", "batch", "loop"), {"batch": "unchanged", "loop": "tight"}, {"both": "prepare + launch"}, "ratio"
+        ("requests", "batch", "loop"),
+        {"batch": "unchanged", "loop": "tight"},
+        {"both": "prepare + launch"},
+        "ratio",
+        apart="Capture",
     ),
     "back_to_back": Spec(("requests", "batch", "steps"), target="cgr - skeleton"),
     "kernel_cost": Spec(("step",)),
@@ -134,7 +141,12 @@ SPECS = {
     "self_test_cost": Spec(("seed", "layers")),
     "tracing_cost": Spec(("ns a step",), target="median"),
     "nvtx_cost": Spec(("what", "config.nvtx"), titled=True),
-    "calibrate": Spec(("KV tiles", "KV tiles per part", "variant", "head dim", "fit over"), titled=True),
+    "calibrate": Spec(("KV tiles", "KV tiles per part", "variant", "head dim", "fit over"), titled=True, p99=False),
+    "timing_cost": Spec(
+        ("timing", "the clock"),
+        {},
+        {"us of a step on the device": "step on the device", "us of prepare and launch": "prepare + launch", "ns": "clock, ns"},
+    ),
 }
 
 # What is no time in microseconds: name of the column, unit, what is better.
@@ -199,17 +211,19 @@ def labels_of(spec, table):
     return words or table.columns[:1]
 
 
+def case_of(spec, table, labels, cells):
+    """What a row is for; its labels are in the order of the specification, so that older formats have the same."""
+    named = {label: cells[label] for label in labels}
+    if spec.apart and table.title.startswith(spec.apart):
+        return {"table": spec.apart.lower()} | named
+    all_labels = spec.defaults | named
+    order = sorted(all_labels, key=lambda label: spec.labels.index(label) if label in spec.labels else len(spec.labels))
+    return ({"table": table.title} if spec.titled else {}) | {label: all_labels[label] for label in order}
+
+
 def records_of_row(program, spec, table, labels, row):
     cells = dict(zip(table.columns, row))
-    # An attention row says twice what it is over the floor: of the time in the column before it.
-    case = {"table": table.title} if spec.titled else {}
-    if program == "step_cost" and table.title.startswith("Capture"):
-        case["table"] = "capture"
-    else:
-        case |= {label: spec.defaults[label] for label in spec.defaults if label not in labels}
-    case |= {label: cells[label] for label in labels}
-    if program in ("step_cost", "back_to_back") and "table" not in case:
-        case = {label: case[label] for label in spec.labels if label in case}
+    case = case_of(spec, table, labels, cells)
     target = next((number_in(cell) for column, cell in cells.items() if is_target(column)), None)
     found, before = [], ""
     for column, cell in zip(table.columns, row):
@@ -218,6 +232,7 @@ def records_of_row(program, spec, table, labels, row):
             continue
         value, bracket, suffix = number
         metric = spec.rename.get(column, re.sub(r" of \d+ blocks$", "", column))
+        # An attention row says twice what it is over the floor: of the time in the column before it.
         if column == "over the floor":
             metric = f"{before} over the floor"
         unit, better = measure(column if column in OTHERS else metric, suffix, f"{table.title} {table.columns[0]}")
@@ -228,7 +243,7 @@ def records_of_row(program, spec, table, labels, row):
                 metric,
                 unit,
                 value,
-                None if program == "calibrate" else bracket,
+                bracket if spec.p99 else None,
                 target[0] if target and metric == spec.target else None,
                 better,
             )
@@ -285,6 +300,14 @@ def parse_kernel_cost(text):
     node = re.search(rf"^# node: ({NUMBER}) us", text, re.M)
     return found + (
         [Record(found[0].program, {"step": "an empty node"}, "node", "us", float(node[1]), better="")] if node else []
+    )
+
+
+def parse_timing_cost(text):
+    """Also what reading costs, which stands below the tables."""
+    read = re.search(rf"^Reading the spans of a step: ({NUMBER}) us", text, re.M)
+    return parse_tables("timing_cost", text) + (
+        [Record("timing_cost", {}, "reading the spans of a step", "us", float(read[1]))] if read else []
     )
 
 
@@ -427,6 +450,15 @@ def parse_coverage(text):
     ]
 
 
+@contextlib.contextmanager
+def as_json():
+    """What a JSON text lacks is its own fault."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"{type(error).__name__}: {error}") from error
+
+
 def numbers_below(tree, way=()):
     """Every number of a JSON tree with the names that lead to it; of lists only those of objects."""
     if isinstance(tree, bool):
@@ -444,11 +476,16 @@ def numbers_below(tree, way=()):
 
 def parse_transformers(text):
     """How far the example's logits are from those of transformers."""
+    with as_json():
+        numbers = list(numbers_below(json.loads(text).get("results", {})))
     return [
         Record("transformers", {"of": ", ".join(way[:-1])}, way[-1], "", value, better="lower" if "error" in way[-1] else "")
-        for way, value in numbers_below(json.loads(text).get("results", {}))
+        for way, value in numbers
         if "shape" not in way
     ]
+
+
+OUTSIDE = "outside of graphs"
 
 
 def phase_record(source, phase, us, p99=None, share=None):
@@ -464,7 +501,12 @@ def parse_phases(text):
 
     of which only phase and us_median are needed; a share is a fraction of the whole, 0 to 1.
     """
-    tree, found = json.loads(text), []
+    with as_json():
+        return phases_of(json.loads(text))
+
+
+def phases_of(tree):
+    found = []
     titles = [graph["title"] for graph in tree.get("graphs", ())]
     for i, graph in enumerate(tree.get("graphs", ())):
         source = graph["title"] + (f" ({titles[: i + 1].count(graph['title'])})" if titles.count(graph["title"]) > 1 else "")
@@ -478,23 +520,32 @@ def parse_phases(text):
 
 
 def parse_label_coverage(text):
-    """The table of profiles/label_coverage: GPU time of a replay by phase, by way of CUPTI."""
+    """The table of profiles/label_coverage: GPU time of a replay by phase, by way of CUPTI; and what stands below it."""
     found = []
+    source = read_head(text).get("step", "")
     for table in read_tables(text):
         if table.columns[:1] == ["phase"] and "us" in table.columns:
             for row in table.rows:
                 cells = dict(zip(table.columns, row))
-                share = re.match(rf"({NUMBER})%$", cells.get("share", ""))
-                source = re.search(r"^# step: (.*)$", text, re.M)
-                found += phase_record(
-                    source[1] if source else "", cells["phase"], cells["us"], None, float(share[1]) / 100 if share else None
-                )
+                us, share, nodes = (number_in(cells.get(c, "")) for c in ("us", "share", "nodes"))
+                if us:
+                    found += phase_record(source, cells["phase"], us[0], None, share[0] / 100 if share else None)
+                if us and nodes:
+                    found.append(Record("phases", dict(found[-1].case), "nodes", "count", nodes[0], better=""))
+    for name, better, pattern in (
+        (OUTSIDE, "lower", rf"^# outside of graphs: .*?, ({NUMBER}) us for each replay$"),
+        ("covered by labels", "higher", rf"^# coverage: ({NUMBER})% "),
+    ):
+        if number := re.search(pattern, text, re.M):
+            unit = "us" if name == OUTSIDE else "%"
+            found.append(Record("phases", {"source": source}, name, unit, float(number[1]), better=better))
     return found
 
 
 # ------------------------------------------------------------------------------------------------------------ files and folders
 
-# By the stem of the file's name, the longest that fits; what is not here needs a line "# program: profiles/..." and tables.
+# By the program that the file names, or by the stem of its own name, the longest that fits; what is not here needs a line
+# "# program: profiles/..." and tables.
 PARSERS = {
     "llama_check": parse_llama_check,
     "llama": parse_llama,
@@ -513,6 +564,7 @@ PARSERS = {
     "standing_edits": parse_edits,
     "coverage": parse_coverage,
     "transformers": parse_transformers,
+    "timing_cost": parse_timing_cost,
     "kernel_cost": parse_kernel_cost,
     "planner_cost": parse_kernel_cost,
     "fa3_cost": parse_kernel_cost,
@@ -524,24 +576,20 @@ SUFFIXES = (".txt", ".json", ".prom")
 
 def parse_text(stem, text):
     """(program, records) of a file's text, or Unreadable."""
-    program = re.search(r"^# program: (?:profiles/)?(\w+)$", text, re.M)
-    known = max((name for name in PARSERS if stem.startswith(name)), key=len, default=None)
-    try:
-        if known and not (program and known != program[1] and program[1] in SPECS):
-            found = PARSERS[known](text)
-        elif program:
-            found = parse_tables(program[1], text)
-        else:
-            raise Unreadable('neither its name nor a line "# program: profiles/..." says what it is')
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Unreadable(f"{type(error).__name__}: {error}") from error
+    line = re.search(r"^# program: (?:profiles/)?(\w+)$", text, re.M)
+    program = line[1] if line else None
+    by_name = max((name for name in PARSERS if stem.startswith(name)), key=len, default=None)
+    kind = program if program in PARSERS or program in SPECS else by_name or program
+    if kind is None:
+        raise Unreadable('neither its name nor a line "# program: profiles/..." says what it is')
+    found = PARSERS[kind](text) if kind in PARSERS else parse_tables(kind, text)
     if not found:
         raise Unreadable("holds none of the numbers that are expected of its kind")
-    return (program[1] if program else known, found)
+    return (program or kind, found)
 
 
-def head_of(text, folder):
-    """Device, date and so on; those of a JSON file have other names."""
+def head_of(text, place):
+    """Device, date and so on; those of a JSON file have other names. `place` is the file's, whose names may hold the date."""
     head = read_head(text)
     if text.startswith("{"):
         try:
@@ -552,7 +600,7 @@ def head_of(text, folder):
         head |= {to: str(tree[name])[: 10 if to == "date" else None] for name, to in names.items() if name in tree}
     if "device" not in head and (info := re.search(r'^cgr_info\{.*device="([^"]*)"', text, re.M)):
         head["device"] = info[1]
-    if "date" not in head and (date := re.search(r"\d{4}-\d\d-\d\d", folder)):
+    if "date" not in head and (date := re.search(r"\d{4}-\d\d-\d\d", place)):
         head["date"] = date[0]
     return head
 
@@ -561,23 +609,26 @@ def kind_of(path):
     return re.sub(r"_?\d{4}-\d\d-\d\d", "", pathlib.Path(path).stem)
 
 
-def parse_file(path):
+def parse_file(path, kind=None):
+    """`kind` is the file's, whatever it is called."""
     path = pathlib.Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise Unreadable("not a text") from error
-    program, found = parse_text(path.stem, text)
-    return Result(str(path), path.parent.name, kind_of(path), program, head_of(text, path.parent.name), found)
+    program, found = parse_text(kind or path.stem, text)
+    head = head_of(text, f"{path.parent.name}/{path.name}")
+    return Result(str(path), path.parent.name or ".", kind or kind_of(path), program, head, found)
 
 
-def load(folders, files=()):
-    """The results of folders and single files, and what could not be read as [(path, why)].
+def load(folders):
+    """The results of folders, and what could not be read as [(path, why)].
 
-    Of several files of one kind the one in the folder that comes first counts, so that later folders fill what it lacks.
+    Of several files of one kind the one in the folder that comes first counts, so that later folders fill what it lacks; in one
+    folder the newest by the date in its name.
     """
     results, unread, have = [], [], set()
-    for path in [pathlib.Path(f) for f in files] + [p for f in folders for p in sorted(pathlib.Path(f).iterdir())]:
+    for path in [p for f in folders for p in sorted(sorted(pathlib.Path(f).iterdir(), reverse=True), key=kind_of)]:
         if path.is_dir() or kind_of(path) in have:
             continue
         try:

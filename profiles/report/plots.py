@@ -12,31 +12,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator  # noqa: E402
-
-LIGHT = {
-    "ink": "#22262b",
-    "muted": "#6b7280",
-    "grid": "#dfe3e8",
-    "paper": "#ffffff",
-    "blue": "#1f6fb4",
-    "orange": "#cf5c12",
-    "green": "#16836a",
-    "violet": "#7a4fa3",
-    "grey": "#8b929c",
-    "rose": "#b83267",
-}
-DARK = {
-    "ink": "#e4e7eb",
-    "muted": "#9aa3ae",
-    "grid": "#353b44",
-    "paper": "#15181c",
-    "blue": "#6ab2f0",
-    "orange": "#f4995a",
-    "green": "#4cc4a4",
-    "violet": "#bf9be6",
-    "grey": "#8b95a1",
-    "rose": "#f27aa5",
-}
+from page import DARK, LIGHT  # noqa: E402
 
 # What stands in the picture for a name until the page has it: colours that nothing else has.
 MARKS = {name: f"#0f{i:02x}e7" for i, name in enumerate(LIGHT, 1)}
@@ -363,10 +339,18 @@ def padding(paint, rows):
 # ----------------------------------------------------------------------------------------------------------------------- phases
 
 
-def phases(paint, rows):
-    """rows: [(phase, record, share in % or None)], in the order of the step."""
-    figure, axes = start(paint, 1, 1, 0.3 * len(rows) + 0.9)
-    for y, (_, record, share) in enumerate(rows):
+def phases(paint, panels):
+    """panels: what choose.phases has found, below each other, each with a scale of its own."""
+    heights = [0.3 * len(p.rows) + 0.75 for p in panels]
+    figure, grid = start(paint, len(panels), 1, sum(heights) + 0.25, squeeze=False, gridspec_kw={"height_ratios": heights})
+    for axes, panel in zip(grid[:, 0], panels):
+        phases_panel(paint, axes, panel)
+    grid[-1, 0].set_xlabel("GPU time of a replay, µs: median with a whisker to p99, or mean  ·  share of the time in graphs")
+    return figure
+
+
+def phases_panel(paint, axes, panel):
+    for y, (_, record, share) in enumerate(panel.rows):
         axes.barh([y], [record.value], color=paint.blue, height=0.62)
         end = record.value
         if record.p99 is not None:
@@ -375,13 +359,13 @@ def phases(paint, rows):
             end = max(end, record.p99)
         text = f"{record.value:,.1f}" + (f"  ·  {share:.1f}%" if share is not None else "")
         axes.annotate(text, (end, y), (5, 0), textcoords="offset points", va="center", fontsize=8.5, color=paint.ink)
-    axes.set_yticks(range(len(rows)), [phase for phase, *_ in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.2 * max(max(r.value, r.p99 or 0) for _, r, _ in rows))
+    beside = f"; outside of graphs {panel.outside.value:,.1f} µs" if panel.outside and panel.outside.value else ""
+    axes.set_title(panel.source + beside)
+    axes.set_yticks(range(len(panel.rows)), [phase for phase, *_ in panel.rows])
+    axes.set_ylim(len(panel.rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.2 * max(max(r.value, r.p99 or 0) for _, r, _ in panel.rows) or 1)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("GPU time of a replay, µs: median, whisker to p99  ·  share of the replay")
-    return figure
 
 
 # -------------------------------------------------------------------------------------------------------- what cgr's nodes take

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One page from the kept results: plots, targets, and what has changed since another set of results.
 
-    profiles/report/run                                                        all results of the newest GPU, the newest first
+    profiles/report/run                                                        all kept results, of each kind the newest
     profiles/report/run profiles/results/h200_2026-11-23 [FOLDER ...]          these; later folders fill what the first ones lack
     profiles/report/run NEW [FOLDER ...] --against OLD [FOLDER ...]            and how they differ
 
@@ -33,7 +33,9 @@ def options(arguments):
     parser.add_argument("--out", default="report.html", metavar="FILE", help="the page (report.html)")
     parser.add_argument("--json", metavar="FILE", help="write all numbers, and the changes")
     parser.add_argument("--metrics", metavar="FILE", help="a page of cgr_runtime_metrics, for the padding")
-    parser.add_argument("--phases", metavar="FILE", help="time per phase: graph_time.py --json, or as parse.py describes")
+    parser.add_argument(
+        "--phases", metavar="FILE", help="time per phase: graph_time.py --json, label_coverage, or as parse.py says"
+    )
     parser.add_argument("--tolerance", type=float, default=5.0, metavar="PCT", help="changes up to that are not marked (5)")
     parser.add_argument("--fail-beyond", type=float, metavar="PCT", help="exit status 1 if a median is worse by more than that")
     parser.add_argument("--tails", action="store_true", help="--fail-beyond counts 99th percentiles, too")
@@ -53,19 +55,10 @@ def options(arguments):
 
 
 def default_folders():
-    """Those of GPUs, the newest first, then those of the host device, whose counts are as good as a GPU's."""
-    found = sorted(
-        (p for p in (PROFILES / "results").iterdir() if p.is_dir()), key=lambda p: p.name.split("_")[-1], reverse=True
-    )
-    return [str(p) for p in sorted(found, key=lambda p: p.name.startswith("host_"))]
-
-
-def as_kind(kind, file):
-    """A file that was named on the command line is of that kind, whatever it is called."""
-    path = pathlib.Path(file)
-    text = path.read_text(encoding="utf-8")
-    program, records = parse.parse_text(kind, text)
-    return parse.Result(str(path), path.parent.name or ".", kind, program, parse.head_of(text, path.parent.name), records)
+    """Those of GPUs, the newest first, then those of the host device, whose counts are as good, and what is of none."""
+    results = PROFILES / "results"
+    found = sorted((p for p in results.iterdir() if p.is_dir()), key=lambda p: p.name.split("_")[-1], reverse=True)
+    return [str(p) for p in sorted(found, key=lambda p: p.name.startswith("host_"))] + [str(results)]
 
 
 def load(given):
@@ -73,8 +66,8 @@ def load(given):
     for kind in ("metrics", "phases"):
         file = getattr(given, kind)
         try:
-            named += [as_kind(kind, file)] if file else []
-        except (parse.Unreadable, UnicodeDecodeError) as why:
+            named += [parse.parse_file(file, kind)] if file else []
+        except parse.Unreadable as why:
             unread.append((file, str(why)))
     results, more = parse.load(given.folders)
     kinds = [r.kind for r in named]
@@ -108,8 +101,7 @@ def source(chosen, *programs):
     found = [
         f"{r.folder}/{pathlib.Path(r.path).name}" + (f" ({r.head['commit']})" if "commit" in r.head else "")
         for r in chosen.results
-        if r.program in programs
-        and (choose.device_of(r) == chosen.device or r.program in ("metrics", "phases", "graph_time", "label_coverage"))
+        if r.program in programs and (choose.device_of(r) == chosen.device or r.program == "metrics")
     ]
     return "From " + ", ".join(found) + "."
 
@@ -204,17 +196,17 @@ def padding_section(chosen, pictures):
     )
 
 
-def phases_section(chosen, pictures):
-    rows = choose.phases(chosen)
-    if not rows:
+def phases_section(chosen, pictures, named):
+    """Of the file that was named on the command line, or of all that have phases."""
+    panels = choose.phases(chosen, named)
+    if not panels:
         return lacking(
             "Time per phase",
             "profiles/README.md tells how to get it; give it as --phases.",
         )
-    where = rows[0][1].case["source"]
-    return page.section(
-        "Time per phase", pictures.draw("phases", f"{where}. {source(chosen, 'phases', 'graph_time', 'label_coverage')}", rows)
-    )
+    files = ", ".join(f"{p.result.folder}/{pathlib.Path(p.result.path).name}" for p in panels)
+    more = "Phases that run beside each other count each in full. "
+    return page.section("Time per phase", pictures.draw("phases", f"{more}From {files}.", panels))
 
 
 def nodes_section(chosen, pictures):
@@ -318,7 +310,7 @@ def make(given, results, unread, changes):
             changes_section(changes, given.tolerance, [pathlib.Path(f).name for f in given.against]) if given.against else "",
             host_section(chosen, pictures),
             nodes_section(chosen, pictures),
-            phases_section(chosen, pictures),
+            phases_section(chosen, pictures, given.phases),
             attention_section(chosen, peers, pictures),
             planners_section(chosen, peers, pictures),
             padding_section(chosen, pictures),
@@ -329,15 +321,7 @@ def make(given, results, unread, changes):
     dates = sorted({r.head["date"] for r in results if "date" in r.head and choose.device_of(r) == chosen.device})
     when = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "at an unknown date"
     subtitle = f"{chosen.device or 'no device'}; measured {when}"
-    light, dark = (pictures.plots.LIGHT, pictures.plots.DARK) if pictures.plots else COLOURS
-    return page.document("cgr: what is measured", subtitle, body, light, dark)
-
-
-# Of a page without plots.
-COLOURS = (
-    {"ink": "#22262b", "muted": "#6b7280", "grid": "#dfe3e8", "paper": "#ffffff", "rose": "#b83267", "green": "#16836a"},
-    {"ink": "#e4e7eb", "muted": "#9aa3ae", "grid": "#353b44", "paper": "#15181c", "rose": "#f27aa5", "green": "#4cc4a4"},
-)
+    return page.document("cgr: what is measured", subtitle, body)
 
 
 def write_json(file, results, unread, changes):

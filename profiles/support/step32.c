@@ -162,6 +162,8 @@ void step32_run(step32 *s, int32_t steps) {
   int32_t requests = s->o.requests, num_tokens = tokens_of(&s->o);
   int32_t *lens = malloc((size_t)requests * sizeof *lens), *tokens = calloc((size_t)num_tokens, sizeof *tokens);
   cgr_batch batch = CGR_BATCH_INIT;
+  if (!lens || !tokens)
+    bench_fail("no memory for a batch of %d requests", requests);
   for (int32_t i = 0; i < requests; i++)
     lens[i] = s->o.mixed && i == requests - 1 ? STEP32_CHUNK : 1;
   batch.num_requests = requests;
@@ -190,6 +192,8 @@ char *step32_labels(const step32 *s) {
   size_t length = 0;
   bench_check(cgr_runtime_graph_labels(s->engine.rt, NULL, 0, &length), "cgr_runtime_graph_labels");
   char *json = malloc(length + 1);
+  if (!json)
+    bench_fail("no memory for %zu bytes of labels", length + 1);
   bench_check(cgr_runtime_graph_labels(s->engine.rt, json, length + 1, &length), "cgr_runtime_graph_labels");
   return json;
 }

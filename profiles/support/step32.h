@@ -22,8 +22,8 @@ typedef struct step32 {
   cgr_key key;       /* of the last step */
 } step32;
 
-/* "[device] [--layers N] [--requests N] [--length N] [--replays N] [--warm-up N] [--kind full|piecewise] [--labels FILE]"; exits
- * after telling how it is used. */
+/* "[device] [--layers N] [--requests N] [--length N] [--replays N] [--warm-up N] [--kind full|piecewise] [--labels FILE]". Of
+ * anything else it prints how the program is used, and ends it. */
 step32_options step32_read(int argc, char **argv);
 
 /* Makes the engine with its graph, which has labels, and the requests. */

@@ -247,6 +247,75 @@ class GraphTime(unittest.TestCase):
         self.assertEqual(g["gaps"]["sum_us"], 0)
         self.assertAlmostEqual(g["span"]["p99_us"], 0.995)
 
+    def test_nodes_beside_each_other_count_once_as_busy(self):
+        export = self.export()
+        for k, (start, end) in enumerate([(0, 10000), (1000, 3000), (4000, 6000), (12000, 13000)]):
+            export.kernel("gemm", 9 << 32 | k, 1, start, end)
+        (g,) = self.report(export, [graph_labels("k", [[("record", None, None, ["gemm"] * 4)]])])["graphs"]
+        self.assertEqual((g["span"]["sum_us"], g["gaps"]["sum_us"]), (13, 2))
+        self.assertAlmostEqual(g["gaps"]["share"], 2 / 13)
+
+    def test_a_replay_without_a_phase_counts_as_nothing(self):
+        export = self.export()
+        export.graph(9, ["gemm", "epilogue"], [1])
+        for launch in (2, 3):
+            export.kernel("gemm", 9 << 32, launch, launch * 1000000, launch * 1000000 + 1000)
+        labels = [("record", None, None, ["gemm"]), ("epilogue", None, None, ["epilogue"])]
+        (g,) = self.report(export, [graph_labels("k", [labels])])["graphs"]
+        epilogue = g["phases"]["epilogue"]
+        self.assertEqual((epilogue["median_us"], epilogue["p99_us"], epilogue["sum_us"]), (0, 2, 2))
+        self.assertEqual(g["phases"]["record"]["sum_us"], 3)
+
+    def test_percentiles_are_of_the_values(self):
+        self.assertEqual(graph_time.quantile(list(range(1, 701)), 0.99), 693)
+        self.assertEqual(graph_time.quantile(list(range(1, 1002)), 0.999), 1000)
+        self.assertEqual(graph_time.quantile([7], 0.99), 7)
+
+    def test_kernels_whose_names_begin_like_those_of_idle_nodes(self):
+        idle = ["event", "host function 0x55d0", "host function", "child graph", "node"]
+        busy = ["node_scatter", "event_filter", "nodes", "child graphs"]
+        export = self.export()
+        export.graph(9, busy, [1])
+        (g,) = self.report(export, [graph_labels("k", [[("record", None, None, busy + idle)]])])["graphs"]
+        self.assertEqual((g["keys"], g["unlabelled_share"]), (["k"], 0))
+
+    def test_kernels_whose_names_end_alike(self):
+        """The mangled name has the length of the plain one in front of it: 16attention_kernel is no kernel."""
+        export = self.export(kernel_columns=("shortName",))
+        export.graph(9, ["kernel"], [1])
+        (g,) = self.report(export, [graph_labels("k", [[("attention", 0, "cgr", [MANGLED["attention"]])]])])["graphs"]
+        self.assertEqual((g["keys"], g["unlabelled_share"]), ([], 1))
+
+    def test_ids_of_several_pieces_and_of_nodes_without_a_label(self):
+        export = self.export()
+        export.graph(9, ["gemm", "gemm", "gemm"], [1])
+        pieces = [[("record", None, None, ["gemm"])], [("layer", 0, None, ["gemm"])]]
+        labels = graph_labels("k", pieces)
+        labels["pieces"][0][0]["ids"], labels["pieces"][1][0]["ids"] = [9 << 32], [9 << 32 | 1]
+        (g,) = self.report(export, [labels])["graphs"]
+        sums = {name: p["sum_us"] for name, p in g["phases"].items()}
+        self.assertEqual(sums, {"record": 1, "layer": 2, "no label": 3})
+        self.assertEqual(g["unlabelled_share"], 0.5)
+
+    def test_pieces_with_ids_are_not_matched_by_name(self):
+        export = self.export()
+        export.graph(9, ["gemm"], [1])
+        other = graph_labels("k", [[("record", None, None, ["gemm"])]], ids=[[10 << 32]])
+        (g,) = self.report(export, [other])["graphs"]
+        self.assertEqual((g["keys"], g["title"]), ([], "no graph of the labels"))
+
+    def test_originals_without_a_process(self):
+        export = self.export()
+        export.graph(9, NODES, [1], low=[6, 3, 5, 0, 1, 4, 2], made_from=4)
+        export.db.execute("UPDATE CUDA_GRAPH_NODE_EVENTS SET globalTid = NULL")
+        self.expect_plain(self.report(export, [graph_labels("full 8r", [PLAIN])])["graphs"][0], 1)
+
+    def test_any_path_is_a_path(self):
+        for name in ("50%20.sqlite", "a#b", "a?b", "a b", "%"):
+            export = Export(os.path.join(self.folder.name, name))
+            export.graph(9, NODES, [1])
+            self.expect_plain(self.report(export, [graph_labels("full 8r", [PLAIN])])["graphs"][0], 1)
+
     def test_graphs_without_labels_are_told(self):
         export = self.export()
         export.graph(9, NODES, [1])

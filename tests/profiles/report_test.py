@@ -1,6 +1,7 @@
 """The scripts of profiles/: what they read of the kept results, how they compare, what they run, and what their README promises.
 
-python3 -B tests/profiles/report_test.py [-v] [Class]       from the project's root; Python 3.10 and nothing else, but for Plots
+python3 -B tests/profiles/report_test.py [-v] [Class]       from the project's root; Python 3.10 and nothing else, but for Plots,
+                                                            which needs matplotlib, and Readme, which needs the example built
 """
 
 import importlib.util
@@ -22,6 +23,7 @@ sys.path.insert(0, str(PROFILES / "report"))
 import choose  # noqa: E402
 import compare  # noqa: E402
 import parse  # noqa: E402
+import report as page_maker  # noqa: E402
 
 KEPT = sorted(p for p in RESULTS.rglob("*") if p.is_file())
 HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
@@ -40,6 +42,20 @@ def value(path, metric, **case):
     found = [r for r in parse.parse_file(RESULTS / path).records if r.metric == metric and case.items() <= r.case.items()]
     assert len(found) == 1, f"{path}: {len(found)} records of {metric} for {case}"
     return found[0]
+
+
+# Columns of kept results that say what a row is for, where it is not the first one alone.
+LABELS = {
+    "step_cost": ("requests", "batch", "loop"),
+    "back_to_back": ("requests", "batch", "steps"),
+    "flashmla_cost": ("requests", "lengths"),
+    "fork_cost": ("forks", "side streams"),
+    "mixed_cost": ("mode, keys", "step"),
+    "self_test_cost": ("seed", "layers"),
+    "calibrate": ("KV tiles", "KV tiles per part", "variant", "head dim", "fit over"),
+}
+# Records of what stands beside the tables.
+BESIDE_TABLES = ("node", "reading the spans of a step", "outside of graphs", "covered by labels")
 
 
 def numbers_of_tables(text, labels):
@@ -92,8 +108,8 @@ class Parser(Folder):
             if "\n|---" not in text or path.parent.name == "h200_2026-11-20":
                 continue
             result = parse.parse_file(path)
-            records = [r for r in result.records if r.case.get("step") != "an empty node"]
-            self.assertEqual(len(records), numbers_of_tables(text, parse.SPECS[result.program].labels), path)
+            records = [r for r in result.records if r.metric not in BESIDE_TABLES]
+            self.assertEqual(len(records), numbers_of_tables(text, LABELS.get(result.program, ())), path)
             counted += 1
         self.assertGreater(counted, 10)
 
@@ -182,9 +198,165 @@ class Parser(Folder):
             ("label_coverage.txt", table),
         ):
             chosen = choose.Chosen([parse.parse_file(self.write(name, text))])
-            (phase, record, share), *rest = choose.phases(chosen)
+            (panel,) = choose.phases(chosen)
+            (phase, record, share), *rest = panel.rows
+            self.assertEqual(panel.source, "s")
             self.assertEqual((phase, record.value, share), ("attention", 3.5, 25.0), name)
             self.assertEqual([(p, s) for p, _, s in rest], [("fetch", None)] if name == "phases.json" else [])
+
+    def read(self, name, text):
+        """[(case, metric, unit, value, better)] of a text."""
+        records = parse.parse_file(self.write(name, text)).records
+        return [(r.case, r.metric, r.unit, r.value, r.better) for r in records]
+
+    def test_every_number_of_the_cost_of_timestamps(self):
+        text = (
+            "# program: timing_cost\n| timing | nodes | us of a step on the device | more | us for each stamp | "
+            "us of prepare and launch |\n|---|---:|---:|---:|---:|---:|\n| 1 | 332 | 540.20 | 9.29 | 1.16 | 2.71 |\n\n"
+            "| the clock | ns |\n|---|---:|\n| smallest | 160 |\n\nReading the spans of a step: 12.7 us (median of 1000).\n"
+        )
+        timing = {"timing": "1"}
+        self.assertEqual(
+            self.read("x.txt", text),
+            [
+                (timing, "nodes", "count", 332, ""),
+                (timing, "step on the device", "us", 540.2, "lower"),
+                (timing, "more", "us", 9.29, "lower"),
+                (timing, "us for each stamp", "us", 1.16, "lower"),
+                (timing, "prepare + launch", "us", 2.71, "lower"),
+                ({"the clock": "smallest"}, "clock, ns", "ns", 160, "lower"),
+                ({}, "reading the spans of a step", "us", 12.7, "lower"),
+            ],
+        )
+
+    COVERAGE = (
+        "# program: profiles/label_coverage\n# step: %s\n\n## GPU time of a replay, by phase\n"
+        "| phase | nodes | us | share |\n|---|---:|---:|---:|\n| layer | 155.0 | %s | 99.0%% |\n\n"
+        "# outside of graphs: 66.0 kernels, 3087.38 us for each replay\n"
+        "# coverage: 100.00%% of 651.20 us in graphs, wanted: more than 95%%\n"
+    )
+
+    def test_every_number_of_a_coverage_by_labels(self):
+        phase = {"source": "full, 32 layers", "phase": "layer"}
+        self.assertEqual(
+            self.read("x.txt", self.COVERAGE % ("full, 32 layers", "613.20")),
+            [
+                (phase, "time of a replay", "us", 613.2, "lower"),
+                (phase, "share", "%", 99.0, ""),
+                (phase, "nodes", "count", 155, ""),
+                ({"source": "full, 32 layers"}, "outside of graphs", "us", 3087.38, "lower"),
+                ({"source": "full, 32 layers"}, "covered by labels", "%", 100.0, "higher"),
+            ],
+        )
+
+    def test_two_coverages_by_labels_are_two_panels(self):
+        self.write("r/label_coverage.txt", self.COVERAGE % ("full", "700.5"))
+        self.write("r/label_coverage_piecewise.txt", self.COVERAGE % ("piecewise", "613.2"))
+        chosen = choose.Chosen(parse.load([self.folder / "r"])[0])
+        panels = [(p.result.kind, p.source, [(n, r.value) for n, r, _ in p.rows]) for p in choose.phases(chosen)]
+        self.assertEqual(
+            panels,
+            [
+                ("label_coverage", "full", [("layer", 700.5)]),
+                ("label_coverage_piecewise", "piecewise", [("layer", 613.2)]),
+            ],
+        )
+        (named,) = choose.phases(chosen, f"{self.folder}/r/label_coverage_piecewise.txt")
+        self.assertEqual((named.source, named.outside.value), ("piecewise", 3087.38))
+
+    def test_the_target_is_of_its_column_alone(self):
+        text = "# program: profiles/step_cost\n| requests | both | ratio | target |\n|---|---|---|---|\n"
+        text += "| 8 | 3.5 (9) | 1.2x | 1.4 |\n"
+        records = parse.parse_file(self.write("x.txt", text)).records
+        self.assertEqual([(r.metric, r.target) for r in records], [("prepare + launch", None), ("ratio", 1.4)])
+
+    def test_columns_say_their_units(self):
+        for column, unit, better in (
+            ("ms of a capture", "ms", "lower"),
+            ("terms", "us", "lower"),
+            ("bytes each", "bytes", "lower"),
+            ("largest error", "%", "lower"),
+            ("nodes", "count", ""),
+        ):
+            ((_, _, *found),) = self.read("x.txt", f"# program: profiles/x\n| what | {column} |\n|---|---|\n| a b | 4 |\n")
+            self.assertEqual(found, [unit, 4.0, better], column)
+
+    def test_what_a_calibration_has_in_brackets_is_no_tail(self):
+        text = "# program: profiles/calibrate\n\n## A\n| variant | us |\n|---|---|\n| a | 4.5 (9.5) |\n"
+        (record,) = parse.parse_file(self.write("calibrate.txt", text)).records
+        self.assertEqual((record.value, record.p99), (4.5, None))
+
+    def test_findings_of_checkers(self):
+        text = "5 passed, 0 failed, 1 skipped\n= ERROR SUMMARY: 2 errors\n= RACECHECK SUMMARY: 3 hazards displayed\n"
+        self.assertEqual(
+            self.read("racecheck.txt", text),
+            [
+                ({}, "passed", "count", 5, ""),
+                ({}, "failed", "count", 0, "lower"),
+                ({}, "skipped", "count", 1, ""),
+                ({}, "programs under a checker", "count", 2, ""),
+                ({}, "findings of the checker", "count", 5, "lower"),
+            ],
+        )
+
+    def test_a_page_of_metrics(self):
+        text = (
+            'cgr_info{engine="e",device="A \\"B\\""} 1\ncgr_wait_seconds_bucket{le="0.1"} 3\ncgr_wait_seconds_sum 1.5e-05\n'
+            'cgr_wait_seconds_count 3\ncgr_staged_bytes_total{engine="a\\"b"} 25\n'
+        )
+        self.assertEqual(
+            self.read("metrics.prom", text),
+            [
+                ({}, "cgr_wait_seconds_sum", "s", 1.5e-05, ""),
+                ({}, "cgr_wait_seconds_count", "count", 3, ""),
+                ({"engine": 'a"b'}, "cgr_staged_bytes_total", "bytes", 25, ""),
+            ],
+        )
+
+    def test_times_that_tests_were_repeated(self):
+        self.assertEqual(
+            self.read("planner_20000.txt", " 19998 [       OK ] A.b\n     2 [  FAILED  ] A.b\n"),
+            [({"test": "A.b"}, "times passed", "count", 19998, "")],
+        )
+
+    def test_distances_from_transformers(self):
+        tree = {"date": "2026-11-22T10:11:12Z", "results": {"prefill": {"largest error": 0.5, "tokens": 7, "shape": 3}}}
+        case = {"of": "prefill"}
+        path = self.write("transformers_cuda.json", json.dumps(tree))
+        self.assertEqual(
+            self.read("transformers_cuda.json", json.dumps(tree)),
+            [(case, "largest error", "", 0.5, "lower"), (case, "tokens", "", 7, "")],
+        )
+        self.assertEqual(parse.parse_file(path).head["date"], "2026-11-22")
+
+    def test_graphs_that_are_called_the_same_are_numbered(self):
+        graph = {"title": "t", "phases": {"fetch": {"median_us": 1.0, "p99_us": 2.0, "share": 0.5}}}
+        found = self.read("phases.json", json.dumps({"graphs": [graph, graph, dict(graph, title="u")]}))
+        self.assertEqual([case["source"] for case, metric, *_ in found if metric == "share"], ["t (1)", "t (2)", "u"])
+
+    def test_the_first_line_of_a_head_counts(self):
+        path = self.write("d_2026-11-20/tests_2026-11-21.txt", "# commit: a\n# commit: b\n5 passed, 0 failed, 0 skipped\n")
+        result = parse.parse_file(path)
+        self.assertEqual((result.head, result.kind), ({"commit": "a", "date": "2026-11-20"}, "tests"))
+
+    def test_what_the_example_says_of_its_graphs(self):
+        found = self.read("llama.txt", "full 8 8 40 1.25 190 7.5 captured\n")
+        self.assertEqual(found[-1][1:], ("mean requests", "requests", 7.5, ""))
+        self.assertEqual(found[1][1:], ("capture", "ms", 1.25, "lower"))
+
+    def test_a_file_may_say_what_it_is_by_the_program_that_it_names(self):
+        found = self.read("coverage_of_labels.txt", self.COVERAGE % ("full", "613.2"))
+        self.assertEqual([value for _, metric, _, value, _ in found if metric == "time of a replay"], [613.2])
+
+    def test_captures_are_apart_from_steps(self):
+        text = "# program: profiles/step_cost\n\n## Captures\n| requests | ms each |\n|---|---|\n| 8 | 1.5 |\n"
+        self.assertEqual(self.read("x.txt", text), [({"table": "capture", "requests": "8"}, "ms each", "ms", 1.5, "lower")])
+
+    def test_of_one_kind_the_newest_date_counts(self):
+        for day, number in (("20", 1), ("22", 3), ("21", 2)):
+            self.write(f"r/tests_2026-11-{day}.txt", f"{number} passed, 0 failed, 0 skipped\n")
+        (result,), unread = parse.load([self.folder / "r"])
+        self.assertEqual((result.records[0].value, result.head["date"], unread), (3, "2026-11-22", []))
 
     def test_what_cannot_be_read_says_why(self):
         for name, text, why in (
@@ -260,6 +432,48 @@ class Comparison(Folder):
         changes = compare.compare(parse.load([self.folder / "old"])[0], parse.load([self.folder / "new"])[0])
         self.assertEqual([c.metric for c in compare.regressions(changes, 5.0)], ["failed"])
 
+    @staticmethod
+    def result(path, *numbers):
+        """(metric, unit, value, better)"""
+        records = [parse.Record("p", {}, metric, unit, value, better=better) for metric, unit, value, better in numbers]
+        return parse.Result(path, "", "p", "p", {}, records)
+
+    def test_verdicts(self):
+        for before, after, better, percent, verdict in (
+            (-0.45, -0.44, "lower", 2.2, ""),
+            (-0.45, -0.20, "lower", 55.6, "worse"),
+            (-0.45, -0.70, "lower", -55.6, "better"),
+            (100.0, 150.0, "lower", 50.0, ""),
+            (100.0, 151.0, "", 51.0, "moved"),
+            (100.0, 49.0, "higher", -51.0, "worse"),
+            (0.0, 0.0, "lower", 0.0, ""),
+            (0.0, 0.1, "lower", None, "worse"),
+        ):
+            changes = compare.compare(
+                [self.result("a", ("m", "us", before, better))], [self.result("b", ("m", "us", after, better))]
+            )
+            self.assertEqual([c.percent if c.percent is None else round(c.percent, 1) for c in changes], [percent])
+            self.assertEqual(changes[0].verdict(50.0), verdict, (before, after))
+
+    def test_only_counts_regress_from_nothing(self):
+        before = self.result("a", ("time", "us", 0.0, "lower"), ("failed", "count", 0.0, "lower"), ("nodes", "count", 1.0, ""))
+        after = self.result("b", ("time", "us", 0.1, "lower"), ("failed", "count", 1.0, "lower"), ("nodes", "count", 9.0, ""))
+        changes = compare.compare([before], [after])
+        self.assertEqual([c.metric for c in compare.regressions(changes, 5.0)], ["failed"])
+
+    def test_the_largest_change_comes_first_and_new_failures_before_it(self):
+        names = ("a", "b", "c", "d", "e")
+        units = ("us", "us", "us", "us", "count")
+        before = self.result("a", *((n, u, v, "lower") for n, u, v in zip(names, units, (10.0, 10.0, 0.0, 10.0, 0.0))))
+        after = self.result("b", *((n, u, v, "lower") for n, u, v in zip(names, units, (11.0, 5.0, 1.0, 12.0, 1.0))))
+        self.assertEqual([c.metric for c in compare.compare([before], [after])], ["e", "b", "d", "a", "c"])
+
+    def test_a_file_that_is_in_both_sets_and_what_comes_second(self):
+        one, other = self.result("a", ("m", "us", 1.0, "lower")), self.result("b", ("m", "us", 2.0, "lower"))
+        third = self.result("c", ("m", "us", 4.0, "lower"))
+        self.assertEqual(compare.compare([one], [one]), [])
+        self.assertEqual([(c.before, c.after) for c in compare.compare([one, other], [third])], [(1.0, 4.0)])
+
     def test_the_exit_status_tells_of_it(self):
         self.copies(lambda text: text.replace("1.28 (2.09)", "1.60 (2.09)"))
         common = [self.folder / "new", "--against", self.folder / "old", "--no-plots", "--out", self.folder / "r.html"]
@@ -313,6 +527,73 @@ class Page(Folder):
         self.assertEqual((folders["step_cost"], folders["attention_cost"]), ("h200_2026-11-23", "h200_2026-11-22"))
         self.assertEqual(len(folders), len(results))
 
+    STEPS = "# program: profiles/step_cost\n# device: D\n\n| requests | ratio | target |\n|---|---|---|\n"
+
+    def test_targets_that_are_met_are_counted_and_those_missed_told(self):
+        self.write("x/step_cost.txt", self.STEPS + "| 1 | 1 | 2 |\n| 8 | 2 | 2 |\n| 64 | 3 | 2 |\n| 256 | 3 | |\n")
+        chosen = choose.Chosen(parse.load([self.folder / "x"])[0])
+        self.assertEqual([(r.case["requests"], t) for r, t in choose.targets(chosen)], [("64", 1.5), ("8", 1.0), ("1", 0.5)])
+        report(self.folder / "x", "--no-plots", "--out", self.folder / "r.html")
+        text = (self.folder / "r.html").read_text(encoding="utf-8")
+        self.assertIn("<b>2 of 3</b>targets are met", text)
+        self.assertIn("2 of 3 numbers that have a target meet it.", text)
+        self.assertEqual(re.findall(r"[\d.]+ ×(?=<)", text[text.index("<h2>Targets") :])[0], "1.50 ×")
+
+    def test_padding_is_told_by_what_is_wasted(self):
+        text = "".join(
+            f'cgr_key_{name}_total{{key="{key}"}} {number}\n'
+            for key, *numbers in (("a", 9, 90, 100), ("b", 1, 10, 40), ("c", 12, 100, 110), ("d", 5, 0, 0))
+            for name, number in zip(("steps", "real_tokens", "padded_tokens"), numbers)
+        )
+        rows, left_out = choose.padding(choose.Chosen([parse.parse_file(self.write("metrics.prom", text))]), most=2)
+        self.assertEqual((rows, left_out), ([("b", 1, 10, 40), ("c", 12, 100, 110)], 1))
+
+    def test_of_a_file_the_graph_that_took_most_is_shown(self):
+        phases = {"fetch": {"median_us": 1.0, "p99_us": 1.0, "share": 1.0}}
+        more = {"layer": {"median_us": 3.0, "p99_us": 3.0, "share": 0.75}, "fetch": phases["fetch"]}
+        graphs = [{"title": "a", "phases": phases}, {"title": "b", "phases": more}, {"title": "c", "phases": phases}]
+        result = parse.parse_file(self.write("p.json", json.dumps({"graphs": graphs})), "phases")
+        (panel,) = choose.phases(choose.Chosen([result]))
+        self.assertEqual((panel.source, [n for n, *_ in panel.rows]), ("b", ["layer", "fetch"]))
+
+    def test_a_file_that_is_named_counts_before_those_of_the_folders(self):
+        names = ("steps", "real_tokens", "padded_tokens")
+        key = "".join(f'cgr_key_{name}_total{{key="%s"}} 1\n' for name in names)
+        self.write("x/metrics.prom", key.replace("%s", "kept"))
+        named = self.write("other.txt", key.replace("%s", "named"))
+        files = ("--json", self.folder / "r.json", "--out", self.folder / "r.html")
+        made = report(self.folder / "x", "--metrics", named, "--no-plots", *files)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        results = json.loads((self.folder / "r.json").read_text(encoding="utf-8"))["results"]
+        self.assertEqual([r["path"] for r in results], [str(named)])
+
+    def test_the_host_comes_last_and_what_is_of_no_device_after_it(self):
+        names = [pathlib.Path(f).name for f in page_maker.default_folders()]
+        self.assertEqual(names[-2:], ["host_2026-11-23", "results"])
+        self.assertEqual(names[:-2], sorted(names[:-2], reverse=True))
+        kinds = {r.kind for r in parse.load(page_maker.default_folders())[0]}
+        self.assertLessEqual({"coverage", "simulation", "standing_edits", "step_cost", "metrics"}, kinds)
+
+    def test_every_change_is_on_the_page(self):
+        head, row = "# program: profiles/new_cost\n\n## A\n| what | us |\n|---|---:|\n", "| row%03d x | %d |\n"
+        self.write("old/new_cost.txt", head + "".join(row % (i, 100) for i in range(43)))
+        self.write("old/core.dump", "")
+        self.write("new/new_cost.txt", head + "".join(row % (i, 200 + i) for i in range(43)))
+        made = report(self.folder / "new", "--against", self.folder / "old", "--no-plots", "--out", self.folder / "r.html")
+        self.assertIn("core.dump is not read: ends in .dump", made.stderr)
+        text = (self.folder / "r.html").read_text(encoding="utf-8")
+        changes = text[text.index("<h2>What has changed") : text.index("<h2>Host time")]
+        self.assertEqual(sorted(re.findall(r"row\d+", changes)), [f"row{i:03}" for i in range(43)])
+        self.assertIn("3 more beyond it", changes)
+
+    def test_tails_fail_where_they_are_asked_for(self):
+        text = "# program: profiles/new_cost\n| what | us |\n|---|---:|\n| x y | 1.5 (%s) |\n"
+        self.write("old/new_cost.txt", text % "2.0")
+        self.write("new/new_cost.txt", text % "9.0")
+        common = [self.folder / "new", "--against", self.folder / "old", "--no-plots", "--out", self.folder / "r.html"]
+        self.assertEqual(report(*common, "--fail-beyond", "5").returncode, 0)
+        self.assertEqual(report(*common, "--fail-beyond", "5", "--tails").returncode, 1)
+
     def test_a_broken_file_is_named_in_the_page_and_on_stderr(self):
         self.write("x/step_cost.txt", "# program: profiles/step_cost\nkilled <&\n")
         self.write("x/core.dump", "")
@@ -335,7 +616,8 @@ class Page(Folder):
         self.assertIn("no results in", empty.stderr)
 
     def test_times_of_another_device_are_left_out_and_its_counts_are_not(self):
-        results, _ = parse.load([RESULTS / "h200_2026-11-23", RESULTS / "host_2026-11-23"])
+        results, _ = parse.load([RESULTS / "h200_2026-11-23"])
+        results = [r for r in results if r.kind != "metrics"] + [parse.parse_file(RESULTS / "host_2026-11-23" / "metrics.prom")]
         host = self.write(
             "host/kernel_cost.txt",
             "# program: profiles/kernel_cost\n# device: host\n\n| step | planner |\n|---|---:|\n| 1 decode, unchanged | 777 |\n",
