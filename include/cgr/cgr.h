@@ -122,9 +122,9 @@ typedef struct cgr_config {
   int32_t reserved_end;
   uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine reads, beyond what its backends ask
                                     for */
-  cgr_dump_function dump;        /* told, as JSON, what the runtime did last, when it dies and after a step that was abandoned, or
-                                    failed as one of the runtime's own; NULL: silent. The whole flight recorder is written before
-                                    the call that failed returns: up to 768 bytes a step, about 2 us each */
+  cgr_dump_function dump;        /* gets, as JSON, what the runtime did last: when it dies, after an abandoned step, and after a step
+                                    of its own that failed; NULL: silent. The whole flight recorder is written before the call
+                                    that failed returns: up to 768 bytes a step, about 2 us each */
   void *dump_context;            /* handed to it */
   int32_t flight_depth;          /* steps that the flight recorder keeps, rounded up to a power of two of at least 256; at most
                                     2^20; 0: 1024. Each takes 64 bytes of host memory, and 768 more with `dump` */

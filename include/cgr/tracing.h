@@ -174,7 +174,7 @@ typedef void (*cgr_dump_function)(void *context, const char *json, size_t length
  * all layers, what is labelled record, and the calls. `layer` and `backend` are null where there is none. A node's name is its
  * kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are those that CUPTI and Nsight call graphNodeId;
  * drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be taken says why in
- * `unlabelled`, and has no pieces.
+ * `unlabelled`, and has no pieces; it can be captured again after cgr_runtime_release_graphs.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 
@@ -221,8 +221,8 @@ typedef struct cgr_span {
 #define CGR_SPAN_INIT { (uint32_t)sizeof(cgr_span), 0, 0, 0, 0, 0, 0 }
 
 /* What step `seq` took on the device, by when its phases began; of those that began together the outer first. Abandoned steps and
- * those of the runtime itself have spans too. *count says how many there are, 9 and 3 per layer at most; the first `capacity` are
- * written, spans[0].size bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more
+ * those of the runtime itself have spans too (but of a PIECEWISE step that was abandoned in a call, the layer under way has none
+ * of kind LAYER). *count says how many there are, 9 and 3 per layer at most; the first `capacity` are written, spans[0].size bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more
  * (CGR_ERROR_INVALID_ARGUMENT); with 0 spans may be NULL.
  * The step must have been launched (CGR_ERROR_INVALID_ARGUMENT) and have completed (CGR_NOT_READY), and be one of the last
  * ring_depth (CGR_ERROR_EXPIRED). CGR_ERROR_STATE without cgr_config.timing and inside `record`, CGR_ERROR_DEAD on a dead
@@ -243,8 +243,8 @@ CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_sp
 
 /* A whole page: the host's part of the steps in the flight recorder, the device's of those of the last ring_depth that have
  * completed. On a dead runtime, or without cgr_config.timing, the host's part alone. CGR_ERROR_STATE inside `record`, and
- * CGR_ERROR_DEVICE if the device cannot be read; then there is no text. Written as the texts above; a second call may write a
- * few bytes more or less than the first, for the clocks are compared anew.
+ * CGR_ERROR_DEVICE if the device cannot be read; then there is no text. Written as the texts above; while steps run a second
+ * call may have much more to write than the first, so it is repeated until *length < capacity.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 
