@@ -30,6 +30,7 @@ NO_LABEL = ("no label", None, None)
 # A global tid holds the global pid above these bits, and a global pid the process's own number in its low ones.
 TID_BITS = 24
 PID_MASK = (1 << 24) - 1
+ID_MASK = (1 << 64) - 1
 
 
 class Failure(Exception):
@@ -74,6 +75,8 @@ def read_labels(text):
             piece = Piece(graph["key"], index, len(graph["pieces"]), [], [], [])
             for run in runs:
                 ids = run.get("ids") or [None] * len(run["nodes"])
+                if len(ids) != len(run["nodes"]):
+                    raise ValueError(f"{graph['key']} has {len(run['nodes'])} nodes and {len(ids)} ids under one label")
                 for name, node in zip(run["nodes"], ids):
                     if not is_idle(name):
                         piece.labels.append((run["phase"], run["layer"], run["backend"]))
@@ -99,15 +102,28 @@ def read_originals(db):
     """{(process, id of a node): id of the node that it was made from}; of process None where the export does not tell."""
     originals = {}
     for row in read_table(db, "CUDA_GRAPH_NODE_EVENTS", ["globalTid", "graphNodeId", "originalGraphNodeId"]):
-        if row["graphNodeId"] and row["originalGraphNodeId"]:
+        node, original = id_of(row["graphNodeId"]), id_of(row["originalGraphNodeId"])
+        if node and original:
             process = process_of(row["globalTid"]) if row["globalTid"] is not None else None
-            originals[process, row["graphNodeId"]] = row["originalGraphNodeId"]
+            originals[process, node] = original
     return originals
+
+
+def whole_number(value):
+    """What an export has for an identifier; 0 for none."""
+    if value is not None and not isinstance(value, int):
+        raise Failure(f"the export has {value!r} for an identifier, expected a whole number")
+    return value or 0
 
 
 def process_of(identifier):
     """A global pid, or tid, without what is below the process."""
-    return (identifier or 0) >> TID_BITS
+    return whole_number(identifier) >> TID_BITS
+
+
+def id_of(identifier):
+    """Of a node. SQLite has no unsigned numbers."""
+    return whole_number(identifier) & ID_MASK
 
 
 def read_activities(path):
@@ -135,12 +151,15 @@ def read_kind(db, table, name, strings, originals):
     kernel_names = ["mangledName", "demangledName", "shortName"]
     wanted = ["start", "end", "globalPid", "correlationId", "graphNodeId"] + kernel_names
     for row in read_table(db, table, wanted):
-        names = (name,) if name else tuple(strings[row[k]] for k in kernel_names if row[k] in strings)
-        process, node = process_of(row["globalPid"]), row["graphNodeId"]
+        if not isinstance(row["start"], int) or not isinstance(row["end"], int) or row["end"] < row["start"]:
+            times = f"{row['start']!r} to {row['end']!r}"
+            raise Failure(f"{table} has a row from {times}, expected whole nanoseconds, the end not before the start")
+        names = (name,) if name else tuple(str(strings[row[k]]) for k in kernel_names if row[k] in strings)
+        process, node = process_of(row["globalPid"]), id_of(row["graphNodeId"])
         # The high half of a node's id is that of the executable graph.
         graph = (process, node >> 32) if node else None
-        order = originals.get((process, node)) or originals.get((None, node)) or node or 0
-        yield Activity(names, row["start"], row["end"], graph, node or 0, order, row["correlationId"])
+        order = originals.get((process, node)) or originals.get((None, node)) or node
+        yield Activity(names, row["start"], row["end"], graph, node, order, row["correlationId"])
 
 
 # ------------------------------------------------------------------------------------------------------------- matching
@@ -164,13 +183,30 @@ def nodes_in_order(activities):
     return sorted(first.values(), key=lambda a: (a.order, a.node))
 
 
-def match(activities, pieces):
+def index_by_id(pieces):
+    """{id of a node: (number of its piece, its name, its label)}."""
+    return {
+        i: (number, name, label)
+        for number, p in enumerate(pieces)
+        for i, name, label in zip(p.ids, p.names, p.labels)
+        if i is not None
+    }
+
+
+def match_by_id(nodes, pieces, index):
+    """As match. Ids begin anew in every process, and an export may hold several: the names must fit, too."""
+    found = [(node, *index[node.node]) for node in nodes if node.node in index]
+    if not found or not all(fits(name, node.names) for node, _, name, _ in found):
+        return [], {}
+    return [pieces[i] for i in sorted({i for _, i, _, _ in found})], {node.node: label for node, _, _, label in found}
+
+
+def match(activities, pieces, index):
     """(pieces that the graph may be, {node: label}). The labels are those of all of them, or none at all."""
     nodes = nodes_in_order(activities)
-    by_id = [p for p in pieces if any(node.node in p.ids for node in nodes)]
+    by_id, labels = match_by_id(nodes, pieces, index)
     if by_id:
-        labels = {i: label for p in by_id for i, label in zip(p.ids, p.labels)}
-        return by_id, {n.node: labels[n.node] for n in nodes if n.node in labels}
+        return by_id, labels
     candidates = [
         p
         for p in pieces
@@ -240,14 +276,22 @@ def layer_name(label):
     return f"layer {label[1]} {label[0]}" if label[1] is not None else label[0]
 
 
-def describe(graph, activities, pieces):
+def without_cut_ends(replays):
+    """A trace may begin or end within a replay: a first or last one that lacks nodes is none."""
+    most = max(len(replay) for replay in replays)
+    begin = 1 if len(replays[0]) < most else 0
+    end = len(replays) - (1 if len(replays[-1]) < most else 0)
+    return replays[begin:end]
+
+
+def describe(graph, activities, pieces, index):
     """What is told of one graph of the export."""
-    candidates, labels = match(activities, pieces)
+    candidates, labels = match(activities, pieces, index)
     by_launch = collections.defaultdict(list)
     for activity in activities:
         by_launch[activity.launch].append(activity)
-    replays = sorted(by_launch.values(), key=lambda replay: min(a.start for a in replay))
-    total = sum(a.end - a.start for a in activities)
+    replays = without_cut_ends(sorted(by_launch.values(), key=lambda replay: min(a.start for a in replay)))
+    total = sum(a.end - a.start for r in replays for a in r)
     spans = [max(a.end for a in r) - min(a.start for a in r) for r in replays]
     gaps = [span - busy_time(r) for span, r in zip(spans, replays)]
     order = {}  # of phases: as they stand in the graph
@@ -264,6 +308,7 @@ def describe(graph, activities, pieces):
         "ambiguous": len(candidates) > 1,
         "nodes": len(nodes_in_order(activities)),
         "replays": len(replays),
+        "cut_off": len(by_launch) - len(replays),
         "span": summary(spans, len(replays), sum(spans)),
         "gaps": summary(gaps, len(replays), sum(spans)),
         "total_us": total / 1e3,
@@ -280,7 +325,8 @@ def analyse(activities, pieces, complaints=()):
     for activity in activities:
         if activity.graph is not None:
             graphs[activity.graph].append(activity)
-    described = [describe(graph, graphs[graph], pieces) for graph in sorted(graphs)]
+    index = index_by_id(pieces)
+    described = [describe(graph, graphs[graph], pieces, index) for graph in sorted(graphs)]
     total = sum(g["total_us"] for g in described)
     unlabelled = sum(g["unlabelled_share"] * g["total_us"] for g in described)
     return {
@@ -310,7 +356,9 @@ def print_report(report, with_layers):
         print(
             f"{g['replays']} replays of {g['nodes']} nodes, {g['span']['median_us']:.2f} us from the first to the last of them "
             f"(p99 {g['span']['p99_us']:.2f}), {g['gaps']['median_us']:.2f} us of it between nodes; without a label: "
-            f"{100 * g['unlabelled_share']:.1f}%\n"
+            f"{100 * g['unlabelled_share']:.1f}%"
+            + (f"; {g['cut_off']} more at the trace's ends lack nodes and are left out" if g["cut_off"] else "")
+            + "\n"
         )
         print_rows(g["layers" if with_layers else "phases"])
     print(
@@ -333,7 +381,7 @@ def main(arguments):
         with open(options.labels, encoding="utf-8") as file:
             try:
                 pieces, complaints = read_labels(file.read())
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise Failure(f"{options.labels} is not what cgr_runtime_graph_labels writes: {error}") from error
         report = analyse(read_activities(options.export), pieces, complaints)
         if not report["graphs"]:

@@ -24,13 +24,13 @@ refuse() { echo "profiles/ncu.sh: $1 (--help lists the options)" >&2; exit 2; }
 
 while [[ ${1:-} == -* ]]; do
   case $1 in
-    --out | --kernel | --skip | --count | --set) [[ $# -ge 2 ]] || refuse "$1 needs a value" ;;&
+    --out | --kernel | --skip | --count | --set) [[ -n ${2:-} ]] || refuse "$1 needs a value" ;;&
     --skip | --count) [[ $2 =~ ^[0-9]+$ ]] || refuse "$1 is $2, expected a whole number" ;;&
     --set) [[ $2 == @(basic|detailed|full) ]] || refuse "--set is $2, expected basic, detailed or full" ;;&
     --out) out=$2; shift ;;
     --kernel) kernel=$2; shift ;;
-    --skip) skip=$2; shift ;;
-    --count) count=$2; shift ;;
+    --skip) skip=$((10#$2)); shift ;;
+    --count) count=$((10#$2)); shift ;;
     --set) set=$2; shift ;;
     --whole) whole=1 ;;
     --print) print=1 ;;
@@ -60,5 +60,10 @@ command -v ncu > /dev/null || {
     "repository, or the installer from developer.nvidia.com/nsight-compute." >&2
   exit 127
 }
+rm -f -- "$out.ncu-rep" # what an earlier run has left is not this one's
 "${profile[@]}" "$@"
+[[ -f $out.ncu-rep ]] || {
+  echo "ncu has written no $out.ncu-rep: no kernel fits --kernel, or a program without cudaProfilerStart needs --whole" >&2
+  exit 1
+}
 ncu --import "$out.ncu-rep" --page details

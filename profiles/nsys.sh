@@ -20,7 +20,7 @@ refuse() { echo "profiles/nsys.sh: $1 (--help lists the options)" >&2; exit 2; }
 
 while [[ ${1:-} == -* ]]; do
   case $1 in
-    --out | --labels) [[ $# -ge 2 ]] || refuse "$1 needs a value" ;;&
+    --out | --labels) [[ -n ${2:-} ]] || refuse "$1 needs a value" ;;&
     --out) out=$2; shift ;;
     --labels) labels=$2; shift ;;
     --whole) whole=1 ;;
@@ -40,7 +40,7 @@ profile=(nsys profile --trace=cuda,nvtx "--cuda-graph-trace=$granularity" --samp
   --force-overwrite=true "--output=$out")
 [[ $whole ]] || profile+=(--capture-range=cudaProfilerApi --capture-range-end=stop)
 export_=(nsys export --type=sqlite --force-overwrite=true "--output=$out.sqlite" "$out.nsys-rep")
-join=(python3 "$here/graph_time.py" "$out.sqlite" "$labels")
+join=(python3 "$here/graph_time.py" -- "$out.sqlite" "$labels")
 
 show() { printf '%q ' "$@"; echo; }
 if [[ $print ]]; then
@@ -56,10 +56,18 @@ command -v nsys > /dev/null || {
     "nsight-systems-cli of NVIDIA's repository, or the installer from developer.nvidia.com/nsight-systems." >&2
   exit 127
 }
+# What an earlier run has left is not this one's.
+rm -f -- "$out.nsys-rep" "$out.sqlite"
+begin=$(mktemp)
+trap 'rm -f "$begin"' EXIT
 "${profile[@]}" "$@"
 [[ -f $out.nsys-rep ]] || {
   echo "nsys has written no $out.nsys-rep: a program that does not call cudaProfilerStart needs --whole" >&2
   exit 1
 }
 "${export_[@]}"
+[[ -z $labels || $labels -nt $begin ]] || {
+  echo "the program has not written $labels: those of another run say nothing of this one" >&2
+  exit 1
+}
 [[ -z $labels ]] || "${join[@]}"

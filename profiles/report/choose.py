@@ -101,7 +101,7 @@ def padding(chosen, most=20):
     names = ("cgr_key_steps_total", "cgr_key_real_tokens_total", "cgr_key_padded_tokens_total")
     table = {}
     for record in chosen.anywhere:
-        if record.program == "metrics" and record.metric in names and "key" in record.case:
+        if record.program == "metrics" and record.metric in names and record.case.get("key", "eager") != "eager":
             table.setdefault(record.case["key"], {})[record.metric] = record.value
     rows = [(key, *(values[n] for n in names)) for key, values in table.items() if len(values) == 3 and values[names[2]] > 0]
     rows.sort(key=lambda row: (row[2] - row[3], -row[1]))

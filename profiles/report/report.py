@@ -11,6 +11,7 @@
 import argparse
 import dataclasses
 import json
+import math
 import pathlib
 import sys
 
@@ -20,6 +21,13 @@ import page
 import parse
 
 PROFILES = pathlib.Path(__file__).absolute().parent.parent
+
+
+def percent(text):
+    value = float(text)
+    if not math.isfinite(value) or value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is no percentage, expected 0 or more")
+    return value
 
 
 def options(arguments):
@@ -36,8 +44,8 @@ def options(arguments):
     parser.add_argument(
         "--phases", metavar="FILE", help="time per phase: graph_time.py --json, label_coverage, or as parse.py says"
     )
-    parser.add_argument("--tolerance", type=float, default=5.0, metavar="PCT", help="changes up to that are not marked (5)")
-    parser.add_argument("--fail-beyond", type=float, metavar="PCT", help="exit status 1 if a median is worse by more than that")
+    parser.add_argument("--tolerance", type=percent, default=5.0, metavar="PCT", help="changes up to that are not marked (5)")
+    parser.add_argument("--fail-beyond", type=percent, metavar="PCT", help="exit status 1 if a median is worse by more than that")
     parser.add_argument("--tails", action="store_true", help="--fail-beyond counts 99th percentiles, too")
     parser.add_argument("--png", metavar="FOLDER", help="write the plots as pictures, too")
     parser.add_argument("--no-plots", action="store_true", help="the page without plots, which needs no matplotlib")
@@ -117,7 +125,7 @@ def summary(chosen):
         entries.append(
             (
                 f"{page.number(time.value)} µs",
-                f"host time of an unchanged step of 64 requests, {page.number(r.value)} × the bare launch",
+                f"host time of an unchanged step of 64 requests (standing), {page.number(r.value)} × the bare launch",
             )
         )
     for r in chosen.find("back_to_back", "cgr - skeleton", requests="64", batch="unchanged", steps="ahead"):
@@ -350,15 +358,21 @@ def main(arguments):
     if not results:
         print(f"no results in {', '.join(given.folders)}", file=sys.stderr)
         return 2
-    if given.json:
-        write_json(given.json, results, unread, changes)
     try:
+        if given.json:
+            write_json(given.json, results, unread, changes)
         text = make(given, results, unread, changes)
+        pathlib.Path(given.out).write_text(text, encoding="utf-8")
     except ModuleNotFoundError as error:
         print(f"{error}: profiles/report/run fetches it, --no-plots does without", file=sys.stderr)
         return 2
-    pathlib.Path(given.out).write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"the page cannot be written: {error}", file=sys.stderr)
+        return 2
     print(f"{given.out}: {sum(len(r.records) for r in results)} numbers of {len(results)} files, {len(text) // 1024} KB")
+    if given.against and not changes:
+        print("the two sets have no number in common", file=sys.stderr)
+        return 1 if given.fail_beyond is not None else 0
     if given.against:
         print(compare.table(changes, given.tolerance))
     if given.fail_beyond is not None and (bad := compare.regressions(changes, given.fail_beyond, given.tails)):

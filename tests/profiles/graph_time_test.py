@@ -257,14 +257,14 @@ class GraphTime(unittest.TestCase):
 
     def test_a_replay_without_a_phase_counts_as_nothing(self):
         export = self.export()
-        export.graph(9, ["gemm", "epilogue"], [1])
-        for launch in (2, 3):
+        export.graph(9, ["gemm", "epilogue"], [1, 6])
+        for launch in (2, 3, 4):
             export.kernel("gemm", 9 << 32, launch, launch * 1000000, launch * 1000000 + 1000)
         labels = [("record", None, None, ["gemm"]), ("epilogue", None, None, ["epilogue"])]
         (g,) = self.report(export, [graph_labels("k", [labels])])["graphs"]
         epilogue = g["phases"]["epilogue"]
-        self.assertEqual((epilogue["median_us"], epilogue["p99_us"], epilogue["sum_us"]), (0, 2, 2))
-        self.assertEqual(g["phases"]["record"]["sum_us"], 3)
+        self.assertEqual((epilogue["median_us"], epilogue["p99_us"], epilogue["sum_us"]), (0, 2, 4))
+        self.assertEqual(g["phases"]["record"]["sum_us"], 5)
 
     def test_percentiles_are_of_the_values(self):
         self.assertEqual(graph_time.quantile(list(range(1, 701)), 0.99), 693)
@@ -309,6 +309,54 @@ class GraphTime(unittest.TestCase):
         export.graph(9, NODES, [1], low=[6, 3, 5, 0, 1, 4, 2], made_from=4)
         export.db.execute("UPDATE CUDA_GRAPH_NODE_EVENTS SET globalTid = NULL")
         self.expect_plain(self.report(export, [graph_labels("full 8r", [PLAIN])])["graphs"][0], 1)
+
+    def test_ids_of_another_process(self):
+        """Ids begin anew in every process: kernels of other names are not those of the labels."""
+        runs = [("prologue", None, None, ["a"]), ("epilogue", None, None, ["b"])]
+        export = self.export(originals=False)
+        export.graph(9, ["other_a", "other_b"], [1])
+        graphs = [graph_labels("full 8r", [runs], ids=[[9 << 32], [9 << 32 | 1]])]
+        (g,) = self.report(export, graphs)["graphs"]
+        self.assertEqual((g["keys"], g["unlabelled_share"]), ([], 1))
+
+    def test_ids_beyond_what_sqlite_calls_positive(self):
+        runs = [("prologue", None, None, ["a"]), ("epilogue", None, None, ["b"])]
+        high = 1 << 63 | 5 << 32
+        export = self.export(originals=False)
+        for k, name in enumerate("ab"):
+            export.kernel(name, (high | k) - (1 << 64), 1, 1000 * k, 1000 * k + 500)
+        (g,) = self.report(export, [graph_labels("full 8r", [runs], ids=[[high], [high | 1]])])["graphs"]
+        self.assertEqual((g["keys"], g["unlabelled_share"]), (["full 8r"], 0))
+
+    def test_replays_cut_off_by_the_ends_of_the_trace(self):
+        export = self.export()
+        export.graph(9, NODES, [2, 3, 4], made_from=4)
+        export.node("epilogue", 9 << 32 | 6, 1, 500000, 507000)
+        export.node("prologue", 9 << 32, 5, 5000000, 5001000)
+        (g,) = self.report(export, [graph_labels("full 8r", [PLAIN])])["graphs"]
+        self.expect_plain(g, 3)
+        self.assertEqual(g["cut_off"], 2)
+
+    def test_rows_that_make_no_sense(self):
+        for start, end, node in ((5, 4, 9 << 32), (None, 4, 9 << 32), ("x", 4, 9 << 32), (1, 2, "x")):
+            export = self.export()
+            export.kernel("a", node, 1, start, end)
+            status, out, err = self.run_main(export, [graph_labels("full 8r", [PLAIN])])
+            self.assertEqual((status, out, err.count("\n")), (2, "", 1), (start, end, node))
+            self.assertIn("expected", err)
+
+    def test_labels_that_make_no_sense(self):
+        for runs in ([("prologue", None, None, [7])], [("prologue", None, None, None)], [None], 7):
+            graph = graph_labels("full 8r", [PLAIN])
+            graph["pieces"] = [runs] if runs == 7 or runs == [None] else graph_labels("x", [runs])["pieces"]
+            export = self.export()
+            export.graph(9, NODES, [1])
+            status, out, err = self.run_main(export, [graph])
+            self.assertEqual((status, out, err.count("\n")), (2, "", 1), runs)
+        graph = graph_labels("full 8r", [[("prologue", None, None, ["a", "b"])]], ids=[[1]])
+        export = self.export()
+        export.graph(9, NODES, [1])
+        self.assertIn("2 nodes and 1 ids", self.run_main(export, [graph])[2])
 
     def test_any_path_is_a_path(self):
         for name in ("50%20.sqlite", "a#b", "a?b", "a b", "%"):

@@ -606,9 +606,28 @@ class Page(Folder):
             self.assertIn(name, text)
         self.assertIn("missing from this page", text)
 
+    def test_sets_that_have_nothing_in_common(self):
+        for name in ("fork_cost", "kernel_cost"):
+            found = max((RESULTS).glob(f"h200_*/{name}.txt"))
+            self.write(f"{name}/{name}.txt", found.read_text(encoding="utf-8"))
+        common = [self.folder / "fork_cost", "--against", self.folder / "kernel_cost"]
+        common += ["--no-plots", "--out", self.folder / "r.html"]
+        made = report(*common)
+        self.assertEqual((made.returncode, made.stderr), (0, "the two sets have no number in common\n"))
+        self.assertEqual(report(*common, "--fail-beyond", "5").returncode, 1)
+
+    def test_a_page_that_cannot_be_written(self):
+        for options in (["--out", self.folder], ["--out", self.folder / "r.html", "--json", self.folder / "no" / "x.json"]):
+            made = report("--no-plots", *options)
+            self.assertEqual((made.returncode, made.stderr.count("\n")), (2, 1), made.stderr)
+            self.assertIn("cannot be written", made.stderr)
+
     def test_bad_arguments_are_refused(self):
         self.assertIn("is not a folder", report(self.folder / "no").stderr)
         self.assertIn("is not a file", report(RESULTS / "h200_2026-11-23", "--phases", self.folder / "no").stderr)
+        for bad in ("nan", "inf", "-1", "x"):
+            self.assertEqual(report("--against", self.folder, "--fail-beyond", bad).returncode, 2, bad)
+            self.assertEqual(report("--tolerance", bad).returncode, 2, bad)
         self.assertIn("--fail-beyond needs --against", report("--fail-beyond", "5").stderr)
         (self.folder / "empty").mkdir()
         empty = report(self.folder / "empty", "--no-plots", "--out", self.folder / "r.html")
@@ -702,7 +721,7 @@ class Scripts(Folder):
     def test_nsys_joins_labels_and_can_trace_all(self):
         profile, _, join = self.words(PROFILES / "nsys.sh", "--print", "--whole", "--labels", "l b.json", "--", "program")
         self.assertFalse([w for w in profile if w.startswith("--capture-range")])
-        self.assertEqual(join, ["python3", str(PROFILES / "graph_time.py"), "profile.sqlite", "l b.json"])
+        self.assertEqual(join, ["python3", str(PROFILES / "graph_time.py"), "--", "profile.sqlite", "l b.json"])
         profile, _ = self.words(PROFILES / "nsys.sh", "--print", "--graphs", "program")
         self.assertIn("--cuda-graph-trace=graph", profile)
 
@@ -773,15 +792,22 @@ class Scripts(Folder):
         for tool in ("nsys", "python3"):
             self.write(
                 f"bin/{tool}",
-                f'#!/bin/bash\necho {tool} "$@" >> {shlex.quote(str(log))}\n[[ $1 != profile ]] || touch "$PWD/o p.nsys-rep"\n',
+                f'#!/bin/bash\necho {tool} "$@" >> {shlex.quote(str(log))}\n'
+                '[[ $1 != profile ]] || touch "$PWD/o p.nsys-rep" "$PWD/new.json"\n',
             ).chmod(0o755)
         environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}")
-        made = run(PROFILES / "nsys.sh", "--out", "o p", "--labels", "l.json", "program", env=environment, cwd=self.folder)
+        made = run(PROFILES / "nsys.sh", "--out", "o p", "--labels", "new.json", "program", env=environment, cwd=self.folder)
         self.assertEqual((made.returncode, made.stderr), (0, ""))
         first, second, third = log.read_text(encoding="utf-8").splitlines()
         self.assertRegex(first, "^nsys profile .* program$")
         self.assertRegex(second, "^nsys export .*o p.nsys-rep$")
-        self.assertRegex(third, "^python3 .*graph_time.py o p.sqlite l.json$")
+        self.assertRegex(third, "^python3 .*graph_time.py -- o p.sqlite new.json$")
+        self.write("old.json", "")
+        stale = ["--out", "o p", "--labels", "old.json", "program"]
+        old = run(PROFILES / "nsys.sh", *stale, env=environment, cwd=self.folder)
+        self.assertEqual(old.returncode, 1)
+        self.assertIn("has not written old.json", old.stderr)
+        self.write("other.nsys-rep", "of an earlier run")
         unfenced = run(PROFILES / "nsys.sh", "--out", "other", "program", env=environment, cwd=self.folder)
         self.assertEqual(unfenced.returncode, 1)
         self.assertIn("needs --whole", unfenced.stderr)
