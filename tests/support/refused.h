@@ -14,11 +14,13 @@ struct Snapshot {
     for (int32_t row = 0; row < engine.o.max_rows; row++)
       infos.push_back(engine.Info(row));
   }
-  // `refused`: prepare calls that failed in between.
+  // `refused`: prepare calls that failed in between. One launch may have, which counts.
   void ExpectSame(const Snapshot &now, uint64_t refused = 0) const {
     EXPECT_EQ(now.stats.refused, stats.refused + refused);
+    EXPECT_LE(now.stats.refused_launches, stats.refused_launches + 1);
     cgr_stats then = stats;
     then.refused = now.stats.refused;
+    then.refused_launches = now.stats.refused_launches;
     then.guard_errors = now.stats.guard_errors; // steps in flight may report one meanwhile
     EXPECT_EQ(std::memcmp(&then, &now.stats, sizeof then), 0) << "statistics changed";
     for (size_t row = 0; row < infos.size(); row++)
