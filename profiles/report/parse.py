@@ -21,6 +21,7 @@ import re
 
 NUMBER = r"[-+]?\d+(?:\.\d+)?"
 CELL = re.compile(rf"^({NUMBER})([x%]?)(?: \(({NUMBER})(%?)\))?$")
+QUANTILES = re.compile(rf"^({NUMBER}), ({NUMBER}), {NUMBER}$")  # median, p99, p99.9
 
 
 class Unreadable(Exception):
@@ -97,6 +98,8 @@ def read_tables(text):
 
 def number_in(cell):
     """(value, what is in brackets, what follows it: "x", "%" or "") of a cell; None if it is no number."""
+    if quantiles := QUANTILES.match(cell):
+        return float(quantiles[1]), float(quantiles[2]), ""
     match = CELL.match(cell)
     return (float(match[1]), float(match[3]) if match[3] else None, match[2]) if match else None
 

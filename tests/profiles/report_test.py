@@ -115,20 +115,20 @@ class Parser(Folder):
 
     def test_values_are_those_of_the_text(self):
         step = value("h200_2026-11-23/step_cost.txt", "prepare + launch", requests="64", batch="standing, unchanged")
-        self.assertEqual((step.value, step.p99, step.unit), (1.46, 2.86, "us"))
+        self.assertEqual((step.value, step.p99, step.unit), (1.74, 3.00, "us"))
         ratio = value("h200_2026-11-23/step_cost.txt", "ratio", requests="1024", batch="1/16 append a page")
-        self.assertEqual((ratio.value, ratio.target, ratio.unit, ratio.better), (1.50, 1.40, "x", "lower"))
+        self.assertEqual((ratio.value, ratio.target, ratio.unit, ratio.better), (1.57, 1.40, "x", "lower"))
         attention = value("h200_2026-11-22/attention_cost.txt", "alone", case="decode bs8 len8k")
         self.assertEqual((attention.value, attention.p99, attention.unit), (72.7, None, "us"))
         nodes = value("h200_2026-11-23/back_to_back.txt", "fetch", requests="8")
-        self.assertEqual(nodes.value, -0.45)
+        self.assertEqual(nodes.value, -0.39)
         self.assertEqual(
             value(
                 "h200_2026-11-23/back_to_back.txt", "cgr - skeleton", requests="1024", batch="unchanged", steps="ahead"
             ).target,
             2.5,
         )
-        self.assertEqual(value("h200_2026-11-23/kernel_cost.txt", "staged", step="8 prefills of 8192 tokens").value, 7.81)
+        self.assertEqual(value("h200_2026-11-23/kernel_cost.txt", "staged", step="8 prefills of 8192 tokens").value, 7.62)
         self.assertEqual(value("h200_2026-11-23/kernel_cost.txt", "node").value, 0.51)
         self.assertEqual(value("h200_2026-11-23/fa3_cost.txt", "vllm", decodes="992").value, 1.50)
         self.assertEqual(value("h200_2026-11-23/flashinfer_cost.txt", "planner", plan="decode, 4096 requests").target, None)
@@ -394,29 +394,29 @@ class Comparison(Folder):
     def test_a_change_is_found_and_told(self):
         def slower(text):
             return text.replace(
-                "| 64 | unchanged | tight | 64 | 1.28 (2.09) |", "| 64 | unchanged | tight | 64 | 1.60 (2.09) |"
+                "| 64 | unchanged | tight | 64 | 1.39 (2.54) |", "| 64 | unchanged | tight | 64 | 1.74 (2.54) |"
             )
 
         changes = compare.compare(*self.copies(slower))
         first = changes[0]
         self.assertEqual(
             (first.case, first.metric, first.before, first.after),
-            ("requests 64, unchanged, tight", "prepare + launch", 1.28, 1.6),
+            ("requests 64, unchanged, tight", "prepare + launch", 1.39, 1.74),
         )
-        self.assertAlmostEqual(first.percent, 25.0)
+        self.assertAlmostEqual(first.percent, 25.18, places=2)
         self.assertEqual([c.verdict(5.0) for c in changes if c.verdict(5.0)], ["worse"])
         self.assertEqual(first.verdict(30.0), "")
         self.assertEqual(compare.regressions(changes, 20.0), [first])
         self.assertEqual(compare.regressions(changes, 30.0), [])
-        self.assertIn("+25.0%", compare.table(changes, 5.0))
+        self.assertIn("+25.2%", compare.table(changes, 5.0))
 
     def test_tails_count_when_they_are_asked_for(self):
-        changes = compare.compare(*self.copies(lambda text: text.replace("1.28 (2.09)", "1.28 (9.99)")))
+        changes = compare.compare(*self.copies(lambda text: text.replace("1.39 (2.54)", "1.39 (9.99)")))
         self.assertEqual(compare.regressions(changes, 5.0), [])
         self.assertEqual([c.metric for c in compare.regressions(changes, 5.0, tails=True)], ["prepare + launch, p99"])
 
     def test_less_time_is_better_and_less_of_a_rate_is_worse(self):
-        changes = compare.compare(*self.copies(lambda text: text.replace("1.28 (2.09)", "0.64 (2.09)")))
+        changes = compare.compare(*self.copies(lambda text: text.replace("1.39 (2.54)", "0.64 (2.54)")))
         self.assertEqual(changes[0].verdict(5.0), "better")
         old = parse.Result(
             "a", "", "llama", "llama", {}, [parse.Record("llama", {}, "tokens per second", "1/s", 100.0, better="higher")]
@@ -475,15 +475,15 @@ class Comparison(Folder):
         self.assertEqual([(c.before, c.after) for c in compare.compare([one, other], [third])], [(1.0, 4.0)])
 
     def test_the_exit_status_tells_of_it(self):
-        self.copies(lambda text: text.replace("1.28 (2.09)", "1.60 (2.09)"))
+        self.copies(lambda text: text.replace("1.39 (2.54)", "1.74 (2.54)"))
         common = [self.folder / "new", "--against", self.folder / "old", "--no-plots", "--out", self.folder / "r.html"]
         self.assertEqual(report(*common).returncode, 0)
         self.assertEqual(report(*common, "--fail-beyond", "30").returncode, 0)
         bad = report(*common, "--fail-beyond", "20")
         self.assertEqual(bad.returncode, 1)
         self.assertIn("1 numbers are worse by more than 20%", bad.stderr)
-        self.assertIn("+25.0%", bad.stdout)
-        self.assertIn("+25.0%", (self.folder / "r.html").read_text(encoding="utf-8"))
+        self.assertIn("+25.2%", bad.stdout)
+        self.assertIn("+25.2%", (self.folder / "r.html").read_text(encoding="utf-8"))
 
 
 class Page(Folder):
@@ -653,7 +653,7 @@ class Page(Folder):
         panels = dict(choose.host_time(chosen))
         sizes, times, bare, ratios = panels["one leaves, one comes"]["whole"]
         self.assertEqual(
-            (sizes, times[-1].value, bare[-1].value, ratios[-1].value), ([1, 8, 64, 256, 1024], 17.13, 1.32, 13.57)
+            (sizes, times[-1].value, bare[-1].value, ratios[-1].value), ([1, 8, 64, 256, 1024], 17.22, 1.28, 13.71)
         )
         self.assertEqual(len(choose.loops(chosen)), 12)
         rows, names = choose.attention(chosen, choose.read_peers(PROFILES / "peers.json")["attention"])
@@ -663,8 +663,8 @@ class Page(Folder):
         self.assertEqual(by_case["prefill 4096 (causal)"][2], {"in steps": 556.0, "alone": 545.6})
         self.assertAlmostEqual(by_case["decode bs1 len1k"][1], 9.1 / 9.93)
         _, kernels, alone = choose.own_nodes(chosen)
-        self.assertEqual(kernels["planner"], ([1, 8, 64, 256, 1024], [1.07, 0.75, 0.78, 0.29, 1.36]))
-        self.assertEqual(alone["prologue, fetched"][1][-1], 3.43)
+        self.assertEqual(kernels["planner"], ([1, 8, 64, 256, 1024], [0.90, 0.68, 0.87, 0.29, 1.23]))
+        self.assertEqual(alone["prologue, fetched"][1][-1], 3.39)
         self.assertEqual(
             {name: values[0] for name, _, values, _ in choose.planners(chosen)}["for FlashInfer, tensor cores"], 2.18
         )
