@@ -107,6 +107,21 @@ def with_tail(axes, xs, records, colour, marker="o", label=None, style="-", shif
         )
 
 
+def plot_targets(axes, paint, sizes, records, label):
+    """A dash at each size whose record has a target."""
+    targets = [(s, r.target) for s, r in zip(sizes, records) if r.target]
+    axes.plot(
+        [s for s, _ in targets],
+        [t for _, t in targets],
+        linestyle="none",
+        marker="_",
+        markersize=14,
+        markeredgewidth=1.8,
+        color=paint.ink,
+        label=label,
+    )
+
+
 def legend_above(figure, axes, columns=6):
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=1.8, columnspacing=1.6)
@@ -136,17 +151,7 @@ def host_time(paint, panels):
                 label="bare launch, in turn with it",
             )
             low.plot([s * shift for s in sizes], [r.value for r in ratios], color=colour, marker=marker)
-            targets = [(s, r.target) for s, r in zip(sizes, ratios) if r.target]
-            low.plot(
-                [s for s, _ in targets],
-                [t for _, t in targets],
-                linestyle="none",
-                marker="_",
-                markersize=14,
-                markeredgewidth=1.8,
-                color=paint.ink,
-                label="target" if name == "whole" or "whole" not in series else None,
-            )
+            plot_targets(low, paint, sizes, ratios, "target" if name == "whole" or "whole" not in series else None)
             at_sizes(low, sizes)
         most = max(r.p99 or r.value for s in series.values() for r in s[1])
         if most > 12:
@@ -399,17 +404,7 @@ def own_nodes(paint, steps, kernels, alone):
                 colour, marker = next(looks)
                 axes.plot(sizes, [r.value for r in records], color=colour, marker=marker, label=batch)
                 sizes_seen |= set(sizes)
-            targets = [(s, r.target) for s, r in zip(*next(iter(data.values()))) if r.target]
-            axes.plot(
-                [s for s, _ in targets],
-                [t for _, t in targets],
-                linestyle="none",
-                marker="_",
-                markersize=14,
-                markeredgewidth=1.8,
-                color=paint.ink,
-                label="target",
-            )
+            plot_targets(axes, paint, *next(iter(data.values())), "target")
         else:
             markers = iter("os^vDP")
             for name, (sizes, values) in data.items():

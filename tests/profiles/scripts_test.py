@@ -1,0 +1,195 @@
+"""The scripts around Nsight, and what profiles/README.md promises.
+
+python3 -B tests/profiles/scripts_test.py [-v] [Class]      from the project's root; Python 3.10 and nothing else, but for Readme,
+                                                            which needs the example built
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import sys
+import unittest
+
+from common import PROFILES, Folder, report, run
+
+
+class Scripts(Folder):
+    def words(self, *command):
+        """What the script would run, a list of words for each command."""
+        shown = run(*command)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""), command)
+        return [shlex.split(line) for line in shown.stdout.splitlines()]
+
+    def test_nsys_traces_nodes_between_the_fences(self):
+        profile, export = self.words(PROFILES / "nsys.sh", "--print", "--out", "a b", "my program", "--kind", "full")
+        self.assertEqual(profile[:2], ["nsys", "profile"])
+        for flag in (
+            "--cuda-graph-trace=node",
+            "--capture-range=cudaProfilerApi",
+            "--trace=cuda,nvtx",
+            "--stats=false",
+            "--output=a b",
+        ):
+            self.assertIn(flag, profile)
+        self.assertEqual(profile[-3:], ["my program", "--kind", "full"])
+        self.assertEqual(
+            export, ["nsys", "export", "--type=sqlite", "--force-overwrite=true", "--output=a b.sqlite", "a b.nsys-rep"]
+        )
+
+    def test_nsys_joins_labels_and_can_trace_all(self):
+        profile, _, join = self.words(PROFILES / "nsys.sh", "--print", "--whole", "--labels", "l b.json", "--", "program")
+        self.assertFalse([w for w in profile if w.startswith("--capture-range")])
+        self.assertEqual(join, ["python3", str(PROFILES / "graph_time.py"), "--", "profile.sqlite", "l b.json"])
+        profile, _ = self.words(PROFILES / "nsys.sh", "--print", "--graphs", "program")
+        self.assertIn("--cuda-graph-trace=graph", profile)
+
+    def test_ncu_measures_nodes_of_that_name(self):
+        (profile,) = self.words(
+            PROFILES / "ncu.sh",
+            "--print",
+            "--kernel",
+            "a|b c",
+            "--skip",
+            "3",
+            "--count",
+            "2",
+            "--set",
+            "full",
+            "--out",
+            "o p",
+            "x y",
+            "z",
+        )
+        text = " ".join(profile)
+        self.assertEqual(profile[0], "ncu")
+        for flag in (
+            "--graph-profiling node",
+            "--target-processes all",
+            "--launch-skip 3",
+            "--launch-count 2",
+            "--set full",
+            "--profile-from-start off",
+        ):
+            self.assertIn(f" {flag} ", text)
+        self.assertEqual(profile[profile.index("--kernel-name") + 1], "regex:a|b c")
+        self.assertEqual(profile[profile.index("--export") + 1], "o p")
+        self.assertEqual(profile[-2:], ["x y", "z"])
+        (profile,) = self.words(PROFILES / "ncu.sh", "--print", "--whole", "program")
+        self.assertNotIn("--kernel-name", profile)
+        self.assertNotIn("--profile-from-start", profile)
+
+    def test_what_is_wrong_is_said(self):
+        for script, arguments, why in (
+            ("nsys.sh", [], "no program is named"),
+            ("nsys.sh", ["--nodes", "x"], "unknown option --nodes"),
+            ("nsys.sh", ["--out"], "--out needs a value"),
+            ("nsys.sh", ["--graphs", "--labels", "l", "x"], "--labels is for nodes"),
+            ("ncu.sh", [], "no program is named"),
+            ("ncu.sh", ["--count", "two", "x"], "--count is two"),
+            ("ncu.sh", ["--set", "all", "x"], "--set is all"),
+            ("ncu.sh", ["--count", "0", "x"], "--count is 0"),
+            ("ncu.sh", ["--kernel"], "--kernel needs a value"),
+        ):
+            refused = run(PROFILES / script, *arguments)
+            self.assertEqual(refused.returncode, 2, arguments)
+            self.assertIn(why, refused.stderr)
+
+    def test_without_the_tool_they_say_how_to_get_it(self):
+        tools = self.folder / "bin"
+        tools.mkdir()
+        for tool in ("bash", "dirname", "env", "sed"):
+            (tools / tool).symlink_to(shutil.which(tool))
+        for script, tool in (("nsys.sh", "nsys"), ("ncu.sh", "ncu")):
+            missing = run(PROFILES / script, "program", env={"PATH": str(tools), "CUDA_HOME": str(self.folder)})
+            self.assertEqual(missing.returncode, 127)
+            self.assertIn(f"{tool} is not on PATH. It is Nsight", missing.stderr)
+
+    def test_what_the_program_ran_is_exported_and_joined(self):
+        tools = self.folder / "bin"
+        log = self.folder / "log"
+        for tool in ("nsys", "python3"):
+            self.write(
+                f"bin/{tool}",
+                f'#!/bin/bash\necho {tool} "$@" >> {shlex.quote(str(log))}\n'
+                '[[ $1 != profile ]] || touch "$PWD/o p.nsys-rep" "$PWD/new.json"\n',
+            ).chmod(0o755)
+        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}")
+        made = run(PROFILES / "nsys.sh", "--out", "o p", "--labels", "new.json", "program", env=environment, cwd=self.folder)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        first, second, third = log.read_text(encoding="utf-8").splitlines()
+        self.assertRegex(first, "^nsys profile .* program$")
+        self.assertRegex(second, "^nsys export .*o p.nsys-rep$")
+        self.assertRegex(third, "^python3 .*graph_time.py -- o p.sqlite new.json$")
+        self.write("old.json", "")
+        stale = ["--out", "o p", "--labels", "old.json", "program"]
+        old = run(PROFILES / "nsys.sh", *stale, env=environment, cwd=self.folder)
+        self.assertEqual(old.returncode, 1)
+        self.assertIn("has not written old.json", old.stderr)
+        self.write("other.nsys-rep", "of an earlier run")
+        unfenced = run(PROFILES / "nsys.sh", "--out", "other", "program", env=environment, cwd=self.folder)
+        self.assertEqual(unfenced.returncode, 1)
+        self.assertIn("needs --whole", unfenced.stderr)
+
+
+class Readme(unittest.TestCase):
+    """Commands are the lines that are indented by four; what they name must be there."""
+
+    TEXT = (PROFILES / "README.md").read_text(encoding="utf-8")
+    COMMANDS = re.findall(r"^ {4}(\S.*)$", TEXT, re.M)
+
+    def test_programs_exist(self):
+        self.assertGreater(len(self.COMMANDS), 25)
+        named = set()
+        for command in self.COMMANDS:
+            named |= {f"{name}.c" for name in re.findall(r"bazel-bin/(profiles/\w+)", command)}
+            paths = re.findall(r"(?<![\w/-])((?:profiles|tools)/[\w/]+(?:\.\w+)?)(?= |$)", command)
+            named |= {path for path in paths if not path.startswith("profiles/results/")}
+        gone = {path for path in named if not (PROFILES.parent / path).is_file()}
+        self.assertGreater(len(named), 15)
+        self.assertEqual(gone, set())
+
+    def test_every_program_is_named(self):
+        for source in PROFILES.glob("*.c"):
+            self.assertIn(source.stem, self.TEXT)
+
+    def options_of(self, program):
+        """What a program says, or its source, of its options."""
+        if program.startswith("bazel-bin/profiles/"):
+            sources = [PROFILES / f"{program.rpartition('/')[2]}.c", *(PROFILES / "support").glob("*.c")]
+            return "".join(s.read_text(encoding="utf-8") for s in sources)
+        if program == "bazel-bin/examples/llama/llama":
+            return run(program if os.path.exists(program) else "examples/llama/llama", "--help").stdout
+        if program == "profiles/report/run":
+            return report("--help").stdout
+        return run(*([sys.executable, "-B"] if program.endswith(".py") else []), program, "--help").stdout
+
+    def test_options_exist(self):
+        checked = 0
+        for command in self.COMMANDS:
+            words = [w for w in shlex.split(command) if w != "python3"]
+            starts = [0] + [i for i, w in enumerate(words) if i and w.startswith("bazel-bin/")]
+            for begin, end in zip(starts, starts[1:] + [len(words)]):
+                options = [w for w in words[begin + 1 : end] if w.startswith("--")]
+                text = self.options_of(words[begin]) if options else ""
+                for option in options:
+                    self.assertRegex(text, rf"{option}\b", f"{words[begin]} has no {option}: {command}")
+                    checked += 1
+        self.assertGreater(checked, 20)
+
+    def test_reasons_are_those_of_the_library(self):
+        told = set(re.findall(r"`([a-z ]+)`", "".join(re.findall(r"^\| (`.*?) \|", self.TEXT, re.M))))
+        names = set(re.findall(r'\{ CGR_REASON_\w+, "([a-z ]+)" \}', pathlib.Path("base/names.c").read_text(encoding="utf-8")))
+        self.assertGreater(len(names), 10)
+        # The others are replays.
+        self.assertEqual(told, names - {"exact", "padded", "superset", "forced"})
+
+    def test_anchors_lead_to_headings(self):
+        headings = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^## (.*)$", self.TEXT, re.M)}
+        for anchor in re.findall(r"\(#([\w-]+)\)", self.TEXT):
+            self.assertIn(anchor, headings)
+
+
+if __name__ == "__main__":
+    unittest.main()
