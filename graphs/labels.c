@@ -6,7 +6,7 @@
 
 #include "graphs/words.h"
 
-#define NO_LABEL ((cgr__label){ .range = -1, .backend = -1, .layer = -1 })
+#define NO_LABEL ((cgr__node_label){ .range = -1, .backend = -1, .layer = -1 })
 
 static void give_up(struct cgr__labelling *l, int error) {
   if (error && !l->labels->error)
@@ -51,7 +51,7 @@ static bool reserve_nodes(struct cgr__labelling *l, int64_t count) {
   int64_t wanted = 2 * count + 64;
   const void **seen = realloc((void *)l->seen, (size_t)wanted * sizeof *seen);
   l->seen = seen ? seen : l->seen;
-  cgr__label *label = realloc(l->label, (size_t)wanted * sizeof *label);
+  cgr__node_label *label = realloc(l->label, (size_t)wanted * sizeof *label);
   l->label = label ? label : l->label;
   const void **listed = realloc((void *)l->listed, (size_t)wanted * sizeof *listed);
   l->listed = listed ? listed : l->listed;
@@ -90,7 +90,7 @@ static void mark(struct cgr__labelling *l) {
   give_up(l, error);
   if (error)
     return;
-  cgr__label label = NO_LABEL;
+  cgr__node_label label = NO_LABEL;
   if (l->depth > 0)
     label = l->open[l->depth <= CGR__MAX_OPEN_LABELS ? l->depth - 1 : CGR__MAX_OPEN_LABELS - 1];
   for (int64_t i = 0; i < (int64_t)count && l->num_seen < l->capacity; i++) {
@@ -101,7 +101,7 @@ static void mark(struct cgr__labelling *l) {
   }
 }
 
-void cgr__label_begin(struct cgr__labelling *l, cgr__label label) {
+void cgr__label_begin(struct cgr__labelling *l, cgr__node_label label) {
   if (is_off(l))
     return;
   mark(l);

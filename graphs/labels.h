@@ -13,14 +13,14 @@
 extern "C" {
 #endif
 
-typedef struct cgr__label {
+typedef struct cgr__node_label {
   int16_t range;   /* cgr__range; -1: enqueued outside of any range */
   int16_t backend; /* as the runtime counts them; -1: it is not a backend's */
   int32_t layer;   /* -1: of no layer */
-} cgr__label;
+} cgr__node_label;
 
 typedef struct cgr__labelled_node {
-  cgr__label label;
+  cgr__node_label label;
   int32_t piece;     /* which of the graph's pieces it is in; the device knows each piece as a graph of its own */
   int32_t order;     /* its place among the nodes of the piece, as they were met; nodes of a child graph have that of its node */
   uint32_t name;     /* where it begins in `names` */
@@ -41,13 +41,13 @@ struct cgr__labelling {
   cgr__labels *labels;
   cgr_device *dev;
   cudaStream_t stream;
-  cgr__label open[CGR__MAX_OPEN_LABELS];
-  int32_t depth;       /* how many are open; more than there is room for are counted all the same */
-  bool captures;       /* a piece is being captured */
-  int32_t num_pieces;  /* kept so far */
-  const void **seen;   /* [num_seen] handles of the piece's nodes, in the order in which they came */
-  cgr__label *label;   /* [num_seen] */
-  const void **listed; /* [capacity]: the nodes of the piece as the device lists them */
+  cgr__node_label open[CGR__MAX_OPEN_LABELS];
+  int32_t depth;          /* how many are open; more than there is room for are counted all the same */
+  bool captures;          /* a piece is being captured */
+  int32_t num_pieces;     /* kept so far */
+  const void **seen;      /* [num_seen] handles of the piece's nodes, in the order in which they came */
+  cgr__node_label *label; /* [num_seen] */
+  const void **listed;    /* [capacity]: the nodes of the piece as the device lists them */
   int64_t num_seen, capacity;
   int64_t first_node; /* in labels->node: the first one of the piece that is being kept */
   int64_t at;         /* in `seen`: the node that is being named */
@@ -59,7 +59,7 @@ bool cgr__labelling_begin(struct cgr__labelling *labelling, cgr_device *dev, cud
 cgr__labels *cgr__labelling_end(struct cgr__labelling *labelling);
 
 /* What is enqueued from here on, up to the end of it, bears the label. */
-void cgr__label_begin(struct cgr__labelling *labelling, cgr__label label);
+void cgr__label_begin(struct cgr__labelling *labelling, cgr__node_label label);
 void cgr__label_end(struct cgr__labelling *labelling);
 
 /* A piece begins or ends with the capture of its stream; a piece that has been instantiated, and is kept, gets its names. */

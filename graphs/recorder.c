@@ -95,7 +95,7 @@ void cgr__recorder_watch_begin(const cgr_recorder *recorder, cgr__range range) {
   if (recorder->watched & CGR__WATCH_RANGES)
     cgr__nvtx_begin(range);
   if (recorder->watched & CGR__WATCH_LABELS)
-    cgr__label_begin(recorder->capture->labelling, (cgr__label){ (int16_t)range, -1, -1 });
+    cgr__label_begin(recorder->capture->labelling, (cgr__node_label){ (int16_t)range, -1, -1 });
 }
 
 void cgr__recorder_watch_end(const cgr_recorder *recorder) {

@@ -7,9 +7,9 @@ static void tell(const cgr_runtime *rt, const char *text) {
 }
 
 /* Attention and plans are a backend's. */
-static cgr__label label_of(const cgr_runtime *rt, cgr__range range, int32_t layer) {
+static cgr__node_label label_of(const cgr_runtime *rt, cgr__range range, int32_t layer) {
   bool is_backends = range == CGR__RANGE_ATTENTION || range == CGR__RANGE_PLANNER;
-  return (cgr__label){ (int16_t)range, (int16_t)(is_backends ? rt->recorder.backend - 1 : -1), layer };
+  return (cgr__node_label){ (int16_t)range, (int16_t)(is_backends ? rt->recorder.backend - 1 : -1), layer };
 }
 
 void cgr__ranges_begin(const cgr_runtime *rt, cgr__range range, int32_t layer) {

@@ -161,30 +161,27 @@ void cgr__nvtx_begin_number(cgr__range range, uint64_t number) {
   push(&event);
 }
 
-void cgr__nvtx_begin_key(cgr__range range, const cgr__range_key *key) {
+/* A struct of this schema; `number` stands for it where a tool, or the toolkit, knows no schemas. */
+static void begin_struct(cgr__range range, uint64_t schema, const void *data, size_t bytes, uint64_t number) {
 #ifdef CGR_NVTX_SCHEMAS
-  const nvtxPayloadData_t data = { CGR__SCHEMA_KEY, sizeof *key, key };
+  const nvtxPayloadData_t payload = { schema, bytes, data };
   nvtxEventAttributes_t event = event_of(range);
   if (nvtx.schemas) {
-    begin_data(&event, &data);
+    begin_data(&event, &payload);
     push(&event);
     return;
   }
 #endif
-  cgr__nvtx_begin_number(range, (uint64_t)key->padded_tokens);
+  (void)schema, (void)data, (void)bytes;
+  cgr__nvtx_begin_number(range, number);
+}
+
+void cgr__nvtx_begin_key(cgr__range range, const cgr__range_key *key) {
+  begin_struct(range, CGR__SCHEMA_KEY, key, sizeof *key, (uint64_t)key->padded_tokens);
 }
 
 void cgr__nvtx_begin_step(cgr__range range, const cgr__range_step *step) {
-#ifdef CGR_NVTX_SCHEMAS
-  const nvtxPayloadData_t data = { CGR__SCHEMA_STEP, sizeof *step, step };
-  nvtxEventAttributes_t event = event_of(range);
-  if (nvtx.schemas) {
-    begin_data(&event, &data);
-    push(&event);
-    return;
-  }
-#endif
-  cgr__nvtx_begin_number(range, step->seq);
+  begin_struct(range, CGR__SCHEMA_STEP, step, sizeof *step, step->seq);
 }
 
 void cgr__nvtx_end(void) { nvtxDomainRangePop(nvtx.domain); }

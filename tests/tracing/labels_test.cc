@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/support/engine.h"
+#include "tests/tracing/engine_parts.h"
 #include "tests/tracing/json_reader.h"
 #include "tests/tracing/plain_engine.h"
 
@@ -78,14 +79,7 @@ protected:
     options.mixed = { { 16, 4 }, { 64, 8 } };
     options.adjust = [&](cgr_config *config) {
       config->labels = labels;
-      if (!backend)
-        return;
-      layers_of_backend_.assign(config->layers, config->layers + config->num_layers);
-      for (cgr_layer &layer : layers_of_backend_)
-        layer.backend = 1;
-      config->layers = layers_of_backend_.data();
-      config->backends = backend;
-      config->num_backends = 1;
+      GiveLayersTo(backend, config, &layers_of_backend_);
     };
     engine_ = std::make_unique<Engine>(options);
     engine_->o.adjust = nullptr; // its references end here

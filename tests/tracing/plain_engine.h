@@ -14,6 +14,7 @@
 #include "devices/shims/trace.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
+#include "tests/tracing/engine_parts.h"
 
 namespace cgr_test {
 
@@ -82,12 +83,7 @@ public:
   PlainEngine(const PlainEngine &) = delete;
   PlainEngine &operator=(const PlainEngine &) = delete;
 
-  cgr_capture CaptureStruct() {
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
-    return capture;
-  }
+  cgr_capture CaptureStruct() { return CaptureOf(Record, this); }
   cgr_status Capture() {
     const cgr_capture capture = CaptureStruct();
     return cgr_runtime_capture(rt, &capture);

@@ -6,6 +6,7 @@
 
 #include "tests/support/engine.h"
 #include "tests/support/tiny_engine.h"
+#include "tests/tracing/engine_parts.h"
 #include "tests/tracing/handler.h"
 
 namespace cgr_test {
@@ -27,14 +28,7 @@ protected:
     options.calls = calls_;
     options.adjust = [&](cgr_config *config) {
       config->nvtx = nvtx;
-      if (!backend)
-        return;
-      layers_of_backend_.assign(config->layers, config->layers + config->num_layers);
-      for (cgr_layer &layer : layers_of_backend_)
-        layer.backend = 1;
-      config->layers = layers_of_backend_.data();
-      config->backends = backend;
-      config->num_backends = 1;
+      GiveLayersTo(backend, config, &layers_of_backend_);
     };
     engine_ = std::make_unique<Engine>(options);
     engine_->o.adjust = nullptr; // its references end here

@@ -10,6 +10,7 @@
 
 #include "cgr/cgr.h"
 #include "tests/support/expect.h"
+#include "tests/tracing/engine_parts.h"
 
 namespace cgr_test {
 
@@ -118,12 +119,7 @@ public:
   ShapesEngine(const ShapesEngine &) = delete;
   ShapesEngine &operator=(const ShapesEngine &) = delete;
 
-  cgr_capture CaptureStruct() {
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
-    return capture;
-  }
+  cgr_capture CaptureStruct() { return CaptureOf(Record, this); }
   cgr_status Capture() {
     const cgr_capture capture = CaptureStruct();
     return cgr_runtime_capture(rt, &capture);

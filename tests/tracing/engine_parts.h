@@ -1,0 +1,32 @@
+// Parts that the engines of these tests share.
+#ifndef CGR_TESTS_TRACING_ENGINE_PARTS_H
+#define CGR_TESTS_TRACING_ENGINE_PARTS_H
+
+#include <vector>
+
+#include "cgr/cgr.h"
+
+namespace cgr_test {
+
+// All layers become those of a backend of the engine's, the first one; NULL: they stay the library's. `layers` holds them.
+inline void GiveLayersTo(const cgr_backend *backend, cgr_config *config, std::vector<cgr_layer> *layers) {
+  if (!backend)
+    return;
+  layers->assign(config->layers, config->layers + config->num_layers);
+  for (cgr_layer &layer : *layers)
+    layer.backend = 1;
+  config->layers = layers->data();
+  config->backends = backend;
+  config->num_backends = 1;
+}
+
+inline cgr_capture CaptureOf(cgr_record_function record, void *engine) {
+  cgr_capture capture = CGR_CAPTURE_INIT;
+  capture.record = record;
+  capture.engine = engine;
+  return capture;
+}
+
+} // namespace cgr_test
+
+#endif
