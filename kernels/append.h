@@ -16,16 +16,16 @@ extern "C" {
 /* Copies k and v of tokens [0, num_tokens) to their slots; slot -1, and any slot outside the pool, writes nothing. */
 typedef struct cgr__append_args {
   cgr_kv_view k_cache, v_cache;
-  cgr_view k, v;               /* [num_tokens, num_kv_heads, head_dim] */
+  cgr_view k, v;               /* [num_tokens, num_kv_heads, head_dim or head_dim_v] */
   const int64_t *slot_mapping; /* [num_tokens] */
   int64_t num_pages;
   int32_t page_size;
   int32_t num_tokens; /* padded */
-  int32_t num_kv_heads, head_dim;
+  int32_t num_kv_heads, head_dim, head_dim_v;
 } cgr__append_args;
 extern const cgr__kernel cgr__kernel_append; /* cgr__append_args */
 
-/* Pieces of 16 bytes that a step of `tokens` moves, of K or of V: the kernel counts them in 32 bits. */
+/* Pieces of 16 bytes that a step of `tokens` moves, of the wider of K and V: the kernel counts them in 32 bits. */
 static inline int64_t cgr__append_pieces(int32_t num_kv_heads, int32_t head_dim, size_t dtype_size, int32_t tokens) {
   return (int64_t)num_kv_heads * head_dim * (int64_t)dtype_size / 16 * tokens;
 }
@@ -35,11 +35,12 @@ static inline int64_t cgr__append_pieces(int32_t num_kv_heads, int32_t head_dim,
  */
 static inline void cgr__append_check(const cgr_layer *l, int32_t max_tokens, const char *field, const char *otherwise,
                                      cgr__findings *findings) {
-  int64_t pieces = cgr__append_pieces(l->num_kv_heads, l->head_dim, cgr_dtype_size((cgr_dtype)l->k.dtype), max_tokens);
+  int32_t head_dim = l->head_dim > l->head_dim_v ? l->head_dim : l->head_dim_v;
+  int64_t pieces = cgr__append_pieces(l->num_kv_heads, head_dim, cgr_dtype_size((cgr_dtype)l->k.dtype), max_tokens);
   if (pieces > CGR__MAX_APPEND_PIECES)
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
                       "is %d, which with head_dim %d and max_tokens %d is %lld pieces of 16 bytes, expected at most %d%s",
-                      l->num_kv_heads, l->head_dim, max_tokens, (long long)pieces, CGR__MAX_APPEND_PIECES, otherwise);
+                      l->num_kv_heads, head_dim, max_tokens, (long long)pieces, CGR__MAX_APPEND_PIECES, otherwise);
 }
 
 #ifdef __cplusplus

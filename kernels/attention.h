@@ -1,4 +1,4 @@
-/* Attention of a step's queries over the pages of their requests. */
+/* Attention of a step's queries over the pages of their requests, or over the step's own keys. */
 #ifndef CGR_KERNELS_ATTENTION_H
 #define CGR_KERNELS_ATTENTION_H
 
@@ -12,34 +12,42 @@
 extern "C" {
 #endif
 
-/* Attention over pages, causal, in one launch of num_parts CTAs. A head block is `block_heads` query heads of one KV head, the
- * last of a KV head what is left. Part p works on its stretch of the line, then on items of the queue, each taken by adding 1 to
- * *queue, until there are none (planners/attention/plan.h). Tiles that are shared leave fp32 partials; the last part to arrive at
- * plan_counters[first] merges them in the order of their slots, writes the output and sets the counter back to 0. Part p also
- * zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile has: the padding [counts[TOKENS], num_tokens)
- * and guarded requests.
- * Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype for bf16 (as a tensor core takes it), outputs
- * rounded to nearest even. Lanes of V past the sequence's end are zeroed, not only masked. A token that some query of a tile
+/* Attention in one launch of num_parts CTAs, over what the plan class says that queries see. A head block is `block_heads` query
+ * heads of one KV head, the last of a KV head what is left. Part p works on its stretch of the line, then on items of the queue,
+ * each taken by adding 1 to *queue, until there are none (planners/attention/plan.h). Tiles that are shared leave fp32 partials;
+ * the last part to arrive at plan_counters[first] merges them in the order of their slots, writes the output and sets the counter
+ * back to 0. Part p also zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile has: the padding
+ * [counts[TOKENS], num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype
+ * for bf16 (as a tensor core takes it), outputs rounded to nearest even. Lanes of V outside of what a tile sees are zeroed, not
+ * only masked, and of pages that lie outside of it neither the number nor the content is read. A token that some query of a tile
  * sees is read for the whole tile: an Inf or NaN that the engine itself puts into V of a real token may reach the queries of the
- * same request before it. */
+ * same request before it. A score is scale * q.k, then softcap * tanh(score / softcap), then less slope * distance (ALiBi: Press
+ * et al. 2022, with the bias of FlashAttention, which counts from the query in both directions), or slope * sqrt(distance); the
+ * positions of query and key are those of their sequence. A sink is one more score, of no value, that joins when a line is
+ * normalised: once, however many partials it had; lse has it in. A line that sees no key has out 0 and lse -inf, with a sink too.
+ */
 typedef struct cgr__attention_args {
-  cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim]; lse fp32 [num_tokens, num_q_heads], data NULL: not wanted */
-  cgr_kv_view k_cache, v_cache;
+  cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim, of out head_dim_v]; lse fp32 [num_tokens, num_q_heads], data NULL:
+                           not wanted */
+  cgr_view k, v;        /* CGR__KEYS_STEP: [num_tokens, num_kv_heads, head_dim or head_dim_v] */
+  cgr_kv_view k_cache, v_cache;      /* any other; dtypes with CGR__KEYS_STEP too */
+  const float *alibi_slopes, *sinks; /* [num_q_heads] or NULL */
   cgr__group_geometry group;
-  const int32_t *page_table; /* [M+1][group.page_table_stride] */
-  const int32_t *query_start_loc, *seq_lens, *request_rows, *counts;
-  const int32_t *plan;    /* of plan_class */
-  int32_t *plan_counters; /* [slots] */
-  int32_t *queue;         /* of this layer: items taken; 0 before */
-  float *partial_out;     /* [lines of all slots][head_dim], not normalised */
+  const int32_t *page_table;                                         /* [M+1][group.page_table_stride] */
+  const int32_t *query_start_loc, *seq_lens, *request_rows, *counts; /* seq_lens: of the class's length set */
+  const int32_t *plan;                                               /* of plan_class */
+  int32_t *plan_counters;                                            /* [slots] */
+  int32_t *queue;                                                    /* of this layer: items taken; 0 before */
+  float *partial_out;                                                /* [lines of all slots][head_dim_v], not normalised */
   float *partial_state;   /* [lines of all slots][2]: max of scale*log2e*score, sum of exp2 */
   cgr__step_error *error; /* a page outside the pool, or the write-trash page: CGR_GUARD_PAGE, read as the read-trash page */
   cgr__plan_class plan_class;
   int32_t num_tokens; /* padded */
-  int32_t num_q_heads, num_kv_heads, head_dim;
+  int32_t num_q_heads, num_kv_heads, head_dim, head_dim_v;
   int32_t group_heads, kv_blocks, block_heads; /* query heads of a KV head, its head blocks, query heads of one of them */
   int32_t line_lines, queue_lines;             /* lines ((token, head) pairs) of a slot of the line and of the queue */
-  float scale;
+  float scale, softcap;                        /* softcap 0: none */
+  int32_t alibi_sqrt;                          /* 1: slope * sqrt(distance) */
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 

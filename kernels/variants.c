@@ -11,10 +11,13 @@
 #include "planners/attention/plan_host.h"
 
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
+#define ALL_FEATURES                                                                                           \
+  (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
+   CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_HEAD_DIM_V)
 
 static const cgr__variant variants[] = {
-  { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, 0, .tile_lines = 64, .line_lines = 16,
-    .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
+  { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
+    .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
   { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 64, 128, 64, 0, .tile_lines = 64, .line_lines = 16,
     .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .shared_fixed = 2048, .shared_per_dim = 768,
     .max_splits = 16 },
@@ -57,14 +60,22 @@ static void check_dtypes(const question *q) {
     REFUSE(q, "v.scale", "is given, expected NULL in this version");
 }
 
-static void check_head_dims(const question *q) {
+static void check_head_dim(const question *q, const char *name, int32_t dim) {
   const cgr__variant *v = q->variant;
-  int32_t dim = q->layer->head_dim;
   if (dim != 0 && (dim < v->min_head_dim || dim > v->max_head_dim || dim % v->head_dim_step != 0))
-    REFUSE(q, "head_dim", "is %d, expected %d to %d, a multiple of %d, on this device", dim, v->min_head_dim, v->max_head_dim,
+    REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device", dim, v->min_head_dim, v->max_head_dim,
            v->head_dim_step);
-  if (differ(q->layer->head_dim_v, dim) && lacks(q, CGR__FEATURE_HEAD_DIM_V))
-    REFUSE(q, "head_dim_v", "is %d, expected %d as in head_dim", q->layer->head_dim_v, dim);
+}
+
+static void check_head_dims(const question *q) {
+  const cgr_layer *l = q->layer;
+  check_head_dim(q, "head_dim", l->head_dim);
+  if (!differ(l->head_dim_v, l->head_dim))
+    return;
+  if (lacks(q, CGR__FEATURE_HEAD_DIM_V))
+    REFUSE(q, "head_dim_v", "is %d, expected %d as in head_dim", l->head_dim_v, l->head_dim);
+  else
+    check_head_dim(q, "head_dim_v", l->head_dim_v);
 }
 
 static void check_features(const question *q) {
@@ -87,10 +98,45 @@ static void check_features(const question *q) {
     REFUSE(q, "flags", "has CGR_LAYER_NO_CACHE, expected none in this version");
 }
 
+/* Keys of another sequence have no place beside the query's own, which windows, chunks and slopes count from. */
+static void check_cross(const question *q) {
+  const cgr_layer *l = q->layer;
+  if (lacks(q, CGR__FEATURE_CROSS))
+    REFUSE(q, "length_set", "is %d, expected 0 in this version", l->length_set);
+  if (!(l->flags & CGR_LAYER_BIDIRECTIONAL))
+    REFUSE(q, "flags", "lacks CGR_LAYER_BIDIRECTIONAL, expected it with length_set %d: every query sees all of its keys",
+           l->length_set);
+  if (l->window_left != 0)
+    REFUSE(q, "window_left", "is %d, expected 0 with length_set %d", l->window_left, l->length_set);
+  if (l->window_right != 0)
+    REFUSE(q, "window_right", "is %d, expected 0 with length_set %d", l->window_right, l->length_set);
+  if (l->chunk != 0)
+    REFUSE(q, "chunk", "is %d, expected 0 with length_set %d", l->chunk, l->length_set);
+  if (l->alibi_slopes)
+    REFUSE(q, "alibi_slopes", "is given, expected NULL with length_set %d", l->length_set);
+}
+
+/* What would have no meaning together. */
+static void check_combinations(const question *q) {
+  const cgr_layer *l = q->layer;
+  if (l->length_set != 0 && !(l->flags & CGR_LAYER_NO_CACHE))
+    check_cross(q);
+  else if (l->window_right != 0 && !(l->flags & CGR_LAYER_BIDIRECTIONAL))
+    REFUSE(q, "window_right", "is %d, expected 0 without CGR_LAYER_BIDIRECTIONAL", l->window_right);
+  if (l->chunk != 0 && (l->window_left != 0 || l->window_right != 0))
+    REFUSE(q, "chunk", "is %d beside window_left %d and window_right %d, expected one or the other", l->chunk, l->window_left,
+           l->window_right);
+  if (l->chunk != 0 && l->flags & CGR_LAYER_BIDIRECTIONAL)
+    REFUSE(q, "chunk", "is %d, expected 0 with CGR_LAYER_BIDIRECTIONAL", l->chunk);
+  if (l->flags & CGR_LAYER_ALIBI_SQRT && !l->alibi_slopes)
+    REFUSE(q, "alibi_slopes", "is NULL, expected slopes with CGR_LAYER_ALIBI_SQRT");
+}
+
 static void check_all(const question *q, int32_t max_tokens) {
   check_dtypes(q);
   check_head_dims(q);
   check_features(q);
+  check_combinations(q);
   cgr__append_check(q->layer, max_tokens, "num_kv_heads", "", q->findings);
 }
 
@@ -165,6 +211,12 @@ static int32_t tile_q(const cgr__variant *variant, int32_t block_heads) {
   return tile;
 }
 
+static int32_t keys_of(const cgr_layer *l) {
+  if (l->flags & CGR_LAYER_NO_CACHE)
+    return CGR__KEYS_STEP;
+  return l->length_set != 0 ? CGR__KEYS_OTHER : CGR__KEYS_CACHE;
+}
+
 static cgr__plan_class class_of(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l,
                                 const cgr__plan_options *o) {
   int32_t heads = cgr__variant_block_heads(v, l);
@@ -178,8 +230,10 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__varian
                         .snap = v->snap,
                         .queue_tile_q = tile_q(v, heads),
                         .queue_tile_kv = v->tile_kv,
+                        .keys = keys_of(l),
                         .window_left = l->window_left,
                         .window_right = l->window_right,
+                        .chunk = l->chunk,
                         .bidirectional = (l->flags & CGR_LAYER_BIDIRECTIONAL) != 0,
                         .max_splits = o->batch_invariant ? v->max_splits : 0,
                         .length_set = l->length_set,
@@ -227,7 +281,7 @@ static void add_layer(const cgr_device_info *device, const cgr__variant *v, cons
   int64_t line_slots = cgr__plan_line_slots(&c), queue_slots = cgr__plan_queue_slots(&c);
   plans->num_slots = larger64(plans->num_slots, line_slots + queue_slots);
   plans->partial_vectors = larger64(plans->partial_vectors, line_slots * lines + queue_slots * v->tile_lines);
-  plans->partial_dim = larger64(plans->partial_dim, l->head_dim);
+  plans->partial_dim = larger64(plans->partial_dim, l->head_dim_v);
 }
 
 /* The planner keeps requests and parts in shared memory. */

@@ -24,10 +24,11 @@ enum cgr__feature {
   CGR__FEATURE_SINKS = 1u << 4,
   CGR__FEATURE_BIDIRECTIONAL = 1u << 5,
   CGR__FEATURE_NO_CACHE = 1u << 6,
-  CGR__FEATURE_HEAD_DIM_V = 1u << 7,   /* head dim of v apart from that of q and k */
-  CGR__FEATURE_CACHE_DTYPE = 1u << 8,  /* q, k and v of another dtype than the cache */
-  CGR__FEATURE_OUT_DTYPE = 1u << 9,    /* out of another dtype than q */
-  CGR__FEATURE_CACHE_SCALES = 1u << 10 /* a cache with scales */
+  CGR__FEATURE_HEAD_DIM_V = 1u << 7,    /* head dim of v apart from that of q and k */
+  CGR__FEATURE_CACHE_DTYPE = 1u << 8,   /* q, k and v of another dtype than the cache */
+  CGR__FEATURE_OUT_DTYPE = 1u << 9,     /* out of another dtype than q */
+  CGR__FEATURE_CACHE_SCALES = 1u << 10, /* a cache with scales */
+  CGR__FEATURE_CROSS = 1u << 11         /* keys of another length set than the queries' */
 };
 
 typedef struct cgr__variant {

@@ -25,6 +25,7 @@ cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cg
   args.num_tokens = rec->base.key.num_tokens;
   args.num_kv_heads = l->num_kv_heads;
   args.head_dim = l->head_dim;
+  args.head_dim_v = l->head_dim_v;
   return args;
 }
 
@@ -35,7 +36,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   const cgr__plans *plans = &setup->plans;
   const cgr_layer *l = &setup->layers[a->layer];
   int32_t class = plans->class_of[a->layer];
-  cgr__attention_args args = { .q = a->q, .out = a->out, .lse = a->lse, .k_cache = l->k, .v_cache = l->v };
+  cgr__attention_args args = { .q = a->q, .k = a->k, .v = a->v, .out = a->out, .lse = a->lse, .k_cache = l->k, .v_cache = l->v };
   args.group = step->group[l->group];
   args.page_table = b->group[l->group].page_table;
   args.query_start_loc = b->query_start_loc;
@@ -54,7 +55,12 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.error = &step->state->error;
   args.num_tokens = rec->base.key.num_tokens;
   args.head_dim = l->head_dim;
+  args.head_dim_v = l->head_dim_v;
   args.scale = l->scale;
+  args.softcap = l->softcap;
+  args.alibi_slopes = l->alibi_slopes;
+  args.alibi_sqrt = (l->flags & CGR_LAYER_ALIBI_SQRT) != 0;
+  args.sinks = l->sinks;
   return args;
 }
 

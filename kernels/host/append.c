@@ -5,13 +5,13 @@
 #include "kernels/host/launchers.h"
 #include "kernels/append.h"
 
-static void copy_token(const cgr__append_args *args, const cgr_kv_view *cache, const cgr_view *from, int32_t token, int64_t page,
-                       int32_t offset) {
+static void copy_token(const cgr__append_args *args, const cgr_kv_view *cache, const cgr_view *from, int32_t head_dim,
+                       int32_t token, int64_t page, int32_t offset) {
   int64_t size = cgr__element_size(cache->dtype);
   unsigned char *to = (unsigned char *)cache->base + (page * cache->stride_page + offset * cache->stride_token) * size;
   const unsigned char *source = (const unsigned char *)from->data + token * from->stride_token * size;
   for (int32_t h = 0; h < args->num_kv_heads; h++)
-    memcpy(to + h * cache->stride_head * size, source + h * from->stride_head * size, (size_t)(args->head_dim * size));
+    memcpy(to + h * cache->stride_head * size, source + h * from->stride_head * size, (size_t)(head_dim * size));
 }
 
 void cgr__host_append(const void *pointer) {
@@ -24,7 +24,7 @@ void cgr__host_append(const void *pointer) {
     if (page >= args->num_pages)
       continue;
     int32_t offset = (int32_t)(slot % args->page_size);
-    copy_token(args, &args->k_cache, &args->k, t, page, offset);
-    copy_token(args, &args->v_cache, &args->v, t, page, offset);
+    copy_token(args, &args->k_cache, &args->k, args->head_dim, t, page, offset);
+    copy_token(args, &args->v_cache, &args->v, args->head_dim_v, t, page, offset);
   }
 }

@@ -1,9 +1,9 @@
-/* Attention over pages on a processor: the parts of the plan one after the other, each as the CUDA kernel would run it, with
- * the same items, partials, arrival counters and order of merging, so that a wrong plan gives a wrong result here too.
+/* Attention on a processor: the parts of the plan one after the other, each as the CUDA kernel would run it, with the same
+ * items, partials, arrival counters and order of merging, so that a wrong plan gives a wrong result here too.
  *
  * A q tile of one head block has rows = tokens * heads <= 64 rows, row r being head r % heads of token r / heads. K and V are
- * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing at or past the end of
- * the sequence is read. Sums run in a fixed order (four vectors of four lanes, or one row after the other), so that the bits
+ * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing that no row of
+ * the tile sees is read. Sums run in a fixed order (four vectors of four lanes, or one row after the other), so that the bits
  * do not depend on the compiler's choice of instructions. */
 #include <math.h>
 #include <string.h>
@@ -26,11 +26,11 @@ typedef struct tile {
   const cgr__attention_args *args;
   const int32_t *pages; /* row of the page table */
   int32_t row_of_table;
-  int32_t query_begin, tokens; /* new tokens of the tile, counted in the step */
-  int32_t kv_before;           /* tokens of the sequence before the tile's first one */
+  int32_t start, query_len, seq_len; /* of the request: its first token in the step, its new tokens, what it attends in */
+  int32_t query_begin, tokens;       /* new tokens of the tile; query_begin: counted in the request */
+  cgr__plan_range kv;                /* tokens that any row sees */
   int32_t kv_head, head_begin, heads;
-  int32_t lines, head_dim;
-  float scale; /* of a score, log2(e) included */
+  int32_t lines, head_dim, head_dim_v;
 } tile;
 
 typedef struct tile_state {
@@ -104,30 +104,35 @@ static void scale_row(float *row, float factor, int32_t n) {
 
 /* The element that a row of the tile has in q, out or lse. */
 static void locate_row(const tile *work, int32_t r, int64_t *token, int64_t *head) {
-  *token = work->query_begin + r / work->heads;
+  *token = work->start + work->query_begin + r / work->heads;
   *head = work->head_begin + r % work->heads;
 }
 
-/* Tokens of the sequence that row r may see. */
-static int32_t row_end(const tile *work, int32_t r) { return work->kv_before + r / work->heads + 1; }
+/* Tokens of the sequence that row r sees. */
+static cgr__plan_range row_range(const tile *work, int32_t r) {
+  int32_t query = work->query_begin + r / work->heads;
+  return cgr__plan_kv_tokens(&work->args->plan_class, work->query_len, work->seq_len, query, query);
+}
 
 static tile open_tile(const cgr__attention_args *args, const cgr__plan_item *item) {
   cgr__head_block block = cgr__attention_head_block(args, item->head_block);
-  int32_t start = args->query_start_loc[item->request];
-  int32_t query_len = args->query_start_loc[item->request + 1] - start;
+  const cgr__plan_class *c = &args->plan_class;
   tile work;
   work.args = args;
   work.row_of_table = args->request_rows[item->request];
-  work.pages = args->page_table + work.row_of_table * args->group.page_table_stride;
-  work.query_begin = start + item->query_begin;
+  work.pages = c->keys == CGR__KEYS_STEP ? NULL : args->page_table + work.row_of_table * args->group.page_table_stride;
+  work.start = args->query_start_loc[item->request];
+  work.query_len = args->query_start_loc[item->request + 1] - work.start;
+  work.seq_len = cgr__plan_seen_len(c, work.query_len, args->seq_lens[item->request]);
+  work.query_begin = item->query_begin;
   work.tokens = item->num_queries;
-  work.kv_before = args->seq_lens[item->request] - query_len + item->query_begin;
+  work.kv = cgr__plan_kv_tokens(c, work.query_len, work.seq_len, item->query_begin, item->query_begin + item->num_queries - 1);
   work.kv_head = block.kv_head;
   work.head_begin = block.head;
   work.heads = block.heads;
   work.lines = work.tokens * work.heads;
   work.head_dim = args->head_dim;
-  work.scale = args->scale * LOG2E;
+  work.head_dim_v = args->head_dim_v;
   return work;
 }
 
@@ -151,24 +156,52 @@ static int64_t page_of(const tile *work, int32_t index) {
   return work->args->group.read_trash_page;
 }
 
-/* Points scratch->rows at tokens [begin, begin + count) of K or V. */
-static void load_kv(const tile *work, const cgr_kv_view *view, int32_t begin, int32_t count, kv_scratch *scratch) {
+/* The element at which token `position` of the sequence has its K or V. */
+static const unsigned char *element_at(const tile *work, const cgr_kv_view *cache, const cgr_view *step, int64_t page,
+                                       int32_t position) {
+  int64_t size = cgr__element_size(cache->dtype);
+  if (work->args->plan_class.keys == CGR__KEYS_STEP)
+    return (const unsigned char *)step->data +
+           ((work->start + position) * step->stride_token + work->kv_head * step->stride_head) * size;
+  int32_t offset = position % work->args->group.page_size;
+  return (const unsigned char *)cache->base +
+         (page * cache->stride_page + offset * cache->stride_token + work->kv_head * cache->stride_head) * size;
+}
+
+/* Points scratch->rows at tokens `range` of K or V, the first of which is `begin`. */
+static void load_kv(const tile *work, const cgr_kv_view *cache, const cgr_view *step, int32_t head_dim, int32_t begin,
+                    cgr__plan_range range, kv_scratch *scratch) {
   int32_t page_size = work->args->group.page_size;
-  int64_t size = cgr__element_size(view->dtype);
   int64_t page = 0;
-  for (int32_t t = 0; t < count; t++) {
-    int32_t position = begin + t, offset = position % page_size;
-    if (t == 0 || offset == 0)
+  for (int32_t position = range.begin; position < range.end; position++) {
+    int32_t t = position - begin;
+    bool is_first = position == range.begin || position % page_size == 0;
+    if (is_first && work->args->plan_class.keys != CGR__KEYS_STEP)
       page = page_of(work, position / page_size);
-    int64_t element = page * view->stride_page + offset * view->stride_token + work->kv_head * view->stride_head;
-    const unsigned char *from = (const unsigned char *)view->base + element * size;
-    if (view->dtype == CGR_DTYPE_FP32) {
-      scratch->rows[t] = (const float *)from;
+    const unsigned char *from = element_at(work, cache, step, page, position);
+    if (cache->dtype == CGR_DTYPE_FP32) {
+      scratch->rows[t] = (const float *)(const void *)from;
     } else {
-      cgr__row_to_float(scratch->values[t], from, view->dtype, work->head_dim);
+      cgr__row_to_float(scratch->values[t], from, cache->dtype, head_dim);
       scratch->rows[t] = scratch->values[t];
     }
   }
+}
+
+/* What q.k of row r and token `position` comes to, in units of log2(e). */
+static float score_of(const tile *work, int32_t r, int32_t position, float product) {
+  const cgr__attention_args *a = work->args;
+  if (a->softcap == 0.0f && !a->alibi_slopes)
+    return product * (a->scale * LOG2E);
+  float score = product * a->scale;
+  if (a->softcap != 0.0f)
+    score = a->softcap * tanhf(score / a->softcap);
+  if (a->alibi_slopes) {
+    int32_t query = work->seq_len - work->query_len + work->query_begin + r / work->heads;
+    float distance = (float)(position < query ? query - position : position - query);
+    score -= a->alibi_slopes[work->head_begin + r % work->heads] * (a->alibi_sqrt ? sqrtf(distance) : distance);
+  }
+  return score * LOG2E;
 }
 
 /* Turns `count` scores into P and folds their maximum and sum into row r; what the row holds so far is rescaled. */
@@ -183,39 +216,44 @@ static void update_row(const tile *work, tile_state *state, int32_t r, float *sc
     sum += scores[t];
   }
   if (rescale != 1.0f)
-    scale_row(state->out[r], rescale, work->head_dim);
+    scale_row(state->out[r], rescale, work->head_dim_v);
   state->sum[r] = state->sum[r] * rescale + sum;
   state->max[r] = max;
   cgr__round_row(scores, work->args->v_cache.dtype, count);
 }
 
+static cgr__plan_range overlap(cgr__plan_range a, cgr__plan_range b) {
+  cgr__plan_range both = { a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end };
+  return both;
+}
+
 /* One KV tile for all rows. */
 static void attend_kv_tile(const tile *work, const float (*q)[MAX_HEAD_DIM], int32_t kv_tile, tile_state *state,
                            kv_scratch *scratch) {
+  const cgr__attention_args *args = work->args;
   float scores[TILE_LINES][TILE_KV];
-  int32_t counts[TILE_LINES];
+  cgr__plan_range seen[TILE_LINES]; /* of the tile's tokens; empty where masks hide all of them */
   int32_t begin = kv_tile * TILE_KV;
-  int32_t count = work->kv_before + work->tokens - begin;
-  if (count > TILE_KV)
-    count = TILE_KV;
-  load_kv(work, &work->args->k_cache, begin, count, scratch);
+  const cgr__plan_range tokens = { begin, begin + TILE_KV }, needed = overlap(tokens, work->kv);
+  load_kv(work, &args->k_cache, &args->k, work->head_dim, begin, needed, scratch);
   for (int32_t r = 0; r < work->lines; r++) {
-    int32_t visible = row_end(work, r) - begin;
-    counts[r] = visible < count ? visible : count; /* 0 or less: the causal mask hides the tile from this row */
-    for (int32_t t = 0; t < counts[r]; t++)
-      scores[r][t] = dot(q[r], scratch->rows[t], work->head_dim) * work->scale;
-    if (counts[r] > 0)
-      update_row(work, state, r, scores[r], counts[r]);
+    seen[r] = overlap(needed, row_range(work, r));
+    for (int32_t p = seen[r].begin; p < seen[r].end; p++)
+      scores[r][p - begin] = score_of(work, r, p, dot(q[r], scratch->rows[p - begin], work->head_dim));
+    if (seen[r].begin < seen[r].end)
+      update_row(work, state, r, scores[r] + (seen[r].begin - begin), seen[r].end - seen[r].begin);
   }
-  load_kv(work, &work->args->v_cache, begin, count, scratch);
-  for (int32_t r = 0; r < work->lines; r++)
-    if (counts[r] > 0)
-      add_rows(state->out[r], scratch->rows, scores[r], counts[r], work->head_dim);
+  load_kv(work, &args->v_cache, &args->v, work->head_dim_v, begin, needed, scratch);
+  for (int32_t r = 0; r < work->lines; r++) {
+    int32_t t = seen[r].begin - begin, count = seen[r].end - seen[r].begin;
+    if (count > 0)
+      add_rows(state->out[r], scratch->rows + t, scores[r] + t, count, work->head_dim_v);
+  }
 }
 
 static void reset_state(const tile *work, tile_state *state) {
   for (int32_t r = 0; r < work->lines; r++) {
-    memset(state->out[r], 0, (size_t)work->head_dim * sizeof state->out[r][0]);
+    memset(state->out[r], 0, (size_t)work->head_dim_v * sizeof state->out[r][0]);
     state->max[r] = -INFINITY;
     state->sum[r] = 0.0f;
   }
@@ -240,15 +278,29 @@ static void *output_row(const cgr__attention_args *args, int64_t token, int64_t 
   return (unsigned char *)args->out.data + element * cgr__element_size(args->out.dtype);
 }
 
+/* The sink joins row r: one more score, that nothing is multiplied by. */
+static void add_sink(const tile *work, tile_state *state, int32_t r, int64_t head) {
+  float sink = work->args->sinks[head] * LOG2E;
+  float max = state->max[r] > sink ? state->max[r] : sink, rescale = exp2f(state->max[r] - max);
+  if (state->sum[r] == 0.0f)
+    return;
+  if (rescale != 1.0f)
+    scale_row(state->out[r], rescale, work->head_dim_v);
+  state->sum[r] = state->sum[r] * rescale + exp2f(sink - max);
+  state->max[r] = max;
+}
+
 /* Normalises the rows and writes out and lse. */
 static void write_rows(const tile *work, tile_state *state) {
   const cgr__attention_args *args = work->args;
   for (int32_t r = 0; r < work->lines; r++) {
     int64_t token, head;
     locate_row(work, r, &token, &head);
+    if (args->sinks)
+      add_sink(work, state, r, head);
     float sum = state->sum[r];
-    scale_row(state->out[r], sum == 0.0f ? 0.0f : 1.0f / sum, work->head_dim);
-    cgr__row_from_float(output_row(args, token, head), state->out[r], args->out.dtype, work->head_dim);
+    scale_row(state->out[r], sum == 0.0f ? 0.0f : 1.0f / sum, work->head_dim_v);
+    cgr__row_from_float(output_row(args, token, head), state->out[r], args->out.dtype, work->head_dim_v);
     write_lse(args, token, head, sum == 0.0f ? -INFINITY : (state->max[r] + log2f(sum)) * LN2);
   }
 }
@@ -259,7 +311,7 @@ static void write_partial(const tile *work, const tile_state *state, int32_t slo
   const cgr__attention_args *args = work->args;
   int64_t at = cgr__attention_slot_line(args, slot);
   for (int32_t r = 0; r < work->lines; r++) {
-    memcpy(args->partial_out + (at + r) * work->head_dim, state->out[r], (size_t)work->head_dim * sizeof(float));
+    memcpy(args->partial_out + (at + r) * work->head_dim_v, state->out[r], (size_t)work->head_dim_v * sizeof(float));
     args->partial_state[(at + r) * 2] = state->max[r];
     args->partial_state[(at + r) * 2 + 1] = state->sum[r];
   }
@@ -271,8 +323,8 @@ static void fold_row(const tile *work, tile_state *state, int32_t r, float max, 
   float base = new_max == -INFINITY ? 0.0f : new_max;
   float mine = exp2f(state->max[r] - base), other = exp2f(max - base);
   if (mine != 1.0f)
-    scale_row(state->out[r], mine, work->head_dim);
-  add_rows(state->out[r], &out, &other, 1, work->head_dim);
+    scale_row(state->out[r], mine, work->head_dim_v);
+  add_rows(state->out[r], &out, &other, 1, work->head_dim_v);
   state->sum[r] = state->sum[r] * mine + sum * other;
   state->max[r] = new_max;
 }
@@ -283,7 +335,7 @@ static void fold_slot(const tile *work, int32_t slot, tile_state *state) {
   int64_t at = cgr__attention_slot_line(args, slot);
   for (int32_t r = 0; r < work->lines; r++)
     fold_row(work, state, r, args->partial_state[(at + r) * 2], args->partial_state[(at + r) * 2 + 1],
-             args->partial_out + (at + r) * work->head_dim);
+             args->partial_out + (at + r) * work->head_dim_v);
 }
 
 /* What a slot holds comes first: the state becomes (slot, state). */
@@ -347,7 +399,7 @@ static void run_queue(const cgr__attention_args *args, int32_t num_items, tile_s
 
 static void clear_token(const cgr__attention_args *args, int64_t token) {
   for (int32_t h = 0; h < args->num_q_heads; h++) {
-    memset(output_row(args, token, h), 0, (size_t)(args->head_dim * cgr__element_size(args->out.dtype)));
+    memset(output_row(args, token, h), 0, (size_t)(args->head_dim_v * cgr__element_size(args->out.dtype)));
     write_lse(args, token, h, -INFINITY);
   }
 }

@@ -80,21 +80,35 @@ void cgr__reference_store(int32_t dtype, void *element, double x) {
 typedef struct reference_row {
   const double *q;
   int64_t at; /* index of (j, h) */
-  int32_t kv_head;
-  int32_t end; /* tokens it sees */
+  int32_t kv_head, head;
+  int64_t position;
+  int64_t begin, end; /* tokens it sees */
 } reference_row;
 
 static reference_row row_of(const cgr__reference_shape *shape, const double *q, int32_t j, int32_t h) {
   reference_row row;
   row.at = (int64_t)j * shape->num_q_heads + h;
   row.q = q + row.at * shape->head_dim;
+  row.head = h;
   row.kv_head = h / (shape->num_q_heads / shape->num_kv_heads);
-  row.end = shape->causal ? shape->seq_len - shape->query_len + j + 1 : shape->seq_len;
+  row.position = (int64_t)shape->seq_len - shape->query_len + j;
+  row.begin = 0;
+  row.end = shape->seq_len;
+  if (shape->apart)
+    return row;
+  if (shape->causal)
+    row.end = row.position + 1;
+  else if (shape->window_right > 0 && row.position + 1 + shape->window_right < row.end)
+    row.end = row.position + 1 + shape->window_right;
+  if (shape->window_left > 0 && row.position + 1 > shape->window_left)
+    row.begin = row.position + 1 - shape->window_left;
+  while (shape->chunk > 0 && row.begin + shape->chunk <= row.position)
+    row.begin += shape->chunk;
   return row;
 }
 
-static const double *kv_row(const cgr__reference_shape *shape, const double *kv, int32_t token, int32_t head) {
-  return kv + ((int64_t)token * shape->num_kv_heads + head) * shape->head_dim;
+static const double *kv_row(const cgr__reference_shape *shape, const double *kv, int64_t token, int32_t head, int32_t head_dim) {
+  return kv + (token * shape->num_kv_heads + head) * head_dim;
 }
 
 static double dot(const double *a, const double *b, int32_t n) {
@@ -104,25 +118,41 @@ static double dot(const double *a, const double *b, int32_t n) {
   return sum;
 }
 
+static double score_of(const cgr__reference_shape *shape, const reference_row *row, const double *k, int64_t t) {
+  double score = dot(row->q, kv_row(shape, k, t, row->kv_head, shape->head_dim), shape->head_dim) * shape->scale;
+  if (shape->softcap > 0.0)
+    score = shape->softcap * tanh(score / shape->softcap);
+  if (shape->alibi_slopes) {
+    double distance = fabs((double)(row->position - t));
+    score -= shape->alibi_slopes[row->head] * (shape->alibi_sqrt ? sqrt(distance) : distance);
+  }
+  return score;
+}
+
 static void attend_row(const cgr__reference_shape *shape, const reference_row *row, const double *k, const double *v, double *out,
                        double *lse) {
   double max = -INFINITY, sum = 0.0;
-  for (int32_t d = 0; d < shape->head_dim; d++)
+  for (int32_t d = 0; d < shape->head_dim_v; d++)
     out[d] = 0.0;
-  for (int32_t t = 0; t < row->end; t++) {
-    double score = dot(row->q, kv_row(shape, k, t, row->kv_head), shape->head_dim) * shape->scale;
-    max = score > max ? score : max;
-  }
-  for (int32_t t = 0; t < row->end; t++) {
-    double p = exp(dot(row->q, kv_row(shape, k, t, row->kv_head), shape->head_dim) * shape->scale - max);
-    const double *from = kv_row(shape, v, t, row->kv_head);
+  *lse = -INFINITY;
+  if (row->begin >= row->end)
+    return;
+  for (int64_t t = row->begin; t < row->end; t++)
+    max = fmax(max, score_of(shape, row, k, t));
+  if (shape->sinks)
+    max = fmax(max, shape->sinks[row->head]);
+  for (int64_t t = row->begin; t < row->end; t++) {
+    double p = exp(score_of(shape, row, k, t) - max);
+    const double *from = kv_row(shape, v, t, row->kv_head, shape->head_dim_v);
     sum += p;
-    for (int32_t d = 0; d < shape->head_dim; d++)
+    for (int32_t d = 0; d < shape->head_dim_v; d++)
       out[d] += p * from[d];
   }
-  for (int32_t d = 0; d < shape->head_dim && row->end > 0; d++)
+  if (shape->sinks)
+    sum += exp(shape->sinks[row->head] - max);
+  for (int32_t d = 0; d < shape->head_dim_v; d++)
     out[d] /= sum;
-  *lse = row->end > 0 ? max + log(sum) : -INFINITY;
+  *lse = max + log(sum);
 }
 
 void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v, double *out,
@@ -131,38 +161,51 @@ void cgr__reference_attention(const cgr__reference_shape *shape, const double *q
     for (int32_t h = 0; h < shape->num_q_heads; h++) {
       double ignored;
       reference_row row = row_of(shape, q, j, h);
-      attend_row(shape, &row, k, v, out + row.at * shape->head_dim, lse ? &lse[row.at] : &ignored);
+      attend_row(shape, &row, k, v, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
     }
   }
 }
 
-static float dot_in_fp32(const double *a, const double *b, int32_t n) {
-  float sum = 0.0f;
-  for (int32_t d = 0; d < n; d++)
-    sum += (float)a[d] * (float)b[d];
-  return sum;
+static float score_in_fp32(const cgr__reference_shape *shape, const reference_row *row, const double *k, int64_t t) {
+  const double *from = kv_row(shape, k, t, row->kv_head, shape->head_dim);
+  float score = 0.0f;
+  for (int32_t d = 0; d < shape->head_dim; d++)
+    score += (float)row->q[d] * (float)from[d];
+  score *= (float)shape->scale;
+  if (shape->softcap > 0.0)
+    score = (float)shape->softcap * tanhf(score / (float)shape->softcap);
+  if (shape->alibi_slopes) {
+    float distance = fabsf((float)(row->position - t));
+    score -= shape->alibi_slopes[row->head] * (shape->alibi_sqrt ? sqrtf(distance) : distance);
+  }
+  return score;
 }
 
 static void attend_row_in(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row, const double *k,
                           const double *v, double *out, double *lse) {
-  float max = -INFINITY, sum = 0.0f, scale = (float)shape->scale;
-  for (int32_t d = 0; d < shape->head_dim; d++)
+  float max = -INFINITY, sum = 0.0f;
+  for (int32_t d = 0; d < shape->head_dim_v; d++)
     out[d] = 0.0;
-  for (int32_t t = 0; t < row->end; t++) {
-    float score = dot_in_fp32(row->q, kv_row(shape, k, t, row->kv_head), shape->head_dim) * scale;
-    max = score > max ? score : max;
-  }
-  for (int32_t t = 0; t < row->end; t++) {
-    float p = expf(dot_in_fp32(row->q, kv_row(shape, k, t, row->kv_head), shape->head_dim) * scale - max);
-    const double *from = kv_row(shape, v, t, row->kv_head);
+  *lse = -INFINITY;
+  if (row->begin >= row->end)
+    return;
+  for (int64_t t = row->begin; t < row->end; t++)
+    max = fmaxf(max, score_in_fp32(shape, row, k, t));
+  if (shape->sinks)
+    max = fmaxf(max, shape->sinks[row->head]);
+  for (int64_t t = row->begin; t < row->end; t++) {
+    float p = expf(score_in_fp32(shape, row, k, t) - max);
+    const double *from = kv_row(shape, v, t, row->kv_head, shape->head_dim_v);
     sum += p;
     p = (float)cgr__reference_round(dtype, p);
-    for (int32_t d = 0; d < shape->head_dim; d++)
+    for (int32_t d = 0; d < shape->head_dim_v; d++)
       out[d] = (float)out[d] + p * (float)from[d]; /* fp32 values all along */
   }
-  for (int32_t d = 0; d < shape->head_dim && row->end > 0; d++)
+  if (shape->sinks)
+    sum += expf(shape->sinks[row->head] - max);
+  for (int32_t d = 0; d < shape->head_dim_v; d++)
     out[d] = cgr__reference_round(dtype, (float)out[d] / sum);
-  *lse = row->end > 0 ? max + logf(sum) : -INFINITY;
+  *lse = max + logf(sum);
 }
 
 void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
@@ -171,7 +214,7 @@ void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shap
     for (int32_t h = 0; h < shape->num_q_heads; h++) {
       double ignored;
       reference_row row = row_of(shape, q, j, h);
-      attend_row_in(dtype, shape, &row, k, v, out + row.at * shape->head_dim, lse ? &lse[row.at] : &ignored);
+      attend_row_in(dtype, shape, &row, k, v, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
     }
   }
 }

@@ -1,6 +1,7 @@
 /* What attention computes, for tests: densely, for one request, from logical arrays, and written without a line of the kernels'
- * code. All arrays are dense: q and out [query_len][num_q_heads][head_dim], k and v [seq_len][num_kv_heads][head_dim],
- * lse [query_len][num_q_heads]. New token j is token seq_len - query_len + j of the sequence. */
+ * code. All arrays are dense: q [query_len][num_q_heads][head_dim], k [seq_len][num_kv_heads][head_dim], v and out the same with
+ * head_dim_v, lse [query_len][num_q_heads]. New token j is token seq_len - query_len + j of the sequence, but for `apart`, where it
+ * is in another one and sees all of this. */
 #ifndef CGR_KERNELS_REFERENCE_REFERENCE_H
 #define CGR_KERNELS_REFERENCE_REFERENCE_H
 
@@ -14,9 +15,12 @@ extern "C" {
 
 typedef struct cgr__reference_shape {
   int32_t query_len, seq_len;
-  int32_t num_q_heads, num_kv_heads, head_dim;
-  int32_t causal;
-  double scale;
+  int32_t num_q_heads, num_kv_heads, head_dim, head_dim_v;
+  int32_t causal, apart;
+  int32_t window_left, window_right, chunk; /* as in cgr_layer */
+  double scale, softcap;
+  const float *alibi_slopes, *sinks; /* [num_q_heads] or NULL */
+  int32_t alibi_sqrt;
 } cgr__reference_shape;
 
 /* In fp64. lse is the natural logarithm; -inf, with out 0, where nothing is visible. lse may be NULL. */

@@ -119,15 +119,25 @@ CGR__HOST_DEVICE int64_t cgr__plan_quotient(int64_t n, int64_t d) {
   return (uint64_t)(n | d) <= UINT32_MAX ? (int64_t)((uint32_t)n / (uint32_t)d) : n / d;
 }
 
-/* New tokens of a request that are worked on: none when a guard emptied it (seq_len 0). */
-CGR__HOST_DEVICE int32_t cgr__plan_live_len(int32_t query_len, int32_t seq_len) { return seq_len >= query_len ? query_len : 0; }
+/* Tokens of the sequence that a request attends in, of `seq_len` as the buffers have it: 0 when a guard emptied it. */
+CGR__HOST_DEVICE int32_t cgr__plan_seen_len(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
+  return c->keys == CGR__KEYS_STEP ? cgr__plan_min(query_len, seq_len) : seq_len;
+}
 
-/* KV tokens that the new tokens [first, last] of a request see. */
+/* New tokens of a request that are worked on, `seen` being the above: none when there is nothing to see. */
+CGR__HOST_DEVICE int32_t cgr__plan_live_len(const cgr__plan_class *c, int32_t query_len, int32_t seen) {
+  return seen >= (c->keys == CGR__KEYS_OTHER ? 1 : query_len) ? query_len : 0;
+}
+
+/* KV tokens that the new tokens [first, last] of a request see. Here and below seq_len is cgr__plan_seen_len, and query_len
+ * cgr__plan_live_len. */
 CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_tokens(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t first,
                                                      int32_t last) {
   int32_t context = seq_len - query_len;
   int64_t end = (int64_t)context + last + 1;
   int64_t begin = c->window_left > 0 ? (int64_t)context + first + 1 - c->window_left : 0;
+  if (c->chunk > 0)
+    begin = (int64_t)((uint32_t)(context + first) / (uint32_t)c->chunk) * c->chunk;
   if (c->bidirectional)
     end = c->window_right > 0 ? end + c->window_right : seq_len;
   cgr__plan_range range;
@@ -366,7 +376,7 @@ CGR__HOST_DEVICE cgr__plan_item cgr__plan_queue_item(const cgr__plan_class *c, c
 /* A place on the line, and what is known of the request there. */
 typedef struct cgr__plan_walk {
   cgr__plan_point at;
-  int32_t request, query_len, seq_len;
+  int32_t request, query_len, seq_len; /* seq_len: as the buffers have it */
 } cgr__plan_walk;
 
 /* The batch that was planned: query_start [num_requests + 1], seq_lens [num_requests]; `line` is the list in the plan. */
@@ -423,7 +433,7 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
                                          const cgr__plan_batch *batch, cgr__plan_item *item) {
   if (cgr__plan_walk_ended(walk, part))
     return 0;
-  cgr__plan_range kv = cgr__plan_line_range(c, walk->query_len, walk->seq_len);
+  cgr__plan_range kv = cgr__plan_line_range(c, walk->query_len, cgr__plan_seen_len(c, walk->query_len, walk->seq_len));
   int32_t n = kv.end - kv.begin, split = cgr__plan_split_size(c, n), at = walk->at.kv;
   int32_t end = cgr__plan_same_tile(&walk->at, &part->end) ? part->end.kv : n;
   int32_t upto = cgr__plan_min(at + split, end);

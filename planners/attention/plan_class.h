@@ -7,6 +7,13 @@
 
 #include <stdint.h>
 
+/* Which keys the queries of a layer see. */
+enum cgr__keys {
+  CGR__KEYS_CACHE, /* of their own sequence: seq_len tokens in pages, the new tokens being the last of them */
+  CGR__KEYS_STEP,  /* the new tokens of the step alone, without pages */
+  CGR__KEYS_OTHER  /* of another sequence of the row (an encoder's): seq_len tokens in pages, that the new tokens are not among */
+};
+
 typedef struct cgr__plan_class {
   int32_t num_parts;   /* G: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS */
   int32_t head_blocks; /* H: KV heads, times the blocks that the query heads of one are cut into */
@@ -21,10 +28,13 @@ typedef struct cgr__plan_class {
   /* The queue: q tiles of the other requests, taken one by one. */
   int32_t queue_tile_q, queue_tile_kv; /* tokens of a q tile and of a KV tile */
 
-  /* What a query at position x sees: [x + 1 - window_left, x + 1 + window_right) of its sequence. */
+  /* What a query at position x sees: [x + 1 - window_left, x + 1 + window_right) of its sequence. With CGR__KEYS_OTHER, which is
+   * bidirectional and has neither windows nor chunks, all of it. */
+  int32_t keys;          /* cgr__keys */
   int32_t window_left;   /* 0: all before it */
   int32_t window_right;  /* with `bidirectional` 0: all after it */
   int32_t bidirectional; /* 0: nothing after its own position */
+  int32_t chunk;         /* tokens from x / chunk * chunk on; 0: all */
 
   int32_t max_splits; /* K: batch-invariant, every tile of the line is cut at its own K-ths; 0: wherever parts end */
   int32_t length_set;

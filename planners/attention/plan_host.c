@@ -38,12 +38,13 @@ static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_star
   int64_t q_tiles = 0;
   at->begin = 0;
   for (int32_t i = 0; i < num_requests; i++) {
-    int32_t given = query_start[i + 1] - query_start[i], query_len = cgr__plan_live_len(given, seq_lens[i]);
+    int32_t given = query_start[i + 1] - query_start[i], seen = cgr__plan_seen_len(c, given, seq_lens[i]);
+    int32_t query_len = cgr__plan_live_len(c, given, seen);
     header->num_emptied += given > query_len;
     if (query_len > c->line_query_len) {
       q_tiles += cgr__plan_num_q_tiles(c, query_len);
     } else if (query_len > 0) {
-      cgr__plan_range kv = cgr__plan_line_range(c, query_len, seq_lens[i]);
+      cgr__plan_range kv = cgr__plan_line_range(c, query_len, seen);
       line[header->num_line++] = at->request = i;
       at->num_kv = kv.end - kv.begin;
       at[1].begin = at->begin + c->head_blocks * cgr__plan_tile_cost(c, at->num_kv);
@@ -106,10 +107,11 @@ typedef void (*visit_tile)(queue *q, int32_t request, int32_t q_tile, cgr__plan_
 /* The q tiles of the queue in the order of the batch. */
 static void each_tile(queue *q, visit_tile visit) {
   for (int32_t i = 0; i < q->num_requests; i++) {
-    int32_t query_len = cgr__plan_live_len(q->query_start[i + 1] - q->query_start[i], q->seq_lens[i]);
+    int32_t given = q->query_start[i + 1] - q->query_start[i], seen = cgr__plan_seen_len(q->c, given, q->seq_lens[i]);
+    int32_t query_len = cgr__plan_live_len(q->c, given, seen);
     int32_t tiles = query_len > q->c->line_query_len ? cgr__plan_num_q_tiles(q->c, query_len) : 0;
     for (int32_t t = 0; t < tiles; t++)
-      visit(q, i, t, cgr__plan_queue_range(q->c, query_len, q->seq_lens[i], t));
+      visit(q, i, t, cgr__plan_queue_range(q->c, query_len, seen, t));
   }
 }
 

@@ -189,7 +189,7 @@ static void make_buffers(alone *a) {
                                     &a->args.k_cache, &a->args.v_cache),
               "the cache");
   a->args.group = (cgr__group_geometry){ b->page_size, .read_trash_page = 0, .write_trash_page = 1, 0, b->num_pages, a->stride };
-  a->args.head_dim = b->head_dim;
+  a->args.head_dim = a->args.head_dim_v = b->head_dim;
   a->args.scale = 1.0f / sqrtf((float)b->head_dim);
 }
 

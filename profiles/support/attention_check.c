@@ -78,9 +78,14 @@ static void check_sample(const bench_attention *b, const bench_attention_output 
   bench_check(cgr_copy(b->dev, raw, (uint16_t *)b->q + line * b->head_dim, group * dim * 2, b->stream), "copy");
   bench_check(cgr_stream_synchronize(b->dev, b->stream), "copy");
   gather(b, o, s, k, v);
-  const cgr__reference_shape shape = {
-    1, s->length, s->group, 1, b->head_dim, 1, 1.0 / sqrt((double)b->head_dim) /* one token, which is the last one */
-  };
+  const cgr__reference_shape shape = { .query_len = 1, /* the last token */
+                                       .seq_len = s->length,
+                                       .num_q_heads = s->group,
+                                       .num_kv_heads = 1,
+                                       .head_dim = b->head_dim,
+                                       .head_dim_v = b->head_dim,
+                                       .causal = 1,
+                                       .scale = 1.0 / sqrt((double)b->head_dim) };
   cgr__reference_attention(&shape, load(raw, s->group * b->head_dim, q), k, v, out, lse);
   compare(b, s, o->out + line * b->head_dim, o->lse + line, out, lse);
   double *doubles[] = { k, v, q, out, lse };

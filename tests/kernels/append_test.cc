@@ -50,7 +50,7 @@ protected:
     args.page_size = s.page_size;
     args.num_tokens = int32_t(tokens->slots.size());
     args.num_kv_heads = s.num_kv_heads;
-    args.head_dim = s.head_dim;
+    args.head_dim = args.head_dim_v = s.head_dim;
     bench_->Run(cgr__kernel_append, &args);
   }
   // The same in what the cache's pages must hold.

@@ -99,6 +99,19 @@ bool SameSubject(const Property &a, const Property &b) {
   return std::string(a.field) == b.field && std::string(a.field) != "flags";
 }
 
+// What would have no meaning together, each by the field that is named for it.
+Names Contradictions(const cgr_layer &l) {
+  bool windows = l.window_left != 0 || l.window_right != 0, both_ways = l.flags & CGR_LAYER_BIDIRECTIONAL;
+  Names names;
+  if (l.window_right != 0 && !both_ways)
+    names.insert("window_right");
+  if (l.chunk != 0 && windows)
+    names.insert("chunk");
+  if (l.chunk != 0 && both_ways)
+    names.insert("chunk");
+  return names;
+}
+
 // Asks for some properties at once: the layer is served, or each that is missing is named, and nothing else.
 void CheckProperties(const cgr_device_info &device, const cgr__variant *variant, const std::vector<const Property *> &asked) {
   cgr_layer layer = PlainLayer();
@@ -110,6 +123,7 @@ void CheckProperties(const cgr_device_info &device, const cgr__variant *variant,
     if (!(variant->features & property->feature))
       missing.insert(property->field);
   }
+  missing.merge(Contradictions(layer));
   SCOPED_TRACE(std::string(variant->name) + ": " + names);
   Answer answer = Ask(device, layer);
   ASSERT_EQ(answer.Fields(), missing);
@@ -170,13 +184,13 @@ TEST(Variants, NameEverythingThatIsMissing) {
   }
 }
 
-// The square root of ALiBi asks for ALiBi, by itself too.
-TEST(Variants, NameAlibiOnceForBothOfItsForms) {
+// The square root of a distance is of use to slopes alone.
+TEST(Variants, WantSlopesWithTheSquareRoot) {
   cgr_layer layer = PlainLayer();
   layer.flags = CGR_LAYER_ALIBI_SQRT;
   EXPECT_EQ(Ask(HostInfo(), layer).Fields(), (Names{ "alibi_slopes" }));
   layer.alibi_slopes = &kSomeFloat;
-  EXPECT_EQ(Ask(HostInfo(), layer).Fields(), (Names{ "alibi_slopes" }));
+  EXPECT_EQ(Ask(HostInfo(), layer).Fields(), Names{});
 }
 
 TEST(Variants, CountReasonsBeyondTheRoomForThem) {

@@ -73,7 +73,7 @@ cgr__append_args SmallArgs(Small *at) {
   args.num_pages = 2;
   args.page_size = 16;
   args.num_tokens = args.num_kv_heads = 1;
-  args.head_dim = 64;
+  args.head_dim = args.head_dim_v = 64;
   return args;
 }
 

@@ -342,7 +342,7 @@ private:
     args.partial_state = partial_state_.data();
     args.error = error_.data();
     args.num_tokens = tokens_;
-    args.head_dim = s.head_dim;
+    args.head_dim = args.head_dim_v = s.head_dim;
     args.scale = s.scale;
     return args;
   }

@@ -90,7 +90,14 @@ inline double LargestError(const Values &got, const Values &expected) {
 
 inline AttentionAnswer SolveAttention(const AttentionProblem &p) {
   double scale = p.scale != 0.0 ? p.scale : 1.0 / std::sqrt(double(p.head_dim));
-  cgr__reference_shape shape = { p.query_len, p.seq_len, p.num_q_heads, p.num_kv_heads, p.head_dim, 1, scale };
+  cgr__reference_shape shape = {};
+  shape.query_len = p.query_len;
+  shape.seq_len = p.seq_len;
+  shape.num_q_heads = p.num_q_heads;
+  shape.num_kv_heads = p.num_kv_heads;
+  shape.head_dim = shape.head_dim_v = p.head_dim;
+  shape.causal = 1;
+  shape.scale = scale;
   Values near(p.q.size()), near_lse(p.q.size() / size_t(p.head_dim));
   AttentionAnswer answer;
   answer.out.resize(near.size());

@@ -20,7 +20,7 @@ __device__ __forceinline__ void copy_vector(const cgr_view &from, const cgr_kv_v
 
 struct Append {
   cgr__append_args args;
-  int32_t element_size, vectors, page_shift; /* vectors: of one head */
+  int32_t element_size, vectors, page_shift; /* vectors: of one head, of the wider of K and V; page_shift -1: divide */
 };
 
 __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ Append append) {
@@ -33,12 +33,16 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant_
   int32_t rest = (int32_t)(index % per_token);
   int32_t head = rest / append.vectors, byte = rest % append.vectors * kVector;
   int64_t slot = a.slot_mapping[token];
-  int64_t page = slot >> append.page_shift;
-  if (slot < 0 || page >= a.num_pages)
+  if (slot < 0)
     return;
-  int32_t offset = (int32_t)(slot & (a.page_size - 1));
-  copy_vector(a.k, a.k_cache, token, page, offset, head, byte, append.element_size);
-  copy_vector(a.v, a.v_cache, token, page, offset, head, byte, append.element_size);
+  int64_t page = append.page_shift >= 0 ? slot >> append.page_shift : slot / a.page_size;
+  if (page >= a.num_pages)
+    return;
+  int32_t offset = (int32_t)(slot - page * a.page_size);
+  if (byte < a.head_dim * append.element_size)
+    copy_vector(a.k, a.k_cache, token, page, offset, head, byte, append.element_size);
+  if (byte < a.head_dim_v * append.element_size)
+    copy_vector(a.v, a.v_cache, token, page, offset, head, byte, append.element_size);
 }
 
 int32_t element_size(int32_t dtype) {
@@ -61,13 +65,13 @@ extern "C" int cgr__cuda_append(const void *args, cudaStream_t stream) {
   append.args = *static_cast<const cgr__append_args *>(args);
   const cgr__append_args &a = append.args;
   append.element_size = cgr::element_size(a.k_cache.dtype);
-  int64_t bytes = (int64_t)a.head_dim * append.element_size;
+  int64_t k_bytes = (int64_t)a.head_dim * append.element_size, v_bytes = (int64_t)a.head_dim_v * append.element_size;
   if (append.element_size == 0 || a.k.dtype != a.k_cache.dtype || a.v.dtype != a.v_cache.dtype ||
-      a.v_cache.dtype != a.k_cache.dtype || bytes % cgr::kVector != 0 || bytes <= 0 || a.num_kv_heads < 1 || a.num_tokens < 0 ||
-      a.page_size < 1 || (a.page_size & (a.page_size - 1)) != 0)
+      a.v_cache.dtype != a.k_cache.dtype || k_bytes % cgr::kVector != 0 || v_bytes % cgr::kVector != 0 || k_bytes <= 0 ||
+      v_bytes <= 0 || a.num_kv_heads < 1 || a.num_tokens < 0 || a.page_size < 1)
     return (int)cudaErrorNotSupported;
-  append.vectors = (int32_t)(bytes / cgr::kVector);
-  append.page_shift = __builtin_ctz((unsigned)a.page_size);
+  append.vectors = (int32_t)((k_bytes > v_bytes ? k_bytes : v_bytes) / cgr::kVector);
+  append.page_shift = (a.page_size & (a.page_size - 1)) == 0 ? __builtin_ctz((unsigned)a.page_size) : -1;
   int64_t work = (int64_t)a.num_tokens * a.num_kv_heads * append.vectors;
   if (work > 0x7fffffff - cgr::kThreads)
     return (int)cudaErrorInvalidValue;

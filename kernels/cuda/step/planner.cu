@@ -162,7 +162,9 @@ __device__ __forceinline__ Totals sum_own(const cgr__plan_class &c, uint32_t inv
     own.num[k] = 0;
     if (k >= own.count || own.first + k >= num_requests)
       continue;
-    int32_t given = own.start[k + 1] - own.start[k], query_len = cgr__plan_live_len(given, own.seq_len[k]);
+    int32_t given = own.start[k + 1] - own.start[k];
+    own.seq_len[k] = cgr__plan_seen_len(&c, given, own.seq_len[k]);
+    int32_t query_len = cgr__plan_live_len(&c, given, own.seq_len[k]);
     sums.emptied += given > query_len;
     if (query_len > c.line_query_len) {
       int32_t tiles = cgr__plan_num_q_tiles(&c, query_len);
