@@ -19,16 +19,28 @@ static const cgr__variant variants[] = {
   { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
     .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
   { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 64, 128, 64, 0, .tile_lines = 64, .line_lines = 16,
-    .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .shared_fixed = 2048, .shared_per_dim = 768,
-    .max_splits = 16 },
+    .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .max_splits = 16,
+    .width = { { 64, 51200 }, { 128, 100352 } } },
+  { "sm80_general", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
+    .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .max_splits = 16,
+    .width = { { 64, 51200 }, { 128, 100352 }, { 256, 133120 } } },
 };
 
 #define NUM_VARIANTS (int32_t)(sizeof variants / sizeof variants[0])
+
+/* The place of the layer's width, CGR__MAX_WIDTHS when it has none. */
+static int32_t width_of(const cgr__variant *v, const cgr_layer *l) {
+  int32_t dim = l->head_dim > l->head_dim_v ? l->head_dim : l->head_dim_v, i = 0;
+  while (i < CGR__MAX_WIDTHS && v->width[i].head_dim < dim)
+    i++;
+  return i;
+}
 
 /* --------------------------------------------------------------------------------------------------------------- reasons */
 
 /* What is being asked: one layer, one variant. */
 typedef struct question {
+  const cgr_device_info *device;
   const cgr__variant *variant;
   const cgr_layer *layer;
   cgr__findings *findings;
@@ -67,9 +79,20 @@ static void check_head_dim(const question *q, const char *name, int32_t dim) {
            v->head_dim_step);
 }
 
+/* The kernels keep tiles of K and V in shared memory. */
+static void check_shared_memory(const question *q) {
+  int32_t i = width_of(q->variant, q->layer), has = q->device->shared_memory;
+  bool by_v = q->layer->head_dim_v > q->layer->head_dim;
+  if (i < CGR__MAX_WIDTHS && q->variant->width[i].shared > has)
+    REFUSE(q, by_v ? "head_dim_v" : "head_dim", "is %d, which takes %d bytes of shared memory, expected at most %d, the device's",
+           by_v ? q->layer->head_dim_v : q->layer->head_dim, q->variant->width[i].shared, has);
+}
+
 static void check_head_dims(const question *q) {
   const cgr_layer *l = q->layer;
   check_head_dim(q, "head_dim", l->head_dim);
+  if (q->device->kind == CGR_DEVICE_KIND_CUDA)
+    check_shared_memory(q);
   if (!differ(l->head_dim_v, l->head_dim))
     return;
   if (lacks(q, CGR__FEATURE_HEAD_DIM_V))
@@ -154,7 +177,7 @@ const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr
   for (int32_t i = 0; i < NUM_VARIANTS; i++) {
     cgr__findings reasons;
     cgr__findings_init(&reasons, NULL, 0);
-    question q = { &variants[i], layer, &reasons };
+    question q = { device, &variants[i], layer, &reasons };
     if (!runs_on(&variants[i], device))
       continue;
     check_all(&q, max_tokens);
@@ -170,7 +193,7 @@ const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr
                       device->kernel_capability);
     return NULL;
   }
-  question q = { nearest, layer, findings };
+  question q = { device, nearest, layer, findings };
   check_all(&q, max_tokens);
   return NULL;
 }
@@ -198,7 +221,7 @@ int32_t cgr__variant_head_blocks(const cgr__variant *variant, const cgr_layer *l
 int32_t cgr__variant_num_parts(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
   if (device->kind == CGR_DEVICE_KIND_HOST)
     return variant->max_ctas;
-  int32_t by_shared = device->shared_memory / (variant->shared_fixed + layer->head_dim * variant->shared_per_dim);
+  int32_t by_shared = device->shared_memory / variant->width[width_of(variant, layer)].shared;
   int32_t ctas = larger(1, smaller(variant->max_ctas, by_shared));
   return larger(1, smaller(CGR__MAX_PARTS, ctas * device->num_multiprocessors));
 }
@@ -220,7 +243,8 @@ static int32_t keys_of(const cgr_layer *l) {
 static cgr__plan_class class_of(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l,
                                 const cgr__plan_options *o) {
   int32_t heads = cgr__variant_block_heads(v, l);
-  int32_t scaled = (int32_t)((int64_t)v->cost_kv * l->head_dim / 128);
+  int32_t width = device->kind == CGR_DEVICE_KIND_HOST ? l->head_dim : v->width[width_of(v, l)].head_dim;
+  int32_t scaled = (int32_t)((int64_t)v->cost_kv * width / 128);
   cgr__plan_class c = { .num_parts = o->num_parts != 0 ? o->num_parts : cgr__variant_num_parts(v, device, l),
                         .head_blocks = cgr__variant_head_blocks(v, l),
                         .line_query_len = larger(1, v->line_lines / heads),

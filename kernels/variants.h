@@ -31,8 +31,10 @@ enum cgr__feature {
   CGR__FEATURE_CROSS = 1u << 11         /* keys of another length set than the queries' */
 };
 
+#define CGR__MAX_WIDTHS 3
+
 typedef struct cgr__variant {
-  const char *name; /* "host", "sm80" */
+  const char *name; /* "host", "sm80", "sm80_general" */
   int32_t device_kind;
   int32_t min_capability, max_capability; /* compute capabilities that it runs on */
   uint32_t dtypes;                        /* of the cache: bits 1 << cgr_dtype */
@@ -40,14 +42,16 @@ typedef struct cgr__variant {
   uint32_t features; /* CGR__FEATURE_* */
 
   /* Traits of its kernels. A line is a (token, head) pair of a q tile. */
-  int32_t tile_lines;                   /* of a full q tile; also the most query heads of a head block */
-  int32_t line_lines;                   /* of a q tile that the plan's line takes, where one token's heads are not more */
-  int32_t tile_kv;                      /* tokens of a KV tile */
-  int32_t cost_tile, cost_kv, snap;     /* ns at head dim 128; of CUDA on an H200, rounded (profiles/calibrate). cost_kv scales
-                                           with the head dim */
-  int32_t max_ctas;                     /* per multiprocessor, by registers; the host: in all */
-  int32_t shared_fixed, shared_per_dim; /* bytes of shared memory of a CTA: fixed, and for each element of the head dim */
-  int32_t max_splits;                   /* K in batch-invariant mode */
+  int32_t tile_lines;               /* of a full q tile; also the most query heads of a head block */
+  int32_t line_lines;               /* of a q tile that the plan's line takes, where one token's heads are not more */
+  int32_t tile_kv;                  /* tokens of a KV tile */
+  int32_t cost_tile, cost_kv, snap; /* ns at head dim 128; of CUDA on an H200, rounded (profiles/calibrate). cost_kv scales
+                                       with the width */
+  int32_t max_ctas;                 /* per multiprocessor, by registers; the host: in all */
+  struct {
+    int32_t head_dim, shared; /* the larger of both head dims is at most this; bytes of shared memory of a CTA */
+  } width[CGR__MAX_WIDTHS];   /* of its instances, ascending; the host, which has one for all, none */
+  int32_t max_splits;         /* K in batch-invariant mode */
 } cgr__variant;
 
 /* The variant for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens; NULL after adding every

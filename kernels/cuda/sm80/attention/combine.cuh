@@ -39,10 +39,28 @@ __device__ __forceinline__ int64_t partial_line(const cgr__attention_args &a, in
 
 /* Natural logarithm of a sum of exp2 relative to `max`. */
 __device__ __forceinline__ float make_lse(float max, float sum) {
-  return sum > 0.0f ? (max + log2f(sum)) * 0.69314718055994531f : (sum == 0.0f ? -INFINITY : sum);
+  return sum > 0.0f ? (max + log2f(sum)) * kLn2 : (sum == 0.0f ? -INFINITY : sum);
 }
 
 __device__ __forceinline__ float inverse(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
+
+/* What a finished line's output is multiplied by, and its lse. A sink joins here: one more score, that nothing is multiplied by. */
+struct Finish {
+  float scale, lse;
+};
+template <bool kGeneral>
+__device__ __forceinline__ Finish finish_line(const cgr__attention_args &a, int32_t head, float max, float sum) {
+  if (!kGeneral || !a.sinks || sum == 0.0f)
+    return { inverse(sum), make_lse(max, sum) };
+  float sink = a.sinks[head] * kLog2e, all = fmaxf(max, sink), rescale = exp2_approx(max - all);
+  sum = sum * rescale + exp2_approx(sink - all);
+  return { rescale / sum, make_lse(all, sum) };
+}
+
+/* Elements of a line of v, of out and of partials. */
+template <int kHeadDim, bool kGeneral> __device__ __forceinline__ int32_t dim_of(const cgr__attention_args &a) {
+  return kGeneral ? a.head_dim_v : kHeadDim;
+}
 
 /* Two partials become one, the left one first. An empty left one leaves the right one as it is, bit for bit; so it does not
  * matter who folds how far. */
@@ -73,29 +91,34 @@ template <int kElements> struct Elements {
   float x[kElements];
 
   __device__ __forceinline__ void load(const float *from) {
-    if constexpr (kElements == 4)
-      *reinterpret_cast<float4 *>(x) = __ldcg(reinterpret_cast<const float4 *>(from));
-    else
+    if constexpr (kElements == 2) {
       *reinterpret_cast<float2 *>(x) = __ldcg(reinterpret_cast<const float2 *>(from));
+    } else {
+#pragma unroll
+      for (int k = 0; k < kElements; k += 4)
+        *reinterpret_cast<float4 *>(x + k) = __ldcg(reinterpret_cast<const float4 *>(from + k));
+    }
   }
 };
 
-/* Stores 2 or 4 neighbouring elements of an output line. */
-template <int kDtype, int kElements>
+/* Stores 2, 4 or 8 neighbouring elements of an output line. */
+template <int kDtype, bool kGeneral, int kElements>
 __device__ __forceinline__ void store_elements(const cgr__attention_args &a, const QueryTile &q, int32_t line, int32_t d,
                                                const Elements<kElements> &o, float max, float sum) {
-  float scale = inverse(sum);
+  const Finish finish = finish_line<kGeneral>(a, q.head + line % q.heads, max, sum);
   uint32_t packed[kElements / 2];
 #pragma unroll
   for (int k = 0; k < kElements; k += 2)
-    packed[k / 2] = Element<kDtype>::pack(o.x[k] * scale, o.x[k + 1] * scale);
+    packed[k / 2] = Element<kDtype>::pack(o.x[k] * finish.scale, o.x[k + 1] * finish.scale);
   uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + d;
-  if constexpr (kElements == 4)
+  if constexpr (kElements == 8)
+    *reinterpret_cast<uint4 *>(to) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+  else if constexpr (kElements == 4)
     *reinterpret_cast<uint2 *>(to) = make_uint2(packed[0], packed[1]);
   else
     *reinterpret_cast<uint32_t *>(to) = packed[0];
   if (d == 0 && a.lse.data)
-    static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = make_lse(max, sum);
+    static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = finish.lse;
 }
 
 /* Where an item comes from. */
@@ -113,10 +136,11 @@ struct AttentionShared {
 };
 
 /* Of warps that own lines: each thread stores pairs of elements. */
-template <int kDtype, int kHeadDim>
+template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                             Softmax<kHeadDim> &state, int32_t first) {
   int lane = threadIdx.x & 31;
+  const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   float2 before[2]; /* the slot may be written again: all four lanes of a line read its state first */
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -134,9 +158,11 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
     if (item.fold >= 0) {
       int64_t at = partial_line(a, item.fold, line);
       const Fold both(before[half], max, sum);
-      const float *from = a.partial_out + at * kHeadDim + lane % 4 * 2;
+      const float *from = a.partial_out + at * dim + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++) {
+        if (n * 8 >= dim)
+          continue;
         float2 x = __ldcg(reinterpret_cast<const float2 *>(from + n * 8));
         state.o[n][2 * half] = fold(both.left, both.right, x.x, state.o[n][2 * half]);
         state.o[n][2 * half + 1] = fold(both.left, both.right, x.y, state.o[n][2 * half + 1]);
@@ -145,20 +171,22 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
       sum = both.sum;
     }
     if (item.slot < 0) {
-      float scale = inverse(sum);
+      const Finish finish = finish_line<kGeneral>(a, q.head + line % q.heads, max, sum);
       uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
-        *reinterpret_cast<uint32_t *>(to + n * 8) =
-            Element<kDtype>::pack(state.o[n][2 * half] * scale, state.o[n][2 * half + 1] * scale);
+        if (n * 8 < dim)
+          *reinterpret_cast<uint32_t *>(to + n * 8) =
+              Element<kDtype>::pack(state.o[n][2 * half] * finish.scale, state.o[n][2 * half + 1] * finish.scale);
       if (lane % 4 == 0 && a.lse.data)
-        static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = make_lse(max, sum);
+        static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = finish.lse;
     } else {
       int64_t at = partial_line(a, item.slot, line);
-      float *to = a.partial_out + at * kHeadDim + lane % 4 * 2;
+      float *to = a.partial_out + at * dim + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
-        *reinterpret_cast<float2 *>(to + n * 8) = make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
+        if (n * 8 < dim)
+          *reinterpret_cast<float2 *>(to + n * 8) = make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
       if (lane % 4 == 0)
         reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
     }
@@ -167,11 +195,12 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
 
 /* Of warps that split the tokens: their states meet in `scratch` [4][16][kHeadDim], the stage that was worked on last, and
  * are added in the order of the warps. Columns are exchanged in groups of 8 so that rows lie in different banks. */
-template <int kDtype, int kHeadDim>
+template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const Softmax<kHeadDim> &state, AttentionShared &shared, float *scratch) {
   constexpr int kVectors = kHeadDim / 4;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   __syncthreads();                                      /* all warps are done with the stage */
   if (item.fold >= 0 && (int32_t)threadIdx.x < q.lines) /* the slot may be written again: its states are read first */
     shared.before[threadIdx.x] = slot_state(a, partial_line(a, item.fold, (int32_t)threadIdx.x));
@@ -189,6 +218,8 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
   __syncthreads();
   for (int32_t e = threadIdx.x; e < q.lines * kVectors; e += kAttentionThreads) {
     int32_t line = e / kVectors, d = e % kVectors * 4;
+    if (d >= dim)
+      continue;
     float max = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int w = 0; w < kAttentionWarps; w++)
@@ -210,7 +241,7 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
       const Fold both(shared.before[line], max, sum);
       int64_t at = partial_line(a, item.fold, line);
       Elements<4> before;
-      before.load(a.partial_out + at * kHeadDim + d);
+      before.load(a.partial_out + at * dim + d);
 #pragma unroll
       for (int k = 0; k < 4; k++)
         o.x[k] = fold(both.left, both.right, before.x[k], o.x[k]);
@@ -218,10 +249,10 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
       sum = both.sum;
     }
     if (item.slot < 0) {
-      store_elements<kDtype>(a, q, line, d, o, max, sum);
+      store_elements<kDtype, kGeneral>(a, q, line, d, o, max, sum);
     } else {
       int64_t at = partial_line(a, item.slot, line);
-      *reinterpret_cast<float4 *>(a.partial_out + at * kHeadDim + d) = make_float4(o.x[0], o.x[1], o.x[2], o.x[3]);
+      *reinterpret_cast<float4 *>(a.partial_out + at * dim + d) = make_float4(o.x[0], o.x[1], o.x[2], o.x[3]);
       if (d == 0)
         reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
     }
@@ -273,10 +304,12 @@ struct Weights {
 
 /* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time; kBatch
  * partials are under way together. */
-template <int kDtype, int kHeadDim>
+template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q) {
   constexpr int kBatch = 8, kElements = kHeadDim / 32;
   int lane = threadIdx.x & 31;
+  const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
+  const bool has_elements = lane * kElements < dim;
   int64_t step = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from slot to slot, in lines */
   for (int32_t line = (int32_t)threadIdx.x / 32; line < q.lines; line += kAttentionWarps) {
     int64_t at = partial_line(a, item.first, line);
@@ -288,14 +321,14 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
       if (lane < count)
         own = slot_state(a, at + (p + lane) * step);
       Weights weights(own, max);
-      const float *from = a.partial_out + (at + p * step) * kHeadDim + lane * kElements;
+      const float *from = a.partial_out + (at + p * step) * dim + lane * kElements;
 #pragma unroll 1
-      for (int32_t u = 0; u < count; u += kBatch, from += kBatch * step * kHeadDim) {
+      for (int32_t u = 0; u < count; u += kBatch, from += kBatch * step * dim) {
         Elements<kElements> x[kBatch];
 #pragma unroll
         for (int v = 0; v < kBatch; v++)
-          if (u + v < count)
-            x[v].load(from + v * step * kHeadDim);
+          if (u + v < count && has_elements)
+            x[v].load(from + v * step * dim);
 #pragma unroll
         for (int v = 0; v < kBatch; v++) {
           float left = __shfl_sync(~0u, weights.left, u + v), right = __shfl_sync(~0u, weights.right, u + v);
@@ -309,17 +342,19 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
         }
       }
     }
-    store_elements<kDtype>(a, q, line, lane * kElements, o, max, sum);
+    if (has_elements)
+      store_elements<kDtype, kGeneral>(a, q, line, lane * kElements, o, max, sum);
   }
 }
 
 /* ------------------------------------------------------------------------------------------------- tokens without an owner */
 
 /* Zeroes the outputs of a token: 16 bytes per thread at a time. */
-template <int kHeadDim> __device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t token) {
-  constexpr int kChunks = kHeadDim / 8;
-  for (int32_t e = threadIdx.x; e < a.num_q_heads * kChunks; e += kAttentionThreads) {
-    int64_t offset = token * a.out.stride_token + (e / kChunks) * a.out.stride_head + e % kChunks * 8;
+template <int kHeadDim, bool kGeneral>
+__device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t token) {
+  const int32_t chunks = dim_of<kHeadDim, kGeneral>(a) / 8;
+  for (int32_t e = threadIdx.x; e < a.num_q_heads * chunks; e += kAttentionThreads) {
+    int64_t offset = token * a.out.stride_token + (e / chunks) * a.out.stride_head + e % chunks * 8;
     *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(a.out.data) + offset) = make_uint4(0, 0, 0, 0);
   }
   if (a.lse.data)
@@ -328,17 +363,17 @@ template <int kHeadDim> __device__ __forceinline__ void zero_token(const cgr__at
 }
 
 /* This part's share of the padding and of the requests that a guard emptied. Called by all threads. */
-template <int kHeadDim>
+template <int kHeadDim, bool kGeneral>
 __device__ __noinline__ void zero_unowned(const cgr__attention_args &a, int32_t num_requests, int32_t num_tokens,
                                           int32_t num_emptied) {
   int32_t part = (int32_t)blockIdx.x, parts = (int32_t)gridDim.x;
   for (int32_t t = num_tokens + part; t < a.num_tokens; t += parts)
-    zero_token<kHeadDim>(a, t);
+    zero_token<kHeadDim, kGeneral>(a, t);
   for (int32_t i = part; i < num_requests && num_emptied > 0; i += parts) {
     if (a.seq_lens[i] != 0)
       continue;
     for (int32_t t = a.query_start_loc[i]; t < a.query_start_loc[i + 1]; t++)
-      zero_token<kHeadDim>(a, t);
+      zero_token<kHeadDim, kGeneral>(a, t);
   }
 }
 

@@ -1,4 +1,4 @@
-/* Attention over pages (kernels/attention.h): one CTA of four warps works on one part of the line, then on items of the queue. */
+/* Attention (kernels/attention.h): one CTA of four warps works on one part of the line, then on items of the queue. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_KERNEL_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_KERNEL_CUH
 
@@ -29,8 +29,9 @@ __device__ __forceinline__ ItemSource find_item(const cgr__attention_args &a, At
   return kQueue;
 }
 
-template <int kDtype, int kHeadDim>
-__global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const __grid_constant__ cgr__attention_args a) {
+template <int kDtype, int kHeadDim, bool kGeneral>
+__global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
+    attention_kernel(const __grid_constant__ cgr__attention_args a) {
   using Shape = AttentionShape<kHeadDim>;
   static_assert(kAttentionWarps * kWarpLines * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
   extern __shared__ __align__(128) unsigned char memory[];
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const _
   __syncthreads();
 
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
-  Loader<kHeadDim> loader;
+  Loader<kHeadDim, kGeneral> loader;
   loader.begin_line(a, shared.part, shared.walk);
   ItemSource source = kLine;
   int32_t taken = 0;
@@ -54,29 +55,30 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const _
   for (bool is_first = true;; is_first = false) {
     const cgr__plan_item &item = shared.item[current];
     if (source == kQueue)
-      loader.begin_item(a, item, a.seq_lens[item.request], a.request_rows[item.request]);
+      loader.begin_item(a, item, a.query_start_loc[item.request + 1] - a.query_start_loc[item.request],
+                        a.seq_lens[item.request], a.request_rows[item.request]);
     if (is_first || source == kQueue) {
 #pragma unroll 1 /* the loader's code is long, and cold when a step begins */
-      for (stage = 0; stage < kAttentionStages; stage++) {
+      for (stage = 0; stage < Shape::kStages; stage++) {
         loader.issue_k(a, base + stage * Shape::kStageBytes);
         loader.issue_v(a, shared.part, base + stage * Shape::kStageBytes);
       }
       stage = 0;
     }
     if (is_first) { /* while the first tiles are on their way */
-      zero_unowned<kHeadDim>(a, num_requests, num_tokens, num_emptied);
+      zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
     } else {
       QueryTile q = query_tile(a, item);
       if (q.lines <= kWarpLines)
-        run_item<kDtype, kHeadDim, true>(a, item, q, loader, shared, memory, stage);
+        run_item<kDtype, kHeadDim, kGeneral, true>(a, item, q, loader, shared, memory, stage);
       else
-        run_item<kDtype, kHeadDim, false>(a, item, q, loader, shared, memory, stage);
+        run_item<kDtype, kHeadDim, kGeneral, false>(a, item, q, loader, shared, memory, stage);
       __syncthreads(); /* all are done with the last stage */
       loader.issue_k(a, base + stage * Shape::kStageBytes);
       loader.issue_v(a, shared.part, base + stage * Shape::kStageBytes);
-      stage = stage + 1 == kAttentionStages ? 0 : stage + 1;
+      stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
       if (item.count > 0 && arrive(a, item, &shared.is_last))
-        merge_partials<kDtype, kHeadDim>(a, item, query_tile(a, item));
+        merge_partials<kDtype, kHeadDim, kGeneral>(a, item, query_tile(a, item));
       current ^= 1;
     }
     if (threadIdx.x == 0)
@@ -90,17 +92,17 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const _
   copy_async_wait<0>();
 }
 
-template <int kHeadDim> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
+template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
   constexpr size_t kShared = AttentionShape<kHeadDim>::kSharedBytes;
   if (args->q.dtype == CGR_DTYPE_BF16)
-    return launch(attention_kernel<CGR_DTYPE_BF16, kHeadDim>, args, grid, dim3(kAttentionThreads), kShared, stream);
-  return launch(attention_kernel<CGR_DTYPE_FP16, kHeadDim>, args, grid, dim3(kAttentionThreads), kShared, stream);
+    return launch(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral>, args, grid, dim3(kAttentionThreads), kShared, stream);
+  return launch(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral>, args, grid, dim3(kAttentionThreads), kShared, stream);
 }
 
-template <int kHeadDim> int attention_preload() {
+template <int kHeadDim, bool kGeneral> int attention_preload() {
   constexpr size_t kShared = AttentionShape<kHeadDim>::kSharedBytes;
-  int error = preload(attention_kernel<CGR_DTYPE_BF16, kHeadDim>, kShared);
-  return error ? error : preload(attention_kernel<CGR_DTYPE_FP16, kHeadDim>, kShared);
+  int error = preload(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral>, kShared);
+  return error ? error : preload(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral>, kShared);
 }
 
 } // namespace cgr

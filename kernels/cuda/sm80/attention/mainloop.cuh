@@ -13,8 +13,9 @@
 
 namespace cgr {
 
-/* The A fragments of rows first .. first + 15, straight from global memory: 4-byte loads, all under way together. */
-template <int kHeadDim>
+/* The A fragments of rows first .. first + 15, straight from global memory: 4-byte loads, all under way together. Zeros beyond
+ * the head dim. */
+template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], const cgr__attention_args &a, const QueryTile &q,
                                        int32_t first) {
   int lane = threadIdx.x & 31;
@@ -25,8 +26,9 @@ __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], c
     const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, row) : 0) + lane % 4 * 2;
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; k++) {
-      fragment[k][half] = valid ? *reinterpret_cast<const uint32_t *>(from + k * 16) : 0;
-      fragment[k][half + 2] = valid ? *reinterpret_cast<const uint32_t *>(from + k * 16 + 8) : 0;
+      bool has_first = valid && (!kGeneral || k * 16 < a.head_dim), has_second = valid && (!kGeneral || k * 16 + 8 < a.head_dim);
+      fragment[k][half] = has_first ? *reinterpret_cast<const uint32_t *>(from + k * 16) : 0;
+      fragment[k][half + 2] = has_second ? *reinterpret_cast<const uint32_t *>(from + k * 16 + 8) : 0;
     }
   }
 }
@@ -71,14 +73,37 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
   }
 }
 
+/* What the two lines of a thread, `line` and line + 8 of the tile, see, and what their scores come to. */
+__device__ __forceinline__ Scoring scoring_of(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
+                                              int32_t line) {
+  const cgr__plan_class &c = a.plan_class;
+  int32_t query_len = a.query_start_loc[item.request + 1] - a.query_start_loc[item.request];
+  int32_t seen = cgr__plan_seen_len(&c, query_len, a.seq_lens[item.request]);
+  Scoring s;
+  s.scale = a.scale;
+  s.softcap = a.softcap;
+  s.has_slopes = a.alibi_slopes != nullptr;
+  s.sqrt_distance = a.alibi_sqrt != 0;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int32_t own = min(line + 8 * half, q.lines - 1); /* lines past the last are nobody's: they see what it sees */
+    int32_t query = item.query_begin + own / q.heads;
+    s.visible[half] = cgr__plan_kv_tokens(&c, query_len, seen, query, query);
+    s.position[half] = seen - query_len + query;
+    s.slope[half] = s.has_slopes ? a.alibi_slopes[q.head + own % q.heads] : 0.0f;
+  }
+  return s;
+}
+
 /* All KV tiles of one item. `stage` is the stage of its first tile, and of its last afterwards.
  *
- * Whenever a tile begins, it and the next two are on their way, in six groups of copies. A warp that splits the tokens
+ * Whenever a tile begins, it and those after it in the other stages are on their way, in two groups of copies each. A warp that splits the tokens
  * refills the place of K or V as soon as it has read it. Warps that own lines share the tile, and refill after a barrier. The
  * stage of an item's last tile is refilled by the caller, after the results have left, which pass through it. */
-template <int kDtype, int kHeadDim, bool kSplitTokens>
+template <int kDtype, int kHeadDim, bool kGeneral, bool kSplitTokens>
 __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
-                                         Loader<kHeadDim> &loader, AttentionShared &shared, unsigned char *memory, int &stage) {
+                                         Loader<kHeadDim, kGeneral> &loader, AttentionShared &shared, unsigned char *memory,
+                                         int &stage) {
   using Shape = AttentionShape<kHeadDim>;
   constexpr int kBlocks = kSplitTokens ? 2 : kTileKv / 8;
   int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
@@ -86,12 +111,15 @@ __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr
   int32_t first = kSplitTokens ? 0 : warp * kWarpLines; /* this warp's first row */
   bool busy = first < q.lines;
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
-  float scale = a.scale * 1.44269504088896341f;
+  float scale = a.scale * kLog2e;
 
   uint32_t q_fragment[kHeadDim / 16][4];
-  load_q<kHeadDim>(q_fragment, a, q, first);
+  load_q<kHeadDim, kGeneral>(q_fragment, a, q, first);
   int32_t position[2] = { q.position + (first + lane / 4) / q.heads, q.position + (first + lane / 4 + 8) / q.heads };
   int32_t warp_position = q.position + first / q.heads; /* the smallest of the warp's rows */
+  Scoring scoring;
+  if constexpr (kGeneral)
+    scoring = scoring_of(a, item, q, first + lane / 4);
   Softmax<kHeadDim> state;
   state.reset();
 
@@ -99,7 +127,7 @@ __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr
     bool last = tile + 1 == item.kv_end;
     uint32_t k = base + stage * Shape::kStageBytes, v = k + Shape::kTileBytes;
     int32_t absolute = tile * kTileKv + token;
-    copy_async_wait<kSplitTokens ? 2 * kAttentionStages - 1 : 2 * kAttentionStages - 2>(); /* K is here, or K and V */
+    copy_async_wait<kSplitTokens ? 2 * Shape::kStages - 1 : 2 * Shape::kStages - 2>(); /* K is here, or K and V */
     if constexpr (kSplitTokens)
       __syncwarp();
     else
@@ -112,14 +140,16 @@ __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr
         if (!last)
           loader.issue_k(a, k);
       }
-      if (absolute + kBlocks * 8 - 1 > warp_position)
+      if constexpr (kGeneral)
+        score_lines<kBlocks>(s, absolute, scoring);
+      else if (absolute + kBlocks * 8 - 1 > warp_position)
         mask<kBlocks>(s, absolute, position);
-      softmax<kHeadDim, kBlocks>(s, state, scale);
+      softmax<kHeadDim, kBlocks>(s, state, kGeneral ? 1.0f : scale);
       if constexpr (kSplitTokens) {
         if (last) /* no K was issued: V is the first of one group fewer */
-          copy_async_wait<2 * kAttentionStages - 2>();
+          copy_async_wait<2 * Shape::kStages - 2>();
         else
-          copy_async_wait<2 * kAttentionStages - 1>();
+          copy_async_wait<2 * Shape::kStages - 1>();
         __syncwarp();
       }
       accumulate<kDtype, kHeadDim, kBlocks>(state, s, v, token);
@@ -133,14 +163,15 @@ __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr
       loader.issue_k(a, k);
     }
     loader.issue_v(a, shared.part, k);
-    stage = stage + 1 == kAttentionStages ? 0 : stage + 1;
+    stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   }
 
   finish_sums<kHeadDim>(state);
   if constexpr (kSplitTokens)
-    combine_warps<kDtype, kHeadDim>(a, item, q, state, shared, reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
+    combine_warps<kDtype, kHeadDim, kGeneral>(a, item, q, state, shared,
+                                              reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
   else
-    write_lines<kDtype, kHeadDim>(a, item, q, state, first);
+    write_lines<kDtype, kHeadDim, kGeneral>(a, item, q, state, first);
 }
 
 } // namespace cgr

@@ -79,6 +79,8 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 
+constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.69314718055994531f;
+
 /* A maximum to subtract: 0 for one of nothing (-inf), so that -inf - (-inf) never happens and masked scores become 0. */
 __device__ __forceinline__ float safe_max(float max) { return max == -INFINITY ? 0.0f : max; }
 

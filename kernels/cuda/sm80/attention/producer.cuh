@@ -4,7 +4,7 @@
  * merged and written; an item of the queue is loaded by itself. Warp w copies tokens [16 w, 16 w + 16) of every tile: one page,
  * and in decode the very tokens that it will work on, so that its pipeline needs no other warp. The page number is fetched one
  * tile before its copies start. K and V of a tile are two groups of copies, in this order: K's place is free again while V is
- * still at work. */
+ * still at work. Tokens that no line of the item sees become zeros; of pages that hold no other, not even the number is read. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
@@ -36,16 +36,18 @@ __device__ __forceinline__ cgr__plan_batch batch_of(const cgr__attention_args &a
   return batch;
 }
 
-template <int kHeadDim> struct Loader {
+template <int kHeadDim, bool kGeneral> struct Loader {
   using Shape = AttentionShape<kHeadDim>;
 
   cgr__plan_walk walk;
   int32_t tile, tile_end; /* of the item; none is left when live is false */
-  int32_t seq_len, row;
-  int32_t row_ahead; /* of the walk's request: fetched an item before it is needed, like its lengths */
+  int32_t seen_end, row;  /* tokens from seen_end on are nobody's */
+  int32_t seen_begin;     /* general: nor are those before */
+  int32_t start;          /* general: the request's first token in the step */
+  int32_t row_ahead;      /* of the walk's request: fetched an item before it is needed, like its lengths */
   bool live, on_line;
   int32_t page;      /* of this warp's granule of `tile` */
-  const char *k, *v; /* this thread's column of token 0 of page 0, for the item's KV head */
+  const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
 
   /* `begin` becomes the walk of the consumer. */
   __device__ __forceinline__ void begin_line(const cgr__attention_args &a, const cgr__plan_part &part, cgr__plan_walk &begin) {
@@ -58,17 +60,34 @@ template <int kHeadDim> struct Loader {
     next_item(a, part);
   }
 
-  __device__ __forceinline__ void begin_item(const cgr__attention_args &a, const cgr__plan_item &item, int32_t length,
-                                             int32_t table_row) {
+  __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
+    return kGeneral && a.plan_class.keys == CGR__KEYS_STEP;
+  }
+
+  /* `length`: of the request, as the buffers have it. */
+  __device__ __forceinline__ void begin_item(const cgr__attention_args &a, const cgr__plan_item &item, int32_t query_len,
+                                             int32_t length, int32_t table_row) {
     int32_t kv_head = cgr__attention_head_block(&a, item.head_block).kv_head;
     int64_t chunk = (threadIdx.x % Shape::kChunks) * 8;
-    k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * 2;
-    v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
     live = true;
     tile = item.kv_begin;
     tile_end = item.kv_end;
-    seq_len = length;
     row = table_row;
+    seen_end = length;
+    if constexpr (kGeneral) {
+      cgr__plan_range seen = cgr__plan_kv_tokens(&a.plan_class, query_len, cgr__plan_seen_len(&a.plan_class, query_len, length),
+                                                 item.query_begin, item.query_begin + item.num_queries - 1);
+      seen_begin = seen.begin;
+      seen_end = seen.end;
+      start = a.query_start_loc[item.request];
+    }
+    if (is_step(a)) {
+      k = static_cast<const char *>(a.k.data) + (kv_head * a.k.stride_head + chunk) * 2;
+      v = static_cast<const char *>(a.v.data) + (kv_head * a.v.stride_head + chunk) * 2;
+    } else {
+      k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * 2;
+      v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
+    }
     fetch_page(a);
   }
 
@@ -76,10 +95,10 @@ template <int kHeadDim> struct Loader {
     const cgr__plan_batch batch = batch_of(a);
     const cgr__plan_class plan_class = class_of(a);
     cgr__plan_item item;
-    int32_t length = walk.seq_len, table_row = row_ahead;
+    int32_t query_len = walk.query_len, length = walk.seq_len, table_row = row_ahead;
     live = on_line && cgr__plan_walk_next(&walk, &plan_class, &part, (int32_t)blockIdx.x, &batch, &item) != 0;
     if (live) {
-      begin_item(a, item, length, table_row);
+      begin_item(a, item, query_len, length, table_row);
       row_ahead = a.request_rows[walk.request];
     }
   }
@@ -89,18 +108,23 @@ template <int kHeadDim> struct Loader {
   __device__ __forceinline__ void fetch_page(const cgr__attention_args &a) {
     int32_t token = first_token();
     page = a.group.read_trash_page;
-    if (token < seq_len)
-      page = a.page_table[row * a.group.page_table_stride + (token >> (__ffs(a.group.page_size) - 1))];
+    if constexpr (kGeneral) {
+      if (token < seen_end && token + kGranule > seen_begin && !is_step(a))
+        page = a.page_table[row * a.group.page_table_stride + (int32_t)((uint32_t)token / (uint32_t)a.group.page_size)];
+    } else {
+      if (token < seen_end)
+        page = a.page_table[row * a.group.page_table_stride + (token >> (__ffs(a.group.page_size) - 1))];
+    }
   }
 
   /* K of the next tile. */
   __device__ __forceinline__ void issue_k(const cgr__attention_args &a, uint32_t stage) {
     if (live) {
-      if ((uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page) {
+      if (!is_step(a) && ((uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page)) {
         claim_error(a.error, CGR_GUARD_PAGE, row, first_token() / a.group.page_size, page);
         page = a.group.read_trash_page;
       }
-      copy_granule(k, a.k_cache, a.group.page_size, stage);
+      copy_granule(a, k, a.k_cache, a.k, a.head_dim, stage);
     }
     copy_async_commit(); /* an empty group past the end: the count of groups stays right */
   }
@@ -108,7 +132,7 @@ template <int kHeadDim> struct Loader {
   /* V of the tile whose K was issued last, then on to the next tile. */
   __device__ __forceinline__ void issue_v(const cgr__attention_args &a, const cgr__plan_part &part, uint32_t stage) {
     if (live) {
-      copy_granule(v, a.v_cache, a.group.page_size, stage + Shape::kTileBytes);
+      copy_granule(a, v, a.v_cache, a.v, a.head_dim_v, stage + Shape::kTileBytes);
       if (++tile < tile_end)
         fetch_page(a);
       else
@@ -117,18 +141,31 @@ template <int kHeadDim> struct Loader {
     copy_async_commit();
   }
 
-  __device__ __forceinline__ void copy_granule(const char *column, const cgr_kv_view &view, int32_t page_size, uint32_t to) {
+  /* Where this thread's column of a token begins, and the bytes from one token to the next. */
+  __device__ __forceinline__ const char *locate(const cgr__attention_args &a, const char *column, const cgr_kv_view &cache,
+                                                const cgr_view &step, int32_t token, int64_t &stride) const {
+    if (is_step(a)) {
+      stride = step.stride_token * 2;
+      return column + (start + token) * stride;
+    }
+    stride = cache.stride_token * 2;
+    int32_t size = a.group.page_size, in_page = kGeneral ? token % size : token & (size - 1);
+    return column + (int64_t)page * cache.stride_page * 2 + in_page * stride;
+  }
+
+  __device__ __forceinline__ void copy_granule(const cgr__attention_args &a, const char *column, const cgr_kv_view &cache,
+                                               const cgr_view &step, int32_t head_dim, uint32_t to) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int chunk = lane % Shape::kChunks, first = lane / Shape::kChunks;
-    int32_t token = first_token();
-    int64_t in_page = (token & (page_size - 1)) + first;
-    const char *from = column + ((int64_t)page * view.stride_page + in_page * view.stride_token) * 2;
-    int64_t step = Shape::kTokensPerPass * view.stride_token * 2;
+    int32_t token = first_token() + first;
+    int64_t stride;
+    const char *from = locate(a, column, cache, step, token, stride);
+    bool has_chunk = !kGeneral || chunk * 8 < head_dim;
 #pragma unroll
     for (int u = 0; u < Shape::kPasses; u++) {
-      int in_granule = first + u * Shape::kTokensPerPass;
-      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + in_granule, chunk), from + u * step,
-                 token + in_granule < seq_len);
+      int ahead = u * Shape::kTokensPerPass;
+      bool is_seen = token + ahead < seen_end && has_chunk && (!kGeneral || token + ahead >= seen_begin);
+      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, is_seen);
     }
   }
 };

@@ -35,6 +35,42 @@ template <int kBlocks> __device__ __forceinline__ void mask(float (&s)[kBlocks][
   }
 }
 
+/* What a general line's scores come to besides scale * q.k (kernels/attention.h), in units of log2(e). */
+struct Scoring {
+  float scale, softcap;
+  float slope[2];
+  int32_t position[2];        /* of the thread's two lines in their sequence */
+  cgr__plan_range visible[2]; /* tokens that they see */
+  bool has_slopes, sqrt_distance;
+
+  __device__ __forceinline__ float cap(float x) const { /* tanh(y) is 1 - 2 / (exp(2 y) + 1) */
+    float power = exp2_approx(2.0f * kLog2e * (x / softcap));
+    return softcap * (1.0f - __fdividef(2.0f, power + 1.0f));
+  }
+
+  __device__ __forceinline__ float apply(float product, int32_t token, int half) const {
+    float x = product * scale;
+    if (softcap != 0.0f)
+      x = cap(x);
+    if (has_slopes) {
+      float distance = fabsf((float)(position[half] - token));
+      x -= slope[half] * (sqrt_distance ? sqrtf(distance) : distance);
+    }
+    return token >= visible[half].begin && token < visible[half].end ? x * kLog2e : -INFINITY;
+  }
+};
+
+/* `token`: absolute, of column 0. */
+template <int kBlocks> __device__ __forceinline__ void score_lines(float (&s)[kBlocks][4], int32_t token, const Scoring &scoring) {
+  int32_t column = token + (int32_t)(threadIdx.x & 3) * 2;
+#pragma unroll
+  for (int n = 0; n < kBlocks; n++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      s[n][e] = scoring.apply(s[n][e], column + n * 8 + (e & 1), e >> 1);
+  }
+}
+
 /* Scores become probabilities relative to the new maximum; sums and outputs so far are rescaled to it. */
 template <int kHeadDim, int kBlocks>
 __device__ __forceinline__ void softmax(float (&s)[kBlocks][4], Softmax<kHeadDim> &state, float scale) {

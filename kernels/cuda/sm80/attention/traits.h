@@ -10,16 +10,17 @@ constexpr int kTileLines = 64; /* (token, head) pairs of a q tile; as in kernels
 constexpr int kTileKv = 64;    /* tokens of a KV tile */
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
-constexpr int kAttentionStages = 3; /* KV tiles in shared memory, at work or on their way */
 constexpr int kWarpLines = 16;      /* rows of one mma */
 constexpr int kGranule = 16;        /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
 
+/* Of an instance: kHeadDim elements of each token are in shared memory and in registers. */
 template <int kHeadDim> struct AttentionShape {
+  static constexpr int kStages = kHeadDim > 128 ? 2 : 3; /* KV tiles in shared memory, at work or on their way */
   static constexpr int kChunks = kHeadDim / 8; /* 16-byte pieces of one token's K or V */
   static constexpr int kRowBytes = kHeadDim * 2;
   static constexpr int kTileBytes = kTileKv * kRowBytes; /* K or V */
   static constexpr int kStageBytes = 2 * kTileBytes;
-  static constexpr int kSharedBytes = kAttentionStages * kStageBytes; /* 96 KB at 128: two CTAs on an SM of Hopper */
+  static constexpr int kSharedBytes = kStages * kStageBytes; /* 96 KB at 128: two CTAs on an SM of Hopper; 128 KB at 256 */
   static constexpr int kTokensPerPass = 32 / kChunks;                 /* that a warp copies in one go */
   static constexpr int kPasses = kGranule / kTokensPerPass;
 };
@@ -27,11 +28,19 @@ template <int kHeadDim> struct AttentionShape {
 static_assert(kTileLines == kWarpLines * kAttentionWarps, "a warp takes 16 rows of a full q tile");
 static_assert(kTileKv == kGranule * kAttentionWarps, "or 16 tokens of a KV tile");
 
-/* One instance per head_dim, each with its own file. dtype: CGR_DTYPE_BF16 or CGR_DTYPE_FP16. */
+/* One instance per width and kind, each with its own file. A plain one: causal attention over a whole cache with head_dim =
+ * head_dim_v = the width and pages of 2^n tokens. A general one: head dims of up to the width, and all else that there is.
+ * dtype: CGR_DTYPE_BF16 or CGR_DTYPE_FP16. */
 int attention_launch_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
 int attention_launch_d128(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
+int attention_launch_general_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
+int attention_launch_general_d128(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
+int attention_launch_general_d256(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
 int attention_preload_d64();
 int attention_preload_d128();
+int attention_preload_general_d64();
+int attention_preload_general_d128();
+int attention_preload_general_d256();
 
 } // namespace cgr
 #endif
