@@ -16,7 +16,7 @@ constexpr size_t kStackBytes = 512 * 1024;
 #else
 constexpr size_t kStackBytes = 128 * 1024;
 #endif
-constexpr uint32_t kHandOverIn = 200; // of meetings
+constexpr uint32_t kHandOverIn = 1000, kHandOverAtBarrierIn = 16; // of meetings of a warp, and of the block
 
 std::string Text(Site site) {
   const char *name = std::strstr(site.file, "kernels/cuda/");
@@ -157,19 +157,25 @@ void Block::GiveWayAtTimes() {
 
 // ------------------------------------------------------------------------------------------------------------- meetings
 
+// Every lane of the mask is there, and on its way to the same place or waiting at it.
 void Block::CheckElsewhere(const Warp &warp, uint32_t mask, const Meeting *joined, const char *name, Site site) {
-  const std::string of = std::string(name) + " with mask " + Hex(mask);
-  if (mask & ~warp.there)
-    Fail(of + " names lanes that the warp does not have", site);
-  if (mask & warp.exited)
-    Fail(of + " names lanes that have exited: " + Hex(mask & warp.exited), site);
-  if (mask & warp.at_barrier)
-    Fail(of + " names lanes that wait at a barrier of the block: " + Hex(mask & warp.at_barrier), site);
+  uint32_t elsewhere = 0;
+  const Meeting *where = nullptr;
   for (const Meeting &other : warp.meetings)
-    if (&other != joined && (other.arrived & mask))
-      Fail(of + " names lanes that wait elsewhere: " + Hex(other.arrived & mask) + " in " + other.operation->name + " at " +
-               Text(other.site),
-           site);
+    if (&other != joined && (other.arrived & mask)) {
+      elsewhere = other.arrived & mask;
+      where = &other;
+    }
+  if (!(mask & (~warp.there | warp.exited | warp.at_barrier)) && where == nullptr)
+    return;
+  const std::string of = std::string(name) + " with mask " + Hex(mask) + " names lanes that ";
+  if (mask & ~warp.there)
+    Fail(of + "the warp does not have", site);
+  if (mask & warp.exited)
+    Fail(of + "have exited: " + Hex(mask & warp.exited), site);
+  if (mask & warp.at_barrier)
+    Fail(of + "wait at a barrier of the block: " + Hex(mask & warp.at_barrier), site);
+  Fail(of + "wait elsewhere: " + Hex(elsewhere) + " in " + where->operation->name + " at " + Text(where->site), site);
 }
 
 void Block::MeetWarp(const WarpOperation &operation, uint32_t mask, void *operand, Site site) {
@@ -236,7 +242,7 @@ void Block::MeetBlock(int vote, int *count, int *threads, Site site) {
     at_barrier_ = 0;
     if (order_ != Order::kFirstReady)
       std::shuffle(ready_.begin(), ready_.end(), Random());
-    if (Random()() % 4 == 0)
+    if (Random()() % kHandOverAtBarrierIn == 0)
       HandOver();
     if (HasFailed())
       Leave();
