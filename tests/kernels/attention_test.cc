@@ -19,7 +19,7 @@ protected:
       info_ = bench_->Info();
   }
   // The dtype and head dim that every device has, for tests of structure.
-  cgr_dtype Dtype() const { return bench_->is_cuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32; }
+  cgr_dtype Dtype() const { return bench_->has_cuda_kernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32; }
   AttentionShape Shape() const {
     AttentionShape shape;
     shape.dtype = Dtype();
@@ -181,7 +181,7 @@ TEST_P(KernelAttention, LargeScoresDoNotOverflow) {
       largest = std::max(largest, std::fabs(x));
     EXPECT_GT(largest, 89.0); // exp of it is no fp32 number
     // A tensor core rounds the sums of a score towards 0: each of the head_dim / 16 may lose 2^-23 of it.
-    ExpectAttention(made, cache, output, bench_->is_cuda() ? std::ldexp(largest, -20) : 0.0);
+    ExpectAttention(made, cache, output, bench_->has_cuda_kernels() ? std::ldexp(largest, -20) : 0.0);
   }
 }
 
@@ -260,7 +260,7 @@ protected:
 TEST_P(KernelAttentionRandom, BatchesAreWithinTheBound) {
   for (uint64_t seed = 100; seed < 140; seed++) {
     std::mt19937_64 random(seed);
-    AttentionShape shape = RandomShape(random, !bench_->is_cuda());
+    AttentionShape shape = RandomShape(random, !bench_->has_cuda_kernels());
     AttentionBatch batch = RandomBatch(random);
     Check(shape, batch, seed, Poison(Pick(random, 0, 3)));
     if (HasFatalFailure())

@@ -21,8 +21,14 @@ namespace cgr_test {
 
 using Bytes = std::vector<unsigned char>;
 
-// Kernels compute the same whenever the host device runs them: one host device and the first GPU.
-inline std::vector<DeviceParam> KernelDevices() { return { HostParam(CGR_SCHEDULE_ASYNC), CudaParam() }; }
+// Kernels compute the same whenever the host device runs them: one host device and the first GPU; and the kernels of CUDA on the
+// host, in tests that link them.
+inline std::vector<DeviceParam> KernelDevices() {
+  std::vector<DeviceParam> devices = { HostParam(CGR_SCHEDULE_ASYNC), CudaParam() };
+  if (EmulatedDeviceOpener() != nullptr)
+    devices.push_back(EmulatedParam());
+  return devices;
+}
 
 inline int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) {
   uint64_t range = uint64_t(int64_t{ high } - low + 1);
@@ -45,7 +51,8 @@ public:
   Bench(const Bench &) = delete;
   Bench &operator=(const Bench &) = delete;
 
-  bool is_cuda() const { return dev_->kind == CGR_DEVICE_KIND_CUDA; }
+  bool is_cuda() const { return dev_->kind == CGR_DEVICE_KIND_CUDA; }           // in its memory
+  bool has_cuda_kernels() const { return Info().kind == CGR_DEVICE_KIND_CUDA; } // also where they are emulated
   cgr_device_info Info() const {
     cgr_device_info info = CGR_DEVICE_INFO_INIT;
     EXPECT_EQ(dev_->ops->info(dev_, &info), CGR__DEVICE_OK);

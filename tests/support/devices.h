@@ -1,4 +1,5 @@
-// The devices that a test runs over: the host device under each schedule, and the first GPU.
+// The devices that a test runs over: the host device under each schedule, the first GPU, and, in tests that link
+// //tests/emulation:device and ask for it, a host device that runs the kernels of CUDA.
 //
 //   class StreamTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {};
 //   TEST_P(StreamTest, CopiesInOrder) {
@@ -27,10 +28,11 @@
 namespace cgr_test {
 
 struct DeviceParam {
-  std::string name; // what cgr_device_open takes: "host", "cuda:0"
+  std::string name; // what cgr_device_open takes: "host", "cuda:0"; or "emulated"
   cgr_device_config config;
 
   bool IsCuda() const { return name.compare(0, 4, "cuda") == 0; }
+  bool IsEmulated() const { return name == "emulated"; }
   // It runs what was enqueued by itself, while the test does something else.
   bool HasThreads() const { return IsCuda() || config.host_schedule == CGR_SCHEDULE_ASYNC; }
 
@@ -38,6 +40,8 @@ struct DeviceParam {
   std::string Label() const {
     if (IsCuda())
       return "cuda_0";
+    if (IsEmulated())
+      return "emulated";
     switch (config.host_schedule) {
     case CGR_SCHEDULE_ASYNC:
       return "host_async";
@@ -69,6 +73,19 @@ inline DeviceParam CudaParam() {
   param.name = "cuda:0";
   param.config = CGR_DEVICE_CONFIG_INIT;
   param.config.max_capability = limit != nullptr ? std::atoi(limit) : 0;
+  return param;
+}
+
+// How the emulated device is opened; NULL in tests that do not link it.
+using DeviceOpener = int (*)(const cgr_device_config *config, cgr_device **dev);
+inline DeviceOpener &EmulatedDeviceOpener() {
+  static DeviceOpener opener = nullptr;
+  return opener;
+}
+
+inline DeviceParam EmulatedParam() {
+  DeviceParam param = HostParam(CGR_SCHEDULE_ASYNC);
+  param.name = "emulated";
   return param;
 }
 
@@ -109,7 +126,9 @@ inline bool GpuIsMissing(const DeviceParam &param) {
 // Opens the device of `param` below the public header; for tests of devices and of what stands on the table.
 inline cgr_device *OpenDevice(const DeviceParam &param) {
   cgr_device *dev = nullptr;
-  int error = param.IsCuda() ? cgr__cuda_device_open(0, &param.config, &dev) : cgr__host_device_open(&param.config, &dev);
+  int error = param.IsCuda()       ? cgr__cuda_device_open(0, &param.config, &dev)
+              : param.IsEmulated() ? EmulatedDeviceOpener()(&param.config, &dev)
+                                   : cgr__host_device_open(&param.config, &dev);
   EXPECT_EQ(error, CGR__DEVICE_OK) << cgr__device_error_name(error);
   return dev;
 }

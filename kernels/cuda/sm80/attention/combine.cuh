@@ -268,12 +268,7 @@ __device__ __forceinline__ bool arrive(const cgr__attention_args &a, const cgr__
   __syncthreads();
   if (threadIdx.x == 0) {
     int32_t *counter = &a.plan_counters[item.first];
-    int32_t before;
-    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(__cvta_generic_to_global(counter))
-                 : "memory");
-    bool last = before == item.count - 1;
+    bool last = count_arrival(counter) == item.count - 1;
     if (last)
       *counter = 0;
     *is_last = last;

@@ -1,4 +1,5 @@
-/* The instructions of sm_80 that attention is made of: asynchronous copies, ldmatrix, mma, exp2. */
+/* The instructions of sm_80 that attention is made of: asynchronous copies, ldmatrix, mma, exp2, the count of arrivals. All of its
+ * inline assembly is here, and nothing else, so that another header can stand in for this one (tests/emulation). */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_MMA_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_MMA_CUH
 
@@ -79,10 +80,17 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 
-constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.69314718055994531f;
+/* ------------------------------------------------------------------------------------------------------------- arrivals */
 
-/* A maximum to subtract: 0 for one of nothing (-inf), so that -inf - (-inf) never happens and masked scores become 0. */
-__device__ __forceinline__ float safe_max(float max) { return max == -INFINITY ? 0.0f : max; }
+/* Adds 1 to what all CTAs count; returns what it was before. Releases what came before it, acquires what comes after. */
+__device__ __forceinline__ int32_t count_arrival(int32_t *counter) {
+  int32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(__cvta_generic_to_global(counter))
+               : "memory");
+  return before;
+}
 
 } // namespace cgr
 #endif

@@ -8,6 +8,11 @@
 
 namespace cgr {
 
+constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.69314718055994531f;
+
+/* A maximum to subtract: 0 for one of nothing (-inf), so that -inf - (-inf) never happens and masked scores become 0. */
+__device__ __forceinline__ float safe_max(float max) { return max == -INFINITY ? 0.0f : max; }
+
 /* Online softmax of a thread's two rows. sum holds this thread's columns alone until the end of the item. */
 template <int kHeadDim> struct Softmax {
   float o[kHeadDim / 8][4];

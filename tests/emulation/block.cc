@@ -1,0 +1,310 @@
+#include "tests/emulation/block.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/emulation/shared_memory.h"
+
+namespace cgr_emulation {
+
+__thread Builtins builtins;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kStackBytes = 512 * 1024;
+#else
+constexpr size_t kStackBytes = 128 * 1024;
+#endif
+constexpr uint32_t kHandOverIn = 1000, kHandOverAtBarrierIn = 16; // of meetings of a warp, and of the block
+
+std::string Text(Site site) {
+  const char *name = std::strstr(site.file, "kernels/cuda/");
+  return std::string(name != nullptr ? name : site.file) + ":" + std::to_string(site.line);
+}
+
+std::string Hex(uint32_t mask) {
+  char text[16];
+  snprintf(text, sizeof text, "%#x", mask);
+  return text;
+}
+
+bool SamePlace(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
+
+} // namespace
+
+// ---------------------------------------------------------------------------------------------------------------- the block
+
+void Block::Run(uint3 index) {
+  Prepare(index);
+  BeginSharedMemory(Running().shared);
+  SwitchTo(Next());
+  bool good = EndSharedMemory(Running().shared);
+  if (HasFailed())
+    return;
+  if (num_exited_ != num_threads_)
+    SetFailure("block (" + std::to_string(index.x) + ", " + std::to_string(index.y) + "): deadlock; " + Waiting());
+  else if (!good)
+    SetFailure("block (" + std::to_string(index.x) + ", " + std::to_string(index.y) +
+               ") wrote after its dynamic shared memory of " + std::to_string(Running().shared) + " bytes");
+}
+
+void Block::Prepare(uint3 index) {
+  const Launch &launch = Running();
+  index_ = index;
+  num_threads_ = int(launch.block.x * launch.block.y * launch.block.z);
+  num_exited_ = at_barrier_ = 0;
+  order_ = Order(Random()() % 3);
+  while (int(lanes_.size()) < num_threads_) {
+    lanes_.push_back(std::make_unique<Lane>());
+    lanes_.back()->fiber = std::make_unique<Fiber>(kStackBytes);
+  }
+  warps_.assign(size_t(num_threads_ + 31) / 32, Warp());
+  ready_.clear();
+  for (int i = 0; i < num_threads_; i++) {
+    Lane &lane = *lanes_[size_t(i)];
+    unsigned n = unsigned(i);
+    lane.index = { n % launch.block.x, n / launch.block.x % launch.block.y, n / launch.block.x / launch.block.y };
+    lane.number = i;
+    lane.exited = false;
+    lane.site = {};
+    lane.copies.clear();
+    lane.groups = 0;
+    lane.fiber->Begin(Enter);
+    WarpOf(lane).there |= 1u << (i % 32);
+    ready_.push_back(&lane);
+  }
+  std::shuffle(ready_.begin(), ready_.end(), Random());
+  builtins.block = this;
+  builtins.block_index = index;
+  builtins.block_size = { launch.block.x, launch.block.y, launch.block.z };
+  builtins.grid_size = { launch.grid.x, launch.grid.y, launch.grid.z };
+  lane_ = nullptr;
+}
+
+void Block::Enter() {
+  Fiber::Entered();
+  Running().call(Running().kernel, Running().args);
+  builtins.block->Exit();
+}
+
+void Block::Exit() {
+  Lane &me = *lane_;
+  Warp &warp = WarpOf(me);
+  uint32_t bit = 1u << (me.number % 32);
+  if (!me.copies.empty())
+    Fail("exits while asynchronous copies are under way");
+  for (const Meeting &meeting : warp.meetings)
+    if (meeting.mask & bit)
+      Fail("exits while others of its warp wait for it, mask " + Hex(meeting.mask) + ", in " + meeting.operation->name,
+           meeting.site);
+  if (at_barrier_ > 0)
+    Fail("exits while others of its block wait for it at a barrier; " + Waiting());
+  me.exited = true;
+  warp.exited |= bit;
+  num_exited_++;
+  Wait(true);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- turns
+
+Lane *Block::Next() {
+  if (ready_.empty())
+    return nullptr;
+  Lane *next = ready_.back();
+  if (order_ == Order::kFirstReady) {
+    next = ready_.front();
+    ready_.pop_front();
+    return next;
+  }
+  if (order_ == Order::kRandom)
+    std::swap(ready_[Random()() % ready_.size()], ready_.back());
+  next = ready_.back();
+  ready_.pop_back();
+  return next;
+}
+
+// To a lane, or to the runner when there is none.
+void Block::SwitchTo(Lane *lane, bool forever) {
+  Fiber *from = lane_ != nullptr ? lane_->fiber.get() : &home_, *to = lane != nullptr ? lane->fiber.get() : &home_;
+  if (from == to)
+    return;
+  lane_ = lane;
+  if (lane != nullptr)
+    builtins.thread_index = lane->index;
+  to->SwitchFrom(from, forever);
+}
+
+void Block::Wait(bool forever) { SwitchTo(Next(), forever); }
+
+void Block::Leave() {
+  SwitchTo(nullptr, true);
+  __builtin_unreachable();
+}
+
+void Block::GiveWay() {
+  ready_.push_front(lane_);
+  Wait();
+  HandOver();
+  if (HasFailed())
+    Leave();
+}
+
+void Block::GiveWayAtTimes() {
+  if (Random()() % 4 == 0)
+    GiveWay();
+}
+
+// ------------------------------------------------------------------------------------------------------------- meetings
+
+// Every lane of the mask is there, and on its way to the same place or waiting at it.
+void Block::CheckElsewhere(const Warp &warp, uint32_t mask, const Meeting *joined, const char *name, Site site) {
+  uint32_t elsewhere = 0;
+  const Meeting *where = nullptr;
+  for (const Meeting &other : warp.meetings)
+    if (&other != joined && (other.arrived & mask)) {
+      elsewhere = other.arrived & mask;
+      where = &other;
+    }
+  if (!(mask & (~warp.there | warp.exited | warp.at_barrier)) && where == nullptr)
+    return;
+  const std::string of = std::string(name) + " with mask " + Hex(mask) + " names lanes that ";
+  if (mask & ~warp.there)
+    Fail(of + "the warp does not have", site);
+  if (mask & warp.exited)
+    Fail(of + "have exited: " + Hex(mask & warp.exited), site);
+  if (mask & warp.at_barrier)
+    Fail(of + "wait at a barrier of the block: " + Hex(mask & warp.at_barrier), site);
+  Fail(of + "wait elsewhere: " + Hex(elsewhere) + " in " + where->operation->name + " at " + Text(where->site), site);
+}
+
+void Block::MeetWarp(const WarpOperation &operation, uint32_t mask, void *operand, Site site) {
+  Lane &me = *lane_;
+  Warp &warp = WarpOf(me);
+  uint32_t bit = 1u << (me.number % 32);
+  if (!(mask & bit))
+    Fail(std::string(operation.name) + " with mask " + Hex(mask) + " does not name the lane itself", site);
+  size_t at = 0;
+  while (at < warp.meetings.size() && !(warp.meetings[at].operation == &operation && warp.meetings[at].mask == mask &&
+                                        (operation.any_line || SamePlace(warp.meetings[at].site, site))))
+    at++;
+  CheckElsewhere(warp, mask, at < warp.meetings.size() ? &warp.meetings[at] : nullptr, operation.name, site);
+  if (at == warp.meetings.size())
+    warp.meetings.push_back({ &operation, mask, 0, site });
+  warp.meetings[at].arrived |= bit;
+  me.operand = operand;
+  me.site = site;
+  if (warp.meetings[at].arrived != mask) {
+    Wait();
+    return;
+  }
+  warp.meetings.erase(warp.meetings.begin() + std::ptrdiff_t(at));
+  void *operands[32] = {};
+  const size_t first = size_t(me.number / 32 * 32);
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    Lane &lane = *lanes_[first + size_t(__builtin_ctz(left))];
+    operands[__builtin_ctz(left)] = lane.operand;
+    ready_.push_back(&lane);
+  }
+  if (operation.combine != nullptr)
+    operation.combine(operands, mask);
+  if (Random()() % kHandOverIn == 0)
+    HandOver();
+  if (HasFailed())
+    Leave();
+  Wait();
+}
+
+void Block::MeetBlock(int vote, int *count, int *threads, Site site) {
+  Lane &me = *lane_;
+  Warp &warp = WarpOf(me);
+  uint32_t bit = 1u << (me.number % 32);
+  if (num_exited_ > 0)
+    Fail("waits at a barrier for lanes that have exited", site);
+  for (const Meeting &meeting : warp.meetings)
+    if (meeting.mask & bit)
+      Fail("waits at a barrier of the block, but is named by mask " + Hex(meeting.mask) + " of " + meeting.operation->name +
+               " at " + Text(meeting.site),
+           site);
+  me.vote = vote;
+  me.site = site;
+  warp.at_barrier |= bit;
+  if (++at_barrier_ == num_threads_) {
+    int votes = 0;
+    for (int i = 0; i < num_threads_; i++)
+      votes += lanes_[size_t(i)]->vote != 0;
+    for (int i = 0; i < num_threads_; i++) {
+      lanes_[size_t(i)]->vote = votes;
+      ready_.push_back(lanes_[size_t(i)].get());
+    }
+    for (Warp &one : warps_)
+      one.at_barrier = 0;
+    at_barrier_ = 0;
+    if (order_ != Order::kFirstReady)
+      std::shuffle(ready_.begin(), ready_.end(), Random());
+    if (Random()() % kHandOverAtBarrierIn == 0)
+      HandOver();
+    if (HasFailed())
+      Leave();
+  }
+  Wait();
+  *count = me.vote;
+  *threads = num_threads_;
+}
+
+// --------------------------------------------------------------------------------------------------------------- copies
+
+// The place holds poison from the issue on, and the data not before somebody waits for it.
+void Block::CopyAsync(void *to, const void *from) {
+  uint16_t poison[8];
+  std::fill_n(poison, 8, kPoison);
+  std::memcpy(to, poison, sizeof poison);
+  lane_->copies.push_back({ to, from, lane_->groups });
+}
+
+void Block::WaitForCopies(uint64_t pending) {
+  std::deque<AsyncCopy> &copies = lane_->copies;
+  for (; !copies.empty() && copies.front().group + pending < lane_->groups; copies.pop_front()) {
+    const AsyncCopy &copy = copies.front();
+    if (copy.from != nullptr)
+      std::memcpy(copy.to, copy.from, 16);
+    else
+      std::memset(copy.to, 0, 16);
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------------- failures
+
+std::string Block::Name(const Lane &lane) const {
+  return "block (" + std::to_string(index_.x) + ", " + std::to_string(index_.y) + "), thread " + std::to_string(lane.number);
+}
+
+void Block::Fail(const std::string &text) {
+  SetFailure(Name(*lane_) + ": " + text);
+  Leave();
+}
+
+void Block::Fail(const std::string &text, Site site) { Fail(Text(site) + ": " + text); }
+
+// Who waits where, lanes of one place together.
+std::string Block::Waiting() const {
+  std::string text;
+  std::vector<std::pair<Site, int>> places;
+  int num_waiting = 0;
+  for (int i = 0; i < num_threads_; i++) {
+    const Lane &lane = *lanes_[size_t(i)];
+    if (lane.exited || lane.site.file == nullptr || &lane == lane_)
+      continue;
+    num_waiting++;
+    auto same = std::find_if(places.begin(), places.end(), [&](const auto &place) { return SamePlace(place.first, lane.site); });
+    if (same == places.end())
+      places.push_back({ lane.site, 1 });
+    else
+      same->second++;
+  }
+  for (const auto &[site, count] : places)
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " lanes wait at " + Text(site);
+  return std::to_string(num_exited_) + " of " + std::to_string(num_threads_) + " have exited, " + text;
+}
+
+} // namespace cgr_emulation

@@ -1,0 +1,121 @@
+// A block at work: its lanes are fibers, one runs at a time until it waits for others or is made to give way. Which goes on then
+// is drawn at random, or is always the one that became ready last or first, as the launch's seed has it: so a warp may be far
+// ahead of the others or far behind, and its lanes apart from each other.
+//
+// Meetings check what CUDA demands: every lane that a mask names comes, to the same operation of the same line (__syncwarp: any
+// line), and none of them has exited or waits elsewhere.
+#ifndef CGR_TESTS_EMULATION_BLOCK_H
+#define CGR_TESTS_EMULATION_BLOCK_H
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/emulation/fiber.h"
+#include "tests/emulation/grid.h"
+
+namespace cgr_emulation {
+
+// A place in a kernel's source. As a default argument it is the caller's.
+struct Site {
+  const char *file;
+  int line;
+};
+#define CGR_EMULATION_HERE \
+  ::cgr_emulation::Site { __builtin_FILE(), static_cast<int>(__builtin_LINE()) }
+
+// What lanes of a warp do together: `operands` of the lanes in `mask`.
+struct WarpOperation {
+  const char *name;
+  void (*combine)(void *const *operands, uint32_t mask); // NULL: they only wait for each other
+  bool any_line;
+};
+
+struct AsyncCopy {
+  void *to;
+  const void *from; // NULL: zeros
+  uint64_t group;
+};
+
+class Block;
+
+struct Lane {
+  std::unique_ptr<Fiber> fiber;
+  uint3 index = {};
+  int number = 0;
+  bool exited = false;
+  void *operand = nullptr; // at a meeting of its warp
+  int vote = 0;            // at one of the block
+  Site site = {};          // where it waits
+  std::deque<AsyncCopy> copies;
+  uint64_t groups = 0; // of copies, that are closed
+};
+
+class Block {
+public:
+  // Runs the block of `index`; on the thread that calls, which makes it with its lanes once and for all.
+  void Run(uint3 index);
+
+  // Of the lane that runs:
+  void MeetWarp(const WarpOperation &operation, uint32_t mask, void *operand, Site site);
+  void MeetBlock(int vote, int *count, int *threads, Site site); // count: votes that are not 0
+  void GiveWay();                                                // others may go on before it does
+  void GiveWayAtTimes();
+  void CopyAsync(void *to, const void *from); // 16 bytes
+  void CommitCopies() { lane_->groups++; }
+  void WaitForCopies(uint64_t pending);
+  [[noreturn]] void Fail(const std::string &text);
+  [[noreturn]] void Fail(const std::string &text, Site site);
+
+  Lane &lane() { return *lane_; }
+
+private:
+  struct Meeting {
+    const WarpOperation *operation;
+    uint32_t mask, arrived;
+    Site site;
+  };
+  struct Warp {
+    uint32_t there = 0, exited = 0, at_barrier = 0;
+    std::vector<Meeting> meetings;
+  };
+  enum class Order { kRandom, kLastReady, kFirstReady };
+
+  static void Enter();
+  void Prepare(uint3 index);
+  void SwitchTo(Lane *lane, bool forever = false);
+  Lane *Next();
+  void Wait(bool forever = false);
+  void Exit();
+  [[noreturn]] void Leave();
+  void CheckElsewhere(const Warp &warp, uint32_t mask, const Meeting *joined, const char *name, Site site);
+  std::string Waiting() const;
+  std::string Name(const Lane &lane) const;
+  Warp &WarpOf(const Lane &lane) { return warps_[size_t(lane.number / 32)]; }
+
+  Fiber home_; // the runner's own stack
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<Warp> warps_;
+  std::deque<Lane *> ready_;
+  Lane *lane_ = nullptr;
+  Order order_ = Order::kRandom;
+  int num_threads_ = 0, num_exited_ = 0, at_barrier_ = 0;
+  uint3 index_ = {};
+};
+
+// What kernels find in built-in variables.
+struct Builtins {
+  uint3 thread_index, block_index, block_size, grid_size;
+  Block *block;
+
+  int runner;                // of grid.cc
+  char *shared, *shared_end; // of shared_memory.cc: where the thread's shared memory is
+};
+extern __thread Builtins builtins;
+
+} // namespace cgr_emulation
+
+#endif // CGR_TESTS_EMULATION_BLOCK_H

@@ -1,0 +1,158 @@
+#include "tests/emulation/grid.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/emulation/block.h"
+
+namespace cgr_emulation {
+namespace {
+
+constexpr int kRunners = 4, kNobody = -1, kCaller = -2;
+
+// The state of the launch that runs. Whoever has the turn may touch it.
+struct Grid {
+  std::mutex mutex; // of the turn
+  int turn = kCaller;
+  std::condition_variable is_callers, is_runners[kRunners];
+  bool alive[kRunners] = {};
+  int num_runners = 0; // threads that there are
+
+  const Launch *launch = nullptr;
+  std::vector<uint3> blocks; // that have not begun
+  std::mt19937_64 random{ 1 };
+  bool failed = false;
+  std::string failure;
+  uint64_t seed = 1, number = 0;
+};
+
+Grid &The() {
+  static Grid *grid = new Grid; // threads use it until the process ends
+  return *grid;
+}
+
+void Notify(Grid &grid, int to) {
+  grid.turn = to;
+  if (to == kCaller)
+    grid.is_callers.notify_one();
+  else
+    grid.is_runners[to].notify_one();
+}
+
+int AnyAlive(Grid &grid, int but) {
+  int others[kRunners], count = 0;
+  for (int i = 0; i < kRunners; i++)
+    if (grid.alive[i] && i != but)
+      others[count++] = i;
+  return count == 0 ? kNobody : others[grid.random() % unsigned(count)];
+}
+
+void RunBlocks(Grid &grid, int me) {
+  Block block;
+  for (;;) {
+    {
+      std::unique_lock<std::mutex> lock(grid.mutex);
+      grid.is_runners[me].wait(lock, [&] { return grid.turn == me; });
+    }
+    while (!grid.failed && !grid.blocks.empty()) {
+      uint3 index = grid.blocks.back();
+      grid.blocks.pop_back();
+      block.Run(index);
+    }
+    std::unique_lock<std::mutex> lock(grid.mutex);
+    grid.alive[me] = false;
+    int next = AnyAlive(grid, me);
+    Notify(grid, next == kNobody ? kCaller : next);
+  }
+}
+
+bool IsPossible(const Launch &launch) {
+  uint64_t threads = uint64_t{ 1 } * launch.block.x * launch.block.y * launch.block.z;
+  uint64_t blocks = uint64_t{ 1 } * launch.grid.x * launch.grid.y * launch.grid.z;
+  return threads >= 1 && threads <= kMostThreads && blocks >= 1 && launch.grid.x <= 0x7fffffffu && launch.grid.y <= 65535 &&
+         launch.grid.z <= 65535 && launch.shared <= kMostShared;
+}
+
+void Begin(Grid &grid, const Launch &launch) {
+  grid.launch = &launch;
+  grid.failed = false;
+  grid.random.seed(grid.seed * 0x9e3779b97f4a7c15u + ++grid.number);
+  grid.blocks.clear();
+  for (unsigned z = 0; z < launch.grid.z; z++)
+    for (unsigned y = 0; y < launch.grid.y; y++)
+      for (unsigned x = 0; x < launch.grid.x; x++)
+        grid.blocks.push_back({ x, y, z });
+  std::shuffle(grid.blocks.begin(), grid.blocks.end(), grid.random);
+  int runners = int(std::min<size_t>(grid.blocks.size(), 1 + grid.random() % kRunners));
+  for (int i = 0; i < runners; i++)
+    grid.alive[i] = true;
+  for (; grid.num_runners < runners; grid.num_runners++)
+    std::thread([&grid, me = grid.num_runners] {
+      builtins.runner = me;
+      RunBlocks(grid, me);
+    }).detach();
+}
+
+} // namespace
+
+int Run(const Launch &launch) {
+  static std::mutex *one_at_a_time = new std::mutex;
+  std::lock_guard<std::mutex> only(*one_at_a_time);
+  if (!IsPossible(launch))
+    return kInvalidValue;
+  Grid &grid = The();
+  std::unique_lock<std::mutex> lock(grid.mutex);
+  Begin(grid, launch);
+  Notify(grid, AnyAlive(grid, kNobody));
+  grid.is_callers.wait(lock, [&] { return grid.turn == kCaller; });
+  grid.launch = nullptr;
+  return grid.failed ? kLaunchFailed : kLaunched;
+}
+
+std::string TakeFailure() {
+  Grid &grid = The();
+  std::lock_guard<std::mutex> lock(grid.mutex);
+  std::string failure;
+  failure.swap(grid.failure);
+  return failure;
+}
+
+void SetSeed(uint64_t seed) {
+  Grid &grid = The();
+  std::lock_guard<std::mutex> lock(grid.mutex);
+  grid.seed = seed;
+  grid.number = 0;
+}
+
+std::mt19937_64 &Random() { return The().random; }
+
+void HandOver() {
+  Grid &grid = The();
+  int me = builtins.runner;
+  std::unique_lock<std::mutex> lock(grid.mutex);
+  int next = AnyAlive(grid, me);
+  if (next == kNobody)
+    return;
+  Notify(grid, next);
+  grid.is_runners[me].wait(lock, [&] { return grid.turn == me; });
+}
+
+bool HasFailed() { return The().failed; }
+
+void SetFailure(const std::string &text) {
+  Grid &grid = The();
+  std::lock_guard<std::mutex> lock(grid.mutex);
+  if (grid.failed)
+    return;
+  grid.failed = true;
+  grid.failure = text + " (emulation seed " + std::to_string(grid.seed) + ", launch " + std::to_string(grid.number) + ")";
+}
+
+const Launch &Running() { return *The().launch; }
+
+} // namespace cgr_emulation

@@ -1,0 +1,109 @@
+#include "tests/emulation/shared_memory.h"
+
+#include <link.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/emulation/block.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace cgr_emulation {
+namespace {
+
+constexpr size_t kTail = 4096; // after the dynamic shared memory, that is looked at
+
+std::vector<void *(*)()> &Variables() {
+  static std::vector<void *(*)()> *variables = new std::vector<void *(*)()>;
+  return *variables;
+}
+
+struct Range {
+  char *begin, *end;
+};
+
+// The calling thread's variables of the main program that have no initialiser.
+int FindSharedMemory(dl_phdr_info *info, size_t, void *) {
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr) &header = info->dlpi_phdr[i];
+    if (header.p_type != PT_TLS || info->dlpi_tls_data == nullptr)
+      continue;
+    char *data = static_cast<char *>(info->dlpi_tls_data);
+    builtins.shared = data + header.p_filesz;
+    builtins.shared_end = data + header.p_memsz;
+  }
+  return 1; // the first is the main program
+}
+
+void Poison(char *begin, const char *end) {
+  for (; end - begin >= int(sizeof kPoison); begin += sizeof kPoison)
+    __builtin_memcpy(begin, &kPoison, sizeof kPoison);
+}
+
+size_t DynamicBytes(size_t bytes) { return std::min(kMostShared, (bytes + 15) / 16 * 16); }
+
+} // namespace
+
+void BeginSharedMemory(size_t bytes) {
+  if (builtins.shared == nullptr)
+    dl_iterate_phdr(FindSharedMemory, nullptr);
+  // What is not to be touched: the emulation's own, and the long ends of dynamic shared memory.
+  std::vector<Range> kept = { { reinterpret_cast<char *>(&builtins), reinterpret_cast<char *>(&builtins + 1) } };
+  for (void *(*where)() : Variables()) {
+    char *data = static_cast<char *>(where());
+    kept.push_back({ data + std::min(kMostShared, DynamicBytes(bytes) + kTail), data + kMostShared });
+  }
+  std::sort(kept.begin(), kept.end(), [](const Range &a, const Range &b) { return a.begin < b.begin; });
+  char *from = builtins.shared;
+  for (const Range &one : kept) {
+    if (one.begin < from || one.end > builtins.shared_end)
+      continue;
+    Poison(from, one.begin);
+    from = one.end;
+  }
+  Poison(from, builtins.shared_end);
+#if defined(__SANITIZE_ADDRESS__)
+  for (void *(*where)() : Variables())
+    ASAN_POISON_MEMORY_REGION(static_cast<char *>(where()) + bytes, kMostShared - bytes);
+#endif
+}
+
+bool EndSharedMemory(size_t bytes) {
+  bool good = true;
+  for (void *(*where)() : Variables()) {
+    char *data = static_cast<char *>(where());
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(data + bytes, kMostShared - bytes);
+#endif
+    for (size_t at = DynamicBytes(bytes); at < std::min(kMostShared, DynamicBytes(bytes) + kTail); at += sizeof kPoison)
+      good &= __builtin_memcmp(data + at, &kPoison, sizeof kPoison) == 0;
+  }
+  return good;
+}
+
+bool AddDynamicSharedMemory(void *(*where)()) {
+  Variables().push_back(where);
+  return true;
+}
+
+bool IsDynamicSharedMemory(const void *address, size_t bytes, size_t shared) {
+  for (void *(*where)() : Variables()) {
+    const char *data = static_cast<const char *>(where()), *begin = static_cast<const char *>(address);
+    if (begin >= data && begin + bytes <= data + shared)
+      return true;
+  }
+  return false;
+}
+
+// Thread-local storage is much smaller than 2 GiB, so an address is known by its distance from one of them.
+uint32_t ToShared(const void *address) { return uint32_t(reinterpret_cast<uintptr_t>(address)); }
+
+void *FromShared(uint32_t address) {
+  uintptr_t here = reinterpret_cast<uintptr_t>(&builtins);
+  return reinterpret_cast<void *>(here + uintptr_t(intptr_t(int32_t(address - uint32_t(here)))));
+}
+
+} // namespace cgr_emulation

@@ -1,0 +1,21 @@
+// Stands in for kernels/cuda/common/launch.cuh: a launch runs the whole grid before it returns.
+#ifndef CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
+#define CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
+
+#include "tests/emulation/grid.h"
+
+namespace cgr_emulated {
+
+template <typename Args>
+inline int launch(void (*kernel)(Args), const void *args, dim3 grid, dim3 block, size_t shared, cudaStream_t) {
+  using Kernel = void (*)(Args);
+  auto call = [](const void *one, const void *with) { (*static_cast<const Kernel *>(one))(*static_cast<const Args *>(with)); };
+  return ::cgr_emulation::Run({ call, &kernel, args, grid, block, shared });
+}
+
+template <typename Args> inline int preload(void (*)(Args), size_t shared) {
+  return shared <= ::cgr_emulation::kMostShared ? ::cgr_emulation::kLaunched : ::cgr_emulation::kInvalidValue;
+}
+
+} // namespace cgr_emulated
+#endif
