@@ -34,7 +34,7 @@ typedef struct cgr__merge_weights {
   float a, b, lse;
 } cgr__merge_weights;
 
-/* FlashAttention 2 tells +inf of a row that has seen no key, everybody else -inf. */
+/* FlashAttention 2 and FlashMLA tell +inf of a query that has seen no key, others -inf. */
 CGR__HOST_DEVICE float cgr__merge_lse_of(float lse) { return lse == INFINITY ? -INFINITY : lse; }
 
 /* A side that has seen nothing has weight 0, and the other one then exactly 1, or 0 if it has not either. */

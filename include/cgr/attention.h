@@ -165,8 +165,8 @@ CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attent
 /* Two attentions of the same queries over keys that have none in common, a and b, become the attention over all of these keys:
  * lse = log(exp(a_lse) + exp(b_lse)), out = exp(a_lse - lse) * a + exp(b_lse - lse) * b, in fp32 (Dao et al., Flash-Decoding). A
  * side whose lse is -inf has seen no key: whatever its out holds, NaN too, the other side stays as it is, bit for bit where out
- * has its dtype; with two such sides out is 0 and lse -inf. +inf, which FlashAttention 2 tells of a query without keys, counts as
- * -inf. An lse that is NaN makes out and lse NaN, unless the other side has seen nothing.
+ * has its dtype; with two such sides out is 0 and lse -inf. +inf, which FlashAttention 2 and FlashMLA tell of a query without
+ * keys, counts as -inf. An lse that is NaN makes out and lse NaN, unless the other side has seen nothing.
  * The views cover the padded token count; padded tokens of a and b are not read, and get out = 0, lse = -inf. out may be the same
  * memory as a or b, with the same dtype and strides, and lse the same as a_lse or b_lse; a chain of merges then needs no memory of
  * its own. What is written may lie over nothing else; that is refused where addresses and strides tell it. The lse of
@@ -181,9 +181,9 @@ typedef struct cgr_merge {
   cgr_view out;          /* as a and b; may have another dtype */
   cgr_view lse;          /* as a_lse and b_lse; data NULL: not wanted */
 } cgr_merge;
-#define CGR_MERGE_INIT                                                                                                         \
-  { (uint32_t)sizeof(cgr_merge), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, \
-    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 } }
+#define CGR_MERGE_INIT                                                                                              \
+  { (uint32_t)sizeof(cgr_merge), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },         \
+    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 } }
 
 /* Enqueues a merge on the recorder's stream: inside `record`, a function of cgr_record_call or a backend's `record`; at once
  * everywhere, no PIECEWISE capture breaks here. In a capture the graph holds the regions that the views begin in; of a merge that
