@@ -146,6 +146,28 @@ TEST_P(MergeIsRefused, ForAnOutputThatLiesOverSomethingElse) {
           m->out = m->a;
           m->out.stride_token = 2 * kRow;
         } },
+      { "a, other strides, both with gaps",
+        CGR_ERROR_INVALID_ARGUMENT,
+        { "over a at" },
+        [](cgr_merge *m) {
+          m->out = m->a;
+          m->a.stride_token = 2 * kRow;
+          m->out.stride_token = 3 * kRow;
+        } },
+      { "a's first token, of some with gaps",
+        CGR_ERROR_INVALID_ARGUMENT,
+        { "over a at" },
+        [](cgr_merge *m) {
+          m->a = Moved(m->out, 2 * kRow);
+          m->a.stride_token = 2 * kRow;
+        } },
+      { "a's last token, of some with gaps",
+        CGR_ERROR_INVALID_ARGUMENT,
+        { "over a at" },
+        [](cgr_merge *m) {
+          m->out = Moved(m->a, 4 * kRow);
+          m->a.stride_token = 2 * kRow;
+        } },
       { "b, other dtype",
         CGR_ERROR_INVALID_ARGUMENT,
         { "over b at", "same dtype" },
