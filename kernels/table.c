@@ -3,6 +3,7 @@
 #include "kernels/attention.h"
 #include "kernels/derived.h"
 #include "kernels/families/families.h"
+#include "kernels/merge.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
@@ -28,6 +29,7 @@
   X(epilogue, cgr__step_args)           \
   X(append, cgr__append_args)           \
   X(attention, cgr__attention_args)     \
+  X(merge, cgr__merge_args)             \
   X(fa3, cgr__fa3_args)                 \
   X(fill_pages, cgr__pages_args)        \
   X(digest_pages, cgr__pages_args)      \

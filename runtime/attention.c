@@ -1,54 +1,19 @@
 /* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
+#include "runtime/extent.h"
 #include "runtime/ranges.h"
 #include "runtime/timing.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
-/* What a view must hold: tokens of the step x heads x dim elements. */
-typedef struct extent {
-  const char *name;
-  int32_t dtype;
-  int32_t tokens, heads, dim;
-  int64_t unit; /* elements that strides are multiples of */
-} extent;
-
-/* One of the two dimensions steps over all that the other covers. */
-static bool fits(const cgr_view *view, const extent *e) {
-  int64_t token = view->stride_token, head = view->stride_head;
-  bool heads_inside = head >= e->dim && token >= (e->heads - 1) * head + e->dim;
-  bool tokens_inside = token >= e->dim && head >= (e->tokens - 1) * token + e->dim;
-  return heads_inside || tokens_inside;
+/* What a view of the layer must hold: tokens of the step x heads x dim elements. */
+static cgr__extent extent_of(const cgr__step_recorder *rec, const char *name, int32_t dtype, int32_t heads, int32_t dim) {
+  cgr__extent extent = cgr__extent_of(name, dtype, rec->base.key.num_tokens, heads, dim);
+  extent.whose = ", the layer's";
+  return extent;
 }
 
-static cgr_status check_view(const cgr_view *view, const extent *e) {
-  size_t size = cgr_dtype_size((cgr_dtype)e->dtype);
-  if (!view->data)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_record_attention: %s.data is NULL, expected an address", e->name);
-  if (view->reserved != 0)
-    return cgr__fail(CGR_ERROR_NEWER_STRUCT, "cgr_record_attention: %s.reserved is %d, expected 0", e->name, view->reserved);
-  if (view->dtype != e->dtype)
-    return cgr__fail(cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
-                     "cgr_record_attention: %s.dtype is %s (%d), expected %s (%d), the layer's", e->name,
-                     cgr_dtype_name((cgr_dtype)view->dtype), view->dtype, cgr_dtype_name((cgr_dtype)e->dtype), e->dtype);
-  if ((uintptr_t)view->data % ((size_t)e->unit * size) != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: %s.data is %p, expected a multiple of %zu bytes", e->name,
-                     view->data, (size_t)e->unit * size);
-  if (view->stride_token <= 0 || view->stride_head <= 0 || view->stride_token > CGR__MAX_STRIDE ||
-      view->stride_head > CGR__MAX_STRIDE || view->stride_token % e->unit != 0 || view->stride_head % e->unit != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_record_attention: %s has strides %lld, %lld, expected positive multiples of %lld up to 2^31", e->name,
-                     (long long)view->stride_token, (long long)view->stride_head, (long long)e->unit);
-  if (!fits(view, e))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_record_attention: %s has strides %lld, %lld, which overlap, expected room for %d tokens of %d heads of "
-                     "%d elements",
-                     e->name, (long long)view->stride_token, (long long)view->stride_head, e->tokens, e->heads, e->dim);
-  return CGR_OK;
-}
-
-static extent extent_of(const cgr__step_recorder *rec, const char *name, int32_t dtype, int32_t heads, int32_t dim) {
-  int64_t unit = (int64_t)(16 / cgr_dtype_size((cgr_dtype)dtype));
-  return (extent){ name, dtype, rec->base.key.num_tokens, heads, dim, unit };
+static cgr_status check_view(const cgr_view *view, const cgr__extent *extent) {
+  return cgr__extent_check("cgr_record_attention", view, extent);
 }
 
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
@@ -171,8 +136,8 @@ static bool backend_appends(const cgr__step_recorder *rec, const cgr_layer *l) {
 }
 
 static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const extent k = extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
-  const extent v = extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
+  const cgr__extent k = extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
+  const cgr__extent v = extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
   CGR__TRY(check_view(&a->k, &k));
   CGR__TRY(check_view(&a->v, &v));
   if (is_marked(rec->marks.read, a->layer) && !is_marked(rec->marks.appended, a->layer))
@@ -183,9 +148,9 @@ static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, 
 }
 
 static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const extent q = extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
-  const extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
-  const extent lse = { "lse", CGR_DTYPE_FP32, rec->base.key.num_tokens, l->num_q_heads, 1, 1 };
+  const cgr__extent q = extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
+  const cgr__extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
+  const cgr__extent lse = cgr__extent_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads);
   CGR__TRY(check_view(&a->q, &q));
   CGR__TRY(check_view(&a->out, &out));
   if (a->lse.data)

@@ -4,6 +4,7 @@
  *           result.c    waits and results                requests.c   rows and their pages
  *           staged.c    data of the engine's own buffers          standing.c   edits of the standing batch
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
+ *           merge.c     cgr_record_merge                              extent.c         what views must hold
  *           native.c    the library's own backend                     backend_plans.c  plans, states of all backends
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
  *           flight.c    the record of every step                  bounds.c     the longest of a step, its decodes
@@ -33,6 +34,7 @@
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/derived.h"
+#include "kernels/merge.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"

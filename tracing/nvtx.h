@@ -50,6 +50,7 @@ typedef enum cgr__category {
   X(LAYER, "layer", LAUNCH)         /* the layer: its attention, and what comes after it up to the next one's */ \
   X(APPEND, "append", LAUNCH)       /* the layer */                                                              \
   X(ATTENTION, "attention", LAUNCH) /* the layer */                                                              \
+  X(MERGE, "merge", LAUNCH)         /* of cgr_record_merge */                                                    \
   X(BREAK, "break", LAUNCH)         /* between two pieces of a PIECEWISE step */                                 \
   X(CALL, "call", LAUNCH)           /* a function of cgr_record_call, made at once */                            \
   X(FETCH, "fetch", STAGE)          /* of the next step's slot */                                                \

@@ -162,6 +162,35 @@ typedef struct cgr_attention {
  * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
 CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention);
 
+/* Two attentions of the same queries over keys that have none in common, a and b, become the attention over all of these keys:
+ * lse = log(exp(a_lse) + exp(b_lse)), out = exp(a_lse - lse) * a + exp(b_lse - lse) * b, in fp32 (Dao et al., Flash-Decoding). A
+ * side whose lse is -inf has seen no key: whatever its out holds, NaN too, the other side stays as it is, bit for bit where out
+ * has its dtype; with two such sides out is 0 and lse -inf. +inf, which FlashAttention 2 and FlashMLA tell of a query without
+ * keys, counts as -inf. An lse that is NaN makes out and lse NaN, unless the other side has seen nothing.
+ * The views cover the padded token count; padded tokens of a and b are not read, and get out = 0, lse = -inf. out may be the same
+ * memory as a or b, with the same dtype and strides, and lse the same as a_lse or b_lse; a chain of merges then needs no memory of
+ * its own. What is written may lie over nothing else; that is refused where addresses and strides tell it. The lse of
+ * cgr_attention and of these are alike: [tokens, heads] is strides num_heads, 1, and [heads, tokens] strides 1, num_tokens. */
+typedef struct cgr_merge {
+  uint32_t size;
+  int32_t num_heads; /* 1 .. 1024 */
+  int32_t head_dim;  /* of the outs: a multiple of 8, 8 .. 1024 */
+  uint32_t reserved;
+  cgr_view a, b;         /* [num_tokens, num_heads, head_dim], of fp32, fp16 or bf16 each */
+  cgr_view a_lse, b_lse; /* fp32 [num_tokens, num_heads], natural logarithms; strides as those of cgr_attention.lse */
+  cgr_view out;          /* as a and b; may have another dtype */
+  cgr_view lse;          /* as a_lse and b_lse; data NULL: not wanted */
+} cgr_merge;
+#define CGR_MERGE_INIT                                                                                              \
+  { (uint32_t)sizeof(cgr_merge), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },         \
+    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 } }
+
+/* Enqueues a merge on the recorder's stream: inside `record`, a function of cgr_record_call or a backend's `record`; at once
+ * everywhere, no PIECEWISE capture breaks here. In a capture the graph holds the regions that the views begin in; of a merge that
+ * is made between pieces, at replay, nobody knows them: cgr_record_use names them. CGR_ERROR_STATE inside a backend's `plan`.
+ * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
+CGR_API cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *merge);
+
 /* -------------------------------------------------------------------------------------------------------------- backends */
 
 /* What the attention of a backend can do inside a FULL graph; the graph mode is lowered by it, once, at creation. */

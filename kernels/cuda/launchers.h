@@ -38,6 +38,9 @@ int cgr__cuda_append_preload(void);
 int cgr__cuda_attention(const void *args, cudaStream_t stream); /* cgr__attention_args */
 int cgr__cuda_attention_preload(void);
 
+int cgr__cuda_merge(const void *args, cudaStream_t stream); /* cgr__merge_args */
+int cgr__cuda_merge_preload(void);
+
 int cgr__cuda_fa3(const void *args, cudaStream_t stream); /* cgr__fa3_args */
 int cgr__cuda_fa3_preload(void);
 

@@ -10,7 +10,12 @@ static cgr_status attend(world *w, cgr_recorder *recorder, void *given) {
   return cgr_record_attention(recorder, (const cgr_attention *)given);
 }
 
-/* The other two leave the layer to be attended. */
+/* The others leave the layer to be attended. */
+static cgr_status attend_and_merge(world *w, cgr_recorder *recorder, void *given) {
+  const cgr_status status = cgr_record_attention(recorder, &w->attention);
+  return status == CGR_OK ? cgr_record_merge(recorder, (const cgr_merge *)given) : status;
+}
+
 static cgr_status get_record_info(world *w, cgr_recorder *recorder, void *given) {
   const cgr_status status = cgr_record_get_info(recorder, (cgr_record_info *)given);
   return status == CGR_OK ? cgr_record_attention(recorder, &w->attention) : status;
@@ -32,15 +37,32 @@ static cgr_status recorded(void *context, void *given) {
   return w->came;
 }
 
+/* Of the layer's out with itself. */
+static cgr_merge world_merge(const world *w) {
+  cgr_merge merge = CGR_MERGE_INIT;
+  unsigned char *at = w->memory + 12 * WORLD_STRETCH;
+  merge.num_heads = 1;
+  merge.head_dim = WORLD_DIM;
+  merge.a = merge.b = w->attention.out;
+  CHECK_OK(cgr_view_make(at, CGR_DTYPE_FP32, 1, 1, &merge.a_lse));
+  CHECK_OK(cgr_view_make(at + WORLD_STRETCH, CGR_DTYPE_FP32, 1, WORLD_DIM, &merge.out));
+  merge.b_lse = merge.a_lse;
+  return merge;
+}
+
 static int test_recorded(void) {
   const int before = check_failures;
   world w;
   world_run(&w);
+  const cgr_merge good = world_merge(&w);
   const sized_input attention = { "attention", &w.attention, sizeof w.attention, offsetof(cgr_attention, lse), recorded };
+  const sized_input merge = { "merge", &good, sizeof good, offsetof(cgr_merge, lse), recorded };
   const sized_output info = { "cgr_record_get_info: info", sizeof(cgr_record_info), 0, 0, recorded };
   const sized_output view = { "view", sizeof(cgr_buffer_view), 0, 0, recorded };
   w.inside = attend;
   check_input(&attention, &w);
+  w.inside = attend_and_merge;
+  check_input(&merge, &w);
   w.inside = get_record_info;
   check_output(&info, &w);
   w.inside = get_record_buffer;

@@ -138,6 +138,8 @@ TEST_P(NullArguments, CallsOfARecorderRefuseThem) {
   auto function = [](cgr_recorder *, const void *) { return CGR_OK; };
   RefusedNull("recorder", [&] { return cgr_record_get_info(nullptr, &info); });
   RefusedNull("recorder", [&] { return cgr_record_attention(nullptr, &attention); });
+  cgr_merge merge = CGR_MERGE_INIT;
+  RefusedNull("recorder", [&] { return cgr_record_merge(nullptr, &merge); });
   RefusedNull("recorder", [&] { return cgr_record_call(nullptr, function, nullptr, 0); });
   RefusedNull("recorder", [&] { return cgr_record_buffer(nullptr, CGR_BUFFER_COUNTS, 0, &view); });
   cgr_plan_key plan_key = CGR_PLAN_KEY_INIT;

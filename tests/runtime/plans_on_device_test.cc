@@ -159,7 +159,7 @@ TEST_P(PlansOnDevice, AreToldTheStep) {
     EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_FAST));
 }
 
-TEST_P(PlansOnDevice, MayNotCallOrAttend) {
+TEST_P(PlansOnDevice, MayNotCallAttendOrMerge) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
   Engine &engine = *p_->engine;
   const int32_t row = engine.Start(4);
@@ -170,18 +170,20 @@ TEST_P(PlansOnDevice, MayNotCallOrAttend) {
     return CGR_OK;
   };
   for (bool returns : { true, false }) {
-    for (bool attends : { true, false }) {
+    for (const std::string what : { "attention", "call", "merge" }) {
       (*p_)[0].on_plan = [&](cgr_recorder *recorder) {
         int *counter = &called;
-        cgr_status status = attends ? cgr_record_attention(recorder, &engine.state.call[0].attention)
-                                    : cgr_record_call(recorder, call, &counter, sizeof counter);
-        ExpectMessage(status, CGR_ERROR_STATE, { attends ? "cgr_record_attention" : "cgr_record_call" });
+        const cgr_merge merge = CGR_MERGE_INIT;
+        cgr_status status = what == "attention" ? cgr_record_attention(recorder, &engine.state.call[0].attention)
+                            : what == "call"    ? cgr_record_call(recorder, call, &counter, sizeof counter)
+                                                : cgr_record_merge(recorder, &merge);
+        ExpectMessage(status, CGR_ERROR_STATE, { "cgr_record_" + what });
         return returns ? status : CGR_OK;
       };
       p_->Prepare(engine.Decode({ row }), &eager);
       CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
-      ExpectBegins(std::string("backend planner: plan: a call failed with CGR_ERROR_STATE: cgr_record_") +
-                   (attends ? "attention" : "call") + ": called inside");
+      ExpectBegins(std::string("backend planner: plan: a call failed with CGR_ERROR_STATE: cgr_record_") + what +
+                   ": called inside");
       EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
       (*p_)[0].on_plan = nullptr;
       engine.WaitForAll();

@@ -229,6 +229,43 @@ TEST_P(Labels, OfPieces) {
   }
 }
 
+// A merge is the library's own, wherever it is made: in a function of cgr_record_call it is no longer that call's.
+TEST_P(Labels, OfMerges) {
+  for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    Make(mode);
+    engine_->hook = [this](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+      if (at == 0)
+        return CGR_OK;
+      const cgr_attention &attended = engine_->state.call[0].attention;
+      cgr_merge merge = CGR_MERGE_INIT;
+      merge.num_heads = engine_->state.layer[0].heads[kQ];
+      merge.head_dim = engine_->state.layer[0].head_dim;
+      merge.a = merge.b = merge.out = attended.out;
+      merge.a_lse = merge.b_lse = merge.lse = attended.lse;
+      auto call = [](cgr_recorder *inner, const void *args) {
+        return cgr_record_merge(inner, static_cast<const cgr_merge *>(args));
+      };
+      const cgr_status status = cgr_record_merge(recorder, &merge);
+      return status == CGR_OK ? cgr_record_call(recorder, call, &merge, sizeof merge) : status;
+    };
+    CGR_ASSERT_OK(engine_->Capture());
+    for (const Json &graph : Graphs()) {
+      SCOPED_TRACE(graph["key"].text);
+      auto counts = Counts(graph);
+      size_t merges = 0;
+      for (const auto &piece : PiecesOf(graph))
+        for (const Node &node : piece) {
+          merges += node.name.find("merge") != std::string::npos;
+          EXPECT_EQ(node.phase == "merge", node.name.find("merge") != std::string::npos) << node.phase << ": " << node.name;
+        }
+      EXPECT_GT(merges, 0u);
+      EXPECT_EQ(merges % 2 == 0, mode == CGR_MODE_FULL) << "between pieces the second of each two is in no graph";
+      EXPECT_EQ(counts["call"], 0u);
+    }
+    engine_->hook = nullptr;
+  }
+}
+
 // A backend that plans, and one that leaves the append to the library.
 TEST_P(Labels, OfABackendOfTheEngine) {
   Target target = {};

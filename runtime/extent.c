@@ -1,0 +1,40 @@
+#include "runtime/extent.h"
+
+#include "base/limits.h"
+#include "base/status.h"
+
+/* One of the two dimensions steps over all that the other covers. */
+static bool fits(const cgr_view *view, const cgr__extent *e) {
+  int64_t token = view->stride_token, head = view->stride_head;
+  bool heads_inside = head >= e->dim && token >= (e->heads - 1) * head + e->dim;
+  bool tokens_inside = token >= e->dim && head >= (e->tokens - 1) * token + e->dim;
+  return heads_inside || tokens_inside;
+}
+
+static bool has_strides(const cgr_view *view, int64_t unit) {
+  return view->stride_token > 0 && view->stride_head > 0 && view->stride_token <= CGR__MAX_STRIDE &&
+         view->stride_head <= CGR__MAX_STRIDE && view->stride_token % unit == 0 && view->stride_head % unit == 0;
+}
+
+cgr_status cgr__extent_check(const char *function, const cgr_view *view, const cgr__extent *e) {
+  size_t alignment = (size_t)e->unit * cgr_dtype_size((cgr_dtype)e->dtype);
+  if (!view->data)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s.data is NULL, expected an address", function, e->name);
+  if (view->reserved != 0)
+    return cgr__fail(CGR_ERROR_NEWER_STRUCT, "%s: %s.reserved is %d, expected 0", function, e->name, view->reserved);
+  if (view->dtype != e->dtype)
+    return cgr__fail(cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
+                     "%s: %s.dtype is %s (%d), expected %s (%d)%s", function, e->name, cgr_dtype_name((cgr_dtype)view->dtype),
+                     view->dtype, cgr_dtype_name((cgr_dtype)e->dtype), e->dtype, e->whose);
+  if ((uintptr_t)view->data % alignment != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s.data is %p, expected a multiple of %zu bytes", function, e->name,
+                     view->data, alignment);
+  if (!has_strides(view, e->unit))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s has strides %lld, %lld, expected positive multiples of %lld up to 2^31",
+                     function, e->name, (long long)view->stride_token, (long long)view->stride_head, (long long)e->unit);
+  if (!fits(view, e))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: %s has strides %lld, %lld, which overlap, expected room for %d tokens of %d heads of %d elements",
+                     function, e->name, (long long)view->stride_token, (long long)view->stride_head, e->tokens, e->heads, e->dim);
+  return CGR_OK;
+}
