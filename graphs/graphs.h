@@ -84,6 +84,7 @@ typedef struct cgr__step_variant {
   uint32_t word;
   int32_t superset; /* the variant whose graphs serve it too; -1: none */
   int32_t base;     /* its first entry; -1: it is not captured */
+  int32_t length_set;
 } cgr__step_variant;
 
 /* Keys of one query length, ascending by requests. */
@@ -132,6 +133,14 @@ int32_t cgr__keys_count(const cgr__key_lists *lists);
 /* Index of a variant in the lists; -1: it is not declared. */
 int32_t cgr__keys_find_variant(const cgr__key_lists *lists, uint32_t word);
 void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory);
+
+/* The length set of a variant's steps; 0: that of the sequences, or the variant is not declared. */
+static inline int32_t cgr__graphs_set_of(const cgr__graphs *graphs, uint32_t word) {
+  for (int32_t i = 0; word != 0 && i < graphs->num_variants; i++)
+    if (graphs->variant[i].word == word)
+      return graphs->variant[i].length_set;
+  return 0;
+}
 
 /* entry.c. The state that the entry is in now, and whether it can be replayed. */
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry);

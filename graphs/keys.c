@@ -106,7 +106,8 @@ static void make_variants(cgr__graphs *graphs, const cgr__key_lists *lists) {
   for (int32_t v = 0; v < lists->num_variants; v++) {
     const cgr_variant *given = &lists->variants[v];
     cgr__step_variant *variant = &graphs->variant[v];
-    *variant = (cgr__step_variant){ given->word, given->superset == 0 ? -1 : cgr__keys_find_variant(lists, given->superset), -1 };
+    *variant = (cgr__step_variant){ given->word, given->superset == 0 ? -1 : cgr__keys_find_variant(lists, given->superset), -1,
+                                    given->length_set };
     if (!given->captured)
       continue;
     variant->base = each * captured++;

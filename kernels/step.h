@@ -76,6 +76,8 @@ typedef struct cgr__group_geometry {
   int32_t engine_table; /* 1: the page table belongs to the engine and is never written */
   int64_t num_pages;
   int64_t page_table_stride; /* elements */
+  int32_t length_set;        /* whose tokens its pages hold */
+  int32_t reserved;
 } cgr__group_geometry;
 
 /* A declared buffer whose rows travel as changes. */
@@ -100,10 +102,13 @@ typedef struct cgr__step_args {
   int32_t empty;   /* prologue: 1 for a step that only uses its number up: what the slot holds does not count */
   int32_t abandon; /* epilogue: 1 when the host gave the step up: no row state is committed, the result has no requests */
   int32_t reorder_threshold; /* most new tokens of a decode; 0: no backend splits batches */
+  int32_t num_sets;          /* length sets; 0 means 1 */
+  int32_t set;               /* of the key: whose tokens the step has */
   int32_t stamp_stride;      /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
+  const int32_t *lengths; /* [max_rows + 1][num_sets - 1] of the rows in the sets after 0: one of those buffers */
 } cgr__step_args;
 
 /* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth; the inbox is read in place of the slot when it bears

@@ -13,7 +13,7 @@
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
 #define ALL_FEATURES                                                                                           \
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
-   CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_HEAD_DIM_V)
+   CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
 
 static const cgr__variant variants[] = {
   { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,

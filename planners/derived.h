@@ -42,11 +42,12 @@ typedef struct cgr__derived {
   int32_t *context_start_loc;           /* out, [B + 1] */
   int32_t *prefill_query_start_loc;     /* out, [B + 1] */
   int32_t num_sets, padded_requests;
+  int32_t set, reserved; /* the length set whose tokens the step has */
 } cgr__derived;
 
 /* Tokens that were in the cache before the step; of a request that a guard refused, 0. */
 CGR__HOST_DEVICE int32_t cgr__context_len(const cgr__derived *d, int32_t i) {
-  int32_t seq_len = d->seq_lens[0][i];
+  int32_t seq_len = d->seq_lens[d->set][i];
   return seq_len > 0 ? seq_len - (d->query_start_loc[i + 1] - d->query_start_loc[i]) : 0;
 }
 

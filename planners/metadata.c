@@ -5,6 +5,8 @@
 /* One call of cgr__metadata_fill. */
 typedef struct fill {
   const cgr_metadata *m;
+  const cgr__metadata_sets *sets; /* NULL: none but set 0 */
+  int32_t set;                    /* whose tokens the step has */
   int32_t num_tokens, token_stride;
   cgr__refuse_function refuse;
   void *context;
@@ -14,22 +16,36 @@ static void refuse(const fill *f, cgr_guard_error error, int32_t row, int32_t in
   f->refuse(f->context, error, row, index, value);
 }
 
-/* Length of request i with its new tokens, or 0 when a guard refuses it. */
-static int32_t request_length(const fill *f, int32_t i) {
+/* What a request has in each length set, its new tokens included. */
+typedef struct lengths {
+  int32_t in[CGR__MAX_SETS];
+} lengths;
+
+static int32_t num_sets(const fill *f) { return f->sets ? f->sets->num_sets : 1; }
+
+/* All 0 when a guard refuses the request. */
+static lengths request_lengths(const fill *f, int32_t i) {
   const cgr_metadata *m = f->m;
-  int32_t row = m->request_rows[i];
+  lengths none = { { 0 } }, all = none;
+  int32_t row = m->request_rows[i], query_len = m->query_start_loc[i + 1] - m->query_start_loc[i];
   if (row < 0 || row >= m->max_rows) {
     refuse(f, CGR_GUARD_ROW, -1, i, row);
-    return 0;
+    return none;
   }
-  int32_t computed = m->row_computed[row];
-  int64_t length = (int64_t)computed + m->query_start_loc[i + 1] - m->query_start_loc[i];
-  if (computed < 0 || length > m->max_seq_len) {
-    refuse(f, CGR_GUARD_LENGTH, row, i, length);
-    return 0;
+  for (int32_t s = 0; s < num_sets(f); s++) {
+    int32_t stored = s == 0 ? m->row_computed[row] : f->sets->lengths[(int64_t)row * (num_sets(f) - 1) + s - 1];
+    int32_t least = s > 0 && s == f->set ? query_len : 0; /* of a set after 0 the new tokens are in it already */
+    int64_t length = s == 0 && f->set == 0 ? (int64_t)stored + query_len : stored;
+    if (stored < least || length > m->max_seq_len) {
+      refuse(f, CGR_GUARD_LENGTH, row, i, length);
+      return none;
+    }
+    all.in[s] = (int32_t)length;
   }
-  return (int32_t)length;
+  return all;
 }
+
+static int32_t set_of(const fill *f, int32_t group) { return f->sets ? f->sets->group_set[group] : 0; }
 
 /* Where a new token goes. The read-trash page is never written, so a new token on it is as bad as one outside the pool. */
 static int64_t token_slot(const fill *f, const cgr_metadata_group *group, int32_t row, int32_t position) {
@@ -48,23 +64,29 @@ static int32_t token_id(const fill *f, int32_t t, int32_t row) {
   return token == CGR_TOKEN_LAST ? m->row_last_tokens[(int64_t)row * f->token_stride] : token;
 }
 
-/* Request i, real or padding: a padded one has the padding row, no tokens and length 0. Returns its length. */
+/* Request i, real or padding: a padded one has the padding row, no tokens and length 0. Returns its length in the set of the step's
+ * tokens. */
 static int32_t write_request(const fill *f, int32_t i) {
   const cgr_metadata *m = f->m;
   bool real = i < m->num_requests;
   m->request_rows[i] = real ? m->request_rows[i] : m->max_rows;
   m->query_start_loc[i + 1] = real ? m->query_start_loc[i + 1] : f->num_tokens;
   int32_t query_len = m->query_start_loc[i + 1] - m->query_start_loc[i];
-  int32_t seq_len = real ? request_length(f, i) : 0;
-  m->seq_lens[i] = seq_len;
+  lengths all = { { 0 } };
+  if (real)
+    all = request_lengths(f, i);
+  m->seq_lens[i] = all.in[0];
+  for (int32_t s = 1; s < num_sets(f); s++)
+    f->sets->seq_lens[s][i] = all.in[s];
   m->logits_indices[i] = query_len > 0 ? m->query_start_loc[i + 1] - 1 : 0;
   for (int32_t k = 0; k < m->num_groups; k++) {
     const cgr_metadata_group *group = &m->groups[k];
+    int32_t seq_len = all.in[set_of(f, k)];
     int64_t pages = ((int64_t)seq_len + group->page_size - 1) / group->page_size;
     group->kv_indptr[i + 1] = (int32_t)(group->kv_indptr[i] + pages);
     group->kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % group->page_size + 1 : 1;
   }
-  return seq_len;
+  return all.in[f->set];
 }
 
 /* Token t of a request of length `seq_len` that ends before token `end`; padding and refused requests have length 0. */
@@ -74,12 +96,13 @@ static void write_token(const fill *f, int32_t t, int32_t row, int32_t seq_len, 
   m->input_ids[t] = seq_len > 0 ? token_id(f, t, row) : 0;
   m->positions[t] = position;
   for (int32_t k = 0; k < m->num_groups; k++)
-    m->groups[k].slot_mapping[t] = seq_len > 0 ? token_slot(f, &m->groups[k], row, position) : -1;
+    m->groups[k].slot_mapping[t] =
+        seq_len > 0 && set_of(f, k) == f->set ? token_slot(f, &m->groups[k], row, position) : -1;
 }
 
-void cgr__metadata_fill(const cgr_metadata *m, int32_t num_tokens, int32_t token_stride, cgr__refuse_function refused,
-                        void *context) {
-  const fill f = { m, num_tokens, token_stride, refused, context };
+void cgr__metadata_fill(const cgr_metadata *m, const cgr__metadata_sets *sets, int32_t num_tokens, int32_t token_stride,
+                        cgr__refuse_function refused, void *context) {
+  const fill f = { m, sets, sets ? sets->set : 0, num_tokens, token_stride, refused, context };
   int32_t t = 0;
   m->query_start_loc[0] = 0;
   for (int32_t k = 0; k < m->num_groups; k++)

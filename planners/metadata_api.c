@@ -134,7 +134,7 @@ cgr_status cgr_metadata_build(const cgr_metadata *metadata) {
   CGR__TRY(cgr__metadata_check_derived(&m));
   CGR__TRY(take_composition(&m, &num_tokens));
   CGR__TRY(check_sums(&m));
-  cgr__metadata_fill(&m, num_tokens, 1, remember, &first);
+  cgr__metadata_fill(&m, NULL, num_tokens, 1, remember, &first);
   cgr__metadata_fill_derived(&m, remember, &first);
   if (first.error == CGR_GUARD_NONE)
     return CGR_OK;

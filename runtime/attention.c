@@ -29,12 +29,7 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
   if (a->flags == known)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
-  if ((a->flags & CGR_ATTENTION_APPEND_ONLY) && rec->runtime->setup.layers[a->layer].kv_source != 0)
-    return cgr__fail(
-        CGR_ERROR_INVALID_ARGUMENT,
-        "cgr_record_attention: flags has APPEND_ONLY for layer %d, which reads layer %d's cache, expected a layer with a "
-        "cache of its own",
-        a->layer, rec->runtime->setup.layers[a->layer].kv_source - 1);
+  CGR__TRY(cgr__check_layer_call(rec, a));
   CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
   if (a->q_scale || a->out_scale)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: %s is given, expected NULL in this version",
@@ -135,11 +130,15 @@ static bool backend_appends(const cgr__step_recorder *rec, const cgr_layer *l) {
   return rec->runtime->setup.backends[l->backend].flags & CGR_BACKEND_APPENDS;
 }
 
-static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+static cgr_status check_kv(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const cgr__extent k = extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
   const cgr__extent v = extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
   CGR__TRY(check_view(&a->k, &k));
-  CGR__TRY(check_view(&a->v, &v));
+  return check_view(&a->v, &v);
+}
+
+static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+  CGR__TRY(check_kv(rec, a, l));
   if (is_marked(rec->marks.read, a->layer) && !is_marked(rec->marks.appended, a->layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before",
@@ -152,6 +151,8 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   const cgr__extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
   const cgr__extent lse = cgr__extent_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads);
   CGR__TRY(check_view(&a->q, &q));
+  if (l->flags & CGR_LAYER_NO_CACHE)
+    CGR__TRY(check_kv(rec, a, l));
   CGR__TRY(check_view(&a->out, &out));
   if (a->lse.data)
     CGR__TRY(check_view(&a->lse, &lse));
@@ -223,7 +224,9 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
-  bool appends = layer->kv_source == 0 && !(a.flags & CGR_ATTENTION_NO_APPEND);
+  if (cgr__layer_need_of(rec->runtime, a.layer, rec->set) == CGR__LAYER_READS)
+    a.flags |= CGR_ATTENTION_NO_APPEND; /* the step's tokens are none of its cache */
+  bool appends = cgr__owns_cache(layer) && !(a.flags & CGR_ATTENTION_NO_APPEND);
   bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), comes;
   CGR__TRY(hold_views(rec, &a));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */

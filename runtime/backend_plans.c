@@ -226,7 +226,7 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->num_tokens = tokens;
   step->padded_requests = key->num_requests;
   step->padded_tokens = key->num_tokens;
-  step->max_seq_len = cgr__fill_seq_lens(rt, batch, plans->seq_lens);
+  step->max_seq_len = cgr__fill_seq_lens(rt, batch, prepared->batch.set, plans->seq_lens);
   step->max_query_len = cgr__longest_query(batch);
   step->num_decodes = cgr__count_decodes(rt, batch, &step->num_decode_tokens);
 }

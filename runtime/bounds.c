@@ -1,11 +1,13 @@
 /* The longest of a step, and its decodes: for plans on the host and for `record`. */
 #include "runtime/runtime.h"
 
-int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t *seq_lens) {
+int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t set, int32_t *seq_lens) {
   int32_t longest = 1, count = batch ? batch->num_requests : 0;
   cgr__rows_settle(&rt->rows);
   for (int32_t i = 0; i < count; i++) {
-    int32_t seq_len = cgr__rows_computed(&rt->rows, batch->rows[i]) + batch->query_lens[i];
+    int32_t row = batch->rows[i];
+    int32_t seq_len =
+        set > 0 ? cgr__rows_other_length(&rt->rows, row, set) : cgr__rows_computed(&rt->rows, row) + batch->query_lens[i];
     longest = seq_len > longest ? seq_len : longest;
     if (seq_lens)
       seq_lens[i] = seq_len;

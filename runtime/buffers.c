@@ -16,6 +16,9 @@ cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t l
   if ((int)buffer < 0 || buffer >= CGR_BUFFER_COUNT_)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: buffer is %d, expected 0 .. %d", function, (int)buffer, CGR_BUFFER_COUNT_ - 1);
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
+  if (shape.copies == 0 && shape.source != CGR__SOURCE_DERIVED)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: buffer is %s, expected another: there is no group (num_groups is 0)",
+                     function, shape.name);
   if (shape.copies == 0)
     return cgr__fail(CGR_ERROR_STATE,
                      "%s: buffer is %s, which nobody asked for, expected its CGR_DERIVED bit in cgr_config.derived, or in "

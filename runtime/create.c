@@ -99,6 +99,7 @@ static void make_group_args(cgr_runtime *rt, int32_t i) {
   a->read_trash_page = g->read_trash_page;
   a->write_trash_page = g->write_trash_page;
   a->engine_table = g->page_table != NULL;
+  a->length_set = g->length_set;
   a->num_pages = g->num_pages;
   a->page_table_stride = g->page_table ? g->page_table_stride : rt->setup.limits.pages_per_row[i];
   if (g->page_table) /* only ever read: kernels test engine_table before they write */
@@ -123,6 +124,9 @@ static void make_args(cgr_runtime *rt) {
   a->max_changes = l->max_changes;
   a->token_stride = l->token_stride;
   a->num_groups = l->num_groups;
+  a->num_sets = l->num_sets;
+  if (rt->setup.lengths >= 0)
+    a->lengths = (const int32_t *)(void *)(rt->arena + rt->layout.declared[rt->setup.lengths].offset);
   a->reorder_threshold = rt->setup.reorder_threshold;
   a->stamp_stride = l->stamp_stride;
   for (int32_t i = 0; i < l->num_groups; i++)
@@ -253,7 +257,7 @@ static cgr_status register_regions(cgr_runtime *rt) {
   for (int32_t i = 0; i < c->num_layers; i++) {
     const cgr_layer *l = &rt->setup.layers[i];
     const cgr_group *g = &rt->setup.groups[l->group];
-    if (l->kv_source != 0)
+    if (!cgr__owns_cache(l))
       continue;
     CGR__TRY(cgr__regions_register(&rt->regions, l->k.base, (size_t)cgr__kv_view_bytes(l, g, &l->k), NULL));
     CGR__TRY(cgr__regions_register(&rt->regions, l->v.base, (size_t)cgr__kv_view_bytes(l, g, &l->v), NULL));

@@ -131,6 +131,7 @@ static cgr_status enqueue_derived(cgr__step_recorder *recorder) {
   cgr__derived_args args = rt->lane.derived_args;
   const char *what = "step: enqueuing the buffers on demand";
   args.batch.padded_requests = recorder->base.key.num_requests;
+  args.batch.set = recorder->set;
   CGR__TRY(begin_branch(recorder, false)); /* what the prologue has left is all that it reads */
   cgr__range_begin(rt, CGR__RANGE_ON_DEMAND);
   int error = launch_beside(rt, &cgr__kernel_derived, &args, CGR_PHASE_ON_DEMAND, &what);
@@ -188,8 +189,8 @@ cgr_status cgr__join_branch(cgr__step_recorder *recorder) {
  * host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
 static bool fetches_ahead(const cgr__enqueue *enqueue) { return enqueue->capture && enqueue->key.kind == CGR_KIND_FULL; }
 
-static int32_t count_layers_before_fetch(const cgr_runtime *rt) {
-  int32_t num_layers = rt->setup.config.num_layers;
+static int32_t count_layers_before_fetch(const cgr_runtime *rt, int32_t set) {
+  int32_t num_layers = cgr__count_layers(rt, set);
   return num_layers > 1 ? num_layers - 1 : num_layers;
 }
 
@@ -216,16 +217,6 @@ static int wait_for_branches(cgr__step_recorder *recorder) {
 
 /* ---------------------------------------------------------------------------------------------------------------- record */
 
-/* Every layer was attended, or at least appended for an attention of the engine's own. */
-static cgr_status check_layers(const cgr__step_recorder *recorder) {
-  int32_t num_layers = recorder->runtime->setup.config.num_layers;
-  for (int32_t l = 0; l < num_layers; l++)
-    if (!((recorder->marks.attended[l / 8] | recorder->marks.appended[l / 8]) & 1u << l % 8))
-      return cgr__fail(CGR_ERROR_CALLBACK, "record: layer %d of %d was left out, expected cgr_record_attention for each", l,
-                       num_layers);
-  return CGR_OK;
-}
-
 static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *enqueue) {
   if (!enqueue->record)
     return CGR_OK;
@@ -239,14 +230,14 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   cgr__range_leave_layer(recorder);
   cgr__range_end(recorder->runtime);
   CGR__TRY(status);
-  return check_layers(recorder);
+  return cgr__check_layers(recorder);
 }
 
 static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_branch((cgr__step_recorder *)(void *)recorder); }
 
 static void find_bounds(cgr_recorder *recorder) {
   const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
-  recorder->max_seq_len = cgr__fill_seq_lens(rec->runtime, rec->batch, NULL);
+  recorder->max_seq_len = cgr__fill_seq_lens(rec->runtime, rec->batch, rec->set, NULL);
   recorder->max_query_len = cgr__longest_query(rec->batch);
   recorder->num_decodes = cgr__count_decodes(rec->runtime, rec->batch, &recorder->num_decode_tokens);
 }
@@ -257,6 +248,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.dev = rt->dev;
   recorder->base.stream = enqueue->stream;
   recorder->base.key = enqueue->key;
+  recorder->set = cgr__graphs_set_of(&rt->graphs, enqueue->key.variant);
   recorder->base.watched = rt->flags & (CGR__RUNTIME_RANGES | CGR__RUNTIME_LABELS);
   recorder->base.capturing = enqueue->capture != NULL;
   recorder->base.capture = enqueue->capture;
@@ -273,7 +265,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->of_eager = !enqueue->entry;
   recorder->records = enqueue->record != NULL;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
-  recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt) : 0;
+  recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt, recorder->set) : 0;
 }
 
 static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enqueue) {
@@ -281,6 +273,7 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
   args.padded_requests = enqueue->key.num_requests;
   args.padded_tokens = enqueue->key.num_tokens;
   args.empty = enqueue->empty;
+  args.set = cgr__graphs_set_of(&rt->graphs, enqueue->key.variant);
   return args;
 }
 

@@ -37,8 +37,12 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   const cgr_layer *l = &setup->layers[a->layer];
   int32_t class = plans->class_of[a->layer];
   cgr__attention_args args = { .q = a->q, .k = a->k, .v = a->v, .out = a->out, .lse = a->lse, .k_cache = l->k, .v_cache = l->v };
-  args.group = step->group[l->group];
-  args.page_table = b->group[l->group].page_table;
+  if (l->flags & CGR_LAYER_NO_CACHE) {
+    args.group.page_size = 16; /* there may be no group: nothing divides by 0 */
+  } else {
+    args.group = step->group[l->group];
+    args.page_table = b->group[l->group].page_table;
+  }
   args.query_start_loc = b->query_start_loc;
   args.seq_lens = b->seq_lens[l->length_set];
   args.request_rows = b->request_rows;
@@ -73,7 +77,7 @@ cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_a
 }
 
 static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attention *a) {
-  if ((a->flags & CGR_ATTENTION_NO_APPEND) || rec->runtime->setup.layers[a->layer].kv_source != 0)
+  if ((a->flags & CGR_ATTENTION_NO_APPEND) || !cgr__owns_cache(&rec->runtime->setup.layers[a->layer]))
     return CGR_OK;
   const cgr__append_args args = cgr__native_append_args(rec, a);
   CGR__TRY(cgr__native_append(rec, &args, a->layer));

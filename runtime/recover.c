@@ -106,7 +106,7 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64
   const cgr__prepared *p = &rt->lane.prepared;
   cgr__unstage(rt, fate->seq, p->seq);
   cgr__batch_abandon(&rt->rows, &p->batch, fate->seq);
-  if (fate->ran && fate->seq == p->seq)
+  if (fate->ran && fate->seq == p->seq && p->batch.set == 0)
     cgr__rows_forget_tokens(&rt->rows, p->batch.composition);
   step->state = CGR_STEP_ABANDONED;
   step->seq = fate->seq;

@@ -54,6 +54,12 @@ cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num
   return cgr__rows_set_length(&runtime->rows, row, num_tokens);
 }
 
+cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens) {
+  CGR__TRY(check_row(runtime, "cgr_request_set_other_length", row));
+  CGR__TRY(check_not_prepared(runtime, "cgr_request_set_other_length", row));
+  return cgr__rows_set_other_length(&runtime->rows, row, set, num_tokens);
+}
+
 cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info) {
   cgr_request_info full = CGR_REQUEST_INFO_INIT;
   CGR__TRY(cgr__runtime_check(runtime, "cgr_request_get_info"));

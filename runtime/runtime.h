@@ -6,6 +6,7 @@
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
  *           merge.c     cgr_record_merge                              extent.c         what views must hold
  *           native.c    the library's own backend                     backend_plans.c  plans, states of all backends
+ *           layers.c    what a step asks of its layers
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
  *           flight.c    the record of every step                  bounds.c     the longest of a step, its decodes
  *   cold    create.c    makes and destroys               capture.c    captures, warms up, releases
@@ -100,6 +101,7 @@ typedef struct cgr__step_recorder {
   int32_t layer_open;            /* the layer whose range is open, plus 1; 0: none is */
   int32_t timed_layer;           /* that is under way, plus 1; 0: none, or layers are not timed */
   int32_t layers_left;           /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
+  int32_t set;                   /* the length set whose tokens the step has */
   cgr__layer_marks marks;
 } cgr__step_recorder;
 
@@ -268,6 +270,25 @@ cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cg
 /* Enqueues that kernel on the recorder's stream. */
 cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args, int32_t layer);
 
+/* --------------------------------------------------------------------------------------------------------------- layers.c */
+
+/* What a step asks of a layer. */
+typedef enum cgr__layer_need {
+  CGR__LAYER_STAYS_OUT, /* nothing: it must not be called */
+  CGR__LAYER_WORKS,     /* to attend, or at least to append for an attention of the engine's own */
+  CGR__LAYER_ATTENDS,   /* to attend over the step's own k and v */
+  CGR__LAYER_READS,     /* to attend over what steps of its own set have appended */
+  CGR__LAYER_FILLS,     /* to append; it may attend, too */
+  CGR__LAYER_MAY_READ   /* nothing: it may attend */
+} cgr__layer_need;
+cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set);
+/* That `record` has done what the step asks of each layer. */
+cgr_status cgr__check_layers(const cgr__step_recorder *recorder);
+/* How many layers it must come to. */
+int32_t cgr__count_layers(const cgr_runtime *rt, int32_t set);
+/* Whether the call may be made for its layer, with its flags, in this step. */
+cgr_status cgr__check_layer_call(const cgr__step_recorder *recorder, const cgr_attention *attention);
+
 /* -------------------------------------------------------------------------------------------------------- backend_plans.c */
 
 /* Places what backends keep in the host's memory (cgr__setup_backend_plans_layout). */
@@ -296,9 +317,9 @@ void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__comp
 /* The same for a step without requests, for which the device has read so many bytes. */
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes);
 
-/* bounds.c: lengths of the sequences of a batch, this step's tokens included; the longest, at least 1, is returned. `seq_lens`:
+/* bounds.c: lengths of a batch in the length set of its tokens, these included; the longest, at least 1, is returned. `seq_lens`:
  * NULL or [num_requests]. A batch of NULL is empty: it counts as one request of one token, its padding. */
-int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t *seq_lens);
+int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t set, int32_t *seq_lens);
 int32_t cgr__longest_query(const cgr__composition *batch);
 /* The decodes, which come first, and their tokens; -1 where no backend in use has a reorder_threshold. */
 int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__composition *batch, int32_t *num_tokens);

@@ -56,7 +56,8 @@ cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffe
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_set_data"));
   CGR__TRY(cgr__rows_check(&runtime->rows, "cgr_request_set_data", row));
   CGR__REQUIRE(data, "cgr_request_set_data");
-  if (buffer < 0 || buffer >= runtime->rows.num_data || runtime->rows.data[buffer].words == 0)
+  if (buffer < 0 || buffer >= runtime->rows.num_data || buffer >= runtime->setup.config.num_buffers ||
+      runtime->rows.data[buffer].words == 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_request_set_data: buffer is %d, expected one that was declared with CGR_SOURCE_STAGED and "
                      "CGR_DIMENSION_ROWS",

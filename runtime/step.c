@@ -45,19 +45,30 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
 }
 
 /* A batch that was given whole and does not just repeat the last. */
-static cgr_status validate(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked) {
+static cgr_status validate(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
   const cgr_config *c = &rt->setup.config;
-  return cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, c->max_requests, c->max_tokens, checked);
+  return cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, set, c->max_requests, c->max_tokens, checked);
+}
+
+/* A batch of tokens of a length set after 0. */
+static cgr_status validate_other_set(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
+  if (batch->num_requests == CGR_BATCH_STANDING)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: variant is %u, of length set %d, expected one of set 0 for the standing batch", batch->variant, set);
+  return validate(rt, batch, set, checked);
 }
 
 /* Validates the batch and chooses its graph. `choice` may be an earlier one. */
 static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
   if (batch->num_staged != 0)
     CGR__TRY(cgr__staged_check(rt, batch));
-  if (batch->num_requests == CGR_BATCH_STANDING)
+  int32_t set = batch->variant == 0 ? 0 : cgr__graphs_set_of(&rt->graphs, batch->variant);
+  if (set > 0)
+    CGR__TRY(validate_other_set(rt, batch, set, checked));
+  else if (batch->num_requests == CGR_BATCH_STANDING)
     CGR__TRY(cgr__standing_validate(&rt->rows, rt->reorder_threshold, checked));
   else if (!cgr__batch_is_known(&rt->rows, batch, checked))
-    CGR__TRY(validate(rt, batch, checked));
+    CGR__TRY(validate(rt, batch, 0, checked));
   if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
     CGR__TRY(cgr__batch_check_order(checked->composition, rt->reorder_threshold));
   const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,

@@ -140,7 +140,8 @@ typedef struct cgr_config {
                                     cgr_runtime_timing; OFF: none, at no cost. Each is a kernel of one block in the step: of
                                     phases 3 to 13, of a layer 2 or 3, or 4 if it takes two calls. All steps then have host
                                     times, whatever time_every says */
-  int32_t reserved_last;
+  int32_t num_length_sets;       /* 1 .. 4: the sequences themselves, set 0, and others that rows have beside them, such as an
+                                    encoder's (cgr_request_set_other_length); 0: 1. More take the place of one of `buffers` */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
@@ -308,6 +309,13 @@ CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int
  * itself (a prefix found in its cache), which must cover it. The next step then has to give the row's token.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
+
+/* Sets the row's length in length set `set`, 1 or more: 0 when a row opens, and as set from then on. Layers of the set attend over so
+ * many tokens in the steps of the sequences: 0 is a row that is not encoded yet. Before a step of the set's own tokens (cgr_variant)
+ * it must have those in. The row's pages of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), and cannot be dropped
+ * from under it. CGR_ERROR_STATE while the row is in the prepared step.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens);
 
 /* Sets a row's data in a buffer declared with CGR_SOURCE_STAGED and CGR_DIMENSION_ROWS: `data` is [width] elements of its dtype,
  * which need no alignment; `buffer` is its index in cgr_config.buffers. All 4-byte words from the first to the last that has

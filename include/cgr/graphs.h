@@ -60,7 +60,7 @@ typedef struct cgr_variant {
   uint32_t word;     /* cgr_batch.variant; each once */
   uint32_t superset; /* another word of the list, never variant 0; no circle. 0: none */
   int32_t captured;  /* 1: it has graphs of its own; 0: those of the superset alone */
-  int32_t reserved;  /* 0 */
+  int32_t length_set; /* whose tokens its steps have, as its superset's; of variant 0 always 0: the sequences */
 } cgr_variant;
 
 /* Threads any · Capture ok · Sync never · Alloc never */

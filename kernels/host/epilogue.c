@@ -11,7 +11,7 @@
 static int32_t commit_request(const cgr__step_args *args, int32_t i) {
   const cgr__buffers *b = &args->buffers;
   int32_t row = b->request_rows[i], seq_len = b->seq_lens[0][i];
-  if (seq_len <= 0 || b->query_start_loc[i + 1] <= b->query_start_loc[i])
+  if (args->set > 0 || seq_len <= 0 || b->query_start_loc[i + 1] <= b->query_start_loc[i])
     return 0;
   b->row_computed[row] = seq_len;
   if ((uint32_t)b->request_flags[i] & CGR_REQUEST_PARTIAL)

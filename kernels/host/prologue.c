@@ -208,10 +208,20 @@ static cgr_metadata_group group_of(const cgr__step_args *args, int32_t g) {
   return m;
 }
 
+static cgr__metadata_sets sets_of(const cgr__step_args *args) {
+  cgr__metadata_sets sets = { .num_sets = args->num_sets, .set = args->set };
+  sets.lengths = args->lengths;
+  sets.seq_lens = args->buffers.seq_lens;
+  for (int32_t g = 0; g < args->num_groups; g++)
+    sets.group_set[g] = args->group[g].length_set;
+  return sets;
+}
+
 /* The composition is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
 static void derive(const cgr__step_args *args, const incoming *in) {
   cgr_metadata_group groups[CGR__MAX_GROUPS];
   cgr_metadata m = CGR_METADATA_INIT;
+  const cgr__metadata_sets sets = sets_of(args);
   for (int32_t g = 0; g < args->num_groups; g++)
     groups[g] = group_of(args, g);
   m.num_requests = in->num_requests;
@@ -230,7 +240,7 @@ static void derive(const cgr__step_args *args, const incoming *in) {
   m.seq_lens = args->buffers.seq_lens[0];
   m.request_rows = args->buffers.request_rows;
   m.logits_indices = args->buffers.logits_indices;
-  cgr__metadata_fill(&m, in->num_tokens, args->token_stride, refuse, &args->state->error);
+  cgr__metadata_fill(&m, args->num_sets > 1 ? &sets : NULL, in->num_tokens, args->token_stride, refuse, &args->state->error);
   for (int32_t i = in->num_requests; i < args->padded_requests; i++)
     args->buffers.request_flags[i] = 0;
   for (int32_t t = in->num_tokens; t < args->padded_tokens; t++)
@@ -241,7 +251,7 @@ static void derive(const cgr__step_args *args, const incoming *in) {
 static void take_edited_tokens(const cgr__step_args *args, const incoming *in) {
   const int32_t *starts = args->buffers.query_start_loc;
   for (int32_t i = 0; i < in->num_requests; i++) {
-    if (in->first_token[i] < 0 || args->buffers.seq_lens[0][i] == 0)
+    if (in->first_token[i] < 0 || args->buffers.seq_lens[args->set][i] == 0)
       continue;
     for (int32_t t = starts[i]; t < starts[i + 1]; t++) {
       int32_t token = load_i32(&in->tokens[in->first_token[i] + t - starts[i]]);

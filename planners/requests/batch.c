@@ -128,20 +128,30 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
 }
 
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
-  int32_t g = cgr__rows_shortest_group(rows, index);
-  const cgr__row_pages *has = &rows->group[g].row[index];
-  if (length > rows->max_seq_len)
+  int32_t capacity, g = cgr__rows_shortest_group(rows, index, 0, &capacity);
+  if (length > rows->max_seq_len || g < 0)
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)",
                      index, (long long)length, rows->max_seq_len);
+  const cgr__row_pages *has = &rows->group[g].row[index];
   if (has->first > 0)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on",
                      index, (long long)length, has->first, has->end - 1, g);
   return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages of group %d)",
-                   index, (long long)length, rows->row[index].capacity, g);
+                   index, (long long)length, capacity, g);
 }
 
-static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32_t query_len) {
+/* The tokens of a set after 0 are the last ones of the length that the engine has set; pages cover that. */
+static cgr_status check_other_length(const cgr__rows *rows, int32_t index, int32_t query_len, int32_t set) {
+  int32_t length = cgr__rows_other_length(rows, index, set);
+  if (query_len <= length)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "batch: row %d has %d tokens in length set %d, expected at least the step's %d (cgr_request_set_other_length)",
+                   index, length, set, query_len);
+}
+
+static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32_t query_len, int32_t set) {
   if (index < 0 || index >= rows->max_rows)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: rows[%d] is %d, expected 0 .. %d", i, index, rows->max_rows - 1);
   const cgr__row *row = &rows->row[index];
@@ -153,6 +163,8 @@ static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: query_lens[%d] is %d, expected at least 0", i, query_len);
   cgr__members_settle(rows, index);
+  if (set > 0)
+    return check_other_length(rows, index, query_len, set);
   int64_t length = (int64_t)row->computed + query_len;
   return length > row->capacity ? cgr__batch_refuse_length(rows, index, length) : CGR_OK;
 }
@@ -186,6 +198,18 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
   return batch->tokens ? cgr__batch_check_ids("batch", batch->tokens, at, query_len) : CGR_OK;
 }
 
+/* Nothing is sampled in a step of a set after 0. */
+static cgr_status check_other_tokens(const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len, int32_t set) {
+  if (query_len > 0 && !batch->tokens)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens of length set %d for row %d", query_len,
+                     set, batch->rows[i]);
+  for (int32_t j = 0; j < query_len; j++)
+    if (batch->tokens[at + j] < 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: tokens[%lld] is %d, expected a token id in a step of length set %d",
+                       (long long)(at + j), batch->tokens[at + j], set);
+  return CGR_OK;
+}
+
 static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
   if (batch->flags && (batch->flags[i] & ~(uint32_t)CGR_REQUEST_PARTIAL))
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: flags[%d] is %#x, expected CGR_REQUEST_* bits", i, batch->flags[i]);
@@ -193,7 +217,7 @@ static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
 }
 
 /* Looks at every request and writes the composition down on the way. */
-static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t max_tokens, cgr__composition *out,
+static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t set, int32_t max_tokens, cgr__composition *out,
                                int32_t *headroom) {
   int64_t tokens = 0;
   int32_t longest = 0;
@@ -203,12 +227,12 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   out->has_flags = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
-    CGR__TRY(check_request(rows, i, batch->rows[i], query_len));
+    CGR__TRY(check_request(rows, i, batch->rows[i], query_len, set));
     if (tokens + query_len > max_tokens)
       return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
                        "batch: the first %d requests have %lld tokens, expected at most %d (max_tokens)", i + 1,
                        (long long)tokens + query_len, max_tokens);
-    CGR__TRY(check_tokens(rows, batch, i, tokens, query_len));
+    CGR__TRY(set > 0 ? check_other_tokens(batch, i, tokens, query_len, set) : check_tokens(rows, batch, i, tokens, query_len));
     CGR__TRY(check_flags(batch, i));
     cgr__row *row = &rows->row[batch->rows[i]];
     row->mark = rows->ticket;
@@ -239,7 +263,7 @@ static cgr__composition *choose_composition(cgr__composition *last, cgr__composi
 static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* The batch is not known to be good: every request is looked at. checked->headroom: what is left of the last one's. */
-static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_tokens,
+static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set, int32_t max_tokens,
                               cgr__checked_batch *checked) {
   cgr__steady *steady = &rows->steady;
   cgr__composition *next = free_composition(pool, steady->batch);
@@ -249,9 +273,10 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cg
     rows->standing.copy = NULL;
   cgr__rows_settle(rows);
   rows->ticket++;
-  CGR__TRY(validate_all(rows, batch, max_tokens, next, &headroom));
-  checked->headroom = headroom == INT32_MAX ? 0 : headroom - 1;
-  checked->composition = choose_composition(steady->batch, next, checked->same_rows);
+  CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom));
+  checked->headroom = headroom == INT32_MAX || set > 0 ? 0 : headroom - 1;
+  checked->composition = set > 0 ? next : /* never counted as a repetition */
+      choose_composition(steady->batch, next, checked->same_rows);
   if (checked->composition != steady->batch)
     return CGR_OK;
   if (!fitted) { /* what rows gain from now on counts */
@@ -275,6 +300,7 @@ static void describe(cgr__checked_batch *checked) {
 bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked) {
   const cgr__steady *steady = &rows->steady;
   checked->standing = false;
+  checked->set = 0;
   checked->same_rows = repeats(rows, batch);
   checked->composition = steady->batch;
   checked->headroom = steady->headroom > 0 ? steady->headroom - 1 : 0;
@@ -284,12 +310,14 @@ bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__che
   return true;
 }
 
-cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
-                               int32_t max_tokens, cgr__checked_batch *checked) {
-  if (cgr__batch_is_known(rows, batch, checked))
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set,
+                               int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked) {
+  if (set > 0)
+    *checked = (cgr__checked_batch){ .set = set };
+  else if (cgr__batch_is_known(rows, batch, checked))
     return CGR_OK;
   CGR__TRY(check_shape(batch, max_requests));
-  CGR__TRY(look_at_all(rows, pool, batch, max_tokens, checked));
+  CGR__TRY(look_at_all(rows, pool, batch, set, max_tokens, checked));
   describe(checked);
   return CGR_OK;
 }
@@ -321,10 +349,22 @@ int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshol
 
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
+/* The rows stay as they are; but the composition on the device is another one. */
+static void commit_other_set(cgr__rows *rows, const cgr__composition *batch, uint64_t seq) {
+  cgr__rows_leave_steady(rows);
+  rows->steady.batch = NULL;
+  for (int32_t i = 0; i < batch->num_requests; i++)
+    rows->row[batch->rows[i]].last_seq = seq;
+}
+
 void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   cgr__steady *steady = &rows->steady;
   cgr__composition *batch = checked->composition;
   rows->standing_stale = true;
+  if (checked->set > 0) {
+    commit_other_set(rows, batch, seq);
+    return;
+  }
   if (batch == steady->batch) { /* counted, not added: see cgr__rows_settle */
     steady->pending++;
     steady->steps++;

@@ -45,11 +45,12 @@ typedef struct cgr__checked_batch {
   int32_t headroom;                 /* further steps like this one that fit */
   bool standing;                    /* it is the standing batch: its composition does not stay as it is */
   bool same_rows;                   /* rows and query lengths are those of the step launched last */
+  int32_t set;                      /* whose tokens the step has; but for those of set 0 the rows stay as they are */
 } cgr__checked_batch;
 
-/* On failure nothing has changed. `batch` is a copy that cgr__sized_read made. */
-cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t max_requests,
-                               int32_t max_tokens, cgr__checked_batch *checked);
+/* On failure nothing has changed. `batch` is a copy that cgr__sized_read made; `set` the length set of its tokens. */
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set,
+                               int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked);
 
 /* Whether the batch repeats the last one and needs no further look; then *checked tells of it. */
 bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked);

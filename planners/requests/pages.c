@@ -21,17 +21,22 @@ static int64_t group_capacity(const cgr__page_group *group, int32_t row, int32_t
   return group->row[row].first > 0 ? 0 : (int64_t)group->row[row].end * group->page_size;
 }
 
-int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row) {
-  int32_t shortest = 0;
-  for (int32_t g = 1; g < rows->num_groups; g++)
-    if (group_capacity(&rows->group[g], row, rows->max_seq_len) < group_capacity(&rows->group[shortest], row, rows->max_seq_len))
-      shortest = g;
+int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity) {
+  int64_t least = rows->max_seq_len;
+  int32_t shortest = -1;
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    int64_t tokens = group_capacity(&rows->group[g], row, rows->max_seq_len);
+    if (rows->group[g].length_set != set || (shortest >= 0 && tokens >= least))
+      continue;
+    least = tokens < least ? tokens : least;
+    shortest = g;
+  }
+  *capacity = (int32_t)least;
   return shortest;
 }
 
 static void update_capacity(cgr__rows *rows, int32_t row) {
-  int64_t tokens = group_capacity(&rows->group[cgr__rows_shortest_group(rows, row)], row, rows->max_seq_len);
-  rows->row[row].capacity = (int32_t)(tokens < rows->max_seq_len ? tokens : rows->max_seq_len);
+  (void)cgr__rows_shortest_group(rows, row, 0, &rows->row[row].capacity);
 }
 
 /* ------------------------------------------------------------------------------------------------------ a page only once */
@@ -146,6 +151,18 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t g, int
   return false;
 }
 
+/* A length in a set after 0 is covered by pages at all times: steps do not look at it again. `left`: pages from 0 on. */
+static cgr_status check_other_length(const cgr__rows *rows, int32_t row, int32_t g, int32_t left) {
+  const cgr__page_group *group = &rows->group[g];
+  int32_t length = group->length_set > 0 ? cgr__rows_other_length(rows, row, group->length_set) : 0;
+  if (length <= (int64_t)left * group->page_size)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_STATE,
+                   "cgr_request_drop_pages: row %d has %d tokens in length set %d, expected at most %lld, what is left of its pages "
+                   "of group %d (cgr_request_set_other_length)",
+                   row, length, group->length_set, (long long)left * group->page_size, g);
+}
+
 cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, int32_t count) {
   cgr__page_group *group = &rows->group[g];
   cgr__row_pages *has = &group->row[row];
@@ -163,6 +180,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_request_drop_pages: pages %d .. %lld, expected a beginning or an end of the row's pages %d .. %d",
                      first, (long long)end - 1, has->first, has->end - 1);
+  CGR__TRY(check_other_length(rows, row, g, first == has->first ? 0 : first));
   cgr__rows_leave_steady(rows);
   if (first == has->first && end == has->end)
     clear_seen(group, row);

@@ -35,6 +35,7 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->pages_per_row = (limits->max_seq_len + config->page_size - 1) / config->page_size;
   group->read_trash = config->read_trash_page;
   group->write_trash = config->write_trash_page;
+  group->length_set = config->length_set;
   group->num_pages = config->num_pages;
   group->engine_table = config->page_table != NULL;
   group->seen_words = seen_words_for(group->pages_per_row);
@@ -72,6 +73,8 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
     lay_out_group(&rows->group[g], &config->groups[g], config, b);
   lay_out_standing(&rows->standing, config, b);
   rows->steady.calendar = take(b, CGR__CALENDAR_DAYS, sizeof *rows->steady.calendar);
+  rows->num_sets = config->num_sets;
+  rows->lengths = config->lengths;
   rows->num_data = config->num_data;
   for (int32_t i = 0; i < config->num_data; i++) {
     cgr__data *data = &rows->data[i];
@@ -144,6 +147,7 @@ cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
 
 cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens) {
   cgr__row *entry = &rows->row[row];
+  int32_t capacity;
   if (num_tokens < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_length: num_tokens is %d, expected at least 0", num_tokens);
   if (num_tokens > rows->max_seq_len)
@@ -152,7 +156,7 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
   if (num_tokens > entry->capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,
-                     entry->capacity, cgr__rows_shortest_group(rows, row));
+                     entry->capacity, cgr__rows_shortest_group(rows, row, 0, &capacity));
   cgr__rows_leave_steady(rows);
   cgr__members_settle(rows, row);
   entry->computed = num_tokens;

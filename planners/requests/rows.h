@@ -21,7 +21,7 @@ extern "C" {
 #define CGR__ROW_BYTES 64 /* a line */
 typedef struct cgr__row {
   int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
-  int32_t capacity; /* tokens that the pages of every group hold, from the first one on; at most max_seq_len */
+  int32_t capacity; /* tokens that the pages of every group of length set 0 hold, from the first one on; at most max_seq_len */
   bool open;
   bool has_token;   /* the last token is on the device */
   bool listed;      /* changes.h, like the next */
@@ -54,6 +54,7 @@ typedef struct cgr__row_pages {
 typedef struct cgr__page_group {
   int32_t page_size, pages_per_row;
   int32_t read_trash, write_trash;
+  int32_t length_set;
   int64_t num_pages;
   bool engine_table;   /* the engine keeps the page table on the device: no row has pages here */
   int32_t *pages;      /* [max_rows][pages_per_row]; counts between the row's first and end alone */
@@ -146,6 +147,7 @@ typedef struct cgr__rows {
   int32_t *dirty; /* [max_rows] rows with changes */
   cgr__row *row;  /* [max_rows] */
   int32_t max_rows, max_seq_len, num_groups, num_data, num_open;
+  int32_t num_sets, lengths; /* length sets, and the data of the rows' lengths in those after 0; -1: there are none */
   uint64_t ticket;    /* of batch validation */
   int32_t *free_rows; /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
@@ -157,6 +159,7 @@ typedef struct cgr__rows_config {
   int32_t max_rows, max_seq_len, num_groups;
   const cgr_group *groups;          /* with the defaults filled in */
   int32_t max_requests, max_tokens; /* of the standing batch; 0: there is none */
+  int32_t num_sets, lengths;        /* as in cgr__rows, where num_sets is more than 1 */
   int32_t num_data;                 /* entries of `data` up to the last that rows have */
   struct {
     int32_t words;
@@ -184,13 +187,18 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group,
                               int32_t count);
 /* Forgets all pages of a row that closes, or opens. */
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
-/* The group whose pages hold the fewest of the row's tokens. */
-int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row);
+/* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most max_seq_len; -1: the set
+ * has no group, and nothing but max_seq_len bounds it. */
+int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity);
 
 /* data.c: sets a row's data, cgr__data.words words that need no alignment; padding when the row opens. */
 void cgr__rows_set_data(cgr__rows *rows, int32_t row, int32_t buffer, const void *words);
 void cgr__rows_clear_data(cgr__rows *rows, int32_t row);
 void cgr__rows_fill_data(cgr__rows *rows);
+
+/* lengths.c: lengths in sets after 0. The pages of their groups always cover them. */
+cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens);
+int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row, int32_t set);
 
 /* Tokens in the cache, with the standing steps that are not in the row yet. The steady batch has been settled. */
 static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {

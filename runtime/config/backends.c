@@ -97,10 +97,7 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
   cgr_finding reasons[MAX_REASONS];
   if (b->size == 0)
     return; /* it could not be read */
-  if (l->backend != 0 && l->flags & CGR_LAYER_NO_CACHE)
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "flags").name,
-                      "has CGR_LAYER_NO_CACHE, expected a layer with a cache in this version");
-  if (!(b->flags & CGR_BACKEND_APPENDS) && l->kv_source == 0 && l->head_dim > 0 && l->k.dtype != 0 && l->v.dtype != 0)
+  if (!(b->flags & CGR_BACKEND_APPENDS) && cgr__owns_cache(l) && l->head_dim > 0 && l->k.dtype != 0 && l->v.dtype != 0)
     check_append(l, i, setup->config.max_tokens, f);
   memset(reasons, 0, sizeof reasons);
   whose(setup, l->backend, by, sizeof by);

@@ -26,7 +26,8 @@ typedef struct cgr__setup {
   cgr_group groups[CGR__MAX_GROUPS];
   cgr_layer *layers; /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
-  int32_t num_declared;                        /* those of the engine first, then those of backends */
+  int32_t num_declared;                        /* those of the engine first, then those of backends, then `lengths` */
+  int32_t lengths;                             /* the one of the rows' lengths in the sets after 0; -1: there are no such sets */
   cgr_backend backends[1 + CGR__MAX_BACKENDS]; /* as layers name them: the library's own, then the engine's */
   bool backends_known;                         /* how many there are, and where */
   cgr__planning planning[1 + CGR__MAX_BACKENDS];
@@ -79,6 +80,9 @@ void cgr__setup_native(cgr__setup *setup, cgr__findings *findings);
 /* backend_plans.c: what backends that are in use keep for planning. After the engine's buffers. */
 void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
+/* length_sets.c: that a layer with a cache is of its group's set; where the rows' lengths are kept, after all other buffers. */
+void cgr__check_length_set(const cgr__setup *setup, cgr_layer *layer, int32_t index, cgr__findings *findings);
+void cgr__setup_lengths(cgr__setup *setup, cgr__findings *findings);
 
 /* Where things lie in the host's memory, from the first aligned address on. Without a backend in use there is nothing. */
 typedef struct cgr__backend_plans_layout {
@@ -91,6 +95,11 @@ cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setu
 void cgr__setup_derived(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *findings);
+
+/* Whether it has views of a cache, which no other layer has. */
+static inline bool cgr__owns_cache(const cgr_layer *layer) {
+  return layer->kv_source == 0 && !(layer->flags & CGR_LAYER_NO_CACHE);
+}
 
 /* The group of a layer; one of the least pages that there can be if it is not known. */
 const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i);

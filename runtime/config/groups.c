@@ -63,6 +63,9 @@ static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
     g->num_pages = LEAST_PAGES;
   }
   int64_t pages = ((int64_t)setup->config.max_seq_len + most.page_size - 1) / most.page_size;
+  cgr__findings_add_used(f, cgr__field_of("groups", i, "reserved").name, g->reserved);
+  if (!cgr__in_range(f, cgr__field_of("groups", i, "length_set").name, g->length_set, 0, setup->config.num_length_sets - 1))
+    g->length_set = 0;
   check_trash_pages(&most, i, f);
   check_pages(&setup->config, &most, pages, i, f);
   check_table(g, pages, i, f);
@@ -84,8 +87,19 @@ static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_group(setup, i, f);
 }
 
+/* Whether there is nothing that pages could hold. */
+static bool needs_no_groups(const cgr_config *c) {
+  cgr_layer layer;
+  bool known = c->num_layers > 0 && c->num_layers <= CGR__MAX_LAYERS && c->layers;
+  for (int32_t i = 0; known && i < c->num_layers; i++)
+    known = cgr__sized_read_at("layers", c->layers, i, &layer, sizeof layer) == CGR_OK && layer.flags & CGR_LAYER_NO_CACHE;
+  return known;
+}
+
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
   cgr_config *c = &setup->config;
+  if (c->num_groups == 0 && needs_no_groups(c))
+    return;
   cgr__in_range(f, "num_groups", c->num_groups, 1, CGR__MAX_GROUPS);
   if (!c->groups)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "groups", "is NULL, expected an array of groups");

@@ -104,6 +104,10 @@ static void check_supersets(const cgr_config *c, const cgr__key_lists *keys, cgr
       continue;
     }
     bool captured = at->captured != 0;
+    int32_t superset = at->superset != 0 ? cgr__keys_find_variant(keys, at->superset) : -1;
+    if (superset >= 0 && keys->variants[superset].length_set != at->length_set)
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %u, of length set %d, expected one of %d as here",
+                        at->superset, keys->variants[superset].length_set, at->length_set);
     while (at && at->superset != 0 && steps++ <= keys->num_variants) {
       int32_t next = cgr__keys_find_variant(keys, at->superset);
       at = next < 0 ? NULL : &keys->variants[next];
@@ -131,7 +135,8 @@ static void read_variants(cgr__setup *setup, cgr__findings *f) {
   bool fits = true;
   for (int32_t i = 0; i < c->num_variants; i++) {
     const cgr_variant *given = &c->variants[i];
-    cgr__findings_add_used(f, cgr__field_of("variants", i, "reserved").name, given->reserved);
+    cgr__in_range(f, cgr__field_of("variants", i, "length_set").name, given->length_set, 0,
+                  given->word == 0 ? 0 : c->num_length_sets - 1);
     cgr__in_range(f, cgr__field_of("variants", i, "captured").name, given->captured, 0, 1);
     for (int32_t j = 0; j < i; j++)
       if (c->variants[j].word == given->word)

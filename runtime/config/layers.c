@@ -15,8 +15,6 @@ static void refuse(cgr__findings *f, cgr_status status, int32_t layer, const cha
 static void check_reserved(const cgr_layer *l, int32_t i, cgr__findings *f) {
   if (l->program != 0)
     refuse(f, CGR_ERROR_UNSUPPORTED, i, "program", l->program, "0 in this version");
-  if (l->length_set != 0)
-    refuse(f, CGR_ERROR_UNSUPPORTED, i, "length_set", l->length_set, "0 in this version");
 }
 
 /* What is found bad is set to 0 from here on, which stands for a number that is not known: nothing is found in it again. */
@@ -72,9 +70,12 @@ static void check_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
   check_extent(&l->chunk, i, "chunk", f);
 }
 
-/* Where there is one group, no other can be meant. How many groups there are may not be known: that has a finding of its own. */
+/* Where there is one group, no other can be meant. How many groups there are may not be known: that has a finding of its own.
+ * None at all is good for layers without a cache. */
 static void check_group(const cgr_config *c, cgr_layer *l, int32_t i, cgr__findings *f) {
   int32_t last = c->num_groups < 1 ? INT32_MAX : c->num_groups - 1;
+  if (c->num_groups == 0 && l->flags & CGR_LAYER_NO_CACHE)
+    last = 0;
   if (!cgr__in_range(f, cgr__field_of("layers", i, "group").name, l->group, 0, last))
     l->group = c->num_groups > 1 ? -1 : 0;
 }
@@ -84,6 +85,11 @@ static bool differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
 
 static void check_source(const cgr_layer *source, const cgr_layer *l, int32_t i, cgr__findings *f) {
   bool grouped = l->group >= 0 && source->group >= 0;
+  if (source->flags & CGR_LAYER_NO_CACHE) {
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "kv_source").name,
+                      "is layer %d + 1, which has CGR_LAYER_NO_CACHE, expected one with a cache", l->kv_source - 1);
+    return;
+  }
   int32_t dim_v = l->head_dim_v ? l->head_dim_v : l->head_dim; /* the default is not set yet */
   if (differ(l->num_kv_heads, source->num_kv_heads) || differ(l->head_dim, source->head_dim) ||
       differ(dim_v, source->head_dim_v) || (grouped && l->group != source->group))
@@ -109,8 +115,32 @@ static void resolve_source(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr
   l->v = source->v;
 }
 
+/* Of a layer without a cache a view is its dtype alone, which is that of k or v in the attention call. */
+static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, const char *name, cgr__findings *f) {
+  if (view->base || view->scale)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
+                      "has %s %p, expected NULL with CGR_LAYER_NO_CACHE", view->base ? "base" : "scale",
+                      view->base ? view->base : (void *)view->scale);
+  if (differ(view->dtype, l->dtype))
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
+                      "has dtype %s, expected %s as in dtype, or 0, with CGR_LAYER_NO_CACHE",
+                      cgr_dtype_name((cgr_dtype)view->dtype), cgr_dtype_name((cgr_dtype)l->dtype));
+  *view = (cgr_kv_view){ .dtype = l->dtype };
+}
+
+static void check_no_cache(cgr_layer *l, int32_t i, cgr__findings *f) {
+  check_dtype(&l->dtype, i, "dtype", f); /* there is no cache to take it from */
+  check_no_view(l, &l->k, i, "k", f);
+  check_no_view(l, &l->v, i, "v", f);
+  if (l->kv_source != 0)
+    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "kv_source", l->kv_source, "0 with CGR_LAYER_NO_CACHE");
+  l->kv_source = 0;
+}
+
 static void check_dtypes(cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
-  if (l->kv_source != 0) {
+  if (l->flags & CGR_LAYER_NO_CACHE) {
+    check_no_cache(l, i, f);
+  } else if (l->kv_source != 0) {
     resolve_source(setup, l, i, f);
   } else {
     check_dtype(&l->k.dtype, i, "k.dtype", f);
@@ -168,12 +198,13 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_reserved(l, i, f);
   check_numbers(l, i, f);
   check_group(c, l, i, f);
+  cgr__check_length_set(setup, l, i, f);
   check_heads(l, i, f);
   check_dtypes(setup, l, i, f);
   set_defaults(l);
   if (is_backend(setup, l->backend, i, f))
     cgr__check_backend(setup, l, i, f);
-  if (l->kv_source == 0)
+  if (cgr__owns_cache(l))
     check_cache(setup, l, i, f);
 }
 

@@ -61,7 +61,7 @@ typedef bool (*overlap)(const cgr__setup *setup, const cgr_layer *layer, const c
 static void check_caches(const cgr__setup *setup, const char *field, overlap overlaps, const void *context, cgr__findings *f) {
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *l = &setup->layers[i];
-    bool own = l->size != 0 && l->kv_source == 0;
+    bool own = l->size != 0 && cgr__owns_cache(l);
     bool k = own && overlaps(setup, l, &l->k, context), v = own && overlaps(setup, l, &l->v, context);
     if (!k && !v)
       continue;

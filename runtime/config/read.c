@@ -98,6 +98,8 @@ static void check_limits(cgr_config *c, cgr__findings *f) {
   check_limit(f, "max_changes", &c->max_changes, 1, CGR__MAX_CHANGES, 1);
   check_limit(f, "num_parts", &c->num_parts, 0, CGR__MAX_PARTS, 1);
   set_default(&c->wait_timeout_ms, 30000);
+  set_default(&c->num_length_sets, 1);
+  check_limit(f, "num_length_sets", &c->num_length_sets, 1, CGR__MAX_SETS, CGR__MAX_SETS);
   check_limit(f, "wait_timeout_ms", &c->wait_timeout_ms, 1, INT32_MAX, 1);
   check_limit(f, "flight_depth", &c->flight_depth, 0, CGR__MAX_FLIGHT_DEPTH, 0);
   c->flight_depth = (int32_t)cgr__flight_depth(c->flight_depth);
@@ -128,7 +130,6 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_reserved(f, "max_steps", c->max_steps, 0);
   cgr__findings_add_used(f, "reserved", c->reserved);
   cgr__findings_add_used(f, "reserved_end", c->reserved_end);
-  cgr__findings_add_used(f, "reserved_last", c->reserved_last);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- limits */
@@ -141,7 +142,7 @@ static void make_limits(cgr__setup *setup) {
   limits->max_tokens = c->max_tokens;
   limits->max_seq_len = c->max_seq_len;
   limits->num_groups = c->num_groups < 0 ? 0 : c->num_groups < CGR__MAX_GROUPS ? c->num_groups : CGR__MAX_GROUPS;
-  limits->num_sets = 1;
+  limits->num_sets = c->num_length_sets;
   limits->token_stride = 1;
   limits->ring_depth = c->ring_depth;
   limits->max_changes = c->max_changes;
@@ -168,6 +169,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);
   cgr__setup_backend_plans(setup, f);
+  cgr__setup_lengths(setup, f);
   cgr__setup_native(setup, f);
   make_limits(setup);
   cgr__setup_derived(setup, f);
@@ -210,7 +212,9 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   rows.max_tokens = c->max_tokens;
   rows.num_groups = c->num_groups;
   rows.groups = setup->groups;
-  for (int32_t i = 0; i < c->num_buffers; i++) {
+  rows.num_sets = c->num_length_sets;
+  rows.lengths = setup->lengths;
+  for (int32_t i = 0; i < setup->num_declared; i++) {
     const cgr__declared *d = &setup->declared[i];
     if (d->source != CGR_SOURCE_STAGED || d->dimension != CGR_DIMENSION_ROWS)
       continue;

@@ -230,7 +230,7 @@ static void compare_views(const cgr__setup *setup, lattice *all, cgr__findings *
   int32_t count = 0, before = 0;
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *layer = &setup->layers[i];
-    if (layer->size == 0 || layer->kv_source != 0)
+    if (layer->size == 0 || !cgr__owns_cache(layer))
       continue;
     for (int32_t view = 0; view < 2; view++) {
       before = count;

@@ -69,9 +69,11 @@ static cgr_status check_state(const cgr_runtime *rt) {
 
 static cgr_status check(const cgr_runtime *rt, cgr_self_test *g) {
   CGR__TRY(cgr__check_unused("cgr_runtime_self_test: reserved", g->reserved));
-  if (g->num_pages < 4 || g->num_pages > 1 << 24)
+  if (rt->setup.config.num_groups == 0) /* nothing has pages */
+    g->num_pages = 0, g->pages = NULL;
+  else if (g->num_pages < 4 || g->num_pages > 1 << 24)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: num_pages is %d, expected 4 .. 2^24", g->num_pages);
-  if (!g->pages)
+  if (!g->pages && rt->setup.config.num_groups > 0)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_runtime_self_test: pages is NULL, expected %d for each group", g->num_pages);
   if (g->max_token < 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: max_token is %d, expected the size of the vocabulary",
@@ -91,7 +93,7 @@ static cgr_status take_host_memory(cgr__self_test *t) {
   int32_t *words = malloc((3 * r + 2 * r * groups + (size_t)c->max_tokens) * sizeof *words);
   cgr__test_case *tc = &t->test_case;
   tc->rows = words;
-  t->tokens = malloc(2 * cgr__test_list_length(t) * sizeof *t->tokens);
+  t->tokens = malloc(2 * cgr__test_list_length(t) * sizeof *t->tokens + 1);
   bool all = words && t->tokens;
   for (int i = 0; i < 3; i++)
     all = (t->filled[i] = malloc(digests + 1)) && all;
@@ -113,10 +115,11 @@ static cgr_status take_host_memory(cgr__self_test *t) {
 static cgr_status shuffle_pages(cgr__self_test *t) {
   int32_t n = t->given.num_pages, groups = t->rt->setup.config.num_groups;
   size_t bytes = (size_t)n * (size_t)groups * sizeof *t->pages;
-  t->pages = malloc(bytes);
+  t->pages = malloc(bytes + 1);
   if (!t->pages)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %zu bytes of pages", bytes);
-  memcpy(t->pages, t->given.pages, bytes);
+  if (bytes > 0)
+    memcpy(t->pages, t->given.pages, bytes);
   for (int32_t g = 0; g < groups; g++)
     for (int32_t i = n - 1; i > 0; i--) {
       int32_t *pages = t->pages + (size_t)g * (size_t)n, other = (int32_t)cgr__test_random(t, (uint64_t)i + 1), page = pages[i];
@@ -132,7 +135,7 @@ static cgr_status take_device_memory(cgr__self_test *t) {
   const cgr__device_ops *ops = rt->dev->ops;
   size_t pages = (size_t)cgr__test_num_pages(t), groups = (size_t)rt->setup.config.num_groups;
   void *memory = NULL;
-  int error = ops->mem_alloc(rt->dev, cgr__test_digest_offset(t) + cgr__test_digest_bytes(t), CGR__MEMORY_DEVICE, &memory);
+  int error = ops->mem_alloc(rt->dev, cgr__test_digest_offset(t) + cgr__test_digest_bytes(t) + 1, CGR__MEMORY_DEVICE, &memory);
   t->device = memory;
   for (size_t g = 0; g < groups && !error; g++) {
     int32_t *list = (int32_t *)memory + g * pages;
@@ -221,7 +224,7 @@ static cgr_status run(cgr__self_test *t) {
   const cgr_config *c = &t->rt->setup.config;
   t->random = t->given.seed;
   for (int32_t i = 0; i < c->num_layers; i++)
-    if (t->rt->setup.layers[i].kv_source == 0)
+    if (cgr__owns_cache(&t->rt->setup.layers[i]))
       t->caches[t->num_caches++] = i;
   cgr_status status = shuffle_pages(t);
   if (status == CGR_OK)

@@ -1,0 +1,38 @@
+/* Lengths of rows in the sets after 0: words of their data, whose pages are checked when they are set. */
+#include <string.h>
+
+#include "base/status.h"
+#include "planners/requests/rows.h"
+
+static const int32_t *lengths_of(const cgr__rows *rows, int32_t row) {
+  return rows->data[rows->lengths].words_of + (int64_t)row * rows->data[rows->lengths].words;
+}
+
+int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row, int32_t set) { return lengths_of(rows, row)[set - 1]; }
+
+cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
+  int32_t lengths[CGR__MAX_SETS], capacity, group;
+  if (rows->num_sets <= 1)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_request_set_other_length: set is %d, expected cgr_config.num_length_sets above 1: there is none but 0", set);
+  if (set < 1 || set >= rows->num_sets)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_request_set_other_length: set is %d, expected 1 .. %d (cgr_request_set_length sets that of set 0)", set,
+                     rows->num_sets - 1);
+  if (num_tokens < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_other_length: num_tokens is %d, expected at least 0",
+                     num_tokens);
+  if (num_tokens > rows->max_seq_len)
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
+                     "cgr_request_set_other_length: num_tokens is %d, expected at most %d (max_seq_len)", num_tokens,
+                     rows->max_seq_len);
+  group = cgr__rows_shortest_group(rows, row, set, &capacity);
+  if (num_tokens > capacity)
+    return cgr__fail(CGR_ERROR_PAGES_MISSING,
+                     "cgr_request_set_other_length: num_tokens is %d, expected at most %d (the pages of row %d in group %d)",
+                     num_tokens, capacity, row, group);
+  memcpy(lengths, lengths_of(rows, row), (size_t)(rows->num_sets - 1) * sizeof *lengths);
+  lengths[set - 1] = num_tokens;
+  cgr__rows_set_data(rows, row, rows->lengths, lengths);
+  return CGR_OK;
+}
