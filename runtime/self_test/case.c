@@ -23,19 +23,22 @@ static int32_t smallest_page(const cgr_runtime *rt) {
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
-/* A request of `len` new tokens, after some that fit its `share` of pages. */
+/* A request of `len` new tokens, after some that fit its `share` of pages; in other length sets it has any that fit. */
 static void add_request(cgr__self_test *t, int32_t len, int32_t share) {
   cgr__test_case *c = &t->test_case;
   const cgr_runtime *rt = t->rt;
-  int64_t room = (int64_t)share * smallest_page(rt);
-  room = (room < rt->setup.config.max_seq_len ? room : rt->setup.config.max_seq_len) - len;
-  int32_t i = c->num_requests++;
+  int64_t most = (int64_t)share * smallest_page(rt);
+  most = most < rt->setup.config.max_seq_len ? most : rt->setup.config.max_seq_len;
+  int32_t i = c->num_requests++, sets = rt->setup.limits.num_sets;
   c->lens[i] = len;
-  c->computed[i] = i == 0 ? (int32_t)room : pick(t, (int32_t)room + 1); /* one as long as can be */
+  for (int32_t s = 0; s < sets; s++) {
+    int32_t room = (int32_t)most - (s == c->set ? len : 0);
+    c->before[i * sets + s] = i == 0 ? room : pick(t, room + 1); /* one as long as can be */
+  }
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
     int32_t size = rt->setup.groups[g].page_size, at = i * rt->setup.config.num_groups + g;
     c->first_page[at] = c->owned[g];
-    c->num_pages[at] = (c->computed[i] + len + size - 1) / size;
+    c->num_pages[at] = (cgr__test_after(t, i, rt->setup.groups[g].length_set) + size - 1) / size;
     c->owned[g] += c->num_pages[at];
   }
   for (int32_t k = 0; k < len; k++)
@@ -114,8 +117,8 @@ static int32_t pages_of(const cgr__test_case *c, int32_t group, int32_t num_grou
 static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_shape *shape, int32_t pages) {
   if (id == CGR_BUFFER_INPUT_IDS) /* the padding varies */
     return c->num_tokens;
-  if (id == CGR_BUFFER_NEXT_TOKENS) /* the sampler's */
-    return c->num_requests;
+  if (id == CGR_BUFFER_NEXT_TOKENS) /* the sampler's, of which the steps of other sets have none */
+    return c->set == 0 ? c->num_requests : -1;
   if (id == CGR_BUFFER_PLAN || shape->source == CGR__SOURCE_STATE || shape->source == CGR__SOURCE_WRITTEN)
     return -1;
   switch (shape->shape) {
@@ -164,6 +167,7 @@ bool cgr__test_compose(cgr__self_test *t, const cgr_key *key) {
   if (t->rt->setup.config.num_groups == 0)
     pages = 2 * key->num_requests; /* of which there are none: whatever suits the lengths */
   c->key = *key;
+  c->set = cgr__graphs_set_of(&t->rt->graphs, key->variant);
   c->num_requests = c->num_tokens = c->num_items = 0;
   c->content_bytes = 0;
   memset(c->owned, 0, sizeof c->owned);

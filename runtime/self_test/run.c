@@ -90,10 +90,11 @@ static cgr_status send_tokens(cgr__self_test *t) {
     }
   for (int32_t i = 0; i < c->num_requests * num_groups; i++) {
     int32_t g = i % num_groups, request = i / num_groups, size = t->rt->setup.groups[g].page_size;
+    int32_t set = t->rt->setup.groups[g].length_set;
     for (int32_t p = 0; p < c->num_pages[i]; p++) {
       int32_t *of = t->tokens + (size_t)g * pages + (size_t)cgr__test_place(t, g, c->first_page[i] + p);
-      *of = tokens_in_page(c->computed[request], p, size);
-      of[list] = tokens_in_page(c->computed[request] + c->lens[request], p, size);
+      *of = tokens_in_page(cgr__test_before(t, request, set), p, size);
+      of[list] = tokens_in_page(cgr__test_after(t, request, set), p, size);
     }
   }
   int error = 0;
@@ -168,7 +169,9 @@ static cgr_status set_rows(cgr__self_test *t, int run) {
     if (c->rows[i] < 0)
       CGR__TRY(cgr_request_open(rt, 0, &c->rows[i]));
     CGR__TRY(give_pages(t, i, run));
-    CGR__TRY(cgr_request_set_length(rt, c->rows[i], c->computed[i]));
+    CGR__TRY(cgr_request_set_length(rt, c->rows[i], cgr__test_before(t, i, 0)));
+    for (int32_t s = 1; s < rt->setup.limits.num_sets; s++) /* of the step's own set with its tokens */
+      CGR__TRY(cgr_request_set_other_length(rt, c->rows[i], s, cgr__test_after(t, i, s)));
   }
   for (;;) { /* pages of many requests fill more slots than there are */
     uint64_t seq = 0;

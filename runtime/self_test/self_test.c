@@ -90,7 +90,8 @@ static cgr_status check(const cgr_runtime *rt, cgr_self_test *g) {
 static cgr_status take_host_memory(cgr__self_test *t) {
   const cgr_config *c = &t->rt->setup.config;
   size_t r = (size_t)c->max_requests, groups = (size_t)c->num_groups, digests = cgr__test_digest_bytes(t);
-  int32_t *words = malloc((3 * r + 2 * r * groups + (size_t)c->max_tokens) * sizeof *words);
+  size_t sets = (size_t)c->num_length_sets;
+  int32_t *words = malloc((2 * r + r * sets + 2 * r * groups + (size_t)c->max_tokens) * sizeof *words);
   cgr__test_case *tc = &t->test_case;
   tc->rows = words;
   t->tokens = malloc(2 * cgr__test_list_length(t) * sizeof *t->tokens + 1);
@@ -102,8 +103,8 @@ static cgr_status take_host_memory(cgr__self_test *t) {
   if (!all)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for the digests (%zu bytes each)", digests);
   tc->lens = words + r;
-  tc->computed = words + 2 * r;
-  tc->first_page = words + 3 * r;
+  tc->before = words + 2 * r;
+  tc->first_page = tc->before + r * sets;
   tc->num_pages = tc->first_page + r * groups;
   tc->tokens = tc->num_pages + r * groups;
   for (size_t i = 0; i < r; i++)

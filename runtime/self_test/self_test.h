@@ -27,10 +27,12 @@ typedef struct cgr__test_item {
 typedef struct cgr__test_case {
   cgr_key key;
   int32_t num_requests, num_tokens;
-  int32_t *rows, *lens, *computed, *tokens; /* [max_requests], and [max_tokens]; computed: tokens in the cache before the step */
-  int32_t *first_page, *num_pages;          /* [max_requests][num_groups] of the case's own order of the given ones */
-  int32_t owned[CGR__MAX_GROUPS];           /* given pages that some request has: the first ones in that order */
-  int32_t turn[CGR__MAX_GROUPS];            /* where the order begins in the list */
+  int32_t set;                     /* whose tokens the key's steps have */
+  int32_t *rows, *lens, *tokens;   /* [max_requests], and [max_tokens] */
+  int32_t *before;                 /* [max_requests][num_length_sets] tokens of each set in the cache before the step */
+  int32_t *first_page, *num_pages; /* [max_requests][num_groups] of the case's own order of the given ones */
+  int32_t owned[CGR__MAX_GROUPS];  /* given pages that some request has: the first ones in that order */
+  int32_t turn[CGR__MAX_GROUPS];   /* where the order begins in the list */
   int32_t num_items;
   cgr__test_item items[CGR__MAX_TEST_ITEMS];
   int64_t content_bytes;
@@ -57,6 +59,14 @@ typedef struct cgr__self_test {
   cgr__test_case test_case; /* one at a time */
   cgr__test_run runs[4];    /* the last: the first once more */
 } cgr__self_test;
+
+/* Tokens of length set `set` that request i has before the step, and after it. */
+static inline int32_t cgr__test_before(const cgr__self_test *t, int32_t i, int32_t set) {
+  return t->test_case.before[i * t->rt->setup.limits.num_sets + set];
+}
+static inline int32_t cgr__test_after(const cgr__self_test *t, int32_t i, int32_t set) {
+  return cgr__test_before(t, i, set) + (set == t->test_case.set ? t->test_case.lens[i] : 0);
+}
 
 /* Where in the list the p-th page of the case's order is. */
 static inline int32_t cgr__test_place(const cgr__self_test *t, int32_t group, int32_t p) {

@@ -26,7 +26,7 @@ __device__ __forceinline__ Request read_request(const cgr__step_args &a, int32_t
 /* Commits a request and returns how many tokens it sampled. */
 __device__ __forceinline__ int32_t commit_request(const cgr__step_args &a, const Request &r) {
   bool sampled = !(r.flags & (int32_t)CGR_REQUEST_PARTIAL);
-  if (r.seq_len <= 0 || r.end <= r.start)
+  if (a.set > 0 || r.seq_len <= 0 || r.end <= r.start)
     return 0;
   a.buffers.row_computed[r.row] = r.seq_len;
   if (sampled)

@@ -46,27 +46,70 @@ __device__ void fetch_composition(const PrologueArgs &args, const Composition &b
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
-/* Length of request i, or 0 when a guard empties it. `fresh`: nothing in this step's slot can have touched what
+/* What a request has in each length set, its new tokens included; without sets (kSets) in the first alone. */
+struct Lengths {
+  int32_t in[CGR__MAX_SETS];
+};
+
+template <bool kSets> __device__ __forceinline__ int32_t length_in(const Lengths &lengths, int32_t set) {
+  int32_t length = lengths.in[0];
+  if (kSets) {
+#pragma unroll
+    for (int s = 1; s < CGR__MAX_SETS; s++) /* no array with an index that is not known: it would be in memory */
+      length = set == s ? lengths.in[s] : length;
+  }
+  return length;
+}
+
+/* Lengths in the sets after 0, of a request whose `computed` is good; the new tokens of such a set are in its length already. */
+__device__ inline bool guard_other_sets(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row,
+                                        int32_t query_len, Lengths &lengths) {
+  const int32_t *of_row = a.lengths + (int64_t)row * (a.num_sets - 1);
+#pragma unroll
+  for (int s = 1; s < CGR__MAX_SETS; s++) {
+    if (s >= a.num_sets)
+      break;
+    int32_t length = of_row[s - 1];
+    if (length < (s == a.set ? query_len : 0) || length > a.max_seq_len) {
+      claim_error(&a.state->error, CGR_GUARD_LENGTH, row, i, length);
+      return false;
+    }
+    lengths.in[s] = length;
+    if (s == a.set)
+      batch.first_position[i] = length - query_len;
+  }
+  return true;
+}
+
+/* Lengths of request i, all 0 when a guard empties it. `fresh`: nothing in this step's slot can have touched what
  * fetch_composition fetched. */
-__device__ int32_t guard_request(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row, int32_t query_len,
+template <bool kSets>
+__device__ Lengths guard_request(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row, int32_t query_len,
                                  bool fresh) {
+  Lengths lengths = {};
   if (row < 0 || row >= a.max_rows) {
     claim_error(&a.state->error, CGR_GUARD_ROW, -1, i, row);
     batch.first_position[i] = -1;
-    return 0;
+    return lengths;
   }
   int32_t computed = fresh ? batch.first_position[i] : a.buffers.row_computed[row];
-  int64_t seq_len = (int64_t)computed + query_len;
+  int64_t seq_len = (int64_t)computed + (kSets && a.set > 0 ? 0 : query_len);
   if (computed < 0 || seq_len > a.max_seq_len) {
     claim_error(&a.state->error, CGR_GUARD_LENGTH, row, i, seq_len);
     batch.first_position[i] = -1;
-    return 0;
+    return lengths;
   }
   batch.first_position[i] = computed;
-  return (int32_t)seq_len;
+  lengths.in[0] = (int32_t)seq_len;
+  if (kSets && !guard_other_sets(a, batch, i, row, query_len, lengths)) {
+    batch.first_position[i] = -1;
+    return {};
+  }
+  return lengths;
 }
 
 /* All rows [0, B_r), real or not, by the same stores. Ends with a barrier. */
+template <bool kSets>
 __device__ void write_requests(const PrologueArgs &args, const Composition &batch, const Step &step, bool fresh,
                                Scratch &scratch) {
   const cgr__step_args &a = args.step;
@@ -75,19 +118,26 @@ __device__ void write_requests(const PrologueArgs &args, const Composition &batc
   for (int32_t base = 0; base < a.padded_requests; base += (int32_t)blockDim.x) {
     int32_t i = base + (int32_t)threadIdx.x;
     bool inside = i < a.padded_requests, real = i < step.num_requests;
-    int32_t row = a.max_rows, query_len = 0, end = step.num_tokens, seq_len = 0; /* of padding */
+    int32_t row = a.max_rows, query_len = 0, end = step.num_tokens; /* of padding */
+    Lengths lengths = {};
     if (real) {
       row = batch.rows[i];
       end = batch.query_start[i + 1];
       query_len = end - batch.query_start[i];
-      seq_len = guard_request(a, batch, i, row, query_len, fresh);
+      lengths = guard_request<kSets>(a, batch, i, row, query_len, fresh);
       if (query_len > a.reorder_threshold && a.reorder_threshold > 0)
         atomicMin(&scratch.first_prefill, i);
     }
     if (inside) {
       a.buffers.request_rows[i] = row;
       a.buffers.query_start_loc[i + 1] = end;
-      a.buffers.seq_lens[0][i] = seq_len;
+      a.buffers.seq_lens[0][i] = lengths.in[0];
+      if (kSets) {
+#pragma unroll
+        for (int s = 1; s < CGR__MAX_SETS; s++)
+          if (s < a.num_sets)
+            a.buffers.seq_lens[s][i] = lengths.in[s];
+      }
       a.buffers.logits_indices[i] = query_len > 0 ? end - 1 : 0;
       if (!real)
         a.buffers.request_flags[i] = 0;
@@ -96,6 +146,7 @@ __device__ void write_requests(const PrologueArgs &args, const Composition &batc
     for (int g = 0; g < CGR__MAX_GROUPS; g++) {
       if (g >= a.num_groups)
         break;
+      int32_t seq_len = length_in<kSets>(lengths, a.group[g].length_set);
       int32_t page_size = a.group[g].page_size, full = divide(max(seq_len - 1, 0), page_size, args.page_inverse[g]);
       uint32_t pages = seq_len > 0 ? (uint32_t)full + 1 : 0, total; /* all but the last are full */
       uint32_t upto = block_scan(pages, scratch.scan, total);
@@ -116,6 +167,7 @@ __device__ void write_requests(const PrologueArgs &args, const Composition &batc
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
 
 /* All but the tokens. */
+template <bool kSets>
 __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Scratch &scratch) {
   const cgr__step_args &a = args.step;
   cgr__slot_header header;
@@ -136,7 +188,7 @@ __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Sc
     check_composition(a, batch, step, scratch.first_bad);
   else
     take_slot(a, batch, step, header.num_changes, scratch);
-  write_requests(args, batch, step, fresh, scratch);
+  write_requests<kSets>(args, batch, step, fresh, scratch);
   if (threadIdx.x == 0) {
     a.buffers.counts[CGR_COUNT_REQUESTS] = step.num_requests;
     a.buffers.counts[CGR_COUNT_TOKENS] = step.num_tokens;
@@ -154,29 +206,31 @@ __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Sc
   return step;
 }
 
-template <int kGroups>
+/* With several length sets (kSets) every step takes the way that suits all. */
+template <int kGroups, bool kSets>
 __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __grid_constant__ PrologueArgs args) {
   extern __shared__ int32_t words[];
   __shared__ Scratch scratch;
   __shared__ DecodeScratch decodes;
   Composition batch = place_composition(words, args.step.padded_requests);
   Step step;
-  if (may_be_decodes(args.step) && write_unchanged_decodes<kGroups>(args, decodes))
+  if (!kSets && may_be_decodes(args.step) && write_unchanged_decodes<kGroups>(args, decodes))
     return;
   int32_t share = take_share(args.step);
   if (share == 0) {
-    step = take_step(args, batch, scratch);
+    step = take_step<kSets>(args, batch, scratch);
     open_tokens(args.step, step);
   } else {
-    step = wait_for_tokens(args, batch);
+    step = wait_for_tokens<kSets>(args, batch);
   }
-  write_tokens(args, batch, step, share);
+  write_tokens<kSets>(args, batch, step, share);
   close_tokens(args.step);
 }
 
 /* By the number of groups; that of none looks at one, for no array is empty. */
-constexpr void (*kernels[])(PrologueArgs) = { prologue_kernel<1>, prologue_kernel<1>, prologue_kernel<2>, prologue_kernel<3>,
-                                              prologue_kernel<4> };
+constexpr void (*kernels[])(PrologueArgs) = { prologue_kernel<1, false>, prologue_kernel<1, false>, prologue_kernel<2, false>,
+                                              prologue_kernel<3, false>, prologue_kernel<4, false> };
+constexpr void (*sets_kernel)(PrologueArgs) = prologue_kernel<1, true>;
 
 size_t shared_bytes(int32_t padded_requests) { return (4 * (size_t)padded_requests + 1) * sizeof(int32_t); }
 
@@ -191,19 +245,21 @@ int32_t blocks_for(const cgr__step_args &a) {
 extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
   const cgr__step_args *a = static_cast<const cgr__step_args *>(pointer);
   if (a->padded_requests < 0 || a->padded_requests > CGR__MAX_REQUESTS || a->padded_tokens < 0 || a->ring_depth < 1 ||
-      a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS)
+      a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->num_sets < 0 || a->num_sets > CGR__MAX_SETS ||
+      a->set < 0 || (a->set > 0 && a->set >= a->num_sets))
     return (int)cudaErrorInvalidValue;
   cgr::PrologueArgs args = { *a, {} };
   for (int g = 0; g < a->num_groups; g++)
     if (a->group[g].page_size > 0)
       args.page_inverse[g] = ~0u / (uint32_t)a->group[g].page_size;
   dim3 grid((unsigned)cgr::blocks_for(*a)), block(cgr::step_threads(a->padded_requests, a->padded_tokens));
-  return cgr::launch(cgr::kernels[a->num_groups], &args, grid, block, cgr::shared_bytes(a->padded_requests), stream);
+  auto kernel = a->num_sets > 1 ? cgr::sets_kernel : cgr::kernels[a->num_groups];
+  return cgr::launch(kernel, &args, grid, block, cgr::shared_bytes(a->padded_requests), stream);
 }
 
 extern "C" int cgr__cuda_prologue_preload(void) {
   for (auto kernel : cgr::kernels)
     if (int error = cgr::preload(kernel, cgr::shared_bytes(CGR__MAX_REQUESTS)))
       return error;
-  return 0;
+  return cgr::preload(cgr::sets_kernel, cgr::shared_bytes(CGR__MAX_REQUESTS));
 }

@@ -33,6 +33,7 @@ __device__ inline int64_t find_slot(const cgr__step_args &a, const cgr__group_ge
 }
 
 /* `token`: of a step whose tokens section has them all. */
+template <bool kSets>
 __device__ inline void write_token(const PrologueArgs &args, const Composition &batch, const Step &step, int32_t t,
                                    int32_t token) {
   const cgr__step_args &a = args.step;
@@ -59,7 +60,7 @@ __device__ inline void write_token(const PrologueArgs &args, const Composition &
       if (g >= a.num_groups)
         break;
       index[g] = divide(position, a.group[g].page_size, args.page_inverse[g]);
-      if (index[g] < a.group[g].page_table_stride)
+      if (index[g] < a.group[g].page_table_stride && (!kSets || a.group[g].length_set == a.set))
         pages[g] = *page_entry(a, g, row, index[g]);
     }
   }
@@ -69,11 +70,13 @@ __device__ inline void write_token(const PrologueArgs &args, const Composition &
   for (int g = 0; g < CGR__MAX_GROUPS; g++) {
     if (g >= a.num_groups)
       break;
-    a.buffers.group[g].slot_mapping[t] = first >= 0 ? find_slot(a, a.group[g], row, position, index[g], pages[g]) : -1;
+    bool has_slot = first >= 0 && (!kSets || a.group[g].length_set == a.set); /* tokens of one set are none of another's */
+    a.buffers.group[g].slot_mapping[t] = has_slot ? find_slot(a, a.group[g], row, position, index[g], pages[g]) : -1;
   }
 }
 
 /* A block's share of the tokens [0, B_t). */
+template <bool kSets>
 __device__ inline void write_tokens(const PrologueArgs &args, const Composition &batch, const Step &step, int32_t share) {
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + args.step.slot.tokens);
   bool staged = (step.flags & (CGR__SLOT_TOKENS | CGR__SLOT_EDITS)) == CGR__SLOT_TOKENS;
@@ -86,7 +89,7 @@ __device__ inline void write_tokens(const PrologueArgs &args, const Composition 
     int32_t next = CGR_TOKEN_LAST; /* of the next round, on its way during this one */
     if (staged && t + stride < step.num_tokens)
       next = load_mapped_word(section + t + stride);
-    write_token(args, batch, step, t, token);
+    write_token<kSets>(args, batch, step, t, token);
     token = next;
   }
 }
@@ -117,6 +120,7 @@ __device__ inline void open_tokens(const cgr__step_args &a, const Step &step) {
   store_release_device(&gate->open, 1);
 }
 
+template <bool kSets>
 __device__ inline Step wait_for_tokens(const PrologueArgs &args, const Composition &batch) {
   const cgr__step_args &a = args.step;
   const cgr__step_gate *gate = &a.state->gate;
@@ -132,7 +136,7 @@ __device__ inline Step wait_for_tokens(const PrologueArgs &args, const Compositi
   step.slot = gate->fetched ? reinterpret_cast<const unsigned char *>(a.buffers.inbox)
                             : a.staging + cgr__step_slot(a.state->seq + 1, a.ring_depth) * a.slot.stride;
   for (int32_t i = (int32_t)threadIdx.x; i < step.num_requests; i += (int32_t)blockDim.x) {
-    int32_t end = a.buffers.query_start_loc[i + 1], seq_len = a.buffers.seq_lens[0][i];
+    int32_t end = a.buffers.query_start_loc[i + 1], seq_len = a.buffers.seq_lens[kSets ? a.set : 0][i];
     batch.query_start[i + 1] = end;
     batch.rows[i] = a.buffers.request_rows[i];
     batch.first_position[i] = seq_len > 0 ? seq_len - (end - a.buffers.query_start_loc[i]) : -1;
