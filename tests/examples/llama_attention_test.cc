@@ -202,6 +202,7 @@ TEST(LlamaAttention, NormsOfQAndKAreOfEachHead) {
 TEST(LlamaAttention, AWindowThatNoSequenceOutgrowsHidesNothing) {
   const Model model = Model().Seek(2.0f, 2.0f);
   EXPECT_EQ(model.Generates(Kind("mistral", ", \"sliding_window\": 64"), "1", 64), Repeated(kFound, 64));
+  EXPECT_EQ(model.Generates(Kind("mistral", ", \"sliding_window\": 63"), "1", 64), Repeated(kFound, 63) + ",10");
   EXPECT_EQ(model.Generates(Kind("mistral", ", \"sliding_window\": null"), "1", 70), Repeated(kFound, 70));
 }
 
