@@ -179,15 +179,14 @@ TEST_P(ConfigLayers, DtypesOfTheCallAreChecked) {
 // -------------------------------------------------------------------------------------------------------------- features
 
 TEST_P(ConfigLayers, ReservedNumbersAreRefusedByName) {
-  for (int32_t value : { 1, -1, INT32_MAX })
-    RefusedLayer([&](cgr_layer &l) { l.program = value; },
-                 { Later("program", { "is " + std::to_string(value), "this version" }) });
-  for (int32_t value : { 1, -1, INT32_MAX }) {
-    auto set = [&](cgr_layer &l) { l.length_set = value; };
-    std::vector<Found> want = ReasonsOfTheRegistry(set);
-    want.insert(want.begin(), Later("length_set", { "is " + std::to_string(value), "this version" }));
-    RefusedLayer(set, want);
-  }
+  struct Reserved {
+    const char *field;
+    int32_t cgr_layer::*member;
+  };
+  for (const Reserved &r : { Reserved{ "program", &cgr_layer::program }, Reserved{ "length_set", &cgr_layer::length_set } })
+    for (int32_t value : { 1, -1, INT32_MAX })
+      RefusedLayer([&](cgr_layer &l) { l.*r.member = value; },
+                   { Later(r.field, { "is " + std::to_string(value), "this version" }) });
 }
 
 TEST_P(ConfigLayers, WindowsAndChunksAreTheRegistrysToJudge) {
