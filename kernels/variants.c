@@ -18,10 +18,7 @@
 static const cgr__variant variants[] = {
   { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
     .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
-  { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 64, 128, 64, 0, .tile_lines = 64, .line_lines = 16,
-    .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .max_splits = 16,
-    .width = { { 64, 51200 }, { 128, 100352 } } },
-  { "sm80_general", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
+  { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
     .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .max_splits = 16,
     .width = { { 64, 51200 }, { 128, 100352 }, { 256, 133120 } } },
 };
@@ -83,7 +80,7 @@ static void check_head_dim(const question *q, const char *name, int32_t dim) {
 static void check_shared_memory(const question *q) {
   int32_t i = width_of(q->variant, q->layer), has = q->device->shared_memory;
   bool by_v = q->layer->head_dim_v > q->layer->head_dim;
-  if (i < CGR__MAX_WIDTHS && q->variant->width[i].shared > has)
+  if (i < CGR__MAX_WIDTHS && has > 0 && q->variant->width[i].shared > has)
     REFUSE(q, by_v ? "head_dim_v" : "head_dim", "is %d, which takes %d bytes of shared memory, expected at most %d, the device's",
            by_v ? q->layer->head_dim_v : q->layer->head_dim, q->variant->width[i].shared, has);
 }

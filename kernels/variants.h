@@ -34,7 +34,7 @@ enum cgr__feature {
 #define CGR__MAX_WIDTHS 3
 
 typedef struct cgr__variant {
-  const char *name; /* "host", "sm80", "sm80_general" */
+  const char *name; /* "host", "sm80" */
   int32_t device_kind;
   int32_t min_capability, max_capability; /* compute capabilities that it runs on */
   uint32_t dtypes;                        /* of the cache: bits 1 << cgr_dtype */

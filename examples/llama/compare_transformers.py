@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compare this engine with the transformers library on random-weight Llamas.
+"""Compare this engine with the transformers library on random-weight models: Llama, Mistral, Qwen2 and Qwen3.
 
     python3 compare_transformers.py --binary PATH/llama [--device host|cuda:0] [--dtype fp32|bf16] [--out RESULT.json]
+        [--shapes NAME ...]
     python3 compare_transformers.py --self-test [--binary PATH/llama]
 
-Makes a Llama per shape with random weights and runs the `llama` program on its folder in several settings: all graph
+Makes a model per shape with random weights and runs the `llama` program on its folder in several settings: all graph
 modes, page sizes and layouts, requests that share steps and that wait for each other, sequences of up to 575 tokens.
 Of each run it asks (compare_rules.py):
 
@@ -16,7 +17,8 @@ fp32    (the host's dtype) The logits are those of transformers in fp32 within a
         transformers' own greedy tokens, but for near ties within that limit.
 bf16    (the GPU's dtype) Beside transformers in fp32 on the same weights, the largest error of the logits is at most
         twice that of transformers in bf16, the mean error at most 1.3 times, and the error does not lean towards that of
-        a few planted mistakes (a softmax scale of +1%, ...), which are smaller than the rounding.
+        a few planted mistakes (a softmax scale of +1%, a window of one token more, ...), which can hide beneath the
+        rounding.
         One more run is fed transformers' fp32 tokens one by one (--force-ids) and judged in the same way.
 
 --self-test plants errors into answers of transformers itself, and with --binary also into the folders that the program
@@ -39,7 +41,7 @@ import tempfile
 
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import compare_rules as rules
 
@@ -54,11 +56,9 @@ COMMON = dict(
     bos_token_id=None,
     eos_token_id=None,
     pad_token_id=None,
-    attention_bias=False,
-    mlp_bias=False,
 )
 
-# initializer_range is large enough that the logits differ much from each other.
+# Named by transformers' model_type where it is no Llama. initializer_range is large enough that the logits differ much from each other.
 SHAPES = {
     "gqa4_dim128": dict(hidden_size=512, intermediate_size=1024, num_hidden_layers=3, num_attention_heads=8,
                         num_key_value_heads=2, head_dim=128, vocab_size=1000, tie_word_embeddings=False,
@@ -74,6 +74,32 @@ SHAPES = {
     "tied_linear": dict(hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=4,
                         num_key_value_heads=1, head_dim=64, vocab_size=600, tie_word_embeddings=True,
                         initializer_range=0.08, rope=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
+    "llama_biases": dict(hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=4,
+                         num_key_value_heads=2, head_dim=64, vocab_size=600, tie_word_embeddings=False,
+                         initializer_range=0.08, attention_bias=True, rope=dict(rope_type="default", rope_theta=10000.0)),
+    "mistral": dict(model_type="mistral", hidden_size=320, intermediate_size=768, num_hidden_layers=3,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=128, vocab_size=700, tie_word_embeddings=False,
+                    initializer_range=0.07, sliding_window=None, rope=dict(rope_type="default", rope_theta=1000000.0)),
+    "mistral_window": dict(model_type="mistral", hidden_size=384, intermediate_size=768, num_hidden_layers=3,
+                           num_attention_heads=6, num_key_value_heads=2, head_dim=64, vocab_size=700,
+                           tie_word_embeddings=False, initializer_range=0.06, sliding_window=50,
+                           rope=dict(rope_type="default", rope_theta=10000.0)),
+    "qwen2": dict(model_type="qwen2", hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=4,
+                  num_key_value_heads=2, vocab_size=600, tie_word_embeddings=True, initializer_range=0.08,
+                  rope=dict(rope_type="default", rope_theta=1000000.0)),
+    "qwen2_windows": dict(model_type="qwen2", hidden_size=512, intermediate_size=768, num_hidden_layers=4,
+                          num_attention_heads=4, num_key_value_heads=1, vocab_size=600, tie_word_embeddings=False,
+                          initializer_range=0.06, use_sliding_window=True, sliding_window=100, max_window_layers=2,
+                          rope=dict(rope_type="default", rope_theta=10000.0)),
+    "qwen3": dict(model_type="qwen3", hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=4,
+                  num_key_value_heads=2, head_dim=128, vocab_size=600, tie_word_embeddings=True, initializer_range=0.08,
+                  rope=dict(rope_type="default", rope_theta=1000000.0)),
+    "qwen3_biases_windows": dict(model_type="qwen3", hidden_size=256, intermediate_size=512, num_hidden_layers=4,
+                                 num_attention_heads=6, num_key_value_heads=3, head_dim=64, vocab_size=600,
+                                 tie_word_embeddings=False, initializer_range=0.08, attention_bias=True,
+                                 use_sliding_window=True, sliding_window=37,
+                                 layer_types=["sliding_attention", "full_attention"] * 2,
+                                 rope=dict(rope_type="default", rope_theta=10000.0)),
 }
 
 
@@ -85,33 +111,40 @@ def settings(shape_number):
                "concurrent": (12, 5, 3)[(m + 2 * shape_number) % 3], "chunk": (32, 128, 9)[m % 3]}
 
 
+def chosen_shapes(args):
+    """(number, name, shape): the numbers, and with them seeds and settings, are the same for a part of the shapes."""
+    return [(number, name, shape) for number, (name, shape) in enumerate(SHAPES.items()) if name in args.shapes]
+
+
 # ----------------------------------------------------------------------------------------------------------- reference
 
 
 def make_config(shape):
     """Version 5 has rope_parameters, version 4 rope_theta and rope_scaling."""
     fields = {**COMMON, **shape}
-    rope = fields.pop("rope")
+    rope, model_type = fields.pop("rope"), fields.pop("model_type", "llama")
     if int(transformers.__version__.split(".")[0]) >= 5:
-        return LlamaConfig(**fields, rope_parameters=rope)
+        return AutoConfig.for_model(model_type, **fields, rope_parameters=rope)
     scaling = {k: v for k, v in rope.items() if k != "rope_theta"}
-    return LlamaConfig(**fields, rope_theta=rope["rope_theta"],
-                       rope_scaling=None if rope["rope_type"] == "default" else scaling)
+    return AutoConfig.for_model(model_type, **fields, rope_theta=rope["rope_theta"],
+                                rope_scaling=None if rope["rope_type"] == "default" else scaling)
 
 
 def save_model(shape, seed, folder, dtype):
     """Random weights, rounded to `dtype`."""
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(make_config(shape))
+    model = AutoModelForCausalLM.from_config(make_config(shape))
     for name, weight in model.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(weight, 0.5, 1.5)
+        elif name.endswith(".bias"):
+            torch.nn.init.normal_(weight, 0.0, shape["initializer_range"])  # larger ones would drown the rest
     model.to(dtype).save_pretrained(folder)
 
 
 def load_model(folder, dtype, device):
     """Read anew: rounding a model would round the frequencies of its rotary embedding too."""
-    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
 
 
 @torch.no_grad()
@@ -168,13 +201,23 @@ def plant_eps(model):
             module.variance_epsilon = 1e-6
 
 
+def plant_window(model):
+    """Windows are one token too long."""
+    model.config.sliding_window += 1
+
+
 PLANTS = {"softmax scale +1%": plant_scale, "MLP +2%": plant_mlp, "eps 1e-6 for 1e-5": plant_eps}
+WINDOW_PLANTS = {"window +1": plant_window}
+
+
+def plants_of(shape):
+    return {**PLANTS, **WINDOW_PLANTS} if shape.get("sliding_window") else PLANTS
 
 
 def planted_model(folder, dtype, device, plant):
     model = load_model(folder, dtype, device)
     if plant:
-        PLANTS[plant](model)
+        {**PLANTS, **WINDOW_PLANTS}[plant](model)
     return model
 
 
@@ -213,7 +256,8 @@ class Case:
         self.exact = Reference(load_model(folder, torch.float32, self.device))
         if self.half:
             self.theirs = Reference(load_model(folder, torch.bfloat16, self.device))
-            self.planted = {name: Reference(planted_model(folder, torch.float32, self.device, name)) for name in PLANTS}
+            self.planted = {name: Reference(planted_model(folder, torch.float32, self.device, name))
+                            for name in plants_of(shape)}
         self.expected = [greedy(self.exact.model, prompt) for prompt in self.prompts]
 
     def margins(self):
@@ -310,7 +354,7 @@ def test_case(case, name):
     """Plants into answers of transformers in the dtype of the program."""
     wrong = 0
     dtype = torch.bfloat16 if case.half else torch.float32
-    for plant in (None, *PLANTS):
+    for plant in (None, *plants_of(case.shape)):
         answer = answer_of(planted_model(case.folder, dtype, case.device, plant), case.prompts)
         measured, complaints = case.judge(answer)
         wrong += rules.check(f"{name}, planted: {plant or 'nothing'} ({figures([measured])})", complaints, plant is not None)
@@ -323,13 +367,17 @@ def test_case(case, name):
 
 def planted_folders(case):
     """Folders whose model has the same planted errors, for the program to run."""
-    for plant in (None, *PLANTS):
+    for plant in (None, *plants_of(case.shape)):
         with tempfile.TemporaryDirectory() as folder:
             model = load_model(case.folder, torch.float32, "cpu")
             with torch.no_grad():
                 for layer in model.model.layers:
-                    layer.self_attn.q_proj.weight *= 1.01 if plant == "softmax scale +1%" else 1.0
+                    scaled = getattr(layer.self_attn, "q_norm", layer.self_attn.q_proj)  # a norm would undo it
+                    for weight in scaled.parameters():
+                        weight *= 1.01 if plant == "softmax scale +1%" else 1.0
                     layer.mlp.down_proj.weight *= 1.02 if plant == "MLP +2%" else 1.0
+            if plant == "window +1":
+                plant_window(model)
             model.config.rms_norm_eps = 1e-6 if plant == "eps 1e-6 for 1e-5" else 1e-5
             model.save_pretrained(folder)
             yield plant, folder
@@ -339,7 +387,7 @@ def self_test(args):
     wrong = rules.self_test()
     for dtype in ("fp32", "bf16"):
         args.dtype = dtype
-        for number, (name, shape) in enumerate(SHAPES.items()):
+        for number, name, shape in chosen_shapes(args):
             with tempfile.TemporaryDirectory() as folder:
                 case = Case(args, number, shape, folder)
                 wrong += test_case(case, f"{dtype} {name}")
@@ -381,7 +429,7 @@ def machine(args, report):
 
 def compare(args):
     shapes, passed, report = {}, True, None
-    for number, (name, shape) in enumerate(SHAPES.items()):
+    for number, name, shape in chosen_shapes(args):
         with tempfile.TemporaryDirectory() as folder:
             print(name, flush=True)
             results, report = run_case(args, Case(args, number, shape, folder), number)
@@ -406,6 +454,7 @@ def main():
     p.add_argument("--reference-device", help="of transformers; default: cpu for host, else the GPU")
     p.add_argument("--self-test", action="store_true", help="plant errors and show that they are caught")
     p.add_argument("--out", help="JSON file for the result")
+    p.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), metavar="NAME", help="only these of the models")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--commit", help="of the program; kept in the result")
     args = p.parse_args()

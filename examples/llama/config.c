@@ -1,13 +1,15 @@
-/* config.json, as transformers writes it for LlamaForCausalLM: version 4 (rope_theta, rope_scaling) and 5 (rope_parameters). */
+/* config.json, as transformers writes it: version 4 (rope_theta, rope_scaling) and 5 (rope_parameters). */
 #include "examples/llama/config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "examples/llama/error.h"
 #include "examples/llama/json.h"
+#include "examples/llama/kind.h"
 
 #define CONFIG_LIMIT ((size_t)4 << 20) /* bytes */
 #define ABSENT (-1)
@@ -16,31 +18,30 @@
 static int refuse(const cJSON *json, const char *name) {
   bool on = false;
   TRY(llama_json_bool(json, name, &on));
-  return on ? llama_json_unexpected(llama_json_find(json, name), name, "false: this engine has no biases") : 0;
+  return on ? llama_json_unexpected(llama_json_find(json, name), name, "false: there are no such biases here") : 0;
 }
-
-static bool is_text(const cJSON *item, const char *text) { return cJSON_IsString(item) && strcmp(item->valuestring, text) == 0; }
 
 /* A file of another head or another model can have the same tensors: its name is all that tells. None at all is fine, as it is
  * for transformers. */
-static int check_architecture(const cJSON *json) {
+static int check_architecture(const cJSON *json, const llama_kind *kind) {
   const cJSON *list = llama_json_member(json, "architectures");
   if (!list || (cJSON_IsArray(list) && !list->child))
     return 0;
   for (const cJSON *item = cJSON_IsArray(list) ? list->child : NULL; item; item = item->next)
-    if (is_text(item, "LlamaForCausalLM"))
+    if (llama_json_is(item, kind->architecture))
       return 0;
-  return llama_json_unexpected(list, "architectures", "a list with \"LlamaForCausalLM\"");
+  char expected[64];
+  snprintf(expected, sizeof(expected), "a list with \"%s\"", kind->architecture);
+  return llama_json_unexpected(list, "architectures", expected);
 }
 
-static int read_refusals(const cJSON *json) {
-  const cJSON *type = llama_json_find(json, "model_type"), *act = llama_json_find(json, "hidden_act");
-  if (!is_text(type, "llama"))
-    return llama_json_unexpected(type, "model_type", "\"llama\"");
-  TRY(check_architecture(json));
-  if (act && !is_text(act, "silu"))
+static int read_refusals(const cJSON *json, const llama_kind *kind) {
+  const cJSON *act = llama_json_find(json, "hidden_act");
+  TRY(check_architecture(json, kind));
+  if (act && !llama_json_is(act, "silu"))
     return llama_json_unexpected(act, "hidden_act", "\"silu\"");
-  TRY(refuse(json, "attention_bias"));
+  if (!kind->bias_switch)
+    TRY(refuse(json, "attention_bias"));
   TRY(refuse(json, "mlp_bias"));
   const cJSON *quantised = llama_json_member(json, "quantization_config");
   return quantised ? llama_json_unexpected(quantised, "quantization_config", "none: quantised weights are not supported") : 0;
@@ -52,38 +53,48 @@ static int required(const cJSON *json, const char *name, int64_t high, int32_t *
   return *value == ABSENT ? llama_json_unexpected(NULL, name, "a whole number") : 0;
 }
 
-/* transformers asks that the heads divide the hidden size even where head_dim is given. */
-static int read_heads(const cJSON *json, llama_config *config) {
+/* How many there are, of q and of k and v. */
+static int read_head_counts(const cJSON *json, const llama_kind *kind, llama_config *config) {
+  TRY(required(json, "num_attention_heads", 4096, &config->num_q_heads));
   config->num_kv_heads = config->num_q_heads;
+  if (!llama_json_find(json, "num_key_value_heads") && kind->kv_heads)
+    config->num_kv_heads = kind->kv_heads;
   if (llama_json_member(json, "num_key_value_heads"))
     TRY(llama_json_int(json, "num_key_value_heads", 1, 4096, &config->num_kv_heads));
   if (config->num_q_heads % config->num_kv_heads)
     return llama_fail("num_key_value_heads is %d, expected a divisor of num_attention_heads %d", config->num_kv_heads,
                       config->num_q_heads);
-  if (config->hidden_size % config->num_q_heads)
+  return 0;
+}
+
+/* Of a Llama, transformers asks that the heads divide the hidden size even where head_dim is given. */
+static int read_heads(const cJSON *json, const llama_kind *kind, llama_config *config) {
+  TRY(read_head_counts(json, kind, config));
+  bool given = kind->head_dim ? llama_json_find(json, "head_dim") : llama_json_member(json, "head_dim");
+  bool divides = kind->divides || (!given && !kind->head_dim);
+  if (divides && config->hidden_size % config->num_q_heads)
     return llama_fail("num_attention_heads is %d, expected a divisor of hidden_size %d", config->num_q_heads,
                       config->hidden_size);
-  config->head_dim = config->hidden_size / config->num_q_heads;
-  if (llama_json_member(json, "head_dim"))
+  config->head_dim = kind->head_dim ? kind->head_dim : config->hidden_size / config->num_q_heads;
+  if (given)
     TRY(llama_json_int(json, "head_dim", 1, 256, &config->head_dim));
   if (config->head_dim % 8 || config->head_dim > 256)
     return llama_fail("head_dim is %d, expected a multiple of 8 up to 256", config->head_dim);
   return 0;
 }
 
-static int read_shape(const cJSON *json, llama_config *config) {
+static int read_shape(const cJSON *json, const llama_kind *kind, llama_config *config) {
   TRY(required(json, "hidden_size", 1 << 20, &config->hidden_size));
   TRY(required(json, "intermediate_size", 1 << 22, &config->intermediate_size));
-  TRY(required(json, "num_hidden_layers", 1024, &config->num_layers));
-  TRY(required(json, "num_attention_heads", 4096, &config->num_q_heads));
+  TRY(required(json, "num_hidden_layers", LLAMA_MAX_LAYERS, &config->num_layers));
   TRY(required(json, "vocab_size", 1 << 24, &config->vocab_size));
-  config->max_positions = 2048;
+  config->max_positions = kind->max_positions;
   TRY(llama_json_int(json, "max_position_embeddings", 1, 1 << 26, &config->max_positions));
   if (config->hidden_size % 8)
     return llama_fail("hidden_size is %d, expected a multiple of 8", config->hidden_size);
   if (config->intermediate_size % 8)
     return llama_fail("intermediate_size is %d, expected a multiple of 8", config->intermediate_size);
-  return read_heads(json, config);
+  return read_heads(json, kind, config);
 }
 
 /* Not defaulted: the meaning of a llama3 scaling lies in its four numbers. */
@@ -111,11 +122,11 @@ static int read_scaling(const cJSON *json, const cJSON *scaling, llama_rope *rop
   const cJSON *type = llama_json_find(scaling, "rope_type");
   if (!type)
     type = llama_json_find(scaling, "type");
-  if (!type || is_text(type, "default"))
+  if (!type || llama_json_is(type, "default"))
     return 0;
-  if (is_text(type, "linear"))
+  if (llama_json_is(type, "linear"))
     rope->type = LLAMA_ROPE_LINEAR;
-  else if (is_text(type, "llama3"))
+  else if (llama_json_is(type, "llama3"))
     rope->type = LLAMA_ROPE_LLAMA3;
   else
     return llama_json_unexpected(type, "rope_type", "\"default\", \"linear\" or \"llama3\"");
@@ -180,8 +191,11 @@ static int read_eos(const cJSON *json, llama_config *config) {
 
 static int read_config(const cJSON *json, llama_config *config) {
   double eps = 1e-6; /* when absent, as in transformers */
-  TRY(read_refusals(json));
-  TRY(read_shape(json, config));
+  const llama_kind *kind = NULL;
+  TRY(llama_kind_read(json, &kind));
+  TRY(read_refusals(json, kind));
+  TRY(read_shape(json, kind, config));
+  TRY(llama_kind_attention(kind, json, config));
   TRY(read_rope(json, config));
   config->bos_token = ABSENT;
   if (llama_json_member(json, "bos_token_id"))

@@ -1,5 +1,5 @@
-/* What config.json says: the shape of a Llama. What transformers 5 refuses is refused, and so is what this engine does not
- * compute. */
+/* What config.json says: the shape of a Llama, Mistral, Qwen2 or Qwen3. What transformers 5 refuses is refused, and so is what
+ * this engine does not compute. */
 #ifndef LLAMA_CONFIG_H
 #define LLAMA_CONFIG_H
 
@@ -22,6 +22,7 @@ typedef struct llama_rope {
 } llama_rope;
 
 #define LLAMA_MAX_EOS 16
+#define LLAMA_MAX_LAYERS 1024
 
 typedef struct llama_config {
   int32_t hidden_size;
@@ -32,7 +33,11 @@ typedef struct llama_config {
   int32_t head_dim;
   int32_t vocab_size;
   int32_t max_positions;
-  bool tied; /* the output projection is the embedding */
+  bool tied;                       /* the output projection is the embedding */
+  bool qkv_bias, o_bias;           /* of the projections of attention */
+  bool qk_norm;                    /* each head of q and k is normed before it is turned */
+  int32_t window;                  /* keys that a query sees in a windowed layer, its own included; 0: all */
+  bool windowed[LLAMA_MAX_LAYERS]; /* by layer; none without a window */
   float norm_eps;
   llama_rope rope;
   int32_t bos_token; /* -1: none */

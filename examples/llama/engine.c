@@ -106,6 +106,9 @@ static int describe_layer(const llama_engine *e, int32_t l, cgr_layer *layer) {
   layer->num_q_heads = c->num_q_heads;
   layer->num_kv_heads = c->num_kv_heads;
   layer->head_dim = c->head_dim;
+  /* A window that no sequence outgrows hides nothing: the layer is then planned and computed as one without. */
+  if (c->windowed[l] && c->window < n->max_seq_len)
+    layer->window_left = c->window;
   TRY_CGR(cgr_kv_view_make(n->layout, k, dtype, n->page_size, c->num_kv_heads, c->head_dim, &layer->k));
   TRY_CGR(cgr_kv_view_make(n->layout, v, dtype, n->page_size, c->num_kv_heads, c->head_dim, &layer->v));
   return 0;

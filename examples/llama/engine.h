@@ -25,12 +25,15 @@ typedef struct llama_arena {
 void *llama_arena_take(llama_arena *arena, size_t count, size_t element);
 
 typedef struct llama_layer_weights {
-  void *attention_norm; /* [hidden] */
-  void *qkv;            /* [(q heads + 2 * kv heads) * head_dim, hidden] */
-  void *o;              /* [hidden, q heads * head_dim] */
-  void *mlp_norm;       /* [hidden] */
-  void *gate_up;        /* [2 * intermediate, hidden] */
-  void *down;           /* [hidden, intermediate] */
+  void *attention_norm;  /* [hidden] */
+  void *qkv;             /* [(q heads + 2 * kv heads) * head_dim, hidden] */
+  void *qkv_bias;        /* [(q heads + 2 * kv heads) * head_dim]; NULL: none */
+  void *q_norm, *k_norm; /* [head_dim]; NULL: none */
+  void *o;               /* [hidden, q heads * head_dim] */
+  void *o_bias;          /* [hidden]; NULL: none */
+  void *mlp_norm;        /* [hidden] */
+  void *gate_up;         /* [2 * intermediate, hidden] */
+  void *down;            /* [hidden, intermediate] */
 } llama_layer_weights;
 
 typedef struct llama_weights {

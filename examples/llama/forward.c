@@ -1,4 +1,4 @@
-/* One step of a Llama, written once: cgr calls llama_record for eager steps and, once per key, to capture it. */
+/* One step of a model, written once: cgr calls llama_record for eager steps and, once per key, to capture it. */
 #include <cgr/cgr.h>
 
 #include "examples/llama/engine.h"
@@ -39,25 +39,37 @@ static cgr_status rmsnorm(const pass *p, void *out, const void *in, const void *
   return p->ops->rmsnorm(p->ops, &args, p->stream);
 }
 
-static cgr_status gemm(const pass *p, llama_matrix matrix, void *out, const void *x, const void *weight, int32_t n, int32_t k) {
-  llama_gemm_args args = { .out = out, .x = x, .weight = weight, .rows = p->tokens, .n = n, .k = k, .matrix = matrix };
+/* What x is multiplied with, and what is added to the product: NULL for nothing. */
+typedef struct projection {
+  llama_matrix matrix;
+  const void *weight, *bias;
+} projection;
+
+static cgr_status gemm(const pass *p, projection by, void *out, const void *x, int32_t n, int32_t k) {
+  llama_gemm_args args = { .out = out, .x = x, .weight = by.weight, .bias = by.bias, .n = n, .k = k, .matrix = by.matrix };
+  args.rows = p->tokens;
   args.dtype = args.out_dtype = p->dtype;
   return p->ops->gemm(p->ops, &args, p->stream);
 }
 
 /* out += x * weight^T: a projection back into the residual stream. */
-static cgr_status gemm_add(const pass *p, llama_matrix matrix, void *out, const void *x, const void *weight, int32_t k) {
-  llama_gemm_args args = { .out = out, .x = x, .weight = weight, .rows = p->tokens, .k = k, .matrix = matrix };
+static cgr_status gemm_add(const pass *p, projection by, void *out, const void *x, int32_t k) {
+  llama_gemm_args args = { .out = out, .x = x, .weight = by.weight, .bias = by.bias, .k = k, .matrix = by.matrix };
+  args.rows = p->tokens;
   args.n = p->config->hidden_size;
   args.dtype = args.out_dtype = p->dtype;
   args.add = 1;
   return p->ops->gemm(p->ops, &args, p->stream);
 }
 
-static cgr_status rope(const pass *p, void *qkv) {
+static cgr_status rope(const pass *p, void *qkv, const llama_layer_weights *w) {
   const llama_config *c = p->config;
   llama_rope_args args = { .qk = qkv, .positions = p->engine->positions, .angles = p->engine->angles, .tokens = p->tokens };
   args.stride_token = (int64_t)(c->num_q_heads + 2 * c->num_kv_heads) * c->head_dim;
+  args.q_norm = w->q_norm;
+  args.k_norm = w->k_norm;
+  args.eps = c->norm_eps;
+  args.q_heads = c->num_q_heads;
   args.heads = c->num_q_heads + c->num_kv_heads;
   args.head_dim = c->head_dim;
   args.dtype = p->dtype;
@@ -111,15 +123,15 @@ cgr_status llama_record(cgr_recorder *recorder, void *engine) {
   for (int32_t l = 0; l < c->num_layers; l++) {
     const llama_layer_weights *w = &e->weights->layers[l];
     PASS(rmsnorm(&p, e->normed, e->x, w->attention_norm, p.tokens));
-    PASS(gemm(&p, LLAMA_QKV, e->qkv, e->normed, w->qkv, q_size + 2 * kv_size, hidden));
-    PASS(rope(&p, e->qkv));
+    PASS(gemm(&p, (projection){ LLAMA_QKV, w->qkv, w->qkv_bias }, e->qkv, e->normed, q_size + 2 * kv_size, hidden));
+    PASS(rope(&p, e->qkv, w));
     PASS(cgr_record_attention(recorder, &e->attention[l]));
-    PASS(gemm_add(&p, LLAMA_O, e->x, e->attended, w->o, q_size));
+    PASS(gemm_add(&p, (projection){ LLAMA_O, w->o, w->o_bias }, e->x, e->attended, q_size));
 
     PASS(rmsnorm(&p, e->normed, e->x, w->mlp_norm, p.tokens));
-    PASS(gemm(&p, LLAMA_GATE_UP, e->gate_up, e->normed, w->gate_up, 2 * inner, hidden));
+    PASS(gemm(&p, (projection){ LLAMA_GATE_UP, w->gate_up, NULL }, e->gate_up, e->normed, 2 * inner, hidden));
     PASS(silu(&p, e->inner, e->gate_up));
-    PASS(gemm_add(&p, LLAMA_DOWN, e->x, e->inner, w->down, inner));
+    PASS(gemm_add(&p, (projection){ LLAMA_DOWN, w->down, NULL }, e->x, e->inner, inner));
   }
   PASS(gather(&p, e->last, e->x));
   PASS(rmsnorm(&p, e->last, e->last, e->weights->norm, p.requests));

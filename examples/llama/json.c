@@ -103,6 +103,8 @@ const cJSON *llama_json_member(const cJSON *object, const char *name) {
   return item && !cJSON_IsNull(item) ? item : NULL;
 }
 
+bool llama_json_is(const cJSON *item, const char *text) { return cJSON_IsString(item) && strcmp(item->valuestring, text) == 0; }
+
 int llama_json_unexpected(const cJSON *item, const char *name, const char *expected) {
   char *text = item ? cJSON_PrintUnformatted(item) : NULL;
   const char *got = text ? text : item ? "something else" : "missing";

@@ -31,6 +31,9 @@ const cJSON *llama_json_find(const cJSON *object, const char *name);
 /* The same, and NULL when it is null. */
 const cJSON *llama_json_member(const cJSON *object, const char *name);
 
+/* Whether the item is this text. */
+bool llama_json_is(const cJSON *item, const char *text);
+
 /* Fails with "name is <the item's text>, expected ..."; a NULL item is missing. */
 int llama_json_unexpected(const cJSON *item, const char *name, const char *expected);
 

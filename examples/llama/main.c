@@ -1,4 +1,4 @@
-/* Runs a Llama through cgr: ./bazelw run //examples/llama -- --help */
+/* Runs a Llama, Mistral, Qwen2 or Qwen3 through cgr: ./bazelw run //examples/llama -- --help */
 #include <cgr/cgr.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -35,8 +35,26 @@ static int find(const llama_model *model, const char *name, int64_t rows, int64_
 static int find_in_layer(const llama_model *model, int layer, const char *part, int64_t rows, int64_t columns,
                          const llama_tensor **found) {
   char name[128];
-  snprintf(name, sizeof(name), "model.layers.%d.%s.weight", layer, part);
+  snprintf(name, sizeof(name), "model.layers.%d.%s", layer, part);
   return find(model, name, rows, columns, found);
+}
+
+/* What the attention of some models has besides its projections. */
+static int find_extras(llama_model *model, int l) {
+  const llama_config *c = &model->config;
+  llama_model_layer *layer = &model->layers[l];
+  int64_t q_size = (int64_t)c->num_q_heads * c->head_dim, kv_size = (int64_t)c->num_kv_heads * c->head_dim;
+  if (c->qkv_bias) {
+    TRY(find_in_layer(model, l, "self_attn.q_proj.bias", q_size, 0, &layer->q_bias));
+    TRY(find_in_layer(model, l, "self_attn.k_proj.bias", kv_size, 0, &layer->k_bias));
+    TRY(find_in_layer(model, l, "self_attn.v_proj.bias", kv_size, 0, &layer->v_bias));
+  }
+  if (c->o_bias)
+    TRY(find_in_layer(model, l, "self_attn.o_proj.bias", c->hidden_size, 0, &layer->o_bias));
+  if (!c->qk_norm)
+    return 0;
+  TRY(find_in_layer(model, l, "self_attn.q_norm.weight", c->head_dim, 0, &layer->q_norm));
+  return find_in_layer(model, l, "self_attn.k_norm.weight", c->head_dim, 0, &layer->k_norm);
 }
 
 static int find_layer(llama_model *model, int l) {
@@ -44,15 +62,16 @@ static int find_layer(llama_model *model, int l) {
   llama_model_layer *layer = &model->layers[l];
   int64_t hidden = c->hidden_size, inner = c->intermediate_size;
   int64_t q_size = (int64_t)c->num_q_heads * c->head_dim, kv_size = (int64_t)c->num_kv_heads * c->head_dim;
-  TRY(find_in_layer(model, l, "input_layernorm", hidden, 0, &layer->attention_norm));
-  TRY(find_in_layer(model, l, "self_attn.q_proj", q_size, hidden, &layer->q));
-  TRY(find_in_layer(model, l, "self_attn.k_proj", kv_size, hidden, &layer->k));
-  TRY(find_in_layer(model, l, "self_attn.v_proj", kv_size, hidden, &layer->v));
-  TRY(find_in_layer(model, l, "self_attn.o_proj", hidden, q_size, &layer->o));
-  TRY(find_in_layer(model, l, "post_attention_layernorm", hidden, 0, &layer->mlp_norm));
-  TRY(find_in_layer(model, l, "mlp.gate_proj", inner, hidden, &layer->gate));
-  TRY(find_in_layer(model, l, "mlp.up_proj", inner, hidden, &layer->up));
-  return find_in_layer(model, l, "mlp.down_proj", hidden, inner, &layer->down);
+  TRY(find_in_layer(model, l, "input_layernorm.weight", hidden, 0, &layer->attention_norm));
+  TRY(find_in_layer(model, l, "self_attn.q_proj.weight", q_size, hidden, &layer->q));
+  TRY(find_in_layer(model, l, "self_attn.k_proj.weight", kv_size, hidden, &layer->k));
+  TRY(find_in_layer(model, l, "self_attn.v_proj.weight", kv_size, hidden, &layer->v));
+  TRY(find_in_layer(model, l, "self_attn.o_proj.weight", hidden, q_size, &layer->o));
+  TRY(find_in_layer(model, l, "post_attention_layernorm.weight", hidden, 0, &layer->mlp_norm));
+  TRY(find_in_layer(model, l, "mlp.gate_proj.weight", inner, hidden, &layer->gate));
+  TRY(find_in_layer(model, l, "mlp.up_proj.weight", inner, hidden, &layer->up));
+  TRY(find_in_layer(model, l, "mlp.down_proj.weight", hidden, inner, &layer->down));
+  return find_extras(model, l);
 }
 
 /* The embedding and the output projection. "Tied" says what a file may leave out, in transformers 5: with one of the two tensors

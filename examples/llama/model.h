@@ -1,4 +1,4 @@
-/* A Llama on disk: its shape and its tensors, found and checked, not yet on a device. */
+/* A model on disk: its shape and its tensors, found and checked, not yet on a device. */
 #ifndef LLAMA_MODEL_H
 #define LLAMA_MODEL_H
 
@@ -12,12 +12,15 @@ extern "C" {
 #endif
 
 typedef struct llama_model_layer {
-  const llama_tensor *attention_norm; /* [hidden] */
-  const llama_tensor *q, *k, *v;      /* [heads * head_dim, hidden] */
-  const llama_tensor *o;              /* [hidden, q heads * head_dim] */
-  const llama_tensor *mlp_norm;       /* [hidden] */
-  const llama_tensor *gate, *up;      /* [intermediate, hidden] */
-  const llama_tensor *down;           /* [hidden, intermediate] */
+  const llama_tensor *attention_norm;           /* [hidden] */
+  const llama_tensor *q, *k, *v;                /* [heads * head_dim, hidden] */
+  const llama_tensor *o;                        /* [hidden, q heads * head_dim] */
+  const llama_tensor *q_bias, *k_bias, *v_bias; /* [heads * head_dim]; NULL: none */
+  const llama_tensor *o_bias;                   /* [hidden]; NULL: none */
+  const llama_tensor *q_norm, *k_norm;          /* [head_dim]; NULL: none */
+  const llama_tensor *mlp_norm;                 /* [hidden] */
+  const llama_tensor *gate, *up;                /* [intermediate, hidden] */
+  const llama_tensor *down;                     /* [hidden, intermediate] */
 } llama_model_layer;
 
 typedef struct llama_model {

@@ -1,4 +1,4 @@
-/* The operations of a Llama's step, as a table with one implementation per device. Each call enqueues: its arguments are a plain
+/* The operations of a model's step, as a table with one implementation per device. Each call enqueues: its arguments are a plain
  * struct, copied by value, and a captured call keeps its copy. Counts are those of the key; what depends on the live batch is
  * read from device memory. Activations and weights are in the compute dtype (fp32 or bf16), arithmetic is fp32. */
 #ifndef LLAMA_OPS_H
@@ -26,11 +26,14 @@ typedef struct llama_rmsnorm_args {
 } llama_rmsnorm_args;
 
 typedef struct llama_rope_args {
-  void *qk;                 /* [tokens, heads, head_dim], turned in place: the heads of q, then those of k */
-  const int32_t *positions; /* [tokens] */
-  const float *angles;      /* [max_positions, head_dim]: cos of each frequency, then sin */
-  int64_t stride_token;     /* elements */
-  int32_t tokens, heads, head_dim, dtype, max_positions, reserved;
+  void *qk;                    /* [tokens, heads, head_dim], turned in place: the heads of q, then those of k */
+  const void *q_norm, *k_norm; /* [head_dim] weights of an RMS norm of each head before the turn; NULL: none */
+  const int32_t *positions;    /* [tokens] */
+  const float *angles;         /* [max_positions, head_dim]: cos of each frequency, then sin */
+  int64_t stride_token;        /* elements */
+  int32_t tokens, q_heads, heads, head_dim, dtype, max_positions; /* heads: of q and k */
+  float eps;
+  int32_t reserved;
 } llama_rope_args;
 
 typedef struct llama_silu_args {
@@ -59,9 +62,10 @@ typedef struct llama_argmax_args {
 typedef enum llama_matrix { LLAMA_QKV, LLAMA_O, LLAMA_GATE_UP, LLAMA_DOWN, LLAMA_HEAD, LLAMA_NUM_MATRICES } llama_matrix;
 
 typedef struct llama_gemm_args {
-  void *out;          /* [rows, n] = x * weight^T, or += with `add` */
+  void *out;          /* [rows, n] = x * weight^T + bias, or += with `add` */
   const void *x;      /* [rows, k] */
   const void *weight; /* [n, k] */
+  const void *bias;   /* [n], or NULL; only where out_dtype is dtype, and for a matrix always or never */
   int32_t rows, n, k, dtype;
   int32_t out_dtype; /* dtype, or fp32 */
   int32_t add;

@@ -74,6 +74,20 @@ static void rmsnorm(const void *pointer) {
   }
 }
 
+/* The two halves of a head, times the weights of its norm. */
+static void norm_head(const llama_rope_args *a, const void *norm, float *low, float *high) {
+  int half = a->head_dim / 2;
+  float weight[BLOCK], sum = 0.0f;
+  load(weight, norm, 0, a->head_dim, a->dtype);
+  for (int i = 0; i < half; i++)
+    sum += low[i] * low[i] + high[i] * high[i];
+  float scale = 1.0f / sqrtf(sum / (float)a->head_dim + a->eps);
+  for (int i = 0; i < half; i++) {
+    low[i] = low[i] * scale * weight[i];
+    high[i] = high[i] * scale * weight[half + i];
+  }
+}
+
 static void rope(const void *pointer) {
   const llama_rope_args *a = pointer;
   int half = a->head_dim / 2;
@@ -85,6 +99,8 @@ static void rope(const void *pointer) {
       int64_t first = t * a->stride_token + h * a->head_dim;
       load(low, a->qk, first, half, a->dtype);
       load(high, a->qk, first + half, half, a->dtype);
+      if (a->q_norm)
+        norm_head(a, h < a->q_heads ? a->q_norm : a->k_norm, low, high);
       for (int i = 0; i < half; i++) {
         float x = low[i], y = high[i];
         low[i] = x * cosines[i] - y * sines[i];
@@ -161,10 +177,12 @@ INLINE void load_lanes(lanes *to, const void *base, int64_t index, int32_t dtype
 
 INLINE void put(const llama_gemm_args *a, int64_t row, int64_t column, const lanes *sums) {
   const float *s = (const float *)sums;
-  float value = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])), old = 0.0f;
+  float value = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])), bias = 0.0f, old = 0.0f;
+  if (a->bias)
+    load(&bias, a->bias, column, 1, a->dtype);
   if (a->add)
     load(&old, a->out, row * a->n + column, 1, a->out_dtype);
-  value += old;
+  value = value + bias + old;
   store(a->out, row * a->n + column, &value, 1, a->out_dtype);
 }
 

@@ -19,7 +19,7 @@ static const struct option {
 } table[] = {
 #define FIELD(name) offsetof(llama_options, name)
   { "--model", TEXT, FIELD(model), 0, 0, "DIR",
-    "folder of a Llama (config.json, safetensors); default: the one that comes along" },
+    "folder of a Llama, Mistral, Qwen2 or Qwen3 (config.json, safetensors); default: the one that comes along" },
   { "--prompt", TEXTS, FIELD(prompts), 0, 0, "TEXT", "a prompt; again for more (models whose tokens are bytes)" },
   { "--prompts", TEXT, FIELD(prompts_file), 0, 0, "FILE", "a prompt per line" },
   { "--prompt-ids", TEXTS, FIELD(prompt_ids), 0, 0, "1,2,3", "a prompt as token ids; again for more" },
@@ -139,7 +139,7 @@ static const char claims[] =
     "  only where the best two logits are as close as that.\n";
 
 void llama_options_help(void) {
-  printf("Runs a Llama through the CUDA graph runtime: generates text, then prints what each step cost.\n\n");
+  printf("Runs a language model through the CUDA graph runtime: generates text, then prints what each step cost.\n\n");
   for (size_t i = 0; i < NUM_OPTIONS; i++) {
     char left[40];
     snprintf(left, sizeof(left), "%s %s", table[i].name, table[i].value ? table[i].value : "");

@@ -25,7 +25,11 @@ static void lay_out(llama_weights *w, const llama_model *model) {
     llama_layer_weights *layer = &w->layers[l];
     layer->attention_norm = llama_arena_take(&w->arena, hidden, element);
     layer->qkv = llama_arena_take(&w->arena, (q_size + 2 * kv_size) * hidden, element);
+    layer->qkv_bias = c->qkv_bias ? llama_arena_take(&w->arena, q_size + 2 * kv_size, element) : NULL;
+    layer->q_norm = c->qk_norm ? llama_arena_take(&w->arena, (size_t)c->head_dim, element) : NULL;
+    layer->k_norm = c->qk_norm ? llama_arena_take(&w->arena, (size_t)c->head_dim, element) : NULL;
     layer->o = llama_arena_take(&w->arena, hidden * q_size, element);
+    layer->o_bias = c->o_bias ? llama_arena_take(&w->arena, hidden, element) : NULL;
     layer->mlp_norm = llama_arena_take(&w->arena, hidden, element);
     layer->gate_up = llama_arena_take(&w->arena, 2 * inner * hidden, element);
     layer->down = llama_arena_take(&w->arena, hidden * inner, element);
@@ -57,6 +61,22 @@ static int send_one(upload *u, const llama_tensor *tensor, void *to) {
   return send(u, tensor, &place);
 }
 
+/* Biases and norms of the attention, where the model has them. */
+static int send_extras(upload *u, const llama_model_layer *from, const llama_layer_weights *to) {
+  char *qkv_bias = to->qkv_bias;
+  if (to->qkv_bias) {
+    TRY(send(u, from->q_bias, &qkv_bias));
+    TRY(send(u, from->k_bias, &qkv_bias));
+    TRY(send(u, from->v_bias, &qkv_bias));
+  }
+  if (to->o_bias)
+    TRY(send_one(u, from->o_bias, to->o_bias));
+  if (!to->q_norm)
+    return 0;
+  TRY(send_one(u, from->q_norm, to->q_norm));
+  return send_one(u, from->k_norm, to->k_norm);
+}
+
 static int send_all(upload *u, const llama_model *model, const llama_weights *w) {
   TRY(send_one(u, model->embedding, w->embedding));
   if (w->head != w->embedding)
@@ -75,6 +95,7 @@ static int send_all(upload *u, const llama_model *model, const llama_weights *w)
     TRY(send(u, from->gate, &gate_up));
     TRY(send(u, from->up, &gate_up));
     TRY(send_one(u, from->down, to->down));
+    TRY(send_extras(u, from, to));
   }
   return 0;
 }

@@ -127,6 +127,54 @@ TEST(LlamaModel, UntiedModelsNeedAHead) {
   EXPECT_EQ(OpenError(folder), "");
 }
 
+// ------------------------------------------------------------------------------------------------- biases and head norms
+
+// What the reader says of a folder of this kind with these tensors.
+std::string KindError(const std::string &members, const std::vector<Tensor> &tensors) {
+  Folder folder;
+  folder.Write("config.json", TinyConfig(members));
+  folder.Write("model.safetensors", SafeTensors(tensors));
+  return OpenError(folder);
+}
+
+// Each tensor that a kind has besides a Llama's is asked for by name, in its shape.
+void ExpectAllNeeded(const std::string &members, const std::vector<Tensor> &extras) {
+  for (size_t i = 0; i <= extras.size(); i++) {
+    std::vector<Tensor> tensors = TinyTensors();
+    for (size_t k = 0; k < extras.size(); k++)
+      if (k != i)
+        tensors.push_back(extras[k]);
+    if (i == extras.size()) {
+      EXPECT_EQ(KindError(members, tensors), "") << members;
+      continue;
+    }
+    EXPECT_SAYS(KindError(members, tensors), "tensor " + extras[i].name + " is missing, expected it for this config.json");
+    tensors.push_back(MakeTensor(extras[i].name, "BF16", { 24 }));
+    const std::string size = std::to_string(extras[i].shape[0]);
+    EXPECT_SAYS(KindError(members, tensors), "tensor " + extras[i].name + " has shape [24], expected [" + size + "]");
+  }
+}
+
+TEST(LlamaModel, NeedsWhatItsKindHas) {
+  const std::string self = "model.layers.0.self_attn.";
+  const std::vector<Tensor> qkv = { MakeTensor(self + "q_proj.bias", "BF16", { 16 }),
+                                    MakeTensor(self + "k_proj.bias", "BF16", { 8 }),
+                                    MakeTensor(self + "v_proj.bias", "BF16", { 8 }) };
+  const std::vector<Tensor> norms = { MakeTensor(self + "q_norm.weight", "BF16", { 8 }),
+                                      MakeTensor(self + "k_norm.weight", "BF16", { 8 }) };
+  std::vector<Tensor> biases = qkv, all = norms;
+  biases.push_back(MakeTensor(self + "o_proj.bias", "BF16", { 16 }));
+  all.insert(all.end(), biases.begin(), biases.end());
+  ExpectAllNeeded("", {});
+  ExpectAllNeeded(", \"attention_bias\": true", biases);
+  ExpectAllNeeded(", \"model_type\": \"mistral\"", {});
+  ExpectAllNeeded(", \"model_type\": \"qwen2\"", qkv);
+  ExpectAllNeeded(", \"model_type\": \"qwen3\", \"head_dim\": 8", norms);
+  ExpectAllNeeded(", \"model_type\": \"qwen3\", \"head_dim\": 8, \"attention_bias\": true", all);
+}
+
+// -------------------------------------------------------------------------------------------------------------------- ties
+
 // What becomes of a tied model with these tensors: "tied", "two", or the message.
 std::string Tie(const std::vector<Tensor> &tensors) {
   Folder folder;

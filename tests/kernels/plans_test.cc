@@ -28,8 +28,9 @@ cgr_layer Layer(int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
   return layer;
 }
 
-// The one of plain layers: what plans are made of is asked of it also for layers that it cannot run yet.
-const cgr__variant *VariantOf(const cgr_device_info &device) {
+// The one of plain layers: what plans are made of is asked of it also for layers and memory that it cannot run with.
+const cgr__variant *VariantOf(cgr_device_info device) {
+  device.shared_memory = 0; // not known
   cgr__findings findings;
   cgr__findings_init(&findings, nullptr, 0);
   cgr_layer layer = PlainLayer();

@@ -278,8 +278,12 @@ TEST_P(ConfigBackends, WhatTheLibraryLacksIsTheBackendsToJudge) {
     c.layers[1].sinks = c.layers[1].alibi_slopes = &device_float;
     c.layers[1].flags = CGR_LAYER_BIDIRECTIONAL;
   }));
-  RefusedLayer([](cgr_layer &l) { l.flags = CGR_LAYER_NO_CACHE; }, CGR_ERROR_UNSUPPORTED, "flags",
-               { "CGR_LAYER_NO_CACHE", "this version" });
+  Accepted(With([](GoodConfig &c) {
+    c.config.num_layers = 2; // the third one reads the second's cache
+    c.layers[1].flags = CGR_LAYER_NO_CACHE;
+    c.layers[1].dtype = CGR_DTYPE_BF16;
+    c.layers[1].k = c.layers[1].v = cgr_kv_view{};
+  }));
   RefusedFor({ Reason(CGR_ERROR_UNSUPPORTED, "softcap", "is 30, expected 0") },
              { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "softcap", { "is 30, expected 0", "(backend first)" }) });
 }

@@ -1,0 +1,168 @@
+// Layers without a cache: the queries of a step see the step's own keys, in every mode with the same bits and against attention
+// in fp64; runtimes that have no pages at all; and backends of the engine's that serve such layers.
+#include <memory>
+
+#include "tests/support/sets_case.h"
+
+namespace cgr_test {
+namespace {
+
+using sets::Bytes;
+using sets::Options;
+using sets::SetsEngine;
+
+// Both directions with and without a window, and one direction.
+Options EncoderAlone() {
+  const uint32_t none = CGR_LAYER_NO_CACHE, bi = CGR_LAYER_BIDIRECTIONAL;
+  return { {},
+           { { 0, 0, 0, none | bi, 4, 2, 32, 0, false },
+             { 0, 0, 0, none | bi, 4, 4, 64, 5, false },
+             { 0, 0, 0, none, 8, 1, 32, 0, false } },
+           1,
+           nullptr };
+}
+
+// Beside layers with a cache.
+Options Mixed() {
+  Options options = EncoderAlone();
+  options.groups = { { 16, 40, 0 } };
+  options.layers.push_back({ 0, 0, 0, 0, 4, 2, 32, 0, false });
+  return options;
+}
+
+class NoCache : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+  static Bytes Scenario(SetsEngine &e) {
+    const int32_t a = e.Open(), b = e.Open(), c = e.Open();
+    Bytes all;
+    for (const Bytes &bytes :
+         { e.Decode({ { a, 17 }, { b, 1 }, { c, 40 } }), e.Decode({ { c, 1 }, { a, 1 } }), e.Decode({ { b, 70 } }),
+           e.Decode({ { a, 0 }, { b, 3 }, { c, 30 } }), e.Decode({ { a, 1 }, { b, 1 }, { c, 1 } }) }) // a chunk sees itself alone
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    return all;
+  }
+};
+
+TEST_P(NoCache, EveryModeGivesTheSameBitsAndTheOraclesValues) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  for (const Options &options : { EncoderAlone(), Mixed() }) {
+    Bytes expected;
+    for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE }) {
+      SCOPED_TRACE(cgr_graph_mode_name(mode));
+      SetsEngine e(GetParam(), mode, options, seed);
+      CGR_ASSERT_OK(e.Capture());
+      const Bytes got = Scenario(e);
+      EXPECT_EQ(e.step.key.kind, mode == CGR_MODE_NONE        ? int32_t(CGR_KIND_NONE)
+                                 : mode == CGR_MODE_PIECEWISE ? int32_t(CGR_KIND_PIECEWISE)
+                                                              : int32_t(CGR_KIND_FULL));
+      expected = mode == CGR_MODE_NONE ? got : expected;
+      ASSERT_TRUE(got == expected) << "the bits differ from those of eager steps";
+    }
+  }
+}
+
+TEST_P(NoCache, SelfTestWithoutPages) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    SetsEngine e(GetParam(), mode, EncoderAlone(), 1);
+    CGR_ASSERT_OK(e.Capture());
+    cgr_self_test test = CGR_SELF_TEST_INIT;
+    test.max_token = 100;
+    int32_t count = -1;
+    CGR_EXPECT_OK(cgr_runtime_self_test(e.rt, &test, nullptr, 0, &count));
+    EXPECT_EQ(count, 0);
+    CGR_EXPECT_OK(cgr_runtime_audit(e.rt, nullptr, nullptr, 0, &count));
+    EXPECT_EQ(count, 0);
+  }
+}
+
+TEST_P(NoCache, WithoutGroupsNothingHasPages) {
+  SetsEngine e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);
+  CGR_ASSERT_OK(e.Capture());
+  const int32_t a = e.Open(), page = 3;
+  int32_t first, end;
+  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+  ExpectMessage(cgr_request_set_pages(e.rt, a, 0, 0, &page, 1), CGR_ERROR_INVALID_ARGUMENT, { "group is 0" });
+  ExpectMessage(cgr_request_drop_pages(e.rt, a, 0, 0, 1), CGR_ERROR_INVALID_ARGUMENT, { "group is 0" });
+  ExpectMessage(cgr_request_get_pages(e.rt, a, 0, &first, &end), CGR_ERROR_INVALID_ARGUMENT, { "group is 0" });
+  for (cgr_buffer buffer : { CGR_BUFFER_SLOT_MAPPING, CGR_BUFFER_PAGE_TABLE, CGR_BUFFER_KV_INDPTR })
+    ExpectMessage(cgr_buffer_get(e.rt, 0, 0, buffer, 0, &view), CGR_ERROR_INVALID_ARGUMENT,
+                  { cgr_buffer_name(buffer), "no group" });
+  // max_seq_len alone bounds a row, by one step and by many.
+  e.Decode({ { a, 90 } });
+  ExpectMessage(e.Prepare({ { a, 39 } }, 0), CGR_ERROR_SEQUENCE_TOO_LONG, { "129 tokens", "128" });
+  e.Decode({ { a, 37 } });
+  cgr_batch batch = CGR_BATCH_INIT;
+  batch.num_requests = 1;
+  batch.rows = &a;
+  CGR_EXPECT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
+  CGR_EXPECT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
+  ExpectMessage(cgr_step_prepare(e.rt, &batch, &e.step), CGR_ERROR_SEQUENCE_TOO_LONG, { "129 tokens" });
+  CGR_EXPECT_OK(cgr_request_set_length(e.rt, a, 10));
+  ExpectMessage(cgr_request_set_length(e.rt, a, 129), CGR_ERROR_SEQUENCE_TOO_LONG, { "129", "128" });
+  e.length[a][0] = 10;
+  e.Decode({ { a, 4 } });
+}
+
+// A runtime of a layer with a cache needs a group.
+TEST_P(NoCache, GroupsAreNeededByAnyCache) {
+  SetsEngine e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);
+  cgr_config config = e.Config();
+  std::vector<cgr_layer> layers(config.layers, config.layers + config.num_layers);
+  config.layers = layers.data();
+  int32_t count = 0;
+  CGR_EXPECT_OK(cgr_validate(&config, e.dev, nullptr, 0, &count));
+  layers[1].group = 1;
+  ExpectMessage(cgr_validate(&config, e.dev, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
+                { "layers[1].group is 1", "0 .. 0" });
+  layers[1].group = 0;
+  layers[2].flags = 0;
+  ExpectMessage(cgr_validate(&config, e.dev, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT, { "num_groups is 0", "1 .. 4" });
+}
+
+// ------------------------------------------------------------------------------------------------- an engine's own backend
+
+// Calls that it got; it computes nothing.
+struct Calls {
+  std::vector<cgr_attention> all;
+  static cgr_status Record(void *context, cgr_recorder *, const cgr_attention *a) {
+    static_cast<Calls *>(context)->all.push_back(*a);
+    return CGR_OK;
+  }
+};
+
+TEST_P(NoCache, ABackendOfTheEnginesGetsItsKeys) {
+  Calls calls;
+  cgr_backend backend = CGR_BACKEND_INIT;
+  backend.name = "mine";
+  backend.context = &calls;
+  backend.record = Calls::Record;
+  std::vector<cgr_layer> layers;
+  Options options = EncoderAlone();
+  options.adjust = [&](cgr_config *config) {
+    layers.assign(config->layers, config->layers + config->num_layers);
+    layers[1].backend = 1;
+    config->layers = layers.data();
+    config->backends = &backend;
+    config->num_backends = 1;
+  };
+  SetsEngine e(GetParam(), CGR_MODE_NONE, options, 1);
+  std::vector<cgr_attention> given(3);
+  e.adjust_call = [&](size_t l, cgr_attention *a) { given[l] = *a; };
+  CGR_ASSERT_OK(e.Capture());
+  const int32_t a = e.Open();
+  CGR_ASSERT_OK(e.Prepare({ { a, 3 } }, 0));
+  CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
+  CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+  ASSERT_EQ(calls.all.size(), 1u); // no append before it
+  EXPECT_EQ(calls.all[0].layer, 1);
+  EXPECT_EQ(calls.all[0].flags, 0u);
+  EXPECT_EQ(calls.all[0].k.data, given[1].k.data);
+  EXPECT_EQ(calls.all[0].v.data, given[1].v.data);
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(NoCache);
+
+} // namespace
+} // namespace cgr_test

@@ -20,7 +20,7 @@ typedef struct choice {
 struct llama_cuda_gemm {
   cgr_device *device;
   cublasLtHandle_t handle;
-  cublasLtMatmulDesc_t operation;
+  cublasLtMatmulDesc_t plain, biased; /* biased: the epilogue adds the bias that it was last told */
   cublasLtMatmulPreference_t preference;
   void *workspace;
   int32_t num_sizes;
@@ -45,13 +45,13 @@ static cublasStatus_t describe(choice *c, const llama_gemm_args *a) {
   return status;
 }
 
-static cublasStatus_t choose(llama_cuda_gemm *g, const llama_gemm_args *a, choice *c) {
+static cublasStatus_t choose(llama_cuda_gemm *g, const llama_gemm_args *a, cublasLtMatmulDesc_t operation, choice *c) {
   cublasLtMatmulHeuristicResult_t result;
   int found = 0;
   cublasStatus_t status = describe(c, a);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasLtMatmulAlgoGetHeuristic(g->handle, g->operation, c->weight, c->x, c->out, c->out, g->preference, 1, &result,
-                                            &found);
+    status =
+        cublasLtMatmulAlgoGetHeuristic(g->handle, operation, c->weight, c->x, c->out, c->out, g->preference, 1, &result, &found);
   if (status == CUBLAS_STATUS_SUCCESS && found == 0)
     status = CUBLAS_STATUS_NOT_SUPPORTED;
   if (status == CUBLAS_STATUS_SUCCESS) {
@@ -67,9 +67,13 @@ cgr_status llama_cuda_gemm_run(llama_cuda_gemm *g, const llama_gemm_args *a, cud
   if (index >= g->num_sizes)
     return CGR_ERROR_INVALID_ARGUMENT;
   choice *c = &g->choices[a->matrix * g->num_sizes + index];
-  if (!c->ready && choose(g, a, c) != CUBLAS_STATUS_SUCCESS)
+  cublasLtMatmulDesc_t operation = a->bias ? g->biased : g->plain;
+  if (a->bias && cublasLtMatmulDescSetAttribute(g->biased, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->bias, sizeof(a->bias)) !=
+                     CUBLAS_STATUS_SUCCESS)
+    return CGR_ERROR_DEVICE;
+  if (!c->ready && choose(g, a, operation, c) != CUBLAS_STATUS_SUCCESS)
     return CGR_ERROR_UNSUPPORTED;
-  cublasStatus_t status = cublasLtMatmul(g->handle, g->operation, &one, a->weight, c->weight, a->x, c->x, &beta, a->out, c->out,
+  cublasStatus_t status = cublasLtMatmul(g->handle, operation, &one, a->weight, c->weight, a->x, c->x, &beta, a->out, c->out,
                                          a->out, c->out, &c->algorithm, g->workspace, WORKSPACE, stream);
   return status == CUBLAS_STATUS_SUCCESS ? CGR_OK : CGR_ERROR_DEVICE;
 }
@@ -88,8 +92,18 @@ static cublasStatus_t prefer(llama_cuda_gemm *g) {
   return status;
 }
 
-static int make(llama_cuda_gemm *g) {
+/* A product with this epilogue. A bias has the type of the output. */
+static cublasStatus_t describe_operation(cublasLtEpilogue_t epilogue, cublasLtMatmulDesc_t *operation) {
   cublasOperation_t transposed = CUBLAS_OP_T;
+  cublasStatus_t status = cublasLtMatmulDescCreate(operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulDescSetAttribute(*operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed));
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulDescSetAttribute(*operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+  return status;
+}
+
+static int make(llama_cuda_gemm *g) {
   g->choices = calloc((size_t)LLAMA_NUM_MATRICES * (size_t)g->num_sizes, sizeof(*g->choices));
   if (!g->choices)
     return llama_fail("no memory");
@@ -98,9 +112,9 @@ static int make(llama_cuda_gemm *g) {
     return llama_fail("cuBLASLt's workspace: %s", cgr_last_message());
   cublasStatus_t status = cublasLtCreate(&g->handle);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasLtMatmulDescCreate(&g->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    status = describe_operation(CUBLASLT_EPILOGUE_DEFAULT, &g->plain);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasLtMatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed));
+    status = describe_operation(CUBLASLT_EPILOGUE_BIAS, &g->biased);
   if (status == CUBLAS_STATUS_SUCCESS)
     status = prefer(g);
   return status == CUBLAS_STATUS_SUCCESS ? 0 : llama_fail("cuBLASLt: status %d", (int)status);
@@ -138,8 +152,10 @@ void llama_cuda_gemm_destroy(llama_cuda_gemm *g) {
   }
   if (g->preference)
     cublasLtMatmulPreferenceDestroy(g->preference);
-  if (g->operation)
-    cublasLtMatmulDescDestroy(g->operation);
+  cublasLtMatmulDesc_t operations[2] = { g->plain, g->biased };
+  for (int k = 0; k < 2; k++)
+    if (operations[k])
+      cublasLtMatmulDescDestroy(operations[k]);
   if (g->handle)
     cublasLtDestroy(g->handle);
   cgr_memory_free(g->device, g->workspace);

@@ -1,4 +1,4 @@
-/* The operations of a Llama's step but its GEMMs: a block per row, 16 bytes (8 bf16) per thread and access. */
+/* The operations of a model's step but its GEMMs: a block per row, 16 bytes (8 bf16) per thread and access. */
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -7,6 +7,7 @@
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
 constexpr int kWidth = 8; // bf16 in 16 bytes
 
 struct alignas(16) Vector {
@@ -40,17 +41,23 @@ __global__ void CopyRows(Vector *out, const Vector *in, const int32_t *rows, int
     to[i] = from[i];
 }
 
-// The sum over a block, in every thread.
-__device__ float BlockSum(float value) {
-  __shared__ float sums[kThreads / 32];
+// The sum over a warp, in every lane.
+__device__ __forceinline__ float WarpSum(float value) {
   for (int offset = 16; offset > 0; offset /= 2)
     value += __shfl_xor_sync(~0u, value, offset);
+  return value;
+}
+
+// The sum over a block, in every thread.
+__device__ float BlockSum(float value) {
+  __shared__ float sums[kWarps];
+  value = WarpSum(value);
   if (threadIdx.x % 32 == 0)
     sums[threadIdx.x / 32] = value;
   __syncthreads();
   float total = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kThreads / 32; i++)
+  for (int i = 0; i < kWarps; i++)
     total += sums[i];
   return total;
 }
@@ -89,6 +96,35 @@ __global__ void Rope(llama_rope_args a) {
     float x = __bfloat162float(*low), y = __bfloat162float(*high), c = cosines[angle], s = cosines[half + angle];
     *low = __float2bfloat16_rn(x * c - y * s);
     *high = __float2bfloat16_rn(y * c + x * s);
+  }
+}
+
+// A warp per head: norm and turn between one load and one store, so that nothing is rounded between them.
+__global__ void NormRope(llama_rope_args a) {
+  constexpr int kPairs = 4; // of a lane: head_dim is at most 256
+  int head = blockIdx.y * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32, half = a.head_dim / 2;
+  if (head >= a.heads)
+    return;
+  const float *cosines = a.angles + static_cast<int64_t>(Clamp(a.positions[blockIdx.x], a.max_positions)) * a.head_dim;
+  const __nv_bfloat16 *weight = static_cast<const __nv_bfloat16 *>(head < a.q_heads ? a.q_norm : a.k_norm);
+  __nv_bfloat16 *low = static_cast<__nv_bfloat16 *>(a.qk) + blockIdx.x * a.stride_token + head * a.head_dim, *high = low + half;
+  float x[kPairs], y[kPairs], sum = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kPairs; j++) {
+    int i = lane + 32 * j;
+    x[j] = i < half ? __bfloat162float(low[i]) : 0.0f;
+    y[j] = i < half ? __bfloat162float(high[i]) : 0.0f;
+    sum += x[j] * x[j] + y[j] * y[j];
+  }
+  float scale = rsqrtf(WarpSum(sum) / static_cast<float>(a.head_dim) + a.eps);
+#pragma unroll
+  for (int j = 0; j < kPairs; j++) {
+    int i = lane + 32 * j;
+    if (i >= half)
+      break;
+    float u = x[j] * scale * __bfloat162float(weight[i]), v = y[j] * scale * __bfloat162float(weight[half + i]);
+    low[i] = __float2bfloat16_rn(u * cosines[i] - v * cosines[half + i]);
+    high[i] = __float2bfloat16_rn(v * cosines[i] + u * cosines[half + i]);
   }
 }
 
@@ -160,7 +196,10 @@ int llama_cuda_rmsnorm(const llama_rmsnorm_args *a, cudaStream_t stream) {
 }
 
 int llama_cuda_rope(const llama_rope_args *a, cudaStream_t stream) {
-  Rope<<<a->tokens, kThreads, 0, stream>>>(*a);
+  if (a->q_norm)
+    NormRope<<<dim3(a->tokens, (a->heads + kWarps - 1) / kWarps), kThreads, 0, stream>>>(*a);
+  else
+    Rope<<<a->tokens, kThreads, 0, stream>>>(*a);
   return cudaGetLastError();
 }
 
