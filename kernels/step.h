@@ -132,7 +132,8 @@ typedef struct cgr__step_args {
  *    any change is applied. A row outside 0 .. M - 1: CGR_GUARD_ROW, a length above max_seq_len (or a row_computed below 0):
  *    CGR_GUARD_LENGTH: the request keeps its tokens in query_start_loc but gets seq_len 0 and its tokens slot -1, position 0 and
  *    input id 0; planner and attention treat seq_len 0 as no work, and attention writes 0 for its tokens. request_rows keeps
- *    what was sent, so that an unchanged step reports the row again.
+ *    what was sent, so that an unchanged step reports the row again. So does a length in another set that is below 0, or below
+ * the query_len in the step's own `set`, or above max_seq_len (CGR_GUARD_LENGTH): the request is empty in all sets.
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
  *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of
@@ -143,8 +144,10 @@ typedef struct cgr__step_args {
  *    with edits, tokens[first_token + j] of its edit, CGR_TOKEN_LAST if it has none or first_token is -1; else
  *    tokens[query_start_loc[i] + j] with a tokens section, and CGR_TOKEN_LAST without. A token that is CGR_TOKEN_LAST becomes
  *    row_last_tokens[row][0]. logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running sum of
- *    ceil(seq_len / page_size). Row state is not changed; state->error is reset at the start; state->staged becomes the header's,
- *    0 for a refused step. */
+ *    ceil(seq_len / page_size). With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and
+ *    kv_last_page_len of a group are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th
+ * new token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. Row state is not
+ *    changed; state->error is reset at the start; state->staged becomes the header's, 0 for a refused step. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* Whether a header names no more than a slot holds. */
@@ -163,11 +166,12 @@ extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes
  * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]; nothing of that with
- * `abandon`. Writes result slot seq mod ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else
- * 0) and next_tokens [n][1+k], where n is the real count of the step, 0 with `abandon`. Then state->seq = seq, state->generation
- * counts state->lost, and generation and errors are written to the completion record before completed_seq = seq, which is a
- * release at system scope. In a timed runtime it takes the timestamps of its own end and the step's just before that: a kernel
- * after it would still write when the host has seen the step complete. */
+ * `abandon`, nor in a step of a length set after 0, where no request counts as one that ran. Writes result slot seq mod
+ * ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else 0) and next_tokens [n][1+k], where n
+ * is the real count of the step, 0 with `abandon`. Then state->seq = seq, state->generation counts state->lost, and generation
+ * and errors are written to the completion record before completed_seq = seq, which is a release at system scope. In a timed
+ * runtime it takes the timestamps of its own end and the step's just before that: a kernel after it would still write when the
+ * host has seen the step complete. */
 extern const cgr__kernel cgr__kernel_epilogue; /* cgr__step_args */
 
 #ifdef __cplusplus

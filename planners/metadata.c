@@ -64,8 +64,8 @@ static int32_t token_id(const fill *f, int32_t t, int32_t row) {
   return token == CGR_TOKEN_LAST ? m->row_last_tokens[(int64_t)row * f->token_stride] : token;
 }
 
-/* Request i, real or padding: a padded one has the padding row, no tokens and length 0. Returns its length in the set of the step's
- * tokens. */
+/* Request i, real or padding: a padded one has the padding row, no tokens and length 0. Returns its length in the set of the
+ * step's tokens. */
 static int32_t write_request(const fill *f, int32_t i) {
   const cgr_metadata *m = f->m;
   bool real = i < m->num_requests;
@@ -96,8 +96,7 @@ static void write_token(const fill *f, int32_t t, int32_t row, int32_t seq_len, 
   m->input_ids[t] = seq_len > 0 ? token_id(f, t, row) : 0;
   m->positions[t] = position;
   for (int32_t k = 0; k < m->num_groups; k++)
-    m->groups[k].slot_mapping[t] =
-        seq_len > 0 && set_of(f, k) == f->set ? token_slot(f, &m->groups[k], row, position) : -1;
+    m->groups[k].slot_mapping[t] = seq_len > 0 && set_of(f, k) == f->set ? token_slot(f, &m->groups[k], row, position) : -1;
 }
 
 void cgr__metadata_fill(const cgr_metadata *m, const cgr__metadata_sets *sets, int32_t num_tokens, int32_t token_stride,

@@ -17,15 +17,16 @@ typedef void (*cgr__refuse_function)(void *context, cgr_guard_error error, int32
 
 /* Length sets beside the sequences. */
 typedef struct cgr__metadata_sets {
-  int32_t num_sets, set; /* all of them; whose tokens the step has */
-  const int32_t *lengths; /* [rows][num_sets - 1] of the sets after 0 */
+  int32_t num_sets, set;    /* all of them; whose tokens the step has */
+  const int32_t *lengths;   /* [rows][num_sets - 1] of the sets after 0 */
   int32_t *const *seq_lens; /* out, [num_sets]: those of set 0 are the metadata's own; [padded_requests] each */
   int32_t group_set[CGR__MAX_GROUPS];
 } cgr__metadata_sets;
 
 /* Writes every output of `m` for [0, padded_requests) and [0, padded_tokens). `m->query_start_loc` [num_requests + 1] holds the
  * real starts already: it begins at 0, does not decrease and ends at `num_tokens`; `m->request_rows` [num_requests] the rows.
- * query_lens and rows are not read. `sets`: NULL: none but set 0. `token_stride`: elements of row_last_tokens from row to row. Nothing is allocated. */
+ * query_lens and rows are not read. `sets`: NULL: none but set 0. `token_stride`: elements of row_last_tokens from row to row.
+ * Nothing is allocated. */
 void cgr__metadata_fill(const cgr_metadata *m, const cgr__metadata_sets *sets, int32_t num_tokens, int32_t token_stride,
                         cgr__refuse_function refused, void *context);
 

@@ -91,6 +91,7 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
     plans->query_start_loc[i + 1] = (int32_t)(tokens * (i + 1) / key->num_requests);
   }
   step->flags = CGR_PLAN_CAPTURE;
+  step->length_set = cgr__graphs_set_of(&rt->graphs, key->variant);
   step->num_requests = step->padded_requests = key->num_requests;
   step->num_tokens = (int32_t)tokens;
   step->padded_tokens = key->num_tokens;
@@ -224,6 +225,7 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->flags = n == 0 ? CGR_PLAN_FAST : 0;
   step->num_requests = n;
   step->num_tokens = tokens;
+  step->length_set = prepared->batch.set;
   step->padded_requests = key->num_requests;
   step->padded_tokens = key->num_tokens;
   step->max_seq_len = cgr__fill_seq_lens(rt, batch, prepared->batch.set, plans->seq_lens);

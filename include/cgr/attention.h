@@ -62,8 +62,8 @@ CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
 /* ---------------------------------------------------------------------------------------------------------------- groups */
 
 /* A group: the layers that share one page table. Each group has page numbers of its own and reserves two of them. A row needs
- * pages in every group for all of its tokens, ceil(tokens / page_size) of them. Layers of different groups may lie in the same
- * memory, whose pages the engine then gives to one group at a time.
+ * pages in every group for all tokens of its length set that it has, ceil(tokens / page_size) of them. Layers of different
+ * groups may lie in the same memory, whose pages the engine then gives to one group at a time.
  *
  * The engine may keep the table itself, on the device: `page_table` [max_rows + 1][page_table_stride], whose last row belongs to
  * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last: the
@@ -85,10 +85,9 @@ typedef struct cgr_group {
 
 /* ---------------------------------------------------------------------------------------------------------------- layers */
 
-/* Flags of a layer. BIDIRECTIONAL and ALIBI_SQRT: only for layers of a backend, in this version; NO_CACHE: not yet. */
 typedef enum cgr_layer_flag {
   CGR_LAYER_BIDIRECTIONAL = 1, /* a query also attends to the keys after it */
-  CGR_LAYER_NO_CACHE = 2,      /* k and v of the step itself, no pages */
+  CGR_LAYER_NO_CACHE = 2,      /* k and v of the step itself, no pages: see cgr_layer */
   CGR_LAYER_ALIBI_SQRT = 4     /* ALiBi on the square root of the distance */
 } cgr_layer_flag;
 
@@ -96,20 +95,33 @@ typedef enum cgr_layer_flag {
 CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
 
 /* An attention layer. What this version or the device does not support is refused at creation, each thing by name
- * (cgr_validate). */
+ * (cgr_validate).
+ *
+ * A row has a length in each length set: its sequence, set 0, and what the engine sets for others
+ * (cgr_request_set_other_length), such as an encoder's. A step has tokens of one set (cgr_variant.length_set), which says what
+ * `record` must do with a layer of set L:
+ * - with a cache, in a step of set 0: cgr_record_attention. With L 0 the tokens are appended; a layer of another set (cross
+ *   attention: BIDIRECTIONAL, without windows, chunk and slopes) attends to all tokens of L that the row has. A row that has
+ *   none gets out 0, lse -inf;
+ * - with a cache, in a step of its own set L after 0: the tokens are appended, with APPEND_ONLY as a rule. Without it they
+ *   attend to all tokens of L so far. A layer with kv_source may be left out;
+ * - NO_CACHE, in a step of set L: cgr_record_attention. The tokens see those of their own request in this step and no others,
+ *   so that a sequence that comes in chunks is attended chunk by chunk. There are no pages: `group`, k and v mean nothing,
+ *   `dtype` is needed.
+ * In any other step the layer must not be called. */
 typedef struct cgr_layer {
   uint32_t size;
   int32_t program;           /* 0 */
-  int32_t group;             /* index into cgr_config.groups */
+  int32_t group;             /* index into cgr_config.groups; 0 where there are none */
   int32_t backend;           /* 0: the library's own kernels; else an index into cgr_config.backends, plus 1 */
-  int32_t length_set;        /* 0: the sequences themselves */
+  int32_t length_set;        /* 0: the sequences themselves. With a cache: that of the group */
   int32_t kv_source;         /* 0: its own cache; else an earlier layer, plus 1, whose cache this one reads; it appends nothing */
   uint32_t flags;            /* CGR_LAYER_* */
   int32_t num_q_heads;       /* a multiple of num_kv_heads, at most 1024 */
   int32_t num_kv_heads;
   int32_t head_dim;          /* of q and k, 1 .. 65536 */
   int32_t head_dim_v;        /* of v and out; 0: head_dim */
-  int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache */
+  int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache, if there is one */
   int32_t out_dtype;         /* of out; 0: dtype */
   int32_t window_left;       /* keys that a query sees, its own included; 0: all */
   int32_t window_right;      /* keys after its own */
@@ -118,8 +130,8 @@ typedef struct cgr_layer {
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
   const float *alibi_slopes; /* device, [num_q_heads]; NULL: none */
   const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax; NULL: none */
-  cgr_kv_view k, v;          /* ignored with kv_source. They overlap nothing, but for one inside of the other where the backend has
-                                CGR_BACKEND_APPENDS (MLA: v is a part of k) */
+  cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE base and scale are NULL. They overlap nothing, but for one
+                                inside of the other where the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
 } cgr_layer;
 #define CGR_LAYER_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,        \
@@ -137,14 +149,14 @@ CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
 
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
- * out may be the same memory as q, with the same strides. */
+ * out may be the same memory as q, with the same strides; of a layer without a cache it is none of k and v. */
 typedef struct cgr_attention {
   uint32_t size;
   int32_t layer;
   uint32_t flags; /* CGR_ATTENTION_* */
   uint32_t reserved;
   cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
-  cgr_view k;     /* [num_tokens, num_kv_heads, head_dim]; unused with NO_APPEND or kv_source */
+  cgr_view k;     /* [num_tokens, num_kv_heads, head_dim]; unused with NO_APPEND, kv_source, or keys of another length set */
   cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v]; likewise. Where the layer's backend has CGR_BACKEND_APPENDS it may be
                      a part of k */
   cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
@@ -274,10 +286,10 @@ typedef struct cgr_plan_step {
   int32_t max_seq_len;      /* likewise */
   int32_t num_decodes;      /* as CGR_COUNT_DECODES; -1 with CAPTURE, or if no backend in use has a reorder_threshold */
   int32_t num_decode_tokens;
-  int32_t reserved;
+  int32_t length_set;       /* whose tokens the step has: those of the variant */
   const int32_t *rows;            /* [padded_requests]; padding max_rows */
   const int32_t *query_start_loc; /* [padded_requests + 1]; padding repeats the last value */
-  const int32_t *seq_lens;        /* [padded_requests] tokens in the cache, this step's included; padding 0 */
+  const int32_t *seq_lens;        /* [padded_requests] tokens in the cache, this step's included, in its length set; padding 0 */
   void *plan;                     /* out, plan_bytes, aligned to 64: all of it travels. What an older step left is there */
   uint64_t plan_bytes;
 } cgr_plan_step;

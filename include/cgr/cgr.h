@@ -67,7 +67,7 @@ typedef struct cgr_config {
   const cgr_layer *layers;
   const cgr_buffer_decl *buffers;
   const cgr_backend *backends;
-  int32_t num_groups;            /* 1 .. 4 */
+  int32_t num_groups;            /* 1 .. 4; or 0 with layers that all have CGR_LAYER_NO_CACHE */
   int32_t num_layers;            /* 0 .. 1024. 0: the engine attends with kernels of its own */
   int32_t num_buffers;           /* 0 .. 64, less one for each workspace and each plan_bytes of a backend in use */
   int32_t num_backends;          /* 0 .. 8 */
@@ -80,7 +80,8 @@ typedef struct cgr_config {
   int32_t max_requests;          /* R: requests in one step, 1 .. 4096 */
   int32_t max_rows;              /* M: requests alive, max_requests .. 2^20; 0: max_requests */
   int32_t max_tokens;            /* T: tokens in one step, max_requests .. 2^24 */
-  int32_t max_seq_len;           /* tokens of one sequence, 1 .. 2^30; at most what the pages of the smallest group hold */
+  int32_t max_seq_len;           /* tokens of a row, in any length set, 1 .. 2^30; at most what the pages of the smallest
+                                    group hold */
 
   /* Graphs. */
   int32_t graph_mode;            /* cgr_graph_mode */
@@ -195,10 +196,11 @@ CGR_API cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char *
  * `index` of cgr_buffer_get is the group, the length set, or 0. */
 typedef enum cgr_buffer {
   CGR_BUFFER_INPUT_IDS = 0,    /* i32 [T] token ids; padding 0 */
-  CGR_BUFFER_POSITIONS,        /* i32 [T] position of the token in its sequence; padding 0 */
-  CGR_BUFFER_SLOT_MAPPING,     /* i64 [T] per group: page * page_size + offset of the token; padding -1 */
+  CGR_BUFFER_POSITIONS,        /* i32 [T] position of the token in its length set; padding 0 */
+  CGR_BUFFER_SLOT_MAPPING,     /* i64 [T] per group: page * page_size + offset of the token; padding, and tokens of another length
+                                  set than the group's, -1 */
   CGR_BUFFER_QUERY_START_LOC,  /* i32 [R+1] first token of each request; padding repeats the last value */
-  CGR_BUFFER_SEQ_LENS,         /* i32 [R] per length set: tokens in the cache, this step's included; padding 0 */
+  CGR_BUFFER_SEQ_LENS,         /* i32 [R] per length set: tokens that the row has, this step's included; padding 0 */
   CGR_BUFFER_REQUEST_ROWS,     /* i32 [R] row of each request; padding M, the padding row. A row that a guard refused
                                   keeps the value that was sent; check seq_lens, which is 0, first */
   CGR_BUFFER_PAGE_TABLE,       /* i32 [M+1][P] per group: page numbers; row M and entries that no request has set hold the
@@ -221,7 +223,7 @@ typedef enum cgr_buffer {
   CGR_BUFFER_BLOCK_TABLE,      /* i32 [R][P] per group: page_table in the order of the batch. After a request's own pages, and in
                                   padded requests, the read-trash page, to the end of the row */
   CGR_BUFFER_KV_START_LOC,     /* i32 [R+1] per length set: running sum of seq_lens; padding repeats the last value */
-  CGR_BUFFER_CONTEXT_LENS,     /* i32 [R] tokens in the cache before this step: seq_lens without the new ones; padding 0 */
+  CGR_BUFFER_CONTEXT_LENS,     /* i32 [R] tokens before this step: seq_lens of its length set without the new ones; padding 0 */
   CGR_BUFFER_CONTEXT_START_LOC, /* i32 [R+1] running sum of context_lens; padding repeats the last value */
   CGR_BUFFER_PREFILL_QUERY_START_LOC,  /* i32 [R+1] first token of each request from CGR_COUNT_DECODES on, counted from the
                                           first of them: begins with 0; padding repeats the last value */
@@ -310,10 +312,10 @@ CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 
-/* Sets the row's length in length set `set`, 1 or more: 0 when a row opens, and as set from then on. Layers of the set attend over so
- * many tokens in the steps of the sequences: 0 is a row that is not encoded yet. Before a step of the set's own tokens (cgr_variant)
- * it must have those in. The row's pages of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), and cannot be dropped
- * from under it. CGR_ERROR_STATE while the row is in the prepared step.
+/* Sets the row's length in length set `set`, 1 or more: 0 when a row opens, and as set from then on. Layers of the set attend
+ * over so many tokens in the steps of the sequences: 0 is a row that is not encoded yet. Before a step of the set's own tokens
+ * (cgr_variant) it must have those in. The row's pages of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), and
+ * cannot be dropped from under it. CGR_ERROR_STATE while the row is in the prepared step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens);
 
@@ -350,7 +352,7 @@ typedef struct cgr_record_info {
   int32_t num_requests; /* padded */
   int32_t real_tokens;  /* of this step, for information alone: never a launch count. -1 when capturing */
   int32_t real_requests;
-  int32_t max_seq_len;  /* the longest sequence of this step, at least 1; when capturing the configured bound */
+  int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing the configured bound */
   int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing the most that the key serves */
   int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
   int32_t num_decode_tokens; /* likewise */

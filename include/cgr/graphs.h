@@ -55,7 +55,12 @@ typedef struct cgr_bucket {
  * with up to two of them). A captured variant has graphs of its own, of every size. A batch whose variant has none that can be
  * replayed uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET, padded or not). `record` then sees the
  * superset's word, and the batch's own where the step runs eagerly: under every word that can serve a variant it must do that
- * variant's work. What differs between batches of one graph comes as data, in a staged buffer, say. */
+ * variant's work. What differs between batches of one graph comes as data, in a staged buffer, say.
+ *
+ * A variant of a length set after 0 is a step of that set's tokens (an encoder's, say): the last query_len of the length that
+ * cgr_request_set_other_length has set, which is the position after them. The tokens are ids on the host; nothing is sampled
+ * (num_tokens of the result are 0), and the rows' sequences, last tokens and lengths stay as they are. It is no variant for the
+ * standing batch, which goes on afterwards. */
 typedef struct cgr_variant {
   uint32_t word;     /* cgr_batch.variant; each once */
   uint32_t superset; /* another word of the list, never variant 0; no circle. 0: none */
@@ -218,8 +223,8 @@ typedef struct cgr_watch {
 
 typedef struct cgr_self_test {
   uint32_t size;
-  int32_t num_pages;    /* of each group, 4 .. 2^24: with fewer than a graph could use, its requests are shorter or fewer. A graph
-                           of exact lengths of which they hold none is a finding (CGR_ERROR_PAGES_MISSING) */
+  int32_t num_pages;    /* of each group, if there are any, 4 .. 2^24: with fewer than a graph could use, its requests are
+                           shorter or fewer. A graph of exact lengths of which they hold none is a finding (CGR_ERROR_PAGES_MISSING) */
   const int32_t *pages; /* [num_groups][num_pages] of nobody; what they hold is lost */
   int32_t max_token;    /* the vocabulary, 1 or more: token ids are 0 .. max_token - 1 */
   uint32_t seed;        /* of lengths, tokens, the pages' order and what they hold */

@@ -276,7 +276,7 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cg
   CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom));
   checked->headroom = headroom == INT32_MAX || set > 0 ? 0 : headroom - 1;
   checked->composition = set > 0 ? next : /* never counted as a repetition */
-      choose_composition(steady->batch, next, checked->same_rows);
+                             choose_composition(steady->batch, next, checked->same_rows);
   if (checked->composition != steady->batch)
     return CGR_OK;
   if (!fitted) { /* what rows gain from now on counts */

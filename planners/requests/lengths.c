@@ -14,7 +14,8 @@ cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set,
   int32_t lengths[CGR__MAX_SETS], capacity, group;
   if (rows->num_sets <= 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_set_other_length: set is %d, expected cgr_config.num_length_sets above 1: there is none but 0", set);
+                     "cgr_request_set_other_length: set is %d, expected cgr_config.num_length_sets above 1: there is none but 0",
+                     set);
   if (set < 1 || set >= rows->num_sets)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_request_set_other_length: set is %d, expected 1 .. %d (cgr_request_set_length sets that of set 0)", set,

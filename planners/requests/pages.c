@@ -157,10 +157,11 @@ static cgr_status check_other_length(const cgr__rows *rows, int32_t row, int32_t
   int32_t length = group->length_set > 0 ? cgr__rows_other_length(rows, row, group->length_set) : 0;
   if (length <= (int64_t)left * group->page_size)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_STATE,
-                   "cgr_request_drop_pages: row %d has %d tokens in length set %d, expected at most %lld, what is left of its pages "
-                   "of group %d (cgr_request_set_other_length)",
-                   row, length, group->length_set, (long long)left * group->page_size, g);
+  return cgr__fail(
+      CGR_ERROR_STATE,
+      "cgr_request_drop_pages: row %d has %d tokens in length set %d, expected at most %lld, what is left of its pages "
+      "of group %d (cgr_request_set_other_length)",
+      row, length, group->length_set, (long long)left * group->page_size, g);
 }
 
 cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, int32_t count) {

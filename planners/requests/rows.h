@@ -148,8 +148,8 @@ typedef struct cgr__rows {
   cgr__row *row;  /* [max_rows] */
   int32_t max_rows, max_seq_len, num_groups, num_data, num_open;
   int32_t num_sets, lengths; /* length sets, and the data of the rows' lengths in those after 0; -1: there are none */
-  uint64_t ticket;    /* of batch validation */
-  int32_t *free_rows; /* stack of closed rows */
+  uint64_t ticket;           /* of batch validation */
+  int32_t *free_rows;        /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
 } cgr__rows;

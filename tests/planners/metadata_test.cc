@@ -215,7 +215,7 @@ TEST(Metadata, LastTokensHaveAStride) {
     c.metadata.rows = c.metadata.query_lens = nullptr; // not read
     c.metadata.row_last_tokens = wide.data();
     cgr__metadata_fill(
-        &c.metadata, start, stride,
+        &c.metadata, nullptr, start, stride,
         [](void *, cgr_guard_error error, int32_t, int32_t, int64_t) { ADD_FAILURE() << cgr_guard_error_name(error); }, nullptr);
     ExpectRight(c);
   }

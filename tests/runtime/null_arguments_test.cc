@@ -46,6 +46,7 @@ TEST_P(NullArguments, CallsOfRequestsRefuseThem) {
   RefusedNull("pages", [&] { return cgr_request_set_pages(rt, rows_[0], 0, 0, nullptr, 1); });
   RefusedNull("cgr_request_drop_pages: runtime", [&] { return cgr_request_drop_pages(nullptr, 0, 0, 0, 1); });
   RefusedNull("cgr_request_set_length: runtime", [&] { return cgr_request_set_length(nullptr, 0, 0); });
+  RefusedNull("cgr_request_set_other_length: runtime", [&] { return cgr_request_set_other_length(nullptr, 0, 1, 0); });
   RefusedNull("cgr_request_get_info: runtime", [&] { return cgr_request_get_info(nullptr, 0, &info); });
   RefusedNull("info", [&] { return cgr_request_get_info(rt, 0, nullptr); });
   RefusedNull("cgr_request_get_pages: runtime", [&] { return cgr_request_get_pages(nullptr, 0, 0, &first, &end); });

@@ -20,11 +20,13 @@ using Words = std::vector<int32_t>;
 struct StepGroup {
   int32_t page_size = 16, read_trash = 0, write_trash = 1, engine_table = 0;
   int64_t num_pages = 100, stride = 20;
+  int32_t set = 0;
 };
 
 struct StepLimits {
   int32_t max_requests = 8, max_rows = 12, max_tokens = 64, max_seq_len = 300, max_changes = 32, ring_depth = 3;
   int32_t token_stride = 1; // 1 + k
+  int32_t num_sets = 1;
   int32_t reorder_threshold = 0;
   int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing of them
   int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
@@ -39,7 +41,7 @@ struct StepLimits {
     limits.max_tokens = max_tokens + spare;
     limits.max_seq_len = max_seq_len;
     limits.num_groups = int32_t(groups.size());
-    limits.num_sets = 1;
+    limits.num_sets = num_sets;
     for (size_t g = 0; g < groups.size(); g++) {
       limits.pages_per_row[g] = int32_t(groups[g].stride);
       limits.trash_page[g] = groups[g].read_trash;

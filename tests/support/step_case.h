@@ -20,7 +20,7 @@ namespace cgr_test {
 inline StepLimits TwoGroups() {
   StepLimits limits;
   limits.reorder_threshold = 4;
-  limits.groups = { { 16, 0, 1, 0, 100, 20 }, { 64, 7, 0, 0, 30, 5 } };
+  limits.groups = { { 16, 0, 1, 0, 100, 20, 0 }, { 64, 7, 0, 0, 30, 5, 0 } };
   return limits;
 }
 
@@ -44,6 +44,7 @@ struct StagedStep {
   int32_t num_edits = 0, num_ids = kIdsOfTokens;
   int32_t padded_requests = 0, padded_tokens = 0;
   bool empty = false; // the slot does not count
+  int32_t set = 0;    // whose tokens it has
 };
 
 inline void AddChange(StagedStep *step, int32_t kind, int32_t row, int32_t index, int32_t value) {
@@ -57,7 +58,7 @@ inline void AddEdit(StagedStep *step, int32_t index, uint32_t flags, int32_t row
   step->num_edits++;
 }
 
-// One declared buffer has data of rows.
+// One declared buffer has data of rows; with num_sets 1 + kRowWords their lengths in the sets after 0.
 enum { kRowBuffer = 2, kRowWords = 3, kDataChange = CGR__CHANGE_DATA | kRowBuffer << 8 };
 
 inline int32_t PageChange(size_t group) { return CGR__CHANGE_PAGE | int32_t(group) << 8; }
@@ -190,7 +191,7 @@ public:
     std::fill_n(b->row_computed, limits.max_rows + 1, 0);
     for (size_t g = 0; g < limits.groups.size(); g++)
       std::fill_n(b->group[g].page_table, (limits.max_rows + 1) * limits.groups[g].stride, limits.groups[g].read_trash);
-    row_data.assign(size_t(limits.max_rows + 1) * kRowWords, -77);
+    row_data.assign(size_t(limits.max_rows + 1) * kRowWords, limits.num_sets > 1 ? 0 : -77);
     readback.assign(size_t(readback_slot().stride * limits.ring_depth), kPoisonByte);
     std::memset(&completion, kPoisonByte, sizeof completion);
   }
@@ -199,6 +200,7 @@ public:
     candidates.clear();
     phase_ended_ = false;
     b.state().lost = 0;
+    set_ = staged.set;
     StagedStep step = staged;
     if (!step.empty && IsAcceptable(&step)) {
       ApplyChanges(step);
@@ -404,33 +406,42 @@ private:
   }
   void DeriveRequest(const StagedStep &step, int32_t i) {
     int32_t start = b->query_start_loc[i], query_len = b->query_start_loc[i + 1] - start;
-    int32_t seq_len = LengthOf(i, query_len);
-    b->seq_lens[0][i] = seq_len;
+    const Words lengths = LengthsOf(i, query_len);
+    for (int32_t s = 0; s < limits_.num_sets; s++)
+      b->seq_lens[s][i] = lengths[size_t(s)];
     b->logits_indices[i] = query_len > 0 ? start + query_len - 1 : 0;
     for (size_t g = 0; g < limits_.groups.size(); g++) {
       cgr__group_buffers &group = b->group[g];
+      int32_t seq_len = lengths[size_t(limits_.groups[g].set)];
       int32_t size = limits_.groups[g].page_size, pages = (seq_len + size - 1) / size;
       group.kv_indptr[i + 1] = group.kv_indptr[i] + pages;
       group.kv_last_page_len[i] = pages == 0 ? 1 : seq_len - (pages - 1) * size;
     }
     for (int32_t j = 0; j < query_len; j++)
-      DeriveToken(step, i, start + j, seq_len - query_len + j);
+      DeriveToken(step, i, start + j, lengths[size_t(set_)] - query_len + j);
   }
-  int32_t LengthOf(int32_t i, int32_t query_len) {
+  // In each set; the new tokens are added to the sequence alone.
+  Words LengthsOf(int32_t i, int32_t query_len) {
+    const Words none(size_t(limits_.num_sets), 0);
+    Words lengths;
     int32_t row = b->request_rows[i];
     if (row < 0 || row >= limits_.max_rows) {
       Trip(CGR_GUARD_ROW, -1, i, row);
-      return 0;
+      return none;
     }
-    int64_t length = int64_t{ b->row_computed[row] } + query_len;
-    if (b->row_computed[row] < 0 || length > limits_.max_seq_len) {
-      Trip(CGR_GUARD_LENGTH, row, i, length);
-      return 0;
+    for (int32_t s = 0; s < limits_.num_sets; s++) {
+      const int32_t has = s == 0 ? b->row_computed[row] : row_data[size_t(row * kRowWords + s - 1)];
+      const int64_t length = s == 0 && set_ == 0 ? int64_t{ has } + query_len : has;
+      if (has < 0 || length > limits_.max_seq_len || (s > 0 && s == set_ && has < query_len)) {
+        Trip(CGR_GUARD_LENGTH, row, i, length);
+        return none;
+      }
+      lengths.push_back(int32_t(length));
     }
-    return int32_t(length);
+    return lengths;
   }
   void DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_t position) {
-    bool refused = b->seq_lens[0][i] == 0;
+    bool refused = b->seq_lens[set_][i] == 0;
     int32_t token = step.with_tokens && !step.with_edits ? step.tokens[t] : CGR_TOKEN_LAST;
     if (step.with_edits && first_token_[size_t(i)] >= 0)
       token = step.tokens[size_t(first_token_[size_t(i)] + t - b->query_start_loc[i])];
@@ -439,7 +450,7 @@ private:
     b->input_ids[t] = refused ? 0 : token;
     b->positions[t] = refused ? 0 : position;
     for (size_t g = 0; g < limits_.groups.size(); g++)
-      b->group[g].slot_mapping[t] = refused ? -1 : SlotOf(g, b->request_rows[i], position);
+      b->group[g].slot_mapping[t] = refused || limits_.groups[g].set != set_ ? -1 : SlotOf(g, b->request_rows[i], position);
   }
   int64_t SlotOf(size_t g, int32_t row, int32_t position) {
     const StepGroup &group = limits_.groups[g];
@@ -454,7 +465,7 @@ private:
   // What request i sampled.
   int32_t Commit(int32_t i) {
     int32_t row = b->request_rows[i];
-    if (b->seq_lens[0][i] == 0 || b->query_start_loc[i] == b->query_start_loc[i + 1])
+    if (set_ > 0 || b->seq_lens[0][i] == 0 || b->query_start_loc[i] == b->query_start_loc[i + 1])
       return 0;
     b->row_computed[row] = b->seq_lens[0][i];
     if (b->request_flags[i] & CGR_REQUEST_PARTIAL)
@@ -464,6 +475,7 @@ private:
   }
 
   StepLimits limits_;
+  int32_t set_ = 0;   // of the last step
   Words first_token_; // of each request, of a step with edits
   bool phase_ended_ = false;
 };
@@ -519,9 +531,12 @@ public:
     a.buffers = arena_->View(buffers_.base());
     a.state = reinterpret_cast<cgr__step_state *>(a.buffers.step_state);
     a.rows[kRowBuffer] = { row_data_.data(), kRowWords };
+    a.num_sets = limits_.num_sets;
+    a.lengths = limits_.num_sets > 1 ? row_data_.data() : nullptr;
     for (size_t g = 0; g < limits_.groups.size(); g++) {
       const StepGroup &group = limits_.groups[g];
-      a.group[g] = { group.page_size, group.read_trash, group.write_trash, group.engine_table, group.num_pages, group.stride };
+      a.group[g] = { group.page_size, group.read_trash, group.write_trash, group.engine_table,
+                     group.num_pages, group.stride,     group.set,         0 };
     }
     // A group that is not there looks like one, so that only its number can keep a kernel away.
     for (size_t g = limits_.groups.size(); g < CGR__MAX_GROUPS; g++) {
@@ -663,6 +678,7 @@ public:
 private:
   void RunPrologue(const StagedStep &step, const cgr__step_args &args) {
     args_ = args;
+    args_.set = step.set;
     bench_.Run(cgr__kernel_prologue, &args_);
     StepBuffers got = device.Get();
     if (ChangesCollide(limits_, step) || EditsCollide(step)) {

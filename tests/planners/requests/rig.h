@@ -185,7 +185,7 @@ struct Pool {
     return Validate(rows, given, checked);
   }
   cgr_status Validate(Rows &rows, const cgr_batch &batch, cgr__checked_batch *checked) {
-    return cgr__batch_validate(rows, &pool, &batch, max_requests, max_tokens, checked);
+    return cgr__batch_validate(rows, &pool, &batch, 0, max_requests, max_tokens, checked);
   }
   void Prepare(cgr__checked_batch *checked) { checked->composition->uses++; }
   void Cancel(cgr__checked_batch *checked) { checked->composition->uses--; }
