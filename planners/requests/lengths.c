@@ -1,14 +1,6 @@
 /* Lengths of rows in the sets after 0: words of their data, whose pages are checked when they are set. */
-#include <string.h>
-
 #include "base/status.h"
 #include "planners/requests/rows.h"
-
-static const int32_t *lengths_of(const cgr__rows *rows, int32_t row) {
-  return rows->data[rows->lengths].words_of + (int64_t)row * rows->data[rows->lengths].words;
-}
-
-int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row, int32_t set) { return lengths_of(rows, row)[set - 1]; }
 
 cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
   int32_t lengths[CGR__MAX_SETS], capacity, group;
@@ -32,8 +24,8 @@ cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set,
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "cgr_request_set_other_length: num_tokens is %d, expected at most %d (the pages of row %d in group %d)",
                      num_tokens, capacity, row, group);
-  memcpy(lengths, lengths_of(rows, row), (size_t)(rows->num_sets - 1) * sizeof *lengths);
-  lengths[set - 1] = num_tokens;
+  for (int32_t s = 1; s < rows->num_sets; s++)
+    lengths[s - 1] = s == set ? num_tokens : cgr__rows_other_length(rows, row, s);
   cgr__rows_set_data(rows, row, rows->lengths, lengths);
   return CGR_OK;
 }

@@ -198,7 +198,10 @@ void cgr__rows_fill_data(cgr__rows *rows);
 
 /* lengths.c: lengths in sets after 0. The pages of their groups always cover them. */
 cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens);
-int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row, int32_t set);
+static inline int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row, int32_t set) {
+  const cgr__data *lengths = &rows->data[rows->lengths];
+  return lengths->words_of[(int64_t)row * lengths->words + set - 1];
+}
 
 /* Tokens in the cache, with the standing steps that are not in the row yet. The steady batch has been settled. */
 static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {

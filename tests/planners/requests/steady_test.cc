@@ -50,7 +50,7 @@ struct Steady {
       batch.WithIds();
     const cgr_batch given = batch.Get();
     cgr__checked_batch checked;
-    cgr_status status = cgr__batch_validate(rows, &pool, &given, static_cast<int32_t>(open.size()), 1 << 20, &checked);
+    cgr_status status = cgr__batch_validate(rows, &pool, &given, 0, static_cast<int32_t>(open.size()), 1 << 20, &checked);
     if (status != CGR_OK)
       return status;
     checked.composition->uses++;
