@@ -138,7 +138,7 @@ def save_model(shape, seed, folder, dtype):
         if "norm" in name:
             torch.nn.init.uniform_(weight, 0.5, 1.5)
         elif name.endswith(".bias"):
-            torch.nn.init.normal_(weight, 0.0, shape["initializer_range"])  # larger ones would drown the rest
+            torch.nn.init.normal_(weight, 0.0, shape["initializer_range"])
     model.to(dtype).save_pretrained(folder)
 
 
