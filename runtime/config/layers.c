@@ -11,15 +11,16 @@ static void refuse(cgr__findings *f, cgr_status status, int32_t layer, const cha
   cgr__findings_add(f, status, cgr__field_of("layers", layer, name).name, "is %lld, expected %s", (long long)value, expected);
 }
 
+/* What is found bad is set to 0 from here on, which stands for a number that is not known: nothing is found in it again. */
+
 /* What is reserved for later versions whatever the kernel. */
-static void check_reserved(const cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_reserved(cgr_layer *l, int32_t i, cgr__findings *f) {
   if (l->program != 0)
     refuse(f, CGR_ERROR_UNSUPPORTED, i, "program", l->program, "0 in this version");
   if (l->length_set != 0)
     refuse(f, CGR_ERROR_UNSUPPORTED, i, "length_set", l->length_set, "0 in this version");
+  l->length_set = 0;
 }
-
-/* What is found bad is set to 0 from here on, which stands for a number that is not known: nothing is found in it again. */
 
 static void check_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
   bool kv = l->num_kv_heads >= 1;

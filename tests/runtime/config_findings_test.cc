@@ -13,13 +13,13 @@ protected:
     c.config.ring_depth = 65;
     c.config.decode_buckets = nullptr;
     c.groups[0].num_pages = 2;
-    c.layers[1].softcap = 30.0f;
+    c.layers[1].out_dtype = CGR_DTYPE_FP32;
   }
   static std::vector<Found> Breaks() {
     return { Find(CGR_ERROR_INVALID_ARGUMENT, "ring_depth", { "is 65", "2 .. 64" }),
              Find(CGR_ERROR_UNSUPPORTED, "num_lanes", { "is 2", "0 or 1" }),
              FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "num_pages", { "is 2", "3 .. 2147483647" }),
-             FindInLayer(1, CGR_ERROR_UNSUPPORTED, "softcap", { "is 30", "expected 0" }),
+             FindInLayer(1, CGR_ERROR_UNSUPPORTED, "out_dtype", { "is fp32", "expected bf16" }),
              Find(CGR_ERROR_NULL_POINTER, "decode_buckets", { "NULL", "4 sizes" }) };
   }
 };

@@ -1,6 +1,7 @@
 // Layers that must be refused: heads and sizes, element types, features that are reserved, caches of other layers.
 #include <cmath>
 
+#include "kernels/variants.h"
 #include "tests/support/config_case.h"
 
 namespace cgr_test {
@@ -16,6 +17,32 @@ protected:
   }
   template <class Set> void AcceptedLayer(Set set) {
     Accepted([&](GoodConfig &c) { set(c.layers[1]); });
+  }
+  // Every reason of the registry of variants, in its words, which variants_test reads.
+  template <class Set> std::vector<Found> ReasonsOfTheRegistry(Set set) {
+    GoodConfig c(device_);
+    cgr_layer &l = c.layers[1];
+    set(l);
+    l.head_dim_v = l.head_dim_v == 0 ? l.head_dim : l.head_dim_v;
+    l.dtype = l.out_dtype = l.k.dtype;
+    cgr_device_info info = CGR_DEVICE_INFO_INIT;
+    CGR_EXPECT_OK(cgr_device_get_info(device_, &info));
+    std::vector<cgr_finding> list(32);
+    cgr__findings findings;
+    cgr__findings_init(&findings, list.data(), int32_t(list.size()));
+    cgr__variant_choose(&info, &l, c.config.max_tokens, &findings);
+    std::vector<Found> reasons;
+    for (int32_t i = 0; i < findings.count; i++)
+      reasons.push_back(FindInLayer(1, cgr_status(list[size_t(i)].status), list[size_t(i)].field, { list[size_t(i)].text }));
+    return reasons;
+  }
+  // What the device has is accepted, and the rest refused.
+  template <class Set> void AsTheRegistrySays(Set set) {
+    const std::vector<Found> reasons = ReasonsOfTheRegistry(set);
+    if (reasons.empty())
+      AcceptedLayer(set);
+    else
+      RefusedLayer(set, reasons);
   }
 };
 
@@ -72,20 +99,22 @@ TEST_P(ConfigLayers, LargestHeadDim) {
 
 TEST_P(ConfigLayers, HeadDimOfV) {
   AcceptedLayer([](cgr_layer &l) { l.head_dim_v = 64; });
-  for (int32_t bad : { 32, 128, -64 })
-    RefusedLayer(
-        [&](cgr_layer &l) {
-          l.head_dim_v = bad;
-          if (bad > 0)
-            CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, l.v.base, CGR_DTYPE_BF16, 16, l.num_kv_heads, bad, &l.v));
-        },
-        { Later("head_dim_v", { "is " + std::to_string(bad), "64" }) });
+  for (int32_t other : { 8, 32, 33, 128, 264, -64 })
+    AsTheRegistrySays([&](cgr_layer &l) {
+      l.head_dim_v = other;
+      if (other > 0 && other % 8 == 0)
+        CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_HND, l.v.base, CGR_DTYPE_BF16, 16, l.num_kv_heads, other, &l.v));
+    });
   // The view of v is one of heads as wide as v's.
-  Refused([](GoodConfig &c) { c.layers[1].head_dim_v = 128; },
-          { Later("head_dim_v", { "is 128" }), FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "v", { "of 128 elements" }) });
-  Refused([](GoodConfig &c) { c.layers[2].head_dim_v = 32; },
-          { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "of v 64", "32" }),
-            FindInLayer(2, CGR_ERROR_UNSUPPORTED, "head_dim_v", { "is 32" }) });
+  auto wider = [](cgr_layer &l) { l.head_dim_v = 128; };
+  std::vector<Found> want = ReasonsOfTheRegistry(wider);
+  want.push_back(FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "v", { "of 128 elements" }));
+  RefusedLayer(wider, want);
+  auto narrower = [](cgr_layer &l) { l.head_dim_v = 32; };
+  want = { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "of v 64", "32" }) };
+  for (Found found : ReasonsOfTheRegistry(narrower))
+    want.push_back(FindInLayer(2, found.status, "head_dim_v", found.words));
+  Refused([&](GoodConfig &c) { narrower(c.layers[2]); }, want);
 }
 
 // The append counts pieces of 16 bytes in 32 bits.
@@ -158,11 +187,18 @@ TEST_P(ConfigLayers, ReservedNumbersAreRefusedByName) {
     for (int32_t value : { 1, -1, INT32_MAX })
       RefusedLayer([&](cgr_layer &l) { l.*r.member = value; },
                    { Later(r.field, { "is " + std::to_string(value), "this version" }) });
-  for (const Reserved &r : { Reserved{ "window_left", &cgr_layer::window_left },
-                             Reserved{ "window_right", &cgr_layer::window_right }, Reserved{ "chunk", &cgr_layer::chunk } })
-    for (int32_t value : { 1, 4096, INT32_MAX })
-      RefusedLayer([&](cgr_layer &l) { l.*r.member = value; },
-                   { Later(r.field, { "is " + std::to_string(value), "this version" }) });
+}
+
+TEST_P(ConfigLayers, WindowsAndChunksAreTheRegistrysToJudge) {
+  for (int32_t value : { 1, 4096, INT32_MAX })
+    for (uint32_t flags : { 0u, uint32_t(CGR_LAYER_BIDIRECTIONAL) }) {
+      AsTheRegistrySays([&](cgr_layer &l) { l.window_left = value, l.flags = flags; });
+      AsTheRegistrySays([&](cgr_layer &l) { l.window_right = value, l.flags = flags; });
+      AsTheRegistrySays([&](cgr_layer &l) { l.chunk = value, l.flags = flags; });
+    }
+  // Not among a direction's keys.
+  for (int32_t value : { 1, INT32_MAX })
+    EXPECT_FALSE(ReasonsOfTheRegistry([&](cgr_layer &l) { l.window_right = value; }).empty());
 }
 
 TEST_P(ConfigLayers, NegativeWindowsAreNoWindows) {
@@ -174,19 +210,17 @@ TEST_P(ConfigLayers, NegativeWindowsAreNoWindows) {
   }
 }
 
-TEST_P(ConfigLayers, ReservedPointersAreRefusedByName) {
+TEST_P(ConfigLayers, SlopesAndSinksAreTheRegistrysToJudge) {
   static const float slopes[4] = { 1, 2, 3, 4 };
-  RefusedLayer([](cgr_layer &l) { l.alibi_slopes = slopes; }, { Later("alibi_slopes", { "NULL" }) });
-  RefusedLayer([](cgr_layer &l) { l.sinks = slopes; }, { Later("sinks", { "NULL" }) });
+  AsTheRegistrySays([](cgr_layer &l) { l.alibi_slopes = slopes; });
+  AsTheRegistrySays([](cgr_layer &l) { l.alibi_slopes = slopes, l.flags = CGR_LAYER_ALIBI_SQRT; });
+  AsTheRegistrySays([](cgr_layer &l) { l.sinks = slopes; });
 }
 
-TEST_P(ConfigLayers, FlagsAreReservedOrUnknown) {
-  RefusedLayer([](cgr_layer &l) { l.flags = CGR_LAYER_BIDIRECTIONAL; }, { Later("flags", { "CGR_LAYER_BIDIRECTIONAL" }) });
-  RefusedLayer([](cgr_layer &l) { l.flags = CGR_LAYER_NO_CACHE; }, { Later("flags", { "CGR_LAYER_NO_CACHE" }) });
-  RefusedLayer([](cgr_layer &l) { l.flags = CGR_LAYER_ALIBI_SQRT; }, { Later("alibi_slopes", { "CGR_LAYER_ALIBI_SQRT" }) });
-  RefusedLayer([](cgr_layer &l) { l.flags = 7; },
-               { Later("alibi_slopes", { "CGR_LAYER_ALIBI_SQRT" }), Later("flags", { "CGR_LAYER_BIDIRECTIONAL" }),
-                 Later("flags", { "CGR_LAYER_NO_CACHE" }) });
+TEST_P(ConfigLayers, FlagsAreTheRegistrysToJudgeOrUnknown) {
+  for (uint32_t flags = 1; flags < 8; flags++)
+    AsTheRegistrySays([&](cgr_layer &l) { l.flags = flags; });
+  EXPECT_EQ(ReasonsOfTheRegistry([](cgr_layer &l) { l.flags = CGR_LAYER_ALIBI_SQRT; }).empty(), false);
   for (uint32_t unknown : { 8u, 0x80000000u })
     RefusedLayer([&](cgr_layer &l) { l.flags = unknown; },
                  { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "flags", { unknown == 8 ? "0x8" : "0x80000000", "CGR_LAYER_*" }) });
@@ -199,10 +233,10 @@ TEST_P(ConfigLayers, ScaleIsAFiniteNumber) {
     RefusedLayer([&](cgr_layer &l) { l.scale = bad; }, { Bad("scale", { "finite", "0 or more" }) });
 }
 
-TEST_P(ConfigLayers, SoftcapIsReservedAndAFiniteNumber) {
+TEST_P(ConfigLayers, SoftcapIsAFiniteNumber) {
   AcceptedLayer([](cgr_layer &l) { l.softcap = -0.0f; });
-  for (float later : { 30.0f, 1e-30f })
-    RefusedLayer([&](cgr_layer &l) { l.softcap = later; }, { Later("softcap", { "expected 0" }) });
+  for (float some : { 30.0f, 1e-30f })
+    AsTheRegistrySays([&](cgr_layer &l) { l.softcap = some; });
   for (float bad : { -1.0f, INFINITY, NAN })
     RefusedLayer([&](cgr_layer &l) { l.softcap = bad; }, { Bad("softcap", { "finite" }) });
 }

@@ -227,11 +227,11 @@ TEST_P(ConfigViews, OverlapsComeBesidesOtherFindings) {
   Refused(
       [](Good &c) {
         c.config.max_rows = 1;
-        c.layers[0].chunk = 64;
+        c.layers[0].out_dtype = CGR_DTYPE_FP32;
         c.layers[1].k.base = c.layers[0].v.base;
       },
-      { Find(CGR_ERROR_INVALID_ARGUMENT, "max_rows", { "is 1" }), FindInLayer(0, CGR_ERROR_UNSUPPORTED, "chunk", { "is 64" }),
-        overlap });
+      { Find(CGR_ERROR_INVALID_ARGUMENT, "max_rows", { "is 1" }),
+        FindInLayer(0, CGR_ERROR_UNSUPPORTED, "out_dtype", { "is fp32" }), overlap });
   Refused(
       [](Good &c) {
         c.layers[0].v.stride_head = 1;
