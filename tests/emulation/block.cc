@@ -67,7 +67,7 @@ void Block::Prepare(uint3 index) {
     lane.index = { n % launch.block.x, n / launch.block.x % launch.block.y, n / launch.block.x / launch.block.y };
     lane.number = i;
     lane.exited = false;
-    lane.site = {};
+    lane.site = Site(nullptr, 0);
     lane.copies.clear();
     lane.groups = 0;
     lane.fiber->Begin(Enter);
@@ -150,6 +150,12 @@ void Block::GiveWay() {
     Leave();
 }
 
+void Block::Sleep(Site site) {
+  if (!MaySleep())
+    Fail("waits too long: nobody does anything that it could wait for", site);
+  GiveWay();
+}
+
 void Block::GiveWayAtTimes() {
   if (Random()() % 4 == 0)
     GiveWay();
@@ -157,12 +163,13 @@ void Block::GiveWayAtTimes() {
 
 // ------------------------------------------------------------------------------------------------------------- meetings
 
-// Every lane of the mask is there, and on its way to the same place or waiting at it.
-void Block::CheckElsewhere(const Warp &warp, uint32_t mask, const Meeting *joined, const char *name, Site site) {
+// Every lane of the mask is there, and can still come: it does not wait elsewhere for one that has arrived here.
+void Block::CheckElsewhere(const Warp &warp, uint32_t mask, uint32_t arrived, const Meeting *joined, const char *name,
+                           Site site) {
   uint32_t elsewhere = 0;
   const Meeting *where = nullptr;
   for (const Meeting &other : warp.meetings)
-    if (&other != joined && (other.arrived & mask)) {
+    if (&other != joined && (other.arrived & mask) && (other.mask & arrived)) {
       elsewhere = other.arrived & mask;
       where = &other;
     }
@@ -188,10 +195,10 @@ void Block::MeetWarp(const WarpOperation &operation, uint32_t mask, void *operan
   while (at < warp.meetings.size() && !(warp.meetings[at].operation == &operation && warp.meetings[at].mask == mask &&
                                         (operation.any_line || SamePlace(warp.meetings[at].site, site))))
     at++;
-  CheckElsewhere(warp, mask, at < warp.meetings.size() ? &warp.meetings[at] : nullptr, operation.name, site);
   if (at == warp.meetings.size())
     warp.meetings.push_back({ &operation, mask, 0, site });
   warp.meetings[at].arrived |= bit;
+  CheckElsewhere(warp, mask, warp.meetings[at].arrived, &warp.meetings[at], operation.name, site);
   me.operand = operand;
   me.site = site;
   if (warp.meetings[at].arrived != mask) {
