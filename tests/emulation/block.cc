@@ -12,7 +12,7 @@ __thread Builtins builtins;
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kStackBytes = 512 * 1024;
+constexpr size_t kStackBytes = 256 * 1024;
 #else
 constexpr size_t kStackBytes = 128 * 1024;
 #endif
@@ -28,6 +28,9 @@ std::string Hex(uint32_t mask) {
   snprintf(text, sizeof text, "%#x", mask);
   return text;
 }
+
+// A lane leaves a kernel that has failed.
+struct Abandoned {};
 
 bool SamePlace(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 
@@ -84,8 +87,13 @@ void Block::Prepare(uint3 index) {
 
 void Block::Enter() {
   Fiber::Entered();
-  Running().call(Running().kernel, Running().args);
-  builtins.block->Exit();
+  Block *block = builtins.block;
+  try {
+    Running().call(Running().kernel, Running().args);
+    block->Exit();
+  } catch (const Abandoned &) {
+  }
+  block->Wait(true);
 }
 
 void Block::Exit() {
@@ -103,7 +111,6 @@ void Block::Exit() {
   me.exited = true;
   warp.exited |= bit;
   num_exited_++;
-  Wait(true);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- turns
@@ -138,8 +145,8 @@ void Block::SwitchTo(Lane *lane, bool forever) {
 void Block::Wait(bool forever) { SwitchTo(Next(), forever); }
 
 void Block::Leave() {
-  SwitchTo(nullptr, true);
-  __builtin_unreachable();
+  ready_.clear();
+  throw Abandoned();
 }
 
 void Block::GiveWay() {

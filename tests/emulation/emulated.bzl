@@ -3,8 +3,10 @@
 load("//tools/bazel:defs.bzl", "cgr_cc_library")
 
 # nvcc takes no types for granted in memory; neither does this. Products and sums are not contracted, or bits would depend on what is
-# inlined where. Dynamic shared memory has nothing to begin at its first use.
+# inlined where. Dynamic shared memory has nothing to begin at its first use. A fiber gets no second stack from the address sanitizer: to
+# make one takes longer than most kernels.
 EMULATED_COPTS = [
+    "--param=asan-use-after-return=0",
     "-Itests/emulation/toolkit",
     "-ffp-contract=off",
     "-fno-extern-tls-init",
