@@ -11,7 +11,16 @@
 // X(name) of each kernel that is emulated.
 #define EMULATED(X) \
   X(append)         \
-  X(attention)
+  X(attention)      \
+  X(derived)        \
+  X(digest_pages)   \
+  X(epilogue)       \
+  X(fetch)          \
+  X(fill_pages)     \
+  X(planner)        \
+  X(prologue)       \
+  X(staged)         \
+  X(stamp)
 
 extern "C" {
 #define DECLARE(name) int cgr__emulated_##name(const void *args, cudaStream_t stream);

@@ -12,6 +12,7 @@ EMULATED_COPTS = [
     "-fno-extern-tls-init",
     "-fno-strict-aliasing",
     "-Wno-shadow",
+    "-Wno-sign-compare",
     "-Wno-unknown-pragmas",
     "-Wno-unused-function",
 ]
