@@ -6,6 +6,8 @@
 
 #include "tests/emulation/cuda.h"
 
+#if !defined(__SANITIZE_THREAD__) // it does not know of fibers
+
 namespace {
 
 constexpr int kThreads = 128;
@@ -343,3 +345,5 @@ TEST(Emulation, GoesOnAfterAFailure) {
 }
 
 } // namespace
+
+#endif
