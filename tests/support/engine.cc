@@ -29,7 +29,7 @@ Engine::Engine(const EngineOptions &options) : caches(Complete(options)), o(Comp
 void Engine::MakeDevice() {
   dev = o.handle;
   cgr_device_config config = o.device.config;
-  if (o.validation && !o.device.IsCuda()) {
+  if (o.validation && !o.device.HasCudaKernels()) {
     config.layer = cgr_validation_layer();
     config.on_violation = OnViolation;
   }

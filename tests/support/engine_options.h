@@ -73,7 +73,7 @@ struct EngineOptions {
 inline EngineOptions OptionsFor(const DeviceParam &device) {
   EngineOptions options;
   options.device = device;
-  if (device.IsCuda()) {
+  if (device.HasCudaKernels()) {
     options.feed = Feed::kUploads;
     options.dtype = CGR_DTYPE_BF16;
     for (LayerOptions &layer : options.layers)

@@ -32,7 +32,7 @@ struct LayerSpec {
 };
 
 inline std::vector<LayerSpec> LayersFor(const DeviceParam &device) {
-  int32_t wide = device.IsCuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
+  int32_t wide = device.HasCudaKernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
   return { { 0, 2, 2, 64, CGR_DTYPE_BF16 },
            { 1, 8, 2, 128, CGR_DTYPE_BF16 },
            { 1, 5, 1, 64, wide },
@@ -367,7 +367,7 @@ private:
   }
   void MakeDevice(const DeviceParam &device) {
     cgr_device_config config = device.config;
-    if (!device.IsCuda()) {
+    if (!device.HasCudaKernels()) {
       config.layer = cgr_validation_layer();
       config.on_violation = OnViolation;
     }
