@@ -1,7 +1,8 @@
 // Layers of every kind of attention through the public interface: many kinds at random in one runtime, eagerly and in graphs of
 // both kinds, bit for bit the same and against fp64; with what nobody owns poisoned, and alone as among others in batch-invariant
 // mode.
-#include <memory>
+#include <cstring>
+#include <map>
 
 #include "tests/support/attention_kinds.h"
 #include "tests/support/engine.h"

@@ -38,7 +38,7 @@ struct LayerOptions {
   int32_t same_inputs_as = -1; // a layer whose q, k and v it has too; -1: its own
   float scale = 0.0f;
   int32_t dtype = 0; // 0: the engine's
-  AttentionKind kind;
+  AttentionKind kind = {};
 
   int32_t head_dim_v() const { return kind.head_dim_v != 0 ? kind.head_dim_v : head_dim; }
 };
