@@ -10,7 +10,7 @@ namespace cgr_test {
 constexpr size_t kGuardBytes = 65536;
 
 Caches::Caches(const EngineOptions &options)
-    : layers_(options.layers), layout_(options.layout), page_size_(size_t(options.page_size)),
+    : layers_(options.layers), layout_(options.layout), order_(options.kv_order), page_size_(size_t(options.page_size)),
       num_pages_(size_t(options.num_pages)), page_gap_(size_t(options.page_gap)) {
   for (const LayerOptions &l : layers_) {
     const size_t heads = size_t(l.num_kv_heads), element = cgr_dtype_size(cgr_dtype(l.dtype));
@@ -55,6 +55,30 @@ Caches::Stretch Caches::PlaceOne(size_t layer, size_t v, const std::array<size_t
   return p;
 }
 
+Caches::Stretch Caches::PlaceInOrder(size_t layer, size_t v) const {
+  Stretch p = { kGuardBytes, 0, 0, 0 };
+  size_t stride = shapes_[layer][v].Head();
+  for (auto name = order_.rbegin(); name != order_.rend(); name++) {
+    switch (*name) {
+    case 'l':
+      p.base += layer * stride, stride *= layers_.size();
+      break;
+    case 'k':
+      p.base += v * stride, stride *= 2;
+      break;
+    case 'b':
+      p.page = stride, stride *= num_pages_;
+      break;
+    case 't':
+      p.token = stride, stride *= page_size_;
+      break;
+    default:
+      p.head = stride, stride *= shapes_[layer][v].heads;
+    }
+  }
+  return p;
+}
+
 void Caches::PlaceAll() {
   for (size_t l = 0; l < layers_.size(); l++)
     for (size_t v : { 0, 1 })
@@ -65,7 +89,10 @@ void Caches::PlaceAll() {
       places_.push_back(places_[size_t(layers_[l].kv_source) - 1]);
       continue;
     }
-    places_.push_back({ PlaceOne(l, 0, before), PlaceOne(l, 1, before) });
+    if (order_.empty())
+      places_.push_back({ PlaceOne(l, 0, before), PlaceOne(l, 1, before) });
+    else
+      places_.push_back({ PlaceInOrder(l, 0), PlaceInOrder(l, 1) });
     for (size_t v : { 0, 1 })
       before[v] += PageBytes(l, v);
   }

@@ -55,11 +55,13 @@ private:
   // Bytes of K or V of a page of a layer.
   size_t PageBytes(size_t layer, size_t v) const { return shapes_[layer][v].Token() * page_size_; }
   Stretch PlaceOne(size_t layer, size_t v, const std::array<size_t, 2> &before) const;
+  Stretch PlaceInOrder(size_t layer, size_t v) const;
   template <class Do> void ForEachHead(int32_t page, int32_t token, Do what) const;
 
   std::vector<LayerOptions> layers_;
   std::vector<std::array<Shape, 2>> shapes_;
   KvLayout layout_;
+  std::string order_;
   size_t page_size_, num_pages_, page_gap_;
   std::array<size_t, 2> page_bytes_ = {}; // of one page of all layers: of K, and of V
   std::vector<std::array<Stretch, 2>> places_;

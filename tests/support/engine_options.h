@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "cgr/cgr.h"
@@ -57,6 +58,9 @@ struct EngineOptions {
   std::vector<LayerOptions> layers = { {}, {} };
   std::vector<CallOptions> calls; // empty: every layer once
   KvLayout layout = KvLayout::kNhd;
+  // The order of the dimensions of one tensor for all layers instead, from the outermost: l(ayer), k(v), b(lock), t(oken),
+  // h(ead). The layers' caches have one shape then, and pages no gaps.
+  std::string kv_order;
   int32_t page_gap = 0;     // bytes between pages, a multiple of 16
   int32_t token_gap = 0;    // elements between tokens of q, k, v and out, a multiple of 8
   bool heads_first = false; // q, k, v and out are [heads][tokens]
