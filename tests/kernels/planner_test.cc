@@ -426,9 +426,10 @@ TEST_P(KernelPlanner, PlansTheLongestSequences) {
     step.array_requests = step.padded_requests = 300;
     for (int32_t i = 0; i < CGR__MAX_CLASSES; i++) {
       cgr__plan_class c = RandomClass(random, step.batch, 300);
-      if (random.OneIn(3))
+      const bool has_windows = c.keys != CGR__KEYS_OTHER;
+      if (has_windows && c.chunk == 0 && random.OneIn(3))
         c.window_left = CGR__MAX_SEQ_LEN - random.Pick32(0, 1000);
-      if (random.OneIn(3))
+      if (has_windows && random.OneIn(3))
         c.window_right = INT32_MAX;
       step.classes.push_back(c);
     }

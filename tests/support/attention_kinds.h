@@ -48,21 +48,6 @@ inline bool Sees(const AttentionKind &kind, int64_t query, int64_t key) {
   return kind.window_right == 0 || key <= query + kind.window_right;
 }
 
-// What a layer must be given for a kind; slopes and sinks are those of the kind, in memory of the host.
-inline void SetKind(cgr_layer *layer, const AttentionKind &kind) {
-  layer->head_dim_v = kind.head_dim_v != 0 ? kind.head_dim_v : layer->head_dim;
-  layer->window_left = kind.window_left;
-  layer->window_right = kind.window_right;
-  layer->chunk = kind.chunk;
-  layer->softcap = kind.softcap;
-  layer->alibi_slopes = kind.alibi_slopes.empty() ? nullptr : kind.alibi_slopes.data();
-  layer->sinks = kind.sinks.empty() ? nullptr : kind.sinks.data();
-  layer->flags = kind.bidirectional ? uint32_t(CGR_LAYER_BIDIRECTIONAL) : 0u;
-  layer->flags |= kind.alibi_sqrt ? uint32_t(CGR_LAYER_ALIBI_SQRT) : 0u;
-  layer->flags |= kind.keys == Keys::kStep ? uint32_t(CGR_LAYER_NO_CACHE) : 0u;
-  layer->length_set = kind.keys == Keys::kOther ? 1 : 0;
-}
-
 // ------------------------------------------------------------------------------------------------------------------- rules
 
 using FieldNames = std::multiset<std::string>;

@@ -201,6 +201,7 @@ private:
   void Make();
   void MakeDevice();
   void MakeTable();
+  const float *Floats(const std::vector<float> &values);
   void MakeState();
   void MakeLayer(size_t l);
   void MakeCall(size_t c);
@@ -242,6 +243,7 @@ private:
   uint64_t tags_ = 0;
   cgr_group group_ = CGR_GROUP_INIT;
   std::vector<cgr_layer> layers_;
+  std::vector<const float *> slopes_, sinks_; // of each layer, on the device
   std::vector<Item> items_;
   std::deque<std::unique_ptr<InFlight>> in_flight_;
   std::vector<std::unique_ptr<InFlight>> failed_; // their uploads may still be on the stream
