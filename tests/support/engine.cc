@@ -77,6 +77,8 @@ cgr_config Engine::Config() {
     layers_[l].head_dim = o.layers[l].head_dim;
     layers_[l].kv_source = o.layers[l].kv_source;
     layers_[l].scale = o.layers[l].scale;
+    layers_[l].window_left = o.layers[l].window_left;
+    layers_[l].chunk = o.layers[l].chunk;
     if (o.layers[l].kv_source != 0)
       continue;
     layers_[l].k = caches.View(int32_t(l), kK);

@@ -37,6 +37,7 @@ struct LayerOptions {
   int32_t same_inputs_as = -1; // a layer whose q, k and v it has too; -1: its own
   float scale = 0.0f;
   int32_t dtype = 0; // 0: the engine's
+  int32_t window_left = 0, chunk = 0;
 };
 
 struct CallOptions {

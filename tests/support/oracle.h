@@ -66,8 +66,9 @@ struct AttentionProblem {
   cgr_dtype dtype = CGR_DTYPE_FP32;
   int32_t query_len = 0, seq_len = 0, num_q_heads = 1, num_kv_heads = 1, head_dim = 8;
   double scale = 0.0; // 0: 1 / sqrt(head_dim)
-  Values q;           // [query_len][num_q_heads][head_dim]
-  Values k, v;        // [seq_len][num_kv_heads][head_dim]
+  int32_t window_left = 0, chunk = 0;
+  Values q;    // [query_len][num_q_heads][head_dim]
+  Values k, v; // [seq_len][num_kv_heads][head_dim]
 };
 
 struct AttentionAnswer {
@@ -98,6 +99,8 @@ inline AttentionAnswer SolveAttention(const AttentionProblem &p) {
   shape.head_dim = shape.head_dim_v = p.head_dim;
   shape.causal = 1;
   shape.scale = scale;
+  shape.window_left = p.window_left;
+  shape.chunk = p.chunk;
   Values near(p.q.size()), near_lse(p.q.size() / size_t(p.head_dim));
   AttentionAnswer answer;
   answer.out.resize(near.size());
