@@ -99,6 +99,9 @@ public:
   // Pages that the test has set itself, for a row that has none; they are free.
   void Adopt(int32_t row, const std::vector<int32_t> &pages);
   void DropPages(int32_t row, int32_t first, int32_t count);
+  // The first token that some layer sees, of a step after `computed` tokens; and gives back the pages before it, of every row.
+  int32_t FirstSeen(int32_t computed) const;
+  void GiveBack();
   // Backwards. All steps must have been checked.
   void SetLength(int32_t row, int32_t tokens);
   // Forwards over the first `tokens` tokens of `from`, whose pages it shares. It needs no pages of its own there.

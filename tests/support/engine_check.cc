@@ -12,6 +12,17 @@ namespace cgr_test {
 // What the guards refuse in an engine's own table.
 bool Engine::IsBad(int32_t page) const { return page < 0 || page >= o.num_pages || page == 1; }
 
+// The first token that some layer sees, of a step after `computed` tokens.
+int32_t Engine::FirstSeen(int32_t computed) const {
+  int32_t first = computed;
+  for (const LayerOptions &l : o.layers) {
+    int32_t in_window = l.kind.window_left > 0 ? std::max(computed + 1 - l.kind.window_left, 0) : 0;
+    int32_t in_chunk = l.kind.chunk > 0 ? computed / l.kind.chunk * l.kind.chunk : 0;
+    first = std::min(first, std::max(in_window, in_chunk));
+  }
+  return first;
+}
+
 bool Engine::Appends(int32_t layer) const {
   bool appends = false;
   for (const CallOptions &call : o.calls)
@@ -39,7 +50,7 @@ void Engine::Apply(InFlight *p) {
       if (IsBad(taken.pages[i / size_t(o.page_size)]))
         taken.cache[i] = Entry{};
     int32_t used = (int32_t(r.cache.size()) + o.page_size - 1) / o.page_size;
-    for (int32_t i = 0; i < used && !taken.item.tokens.empty(); i++)
+    for (int32_t i = FirstSeen(taken.start) / o.page_size; i < used && !taken.item.tokens.empty(); i++)
       if (IsBad(taken.pages[size_t(i)]))
         p->guard = { CGR_GUARD_PAGE, taken.item.row, i, 0, taken.pages[size_t(i)] };
   }
