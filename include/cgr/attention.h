@@ -123,8 +123,10 @@ typedef struct cgr_layer {
   int32_t head_dim_v;        /* of v and out; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache, if there is one */
   int32_t out_dtype;         /* of out; 0: dtype */
-  int32_t window_left;       /* keys that a query sees, its own included; 0: all */
-  int32_t window_right;      /* keys after its own */
+  int32_t window_left;       /* keys that a query sees up to its own, which is one of them; 0: all. A window of W tokens is W
+                                here, where others say (W - 1, 0) */
+  int32_t window_right;      /* keys after its own, with BIDIRECTIONAL alone; 0: all. An encoder's window of W tokens, its own
+                                included, to each side is W and W - 1 */
   int32_t chunk;             /* tokens per chunk; a query sees its own chunk only; 0: off */
   float scale;               /* of q.k before softmax; 0: 1 / sqrt(head_dim) */
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */

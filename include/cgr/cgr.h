@@ -205,7 +205,8 @@ typedef enum cgr_buffer {
                                   keeps the value that was sent; check seq_lens, which is 0, first */
   CGR_BUFFER_PAGE_TABLE,       /* i32 [M+1][P] per group: page numbers; row M and entries that no request has set hold the
                                   read-trash page. Beyond a row's own pages, entries of the row's previous request may remain */
-  CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages; padding repeats the last value */
+  CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages, from its first token's on, whether
+                                  it still has them or not; padding repeats the last value */
   CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
   CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0 */
   CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled; row M is 0 */
@@ -218,7 +219,8 @@ typedef enum cgr_buffer {
 
   /* On demand, see below. */
   CGR_BUFFER_KV_INDICES,       /* i32 [R * P] per group: the pages of one request after the other, page p of request i at
-                                  kv_indptr[i] + p. Written up to kv_indptr[R] alone. What comes after is no padding: the
+                                  kv_indptr[i] + p, the read-trash page where the request has given
+                                  one back. Written up to kv_indptr[R] alone. What comes after is no padding: the
                                   read-trash page or pages of earlier batches, but always pages of the pool */
   CGR_BUFFER_BLOCK_TABLE,      /* i32 [R][P] per group: page_table in the order of the batch. After a request's own pages, and in
                                   padded requests, the read-trash page, to the end of the row */
@@ -302,13 +304,16 @@ CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int3
                                          int32_t count);
 
 /* Takes pages [first, first + count) away, at the front or at the end of the row's pages: the table then holds the read-trash
- * page there, and a step that needs them is refused (CGR_ERROR_PAGES_MISSING). In this version every step of a row needs all its
- * pages from 0 on; an engine with sliding windows of its own keeps a page table of its own (cgr_group.page_table).
+ * page there, and a step that needs them is refused (CGR_ERROR_PAGES_MISSING). The next step of a row with c tokens needs the
+ * pages from those on that its first new token sees: of token c + 1 - window_left, or c / chunk * chunk, of the layer of the group
+ * that sees furthest, the engine's backends' included; with a layer that has neither, or no layers, all. So a page that the windows
+ * have passed can be given back; a row may also begin without such pages.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
 /* Sets the number of tokens in the cache: back (preemption, rejected drafts), or forward over pages that the engine has filled
- * itself (a prefix found in its cache), which must cover it. The next step then has to give the row's token.
+ * itself (a prefix found in its cache), which must cover it. The next step then has to give the row's token. CGR_ERROR_PAGES_MISSING
+ * without the pages that it sees, those included that windows had passed and that a shorter length needs again.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 

@@ -128,15 +128,17 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
 }
 
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
-  int32_t capacity, g = cgr__rows_shortest_group(rows, index, 0, &capacity);
-  if (length > rows->max_seq_len || g < 0)
+  int32_t capacity, g, needed = 0;
+  if (length > rows->max_seq_len)
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)",
                      index, (long long)length, rows->max_seq_len);
-  const cgr__row_pages *has = &rows->group[g].row[index];
-  if (has->first > 0)
+  g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
+  if (g >= 0)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
-                     "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page 0 on",
-                     index, (long long)length, has->first, has->end - 1, g);
+                     "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page %d on: its "
+                     "layers see tokens of it",
+                     index, (long long)length, rows->group[g].row[index].first, rows->group[g].row[index].end - 1, g, needed);
+  g = cgr__rows_shortest_group(rows, index, 0, &capacity);
   return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages of group %d)",
                    index, (long long)length, capacity, g);
 }
@@ -166,7 +168,7 @@ static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32
   if (set > 0)
     return check_other_length(rows, index, query_len, set);
   int64_t length = (int64_t)row->computed + query_len;
-  return length > row->capacity ? cgr__batch_refuse_length(rows, index, length) : CGR_OK;
+  return cgr__row_can_step(row, query_len) ? CGR_OK : cgr__batch_refuse_length(rows, index, length);
 }
 
 cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count) {
@@ -243,7 +245,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     out->has_flags |= out->flags[i] != 0;
     uniform &= query_len == out->query_lens[0];
     longest = query_len > longest ? query_len : longest;
-    int32_t fit = query_len == 0 ? INT32_MAX : cgr__steps_that_fit(row->capacity - row->computed, query_len);
+    int32_t fit = query_len == 0 ? INT32_MAX : cgr__steps_that_fit(row, row->computed, query_len);
     *headroom = fit < *headroom ? fit : *headroom;
     tokens += query_len;
   }

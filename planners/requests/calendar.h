@@ -24,9 +24,11 @@ static inline int16_t cgr__calendar_file(cgr__calendar *calendar, uint64_t step,
 
 static inline void cgr__calendar_unfile(cgr__calendar *calendar, int16_t day) { calendar[day]--; }
 
-/* Steps of `query_len` tokens each, at least one, that fit into a row with room for so many. Most rows decode: no division for
- * them. */
-static inline int32_t cgr__steps_that_fit(int32_t room, int32_t query_len) {
+/* Steps of `query_len` tokens each, at least one, that fit into the row when it has `computed`: none without the pages that the
+ * first of them sees, and if that one has them the others do, which see nothing before. Most rows decode: no division for them.
+ */
+static inline int32_t cgr__steps_that_fit(const cgr__row *row, int32_t computed, int32_t query_len) {
+  int32_t room = computed < row->least ? 0 : row->capacity - computed;
   return room <= 0 || query_len == 1 ? room : room / query_len;
 }
 

@@ -12,27 +12,39 @@ static void list(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
 
 void cgr__changes_mark_length(cgr__rows *rows, int32_t row) { list(rows, row, CGR__DIRTY_LENGTH, 1); }
 
+/* Widens a stretch to hold [first, end). */
+static void widen(int32_t *stretch_first, int32_t *stretch_end, int32_t first, int32_t end) {
+  bool none = *stretch_first == *stretch_end;
+  *stretch_first = none || first < *stretch_first ? first : *stretch_first;
+  *stretch_end = none || end > *stretch_end ? end : *stretch_end;
+}
+
+static int32_t pages_pending(const cgr__row_pages *pages) {
+  return pages->dirty_end - pages->dirty_first + pages->gone_end - pages->gone_first;
+}
+
 void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t end) {
   cgr__row_pages *pages = &rows->group[group].row[row];
+  int32_t before = pages_pending(pages);
   if (first >= end)
     return;
-  bool clean = pages->dirty_first == pages->dirty_end;
-  int32_t begin = clean || first < pages->dirty_first ? first : pages->dirty_first;
-  int32_t last = clean || end > pages->dirty_end ? end : pages->dirty_end;
-  int32_t before = pages->dirty_end - pages->dirty_first;
-  pages->dirty_first = begin;
-  pages->dirty_end = last;
-  list(rows, row, CGR__DIRTY_PAGES << group, last - begin - before);
+  if (end <= pages->first)
+    widen(&pages->gone_first, &pages->gone_end, first, end);
+  else
+    widen(&pages->dirty_first, &pages->dirty_end, first, end);
+  if (pages->gone_first < pages->dirty_end && pages->dirty_first < pages->gone_end) { /* no word travels twice */
+    widen(&pages->dirty_first, &pages->dirty_end, pages->gone_first, pages->gone_end);
+    pages->gone_first = pages->gone_end = 0;
+  }
+  list(rows, row, CGR__DIRTY_PAGES << group, pages_pending(pages) - before);
 }
 
 void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end) {
   cgr__row_dirty *dirty = &rows->data[buffer].row[row];
-  bool clean = dirty->first == dirty->end;
+  int32_t before = dirty->end - dirty->first;
   if (first >= end)
     return;
-  int32_t before = dirty->end - dirty->first;
-  dirty->first = clean || first < dirty->first ? first : dirty->first;
-  dirty->end = clean || end > dirty->end ? end : dirty->end;
+  widen(&dirty->first, &dirty->end, first, end);
   list(rows, row, CGR__DIRTY_DATA, dirty->end - dirty->first - before);
 }
 
@@ -43,8 +55,10 @@ void cgr__changes_drop(cgr__rows *rows, int32_t row) {
       *dirty = (cgr__row_dirty){ 0, 0, true };
   }
   rows->row[row].dirty = 0;
-  for (int32_t g = 0; g < rows->num_groups; g++)
-    rows->group[g].row[row].dirty_first = rows->group[g].row[row].dirty_end = 0;
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    cgr__row_pages *pages = &rows->group[g].row[row];
+    pages->dirty_first = pages->dirty_end = pages->gone_first = pages->gone_end = 0;
+  }
 }
 
 /* A closed row's data is sent when it opens again. */
@@ -76,7 +90,7 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
     int32_t row = rows->dirty[i];
     words += rows->row[row].dirty & CGR__DIRTY_LENGTH;
     for (int32_t g = 0; g < rows->num_groups; g++)
-      words += rows->group[g].row[row].dirty_end - rows->group[g].row[row].dirty_first;
+      words += pages_pending(&rows->group[g].row[row]);
     for (int32_t b = 0; b < rows->num_data; b++)
       if (rows->data[b].words > 0)
         words += rows->data[b].row[row].end - rows->data[b].row[row].first;
@@ -88,18 +102,26 @@ static const int32_t *table_of(const cgr__page_group *group, int32_t row) {
   return group->pages + (int64_t)row * group->pages_per_row;
 }
 
-/* Page changes of one row in one group. Entries that the row does not have are the read-trash page. */
+/* One stretch of a row's page changes in one group. Entries that the row does not have are the read-trash page. */
+static int32_t collect_stretch(const cgr__page_group *group, int32_t index, int32_t g, int32_t *stretch_first,
+                               int32_t stretch_end, cgr__change *changes, int32_t capacity) {
+  const int32_t *table = table_of(group, index), trash = group->read_trash;
+  const cgr__row_pages *has = &group->row[index];
+  int32_t first = *stretch_first, end = stretch_end - first > capacity ? first + capacity : stretch_end;
+  for (int32_t i = first; i < end; i++)
+    changes[i - first] = (cgr__change){ CGR__CHANGE_PAGE | g << 8, index, i, i >= has->first && i < has->end ? table[i] : trash };
+  *stretch_first = end;
+  return end - first;
+}
+
 static int32_t collect_pages(cgr__rows *rows, int32_t index, int32_t g, cgr__change *changes, int32_t capacity) {
   const cgr__page_group *group = &rows->group[g];
-  const int32_t *table = table_of(group, index), trash = group->read_trash;
-  const cgr__row_pages has = group->row[index];
-  int32_t first = has.dirty_first, end = has.dirty_end - first > capacity ? first + capacity : has.dirty_end;
-  for (int32_t i = first; i < end; i++)
-    changes[i - first] = (cgr__change){ CGR__CHANGE_PAGE | g << 8, index, i, i >= has.first && i < has.end ? table[i] : trash };
-  group->row[index].dirty_first = end;
-  if (end == has.dirty_end)
+  cgr__row_pages *pages = &group->row[index];
+  int32_t count = collect_stretch(group, index, g, &pages->gone_first, pages->gone_end, changes, capacity);
+  count += collect_stretch(group, index, g, &pages->dirty_first, pages->dirty_end, changes + count, capacity - count);
+  if (pages_pending(pages) == 0)
     rows->row[index].dirty &= (uint8_t) ~(CGR__DIRTY_PAGES << g);
-  return end - first;
+  return count;
 }
 
 /* The same of its data. */
@@ -144,7 +166,7 @@ static bool collect_new_page(const cgr__rows *rows, int32_t index, cgr__change *
   const cgr__page_group *group = &rows->group[0];
   cgr__row_pages *has = &group->row[index];
   int32_t i = has->dirty_first;
-  if (has->dirty_end != i + 1 || i < has->first || i >= has->end)
+  if (has->dirty_end != i + 1 || i < has->first || i >= has->end || has->gone_first != has->gone_end)
     return false;
   *change = (cgr__change){ CGR__CHANGE_PAGE, index, i, table_of(group, index)[i] };
   has->dirty_first = i + 1;

@@ -59,10 +59,10 @@ static void unfile(cgr__rows *rows, int32_t index) {
 static void file(cgr__rows *rows, int32_t index) {
   const cgr__standing *s = &rows->standing;
   cgr__row *row = &rows->row[index];
-  int32_t room = row->capacity - cgr__rows_computed(rows, index);
   unfile(rows, index);
   if (row->query_len > 0)
-    row->day = cgr__calendar_file(s->calendar, s->steps, cgr__steps_that_fit(room, row->query_len));
+    row->day =
+        cgr__calendar_file(s->calendar, s->steps, cgr__steps_that_fit(row, cgr__rows_computed(rows, index), row->query_len));
 }
 
 void cgr__members_gain(cgr__rows *rows, int32_t row) {

@@ -14,18 +14,22 @@ cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, in
 
 static int32_t *table_of(const cgr__page_group *group, int32_t row) { return group->pages + (int64_t)row * group->pages_per_row; }
 
-/* Tokens for which a group has pages from the first token on. */
+/* Tokens up to which a group has pages. */
 static int64_t group_capacity(const cgr__page_group *group, int32_t row, int32_t max_seq_len) {
-  if (group->engine_table)
-    return max_seq_len;
-  return group->row[row].first > 0 ? 0 : (int64_t)group->row[row].end * group->page_size;
+  return group->engine_table ? max_seq_len : (int64_t)group->row[row].end * group->page_size;
+}
+
+/* The fewest tokens in the cache with which a step needs none of the pages before `first`. */
+static int32_t group_least(const cgr__page_group *group, int32_t first) {
+  return first == 0 ? 0 : cgr__reaches_least(&group->reach, first * group->page_size);
 }
 
 int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity) {
   int64_t least = rows->max_seq_len;
   int32_t shortest = -1;
   for (int32_t g = 0; g < rows->num_groups; g++) {
-    int64_t tokens = group_capacity(&rows->group[g], row, rows->max_seq_len);
+    bool lacks_front = set > 0 && rows->group[g].row[row].first > 0; /* of another set all tokens are seen */
+    int64_t tokens = lacks_front ? 0 : group_capacity(&rows->group[g], row, rows->max_seq_len);
     if (rows->group[g].length_set != set || (shortest >= 0 && tokens >= least))
       continue;
     least = tokens < least ? tokens : least;
@@ -35,8 +39,25 @@ int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set
   return shortest;
 }
 
+int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t computed, int32_t *needed) {
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    const cgr__page_group *group = &rows->group[g];
+    if (group->length_set > 0 || computed >= group_least(group, group->row[row].first))
+      continue;
+    *needed = cgr__reaches_first(&group->reach, computed) / group->page_size;
+    return g;
+  }
+  return -1;
+}
+
 static void update_capacity(cgr__rows *rows, int32_t row) {
-  (void)cgr__rows_shortest_group(rows, row, 0, &rows->row[row].capacity);
+  cgr__row *entry = &rows->row[row];
+  (void)cgr__rows_shortest_group(rows, row, 0, &entry->capacity);
+  entry->least = 0;
+  for (int32_t g = 0; g < rows->num_groups; g++) {
+    int32_t least = rows->group[g].length_set == 0 ? group_least(&rows->group[g], rows->group[g].row[row].first) : 0;
+    entry->least = least > entry->least ? least : entry->least;
+  }
 }
 
 /* ------------------------------------------------------------------------------------------------------ a page only once */
@@ -134,6 +155,8 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   update_capacity(rows, row); /* what the steady and the standing batch counted on stays: a row only gains here */
   cgr__steady_gain(rows, row);
   cgr__members_gain(rows, row);
+  if (none) /* a request that had the row before may have had pages there */
+    cgr__changes_mark_pages(rows, row, g, 0, first);
   cgr__changes_mark_pages(rows, row, g, first, first + count);
   return CGR_OK;
 }
@@ -164,6 +187,23 @@ static cgr_status check_other_length(const cgr__rows *rows, int32_t row, int32_t
       row, length, group->length_set, (long long)left * group->page_size, g);
 }
 
+/* Tokens in the cache after every step launched so far. A row of the steady batch that is in its calendar is not brought up to
+ * date for that, nor are the others of the batch. */
+static int32_t computed_now(cgr__rows *rows, int32_t index) {
+  const cgr__steady *steady = &rows->steady;
+  const cgr__row *row = &rows->row[index];
+  if (steady->filed && row->mark == steady->mark)
+    return row->computed + steady->pending * steady->batch->query_len;
+  cgr__rows_settle(rows);
+  return cgr__rows_computed(rows, index);
+}
+
+/* Whether the row's steps can do without its pages before `end`: then giving them back shortens nothing that a batch which
+ * repeats has counted on, for its rows only grow. */
+static bool is_behind(cgr__rows *rows, int32_t row, const cgr__page_group *group, int64_t end) {
+  return end < group->row[row].end && computed_now(rows, row) >= group_least(group, (int32_t)end);
+}
+
 cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, int32_t count) {
   cgr__page_group *group = &rows->group[g];
   cgr__row_pages *has = &group->row[row];
@@ -182,7 +222,8 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
                      "cgr_request_drop_pages: pages %d .. %lld, expected a beginning or an end of the row's pages %d .. %d",
                      first, (long long)end - 1, has->first, has->end - 1);
   CGR__TRY(check_other_length(rows, row, g, first == has->first ? 0 : first));
-  cgr__rows_leave_steady(rows);
+  if (first != has->first || !is_behind(rows, row, group, end))
+    cgr__rows_leave_steady(rows);
   if (first == has->first && end == has->end)
     clear_seen(group, row);
   if (first == has->first)
@@ -202,7 +243,7 @@ void cgr__rows_clear_pages(cgr__rows *rows, int32_t row) {
     cgr__page_group *group = &rows->group[g];
     if (!group->engine_table)
       clear_seen(group, row);
-    group->row[row] = (cgr__row_pages){ 0, 0, 0, 0, 0 };
+    group->row[row] = (cgr__row_pages){ 0 };
   }
   update_capacity(rows, row);
 }

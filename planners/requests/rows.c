@@ -29,7 +29,8 @@ static int32_t seen_words_for(int32_t pages_per_row) {
   return words;
 }
 
-static void lay_out_group(cgr__page_group *group, const cgr_group *config, const cgr__rows_config *limits, block *b) {
+static void lay_out_group(cgr__page_group *group, const cgr_group *config, const cgr__reaches *reach,
+                          const cgr__rows_config *limits, block *b) {
   size_t rows = (size_t)limits->max_rows;
   group->page_size = config->page_size;
   group->pages_per_row = (limits->max_seq_len + config->page_size - 1) / config->page_size;
@@ -37,6 +38,7 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->write_trash = config->write_trash_page;
   group->length_set = config->length_set;
   group->num_pages = config->num_pages;
+  group->reach = *reach;
   group->engine_table = config->page_table != NULL;
   group->seen_words = seen_words_for(group->pages_per_row);
   group->row = take(b, rows, sizeof *group->row);
@@ -70,7 +72,7 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
   rows->dirty = take(b, n, sizeof *rows->dirty);
   rows->free_rows = take(b, n, sizeof *rows->free_rows);
   for (int32_t g = 0; g < config->num_groups; g++)
-    lay_out_group(&rows->group[g], &config->groups[g], config, b);
+    lay_out_group(&rows->group[g], &config->groups[g], &config->reach[g], config, b);
   lay_out_standing(&rows->standing, config, b);
   rows->steady.calendar = take(b, CGR__CALENDAR_DAYS, sizeof *rows->steady.calendar);
   rows->num_sets = config->num_sets;
@@ -145,6 +147,17 @@ cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
   return CGR_OK;
 }
 
+/* The next step would see tokens whose pages the row has no more. */
+static cgr_status refuse_front(const cgr__rows *rows, int32_t row, int32_t num_tokens) {
+  int32_t needed = 0, g = cgr__rows_front_missing(rows, row, num_tokens, &needed);
+  const cgr__row_pages *has = &rows->group[g].row[row];
+  return cgr__fail(
+      CGR_ERROR_PAGES_MISSING,
+      "cgr_request_set_length: num_tokens is %d and row %d has pages %d .. %d of group %d, expected all from page %d "
+      "on: its layers see tokens of it",
+      num_tokens, row, has->first, has->end - 1, g, needed);
+}
+
 cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens) {
   cgr__row *entry = &rows->row[row];
   int32_t capacity;
@@ -157,6 +170,8 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,
                      entry->capacity, cgr__rows_shortest_group(rows, row, 0, &capacity));
+  if (num_tokens > 0 && num_tokens < entry->least)
+    return refuse_front(rows, row, num_tokens);
   cgr__rows_leave_steady(rows);
   cgr__members_settle(rows, row);
   entry->computed = num_tokens;

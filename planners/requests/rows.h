@@ -13,6 +13,7 @@
 
 #include "base/limits.h"
 #include "cgr/cgr.h"
+#include "planners/requests/reach.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,17 +22,18 @@ extern "C" {
 #define CGR__ROW_BYTES 64 /* a line */
 typedef struct cgr__row {
   int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
-  int32_t capacity; /* tokens that the pages of every group of length set 0 hold, from the first one on; at most max_seq_len */
+  int32_t capacity; /* tokens up to which the pages of every group of length set 0 go; at most max_seq_len */
+  int32_t least;    /* with fewer tokens in the cache a step would need pages before the row's first, of some such group */
   bool open;
-  bool has_token;   /* the last token is on the device */
-  bool listed;      /* changes.h, like the next */
-  uint8_t dirty;    /* CGR__DIRTY_* */
-  int32_t position; /* in the standing batch; -1: it is no member */
+  bool has_token; /* the last token is on the device */
+  bool listed;    /* changes.h, like the next */
+  uint8_t dirty;  /* CGR__DIRTY_* */
   uint64_t tag;
   uint64_t mark;     /* ticket of the last validation that saw the row */
   uint64_t last_seq; /* last step that used it */
   /* of members: standing.h */
-  uint64_t since; /* standing steps that have been added to the row, or that were before it */
+  uint64_t since;   /* standing steps that have been added to the row, or that were before it */
+  int32_t position; /* in the standing batch; -1: it is no member */
   int32_t query_len;
   int16_t day;        /* in the standing batch's calendar; -1: none */
   int16_t steady_day; /* in the steady batch's, while `mark` is that of cgr__steady */
@@ -43,11 +45,13 @@ typedef struct cgr__row {
 #define CGR__DIRTY_DATA 2
 #define CGR__DIRTY_PAGES 4 /* shifted by the group */
 
-/* A row's pages in one group. */
+/* A row's pages in one group. What the device does not have is kept in two stretches: with windows a row gives pages back at its
+ * front when it gets others at its end, and what lies between may be long. */
 typedef struct cgr__row_pages {
   int32_t first, end;             /* those it has; none: 0, 0 */
   int32_t set_end;                /* the furthest end since the row was opened: the device may have pages up to there */
   int32_t dirty_first, dirty_end; /* those that the device does not have; changes.h */
+  int32_t gone_first, gone_end;   /* places before `first` of which the device does not know that there is no page */
 } cgr__row_pages;
 
 /* A group as the rows see it. */
@@ -56,6 +60,7 @@ typedef struct cgr__page_group {
   int32_t read_trash, write_trash;
   int32_t length_set;
   int64_t num_pages;
+  cgr__reaches reach;  /* of its layers */
   bool engine_table;   /* the engine keeps the page table on the device: no row has pages here */
   int32_t *pages;      /* [max_rows][pages_per_row]; counts between the row's first and end alone */
   cgr__row_pages *row; /* [max_rows] */
@@ -157,10 +162,11 @@ typedef struct cgr__rows {
 /* What the rows are made for. */
 typedef struct cgr__rows_config {
   int32_t max_rows, max_seq_len, num_groups;
-  const cgr_group *groups;          /* with the defaults filled in */
-  int32_t max_requests, max_tokens; /* of the standing batch; 0: there is none */
-  int32_t num_sets, lengths;        /* as in cgr__rows, where num_sets is more than 1 */
-  int32_t num_data;                 /* entries of `data` up to the last that rows have */
+  const cgr_group *groups;             /* with the defaults filled in */
+  cgr__reaches reach[CGR__MAX_GROUPS]; /* of their layers */
+  int32_t max_requests, max_tokens;    /* of the standing batch; 0: there is none */
+  int32_t num_sets, lengths;           /* as in cgr__rows, where num_sets is more than 1 */
+  int32_t num_data;                    /* entries of `data` up to the last that rows have */
   struct {
     int32_t words;
     uint32_t padding[2];
@@ -188,8 +194,11 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group,
 /* Forgets all pages of a row that closes, or opens. */
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
 /* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most max_seq_len; -1: the set
- * has no group, and nothing but max_seq_len bounds it. */
+ * has no group, and nothing but max_seq_len bounds it. Of a set after 0 pages hold tokens from page 0 on alone. */
 int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity);
+/* A group of set 0 that lacks pages before the row's first ones for a step that finds `computed` tokens; -1: none does. *needed:
+ * the first page that there must be. */
+int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t computed, int32_t *needed);
 
 /* data.c: sets a row's data, cgr__data.words words that need no alignment; padding when the row opens. */
 void cgr__rows_set_data(cgr__rows *rows, int32_t row, int32_t buffer, const void *words);
@@ -207,6 +216,14 @@ static inline int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row,
 static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   const cgr__row *entry = &rows->row[row];
   return entry->computed + (entry->position < 0 ? 0 : (int32_t)(rows->standing.steps - entry->since) * entry->query_len);
+}
+
+/* Whether a row, which is up to date, has the pages of a step with so many new tokens: all that these see and their own. A row
+ * whose front was once enough has enough of it for later steps, until pages are dropped or its length is set: so a batch that
+ * repeats counts the steps up to `capacity` and no more. */
+static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
+  bool begins = query_len == 0 || row->computed >= row->least;
+  return begins && (int64_t)row->computed + query_len <= row->capacity;
 }
 
 /* Adds the pending steps of the steady batch to its rows. */

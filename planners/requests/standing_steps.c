@@ -36,9 +36,8 @@ static cgr_status check_calendar(cgr__rows *rows) {
     if (row->day != (int16_t)(s->steps % CGR__CALENDAR_DAYS))
       continue;
     cgr__members_look_again(rows, index); /* to a later day, or back to this one */
-    int64_t length = (int64_t)row->computed + row->query_len;
-    if (length > row->capacity)
-      return cgr__batch_refuse_length(rows, index, length);
+    if (!cgr__row_can_step(row, row->query_len))
+      return cgr__batch_refuse_length(rows, index, (int64_t)row->computed + row->query_len);
   }
   return CGR_OK;
 }

@@ -30,8 +30,8 @@ void cgr__rows_leave_steady(cgr__rows *rows) {
 static void file(cgr__rows *rows, cgr__row *row) {
   const cgr__steady *steady = &rows->steady;
   int32_t query_len = steady->batch->query_len;
-  int32_t room = row->capacity - row->computed - steady->pending * query_len;
-  row->steady_day = cgr__calendar_file(steady->calendar, steady->steps, cgr__steps_that_fit(room, query_len));
+  int32_t fit = cgr__steps_that_fit(row, row->computed + steady->pending * query_len, query_len);
+  row->steady_day = cgr__calendar_file(steady->calendar, steady->steps, fit);
 }
 
 void cgr__steady_file(cgr__rows *rows) {

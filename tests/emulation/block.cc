@@ -12,7 +12,7 @@ __thread Builtins builtins;
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kStackBytes = 512 * 1024;
+constexpr size_t kStackBytes = 256 * 1024;
 #else
 constexpr size_t kStackBytes = 128 * 1024;
 #endif
@@ -28,6 +28,9 @@ std::string Hex(uint32_t mask) {
   snprintf(text, sizeof text, "%#x", mask);
   return text;
 }
+
+// A lane leaves a kernel that has failed.
+struct Abandoned {};
 
 bool SamePlace(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 
@@ -67,7 +70,7 @@ void Block::Prepare(uint3 index) {
     lane.index = { n % launch.block.x, n / launch.block.x % launch.block.y, n / launch.block.x / launch.block.y };
     lane.number = i;
     lane.exited = false;
-    lane.site = {};
+    lane.site = Site(nullptr, 0);
     lane.copies.clear();
     lane.groups = 0;
     lane.fiber->Begin(Enter);
@@ -84,8 +87,13 @@ void Block::Prepare(uint3 index) {
 
 void Block::Enter() {
   Fiber::Entered();
-  Running().call(Running().kernel, Running().args);
-  builtins.block->Exit();
+  Block *block = builtins.block;
+  try {
+    Running().call(Running().kernel, Running().args);
+    block->Exit();
+  } catch (const Abandoned &) {
+  }
+  block->Wait(true);
 }
 
 void Block::Exit() {
@@ -103,7 +111,6 @@ void Block::Exit() {
   me.exited = true;
   warp.exited |= bit;
   num_exited_++;
-  Wait(true);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- turns
@@ -138,8 +145,8 @@ void Block::SwitchTo(Lane *lane, bool forever) {
 void Block::Wait(bool forever) { SwitchTo(Next(), forever); }
 
 void Block::Leave() {
-  SwitchTo(nullptr, true);
-  __builtin_unreachable();
+  ready_.clear();
+  throw Abandoned();
 }
 
 void Block::GiveWay() {
@@ -150,6 +157,12 @@ void Block::GiveWay() {
     Leave();
 }
 
+void Block::Sleep(Site site) {
+  if (!MaySleep())
+    Fail("waits too long: nobody does anything that it could wait for", site);
+  GiveWay();
+}
+
 void Block::GiveWayAtTimes() {
   if (Random()() % 4 == 0)
     GiveWay();
@@ -157,12 +170,13 @@ void Block::GiveWayAtTimes() {
 
 // ------------------------------------------------------------------------------------------------------------- meetings
 
-// Every lane of the mask is there, and on its way to the same place or waiting at it.
-void Block::CheckElsewhere(const Warp &warp, uint32_t mask, const Meeting *joined, const char *name, Site site) {
+// Every lane of the mask is there, and can still come: it does not wait elsewhere for one that has arrived here.
+void Block::CheckElsewhere(const Warp &warp, uint32_t mask, uint32_t arrived, const Meeting *joined, const char *name,
+                           Site site) {
   uint32_t elsewhere = 0;
   const Meeting *where = nullptr;
   for (const Meeting &other : warp.meetings)
-    if (&other != joined && (other.arrived & mask)) {
+    if (&other != joined && (other.arrived & mask) && (other.mask & arrived)) {
       elsewhere = other.arrived & mask;
       where = &other;
     }
@@ -188,10 +202,10 @@ void Block::MeetWarp(const WarpOperation &operation, uint32_t mask, void *operan
   while (at < warp.meetings.size() && !(warp.meetings[at].operation == &operation && warp.meetings[at].mask == mask &&
                                         (operation.any_line || SamePlace(warp.meetings[at].site, site))))
     at++;
-  CheckElsewhere(warp, mask, at < warp.meetings.size() ? &warp.meetings[at] : nullptr, operation.name, site);
   if (at == warp.meetings.size())
     warp.meetings.push_back({ &operation, mask, 0, site });
   warp.meetings[at].arrived |= bit;
+  CheckElsewhere(warp, mask, warp.meetings[at].arrived, &warp.meetings[at], operation.name, site);
   me.operand = operand;
   me.site = site;
   if (warp.meetings[at].arrived != mask) {

@@ -3,7 +3,7 @@
 // ahead of the others or far behind, and its lanes apart from each other.
 //
 // Meetings check what CUDA demands: every lane that a mask names comes, to the same operation of the same line (__syncwarp: any
-// line), and none of them has exited or waits elsewhere.
+// line), and none of them has exited or waits elsewhere for those that wait for it.
 #ifndef CGR_TESTS_EMULATION_BLOCK_H
 #define CGR_TESTS_EMULATION_BLOCK_H
 
@@ -19,13 +19,12 @@
 
 namespace cgr_emulation {
 
-// A place in a kernel's source. As a default argument it is the caller's.
+// A place in a kernel's source. As a default argument, Site() is the caller's.
 struct Site {
   const char *file;
   int line;
+  constexpr Site(const char *file_ = __builtin_FILE(), int line_ = __builtin_LINE()) : file(file_), line(line_) {}
 };
-#define CGR_EMULATION_HERE \
-  ::cgr_emulation::Site { __builtin_FILE(), static_cast<int>(__builtin_LINE()) }
 
 // What lanes of a warp do together: `operands` of the lanes in `mask`.
 struct WarpOperation {
@@ -47,9 +46,9 @@ struct Lane {
   uint3 index = {};
   int number = 0;
   bool exited = false;
-  void *operand = nullptr; // at a meeting of its warp
-  int vote = 0;            // at one of the block
-  Site site = {};          // where it waits
+  void *operand = nullptr;      // at a meeting of its warp
+  int vote = 0;                 // at one of the block
+  Site site = Site(nullptr, 0); // where it waits
   std::deque<AsyncCopy> copies;
   uint64_t groups = 0; // of copies, that are closed
 };
@@ -64,6 +63,7 @@ public:
   void MeetBlock(int vote, int *count, int *threads, Site site); // count: votes that are not 0
   void GiveWay();                                                // others may go on before it does
   void GiveWayAtTimes();
+  void Sleep(Site site);                      // until others have done something
   void CopyAsync(void *to, const void *from); // 16 bytes
   void CommitCopies() { lane_->groups++; }
   void WaitForCopies(uint64_t pending);
@@ -91,7 +91,7 @@ private:
   void Wait(bool forever = false);
   void Exit();
   [[noreturn]] void Leave();
-  void CheckElsewhere(const Warp &warp, uint32_t mask, const Meeting *joined, const char *name, Site site);
+  void CheckElsewhere(const Warp &warp, uint32_t mask, uint32_t arrived, const Meeting *joined, const char *name, Site site);
   std::string Waiting() const;
   std::string Name(const Lane &lane) const;
   Warp &WarpOf(const Lane &lane) { return warps_[size_t(lane.number / 32)]; }

@@ -50,7 +50,7 @@
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorNotSupported = 801 };
 typedef struct CUstream_st *cudaStream_t;
 
-#define CGR_EMULATION_SITE ::cgr_emulation::Site site = CGR_EMULATION_HERE
+#define CGR_EMULATION_SITE ::cgr_emulation::Site site = ::cgr_emulation::Site()
 
 // ---------------------------------------------------------------------------------------------------------------- barriers
 
@@ -78,7 +78,7 @@ inline void __syncwarp(unsigned mask = ~0u, CGR_EMULATION_SITE) {
 inline void __threadfence() { ::cgr_emulation::builtins.block->GiveWayAtTimes(); }
 inline void __threadfence_system() { __threadfence(); }
 inline void __threadfence_block() { __threadfence(); }
-inline void __nanosleep(unsigned) { ::cgr_emulation::builtins.block->GiveWay(); }
+inline void __nanosleep(unsigned, CGR_EMULATION_SITE) { ::cgr_emulation::builtins.block->Sleep(site); }
 
 // ------------------------------------------------------------------------------------------------------------ within a warp
 

@@ -12,9 +12,6 @@ namespace cgr_emulation {
 
 extern const cgr_device_layer kLayer;
 
-// A host device with the layer.
-int OpenDevice(const cgr_device_config *config, cgr_device **dev);
-
 } // namespace cgr_emulation
 
 #endif // CGR_TESTS_EMULATION_DEVICE_H

@@ -2,6 +2,21 @@
 
 load("//tools/bazel:defs.bzl", "cgr_cc_library")
 
+# nvcc takes no types for granted in memory; neither does this. Products and sums are not contracted, or bits would depend on what is
+# inlined where. Dynamic shared memory has nothing to begin at its first use. A fiber gets no second stack from the address sanitizer: to
+# make one takes longer than most kernels.
+EMULATED_COPTS = [
+    "--param=asan-use-after-return=0",
+    "-Itests/emulation/toolkit",
+    "-ffp-contract=off",
+    "-fno-extern-tls-init",
+    "-fno-strict-aliasing",
+    "-Wno-shadow",
+    "-Wno-sign-compare",
+    "-Wno-unknown-pragmas",
+    "-Wno-unused-function",
+]
+
 _TEXT = """#include "tests/emulation/cuda.h"
 {prelude}{shared}#include "{source}"
 """
@@ -52,16 +67,6 @@ def emulated_kernels(name, srcs, headers, deps, prelude = [], shared = {}):
         name = name,
         srcs = [name + "_sources"],
         textual_hdrs = [headers] + srcs,
-        # nvcc takes no types for granted in memory; neither does this. Products and sums are not contracted, or bits would depend on
-        # what is inlined where. Dynamic shared memory has nothing to begin at its first use.
-        copts = [
-            "-Itests/emulation/toolkit",
-            "-ffp-contract=off",
-            "-fno-extern-tls-init",
-            "-fno-strict-aliasing",
-            "-Wno-shadow",
-            "-Wno-unknown-pragmas",
-            "-Wno-unused-function",
-        ],
+        copts = EMULATED_COPTS,
         deps = deps + ["//tests/emulation"],
     )

@@ -60,7 +60,10 @@ Fiber::~Fiber() {
 
 void Fiber::Begin(void (*entry)()) {
 #if defined(__SANITIZE_ADDRESS__)
-  ASAN_UNPOISON_MEMORY_REGION(stack_, bytes_); // an abandoned frame's
+  // Frames that never returned: the first few, or, where it was abandoned, all.
+  size_t left = ended_ ? size_t{ 8192 } : bytes_;
+  ASAN_UNPOISON_MEMORY_REGION(static_cast<char *>(stack_) + bytes_ - left, left);
+  ended_ = false;
 #endif
 #if defined(__x86_64__)
   uintptr_t end = (reinterpret_cast<uintptr_t>(stack_) + bytes_) & ~uintptr_t{ 15 };
@@ -78,7 +81,8 @@ void Fiber::Begin(void (*entry)()) {
 #endif
 }
 
-void Fiber::SwitchFrom(Fiber *from, [[maybe_unused]] bool forever) {
+void Fiber::SwitchFrom(Fiber *from, bool forever) {
+  from->ended_ = forever;
 #if defined(__SANITIZE_ADDRESS__)
   if (stack_ == nullptr) { // the thread's own: where it is has to be asked
     pthread_attr_t attributes;

@@ -14,6 +14,7 @@ namespace cgr_emulation {
 namespace {
 
 constexpr int kRunners = 4, kNobody = -1, kCaller = -2;
+constexpr int64_t kMostSleeps = 200000; // of a launch
 
 // The state of the launch that runs. Whoever has the turn may touch it.
 struct Grid {
@@ -26,6 +27,7 @@ struct Grid {
   const Launch *launch = nullptr;
   std::vector<uint3> blocks; // that have not begun
   std::mt19937_64 random{ 1 };
+  int64_t num_sleeps = 0;
   bool failed = false;
   std::string failure;
   uint64_t seed = 1, number = 0;
@@ -81,6 +83,7 @@ bool IsPossible(const Launch &launch) {
 void Begin(Grid &grid, const Launch &launch) {
   grid.launch = &launch;
   grid.failed = false;
+  grid.num_sleeps = 0;
   grid.random.seed(grid.seed * 0x9e3779b97f4a7c15u + ++grid.number);
   grid.blocks.clear();
   for (unsigned z = 0; z < launch.grid.z; z++)
@@ -141,6 +144,8 @@ void HandOver() {
   Notify(grid, next);
   grid.is_runners[me].wait(lock, [&] { return grid.turn == me; });
 }
+
+bool MaySleep() { return ++The().num_sleeps <= kMostSleeps; }
 
 bool HasFailed() { return The().failed; }
 

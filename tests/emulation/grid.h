@@ -40,6 +40,8 @@ void SetSeed(uint64_t seed);
 std::mt19937_64 &Random();
 // Another block goes on in place of this one, where there is one.
 void HandOver();
+// False once lanes of the launch have slept more often than any kernel that gets on.
+bool MaySleep();
 // Whether the launch has failed, and everybody is to leave.
 bool HasFailed();
 void SetFailure(const std::string &text);

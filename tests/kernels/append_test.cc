@@ -18,7 +18,7 @@ struct NewTokens {
   Bytes bytes[2]; // of k and v
 
   cgr_view View(const CacheShape &s, Cache which, void *data) const {
-    int64_t stride_head = s.head_dim + (which == kCacheV ? padding : 0);
+    int64_t stride_head = s.Width(which) + (which == kCacheV ? padding : 0);
     return { data, s.dtype, 0, stride_head * s.num_kv_heads + padding + (which == kCacheV ? 16 : 0), stride_head };
   }
   void Draw(const CacheShape &s, std::mt19937_64 &random) {
@@ -50,7 +50,8 @@ protected:
     args.page_size = s.page_size;
     args.num_tokens = int32_t(tokens->slots.size());
     args.num_kv_heads = s.num_kv_heads;
-    args.head_dim = args.head_dim_v = s.head_dim;
+    args.head_dim = s.Width(kCacheK);
+    args.head_dim_v = s.Width(kCacheV);
     bench_->Run(cgr__kernel_append, &args);
   }
   // The same in what the cache's pages must hold.
@@ -64,7 +65,8 @@ protected:
         for (int32_t h = 0; h < s.num_kv_heads; h++) {
           const void *from = ViewElement(tokens.View(s, which, tokens.bytes[which].data()), int64_t(t), h);
           Bytes *page = &cache.Page(which, slot / s.page_size);
-          std::memcpy(cache.InPage(which, page, int32_t(slot % s.page_size), h), from, size_t(s.head_dim * ElementSize(s.dtype)));
+          std::memcpy(cache.InPage(which, page, int32_t(slot % s.page_size), h), from,
+                      size_t(s.Width(which) * ElementSize(s.dtype)));
         }
     }
   }
@@ -103,6 +105,18 @@ TEST_P(KernelAppend, WritesEveryShape) {
       }
     }
   }
+}
+
+TEST_P(KernelAppend, WritesVOfAnotherWidth) {
+  for (cgr_dtype dtype : { CGR_DTYPE_FP32, CGR_DTYPE_BF16 })
+    for (const CacheLayouts &layouts : EveryCacheLayout())
+      for (auto [dim, dim_v] :
+           { std::pair<int32_t, int32_t>{ 64, 128 }, { 128, 64 }, { 8, 256 }, { 256, 8 }, { 192, 128 }, { 72, 40 } }) {
+        SCOPED_TRACE(std::to_string(dim) + " and " + std::to_string(dim_v));
+        Check({ dtype, 3, dim, 16, 6, 0, layouts, dim_v }, { 32, 79, -1, 95, 55, 96 }, 8);
+        if (HasFailure())
+          return;
+      }
 }
 
 TEST_P(KernelAppend, SlotsOutsideThePoolWriteNothing) {

@@ -11,36 +11,7 @@ namespace {
 
 constexpr cgr_dtype kDtypes[] = { CGR_DTYPE_FP32, CGR_DTYPE_BF16, CGR_DTYPE_FP16 };
 
-class KernelAttention : public KernelTest {
-protected:
-  void SetUp() override {
-    Open({ &cgr__kernel_attention });
-    if (bench_)
-      info_ = bench_->Info();
-  }
-  // The dtype and head dim that every device has, for tests of structure.
-  cgr_dtype Dtype() const { return bench_->has_cuda_kernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32; }
-  AttentionShape Shape() const {
-    AttentionShape shape;
-    shape.dtype = Dtype();
-    return shape;
-  }
-
-  void Check(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed, Poison poison = Poison::kNan) {
-    AttentionCase made(shape, batch, seed);
-    SCOPED_TRACE("seed " + std::to_string(seed) + " " + made.shape().Text());
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, poison);
-    AttentionRun run(*bench_, made, cache);
-    AttentionOutput output = run.Run();
-    ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
-    ExpectAttention(made, cache, output);
-    cases_++;
-  }
-
-  cgr_device_info info_ = CGR_DEVICE_INFO_INIT;
-  int cases_ = 0;
-};
+class KernelAttention : public AttentionTest {};
 
 // --------------------------------------------------------------------------------------------------------- against the oracle
 

@@ -30,10 +30,11 @@ PlanBatch RandomBatch(Random &random, const Lengths &l) {
   for (int32_t i = 0; i < l.requests; i++) {
     int32_t len = random.OneIn(l.one_in_empty) ? 0 : random.OneIn(2) ? 1 : random.Pick32(1, l.longest_query);
     bool emptied = random.OneIn(l.one_in_emptied);
+    bool is_short = random.OneIn(20); // shorter than the query: a guard's doing, but for another sequence
     batch.lens.push_back(len);
     for (Words &seq_lens : batch.seq_lens) {
       int32_t context = random.Pick32(0, random.OneIn(3) ? l.longest_context : std::min(l.longest_context, 700));
-      seq_lens.push_back(emptied || random.OneIn(40) ? 0 : len + context);
+      seq_lens.push_back(emptied || random.OneIn(40) ? 0 : is_short ? std::min(len, context) : len + context);
     }
   }
   return batch;
@@ -59,9 +60,14 @@ cgr__plan_class RandomClass(Random &random, const PlanBatch &batch, int32_t max_
   c.snap = random.Pick32(0, unit);
   c.queue_tile_q = random.OneIn(2) ? 1 << random.Pick(0, 6) : random.Pick32(1, 70);
   c.queue_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
-  c.window_left = random.OneIn(3) ? random.Pick32(1, 2000) : 0;
-  c.bidirectional = random.OneIn(4);
-  c.window_right = random.OneIn(3) ? random.Pick32(1, 2000) : 0;
+  const int32_t keys[] = { CGR__KEYS_CACHE, CGR__KEYS_CACHE, CGR__KEYS_STEP, CGR__KEYS_OTHER };
+  c.keys = keys[random.Pick(0, 3)];
+  c.bidirectional = c.keys == CGR__KEYS_OTHER || random.OneIn(4);
+  if (c.keys != CGR__KEYS_OTHER) {
+    c.window_left = random.OneIn(3) ? random.Pick32(1, 2000) : 0;
+    c.window_right = c.bidirectional && random.OneIn(2) ? random.Pick32(1, 2000) : 0;
+    c.chunk = !c.bidirectional && c.window_left == 0 && random.OneIn(2) ? random.Pick32(1, 700) : 0;
+  }
   c.max_splits = random.OneIn(3) ? random.Pick32(1, 20) : 0;
   c.length_set = random.Pick32(0, CGR__MAX_SETS - 1);
   c.max_requests = max_requests;
@@ -420,9 +426,10 @@ TEST_P(KernelPlanner, PlansTheLongestSequences) {
     step.array_requests = step.padded_requests = 300;
     for (int32_t i = 0; i < CGR__MAX_CLASSES; i++) {
       cgr__plan_class c = RandomClass(random, step.batch, 300);
-      if (random.OneIn(3))
+      const bool has_windows = c.keys != CGR__KEYS_OTHER;
+      if (has_windows && c.chunk == 0 && random.OneIn(3))
         c.window_left = CGR__MAX_SEQ_LEN - random.Pick32(0, 1000);
-      if (random.OneIn(3))
+      if (has_windows && random.OneIn(3))
         c.window_right = INT32_MAX;
       step.classes.push_back(c);
     }

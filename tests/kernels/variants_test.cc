@@ -1,5 +1,6 @@
 // The registry of attention variants: what it refuses it refuses by name, every thing of it, and what it says that it can do, no
-// test here believes: attention_test runs it. Everything is asked of the registry's own rows.
+// test here believes: attention_test and attention_kinds_test run it. Everything is asked of the registry's own rows, and
+// compared with the rules of tests/support/attention_kinds.h.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -8,12 +9,13 @@
 #include <vector>
 
 #include "kernels/variants.h"
+#include "tests/support/attention_kinds.h"
 #include "tests/support/layer_case.h"
 
 namespace cgr_test {
 namespace {
 
-using Names = std::multiset<std::string>;
+using Names = FieldNames;
 
 std::vector<cgr_device_info> Devices() { return { HostInfo(), CudaInfo(80), CudaInfo(90), CudaInfo(120) }; }
 
@@ -62,10 +64,13 @@ std::vector<Property> FeatureProperties() {
     { "chunks", CGR__FEATURE_CHUNK, "chunk", "is 8192", [](cgr_layer *l) { l->chunk = 8192; } },
     { "soft cap", CGR__FEATURE_SOFTCAP, "softcap", "is 30", [](cgr_layer *l) { l->softcap = 30.0f; } },
     { "ALiBi", CGR__FEATURE_ALIBI, "alibi_slopes", "is given", [](cgr_layer *l) { l->alibi_slopes = &kSomeFloat; } },
+    { "the square root of ALiBi", CGR__FEATURE_ALIBI, "alibi_slopes", "CGR_LAYER_ALIBI_SQRT",
+      [](cgr_layer *l) { l->flags |= CGR_LAYER_ALIBI_SQRT; } },
     { "sinks", CGR__FEATURE_SINKS, "sinks", "is given", [](cgr_layer *l) { l->sinks = &kSomeFloat; } },
     { "both directions", CGR__FEATURE_BIDIRECTIONAL, "flags", "CGR_LAYER_BIDIRECTIONAL",
       [](cgr_layer *l) { l->flags |= CGR_LAYER_BIDIRECTIONAL; } },
     { "no cache", CGR__FEATURE_NO_CACHE, "flags", "CGR_LAYER_NO_CACHE", [](cgr_layer *l) { l->flags |= CGR_LAYER_NO_CACHE; } },
+    { "cross attention", CGR__FEATURE_CROSS, "length_set", "is 1", [](cgr_layer *l) { l->length_set = 1; } },
     { "another head dim of v", CGR__FEATURE_HEAD_DIM_V, "head_dim_v", "is 48", [](cgr_layer *l) { l->head_dim_v = 48; } },
     { "another dtype than the cache", CGR__FEATURE_CACHE_DTYPE, "dtype", "as in the cache",
       [](cgr_layer *l) { l->dtype = l->out_dtype = OtherThan(l->k.dtype); } },
@@ -99,31 +104,15 @@ bool SameSubject(const Property &a, const Property &b) {
   return std::string(a.field) == b.field && std::string(a.field) != "flags";
 }
 
-// What would have no meaning together, each by the field that is named for it.
-Names Contradictions(const cgr_layer &l) {
-  bool windows = l.window_left != 0 || l.window_right != 0, both_ways = l.flags & CGR_LAYER_BIDIRECTIONAL;
-  Names names;
-  if (l.window_right != 0 && !both_ways)
-    names.insert("window_right");
-  if (l.chunk != 0 && windows)
-    names.insert("chunk");
-  if (l.chunk != 0 && both_ways)
-    names.insert("chunk");
-  return names;
-}
-
 // Asks for some properties at once: the layer is served, or each that is missing is named, and nothing else.
 void CheckProperties(const cgr_device_info &device, const cgr__variant *variant, const std::vector<const Property *> &asked) {
   cgr_layer layer = PlainLayer();
-  Names missing;
   std::string names;
   for (const Property *property : asked) {
     property->ask(&layer);
     names += std::string(names.empty() ? "" : ", ") + property->name;
-    if (!(variant->features & property->feature))
-      missing.insert(property->field);
   }
-  missing.merge(Contradictions(layer));
+  const Names missing = RefusedFields(layer, *variant, device.shared_memory);
   SCOPED_TRACE(std::string(variant->name) + ": " + names);
   Answer answer = Ask(device, layer);
   ASSERT_EQ(answer.Fields(), missing);
@@ -134,7 +123,8 @@ void CheckProperties(const cgr_device_info &device, const cgr__variant *variant,
     EXPECT_NE(std::string(finding.text).find("expected"), std::string::npos) << finding.text;
   }
   for (const Property *property : asked) {
-    bool found = variant->features & property->feature;
+    const bool hidden = property->feature == CGR__FEATURE_CROSS && layer.flags & CGR_LAYER_NO_CACHE; // no keys to be of another
+    bool found = hidden || variant->features & property->feature;
     for (const cgr_finding &finding : answer.findings)
       found = found || (std::string(finding.field) == property->field &&
                         std::string(finding.text).find(property->text) != std::string::npos);

@@ -132,26 +132,28 @@ TEST(PlanCover, EveryCellOfSmallBatches) {
       int32_t context = random.Pick32(0, 90);
       given.query_lens[i] = std::min(given.query_lens[i], 40);
       given.seq_lens[i] = given.query_lens[i] > 0 && random.OneIn(8) ? given.query_lens[i] - 1 : given.query_lens[i] + context;
+      if (given.c.keys == CGR__KEYS_OTHER)
+        given.seq_lens[i] = context;
     }
     MakeRoom(&given, 0);
     Planned planned(given);
     Items items = planned.Items();
     for (size_t i = 0; i < given.num_requests(); i++) {
       for (int32_t h = 0; h < given.c.head_blocks; h++) {
-        size_t stride = static_cast<size_t>(given.seq_lens[i]);
+        size_t stride = static_cast<size_t>(given.NumKeys(i));
         std::vector<int32_t> counts(static_cast<size_t>(given.query_lens[i]) * stride, 0);
         for (const cgr__cover_item &found : items) {
           const cgr__plan_item &item = found.item;
           if (item.request != static_cast<int32_t>(i) || item.head_block != h)
             continue;
-          int32_t end = std::min(item.kv_end * given.TileKv(i), given.seq_lens[i]);
+          int32_t end = std::min(item.kv_end * given.TileKv(i), given.NumKeys(i));
           for (int32_t q = item.query_begin; q < item.query_begin + item.num_queries; q++)
             for (int32_t t = item.kv_begin * given.TileKv(i); t < end; t++)
               counts[static_cast<size_t>(q) * stride + static_cast<size_t>(t)]++;
         }
         for (int32_t q = 0; q < given.query_lens[i]; q++) {
-          for (int32_t t = 0; t < given.seq_lens[i]; t++) {
-            bool is_seen = given.LiveLen(i) > 0 && Sees(given.c, given.seq_lens[i] - given.query_lens[i] + q, t);
+          for (int32_t t = 0; t < given.NumKeys(i); t++) {
+            bool is_seen = given.LiveLen(i) > 0 && Sees(given.c, given.NumKeys(i) - given.query_lens[i] + q, t);
             int32_t count = counts[static_cast<size_t>(q) * stride + static_cast<size_t>(t)];
             ASSERT_LE(count, given.LiveLen(i) > 0 ? 1 : 0) << "request " << i << " query " << q << " token " << t;
             ASSERT_TRUE(count == 1 || !is_seen) << "request " << i << " query " << q << " token " << t;

@@ -206,7 +206,7 @@ TEST_P(AttentionCall, HeadDimsAndDtypesSideBySide) {
   EngineOptions options = Options(layers);
   options.layers[1].head_dim = 128;
   options.layers[2].dtype = CGR_DTYPE_FP16;
-  if (!GetParam().IsCuda()) {
+  if (!GetParam().HasCudaKernels()) {
     options.layers.push_back({ 2, 2, 8 });
     options.layers.push_back({ 3, 1, 256 });
     options.layers.push_back({ 2, 1, 24 });

@@ -105,7 +105,7 @@ TEST_P(AttentionIsRefused, ForAnAddressOrAStrideThatIsNotAMultipleOf16Bytes) {
 
 // Tokens, or heads of one token, that lie over each other.
 TEST_P(AttentionIsRefused, ForStridesThatOverlap) {
-  const int64_t dim = engine_->state.layer[0].head_dim, unit = GetParam().IsCuda() ? 8 : 4;
+  const int64_t dim = engine_->state.layer[0].dim[kQ], unit = GetParam().IsCuda() ? 8 : 4;
   EachRefused({
       { "out token",
         CGR_ERROR_INVALID_ARGUMENT,

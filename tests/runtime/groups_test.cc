@@ -42,7 +42,7 @@ protected:
         ASSERT_NO_FATAL_FAILURE(engine.CheckOutputs(chunks, inputs, got));
         first = got;
       } else {
-        ASSERT_NO_FATAL_FAILURE(ExpectSameBits(got, first, groups::TokensOf(chunks)));
+        ASSERT_NO_FATAL_FAILURE(ExpectSameBits(engine.specs, got, first, groups::TokensOf(chunks)));
       }
     }
   }
@@ -73,25 +73,10 @@ protected:
     for (auto &engine : engines_)
       engine->CheckCaches();
   }
-  static void ExpectSameBits(const std::vector<groups::Outputs> &got, const std::vector<groups::Outputs> &expected,
-                             int64_t tokens);
 
   std::vector<std::unique_ptr<TwoGroups>> engines_;
   uint64_t seed_ = 0, steps_ = 0;
 };
-
-// At the real tokens: the padded counts may differ.
-void Groups::ExpectSameBits(const std::vector<groups::Outputs> &got, const std::vector<groups::Outputs> &expected,
-                            int64_t tokens) {
-  const std::vector<groups::LayerSpec> layers = groups::LayersFor(GetParam());
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t l = 0; l < got.size(); l++) {
-    size_t heads = size_t(tokens * layers[l].q_heads);
-    size_t bytes = heads * size_t(layers[l].dim) * cgr_dtype_size(cgr_dtype(layers[l].dtype));
-    ASSERT_EQ(std::memcmp(got[l].out.data(), expected[l].out.data(), bytes), 0) << "out of layer " << l;
-    ASSERT_EQ(std::memcmp(got[l].lse.data(), expected[l].lse.data(), heads * 4), 0) << "lse of layer " << l;
-  }
-}
 
 TEST_P(Groups, LayersOfBothGroupsGiveTheOraclesOutputsReplayedAndEager) {
   Make({ { CGR_MODE_FULL_DECODE_ONLY, false, {}, false }, { CGR_MODE_NONE, false, {}, false } });

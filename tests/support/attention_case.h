@@ -1,5 +1,5 @@
-// One launch of attention over a paged cache: makes the inputs, places them in pages, runs the kernel on a device and compares
-// with the oracle.
+// One launch of attention of any kind: makes the inputs, places keys and values in pages or beside the queries, runs the kernel
+// on a device and compares with the oracle. Whatever no query sees is poison, and page numbers that nobody needs are none.
 #ifndef CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 #define CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 
@@ -13,6 +13,7 @@
 #include "kernels/attention.h"
 #include "kernels/variants.h"
 #include "planners/attention/plan_host.h"
+#include "tests/support/attention_kinds.h"
 #include "tests/support/paged_cache.h"
 
 namespace cgr_test {
@@ -67,32 +68,59 @@ struct AttentionShape {
   int32_t read_trash = 0, write_trash = 1; // -1: the last page
   ViewPadding q_padding, out_padding;
   LseLayout lse = LseLayout::kTokens;
+  AttentionKind kind;
+  ViewPadding k_padding, v_padding; // of Keys::kStep
 
+  int32_t head_dim_v() const { return kind.head_dim_v != 0 ? kind.head_dim_v : head_dim; }
   std::string Text() const {
     return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) +
            "x" + std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
-           " line " + std::to_string(line_query_len) + (batch_invariant ? " invariant" : "");
+           " line " + std::to_string(line_query_len) + (batch_invariant ? " invariant" : "") + TextOf(kind);
   }
 };
 
 struct AttentionBatch {
-  std::vector<int32_t> query_lens, seq_lens;      // seq_len 0 with a query: a request that a guard has refused
+  // seq_len 0 with a query: a request that a guard has refused. With Keys::kOther seq_lens are those of the other sequences, and
+  // with Keys::kStep what is beyond the query is not there.
+  std::vector<int32_t> query_lens, seq_lens;
   int32_t padded_tokens = 0, padded_requests = 0; // in addition
 };
 
-// Whether the device has a variant for plain layers of this dtype and head dim.
-inline const cgr__variant *VariantFor(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim, cgr_layer *layer) {
-  *layer = CGR_LAYER_INIT;
-  layer->num_q_heads = layer->num_kv_heads = 1;
-  layer->head_dim = layer->head_dim_v = head_dim;
-  layer->dtype = layer->out_dtype = layer->k.dtype = layer->v.dtype = dtype;
-  cgr__findings findings;
-  cgr__findings_init(&findings, nullptr, 0);
-  return cgr__variant_choose(&info, layer, 1, &findings);
+// The layer of a shape, as the registry is asked about it.
+inline cgr_layer LayerOf(const AttentionShape &shape) {
+  cgr_layer layer = CGR_LAYER_INIT;
+  layer.num_q_heads = shape.num_q_heads;
+  layer.num_kv_heads = shape.num_kv_heads;
+  layer.head_dim = shape.head_dim;
+  layer.scale = shape.scale;
+  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = shape.dtype;
+  SetKind(&layer, shape.kind);
+  return layer;
 }
+inline const cgr__variant *VariantFor(const cgr_device_info &info, const cgr_layer &layer, FieldNames *refused = nullptr) {
+  std::vector<cgr_finding> list(32);
+  cgr__findings findings;
+  cgr__findings_init(&findings, list.data(), int32_t(list.size()));
+  const cgr__variant *variant = cgr__variant_choose(&info, &layer, 1, &findings);
+  for (int32_t i = 0; i < findings.count && refused != nullptr; i++)
+    refused->insert(list[size_t(i)].field);
+  return variant;
+}
+// The variant that runs a shape. The kernels have every kind of keys, also those that no runtime asks them for yet.
+inline const cgr__variant *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
+  cgr_layer layer = LayerOf(shape);
+  if (Contradictions(layer).empty()) {
+    layer.flags &= ~uint32_t(CGR_LAYER_NO_CACHE);
+    layer.length_set = 0;
+  }
+  return VariantFor(info, layer);
+}
+// Whether the device has a variant for plain layers of this dtype and head dim.
 inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
-  cgr_layer layer;
-  return VariantFor(info, dtype, head_dim, &layer) != nullptr;
+  AttentionShape shape;
+  shape.dtype = dtype;
+  shape.head_dim = head_dim;
+  return VariantFor(info, LayerOf(shape)) != nullptr;
 }
 
 // The logical inputs and where they lie; nothing of a device.
@@ -119,11 +147,33 @@ public:
   int32_t &table(int32_t i, int32_t index) { return table_[row(i) * table_stride_ + index]; }
 
   CacheShape Cache_() const {
-    return {
-      shape_.dtype, shape_.num_kv_heads, shape_.head_dim, shape_.page_size, num_pages_, shape_.page_bytes, shape_.layouts
-    };
+    return { shape_.dtype, shape_.num_kv_heads, shape_.head_dim, shape_.page_size,
+             num_pages_,   shape_.page_bytes,   shape_.layouts,  shape_.head_dim_v() };
   }
-  int32_t NumPages(int32_t i) const { return (batch_.seq_lens[i] + shape_.page_size - 1) / shape_.page_size; }
+  // Keys of request i.
+  int32_t NumKeys(int32_t i) const {
+    bool in_step = shape_.kind.keys == Keys::kStep;
+    return in_step ? std::min(batch_.query_lens[i], batch_.seq_lens[i]) : batch_.seq_lens[i];
+  }
+  int32_t NumPages(int32_t i) const {
+    return shape_.kind.keys == Keys::kStep ? 0 : (NumKeys(i) + shape_.page_size - 1) / shape_.page_size;
+  }
+  // Whether any query of request i sees a key.
+  bool IsSeen(int32_t i, int32_t key) const {
+    const int32_t context = NumKeys(i) - batch_.query_lens[i];
+    for (int32_t j = 0; j < batch_.query_lens[i]; j++)
+      if (Sees(shape_.kind, context + j, key))
+        return true;
+    return false;
+  }
+  // Whether any of them sees a key of page `index`.
+  bool IsNeeded(int32_t i, int32_t index) const {
+    const int32_t end = std::min(NumKeys(i), (index + 1) * shape_.page_size);
+    for (int32_t key = index * shape_.page_size; key < end; key++)
+      if (IsSeen(i, key))
+        return true;
+    return false;
+  }
   // The pages that attention reads for request i: the read-trash page in place of one that nobody may read.
   std::vector<int32_t> Pages(int32_t i) const {
     const int32_t *begin = &table_[row(i) * table_stride_];
@@ -138,20 +188,23 @@ public:
     AttentionProblem problem;
     problem.dtype = shape_.dtype;
     problem.query_len = batch_.query_lens[i];
-    problem.seq_len = batch_.seq_lens[i];
+    problem.seq_len = NumKeys(i);
+    problem.kind = shape_.kind;
     problem.num_q_heads = shape_.num_q_heads;
     problem.num_kv_heads = shape_.num_kv_heads;
     problem.head_dim = shape_.head_dim;
     problem.scale = shape_.scale;
     problem.q = q[i];
-    problem.k = cache.Gather(kCacheK, Pages(i), problem.seq_len);
-    problem.v = cache.Gather(kCacheV, Pages(i), problem.seq_len);
+    const bool in_step = shape_.kind.keys == Keys::kStep;
+    problem.k = in_step ? kv[kCacheK][i] : cache.Gather(kCacheK, Pages(i), problem.seq_len);
+    problem.v = in_step ? kv[kCacheV][i] : cache.Gather(kCacheV, Pages(i), problem.seq_len);
     return SolveAttention(problem);
   }
 
-  // Poison in every element that no request owns; the read-trash page is finite. With `sparse` pages without an owner are left
-  // alone.
+  // Poison in every element that no query sees; the read-trash page is finite. With `sparse` pages without an owner are left
+  // alone. What lies around keys of the step is poisoned in the same way from here on.
   void Fill(PagedCache *cache, Poison poison, bool sparse = false) {
+    poison_ = poison;
     for (Cache which : kCaches) {
       for (int64_t p = 0; p < num_pages_ && !sparse; p++)
         cache->Put(which, p,
@@ -164,7 +217,8 @@ public:
   std::mt19937_64 random;
   std::vector<int32_t> owned_pages; // of all requests
   std::vector<Values> q;            // by request: [query_len][num_q_heads][head_dim]
-  std::vector<Values> kv[2];        // of K and V: [seq_len][num_kv_heads][head_dim]
+  std::vector<Values> kv[2];        // of K and V: [keys][num_kv_heads][head_dim or that of v]
+  Poison poison() const { return poison_; }
   const std::vector<int32_t> &table() const { return table_; }
 
 private:
@@ -184,16 +238,18 @@ private:
         owned_pages.push_back(int32_t(p));
     std::shuffle(owned_pages.begin(), owned_pages.end(), random);
   }
-  // Row M belongs to padding. What is after a request's pages, and all of row M, must not be looked at: no such page exists.
+  // Row M belongs to padding. What is after a request's pages, or is not needed of them, and all of row M, must not be looked at:
+  // no such page exists.
   void MakeTable() {
     rows_.resize(size_t(max_rows()));
     std::iota(rows_.begin(), rows_.end(), 0);
     std::shuffle(rows_.begin(), rows_.end(), random);
-    table_.assign(size_t((max_rows() + 1) * table_stride_), INT32_MIN + 77);
+    table_.assign(size_t((max_rows() + 1) * table_stride_), kNoPage);
     size_t next = 0;
     for (int32_t i = 0; i < num_requests(); i++)
-      for (int32_t p = 0; p < NumPages(i); p++)
-        table(i, p) = owned_pages[next++];
+      for (int32_t p = 0; p < NumPages(i); p++, next++)
+        if (batch_.query_lens[i] == 0 || IsNeeded(i, p))
+          table(i, p) = owned_pages[next];
   }
   Values RandomValues(int64_t count) {
     std::normal_distribution<double> normal(0.0, 1.0);
@@ -206,23 +262,31 @@ private:
     for (int32_t i = 0; i < num_requests(); i++) {
       q.push_back(RandomValues(int64_t{ 1 } * batch_.query_lens[i] * shape_.num_q_heads * shape_.head_dim));
       for (Cache which : kCaches)
-        kv[which].push_back(RandomValues(int64_t{ 1 } * batch_.seq_lens[i] * shape_.num_kv_heads * shape_.head_dim));
+        kv[which].push_back(RandomValues(int64_t{ 1 } * NumKeys(i) * shape_.num_kv_heads * Cache_().Width(which)));
     }
   }
   void FillRequest(Cache which, int32_t i, Poison poison, PagedCache *cache) {
+    const int32_t width = Cache_().Width(which);
     const double *from = kv[which][i].data();
     for (int32_t p = 0; p < NumPages(i); p++) {
+      if (table(i, p) == kNoPage)
+        continue;
       Bytes image = cache->PoisonedPage(which, poison, random);
-      int32_t tokens = std::min(shape_.page_size, batch_.seq_lens[i] - p * shape_.page_size);
-      for (int32_t t = 0; t < tokens; t++)
-        for (int32_t h = 0; h < shape_.num_kv_heads; h++, from += shape_.head_dim)
-          StoreElements(shape_.dtype, from, shape_.head_dim, cache->InPage(which, &image, t, h));
+      int32_t tokens = std::min(shape_.page_size, NumKeys(i) - p * shape_.page_size);
+      for (int32_t t = 0; t < tokens; t++) {
+        const int32_t key = p * shape_.page_size + t;
+        for (int32_t h = 0; h < shape_.num_kv_heads && (batch_.query_lens[i] == 0 || IsSeen(i, key)); h++)
+          StoreElements(shape_.dtype, from + (int64_t{ key } * shape_.num_kv_heads + h) * width, width,
+                        cache->InPage(which, &image, t, h));
+      }
       cache->Put(which, table(i, p), image);
     }
   }
 
+  static constexpr int32_t kNoPage = INT32_MIN + 77;
   AttentionShape shape_;
   AttentionBatch batch_;
+  Poison poison_ = Poison::kNan;
   int32_t num_tokens_ = 0;
   int64_t num_pages_ = 0, table_stride_ = 0;
   std::vector<int32_t> rows_, table_;
@@ -231,7 +295,7 @@ private:
 // -------------------------------------------------------------------------------------------------------------------- runs
 
 struct AttentionOutput {
-  Bytes out, lse; // [tokens][heads][head_dim] elements, and [tokens][heads] of fp32
+  Bytes out, lse; // [tokens][heads][head dim of v] elements, and [tokens][heads] of fp32
   cgr__step_error error;
 };
 
@@ -241,9 +305,10 @@ public:
   AttentionRun(Bench &bench, AttentionCase &made, PagedCache &cache)
       : bench_(bench), made_(made), cache_(cache), tokens_(made.num_tokens() + made.batch().padded_tokens), plans_(Plans()),
         starts_(Starts()), lens_(Padded(made.batch().seq_lens, 0)), q_(bench, Queries()), out_(bench, Out().SizeInBytes()),
-        lse_(bench, Lse().SizeInBytes()), table_(bench, made.table()), query_start_(bench, starts_), seq_lens_(bench, lens_),
-        rows_(bench, Rows()), counts_(bench, Counts()), plan_(bench, Plan()),
-        counters_(bench, std::vector<int32_t>(size_t(plans_.num_counters), 0)),
+        lse_(bench, Lse().SizeInBytes()), k_(bench, StepKeys(kCacheK)), v_(bench, StepKeys(kCacheV)),
+        slopes_(bench, made.shape().kind.alibi_slopes), sinks_(bench, made.shape().kind.sinks), table_(bench, made.table()),
+        query_start_(bench, starts_), seq_lens_(bench, lens_), rows_(bench, Rows()), counts_(bench, Counts()),
+        plan_(bench, Plan()), counters_(bench, std::vector<int32_t>(size_t(plans_.num_counters), 0)),
         partial_out_(bench, size_t(plans_.partial_vectors * plans_.partial_dim)),
         partial_state_(bench, size_t(plans_.partial_vectors * 2)),
         error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
@@ -279,12 +344,16 @@ public:
   }
 
 private:
-  TensorShape Tensor(const ViewPadding &padding) const {
-    const AttentionShape &s = made_.shape();
-    int64_t stride_head = s.head_dim + padding.head;
-    return { s.dtype, tokens_, s.num_q_heads, s.head_dim, stride_head * s.num_q_heads + padding.token, stride_head };
+  TensorShape Tensor(const ViewPadding &padding, int32_t heads, int32_t width) const {
+    int64_t stride_head = width + padding.head;
+    return { made_.shape().dtype, tokens_, heads, width, stride_head * heads + padding.token, stride_head };
   }
-  TensorShape Out() const { return Tensor(made_.shape().out_padding); }
+  TensorShape Q() const { return Tensor(made_.shape().q_padding, made_.shape().num_q_heads, made_.shape().head_dim); }
+  TensorShape Out() const { return Tensor(made_.shape().out_padding, made_.shape().num_q_heads, made_.shape().head_dim_v()); }
+  TensorShape StepTensor(Cache which) const {
+    const AttentionShape &s = made_.shape();
+    return Tensor(which == kCacheK ? s.k_padding : s.v_padding, s.num_kv_heads, which == kCacheK ? s.head_dim : s.head_dim_v());
+  }
   TensorShape Lse() const {
     int64_t heads = made_.shape().num_q_heads;
     switch (made_.shape().lse) {
@@ -302,9 +371,9 @@ private:
   cgr__plans Plans() {
     const AttentionShape &s = made_.shape();
     const cgr_device_info info = bench_.Info();
-    variant_ = VariantFor(info, s.dtype, s.head_dim, &layer_);
-    layer_.num_q_heads = s.num_q_heads;
-    layer_.num_kv_heads = s.num_kv_heads;
+    layer_ = LayerOf(s);
+    variant_ = KernelFor(info, s);
+    EXPECT_NE(variant_, nullptr) << s.Text();
     cgr__plan_options options = { s.num_parts, std::max(1, made_.num_requests()), std::max(1, made_.num_tokens()),
                                   s.batch_invariant };
     cgr__plans plans;
@@ -320,9 +389,13 @@ private:
   cgr__attention_args Args() {
     const AttentionShape &s = made_.shape();
     cgr__attention_args args = {};
-    args.q = Tensor(s.q_padding).View(q_.data());
+    args.q = Q().View(q_.data());
     args.out = Out().View(out_.data());
     args.lse = Lse().View(lse_.data());
+    if (s.kind.keys == Keys::kStep) {
+      args.k = StepTensor(kCacheK).View(k_.data());
+      args.v = StepTensor(kCacheV).View(v_.data());
+    }
     args.k_cache = cache_.view[kCacheK];
     args.v_cache = cache_.view[kCacheV];
     args.group = { s.page_size, s.read_trash, s.write_trash, 0, made_.num_pages(), made_.table_stride() };
@@ -342,25 +415,31 @@ private:
     args.partial_state = partial_state_.data();
     args.error = error_.data();
     args.num_tokens = tokens_;
-    args.head_dim = args.head_dim_v = s.head_dim;
+    args.head_dim = s.head_dim;
+    args.head_dim_v = s.head_dim_v();
     args.scale = s.scale;
+    args.softcap = s.kind.softcap;
+    args.alibi_sqrt = s.kind.alibi_sqrt;
+    args.alibi_slopes = s.kind.alibi_slopes.empty() ? nullptr : slopes_.data();
+    args.sinks = s.kind.sinks.empty() ? nullptr : sinks_.data();
     return args;
   }
-  // Padded tokens, and what is between heads, hold NaN.
-  Bytes Queries() {
-    const AttentionShape &s = made_.shape();
-    TensorShape tensor = Tensor(s.q_padding);
-    Bytes bytes = PoisonedElements(s.dtype, tensor.Elements(), Poison::kNan, made_.random);
-    Values all;
-    for (const Values &q : made_.q)
-      all.insert(all.end(), q.begin(), q.end());
-    size_t next = 0;
-    tensor.EachHead([&](size_t at) {
-      if (next < all.size())
-        StoreElements(s.dtype, &all[next], s.head_dim, &bytes[at]);
-      next += size_t(s.head_dim);
-    });
+  // The elements of every request's tokens; padded tokens and what is between heads are poison.
+  Bytes Activations(const TensorShape &tensor, const std::vector<Values> &values, Poison poison) {
+    Bytes bytes = PoisonedElements(tensor.dtype, tensor.Elements(), poison, made_.random);
+    int64_t token = 0;
+    for (int32_t i = 0; i < made_.num_requests(); token += made_.batch().query_lens[size_t(i++)])
+      for (size_t e = 0; e < values[size_t(i)].size(); e += size_t(tensor.width)) {
+        const int64_t head = int64_t(e) / tensor.width, t = token + head / tensor.heads;
+        const int64_t at = t * tensor.stride_token + head % tensor.heads * tensor.stride_head;
+        StoreElements(tensor.dtype, &values[size_t(i)][e], tensor.width, &bytes[size_t(at * ElementSize(tensor.dtype))]);
+      }
     return bytes;
+  }
+  Bytes Queries() { return Activations(Q(), made_.q, Poison::kNan); }
+  Bytes StepKeys(Cache which) {
+    const bool in_step = made_.shape().kind.keys == Keys::kStep;
+    return in_step ? Activations(StepTensor(which), made_.kv[which], made_.poison()) : Bytes();
   }
   std::vector<int32_t> Starts() const {
     std::vector<int32_t> starts(1, 0);
@@ -403,7 +482,8 @@ private:
   std::vector<int64_t> host_plan_;
   cgr__plans plans_;
   std::vector<int32_t> starts_, lens_;
-  Array<unsigned char> q_, out_, lse_;
+  Array<unsigned char> q_, out_, lse_, k_, v_;
+  Array<float> slopes_, sinks_;
   Array<int32_t> table_, query_start_, seq_lens_, rows_, counts_;
   Array<int64_t> plan_;
   Array<int32_t> counters_;
@@ -416,15 +496,16 @@ private:
 inline void ExpectAttention(AttentionCase &made, const PagedCache &cache, const AttentionOutput &output, double lse_slack = 0.0) {
   const AttentionShape &s = made.shape();
   int64_t tokens = made.num_tokens() + made.batch().padded_tokens, heads = s.num_q_heads, first = 0;
-  Values out = LoadElements(s.dtype, output.out.data(), tokens * heads * s.head_dim);
+  const int64_t width = s.head_dim_v();
+  Values out = LoadElements(s.dtype, output.out.data(), tokens * heads * width);
   Values lse = LoadElements(CGR_DTYPE_FP32, output.lse.data(), int64_t(output.lse.size() / sizeof(float)));
-  auto part = [&](const Values &values, int64_t begin, int64_t count, int64_t width) {
-    return values.empty() ? Values() : Values(values.begin() + begin * width, values.begin() + (begin + count) * width);
+  auto part = [&](const Values &values, int64_t begin, int64_t count, int64_t each) {
+    return values.empty() ? Values() : Values(values.begin() + begin * each, values.begin() + (begin + count) * each);
   };
   for (int32_t i = 0; i < made.num_requests(); i++) {
     SCOPED_TRACE("request " + std::to_string(i));
     int64_t count = made.batch().query_lens[i];
-    Values request_out = part(out, first, count, heads * s.head_dim), request_lse = part(lse, first, count, heads);
+    Values request_out = part(out, first, count, heads * width), request_lse = part(lse, first, count, heads);
     if (made.batch().seq_lens[i] == 0) {
       ASSERT_NO_FATAL_FAILURE(ExpectNothing(request_out, request_lse));
     } else {
@@ -435,14 +516,14 @@ inline void ExpectAttention(AttentionCase &made, const PagedCache &cache, const 
     first += count;
   }
   SCOPED_TRACE("padding");
-  ExpectNothing(part(out, first, tokens - first, heads * s.head_dim), part(lse, first, tokens - first, heads));
+  ExpectNothing(part(out, first, tokens - first, heads * width), part(lse, first, tokens - first, heads));
 }
 
 // Tokens [first, first + count) are equal in both.
 inline bool SameTokens(const AttentionOutput &a, const AttentionOutput &b, int32_t first, int32_t count,
                        const AttentionShape &shape) {
   size_t before = size_t(first) * size_t(shape.num_q_heads), heads = size_t(count) * size_t(shape.num_q_heads);
-  size_t head = size_t(shape.head_dim * ElementSize(shape.dtype));
+  size_t head = size_t(shape.head_dim_v() * ElementSize(shape.dtype));
   return std::memcmp(&a.out[before * head], &b.out[before * head], heads * head) == 0 &&
          std::memcmp(&a.lse[before * sizeof(float)], &b.lse[before * sizeof(float)], heads * sizeof(float)) == 0;
 }
@@ -451,6 +532,38 @@ inline bool SameTokens(const AttentionOutput &a, const AttentionOutput &b, int32
 inline bool SameBits(const AttentionOutput &a, const AttentionOutput &b, int32_t tokens, const AttentionShape &shape) {
   return tokens == 0 || SameTokens(a, b, 0, tokens, shape);
 }
+
+// Runs shapes and batches on a device and compares them with the oracle.
+class AttentionTest : public KernelTest {
+protected:
+  void SetUp() override {
+    Open({ &cgr__kernel_attention });
+    if (bench_)
+      info_ = bench_->Info();
+  }
+  // The dtype and head dim that every device has, for tests of structure.
+  cgr_dtype Dtype() const { return bench_->has_cuda_kernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32; }
+  AttentionShape Shape() const {
+    AttentionShape shape;
+    shape.dtype = Dtype();
+    return shape;
+  }
+
+  void Check(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed, Poison poison = Poison::kNan) {
+    AttentionCase made(shape, batch, seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + " " + made.shape().Text());
+    PagedCache cache(*bench_, made.Cache_());
+    made.Fill(&cache, poison);
+    AttentionRun run(*bench_, made, cache);
+    AttentionOutput output = run.Run();
+    ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
+    ExpectAttention(made, cache, output);
+    cases_++;
+  }
+
+  cgr_device_info info_ = CGR_DEVICE_INFO_INIT;
+  int cases_ = 0;
+};
 
 } // namespace cgr_test
 

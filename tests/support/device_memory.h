@@ -25,7 +25,7 @@ using Bytes = std::vector<unsigned char>;
 // host, in tests that link them.
 inline std::vector<DeviceParam> KernelDevices() {
   std::vector<DeviceParam> devices = { HostParam(CGR_SCHEDULE_ASYNC), CudaParam() };
-  if (EmulatedDeviceOpener() != nullptr)
+  if (EmulationLayer() != nullptr)
     devices.push_back(EmulatedParam());
   return devices;
 }

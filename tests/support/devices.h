@@ -27,12 +27,19 @@
 
 namespace cgr_test {
 
+// What makes a host device the emulated one; NULL in tests that do not link it.
+inline const cgr_device_layer *&EmulationLayer() {
+  static const cgr_device_layer *layer = nullptr;
+  return layer;
+}
+
 struct DeviceParam {
-  std::string name; // what cgr_device_open takes: "host", "cuda:0"; or "emulated"
+  std::string name; // what cgr_device_open takes: "host", "cuda:0"
   cgr_device_config config;
 
   bool IsCuda() const { return name.compare(0, 4, "cuda") == 0; }
-  bool IsEmulated() const { return name == "emulated"; }
+  bool IsEmulated() const { return config.layer != nullptr && config.layer == EmulationLayer(); }
+  bool HasCudaKernels() const { return IsCuda() || IsEmulated(); }
   // It runs what was enqueued by itself, while the test does something else.
   bool HasThreads() const { return IsCuda() || config.host_schedule == CGR_SCHEDULE_ASYNC; }
 
@@ -76,16 +83,10 @@ inline DeviceParam CudaParam() {
   return param;
 }
 
-// How the emulated device is opened; NULL in tests that do not link it.
-using DeviceOpener = int (*)(const cgr_device_config *config, cgr_device **dev);
-inline DeviceOpener &EmulatedDeviceOpener() {
-  static DeviceOpener opener = nullptr;
-  return opener;
-}
-
+// The name is the host's: the layer makes it what it is.
 inline DeviceParam EmulatedParam() {
   DeviceParam param = HostParam(CGR_SCHEDULE_ASYNC);
-  param.name = "emulated";
+  param.config.layer = EmulationLayer();
   return param;
 }
 
@@ -97,7 +98,17 @@ inline std::vector<DeviceParam> HostDevices() {
 inline std::vector<DeviceParam> AllDevices() {
   std::vector<DeviceParam> all = HostDevices();
   all.push_back(CudaParam());
+  if (EmulationLayer() != nullptr)
+    all.push_back(EmulatedParam());
   return all;
+}
+
+// Where two ways for the host to execute are enough: at once on a worker, and at the last moment.
+inline std::vector<DeviceParam> FewDevices() {
+  std::vector<DeviceParam> few = { HostParam(CGR_SCHEDULE_ASYNC), HostParam(CGR_SCHEDULE_LATEST), CudaParam() };
+  if (EmulationLayer() != nullptr)
+    few.push_back(EmulatedParam());
+  return few;
 }
 
 inline std::string DeviceLabel(const ::testing::TestParamInfo<DeviceParam> &info) { return info.param.Label(); }
@@ -126,9 +137,9 @@ inline bool GpuIsMissing(const DeviceParam &param) {
 // Opens the device of `param` below the public header; for tests of devices and of what stands on the table.
 inline cgr_device *OpenDevice(const DeviceParam &param) {
   cgr_device *dev = nullptr;
-  int error = param.IsCuda()       ? cgr__cuda_device_open(0, &param.config, &dev)
-              : param.IsEmulated() ? EmulatedDeviceOpener()(&param.config, &dev)
-                                   : cgr__host_device_open(&param.config, &dev);
+  int error = param.IsCuda() ? cgr__cuda_device_open(0, &param.config, &dev) : cgr__host_device_open(&param.config, &dev);
+  if (error == CGR__DEVICE_OK && param.IsEmulated())
+    error = EmulationLayer()->open(dev, &param.config, &dev);
   EXPECT_EQ(error, CGR__DEVICE_OK) << cgr__device_error_name(error);
   return dev;
 }
@@ -164,11 +175,7 @@ inline cgr_device *OpenDevice(const DeviceParam &param) {
                            ::testing::Values(::cgr_test::HostParam(CGR_SCHEDULE_ASYNC), ::cgr_test::CudaParam()), \
                            ::cgr_test::DeviceLabel)
 
-// Where two ways for the host to execute are enough: at once on a worker, and at the last moment.
-#define CGR_INSTANTIATE_OVER_FEW_DEVICES(Suite)                                                                    \
-  INSTANTIATE_TEST_SUITE_P(Devices, Suite,                                                                         \
-                           ::testing::Values(::cgr_test::HostParam(CGR_SCHEDULE_ASYNC),                            \
-                                             ::cgr_test::HostParam(CGR_SCHEDULE_LATEST), ::cgr_test::CudaParam()), \
-                           ::cgr_test::DeviceLabel)
+#define CGR_INSTANTIATE_OVER_FEW_DEVICES(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::FewDevices()), ::cgr_test::DeviceLabel)
 
 #endif // CGR_TESTS_SUPPORT_DEVICES_H

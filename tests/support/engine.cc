@@ -29,7 +29,7 @@ Engine::Engine(const EngineOptions &options) : caches(Complete(options)), o(Comp
 void Engine::MakeDevice() {
   dev = o.handle;
   cgr_device_config config = o.device.config;
-  if (o.validation && !o.device.IsCuda()) {
+  if (o.validation && !o.device.HasCudaKernels()) {
     config.layer = cgr_validation_layer();
     config.on_violation = OnViolation;
   }
@@ -50,9 +50,22 @@ void Engine::Make() {
   std::shuffle(free_.begin(), free_.end(), random);
   if (o.engine_table)
     MakeTable();
+  for (const LayerOptions &layer : o.layers) {
+    slopes_.push_back(Floats(layer.kind.alibi_slopes));
+    sinks_.push_back(Floats(layer.kind.sinks));
+  }
   cgr_config config = Config();
   CGR_ASSERT_OK(cgr_runtime_create(&config, &rt));
   MakeState();
+}
+
+// NULL for none.
+const float *Engine::Floats(const std::vector<float> &values) {
+  if (values.empty())
+    return nullptr;
+  float *there = static_cast<float *>(Alloc(values.size() * sizeof(float)));
+  Write(there, values.data(), values.size() * sizeof(float));
+  return there;
 }
 
 // Entries that nobody has set are no page at all, so that reading one is noticed.
@@ -77,6 +90,10 @@ cgr_config Engine::Config() {
     layers_[l].head_dim = o.layers[l].head_dim;
     layers_[l].kv_source = o.layers[l].kv_source;
     layers_[l].scale = o.layers[l].scale;
+    SetKind(&layers_[l], o.layers[l].kind);
+    layers_[l].head_dim_v = o.layers[l].kind.head_dim_v;
+    layers_[l].alibi_slopes = slopes_[l];
+    layers_[l].sinks = sinks_[l];
     if (o.layers[l].kv_source != 0)
       continue;
     layers_[l].k = caches.View(int32_t(l), kK);
@@ -118,11 +135,12 @@ void Engine::MakeLayer(size_t l) {
   RecordLayer &layer = state.layer[l];
   layer.heads[kQ] = options.num_q_heads;
   layer.heads[kK] = layer.heads[kV] = options.num_kv_heads;
-  layer.head_dim = options.head_dim;
+  layer.dim[kQ] = layer.dim[kK] = options.head_dim;
+  layer.dim[kV] = options.head_dim_v();
   layer.dtype = options.dtype;
   layer.values = options.same_inputs_as >= 0 ? options.same_inputs_as : int32_t(l);
   for (Tensor which : kTensors) {
-    layer.in[which] = ActivationView(layer.heads[which], layer.head_dim, layer.dtype, &layer.in_bytes[which]);
+    layer.in[which] = ActivationView(layer.heads[which], layer.dim[which], layer.dtype, &layer.in_bytes[which]);
     layer.in[which].data = Alloc(layer.in_bytes[which], o.feed == Feed::kNodes);
     CGR_ASSERT_OK(cgr_fill(dev, layer.in[which].data, 0xff, layer.in_bytes[which], stream));
   }
@@ -142,7 +160,7 @@ void Engine::MakeCall(size_t c) {
   }
   a.out = a.q;
   if (!o.in_place) {
-    a.out = ActivationView(layer.heads[kQ], layer.head_dim, layer.dtype, &call.out_bytes);
+    a.out = ActivationView(layer.heads[kQ], layer.dim[kV], layer.dtype, &call.out_bytes);
     a.out.data = Alloc(call.out_bytes, o.feed == Feed::kNodes);
     CGR_ASSERT_OK(cgr_fill(dev, a.out.data, 0xff, call.out_bytes, stream));
   }

@@ -99,6 +99,9 @@ public:
   // Pages that the test has set itself, for a row that has none; they are free.
   void Adopt(int32_t row, const std::vector<int32_t> &pages);
   void DropPages(int32_t row, int32_t first, int32_t count);
+  // The first token that some layer sees, of a step after `computed` tokens; and gives back the pages before it, of every row.
+  int32_t FirstSeen(int32_t computed) const;
+  void GiveBack();
   // Backwards. All steps must have been checked.
   void SetLength(int32_t row, int32_t tokens);
   // Forwards over the first `tokens` tokens of `from`, whose pages it shares. It needs no pages of its own there.
@@ -201,6 +204,7 @@ private:
   void Make();
   void MakeDevice();
   void MakeTable();
+  const float *Floats(const std::vector<float> &values);
   void MakeState();
   void MakeLayer(size_t l);
   void MakeCall(size_t c);
@@ -242,6 +246,7 @@ private:
   uint64_t tags_ = 0;
   cgr_group group_ = CGR_GROUP_INIT;
   std::vector<cgr_layer> layers_;
+  std::vector<const float *> slopes_, sinks_; // of each layer, on the device
   std::vector<Item> items_;
   std::deque<std::unique_ptr<InFlight>> in_flight_;
   std::vector<std::unique_ptr<InFlight>> failed_; // their uploads may still be on the stream

@@ -43,7 +43,7 @@ private:
     size_t base; // in the allocation; like the strides in bytes
     size_t page, token, head;
   };
-  struct Shape {
+  struct Shape { // of K or of V
     size_t heads, dim, element;
     size_t Head() const { return dim * element; }
     size_t Token() const { return heads * Head(); }
@@ -52,14 +52,18 @@ private:
   size_t At(int32_t layer, Tensor which, int32_t page, int32_t token, int32_t head) const;
   bool Owns(size_t layer) const { return layers_[layer].kv_source == 0; }
   void PlaceAll();
-  Stretch PlaceOne(size_t layer, size_t v, size_t before) const;
+  // Bytes of K or V of a page of a layer.
+  size_t PageBytes(size_t layer, size_t v) const { return shapes_[layer][v].Token() * page_size_; }
+  Stretch PlaceOne(size_t layer, size_t v, const std::array<size_t, 2> &before) const;
+  Stretch PlaceInOrder(size_t layer, size_t v) const;
   template <class Do> void ForEachHead(int32_t page, int32_t token, Do what) const;
 
   std::vector<LayerOptions> layers_;
-  std::vector<Shape> shapes_;
+  std::vector<std::array<Shape, 2>> shapes_;
   KvLayout layout_;
+  std::string order_;
   size_t page_size_, num_pages_, page_gap_;
-  size_t page_bytes_ = 0; // of one page of all layers, K and V
+  std::array<size_t, 2> page_bytes_ = {}; // of one page of all layers: of K, and of V
   std::vector<std::array<Stretch, 2>> places_;
   std::vector<unsigned char> image_;
   std::set<std::pair<int32_t, int32_t>> doubtful_;

@@ -12,6 +12,17 @@ namespace cgr_test {
 // What the guards refuse in an engine's own table.
 bool Engine::IsBad(int32_t page) const { return page < 0 || page >= o.num_pages || page == 1; }
 
+// The first token that some layer sees, of a step after `computed` tokens.
+int32_t Engine::FirstSeen(int32_t computed) const {
+  int32_t first = computed;
+  for (const LayerOptions &l : o.layers) {
+    int32_t in_window = l.kind.window_left > 0 ? std::max(computed + 1 - l.kind.window_left, 0) : 0;
+    int32_t in_chunk = l.kind.chunk > 0 ? computed / l.kind.chunk * l.kind.chunk : 0;
+    first = std::min(first, std::max(in_window, in_chunk));
+  }
+  return first;
+}
+
 bool Engine::Appends(int32_t layer) const {
   bool appends = false;
   for (const CallOptions &call : o.calls)
@@ -39,7 +50,7 @@ void Engine::Apply(InFlight *p) {
       if (IsBad(taken.pages[i / size_t(o.page_size)]))
         taken.cache[i] = Entry{};
     int32_t used = (int32_t(r.cache.size()) + o.page_size - 1) / o.page_size;
-    for (int32_t i = 0; i < used && !taken.item.tokens.empty(); i++)
+    for (int32_t i = FirstSeen(taken.start) / o.page_size; i < used && !taken.item.tokens.empty(); i++)
       if (IsBad(taken.pages[size_t(i)]))
         p->guard = { CGR_GUARD_PAGE, taken.item.row, i, 0, taken.pages[size_t(i)] };
   }
@@ -160,7 +171,7 @@ AttentionProblem Engine::ProblemOf(int32_t layer, const std::vector<Entry> &cach
     Values all;
     for (const Entry &entry : entries)
       for (int32_t h = 0; h < shape.heads[which]; h++)
-        for (int32_t d = 0; d < shape.head_dim; d++)
+        for (int32_t d = 0; d < shape.dim[which]; d++)
           all.push_back(ValueOf(shape.values, which, entry, h, d));
     return all;
   };
@@ -172,6 +183,7 @@ AttentionProblem Engine::ProblemOf(int32_t layer, const std::vector<Entry> &cach
   problem.num_kv_heads = l.num_kv_heads;
   problem.head_dim = l.head_dim;
   problem.scale = l.scale;
+  problem.kind = l.kind;
   problem.q = values(layer, kQ, queries);
   problem.k = values(source, kK, cache);
   problem.v = values(source, kV, cache);
@@ -189,12 +201,12 @@ void Engine::CheckPadding(const InFlight &p, int32_t c, const Outputs &got, int3
   cgr_view out = a.out, lse = a.lse;
   out.data = const_cast<unsigned char *>(got.out.data());
   lse.data = const_cast<float *>(got.lse.data());
-  ExpectNothing(ReadView(out, real, std::max(padded - real, 0), layer.heads[kQ], layer.head_dim),
+  ExpectNothing(ReadView(out, real, std::max(padded - real, 0), layer.heads[kQ], layer.dim[kV]),
                 o.lse ? ReadView(lse, real, std::max(padded - real, 0), layer.heads[kQ], 1) : Values());
   for (int32_t t = 0; t < padded; t++)
     for (int32_t h = 0; h < layer.heads[kQ]; h++) {
       size_t at = size_t(t * out.stride_token + h * out.stride_head) * element;
-      std::fill_n(written.begin() + int64_t(at), size_t(layer.head_dim) * element, true);
+      std::fill_n(written.begin() + int64_t(at), size_t(layer.dim[kV]) * element, true);
       if (o.lse)
         written_lse[size_t(t * lse.stride_token + h * lse.stride_head)] = true;
     }
@@ -218,7 +230,7 @@ void Engine::CheckCall(const InFlight &p, int32_t c, const Outputs &got) {
       continue;
     SCOPED_TRACE("row " + std::to_string(taken.item.row));
     AttentionAnswer answer = SolveAttention(ProblemOf(a.layer, taken.cache, taken.asked));
-    ASSERT_NO_FATAL_FAILURE(ExpectAnswer(ReadView(out, t, queries, layer.heads[kQ], layer.head_dim),
+    ASSERT_NO_FATAL_FAILURE(ExpectAnswer(ReadView(out, t, queries, layer.heads[kQ], layer.dim[kV]),
                                          o.lse ? ReadView(lse, t, queries, layer.heads[kQ], 1) : Values(), answer));
     t += queries;
   }
@@ -235,7 +247,7 @@ std::vector<unsigned char> Engine::Out(int32_t call, int32_t tokens) {
   for (int32_t t = 0; t < tokens; t++)
     for (int32_t h = 0; h < layer.heads[kQ]; h++) {
       auto at = all.begin() + (t * a.out.stride_token + h * a.out.stride_head) * int64_t(element);
-      dense.insert(dense.end(), at, at + layer.head_dim * int64_t(element));
+      dense.insert(dense.end(), at, at + layer.dim[kV] * int64_t(element));
     }
   return dense;
 }

@@ -4,10 +4,12 @@
 
 #include <functional>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "cgr/cgr.h"
 #include "tests/support/devices.h"
+#include "tests/support/oracle.h"
 
 namespace cgr_test {
 
@@ -37,6 +39,9 @@ struct LayerOptions {
   int32_t same_inputs_as = -1; // a layer whose q, k and v it has too; -1: its own
   float scale = 0.0f;
   int32_t dtype = 0; // 0: the engine's
+  AttentionKind kind = {};
+
+  int32_t head_dim_v() const { return kind.head_dim_v != 0 ? kind.head_dim_v : head_dim; }
 };
 
 struct CallOptions {
@@ -53,6 +58,9 @@ struct EngineOptions {
   std::vector<LayerOptions> layers = { {}, {} };
   std::vector<CallOptions> calls; // empty: every layer once
   KvLayout layout = KvLayout::kNhd;
+  // The order of the dimensions of one tensor for all layers instead, from the outermost: l(ayer), k(v), b(lock), t(oken),
+  // h(ead). The layers' caches have one shape then, and pages no gaps.
+  std::string kv_order;
   int32_t page_gap = 0;     // bytes between pages, a multiple of 16
   int32_t token_gap = 0;    // elements between tokens of q, k, v and out, a multiple of 8
   bool heads_first = false; // q, k, v and out are [heads][tokens]
@@ -73,7 +81,7 @@ struct EngineOptions {
 inline EngineOptions OptionsFor(const DeviceParam &device) {
   EngineOptions options;
   options.device = device;
-  if (device.IsCuda()) {
+  if (device.HasCudaKernels()) {
     options.feed = Feed::kUploads;
     options.dtype = CGR_DTYPE_BF16;
     for (LayerOptions &layer : options.layers)

@@ -21,7 +21,7 @@ void FillInput(const RecordLayer &layer, Tensor which, int32_t count, const std:
     Entry named = entry(t);
     for (int32_t h = 0; h < layer.heads[which]; h++) {
       size_t at = size_t(t * view.stride_token + h * view.stride_head) * element;
-      StoreHead(layer.dtype, layer.values, which, named, h, layer.head_dim, static_cast<unsigned char *>(to) + at);
+      StoreHead(layer.dtype, layer.values, which, named, h, layer.dim[which], static_cast<unsigned char *>(to) + at);
     }
   }
 }
@@ -191,7 +191,7 @@ void EnqueueTokens(const RecordState &s, const cgr_record_info &info, Enqueuer *
       enqueue->Host(PoisonOutputs, PoisonOf(s.call[c]));
     enqueue->Attend(s.call[c].attention);
     if (Computes(s.call[c].attention))
-      sampler.call[sampler.num_calls++] = { s.call[c].attention.out, c, layer.heads[kQ], layer.head_dim };
+      sampler.call[sampler.num_calls++] = { s.call[c].attention.out, c, layer.heads[kQ], layer.dim[kV] };
   }
   sampler.logits_indices = s.logits_indices;
   sampler.next_tokens = s.next_tokens;

@@ -20,8 +20,8 @@ struct Outputs {
 
 // One layer's inputs, and what its calls write.
 struct RecordLayer {
-  int32_t heads[3], head_dim, dtype; // of q, k and v
-  int32_t values;                    // the layer whose values they are
+  int32_t heads[3], dim[3], dtype; // of q, k and v; out is as wide as v
+  int32_t values;                  // the layer whose values they are
   cgr_view in[3];
   size_t in_bytes[3];
 };

@@ -143,6 +143,14 @@ void Engine::DropPages(int32_t row, int32_t first, int32_t count) {
   changes += uint64_t(count);
 }
 
+void Engine::GiveBack() {
+  for (const auto &[row, r] : requests) {
+    int32_t needed = std::min(FirstSeen(r->num_tokens) / o.page_size, int32_t(r->pages.size()));
+    if (needed > r->first_page && !o.engine_table)
+      DropPages(row, r->first_page, needed - r->first_page);
+  }
+}
+
 void Engine::SetLength(int32_t row, int32_t tokens) {
   Request &r = *requests.at(row);
   CGR_EXPECT_OK(cgr_request_set_length(rt, row, tokens));

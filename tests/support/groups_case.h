@@ -29,10 +29,11 @@ const GroupSpec kGroups[kNumGroups] = { { 16, 96, 0, 1 }, { 64, 37, 5, 2 } };
 
 struct LayerSpec {
   int32_t group, q_heads, kv_heads, dim, dtype;
+  int32_t window = 0, chunk = 0;
 };
 
 inline std::vector<LayerSpec> LayersFor(const DeviceParam &device) {
-  int32_t wide = device.IsCuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
+  int32_t wide = device.HasCudaKernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
   return { { 0, 2, 2, 64, CGR_DTYPE_BF16 },
            { 1, 8, 2, 128, CGR_DTYPE_BF16 },
            { 1, 5, 1, 64, wide },
@@ -73,11 +74,24 @@ inline Inputs RandomInputs(const std::vector<LayerSpec> &layers, int64_t tokens,
   return inputs;
 }
 
+// At the real tokens: the padded counts may differ.
+inline void ExpectSameBits(const std::vector<LayerSpec> &layers, const std::vector<Outputs> &got,
+                           const std::vector<Outputs> &expected, int64_t tokens) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t l = 0; l < got.size(); l++) {
+    size_t heads = size_t(tokens * layers[l].q_heads);
+    size_t bytes = heads * size_t(layers[l].dim) * cgr_dtype_size(cgr_dtype(layers[l].dtype));
+    ASSERT_EQ(std::memcmp(got[l].out.data(), expected[l].out.data(), bytes), 0) << "out of layer " << l;
+    ASSERT_EQ(std::memcmp(got[l].lse.data(), expected[l].lse.data(), heads * 4), 0) << "lse of layer " << l;
+  }
+}
+
 struct Options {
   cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY;
   bool engine_table = false;     // of group 1
   std::vector<LayerSpec> layers; // empty: those of LayersFor
   bool strict = false;
+  bool gives_back = false; // before every step, the pages that no layer of their group will see
 };
 
 // An engine with two groups. Every step is waited for.
@@ -132,6 +146,8 @@ public:
       layer_[l].num_q_heads = specs[l].q_heads;
       layer_[l].num_kv_heads = specs[l].kv_heads;
       layer_[l].head_dim = specs[l].dim;
+      layer_[l].window_left = specs[l].window;
+      layer_[l].chunk = specs[l].chunk;
       layer_[l].k = layers_[l].kv[0];
       layer_[l].v = layers_[l].kv[1];
     }
@@ -187,8 +203,9 @@ public:
   void Close(int32_t row) {
     CGR_EXPECT_OK(cgr_request_close(rt, row));
     for (int g = 0; g < kNumGroups; g++) {
-      free_[g].insert(free_[g].end(), pages[g][row].begin(), pages[g][row].end());
+      free_[g].insert(free_[g].end(), pages[g][row].begin() + given_[g][row], pages[g][row].end());
       pages[g].erase(row);
+      given_[g].erase(row);
     }
     length.erase(row);
   }
@@ -239,6 +256,9 @@ public:
   // Runs a step and returns what every layer wrote.
   std::vector<Outputs> Run(const std::vector<Chunk> &chunks, const Inputs &inputs, const cgr_key *forced = nullptr) {
     std::vector<Outputs> outputs;
+    for (int g = 0; g < kNumGroups && o.gives_back; g++)
+      for (const Chunk &chunk : chunks)
+        GiveBack(g, chunk.first);
     for (const Chunk &chunk : chunks)
       Reserve(chunk.first, length[chunk.first] + chunk.second);
     cgr_status status = Prepare(chunks, forced);
@@ -268,6 +288,17 @@ public:
     Append(chunks, inputs);
     return outputs;
   }
+  // The first token that a layer of the group sees, of a step after `computed` tokens.
+  int32_t FirstSeen(int g, int32_t computed) const {
+    int32_t first = computed;
+    for (const LayerSpec &s : specs)
+      if (s.group == g)
+        first = std::min(first, s.chunk > 0    ? computed / s.chunk * s.chunk
+                                : s.window > 0 ? std::max(computed + 1 - s.window, 0)
+                                               : 0);
+    return first;
+  }
+  int32_t Given(int g, int32_t row) { return given_[g][row]; }
   // The layers' outputs against the oracle, which reads the model of the caches.
   void CheckOutputs(const std::vector<Chunk> &chunks, const Inputs &inputs, const std::vector<Outputs> &outputs) {
     ASSERT_EQ(outputs.size(), layers_.size());
@@ -288,6 +319,8 @@ public:
         p.num_q_heads = s.q_heads;
         p.num_kv_heads = s.kv_heads;
         p.head_dim = s.dim;
+        p.kind.window_left = s.window;
+        p.kind.chunk = s.chunk;
         p.q = ReadView(q, at, count, s.q_heads, s.dim);
         p.k = Cached(l, 0, row);
         p.v = Cached(l, 1, row);
@@ -343,6 +376,27 @@ public:
   std::map<int32_t, std::vector<int32_t>> pages[kNumGroups]; // by row
 
 private:
+  // What a page holds that was given back is NaN until another request writes it; the engine's own table then names no page.
+  void GiveBack(int g, int32_t row) {
+    const int32_t first = given_[g][row], end = FirstSeen(g, length[row]) / kGroups[g].page_size, none = INT32_MAX;
+    for (int32_t i = first; i < end; i++) {
+      for (size_t l = 0; l < layers_.size(); l++)
+        for (size_t which = 0; which < 2 && specs[l].group == g; which++) {
+          Bytes &image = layers_[l].image[which];
+          const size_t page = image.size() / size_t(kGroups[g].num_pages), at = page * size_t(pages[g][row][size_t(i)]);
+          std::memset(image.data() + at, 0xff, page);
+          Write(static_cast<unsigned char *>(layers_[l].kv[which].base) + at, image.data() + at, page);
+        }
+      if (g == 1 && table != nullptr)
+        Write(table + row * kStride + i, &none, sizeof none);
+      free_[g].push_back(pages[g][row][size_t(i)]);
+      pages[g][row][size_t(i)] = kGroups[g].read_trash;
+    }
+    if (end > first && !(g == 1 && table != nullptr))
+      CGR_EXPECT_OK(cgr_request_drop_pages(rt, row, g, first, end - first));
+    given_[g][row] = std::max(first, end);
+  }
+
   struct Layer {
     cgr_kv_view kv[2];
     Bytes image[2]; // what the caches must hold
@@ -367,7 +421,7 @@ private:
   }
   void MakeDevice(const DeviceParam &device) {
     cgr_device_config config = device.config;
-    if (!device.IsCuda()) {
+    if (!device.HasCudaKernels()) {
       config.layer = cgr_validation_layer();
       config.on_violation = OnViolation;
     }
@@ -439,6 +493,7 @@ private:
   std::vector<Layer> layers_;
   std::vector<void *> memory_;
   std::vector<int32_t> free_[kNumGroups];
+  std::map<int32_t, int32_t> given_[kNumGroups]; // pages that a row has given back
   cgr_group group_[kNumGroups];
   std::vector<cgr_layer> layer_;
 };

@@ -61,17 +61,50 @@ inline Values GatherKv(const cgr_kv_view &view, const int32_t *pages, int32_t pa
 
 // --------------------------------------------------------------------------------------------------------------- attention
 
-// One request in one layer, causal. q, k and v are values of `dtype`.
+// Which keys the queries see: those of their own sequence in pages, the step's own without pages, or another sequence's in pages.
+enum class Keys { kCache, kStep, kOther };
+
+// What a layer asks for beyond plain causal attention; the numbers are those of cgr_layer.
+struct AttentionKind {
+  int32_t head_dim_v = 0; // 0: head_dim
+  int32_t window_left = 0, window_right = 0, chunk = 0;
+  bool bidirectional = false;
+  float softcap = 0.0f;
+  std::vector<float> alibi_slopes, sinks; // by query head; empty: none
+  bool alibi_sqrt = false;
+  Keys keys = Keys::kCache;
+};
+
+// What a layer must be given for a kind; slopes and sinks are those of the kind, in memory of the host.
+inline void SetKind(cgr_layer *layer, const AttentionKind &kind) {
+  layer->head_dim_v = kind.head_dim_v != 0 ? kind.head_dim_v : layer->head_dim;
+  layer->window_left = kind.window_left;
+  layer->window_right = kind.window_right;
+  layer->chunk = kind.chunk;
+  layer->softcap = kind.softcap;
+  layer->alibi_slopes = kind.alibi_slopes.empty() ? nullptr : kind.alibi_slopes.data();
+  layer->sinks = kind.sinks.empty() ? nullptr : kind.sinks.data();
+  layer->flags = kind.bidirectional ? uint32_t(CGR_LAYER_BIDIRECTIONAL) : 0u;
+  layer->flags |= kind.alibi_sqrt ? uint32_t(CGR_LAYER_ALIBI_SQRT) : 0u;
+  layer->flags |= kind.keys == Keys::kStep ? uint32_t(CGR_LAYER_NO_CACHE) : 0u;
+  layer->length_set = kind.keys == Keys::kOther ? 1 : 0;
+}
+
+// One request in one layer. q, k and v are values of `dtype`. With Keys::kStep the sequence is the new tokens alone, and with
+// Keys::kOther the new tokens are in another one.
 struct AttentionProblem {
   cgr_dtype dtype = CGR_DTYPE_FP32;
   int32_t query_len = 0, seq_len = 0, num_q_heads = 1, num_kv_heads = 1, head_dim = 8;
   double scale = 0.0; // 0: 1 / sqrt(head_dim)
-  Values q;           // [query_len][num_q_heads][head_dim]
-  Values k, v;        // [seq_len][num_kv_heads][head_dim]
+  AttentionKind kind;
+  Values q; // [query_len][num_q_heads][head_dim]
+  Values k; // [seq_len][num_kv_heads][head_dim]
+  Values v; // [seq_len][num_kv_heads][head dim of v]
+  int32_t head_dim_v() const { return kind.head_dim_v != 0 ? kind.head_dim_v : head_dim; }
 };
 
 struct AttentionAnswer {
-  Values out; // in fp64, [query_len][num_q_heads][head_dim]
+  Values out; // in fp64, [query_len][num_q_heads][head dim of v]
   Values lse; // [query_len][num_q_heads]
   // How far a kernel may be from them: twice the largest error of a reference at the kernels' precision, and 1e-5.
   double out_bound = 0.0, lse_bound = 0.0;
@@ -88,17 +121,31 @@ inline double LargestError(const Values &got, const Values &expected) {
   return largest;
 }
 
-inline AttentionAnswer SolveAttention(const AttentionProblem &p) {
-  double scale = p.scale != 0.0 ? p.scale : 1.0 / std::sqrt(double(p.head_dim));
+inline cgr__reference_shape ReferenceShape(const AttentionProblem &p) {
   cgr__reference_shape shape = {};
   shape.query_len = p.query_len;
   shape.seq_len = p.seq_len;
   shape.num_q_heads = p.num_q_heads;
   shape.num_kv_heads = p.num_kv_heads;
-  shape.head_dim = shape.head_dim_v = p.head_dim;
-  shape.causal = 1;
-  shape.scale = scale;
-  Values near(p.q.size()), near_lse(p.q.size() / size_t(p.head_dim));
+  shape.head_dim = p.head_dim;
+  shape.head_dim_v = p.head_dim_v();
+  shape.causal = !p.kind.bidirectional;
+  shape.apart = p.kind.keys == Keys::kOther;
+  shape.window_left = p.kind.window_left;
+  shape.window_right = p.kind.window_right;
+  shape.chunk = p.kind.chunk;
+  shape.scale = p.scale != 0.0 ? p.scale : 1.0 / std::sqrt(double(p.head_dim));
+  shape.softcap = double(p.kind.softcap);
+  shape.alibi_slopes = p.kind.alibi_slopes.empty() ? nullptr : p.kind.alibi_slopes.data();
+  shape.sinks = p.kind.sinks.empty() ? nullptr : p.kind.sinks.data();
+  shape.alibi_sqrt = p.kind.alibi_sqrt;
+  return shape;
+}
+
+inline AttentionAnswer SolveAttention(const AttentionProblem &p) {
+  const cgr__reference_shape shape = ReferenceShape(p);
+  const size_t lines = size_t(p.query_len) * size_t(p.num_q_heads);
+  Values near(lines * size_t(p.head_dim_v())), near_lse(lines);
   AttentionAnswer answer;
   answer.out.resize(near.size());
   answer.lse.resize(near_lse.size());

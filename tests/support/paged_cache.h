@@ -42,6 +42,9 @@ struct CacheShape {
   int64_t num_pages = 0;
   int64_t page_bytes = 0; // distance of pages in memory; 0: what they take
   CacheLayouts layouts;
+  int32_t head_dim_v = 0; // 0: head_dim
+
+  int32_t Width(Cache which) const { return which == kCacheV && head_dim_v != 0 ? head_dim_v : head_dim; }
 };
 
 // One element of poison; its sign and noise are random.
@@ -133,7 +136,7 @@ public:
       copies.insert(copies.end(), image.begin(), image.end());
     }
     compact.base = copies.data();
-    return GatherKv(compact, table.data(), shape_.page_size, seq_len, shape_.num_kv_heads, shape_.head_dim);
+    return GatherKv(compact, table.data(), shape_.page_size, seq_len, shape_.num_kv_heads, shape_.Width(which));
   }
 
 private:
@@ -141,15 +144,16 @@ private:
   int64_t PageExtent(Cache which) const {
     const CacheLayout &layout = shape_.layouts.cache[which];
     int64_t heads = shape_.num_kv_heads, paddings = layout.layout == CGR_LAYOUT_HND ? heads : 1;
-    return shape_.page_size * (heads * shape_.head_dim + paddings * layout.token_padding) + layout.page_padding;
+    return shape_.page_size * (heads * shape_.Width(which) + paddings * layout.token_padding) + layout.page_padding;
   }
   cgr_kv_view Strides(Cache which) const {
     cgr_kv_view strides = {};
     const CacheLayout &layout = shape_.layouts.cache[which];
     bool heads_first = layout.layout == CGR_LAYOUT_HND;
     strides.dtype = shape_.dtype;
-    strides.stride_token = (heads_first ? int64_t{ 1 } : int64_t{ shape_.num_kv_heads }) * shape_.head_dim + layout.token_padding;
-    strides.stride_head = heads_first ? shape_.page_size * strides.stride_token : shape_.head_dim;
+    strides.stride_token =
+        (heads_first ? int64_t{ 1 } : int64_t{ shape_.num_kv_heads }) * shape_.Width(which) + layout.token_padding;
+    strides.stride_head = heads_first ? shape_.page_size * strides.stride_token : shape_.Width(which);
     strides.stride_page = PageExtent(which) + (shape_.layouts.interleaved ? PageExtent(which == kCacheK ? kCacheV : kCacheK) : 0);
     if (shape_.page_bytes != 0)
       strides.stride_page = shape_.page_bytes / ElementSize(shape_.dtype);

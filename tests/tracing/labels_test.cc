@@ -239,7 +239,7 @@ TEST_P(Labels, OfMerges) {
       const cgr_attention &attended = engine_->state.call[0].attention;
       cgr_merge merge = CGR_MERGE_INIT;
       merge.num_heads = engine_->state.layer[0].heads[kQ];
-      merge.head_dim = engine_->state.layer[0].head_dim;
+      merge.head_dim = engine_->state.layer[0].dim[kV];
       merge.a = merge.b = merge.out = attended.out;
       merge.a_lse = merge.b_lse = merge.lse = attended.lse;
       auto call = [](cgr_recorder *inner, const void *args) {

@@ -12,23 +12,23 @@ using ::cgr_emulation::Site;
 
 CGR_EMULATED_SHARED(unsigned char, memory);
 
-inline void copy_async(uint32_t shared, const void *global, bool valid, Site site = CGR_EMULATION_HERE) {
+inline void copy_async(uint32_t shared, const void *global, bool valid, Site site = Site()) {
   ::cgr_emulation::CopyAsync(shared, valid ? global : nullptr, site);
 }
 inline void copy_async_commit() { ::cgr_emulation::builtins.block->CommitCopies(); }
 template <int kPending> inline void copy_async_wait() { ::cgr_emulation::builtins.block->WaitForCopies(kPending); }
 
-inline void load_matrix(uint32_t (&r)[4], uint32_t shared, Site site = CGR_EMULATION_HERE) {
+inline void load_matrix(uint32_t (&r)[4], uint32_t shared, Site site = Site()) {
   ::cgr_emulation::LoadMatrix(r, shared, false, site);
 }
-inline void load_matrix_transposed(uint32_t (&r)[4], uint32_t shared, Site site = CGR_EMULATION_HERE) {
+inline void load_matrix_transposed(uint32_t (&r)[4], uint32_t shared, Site site = Site()) {
   ::cgr_emulation::LoadMatrix(r, shared, true, site);
 }
 
 template <int kDtype> struct Element {
   static constexpr bool kIsBf16 = kDtype == CGR_DTYPE_BF16;
   static_assert(kIsBf16 || kDtype == CGR_DTYPE_FP16, "the types that mma takes");
-  static void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = CGR_EMULATION_HERE) {
+  static void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = Site()) {
     ::cgr_emulation::Mma(kIsBf16, c, a, b0, b1, site);
   }
   static uint32_t pack(float low, float high) { return ::cgr_emulation::Pack(kIsBf16, low, high); }

@@ -94,6 +94,34 @@ TEST(Changes, WhatARowDoesNotHaveIsNeverSentAsAPage) {
   }
 }
 
+// A row with windows gives a page back when it gets another: what lies between does not travel.
+TEST(Changes, OfFrontAndEndAreApart) {
+  Rows rows(1, 320, kTwoGroups);
+  int32_t row = rows.OpenWithPages(10, 20);
+  rows.Collect();
+  for (int32_t n = 0; n < 3; n++) {
+    ASSERT_EQ(rows.SetPages(row, 10 + n, { 100 + n }, 0), CGR_OK);
+    ASSERT_EQ(rows.DropPages(row, n, 1, 0), CGR_OK);
+  }
+  EXPECT_EQ(cgr__changes_pending(rows), 6);
+  std::vector<cgr__change> changes = rows.Collect(4); // a slot ends between them
+  EXPECT_EQ(Words(changes), (std::map<Word, int32_t>{ { Page(row, 0), 3 },
+                                                      { Page(row, 1), 3 },
+                                                      { Page(row, 2), 3 },
+                                                      { Page(row, 10), 100 },
+                                                      { Page(row, 11), 101 },
+                                                      { Page(row, 12), 102 } }));
+  EXPECT_EQ(cgr__changes_pending(rows), 0);
+  rows.Restore(changes);
+  EXPECT_EQ(cgr__changes_pending(rows), 6) << "the step was not launched";
+  ASSERT_EQ(rows.SetPages(row, 1, { 60, 61 }, 0), CGR_OK); // the front is there again, and sent once
+  std::map<Word, int32_t> words = Words(rows.Collect());
+  EXPECT_EQ(words[Page(row, 0)], 3);
+  EXPECT_EQ(words[Page(row, 1)], 60);
+  EXPECT_EQ(words[Page(row, 2)], 61);
+  EXPECT_EQ(words[Page(row, 12)], 102);
+}
+
 TEST(Changes, AClosedRowSendsNothing) {
   Rows rows(2, 320, kTwoGroups);
   int32_t a = rows.OpenWithPages(3, 20), b = rows.OpenWithPages(1, 30);

@@ -52,17 +52,33 @@ public:
   int32_t First(int32_t i, int32_t g) const { return row(i).pages[g].empty() ? 0 : row(i).pages[g].begin()->first; }
   int32_t End(int32_t i, int32_t g) const { return row(i).pages[g].empty() ? 0 : row(i).pages[g].rbegin()->first + 1; }
 
-  // Tokens that the pages of every group hold, from the first one on.
+  // Tokens up to which the pages of every group go.
   int32_t Capacity(int32_t i) const {
     int32_t capacity = config_.max_seq_len;
-    for (int32_t g = 0; g < num_groups(); g++) {
-      int32_t tokens = 0;
-      for (int32_t p = 0; row(i).pages[g].count(p) != 0; p++)
-        tokens += group(g).page_size;
+    for (int32_t g = 0; g < num_groups(); g++)
       if (!group(g).engine_table)
-        capacity = std::min(capacity, tokens);
-    }
+        capacity = std::min(capacity, End(i, g) * group(g).page_size);
     return capacity;
+  }
+
+  // The first token that some layer of a group sees, of a step after `computed` tokens.
+  int32_t FirstSeen(int32_t g, int32_t computed) const {
+    int32_t first = group(g).layers.empty() ? 0 : computed;
+    for (const auto &[window, chunk] : group(g).layers) {
+      int32_t seen = 0;
+      while ((window > 0 && seen < computed - window + 1) || (chunk > 0 && seen / chunk < computed / chunk))
+        seen++;
+      first = std::min(first, seen);
+    }
+    return first;
+  }
+  // Whether a step after `computed` tokens finds the pages of all earlier tokens that it sees.
+  bool HasFront(int32_t i, int32_t computed) const {
+    for (int32_t g = 0; g < num_groups(); g++)
+      for (int32_t p = FirstSeen(g, computed) / group(g).page_size; p < First(i, g) && !group(g).engine_table; p++)
+        if (row(i).pages[g].count(p) == 0)
+          return false;
+    return true;
   }
 
   Statuses CheckSetPages(int32_t i, int32_t g, int32_t first, const std::vector<int32_t> &pages) const {
@@ -88,6 +104,8 @@ public:
     return wrong;
   }
   void SetPages(int32_t i, int32_t g, int32_t first, const std::vector<int32_t> &pages) {
+    for (int32_t p = 0; p < first && !pages.empty() && row(i).pages[g].empty(); p++)
+      row(i).set[g].insert(p);
     for (size_t k = 0; k < pages.size(); k++) {
       row(i).pages[g][first + static_cast<int32_t>(k)] = pages[k];
       row(i).set[g].insert(first + static_cast<int32_t>(k));
@@ -115,7 +133,7 @@ public:
       wrong.insert(CGR_ERROR_INVALID_ARGUMENT);
     if (tokens > config_.max_seq_len)
       wrong.insert(CGR_ERROR_SEQUENCE_TOO_LONG);
-    if (tokens > Capacity(i))
+    if (tokens > Capacity(i) || (tokens > 0 && !HasFront(i, tokens)))
       wrong.insert(CGR_ERROR_PAGES_MISSING);
     return wrong;
   }
@@ -165,6 +183,8 @@ private:
     if (row(i).open && row(i).computed + query_len > config_.max_seq_len)
       wrong->insert(CGR_ERROR_SEQUENCE_TOO_LONG);
     if (row(i).open && row(i).computed + query_len > Capacity(i))
+      wrong->insert(CGR_ERROR_PAGES_MISSING);
+    if (row(i).open && query_len > 0 && !HasFront(i, row(i).computed))
       wrong->insert(CGR_ERROR_PAGES_MISSING);
   }
   void CheckTokens(const Batch &batch, size_t i, int64_t at, int32_t query_len, Statuses *wrong) const {

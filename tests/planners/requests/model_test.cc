@@ -267,7 +267,8 @@ Batch Driver::Invent() {
   for (size_t i = 0; i < open.size() && chosen.size() < most; i++) {
     int32_t room = model_.Capacity(open[i]) - model_.row(open[i]).computed;
     int32_t length = uniform ? uniform : random_.OneIn(3) ? 1 : random_.Pick32(0, 20);
-    if (room < 0 || length > room || length > left)
+    bool sees = model_.HasFront(open[i], model_.row(open[i]).computed) || random_.OneIn(50);
+    if (room < 0 || length > room || length > left || !sees)
       continue;
     chosen.push_back(open[i]);
     lengths.push_back(length);
@@ -614,6 +615,9 @@ void Driver::CompareAll() {
 
 std::vector<ModelConfig> Configs() {
   const GroupSpec engine = { 32, 1000, 0, 1, true };
+  using Layers = std::vector<std::pair<int32_t, int32_t>>; // window, chunk
+  const Layers windows = { { 20, 0 }, { 33, 0 } }, chunks = { { 0, 48 } }, mixed = { { 25, 0 }, { 0, 40 }, { 90, 64 } };
+  const Layers all = { { 5, 0 }, { 0, 0 } };
   return {
     // name, groups, rows, max_seq_len, requests, tokens, depth, changes
     { "one word at a time", { { 16, 400, 0, 1, false } }, 3, 100, 3, 40, 2, 1 },
@@ -621,6 +625,15 @@ std::vector<ModelConfig> Configs() {
     { "three groups", { { 16, 2000, 3, 4, false }, { 32, 300, 0, 1, false }, { 64, 150, 9, 8, false } }, 8, 500, 5, 60, 4, 7 },
     { "an engine's table between", { { 16, 500, 11, 12, false }, engine, { 64, 99, 0, 1, false } }, 6, 400, 6, 90, 8, 3 },
     { "an engine's table alone", { engine }, 5, 700, 4, 100, 5, 2 },
+    { "windows", { { 16, 400, 0, 1, false, windows } }, 3, 333, 3, 60, 3, 5 },
+    { "windows, chunks and all",
+      { { 16, 500, 3, 4, false, chunks }, { 48, 300, 0, 1, false, mixed }, { 32, 150, 0, 1, false, all } },
+      6,
+      500,
+      5,
+      90,
+      4,
+      20 },
     { "many rows", { { 16, 5000, 0, 1, false } }, 40, 640, 24, 200, 4, 100 },
   };
 }

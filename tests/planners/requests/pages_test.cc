@@ -270,7 +270,8 @@ TEST(Capacity, ARowWithoutItsFirstPageHoldsNothing) {
   Pool pool(1, 100, 2);
   ASSERT_EQ(pool.Step(r, Batch::Prefill({ r.row }, { 20 }), 1), CGR_OK);
   ASSERT_EQ(r.DropPages(r.row, 0, 1), CGR_OK);
-  ExpectMessage(cgr__rows_set_length(r, r.row, 1), CGR_ERROR_PAGES_MISSING, { "num_tokens is 1", "at most 0" });
+  ExpectMessage(cgr__rows_set_length(r, r.row, 1), CGR_ERROR_PAGES_MISSING,
+                { "num_tokens is 1", "pages 1 .. 2 of group 0", "from page 0 on" });
   ExpectMessage(pool.Step(r, Batch::Decode({ r.row }), 2), CGR_ERROR_PAGES_MISSING,
                 { "row " + std::to_string(r.row), "21 tokens", "pages 1 .. 2 of group 0", "from page 0 on" });
   ASSERT_EQ(r.SetPages(r.row, 0, { 30 }), CGR_OK);

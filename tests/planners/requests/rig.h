@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "planners/requests/batch.h"
@@ -23,6 +24,7 @@ struct GroupSpec {
   int64_t num_pages = 1000;
   int32_t read_trash = 0, write_trash = 1;
   bool engine_table = false;
+  std::vector<std::pair<int32_t, int32_t>> layers = {}; // window and chunk of each; none: all see everything
 };
 
 using Memory = std::unique_ptr<void, decltype(&free)>;
@@ -58,6 +60,9 @@ struct Rows {
     config.max_tokens = max_tokens;
     config.num_groups = static_cast<int32_t>(specs.size());
     config.groups = groups.data();
+    for (size_t g = 0; g < specs.size(); g++)
+      for (const auto &[window, chunk] : specs[g].layers)
+        cgr__reaches_add(&config.reach[g], window, chunk);
     memory = Cleared(cgr__rows_bytes(&config));
     memset(&rows, 0xa5, sizeof rows);
     cgr__rows_init(&rows, &config, memory.get());

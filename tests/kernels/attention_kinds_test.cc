@@ -1,0 +1,385 @@
+// Attention of every kind against fp64: each alone at its edges, and many together at random, as far as the registry has them.
+#include <gtest/gtest.h>
+
+#include "tests/support/attention_case.h"
+
+namespace cgr_test {
+namespace {
+
+class KernelAttentionKinds : public AttentionTest {
+protected:
+  enum { kTile = 64 }; // tokens of a KV tile
+
+  bool Has(const AttentionShape &shape) const { return KernelFor(info_, shape) != nullptr; }
+  // Does nothing where the device lacks the kind.
+  void CheckIfThere(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    if (Has(shape) && !HasFatalFailure())
+      Check(shape, batch, seed);
+  }
+  // Whole tiles, tiles that many parts share, pieces of the queue, and splits that a request sets for itself.
+  void CheckPartitions(AttentionShape shape, const AttentionBatch &batch, uint64_t seed) {
+    for (int32_t parts : GetParam().IsEmulated() ? std::vector<int32_t>{ 7 } : std::vector<int32_t>{ 1, 7, 90 })
+      for (bool invariant : { false, true }) {
+        shape.num_parts = parts;
+        shape.batch_invariant = invariant;
+        CheckIfThere(shape, batch, seed);
+      }
+  }
+  static AttentionShape Small(AttentionShape shape) {
+    shape.num_q_heads = 2;
+    shape.num_kv_heads = 1;
+    return shape;
+  }
+  // Requests of the line and of the queue, that end anywhere in a page and a tile.
+  static AttentionBatch Mixed() { return { { 1, 1, 9, 70, 1, 0, 2, 3 }, { 300, 64, 65, 200, 17, 40, 0, 131 }, 3, 2 }; }
+};
+
+// --------------------------------------------------------------------------------------------------------- windows and chunks
+
+// Around 1, a page, a tile, and beyond the sequences.
+std::vector<int32_t> Extents() { return { 1, 2, 15, 16, 17, 63, 64, 65, 129, 1000 }; }
+
+TEST_P(KernelAttentionKinds, WindowsToTheLeft) {
+  for (int32_t window : Extents()) {
+    AttentionShape shape = Small(Shape());
+    shape.kind.window_left = window;
+    CheckPartitions(shape, Mixed(), 1);
+  }
+}
+
+// An encoder's window of W tokens is W to the left, its own included, and W - 1 to the right.
+TEST_P(KernelAttentionKinds, WindowsToBothSides) {
+  for (int32_t window : Extents())
+    for (auto [left, right] :
+         { std::pair<int32_t, int32_t>{ window, window - 1 }, { 0, window }, { window, 0 }, { 3, window } }) {
+      AttentionShape shape = Small(Shape());
+      shape.kind.bidirectional = true;
+      shape.kind.window_left = left;
+      shape.kind.window_right = right;
+      CheckPartitions(shape, Mixed(), 2);
+    }
+}
+
+TEST_P(KernelAttentionKinds, LargestWindowsDoNotOverflow) {
+  for (int32_t left : { 0, INT32_MAX })
+    for (int32_t right : { 0, INT32_MAX }) {
+      AttentionShape shape = Small(Shape());
+      shape.kind.bidirectional = true;
+      shape.kind.window_left = left;
+      shape.kind.window_right = right;
+      CheckIfThere(shape, Mixed(), 3);
+    }
+  AttentionShape shape = Small(Shape());
+  shape.kind.chunk = INT32_MAX;
+  CheckIfThere(shape, Mixed(), 3);
+}
+
+TEST_P(KernelAttentionKinds, Chunks) {
+  for (int32_t chunk : Extents()) {
+    AttentionShape shape = Small(Shape());
+    shape.kind.chunk = chunk;
+    CheckPartitions(shape, Mixed(), 4);
+  }
+}
+
+TEST_P(KernelAttentionKinds, BothDirections) {
+  AttentionShape shape = Small(Shape());
+  shape.kind.bidirectional = true;
+  CheckPartitions(shape, Mixed(), 5);
+}
+
+// What no query sees is neither read nor needed: its page numbers are none, and the guard has nothing to say.
+TEST_P(KernelAttentionKinds, PagesBeforeAWindowAreNotNeeded) {
+  AttentionShape shape = Small(Shape());
+  shape.kind.window_left = 20;
+  if (!Has(shape))
+    GTEST_SKIP() << "no windows";
+  AttentionCase made(shape, { { 1, 70 }, { 300, 200 }, 0, 0 }, 6);
+  EXPECT_FALSE(made.IsNeeded(0, 16)); // tokens 256 .. 271; the query at 299 sees 280 and later ones
+  EXPECT_TRUE(made.IsNeeded(0, 17));
+  EXPECT_FALSE(made.IsNeeded(1, 5)); // the first of 70 queries is at 130 and sees 111
+  EXPECT_TRUE(made.IsNeeded(1, 6));
+  EXPECT_LT(made.table(0, 16), 0);
+  Check(shape, made.batch(), 6);
+}
+
+// ------------------------------------------------------------------------------------------------------------------ head dims
+
+TEST_P(KernelAttentionKinds, HeadDimsOfVApart) {
+  const std::pair<int32_t, int32_t> dims[] = { { 64, 128 }, { 128, 64 }, { 192, 128 }, { 8, 256 },
+                                               { 256, 8 },  { 72, 40 },  { 40, 104 },  { 96, 80 } };
+  for (cgr_dtype dtype : { CGR_DTYPE_FP32, CGR_DTYPE_BF16, CGR_DTYPE_FP16 })
+    for (auto [dim, dim_v] : dims)
+      for (const CacheLayouts &layouts : { EveryCacheLayout()[0], EveryCacheLayout()[5] }) {
+        AttentionShape shape = Small(Shape());
+        shape.dtype = dtype;
+        shape.head_dim = dim;
+        shape.kind.head_dim_v = dim_v;
+        shape.layouts = layouts;
+        shape.num_parts = 13;
+        CheckIfThere(shape, { { 1, 20, 1 }, { 200, 90, 33 }, 3, 1 }, 7);
+      }
+}
+
+// --------------------------------------------------------------------------------------------------------------------- scores
+
+// Small scores pass a cap nearly as they are, large ones end at it.
+TEST_P(KernelAttentionKinds, SoftCaps) {
+  for (float cap : { 0.5f, 30.0f, 50.0f })
+    for (float scale : { 0.01f, 0.125f, 20.0f }) {
+      AttentionShape shape = Small(Shape());
+      shape.kind.softcap = cap;
+      shape.scale = scale;
+      CheckPartitions(shape, Mixed(), 8);
+    }
+}
+
+TEST_P(KernelAttentionKinds, Slopes) {
+  for (bool sqrt : { false, true })
+    for (bool bidirectional : { false, true })
+      for (int32_t window : { 0, 33 }) {
+        AttentionShape shape = Small(Shape());
+        shape.num_q_heads = 6;
+        shape.num_kv_heads = 2;
+        shape.kind.alibi_slopes = { 1.0f, 0.5f, 0.0f, 0.00390625f, -0.01f, 0.0625f };
+        shape.kind.alibi_sqrt = sqrt;
+        shape.kind.bidirectional = bidirectional;
+        shape.kind.window_left = window;
+        CheckPartitions(shape, Mixed(), 9);
+      }
+}
+
+// A sink counts once, however many parts, pieces or splits share a tile; lse has it in.
+TEST_P(KernelAttentionKinds, Sinks) {
+  for (float sink : { 0.0f, -INFINITY, 20.0f, -20.0f, 5.0f }) {
+    AttentionShape shape = Small(Shape());
+    shape.kind.sinks = { sink, 1.0f };
+    CheckPartitions(shape, Mixed(), 10);
+    shape.num_parts = 200; // more parts than tiles
+    CheckIfThere(shape, { { 1 }, { 4001 }, 0, 0 }, 10);
+    CheckIfThere(shape, { { 70 }, { 700 }, 0, 0 }, 10);
+  }
+}
+
+// Two keys with scores 0 and a sink of 0: a third of the weight goes nowhere, and lse is log(3).
+TEST_P(KernelAttentionKinds, ASinkIsOneMoreScore) {
+  AttentionShape shape = Small(Shape());
+  shape.kind.sinks = { 0.0f, -INFINITY };
+  if (!Has(shape))
+    GTEST_SKIP() << "no sinks";
+  AttentionCase made(shape, { { 1 }, { 2 }, 0, 0 }, 11);
+  std::fill(made.q[0].begin(), made.q[0].end(), 0.0);
+  std::fill(made.kv[kCacheV][0].begin(), made.kv[kCacheV][0].end(), 3.0);
+  PagedCache cache(*bench_, made.Cache_());
+  made.Fill(&cache, Poison::kNan);
+  AttentionRun run(*bench_, made, cache);
+  AttentionOutput output = run.Run();
+  Values out = LoadElements(shape.dtype, output.out.data(), 2 * shape.head_dim);
+  Values lse = LoadElements(CGR_DTYPE_FP32, output.lse.data(), 2);
+  EXPECT_NEAR(out[0], 2.0, 0.01);
+  EXPECT_NEAR(out[size_t(shape.head_dim)], 3.0, 0.01);
+  EXPECT_NEAR(lse[0], std::log(3.0), 1e-5);
+  EXPECT_NEAR(lse[1], std::log(2.0), 1e-5);
+}
+
+// ----------------------------------------------------------------------------------------------------------------------- keys
+
+// Keys of the step, in tensors with gaps; what the sequence had before is not there.
+TEST_P(KernelAttentionKinds, KeysOfTheStep) {
+  for (bool bidirectional : { false, true })
+    for (int32_t window : { 0, 17 })
+      for (cgr_dtype dtype : { CGR_DTYPE_FP32, CGR_DTYPE_BF16 }) {
+        AttentionShape shape = Small(Shape());
+        shape.dtype = dtype;
+        shape.kind.keys = Keys::kStep;
+        shape.kind.bidirectional = bidirectional;
+        shape.kind.window_left = window;
+        shape.kind.window_right = bidirectional ? window : 0;
+        CheckPartitions(shape, { { 1, 9, 70, 0, 3, 130 }, { 1, 9, 500, 3, 0, 130 }, 5, 2 }, 12);
+        shape.k_padding = { 8, 16 };
+        shape.v_padding = { 16, 8 };
+        shape.kind.head_dim_v = 128;
+        CheckPartitions(shape, { { 1, 9, 70, 0, 3, 130 }, { 7, 9, 500, 3, 0, 130 }, 5, 2 }, 12);
+      }
+}
+
+// Keys of another sequence, longer or shorter than the query, or not there yet: then out is 0 and lse -inf, with a sink too.
+TEST_P(KernelAttentionKinds, KeysOfAnotherSequence) {
+  for (bool sinks : { false, true })
+    for (float cap : { 0.0f, 20.0f }) {
+      AttentionShape shape = Small(Shape());
+      shape.kind.keys = Keys::kOther;
+      shape.kind.bidirectional = true;
+      shape.kind.softcap = cap;
+      if (sinks)
+        shape.kind.sinks = { 2.0f, -1.0f };
+      CheckPartitions(shape, { { 1, 9, 70, 0, 3, 130, 1, 65 }, { 300, 1, 20, 3, 0, 129, 0, 0 }, 5, 2 }, 13);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------- combinations
+
+// Shapes and batches of any kind.
+class KernelAttentionMixes : public KernelAttentionKinds {
+protected:
+  AttentionShape RandomShape(Random &random) const {
+    AttentionShape shape;
+    const cgr_dtype dtypes[] = { CGR_DTYPE_BF16, CGR_DTYPE_FP16, CGR_DTYPE_FP32 };
+    const int32_t dims[] = { 64, 128, 80, 192, 8 * random.Pick32(1, 32), 8 * random.Pick32(1, 34), 256 };
+    shape.dtype = dtypes[random.Pick(0, 2)];
+    shape.head_dim = dims[random.Pick(0, random.OneIn(2) ? 1 : 6)];
+    shape.num_kv_heads = random.Pick32(1, 2);
+    shape.num_q_heads = shape.num_kv_heads * random.Pick32(1, random.OneIn(6) ? 70 : 5);
+    shape.page_size = 16 << random.Pick(0, 2);
+    shape.layouts = EveryCacheLayout()[size_t(random.Pick(0, 5))];
+    shape.num_parts = random.Pick32(1, random.OneIn(3) ? 200 : 20);
+    shape.batch_invariant = random.OneIn(3);
+    shape.scale = random.OneIn(2) ? 0.0f : 0.01f * float(random.Pick32(1, 20));
+    shape.read_trash = random.Pick32(-1, 3);
+    shape.write_trash = shape.read_trash == 1 ? 0 : 1;
+    for (ViewPadding *padding : { &shape.q_padding, &shape.out_padding, &shape.k_padding, &shape.v_padding })
+      *padding = { 8 * random.Pick32(0, 2), 8 * random.Pick32(0, 2) };
+    shape.lse = LseLayout(random.Pick(0, 2));
+    shape.kind =
+        RandomKind(random, shape.num_q_heads, shape.page_size, { Keys::kCache, Keys::kCache, Keys::kStep, Keys::kOther });
+    if (random.OneIn(4))
+      shape.kind.head_dim_v = dims[random.Pick(0, 6)];
+    return shape;
+  }
+  static AttentionBatch RandomBatch(Random &random, Keys keys) {
+    AttentionBatch batch;
+    for (int32_t i = random.Pick32(1, 6); i > 0; i--) {
+      const int32_t query = random.OneIn(3) ? random.Pick32(0, random.OneIn(4) ? 100 : 20) : 1;
+      const int32_t more = random.Pick32(0, random.OneIn(2) ? 400 : 70);
+      const int32_t length = keys == Keys::kOther ? more : query + more;
+      batch.query_lens.push_back(query);
+      batch.seq_lens.push_back(random.OneIn(12) ? 0 : length);
+    }
+    batch.padded_tokens = random.Pick32(0, 12);
+    batch.padded_requests = random.Pick32(0, 3);
+    return batch;
+  }
+  // Calls check(shape, batch, seed) for that many shapes that the device can run.
+  template <class Visit> void ForMixes(int32_t count, Visit visit) {
+    const uint64_t first = Seed();
+    int32_t ran = 0;
+    count = GetParam().IsEmulated() ? (count + 9) / 10 : count; // every thread of a GPU in turn
+    for (uint64_t seed = first; ran < count && seed < first + 100 * uint64_t(count); seed++) {
+      Random random(seed);
+      const AttentionShape shape = RandomShape(random);
+      if (!Has(shape))
+        continue;
+      SCOPED_TRACE(Repeat(seed) + " " + shape.Text());
+      visit(shape, RandomBatch(random, shape.kind.keys), seed);
+      if (HasFailure())
+        return;
+      ran++;
+    }
+    EXPECT_EQ(ran, count);
+  }
+};
+
+TEST_P(KernelAttentionMixes, AreWithinTheBound) {
+  ForMixes(250, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    Check(shape, batch, seed, Poison(seed % 4));
+  });
+}
+
+// The registry refuses exactly what the rules of its variant refuse, with every reason.
+TEST_P(KernelAttentionMixes, AreRefusedForEveryReason) {
+  const uint64_t first = Seed();
+  SCOPED_TRACE(Repeat(first));
+  const cgr__variant *plain = KernelFor(info_, Shape());
+  ASSERT_NE(plain, nullptr);
+  int32_t served = 0, refused = 0;
+  for (uint64_t seed = first; seed < first + 3000; seed++) {
+    Random random(seed);
+    const AttentionShape shape = RandomShape(random);
+    const cgr_layer layer = LayerOf(shape);
+    FieldNames names;
+    const cgr__variant *variant = VariantFor(info_, layer, &names);
+    ASSERT_EQ(names, RefusedFields(layer, *plain, bench_->has_cuda_kernels() ? info_.shared_memory : 0))
+        << Repeat(seed) << " " << shape.Text();
+    served += variant != nullptr;
+    refused += variant == nullptr;
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(served, 300);
+}
+
+// Whatever is where no query looks, the bits are the same.
+TEST_P(KernelAttentionMixes, PoisonNeverChangesABit) {
+  ForMixes(60, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    AttentionCase made(shape, batch, seed);
+    PagedCache cache(*bench_, made.Cache_());
+    std::vector<AttentionOutput> outputs;
+    for (Poison poison : { Poison::kZero, Poison::kNan, Poison::kInf, Poison::kNoise }) {
+      made.Fill(&cache, poison);
+      AttentionRun run(*bench_, made, cache);
+      outputs.push_back(run.Run());
+      ASSERT_EQ(outputs.back().error.error, CGR_GUARD_NONE);
+      ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens() + batch.padded_tokens, made.shape())) << int(poison);
+    }
+  });
+}
+
+// With padded tokens and requests, and without.
+TEST_P(KernelAttentionMixes, PaddingNeverChangesABit) {
+  ForMixes(60, [&](const AttentionShape &shape, AttentionBatch batch, uint64_t seed) {
+    std::vector<AttentionOutput> outputs;
+    for (int32_t padding : { 0, 1, 37 }) {
+      batch.padded_tokens = batch.padded_requests = padding;
+      AttentionCase made(shape, batch, seed); // the same values and pages
+      PagedCache cache(*bench_, made.Cache_());
+      made.Fill(&cache, Poison::kNan);
+      AttentionRun run(*bench_, made, cache);
+      outputs.push_back(run.Run());
+      ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens(), made.shape())) << padding;
+    }
+  });
+}
+
+// Batch-invariant: a request alone, on another number of parts, has the bits that it has among others.
+TEST_P(KernelAttentionMixes, BatchInvariantBitsAreThoseAlone) {
+  ForMixes(60, [&](AttentionShape shape, AttentionBatch batch, uint64_t seed) {
+    shape.batch_invariant = true;
+    batch.padded_tokens = batch.padded_requests = 0;
+    for (size_t i = 0; i < batch.seq_lens.size(); i += 2) // some that are cut
+      batch.seq_lens[i] += batch.seq_lens[i] > 0 ? 900 : 0;
+    AttentionCase made(shape, batch, seed);
+    shape.num_parts = 1 + shape.num_parts * 7 % 61;
+    AttentionCase alone(shape, batch, seed);
+    PagedCache cache(*bench_, made.Cache_());
+    made.Fill(&cache, Poison::kNan);
+    AttentionOutput all = AttentionRun(*bench_, made, cache).Run();
+    for (int32_t i = 0, token = 0; i < made.num_requests(); token += batch.query_lens[size_t(i++)]) {
+      AttentionRun run(*bench_, alone, cache);
+      run.Keep(i);
+      ASSERT_TRUE(SameTokens(all, run.Run(), token, batch.query_lens[size_t(i)], made.shape())) << "request " << i;
+    }
+  });
+}
+
+// However many parts share the work, the sum of what they leave is within the bound, and the same in every run.
+TEST_P(KernelAttentionMixes, EveryPartitionIsWithinTheBound) {
+  ForMixes(12, [&](AttentionShape shape, AttentionBatch batch, uint64_t seed) {
+    shape.batch_invariant = false;
+    batch.seq_lens[0] += 500;
+    for (int32_t parts : { 1, 2, 3, 5, 8, 21, 55, 144 }) {
+      shape.num_parts = parts;
+      AttentionCase made(shape, batch, seed);
+      PagedCache cache(*bench_, made.Cache_());
+      made.Fill(&cache, Poison::kNan);
+      AttentionRun run(*bench_, made, cache);
+      const AttentionOutput output = run.Run();
+      ASSERT_NO_FATAL_FAILURE(ExpectAttention(made, cache, output)) << parts;
+      ASSERT_TRUE(SameBits(output, run.Run(), made.num_tokens() + batch.padded_tokens, made.shape())) << parts;
+    }
+  });
+}
+
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionKinds);
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionMixes);
+
+} // namespace
+} // namespace cgr_test

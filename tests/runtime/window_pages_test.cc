@@ -1,0 +1,251 @@
+// Pages that the windows and chunks of every layer have passed are neither read nor needed: an engine gives them back, others
+// get them, and nothing of it shows in any result.
+#include "tests/support/groups_case.h"
+#include "tests/support/tables.h"
+
+namespace cgr_test {
+namespace {
+
+const int32_t kPage = 16;
+
+std::vector<LayerOptions> Layers(const std::vector<std::pair<int32_t, int32_t>> &kinds) {
+  std::vector<LayerOptions> layers;
+  for (const auto &[window, chunk] : kinds) {
+    layers.push_back({ 4, 2 });
+    layers.back().kind.window_left = window;
+    layers.back().kind.chunk = chunk;
+  }
+  return layers;
+}
+
+// Window and chunk of each layer, and how the engine runs.
+struct Kind {
+  std::vector<std::pair<int32_t, int32_t>> layers;
+  cgr_graph_mode mode;
+};
+const Kind kKinds[] = { { { { 1, 0 } }, CGR_MODE_FULL },
+                        { { { kPage - 1, 0 } }, CGR_MODE_PIECEWISE },
+                        { { { kPage, 0 } }, CGR_MODE_NONE },
+                        { { { kPage + 1, 0 } }, CGR_MODE_FULL_AND_PIECEWISE },
+                        { { { 3 * kPage + 5, 0 } }, CGR_MODE_FULL },
+                        { { { 0, kPage } }, CGR_MODE_PIECEWISE },
+                        { { { 0, 2 * kPage + 8 } }, CGR_MODE_FULL },
+                        { { { kPage, 0 }, { 2 * kPage + 1, 0 } }, CGR_MODE_FULL_DECODE_ONLY },
+                        { { { 20, 0 }, { 0, 3 * kPage } }, CGR_MODE_FULL } };
+
+std::string Name(const Kind &kind) {
+  std::string text = cgr_graph_mode_name(kind.mode);
+  for (const auto &[window, chunk] : kind.layers)
+    text += " " + std::to_string(window) + "/" + std::to_string(chunk);
+  return text;
+}
+
+class WindowPages : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+  EngineOptions Options(const Kind &kind) {
+    EngineOptions options = AttentionOptionsFor(GetParam(), Layers(kind.layers));
+    options.mode = kind.mode;
+    options.max_seq_len = 192;
+    options.num_pages = 100;
+    return options;
+  }
+  static std::unique_ptr<Engine> Make(const EngineOptions &options) {
+    auto engine = std::make_unique<Engine>(options);
+    CGR_EXPECT_OK(engine->Capture());
+    return engine;
+  }
+};
+
+// One engine gives back what it can before every step, and what it gives back is NaN or another request's from then on; the other
+// keeps all. Every result is right, and the same bit for bit.
+TEST_P(WindowPages, ThatAreGivenBackDoNotShow) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  for (const Kind &kind : kKinds)
+    for (bool standing : { false, true }) {
+      SCOPED_TRACE(Name(kind) + (standing ? ", standing" : ", whole"));
+      Random random(seed);
+      EngineOptions options = Options(kind);
+      std::unique_ptr<Engine> keeps = Make(options);
+      options.num_pages = 44; // of four rows with all their pages it would be 50
+      std::unique_ptr<Engine> gives = Make(options);
+      int32_t dropped = 0;
+      for (int n = 0; n < 70 && !HasFailure(); n++) {
+        SCOPED_TRACE("step " + std::to_string(n));
+        std::vector<int32_t> rows = gives->Rows();
+        for (int32_t row : rows)
+          for (Engine *engine : { gives.get(), keeps.get() })
+            if (engine->requests[row]->num_tokens > 150) {
+              const std::vector<int32_t> members = engine->StandingRows();
+              if (std::count(members.begin(), members.end(), row) > 0)
+                CGR_ASSERT_OK(cgr_standing_take(engine->rt, 0, 0, row));
+              engine->Close(row);
+            }
+        while (gives->Rows().size() < 4)
+          ASSERT_EQ(gives->Open(), keeps->Open());
+        std::vector<std::pair<int32_t, int32_t>> chunks;
+        for (int32_t row : gives->Rows())
+          if (!random.OneIn(6))
+            chunks.push_back({ row, random.OneIn(3) ? random.Pick32(1, 15) : 1 });
+        for (const auto &[row, r] : gives->requests)
+          dropped -= r->first_page;
+        gives->GiveBack();
+        for (const auto &[row, r] : gives->requests)
+          dropped += r->first_page;
+        if (n % 3 == 0)
+          gives->PoisonUnowned(std::numeric_limits<double>::quiet_NaN());
+        for (Engine *engine : { gives.get(), keeps.get() }) {
+          std::vector<Item> items = engine->Chunks(chunks);
+          ASSERT_NO_FATAL_FAILURE(standing ? engine->StepStanding(items) : engine->Step(items));
+        }
+        for (size_t c = 0; c < kind.layers.size(); c++) {
+          ASSERT_EQ(gives->Out(int32_t(c), gives->step.num_tokens), keeps->Out(int32_t(c), keeps->step.num_tokens)) << c;
+          ASSERT_EQ(gives->Lse(int32_t(c), gives->step.num_tokens), keeps->Lse(int32_t(c), keeps->step.num_tokens)) << c;
+        }
+      }
+      EXPECT_GT(dropped, 10);
+    }
+}
+
+// Steps ahead: a page goes to another request as soon as the last step that could see it has completed.
+TEST_P(WindowPages, GoToOthersWhileStepsRun) {
+  for (int32_t window : { 1, kPage, kPage + 1, 40 }) {
+    SCOPED_TRACE(window);
+    EngineOptions options = Options({ { { window, 0 }, { 0, kPage } }, CGR_MODE_FULL });
+    options.feed = Feed::kNodes;
+    options.num_pages = 40;
+    std::unique_ptr<Engine> engine = Make(options);
+    std::vector<int32_t> rows;
+    for (int i = 0; i < 4; i++)
+      rows.push_back(engine->Start(3 + 5 * i, i));
+    for (int n = 0; n < 130 && !HasFailure(); n++) {
+      engine->GiveBack();
+      if (engine->NumInFlight() == 3 || (engine->NumInFlight() > 0 && engine->FreePages() < 8))
+        engine->CheckOne();
+      ASSERT_NO_FATAL_FAILURE(engine->PrepareAndLaunch(engine->Decode(rows)));
+    }
+    engine->CheckAll();
+    ExpectTables(*engine);
+  }
+}
+
+// One page fewer is refused, by name; it comes back, and the step is good.
+TEST_P(WindowPages, AreNeededFromTheFirstTokenSeenOn) {
+  for (const Kind &kind : kKinds) {
+    SCOPED_TRACE(Name(kind));
+    std::unique_ptr<Engine> engine = Make(Options(kind));
+    for (int32_t length : { 15, 16, 17, 47, 48, 49, 64, 101 }) {
+      SCOPED_TRACE(length);
+      int32_t row = engine->Open();
+      for (int32_t at = 0; at < length; at += 40)
+        ASSERT_NO_FATAL_FAILURE(engine->Step(engine->Chunks({ { row, std::min(length - at, 40) } })));
+      engine->Reserve(row, length + 1);
+      const int32_t needed = engine->FirstSeen(length) / kPage, page = engine->requests[row]->pages[size_t(needed)];
+      const std::string name = "row " + std::to_string(row), from = "from page " + std::to_string(needed) + " on";
+      if (needed + 1 < int32_t(engine->requests[row]->pages.size())) {
+        CGR_ASSERT_OK(cgr_request_drop_pages(engine->rt, row, 0, 0, needed + 1));
+        for (const std::vector<int32_t> &tokens : { std::vector<int32_t>{ 3 }, std::vector<int32_t>{ 3, 4, 5 } })
+          ExpectMessage(engine->Prepare({ { row, tokens } }), CGR_ERROR_PAGES_MISSING, { name, "group 0", from });
+        ExpectMessage(cgr_request_set_length(engine->rt, row, length), CGR_ERROR_PAGES_MISSING, { name, "group 0", from });
+        CGR_ASSERT_OK(cgr_request_set_pages(engine->rt, row, 0, needed, &page, 1));
+      } else if (needed > 0) {
+        CGR_ASSERT_OK(cgr_request_drop_pages(engine->rt, row, 0, 0, needed));
+      }
+      engine->requests[row]->first_page = needed; // those before it are lost to this engine
+      ASSERT_NO_FATAL_FAILURE(engine->Step(engine->Decode({ row })));
+      engine->Close(row);
+    }
+  }
+}
+
+// Back to a length at which windows reached further.
+TEST_P(WindowPages, AreNeededAgainAtAShorterLength) {
+  std::unique_ptr<Engine> engine = Make(Options({ { { 20, 0 } }, CGR_MODE_FULL }));
+  int32_t row = engine->Start(60, 1), spare = engine->Start(1, 2);
+  const std::vector<int32_t> pages = engine->requests[row]->pages;
+  CGR_ASSERT_OK(cgr_request_drop_pages(engine->rt, row, 0, 0, 2)); // the test keeps them as they are
+  ExpectMessage(cgr_request_set_length(engine->rt, row, 50), CGR_ERROR_PAGES_MISSING,
+                { "row " + std::to_string(row), "num_tokens is 50", "pages 2 .. 3 of group 0", "from page 1 on" });
+  ASSERT_NO_FATAL_FAILURE(engine->Step(engine->Decode({ spare })));
+  CGR_ASSERT_OK(cgr_request_set_pages(engine->rt, row, 0, 1, &pages[1], 1));
+  engine->SetLength(row, 50);
+  engine->requests[row]->first_page = 1;
+  engine->requests[row]->pages[0] = -1;
+  for (int n = 0; n < 3; n++)
+    ASSERT_NO_FATAL_FAILURE(engine->Step(engine->Chunks({ { row, 1 }, { spare, 1 } })));
+}
+
+// In the engine's own table anything may stand before the window; within it a guard reports what is no page.
+TEST_P(WindowPages, OfTheEnginesTableMayBeAnything) {
+  for (const Kind &kind : kKinds) {
+    SCOPED_TRACE(Name(kind));
+    EngineOptions options = Options(kind);
+    options.engine_table = true;
+    std::unique_ptr<Engine> engine = Make(options);
+    int32_t row = engine->Start(50, 1), other = engine->Start(20, 2);
+    const int32_t garbage[] = { INT32_MAX, -1, 1, INT32_MIN, options.num_pages };
+    for (int n = 0; n < 60 && !HasFailure(); n++) {
+      for (int32_t r : { row, other })
+        for (int32_t i = 0; i < engine->FirstSeen(engine->requests[r]->num_tokens) / kPage; i++)
+          engine->SetTable(r, i, garbage[(n + i) % 5]);
+      ASSERT_NO_FATAL_FAILURE(engine->Step(engine->Chunks({ { row, 1 }, { other, n % 4 == 0 ? 3 : 1 } })));
+    }
+    EXPECT_EQ(engine->guard_errors, 0u);
+    const int32_t tokens = engine->requests[row]->num_tokens, first = engine->FirstSeen(tokens) / kPage;
+    if (first < tokens / kPage) {
+      engine->SetTable(row, first, INT32_MAX);
+      ASSERT_NO_FATAL_FAILURE(engine->Step(engine->Chunks({ { row, 1 } })));
+      EXPECT_EQ(engine->guard_errors, 1u);
+    }
+  }
+}
+
+// Two groups: each gives back what its own layers have passed; of a group with a layer that sees all nothing goes.
+TEST_P(WindowPages, OfEachGroupByItsOwnLayers) {
+  using groups::LayerSpec;
+  const int32_t kBf16 = CGR_DTYPE_BF16;
+  const std::vector<LayerSpec> narrow = { { 0, 2, 2, 64, kBf16, 20, 0 }, { 1, 4, 1, 64, kBf16 }, { 0, 4, 2, 64, kBf16, 33, 0 } },
+                               wide = { { 0, 2, 2, 64, kBf16 }, { 1, 4, 1, 64, kBf16, 0, 64 }, { 0, 2, 1, 64, kBf16, 5, 0 } },
+                               both = { { 0, 2, 2, 64, kBf16, 17, 0 }, { 1, 4, 1, 64, kBf16, 30, 0 } };
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  for (const auto &layers : { narrow, wide, both })
+    for (bool engine_table : { false, true }) {
+      SCOPED_TRACE(engine_table ? "the engine's table" : "the library's");
+      Random random(seed);
+      std::vector<std::unique_ptr<groups::TwoGroups>> engines;
+      for (bool gives : { true, false })
+        engines.push_back(std::make_unique<groups::TwoGroups>(
+            GetParam(), seed, groups::Options{ gives ? CGR_MODE_FULL : CGR_MODE_NONE, engine_table, layers, false, gives }));
+      int32_t rows[2];
+      for (int32_t &row : rows) {
+        row = engines[0]->Open();
+        ASSERT_EQ(engines[1]->Open(), row);
+      }
+      for (int n = 0; n < 40 && !HasFailure(); n++) {
+        const std::vector<groups::Chunk> chunks = { { rows[0], n % 5 == 0 ? 12 : 1 }, { rows[1], n % 7 == 2 ? 20 : 1 } };
+        const groups::Inputs inputs = RandomInputs(layers, groups::TokensOf(chunks), random);
+        std::vector<groups::Outputs> got[2];
+        for (size_t e = 0; e < 2; e++) {
+          got[e] = engines[e]->Run(chunks, inputs);
+          ASSERT_FALSE(HasFailure());
+          ASSERT_NO_FATAL_FAILURE(engines[e]->CheckBuffers(chunks));
+        }
+        ASSERT_NO_FATAL_FAILURE(engines[0]->CheckOutputs(chunks, inputs, got[0]));
+        ASSERT_NO_FATAL_FAILURE(ExpectSameBits(layers, got[0], got[1], groups::TokensOf(chunks)));
+      }
+      engines[0]->CheckCaches();
+      for (int g = 0; g < groups::kNumGroups; g++) {
+        bool all = false;
+        for (const LayerSpec &s : layers)
+          all = all || (s.group == g && s.window == 0 && s.chunk == 0);
+        EXPECT_EQ(engines[0]->Given(g, rows[1]) > 0, !all) << "group " << g;
+      }
+    }
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(WindowPages);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,164 @@
+// The kinds of attention, as tests ask for them: what a layer wants beyond the plain, which keys a query then sees by the plain
+// words of cgr_layer, what the registry must refuse, and kinds at random.
+#ifndef CGR_TESTS_SUPPORT_ATTENTION_KINDS_H
+#define CGR_TESTS_SUPPORT_ATTENTION_KINDS_H
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/variants.h"
+#include "tests/support/oracle.h"
+#include "tests/support/seed.h"
+
+namespace cgr_test {
+
+inline std::string TextOf(const AttentionKind &kind) {
+  std::string text;
+  auto add = [&](const char *name, double value) {
+    if (value != 0.0)
+      text += std::string(" ") + name + " " + std::to_string(value).substr(0, 8);
+  };
+  add("v", kind.head_dim_v);
+  add("left", kind.window_left);
+  add("right", kind.window_right);
+  add("chunk", kind.chunk);
+  add("cap", double(kind.softcap));
+  for (const auto &[name, is_there] : { std::pair<const char *, bool>{ " both ways", kind.bidirectional },
+                                        { " alibi", !kind.alibi_slopes.empty() },
+                                        { " sqrt", kind.alibi_sqrt },
+                                        { " sinks", !kind.sinks.empty() },
+                                        { " step", kind.keys == Keys::kStep },
+                                        { " other", kind.keys == Keys::kOther } })
+    text += is_there ? name : "";
+  return text;
+}
+
+// Whether the query at a position of its sequence sees the key at another. With Keys::kOther every query sees every key.
+inline bool Sees(const AttentionKind &kind, int64_t query, int64_t key) {
+  if (kind.keys == Keys::kOther)
+    return true;
+  if (!kind.bidirectional && key > query)
+    return false;
+  if (kind.chunk > 0 && key / kind.chunk < query / kind.chunk)
+    return false;
+  if (kind.window_left > 0 && key <= query - kind.window_left)
+    return false;
+  return kind.window_right == 0 || key <= query + kind.window_right;
+}
+
+// ------------------------------------------------------------------------------------------------------------------- rules
+
+using FieldNames = std::multiset<std::string>;
+
+// What has no meaning together, each by the field that is named for it.
+inline FieldNames Contradictions(const cgr_layer &l) {
+  const bool both_ways = l.flags & CGR_LAYER_BIDIRECTIONAL, cached = !(l.flags & CGR_LAYER_NO_CACHE);
+  const bool cross = cached && l.length_set != 0, windows = l.window_left != 0 || l.window_right != 0;
+  const std::pair<const char *, bool> rules[] = {
+    // Keys of another sequence: no position of the query's is one of theirs.
+    { "flags", cross && !both_ways },
+    { "window_left", cross && l.window_left != 0 },
+    { "window_right", cross && l.window_right != 0 },
+    { "chunk", cross && l.chunk != 0 },
+    { "alibi_slopes", cross && l.alibi_slopes != nullptr },
+    // A window to the right of queries that see nothing there.
+    { "window_right", !cross && l.window_right != 0 && !both_ways },
+    // Two rules about where a query's keys begin, or one for causal layers alone.
+    { "chunk", l.chunk != 0 && windows },
+    { "chunk", l.chunk != 0 && both_ways },
+    { "alibi_slopes", (l.flags & CGR_LAYER_ALIBI_SQRT) && l.alibi_slopes == nullptr },
+  };
+  FieldNames names;
+  for (const auto &[field, broken] : rules)
+    if (broken)
+      names.insert(field);
+  return names;
+}
+
+// What a layer's tiles take of shared memory; 0: nothing, or more than there is an instance for.
+inline int32_t SharedBytes(const cgr_layer &l, const cgr__variant &v) {
+  for (const auto &width : v.width)
+    if (width.head_dim >= std::max(l.head_dim, l.head_dim_v))
+      return width.shared;
+  return 0;
+}
+
+// Every field for which a variant must refuse a layer on a device with so much shared memory; 0: not known.
+inline FieldNames RefusedFields(const cgr_layer &l, const cgr__variant &v, int32_t shared_memory) {
+  auto dim = [&](int32_t d) { return d >= v.min_head_dim && d <= v.max_head_dim && d % v.head_dim_step == 0; };
+  auto lacks = [&](uint32_t feature) { return !(v.features & feature); };
+  const bool slopes = l.alibi_slopes != nullptr || l.flags & CGR_LAYER_ALIBI_SQRT, v_apart = l.head_dim_v != l.head_dim;
+  const std::pair<const char *, bool> rules[] = {
+    { "k.dtype", !(v.dtypes & 1u << l.k.dtype) },
+    { "v.dtype", l.v.dtype != l.k.dtype },
+    { "dtype", l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
+    { "out_dtype", l.out_dtype != l.dtype && lacks(CGR__FEATURE_OUT_DTYPE) },
+    { "k.scale", l.k.scale != nullptr && lacks(CGR__FEATURE_CACHE_SCALES) },
+    { "v.scale", l.v.scale != nullptr && lacks(CGR__FEATURE_CACHE_SCALES) },
+    { "head_dim", !dim(l.head_dim) },
+    { "head_dim_v", v_apart && (lacks(CGR__FEATURE_HEAD_DIM_V) || !dim(l.head_dim_v)) },
+    { l.head_dim_v > l.head_dim ? "head_dim_v" : "head_dim", shared_memory > 0 && SharedBytes(l, v) > shared_memory },
+    { "window_left", l.window_left != 0 && lacks(CGR__FEATURE_WINDOW) },
+    { "window_right", l.window_right != 0 && lacks(CGR__FEATURE_WINDOW) },
+    { "chunk", l.chunk != 0 && lacks(CGR__FEATURE_CHUNK) },
+    { "softcap", l.softcap != 0.0f && lacks(CGR__FEATURE_SOFTCAP) },
+    { "alibi_slopes", slopes && lacks(CGR__FEATURE_ALIBI) },
+    { "sinks", l.sinks != nullptr && lacks(CGR__FEATURE_SINKS) },
+    { "flags", l.flags & CGR_LAYER_BIDIRECTIONAL && lacks(CGR__FEATURE_BIDIRECTIONAL) },
+    { "flags", l.flags & CGR_LAYER_NO_CACHE && lacks(CGR__FEATURE_NO_CACHE) },
+    { "length_set", l.length_set != 0 && !(l.flags & CGR_LAYER_NO_CACHE) && lacks(CGR__FEATURE_CROSS) },
+  };
+  FieldNames names = Contradictions(l);
+  for (const auto &[field, broken] : rules)
+    if (broken)
+      names.insert(field);
+  return names;
+}
+
+// ------------------------------------------------------------------------------------------------------------------ chance
+
+inline std::vector<float> RandomSlopes(Random &random, int32_t heads) {
+  std::vector<float> slopes;
+  for (int32_t h = 0; h < heads; h++)
+    slopes.push_back(random.OneIn(6) ? 0.0f : std::ldexp(1.0f, -random.Pick32(0, 8)) * (random.OneIn(8) ? -0.01f : 1.0f));
+  return slopes;
+}
+
+inline std::vector<float> RandomSinks(Random &random, int32_t heads) {
+  std::vector<float> sinks;
+  for (int32_t h = 0; h < heads; h++)
+    sinks.push_back(random.OneIn(6) ? -INFINITY : random.OneIn(6) ? 30.0f : 0.25f * float(random.Pick32(-40, 40)));
+  return sinks;
+}
+
+// Tokens of a window or a chunk: 1, those around a page or a tile, or any.
+inline int32_t RandomExtent(Random &random, int32_t page_size) {
+  const int32_t edges[] = { 1, page_size, 64 };
+  return random.OneIn(3) ? random.Pick32(1, 300) : std::max(1, edges[random.Pick(0, 2)] + random.Pick32(-1, 1));
+}
+
+// Any kind: most have a meaning, some do not. `keys`: the kinds of keys that may be asked for.
+inline AttentionKind RandomKind(Random &random, int32_t num_q_heads, int32_t page_size, const std::vector<Keys> &keys) {
+  AttentionKind kind;
+  kind.keys = keys[size_t(random.Pick(0, int64_t(keys.size()) - 1))];
+  const bool plain_range = kind.keys == Keys::kOther && !random.OneIn(8);
+  kind.bidirectional = plain_range || random.OneIn(3);
+  if (!plain_range) {
+    kind.window_left = random.OneIn(2) ? RandomExtent(random, page_size) : 0;
+    kind.window_right = random.OneIn(kind.bidirectional ? 2 : 16) ? RandomExtent(random, page_size) : 0;
+    kind.chunk = random.OneIn(kind.window_left + kind.window_right == 0 ? 3 : 16) ? RandomExtent(random, page_size) : 0;
+    if (random.OneIn(3))
+      kind.alibi_slopes = RandomSlopes(random, num_q_heads);
+  }
+  kind.alibi_sqrt = random.OneIn(kind.alibi_slopes.empty() ? 16 : 2);
+  kind.softcap = random.OneIn(3) ? float(random.Pick32(1, 60)) * 0.5f : 0.0f;
+  if (random.OneIn(3))
+    kind.sinks = RandomSinks(random, num_q_heads);
+  return kind;
+}
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_ATTENTION_KINDS_H
