@@ -59,6 +59,7 @@ TEST_P(ConfigGroups, PagesOfWindowsNeedNotHoldTheLongestSequence) {
       c.layers[l].window_left = 100;
   };
   Accepted([&](GoodConfig &c) { windows(c, 3); });
+  Accepted([&](GoodConfig &c) { windows(c, 1), c.layers[1].chunk = 64, c.layers[2].window_left = 7; });
   Refused([&](GoodConfig &c) { windows(c, 2); },
           { { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "max_seq_len", { "is 993", "at most 992", "groups[0]" } } });
 }
