@@ -28,6 +28,12 @@ protected:
     CGR_EXPECT_OK(cgr_device_close(dev));
   }
 
+  // Of `count` runs: all of them on one host device and on a GPU. Another schedule of the host, or the emulation, needs fewer.
+  static uint64_t Runs(uint64_t count) {
+    const DeviceParam &param = GetParam();
+    const bool is_first = param.IsCuda() || param.config.host_schedule == CGR_SCHEDULE_ASYNC;
+    return param.IsEmulated() ? (count + 7) / 8 : is_first ? count : (count + 2) / 3;
+  }
   bool Serves(const LayerOptions &options) const {
     cgr_layer layer = CGR_LAYER_INIT;
     layer.num_q_heads = options.num_q_heads;
@@ -179,7 +185,7 @@ protected:
 // 200 layers and more, four to a runtime.
 TEST_P(AttentionKinds, AreTheSameEagerlyAndInGraphs) {
   const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 51 && !HasFailure(); seed++) {
+  for (uint64_t seed = first; seed < first + Runs(51) && !HasFailure(); seed++) {
     Random random(seed);
     const EngineOptions o = RandomOptions(random, 4);
     const Script script = RandomScript(random, 7);
@@ -194,7 +200,7 @@ TEST_P(AttentionKinds, AreTheSameEagerlyAndInGraphs) {
 // Whatever pages and tails hold that nobody has written.
 TEST_P(AttentionKinds, DoNotSeeWhatNobodyOwns) {
   const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 8 && !HasFailure(); seed++) {
+  for (uint64_t seed = first; seed < first + Runs(8) && !HasFailure(); seed++) {
     Random random(seed);
     const EngineOptions o = RandomOptions(random, 4);
     const Script script = RandomScript(random, 6);
@@ -282,7 +288,7 @@ protected:
 
 TEST_P(AttentionKindsAlone, HaveTheSameBitsAsAmongOthers) {
   const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 5 && !HasFailure(); seed++) {
+  for (uint64_t seed = first; seed < first + Runs(5) && !HasFailure(); seed++) {
     Random random(seed);
     EngineOptions o = RandomOptions(random, 4);
     o.mode = CGR_MODE_FULL;
