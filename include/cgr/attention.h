@@ -134,8 +134,10 @@ typedef struct cgr_layer {
   int32_t chunk;             /* tokens per chunk; a query sees its own chunk only; 0: off */
   float scale;               /* of q.k before softmax; 0: 1 / sqrt(head_dim) */
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
-  const float *alibi_slopes; /* device, [num_q_heads]; NULL: none */
-  const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax; NULL: none */
+  const float *alibi_slopes; /* device, [num_q_heads]; NULL: none. Scores become less by slope * distance, in both directions. Every
+                                step reads them and the sinks: they stay where they are while the runtime lives */
+  const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax once, and the LSE; NULL: none. A query
+                                that sees no key has out 0 and LSE -inf all the same */
   cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE base and scale are NULL. They overlap nothing, but for one
                                 inside of the other where the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
 } cgr_layer;
