@@ -62,7 +62,7 @@ struct Item {
 class SetsEngine {
 public:
   SetsEngine(const DeviceParam &device, cgr_graph_mode graph_mode, const Options &options, uint64_t seed)
-      : o(options), mode(graph_mode), dtype(device.IsCuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32), random_(seed) {
+      : o(options), mode(graph_mode), dtype(device.HasCudaKernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32), random_(seed) {
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev));
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
     free_.resize(o.groups.size());
@@ -72,6 +72,7 @@ public:
     layers_.resize(o.layers.size());
     for (size_t l = 0; l < layers_.size(); l++)
       MakeLayer(l);
+    CGR_EXPECT_OK(cgr_stream_synchronize(dev, stream)); // the runtime has streams of its own
     cgr_config config = Config();
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
     int32_t region;
