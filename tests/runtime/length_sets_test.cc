@@ -2,6 +2,7 @@
 // the buffers, and that they leave the sequences alone; and everything about them that is refused.
 #include <memory>
 
+#include "buffers/slot.h"
 #include "tests/support/sets_case.h"
 
 namespace cgr_test {
@@ -185,6 +186,41 @@ TEST_P(LengthSets, LengthsTravelAsChangesDo) {
   EXPECT_EQ(e.Open(), a);
   e.Reserve(a, 0, 8);
   EXPECT_EQ(seen(), 0);
+}
+
+// The slot that carries lengths is spoiled before the device reads it: the step is lost, and everything is sent again.
+TEST(LengthSetsLost, LengthsAreSentAgain) {
+  const size_t bytes = size_t{ 1 } << 20;
+  SetsEngine e(HostParam(CGR_SCHEDULE_LATEST), CGR_MODE_FULL, EncoderAndDecoder(), 11, bytes);
+  CGR_ASSERT_OK(e.Capture());
+  const int32_t a = e.Open(), b = e.Open();
+  e.Encode({ { a, 9 }, { b, 33 } });
+  e.Reserve(a, 0, 16);
+  e.Reserve(b, 0, 16);
+  e.SetOther(a, 1, 14);
+  CGR_ASSERT_OK(e.Prepare({ { a, 0 }, { b, 0 } }, 0));
+  CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
+  int found = 0;
+  for (size_t at = 0; at + sizeof(cgr__slot_header) <= bytes; at += 64) {
+    auto *header = reinterpret_cast<cgr__slot_header *>(static_cast<unsigned char *>(e.pinned) + at);
+    if (header->seq == e.step.seq && header->num_requests == 2 && header->num_changes > 0) {
+      header->num_requests = -5;
+      found++;
+    }
+  }
+  ASSERT_EQ(found, 1);
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, 0, e.step.seq, -1, &result));
+  EXPECT_EQ(result.guard.error, int32_t(CGR_GUARD_COUNT));
+  CGR_ASSERT_OK(e.Prepare({ { b, 0 }, { a, 0 } }, 0));
+  CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
+  CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+  const std::vector<int32_t> lens = e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 1);
+  EXPECT_EQ(lens[0], 33);
+  EXPECT_EQ(lens[1], 14);
+  e.length[a][1] = 9;
+  e.SetOther(a, 1, 9);
+  e.Decode({ { a, 2 }, { b, 1 } }); // and what was encoded is there
 }
 
 // What a backend's and an engine's kernels find on demand: lengths before the step are those of the set whose tokens it has.

@@ -61,8 +61,10 @@ struct Item {
 
 class SetsEngine {
 public:
-  SetsEngine(const DeviceParam &device, cgr_graph_mode graph_mode, const Options &options, uint64_t seed)
-      : o(options), mode(graph_mode), dtype(device.IsCuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32), random_(seed) {
+  // `pinned_bytes`: of memory for the rings, which a test can look into; 0: the runtime's own.
+  SetsEngine(const DeviceParam &device, cgr_graph_mode graph_mode, const Options &options, uint64_t seed, size_t ring_bytes = 0)
+      : pinned_bytes(ring_bytes), o(options), mode(graph_mode), dtype(device.HasCudaKernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32),
+        random_(seed) {
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev));
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
     free_.resize(o.groups.size());
@@ -72,6 +74,7 @@ public:
     layers_.resize(o.layers.size());
     for (size_t l = 0; l < layers_.size(); l++)
       MakeLayer(l);
+    CGR_EXPECT_OK(cgr_stream_synchronize(dev, stream)); // the runtime has streams of its own
     cgr_config config = Config();
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
     int32_t region;
@@ -83,6 +86,8 @@ public:
     CGR_EXPECT_OK(cgr_stream_destroy(dev, stream));
     for (void *memory : memory_)
       CGR_EXPECT_OK(cgr_memory_free(dev, memory));
+    if (pinned != nullptr)
+      CGR_EXPECT_OK(cgr_memory_free_pinned(dev, pinned));
     CGR_EXPECT_OK(cgr_device_close(dev));
   }
   SetsEngine(const SetsEngine &) = delete;
@@ -121,6 +126,10 @@ public:
     config.variants = variants_.data();
     config.num_variants = int32_t(variants_.size());
     config.num_length_sets = o.num_sets;
+    if (pinned_bytes > 0 && pinned == nullptr)
+      CGR_EXPECT_OK(cgr_memory_alloc_pinned(dev, pinned_bytes, &pinned));
+    config.pinned_memory = pinned;
+    config.pinned_memory_size = pinned_bytes;
     if (o.adjust)
       o.adjust(&config);
     return config;
@@ -249,6 +258,8 @@ public:
     return content;
   }
 
+  const size_t pinned_bytes;
+  void *pinned = nullptr;
   const Options o;
   const cgr_graph_mode mode;
   const cgr_dtype dtype;
