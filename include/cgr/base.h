@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 #define CGR_VERSION_MAJOR 0
-#define CGR_VERSION_MINOR 8
+#define CGR_VERSION_MINOR 9
 #define CGR_VERSION_PATCH 0
 #define CGR_VERSION (CGR_VERSION_MAJOR * 10000 + CGR_VERSION_MINOR * 100 + CGR_VERSION_PATCH)
 
@@ -97,7 +97,7 @@ CGR_API const char *cgr_last_message(void);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_last_device_code(void);
 
-/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.8.0, with CUDA 13.0 and NVTX").
+/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.9.0, with CUDA 13.0 and NVTX").
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_version(void);
 CGR_API const char *cgr_build_info(void);
