@@ -5,6 +5,8 @@
 #include <stdint.h>
 
 #define CGR__MAX_GROUPS 4
+#define CGR__PAGE_SIZE_UNIT 16 /* page sizes are multiples of it; kernels read so many tokens of one page at a time */
+#define CGR__MAX_PAGE_SIZE 1024
 #define CGR__MAX_SETS 4        /* length sets */
 #define CGR__MAX_REQUESTS 4096 /* in one step: the prologue and the planner keep them in shared memory */
 #define CGR__MAX_ROWS (1 << 20)

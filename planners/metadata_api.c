@@ -31,8 +31,8 @@ static cgr_status check_groups(const cgr_metadata *m) {
     bool missing = (m->padded_tokens > 0 && !g->slot_mapping) || (m->padded_requests > 0 && !g->kv_last_page_len);
     if (!g->page_table || !g->kv_indptr || missing)
       return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: groups[%d] has a NULL pointer, expected four addresses", i);
-    if (g->page_size < 1 || (g->page_size & (g->page_size - 1)) != 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: groups[%d].page_size is %d, expected a power of two", i,
+    if (g->page_size < 1)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: groups[%d].page_size is %d, expected at least 1", i,
                        g->page_size);
   }
   return CGR_OK;

@@ -164,8 +164,8 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
 }
 
 /* A graph holds what its attention reads and writes. */
-static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention *a) {
-  const void *const addresses[] = { a->q.data, a->k.data, a->v.data, a->out.data, a->lse.data };
+static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+  const void *const addresses[] = { a->q.data, a->k.data, a->v.data, a->out.data, a->lse.data, l->alibi_slopes, l->sinks };
   for (size_t i = 0; rec->base.capture && i < sizeof addresses / sizeof addresses[0]; i++)
     if (addresses[i])
       CGR__TRY(cgr__capture_hold_address(rec->base.capture, addresses[i]));
@@ -228,7 +228,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
     a.flags |= CGR_ATTENTION_NO_APPEND; /* the step's tokens are none of its cache */
   bool appends = cgr__owns_cache(layer) && !(a.flags & CGR_ATTENTION_NO_APPEND);
   bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), comes;
-  CGR__TRY(hold_views(rec, &a));
+  CGR__TRY(hold_views(rec, &a, layer));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
   CGR__TRY(come_to_layer(rec, a.layer, &comes));
   if (appends)

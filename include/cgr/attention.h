@@ -62,16 +62,18 @@ CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
 /* ---------------------------------------------------------------------------------------------------------------- groups */
 
 /* A group: the layers that share one page table. Each group has page numbers of its own and reserves two of them. A row needs
- * pages in every group for all tokens of its length set that it has, ceil(tokens / page_size) of them. Layers of different
- * groups may lie in the same memory, whose pages the engine then gives to one group at a time.
+ * pages in every group for all tokens of its length set that it has, ceil(tokens / page_size) of them, but for those that no layer
+ * of the group sees any more (cgr_request_drop_pages): so a group of layers with windows can do with a smaller pool. Layers of
+ * different groups may lie in the same memory, whose pages the engine then gives to one group at a time.
  *
  * The engine may keep the table itself, on the device: `page_table` [max_rows + 1][page_table_stride], whose last row belongs to
  * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last: the
  * engine writes them in stream order before the step, or while no step that uses them is in flight. The host then cannot check
- * page numbers; guards on the device do (CGR_GUARD_PAGE). */
+ * page numbers; guards on the device do (CGR_GUARD_PAGE). Entries of pages that no layer sees any more may be anything, unless
+ * somebody reads them: buffers on demand and kernels of the engine's; the read-trash page is good for all. */
 typedef struct cgr_group {
   uint32_t size;
-  int32_t page_size;         /* tokens per page: 16, 32 or 64; 0: 16 */
+  int32_t page_size;         /* tokens per page: a multiple of 16, at most 1024; 0: 16 */
   int64_t num_pages;         /* pages in the pool, the two reserved ones included; 3 .. 2^31 - 1 */
   int32_t read_trash_page;   /* reserved: what a guarded read reads instead of a bad page. Never written; the engine fills it once
                                 with finite values (zeros, say) */
@@ -96,6 +98,10 @@ CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
 
 /* An attention layer. What this version or the device does not support is refused at creation, each thing by name
  * (cgr_validate).
+ *
+ * Windows in words of others: one of W tokens is window_left = W, FlashAttention's (W - 1, 0); that of an encoder, (W - 1, W - 1),
+ * is window_left = W and window_right = W - 1 with CGR_LAYER_BIDIRECTIONAL; (0, 0) of an encoder, its own token alone, is
+ * window_left = 1 without that flag; none, (-1, -1), is 0 and 0.
  *
  * A row has a length in each length set: its sequence, set 0, and what the engine sets for others
  * (cgr_request_set_other_length), such as an encoder's. A step has tokens of one set (cgr_variant.length_set), which says what
@@ -123,15 +129,15 @@ typedef struct cgr_layer {
   int32_t head_dim_v;        /* of v and out; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache, if there is one */
   int32_t out_dtype;         /* of out; 0: dtype */
-  int32_t window_left;       /* keys that a query sees up to its own, which is one of them; 0: all. A window of W tokens is W
-                                here, where others say (W - 1, 0) */
-  int32_t window_right;      /* keys after its own, with BIDIRECTIONAL alone; 0: all. An encoder's window of W tokens, its own
-                                included, to each side is W and W - 1 */
+  int32_t window_left;       /* keys that a query sees up to its own, which is one of them; 0: all */
+  int32_t window_right;      /* keys after its own, with BIDIRECTIONAL alone; 0: all */
   int32_t chunk;             /* tokens per chunk; a query sees its own chunk only; 0: off */
   float scale;               /* of q.k before softmax; 0: 1 / sqrt(head_dim) */
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
-  const float *alibi_slopes; /* device, [num_q_heads]; NULL: none */
-  const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax; NULL: none */
+  const float *alibi_slopes; /* device, [num_q_heads]; NULL: none. Scores become less by slope * distance, in both directions. Every
+                                step reads them and the sinks: they stay where they are while the runtime lives */
+  const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax once, and the LSE; NULL: none. A query
+                                that sees no key has out 0 and LSE -inf all the same */
   cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE base and scale are NULL. They overlap nothing, but for one
                                 inside of the other where the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
 } cgr_layer;

@@ -80,8 +80,8 @@ typedef struct cgr_config {
   int32_t max_requests;          /* R: requests in one step, 1 .. 4096 */
   int32_t max_rows;              /* M: requests alive, max_requests .. 2^20; 0: max_requests */
   int32_t max_tokens;            /* T: tokens in one step, max_requests .. 2^24 */
-  int32_t max_seq_len;           /* tokens of a row, in any length set, 1 .. 2^30; at most what the pages of the smallest
-                                    group hold */
+  int32_t max_seq_len;           /* tokens of a row, in any length set, 1 .. 2^30; at most what the pages of a group hold, if it has
+                                    a layer without window and chunk, or no layers */
 
   /* Graphs. */
   int32_t graph_mode;            /* cgr_graph_mode */

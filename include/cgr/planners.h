@@ -85,7 +85,7 @@ typedef struct cgr_guard {
 
 /* One group of cgr_metadata. */
 typedef struct cgr_metadata_group {
-  int32_t page_size; /* a power of two */
+  int32_t page_size; /* tokens, at least 1 */
   int32_t read_trash_page, write_trash_page;
   int32_t reserved;
   int64_t num_pages;

@@ -24,7 +24,8 @@ typedef struct cgr__setup {
   cgr_config config;
   cgr_device_info device;
   cgr_group groups[CGR__MAX_GROUPS];
-  cgr_layer *layers; /* [config.num_layers]; malloc */
+  int64_t pool_tokens[CGR__MAX_GROUPS]; /* that a group's pages hold, at most */
+  cgr_layer *layers;                    /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
   int32_t num_declared;                        /* those of the engine first, then those of backends, then `lengths` */
   int32_t lengths;                             /* the one of the rows' lengths in the sets after 0; -1: there are no such sets */
@@ -66,6 +67,9 @@ size_t cgr__setup_dump_bytes(const cgr__setup *setup);
 /* The parts, each for one public struct. */
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
+/* groups.c, once the layers are known: how far those of a group see, and whether its pages hold what they do. */
+cgr__reaches cgr__group_reach(const cgr__setup *setup, int32_t group);
+void cgr__check_pools(const cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
 /* backends.c: before the layers; one layer of a backend; what all that are in use allow. */
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *findings);

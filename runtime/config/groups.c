@@ -4,11 +4,9 @@
 #include "runtime/config/config.h"
 
 #define LEAST_PAGES 3 /* the trash pages and one more */
-#define LEAST_PAGE_SIZE 16
-#define LARGEST_PAGE_SIZE 64
 
 const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i) {
-  static const cgr_group least = { .page_size = LEAST_PAGE_SIZE, .num_pages = LEAST_PAGES };
+  static const cgr_group least = { .page_size = CGR__PAGE_SIZE_UNIT, .num_pages = LEAST_PAGES };
   bool known = i >= 0 && i < setup->config.num_groups && i < CGR__MAX_GROUPS && setup->groups[i].size != 0;
   return known ? &setup->groups[i] : &least;
 }
@@ -21,12 +19,8 @@ static void check_trash_pages(const cgr_group *g, int32_t i, cgr__findings *f) {
                       "is %d, expected another page than read_trash_page", g->write_trash_page);
 }
 
-/* What the pages must hold; `pages`: of the longest sequence. */
-static void check_pages(const cgr_config *c, const cgr_group *g, int64_t pages, int32_t i, cgr__findings *f) {
-  int64_t held = (g->num_pages - 2) * g->page_size;
-  if (c->max_seq_len > held)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len",
-                      "is %d, expected at most %lld, what the pages of groups[%d] hold", c->max_seq_len, (long long)held, i);
+/* `pages`: of the longest sequence. */
+static void check_pages(const cgr_config *c, int64_t pages, cgr__findings *f) {
   if (pages * c->max_requests > INT32_MAX)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len",
                       "is %d, expected at most %lld pages for %d requests in one step", c->max_seq_len,
@@ -51,12 +45,14 @@ static void check_table(cgr_group *g, int64_t pages, int32_t i, cgr__findings *f
  * have room for. */
 static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_group *g = &setup->groups[i], most = *g;
-  bool paged = g->page_size == 16 || g->page_size == 32 || g->page_size == 64;
+  bool paged =
+      g->page_size >= CGR__PAGE_SIZE_UNIT && g->page_size <= CGR__MAX_PAGE_SIZE && g->page_size % CGR__PAGE_SIZE_UNIT == 0;
   if (!paged) {
     cgr__findings_add(f, g->page_size < 1 ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_UNSUPPORTED,
-                      cgr__field_of("groups", i, "page_size").name, "is %d, expected 16, 32 or 64", g->page_size);
-    most.page_size = LARGEST_PAGE_SIZE;
-    g->page_size = LEAST_PAGE_SIZE;
+                      cgr__field_of("groups", i, "page_size").name, "is %d, expected a multiple of %d, at most %d", g->page_size,
+                      CGR__PAGE_SIZE_UNIT, CGR__MAX_PAGE_SIZE);
+    most.page_size = CGR__MAX_PAGE_SIZE;
+    g->page_size = CGR__PAGE_SIZE_UNIT;
   }
   if (!cgr__in_range(f, cgr__field_of("groups", i, "num_pages").name, g->num_pages, LEAST_PAGES, INT32_MAX)) {
     most.num_pages = INT32_MAX;
@@ -67,8 +63,9 @@ static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   if (!cgr__in_range(f, cgr__field_of("groups", i, "length_set").name, g->length_set, 0, setup->config.num_length_sets - 1))
     g->length_set = 0;
   check_trash_pages(&most, i, f);
-  check_pages(&setup->config, &most, pages, i, f);
+  check_pages(&setup->config, pages, f);
   check_table(g, pages, i, f);
+  setup->pool_tokens[i] = (most.num_pages - 2) * most.page_size;
   setup->limits.pages_per_row[i] = (int32_t)pages;
   setup->limits.trash_page[i] = g->read_trash_page;
 }
@@ -81,7 +78,7 @@ static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
     return;
   }
   if (g->page_size == 0)
-    g->page_size = 16;
+    g->page_size = CGR__PAGE_SIZE_UNIT;
   if (g->read_trash_page == 0 && g->write_trash_page == 0)
     g->write_trash_page = 1;
   check_group(setup, i, f);
@@ -108,6 +105,32 @@ void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
   for (int32_t i = 0; i < c->num_groups && i < CGR__MAX_GROUPS; i++) {
     f->group = i;
     read_group(setup, i, f);
+  }
+  f->group = -1;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- with the layers */
+
+cgr__reaches cgr__group_reach(const cgr__setup *setup, int32_t group) {
+  cgr__reaches reach = { 0 };
+  for (int32_t i = 0; i < setup->config.num_layers; i++) {
+    const cgr_layer *l = &setup->layers[i];
+    bool bounded = l->length_set == 0; /* windows count from a query's place among its own keys */
+    if (l->size != 0 && l->group == group && !(l->flags & CGR_LAYER_NO_CACHE))
+      cgr__reaches_add(&reach, bounded ? l->window_left : 0, bounded ? l->chunk : 0);
+  }
+  return reach;
+}
+
+void cgr__check_pools(const cgr__setup *setup, cgr__findings *f) {
+  const cgr_config *c = &setup->config;
+  for (int32_t i = 0; i < c->num_groups && i < CGR__MAX_GROUPS; i++) {
+    const cgr__reaches reach = cgr__group_reach(setup, i);
+    f->group = i;
+    if (setup->groups[i].size != 0 && c->max_seq_len > setup->pool_tokens[i] && cgr__reaches_least(&reach, 1) == INT32_MAX)
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len",
+                        "is %d, expected at most %lld, what the pages of groups[%d] hold", c->max_seq_len,
+                        (long long)setup->pool_tokens[i], i);
   }
   f->group = -1;
 }

@@ -58,6 +58,14 @@ static void check_float(float *value, int32_t i, const char *name, cgr__findings
   *value = 0.0f;
 }
 
+static void check_array(const float **values, int32_t i, const char *name, cgr__findings *f) {
+  if ((uintptr_t)*values % sizeof **values == 0)
+    return;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
+                    "is %p, expected a multiple of %zu bytes", (const void *)*values, sizeof **values);
+  *values = NULL;
+}
+
 static void check_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
   const uint32_t known = CGR_LAYER_BIDIRECTIONAL | CGR_LAYER_NO_CACHE | CGR_LAYER_ALIBI_SQRT;
   if (l->flags & ~known)
@@ -68,6 +76,8 @@ static void check_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
   check_extent(&l->window_left, i, "window_left", f);
   check_extent(&l->window_right, i, "window_right", f);
   check_extent(&l->chunk, i, "chunk", f);
+  check_array(&l->alibi_slopes, i, "alibi_slopes", f);
+  check_array(&l->sinks, i, "sinks", f);
 }
 
 /* Where there is one group, no other can be meant. How many groups there are may not be known: that has a finding of its own.

@@ -166,6 +166,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_groups(setup, f);
   cgr__setup_backends(setup, f);
   cgr__setup_layers(setup, f);
+  cgr__check_pools(setup, f);
   cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);
   cgr__setup_backend_plans(setup, f);
@@ -205,18 +206,6 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
   return CGR_OK;
 }
 
-/* Of every group's layers with a cache, those of the engine's backends as well: what they do not tell of a window they see. */
-static void reach_of_groups(const cgr__setup *setup, cgr__reaches *reach) {
-  for (int32_t i = 0; i < setup->config.num_layers; i++) {
-    const cgr_layer *l = &setup->layers[i];
-    bool paged = l->size != 0 && l->group >= 0 && l->group < CGR__MAX_GROUPS && !(l->flags & CGR_LAYER_NO_CACHE);
-    if (paged && l->length_set == 0)
-      cgr__reaches_add(&reach[l->group], l->window_left, l->chunk);
-    else if (paged)
-      cgr__reaches_add(&reach[l->group], 0, 0);
-  }
-}
-
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   cgr__rows_config rows = { .max_rows = c->max_rows, .max_seq_len = c->max_seq_len };
@@ -224,7 +213,8 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   rows.max_tokens = c->max_tokens;
   rows.num_groups = c->num_groups;
   rows.groups = setup->groups;
-  reach_of_groups(setup, rows.reach);
+  for (int32_t i = 0; i < c->num_groups; i++)
+    rows.reach[i] = cgr__group_reach(setup, i);
   rows.num_sets = c->num_length_sets;
   rows.lengths = setup->lengths;
   for (int32_t i = 0; i < setup->num_declared; i++) {

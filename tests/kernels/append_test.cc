@@ -93,7 +93,7 @@ TEST_P(KernelAppend, WritesEveryShape) {
   for (cgr_dtype dtype : { CGR_DTYPE_FP32, CGR_DTYPE_BF16, CGR_DTYPE_FP16 }) {
     for (const CacheLayouts &layouts : EveryCacheLayout()) {
       for (int32_t head_dim : { 8, 64, 128, 256 }) {
-        for (int32_t page_size : { 16, 32, 64 }) {
+        for (int32_t page_size : { 16, 32, 48, 64, 80, 96, 256, 1024 }) {
           SCOPED_TRACE(std::string(cgr_dtype_name(dtype)) + " head_dim " + std::to_string(head_dim) + " page_size " +
                        std::to_string(page_size));
           CacheShape shape = { dtype, page_size == 32 ? 1 : 3, head_dim, page_size, 6, 0, layouts };

@@ -16,7 +16,7 @@ class KernelAttention : public AttentionTest {};
 // --------------------------------------------------------------------------------------------------------- against the oracle
 
 TEST_P(KernelAttention, DecodesAtEveryEdge) {
-  for (int32_t page_size : { 16, 32, 64 }) {
+  for (int32_t page_size : { 16, 32, 48, 64, 80, 96, 112, 256, 1024 }) {
     AttentionShape shape = Shape();
     shape.page_size = page_size;
     AttentionBatch batch;

@@ -40,7 +40,8 @@ Shape RandomShape(Random &random) {
                   : random.OneIn(6)    ? random.Pick32(20000, 60000)
                                        : random.Pick32(1, 900);
   for (int32_t g = random.Pick32(1, s.max_seq_len > 1000 ? 1 : CGR__MAX_GROUPS); g > 0; g--) {
-    const int32_t size = std::array<int32_t, 4>{ 16, 32, 64, 1 }[size_t(random.Pick(0, s.max_seq_len > 1000 ? 2 : 3))];
+    const int32_t size =
+        std::array<int32_t, 8>{ 16, 32, 48, 64, 96, 256, 1024, 1 }[size_t(random.Pick(0, s.max_seq_len > 1000 ? 6 : 7))];
     const int32_t pages = (s.max_seq_len + size - 1) / size;
     s.groups.push_back({ size, pages, pages + (random.OneIn(2) ? 0 : random.Pick(1, 7)) });
   }

@@ -211,6 +211,25 @@ TEST_P(KernelPrologue, RandomStepsFollowTheModel) {
   }
 }
 
+// Page sizes that are no powers of two, and the largest.
+TEST_P(KernelPrologue, RandomStepsOfEveryPageSizeFollowTheModel) {
+  const std::pair<int32_t, int32_t> sizes[] = { { 48, 1024 }, { 80, 96 }, { 256, 112 }, { 1008, 16 } };
+  for (const auto &[first, second] : sizes) {
+    Walk walk;
+    walk.limits = TwoGroups();
+    walk.limits.max_seq_len = 2100;
+    for (StepGroup &group : walk.limits.groups) {
+      group.page_size = &group == &walk.limits.groups[0] ? first : second;
+      group.stride = (walk.limits.max_seq_len + group.page_size - 1) / group.page_size;
+    }
+    walk.seed = uint64_t(first);
+    SCOPED_TRACE(std::to_string(first) + " and " + std::to_string(second));
+    RandomWalk(*bench_, walk).Run();
+    if (HasFailure())
+      return;
+  }
+}
+
 // Batches that repeat, one token for each request: of any size around those of a warp and a block.
 TEST_P(KernelPrologue, RandomDecodesFollowTheModel) {
   for (uint64_t seed = 1; seed <= 8; seed++) {

@@ -53,7 +53,7 @@ struct Case {
     last_tokens.assign(size_t(max_rows), 7);
     for (int32_t k = 0; k < num_groups; k++) {
       Group g;
-      g.page_size = 1 << random.Pick(0, 6);
+      g.page_size = random.OneIn(2) ? 16 * random.Pick32(1, 64) : random.Pick32(1, 70);
       g.width = (kMaxSeqLen + g.page_size - 1) / g.page_size + random.Pick32(0, 2);
       g.stride = g.width + random.Pick32(0, 2);
       for (int64_t i = 0; i < max_rows * g.stride; i++)

@@ -1,5 +1,5 @@
-// Classes as real kernels have them keep the device busy: when there is work for all parts, nearly all have some, and requests that
-// are empty change nothing.
+// Classes as real kernels have them keep the device busy: when there is work for all parts, nearly all have some, and requests
+// that are empty change nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -8,14 +8,16 @@ class ConfigGroups : public ConfigTest {};
 
 // The caches of the good configuration have pages of 16 tokens.
 TEST_P(ConfigGroups, PageSizes) {
-  for (int32_t good : { 0, 16, 32, 64 })
+  for (int32_t good : { 0, 16, 32, 48, 64, 80, 96, 112, 128, 240, 256, 272, 1008, 1024 })
     Accepted([&](GoodConfig &c) { c.groups[0].page_size = good, c.config.num_layers = 0; });
-  for (int32_t bad : { 1, 8, 15, 17, 48, 63, 65, 128, INT32_MAX })
+  for (int32_t bad : { 1, 8, 15, 17, 24, 63, 65, 1023, 1025, 1040, 2048, INT32_MAX })
     Refused([&](GoodConfig &c) { c.groups[0].page_size = bad; },
-            { FindInGroup(0, CGR_ERROR_UNSUPPORTED, "page_size", { "is " + std::to_string(bad), "16, 32 or 64" }) });
+            { FindInGroup(0, CGR_ERROR_UNSUPPORTED, "page_size",
+                          { "is " + std::to_string(bad), "a multiple of 16, at most 1024" }) });
   for (int32_t bad : { -1, -16, INT32_MIN })
     Refused([&](GoodConfig &c) { c.groups[0].page_size = bad; },
-            { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "page_size", { "is " + std::to_string(bad), "16, 32 or 64" }) });
+            { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "page_size",
+                          { "is " + std::to_string(bad), "a multiple of 16, at most 1024" }) });
 }
 
 // With its pages twice as long the cache does not fit any more, which is one finding for each view that a layer owns.
@@ -47,6 +49,19 @@ TEST_P(ConfigGroups, PagesHoldTheLongestSequence) {
   Accepted([](GoodConfig &c) { c.groups[0].num_pages = 34; });
   Refused([](GoodConfig &c) { c.groups[0].num_pages = 33; },
           { { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "max_seq_len", { "is 512", "at most 496", "groups[0]" } } });
+}
+
+// Layers with windows let pages go; one that sees all needs all.
+TEST_P(ConfigGroups, PagesOfWindowsNeedNotHoldTheLongestSequence) {
+  auto windows = [](GoodConfig &c, size_t layers) {
+    c.config.max_seq_len = 62 * 16 + 1;
+    for (size_t l = 0; l < layers; l++)
+      c.layers[l].window_left = 100;
+  };
+  Accepted([&](GoodConfig &c) { windows(c, 3); });
+  Accepted([&](GoodConfig &c) { windows(c, 1), c.layers[1].chunk = 64, c.layers[2].window_left = 7; });
+  Refused([&](GoodConfig &c) { windows(c, 2); },
+          { { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "max_seq_len", { "is 993", "at most 992", "groups[0]" } } });
 }
 
 // The running sum of pages has 32 bits.

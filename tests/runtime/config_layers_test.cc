@@ -246,6 +246,15 @@ TEST_P(ConfigLayers, SlopesAndSinksAreTheRegistrysToJudge) {
   AsTheRegistrySays([](cgr_layer &l) { l.sinks = slopes; });
 }
 
+TEST_P(ConfigLayers, SlopesAndSinksAreAligned) {
+  static const float values[5] = { 1, 2, 3, 4, 5 };
+  for (int32_t off : { 1, 2, 3 }) {
+    const float *bad = reinterpret_cast<const float *>(reinterpret_cast<uintptr_t>(values) + uintptr_t(off));
+    RefusedLayer([&](cgr_layer &l) { l.alibi_slopes = bad; }, { Bad("alibi_slopes", { "0x", "multiple of 4" }) });
+    RefusedLayer([&](cgr_layer &l) { l.sinks = bad; }, { Bad("sinks", { "0x", "multiple of 4" }) });
+  }
+}
+
 TEST_P(ConfigLayers, FlagsAreTheRegistrysToJudgeOrUnknown) {
   for (uint32_t flags = 1; flags < 8; flags++)
     if (!(flags & CGR_LAYER_NO_CACHE))

@@ -18,6 +18,8 @@ protected:
     EngineOptions options = OptionsFor(GetParam());
     options.mode = mode;
     options.mixed = { { 8, 8 } };
+    options.layers[0].kind.sinks = { 0.5f, -1.0f };
+    options.layers[1].kind.alibi_slopes = { 0.5f, 0.25f };
     ThreeRequests::Make(options);
     if (HasFatalFailure())
       return;
@@ -107,6 +109,20 @@ TEST_P(HeldRegions, WhatAttentionCallsLieInIsHeldWithoutBeingNamed) {
   CaptureNaming(8);
   Move(named_);
   EXPECT_EQ(Stale(), (List{ 1, 2, 4, 8 }));
+  CaptureNaming(8);
+}
+
+TEST_P(HeldRegions, SlopesAndSinksAreHeldWithoutBeingNamed) {
+  const cgr_config config = engine_->Config();
+  for (const float *values : { config.layers[0].sinks, config.layers[1].alibi_slopes }) {
+    const int32_t region = Register(values, 2 * sizeof(float));
+    Move(region);
+    CaptureNaming(8);
+    Move(unnamed_);
+    EXPECT_EQ(Stale(), List());
+    Move(region);
+    EXPECT_EQ(Stale(), (List{ 1, 2, 4, 8 }));
+  }
   CaptureNaming(8);
 }
 

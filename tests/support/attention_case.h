@@ -398,7 +398,7 @@ private:
     }
     args.k_cache = cache_.view[kCacheK];
     args.v_cache = cache_.view[kCacheV];
-    args.group = { s.page_size, s.read_trash, s.write_trash, 0, made_.num_pages(), made_.table_stride() };
+    args.group = { s.page_size, s.read_trash, s.write_trash, 0, made_.num_pages(), made_.table_stride(), 0, 0 };
     args.page_table = table_.data();
     args.query_start_loc = query_start_.data();
     args.seq_lens = seq_lens_.data();

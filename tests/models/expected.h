@@ -1,0 +1,53 @@
+// What transformers gives for a model: tests/data/models/*.txt, written by reference.py, which tells the format.
+#ifndef CGR_TESTS_MODELS_EXPECTED_H
+#define CGR_TESTS_MODELS_EXPECTED_H
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cgr_test {
+namespace models {
+
+struct Error {
+  double largest = 0.0, mean = 0.0;
+};
+
+// Of a request: the tokens of its prompt, those given one by one after it, and those of an encoder.
+struct Lengths {
+  int32_t prompt = 0, given = 0, source = 0;
+};
+
+using Place = std::pair<int32_t, int32_t>; // request, position
+using Rows = std::map<Place, std::vector<float>>;
+
+class Expected {
+public:
+  // Of tests/data/models/`kind`.txt.
+  explicit Expected(const std::string &kind);
+
+  float Number(const std::string &name) const;
+  int32_t Count(const std::string &name) const { return static_cast<int32_t>(Number(name)); }
+  // Of a request; `what`: "" or ".source".
+  std::vector<int32_t> Tokens(size_t request, const std::string &what, int32_t count) const;
+  // Of whole rows against the columns that there are; a row that lacks or is too many, and what is not finite, fails the test.
+  Error ErrorOf(const Rows &rows) const;
+
+  const std::string kind;
+  std::vector<Lengths> requests;
+  Error bf16; // transformers' own
+
+private:
+  void ReadLine(const std::string &line);
+
+  std::map<std::string, float> config_;
+  std::vector<size_t> columns_;
+  Rows rows_;
+};
+
+} // namespace models
+} // namespace cgr_test
+
+#endif // CGR_TESTS_MODELS_EXPECTED_H

@@ -1,0 +1,94 @@
+// Tests of a model: it gives what transformers gives, on every device and in every dtype and mode.
+#ifndef CGR_TESTS_MODELS_MODEL_CASE_H
+#define CGR_TESTS_MODELS_MODEL_CASE_H
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/models/session.h"
+
+namespace cgr_test {
+namespace models {
+
+// The bounds of examples/llama/compare_rules.py: of fp32, and of bf16 in errors of transformers' own.
+constexpr double kLargest = 5e-4, kMean = 2e-5, kLargestRatio = 2.0, kMeanRatio = 1.3;
+
+struct WhereCase {
+  DeviceParam device;
+  cgr_dtype dtype;
+
+  std::string Label() const { return device.Label() + "_" + cgr_dtype_name(dtype); }
+};
+
+inline void PrintTo(const WhereCase &where, std::ostream *os) { *os << where.Label(); }
+inline std::string WhereLabel(const ::testing::TestParamInfo<WhereCase> &info) { return info.param.Label(); }
+
+// fp32 and bf16 on the host, bf16 by the kernels of CUDA: on a GPU, and on the processor where no sanitizer slows it down.
+inline std::vector<WhereCase> Everywhere() {
+  return {
+    { HostParam(CGR_SCHEDULE_ASYNC), CGR_DTYPE_FP32 }, { HostParam(CGR_SCHEDULE_LATEST), CGR_DTYPE_BF16 },
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        { EmulatedParam(), CGR_DTYPE_BF16 },
+#endif
+    {
+      CudaParam(), CGR_DTYPE_BF16
+    }
+  };
+}
+
+class ModelTest : public ::testing::TestWithParam<WhereCase> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
+
+  // `kind` of the graphs that all steps must have been replays of.
+  static Rows Run(const Setting &setting, const Expected &expected, const Kit::Maker &make, cgr_graph_kind kind, uint64_t seed) {
+    Kit kit(setting, expected, make);
+    Rows rows = Session(kit, seed).Run();
+    for (cgr_graph_kind other : { CGR_KIND_NONE, CGR_KIND_FULL, CGR_KIND_PIECEWISE })
+      EXPECT_EQ(kit.Steps(other) > 0, other == kind) << "steps of kind " << cgr_graph_kind_name(other);
+    return rows;
+  }
+
+  static void ExpectClose(const Error &error, const Expected &expected, cgr_dtype dtype) {
+    const bool exact = dtype == CGR_DTYPE_FP32;
+    const double largest = exact ? kLargest : kLargestRatio * expected.bf16.largest;
+    const double mean = exact ? kMean : kMeanRatio * expected.bf16.mean;
+    RecordProperty("largest_error", std::to_string(error.largest));
+    RecordProperty("mean_error", std::to_string(error.mean));
+    EXPECT_LE(error.largest, largest);
+    EXPECT_LE(error.mean, mean);
+  }
+
+  void ExpectAsTransformers(const std::string &kind, const Kit::Maker &make) {
+    const uint64_t seed = Seed();
+    SCOPED_TRACE(Repeat(seed));
+    const Expected expected(kind);
+    Setting setting = { GetParam().device, GetParam().dtype, CGR_MODE_NONE, {} };
+    const Rows eager = Run(setting, expected, make, CGR_KIND_NONE, seed);
+    ExpectClose(expected.ErrorOf(eager), expected, setting.dtype);
+    setting.mode = CGR_MODE_FULL;
+    EXPECT_TRUE(Run(setting, expected, make, CGR_KIND_FULL, seed) == eager) << "FULL";
+    if (setting.device.IsEmulated())
+      return; // a mode takes seconds there
+    setting.mode = CGR_MODE_PIECEWISE;
+    EXPECT_TRUE(Run(setting, expected, make, CGR_KIND_PIECEWISE, seed) == eager) << "PIECEWISE";
+  }
+};
+
+// A mistake in what a layer is told is larger than the bound of fp32.
+inline void ExpectSeen(const std::string &kind, const Kit::Maker &make, const std::function<void(cgr_layer *)> &plant) {
+  const Expected expected(kind);
+  const Setting setting = { HostParam(CGR_SCHEDULE_ASYNC), CGR_DTYPE_FP32, CGR_MODE_NONE, plant };
+  Kit kit(setting, expected, make);
+  const Error error = expected.ErrorOf(Session(kit, 1).Run());
+  EXPECT_GT(error.largest, 4 * kLargest);
+  EXPECT_GT(error.mean, 4 * kMean);
+}
+
+} // namespace models
+} // namespace cgr_test
+
+#endif // CGR_TESTS_MODELS_MODEL_CASE_H

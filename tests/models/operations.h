@@ -1,0 +1,44 @@
+// What a model does beside attention, for CUDA and for the host: one operation works row by row, in an order that depends on the
+// row alone, accumulates in fp32 and rounds once, when it stores.
+#ifndef CGR_TESTS_MODELS_OPERATIONS_H
+#define CGR_TESTS_MODELS_OPERATIONS_H
+
+#include "tests/support/row_kernels.h"
+
+namespace cgr_test {
+namespace models {
+
+enum class Kind : int32_t {
+  kEmbed,      // weight[ids] * scale + bias + second[positions + offset]
+  kLinear,     // in . weight + bias + residual; weight [out][in], or [in][out] if `transposed`, of the dtype of in
+  kLayerNorm,  // (in - mean) / sqrt(variance + eps) * weight + bias + residual
+  kRmsNorm,    // in / sqrt(mean square + eps) * (scale + weight) + residual
+  kRope,       // of `heads` heads, by angles [positions][head_dim / 2] of cosine and sine; in place
+  kGeluTanh,   // gelu(in), * second
+  kGeluErf,    // likewise
+  kCap,        // scale * tanh(in / scale)
+  kClampedGlu, // (up + 1) * gate * sigmoid(scale * gate), of pairs (gate, up) clamped to `limit`
+  kSoftmax,    // of a row
+  kMix         // residual + second[offset] * in
+};
+
+// Tensors without data take no part.
+struct Operation {
+  Kind kind;
+  RowTensor out, in, second, weight, bias, residual;
+  const int32_t *ids, *positions;
+  const float *angles;
+  int32_t rows, heads, offset, transposed;
+  float scale, limit, eps, reserved;
+};
+
+// Inside `record`. `on_cuda`: with kernels; else with functions of the host.
+cgr_status Enqueue(cgr_device *device, bool on_cuda, const Operation &operation, cudaStream_t stream);
+
+} // namespace models
+} // namespace cgr_test
+
+// The launcher of operations.cu: a cudaError_t.
+extern "C" int test_model_operation(const cgr_test::models::Operation *operation, cudaStream_t stream);
+
+#endif // CGR_TESTS_MODELS_OPERATIONS_H

@@ -1,0 +1,61 @@
+// Requests of a model, step by step: they share steps and wait for each other, prompts come in chunks, the tokens after them one
+// by one beside the chunks of others. An encoder gets whole requests, those of a decoder as they come. Pages are taken at random;
+// those that a window has passed go to others at once.
+#ifndef CGR_TESTS_MODELS_SESSION_H
+#define CGR_TESTS_MODELS_SESSION_H
+
+#include <deque>
+#include <vector>
+
+#include "tests/models/kit.h"
+#include "tests/support/seed.h"
+
+namespace cgr_test {
+namespace models {
+
+class Session {
+public:
+  // `seed`: of pages and of how much of a prompt a step takes.
+  Session(Kit &kit, uint64_t seed);
+  // Until every request has ended; what the model gave for each token.
+  Rows Run();
+
+private:
+  struct Request {
+    int32_t number, row, fed;
+    bool encoded;
+    std::vector<int32_t> tokens, source;
+    std::vector<std::deque<int32_t>> pages; // of each group
+    std::vector<int32_t> first;             // page that is the first of them
+  };
+
+  // A request's part of a batch.
+  struct Item {
+    Request *request;
+    int32_t count;
+  };
+
+  void Admit();
+  // What there is of an encoder's tokens; false: nothing.
+  bool Encode();
+  void Decode();
+  // How many tokens the request has in the next step, of `room`.
+  int32_t Take(const Request &request, int32_t room);
+  // Pages of the groups of a length set.
+  void Reserve(Request *request, int32_t length_set, int32_t tokens);
+  void GiveBack(Request *request, bool all);
+  void Step(const std::vector<Item> &items, uint32_t variant);
+  void Collect(const std::vector<Item> &items);
+
+  Kit &kit_;
+  Random random_;
+  std::vector<std::vector<int32_t>> free_; // of each group
+  size_t next_ = 0;
+  std::vector<Request> running_;
+  Rows rows_;
+};
+
+} // namespace models
+} // namespace cgr_test
+
+#endif // CGR_TESTS_MODELS_SESSION_H
