@@ -113,16 +113,17 @@ TEST_P(KernelPrologueSets, RandomStepsFollowTheModel) {
       std::shuffle(rows.begin(), rows.end(), random);
       rows.resize(size_t(Pick(random, 0, limits.max_requests)));
       for (size_t i = 0; i < rows.size(); i++)
-        lens.push_back(Pick(random, 0, Pick(random, 0, 1) ? 1 : 8));
+        lens.push_back(Pick(random, 0, limits.max_tokens > 2000 ? 250 : Pick(random, 0, 1) ? 1 : 8));
       StagedStep step = pair.Step(rows, lens, 0, 0);
       step.set = Pick(random, 0, limits.num_sets - 1);
+      const int32_t least = limits.max_tokens > 2000 ? 240 : 8; // nearly always enough
       step.with_tokens = Pick(random, 0, 3) > 0;
       step.padded_requests = Pick(random, std::max(step.num_requests, 1), limits.max_requests);
       step.padded_tokens = Pick(random, std::max(step.num_tokens, 1), limits.max_tokens);
       for (int32_t row = 0; row < limits.max_rows; row++)
         for (int32_t set = 1; set < limits.num_sets; set++)
-          if (Pick(random, 0, 2) == 0)
-            SetLength(&step, row, set, Pick(random, Pick(random, 0, 40) == 0 ? -1 : set == step.set ? 8 : 0, 290));
+          if (set == step.set || Pick(random, 0, 2) == 0)
+            SetLength(&step, row, set, Pick(random, Pick(random, 0, 40) == 0 ? -1 : set == step.set ? least : 0, 290));
       if (!rows.empty())
         AddChange(&step, CGR__CHANGE_COMPUTED, rows[0], 0, Pick(random, 0, 250));
       pair.fetches = Pick(random, 0, 1) == 1;

@@ -109,7 +109,7 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     cgr_batch batch = CGR_BATCH_INIT;
     batch.num_requests = 1;
     batch.rows = &a;
-    e.Reserve(a, 0, 7);
+    e.Reserve(a, 0, 9);
     for (int32_t i = 0; i < 2; i++) { // the second one repeats the first
       CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
       CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
@@ -119,6 +119,17 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     }
     CGR_EXPECT_OK(cgr_request_get_info(e.rt, a, &after));
     EXPECT_EQ(after.num_tokens, before.num_tokens + 2);
+    // The batch that repeats is not on the device any more after a step of another set.
+    e.SetOther(a, 1, 16);
+    CGR_ASSERT_OK(e.Prepare({ { a, 1 } }, 1));
+    CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
+    for (int32_t i = 2; i < 4; i++) {
+      CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
+      EXPECT_EQ(e.step.bytes_staged > sizeof(cgr__slot_header), i == 2) << "only the first one travels whole";
+      CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
+      CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+      EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_POSITIONS, 0)[0], 4 + i);
+    }
   }
 }
 
