@@ -66,7 +66,6 @@ def scale_of(fan_in):
 
 def fill(model, centres):
     """Every parameter by its name. `centres`: {what a name ends with: (centre, scale)}, before the usual rules."""
-    done = {}
     with torch.no_grad():
         for name, weight in model.named_parameters():
             rule = next((r for end, r in centres.items() if name.endswith(end)), None)
@@ -77,8 +76,6 @@ def fill(model, centres):
             elif rule is None:
                 rule = (0.0, scale_of(weight.shape[-1]))
             weight.copy_(values(name, tuple(weight.shape), *rule))
-            done[name] = weight
-    return done
 
 
 # -------------------------------------------------------------------------------------------------------------- the models
@@ -120,7 +117,7 @@ class GptOss:
         model = transformers.GptOssForCausalLM(transformers.GptOssConfig(
             **c, **PLAIN, rope_parameters=rope, max_position_embeddings=131072, experts_implementation="eager"))
         fill(model, {"sinks": (0.5, 2.0), "gate_up_proj": (0.0, scale_of(64)), "down_proj": (0.0, scale_of(64)),
-                     "proj_bias": (0.0, 0.25)})
+                     "proj_bias": (0.0, 0.25)})  # experts' matrices are [in][out]
         return model
 
 
@@ -159,7 +156,7 @@ class Bart:
     def make(self):
         model = transformers.BartForConditionalGeneration(transformers.BartConfig(
             **self.config, **{**PLAIN, "pad_token_id": 0}, decoder_start_token_id=0, forced_eos_token_id=None))
-        fill(model, {"embedding.weight": (1.0, 0.5), "shared.weight": (0.0, 0.25)})
+        fill(model, {"shared.weight": (0.0, 0.25)})
         return model
 
 
