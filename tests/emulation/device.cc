@@ -17,6 +17,7 @@
   X(epilogue)       \
   X(fetch)          \
   X(fill_pages)     \
+  X(merge)          \
   X(planner)        \
   X(prologue)       \
   X(staged)         \

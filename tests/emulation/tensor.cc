@@ -161,4 +161,6 @@ uint32_t Pack(bool is_bf16, float low, float high) {
   return is_bf16 ? Pair(ToBf16(low), ToBf16(high)) : Pair(ToFp16(low), ToFp16(high));
 }
 
+float Unpack(bool is_bf16, uint16_t bits) { return is_bf16 ? FromBf16(bits) : FromFp16(bits); }
+
 } // namespace cgr_emulation

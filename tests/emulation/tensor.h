@@ -16,6 +16,7 @@ void LoadMatrix(uint32_t (&r)[4], uint32_t shared, bool transposed, Site site);
 void Mma(bool is_bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site);
 // Rounded to nearest even.
 uint32_t Pack(bool is_bf16, float low, float high);
+float Unpack(bool is_bf16, uint16_t bits);
 
 } // namespace cgr_emulation
 

@@ -18,6 +18,8 @@
 #define cgr__cuda_fetch_preload cgr__emulated_fetch_preload
 #define cgr__cuda_fill_pages cgr__emulated_fill_pages
 #define cgr__cuda_fill_pages_preload cgr__emulated_fill_pages_preload
+#define cgr__cuda_merge cgr__emulated_merge
+#define cgr__cuda_merge_preload cgr__emulated_merge_preload
 #define cgr__cuda_planner cgr__emulated_planner
 #define cgr__cuda_planner_preload cgr__emulated_planner_preload
 #define cgr__cuda_prologue cgr__emulated_prologue
