@@ -1,5 +1,5 @@
 /* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
-#include "runtime/extent.h"
+#include "runtime/overlap.h"
 #include "runtime/ranges.h"
 #include "runtime/timing.h"
 
@@ -146,6 +146,22 @@ static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, 
   return mark(rec->marks.appended, a->layer, "appended");
 }
 
+/* Queries that one CTA has yet to read must not be written by another; nor keys, of a layer whose keys are the step's own. An out
+ * that is q is read by whoever writes it. */
+static cgr_status check_overlaps(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+  const cgr__tensor q = { &a->q, extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim) };
+  const cgr__tensor k = { &a->k, extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim) };
+  const cgr__tensor v = { &a->v, extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v) };
+  const cgr__tensor out = { &a->out, extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v) };
+  const cgr__tensor lse = { &a->lse, cgr__extent_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads) };
+  const cgr__tensor *const written[] = { &out, &lse }, *const kv[] = { &k, &v };
+  CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", &out, &q, true));
+  CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", &lse, &q, false));
+  for (int i = 0; l->flags & CGR_LAYER_NO_CACHE && i < 4; i++)
+    CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[i / 2], kv[i % 2], false));
+  return cgr__tensor_check_apart("cgr_record_attention", &lse, &out, false);
+}
+
 static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const cgr__extent q = extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
   const cgr__extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
@@ -156,6 +172,7 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   CGR__TRY(check_view(&a->out, &out));
   if (a->lse.data)
     CGR__TRY(check_view(&a->lse, &lse));
+  CGR__TRY(check_overlaps(rec, a, l));
   CGR__TRY(mark(rec->marks.attended, a->layer, "attended"));
   int32_t source = source_of(rec, a->layer);
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */

@@ -63,8 +63,9 @@ CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
 
 /* A group: the layers that share one page table. Each group has page numbers of its own and reserves two of them. A row needs
  * pages in every group for all tokens of its length set that it has, ceil(tokens / page_size) of them, but for those that no layer
- * of the group sees any more (cgr_request_drop_pages): so a group of layers with windows can do with a smaller pool. Layers of
- * different groups may lie in the same memory, whose pages the engine then gives to one group at a time.
+ * of the group sees any more (cgr_request_drop_pages): so a group of layers with windows can do with a smaller pool, which holds of
+ * each request the pages of the window and of a step's new tokens, and one page more. Layers of different groups may lie in the
+ * same memory, whose pages the engine then gives to one group at a time.
  *
  * The engine may keep the table itself, on the device: `page_table` [max_rows + 1][page_table_stride], whose last row belongs to
  * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last: the
@@ -112,8 +113,8 @@ CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
  * - with a cache, in a step of its own set L after 0: the tokens are appended, with APPEND_ONLY as a rule. Without it they
  *   attend to all tokens of L so far. A layer with kv_source may be left out;
  * - NO_CACHE, in a step of set L: cgr_record_attention. The tokens see those of their own request in this step and no others,
- *   so that a sequence that comes in chunks is attended chunk by chunk. There are no pages: `group`, k and v mean nothing,
- *   `dtype` is needed.
+ *   so that a sequence that comes in chunks is attended chunk by chunk. There are no pages: group is 0 and
+ *   k and v are empty, `dtype` is needed.
  * In any other step the layer must not be called. */
 typedef struct cgr_layer {
   uint32_t size;
@@ -132,7 +133,7 @@ typedef struct cgr_layer {
   int32_t window_left;       /* keys that a query sees up to its own, which is one of them; 0: all */
   int32_t window_right;      /* keys after its own, with BIDIRECTIONAL alone; 0: all */
   int32_t chunk;             /* tokens per chunk; a query sees its own chunk only; 0: off */
-  float scale;               /* of q.k before softmax; 0: 1 / sqrt(head_dim) */
+  float scale;               /* of q.k: scale first, then softcap, then slopes; 0: 1 / sqrt(head_dim) */
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
   const float *alibi_slopes; /* device, [num_q_heads]; NULL: none. Scores become less by slope * distance, in both directions. Every
                                 step reads them and the sinks: they stay where they are while the runtime lives */
@@ -157,7 +158,8 @@ CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
 
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
- * out may be the same memory as q, with the same strides; of a layer without a cache it is none of k and v. */
+ * out may be the same memory as q, with the same dtype and strides. Beyond that out and lse lie over neither q nor each other, nor, in
+ * a layer without a cache, over k or v; that is refused where addresses and strides tell it. */
 typedef struct cgr_attention {
   uint32_t size;
   int32_t layer;

@@ -22,3 +22,12 @@ void cgr__findings_add_used(cgr__findings *findings, const char *field, int64_t 
     cgr__findings_add(findings, CGR_ERROR_NEWER_STRUCT, field, "is %lld, expected 0: a later version may give it a meaning",
                       (long long)value);
 }
+
+void cgr__read_length_set(const cgr__setup *setup, const char *field, int32_t *set, cgr__findings *f) {
+  int32_t count = setup->config.num_length_sets;
+  if (*set >= 0 && *set < count)
+    return;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field, "is %d, expected 0 .. %d (num_length_sets is %d)", *set, count - 1,
+                    count);
+  *set = 0;
+}

@@ -60,8 +60,7 @@ static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   }
   int64_t pages = ((int64_t)setup->config.max_seq_len + most.page_size - 1) / most.page_size;
   cgr__findings_add_used(f, cgr__field_of("groups", i, "reserved").name, g->reserved);
-  if (!cgr__in_range(f, cgr__field_of("groups", i, "length_set").name, g->length_set, 0, setup->config.num_length_sets - 1))
-    g->length_set = 0;
+  cgr__read_length_set(setup, cgr__field_of("groups", i, "length_set").name, &g->length_set, f);
   check_trash_pages(&most, i, f);
   check_pages(&setup->config, pages, f);
   check_table(g, pages, i, f);
@@ -97,7 +96,10 @@ void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
   cgr_config *c = &setup->config;
   if (c->num_groups == 0 && needs_no_groups(c))
     return;
-  cgr__in_range(f, "num_groups", c->num_groups, 1, CGR__MAX_GROUPS);
+  if (c->num_groups < 1 || c->num_groups > CGR__MAX_GROUPS)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "num_groups",
+                      "is %d, expected 1 .. %d; 0 only if there are layers, and all of them have CGR_LAYER_NO_CACHE",
+                      c->num_groups, CGR__MAX_GROUPS);
   if (!c->groups)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "groups", "is NULL, expected an array of groups");
   if (c->num_groups < 1 || !c->groups)

@@ -122,6 +122,15 @@ static void check_supersets(const cgr_config *c, const cgr__key_lists *keys, cgr
   }
 }
 
+static void check_set_of_variant(const cgr__setup *setup, const cgr_variant *given, int32_t i, cgr__findings *f) {
+  const cgr__field field = cgr__field_of("variants", i, "length_set");
+  int32_t set = given->length_set;
+  if (given->word == 0 && set != 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected 0: steps of variant 0 are the sequences'", set);
+  else
+    cgr__read_length_set(setup, field.name, &set, f);
+}
+
 /* Variant 0 comes first. */
 static void read_variants(cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
@@ -135,8 +144,7 @@ static void read_variants(cgr__setup *setup, cgr__findings *f) {
   bool fits = true;
   for (int32_t i = 0; i < c->num_variants; i++) {
     const cgr_variant *given = &c->variants[i];
-    cgr__in_range(f, cgr__field_of("variants", i, "length_set").name, given->length_set, 0,
-                  given->word == 0 ? 0 : c->num_length_sets - 1);
+    check_set_of_variant(setup, given, i, f);
     cgr__in_range(f, cgr__field_of("variants", i, "captured").name, given->captured, 0, 1);
     for (int32_t j = 0; j < i; j++)
       if (c->variants[j].word == given->word)

@@ -4,10 +4,10 @@
 void cgr__check_length_set(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
   cgr__field field = cgr__field_of("layers", i, "length_set");
   const cgr_group *g = cgr__group_of(setup, l->group);
-  if (!cgr__in_range(f, field.name, l->length_set, 0, setup->config.num_length_sets - 1)) {
-    l->length_set = 0;
+  int32_t given = l->length_set;
+  cgr__read_length_set(setup, field.name, &l->length_set, f);
+  if (l->length_set != given)
     return;
-  }
   if (l->group >= 0 && g->size != 0 && !(l->flags & CGR_LAYER_NO_CACHE) && l->length_set != g->length_set)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected %d as in groups[%d], whose pages are its cache",
                       l->length_set, g->length_set, l->group);

@@ -114,11 +114,11 @@ static int32_t pages_of(const cgr__test_case *c, int32_t group, int32_t num_grou
 }
 
 /* How many rows of a buffer runs agree in: what both write, by the same code, up to the padded counts. -1: it is not compared. */
-static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_shape *shape, int32_t pages) {
+static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_shape *shape, int32_t pages, bool samples) {
   if (id == CGR_BUFFER_INPUT_IDS) /* the padding varies */
     return c->num_tokens;
-  if (id == CGR_BUFFER_NEXT_TOKENS) /* the sampler's, of which the steps of other sets have none */
-    return c->set == 0 ? c->num_requests : -1;
+  if (id == CGR_BUFFER_NEXT_TOKENS)
+    return samples ? c->num_requests : -1;
   if (id == CGR_BUFFER_PLAN || shape->source == CGR__SOURCE_STATE || shape->source == CGR__SOURCE_WRITTEN)
     return -1;
   switch (shape->shape) {
@@ -141,12 +141,13 @@ static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_
 static void add_buffers(cgr__self_test *t) {
   cgr__test_case *c = &t->test_case;
   const cgr_runtime *rt = t->rt;
+  bool samples = c->set == 0 && rt->setup.config.num_groups > 0; /* steps of other sets do not, nor does an encoder alone */
   for (int id = 0; id < CGR__BUFFER_COUNT; id++) {
     cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, 0);
     for (int32_t copy = 0, copies = shape.copies; copy < copies; copy++) {
       shape = cgr__buffer_shape_of(&rt->setup.limits, id, copy);
       int32_t pages = shape.shape == CGR__SHAPE_BATCH_PAGES ? pages_of(c, copy, rt->setup.config.num_groups) : 0;
-      int32_t rows = compared_rows(c, id, &shape, pages);
+      int32_t rows = compared_rows(c, id, &shape, pages, samples);
       int64_t bytes = (shape.shape == CGR__SHAPE_SCALARS ? shape.rows : shape.columns) * (int64_t)cgr_dtype_size(shape.dtype);
       if (rows > 0)
         add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[id][copy], shape.dtype, bytes, bytes, rows,

@@ -131,6 +131,32 @@ TEST_P(AttentionIsRefused, ForStridesThatOverlap) {
   });
 }
 
+// What is written lies over what others have yet to read, or over each other.
+TEST_P(AttentionIsRefused, ForWhatLiesOverIt) {
+  auto after = [](void *data, int64_t elements) {
+    return static_cast<void *>(static_cast<char *>(data) + elements * (GetParam().IsCuda() ? 2 : 4));
+  };
+  auto lse_at = [](cgr_attention *a, void *data) { a->lse.data = data; };
+  EachRefused({
+      { "out over the next head of q",
+        CGR_ERROR_INVALID_ARGUMENT,
+        { "out at", "lies over q at", "or the same" },
+        [&](cgr_attention *a) { a->out = a->q, a->out.data = after(a->q.data, a->q.stride_head); } },
+      { "out over q with other strides",
+        CGR_ERROR_INVALID_ARGUMENT,
+        { "out at", "lies over q at" },
+        [&](cgr_attention *a) { a->out.data = a->q.data, a->out.stride_token = a->q.stride_token + a->q.stride_head; } },
+      { "lse over q",
+        CGR_ERROR_INVALID_ARGUMENT,
+        { "lse at", "lies over q at", "memory of its own" },
+        [&](cgr_attention *a) { lse_at(a, a->q.data); } },
+      { "lse over out",
+        CGR_ERROR_INVALID_ARGUMENT,
+        { "lse at", "lies over out at" },
+        [&](cgr_attention *a) { lse_at(a, after(a->out.data, a->out.stride_head)); } },
+  });
+}
+
 // What a call does not look at may be anything.
 TEST_P(AttentionIsRefused, NotForWhatItDoesNotUse) {
   EngineOptions options = OptionsFor(GetParam());

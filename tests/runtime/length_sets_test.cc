@@ -368,7 +368,7 @@ TEST_P(LengthSets, ConfigurationsThatCannotBeAreRefused) {
   };
   refused([&] { config.num_length_sets = 5; }, { "num_length_sets", "is 5", "1 .. 4" });
   refused([&] { config.num_length_sets = -1; }, { "num_length_sets", "is -1" });
-  refused([&] { layers[0].length_set = 2; }, { "layers[0].length_set", "is 2", "0 .. 1" });
+  refused([&] { layers[0].length_set = 2; }, { "layers[0].length_set", "is 2", "0 .. 1", "num_length_sets is 2" });
   refused([&] { layers[0].length_set = -1; }, { "layers[0].length_set", "is -1", "0 .. 1" });
   refused([&] { groups[0].length_set = -3; }, { "groups[0].length_set", "is -3", "0 .. 1" });
   refused([&] { groups[0].reserved = 4; }, { "groups[0].reserved", "is 4" });
@@ -378,8 +378,9 @@ TEST_P(LengthSets, ConfigurationsThatCannotBeAreRefused) {
   refused([&] { layers[4].length_set = 0; }, { "layers[4].length_set", "is 0", "expected 1 as in groups[1]" });
   refused([&] { layers[2].flags = 0; }, { "layers[2].flags", "CGR_LAYER_BIDIRECTIONAL", "length_set 1" });
   refused([&] { layers[4].window_left = 3; }, { "layers[4].window_left", "is 3", "length_set 1" });
-  refused([&] { variants[0].length_set = 2; }, { "variants[0].length_set", "is 2", "0 .. 1" });
-  refused([&] { variants[1].length_set = 1, config.num_variants = 2; }, { "variants[1].length_set", "is 1", "0 .. 0" });
+  refused([&] { variants[0].length_set = 2; }, { "variants[0].length_set", "is 2", "0 .. 1", "num_length_sets is 2" });
+  refused([&] { variants[1].length_set = 1, config.num_variants = 2; },
+          { "variants[1].length_set", "is 1", "expected 0", "variant 0" });
   refused(
       [&] {
         variants[1] = { 8, 1, 1, 0 }, config.num_variants = 2;

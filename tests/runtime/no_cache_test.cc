@@ -63,9 +63,12 @@ TEST_P(NoCache, EveryModeGivesTheSameBitsAndTheOraclesValues) {
   }
 }
 
+// Nor a sampler: what next tokens hold is nobody's.
 TEST_P(NoCache, SelfTestWithoutPages) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
-    SetsEngine e(GetParam(), mode, EncoderAlone(), 1);
+    Options options = EncoderAlone();
+    options.samples = false;
+    SetsEngine e(GetParam(), mode, options, 1);
     CGR_ASSERT_OK(e.Capture());
     cgr_self_test test = CGR_SELF_TEST_INIT;
     test.max_token = 100;
@@ -75,6 +78,27 @@ TEST_P(NoCache, SelfTestWithoutPages) {
     CGR_EXPECT_OK(cgr_runtime_audit(e.rt, nullptr, nullptr, 0, &count));
     EXPECT_EQ(count, 0);
   }
+}
+
+// Keys of the step are read while outputs are written.
+TEST_P(NoCache, OutputsThatLieOverKeysAreRefused) {
+  using Change = std::function<void(cgr_attention *)>;
+  const std::vector<std::pair<Change, std::string>> changes = {
+    { [](cgr_attention *a) { a->out.data = a->k.data; }, "out at" },
+    { [](cgr_attention *a) { a->out.data = a->v.data; }, "lies over v at" },
+    { [](cgr_attention *a) { a->lse.data = a->k.data; }, "lies over k at" },
+    { [](cgr_attention *a) { a->lse.data = a->v.data; }, "lse at" },
+  };
+  SetsEngine e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);
+  for (const auto &[change, word] : changes) {
+    e.adjust_call = [&change = change](size_t l, cgr_attention *a) {
+      if (l == 0)
+        change(a);
+    };
+    ExpectMessage(e.Capture(), CGR_ERROR_CALLBACK, { "CGR_ERROR_INVALID_ARGUMENT", "lies over", word });
+  }
+  e.adjust_call = nullptr;
+  CGR_EXPECT_OK(e.Capture());
 }
 
 TEST_P(NoCache, WithoutGroupsNothingHasPages) {
@@ -118,7 +142,8 @@ TEST_P(NoCache, GroupsAreNeededByAnyCache) {
                 { "layers[1].group is 1", "0 .. 0" });
   layers[1].group = 0;
   layers[2].flags = 0;
-  ExpectMessage(cgr_validate(&config, e.dev, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT, { "num_groups is 0", "1 .. 4" });
+  ExpectMessage(cgr_validate(&config, e.dev, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
+                { "num_groups is 0", "1 .. 4", "CGR_LAYER_NO_CACHE" });
 }
 
 // ------------------------------------------------------------------------------------------------- an engine's own backend

@@ -39,6 +39,7 @@ struct Options {
   std::vector<LayerSpec> layers;
   int32_t num_sets = 2; // steps of set s after 0 are those of variant s
   std::function<void(cgr_config *)> adjust;
+  bool samples = true; // steps write next tokens
 };
 
 // An encoder of one layer, and a decoder of two, each of which attends to its own sequence and to what the encoder gave. The last
@@ -352,6 +353,8 @@ private:
       if (a.layer >= 0)
         status = cgr_record_attention(recorder, &a);
     }
+    if (status == CGR_OK && !self.o.samples)
+      return status;
     if (status == CGR_OK)
       status = cgr_record_buffer(recorder, CGR_BUFFER_NEXT_TOKENS, 0, &next);
     return status == CGR_OK ? cgr_fill(self.dev, next.data, 1 + set, size_t(info.num_requests) * 4, info.stream) : status;
