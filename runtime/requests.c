@@ -76,6 +76,8 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
     full.num_tokens = entry->computed;
     full.has_token = entry->has_token;
     full.tag = entry->tag;
+    for (int32_t set = 1; set < runtime->setup.config.num_length_sets; set++)
+      full.other_lengths[set] = cgr__rows_other_length(&runtime->rows, row, set);
   }
   cgr__sized_write(info, &full, sizeof full);
   return CGR_OK;

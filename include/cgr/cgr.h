@@ -338,8 +338,9 @@ typedef struct cgr_request_info {
   int32_t has_token;  /* 1: the row's last token is on the device, CGR_TOKEN_LAST is allowed */
   uint64_t tag;
   uint64_t last_seq;  /* last step that used the row, for this owner or one before, and may still write its pages; 0: none */
+  int32_t other_lengths[4]; /* in each length set after 0, at its number; 0 at 0 and where there is no such set */
 } cgr_request_info;
-#define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, 0 }
+#define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 /* Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info);
 /* The row has pages [*first, *end) in this group; both 0: none, or the table is the engine's own.

@@ -106,6 +106,9 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     EXPECT_EQ(after.has_token, 1);
     EXPECT_EQ(after.last_seq, e.step.seq);
     EXPECT_GT(after.last_seq, before.last_seq);
+    const std::vector<int32_t> lengths(after.other_lengths, after.other_lengths + 4);
+    EXPECT_EQ(lengths, (std::vector<int32_t>{ 0, e.length[a][1], 0, 0 }));
+    EXPECT_GE(lengths[1], 9);
     cgr_batch batch = CGR_BATCH_INIT;
     batch.num_requests = 1;
     batch.rows = &a;
