@@ -29,8 +29,8 @@ extern "C" {
 typedef struct cgr__attention_args {
   cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim, of out head_dim_v]; lse fp32 [num_tokens, num_q_heads], data NULL:
                            not wanted */
-  cgr_view k, v;        /* CGR__KEYS_STEP: [num_tokens, num_kv_heads, head_dim or head_dim_v] */
-  cgr_kv_view k_cache, v_cache;      /* any other; dtypes with CGR__KEYS_STEP too */
+  cgr_view k, v;        /* CGR__SEES_STEP: [num_tokens, num_kv_heads, head_dim or head_dim_v] */
+  cgr_kv_view k_cache, v_cache;      /* any other; dtypes with CGR__SEES_STEP too */
   const float *alibi_slopes, *sinks; /* [num_q_heads] or NULL */
   cgr__group_geometry group;
   const int32_t *page_table;                                         /* [M+1][group.page_table_stride] */

@@ -132,8 +132,8 @@ typedef struct cgr__step_args {
  *    any change is applied. A row outside 0 .. M - 1: CGR_GUARD_ROW, a length above max_seq_len (or a row_computed below 0):
  *    CGR_GUARD_LENGTH: the request keeps its tokens in query_start_loc but gets seq_len 0 and its tokens slot -1, position 0 and
  *    input id 0; planner and attention treat seq_len 0 as no work, and attention writes 0 for its tokens. request_rows keeps
- *    what was sent, so that an unchanged step reports the row again. So does a length in another set that is below 0, or below
- * the query_len in the step's own `set`, or above max_seq_len (CGR_GUARD_LENGTH): the request is empty in all sets.
+ *    what was sent, so that an unchanged step reports the row again. A length in another set that is below 0, or above
+ *    max_seq_len, or in the step's own `set` below the query_len, is CGR_GUARD_LENGTH, too: the request is empty in all sets.
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
  *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of
@@ -146,7 +146,7 @@ typedef struct cgr__step_args {
  *    row_last_tokens[row][0]. logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running sum of
  *    ceil(seq_len / page_size). With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and
  *    kv_last_page_len of a group are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th
- * new token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. Row state is not
+ *    new token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. Row state is not
  *    changed; state->error is reset at the start; state->staged becomes the header's, 0 for a refused step. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 

@@ -231,10 +231,10 @@ static int32_t tile_q(const cgr__variant *variant, int32_t block_heads) {
   return tile;
 }
 
-static int32_t keys_of(const cgr_layer *l) {
+static int32_t sees_of(const cgr_layer *l) {
   if (l->flags & CGR_LAYER_NO_CACHE)
-    return CGR__KEYS_STEP;
-  return l->length_set != 0 ? CGR__KEYS_OTHER : CGR__KEYS_CACHE;
+    return CGR__SEES_STEP;
+  return l->length_set != 0 ? CGR__SEES_OTHER : CGR__SEES_CACHE;
 }
 
 static cgr__plan_class class_of(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l,
@@ -251,7 +251,7 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__varian
                         .snap = v->snap,
                         .queue_tile_q = tile_q(v, heads),
                         .queue_tile_kv = v->tile_kv,
-                        .keys = keys_of(l),
+                        .sees = sees_of(l),
                         .window_left = l->window_left,
                         .window_right = l->window_right,
                         .chunk = l->chunk,

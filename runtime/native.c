@@ -38,7 +38,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   int32_t class = plans->class_of[a->layer];
   cgr__attention_args args = { .q = a->q, .k = a->k, .v = a->v, .out = a->out, .lse = a->lse, .k_cache = l->k, .v_cache = l->v };
   if (l->flags & CGR_LAYER_NO_CACHE) {
-    args.group.page_size = 16; /* there may be no group: nothing divides by 0 */
+    args.group.page_size = CGR__PAGE_SIZE_UNIT; /* there may be no group: nothing divides by 0 */
   } else {
     args.group = step->group[l->group];
     args.page_table = b->group[l->group].page_table;

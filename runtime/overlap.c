@@ -53,7 +53,21 @@ static bool is_met_by(const lattice *whole, const lattice *part) {
   return has_no_gaps(whole) && (first < (uintptr_t)whole->extent || last < (uintptr_t)whole->extent);
 }
 
-/* Whether they are known to have a byte in common: always where the strides are the same; else where they begin together or one
+/* Whether the byte is one of its. */
+static bool has_byte(const lattice *l, uintptr_t byte) {
+  const uintptr_t offset = byte - l->base;
+  if (offset >= (uintptr_t)l->extent)
+    return false;
+  const int64_t in_row = (int64_t)offset % l->outer;
+  return in_row < l->row && in_row % l->inner < l->run;
+}
+
+/* Whether an end of the first run of `part` is in `whole`. */
+static bool is_begun_in(const lattice *whole, const lattice *part) {
+  return has_byte(whole, part->base) || has_byte(whole, part->base + (uintptr_t)part->run - 1);
+}
+
+/* Whether they are known to have a byte in common: always where the strides are the same; else where one begins in the other, or
  * has no gaps in which the other could lie. */
 static bool meet(const cgr__tensor *x, const cgr__tensor *y) {
   const lattice a = lattice_of(x), b = lattice_of(y);
@@ -61,7 +75,7 @@ static bool meet(const cgr__tensor *x, const cgr__tensor *y) {
     return false;
   if (a.inner == b.inner && a.outer == b.outer)
     return meet_alike(&a, &b, (int64_t)(b.base - a.base));
-  return a.base == b.base || is_met_by(&a, &b) || is_met_by(&b, &a);
+  return is_begun_in(&a, &b) || is_begun_in(&b, &a) || is_met_by(&a, &b) || is_met_by(&b, &a);
 }
 
 /* Whether each element of one is the same element of the other. */

@@ -35,7 +35,7 @@ typedef struct llama_config {
   int32_t max_positions;
   bool tied;                       /* the output projection is the embedding */
   bool qkv_bias, o_bias;           /* of the projections of attention */
-  bool qk_norm;                    /* each head of q and k is normed before it is turned */
+  bool qk_norm;                    /* each head of q and k is normed before it is rotated */
   int32_t window;                  /* keys that a query sees in a windowed layer, its own included; 0: all */
   bool windowed[LLAMA_MAX_LAYERS]; /* by layer; none without a window */
   float norm_eps;

@@ -130,15 +130,16 @@ typedef struct cgr_layer {
   int32_t head_dim_v;        /* of v and out; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache, if there is one */
   int32_t out_dtype;         /* of out; 0: dtype */
-  int32_t window_left;       /* keys that a query sees up to its own, which is one of them; 0: all */
+  int32_t window_left;       /* keys that a query sees up to and with its own; 0: all */
   int32_t window_right;      /* keys after its own, with BIDIRECTIONAL alone; 0: all */
-  int32_t chunk;             /* tokens per chunk; a query sees its own chunk only; 0: off */
+  int32_t chunk;             /* tokens per chunk, counted from position 0, with NO_CACHE from the step's first token of the request; a query
+                                sees its own chunk only; 0: off */
   float scale;               /* of q.k: scale first, then softcap, then slopes; 0: 1 / sqrt(head_dim) */
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
   const float *alibi_slopes; /* device, [num_q_heads]; NULL: none. Scores become less by slope * distance, in both directions. Every
                                 step reads them and the sinks: they stay where they are while the runtime lives */
-  const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax once, and the LSE; NULL: none. A query
-                                that sees no key has out 0 and LSE -inf all the same */
+  const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax once, and the LSE; -inf, or less than
+                                1e38 in magnitude; NULL: none. A query that sees no key has out 0 and LSE -inf all the same */
   cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE base and scale are NULL. They overlap nothing, but for one
                                 inside of the other where the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
 } cgr_layer;

@@ -69,7 +69,8 @@ typedef struct cgr_config {
   const cgr_backend *backends;
   int32_t num_groups;            /* 1 .. 4; or 0 with layers that all have CGR_LAYER_NO_CACHE */
   int32_t num_layers;            /* 0 .. 1024. 0: the engine attends with kernels of its own */
-  int32_t num_buffers;           /* 0 .. 64, less one for each workspace and each plan_bytes of a backend in use */
+  int32_t num_buffers;           /* 0 .. 64, less one for each workspace and each plan_bytes of a backend in use, and one with
+                                    length sets */
   int32_t num_backends;          /* 0 .. 8 */
   int32_t num_programs;          /* 0: 1 */
   int32_t num_lanes;             /* 0: 1 */
@@ -313,14 +314,15 @@ CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int
 
 /* Sets the number of tokens in the cache: back (preemption, rejected drafts), or forward over pages that the engine has filled
  * itself (a prefix found in its cache), which must cover it. The next step then has to give the row's token. CGR_ERROR_PAGES_MISSING
- * without the pages that it sees, those included that windows had passed and that a shorter length needs again.
+ * without the pages that this step will see, of which a shorter length may need some that windows had passed already.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 
-/* Sets the row's length in length set `set`, 1 or more: 0 when a row opens, and as set from then on. Layers of the set attend
- * over so many tokens in the steps of the sequences: 0 is a row that is not encoded yet. Before a step of the set's own tokens
- * (cgr_variant) it must have those in. The row's pages of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), and
- * cannot be dropped from under it. CGR_ERROR_STATE while the row is in the prepared step.
+/* Sets the row's length in length set `set`, 1 .. num_length_sets - 1: 0 when a row opens, and as set from then on. Layers of the
+ * set attend over so many tokens in the steps of the sequences: 0 is a row that is not encoded yet. Before a step of the set's own
+ * tokens (cgr_variant) it is set to a length that counts them. Above max_seq_len it is CGR_ERROR_SEQUENCE_TOO_LONG; the row's pages
+ * of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), from the first one on, and cannot be dropped from under it.
+ * CGR_ERROR_STATE while the row is in the prepared step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens);
 

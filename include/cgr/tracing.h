@@ -171,8 +171,8 @@ typedef void (*cgr_dump_function)(void *context, const char *json, size_t length
  * record (the engine's, before its first layer), layer (the engine's, after the attention of `layer`), append, attention, merge
  * (of cgr_record_merge), call (of cgr_record_call), fetch, epilogue; or none. Of times (cgr_phase) most have the same names, but
  * planner is "plan first" or "plan", merges have none, and they hold one another: the time of a layer holds what is labelled
- * layer, append and attention, and that of record all layers, what is labelled record, the merges and the calls. `layer` and `backend` are null where there is none. A node's name is its
- * kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are those that CUPTI and Nsight call graphNodeId;
+ * layer, append and attention, and that of record all layers, what is labelled record, the merges and the calls. `layer` and
+ * `backend` are null where there is none. A node's name is its kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are those that CUPTI and Nsight call graphNodeId;
  * drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be taken says why in
  * `unlabelled`, and has no pieces; it can be captured again after cgr_runtime_release_graphs.
  * Threads one · Capture ok · Sync never · Alloc never */

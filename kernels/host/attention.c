@@ -120,7 +120,7 @@ static tile open_tile(const cgr__attention_args *args, const cgr__plan_item *ite
   tile work;
   work.args = args;
   work.row_of_table = args->request_rows[item->request];
-  work.pages = c->keys == CGR__KEYS_STEP ? NULL : args->page_table + work.row_of_table * args->group.page_table_stride;
+  work.pages = c->sees == CGR__SEES_STEP ? NULL : args->page_table + work.row_of_table * args->group.page_table_stride;
   work.start = args->query_start_loc[item->request];
   work.query_len = args->query_start_loc[item->request + 1] - work.start;
   work.seq_len = cgr__plan_seen_len(c, work.query_len, args->seq_lens[item->request]);
@@ -160,7 +160,7 @@ static int64_t page_of(const tile *work, int32_t index) {
 static const unsigned char *element_at(const tile *work, const cgr_kv_view *cache, const cgr_view *step, int64_t page,
                                        int32_t position) {
   int64_t size = cgr__element_size(cache->dtype);
-  if (work->args->plan_class.keys == CGR__KEYS_STEP)
+  if (work->args->plan_class.sees == CGR__SEES_STEP)
     return (const unsigned char *)step->data +
            ((work->start + position) * step->stride_token + work->kv_head * step->stride_head) * size;
   int32_t offset = position % work->args->group.page_size;
@@ -176,7 +176,7 @@ static void load_kv(const tile *work, const cgr_kv_view *cache, const cgr_view *
   for (int32_t position = range.begin; position < range.end; position++) {
     int32_t t = position - begin;
     bool is_first = position == range.begin || position % page_size == 0;
-    if (is_first && work->args->plan_class.keys != CGR__KEYS_STEP)
+    if (is_first && work->args->plan_class.sees != CGR__SEES_STEP)
       page = page_of(work, position / page_size);
     const unsigned char *from = element_at(work, cache, step, page, position);
     if (cache->dtype == CGR_DTYPE_FP32) {

@@ -121,12 +121,12 @@ CGR__HOST_DEVICE int64_t cgr__plan_quotient(int64_t n, int64_t d) {
 
 /* Tokens of the sequence that a request attends in, of `seq_len` as the buffers have it: 0 when a guard emptied it. */
 CGR__HOST_DEVICE int32_t cgr__plan_seen_len(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
-  return c->keys == CGR__KEYS_STEP ? cgr__plan_min(query_len, seq_len) : seq_len;
+  return c->sees == CGR__SEES_STEP ? cgr__plan_min(query_len, seq_len) : seq_len;
 }
 
 /* New tokens of a request that are worked on, `seen` being the above: none when there is nothing to see. */
 CGR__HOST_DEVICE int32_t cgr__plan_live_len(const cgr__plan_class *c, int32_t query_len, int32_t seen) {
-  return seen >= (c->keys == CGR__KEYS_OTHER ? 1 : query_len) ? query_len : 0;
+  return seen >= (c->sees == CGR__SEES_OTHER ? 1 : query_len) ? query_len : 0;
 }
 
 /* KV tokens that the new tokens [first, last] of a request see. Here and below seq_len is cgr__plan_seen_len, and query_len

@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 /* Which keys the queries of a layer see. */
-enum cgr__keys {
-  CGR__KEYS_CACHE, /* of their own sequence: seq_len tokens in pages, the new tokens being the last of them */
-  CGR__KEYS_STEP,  /* the new tokens of the step alone, without pages */
-  CGR__KEYS_OTHER  /* of another sequence of the row (an encoder's): seq_len tokens in pages, that the new tokens are not among */
+enum cgr__sees {
+  CGR__SEES_CACHE, /* of their own sequence: seq_len tokens in pages, the new tokens being the last of them */
+  CGR__SEES_STEP,  /* the new tokens of the step alone, without pages */
+  CGR__SEES_OTHER  /* of another sequence of the row (an encoder's): seq_len tokens in pages, that the new tokens are not among */
 };
 
 typedef struct cgr__plan_class {
@@ -28,9 +28,9 @@ typedef struct cgr__plan_class {
   /* The queue: q tiles of the other requests, taken one by one. */
   int32_t queue_tile_q, queue_tile_kv; /* tokens of a q tile and of a KV tile */
 
-  /* What a query at position x sees: [x + 1 - window_left, x + 1 + window_right) of its sequence. With CGR__KEYS_OTHER, which is
+  /* What a query at position x sees: [x + 1 - window_left, x + 1 + window_right) of its sequence. With CGR__SEES_OTHER, which is
    * bidirectional and has neither windows nor chunks, all of it. */
-  int32_t keys;          /* cgr__keys */
+  int32_t sees;          /* cgr__sees */
   int32_t window_left;   /* 0: all before it */
   int32_t window_right;  /* with `bidirectional` 0: all after it */
   int32_t bidirectional; /* 0: nothing after its own position */

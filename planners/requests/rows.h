@@ -218,12 +218,12 @@ static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   return entry->computed + (entry->position < 0 ? 0 : (int32_t)(rows->standing.steps - entry->since) * entry->query_len);
 }
 
-/* Whether a row, which is up to date, has the pages of a step with so many new tokens: all that these see and their own. A row
+/* Whether a row, which is up to date, has the pages of a step with so many new tokens: all that these see and their own. (None
+ * see nothing: the pages may all have been given back.) A row
  * whose front was once enough has enough of it for later steps, until pages are dropped or its length is set: so a batch that
  * repeats counts the steps up to `capacity` and no more. */
 static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
-  bool begins = query_len == 0 || row->computed >= row->least;
-  return begins && (int64_t)row->computed + query_len <= row->capacity;
+  return query_len == 0 || (row->computed >= row->least && (int64_t)row->computed + query_len <= row->capacity);
 }
 
 /* Adds the pending steps of the steady batch to its rows. */

@@ -125,8 +125,8 @@ TEST_P(KernelAttentionKinds, HeadDimsOfVApart) {
 
 // Small scores pass a cap nearly as they are, large ones end at it.
 TEST_P(KernelAttentionKinds, SoftCaps) {
-  for (float cap : { 0.5f, 30.0f, 50.0f })
-    for (float scale : { 0.01f, 0.125f, 20.0f }) {
+  for (float cap : { 0.5f, 30.0f, 50.0f, 1e3f, 1e6f, 3e38f })
+    for (float scale : { 0.01f, 0.125f, cap > 100.0f ? 1.0f : 20.0f }) {
       AttentionShape shape = Small(Shape());
       shape.kind.softcap = cap;
       shape.scale = scale;

@@ -60,10 +60,10 @@ cgr__plan_class RandomClass(Random &random, const PlanBatch &batch, int32_t max_
   c.snap = random.Pick32(0, unit);
   c.queue_tile_q = random.OneIn(2) ? 1 << random.Pick(0, 6) : random.Pick32(1, 70);
   c.queue_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
-  const int32_t keys[] = { CGR__KEYS_CACHE, CGR__KEYS_CACHE, CGR__KEYS_STEP, CGR__KEYS_OTHER };
-  c.keys = keys[random.Pick(0, 3)];
-  c.bidirectional = c.keys == CGR__KEYS_OTHER || random.OneIn(4);
-  if (c.keys != CGR__KEYS_OTHER) {
+  const int32_t keys[] = { CGR__SEES_CACHE, CGR__SEES_CACHE, CGR__SEES_STEP, CGR__SEES_OTHER };
+  c.sees = keys[random.Pick(0, 3)];
+  c.bidirectional = c.sees == CGR__SEES_OTHER || random.OneIn(4);
+  if (c.sees != CGR__SEES_OTHER) {
     c.window_left = random.OneIn(3) ? random.Pick32(1, 2000) : 0;
     c.window_right = c.bidirectional && random.OneIn(2) ? random.Pick32(1, 2000) : 0;
     c.chunk = !c.bidirectional && c.window_left == 0 && random.OneIn(2) ? random.Pick32(1, 700) : 0;
@@ -426,7 +426,7 @@ TEST_P(KernelPlanner, PlansTheLongestSequences) {
     step.array_requests = step.padded_requests = 300;
     for (int32_t i = 0; i < CGR__MAX_CLASSES; i++) {
       cgr__plan_class c = RandomClass(random, step.batch, 300);
-      const bool has_windows = c.keys != CGR__KEYS_OTHER;
+      const bool has_windows = c.sees != CGR__SEES_OTHER;
       if (has_windows && c.chunk == 0 && random.OneIn(3))
         c.window_left = CGR__MAX_SEQ_LEN - random.Pick32(0, 1000);
       if (has_windows && random.OneIn(3))

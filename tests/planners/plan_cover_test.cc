@@ -132,7 +132,7 @@ TEST(PlanCover, EveryCellOfSmallBatches) {
       int32_t context = random.Pick32(0, 90);
       given.query_lens[i] = std::min(given.query_lens[i], 40);
       given.seq_lens[i] = given.query_lens[i] > 0 && random.OneIn(8) ? given.query_lens[i] - 1 : given.query_lens[i] + context;
-      if (given.c.keys == CGR__KEYS_OTHER)
+      if (given.c.sees == CGR__SEES_OTHER)
         given.seq_lens[i] = context;
     }
     MakeRoom(&given, 0);

@@ -303,6 +303,10 @@ TEST_P(LengthSets, LengthsThatCannotBeAreRefused) {
   CGR_EXPECT_OK(e.Prepare({ { a, 1 } }, 0));
   CGR_EXPECT_OK(cgr_step_cancel(e.rt, &e.step));
   refused(a, 1, 1, CGR_ERROR_PAGES_MISSING, { "at most 0" });
+  // All of its tokens are seen, so that its pages begin at the first.
+  const int32_t late = 20;
+  CGR_EXPECT_OK(cgr_request_set_pages(e.rt, a, 1, 1, &late, 1));
+  refused(a, 1, 1, CGR_ERROR_PAGES_MISSING, { "at most 0" });
   // Of a runtime without other sets, and data that is not the engine's.
   Options plain = { { { 16, 20, 0 } }, { { 0, 0, 0, 0, 2, 1, 32, 0, false } }, 1, nullptr };
   auto other = Make(CGR_MODE_NONE, plain);

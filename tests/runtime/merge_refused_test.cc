@@ -154,6 +154,14 @@ TEST_P(MergeIsRefused, ForAnOutputThatLiesOverSomethingElse) {
           m->a.stride_token = 2 * kRow;
           m->out.stride_token = 3 * kRow;
         } },
+      { "b_lse's begin, both with gaps",
+        CGR_ERROR_INVALID_ARGUMENT,
+        { "out at", "over b_lse at" },
+        [](cgr_merge *m) {
+          m->out.stride_token = 2 * kRow;
+          m->b_lse.data = static_cast<char *>(m->out.data) + 4;
+          m->b_lse.stride_token = 3 * kRow;
+        } },
       { "a's first token, of some with gaps",
         CGR_ERROR_INVALID_ARGUMENT,
         { "over a at" },

@@ -153,7 +153,7 @@ inline AttentionKind RandomKind(Random &random, int32_t num_q_heads, int32_t pag
       kind.alibi_slopes = RandomSlopes(random, num_q_heads);
   }
   kind.alibi_sqrt = random.OneIn(kind.alibi_slopes.empty() ? 16 : 2);
-  kind.softcap = random.OneIn(3) ? float(random.Pick32(1, 60)) * 0.5f : 0.0f;
+  kind.softcap = random.OneIn(3) ? float(random.Pick32(1, 60)) * (random.OneIn(4) ? 1e6f : 0.5f) : 0.0f;
   if (random.OneIn(3))
     kind.sinks = RandomSinks(random, num_q_heads);
   return kind;

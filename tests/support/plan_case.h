@@ -22,11 +22,11 @@ struct PlanCase {
   std::vector<int32_t> query_lens, seq_lens;
 
   size_t num_requests() const { return query_lens.size(); }
-  // Keys of a request: with CGR__KEYS_STEP its new tokens alone.
-  int32_t NumKeys(size_t i) const { return c.keys == CGR__KEYS_STEP ? std::min(query_lens[i], seq_lens[i]) : seq_lens[i]; }
+  // Keys of a request: with CGR__SEES_STEP its new tokens alone.
+  int32_t NumKeys(size_t i) const { return c.sees == CGR__SEES_STEP ? std::min(query_lens[i], seq_lens[i]) : seq_lens[i]; }
   // New tokens that are worked on: none when a guard has emptied the request, or when another sequence is not there yet.
   int32_t LiveLen(size_t i) const {
-    const int32_t least = c.keys == CGR__KEYS_OTHER ? 1 : query_lens[i];
+    const int32_t least = c.sees == CGR__SEES_OTHER ? 1 : query_lens[i];
     return seq_lens[i] < least ? 0 : query_lens[i];
   }
   bool IsOnLine(size_t i) const { return LiveLen(i) > 0 && LiveLen(i) <= c.line_query_len; }
@@ -42,7 +42,7 @@ inline std::string PlanCase::Text() const {
                      std::to_string(c.line_query_len) + " x " + std::to_string(c.line_tile_kv) + ", cost " +
                      std::to_string(c.cost_tile) + " + n " + std::to_string(c.cost_kv) + ", snap " + std::to_string(c.snap) +
                      ", queue " + std::to_string(c.queue_tile_q) + " x " + std::to_string(c.queue_tile_kv) + ", keys " +
-                     std::to_string(c.keys) + ", chunk " + std::to_string(c.chunk) + ", window " + std::to_string(c.window_left) +
+                     std::to_string(c.sees) + ", chunk " + std::to_string(c.chunk) + ", window " + std::to_string(c.window_left) +
                      " " + std::to_string(c.window_right) + ", bidirectional " + std::to_string(c.bidirectional) + ", splits " +
                      std::to_string(c.max_splits) + ", query/seq";
   for (size_t i = 0; i < std::min<size_t>(num_requests(), 100); i++)
@@ -52,7 +52,7 @@ inline std::string PlanCase::Text() const {
 
 // Whether the query at a position sees a token of its sequence; of another sequence every query sees all.
 inline bool Sees(const cgr__plan_class &c, int64_t position, int64_t token) {
-  if (c.keys == CGR__KEYS_OTHER)
+  if (c.sees == CGR__SEES_OTHER)
     return true;
   if (c.chunk > 0 && token / c.chunk < position / c.chunk)
     return false;
@@ -188,10 +188,10 @@ inline cgr__plan_class RandomClass(Random &random) {
   default:
     c.cost_tile = random.Pick32(0, 1 << 20), c.cost_kv = random.Pick32(1, 1 << 20), c.snap = random.Pick32(0, 1 << 20);
   }
-  const int32_t keys[] = { CGR__KEYS_CACHE, CGR__KEYS_CACHE, CGR__KEYS_STEP, CGR__KEYS_OTHER };
-  c.keys = keys[random.Pick(0, 3)];
-  c.bidirectional = c.keys == CGR__KEYS_OTHER || random.OneIn(3);
-  if (c.keys != CGR__KEYS_OTHER) {
+  const int32_t keys[] = { CGR__SEES_CACHE, CGR__SEES_CACHE, CGR__SEES_STEP, CGR__SEES_OTHER };
+  c.sees = keys[random.Pick(0, 3)];
+  c.bidirectional = c.sees == CGR__SEES_OTHER || random.OneIn(3);
+  if (c.sees != CGR__SEES_OTHER) {
     c.window_left = random.OneIn(2) ? 0 : random.OneIn(4) ? 1 : random.Pick32(1, 300);
     c.window_right = c.bidirectional && random.OneIn(2) ? random.Pick32(1, 200) : 0;
     c.chunk = !c.bidirectional && c.window_left == 0 && random.OneIn(2) ? random.Pick32(1, random.OneIn(3) ? 20 : 300) : 0;
@@ -215,7 +215,7 @@ inline PlanCase RandomPlanCase(Random &random) {
     int32_t context = random.OneIn(2) ? random.Pick32(0, 500) : random.Pick32(0, 3) * c.line_tile_kv + random.Pick32(-1, 1);
     bool is_emptied = query > 0 && random.OneIn(12);
     given.query_lens.push_back(query);
-    if (c.keys == CGR__KEYS_OTHER) {
+    if (c.sees == CGR__SEES_OTHER) {
       given.seq_lens.push_back(is_emptied ? 0 : std::max(context, 0));
       continue;
     }

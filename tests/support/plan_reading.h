@@ -76,7 +76,7 @@ private:
   // KV tiles that the new tokens first .. last see: from the first key of the first to the last key of the last.
   Range Seen(int32_t i, int64_t first, int64_t last, int64_t tile_kv) const {
     int64_t seq_len = NumKeys(i), context = seq_len - batch_.lens[i], begin = 0, end = context + last + 1;
-    if (c_.keys == CGR__KEYS_OTHER)
+    if (c_.sees == CGR__SEES_OTHER)
       return { 0, seq_len / tile_kv + (seq_len % tile_kv != 0) };
     if (c_.chunk != 0)
       begin = (context + first) - (context + first) % c_.chunk;
@@ -86,15 +86,15 @@ private:
       end = c_.window_right == 0 ? seq_len : std::min(seq_len, end + c_.window_right);
     return { begin / tile_kv, end / tile_kv + (end % tile_kv != 0) };
   }
-  // Keys of a request: with CGR__KEYS_STEP the new tokens alone.
+  // Keys of a request: with CGR__SEES_STEP the new tokens alone.
   int64_t NumKeys(int32_t i) const {
-    return c_.keys == CGR__KEYS_STEP ? std::min(batch_.lens[size_t(i)], seq_lens_[size_t(i)]) : seq_lens_[size_t(i)];
+    return c_.sees == CGR__SEES_STEP ? std::min(batch_.lens[size_t(i)], seq_lens_[size_t(i)]) : seq_lens_[size_t(i)];
   }
   void Sort(int32_t i) {
     int32_t len = batch_.lens[i], step = c_.queue_tile_q;
     if (len == 0)
       return;
-    if (seq_lens_[i] < (c_.keys == CGR__KEYS_OTHER ? 1 : len)) {
+    if (seq_lens_[i] < (c_.sees == CGR__SEES_OTHER ? 1 : len)) {
       num_emptied_++;
     } else if (len <= c_.line_query_len) {
       line_.push_back(i);

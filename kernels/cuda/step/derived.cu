@@ -111,12 +111,14 @@ __global__ void __launch_bounds__(kThreads) derived_kernel(const __grid_constant
 extern "C" int cgr__cuda_derived(const void *args, cudaStream_t stream) {
   const cgr__derived_args *a = static_cast<const cgr__derived_args *>(args);
   if (a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->batch.num_sets < 0 || a->batch.num_sets > CGR__MAX_SETS ||
-      a->batch.set < 0 || a->batch.set >= CGR__MAX_SETS || a->batch.padded_requests < 0 || a->batch.padded_requests > CGR__MAX_REQUESTS)
+      a->batch.set < 0 || a->batch.set >= CGR__MAX_SETS || a->batch.padded_requests < 0 ||
+      a->batch.padded_requests > CGR__MAX_REQUESTS)
     return (int)cudaErrorInvalidValue;
   bool pages = false;
   for (int32_t g = 0; g < a->num_groups; g++)
     pages |= a->group[g].kv_indices || a->group[g].block_table;
-  dim3 grid(1 + (pages ? (unsigned)a->batch.padded_requests : 0), a->num_groups > 0 ? (unsigned)a->num_groups : 1u); /* without groups that of none, where nothing is asked for */
+  dim3 grid(1 + (pages ? (unsigned)a->batch.padded_requests : 0),
+            a->num_groups > 0 ? (unsigned)a->num_groups : 1u); /* without groups that of none, where nothing is asked for */
   return cgr::launch(cgr::derived_kernel, args, grid, dim3(cgr::kThreads), 0, stream);
 }
 

@@ -147,6 +147,14 @@ TEST(Front, GivenBackTooEarlyIsSeenAtOnce) {
     }
 }
 
+// A request without new tokens sees none: its row may have given all of its pages back.
+TEST(Front, IsNothingToNoTokens) {
+  OneRow r({ { 0, 64 } }, 64);
+  ASSERT_EQ(r.rows.DropPages(r.row, 0, kPages), CGR_OK);
+  EXPECT_EQ(r.pool.Step(r.rows, Batch::Prefill({ r.row }, { 0 }), ++r.launched), CGR_OK) << cgr_last_message();
+  ExpectMessage(r.pool.Step(r.rows, Batch::Prefill({ r.row }, { 1 }), r.launched + 1), CGR_ERROR_PAGES_MISSING, { "row 0" });
+}
+
 // Back to a length at which the windows reached further.
 TEST(Front, IsNeededAgainAtAShorterLength) {
   OneRow r({ { 20, 0 } }, 100);

@@ -182,7 +182,7 @@ private:
       wrong->insert(CGR_ERROR_ROW_REPEATED);
     if (row(i).open && row(i).computed + query_len > config_.max_seq_len)
       wrong->insert(CGR_ERROR_SEQUENCE_TOO_LONG);
-    if (row(i).open && row(i).computed + query_len > Capacity(i))
+    if (row(i).open && query_len != 0 && row(i).computed + query_len > Capacity(i))
       wrong->insert(CGR_ERROR_PAGES_MISSING);
     if (row(i).open && query_len > 0 && !HasFront(i, row(i).computed))
       wrong->insert(CGR_ERROR_PAGES_MISSING);

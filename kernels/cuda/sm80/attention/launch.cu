@@ -11,7 +11,7 @@ namespace {
 /* Whether an instance for plain attention serves it. */
 bool is_plain(const cgr__attention_args &a) {
   const cgr__plan_class &c = a.plan_class;
-  bool sees_all = c.keys == CGR__KEYS_CACHE && !c.bidirectional && c.window_left == 0 && c.chunk == 0;
+  bool sees_all = c.sees == CGR__SEES_CACHE && !c.bidirectional && c.window_left == 0 && c.chunk == 0;
   bool is_simple = a.softcap == 0.0f && !a.alibi_slopes && !a.sinks;
   bool has_width = a.head_dim == a.head_dim_v && (a.head_dim == 64 || a.head_dim == 128);
   return sees_all && is_simple && has_width && (a.group.page_size & (a.group.page_size - 1)) == 0;

@@ -97,9 +97,9 @@ __device__ __forceinline__ Scoring scoring_of(const cgr__attention_args &a, cons
 
 /* All KV tiles of one item. `stage` is the stage of its first tile, and of its last afterwards.
  *
- * Whenever a tile begins, it and those after it in the other stages are on their way, in two groups of copies each. A warp that splits the tokens
- * refills the place of K or V as soon as it has read it. Warps that own lines share the tile, and refill after a barrier. The
- * stage of an item's last tile is refilled by the caller, after the results have left, which pass through it. */
+ * Whenever a tile begins, it and those after it in the other stages are on their way, in two groups of copies each. A warp that
+ * splits the tokens refills the place of K or V as soon as it has read it. Warps that own lines share the tile, and refill after
+ * a barrier. The stage of an item's last tile is refilled by the caller, after the results have left, which pass through it. */
 template <int kDtype, int kHeadDim, bool kGeneral, bool kSplitTokens>
 __device__ __forceinline__ void run_item(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                          Loader<kHeadDim, kGeneral> &loader, AttentionShared &shared, unsigned char *memory,

@@ -61,7 +61,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
   }
 
   __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
-    return kGeneral && a.plan_class.keys == CGR__KEYS_STEP;
+    return kGeneral && a.plan_class.sees == CGR__SEES_STEP;
   }
 
   /* `length`: of the request, as the buffers have it. */

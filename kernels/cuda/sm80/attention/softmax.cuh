@@ -48,9 +48,15 @@ struct Scoring {
   cgr__plan_range visible[2]; /* tokens that they see */
   bool has_slopes, sqrt_distance;
 
-  __device__ __forceinline__ float cap(float x) const { /* tanh(y) is 1 - 2 / (exp(2 y) + 1) */
-    float power = exp2_approx(2.0f * kLog2e * (x / softcap));
-    return softcap * (1.0f - __fdividef(2.0f, power + 1.0f));
+  /* tanh(y) is 1 - 2 / (exp(2 y) + 1), of which little is left where y is small: there its series. */
+  __device__ __forceinline__ float cap(float x) const {
+    float y = x / softcap, square = y * y;
+    float series = -0.0088632355f * square + 0.021869488f;
+    series = series * square - 0.053968254f;
+    series = series * square + 0.13333333f;
+    series = series * square - 0.33333333f;
+    float far = softcap * (1.0f - __fdividef(2.0f, exp2_approx(2.0f * kLog2e * y) + 1.0f));
+    return fabsf(y) < 0.25f ? x + x * (series * square) : far;
   }
 
   __device__ __forceinline__ float apply(float product, int32_t token, int half) const {
