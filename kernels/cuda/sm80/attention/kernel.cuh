@@ -9,9 +9,10 @@ namespace cgr {
 
 /* Thread 0: the next item of the line, or else of the queue. `taken` is the item of the queue that comes next: it is asked for an
  * item ahead, for the answer takes its time. */
+template <bool kGeneral>
 __device__ __forceinline__ ItemSource find_item(const cgr__attention_args &a, AttentionShared &shared, cgr__plan_item &item,
                                                 ItemSource source, int32_t num_items, int32_t &taken) {
-  const cgr__plan_class c = class_of(a);
+  const cgr__plan_class c = class_of<kGeneral>(a);
   const cgr__plan_batch batch = batch_of(a);
   if (source == kLine && cgr__plan_walk_next(&shared.walk, &c, &shared.part, (int32_t)blockIdx.x, &batch, &item))
     return kLine;
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
       current ^= 1;
     }
     if (threadIdx.x == 0)
-      shared.source = find_item(a, shared, shared.item[current], source, num_items, taken);
+      shared.source = find_item<kGeneral>(a, shared, shared.item[current], source, num_items, taken);
     __syncthreads();
     source = (ItemSource)shared.source;
     loader.on_line = source == kLine;

@@ -20,10 +20,14 @@ template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }
 
-/* The plan class, with the tiles that these kernels are made for as constants. */
-__device__ __forceinline__ cgr__plan_class class_of(const cgr__attention_args &a) {
+/* The plan class, with what an instance is made for as constants. */
+template <bool kGeneral> __device__ __forceinline__ cgr__plan_class class_of(const cgr__attention_args &a) {
   cgr__plan_class c = a.plan_class;
   c.line_tile_kv = c.queue_tile_kv = kTileKv;
+  if constexpr (!kGeneral) {
+    c.sees = CGR__SEES_CACHE;
+    c.window_left = c.window_right = c.bidirectional = c.chunk = 0;
+  }
   return c;
 }
 
@@ -93,7 +97,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
 
   __device__ __forceinline__ void next_item(const cgr__attention_args &a, const cgr__plan_part &part) {
     const cgr__plan_batch batch = batch_of(a);
-    const cgr__plan_class plan_class = class_of(a);
+    const cgr__plan_class plan_class = class_of<kGeneral>(a);
     cgr__plan_item item;
     int32_t query_len = walk.query_len, length = walk.seq_len, table_row = row_ahead;
     live = on_line && cgr__plan_walk_next(&walk, &plan_class, &part, (int32_t)blockIdx.x, &batch, &item) != 0;
