@@ -315,7 +315,7 @@ bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__che
 cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set,
                                int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked) {
   if (set > 0)
-    *checked = (cgr__checked_batch){ .set = set };
+    *checked = (cgr__checked_batch){ .set = (uint8_t)set };
   else if (cgr__batch_is_known(rows, batch, checked))
     return CGR_OK;
   CGR__TRY(check_shape(batch, max_requests));

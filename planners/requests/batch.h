@@ -45,7 +45,7 @@ typedef struct cgr__checked_batch {
   int32_t headroom;                 /* further steps like this one that fit */
   bool standing;                    /* it is the standing batch: its composition does not stay as it is */
   bool same_rows;                   /* rows and query lengths are those of the step launched last */
-  int32_t set;                      /* whose tokens the step has; but for those of set 0 the rows stay as they are */
+  uint8_t set;                      /* whose tokens the step has; but for those of set 0 the rows stay as they are */
 } cgr__checked_batch;
 
 /* On failure nothing has changed. `batch` is a copy that cgr__sized_read made; `set` the length set of its tokens. */
