@@ -12,7 +12,7 @@
 _Static_assert(sizeof(cgr__slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one line");
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
-_Static_assert(sizeof(cgr__limits) == (10 + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 5 * sizeof(int64_t),
+_Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 6 * sizeof(int64_t),
                "the hash reads every byte of the limits: none lies between the fields");
 
 static const struct {

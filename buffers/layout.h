@@ -16,13 +16,14 @@ extern "C" {
 
 /* Everything that sizes a buffer. Nothing live. */
 typedef struct cgr__limits {
-  int32_t max_requests, max_rows, max_tokens, max_seq_len; /* R, M, T */
+  int32_t max_requests, max_rows, max_tokens; /* R, M, T */
   int32_t num_groups, num_sets;
+  int32_t max_lens[CGR__MAX_SETS];        /* tokens of a row in each length set */
   int32_t pages_per_row[CGR__MAX_GROUPS]; /* P */
   int32_t trash_page[CGR__MAX_GROUPS];    /* read-trash */
   int32_t token_stride;                   /* 1 + k: tokens that a request can sample in one step */
   int32_t ring_depth, max_changes;
-  int32_t stamp_stride;                 /* words of the timestamps of a step (kernels/stamp.h); 0: none are taken */
+  int64_t stamp_stride;                 /* words of the timestamps of a step (kernels/stamp.h); 0: none are taken */
   int64_t plan_words, plan_counters;    /* as the variants ask */
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs: vectors, and elements of each */
   uint64_t derived;                     /* buffers that were asked for: CGR__DERIVED bits */

@@ -78,10 +78,10 @@ static cgr_plan_step empty_step(const cgr_runtime *rt) {
   return step;
 }
 
-/* The largest that the key serves: tokens spread evenly, sequences of max_seq_len, which no query exceeds. */
+/* The largest that the key serves: tokens spread evenly, lengths that no row and no query exceeds. */
 static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step *step) {
   cgr__backend_plans *plans = &rt->backend_plans;
-  const int32_t max_seq_len = rt->setup.config.max_seq_len;
+  const int32_t set = cgr__graphs_set_of(&rt->graphs, key->variant), max_seq_len = rt->setup.limits.max_lens[set];
   int64_t tokens = (int64_t)key->num_requests * max_seq_len;
   tokens = tokens < key->num_tokens ? tokens : key->num_tokens;
   plans->query_start_loc[0] = 0;
@@ -91,7 +91,7 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
     plans->query_start_loc[i + 1] = (int32_t)(tokens * (i + 1) / key->num_requests);
   }
   step->flags = CGR_PLAN_CAPTURE;
-  step->length_set = cgr__graphs_set_of(&rt->graphs, key->variant);
+  step->length_set = set;
   step->num_requests = step->padded_requests = key->num_requests;
   step->num_tokens = (int32_t)tokens;
   step->padded_tokens = key->num_tokens;

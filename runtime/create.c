@@ -120,7 +120,7 @@ static void make_args(cgr_runtime *rt) {
   a->max_requests = l->max_requests;
   a->max_rows = l->max_rows;
   a->max_tokens = l->max_tokens;
-  a->max_seq_len = l->max_seq_len;
+  memcpy(a->max_lens, l->max_lens, sizeof a->max_lens);
   a->max_changes = l->max_changes;
   a->token_stride = l->token_stride;
   a->num_groups = l->num_groups;
@@ -128,7 +128,7 @@ static void make_args(cgr_runtime *rt) {
   if (rt->setup.lengths >= 0)
     a->lengths = (const int32_t *)(void *)(rt->arena + rt->layout.declared[rt->setup.lengths].offset);
   a->reorder_threshold = rt->setup.reorder_threshold;
-  a->stamp_stride = l->stamp_stride;
+  a->stamp_stride = (int32_t)l->stamp_stride;
   for (int32_t i = 0; i < l->num_groups; i++)
     make_group_args(rt, i);
 }

@@ -256,7 +256,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->base.before_break = join_before_break;
   recorder->base.real_tokens = enqueue->real_tokens;
   recorder->base.real_requests = enqueue->real_requests;
-  recorder->base.max_seq_len = rt->setup.config.max_seq_len;
+  recorder->base.max_seq_len = rt->setup.limits.max_lens[recorder->set];
   recorder->base.max_query_len = enqueue->key.query_len > 0 ? enqueue->key.query_len : enqueue->key.num_tokens;
   recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
   recorder->batch = enqueue->batch;

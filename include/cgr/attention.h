@@ -80,7 +80,8 @@ typedef struct cgr_group {
                                 with finite values (zeros, say) */
   int32_t write_trash_page;  /* reserved: never read. Both 0: the trash pages are 0 and 1 */
   const int32_t *page_table; /* the engine's own table; NULL: cgr_request_set_pages fills the library's */
-  int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31 */
+  int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31; of a group of another length set
+                                its max_other_lens */
   int32_t length_set;        /* whose tokens its pages hold, and that of all layers with a cache in it; 0: the sequences */
   int32_t reserved;          /* 0 */
 } cgr_group;

@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 #define CGR_VERSION_MAJOR 0
-#define CGR_VERSION_MINOR 9
+#define CGR_VERSION_MINOR 10
 #define CGR_VERSION_PATCH 0
 #define CGR_VERSION (CGR_VERSION_MAJOR * 10000 + CGR_VERSION_MINOR * 100 + CGR_VERSION_PATCH)
 
@@ -57,7 +57,7 @@ extern "C" {
   X(CGR_ERROR_ROW_REPEATED, 8, "a request row is in the batch twice")                             \
   X(CGR_ERROR_TOO_MANY_REQUESTS, 9, "more requests than the configured limit")                    \
   X(CGR_ERROR_TOO_MANY_TOKENS, 10, "more tokens than the configured limit")                       \
-  X(CGR_ERROR_SEQUENCE_TOO_LONG, 11, "a sequence would pass max_seq_len")                         \
+  X(CGR_ERROR_SEQUENCE_TOO_LONG, 11, "a sequence would pass the longest that was configured")     \
   X(CGR_ERROR_PAGES_MISSING, 12, "a row has no page for a token that the step needs")             \
   X(CGR_ERROR_BUSY, 13, "the ring is full: a step in flight must complete first")                 \
   X(CGR_ERROR_STATE, 14, "the call does not fit the state of the object")                         \
@@ -97,7 +97,7 @@ CGR_API const char *cgr_last_message(void);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_last_device_code(void);
 
-/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.9.0, with CUDA 13.0 and NVTX").
+/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.10.0, with CUDA 13.0 and NVTX").
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_version(void);
 CGR_API const char *cgr_build_info(void);

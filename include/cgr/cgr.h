@@ -81,8 +81,8 @@ typedef struct cgr_config {
   int32_t max_requests;          /* R: requests in one step, 1 .. 4096 */
   int32_t max_rows;              /* M: requests alive, max_requests .. 2^20; 0: max_requests */
   int32_t max_tokens;            /* T: tokens in one step, max_requests .. 2^24 */
-  int32_t max_seq_len;           /* tokens of a row, in any length set, 1 .. 2^30; at most what the pages of a group hold, if it has
-                                    a layer without window and chunk, or no layers */
+  int32_t max_seq_len;           /* tokens of a row, 1 .. 2^30; at most what the pages of a group hold, if it has a layer without
+                                    window and chunk, or no layers. Of other length sets: max_other_lens */
 
   /* Graphs. */
   int32_t graph_mode;            /* cgr_graph_mode */
@@ -144,11 +144,13 @@ typedef struct cgr_config {
                                     times, whatever time_every says */
   int32_t num_length_sets;       /* 1 .. 4: the sequences themselves, set 0, and others that rows have beside them, such as an
                                     encoder's (cgr_request_set_other_length); 0: 1. More take the place of one of `buffers` */
+  int32_t max_other_lens[4];     /* tokens of a row in each length set after 0, at its number, 1 .. 2^30 and at most what the pages
+                                    of the set's groups hold; 0: max_seq_len. 0 at 0 and where there is no such set */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0,    \
-    NULL, NULL, 0, 0, 0, 0, 0, 0 }
+    NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
 /* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
  * without creating anything. CGR_OK and *count 0: it can, as far as memory allows. Otherwise the status of the first finding;
@@ -193,7 +195,8 @@ CGR_API cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char *
 /* --------------------------------------------------------------------------------------------------------------- buffers */
 
 /* The persistent buffers, device memory at fixed addresses. Every step writes all rows up to its padded counts; what they hold
- * past the real ones is given as "padding". R, M, T as in cgr_config, P = ceil(max_seq_len / page_size), k = num_draft_tokens.
+ * past the real ones is given as "padding". R, M, T as in cgr_config, k = num_draft_tokens; P = ceil(tokens /
+ * page_size), for the most tokens that a row has in the group's length set.
  * `index` of cgr_buffer_get is the group, the length set, or 0. */
 typedef enum cgr_buffer {
   CGR_BUFFER_INPUT_IDS = 0,    /* i32 [T] token ids; padding 0 */
@@ -320,9 +323,9 @@ CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int
 
 /* Sets the row's length in length set `set`, 1 .. num_length_sets - 1: 0 when a row opens, and as set from then on. Layers of the
  * set attend over so many tokens in the steps of the sequences: 0 is a row that is not encoded yet. Before a step of the set's own
- * tokens (cgr_variant) it is set to a length that counts them. Above max_seq_len it is CGR_ERROR_SEQUENCE_TOO_LONG; the row's pages
- * of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), from the first one on, and cannot be dropped from under it.
- * CGR_ERROR_STATE while the row is in the prepared step.
+ * tokens (cgr_variant) it is set to a length that counts them. Above cgr_config.max_other_lens it is CGR_ERROR_SEQUENCE_TOO_LONG;
+ * the row's pages of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), from the first one on, and cannot be dropped
+ * from under it. CGR_ERROR_STATE while the row is in the prepared step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens);
 
@@ -360,7 +363,7 @@ typedef struct cgr_record_info {
   int32_t num_requests; /* padded */
   int32_t real_tokens;  /* of this step, for information alone: never a launch count. -1 when capturing */
   int32_t real_requests;
-  int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing the configured bound */
+  int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing the set's bound */
   int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing the most that the key serves */
   int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
   int32_t num_decode_tokens; /* likewise */

@@ -67,7 +67,8 @@ typedef enum cgr_guard_error {
                              the row's request sampled cannot be trusted: set its length back */
   CGR_GUARD_ROW = 3,      /* row `value` is out of range; the request ran with length 0 */
   CGR_GUARD_COUNT = 4,    /* more requests or tokens (`value`) than the step was launched for; it ran without requests */
-  CGR_GUARD_LENGTH = 5,   /* sequence of `value` tokens, longer than max_seq_len; the request ran with length 0 */
+  CGR_GUARD_LENGTH = 5,   /* sequence of `value` tokens, longer than max_seq_len (or max_other_lens); the request ran
+                             with length 0 */
   CGR_GUARD_CHANGE = 6    /* a malformed change record; it was dropped */
 } cgr_guard_error;
 

@@ -211,6 +211,7 @@ static cgr_metadata_group group_of(const cgr__step_args *args, int32_t g) {
 static cgr__metadata_sets sets_of(const cgr__step_args *args) {
   cgr__metadata_sets sets = { .num_sets = args->num_sets, .set = args->set };
   sets.lengths = args->lengths;
+  sets.max_lens = args->max_lens;
   sets.seq_lens = args->buffers.seq_lens;
   for (int32_t g = 0; g < args->num_groups; g++)
     sets.group_set[g] = args->group[g].length_set;
@@ -228,7 +229,7 @@ static void derive(const cgr__step_args *args, const incoming *in) {
   m.padded_requests = args->padded_requests;
   m.padded_tokens = args->padded_tokens;
   m.max_rows = args->max_rows;
-  m.max_seq_len = args->max_seq_len;
+  m.max_seq_len = args->max_lens[0];
   m.num_groups = args->num_groups;
   m.groups = groups;
   m.tokens = (in->flags & (CGR__SLOT_TOKENS | CGR__SLOT_EDITS)) == CGR__SLOT_TOKENS ? in->tokens : NULL;

@@ -129,9 +129,9 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
 
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
   int32_t capacity, g, needed = 0;
-  if (length > rows->max_seq_len)
+  if (length > rows->max_lens[0])
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)",
-                     index, (long long)length, rows->max_seq_len);
+                     index, (long long)length, rows->max_lens[0]);
   g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
   if (g >= 0)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,

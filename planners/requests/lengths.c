@@ -15,10 +15,10 @@ cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set,
   if (num_tokens < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_other_length: num_tokens is %d, expected at least 0",
                      num_tokens);
-  if (num_tokens > rows->max_seq_len)
+  if (num_tokens > rows->max_lens[set])
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
-                     "cgr_request_set_other_length: num_tokens is %d, expected at most %d (max_seq_len)", num_tokens,
-                     rows->max_seq_len);
+                     "cgr_request_set_other_length: num_tokens is %d, expected at most %d (max_other_lens[%d])", num_tokens,
+                     rows->max_lens[set], set);
   group = cgr__rows_shortest_group(rows, row, set, &capacity);
   if (num_tokens > capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,

@@ -17,8 +17,8 @@ cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, in
 static int32_t *table_of(const cgr__page_group *group, int32_t row) { return group->pages + (int64_t)row * group->pages_per_row; }
 
 /* Tokens up to which a group has pages. */
-static int64_t group_capacity(const cgr__page_group *group, int32_t row, int32_t max_seq_len) {
-  return group->engine_table ? max_seq_len : (int64_t)group->row[row].end * group->page_size;
+static int64_t group_capacity(const cgr__page_group *group, int32_t row, int32_t most) {
+  return group->engine_table ? most : (int64_t)group->row[row].end * group->page_size;
 }
 
 /* The fewest tokens in the cache with which a step needs none of the pages before `first`. */
@@ -27,11 +27,11 @@ static int32_t group_least(const cgr__page_group *group, int32_t first) {
 }
 
 int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity) {
-  int64_t least = rows->max_seq_len;
+  int64_t least = rows->max_lens[set];
   int32_t shortest = -1;
   for (int32_t g = 0; g < rows->num_groups; g++) {
     bool lacks_front = set > 0 && rows->group[g].row[row].first > 0; /* of another set all tokens are seen */
-    int64_t tokens = lacks_front ? 0 : group_capacity(&rows->group[g], row, rows->max_seq_len);
+    int64_t tokens = lacks_front ? 0 : group_capacity(&rows->group[g], row, rows->max_lens[set]);
     if (rows->group[g].length_set != set || (shortest >= 0 && tokens >= least))
       continue;
     least = tokens < least ? tokens : least;
@@ -130,8 +130,9 @@ static cgr_status check_pages(const cgr__page_group *group, int32_t row, int32_t
                      (long long)first + count - 1, has->first, has->end - 1);
   if (count > group->pages_per_row - first)
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
-                     "cgr_request_set_pages: first + count is %lld, expected at most %d (max_seq_len in pages of %d tokens)",
-                     (long long)first + count, group->pages_per_row, group->page_size);
+                     "cgr_request_set_pages: first + count is %lld, expected at most %d (%s in pages of %d tokens)",
+                     (long long)first + count, group->pages_per_row, group->length_set == 0 ? "max_seq_len" : "max_other_lens",
+                     group->page_size);
   for (int32_t i = 0; i < count; i++)
     if (pages[i] < 0 || pages[i] >= group->num_pages || pages[i] == group->read_trash || pages[i] == group->write_trash)
       return cgr__fail(

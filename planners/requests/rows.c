@@ -33,7 +33,7 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
                           const cgr__rows_config *limits, block *b) {
   size_t rows = (size_t)limits->max_rows;
   group->page_size = config->page_size;
-  group->pages_per_row = (limits->max_seq_len + config->page_size - 1) / config->page_size;
+  group->pages_per_row = (limits->max_lens[config->length_set] + config->page_size - 1) / config->page_size;
   group->read_trash = config->read_trash_page;
   group->write_trash = config->write_trash_page;
   group->length_set = config->length_set;
@@ -66,7 +66,7 @@ static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *co
 static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
   size_t n = (size_t)config->max_rows;
   rows->max_rows = config->max_rows;
-  rows->max_seq_len = config->max_seq_len;
+  memcpy(rows->max_lens, config->max_lens, sizeof rows->max_lens);
   rows->num_groups = config->num_groups;
   rows->row = take(b, n, sizeof *rows->row);
   rows->dirty = take(b, n, sizeof *rows->dirty);
@@ -163,9 +163,9 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
   int32_t capacity;
   if (num_tokens < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_length: num_tokens is %d, expected at least 0", num_tokens);
-  if (num_tokens > rows->max_seq_len)
+  if (num_tokens > rows->max_lens[0])
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "cgr_request_set_length: num_tokens is %d, expected at most %d (max_seq_len)",
-                     num_tokens, rows->max_seq_len);
+                     num_tokens, rows->max_lens[0]);
   if (num_tokens > entry->capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,

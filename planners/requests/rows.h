@@ -22,7 +22,7 @@ extern "C" {
 #define CGR__ROW_BYTES 64 /* a line */
 typedef struct cgr__row {
   int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
-  int32_t capacity; /* tokens up to which the pages of every group of length set 0 go; at most max_seq_len */
+  int32_t capacity; /* tokens up to which the pages of every group of length set 0 go; at most max_lens[0] */
   int32_t least;    /* with fewer tokens in the cache a step would need pages before the row's first, of some such group */
   bool open;
   bool has_token; /* the last token is on the device */
@@ -100,7 +100,7 @@ typedef uint16_t cgr__calendar;
 /* The composition of the last launched step, while it can repeat. */
 typedef struct cgr__steady {
   cgr__composition *batch; /* NULL: none */
-  int32_t headroom;        /* further steps that surely fit every row's pages and max_seq_len */
+  int32_t headroom;        /* further steps that surely fit every row's pages and max_lens[0] */
   int32_t pending;         /* steps launched and not yet added to the rows */
   bool has_tokens;         /* every row's last token is on the device */
   bool filed;              /* every row is in the calendar: headroom or not, its next day tells */
@@ -151,17 +151,19 @@ typedef struct cgr__rows {
   cgr__standing standing;
   int32_t *dirty; /* [max_rows] rows with changes */
   cgr__row *row;  /* [max_rows] */
-  int32_t max_rows, max_seq_len, num_groups, num_data, num_open;
-  int32_t num_sets, lengths; /* length sets, and the data of the rows' lengths in those after 0; -1: there are none */
-  uint64_t ticket;           /* of batch validation */
-  int32_t *free_rows;        /* stack of closed rows */
+  int32_t max_rows, num_groups, num_data, num_open;
+  int32_t max_lens[CGR__MAX_SETS]; /* tokens of a row in each length set */
+  int32_t num_sets, lengths;       /* length sets, and the data of the rows' lengths in those after 0; -1: there are none */
+  uint64_t ticket;                 /* of batch validation */
+  int32_t *free_rows;              /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
 } cgr__rows;
 
 /* What the rows are made for. */
 typedef struct cgr__rows_config {
-  int32_t max_rows, max_seq_len, num_groups;
+  int32_t max_rows, num_groups;
+  int32_t max_lens[CGR__MAX_SETS];     /* as in cgr__rows */
   const cgr_group *groups;             /* with the defaults filled in */
   cgr__reaches reach[CGR__MAX_GROUPS]; /* of their layers */
   int32_t max_requests, max_tokens;    /* of the standing batch; 0: there is none */
@@ -193,8 +195,8 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group,
                               int32_t count);
 /* Forgets all pages of a row that closes, or opens. */
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
-/* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most max_seq_len; -1: the set
- * has no group, and nothing but max_seq_len bounds it. Of a set after 0 pages hold tokens from page 0 on alone. */
+/* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most its max_lens; -1: the set
+ * has no group, and nothing but that bounds it. Of a set after 0 pages hold tokens from page 0 on alone. */
 int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity);
 /* A group of set 0 that lacks pages before the row's first ones for a step that finds `computed` tokens; -1: none does. *needed:
  * the first page that there must be. */

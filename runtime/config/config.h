@@ -132,5 +132,8 @@ typedef struct cgr__field {
 cgr__field cgr__field_of(const char *array, int32_t i, const char *field);
 /* A length set; 0 after a finding if there is no such set. */
 void cgr__read_length_set(const cgr__setup *setup, const char *field, int32_t *set, cgr__findings *findings);
+/* The most tokens of a row in a length set, once the limits have been read, and the field that says so. */
+int32_t cgr__max_len(const cgr_config *config, int32_t set);
+cgr__field cgr__max_len_field(int32_t set);
 
 #endif

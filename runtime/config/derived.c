@@ -26,13 +26,17 @@ static void check_split(uint64_t asked, bool split, const char *field, cgr__find
                       first_name(prefills));
 }
 
-/* Running sums of tokens have 32 bits. */
+/* Running sums of tokens have 32 bits; they are of whatever set a step's tokens are. */
 static void check_sums(const cgr_config *c, uint64_t asked, const char *field, cgr__findings *f) {
   uint64_t sums = asked & (CGR_DERIVED(CGR_BUFFER_KV_START_LOC) | CGR_DERIVED(CGR_BUFFER_CONTEXT_START_LOC));
-  if (sums != 0 && (int64_t)c->max_requests * c->max_seq_len > INT32_MAX)
+  int32_t longest = 0;
+  for (int32_t s = 1; s < c->num_length_sets; s++)
+    longest = c->max_other_lens[s] > c->max_other_lens[longest] ? s : longest;
+  longest = cgr__max_len(c, longest) > c->max_seq_len ? longest : 0;
+  if (sums != 0 && (int64_t)c->max_requests * cgr__max_len(c, longest) > INT32_MAX)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
-                      "asks for %s, a sum of up to %d x %d tokens, expected max_requests x max_seq_len below 2^31",
-                      first_name(sums), c->max_requests, c->max_seq_len);
+                      "asks for %s, a sum of up to %d x %d tokens, expected max_requests x %s below 2^31", first_name(sums),
+                      c->max_requests, cgr__max_len(c, longest), cgr__max_len_field(longest).name);
 }
 
 void cgr__setup_derived(cgr__setup *setup, cgr__findings *f) {

@@ -9,6 +9,14 @@ cgr__field cgr__field_of(const char *array, int32_t i, const char *field) {
   return f;
 }
 
+int32_t cgr__max_len(const cgr_config *config, int32_t set) {
+  return set == 0 ? config->max_seq_len : config->max_other_lens[set];
+}
+
+cgr__field cgr__max_len_field(int32_t set) {
+  return set == 0 ? (cgr__field){ "max_seq_len" } : cgr__field_of("max_other_lens", set, "");
+}
+
 bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high)
     return true;

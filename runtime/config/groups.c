@@ -19,11 +19,11 @@ static void check_trash_pages(const cgr_group *g, int32_t i, cgr__findings *f) {
                       "is %d, expected another page than read_trash_page", g->write_trash_page);
 }
 
-/* `pages`: of the longest sequence. */
-static void check_pages(const cgr_config *c, int64_t pages, cgr__findings *f) {
+/* `pages`: of a row with the most tokens that it may have in the group's length set. */
+static void check_pages(const cgr_config *c, int32_t set, int64_t pages, cgr__findings *f) {
   if (pages * c->max_requests > INT32_MAX)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len",
-                      "is %d, expected at most %lld pages for %d requests in one step", c->max_seq_len,
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__max_len_field(set).name,
+                      "is %d, expected at most %lld pages for %d requests in one step", cgr__max_len(c, set),
                       (long long)(INT32_MAX / c->max_requests), c->max_requests);
 }
 
@@ -32,8 +32,8 @@ static void check_table(cgr_group *g, int64_t pages, int32_t i, cgr__findings *f
   bool strided = g->page_table_stride >= pages && g->page_table_stride <= CGR__MAX_STRIDE;
   if (g->page_table && !strided)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "page_table_stride").name,
-                      "is %lld, expected at least %lld (max_seq_len / page_size) and at most 2^31",
-                      (long long)g->page_table_stride, (long long)pages);
+                      "is %lld, expected at least %lld (%s / page_size) and at most 2^31", (long long)g->page_table_stride,
+                      (long long)pages, cgr__max_len_field(g->length_set).name);
   if ((uintptr_t)g->page_table % sizeof(int32_t) != 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "page_table").name,
                       "is %p, expected a multiple of 4", (const void *)g->page_table);
@@ -58,11 +58,11 @@ static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
     most.num_pages = INT32_MAX;
     g->num_pages = LEAST_PAGES;
   }
-  int64_t pages = ((int64_t)setup->config.max_seq_len + most.page_size - 1) / most.page_size;
   cgr__findings_add_used(f, cgr__field_of("groups", i, "reserved").name, g->reserved);
   cgr__read_length_set(setup, cgr__field_of("groups", i, "length_set").name, &g->length_set, f);
+  int64_t pages = ((int64_t)cgr__max_len(&setup->config, g->length_set) + most.page_size - 1) / most.page_size;
   check_trash_pages(&most, i, f);
-  check_pages(&setup->config, pages, f);
+  check_pages(&setup->config, g->length_set, pages, f);
   check_table(g, pages, i, f);
   setup->pool_tokens[i] = (most.num_pages - 2) * most.page_size;
   setup->limits.pages_per_row[i] = (int32_t)pages;
@@ -128,11 +128,12 @@ void cgr__check_pools(const cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   for (int32_t i = 0; i < c->num_groups && i < CGR__MAX_GROUPS; i++) {
     const cgr__reaches reach = cgr__group_reach(setup, i);
+    const int32_t set = setup->groups[i].length_set, most = cgr__max_len(c, set);
     f->group = i;
-    if (setup->groups[i].size != 0 && c->max_seq_len > setup->pool_tokens[i] && cgr__reaches_least(&reach, 1) == INT32_MAX)
-      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_seq_len",
-                        "is %d, expected at most %lld, what the pages of groups[%d] hold", c->max_seq_len,
-                        (long long)setup->pool_tokens[i], i);
+    if (setup->groups[i].size != 0 && most > setup->pool_tokens[i] && cgr__reaches_least(&reach, 1) == INT32_MAX)
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__max_len_field(set).name,
+                        "is %d, expected at most %lld, what the pages of groups[%d] hold", most, (long long)setup->pool_tokens[i],
+                        i);
   }
   f->group = -1;
 }

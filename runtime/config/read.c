@@ -75,6 +75,21 @@ static void check_limit(cgr__findings *f, const char *field, int32_t *value, int
     *value = stand_in;
 }
 
+/* Afterwards those of sets that are there are what bounds their rows. */
+static void check_other_lens(cgr_config *c, cgr__findings *f) {
+  for (int32_t s = 0; s < CGR__MAX_SETS; s++) {
+    cgr__field field = cgr__field_of("max_other_lens", s, "");
+    if (s > 0 && s < c->num_length_sets) {
+      set_default(&c->max_other_lens[s], c->max_seq_len);
+      check_limit(f, field.name, &c->max_other_lens[s], 1, CGR__MAX_SEQ_LEN, 1);
+    } else if (c->max_other_lens[s] != 0) {
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected 0: %s", c->max_other_lens[s],
+                        s == 0 ? "max_seq_len bounds the sequences" : "there is no such length set");
+      c->max_other_lens[s] = 0;
+    }
+  }
+}
+
 static void check_time_every(cgr_config *c, cgr__findings *f) {
   int32_t value = c->time_every;
   if (value >= 1 && value <= CGR__MAX_TIME_EVERY && (value & (value - 1)) == 0)
@@ -100,6 +115,7 @@ static void check_limits(cgr_config *c, cgr__findings *f) {
   set_default(&c->wait_timeout_ms, 30000);
   set_default(&c->num_length_sets, 1);
   check_limit(f, "num_length_sets", &c->num_length_sets, 1, CGR__MAX_SETS, CGR__MAX_SETS);
+  check_other_lens(c, f);
   check_limit(f, "wait_timeout_ms", &c->wait_timeout_ms, 1, INT32_MAX, 1);
   check_limit(f, "flight_depth", &c->flight_depth, 0, CGR__MAX_FLIGHT_DEPTH, 0);
   c->flight_depth = (int32_t)cgr__flight_depth(c->flight_depth);
@@ -140,9 +156,10 @@ static void make_limits(cgr__setup *setup) {
   limits->max_requests = c->max_requests;
   limits->max_rows = c->max_rows;
   limits->max_tokens = c->max_tokens;
-  limits->max_seq_len = c->max_seq_len;
   limits->num_groups = c->num_groups < 0 ? 0 : c->num_groups < CGR__MAX_GROUPS ? c->num_groups : CGR__MAX_GROUPS;
   limits->num_sets = c->num_length_sets;
+  for (int32_t s = 0; s < c->num_length_sets; s++)
+    limits->max_lens[s] = cgr__max_len(c, s);
   limits->token_stride = 1;
   limits->ring_depth = c->ring_depth;
   limits->max_changes = c->max_changes;
@@ -208,7 +225,7 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
 
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   const cgr_config *c = &setup->config;
-  cgr__rows_config rows = { .max_rows = c->max_rows, .max_seq_len = c->max_seq_len };
+  cgr__rows_config rows = { .max_rows = c->max_rows };
   rows.max_requests = c->max_requests;
   rows.max_tokens = c->max_tokens;
   rows.num_groups = c->num_groups;
@@ -216,6 +233,8 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   for (int32_t i = 0; i < c->num_groups; i++)
     rows.reach[i] = cgr__group_reach(setup, i);
   rows.num_sets = c->num_length_sets;
+  for (int32_t s = 0; s < c->num_length_sets; s++)
+    rows.max_lens[s] = cgr__max_len(c, s);
   rows.lengths = setup->lengths;
   for (int32_t i = 0; i < setup->num_declared; i++) {
     const cgr__declared *d = &setup->declared[i];

@@ -27,12 +27,11 @@ static int32_t smallest_page(const cgr_runtime *rt) {
 static void add_request(cgr__self_test *t, int32_t len, int32_t share) {
   cgr__test_case *c = &t->test_case;
   const cgr_runtime *rt = t->rt;
-  int64_t most = (int64_t)share * smallest_page(rt);
-  most = most < rt->setup.config.max_seq_len ? most : rt->setup.config.max_seq_len;
+  const int64_t most = (int64_t)share * smallest_page(rt);
   int32_t i = c->num_requests++, sets = rt->setup.limits.num_sets;
   c->lens[i] = len;
   for (int32_t s = 0; s < sets; s++) {
-    int32_t room = (int32_t)most - (s == c->set ? len : 0);
+    int32_t longest = rt->setup.limits.max_lens[s], room = (most < longest ? (int32_t)most : longest) - (s == c->set ? len : 0);
     c->before[i * sets + s] = i == 0 ? room : pick(t, room + 1); /* one as long as can be */
   }
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
@@ -53,12 +52,12 @@ static int by_length(const void *a, const void *b) {
 /* Decodes come first, for backends that ask for it. */
 static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t pages) {
   int32_t length = t->test_case.key.query_len, *lens = t->test_case.lens;
-  int64_t page = smallest_page(t->rt);
+  int64_t page = smallest_page(t->rt), longest = t->rt->setup.limits.max_lens[t->test_case.set];
   bool exact = t->rt->graphs.exact_lengths;
   while (exact && requests > 1 && pages / requests * page < length)
     requests--;
   int64_t room = pages / requests * page;
-  room = room < t->rt->setup.config.max_seq_len ? room : t->rt->setup.config.max_seq_len;
+  room = room < longest ? room : longest;
   if (exact && room < length)
     return false;
   for (int32_t i = 0; i < requests; i++)
@@ -71,14 +70,14 @@ static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t pages) 
 
 /* Decodes, some requests without tokens, and at last one chunk, which has half of the pages. */
 static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t pages) {
-  const cgr_config *config = &t->rt->setup.config;
+  const int64_t longest = t->rt->setup.limits.max_lens[t->test_case.set];
   int32_t tokens = fewer(t, t->test_case.key.num_tokens), page = smallest_page(t->rt);
   requests = requests < tokens ? requests : tokens;
   int32_t share = pages / (2 * requests) > 0 ? pages / (2 * requests) : 1;
   for (int32_t i = 0; i + 1 < requests; i++)
     add_request(t, pick(t, 8) > 0, share);
   share = pages - share * (requests - 1);
-  int64_t most = (int64_t)share * page < config->max_seq_len ? (int64_t)share * page : config->max_seq_len;
+  int64_t most = (int64_t)share * page < longest ? (int64_t)share * page : longest;
   tokens -= t->test_case.num_tokens;
   add_request(t, tokens < most ? tokens : (int32_t)most, share);
   return true;

@@ -194,7 +194,7 @@ static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
 
 /* A uniform length that no sequence reaches has a graph, and no step. */
 static bool can_be_used(const cgr_runtime *rt, const cgr_key *key) {
-  return !rt->graphs.exact_lengths || key->query_len <= rt->setup.config.max_seq_len;
+  return !rt->graphs.exact_lengths || key->query_len <= rt->setup.limits.max_lens[cgr__graphs_set_of(&rt->graphs, key->variant)];
 }
 
 static cgr_status try_graphs(cgr__self_test *t) {

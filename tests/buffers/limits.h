@@ -17,11 +17,12 @@ inline cgr__limits RandomLimits(Random &random) {
   l.max_requests = random.Pick32(1, 60);
   l.max_rows = random.Pick32(l.max_requests, 90);
   l.max_tokens = random.Pick32(l.max_requests, 700);
-  l.max_seq_len = random.Pick32(1, 2000);
+  for (int32_t &most : l.max_lens)
+    most = random.Pick32(1, 2000);
   l.num_groups = random.Pick32(1, CGR__MAX_GROUPS);
   l.num_sets = random.Pick32(1, CGR__MAX_SETS);
   for (int32_t g = 0; g < l.num_groups; g++) {
-    l.pages_per_row[g] = (l.max_seq_len + (16 << g % 3) - 1) / (16 << g % 3);
+    l.pages_per_row[g] = (l.max_lens[0] + (16 << g % 3) - 1) / (16 << g % 3);
     l.trash_page[g] = random.Pick32(0, 5);
   }
   l.token_stride = random.Pick32(1, 5);

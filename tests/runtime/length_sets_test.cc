@@ -283,7 +283,7 @@ TEST_P(LengthSets, LengthsThatCannotBeAreRefused) {
   refused(a, 2, 3, CGR_ERROR_INVALID_ARGUMENT, { "set is 2", "1 .. 1" });
   refused(a, -1, 3, CGR_ERROR_INVALID_ARGUMENT, { "set is -1" });
   refused(a, 1, -1, CGR_ERROR_INVALID_ARGUMENT, { "num_tokens is -1" });
-  refused(a, 1, sets::kMaxSeqLen + 1, CGR_ERROR_SEQUENCE_TOO_LONG, { "num_tokens is 129", "128", "max_seq_len" });
+  refused(a, 1, sets::kMaxSeqLen + 1, CGR_ERROR_SEQUENCE_TOO_LONG, { "num_tokens is 129", "128", "max_other_lens[1]" });
   refused(a, 1, 65, CGR_ERROR_PAGES_MISSING, { "num_tokens is 65", "64", "row " + std::to_string(a), "group 1" });
   refused(a + 1, 1, 1, CGR_ERROR_ROW_CLOSED, { "row" });
   refused(99, 1, 1, CGR_ERROR_INVALID_ARGUMENT, { "row is 99" });

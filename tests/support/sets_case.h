@@ -270,6 +270,7 @@ public:
   cgr_step step = CGR_STEP_INIT;
   std::map<int32_t, std::array<int32_t, kMaxSets>> length;           // by row
   std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> pages; // by group and row
+  std::function<void(const cgr_record_info &)> on_record;            // at each `record`
   std::function<void(size_t, cgr_attention *)> adjust_call;          // before a layer is called; a layer of -1 is left out
 
 private:
@@ -332,6 +333,8 @@ private:
     cgr_buffer_view next = CGR_BUFFER_VIEW_INIT;
     cgr_status status = cgr_record_get_info(recorder, &info);
     const int32_t set = int32_t(info.key.variant);
+    if (self.on_record)
+      self.on_record(info);
     for (size_t l = 0; l < self.layers_.size() && status == CGR_OK; l++) {
       const LayerSpec &s = self.o.layers[l];
       const Layer &layer = self.layers_[l];

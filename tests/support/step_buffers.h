@@ -4,6 +4,7 @@
 #define CGR_TESTS_SUPPORT_STEP_BUFFERS_H
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -27,11 +28,14 @@ struct StepLimits {
   int32_t max_requests = 8, max_rows = 12, max_tokens = 64, max_seq_len = 300, max_changes = 32, ring_depth = 3;
   int32_t token_stride = 1; // 1 + k
   int32_t num_sets = 1;
+  std::array<int32_t, CGR__MAX_SETS> other_lens = {}; // the most tokens of a row in sets after 0; 0: max_seq_len
   int32_t reorder_threshold = 0;
   int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing of them
   int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
   bool scattered = false;                     // the slots' sections lie in another order than the library's, with gaps
   std::vector<StepGroup> groups = std::vector<StepGroup>(1);
+
+  int32_t MaxLen(int32_t set) const { return set > 0 && other_lens[size_t(set)] > 0 ? other_lens[size_t(set)] : max_seq_len; }
 
   // As the table takes them.
   cgr__limits Table() const {
@@ -39,7 +43,8 @@ struct StepLimits {
     limits.max_requests = max_requests + spare;
     limits.max_rows = max_rows;
     limits.max_tokens = max_tokens + spare;
-    limits.max_seq_len = max_seq_len;
+    for (int32_t s = 0; s < num_sets; s++)
+      limits.max_lens[s] = MaxLen(s);
     limits.num_groups = int32_t(groups.size());
     limits.num_sets = num_sets;
     for (size_t g = 0; g < groups.size(); g++) {

@@ -432,7 +432,7 @@ private:
     for (int32_t s = 0; s < limits_.num_sets; s++) {
       const int32_t has = s == 0 ? b->row_computed[row] : row_data[size_t(row * kRowWords + s - 1)];
       const int64_t length = s == 0 && set_ == 0 ? int64_t{ has } + query_len : has;
-      if (has < 0 || length > limits_.max_seq_len || (s > 0 && s == set_ && has < query_len)) {
+      if (has < 0 || length > limits_.MaxLen(s) || (s > 0 && s == set_ && has < query_len)) {
         Trip(CGR_GUARD_LENGTH, row, i, length);
         return none;
       }
@@ -521,7 +521,8 @@ public:
     a.max_requests = limits_.max_requests;
     a.max_rows = limits_.max_rows;
     a.max_tokens = limits_.max_tokens;
-    a.max_seq_len = limits_.max_seq_len;
+    for (int32_t s = 0; s < limits_.num_sets; s++)
+      a.max_lens[s] = limits_.MaxLen(s);
     a.max_changes = limits_.max_changes;
     a.token_stride = limits_.token_stride;
     a.reorder_threshold = limits_.reorder_threshold;

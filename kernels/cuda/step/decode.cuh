@@ -44,7 +44,7 @@ __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t ro
     return false;
   d.position = load_early(&a.buffers.row_computed[row]);
   d.token = load_early(&a.buffers.row_last_tokens[(int64_t)row * a.token_stride]);
-  if (d.position < 0 || d.position >= a.max_seq_len)
+  if (d.position < 0 || d.position >= a.max_lens[0])
     return false;
   bool good = true;
 #pragma unroll

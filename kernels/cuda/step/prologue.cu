@@ -70,7 +70,7 @@ __device__ inline bool guard_other_sets(const cgr__step_args &a, const Compositi
     if (s >= a.num_sets)
       break;
     int32_t length = of_row[s - 1];
-    if (length < (s == a.set ? query_len : 0) || length > a.max_seq_len) {
+    if (length < (s == a.set ? query_len : 0) || length > a.max_lens[s]) {
       claim_error(&a.state->error, CGR_GUARD_LENGTH, row, i, length);
       return false;
     }
@@ -94,7 +94,7 @@ __device__ Lengths guard_request(const cgr__step_args &a, const Composition &bat
   }
   int32_t computed = fresh ? batch.first_position[i] : a.buffers.row_computed[row];
   int64_t seq_len = (int64_t)computed + (kSets && a.set > 0 ? 0 : query_len);
-  if (computed < 0 || seq_len > a.max_seq_len) {
+  if (computed < 0 || seq_len > a.max_lens[0]) {
     claim_error(&a.state->error, CGR_GUARD_LENGTH, row, i, seq_len);
     batch.first_position[i] = -1;
     return lengths;

@@ -26,7 +26,7 @@ struct Data {
     group.write_trash_page = 1;
     cgr__rows_config config = {};
     config.max_rows = kMaxRows;
-    config.max_seq_len = 64;
+    config.max_lens[0] = 64;
     config.num_groups = 1;
     config.groups = &group;
     config.num_data = 3;

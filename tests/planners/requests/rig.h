@@ -55,7 +55,7 @@ struct Rows {
     }
     cgr__rows_config config = {};
     config.max_rows = max_rows;
-    config.max_seq_len = max_seq_len;
+    config.max_lens[0] = max_seq_len;
     config.max_requests = max_requests;
     config.max_tokens = max_tokens;
     config.num_groups = static_cast<int32_t>(specs.size());
