@@ -98,6 +98,10 @@ enum cgr__buffer_id {
 /* Those of the prefills alone: they need a reorder threshold. */
 #define CGR__PREFILL_DERIVED \
   (CGR__ALL_DERIVED & ~(CGR__DERIVED(CGR__BUFFER_PREFILL_QUERY_START_LOC) - 1))
+/* Those of groups: none without one. */
+#define CGR__PAGE_DERIVED                                                                            \
+  (CGR__DERIVED(CGR__BUFFER_KV_INDICES) | CGR__DERIVED(CGR__BUFFER_BLOCK_TABLE) |                    \
+   CGR__DERIVED(CGR__BUFFER_PREFILL_KV_INDPTR) | CGR__DERIVED(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN))
 
 #define CGR__TYPE_I32 int32_t
 #define CGR__TYPE_I64 int64_t

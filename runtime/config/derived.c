@@ -26,6 +26,12 @@ static void check_split(uint64_t asked, bool split, const char *field, cgr__find
                       first_name(prefills));
 }
 
+static void check_groups(uint64_t asked, int32_t num_groups, const char *field, cgr__findings *f) {
+  uint64_t pages = asked & CGR__PAGE_DERIVED;
+  if (pages != 0 && num_groups == 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field, "asks for %s, expected a group that has pages", first_name(pages));
+}
+
 /* Running sums of tokens have 32 bits; they are of whatever set a step's tokens are. */
 static void check_sums(const cgr_config *c, uint64_t asked, const char *field, cgr__findings *f) {
   uint64_t sums = asked & (CGR_DERIVED(CGR_BUFFER_KV_START_LOC) | CGR_DERIVED(CGR_BUFFER_CONTEXT_START_LOC));
@@ -54,6 +60,7 @@ void cgr__setup_derived(cgr__setup *setup, cgr__findings *f) {
     cgr__field field = cgr__field_of("backends", i - 1, "derived");
     const char *name = i == 0 ? "derived" : field.name;
     check_split(asked[i], split, name, f);
+    check_groups(asked[i], c->num_groups, name, f);
     check_sums(c, asked[i], name, f);
     setup->limits.derived |= asked[i];
   }

@@ -129,6 +129,19 @@ TEST_P(NoCache, WithoutGroupsNothingHasPages) {
   e.Decode({ { a, 4 } });
 }
 
+TEST_P(NoCache, WithoutGroupsNoBufferOfPagesCanBeAskedFor) {
+  SetsEngine e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);
+  cgr_config config = e.Config();
+  int32_t count = 0;
+  for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE }) {
+    config.derived = CGR_DERIVED(buffer);
+    ExpectMessage(cgr_validate(&config, e.dev, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
+                  { "derived asks for", cgr_buffer_name(buffer), "expected a group" });
+  }
+  config.derived = CGR_DERIVED(CGR_BUFFER_KV_START_LOC) | CGR_DERIVED(CGR_BUFFER_CONTEXT_LENS);
+  CGR_EXPECT_OK(cgr_validate(&config, e.dev, nullptr, 0, &count));
+}
+
 // A runtime of a layer with a cache needs a group.
 TEST_P(NoCache, GroupsAreNeededByAnyCache) {
   SetsEngine e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);

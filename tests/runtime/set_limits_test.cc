@@ -93,6 +93,57 @@ TEST_P(SetLimits, GraphsAreMadeAndTriedForTheBoundOfTheirSet) {
   EXPECT_EQ(count, 0) << findings[0].field << " " << findings[0].text;
 }
 
+// What a backend plans on the host, and what `record` is told, is of the tokens of the step's own set.
+TEST_P(SetLimits, BackendsPlanForTheSetOfAStep) {
+  struct Planned {
+    std::vector<int32_t> flags, set, max_seq_len, lens; // of the first request
+    static cgr_status Plan(void *context, void *, const cgr_plan_step *step) {
+      Planned &p = *static_cast<Planned *>(context);
+      p.flags.push_back(int32_t(step->flags));
+      p.set.push_back(step->length_set);
+      p.max_seq_len.push_back(step->max_seq_len);
+      p.lens.push_back(step->seq_lens[0]);
+      return CGR_OK;
+    }
+  } planned;
+  cgr_backend backend = CGR_BACKEND_INIT;
+  backend.name = "planned";
+  backend.context = &planned;
+  backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
+  backend.record = [](void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; };
+  backend.plan_host = Planned::Plan;
+  backend.plan_bytes = 64;
+  Options o = Bounded(40, 128);
+  o.adjust = [&, bounds = o.adjust](cgr_config *config) {
+    bounds(config);
+    config->backends = &backend;
+    config->num_backends = 1;
+    const_cast<cgr_layer *>(config->layers)[0].backend = 1; // the encoder's own
+  };
+  SetsEngine e(GetParam(), CGR_MODE_NONE, o, 7);
+  int32_t longest = 0; // as the last `record` was told
+  e.on_record = [&](const cgr_record_info &info) { longest = info.max_seq_len; };
+  CGR_EXPECT_OK(e.Capture());
+  planned = {};
+  const int32_t row = e.Open();
+  e.SetOther(row, 1, 70);
+  e.Reserve(row, 0, 9);
+  auto step = [&](int32_t set, int32_t tokens) {
+    cgr_step_result result = CGR_STEP_RESULT_INIT;
+    CGR_EXPECT_OK(e.Prepare({ { row, tokens } }, set));
+    CGR_EXPECT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
+    CGR_EXPECT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, &result));
+    EXPECT_EQ(result.guard.error, int32_t(CGR_GUARD_NONE));
+    return longest;
+  };
+  EXPECT_EQ(step(1, 60), 70);
+  EXPECT_EQ(step(0, 9), 9);
+  EXPECT_EQ(planned.set, (std::vector<int32_t>{ 1, 0 }));
+  EXPECT_EQ(planned.lens, (std::vector<int32_t>{ 70, 9 }));
+  EXPECT_EQ(planned.max_seq_len, planned.lens);
+  EXPECT_EQ(planned.flags, (std::vector<int32_t>{ 0, 0 }));
+}
+
 TEST_P(SetLimits, BoundsThatCannotBeAreRefused) {
   SetsEngine e(GetParam(), CGR_MODE_NONE, EncoderAndDecoder(), 11);
   auto refused = [&](const std::function<void(cgr_config *)> &change, const Words &words) {
