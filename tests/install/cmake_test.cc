@@ -1,0 +1,114 @@
+// CMake builds of the project's root what Bazel builds: the same sources, the same tests but for those that are named here, and
+// the same installed tree.
+#include <algorithm>
+#include <vector>
+
+#include "tests/install/tree.h"
+
+namespace cgr_test {
+namespace {
+
+#define CGR_SKIP_WITHOUT_ROOT() \
+  const fs::path root = Root(); \
+  if (root.empty())             \
+  GTEST_SKIP() << "the files of this test do not lead to the project's root"
+
+std::set<std::string> Lines(const std::string &text) {
+  std::istringstream in(text);
+  std::set<std::string> lines;
+  for (std::string line; std::getline(in, line);)
+    lines.insert(line);
+  return lines;
+}
+
+std::set<std::string> Script(const std::string &script, const fs::path &root, const std::string &options = "") {
+  const Outcome outcome =
+      RunCommand("cmake -DROOT=" + Quoted(root) + " " + options + " -P " + Quoted(root / ("tools/cmake/" + script)));
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  return Lines(outcome.text);
+}
+
+// Beside this test lies what goes into //:cgr and //:cgr_validation, and nothing else with such a name.
+std::set<std::string> SourcesOfBazel() {
+  std::set<std::string> found;
+  for (const char *folder : { "base", "devices", "buffers", "planners", "kernels", "tracing", "graphs", "runtime" })
+    for (const auto &entry : fs::recursive_directory_iterator(folder)) {
+      const std::string extension = entry.path().extension();
+      if (extension == ".c" || extension == ".cu")
+        found.insert(entry.path().lexically_normal().string());
+    }
+  return found;
+}
+
+std::vector<std::string> Difference(const std::set<std::string> &a, const std::set<std::string> &b) {
+  std::vector<std::string> only;
+  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(only));
+  return only;
+}
+
+TEST(CMakeBuild, HasTheSourcesOfBazel) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  const std::set<std::string> bazel = SourcesOfBazel();
+  const bool cuda = bazel.count("devices/cuda/absent.c") == 0;
+  const std::set<std::string> cmake = Script("sources.cmake", root, cuda ? "-DCUDA=ON" : "-DCUDA=OFF");
+  EXPECT_GT(bazel.size(), 80u);
+  EXPECT_EQ(Difference(bazel, cmake), std::vector<std::string>()) << "Bazel alone has these";
+  EXPECT_EQ(Difference(cmake, bazel), std::vector<std::string>()) << "CMake alone has these";
+}
+
+// Tests of Bazel's own outputs, of tools, and of papers are Bazel's alone.
+TEST(CMakeBuild, HasTheTestsOfBazel) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  std::set<std::string> all;
+  for (const auto &entry : fs::recursive_directory_iterator(root / "tests")) {
+    const std::string name = fs::relative(entry.path(), root);
+    const bool is_test = name.size() > 8 && name.compare(name.size() - 8, 8, "_test.cc") == 0;
+    const std::string folder = fs::relative(entry.path(), root / "tests").begin()->string();
+    const std::set<std::string> bazels = { "abi", "bindings", "docs", "house", "install", "tools" };
+    if (is_test && bazels.count(folder) == 0)
+      all.insert(name);
+  }
+  const std::set<std::string> cmake = Script("test_sources.cmake", root);
+  EXPECT_GT(all.size(), 150u);
+  EXPECT_EQ(Difference(all, cmake), std::vector<std::string>()) << "no test of ctest";
+  EXPECT_EQ(Difference(cmake, all), std::vector<std::string>()) << "there is no such test";
+}
+
+TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  const Scratch scratch;
+  const fs::path build = scratch.path() / "build", prefix = scratch.path() / "prefix";
+  const Outcome configured =
+      RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) +
+                 " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON -DCMAKE_INSTALL_LIBDIR=lib");
+  ASSERT_EQ(configured.status, 0) << configured.text;
+  const Outcome built =
+      RunCommand("cmake --build " + Quoted(build) + " -j2 && cmake --install " + Quoted(build) + " --prefix " + Quoted(prefix));
+  ASSERT_EQ(built.status, 0) << built.text;
+  const fs::path tree = Unpack(scratch.path() / "archive");
+  EXPECT_EQ(Listing(prefix), Listing(tree));
+  for (const char *file : { "lib/cmake/cgr/cgrConfigVersion.cmake", "include/cgr/cgr.h" })
+    EXPECT_EQ(ReadFile(prefix / file), ReadFile(tree / file)) << file;
+  // The archive may be of a build with CUDA, which these tell.
+  const bool cuda = ReadFile(tree / "lib/pkgconfig/cgr.pc").find("cudart_static") != std::string::npos;
+  for (const char *file : { "lib/pkgconfig/cgr.pc", "lib/cmake/cgr/cgrConfig.cmake" })
+    EXPECT_EQ(ReadFile(prefix / file) == ReadFile(tree / file), !cuda) << file;
+  // The public names and nothing else, with their version, and nothing but the C library is asked for.
+  for (const fs::path &place : { prefix, tree }) {
+    const std::string library = Quoted(place / "lib/libcgr.so");
+    const Outcome names = RunCommand("readelf -W --dyn-syms " + library + " | grep -v UND | grep GLOBAL | awk '{ print $8 }'");
+    EXPECT_GT(Lines(names.text).size(), 100u) << place;
+    for (const std::string &name : Lines(names.text))
+      EXPECT_TRUE(name.rfind("cgr_", 0) == 0 || name == "CGR_0") << place << " exports " << name;
+    EXPECT_NE(names.text.find("cgr_step_launch@@CGR_0"), std::string::npos) << names.text;
+    const Outcome dynamic = RunCommand("readelf -dW " + library);
+    EXPECT_NE(dynamic.text.find("[libcgr.so.0]"), std::string::npos) << dynamic.text;
+    EXPECT_EQ(dynamic.text.find("libstdc++"), std::string::npos) << dynamic.text;
+  }
+}
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,13 @@
+# The version stands in include/cgr/base.h alone.
+function(cgr_read_version header result)
+  foreach(part MAJOR MINOR PATCH)
+    file(STRINGS ${header} line REGEX "^#define CGR_VERSION_${part} [0-9]+$")
+    if(NOT line)
+      message(FATAL_ERROR "${header} has no CGR_VERSION_${part}")
+    endif()
+    string(REGEX REPLACE ".* " "" number "${line}")
+    list(APPEND numbers ${number})
+  endforeach()
+  list(JOIN numbers . version)
+  set(${result} ${version} PARENT_SCOPE)
+endfunction()
