@@ -79,7 +79,7 @@ def _cgr_archive_impl(ctx):
     for dep in ctx.attr.deps:
         for linked in dep[CcInfo].linking_context.linker_inputs.to_list():
             # The project's own; the CUDA runtime stays an archive of its own.
-            if str(linked.owner).lstrip("@").startswith("//"):
+            if linked.owner.workspace_name == ctx.label.workspace_name:
                 for library in linked.libraries:
                     objects += library.pic_objects or library.objects or []
     out = ctx.actions.declare_file(ctx.attr.name)
