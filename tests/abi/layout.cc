@@ -89,6 +89,17 @@ void Fill(const std::string &numbers, std::map<std::string, Item> *items) {
   }
 }
 
+// A length of an array may be a constant by its name: int32_t rows[CGR_MAX].
+void PutValues(std::map<std::string, Item> *items) {
+  for (auto &[name, item] : *items)
+    for (Member &member : item.members) {
+      size_t open = member.type.rfind('['), close = member.type.rfind(']');
+      auto constant = open == std::string::npos ? items->end() : items->find(member.type.substr(open + 1, close - open - 1));
+      if (constant != items->end())
+        member.type.replace(open + 1, close - open - 1, std::to_string(constant->second.value));
+    }
+}
+
 } // namespace
 
 bool HasCompiler() {
@@ -109,8 +120,8 @@ Scratch::~Scratch() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-std::string Preprocessed(const std::string &include) {
-  return MustRun(Compiler() + " -E -std=c11 -I " + Quoted(include) + " -x c " + Quoted(include + "/cgr/cgr.h"));
+std::string Preprocessed(const std::string &include, const std::string &options) {
+  return MustRun(Compiler() + " -E " + options + " -std=c11 -I " + Quoted(include) + " -x c " + Quoted(include + "/cgr/cgr.h"));
 }
 
 Interface Describe(const std::string &include, const Symbols &symbols) {
@@ -122,6 +133,9 @@ Interface Describe(const std::string &include, const Symbols &symbols) {
   std::ofstream(source) << Program(found.items);
   MustRun(Compiler() + " -std=c11 -I " + Quoted(include) + " -o " + Quoted(program) + " " + Quoted(source));
   Fill(MustRun(Quoted(program)), &found.items);
+  PutValues(&found.items);
+  // It is another in each version.
+  found.items.erase("CGR_HEADER_VERSION");
   for (auto &[name, item] : found.items)
     if (item.kind == Kind::kFunction)
       item.node = symbols.nodes.count(name) ? symbols.nodes.at(name) : "-";

@@ -26,8 +26,8 @@ private:
   std::string path_;
 };
 
-// The text of <cgr/cgr.h> in `include`, with all that it includes, after the preprocessor.
-std::string Preprocessed(const std::string &include);
+// The text of <cgr/cgr.h> in `include`, with all that it includes, after the preprocessor with further `options`.
+std::string Preprocessed(const std::string &include, const std::string &options = "");
 
 // Declares what the headers below `include` do; sizes, offsets and values are those that a program prints which is compiled with
 // these headers. Throws std::runtime_error for headers that do not compile or hold more than plain declarations.

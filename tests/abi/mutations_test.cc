@@ -117,6 +117,17 @@ TEST_F(Mutations, OfEnumerators) {
             "BREAKS enum cgr_dtype: the size was 4 and is 8\ngrows enum cgr_dtype: CGR_DTYPE_NEW is new\n");
 }
 
+TEST_F(Mutations, OfConstants) {
+  EXPECT_EQ(Changes({ { "planners.h", "", "CGR_TOKEN_LAST = -1", "CGR_TOKEN_LAST = -2" } }),
+            "BREAKS constant CGR_TOKEN_LAST: the value was -1 and is -2\n");
+  EXPECT_EQ(Changes({ { "planners.h", "", "enum { CGR_TOKEN_LAST = -1 };", "" } }), "BREAKS constant CGR_TOKEN_LAST is gone\n");
+  EXPECT_EQ(Changes({ { "planners.h", "", "CGR_TOKEN_LAST = -1", "CGR_TOKEN_LAST = -1, CGR_TOKEN_NEW = -2" } }),
+            "grows constant CGR_TOKEN_NEW is new\n");
+  const std::string buckets = Changes({ { "tracing.h", "", "CGR_HISTOGRAM_BUCKETS = 48", "CGR_HISTOGRAM_BUCKETS = 50" } });
+  EXPECT_NE(buckets.find("BREAKS struct cgr_histogram: bucket was uint64_t [48] and is uint64_t [50]\n"), std::string::npos)
+      << buckets;
+}
+
 // In an enum whose values follow from the order.
 TEST_F(Mutations, OfCountedEnumerators) {
   EXPECT_EQ(Changes({ { "cgr.h", "typedef enum cgr_reason", "CGR_REASON_COUNT_", "CGR_REASON_NEW, CGR_REASON_COUNT_" } }),
