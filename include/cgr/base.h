@@ -5,11 +5,12 @@
  *   failure cgr_last_message names the argument, what it got and what it expected. Addresses are taken as they are: a handle that
  *   was destroyed, or memory that is not there, is not always noticed.
  * - Sized structs. A struct whose first field is `size` may grow: new fields are added at the end. Initialise it with its _INIT
- *   macro. A shorter struct (an older caller) is completed with zeros. A longer one (a newer caller) is accepted while everything
- *   this library does not know is zero, and refused with CGR_ERROR_NEWER_STRUCT otherwise; one of more than 4096 bytes is
- *   refused with CGR_ERROR_INVALID_STRUCT. An array of such structs is stepped through by the size of its first element. An output
- *   struct is filled as far as this library knows it and the caller has room; the rest stays as it is. Structs without `size`
- *   never grow.
+ *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and `version`
+ *   CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer one (a newer
+ *   caller) is accepted while everything this library does not know is zero, and refused with CGR_ERROR_NEWER_STRUCT otherwise;
+ *   one of more than 4096 bytes is refused with CGR_ERROR_INVALID_STRUCT. An array of such structs is stepped through by the size
+ *   of its first element. An output struct is filled as far as this library knows it and the caller has room; the rest stays as it
+ *   is. Structs without `size` never grow.
  * - In every struct that is read zero means the default, and is refused where there is none. Fields named `reserved` are 0; in
  *   such a struct anything else is refused with CGR_ERROR_NEWER_STRUCT.
  * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream of the
@@ -41,6 +42,8 @@ extern "C" {
 #define CGR_VERSION_MINOR 10
 #define CGR_VERSION_PATCH 0
 #define CGR_VERSION (CGR_VERSION_MAJOR * 10000 + CGR_VERSION_MINOR * 100 + CGR_VERSION_PATCH)
+/* The same for bindings, whose generators see no macros; all other constants are enumerators too. */
+enum { CGR_HEADER_VERSION = CGR_VERSION };
 
 /* ---------------------------------------------------------------------------------------------------------------- status */
 

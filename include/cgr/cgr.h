@@ -55,7 +55,7 @@ typedef void (*cgr_log_function)(void *context, cgr_log_level level, const char 
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_log_level_name(cgr_log_level level);
 
-#define CGR_CONFIG_MAGIC 0x63677231u
+enum { CGR_CONFIG_MAGIC = 0x63677231 };
 
 typedef struct cgr_config {
   uint32_t size, magic, version; /* set by CGR_CONFIG_INIT. CGR_ERROR_INVALID_STRUCT for the version of a header of another major
@@ -395,7 +395,7 @@ typedef enum cgr_request_flag {
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_request_flag_name(cgr_request_flag flag);
 
-#define CGR_BATCH_STANDING (-1) /* cgr_batch.num_requests: the standing batch, below; rows, query_lens, tokens and flags are NULL */
+enum { CGR_BATCH_STANDING = -1 }; /* cgr_batch.num_requests: the standing batch, below; rows, query_lens, tokens and flags NULL */
 
 /* Data of tokens or requests for a buffer declared with CGR_SOURCE_STAGED. */
 typedef struct cgr_staged {

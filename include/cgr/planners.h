@@ -11,7 +11,7 @@ extern "C" {
 
 /* In an array of tokens: the token that the row's last step sampled, which is on the device. Refused where there is none: in a
  * new row, after a partial chunk, after cgr_request_set_length. Values below it are reserved. */
-#define CGR_TOKEN_LAST (-1)
+enum { CGR_TOKEN_LAST = -1 };
 
 /* ------------------------------------------------------------------------------------------------------------------ plan */
 

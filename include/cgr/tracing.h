@@ -27,7 +27,7 @@ extern "C" {
 
 /* ------------------------------------------------------------------------------------------------------------- histograms */
 
-#define CGR_HISTOGRAM_BUCKETS 48
+enum { CGR_HISTOGRAM_BUCKETS = 48 };
 
 /* Durations in nanoseconds (of long ones see above). Bucket i counts those above the border of bucket i - 1, up to its own;
  * borders are 128, 192, 256, 384 and so on, two to each doubling, up to 1.07 s; the last bucket has no border. */

@@ -185,7 +185,7 @@ TEST(Metadata, WithoutTokensEveryRowGoesOnWithItsLast) {
 TEST(Metadata, LastTokensAreNeededWhereTheyAreUsedAlone) {
   Random random(1);
   Case c(random, 6, 0, 0, 1);
-  std::replace(c.tokens.begin(), c.tokens.end(), CGR_TOKEN_LAST, 5);
+  std::replace(c.tokens.begin(), c.tokens.end(), int32_t{ CGR_TOKEN_LAST }, 5);
   c.Bind();
   c.metadata.row_last_tokens = nullptr;
   EXPECT_EQ(cgr_metadata_build(&c.metadata), CGR_OK) << cgr_last_message();

@@ -1,0 +1,105 @@
+// The binary interface is the kept one: tests/abi/abi.txt has every symbol, prototype, struct, field and enumerator.
+//
+// A change that only adds is declared by ./bazelw run //tests/abi:update, and its list goes in the same commit. A change that
+// breaks programs that were compiled before (compare.h has the rules) is refused there too: the list cannot be written, and this
+// test goes on failing. What no release has had may be taken back: restore the list of the last release, then update.
+//
+// A break that must be takes a new SONAME, which is the major version: CGR_VERSION_MAJOR in base.h, -soname wherever libcgr.so is
+// linked, the node in libcgr.map. Under a new SONAME update takes every change.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "cgr/cgr.h"
+#include "tests/abi/compare.h"
+#include "tests/abi/layout.h"
+#include "tests/abi/list.h"
+#include "tests/abi/symbols.h"
+
+namespace {
+
+using namespace cgr_test;
+
+class Abi : public testing::Test {
+protected:
+  void SetUp() override {
+    if (!HasCompiler())
+      GTEST_SKIP() << "no C compiler: neither $CC nor gcc";
+    now = Describe("include", ReadSymbols("libcgr.so"));
+  }
+  Interface now;
+};
+
+std::string KeptText() {
+  std::ifstream in("tests/abi/abi.txt");
+  return { std::istreambuf_iterator<char>(in), {} };
+}
+
+TEST_F(Abi, IsTheKeptOne) {
+  const std::string text = KeptText();
+  std::string added, broken;
+  for (const Change &change : Compare(ReadList(text), now))
+    (change.breaks ? broken : added) += "  " + change.text + "\n";
+  EXPECT_EQ(broken, "")
+      << "Programs that were compiled before break. Undo this, or give the library a new SONAME: this file says how.";
+  EXPECT_EQ(added, "") << "Declare it, if it is meant: ./bazelw run //tests/abi:update, and a line in CHANGELOG.md.";
+  if (broken.empty() && added.empty()) {
+    EXPECT_EQ(text, WriteList(now)) << "The list was edited by hand: ./bazelw run //tests/abi:update";
+  }
+}
+
+TEST_F(Abi, TheLibraryExportsWhatTheHeadersDeclare) {
+  EXPECT_EQ(now.undeclared, std::vector<std::string>());
+  std::vector<std::string> elsewhere;
+  for (const auto &[name, item] : now.items)
+    if (item.kind == Kind::kFunction && item.node == "-")
+      elsewhere.push_back(name);
+  // libcgr_validation is a library of its own.
+  EXPECT_EQ(elsewhere, std::vector<std::string>{ "cgr_validation_layer" });
+}
+
+TEST_F(Abi, SonameAndNodesHaveTheMajorNumber) {
+  EXPECT_EQ(now.soname, "libcgr.so." + std::to_string(CGR_VERSION_MAJOR));
+  for (const auto &[name, item] : now.items)
+    if (item.kind == Kind::kFunction && item.node != "-") {
+      EXPECT_EQ(item.node, "CGR_" + std::to_string(CGR_VERSION_MAJOR)) << name;
+    }
+}
+
+// Bytes of a hole hold anything: nobody can use them later, and comparing structs as bytes would see them.
+TEST_F(Abi, StructsHaveNoHoles) {
+  int structs = 0;
+  for (const auto &[name, item] : now.items) {
+    if (item.kind != Kind::kStruct)
+      continue;
+    structs++;
+    int64_t end = 0;
+    for (const Member &field : item.members) {
+      EXPECT_EQ(field.at, end) << name << " has a hole before " << field.name;
+      end = field.at + field.size;
+    }
+    // The one that has some at its end; its next field comes after them.
+    EXPECT_EQ(item.size - end, name == "cgr_plan_input" ? 4 : 0) << name << " has a hole at its end";
+    if (item.IsSized()) {
+      EXPECT_LE(item.size, 4096) << name << " is longer than readers accept";
+    }
+  }
+  EXPECT_GT(structs, 40) << "the test does not see the structs";
+}
+
+TEST_F(Abi, NoHeaderIsLeftOut) {
+  const std::string text = Preprocessed("include");
+  int headers = 0;
+  for (const auto &entry : std::filesystem::directory_iterator("include/cgr")) {
+    headers++;
+    const std::string name = "cgr/" + entry.path().filename().string();
+    EXPECT_NE(text.find("\"include/" + name + "\""), std::string::npos) << "cgr.h does not include " << name;
+  }
+  EXPECT_GE(headers, 7) << "the test does not see the headers";
+}
+
+} // namespace

@@ -1,0 +1,25 @@
+// A reader of the public headers that knows plain declarations alone, as generators of bindings do: enums, structs, opaque types,
+// pointers to functions, prototypes. What is more than that it refuses by name.
+#ifndef CGR_TESTS_ABI_DECLARATIONS_H
+#define CGR_TESTS_ABI_DECLARATIONS_H
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/abi/interface.h"
+
+namespace cgr_test {
+
+// Everything that `text` declares, which is C after the preprocessor; of it, what stands in files below `folder`. Sizes, offsets
+// and values are left 0. Throws std::runtime_error for what it does not know.
+std::map<std::string, Item> ReadDeclarations(const std::string &text, const std::string &folder);
+
+// One declaration without its semicolon: "cgr_status cgr_copy(void *dst, size_t bytes)", "int32_t rows[2]".
+Item ReadFunction(const std::string &text);
+Item ReadCallback(const std::string &text);
+Member ReadVariable(const std::string &text);
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_ABI_DECLARATIONS_H

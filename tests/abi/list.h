@@ -1,0 +1,18 @@
+// The interface as text: one line for everything in it, sorted, so that a change of the list reads as what has changed.
+#ifndef CGR_TESTS_ABI_LIST_H
+#define CGR_TESTS_ABI_LIST_H
+
+#include <string>
+
+#include "tests/abi/interface.h"
+
+namespace cgr_test {
+
+std::string WriteList(const Interface &interface);
+
+// Throws std::runtime_error for a line that it does not know.
+Interface ReadList(const std::string &text);
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_ABI_LIST_H

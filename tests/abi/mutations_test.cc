@@ -1,0 +1,221 @@
+// The comparison finds changes: of a copy of the headers, or of the symbols, one after the other.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/abi/compare.h"
+#include "tests/abi/layout.h"
+#include "tests/abi/list.h"
+#include "tests/abi/symbols.h"
+
+namespace {
+
+using namespace cgr_test;
+
+// In the header `file`, the first `from` after `after` becomes `to`.
+struct Edit {
+  std::string file, after, from, to;
+};
+
+void Apply(const std::string &folder, const Edit &edit) {
+  const std::string path = folder + "/cgr/" + edit.file;
+  std::ifstream in(path);
+  std::string text{ std::istreambuf_iterator<char>(in), {} };
+  in.close();
+  size_t after = text.find(edit.after), at = text.find(edit.from, after);
+  if (after == std::string::npos || at == std::string::npos)
+    throw std::runtime_error(edit.file + " has no \"" + edit.from + "\" after \"" + edit.after + "\": the test must follow it");
+  std::ofstream(path) << text.replace(at, edit.from.size(), edit.to);
+}
+
+Interface Edited(const std::vector<Edit> &edits, const Symbols &symbols) {
+  Scratch scratch;
+  // Not the links that a build puts in place of files.
+  std::filesystem::create_directory(scratch.path() + "/cgr");
+  for (const auto &entry : std::filesystem::directory_iterator("include/cgr"))
+    std::filesystem::copy_file(entry.path(), scratch.path() + "/cgr/" + entry.path().filename().string());
+  for (const Edit &edit : edits)
+    Apply(scratch.path(), edit);
+  return Describe(scratch.path(), symbols);
+}
+
+class Mutations : public testing::Test {
+protected:
+  void SetUp() override {
+    if (!HasCompiler())
+      GTEST_SKIP() << "no C compiler: neither $CC nor gcc";
+    symbols = ReadSymbols("libcgr.so");
+    kept = Describe("include", symbols);
+  }
+  // What the edits change: "BREAKS text" or "grows text", a line each.
+  std::string Changes(const std::vector<Edit> &edits) const { return Changes(Edited(edits, symbols)); }
+  std::string Changes(const Interface &now) const {
+    std::string text;
+    for (const Change &change : Compare(kept, now))
+      text += (change.breaks ? "BREAKS " : "grows ") + change.text + "\n";
+    return text;
+  }
+  Symbols symbols;
+  Interface kept;
+};
+
+TEST_F(Mutations, NoneChangesNothing) {
+  EXPECT_EQ(Changes(std::vector<Edit>()), "");
+  EXPECT_EQ(Changes(ReadList(WriteList(kept))), "");
+}
+
+TEST_F(Mutations, OfSymbols) {
+  Symbols other = symbols;
+  other.nodes.erase("cgr_reason_name");
+  EXPECT_EQ(Changes(Edited({}, other)), "BREAKS function cgr_reason_name: the library does not export it any more\n");
+  other.nodes["cgr_reason_name"] = "CGR_1";
+  EXPECT_EQ(Changes(Edited({}, other)), "BREAKS function cgr_reason_name: its version node was CGR_0 and is CGR_1\n");
+  other = symbols;
+  other.nodes["cgr_new"] = "CGR_0";
+  EXPECT_EQ(Edited({}, other).undeclared, std::vector<std::string>{ "cgr_new" });
+}
+
+TEST_F(Mutations, OfPrototypes) {
+  const std::string take = "CGR_API cgr_status cgr_standing_take(";
+  Interface without =
+      Edited({ { "cgr.h", "", take + "cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row);", "" } }, symbols);
+  EXPECT_EQ(Changes(without), "BREAKS function cgr_standing_take is gone\n");
+  EXPECT_EQ(without.undeclared, std::vector<std::string>{ "cgr_standing_take" });
+
+  const std::string prototype =
+      " the prototype was cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row) and is ";
+  const std::string of_it = " function cgr_standing_take:";
+  EXPECT_EQ(Changes({ { "cgr.h", take, "int32_t row", "int64_t row" } }),
+            "BREAKS" + of_it + prototype + "cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int64_t row)\n");
+  EXPECT_EQ(Changes({ { "cgr.h", "", take, "CGR_API int cgr_standing_take(" } }),
+            "BREAKS" + of_it + prototype + "int(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row)\n");
+  EXPECT_EQ(Changes({ { "cgr.h", take, "int32_t lane, int32_t program", "int32_t program, int32_t lane" } }),
+            "BREAKS" + of_it + " parameters have changed places," + prototype +
+                "cgr_status(cgr_runtime *runtime, int32_t program, int32_t lane, int32_t row)\n");
+  EXPECT_EQ(Changes({ { "cgr.h", take, "int32_t row", "int32_t which" } }),
+            "grows" + of_it + " names of parameters have changed," + prototype +
+                "cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t which)\n");
+  EXPECT_EQ(Changes({ { "device.h", "(*cgr_host_function)", "const void *args", "const void *args, size_t args_size" } }),
+            "BREAKS callback cgr_host_function: the prototype was void(const void *args) and is "
+            "void(const void *args, size_t args_size)\n");
+}
+
+TEST_F(Mutations, OfEnumerators) {
+  EXPECT_EQ(Changes({ { "base.h", "", "CGR_DTYPE_BF16 = 3", "CGR_DTYPE_BF16 = 30" } }),
+            "BREAKS enum cgr_dtype: CGR_DTYPE_BF16 was 3 and is 30\n");
+  EXPECT_EQ(Changes({ { "base.h", "", "CGR_DTYPE_BF16 = 3,", "" } }), "BREAKS enum cgr_dtype: CGR_DTYPE_BF16 is gone\n");
+  EXPECT_EQ(Changes({ { "base.h", "", "CGR_DTYPE_U8 = 9", "CGR_DTYPE_U8 = 9, CGR_DTYPE_NEW = 10" } }),
+            "grows enum cgr_dtype: CGR_DTYPE_NEW is new\n");
+  EXPECT_EQ(Changes({ { "base.h", "", "CGR_DTYPE_U8 = 9", "CGR_DTYPE_U8 = 9, CGR_DTYPE_NEW = -1" } }),
+            "BREAKS enum cgr_dtype: has become signed\ngrows enum cgr_dtype: CGR_DTYPE_NEW is new\n");
+  EXPECT_EQ(Changes({ { "base.h", "", "CGR_DTYPE_U8 = 9", "CGR_DTYPE_U8 = 9, CGR_DTYPE_NEW = 0x100000000" } }),
+            "BREAKS enum cgr_dtype: the size was 4 and is 8\ngrows enum cgr_dtype: CGR_DTYPE_NEW is new\n");
+}
+
+TEST_F(Mutations, OfConstants) {
+  EXPECT_EQ(Changes({ { "planners.h", "", "CGR_TOKEN_LAST = -1", "CGR_TOKEN_LAST = -2" } }),
+            "BREAKS constant CGR_TOKEN_LAST: the value was -1 and is -2\n");
+  EXPECT_EQ(Changes({ { "planners.h", "", "enum { CGR_TOKEN_LAST = -1 };", "" } }), "BREAKS constant CGR_TOKEN_LAST is gone\n");
+  EXPECT_EQ(Changes({ { "planners.h", "", "CGR_TOKEN_LAST = -1", "CGR_TOKEN_LAST = -1, CGR_TOKEN_NEW = -2" } }),
+            "grows constant CGR_TOKEN_NEW is new\n");
+  const std::string buckets = Changes({ { "tracing.h", "", "CGR_HISTOGRAM_BUCKETS = 48", "CGR_HISTOGRAM_BUCKETS = 50" } });
+  EXPECT_NE(buckets.find("BREAKS struct cgr_histogram: bucket was uint64_t [48] and is uint64_t [50]\n"), std::string::npos)
+      << buckets;
+}
+
+// In an enum whose values follow from the order.
+TEST_F(Mutations, OfCountedEnumerators) {
+  EXPECT_EQ(Changes({ { "cgr.h", "typedef enum cgr_reason", "CGR_REASON_COUNT_", "CGR_REASON_NEW, CGR_REASON_COUNT_" } }),
+            "grows enum cgr_reason: CGR_REASON_COUNT_ was 14 and is 15\ngrows enum cgr_reason: CGR_REASON_NEW is new\n");
+  const std::string amid =
+      Changes({ { "cgr.h", "typedef enum cgr_reason", "CGR_REASON_BUDGET", "CGR_REASON_NEW, CGR_REASON_BUDGET" } });
+  EXPECT_NE(amid.find("BREAKS enum cgr_reason: CGR_REASON_BUDGET was 13 and is 14\n"), std::string::npos) << amid;
+  const std::string fewer = Changes({ { "cgr.h", "typedef enum cgr_reason", "CGR_REASON_BUDGET,", "" } });
+  EXPECT_NE(fewer.find("BREAKS enum cgr_reason: CGR_REASON_COUNT_ was 14 and is 13\n"), std::string::npos) << fewer;
+}
+
+TEST_F(Mutations, OfSizedStructs) {
+  const std::string batch = "typedef struct cgr_batch {";
+  EXPECT_EQ(Changes({ { "cgr.h", batch, " lane;", " other;" },
+                      { "cgr.h", batch, " program;", " lane;" },
+                      { "cgr.h", batch, " other;", " program;" } }),
+            "BREAKS struct cgr_batch: lane was at 4 and is at 8\nBREAKS struct cgr_batch: program was at 8 and is at 4\n");
+  EXPECT_EQ(Changes({ { "cgr.h", batch, "int32_t max_steps;", "uint32_t max_steps;" } }),
+            "BREAKS struct cgr_batch: max_steps was int32_t and is uint32_t\n");
+  EXPECT_EQ(Changes({ { "cgr.h", batch, "} cgr_batch;", "int64_t next; } cgr_batch;" } }),
+            "grows struct cgr_batch: the size was 80 and is 88\ngrows struct cgr_batch: next is new\n");
+  EXPECT_EQ(Changes({ { "cgr.h", batch, "} cgr_batch;", "char next[5000]; } cgr_batch;" } }),
+            "BREAKS struct cgr_batch: the size was 80 and is 5080, more than readers accept\n"
+            "grows struct cgr_batch: next is new\n");
+  const std::string amid = Changes({ { "cgr.h", batch, "const int32_t *rows;", "int64_t next; const int32_t *rows;" } });
+  EXPECT_NE(amid.find("BREAKS struct cgr_batch: rows was at 16 and is at 24\n"), std::string::npos) << amid;
+  EXPECT_NE(amid.find("BREAKS struct cgr_batch: next is new at 16, inside of the 80 bytes of older programs"), std::string::npos)
+      << amid;
+  EXPECT_EQ(Changes({ { "cgr.h", batch, "const cgr_key *forced_key;", "" } }),
+            "BREAKS struct cgr_batch: the size was 80 and is 72\nBREAKS struct cgr_batch: forced_key is gone\n");
+  EXPECT_EQ(Changes({ { "attention.h", "(*support)", "const cgr_group *group", "cgr_group *group" } }),
+            "BREAKS struct cgr_backend: support was cgr_graph_support (*)(void *context, const cgr_device_info *device, const "
+            "cgr_group *group) and is cgr_graph_support (*)(void *context, const cgr_device_info *device, cgr_group *group)\n");
+}
+
+TEST_F(Mutations, OfHolesAndReservedFields) {
+  EXPECT_EQ(Changes({ { "attention.h", "typedef struct cgr_group {", " reserved;", " next;" } }),
+            "grows struct cgr_group: next takes the place of a reserved field\n");
+  EXPECT_EQ(
+      Changes({ { "graphs.h", "typedef struct cgr_key {", "uint32_t reserved[4]", "uint32_t next; uint32_t reserved[3]" } }),
+      "grows struct cgr_key: next takes the place of a reserved field\n");
+  const std::string hole = Changes({ { "planners.h", "", "} cgr_plan_input;", "int32_t next; } cgr_plan_input;" } });
+  EXPECT_NE(hole.find("BREAKS struct cgr_plan_input: next is new at 76, inside of the 80 bytes of older programs"),
+            std::string::npos)
+      << hole;
+}
+
+TEST_F(Mutations, OfStructsThatCannotGrow) {
+  const std::string view = Changes({ { "attention.h", "", "} cgr_view;", "int64_t next; } cgr_view;" } });
+  EXPECT_NE(view.find("BREAKS struct cgr_view: the size was 32 and is 40, of a struct that cannot grow"), std::string::npos)
+      << view;
+  // Those that hold it by value break as well.
+  EXPECT_NE(view.find("BREAKS struct cgr_attention: out was at "), std::string::npos) << view;
+  const std::string sized = Changes({ { "cgr.h", "typedef struct cgr_stats {", "uint32_t size;", "uint32_t length;" } });
+  EXPECT_NE(sized.find("BREAKS struct cgr_stats: the first field was size and is length\n"), std::string::npos) << sized;
+}
+
+TEST_F(Mutations, ANewSonameTakesThemAll) {
+  Symbols other = symbols;
+  other.soname = "libcgr.so.1";
+  EXPECT_EQ(Changes(Edited({ { "base.h", "", "CGR_DTYPE_BF16 = 3", "CGR_DTYPE_BF16 = 30" } }, other)),
+            "grows the SONAME was libcgr.so.0 and is libcgr.so.1\n"
+            "grows enum cgr_dtype: CGR_DTYPE_BF16 was 3 and is 30\n");
+}
+
+// A generator of bindings would guess, or leave them out.
+TEST_F(Mutations, MoreThanPlainDeclarationsIsRefused) {
+  const std::pair<const char *, const char *> refused[] = {
+    { "typedef struct cgr_new { uint32_t low : 4; } cgr_new;", "a bit field" },
+    { "typedef struct cgr_new { union { int a; float b; } u; } cgr_new;", "more than a plain declaration" },
+    { "typedef struct cgr_new { struct { int32_t a; } inner; } cgr_new;", "more than a plain declaration" },
+    { "typedef union cgr_new { int32_t a; } cgr_new;", "more than a plain declaration" },
+    { "static inline int cgr_new(void) { return 1; }", "more than a plain declaration" },
+    { "CGR_API cgr_status cgr_new(const char *format, ...);", "a variable number of arguments" },
+    { "CGR_API cgr_status cgr_new(long count);", "more than a plain declaration" },
+    { "CGR_API cgr_status cgr_new(int32_t);", "a declaration without a type" },
+    { "CGR_API cgr_status cgr_new();", "a function without a prototype" },
+    { "extern int32_t cgr_new;", "more than a plain declaration" },
+    { "int32_t cgr_new;", "neither a type nor a function" },
+  };
+  for (const auto &[declaration, why] : refused)
+    try {
+      Edited({ { "base.h", "", "typedef enum cgr_dtype", std::string(declaration) + "\ntypedef enum cgr_dtype" } }, symbols);
+      ADD_FAILURE() << "accepted: " << declaration;
+    } catch (const std::runtime_error &error) {
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << declaration << ": " << error.what();
+      EXPECT_NE(std::string(error.what()).find("base.h:"), std::string::npos) << error.what();
+    }
+}
+
+} // namespace

@@ -1,0 +1,70 @@
+"""A binding of cgr for Python, made from the headers by cffi: nothing of it is written by hand.
+
+The preprocessor reads <cgr/cgr.h>; what comes from the headers of cgr, and not from the system's, is given to cffi as it stands,
+but for the attribute of exported functions, which means nothing to it.
+"""
+
+import os
+import re
+import subprocess
+
+import cffi
+
+EXPORTED = '__attribute__((visibility("default")))'
+
+
+def declarations(include):
+    """The headers below `include` after the preprocessor, without the system's."""
+    compiler = os.environ.get("CC") or "gcc"
+    command = [compiler, "-E", "-std=c11", "-I", include, os.path.join(include, "cgr/cgr.h")]
+    own, lines = False, []
+    for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
+        marker = re.match(r'# \d+ "([^"]*)"', line)
+        if marker:
+            own = marker[1].startswith(include + "/")
+        elif own:
+            lines.append(line.replace(EXPORTED, ""))
+    return "\n".join(lines)
+
+
+class Error(Exception):
+    """A call that failed: its status, and the message of cgr_last_message."""
+
+    def __init__(self, status, message):
+        super().__init__(f"{status}: {message}")
+        self.status, self.message = status, message
+
+
+class Binding:
+    def __init__(self, include, library):
+        self.text = declarations(include)
+        self.ffi = cffi.FFI()
+        self.ffi.cdef(self.text)
+        self.lib = self.ffi.dlopen(library)
+
+    def new(self, name, **fields):
+        """A struct as its _INIT macro makes it: `size`, of cgr_config magic and version, and the rest zero."""
+        struct = self.ffi.new(f"{name} *")
+        names = [field for field, _ in self.ffi.typeof(name).fields]
+        if names[0] == "size":
+            struct.size = self.ffi.sizeof(name)
+        if name == "cgr_config":
+            struct.magic, struct.version = self.lib.CGR_CONFIG_MAGIC, self.lib.CGR_HEADER_VERSION
+        for field, value in fields.items():
+            setattr(struct, field, value)
+        return struct
+
+    def call(self, name, *arguments):
+        """Calls a function that returns a status; any but CGR_OK is an Error."""
+        status = getattr(self.lib, name)(*arguments)
+        if status != self.lib.CGR_OK:
+            raise Error(self.string(self.lib.cgr_status_name(status)), self.string(self.lib.cgr_last_message()))
+
+    def made(self, name, kind, *arguments):
+        """What a function gives by its last argument."""
+        out = self.ffi.new(f"{kind} *")
+        self.call(name, *arguments, out)
+        return out[0]
+
+    def string(self, text):
+        return self.ffi.string(text).decode()
