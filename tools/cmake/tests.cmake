@@ -166,6 +166,14 @@ if(CGR_WITH_LLAMA)
   endforeach()
 endif()
 
+if(CGR_EXAMPLES)
+  foreach(file ${CGR_EXAMPLE_TESTS})
+    cgr_test(${file})
+    get_filename_component(name ${file} NAME_WE)
+    add_dependencies(examples_${name} minimal minimal_cc own_kernels)
+  endforeach()
+endif()
+
 # The headers as a user compiles them: each first and alone, in C11 and C++11.
 add_executable(headers_c11_test ${CGR_ROOT}/tests/headers/header_c11_test.c)
 add_library(cgr_header_cpp11 STATIC ${CGR_ROOT}/tests/headers/header_cpp11.cc)
