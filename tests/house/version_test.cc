@@ -1,0 +1,51 @@
+// The version stands in include/cgr/base.h; what repeats it says the same.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+
+namespace {
+
+std::string ReadFile(const std::string &path) {
+  std::ifstream in(path);
+  EXPECT_TRUE(in.good()) << path;
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// What the pattern's first group is, at its first place in the file.
+std::string Find(const std::string &path, const std::string &pattern) {
+  const std::string text = ReadFile(path);
+  std::smatch match;
+  EXPECT_TRUE(std::regex_search(text, match, std::regex(pattern))) << path << " has no " << pattern;
+  return match.empty() ? "" : match[1].str();
+}
+
+std::string Version() {
+  const std::string path = "include/cgr/base.h", number = " ([0-9]+)\n";
+  return Find(path, "#define CGR_VERSION_MAJOR" + number) + "." + Find(path, "#define CGR_VERSION_MINOR" + number) + "." +
+         Find(path, "#define CGR_VERSION_PATCH" + number);
+}
+
+TEST(Version, IsTheSameEverywhere) {
+  const std::string version = Version(), numbers = "([0-9]+\\.[0-9]+\\.[0-9]+)";
+  EXPECT_EQ(Find("MODULE.bazel", "version = \"" + numbers + "\""), version);
+  EXPECT_EQ(Find("README.md", "This is version " + numbers), version);
+  EXPECT_EQ(Find("CHANGELOG.md", "\n## " + numbers + "\n"), version);
+  EXPECT_EQ(Find("include/cgr/base.h", "\\(\"cgr " + numbers), version); // an example in a comment
+}
+
+// A consumer asks for the minor version.
+TEST(Version, IsWhatTheReadmeTellsToAskFor) {
+  const std::string version = Version();
+  EXPECT_EQ(Find("README.md", "find_package\\(cgr ([0-9]+\\.[0-9]+) "), version.substr(0, version.rfind('.')));
+}
+
+TEST(Version, OfModulesThatTestsNeedIsNoUsersBusiness) {
+  EXPECT_EQ(Find("MODULE.bazel", "name = \"googletest\",\\s+version = \"[0-9.]+\",\\s+dev_dependency = (\\w+)"), "True");
+}
+
+} // namespace
