@@ -123,10 +123,20 @@ function(cgr_test file)
   endif()
 endfunction()
 
+add_library(cgr_test_tool OBJECT ${CGR_ROOT}/tests/tracing/handler.cc)
+cgr_cc_target(cgr_test_tool)
+target_link_libraries(cgr_test_tool PRIVATE cgr_test_support)
+
 include(${CMAKE_CURRENT_LIST_DIR}/test_sources.cmake)
 cgr_find_tests(${CGR_ROOT})
 foreach(file ${CGR_TEST_SOURCES})
-  cgr_test(${file})
+  # A tool inside of the program, which the tests without one must not have.
+  file(STRINGS ${file} uses_tool REGEX "#include \"tests/tracing/handler.h\"")
+  if(uses_tool)
+    cgr_test(${file} $<TARGET_OBJECTS:cgr_test_tool>)
+  else()
+    cgr_test(${file})
+  endif()
 endforeach()
 
 foreach(file ${CGR_EMULATION_TESTS})
