@@ -1,0 +1,75 @@
+// Shell scripts of the project, run in a folder of a test's own, with whatever programs the test lets them find.
+#ifndef CGR_TESTS_TOOLS_COMMANDS_H
+#define CGR_TESTS_TOOLS_COMMANDS_H
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace cgr_test {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int status = -1; // what it exited with
+  std::string text;
+};
+
+inline Outcome RunCommand(const std::string &command) {
+  Outcome outcome;
+  char buffer[4096];
+  FILE *pipe = popen(("(" + command + ") 2>&1 </dev/null").c_str(), "r");
+  if (pipe == nullptr)
+    return outcome;
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.text.append(buffer, n);
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+class Folder {
+public:
+  Folder() {
+    static int made = 0;
+    const char *base = getenv("TEST_TMPDIR");
+    path_ = fs::path(base != nullptr ? base : "/tmp") / ("cgr_tools_" + std::to_string(made++));
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path &path() const { return path_; }
+  void Write(const std::string &name, const std::string &text) const { std::ofstream(path_ / name) << text; }
+  std::string Read(const std::string &name) const {
+    std::ifstream in(path_ / name);
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+  // A program of the shell.
+  void WriteProgram(const std::string &name, const std::string &body) const {
+    Write(name, "#!/bin/bash\n" + body);
+    fs::permissions(path_ / name, fs::perms::owner_all);
+  }
+  void Link(const std::string &program) const {
+    for (const char *place : { "/usr/bin/", "/bin/" })
+      if (fs::exists(place + program) && !fs::exists(path_ / program))
+        fs::create_symlink(place + program, path_ / program);
+  }
+
+private:
+  fs::path path_;
+};
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_TOOLS_COMMANDS_H
