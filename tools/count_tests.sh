@@ -40,9 +40,12 @@ awk '
       text = r
       sub(/^[^ ]*:[0-9]+(&#x0A;|&#10;)/, "", text) # where in the test
       gsub(/&#x0A;|&#10;/, " ", text)
+      sub(/ +$/, "", text)
       totals[text] += reasons[r]
     }
-    for (text in totals) printf "skipped %d: %s\n", totals[text], text == "" ? "(no reason given)" : text
+    sorted = "sort -k2,2nr -k3" # the most frequent reason first
+    for (text in totals) printf "skipped %d: %s\n", totals[text], text == "" ? "(no reason given)" : text | sorted
+    close(sorted)
     printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
     exit failed > 0
   }'

@@ -1,0 +1,205 @@
+"""Tests of the pages, and of the reference that is made from the headers. Runs in the project's root: docs_test.py [CLASS...]"""
+
+import glob
+import os
+import re
+import sys
+import tarfile
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import pages  # noqa: E402
+from pages import guide, headers, read  # noqa: E402
+
+HEADERS = sorted(glob.glob("include/cgr/*.h"))
+NAMED = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "buffers/PROTOCOL.md", "profiles/README.md"] + sorted(glob.glob("docs/*.md"))
+# Changes may name what is no longer there: their links are looked up, their names are not.
+PAGES = NAMED + ["CHANGELOG.md", "examples/llama/model/README.md"]
+
+
+def items():
+    return [item for path in HEADERS for item in headers.read_header(read(path), os.path.basename(path))]
+
+
+def known_names():
+    return headers.names_of(items(), [read(path) for path in HEADERS])
+
+
+def make_guide(folder):
+    out = os.path.join(folder, "guide.tar")
+    guide.main(out, *HEADERS, *[path for path in PAGES if path.startswith("docs/") or path == "buffers/PROTOCOL.md"])
+    with tarfile.open(out) as tar:
+        return {os.path.basename(member.name): tar.extractfile(member).read().decode() for member in tar.getmembers()}
+
+
+class Links(unittest.TestCase):
+    def anchors_of(self, path):
+        return pages.anchors(read(path))
+
+    def test_lead_somewhere(self):
+        self.assertGreater(len(PAGES), 12)
+        dead = [d for path in PAGES for d in pages.dead_links(path, read(path), os.path.exists, self.anchors_of)]
+        self.assertEqual(dead, [])
+
+    def test_that_are_dead_are_seen(self):
+        text = "# A page\n[a](b.md) [c](#a-page) [d](#another) [e](../include/cgr/cgr.h) [f](threads.md#threads) [g](threads.md#no)\n"
+        dead = pages.dead_links("docs/x.md", text, lambda p: p == "docs/x.md" or os.path.exists(p),
+                                lambda p: pages.anchors(text if p == "docs/x.md" else read(p)))
+        self.assertEqual([re.match(r"docs/x.md: (\S+):", d).group(1) for d in dead], ["b.md", "#another", "threads.md#no"])
+
+    def test_index_names_every_page(self):
+        for path in glob.glob("docs/*.md"):
+            name = os.path.basename(path)
+            if name != "README.md":
+                self.assertIn("](%s)" % name, read("docs/README.md"))
+
+
+class Names(unittest.TestCase):
+    def test_are_declared(self):
+        known = known_names()
+        structs = {item.name for item in items() if item.kind == "struct"}
+        self.assertGreater(len(known), 1000)
+        self.assertEqual([u for path in NAMED for u in pages.unknown_names(path, read(path), known)], [])
+        self.assertEqual([u for path in NAMED for u in pages.unknown_fields(path, read(path), known, structs)], [])
+
+    def test_that_are_misspelt_are_seen(self):
+        known = known_names()
+        text = "`cgr_step_lunch` `cgr_step_launch` `CGR_OK` `CGR_KO` `cgr_fa3_*` `cgr_fa4_*` `cgr_record_` `cgr_config.max_row`"
+        self.assertEqual(pages.unknown_names("x", text, known), ["x: cgr_step_lunch", "x: CGR_KO", "x: cgr_fa4_*".rstrip("*")])
+        self.assertEqual(pages.unknown_fields("x", text, known, {"cgr_config"}), ["x: cgr_config.max_row"])
+
+    def test_exceptions_are_used(self):
+        text = "".join(read(path) for path in NAMED)
+        self.assertEqual([name for name in pages.NO_PUBLIC_NAMES if name not in text], [])
+
+    def test_every_status_and_guard_is_explained(self):
+        page = read("docs/errors.md")
+        for item in items():
+            if item.name in ("cgr_status", "cgr_guard_error"):
+                for names, _, _, _ in item.members:
+                    if names[0] != "CGR_GUARD_NONE":
+                        self.assertIn("| `%s` |" % names[0], page)
+
+
+class Code(unittest.TestCase):
+    def test_compiles(self):
+        count, said = 0, []
+        with tempfile.TemporaryDirectory() as folder:
+            for path in sorted(glob.glob("docs/*.md")):
+                for line, prelude, code in pages.blocks(read(path)):
+                    said.append(pages.compile_block(path, line, prelude, code, folder))
+                    count += 1
+        self.assertGreater(count, 30)
+        self.assertEqual("\n".join(filter(None, said)), "")
+
+    def test_that_is_wrong_is_seen(self):
+        good = "TRY(cgr_step_launch(rt, &step, stream));\n"
+        wrong = [good.replace("launch", "lunch"), good.replace(", stream", ""), "int32_t unused = 0;\n", "step.colour = 1;\n"]
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(pages.compile_block("x.md", 1, "step", good, folder), "")
+            for code in wrong:
+                self.assertIn("x.md:1:", pages.compile_block("x.md", 1, "step", code, folder))
+            self.assertIn("there is no", pages.compile_block("x.md", 1, "nowhere", good, folder))
+
+
+class Reference(unittest.TestCase):
+    """Compared with what regular expressions of their own find in the headers without their comments."""
+
+    def bare(self, path):
+        text = re.sub(r"/\*.*?\*/", "", read(path), flags=re.S)
+        return re.sub(r"^#define.*(?:\\\n.*)*", "", text, flags=re.M)
+
+    def test_has_every_function_with_its_contract(self):
+        found = {item.name: item for item in items() if item.kind == "function"}
+        declared = {name for path in HEADERS for name in re.findall(r"^CGR_API\b[^;]*?\b(cgr_\w+)\(", self.bare(path), re.M)}
+        self.assertEqual(declared, set(found))
+        self.assertGreater(len(declared), 100)
+        self.assertEqual([name for name, item in found.items() if not item.contract()], [])
+
+    def test_has_every_field_and_value(self):
+        found = {item.name: {name for names, _, _, _ in item.members for name in names} for item in items() if item.members}
+        for path in HEADERS:
+            for kind, name, body in re.findall(r"^typedef (struct|enum) (cgr_\w+) \{(.*?)\} \2;", self.bare(path), re.S | re.M):
+                if name == "cgr_status":
+                    want = set(re.findall(r"^  X\((CGR_\w+),", read(path), re.M))
+                elif kind == "enum":
+                    want = set(re.findall(r"\bCGR_[A-Z0-9_]+\b", re.sub(r"=[^,}]*", "", body)))
+                else:
+                    flat = re.sub(r"\(\*(\w+)\)\s*\([^)]*\)", r"\1", re.sub(r"\[[^]]*\]", "", body))
+                    want = {part.split()[-1].lstrip("*") for field in flat.split(";") if field.strip() for part in field.split(",")}
+                self.assertEqual(want, found.pop(name), name)
+        self.assertEqual(found, {})
+
+    def test_buffers_say_what_they_hold(self):
+        for item in items():
+            if item.name == "cgr_buffer":
+                for names, _, _, after in item.members:
+                    if names[0] != "CGR_BUFFER_COUNT_":
+                        self.assertRegex(after, r"^i(32|64) ", names[0])
+
+
+class Html(unittest.TestCase):
+    def setUp(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.files = make_guide(folder)
+
+    def dead(self, files):
+        ids = {name: set(re.findall(r' id="([^"]+)"', text)) for name, text in files.items()}
+        out = []
+        for name, text in files.items():
+            for href in re.findall(r'href="([^"]+)"', text):
+                if not re.match(r"[a-z]+:", href):
+                    file, _, anchor = href.partition("#")
+                    file = file or name
+                    if file not in files or (anchor and anchor not in ids[file]):
+                        out.append("%s: %s" % (name, href))
+        return out
+
+    def test_reference_is_linked(self):
+        reference = self.files["reference.html"]
+        for name in ("cgr_step_prepare", "cgr_config.max_rows", "CGR_ERROR_BUSY"):
+            anchor = "cgr_status." + name if name.startswith("CGR_") else name
+            self.assertIn('id="%s"' % anchor, reference)
+        self.assertEqual(self.dead({"reference.html": reference, **self.files}), [])
+
+    def test_needs_nothing_else(self):
+        for name, text in self.files.items():
+            self.assertNotRegex(text, r"<script|<img|<link|src=|url\(", name)
+
+    def test_dead_links_are_seen(self):
+        files = dict(self.files)
+        files["reference.html"] = files["reference.html"].replace(' id="cgr_step_prepare"', "")
+        self.assertNotEqual(self.dead(files), [])
+
+    def test_without_a_converter_the_index_says_so(self):
+        path = os.environ["PATH"]
+        try:
+            os.environ["PATH"] = ""
+            with tempfile.TemporaryDirectory() as folder:
+                files = make_guide(folder)
+        finally:
+            os.environ["PATH"] = path
+        self.assertEqual(set(files), {"index.html", "reference.html"})
+        self.assertIn("no cmark-gfm", files["index.html"])
+        self.assertEqual(self.dead(files), [])
+
+    def test_equal_sources_make_equal_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(make_guide(folder), self.files)
+
+
+class Pages(unittest.TestCase):
+    """Needs cmark-gfm."""
+
+    def test_are_rendered_and_linked_to_the_reference(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = make_guide(folder)
+        self.assertEqual(len(files), len(glob.glob("docs/*.md")) + 2)
+        self.assertIn('<code><a href="reference.html#cgr_step_prepare">cgr_step_prepare</a></code>', files["life_of_a_step.html"])
+        self.assertIn('href="errors.html#what-a-guard-refused"', files["life_of_a_step.html"])
+        self.assertIn("<table>", files["errors.html"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,105 @@
+"""The Markdown pages of the project as the tests see them: links, headings, names, blocks of code."""
+
+import os
+import posixpath
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, "tools/docs")
+import guide  # noqa: E402
+import headers  # noqa: E402
+from guide import read  # noqa: E402
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PRELUDE = re.compile(r"<!-- compile: (\w+) -->\n$")
+
+# Names that pages mention and the headers do not have, each with the reason.
+NO_PUBLIC_NAMES = {
+    "CGR_REQUIRE_GPU": "an environment variable of the tests",
+    "CGR_TEST_SEED": "an environment variable of the tests",
+    "CGR_MAX_CAPABILITY": "an environment variable of the tests",
+    "CGR_COMMIT": "an environment variable of the programs in profiles/",
+    "CGR_CUDA": "a setting of the build",
+    "CGR_CUDA_ARCHS": "an option of CMake",
+    "CGR_EXAMPLES": "an option of CMake",
+    "CGR_NVTX": "an option of CMake",
+    "CGR_TESTS": "an option of CMake",
+    "cgr_validation": "a target of the build",
+    "cgr_key_padded_tokens_total": "a sample of cgr_runtime_metrics",
+    "cgr_key_real_tokens_total": "a sample of cgr_runtime_metrics",
+    "cgr_key_misses": "a sample of cgr_runtime_metrics",
+}
+
+
+def without_code(text):
+    """The page without its blocks and spans of code, in which brackets are no links."""
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+
+
+def anchors(text):
+    """Those that GitHub gives a page's headings; the second of a kind gets -1."""
+    found = []
+    for heading in re.findall(r"^#{1,6} (.*)$", FENCE.sub("", text), re.M):
+        name = guide.slug(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", ""))
+        found.append("%s-%d" % (name, found.count(name)) if name in found else name)
+    return found
+
+
+def dead_links(path, text, exists, anchors_of):
+    """Of links to files of the project, those that lead nowhere."""
+    dead = []
+    for link in LINK.findall(without_code(text).replace("``", "")):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path
+        if not exists(file):
+            dead.append("%s: %s: there is no such file, or //tests/docs:linked does not name it" % (path, link))
+        elif anchor and file.endswith(".md") and anchor not in anchors_of(file):
+            dead.append("%s: %s: there is no such heading" % (path, link))
+    return dead
+
+
+def unknown_names(path, text, known):
+    """Public names that no header declares; one that ends in _ or is followed by * stands for all that begin so."""
+    unknown = []
+    for found in re.finditer(r"(?<![\w/:.-])(?:cgr_[a-z0-9_]*[a-z0-9_]|CGR_[A-Z0-9_]+)(\*?)(?![\w/])", text):
+        name, begin = found.group(0).rstrip("*"), found.group(1) == "*" or found.group(0).endswith("_")
+        if name.startswith("cgr__") or name.startswith("CGR__") or name in NO_PUBLIC_NAMES:
+            continue
+        if name not in known and not (begin and any(k.startswith(name) for k in known)):
+            unknown.append("%s: %s" % (path, name))
+    return unknown
+
+
+def unknown_fields(path, text, known, structs):
+    """`cgr_config.max_row`: a struct that there is, with a field that it lacks."""
+    return ["%s: %s.%s" % (path, s, f) for s, f in re.findall(r"`(cgr_\w+)\.(\w+)", text)
+            if s in structs and "%s.%s" % (s, f) not in known]
+
+
+def blocks(text):
+    """The blocks of C: line, prelude, code."""
+    out = []
+    for found in FENCE.finditer(text):
+        if found.group(1) != "c":
+            continue
+        prelude = PRELUDE.search(text[:found.start()])
+        out.append((text.count("\n", 0, found.start()) + 2, prelude.group(1) if prelude else "file", found.group(2)))
+    return out
+
+
+def compile_block(path, line, prelude, code, folder):
+    """What the compiler says, "" if nothing. Nothing is linked: a name that no header declares is an error here already."""
+    frame = "tests/docs/preludes/%s.c" % prelude
+    if not os.path.exists(frame):
+        return "%s:%d: there is no %s" % (path, line, frame)
+    source = os.path.join(folder, "block.c")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(read(frame).replace("@BLOCK@\n", '#line %d "%s"\n%s' % (line, path, code)))
+    command = os.environ.get("CC", "gcc").split() + ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-I.",
+                                                     "-c", source, "-o", os.path.join(folder, "block.o")]
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return run.stdout.decode() if run.returncode else ""

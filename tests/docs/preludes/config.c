@@ -1,0 +1,14 @@
+/* Before a runtime is created. */
+#include "tests/docs/preludes/common.h"
+
+extern cgr_config config;
+extern cgr_group groups[2];
+extern cgr_layer layers[32], encoder[12], cross[12];
+extern int32_t num_layers;
+
+void write_file(void *context, const char *json, size_t size);
+
+cgr_status block(void) {
+@BLOCK@
+  return CGR_OK;
+}

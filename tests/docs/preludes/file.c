@@ -1,0 +1,5 @@
+/* The block is a file. */
+#include <stdio.h>
+
+#include "cgr/cgr.h"
+@BLOCK@

@@ -1,0 +1,13 @@
+/* The use of the backend of tests/families. */
+#include "tests/docs/preludes/common.h"
+#include "tests/families/own_backend.h"
+
+extern cgr_config config;
+extern cgr_layer layers[32];
+extern own_engine own;
+cgr_status own_backend(own_engine *e, cgr_backend *b);
+
+cgr_status block(void) {
+@BLOCK@
+  return CGR_OK;
+}
