@@ -459,11 +459,11 @@ private:
     answer.lse.resize(lse.size());
     cgr__reference_attention(&shape, q.data(), k.data(), v.data(), answer.out.data(), answer.lse.data());
     cgr__reference_attention_in(dtype, &shape, q.data(), k.data(), v.data(), near.data(), near_lse.data());
-    const double half_unit = dtype == CGR_DTYPE_BF16 ? 1.0 / 512 : 0.0;
+    const double unit = dtype == CGR_DTYPE_BF16 ? 1.0 / 256 : 0.0; // as in SolveAttention
     double largest = 0.0;
     for (double value : answer.out)
       largest = std::max(largest, std::fabs(value));
-    answer.out_bound = 2.0 * LargestError(near, answer.out) + half_unit * largest + 1e-5;
+    answer.out_bound = 2.0 * LargestError(near, answer.out) + unit * largest + 1e-5;
     answer.lse_bound = 2.0 * LargestError(near_lse, answer.lse) + 1e-5;
     ExpectAnswer(out, lse, answer);
   }
