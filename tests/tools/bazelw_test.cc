@@ -5,41 +5,65 @@
 namespace cgr_test {
 namespace {
 
-// apt-get keeps what it was asked; when it installs, Bazel and a compiler are there.
-constexpr const char *kAptGet = R"(echo "$*" >> "$LOG"
+// apt-get keeps what it was asked. It asks for root as the real one does, and when it installs, Bazel and a compiler are there.
+constexpr const char *kAptGet = R"sh(echo "$*" >> "$LOG"
+root() { [[ $(id -u) == 0 || -n ${AS_ROOT:-} ]]; }
 case "$*" in
-  update) touch "$BIN/lists" ;;
+  update)
+    root && [[ ! -f $BIN/offline ]] || exit 100
+    touch "$BIN/lists" ;;
   *--assume-no*)
+    root || [[ $* == *Debug::NoLocking=1* ]] || { echo "E: Could not open lock file"; exit 100; }
     [[ -f $BIN/lists ]] || { echo "E: Unable to locate package bazel-bootstrap"; exit 100; }
     echo "0 upgraded, 143 newly installed, 0 to remove and 7 not upgraded."
     echo "Need to get 243 MB of archives."
     echo "After this operation, 745 MB of additional disk space will be used."
     exit 1 ;;
   *install*-y*)
-    [[ -f $BIN/lists && ! -f $BIN/broken ]] || exit 100
+    root && [[ -f $BIN/lists && ! -f $BIN/offline ]] || exit 100
     printf '#!/bin/bash\necho "bazel $*"\n' > "$BIN/bazel"
     cp "$BIN/bazel" "$BIN/gcc"; cp "$BIN/bazel" "$BIN/g++"
     chmod +x "$BIN/bazel" "$BIN/gcc" "$BIN/g++" ;;
 esac
-)";
+)sh";
+
+// A Bazel that takes nothing from packages. It ends with the status in the file `status`, and names one file of results.
+constexpr const char *kBazel7 = R"sh([[ $1 != --version ]] || { echo "bazel 7.4.1"; exit; }
+echo "bazel $*"
+for a in "$@"; do
+  [[ $a != --build_event_json_file=* ]] || echo "{\"name\":\"test.xml\",\"uri\":\"file://$BIN/test.xml\"}" > "${a#*=}"
+done
+exit "$(cat "$BIN/status")"
+)sh";
 
 class Bazelw : public testing::Test {
 protected:
   void SetUp() override {
-    for (const char *program :
-         { "basename", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "mktemp", "paste", "rm", "sed", "touch", "tr" })
+    for (const char *program : { "awk", "basename", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "mktemp", "paste",
+                                 "rm", "sed", "sort", "touch" })
       bin_.Link(program);
     bin_.WriteProgram("apt-get", kAptGet);
     bin_.WriteProgram("id", "echo 0\n");
     bin_.Write("lists", "");
   }
-  // As somebody who is not root.
+  // As somebody who is not root; with a sudo that answers `asked`, which says whether it lets them in.
   void BeNobody() { bin_.WriteProgram("id", "echo 1000\n"); }
-  void Remove(const char *name) { fs::remove(bin_.path() / name); }
-  Outcome RunBazelw(const std::string &arguments) {
-    const std::string bin = bin_.path().string();
-    return RunCommand("env -i PATH=" + bin + " BIN=" + bin + " LOG=" + bin + "/log bash ./bazelw " + arguments);
+  void BeNobodyWithSudo(const std::string &asked) {
+    BeNobody();
+    bin_.WriteProgram("sudo", "echo \"sudo $*\" >> \"$LOG\"\ncase $1 in " + asked + " *) AS_ROOT=1 \"$@\" ;; esac\n");
   }
+  void HaveBazel7() {
+    bin_.Write("status", "0");
+    bin_.WriteProgram("bazel", kBazel7);
+    bin_.WriteProgram("gcc", "");
+    bin_.WriteProgram("g++", "");
+  }
+  void Remove(const char *name) { fs::remove(bin_.path() / name); }
+  std::string Command(const std::string &arguments) const {
+    const std::string bin = bin_.path().string();
+    return "env -i PATH=" + bin + " BIN=" + bin + " LOG=" + bin + "/log bash ./bazelw " + arguments;
+  }
+  Outcome RunBazelw(const std::string &arguments) { return RunCommand(Command(arguments)); }
   std::string Log() const { return bin_.Read("log"); }
   void Says(const Outcome &outcome, const std::string &words) const {
     EXPECT_NE(outcome.text.find(words), std::string::npos) << outcome.text;
@@ -51,75 +75,154 @@ protected:
 TEST_F(Bazelw, SaysWhatItInstallsAndHowMuchThatIs) {
   const Outcome outcome = RunBazelw("build //x --flag");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
-  Says(outcome, "bazelw: installing g++ bazel-bootstrap");
-  Says(outcome, "(143 packages, 243 MB to download, 745 MB on disk)");
+  Says(outcome, "bazelw: the build needs packages that are not here: g++ bazel-bootstrap");
+  Says(outcome, " (143 packages, 243 MB to download, 745 MB on disk)\n");
   Says(outcome, "bazel build //x --flag\n");
+  EXPECT_LT(outcome.text.find("745 MB"), outcome.text.find("bazelw: installing them"));
   EXPECT_EQ(Log().find("update"), std::string::npos) << Log();
-  EXPECT_NE(Log().find("--no-install-recommends g++ bazel-bootstrap"), std::string::npos) << Log();
+  EXPECT_NE(Log().find("-y --no-install-recommends g++ bazel-bootstrap"), std::string::npos) << Log();
 }
 
 TEST_F(Bazelw, FetchesPackageListsWhereThereAreNone) {
   Remove("lists");
   const Outcome outcome = RunBazelw("build //x");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
-  Says(outcome, "243 MB to download");
+  Says(outcome, "bazelw: installing them (143 packages, 243 MB to download, 745 MB on disk)\n");
   Says(outcome, "bazel build //x\n");
   EXPECT_NE(Log().find("update\n"), std::string::npos) << Log();
 }
 
+// Without network, too.
 TEST_F(Bazelw, InstallsNothingWhereAllIsThere) {
-  for (const char *program : { "bazel", "gcc", "g++" })
-    bin_.WriteProgram(program, "echo \"$(basename \"$0\") $*\"\n");
+  HaveBazel7();
+  bin_.Write("offline", "");
   const Outcome outcome = RunBazelw("query 'a b' c");
   EXPECT_EQ(outcome.status, 0);
-  if (Log().empty()) { // but what else the build takes from packages
-    EXPECT_EQ(outcome.text, "bazel query a b c\n");
-  }
+  EXPECT_EQ(outcome.text, "bazel query a b c\n");
+  EXPECT_EQ(Log(), "");
+}
+
+TEST_F(Bazelw, InstallsWhatIsMissingAlone) {
+  HaveBazel7();
+  Remove("g++");
+  const Outcome outcome = RunBazelw("build //x");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  Says(outcome, "not here: g++ (");
+  EXPECT_NE(Log().find("-y --no-install-recommends g++\n"), std::string::npos) << Log();
 }
 
 TEST_F(Bazelw, TellsALineToPasteWhereItMayNotInstall) {
   BeNobody();
+  bin_.WriteProgram("sudo", "echo \"sudo $*\" >> \"$LOG\"\nexit 1\n");
   const Outcome outcome = RunBazelw("build //x");
   EXPECT_EQ(outcome.status, 1);
-  Says(outcome, "this is not root. To install it (143 packages, 243 MB to download, 745 MB on disk):");
+  Says(outcome, "(143 packages, 243 MB to download, 745 MB on disk)\n");
+  Says(outcome, "this is not root, so they are not installed. To install them:\n");
   Says(outcome, "\n    sudo apt-get install --no-install-recommends g++ bazel-bootstrap");
   Says(outcome, "bazelisk");
   EXPECT_EQ(Log().find("-y"), std::string::npos) << Log();
 }
 
+// What is to be pasted works there: without sudo, and where apt knows of no packages yet.
+TEST_F(Bazelw, TheLineToPasteIsTheMachines) {
+  BeNobody();
+  Says(RunBazelw("build //x"), "To install them, as root:\n    apt-get install --no-install-recommends g++");
+  Remove("lists");
+  Says(RunBazelw("build //x"), ", as root:\n    apt-get update && apt-get install --no-install-recommends g++");
+  BeNobodyWithSudo("-n) exit 1 ;;");
+  Says(RunBazelw("build //x"), "them:\n    sudo apt-get update && sudo apt-get install --no-install-recommends g++");
+  EXPECT_EQ(Log().find("-y"), std::string::npos) << Log();
+}
+
 // Nobody is there to type a password: sudo is asked once whether it needs one, and no more.
 TEST_F(Bazelw, DoesNotWaitForAPassword) {
-  BeNobody();
-  bin_.WriteProgram("sudo", "echo \"sudo $*\" >> \"$LOG\"\nexit 1\n");
+  BeNobodyWithSudo("-n) exit 1 ;;");
   const Outcome outcome = RunBazelw("build //x");
   EXPECT_EQ(outcome.status, 1);
   Says(outcome, "    sudo apt-get install");
-  EXPECT_NE(Log().find("sudo -n true\n"), std::string::npos) << Log();
-  EXPECT_EQ(Log().find("sudo env"), std::string::npos) << Log();
+  const size_t first = Log().find("sudo ");
+  EXPECT_EQ(Log().substr(first, Log().find('\n', first) - first), "sudo -n true");
+  EXPECT_EQ(Log().find("sudo ", first + 1), std::string::npos) << Log();
 }
 
 TEST_F(Bazelw, UsesSudoThatNeedsNoPassword) {
-  BeNobody();
-  bin_.WriteProgram("sudo", "echo \"sudo $*\" >> \"$LOG\"\n[[ $1 == -n ]] || \"$@\"\n");
+  BeNobodyWithSudo("-n) exit 0 ;;");
   const Outcome outcome = RunBazelw("build //x");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   Says(outcome, "bazel build //x\n");
+  EXPECT_EQ(Log().find("sudo -v"), std::string::npos) << Log();
+}
+
+TEST_F(Bazelw, LetsSudoAskAtATerminal) {
+  BeNobodyWithSudo("-n) exit 1 ;; -v) echo password; exit 0 ;;");
+  const Outcome outcome = RunAtTerminal(Command("build //x"));
+  if (outcome.status == -1)
+    GTEST_SKIP() << "no pseudo terminals";
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  Says(outcome, "bazel build //x");
+  EXPECT_LT(outcome.text.find("745 MB"), outcome.text.find("password")) << "asks before it has said what for";
+}
+
+TEST_F(Bazelw, AsksOnceForAPassword) {
+  BeNobodyWithSudo("-n) exit 1 ;; -v) echo password; exit 1 ;;");
+  const Outcome outcome = RunAtTerminal(Command("build //x"));
+  if (outcome.status == -1)
+    GTEST_SKIP() << "no pseudo terminals";
+  EXPECT_EQ(outcome.status, 1) << outcome.text;
+  Says(outcome, "    sudo apt-get install");
+  EXPECT_EQ(outcome.text.find("password"), outcome.text.rfind("password"));
+  EXPECT_EQ(Log().find("-y"), std::string::npos) << Log();
 }
 
 TEST_F(Bazelw, SaysWhatIsNeededWhereThereIsNoApt) {
   Remove("apt-get");
   const Outcome outcome = RunBazelw("build //x");
   EXPECT_EQ(outcome.status, 1);
-  Says(outcome, "bazelw: the build needs Bazel and a C and C++ compiler.");
+  EXPECT_EQ(outcome.text.rfind("bazelw: the build needs Bazel and a C and C++ compiler.", 0), 0u) << outcome.text;
   Says(outcome, "bazel-bootstrap");
   Says(outcome, "Bazel 7 or later");
+  Says(outcome, "CMake");
 }
 
+// With package lists and without.
 TEST_F(Bazelw, SaysThatAnInstallationFailed) {
-  bin_.Write("broken", "");
-  const Outcome outcome = RunBazelw("build //x");
-  EXPECT_EQ(outcome.status, 1);
-  Says(outcome, "bazelw: could not install: g++ bazel-bootstrap");
+  bin_.Write("offline", "");
+  for (const char *size : { "(143 packages, 243 MB to download, 745 MB on disk)", "(apt does not say how much that is)" }) {
+    const Outcome outcome = RunBazelw("build //x");
+    EXPECT_EQ(outcome.status, 1);
+    Says(outcome, std::string("bazelw: installing them ") + size);
+    Says(outcome, "bazelw: could not install: g++ bazel-bootstrap");
+    Remove("lists");
+  }
+}
+
+class BazelwTest : public Bazelw {
+protected:
+  void SetUp() override {
+    Bazelw::SetUp();
+    HaveBazel7();
+    bin_.Write("test.xml", "<testcase name=\"a\"/>\n<testcase name=\"b\">\n<skipped message=\"no GPU\"/></testcase>\n");
+  }
+  void Ends(const char *bazel, int status, const std::string &words) {
+    bin_.Write("status", bazel);
+    const Outcome outcome = RunBazelw("test //x");
+    EXPECT_EQ(outcome.status, status) << outcome.text;
+    ASSERT_GE(outcome.text.size(), words.size());
+    EXPECT_EQ(outcome.text.substr(outcome.text.size() - words.size()), words) << outcome.text;
+  }
+};
+
+TEST_F(BazelwTest, SumsUpInItsLastLine) { Ends("0", 0, " //x\nskipped 1: no GPU\n1 passed, 0 failed, 1 skipped\n"); }
+
+TEST_F(BazelwTest, FailsWhenBazelOrACaseDoes) {
+  Ends("3", 3, "1 passed, 0 failed, 1 skipped\n"); // a program that crashed after its cases
+  bin_.Write("test.xml", "<testcase name=\"a\">\n<failure message=\"\"/></testcase>\n");
+  Ends("0", 3, "0 passed, 1 failed, 0 skipped\n");
+}
+
+// It did not get as far as testing: no results of before are summed up.
+TEST_F(BazelwTest, HasNoResultsOfABuildThatFailed) {
+  Ends("1", 1, "bazel test ended with status 1: no results\n0 passed, 0 failed, 0 skipped\n");
 }
 
 } // namespace

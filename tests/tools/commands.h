@@ -3,8 +3,10 @@
 #define CGR_TESTS_TOOLS_COMMANDS_H
 
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -31,6 +33,27 @@ inline Outcome RunCommand(const std::string &command) {
     outcome.text.append(buffer, n);
   const int status = pclose(pipe);
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+// The same at a terminal where nobody types. A status of -1: there is no terminal to be had.
+inline Outcome RunAtTerminal(const std::string &command) {
+  Outcome outcome;
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  if (child < 0)
+    return outcome;
+  char buffer[4096];
+  for (ssize_t n; (n = read(terminal, buffer, sizeof buffer)) > 0;)
+    outcome.text.append(buffer, static_cast<size_t>(n));
+  int status = 0;
+  waitpid(child, &status, 0);
+  close(terminal);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -2;
   return outcome;
 }
 
