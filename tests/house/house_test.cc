@@ -222,6 +222,23 @@ TEST(House, EveryPublicFunctionHasItsContract) {
   EXPECT_GT(functions, 60) << "the test does not see the functions";
 }
 
+// Who has the library has its headers, and none of the other files.
+TEST(House, PublicHeadersNameNoFileThatIsNotInstalled) {
+  static const std::regex file(
+      "(^|[^A-Za-z0-9_/])(base|devices|buffers|planners|kernels|graphs|tracing|runtime|examples|profiles|"
+      "docs|tests|tools)/[A-Za-z0-9_/]+\\.(h|c|cc|cu|cuh|md|py)");
+  EXPECT_TRUE(std::regex_search(" * PLAN is in buffers/table.h.", file)) << "the test does not see the names";
+  int headers = 0;
+  for (const Source &source : Sources()) {
+    if (source.path.rfind("include/", 0) != 0)
+      continue;
+    headers++;
+    for (const std::string &line : source.lines)
+      EXPECT_FALSE(std::regex_search(line, file)) << source.path << ": " << line;
+  }
+  EXPECT_GE(headers, 7) << "the test does not see the headers";
+}
+
 TEST(House, NobodyAllocatesPrintsOrExitsOnTheHotPath) {
   static const std::regex banned(
       "\\b(malloc|calloc|realloc|free|printf|fprintf|puts|abort|exit|getenv|pthread_mutex_lock)\\s*\\(");
