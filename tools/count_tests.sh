@@ -4,7 +4,7 @@
 set -uo pipefail
 
 # Each case is a <testcase>; what it holds, up to the next one, says how it went.
-awk '
+awk -v apostrophe="'" '
   function end_case() {
     if (!in_case) return
     if (bad) failed++
@@ -40,6 +40,11 @@ awk '
       text = r
       sub(/^[^ ]*:[0-9]+(&#x0A;|&#10;)/, "", text) # where in the test
       gsub(/&#x0A;|&#10;/, " ", text)
+      gsub(/&apos;/, apostrophe, text)
+      gsub(/&quot;/, "\"", text)
+      gsub(/&lt;/, "<", text)
+      gsub(/&gt;/, ">", text)
+      gsub(/&amp;/, "\\&", text)
       sub(/ +$/, "", text)
       totals[text] += reasons[r]
     }

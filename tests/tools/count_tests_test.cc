@@ -30,6 +30,24 @@ TEST_F(CountTests, AddsUpFilesAndGivesReasons) {
   EXPECT_EQ(outcome.text, "skipped 2: no GPU\nskipped 1: needs two GPUs, there are 0\n3 passed, 0 failed, 3 skipped\n");
 }
 
+// As they were written, not as XML has them.
+TEST_F(CountTests, GivesReasonsInPlainText) {
+  folder_.Write("a.xml", "<testsuites>\n" + Case("one", Skipped("Debian&apos;s &quot;x&quot; &lt; 3 &amp;&amp; no &amp;lt;")) +
+                             "</testsuites>\n");
+  EXPECT_EQ(Count("a.xml\\n").text, "skipped 1: Debian's \"x\" < 3 && no &lt;\n0 passed, 0 failed, 1 skipped\n");
+}
+
+// The most frequent first.
+TEST_F(CountTests, SortsReasons) {
+  std::string cases;
+  for (const char *why : { "a", "c", "b", "c", "b", "c" })
+    cases += Case("one", Skipped(why));
+  for (int i = 0; i < 10; i++)
+    cases += Case("one", Skipped("d"));
+  folder_.Write("a.xml", "<testsuites>\n" + cases + "</testsuites>\n");
+  EXPECT_EQ(Count("a.xml\\n").text, "skipped 10: d\nskipped 3: c\nskipped 2: b\nskipped 1: a\n0 passed, 0 failed, 16 skipped\n");
+}
+
 TEST_F(CountTests, FailsWhenACaseDoes) {
   folder_.Write("a.xml", "<testsuites>\n" + Case("one", kFailure) + Case("two", "") + "</testsuites>\n");
   const Outcome outcome = Count("a.xml\\n");
