@@ -199,6 +199,9 @@ TEST_P(StaleGraphs, TheEnginesOwnPageTableIsARegionToo) {
     options.layers[2].kv_source = 1; // no cache of its own
     Engine engine(options);
     int32_t region = -1;
+    for (int32_t none : { -1, 0, 5, 6, 7 }) // no range is named that has nothing in it
+      ExpectMessage(cgr_region_move(engine.rt, none, engine.state.token_table, 4), CGR_ERROR_INVALID_ARGUMENT,
+                    { "region is " + std::to_string(none) + ",", "cgr_region_register, which has given none yet" });
     CGR_ASSERT_OK(cgr_region_register(engine.rt, engine.state.token_table, 4, &region));
     EXPECT_EQ(region, table ? 7 : 6);
     ExpectMessage(cgr_region_move(engine.rt, region - 1, engine.state.token_table, 4), CGR_ERROR_INVALID_ARGUMENT, { "region" });

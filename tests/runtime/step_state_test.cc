@@ -59,8 +59,9 @@ TEST_P(StepState, AStepIsLaunchedOrCancelledOnce) {
   cgr_step never = CGR_STEP_INIT;
   auto refused = [&](cgr_step step) {
     cgr_step before = step;
-    Refused(CGR_ERROR_STATE, { "cgr_step_launch: step" }, [&] { return cgr_step_launch(engine.rt, &step, engine.stream); });
-    Refused(CGR_ERROR_STATE, { "cgr_step_cancel: step" }, [&] { return cgr_step_cancel(engine.rt, &step); });
+    const std::string words = ": step is not the prepared one, expected what cgr_step_prepare filled";
+    Refused(CGR_ERROR_STATE, { "cgr_step_launch" + words }, [&] { return cgr_step_launch(engine.rt, &step, engine.stream); });
+    Refused(CGR_ERROR_STATE, { "cgr_step_cancel" + words }, [&] { return cgr_step_cancel(engine.rt, &step); });
     EXPECT_EQ(std::memcmp(&before, &step, sizeof step), 0);
   };
   refused(never);
