@@ -4,6 +4,7 @@
 #define CGR_TESTS_ABI_DECLARATIONS_H
 
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // Findings: everything is counted, what fits is written, and the first is what creation fails with.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 

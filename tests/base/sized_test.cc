@@ -1,6 +1,7 @@
 // The one rule for structs that cross the interface and may grow, with every such struct of the public headers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>

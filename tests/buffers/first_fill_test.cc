@@ -2,6 +2,7 @@
 // padding value that the public header gives.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>

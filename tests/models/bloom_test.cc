@@ -1,5 +1,7 @@
 // BLOOM: ALiBi, with a number of heads that is no power of two. Its bias is slope * position of the key, cgr's -slope * distance:
 // they differ by what all keys of a query share, which the softmax does not see.
+#include <cmath>
+
 #include "tests/models/model_case.h"
 
 namespace cgr_test {

@@ -1,5 +1,7 @@
 // cgr_validate itself: several findings at once and their order, lists that are too short, configurations that cannot be read,
 // and the device.
+#include <algorithm>
+
 #include "tests/support/config_case.h"
 
 namespace cgr_test {

@@ -1,4 +1,6 @@
 // Groups that must be refused: pages, trash pages, the engine's own table, and more than four groups, or none.
+#include <algorithm>
+
 #include "tests/support/config_case.h"
 
 namespace cgr_test {

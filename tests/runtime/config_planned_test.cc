@@ -1,4 +1,5 @@
 // What the plan of a backend is made for, all of its layers must have in common; another kind of layer takes another backend.
+#include <algorithm>
 #include <set>
 
 #include "tests/support/config_case.h"

@@ -1,6 +1,7 @@
 // Every number of real requests in every bucket up to 64, and random ones up to 512, in FULL and PIECEWISE graphs, uniform and
 // mixed: real rows have the bits of an unpadded eager step, whatever padded rows, stale tails, unowned pages and workspaces hold,
 // and nothing but the step's own slots is written.
+#include <algorithm>
 #include <array>
 #include <cstring>
 

@@ -2,6 +2,7 @@
 // up, every token is right. 2,000,000 steps; CGR_LONG_STEPS in the environment says how many else.
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 

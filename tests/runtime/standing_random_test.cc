@@ -2,6 +2,7 @@
 // results and what the pages hold are the same, bit by bit. In between, edits that must be refused, steps that are cancelled,
 // abandoned or lost, whole batches, rows set back: of all that the second runtime hears nothing that it need not.
 // 2,500 edits a device; CGR_STANDING_EDITS in the environment says how many else.
+#include <algorithm>
 #include <cstdlib>
 
 #include "buffers/slot.h"

@@ -2,6 +2,7 @@
 #ifndef CGR_TESTS_SUPPORT_CONFIG_CASE_H
 #define CGR_TESTS_SUPPORT_CONFIG_CASE_H
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <functional>

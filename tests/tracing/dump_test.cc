@@ -1,4 +1,6 @@
 // The flight recorder as JSON: after an abandoned step, after the device's death, on request, and by whoever asked to be told.
+#include <algorithm>
+
 #include "tests/tracing/json_reader.h"
 #include "tests/tracing/plain_engine.h"
 

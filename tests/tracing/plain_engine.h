@@ -4,6 +4,7 @@
 #ifndef CGR_TESTS_TRACING_PLAIN_ENGINE_H
 #define CGR_TESTS_TRACING_PLAIN_ENGINE_H
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>

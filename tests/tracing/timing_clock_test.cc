@@ -1,6 +1,7 @@
 // The comparison of the device's clock with the host's, on a device that is slow to answer: what it says is as good as it says.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>

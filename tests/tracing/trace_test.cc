@@ -1,4 +1,5 @@
 // Steps as trace events: JSON that a strict reader takes, events that a trace viewer can place, and the same in pieces.
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <thread>

@@ -1,4 +1,5 @@
 // Data of rows: what the host keeps and the device gets, whatever becomes of the steps that carry it.
+#include <algorithm>
 #include <map>
 
 #include "tests/planners/requests/rig.h"
