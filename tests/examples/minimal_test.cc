@@ -1,7 +1,5 @@
 // The small examples as programs: what they answer, compared with the rule that their model follows, and what they refuse.
 #include <gtest/gtest.h>
-#include <stdio.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,29 +8,15 @@
 #include <string>
 
 #include "cgr/cgr.h"
+#include "tests/support/commands.h"
 
 namespace {
 
 constexpr size_t kMaxSeqLen = 64, kMaxPrompt = 32;
 
-struct Outcome {
-  int status; // exit status; -1: it did not exit
-  std::string text;
-};
+using cgr_test::Outcome;
 
-Outcome RunExample(const std::string &arguments) {
-  const std::string command = "examples/" + arguments + " 2>&1";
-  Outcome outcome{ -1, "" };
-  char buffer[4096];
-  FILE *pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr)
-    return outcome;
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    outcome.text.append(buffer, n);
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
+Outcome RunExample(const std::string &arguments) { return cgr_test::RunCommand("examples/" + arguments); }
 
 // ---------------------------------------------------------------------------------------------------------------- the rule
 

@@ -99,6 +99,11 @@ TEST_F(Consumers, CMakeRefusesAnotherMinorVersion) {
   EXPECT_FALSE(found(version.substr(0, dot) + "." + std::to_string(minor - 1)));
   EXPECT_FALSE(found(version.substr(0, second) + ".99"));
   EXPECT_FALSE(found(std::to_string(std::stoi(version) + 1) + ".0"));
+  EXPECT_TRUE(found(version.substr(0, dot)));
+  EXPECT_FALSE(found(std::to_string(std::stoi(version) + 1)));
+  EXPECT_TRUE(found("0.1..." + version));
+  EXPECT_FALSE(found("'0.1...<" + version + "'"));
+  EXPECT_FALSE(found(version.substr(0, second) + ".99...99"));
 }
 
 } // namespace

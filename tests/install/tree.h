@@ -2,38 +2,11 @@
 #ifndef CGR_TESTS_INSTALL_TREE_H
 #define CGR_TESTS_INSTALL_TREE_H
 
-#include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
-#include <string>
+
+#include "tests/support/commands.h"
 
 namespace cgr_test {
-
-namespace fs = std::filesystem;
-
-struct Outcome {
-  int status = -1; // what it exited with
-  std::string text;
-};
-
-inline Outcome RunCommand(const std::string &command) {
-  Outcome outcome;
-  char buffer[4096];
-  FILE *pipe = popen(("(" + command + ") 2>&1").c_str(), "r");
-  if (pipe == nullptr)
-    return outcome;
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    outcome.text.append(buffer, n);
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
 
 inline bool IsThere(const std::string &tool) { return RunCommand("command -v " + tool).status == 0; }
 
@@ -50,24 +23,10 @@ inline std::string ReadFile(const fs::path &path) {
   return text.str();
 }
 
-// A folder of this test's own, with a space and a letter outside ASCII in its name: nobody may trip over that.
-class Scratch {
+// With a space and a letter outside ASCII in its name: nobody may trip over that.
+class Scratch : public Folder {
 public:
-  Scratch() {
-    static int made = 0;
-    const char *base = getenv("TEST_TMPDIR");
-    path_ = fs::path(base != nullptr ? base : "/tmp") / ("cgr install \xc3\xa9 " + std::to_string(made++));
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path &path() const { return path_; }
-
-private:
-  fs::path path_;
+  Scratch() : Folder("cgr install \xc3\xa9 ") {}
 };
 
 // The archive's one top folder, below `folder`.

@@ -1,6 +1,6 @@
 // bazelw on machines that lack this or that: what it says, what it installs, and that it installs nothing where it may not. All
 // programs that it finds are the test's.
-#include "tests/tools/commands.h"
+#include "tests/support/commands.h"
 
 namespace cgr_test {
 namespace {

@@ -1,5 +1,5 @@
 // The summary of a test run: how many cases passed, failed and were skipped, and why they were.
-#include "tests/tools/commands.h"
+#include "tests/support/commands.h"
 
 namespace cgr_test {
 namespace {

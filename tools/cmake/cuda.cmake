@@ -63,6 +63,6 @@ function(cgr_cuda_objects target)
     CUDA_STANDARD 17
     CUDA_RUNTIME_LIBRARY None
     POSITION_INDEPENDENT_CODE ON)
-  target_compile_options(${target} PRIVATE ${CGR_NVCC_FLAGS})
+  target_compile_options(${target} PRIVATE ${CGR_NVCC_FLAGS} $<$<BOOL:${CGR_WERROR}>:-Werror=all-warnings>)
   target_include_directories(${target} PRIVATE ${CGR_ROOT} ${CGR_ROOT}/include)
 endfunction()

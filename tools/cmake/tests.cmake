@@ -89,7 +89,8 @@ endforeach()
 add_library(cgr_emulation OBJECT EXCLUDE_FROM_ALL ${emulation})
 cgr_cc_target(cgr_emulation)
 target_compile_options(cgr_emulation PRIVATE ${CGR_EMULATED_OPTIONS})
-target_include_directories(cgr_emulation SYSTEM PRIVATE $<TARGET_PROPERTY:gtest,INTERFACE_INCLUDE_DIRECTORIES>)
+list(GET CGR_GTEST 0 gtest)
+target_include_directories(cgr_emulation SYSTEM PRIVATE $<TARGET_PROPERTY:${gtest},INTERFACE_INCLUDE_DIRECTORIES>)
 
 # ------------------------------------------------------------------------------------------------------------------- the tests
 

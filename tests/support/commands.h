@@ -1,6 +1,6 @@
-// Shell scripts of the project, run in a folder of a test's own, with whatever programs the test lets them find.
-#ifndef CGR_TESTS_TOOLS_COMMANDS_H
-#define CGR_TESTS_TOOLS_COMMANDS_H
+// Commands that a test runs, and folders of its own for what they read and write.
+#ifndef CGR_TESTS_SUPPORT_COMMANDS_H
+#define CGR_TESTS_SUPPORT_COMMANDS_H
 
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -57,12 +57,13 @@ inline Outcome RunAtTerminal(const std::string &command) {
   return outcome;
 }
 
+// Gone at the end. `name` is part of the folder's.
 class Folder {
 public:
-  Folder() {
+  explicit Folder(const std::string &name = "cgr_test_") {
     static int made = 0;
     const char *base = getenv("TEST_TMPDIR");
-    path_ = fs::path(base != nullptr ? base : "/tmp") / ("cgr_tools_" + std::to_string(made++));
+    path_ = fs::path(base != nullptr ? base : "/tmp") / (name + std::to_string(made++));
     fs::remove_all(path_);
     fs::create_directories(path_);
   }
@@ -95,4 +96,4 @@ private:
 
 } // namespace cgr_test
 
-#endif // CGR_TESTS_TOOLS_COMMANDS_H
+#endif // CGR_TESTS_SUPPORT_COMMANDS_H
