@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Runs what tools/gpu/pack.sh packed, on a machine with a GPU: no GPU is a failure here. The last line sums up the cases.
 #
-#   tools/gpu/run_tests.sh [--short] [--memcheck|--racecheck|--synccheck] [pattern]
+#   tools/gpu/run_tests.sh [--short] [--jobs N] [--memcheck|--racecheck|--synccheck] [pattern]
 #   tools/gpu/run_tests.sh --memcheck 'runtime/re*'
 #
 # --short runs the tests with the tag gpu_short alone, --memcheck and the like every test under that tool of compute-sanitizer. The
-# pattern is that of a test below tests/. GTEST_FILTER and the like reach the tests through the environment, as does
+# pattern is that of a test below tests/. --jobs runs N tests at a time; one that fails beside others, which take memory and time
+# from it, runs again alone, and that run counts. GTEST_FILTER and the like reach the tests through the environment, as does
 # CGR_MAX_CAPABILITY, which is 80 to run the kernels for older GPUs.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
-checker=() short=
+checker=() short='' jobs=1
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --short) short=1 ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     # Not the calls that CUDA refuses: tests provoke those, and check what they answer.
     --memcheck) checker=(compute-sanitizer --tool memcheck --error-exitcode 99 --report-api-errors no) ;;
     --racecheck | --synccheck) checker=(compute-sanitizer --tool "${1#--}" --error-exitcode 99) ;;
@@ -33,23 +35,47 @@ export CGR_REQUIRE_GPU=1
 export LD_LIBRARY_PATH=$PWD/lib:${LD_LIBRARY_PATH:-}:${CUDA_HOME:-/usr/local/cuda}/lib64
 
 passed=0 failed=0 skipped=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 
 # The number in a line of GoogleTest's summary, e.g. "[  PASSED  ] 3 tests."; 0 when there is none.
-cases() { sed -n "s/^\[  $1 \] \([0-9][0-9]*\) tests\{0,1\}[.,].*/\1/p" "$log" | tail -n 1 | grep . || echo 0; }
+cases() { sed -n "s/^\[  $1 \] \([0-9][0-9]*\) tests\{0,1\}[.,].*/\1/p" "$2" | tail -n 1 | grep . || echo 0; }
 
 # A program without GoogleTest is one case. One that ends badly without a failed case of its own (a crash, a finding of
 # the checker) counts as one more.
-count() {
-  local status=$1 bad
+count() { # exit status, log
+  local status=$1 log=$2 bad
   if ! grep -q '^\[==========\]' "$log"; then
     if [[ $status == 0 ]]; then ((passed += 1)); else ((failed += 1)); fi
     return
   fi
-  bad=$(cases 'FAILED ')
+  bad=$(cases 'FAILED ' "$log")
   if [[ $status != 0 && $bad == 0 ]]; then bad=1; fi
-  ((passed += $(cases 'PASSED '), failed += bad, skipped += $(cases 'SKIPPED')))
+  ((passed += $(cases 'PASSED ' "$log"), failed += bad, skipped += $(cases 'SKIPPED' "$log")))
+}
+
+declare -A test_of=() # by process
+again=()
+
+start() { # test
+  mkdir -p "$logs/${1%/*}"
+  "${checker[@]}" "./$1" > "$logs/$1" 2>&1 &
+  test_of[$!]=$1
+}
+
+# Waits for one of those that run and reports it.
+finish() { # 1 when tests run side by side
+  local process status test log
+  wait -n -p process "${!test_of[@]}"
+  status=$?
+  test=${test_of[$process]} log=$logs/${test_of[$process]}
+  unset "test_of[$process]"
+  # The checker's way to say that a program has made no call of CUDA.
+  if grep -q 'terminated before first instrumented API call' "$log"; then status=0; fi
+  echo "== $test"
+  cat "$log"
+  if [[ $status != 0 ]]; then echo "== $test: exit status $status"; fi
+  if [[ $status != 0 && $1 == 1 ]]; then again+=("$test"); else count "$status" "$log"; fi
 }
 
 for test in $(find tests -type f -executable -path "tests/$pattern" | sort); do
@@ -58,13 +84,15 @@ for test in $(find tests -type f -executable -path "tests/$pattern" | sort); do
     echo "== $test: left out, it provokes in a child process what the checker looks for"
     continue
   fi
-  echo "== $test"
-  "${checker[@]}" "./$test" 2>&1 | tee "$log"
-  status=${PIPESTATUS[0]}
-  # The checker's way to say that a program has made no call of CUDA.
-  if grep -q 'terminated before first instrumented API call' "$log"; then status=0; fi
-  if [[ $status != 0 ]]; then echo "== $test: exit status $status"; fi
-  count "$status"
+  if ((${#test_of[@]} >= jobs)); then finish $((jobs > 1)); fi
+  start "$test"
+done
+while ((${#test_of[@]})); do finish $((jobs > 1)); done
+
+for test in "${again[@]}"; do
+  echo "== $test: again, alone"
+  start "$test"
+  finish 0
 done
 
 echo "$passed passed, $failed failed, $skipped skipped"
