@@ -17,11 +17,10 @@ typedef void (*cgr__refuse_function)(void *context, cgr_guard_error error, int32
 
 /* Length sets beside the sequences. */
 typedef struct cgr__metadata_sets {
-  int32_t num_sets, set;   /* all of them; whose tokens the step has */
-  const int32_t *lengths;  /* [rows][num_sets - 1] of the sets after 0 */
-  const int32_t *max_lens; /* [num_sets]: the most tokens of a row in each */
-  int32_t *const
-      *seq_lens; /* out, [num_sets]: those of set 0 are the metadata's own, as is its max_seq_len; [padded_requests] each */
+  int32_t num_sets, set;    /* all of them; whose tokens the step has */
+  const int32_t *lengths;   /* [rows][num_sets - 1] of the sets after 0 */
+  const int32_t *max_lens;  /* [num_sets]: the most tokens of a row in each */
+  int32_t *const *seq_lens; /* out, [num_sets][padded_requests]; those of set 0, and its bound, are the metadata's own */
   int32_t group_set[CGR__MAX_GROUPS];
 } cgr__metadata_sets;
 

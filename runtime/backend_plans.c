@@ -81,13 +81,13 @@ static cgr_plan_step empty_step(const cgr_runtime *rt) {
 /* The largest that the key serves: tokens spread evenly, lengths that no row and no query exceeds. */
 static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step *step) {
   cgr__backend_plans *plans = &rt->backend_plans;
-  const int32_t set = cgr__graphs_set_of(&rt->graphs, key->variant), max_seq_len = rt->setup.limits.max_lens[set];
-  int64_t tokens = (int64_t)key->num_requests * max_seq_len;
+  const int32_t set = cgr__graphs_set_of(&rt->graphs, key->variant), longest = rt->setup.limits.max_lens[set];
+  int64_t tokens = (int64_t)key->num_requests * longest;
   tokens = tokens < key->num_tokens ? tokens : key->num_tokens;
   plans->query_start_loc[0] = 0;
   for (int32_t i = 0; i < key->num_requests; i++) {
     plans->rows[i] = i;
-    plans->seq_lens[i] = max_seq_len;
+    plans->seq_lens[i] = longest;
     plans->query_start_loc[i + 1] = (int32_t)(tokens * (i + 1) / key->num_requests);
   }
   step->flags = CGR_PLAN_CAPTURE;
@@ -96,8 +96,8 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
   step->num_tokens = (int32_t)tokens;
   step->padded_tokens = key->num_tokens;
   step->max_query_len = key->query_len > 0 ? key->query_len : key->num_tokens;
-  step->max_query_len = step->max_query_len < max_seq_len ? step->max_query_len : max_seq_len;
-  step->max_seq_len = max_seq_len;
+  step->max_query_len = step->max_query_len < longest ? step->max_query_len : longest;
+  step->max_seq_len = longest;
   step->num_decodes = step->num_decode_tokens = -1;
 }
 

@@ -42,7 +42,7 @@ extern "C" {
 #define CGR_VERSION_MINOR 10
 #define CGR_VERSION_PATCH 0
 #define CGR_VERSION (CGR_VERSION_MAJOR * 10000 + CGR_VERSION_MINOR * 100 + CGR_VERSION_PATCH)
-/* The same for bindings, whose generators see no macros; all other constants are enumerators too. */
+/* The same for bindings, whose generators see no macros; all other integer constants are enumerators too. */
 enum { CGR_HEADER_VERSION = CGR_VERSION };
 
 /* ---------------------------------------------------------------------------------------------------------------- status */

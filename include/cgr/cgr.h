@@ -144,8 +144,9 @@ typedef struct cgr_config {
                                     times, whatever time_every says */
   int32_t num_length_sets;       /* 1 .. 4: the sequences themselves, set 0, and others that rows have beside them, such as an
                                     encoder's (cgr_request_set_other_length); 0: 1. More take the place of one of `buffers` */
-  int32_t max_other_lens[4];     /* tokens of a row in each length set after 0, at its number, 1 .. 2^30 and at most what the pages
-                                    of the set's groups hold; 0: max_seq_len. 0 at 0 and where there is no such set */
+  int32_t max_other_lens[4];     /* [s] bounds the tokens of a row in length set s, for s from 1: 1 .. 2^30, and what the pages of
+                                    that set's groups hold, under the same condition as max_seq_len; 0: max_seq_len. Entry 0, and
+                                    those of sets that do not exist, must be 0 */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \

@@ -152,7 +152,7 @@ CGR_API cgr_status cgr_metadata_build(const cgr_metadata *metadata);
 /* ------------------------------------------------------------------------------------------------------ FlashAttention-3 */
 
 /* The scheduler metadata of FlashAttention-3's kernels for batches of varied lengths, compute capability 9.0: what
- * mha_fwd_get_scheduler_metadata derives, and prepare_varlen_num_blocks writes, word for word (hopper/flash_api.cpp,
+ * mha_fwd_get_scheduler_metadata derives, and prepare_varlen_num_blocks writes, bit for bit (hopper/flash_api.cpp,
  * heuristics.h, tile_size.h and flash_prepare_scheduler.cu). */
 typedef enum cgr_fa3_layout {
   CGR_FA3_UPSTREAM = 0, /* Dao-AILab/flash-attention at 0251105a2fb1 */
@@ -385,7 +385,7 @@ CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
 
 /* The plans of FlashInfer's batch decode (DecodePlan) and of its batch prefill with a paged KV cache, FA2 path (PrefillPlan),
  * which also serves decode with tensor cores (fast_decode_plan): the same plan_info and the same content of the int workspace,
- * word for word, as include/flashinfer/attention/scheduler.cuh of flashinfer-ai/flashinfer fb28d7242b35. Words that FlashInfer
+ * bit for bit, as include/flashinfer/attention/scheduler.cuh of flashinfer-ai/flashinfer fb28d7242b35. Words that FlashInfer
  * leaves as they were are 0 here.
  *
  * int workspace, i32 unless said otherwise, at the byte offsets that plan_info names, each aligned to 16 except kv_chunk_size:

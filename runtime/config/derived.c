@@ -32,17 +32,22 @@ static void check_groups(uint64_t asked, int32_t num_groups, const char *field, 
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field, "asks for %s, expected a group that has pages", first_name(pages));
 }
 
+/* The length set whose rows may be longest; the first of equals. */
+static int32_t longest_set(const cgr_config *c) {
+  int32_t longest = 0;
+  for (int32_t s = 1; s < c->num_length_sets; s++)
+    longest = cgr__max_len(c, s) > cgr__max_len(c, longest) ? s : longest;
+  return longest;
+}
+
 /* Running sums of tokens have 32 bits; they are of whatever set a step's tokens are. */
 static void check_sums(const cgr_config *c, uint64_t asked, const char *field, cgr__findings *f) {
   uint64_t sums = asked & (CGR_DERIVED(CGR_BUFFER_KV_START_LOC) | CGR_DERIVED(CGR_BUFFER_CONTEXT_START_LOC));
-  int32_t longest = 0;
-  for (int32_t s = 1; s < c->num_length_sets; s++)
-    longest = c->max_other_lens[s] > c->max_other_lens[longest] ? s : longest;
-  longest = cgr__max_len(c, longest) > c->max_seq_len ? longest : 0;
-  if (sums != 0 && (int64_t)c->max_requests * cgr__max_len(c, longest) > INT32_MAX)
+  int32_t set = longest_set(c);
+  if (sums != 0 && (int64_t)c->max_requests * cgr__max_len(c, set) > INT32_MAX)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
                       "asks for %s, a sum of up to %d x %d tokens, expected max_requests x %s below 2^31", first_name(sums),
-                      c->max_requests, cgr__max_len(c, longest), cgr__max_len_field(longest).name);
+                      c->max_requests, cgr__max_len(c, set), cgr__max_len_field(set).name);
 }
 
 void cgr__setup_derived(cgr__setup *setup, cgr__findings *f) {

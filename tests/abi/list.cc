@@ -9,9 +9,10 @@ namespace cgr_test {
 namespace {
 
 const char kHead[] =
-    R"(# The binary interface of libcgr.so on 64-bit Linux, written by ./bazelw run //tests/abi:update, which adds and takes nothing away.
-# constant NAME VALUE, enum NAME SIGN BYTES and under it each VALUE NAME, struct NAME BYTES ALIGNMENT and under it each OFFSET BYTES
-# FIELD, function NODE PROTOTYPE with the version node of its symbol: - is in libcgr_validation alone.
+    R"(# The binary interface of libcgr.so on 64-bit Linux, written by ./bazelw run //tests/abi:update, which refuses what breaks older
+# programs. constant NAME VALUE (but for CGR_HEADER_VERSION, which is the version), enum NAME SIGN BYTES and under it each VALUE NAME,
+# struct NAME BYTES ALIGNMENT and under it each OFFSET BYTES FIELD, function NODE PROTOTYPE with the version node of its symbol: - is in
+# libcgr_validation alone.
 )";
 
 const std::map<Kind, std::string> &Words() {

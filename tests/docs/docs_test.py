@@ -66,12 +66,12 @@ class Names(unittest.TestCase):
     def test_that_are_misspelt_are_seen(self):
         known = known_names()
         text = "`cgr_step_lunch` `cgr_step_launch` `CGR_OK` `CGR_KO` `cgr_fa3_*` `cgr_fa4_*` `cgr_record_` `cgr_config.max_row`"
-        self.assertEqual(pages.unknown_names("x", text, known), ["x: cgr_step_lunch", "x: CGR_KO", "x: cgr_fa4_*".rstrip("*")])
+        self.assertEqual(pages.unknown_names("x", text, known), ["x: cgr_step_lunch", "x: CGR_KO", "x: cgr_fa4_"])
         self.assertEqual(pages.unknown_fields("x", text, known, {"cgr_config"}), ["x: cgr_config.max_row"])
 
     def test_exceptions_are_used(self):
         text = "".join(read(path) for path in NAMED)
-        self.assertEqual([name for name in pages.NO_PUBLIC_NAMES if name not in text], [])
+        self.assertEqual([name for name in pages.NO_PUBLIC_NAMES if not re.search(r"(?<!\w)%s(?!\w)" % re.escape(name), text)], [])
 
     def test_every_status_and_guard_is_explained(self):
         page = read("docs/errors.md")
@@ -161,7 +161,7 @@ class Html(unittest.TestCase):
         for name in ("cgr_step_prepare", "cgr_config.max_rows", "CGR_ERROR_BUSY"):
             anchor = "cgr_status." + name if name.startswith("CGR_") else name
             self.assertIn('id="%s"' % anchor, reference)
-        self.assertEqual(self.dead({"reference.html": reference, **self.files}), [])
+        self.assertEqual(self.dead(self.files), [])
 
     def test_needs_nothing_else(self):
         for name, text in self.files.items():

@@ -18,19 +18,20 @@ EMULATED_COPTS = [
 ]
 
 _TEXT = """#include "tests/emulation/cuda.h"
-{prelude}{shared}#include "{source}"
+{stand_ins}#include "{source}"
 """
 
-_SHARED = "namespace cgr {{ namespace {{ CGR_EMULATED_SHARED({}, {}); }} }}\n"
+# kernels/cuda/step/planner.cu is step_planner, for which stand_ins/step.h and stand_ins/step_planner.h are.
+def _stands_in(stand_in, source):
+    name = source.short_path[len("kernels/cuda/"):-len(".cu")].replace("/", "_") + "_"
+    return name.startswith(stand_in.basename[:-len(".h")] + "_")
 
 def _sources_impl(ctx):
     files = []
     for source in ctx.files.srcs:
-        shared = ctx.attr.shared.get(source.basename, "")
         out = ctx.actions.declare_file("_emulated/%s.cc" % source.short_path)
         ctx.actions.write(out, _TEXT.format(
-            prelude = "".join(["#include \"%s\"\n" % p for p in ctx.attr.prelude]),
-            shared = _SHARED.format(*shared.rsplit(" ", 1)) if shared else "",
+            stand_ins = "".join(["#include \"%s\"\n" % s.short_path for s in ctx.files.stand_ins if _stands_in(s, source)]),
             source = source.short_path,
         ))
         files.append(out)
@@ -39,29 +40,27 @@ def _sources_impl(ctx):
 _sources = rule(
     implementation = _sources_impl,
     attrs = {
-        "prelude": attr.string_list(),
-        "shared": attr.string_dict(),
         "srcs": attr.label_list(allow_files = [".cu"]),
+        "stand_ins": attr.label_list(allow_files = [".h"]),
     },
 )
 
-def emulated_kernels(name, srcs, headers, deps, prelude = [], shared = {}):
+def emulated_kernels(name, srcs, headers, deps):
     """A library of the launchers of .cu files, by the names of stand_ins/names.h.
+
+    What a kernel has from the toolkit or in PTX comes from the headers of stand_ins that are called after its folder or itself.
 
     Args:
       name: the target
       srcs: .cu files, each a compilation of its own
       headers: those of the kernels
       deps: C libraries whose headers they include
-      prelude: headers that stand in for headers of the kernels
-      shared: dynamic shared memory of a file, where it is in the unnamed namespace: "int32_t words"
     """
     _sources(
         name = name + "_sources",
         testonly = True,
         srcs = srcs,
-        prelude = prelude,
-        shared = shared,
+        stand_ins = native.glob(["stand_ins/*.h"]),
     )
     cgr_cc_library(
         name = name,

@@ -1,4 +1,4 @@
-// The planners of other projects' metadata as kernels: word for word what the second planners of the tests write, or for live
+// The planners of other projects' metadata as kernels: bit for bit what the second planners of the tests write, or for live
 // values out of range what the host planner does; whatever was in the memory before. Then the public calls, in a captured graph
 // that is replayed with other lengths.
 #include <gtest/gtest.h>

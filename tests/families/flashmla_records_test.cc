@@ -1,4 +1,4 @@
-// The metadata equals, word for word, what FlashMLA's own kernels wrote (tests/data/flashmla.txt says which and how it was
+// The metadata equals, bit for bit, what FlashMLA's own kernels wrote (tests/data/flashmla.txt says which and how it was
 // converted), and the number of parts is the one that its API took. CGR_FLASHMLA_RECORDS names another file of the same format.
 #include <gtest/gtest.h>
 

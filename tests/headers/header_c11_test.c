@@ -9,12 +9,14 @@ int base_first_in_c11(void);
 int device_first_in_c11(void);
 int attention_first_in_c11(void);
 int planners_first_in_c11(void);
+int graphs_first_in_c11(void);
+int tracing_first_in_c11(void);
 int cgr_first_in_c11(void);
 
 static int test_first(void) {
   const int before = check_failures;
   CHECK(base_first_in_c11() && device_first_in_c11() && attention_first_in_c11() && planners_first_in_c11() &&
-        cgr_first_in_c11());
+        graphs_first_in_c11() && tracing_first_in_c11() && cgr_first_in_c11());
   return check_failures - before;
 }
 

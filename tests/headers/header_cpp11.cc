@@ -16,6 +16,8 @@ int base_first_in_cpp11();
 int device_first_in_cpp11();
 int attention_first_in_cpp11();
 int planners_first_in_cpp11();
+int graphs_first_in_cpp11();
+int tracing_first_in_cpp11();
 int cgr_first_in_cpp11();
 }
 
@@ -28,7 +30,7 @@ CGR_TEST_PARTS(PART)
 int first_in_cpp11();
 int first_in_cpp11() {
   return base_first_in_cpp11() && device_first_in_cpp11() && attention_first_in_cpp11() && planners_first_in_cpp11() &&
-                 cgr_first_in_cpp11()
+                 graphs_first_in_cpp11() && tracing_first_in_cpp11() && cgr_first_in_cpp11()
              ? 0
              : 1;
 }

@@ -44,7 +44,7 @@ TEST(Version, IsWhatTheReadmeTellsToAskFor) {
   EXPECT_EQ(Find("README.md", "find_package\\(cgr ([0-9]+\\.[0-9]+) "), version.substr(0, version.rfind('.')));
 }
 
-TEST(Version, OfModulesThatTestsNeedIsNoUsersBusiness) {
+TEST(Modules, GoogleTestIsADevDependency) {
   EXPECT_EQ(Find("MODULE.bazel", "name = \"googletest\",\\s+version = \"[0-9.]+\",\\s+dev_dependency = (\\w+)"), "True");
 }
 

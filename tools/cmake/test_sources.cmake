@@ -1,30 +1,21 @@
-# Which tests there are, by how they are linked. Also a script, for the test that compares with Bazel:
-#   cmake -DROOT=DIR -P tools/cmake/test_sources.cmake
-# prints every test of ctest, from DIR on, one per line.
-if(CMAKE_SCRIPT_MODE_FILE)
-  cmake_minimum_required(VERSION 3.20)
-endif()
-
+# Which tests there are, by how they are linked.
 function(cgr_find_tests root)
-  if(NOT CMAKE_SCRIPT_MODE_FILE)
-    set(watch CONFIGURE_DEPENDS) # a file that comes or goes is noticed by the next build
-  endif()
-  file(GLOB_RECURSE all RELATIVE ${root} ${watch} ${root}/tests/*_test.cc)
-  # What Bazel itself builds, and what its outputs are.
+  # A file that comes or goes is noticed by the next build.
+  file(GLOB_RECURSE all RELATIVE ${root} CONFIGURE_DEPENDS ${root}/tests/*_test.cc)
+  # Bazel's alone: tests of its outputs, of tools, and of what is written about the project.
   list(FILTER all EXCLUDE REGEX "^tests/(house|install|abi|bindings|docs|tools)/")
-  set(alone tests/devices/validation_alone_test.cc tests/runtime/lines/lines_test.cc tests/headers/header_cpp_test.cc)
-  foreach(kind models emulation llama small others)
+  # Each linked in its own way, in tests.cmake.
+  list(REMOVE_ITEM all tests/devices/validation_alone_test.cc tests/runtime/lines/lines_test.cc tests/headers/header_cpp_test.cc)
+  foreach(kind models emulation llama minimal others)
     set(${kind})
   endforeach()
   foreach(file ${all})
-    if(file IN_LIST alone)
-      continue() # each is linked in its own way
-    elseif(file MATCHES "^tests/models/")
+    if(file MATCHES "^tests/models/")
       list(APPEND models ${root}/${file})
     elseif(file MATCHES "^tests/emulation/")
       list(APPEND emulation ${root}/${file})
     elseif(file MATCHES "^tests/examples/(minimal|readme)_test")
-      list(APPEND small ${root}/${file})
+      list(APPEND minimal ${root}/${file})
     elseif(file MATCHES "^tests/examples/")
       list(APPEND llama ${root}/${file})
     else()
@@ -34,18 +25,6 @@ function(cgr_find_tests root)
   set(CGR_MODEL_TESTS ${models} PARENT_SCOPE)
   set(CGR_EMULATION_TESTS ${emulation} PARENT_SCOPE)
   set(CGR_LLAMA_TESTS ${llama} PARENT_SCOPE)
-  set(CGR_EXAMPLE_TESTS ${small} PARENT_SCOPE)
+  set(CGR_EXAMPLE_TESTS ${minimal} PARENT_SCOPE)
   set(CGR_TEST_SOURCES ${others} PARENT_SCOPE)
-  list(TRANSFORM alone PREPEND ${root}/)
-  set(CGR_LONE_TESTS ${alone} PARENT_SCOPE)
 endfunction()
-
-if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
-  cgr_find_tests(${ROOT})
-  set(all ${CGR_TEST_SOURCES} ${CGR_MODEL_TESTS} ${CGR_EMULATION_TESTS} ${CGR_LLAMA_TESTS} ${CGR_EXAMPLE_TESTS} ${CGR_LONE_TESTS})
-  list(SORT all)
-  foreach(file ${all})
-    file(RELATIVE_PATH name ${ROOT} ${file})
-    execute_process(COMMAND ${CMAKE_COMMAND} -E echo ${name})
-  endforeach()
-endif()
