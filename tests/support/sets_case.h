@@ -40,6 +40,7 @@ struct Options {
   int32_t num_sets = 2; // steps of set s after 0 are those of variant s
   std::function<void(cgr_config *)> adjust;
   bool samples = true; // steps write next tokens
+  std::function<cgr_device *(cgr_device *)> wrap = nullptr;
 };
 
 // An encoder of one layer, and a decoder of two, each of which attends to its own sequence and to what the encoder gave. The last
@@ -67,6 +68,8 @@ public:
       : pinned_bytes(ring_bytes), o(options), mode(graph_mode), dtype(device.HasCudaKernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32),
         random_(seed) {
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev));
+    if (o.wrap)
+      dev = o.wrap(dev);
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
     free_.resize(o.groups.size());
     for (size_t g = 0; g < o.groups.size(); g++)
