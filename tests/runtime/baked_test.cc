@@ -235,6 +235,10 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
       leave.push_back(&setup.layers[l].kv_source);
       leave.push_back(&setup.layers[l].backend);
     }
+    // Which backends are in use follows from the layers, which are in the hash; and a bool has no other bit to flip.
+    for (const cgr__planning &planning : setup.planning)
+      leave.push_back(&planning.in_use);
+    leave.push_back(&setup.backends_known);
     FlipAll(&rt()->lane.args, sizeof rt()->lane.args, "lane", keys, leave);
     FlipAll(&rt()->lane.planner_args, sizeof rt()->lane.planner_args, "lane", keys, leave);
     FlipAll(&rt()->lane.staged_args, sizeof rt()->lane.staged_args, "lane", keys, leave);

@@ -206,7 +206,7 @@ TEST_P(ConfigFindings, DeviceIsTheOneGivenOrTheOneNamed) {
 }
 
 TEST_P(ConfigFindings, HandlesThatAreNoDeviceAreRefused) {
-  alignas(16) static unsigned char junk[4096] = { 1 };
+  alignas(64) static unsigned char junk[4096] = { 1 };
   Refused([](GoodConfig &c) { c.config.device_handle = reinterpret_cast<cgr_device *>(junk); },
           { Find(CGR_ERROR_INVALID_ARGUMENT, "device_handle", { "0x", "open device" }) });
 }

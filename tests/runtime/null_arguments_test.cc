@@ -164,7 +164,7 @@ TEST_P(NullArguments, WhatReturnsNoStatusTakesThem) {
 }
 
 TEST_P(NullArguments, AHandleThatIsNoRuntimeIsRefused) {
-  alignas(16) static unsigned char junk[4096] = { 1 };
+  alignas(64) static unsigned char junk[4096] = { 1 };
   cgr_runtime *rt = reinterpret_cast<cgr_runtime *>(junk);
   cgr_step step = CGR_STEP_INIT;
   int32_t row = 0;

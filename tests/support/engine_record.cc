@@ -65,7 +65,7 @@ PoisonArgs PoisonOf(const RecordCall &call) {
 
 struct SamplerCall {
   cgr_view out;
-  int32_t number, heads, head_dim;
+  int32_t number, heads, head_dim, reserved; // no padding: what a graph holds is compared byte by byte
 };
 struct SamplerArgs {
   SamplerCall call[kMaxCalls];
@@ -191,7 +191,7 @@ void EnqueueTokens(const RecordState &s, const cgr_record_info &info, Enqueuer *
       enqueue->Host(PoisonOutputs, PoisonOf(s.call[c]));
     enqueue->Attend(s.call[c].attention);
     if (Computes(s.call[c].attention))
-      sampler.call[sampler.num_calls++] = { s.call[c].attention.out, c, layer.heads[kQ], layer.dim[kV] };
+      sampler.call[sampler.num_calls++] = { s.call[c].attention.out, c, layer.heads[kQ], layer.dim[kV], 0 };
   }
   sampler.logits_indices = s.logits_indices;
   sampler.next_tokens = s.next_tokens;
