@@ -108,14 +108,14 @@ bool HasCompiler() {
   return status == 0;
 }
 
-Scratch::Scratch() {
+TemporaryFolder::TemporaryFolder() {
   const char *base = std::getenv("TEST_TMPDIR");
   path_ = std::string(base != nullptr ? base : "/tmp") + "/abi_XXXXXX";
   if (mkdtemp(path_.data()) == nullptr)
     throw std::runtime_error("cannot make a folder " + path_);
 }
 
-Scratch::~Scratch() {
+TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
@@ -128,8 +128,8 @@ Interface Describe(const std::string &include, const Symbols &symbols) {
   Interface found;
   found.soname = symbols.soname;
   found.items = ReadDeclarations(Preprocessed(include), include + "/");
-  Scratch scratch;
-  const std::string source = scratch.path() + "/measure.c", program = scratch.path() + "/measure";
+  TemporaryFolder folder;
+  const std::string source = folder.path() + "/measure.c", program = folder.path() + "/measure";
   std::ofstream(source) << Program(found.items);
   MustRun(Compiler() + " -std=c11 -I " + Quoted(include) + " -o " + Quoted(program) + " " + Quoted(source));
   Fill(MustRun(Quoted(program)), &found.items);

@@ -15,12 +15,12 @@ namespace cgr_test {
 bool HasCompiler();
 
 // A folder that goes with the object.
-class Scratch {
+class TemporaryFolder {
 public:
-  Scratch();
-  ~Scratch();
-  Scratch(const Scratch &) = delete;
-  Scratch &operator=(const Scratch &) = delete;
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder &) = delete;
+  TemporaryFolder &operator=(const TemporaryFolder &) = delete;
   const std::string &path() const { return path_; }
 
 private:

@@ -34,14 +34,14 @@ void Apply(const std::string &folder, const Edit &edit) {
 }
 
 Interface Edited(const std::vector<Edit> &edits, const Symbols &symbols) {
-  Scratch scratch;
+  TemporaryFolder folder;
   // Not the links that a build puts in place of files.
-  std::filesystem::create_directory(scratch.path() + "/cgr");
+  std::filesystem::create_directory(folder.path() + "/cgr");
   for (const auto &entry : std::filesystem::directory_iterator("include/cgr"))
-    std::filesystem::copy_file(entry.path(), scratch.path() + "/cgr/" + entry.path().filename().string());
+    std::filesystem::copy_file(entry.path(), folder.path() + "/cgr/" + entry.path().filename().string());
   for (const Edit &edit : edits)
-    Apply(scratch.path(), edit);
-  return Describe(scratch.path(), symbols);
+    Apply(folder.path(), edit);
+  return Describe(folder.path(), symbols);
 }
 
 class Mutations : public testing::Test {

@@ -27,7 +27,7 @@ function CGR_0 cgr_status cgr_paint(const cgr_options *options, int32_t *count)
 
 class UpdateTest : public testing::Test {
 protected:
-  UpdateTest() : path(scratch.path() + "/abi.txt"), now(ReadList(kKept)) { std::ofstream(path) << kKept; }
+  UpdateTest() : path(folder.path() + "/abi.txt"), now(ReadList(kKept)) { std::ofstream(path) << kKept; }
   std::string Kept() const {
     std::ifstream in(path);
     return { std::istreambuf_iterator<char>(in), {} };
@@ -35,7 +35,7 @@ protected:
   bool Run() { return Update(now, path, out); }
   bool Told(const std::string &text) const { return out.str().find(text) != std::string::npos; }
 
-  Scratch scratch;
+  TemporaryFolder folder;
   std::string path;
   Interface now;
   std::ostringstream out;

@@ -101,6 +101,10 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   const bool cuda = ReadFile(tree / "lib/pkgconfig/cgr.pc").find("cudart_static") != std::string::npos;
   for (const char *file : { "lib/pkgconfig/cgr.pc", "lib/cmake/cgr/cgrConfig.cmake" })
     EXPECT_EQ(ReadFile(prefix / file) == ReadFile(tree / file), !cuda) << file;
+  // Then what the archive's says of it is what CMake would have said.
+  const std::string pc = ReadFile(tree / "lib/pkgconfig/cgr.pc"), said = pc.substr(pc.find("Libs.private: ") + 14);
+  EXPECT_NE(ReadFile(root / "tools/cmake/library.cmake").find("\"" + said.substr(0, said.find('\n')) + "\""), std::string::npos)
+      << said;
   // The public names and nothing else, with their version, and nothing but the C library is asked for.
   for (const fs::path &place : { prefix, tree }) {
     const std::string library = Quoted(place / "lib/libcgr.so");

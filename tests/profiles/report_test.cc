@@ -1,31 +1,9 @@
 // The report over the kept results, the scripts around Nsight, and profiles/README.md, by tests in Python: a test here for each
 // class of tests there.
-#include <gtest/gtest.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
+#include "tests/support/commands.h"
 
-#include <string>
-
+namespace cgr_test {
 namespace {
-
-struct Outcome {
-  int status;
-  std::string text;
-};
-
-Outcome RunCommand(const std::string &command) {
-  Outcome outcome{ -1, "" };
-  char buffer[4096];
-  FILE *pipe = popen((command + " 2>&1").c_str(), "r");
-  if (!pipe)
-    return outcome;
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    outcome.text.append(buffer, n);
-  int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
 
 class Scripts : public testing::TestWithParam<const char *> {};
 
@@ -46,3 +24,4 @@ INSTANTIATE_TEST_SUITE_P(Profiles, Scripts,
                          [](const auto &of) { return std::string(strrchr(of.param, ' ') + 1); });
 
 } // namespace
+} // namespace cgr_test

@@ -207,10 +207,12 @@ cgr_program(headers_header_cpp_test ${CGR_ROOT}/tests/headers/header_cpp_test.cc
 target_link_libraries(headers_header_cpp_test PRIVATE cgr_header_cpp11 cgr_static ${CGR_GTEST})
 
 # The library's host code once more, with a call before each access to memory: see tests/runtime/lines/BUILD.
-foreach(folder base buffers graphs planners/requests runtime runtime/config runtime/self_test tracing)
-  file(GLOB found CONFIGURE_DEPENDS ${CGR_ROOT}/${folder}/*.c)
-  list(APPEND traced ${found})
-endforeach()
+# Which folders is read from there.
+file(STRINGS ${CGR_ROOT}/tests/runtime/lines/BUILD folders REGEX "\"//.*:sources\"")
+list(TRANSFORM folders REPLACE ".*//(.*):sources.*" "\\1")
+list(JOIN folders "|" folders)
+set(traced ${CGR_SOURCES})
+list(FILTER traced INCLUDE REGEX "/(${folders})/[^/]*\\.c$|/runtime/(config|self_test)/[^/]*\\.c$")
 list(REMOVE_ITEM traced ${CGR_ROOT}/tracing/nvtx.c)
 add_library(cgr_traced OBJECT ${traced})
 cgr_c_target(cgr_traced)
