@@ -103,6 +103,21 @@ void CombineLoadTransposed(void *const *operands, uint32_t) {
           Pair(ElementOf(operands, m, lane % 4 * 2, lane / 4), ElementOf(operands, m, lane % 4 * 2 + 1, lane / 4));
 }
 
+struct TransposeOperand {
+  uint32_t pair;
+};
+
+void CombineTranspose(void *const *operands, uint32_t) {
+  uint16_t tile[8][8];
+  for (int lane = 0; lane < 32; lane++) {
+    const TransposeOperand &own = *static_cast<TransposeOperand *>(operands[lane]);
+    tile[lane / 4][lane % 4 * 2] = Low(own.pair);
+    tile[lane / 4][lane % 4 * 2 + 1] = High(own.pair);
+  }
+  for (int lane = 0; lane < 32; lane++)
+    static_cast<TransposeOperand *>(operands[lane])->pair = Pair(tile[lane % 4 * 2][lane / 4], tile[lane % 4 * 2 + 1][lane / 4]);
+}
+
 struct MmaOperand {
   float *c;
   const uint32_t *a;
@@ -148,6 +163,13 @@ void LoadMatrix(uint32_t (&r)[4], uint32_t shared, bool transposed, Site site) {
   static const WarpOperation other = { "ldmatrix.trans", CombineLoadTransposed, false };
   MatrixOperand operand = { Checked(shared, "ldmatrix", site), r };
   builtins.block->MeetWarp(transposed ? other : plain, ~0u, &operand, site);
+}
+
+uint32_t Transpose(uint32_t pair, Site site) {
+  static const WarpOperation operation = { "movmatrix.trans", CombineTranspose, false };
+  TransposeOperand operand = { pair };
+  builtins.block->MeetWarp(operation, ~0u, &operand, site);
+  return operand.pair;
 }
 
 void Mma(bool is_bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site) {

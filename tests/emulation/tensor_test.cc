@@ -1,4 +1,4 @@
-// ldmatrix, mma and cp.async against plain loops.
+// ldmatrix, movmatrix, mma and cp.async against plain loops.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -76,6 +76,30 @@ TEST(EmulatedTensor, MultipliesAsPlainLoopsDo) {
     CheckMultiply<CGR_DTYPE_BF16>(variant);
     CheckMultiply<CGR_DTYPE_FP16>(variant);
   }
+}
+
+struct TransposeArgs {
+  const uint16_t *in;
+  uint16_t *out;
+};
+
+__global__ void transpose_kernel(TransposeArgs a) {
+  int at = (int)threadIdx.x * 2;
+  uint32_t pair = cgr_emulated::transpose(a.in[at] | uint32_t{ a.in[at + 1] } << 16);
+  a.out[at] = uint16_t(pair);
+  a.out[at + 1] = uint16_t(pair >> 16);
+}
+
+TEST(EmulatedTensor, TransposesAsPlainLoopsDo) {
+  std::vector<uint16_t> in(64), out(64), want(64);
+  for (size_t i = 0; i < in.size(); i++) {
+    in[i] = uint16_t(i * 769 + 1);
+    want[i % 8 * 8 + i / 8] = in[i];
+  }
+  TransposeArgs args = { in.data(), out.data() };
+  ASSERT_EQ(cgr_emulated::launch(transpose_kernel, &args, dim3(1), dim3(32), 0, nullptr), cgr_emulation::kLaunched)
+      << cgr_emulation::TakeFailure();
+  EXPECT_EQ(out, want);
 }
 
 TEST(EmulatedTensor, RoundsToNearestEven) {

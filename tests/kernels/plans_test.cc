@@ -70,14 +70,14 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     const char *name;
     int32_t capability, multiprocessors, shared_memory, head_dim, ctas;
   };
-  const Case cases[] = { { "A100", 80, 108, 167936, 128, 1 },
+  const Case cases[] = { { "A100", 80, 108, 167936, 128, 2 },
                          { "A100", 80, 108, 167936, 64, 2 },
                          { "H200", 90, 132, 233472, 128, 2 },
                          { "H200", 90, 132, 233472, 64, 2 },
                          { "B200", 100, 148, 233472, 128, 2 },
                          { "B200", 100, 148, 233472, 64, 2 },
                          { "L40S", 89, 142, 102400, 128, 1 },
-                         { "room for the KV tiles of two and no more", 90, 10, 2 * 3 * 64 * 2 * 128 * 2, 128, 1 },
+                         { "room for the KV tiles of two and no more", 90, 10, 2 * 2 * 64 * 2 * 128 * 2, 128, 1 },
                          { "one that says nothing", 90, 10, 0, 128, 1 } };
   for (const Case &c : cases) {
     SCOPED_TRACE(std::string(c.name) + " at head dim " + std::to_string(c.head_dim));

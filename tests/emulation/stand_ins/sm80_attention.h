@@ -15,6 +15,7 @@ CGR_EMULATED_SHARED(unsigned char, memory);
 inline void copy_async(uint32_t shared, const void *global, bool valid, Site site = Site()) {
   ::cgr_emulation::CopyAsync(shared, valid ? global : nullptr, site);
 }
+inline void copy_async(uint32_t shared, const void *global, Site site = Site()) { copy_async(shared, global, true, site); }
 inline void copy_async_commit() { ::cgr_emulation::builtins.block->CommitCopies(); }
 template <int kPending> inline void copy_async_wait() { ::cgr_emulation::builtins.block->WaitForCopies(kPending); }
 
@@ -24,6 +25,8 @@ inline void load_matrix(uint32_t (&r)[4], uint32_t shared, Site site = Site()) {
 inline void load_matrix_transposed(uint32_t (&r)[4], uint32_t shared, Site site = Site()) {
   ::cgr_emulation::LoadMatrix(r, shared, true, site);
 }
+
+inline uint32_t transpose(uint32_t pair, Site site = Site()) { return ::cgr_emulation::Transpose(pair, site); }
 
 template <int kDtype> struct Element {
   static constexpr bool kIsBf16 = kDtype == CGR_DTYPE_BF16;

@@ -2,35 +2,11 @@
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_COMBINE_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_COMBINE_CUH
 
-#include "kernels/cuda/sm80/attention/traits.h"
 #include "kernels/cuda/sm80/attention/mma.cuh"
 #include "kernels/cuda/sm80/attention/softmax.cuh"
+#include "kernels/cuda/sm80/attention/traits.h"
 
 namespace cgr {
-
-/* The q tile of an item. Line r is query token r / heads of the tile and head r % heads of the head block. */
-struct QueryTile {
-  int32_t lines, heads;
-  int32_t token;    /* of line 0, in the batch */
-  int32_t head;     /* of line 0 */
-  int32_t position; /* of line 0's token in its sequence */
-
-  __device__ __forceinline__ int64_t offset(const cgr_view &view, int32_t line) const { /* elements */
-    return (token + line / heads) * view.stride_token + (head + line % heads) * view.stride_head;
-  }
-};
-
-__device__ __forceinline__ QueryTile query_tile(const cgr__attention_args &a, const cgr__plan_item &item) {
-  int32_t start = a.query_start_loc[item.request], query_len = a.query_start_loc[item.request + 1] - start;
-  cgr__head_block b = cgr__attention_head_block(&a, item.head_block);
-  QueryTile q;
-  q.heads = b.heads;
-  q.lines = item.num_queries * b.heads;
-  q.token = start + item.query_begin;
-  q.head = b.head;
-  q.position = a.seq_lens[item.request] - query_len + item.query_begin;
-  return q;
-}
 
 /* Index of a line of a slot among all partials. */
 __device__ __forceinline__ int64_t partial_line(const cgr__attention_args &a, int32_t slot, int32_t line) {
@@ -105,7 +81,7 @@ template <int kElements> struct Elements {
 template <int kDtype, bool kGeneral, int kElements>
 __device__ __forceinline__ void store_elements(const cgr__attention_args &a, const QueryTile &q, int32_t line, int32_t d,
                                                const Elements<kElements> &o, float max, float sum) {
-  const Finish finish = finish_line<kGeneral>(a, q.head + line % q.heads, max, sum);
+  const Finish finish = finish_line<kGeneral>(a, q.head + q.head_of(line), max, sum);
   uint32_t packed[kElements / 2];
 #pragma unroll
   for (int k = 0; k < kElements; k += 2)
@@ -121,19 +97,41 @@ __device__ __forceinline__ void store_elements(const cgr__attention_args &a, con
     static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = finish.lse;
 }
 
-/* Where an item comes from. */
-enum ItemSource { kNoItem, kLine, kQueue };
-
-/* What thread 0 finds out for all: kept here, it takes no registers from the loops. */
+/* What the warps of a CTA tell each other. */
 struct AttentionShared {
-  cgr__plan_part part;
+  ItemShared items;
   int32_t is_last;
-  cgr__plan_walk walk;                       /* the place on the line after the item at work */
-  cgr__plan_item item[2];                    /* at work, and the next one */
-  int32_t source;                            /* of the next one: enum ItemSource */
-  float2 before[kWarpLines];                 /* max and sum of the lines of a slot that is folded in */
-  float2 state[kAttentionWarps][kWarpLines]; /* max and sum of each warp, when the warps split the tokens */
+  float2 before[kFewLines];                 /* max and sum of the lines of a slot that is folded in */
+  float2 state[kAttentionWarps][kFewLines]; /* max and sum of each warp, when the warps split the tokens */
 };
+
+/* A piece of a line that is complete in this CTA, where the item says that it goes. Of a slot that is folded in, all threads
+ * have the states in shared.before. */
+template <int kDtype, int kHeadDim, bool kGeneral>
+__device__ __forceinline__ void write_elements(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
+                                               const AttentionShared &shared, int32_t line, int32_t d, Elements<4> &o, float max,
+                                               float sum) {
+  const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
+  if (item.fold >= 0) {
+    const Fold both(shared.before[line], max, sum);
+    int64_t at = partial_line(a, item.fold, line);
+    Elements<4> before;
+    before.load(a.partial_out + at * dim + d);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+      o.x[k] = fold(both.left, both.right, before.x[k], o.x[k]);
+    max = both.max;
+    sum = both.sum;
+  }
+  if (item.slot < 0) {
+    store_elements<kDtype, kGeneral>(a, q, line, d, o, max, sum);
+    return;
+  }
+  int64_t at = partial_line(a, item.slot, line);
+  *reinterpret_cast<float4 *>(a.partial_out + at * dim + d) = make_float4(o.x[0], o.x[1], o.x[2], o.x[3]);
+  if (d == 0)
+    reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
+}
 
 /* Of warps that own lines: each thread stores pairs of elements. */
 template <int kDtype, int kHeadDim, bool kGeneral>
@@ -171,7 +169,7 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
       sum = both.sum;
     }
     if (item.slot < 0) {
-      const Finish finish = finish_line<kGeneral>(a, q.head + line % q.heads, max, sum);
+      const Finish finish = finish_line<kGeneral>(a, q.head + q.head_of(line), max, sum);
       uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
@@ -188,72 +186,6 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
         if (n * 8 < dim)
           *reinterpret_cast<float2 *>(to + n * 8) = make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
       if (lane % 4 == 0)
-        reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
-    }
-  }
-}
-
-/* Of warps that split the tokens: their states meet in `scratch` [4][16][kHeadDim], the stage that was worked on last, and
- * are added in the order of the warps. Columns are exchanged in groups of 8 so that rows lie in different banks. */
-template <int kDtype, int kHeadDim, bool kGeneral>
-__device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
-                                              const Softmax<kHeadDim> &state, AttentionShared &shared, float *scratch) {
-  constexpr int kVectors = kHeadDim / 4;
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
-  __syncthreads();                                      /* all warps are done with the stage */
-  if (item.fold >= 0 && (int32_t)threadIdx.x < q.lines) /* the slot may be written again: its states are read first */
-    shared.before[threadIdx.x] = slot_state(a, partial_line(a, item.fold, (int32_t)threadIdx.x));
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    int line = lane / 4 + 8 * half;
-    if (lane % 4 == 0)
-      shared.state[warp][line] = make_float2(state.max[half], state.sum[half]);
-    float *to = scratch + (warp * kWarpLines + line) * kHeadDim;
-#pragma unroll
-    for (int n = 0; n < kHeadDim / 8; n++)
-      *reinterpret_cast<float2 *>(to + ((n ^ (line & 7)) * 8 + lane % 4 * 2)) =
-          make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
-  }
-  __syncthreads();
-  for (int32_t e = threadIdx.x; e < q.lines * kVectors; e += kAttentionThreads) {
-    int32_t line = e / kVectors, d = e % kVectors * 4;
-    if (d >= dim)
-      continue;
-    float max = -INFINITY, sum = 0.0f;
-#pragma unroll
-    for (int w = 0; w < kAttentionWarps; w++)
-      max = fmaxf(max, shared.state[w][line].x);
-    float base = safe_max(max);
-    Elements<4> o = {};
-#pragma unroll
-    for (int w = 0; w < kAttentionWarps; w++) {
-      float2 one = shared.state[w][line];
-      float scale = exp2_approx(one.x - base);
-      float4 x = *reinterpret_cast<const float4 *>(scratch + (w * kWarpLines + line) * kHeadDim + (d ^ ((line & 7) * 8)));
-      sum += one.y * scale;
-      o.x[0] += x.x * scale;
-      o.x[1] += x.y * scale;
-      o.x[2] += x.z * scale;
-      o.x[3] += x.w * scale;
-    }
-    if (item.fold >= 0) {
-      const Fold both(shared.before[line], max, sum);
-      int64_t at = partial_line(a, item.fold, line);
-      Elements<4> before;
-      before.load(a.partial_out + at * dim + d);
-#pragma unroll
-      for (int k = 0; k < 4; k++)
-        o.x[k] = fold(both.left, both.right, before.x[k], o.x[k]);
-      max = both.max;
-      sum = both.sum;
-    }
-    if (item.slot < 0) {
-      store_elements<kDtype, kGeneral>(a, q, line, d, o, max, sum);
-    } else {
-      int64_t at = partial_line(a, item.slot, line);
-      *reinterpret_cast<float4 *>(a.partial_out + at * dim + d) = make_float4(o.x[0], o.x[1], o.x[2], o.x[3]);
-      if (d == 0)
         reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
     }
   }
@@ -297,6 +229,15 @@ struct Weights {
   }
 };
 
+/* Elements of the next partials of a line, `count` of them if they are fewer than kBatch, all under way together. */
+template <int kElements, int kBatch>
+__device__ __forceinline__ void load_partials(Elements<kElements> (&x)[kBatch], const float *from, int64_t step, int32_t count) {
+#pragma unroll
+  for (int v = 0; v < kBatch; v++)
+    if (v < count)
+      x[v].load(from + v * step);
+}
+
 /* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time; kBatch
  * partials are under way together. */
 template <int kDtype, int kHeadDim, bool kGeneral>
@@ -315,15 +256,12 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
       float2 own = make_float2(-INFINITY, 0.0f);
       if (lane < count)
         own = slot_state(a, at + (p + lane) * step);
-      Weights weights(own, max);
       const float *from = a.partial_out + (at + p * step) * dim + lane * kElements;
+      Elements<kElements> x[kBatch]; /* asked for before the weights are known */
+      load_partials<kElements, kBatch>(x, from, step * dim, has_elements ? count : 0);
+      Weights weights(own, max);
 #pragma unroll 1
-      for (int32_t u = 0; u < count; u += kBatch, from += kBatch * step * dim) {
-        Elements<kElements> x[kBatch];
-#pragma unroll
-        for (int v = 0; v < kBatch; v++)
-          if (u + v < count && has_elements)
-            x[v].load(from + v * step * dim);
+      for (int32_t u = 0;;) {
 #pragma unroll
         for (int v = 0; v < kBatch; v++) {
           float left = __shfl_sync(~0u, weights.left, u + v), right = __shfl_sync(~0u, weights.right, u + v);
@@ -335,6 +273,10 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
               o.x[k] = fold(left, right, o.x[k], x[v].x[k]);
           }
         }
+        u += kBatch;
+        if (u >= count)
+          break;
+        load_partials<kElements, kBatch>(x, from + u * step * dim, step * dim, has_elements ? count - u : 0);
       }
     }
     if (has_elements)

@@ -3,92 +3,107 @@
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_KERNEL_CUH
 
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/sm80/attention/mainloop.cuh"
+#include "kernels/cuda/sm80/attention/few_lines.cuh"
+#include "kernels/cuda/sm80/attention/many_lines.cuh"
 
 namespace cgr {
 
-/* Thread 0: the next item of the line, or else of the queue. `taken` is the item of the queue that comes next: it is asked for an
- * item ahead, for the answer takes its time. */
-template <bool kGeneral>
-__device__ __forceinline__ ItemSource find_item(const cgr__attention_args &a, AttentionShared &shared, cgr__plan_item &item,
-                                                ItemSource source, int32_t num_items, int32_t &taken) {
-  const cgr__plan_class c = class_of<kGeneral>(a);
+/* An item, and the merge of its tile if this part comes last. Leaves the next stage free and all others on their way. */
+template <int kDtype, int kHeadDim, bool kGeneral>
+__device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRecord &record, Loader<kHeadDim, kGeneral> &loader,
+                                     AttentionShared &shared, unsigned char *memory, int &stage) {
+  using Shape = AttentionShape<kHeadDim>;
+  if (record.lines <= 8)
+    run_few_lines<kDtype, kHeadDim, kGeneral, 1>(a, record, loader, shared, memory, stage);
+  else if (record.lines <= kFewLines)
+    run_few_lines<kDtype, kHeadDim, kGeneral, 2>(a, record, loader, shared, memory, stage);
+  else
+    run_many_lines<kDtype, kHeadDim, kGeneral>(a, record, loader, shared, memory, stage);
+  bool is_last = record.item.count > 0 && arrive(a, record.item, &shared.is_last);
+  if (record.item.count == 0)
+    __syncthreads(); /* all are done with the last stage, as after an arrival */
+  refill(a, loader, shared.items, (uint32_t)__cvta_generic_to_shared(memory) + stage * Shape::kStageBytes);
+  stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+  if (is_last)
+    merge_partials<kDtype, kHeadDim, kGeneral>(a, record.item, query_tile(record));
+}
+
+/* The first item of the line, and the copies of as many of its tiles as there are stages: returns how many. All threads find it,
+ * each by itself: what is asked of memory before the first tile comes one after the other, and should not wait for anything
+ * else. */
+template <int kHeadDim, bool kGeneral>
+__device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader, ItemShared &items,
+                                          uint32_t base) {
+  using Shape = AttentionShape<kHeadDim>;
+  const cgr__plan_part *parts =
+      reinterpret_cast<const cgr__plan_part *>(reinterpret_cast<const char *>(a.plan) + sizeof(cgr__plan_header));
+  const cgr__plan_part part = parts[blockIdx.x];
   const cgr__plan_batch batch = batch_of(a);
-  if (source == kLine && cgr__plan_walk_next(&shared.walk, &c, &shared.part, (int32_t)blockIdx.x, &batch, &item))
-    return kLine;
-  if (num_items == 0)
-    return kNoItem;
-  int32_t i = source == kLine ? atomicAdd(a.queue, 1) : taken;
-  if (i >= num_items)
-    return kNoItem;
-  taken = atomicAdd(a.queue, 1);
-  const cgr__plan_entry *entries =
-      reinterpret_cast<const cgr__plan_entry *>(reinterpret_cast<const char *>(a.plan) + cgr__plan_entries_offset(&c));
-  const cgr__plan_entry entry = entries[i / c.head_blocks];
-  int32_t query_len = a.query_start_loc[entry.request + 1] - a.query_start_loc[entry.request];
-  item = cgr__plan_queue_item(&c, &entry, i % c.head_blocks, query_len);
-  return kQueue;
+  cgr__plan_walk walk = cgr__plan_walk_begin(&part, &batch);
+  ItemRecord record;
+  next_on_line<kGeneral>(a, part, walk, record);
+  loader.on_line = true;
+  loader.begin_item(a, record, 0);
+  if (threadIdx.x == 0) {
+    items.part = part;
+    items.walk = walk;
+    items.ring[0] = record;
+    items.num_found = record.is_live;
+  }
+  int stage = 0;
+  for (bool has_tile = loader.live; has_tile && stage < Shape::kStages; stage++) {
+    loader.issue_k(a, base + stage * Shape::kStageBytes);
+    loader.issue_v(a, base + stage * Shape::kStageBytes);
+    has_tile = loader.step(a);
+  }
+  return stage;
 }
 
 template <int kDtype, int kHeadDim, bool kGeneral>
 __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
     attention_kernel(const __grid_constant__ cgr__attention_args a) {
   using Shape = AttentionShape<kHeadDim>;
-  static_assert(kAttentionWarps * kWarpLines * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ AttentionShared shared;
 
+  uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   const cgr__plan_header *header = reinterpret_cast<const cgr__plan_header *>(a.plan);
-  int32_t part = (int32_t)blockIdx.x;
-  if (threadIdx.x < sizeof(cgr__plan_part) / sizeof(int32_t))
-    reinterpret_cast<int32_t *>(&shared.part)[threadIdx.x] =
-        a.plan[(sizeof(cgr__plan_header) + part * sizeof(cgr__plan_part)) / sizeof(int32_t) + threadIdx.x];
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
   int32_t num_items = header->num_items, num_emptied = header->num_emptied;
-  __syncthreads();
-
-  uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   Loader<kHeadDim, kGeneral> loader;
-  loader.begin_line(a, shared.part, shared.walk);
-  ItemSource source = kLine;
-  int32_t taken = 0;
-  int stage = 0, current = 0;
-  for (bool is_first = true;; is_first = false) {
-    const cgr__plan_item &item = shared.item[current];
-    if (source == kQueue)
-      loader.begin_item(a, item, a.query_start_loc[item.request + 1] - a.query_start_loc[item.request],
-                        a.seq_lens[item.request], a.request_rows[item.request]);
-    if (is_first || source == kQueue) {
+  int num_filled = begin_line(a, loader, shared.items, base), stage = 0;
+  if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
+    zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
+  bool may_be_more = true, is_first = true;
+  for (int32_t i = 0;; i++) {
+    const ItemRecord &record = shared.items.ring[i % kRing];
+    if (loader.on_line && threadIdx.x == 0 && may_be_more)
+      may_be_more = find_on_line<kGeneral>(a, shared.items, i + 1);
+    if (i == 0) {
+      __syncthreads();
+      if (num_filled > 0 && loader.tile == loader.tile_end)
+        loader.begin_item(a, shared.items.ring[1], 1);
+    }
+    if (loader.on_line && !record.is_live) {
+      if (num_items == 0)
+        break;
+      __syncthreads(); /* all have seen that */
+      loader.on_line = false;
+    }
+    if (!loader.on_line) {
+      if (threadIdx.x == 0)
+        find_in_queue<kGeneral>(a, shared.items, i, num_items, is_first);
+      is_first = false;
+      __syncthreads();
+      if (!record.is_live)
+        break;
+      loader.begin_item(a, record, i);
+      stage = num_filled = 0;
+    }
 #pragma unroll 1 /* the loader's code is long, and cold when a step begins */
-      for (stage = 0; stage < Shape::kStages; stage++) {
-        loader.issue_k(a, base + stage * Shape::kStageBytes);
-        loader.issue_v(a, shared.part, base + stage * Shape::kStageBytes);
-      }
-      stage = 0;
-    }
-    if (is_first) { /* while the first tiles are on their way */
-      zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
-    } else {
-      QueryTile q = query_tile(a, item);
-      if (q.lines <= kWarpLines)
-        run_item<kDtype, kHeadDim, kGeneral, true>(a, item, q, loader, shared, memory, stage);
-      else
-        run_item<kDtype, kHeadDim, kGeneral, false>(a, item, q, loader, shared, memory, stage);
-      __syncthreads(); /* all are done with the last stage */
-      loader.issue_k(a, base + stage * Shape::kStageBytes);
-      loader.issue_v(a, shared.part, base + stage * Shape::kStageBytes);
-      stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
-      if (item.count > 0 && arrive(a, item, &shared.is_last))
-        merge_partials<kDtype, kHeadDim, kGeneral>(a, item, query_tile(a, item));
-      current ^= 1;
-    }
-    if (threadIdx.x == 0)
-      shared.source = find_item<kGeneral>(a, shared, shared.item[current], source, num_items, taken);
-    __syncthreads();
-    source = (ItemSource)shared.source;
-    loader.on_line = source == kLine;
-    if (source == kNoItem)
-      break;
+    for (; num_filled < Shape::kStages; num_filled++)
+      refill(a, loader, shared.items, base + num_filled * Shape::kStageBytes);
+    work<kDtype, kHeadDim, kGeneral>(a, record, loader, shared, memory, stage);
   }
   copy_async_wait<0>();
 }

@@ -18,6 +18,10 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void *global, 
                : "memory");
 }
 
+__device__ __forceinline__ void copy_async(uint32_t shared, const void *global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(__cvta_generic_to_global(global)) : "memory");
+}
+
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until at most `kPending` of this thread's groups are under way. */
@@ -39,6 +43,13 @@ __device__ __forceinline__ void load_matrix_transposed(uint32_t (&r)[4], uint32_
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared)
                : "memory");
+}
+
+/* An 8 x 8 tile of 16-bit elements, of which lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4: its transpose. */
+__device__ __forceinline__ uint32_t transpose(uint32_t pair) {
+  uint32_t r;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(pair));
+  return r;
 }
 
 /* What depends on the element type. */

@@ -1,14 +1,16 @@
 /* Brings KV tiles into shared memory, in the order of the items and ahead of the one at work.
  *
- * On the line a cursor of its own walks the part, so that the tiles of the next item are on their way before the present one is
- * merged and written; an item of the queue is loaded by itself. Warp w copies tokens [16 w, 16 w + 16) of every tile: one page,
- * and in decode the very tokens that it will work on, so that its pipeline needs no other warp. The page number is fetched one
- * tile before its copies start. K and V of a tile are two groups of copies, in this order: K's place is free again while V is
- * still at work. Tokens that no line of the item sees become zeros; of pages that hold no other, not even the number is read. */
+ * Items of the line stand in a ring in shared memory, some ahead of the one at work: the tiles of the next items are on their way
+ * before the present one is merged and written. An item of the queue is loaded by itself. Warp w copies tokens
+ * [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work on, so that its pipeline needs no
+ * other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of copies, in this
+ * order: K's place is free again while V is still at work. Tokens that no line of the item sees become zeros; of pages that hold
+ * no other, not even the number is read. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
 #include "kernels/cuda/common/guard.cuh"
+#include "kernels/cuda/sm80/attention/items.cuh"
 #include "kernels/cuda/sm80/attention/mma.cuh"
 #include "kernels/cuda/sm80/attention/traits.h"
 
@@ -20,70 +22,37 @@ template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }
 
-/* The plan class, with what an instance is made for as constants. */
-template <bool kGeneral> __device__ __forceinline__ cgr__plan_class class_of(const cgr__attention_args &a) {
-  cgr__plan_class c = a.plan_class;
-  c.line_tile_kv = c.queue_tile_kv = kTileKv;
-  if constexpr (!kGeneral) {
-    c.sees = CGR__SEES_CACHE;
-    c.window_left = c.window_right = c.bidirectional = c.chunk = 0;
-  }
-  return c;
-}
-
-/* The batch as the plan walks it. */
-__device__ __forceinline__ cgr__plan_batch batch_of(const cgr__attention_args &a) {
-  cgr__plan_batch batch;
-  batch.query_start = a.query_start_loc;
-  batch.seq_lens = a.seq_lens;
-  batch.line = a.plan + cgr__plan_line_offset(&a.plan_class) / (int64_t)sizeof(int32_t);
-  return batch;
-}
-
 template <int kHeadDim, bool kGeneral> struct Loader {
   using Shape = AttentionShape<kHeadDim>;
 
-  cgr__plan_walk walk;
+  int32_t index;          /* of the item among those of the CTA */
   int32_t tile, tile_end; /* of the item; none is left when live is false */
-  int32_t seen_end, row;  /* tokens from seen_end on are nobody's */
+  int32_t seen_end;       /* tokens from here on are nobody's */
   int32_t seen_begin;     /* general: nor are those before */
   int32_t start;          /* general: the request's first token in the step */
-  int32_t row_ahead;      /* of the walk's request: fetched an item before it is needed, like its lengths */
+  int32_t row;
   bool live, on_line;
   int32_t page;      /* of this warp's granule of `tile` */
   const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
-
-  /* `begin` becomes the walk of the consumer. */
-  __device__ __forceinline__ void begin_line(const cgr__attention_args &a, const cgr__plan_part &part, cgr__plan_walk &begin) {
-    const cgr__plan_batch batch = batch_of(a);
-    walk = cgr__plan_walk_begin(&part, &batch);
-    row_ahead = a.request_rows[walk.request];
-    if (threadIdx.x == 0)
-      begin = walk;
-    on_line = true;
-    next_item(a, part);
-  }
 
   __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
     return kGeneral && a.plan_class.sees == CGR__SEES_STEP;
   }
 
-  /* `length`: of the request, as the buffers have it. */
-  __device__ __forceinline__ void begin_item(const cgr__attention_args &a, const cgr__plan_item &item, int32_t query_len,
-                                             int32_t length, int32_t table_row) {
-    int32_t kv_head = cgr__attention_head_block(&a, item.head_block).kv_head;
+  __device__ __forceinline__ void begin_item(const cgr__attention_args &a, const ItemRecord &record, int32_t number) {
+    index = number;
+    live = record.is_live;
+    if (!live)
+      return;
+    int32_t kv_head = record.kv_head;
     int64_t chunk = (threadIdx.x % Shape::kChunks) * 8;
-    live = true;
-    tile = item.kv_begin;
-    tile_end = item.kv_end;
-    row = table_row;
-    seen_end = length;
+    tile = record.item.kv_begin;
+    tile_end = record.item.kv_end;
+    row = record.row;
+    seen_end = record.seen.end;
     if constexpr (kGeneral) {
-      cgr__plan_range seen = cgr__plan_kv_tokens(&a.plan_class, query_len, cgr__plan_seen_len(&a.plan_class, query_len, length),
-                                                 item.query_begin, item.query_begin + item.num_queries - 1);
-      seen_begin = seen.begin;
-      seen_end = seen.end;
-      start = a.query_start_loc[item.request];
+      seen_begin = record.seen.begin;
+      start = record.start;
     }
     if (is_step(a)) {
       k = static_cast<const char *>(a.k.data) + (kv_head * a.k.stride_head + chunk) * 2;
@@ -93,18 +62,6 @@ template <int kHeadDim, bool kGeneral> struct Loader {
       v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
     }
     fetch_page(a);
-  }
-
-  __device__ __forceinline__ void next_item(const cgr__attention_args &a, const cgr__plan_part &part) {
-    const cgr__plan_batch batch = batch_of(a);
-    const cgr__plan_class plan_class = class_of<kGeneral>(a);
-    cgr__plan_item item;
-    int32_t query_len = walk.query_len, length = walk.seq_len, table_row = row_ahead;
-    live = on_line && cgr__plan_walk_next(&walk, &plan_class, &part, (int32_t)blockIdx.x, &batch, &item) != 0;
-    if (live) {
-      begin_item(a, item, query_len, length, table_row);
-      row_ahead = a.request_rows[walk.request];
-    }
   }
 
   __device__ __forceinline__ int32_t first_token() const { return tile * kTileKv + (int32_t)(threadIdx.x / 32) * kGranule; }
@@ -133,16 +90,19 @@ template <int kHeadDim, bool kGeneral> struct Loader {
     copy_async_commit(); /* an empty group past the end: the count of groups stays right */
   }
 
-  /* V of the tile whose K was issued last, then on to the next tile. */
-  __device__ __forceinline__ void issue_v(const cgr__attention_args &a, const cgr__plan_part &part, uint32_t stage) {
-    if (live) {
+  /* V of the tile whose K was issued last. */
+  __device__ __forceinline__ void issue_v(const cgr__attention_args &a, uint32_t stage) {
+    if (live)
       copy_granule(a, v, a.v_cache, a.v, a.head_dim_v, stage + Shape::kTileBytes);
-      if (++tile < tile_end)
-        fetch_page(a);
-      else
-        next_item(a, part);
-    }
     copy_async_commit();
+  }
+
+  /* On to the next tile of this item; false when there is none. */
+  __device__ __forceinline__ bool step(const cgr__attention_args &a) {
+    if (!live || ++tile == tile_end)
+      return false;
+    fetch_page(a);
+    return true;
   }
 
   /* Where this thread's column of a token begins, and the bytes from one token to the next. */
@@ -164,8 +124,17 @@ template <int kHeadDim, bool kGeneral> struct Loader {
     int32_t token = first_token() + first;
     int64_t stride;
     const char *from = locate(a, column, cache, step, token, stride);
-    bool has_chunk = !kGeneral || chunk * 8 < head_dim;
+    bool is_whole = first_token() + kGranule <= seen_end && (!kGeneral || (first_token() >= seen_begin && head_dim == kHeadDim));
+    if (is_whole) {
 #pragma unroll
+      for (int u = 0; u < Shape::kPasses; u++) {
+        int ahead = u * Shape::kTokensPerPass;
+        copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride);
+      }
+      return;
+    }
+    bool has_chunk = !kGeneral || chunk * 8 < head_dim;
+#pragma unroll 1
     for (int u = 0; u < Shape::kPasses; u++) {
       int ahead = u * Shape::kTokensPerPass;
       bool is_seen = token + ahead < seen_end && has_chunk && (!kGeneral || token + ahead >= seen_begin);
@@ -173,6 +142,25 @@ template <int kHeadDim, bool kGeneral> struct Loader {
     }
   }
 };
+
+/* On to the next tile, which is the next item's first if there is none in this one. An item of the queue comes alone. */
+template <int kHeadDim, bool kGeneral>
+__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader, const ItemShared &items) {
+  if (!loader.step(a) && loader.live) {
+    loader.live = loader.on_line;
+    if (loader.live)
+      loader.begin_item(a, items.ring[(loader.index + 1) % kRing], loader.index + 1);
+  }
+}
+
+/* A stage whose tile has been read gets the next one. */
+template <int kHeadDim, bool kGeneral>
+__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader, const ItemShared &items,
+                                       uint32_t stage) {
+  loader.issue_k(a, stage);
+  loader.issue_v(a, stage);
+  advance(a, loader, items);
+}
 
 } // namespace cgr
 #endif

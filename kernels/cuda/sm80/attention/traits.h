@@ -10,17 +10,20 @@ constexpr int kTileLines = 64; /* (token, head) pairs of a q tile; as in kernels
 constexpr int kTileKv = 64;    /* tokens of a KV tile */
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
-constexpr int kWarpLines = 16;      /* rows of one mma */
+constexpr int kWarpLines = 16;      /* rows of one mma, which a warp takes of an item of many lines */
+constexpr int kFewLines = 16;       /* of an item of no more lines the warps split the tokens */
 constexpr int kGranule = 16;        /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
 
 /* Of an instance: kHeadDim elements of each token are in shared memory and in registers. */
 template <int kHeadDim> struct AttentionShape {
-  static constexpr int kStages = kHeadDim > 128 ? 2 : 3; /* KV tiles in shared memory, at work or on their way */
+  /* KV tiles in shared memory, at work or on their way. With more of them the memory is no faster, and whatever else asks it for
+   * something waits longer. */
+  static constexpr int kStages = 2;
   static constexpr int kChunks = kHeadDim / 8; /* 16-byte pieces of one token's K or V */
   static constexpr int kRowBytes = kHeadDim * 2;
   static constexpr int kTileBytes = kTileKv * kRowBytes; /* K or V */
   static constexpr int kStageBytes = 2 * kTileBytes;
-  static constexpr int kSharedBytes = kStages * kStageBytes; /* 96 KB at 128: two CTAs on an SM of Hopper; 128 KB at 256 */
+  static constexpr int kSharedBytes = kStages * kStageBytes; /* 64 KB at 128, 128 KB at 256 */
   static constexpr int kTokensPerPass = 32 / kChunks;                 /* that a warp copies in one go */
   static constexpr int kPasses = kGranule / kTokensPerPass;
 };

@@ -1,0 +1,88 @@
+/* What a line's scores come to besides scale * q.k (kernels/attention.h), in units of log2(e). */
+#ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_SCORING_CUH
+#define CGR_KERNELS_CUDA_SM80_ATTENTION_SCORING_CUH
+
+#include "kernels/cuda/sm80/attention/items.cuh"
+#include "kernels/cuda/sm80/attention/mma.cuh"
+
+namespace cgr {
+
+constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.69314718055994531f;
+
+/* A maximum to subtract: 0 for one of nothing (-inf), so that -inf - (-inf) never happens and masked scores become 0. */
+__device__ __forceinline__ float safe_max(float max) { return max == -INFINITY ? 0.0f : max; }
+
+/* The q tile of an item. Line r is query token r / heads of the tile and head r % heads of the head block. */
+struct QueryTile {
+  int32_t lines, heads;
+  int32_t token;    /* of line 0, in the batch */
+  int32_t head;     /* of line 0 */
+  int32_t position; /* of line 0's token in its sequence */
+
+  __device__ __forceinline__ int32_t query_of(int32_t line) const { return lines <= heads ? 0 : line / heads; }
+  __device__ __forceinline__ int32_t head_of(int32_t line) const { return lines <= heads ? line : line % heads; }
+  __device__ __forceinline__ int64_t offset(const cgr_view &view, int32_t line) const { /* elements */
+    return (token + query_of(line)) * view.stride_token + (head + head_of(line)) * view.stride_head;
+  }
+};
+
+__device__ __forceinline__ QueryTile query_tile(const ItemRecord &record) {
+  QueryTile q;
+  q.heads = record.heads;
+  q.lines = record.lines;
+  q.token = record.start + record.item.query_begin;
+  q.head = record.head;
+  q.position = record.position;
+  return q;
+}
+
+/* Of one general line. */
+struct Scoring {
+  float scale, softcap, slope;
+  int32_t position;        /* of the line's token in its sequence */
+  cgr__plan_range visible; /* tokens that it sees */
+  bool has_slopes, sqrt_distance;
+
+  /* tanh(y) is 1 - 2 / (exp(2 y) + 1), of which little is left where y is small: there its series. */
+  __device__ __forceinline__ float cap(float x) const {
+    float y = x / softcap, square = y * y;
+    float series = -0.0088632355f * square + 0.021869488f;
+    series = series * square - 0.053968254f;
+    series = series * square + 0.13333333f;
+    series = series * square - 0.33333333f;
+    float far = softcap * (1.0f - __fdividef(2.0f, exp2_approx(2.0f * kLog2e * y) + 1.0f));
+    return fabsf(y) < 0.25f ? x + x * (series * square) : far;
+  }
+
+  __device__ __forceinline__ float apply(float product, int32_t token) const {
+    float x = product * scale;
+    if (softcap != 0.0f)
+      x = cap(x);
+    if (has_slopes) {
+      float distance = fabsf((float)(position - token));
+      x -= slope * (sqrt_distance ? sqrtf(distance) : distance);
+    }
+    return token >= visible.begin && token < visible.end ? x * kLog2e : -INFINITY;
+  }
+};
+
+/* Lines past the last are nobody's: they see what it sees. */
+__device__ __forceinline__ Scoring scoring_of(const cgr__attention_args &a, const ItemRecord &record, const QueryTile &q,
+                                              int32_t line) {
+  const cgr__plan_class &c = a.plan_class;
+  int32_t query_len = a.query_start_loc[record.item.request + 1] - record.start;
+  int32_t seen = cgr__plan_seen_len(&c, query_len, a.seq_lens[record.item.request]);
+  int32_t own = min(line, q.lines - 1), query = record.item.query_begin + q.query_of(own);
+  Scoring s;
+  s.scale = a.scale;
+  s.softcap = a.softcap;
+  s.has_slopes = a.alibi_slopes != nullptr;
+  s.sqrt_distance = a.alibi_sqrt != 0;
+  s.visible = cgr__plan_kv_tokens(&c, query_len, seen, query, query);
+  s.position = seen - query_len + query;
+  s.slope = s.has_slopes ? a.alibi_slopes[q.head + q.head_of(own)] : 0.0f;
+  return s;
+}
+
+} // namespace cgr
+#endif
