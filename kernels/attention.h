@@ -39,7 +39,8 @@ typedef struct cgr__attention_args {
   int32_t *plan_counters;                                            /* [slots] */
   int32_t *queue;                                                    /* of this layer: items taken; 0 before */
   float *partial_out;                                                /* [lines of all slots][head_dim_v], not normalised */
-  float *partial_state;   /* [lines of all slots][2]: max of scale*log2e*score, sum of exp2 */
+  float *partial_state;   /* [lines of all slots][2]: what was subtracted from scale*log2e*score, their max or up to 8 less; sum of
+                             exp2 */
   cgr__step_error *error; /* a page outside the pool, or the write-trash page: CGR_GUARD_PAGE, read as the read-trash page */
   cgr__plan_class plan_class;
   int32_t num_tokens; /* padded */

@@ -1,5 +1,6 @@
-/* Time of one attention layer, two ways, beside its floor: the KV bytes that must be read over 4.56 TB/s, or the floating-point
- * operations over 650 TFLOP/s, whichever is longer (an H200's measured limits).
+/* Time of one attention layer, three ways, beside its floor: the KV bytes that must be read over the bandwidth of a plain
+ * streaming read in the same run, or the floating-point operations over 650 TFLOP/s, whichever is longer. A run on an H200 whose
+ * streaming read is below 4.4 TB/s is void, and says so.
  *
  *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name]
  *
@@ -12,12 +13,15 @@
  * Alone: the attention kernel by itself, many nodes of the same layer in a graph, as other libraries' kernels are usually
  * measured (profiles/support/attention_alone.h). Less than about 50 MB of KV stays in L2 from node to node.
  *
+ * Cold: the same, but each node reads pages that those before it have not read, as far as the pool goes.
+ *
  * On the host only short cases run, unless one is named. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "profiles/support/attention_alone.h"
+#include "profiles/support/read.h"
 
 #define MAX_LAYERS 16
 #define PAGE_SIZE 16
@@ -26,6 +30,7 @@
 #define HEADS 32
 #define KV_HEADS 8
 #define DIM 128
+#define VOID_BELOW 4.4e12  /* bytes per second of an H200 */
 #define HOST_FLOOR_US 60.0 /* of the longest case that runs on the host unnamed */
 
 typedef struct shape {
@@ -71,6 +76,8 @@ static int32_t decode_length(const shape *s, int32_t i) {
   return length < 16.0 ? 16 : length > 32000.0 ? 32000 : (int32_t)length;
 }
 
+static double bandwidth = 4.56e12; /* bytes per second; the host goes by a GPU's */
+
 static double floor_us(const shape *s) {
   double tokens = 0.0, flops = 0.0;
   for (int32_t i = 0; i < s->decodes; i++) {
@@ -82,7 +89,7 @@ static double floor_us(const shape *s) {
     tokens += s->context + q;
     flops += 4.0 * HEADS * DIM * (q * s->context + q * (q + 1.0) / 2.0);
   }
-  double bytes_us = tokens * KV_BYTES_PER_TOKEN / 4.56e6, flops_us = flops / 650e6;
+  double bytes_us = tokens * KV_BYTES_PER_TOKEN / (bandwidth * 1e-6), flops_us = flops / 650e6;
   return bytes_us > flops_us ? bytes_us : flops_us;
 }
 
@@ -132,8 +139,8 @@ static double run_steps(bench_engine *e, const shape *s, cgr_batch *batch, int32
   return bench_now_us() - begin;
 }
 
-/* The attention kernel by itself over the first layer's pool, in graphs of about 20 ms. */
-static double run_alone(bench_engine *e, const shape *s, const int32_t *query_lens) {
+/* The attention kernel by itself over all layers' pools, which lie one after the other, in graphs of about 20 ms. */
+static double run_alone(bench_engine *e, const shape *s, const int32_t *query_lens, bool cold) {
   int32_t count = num_requests(s), live = s->decodes + s->prefills, nodes = (int32_t)(20000.0 / floor_us(s));
   int32_t *seq_lens = malloc((size_t)count * sizeof *seq_lens);
   for (int32_t i = 0; i < count; i++)
@@ -143,7 +150,8 @@ static double run_alone(bench_engine *e, const shape *s, const int32_t *query_le
   b.num_kv_heads = KV_HEADS;
   b.head_dim = DIM;
   b.page_size = PAGE_SIZE;
-  b.num_pages = e->num_pages;
+  b.num_pages = e->num_pages * (cold ? e->num_layers : 1);
+  b.cold = cold;
   b.num_requests = count;
   b.query_lens = query_lens;
   b.seq_lens = seq_lens;
@@ -152,6 +160,16 @@ static double run_alone(bench_engine *e, const shape *s, const int32_t *query_le
   double us = bench_attention_run(&b).us;
   free(seq_lens);
   return us;
+}
+
+static void print_bandwidth(bench_engine *e) {
+  if (e->is_host)
+    return;
+  bandwidth = bench_read_bandwidth(e->dev, e->stream);
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  bench_check(cgr_device_get_info(e->dev, &info), "cgr_device_get_info");
+  bool is_void = strstr(info.name, "H200") && bandwidth < VOID_BELOW;
+  printf("# streaming read: %.2f TB/s%s\n", bandwidth * 1e-12, is_void ? ": void, expected 4.4 or more" : "");
 }
 
 static void run_case(const char *device, bool is_host, const shape *s, int head) {
@@ -178,8 +196,9 @@ static void run_case(const char *device, bool is_host, const shape *s, int head)
   bench_open(&engine, &o);
   if (head) {
     bench_print_head(stdout, engine.dev, "profiles/attention_cost");
-    printf("\n| case | layers | floor us | in steps: us per layer | over the floor | alone us | over the floor |\n"
-           "|---|---:|---:|---:|---:|---:|---:|\n");
+    print_bandwidth(&engine);
+    printf("\n| case | layers | floor us | in steps: us per layer | over the floor | alone us | over the floor | cold us |\n"
+           "|---|---:|---:|---:|---:|---:|---:|---:|\n");
   }
   int32_t *query_lens = calloc((size_t)count, sizeof *query_lens), *tokens = calloc((size_t)num_tokens, sizeof *tokens);
   open_rows(&engine, s, query_lens);
@@ -189,9 +208,9 @@ static void run_case(const char *device, bool is_host, const shape *s, int head)
   batch.query_lens = query_lens;
   batch.tokens = tokens;
   run_steps(&engine, s, &batch, steps / 3 + 1);
-  double us = run_steps(&engine, s, &batch, steps) / steps / layers, alone = run_alone(&engine, s, query_lens);
-  printf("| %s | %d | %.1f | %.1f | %.2fx | %.1f | %.2fx |\n", s->name, layers, floor_us(s), us, us / floor_us(s), alone,
-         alone / floor_us(s));
+  double us = run_steps(&engine, s, &batch, steps) / steps / layers, alone = run_alone(&engine, s, query_lens, false);
+  printf("| %s | %d | %.1f | %.1f | %.2fx | %.1f | %.2fx | %.1f |\n", s->name, layers, floor_us(s), us, us / floor_us(s), alone,
+         alone / floor_us(s), run_alone(&engine, s, query_lens, true));
   fflush(stdout);
   free(query_lens);
   free(tokens);

@@ -133,7 +133,7 @@ SPECS = {
     "attention_cost": Spec(
         ("case",),
         {},
-        {"us per layer": "in steps", "in steps: us per layer": "in steps", "floor us": "floor", "alone us": "alone"},
+        {"us per layer": "in steps", "in steps: us per layer": "in steps", "floor us": "floor", "alone us": "alone", "cold us": "cold"},
     ),
     "planner_cost": Spec(("batch",), {}, {"us for 4 plan classes": "planner"}),
     "fa3_cost": Spec(("decodes",), {}, {"upstream, us": "upstream", "vllm, us": "vllm"}, "upstream"),
