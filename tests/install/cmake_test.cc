@@ -81,6 +81,38 @@ TEST(CMakeBuild, HasEveryTest) {
   EXPECT_EQ(Difference(Lines(listed.text), all), std::vector<std::string>()) << "there is no such test";
 }
 
+// Configures by itself, into a folder that goes away.
+Outcome Configure(const std::string &options) {
+  const Scratch scratch;
+  return RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(scratch.path() / "build") +
+                    " -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF " + options);
+}
+
+TEST(CMakeBuild, TakesEveryNoToCuda) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  for (const char *no : { "OFF", "off", "NO", "FALSE", "0" }) {
+    const Outcome outcome = Configure(std::string("-DCGR_CUDA=") + no);
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    EXPECT_NE(outcome.text.find("the host device alone"), std::string::npos) << no << ": " << outcome.text;
+  }
+}
+
+TEST(CMakeBuild, RefusesWhatItDoesNotUnderstand) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  for (const char *value : { "maybe", "" }) {
+    const Outcome outcome = Configure(std::string("-DCGR_CUDA=") + value);
+    EXPECT_NE(outcome.status, 0) << value;
+    EXPECT_NE(outcome.text.find("expected AUTO, ON or OFF"), std::string::npos) << outcome.text;
+  }
+  for (const char *value : { "", "/usr/lib" }) { // an empty one would install into the root of the file system
+    const Outcome outcome = Configure(std::string("-DCGR_CUDA=OFF -DCMAKE_INSTALL_LIBDIR=") + value);
+    EXPECT_NE(outcome.status, 0) << value;
+    EXPECT_NE(outcome.text.find("below the prefix"), std::string::npos) << outcome.text;
+  }
+}
+
 TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
@@ -88,7 +120,8 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   const fs::path build = scratch.path() / "build", prefix = scratch.path() / "prefix";
   const Outcome configured =
       RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) +
-                 " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON -DCMAKE_INSTALL_LIBDIR=lib");
+                 " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON -DCMAKE_INSTALL_LIBDIR=lib"
+                 " -DCMAKE_UNITY_BUILD=ON"); // as a project around it may set it
   ASSERT_EQ(configured.status, 0) << configured.text;
   const Outcome built =
       RunCommand("cmake --build " + Quoted(build) + " -j2 && cmake --install " + Quoted(build) + " --prefix " + Quoted(prefix));
@@ -108,6 +141,11 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   // The public names and nothing else, with their version, and nothing but the C library is asked for.
   for (const fs::path &place : { prefix, tree }) {
     const std::string library = Quoted(place / "lib/libcgr.so");
+    // Nor does a shared library that libcgr.a is linked into export what is internal: two with other versions would mix it up.
+    const Outcome internal = RunCommand("readelf -Ws " + Quoted(place / "lib/libcgr.a") +
+                                        " | awk '$5 == \"GLOBAL\" && $7 != \"UND\" && $8 ~ /^cgr__/ { n[$6]++ }"
+                                        " END { print n[\"HIDDEN\"] > 100, n[\"DEFAULT\"] + 0 }'");
+    EXPECT_EQ(internal.text, "1 0\n") << place;
     const Outcome names = RunCommand("readelf -W --dyn-syms " + library + " | grep -v UND | grep GLOBAL | awk '{ print $8 }'");
     EXPECT_GT(Lines(names.text).size(), 100u) << place;
     for (const std::string &name : Lines(names.text))

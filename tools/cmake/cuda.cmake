@@ -2,11 +2,19 @@
 set(CGR_WITH_CUDA OFF)
 set(CGR_WITH_NVTX OFF)
 set(CGR_WITH_NVTX_SCHEMAS OFF)
-if(NOT CGR_CUDA STREQUAL OFF)
+string(TOUPPER "${CGR_CUDA}" wanted)
+if(wanted MATCHES "^(1|ON|YES|TRUE|Y)$")
+  set(wanted ON)
+elseif(wanted MATCHES "^(0|OFF|NO|FALSE|N)$")
+  set(wanted OFF)
+elseif(NOT wanted STREQUAL AUTO)
+  message(FATAL_ERROR "CGR_CUDA is \"${CGR_CUDA}\", expected AUTO, ON or OFF")
+endif()
+if(NOT wanted STREQUAL OFF)
   find_package(CUDAToolkit 12.4 QUIET)
   if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
     set(CGR_WITH_CUDA ON)
-  elseif(NOT CGR_CUDA STREQUAL AUTO)
+  elseif(wanted STREQUAL ON)
     message(FATAL_ERROR "CGR_CUDA is ${CGR_CUDA}, but there is no CUDA toolkit of 12.4 or later with nvcc and libcudart_static.a "
                         "(CUDAToolkit_ROOT or nvcc on PATH tell where)")
   endif()
@@ -61,6 +69,7 @@ function(cgr_cuda_objects target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(${target} PROPERTIES
     CUDA_STANDARD 17
+    UNITY_BUILD OFF
     CUDA_RUNTIME_LIBRARY None
     POSITION_INDEPENDENT_CODE ON)
   target_compile_options(${target} PRIVATE ${CGR_NVCC_FLAGS} $<$<BOOL:${CGR_WERROR}>:-Werror=all-warnings>)

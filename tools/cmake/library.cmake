@@ -10,9 +10,11 @@ find_package(Threads REQUIRED)
 include(${CMAKE_CURRENT_LIST_DIR}/sources.cmake)
 cgr_find_sources(${CGR_ROOT} ${CGR_WITH_CUDA})
 
-# C11 as in tools/bazel/defs.bzl: -std=c11 hides POSIX, which _DEFAULT_SOURCE gives back.
+# C11 as in tools/bazel/defs.bzl: -std=c11 hides POSIX, which _DEFAULT_SOURCE gives back. Files have functions of the same names,
+# so a project around this one may not join them.
 function(cgr_c_target target)
-  set_target_properties(${target} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(${target} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON
+    C_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:${CGR_C_WARNINGS}> ${CGR_OPTIMISED})
   target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:_DEFAULT_SOURCE>)
   target_include_directories(${target} PRIVATE ${CGR_ROOT} ${CGR_ROOT}/include)
