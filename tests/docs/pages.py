@@ -23,6 +23,8 @@ NO_PUBLIC_NAMES = {
     "CGR_COMMIT": "an environment variable of the programs in profiles/",
     "CGR_CUDA": "a setting of the build",
     "CGR_CUDA_ARCHS": "an option of CMake",
+    "CGR_INSTALL": "an option of CMake",
+    "CGR_WERROR": "an option of CMake",
     "CGR_EXAMPLES": "an option of CMake",
     "CGR_NVTX": "an option of CMake",
     "CGR_TESTS": "an option of CMake",
