@@ -1,4 +1,5 @@
 /* The least that an engine writes: a model of two layers and a sampler, on any device. minimal_model.h says what it does.
+ *     cc minimal.c minimal_model.c $(pkg-config --cflags --libs cgr) -lm -o minimal      (the host device alone)
  *     minimal [DEVICE [TEXT]]        DEVICE: host, cuda or cuda:N, the best there is by default; TEXT: letters and spaces */
 #include <cgr/cgr.h>
 #include <stdio.h>

@@ -114,7 +114,20 @@ static void clear_seen(cgr__page_group *group, int32_t row) {
 
 /* ---------------------------------------------------------------------------------------------------------- set and drop */
 
-static cgr_status check_pages(const cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count) {
+static cgr_status fail_too_long(const cgr__page_group *group, int32_t g, int64_t pages) {
+  if (group->length_set == 0)
+    return cgr__fail(
+        CGR_ERROR_SEQUENCE_TOO_LONG,
+        "cgr_request_set_pages: first + count is %lld, expected at most %d in group %d (max_seq_len in pages of %d tokens)",
+        (long long)pages, group->pages_per_row, g, group->page_size);
+  return cgr__fail(
+      CGR_ERROR_SEQUENCE_TOO_LONG,
+      "cgr_request_set_pages: first + count is %lld, expected at most %d in group %d (max_other_lens[%d] in pages of %d tokens)",
+      (long long)pages, group->pages_per_row, g, group->length_set, group->page_size);
+}
+
+static cgr_status check_pages(const cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
+                              int32_t count) {
   const cgr__row_pages *has = &group->row[row];
   if (group->engine_table)
     return cgr__fail(CGR_ERROR_STATE, "cgr_request_set_pages: the group has the engine's page_table, expected the library's");
@@ -129,10 +142,7 @@ static cgr_status check_pages(const cgr__page_group *group, int32_t row, int32_t
                      "cgr_request_set_pages: pages %d .. %lld, expected them to adjoin the row's pages %d .. %d", first,
                      (long long)first + count - 1, has->first, has->end - 1);
   if (count > group->pages_per_row - first)
-    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
-                     "cgr_request_set_pages: first + count is %lld, expected at most %d (%s in pages of %d tokens)",
-                     (long long)first + count, group->pages_per_row, group->length_set == 0 ? "max_seq_len" : "max_other_lens",
-                     group->page_size);
+    return fail_too_long(group, g, (int64_t)first + count);
   for (int32_t i = 0; i < count; i++)
     if (pages[i] < 0 || pages[i] >= group->num_pages || pages[i] == group->read_trash || pages[i] == group->write_trash)
       return cgr__fail(
@@ -146,7 +156,7 @@ static cgr_status check_pages(const cgr__page_group *group, int32_t row, int32_t
 cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count) {
   cgr__page_group *group = &rows->group[g];
   cgr__row_pages *has = &group->row[row];
-  CGR__TRY(check_pages(group, row, first, pages, count));
+  CGR__TRY(check_pages(group, g, row, first, pages, count));
   CGR__TRY(check_repeats(group, row, first, pages, count));
   if (count == 0)
     return CGR_OK;

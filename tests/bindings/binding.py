@@ -15,6 +15,7 @@ EXPORTED = '__attribute__((visibility("default")))'
 
 def declarations(include):
     """The headers below `include` after the preprocessor, without the system's."""
+    include = os.path.normpath(include)  # the preprocessor's markers have no double or trailing slashes
     compiler = os.environ.get("CC") or "gcc"
     command = [compiler, "-E", "-std=c11", "-I", include, os.path.join(include, "cgr/cgr.h")]
     own, lines = False, []
@@ -24,6 +25,8 @@ def declarations(include):
             own = marker[1].startswith(include + "/")
         elif own:
             lines.append(line.replace(EXPORTED, ""))
+    if not lines:
+        raise FileNotFoundError(f"no declarations of cgr below {include}")
     return "\n".join(lines)
 
 

@@ -6,9 +6,10 @@ python3 -B tests/bindings/binding_test.py [-v] [Class]      from a folder with i
 
 import math
 import os
+import tempfile
 import unittest
 
-from binding import Binding, Error
+from binding import Binding, Error, declarations
 from engine import ARGUMENTS, DIM, HEADS, Engine, attend, sample
 
 BINDING = Binding("include", os.path.abspath("libcgr.so"))
@@ -53,6 +54,13 @@ class Declarations(unittest.TestCase):
             self.assertEqual((ffi.sizeof(name), ffi.alignof(name)), (size, alignment), name)
             seen = [(f.offset, ffi.sizeof(f.type), field) for field, f in ffi.typeof(name).fields]
             self.assertEqual(seen, fields, name)
+
+    def test_includes_that_end_in_a_slash_are_read_and_empty_ones_refused(self):
+        self.assertEqual(declarations("include//"), declarations("include"))
+        with tempfile.TemporaryDirectory() as empty:
+            os.mkdir(os.path.join(empty, "cgr"))
+            open(os.path.join(empty, "cgr/cgr.h"), "w").close()
+            self.assertRaises(FileNotFoundError, declarations, empty)
 
     def test_constants_have_the_same_values(self):
         self.assertGreater(len(self.VALUES), 150)

@@ -65,7 +65,8 @@ TEST_P(SetLimits, PageTablesHaveTheWidthOfTheirSet) {
   }
   const int32_t row = engine->Open(), pages[] = { 5, 6, 7, 8, 9 };
   ExpectMessage(cgr_request_set_pages(engine->rt, row, 0, 0, pages, 4), CGR_ERROR_SEQUENCE_TOO_LONG, { "3", "max_seq_len" });
-  ExpectMessage(cgr_request_set_pages(engine->rt, row, 1, 0, pages, 5), CGR_ERROR_SEQUENCE_TOO_LONG, { "4", "max_other_lens" });
+  ExpectMessage(cgr_request_set_pages(engine->rt, row, 1, 0, pages, 5), CGR_ERROR_SEQUENCE_TOO_LONG,
+                { "4", "group 1", "max_other_lens[1]" });
   CGR_EXPECT_OK(cgr_request_set_pages(engine->rt, row, 1, 0, pages, 4));
 }
 
