@@ -1,9 +1,9 @@
 /* What every header of cgr starts from: the rules of the interface, statuses, element types, the version.
  *
  * Rules that hold for all headers
- * - Every function returns a cgr_status unless its comment says otherwise. Nothing aborts, exits, prints or throws. After a
- *   failure cgr_last_message names the argument, what it got and what it expected. Addresses are taken as they are: a handle that
- *   was destroyed, or memory that is not there, is not always noticed.
+ * - A function that can fail returns a cgr_status; the others return a name, a number or an address. Nothing aborts, exits, prints
+ *   or throws. After a failure cgr_last_message names the argument, what it got and what it expected. Addresses are taken as they
+ *   are: a handle that was destroyed, or memory that is not there, is not always noticed.
  * - Sized structs. A struct whose first field is `size` may grow: new fields are added at the end. Initialise it with its _INIT
  *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and `version`
  *   CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer one (a newer

@@ -154,8 +154,8 @@ typedef struct cgr_config {
     NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
 /* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
- * without creating anything. CGR_OK and *count 0: it can, as far as memory allows. Otherwise the status of the first finding;
- * *count says how many there are, of which `capacity` are written. A configuration that cannot be read at all is one finding.
+ * without creating anything: so one asks whether a layer is served. CGR_OK and *count 0: it can, as far as memory allows. Else the
+ * status of the first finding; *count says how many there are, of which `capacity` are written. One that cannot be read is one.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_finding *findings, int32_t capacity,
                                 int32_t *count);
@@ -241,9 +241,9 @@ typedef enum cgr_buffer {
 } cgr_buffer;
 
 /* Buffers on demand, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, in a runtime that was asked for one of
- * them alone: by cgr_config.derived, or by cgr_backend.derived of a backend that a layer names. Both are masks of CGR_DERIVED bits;
- * the union of all counts. The prefills' need a backend in use with a reorder_threshold. cgr_buffer_get of one that nobody asked
- * for is CGR_ERROR_STATE.
+ * them alone: by cgr_config.derived, or by cgr_backend.derived of a backend that a layer names. Both have bit
+ * buffer - CGR_BUFFER_KV_INDICES for each; the union of all counts. The prefills' need a backend in use with a reorder_threshold.
+ * cgr_buffer_get of one that nobody asked for is CGR_ERROR_STATE.
  *
  * The kernel runs beside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
  * cgr_record_attention, after a cgr_record_buffer of one of them, or between pieces; without layers from the beginning of `record`.

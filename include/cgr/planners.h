@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* In an array of tokens: the token that the row's last step sampled, which is on the device. Refused where there is none: in a
- * new row, after a partial chunk, after cgr_request_set_length. Values below it are reserved. */
+/* In an array of tokens, cgr_batch.tokens too: the token that the row's last step sampled, which is on the device. Refused where
+ * there is none: in a new row, after a partial chunk, after cgr_request_set_length. Values below it are reserved. */
 enum { CGR_TOKEN_LAST = -1 };
 
 /* ------------------------------------------------------------------------------------------------------------------ plan */
