@@ -155,7 +155,7 @@ typedef struct cgr_config {
 
 /* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
  * without creating anything: so one asks whether a layer is served. CGR_OK and *count 0: it can, as far as memory allows. Else the
- * status of the first finding; *count says how many there are, of which `capacity` are written. One that cannot be read is one.
+ * status of the first finding; *count: how many there are, `capacity` of them written. A config that cannot be read is one finding.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_finding *findings, int32_t capacity,
                                 int32_t *count);
