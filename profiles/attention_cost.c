@@ -162,7 +162,8 @@ static double run_alone(bench_engine *e, const shape *s, const int32_t *query_le
   return us;
 }
 
-static void print_bandwidth(bench_engine *e) {
+/* From here on the floor goes by what this machine reads. */
+static void measure_bandwidth(bench_engine *e) {
   if (e->is_host)
     return;
   bandwidth = bench_read_bandwidth(e->dev, e->stream);
@@ -196,7 +197,7 @@ static void run_case(const char *device, bool is_host, const shape *s, int head)
   bench_open(&engine, &o);
   if (head) {
     bench_print_head(stdout, engine.dev, "profiles/attention_cost");
-    print_bandwidth(&engine);
+    measure_bandwidth(&engine);
     printf("\n| case | layers | floor us | in steps: us per layer | over the floor | alone us | over the floor | cold us |\n"
            "|---|---:|---:|---:|---:|---:|---:|---:|\n");
   }

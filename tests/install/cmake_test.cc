@@ -113,6 +113,26 @@ TEST(CMakeBuild, RefusesWhatItDoesNotUnderstand) {
   }
 }
 
+TEST(CMakeBuild, IsNotDoneAmongTheSources) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  const Scratch scratch;
+  fs::copy_file(root / "CMakeLists.txt", scratch.path() / "CMakeLists.txt");
+  const std::string here = Quoted(scratch.path());
+  const Outcome outcome = RunCommand("cmake -S " + here + " -B " + here);
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.text.find("not built among its sources"), std::string::npos) << outcome.text;
+}
+
+TEST(CMakeBuild, NeedsNoCompilerOfCppForLibraryAndExamples) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  const Scratch scratch;
+  const Outcome outcome = RunCommand("env CXX=/no/such/compiler cmake -S " + Quoted(root) + " -B " +
+                                     Quoted(scratch.path() / "build") + " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=ON");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+}
+
 TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();

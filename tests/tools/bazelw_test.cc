@@ -102,6 +102,15 @@ TEST_F(Bazelw, InstallsNothingWhereAllIsThere) {
   EXPECT_EQ(Log(), "");
 }
 
+TEST_F(Bazelw, RunsInItsOwnFolderWhateverCdpathHas) {
+  HaveBazel7();
+  const std::string bin = bin_.path().string(), name = fs::current_path().filename().string();
+  fs::create_directory(bin_.path() / name);
+  const Outcome outcome =
+      RunCommand("cd .. && env -i CDPATH=" + bin + " PATH=" + bin + " BIN=" + bin + " bash " + name + "/bazelw build //x");
+  EXPECT_EQ(outcome.text, "bazel build //x\n");
+}
+
 TEST_F(Bazelw, InstallsWhatIsMissingAlone) {
   HaveBazel7();
   Remove("g++");
