@@ -27,12 +27,14 @@ case "$*" in
 esac
 )sh";
 
-// A Bazel that takes nothing from packages. It ends with the status in the file `status`, and names one file of results.
+// A Bazel that takes nothing from packages. It ends with the status in the file `status`, and writes `events` where the last of
+// its options says.
 constexpr const char *kBazel7 = R"sh([[ $1 != --version ]] || { echo "bazel 7.4.1"; exit; }
 echo "bazel $*"
 for a in "$@"; do
-  [[ $a != --build_event_json_file=* ]] || echo "{\"name\":\"test.xml\",\"uri\":\"file://$BIN/test.xml\"}" > "${a#*=}"
+  [[ $a != --build_event_json_file=* ]] || events=${a#*=}
 done
+[[ -z ${events:-} ]] || sed "s#BIN#$BIN#" "$BIN/events" > "$events"
 exit "$(cat "$BIN/status")"
 )sh";
 
@@ -207,9 +209,12 @@ TEST_F(Bazelw, SaysThatAnInstallationFailed) {
 
 class BazelwTest : public Bazelw {
 protected:
+  static constexpr const char *kEvent = "{\"name\":\"test.xml\",\"uri\":\"file://BIN/test.xml\"}\n";
+  static constexpr const char *kRemote = "{\"name\":\"test.xml\",\"uri\":\"bytestream://cache/blobs/1/2\"}\n";
   void SetUp() override {
     Bazelw::SetUp();
     HaveBazel7();
+    bin_.Write("events", kEvent);
     bin_.Write("test.xml", "<testcase name=\"a\"/>\n<testcase name=\"b\">\n<skipped message=\"no GPU\"/></testcase>\n");
   }
   void Ends(const char *bazel, int status, const std::string &words) {
@@ -227,6 +232,32 @@ TEST_F(BazelwTest, FailsWhenBazelOrACaseDoes) {
   Ends("3", 3, "1 passed, 0 failed, 1 skipped\n"); // a program that crashed after its cases
   bin_.Write("test.xml", "<testcase name=\"a\">\n<failure message=\"\"/></testcase>\n");
   Ends("0", 3, "0 passed, 1 failed, 0 skipped\n");
+}
+
+TEST_F(BazelwTest, ReadsEventsWhereTheCallerWantsThem) {
+  const Outcome outcome = RunBazelw(
+      "test --build_event_json_file=\"$PWD/none\" --build_event_json_file=" + (bin_.path() / "mine.json").string() + " //x");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  Says(outcome, "\n1 passed, 0 failed, 1 skipped\n");
+  EXPECT_NE(bin_.Read("mine.json").find("test.xml"), std::string::npos);
+}
+
+TEST_F(BazelwTest, DecodesTheNamesOfResults) {
+  bin_.Write("a b%.xml", "<testcase name=\"a\"/>\n");
+  bin_.Write("events", "{\"name\":\"test.xml\",\"uri\":\"file://BIN/a%20b%25.xml\"}\n");
+  Ends("0", 0, " //x\n1 passed, 0 failed, 0 skipped\n");
+}
+
+// Of what is in a remote cache no cases are known. That is said, and is no failure.
+TEST_F(BazelwTest, SaysWhatItCannotCount) {
+  bin_.Write("events", std::string(kRemote) + kEvent);
+  Ends("0", 0,
+       "bazelw: the results of 1 of 2 tests are not on this machine, so their cases are not counted\n"
+       "skipped 1: no GPU\n1 passed, 0 failed, 1 skipped\n");
+  bin_.Write("events", kRemote);
+  Ends("0", 0, " //x\nbazelw: the results of 1 of 1 tests are not on this machine, so their cases are not counted\n");
+  bin_.Write("events", "");
+  Ends("0", 0, "names no results of tests, so cases are not counted\n");
 }
 
 // It did not get as far as testing: no results of before are summed up.
