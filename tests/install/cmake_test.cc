@@ -81,6 +81,28 @@ TEST(CMakeBuild, HasEveryTest) {
   EXPECT_EQ(Difference(Lines(listed.text), all), std::vector<std::string>()) << "there is no such test";
 }
 
+// Bazel's //... takes in a build folder that lies in the tree, if it is not called as .bazelignore has it.
+TEST(CMakeBuild, HasNoPackagesOfBazelInItsFolder) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  const Scratch scratch;
+  const fs::path build = scratch.path() / "build-debug";
+  const Outcome configured =
+      RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) + " -DCGR_CUDA=OFF -DCGR_TESTS=ON -DCGR_EXAMPLES=ON");
+  ASSERT_EQ(configured.status, 0) << configured.text;
+  const char *stop = "DONT_FOLLOW_SYMLINKS_WHEN_TRAVERSING_THIS_DIRECTORY_VIA_A_RECURSIVE_TARGET_PATTERN";
+  int links = 0;
+  for (const auto &entry : fs::recursive_directory_iterator(build)) {
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(name != "BUILD" && name != "BUILD.bazel") << entry.path();
+    if (entry.is_symlink() && entry.is_directory()) {
+      links++;
+      EXPECT_TRUE(fs::exists(entry.path().parent_path() / stop)) << entry.path();
+    }
+  }
+  EXPECT_GT(links, 0);
+}
+
 // Configures by itself, into a folder that goes away.
 Outcome Configure(const std::string &root, const std::string &options) {
   const Scratch scratch;

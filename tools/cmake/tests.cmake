@@ -17,7 +17,10 @@ endif()
 
 set(CGR_RUN ${CMAKE_CURRENT_BINARY_DIR}/run)
 file(MAKE_DIRECTORY ${CGR_RUN}/examples)
+cgr_hide_from_bazel(${CGR_RUN})
+file(REMOVE ${CGR_RUN}/BUILD) # of a build before this one
 file(GLOB tops RELATIVE ${CGR_ROOT} ${CGR_ROOT}/*)
+list(REMOVE_ITEM tops BUILD)
 foreach(top ${tops})
   if(NOT top STREQUAL examples AND NOT ${CGR_ROOT}/${top} STREQUAL ${CMAKE_CURRENT_BINARY_DIR})
     file(CREATE_LINK ${CGR_ROOT}/${top} ${CGR_RUN}/${top} SYMBOLIC)
