@@ -135,6 +135,21 @@ TEST(CMakeBuild, RefusesWhatItDoesNotUnderstand) {
   }
 }
 
+TEST(CMakeBuild, PkgConfigEscapesSpacesInItsFolders) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_TOOL("pkg-config");
+  CGR_SKIP_WITHOUT_ROOT();
+  const Scratch scratch;
+  const fs::path build = scratch.path() / "build";
+  const Outcome configured = RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) +
+                                        " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF"
+                                        " -DCMAKE_INSTALL_LIBDIR='my lib' -DCMAKE_INSTALL_INCLUDEDIR='my include'");
+  ASSERT_EQ(configured.status, 0) << configured.text;
+  const Outcome flags = RunCommand("export PKG_CONFIG_PATH=" + Quoted(build / "generated") +
+                                   "; eval set -- \"$(pkg-config --cflags --libs cgr)\"; for f; do echo \"${f##*/}\"; done");
+  EXPECT_EQ(flags.text, "my include\nmy lib\n-lcgr\n");
+}
+
 TEST(CMakeBuild, IsNotDoneAmongTheSources) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
