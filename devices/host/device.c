@@ -1,5 +1,7 @@
 /* Opening, describing and closing the host device, and its table. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* _SC_PHYS_PAGES, _SC_AVPHYS_PAGES */
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,4 +1,6 @@
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include "profiles/support/bench.h"
 
 #include <stdarg.h>

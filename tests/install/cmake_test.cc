@@ -178,7 +178,7 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   const Outcome configured =
       RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) +
                  " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON -DCMAKE_INSTALL_LIBDIR=lib"
-                 " -DCMAKE_UNITY_BUILD=ON"); // as a project around it may set it
+                 " -DCMAKE_UNITY_BUILD=ON -DCMAKE_C_FLAGS=-D_GNU_SOURCE=1"); // as a project around it may set them
   ASSERT_EQ(configured.status, 0) << configured.text;
   const Outcome built =
       RunCommand("cmake --build " + Quoted(build) + " -j2 && cmake --install " + Quoted(build) + " --prefix " + Quoted(prefix));

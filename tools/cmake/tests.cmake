@@ -58,10 +58,13 @@ if(CGR_WITH_CUDA)
   endif()
 endif()
 
-# Kernels of CUDA as C++, for tests/models and for the tests of the emulation itself: as in tests/emulation/emulated.bzl.
-set(CGR_EMULATED_OPTIONS
-    --param=asan-use-after-return=0 -I${CGR_ROOT}/tests/emulation/toolkit -ffp-contract=off -fno-extern-tls-init
-    -fno-strict-aliasing -Wno-shadow -Wno-sign-compare -Wno-unknown-pragmas -Wno-unused-function)
+# Kernels of CUDA as C++, for tests/models and for the tests of the emulation itself. Their options stand in Bazel's file alone.
+file(STRINGS ${CGR_ROOT}/tests/emulation/emulated.bzl CGR_EMULATED_OPTIONS REGEX "^    \"-.*\",$")
+list(TRANSFORM CGR_EMULATED_OPTIONS REPLACE "^ *\"(.*)\",$" "\\1")
+list(TRANSFORM CGR_EMULATED_OPTIONS REPLACE "^-I" "-I${CGR_ROOT}/")
+if(NOT CGR_EMULATED_OPTIONS)
+  message(FATAL_ERROR "tests/emulation/emulated.bzl has no line of EMULATED_COPTS, expected one option a line")
+endif()
 file(GLOB emulation CONFIGURE_DEPENDS ${CGR_ROOT}/tests/emulation/*.cc)
 list(FILTER emulation EXCLUDE REGEX _test\\.cc$)
 file(GLOB_RECURSE kernels RELATIVE ${CGR_ROOT}/kernels/cuda CONFIGURE_DEPENDS ${CGR_ROOT}/kernels/cuda/*.cu)
