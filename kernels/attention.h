@@ -12,19 +12,20 @@
 extern "C" {
 #endif
 
-/* Attention in one launch of num_parts CTAs, over what the plan class says that queries see. A head block is `block_heads` query
- * heads of one KV head, the last of a KV head what is left. Part p works on its stretch of the line, then on items of the queue,
- * each taken by adding 1 to *queue, until there are none (planners/attention/plan.h). Tiles that are shared leave fp32 partials;
- * the last part to arrive at plan_counters[first] merges them in the order of their slots, writes the output and sets the counter
- * back to 0. Part p also zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile has: the padding
- * [counts[TOKENS], num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype
- * for bf16 (as a tensor core takes it), outputs rounded to nearest even. Lanes of V outside of what a tile sees are zeroed, not
- * only masked, and of pages that lie outside of it neither the number nor the content is read. A token that some query of a tile
- * sees is read for the whole tile: an Inf or NaN that the engine itself puts into V of a real token may reach the queries of the
- * same request before it. A score is scale * q.k, then softcap * tanh(score / softcap), then less slope * distance (ALiBi: Press
- * et al. 2022, with the bias of FlashAttention, which counts from the query in both directions), or slope * sqrt(distance); the
- * positions of query and key are those of their sequence. A sink is one more score, of no value, that joins when a line is
- * normalised: once, however many partials it had; lse has it in. A line that sees no key has out 0 and lse -inf, with a sink too.
+/* Attention in one launch of num_parts * lanes CTAs, over what the plan class says that queries see. A head block is
+ * `block_heads` query heads of one KV head, the last of a KV head what is left. A CTA works on its part of the line, then on
+ * items of the queue, each taken by adding 1 to *queue, until there are none (planners/attention/plan.h). Tiles that are shared
+ * leave fp32 partials; the last CTA to arrive at plan_counters[first] merges them in the order of their slots, writes the output
+ * and sets the counter back to 0. A CTA also zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile
+ * has: the padding [counts[TOKENS], num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P
+ * rounded to V's dtype for bf16 (as a tensor core takes it), outputs rounded to nearest even. Lanes of V outside of what a tile
+ * sees are zeroed, not only masked, and of pages that lie outside of it neither the number nor the content is read. A token that
+ * some query of a tile sees is read for the whole tile: an Inf or NaN that the engine itself puts into V of a real token may
+ * reach the queries of the same request before it. A score is scale * q.k, then softcap * tanh(score / softcap), then less slope
+ * * distance (ALiBi: Press et al. 2022, with the bias of FlashAttention, which counts from the query in both directions), or
+ * slope * sqrt(distance); the positions of query and key are those of their sequence. A sink is one more score, of no value, that
+ * joins when a line is normalised: once, however many partials it had; lse has it in. A line that sees no key has out 0 and lse
+ * -inf, with a sink too.
  */
 typedef struct cgr__attention_args {
   cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim, of out head_dim_v]; lse fp32 [num_tokens, num_q_heads], data NULL:
@@ -39,8 +40,8 @@ typedef struct cgr__attention_args {
   int32_t *plan_counters;                                            /* [slots] */
   int32_t *queue;                                                    /* of this layer: items taken; 0 before */
   float *partial_out;                                                /* [lines of all slots][head_dim_v], not normalised */
-  float *partial_state;   /* [lines of all slots][2]: what was subtracted from scale*log2e*score, their max or up to 8 less; sum of
-                             exp2 */
+  float *partial_state; /* [lines of all slots][2]: what was subtracted from scale*log2e*score, their max or up to 8 less; sum of
+                           exp2 */
   cgr__step_error *error; /* a page outside the pool, or the write-trash page: CGR_GUARD_PAGE, read as the read-trash page */
   cgr__plan_class plan_class;
   int32_t num_tokens; /* padded */
@@ -59,7 +60,7 @@ static inline void cgr__attention_set_heads(cgr__attention_args *a, int32_t num_
   a->num_kv_heads = num_kv_heads;
   a->group_heads = num_q_heads / num_kv_heads;
   a->block_heads = block_heads;
-  a->kv_blocks = a->plan_class.head_blocks / num_kv_heads;
+  a->kv_blocks = a->plan_class.head_blocks * a->plan_class.lanes / num_kv_heads;
 }
 
 /* The query heads [head, head + heads) of a head block, and their KV head. */
@@ -79,7 +80,7 @@ CGR__HOST_DEVICE cgr__head_block cgr__attention_head_block(const cgr__attention_
 
 /* Line of the partials at which a slot begins. */
 CGR__HOST_DEVICE int64_t cgr__attention_slot_line(const cgr__attention_args *a, int32_t slot) {
-  int32_t line_slots = cgr__plan_line_slots(&a->plan_class);
+  int32_t line_slots = cgr__plan_all_line_slots(&a->plan_class);
   return slot < line_slots ? (int64_t)slot * a->line_lines
                            : (int64_t)line_slots * a->line_lines + (int64_t)(slot - line_slots) * a->queue_lines;
 }

@@ -10,6 +10,7 @@
 #include "kernels/planner.h"
 #include "planners/attention/plan_host.h"
 
+#define MAX_LANES 8
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
 #define ALL_FEATURES                                                                                           \
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
@@ -237,13 +238,24 @@ static int32_t sees_of(const cgr_layer *l) {
   return l->length_set != 0 ? CGR__SEES_OTHER : CGR__SEES_CACHE;
 }
 
+/* Lanes for `head_blocks` and `ctas`: no more than read the 2 KB of a token's heads at once, and so that few CTAs stay idle. */
+static int32_t num_lanes(int32_t head_blocks, int32_t ctas) {
+  for (int32_t lanes = smaller(MAX_LANES, head_blocks); lanes > 1; lanes--)
+    if (head_blocks % lanes == 0 && lanes <= ctas && ctas % lanes <= ctas / 64)
+      return lanes;
+  return 1;
+}
+
 static cgr__plan_class class_of(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l,
                                 const cgr__plan_options *o) {
   int32_t heads = cgr__variant_block_heads(v, l);
   int32_t width = device->kind == CGR_DEVICE_KIND_HOST ? l->head_dim : v->width[width_of(v, l)].head_dim;
   int32_t scaled = (int32_t)((int64_t)v->cost_kv * width / 128);
-  cgr__plan_class c = { .num_parts = o->num_parts != 0 ? o->num_parts : cgr__variant_num_parts(v, device, l),
-                        .head_blocks = cgr__variant_head_blocks(v, l),
+  int32_t head_blocks = cgr__variant_head_blocks(v, l);
+  int32_t ctas = o->num_parts != 0 ? o->num_parts : cgr__variant_num_parts(v, device, l), lanes = num_lanes(head_blocks, ctas);
+  cgr__plan_class c = { .num_parts = ctas / lanes,
+                        .head_blocks = head_blocks / lanes,
+                        .lanes = lanes,
                         .line_query_len = larger(1, v->line_lines / heads),
                         .line_tile_kv = v->tile_kv,
                         .cost_tile = v->cost_tile,
@@ -282,10 +294,11 @@ static void add_layer(const cgr_device_info *device, const cgr__variant *v, cons
                       const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
   cgr__plan_class c = class_of(device, v, l, options);
   char name[48];
-  if ((int64_t)c.max_entries * c.head_blocks > INT32_MAX) {
+  int64_t most_tiles = (int64_t)c.max_entries * c.head_blocks * c.lanes;
+  if (most_tiles > INT32_MAX) {
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_kv_heads", name, sizeof name),
                       "is %d, which with max_tokens %d makes %lld tiles, expected less than 2^31", l->num_kv_heads,
-                      options->max_tokens, (long long)c.max_entries * c.head_blocks);
+                      options->max_tokens, (long long)most_tiles);
     return;
   }
   int32_t i = find_class(plans, &c);
@@ -299,7 +312,7 @@ static void add_layer(const cgr_device_info *device, const cgr__variant *v, cons
   plans->class_of[index] = (uint8_t)i;
   plans->line_lines[i] = larger(plans->line_lines[i], lines); /* layers of one class may have blocks of other sizes */
   plans->queue_lines[i] = larger(plans->queue_lines[i], v->tile_lines);
-  int64_t line_slots = cgr__plan_line_slots(&c), queue_slots = cgr__plan_queue_slots(&c);
+  int64_t line_slots = cgr__plan_all_line_slots(&c), queue_slots = (int64_t)c.lanes * cgr__plan_queue_slots(&c);
   plans->num_slots = larger64(plans->num_slots, line_slots + queue_slots);
   plans->partial_vectors = larger64(plans->partial_vectors, line_slots * lines + queue_slots * v->tile_lines);
   plans->partial_dim = larger64(plans->partial_dim, l->head_dim_v);
@@ -308,14 +321,17 @@ static void add_layer(const cgr_device_info *device, const cgr__variant *v, cons
 /* The planner keeps requests and parts in shared memory. */
 static void check_planner(const cgr_device_info *device, const cgr__plan_options *options, const cgr__plans *plans,
                           cgr__findings *findings) {
-  int32_t parts = 0;
-  for (int32_t i = 0; i < plans->num_classes; i++)
-    parts = larger(parts, plans->classes[i].num_parts);
+  int32_t parts = 0, given = 0;
+  for (int32_t i = 0; i < plans->num_classes; i++) {
+    const cgr__plan_class *c = &plans->classes[i];
+    given = c->num_parts > parts ? c->num_parts * c->lanes : given;
+    parts = larger(parts, c->num_parts);
+  }
   int64_t bytes = cgr__planner_shared_bytes(options->max_requests, parts);
   if (device->kind == CGR_DEVICE_KIND_CUDA && device->shared_memory > 0 && bytes > device->shared_memory)
     cgr__findings_add(
         findings, CGR_ERROR_UNSUPPORTED, "num_parts",
-        "is %d, which with max_requests %d takes %lld bytes of shared memory to plan, expected at most %d, the device's", parts,
+        "is %d, which with max_requests %d takes %lld bytes of shared memory to plan, expected at most %d, the device's", given,
         options->max_requests, (long long)bytes, device->shared_memory);
 }
 

@@ -29,6 +29,10 @@
  * not batch-invariant): then each is cut into pieces in proportion to its KV tiles, again with neighbouring slots, 2 G at most,
  * after those of the line.
  *
+ * Lanes. What is said above is one lane's, and the same for all: lane l of L has the head blocks l, l + L, .. of the layer, CTA c
+ * is part c / L of lane c mod L, and item i of the queue is item i / L of lane i mod L. Each lane has slots of its own; those of
+ * the lines come first.
+ *
  * In memory: header, parts [G], then the requests of the line [max_requests], then the entries [max_entries], each aligned to
  * 16 bytes. What is after the last request or entry is not written.
  *
@@ -105,6 +109,17 @@ CGR__HOST_DEVICE int32_t cgr__plan_line_slots(const cgr__plan_class *c) {
   return c->num_parts * (c->max_splits > 0 ? c->max_splits + 1 : 2);
 }
 CGR__HOST_DEVICE int32_t cgr__plan_queue_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
+
+/* Of all lanes. */
+CGR__HOST_DEVICE int32_t cgr__plan_all_line_slots(const cgr__plan_class *c) { return c->lanes * cgr__plan_line_slots(c); }
+
+/* The slot of all that is `slot` of a lane; -1 stays -1. */
+CGR__HOST_DEVICE int32_t cgr__plan_slot_in_lane(const cgr__plan_class *c, int32_t lane, int32_t slot) {
+  int32_t of_line = cgr__plan_line_slots(c);
+  if (slot < 0)
+    return slot;
+  return slot < of_line ? lane * of_line + slot : c->lanes * of_line + lane * cgr__plan_queue_slots(c) + slot - of_line;
+}
 
 /* ----------------------------------------------------------------------------------------------------------------- tiles */
 
@@ -456,6 +471,14 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
       cgr__plan_walk_read(walk, batch, batch->line[walk->at.line]);
   }
   return 1;
+}
+
+/* An item of the plan becomes the layer's in `lane`. */
+CGR__HOST_DEVICE void cgr__plan_item_in_lane(const cgr__plan_class *c, int32_t lane, cgr__plan_item *item) {
+  item->head_block = item->head_block * c->lanes + lane;
+  item->fold = cgr__plan_slot_in_lane(c, lane, item->fold);
+  item->slot = cgr__plan_slot_in_lane(c, lane, item->slot);
+  item->first = cgr__plan_slot_in_lane(c, lane, item->first);
 }
 
 #endif

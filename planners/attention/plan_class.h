@@ -15,8 +15,12 @@ enum cgr__sees {
 };
 
 typedef struct cgr__plan_class {
-  int32_t num_parts;   /* G: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS */
-  int32_t head_blocks; /* H: KV heads, times the blocks that the query heads of one are cut into */
+  int32_t num_parts;   /* G: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS; of each lane */
+  int32_t head_blocks; /* H: KV heads, times the blocks that the query heads of one are cut into; of each lane */
+
+  /* L, 1 or more: the head blocks of the layer, H L, are dealt out to lanes of as many CTAs each. A plan is one lane's, and all
+   * lanes work by it: L neighbouring CTAs read the same tokens for neighbouring heads at about the same time. */
+  int32_t lanes;
 
   /* The line: requests with few new tokens, each one q tile per head block, cut into G parts. */
   int32_t line_query_len; /* most new tokens of such a request; those with more are in the queue */

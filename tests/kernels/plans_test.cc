@@ -84,7 +84,9 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     cgr_device_info device = CudaInfo(c.capability, 0, c.multiprocessors, c.shared_memory);
     cgr_layer layer = Layer(32, 8, c.head_dim);
     EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer), c.multiprocessors * c.ctas);
-    EXPECT_EQ(Make(device, { layer }).plans.classes[0].num_parts, c.multiprocessors * c.ctas);
+    const cgr__plan_class plan = Make(device, { layer }).plans.classes[0];
+    EXPECT_LE(plan.num_parts * plan.lanes, c.multiprocessors * c.ctas);
+    EXPECT_GE(plan.num_parts * plan.lanes * 64, c.multiprocessors * c.ctas * 63) << "too many stay idle";
   }
 }
 
@@ -109,8 +111,8 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
       options.num_parts = parts;
       Made made = Make(device, { Layer(8, 8, 64), Layer(64, 8, 128) }, options);
       ASSERT_EQ(made.plans.num_classes, 2);
-      EXPECT_EQ(made.plans.classes[0].num_parts, parts);
-      EXPECT_EQ(made.plans.classes[1].num_parts, parts);
+      for (int32_t i = 0; i < 2; i++)
+        EXPECT_EQ(made.plans.classes[i].num_parts * made.plans.classes[i].lanes, parts);
       EXPECT_EQ(made.plans.num_slots, int64_t{ 4 } * parts);
     }
   }
@@ -124,7 +126,9 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
 TEST(Plans, NeedThePlannersSharedMemory) {
   for (int32_t num_parts : { 100, 4096 })
     for (int32_t max_requests : { 1, 4096 }) {
-      const int64_t bytes = 5120 + 16 * (int64_t(max_requests) + 2) + 24 * (int64_t(num_parts) + 2);
+      const int64_t in_lane =
+          Make(HostInfo(), { PlainLayer() }, { num_parts, max_requests, 8192, false }).plans.classes[0].num_parts;
+      const int64_t bytes = 5120 + 16 * (int64_t(max_requests) + 2) + 24 * (in_lane + 2);
       for (int32_t shared_memory : { 0, 102400, int32_t(bytes) - 1, int32_t(bytes), 233472 })
         for (cgr_device_info device : { CudaInfo(90), HostInfo() }) {
           SCOPED_TRACE(std::to_string(num_parts) + " parts, " + std::to_string(max_requests) + " requests, " +
@@ -138,6 +142,7 @@ TEST(Plans, NeedThePlannersSharedMemory) {
           EXPECT_EQ(made.findings[0].status, CGR_ERROR_UNSUPPORTED);
           EXPECT_STREQ(made.findings[0].field, "num_parts");
           EXPECT_NE(std::string(made.findings[0].text).find(std::to_string(bytes)), std::string::npos);
+          EXPECT_NE(std::string(made.findings[0].text).find("is " + std::to_string(num_parts) + ","), std::string::npos);
         }
     }
 }
@@ -184,9 +189,9 @@ TEST(Plans, AreApartForLayersThatDifferInThem) {
   };
   const std::vector<Difference> differences = {
     { "KV heads", [](cgr_layer *l) { l->num_kv_heads = 4, l->num_q_heads = 16; },
-      [](const cgr__plan_class &c) { return c.head_blocks; }, 8, 4 },
+      [](const cgr__plan_class &c) { return c.head_blocks * c.lanes; }, 8, 4 },
     { "blocks of query heads", [](cgr_layer *l) { l->num_q_heads = 8 * 65; },
-      [](const cgr__plan_class &c) { return c.head_blocks; }, 8, 16 },
+      [](const cgr__plan_class &c) { return c.head_blocks * c.lanes; }, 8, 16 },
     { "query heads", [](cgr_layer *l) { l->num_q_heads = 64; }, [](const cgr__plan_class &c) { return c.line_query_len; }, 4, 2 },
     { "query heads of a tile", [](cgr_layer *l) { l->num_q_heads = 8 * 9; },
       [](const cgr__plan_class &c) { return c.queue_tile_q; }, 16, 4 },
@@ -276,7 +281,7 @@ TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
     options.batch_invariant = true;
     cgr__plans plans = Make(device, { PlainLayer() }, options).plans;
     EXPECT_EQ(plans.classes[0].max_splits, variant->max_splits);
-    EXPECT_EQ(plans.num_slots, int64_t{ plans.classes[0].num_parts } * (variant->max_splits + 1));
+    EXPECT_EQ(plans.num_slots, int64_t{ plans.classes[0].num_parts } * plans.classes[0].lanes * (variant->max_splits + 1));
     EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.line_lines[0]) << "the queue needs none";
   }
 }
@@ -296,7 +301,7 @@ TEST(Plans, HaveTilesWhoseLinesFit) {
       ASSERT_EQ(heads, std::min(group, 64));
       ASSERT_EQ(cgr__variant_head_blocks(variant, &layer), blocks);
       const cgr__plan_class c = Make(device, { layer }).plans.classes[0];
-      ASSERT_EQ(c.head_blocks, blocks);
+      ASSERT_EQ(c.head_blocks * c.lanes, blocks);
       ASSERT_GE(c.line_query_len, 1);
       ASSERT_LE(c.line_query_len * heads, std::max(16, heads));
       ASSERT_GT((c.line_query_len + 1) * heads, 16);
@@ -338,10 +343,10 @@ int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_to
 // What attention of one layer takes: its slots, and in them its tiles line by line.
 void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, const cgr__plan_options &options) {
   const cgr__plan_class &c = plans.classes[plans.class_of[index]];
-  int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts, splits = c.max_splits;
+  int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts * c.lanes, splits = c.max_splits;
   int64_t line_lines = plans.line_lines[plans.class_of[index]], queue_lines = plans.queue_lines[plans.class_of[index]];
   int64_t line_slots = parts * (splits > 0 ? splits + 1 : 2), queue_slots = splits > 0 ? 0 : 2 * parts;
-  EXPECT_EQ(c.head_blocks, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
+  EXPECT_EQ(c.head_blocks * c.lanes, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
   EXPECT_EQ(c.window_left, layer.window_left);
   EXPECT_EQ(c.max_requests, options.max_requests);
   EXPECT_EQ(c.line_tile_kv, 64);
@@ -353,7 +358,7 @@ void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, c
   EXPECT_GE(plans.partial_dim, layer.head_dim);
   EXPECT_GE(c.max_entries, MostTiles(c, options.max_requests, options.max_tokens));
   if (splits == 0) { // a few tiles become fewer than 2 G pieces in all head blocks together
-    EXPECT_GE(int64_t{ c.max_entries } * c.head_blocks, 2 * parts - 1);
+    EXPECT_GE(int64_t{ c.max_entries } * c.head_blocks, 2 * c.num_parts - 1);
   }
 }
 
@@ -407,20 +412,21 @@ TEST(Plans, HoldTheLinesOfAllThatShareOne) {
   }
 }
 
-// An H200 by hand: 264 CTAs; 4 query heads to a KV head are 4 tokens of 16 lines on the line and 16 of 64 in the queue, which 256
-// requests of 8192 tokens fill with 512 whole tiles and 256 that are begun.
+// An H200 by hand: 264 CTAs, 33 for each of 8 heads; 4 query heads to a KV head are 4 tokens of 16 lines on the line and 16 of 64
+// in the queue, which 256 requests of 8192 tokens fill with 512 whole tiles and 256 that are begun.
 TEST(Plans, OfAnH200AsByHand) {
   cgr__plans plans = Make(CudaInfo(90), { Layer(32, 8, 128), Layer(32, 8, 128) }).plans;
   const cgr__plan_class &c = plans.classes[0];
   EXPECT_EQ(plans.num_classes, 1);
-  EXPECT_EQ(c.num_parts, 264);
-  EXPECT_EQ(c.head_blocks, 8);
+  EXPECT_EQ(c.num_parts, 33);
+  EXPECT_EQ(c.head_blocks, 1);
+  EXPECT_EQ(c.lanes, 8);
   EXPECT_EQ(c.line_query_len, 4);
   EXPECT_EQ(c.queue_tile_q, 16);
   EXPECT_EQ(c.max_entries, 768);
   EXPECT_EQ(plans.line_lines[0], 16);
   EXPECT_EQ(plans.queue_lines[0], 64);
-  EXPECT_EQ(plans.plan_words, (64 + 264 * 48 + 256 * 4 + 768 * 32) / 4);
+  EXPECT_EQ(plans.plan_words, (64 + 33 * 48 + 256 * 4 + 768 * 32) / 4);
   EXPECT_EQ(plans.num_slots, 4 * 264);
   EXPECT_EQ(plans.num_counters, 4 * 264 + 2);
   EXPECT_EQ(plans.partial_vectors, 2 * 264 * 16 + 2 * 264 * 64);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -250,6 +251,38 @@ TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
     ASSERT_EQ(single.outputs.size(), outputs);
   });
   EXPECT_GT(compared, 5000) << "tiles that are split";
+}
+
+// Lanes share nothing: what one lane's plan says of slots and head blocks is, in all lanes together, every slot and every head
+// block once. Slots of one tile stay neighbours, and those of the lines come first.
+TEST(PlanSlots, LanesHaveSlotsAndHeadBlocksOfTheirOwn) {
+  ForRandomPlans(300, [](const PlanCase &given, Random &random) {
+    cgr__plan_class c = given.c;
+    c.lanes = random.Pick32(1, 8);
+    const int32_t of_line = cgr__plan_line_slots(&c), all = of_line + cgr__plan_queue_slots(&c);
+    std::set<int32_t> slots, head_blocks;
+    for (int32_t lane = 0; lane < c.lanes; lane++) {
+      for (int32_t slot = 0; slot < all; slot++) {
+        const int32_t at = cgr__plan_slot_in_lane(&c, lane, slot);
+        ASSERT_TRUE(at >= 0 && at < c.lanes * all && slots.insert(at).second) << "slot " << slot << " of lane " << lane;
+        ASSERT_EQ(at < cgr__plan_all_line_slots(&c), slot < of_line);
+        if (slot > 0 && slot != of_line) {
+          ASSERT_EQ(at, cgr__plan_slot_in_lane(&c, lane, slot - 1) + 1);
+        }
+      }
+      for (int32_t h = 0; h < c.head_blocks; h++) {
+        cgr__plan_item item = {};
+        item.head_block = h;
+        item.fold = item.first = -1;
+        item.slot = all - 1;
+        cgr__plan_item_in_lane(&c, lane, &item);
+        ASSERT_TRUE(item.head_block < c.head_blocks * c.lanes && head_blocks.insert(item.head_block).second);
+        ASSERT_EQ(item.head_block % c.lanes, lane);
+        ASSERT_EQ(item.slot, cgr__plan_slot_in_lane(&c, lane, all - 1));
+        ASSERT_TRUE(item.fold == -1 && item.first == -1);
+      }
+    }
+  });
 }
 
 } // namespace

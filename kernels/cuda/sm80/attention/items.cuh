@@ -80,9 +80,11 @@ __device__ __forceinline__ void next_on_line(const cgr__attention_args &a, const
   const cgr__plan_batch batch = batch_of(a);
   cgr__plan_item item;
   int32_t query_len = walk.query_len, length = walk.seq_len;
-  record.is_live = cgr__plan_walk_next(&walk, &c, &part, (int32_t)blockIdx.x, &batch, &item);
-  if (record.is_live)
-    describe<kGeneral>(a, item, query_len, length, record);
+  record.is_live = cgr__plan_walk_next(&walk, &c, &part, (int32_t)blockIdx.x / c.lanes, &batch, &item);
+  if (!record.is_live)
+    return;
+  cgr__plan_item_in_lane(&c, (int32_t)blockIdx.x % c.lanes, &item);
+  describe<kGeneral>(a, item, query_len, length, record);
 }
 
 /* Thread 0: finds items of the line until the loader knows its way to the end of item `next` and kAhead tiles on, or there are no
@@ -108,7 +110,7 @@ __device__ __forceinline__ bool find_on_line(const cgr__attention_args &a, ItemS
   return is_live;
 }
 
-/* Thread 0: the next item of the queue becomes item `number`. */
+/* Thread 0: the next item of the queue becomes item `number`. `num_items`: of all lanes. */
 template <bool kGeneral>
 __device__ __forceinline__ void find_in_queue(const cgr__attention_args &a, ItemShared &shared, int32_t number, int32_t num_items,
                                               bool is_first) {
@@ -121,9 +123,11 @@ __device__ __forceinline__ void find_in_queue(const cgr__attention_args &a, Item
   shared.taken = atomicAdd(a.queue, 1);
   const cgr__plan_entry *entries =
       reinterpret_cast<const cgr__plan_entry *>(reinterpret_cast<const char *>(a.plan) + cgr__plan_entries_offset(&c));
-  const cgr__plan_entry entry = entries[i / c.head_blocks];
+  const int32_t lane = i % c.lanes, in_lane = i / c.lanes;
+  const cgr__plan_entry entry = entries[in_lane / c.head_blocks];
   int32_t query_len = a.query_start_loc[entry.request + 1] - a.query_start_loc[entry.request];
-  const cgr__plan_item item = cgr__plan_queue_item(&c, &entry, i % c.head_blocks, query_len);
+  cgr__plan_item item = cgr__plan_queue_item(&c, &entry, in_lane % c.head_blocks, query_len);
+  cgr__plan_item_in_lane(&c, lane, &item);
   describe<kGeneral>(a, item, query_len, a.seq_lens[entry.request], record);
 }
 

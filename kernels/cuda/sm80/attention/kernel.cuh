@@ -37,7 +37,7 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   using Shape = AttentionShape<kHeadDim>;
   const cgr__plan_part *parts =
       reinterpret_cast<const cgr__plan_part *>(reinterpret_cast<const char *>(a.plan) + sizeof(cgr__plan_header));
-  const cgr__plan_part part = parts[blockIdx.x];
+  const cgr__plan_part part = parts[(int32_t)blockIdx.x / a.plan_class.lanes];
   const cgr__plan_batch batch = batch_of(a);
   cgr__plan_walk walk = cgr__plan_walk_begin(&part, &batch);
   ItemRecord record;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   const cgr__plan_header *header = reinterpret_cast<const cgr__plan_header *>(a.plan);
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
-  int32_t num_items = header->num_items, num_emptied = header->num_emptied;
+  int32_t num_items = header->num_items * a.plan_class.lanes, num_emptied = header->num_emptied;
   Loader<kHeadDim, kGeneral> loader;
   int num_filled = begin_line(a, loader, shared.items, base), stage = 0;
   if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */

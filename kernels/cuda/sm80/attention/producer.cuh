@@ -24,6 +24,7 @@ template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row
 
 template <int kHeadDim, bool kGeneral> struct Loader {
   using Shape = AttentionShape<kHeadDim>;
+  static_assert(kAhead == Shape::kStages + 1, "the loader is as far ahead as thread 0 finds items");
 
   int32_t index;          /* of the item among those of the CTA */
   int32_t tile, tile_end; /* of the item; none is left when live is false */
