@@ -325,7 +325,7 @@ TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
                : CGR_OK;
   });
   const Found found = Run(TestWatching(24));
-  ExpectDifferences(found, { "out of the last layer[0][0]", "next_tokens" });
+  ExpectDifferences(found, { "out of the last layer[0][", "next_tokens" }); // its first byte may be right by chance
   for (const cgr_finding &finding : found.findings)
     EXPECT_STREQ(finding.field, "full 4r 4t q1 v0");
 }
