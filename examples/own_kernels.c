@@ -185,15 +185,15 @@ static cgr_status run(const char *device, bool own, struct outcome *outcome) { /
 }
 
 int main(int argc, char **argv) {
-  const char *device = argc > 1 ? argv[1] : NULL;
+  if (argc > 2)
+    return fputs("own_kernels: expected one argument at most, the device\n", stderr), 1;
   struct outcome own = { 0 }, native = { 0 };
-  if (run(device, true, &own) != CGR_OK || run(device, false, &native) != CGR_OK) {
+  if (run(argv[1], true, &own) != CGR_OK || run(argv[1], false, &native) != CGR_OK) {
     fprintf(stderr, "own_kernels: %s\n", cgr_last_message());
     return 1;
   }
   const bool same = memcmp(own.text, native.text, sizeof own.text) == 0;
-  printf("%s\n%s\n", own.text[0], own.text[1]);
-  printf("%d steps, %d of them graph replays\n", LETTERS, own.replays);
+  printf("%s\n%s\n%d steps, %d of them graph replays\n", own.text[0], own.text[1], LETTERS, own.replays);
   printf("cgr's kernels and page table give %s letters, in %d replays\n", same ? "the same" : "other", native.replays);
   return !same;
 }

@@ -98,8 +98,8 @@ static int look_up(const cgr__audit *audit, const cgr__held *held, uint64_t valu
 static int check_address(cgr__audit *audit, const cgr__words *words, const cgr__word *word, found *f) {
   int error = look_up(audit, &words->held, word->value, f);
   if (f->kind == WORD_OUTSIDE && is_new(audit, of_allocation(f->base)))
-    tell(audit, words, word, "%#llx lies in no region, in %zu bytes from %p on", (unsigned long long)word->value, f->bytes,
-         f->base);
+    tell(audit, words, word, "%#llx lies in no region (cgr_region_register), in %zu bytes from %p on",
+         (unsigned long long)word->value, f->bytes, f->base);
   if (f->kind == WORD_UNHELD && is_new(audit, of_region(audit, f->region)))
     tell(audit, words, word, "%#llx lies in region %d, which the graph's `record` has not named", (unsigned long long)word->value,
          f->region);

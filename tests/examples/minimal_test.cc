@@ -134,6 +134,12 @@ TEST(ExamplesRefuse, ADeviceThatIsNone) {
   }
 }
 
+TEST(ExamplesRefuse, ATextThatNobodyAskedFor) {
+  const Outcome outcome = RunExample("own_kernels host text");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.text, "own_kernels: expected one argument at most, the device\n");
+}
+
 // ------------------------------------------------------------------------------------------------------------- the sources
 
 TEST(ExamplesAreShort, InLines) {

@@ -122,10 +122,12 @@ TEST_F(AuditWords, OtherAddressesAreToldOnce) {
   Words a, b;
   for (Words *w : { &a, &b })
     w->Param("k", 0, { kOther + 1, kOther + 2 }).Param("k", 1, { kOther + 3, kMemory + 9, kMemory, kMore + 255 });
-  EXPECT_EQ(Run(a, b),
-            (Texts{ "node 0 (k), parameter 0, byte 0: 0x30001 lies in region 2, which the graph's `record` has not named",
-                    "node 0 (k), parameter 1, byte 8: 0x100009 lies in no region, in 256 bytes from 0x100000 on",
-                    "node 0 (k), parameter 1, byte 24: 0x2000ff lies in no region, in 256 bytes from 0x200000 on" }));
+  EXPECT_EQ(
+      Run(a, b),
+      (Texts{
+          "node 0 (k), parameter 0, byte 0: 0x30001 lies in region 2, which the graph's `record` has not named",
+          "node 0 (k), parameter 1, byte 8: 0x100009 lies in no region (cgr_region_register), in 256 bytes from 0x100000 on",
+          "node 0 (k), parameter 1, byte 24: 0x2000ff lies in no region (cgr_region_register), in 256 bytes from 0x200000 on" }));
   // The region once more in another graph, the allocations not.
   EXPECT_EQ(Run(a, b).size(), 1u);
 }
@@ -172,10 +174,13 @@ TEST_F(AuditWords, AddressesMayChangeWithinARegionAlone) {
   a.Param("k", 0, { kNamed, kNamed, kNamed, 5, kMemory });
   b.Param("k", 0, { kNamed + 16, kOwn, 0, kNamed, kMemory + 8 });
   const std::string elsewhere = ", which is elsewhere";
-  EXPECT_EQ(Run(a, b), (Texts{ "node 0 (k), parameter 0, byte 8: 0x20000 in one capture, 0x10000 in the next" + elsewhere,
-                               "node 0 (k), parameter 0, byte 16: 0x20000 in one capture, 0 in the next" + elsewhere,
-                               "node 0 (k), parameter 0, byte 24: 0x5 in one capture, 0x20000 in the next" + elsewhere,
-                               "node 0 (k), parameter 0, byte 32: 0x100000 lies in no region, in 256 bytes from 0x100000 on" }));
+  EXPECT_EQ(
+      Run(a, b),
+      (Texts{
+          "node 0 (k), parameter 0, byte 8: 0x20000 in one capture, 0x10000 in the next" + elsewhere,
+          "node 0 (k), parameter 0, byte 16: 0x20000 in one capture, 0 in the next" + elsewhere,
+          "node 0 (k), parameter 0, byte 24: 0x5 in one capture, 0x20000 in the next" + elsewhere,
+          "node 0 (k), parameter 0, byte 32: 0x100000 lies in no region (cgr_region_register), in 256 bytes from 0x100000 on" }));
 }
 
 // The last bytes of a parameter, and a launch's dimensions.
