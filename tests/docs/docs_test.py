@@ -48,6 +48,11 @@ class Links(unittest.TestCase):
                                 lambda p: pages.anchors(text if p == "docs/x.md" else read(p)))
         self.assertEqual([re.match(r"docs/x.md: (\S+):", d).group(1) for d in dead], ["b.md", "#another", "threads.md#no"])
 
+    def test_that_are_written_otherwise_are_seen(self):
+        text = "[a][one] [b][two] [c](x.md \"title\")\n\n[one]: nofile.md\n<a href=\"nowhere.md\">d</a> <a id=1 href='threads.md'>e</a>\n"
+        dead = pages.dead_links("docs/y.md", text, os.path.exists, lambda p: [])
+        self.assertEqual([re.match(r"docs/y.md: (\S+):", d).group(1) for d in dead], ["[two]", "x.md", "nofile.md", "nowhere.md"])
+
     def test_index_names_every_page(self):
         for path in glob.glob("docs/*.md"):
             name = os.path.basename(path)
@@ -68,6 +73,9 @@ class Names(unittest.TestCase):
         text = "`cgr_step_lunch` `cgr_step_launch` `CGR_OK` `CGR_KO` `cgr_fa3_*` `cgr_fa4_*` `cgr_record_` `cgr_config.max_row`"
         self.assertEqual(pages.unknown_names("x", text, known), ["x: cgr_step_lunch", "x: CGR_KO", "x: cgr_fa4_"])
         self.assertEqual(pages.unknown_fields("x", text, known, {"cgr_config"}), ["x: cgr_config.max_row"])
+        text = "`config.max_row` `cgr_config->max_requestz` `config->max_requests` `config.c` `engine.x`"
+        self.assertEqual(pages.unknown_fields("x", text, known, {"cgr_config"}),
+                         ["x: cgr_config.max_row", "x: cgr_config.max_requestz"])
 
     def test_exceptions_are_used(self):
         text = "".join(read(path) for path in NAMED)
@@ -92,6 +100,10 @@ class Code(unittest.TestCase):
                     count += 1
         self.assertGreater(count, 30)
         self.assertEqual("\n".join(filter(None, said)), "")
+
+    def test_is_found_however_it_is_fenced(self):
+        text = "```c\none\n```\n- a list\n\n  ```c\n  two\n  ```\n```C\nthree\n```\n```c title=x\nfour\n```\n```sh\nfive\n```\n"
+        self.assertEqual([(line, code.strip()) for line, _, code in pages.blocks(text)], [(2, "one"), (7, "two"), (10, "three"), (13, "four")])
 
     def test_that_is_wrong_is_seen(self):
         good = "TRY(cgr_step_launch(rt, &step, stream));\n"

@@ -11,8 +11,9 @@ import guide  # noqa: E402
 import headers  # noqa: E402
 from guide import read  # noqa: E402
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^ *```(\w*)[^\n`]*\n(.*?)^ *```$", re.S | re.M)
+LINKS = [re.compile(r"\]\(([^)\s]+)[^)]*\)"), re.compile(r"^ *\[[^]]+\]: *(\S+)", re.M), re.compile(r"<a [^>]*href=[\"']([^\"']+)", re.I)]
+REFERENCE = re.compile(r"\]\[([^]]+)\]")
 PRELUDE = re.compile(r"<!-- compile: (\w+) -->\n$")
 
 # Names that pages mention and the headers do not have, each with the reason.
@@ -51,8 +52,10 @@ def anchors(text):
 
 def dead_links(path, text, exists, anchors_of):
     """Of links to files of the project, those that lead nowhere."""
-    dead = []
-    for link in LINK.findall(without_code(text).replace("``", "")):
+    text = without_code(text).replace("``", "")
+    defined = {name.lower() for name in re.findall(r"^ *\[([^]]+)\]:", text, re.M)}
+    dead = ["%s: [%s]: there is no such reference" % (path, name) for name in REFERENCE.findall(text) if name.lower() not in defined]
+    for link in [link for pattern in LINKS for link in pattern.findall(text)]:
         if re.match(r"[a-z]+:", link):
             continue
         file, _, anchor = link.partition("#")
@@ -77,16 +80,22 @@ def unknown_names(path, text, known):
 
 
 def unknown_fields(path, text, known, structs):
-    """`cgr_config.max_row`: a struct that there is, with a field that it lacks."""
-    return ["%s: %s.%s" % (path, s, f) for s, f in re.findall(r"`(cgr_\w+)\.(\w+)", text)
-            if s in structs and "%s.%s" % (s, f) not in known]
+    """`cgr_config.max_row`, `config.max_row`, with a point or an arrow: a struct that there is, with a field that it lacks."""
+    unknown = []
+    for name, field in re.findall(r"`(\w+)(?:\.|->)(\w+)", text):
+        struct = name if name.startswith("cgr_") else "cgr_" + name
+        if field in ("c", "cc", "cu", "h", "md"):  # a file
+            continue
+        if struct in structs and "%s.%s" % (struct, field) not in known:
+            unknown.append("%s: %s.%s" % (path, struct, field))
+    return unknown
 
 
 def blocks(text):
     """The blocks of C: line, prelude, code."""
     out = []
     for found in FENCE.finditer(text):
-        if found.group(1) != "c":
+        if found.group(1).lower() != "c":
             continue
         prelude = PRELUDE.search(text[:found.start()])
         out.append((text.count("\n", 0, found.start()) + 2, prelude.group(1) if prelude else "file", found.group(2)))
