@@ -18,15 +18,14 @@ extern "C" {
  * leave fp32 partials; the last CTA to arrive at plan_counters[first] merges them in the order of their slots, writes the output
  * and sets the counter back to 0. A CTA also zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile
  * has: the padding [counts[TOKENS], num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P
- * rounded to V's dtype for bf16 (as a tensor core takes it), outputs rounded to nearest even. Lanes of V outside of what a tile
+ * rounded to V's dtype for bf16 (as a tensor core takes it), outputs rounded to nearest even. Tokens of V outside of what a tile
  * sees are zeroed, not only masked, and of pages that lie outside of it neither the number nor the content is read. A token that
  * some query of a tile sees is read for the whole tile: an Inf or NaN that the engine itself puts into V of a real token may
  * reach the queries of the same request before it. A score is scale * q.k, then softcap * tanh(score / softcap), then less slope
- * * distance (ALiBi: Press et al. 2022, with the bias of FlashAttention, which counts from the query in both directions), or
- * slope * sqrt(distance); the positions of query and key are those of their sequence. A sink is one more score, of no value, that
- * joins when a line is normalised: once, however many partials it had; lse has it in. A line that sees no key has out 0 and lse
- * -inf, with a sink too.
- */
+ * times distance (ALiBi: Press et al. 2022, with the bias of FlashAttention, which counts from the query in both directions), or
+ * slope times sqrt(distance); the positions of query and key are those of their sequence. A sink is one more score, of no value,
+ * that joins when a line is normalised: once, however many partials it had; lse has it in. A line that sees no key has out 0 and
+ * lse -inf, with a sink too. */
 typedef struct cgr__attention_args {
   cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim, of out head_dim_v]; lse fp32 [num_tokens, num_q_heads], data NULL:
                            not wanted */

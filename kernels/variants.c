@@ -10,7 +10,6 @@
 #include "kernels/planner.h"
 #include "planners/attention/plan_host.h"
 
-#define MAX_LANES 8
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
 #define ALL_FEATURES                                                                                           \
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
@@ -238,7 +237,9 @@ static int32_t sees_of(const cgr_layer *l) {
   return l->length_set != 0 ? CGR__SEES_OTHER : CGR__SEES_CACHE;
 }
 
-/* Lanes for `head_blocks` and `ctas`: no more than read the 2 KB of a token's heads at once, and so that few CTAs stay idle. */
+#define MAX_LANES 8 /* so many neighbouring heads of a token are read at about the same time */
+
+/* All lanes have as many head blocks, and at most one CTA in 64 stays idle. */
 static int32_t num_lanes(int32_t head_blocks, int32_t ctas) {
   for (int32_t lanes = smaller(MAX_LANES, head_blocks); lanes > 1; lanes--)
     if (head_blocks % lanes == 0 && lanes <= ctas && ctas % lanes <= ctas / 64)

@@ -257,7 +257,11 @@ TEST_F(BazelwTest, SaysWhatItCannotCount) {
   bin_.Write("events", kRemote);
   Ends("0", 0, " //x\nbazelw: the results of 1 of 1 tests are not on this machine, so their cases are not counted\n");
   bin_.Write("events", "");
-  Ends("0", 0, "names no results of tests, so cases are not counted\n");
+  const Outcome nowhere = RunBazelw("test --build_event_json_file=" + (bin_.path() / "mine.json").string() + " //x");
+  EXPECT_EQ(nowhere.status, 0) << nowhere.text;
+  Says(nowhere, "mine.json names no results of tests, so cases are not counted\n");
+  Ends("0", 3,
+       "names no results of tests, so cases are not counted\n"); // Bazel's own word that it tested, and nothing to show for it
 }
 
 // It did not get as far as testing: no results of before are summed up.
