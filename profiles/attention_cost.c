@@ -149,6 +149,7 @@ static double run_alone(bench_engine *e, const shape *s, const int32_t *query_le
   b.num_q_heads = HEADS;
   b.num_kv_heads = KV_HEADS;
   b.head_dim = DIM;
+  b.dtype = CGR_DTYPE_BF16;
   b.page_size = PAGE_SIZE;
   b.num_pages = e->num_pages * (cold ? e->num_layers : 1);
   b.cold = cold;

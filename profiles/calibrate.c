@@ -84,6 +84,7 @@ static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_a
   a.num_q_heads = GROUP * l->num_kv_heads;
   a.num_kv_heads = l->num_kv_heads;
   a.head_dim = b->head_dim;
+  a.dtype = CGR_DTYPE_BF16;
   a.page_size = PAGE_SIZE;
   a.num_pages = (int64_t)(m->pool_bytes / ((size_t)4 * PAGE_SIZE * (size_t)l->num_kv_heads * (size_t)b->head_dim));
   a.num_requests = count;
@@ -317,9 +318,9 @@ static void open_machine(machine *m, const char *device) {
   }
   /* The longest launch twice: as many KV tiles of 64 tokens, K and V, for each part. */
   m->pool_bytes = (size_t)2 * (size_t)m->max_kv * (size_t)most * 64 * 128 * 4;
-  m->pool = bench_make_tensor(m->dev, m->stream, m->pool_bytes / 2);
-  m->q = bench_make_tensor(m->dev, m->stream, (size_t)lines * 128);
-  m->out = bench_make_tensor(m->dev, m->stream, (size_t)lines * 128);
+  m->pool = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, m->pool_bytes / 2);
+  m->q = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, (size_t)lines * 128);
+  m->out = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, (size_t)lines * 128);
 }
 
 static void close_machine(machine *m) {

@@ -53,12 +53,12 @@ static void *download(const alone *a, const void *memory, size_t bytes) {
 
 /* --------------------------------------------------------------------------------------------------------- layer and plan */
 
-static cgr_layer make_layer(int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
+static cgr_layer make_layer(cgr_dtype dtype, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
   cgr_layer layer = CGR_LAYER_INIT;
   layer.num_q_heads = num_q_heads;
   layer.num_kv_heads = num_kv_heads;
   layer.head_dim = layer.head_dim_v = head_dim;
-  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = CGR_DTYPE_BF16;
+  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = (int32_t)dtype;
   return layer;
 }
 
@@ -77,7 +77,7 @@ static const cgr__variant *choose(cgr_device *dev, const cgr_layer *layer, cgr_d
 const cgr__variant *bench_attention_variant(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
                                             int32_t *num_parts) {
   cgr_device_info info;
-  cgr_layer layer = make_layer(num_q_heads, num_kv_heads, head_dim);
+  cgr_layer layer = make_layer(CGR_DTYPE_BF16, num_q_heads, num_kv_heads, head_dim);
   const cgr__variant *variant = choose(dev, &layer, &info);
   *num_parts = cgr__variant_num_parts(variant, &info, &layer);
   return variant;
@@ -86,7 +86,7 @@ const cgr__variant *bench_attention_variant(cgr_device *dev, int32_t num_q_heads
 static void make_class(alone *a) {
   const bench_attention *b = a->b;
   cgr_device_info info;
-  cgr_layer layer = make_layer(b->num_q_heads, b->num_kv_heads, b->head_dim);
+  cgr_layer layer = make_layer(b->dtype, b->num_q_heads, b->num_kv_heads, b->head_dim);
   const cgr__variant *variant = choose(b->dev, &layer, &info);
   const cgr__plan_options options = { b->num_parts, b->num_requests, a->num_tokens, false };
   cgr__findings findings;
@@ -183,9 +183,9 @@ static void make_buffers(alone *a) {
   a->args.partial_out = upload(a, NULL, (size_t)(p->partial_vectors * p->partial_dim) * sizeof(float));
   a->args.partial_state = upload(a, NULL, (size_t)p->partial_vectors * 2 * sizeof(float));
   a->args.error = upload(a, &none, sizeof none);
-  bench_check(cgr_view_make(b->q, CGR_DTYPE_BF16, b->num_q_heads, b->head_dim, &a->args.q), "q");
-  bench_check(cgr_view_make(b->out, CGR_DTYPE_BF16, b->num_q_heads, b->head_dim, &a->args.out), "out");
-  bench_check(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, b->cache, CGR_DTYPE_BF16, b->page_size, b->num_kv_heads, b->head_dim,
+  bench_check(cgr_view_make(b->q, b->dtype, b->num_q_heads, b->head_dim, &a->args.q), "q");
+  bench_check(cgr_view_make(b->out, b->dtype, b->num_q_heads, b->head_dim, &a->args.out), "out");
+  bench_check(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, b->cache, b->dtype, b->page_size, b->num_kv_heads, b->head_dim,
                                     &a->args.k_cache, &a->args.v_cache),
               "the cache");
   a->args.group = (cgr__group_geometry){ b->page_size, .read_trash_page = 0, .write_trash_page = 1, 0, b->num_pages, a->stride };
@@ -223,7 +223,7 @@ static void enqueue(alone *a, int32_t node, int32_t queue) {
 
 static size_t out_bytes(const alone *a) { return (size_t)a->num_tokens * (size_t)a->b->num_q_heads * (size_t)a->b->head_dim * 2; }
 
-/* Whatever is not written is NaN. */
+/* Whatever is not written is NaN, of bf16 and of fp16. */
 static void poison_out(const alone *a) { bench_check(cgr_fill(a->b->dev, a->b->out, 0xff, out_bytes(a), a->b->stream), "fill"); }
 
 /* What the graph's last node must write, checked. */
@@ -237,7 +237,7 @@ static void *solve(alone *a) {
   synchronize(a);
   void *out = download(a, b->out, out_bytes(a));
   float *lse = download(a, a->lse, (size_t)a->num_tokens * (size_t)b->num_q_heads * sizeof *lse);
-  bench_attention_check(
+  a->result.error = bench_attention_check(
       b, &(bench_attention_output){ a->query_start, a->table + set * b->num_requests * a->stride, a->stride, out, lse });
   free(lse);
   return out;

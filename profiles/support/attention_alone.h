@@ -16,9 +16,10 @@ typedef struct bench_attention {
   cgr_device *dev;
   cudaStream_t stream;
   int32_t num_q_heads, num_kv_heads, head_dim, page_size;
+  cgr_dtype dtype; /* of all tensors: bf16 or fp16 */
   int64_t num_pages;
-  void *cache;   /* one pool, bf16: [num_pages][2][page_size][num_kv_heads][head_dim] */
-  void *q, *out; /* bf16: [tokens][num_q_heads][head_dim] */
+  void *cache;   /* one pool: [num_pages][2][page_size][num_kv_heads][head_dim] */
+  void *q, *out; /* [tokens][num_q_heads][head_dim] */
 
   int32_t num_requests;
   const int32_t *query_lens, *seq_lens; /* [num_requests]; seq_lens with the new tokens */
@@ -30,13 +31,21 @@ typedef struct bench_attention {
   int32_t num_parts;             /* 0: as many as the device holds */
   const bench_plan_costs *costs; /* NULL: the variant's */
   int32_t nodes, replays;        /* a replay is a launch of the graph, or several when it is short */
+  int32_t samples;               /* tokens that are compared with the reference, of one KV head each; less than 3: 3 */
 } bench_attention;
+
+/* The largest of what was compared with the fp64 reference. */
+typedef struct bench_attention_error {
+  double out; /* of a head: the length of the difference over that of the head */
+  double lse; /* not relative */
+} bench_attention_error;
 
 typedef struct bench_attention_result {
   double us;          /* of a node; the median over the replays */
   int32_t cuts;       /* parts that begin inside of a tile */
   int32_t num_items;  /* of the queue */
   int32_t num_pieces; /* items of the queue that are not a whole tile */
+  bench_attention_error error;
 } bench_attention_result;
 
 /* Also compares some tokens of a launch before with the reference, and looks that the graph gave the same bits, took every item

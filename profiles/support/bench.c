@@ -84,20 +84,22 @@ void bench_fail(const char *format, ...) {
   exit(1);
 }
 
-/* Random bf16 in about [-1, 1): sign and mantissa from a generator, one of eight exponents. After the first chunk the memory is
- * copied from itself: pools are large, and the way from the host is narrow. */
-static void fill_random(cgr_device *dev, cudaStream_t stream, char *memory, size_t bytes) {
+/* Random bf16 or fp16 in about [-1, 1): sign and mantissa from a generator, one of eight exponents. After the first chunk the
+ * memory is copied from itself: pools are large, and the way from the host is narrow. */
+static void fill_random(cgr_device *dev, cudaStream_t stream, cgr_dtype dtype, char *memory, size_t bytes) {
   const size_t chunk = (size_t)64 << 20;
   void *pinned;
   size_t size = bytes < chunk ? bytes : chunk;
   bench_check(cgr_memory_alloc_pinned(dev, size, &pinned), "pinned memory");
   uint64_t state = 88172645463325252u;
   uint16_t *words = pinned;
+  const int mantissa = dtype == CGR_DTYPE_FP16 ? 10 : 7, least = dtype == CGR_DTYPE_FP16 ? 7 : 119;
+  const uint64_t others = 0x8000u | ((1u << mantissa) - 1);
   for (size_t i = 0; i < size / 2; i++) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
-    words[i] = (uint16_t)((state & 0x807f) | (uint64_t)(119 + (state >> 32) % 8) << 7);
+    words[i] = (uint16_t)((state & others) | ((uint64_t)least + (state >> 32) % 8) << mantissa);
   }
   bench_check(cgr_copy(dev, memory, pinned, size, stream), "upload");
   for (size_t at = size, length; at < bytes; at += length) {
@@ -108,14 +110,16 @@ static void fill_random(cgr_device *dev, cudaStream_t stream, char *memory, size
   bench_check(cgr_memory_free_pinned(dev, pinned), "pinned memory");
 }
 
-void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, size_t elements) {
+void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, cgr_dtype dtype, size_t elements) {
   void *memory;
   bench_check(cgr_memory_alloc(dev, elements * 2, &memory), "memory");
-  fill_random(dev, stream, memory, elements * 2);
+  fill_random(dev, stream, dtype, memory, elements * 2);
   return memory;
 }
 
-static void *make_tensor(bench_engine *e, size_t elements) { return bench_make_tensor(e->dev, e->stream, elements); }
+static void *make_tensor(bench_engine *e, size_t elements) {
+  return bench_make_tensor(e->dev, e->stream, (cgr_dtype)e->dtype, elements);
+}
 
 /* Of one layer, K and V. */
 static size_t pool_bytes(const bench_engine *e) {

@@ -20,8 +20,8 @@ void bench_check(cgr_status status, const char *what);
 /* Prints a line and exits. */
 void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-/* Device memory with random bf16 in about [-1, 1). */
-void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, size_t elements);
+/* Device memory with random bf16 or fp16 in about [-1, 1). */
+void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, cgr_dtype dtype, size_t elements);
 
 /* The pages of a pool but the first two, its trash pages, shuffled: [num_pages - 2], to be freed. */
 int32_t *bench_make_page_order(int64_t num_pages);
