@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "devices/error.h"
+#include "kernels/append.h"
 #include "kernels/attention.h"
 #include "planners/attention/plan_host.h"
 #include "profiles/support/attention_check.h"
@@ -20,6 +21,8 @@ typedef struct alone {
   int32_t num_sets, num_tokens;
   int32_t *query_start, *table; /* on the host: [num_requests + 1], [num_sets][num_requests][stride] */
   int64_t stride;
+  cgr__append_args append;
+  int64_t *slots;         /* device: [num_sets][num_tokens] */
   int32_t *rows, *queues; /* device: [num_sets][num_requests], [nodes + 1], the last one for the launch that is checked */
   float *lse;             /* device */
   void *memory[MAX_MEMORY];
@@ -193,6 +196,61 @@ static void make_buffers(alone *a) {
   a->args.scale = 1.0f / sqrtf((float)b->head_dim);
 }
 
+/* ---------------------------------------------------------------------------------------------------------------- append */
+
+/* Where a token of the batch lies in the pool. */
+static int64_t slot_of(const alone *a, int32_t set, int32_t token) {
+  const bench_attention *b = a->b;
+  int32_t request = 0;
+  while (a->query_start[request + 1] <= token)
+    request++;
+  int32_t at = b->seq_lens[request] - (a->query_start[request + 1] - token);
+  int64_t page = a->table[(set * b->num_requests + request) * a->stride + at / b->page_size];
+  return page * b->page_size + at % b->page_size;
+}
+
+/* As the runtime does it, whose prologue writes the slots. */
+static void make_append(alone *a) {
+  const bench_attention *b = a->b;
+  cgr__append_args *to = &a->append;
+  int32_t num_slots = a->num_sets * a->num_tokens;
+  int64_t *slots = malloc((size_t)num_slots * sizeof *slots);
+  for (int32_t i = 0; i < num_slots; i++)
+    slots[i] = slot_of(a, i / a->num_tokens, i % a->num_tokens);
+  a->slots = upload(a, slots, (size_t)num_slots * sizeof *slots);
+  free(slots);
+  to->k_cache = a->args.k_cache;
+  to->v_cache = a->args.v_cache;
+  bench_check(cgr_view_make(b->k, b->dtype, b->num_kv_heads, b->head_dim, &to->k), "k");
+  bench_check(cgr_view_make(b->v, b->dtype, b->num_kv_heads, b->head_dim, &to->v), "v");
+  to->num_pages = b->num_pages;
+  to->page_size = b->page_size;
+  to->num_tokens = a->num_tokens;
+  to->num_kv_heads = b->num_kv_heads;
+  to->head_dim = to->head_dim_v = b->head_dim;
+  check(a, b->dev->ops->preload(b->dev, &cgr__kernel_append), "preload");
+}
+
+/* The first, the middle and the last token of the batch lie where they belong. */
+static void check_append(const alone *a, int32_t set) {
+  const bench_attention *b = a->b;
+  size_t line = (size_t)b->num_kv_heads * (size_t)b->head_dim * 2, half = line * (size_t)b->page_size;
+  for (int32_t i = 0; i < 3; i++) {
+    int32_t token = (a->num_tokens - 1) * i / 2;
+    size_t slot = (size_t)slot_of(a, set, token), page_size = (size_t)b->page_size;
+    const char *k_there = (const char *)b->cache + slot / page_size * half * 2 + slot % page_size * line;
+    void *got[2] = { download(a, k_there, line), download(a, k_there + half, line) };
+    void *want[2] = { download(a, (const char *)b->k + (size_t)token * line, line),
+                      download(a, (const char *)b->v + (size_t)token * line, line) };
+    for (int kind = 0; kind < 2; kind++) {
+      if (memcmp(got[kind], want[kind], line) != 0)
+        bench_fail("%s of token %d of the batch is not what was to be appended", kind == 0 ? "K" : "V", token);
+      free(got[kind]);
+      free(want[kind]);
+    }
+  }
+}
+
 static void open_alone(alone *a, const bench_attention *b) {
   memset(a, 0, sizeof *a);
   a->b = b;
@@ -201,6 +259,8 @@ static void open_alone(alone *a, const bench_attention *b) {
   make_table(a);
   make_plan(a);
   make_buffers(a);
+  if (b->k)
+    make_append(a);
   check(a, b->dev->ops->preload(b->dev, &cgr__kernel_attention), "preload");
 }
 
@@ -215,8 +275,14 @@ static void close_alone(alone *a) {
 
 /* The arrival counters return to zero by themselves, a queue's head does not: each node has a queue of its own. */
 static void enqueue(alone *a, int32_t node, int32_t queue) {
+  const int32_t set = node % a->num_sets;
   cgr__attention_args args = a->args;
-  args.request_rows = a->rows + node % a->num_sets * a->b->num_requests;
+  cgr__append_args append = a->append;
+  if (a->b->k) {
+    append.slot_mapping = a->slots + (ptrdiff_t)set * a->num_tokens;
+    check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_append, &append, a->b->stream), "append");
+  }
+  args.request_rows = a->rows + set * a->b->num_requests;
   args.queue = a->queues + queue;
   check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_attention, &args, a->b->stream), "attention");
 }
@@ -235,6 +301,8 @@ static void *solve(alone *a) {
   enqueue(a, last, b->nodes);
   a->args.lse.data = NULL; /* in the steps of the engines here nobody asks for it */
   synchronize(a);
+  if (b->k)
+    check_append(a, set);
   void *out = download(a, b->out, out_bytes(a));
   float *lse = download(a, a->lse, (size_t)a->num_tokens * (size_t)b->num_q_heads * sizeof *lse);
   a->result.error = bench_attention_check(

@@ -1,6 +1,6 @@
 /* Attention by itself, below the runtime: a batch that the host planner has planned, and a graph of attention nodes over it, one
- * after the other. No append, no prologue and no planner is in the time of a node; the step from node to node is (0.6 us on an
- * H200, as for any chain of kernels). */
+ * after the other. No prologue and no planner is in the time of a node, and an append only if it is asked for; the step from node
+ * to node is (0.6 us on an H200, as for any chain of kernels). */
 #ifndef CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 #define CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 
@@ -20,6 +20,7 @@ typedef struct bench_attention {
   int64_t num_pages;
   void *cache;   /* one pool: [num_pages][2][page_size][num_kv_heads][head_dim] */
   void *q, *out; /* [tokens][num_q_heads][head_dim] */
+  void *k, *v;   /* [tokens][num_kv_heads][head_dim]: a kernel before each attention appends them; NULL: there is none */
 
   int32_t num_requests;
   const int32_t *query_lens, *seq_lens; /* [num_requests]; seq_lens with the new tokens */
