@@ -78,13 +78,26 @@ def loops(chosen):
 
 
 def attention(chosen, peers):
-    """[(case, floor, own, others)] and the names of the peers."""
+    """[(case, floor, own, others)] of the layer that the peers were measured with, and the names of the peers."""
     names, rows = list(peers["peers"]), []
-    for case, floor in chosen.find("attention_cost", "floor", "case").items():
+    floors = {r.case["case"]: r for r in chosen.find("attention_cost", "floor") if "table" not in r.case}
+    for case, floor in floors.items():
         own = {metric: r.value for metric in ("in steps", "alone") for r in chosen.find("attention_cost", metric, case=case)}
         others = dict(zip(names, peers["cases"].get(case, ())))
         rows.append((case, exact_floor(chosen, case, own, floor.value), own, others))
     return [row for row in rows if row[2]], names
+
+
+OF_OTHER_SHAPES = ("floor", "alone", "alone over the floor", "GB/s", "TFLOP/s", "cold", "with append", "error")
+
+
+def other_shapes(chosen):
+    """[(case, {metric: record})] of the layers that no peer was measured with."""
+    rows = {}
+    for record in chosen.find("attention_cost", table="other shapes"):
+        if record.metric in OF_OTHER_SHAPES:
+            rows.setdefault(record.case["case"], {})[record.metric] = record
+    return list(rows.items())
 
 
 def exact_floor(chosen, case, own, floor):

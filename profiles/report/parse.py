@@ -116,7 +116,7 @@ class Spec:
     rename: dict = dataclasses.field(default_factory=dict)
     target: str = ""  # the column that the column "target" (or "goal ...") is for
     titled: bool = False  # the table's title is part of the case
-    apart: str = ""  # tables whose titles begin so are of another kind: the title's first word is their case
+    apart: str = ""  # tables whose titles begin so are of another kind: it is the first label of their case
     p99: bool = True  # what is in brackets is one
 
 
@@ -133,7 +133,16 @@ SPECS = {
     "attention_cost": Spec(
         ("case",),
         {},
-        {"us per layer": "in steps", "in steps: us per layer": "in steps", "floor us": "floor", "alone us": "alone", "cold us": "cold"},
+        {
+            "us per layer": "in steps",
+            "in steps: us per layer": "in steps",
+            "floor us": "floor",
+            "alone us": "alone",
+            "cold us": "cold",
+            "with append us": "with append",
+        },
+        "alone",
+        apart="Other shapes",
     ),
     "planner_cost": Spec(("batch",), {}, {"us for 4 plan classes": "planner"}),
     "fa3_cost": Spec(("decodes",), {}, {"upstream, us": "upstream", "vllm, us": "vllm"}, "upstream"),
@@ -183,6 +192,9 @@ OTHERS = {
     "the same launches alone": ("us", ""),
     "model": ("us", ""),
     "largest error": ("%", "lower"),
+    "lse error": ("", "lower"),
+    "GB/s": ("GB/s", "higher"),
+    "TFLOP/s": ("TFLOP/s", "higher"),
 }
 
 

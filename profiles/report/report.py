@@ -180,7 +180,21 @@ def attention_section(chosen, peers, pictures):
             rows,
             names,
         ),
+        *other_shapes(chosen),
     )
+
+
+def other_shapes(chosen):
+    """What attention takes alone for other layers, if that was measured."""
+    rows, names = choose.other_shapes(chosen), choose.OF_OTHER_SHAPES
+    if not rows:
+        return []
+    columns = ("decode", *(f"{n}, µs" if n in ("floor", "alone", "cold", "with append") else n for n in names))
+    texts = [(case, *(page.number(of[n].value) if n in of else "" for n in names)) for case, of in rows]
+    return [
+        page.paragraph("Other layers: what a case does not name is as above. The error is that of a head, in percent of it."),
+        page.table(columns, texts, range(1, len(columns))),
+    ]
 
 
 def padding_section(chosen, pictures):

@@ -241,6 +241,41 @@ class Parser(Folder):
         records = parse.parse_file(self.write("x.txt", text)).records
         self.assertEqual([(r.metric, r.target) for r in records], [("prepare + launch", None), ("ratio", 1.4)])
 
+    ATTENTION = (
+        "# program: profiles/attention_cost\n# device: NVIDIA H200\n\n"
+        "| case | floor us | alone us | over the floor | GB/s | TFLOP/s | cold us | with append us | layers | "
+        "in steps: us per layer | over the floor | target us | met | error | lse error |\n"
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---:|\n"
+        "| decode bs8 len8k | 59.0 | 70.6 | 1.20x | 3802.1 | 15.21 | 68.7 | 72.5 | 16 | 75.1 | 1.27x | 66.2 | no | 0.265% | "
+        "0.0000007 |\n"
+        "| prefill 4096 (causal) | 211.5 | 544.6 | 2.57x | 30.8 | 252.4 | 550.0 | 549.0 | 16 | 560.1 | 2.65x | - | - | 0.311% | "
+        "0.0000012 |\n\n## Other shapes\n\n"
+        "| case | floor us | alone us | over the floor | GB/s | TFLOP/s | cold us | with append us | target us | met | error | "
+        "lse error |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---:|\n"
+        "| hd64 bs8 len8k | 29.4 | 40.1 | 1.36x | 3347.2 | 13.39 | 42.2 | 43.3 | - | - | 0.286% | 0.0000010 |\n"
+    )
+
+    def test_attention_of_other_shapes_is_apart(self):
+        records = parse.parse_file(self.write("x/attention_cost.txt", self.ATTENTION)).records
+        first = {r.metric: r for r in records if r.case == {"case": "decode bs8 len8k"}}
+        for metric in ("floor", "alone", "alone over the floor", "cold", "in steps", "in steps over the floor", "layers"):
+            old = value("h200_2026-11-24/attention_cost.txt", metric, case="decode bs8 len8k")
+            self.assertEqual((first[metric].key(), first[metric].unit), (old.key(), old.unit))
+        self.assertEqual((first["GB/s"].value, first["GB/s"].unit, first["GB/s"].better), (3802.1, "GB/s", "higher"))
+        self.assertEqual((first["with append"].value, first["error"].unit), (72.5, "%"))
+        self.assertEqual(
+            [(r.metric, r.case["case"], r.target) for r in records if r.target], [("alone", "decode bs8 len8k", 66.2)]
+        )
+        self.assertEqual(len(records), numbers_of_tables(self.ATTENTION, ()))
+        chosen = choose.Chosen(parse.load([self.folder / "x"])[0])
+        rows, _ = choose.attention(chosen, choose.read_peers(PROFILES / "peers.json")["attention"])
+        self.assertEqual([row[0] for row in rows], ["decode bs8 len8k", "prefill 4096 (causal)"])
+        ((case, of),) = choose.other_shapes(chosen)
+        self.assertEqual((case, of["alone"].value, of["alone over the floor"].value), ("hd64 bs8 len8k", 40.1, 1.36))
+        made = report(self.folder / "x", "--no-plots", "--out", self.folder / "r.html")
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        self.assertRegex((self.folder / "r.html").read_text(encoding="utf-8"), r'<td>hd64 bs8 len8k</td><td class="n">29.4</td>')
+
     def test_columns_say_their_units(self):
         for column, unit, better in (
             ("ms of a capture", "ms", "lower"),
