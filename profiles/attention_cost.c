@@ -1,19 +1,26 @@
-/* Time of one attention layer, three ways, beside its floor: the KV bytes that must be read over the bandwidth of a plain
+/* Time of one attention layer, four ways, beside its floor: the KV bytes that must be read over the bandwidth of a plain
  * streaming read in the same run, or the floating-point operations over 650 TFLOP/s, whichever is longer. A run on an H200 whose
  * streaming read is below 4.4 TB/s is void, and says so.
  *
  *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name]
  *
- * 32 query heads, 8 KV heads, head dim 128, bf16, page size 16, shuffled pages.
+ * The first table: 32 query heads, 8 KV heads, head dim 128, bf16. The second, of decode: other head dims, other numbers of query
+ * heads to a KV head (GQA), fp16; what its cases do not name is as in the first. Page size 16, shuffled pages.
+ *
+ * Alone: the attention kernel by itself, many nodes of the same layer in a graph, as other libraries' kernels are usually
+ * measured (profiles/support/attention_alone.h). Less than about 50 MB of KV stays in L2 from node to node. GB/s are of K and V,
+ * TFLOP/s of both products where the mask lets tokens through.
+ *
+ * Cold: the same, but each node reads pages that those before it have not read, as far as the pool goes.
+ *
+ * With append: as alone, but before each attention a kernel appends K and V of the new tokens.
  *
  * In steps: append and attention inside steps of the runtime. Each step has up to 16 layers, each with a KV pool of its own as
  * far as memory allows, so that a repeated step does not find its KV in L2; steps run back to back, prepared ahead, and the time
  * of a step is divided by its layers. Prologue, planner and epilogue are in it. Every step is a replay of a graph of its size.
  *
- * Alone: the attention kernel by itself, many nodes of the same layer in a graph, as other libraries' kernels are usually
- * measured (profiles/support/attention_alone.h). Less than about 50 MB of KV stays in L2 from node to node.
- *
- * Cold: the same, but each node reads pages that those before it have not read, as far as the pool goes.
+ * Target: what alone should be at most (profiles/support/attention_shapes.h); it is met within 1%. Error and lse error: the
+ * largest of the three graphs against the reference in fp64, of a few heads of each; relative over a head, and absolute.
  *
  * On the host only short cases run, unless one is named. */
 #include <math.h>
@@ -21,107 +28,103 @@
 #include <string.h>
 
 #include "profiles/support/attention_alone.h"
+#include "profiles/support/attention_shapes.h"
 #include "profiles/support/read.h"
 
 #define MAX_LAYERS 16
-#define PAGE_SIZE 16
 #define POOL_BUDGET ((int64_t)90 << 30)
-#define KV_BYTES_PER_TOKEN 4096
-#define HEADS 32
-#define KV_HEADS 8
-#define DIM 128
+#define OTHER_BUDGET ((int64_t)8 << 30)
 #define VOID_BELOW 4.4e12  /* bytes per second of an H200 */
-#define HOST_FLOOR_US 60.0 /* of the longest case that runs on the host unnamed */
+#define MOST_ON_HOST 1.1e9 /* operations of the longest case that runs on the host unnamed */
 
-typedef struct shape {
-  const char *name;
-  int32_t decodes, decode_len;          /* decode requests and their KV length with the new token; -1: log-normal lengths */
-  int32_t prefills, query_len, context; /* chunks of query_len tokens after `context` tokens */
-  int32_t empty;                        /* requests without new tokens, after the others */
-  int32_t steps;
-} shape;
+/* What attention works on when it is alone: all layers' pools, which lie one after the other. */
+typedef struct bed {
+  cgr_device *dev;
+  cudaStream_t stream;
+  bool is_host;
+  int64_t num_pages, all_pages; /* of one layer, of all */
+  void *cache, *q, *k, *v, *out;
+} bed;
 
-static const shape shapes[] = {
-  { "decode bs1 len1k", 1, 1024, 0, 0, 0, 0, 60 },
-  { "decode bs1 len8k", 1, 8192, 0, 0, 0, 0, 60 },
-  { "decode bs1 len32k", 1, 32768, 0, 0, 0, 0, 60 },
-  { "decode bs1 len8k, beside 4095 empty requests", 1, 8192, 0, 0, 0, 4095, 60 },
-  { "decode bs8 len1k", 8, 1024, 0, 0, 0, 0, 60 },
-  { "decode bs8 len8k", 8, 8192, 0, 0, 0, 0, 60 },
-  { "decode bs8 len32k", 8, 32768, 0, 0, 0, 0, 30 },
-  { "decode bs64 len1k", 64, 1024, 0, 0, 0, 0, 60 },
-  { "decode bs64 len8k", 64, 8192, 0, 0, 0, 0, 30 },
-  { "decode bs64 len32k", 64, 32768, 0, 0, 0, 0, 12 },
-  { "decode bs256 len1k", 256, 1024, 0, 0, 0, 0, 30 },
-  { "decode bs256 len8k", 256, 8192, 0, 0, 0, 0, 12 },
-  { "decode bs256 len32k", 256, 32768, 0, 0, 0, 0, 6 },
-  { "decode bs128 skewed (log-normal)", 128, -1, 0, 0, 0, 0, 30 },
-  { "spec decode, 4 queries each, bs64 len4k", 0, 0, 64, 4, 4092, 0, 30 },
-  { "mixed: 64 decodes (4k) + a 2048-token prefill", 64, 4096, 1, 2048, 0, 0, 12 },
-  { "mixed: 32 decodes (8k) + a 512-token chunk at 8k", 32, 8192, 1, 512, 8192, 0, 12 },
-  { "prefill 4096 (causal)", 0, 0, 1, 4096, 0, 0, 12 },
-};
+typedef struct times {
+  double alone, cold, with_append; /* us */
+  bench_attention_error error;     /* the largest of the three */
+} times;
 
-static int32_t decode_length(const shape *s, int32_t i) {
-  if (s->decode_len >= 0)
-    return s->decode_len;
-  /* Quantiles of a log-normal distribution with median 1200 and sigma 1.1, in a fixed shuffled order. */
-  double u = ((double)(i * 37 % 128) + 0.5) / 128.0;
-  double z = 0.0, low = -6.0, high = 6.0;
-  for (int k = 0; k < 60; k++) {
-    z = 0.5 * (low + high);
-    *(0.5 * erfc(-z / sqrt(2.0)) < u ? &low : &high) = z;
+/* What all cases have in common. */
+typedef struct setting {
+  const char *device;
+  bool is_host;
+  double bandwidth; /* bytes per second */
+} setting;
+
+/* ----------------------------------------------------------------------------------------------------------------- alone */
+
+enum { WARM, COLD, WITH_APPEND };
+
+/* In graphs of about 20 ms. */
+static double run_alone(const bed *m, const bench_shape *s, int kind, double floor_us, bench_attention_error *most) {
+  int32_t count = bench_shape_requests(s), nodes = (int32_t)(20000.0 / floor_us), longest = 1;
+  int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
+  for (int32_t i = 0; i < count; i++) {
+    query_lens[i] = bench_shape_query_len(s, i);
+    seq_lens[i] = bench_shape_seq_len(s, i);
+    longest = seq_lens[i] > longest ? seq_lens[i] : longest;
   }
-  double length = 1200.0 * exp(1.1 * z);
-  return length < 16.0 ? 16 : length > 32000.0 ? 32000 : (int32_t)length;
+  bench_attention b = { .dev = m->dev, .stream = m->stream, .cache = m->cache, .q = m->q, .out = m->out };
+  b.num_q_heads = s->num_q_heads;
+  b.num_kv_heads = s->num_kv_heads;
+  b.head_dim = s->head_dim;
+  b.dtype = s->dtype;
+  b.page_size = BENCH_PAGE_SIZE;
+  b.num_pages = kind == COLD ? m->all_pages : m->num_pages;
+  b.cold = kind == COLD;
+  b.k = kind == WITH_APPEND ? m->k : NULL;
+  b.v = kind == WITH_APPEND ? m->v : NULL;
+  b.num_requests = count;
+  b.query_lens = query_lens;
+  b.seq_lens = seq_lens;
+  b.nodes = m->is_host ? 2 : nodes < 4 ? 4 : nodes > 100 ? 100 : nodes;
+  b.replays = m->is_host ? 1 : kind == WARM ? 20 : 10;
+  b.samples = kind != WARM ? 3 : longest < 5461 ? 12 : 65536 / longest; /* the reference takes a while for long ones */
+  bench_attention_result result = bench_attention_run(&b);
+  most->out = fmax(most->out, result.error.out);
+  most->lse = fmax(most->lse, result.error.lse);
+  free(query_lens);
+  free(seq_lens);
+  return result.us;
 }
 
-static double bandwidth = 4.56e12; /* bytes per second; the host goes by a GPU's */
-
-static double floor_us(const shape *s) {
-  double tokens = 0.0, flops = 0.0;
-  for (int32_t i = 0; i < s->decodes; i++) {
-    tokens += decode_length(s, i);
-    flops += 4.0 * HEADS * DIM * decode_length(s, i);
-  }
-  for (int32_t i = 0; i < s->prefills; i++) {
-    double q = s->query_len;
-    tokens += s->context + q;
-    flops += 4.0 * HEADS * DIM * (q * s->context + q * (q + 1.0) / 2.0);
-  }
-  double bytes_us = tokens * KV_BYTES_PER_TOKEN / (bandwidth * 1e-6), flops_us = flops / 650e6;
-  return bytes_us > flops_us ? bytes_us : flops_us;
+/* The append changes the cache: it comes last. */
+static times run_graphs(const bed *m, const bench_shape *s, double floor_us) {
+  times t = { .error = { 0.0, 0.0 } };
+  t.alone = run_alone(m, s, WARM, floor_us, &t.error);
+  t.cold = run_alone(m, s, COLD, floor_us, &t.error);
+  t.with_append = run_alone(m, s, WITH_APPEND, floor_us, &t.error);
+  return t;
 }
 
-static int32_t num_requests(const shape *s) { return s->decodes + s->prefills + s->empty; }
-
-static int64_t pages_needed(const shape *s) {
-  int64_t pages = 2;
-  for (int32_t i = 0; i < s->decodes; i++)
-    pages += (decode_length(s, i) + s->steps * 2 + 64) / 16 + 1;
-  return pages + (int64_t)s->prefills * ((s->context + s->query_len) / 16 + 1);
-}
+/* -------------------------------------------------------------------------------------------------------------- in steps */
 
 /* Rows with their pages: decodes, prefills, empty ones. */
-static void open_rows(bench_engine *e, const shape *s, int32_t *query_lens) {
+static void open_rows(bench_engine *e, const bench_shape *s, int32_t *query_lens) {
   int32_t *all = e->rows;
   for (int32_t i = 0; i < s->decodes + s->prefills; i++, e->rows++) {
-    int decode = i < s->decodes;
-    int32_t length = decode ? decode_length(s, i) - 1 : s->context;
-    query_lens[i] = decode ? 1 : s->query_len;
-    bench_open_rows(e, 1, length, decode ? length + s->steps * 2 + 64 : s->context + s->query_len);
+    query_lens[i] = bench_shape_query_len(s, i);
+    int32_t length = bench_shape_seq_len(s, i) - query_lens[i];
+    bench_open_rows(e, 1, length, i < s->decodes ? length + s->steps * 2 + 64 : length + query_lens[i]);
   }
   bench_open_rows(e, s->empty, 0, 0);
   e->rows = all;
 }
 
-static void reset_prefills(bench_engine *e, const shape *s) {
+static void reset_prefills(bench_engine *e, const bench_shape *s) {
   for (int32_t i = 0; i < s->prefills; i++)
     bench_check(cgr_request_set_length(e->rt, e->rows[s->decodes + i], s->context), "cgr_request_set_length");
 }
 
 /* Steps back to back; the ring is the only thing that holds the host back. */
-static double run_steps(bench_engine *e, const shape *s, cgr_batch *batch, int32_t steps) {
+static double launch_steps(bench_engine *e, const bench_shape *s, cgr_batch *batch, int32_t steps) {
   uint64_t last = 0;
   bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
   double begin = bench_now_us();
@@ -139,104 +142,157 @@ static double run_steps(bench_engine *e, const shape *s, cgr_batch *batch, int32
   return bench_now_us() - begin;
 }
 
-/* The attention kernel by itself over all layers' pools, which lie one after the other, in graphs of about 20 ms. */
-static double run_alone(bench_engine *e, const shape *s, const int32_t *query_lens, bool cold) {
-  int32_t count = num_requests(s), live = s->decodes + s->prefills, nodes = (int32_t)(20000.0 / floor_us(s));
-  int32_t *seq_lens = malloc((size_t)count * sizeof *seq_lens);
-  for (int32_t i = 0; i < count; i++)
-    seq_lens[i] = i < s->decodes ? decode_length(s, i) : i < live ? s->context + s->query_len : 0;
-  bench_attention b = { .dev = e->dev, .stream = e->stream, .cache = e->cache, .q = e->q, .out = e->out };
-  b.num_q_heads = HEADS;
-  b.num_kv_heads = KV_HEADS;
-  b.head_dim = DIM;
-  b.dtype = CGR_DTYPE_BF16;
-  b.page_size = PAGE_SIZE;
-  b.num_pages = e->num_pages * (cold ? e->num_layers : 1);
-  b.cold = cold;
-  b.num_requests = count;
-  b.query_lens = query_lens;
-  b.seq_lens = seq_lens;
-  b.nodes = e->is_host ? 2 : nodes < 4 ? 4 : nodes > 100 ? 100 : nodes;
-  b.replays = e->is_host ? 1 : 20;
-  double us = bench_attention_run(&b).us;
-  free(seq_lens);
+/* In microseconds, of a step. */
+static double run_steps(bench_engine *e, const bench_shape *s, int32_t steps) {
+  size_t count = (size_t)bench_shape_requests(s), num_tokens = (size_t)bench_shape_tokens(s);
+  int32_t *query_lens = calloc(count, sizeof *query_lens), *tokens = calloc(num_tokens, sizeof *tokens);
+  cgr_batch batch = CGR_BATCH_INIT;
+  open_rows(e, s, query_lens);
+  batch.num_requests = (int32_t)count;
+  batch.rows = e->rows;
+  batch.query_lens = query_lens;
+  batch.tokens = tokens;
+  (void)launch_steps(e, s, &batch, steps / 3 + 1);
+  double us = launch_steps(e, s, &batch, steps) / steps;
+  free(query_lens);
+  free(tokens);
   return us;
 }
 
-/* From here on the floor goes by what this machine reads. */
-static void measure_bandwidth(bench_engine *e) {
-  if (e->is_host)
-    return;
-  bandwidth = bench_read_bandwidth(e->dev, e->stream);
-  cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  bench_check(cgr_device_get_info(e->dev, &info), "cgr_device_get_info");
-  bool is_void = strstr(info.name, "H200") && bandwidth < VOID_BELOW;
-  printf("# streaming read: %.2f TB/s%s\n", bandwidth * 1e-12, is_void ? ": void, expected 4.4 or more" : "");
-}
-
-static void run_case(const char *device, bool is_host, const shape *s, int head) {
-  int32_t count = num_requests(s), num_tokens = s->decodes + s->prefills * s->query_len;
-  int64_t pool_bytes = pages_needed(s) * 16 * KV_BYTES_PER_TOKEN;
-  int64_t fit = POOL_BUDGET / pool_bytes;
-  int32_t most = is_host ? 1 : MAX_LAYERS, layers = fit < most ? (fit < 1 ? 1 : (int32_t)fit) : most;
-  int32_t steps = is_host ? 2 : s->steps;
-  int32_t decode_bucket = s->decodes > 0 ? s->decodes : 1;
+/* With as many layers as memory allows. */
+static void open_engine(bench_engine *engine, const setting *at, const bench_shape *s) {
+  int32_t count = bench_shape_requests(s), num_tokens = bench_shape_tokens(s), decode_bucket = s->decodes > 0 ? s->decodes : 1;
+  int64_t pages = bench_shape_pages(s, s->steps * 2 + 64), max_seq_len = pages * BENCH_PAGE_SIZE;
+  int64_t fit = POOL_BUDGET / ((pages + 2) * (int64_t)bench_shape_page_bytes(s)), most = at->is_host ? 1 : MAX_LAYERS;
   cgr_bucket bucket = { num_tokens, count };
-  int64_t max_seq_len = (pages_needed(s) - 2) * 16;
-  bench_options o = { .device = device, .num_layers = layers, .num_q_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM };
-  o.page_size = PAGE_SIZE;
+  bench_options o = { .device = at->device, .num_layers = (int32_t)(fit > most ? most : fit < 1 ? 1 : fit) };
+  o.num_q_heads = s->num_q_heads;
+  o.num_kv_heads = s->num_kv_heads;
+  o.head_dim = s->head_dim;
+  o.page_size = BENCH_PAGE_SIZE;
   o.max_requests = count;
   o.max_tokens = num_tokens > count ? num_tokens : count;
   o.max_seq_len = max_seq_len < 40960 ? (int32_t)max_seq_len : 40960;
-  o.num_pages = pages_needed(s);
+  o.num_pages = pages + 2;
   o.buckets = &decode_bucket;
   o.num_buckets = 1;
   o.mode = count > s->decodes ? CGR_MODE_FULL : CGR_MODE_FULL_DECODE_ONLY;
   o.mixed = &bucket;
   o.num_mixed = 1;
-  bench_engine engine;
-  bench_open(&engine, &o);
-  if (head) {
-    bench_print_head(stdout, engine.dev, "profiles/attention_cost");
-    measure_bandwidth(&engine);
-    printf("\n| case | layers | floor us | in steps: us per layer | over the floor | alone us | over the floor | cold us |\n"
-           "|---|---:|---:|---:|---:|---:|---:|---:|\n");
-  }
-  int32_t *query_lens = calloc((size_t)count, sizeof *query_lens), *tokens = calloc((size_t)num_tokens, sizeof *tokens);
-  open_rows(&engine, s, query_lens);
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = count;
-  batch.rows = engine.rows;
-  batch.query_lens = query_lens;
-  batch.tokens = tokens;
-  run_steps(&engine, s, &batch, steps / 3 + 1);
-  double us = run_steps(&engine, s, &batch, steps) / steps / layers, alone = run_alone(&engine, s, query_lens, false);
-  printf("| %s | %d | %.1f | %.1f | %.2fx | %.1f | %.2fx | %.1f |\n", s->name, layers, floor_us(s), us, us / floor_us(s), alone,
-         alone / floor_us(s), run_alone(&engine, s, query_lens, true));
-  fflush(stdout);
-  free(query_lens);
-  free(tokens);
-  bench_close(&engine);
+  bench_open(engine, &o);
 }
 
-static bool find_out_host(const char *device) {
+/* ---------------------------------------------------------------------------------------------------------------- tables */
+
+static void print_graphs(const setting *at, const bench_shape *s, const times *t) {
+  double floor_us = bench_shape_floor_us(s, at->bandwidth);
+  printf("| %s | %.1f | %.1f | %.2fx | %.1f | %.2f | %.1f | %.1f |", s->name, floor_us, t->alone, t->alone / floor_us,
+         bench_shape_bytes(s) / t->alone * 1e-3, bench_shape_flops(s) / t->alone * 1e-6, t->cold, t->with_append);
+}
+
+static void print_verdict(const setting *at, const bench_shape *s, const times *t) {
+  double target = bench_shape_target_us(s, at->bandwidth);
+  if (target > 0.0)
+    printf(" %.1f | %s |", target, t->alone <= 1.01 * target ? "yes" : "no");
+  else
+    printf(" - | - |");
+  printf(" %.3f%% | %.7f |\n", 100.0 * t->error.out, t->error.lse);
+  fflush(stdout);
+}
+
+/* The first table: also in steps, on the same pools. */
+static void run_first(const setting *at, const bench_shape *s) {
+  int32_t steps = at->is_host ? 2 : s->steps;
+  double floor_us = bench_shape_floor_us(s, at->bandwidth);
+  bench_engine e;
+  open_engine(&e, at, s);
+  double us = run_steps(&e, s, steps) / e.num_layers;
+  const bed m = { e.dev, e.stream, e.is_host, e.num_pages, e.num_pages * e.num_layers, e.cache, e.q, e.k, e.v, e.out };
+  times t = run_graphs(&m, s, floor_us);
+  print_graphs(at, s, &t);
+  printf(" %d | %.1f | %.2fx |", e.num_layers, us, us / floor_us);
+  print_verdict(at, s, &t);
+  bench_close(&e);
+}
+
+/* The second table, without a runtime; the pool is for up to 16 sets of pages. */
+static void run_other(const setting *at, const bench_shape *s) {
+  bed m = { .is_host = at->is_host };
+  int64_t pages = bench_shape_pages(s, 0), fit = OTHER_BUDGET / (pages * (int64_t)bench_shape_page_bytes(s));
+  int64_t most = at->is_host ? 2 : MAX_LAYERS;
+  size_t tokens = (size_t)bench_shape_tokens(s), head = (size_t)s->head_dim;
+  m.num_pages = pages + 2;
+  m.all_pages = pages * (fit > most ? most : fit < 1 ? 1 : fit) + 2;
+  bench_check(cgr_device_open(at->device, NULL, &m.dev), "cgr_device_open");
+  bench_check(cgr_stream_create(m.dev, &m.stream), "cgr_stream_create");
+  m.cache = bench_make_tensor(m.dev, m.stream, s->dtype, (size_t)m.all_pages * (size_t)bench_shape_page_bytes(s) / 2);
+  m.q = bench_make_tensor(m.dev, m.stream, s->dtype, tokens * (size_t)s->num_q_heads * head);
+  m.k = bench_make_tensor(m.dev, m.stream, s->dtype, tokens * (size_t)s->num_kv_heads * head);
+  m.v = bench_make_tensor(m.dev, m.stream, s->dtype, tokens * (size_t)s->num_kv_heads * head);
+  m.out = bench_make_tensor(m.dev, m.stream, s->dtype, tokens * (size_t)s->num_q_heads * head);
+  times t = run_graphs(&m, s, bench_shape_floor_us(s, at->bandwidth));
+  print_graphs(at, s, &t);
+  print_verdict(at, s, &t);
+  void *memory[] = { m.cache, m.q, m.k, m.v, m.out };
+  for (int i = 0; i < 5; i++)
+    bench_check(cgr_memory_free(m.dev, memory[i]), "cgr_memory_free");
+  bench_check(cgr_stream_destroy(m.dev, m.stream), "cgr_stream_destroy");
+  bench_check(cgr_device_close(m.dev), "cgr_device_close");
+}
+
+static void print_columns(bool is_first) {
+  printf(is_first ? "\n" : "\n## Other shapes\n\n");
+  printf(
+      "| case | floor us | alone us | over the floor | GB/s | TFLOP/s | cold us | with append us |%s target us | met | error | "
+      "lse error |\n",
+      is_first ? " layers | in steps: us per layer | over the floor |" : "");
+  printf("|---|---:|---:|---:|---:|---:|---:|---:|%s---:|---|---:|---:|\n", is_first ? "---:|---:|---:|" : "");
+}
+
+/* Returns how many cases ran. */
+static int32_t run_list(const setting *at, int list, const char *part) {
+  bench_shape s;
+  int32_t ran = 0;
+  bool is_first = list == BENCH_SHAPES_FIRST;
+  for (int32_t i = 0; bench_shape_get(list, i, &s); i++) {
+    if (part ? !strstr(s.name, part) : at->is_host && bench_shape_flops(&s) > MOST_ON_HOST)
+      continue;
+    if (ran++ == 0)
+      print_columns(is_first);
+    if (is_first)
+      run_first(at, &s);
+    else
+      run_other(at, &s);
+  }
+  return ran;
+}
+
+/* The head, and what this machine reads; the host goes by the peers' machine. */
+static void open_setting(setting *at) {
   cgr_device *dev;
+  cudaStream_t stream;
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  bench_check(cgr_device_open(device, NULL, &dev), "cgr_device_open");
+  bench_check(cgr_device_open(at->device, NULL, &dev), "cgr_device_open");
+  bench_check(cgr_stream_create(dev, &stream), "cgr_stream_create");
   bench_check(cgr_device_get_info(dev, &info), "cgr_device_get_info");
+  at->is_host = info.kind == CGR_DEVICE_KIND_HOST;
+  at->bandwidth = at->is_host ? BENCH_PEERS_BANDWIDTH : bench_read_bandwidth(dev, stream);
+  bench_print_head(stdout, dev, "profiles/attention_cost");
+  bool is_void = strstr(info.name, "H200") && at->bandwidth < VOID_BELOW;
+  if (!at->is_host)
+    printf("# streaming read: %.2f TB/s%s\n", at->bandwidth * 1e-12, is_void ? ": void, expected 4.4 or more" : "");
+  bench_check(cgr_stream_destroy(dev, stream), "cgr_stream_destroy");
   bench_check(cgr_device_close(dev), "cgr_device_close");
-  return info.kind == CGR_DEVICE_KIND_HOST;
 }
 
 int main(int argc, char **argv) {
-  int head = 1;
-  const char *device = argc > 1 ? argv[1] : NULL;
-  bool is_host = find_out_host(device);
-  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-    if (argc > 2 ? !strstr(shapes[i].name, argv[2]) : is_host && floor_us(&shapes[i]) > HOST_FLOOR_US)
-      continue;
-    run_case(device, is_host, &shapes[i], head);
-    head = 0;
-  }
+  const char *part = argc > 2 ? argv[2] : NULL;
+  setting at = { .device = argc > 1 ? argv[1] : NULL };
+  int32_t ran = 0;
+  open_setting(&at);
+  for (int list = 0; list < BENCH_SHAPE_LISTS; list++)
+    ran += run_list(&at, list, part);
+  if (ran == 0)
+    bench_fail("no case has \"%s\" in its name", part);
   return 0;
 }

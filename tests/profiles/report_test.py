@@ -682,6 +682,13 @@ class Page(Folder):
             self.assertEqual(len(times), len(attention["peers"]), case)
             self.assertIn(case, cases)
 
+    def test_the_bench_has_the_best_of_the_peers(self):
+        text = (PROFILES / "support" / "attention_shapes.c").read_text(encoding="utf-8")
+        shapes = re.findall(r'\{ \.name = "([^"]+)",([^{}]*)\}', text)
+        best = {name: float(us[1]) for name, rest in shapes if (us := re.search(r"\.peer_us = ([\d.]+)", rest))}
+        attention = choose.read_peers(PROFILES / "peers.json")["attention"]
+        self.assertEqual(best, {case: min(times) for case, times in attention["cases"].items()})
+
 
 @unittest.skipUnless(HAS_PLOTS, "python3 has no matplotlib")
 class Plots(Folder):

@@ -31,7 +31,7 @@ head_of() { # the lines that name machine and commit, for programs that do not p
 
 run step_cost.txt profiles/step_cost cuda:0 # four minutes
 run back_to_back.txt profiles/back_to_back cuda:0 # a minute
-run attention_cost.txt profiles/attention_cost cuda:0 # a minute
+run attention_cost.txt profiles/attention_cost cuda:0 # three minutes
 run mixed_cost.txt profiles/mixed_cost cuda:0 300 50
 run fork_cost.txt profiles/fork_cost cuda:0 300 20
 run self_test_cost.txt profiles/self_test_cost cuda:0
