@@ -26,6 +26,7 @@ done
 if [[ ${checker[*]} ]]; then
   command -v compute-sanitizer >/dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH" >&2; exit 1; }
+  export CGR_REPETITIONS=${CGR_REPETITIONS:-40} # of the 1,000 of tests/runtime/repetition_test
 fi
 pattern=${1:-*}
 
