@@ -76,8 +76,13 @@ cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_a
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the append");
 }
 
+/* Whether an append comes first. */
+static bool appends(const cgr__step_recorder *rec, const cgr_attention *a) {
+  return !(a->flags & CGR_ATTENTION_NO_APPEND) && cgr__owns_cache(&rec->runtime->setup.layers[a->layer]);
+}
+
 static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attention *a) {
-  if ((a->flags & CGR_ATTENTION_NO_APPEND) || !cgr__owns_cache(&rec->runtime->setup.layers[a->layer]))
+  if (!appends(rec, a))
     return CGR_OK;
   const cgr__append_args args = cgr__native_append_args(rec, a);
   CGR__TRY(cgr__native_append(rec, &args, a->layer));
@@ -92,7 +97,8 @@ static cgr_status enqueue_attention(const cgr__step_recorder *rec, const cgr_att
   cgr_runtime *rt = rec->runtime;
   if (a->flags & CGR_ATTENTION_APPEND_ONLY)
     return CGR_OK;
-  const cgr__attention_args args = attention_args(rec, a);
+  cgr__attention_args args = attention_args(rec, a);
+  args.after_append = appends(rec, a) && !cgr__times_layers(rt); /* a timestamp comes between */
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_attention, &args, rec->base.stream);
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the attention");
 }

@@ -53,8 +53,10 @@
   X(MemsetD32Async, 3020)                   \
   X(MemsetD2D32Async, 3020)                 \
   X(LaunchKernel, 4000)                     \
+  X(LaunchKernelEx, 11060)                  \
   X(LaunchHostFunc, 10000)                  \
   X(FuncLoad, 12040)                        \
+  X(FuncGetAttribute, 2020)                 \
   X(FuncSetAttribute, 9000)                 \
   X(GraphGetNodes, 10000)                   \
   X(GraphGetEdges, 12030)                   \

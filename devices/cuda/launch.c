@@ -20,6 +20,33 @@ int cgr__cuda_launch_kernel(const void *symbol, const uint32_t grid[3], const ui
                                    params, NULL);
 }
 
+int cgr__cuda_launch_kernel_early(const void *symbol, const uint32_t grid[3], const uint32_t block[3], void **params,
+                                  size_t shared, cudaStream_t stream) {
+  CUfunction function = NULL;
+  int version = 0, raw = find(symbol, &function);
+  if (raw == 0)
+    raw = (int)cgr__cu.FuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION, function);
+  if (raw != 0)
+    return raw;
+  if (version < 90)
+    return cgr__cuda_launch_kernel(symbol, grid, block, params, shared, stream);
+  if (shared > UINT32_MAX)
+    return (int)CUDA_ERROR_INVALID_VALUE;
+  CUlaunchAttribute early = { .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                              .value = { .programmaticStreamSerializationAllowed = 1 } };
+  const CUlaunchConfig config = { .gridDimX = grid[0],
+                                  .gridDimY = grid[1],
+                                  .gridDimZ = grid[2],
+                                  .blockDimX = block[0],
+                                  .blockDimY = block[1],
+                                  .blockDimZ = block[2],
+                                  .sharedMemBytes = (unsigned)shared,
+                                  .hStream = stream,
+                                  .attrs = &early,
+                                  .numAttrs = 1 };
+  return (int)cgr__cu.LaunchKernelEx(&config, function, params, NULL);
+}
+
 int cgr__cuda_preload_kernel(const void *symbol, size_t shared) {
   CUfunction function = NULL;
   int raw = find(symbol, &function);

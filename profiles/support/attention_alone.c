@@ -281,6 +281,7 @@ static void enqueue(alone *a, int32_t node, int32_t queue) {
   if (a->b->k) {
     append.slot_mapping = a->slots + (ptrdiff_t)set * a->num_tokens;
     check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_append, &append, a->b->stream), "append");
+    args.after_append = 1; /* as in a step */
   }
   args.request_rows = a->rows + set * a->b->num_requests;
   args.queue = a->queues + queue;

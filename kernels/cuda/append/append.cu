@@ -24,6 +24,7 @@ struct Append {
 };
 
 __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ Append append) {
+  let_next_begin(); /* the attention behind it may look for its work */
   const cgr__append_args &a = append.args;
   uint32_t index = blockIdx.x * (uint32_t)kThreads + threadIdx.x;
   uint32_t per_token = (uint32_t)(a.num_kv_heads * append.vectors);

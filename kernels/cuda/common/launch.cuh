@@ -1,5 +1,5 @@
 /* How a launcher enqueues its kernel: by the driver (devices/cuda/launch.h), so that the thread's pending error of the runtime
- * stays as it was. */
+ * stays as it was. And how two kernels in a row overlap. */
 #ifndef CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
 #define CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
 
@@ -9,11 +9,28 @@
 
 namespace cgr {
 
+/* `early`: the kernel may begin before the one before it in the stream is done; it calls wait_for_previous. */
 template <typename Args>
-inline int launch(void (*kernel)(Args), const void *args, dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
+inline int launch(void (*kernel)(Args), const void *args, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+                  bool early = false) {
   void *params[] = { const_cast<void *>(args) };
   const uint32_t blocks[3] = { grid.x, grid.y, grid.z }, threads[3] = { block.x, block.y, block.z };
-  return cgr__cuda_launch_kernel(reinterpret_cast<const void *>(kernel), blocks, threads, params, shared, stream);
+  auto enqueue = early ? cgr__cuda_launch_kernel_early : cgr__cuda_launch_kernel;
+  return enqueue(reinterpret_cast<const void *>(kernel), blocks, threads, params, shared, stream);
+}
+
+/* From here on a kernel that was launched early may begin, once all blocks have come here. It sees nothing that this one writes. */
+__device__ __forceinline__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/* Of a kernel that was launched early: the one before it is done, and what it wrote can be read. At once in any other. */
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
 }
 
 /* Loads the kernel, and allows it `shared` bytes of dynamic shared memory. */

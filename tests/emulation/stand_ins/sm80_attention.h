@@ -12,10 +12,15 @@ using ::cgr_emulation::Site;
 
 CGR_EMULATED_SHARED(unsigned char, memory);
 
-inline void copy_async(uint32_t shared, const void *global, bool valid, Site site = Site()) {
+struct CachePolicy {};
+inline CachePolicy cache_policy(bool) { return {}; }
+
+inline void copy_async(uint32_t shared, const void *global, CachePolicy, bool valid, Site site = Site()) {
   ::cgr_emulation::CopyAsync(shared, valid ? global : nullptr, site);
 }
-inline void copy_async(uint32_t shared, const void *global, Site site = Site()) { copy_async(shared, global, true, site); }
+inline void copy_async(uint32_t shared, const void *global, CachePolicy policy, Site site = Site()) {
+  copy_async(shared, global, policy, true, site);
+}
 inline void copy_async_commit() { ::cgr_emulation::builtins.block->CommitCopies(); }
 template <int kPending> inline void copy_async_wait() { ::cgr_emulation::builtins.block->WaitForCopies(kPending); }
 

@@ -28,9 +28,21 @@ __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRec
     merge_partials<kDtype, kHeadDim, kGeneral>(a, record.item, query_tile(record));
 }
 
+/* Whether this launch reads so much of K and V that nobody will find it in L2 again. */
+template <int kHeadDim> __device__ __forceinline__ bool passes(const cgr__attention_args &a, const cgr__plan_header &header) {
+  return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kPassingBytes * a.plan_class.cost_kv;
+}
+
+/* Whether the tile that the loader has come to has tokens of this step, which an append may still be writing. */
+template <int kHeadDim, bool kGeneral>
+__device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loader<kHeadDim, kGeneral> &loader,
+                                       const ItemRecord &record) {
+  return (kGeneral && a.plan_class.sees != CGR__SEES_CACHE) || (loader.tile + 1) * kTileKv > record.position;
+}
+
 /* The first item of the line, and the copies of as many of its tiles as there are stages: returns how many. All threads find it,
  * each by itself: what is asked of memory before the first tile comes one after the other, and should not wait for anything
- * else. */
+ * else. Where this launch began beside an append, it comes back when that is done. */
 template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader, ItemShared &items,
                                           uint32_t base) {
@@ -52,10 +64,13 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   }
   int stage = 0;
   for (bool has_tile = loader.live; has_tile && stage < Shape::kStages; stage++) {
+    if (is_new(a, loader, record))
+      wait_for_previous();
     loader.issue_k(a, base + stage * Shape::kStageBytes);
     loader.issue_v(a, base + stage * Shape::kStageBytes);
     has_tile = loader.step(a);
   }
+  wait_for_previous();
   return stage;
 }
 
@@ -71,6 +86,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
   int32_t num_items = header->num_items * a.plan_class.lanes, num_emptied = header->num_emptied;
   Loader<kHeadDim, kGeneral> loader;
+  loader.policy = cache_policy(passes<kHeadDim>(a, *header));
   int num_filled = begin_line(a, loader, shared.items, base), stage = 0;
   if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
     zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
@@ -111,8 +127,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
 template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
   constexpr size_t kShared = AttentionShape<kHeadDim>::kSharedBytes;
   if (args->q.dtype == CGR_DTYPE_BF16)
-    return launch(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral>, args, grid, dim3(kAttentionThreads), kShared, stream);
-  return launch(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral>, args, grid, dim3(kAttentionThreads), kShared, stream);
+    return launch(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral>, args, grid, dim3(kAttentionThreads), kShared, stream,
+                  args->after_append != 0);
+  return launch(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral>, args, grid, dim3(kAttentionThreads), kShared, stream,
+                args->after_append != 0);
 }
 
 template <int kHeadDim, bool kGeneral> int attention_preload() {

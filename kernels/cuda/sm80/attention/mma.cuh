@@ -11,15 +11,27 @@ namespace cgr {
 
 /* ---------------------------------------------------------------------------------------------------------------- copies */
 
+/* What the L2 cache is told of data: `passes`: it makes room first, so that it drives out nothing that others come back for. */
+typedef uint64_t CachePolicy;
+__device__ __forceinline__ CachePolicy cache_policy(bool passes) {
+  CachePolicy first, normal;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+  return passes ? first : normal;
+}
+
 /* 16 bytes from global to shared memory; zeros when not `valid`, and then nothing is read. */
-__device__ __forceinline__ void copy_async(uint32_t shared, const void *global, bool valid) {
+__device__ __forceinline__ void copy_async(uint32_t shared, const void *global, CachePolicy policy, bool valid) {
   int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(__cvta_generic_to_global(global)), "r"(bytes)
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
+               "l"(__cvta_generic_to_global(global)), "r"(bytes), "l"(policy)
                : "memory");
 }
 
-__device__ __forceinline__ void copy_async(uint32_t shared, const void *global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(__cvta_generic_to_global(global)) : "memory");
+__device__ __forceinline__ void copy_async(uint32_t shared, const void *global, CachePolicy policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared), "l"(__cvta_generic_to_global(global)),
+               "l"(policy)
+               : "memory");
 }
 
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -10,6 +10,7 @@
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
 #include "kernels/cuda/common/guard.cuh"
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/sm80/attention/items.cuh"
 #include "kernels/cuda/sm80/attention/mma.cuh"
 #include "kernels/cuda/sm80/attention/traits.h"
@@ -34,6 +35,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
   int32_t row;
   bool live, on_line;
   int32_t page;      /* of this warp's granule of `tile` */
+  CachePolicy policy;
   const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
 
   __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
@@ -83,6 +85,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
   __device__ __forceinline__ void issue_k(const cgr__attention_args &a, uint32_t stage) {
     if (live) {
       if (!is_step(a) && ((uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page)) {
+        wait_for_previous(); /* nothing is written before */
         claim_error(a.error, CGR_GUARD_PAGE, row, first_token() / a.group.page_size, page);
         page = a.group.read_trash_page;
       }
@@ -130,7 +133,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
 #pragma unroll
       for (int u = 0; u < Shape::kPasses; u++) {
         int ahead = u * Shape::kTokensPerPass;
-        copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride);
+        copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy);
       }
       return;
     }
@@ -139,7 +142,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
     for (int u = 0; u < Shape::kPasses; u++) {
       int ahead = u * Shape::kTokensPerPass;
       bool is_seen = token + ahead < seen_end && has_chunk && (!kGeneral || token + ahead >= seen_begin);
-      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, is_seen);
+      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy, is_seen);
     }
   }
 };
