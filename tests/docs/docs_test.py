@@ -23,12 +23,12 @@ def items():
 
 
 def known_names():
-    return headers.names_of(items(), [read(path) for path in HEADERS])
+    return headers.names_of(items())
 
 
 def make_guide(folder):
     out = os.path.join(folder, "guide.tar")
-    guide.main(out, *HEADERS, *[path for path in PAGES if path.startswith("docs/") or path == "buffers/PROTOCOL.md"])
+    guide.main(out, *HEADERS, *[path for path in PAGES if path.startswith("docs/") or path in ("README.md", "buffers/PROTOCOL.md")])
     with tarfile.open(out) as tar:
         return {os.path.basename(member.name): tar.extractfile(member).read().decode() for member in tar.getmembers()}
 
@@ -143,6 +143,26 @@ class Reference(unittest.TestCase):
                 self.assertEqual(want, found.pop(name), name)
         self.assertEqual(found, {})
 
+    def test_comments_over_several_fields_are_no_fields_own(self):
+        """In these headers such a comment comes after an empty line."""
+        count, of_parts = 0, {member.names[0]: member for item in items() for member in item.members if member.part}
+        for path in HEADERS:
+            for comment, line in re.findall(r"\n\n  /\*(.*?)\*/\n  ([^\n]*)\n", read(path), re.S):
+                words = " ".join(re.sub(r"\n *\*? ", "\n", comment).split())
+                name = re.match(r"(?:const )?(?:\w+ )?\**(\w+)", line).group(1)
+                self.assertEqual(of_parts[name].part, words, name)
+                self.assertNotIn(words, of_parts[name].doc, name)
+                count += 1
+        self.assertGreater(count, 4)
+        self.assertEqual(count, len(of_parts))
+        backend = next(item for item in items() if item.name == "cgr_backend")
+        self.assertIn("Every reason why", next(m for m in backend.members if m.names == ["check"]).doc)  # over one field alone
+
+    def test_structs_have_their_first_values(self):
+        inits = {name for path in HEADERS for name in re.findall(r"^#define (CGR_\w+_INIT)\b", read(path), re.M)}
+        self.assertGreater(len(inits), 30)
+        self.assertEqual(inits, {item.init for item in items() if item.init})
+
     def test_buffers_say_what_they_hold(self):
         for item in items():
             if item.name == "cgr_buffer":
@@ -174,6 +194,20 @@ class Html(unittest.TestCase):
             anchor = "cgr_status." + name if name.startswith("CGR_") else name
             self.assertIn('id="%s"' % anchor, reference)
         self.assertEqual(self.dead(self.files), [])
+
+    def test_a_comment_of_several_stands_once_over_them(self):
+        found = re.search(r'<h3>((?:<code id="cgr_standing_\w+">.*?)+)</h3>(.*?)(?=<h[23])', self.files["reference.html"], re.S)
+        self.assertEqual(re.findall(r'id="(\w+)"', found.group(1)), ["cgr_standing_" + verb for verb in ("put", "set", "take", "swap")])
+        self.assertEqual(self.files["reference.html"].count("The standing batch stays from step to step"), 1)
+        self.assertLess(found.group(2).index("The standing batch"), found.group(2).index("<pre>"))
+        self.assertEqual(re.sub(r"<[^>]*>", "", found.group(2)).count("cgr_status cgr_standing_"), 4)
+        contracts = [item for item in items() if item.contract() and not item.shares]
+        self.assertEqual(self.files["reference.html"].count('<p class="contract">'), len(contracts))
+
+    def test_parts_of_a_struct_have_a_line_of_their_own(self):
+        reference = self.files["reference.html"]
+        self.assertIn('<tr class="part"><td colspan="2">Limits.</td></tr><tr><td><a id="cgr_config.max_requests">', reference)
+        self.assertIn('<p id="CGR_CONFIG_INIT">', reference)
 
     def test_needs_nothing_else(self):
         for name, text in self.files.items():
@@ -207,10 +241,25 @@ class Pages(unittest.TestCase):
     def test_are_rendered_and_linked_to_the_reference(self):
         with tempfile.TemporaryDirectory() as folder:
             files = make_guide(folder)
-        self.assertEqual(len(files), len(glob.glob("docs/*.md")) + 2)
+        self.assertEqual(len(files), len(glob.glob("docs/*.md")) + 3)
         self.assertIn('<code><a href="reference.html#cgr_step_prepare">cgr_step_prepare</a></code>', files["life_of_a_step.html"])
         self.assertIn('href="errors.html#what-a-guard-refused"', files["life_of_a_step.html"])
         self.assertIn("<table>", files["errors.html"])
+
+    def test_the_least_that_an_engine_writes_is_one_of_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = make_guide(folder)
+        embed = files["embed_it.html"]
+        for name in ("cgr_runtime_create", "cgr_record_attention", "cgr_step_launch"):
+            self.assertIn('<a href="reference.html#%s">' % name, re.sub(r"<nav>.*</nav>", "", embed, flags=re.S))
+        self.assertNotIn("Install it", embed)  # a section of its own, about the sources
+        self.assertIn('<a href="embed_it.html">README</a>', files["embedding.html"])
+        self.assertIn('<a href="reference.html"><code>include/cgr</code></a>', embed)
+        self.assertRegex(files["index.html"], r'<nav><a href="index.html">[^<]*</a><a href="embed_it.html">Embed it</a>')
+
+    def test_a_readme_without_that_section_is_an_error(self):
+        with self.assertRaises(ValueError):
+            guide.read_section("# cgr\n## Try it\n", guide.SHOWN)
 
 
 if __name__ == "__main__":

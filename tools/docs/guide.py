@@ -2,11 +2,13 @@
 
     guide.py OUT.tar FILE...      FILE: the headers (.h) and the pages (.md), by their paths from the project's root
 
-The pages go through cmark-gfm. Where there is none the reference is made alone, and the index says so.
+Of the project's README, if it is among them, the guide has the section that shows the least that an engine writes, as a page. The pages
+go through cmark-gfm. Where there is none the reference is made alone, and the index says so.
 """
 
 import html
 import io
+import itertools
 import os
 import posixpath
 import re
@@ -19,6 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import headers  # noqa: E402
 
 ORDER = ["base.h", "cgr.h", "device.h", "attention.h", "graphs.h", "planners.h", "tracing.h"]
+README, SHOWN = "README.md", "Embed it"
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --faint: #8882; }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0; display: flex; flex-wrap: wrap; }
@@ -30,7 +33,7 @@ pre { background: var(--faint); padding: .7em 1em; overflow-x: auto; }
 code a { text-decoration: none; border-bottom: 1px dotted; color: inherit; }
 table { border-collapse: collapse; margin: 1em 0; display: block; overflow-x: auto; }
 td, th { border: 1px solid var(--line); padding: .25em .6em; text-align: left; vertical-align: top; }
-h3 { margin-top: 2.2em; } nav { box-sizing: border-box; } .contract { opacity: .75; font-size: 90%; } :target { background: #fc05; }
+h3 { margin-top: 2.2em; } .part { background: var(--faint); } nav { box-sizing: border-box; } .contract { opacity: .75; font-size: 90%; } :target { background: #fc05; }
 """
 
 
@@ -38,6 +41,14 @@ def slug(heading):
     """The anchor that GitHub gives a heading."""
     text = html.unescape(re.sub(r"<[^>]*>", "", heading)).strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def read_section(text, title):
+    """The part of a page under a heading of the second level, as a page of its own."""
+    found = re.search(r"^## %s\n(.*?)(?=^## |\Z)" % re.escape(title), text, re.S | re.M)
+    if not found:
+        raise ValueError("README has no section \"%s\"" % title)
+    return "# %s\n%s" % (title, found.group(1))
 
 
 def read(path):
@@ -48,14 +59,18 @@ def read(path):
 class Guide:
     def __init__(self, paths):
         self.texts = {path: read(path) for path in paths}
+        if README in self.texts:
+            self.texts[README] = read_section(self.texts[README], SHOWN)
         self.pages = {path: self.page_name(path) for path in paths if path.endswith(".md")}
         by_name = {posixpath.basename(path): text for path, text in self.texts.items() if path.endswith(".h")}
         self.headers = {name: by_name[name] for name in ORDER + sorted(set(by_name) - set(ORDER)) if name in by_name}
         self.items = [item for name, text in self.headers.items() for item in headers.read_header(text, name)]
-        self.anchors = headers.names_of(self.items, self.headers.values())
+        self.anchors = headers.names_of(self.items)
 
     @staticmethod
     def page_name(path):
+        if path == README:
+            return SHOWN.lower().replace(" ", "_") + ".html"
         name = posixpath.basename(path)[:-len(".md")].lower()
         return "index.html" if name == "readme" else name + ".html"
 
@@ -109,26 +124,52 @@ class Guide:
 
     def members(self, item):
         rows = []
-        for names, code, before, after in item.members:
-            ids = "".join('<a id="%s.%s"></a>' % (item.name, name) for name in names)
-            code = html.escape(code, quote=False)
-            text = " ".join(part for part in (before, after) if part)
+        for member in item.members:
+            if member.part:
+                rows.append('<tr class="part"><td colspan="2">%s</td></tr>' % self.words(member.part, item.name))
+            ids = "".join('<a id="%s.%s"></a>' % (item.name, name) for name in member.names)
+            code = html.escape(member.code, quote=False)
             rows.append("<tr><td>%s<code>%s</code></td><td>%s</td></tr>" %
-                        (ids, code if item.kind == "enum" else self.link_names(code, item.name), self.words(text, item.name)))
-        return "<table>%s</table>" % "".join(rows)
+                        (ids, code if item.kind == "enum" else self.link_names(code, item.name), self.words(member.doc, item.name)))
+        table = "<table>%s</table>" % "".join(rows)
+        if item.init:
+            table += '<p id="%s">Begins as <code>%s</code>.</p>' % (item.init, item.init)
+        return table
 
-    def entry(self, item):
+    def code(self, items):
+        """Declarations as they stand in the header; structs and enums as tables."""
+        out = []
+        for tabled, group in itertools.groupby(items, lambda item: item.kind in ("struct", "enum")):
+            if tabled:
+                out += [self.members(item) for item in group]
+            else:
+                lines = [self.link_names(html.escape(item.code.replace("CGR_API ", ""), quote=False), item.name) for item in group]
+                out.append("<pre>%s</pre>" % "\n".join(lines))
+        return "".join(out)
+
+    def entry(self, items):
+        """What one comment is about: a declaration, or several, over which it stands once."""
+        item = items[0]
         title = headers.section(item.doc)
         if item.kind == "text":
             if title:
                 return "<h2>%s</h2>" % html.escape(title)
             return self.prose(item.doc)
-        doc = "" if title else self.prose(item.doc, item.name)
-        head = '<h3 id="%s"><code>%s</code></h3>' % (item.name, item.name)
-        if item.kind in ("struct", "enum"):
-            return head + doc + self.members(item)
-        code = html.escape(item.code.replace("CGR_API ", ""), quote=False)
-        return "%s<pre>%s</pre>%s" % (head, self.link_names(code, item.name), doc)
+        names = ", ".join('<code id="%s">%s</code>' % (each.name, each.name) for each in items)
+        doc = "" if title else self.prose(item.doc, item.name if len(items) == 1 else "")
+        parts = [doc, self.code(items)] if len(items) > 1 or item.members else [self.code(items), doc]
+        return "<h3>%s</h3>%s" % (names, "".join(parts))
+
+    @staticmethod
+    def together(items):
+        """The items in lists: those that share a comment are in one."""
+        lists = []
+        for item in items:
+            if item.shares:
+                lists[-1].append(item)
+            else:
+                lists.append([item])
+        return lists
 
     def reference(self):
         version = ".".join(re.search(r"#define CGR_VERSION_%s (\d+)" % part, self.headers["base.h"]).group(1)
@@ -138,8 +179,7 @@ class Guide:
         out += ['<li><a href="#functions">all functions</a></li></ul>']
         for name in self.headers:
             out.append('<h2 id="%s">%s</h2>' % (name, name))
-            items = [item for item in self.items if item.header == name]
-            out += [self.entry(item) for item in items]
+            out += [self.entry(items) for items in self.together(item for item in self.items if item.header == name)]
         names = sorted(item.name for item in self.items if item.kind == "function")
         out.append('<h2 id="functions">All functions</h2><p>%s</p>' %
                    " · ".join('<a href="#%s"><code>%s</code></a>' % (name, name) for name in names))
@@ -154,8 +194,12 @@ class Guide:
         file, _, anchor = target.partition("#")
         file = posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path
         anchor = "#" + anchor if anchor else ""
-        if file in self.pages:
+        if file == README and anchor.lower() == "#" + slug(SHOWN) and file in self.pages:
+            return self.pages[file]
+        if file in self.pages and file != README:  # of which the guide has that part alone
             return self.pages[file] + anchor
+        if any(path.endswith(".h") and posixpath.dirname(path) == file for path in self.texts):
+            return "reference.html"
         if file.endswith(".h") and file in self.texts:
             return "reference.html#" + posixpath.basename(file)
         return None
@@ -180,7 +224,7 @@ class Guide:
         index = next((path for path, name in self.pages.items() if name == "index.html"), None)
         linked = re.findall(r"\]\(([^)#]+\.md)\)", self.texts[index]) if index else []
         linked = [posixpath.normpath(posixpath.join(posixpath.dirname(index), target)) for target in linked]
-        first = [index] if index else []
+        first = [path for path in (index, README) if path in self.pages]
         return list(dict.fromkeys(first + [path for path in linked if path in self.pages] + sorted(self.pages)))
 
     def files(self):

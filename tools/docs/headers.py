@@ -1,17 +1,24 @@
 """Reads the public headers: what each declares, and the comment that it has. Knows the style of these headers and no other C."""
 
 import re
+from collections import namedtuple
 
 NAME = re.compile(r"\b(?:cgr_[a-z0-9_]+|CGR_[A-Z0-9_]+)\b")
 CONTRACT = re.compile(r"^Threads .* · Capture .* · Sync .* · Alloc .*$", re.M)
 
 
+# A field or an enumerator. `part`: the comment, after an empty line, over this and those that follow it; `doc`: its own.
+Member = namedtuple("Member", "names code part doc")
+
+
 class Item:
     """A declaration. `kind`: function, struct, enum, constant, macro, callback, handle, or text (prose between declarations)."""
 
-    def __init__(self, kind, name, header, doc, code, members=()):
+    def __init__(self, kind, name, header, doc, code, members=(), shares=False):
         self.kind, self.name, self.header, self.doc, self.code = kind, name, header, doc, code
-        self.members = list(members)  # (names, code, comment before, comment after) of fields and enumerators
+        self.members = list(members)
+        self.shares = shares  # its comment is that of the declaration before it
+        self.init = ""        # the macro that a struct begins as
 
     def contract(self):
         found = CONTRACT.search(self.doc)
@@ -25,37 +32,39 @@ def plain(comment):
 
 
 def plain_member(comment):
-    return " ".join(comment[2:-2].split())
+    return " ".join(re.sub(r"\n *\* ", "\n", comment[2:-2]).split())
 
 
 def split_members(body, end):
-    """Fields (end ";") or enumerators (","): code, the comment on lines of its own before it, the one after it."""
-    members, code, before, depth, begun = [], "", "", 0, False
-    for token in re.findall(r"/\*.*?\*/|\n|[^\n/]+|/", body, re.S):
+    """Fields (end ";") or enumerators (","): code, the comment of a part that begins here, its own comments."""
+    members, code, depth, begun, empty = [], "", 0, False, False
+    part, own = [], []
+    for token in re.findall(r"/\*.*?\*/|\n *\n|\n|[^\n/]+|/", body, re.S):
         if token.startswith("/*"):
             if code.strip():  # within a declaration that goes on: of what it follows
-                members.append([code.strip(), before, plain_member(token)])
-                code, before, begun = "", "", True
+                members.append([code.strip(), part, own + [plain_member(token)]])
+                code, part, own, begun = "", [], [], True
             elif begun:
-                members[-1][2] = (members[-1][2] + " " + plain_member(token)).strip()
+                members[-1][2].append(plain_member(token))
             else:
-                before = (before + " " + plain_member(token)).strip()
-        elif token == "\n":
-            begun = False
+                (part if empty else own).append(plain_member(token))
+            empty = False
+        elif token.startswith("\n"):
+            begun, empty = False, token != "\n"
             code += " "
         else:
             for c in token:
                 depth += (c in "([{") - (c in ")]}")
                 if c == end and depth == 0:
                     if code.strip():
-                        members.append([code.strip(), before, ""])
-                        code, before = "", ""
+                        members.append([code.strip(), part, own])
+                        code, part, own = "", [], []
                     begun = True
                 else:
                     code += c
     if code.strip():
-        members.append([code.strip(), before, ""])
-    return members
+        members.append([code.strip(), part, own])
+    return [(code, " ".join(part), " ".join(own)) for code, part, own in members]
 
 
 def field_names(code):
@@ -72,13 +81,12 @@ def statuses(text):
 
 def read_enum(name, body, text):
     if name == "cgr_status":
-        return [([n], "%s = %s" % (n, number), "", words) for n, number, words in statuses(text)]
-    return [([re.match(r"\w+", code).group(0)], " ".join(code.split()), before, after)
-            for code, before, after in split_members(body, ",")]
+        return [Member([n], "%s = %s" % (n, number), "", words) for n, number, words in statuses(text)]
+    return [Member([re.match(r"\w+", code).group(0)], " ".join(code.split()), part, own) for code, part, own in split_members(body, ",")]
 
 
 def read_struct(body):
-    return [(field_names(code), " ".join(code.split()), before, after) for code, before, after in split_members(body, ";")]
+    return [Member(field_names(code), " ".join(code.split()), part, own) for code, part, own in split_members(body, ";")]
 
 
 # What stands at the beginning of a line, in the order in which it is tried.
@@ -119,10 +127,12 @@ def read_header(text, header):
             continue
         name = found.group(1)
         if HIDDEN.match(name):
+            if name.endswith("_INIT") and items and items[-1].name == name[:-len("_INIT")].lower():
+                items[-1].init = name
             used = used or not name.endswith("_H")  # what stands above the guard of a header is about the header
             continue
         members = read_enum(name, found.group(2), text) if kind == "enum" else read_struct(found.group(2)) if kind == "struct" else ()
-        items.append(Item(kind, name, header, doc, code, members))
+        items.append(Item(kind, name, header, doc, code, members, shares=used and bool(doc)))
         used = True
     return items
 
@@ -133,19 +143,16 @@ def section(doc):
     return found.group(1).strip() if found else None
 
 
-def names_of(items, texts):
+def names_of(items):
     """Every public name, with the anchor of its entry in the reference."""
     anchors = {}
     for item in items:
         if not item.name:
             continue
         anchors.setdefault(item.name, item.name)
-        for names, _, _, _ in item.members:
-            for name in names:
+        if item.init:
+            anchors.setdefault(item.init, item.init)
+        for member in item.members:
+            for name in member.names:
                 anchors.setdefault(name if item.kind == "enum" else item.name + "." + name, item.name + "." + name)
-    for text in texts:  # what has no entry of its own: the INIT macros belong to their structs, the rest to its header
-        for name in re.findall(r"#define (CGR_\w+)", text):
-            owner = name[:-len("_INIT")].lower() if name.endswith("_INIT") else ""
-            if owner in anchors:
-                anchors.setdefault(name, owner)
     return anchors
