@@ -1,4 +1,6 @@
 /* The model on the host: functions that a stream calls. On CUDA they are kernels, those of minimal_model.cu. */
+#include <stdio.h>
+
 #include "minimal_arithmetic.h"
 
 static cgr_status find(cgr_runtime *runtime, cgr_buffer buffer, void **address) {
@@ -15,6 +17,12 @@ cgr_status minimal_create(cgr_runtime *runtime, minimal_model *model) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   void *buffers[4], *memory = NULL;
   cgr_status status = cgr_device_get_info(device, &info);
+#ifndef MINIMAL_CUDA
+  if (status == CGR_OK && info.kind == CGR_DEVICE_KIND_CUDA) {
+    fputs("minimal_model.c was compiled without MINIMAL_CUDA, expected the device host\n", stderr);
+    return CGR_ERROR_UNSUPPORTED;
+  }
+#endif
   for (int i = 0; i < 4 && status == CGR_OK; i++)
     status = find(runtime, names[i], &buffers[i]);
   if (status == CGR_OK)

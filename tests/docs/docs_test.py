@@ -15,7 +15,7 @@ from pages import guide, headers, read  # noqa: E402
 HEADERS = sorted(glob.glob("include/cgr/*.h"))
 NAMED = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "buffers/PROTOCOL.md", "profiles/README.md"] + sorted(glob.glob("docs/*.md"))
 # Changes may name what is no longer there: their links are looked up, their names are not.
-PAGES = NAMED + ["CHANGELOG.md", "examples/llama/model/README.md"]
+PAGES = NAMED + ["CHANGELOG.md", "examples/README.md", "examples/llama/model/README.md"]
 
 
 def items():

@@ -185,7 +185,7 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   ASSERT_EQ(built.status, 0) << built.text;
   const fs::path tree = Unpack(scratch.path() / "archive");
   EXPECT_EQ(Listing(prefix), Listing(tree));
-  for (const char *file : { "lib/cmake/cgr/cgrConfigVersion.cmake", "include/cgr/cgr.h" })
+  for (const char *file : { "lib/cmake/cgr/cgrConfigVersion.cmake", "include/cgr/cgr.h", "share/doc/cgr/examples/README.md" })
     EXPECT_EQ(ReadFile(prefix / file), ReadFile(tree / file)) << file;
   // The archive may be of a build with CUDA, which these tell.
   const bool cuda = ReadFile(tree / "lib/pkgconfig/cgr.pc").find("cudart_static") != std::string::npos;

@@ -1,4 +1,4 @@
-# cmake --install: headers, libraries, cgr.pc and cgrConfig.cmake. The last two find everything from where they lie, so that the
+# cmake --install: headers, libraries, examples, cgr.pc and cgrConfig.cmake. The last two find everything from where they lie, so that the
 # tree may be moved; tools/dist.sh makes the same tree of what Bazel has built.
 set(CGR_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})
 set(CGR_LIBDIR ${CMAKE_INSTALL_LIBDIR})
@@ -30,4 +30,7 @@ install(TARGETS cgr_static cgr_validation ARCHIVE DESTINATION ${CGR_LIBDIR})
 install(DIRECTORY ${CGR_ROOT}/include/cgr DESTINATION ${CGR_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
 install(FILES ${generated}/cgr.pc DESTINATION ${pkgconfig})
 install(FILES ${generated}/cgrConfig.cmake ${generated}/cgrConfigVersion.cmake DESTINATION ${package})
+set(folder ${CGR_ROOT}/examples)
+file(GLOB small CONFIGURE_DEPENDS ${folder}/*.c ${folder}/*.cc ${folder}/*.cu ${folder}/*.h)
+install(FILES ${small} ${folder}/CMakeLists.txt ${folder}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 install(FILES ${CGR_ROOT}/LICENSE ${CGR_ROOT}/NOTICE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/cgr)

@@ -22,7 +22,7 @@ file(REMOVE ${CGR_RUN}/BUILD) # of a build before this one
 file(GLOB tops RELATIVE ${CGR_ROOT} ${CGR_ROOT}/*)
 list(REMOVE_ITEM tops BUILD)
 foreach(top ${tops})
-  if(NOT top STREQUAL examples AND NOT ${CGR_ROOT}/${top} STREQUAL ${CMAKE_CURRENT_BINARY_DIR})
+  if(NOT top STREQUAL "examples" AND NOT ${CGR_ROOT}/${top} STREQUAL ${CMAKE_CURRENT_BINARY_DIR})
     file(CREATE_LINK ${CGR_ROOT}/${top} ${CGR_RUN}/${top} SYMBOLIC)
   endif()
 endforeach()
