@@ -1,13 +1,12 @@
 // What the attention of each kind of model does, by models whose answers are known without computing them: run by the program, in
 // every graph mode and both dtypes.
 #include <gtest/gtest.h>
-#include <stdio.h>
-#include <sys/wait.h>
 
 #include <string>
 #include <vector>
 
 #include "tests/examples/model_folder.h"
+#include "tests/support/commands.h"
 
 namespace {
 
@@ -112,14 +111,8 @@ public:
 
 private:
   static std::string Run(const std::string &arguments) {
-    FILE *pipe = popen(("examples/llama/llama --device host " + arguments + " 2>&1").c_str(), "r");
-    std::string text;
-    char buffer[4096];
-    if (!pipe)
-      return "popen";
-    for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-      text.append(buffer, n);
-    return pclose(pipe) == 0 ? text : "failed: " + text;
+    const cgr_test::Outcome outcome = cgr_test::RunCommand("examples/llama/llama --device host " + arguments);
+    return outcome.status == 0 ? outcome.text : "failed: " + outcome.text;
   }
 
   std::vector<Tensor> tensors_;

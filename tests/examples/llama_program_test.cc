@@ -1,7 +1,5 @@
 // The example as a program: what it prints, writes and refuses, over models whose answers are known without computing them.
 #include <gtest/gtest.h>
-#include <stdio.h>
-#include <sys/wait.h>
 
 #include <cmath>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "tests/examples/model_folder.h"
+#include "tests/support/commands.h"
 #include "tests/tracing/json_reader.h"
 
 namespace {
@@ -76,23 +75,10 @@ std::string Counted(int last, int n) {
 
 // ------------------------------------------------------------------------------------------------------- running the program
 
-struct Outcome {
-  int status; // exit status
-  std::string text;
-};
+using cgr_test::Outcome;
 
 Outcome RunProgram(const std::string &arguments) {
-  const std::string command = "examples/llama/llama --device host " + arguments + " 2>&1";
-  Outcome outcome{ -1, "" };
-  char buffer[4096];
-  FILE *pipe = popen(command.c_str(), "r");
-  if (!pipe)
-    return outcome;
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    outcome.text.append(buffer, n);
-  int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+  return cgr_test::RunCommand("examples/llama/llama --device host " + arguments);
 }
 
 Outcome RunModel(const Folder &folder, const std::string &arguments) {
