@@ -9,6 +9,8 @@ const char *Word(Kind kind) {
   switch (kind) {
   case Kind::kConstant:
     return "constant ";
+  case Kind::kMacro:
+    return "macro ";
   case Kind::kOpaque:
   case Kind::kAlias:
     return "type ";
@@ -30,6 +32,11 @@ bool EndsWith(const std::string &text, const std::string &end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+// A pointer to what may be written has become one to const: as a parameter it is passed in the same way, and takes all it took.
+bool BecomesConst(const std::string &before, const std::string &after) {
+  return before.size() > 2 && before.find_first_of("*([") == before.size() - 2 && after == "const " + before;
+}
+
 bool IsReserved(const Member &field) { return field.name.rfind("reserved", 0) == 0; }
 
 // The comparison of one item with the one of the same name.
@@ -44,6 +51,10 @@ public:
     case Kind::kConstant:
       if (kept_.value != now_.value)
         Breaks("the value" + Was(kept_.value, now_.value));
+      break;
+    case Kind::kMacro:
+      if (kept_.type != now_.type)
+        Breaks("was " + kept_.name + kept_.type + " and is " + now_.name + now_.type);
       break;
     case Kind::kOpaque:
       break;
@@ -146,12 +157,6 @@ private:
   }
 
   void Prototype() {
-    auto types = [](const Item &item) {
-      std::vector<std::string> all = { item.type };
-      for (const Member &parameter : item.members)
-        all.push_back(parameter.type);
-      return all;
-    };
     auto names = [](const Item &item) {
       std::vector<std::string> all;
       for (const Member &parameter : item.members)
@@ -161,8 +166,17 @@ private:
     const std::string change =
         " was " + Spell(kept_.type, "") + Parameters(kept_) + " and is " + Spell(now_.type, "") + Parameters(now_);
     std::vector<std::string> before = names(kept_), after = names(now_);
-    if (types(kept_) != types(now_))
+    bool becomes_const = false;
+    if (kept_.type != now_.type || before.size() != after.size())
       return Breaks("the prototype" + change);
+    for (size_t i = 0; i < before.size(); i++) {
+      const std::string &was = kept_.members[i].type, &is = now_.members[i].type;
+      if (was != is && !(kept_.kind == Kind::kFunction && BecomesConst(was, is)))
+        return Breaks("the prototype" + change);
+      becomes_const = becomes_const || was != is;
+    }
+    if (becomes_const)
+      Grows("a parameter points to const, the prototype" + change);
     if (before == after)
       return;
     // A name that is now another parameter's.

@@ -6,6 +6,8 @@
 // - a struct whose first field is `size` may grow at its end, up to 4096 bytes; any other keeps its size;
 // - a field keeps its name, type and place. A new one begins where the kept struct ended (what lay in a hole before, padding, is
 //   undefined in programs that are older) or takes the place of a field named `reserved`, which older programs leave 0;
+// - a parameter of a function, not of a callback, may become a pointer to const;
+// - a macro keeps its text, which is in programs; what an INIT macro sets may grow with its struct, and others may be added;
 // - names of parameters may change, but two parameters of one type do not change places.
 // With another SONAME older programs do not start, and anything may change.
 #ifndef CGR_TESTS_ABI_COMPARE_H

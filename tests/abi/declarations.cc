@@ -1,6 +1,7 @@
 #include "tests/abi/declarations.h"
 
 #include <cctype>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -340,6 +341,27 @@ Tokens CutAll(const std::string &text) {
 
 std::map<std::string, Item> ReadDeclarations(const std::string &text, const std::string &folder) {
   return Reader(TokensOf(text, folder)).Read();
+}
+
+std::map<std::string, Item> ReadMacros(const std::string &text) {
+  std::map<std::string, Item> items;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch found;
+    if (!std::regex_match(line, found, std::regex("#define (CGR_\\w+)(.*)")))
+      continue;
+    Item item;
+    item.kind = Kind::kMacro;
+    item.name = found[1];
+    item.type = found[2];
+    const bool is_guard = std::regex_match(line, std::regex("#define \\w+_H *"));
+    if (is_guard || item.name == "CGR_API" || item.name.rfind("CGR_VERSION", 0) == 0)
+      continue;
+    if (std::regex_match(item.name, std::regex("\\w+_INIT|CGR_STATUS_LIST")))
+      item.type = "";
+    items[item.name] = item;
+  }
+  return items;
 }
 
 Item ReadFunction(const std::string &text) { return Function(CutAll(text)); }

@@ -16,6 +16,11 @@ namespace cgr_test {
 // and values are left 0. Throws std::runtime_error for what it does not know.
 std::map<std::string, Item> ReadDeclarations(const std::string &text, const std::string &folder);
 
+// The macros that programs use, in what the preprocessor lists of all (-dM). Not those that are another's in each version
+// (CGR_VERSION...), guards, and CGR_API, which says how the headers themselves are compiled. Of an INIT macro and of
+// CGR_STATUS_LIST the name alone: a struct or an enum of the list has what they hold, and they grow with it.
+std::map<std::string, Item> ReadMacros(const std::string &text);
+
 // One declaration without its semicolon: "cgr_status cgr_copy(void *dst, size_t bytes)", "int32_t rows[2]".
 Item ReadFunction(const std::string &text);
 Item ReadCallback(const std::string &text);

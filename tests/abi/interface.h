@@ -18,12 +18,12 @@ struct Member {
   int64_t size = 0; // of a field, in bytes
 };
 
-enum class Kind { kConstant, kOpaque, kAlias, kCallback, kEnum, kStruct, kFunction };
+enum class Kind { kConstant, kMacro, kOpaque, kAlias, kCallback, kEnum, kStruct, kFunction };
 
 struct Item {
   Kind kind = Kind::kOpaque;
   std::string name;
-  std::string type;  // of an alias; what a function or a callback returns
+  std::string type;  // of an alias; what a function or a callback returns; of a macro all after its name: "(x) text", " text"
   std::string node;  // of a function: its version in the library; "-": the library does not export it
   int64_t value = 0; // of a constant
   int64_t size = 0, align = 0;

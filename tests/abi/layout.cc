@@ -134,6 +134,9 @@ Interface Describe(const std::string &include, const Symbols &symbols) {
   MustRun(Compiler() + " -std=c11 -I " + Quoted(include) + " -o " + Quoted(program) + " " + Quoted(source));
   Fill(MustRun(Quoted(program)), &found.items);
   PutValues(&found.items);
+  for (const auto &[name, macro] : ReadMacros(Preprocessed(include, "-dM")))
+    if (!found.items.emplace(name, macro).second)
+      throw std::runtime_error(name + " is a macro and something else");
   // It is another in each version.
   found.items.erase("CGR_HEADER_VERSION");
   for (auto &[name, item] : found.items)

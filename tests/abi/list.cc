@@ -10,16 +10,15 @@ namespace {
 
 const char kHead[] =
     R"(# The binary interface of libcgr.so on 64-bit Linux, written by ./bazelw run //tests/abi:update, which refuses what breaks older
-# programs. constant NAME VALUE (but for CGR_HEADER_VERSION, which is the version), enum NAME SIGN BYTES and under it each VALUE NAME,
-# struct NAME BYTES ALIGNMENT and under it each OFFSET BYTES FIELD, function NODE PROTOTYPE with the version node of its symbol: - is in
-# libcgr_validation alone.
+# programs. constant NAME VALUE (but for CGR_HEADER_VERSION, which is the version), macro NAME TEXT (no text where a struct or an enum
+# of the list has it), enum NAME SIGN BYTES and under it each VALUE NAME, struct NAME BYTES ALIGNMENT and under it each OFFSET BYTES
+# FIELD, function NODE PROTOTYPE with the version node of its symbol: - is in libcgr_validation alone.
 )";
 
 const std::map<Kind, std::string> &Words() {
   static const std::map<Kind, std::string> words = {
-    { Kind::kConstant, "constant" }, { Kind::kOpaque, "opaque" }, { Kind::kAlias, "alias" },
-    { Kind::kCallback, "callback" }, { Kind::kEnum, "enum" },     { Kind::kStruct, "struct" },
-    { Kind::kFunction, "function" },
+    { Kind::kConstant, "constant" }, { Kind::kMacro, "macro" }, { Kind::kOpaque, "opaque" }, { Kind::kAlias, "alias" },
+    { Kind::kCallback, "callback" }, { Kind::kEnum, "enum" },   { Kind::kStruct, "struct" }, { Kind::kFunction, "function" },
   };
   return words;
 }
@@ -29,6 +28,9 @@ void Write(const Item &item, std::ostream &out) {
   switch (item.kind) {
   case Kind::kConstant:
     out << item.name << " " << item.value;
+    break;
+  case Kind::kMacro:
+    out << item.name << item.type;
     break;
   case Kind::kOpaque:
     out << item.name;
@@ -69,6 +71,12 @@ Item ReadItem(Kind kind, std::istringstream *words) {
   case Kind::kConstant:
     *words >> item.name >> item.value;
     break;
+  case Kind::kMacro: {
+    const std::string rest = Rest(words);
+    item.name = rest.substr(0, rest.find_first_of(" ("));
+    item.type = rest.substr(item.name.size());
+    break;
+  }
   case Kind::kOpaque:
     *words >> item.name;
     break;

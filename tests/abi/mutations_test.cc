@@ -128,6 +128,39 @@ TEST_F(Mutations, OfConstants) {
       << buckets;
 }
 
+TEST_F(Mutations, OfMacros) {
+  const std::string tail = R"(#define CGR_TRACE_TAIL "\n]}\n")";
+  EXPECT_EQ(Changes({ { "tracing.h", "", tail, R"(#define CGR_TRACE_TAIL "\n]\n")" } }),
+            R"(BREAKS macro CGR_TRACE_TAIL: was CGR_TRACE_TAIL "\n]}\n" and is CGR_TRACE_TAIL "\n]\n")"
+            "\n");
+  EXPECT_EQ(Changes({ { "tracing.h", "", tail, "" } }), "BREAKS macro CGR_TRACE_TAIL is gone\n");
+  EXPECT_EQ(Changes({ { "tracing.h", "", tail, tail + "\n#define CGR_NEW 1" } }), "grows macro CGR_NEW is new\n");
+  EXPECT_EQ(Changes({ { "cgr.h", "#define CGR_DERIVED(buffer)", "(uint64_t)1", "(uint32_t)1" } }),
+            "BREAKS macro CGR_DERIVED: was CGR_DERIVED(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES)) and "
+            "is CGR_DERIVED(buffer) "
+            "((uint32_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))\n");
+  EXPECT_EQ(Changes({ { "cgr.h", "#define CGR_BATCH_INIT", "0, NULL }", "0, NULL, 0 }" } }), "");
+  EXPECT_EQ(Changes({ { "cgr.h", "", "#define CGR_BATCH_INIT", "#define CGR_BATCH_BEGIN" } }),
+            "BREAKS macro CGR_BATCH_INIT is gone\ngrows macro CGR_BATCH_BEGIN is new\n");
+  EXPECT_EQ(Changes({ { "base.h", "", "#define CGR_VERSION_MINOR ", "#define CGR_VERSION_MINOR 9" } }), "");
+}
+
+TEST_F(Mutations, OfConst) {
+  const std::string free = "CGR_API cgr_status cgr_memory_free(", capture = "CGR_API cgr_status cgr_runtime_capture(";
+  EXPECT_EQ(Changes({ { "device.h", free, "void *memory", "const void *memory" } }),
+            "grows function cgr_memory_free: a parameter points to const, the prototype was cgr_status(cgr_device *device, void "
+            "*memory) and is cgr_status(cgr_device *device, const void *memory)\n");
+  // What a program gives may be const already; what points to a pointer takes another type.
+  const std::string gone = Changes({ { "graphs.h", capture, "const cgr_capture *capture", "cgr_capture *capture" } });
+  EXPECT_EQ(gone.rfind("BREAKS function cgr_runtime_capture: the prototype was ", 0), 0u) << gone;
+  const std::string alloc = "CGR_API cgr_status cgr_memory_alloc(";
+  const std::string deeper = Changes({ { "device.h", alloc, "void **memory", "const void **memory" } });
+  EXPECT_EQ(deeper.rfind("BREAKS function cgr_memory_alloc: the prototype was ", 0), 0u) << deeper;
+  // A callback is the program's own.
+  const std::string callback = Changes({ { "cgr.h", "(*cgr_log_function)", "void *context", "const void *context" } });
+  EXPECT_EQ(callback.rfind("BREAKS callback cgr_log_function: the prototype was ", 0), 0u) << callback;
+}
+
 // In an enum whose values follow from the order.
 TEST_F(Mutations, OfCountedEnumerators) {
   EXPECT_EQ(Changes({ { "cgr.h", "typedef enum cgr_reason", "CGR_REASON_COUNT_", "CGR_REASON_NEW, CGR_REASON_COUNT_" } }),

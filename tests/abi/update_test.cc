@@ -69,7 +69,7 @@ TEST_F(UpdateTest, TakesAnythingUnderANewSoname) {
 }
 
 TEST_F(UpdateTest, ALineThatIsNoneOfTheListIsRefused) {
-  for (const char *line : { "macro CGR_NEW 1\n", "struct cgr_new\n", "function CGR_0 cgr_new\n", "constant CGR_NEW one\n" })
+  for (const char *line : { "union CGR_NEW 1\n", "struct cgr_new\n", "function CGR_0 cgr_new\n", "constant CGR_NEW one\n" })
     EXPECT_THROW(ReadList(std::string(kKept) + line), std::runtime_error) << line;
 }
 
