@@ -21,8 +21,9 @@ static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *s
   if (!graphs->strict || shape->num_requests == 0)
     return CGR_OK;
   return cgr__fail(reason == CGR_REASON_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK,
-                   "step: a batch of %d requests and %d tokens would run eagerly (%s), expected a captured graph (strict)",
-                   shape->num_requests, shape->num_tokens, cgr_reason_name(reason));
+                   "step: a batch of %d request%s and %d token%s would run eagerly (%s), expected a captured graph (strict)",
+                   shape->num_requests, cgr__s(shape->num_requests), shape->num_tokens, cgr__s(shape->num_tokens),
+                   cgr_reason_name(reason));
 }
 
 /* The best graph that can be replayed, and the best that there should be; of equal ones the first. */
@@ -237,9 +238,10 @@ static cgr_status choose_forced(cgr__graphs *graphs, const cgr__batch_shape *sha
   if (!choice->entry || choice->entry->state != CGR_GRAPH_READY)
     return cgr__fail(
         CGR_ERROR_STATE,
-        "batch: forced_key (%s, %d requests, %d tokens, query length %d, variant %u) has no graph, expected a captured "
+        "batch: forced_key (%s, %d request%s, %d token%s, query length %d, variant %u) has no graph, expected a captured "
         "key",
-        cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, key->num_tokens, key->query_len, key->variant);
+        cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, cgr__s(key->num_requests), key->num_tokens,
+        cgr__s(key->num_tokens), key->query_len, key->variant);
   return cgr__graphs_check_fresh(graphs, choice->entry);
 }
 
@@ -252,7 +254,7 @@ cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_e
     return CGR_OK;
   return cgr__fail(
       CGR_ERROR_STALE_GRAPH,
-      "step: what the graph of %d requests and %d tokens was made from has changed since (a region has moved, or `record` is "
+      "step: what the graph of %d request%s and %d token%s was made from has changed since (a region has moved, or `record` is "
       "another), expected cgr_runtime_capture to capture it again",
-      entry->key.num_requests, entry->key.num_tokens);
+      entry->key.num_requests, cgr__s(entry->key.num_requests), entry->key.num_tokens, cgr__s(entry->key.num_tokens));
 }

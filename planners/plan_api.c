@@ -62,8 +62,8 @@ static cgr_status count_tokens(const char *function, const cgr_plan_input *in, i
                        in->query_lens[i]);
     *tokens += in->query_lens[i];
     if (*tokens > INT32_MAX - 64)
-      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "%s: the first %d requests have %lld tokens, expected at most %d", function,
-                       i + 1, (long long)*tokens, INT32_MAX - 64);
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "%s: requests 0 .. %d have %lld tokens, expected at most %d", function, i,
+                       (long long)*tokens, INT32_MAX - 64);
   }
   return CGR_OK;
 }
@@ -108,9 +108,9 @@ static cgr_status check_lengths(const cgr_plan_input *in, const cgr__plan_class 
     cost += c->head_blocks * cgr__plan_tile_cost(c, kv.end - kv.begin);
     if (cost > MAX_COST)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "cgr_plan_build: seq_lens, head_blocks, cost_tile and cost_kv: the first %d requests cost more than 2^62, "
+                       "cgr_plan_build: seq_lens, head_blocks, cost_tile and cost_kv: requests 0 .. %d cost more than 2^62, "
                        "expected less",
-                       i + 1);
+                       i);
   }
   return CGR_OK;
 }

@@ -13,15 +13,17 @@ static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_ca
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capture.num_keys is %d, expected %s", function, c->num_keys,
                      c->keys ? "1 or more, with keys" : "0 or more");
   if (c->num_keys > 0 && !c->keys)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.keys is NULL, expected %d keys", function, c->num_keys);
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.keys is NULL, expected %d key%s", function, c->num_keys,
+                     cgr__s(c->num_keys));
   for (int32_t i = 0; i < c->num_keys; i++)
     if (!cgr__graphs_find(&rt->graphs, &c->keys[i]))
       return cgr__fail(
           CGR_ERROR_INVALID_ARGUMENT,
-          "%s: capture.keys[%d] (%s, %d requests, %d tokens, query length %d, variant %u) is no key of this runtime, "
+          "%s: capture.keys[%d] (%s, %d request%s, %d token%s, query length %d, variant %u) is no key of this runtime, "
           "expected one that cgr_runtime_graph_stats tells",
-          function, i, cgr_graph_kind_name((cgr_graph_kind)c->keys[i].kind), c->keys[i].num_requests, c->keys[i].num_tokens,
-          c->keys[i].query_len, c->keys[i].variant);
+          function, i, cgr_graph_kind_name((cgr_graph_kind)c->keys[i].kind), c->keys[i].num_requests,
+          cgr__s(c->keys[i].num_requests), c->keys[i].num_tokens, cgr__s(c->keys[i].num_tokens), c->keys[i].query_len,
+          c->keys[i].variant);
   return CGR_OK;
 }
 
@@ -106,11 +108,11 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
   char text[256];
   if (entry->width < WIDE)
     return;
-  snprintf(
-      text, sizeof text,
-      "the %s graph for %d requests, %d tokens has up to %lld nodes side by side: fewer streams would make its launches cheaper",
-      cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, entry->key.num_tokens,
-      (long long)entry->width);
+  snprintf(text, sizeof text,
+           "the %s graph for %d request%s, %d token%s has up to %lld nodes side by side: fewer streams would make its launches "
+           "cheaper",
+           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__s(entry->key.num_requests),
+           entry->key.num_tokens, cgr__s(entry->key.num_tokens), (long long)entry->width);
   log_text(rt, CGR_LOG_WARNING, text);
 }
 
@@ -147,9 +149,9 @@ static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
   }
   cgr__backend_plans_destroy(rt, entry);
   char text[480];
-  snprintf(text, sizeof text, "capture of the %s graph for %d requests, %d tokens, query length %d, variant %u failed: %s",
-           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, entry->key.num_tokens,
-           entry->key.query_len, entry->key.variant, cgr_last_message());
+  snprintf(text, sizeof text, "capture of the %s graph for %d request%s, %d token%s, query length %d, variant %u failed: %s",
+           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__s(entry->key.num_requests),
+           entry->key.num_tokens, cgr__s(entry->key.num_tokens), entry->key.query_len, entry->key.variant, cgr_last_message());
   log_text(rt, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);
 }
@@ -177,9 +179,8 @@ static void tell_given_up(const cgr_runtime *rt, int32_t count) {
   char text[160];
   if (count == 0)
     return;
-  snprintf(text, sizeof text,
-           "cgr_runtime_capture: %d keys that steps miss are left out: their captures have failed %d times in a row", count,
-           MAX_FAILURES);
+  snprintf(text, sizeof text, "cgr_runtime_capture: %d key%s that steps miss %s left out after %d failures in a row", count,
+           cgr__s(count), count == 1 ? "is" : "are", MAX_FAILURES);
   log_text(rt, CGR_LOG_INFO, text);
 }
 
@@ -187,8 +188,8 @@ static void tell_budget(const cgr_runtime *rt, const cgr_capture *c, const cgr__
   char text[200];
   if (budget->left == 0)
     return;
-  snprintf(text, sizeof text, "cgr_runtime_capture: the budget (max_ms %g, max_bytes %llu) has left %d keys without a graph",
-           c->max_ms, (unsigned long long)c->max_bytes, budget->left);
+  snprintf(text, sizeof text, "cgr_runtime_capture: the budget (max_ms %g, max_bytes %llu) has left %d key%s without a graph",
+           c->max_ms, (unsigned long long)c->max_bytes, budget->left, cgr__s(budget->left));
   log_text(rt, CGR_LOG_INFO, text);
 }
 

@@ -407,9 +407,9 @@ static cgr_status check_own_device(const cgr_runtime *rt) {
     return CGR_OK;
   return cgr__fail(
       CGR_ERROR_STATE,
-      "cgr_runtime_destroy: %d streams, %d events and %d allocations of the runtime's own device are alive, expected "
+      "cgr_runtime_destroy: %d stream%s, %d event%s and %d allocation%s of the runtime's own device are alive, expected "
       "none",
-      live->streams, live->events, live->allocations);
+      live->streams, cgr__s(live->streams), live->events, cgr__s(live->events), live->allocations, cgr__s(live->allocations));
 }
 
 cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {

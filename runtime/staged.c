@@ -6,7 +6,8 @@
 
 static cgr_status check_one(const cgr_runtime *rt, const cgr_staged *staged, int32_t i, uint64_t before) {
   if (staged->buffer < 0 || staged->buffer >= rt->setup.config.num_buffers)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: staged[%d].buffer is %d, expected one of the %d declared buffers", i,
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: staged[%d].buffer is %d, expected the index of a declared buffer (num_buffers is %d)", i,
                      staged->buffer, rt->setup.config.num_buffers);
   const cgr__declared *d = &rt->layout.declared[staged->buffer];
   if (d->slot_offset == 0)
@@ -30,7 +31,8 @@ cgr_status cgr__staged_check(const cgr_runtime *rt, const cgr_batch *batch) {
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: num_staged is %d, expected 0 .. %d", batch->num_staged,
                      CGR__MAX_DECLARED);
   if (!batch->staged)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: staged is NULL, expected %d entries", batch->num_staged);
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: staged is NULL, expected %d entr%s", batch->num_staged,
+                     batch->num_staged == 1 ? "y" : "ies");
   for (int32_t i = 0; i < batch->num_staged; i++) {
     CGR__TRY(check_one(rt, &batch->staged[i], i, named));
     named |= (uint64_t)1 << batch->staged[i].buffer;

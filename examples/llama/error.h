@@ -15,6 +15,9 @@ extern "C" {
 /* Keeps the message and returns -1, so that a guard is one line: return llama_fail("..."). */
 int llama_fail(const char *format, ...) LLAMA_PRINTF;
 
+/* The ending of a noun that is counted: "1 token", "2 tokens". */
+static inline const char *llama_s(long long count) { return count == 1 ? "" : "s"; }
+
 /* Puts "what: " before the message that a callee left, and returns -1. */
 int llama_fail_in(const char *what);
 

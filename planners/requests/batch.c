@@ -123,24 +123,26 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
     return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "batch: num_requests is %d, expected at most %d (max_requests)",
                      batch->num_requests, max_requests);
   if (batch->num_requests > 0 && !batch->rows)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: rows is NULL, expected %d row numbers", batch->num_requests);
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: rows is NULL, expected %d row number%s", batch->num_requests,
+                     cgr__s(batch->num_requests));
   return CGR_OK;
 }
 
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
   int32_t capacity, g, needed = 0;
   if (length > rows->max_lens[0])
-    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld tokens, expected at most %d (max_seq_len)",
-                     index, (long long)length, rows->max_lens[0]);
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld token%s, expected at most %d (max_seq_len)",
+                     index, (long long)length, cgr__s(length), rows->max_lens[0]);
   g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
   if (g >= 0)
-    return cgr__fail(CGR_ERROR_PAGES_MISSING,
-                     "batch: row %d would hold %lld tokens and has pages %d .. %d of group %d, expected all from page %d on: its "
-                     "layers see tokens of it",
-                     index, (long long)length, rows->group[g].row[index].first, rows->group[g].row[index].end - 1, g, needed);
+    return cgr__fail(
+        CGR_ERROR_PAGES_MISSING,
+        "batch: row %d would hold %lld token%s and has pages %d .. %d of group %d, expected all from page %d on: its "
+        "layers see tokens of it",
+        index, (long long)length, cgr__s(length), rows->group[g].row[index].first, rows->group[g].row[index].end - 1, g, needed);
   g = cgr__rows_shortest_group(rows, index, 0, &capacity);
-  return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld tokens, expected at most %d (its pages of group %d)",
-                   index, (long long)length, capacity, g);
+  return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld token%s, expected at most %d (its pages of group %d)",
+                   index, (long long)length, cgr__s(length), capacity, g);
 }
 
 /* The tokens of a set after 0 are the last ones of the length that the engine has set; pages cover that. */
@@ -148,9 +150,10 @@ static cgr_status check_other_length(const cgr__rows *rows, int32_t index, int32
   int32_t length = cgr__rows_other_length(rows, index, set);
   if (query_len <= length)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                   "batch: row %d has %d tokens in length set %d, expected at least the step's %d (cgr_request_set_other_length)",
-                   index, length, set, query_len);
+  return cgr__fail(
+      CGR_ERROR_INVALID_ARGUMENT,
+      "batch: row %d has %d token%s in length set %d, expected at least the step's %d (cgr_request_set_other_length)", index,
+      length, cgr__s(length), set, query_len);
 }
 
 static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32_t query_len, int32_t set) {
@@ -203,8 +206,8 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
 /* Nothing is sampled in a step of a set after 0. */
 static cgr_status check_other_tokens(const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len, int32_t set) {
   if (query_len > 0 && !batch->tokens)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens of length set %d for row %d", query_len,
-                     set, batch->rows[i]);
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d token%s of length set %d for row %d", query_len,
+                     cgr__s(query_len), set, batch->rows[i]);
   for (int32_t j = 0; j < query_len; j++)
     if (batch->tokens[at + j] < 0)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: tokens[%lld] is %d, expected a token id in a step of length set %d",
@@ -231,8 +234,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
     CGR__TRY(check_request(rows, i, batch->rows[i], query_len, set));
     if (tokens + query_len > max_tokens)
-      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
-                       "batch: the first %d requests have %lld tokens, expected at most %d (max_tokens)", i + 1,
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "batch: requests 0 .. %d have %lld tokens, expected at most %d (max_tokens)", i,
                        (long long)tokens + query_len, max_tokens);
     CGR__TRY(set > 0 ? check_other_tokens(batch, i, tokens, query_len, set) : check_tokens(rows, batch, i, tokens, query_len));
     CGR__TRY(check_flags(batch, i));

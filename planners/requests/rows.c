@@ -116,7 +116,7 @@ cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t 
 
 cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   if (rows->num_open == rows->max_rows)
-    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "cgr_request_open: all %d rows are open, expected a closed one (max_rows)",
+    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "cgr_request_open: every row is open, expected a closed one (max_rows is %d)",
                      rows->max_rows);
   cgr__rows_leave_steady(rows);
   int32_t index = rows->free_rows[rows->max_rows - 1 - rows->num_open];

@@ -9,7 +9,7 @@ static bool has_list(cgr__findings *f, const char *count_name, const char *name,
   if (!cgr__in_range(f, count_name, count, 0, most))
     return false;
   if (count > 0 && !list)
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, name, "is NULL, expected %d sizes", count);
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, name, "is NULL, expected %d size%s", count, cgr__s(count));
   return count > 0 && list;
 }
 
@@ -76,8 +76,9 @@ static void read_pair(cgr__setup *setup, int32_t i, int32_t max_requests, cgr__f
   good &= cgr__in_range(f, requests.name, bucket->num_requests, 1, max_requests);
   if (good && i > 0 && !ascends(bucket - 1))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("mixed_buckets", i, "").name,
-                      "is %d tokens and %d requests, expected more than the one before, %d and %d", bucket->num_tokens,
-                      bucket->num_requests, bucket[-1].num_tokens, bucket[-1].num_requests);
+                      "is %d token%s and %d request%s, expected more than the one before, %d and %d", bucket->num_tokens,
+                      cgr__s(bucket->num_tokens), bucket->num_requests, cgr__s(bucket->num_requests), bucket[-1].num_tokens,
+                      bucket[-1].num_requests);
   setup->keys.mixed[i] = *bucket;
 }
 

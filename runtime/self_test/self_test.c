@@ -59,7 +59,8 @@ static cgr_status check_pages(const cgr_runtime *rt, const cgr_self_test *g, int
 static cgr_status check_state(const cgr_runtime *rt) {
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_self_test"));
   if (rt->rows.num_open > 0)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_self_test: %d rows are open, expected none", rt->rows.num_open);
+    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_self_test: %d row%s open, expected none", rt->rows.num_open,
+                     rt->rows.num_open == 1 ? " is" : "s are");
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++)
     if (rt->setup.groups[g].page_table)
       return cgr__fail(CGR_ERROR_UNSUPPORTED,
@@ -179,7 +180,8 @@ static cgr_status tell_differences(cgr__self_test *t) {
 static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
   if (!cgr__test_compose(t, key)) {
     cgr__findings_add(&t->findings, CGR_ERROR_PAGES_MISSING, cgr__key_name(key).text,
-                      "was not tried: %d pages do not hold one request of it", t->given.num_pages);
+                      "was not tried: %d page%s not hold one request of it", t->given.num_pages,
+                      t->given.num_pages == 1 ? " does" : "s do");
     return CGR_OK;
   }
   cgr_graph_kind kind = (cgr_graph_kind)key->kind;

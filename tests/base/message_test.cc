@@ -9,6 +9,12 @@
 
 namespace {
 
+TEST(Message, CountOneWithoutAnEnding) {
+  for (int64_t count : { -1, 0, 2, 11, 21 })
+    EXPECT_STREQ(cgr__s(count), "s") << count;
+  EXPECT_STREQ(cgr__s(1), "");
+}
+
 TEST(Message, FailReturnsItsStatusAndKeepsTheMessage) {
   EXPECT_EQ(cgr__fail(CGR_ERROR_BUSY, "the %s is %d, expected %d", "thing", 3, 4), CGR_ERROR_BUSY);
   EXPECT_STREQ(cgr_last_message(), "the thing is 3, expected 4");

@@ -197,12 +197,12 @@ TEST(LlamaProgram, EndsAtTheTokensOfBothConfigurations) {
   folder.Write("generation_config.json", "{\"eos_token_id\": [7, 10]}");
   Outcome outcome = RunModel(folder, "--prompt-ids 3 --prompt-ids 8 --prompt-ids 10 --prompt-ids 12 --tokens 30");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
-  EXPECT_SAYS(outcome.text, "1 tokens of prompt, 4 generated, ended by an end token\n3 | 4,5,6,7\n");
+  EXPECT_SAYS(outcome.text, "1 token of prompt, 4 generated, ended by an end token\n3 | 4,5,6,7\n");
   EXPECT_SAYS(outcome.text, "\n8 | 9,10\n");
   EXPECT_SAYS(outcome.text, "\n10 | 11,12\n");
   EXPECT_SAYS(outcome.text, "\n12 | 13,14,15,0,1,2,3,4,5,6,7\n");
   outcome = RunModel(folder, "--prompt-ids 3 --tokens 30 --ignore-eos");
-  EXPECT_SAYS(outcome.text, "1 tokens of prompt, 30 generated, cut at the limit\n3 | " + Counted(3, 30) + " [...]\n");
+  EXPECT_SAYS(outcome.text, "1 token of prompt, 30 generated, cut at the limit\n3 | " + Counted(3, 30) + " [...]\n");
 }
 
 TEST(LlamaProgram, ABrokenTieIsUsedAndTold) {
@@ -267,6 +267,16 @@ TEST(LlamaProgram, BeginsItsSummaryInPlainEnglish) {
   EXPECT_EQ(outcome.text.find("when it replayed"), std::string::npos);
   EXPECT_SAYS(outcome.text, "A step cost the host ");
   EXPECT_SAYS(outcome.text, "\nGraph mode: none.\n");
+}
+
+TEST(LlamaProgram, CountsOneThingAsOne) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  const Outcome outcome = RunModel(folder, "--prompt-ids 1 --tokens 1 --mode none");
+  EXPECT_SAYS(outcome.text, "--- 0: 1 token of prompt, 1 generated, ");
+  EXPECT_SAYS(outcome.text, "Generated 1 token for 1 request in ");
+  EXPECT_SAYS(outcome.text, " us when it ran eagerly (1 step: ");
+  EXPECT_SAYS(outcome.text, "reasons, of 1 step:\n");
 }
 
 TEST(LlamaProgram, HelpSaysWhatIsClaimed) {

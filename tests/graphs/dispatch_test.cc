@@ -123,7 +123,8 @@ void ExpectChoice(Graphs &g, const Shape &shape, const Expected &e, std::set<cgr
   seen->insert(e.reason);
   if (e.status != CGR_OK)
     return ExpectMessage(status, e.status,
-                         { std::to_string(shape.num_requests) + " requests", cgr_reason_name(e.reason), "strict" });
+                         { std::to_string(shape.num_requests) + " request" + (shape.num_requests == 1 ? " and" : "s and"),
+                           cgr_reason_name(e.reason), "strict" });
   ASSERT_EQ(choice.reason, e.reason) << shape.num_requests << " requests";
   ASSERT_EQ(choice.entry, e.entry < 0 ? nullptr : &g.Entry(static_cast<size_t>(e.entry)));
   if (e.entry >= 0) {
@@ -430,6 +431,8 @@ TEST_F(Forced, AnotherQueryLengthThanTheBatchs) {
 TEST_F(Forced, KeysWithoutAGraph) {
   ExpectRefused({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_FULL, 5, 5, 1), CGR_ERROR_STATE,
                 { "full", "5 requests", "5 tokens", "captured" });
+  ExpectRefused({ 1, 1, 1, 1 }, MakeKey(CGR_KIND_PIECEWISE, 1, 1, 1), CGR_ERROR_STATE,
+                { "(piecewise, 1 request, 1 token, query" });
   ExpectRefused({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_FULL, 4, 8, 1), CGR_ERROR_STATE, { "4 requests", "8 tokens" });
   ExpectRefused({ 3, 3, 1, 1 }, MakeKey(CGR_KIND_PIECEWISE, 4, 4, 1), CGR_ERROR_STATE, { "piecewise" });
   ExpectRefused({ 3, 7, 0, 3 }, MakeKey(CGR_KIND_FULL, 8, 8, 0), CGR_ERROR_STATE, { "8 requests" });

@@ -269,11 +269,11 @@ TEST_P(Audit, LooksAtCapturedGraphsAlone) {
   const size_t out = IndexOf(engine_->LastOut().data);
   Make(CGR_MODE_FULL, { out });
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
-  ExpectMessage(Run().status, CGR_ERROR_STATE, { "cgr_runtime_audit: none of the" });
+  ExpectMessage(Run().status, CGR_ERROR_STATE, { "cgr_runtime_audit: no graph of " });
   CGR_ASSERT_OK(engine_->Capture());
   const auto &[base, bytes] = engine_->Memory()[1];
   CGR_ASSERT_OK(cgr_region_move(engine_->rt, regions_[1], base, bytes));
-  ExpectMessage(Run().status, CGR_ERROR_STATE, { "none of the" }); // all are stale
+  ExpectMessage(Run().status, CGR_ERROR_STATE, { "no graph of " }); // all are stale
   cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
   CGR_ASSERT_OK(cgr_runtime_graph_stats(engine_->rt, 0, &stats));
   std::function<cgr_status(cgr_recorder *, const cgr_record_info &)> fail = [](cgr_recorder *, const cgr_record_info &info) {

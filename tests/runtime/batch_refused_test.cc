@@ -117,7 +117,7 @@ TEST_P(BatchIsRefused, ForASequenceThatIsTooLongOrHasNoPages) {
 
   int32_t bare = engine.Open();
   std::string name = "row " + std::to_string(bare);
-  ItemsRefused(CGR_ERROR_PAGES_MISSING, { name, "1 tokens", "0" }, { { rows_[0], { 3 } }, { bare, { 1 } } });
+  ItemsRefused(CGR_ERROR_PAGES_MISSING, { name, "1 token,", "0" }, { { rows_[0], { 3 } }, { bare, { 1 } } });
   engine.Reserve(bare, 16);
   ItemsRefused(CGR_ERROR_PAGES_MISSING, { name, "17 tokens", "16" }, { Engine::Chunk(bare, 17, 1) });
   engine.Step({ Engine::Chunk(bare, 16, 1) });

@@ -90,8 +90,9 @@ void KeepLog(cgr_config *config, Log *log) {
 }
 
 std::string Prefix(int32_t requests) {
-  const std::string count = std::to_string(requests);
-  return "capture of the full graph for " + count + " requests, " + count + " tokens, query length 1, variant 0 failed: ";
+  const std::string count = std::to_string(requests), s = requests == 1 ? "" : "s";
+  return "capture of the full graph for " + count + " request" + s + ", " + count + " token" + s +
+         ", query length 1, variant 0 failed: ";
 }
 
 class CaptureFailures : public ::testing::TestWithParam<Case> {

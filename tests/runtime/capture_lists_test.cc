@@ -191,7 +191,7 @@ TEST_P(CaptureLists, KeysThatAreGivenUpAreToldOf) {
   logged.clear();
   CGR_EXPECT_OK(Capture({}, CGR_CAPTURE_MISSED));
   ASSERT_EQ(logged.size(), 1u);
-  EXPECT_EQ(logged[0], "cgr_runtime_capture: 1 keys that steps miss are left out: their captures have failed 3 times in a row");
+  EXPECT_EQ(logged[0], "cgr_runtime_capture: 1 key that steps miss is left out after 3 failures in a row");
   engine_->hook = nullptr;
   CGR_EXPECT_OK(engine_->Capture());
   CGR_EXPECT_OK(Capture({}, CGR_CAPTURE_MISSED));

@@ -182,7 +182,7 @@ TEST_P(PlansOnHost, OfSeveralBackendsAndOfTheEngineDoNotMeet) {
   const cgr_staged foreign = { 2, 0, data };
   batch.staged = &foreign;
   ExpectMessage(cgr_step_prepare(engine.rt, &batch, &step), CGR_ERROR_INVALID_ARGUMENT,
-                { "staged[0].buffer is 2, expected one of the 2 declared buffers" });
+                { "staged[0].buffer is 2, expected the index of a declared buffer (num_buffers is 2)" });
   engine.launched = step.seq;
   engine.Forget();
 }

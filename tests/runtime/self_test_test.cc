@@ -501,7 +501,7 @@ TEST_P(SelfTest, RefusesBadArguments) {
   refused(CGR_ERROR_NULL_POINTER, { "watched is NULL" }, test);
   test = Test(8);
   const int32_t row = engine_->Open();
-  refused(CGR_ERROR_STATE, { "1 rows are open" }, test);
+  refused(CGR_ERROR_STATE, { "1 row is open" }, test);
   engine_->Reserve(row, 8);
   const int32_t token = 3;
   cgr_batch batch = CGR_BATCH_INIT;
@@ -518,7 +518,7 @@ TEST_P(SelfTest, RefusesBadArguments) {
 
 TEST_P(SelfTest, WantsAGraphThatCanBeReplayed) {
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
-  ExpectMessage(Run(Test(8)).status, CGR_ERROR_STATE, { "cgr_runtime_self_test: none of the", "cgr_runtime_capture" });
+  ExpectMessage(Run(Test(8)).status, CGR_ERROR_STATE, { "cgr_runtime_self_test: no graph of ", "cgr_runtime_capture" });
   CGR_ASSERT_OK(engine_->Capture());
   ExpectNothing(Run(Test(8)));
 }

@@ -322,7 +322,7 @@ TEST_P(Staged, WhatIsWrongIsRefusedByName) {
     cgr_key key;
     ExpectMessage(cgr_step_choose(engine_->rt, &batch, &key), status, words);
   };
-  refused({ { -1, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[0].buffer", "is -1", "8 declared" });
+  refused({ { -1, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[0].buffer", "is -1", "num_buffers is 8" });
   refused({ { 0, 0, data.data() }, { 8, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[1].buffer", "is 8" });
   refused({ { kWritten, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[0]", "written", "by the device" });
   refused({ { kSampling, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[0]", "sampling", "cgr_request_set_data" });

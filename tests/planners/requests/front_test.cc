@@ -167,7 +167,7 @@ TEST(Front, IsNeededAgainAtAShorterLength) {
   EXPECT_EQ(cgr__rows_set_length(r.rows, r.row, 99), CGR_OK) << cgr_last_message();
   EXPECT_EQ(r.Step(true), CGR_OK) << cgr_last_message();
   EXPECT_EQ(cgr__rows_set_length(r.rows, r.row, 0), CGR_OK) << "nothing is in the cache then";
-  ExpectMessage(r.Step(true), CGR_ERROR_PAGES_MISSING, { "1 tokens", "pages 5 .. 11", "from page 0 on" });
+  ExpectMessage(r.Step(true), CGR_ERROR_PAGES_MISSING, { "1 token and", "pages 5 .. 11", "from page 0 on" });
   ASSERT_EQ(r.rows.SetPages(r.row, 1, { 901, 902, 903, 904 }), CGR_OK);
   ASSERT_EQ(cgr__rows_set_length(r.rows, r.row, 35), CGR_OK) << cgr_last_message();
   EXPECT_EQ(r.Step(true), CGR_OK) << cgr_last_message();
