@@ -132,6 +132,8 @@ void llama_options_free(llama_options *options) {
 }
 
 static const char claims[] =
+    "\nEach token is the likeliest one: there is no temperature. A tokenizer.json is not read: models that have one take "
+    "--prompt-ids.\n"
     "\nWhat is claimed of numbers:\n"
     "  A step has the same bits whether a graph replays it or it runs eagerly at the same padded size (--check).\n"
     "  A request's logits are not claimed to have the same bits alone and in a batch: how attention splits its sums depends\n"

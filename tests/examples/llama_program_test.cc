@@ -283,6 +283,8 @@ TEST(LlamaProgram, HelpSaysWhatIsClaimed) {
   Outcome outcome = RunProgram("--help");
   EXPECT_EQ(outcome.status, 0);
   EXPECT_SAYS(outcome.text, "What is claimed of numbers:");
+  EXPECT_SAYS(outcome.text, "there is no temperature");
+  EXPECT_SAYS(outcome.text, "tokenizer.json is not read");
   EXPECT_SAYS(outcome.text, "not claimed to have the same bits alone and in a batch");
 }
 
