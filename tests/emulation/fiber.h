@@ -30,7 +30,7 @@ public:
 private:
   void *stack_ = nullptr; // above a page that nobody may touch
   size_t bytes_ = 0;
-  void *shadow_ = nullptr; // of the address sanitizer
+  [[maybe_unused]] void *shadow_ = nullptr; // of the address sanitizer
   bool ended_ = true;
 #if defined(__x86_64__)
   void *top_ = nullptr; // of the stack, where the registers are

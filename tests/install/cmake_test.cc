@@ -170,6 +170,22 @@ TEST(CMakeBuild, NeedsNoCompilerOfCppForLibraryAndExamples) {
   EXPECT_EQ(outcome.status, 0) << outcome.text;
 }
 
+// One file of each sort: host code, the same with a call before each access to memory, kernels as C++.
+TEST(CMakeBuild, GivesClangNoOptionThatItDoesNotKnow) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_TOOL("clang");
+  CGR_SKIP_WITHOUT_TOOL("clang++");
+  CGR_SKIP_WITHOUT_ROOT();
+  const Scratch scratch;
+  const std::string build = Quoted(scratch.path() / "build");
+  const Outcome configured = RunCommand("cmake -S " + Quoted(root) + " -B " + build +
+                                        " -G 'Unix Makefiles' -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++"
+                                        " -DCGR_CUDA=OFF -DCGR_TESTS=ON -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON");
+  ASSERT_EQ(configured.status, 0) << configured.text;
+  const Outcome built = RunCommand("make -C " + build + " runtime/step.o emulated/step/prologue.cu.o");
+  EXPECT_EQ(built.status, 0) << built.text;
+}
+
 TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();

@@ -12,7 +12,6 @@ namespace {
 
 using namespace cgr_test;
 using List = std::vector<int32_t>;
-const int32_t kLast = CGR_TOKEN_LAST;
 
 // What edits have told a device, and the tokens that the last step named.
 struct Told {
