@@ -10,10 +10,10 @@
  * that is at most the snap away: nobody works on a sliver. The snap is that of the class or M / 32, M = ceil(W / G), at most
  * M / 4, at least half a KV tile.
  *
- * When all tiles cost the same, t, Q is raised by up to Q / 20 (95% of the parts still work), so that they are not cut, or all
- * cut alike: to the next multiple of t if t <= Q; to ceil(t / floor(t / Q)) if t > Q, if that adds no more than the snap, the
- * snap is no less than cost_kv, and max_splits is 0. A part costs at most M + cost_tile + 2 s, s being the snap or, when
- * max_splits is not 0, the larger of snap and half a split.
+ * When all tiles cost the same, t, Q is raised so that they are not cut, or all cut alike: to the next multiple of t if t <= Q; to
+ * ceil(t / floor(t / Q)) if t > Q, if the snap is no less than cost_kv, and max_splits is 0. It is raised by no more than Q / 20 (95%
+ * of the parts still work), and no more than the class's snap: where parts are long, one that is longer costs more than a cut. A part
+ * costs at most M + cost_tile + 2 s, s being the snap or, when max_splits is not 0, the larger of snap and half a split.
  *
  * A tile that is cut leaves one partial per part in slots that are neighbours: slot first + i holds the i-th, in the order of the
  * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most
@@ -207,15 +207,14 @@ CGR__HOST_DEVICE int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) 
 
 /* Q. `equal`: the KV tiles that all tiles of the line have, 0 when they differ. */
 CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t mean, int64_t snap, int32_t equal) {
-  int64_t tile = cgr__plan_tile_cost(c, equal);
+  int64_t tile = cgr__plan_tile_cost(c, equal), most = mean / 20 < c->snap ? mean / 20 : c->snap;
   if (equal == 0)
     return mean;
   if (tile <= mean) {
     int64_t whole = cgr__plan_quotient(mean + tile - 1, tile) * tile;
-    return whole - mean <= mean / 20 ? whole : mean;
+    return whole - mean <= most ? whole : mean;
   }
   int64_t pieces = cgr__plan_quotient(tile, mean), piece = cgr__plan_quotient(tile + pieces - 1, pieces);
-  int64_t most = snap < mean / 20 ? snap : mean / 20;
   return c->max_splits == 0 && snap >= c->cost_kv && piece - mean <= most ? piece : mean;
 }
 
