@@ -10,10 +10,11 @@
  * that is at most the snap away: nobody works on a sliver. The snap is that of the class or M / 32, M = ceil(W / G), at most
  * M / 4, at least half a KV tile.
  *
- * When all tiles cost the same, t, Q is raised so that they are not cut, or all cut alike: to the next multiple of t if t <= Q; to
- * ceil(t / floor(t / Q)) if t > Q, if the snap is no less than cost_kv, and max_splits is 0. It is raised by no more than Q / 20 (95%
- * of the parts still work), and no more than the class's snap: where parts are long, one that is longer costs more than a cut. A part
- * costs at most M + cost_tile + 2 s, s being the snap or, when max_splits is not 0, the larger of snap and half a split.
+ * When all tiles cost the same, t, Q is raised so that they are not cut, or all cut alike: to the next multiple of t if t <= Q;
+ * to ceil(t / floor(t / Q)) if t > Q, if the snap is no less than cost_kv, and max_splits is 0. It is raised by no more than Q /
+ * 20 (95% of the parts still work), and no more than the class's snap: where parts are long, one that is longer costs more than a
+ * cut. A part costs at most M + cost_tile + 2 s, s being the snap or, when max_splits is not 0, the larger of snap and half a
+ * split.
  *
  * A tile that is cut leaves one partial per part in slots that are neighbours: slot first + i holds the i-th, in the order of the
  * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most

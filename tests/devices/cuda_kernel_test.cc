@@ -93,6 +93,45 @@ TEST_F(CudaKernelTest, RunsInAGraphWithProgrammaticEdges) {
   ops_->graph_destroy(dev_, graph);
 }
 
+// A kernel that is launched early begins beside the one before it, and after its wait sees what that one wrote; in a stream and
+// in a graph. Code for older architectures, which cannot wait, begins after it.
+TEST_F(CudaKernelTest, EarlyLaunchesBeginBesideWhatIsBeforeThem) {
+  const cgr__kernel late = { "late", sizeof(test_late_args), nullptr, test_late, test_late_preload, 0 };
+  const cgr__kernel follow = { "follow", sizeof(test_follow_args), nullptr, test_follow, test_follow_preload, 0 };
+  ASSERT_EQ(ops_->preload(dev_, &late), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->preload(dev_, &follow), CGR__DEVICE_OK);
+  test_late_args first = { words_, 1000, 0 };
+  const test_follow_args second = { words_, words_ + 2000, 1000 };
+  auto enqueue = [&](int value) {
+    first.value = value;
+    ASSERT_EQ(ops_->launch(dev_, &late, &first, stream_), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->launch(dev_, &follow, &second, stream_), CGR__DEVICE_OK) << dev_->last_raw;
+  };
+  auto expect = [&](int before, int value) {
+    ASSERT_EQ(ops_->stream_sync(dev_, stream_), CGR__DEVICE_OK);
+    const bool can_wait = words_[2002] >= 900;
+    EXPECT_EQ(words_[2000], can_wait ? before : value) << "architecture " << words_[2002];
+    EXPECT_EQ(words_[2001], value);
+  };
+  words_[999] = 7;
+  for (int value = 8; value < 11; value++) {
+    enqueue(value);
+    expect(value - 1, value);
+  }
+  cgr__graph *graph;
+  cgr__exec *exec;
+  cgr__graph_info info;
+  ASSERT_EQ(ops_->capture_begin(dev_, stream_), CGR__DEVICE_OK);
+  enqueue(20);
+  ASSERT_EQ(ops_->capture_end(dev_, stream_, &graph), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
+  EXPECT_EQ(info.num_nodes, 2);
+  ASSERT_EQ(ops_->exec_launch(dev_, exec, stream_), CGR__DEVICE_OK);
+  expect(10, 20);
+  EXPECT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+}
+
 TEST_F(CudaKernelTest, PreloadingAllowsMuchSharedMemory) {
   test_reverse_args args = { words_, kWords };
   ASSERT_EQ(ops_->preload(dev_, &reverse), CGR__DEVICE_OK);

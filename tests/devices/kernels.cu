@@ -17,6 +17,31 @@ static __global__ void reverse(test_reverse_args args) {
     args.words[i] = turned[i];
 }
 
+static __global__ void late(test_late_args args) {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+  for (long long begin = clock64(); clock64() - begin < 2000000;) {
+  }
+  for (int i = (int)threadIdx.x; i < args.count; i += (int)blockDim.x)
+    args.words[i] = args.value;
+}
+
+static __global__ void follow(test_follow_args args) {
+  const volatile int *last = args.words + args.count - 1;
+  int early = *last;
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    args.seen[0] = early;
+    args.seen[1] = *last;
+#if defined(__CUDA_ARCH__)
+    args.seen[2] = __CUDA_ARCH__;
+#endif
+  }
+}
+
 static int launch(const void *symbol, const void *args, uint32_t grid, size_t shared, cudaStream_t stream) {
   const uint32_t grids[3] = { grid, 1, 1 }, block[3] = { 128, 1, 1 };
   void *params[] = { const_cast<void *>(args) };
@@ -24,6 +49,8 @@ static int launch(const void *symbol, const void *args, uint32_t grid, size_t sh
 }
 
 static const void *symbol_of(void (*kernel)(test_scale_args)) { return reinterpret_cast<const void *>(kernel); }
+static const void *symbol_of(void (*kernel)(test_late_args)) { return reinterpret_cast<const void *>(kernel); }
+static const void *symbol_of(void (*kernel)(test_follow_args)) { return reinterpret_cast<const void *>(kernel); }
 static const void *symbol_of(void (*kernel)(test_reverse_args)) { return reinterpret_cast<const void *>(kernel); }
 
 extern "C" {
@@ -56,6 +83,18 @@ int test_reverse(const void *args, cudaStream_t stream) {
 }
 
 int test_reverse_preload(void) { return cgr__cuda_preload_kernel(symbol_of(reverse), TEST_REVERSE_MAX * sizeof(int)); }
+
+int test_late(const void *args, cudaStream_t stream) { return launch(symbol_of(late), args, 1, 0, stream); }
+
+int test_late_preload(void) { return cgr__cuda_preload_kernel(symbol_of(late), 0); }
+
+int test_follow(const void *args, cudaStream_t stream) {
+  const uint32_t grid[3] = { 1, 1, 1 }, block[3] = { 32, 1, 1 };
+  void *params[] = { const_cast<void *>(args) };
+  return cgr__cuda_launch_kernel_early(symbol_of(follow), grid, block, params, 0, stream);
+}
+
+int test_follow_preload(void) { return cgr__cuda_preload_kernel(symbol_of(follow), 0); }
 
 int test_no_kernel(const void *args, cudaStream_t stream) { return launch(args, args, 1, 0, stream); }
 

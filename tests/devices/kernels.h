@@ -27,6 +27,24 @@ struct test_reverse_args {
 int test_reverse(const void *args, cudaStream_t stream);
 int test_reverse_preload(void);
 
+/* Each block lets the next kernel begin, and after a millisecond or so writes `value` to words [0, count). */
+struct test_late_args {
+  int *words;
+  int count, value;
+};
+int test_late(const void *args, cudaStream_t stream);
+int test_late_preload(void);
+
+/* Launched early by the library's function: seen[0] is words[count - 1] at once, seen[1] the same after the wait. seen[2] is the
+ * architecture that the kernel was compiled for, 900 for 9.0. */
+struct test_follow_args {
+  const int *words;
+  int *seen;
+  int count;
+};
+int test_follow(const void *args, cudaStream_t stream);
+int test_follow_preload(void);
+
 /* Not a kernel of this build. */
 int test_no_kernel(const void *args, cudaStream_t stream);
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/variants.h"
 #include "planners/attention/plan_host.h"
@@ -323,8 +324,8 @@ public:
     plan_.Put(Plan());
   }
 
-  // Runs once, with everything that the kernel must write poisoned before.
-  AttentionOutput Run(bool with_lse = true) {
+  // Runs once, with everything that the kernel must write poisoned before; right behind `append` if there is one.
+  AttentionOutput Run(bool with_lse = true, const cgr__append_args *append = nullptr) {
     out_.Put(Bytes(out_.size(), kPoisonByte));
     lse_.Put(Bytes(lse_.size(), kPoisonByte));
     partial_out_.Put(std::vector<float>(partial_out_.size(), NAN));
@@ -332,6 +333,10 @@ public:
     cgr__attention_args args = Args();
     if (!with_lse)
       args.lse.data = nullptr;
+    if (append != nullptr) {
+      args.after_append = 1;
+      bench_.Enqueue(cgr__kernel_append, append);
+    }
     bench_.Run(cgr__kernel_attention, &args);
     std::vector<int32_t> counters = counters_.Get();
     const int32_t taken = counters.back(), items = header().num_items * args.plan_class.lanes;

@@ -1,0 +1,118 @@
+// Attention that is launched right behind the append of its tokens, and may begin beside it, reads what the append writes.
+#include <gtest/gtest.h>
+
+#include "kernels/append.h"
+#include "tests/support/attention_case.h"
+
+namespace cgr_test {
+namespace {
+
+// The new tokens of a case: in memory of their own, and where their keys belong.
+struct NewTokens {
+  Bytes bytes[2]; // of K and V: [tokens][num_kv_heads][width]
+  std::vector<int64_t> slots;
+};
+
+class KernelAttentionAfterAppend : public AttentionTest {
+protected:
+  void SetUp() override {
+    AttentionTest::SetUp();
+    if (bench_)
+      bench_->Preload(cgr__kernel_append);
+  }
+  bool is_slow() const { return !bench_->is_cuda(); }
+
+  // Takes the new tokens out of the cache, which has poison in their place: on the device, not in what its pages must hold.
+  static NewTokens TakeOut(AttentionCase &made, PagedCache &cache) {
+    const CacheShape &s = cache.shape();
+    NewTokens tokens;
+    for (int32_t i = 0; i < made.num_requests(); i++)
+      for (int32_t key = made.NumKeys(i) - made.batch().query_lens[size_t(i)]; key < made.NumKeys(i); key++) {
+        const int32_t page = made.table(i, key / s.page_size), offset = key % s.page_size;
+        tokens.slots.push_back(int64_t{ page } * s.page_size + offset);
+        for (Cache which : kCaches) {
+          const Bytes good = cache.Page(which, page);
+          Bytes bad = cache.Get(which, page), copy = good;
+          for (int32_t head = 0; head < s.num_kv_heads; head++) {
+            const unsigned char *from = cache.InPage(which, &copy, offset, head);
+            const size_t bytes = size_t(s.Width(which) * ElementSize(s.dtype));
+            tokens.bytes[which].insert(tokens.bytes[which].end(), from, from + bytes);
+            std::memset(cache.InPage(which, &bad, offset, head), 0xff, bytes); // NaN
+          }
+          cache.Put(which, page, bad);
+          cache.Page(which, page) = good;
+        }
+      }
+    return tokens;
+  }
+
+  void CheckBatch(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    AttentionCase made(shape, batch, seed);
+    PagedCache cache(*bench_, made.Cache_());
+    made.Fill(&cache, Poison::kNan);
+    AttentionRun run(*bench_, made, cache);
+    for (int round = 0; round < (is_slow() ? 1 : 5); round++) {
+      const NewTokens tokens = TakeOut(made, cache);
+      const CacheShape &s = cache.shape();
+      Array<unsigned char> k(*bench_, tokens.bytes[kCacheK]), v(*bench_, tokens.bytes[kCacheV]);
+      Array<int64_t> mapping(*bench_, tokens.slots);
+      cgr__append_args append = {};
+      append.k_cache = cache.view[kCacheK];
+      append.v_cache = cache.view[kCacheV];
+      append.k = { k.data(), s.dtype, 0, int64_t{ s.num_kv_heads } * s.Width(kCacheK), s.Width(kCacheK) };
+      append.v = { v.data(), s.dtype, 0, int64_t{ s.num_kv_heads } * s.Width(kCacheV), s.Width(kCacheV) };
+      append.slot_mapping = mapping.data();
+      append.num_pages = made.num_pages();
+      append.page_size = s.page_size;
+      append.num_tokens = int32_t(tokens.slots.size());
+      append.num_kv_heads = s.num_kv_heads;
+      append.head_dim = s.Width(kCacheK);
+      append.head_dim_v = s.Width(kCacheV);
+      AttentionOutput output = run.Run(true, &append);
+      ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
+      ExpectAttention(made, cache, output);
+      if (HasFailure())
+        return;
+    }
+  }
+};
+
+// So many new tokens that the append takes longer than attention takes to find its work, most of them in the first tile of a
+// part.
+TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensOfManyRequests) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  std::mt19937_64 random(seed);
+  AttentionShape shape = Shape();
+  shape.num_q_heads = shape.num_kv_heads = is_slow() ? 2 : 8;
+  shape.head_dim = is_slow() ? 64 : 128;
+  shape.num_parts = is_slow() ? 9 : 264;
+  AttentionBatch batch;
+  for (int32_t i = 0; i < (is_slow() ? 12 : 1200); i++) {
+    batch.query_lens.push_back(Pick(random, 1, 4));
+    batch.seq_lens.push_back(batch.query_lens.back() + (i % 3 == 0 ? 0 : Pick(random, 0, 150)));
+  }
+  CheckBatch(shape, batch, seed);
+}
+
+// Tiles of earlier steps come before: one request in many parts, of which one has new tokens.
+TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensAtTheEndOfALongOne) {
+  AttentionShape shape = Shape();
+  shape.num_parts = is_slow() ? 5 : 264;
+  for (int32_t length : { 63, 64, 65, 66, is_slow() ? 700 : 9000 })
+    for (int32_t query_len : { 1, 3 })
+      CheckBatch(shape, { { query_len, 40 }, { length, 100 }, 0, 0 }, uint64_t(length)); // and a chunk, from the queue
+}
+
+// Windows, chunks and slopes go by another instance of the kernel.
+TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensWithAWindow) {
+  AttentionShape shape = Shape();
+  shape.kind.window_left = 100;
+  shape.num_parts = is_slow() ? 5 : 264;
+  CheckBatch(shape, { { 1, 2, 1, 4, 1 }, { 1, 500, 64, 129, 300 }, 0, 0 }, 7);
+}
+
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionAfterAppend);
+
+} // namespace
+} // namespace cgr_test
