@@ -86,7 +86,7 @@ static double run_alone(const bed *m, const bench_shape *s, int kind, double flo
   b.seq_lens = seq_lens;
   b.nodes = m->is_host ? 2 : nodes < 4 ? 4 : nodes > 100 ? 100 : nodes;
   b.replays = m->is_host ? 1 : kind == WARM ? 20 : 10;
-  b.samples = kind != WARM ? 3 : longest < 5461 ? 12 : 65536 / longest; /* the reference takes a while for long ones */
+  b.samples = kind != WARM ? 3 : longest < 5461 ? 12 : 65536 / longest; /* long ones take a while */
   bench_attention_result result = bench_attention_run(&b);
   most->out = fmax(most->out, result.error.out);
   most->lse = fmax(most->lse, result.error.lse);

@@ -34,19 +34,24 @@ static void check_all(const bench_attention *b, const bench_attention_output *o)
   }
 }
 
-/* K and V of the sample's KV head, [length][head_dim] each, from the pages that the request has. */
+#define CHUNK 64 /* pages that are copied together */
+
+/* K and V of the sample's KV head, [length][head_dim] each, from the pages that the request has. They come in chunks: memory that
+ * is touched for the first time costs more than the copies. */
 static void gather(const bench_attention *b, const bench_attention_output *o, const sample *s, double *k, double *v) {
   size_t half = (size_t)b->page_size * (size_t)b->num_kv_heads * (size_t)b->head_dim;
-  int32_t num_pages = (s->length + b->page_size - 1) / b->page_size;
-  uint16_t *pages = malloc((size_t)num_pages * half * 4);
-  for (int32_t p = 0; p < num_pages; p++) {
-    size_t page = (size_t)o->table[s->request * o->stride + p];
-    bench_check(cgr_copy(b->dev, pages + (size_t)p * half * 2, (char *)b->cache + page * half * 4, half * 4, b->stream), "copy");
-  }
-  bench_check(cgr_stream_synchronize(b->dev, b->stream), "copy");
+  uint16_t *pages = malloc(CHUNK * half * 4);
   for (int32_t t = 0; t < s->length; t++) {
+    int32_t in_chunk = t % (CHUNK * b->page_size), left = (s->length - t + b->page_size - 1) / b->page_size;
+    for (int32_t p = 0; in_chunk == 0 && p < left && p < CHUNK; p++) {
+      size_t page = (size_t)o->table[s->request * o->stride + t / b->page_size + p];
+      bench_check(cgr_copy(b->dev, pages + (size_t)p * half * 2, (char *)b->cache + page * half * 4, half * 4, b->stream),
+                  "copy");
+    }
+    if (in_chunk == 0)
+      bench_check(cgr_stream_synchronize(b->dev, b->stream), "copy");
     int32_t line = t % b->page_size * b->num_kv_heads + s->kv_head;
-    const uint16_t *from = pages + (size_t)(t / b->page_size) * half * 2 + (size_t)line * (size_t)b->head_dim;
+    const uint16_t *from = pages + (size_t)(in_chunk / b->page_size) * half * 2 + (size_t)line * (size_t)b->head_dim;
     load(b, from, b->head_dim, k + (size_t)t * (size_t)b->head_dim);
     load(b, from + half, b->head_dim, v + (size_t)t * (size_t)b->head_dim);
   }
