@@ -142,7 +142,7 @@ __global__ void copy_kernel(CopyArgs a) {
   extern __shared__ unsigned char tile[];
   uint32_t base = (uint32_t)__cvta_generic_to_shared(tile) + threadIdx.x * 16;
   for (int stage = 0; stage < 2; stage++) {
-    cgr_emulated::copy_async(base + (uint32_t)stage * 512, a.in + (stage * 32 + (int)threadIdx.x) * 4, threadIdx.x != 9);
+    cgr_emulated::copy_async(base + (uint32_t)stage * 512, a.in + (stage * 32 + (int)threadIdx.x) * 4, {}, threadIdx.x != 9);
     cgr_emulated::copy_async_commit();
   }
   if (a.variant == 0 || a.variant == 3)
@@ -181,11 +181,11 @@ TEST(EmulatedTensor, CopiesArriveWhenSomebodyWaits) {
 
 __global__ void left_kernel(CopyArgs a) {
   extern __shared__ unsigned char tile[];
-  cgr_emulated::copy_async((uint32_t)__cvta_generic_to_shared(tile), a.in, true);
+  cgr_emulated::copy_async((uint32_t)__cvta_generic_to_shared(tile), a.in, {}, true);
 }
 __global__ void outside_kernel(CopyArgs a) {
   extern __shared__ unsigned char tile[];
-  cgr_emulated::copy_async((uint32_t)__cvta_generic_to_shared(tile) + 1024, a.in, true);
+  cgr_emulated::copy_async((uint32_t)__cvta_generic_to_shared(tile) + 1024, a.in, {}, true);
 }
 __global__ void crooked_kernel(CopyArgs) {
   extern __shared__ unsigned char tile[];
