@@ -51,7 +51,7 @@ protected:
     PagedCache cache(*bench_, made.Cache_());
     made.Fill(&cache, Poison::kNan);
     AttentionRun run(*bench_, made, cache);
-    for (int round = 0; round < (is_slow() ? 1 : 5); round++) {
+    for (int round = 0; round < (is_slow() ? 1 : 2); round++) {
       const NewTokens tokens = TakeOut(made, cache);
       const CacheShape &s = cache.shape();
       Array<unsigned char> k(*bench_, tokens.bytes[kCacheK]), v(*bench_, tokens.bytes[kCacheV]);
@@ -88,7 +88,7 @@ TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensOfManyRequests) {
   shape.head_dim = is_slow() ? 64 : 128;
   shape.num_parts = is_slow() ? 9 : 264;
   AttentionBatch batch;
-  for (int32_t i = 0; i < (is_slow() ? 12 : 1200); i++) {
+  for (int32_t i = 0; i < (is_slow() ? 12 : 600); i++) {
     batch.query_lens.push_back(Pick(random, 1, 4));
     batch.seq_lens.push_back(batch.query_lens.back() + (i % 3 == 0 ? 0 : Pick(random, 0, 150)));
   }

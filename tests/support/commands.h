@@ -57,13 +57,14 @@ inline Outcome RunAtTerminal(const std::string &command) {
   return outcome;
 }
 
-// Gone at the end. `name` is part of the folder's.
+// Gone at the end. `name` is part of the folder's, as is the process: without Bazel tests that run side by side share a folder for
+// all of theirs.
 class Folder {
 public:
   explicit Folder(const std::string &name = "cgr_test_") {
     static int made = 0;
     const char *base = getenv("TEST_TMPDIR");
-    path_ = fs::path(base != nullptr ? base : "/tmp") / (name + std::to_string(made++));
+    path_ = fs::path(base != nullptr ? base : "/tmp") / (name + std::to_string(getpid()) + "_" + std::to_string(made++));
     fs::remove_all(path_);
     fs::create_directories(path_);
   }
