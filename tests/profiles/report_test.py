@@ -259,7 +259,7 @@ class Parser(Folder):
         records = parse.parse_file(self.write("x/attention_cost.txt", self.ATTENTION)).records
         first = {r.metric: r for r in records if r.case == {"case": "decode bs8 len8k"}}
         for metric in ("floor", "alone", "alone over the floor", "cold", "in steps", "in steps over the floor", "layers"):
-            old = value("h200_2026-11-24/attention_cost.txt", metric, case="decode bs8 len8k")
+            old = value("h200_2026-11-24/10a860d/attention_cost.txt", metric, case="decode bs8 len8k")
             self.assertEqual((first[metric].key(), first[metric].unit), (old.key(), old.unit))
         self.assertEqual((first["GB/s"].value, first["GB/s"].unit, first["GB/s"].better), (3802.1, "GB/s", "higher"))
         self.assertEqual((first["with append"].value, first["error"].unit), (72.5, "%"))
