@@ -22,7 +22,7 @@ typedef struct cgr__append_args {
   int32_t page_size;
   int32_t num_tokens; /* padded */
   int32_t num_kv_heads, head_dim, head_dim_v;
-  int32_t reserved; /* in the place of a hole */
+  int32_t attention_follows; /* 1: the next launch in the stream is attention with after_append, which may begin beside it */
 } cgr__append_args;
 extern const cgr__kernel cgr__kernel_append; /* cgr__append_args */
 

@@ -49,7 +49,7 @@ typedef struct cgr__attention_args {
   int32_t line_lines, queue_lines;             /* lines ((token, head) pairs) of a slot of the line and of the queue */
   float scale, softcap;                        /* softcap 0: none */
   int32_t alibi_sqrt;                          /* 1: slope * sqrt(distance) */
-  int32_t reserved;                            /* 0 */
+  int32_t reserved;                            /* in the place of a hole */
   int32_t after_append; /* 1: the launch before it in the stream is the append of the step's tokens to k_cache and v_cache. Where
                            the device can, attention begins beside it: until the append is done it reads the plan, page numbers
                            and tokens of earlier steps, and writes nothing */

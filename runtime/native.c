@@ -81,10 +81,16 @@ static bool appends(const cgr__step_recorder *rec, const cgr_attention *a) {
   return !(a->flags & CGR_ATTENTION_NO_APPEND) && cgr__owns_cache(&rec->runtime->setup.layers[a->layer]);
 }
 
+/* Whether attention may begin beside its append: no timestamp comes between them. */
+static bool overlaps(const cgr__step_recorder *rec, const cgr_attention *a) {
+  return appends(rec, a) && !(a->flags & CGR_ATTENTION_APPEND_ONLY) && !cgr__times_layers(rec->runtime);
+}
+
 static cgr_status enqueue_append(const cgr__step_recorder *rec, const cgr_attention *a) {
   if (!appends(rec, a))
     return CGR_OK;
-  const cgr__append_args args = cgr__native_append_args(rec, a);
+  cgr__append_args args = cgr__native_append_args(rec, a);
+  args.attention_follows = overlaps(rec, a);
   CGR__TRY(cgr__native_append(rec, &args, a->layer));
   if (!cgr__times_layers(rec->runtime) || (a->flags & CGR_ATTENTION_APPEND_ONLY))
     return CGR_OK;
@@ -98,7 +104,7 @@ static cgr_status enqueue_attention(const cgr__step_recorder *rec, const cgr_att
   if (a->flags & CGR_ATTENTION_APPEND_ONLY)
     return CGR_OK;
   cgr__attention_args args = attention_args(rec, a);
-  args.after_append = appends(rec, a) && !cgr__times_layers(rt); /* a timestamp comes between */
+  args.after_append = overlaps(rec, a);
   int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_attention, &args, rec->base.stream);
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the attention");
 }

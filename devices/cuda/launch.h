@@ -18,9 +18,9 @@ extern "C" {
 int cgr__cuda_launch_kernel(const void *symbol, const uint32_t grid[3], const uint32_t block[3], void **params, size_t shared,
                             cudaStream_t stream);
 
-/* The same, and the kernel may begin as soon as all blocks of the kernel before it in the stream have begun and let it, or are done
- * (a programmatic edge): it waits itself before it reads what that one writes, and before it writes anything. An ordinary launch
- * where the device has code for an older architecture than 9.0, which cannot wait. */
+/* The same, but the kernel may begin as soon as every block of the kernel before it in the stream has allowed it or has ended (a
+ * programmatic edge). The kernel must wait itself before it reads what that one writes, and before it writes anything. An
+ * ordinary launch where the device runs code for an architecture before 9.0, which cannot wait. */
 int cgr__cuda_launch_kernel_early(const void *symbol, const uint32_t grid[3], const uint32_t block[3], void **params,
                                   size_t shared, cudaStream_t stream);
 

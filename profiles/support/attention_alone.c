@@ -280,8 +280,9 @@ static void enqueue(alone *a, int32_t node, int32_t queue) {
   cgr__append_args append = a->append;
   if (a->b->k) {
     append.slot_mapping = a->slots + (ptrdiff_t)set * a->num_tokens;
+    append.attention_follows = 1; /* as in a step */
     check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_append, &append, a->b->stream), "append");
-    args.after_append = 1; /* as in a step */
+    args.after_append = 1;
   }
   args.request_rows = a->rows + set * a->b->num_requests;
   args.queue = a->queues + queue;

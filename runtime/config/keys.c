@@ -150,7 +150,7 @@ static void read_variants(cgr__setup *setup, cgr__findings *f) {
     for (int32_t j = 0; j < i; j++)
       if (c->variants[j].word == given->word)
         cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("variants", i, "word").name,
-                          "is %u, which variants[%d] has already", given->word, j);
+                          "is %u, which variants[%d] has already, expected each word once", given->word, j);
     if (given->word == 0)
       keys->variants[0] = *given;
     else if (keys->num_variants < CGR__MAX_VARIANTS)

@@ -68,6 +68,7 @@ protected:
       append.num_kv_heads = s.num_kv_heads;
       append.head_dim = s.Width(kCacheK);
       append.head_dim_v = s.Width(kCacheV);
+      append.attention_follows = 1;
       AttentionOutput output = run.Run(true, &append);
       ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
       ExpectAttention(made, cache, output);

@@ -19,14 +19,15 @@ inline int launch(void (*kernel)(Args), const void *args, dim3 grid, dim3 block,
   return enqueue(reinterpret_cast<const void *>(kernel), blocks, threads, params, shared, stream);
 }
 
-/* From here on a kernel that was launched early may begin, once all blocks have come here. It sees nothing that this one writes. */
+/* The next kernel, if it was launched early, may begin once all blocks have come here or ended. What this one writes it sees only
+ * after wait_for_previous. */
 __device__ __forceinline__ void let_next_begin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-/* Of a kernel that was launched early: the one before it is done, and what it wrote can be read. At once in any other. */
+/* In a kernel that was launched early: returns when the one before it is done and what it wrote can be read. In any other at once. */
 __device__ __forceinline__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();

@@ -7,8 +7,7 @@
 namespace cgr_emulated {
 
 template <typename Args>
-inline int launch(void (*kernel)(Args), const void *args, dim3 grid, dim3 block, size_t shared, cudaStream_t,
-                  bool = false) {
+inline int launch(void (*kernel)(Args), const void *args, dim3 grid, dim3 block, size_t shared, cudaStream_t, bool = false) {
   using Kernel = void (*)(Args);
   auto call = [](const void *one, const void *with) { (*static_cast<const Kernel *>(one))(*static_cast<const Args *>(with)); };
   return ::cgr_emulation::Run({ call, &kernel, args, grid, block, shared });

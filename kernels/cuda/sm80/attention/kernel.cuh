@@ -28,9 +28,11 @@ __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRec
     merge_partials<kDtype, kHeadDim, kGeneral>(a, record.item, query_tile(record));
 }
 
-/* Whether this launch reads so much of K and V that nobody will find it in L2 again. */
-template <int kHeadDim> __device__ __forceinline__ bool passes(const cgr__attention_args &a, const cgr__plan_header &header) {
-  return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kPassingBytes * a.plan_class.cost_kv;
+/* Whether the line reads so much of K and V, by what it costs, that L2 would not keep it. An estimate: pages that requests share
+ * count for each of them. */
+template <int kHeadDim> __device__ __forceinline__ bool evicts_first(const cgr__attention_args &a,
+                                                                                 const cgr__plan_header &header) {
+  return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
 }
 
 /* Whether the tile that the loader has come to has tokens of this step, which an append may still be writing. */
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
   int32_t num_items = header->num_items * a.plan_class.lanes, num_emptied = header->num_emptied;
   Loader<kHeadDim, kGeneral> loader;
-  loader.policy = cache_policy(passes<kHeadDim>(a, *header));
+  loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));
   int num_filled = begin_line(a, loader, shared.items, base), stage = 0;
   if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
     zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
@@ -105,6 +107,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
         break;
       __syncthreads(); /* all have seen that */
       loader.on_line = false;
+      loader.policy = cache_policy(false); /* q tiles of one request read the same K and V */
     }
     if (!loader.on_line) {
       if (threadIdx.x == 0)

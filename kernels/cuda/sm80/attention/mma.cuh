@@ -11,13 +11,14 @@ namespace cgr {
 
 /* ---------------------------------------------------------------------------------------------------------------- copies */
 
-/* What the L2 cache is told of data: `passes`: it makes room first, so that it drives out nothing that others come back for. */
+/* How L2 keeps what a copy reads: with `evict_first` it goes before anything else, so that it displaces nothing that is read
+ * again. */
 typedef uint64_t CachePolicy;
-__device__ __forceinline__ CachePolicy cache_policy(bool passes) {
+__device__ __forceinline__ CachePolicy cache_policy(bool evict_first) {
   CachePolicy first, normal;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
   asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
-  return passes ? first : normal;
+  return evict_first ? first : normal;
 }
 
 /* 16 bytes from global to shared memory; zeros when not `valid`, and then nothing is read. */

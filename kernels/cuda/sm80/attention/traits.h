@@ -12,7 +12,7 @@ constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
 constexpr int kWarpLines = 16;      /* rows of one mma, which a warp takes of an item of many lines */
 constexpr int kFewLines = 16;       /* of an item of no more lines the warps split the tokens */
-constexpr int64_t kPassingBytes = 40 << 20; /* of K and V, from which on a launch takes them past what others keep in L2 */
+constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: a line that reads as much has them evicted first */
 constexpr int kGranule = 16;        /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
 
 /* Of an instance: kHeadDim elements of each token are in shared memory and in registers. */
