@@ -193,7 +193,7 @@ protected:
 };
 
 TEST_P(ConfigVariants, AreDeclaredOnce) {
-  RefusedVariant({ { 3, 0, 1, 0 }, { 3, 0, 1, 0 } }, 1, "word", { "is 3", "variants[0] has already" });
+  RefusedVariant({ { 3, 0, 1, 0 }, { 3, 0, 1, 0 } }, 1, "word", { "is 3", "variants[0] has already", "expected each word once" });
   RefusedVariant({ { 0, 0, 1, 0 }, { 5, 0, 1, 0 }, { 0, 0, 1, 0 } }, 2, "word", { "is 0", "variants[0]" });
   RefusedVariant({ { 3, 0, 1, 8 } }, 0, "length_set", { "is 8", "0 .. 0" });
   RefusedVariant({ { 3, 0, 7, 0 } }, 0, "captured", { "is 7", "0 .. 1" });

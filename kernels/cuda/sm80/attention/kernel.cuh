@@ -30,8 +30,8 @@ __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRec
 
 /* Whether the line reads so much of K and V, by what it costs, that L2 would not keep it. An estimate: pages that requests share
  * count for each of them. */
-template <int kHeadDim> __device__ __forceinline__ bool evicts_first(const cgr__attention_args &a,
-                                                                                 const cgr__plan_header &header) {
+template <int kHeadDim>
+__device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const cgr__plan_header &header) {
   return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
 }
 
