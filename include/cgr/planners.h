@@ -37,7 +37,8 @@ typedef struct cgr_plan_input {
   int32_t line_tile_kv;      /* 1 .. 4096; 0: 64 */
   int32_t cost_tile;         /* of a tile of the line, besides its KV tiles, 0 .. 2^20; with cost_kv 0: 2 */
   int32_t cost_kv;           /* of a KV tile, 1 .. 2^20; 0: 1 */
-  int32_t snap;              /* a stretch ends where a tile does when that is no further away, 0 .. 2^20 */
+  int32_t snap;              /* a stretch ends where a tile does when that is no further away, 0 .. 2^20; stretches of equal tiles
+                                are longer by at most two of it, so that they are alike */
   int32_t queue_tile_q;      /* 1 .. 4096; 0: 64 */
   int32_t queue_tile_kv;     /* 1 .. 4096; 0: 64 */
   int32_t window_left;       /* keys that a query sees, its own included; 0: all */

@@ -12,9 +12,9 @@
  *
  * When all tiles cost the same, t, Q is raised so that they are not cut, or all cut alike: to the next multiple of t if t <= Q;
  * to ceil(t / floor(t / Q)) if t > Q, if the snap is no less than cost_kv, and max_splits is 0. It is raised by no more than Q /
- * 20 (95% of the parts still work), and no more than the class's snap: where parts are long, one that is longer costs more than a
- * cut. A part costs at most M + cost_tile + 2 s, s being the snap or, when max_splits is not 0, the larger of snap and half a
- * split.
+ * 20 (95% of the parts still work), and no more than the class's snap, or two of them where no tile is cut then and nothing is
+ * left to merge: where parts are long, one that is longer costs more than a cut. A part costs at most M + cost_tile + 2 s, s
+ * being the snap or, when max_splits is not 0, the larger of snap and half a split.
  *
  * A tile that is cut leaves one partial per part in slots that are neighbours: slot first + i holds the i-th, in the order of the
  * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most
@@ -208,7 +208,8 @@ CGR__HOST_DEVICE int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) 
 
 /* Q. `equal`: the KV tiles that all tiles of the line have, 0 when they differ. */
 CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t mean, int64_t snap, int32_t equal) {
-  int64_t tile = cgr__plan_tile_cost(c, equal), most = mean / 20 < c->snap ? mean / 20 : c->snap;
+  int64_t tile = cgr__plan_tile_cost(c, equal), most = tile <= mean ? 2 * (int64_t)c->snap : c->snap;
+  most = mean / 20 < most ? mean / 20 : most;
   if (equal == 0)
     return mean;
   if (tile <= mean) {

@@ -78,16 +78,16 @@ void CheckHeader(const PlanCase &given, const Planned &planned) {
   }
   int64_t mean = cost == 0 ? 1 : (cost + c.num_parts - 1) / c.num_parts;
   int64_t snap = std::max<int64_t>((c.cost_kv + 1) / 2, std::min(std::max<int64_t>(c.snap, mean / 32), mean / 4));
-  int64_t per_part = mean, most = std::min<int64_t>(c.snap, mean / 20); // most: that parts are raised by
+  int64_t per_part = mean, most = mean / 20; // most: that parts are raised by
   bool equal = !tiles.empty() && std::count(tiles.begin(), tiles.end(), tiles[0]) == static_cast<int64_t>(tiles.size());
   if (equal && tiles[0] <= mean) {
     while (per_part % tiles[0] != 0)
       per_part += tiles[0] - per_part % tiles[0];
-    per_part = per_part <= mean + most ? per_part : mean;
+    per_part = per_part <= mean + std::min<int64_t>(2 * c.snap, most) ? per_part : mean;
   } else if (equal && snap >= c.cost_kv && c.max_splits == 0) {
     int64_t pieces = tiles[0] / mean;
     per_part = tiles[0] / pieces + (tiles[0] % pieces != 0);
-    per_part = per_part <= mean + most ? per_part : mean;
+    per_part = per_part <= mean + std::min<int64_t>(c.snap, most) ? per_part : mean;
   }
   ASSERT_EQ(header.num_parts, c.num_parts);
   ASSERT_EQ(header.head_blocks, c.head_blocks);

@@ -108,7 +108,7 @@ private:
   int64_t TileCost(size_t line) const { return c_.cost_tile + num_kv_[line] * c_.cost_kv; }
   void Align(int64_t tile) {
     int64_t tiles = per_part_ / tile, pieces = tile / per_part_, raised = 0;
-    const int64_t more = std::min<int64_t>(per_part_ / 20, c_.snap);
+    const int64_t more = std::min<int64_t>(per_part_ / 20, tile <= per_part_ ? 2 * c_.snap : c_.snap);
     if (tile <= per_part_) {
       raised = per_part_ % tile == 0 ? per_part_ : (tiles + 1) * tile;
     } else if (snap_ >= c_.cost_kv && c_.max_splits == 0) {
