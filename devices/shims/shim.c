@@ -159,7 +159,7 @@ static int shim_fill(cgr_device *dev, void *dst, uint64_t value, size_t width, s
 }
 
 static int shim_launch(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream) {
-  struct cgr__shim_call call = { .op = CGR__OP_LAUNCH, .stream = stream, .object = kernel };
+  struct cgr__shim_call call = { .op = CGR__OP_LAUNCH, .stream = stream, .object = kernel, .args = args };
   FORWARD(dev, call, launch(in, kernel, args, stream));
 }
 

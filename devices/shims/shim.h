@@ -63,6 +63,7 @@ struct cgr__shim_call {
   cudaStream_t stream;                /* NULL where the operation has none; made or destroyed streams too */
   const void *object;                 /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
   const void *input;                  /* instantiate: the graph */
+  const void *args;                   /* launch: the kernel's, which are there as long as the call */
   size_t bytes;                       /* mem_alloc, copy, host_call; fill: elements x width */
   enum cgr__memory_kind kind;         /* mem_alloc, mem_free */
   enum cgr__stream_priority priority; /* stream_create */

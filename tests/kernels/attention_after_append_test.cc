@@ -1,9 +1,11 @@
-// Attention that is launched right after the append of its tokens, and may begin beside it, reads what the append writes. Only a
-// GPU of compute capability 9.0 or later overlaps them: elsewhere this is about the results alone.
+// Attention that is launched right after the append of its tokens, and may begin beside it, reads what the append writes: the
+// library's append, and one that takes its time. Only a GPU of compute capability 9.0 or later overlaps them: elsewhere this is
+// about the results alone.
 #include <gtest/gtest.h>
 
 #include "kernels/append.h"
 #include "tests/support/attention_case.h"
+#include "tests/support/slow_append.h"
 
 namespace cgr_test {
 namespace {
@@ -48,6 +50,13 @@ protected:
   }
 
   void CheckBatch(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    for (const cgr__kernel *kernel : { &cgr__kernel_append, &kSlowAppend })
+      if (!HasFailure() && (kernel == &cgr__kernel_append || bench_->is_cuda()))
+        CheckBatchAfter(*kernel, shape, batch, seed);
+  }
+
+  void CheckBatchAfter(const cgr__kernel &kernel, const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    SCOPED_TRACE(kernel.name);
     AttentionCase made(shape, batch, seed);
     PagedCache cache(*bench_, made.Cache_());
     made.Fill(&cache, Poison::kNan);
@@ -70,7 +79,7 @@ protected:
       append.head_dim = s.Width(kCacheK);
       append.head_dim_v = s.Width(kCacheV);
       append.attention_follows = 1;
-      AttentionOutput output = run.Run(true, &append);
+      AttentionOutput output = run.Run(true, &append, kernel);
       ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
       ExpectAttention(made, cache, output);
       if (HasFailure())

@@ -324,8 +324,10 @@ public:
     plan_.Put(Plan());
   }
 
-  // Runs once, with everything that the kernel must write poisoned before; right behind `append` if there is one.
-  AttentionOutput Run(bool with_lse = true, const cgr__append_args *append = nullptr) {
+  // Runs once, with everything that the kernel must write poisoned before; right behind `append` if there is one, done by
+  // `kernel`.
+  AttentionOutput Run(bool with_lse = true, const cgr__append_args *append = nullptr,
+                      const cgr__kernel &kernel = cgr__kernel_append) {
     out_.Put(Bytes(out_.size(), kPoisonByte));
     lse_.Put(Bytes(lse_.size(), kPoisonByte));
     partial_out_.Put(std::vector<float>(partial_out_.size(), NAN));
@@ -335,7 +337,7 @@ public:
       args.lse.data = nullptr;
     if (append != nullptr) {
       args.after_append = 1;
-      bench_.Enqueue(cgr__kernel_append, append);
+      bench_.Enqueue(kernel, append);
     }
     bench_.Run(cgr__kernel_attention, &args);
     std::vector<int32_t> counters = counters_.Get();

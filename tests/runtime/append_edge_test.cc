@@ -1,0 +1,143 @@
+// Attention may begin beside the append before it, and is told so: exactly where one follows the other at once, with no
+// timestamp, copy or call of the engine's between them. An append that is told that attention follows lets it begin early, and
+// whatever came instead would not wait.
+#include "devices/shims/shim.h"
+#include "kernels/append.h"
+#include "kernels/attention.h"
+#include "tests/support/refused.h"
+
+namespace cgr_test {
+namespace {
+
+// What was put on a stream, in order; the arguments of appends and of attention with it.
+struct Enqueued {
+  cudaStream_t stream;
+  const void *kernel; // NULL: something else
+  cgr__append_args append;
+  cgr__attention_args attention;
+};
+
+std::vector<Enqueued> enqueued;
+
+int Note(struct cgr__shim *, const struct cgr__shim_call *call, uint64_t *) {
+  Enqueued one = { call->stream, nullptr, {}, {} };
+  switch (call->op) {
+  case CGR__OP_LAUNCH:
+    one.kernel = call->object;
+    if (one.kernel == &cgr__kernel_append)
+      one.append = *static_cast<const cgr__append_args *>(call->args);
+    if (one.kernel == &cgr__kernel_attention)
+      one.attention = *static_cast<const cgr__attention_args *>(call->args);
+    break;
+  case CGR__OP_COPY:
+  case CGR__OP_FILL:
+  case CGR__OP_HOST_CALL:
+  case CGR__OP_EVENT_RECORD:
+  case CGR__OP_EVENT_WAIT:
+  case CGR__OP_CAPTURE_BEGIN:
+  case CGR__OP_CAPTURE_END:
+  case CGR__OP_EXEC_LAUNCH:
+    break;
+  default:
+    return 0;
+  }
+  enqueued.push_back(one);
+  return 0;
+}
+
+const cgr__shim_hooks kHooks = { Note, nullptr, nullptr };
+
+class AppendEdge : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    enqueued.clear();
+  }
+
+  // Three layers, of which the last reads the first one's cache.
+  std::unique_ptr<Engine> Make(int32_t mode, int32_t timing, const std::vector<CallOptions> &calls = {}) {
+    cgr_device *inner = OpenDevice(GetParam());
+    struct cgr__shim *shim = nullptr;
+    EXPECT_EQ(cgr__shim_open(sizeof *shim, inner, &kHooks, &shim), CGR__DEVICE_OK);
+    LayerOptions reader = { 4, 2 };
+    reader.kv_source = 1;
+    EngineOptions options = AttentionOptionsFor(GetParam(), { { 4, 2 }, { 4, 2 }, reader });
+    options.calls = calls;
+    options.handle = &shim->head;
+    options.mode = mode;
+    options.mixed = { { 16, 4 } };
+    options.adjust = [=](cgr_config *config) { config->timing = timing; };
+    auto engine = std::make_unique<Engine>(options);
+    CGR_EXPECT_OK(engine->Capture());
+    return engine;
+  }
+
+  // A chunk and some decode, eager and by whatever graphs there are.
+  static void Steps(Engine &engine) {
+    const int32_t a = engine.Open(), b = engine.Open();
+    const cgr_key eager = EagerKey(8, 16);
+    engine.Step(engine.Chunks({ { a, 9 }, { b, 3 } }));
+    engine.Step(engine.Chunks({ { a, 5 }, { b, 1 } }), &eager);
+    engine.Step(engine.Decode({ a, b }));
+  }
+
+  // How many pairs there are, of those that say so.
+  static int32_t CountPairs() {
+    std::map<cudaStream_t, const Enqueued *> last;
+    int32_t pairs = 0;
+    for (const Enqueued &one : enqueued) {
+      const Enqueued *before = last[one.stream];
+      last[one.stream] = &one;
+      const bool follows = before != nullptr && before->kernel == &cgr__kernel_append && before->append.attention_follows == 1;
+      const bool after = one.kernel == &cgr__kernel_attention && one.attention.after_append == 1;
+      EXPECT_EQ(follows, after) << "one says that it is beside the other, which does not";
+      if (after) {
+        pairs++;
+        EXPECT_EQ(one.attention.k_cache.base, before->append.k_cache.base) << "the append of another layer";
+      }
+    }
+    for (const auto &end : last)
+      EXPECT_FALSE(end.second->kernel == &cgr__kernel_append && end.second->append.attention_follows == 1);
+    return pairs;
+  }
+
+  static int64_t CountLaunches(const cgr__kernel &kernel) {
+    return std::count_if(enqueued.begin(), enqueued.end(), [&](const Enqueued &one) { return one.kernel == &kernel; });
+  }
+};
+
+TEST_P(AppendEdge, IsBetweenEachAppendAndItsAttention) {
+  for (int32_t mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(mode)));
+    enqueued.clear();
+    auto engine = Make(mode, CGR_TIMING_OFF);
+    Steps(*engine);
+    const int64_t appends = CountLaunches(cgr__kernel_append);
+    EXPECT_GE(appends, 2 * 3);
+    EXPECT_EQ(CountPairs(), appends);
+    EXPECT_EQ(CountLaunches(cgr__kernel_attention) * 2, appends * 3) << "two of three layers append";
+  }
+}
+
+TEST_P(AppendEdge, IsNowhereWhereTimestampsComeBetween) {
+  auto engine = Make(CGR_MODE_FULL, CGR_TIMING_LAYERS);
+  Steps(*engine);
+  EXPECT_GE(CountLaunches(cgr__kernel_append), 2 * 3);
+  EXPECT_EQ(CountPairs(), 0);
+}
+
+// The first layer's call appends alone, another call attends; the second layer's does both.
+TEST_P(AppendEdge, IsNotBetweenTwoCallsOfOneLayer) {
+  auto engine =
+      Make(CGR_MODE_FULL, CGR_TIMING_OFF,
+           { { 0, CGR_ATTENTION_APPEND_ONLY }, { 0, CGR_ATTENTION_NO_APPEND }, { 1, 0 }, { 2, CGR_ATTENTION_NO_APPEND } });
+  Steps(*engine);
+  const int64_t appends = CountLaunches(cgr__kernel_append);
+  EXPECT_GE(appends, 2 * 3);
+  EXPECT_EQ(CountPairs(), appends / 2);
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(AppendEdge);
+
+} // namespace
+} // namespace cgr_test
