@@ -39,7 +39,8 @@ cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
   uint32_t have = size_of(given);
   if (is_rubbish(have))
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: size is %u, expected %zu: use its _INIT macro", what, have, size);
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: size is %u, expected %zu to %d: use its _INIT macro", what, have,
+                     sizeof(uint32_t), CGR__MAX_STRUCT);
   if (!tail_is_zero(given, have, size))
     return cgr__fail(CGR_ERROR_NEWER_STRUCT,
                      "%s: size is %u and bytes past %zu are not zero, expected a struct this library knows", what, have, size);
@@ -52,7 +53,8 @@ cgr_status cgr__sized_read_at(const char *array, const void *first, int32_t i, v
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
   uint32_t stride = size_of(first);
   if (is_rubbish(stride))
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[0]: size is %u, expected %zu: use its _INIT macro", array, stride, size);
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[0]: size is %u, expected %zu to %d: use its _INIT macro", array, stride,
+                     sizeof(uint32_t), CGR__MAX_STRUCT);
   const unsigned char *given = (const unsigned char *)first + (size_t)i * stride;
   uint32_t have = size_of(given);
   if (have != stride)

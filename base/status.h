@@ -21,7 +21,7 @@ extern "C" {
 cgr_status cgr__fail(cgr_status status, const char *format, ...) CGR__FORMAT(2, 3);
 
 /* The ending of a noun that is counted in a message: "1 token", "2 tokens". */
-static inline const char *cgr__s(int64_t count) { return count == 1 ? "" : "s"; }
+static inline const char *cgr__plural(int64_t count) { return count == 1 ? "" : "s"; }
 
 /* Failures of this thread so far: tells whether a call of the engine's has left a message. */
 uint64_t cgr__failures(void);

@@ -41,10 +41,35 @@ static cgr_status answer(cgr_device *device, int error, const char *function, co
   return cgr__device_fail(device, error, what);
 }
 
-#define A_STREAM "stream: expected one of this device that has not been destroyed"
-#define AN_EVENT "event: expected one of this device that has not been destroyed"
-#define EVENT_AND_STREAM "event and stream: expected ones of this device that have not been destroyed"
-#define WORK_ARGUMENTS "addresses and stream: expected memory that this device reaches and a stream of its own"
+static cgr_status answer_stream(cgr_device *device, int error, const char *function, cudaStream_t stream) {
+  char what[120];
+  if (error == CGR__DEVICE_OK)
+    return CGR_OK;
+  snprintf(what, sizeof what, "stream is %p: expected one of this device that has not been destroyed", (void *)stream);
+  return answer(device, error, function, what);
+}
+
+static cgr_status answer_event(cgr_device *device, int error, const char *function, const cgr_event *event, cudaStream_t stream) {
+  char what[160];
+  if (error == CGR__DEVICE_OK)
+    return CGR_OK;
+  snprintf(what, sizeof what, "event is %p and stream is %p: expected ones of this device that have not been destroyed",
+           (const void *)event, (void *)stream);
+  return answer(device, error, function, what);
+}
+
+/* `src` NULL: the function has none. */
+static cgr_status answer_work(cgr_device *device, int error, const char *function, const void *dst, const void *src,
+                              cudaStream_t stream) {
+  char source[40] = "", what[200];
+  if (error == CGR__DEVICE_OK)
+    return CGR_OK;
+  if (src)
+    snprintf(source, sizeof source, ", src is %p", src);
+  snprintf(what, sizeof what, "dst is %p%s and stream is %p: expected memory that this device reaches and a stream of its own",
+           dst, source, (void *)stream);
+  return answer(device, error, function, what);
+}
 
 /* ------------------------------------------------------------------------------------------------- what is alive */
 
@@ -238,7 +263,7 @@ static cgr_status allocate(cgr_device *device, size_t bytes, enum cgr__memory_ki
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: bytes is 0, expected at least 1", function);
   int error = device->ops->mem_alloc(device, bytes, kind, memory);
   count_made(&device->live.allocations, error);
-  snprintf(what, sizeof what, "%s: %zu bytes", function, bytes);
+  snprintf(what, sizeof what, "%s: bytes is %zu", function, bytes);
   return cgr__device_fail(device, error, what);
 }
 
@@ -337,12 +362,12 @@ cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream) {
   if (!cgr__device_did_nothing(error))
     drop(device, stream);
   count_destroyed(&device->live.streams, error);
-  return answer(device, error, "cgr_stream_destroy", A_STREAM);
+  return answer_stream(device, error, "cgr_stream_destroy", stream);
 }
 
 cgr_status cgr_stream_synchronize(cgr_device *device, cudaStream_t stream) {
   CGR__TRY(check_stream(device, stream, "cgr_stream_synchronize"));
-  return answer(device, device->ops->stream_sync(device, stream), "cgr_stream_synchronize", A_STREAM);
+  return answer_stream(device, device->ops->stream_sync(device, stream), "cgr_stream_synchronize", stream);
 }
 
 cgr_status cgr_event_create(cgr_device *device, cgr_event **event) {
@@ -355,23 +380,25 @@ cgr_status cgr_event_create(cgr_device *device, cgr_event **event) {
 }
 
 cgr_status cgr_event_destroy(cgr_device *device, cgr_event *event) {
+  char what[120];
   CGR__TRY(check_device(device, "cgr_event_destroy"));
   CGR__REQUIRE(event, "cgr_event_destroy");
   int error = device->ops->event_destroy(device, event);
   count_destroyed(&device->live.events, error);
-  return answer(device, error, "cgr_event_destroy", AN_EVENT);
+  snprintf(what, sizeof what, "event is %p: expected one of this device that has not been destroyed", (void *)event);
+  return answer(device, error, "cgr_event_destroy", what);
 }
 
 cgr_status cgr_event_record(cgr_device *device, cgr_event *event, cudaStream_t stream) {
   CGR__TRY(check_stream(device, stream, "cgr_event_record"));
   CGR__REQUIRE(event, "cgr_event_record");
-  return answer(device, device->ops->event_record(device, event, stream), "cgr_event_record", EVENT_AND_STREAM);
+  return answer_event(device, device->ops->event_record(device, event, stream), "cgr_event_record", event, stream);
 }
 
 cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStream_t stream) {
   CGR__TRY(check_stream(device, stream, "cgr_event_wait"));
   CGR__REQUIRE(event, "cgr_event_wait");
-  return answer(device, device->ops->event_wait(device, event, stream), "cgr_event_wait", EVENT_AND_STREAM);
+  return answer_event(device, device->ops->event_wait(device, event, stream), "cgr_event_wait", event, stream);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- work */
@@ -382,7 +409,7 @@ cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes
     return CGR_OK;
   CGR__REQUIRE(dst, "cgr_copy");
   CGR__REQUIRE(src, "cgr_copy");
-  return answer(device, device->ops->copy(device, dst, src, bytes, stream), "cgr_copy", WORK_ARGUMENTS);
+  return answer_work(device, device->ops->copy(device, dst, src, bytes, stream), "cgr_copy", dst, src, stream);
 }
 
 cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream) {
@@ -390,7 +417,8 @@ cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaS
   if (bytes == 0)
     return CGR_OK;
   CGR__REQUIRE(dst, "cgr_fill");
-  return answer(device, device->ops->fill(device, dst, (unsigned char)byte, 1, bytes, stream), "cgr_fill", WORK_ARGUMENTS);
+  return answer_work(device, device->ops->fill(device, dst, (unsigned char)byte, 1, bytes, stream), "cgr_fill", dst, NULL,
+                     stream);
 }
 
 cgr_status cgr_launch_host(cgr_device *device, cgr_host_function function, const void *args, size_t args_size,
@@ -403,5 +431,5 @@ cgr_status cgr_launch_host(cgr_device *device, cgr_host_function function, const
                      CGR__MAX_CALL_ARGS);
   if (args_size != 0)
     CGR__REQUIRE(args, "cgr_launch_host");
-  return answer(device, device->ops->host_call(device, function, args, args_size, stream), "cgr_launch_host", A_STREAM);
+  return answer_stream(device, device->ops->host_call(device, function, args, args_size, stream), "cgr_launch_host", stream);
 }

@@ -44,6 +44,18 @@ static cgr_status status_of(int error) {
   }
 }
 
+/* What would have been right, where that can be told; or "". */
+static const char *remedy_of(int error) {
+  switch (error) {
+  case CGR__DEVICE_CAPTURE_ILLEGAL:
+    return ", expected this call before or after the capture";
+  case CGR__DEVICE_CAPTURE_INVALID:
+    return ", expected a capture in which no call has failed";
+  default:
+    return "";
+  }
+}
+
 cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
@@ -53,5 +65,6 @@ cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
   cgr__set_device_code(raw);
   if (why)
     return cgr__fail(status_of(error), "%s: refused by the device's layer: %s (code %d)", what, why, raw);
-  return cgr__fail(status_of(error), "%s: the device answered \"%s\" (code %d)", what, cgr__device_error_name(error), raw);
+  return cgr__fail(status_of(error), "%s: the device answered \"%s\" (code %d)%s", what, cgr__device_error_name(error), raw,
+                   remedy_of(error));
 }

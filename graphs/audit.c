@@ -132,7 +132,8 @@ static void tell_difference(cgr__audit *audit, const cgr__words *words, const cg
 static void tell_other_nodes(cgr__audit *audit, const cgr__words *a, const cgr__words *b) {
   cgr__findings_add(&audit->findings, CGR_ERROR_AUDIT, audit->key,
                     "record enqueued other work the second time: %d node%s with %lld word%s of parameters, then %d with %lld",
-                    a->num_nodes, cgr__s(a->num_nodes), (long long)a->count, cgr__s(a->count), b->num_nodes, (long long)b->count);
+                    a->num_nodes, cgr__plural(a->num_nodes), (long long)a->count, cgr__plural(a->count), b->num_nodes,
+                    (long long)b->count);
 }
 
 int cgr__audit_words(cgr__audit *audit, const cgr__words *first, const cgr__words *second) {

@@ -22,7 +22,7 @@ static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *s
     return CGR_OK;
   return cgr__fail(reason == CGR_REASON_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK,
                    "step: a batch of %d request%s and %d token%s would run eagerly (%s), expected a captured graph (strict)",
-                   shape->num_requests, cgr__s(shape->num_requests), shape->num_tokens, cgr__s(shape->num_tokens),
+                   shape->num_requests, cgr__plural(shape->num_requests), shape->num_tokens, cgr__plural(shape->num_tokens),
                    cgr_reason_name(reason));
 }
 
@@ -208,7 +208,6 @@ static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_sh
 }
 
 static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
-  const cgr_key plain = CGR_KEY_INIT;
   if (key->kind < CGR_KIND_NONE || key->kind > CGR_KIND_FULL)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: forced_key.kind is %d, expected a cgr_graph_kind", key->kind);
   if (key->num_requests < 1 || key->num_requests < shape->num_requests || key->num_requests > graphs->max_requests)
@@ -217,12 +216,14 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
   if (key->num_tokens < 1 || key->num_tokens < shape->num_tokens || key->num_tokens > graphs->max_tokens)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.num_tokens is %d, expected %d .. %d", key->num_tokens,
                      shape->num_tokens > 1 ? shape->num_tokens : 1, graphs->max_tokens);
-  if (key->program != 0 || key->lane != 0 || key->max_steps != 0 ||
-      memcmp(key->reserved, plain.reserved, sizeof key->reserved) != 0)
+  if (key->program != 0 || key->lane != 0 || key->max_steps != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "batch: forced_key has program %d, lane %d, max_steps %d or a reserved word that is not 0, expected 0 in "
-                     "this version",
-                     key->program, key->lane, key->max_steps);
+                     "batch: forced_key has program %d, lane %d and max_steps %d, expected 0 in this version", key->program,
+                     key->lane, key->max_steps);
+  for (size_t i = 0; i < sizeof key->reserved / sizeof key->reserved[0]; i++)
+    if (key->reserved[i] != 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.reserved[%zu] is %u, expected 0 in this version", i,
+                       key->reserved[i]);
   CGR__TRY(check_variant(graphs, shape->variant, key));
   return check_query_len(graphs, shape, key);
 }
@@ -240,8 +241,8 @@ static cgr_status choose_forced(cgr__graphs *graphs, const cgr__batch_shape *sha
         CGR_ERROR_STATE,
         "batch: forced_key (%s, %d request%s, %d token%s, query length %d, variant %u) has no graph, expected a captured "
         "key",
-        cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, cgr__s(key->num_requests), key->num_tokens,
-        cgr__s(key->num_tokens), key->query_len, key->variant);
+        cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, cgr__plural(key->num_requests), key->num_tokens,
+        cgr__plural(key->num_tokens), key->query_len, key->variant);
   return cgr__graphs_check_fresh(graphs, choice->entry);
 }
 
@@ -256,5 +257,5 @@ cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_e
       CGR_ERROR_STALE_GRAPH,
       "step: what the graph of %d request%s and %d token%s was made from has changed since (a region has moved, or `record` is "
       "another), expected cgr_runtime_capture to capture it again",
-      entry->key.num_requests, cgr__s(entry->key.num_requests), entry->key.num_tokens, cgr__s(entry->key.num_tokens));
+      entry->key.num_requests, cgr__plural(entry->key.num_requests), entry->key.num_tokens, cgr__plural(entry->key.num_tokens));
 }

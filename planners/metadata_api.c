@@ -112,7 +112,7 @@ static cgr_status take_composition(const cgr_metadata *m, int32_t *num_tokens) {
     tokens += m->query_lens[i];
     if (tokens > m->padded_tokens)
       return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
-                       "cgr_metadata_build: requests 0 .. %d have %lld tokens, expected at most %d "
+                       "cgr_metadata_build: tokens of requests 0 .. %d are %lld, expected at most %d "
                        "(padded_tokens)",
                        i, (long long)tokens, m->padded_tokens);
     m->request_rows[i] = m->rows[i];

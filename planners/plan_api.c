@@ -62,7 +62,7 @@ static cgr_status count_tokens(const char *function, const cgr_plan_input *in, i
                        in->query_lens[i]);
     *tokens += in->query_lens[i];
     if (*tokens > INT32_MAX - 64)
-      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "%s: requests 0 .. %d have %lld tokens, expected at most %d", function, i,
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "%s: tokens of requests 0 .. %d are %lld, expected at most %d", function, i,
                        (long long)*tokens, INT32_MAX - 64);
   }
   return CGR_OK;

@@ -2,7 +2,7 @@
  * streaming read in the same run, or the floating-point operations over 650 TFLOP/s, whichever is longer. A run on an H200 whose
  * streaming read is below 4.4 TB/s is void, and says so.
  *
- *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name]
+ *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name]      --help names the cases
  *
  * The first table: 32 query heads, 8 KV heads, head dim 128, bf16. The second, of decode: other head dims, other numbers of query
  * heads to a KV head (GQA), fp16; what its cases do not name is as in the first. Page size 16, shuffled pages.
@@ -38,13 +38,13 @@
 #define MOST_ON_HOST 1.1e9 /* operations of the longest case that runs on the host unnamed */
 
 /* What attention works on when it is alone: all layers' pools, which lie one after the other. */
-typedef struct bed {
+typedef struct tensors {
   cgr_device *dev;
   cudaStream_t stream;
   bool is_host;
   int64_t num_pages, all_pages; /* of one layer, of all */
   void *cache, *q, *k, *v, *out;
-} bed;
+} tensors;
 
 typedef struct times {
   double alone, cold, with_append; /* us */
@@ -63,7 +63,7 @@ typedef struct setting {
 enum { WARM, COLD, WITH_APPEND };
 
 /* In graphs of about 20 ms. */
-static double run_alone(const bed *m, const bench_shape *s, int kind, double floor_us, bench_attention_error *most) {
+static double run_alone(const tensors *m, const bench_shape *s, int kind, double floor_us, bench_attention_error *most) {
   int32_t count = bench_shape_requests(s), nodes = (int32_t)(20000.0 / floor_us), longest = 1;
   int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
   for (int32_t i = 0; i < count; i++) {
@@ -96,7 +96,7 @@ static double run_alone(const bed *m, const bench_shape *s, int kind, double flo
 }
 
 /* The append changes the cache: it comes last. */
-static times run_graphs(const bed *m, const bench_shape *s, double floor_us) {
+static times run_graphs(const tensors *m, const bench_shape *s, double floor_us) {
   times t = { .error = { 0.0, 0.0 } };
   t.alone = run_alone(m, s, WARM, floor_us, &t.error);
   t.cold = run_alone(m, s, COLD, floor_us, &t.error);
@@ -207,7 +207,7 @@ static void run_first(const setting *at, const bench_shape *s) {
   bench_engine e;
   open_engine(&e, at, s);
   double us = run_steps(&e, s, steps) / e.num_layers;
-  const bed m = { e.dev, e.stream, e.is_host, e.num_pages, e.num_pages * e.num_layers, e.cache, e.q, e.k, e.v, e.out };
+  const tensors m = { e.dev, e.stream, e.is_host, e.num_pages, e.num_pages * e.num_layers, e.cache, e.q, e.k, e.v, e.out };
   times t = run_graphs(&m, s, floor_us);
   print_graphs(at, s, &t);
   printf(" %d | %.1f | %.2fx |", e.num_layers, us, us / floor_us);
@@ -217,7 +217,7 @@ static void run_first(const setting *at, const bench_shape *s) {
 
 /* The second table, without a runtime; the pool is for up to 16 sets of pages. */
 static void run_other(const setting *at, const bench_shape *s) {
-  bed m = { .is_host = at->is_host };
+  tensors m = { .is_host = at->is_host };
   int64_t pages = bench_shape_pages(s, 0), fit = OTHER_BUDGET / (pages * (int64_t)bench_shape_page_bytes(s));
   int64_t most = at->is_host ? 2 : MAX_LAYERS;
   size_t tokens = (size_t)bench_shape_tokens(s), head = (size_t)s->head_dim;
@@ -285,10 +285,23 @@ static void open_setting(setting *at) {
   bench_check(cgr_device_close(dev), "cgr_device_close");
 }
 
+static void print_names(FILE *to) {
+  bench_shape s;
+  fprintf(to, "usage: attention_cost [cuda:0|host] [case, a part of its name]\ncases:\n");
+  for (int list = 0; list < BENCH_SHAPE_LISTS; list++)
+    for (int32_t i = 0; bench_shape_get(list, i, &s); i++)
+      fprintf(to, "  %s\n", s.name);
+}
+
 int main(int argc, char **argv) {
-  const char *part = argc > 2 ? argv[2] : NULL;
+  const char *part = argc > 2 && argv[2][0] != '\0' ? argv[2] : NULL;
   setting at = { .device = argc > 1 ? argv[1] : NULL };
   int32_t ran = 0;
+  if (argc > 3 || (argc > 1 && argv[1][0] == '-')) {
+    bool asked = argc == 2 && strcmp(argv[1], "--help") == 0;
+    print_names(asked ? stdout : stderr);
+    return asked ? 0 : 2;
+  }
   open_setting(&at);
   for (int list = 0; list < BENCH_SHAPE_LISTS; list++)
     ran += run_list(&at, list, part);

@@ -14,7 +14,7 @@ static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_ca
                      c->keys ? "1 or more, with keys" : "0 or more");
   if (c->num_keys > 0 && !c->keys)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.keys is NULL, expected %d key%s", function, c->num_keys,
-                     cgr__s(c->num_keys));
+                     cgr__plural(c->num_keys));
   for (int32_t i = 0; i < c->num_keys; i++)
     if (!cgr__graphs_find(&rt->graphs, &c->keys[i]))
       return cgr__fail(
@@ -22,7 +22,7 @@ static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_ca
           "%s: capture.keys[%d] (%s, %d request%s, %d token%s, query length %d, variant %u) is no key of this runtime, "
           "expected one that cgr_runtime_graph_stats tells",
           function, i, cgr_graph_kind_name((cgr_graph_kind)c->keys[i].kind), c->keys[i].num_requests,
-          cgr__s(c->keys[i].num_requests), c->keys[i].num_tokens, cgr__s(c->keys[i].num_tokens), c->keys[i].query_len,
+          cgr__plural(c->keys[i].num_requests), c->keys[i].num_tokens, cgr__plural(c->keys[i].num_tokens), c->keys[i].query_len,
           c->keys[i].variant);
   return CGR_OK;
 }
@@ -111,8 +111,8 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
   snprintf(text, sizeof text,
            "the %s graph for %d request%s, %d token%s has up to %lld nodes side by side: fewer streams would make its launches "
            "cheaper",
-           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__s(entry->key.num_requests),
-           entry->key.num_tokens, cgr__s(entry->key.num_tokens), (long long)entry->width);
+           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__plural(entry->key.num_requests),
+           entry->key.num_tokens, cgr__plural(entry->key.num_tokens), (long long)entry->width);
   log_text(rt, CGR_LOG_WARNING, text);
 }
 
@@ -150,8 +150,9 @@ static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
   cgr__backend_plans_destroy(rt, entry);
   char text[480];
   snprintf(text, sizeof text, "capture of the %s graph for %d request%s, %d token%s, query length %d, variant %u failed: %s",
-           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__s(entry->key.num_requests),
-           entry->key.num_tokens, cgr__s(entry->key.num_tokens), entry->key.query_len, entry->key.variant, cgr_last_message());
+           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__plural(entry->key.num_requests),
+           entry->key.num_tokens, cgr__plural(entry->key.num_tokens), entry->key.query_len, entry->key.variant,
+           cgr_last_message());
   log_text(rt, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);
 }
@@ -180,7 +181,7 @@ static void tell_given_up(const cgr_runtime *rt, int32_t count) {
   if (count == 0)
     return;
   snprintf(text, sizeof text, "cgr_runtime_capture: %d key%s that steps miss %s left out after %d failures in a row", count,
-           cgr__s(count), count == 1 ? "is" : "are", MAX_FAILURES);
+           cgr__plural(count), count == 1 ? "is" : "are", MAX_FAILURES);
   log_text(rt, CGR_LOG_INFO, text);
 }
 
@@ -189,7 +190,7 @@ static void tell_budget(const cgr_runtime *rt, const cgr_capture *c, const cgr__
   if (budget->left == 0)
     return;
   snprintf(text, sizeof text, "cgr_runtime_capture: the budget (max_ms %g, max_bytes %llu) has left %d key%s without a graph",
-           c->max_ms, (unsigned long long)c->max_bytes, budget->left, cgr__s(budget->left));
+           c->max_ms, (unsigned long long)c->max_bytes, budget->left, cgr__plural(budget->left));
   log_text(rt, CGR_LOG_INFO, text);
 }
 

@@ -409,7 +409,8 @@ static cgr_status check_own_device(const cgr_runtime *rt) {
       CGR_ERROR_STATE,
       "cgr_runtime_destroy: %d stream%s, %d event%s and %d allocation%s of the runtime's own device are alive, expected "
       "none",
-      live->streams, cgr__s(live->streams), live->events, cgr__s(live->events), live->allocations, cgr__s(live->allocations));
+      live->streams, cgr__plural(live->streams), live->events, cgr__plural(live->events), live->allocations,
+      cgr__plural(live->allocations));
 }
 
 cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {

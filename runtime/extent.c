@@ -35,7 +35,7 @@ cgr_status cgr__extent_check(const char *function, const cgr_view *view, const c
   if (!fits(view, e))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "%s: %s has strides %lld, %lld, which overlap, expected room for %d token%s of %d head%s of %d elements",
-                     function, e->name, (long long)view->stride_token, (long long)view->stride_head, e->tokens, cgr__s(e->tokens),
-                     e->heads, cgr__s(e->heads), e->dim);
+                     function, e->name, (long long)view->stride_token, (long long)view->stride_head, e->tokens,
+                     cgr__plural(e->tokens), e->heads, cgr__plural(e->heads), e->dim);
   return CGR_OK;
 }

@@ -45,7 +45,7 @@ cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_grap
   CGR__TRY(cgr__sized_check("cgr_runtime_graph_stats: stats", stats));
   if (index < 0 || index >= runtime->graphs.count)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_graph_stats: index is %d, expected one of %d key%s", index,
-                     runtime->graphs.count, cgr__s(runtime->graphs.count));
+                     runtime->graphs.count, cgr__plural(runtime->graphs.count));
   cgr__graph_get_stats(&runtime->graphs, &runtime->graphs.entry[index], &full);
   cgr__sized_write(stats, &full, sizeof full);
   return CGR_OK;
@@ -80,7 +80,7 @@ cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_st
   if (index < -1 || index >= runtime->graphs.count)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_runtime_key_stats: index is %d, expected one of %d key%s, or -1 for the eager steps", index,
-                     runtime->graphs.count, cgr__s(runtime->graphs.count));
+                     runtime->graphs.count, cgr__plural(runtime->graphs.count));
   cgr__statistics_fold(&runtime->statistics, &runtime->flight);
   (void)get_key_stats(runtime, index, true, &full);
   cgr__sized_write(stats, &full, sizeof full);

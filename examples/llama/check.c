@@ -227,11 +227,11 @@ static int judge(const check *c) {
   printf("Graph mode %s: %lld step%s beside eager ones, %lld request%s (%lld left early), %lld token%s: every token and logit "
          "has the "
          "same bits.\n",
-         cgr_graph_mode_name(mode), (long long)n->steps, llama_s(n->steps), (long long)n->arrivals, llama_s(n->arrivals),
-         (long long)n->cancelled, (long long)n->tokens, llama_s(n->tokens));
+         cgr_graph_mode_name(mode), (long long)n->steps, llama_plural(n->steps), (long long)n->arrivals,
+         llama_plural(n->arrivals), (long long)n->cancelled, (long long)n->tokens, llama_plural(n->tokens));
   printf("  %lld full, %lld piecewise and %lld eager steps; %d different graph%s; %lld step%s smaller than the graph\n",
          (long long)n->by_kind[CGR_KIND_FULL], (long long)n->by_kind[CGR_KIND_PIECEWISE], (long long)n->by_kind[CGR_KIND_NONE],
-         used, llama_s(used), (long long)n->padded, llama_s(n->padded));
+         used, llama_plural(used), (long long)n->padded, llama_plural(n->padded));
   return mode != CGR_MODE_NONE && used == 0 ? llama_fail("no graph was replayed: nothing was compared") : 0;
 }
 

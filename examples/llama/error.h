@@ -16,7 +16,7 @@ extern "C" {
 int llama_fail(const char *format, ...) LLAMA_PRINTF;
 
 /* The ending of a noun that is counted: "1 token", "2 tokens". */
-static inline const char *llama_s(long long count) { return count == 1 ? "" : "s"; }
+static inline const char *llama_plural(long long count) { return count == 1 ? "" : "s"; }
 
 /* Puts "what: " before the message that a callee left, and returns -1. */
 int llama_fail_in(const char *what);

@@ -206,7 +206,7 @@ static int make_scheduler(program *p) {
 static void print_text(const program *p) {
   for (int32_t i = 0; i < p->num_requests; i++) {
     const llama_request *r = &p->requests[i];
-    printf("--- %d: %d token%s of prompt, %d generated, %s\n", i, r->num_prompt, llama_s(r->num_prompt), r->num_generated,
+    printf("--- %d: %d token%s of prompt, %d generated, %s\n", i, r->num_prompt, llama_plural(r->num_prompt), r->num_generated,
            r->ended_early ? "ended by an end token" : "cut at the limit");
     llama_tokens_print(stdout, r->prompt, r->num_prompt, p->prompts.bytes);
     printf(p->prompts.bytes ? "|" : " | ");

@@ -108,7 +108,8 @@ static int add_ids(llama_prompts *prompts, const llama_options *options, int32_t
     TRY(add(prompts, tokens, count));
   }
   if (options->force_ids.count > prompts->count)
-    return llama_fail("--force-ids: %d times for %d prompt%s", options->force_ids.count, prompts->count, llama_s(prompts->count));
+    return llama_fail("--force-ids: %d times for %d prompt%s", options->force_ids.count, prompts->count,
+                      llama_plural(prompts->count));
   for (int i = 0; i < options->force_ids.count; i++)
     TRY(parse_ids(options->force_ids.items[i], vocab, &prompts->items[i].forced, &prompts->items[i].num_forced));
   return 0;

@@ -13,12 +13,12 @@ static int audit(const llama_engine *e) {
   int32_t count = 0;
   cgr_status status = cgr_runtime_audit(e->runtime, &seen, &finding, 1, &count);
   if (count > 0)
-    return llama_fail("audit: %s: %s (%d finding%s)", finding.field, finding.text, count, llama_s(count));
+    return llama_fail("audit: %s: %s (%d finding%s)", finding.field, finding.text, count, llama_plural(count));
   if (status != CGR_OK)
     return llama_fail("audit: %s", cgr_last_message());
   printf("  audit: %d graph%s of %lld nodes: %lld addresses, all in regions; %lld node%s cannot be looked into\n",
-         seen.num_graphs, llama_s(seen.num_graphs), (long long)seen.num_nodes, (long long)seen.num_addresses,
-         (long long)seen.num_hidden, llama_s(seen.num_hidden));
+         seen.num_graphs, llama_plural(seen.num_graphs), (long long)seen.num_nodes, (long long)seen.num_addresses,
+         (long long)seen.num_hidden, llama_plural(seen.num_hidden));
   return 0;
 }
 
@@ -35,7 +35,7 @@ static int self_test(const llama_engine *e, const int32_t *pages, int32_t num_pa
   test.num_watched = 1;
   cgr_status status = cgr_runtime_self_test(e->runtime, &test, &finding, 1, &count);
   if (count > 0)
-    return llama_fail("self-test: %s: %s (%d finding%s)", finding.field, finding.text, count, llama_s(count));
+    return llama_fail("self-test: %s: %s (%d finding%s)", finding.field, finding.text, count, llama_plural(count));
   if (status != CGR_OK)
     return llama_fail("self-test: %s", cgr_last_message());
   printf("  self-test: each does what an eager step does, whatever padding and stale memory hold\n");

@@ -28,7 +28,7 @@ static void print_kinds(FILE *out, llama_meter *meter) {
 }
 
 static void print_reasons(FILE *out, const cgr_stats *stats) {
-  fprintf(out, "\nreasons, of %llu step%s:", (unsigned long long)stats->steps, llama_s((long long)stats->steps));
+  fprintf(out, "\nreasons, of %llu step%s:", (unsigned long long)stats->steps, llama_plural((long long)stats->steps));
   for (int kind = 2; kind >= 0; kind--) {
     const char *separator = "\n";
     for (int reason = 0; reason < CGR_REASON_COUNT_; reason++) {
@@ -77,13 +77,13 @@ static int print_host_time(FILE *out, const llama_meter *meter) {
   fprintf(out, "A step cost the host ");
   if (replays) {
     fprintf(out, "%.1f us when it replayed a graph (%llu step%s: ", (double)replay_us, (unsigned long long)replays,
-            llama_s((long long)replays));
+            llama_plural((long long)replays));
     print_phases(out, meter, 1);
     fprintf(out, ")");
   }
   if (eager) {
     fprintf(out, "%s%.1f us when it ran eagerly (%llu step%s: ", replays ? " and " : "", (double)eager_us,
-            (unsigned long long)eager, llama_s((long long)eager));
+            (unsigned long long)eager, llama_plural((long long)eager));
     print_phases(out, meter, 0);
     fprintf(out, ")");
   }
@@ -99,8 +99,8 @@ static int print_summary(FILE *out, const llama_meter *meter, cgr_runtime *runti
   TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
   cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &why);
   fprintf(out, "Generated %llu token%s for %llu request%s in %.2f s: %.0f tokens per second on %s.\n",
-          (unsigned long long)meter->generated, llama_s((long long)meter->generated), (unsigned long long)meter->finished,
-          llama_s((long long)meter->finished), meter->seconds,
+          (unsigned long long)meter->generated, llama_plural((long long)meter->generated), (unsigned long long)meter->finished,
+          llama_plural((long long)meter->finished), meter->seconds,
           meter->seconds > 0 ? (double)meter->generated / meter->seconds : 0.0, info.name);
   TRY(print_host_time(out, meter));
   fprintf(out, "Graph mode: %s%s%s%s.\n\n", cgr_graph_mode_name(mode), *why ? " (" : "", why, *why ? ")" : "");

@@ -85,7 +85,7 @@ int llama_scheduler_add(llama_scheduler *s, llama_request *r) {
     return llama_fail("request %d: %d tokens, and %d is the longest sequence", r->id, longest(r), s->config.max_seq_len);
   if (pages_for(s, longest(r)) > s->config.num_pages - RESERVED_PAGES)
     return llama_fail("request %d: needs %d page%s, and the pool has %d", r->id, pages_for(s, longest(r)),
-                      llama_s(pages_for(s, longest(r))), s->config.num_pages - RESERVED_PAGES);
+                      llama_plural(pages_for(s, longest(r))), s->config.num_pages - RESERVED_PAGES);
   r->state = LLAMA_WAITING;
   r->next = NULL;
   *s->waiting_end = r;

@@ -34,7 +34,7 @@ static void show(const llama_scheduler *s, uint64_t steps, double *shown) {
   if (llama_now() - *shown < 0.1)
     return;
   *shown = llama_now();
-  fprintf(stderr, "\r%llu step%s, %d running, %d waiting   ", (unsigned long long)steps, llama_s((long long)steps),
+  fprintf(stderr, "\r%llu step%s, %d running, %d waiting   ", (unsigned long long)steps, llama_plural((long long)steps),
           llama_scheduler_running(s), llama_scheduler_waiting(s));
   fflush(stderr);
 }
@@ -100,7 +100,7 @@ int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_l
   if (show_progress)
     fprintf(stderr, "\r%40s\r", "");
   meter->seconds = llama_now() - start;
-  return llama_scheduler_waiting(s)
-             ? llama_fail("%d request%s could not be admitted", llama_scheduler_waiting(s), llama_s(llama_scheduler_waiting(s)))
-             : 0;
+  return llama_scheduler_waiting(s) ? llama_fail("%d request%s could not be admitted", llama_scheduler_waiting(s),
+                                                 llama_plural(llama_scheduler_waiting(s)))
+                                    : 0;
 }

@@ -124,7 +124,7 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
                      batch->num_requests, max_requests);
   if (batch->num_requests > 0 && !batch->rows)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: rows is NULL, expected %d row number%s", batch->num_requests,
-                     cgr__s(batch->num_requests));
+                     cgr__plural(batch->num_requests));
   return CGR_OK;
 }
 
@@ -132,17 +132,18 @@ cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_
   int32_t capacity, g, needed = 0;
   if (length > rows->max_lens[0])
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld token%s, expected at most %d (max_seq_len)",
-                     index, (long long)length, cgr__s(length), rows->max_lens[0]);
+                     index, (long long)length, cgr__plural(length), rows->max_lens[0]);
   g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
   if (g >= 0)
     return cgr__fail(
         CGR_ERROR_PAGES_MISSING,
         "batch: row %d would hold %lld token%s and has pages %d .. %d of group %d, expected all from page %d on: its "
         "layers see tokens of it",
-        index, (long long)length, cgr__s(length), rows->group[g].row[index].first, rows->group[g].row[index].end - 1, g, needed);
+        index, (long long)length, cgr__plural(length), rows->group[g].row[index].first, rows->group[g].row[index].end - 1, g,
+        needed);
   g = cgr__rows_shortest_group(rows, index, 0, &capacity);
   return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld token%s, expected at most %d (its pages of group %d)",
-                   index, (long long)length, cgr__s(length), capacity, g);
+                   index, (long long)length, cgr__plural(length), capacity, g);
 }
 
 /* The tokens of a set after 0 are the last ones of the length that the engine has set; pages cover that. */
@@ -153,7 +154,7 @@ static cgr_status check_other_length(const cgr__rows *rows, int32_t index, int32
   return cgr__fail(
       CGR_ERROR_INVALID_ARGUMENT,
       "batch: row %d has %d token%s in length set %d, expected at least the step's %d (cgr_request_set_other_length)", index,
-      length, cgr__s(length), set, query_len);
+      length, cgr__plural(length), set, query_len);
 }
 
 static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32_t query_len, int32_t set) {
@@ -207,7 +208,7 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
 static cgr_status check_other_tokens(const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len, int32_t set) {
   if (query_len > 0 && !batch->tokens)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d token%s of length set %d for row %d", query_len,
-                     cgr__s(query_len), set, batch->rows[i]);
+                     cgr__plural(query_len), set, batch->rows[i]);
   for (int32_t j = 0; j < query_len; j++)
     if (batch->tokens[at + j] < 0)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: tokens[%lld] is %d, expected a token id in a step of length set %d",
@@ -234,8 +235,8 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
     CGR__TRY(check_request(rows, i, batch->rows[i], query_len, set));
     if (tokens + query_len > max_tokens)
-      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "batch: requests 0 .. %d have %lld tokens, expected at most %d (max_tokens)", i,
-                       (long long)tokens + query_len, max_tokens);
+      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "batch: tokens of requests 0 .. %d are %lld, expected at most %d (max_tokens)",
+                       i, (long long)tokens + query_len, max_tokens);
     CGR__TRY(set > 0 ? check_other_tokens(batch, i, tokens, query_len, set) : check_tokens(rows, batch, i, tokens, query_len));
     CGR__TRY(check_flags(batch, i));
     cgr__row *row = &rows->row[batch->rows[i]];

@@ -135,7 +135,7 @@ static cgr_status check_pages(const cgr__page_group *group, int32_t g, int32_t r
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: count is %d, expected at least 0", count);
   if (!pages && count != 0)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_request_set_pages: pages is NULL, expected %d page number%s", count,
-                     cgr__s(count));
+                     cgr__plural(count));
   if (first < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: first is %d, expected at least 0", first);
   if (has->first < has->end && (first > has->end || (int64_t)first + count < has->first))
@@ -198,7 +198,7 @@ static cgr_status check_other_length(const cgr__rows *rows, int32_t row, int32_t
       CGR_ERROR_STATE,
       "cgr_request_drop_pages: row %d has %d token%s in length set %d, expected at most %lld, what is left of its pages "
       "of group %d (cgr_request_set_other_length)",
-      row, length, cgr__s(length), group->length_set, (long long)left * group->page_size, g);
+      row, length, cgr__plural(length), group->length_set, (long long)left * group->page_size, g);
 }
 
 /* Tokens in the cache after every step launched so far. A row of the steady batch that is in its calendar is not brought up to

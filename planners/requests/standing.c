@@ -123,7 +123,7 @@ static cgr_status check_work(const cgr__rows *rows, const char *function, int32_
         CGR_ERROR_TOO_MANY_TOKENS,
         "%s: query_len is %d, with which the standing batch has %lld token%s, expected at most %d (max_tokens; chunks "
         "that have run count until they are set again)",
-        function, query_len, (long long)all, cgr__s(all), s->max_tokens);
+        function, query_len, (long long)all, cgr__plural(all), s->max_tokens);
   return check_tokens(function, tokens, query_len);
 }
 
@@ -161,7 +161,7 @@ cgr_status cgr__standing_put(cgr__rows *rows, int32_t index, int32_t query_len, 
   if (s->members.num_requests == s->max_requests)
     return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS,
                      "cgr_standing_put: the standing batch has %d request%s already, expected at most %d (max_requests)",
-                     s->members.num_requests, cgr__s(s->members.num_requests), s->max_requests);
+                     s->members.num_requests, cgr__plural(s->members.num_requests), s->max_requests);
   CGR__TRY(check_work(rows, "cgr_standing_put", 0, query_len, tokens, flags));
   cgr__rows_settle(rows);
   rows->row[index].since = s->steps;

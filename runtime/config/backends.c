@@ -52,7 +52,7 @@ void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
   bool counted = cgr__in_range(f, "num_backends", c->num_backends, 0, CGR__MAX_BACKENDS);
   if (counted && c->num_backends > 0 && !c->backends)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "backends", "is NULL, expected %d backend%s", c->num_backends,
-                      cgr__s(c->num_backends));
+                      cgr__plural(c->num_backends));
   setup->backends_known = counted && (c->num_backends == 0 || c->backends);
   if (!setup->backends_known)
     c->num_backends = 0;

@@ -121,7 +121,7 @@ void cgr__setup_buffers(cgr__setup *setup, cgr__findings *f) {
   bool given = c->num_buffers == 0 || c->buffers;
   if (counted && !given)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "buffers", "is NULL, expected %d declaration%s", c->num_buffers,
-                      cgr__s(c->num_buffers));
+                      cgr__plural(c->num_buffers));
   if (!counted || !given)
     c->num_buffers = 0;
   for (int32_t i = 0; i < c->num_buffers; i++)

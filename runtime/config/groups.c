@@ -24,7 +24,7 @@ static void check_pages(const cgr_config *c, int32_t set, int64_t pages, cgr__fi
   if (pages * c->max_requests > INT32_MAX)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__max_len_field(set).name,
                       "is %d, expected at most %lld pages for %d request%s in one step", cgr__max_len(c, set),
-                      (long long)(INT32_MAX / c->max_requests), c->max_requests, cgr__s(c->max_requests));
+                      (long long)(INT32_MAX / c->max_requests), c->max_requests, cgr__plural(c->max_requests));
 }
 
 /* The engine's own table; of one with a bad stride the first row is known. */

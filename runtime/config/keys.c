@@ -9,7 +9,7 @@ static bool has_list(cgr__findings *f, const char *count_name, const char *name,
   if (!cgr__in_range(f, count_name, count, 0, most))
     return false;
   if (count > 0 && !list)
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, name, "is NULL, expected %d size%s", count, cgr__s(count));
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, name, "is NULL, expected %d size%s", count, cgr__plural(count));
   return count > 0 && list;
 }
 
@@ -77,8 +77,8 @@ static void read_pair(cgr__setup *setup, int32_t i, int32_t max_requests, cgr__f
   if (good && i > 0 && !ascends(bucket - 1))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("mixed_buckets", i, "").name,
                       "is %d token%s and %d request%s, expected more than the one before, %d and %d", bucket->num_tokens,
-                      cgr__s(bucket->num_tokens), bucket->num_requests, cgr__s(bucket->num_requests), bucket[-1].num_tokens,
-                      bucket[-1].num_requests);
+                      cgr__plural(bucket->num_tokens), bucket->num_requests, cgr__plural(bucket->num_requests),
+                      bucket[-1].num_tokens, bucket[-1].num_requests);
   setup->keys.mixed[i] = *bucket;
 }
 

@@ -106,8 +106,8 @@ static void check_source(const cgr_layer *source, const cgr_layer *l, int32_t i,
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "kv_source").name,
                       "is layer %d + 1, which has %d KV head%s of dim %d (of v %d) in group %d, expected %d, %d (%d) and %d as "
                       "here",
-                      l->kv_source - 1, source->num_kv_heads, cgr__s(source->num_kv_heads), source->head_dim, source->head_dim_v,
-                      source->group, l->num_kv_heads, l->head_dim, dim_v, l->group);
+                      l->kv_source - 1, source->num_kv_heads, cgr__plural(source->num_kv_heads), source->head_dim,
+                      source->head_dim_v, source->group, l->num_kv_heads, l->head_dim, dim_v, l->group);
 }
 
 /* A layer that reads another's cache takes its views over. Its own are not looked at, so that without the other there are none.
@@ -225,7 +225,8 @@ static bool make_room(cgr__setup *setup, cgr__findings *f) {
   if (c->num_layers == 0)
     return true;
   if (!c->layers) {
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "layers", "is NULL, expected %d layer%s", c->num_layers, cgr__s(c->num_layers));
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "layers", "is NULL, expected %d layer%s", c->num_layers,
+                      cgr__plural(c->num_layers));
     return false;
   }
   setup->layers = calloc((size_t)c->num_layers, sizeof *setup->layers);

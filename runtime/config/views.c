@@ -120,7 +120,7 @@ static bool check_places(const cgr_layer *layer, const cgr_group *group, const c
       "has strides %lld, %lld, %lld, which overlap, expected a page of groups[%d] (%d tokens of %d head%s of %d elements) "
       "to fit",
       (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head, layer->group, group->page_size,
-      or_one(layer->num_kv_heads), cgr__s(or_one(layer->num_kv_heads)), dim_of(layer, view));
+      or_one(layer->num_kv_heads), cgr__plural(or_one(layer->num_kv_heads)), dim_of(layer, view));
   return false;
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 TEST(Message, CountOneWithoutAnEnding) {
   for (int64_t count : { -1, 0, 2, 11, 21 })
-    EXPECT_STREQ(cgr__s(count), "s") << count;
-  EXPECT_STREQ(cgr__s(1), "");
+    EXPECT_STREQ(cgr__plural(count), "s") << count;
+  EXPECT_STREQ(cgr__plural(1), "");
 }
 
 TEST(Message, FailReturnsItsStatusAndKeepsTheMessage) {

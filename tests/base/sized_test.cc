@@ -158,7 +158,7 @@ TEST(SizedRead, SizesThatAreNoneAreRefused) {
       Bytes given(8, 0), copy;
       SetSize(&given, size);
       ExpectMessage(Read(given, s.size, &copy), CGR_ERROR_INVALID_STRUCT,
-                    { "thing", "size is " + std::to_string(size), std::to_string(s.size) });
+                    { "thing", "size is " + std::to_string(size), "expected 4 to 4096" });
     }
   }
 }

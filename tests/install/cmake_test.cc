@@ -135,6 +135,40 @@ TEST(CMakeBuild, RefusesWhatItDoesNotUnderstand) {
   }
 }
 
+void Write(const fs::path &path, const std::string &text) { std::ofstream(path) << text; }
+
+// By ordinary variables: policy CMP0126, or an option of this project would take their place.
+TEST(CMakeBuild, HeedsWhatAProjectAroundItSets) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  for (const char *set : { "CGR_CUDA maybe", "CGR_CUDA OFF" }) {
+    const Scratch scratch;
+    Write(scratch.path() / "CMakeLists.txt", "cmake_minimum_required(VERSION 3.20)\nproject(around C)\nset(" + std::string(set) +
+                                                 ")\nadd_subdirectory(\"" + root.string() + "\" cgr)\n");
+    const Outcome outcome = RunCommand("cmake -S " + Quoted(scratch.path()) + " -B " + Quoted(scratch.path() / "build"));
+    const bool good = std::string(set) == "CGR_CUDA OFF";
+    EXPECT_EQ(outcome.status == 0, good) << outcome.text;
+    EXPECT_NE(outcome.text.find(good ? "the host device alone" : "\"maybe\", expected AUTO"), std::string::npos) << outcome.text;
+  }
+}
+
+TEST(CMakeBuild, RefusesArchitecturesThatItHasNoKernelsFor) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  const std::pair<const char *, const char *> cases[] = { { "75;80", "75 is too old, expected 80 or later" },
+                                                          { "90a;9x", "9x is no architecture" },
+                                                          { "", "is empty" } };
+  for (const auto &given : cases) {
+    const Scratch scratch;
+    Write(scratch.path() / "read.cmake", "set(CGR_CUDA OFF)\nset(CGR_CUDA_ARCHS \"" + std::string(given.first) +
+                                             "\")\ninclude(\"" + (root / "tools/cmake/cuda.cmake").string() +
+                                             "\")\ncgr_read_archs()\n");
+    const Outcome outcome = RunCommand("cmake -P " + Quoted(scratch.path() / "read.cmake"));
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_NE(outcome.text.find(given.second), std::string::npos) << outcome.text;
+  }
+}
+
 TEST(CMakeBuild, PkgConfigEscapesSpacesInItsFolders) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_TOOL("pkg-config");

@@ -365,11 +365,11 @@ TEST(PlanApi, AtMost2To31Minus65TokensInAll) {
   EXPECT_EQ(given.header().num_entries, (1 << 18) * 2);
   EXPECT_TRUE(given.header().num_line == 0 && given.header().num_emptied == 0);
   given.query_lens[1]++;
-  ExpectRefused(given, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 1 have", "2147483584", "at most 2147483583" });
+  ExpectRefused(given, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 1 are", "2147483584", "at most 2147483583" });
   given.query_lens = { 5, INT32_MAX, INT32_MAX };
   given.seq_lens = { 5, 1 << 30, 1 << 30 };
   given.Bind();
-  ExpectRefused(given, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 1 have", "2147483652", "at most 2147483583" });
+  ExpectRefused(given, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 1 are", "2147483652", "at most 2147483583" });
 }
 
 // The items of the queue are counted in 32 bits.

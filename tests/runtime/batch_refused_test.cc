@@ -167,7 +167,7 @@ TEST_P(BatchIsRefused, ForAForcedKeyThatDoesNotFit) {
     { [](cgr_key *k) { k->program = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "program 1" } },
     { [](cgr_key *k) { k->lane = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "lane 1" } },
     { [](cgr_key *k) { k->max_steps = 2; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "max_steps 2" } },
-    { [](cgr_key *k) { k->reserved[3] = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "reserved" } },
+    { [](cgr_key *k) { k->reserved[3] = 1; }, full, CGR_ERROR_INVALID_ARGUMENT, { "forced_key.reserved[3] is 1, expected 0" } },
     { [](cgr_key *k) { k->query_len = 0; }, KeyOf(CGR_KIND_PIECEWISE, 4, 4), CGR_ERROR_STATE, { "piecewise" } },
     { [](cgr_key *k) { k->query_len = 1; }, KeyOf(CGR_KIND_PIECEWISE, 4, 4), CGR_ERROR_STATE, { "piecewise" } },
     { nullptr, EagerKey(2, 2), CGR_ERROR_INVALID_ARGUMENT, { "forced_key.num_requests is 2", "3" } },

@@ -11,7 +11,7 @@ namespace cgr_test {
 namespace {
 
 // Memory of the device that every repetition must leave alike.
-struct Piece {
+struct Watched {
   std::string name;
   const void *there;
   size_t bytes;
@@ -24,8 +24,8 @@ struct Repeated {
   std::vector<int32_t> starts; // lengths of the rows before it
   cgr_key full, eager;         // of the same padded counts
   std::vector<int32_t> pages;  // that it writes
-  std::vector<Piece> pieces;
-  std::vector<unsigned char> expected; // the pieces, one after the other
+  std::vector<Watched> watched;
+  std::vector<unsigned char> expected; // of what is watched, one after the other
 };
 
 // Keeps a device's memory busy beside the steps, from a stream of its own.
@@ -213,14 +213,14 @@ protected:
     for (int32_t i = 0; i < result.num_requests; i++)
       ASSERT_EQ(result.tokens[i * result.token_stride], kFixedToken + i);
   }
-  // Copies all pieces to `given_`; then the caches and rows are as before the step.
+  // Copies what is watched to `given_`; then the caches and rows are as before the step.
   void TakeAndGoBack(const Repeated &step) {
     Engine &e = *engine_;
     size_t at = 0;
-    for (const Piece &piece : step.pieces) {
-      ASSERT_LE(at + piece.bytes, given_bytes_);
-      CGR_ASSERT_OK(cgr_copy(e.dev, given_ + at, piece.there, piece.bytes, e.stream));
-      at += piece.bytes;
+    for (const Watched &memory : step.watched) {
+      ASSERT_LE(at + memory.bytes, given_bytes_);
+      CGR_ASSERT_OK(cgr_copy(e.dev, given_ + at, memory.there, memory.bytes, e.stream));
+      at += memory.bytes;
     }
     for (int32_t page : step.pages)
       CGR_ASSERT_OK(cgr_copy(e.dev, Page(e.caches.memory(), page), Page(before_, page), PageBytes(), e.stream));
@@ -254,17 +254,17 @@ protected:
           taken, c,
           { e.Read<unsigned char>(a.out.data, call.out_bytes), e.Read<float>(a.lse.data, call.lse_bytes / sizeof(float)) }));
       const size_t padded = size_t(step->full.num_tokens), of_layer = size_t(a.layer);
-      step->pieces.push_back({ "out of layer " + std::to_string(of_layer), a.out.data,
-                               padded * size_t(a.out.stride_token) * cgr_dtype_size(CGR_DTYPE_BF16) });
-      step->pieces.push_back(
+      step->watched.push_back({ "out of layer " + std::to_string(of_layer), a.out.data,
+                                padded * size_t(a.out.stride_token) * cgr_dtype_size(CGR_DTYPE_BF16) });
+      step->watched.push_back(
           { "lse of layer " + std::to_string(of_layer), a.lse.data, padded * size_t(a.lse.stride_token) * sizeof(float) });
     }
     for (int32_t page : step->pages)
-      step->pieces.push_back({ "page " + std::to_string(page), Page(e.caches.memory(), page), PageBytes() });
+      step->watched.push_back({ "page " + std::to_string(page), Page(e.caches.memory(), page), PageBytes() });
     ASSERT_NO_FATAL_FAILURE(TakeAndGoBack(*step));
     size_t all = 0;
-    for (const Piece &piece : step->pieces)
-      all += piece.bytes;
+    for (const Watched &memory : step->watched)
+      all += memory.bytes;
     step->expected.assign(given_, given_ + all);
   }
   void RunAgain(const Repeated &step, bool eagerly) {
@@ -275,12 +275,12 @@ protected:
     if (std::memcmp(given_, step.expected.data(), step.expected.size()) == 0)
       return;
     const unsigned char *got = given_, *expected = step.expected.data();
-    for (const Piece &piece : step.pieces) {
-      const unsigned char *differs = std::mismatch(got, got + piece.bytes, expected).first;
-      if (differs != got + piece.bytes)
-        ADD_FAILURE() << piece.name << " differs from byte " << differs - got << " of " << piece.bytes << " on";
-      got += piece.bytes;
-      expected += piece.bytes;
+    for (const Watched &memory : step.watched) {
+      const unsigned char *differs = std::mismatch(got, got + memory.bytes, expected).first;
+      if (differs != got + memory.bytes)
+        ADD_FAILURE() << memory.name << " differs from byte " << differs - got << " of " << memory.bytes << " on";
+      got += memory.bytes;
+      expected += memory.bytes;
     }
   }
   // The steps take turns, so that each finds what another one has left in the memory of partials; graphs and eager steps do, too.

@@ -27,6 +27,7 @@ if [[ ${checker[*]} ]]; then
   command -v compute-sanitizer >/dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH" >&2; exit 1; }
   export CGR_REPETITIONS=${CGR_REPETITIONS:-40} # of the 1,000 of tests/runtime/repetition_test
+  export CGR_UNDER_CHECKER=1                    # one kernel runs after the other
 fi
 pattern=${1:-*}
 
