@@ -16,7 +16,7 @@ const std::vector<Way> &Ways() {
   static const std::vector<Way> ways = {
     { "record_gives_up", CGR_ERROR_CALLBACK, "returned CGR_ERROR_CALLBACK",
       [](cgr_recorder *, Engine &, const cgr_record_info &) { return CGR_ERROR_CALLBACK; } },
-    { "memory_is_allocated", CGR_ERROR_CALLBACK, "cgr_memory_alloc: 4096 bytes",
+    { "memory_is_allocated", CGR_ERROR_CALLBACK, "cgr_memory_alloc: bytes is 4096",
       [](cgr_recorder *, Engine &e, const cgr_record_info &) {
         void *memory = nullptr;
         cgr_status status = cgr_memory_alloc(e.dev, 4096, &memory);
@@ -24,7 +24,7 @@ const std::vector<Way> &Ways() {
         EXPECT_EQ(memory, nullptr);
         return status;
       } },
-    { "pinned_memory_is_allocated", CGR_ERROR_CALLBACK, "cgr_memory_alloc_pinned: 4096 bytes",
+    { "pinned_memory_is_allocated", CGR_ERROR_CALLBACK, "cgr_memory_alloc_pinned: bytes is 4096",
       [](cgr_recorder *, Engine &e, const cgr_record_info &) {
         void *memory = nullptr;
         cgr_status status = cgr_memory_alloc_pinned(e.dev, 4096, &memory);
