@@ -1,16 +1,16 @@
 /* What every header of cgr starts from: the rules of the interface, statuses, element types, the version.
  *
  * Rules that hold for all headers
- * - A function that can fail returns a cgr_status; the others return a name, a number or an address. Nothing aborts, exits,
- * prints or throws. After a failure cgr_last_message names the argument, what it got and what it expected. Addresses are taken as
- * they are: a handle that was destroyed, or memory that is not there, is not always noticed.
+ * - A function that can fail returns a cgr_status; the others return a name, a number or an address. Nothing aborts, exits, prints
+ *   or throws. After a failure cgr_last_message names the argument, what it got and what it expected. Addresses are taken as they
+ *   are: a handle that was destroyed, or memory that is not there, is not always noticed.
  * - Sized structs. A struct whose first field is `size` may grow: new fields are added at the end. Initialise it with its _INIT
  *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and `version`
  *   CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer one (a newer
  *   caller) is accepted while everything this library does not know is zero, and refused with CGR_ERROR_NEWER_STRUCT otherwise;
  *   one of more than 4096 bytes is refused with CGR_ERROR_INVALID_STRUCT. An array of such structs is stepped through by the size
- *   of its first element. An output struct is filled as far as this library knows it and the caller has room; the rest stays as
- * it is. Structs without `size` never grow.
+ *   of its first element. An output struct is filled as far as this library knows it and the caller has room; the rest stays as it
+ *   is. Structs without `size` never grow.
  * - In every struct that is read zero means the default, and is refused where there is none. Fields named `reserved` are 0; in
  *   such a struct anything else is refused with CGR_ERROR_NEWER_STRUCT.
  * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream of the
@@ -48,42 +48,42 @@ enum { CGR_HEADER_VERSION = CGR_VERSION };
 /* ---------------------------------------------------------------------------------------------------------------- status */
 
 /* X(name, number, text). Numbers are never reused. */
-#define CGR_STATUS_LIST(X)                                                                          \
-  X(CGR_OK, 0, "success")                                                                           \
-  X(CGR_NOT_READY, 1, "the step has not completed yet")                                             \
-  X(CGR_ERROR_NULL_POINTER, 2, "a required pointer is NULL")                                        \
-  X(CGR_ERROR_INVALID_STRUCT, 3, "a struct's size, magic or version is not a valid one")            \
-  X(CGR_ERROR_INVALID_ENUM, 4, "an enumerator or flag is not one this library knows")               \
-  X(CGR_ERROR_INVALID_ARGUMENT, 5, "an argument is out of its range")                               \
-  X(CGR_ERROR_PAGE_OUT_OF_RANGE, 6, "a page number is outside the pool or reserved")                \
-  X(CGR_ERROR_ROW_CLOSED, 7, "a request row is not open")                                           \
-  X(CGR_ERROR_ROW_REPEATED, 8, "a request row is in the batch twice")                               \
-  X(CGR_ERROR_TOO_MANY_REQUESTS, 9, "more requests than the configured limit")                      \
-  X(CGR_ERROR_TOO_MANY_TOKENS, 10, "more tokens than the configured limit")                         \
-  X(CGR_ERROR_SEQUENCE_TOO_LONG, 11, "a sequence would pass the longest that was configured")       \
-  X(CGR_ERROR_PAGES_MISSING, 12, "a row has no page for a token that the step needs")               \
-  X(CGR_ERROR_BUSY, 13, "the ring is full: a step in flight must complete first")                   \
-  X(CGR_ERROR_STATE, 14, "the call does not fit the state of the object")                           \
-  X(CGR_ERROR_UNSUPPORTED, 15, "this version or this device does not support what was asked")       \
-  X(CGR_ERROR_OUT_OF_MEMORY, 16, "no memory on the host or on the device")                          \
-  X(CGR_ERROR_STALE_GRAPH, 17, "a region that the graph holds has moved since its capture")         \
-  X(CGR_ERROR_CAPTURE, 18, "a capture failed, or the call is illegal during capture")               \
-  X(CGR_ERROR_CALLBACK, 19, "a callback of the engine failed")                                      \
-  X(CGR_ERROR_FALLBACK, 20, "strict mode: no captured graph fits the step")                         \
-  X(CGR_ERROR_EXPIRED, 21, "the result of that step has been overwritten")                          \
-  X(CGR_ERROR_STEP, 22, "a guard on the device refused a part of the step")                         \
-  X(CGR_ERROR_DEVICE, 23, "a call of the device failed")                                            \
-  X(CGR_ERROR_DEAD, 24, "the device is lost; only destroying still works")                          \
-  X(CGR_ERROR_NEWER_STRUCT, 25, "a struct sets fields that this library does not know")             \
+#define CGR_STATUS_LIST(X)                                                                        \
+  X(CGR_OK, 0, "success")                                                                         \
+  X(CGR_NOT_READY, 1, "the step has not completed yet")                                           \
+  X(CGR_ERROR_NULL_POINTER, 2, "a required pointer is NULL")                                      \
+  X(CGR_ERROR_INVALID_STRUCT, 3, "a struct's size, magic or version is not a valid one")          \
+  X(CGR_ERROR_INVALID_ENUM, 4, "an enumerator or flag is not one this library knows")             \
+  X(CGR_ERROR_INVALID_ARGUMENT, 5, "an argument is out of its range")                             \
+  X(CGR_ERROR_PAGE_OUT_OF_RANGE, 6, "a page number is outside the pool or reserved")              \
+  X(CGR_ERROR_ROW_CLOSED, 7, "a request row is not open")                                         \
+  X(CGR_ERROR_ROW_REPEATED, 8, "a request row is in the batch twice")                             \
+  X(CGR_ERROR_TOO_MANY_REQUESTS, 9, "more requests than the configured limit")                    \
+  X(CGR_ERROR_TOO_MANY_TOKENS, 10, "more tokens than the configured limit")                       \
+  X(CGR_ERROR_SEQUENCE_TOO_LONG, 11, "a sequence would pass the longest that was configured")     \
+  X(CGR_ERROR_PAGES_MISSING, 12, "a row has no page for a token that the step needs")             \
+  X(CGR_ERROR_BUSY, 13, "the ring is full: a step in flight must complete first")                 \
+  X(CGR_ERROR_STATE, 14, "the call does not fit the state of the object")                         \
+  X(CGR_ERROR_UNSUPPORTED, 15, "this version or this device does not support what was asked")     \
+  X(CGR_ERROR_OUT_OF_MEMORY, 16, "no memory on the host or on the device")                        \
+  X(CGR_ERROR_STALE_GRAPH, 17, "a region that the graph holds has moved since its capture")       \
+  X(CGR_ERROR_CAPTURE, 18, "a capture failed, or the call is illegal during capture")             \
+  X(CGR_ERROR_CALLBACK, 19, "a callback of the engine failed")                                    \
+  X(CGR_ERROR_FALLBACK, 20, "strict mode: no captured graph fits the step")                       \
+  X(CGR_ERROR_EXPIRED, 21, "the result of that step has been overwritten")                        \
+  X(CGR_ERROR_STEP, 22, "a guard on the device refused a part of the step")                       \
+  X(CGR_ERROR_DEVICE, 23, "a call of the device failed")                                          \
+  X(CGR_ERROR_DEAD, 24, "the device is lost; only destroying still works")                        \
+  X(CGR_ERROR_NEWER_STRUCT, 25, "a struct sets fields that this library does not know")           \
   X(CGR_ERROR_CHANGES_PENDING, 26, "more changes are pending than the free slots hold: flush them") \
-  X(CGR_ERROR_SELF_TEST, 27, "a replay differs from the eager step")                                \
+  X(CGR_ERROR_SELF_TEST, 27, "a replay differs from the eager step")                              \
   X(CGR_ERROR_AUDIT, 28, "a graph holds what a replay must not depend on")
 
 typedef enum cgr_status {
 #define CGR_STATUS_ENUM(name, number, text) name = number,
   CGR_STATUS_LIST(CGR_STATUS_ENUM)
 #undef CGR_STATUS_ENUM
-      CGR_STATUS_MAX_ = 0x7fffffff
+  CGR_STATUS_MAX_ = 0x7fffffff
 } cgr_status;
 
 /* Name ("CGR_ERROR_BUSY") and text of a status; static storage, never NULL.
@@ -128,13 +128,13 @@ CGR_API const char *cgr_dtype_name(cgr_dtype dtype);
 
 /* A reason why something cannot be done, or something that a test of graphs has found. */
 typedef struct cgr_finding {
-  int32_t status; /* cgr_status that the call would return for it alone */
-  int32_t layer;  /* index into cgr_config.layers, or -1 */
-  int32_t group;  /* index into cgr_config.groups, or -1 */
+  int32_t status;   /* cgr_status that the call would return for it alone */
+  int32_t layer;    /* index into cgr_config.layers, or -1 */
+  int32_t group;    /* index into cgr_config.groups, or -1 */
   int32_t reserved;
-  char field[48]; /* "max_tokens", "layers[3].head_dim"; of a self-test or an audit the graph, as "full 8r 8t q1 v0": kind, padded
-                     requests and tokens, query length (0: mixed) and variant of its key */
-  char text[192]; /* what it is and what was expected */
+  char field[48];   /* "max_tokens", "layers[3].head_dim"; of a self-test or an audit the graph, as "full 8r 8t q1 v0": kind, padded
+                       requests and tokens, query length (0: mixed) and variant of its key */
+  char text[192];   /* what it is and what was expected */
 } cgr_finding;
 
 #ifdef __cplusplus

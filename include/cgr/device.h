@@ -40,16 +40,15 @@ typedef void (*cgr_violation_function)(void *context, const char *message);
 
 typedef struct cgr_device_config {
   uint32_t size;
-  int32_t host_schedule;  /* cgr_host_schedule; host device only */
-  uint64_t host_seed;     /* for CGR_SCHEDULE_RANDOM */
-  int32_t max_capability; /* CUDA: use no kernel made for a newer compute capability than this (80, 90, ...); 0: any */
+  int32_t host_schedule;         /* cgr_host_schedule; host device only */
+  uint64_t host_seed;            /* for CGR_SCHEDULE_RANDOM */
+  int32_t max_capability;        /* CUDA: use no kernel made for a newer compute capability than this (80, 90, ...); 0: any */
   int32_t reserved;
-  const cgr_device_layer *layer;       /* a layer that sees every call, such as cgr_validation_layer(); NULL: none */
+  const cgr_device_layer *layer; /* a layer that sees every call, such as cgr_validation_layer(); NULL: none */
   cgr_violation_function on_violation; /* of the layer; NULL: the message alone is kept (cgr_last_message) */
   void *violation_context;
 } cgr_device_config;
-#define CGR_DEVICE_CONFIG_INIT \
-  { (uint32_t)sizeof(cgr_device_config), 0, 0, 0, 0, NULL, NULL, NULL }
+#define CGR_DEVICE_CONFIG_INIT { (uint32_t)sizeof(cgr_device_config), 0, 0, 0, 0, NULL, NULL, NULL }
 
 typedef struct cgr_device_info {
   uint32_t size;
@@ -64,10 +63,7 @@ typedef struct cgr_device_info {
   uint64_t memory_free;        /* bytes, now */
   char name[64];
 } cgr_device_info;
-#define CGR_DEVICE_INFO_INIT                                            \
-  {                                                                     \
-    (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } \
-  }
+#define CGR_DEVICE_INFO_INIT { (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
 
 /* Opens "cuda", "cuda:N" or "host"; NULL picks cuda:0 where there is a GPU with a driver, and the host otherwise. `config` may be
  * NULL. A device must outlive everything made from it: runtimes, streams, events and memory.
@@ -98,7 +94,8 @@ CGR_API const cgr_device_layer *cgr_validation_layer(void);
 /* Memory of the device, or page-locked memory of the host that the device reads and writes at the same address. Aligned to
  * 256 bytes, content undefined. Freeing NULL is allowed; an address that this device did not give is refused with
  * CGR_ERROR_INVALID_ARGUMENT. On the host device this is ordinary memory, as good as any other, and the engine may use it itself
- * while no work does. Freeing waits for the work of all streams on CUDA, for none on the host device: synchronise before.
+ * while no work does. Freeing waits for the work of all streams on CUDA, for none on the host device: on the host device
+ * synchronise first.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory);
 CGR_API cgr_status cgr_memory_free(cgr_device *device, void *memory);

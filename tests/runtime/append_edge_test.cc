@@ -81,7 +81,7 @@ protected:
     engine.Step(engine.Decode({ a, b }));
   }
 
-  // How many pairs there are, of those that say so.
+  // The number of appends that are followed at once by their attention, each told of the other.
   static int32_t CountPairs() {
     std::map<cudaStream_t, const Enqueued *> last;
     int32_t pairs = 0;
