@@ -218,7 +218,7 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
                      shape->num_tokens > 1 ? shape->num_tokens : 1, graphs->max_tokens);
   if (key->program != 0 || key->lane != 0 || key->max_steps != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "batch: forced_key has program %d, lane %d and max_steps %d, expected each to be 0 in this version",
+                     "batch: forced_key has program %d, lane %d and max_steps %d, expected 0 for each in this version",
                      key->program, key->lane, key->max_steps);
   for (size_t i = 0; i < sizeof key->reserved / sizeof key->reserved[0]; i++)
     if (key->reserved[i] != 0)
