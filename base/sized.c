@@ -28,6 +28,12 @@ static bool tail_is_zero(const unsigned char *given, uint32_t have, size_t known
   return true;
 }
 
+/* `which`: "", or "[0]" of an array. */
+static cgr_status refuse_size(const char *what, const char *which, uint32_t size) {
+  return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s%s: size is %u, expected %zu to %d: use its _INIT macro", what, which, size,
+                   sizeof(uint32_t), CGR__MAX_STRUCT);
+}
+
 static void copy_known(const unsigned char *given, uint32_t have, void *copy, size_t size) {
   memset(copy, 0, size);
   memcpy(copy, given, have < size ? have : size);
@@ -39,8 +45,7 @@ cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
   uint32_t have = size_of(given);
   if (is_rubbish(have))
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: size is %u, expected %zu to %d: use its _INIT macro", what, have,
-                     sizeof(uint32_t), CGR__MAX_STRUCT);
+    return refuse_size(what, "", have);
   if (!tail_is_zero(given, have, size))
     return cgr__fail(CGR_ERROR_NEWER_STRUCT,
                      "%s: size is %u and bytes past %zu are not zero, expected a struct this library knows", what, have, size);
@@ -53,8 +58,7 @@ cgr_status cgr__sized_read_at(const char *array, const void *first, int32_t i, v
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
   uint32_t stride = size_of(first);
   if (is_rubbish(stride))
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[0]: size is %u, expected %zu to %d: use its _INIT macro", array, stride,
-                     sizeof(uint32_t), CGR__MAX_STRUCT);
+    return refuse_size(array, "[0]", stride);
   const unsigned char *given = (const unsigned char *)first + (size_t)i * stride;
   uint32_t have = size_of(given);
   if (have != stride)
@@ -72,8 +76,7 @@ cgr_status cgr__sized_check(const char *what, const void *output) {
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
   uint32_t have = size_of(output);
   if (is_rubbish(have))
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: size is %u, expected %zu to %d: use its _INIT macro", what, have,
-                     sizeof(uint32_t), CGR__MAX_STRUCT);
+    return refuse_size(what, "", have);
   return CGR_OK;
 }
 
@@ -82,8 +85,7 @@ cgr_status cgr__sized_check_at(const char *array, void *first, int32_t i, void *
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
   uint32_t stride = size_of(first);
   if (is_rubbish(stride))
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[0]: size is %u, expected %zu to %d: use its _INIT macro", array, stride,
-                     sizeof(uint32_t), CGR__MAX_STRUCT);
+    return refuse_size(array, "[0]", stride);
   unsigned char *output = (unsigned char *)first + (size_t)i * stride;
   if (size_of(output) != stride)
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[%d]: size is %u, expected %u as in %s[0]", array, i, size_of(output), stride,

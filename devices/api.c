@@ -356,7 +356,8 @@ cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream) {
   CGR__TRY(check_stream(device, stream, "cgr_stream_destroy"));
   if (!is_made(device, stream))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_stream_destroy: stream is %p, expected one of cgr_stream_create that has not been destroyed",
+                     "cgr_stream_destroy: stream is %p, expected one that cgr_stream_create made for this device and that has "
+                     "not been destroyed",
                      (void *)stream);
   int error = device->ops->stream_destroy(device, stream);
   if (!cgr__device_did_nothing(error))

@@ -207,6 +207,22 @@ static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_sh
                          shape->max_query_len);
 }
 
+/* What this version has no use for. */
+static cgr_status check_unused(const cgr_key *key) {
+  const struct {
+    const char *name;
+    int32_t value;
+  } fields[] = { { "program", key->program }, { "lane", key->lane }, { "max_steps", key->max_steps } };
+  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+    if (fields[i].value != 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.%s is %d, expected 0 in this version", fields[i].name,
+                       fields[i].value);
+  for (size_t i = 0; i < sizeof key->reserved / sizeof key->reserved[0]; i++)
+    if (key->reserved[i] != 0)
+      return cgr__fail(CGR_ERROR_NEWER_STRUCT, "batch: forced_key.reserved[%zu] is %u, expected 0", i, key->reserved[i]);
+  return CGR_OK;
+}
+
 static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
   if (key->kind < CGR_KIND_NONE || key->kind > CGR_KIND_FULL)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: forced_key.kind is %d, expected a cgr_graph_kind", key->kind);
@@ -216,14 +232,7 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
   if (key->num_tokens < 1 || key->num_tokens < shape->num_tokens || key->num_tokens > graphs->max_tokens)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.num_tokens is %d, expected %d .. %d", key->num_tokens,
                      shape->num_tokens > 1 ? shape->num_tokens : 1, graphs->max_tokens);
-  if (key->program != 0 || key->lane != 0 || key->max_steps != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "batch: forced_key has program %d, lane %d and max_steps %d, expected 0 for each in this version",
-                     key->program, key->lane, key->max_steps);
-  for (size_t i = 0; i < sizeof key->reserved / sizeof key->reserved[0]; i++)
-    if (key->reserved[i] != 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.reserved[%zu] is %u, expected 0 in this version", i,
-                       key->reserved[i]);
+  CGR__TRY(check_unused(key));
   CGR__TRY(check_variant(graphs, shape->variant, key));
   return check_query_len(graphs, shape, key);
 }

@@ -126,7 +126,7 @@ CGR_API cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStre
 /* ------------------------------------------------------------------------------------------------------------------ work */
 
 /* Copies, or fills with a byte, when the stream gets there: source and destination must live until then. During a capture CUDA
- * refuses pageable host memory.
+ * refuses pageable host memory. 0 bytes: nothing is done. `byte`: its low 8 bits.
  * Threads any · Capture adds · Sync never · Alloc never */
 CGR_API cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes, cudaStream_t stream);
 CGR_API cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream);

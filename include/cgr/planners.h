@@ -22,8 +22,9 @@ enum { CGR_TOKEN_LAST = -1 };
  *
  * Requests with at most line_query_len new tokens are the line: one tile for each head block (the query heads of one KV head, or
  * of a part of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other
- * requests are the queue: tiles of queue_tile_q new tokens, that are taken one by one, the costliest first. KV is counted in
- * tiles of line_tile_kv or queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks,
+ * requests are the queue: tiles of queue_tile_q new tokens, that are taken one by one, the costliest first, or cut into pieces
+ * and taken in the order of the batch where they are fewer than num_parts (unless max_splits is set). KV is counted in tiles of
+ * line_tile_kv or queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks,
  * are at most 2^62. However the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head blocks
  * counted. */
 typedef struct cgr_plan_input {
@@ -38,7 +39,8 @@ typedef struct cgr_plan_input {
   int32_t cost_tile;         /* of a tile of the line, besides its KV tiles, 0 .. 2^20; with cost_kv 0: 2 */
   int32_t cost_kv;           /* of a KV tile, 1 .. 2^20; 0: 1 */
   int32_t snap;              /* a stretch ends where a tile does when that is no further away, 0 .. 2^20; stretches of equal tiles
-                                are longer by at most two of it, so that they are alike */
+                                may be lengthened by at most this, or twice this where no tile is then cut, and never by more
+                                than 1/20 */
   int32_t queue_tile_q;      /* 1 .. 4096; 0: 64 */
   int32_t queue_tile_kv;     /* 1 .. 4096; 0: 64 */
   int32_t window_left;       /* keys that a query sees, its own included; 0: all */

@@ -11,10 +11,10 @@
  * M / 4, at least half a KV tile.
  *
  * When all tiles cost the same, t, Q is raised so that they are not cut, or all cut alike: to the next multiple of t if t <= Q;
- * to ceil(t / floor(t / Q)) if t > Q, if the snap is no less than cost_kv, and max_splits is 0. It is raised by no more than Q /
- * 20 (95% of the parts still work), and no more than the class's snap, or two of them where no tile is cut then and nothing is
- * left to merge: where parts are long, one that is longer costs more than a cut. A part costs at most M + cost_tile + 2 s, s
- * being the snap or, when max_splits is not 0, the larger of snap and half a split.
+ * to ceil(t / floor(t / Q)) if t > Q, if the snap is no less than cost_kv, and max_splits is 0. It is raised by at most Q / 20
+ * (95% of the parts still work) and by at most the class's snap, or two snaps if no tile is then cut and nothing is left to
+ * merge: where parts are long, one that is longer costs more than a cut. A part costs at most M + cost_tile + 2 s, s being the
+ * snap or, when max_splits is not 0, the larger of snap and half a split.
  *
  * A tile that is cut leaves one partial per part in slots that are neighbours: slot first + i holds the i-th, in the order of the
  * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most
@@ -27,8 +27,8 @@
  * The queue. The q tiles of the other requests, queue_tile_q tokens each, stand in a list of entries, the costliest bucket first,
  * in the order of the batch within a bucket; item i of the queue is head block i mod H of entry i / H. CTAs take items until none
  * is left: the order decides who works, never how. A tile is one item, unless there are fewer tiles than parts (and the class is
- * not batch-invariant): then each is cut into pieces in proportion to its KV tiles, again with neighbouring slots, 2 G at most,
- * after those of the line.
+ * not batch-invariant): then each is cut into pieces in proportion to its KV tiles, in the order of the batch, again with
+ * neighbouring slots, 2 G at most, after those of the line.
  *
  * Lanes. What is said above is one lane's, and the same for all: lane l of L has the head blocks l, l + L, .. of the layer, CTA c
  * is part c / L of lane c mod L, and item i of the queue is item i / L of lane i mod L. Each lane has slots of its own; those of

@@ -28,7 +28,7 @@ typedef struct cgr__plan_class {
   int32_t cost_tile;      /* fixed cost of a q tile: loading q, merging, writing; 0 or more */
   int32_t cost_kv;        /* cost of a KV tile; 1 or more */
   int32_t snap;           /* a cut moves to the begin or the end of its tile when that is no further away; parts of equal tiles
-                             are raised by no more than it, or by two of it to whole tiles */
+                             are raised by at most this, or twice this where no tile is then cut, and never by more than 1/20 */
 
   /* The queue: q tiles of the other requests, taken one by one. */
   int32_t queue_tile_q, queue_tile_kv; /* tokens of a q tile and of a KV tile */

@@ -123,7 +123,7 @@ TEST_P(HostHandlesTest, AreNamedInTheMessage) {
   EXPECT_EQ(cgr_stream_synchronize(dev, wild), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({ "cgr_stream_synchronize: stream is 0x", "expected one of this device" }));
   EXPECT_EQ(cgr_stream_destroy(dev, wild), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_stream_destroy: stream is 0x", "expected one of cgr_stream_create" }));
+  EXPECT_TRUE(MessageHas({ "cgr_stream_destroy: stream is 0x", "expected one that cgr_stream_create made for this device" }));
   EXPECT_EQ(cgr_event_record(dev, event, wild), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({ "cgr_event_record: event is 0x", " and stream is 0x", "expected ones of this device" }));
   EXPECT_EQ(cgr_event_wait(dev, reinterpret_cast<cgr_event *>(bytes), stream), CGR_ERROR_INVALID_ARGUMENT);

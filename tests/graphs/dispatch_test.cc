@@ -395,9 +395,10 @@ TEST_F(Forced, WhatIsReserved) {
       key.reserved[field] = 1;
     else
       (field == 4 ? key.program : field == 5 ? key.lane : key.max_steps) = field;
-    ExpectRefused({ 3, 3, 1, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "expected 0" });
+    const cgr_status status = field < 4 ? CGR_ERROR_NEWER_STRUCT : CGR_ERROR_INVALID_ARGUMENT;
+    ExpectRefused({ 3, 3, 1, 1 }, key, status, { "forced_key.", "expected 0" });
     key.kind = CGR_KIND_NONE;
-    ExpectRefused({ 3, 3, 1, 1 }, key, CGR_ERROR_INVALID_ARGUMENT, { "forced_key", "expected 0" });
+    ExpectRefused({ 3, 3, 1, 1 }, key, status, { "forced_key.", "expected 0" });
   }
 }
 

@@ -51,7 +51,7 @@ protected:
 
   void CheckBatch(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     for (const cgr__kernel *kernel : { &cgr__kernel_append, &kSlowAppend })
-      if (!HasFailure() && (kernel == &cgr__kernel_append || bench_->is_cuda()))
+      if (!HasFailure() && (kernel == &cgr__kernel_append || GetParam().IsCuda()))
         CheckBatchAfter(*kernel, shape, batch, seed);
   }
 

@@ -1,6 +1,6 @@
-// Attention may begin beside the append before it, and is told so: exactly where one follows the other at once, with no
-// timestamp, copy or call of the engine's between them. An append that is told that attention follows lets it begin early, and
-// whatever came instead would not wait.
+// Attention is told that it may begin beside the append before it only where it directly follows that append: no timestamp, copy
+// or call of the engine's lies between them. An append that is told that attention follows lets the next kernel begin early, and
+// another than attention would not wait.
 #include "devices/shims/shim.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
@@ -97,7 +97,8 @@ protected:
       }
     }
     for (const auto &end : last)
-      EXPECT_FALSE(end.second->kernel == &cgr__kernel_append && end.second->append.attention_follows == 1);
+      EXPECT_FALSE(end.second->kernel == &cgr__kernel_append && end.second->append.attention_follows == 1)
+          << "the last append of a stream says that attention follows";
     return pairs;
   }
 
