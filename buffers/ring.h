@@ -61,6 +61,9 @@ static inline cgr__slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_
   return is_free ? cgr__ring_slot(ring, seq) : NULL;
 }
 
+/* CGR_ERROR_BUSY: cgr__ring_acquire found no slot. `function`: whom the message names. */
+cgr_status cgr__ring_refuse(const cgr__ring *ring, const char *function, uint64_t seq);
+
 /* Makes the slot that of step `seq`. Release: whoever sees the number sees the content. Called just before the step is enqueued.
  */
 static inline void cgr__ring_commit(cgr__slot_header *slot, uint64_t seq) { __atomic_store_n(&slot->seq, seq, __ATOMIC_RELEASE); }

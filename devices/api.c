@@ -30,45 +30,43 @@ static cgr_status check_stream(const cgr_device *device, cudaStream_t stream, co
                    stream ? "CUDA's default one" : "NULL");
 }
 
-/* A device says that an argument was bad, not which one: the message names those that it can be. A layer says it itself. */
-static cgr_status answer(cgr_device *device, int error, const char *function, const char *arguments) {
-  char what[240];
+/* A device says that an argument was bad, not which one: the message has the values of those that it can be, and what they had to
+ * be. A layer says that itself. */
+static cgr_status answer(cgr_device *device, int error, const char *function, const char *values, const char *expected) {
+  char what[320];
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
-  if (error != CGR__DEVICE_INVALID || (device->explain && device->explain(device)))
-    return cgr__device_fail(device, error, function);
-  snprintf(what, sizeof what, "%s: %s", function, arguments);
+  bool bad = error == CGR__DEVICE_INVALID && !(device->explain && device->explain(device));
+  snprintf(what, sizeof what, "%s: %s%s%s", function, values, bad ? ", expected " : "", bad ? expected : "");
   return cgr__device_fail(device, error, what);
 }
 
 static cgr_status answer_stream(cgr_device *device, int error, const char *function, cudaStream_t stream) {
-  char what[120];
+  char values[40];
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
-  snprintf(what, sizeof what, "stream is %p: expected one of this device that has not been destroyed", (void *)stream);
-  return answer(device, error, function, what);
+  snprintf(values, sizeof values, "stream is %p", (void *)stream);
+  return answer(device, error, function, values, "one of this device that has not been destroyed");
 }
 
 static cgr_status answer_event(cgr_device *device, int error, const char *function, const cgr_event *event, cudaStream_t stream) {
-  char what[160];
+  char values[80];
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
-  snprintf(what, sizeof what, "event is %p and stream is %p: expected ones of this device that have not been destroyed",
-           (const void *)event, (void *)stream);
-  return answer(device, error, function, what);
+  snprintf(values, sizeof values, "event is %p and stream is %p", (const void *)event, (void *)stream);
+  return answer(device, error, function, values, "ones of this device that have not been destroyed");
 }
 
 /* `src` NULL: the function has none. */
-static cgr_status answer_work(cgr_device *device, int error, const char *function, const void *dst, const void *src,
+static cgr_status answer_work(cgr_device *device, int error, const char *function, const void *dst, const void *src, size_t bytes,
                               cudaStream_t stream) {
-  char source[40] = "", what[200];
+  char source[40] = "", values[160];
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
   if (src)
     snprintf(source, sizeof source, ", src is %p", src);
-  snprintf(what, sizeof what, "dst is %p%s and stream is %p: expected memory that this device reaches and a stream of its own",
-           dst, source, (void *)stream);
-  return answer(device, error, function, what);
+  snprintf(values, sizeof values, "dst is %p%s, bytes is %zu and stream is %p", dst, source, bytes, (void *)stream);
+  return answer(device, error, function, values, "memory that this device reaches, that much of it, and a stream of its own");
 }
 
 /* ------------------------------------------------------------------------------------------------- what is alive */
@@ -268,15 +266,16 @@ static cgr_status allocate(cgr_device *device, size_t bytes, enum cgr__memory_ki
 }
 
 static cgr_status release(cgr_device *device, enum cgr__memory_kind kind, void *memory, const char *function) {
-  char what[160];
+  char values[40];
   CGR__TRY(check_device(device, function));
   if (!memory)
     return CGR_OK;
   int error = device->ops->mem_free(device, memory, kind);
   count_destroyed(&device->live.allocations, error);
-  snprintf(what, sizeof what, "memory is %p: expected an address that this device gave as %s memory and has not got back", memory,
-           kind == CGR__MEMORY_PINNED ? "pinned" : "device");
-  return answer(device, error, function, what);
+  snprintf(values, sizeof values, "memory is %p", memory);
+  return answer(device, error, function, values,
+                kind == CGR__MEMORY_PINNED ? "an address that this device gave as pinned memory and has not got back"
+                                           : "an address that this device gave as device memory and has not got back");
 }
 
 cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory) {
@@ -352,8 +351,19 @@ cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream) {
   return cgr__device_fail(device, error, "cgr_stream_create");
 }
 
+static _Thread_local int32_t steps_inside; /* whose `record`, or call, runs on this thread */
+
+void cgr__device_enter_step(void) { steps_inside++; }
+
+void cgr__device_leave_step(void) { steps_inside--; }
+
 cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream) {
   CGR__TRY(check_stream(device, stream, "cgr_stream_destroy"));
+  if (steps_inside > 0)
+    return cgr__fail(
+        CGR_ERROR_STATE,
+        "cgr_stream_destroy: stream is %p, called inside `record` or a call of a step, expected a call outside of it",
+        (void *)stream);
   if (!is_made(device, stream))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_stream_destroy: stream is %p, expected one that cgr_stream_create made for this device and that has "
@@ -381,13 +391,13 @@ cgr_status cgr_event_create(cgr_device *device, cgr_event **event) {
 }
 
 cgr_status cgr_event_destroy(cgr_device *device, cgr_event *event) {
-  char what[120];
+  char values[40];
   CGR__TRY(check_device(device, "cgr_event_destroy"));
   CGR__REQUIRE(event, "cgr_event_destroy");
   int error = device->ops->event_destroy(device, event);
   count_destroyed(&device->live.events, error);
-  snprintf(what, sizeof what, "event is %p: expected one of this device that has not been destroyed", (void *)event);
-  return answer(device, error, "cgr_event_destroy", what);
+  snprintf(values, sizeof values, "event is %p", (void *)event);
+  return answer(device, error, "cgr_event_destroy", values, "one of this device that has not been destroyed");
 }
 
 cgr_status cgr_event_record(cgr_device *device, cgr_event *event, cudaStream_t stream) {
@@ -410,7 +420,7 @@ cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes
     return CGR_OK;
   CGR__REQUIRE(dst, "cgr_copy");
   CGR__REQUIRE(src, "cgr_copy");
-  return answer_work(device, device->ops->copy(device, dst, src, bytes, stream), "cgr_copy", dst, src, stream);
+  return answer_work(device, device->ops->copy(device, dst, src, bytes, stream), "cgr_copy", dst, src, bytes, stream);
 }
 
 cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream) {
@@ -418,7 +428,7 @@ cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaS
   if (bytes == 0)
     return CGR_OK;
   CGR__REQUIRE(dst, "cgr_fill");
-  return answer_work(device, device->ops->fill(device, dst, (unsigned char)byte, 1, bytes, stream), "cgr_fill", dst, NULL,
+  return answer_work(device, device->ops->fill(device, dst, (unsigned char)byte, 1, bytes, stream), "cgr_fill", dst, NULL, bytes,
                      stream);
 }
 

@@ -124,7 +124,8 @@ typedef struct cgr__device_ops {
   int (*event_sync)(cgr_device *dev, cgr__event *event);
 
   /* Enqueue. Source and destination are read and written when the operation executes, not when it is enqueued. `fill` writes
-   * `count` elements of `width` bytes (1, 2, 4 or 8) with the low bits of `value`; `dst` is aligned to the width. */
+   * `count` elements of `width` bytes (1, 2, 4 or 8) with the low bits of `value`; `dst` is aligned to the width. The host device
+   * answers INVALID when a copy or fill goes past the end of an allocation of its own. */
   int (*copy)(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream);
   int (*fill)(cgr_device *dev, void *dst, uint64_t value, size_t width, size_t count, cudaStream_t stream);
   int (*launch)(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream);
@@ -201,6 +202,10 @@ struct cgr_device {
 /* A runtime counts as something that the device must outlive. */
 static inline void cgr__device_retain_runtime(cgr_device *dev) { __atomic_add_fetch(&dev->live.runtimes, 1, __ATOMIC_RELAXED); }
 static inline void cgr__device_release_runtime(cgr_device *dev) { __atomic_sub_fetch(&dev->live.runtimes, 1, __ATOMIC_RELEASE); }
+
+/* Around `record`, and calls between pieces, on this thread: no stream is destroyed in there, for it may be the step's own. */
+void cgr__device_enter_step(void);
+void cgr__device_leave_step(void);
 
 /* A layer makes a device over another one. Closing it closes the inner one; when opening fails, `inner` is untouched. `config` is
  * the one that the device is opened with, complete. */

@@ -51,6 +51,8 @@ static const char *remedy_of(int error) {
     return ", expected this call before or after the capture";
   case CGR__DEVICE_CAPTURE_INVALID:
     return ", expected a capture in which no call has failed";
+  case CGR__DEVICE_NO_MEMORY:
+    return ", expected that much to be free";
   default:
     return "";
   }

@@ -207,19 +207,18 @@ static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_sh
                          shape->max_query_len);
 }
 
-/* What this version has no use for. */
-static cgr_status check_unused(const cgr_key *key) {
+cgr_status cgr__key_check_unused(const char *what, const cgr_key *key) {
   const struct {
     const char *name;
     int32_t value;
   } fields[] = { { "program", key->program }, { "lane", key->lane }, { "max_steps", key->max_steps } };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
     if (fields[i].value != 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.%s is %d, expected 0 in this version", fields[i].name,
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s.%s is %d, expected 0 in this version", what, fields[i].name,
                        fields[i].value);
   for (size_t i = 0; i < sizeof key->reserved / sizeof key->reserved[0]; i++)
     if (key->reserved[i] != 0)
-      return cgr__fail(CGR_ERROR_NEWER_STRUCT, "batch: forced_key.reserved[%zu] is %u, expected 0", i, key->reserved[i]);
+      return cgr__fail(CGR_ERROR_NEWER_STRUCT, "%s.reserved[%zu] is %u, expected 0", what, i, key->reserved[i]);
   return CGR_OK;
 }
 
@@ -232,7 +231,7 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
   if (key->num_tokens < 1 || key->num_tokens < shape->num_tokens || key->num_tokens > graphs->max_tokens)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.num_tokens is %d, expected %d .. %d", key->num_tokens,
                      shape->num_tokens > 1 ? shape->num_tokens : 1, graphs->max_tokens);
-  CGR__TRY(check_unused(key));
+  CGR__TRY(cgr__key_check_unused("batch: forced_key", key));
   CGR__TRY(check_variant(graphs, shape->variant, key));
   return check_query_len(graphs, shape, key);
 }

@@ -213,6 +213,8 @@ static inline bool cgr__choice_holds(const cgr__graphs *graphs, const cgr__batch
 }
 /* The smallest mixed key that holds both, counted from a variant's first entry; -1: none. */
 int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
+/* The fields of a key that this version has no use for are 0. `what`: the argument, for the message. */
+cgr_status cgr__key_check_unused(const char *what, const cgr_key *key);
 /* The entry of a key, whatever its state; NULL: there is no such key. */
 cgr__graph_entry *cgr__graphs_find(cgr__graphs *graphs, const cgr_key *key);
 /* CGR_ERROR_STALE_GRAPH when the chosen graph has become stale since. */

@@ -8,6 +8,19 @@
 
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
+static cgr_status check_key(cgr_runtime *rt, const char *function, int32_t i, const cgr_key *key) {
+  char what[80];
+  snprintf(what, sizeof what, "%s: capture.keys[%d]", function, i);
+  CGR__TRY(cgr__key_check_unused(what, key));
+  if (cgr__graphs_find(&rt->graphs, key))
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "%s (%s, %d request%s, %d token%s, query length %d, variant %u) is no key of this runtime, expected one that "
+                   "cgr_runtime_graph_stats tells",
+                   what, cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, cgr__plural(key->num_requests),
+                   key->num_tokens, cgr__plural(key->num_tokens), key->query_len, key->variant);
+}
+
 static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_capture *c) {
   if (c->num_keys < 0 || (c->num_keys == 0 && c->keys))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capture.num_keys is %d, expected %s", function, c->num_keys,
@@ -16,14 +29,7 @@ static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_ca
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.keys is NULL, expected %d key%s", function, c->num_keys,
                      cgr__plural(c->num_keys));
   for (int32_t i = 0; i < c->num_keys; i++)
-    if (!cgr__graphs_find(&rt->graphs, &c->keys[i]))
-      return cgr__fail(
-          CGR_ERROR_INVALID_ARGUMENT,
-          "%s: capture.keys[%d] (%s, %d request%s, %d token%s, query length %d, variant %u) is no key of this runtime, "
-          "expected one that cgr_runtime_graph_stats tells",
-          function, i, cgr_graph_kind_name((cgr_graph_kind)c->keys[i].kind), c->keys[i].num_requests,
-          cgr__plural(c->keys[i].num_requests), c->keys[i].num_tokens, cgr__plural(c->keys[i].num_tokens), c->keys[i].query_len,
-          c->keys[i].variant);
+    CGR__TRY(check_key(rt, function, i, &c->keys[i]));
   return CGR_OK;
 }
 
@@ -51,8 +57,10 @@ static void keep_record(cgr_runtime *rt, const cgr_capture *c) {
 }
 
 cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_capture *capture, cgr_capture *c) {
+  char what[64];
+  snprintf(what, sizeof what, "%s: capture", function);
   CGR__TRY(cgr__runtime_check_outside(rt, function));
-  CGR__TRY(cgr__sized_read("capture", capture, c, sizeof *c));
+  CGR__TRY(cgr__sized_read(what, capture, c, sizeof *c));
   CGR__TRY(check_capture(rt, function, c));
   CGR__TRY(cgr__runtime_check_unprepared(rt, function));
   if (rt->lane.launched > 0)

@@ -29,8 +29,7 @@ static cgr_status launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, 
   CGR__TRY(cgr__see_losses(rt));
   cgr__slot_header *slot = cgr__ring_acquire(&rt->lane.ring, seq);
   if (!slot)
-    return cgr__fail(CGR_ERROR_BUSY, "step %llu: no slot of %d is free, expected an earlier step to complete",
-                     (unsigned long long)seq, rt->setup.config.ring_depth);
+    return cgr__ring_refuse(&rt->lane.ring, "step", seq);
   CGR__TRY(cgr__order_stream(rt, enqueue->stream));
   cgr__stage_empty(rt, slot);
   if (changes)

@@ -56,8 +56,7 @@ static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
                      "cgr_runtime_flush",
                      (long long)cgr__changes_pending(&rt->rows), (long long)(depth - 1) * rt->setup.config.max_changes);
   if (!cgr__ring_acquire(&rt->lane.ring, rt->lane.launched + 1 + (uint64_t)applies))
-    return cgr__fail(CGR_ERROR_BUSY, "cgr_step_prepare: step %llu finds no free slot of %d, expected an earlier step to complete",
-                     (unsigned long long)(rt->lane.launched + 1 + (uint64_t)applies), depth);
+    return cgr__ring_refuse(&rt->lane.ring, "cgr_step_prepare", rt->lane.launched + 1 + (uint64_t)applies);
   return CGR_OK;
 }
 

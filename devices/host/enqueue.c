@@ -39,10 +39,18 @@ static int submit(cgr_device *dev, cudaStream_t handle, const struct host_work *
 
 static int invalid(cgr_device *dev) { return cgr__host_fail(cgr__host_of(dev), CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE); }
 
+/* Of memory that the device did not give nothing is known. */
+static bool is_past_end(cgr_device *dev, const void *address, size_t bytes) {
+  const void *base;
+  size_t have;
+  cgr__allocations_find(&cgr__host_of(dev)->allocations, address, &base, &have);
+  return base && bytes > have - ((uintptr_t)address - (uintptr_t)base);
+}
+
 int cgr__host_copy(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream) {
   if (bytes == 0)
     return CGR__DEVICE_OK;
-  if (!dst || !src)
+  if (!dst || !src || is_past_end(dev, dst, bytes) || is_past_end(dev, src, bytes))
     return invalid(dev);
   struct host_work work = { .kind = HOST_WORK_COPY, .dst = dst, .src = src, .count = bytes };
   return submit(dev, stream, &work, 0);
@@ -51,7 +59,7 @@ int cgr__host_copy(cgr_device *dev, void *dst, const void *src, size_t bytes, cu
 int cgr__host_fill(cgr_device *dev, void *dst, uint64_t value, size_t width, size_t count, cudaStream_t stream) {
   if (count == 0)
     return CGR__DEVICE_OK;
-  if (!cgr__fill_is_valid(dst, width, count))
+  if (!cgr__fill_is_valid(dst, width, count) || is_past_end(dev, dst, width * count))
     return invalid(dev);
   struct host_work work = { .kind = HOST_WORK_FILL, .width = (uint32_t)width, .value = value, .dst = dst, .count = count };
   return submit(dev, stream, &work, 0);

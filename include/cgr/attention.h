@@ -41,7 +41,8 @@ typedef enum cgr_kv_layout {
   CGR_LAYOUT_HND = 2  /* [num_kv_heads][page_size][head_dim] */
 } cgr_kv_layout;
 
-/* The view of a tensor [pages] x layout that holds K alone, or V alone.
+/* The view of a tensor [pages] x layout that holds K alone, or V alone. Head dims and dtypes that a tensor can have, not those
+ * that kernels read: what a layer's attention runs on is for cgr_validate to say.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_kv_view_make(cgr_kv_layout layout, void *base, cgr_dtype dtype, int32_t page_size, int32_t num_kv_heads,
                                     int32_t head_dim, cgr_kv_view *view);

@@ -65,8 +65,8 @@ typedef struct cgr_device_info {
 } cgr_device_info;
 #define CGR_DEVICE_INFO_INIT { (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
 
-/* Opens "cuda", "cuda:N" or "host"; NULL picks cuda:0 where there is a GPU with a driver, and the host otherwise. `config` may be
- * NULL. A device must outlive everything made from it: runtimes, streams, events and memory.
+/* Opens "cuda", which is cuda:0, "cuda:N" or "host"; NULL picks cuda:0 where there is a GPU with a driver, and the host
+ * otherwise. `config` may be NULL. A device must outlive everything made from it: runtimes, streams, events and memory.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_device_open(const char *name, const cgr_device_config *config, cgr_device **device);
 
@@ -107,14 +107,14 @@ CGR_API cgr_status cgr_memory_free_pinned(cgr_device *device, void *memory);
 /* A stream that is not ordered with CUDA's default stream.
  * Threads any · Capture no · Sync never · Alloc cold */
 CGR_API cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream);
-/* Waits for the stream's work first.
+/* Waits for the stream's work first. Refused inside `record` and calls of a step (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream);
 /* Threads any · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_synchronize(cgr_device *device, cudaStream_t stream);
 
 /* Events order streams: work enqueued after cgr_event_wait starts when everything before cgr_event_record has finished. In a
- * capture they fork and join branches, as CUDA's events do.
+ * capture they fork and join branches, as CUDA's events do. A wait for an event that was never recorded waits for nothing.
  * Threads any · Capture ok · Sync never · Alloc cold */
 CGR_API cgr_status cgr_event_create(cgr_device *device, cgr_event **event);
 /* Threads one · Capture ok · Sync never · Alloc never */
@@ -126,7 +126,8 @@ CGR_API cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStre
 /* ------------------------------------------------------------------------------------------------------------------ work */
 
 /* Copies, or fills with a byte, when the stream gets there: source and destination must live until then. During a capture CUDA
- * refuses pageable host memory. 0 bytes: nothing is done. `byte`: its low 8 bits.
+ * refuses pageable host memory. 0 bytes: nothing is done. `byte`: its low 8 bits. The host device refuses what goes past the end
+ * of one of its allocations; CUDA notices that at the call or, with CGR_ERROR_DEAD, later, if at all.
  * Threads any · Capture adds · Sync never · Alloc never */
 CGR_API cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes, cudaStream_t stream);
 CGR_API cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream);

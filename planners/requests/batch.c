@@ -181,8 +181,11 @@ cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int
   for (int32_t j = 0; j < count; j++) {
     int32_t token = tokens[at + j];
     if (token < CGR_TOKEN_LAST)
-      return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: tokens[%lld] is %d, expected a token id: drafts are not supported yet",
-                       function, (long long)(at + j), token);
+      return cgr__fail(
+          CGR_ERROR_UNSUPPORTED,
+          "%s: tokens[%lld] is %d, expected a token id or CGR_TOKEN_LAST (-1): those below are for drafts, which are not "
+          "supported yet",
+          function, (long long)(at + j), token);
     if (token < 0 && j > 0)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                        "%s: tokens[%lld] is CGR_TOKEN_LAST, expected a token id: only a request's first token can be it",

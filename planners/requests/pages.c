@@ -130,7 +130,7 @@ static cgr_status check_pages(const cgr__page_group *group, int32_t g, int32_t r
                               int32_t count) {
   const cgr__row_pages *has = &group->row[row];
   if (group->engine_table)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_request_set_pages: the group has the engine's page_table, expected the library's");
+    return cgr__fail(CGR_ERROR_STATE, "cgr_request_set_pages: group %d has the engine's page_table, expected the library's", g);
   if (count < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: count is %d, expected at least 0", count);
   if (!pages && count != 0)
@@ -140,17 +140,17 @@ static cgr_status check_pages(const cgr__page_group *group, int32_t g, int32_t r
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: first is %d, expected at least 0", first);
   if (has->first < has->end && (first > has->end || (int64_t)first + count < has->first))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_set_pages: pages %d .. %lld, expected them to adjoin the row's pages %d .. %d", first,
-                     (long long)first + count - 1, has->first, has->end - 1);
+                     "cgr_request_set_pages: pages %d .. %lld, expected them to adjoin pages %d .. %d of row %d in group %d",
+                     first, (long long)first + count - 1, has->first, has->end - 1, row, g);
   if (count > group->pages_per_row - first)
     return fail_too_long(group, g, (int64_t)first + count);
   for (int32_t i = 0; i < count; i++)
     if (pages[i] < 0 || pages[i] >= group->num_pages || pages[i] == group->read_trash || pages[i] == group->write_trash)
       return cgr__fail(
           CGR_ERROR_PAGE_OUT_OF_RANGE,
-          "cgr_request_set_pages: pages[%d] is %d, expected 0 .. %lld of the group's pool, other than its reserved pages %d "
+          "cgr_request_set_pages: pages[%d] is %d, expected 0 .. %lld of the pool of group %d, other than its reserved pages %d "
           "and %d",
-          i, pages[i], (long long)group->num_pages - 1, group->read_trash, group->write_trash);
+          i, pages[i], (long long)group->num_pages - 1, g, group->read_trash, group->write_trash);
   return CGR_OK;
 }
 
@@ -223,7 +223,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
   cgr__row_pages *has = &group->row[row];
   int64_t end = (int64_t)first + count;
   if (group->engine_table)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_request_drop_pages: the group has the engine's page_table, expected the library's");
+    return cgr__fail(CGR_ERROR_STATE, "cgr_request_drop_pages: group %d has the engine's page_table, expected the library's", g);
   if (count < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_drop_pages: count is %d, expected at least 0", count);
   if (count == 0)

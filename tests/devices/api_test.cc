@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "cgr/device.h"
 #include "tests/devices/scenario.h"
@@ -138,6 +139,38 @@ TEST_P(HostHandlesTest, AreNamedInTheMessage) {
   EXPECT_EQ(cgr_launch_host(dev, nothing, nullptr, 0, wild), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({ "cgr_launch_host: stream is 0x" }));
   EXPECT_EQ(cgr_event_destroy(dev, event), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev, stream), CGR_OK);
+  EXPECT_EQ(cgr_device_close(dev), CGR_OK);
+}
+
+// It knows its allocations too: the end of one is the end of a copy or a fill. Of other memory it knows nothing.
+TEST_P(HostHandlesTest, NothingGoesPastTheEndOfAnAllocation) {
+  cgr_device *dev = nullptr;
+  cudaStream_t stream;
+  void *memory, *pinned;
+  ASSERT_EQ(cgr_device_open("host", &GetParam().config, &dev), CGR_OK);
+  ASSERT_EQ(cgr_stream_create(dev, &stream), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc(dev, 96, &memory), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc_pinned(dev, 64, &pinned), CGR_OK);
+  auto *bytes = static_cast<unsigned char *>(memory);
+  std::vector<unsigned char> own(128, 7);
+  for (size_t at : { 0, 1, 95 }) {
+    EXPECT_EQ(cgr_fill(dev, bytes + at, 1, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(
+        MessageHas({ "cgr_fill: dst is 0x", ", bytes is " + std::to_string(97 - at), "expected memory", "that much of it" }));
+    EXPECT_EQ(cgr_copy(dev, bytes + at, own.data(), 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(MessageHas({ "cgr_copy: dst is 0x", ", bytes is " + std::to_string(97 - at) }));
+    EXPECT_EQ(cgr_copy(dev, own.data(), bytes + at, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(cgr_fill(dev, bytes + at, 1, 96 - at, stream), CGR_OK);
+  }
+  EXPECT_EQ(cgr_fill(dev, pinned, 1, 65, stream), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(cgr_fill(dev, memory, 1, SIZE_MAX, stream), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(cgr_fill(dev, own.data(), 1, own.size(), stream), CGR_OK);
+  EXPECT_EQ(cgr_copy(dev, pinned, bytes + 32, 64, stream), CGR_OK);
+  ASSERT_EQ(cgr_stream_synchronize(dev, stream), CGR_OK);
+  EXPECT_EQ(static_cast<unsigned char *>(pinned)[63], 1);
+  EXPECT_EQ(cgr_memory_free(dev, memory), CGR_OK);
+  EXPECT_EQ(cgr_memory_free_pinned(dev, pinned), CGR_OK);
   EXPECT_EQ(cgr_stream_destroy(dev, stream), CGR_OK);
   EXPECT_EQ(cgr_device_close(dev), CGR_OK);
 }

@@ -63,14 +63,21 @@ TEST_P(CaptureLists, AListIsCapturedInItsOrder) {
 
 TEST_P(CaptureLists, AKeyThatIsNotThereIsRefused) {
   Release();
-  cgr_key wrong = FullKey(4), variant = wrong, piecewise = wrong, reserved = wrong;
+  cgr_key wrong = FullKey(4), variant = wrong, piecewise = wrong;
   variant.variant = 7;
   piecewise.kind = CGR_KIND_PIECEWISE;
-  reserved.reserved[3] = 1;
-  for (const cgr_key &key : { FullKey(3), FullKey(16), FullKey(-1), EagerKey(4, 4), variant, piecewise, reserved })
+  for (const cgr_key &key : { FullKey(3), FullKey(16), FullKey(-1), EagerKey(4, 4), variant, piecewise })
     Refused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_runtime_capture: capture.keys[1]", "no key of this runtime" }, [&] {
       return Capture({ FullKey(8), key });
     });
+  cgr_key lane = wrong, reserved = wrong;
+  lane.lane = 2;
+  reserved.reserved[3] = 1;
+  Refused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_runtime_capture: capture.keys[0].lane is 2, expected 0" },
+          [&] { return Capture({ lane }); });
+  Refused(CGR_ERROR_NEWER_STRUCT, { "cgr_runtime_capture: capture.keys[1].reserved[3] is 1, expected 0" }, [&] {
+    return Capture({ FullKey(8), reserved });
+  });
   cgr_capture capture = engine_->CaptureStruct();
   const cgr_key key = FullKey(4);
   capture.keys = &key;

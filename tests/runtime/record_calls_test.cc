@@ -316,6 +316,30 @@ TEST_P(RecordCalls, CallsThatChangeTheRuntimeAreRefusedInsideRecord) {
   engine_->CheckRows();
 }
 
+// Not even one that is the engine's own, and not the step's: that is for everything that `record` and calls run on.
+TEST_P(RecordCalls, NoStreamIsDestroyedInside) {
+  Engine fresh(OptionsFor(GetParam()));
+  auto refuse = [&](Engine &engine, const cgr_record_info &info, cudaStream_t other) {
+    for (cudaStream_t stream : { other, engine.stream, info.stream })
+      ExpectMessage(cgr_stream_destroy(engine.dev, stream), CGR_ERROR_STATE, { "cgr_stream_destroy: stream is 0x", "`record`" });
+  };
+  cudaStream_t other, others;
+  CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &other));
+  CGR_ASSERT_OK(cgr_stream_create(fresh.dev, &others));
+  InEagerStep([&](cgr_recorder *, const cgr_record_info &info) { refuse(*engine_, info, other); });
+  int captures = 0;
+  fresh.hook = [&](cgr_recorder *, const cgr_record_info &info, int32_t) {
+    refuse(fresh, info, others);
+    captures += info.capturing;
+    return CGR_OK;
+  };
+  CGR_EXPECT_OK(fresh.Capture()); // a refusal does it no harm
+  EXPECT_GT(captures, 0);
+  CGR_EXPECT_OK(cgr_stream_destroy(engine_->dev, other));
+  CGR_EXPECT_OK(cgr_stream_destroy(fresh.dev, others));
+  engine_->CheckRows();
+}
+
 // What only looks is allowed.
 TEST_P(RecordCalls, CallsThatLookAreAllowedInsideRecord) {
   cgr_runtime *rt = engine_->rt;

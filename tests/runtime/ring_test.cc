@@ -88,7 +88,9 @@ TEST_P(FullRing, IsBusyAndChangesNothing) {
       ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ a, b })));
     for (int n = 0; n < 3; n++)
       ExpectRefused(
-          engine, CGR_ERROR_BUSY, { "no free slot of " + std::to_string(depth), "complete" },
+          engine, CGR_ERROR_BUSY,
+          { "no free slot of " + std::to_string(depth),
+            "expected step " + std::to_string(engine.launched + 1 - uint64_t(depth)) + " to be completed" },
           [&] {
             return engine.Prepare({ { a, { CGR_TOKEN_LAST } } });
           },
