@@ -21,6 +21,7 @@ inline void copy_async(uint32_t shared, const void *global, CachePolicy, bool va
 inline void copy_async(uint32_t shared, const void *global, CachePolicy policy, Site site = Site()) {
   copy_async(shared, global, policy, true, site);
 }
+inline void copy_async(uint32_t shared, const void *global, Site site = Site()) { copy_async(shared, global, {}, true, site); }
 inline void copy_async_commit() { ::cgr_emulation::builtins.block->CommitCopies(); }
 template <int kPending> inline void copy_async_wait() { ::cgr_emulation::builtins.block->WaitForCopies(kPending); }
 

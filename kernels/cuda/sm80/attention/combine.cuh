@@ -75,6 +75,18 @@ template <int kElements> struct Elements {
         *reinterpret_cast<float4 *>(x + k) = __ldcg(reinterpret_cast<const float4 *>(from + k));
     }
   }
+
+  __device__ __forceinline__ static Elements read(const float *from) { /* shared memory */
+    Elements elements;
+    if constexpr (kElements == 2) {
+      *reinterpret_cast<float2 *>(elements.x) = *reinterpret_cast<const float2 *>(from);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kElements; k += 4)
+        *reinterpret_cast<float4 *>(elements.x + k) = *reinterpret_cast<const float4 *>(from + k);
+    }
+    return elements;
+  }
 };
 
 /* Stores 2, 4 or 8 neighbouring elements of an output line. */
@@ -229,54 +241,59 @@ struct Weights {
   }
 };
 
-/* Elements of the next partials of a line, `count` of them if they are fewer than kBatch, all under way together. */
-template <int kElements, int kBatch>
-__device__ __forceinline__ void load_partials(Elements<kElements> (&x)[kBatch], const float *from, int64_t step, int32_t count) {
+/* Brings `count` partials of a line, `step` floats apart, into a warp's scratch, kHeadDim floats apart: all are under way
+ * together. */
+template <int kHeadDim>
+__device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *from, int64_t step, int32_t count, int32_t dim) {
+  constexpr int kChunks = kHeadDim / 4, kLanes = kChunks < 32 ? kChunks : 32; /* chunks of 16 bytes, lanes to a partial */
+  int lane = threadIdx.x & 31;
+#pragma unroll 2
+  for (int32_t v = lane / kLanes; v < count; v += 32 / kLanes)
 #pragma unroll
-  for (int v = 0; v < kBatch; v++)
-    if (v < count)
-      x[v].load(from + v * step);
+    for (int c = lane % kLanes; c < kChunks; c += kLanes)
+      if (c * 4 < dim)
+        copy_async(scratch + (uint32_t)(v * kHeadDim + c * 4) * 4, from + v * step + c * 4);
+  copy_async_commit();
 }
 
-/* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time; kBatch
- * partials are under way together. */
+/* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time, and kBatch of
+ * its partials at once through `scratch`, a stage that is free. The loops are short rather than unrolled: a CTA comes here once, if
+ * at all, and instructions that it has not had before are as far away as the partials are. */
 template <int kDtype, int kHeadDim, bool kGeneral>
-__device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q) {
-  constexpr int kBatch = 8, kElements = kHeadDim / 32;
-  int lane = threadIdx.x & 31;
+__device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
+                                               float *scratch) {
+  constexpr int kBatch = 16, kElements = kHeadDim / 32;
+  static_assert(kAttentionWarps * kBatch * kHeadDim * 4 <= AttentionShape<kHeadDim>::kStageBytes, "a batch for each warp");
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   const bool has_elements = lane * kElements < dim;
   int64_t step = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from slot to slot, in lines */
-  for (int32_t line = (int32_t)threadIdx.x / 32; line < q.lines; line += kAttentionWarps) {
-    int64_t at = partial_line(a, item.first, line);
+  scratch += warp * kBatch * kHeadDim;
+#pragma unroll 1
+  for (int32_t line = warp; line < q.lines; line += kAttentionWarps) {
     float max = -INFINITY, sum = 0.0f;
     Elements<kElements> o = {};
-    for (int32_t p = 0; p < item.count; p += 32) {
-      int32_t count = min(32, item.count - p);
+#pragma unroll 1
+    for (int32_t p = 0; p < item.count; p += kBatch) {
+      int32_t count = min(kBatch, item.count - p);
+      int64_t at = partial_line(a, item.first, line) + p * step;
       float2 own = make_float2(-INFINITY, 0.0f);
       if (lane < count)
-        own = slot_state(a, at + (p + lane) * step);
-      const float *from = a.partial_out + (at + p * step) * dim + lane * kElements;
-      Elements<kElements> x[kBatch]; /* asked for before the weights are known */
-      load_partials<kElements, kBatch>(x, from, step * dim, has_elements ? count : 0);
-      Weights weights(own, max);
-#pragma unroll 1
-      for (int32_t u = 0;;) {
+        own = slot_state(a, at + lane * step);
+      __syncwarp(); /* all are done with the batch before */
+      fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch), a.partial_out + at * dim, step * dim, count, dim);
+      const Weights weights(own, max);
+      copy_async_wait<0>();
+      __syncwarp();
+#pragma unroll 4
+      for (int32_t u = 0; u < count; u++) {
+        float left = __shfl_sync(~0u, weights.left, u), right = __shfl_sync(~0u, weights.right, u);
+        float part = __shfl_sync(~0u, weights.sum, u);
+        Elements<kElements> x = Elements<kElements>::read(scratch + u * kHeadDim + lane * kElements);
+        sum = fold(left, right, sum, part);
 #pragma unroll
-        for (int v = 0; v < kBatch; v++) {
-          float left = __shfl_sync(~0u, weights.left, u + v), right = __shfl_sync(~0u, weights.right, u + v);
-          float part = __shfl_sync(~0u, weights.sum, u + v);
-          if (u + v < count) {
-            sum = fold(left, right, sum, part);
-#pragma unroll
-            for (int k = 0; k < kElements; k++)
-              o.x[k] = fold(left, right, o.x[k], x[v].x[k]);
-          }
-        }
-        u += kBatch;
-        if (u >= count)
-          break;
-        load_partials<kElements, kBatch>(x, from + u * step * dim, step * dim, has_elements ? count - u : 0);
+        for (int k = 0; k < kElements; k++)
+          o.x[k] = fold(left, right, o.x[k], x.x[k]);
       }
     }
     if (has_elements)

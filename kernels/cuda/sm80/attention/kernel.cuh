@@ -22,10 +22,13 @@ __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRec
   bool is_last = record.item.count > 0 && arrive(a, record.item, &shared.is_last);
   if (record.item.count == 0)
     __syncthreads(); /* all are done with the last stage, as after an arrival */
+  if (is_last) {
+    merge_partials<kDtype, kHeadDim, kGeneral>(a, record.item, query_tile(record),
+                                               reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
+    __syncthreads();
+  }
   refill(a, loader, shared.items, (uint32_t)__cvta_generic_to_shared(memory) + stage * Shape::kStageBytes);
   stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
-  if (is_last)
-    merge_partials<kDtype, kHeadDim, kGeneral>(a, record.item, query_tile(record));
 }
 
 /* Whether the line reads so much of K and V, by what it costs, that L2 would not keep it. An estimate: pages that requests share
@@ -47,7 +50,7 @@ __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loade
  * else. Where this launch began beside an append, it comes back when that is done. */
 template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader, ItemShared &items,
-                                          uint32_t base) {
+                                          uint32_t base, bool &may_be_more) {
   using Shape = AttentionShape<kHeadDim>;
   const cgr__plan_part *parts =
       reinterpret_cast<const cgr__plan_part *>(reinterpret_cast<const char *>(a.plan) + sizeof(cgr__plan_header));
@@ -56,12 +59,14 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   cgr__plan_walk walk = cgr__plan_walk_begin(&part, &batch);
   ItemRecord record;
   next_on_line<kGeneral>(a, part, walk, record);
+  may_be_more = record.is_live && !cgr__plan_walk_ended(&walk, &part);
   loader.on_line = true;
   loader.begin_item(a, record, 0);
   if (threadIdx.x == 0) {
     items.part = part;
     items.walk = walk;
     items.ring[0] = record;
+    items.ring[1].is_live = 0; /* unless find_on_line finds one */
     items.num_found = record.is_live;
   }
   int stage = 0;
@@ -89,10 +94,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   int32_t num_items = header->num_items * a.plan_class.lanes, num_emptied = header->num_emptied;
   Loader<kHeadDim, kGeneral> loader;
   loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));
-  int num_filled = begin_line(a, loader, shared.items, base), stage = 0;
+  bool may_be_more, is_first = true;
+  int num_filled = begin_line(a, loader, shared.items, base, may_be_more), stage = 0;
   if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
     zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
-  bool may_be_more = true, is_first = true;
   for (int32_t i = 0;; i++) {
     const ItemRecord &record = shared.items.ring[i % kRing];
     if (loader.on_line && threadIdx.x == 0 && may_be_more)

@@ -35,6 +35,10 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void *global, 
                : "memory");
 }
 
+__device__ __forceinline__ void copy_async(uint32_t shared, const void *global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(__cvta_generic_to_global(global)) : "memory");
+}
+
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until at most `kPending` of this thread's groups are under way. */
