@@ -350,6 +350,19 @@ public:
     return { Out().Take(out_.Get()), with_lse ? Lse().Take(lse_.Get()) : Bytes(), error_.Get()[0] };
   }
 
+  // The most partials that a tile of the plan is merged of.
+  int32_t MostPartials() const {
+    const char *plan = reinterpret_cast<const char *>(host_plan_.data());
+    auto *parts = reinterpret_cast<const cgr__plan_part *>(plan + sizeof(cgr__plan_header));
+    auto *entries = reinterpret_cast<const cgr__plan_entry *>(plan + cgr__plan_entries_offset(&Class()));
+    int32_t most = 0;
+    for (int32_t p = 0; p < Class().num_parts; p++)
+      most = std::max({ most, parts[p].begin_count, parts[p].end_count });
+    for (int32_t e = 0; e < header().num_entries; e++)
+      most = std::max(most, entries[e].count);
+    return most;
+  }
+
 private:
   TensorShape Tensor(const ViewPadding &padding, int32_t heads, int32_t width) const {
     int64_t stride_head = width + padding.head;

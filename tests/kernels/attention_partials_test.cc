@@ -1,0 +1,84 @@
+// Tiles that many parts share: their partials are merged in batches, by lines and by head dims that fill a warp or leave lanes of
+// it without elements.
+#include <gtest/gtest.h>
+
+#include "tests/support/attention_case.h"
+
+namespace cgr_test {
+namespace {
+
+constexpr int32_t kTile = 64; // tokens of a KV tile
+
+class KernelAttentionPartials : public AttentionTest {
+protected:
+  // One request of one KV head, with parts enough that each of its KV tiles is the work of one.
+  void CheckMerge(const AttentionShape &shape, int32_t query_len, int32_t count, bool exactly) {
+    if (KernelFor(info_, shape) == nullptr || HasFatalFailure())
+      return;
+    AttentionCase made(shape, { { query_len }, { count * kTile }, 0, 0 }, uint64_t(count));
+    SCOPED_TRACE(made.shape().Text() + " of " + std::to_string(count));
+    PagedCache cache(*bench_, made.Cache_());
+    made.Fill(&cache, Poison::kNan);
+    AttentionRun run(*bench_, made, cache);
+    const int32_t most = run.MostPartials();
+    if (exactly)
+      ASSERT_EQ(most, count);
+    else
+      ASSERT_GT(most, count / 2);
+    AttentionOutput output = run.Run();
+    ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
+    ExpectAttention(made, cache, output);
+    cases_++;
+  }
+  AttentionShape ShapeOf(int32_t head_dim, int32_t head_dim_v, int32_t heads, int32_t parts) const {
+    AttentionShape shape = Shape();
+    shape.num_q_heads = heads;
+    shape.num_kv_heads = 1;
+    shape.head_dim = head_dim;
+    shape.kind.head_dim_v = head_dim_v == head_dim ? 0 : head_dim_v;
+    shape.num_parts = parts;
+    return shape;
+  }
+  // Around a batch and two of a GPU's merge.
+  std::vector<int32_t> Counts() const {
+    if (!bench_->has_cuda_kernels())
+      return { 17, 33 };
+    return GetParam().IsEmulated() ? std::vector<int32_t>{ 16, 17, 33 } : std::vector<int32_t>{ 15, 16, 17, 31, 32, 33, 63, 250 };
+  }
+};
+
+constexpr std::pair<int32_t, int32_t> kHeadDims[] = {
+  { 64, 64 }, { 128, 128 }, { 256, 256 }, { 192, 128 }, { 72, 40 }, { 8, 256 }
+};
+
+TEST_P(KernelAttentionPartials, OfDecodes) {
+  for (auto [dim, dim_v] : kHeadDims)
+    for (int32_t heads : { 1, 5, 16 })
+      for (int32_t count : Counts())
+        CheckMerge(ShapeOf(dim, dim_v, heads, 2 * count + 1), 1, count, true);
+  EXPECT_GT(cases_, 0);
+}
+
+TEST_P(KernelAttentionPartials, OfPiecesOfTheQueue) {
+  for (auto [dim, dim_v] : kHeadDims)
+    for (int32_t count : Counts())
+      CheckMerge(ShapeOf(dim, dim_v, 2, count), 31, count, false); // 62 lines
+  EXPECT_GT(cases_, 0);
+}
+
+// Splits are folded into slots before they are merged; each tile of the line and of the queue has `max_splits` of them at most.
+TEST_P(KernelAttentionPartials, OfSplits) {
+  for (auto [dim, dim_v] : kHeadDims)
+    for (int32_t count : Counts()) {
+      AttentionShape shape = ShapeOf(dim, dim_v, 5, count);
+      shape.batch_invariant = true;
+      if (KernelFor(info_, shape) != nullptr && !HasFatalFailure())
+        Check(shape, { { 1, 1 }, { count * kTile, count * kTile / 2 + 1 }, 0, 0 }, uint64_t(count));
+    }
+  EXPECT_GT(cases_, 0);
+}
+
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionPartials);
+
+} // namespace
+} // namespace cgr_test
