@@ -31,7 +31,7 @@ static cgr_status check_stream(const cgr_device *device, cudaStream_t stream, co
 }
 
 /* A device says that an argument was bad, not which one: the message has the values of those that it can be, and what they had to
- * be. A layer says that itself. */
+ * be. What a layer explains takes the place of the latter. */
 static cgr_status answer(cgr_device *device, int error, const char *function, const char *values, const char *expected) {
   char what[320];
   if (error == CGR__DEVICE_OK)
@@ -66,7 +66,7 @@ static cgr_status answer_work(cgr_device *device, int error, const char *functio
   if (src)
     snprintf(source, sizeof source, ", src is %p", src);
   snprintf(values, sizeof values, "dst is %p%s, bytes is %zu and stream is %p", dst, source, bytes, (void *)stream);
-  return answer(device, error, function, values, "memory that this device reaches, that much of it, and a stream of its own");
+  return answer(device, error, function, values, "addresses that this device can access for all `bytes`, and one of its streams");
 }
 
 /* ------------------------------------------------------------------------------------------------- what is alive */
@@ -351,15 +351,15 @@ cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream) {
   return cgr__device_fail(device, error, "cgr_stream_create");
 }
 
-static _Thread_local int32_t steps_inside; /* whose `record`, or call, runs on this thread */
+static _Thread_local int32_t destroy_forbidden; /* how often */
 
-void cgr__device_enter_step(void) { steps_inside++; }
+void cgr__device_forbid_stream_destroy(void) { destroy_forbidden++; }
 
-void cgr__device_leave_step(void) { steps_inside--; }
+void cgr__device_allow_stream_destroy(void) { destroy_forbidden--; }
 
 cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream) {
   CGR__TRY(check_stream(device, stream, "cgr_stream_destroy"));
-  if (steps_inside > 0)
+  if (destroy_forbidden > 0)
     return cgr__fail(
         CGR_ERROR_STATE,
         "cgr_stream_destroy: stream is %p, called inside `record` or a call of a step, expected a call outside of it",

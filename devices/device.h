@@ -125,7 +125,7 @@ typedef struct cgr__device_ops {
 
   /* Enqueue. Source and destination are read and written when the operation executes, not when it is enqueued. `fill` writes
    * `count` elements of `width` bytes (1, 2, 4 or 8) with the low bits of `value`; `dst` is aligned to the width. The host device
-   * answers INVALID when a copy or fill goes past the end of an allocation of its own. */
+   * answers INVALID when one of these begins inside an allocation of its own and ends after it. */
   int (*copy)(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream);
   int (*fill)(cgr_device *dev, void *dst, uint64_t value, size_t width, size_t count, cudaStream_t stream);
   int (*launch)(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream);
@@ -203,9 +203,10 @@ struct cgr_device {
 static inline void cgr__device_retain_runtime(cgr_device *dev) { __atomic_add_fetch(&dev->live.runtimes, 1, __ATOMIC_RELAXED); }
 static inline void cgr__device_release_runtime(cgr_device *dev) { __atomic_sub_fetch(&dev->live.runtimes, 1, __ATOMIC_RELEASE); }
 
-/* Around `record`, and calls between pieces, on this thread: no stream is destroyed in there, for it may be the step's own. */
-void cgr__device_enter_step(void);
-void cgr__device_leave_step(void);
+/* Between the two cgr_stream_destroy is refused on this thread, of whatever device: a step that is being enqueued may need the
+ * stream. They may be nested. */
+void cgr__device_forbid_stream_destroy(void);
+void cgr__device_allow_stream_destroy(void);
 
 /* A layer makes a device over another one. Closing it closes the inner one; when opening fails, `inner` is untouched. `config` is
  * the one that the device is opened with, complete. */

@@ -1,5 +1,7 @@
 #include "devices/error.h"
 
+#define UNJOINED 904 /* CUDA_ERROR_STREAM_CAPTURE_UNJOINED */
+
 const char *cgr__device_error_name(int error) {
   switch ((enum cgr__device_error)error) {
   case CGR__DEVICE_OK:
@@ -44,15 +46,16 @@ static cgr_status status_of(int error) {
   }
 }
 
-/* What would have been right, where that can be told; or "". */
-static const char *remedy_of(int error) {
+/* What would have been right, where that can be told; or "". `raw`: CUDA's number, which the host device gives too. */
+static const char *remedy_of(int error, int raw) {
   switch (error) {
   case CGR__DEVICE_CAPTURE_ILLEGAL:
     return ", expected this call before or after the capture";
   case CGR__DEVICE_CAPTURE_INVALID:
-    return ", expected a capture in which no call has failed";
+    return raw == UNJOINED ? ", expected every stream that was forked to be joined: an event of it for the first one to wait for"
+                           : ", expected a capture in which no call has failed";
   case CGR__DEVICE_NO_MEMORY:
-    return ", expected that much to be free";
+    return ", expected enough free memory";
   default:
     return "";
   }
@@ -68,5 +71,5 @@ cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
   if (why)
     return cgr__fail(status_of(error), "%s: refused by the device's layer: %s (code %d)", what, why, raw);
   return cgr__fail(status_of(error), "%s: the device answered \"%s\" (code %d)%s", what, cgr__device_error_name(error), raw,
-                   remedy_of(error));
+                   remedy_of(error, raw));
 }

@@ -165,6 +165,21 @@ static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *sh
 
 /* ----------------------------------------------------------------------------------------------------------- forced keys */
 
+cgr_status cgr__key_check_unused(const char *what, const cgr_key *key) {
+  const struct {
+    const char *name;
+    int32_t value;
+  } fields[] = { { "program", key->program }, { "lane", key->lane }, { "max_steps", key->max_steps } };
+  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+    if (fields[i].value != 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s.%s is %d, expected 0 in this version", what, fields[i].name,
+                       fields[i].value);
+  for (size_t i = 0; i < sizeof key->reserved / sizeof key->reserved[0]; i++)
+    if (key->reserved[i] != 0)
+      return cgr__fail(CGR_ERROR_NEWER_STRUCT, "%s.reserved[%zu] is %u, expected 0", what, i, key->reserved[i]);
+  return CGR_OK;
+}
+
 cgr__graph_entry *cgr__graphs_find(cgr__graphs *graphs, const cgr_key *key) {
   if (key->num_requests < 1 || key->num_requests > graphs->max_requests || key->num_tokens < 1)
     return NULL;
@@ -205,21 +220,6 @@ static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_sh
              : cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                          "batch: forced_key.query_len is %d, expected 0 or at least the batch's longest, %d", key->query_len,
                          shape->max_query_len);
-}
-
-cgr_status cgr__key_check_unused(const char *what, const cgr_key *key) {
-  const struct {
-    const char *name;
-    int32_t value;
-  } fields[] = { { "program", key->program }, { "lane", key->lane }, { "max_steps", key->max_steps } };
-  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-    if (fields[i].value != 0)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s.%s is %d, expected 0 in this version", what, fields[i].name,
-                       fields[i].value);
-  for (size_t i = 0; i < sizeof key->reserved / sizeof key->reserved[0]; i++)
-    if (key->reserved[i] != 0)
-      return cgr__fail(CGR_ERROR_NEWER_STRUCT, "%s.reserved[%zu] is %u, expected 0", what, i, key->reserved[i]);
-  return CGR_OK;
 }
 
 static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {

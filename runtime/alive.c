@@ -24,6 +24,18 @@ cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function) {
   return CGR_OK;
 }
 
+bool cgr__step_enter(cgr_runtime *rt) {
+  bool was_inside = rt->recording;
+  rt->recording = true;
+  cgr__device_forbid_stream_destroy();
+  return was_inside;
+}
+
+void cgr__step_leave(cgr_runtime *rt, bool was_inside) {
+  cgr__device_allow_stream_destroy();
+  rt->recording = was_inside;
+}
+
 cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *function) {
   if (rt->lane.prepared.ticket == 0)
     return CGR_OK;

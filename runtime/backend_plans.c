@@ -101,8 +101,8 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
   step->num_decodes = step->num_decode_tokens = -1;
 }
 
-/* Backends' functions are inside the runtime, as `record` is: what must be called outside of it is refused. `plan` may be called
- * while some of this is so already. */
+/* `create` and `destroy` are inside the runtime, as `record` is, but in no step: they may destroy streams of the backend's own.
+ */
 static bool enter(cgr_runtime *rt) {
   bool was_inside = rt->recording;
   rt->recording = true;
@@ -115,9 +115,9 @@ static cgr_status plan_on_host(cgr_runtime *rt, int32_t backend, void *state, cg
   const cgr_backend *b = &rt->setup.backends[backend];
   uint64_t before = cgr__failures();
   step->plan_bytes = b->plan_bytes;
-  bool was_inside = enter(rt);
+  bool was_inside = cgr__step_enter(rt);
   cgr_status status = b->plan_host(b->context, state, step);
-  leave(rt, was_inside);
+  cgr__step_leave(rt, was_inside);
   return status == CGR_OK ? CGR_OK : fail_of(rt, backend, "plan_host", status, before);
 }
 
@@ -287,9 +287,9 @@ static cgr_status enqueue_all(cgr__step_recorder *rec) {
 cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first) {
   recorder->plans_first = first;
   recorder->base.in_call = recorder->base.in_plan = true;
-  bool was_inside = enter(recorder->runtime);
+  bool was_inside = cgr__step_enter(recorder->runtime);
   cgr_status status = enqueue_all(recorder);
-  leave(recorder->runtime, was_inside);
+  cgr__step_leave(recorder->runtime, was_inside);
   recorder->plans_first = recorder->base.in_call = recorder->base.in_plan = false;
   return status;
 }

@@ -16,7 +16,7 @@ static cgr_status check_key(cgr_runtime *rt, const char *function, int32_t i, co
     return CGR_OK;
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                    "%s (%s, %d request%s, %d token%s, query length %d, variant %u) is no key of this runtime, expected one that "
-                   "cgr_runtime_graph_stats tells",
+                   "cgr_runtime_graph_stats lists",
                    what, cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, cgr__plural(key->num_requests),
                    key->num_tokens, cgr__plural(key->num_tokens), key->query_len, key->variant);
 }
@@ -276,7 +276,7 @@ static cgr_status warm_up(cgr_runtime *runtime, const cgr_capture *capture) {
                              .record = runtime->record,
                              .engine = runtime->engine };
     enqueue.key.kind = CGR_KIND_NONE;
-    CGR__TRY(cgr__launch_internal(runtime, &enqueue, false));
+    CGR__TRY(cgr__launch_internal(runtime, "cgr_runtime_warmup", &enqueue, false));
     CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_warmup", runtime->lane.launched, runtime->setup.config.wait_timeout_ms));
   }
   return CGR_OK;

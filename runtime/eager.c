@@ -217,17 +217,6 @@ static int wait_for_branches(cgr__step_recorder *recorder) {
 
 /* ---------------------------------------------------------------------------------------------------------------- record */
 
-/* The engine's functions run. */
-static void enter(cgr_runtime *rt) {
-  rt->recording = true;
-  cgr__device_enter_step();
-}
-
-static void leave(cgr_runtime *rt) {
-  cgr__device_leave_step();
-  rt->recording = false;
-}
-
 static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *enqueue) {
   if (!enqueue->record)
     return CGR_OK;
@@ -235,9 +224,9 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   if (recorder->runtime->lane.derived_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
     CGR__TRY(cgr__join_branch(recorder)); /* attention of the engine's own may come at any time */
   cgr__range_begin(recorder->runtime, CGR__RANGE_RECORD);
-  enter(recorder->runtime);
+  bool was_inside = cgr__step_enter(recorder->runtime);
   cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
-  leave(recorder->runtime);
+  cgr__step_leave(recorder->runtime, was_inside);
   cgr__range_leave_layer(recorder);
   cgr__range_end(recorder->runtime);
   CGR__TRY(status);
@@ -375,9 +364,9 @@ cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr
   set_recorder(recorder, rt, enqueue);
   recorder->base.pieces = NULL;
   *outcome = CGR__OUTCOME_BROKEN;
-  enter(rt);
+  bool was_inside = cgr__step_enter(rt);
   cgr_status status = cgr__graphs_launch_breaks(&rt->graphs, entry, &recorder->base, &error);
-  leave(rt);
+  cgr__step_leave(rt, was_inside);
   if (error)
     return cgr__runtime_device_error(rt, error, "cgr_step_launch: launching what is between two pieces, or a piece");
   if (status == CGR_OK) {

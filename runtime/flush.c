@@ -22,14 +22,15 @@ cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *
   return CGR_OK;
 }
 
-static cgr_status launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes, cgr__fate *fate) {
+static cgr_status launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes,
+                                  cgr__fate *fate) {
   uint64_t seq = rt->lane.launched + 1;
   uint64_t bytes = sizeof(cgr__slot_header);
-  CGR__TRY(cgr__check_stream(rt, "step", enqueue->stream));
+  CGR__TRY(cgr__check_stream(rt, function, enqueue->stream));
   CGR__TRY(cgr__see_losses(rt));
   cgr__slot_header *slot = cgr__ring_acquire(&rt->lane.ring, seq);
   if (!slot)
-    return cgr__ring_refuse(&rt->lane.ring, "step", seq);
+    return cgr__ring_refuse(&rt->lane.ring, function, seq);
   CGR__TRY(cgr__order_stream(rt, enqueue->stream));
   cgr__stage_empty(rt, slot);
   if (changes)
@@ -41,10 +42,10 @@ static cgr_status launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, 
 }
 
 /* What fails before anything is enqueued is the caller's to see, as a full ring is, unless it was the runtime's death. */
-cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes) {
+cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes) {
   cgr__fate fate = { 0, false };
   rt->launching = true;
-  cgr_status status = launch_internal(rt, enqueue, changes, &fate);
+  cgr_status status = launch_internal(rt, function, enqueue, changes, &fate);
   rt->launching = false;
   if (status == CGR_OK || (fate.seq == 0 && status != CGR_ERROR_DEAD))
     return status;
@@ -61,7 +62,7 @@ static cgr_status flush(cgr_runtime *rt, cudaStream_t stream, uint64_t *seq) {
   CGR__TRY(cgr__see_losses(rt));
   cgr_status status = CGR_OK;
   while (status == CGR_OK && cgr__changes_pending(&rt->rows) > 0)
-    status = cgr__launch_internal(rt, &enqueue, true);
+    status = cgr__launch_internal(rt, "cgr_runtime_flush", &enqueue, true);
   if (seq)
     *seq = rt->lane.launched;
   return status;

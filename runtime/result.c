@@ -86,8 +86,10 @@ static cgr_status check_seq(const cgr_runtime *rt, uint64_t seq) {
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_step_wait: seq is %llu, expected that of a launched step (%llu so far)",
                      (unsigned long long)seq, (unsigned long long)launched);
   if (launched - seq >= depth)
-    return cgr__fail(CGR_ERROR_EXPIRED, "cgr_step_wait: seq is %llu, expected a step after %llu (ring_depth)",
-                     (unsigned long long)seq, (unsigned long long)(launched - depth));
+    return cgr__fail(CGR_ERROR_EXPIRED,
+                     "cgr_step_wait: seq is %llu, expected one of %llu .. %llu: those before are gone (ring_depth is %llu)",
+                     (unsigned long long)seq, (unsigned long long)(launched - depth + 1), (unsigned long long)launched,
+                     (unsigned long long)depth);
   return CGR_OK;
 }
 

@@ -144,7 +144,7 @@ typedef struct cgr__kept_guards {
 struct cgr_runtime {
   uint32_t magic;
   int dead;                  /* 1: lost; read by any thread */
-  bool recording;            /* inside `record`, or a call between pieces */
+  bool recording;            /* inside `record`, a call between pieces, or a backend's function */
   uint8_t flags;             /* CGR__RUNTIME_* */
   bool launching;            /* whoever has set it tells of a death, and knows the step and the key */
   int32_t reorder_threshold; /* of the setup */
@@ -191,6 +191,10 @@ static inline cgr_status cgr__runtime_enter(cgr_runtime *rt, const char *functio
   bool is_well = rt && rt->magic == CGR__RUNTIME_MAGIC && !__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) && !rt->recording;
   return is_well ? CGR_OK : cgr__runtime_check_outside(rt, function);
 }
+/* Around functions of the engine that run in a step: what must be called outside of them is refused meanwhile, and so is
+ * cgr_stream_destroy. They may be nested: `enter` tells whether they are, and `leave` takes it. */
+bool cgr__step_enter(cgr_runtime *rt);
+void cgr__step_leave(cgr_runtime *rt, bool was_inside);
 /* That no step is prepared. */
 cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *function);
 /* That some graph can be replayed. */
@@ -340,7 +344,7 @@ cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *
 cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
 /* Launches a step without requests, with as many pending changes as its slot holds when `changes` is set. CGR_ERROR_BUSY when no
  * slot is free. */
-cgr_status cgr__launch_internal(cgr_runtime *rt, const cgr__enqueue *enqueue, bool changes);
+cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes);
 
 /* Step fate->seq was committed and enqueuing it failed with `status`, which is returned, or CGR_ERROR_DEAD. Its number is used up
  * afterwards, by the step itself if it ran all the same, else by an empty one. Waits for the device. */

@@ -107,8 +107,10 @@ static cgr_status refuse_seq(const cgr_runtime *rt, const char *function, uint64
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: seq is %llu, expected that of a launched step (%llu so far)", function,
                      (unsigned long long)seq, (unsigned long long)launched);
   if (launched - seq >= depth)
-    return cgr__fail(CGR_ERROR_EXPIRED, "%s: seq is %llu, expected a step after %llu (ring_depth)", function,
-                     (unsigned long long)seq, (unsigned long long)(launched - depth));
+    return cgr__fail(CGR_ERROR_EXPIRED,
+                     "%s: seq is %llu, expected one of %llu .. %llu: those before are gone (ring_depth is %llu)", function,
+                     (unsigned long long)seq, (unsigned long long)(launched - depth + 1), (unsigned long long)launched,
+                     (unsigned long long)depth);
   return cgr__fail(CGR_NOT_READY, "%s: step %llu has not completed, expected one that has (cgr_step_wait)", function,
                    (unsigned long long)seq);
 }

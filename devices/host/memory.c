@@ -6,6 +6,16 @@
 
 #include "devices/host/capture.h"
 #include "devices/host/handles.h"
+#include "devices/host/queue.h"
+
+/* As CUDA does: what has been enqueued may need the memory still. Streams are never freed before the device is. */
+static void wait_for_all_streams(struct host_device *host) {
+  pthread_mutex_lock(&host->lock);
+  for (struct host_stream *s = host->streams; s; s = s->next)
+    if (s->alive)
+      cgr__host_wait(host, s, s->enqueued);
+  pthread_mutex_unlock(&host->lock);
+}
 
 static int refuse_in_capture(struct host_device *host) {
   pthread_mutex_lock(&host->lock);
@@ -41,6 +51,7 @@ int cgr__host_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
     return error;
   if (!cgr__allocations_claim(&host->allocations, ptr, kind))
     return cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE);
+  wait_for_all_streams(host);
   cgr__allocations_settle(&host->allocations, ptr, true);
   free(ptr);
   return CGR__DEVICE_OK;

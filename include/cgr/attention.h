@@ -344,8 +344,8 @@ typedef struct cgr_backend {
   uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `plan` and `record` read */
 
   /* Planning; all of it may be left 0. Backends that no layer names are not asked. Inside of these functions calls that are
-   * refused inside of `record` are refused too. A workspace takes the place of one of cgr_config.buffers, of which there are 64
-   * at most, and so does a plan from the host. */
+   * refused inside of `record` are refused too, but for cgr_stream_destroy in create and destroy. A workspace takes the place of
+   * one of cgr_config.buffers, of which there are 64 at most, and so does a plan from the host. */
   uint64_t workspace_bytes;  /* of device memory that the runtime keeps for it, 0 .. 2^40: zeros at first, and again after a step that
                                 was given up. It is part of the arena: plan and record write it, and graphs hold its address */
   uint64_t plan_bytes;       /* that plan_host writes for each step, 0 .. 2^24. They travel as staged data does; ring_depth times as

@@ -303,7 +303,7 @@ CGR_API cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row);
 /* Sets pages [first, first + count) of the row's table: page i holds tokens [i * page_size, (i + 1) * page_size). They adjoin
  * the pages that the row has, or replace some; of a row that has none they may be any. CGR_ERROR_PAGE_OUT_OF_RANGE for a page
  * outside the pool or reserved, CGR_ERROR_INVALID_ARGUMENT for one that the row has already, and for a `first` that would leave
- * a gap between these pages and those of the row; then none is set. With a count of 0 the arguments are checked, no more.
+ * a gap between these pages and those of the row; then none is set. With a count of 0 the arguments are only checked.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                          int32_t count);

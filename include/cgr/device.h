@@ -94,8 +94,7 @@ CGR_API const cgr_device_layer *cgr_validation_layer(void);
 /* Memory of the device, or page-locked memory of the host that the device reads and writes at the same address. Aligned to
  * 256 bytes, content undefined. Freeing NULL is allowed; an address that this device did not give is refused with
  * CGR_ERROR_INVALID_ARGUMENT. On the host device this is ordinary memory, as good as any other, and the engine may use it itself
- * while no work does. Freeing waits for the work of all streams on CUDA, for none on the host device: on the host device
- * synchronise first.
+ * while no work does. Freeing waits for what the device's streams have been given so far.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory);
 CGR_API cgr_status cgr_memory_free(cgr_device *device, void *memory);
@@ -107,27 +106,29 @@ CGR_API cgr_status cgr_memory_free_pinned(cgr_device *device, void *memory);
 /* A stream that is not ordered with CUDA's default stream.
  * Threads any · Capture no · Sync never · Alloc cold */
 CGR_API cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream);
-/* Waits for the stream's work first. Refused inside `record` and calls of a step (CGR_ERROR_STATE).
+/* Waits for the stream's work first. Refused on a thread that is inside `record`, a call of a step, or a backend's plan or
+ * plan_host, of whatever device the stream is (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream);
 /* Threads any · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_synchronize(cgr_device *device, cudaStream_t stream);
 
 /* Events order streams: work enqueued after cgr_event_wait starts when everything before cgr_event_record has finished. In a
- * capture they fork and join branches, as CUDA's events do. A wait for an event that was never recorded waits for nothing.
+ * capture they fork and join branches, as CUDA's events do.
  * Threads any · Capture ok · Sync never · Alloc cold */
 CGR_API cgr_status cgr_event_create(cgr_device *device, cgr_event **event);
 /* Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_event_destroy(cgr_device *device, cgr_event *event);
-/* Threads any · Capture adds · Sync never · Alloc never */
+/* A wait for an event that was never recorded waits for nothing.
+ * Threads any · Capture adds · Sync never · Alloc never */
 CGR_API cgr_status cgr_event_record(cgr_device *device, cgr_event *event, cudaStream_t stream);
 CGR_API cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStream_t stream);
 
 /* ------------------------------------------------------------------------------------------------------------------ work */
 
 /* Copies, or fills with a byte, when the stream gets there: source and destination must live until then. During a capture CUDA
- * refuses pageable host memory. 0 bytes: nothing is done. `byte`: its low 8 bits. The host device refuses what goes past the end
- * of one of its allocations; CUDA notices that at the call or, with CGR_ERROR_DEAD, later, if at all.
+ * refuses pageable host memory. 0 bytes: nothing is done. `byte`: its low 8 bits. The host device refuses what begins
+ * inside one of its allocations and ends after it; CUDA notices that at the call or, with CGR_ERROR_DEAD, later, if at all.
  * Threads any · Capture adds · Sync never · Alloc never */
 CGR_API cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes, cudaStream_t stream);
 CGR_API cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream);

@@ -86,13 +86,14 @@ static bool is_repeated(const cgr__page_group *group, int32_t row, int32_t first
 }
 
 /* Bits are set on the way; if a later page is refused they only cost an occasional search. */
-static cgr_status check_repeats(cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count) {
+static cgr_status check_repeats(cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
+                                int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     uint64_t bit, *word = seen_word(group, row, pages[i], &bit);
     if (*word & bit && is_repeated(group, row, first, pages, count, i))
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "cgr_request_set_pages: pages[%d] is %d, which row %d has already, expected each page once", i, pages[i],
-                       row);
+                       "cgr_request_set_pages: pages[%d] is %d, which row %d has already in group %d, expected each page once", i,
+                       pages[i], row, g);
     *word |= bit;
   }
   return CGR_OK;
@@ -158,7 +159,7 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   cgr__page_group *group = &rows->group[g];
   cgr__row_pages *has = &group->row[row];
   CGR__TRY(check_pages(group, g, row, first, pages, count));
-  CGR__TRY(check_repeats(group, row, first, pages, count));
+  CGR__TRY(check_repeats(group, g, row, first, pages, count));
   if (count == 0)
     return CGR_OK;
   memcpy(table_of(group, row) + first, pages, (size_t)count * sizeof *pages);
@@ -229,12 +230,14 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
   if (count == 0)
     return CGR_OK;
   if (has->first == has->end)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_drop_pages: pages %d .. %lld, expected none: row %d has no pages",
-                     first, (long long)end - 1, row);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_request_drop_pages: pages %d .. %lld, expected none: row %d has no pages in group %d", first,
+                     (long long)end - 1, row, g);
   if (first < has->first || end > has->end || (first != has->first && end != has->end))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_drop_pages: pages %d .. %lld, expected a beginning or an end of the row's pages %d .. %d",
-                     first, (long long)end - 1, has->first, has->end - 1);
+                     "cgr_request_drop_pages: pages %d .. %lld, expected a beginning or an end of pages %d .. %d of row %d in "
+                     "group %d",
+                     first, (long long)end - 1, has->first, has->end - 1, row, g);
   CGR__TRY(check_other_length(rows, row, g, first == has->first ? 0 : first));
   if (first != has->first || !is_behind(rows, row, group, end))
     cgr__rows_leave_steady(rows);

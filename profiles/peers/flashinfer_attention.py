@@ -9,7 +9,7 @@ TC, graph: BatchDecodeWithPagedKVCacheWrapper on tensor cores, planned as for a 
 TC, once: the same, planned for these lengths alone. HOL: BatchAttention, the persistent kernel. Planning is not in the time.
 
 The floor is the bytes of K and V over --read-tbps, the bandwidth of a plain streaming read on the same GPU, which attention_cost
-prints. The error is the largest of the columns whose results are right: of a head of the first or the last request, the length
+prints. Needs FlashInfer 0.7 or later. The error is the largest of the columns whose results are right: of a head of the first or the last request, the length
 of the difference to the reference in fp32 over that of the head. A wrong result is told beside its time, which then says nothing;
 HOL's is to be expected at bs256 len32k, where K and V have more elements than its 32-bit offsets reach.
 """
@@ -129,15 +129,16 @@ def measure_us(batch, run, floor_us):
 def measure_peer(batch, plan, floor_us):
     try:
         us, error = measure_us(batch, plan(batch), floor_us), batch.error()
-    except Exception as failure:  # whatever one raises, the others go on
-        return f"failed: {(str(failure) or type(failure).__name__).splitlines()[0]}", 0.0
-    return (f"{us:.1f}", error) if error <= MOST_ERROR else (f"{us:.1f} (wrong by {100 * error:.1f}%)", 0.0)
+    except Exception as failure:  # the others go on, unless the GPU is lost to all of them
+        return f"failed: {(str(failure) or type(failure).__name__).splitlines()[0]}", None
+    return (f"{us:.1f}", error) if error <= MOST_ERROR else (f"{us:.1f} (wrong by {100 * error:.1f}%)", None)
 
 
 def print_case(case, tbps):
     floor_us, batch = sum(case.lengths) * TOKEN_BYTES / tbps * 1e-6, Batch(case)
     times, errors = zip(*(measure_peer(batch, plan, floor_us) for plan in PEERS.values()))
-    columns = [case.name, f"{floor_us:.1f}", *times, f"{100 * max(errors):.3f}%"]
+    right = [error for error in errors if error is not None]
+    columns = [case.name, f"{floor_us:.1f}", *times, f"{100 * max(right):.3f}%" if right else "-"]
     print(f"| {' | '.join(columns)} |", flush=True)
 
 

@@ -132,7 +132,7 @@ TEST_P(HostHandlesTest, AreNamedInTheMessage) {
   EXPECT_EQ(cgr_event_destroy(dev, reinterpret_cast<cgr_event *>(bytes)), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({ "cgr_event_destroy: event is 0x", "expected one of this device" }));
   EXPECT_EQ(cgr_fill(dev, bytes, 0, 1, wild), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_fill: dst is 0x", " and stream is 0x", "expected memory that this device reaches" }));
+  EXPECT_TRUE(MessageHas({ "cgr_fill: dst is 0x", " and stream is 0x", "expected addresses that this device can access" }));
   EXPECT_EQ(cgr_copy(dev, bytes, bytes, 1, wild), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({ "cgr_copy: dst is 0x", ", src is 0x", " and stream is 0x" }));
   auto nothing = [](const void *) {};
@@ -157,7 +157,7 @@ TEST_P(HostHandlesTest, NothingGoesPastTheEndOfAnAllocation) {
   for (size_t at : { 0, 1, 95 }) {
     EXPECT_EQ(cgr_fill(dev, bytes + at, 1, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(
-        MessageHas({ "cgr_fill: dst is 0x", ", bytes is " + std::to_string(97 - at), "expected memory", "that much of it" }));
+        MessageHas({ "cgr_fill: dst is 0x", ", bytes is " + std::to_string(97 - at), "expected addresses that this device can access for all `bytes`" }));
     EXPECT_EQ(cgr_copy(dev, bytes + at, own.data(), 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(MessageHas({ "cgr_copy: dst is 0x", ", bytes is " + std::to_string(97 - at) }));
     EXPECT_EQ(cgr_copy(dev, own.data(), bytes + at, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);

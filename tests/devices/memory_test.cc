@@ -1,6 +1,8 @@
 // Memory: aligned, refused by name when there is none, and given back only by who gave it, once, as what it was.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -48,7 +50,8 @@ TEST_P(MemoryTest, AFailedAllocationNamesTheBytes) {
   EXPECT_EQ(cgr_memory_alloc(dev_, static_cast<size_t>(1) << 60, &memory), CGR_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(memory, nullptr);
   EXPECT_EQ(cgr_last_device_code(), 2);
-  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc: bytes is 1152921504606846976", "no memory", "(code 2), expected that much" }));
+  EXPECT_TRUE(
+      MessageHas({ "cgr_memory_alloc: bytes is 1152921504606846976", "no memory", "(code 2), expected enough free memory" }));
   EXPECT_EQ(cgr_memory_alloc_pinned(dev_, 0, &memory), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({ "cgr_memory_alloc_pinned: bytes is 0, expected at least 1" }));
 }
@@ -91,6 +94,27 @@ TEST_P(MemoryTest, TheTableRefusesAWildFree) {
   EXPECT_EQ(ops->mem_free(dev_, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_INVALID);
   EXPECT_EQ(ops->mem_free(dev_, pinned, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
   EXPECT_EQ(ops->mem_free(dev_, nullptr, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+}
+
+void SetLater(const void *raw) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  (*static_cast<std::atomic<int> *const *>(raw))->store(1);
+}
+
+// What has been enqueued may need the memory still.
+TEST_P(MemoryTest, AFreeWaitsForTheStreams) {
+  for (bool pinned : { false, true }) {
+    std::atomic<int> done{ 0 }, *where = &done;
+    cudaStream_t stream;
+    void *memory;
+    ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
+    ASSERT_EQ(pinned ? cgr_memory_alloc_pinned(dev_, 64, &memory) : cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
+    ASSERT_EQ(cgr_launch_host(dev_, SetLater, &where, sizeof where, stream), CGR_OK);
+    ASSERT_EQ(cgr_fill(dev_, memory, 1, 64, stream), CGR_OK);
+    EXPECT_EQ(pinned ? cgr_memory_free_pinned(dev_, memory) : cgr_memory_free(dev_, memory), CGR_OK);
+    EXPECT_EQ(done.load(), 1);
+    EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
+  }
 }
 
 // A free that a capture forbids has not taken the memory: it can be freed afterwards.

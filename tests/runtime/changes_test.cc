@@ -211,7 +211,8 @@ TEST_P(HeldChanges, FlushFillsTheFreeSlotsAndIsBusyForTheRest) {
   uint64_t seq = 0;
   CGR_EXPECT(CGR_ERROR_BUSY, cgr_runtime_flush(engine.rt, 0, engine.stream, &seq));
   EXPECT_EQ(seq, 3u);
-  CGR_EXPECT(CGR_ERROR_BUSY, cgr_runtime_flush(engine.rt, 0, engine.stream, &seq));
+  ExpectMessage(cgr_runtime_flush(engine.rt, 0, engine.stream, &seq), CGR_ERROR_BUSY,
+                { "cgr_runtime_flush: step 4 finds no free slot of 3, expected step 1 to be completed" });
   EXPECT_EQ(seq, 3u);
   const uint64_t waited = gate_ ? 3 : 2; // a gate holds all or none
   gate_.reset();

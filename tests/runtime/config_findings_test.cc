@@ -151,13 +151,20 @@ TEST_P(ConfigFindings, OfAConfigurationThatCannotBeReadAllCallsSayTheSame) {
   int32_t count = 0;
   cgr_runtime *runtime = nullptr;
   cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
-  c.config.magic = 1;
-  CGR_EXPECT(CGR_ERROR_INVALID_STRUCT, cgr_runtime_create(&c.config, &runtime));
-  const std::string message = cgr_last_message();
-  CGR_EXPECT(CGR_ERROR_INVALID_STRUCT, cgr_validate(&c.config, nullptr, nullptr, 0, &count));
-  EXPECT_EQ(cgr_last_message(), message);
-  CGR_EXPECT(CGR_ERROR_INVALID_STRUCT, cgr_runtime_memory(&c.config, &sizes));
-  EXPECT_EQ(cgr_last_message(), message);
+  auto say_the_same = [&](const cgr_config &config) {
+    CGR_EXPECT(CGR_ERROR_INVALID_STRUCT, cgr_runtime_create(&config, &runtime));
+    const std::string message = cgr_last_message();
+    CGR_EXPECT(CGR_ERROR_INVALID_STRUCT, cgr_validate(&config, nullptr, nullptr, 0, &count));
+    EXPECT_EQ(cgr_last_message(), message);
+    CGR_EXPECT(CGR_ERROR_INVALID_STRUCT, cgr_runtime_memory(&config, &sizes));
+    EXPECT_EQ(cgr_last_message(), message);
+  };
+  cgr_config bad = c.config;
+  bad.magic = 1;
+  say_the_same(bad);
+  bad = c.config;
+  bad.size = 3;
+  say_the_same(bad);
 }
 
 TEST_P(ConfigFindings, OfNoConfigurationThereIsOne) {

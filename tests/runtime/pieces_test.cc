@@ -106,6 +106,26 @@ TEST_P(Pieces, CallsAreMadeAtEveryReplayAndTellOfIt) {
   EXPECT_EQ(engine.records.size(), records) << "`record` is not called at replay";
 }
 
+// A call has a step's own stream at hand, and whatever stream the step may need next.
+TEST_P(Pieces, CallsDestroyNoStream) {
+  ASSERT_NO_FATAL_FAILURE(Capture());
+  Engine &engine = *engine_;
+  cudaStream_t spare;
+  int refused = 0;
+  CGR_ASSERT_OK(cgr_stream_create(engine.dev, &spare));
+  int32_t row = engine.Open();
+  act_ = [&](cgr_recorder *, int32_t) {
+    for (cudaStream_t stream : { spare, engine.stream })
+      ExpectMessage(cgr_stream_destroy(engine.dev, stream), CGR_ERROR_STATE, { "cgr_stream_destroy: stream is 0x" });
+    refused++;
+    return CGR_OK;
+  };
+  engine.Step(engine.Chunks({ { row, 3 } }));
+  EXPECT_EQ(refused, num_calls_);
+  ASSERT_TRUE(Abandon(engine.Chunks({ { row, 3 } }), 1));
+  CGR_EXPECT_OK(cgr_stream_destroy(engine.dev, spare)); // also after a step that was given up
+}
+
 // A piece before the first break, and one after each that something is enqueued after.
 TEST_P(Pieces, AGraphHasAsManyPiecesAsThereIsWorkBetweenCalls) {
   void *scratch = engine_->Alloc(4);

@@ -227,6 +227,41 @@ TEST_P(PlansOnHost, AFailureRefusesTheStep) {
 }
 
 // Steps of the runtime itself have no plan: their slots say so, whatever is in them.
+// `plan` has the step's stream at hand; `create` and `destroy` may have made one of their own.
+TEST_P(PlansOnHost, PlanningDestroysNoStream) {
+  ASSERT_NO_FATAL_FAILURE(Make({ OnHost() }));
+  Engine &engine = *p_->engine;
+  auto &planner = (*p_)[0];
+  int refused = 0;
+  auto refuse = [&](cudaStream_t stream) {
+    ExpectMessage(cgr_stream_destroy(engine.dev, stream), CGR_ERROR_STATE, { "cgr_stream_destroy: stream is 0x" });
+    refused++;
+    return CGR_OK;
+  };
+  planner.on_plan_host = [&](const cgr_plan_step &) { return refuse(engine.stream); };
+  planner.on_plan = [&](cgr_recorder *recorder) {
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    return refuse(info.stream);
+  };
+  const int32_t row = engine.Start(5);
+  const cgr_key eager = EagerKey(1, 1);
+  engine.Step(engine.Decode({ row }), &eager);
+  EXPECT_GE(refused, 2);
+  planner.on_plan_host = nullptr;
+  planner.on_plan = nullptr;
+  int destroyed = 0;
+  planner.on_destroy = [&](const auto &) {
+    cudaStream_t own;
+    CGR_EXPECT_OK(cgr_stream_create(engine.dev, &own));
+    CGR_EXPECT_OK(cgr_stream_destroy(engine.dev, own));
+    destroyed++;
+  };
+  CGR_EXPECT_OK(cgr_runtime_destroy(engine.rt));
+  engine.rt = nullptr;
+  EXPECT_GT(destroyed, 0);
+}
+
 TEST_P(PlansOnHost, WarmUpFindsZeros) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnHost() }));
   Engine &engine = *p_->engine;

@@ -319,24 +319,24 @@ TEST_P(RecordCalls, CallsThatChangeTheRuntimeAreRefusedInsideRecord) {
 // Not even one that is the engine's own, and not the step's: that is for everything that `record` and calls run on.
 TEST_P(RecordCalls, NoStreamIsDestroyedInside) {
   Engine fresh(OptionsFor(GetParam()));
-  auto refuse = [&](Engine &engine, const cgr_record_info &info, cudaStream_t other) {
-    for (cudaStream_t stream : { other, engine.stream, info.stream })
+  auto refuse = [&](Engine &engine, const cgr_record_info &info, cudaStream_t spare) {
+    for (cudaStream_t stream : { spare, engine.stream, info.stream })
       ExpectMessage(cgr_stream_destroy(engine.dev, stream), CGR_ERROR_STATE, { "cgr_stream_destroy: stream is 0x", "`record`" });
   };
-  cudaStream_t other, others;
-  CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &other));
-  CGR_ASSERT_OK(cgr_stream_create(fresh.dev, &others));
-  InEagerStep([&](cgr_recorder *, const cgr_record_info &info) { refuse(*engine_, info, other); });
+  cudaStream_t spare, spare_of_fresh;
+  CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &spare));
+  CGR_ASSERT_OK(cgr_stream_create(fresh.dev, &spare_of_fresh));
+  InEagerStep([&](cgr_recorder *, const cgr_record_info &info) { refuse(*engine_, info, spare); });
   int captures = 0;
   fresh.hook = [&](cgr_recorder *, const cgr_record_info &info, int32_t) {
-    refuse(fresh, info, others);
+    refuse(fresh, info, spare_of_fresh);
     captures += info.capturing;
     return CGR_OK;
   };
   CGR_EXPECT_OK(fresh.Capture()); // a refusal does it no harm
   EXPECT_GT(captures, 0);
-  CGR_EXPECT_OK(cgr_stream_destroy(engine_->dev, other));
-  CGR_EXPECT_OK(cgr_stream_destroy(fresh.dev, others));
+  CGR_EXPECT_OK(cgr_stream_destroy(engine_->dev, spare));
+  CGR_EXPECT_OK(cgr_stream_destroy(fresh.dev, spare_of_fresh));
   engine_->CheckRows();
 }
 

@@ -62,30 +62,19 @@ __device__ __forceinline__ float2 slot_state(const cgr__attention_args &a, int64
   return __ldcg(reinterpret_cast<const float2 *>(a.partial_state) + at);
 }
 
-/* Neighbouring elements of a line. */
+/* Neighbouring elements of a line: 2, 4 or 8. */
 template <int kElements> struct Elements {
   float x[kElements];
 
+  /* From shared memory. */
   __device__ __forceinline__ void load(const float *from) {
     if constexpr (kElements == 2) {
-      *reinterpret_cast<float2 *>(x) = __ldcg(reinterpret_cast<const float2 *>(from));
+      *reinterpret_cast<float2 *>(x) = *reinterpret_cast<const float2 *>(from);
     } else {
 #pragma unroll
       for (int k = 0; k < kElements; k += 4)
-        *reinterpret_cast<float4 *>(x + k) = __ldcg(reinterpret_cast<const float4 *>(from + k));
+        *reinterpret_cast<float4 *>(x + k) = *reinterpret_cast<const float4 *>(from + k);
     }
-  }
-
-  __device__ __forceinline__ static Elements read(const float *from) { /* shared memory */
-    Elements elements;
-    if constexpr (kElements == 2) {
-      *reinterpret_cast<float2 *>(elements.x) = *reinterpret_cast<const float2 *>(from);
-    } else {
-#pragma unroll
-      for (int k = 0; k < kElements; k += 4)
-        *reinterpret_cast<float4 *>(elements.x + k) = *reinterpret_cast<const float4 *>(from + k);
-    }
-    return elements;
   }
 };
 
@@ -128,7 +117,7 @@ __device__ __forceinline__ void write_elements(const cgr__attention_args &a, con
     const Fold both(shared.before[line], max, sum);
     int64_t at = partial_line(a, item.fold, line);
     Elements<4> before;
-    before.load(a.partial_out + at * dim + d);
+    *reinterpret_cast<float4 *>(before.x) = __ldcg(reinterpret_cast<const float4 *>(a.partial_out + at * dim + d));
 #pragma unroll
     for (int k = 0; k < 4; k++)
       o.x[k] = fold(both.left, both.right, before.x[k], o.x[k]);
@@ -221,7 +210,8 @@ __device__ __forceinline__ bool arrive(const cgr__attention_args &a, const cgr__
   return *is_last != 0;
 }
 
-/* How up to 32 partials of a line are weighed: what Fold computes one after the other, the lanes of a warp compute at once. */
+/* How as many partials of a line as a warp has lanes, or fewer, are weighed: what Fold computes one after the other, the lanes
+ * compute at once. */
 struct Weights {
   float left, right; /* of what comes before this lane's partial, and of the partial */
   float sum;         /* the partial's */
@@ -241,10 +231,10 @@ struct Weights {
   }
 };
 
-/* Brings `count` partials of a line, `step` floats apart, into a warp's scratch, kHeadDim floats apart: all are under way
+/* Brings `count` partials of a line, `stride` floats apart, into a warp's scratch, kHeadDim floats apart: all are under way
  * together. */
 template <int kHeadDim>
-__device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *from, int64_t step, int32_t count, int32_t dim) {
+__device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *from, int64_t stride, int32_t count, int32_t dim) {
   constexpr int kChunks = kHeadDim / 4, kLanes = kChunks < 32 ? kChunks : 32; /* chunks of 16 bytes, lanes to a partial */
   int lane = threadIdx.x & 31;
 #pragma unroll 2
@@ -252,13 +242,13 @@ __device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *fr
 #pragma unroll
     for (int c = lane % kLanes; c < kChunks; c += kLanes)
       if (c * 4 < dim)
-        copy_async(scratch + (uint32_t)(v * kHeadDim + c * 4) * 4, from + v * step + c * 4);
+        copy_async(scratch + (uint32_t)(v * kHeadDim + c * 4) * 4, from + v * stride + c * 4);
   copy_async_commit();
 }
 
 /* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time, and kBatch of
- * its partials at once through `scratch`, a stage that is free. The loops are short rather than unrolled: a CTA comes here once, if
- * at all, and instructions that it has not had before are as far away as the partials are. */
+ * its partials at once through `scratch`, a stage that is free. The loops are short rather than unrolled: a CTA comes here once,
+ * if at all, so that its instructions miss the cache, and a miss costs about as much as fetching a partial. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                float *scratch) {
@@ -267,7 +257,7 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   const bool has_elements = lane * kElements < dim;
-  int64_t step = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from slot to slot, in lines */
+  int64_t stride = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from slot to slot, in lines */
   scratch += warp * kBatch * kHeadDim;
 #pragma unroll 1
   for (int32_t line = warp; line < q.lines; line += kAttentionWarps) {
@@ -276,20 +266,21 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
 #pragma unroll 1
     for (int32_t p = 0; p < item.count; p += kBatch) {
       int32_t count = min(kBatch, item.count - p);
-      int64_t at = partial_line(a, item.first, line) + p * step;
+      int64_t at = partial_line(a, item.first, line) + p * stride;
       float2 own = make_float2(-INFINITY, 0.0f);
       if (lane < count)
-        own = slot_state(a, at + lane * step);
+        own = slot_state(a, at + lane * stride);
       __syncwarp(); /* all are done with the batch before */
-      fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch), a.partial_out + at * dim, step * dim, count, dim);
+      fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch), a.partial_out + at * dim, stride * dim, count, dim);
       const Weights weights(own, max);
-      copy_async_wait<0>();
+      copy_async_wait<0>(); /* of the loader's tiles too, which were asked for earlier */
       __syncwarp();
 #pragma unroll 4
       for (int32_t u = 0; u < count; u++) {
         float left = __shfl_sync(~0u, weights.left, u), right = __shfl_sync(~0u, weights.right, u);
         float part = __shfl_sync(~0u, weights.sum, u);
-        Elements<kElements> x = Elements<kElements>::read(scratch + u * kHeadDim + lane * kElements);
+        Elements<kElements> x;
+        x.load(scratch + u * kHeadDim + lane * kElements);
         sum = fold(left, right, sum, part);
 #pragma unroll
         for (int k = 0; k < kElements; k++)

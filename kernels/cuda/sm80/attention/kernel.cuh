@@ -8,7 +8,8 @@
 
 namespace cgr {
 
-/* An item, and the merge of its tile if this part comes last. Leaves the next stage free and all others on their way. */
+/* An item, and the merge of its tile if this part comes last. The stage of its last tile, which the merge passes through, is
+ * refilled after that; `stage` becomes that of the next item's first tile. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRecord &record, Loader<kHeadDim, kGeneral> &loader,
                                      AttentionShared &shared, unsigned char *memory, int &stage) {
@@ -45,9 +46,10 @@ __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loade
   return (kGeneral && a.plan_class.sees != CGR__SEES_CACHE) || (loader.tile + 1) * kTileKv > record.position;
 }
 
-/* The first item of the line, and the copies of as many of its tiles as there are stages: returns how many. All threads find it,
- * each by itself: what is asked of memory before the first tile comes one after the other, and should not wait for anything
- * else. Where this launch began beside an append, it comes back when that is done. */
+/* The first item of the line, and the copies of as many of its tiles as there are stages: returns how many. `may_be_more`: the
+ * part does not end with that item. All threads find it, each by itself: what is asked of memory before the first tile comes one
+ * after the other, and should not wait for anything else. Where this launch began beside an append, it comes back when that is
+ * done. */
 template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader, ItemShared &items,
                                           uint32_t base, bool &may_be_more) {

@@ -35,6 +35,7 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void *global, 
                : "memory");
 }
 
+/* By L2's own policy: what is read once, and soon. */
 __device__ __forceinline__ void copy_async(uint32_t shared, const void *global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(__cvta_generic_to_global(global)) : "memory");
 }

@@ -1,7 +1,7 @@
 /* Brings KV tiles into shared memory, in the order of the items and ahead of the one at work.
  *
- * Items of the line stand in a ring in shared memory, some ahead of the one at work: the tiles of the next items are on their way
- * before the present one is merged and written. An item of the queue is loaded by itself. Warp w copies tokens
+ * Items of the line stand in a ring in shared memory, some ahead of the one at work: one tile of the next items is on its
+ * way while the present one is written and merged, another follows. An item of the queue is loaded by itself. Warp w copies tokens
  * [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work on, so that its pipeline needs no
  * other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of copies, in this
  * order: K's place is free again while V is still at work. Tokens that no line of the item sees become zeros; of pages that hold
