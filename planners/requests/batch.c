@@ -198,12 +198,12 @@ cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int
 static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len) {
   const cgr__row *row = &rows->row[batch->rows[i]];
   int32_t first = batch->tokens && query_len > 0 ? batch->tokens[at] : CGR_TOKEN_LAST;
+  if (!batch->tokens && query_len > 1)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
   if (query_len > 0 && first == CGR_TOKEN_LAST && !row->has_token)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "batch: the token of row %d is CGR_TOKEN_LAST, expected a token: no step has sampled one for it",
                      batch->rows[i]);
-  if (!batch->tokens && query_len > 1)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
   return batch->tokens ? cgr__batch_check_ids("batch", batch->tokens, at, query_len) : CGR_OK;
 }
 

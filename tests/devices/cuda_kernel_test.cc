@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "devices/device.h"
 #include "tests/devices/kernels.h"
+#include "tests/support/checker.h"
 #include "tests/support/devices.h"
 
 namespace {
@@ -97,7 +97,7 @@ TEST_F(CudaKernelTest, RunsInAGraphWithProgrammaticEdges) {
 // A kernel that is launched early begins beside the one before it, and after its wait sees what that one wrote; in a stream and
 // in a graph. Code for older architectures, which cannot wait, begins after it.
 TEST_F(CudaKernelTest, EarlyLaunchesBeginBesideWhatIsBeforeThem) {
-  if (getenv("CGR_UNDER_CHECKER"))
+  if (cgr_test::UnderChecker())
     GTEST_SKIP() << "the checker runs one kernel after the other";
   const cgr__kernel late = { "late", sizeof(test_late_args), nullptr, test_late, test_late_preload, 0 };
   const cgr__kernel follow = { "follow", sizeof(test_follow_args), nullptr, test_follow, test_follow_preload, 0 };

@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Runs what tools/gpu/pack.sh packed, on a machine with a GPU: no GPU is a failure here. The last line sums up the cases.
 #
-#   tools/gpu/run_tests.sh [--short] [--jobs N] [--memcheck|--racecheck|--synccheck] [pattern]
+#   tools/gpu/run_tests.sh [--short] [--jobs N] [--shards N] [--memcheck|--racecheck|--synccheck] [pattern]
 #   tools/gpu/run_tests.sh --memcheck 'runtime/re*'
 #
 # --short runs the tests with the tag gpu_short alone, --memcheck and the like every test under that tool of compute-sanitizer. The
 # pattern is that of a test below tests/. --jobs runs N tests at a time; one that fails beside others, which take memory and time
-# from it, runs again alone, and that run counts. GTEST_FILTER and the like reach the tests through the environment, as does
+# from it, runs again alone, and that run counts. --shards cuts each program into N processes, which a slow checker needs: every test
+# of it, and so every program, must be GoogleTest's. GTEST_FILTER and the like reach the tests through the environment, as does
 # CGR_MAX_CAPABILITY, which is 80 to run the kernels for older GPUs.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
-checker=() short='' jobs=1
+checker=() short='' jobs=1 shards=1
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --short) short=1 ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
+    --shards) shards=${2:?--shards needs a number}; shift ;;
     # Not the calls that CUDA refuses: tests provoke those, and check what they answer.
     --memcheck) checker=(compute-sanitizer --tool memcheck --error-exitcode 99 --report-api-errors no) ;;
     --racecheck | --synccheck) checker=(compute-sanitizer --tool "${1#--}" --error-exitcode 99) ;;
@@ -59,9 +61,11 @@ count() { # exit status, log
 declare -A test_of=() # by process
 again=()
 
-start() { # test
-  mkdir -p "$logs/${1%/*}"
-  "${checker[@]}" "./$1" > "$logs/$1" 2>&1 &
+start() { # test, or test:shard
+  local test=${1%%:*} shard=()
+  if [[ $1 == *:* ]]; then shard=(env GTEST_TOTAL_SHARDS="$shards" GTEST_SHARD_INDEX="${1##*:}"); fi
+  mkdir -p "$logs/${test%/*}"
+  "${shard[@]}" "${checker[@]}" "./$test" > "$logs/$1" 2>&1 &
   test_of[$!]=$1
 }
 
@@ -91,8 +95,10 @@ for test in $(find tests -type f -executable -path "tests/$pattern" | sort); do
     echo "== $test: left out, the checker is itself the one tool that NVTX has room for"
     continue
   fi
-  if ((${#test_of[@]} >= jobs)); then finish $((jobs > 1)); fi
-  start "$test"
+  for ((shard = 0; shard < shards; shard++)); do
+    if ((${#test_of[@]} >= jobs)); then finish $((jobs > 1)); fi
+    if ((shards > 1)); then start "$test:$shard"; else start "$test"; fi
+  done
 done
 while ((${#test_of[@]})); do finish $((jobs > 1)); done
 
