@@ -9,9 +9,9 @@ TC, graph: BatchDecodeWithPagedKVCacheWrapper on tensor cores, planned as for a 
 TC, once: the same, planned for these lengths alone. HOL: BatchAttention, the persistent kernel. Planning is not in the time.
 
 The floor is the bytes of K and V over --read-tbps, the bandwidth of a plain streaming read on the same GPU, which attention_cost
-prints. Needs FlashInfer 0.7 or later. The error is the largest of the columns whose results are right: of a head of the first or the last request, the length
-of the difference to the reference in fp32 over that of the head. A wrong result is told beside its time, which then says nothing;
-HOL's is to be expected at bs256 len32k, where K and V have more elements than its 32-bit offsets reach.
+prints. The error is the largest of the columns whose results are right: of a head of the first or the last request, the length of the
+difference to the reference in fp32 over that of the head. A wrong result is told beside its time, which then says nothing; HOL's is
+to be expected at bs256 len32k, where K and V have more elements than its 32-bit offsets reach. Needs FlashInfer 0.7 or later.
 """
 
 import argparse
@@ -20,8 +20,18 @@ import math
 import statistics
 import subprocess
 
-import flashinfer
-import torch
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--read-tbps", type=float, default=4.56, help="what a plain streaming read reaches (default: %(default)s)")
+    parser.add_argument("--cases", default="", metavar="PART", help="only cases with this in their names")
+    return parser.parse_args()
+
+
+OPTIONS = parse_options()  # now, for --help needs neither of these
+
+import flashinfer  # noqa: E402
+import torch  # noqa: E402
 
 Q_HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE = 32, 8, 128, 16
 DTYPE, DEVICE = torch.bfloat16, "cuda"
@@ -131,7 +141,7 @@ def measure_peer(batch, plan, floor_us):
         us, error = measure_us(batch, plan(batch), floor_us), batch.error()
     except Exception as failure:  # the others go on, unless the GPU is lost to all of them
         return f"failed: {(str(failure) or type(failure).__name__).splitlines()[0]}", None
-    return (f"{us:.1f}", error) if error <= MOST_ERROR else (f"{us:.1f} (wrong by {100 * error:.1f}%)", None)
+    return (f"{us:.1f}", error) if error <= MOST_ERROR else (f"wrong by {100 * error:.1f}% ({us:.1f})", None)
 
 
 def print_case(case, tbps):
@@ -143,17 +153,14 @@ def print_case(case, tbps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--read-tbps", type=float, default=4.56, help="what a plain streaming read reaches (default: %(default)s)")
-    parser.add_argument("--cases", default="", metavar="PART", help="only cases with this in their names")
-    options = parser.parse_args()
     driver = subprocess.getoutput("nvidia-smi --query-gpu=driver_version --format=csv,noheader").split("\n")[0]
-    print(f"# device: {torch.cuda.get_device_name()}\n# driver: {driver}\n# library: flashinfer {flashinfer.__version__}, "
-          f"torch {torch.__version__}\n# streaming read: {options.read_tbps:.2f} TB/s, as given\n")
+    print(f"# program: profiles/peers/flashinfer_attention.py\n# device: {torch.cuda.get_device_name()}\n# driver: {driver}\n"
+          f"# library: flashinfer {flashinfer.__version__}, torch {torch.__version__}\n"
+          f"# streaming read: {OPTIONS.read_tbps:.2f} TB/s, as given\n")
     print(f"| case | floor us | {' us | '.join(PEERS)} us | error |\n|---|---:|{'---:|' * len(PEERS)}---:|")
     for case in all_cases():
-        if options.cases in case.name:
-            print_case(case, options.read_tbps)
+        if OPTIONS.cases in case.name:
+            print_case(case, OPTIONS.read_tbps)
 
 
 if __name__ == "__main__":

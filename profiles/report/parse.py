@@ -144,6 +144,7 @@ SPECS = {
         "alone",
         apart="Other shapes",
     ),
+    "flashinfer_attention": Spec(("case",), {}, {"floor us": "floor"}),
     "planner_cost": Spec(("batch",), {}, {"us for 4 plan classes": "planner"}),
     "fa3_cost": Spec(("decodes",), {}, {"upstream, us": "upstream", "vllm, us": "vllm"}, "upstream"),
     "flashinfer_cost": Spec(("plan",), {}, {"us": "planner"}, "planner"),
@@ -591,7 +592,7 @@ SUFFIXES = (".txt", ".json", ".prom")
 
 def parse_text(stem, text):
     """(program, records) of a file's text, or Unreadable."""
-    line = re.search(r"^# program: (?:profiles/)?(\w+)$", text, re.M)
+    line = re.search(r"^# program: (?:profiles/)?(?:peers/)?(\w+)(?:\.py)?$", text, re.M)
     program = line[1] if line else None
     by_name = max((name for name in PARSERS if stem.startswith(name)), key=len, default=None)
     kind = program if program in PARSERS or program in SPECS else by_name or program
