@@ -80,14 +80,14 @@ cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t s
 
 /* --------------------------------------------------------------------------------------------------------------- results */
 
-static cgr_status check_seq(const cgr_runtime *rt, uint64_t seq) {
+cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq) {
   uint64_t launched = rt->lane.launched, depth = rt->lane.ring.depth;
   if (seq == 0 || seq > launched)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_step_wait: seq is %llu, expected that of a launched step (%llu so far)",
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: seq is %llu, expected that of a launched step (%llu so far)", function,
                      (unsigned long long)seq, (unsigned long long)launched);
   if (launched - seq >= depth)
     return cgr__fail(CGR_ERROR_EXPIRED,
-                     "cgr_step_wait: seq is %llu, expected one of %llu .. %llu: those before are gone (ring_depth is %llu)",
+                     "%s: seq is %llu, expected one of %llu .. %llu: those before are gone (ring_depth is %llu)", function,
                      (unsigned long long)seq, (unsigned long long)(launched - depth + 1), (unsigned long long)launched,
                      (unsigned long long)depth);
   return CGR_OK;
@@ -142,7 +142,7 @@ static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_m
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_step_wait: timeout_ms is %d, expected -1 or more", timeout_ms);
   if (result)
     CGR__TRY(cgr__sized_check("cgr_step_wait: result", result));
-  CGR__TRY(check_seq(rt, seq));
+  CGR__TRY(cgr__check_seq(rt, "cgr_step_wait", seq));
   CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms == -1 ? rt->setup.config.wait_timeout_ms : timeout_ms));
   return report_result(rt, seq, result);
 }

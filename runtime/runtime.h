@@ -417,6 +417,8 @@ cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry);
 
 /* Waits until step `seq` has completed, or the timeout. */
 cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms);
+/* That a step has been launched, and that its result has not been written over. */
+cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq);
 /* Takes note of losses: everything is sent again. Death when the device has run a step that was never launched. */
 cgr_status cgr__see_losses(cgr_runtime *rt);
 

@@ -100,17 +100,9 @@ bool cgr__timing_is_kept(const cgr_runtime *rt, uint64_t seq) {
 
 /* Why it is not. */
 static cgr_status refuse_seq(const cgr_runtime *rt, const char *function, uint64_t seq) {
-  uint64_t launched = rt->lane.launched, depth = rt->lane.ring.depth;
   if (!cgr__is_timed(rt))
     return cgr__fail(CGR_ERROR_STATE, "%s: config.timing is 0, expected a runtime created with 1 or 2", function);
-  if (seq == 0 || seq > launched)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: seq is %llu, expected that of a launched step (%llu so far)", function,
-                     (unsigned long long)seq, (unsigned long long)launched);
-  if (launched - seq >= depth)
-    return cgr__fail(CGR_ERROR_EXPIRED,
-                     "%s: seq is %llu, expected one of %llu .. %llu: those before are gone (ring_depth is %llu)", function,
-                     (unsigned long long)seq, (unsigned long long)(launched - depth + 1), (unsigned long long)launched,
-                     (unsigned long long)depth);
+  CGR__TRY(cgr__check_seq(rt, function, seq));
   return cgr__fail(CGR_NOT_READY, "%s: step %llu has not completed, expected one that has (cgr_step_wait)", function,
                    (unsigned long long)seq);
 }

@@ -42,7 +42,7 @@ const std::vector<Way> &Ways() {
         cgr_stream_synchronize(e.dev, info.stream);
         return CGR_OK;
       } },
-    { "a_fork_is_not_joined", CGR_ERROR_CAPTURE, "cgr_runtime_capture: capturing",
+    { "a_fork_is_not_joined", CGR_ERROR_CAPTURE, "expected every stream that was forked to be joined",
       [](cgr_recorder *, Engine &e, const cgr_record_info &info) {
         CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, info.stream));
         CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, e.side));
