@@ -8,4 +8,9 @@
 #define CGR__HOST_DEVICE static inline
 #endif
 
+/* Where the compiler should lay code that is seldom executed: away from the rest. A kernel that is launched for a few microseconds
+ * waits for the instructions that its multiprocessor's cache does not hold. */
+#define CGR__LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define CGR__UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
 #endif

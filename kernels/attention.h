@@ -35,7 +35,7 @@ typedef struct cgr__attention_args {
   cgr__group_geometry group;
   const int32_t *page_table;                                         /* [M+1][group.page_table_stride] */
   const int32_t *query_start_loc, *seq_lens, *request_rows, *counts; /* seq_lens: of the class's length set */
-  const int32_t *plan;                                               /* of plan_class */
+  const int32_t *plan;                                               /* of plan_class, aligned to 16 bytes */
   int32_t *plan_counters;                                            /* [slots] */
   int32_t *queue;                                                    /* of this layer: items taken; 0 before */
   float *partial_out;                                                /* [lines of all slots][head_dim_v], not normalised */
@@ -49,7 +49,9 @@ typedef struct cgr__attention_args {
   int32_t line_lines, queue_lines;             /* lines ((token, head) pairs) of a slot of the line and of the queue */
   float scale, softcap;                        /* softcap 0: none */
   int32_t alibi_sqrt;                          /* 1: slope * sqrt(distance) */
-  int32_t reserved;                            /* in the place of a hole */
+  int32_t query_len;                           /* no request has more new tokens; 0: they may have any number */
+  int32_t shared_bytes; /* of a CTA, if it needs less: with them a multiprocessor holds no more CTAs than the plan counts on */
+  int32_t reserved;     /* in the place of a hole */
   int32_t after_append; /* 1: the launch before it in the stream is the append of the step's tokens to k_cache and v_cache. Where
                            the device can, attention begins beside it: until the append is done it reads the plan, page numbers
                            and tokens of earlier steps, and writes nothing */
@@ -72,7 +74,7 @@ typedef struct cgr__head_block {
 } cgr__head_block;
 
 CGR__HOST_DEVICE cgr__head_block cgr__attention_head_block(const cgr__attention_args *a, int32_t index) {
-  int32_t kv_head = a->kv_blocks == 1 ? index : index / a->kv_blocks;
+  int32_t kv_head = CGR__UNLIKELY(a->kv_blocks > 1) ? index / a->kv_blocks : index;
   int32_t first = (index - kv_head * a->kv_blocks) * a->block_heads; /* within the group */
   cgr__head_block block;
   block.kv_head = kv_head;

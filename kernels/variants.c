@@ -215,12 +215,24 @@ int32_t cgr__variant_head_blocks(const cgr__variant *variant, const cgr_layer *l
   return layer->num_kv_heads * ((group + heads - 1) / heads);
 }
 
+/* CTAs of a layer that a multiprocessor holds at once. */
+static int32_t num_ctas(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
+  int32_t by_shared = device->shared_memory / variant->width[width_of(variant, layer)].shared;
+  return larger(1, smaller(variant->max_ctas, by_shared));
+}
+
 int32_t cgr__variant_num_parts(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
   if (device->kind == CGR_DEVICE_KIND_HOST)
     return variant->max_ctas;
-  int32_t by_shared = device->shared_memory / variant->width[width_of(variant, layer)].shared;
-  int32_t ctas = larger(1, smaller(variant->max_ctas, by_shared));
-  return larger(1, smaller(CGR__MAX_PARTS, ctas * device->num_multiprocessors));
+  return larger(1, smaller(CGR__MAX_PARTS, num_ctas(variant, device, layer) * device->num_multiprocessors));
+}
+
+/* With so much shared memory to each of its CTAs a multiprocessor holds no more than the plan counts on, whatever registers they
+ * take: it would get more of the work than others. A CTA may have what a multiprocessor has, less 1 KB. */
+static int32_t shared_bytes(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
+  if (device->kind == CGR_DEVICE_KIND_HOST)
+    return 0;
+  return (device->shared_memory + 1024) / (num_ctas(variant, device, layer) + 1);
 }
 
 /* Largest power of two of query tokens whose lines fit a tile. */
@@ -313,6 +325,7 @@ static void add_layer(const cgr_device_info *device, const cgr__variant *v, cons
   plans->class_of[index] = (uint8_t)i;
   plans->line_lines[i] = larger(plans->line_lines[i], lines); /* layers of one class may have blocks of other sizes */
   plans->queue_lines[i] = larger(plans->queue_lines[i], v->tile_lines);
+  plans->shared_bytes[i] = shared_bytes(v, device, l);
   int64_t line_slots = cgr__plan_all_line_slots(&c), queue_slots = (int64_t)c.lanes * cgr__plan_queue_slots(&c);
   plans->num_slots = larger64(plans->num_slots, line_slots + queue_slots);
   plans->partial_vectors = larger64(plans->partial_vectors, line_slots * lines + queue_slots * v->tile_lines);

@@ -81,6 +81,7 @@ typedef struct cgr__plans {
   int64_t offset[CGR__MAX_CLASSES]; /* of its plan, in words of the buffer */
   uint8_t class_of[CGR__MAX_LAYERS];
   int32_t line_lines[CGR__MAX_CLASSES], queue_lines[CGR__MAX_CLASSES]; /* lines of a slot */
+  int32_t shared_bytes[CGR__MAX_CLASSES];                              /* of a CTA at least, with those of the plan on the device */
   int64_t plan_words;                                                  /* i32 */
   int64_t num_slots;                    /* of the class that has most: as many counters of arrivals */
   int64_t num_counters;                 /* those, and after them the head of each layer's queue */

@@ -52,6 +52,8 @@ int cgr__cuda_preload_kernel(const void *symbol, size_t shared) {
   int raw = find(symbol, &function);
   if (raw == 0)
     raw = (int)cgr__cu.FuncLoad(function);
+  if (raw == 0) /* the same division of L1 for all kernels: a multiprocessor is empty before it gets another */
+    raw = (int)cgr__cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
   if (raw != 0 || shared == 0)
     return raw;
   if (shared > INT32_MAX)

@@ -222,7 +222,7 @@ CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64
 
 /* KV tiles of a split of a tile of n. */
 CGR__HOST_DEVICE int32_t cgr__plan_split_size(const cgr__plan_class *c, int32_t n) {
-  return c->max_splits > 0 ? (int32_t)(((uint32_t)n + (uint32_t)c->max_splits - 1) / (uint32_t)c->max_splits) : n;
+  return CGR__UNLIKELY(c->max_splits > 0) ? (int32_t)(((uint32_t)n + (uint32_t)c->max_splits - 1) / (uint32_t)c->max_splits) : n;
 }
 
 /* The border of a tile of n KV tiles, 0 .. n, for a cut `units` after its fixed cost: the nearest, or of splits one that is at
@@ -427,7 +427,7 @@ CGR__HOST_DEVICE void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__
   item->fold = item->slot = item->first = -1;
   item->count = 0;
   if (is_begin) { /* others began this tile */
-    item->slot = part->begin_slot + (c->max_splits > 0 ? (at - part->begin.kv) / split : 0);
+    item->slot = part->begin_slot + (CGR__UNLIKELY(c->max_splits > 0) ? (at - part->begin.kv) / split : 0);
     item->first = part->begin_first;
     item->count = part->begin_count;
     return;

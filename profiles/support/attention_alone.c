@@ -106,6 +106,7 @@ static void make_class(alone *a) {
   a->args.plan_class = *c;
   cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__variant_block_heads(variant, &layer));
   a->args.line_lines = a->plans.line_lines[0];
+  a->args.shared_bytes = a->plans.shared_bytes[0];
   a->args.queue_lines = a->plans.queue_lines[0];
 }
 
@@ -174,6 +175,8 @@ static void make_batch(alone *a) {
   a->args.seq_lens = upload(a, b->seq_lens, (size_t)b->num_requests * sizeof *b->seq_lens);
   a->args.counts = upload(a, counts, sizeof counts);
   a->args.num_tokens = a->num_tokens;
+  for (int32_t i = 0; i < b->num_requests; i++)
+    a->args.query_len = b->query_lens[i] > a->args.query_len ? b->query_lens[i] : a->args.query_len;
 }
 
 static void make_buffers(alone *a) {

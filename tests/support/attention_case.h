@@ -305,14 +305,17 @@ class AttentionRun {
 public:
   AttentionRun(Bench &bench, AttentionCase &made, PagedCache &cache)
       : bench_(bench), made_(made), cache_(cache), tokens_(made.num_tokens() + made.batch().padded_tokens), plans_(Plans()),
-        starts_(Starts()), lens_(Padded(made.batch().seq_lens, 0)), q_(bench, Queries()), out_(bench, Out().SizeInBytes()),
-        lse_(bench, Lse().SizeInBytes()), k_(bench, StepKeys(kCacheK)), v_(bench, StepKeys(kCacheV)),
-        slopes_(bench, made.shape().kind.alibi_slopes), sinks_(bench, made.shape().kind.sinks), table_(bench, made.table()),
-        query_start_(bench, starts_), seq_lens_(bench, lens_), rows_(bench, Rows()), counts_(bench, Counts()),
-        plan_(bench, Plan()), counters_(bench, std::vector<int32_t>(size_t(plans_.num_counters), 0)),
+        query_len_(LongestQuery()), starts_(Starts()), lens_(Padded(made.batch().seq_lens, 0)), q_(bench, Queries()),
+        out_(bench, Out().SizeInBytes()), lse_(bench, Lse().SizeInBytes()), k_(bench, StepKeys(kCacheK)),
+        v_(bench, StepKeys(kCacheV)), slopes_(bench, made.shape().kind.alibi_slopes), sinks_(bench, made.shape().kind.sinks),
+        table_(bench, made.table()), query_start_(bench, starts_), seq_lens_(bench, lens_), rows_(bench, Rows()),
+        counts_(bench, Counts()), plan_(bench, Plan()), counters_(bench, std::vector<int32_t>(size_t(plans_.num_counters), 0)),
         partial_out_(bench, size_t(plans_.partial_vectors * plans_.partial_dim)),
         partial_state_(bench, size_t(plans_.partial_vectors * 2)),
         error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
+
+  // What the kernel is told of the most new tokens of a request, from now on: that many or more, or 0. At first it is the truth.
+  void TellQueryLen(int32_t query_len) { query_len_ = query_len; }
 
   void PutError(const cgr__step_error &error) { error_.Put({ error }); }
 
@@ -435,6 +438,8 @@ private:
     args.partial_state = partial_state_.data();
     args.error = error_.data();
     args.num_tokens = tokens_;
+    args.query_len = query_len_;
+    args.shared_bytes = plans_.shared_bytes[0];
     args.head_dim = s.head_dim;
     args.head_dim_v = s.head_dim_v();
     args.scale = s.scale;
@@ -460,6 +465,10 @@ private:
   Bytes StepKeys(Cache which) {
     const bool in_step = made_.shape().kind.keys == Keys::kStep;
     return in_step ? Activations(StepTensor(which), made_.kv[which], made_.poison()) : Bytes();
+  }
+  int32_t LongestQuery() const {
+    const std::vector<int32_t> &lens = made_.batch().query_lens;
+    return lens.empty() ? 0 : *std::max_element(lens.begin(), lens.end());
   }
   std::vector<int32_t> Starts() const {
     std::vector<int32_t> starts(1, 0);
@@ -501,6 +510,7 @@ private:
   const cgr__variant *variant_ = nullptr;
   std::vector<int64_t> host_plan_;
   cgr__plans plans_;
+  int32_t query_len_; // that the kernel is told
   std::vector<int32_t> starts_, lens_;
   Array<unsigned char> q_, out_, lse_, k_, v_;
   Array<float> slopes_, sinks_;

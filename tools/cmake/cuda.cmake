@@ -65,6 +65,7 @@ endif()
 set(CGR_NVCC_FLAGS
     --expt-relaxed-constexpr
     -lineinfo
+    -Xfatbin=-compress-all
     -Xcompiler=-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
 
 # A target of .cu files: objects for whoever links them.

@@ -113,7 +113,7 @@ __device__ __forceinline__ void write_elements(const cgr__attention_args &a, con
                                                const AttentionShared &shared, int32_t line, int32_t d, Elements<4> &o, float max,
                                                float sum) {
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
-  if (item.fold >= 0) {
+  if (CGR__UNLIKELY(item.fold >= 0)) {
     const Fold both(shared.before[line], max, sum);
     int64_t at = partial_line(a, item.fold, line);
     Elements<4> before;
@@ -311,7 +311,7 @@ __device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t
 template <int kHeadDim, bool kGeneral>
 __device__ __noinline__ void zero_unowned(const cgr__attention_args &a, int32_t num_requests, int32_t num_tokens,
                                           int32_t num_emptied) {
-  int32_t part = (int32_t)blockIdx.x, parts = (int32_t)gridDim.x;
+  int32_t part = (int32_t)(blockIdx.y * gridDim.x + blockIdx.x), parts = (int32_t)(gridDim.x * gridDim.y);
   for (int32_t t = num_tokens + part; t < a.num_tokens; t += parts)
     zero_token<kHeadDim, kGeneral>(a, t);
   for (int32_t i = part; i < num_requests && num_emptied > 0; i += parts) {

@@ -219,7 +219,7 @@ template <int kTiles> struct Sight<true, kTiles> {
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const LineState<kHeadDim, kTiles> &state, AttentionShared &shared, float *scratch) {
-  constexpr int kLines = 8 * kTiles, kVectors = kHeadDim / 4;
+  constexpr int kLines = kMmaLines * kTiles, kVectors = kHeadDim / 4;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   __syncthreads();                                      /* all warps are done with the stage */

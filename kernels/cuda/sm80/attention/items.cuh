@@ -19,6 +19,7 @@ struct ItemRecord {
   int32_t row, start;   /* of the request: its row, its first token in the batch */
   int32_t position;     /* in the sequence, of the item's first query */
   int32_t kv_head, head, heads; /* the head block */
+  int32_t inverse;              /* 2^16 / heads, rounded up: x * inverse >> 16 is x / heads for x up to 2^16 / heads */
   int32_t lines;
 };
 
@@ -69,6 +70,7 @@ __device__ __forceinline__ void describe(const cgr__attention_args &a, const cgr
   record.kv_head = block.kv_head;
   record.head = block.head;
   record.heads = block.heads;
+  record.inverse = (int32_t)((uint32_t)(0xffff + block.heads) / (uint32_t)block.heads);
   record.lines = item.num_queries * block.heads;
 }
 
@@ -80,10 +82,10 @@ __device__ __forceinline__ void next_on_line(const cgr__attention_args &a, const
   const cgr__plan_batch batch = batch_of(a);
   cgr__plan_item item;
   int32_t query_len = walk.query_len, length = walk.seq_len;
-  record.is_live = cgr__plan_walk_next(&walk, &c, &part, (int32_t)blockIdx.x / c.lanes, &batch, &item);
+  record.is_live = cgr__plan_walk_next(&walk, &c, &part, (int32_t)blockIdx.y, &batch, &item);
   if (!record.is_live)
     return;
-  cgr__plan_item_in_lane(&c, (int32_t)blockIdx.x % c.lanes, &item);
+  cgr__plan_item_in_lane(&c, (int32_t)blockIdx.x, &item);
   describe<kGeneral>(a, item, query_len, length, record);
 }
 

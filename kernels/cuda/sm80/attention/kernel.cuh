@@ -1,6 +1,11 @@
-/* Attention (kernels/attention.h): one CTA of four warps works on one part of the line, then on items of the queue. */
+/* Attention (kernels/attention.h): one CTA of four warps works on one part of the line, then on items of the queue, if there can be
+ * any. Lanes are the grid's x, parts its y. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_KERNEL_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_KERNEL_CUH
+
+#include <string.h>
+
+#include <algorithm>
 
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/sm80/attention/few_lines.cuh"
@@ -10,11 +15,13 @@ namespace cgr {
 
 /* An item, and the merge of its tile if this part comes last. The stage of its last tile, which the merge passes through, is
  * refilled after that; `stage` becomes that of the next item's first tile. */
-template <int kDtype, int kHeadDim, bool kGeneral>
+template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRecord &record, Loader<kHeadDim, kGeneral> &loader,
                                      AttentionShared &shared, unsigned char *memory, int &stage) {
   using Shape = AttentionShape<kHeadDim>;
-  if (record.lines <= 8)
+  if constexpr (kMostLines <= kFewLines)
+    run_few_lines<kDtype, kHeadDim, kGeneral, kMostLines / kMmaLines>(a, record, loader, shared, memory, stage);
+  else if (record.lines <= kMmaLines)
     run_few_lines<kDtype, kHeadDim, kGeneral, 1>(a, record, loader, shared, memory, stage);
   else if (record.lines <= kFewLines)
     run_few_lines<kDtype, kHeadDim, kGeneral, 2>(a, record, loader, shared, memory, stage);
@@ -56,7 +63,9 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   using Shape = AttentionShape<kHeadDim>;
   const cgr__plan_part *parts =
       reinterpret_cast<const cgr__plan_part *>(reinterpret_cast<const char *>(a.plan) + sizeof(cgr__plan_header));
-  const cgr__plan_part part = parts[(int32_t)blockIdx.x / a.plan_class.lanes];
+  static_assert(sizeof(cgr__plan_header) % 16 == 0 && sizeof(cgr__plan_part) % 16 == 0, "three loads fetch a part");
+  cgr__plan_part part;
+  memcpy(&part, __builtin_assume_aligned(parts + blockIdx.y, 16), sizeof part);
   const cgr__plan_batch batch = batch_of(a);
   cgr__plan_walk walk = cgr__plan_walk_begin(&part, &batch);
   ItemRecord record;
@@ -83,7 +92,9 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   return stage;
 }
 
-template <int kDtype, int kHeadDim, bool kGeneral>
+/* `kMostLines`: of an item; of as few as kFewLines or fewer only where nothing is in the queue. A CTA of decode executes about as
+ * many instructions as its multiprocessor's cache holds: the fewer others lie between them, the less it waits. */
+template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
     attention_kernel(const __grid_constant__ cgr__attention_args a) {
   using Shape = AttentionShape<kHeadDim>;
@@ -93,8 +104,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   const cgr__plan_header *header = reinterpret_cast<const cgr__plan_header *>(a.plan);
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
-  int32_t num_items = header->num_items * a.plan_class.lanes, num_emptied = header->num_emptied;
+  constexpr bool kHasQueue = kMostLines > kFewLines;
+  int32_t num_items = kHasQueue ? header->num_items * a.plan_class.lanes : 0, num_emptied = header->num_emptied;
   Loader<kHeadDim, kGeneral> loader;
+  loader.page_shift = __ffs(a.group.page_size) - 1;
   loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));
   bool may_be_more, is_first = true;
   int num_filled = begin_line(a, loader, shared.items, base, may_be_more), stage = 0;
@@ -110,13 +123,13 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
         loader.begin_item(a, shared.items.ring[1], 1);
     }
     if (loader.on_line && !record.is_live) {
-      if (num_items == 0)
+      if (!kHasQueue || num_items == 0)
         break;
       __syncthreads(); /* all have seen that */
       loader.on_line = false;
       loader.policy = cache_policy(false); /* q tiles of one request read the same K and V */
     }
-    if (!loader.on_line) {
+    if (kHasQueue && !loader.on_line) {
       if (threadIdx.x == 0)
         find_in_queue<kGeneral>(a, shared.items, i, num_items, is_first);
       is_first = false;
@@ -129,24 +142,49 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
 #pragma unroll 1 /* the loader's code is long, and cold when a step begins */
     for (; num_filled < Shape::kStages; num_filled++)
       refill(a, loader, shared.items, base + num_filled * Shape::kStageBytes);
-    work<kDtype, kHeadDim, kGeneral>(a, record, loader, shared, memory, stage);
+    work<kDtype, kHeadDim, kGeneral, kMostLines>(a, record, loader, shared, memory, stage);
   }
   copy_async_wait<0>();
 }
 
-template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
-  constexpr size_t kShared = AttentionShape<kHeadDim>::kSharedBytes;
-  if (args->q.dtype == CGR_DTYPE_BF16)
-    return launch(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral>, args, grid, dim3(kAttentionThreads), kShared, stream,
-                  args->after_append != 0);
-  return launch(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral>, args, grid, dim3(kAttentionThreads), kShared, stream,
+/* Dynamic shared memory of a launch at most: of what the plan may ask for beyond a CTA's own, too. */
+template <int kHeadDim> constexpr size_t most_shared() {
+  constexpr size_t kOwn = AttentionShape<kHeadDim>::kSharedBytes, kMost = 80 << 10; /* two fit on an A100 */
+  return kOwn > kMost ? kOwn : kMost;
+}
+
+template <int kHeadDim, bool kGeneral, int kMostLines>
+int launch_instance(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
+  auto kernel = args->q.dtype == CGR_DTYPE_BF16 ? attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMostLines>
+                                                : attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMostLines>;
+  size_t shared = std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, (size_t)args->shared_bytes);
+  return launch(kernel, args, grid, dim3(kAttentionThreads), std::min(shared, most_shared<kHeadDim>()), stream,
                 args->after_append != 0);
 }
 
+/* The instance for as many lines as an item of the batch can have. */
+template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
+  bool on_line = args->query_len > 0 && args->query_len <= args->plan_class.line_query_len;
+  int32_t lines = on_line ? args->query_len * args->block_heads : kTileLines;
+  if (lines <= kMmaLines)
+    return launch_instance<kHeadDim, kGeneral, kMmaLines>(args, grid, stream);
+  if (lines <= kFewLines)
+    return launch_instance<kHeadDim, kGeneral, kFewLines>(args, grid, stream);
+  return launch_instance<kHeadDim, kGeneral, kTileLines>(args, grid, stream);
+}
+
+template <int kHeadDim, bool kGeneral, int kMostLines> int preload_instance() {
+  int error = preload(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMostLines>, most_shared<kHeadDim>());
+  return error ? error : preload(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMostLines>, most_shared<kHeadDim>());
+}
+
 template <int kHeadDim, bool kGeneral> int attention_preload() {
-  constexpr size_t kShared = AttentionShape<kHeadDim>::kSharedBytes;
-  int error = preload(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral>, kShared);
-  return error ? error : preload(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral>, kShared);
+  int (*const preloads[])() = { preload_instance<kHeadDim, kGeneral, kMmaLines>, preload_instance<kHeadDim, kGeneral, kFewLines>,
+                                preload_instance<kHeadDim, kGeneral, kTileLines> };
+  for (auto preload_one : preloads)
+    if (int error = preload_one())
+      return error;
+  return 0;
 }
 
 } // namespace cgr

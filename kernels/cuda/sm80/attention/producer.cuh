@@ -34,6 +34,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
   int32_t start;          /* general: the request's first token in the step */
   int32_t row;
   bool live, on_line;
+  int32_t page_shift; /* plain: log2(page_size) */
   int32_t page;      /* of this warp's granule of `tile` */
   CachePolicy policy;
   const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
@@ -77,14 +78,15 @@ template <int kHeadDim, bool kGeneral> struct Loader {
         page = a.page_table[row * a.group.page_table_stride + (int32_t)((uint32_t)token / (uint32_t)a.group.page_size)];
     } else {
       if (token < seen_end)
-        page = a.page_table[row * a.group.page_table_stride + (token >> (__ffs(a.group.page_size) - 1))];
+        page = a.page_table[row * a.group.page_table_stride + (token >> page_shift)];
     }
   }
 
   /* K of the next tile. */
   __device__ __forceinline__ void issue_k(const cgr__attention_args &a, uint32_t stage) {
     if (live) {
-      if (!is_step(a) && ((uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page)) {
+      bool is_bad = (uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page;
+      if (CGR__UNLIKELY(is_bad && !is_step(a))) {
         wait_for_previous(); /* nothing is written before */
         claim_error(a.error, CGR_GUARD_PAGE, row, first_token() / a.group.page_size, page);
         page = a.group.read_trash_page;
@@ -129,7 +131,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
     int64_t stride;
     const char *from = locate(a, column, cache, step, token, stride);
     bool is_whole = first_token() + kGranule <= seen_end && (!kGeneral || (first_token() >= seen_begin && head_dim == kHeadDim));
-    if (is_whole) {
+    if (CGR__LIKELY(is_whole)) {
 #pragma unroll
       for (int u = 0; u < Shape::kPasses; u++) {
         int ahead = u * Shape::kTokensPerPass;

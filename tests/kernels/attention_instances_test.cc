@@ -1,0 +1,91 @@
+// The kernels have instances for few lines, which a launch is given where its step has no others. Which of them it was does not
+// show: all give the same bits.
+#include <gtest/gtest.h>
+
+#include "tests/support/attention_case.h"
+#include "tests/support/checker.h"
+#include "tests/support/seed.h"
+
+namespace cgr_test {
+namespace {
+
+constexpr int32_t kFewLines = 16;
+
+class KernelAttentionInstances : public AttentionTest {
+protected:
+  // Told the truth, told of as many tokens as the line takes, and told nothing.
+  void CheckSame(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    if (KernelFor(info_, shape) == nullptr || HasFatalFailure())
+      return;
+    AttentionCase made(shape, batch, seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + " " + made.shape().Text());
+    PagedCache cache(*bench_, made.Cache_());
+    made.Fill(&cache, Poison::kNan);
+    AttentionRun run(*bench_, made, cache);
+    const AttentionOutput few = run.Run();
+    ASSERT_EQ(few.error.error, CGR_GUARD_NONE);
+    ExpectAttention(made, cache, few);
+    for (int32_t query_len : { std::max(1, kFewLines * shape.num_kv_heads / shape.num_q_heads), 0 }) {
+      run.TellQueryLen(query_len);
+      const AttentionOutput other = run.Run();
+      ASSERT_TRUE(SameBits(few, other, made.num_tokens() + batch.padded_tokens, made.shape()))
+          << "told of " << query_len << " new tokens";
+    }
+    cases_++;
+  }
+  // Requests of up to `most` new tokens: some short, some of many KV tiles, one that a guard has emptied.
+  static AttentionBatch Batch(int32_t most, Random &random) {
+    AttentionBatch batch = { {}, {}, random.Pick32(0, 3), random.Pick32(0, 2) };
+    for (int32_t length : { 1, 15, 16, 17, 63, 64, 65, 200, 700 }) {
+      batch.query_lens.push_back(std::min(length, random.Pick32(1, most)));
+      batch.seq_lens.push_back(length);
+    }
+    batch.seq_lens[size_t(random.Pick32(0, 8))] = 0;
+    return batch;
+  }
+  AttentionShape ShapeOf(int32_t heads, int32_t head_dim, Random &random) const {
+    AttentionShape shape = Shape();
+    shape.num_q_heads = 2 * heads;
+    shape.num_kv_heads = 2;
+    shape.head_dim = head_dim;
+    shape.dtype = bench_->has_cuda_kernels() && random.OneIn(2) ? CGR_DTYPE_FP16 : Dtype();
+    shape.num_parts = random.Pick32(1, 40);
+    shape.batch_invariant = random.OneIn(4);
+    return shape;
+  }
+};
+
+TEST_P(KernelAttentionInstances, OfPlainAttention) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int32_t head_dim : { 64, 128, 256 })
+    for (int32_t heads : UnderChecker() ? std::vector<int32_t>{ 4 } : std::vector<int32_t>{ 1, 2, 3, 4, 5, 7, 8, 11, 16 })
+      CheckSame(ShapeOf(heads, head_dim, random), Batch(kFewLines / heads, random), random.Bits());
+  EXPECT_GT(cases_, 0);
+}
+
+// With slopes a line that is nobody's would outgrow the scores of others.
+TEST_P(KernelAttentionInstances, OfEveryKind) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int i = 0; i < (UnderChecker() ? 3 : 40); i++) {
+    const int32_t heads = random.Pick32(1, 16);
+    AttentionShape shape = ShapeOf(heads, 8 * random.Pick32(1, 32), random);
+    if (i % 2 == 0)
+      shape.kind.alibi_slopes = std::vector<float>(size_t(shape.num_q_heads), 0.3f);
+    if (i % 3 == 0)
+      shape.kind.window_left = random.Pick32(1, 300);
+    if (i % 5 == 0)
+      shape.kind.softcap = 5.0f;
+    if (i % 7 == 0)
+      shape.kind.sinks = std::vector<float>(size_t(shape.num_q_heads), 0.5f);
+    CheckSame(shape, Batch(std::max(1, kFewLines / heads), random), random.Bits());
+  }
+}
+
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionInstances);
+
+} // namespace
+} // namespace cgr_test
