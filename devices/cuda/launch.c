@@ -52,11 +52,15 @@ int cgr__cuda_preload_kernel(const void *symbol, size_t shared) {
   int raw = find(symbol, &function);
   if (raw == 0)
     raw = (int)cgr__cu.FuncLoad(function);
-  if (raw == 0) /* the same division of L1 for all kernels: a multiprocessor is empty before it gets another */
-    raw = (int)cgr__cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
   if (raw != 0 || shared == 0)
     return raw;
   if (shared > INT32_MAX)
     return (int)CUDA_ERROR_INVALID_VALUE;
   return (int)cgr__cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared);
+}
+
+int cgr__cuda_prefer_shared_memory(const void *symbol) {
+  CUfunction function = NULL;
+  int raw = find(symbol, &function);
+  return raw != 0 ? raw : (int)cgr__cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
 }

@@ -85,4 +85,4 @@ extern "C" int cgr__cuda_append(const void *args, cudaStream_t stream) {
   return cgr::launch(cgr::append_kernel, &append, dim3(blocks), dim3(cgr::kThreads), 0, stream);
 }
 
-extern "C" int cgr__cuda_append_preload(void) { return cgr::preload(cgr::append_kernel, 0); }
+extern "C" int cgr__cuda_append_preload(void) { return cgr::preload_with_attention(cgr::append_kernel, 0); }

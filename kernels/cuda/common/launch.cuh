@@ -39,5 +39,11 @@ template <typename Args> inline int preload(void (*kernel)(Args), size_t shared)
   return cgr__cuda_preload_kernel(reinterpret_cast<const void *>(kernel), shared);
 }
 
+/* The same, with L1 divided as for large shared memory: for attention, and for the kernel that it begins beside. */
+template <typename Args> inline int preload_with_attention(void (*kernel)(Args), size_t shared) {
+  int error = preload(kernel, shared);
+  return error ? error : cgr__cuda_prefer_shared_memory(reinterpret_cast<const void *>(kernel));
+}
+
 } // namespace cgr
 #endif

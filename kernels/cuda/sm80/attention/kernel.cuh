@@ -174,8 +174,10 @@ template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention
 }
 
 template <int kHeadDim, bool kGeneral, int kMostLines> int preload_instance() {
-  int error = preload(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMostLines>, most_shared<kHeadDim>());
-  return error ? error : preload(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMostLines>, most_shared<kHeadDim>());
+  int error = preload_with_attention(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMostLines>, most_shared<kHeadDim>());
+  if (error)
+    return error;
+  return preload_with_attention(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMostLines>, most_shared<kHeadDim>());
 }
 
 template <int kHeadDim, bool kGeneral> int attention_preload() {
