@@ -1,4 +1,4 @@
-/* Functions that are compiled as C for the host and as CUDA for the device. */
+/* Functions that are compiled as C for the host and as CUDA for the device, and what their conditions are likely to be. */
 #ifndef CGR_BASE_HOST_DEVICE_H
 #define CGR_BASE_HOST_DEVICE_H
 
@@ -8,8 +8,8 @@
 #define CGR__HOST_DEVICE static inline
 #endif
 
-/* Where the compiler should lay code that is seldom executed: away from the rest. A kernel that is launched for a few microseconds
- * waits for the instructions that its multiprocessor's cache does not hold. */
+/* Code that seldom runs is laid out of the way: a kernel of a few microseconds waits for every instruction that the cache of its
+ * multiprocessor does not hold. */
 #define CGR__LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define CGR__UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 

@@ -13,8 +13,9 @@ extern "C" {
 #endif
 
 /* Attention in one launch of num_parts * lanes CTAs, over what the plan class says that queries see. A head block is
- * `block_heads` query heads of one KV head, the last of a KV head what is left. A CTA works on its part of the line, then on
- * items of the queue, each taken by adding 1 to *queue, until there are none (planners/attention/plan.h). Tiles that are shared
+ * `block_heads` query heads of one KV head, the last of a KV head what is left. A CTA works on its part of the line, then,
+ * where max_query_len allows for any, on items of the queue, each taken by adding 1 to *queue, until there are none
+ * (planners/attention/plan.h). Tiles that are shared
  * leave fp32 partials; the last CTA to arrive at plan_counters[first] merges them in the order of their slots, writes the output
  * and sets the counter back to 0. A CTA also zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile
  * has: the padding [counts[TOKENS], num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P
@@ -49,8 +50,10 @@ typedef struct cgr__attention_args {
   int32_t line_lines, queue_lines;             /* lines ((token, head) pairs) of a slot of the line and of the queue */
   float scale, softcap;                        /* softcap 0: none */
   int32_t alibi_sqrt;                          /* 1: slope * sqrt(distance) */
-  int32_t query_len;                           /* no request has more new tokens; 0: they may have any number */
-  int32_t shared_bytes; /* of a CTA, if it needs less: with them a multiprocessor holds no more CTAs than the plan counts on */
+  int32_t max_query_len; /* no request has more new tokens: one that has is not attended, nor are its outputs zeroed; 0: they may
+                            have any number */
+  int32_t shared_bytes; /* dynamic shared memory of a CTA at least: so much that a multiprocessor holds no more CTAs than the plan
+                           counts on; 0: what it needs */
   int32_t reserved;     /* in the place of a hole */
   int32_t after_append; /* 1: the launch before it in the stream is the append of the step's tokens to k_cache and v_cache. Where
                            the device can, attention begins beside it: until the append is done it reads the plan, page numbers
@@ -81,6 +84,15 @@ CGR__HOST_DEVICE cgr__head_block cgr__attention_head_block(const cgr__attention_
   block.head = kv_head * a->group_heads + first;
   block.heads = cgr__plan_min(a->group_heads - first, a->block_heads);
   return block;
+}
+
+/* The most lines of an item of the launch, as far as it tells; `tile_lines`, those of a full q tile, where some may be in the
+ * queue. */
+static inline int32_t cgr__attention_most_lines(const cgr__attention_args *a, int32_t tile_lines) {
+  if (a->max_query_len <= 0 || a->max_query_len > a->plan_class.line_query_len)
+    return tile_lines;
+  int64_t lines = (int64_t)a->max_query_len * a->block_heads;
+  return lines < tile_lines ? (int32_t)lines : tile_lines;
 }
 
 /* Line of the partials at which a slot begins. */

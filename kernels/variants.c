@@ -227,12 +227,12 @@ int32_t cgr__variant_num_parts(const cgr__variant *variant, const cgr_device_inf
   return larger(1, smaller(CGR__MAX_PARTS, num_ctas(variant, device, layer) * device->num_multiprocessors));
 }
 
-/* With so much shared memory to each of its CTAs a multiprocessor holds no more than the plan counts on, whatever registers they
- * take: it would get more of the work than others. A CTA may have what a multiprocessor has, less 1 KB. */
+/* Dynamic shared memory with which a multiprocessor holds no more CTAs than the plan counts on, however few registers they take:
+ * one that held more would get more of the work. One more does not fit, for each takes static memory and 1 KB besides. */
 static int32_t shared_bytes(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
   if (device->kind == CGR_DEVICE_KIND_HOST)
     return 0;
-  return (device->shared_memory + 1024) / (num_ctas(variant, device, layer) + 1);
+  return device->shared_memory / (num_ctas(variant, device, layer) + 1);
 }
 
 /* Largest power of two of query tokens whose lines fit a tile. */

@@ -47,7 +47,8 @@ typedef struct cgr__variant {
   int32_t tile_kv;                  /* tokens of a KV tile */
   int32_t cost_tile, cost_kv, snap; /* ns at head dim 128; of CUDA on an H200, rounded (profiles/calibrate). cost_kv scales
                                        with the width */
-  int32_t max_ctas;                 /* per multiprocessor, by registers; the host: in all */
+  int32_t max_ctas;                 /* per multiprocessor, by registers of the kernel that takes most; shared_bytes
+                                       holds the others to it. The host: in all */
   struct {
     int32_t head_dim, shared; /* the larger of both head dims is at most this; bytes of shared memory of a CTA */
   } width[CGR__MAX_WIDTHS];   /* of its instances, ascending; the host, which has one for all, none */
@@ -81,7 +82,7 @@ typedef struct cgr__plans {
   int64_t offset[CGR__MAX_CLASSES]; /* of its plan, in words of the buffer */
   uint8_t class_of[CGR__MAX_LAYERS];
   int32_t line_lines[CGR__MAX_CLASSES], queue_lines[CGR__MAX_CLASSES]; /* lines of a slot */
-  int32_t shared_bytes[CGR__MAX_CLASSES];                              /* of a CTA at least, with those of the plan on the device */
+  int32_t shared_bytes[CGR__MAX_CLASSES];                              /* of a CTA at least (cgr__attention_args) */
   int64_t plan_words;                                                  /* i32 */
   int64_t num_slots;                    /* of the class that has most: as many counters of arrivals */
   int64_t num_counters;                 /* those, and after them the head of each layer's queue */

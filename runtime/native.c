@@ -58,7 +58,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.partial_state = b->partial_state;
   args.error = &step->state->error;
   args.num_tokens = rec->base.key.num_tokens;
-  args.query_len = rec->base.key.query_len;
+  args.max_query_len = rec->base.max_query_len;
   args.shared_bytes = plans->shared_bytes[class];
   args.head_dim = l->head_dim;
   args.head_dim_v = l->head_dim_v;

@@ -59,8 +59,9 @@ int cgr__cuda_preload_kernel(const void *symbol, size_t shared) {
   return (int)cgr__cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared);
 }
 
-int cgr__cuda_prefer_shared_memory(const void *symbol) {
+void cgr__cuda_prefer_shared_memory(const void *symbol) {
   CUfunction function = NULL;
-  int raw = find(symbol, &function);
-  return raw != 0 ? raw : (int)cgr__cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
+  if (find(symbol, &function) == 0)
+    (void)cgr__cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                   CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
 }

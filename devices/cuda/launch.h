@@ -28,9 +28,9 @@ int cgr__cuda_launch_kernel_early(const void *symbol, const uint32_t grid[3], co
  * Returns as cgr__cuda_launch_kernel does. */
 int cgr__cuda_preload_kernel(const void *symbol, size_t shared);
 
-/* A multiprocessor that runs the kernel has as much of its L1 as shared memory as there can be. To divide L1 in another way it must
- * be empty, so a kernel that begins beside another should not ask for another division. Returns as the above. */
-int cgr__cuda_prefer_shared_memory(const void *symbol);
+/* A hint, after the above: L1 gives way to shared memory as far as it can where the kernel runs. A multiprocessor has to become
+ * idle before it divides them in another way, so a kernel that begins beside another should want the same. */
+void cgr__cuda_prefer_shared_memory(const void *symbol);
 
 #ifdef __cplusplus
 }

@@ -106,8 +106,8 @@ static void make_class(alone *a) {
   a->args.plan_class = *c;
   cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__variant_block_heads(variant, &layer));
   a->args.line_lines = a->plans.line_lines[0];
-  a->args.shared_bytes = a->plans.shared_bytes[0];
   a->args.queue_lines = a->plans.queue_lines[0];
+  a->args.shared_bytes = a->plans.shared_bytes[0];
 }
 
 static void make_plan(alone *a) {
@@ -164,10 +164,12 @@ static void make_table(alone *a) {
 
 static void make_batch(alone *a) {
   const bench_attention *b = a->b;
-  int32_t counts[16] = { 0 };
+  int32_t counts[16] = { 0 }, longest = 0;
   a->query_start = calloc((size_t)b->num_requests + 1, sizeof *a->query_start);
-  for (int32_t i = 0; i < b->num_requests; i++)
+  for (int32_t i = 0; i < b->num_requests; i++) {
     a->query_start[i + 1] = a->query_start[i] + b->query_lens[i];
+    longest = b->query_lens[i] > longest ? b->query_lens[i] : longest;
+  }
   a->num_tokens = a->query_start[b->num_requests];
   counts[CGR_COUNT_REQUESTS] = counts[CGR_COUNT_PADDED_REQUESTS] = b->num_requests;
   counts[CGR_COUNT_TOKENS] = counts[CGR_COUNT_PADDED_TOKENS] = a->num_tokens;
@@ -175,8 +177,7 @@ static void make_batch(alone *a) {
   a->args.seq_lens = upload(a, b->seq_lens, (size_t)b->num_requests * sizeof *b->seq_lens);
   a->args.counts = upload(a, counts, sizeof counts);
   a->args.num_tokens = a->num_tokens;
-  for (int32_t i = 0; i < b->num_requests; i++)
-    a->args.query_len = b->query_lens[i] > a->args.query_len ? b->query_lens[i] : a->args.query_len;
+  a->args.max_query_len = longest; /* as the key of a step that has a graph of this length */
 }
 
 static void make_buffers(alone *a) {

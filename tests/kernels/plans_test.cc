@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "kernels/attention.h"
 #include "kernels/variants.h"
 #include "planners/attention/plan_host.h"
 #include "tests/support/layer_case.h"
@@ -84,9 +85,35 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     cgr_device_info device = CudaInfo(c.capability, 0, c.multiprocessors, c.shared_memory);
     cgr_layer layer = Layer(32, 8, c.head_dim);
     EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer), c.multiprocessors * c.ctas);
-    const cgr__plan_class plan = Make(device, { layer }).plans.classes[0];
+    const cgr__plans plans = Make(device, { layer }).plans;
+    const cgr__plan_class plan = plans.classes[0];
+    const int32_t own = 2 * 2 * 64 * 2 * c.head_dim, taken = std::max(own, plans.shared_bytes[0]); // two stages of K and V
+    EXPECT_GT((c.ctas + 1) * (taken + 1024), c.shared_memory) << "a multiprocessor holds one more";
+    EXPECT_LE(c.ctas * (taken + 2560), std::max(c.shared_memory, own + 2560)) << "it does not hold those of the plan";
+    EXPECT_LE(plans.shared_bytes[0], 80 << 10) << "the launcher gives no more";
     EXPECT_LE(plan.num_parts * plan.lanes, c.multiprocessors * c.ctas);
     EXPECT_GE(plan.num_parts * plan.lanes * 64, c.multiprocessors * c.ctas * 63) << "too many stay idle";
+  }
+}
+
+// What a launch is told of query lengths says how many lines its items have at most.
+TEST(Plans, TellTheMostLinesOfAnItem) {
+  struct Case {
+    int32_t max_query_len, line_query_len, block_heads, lines;
+  };
+  const Case cases[] = { { 0, 1, 4, 64 },    { 1, 1, 4, 4 },
+                         { 1, 4, 4, 4 },     { 2, 4, 4, 8 },
+                         { 4, 4, 4, 16 },    { 5, 4, 4, 64 },
+                         { 1, 1, 16, 16 },   { 1, 1, 17, 17 },
+                         { 1, 1, 64, 64 },   { 16, 16, 1, 16 },
+                         { 17, 16, 1, 64 },  { -1, 1, 4, 64 },
+                         { 3, 100, 40, 64 }, { INT32_MAX, INT32_MAX, 64, 64 } };
+  for (const Case &c : cases) {
+    cgr__attention_args args = {};
+    args.max_query_len = c.max_query_len;
+    args.plan_class.line_query_len = c.line_query_len;
+    args.block_heads = c.block_heads;
+    EXPECT_EQ(cgr__attention_most_lines(&args, 64), c.lines) << c.max_query_len << " tokens of " << c.block_heads << " heads";
   }
 }
 
@@ -101,6 +128,7 @@ TEST(Plans, HaveNoMorePartsThanThereMayBe) {
   for (int32_t processors : { 1, 8, 64 }) { // the host's plans are the same wherever they are made
     host.num_multiprocessors = processors;
     EXPECT_EQ(cgr__variant_num_parts(VariantOf(host), &host, &layer), 8);
+    EXPECT_EQ(Make(host, { layer }).plans.shared_bytes[0], 0);
   }
 }
 

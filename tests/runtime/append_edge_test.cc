@@ -1,6 +1,8 @@
 // Attention is told that it may begin beside the append before it only where it directly follows that append: no timestamp, copy
 // or call of the engine's lies between them. An append that is told that attention follows lets the next kernel begin early, and
-// another than attention would not wait.
+// another than attention would not wait. And attention is told how long queries are.
+#include <set>
+
 #include "devices/shims/shim.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
@@ -136,6 +138,23 @@ TEST_P(AppendEdge, IsNotBetweenTwoCallsOfOneLayer) {
   const int64_t appends = CountLaunches(cgr__kernel_append);
   EXPECT_GE(appends, 2 * 3);
   EXPECT_EQ(CountPairs(), appends / 2);
+}
+
+// Of an eager step its own longest, of a graph the most that its key serves.
+TEST_P(AppendEdge, AttentionIsToldTheMostNewTokensOfARequest) {
+  for (int32_t mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(mode)));
+    enqueued.clear();
+    auto engine = Make(mode, CGR_TIMING_OFF);
+    Steps(*engine);
+    std::set<int32_t> lengths;
+    for (const Enqueued &one : enqueued)
+      if (one.kernel == &cgr__kernel_attention) {
+        lengths.insert(one.attention.max_query_len);
+        EXPECT_EQ(one.attention.shared_bytes > 0, GetParam().HasCudaKernels());
+      }
+    EXPECT_EQ(lengths, (std::set<int32_t>{ 1, 5, mode == CGR_MODE_NONE ? 9 : 16 }));
+  }
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(AppendEdge);

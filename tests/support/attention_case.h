@@ -438,7 +438,7 @@ private:
     args.partial_state = partial_state_.data();
     args.error = error_.data();
     args.num_tokens = tokens_;
-    args.query_len = query_len_;
+    args.max_query_len = query_len_;
     args.shared_bytes = plans_.shared_bytes[0];
     args.head_dim = s.head_dim;
     args.head_dim_v = s.head_dim_v();

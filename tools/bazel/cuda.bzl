@@ -22,7 +22,7 @@ _NVCC_FLAGS = [
     "--expt-relaxed-constexpr",
     "--objdir-as-tempdir",  # names in /tmp meet those of another build: in a sandbox every process number is the same
     "-lineinfo",
-    "-Xfatbin=-compress-all",  # a quarter of the library, which holds each kernel for each architecture
+    "-Xfatbin=-compress-all",  # the library has each kernel for each architecture: 6.5 MB in place of 31
     "-DNDEBUG",
     "-Werror=all-warnings",
 ]

@@ -27,7 +27,8 @@ __device__ __forceinline__ void let_next_begin() {
 #endif
 }
 
-/* In a kernel that was launched early: returns when the one before it is done and what it wrote can be read. In any other at once. */
+/* In a kernel that was launched early: returns when the one before it is done and what it wrote can be read. In any other at
+ * once. */
 __device__ __forceinline__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -39,10 +40,12 @@ template <typename Args> inline int preload(void (*kernel)(Args), size_t shared)
   return cgr__cuda_preload_kernel(reinterpret_cast<const void *>(kernel), shared);
 }
 
-/* The same, with L1 divided as for large shared memory: for attention, and for the kernel that it begins beside. */
+/* The same for attention, which takes large shared memory, and for the kernel that it begins beside: both divide L1 alike. */
 template <typename Args> inline int preload_with_attention(void (*kernel)(Args), size_t shared) {
   int error = preload(kernel, shared);
-  return error ? error : cgr__cuda_prefer_shared_memory(reinterpret_cast<const void *>(kernel));
+  if (error == 0)
+    cgr__cuda_prefer_shared_memory(reinterpret_cast<const void *>(kernel));
+  return error;
 }
 
 } // namespace cgr

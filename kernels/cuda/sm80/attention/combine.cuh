@@ -20,7 +20,8 @@ __device__ __forceinline__ float make_lse(float max, float sum) {
 
 __device__ __forceinline__ float inverse(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
-/* What a finished line's output is multiplied by, and its lse. A sink joins here: one more score, that nothing is multiplied by. */
+/* What a finished line's output is multiplied by, and its lse. A sink joins here: one more score, that nothing is multiplied by.
+ */
 struct Finish {
   float scale, lse;
 };
@@ -295,8 +296,7 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
 /* ------------------------------------------------------------------------------------------------- tokens without an owner */
 
 /* Zeroes the outputs of a token: 16 bytes per thread at a time. */
-template <int kHeadDim, bool kGeneral>
-__device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t token) {
+template <int kHeadDim, bool kGeneral> __device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t token) {
   const int32_t chunks = dim_of<kHeadDim, kGeneral>(a) / 8;
   for (int32_t e = threadIdx.x; e < a.num_q_heads * chunks; e += kAttentionThreads) {
     int64_t offset = token * a.out.stride_token + (e / chunks) * a.out.stride_head + e % chunks * 8;
@@ -307,14 +307,14 @@ __device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t
       static_cast<float *>(a.lse.data)[token * a.lse.stride_token + h * a.lse.stride_head] = -INFINITY;
 }
 
-/* This part's share of the padding and of the requests that a guard emptied. Called by all threads. */
+/* This CTA's share of the padding and of the requests that a guard emptied. Called by all threads. */
 template <int kHeadDim, bool kGeneral>
 __device__ __noinline__ void zero_unowned(const cgr__attention_args &a, int32_t num_requests, int32_t num_tokens,
                                           int32_t num_emptied) {
-  int32_t part = (int32_t)(blockIdx.y * gridDim.x + blockIdx.x), parts = (int32_t)(gridDim.x * gridDim.y);
-  for (int32_t t = num_tokens + part; t < a.num_tokens; t += parts)
+  int32_t cta = (int32_t)(blockIdx.y * gridDim.x + blockIdx.x), ctas = (int32_t)(gridDim.x * gridDim.y);
+  for (int32_t t = num_tokens + cta; t < a.num_tokens; t += ctas)
     zero_token<kHeadDim, kGeneral>(a, t);
-  for (int32_t i = part; i < num_requests && num_emptied > 0; i += parts) {
+  for (int32_t i = cta; i < num_requests && num_emptied > 0; i += ctas) {
     if (a.seq_lens[i] != 0)
       continue;
     for (int32_t t = a.query_start_loc[i]; t < a.query_start_loc[i + 1]; t++)

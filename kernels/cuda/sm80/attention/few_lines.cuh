@@ -34,7 +34,7 @@ template <int kHeadDim, int kTiles> struct LineState {
   }
 
   /* The first of the thread's two lines in tile t. */
-  __device__ __forceinline__ static int32_t line(int t) { return 8 * t + (int32_t)(threadIdx.x & 3) * 2; }
+  __device__ __forceinline__ static int32_t line(int t) { return kMmaLines * t + (int32_t)(threadIdx.x & 3) * 2; }
 
   /* The maxima become those of the scores `s` too. */
   __device__ __forceinline__ void raise(const float (&s)[kTiles][4]) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int t = 0; t < kTiles; t++) {
-    int32_t line = 8 * t + lane / 4;
+    int32_t line = kMmaLines * t + lane / 4;
     bool valid = line < q.lines;
     const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, line) : 0) + lane % 4 * 2;
 #pragma unroll
@@ -214,8 +214,8 @@ template <int kTiles> struct Sight<true, kTiles> {
   }
 };
 
-/* The warps' states meet in `scratch` [4][8 * kTiles][kHeadDim], the stage that was worked on last, and are added in the order of
- * the warps. Columns are exchanged in groups of 8 so that the lines of a store lie in different banks. */
+/* The warps' states meet in `scratch` [4][kMmaLines * kTiles][kHeadDim], the stage that was worked on last, and are added in the
+ * order of the warps. Columns are exchanged in groups of 8 so that the lines of a store lie in different banks. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const LineState<kHeadDim, kTiles> &state, AttentionShared &shared, float *scratch) {
@@ -276,7 +276,7 @@ __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, cons
                                               Loader<kHeadDim, kGeneral> &loader, AttentionShared &shared, unsigned char *memory,
                                               int &stage) {
   using Shape = AttentionShape<kHeadDim>;
-  static_assert(kAttentionWarps * 8 * kTiles * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
+  static_assert(kAttentionWarps * kMmaLines * kTiles * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
   const QueryTile q = query_tile(record);
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   uint32_t q_fragment[kTiles][kHeadDim / 16][2];

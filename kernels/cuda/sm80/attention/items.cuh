@@ -6,20 +6,20 @@
 
 namespace cgr {
 
-/* The loader is up to kStages tiles ahead of the work, and knows the page of the one after them: kAhead tiles, which may be as many
- * items. What thread 0 finds while an item is at work, the others see with the next one: so the ring has the items of kAhead tiles
- * after the next one, besides those two and one that tells the end. */
+/* The loader is up to kStages tiles ahead of the work, and knows the page of the one after them: kAhead tiles, which may be as
+ * many items. What thread 0 finds while an item is at work, the others see with the next one: so the ring has the items of kAhead
+ * tiles after the next one, besides those two and one that tells the end. */
 constexpr int32_t kAhead = 3, kRing = 8;
 
 /* An item, and what its CTA needs to know besides. */
 struct ItemRecord {
   cgr__plan_item item;
-  cgr__plan_range seen; /* tokens that some line of the item sees */
-  int32_t is_live;      /* 0: there are no more, and nothing else here counts */
-  int32_t row, start;   /* of the request: its row, its first token in the batch */
-  int32_t position;     /* in the sequence, of the item's first query */
+  cgr__plan_range seen;         /* tokens that some line of the item sees */
+  int32_t is_live;              /* 0: there are no more, and nothing else here counts */
+  int32_t row, start;           /* of the request: its row, its first token in the batch */
+  int32_t position;             /* in the sequence, of the item's first query */
   int32_t kv_head, head, heads; /* the head block */
-  int32_t inverse;              /* 2^16 / heads, rounded up: x * inverse >> 16 is x / heads for x up to 2^16 / heads */
+  int32_t heads_inverse;        /* 2^16 / heads, rounded up: line * heads_inverse >> 16 is line / heads, both being 64 at most */
   int32_t lines;
 };
 
@@ -70,7 +70,7 @@ __device__ __forceinline__ void describe(const cgr__attention_args &a, const cgr
   record.kv_head = block.kv_head;
   record.head = block.head;
   record.heads = block.heads;
-  record.inverse = (int32_t)((uint32_t)(0xffff + block.heads) / (uint32_t)block.heads);
+  record.heads_inverse = (int32_t)((uint32_t)(0xffff + block.heads) / (uint32_t)block.heads);
   record.lines = item.num_queries * block.heads;
 }
 

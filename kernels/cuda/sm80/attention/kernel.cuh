@@ -1,5 +1,5 @@
-/* Attention (kernels/attention.h): one CTA of four warps works on one part of the line, then on items of the queue, if there can be
- * any. Lanes are the grid's x, parts its y. */
+/* Attention (kernels/attention.h): one CTA of four warps works on one part of the line, then on items of the queue, if there can
+ * be any. Lanes are the grid's x, parts its y. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_KERNEL_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_KERNEL_CUH
 
@@ -12,6 +12,9 @@
 #include "kernels/cuda/sm80/attention/many_lines.cuh"
 
 namespace cgr {
+
+static_assert(kFewLines == 2 * kMmaLines, "items of few lines are one tile of an mma, or two");
+static_assert(sizeof(AttentionShared) <= 1536, "kernels/variants.c counts 1.5 KB, and 1 KB of the system's, beside the stages");
 
 /* An item, and the merge of its tile if this part comes last. The stage of its last tile, which the merge passes through, is
  * refilled after that; `stage` becomes that of the next item's first tile. */
@@ -92,8 +95,9 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   return stage;
 }
 
-/* `kMostLines`: of an item; of as few as kFewLines or fewer only where nothing is in the queue. A CTA of decode executes about as
- * many instructions as its multiprocessor's cache holds: the fewer others lie between them, the less it waits. */
+/* `kMostLines`: the most lines of an item. With kFewLines or fewer the kernel has neither prefill nor queue. A CTA of decode
+ * executes about as many instructions as the multiprocessor's cache holds (32 KB), and waits less the fewer others lie between
+ * them. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
     attention_kernel(const __grid_constant__ cgr__attention_args a) {
@@ -123,7 +127,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
         loader.begin_item(a, shared.items.ring[1], 1);
     }
     if (loader.on_line && !record.is_live) {
-      if (!kHasQueue || num_items == 0)
+      if (num_items == 0)
         break;
       __syncthreads(); /* all have seen that */
       loader.on_line = false;
@@ -147,45 +151,48 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   copy_async_wait<0>();
 }
 
-/* Dynamic shared memory of a launch at most: of what the plan may ask for beyond a CTA's own, too. */
-template <int kHeadDim> constexpr size_t most_shared() {
-  constexpr size_t kOwn = AttentionShape<kHeadDim>::kSharedBytes, kMost = 80 << 10; /* two fit on an A100 */
-  return kOwn > kMost ? kOwn : kMost;
+/* The most dynamic shared memory of a launch: a CTA's own, or what plans ask for to keep other CTAs away (76 KB on compute
+ * capability 9.0). Devices from 8.0 on allow a CTA 99 KB or more. */
+template <int kHeadDim> constexpr size_t max_dynamic_shared() {
+  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, 80 << 10);
 }
 
-template <int kHeadDim, bool kGeneral, int kMostLines>
-int launch_instance(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
-  auto kernel = args->q.dtype == CGR_DTYPE_BF16 ? attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMostLines>
-                                                : attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMostLines>;
-  size_t shared = std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, (size_t)args->shared_bytes);
-  return launch(kernel, args, grid, dim3(kAttentionThreads), std::min(shared, most_shared<kHeadDim>()), stream,
+template <int kHeadDim, bool kGeneral> struct Instances {
+  static constexpr int kSizes = 3;
+  static constexpr int32_t kMostLines[kSizes] = { kMmaLines, kFewLines, kTileLines };
+  typedef void (*Kernel)(cgr__attention_args);
+
+  static Kernel get(int size, bool is_bf16) {
+    static const Kernel kernels[kSizes][2] = {
+      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMmaLines>,
+        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMmaLines> },
+      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kFewLines>,
+        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kFewLines> },
+      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kTileLines>,
+        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kTileLines> },
+    };
+    return kernels[size][is_bf16];
+  }
+};
+
+template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
+  using All = Instances<kHeadDim, kGeneral>;
+  const size_t own = AttentionShape<kHeadDim>::kSharedBytes, most = max_dynamic_shared<kHeadDim>();
+  const size_t shared = std::min(std::max(own, (size_t)args->shared_bytes), most);
+  int32_t lines = cgr__attention_most_lines(args, kTileLines);
+  int size = 0;
+  while (lines > All::kMostLines[size])
+    size++;
+  return launch(All::get(size, args->q.dtype == CGR_DTYPE_BF16), args, grid, dim3(kAttentionThreads), shared, stream,
                 args->after_append != 0);
 }
 
-/* The instance for as many lines as an item of the batch can have. */
-template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
-  bool on_line = args->query_len > 0 && args->query_len <= args->plan_class.line_query_len;
-  int32_t lines = on_line ? args->query_len * args->block_heads : kTileLines;
-  if (lines <= kMmaLines)
-    return launch_instance<kHeadDim, kGeneral, kMmaLines>(args, grid, stream);
-  if (lines <= kFewLines)
-    return launch_instance<kHeadDim, kGeneral, kFewLines>(args, grid, stream);
-  return launch_instance<kHeadDim, kGeneral, kTileLines>(args, grid, stream);
-}
-
-template <int kHeadDim, bool kGeneral, int kMostLines> int preload_instance() {
-  int error = preload_with_attention(attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMostLines>, most_shared<kHeadDim>());
-  if (error)
-    return error;
-  return preload_with_attention(attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMostLines>, most_shared<kHeadDim>());
-}
-
 template <int kHeadDim, bool kGeneral> int attention_preload() {
-  int (*const preloads[])() = { preload_instance<kHeadDim, kGeneral, kMmaLines>, preload_instance<kHeadDim, kGeneral, kFewLines>,
-                                preload_instance<kHeadDim, kGeneral, kTileLines> };
-  for (auto preload_one : preloads)
-    if (int error = preload_one())
-      return error;
+  using All = Instances<kHeadDim, kGeneral>;
+  for (int size = 0; size < All::kSizes; size++)
+    for (bool is_bf16 : { false, true })
+      if (int error = preload_with_attention(All::get(size, is_bf16), max_dynamic_shared<kHeadDim>()))
+        return error;
   return 0;
 }
 

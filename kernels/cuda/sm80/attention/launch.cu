@@ -1,5 +1,5 @@
-/* Launcher of the attention kernels: chooses the instance by head dims, dtype and kind. What there are instances for is said in
- * kernels/variants.c. */
+/* Launcher of the attention kernels: chooses the instances by kind and head dims; their file chooses by dtype and lines
+ * (kernel.cuh). Which layers there are instances for is said in kernels/variants.c. */
 #include <cuda.h>
 
 #include "kernels/cuda/launchers.h"

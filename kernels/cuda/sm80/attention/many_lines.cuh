@@ -79,8 +79,8 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
  * left. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, const ItemRecord &record,
-                                               Loader<kHeadDim, kGeneral> &loader, AttentionShared &shared,
-                                               unsigned char *memory, int &stage) {
+                                               Loader<kHeadDim, kGeneral> &loader, AttentionShared &shared, unsigned char *memory,
+                                               int &stage) {
   using Shape = AttentionShape<kHeadDim>;
   const cgr__plan_item &item = record.item;
   const QueryTile q = query_tile(record);
@@ -92,8 +92,8 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
 
   uint32_t q_fragment[kHeadDim / 16][4];
   load_q<kHeadDim, kGeneral>(q_fragment, a, q, first);
-  int32_t position[2] = { q.position + (first + lane / 4) / q.heads, q.position + (first + lane / 4 + 8) / q.heads };
-  int32_t warp_position = q.position + first / q.heads; /* the smallest of the warp's rows */
+  int32_t position[2] = { q.position + q.query_of(first + lane / 4), q.position + q.query_of(first + lane / 4 + 8) };
+  int32_t warp_position = q.position + q.query_of(first); /* the smallest of the warp's rows */
   Scoring scoring[2];
   if constexpr (kGeneral) {
     scoring[0] = scoring_of(a, record, q, first + lane / 4);

@@ -1,11 +1,11 @@
 /* Brings KV tiles into shared memory, in the order of the items and ahead of the one at work.
  *
  * Items of the line stand in a ring in shared memory, some ahead of the one at work: one tile of the next items is on its
- * way while the present one is written and merged, another follows. An item of the queue is loaded by itself. Warp w copies tokens
- * [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work on, so that its pipeline needs no
- * other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of copies, in this
- * order: K's place is free again while V is still at work. Tokens that no line of the item sees become zeros; of pages that hold
- * no other, not even the number is read. */
+ * way while the present one is written and merged, another follows. An item of the queue is loaded by itself. Warp w copies
+ * tokens [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work on, so that its pipeline
+ * needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of copies,
+ * in this order: K's place is free again while V is still at work. Tokens that no line of the item sees become zeros; of pages
+ * that hold no other, not even the number is read. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
@@ -35,7 +35,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
   int32_t row;
   bool live, on_line;
   int32_t page_shift; /* plain: log2(page_size) */
-  int32_t page;      /* of this warp's granule of `tile` */
+  int32_t page;       /* of this warp's granule of `tile` */
   CachePolicy policy;
   const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
 
@@ -85,8 +85,8 @@ template <int kHeadDim, bool kGeneral> struct Loader {
   /* K of the next tile. */
   __device__ __forceinline__ void issue_k(const cgr__attention_args &a, uint32_t stage) {
     if (live) {
-      bool is_bad = (uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page;
-      if (CGR__UNLIKELY(is_bad && !is_step(a))) {
+      bool is_bad_page = (uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page;
+      if (CGR__UNLIKELY(is_bad_page && !is_step(a))) {
         wait_for_previous(); /* nothing is written before */
         claim_error(a.error, CGR_GUARD_PAGE, row, first_token() / a.group.page_size, page);
         page = a.group.read_trash_page;
@@ -144,14 +144,16 @@ template <int kHeadDim, bool kGeneral> struct Loader {
     for (int u = 0; u < Shape::kPasses; u++) {
       int ahead = u * Shape::kTokensPerPass;
       bool is_seen = token + ahead < seen_end && has_chunk && (!kGeneral || token + ahead >= seen_begin);
-      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy, is_seen);
+      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy,
+                 is_seen);
     }
   }
 };
 
 /* On to the next tile, which is the next item's first if there is none in this one. An item of the queue comes alone. */
 template <int kHeadDim, bool kGeneral>
-__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader, const ItemShared &items) {
+__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader,
+                                        const ItemShared &items) {
   if (!loader.step(a) && loader.live) {
     loader.live = loader.on_line;
     if (loader.live)

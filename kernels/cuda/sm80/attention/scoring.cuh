@@ -14,12 +14,12 @@ __device__ __forceinline__ float safe_max(float max) { return max == -INFINITY ?
 
 /* The q tile of an item. Line r is query token r / heads of the tile and head r % heads of the head block. */
 struct QueryTile {
-  int32_t lines, heads, inverse;
+  int32_t lines, heads, heads_inverse;
   int32_t token;    /* of line 0, in the batch */
   int32_t head;     /* of line 0 */
   int32_t position; /* of line 0's token in its sequence */
 
-  __device__ __forceinline__ int32_t query_of(int32_t line) const { return line * inverse >> 16; }
+  __device__ __forceinline__ int32_t query_of(int32_t line) const { return line * heads_inverse >> 16; }
   __device__ __forceinline__ int32_t head_of(int32_t line) const { return line - query_of(line) * heads; }
   __device__ __forceinline__ int64_t offset(const cgr_view &view, int32_t line) const { /* elements */
     return (token + query_of(line)) * view.stride_token + (head + head_of(line)) * view.stride_head;
@@ -29,7 +29,7 @@ struct QueryTile {
 __device__ __forceinline__ QueryTile query_tile(const ItemRecord &record) {
   QueryTile q;
   q.heads = record.heads;
-  q.inverse = record.inverse;
+  q.heads_inverse = record.heads_inverse;
   q.lines = record.lines;
   q.token = record.start + record.item.query_begin;
   q.head = record.head;
@@ -67,7 +67,8 @@ struct Scoring {
   }
 };
 
-/* Lines past the last are nobody's, and see nothing: what is found for the others does not depend on how many there are. */
+/* Lines past the last are nobody's, and see nothing, so that the bits of the others do not depend on how many of them there are.
+ */
 __device__ __forceinline__ Scoring scoring_of(const cgr__attention_args &a, const ItemRecord &record, const QueryTile &q,
                                               int32_t line) {
   const cgr__plan_class &c = a.plan_class;

@@ -10,11 +10,11 @@ constexpr int kTileLines = 64; /* (token, head) pairs of a q tile; as in kernels
 constexpr int kTileKv = 64;    /* tokens of a KV tile */
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
-constexpr int kWarpLines = 16;      /* rows of one mma, which a warp takes of an item of many lines */
-constexpr int kFewLines = 16;       /* of an item of no more lines the warps split the tokens */
-constexpr int kMmaLines = 8;        /* columns of one mma, which takes so many lines of such an item */
+constexpr int kWarpLines = 16;                 /* rows of one mma, which a warp takes of an item of many lines */
+constexpr int kFewLines = 16;                  /* of an item of no more lines the warps split the tokens */
+constexpr int kMmaLines = 8;                   /* that one mma takes of such an item, as its columns */
 constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: a line that reads as much has them evicted first */
-constexpr int kGranule = 16;        /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
+constexpr int kGranule = 16;                   /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
 
 /* Of an instance: kHeadDim elements of each token are in shared memory and in registers. */
 template <int kHeadDim> struct AttentionShape {
@@ -26,17 +26,17 @@ template <int kHeadDim> struct AttentionShape {
   static constexpr int kTileBytes = kTileKv * kRowBytes; /* K or V */
   static constexpr int kStageBytes = 2 * kTileBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes; /* 64 KB at 128, 128 KB at 256 */
-  static constexpr int kTokensPerPass = 32 / kChunks;                 /* that a warp copies in one go */
+  static constexpr int kTokensPerPass = 32 / kChunks;        /* that a warp copies in one go */
   static constexpr int kPasses = kGranule / kTokensPerPass;
 };
 
 static_assert(kTileLines == kWarpLines * kAttentionWarps, "a warp takes 16 rows of a full q tile");
 static_assert(kTileKv == kGranule * kAttentionWarps, "or 16 tokens of a KV tile");
 
-/* Instances: a file for each width and kind. Plain ones: causal attention over a whole cache with head_dim = head_dim_v = the
- * width and pages of 2^n tokens. General ones: head dims of up to the width, and all else that there is. In each file there are
- * those for the dtypes, CGR_DTYPE_BF16 and CGR_DTYPE_FP16, and for how many lines an item has: kMmaLines or kFewLines at most,
- * with nothing in the queue, or kTileLines. */
+/* One file per width and kind. Plain: causal attention over a whole cache with head_dim = head_dim_v = the width and pages of 2^n
+ * tokens. General: head dims of up to the width, and all else that there is. Each file has instances for both dtypes,
+ * CGR_DTYPE_BF16 and CGR_DTYPE_FP16, and for three sizes of items: at most kMmaLines or kFewLines lines, without a queue, and
+ * kTileLines. */
 int attention_launch_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
 int attention_launch_d128(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
 int attention_launch_general_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
