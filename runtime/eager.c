@@ -274,6 +274,9 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
   args.padded_tokens = enqueue->key.num_tokens;
   args.empty = enqueue->empty;
   args.set = cgr__graphs_set_of(&rt->graphs, enqueue->key.variant);
+  args.max_query_len = enqueue->key.query_len;
+  if (args.max_query_len == 0 && enqueue->batch) /* an eager step is launched for its own batch */
+    args.max_query_len = cgr__longest_query(enqueue->batch);
   return args;
 }
 

@@ -91,7 +91,7 @@ static bool check_starts(const cgr__step_args *args, const incoming *in) {
     return reject(args, CGR_GUARD_COUNT, 2, before);
   for (int32_t i = 1; i <= in->num_requests; i++) {
     int32_t start = args->buffers.query_start_loc[i];
-    if (start < before)
+    if (start < before || (args->max_query_len > 0 && (int64_t)start - before > args->max_query_len))
       return reject(args, CGR_GUARD_COUNT, 2 + i, start);
     before = start;
   }

@@ -91,6 +91,20 @@ TEST_P(KernelAttentionInstances, OfEveryKind) {
   EXPECT_GT(cases_, 0);
 }
 
+// Exactly as many lines as one instance has place for leave others where the next one has place: those must not count. One line's
+// scores grow slowly towards the end of its sequence, so that it matters when maxima are raised.
+TEST_P(KernelAttentionInstances, OfLinesThatGrow) {
+  Random random(7);
+  for (int i = 0; i < (UnderChecker() ? 2 : 12); i++) {
+    AttentionShape shape = ShapeOf(8, 64, random);
+    shape.num_parts = 3;
+    shape.kind.alibi_slopes = std::vector<float>(size_t(shape.num_q_heads), 0.0f);
+    shape.kind.alibi_slopes[7] = shape.kind.alibi_slopes[15] = 0.08f + 0.004f * float(i);
+    CheckSame(shape, { { 1, 1, 1 }, { 700, 1500, 400 }, 0, 0 }, random.Bits());
+  }
+  EXPECT_GT(cases_, 0);
+}
+
 CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionInstances);
 
 } // namespace

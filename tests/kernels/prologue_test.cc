@@ -336,6 +336,8 @@ std::vector<Guard> GuardsOfSteps() {
     { "start not 0", Count(2, 1), [](StagedStep *s) { s->starts[0] = 1; } },
     { "start below 0", Count(2, -1), [](StagedStep *s) { s->starts[0] = -1; } },
     { "starts decrease", Count(4, 0), [](StagedStep *s) { s->starts[2] = 0; } },
+    { "a request longer than there may be", Count(4, 17), [](StagedStep *s) { s->max_query_len = 15; } },
+    { "longer with room to overflow", Count(4, INT32_MAX), [](StagedStep *s) { s->starts[2] = INT32_MAX, s->max_query_len = 16; } },
     { "starts end early", Count(5, 18), [](StagedStep *s) { s->starts[3] = 18; } },
     { "starts end late", Count(5, 1 << 30), [](StagedStep *s) { s->starts[3] = 1 << 30; } },
     { "number before generation", Sequence(0, 3), [](StagedStep *s) { s->seq++; s->generation++; s->num_requests = -1; } },

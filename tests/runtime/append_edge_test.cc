@@ -11,18 +11,19 @@
 namespace cgr_test {
 namespace {
 
-// What was put on a stream, in order; the arguments of appends and of attention with it.
+// What was put on a stream, in order; the arguments of appends and of attention, and of prologues what counts here.
 struct Enqueued {
   cudaStream_t stream;
   const void *kernel; // NULL: something else
   cgr__append_args append;
   cgr__attention_args attention;
+  int32_t max_query_len; // that a prologue lets pass
 };
 
 std::vector<Enqueued> enqueued;
 
 int Note(struct cgr__shim *, const struct cgr__shim_call *call, uint64_t *) {
-  Enqueued one = { call->stream, nullptr, {}, {} };
+  Enqueued one = { call->stream, nullptr, {}, {}, 0 };
   switch (call->op) {
   case CGR__OP_LAUNCH:
     one.kernel = call->object;
@@ -30,6 +31,8 @@ int Note(struct cgr__shim *, const struct cgr__shim_call *call, uint64_t *) {
       one.append = *static_cast<const cgr__append_args *>(call->args);
     if (one.kernel == &cgr__kernel_attention)
       one.attention = *static_cast<const cgr__attention_args *>(call->args);
+    if (one.kernel == &cgr__kernel_prologue)
+      one.max_query_len = static_cast<const cgr__step_args *>(call->args)->max_query_len;
     break;
   case CGR__OP_COPY:
   case CGR__OP_FILL:
@@ -140,20 +143,25 @@ TEST_P(AppendEdge, IsNotBetweenTwoCallsOfOneLayer) {
   EXPECT_EQ(CountPairs(), appends / 2);
 }
 
-// Of an eager step its own longest, of a graph the most that its key serves.
+// Of an eager step its own longest, of a graph the most that its key serves. The prologue refuses more, unless the key has no
+// bound.
 TEST_P(AppendEdge, AttentionIsToldTheMostNewTokensOfARequest) {
   for (int32_t mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(mode)));
     enqueued.clear();
     auto engine = Make(mode, CGR_TIMING_OFF);
     Steps(*engine);
-    std::set<int32_t> lengths;
-    for (const Enqueued &one : enqueued)
+    std::set<int32_t> lengths, guarded;
+    for (const Enqueued &one : enqueued) {
+      if (one.kernel == &cgr__kernel_prologue && one.max_query_len != 0)
+        guarded.insert(one.max_query_len);
       if (one.kernel == &cgr__kernel_attention) {
         lengths.insert(one.attention.max_query_len);
         EXPECT_EQ(one.attention.shared_bytes > 0, GetParam().HasCudaKernels());
       }
+    }
     EXPECT_EQ(lengths, (std::set<int32_t>{ 1, 5, mode == CGR_MODE_NONE ? 9 : 16 }));
+    EXPECT_EQ(guarded, mode == CGR_MODE_NONE ? std::set<int32_t>({ 1, 5, 9 }) : std::set<int32_t>({ 1, 5 }));
   }
 }
 

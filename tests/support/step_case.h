@@ -45,6 +45,7 @@ struct StagedStep {
   int32_t padded_requests = 0, padded_tokens = 0;
   bool empty = false; // the slot does not count
   int32_t set = 0;    // whose tokens it has
+  int32_t max_query_len = 0;
 };
 
 inline void AddChange(StagedStep *step, int32_t kind, int32_t row, int32_t index, int32_t value) {
@@ -291,7 +292,9 @@ private:
     if (!step.with_batch)
       starts.assign(b->query_start_loc, b->query_start_loc + step.num_requests + 1);
     for (int32_t i = 0; i <= step.num_requests; i++)
-      if (i == 0 ? starts[0] != 0 : starts[i] < starts[i - 1])
+      if (i == 0 ? starts[0] != 0
+                 : starts[i] < starts[i - 1] ||
+                       (step.max_query_len > 0 && int64_t{ starts[i] } - starts[i - 1] > step.max_query_len))
         return Refuse(CGR_GUARD_COUNT, 2 + i, starts[i]);
     if (starts.back() != step.num_tokens)
       return Refuse(CGR_GUARD_COUNT, 2 + step.num_requests, starts.back());
@@ -680,6 +683,7 @@ private:
   void RunPrologue(const StagedStep &step, const cgr__step_args &args) {
     args_ = args;
     args_.set = step.set;
+    args_.max_query_len = step.max_query_len;
     bench_.Run(cgr__kernel_prologue, &args_);
     StepBuffers got = device.Get();
     if (ChangesCollide(limits_, step) || EditsCollide(step)) {

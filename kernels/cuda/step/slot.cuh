@@ -187,15 +187,16 @@ __device__ inline void read_batch(const cgr__step_args &a, const Composition &ba
   }
 }
 
-/* query_start_loc starts at 0, does not decrease and ends at num_tokens; anything else empties the step. The first place that
- * is wrong is reported, whichever thread finds it. */
+/* query_start_loc starts at 0, does not decrease, gives no request more tokens than there may be, and ends at num_tokens; anything
+ * else empties the step. The first place that is wrong is reported, whichever thread finds it. */
 __device__ inline void check_composition(const cgr__step_args &a, const Composition &batch, Step &step, int32_t &first_bad) {
   constexpr int32_t kNone = 0x7fffffff;
   const int32_t *query_start = batch.query_start;
-  int32_t n = step.num_requests, bad = kNone;
+  int32_t n = step.num_requests, bad = kNone, most = a.max_query_len > 0 ? a.max_query_len : INT32_MAX;
 #pragma unroll 1
   for (int32_t i = (int32_t)threadIdx.x; i <= n && bad == kNone; i += (int32_t)blockDim.x)
-    if (i == 0 ? query_start[0] != 0 : query_start[i] < query_start[i - 1])
+    if (i == 0 ? query_start[0] != 0
+               : query_start[i] < query_start[i - 1] || (int64_t)query_start[i] - query_start[i - 1] > most)
       bad = i;
   if (threadIdx.x == 0 && bad == kNone && query_start[n] != step.num_tokens)
     bad = n + 1;
