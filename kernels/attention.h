@@ -13,11 +13,11 @@ extern "C" {
 #endif
 
 /* Attention in one launch of num_parts * lanes CTAs, over what the plan class says that queries see. A head block is
- * `block_heads` query heads of one KV head, the last of a KV head what is left. A CTA works on its part of the line, then,
- * where max_query_len allows for any, on items of the queue, each taken by adding 1 to *queue, until there are none
- * (planners/attention/plan.h). Tiles that are shared
- * leave fp32 partials; the last CTA to arrive at plan_counters[first] merges them in the order of their slots, writes the output
- * and sets the counter back to 0. A CTA also zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile
+ * `block_heads` query heads of one KV head, the last of a KV head what is left. A CTA works on its part of the line, then, where
+ * max_query_len allows for any, on items of the queue, each taken by adding 1 to *queue, until there are none
+ * (planners/attention/plan.h). Tiles that are shared leave fp32 partials; the last CTA to arrive at plan_counters[first] merges
+ * them in the order of their slots, writes the output and sets the counter back to 0. A CTA also zeroes the outputs (and sets lse
+ * to -inf) of its share of the tokens that no tile
  * has: the padding [counts[TOKENS], num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P
  * rounded to V's dtype for bf16 (as a tensor core takes it), outputs rounded to nearest even. Tokens of V outside of what a tile
  * sees are zeroed, not only masked, and of pages that lie outside of it neither the number nor the content is read. A token that

@@ -130,13 +130,13 @@ typedef struct cgr__step_args {
  * 3. Composition: from the batch section, or as it stands; then the edits, with either (with the section they only repeat it, in
  *    a slot that the host has filled). An edit gives its place row, flags and query_len; query_lens are the differences of
  *    query_start_loc, whatever it holds, and are summed anew, modulo 2^32. With the section or with edits state->batch_seq = seq.
- *    query_start_loc must start at 0, not decrease, by no more than max_query_len increase, and end at num_tokens, else
+ *    query_start_loc must start at 0, grow by 0 .. max_query_len from each to the next, and end at num_tokens, else
  *    CGR_GUARD_COUNT as above; this is checked before any change is applied. A row outside 0 .. M - 1: CGR_GUARD_ROW, a length
- * above max_lens[0] (or a row_computed below 0): CGR_GUARD_LENGTH: the request keeps its tokens in query_start_loc but gets
- * seq_len 0 and its tokens slot -1, position 0 and input id 0; planner and attention treat seq_len 0 as no work, and attention
- * writes 0 for its tokens. request_rows keeps what was sent, so that an unchanged step reports the row again. A length in another
- * set that is below 0, or above its max_lens, or in the step's own `set` below the query_len, is CGR_GUARD_LENGTH, too: the
- * request is empty in all sets.
+ *    above max_lens[0] (or a row_computed below 0): CGR_GUARD_LENGTH: the request keeps its tokens in query_start_loc but gets
+ *    seq_len 0 and its tokens slot -1, position 0 and input id 0; planner and attention treat seq_len 0 as no work, and
+ *    attention writes 0 for its tokens. request_rows keeps what was sent, so that an unchanged step reports the row again. A
+ *    length in another set that is below 0, or above its max_lens, or in the step's own `set` below the query_len, is
+ *    CGR_GUARD_LENGTH, too: the request is empty in all sets.
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
  *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of

@@ -69,8 +69,10 @@ typedef enum cgr_guard_error {
   CGR_GUARD_PAGE = 2,     /* page `value` at (row, index) is outside the pool or reserved; the read-trash page was used, and what
                              the row's request sampled cannot be trusted: set its length back */
   CGR_GUARD_ROW = 3,      /* row `value` is out of range; the request ran with length 0 */
-  CGR_GUARD_COUNT = 4,    /* more requests or tokens (`value`) than the step was launched for, or requests that do not divide its
-                             tokens as its kernels expect (`value`: where one ends); it ran without requests */
+  CGR_GUARD_COUNT = 4,    /* index 0 or 1: more requests or tokens (`value`) than the step was launched for. index 2 + i:
+                             query_start_loc[i] is `value`, which does not start at 0, decreases, gives a request more tokens than
+                             the kernels were launched for, or does not end at the step's. The step ran without requests: set
+                             their lengths back */
   CGR_GUARD_LENGTH = 5,   /* sequence of `value` tokens, longer than max_seq_len (or max_other_lens); the request ran
                              with length 0 */
   CGR_GUARD_CHANGE = 6    /* a malformed change record; it was dropped */
