@@ -124,6 +124,25 @@ static void keep_guard(cgr__kept_guards *guards, uint64_t seq, const cgr_guard *
   guards->kept[guards->count++ % CGR__KEPT_GUARDS] = (struct cgr__kept_guard){ seq, *guard };
 }
 
+#define REFUSED "step %llu: a guard on the device refused a %s at row %d, index %d: "
+
+static cgr_status fail_of_guard(uint64_t seq, const cgr__result_record *record) {
+  const char *name = cgr_guard_error_name((cgr_guard_error)record->error);
+  const unsigned long long step = seq;
+  const long long value = record->error_value;
+  const int32_t row = record->error_row, index = record->error_index;
+  if (record->error != CGR_GUARD_COUNT)
+    return cgr__fail(CGR_ERROR_STEP, REFUSED "%lld", step, name, row, index, value);
+  if (index < 2)
+    return cgr__fail(CGR_ERROR_STEP, REFUSED "%lld %s, expected 0 to what the step was launched for: it ran without any", step,
+                     name, row, index, value, index == 0 ? "requests" : "tokens");
+  return cgr__fail(CGR_ERROR_STEP,
+                   REFUSED
+                   "query_start_loc[%d] is %lld, expected 0 first, no more new tokens of a request than the step was launched "
+                   "for, and the step's tokens last: it ran without requests",
+                   step, name, row, index, index - 2, value);
+}
+
 static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
   const cgr__result_record *record = cgr__ring_result(&rt->lane.ring, seq);
   if (result)
@@ -132,9 +151,7 @@ static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *
     return CGR_OK;
   const cgr_guard guard = guard_in(record);
   keep_guard(&rt->guards, seq, &guard);
-  return cgr__fail(CGR_ERROR_STEP, "step %llu: a guard on the device refused a %s at row %d, index %d: %lld",
-                   (unsigned long long)seq, cgr_guard_error_name((cgr_guard_error)record->error), record->error_row,
-                   record->error_index, (long long)record->error_value);
+  return fail_of_guard(seq, record);
 }
 
 static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {

@@ -237,9 +237,13 @@ TEST_F(SequenceGuard, ReportsCountsThatTheStepWasNotLaunchedFor) {
   struct Bad {
     const char *name;
     int32_t requests, tokens;
+    const char *says;
   };
-  for (const Bad &bad : { Bad{ "requests above the bucket", 5, 2 }, Bad{ "tokens above the bucket", 2, 3 },
-                          Bad{ "negative", -1, 2 }, Bad{ "negative tokens", 2, -2 }, Bad{ "huge", INT32_MAX, INT32_MAX } }) {
+  for (const Bad &bad :
+       { Bad{ "requests above the bucket", 5, 2, "5 requests, expected 0" },
+         Bad{ "tokens above the bucket", 2, 3, "3 tokens, expected 0" }, Bad{ "negative", -1, 2, "-1 requests" },
+         Bad{ "negative tokens", 2, -2, "-2 tokens" }, Bad{ "fewer tokens", 2, 1, "query_start_loc[2] is 2, expected 0 first" },
+         Bad{ "huge", INT32_MAX, INT32_MAX, "2147483647 requests" } }) {
     SCOPED_TRACE(bad.name);
     Make();
     Engine &e = engine();
@@ -248,6 +252,8 @@ TEST_F(SequenceGuard, ReportsCountsThatTheStepWasNotLaunchedFor) {
     std::vector<Item> items = { { a, { 3 } }, { b, { 4 } } };
     uint64_t seq = LaunchSpoiled(items, [&](cgr__slot_header *h) { h->num_requests = bad.requests, h->num_tokens = bad.tokens; });
     e.ExpectGuarded(seq, CGR_GUARD_COUNT);
+    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, 0, seq, -1, nullptr));
+    EXPECT_NE(std::string(cgr_last_message()).find(bad.says), std::string::npos) << cgr_last_message();
     SetBack({ { a, 5 }, { b, 16 } });
     e.Step(items);
     e.Step(e.Decode({ a, b }));
