@@ -86,6 +86,17 @@ protected:
     engine.Step(engine.Decode({ a, b }));
   }
 
+  // What `check`(mode) finds enqueued is one mode's.
+  template <class Check> void StepsInEachMode(Check check) {
+    for (int32_t mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+      SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(mode)));
+      enqueued.clear();
+      auto engine = Make(mode, CGR_TIMING_OFF);
+      Steps(*engine);
+      check(mode);
+    }
+  }
+
   // The number of appends that are followed at once by their attention, each told of the other.
   static int32_t CountPairs() {
     std::map<cudaStream_t, const Enqueued *> last;
@@ -113,16 +124,12 @@ protected:
 };
 
 TEST_P(AppendEdge, IsBetweenEachAppendAndItsAttention) {
-  for (int32_t mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
-    SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(mode)));
-    enqueued.clear();
-    auto engine = Make(mode, CGR_TIMING_OFF);
-    Steps(*engine);
+  StepsInEachMode([](int32_t) {
     const int64_t appends = CountLaunches(cgr__kernel_append);
     EXPECT_GE(appends, 2 * 3);
     EXPECT_EQ(CountPairs(), appends);
     EXPECT_EQ(CountLaunches(cgr__kernel_attention) * 2, appends * 3) << "two of three layers append";
-  }
+  });
 }
 
 TEST_P(AppendEdge, IsNowhereWhereTimestampsComeBetween) {
@@ -146,11 +153,7 @@ TEST_P(AppendEdge, IsNotBetweenTwoCallsOfOneLayer) {
 // Of an eager step its own longest, of a graph the most that its key serves. The prologue refuses more, unless the key has no
 // bound.
 TEST_P(AppendEdge, AttentionIsToldTheMostNewTokensOfARequest) {
-  for (int32_t mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
-    SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(mode)));
-    enqueued.clear();
-    auto engine = Make(mode, CGR_TIMING_OFF);
-    Steps(*engine);
+  StepsInEachMode([](int32_t mode) {
     std::set<int32_t> lengths, guarded;
     for (const Enqueued &one : enqueued) {
       if (one.kernel == &cgr__kernel_prologue && one.max_query_len != 0)
@@ -162,7 +165,7 @@ TEST_P(AppendEdge, AttentionIsToldTheMostNewTokensOfARequest) {
     }
     EXPECT_EQ(lengths, (std::set<int32_t>{ 1, 5, mode == CGR_MODE_NONE ? 9 : 16 }));
     EXPECT_EQ(guarded, mode == CGR_MODE_NONE ? std::set<int32_t>({ 1, 5, 9 }) : std::set<int32_t>({ 1, 5 }));
-  }
+  });
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(AppendEdge);
