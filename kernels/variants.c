@@ -20,7 +20,7 @@ static const cgr__variant variants[] = {
     .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
   { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
     .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .max_splits = 16,
-    .width = { { 64, 35328 }, { 128, 68096 }, { 256, 133632 } } },
+    .width = { { 64, 41472 }, { 128, 80384 }, { 256, 158208 } } },
 };
 
 #define NUM_VARIANTS (int32_t)(sizeof variants / sizeof variants[0])

@@ -328,9 +328,9 @@ public:
   }
 
   // Runs once, with everything that the kernel must write poisoned before; right behind `append` if there is one, done by
-  // `kernel`.
+  // `kernel`. Before that the queries come to their place by `late`, an append too, if it is given.
   AttentionOutput Run(bool with_lse = true, const cgr__append_args *append = nullptr,
-                      const cgr__kernel &kernel = cgr__kernel_append) {
+                      const cgr__kernel &kernel = cgr__kernel_append, const cgr__kernel *late = nullptr) {
     out_.Put(Bytes(out_.size(), kPoisonByte));
     lse_.Put(Bytes(lse_.size(), kPoisonByte));
     partial_out_.Put(std::vector<float>(partial_out_.size(), NAN));
@@ -338,6 +338,16 @@ public:
     cgr__attention_args args = Args();
     if (!with_lse)
       args.lse.data = nullptr;
+    std::unique_ptr<Array<unsigned char>> queries;
+    std::unique_ptr<Array<int64_t>> places;
+    cgr__append_args copy;
+    if (late != nullptr) {
+      queries = std::make_unique<Array<unsigned char>>(bench_, Queries());
+      places = std::make_unique<Array<int64_t>>(bench_, Places());
+      copy = CopyQueries(queries->data(), places->data());
+      q_.Put(PoisonedElements(made_.shape().dtype, Q().Elements(), Poison::kNan, made_.random));
+      bench_.Enqueue(*late, &copy);
+    }
     if (append != nullptr) {
       args.after_append = 1;
       bench_.Enqueue(kernel, append);
@@ -460,6 +470,29 @@ private:
         StoreElements(tensor.dtype, &values[size_t(i)][e], tensor.width, &bytes[size_t(at * ElementSize(tensor.dtype))]);
       }
     return bytes;
+  }
+  // An append of the queries `from`, to where they belong: a cache of one page.
+  cgr__append_args CopyQueries(const void *from, const int64_t *places) {
+    const TensorShape q = Q();
+    cgr__append_args copy = {};
+    copy.k = copy.v = q.View(const_cast<void *>(from));
+    copy.k_cache.base = q_.data();
+    copy.k_cache.dtype = q.dtype;
+    copy.k_cache.stride_token = q.stride_token;
+    copy.k_cache.stride_head = q.stride_head;
+    copy.v_cache = copy.k_cache;
+    copy.slot_mapping = places;
+    copy.num_pages = 1;
+    copy.page_size = std::max(1, tokens_);
+    copy.num_tokens = tokens_;
+    copy.num_kv_heads = int32_t(q.heads);
+    copy.head_dim = int32_t(q.width);
+    return copy;
+  }
+  std::vector<int64_t> Places() const {
+    std::vector<int64_t> places(size_t(tokens_) + 1);
+    std::iota(places.begin(), places.end(), 0);
+    return places;
   }
   Bytes Queries() { return Activations(Q(), made_.q, Poison::kNan); }
   Bytes StepKeys(Cache which) {

@@ -22,6 +22,9 @@ inline void copy_async(uint32_t shared, const void *global, CachePolicy policy, 
   copy_async(shared, global, policy, true, site);
 }
 inline void copy_async(uint32_t shared, const void *global, Site site = Site()) { copy_async(shared, global, {}, true, site); }
+inline void copy_async_if(bool valid, uint32_t shared, const void *global, Site site = Site()) {
+  copy_async(shared, global, {}, valid, site);
+}
 inline void copy_async_commit() { ::cgr_emulation::builtins.block->CommitCopies(); }
 template <int kPending> inline void copy_async_wait() { ::cgr_emulation::builtins.block->WaitForCopies(kPending); }
 

@@ -247,45 +247,51 @@ __device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *fr
   copy_async_commit();
 }
 
-/* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time, and kBatch of
- * its partials at once through `scratch`, a stage that is free. The loops are short rather than unrolled: a CTA comes here once,
- * if at all, so that its instructions miss the cache, and a miss costs about as much as fetching a partial. */
+/* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time, and `room` of
+ * its partials at once, at most 64, through `scratch`: shared memory that is free, with room for as many of each warp. The loops
+ * are short rather than unrolled: a CTA comes here once, if at all, so that its instructions miss the cache, and a miss costs
+ * about as much as fetching a partial. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
-                                               float *scratch) {
-  constexpr int kBatch = 16, kElements = kHeadDim / 32;
-  static_assert(kAttentionWarps * kBatch * kHeadDim * 4 <= AttentionShape<kHeadDim>::kStageBytes, "a batch for each warp");
+                                               float *scratch, int32_t room) {
+  constexpr int kElements = kHeadDim / 32;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   const bool has_elements = lane * kElements < dim;
   int64_t stride = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from slot to slot, in lines */
-  scratch += warp * kBatch * kHeadDim;
+  scratch += warp * room * kHeadDim;
 #pragma unroll 1
   for (int32_t line = warp; line < q.lines; line += kAttentionWarps) {
     float max = -INFINITY, sum = 0.0f;
     Elements<kElements> o = {};
 #pragma unroll 1
-    for (int32_t p = 0; p < item.count; p += kBatch) {
-      int32_t count = min(kBatch, item.count - p);
+    for (int32_t p = 0; p < item.count; p += room) {
+      int32_t count = min(room, item.count - p);
       int64_t at = partial_line(a, item.first, line) + p * stride;
-      float2 own = make_float2(-INFINITY, 0.0f);
+      float2 own = make_float2(-INFINITY, 0.0f), next = own; /* the states of partials `lane` and 32 + lane */
       if (lane < count)
         own = slot_state(a, at + lane * stride);
+      if (lane + 32 < count)
+        next = slot_state(a, at + (lane + 32) * stride);
       __syncwarp(); /* all are done with the batch before */
       fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch), a.partial_out + at * dim, stride * dim, count, dim);
-      const Weights weights(own, max);
-      copy_async_wait<0>(); /* of the loader's tiles too, which were asked for earlier */
-      __syncwarp();
+#pragma unroll 1
+      for (int32_t first = 0; first < count; first += 32, own = next) {
+        const Weights weights(own, max);
+        copy_async_wait<0>(); /* of the loader's tiles too, which were asked for earlier */
+        __syncwarp();
+        const int32_t weighed = min(32, count - first);
 #pragma unroll 4
-      for (int32_t u = 0; u < count; u++) {
-        float left = __shfl_sync(~0u, weights.left, u), right = __shfl_sync(~0u, weights.right, u);
-        float part = __shfl_sync(~0u, weights.sum, u);
-        Elements<kElements> x;
-        x.load(scratch + u * kHeadDim + lane * kElements);
-        sum = fold(left, right, sum, part);
+        for (int32_t u = 0; u < weighed; u++) {
+          float left = __shfl_sync(~0u, weights.left, u), right = __shfl_sync(~0u, weights.right, u);
+          float part = __shfl_sync(~0u, weights.sum, u);
+          Elements<kElements> x;
+          x.load(scratch + (first + u) * kHeadDim + lane * kElements);
+          sum = fold(left, right, sum, part);
 #pragma unroll
-        for (int k = 0; k < kElements; k++)
-          o.x[k] = fold(left, right, o.x[k], x.x[k]);
+          for (int k = 0; k < kElements; k++)
+            o.x[k] = fold(left, right, o.x[k], x.x[k]);
+        }
       }
     }
     if (has_elements)

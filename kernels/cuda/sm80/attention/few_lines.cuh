@@ -89,24 +89,21 @@ template <int kHeadDim, int kTiles> struct LineState {
   }
 };
 
-/* The B fragments of the lines, straight from global memory: 4-byte loads, all under way together. Zeros beyond the head dim. */
-template <int kHeadDim, bool kGeneral, int kTiles>
-__device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], const cgr__attention_args &a,
-                                           const QueryTile &q) {
+/* The B fragments of the lines, from their slot. */
+template <int kHeadDim, int kTiles>
+__device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t queries) {
   int lane = threadIdx.x & 31;
 #pragma unroll
-  for (int t = 0; t < kTiles; t++) {
-    int32_t line = kMmaLines * t + lane / 4;
-    bool valid = line < q.lines;
-    const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, line) : 0) + lane % 4 * 2;
+  for (int t = 0; t < kTiles; t++)
 #pragma unroll
-    for (int k = 0; k < kHeadDim / 16; k++)
-#pragma unroll
-      for (int half = 0; half < 2; half++)
-        fragment[t][k][half] = valid && (!kGeneral || k * 16 + half * 8 < a.head_dim)
-                                   ? *reinterpret_cast<const uint32_t *>(from + k * 16 + half * 8)
-                                   : 0;
-  }
+    for (int k = 0; k < kHeadDim / 16; k += 2) {
+      uint32_t four[4];
+      load_matrix(four, queries + tile_offset<kHeadDim * 2>(kMmaLines * t + (lane & 7), 2 * k + lane / 8));
+      fragment[t][k][0] = four[0];
+      fragment[t][k][1] = four[1];
+      fragment[t][k + 1][0] = four[2];
+      fragment[t][k + 1][1] = four[3];
+    }
 }
 
 /* Scores of this warp's 16 tokens: s[t] is of tokens lane / 4 + {0, 8} and the thread's lines. Two chains of sums are under way
@@ -270,20 +267,22 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
 
 /* All KV tiles of one item. `stage` is the stage of its first tile, and of its last afterwards. A warp refills the place of K or
  * V as soon as it has read it. The stage of the last tile is refilled by the caller, after the results have left, which pass
- * through it. */
-template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
-__device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, const ItemRecord &record,
-                                              Loader<kHeadDim, kGeneral> &loader, AttentionShared &shared, unsigned char *memory,
-                                              int &stage) {
+ * through it. `number`: of the item among those of the CTA. */
+template <int kDtype, int kHeadDim, bool kGeneral, int kLines, int kTiles>
+__device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
+                                              Loader<kHeadDim, kGeneral, kLines> &loader, AttentionShared &shared,
+                                              unsigned char *memory, int &stage) {
   using Shape = AttentionShape<kHeadDim>;
   static_assert(kAttentionWarps * kMmaLines * kTiles * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
   const QueryTile q = query_tile(record);
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   uint32_t q_fragment[kTiles][kHeadDim / 16][2];
-  load_lines<kHeadDim, kGeneral, kTiles>(q_fragment, a, q);
   const Sight<kGeneral, kTiles> sight(a, record, q);
   LineState<kHeadDim, kTiles> state;
   state.reset();
+  copy_async_wait<2 * Shape::kStages - 1>(); /* the first K is here, and what this thread copied of the queries */
+  __syncthreads();
+  load_lines<kHeadDim, kTiles>(q_fragment, loader.queries_of(number));
   int32_t token = record.item.kv_begin * kTileKv + (int32_t)(threadIdx.x / 32) * kGranule; /* this warp's first */
   for (int32_t left = record.item.kv_end - record.item.kv_begin;; left--, token += kTileKv) {
     uint32_t k = base + stage * Shape::kStageBytes;

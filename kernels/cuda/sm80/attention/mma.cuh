@@ -40,6 +40,13 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void *global) 
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(__cvta_generic_to_global(global)) : "memory");
 }
 
+/* The same; zeros when not `valid`. */
+__device__ __forceinline__ void copy_async_if(bool valid, uint32_t shared, const void *global) {
+  int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(__cvta_generic_to_global(global)), "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until at most `kPending` of this thread's groups are under way. */

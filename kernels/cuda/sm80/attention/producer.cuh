@@ -5,7 +5,8 @@
  * tokens [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work on, so that its pipeline
  * needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of copies,
  * in this order: K's place is free again while V is still at work. Tokens that no line of the item sees become zeros; of pages
- * that hold no other, not even the number is read. */
+ * that hold no other, not even the number is read. The queries of an item of few lines come with its first K, in the same group;
+ * the warps share that work, so they meet before they read them. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
@@ -13,6 +14,7 @@
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/sm80/attention/items.cuh"
 #include "kernels/cuda/sm80/attention/mma.cuh"
+#include "kernels/cuda/sm80/attention/scoring.cuh"
 #include "kernels/cuda/sm80/attention/traits.h"
 
 namespace cgr {
@@ -23,7 +25,7 @@ template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }
 
-template <int kHeadDim, bool kGeneral> struct Loader {
+template <int kHeadDim, bool kGeneral, int kLines> struct Loader { /* kLines: kQueryLines */
   using Shape = AttentionShape<kHeadDim>;
   static_assert(kAhead == Shape::kStages + 1, "the loader is as far ahead as thread 0 finds items");
 
@@ -37,6 +39,7 @@ template <int kHeadDim, bool kGeneral> struct Loader {
   int32_t page_shift; /* plain: log2(page_size) */
   int32_t page;       /* of this warp's granule of `tile` */
   CachePolicy policy;
+  uint32_t queries;  /* the first slot for queries, in shared memory */
   const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
 
   __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
@@ -66,6 +69,29 @@ template <int kHeadDim, bool kGeneral> struct Loader {
       v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
     }
     fetch_page(a);
+    copy_queries(a, record);
+  }
+
+  /* Whether item `number`, which is at work, is the last, and nothing is on its way. */
+  __device__ __forceinline__ bool is_done(int32_t number) const { return !live && index <= number + 1; }
+
+  /* The slot of item `number`. The item that takes it next begins when all warps have done with this one. */
+  __device__ __forceinline__ uint32_t queries_of(int32_t number) const {
+    return queries + (uint32_t)number % kQuerySlots * Shape::kQueryBytes;
+  }
+
+  __device__ __forceinline__ void copy_queries(const cgr__attention_args &a, const ItemRecord &record) {
+    if (record.lines > kLines)
+      return;
+    const QueryTile q = query_tile(record);
+    const uint32_t to = queries_of(index);
+    int chunk = threadIdx.x % Shape::kChunks;
+#pragma unroll
+    for (int32_t line = threadIdx.x / Shape::kChunks; line < kLines; line += kAttentionThreads / Shape::kChunks) {
+      bool valid = line < q.lines && (!kGeneral || chunk * 8 < a.head_dim);
+      const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, line) + chunk * 8 : 0);
+      copy_async_if(valid, to + tile_offset<Shape::kRowBytes>(line, chunk), from);
+    }
   }
 
   __device__ __forceinline__ int32_t first_token() const { return tile * kTileKv + (int32_t)(threadIdx.x / 32) * kGranule; }
@@ -151,8 +177,8 @@ template <int kHeadDim, bool kGeneral> struct Loader {
 };
 
 /* On to the next tile, which is the next item's first if there is none in this one. An item of the queue comes alone. */
-template <int kHeadDim, bool kGeneral>
-__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader,
+template <int kHeadDim, bool kGeneral, int kLines>
+__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLines> &loader,
                                         const ItemShared &items) {
   if (!loader.step(a) && loader.live) {
     loader.live = loader.on_line;
@@ -162,9 +188,9 @@ __device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHe
 }
 
 /* A stage whose tile has been read gets the next one. */
-template <int kHeadDim, bool kGeneral>
-__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral> &loader, const ItemShared &items,
-                                       uint32_t stage) {
+template <int kHeadDim, bool kGeneral, int kLines>
+__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLines> &loader,
+                                       const ItemShared &items, uint32_t stage) {
   loader.issue_k(a, stage);
   loader.issue_v(a, stage);
   advance(a, loader, items);
