@@ -56,9 +56,9 @@ typedef struct cgr__attention_args {
                            counts on; 0: what it needs */
   int32_t reserved;     /* in the place of a hole */
   int32_t after_append; /* 1: the launch before it in the stream is the append of the step's tokens to k_cache and v_cache. Where
-                           the device can, attention begins beside it: until the append is done it reads the plan, page numbers,
-                           queries and tokens of earlier steps, and writes nothing. So nothing that writes those may be
-                           launched between the two, nor may the append itself begin before what came before it is done */
+                           the device can, attention begins beside it: until the append is done it writes nothing, and reads
+                           only the plan, page numbers, queries, and tokens of earlier steps. All of these must be there when the
+                           append begins, so the append is never launched early */
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 

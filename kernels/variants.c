@@ -76,7 +76,7 @@ static void check_head_dim(const question *q, const char *name, int32_t dim) {
            v->head_dim_step);
 }
 
-/* The kernels keep tiles of K and V in shared memory. */
+/* The kernels keep tiles of K, V and queries in shared memory. */
 static void check_shared_memory(const question *q) {
   int32_t i = width_of(q->variant, q->layer), has = q->device->shared_memory;
   bool by_v = q->layer->head_dim_v > q->layer->head_dim;

@@ -32,7 +32,7 @@
 #include "profiles/support/read.h"
 
 #define MAX_LAYERS 16
-#define POOL_BUDGET ((int64_t)90 << 30)
+#define POOL_BUDGET ((int64_t)90 << 30) /* or what is free, less an eighth for all the rest */
 #define OTHER_BUDGET ((int64_t)8 << 30)
 #define VOID_BELOW 4.4e12  /* bytes per second of an H200 */
 #define MOST_ON_HOST 1.1e9 /* operations of the longest case that runs on the host unnamed */
@@ -56,6 +56,7 @@ typedef struct setting {
   const char *device;
   bool is_host;
   double bandwidth; /* bytes per second */
+  int64_t room;     /* bytes for pools */
 } setting;
 
 /* ----------------------------------------------------------------------------------------------------------------- alone */
@@ -159,11 +160,16 @@ static double run_steps(bench_engine *e, const bench_shape *s, int32_t steps) {
   return us;
 }
 
+/* Of one layer. */
+static int64_t pool_bytes(const bench_shape *s) {
+  return (bench_shape_pages(s, s->steps * 2 + 64) + 2) * (int64_t)bench_shape_page_bytes(s);
+}
+
 /* With as many layers as memory allows. */
 static void open_engine(bench_engine *engine, const setting *at, const bench_shape *s) {
   int32_t count = bench_shape_requests(s), num_tokens = bench_shape_tokens(s), decode_bucket = s->decodes > 0 ? s->decodes : 1;
   int64_t pages = bench_shape_pages(s, s->steps * 2 + 64), max_seq_len = pages * BENCH_PAGE_SIZE;
-  int64_t fit = POOL_BUDGET / ((pages + 2) * (int64_t)bench_shape_page_bytes(s)), most = at->is_host ? 1 : MAX_LAYERS;
+  int64_t fit = at->room / pool_bytes(s), most = at->is_host ? 1 : MAX_LAYERS;
   cgr_bucket bucket = { num_tokens, count };
   bench_options o = { .device = at->device, .num_layers = (int32_t)(fit > most ? most : fit < 1 ? 1 : fit) };
   o.num_q_heads = s->num_q_heads;
@@ -249,7 +255,15 @@ static void print_columns(bool is_first) {
   printf("|---|---:|---:|---:|---:|---:|---:|---:|%s---:|---|---:|---:|\n", is_first ? "---:|---:|---:|" : "");
 }
 
-/* Returns how many cases ran. */
+static bool fits(const setting *at, const bench_shape *s) {
+  if (at->is_host || pool_bytes(s) <= at->room)
+    return true;
+  fprintf(stderr, "attention_cost: left out: %s takes %.0f GB, %.0f are free\n", s->name, (double)pool_bytes(s) * 1e-9,
+          (double)at->room * 1e-9);
+  return false;
+}
+
+/* Returns how many cases ran, or would with more memory. */
 static int32_t run_list(const setting *at, int list, const char *part) {
   bench_shape s;
   int32_t ran = 0;
@@ -259,6 +273,8 @@ static int32_t run_list(const setting *at, int list, const char *part) {
       continue;
     if (ran++ == 0)
       print_columns(is_first);
+    if (!fits(at, &s))
+      continue;
     if (is_first)
       run_first(at, &s);
     else
@@ -276,6 +292,8 @@ static void open_setting(setting *at) {
   bench_check(cgr_stream_create(dev, &stream), "cgr_stream_create");
   bench_check(cgr_device_get_info(dev, &info), "cgr_device_get_info");
   at->is_host = info.kind == CGR_DEVICE_KIND_HOST;
+  at->room = (int64_t)(info.memory_free - info.memory_free / 8);
+  at->room = at->room < POOL_BUDGET ? at->room : POOL_BUDGET;
   at->bandwidth = at->is_host ? BENCH_PEERS_BANDWIDTH : bench_read_bandwidth(dev, stream);
   bench_print_head(stdout, dev, "profiles/attention_cost");
   bool is_void = strstr(info.name, "H200") && at->bandwidth < VOID_BELOW;

@@ -162,7 +162,7 @@ CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
  * out may be the same memory as q, with the same dtype and strides. Beyond that out and lse lie over neither q nor each other, nor, in
- * a layer without a cache, over k or v; that is refused where addresses and strides tell it. */
+ * a layer without a cache, over k or v; that is refused where addresses and strides tell it. Nor does q lie over the layer's cache. */
 typedef struct cgr_attention {
   uint32_t size;
   int32_t layer;

@@ -40,11 +40,13 @@ protected:
     shape.num_parts = parts;
     return shape;
   }
-  // Around a batch and two of a GPU's merge.
+  // Around what a GPU's merge takes at once: 16 partials through a stage, 38 when the part is done, their states 32 at a time.
   std::vector<int32_t> Counts() const {
     if (!bench_->has_cuda_kernels() || UnderChecker())
-      return { 17, 33 };
-    return GetParam().IsEmulated() ? std::vector<int32_t>{ 16, 17, 33 } : std::vector<int32_t>{ 15, 16, 17, 31, 32, 33, 63, 250 };
+      return { 17, 39 };
+    if (GetParam().IsEmulated())
+      return { 16, 17, 33, 38, 39 };
+    return { 15, 16, 17, 31, 32, 33, 37, 38, 39, 76, 77, 250 };
   }
 };
 

@@ -182,6 +182,27 @@ TEST_P(KernelAttention, RunsManyRequests) {
 }
 
 // A split of one long sequence over more parts than its tiles.
+// Parts that share a tile all read its queries; some are copied while the part still works on what comes before.
+TEST_P(KernelAttention, OutMayLieOverTheQueries) {
+  for (int32_t parts : { 3, 40 })
+    for (bool batch_invariant : { false, true }) {
+      AttentionShape shape = Shape();
+      shape.num_parts = parts;
+      shape.batch_invariant = batch_invariant;
+      const AttentionBatch batch = { { 1, 1, 2, 70, 1, 1, 1, 3 }, { 700, 64, 130, 300, 1, 63, 65, 500 }, 2, 5 };
+      AttentionCase made(shape, batch, uint64_t(parts));
+      SCOPED_TRACE(made.shape().Text());
+      PagedCache cache(*bench_, made.Cache_());
+      made.Fill(&cache, Poison::kNan);
+      AttentionRun run(*bench_, made, cache);
+      const AttentionOutput apart = run.Run();
+      run.PutOutOverQueries();
+      const AttentionOutput in_place = run.Run();
+      EXPECT_EQ(in_place.out, apart.out);
+      EXPECT_EQ(in_place.lse, apart.lse);
+    }
+}
+
 TEST_P(KernelAttention, SplitsOneLongRequest) {
   AttentionShape shape = Shape();
   for (int32_t parts : { 2, 33, 200 }) {

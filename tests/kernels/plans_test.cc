@@ -66,6 +66,9 @@ Made Make(const cgr_device_info &device, const std::vector<cgr_layer> &layers, c
 
 // ------------------------------------------------------------------------------------------------------------------- parts
 
+// Dynamic shared memory of a CTA: two stages of K and V, and three query tiles of 16 lines.
+constexpr int32_t Own(int32_t head_dim) { return (2 * 2 * 64 + 3 * 16) * head_dim * 2; }
+
 TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
   struct Case {
     const char *name;
@@ -78,7 +81,9 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
                          { "B200", 100, 148, 233472, 128, 2 },
                          { "B200", 100, 148, 233472, 64, 2 },
                          { "L40S", 89, 142, 102400, 128, 1 },
-                         { "room for the KV tiles of two and no more", 90, 10, 2 * 2 * 64 * 2 * 128 * 2, 128, 1 },
+                         { "room for the tiles of two and no more", 90, 10, 2 * Own(128), 128, 1 },
+                         { "and for what else they take", 90, 10, 2 * (Own(128) + 2560), 128, 2 },
+                         { "and one byte less", 90, 10, 2 * (Own(128) + 2560) - 1, 128, 1 },
                          { "one that says nothing", 90, 10, 0, 128, 1 } };
   for (const Case &c : cases) {
     SCOPED_TRACE(std::string(c.name) + " at head dim " + std::to_string(c.head_dim));
@@ -87,7 +92,7 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer), c.multiprocessors * c.ctas);
     const cgr__plans plans = Make(device, { layer }).plans;
     const cgr__plan_class plan = plans.classes[0];
-    const int32_t own = 2 * 2 * 64 * 2 * c.head_dim, taken = std::max(own, plans.shared_bytes[0]); // two stages of K and V
+    const int32_t own = Own(c.head_dim), taken = std::max(own, plans.shared_bytes[0]);
     EXPECT_GT((c.ctas + 1) * (taken + 1024), c.shared_memory) << "a multiprocessor holds one more";
     EXPECT_LE(c.ctas * (taken + 2560), std::max(c.shared_memory, own + 2560)) << "it does not hold those of the plan";
     EXPECT_LE(plans.shared_bytes[0], 80 << 10) << "the launcher gives no more";

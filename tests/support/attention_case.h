@@ -317,6 +317,19 @@ public:
   // What the kernel is told of the most new tokens of a request, from now on: that many or more, or 0. At first it is the truth.
   void TellQueryLen(int32_t query_len) { query_len_ = query_len; }
 
+  // From now on out is q. A run begins with the queries in it.
+  void PutOutOverQueries() { in_place_ = true; }
+
+  // From now on the queries come to their place in the stream, before anything else of a run, by an append that `kernel` does;
+  // until then it has poison.
+  void BringQueriesBy(const cgr__kernel &kernel) {
+    bring_by_ = &kernel;
+    queries_ = std::make_unique<Array<unsigned char>>(bench_, Queries());
+    std::vector<int64_t> places(size_t(std::max(1, tokens_)));
+    std::iota(places.begin(), places.end(), 0);
+    places_ = std::make_unique<Array<int64_t>>(bench_, places);
+  }
+
   void PutError(const cgr__step_error &error) { error_.Put({ error }); }
 
   // From now on request i is alone: the others look as if a guard had emptied them.
@@ -328,25 +341,22 @@ public:
   }
 
   // Runs once, with everything that the kernel must write poisoned before; right behind `append` if there is one, done by
-  // `kernel`. Before that the queries come to their place by `late`, an append too, if it is given.
+  // `kernel`.
   AttentionOutput Run(bool with_lse = true, const cgr__append_args *append = nullptr,
-                      const cgr__kernel &kernel = cgr__kernel_append, const cgr__kernel *late = nullptr) {
+                      const cgr__kernel &kernel = cgr__kernel_append) {
     out_.Put(Bytes(out_.size(), kPoisonByte));
     lse_.Put(Bytes(lse_.size(), kPoisonByte));
     partial_out_.Put(std::vector<float>(partial_out_.size(), NAN));
     partial_state_.Put(std::vector<float>(partial_state_.size(), NAN));
+    if (in_place_)
+      q_.Put(Queries());
     cgr__attention_args args = Args();
     if (!with_lse)
       args.lse.data = nullptr;
-    std::unique_ptr<Array<unsigned char>> queries;
-    std::unique_ptr<Array<int64_t>> places;
-    cgr__append_args copy;
-    if (late != nullptr) {
-      queries = std::make_unique<Array<unsigned char>>(bench_, Queries());
-      places = std::make_unique<Array<int64_t>>(bench_, Places());
-      copy = CopyQueries(queries->data(), places->data());
+    const cgr__append_args bring = bring_by_ != nullptr ? BringQueries() : cgr__append_args{};
+    if (bring_by_ != nullptr) {
       q_.Put(PoisonedElements(made_.shape().dtype, Q().Elements(), Poison::kNan, made_.random));
-      bench_.Enqueue(*late, &copy);
+      bench_.Enqueue(*bring_by_, &bring);
     }
     if (append != nullptr) {
       args.after_append = 1;
@@ -360,7 +370,8 @@ public:
     counters_.Put(counters); // as the planner does before the next step
     for (int32_t counter : counters)
       EXPECT_EQ(counter, 0) << "an arrival counter was left behind";
-    return { Out().Take(out_.Get()), with_lse ? Lse().Take(lse_.Get()) : Bytes(), error_.Get()[0] };
+    return { in_place_ ? Q().Take(q_.Get()) : Out().Take(out_.Get()), with_lse ? Lse().Take(lse_.Get()) : Bytes(),
+             error_.Get()[0] };
   }
 
   // The most partials that a tile of the plan is merged of.
@@ -423,7 +434,7 @@ private:
     const AttentionShape &s = made_.shape();
     cgr__attention_args args = {};
     args.q = Q().View(q_.data());
-    args.out = Out().View(out_.data());
+    args.out = in_place_ ? args.q : Out().View(out_.data());
     args.lse = Lse().View(lse_.data());
     if (s.kind.keys == Keys::kStep) {
       args.k = StepTensor(kCacheK).View(k_.data());
@@ -471,28 +482,22 @@ private:
       }
     return bytes;
   }
-  // An append of the queries `from`, to where they belong: a cache of one page.
-  cgr__append_args CopyQueries(const void *from, const int64_t *places) {
+  // Copies queries_ to where they belong, as an append to a cache of one page.
+  cgr__append_args BringQueries() {
     const TensorShape q = Q();
-    cgr__append_args copy = {};
-    copy.k = copy.v = q.View(const_cast<void *>(from));
-    copy.k_cache.base = q_.data();
-    copy.k_cache.dtype = q.dtype;
-    copy.k_cache.stride_token = q.stride_token;
-    copy.k_cache.stride_head = q.stride_head;
-    copy.v_cache = copy.k_cache;
-    copy.slot_mapping = places;
-    copy.num_pages = 1;
-    copy.page_size = std::max(1, tokens_);
-    copy.num_tokens = tokens_;
-    copy.num_kv_heads = int32_t(q.heads);
-    copy.head_dim = int32_t(q.width);
-    return copy;
-  }
-  std::vector<int64_t> Places() const {
-    std::vector<int64_t> places(size_t(tokens_) + 1);
-    std::iota(places.begin(), places.end(), 0);
-    return places;
+    cgr__append_args bring = {};
+    bring.k = q.View(queries_->data());
+    bring.k_cache.base = q_.data();
+    bring.k_cache.dtype = q.dtype;
+    bring.k_cache.stride_token = q.stride_token;
+    bring.k_cache.stride_head = q.stride_head;
+    bring.slot_mapping = places_->data();
+    bring.num_pages = 1;
+    bring.page_size = std::max(1, tokens_);
+    bring.num_tokens = tokens_;
+    bring.num_kv_heads = int32_t(q.heads);
+    bring.head_dim = int32_t(q.width);
+    return bring;
   }
   Bytes Queries() { return Activations(Q(), made_.q, Poison::kNan); }
   Bytes StepKeys(Cache which) {
@@ -551,6 +556,10 @@ private:
   Array<int64_t> plan_;
   Array<int32_t> counters_;
   Array<float> partial_out_, partial_state_;
+  bool in_place_ = false;
+  const cgr__kernel *bring_by_ = nullptr;
+  std::unique_ptr<Array<unsigned char>> queries_;
+  std::unique_ptr<Array<int64_t>> places_;
   Array<cgr__step_error> error_;
 };
 

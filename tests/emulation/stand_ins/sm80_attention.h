@@ -22,7 +22,7 @@ inline void copy_async(uint32_t shared, const void *global, CachePolicy policy, 
   copy_async(shared, global, policy, true, site);
 }
 inline void copy_async(uint32_t shared, const void *global, Site site = Site()) { copy_async(shared, global, {}, true, site); }
-inline void copy_async_if(bool valid, uint32_t shared, const void *global, Site site = Site()) {
+inline void copy_async_or_zeros(uint32_t shared, const void *global, bool valid, Site site = Site()) {
   copy_async(shared, global, {}, valid, site);
 }
 inline void copy_async_commit() { ::cgr_emulation::builtins.block->CommitCopies(); }

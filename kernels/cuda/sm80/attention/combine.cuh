@@ -58,7 +58,7 @@ struct Fold {
   }
 };
 
-/* A line's state in the slot that this CTA wrote before. */
+/* A line's state in a slot. Past L1: another CTA may have written it. */
 __device__ __forceinline__ float2 slot_state(const cgr__attention_args &a, int64_t at) {
   return __ldcg(reinterpret_cast<const float2 *>(a.partial_state) + at);
 }
@@ -248,9 +248,9 @@ __device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *fr
 }
 
 /* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time, and `room` of
- * its partials at once, at most 64, through `scratch`: shared memory that is free, with room for as many of each warp. The loops
- * are short rather than unrolled: a CTA comes here once, if at all, so that its instructions miss the cache, and a miss costs
- * about as much as fetching a partial. */
+ * its partials (64 at most) at once, through its share of `scratch`, shared memory that is free. The loops are short rather than
+ * unrolled: a CTA comes here once, if at all, so that its instructions miss the cache, and a miss costs about as much as fetching
+ * a partial. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                float *scratch, int32_t room) {
@@ -276,9 +276,9 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
       __syncwarp(); /* all are done with the batch before */
       fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch), a.partial_out + at * dim, stride * dim, count, dim);
 #pragma unroll 1
-      for (int32_t first = 0; first < count; first += 32, own = next) {
+      for (int32_t first = 0; first < count; first += 32) {
         const Weights weights(own, max);
-        copy_async_wait<0>(); /* of the loader's tiles too, which were asked for earlier */
+        copy_async_wait<0>(); /* the loader's tiles too, which were asked for earlier; the second time at once */
         __syncwarp();
         const int32_t weighed = min(32, count - first);
 #pragma unroll 4
@@ -292,6 +292,7 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
           for (int k = 0; k < kElements; k++)
             o.x[k] = fold(left, right, o.x[k], x.x[k]);
         }
+        own = next; /* there are no third 32 */
       }
     }
     if (has_elements)

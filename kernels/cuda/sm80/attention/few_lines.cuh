@@ -1,5 +1,6 @@
 /* An item of up to 16 lines, as in decode: each warp takes all lines and 16 of the 64 tokens of a KV tile, those that it copied
- * itself; the warps meet at the end of the item only, where their four states are combined.
+ * itself. The warps meet twice: before they read the queries, which all of them copied, and at the end of the item, where their
+ * four states are combined.
  *
  * The products are transposed, S^T = K q^T and out^T = V^T P^T: tokens and head dims are the 16 rows of an mma, lines its 8
  * columns. A line's maximum is raised, and the outputs so far rescaled, only when a score exceeds it by more than kHeadroom:
@@ -89,16 +90,16 @@ template <int kHeadDim, int kTiles> struct LineState {
   }
 };
 
-/* The B fragments of the lines, from their slot. */
+/* The B fragments of the lines, from their query tile. */
 template <int kHeadDim, int kTiles>
-__device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t queries) {
+__device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t tile) {
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int t = 0; t < kTiles; t++)
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; k += 2) {
       uint32_t four[4];
-      load_matrix(four, queries + tile_offset<kHeadDim * 2>(kMmaLines * t + (lane & 7), 2 * k + lane / 8));
+      load_matrix(four, tile + tile_offset<kHeadDim * 2>(kMmaLines * t + (lane & 7), 2 * k + lane / 8));
       fragment[t][k][0] = four[0];
       fragment[t][k][1] = four[1];
       fragment[t][k + 1][0] = four[2];
@@ -268,9 +269,9 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
 /* All KV tiles of one item. `stage` is the stage of its first tile, and of its last afterwards. A warp refills the place of K or
  * V as soon as it has read it. The stage of the last tile is refilled by the caller, after the results have left, which pass
  * through it. `number`: of the item among those of the CTA. */
-template <int kDtype, int kHeadDim, bool kGeneral, int kLines, int kTiles>
+template <int kDtype, int kHeadDim, bool kGeneral, int kTiles, int kLoaded>
 __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
-                                              Loader<kHeadDim, kGeneral, kLines> &loader, AttentionShared &shared,
+                                              Loader<kHeadDim, kGeneral, kLoaded> &loader, AttentionShared &shared,
                                               unsigned char *memory, int &stage) {
   using Shape = AttentionShape<kHeadDim>;
   static_assert(kAttentionWarps * kMmaLines * kTiles * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
@@ -280,9 +281,9 @@ __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, cons
   const Sight<kGeneral, kTiles> sight(a, record, q);
   LineState<kHeadDim, kTiles> state;
   state.reset();
-  copy_async_wait<2 * Shape::kStages - 1>(); /* the first K is here, and what this thread copied of the queries */
-  __syncthreads();
-  load_lines<kHeadDim, kTiles>(q_fragment, loader.queries_of(number));
+  copy_async_wait<2 * Shape::kStages - 1>(); /* the first K is here, and this thread's share of the queries; */
+  __syncthreads();                           /* now everyone's */
+  load_lines<kHeadDim, kTiles>(q_fragment, loader.query_tile_of(number));
   int32_t token = record.item.kv_begin * kTileKv + (int32_t)(threadIdx.x / 32) * kGranule; /* this warp's first */
   for (int32_t left = record.item.kv_end - record.item.kv_begin;; left--, token += kTileKv) {
     uint32_t k = base + stage * Shape::kStageBytes;

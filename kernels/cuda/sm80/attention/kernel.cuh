@@ -14,40 +14,41 @@
 namespace cgr {
 
 static_assert(kFewLines == 2 * kMmaLines, "items of few lines are one tile of an mma, or two");
-static_assert(sizeof(AttentionShared) <= 1536, "kernels/variants.c counts 1.5 KB, and 1 KB of the system's, beside the stages");
+static_assert(sizeof(AttentionShared) <= 1536, "kernels/variants.c counts 1.5 KB, and 1 KB of the system's, beside kSharedBytes");
 
-/* A merge through `stage`, which is free; -1: through all of shared memory, for nothing is on its way. */
+/* A merge through shared memory that is free: `all` of it, or `stage`, whose tile was read last. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &a, const ItemRecord &record,
-                                                     unsigned char *memory, int stage) {
+                                                     unsigned char *memory, bool all, int stage) {
   using Shape = AttentionShape<kHeadDim>;
-  constexpr int32_t kBytes = kAttentionWarps * kHeadDim * (int32_t)sizeof(float); /* of one partial of a line, for each warp */
-  static_assert(Shape::kSharedBytes / kBytes <= 64, "merge_partials takes no more at once");
-  float *scratch = reinterpret_cast<float *>(stage < 0 ? memory : memory + stage * Shape::kStageBytes);
-  const int32_t room = (stage < 0 ? Shape::kSharedBytes : Shape::kStageBytes) / kBytes;
+  constexpr int32_t kPartialBytes =
+      kAttentionWarps * kHeadDim * (int32_t)sizeof(float); /* of one partial of a line, for each warp */
+  static_assert(Shape::kSharedBytes / kPartialBytes <= 64, "merge_partials takes no more at once");
+  float *scratch = reinterpret_cast<float *>(all ? memory : memory + stage * Shape::kStageBytes);
+  const int32_t room = (all ? Shape::kSharedBytes : Shape::kStageBytes) / kPartialBytes;
   merge_partials<kDtype, kHeadDim, kGeneral>(a, record.item, query_tile(record), scratch, room);
 }
 
-/* An item, and the merge of its tile if this part comes last. The stage of its last tile, which the merge passes through, is
- * refilled after that; `stage` becomes that of the next item's first tile. */
+/* Item `number` of the CTA, and the merge of its tile if this part comes last. The stage of its last tile is refilled after that,
+ * for the merge may pass through it; `stage` becomes that of the next item's first tile. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
-                                     Loader<kHeadDim, kGeneral, kQueryLines<kMostLines>> &loader, AttentionShared &shared,
+                                     Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> &loader, AttentionShared &shared,
                                      unsigned char *memory, int &stage) {
-  constexpr int kLines = kQueryLines<kMostLines>, kStageBytes = AttentionShape<kHeadDim>::kStageBytes;
+  constexpr int kStageBytes = AttentionShape<kHeadDim>::kStageBytes;
   if constexpr (kMostLines <= kFewLines)
-    run_few_lines<kDtype, kHeadDim, kGeneral, kLines, kLines / kMmaLines>(a, record, number, loader, shared, memory, stage);
+    run_few_lines<kDtype, kHeadDim, kGeneral, kMostLines / kMmaLines>(a, record, number, loader, shared, memory, stage);
   else if (record.lines <= kMmaLines)
-    run_few_lines<kDtype, kHeadDim, kGeneral, kLines, 1>(a, record, number, loader, shared, memory, stage);
+    run_few_lines<kDtype, kHeadDim, kGeneral, 1>(a, record, number, loader, shared, memory, stage);
   else if (record.lines <= kFewLines)
-    run_few_lines<kDtype, kHeadDim, kGeneral, kLines, 2>(a, record, number, loader, shared, memory, stage);
+    run_few_lines<kDtype, kHeadDim, kGeneral, 2>(a, record, number, loader, shared, memory, stage);
   else
-    run_many_lines<kDtype, kHeadDim, kGeneral, kLines>(a, record, loader, shared, memory, stage);
+    run_many_lines<kDtype, kHeadDim, kGeneral>(a, record, loader, shared, memory, stage);
   bool is_last = record.item.count > 0 && arrive(a, record.item, &shared.is_last);
   if (record.item.count == 0)
     __syncthreads(); /* all are done with the last stage, as after an arrival */
   if (is_last) {
-    merge_in_free_memory<kDtype, kHeadDim, kGeneral>(a, record, memory, loader.is_done(number) ? -1 : stage);
+    merge_in_free_memory<kDtype, kHeadDim, kGeneral>(a, record, memory, loader.is_drained(number), stage);
     __syncthreads();
   }
   refill(a, loader, shared.items, (uint32_t)__cvta_generic_to_shared(memory) + stage * kStageBytes);
@@ -62,8 +63,8 @@ __device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const
 }
 
 /* Whether the tile that the loader has come to has tokens of this step, which an append may still be writing. */
-template <int kHeadDim, bool kGeneral, int kLines>
-__device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loader<kHeadDim, kGeneral, kLines> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                        const ItemRecord &record) {
   return (kGeneral && a.plan_class.sees != CGR__SEES_CACHE) || (loader.tile + 1) * kTileKv > record.position;
 }
@@ -72,8 +73,8 @@ __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loade
  * part does not end with that item. All threads find it, each by itself: what is asked of memory before the first tile comes one
  * after the other, and should not wait for anything else. Where this launch began beside an append, it comes back when that is
  * done. */
-template <int kHeadDim, bool kGeneral, int kLines>
-__device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLines> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                           ItemShared &items, uint32_t base, bool &may_be_more) {
   using Shape = AttentionShape<kHeadDim>;
   const cgr__plan_part *parts =
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
   constexpr bool kHasQueue = kMostLines > kFewLines;
   int32_t num_items = kHasQueue ? header->num_items * a.plan_class.lanes : 0, num_emptied = header->num_emptied;
-  Loader<kHeadDim, kGeneral, kQueryLines<kMostLines>> loader;
+  Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> loader;
   loader.queries = base + Shape::kStages * Shape::kStageBytes;
   loader.page_shift = __ffs(a.group.page_size) - 1;
   loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));

@@ -77,9 +77,9 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
  * Whenever a tile begins, it and those after it in the other stages are on their way, in two groups of copies each. The warps
  * share the tile, and refill after a barrier. The stage of an item's last tile is refilled by the caller, after the results have
  * left. */
-template <int kDtype, int kHeadDim, bool kGeneral, int kLines>
+template <int kDtype, int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, const ItemRecord &record,
-                                               Loader<kHeadDim, kGeneral, kLines> &loader, AttentionShared &shared,
+                                               Loader<kHeadDim, kGeneral, kLoaded> &loader, AttentionShared &shared,
                                                unsigned char *memory, int &stage) {
   using Shape = AttentionShape<kHeadDim>;
   const cgr__plan_item &item = record.item;

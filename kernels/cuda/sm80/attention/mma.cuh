@@ -41,7 +41,7 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void *global) 
 }
 
 /* The same; zeros when not `valid`. */
-__device__ __forceinline__ void copy_async_if(bool valid, uint32_t shared, const void *global) {
+__device__ __forceinline__ void copy_async_or_zeros(uint32_t shared, const void *global, bool valid) {
   int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(__cvta_generic_to_global(global)), "r"(bytes)
                : "memory");

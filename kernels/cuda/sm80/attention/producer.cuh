@@ -5,8 +5,8 @@
  * tokens [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work on, so that its pipeline
  * needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of copies,
  * in this order: K's place is free again while V is still at work. Tokens that no line of the item sees become zeros; of pages
- * that hold no other, not even the number is read. The queries of an item of few lines come with its first K, in the same group;
- * the warps share that work, so they meet before they read them. */
+ * that hold no other, not even the number is read. The queries of an item of few lines come with its first K, in the same group.
+ * All warps copy them together, and meet once before they read them. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
@@ -25,9 +25,11 @@ template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }
 
-template <int kHeadDim, bool kGeneral, int kLines> struct Loader { /* kLines: kQueryLines */
+/* kLoaded: the lines of a query tile. An item of more loads its queries itself. */
+template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
   using Shape = AttentionShape<kHeadDim>;
   static_assert(kAhead == Shape::kStages + 1, "the loader is as far ahead as thread 0 finds items");
+  static_assert(kQueryTiles == Shape::kStages + 1, "while an item is at work, it may begin as many items as there are stages");
 
   int32_t index;          /* of the item among those of the CTA */
   int32_t tile, tile_end; /* of the item; none is left when live is false */
@@ -39,7 +41,7 @@ template <int kHeadDim, bool kGeneral, int kLines> struct Loader { /* kLines: kQ
   int32_t page_shift; /* plain: log2(page_size) */
   int32_t page;       /* of this warp's granule of `tile` */
   CachePolicy policy;
-  uint32_t queries;  /* the first slot for queries, in shared memory */
+  uint32_t queries;  /* the first query tile, in shared memory */
   const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
 
   __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
@@ -72,25 +74,26 @@ template <int kHeadDim, bool kGeneral, int kLines> struct Loader { /* kLines: kQ
     copy_queries(a, record);
   }
 
-  /* Whether item `number`, which is at work, is the last, and nothing is on its way. */
-  __device__ __forceinline__ bool is_done(int32_t number) const { return !live && index <= number + 1; }
+  /* Whether nothing is on its way after item `number`, which is at work: it is the line's last, or one of the queue. */
+  __device__ __forceinline__ bool is_drained(int32_t number) const { return !live && index <= number + 1; }
 
-  /* The slot of item `number`. The item that takes it next begins when all warps have done with this one. */
-  __device__ __forceinline__ uint32_t queries_of(int32_t number) const {
-    return queries + (uint32_t)number % kQuerySlots * Shape::kQueryBytes;
+  /* The query tile of item `number`; also that of item number + kQueryTiles, which begins when all warps are done with this one.
+   */
+  __device__ __forceinline__ uint32_t query_tile_of(int32_t number) const {
+    return queries + (uint32_t)number % kQueryTiles * Shape::kQueryTileBytes;
   }
 
   __device__ __forceinline__ void copy_queries(const cgr__attention_args &a, const ItemRecord &record) {
-    if (record.lines > kLines)
+    if (record.lines > kLoaded)
       return;
     const QueryTile q = query_tile(record);
-    const uint32_t to = queries_of(index);
+    const uint32_t to = query_tile_of(index);
     int chunk = threadIdx.x % Shape::kChunks;
 #pragma unroll
-    for (int32_t line = threadIdx.x / Shape::kChunks; line < kLines; line += kAttentionThreads / Shape::kChunks) {
+    for (int32_t line = threadIdx.x / Shape::kChunks; line < kLoaded; line += kAttentionThreads / Shape::kChunks) {
       bool valid = line < q.lines && (!kGeneral || chunk * 8 < a.head_dim);
       const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, line) + chunk * 8 : 0);
-      copy_async_if(valid, to + tile_offset<Shape::kRowBytes>(line, chunk), from);
+      copy_async_or_zeros(to + tile_offset<Shape::kRowBytes>(line, chunk), from, valid);
     }
   }
 
@@ -177,8 +180,8 @@ template <int kHeadDim, bool kGeneral, int kLines> struct Loader { /* kLines: kQ
 };
 
 /* On to the next tile, which is the next item's first if there is none in this one. An item of the queue comes alone. */
-template <int kHeadDim, bool kGeneral, int kLines>
-__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLines> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                         const ItemShared &items) {
   if (!loader.step(a) && loader.live) {
     loader.live = loader.on_line;
@@ -188,8 +191,8 @@ __device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHe
 }
 
 /* A stage whose tile has been read gets the next one. */
-template <int kHeadDim, bool kGeneral, int kLines>
-__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLines> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                        const ItemShared &items, uint32_t stage) {
   loader.issue_k(a, stage);
   loader.issue_v(a, stage);

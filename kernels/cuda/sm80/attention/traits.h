@@ -13,7 +13,7 @@ constexpr int kAttentionWarps = kAttentionThreads / 32;
 constexpr int kWarpLines = 16;                 /* rows of one mma, which a warp takes of an item of many lines */
 constexpr int kFewLines = 16;                  /* of an item of no more lines the warps split the tokens */
 constexpr int kMmaLines = 8;                   /* that one mma takes of such an item, as its columns */
-constexpr int kQuerySlots = 3;                 /* shared memory for queries: of the item at work and of the next two */
+constexpr int kQueryTiles = 3;                 /* in shared memory: the queries of the item at work and of the next two */
 constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: a line that reads as much has them evicted first */
 constexpr int kGranule = 16;                   /* tokens that surely lie in one page; a warp copies one granule of each KV tile */
 
@@ -26,14 +26,14 @@ template <int kHeadDim> struct AttentionShape {
   static constexpr int kRowBytes = kHeadDim * 2;
   static constexpr int kTileBytes = kTileKv * kRowBytes; /* K or V */
   static constexpr int kStageBytes = 2 * kTileBytes;
-  static constexpr int kQueryBytes = kFewLines * kRowBytes;                              /* a slot */
-  static constexpr int kSharedBytes = kStages * kStageBytes + kQuerySlots * kQueryBytes; /* 76 KB at 128, 152 KB at 256 */
-  static constexpr int kTokensPerPass = 32 / kChunks;                                    /* that a warp copies in one go */
+  static constexpr int kQueryTileBytes = kFewLines * kRowBytes;                              /* of an item of few lines */
+  static constexpr int kSharedBytes = kStages * kStageBytes + kQueryTiles * kQueryTileBytes; /* 76 KB at 128, 152 KB at 256 */
+  static constexpr int kTokensPerPass = 32 / kChunks;                                        /* that a warp copies in one go */
   static constexpr int kPasses = kGranule / kTokensPerPass;
 };
 
-/* Lines that an item of few lines has in a slot, zeros after its own; in an instance of at most kMostLines. */
-template <int kMostLines> constexpr int kQueryLines = kMostLines < kFewLines ? kMostLines : kFewLines;
+/* Lines of a query tile in an instance for items of at most kMostLines; those beyond the item's own are zeros. */
+template <int kMostLines> constexpr int kQueryTileLines = kMostLines < kFewLines ? kMostLines : kFewLines;
 
 static_assert(kTileLines == kWarpLines * kAttentionWarps, "a warp takes 16 rows of a full q tile");
 static_assert(kTileKv == kGranule * kAttentionWarps, "or 16 tokens of a KV tile");
