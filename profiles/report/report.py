@@ -65,7 +65,7 @@ def options(arguments):
 def default_folders():
     """Those of GPUs, the newest first, then those of the host device, whose counts are as good, and what is of none."""
     results = PROFILES / "results"
-    found = sorted((p for p in results.iterdir() if p.is_dir()), key=lambda p: p.name.split("_")[-1], reverse=True)
+    found = sorted((p for p in results.iterdir() if p.is_dir()), key=lambda p: p.name.split("_")[::-1], reverse=True)
     return [str(p) for p in sorted(found, key=lambda p: p.name.startswith("host_"))] + [str(results)]
 
 

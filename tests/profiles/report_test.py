@@ -576,7 +576,7 @@ class Page(Folder):
     def test_the_host_comes_last_and_what_is_of_no_device_after_it(self):
         names = [pathlib.Path(f).name for f in page_maker.default_folders()]
         self.assertEqual(names[-2:], ["host_2026-11-23", "results"])
-        self.assertEqual(names[:-2], sorted(names[:-2], reverse=True))
+        self.assertEqual(names[:-2], sorted(names[:-2], key=lambda name: name.split("_")[::-1], reverse=True))
         kinds = {r.kind for r in parse.load(page_maker.default_folders())[0]}
         self.assertLessEqual({"coverage", "simulation", "standing_edits", "step_cost", "metrics"}, kinds)
 
