@@ -161,8 +161,10 @@ CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
 
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
- * out may be the same memory as q, with the same dtype and strides. Beyond that out and lse lie over neither q nor each other, nor, in
- * a layer without a cache, over k or v; that is refused where addresses and strides tell it. Nor does q lie over the layer's cache. */
+ * out may be exactly q: the same address, dtype and strides, and head_dim_v the same as head_dim. Otherwise out and lse lie over
+ * neither q nor each other, nor, in a layer without a cache, over k or v; that is refused where addresses and strides tell it. Not
+ * checked: none of q, k, v, out and lse lies over the cache that the layer reads (with kv_source, its source's) or writes. q may be
+ * read while k and v are still on their way to the cache, so results would be wrong without a message. */
 typedef struct cgr_attention {
   uint32_t size;
   int32_t layer;
