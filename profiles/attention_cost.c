@@ -160,15 +160,14 @@ static double run_steps(bench_engine *e, const bench_shape *s, int32_t steps) {
   return us;
 }
 
-/* Of one layer. */
-static int64_t pool_bytes(const bench_shape *s) {
-  return (bench_shape_pages(s, s->steps * 2 + 64) + 2) * (int64_t)bench_shape_page_bytes(s);
-}
+/* Pages of one layer, in steps, and what they take with the two of the trash. */
+static int64_t pool_pages(const bench_shape *s) { return bench_shape_pages(s, s->steps * 2 + 64); }
+static int64_t pool_bytes(const bench_shape *s) { return (pool_pages(s) + 2) * (int64_t)bench_shape_page_bytes(s); }
 
 /* With as many layers as memory allows. */
 static void open_engine(bench_engine *engine, const setting *at, const bench_shape *s) {
   int32_t count = bench_shape_requests(s), num_tokens = bench_shape_tokens(s), decode_bucket = s->decodes > 0 ? s->decodes : 1;
-  int64_t pages = bench_shape_pages(s, s->steps * 2 + 64), max_seq_len = pages * BENCH_PAGE_SIZE;
+  int64_t pages = pool_pages(s), max_seq_len = pages * BENCH_PAGE_SIZE;
   int64_t fit = at->room / pool_bytes(s), most = at->is_host ? 1 : MAX_LAYERS;
   cgr_bucket bucket = { num_tokens, count };
   bench_options o = { .device = at->device, .num_layers = (int32_t)(fit > most ? most : fit < 1 ? 1 : fit) };
@@ -224,7 +223,8 @@ static void run_first(const setting *at, const bench_shape *s) {
 /* The second table, without a runtime; the pool is for up to 16 sets of pages. */
 static void run_other(const setting *at, const bench_shape *s) {
   tensors m = { .is_host = at->is_host };
-  int64_t pages = bench_shape_pages(s, 0), fit = OTHER_BUDGET / (pages * (int64_t)bench_shape_page_bytes(s));
+  int64_t pages = bench_shape_pages(s, 0), budget = at->room < OTHER_BUDGET ? at->room : OTHER_BUDGET;
+  int64_t fit = budget / (pages * (int64_t)bench_shape_page_bytes(s));
   int64_t most = at->is_host ? 2 : MAX_LAYERS;
   size_t tokens = (size_t)bench_shape_tokens(s), head = (size_t)s->head_dim;
   m.num_pages = pages + 2;

@@ -181,7 +181,6 @@ TEST_P(KernelAttention, RunsManyRequests) {
   Check(shape, batch, 7);
 }
 
-// A split of one long sequence over more parts than its tiles.
 // Parts that share a tile all read its queries; some are copied while the part still works on what comes before.
 TEST_P(KernelAttention, OutMayLieOverTheQueries) {
   for (int32_t parts : { 3, 40 })
@@ -203,6 +202,7 @@ TEST_P(KernelAttention, OutMayLieOverTheQueries) {
     }
 }
 
+// A split of one long sequence over more parts than its tiles.
 TEST_P(KernelAttention, SplitsOneLongRequest) {
   AttentionShape shape = Shape();
   for (int32_t parts : { 2, 33, 200 }) {
