@@ -62,6 +62,11 @@ typedef struct cgr__attention_args {
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 
+/* Shared memory of a CTA on a GPU, in bytes: dynamic, for a head dim (two KV tiles of 64 tokens and three query tiles of 16 lines,
+ * of 2-byte elements); and beside it static, at most, with 1 KB that is the system's. */
+#define CGR__ATTENTION_SHARED(dim) (608 * (dim))
+#define CGR__ATTENTION_SHARED_BESIDE (1536 + 1024)
+
 /* After plan_class. */
 static inline void cgr__attention_set_heads(cgr__attention_args *a, int32_t num_q_heads, int32_t num_kv_heads,
                                             int32_t block_heads) {

@@ -15,12 +15,15 @@
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
    CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
 
+#define WIDTH(dim) \
+  { dim, CGR__ATTENTION_SHARED(dim) + CGR__ATTENTION_SHARED_BESIDE }
+
 static const cgr__variant variants[] = {
   { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
     .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
   { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
     .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .max_splits = 16,
-    .width = { { 64, 41472 }, { 128, 80384 }, { 256, 158208 } } },
+    .width = { WIDTH(64), WIDTH(128), WIDTH(256) } },
 };
 
 #define NUM_VARIANTS (int32_t)(sizeof variants / sizeof variants[0])

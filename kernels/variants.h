@@ -50,8 +50,8 @@ typedef struct cgr__variant {
   int32_t max_ctas;                 /* per multiprocessor, by registers of the kernel that takes most; shared_bytes
                                        holds the others to it. The host: in all */
   struct {
-    int32_t head_dim, shared; /* the larger of both head dims is at most this; bytes of shared memory of a CTA: its own dynamic
-                                 ones (kSharedBytes), 1.5 KB of static ones, and 1 KB of the system's */
+    int32_t head_dim, shared; /* the larger of both head dims is at most this; bytes of shared memory of a CTA
+                                 (kernels/attention.h) */
   } width[CGR__MAX_WIDTHS];   /* of its instances, ascending; the host, which has one for all, none */
   int32_t max_splits;         /* K in batch-invariant mode */
 } cgr__variant;

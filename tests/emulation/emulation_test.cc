@@ -61,6 +61,26 @@ TEST(Emulation, RunsEveryThreadOfEveryBlockOnce) {
     }
 }
 
+// out[0]: how many have been here; then their numbers.
+__global__ void number_kernel(Args a) {
+  __syncthreads();
+  if (threadIdx.x == 0)
+    a.out[1 + atomicAdd(a.out, 1)] = (int)blockIdx.x;
+}
+
+TEST(Emulation, RunsBlocksInOrderWhereThatIsAsked) {
+  const std::vector<int> in_order = { 6, 0, 1, 2, 3, 4, 5 };
+  auto is_in_order = [&](uint64_t) {
+    std::vector<int> out(in_order.size());
+    EXPECT_EQ(RunKernel(number_kernel, { out.data(), nullptr, 0 }, 6), cgr_emulation::kLaunched);
+    return out == in_order;
+  };
+  EXPECT_GT(CountFailures(is_in_order), 0);
+  cgr_emulation::SetInOrder(true);
+  EXPECT_EQ(CountFailures(is_in_order), 0);
+  cgr_emulation::SetInOrder(false);
+}
+
 TEST(Emulation, RefusesLaunchesThatNoGpuTakes) {
   std::vector<int> out(1);
   Args args = { out.data(), nullptr, 0 };

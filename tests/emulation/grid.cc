@@ -28,7 +28,7 @@ struct Grid {
   std::vector<uint3> blocks; // that have not begun
   std::mt19937_64 random{ 1 };
   int64_t num_sleeps = 0;
-  bool failed = false;
+  bool failed = false, in_order = false;
   std::string failure;
   uint64_t seed = 1, number = 0;
 };
@@ -90,8 +90,13 @@ void Begin(Grid &grid, const Launch &launch) {
     for (unsigned y = 0; y < launch.grid.y; y++)
       for (unsigned x = 0; x < launch.grid.x; x++)
         grid.blocks.push_back({ x, y, z });
-  std::shuffle(grid.blocks.begin(), grid.blocks.end(), grid.random);
-  int runners = int(std::min<size_t>(grid.blocks.size(), 1 + grid.random() % kRunners));
+  int runners = 1;
+  if (grid.in_order) {
+    std::reverse(grid.blocks.begin(), grid.blocks.end()); // the last one begins
+  } else {
+    std::shuffle(grid.blocks.begin(), grid.blocks.end(), grid.random);
+    runners = int(std::min<size_t>(grid.blocks.size(), 1 + grid.random() % kRunners));
+  }
   for (int i = 0; i < runners; i++)
     grid.alive[i] = true;
   for (; grid.num_runners < runners; grid.num_runners++)
@@ -130,6 +135,12 @@ void SetSeed(uint64_t seed) {
   std::lock_guard<std::mutex> lock(grid.mutex);
   grid.seed = seed;
   grid.number = 0;
+}
+
+void SetInOrder(bool in_order) {
+  Grid &grid = The();
+  std::lock_guard<std::mutex> lock(grid.mutex);
+  grid.in_order = in_order;
 }
 
 std::mt19937_64 &Random() { return The().random; }

@@ -35,6 +35,9 @@ std::string TakeFailure();
 // What the next launches follow from; each has a number that it is mixed with.
 void SetSeed(uint64_t seed);
 
+// From now on blocks run in the order of their numbers, each to its end; false: at random again.
+void SetInOrder(bool in_order);
+
 // ---------------------------------------------------------------------------------------------------- for a block that runs
 
 std::mt19937_64 &Random();

@@ -2,6 +2,7 @@
 // it without elements.
 #include <gtest/gtest.h>
 
+#include "tests/emulation/grid.h"
 #include "tests/support/attention_case.h"
 #include "tests/support/checker.h"
 
@@ -67,6 +68,30 @@ TEST_P(KernelAttentionPartials, OfPiecesOfTheQueue) {
     for (int32_t count : Counts())
       CheckMerge(ShapeOf(dim, dim_v, 2, count), 31, count, false); // 62 lines
   EXPECT_GT(cases_, 0);
+}
+
+// Where the part that comes last has another tile after this one, partials pass through one stage while the other is being
+// filled. In the emulation the last part of a tile comes last; on a GPU any may.
+TEST_P(KernelAttentionPartials, WhereTheLastPartGoesOn) {
+  constexpr int32_t kParts = 20, kLong = 86, kShort = 12; // KV tiles: 18 parts share the long one, the last also begins the other
+  cgr_emulation::SetInOrder(true);
+  for (int32_t dim : { 64, 128, 256 })
+    for (int32_t heads : { 1, 4, 16 }) {
+      const AttentionShape shape = ShapeOf(dim, dim, heads, kParts);
+      AttentionCase made(shape, { { 1, 1 }, { kLong * kTile, kShort * kTile - 1 }, 0, 0 }, uint64_t(heads));
+      SCOPED_TRACE(shape.Text());
+      PagedCache cache(*bench_, made.Cache_());
+      made.Fill(&cache, Poison::kNan);
+      AttentionRun run(*bench_, made, cache);
+      if (bench_->has_cuda_kernels()) {
+        EXPECT_GT(run.MostPartials(), 16);
+        EXPECT_TRUE(run.LastPartGoesOn());
+      }
+      AttentionOutput output = run.Run();
+      EXPECT_EQ(output.error.error, CGR_GUARD_NONE);
+      ExpectAttention(made, cache, output);
+    }
+  cgr_emulation::SetInOrder(false);
 }
 
 // Splits are folded into slots before they are merged; each tile of the line and of the queue has `max_splits` of them at most.

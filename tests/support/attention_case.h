@@ -374,6 +374,15 @@ public:
              error_.Get()[0] };
   }
 
+  // Whether the part that ends the first tile that is cut goes on with a part of another.
+  bool LastPartGoesOn() const {
+    auto *parts = reinterpret_cast<const cgr__plan_part *>(&header() + 1);
+    for (int32_t p = 0; p < Class().num_parts; p++)
+      if (parts[p].begin_count > 0 && !cgr__plan_same_tile(&parts[p].begin, &parts[p].end))
+        return parts[p].end.kv > 0;
+    return false;
+  }
+
   // The most partials that a tile of the plan is merged of.
   int32_t MostPartials() const {
     const char *plan = reinterpret_cast<const char *>(host_plan_.data());

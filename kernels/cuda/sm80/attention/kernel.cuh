@@ -14,7 +14,7 @@
 namespace cgr {
 
 static_assert(kFewLines == 2 * kMmaLines, "items of few lines are one tile of an mma, or two");
-static_assert(sizeof(AttentionShared) <= 1536, "kernels/variants.c counts 1.5 KB, and 1 KB of the system's, beside kSharedBytes");
+static_assert(sizeof(AttentionShared) + 1024 <= CGR__ATTENTION_SHARED_BESIDE, "1 KB is the system's");
 
 /* A merge through shared memory that is free: `all` of it, or `stage`, whose tile was read last. */
 template <int kDtype, int kHeadDim, bool kGeneral>
@@ -23,6 +23,7 @@ __device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &
   using Shape = AttentionShape<kHeadDim>;
   constexpr int32_t kPartialBytes =
       kAttentionWarps * kHeadDim * (int32_t)sizeof(float); /* of one partial of a line, for each warp */
+  static_assert(Shape::kSharedBytes == CGR__ATTENTION_SHARED(kHeadDim), "what plans count on");
   static_assert(Shape::kSharedBytes / kPartialBytes <= 64, "merge_partials takes no more at once");
   float *scratch = reinterpret_cast<float *>(all ? memory : memory + stage * Shape::kStageBytes);
   const int32_t room = (all ? Shape::kSharedBytes : Shape::kStageBytes) / kPartialBytes;
