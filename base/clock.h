@@ -1,11 +1,11 @@
-/* The clock of what is measured and waited for. */
+/* The clock for measurements and waits. */
 #ifndef CGR_BASE_CLOCK_H
 #define CGR_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* CLOCK_MONOTONIC: since some moment, and never back. */
+/* CLOCK_MONOTONIC: time since some fixed moment; it never goes back. */
 static inline uint64_t cgr__now_ns(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);

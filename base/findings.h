@@ -1,5 +1,5 @@
-/* Collects every reason why a configuration is refused. Checks add what they find and go on; the first finding is what creation
- * fails with. */
+/* Collects every reason why a configuration is refused. Checks add what they find and go on; creation fails with the first
+ * finding. */
 #ifndef CGR_BASE_FINDINGS_H
 #define CGR_BASE_FINDINGS_H
 
@@ -16,7 +16,7 @@ typedef struct cgr__findings {
   cgr_finding *out; /* [capacity], the caller's */
   int32_t capacity;
   int32_t count;        /* found, also beyond the capacity */
-  const char *see;      /* the function that tells all, for the message; NULL: the one that fails does */
+  const char *see;      /* the function that lists all, for the message; NULL: the one that fails does */
   int32_t layer, group; /* what is being looked at, -1: neither; copied into each finding */
   cgr_finding first;
 } cgr__findings;
@@ -28,7 +28,7 @@ void cgr__findings_init(cgr__findings *findings, cgr_finding *out, int32_t capac
 /* Adds a finding. `field` names what is wrong; the text follows it: "is 72, expected 64 or 128". */
 void cgr__findings_add(cgr__findings *findings, cgr_status status, const char *field, const char *format, ...) CGR__FORMAT(4, 5);
 
-/* A failure that has a message already, of a reader of structs, say; the message may begin with the field's name. */
+/* Adds a failure that already has a message, from a reader of structs, say; the message may begin with the field's name. */
 void cgr__findings_add_failure(cgr__findings *findings, cgr_status status, const char *field);
 
 /* CGR_OK when nothing was found; else the first finding's status, with its text and the number of the others as the message. */

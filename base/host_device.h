@@ -1,4 +1,4 @@
-/* Functions that are compiled as C for the host and as CUDA for the device, and what their conditions are likely to be. */
+/* Functions that are compiled as C for the host and as CUDA for the device, and hints about their conditions. */
 #ifndef CGR_BASE_HOST_DEVICE_H
 #define CGR_BASE_HOST_DEVICE_H
 

@@ -1,4 +1,4 @@
-/* What a key is called where people read it. */
+/* The name of a key, for people to read. */
 #ifndef CGR_BASE_KEY_H
 #define CGR_BASE_KEY_H
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define CGR__MAX_GROUPS 4
-#define CGR__PAGE_SIZE_UNIT 16 /* page sizes are multiples of it; kernels read so many tokens of one page at a time */
+#define CGR__PAGE_SIZE_UNIT 16 /* page sizes are multiples of it; kernels read this many tokens of one page at a time */
 #define CGR__MAX_PAGE_SIZE 1024
 #define CGR__MAX_SETS 4        /* length sets */
 #define CGR__MAX_REQUESTS 4096 /* in one step: the prologue and the planner keep them in shared memory */
@@ -33,7 +33,7 @@
 #define CGR__MAX_WORKSPACE ((int64_t)1 << 40) /* bytes of one backend's */
 #define CGR__MAX_PLAN ((int64_t)1 << 24)      /* bytes that its plan_host writes for a step */
 #define CGR__PLAN_ALIGNMENT 64                /* of where it writes them */
-#define CGR__KEPT_GUARDS 16                   /* steps of which it is kept what a guard refused, after their results */
+#define CGR__KEPT_GUARDS 16                   /* steps whose guard refusals are kept after their results */
 #define CGR__MAX_OPEN_LABELS 16               /* of the nodes of a graph, one inside the other */
 #define CGR__MAX_STRUCT 4096                  /* bytes: a larger size in a sized struct is rubbish */
 

@@ -20,7 +20,7 @@ static void set_size(void *copy, size_t size) {
 /* A size that is no size at all: the struct was not initialised. */
 static bool is_rubbish(uint32_t size) { return size < sizeof(uint32_t) || size > CGR__MAX_STRUCT; }
 
-/* What the caller has beyond the known part must say nothing. */
+/* What the caller has beyond the known part must be zero. */
 static bool tail_is_zero(const unsigned char *given, uint32_t have, size_t known) {
   for (size_t i = known; i < have; i++)
     if (given[i] != 0)

@@ -19,7 +19,7 @@ cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size
 /* The same for element i of an array. The first element's size is the array's stride, and all elements have it. */
 cgr_status cgr__sized_read_at(const char *array, const void *first, int32_t i, void *copy, size_t size);
 
-/* An output struct before the work: whether its size can be one. */
+/* Checks an output struct before the work: whether its size can be a size. */
 cgr_status cgr__sized_check(const char *what, const void *output);
 
 /* The same for element i of an array of outputs, as cgr__sized_read_at; then `*element` is where it stands. */

@@ -26,8 +26,8 @@ static inline const char *cgr__plural(int64_t count) { return count == 1 ? "" : 
 /* Failures of this thread so far: tells whether a call of the engine's has left a message. */
 uint64_t cgr__failures(void);
 
-/* A function of the engine's, `who`, has returned `returned` when there were `before` failures: fails as `status`, with the
- * message that the function has left, if any. */
+/* The engine's function `who` has returned `returned`; `before` is what cgr__failures told before the call. Fails as `status`,
+ * with the message that the function has left, if any. */
 cgr_status cgr__fail_returned(cgr_status status, const char *who, cgr_status returned, uint64_t before);
 
 /* Whether it is one of CGR_STATUS_LIST. */

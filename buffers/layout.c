@@ -49,7 +49,7 @@ const char *cgr_buffer_name(cgr_buffer buffer) {
 
 static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-/* Where the sections of a slot lie, but those of declared buffers, which come after them. */
+/* Where the sections of a slot lie, except those of declared buffers, which come after them. */
 static cgr__slot_layout lay_out_slot(const cgr__limits *limits) {
   int64_t requests = limits->max_requests;
   cgr__slot_layout slot;

@@ -29,7 +29,7 @@ typedef struct cgr__limits {
   uint64_t derived;                     /* buffers that were asked for: CGR__DERIVED bits */
 } cgr__limits;
 
-/* A step: the dimension of what backends keep. No cgr_dimension, for engines cannot declare it. */
+/* A step: the dimension of what backends keep. Not a cgr_dimension, because engines cannot declare it. */
 #define CGR__DIMENSION_STEP 4
 
 /* A buffer of the engine's own, or of a backend's, which has no name. */
@@ -46,7 +46,7 @@ typedef struct cgr__declared {
 static inline int64_t cgr__declared_bytes(const cgr__declared *d) {
   return d->width * (int64_t)cgr_dtype_size((cgr_dtype)d->dtype);
 }
-/* The padding value, again and again in eight bytes. */
+/* The padding value, repeated to fill eight bytes. */
 uint64_t cgr__declared_pattern(const cgr__declared *d);
 
 typedef struct cgr__layout {
@@ -71,7 +71,7 @@ typedef struct cgr__buffer_shape {
 } cgr__buffer_shape;
 cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *limits, int id, int32_t copy);
 
-/* Lays everything out. CGR_ERROR_INVALID_ARGUMENT when a buffer passes 2^43 elements, or all of them or the rings 2^46 bytes.
+/* Lays everything out. CGR_ERROR_INVALID_ARGUMENT when a buffer exceeds 2^43 elements, or all buffers or the rings 2^46 bytes.
  * `declared` has been validated. */
 cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout);
 

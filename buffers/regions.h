@@ -29,7 +29,7 @@ typedef struct cgr__regions {
 cgr_status cgr__regions_register(cgr__regions *regions, const void *base, size_t bytes, int32_t *region);
 /* Makes every graph stale, as a move would. */
 static inline void cgr__regions_touch(cgr__regions *regions) { regions->epoch++; }
-/* That it is one of the engine's. */
+/* Checks that the region is one of the engine's. */
 cgr_status cgr__regions_check(const cgr__regions *regions, const char *function, int32_t region);
 cgr_status cgr__regions_move(cgr__regions *regions, int32_t region, const void *base, size_t bytes);
 

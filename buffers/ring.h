@@ -1,8 +1,8 @@
 /* The staging ring and the readback ring: pinned memory, `depth` slots each, slot = seq mod depth.
  *
- * cgr__ring_acquire checks the fence: the slot of step s is free once step s - depth has completed. cgr__ring_slot gives the same
- * slot again without asking, to whoever has acquired or committed it. cgr__ring_commit is the only way to make a slot count;
- * until then nobody may rely on what it holds. The whole protocol: PROTOCOL.md. */
+ * cgr__ring_acquire checks the fence: the slot of step s is free once step s - depth has completed. cgr__ring_slot returns the
+ * same slot without checking, for a caller that has acquired or committed it. cgr__ring_commit is the only way to make a slot
+ * count; until then nobody may rely on what it holds. The whole protocol: PROTOCOL.md. */
 #ifndef CGR_BUFFERS_RING_H
 #define CGR_BUFFERS_RING_H
 
@@ -18,7 +18,7 @@ extern "C" {
 typedef struct cgr__ring {
   unsigned char *staging;
   cgr__completion *completion;
-  int64_t stride; /* of slots; up to here and the next two are what every step needs */
+  int64_t stride; /* of slots; every step needs the fields up to here and the next two */
   uint32_t depth;
   uint32_t mask; /* depth - 1 when the depth is a power of two, else 0 */
   cgr__slot_layout slot;
@@ -61,7 +61,7 @@ static inline cgr__slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_
   return is_free ? cgr__ring_slot(ring, seq) : NULL;
 }
 
-/* CGR_ERROR_BUSY: cgr__ring_acquire found no slot. `function`: whom the message names. */
+/* CGR_ERROR_BUSY: cgr__ring_acquire found no slot. `function`: the one that the message names. */
 cgr_status cgr__ring_refuse(const cgr__ring *ring, const char *function, uint64_t seq);
 
 /* Makes the slot that of step `seq`. Release: whoever sees the number sees the content. Called just before the step is enqueued.

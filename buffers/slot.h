@@ -21,7 +21,7 @@ enum cgr__slot_flag {
 
 typedef struct cgr__slot_header { /* 64 bytes */
   uint64_t seq;                   /* number of the step, stored when it is committed */
-  uint64_t batch_seq;             /* the step whose composition this is, or is edited from (not looked at with CGR__SLOT_BATCH) */
+  uint64_t batch_seq;             /* the step whose composition this is, or is edited from (not read with CGR__SLOT_BATCH) */
   uint64_t generation;            /* losses that the host has seen */
   int32_t num_requests;
   int32_t num_tokens;
@@ -45,7 +45,7 @@ typedef struct cgr__change { /* one word of the persistent tables; no two change
 } cgr__change;
 
 /* A request of the standing batch. Without CGR__SLOT_BATCH the composition of step batch_seq is edited: every place from its
- * number of requests to num_requests is named. With it the batch section is the composition already, and edits only say which
+ * number of requests to num_requests is named. With it the batch section already is the composition, and edits only say which
  * requests have tokens. */
 typedef struct cgr__edit { /* no two edits of a slot name the same place */
   int32_t place;           /* index | CGR_REQUEST_* << 16 */
@@ -74,7 +74,7 @@ typedef struct cgr__readback_layout { /* offsets in bytes from the slot's start;
   int64_t stride;
 } cgr__readback_layout;
 
-/* The beginning of the rings' memory, mapped; written by the epilogue alone. The first line is what a waiting host polls. */
+/* The beginning of the rings' memory, mapped; written only by the epilogue. The first line is what a waiting host polls. */
 typedef struct cgr__completion { /* 128 bytes, two lines */
   uint64_t completed_seq;        /* release at system scope, after the result of that step */
   uint64_t errors;               /* steps so far whose result carries an error */

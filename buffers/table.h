@@ -1,4 +1,4 @@
-/* The one table of persistent buffers. From it follow the layout of the arena, the first fill, the view that kernels get
+/* The one table of persistent buffers. It determines the layout of the arena, the first fill, the view that kernels get
  * (cgr__buffers) and the comparison in the tests.
  *
  * X(id, field, type, shape, copies, source, padding)
@@ -7,16 +7,16 @@
  * - type: I32, I64, FP32.
  * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
  *   ROW_PAGES [M+1][P], REQUEST_PAGES [R][P], BATCH_PAGES [R * P]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the
- * variants ask; SLOT, a slot of the staging ring without the sections of declared buffers; STAMPS, a row of
+ *   variants ask; SLOT, a slot of the staging ring without the sections of declared buffers; STAMPS, a row of
  *   timestamps for each step of the ring and one more, in a runtime that is timed.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
  * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; DERIVED, the same
- * by a kernel of their own, for those who ask (cgr__limits.derived): there are no copies of one that nobody asked for; WRITTEN,
- * by the engine's or the library's kernels during the step; STATE, which lives across steps.
+ *   but by a kernel of its own, for those who ask (cgr__limits.derived): a buffer that nobody asked for has no copies; WRITTEN,
+ *   by the engine's or the library's kernels during the step; STATE, which lives across steps.
  * - padding: what every element holds at first; and for buffers of tokens and requests, what the entries after the real ones hold
  *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; ROW: the padding row;
- *   NONE: nobody reads them, first 0. (Of pages, nothing but the first fill follows from it: kernels/derived.h says how far they
- * are written.) */
+ *   NONE: nobody reads them, first 0. (For buffers of pages it determines only the first fill: kernels/derived.h says how far
+ *   they are written.) */
 #ifndef CGR_BUFFERS_TABLE_H
 #define CGR_BUFFERS_TABLE_H
 
@@ -98,7 +98,7 @@ enum cgr__buffer_id {
 /* Those of the prefills alone: they need a reorder threshold. */
 #define CGR__PREFILL_DERIVED \
   (CGR__ALL_DERIVED & ~(CGR__DERIVED(CGR__BUFFER_PREFILL_QUERY_START_LOC) - 1))
-/* Those of groups: none without one. */
+/* Those of groups: without a group there are none. */
 #define CGR__PAGE_DERIVED                                                                            \
   (CGR__DERIVED(CGR__BUFFER_KV_INDICES) | CGR__DERIVED(CGR__BUFFER_BLOCK_TABLE) |                    \
    CGR__DERIVED(CGR__BUFFER_PREFILL_KV_INDPTR) | CGR__DERIVED(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN))

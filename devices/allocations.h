@@ -1,4 +1,4 @@
-/* What a device has given out and has not got back: so that a free of anything else is refused instead of handed to an allocator
+/* The memory that a device has given out and not got back. A free of anything else is refused, instead of passed to an allocator
  * that would abort, or free somebody else's memory. Any thread. */
 #ifndef CGR_DEVICES_ALLOCATIONS_H
 #define CGR_DEVICES_ALLOCATIONS_H
@@ -29,8 +29,8 @@ bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, size
 /* The allocation that an address lies in: NULL and 0 when there is none. */
 void cgr__allocations_find(struct cgr__allocations *all, const void *address, const void **base, size_t *bytes);
 
-/* Claims memory for a free: false when it is not there, is of the other kind or is claimed. Afterwards settle says whether it was
- * freed. The address may have come back from the allocator in between: then the new allocation stays. */
+/* Claims memory for a free: false if it is not there, is of the other kind or is claimed. Afterwards settle says whether it was
+ * freed. If the allocator has given the address out again in between, the new allocation stays. */
 bool cgr__allocations_claim(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);
 void cgr__allocations_settle(struct cgr__allocations *all, const void *memory, bool freed);
 

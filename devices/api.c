@@ -30,8 +30,8 @@ static cgr_status check_stream(const cgr_device *device, cudaStream_t stream, co
                    stream ? "CUDA's default one" : "NULL");
 }
 
-/* A device says that an argument was bad, not which one: the message has the values of those that it can be, and what they had to
- * be. What a layer explains takes the place of the latter. */
+/* A device says that an argument was bad, but not which one: the message lists the values of the possible ones and what was
+ * expected of them. A layer's explanation takes the place of the latter. */
 static cgr_status answer(cgr_device *device, int error, const char *function, const char *values, const char *expected) {
   char what[320];
   if (error == CGR__DEVICE_OK)
@@ -207,7 +207,7 @@ static cgr_status open_by_name(const char *name, const cgr_device_config *config
                    name);
 }
 
-/* The device of the layer takes the place of the one inside, which is closed when there is no layer after all. */
+/* The layer's device takes the place of the inner one, which is closed if the layer does not open. */
 static cgr_status put_layer(const cgr_device_config *config, cgr_device **device) {
   cgr_device *inner = *device, *layer = NULL;
   if (!config->layer)
@@ -296,8 +296,8 @@ cgr_status cgr_memory_free_pinned(cgr_device *device, void *memory) {
 
 /* ------------------------------------------------------------------------------------------------ streams and events */
 
-/* A runtime's own streams look like an engine's, and an engine meets them in `record`: so those that an engine has made are kept,
- * and no other is destroyed for it. */
+/* A runtime's own streams look like an engine's, and an engine sees them in `record`. So the streams that an engine has made are
+ * kept in a list, and no others are destroyed for it. */
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int32_t place_of(const struct cgr__device_streams *s, cudaStream_t stream) {
@@ -351,7 +351,7 @@ cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream) {
   return cgr__device_fail(device, error, "cgr_stream_create");
 }
 
-static _Thread_local int32_t destroy_forbidden; /* how often */
+static _Thread_local int32_t destroy_forbidden; /* how many times */
 
 void cgr__device_forbid_stream_destroy(void) { destroy_forbidden++; }
 

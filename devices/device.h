@@ -19,13 +19,13 @@
 extern "C" {
 #endif
 
-/* What a failed call has done follows from its error; whoever keeps count of what exists may rely on it. */
+/* The error of a failed call tells what the call has done; code that counts live objects may rely on it. */
 enum cgr__device_error {
   CGR__DEVICE_OK = 0,
   CGR__DEVICE_NOT_READY, /* query: work is still pending; not a failure */
 
-  /* Nothing was done: no work was enqueued, nothing was made or destroyed. A capture that the call broke the rules of may have
-   * become invalid all the same, and capture_end ends its capture (see there). */
+  /* Nothing was done: no work was enqueued, nothing was made or destroyed. A capture whose rules the call broke may have become
+   * invalid all the same, and capture_end ends its capture (see there). */
   CGR__DEVICE_INVALID,         /* a bad handle, size or pointer */
   CGR__DEVICE_UNSUPPORTED,     /* the device cannot do this (no such kernel, no driver) */
   CGR__DEVICE_CAPTURE_ILLEGAL, /* the call is not allowed while this stream or thread captures (CUDA 900, 906, 907) */
@@ -64,7 +64,7 @@ typedef struct cgr__kernel {
   size_t args_size; /* bytes of the args struct */
   void (*host)(const void *args);
   int (*cuda)(const void *args, cudaStream_t stream);
-  int (*preload)(void); /* CUDA: loads the module so that capture never does; NULL when nothing to load. As `cuda` returns */
+  int (*preload)(void); /* CUDA: loads the module so that capture never does; NULL: nothing to load. Returns as `cuda` does */
   int32_t number;       /* of its bit in cgr_device.loaded: 1 .. 31, no two alike; 0: none, and it cannot be loaded late */
 } cgr__kernel;
 
@@ -84,14 +84,14 @@ typedef struct cgr__node_param {
   bool hidden;      /* the node has parameters that cannot be seen; shown once, with 0 bytes */
   const void *data; /* its value, aligned to 8 bytes or to its own size if that is less; until the next one */
   size_t bytes;
-  const void *handle; /* of the node, as capture_nodes gives it; nodes of child graphs have none that it gives */
+  const void *handle; /* of the node, as capture_nodes gives it; it gives none for nodes of child graphs */
   uint32_t tools_id;  /* the low half of the node's id for tools, the same in every executable graph made of this one; 0 where it
                          cannot be told, and in child graphs */
 } cgr__node_param;
 
 #define CGR__HOST_FUNCTION_NAME "host function %#llx" /* its address, for tools that know symbols */
 
-/* Returns 0, or an error that ends the walk and is its answer. */
+/* Returns 0, or an error, which ends the walk and is what the walk returns. */
 typedef int (*cgr__node_visitor)(void *context, const cgr__node_param *param);
 
 typedef struct cgr__device_ops {
@@ -99,14 +99,14 @@ typedef struct cgr__device_ops {
   int (*capture_status)(cgr_device *dev, cudaStream_t stream, int *capturing);
   int (*exec_launch)(cgr_device *dev, cgr__exec *exec, cudaStream_t stream);
 
-  /* Memory. Illegal for a thread that captures. Alignment is at least 256 bytes. Content is undefined. A free of what this
-   * device did not give, has got back already, or gave as the other kind is INVALID. */
+  /* Memory. Illegal for a thread that captures. Alignment is at least 256 bytes. Content is undefined. Freeing what this
+   * device did not give out, has already got back, or gave out as the other kind is INVALID. */
   int (*mem_alloc)(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr);
   int (*mem_free)(cgr_device *dev, void *ptr, enum cgr__memory_kind kind);
-  /* The allocation that an address lies in: the device's, or on CUDA anybody's that the driver knows. `*base` NULL: none. */
+  /* The allocation that an address lies in: one of the device's, or on CUDA any that the driver knows. `*base` NULL: none. */
   int (*mem_find)(cgr_device *dev, const void *address, const void **base, size_t *bytes);
 
-  /* Streams: non-blocking ones; the handle of the host device is its own, passed as a cudaStream_t. Waiting
+  /* Streams are non-blocking; the host device's handles are its own, passed as a cudaStream_t. Waiting
    * kernels of an urgent stream start before those of other streams; inside a graph the priority of the stream that launches it
    * applies to all nodes. */
   int (*stream_create)(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream);
@@ -133,8 +133,8 @@ typedef struct cgr__device_ops {
   int (*preload)(cgr_device *dev, const cgr__kernel *kernel);
 
   /* Capture, thread-local mode. A failed or invalidated capture is ended by capture_end, which then returns the error, gives
-   * a NULL graph and leaves the stream usable. Only where the stream does not capture, or joined a capture that began on
-   * another one, does capture_end end nothing. */
+   * a NULL graph and leaves the stream usable. It ends nothing only if the stream does not capture, or joined a
+   * capture that began on another one. */
   int (*capture_begin)(cgr_device *dev, cudaStream_t stream);
   int (*capture_end)(cgr_device *dev, cudaStream_t stream, cgr__graph **graph);
   /* How many nodes the stream's capture has by now, and the handles of the first `capacity` of them, in any order. A stream that
@@ -142,7 +142,7 @@ typedef struct cgr__device_ops {
   int (*capture_nodes)(cgr_device *dev, cudaStream_t stream, const void **nodes, size_t capacity, size_t *count);
 
   int (*graph_destroy)(cgr_device *dev, cgr__graph *graph);
-  /* Shows every node of a captured graph: a kernel's parameters by position; of a copy destination, source and bytes; of a fill
+  /* Shows every node of a captured graph: a kernel's parameters by position; a copy's destination, source and bytes; a fill's
    * destination, value and bytes; the arguments of a host function that came through host_call. Those of others are hidden. */
   int (*graph_walk)(cgr_device *dev, cgr__graph *graph, cgr__node_visitor visit, void *context);
   int (*instantiate)(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info); /* uploads too */
@@ -188,7 +188,7 @@ struct cgr_device {
   uint32_t magic; /* CGR__DEVICE_MAGIC while open */
   int32_t kind;   /* enum cgr_device_kind */
   int last_raw;   /* CUresult (or 0) of the last failing call */
-  int dead;       /* of a CUDA device: the first sticky CUresult, or 0; atomic. Here, for a replay reads it and `ops` alone */
+  int dead;       /* of a CUDA device: the first sticky CUresult, or 0; atomic. Here because a replay reads only it and `ops` */
   struct cgr__device_live live;
   struct cgr__device_streams streams; /* under a lock of devices/api.c */
   /* Of a layer: why this thread's last call was refused, or NULL when it was not the layer that refused it. NULL: no layer. */
@@ -196,15 +196,15 @@ struct cgr_device {
   uint32_t loaded; /* kernels that need not be loaded again: a bit for each number. Atomic */
 };
 
-/* Names the version too: a layer of another version of the library finds, and makes, devices that are not open. */
+/* Includes the version: a layer of another version of the library finds, and makes, devices that do not count as open. */
 #define CGR__DEVICE_MAGIC (0x63670000u | CGR_VERSION)
 
 /* A runtime counts as something that the device must outlive. */
 static inline void cgr__device_retain_runtime(cgr_device *dev) { __atomic_add_fetch(&dev->live.runtimes, 1, __ATOMIC_RELAXED); }
 static inline void cgr__device_release_runtime(cgr_device *dev) { __atomic_sub_fetch(&dev->live.runtimes, 1, __ATOMIC_RELEASE); }
 
-/* Between the two cgr_stream_destroy is refused on this thread, of whatever device: a step that is being enqueued may need the
- * stream. They may be nested. */
+/* Between the two calls, cgr_stream_destroy is refused on this thread, for any device: a step that is being enqueued may need the
+ * stream. Pairs may be nested. */
 void cgr__device_forbid_stream_destroy(void);
 void cgr__device_allow_stream_destroy(void);
 
@@ -214,7 +214,7 @@ struct cgr_device_layer {
   int (*open)(cgr_device *inner, const cgr_device_config *config, cgr_device **dev);
 };
 
-/* Opens a device of one kind with a complete config that cgr_device_open has checked; its layer is not looked at. `ordinal`
+/* Opens a device of one kind with a complete config that cgr_device_open has checked; its layer is ignored. `ordinal`
  * counts within the kind. UNSUPPORTED when this build or this machine has none.
  *
  * How the host device executes (config->host_schedule, enum cgr_host_schedule):
@@ -234,7 +234,7 @@ enum cgr__cuda_state {
   CGR__CUDA_NO_GPU      /* none there, or none visible */
 };
 
-/* Whether there are GPUs, and why not. The driver is looked for once. */
+/* Whether there are GPUs and, if not, why. The driver is looked for once. */
 struct cgr__gpus {
   enum cgr__cuda_state state;
   int num_devices;      /* 0 unless READY */

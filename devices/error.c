@@ -46,7 +46,7 @@ static cgr_status status_of(int error) {
   }
 }
 
-/* What would have been right, where that can be told; or "". `raw`: CUDA's number, which the host device gives too. */
+/* What would have been right, if that can be told; otherwise "". `raw`: CUDA's number, which the host device gives too. */
 static const char *remedy_of(int error, int raw) {
   switch (error) {
   case CGR__DEVICE_CAPTURE_ILLEGAL:
@@ -64,7 +64,7 @@ static const char *remedy_of(int error, int raw) {
 cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
-  /* Atomic: another thread's call may fail right now. */
+  /* Atomic: another thread's call may fail at the same time. */
   int raw = dev ? __atomic_load_n(&dev->last_raw, __ATOMIC_RELAXED) : cgr_last_device_code();
   const char *why = dev && dev->explain ? dev->explain(dev) : NULL;
   cgr__set_device_code(raw);

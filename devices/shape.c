@@ -7,8 +7,8 @@ static int by_from(const void *a, const void *b) {
   return (x->from > y->from) - (x->from < y->from);
 }
 
-/* Nodes in an order in which each comes after those that it waits for; `depth` and `waits` are zeros at first. Returns how many
- * there are in it. */
+/* Puts the nodes in an order in which each follows those that it waits for; `depth` and `waits` are zeros at first. Returns how
+ * many nodes are in the order. */
 static uint32_t find_depths(uint32_t num_nodes, const cgr__graph_edge *edges, const size_t *first, uint32_t *waits,
                             uint32_t *depth, uint32_t *order) {
   uint32_t count = 0;

@@ -25,7 +25,7 @@ struct engine {
 };
 
 /* One step of the model: cgr calls this to capture a graph, and for steps without one. Kernels are launched for the padded
- * counts; what they have to know of the live batch they read from cgr's buffers when they run. */
+ * counts and read what they need to know of the live batch from cgr's buffers when they run. */
 static cgr_status record(cgr_recorder *recorder, void *context) {
   const minimal_model *m = &((struct engine *)context)->model;
   cgr_record_info info = CGR_RECORD_INFO_INIT;
@@ -77,7 +77,7 @@ static cgr_status show(const struct engine *e, uint64_t seq) {
   return CGR_OK;
 }
 
-/* Each step is launched before the one before it is waited for: the device has that one's token already. */
+/* Each step is launched before the host waits for the previous one, whose token is already on the device. */
 static cgr_status generate(struct engine *e, const char *text) {
   int32_t row, prompt[MAX_TOKENS], length = minimal_tokens(text, prompt), pages = 0, steps = 0, replays = 0;
   cgr_batch batch = CGR_BATCH_INIT; /* the prompt first */

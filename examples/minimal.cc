@@ -1,4 +1,4 @@
-// minimal.c in C++11: owners end what was opened, and a refusal is an exception, which never passes through a callback of cgr.
+// minimal.c in C++11: owners close what was opened, and a failed call throws an exception, which never leaves a callback.
 //     minimal_cc [DEVICE [TEXT]]        as minimal
 #include <cgr/cgr.h>
 
@@ -58,7 +58,7 @@ public:
       }
       Check(cgr_step_prepare(rt, &batch, &step));
       Check(cgr_step_launch(rt, &step, stream_.get()));
-      if (before) // it is waited for when the next one runs, which needs nothing of it from the host
+      if (before) // wait for it only while the next step runs, which needs nothing of it from the host
         std::cout << Wait(before);
       steps++, replays += step.key.kind != CGR_KIND_NONE;
       batch.query_lens = batch.tokens = nullptr; // from now on one token, which is on the device
@@ -96,7 +96,7 @@ private:
     return minimal_letter(result.tokens[0]);
   }
 
-  // They end from the last to the first: the runtime, whose graphs hold addresses of the others, before these.
+  // Destroyed from the last to the first: the runtime, whose graphs hold addresses of the others, goes before them.
   Device device_;
   Stream stream_;
   Memory cache_;

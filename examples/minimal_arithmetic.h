@@ -1,4 +1,4 @@
-/* What the operations of minimal_model.h compute for one token, or for one request: plain C that nvcc compiles, too. */
+/* What the operations of minimal_model.h compute for one token, or for one request: plain C that nvcc also compiles. */
 #ifndef MINIMAL_ARITHMETIC_H
 #define MINIMAL_ARITHMETIC_H
 
@@ -27,7 +27,7 @@ MINIMAL_INLINE float minimal_from_bf16(uint16_t half) {
   return value;
 }
 
-MINIMAL_INLINE uint16_t minimal_to_bf16(float value) { /* to the nearest, of two the even one */
+MINIMAL_INLINE uint16_t minimal_to_bf16(float value) { /* round to nearest, ties to even */
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -39,8 +39,8 @@ MINIMAL_INLINE void minimal_embed_one(const minimal_model *m, int32_t token) {
     x[i] = i == m->input_ids[token] ? 1.0f : 0.0f;
 }
 
-/* Layer 0 asks for the position before its own. Layer 1 asks for its own letter among those that stand before a letter; nothing
- * stands before the first. Both get the letters that they find. */
+/* Layer 0 looks for the position before its own. Layer 1 looks for tokens that its own letter precedes; nothing precedes the
+ * first token. Both return the letters that they find. */
 MINIMAL_INLINE void minimal_project_one(const minimal_model *m, int32_t layer, int32_t token) {
   const float *x = m->x + (int64_t)token * MINIMAL_X, *before = x + MINIMAL_VOCAB;
   const int32_t position = m->positions[token], asked = (position + MINIMAL_HEAD_DIM - 1) % MINIMAL_HEAD_DIM;
@@ -88,7 +88,7 @@ MINIMAL_INLINE void minimal_one(const minimal_launch *launch, int32_t i) {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* On the GPU; 0, or a cudaError_t. In builds with CUDA. */
+/* On the GPU, in builds with CUDA. Returns 0, or a cudaError_t. */
 int minimal_launch_cuda(const minimal_launch *launch, cudaStream_t stream);
 #ifdef __cplusplus
 }

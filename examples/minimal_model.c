@@ -77,7 +77,7 @@ int32_t minimal_tokens(const char *text, int32_t *tokens) {
   int32_t count = 0;
   tokens[0] = 0;
   for (; count < MINIMAL_TOKENS && text[count]; count++)
-    tokens[count] = text[count] & (MINIMAL_VOCAB - 1); /* as ASCII has them */
+    tokens[count] = text[count] & (MINIMAL_VOCAB - 1); /* ASCII's low bits */
   return count > 0 ? count : 1;
 }
 

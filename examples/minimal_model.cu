@@ -1,4 +1,4 @@
-/* The operations on a GPU: a thread for each token or request, to be read and not to be fast. */
+/* The operations on a GPU, one thread per token or request: written to be read, not to be fast. */
 #include <cuda_runtime.h>
 
 #include "minimal_arithmetic.h"

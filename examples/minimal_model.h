@@ -1,10 +1,10 @@
 /* The model of the small examples, as four operations that run on the host and on CUDA.
  *
- * Its weights were not trained but written by hand, so that one can say what it must answer: it goes on with what came last time
- * after the same letter. "graphs g" becomes "graphs graphs graphs". Two layers can do that and one cannot: layer 0 finds, by
- * position, which letter stands before each letter; layer 1 looks for letters that stand after one like the last.
+ * Its weights were not trained but written by hand, so its answer is known: it continues with what followed the same letter last
+ * time. "graphs g" becomes "graphs graphs graphs". Two layers can do that and one cannot: layer 0 finds, by position, which
+ * letter precedes each letter; layer 1 looks for letters that follow one like the last.
  *
- * A token's vector x has three parts of 32 numbers, one for each letter: which letter this is, which one stands before it, and
+ * A token's vector x has three parts of 32 numbers, one for each letter: which letter this is, which one precedes it, and
  * which ones may come next. Layer l adds its output to part l + 1, and the sampler takes the largest number of the last part. */
 #ifndef MINIMAL_MODEL_H
 #define MINIMAL_MODEL_H
@@ -19,20 +19,20 @@ enum {
   MINIMAL_VOCAB = 32,            /* token 0 is a space, 1 to 26 are letters */
   MINIMAL_TOKENS = 32,           /* most tokens of a step */
   MINIMAL_X = 3 * MINIMAL_VOCAB, /* elements of x */
-  MINIMAL_HEAD_DIM = 64          /* of the only head; as many positions are told apart */
+  MINIMAL_HEAD_DIM = 64          /* of the only head; this many positions can be told apart */
 };
-#define MINIMAL_SCALE 20.0f /* of q.k: exp(20) to 1 for what matches */
+#define MINIMAL_SCALE 20.0f /* of q.k: a match outweighs the rest exp(20) to 1 */
 
 typedef struct minimal_model {
   cgr_device *device;
   int32_t kind, ordinal;                                 /* of cgr_device_info */
   uint16_t *q, *k, *v, *out;                             /* bf16 [MINIMAL_TOKENS][MINIMAL_HEAD_DIM], device memory */
-  float *x;                                              /* [MINIMAL_TOKENS][MINIMAL_X] behind them */
+  float *x;                                              /* [MINIMAL_TOKENS][MINIMAL_X] after them in memory */
   const int32_t *input_ids, *positions, *logits_indices; /* cgr's buffers of these names */
   int32_t *next_tokens;
 } minimal_model;
 
-/* Takes memory for the activations and finds cgr's buffers, which stay where they are while the runtime lives. */
+/* Takes memory for the activations and finds cgr's buffers, which do not move while the runtime lives. */
 cgr_status minimal_create(cgr_runtime *runtime, minimal_model *model);
 cgr_status minimal_destroy(minimal_model *model); /* after the runtime, whose graphs hold its addresses */
 

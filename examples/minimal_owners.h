@@ -1,4 +1,4 @@
-// What minimal.cc puts around cgr's handles: owners that end them, and an exception in place of a refusal. C++11.
+// What minimal.cc wraps around cgr's handles: owners that destroy them, and an exception for a failed call. C++11.
 #ifndef MINIMAL_OWNERS_H
 #define MINIMAL_OWNERS_H
 
@@ -14,7 +14,7 @@ inline void Check(cgr_status status) {
     throw std::runtime_error(cgr_last_message());
 }
 
-// Ends a handle: streams and memory by the device that they are from, which has to live longer.
+// Destroys a handle. Streams and memory are destroyed through their device, which has to outlive them.
 struct Ender {
   cgr_device *device;
   void operator()(cgr_device *it) const { cgr_device_close(it); }
@@ -39,7 +39,7 @@ inline Stream MakeStream(cgr_device *device) {
   return Stream(stream, Ender{ device });
 }
 
-// Memory of the device, zeros once the stream has got there.
+// Device memory, zeroed once the stream has got that far.
 inline Memory MakeZeros(cgr_device *device, size_t bytes, cudaStream_t stream) {
   void *memory = nullptr;
   Check(cgr_memory_alloc(device, bytes, &memory));

@@ -1,4 +1,4 @@
-/* A thread for each token, to be read and not to be fast. */
+/* One thread per token: written to be read, not to be fast. */
 #include <cuda_runtime.h>
 
 #include "own_attention.h"

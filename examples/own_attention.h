@@ -6,8 +6,8 @@
 
 #include "minimal_arithmetic.h"
 
-/* What a kernel is launched with, and what a graph keeps of it: addresses, and counts of the key. All that changes from step to
- * step is behind the addresses. */
+/* What a kernel is launched with, and what a graph keeps: addresses, and the counts of the key. Everything that changes from step
+ * to step lies behind the addresses. */
 typedef struct own_attention {
   cgr_device *device;
   int32_t kind, ordinal;                                    /* of cgr_device_info */
@@ -62,7 +62,7 @@ MINIMAL_INLINE void own_attend(const own_attention *a, int32_t token) {
 extern "C" {
 #endif
 cgr_status own_attention_enqueue(const own_attention *attention, cudaStream_t stream);
-/* On the GPU; 0, or a cudaError_t. In builds with CUDA. */
+/* On the GPU, in builds with CUDA. Returns 0, or a cudaError_t. */
 int own_attention_cuda(const own_attention *attention, cudaStream_t stream);
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
-/* An engine that has attention kernels of its own, as a backend, and keeps its page table on the device. Two texts are continued
- * that way, and once more with cgr's kernels and cgr's table: the letters have to be the same.
+/* An engine that has attention kernels of its own, as a backend, and keeps its page table on the device. It continues two texts
+ * that way, then again with cgr's kernels and cgr's table: the letters have to be the same.
  *     own_kernels [DEVICE]        DEVICE: host, cuda or cuda:N, the best there is by default
- * What is as in minimal.c is not explained again. */
+ * What is the same as in minimal.c is not explained again. */
 #include <cgr/cgr.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,8 +30,8 @@ struct engine {
   cgr_layer layers[LAYERS];
   bool own;                               /* kernels and page table */
   own_attention attention;                /* what is the same in all launches */
-  void *page_table;                       /* on the device: [REQUESTS + 1][ROW_PAGES], the last row is that of padding */
-  int32_t pages[REQUESTS + 1][ROW_PAGES]; /* what it is copied from */
+  void *page_table;                       /* on the device: [REQUESTS + 1][ROW_PAGES], the last row is for padding */
+  int32_t pages[REQUESTS + 1][ROW_PAGES]; /* its copy on the host, from which it is written */
 };
 
 struct outcome {
@@ -39,13 +39,13 @@ struct outcome {
   int replays;
 };
 
-/* What a FULL graph can hold of these kernels: any batch, for nothing that is launched depends on lengths. */
+/* A FULL graph can hold these kernels for any batch: nothing that is launched depends on lengths. */
 static cgr_graph_support support(void *context, const cgr_device_info *device, const cgr_group *group) {
   (void)context, (void)device, (void)group;
   return CGR_SUPPORT_ALWAYS;
 }
 
-/* One layer, in place of cgr's kernel: k and v of the step are in the cache already. */
+/* One layer's attention, in place of cgr's kernel: k and v of the step are already in the cache. */
 static cgr_status attend(void *context, cgr_recorder *recorder, const cgr_attention *call) {
   const struct engine *e = context;
   own_attention attention = e->attention;
@@ -57,7 +57,7 @@ static cgr_status attend(void *context, cgr_recorder *recorder, const cgr_attent
   return own_attention_enqueue(&attention, info.stream);
 }
 
-/* The addresses of planned buffers stay while the runtime lives. Page numbers the kernels read from the engine's own table. */
+/* The addresses of planned buffers are fixed while the runtime lives. The kernels read page numbers from the engine's table. */
 static cgr_status prepare_attention(struct engine *e) {
   static const cgr_buffer buffers[3] = { CGR_BUFFER_QUERY_START_LOC, CGR_BUFFER_SEQ_LENS, CGR_BUFFER_REQUEST_ROWS };
   own_attention *a = &e->attention;
@@ -102,7 +102,7 @@ static cgr_status open_device(struct engine *e, const char *device) {
 }
 
 static cgr_status create_runtime(struct engine *e) {
-  cgr_backend backend = CGR_BACKEND_INIT; /* no `check`: these layers are of the kind that the kernels are for */
+  cgr_backend backend = CGR_BACKEND_INIT; /* no `check`: the kernels support these layers */
   backend.name = "own", backend.context = e, backend.support = support, backend.record = attend;
   cgr_group group = CGR_GROUP_INIT;
   group.page_size = PAGE_SIZE, group.num_pages = PAGES;
@@ -128,8 +128,8 @@ static cgr_status create_runtime(struct engine *e) {
   return cgr_runtime_capture(e->runtime, &capture);
 }
 
-/* Room for `tokens` tokens of a row, of which the first *count pages are there. The pages of the rows alternate. An engine's
- * table is written in the order of the stream, before the step that needs it. */
+/* Makes room for `tokens` tokens in a row that already has its first *count pages. The pages of the rows alternate. An engine's
+ * table is written in stream order, before the step that needs it. */
 static cgr_status make_room(struct engine *e, int32_t row, int32_t tokens, int32_t *count) {
   for (; *count * PAGE_SIZE < tokens; ++*count) {
     int32_t *page = &e->pages[row][*count];
@@ -142,7 +142,7 @@ static cgr_status make_room(struct engine *e, int32_t row, int32_t tokens, int32
   return CGR_OK;
 }
 
-/* Both texts, in one batch: first the prompts, one behind the other, then a letter a step. */
+/* Both texts in one batch: first the prompts, one after the other, then one letter of each per step. */
 static cgr_status generate(struct engine *e, const char *const *texts, struct outcome *outcome) {
   int32_t rows[REQUESTS], lengths[REQUESTS], counts[REQUESTS] = { 0 }, prompts[REQUESTS * MAX_TOKENS], total = 0;
   for (int32_t i = 0; i < REQUESTS; i++) {

@@ -73,7 +73,7 @@ typedef struct found {
   size_t bytes;
 } found;
 
-/* A region that holds the address and that the graph holds comes before others. */
+/* A region that contains the address and that the graph holds is preferred to others. */
 static int look_up(const cgr__audit *audit, const cgr__held *held, uint64_t value, found *f) {
   const cgr__regions *regions = audit->graphs->regions;
   *f = (found){ WORD_NUMBER, -1, NULL, 0 };
@@ -116,7 +116,7 @@ static void tell_half(cgr__audit *audit, const cgr__words *words, const cgr__wor
     tell(audit, words, &half, "%#x in one capture, %#x in the next: a value of the host's, or a hole in a struct", was, is);
 }
 
-/* Numbers by halves; addresses may differ within one region, for a pool may give others. */
+/* Numbers are compared by halves; addresses may differ within one region, because a pool may give others. */
 static void tell_difference(cgr__audit *audit, const cgr__words *words, const cgr__word *x, const found *was, const cgr__word *y,
                             const found *is) {
   if (was->kind == WORD_NUMBER && is->kind == WORD_NUMBER) {

@@ -15,13 +15,13 @@ typedef struct cgr__audit {
   cgr__graphs *graphs;
   cgr__findings findings;
   cgr_audit counts;
-  const char *key; /* the name of the graph that is looked at */
+  const char *key; /* the name of the graph that is being looked at */
   uint64_t *told;  /* [num_told] hashes */
   int64_t num_told, told_capacity;
 } cgr__audit;
 
-/* Two captures of one key: words that are addresses of device memory which the graph does not hold, other words that differ, and
- * other nodes become findings. Returns a device's error, or 0. */
+/* Compares two captures of one key: addresses of device memory that the graph does not hold, other words that differ, and nodes
+ * that differ become findings. Returns a device's error, or 0. */
 int cgr__audit_words(cgr__audit *audit, const cgr__words *first, const cgr__words *second);
 void cgr__audit_free(cgr__audit *audit);
 

@@ -13,7 +13,7 @@ static void choose_eager(cgr__choice *choice, const cgr__batch_shape *shape, cgr
   *choice = (cgr__choice){ .key = key, .reason = reason };
 }
 
-/* A step that the mode promises a graph for and that has none. */
+/* A step that has no graph although the mode promises one. */
 static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *shape, cgr_reason reason, cgr__graph_entry *missed,
                             cgr__choice *choice) {
   choose_eager(choice, shape, reason);
@@ -78,7 +78,7 @@ int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t n
   return index < 0 ? -1 : keys->first + index;
 }
 
-/* Where the smallest graph cannot be replayed, a larger one of at most twice its tokens may do: beyond that, padding costs more
+/* If the smallest graph cannot be replayed, a larger one of at most twice its tokens may do: beyond that, padding costs more
  * than the launches of an eager step. `first` is the smallest and `end` the last of its list, which ascends by tokens. */
 static void consider_larger(const cgr__graphs *graphs, int32_t requests, cgr__graph_entry *first, const cgr__graph_entry *end,
                             search *s) {

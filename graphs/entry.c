@@ -90,7 +90,7 @@ static void forget(cgr__graphs *graphs, cgr__graph_entry *entry) {
 void cgr__graphs_drop_all(cgr__graphs *graphs) {
   for (int32_t i = 0; i < graphs->count; i++) {
     cgr__graph_entry *entry = &graphs->entry[i];
-    uint64_t misses = entry->state == CGR_GRAPH_READY ? 0 : entry->misses; /* what steps miss they still do */
+    uint64_t misses = entry->state == CGR_GRAPH_READY ? 0 : entry->misses; /* what steps missed they still miss */
     forget(graphs, entry);
     entry->misses = misses;
   }

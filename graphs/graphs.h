@@ -2,7 +2,7 @@
  * callback that enqueues.
  *
  * A step is a list of pieces: FULL is one graph; PIECEWISE is several, with calls between them that are kept by value and made at
- * every replay; an eager step has none, its calls are made as it is enqueued.
+ * every replay; an eager step has none: its calls are made as it is enqueued.
  *
  * Dispatch is total and O(1): tables map a number of requests, or of tokens and requests, to the smallest key that holds them.
  * Every step gets exactly one (kind, reason). */
@@ -36,33 +36,33 @@ typedef struct cgr__break {
   cgr__exec *piece; /* what comes after the call; NULL: another call, or nothing */
 } cgr__break;
 
-/* Which regions of the engine's a graph holds an address of. */
+/* The engine's regions that a graph holds an address in. */
 typedef struct cgr__held {
-  bool named; /* false: all of them, for `record` named none */
+  bool named; /* false: all of them, because `record` named none */
   int32_t count;
   int32_t *region; /* [count] */
 } cgr__held;
 
-/* A key and what was captured for it. What a replay touches is the first line. */
+/* A key and what was captured for it. The first line is what a replay touches. */
 typedef struct cgr__graph_entry {
   cgr__exec *exec;     /* the first piece */
   cgr__break *breaks;  /* and what follows it; NULL: nothing, as in every FULL graph */
-  uint64_t epoch;      /* of the regions when it was captured, or since then, while none moved that it holds */
-  uint64_t baked_hash; /* of everything that it was made from and no region holds */
+  uint64_t epoch;      /* of the regions when it was captured, or later if none that it holds has moved since */
+  uint64_t baked_hash; /* of everything that it was made from and that no region holds */
   uint64_t replays, real_requests;
   uint64_t last_seq; /* the last step that used it */
-  int32_t state;     /* cgr_graph_state, but for STALE, which follows from what is above */
+  int32_t state;     /* cgr_graph_state, except STALE, which follows from what is above */
   int32_t index;     /* of the entry itself */
   cgr_key key;
   uint64_t misses;  /* steps that would have used it and could not, since it was last captured */
-  int32_t failures; /* captures that have failed, one after the other */
+  int32_t failures; /* captures that have failed in a row */
   int32_t num_pieces;
   int64_t num_nodes, width, device_bytes; /* width: of the widest piece */
   double capture_ms;
   cgr__held held;      /* regions of the engine's that it holds */
   int32_t records;     /* times that `record` ran for it */
-  int32_t spare;       /* to whole lines */
-  cgr__labels *labels; /* of its nodes; NULL: captured without, or there was no memory */
+  int32_t spare;       /* pads to whole lines */
+  cgr__labels *labels; /* of its nodes; NULL: captured without labels, or there was no memory */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -111,7 +111,7 @@ typedef struct cgr__graphs {
   uint64_t baked_hash;
   bool strict;
   bool disabled;      /* by the caller: no step replays unless its key is forced */
-  bool exact_lengths; /* uniform graphs serve their own query length alone, not shorter ones */
+  bool exact_lengths; /* uniform graphs serve only their own query length, not shorter ones */
   int32_t max_requests, max_tokens;
   int32_t num_uniform;
   cgr__uniform_keys uniform[CGR__MAX_QUERY_LENS];
@@ -126,7 +126,7 @@ typedef struct cgr__graphs {
   struct cgr__labelling *labelling; /* of the capture under way; NULL: there is none, or it has no labels */
 } cgr__graphs;
 
-/* keys.c. Makes entries and tables of the lists in `memory`, of that size and zeros. */
+/* keys.c. The entries and tables of the lists are made in `memory`, which has this size and is all zeros. */
 size_t cgr__keys_bytes(const cgr__key_lists *lists);
 /* How many keys they make at most. */
 int32_t cgr__keys_count(const cgr__key_lists *lists);
@@ -157,19 +157,18 @@ bool cgr__holds(const cgr__held *held, int32_t region);
 cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key);
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats);
 int32_t cgr__graphs_num_usable(const cgr__graphs *graphs);
-/* What capturing the graphs that there are took. */
+/* How long capturing the existing graphs took. */
 double cgr__graphs_capture_ms(const cgr__graphs *graphs);
 /* Destroys the graph of an entry. What still runs finishes. */
 void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry);
 void cgr__graphs_drop_all(cgr__graphs *graphs);
-/* Drops graphs, stale ones first, then those that have not been used for the longest time, until the others take `keep_bytes` of
- * device memory at most; with 0 all of them. CGR_ERROR_OUT_OF_MEMORY. */
+/* Drops graphs, stale ones first, then the least recently used, until the others take at most `keep_bytes` of device memory; with
+ * 0, all of them. CGR_ERROR_OUT_OF_MEMORY. */
 cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes);
 
 /* -------------------------------------------------------------------------------------------------------- mode, buckets */
 
-/* mode.c. Lowers a mode to what the attention in use can do. `*reason` gets static text, "" if
- * unchanged. */
+/* mode.c. Lowers a mode to what the attention in use can do. `*reason` gets static text, "" if unchanged. */
 cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, const char **reason);
 /* Kinds of a lowered mode's uniform and mixed keys. */
 cgr_graph_kind cgr__mode_uniform_kind(cgr_graph_mode mode);
@@ -194,16 +193,16 @@ typedef struct cgr__batch_shape {
 /* What dispatch decided. `entry` is NULL for an eager step. */
 typedef struct cgr__choice {
   cgr__graph_entry *entry;
-  cgr__graph_entry *missed; /* the graph that it would have been; NULL: it is */
-  cgr__batch_shape shape;   /* that it was made for */
+  cgr__graph_entry *missed; /* the graph that it should have been; NULL: it is that one */
+  cgr__batch_shape shape;   /* which it was made for */
   cgr_reason reason;
-  bool is_best; /* whatever becomes of other graphs, it is right for such a batch while its own can be replayed */
+  bool is_best; /* right for such a batch while its own graph can be replayed, whatever becomes of other graphs */
   cgr_key key;
 } cgr__choice;
 
 /* dispatch.c. `forced` NULL: the smallest graph that fits, or eager. */
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);
-/* Whether a choice for an earlier batch is the one for such a batch, unless a key is forced. */
+/* Whether a choice for an earlier batch is also the choice for this one, unless a key is forced. */
 static inline bool cgr__choice_holds(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr__choice *choice) {
   const cgr__batch_shape *was = &choice->shape;
   bool is_alike = was->num_requests == shape->num_requests && was->num_tokens == shape->num_tokens &&
@@ -213,7 +212,7 @@ static inline bool cgr__choice_holds(const cgr__graphs *graphs, const cgr__batch
 }
 /* The smallest mixed key that holds both, counted from a variant's first entry; -1: none. */
 int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
-/* The fields of a key that this version has no use for are 0. `what`: the argument, for the message. */
+/* Checks that the fields of a key that this version has no use for are 0. `what`: the argument, for the message. */
 cgr_status cgr__key_check_unused(const char *what, const cgr_key *key);
 /* The entry of a key, whatever its state; NULL: there is no such key. */
 cgr__graph_entry *cgr__graphs_find(cgr__graphs *graphs, const cgr_key *key);
@@ -230,10 +229,10 @@ typedef struct cgr__open_capture {
   cgr__break *last;                 /* that was made; NULL: the first piece is being captured */
   bool open;                        /* the stream captures */
   bool failed;                      /* what is captured from now on is dropped */
-  cgr__held held;                   /* the regions that it holds, as far as it has got */
+  cgr__held held;                   /* the regions that it holds so far */
   int device_error;                 /* the device was lost at a break */
   struct cgr__labelling *labelling; /* NULL: the graph gets no labels */
-  struct cgr__words *words;         /* the pieces are listed here, and no graph is made; NULL: they become one */
+  struct cgr__words *words;         /* the pieces are listed here, and no graph is made; NULL: they become a graph */
 } cgr__open_capture;
 
 /* What is called at a break. */
@@ -245,7 +244,7 @@ typedef struct cgr__call {
 } cgr__call;
 
 /* capture.c. Captures what `body` enqueues on `stream` and instantiates it. On failure the capture is ended and dropped, the
- * stream is usable, the entry is FAILED and counted. A device error that is the cause, or a loss of the device that came on the
+ * stream is usable, the entry is FAILED and counted. A device error that caused it, or a loss of the device that came on the
  * way, is in *device_error. */
 typedef cgr_status (*cgr__capture_body)(void *context, cgr__open_capture *capture);
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
@@ -274,7 +273,7 @@ typedef struct cgr__budget {
   double max_ms, begin_ms; /* 0: no limit */
   uint64_t max_bytes;      /* of all graphs of the runtime; 0: no limit */
   bool spent;              /* nothing more is captured */
-  int32_t left;            /* keys that were not captured for it */
+  int32_t left;            /* keys that were not captured because of it */
   struct cgr__kind_cost {
     int32_t count;
     double ms, bytes;

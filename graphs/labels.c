@@ -80,8 +80,8 @@ static int list_nodes(struct cgr__labelling *l, size_t *count) {
   return ops->capture_nodes(l->dev, l->stream, l->listed, (size_t)l->capacity, count);
 }
 
-/* What has come since the last border. Devices have been seen to list nodes in the order in which they were made; nobody promises
- * it, so that a node counts as new because it was not there before, not because of its place. */
+/* Labels what has come since the last border. Devices have been seen to list nodes in the order in which they were made; nobody
+ * promises that, so a node counts as new if it was not there before, whatever its place. */
 static void mark(struct cgr__labelling *l) {
   size_t count = 0;
   if (!l->captures || is_off(l))
@@ -133,7 +133,7 @@ void cgr__label_piece_end(struct cgr__labelling *l) {
   l->captures = false;
 }
 
-/* Kernels of layers have the same names: few are different. */
+/* Layers run the same kernels, so few names are different. */
 static bool keep_name(cgr__labels *labels, const char *name, uint32_t *at) {
   int64_t bytes = (int64_t)strlen(name) + 1;
   for (int64_t i = 0; i < labels->names_bytes; i += (int64_t)strlen(labels->names + i) + 1)
@@ -155,8 +155,8 @@ static bool keep_name(cgr__labels *labels, const char *name, uint32_t *at) {
   return true;
 }
 
-/* Where the node stands among those that the borders have seen. One that they have not is of a child graph: it comes with the
- * node before it. */
+/* Where the node stands among those that the borders have seen. One that they have not seen is of a child graph: it gets the
+ * place of the node before it. */
 static int name_node(void *context, const cgr__node_param *param) {
   struct cgr__labelling *l = context;
   cgr__labels *labels = l->labels;
@@ -178,7 +178,7 @@ static int name_node(void *context, const cgr__node_param *param) {
   return CGR__DEVICE_OK;
 }
 
-/* In the order in which they came. Stable, and as quick as a look where they are in that order already. */
+/* Sorts them into the order in which they came. Stable, and a single pass if they are in that order already. */
 static void sort_nodes(cgr__labelled_node *node, int64_t count) {
   for (int64_t i = 1; i < count; i++) {
     cgr__labelled_node moved = node[i];

@@ -1,8 +1,8 @@
 /* What each node of a captured graph belongs to: the range (tracing/nvtx.h) that was open when it was enqueued, and its layer.
  *
  * While a graph is captured, labels open and close as ranges do. At each of these borders the device is asked for the nodes that
- * the capture has by now: the new ones belong to the label that was open last. Cold, and nothing of it happens for a graph that
- * is captured without. What goes wrong here costs the graph its labels, never the capture. */
+ * the capture has by now: the new ones belong to the label that was open last. Cold, and none of it happens for a graph that is
+ * captured without labels. What goes wrong here costs the graph its labels, never the capture. */
 #ifndef CGR_GRAPHS_LABELS_H
 #define CGR_GRAPHS_LABELS_H
 
@@ -24,7 +24,7 @@ typedef struct cgr__labelled_node {
   int32_t piece;     /* which of the graph's pieces it is in; the device knows each piece as a graph of its own */
   int32_t order;     /* its place among the nodes of the piece, as they were met; nodes of a child graph have that of its node */
   uint32_t name;     /* where it begins in `names` */
-  uint64_t tools_id; /* by which tools know it in the executable graph; 0: the device does not tell */
+  uint64_t tools_id; /* the id that tools know it by in the executable graph; 0: the device does not tell */
 } cgr__labelled_node;
 
 /* The nodes of a graph, piece by piece; within one by label, in the order in which the labels were captured, and those of one
@@ -33,7 +33,7 @@ struct cgr__labels {
   cgr__labelled_node *node; /* [num_nodes] */
   char *names;              /* [names_bytes]: each name once, closed by a zero */
   int64_t num_nodes, node_capacity, names_bytes, names_capacity;
-  int error; /* the device's, for which there are no labels; 0: there are */
+  int error; /* the device's, because of which there are no labels; 0: there are */
 };
 
 /* The labels of a capture under way. */
@@ -42,7 +42,7 @@ struct cgr__labelling {
   cgr_device *dev;
   cudaStream_t stream;
   cgr__node_label open[CGR__MAX_OPEN_LABELS];
-  int32_t depth;          /* how many are open; more than there is room for are counted all the same */
+  int32_t depth;          /* how many are open, including those that there is no room for */
   bool captures;          /* a piece is being captured */
   int32_t num_pieces;     /* kept so far */
   const void **seen;      /* [num_seen] handles of the piece's nodes, in the order in which they came */
@@ -53,9 +53,9 @@ struct cgr__labelling {
   int64_t at;         /* in `seen`: the node that is being named */
 };
 
-/* False without memory: then there is nothing to end. The cgr__label_ functions take NULL for a labelling, and do nothing. */
+/* False without memory: then there is nothing to end. With a NULL labelling, the cgr__label_ functions do nothing. */
 bool cgr__labelling_begin(struct cgr__labelling *labelling, cgr_device *dev, cudaStream_t stream);
-/* Its result, which is the caller's to free. */
+/* Returns the labels, which the caller frees. */
 cgr__labels *cgr__labelling_end(struct cgr__labelling *labelling);
 
 /* What is enqueued from here on, up to the end of it, bears the label. */

@@ -39,7 +39,7 @@ struct cgr_recorder {
   uint8_t watched;            /* CGR__WATCH_* */
   cgr__open_capture *capture; /* NULL: not capturing */
   cgr__open_capture *pieces;  /* of a PIECEWISE capture, which breaks at calls; NULL: calls are made at once */
-  cgr_status (*before_break)(cgr_recorder *recorder); /* joins what is the runtime's own to the piece */
+  cgr_status (*before_break)(cgr_recorder *recorder); /* joins the runtime's own work to the piece */
   int32_t real_tokens, real_requests;                 /* -1 when capturing */
   int32_t max_seq_len, max_query_len;
   int32_t num_decodes, num_decode_tokens;      /* -1: when capturing, or not known */
@@ -68,7 +68,7 @@ static inline void cgr__recorder_range_end(const cgr_recorder *recorder) {
     cgr__recorder_watch_end(recorder);
 }
 
-/* The handle, and that `record` is running. */
+/* Checks the handle, and that `record` is running. */
 cgr_status cgr__recorder_check(const cgr_recorder *recorder, const char *function);
 
 /* Keeps a failure whose message is the thread's last one; returns `status`. */

@@ -33,8 +33,8 @@ static inline int64_t cgr__append_pieces(int32_t num_kv_heads, int32_t head_dim,
 }
 #define CGR__MAX_APPEND_PIECES (INT32_MAX - 1024)
 
-/* A finding if a step of `max_tokens` has more of them than the kernel can count. `otherwise` ends its text: what else would do.
- */
+/* Adds a finding if a step of `max_tokens` has more pieces than the kernel can count. `otherwise` ends its text: what else would
+ * do. */
 static inline void cgr__append_check(const cgr_layer *l, int32_t max_tokens, const char *field, const char *otherwise,
                                      cgr__findings *findings) {
   int32_t head_dim = l->head_dim > l->head_dim_v ? l->head_dim : l->head_dim_v;

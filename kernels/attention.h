@@ -12,21 +12,20 @@
 extern "C" {
 #endif
 
-/* Attention in one launch of num_parts * lanes CTAs, over what the plan class says that queries see. A head block is
- * `block_heads` query heads of one KV head, the last of a KV head what is left. A CTA works on its part of the line, then, where
- * max_query_len allows for any, on items of the queue, each taken by adding 1 to *queue, until there are none
- * (planners/attention/plan.h). Tiles that are shared leave fp32 partials; the last CTA to arrive at plan_counters[first] merges
- * them in the order of their slots, writes the output and sets the counter back to 0. A CTA also zeroes the outputs (and sets lse
- * to -inf) of its share of the tokens that no tile
- * has: the padding [counts[TOKENS], num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P
- * rounded to V's dtype for bf16 (as a tensor core takes it), outputs rounded to nearest even. Tokens of V outside of what a tile
- * sees are zeroed, not only masked, and of pages that lie outside of it neither the number nor the content is read. A token that
- * some query of a tile sees is read for the whole tile: an Inf or NaN that the engine itself puts into V of a real token may
- * reach the queries of the same request before it. A score is scale * q.k, then softcap * tanh(score / softcap), then less slope
- * times distance (ALiBi: Press et al. 2022, with the bias of FlashAttention, which counts from the query in both directions), or
- * slope times sqrt(distance); the positions of query and key are those of their sequence. A sink is one more score, of no value,
- * that joins when a line is normalised: once, however many partials it had; lse has it in. A line that sees no key has out 0 and
- * lse -inf, with a sink too. */
+/* Attention in one launch of num_parts * lanes CTAs, over the keys that the plan class lets queries see. A head block is
+ * `block_heads` query heads of one KV head; the last block of a KV head has the remaining ones. A CTA works on its part of the
+ * line and then, if max_query_len allows for any, on items of the queue (planners/attention/plan.h), which it takes by adding 1
+ * to *queue until none is left. CTAs that share a tile leave fp32 partials; the last one to arrive at plan_counters[first] merges
+ * them in the order of their slots, writes the output and resets the counter to 0. A CTA also zeroes the outputs (and sets lse to
+ * -inf) of its share of the tokens that no tile covers: the padding [counts[TOKENS], num_tokens) and guarded requests.
+ * Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype (as a tensor core takes it), outputs rounded
+ * to nearest even. V of tokens that a tile does not see is zeroed, not only masked; of pages outside of what it sees neither the
+ * number nor the content is read. A token that any query of a tile sees is read for the whole tile, so an Inf or NaN that the
+ * engine itself puts into V of a real token may reach earlier queries of the same request. A score is scale * q.k, then
+ * softcap * tanh(score / softcap), then minus slope * distance (ALiBi: Press et al. 2022, with FlashAttention's bias, which
+ * counts from the query in both directions) or slope * sqrt(distance); query and key have the positions of their sequence. A sink
+ * is one more score, without a value. It joins when a line is normalised, once however many partials the line had, and is
+ * included in lse. A line that sees no key has out 0 and lse -inf, even with a sink. */
 typedef struct cgr__attention_args {
   cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim, of out head_dim_v]; lse fp32 [num_tokens, num_q_heads], data NULL:
                            not wanted */
@@ -38,7 +37,7 @@ typedef struct cgr__attention_args {
   const int32_t *query_start_loc, *seq_lens, *request_rows, *counts; /* seq_lens: of the class's length set */
   const int32_t *plan;                                               /* of plan_class, aligned to 16 bytes */
   int32_t *plan_counters;                                            /* [slots] */
-  int32_t *queue;                                                    /* of this layer: items taken; 0 before */
+  int32_t *queue;                                                    /* items taken from this layer's queue; 0 before */
   float *partial_out;                                                /* [lines of all slots][head_dim_v], not normalised */
   float *partial_state; /* [lines of all slots][2]: what was subtracted from scale*log2e*score, their max or up to 8 less; sum of
                            exp2 */
@@ -50,24 +49,24 @@ typedef struct cgr__attention_args {
   int32_t line_lines, queue_lines;             /* lines ((token, head) pairs) of a slot of the line and of the queue */
   float scale, softcap;                        /* softcap 0: none */
   int32_t alibi_sqrt;                          /* 1: slope * sqrt(distance) */
-  int32_t max_query_len; /* no request has more new tokens: one that has is not attended, nor are its outputs zeroed; 0: they may
-                            have any number */
-  int32_t shared_bytes; /* dynamic shared memory of a CTA at least: so much that a multiprocessor holds no more CTAs than the plan
-                           counts on; 0: what it needs */
-  int32_t reserved;     /* in the place of a hole */
-  int32_t after_append; /* 1: the launch before it in the stream is the append of the step's tokens to k_cache and v_cache. Where
-                           the device can, attention begins beside it: until the append is done it writes nothing, and reads
-                           only the plan, page numbers, queries, and tokens of earlier steps. All of these must be there when the
-                           append begins, so the append is never launched early */
+  int32_t max_query_len; /* most new tokens of a request: one with more is not attended, and its outputs are not zeroed; 0: any
+                            number */
+  int32_t shared_bytes; /* minimum dynamic shared memory of a CTA, so a multiprocessor holds no more CTAs than the plan counts on;
+                           0: what it needs */
+  int32_t reserved;     /* fills a hole */
+  int32_t after_append; /* 1: the previous launch in the stream appends the step's tokens to k_cache and v_cache. If the device
+                           can, attention begins beside it; until the append is done, attention writes nothing and reads only the
+                           plan, page numbers, queries, and tokens of earlier steps. All of these must be there when the append
+                           begins, so the append is never launched early */
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 
-/* Shared memory of a CTA on a GPU, in bytes: dynamic, for a head dim (two KV tiles of 64 tokens and three query tiles of 16 lines,
- * of 2-byte elements); and beside it static, at most, with 1 KB that is the system's. */
+/* Shared memory of a CTA on a GPU, in bytes. The first is dynamic, for a head dim (two KV tiles of 64 tokens and three query
+ * tiles of 16 lines, of 2-byte elements); the second is the most static memory beside it, plus the 1 KB that the system takes. */
 #define CGR__ATTENTION_SHARED(dim) (608 * (dim))
 #define CGR__ATTENTION_SHARED_BESIDE (1536 + 1024)
 
-/* After plan_class. */
+/* Call after plan_class is set. */
 static inline void cgr__attention_set_heads(cgr__attention_args *a, int32_t num_q_heads, int32_t num_kv_heads,
                                             int32_t block_heads) {
   a->num_q_heads = num_q_heads;
@@ -92,8 +91,7 @@ CGR__HOST_DEVICE cgr__head_block cgr__attention_head_block(const cgr__attention_
   return block;
 }
 
-/* The most lines of an item of the launch, as far as it tells; `tile_lines`, those of a full q tile, where some may be in the
- * queue. */
+/* An upper bound on the lines of an item of the launch: those of a full q tile, `tile_lines`, if some may be in the queue. */
 static inline int32_t cgr__attention_most_lines(const cgr__attention_args *a, int32_t tile_lines) {
   if (a->max_query_len <= 0 || a->max_query_len > a->plan_class.line_query_len)
     return tile_lines;

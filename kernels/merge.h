@@ -13,9 +13,9 @@
 extern "C" {
 #endif
 
-/* Of tokens [0, counts[TOKENS]); those up to num_tokens are padding: out = 0, lse = -inf, and their inputs are not read. An
+/* Merges tokens [0, counts[TOKENS]); those up to num_tokens are padding: out = 0, lse = -inf, and their inputs are not read. An
  * output may be the same memory as an input of its shape, with the same strides and dtype: each element of out, and each lse, is
- * written by whoever has read its inputs. fp32 arithmetic, outputs rounded to nearest even. */
+ * written by the thread that has read its inputs. fp32 arithmetic, outputs rounded to nearest even. */
 typedef struct cgr__merge_args {
   cgr_view a, b, out;         /* [num_tokens, num_heads, head_dim], of fp32, fp16 or bf16 each */
   cgr_view a_lse, b_lse, lse; /* fp32 [num_tokens, num_heads]; lse.data NULL: not wanted */
@@ -29,15 +29,15 @@ extern const cgr__kernel cgr__kernel_merge; /* cgr__merge_args */
 
 #define CGR__MERGE_UNIT 8 /* elements: 16 bytes of the smallest dtype */
 
-/* What a token's head takes of each side. */
+/* The weight of each side in one head of a token, and the lse of the merge. */
 typedef struct cgr__merge_weights {
   float a, b, lse;
 } cgr__merge_weights;
 
-/* FlashAttention 2 and FlashMLA tell +inf of a query that has seen no key, others -inf. */
+/* FlashAttention 2 and FlashMLA report +inf for a query that has seen no key, others -inf. */
 CGR__HOST_DEVICE float cgr__merge_lse_of(float lse) { return lse == INFINITY ? -INFINITY : lse; }
 
-/* A side that has seen nothing has weight 0, and the other one then exactly 1, or 0 if it has not either. */
+/* A side that has seen nothing has weight 0. The other one then has exactly 1, or 0 if it has seen nothing either. */
 CGR__HOST_DEVICE cgr__merge_weights cgr__merge_weigh(float a_lse, float b_lse) {
   float a = cgr__merge_lse_of(a_lse), b = cgr__merge_lse_of(b_lse);
   cgr__merge_weights w = { a == -INFINITY ? 0.0f : 1.0f, b == -INFINITY ? 0.0f : 1.0f, a == -INFINITY ? b : a };
@@ -51,7 +51,7 @@ CGR__HOST_DEVICE cgr__merge_weights cgr__merge_weigh(float a_lse, float b_lse) {
   return w;
 }
 
-/* A side of weight 0 takes no part, whatever stands there. */
+/* A side of weight 0 takes no part, whatever it holds. */
 CGR__HOST_DEVICE float cgr__merge_element(const cgr__merge_weights *w, float a, float b) {
   if (w->b == 0.0f)
     return w->a == 0.0f ? 0.0f : w->a * a;

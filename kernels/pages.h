@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 /* Both work on the first `tokens[i]` tokens of page `pages[i]`. Fill writes noise to every element: +-[0.5, 1), of one byte below
- * 1; never NaN or infinite. Digest: digest[i] becomes the sum over the elements of a mix of each one's place and bits, so that a
- * change of any element shows but for one time in 2^64. */
+ * 1; never NaN or infinite. Digest: digest[i] becomes the sum over the elements of a mix of each one's place and bits, so a
+ * change of any element goes unnoticed only one time in 2^64. */
 typedef struct cgr__pages_args {
   cgr_kv_view view;
   const int32_t *pages;  /* [num_pages] */

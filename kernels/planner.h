@@ -24,8 +24,8 @@ typedef struct cgr__planner_args {
   cgr__plan_class classes[CGR__MAX_CLASSES];
 } cgr__planner_args;
 
-/* Shared memory of a block of the planner on CUDA: 16 bytes for each request and 24 for each part, and what does not depend on
- * them, the device's own kilobyte included. */
+/* Shared memory of a block of the planner on CUDA: 16 bytes for each request, 24 for each part, and a fixed amount that includes
+ * the device's own kilobyte. */
 #define CGR__PLANNER_SHARED_FIXED 5120
 static inline int64_t cgr__planner_shared_bytes(int32_t max_requests, int32_t num_parts) {
   return CGR__PLANNER_SHARED_FIXED + 16 * ((int64_t)max_requests + 2) + 24 * ((int64_t)num_parts + 2);

@@ -24,7 +24,7 @@ typedef struct cgr__staged_buffer {
   int32_t per;         /* cgr__staged_per */
 } cgr__staged_buffer;
 
-/* How many of them `tokens`, or `requests`, make. */
+/* The rows of a buffer in a step of so many tokens and requests. */
 CGR__HOST_DEVICE int64_t cgr__staged_count(int32_t per, int64_t tokens, int64_t requests) {
   return per == CGR__STAGED_PER_STEP ? 1 : per == CGR__STAGED_PER_TOKEN ? tokens : requests;
 }
@@ -39,9 +39,9 @@ typedef struct cgr__staged_args {
   cgr__staged_buffer buffer[CGR__MAX_DECLARED];
 } cgr__staged_args;
 
-/* After the prologue, which has judged the slot. Of each buffer the rows [0, real count) come from its section, when
- * state->staged has its bit; the others, up to the padded count, become padding. A step has one row. Up to 15 bytes after them
- * become padding too. */
+/* Runs after the prologue, which has judged the slot. In each buffer the rows [0, real count) come from its section if
+ * state->staged has its bit; the others, up to the padded count, become padding. A buffer per step has one row. Up to 15 bytes
+ * after the rows become padding too. */
 extern const cgr__kernel cgr__kernel_staged; /* cgr__staged_args */
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* Timestamps inside a step.
  *
  * Each step has a row of words, at its number modulo ring_depth: word 0 its number, then the begin and the end of each phase,
- * then those of each layer. A stamp puts the time into up to three of them: what ends and what begins at one moment. The first
- * one of a step clears the row, so that what a word holds is this step's, or 0. */
+ * then those of each layer. A stamp writes the time to up to three of them: what ends and what begins at that moment. The
+ * first stamp of a step clears the row, so that a word holds this step's time or 0. */
 #ifndef CGR_KERNELS_STAMP_H
 #define CGR_KERNELS_STAMP_H
 
@@ -19,8 +19,7 @@ extern "C" {
 
 enum { CGR__STAMP_WORDS = 3, CGR__FIRST_LAYER_WORD = 1 + 2 * CGR_PHASE_LAYER, CGR__LAYER_WORDS = 6 };
 
-/* Where a phase has its times: `end` is 0 for its begin, 1 for its end. Those of the three phases of layers are there for each
- * layer. */
+/* The word of a phase's time: `end` is 0 for its begin, 1 for its end. The three phases of layers have words for each layer. */
 CGR__HOST_DEVICE int32_t cgr__stamp_word(int32_t phase, int32_t end) { return 1 + 2 * phase + end; }
 CGR__HOST_DEVICE int32_t cgr__stamp_layer_word(int32_t phase, int32_t layer, int32_t end) {
   return CGR__FIRST_LAYER_WORD + CGR__LAYER_WORDS * layer + 2 * (phase - CGR_PHASE_LAYER) + end;
@@ -46,8 +45,8 @@ typedef struct cgr__stamp_args {
   int32_t first;                  /* 1: the row is cleared, and gets its number */
 } cgr__stamp_args;
 
-/* The time at which its stream comes to it, in nanoseconds of the device's clock: on CUDA the global timer, on the host
- * CLOCK_MONOTONIC. seq = state->seq + 1, so that it stands before the epilogue of its step. */
+/* Writes the time at which its stream reaches it, in nanoseconds of the device's clock: on CUDA the global timer, on the host
+ * CLOCK_MONOTONIC. seq = state->seq + 1, so it must come before the epilogue of its step. */
 extern const cgr__kernel cgr__kernel_stamp; /* cgr__stamp_args */
 
 /* What the epilogue of step `seq` writes. */

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* Slot of step `seq` in a ring; depths are powers of two as a rule, and a 64-bit division takes a GPU 100 cycles. */
+/* Slot of step `seq` in a ring. Depths are usually powers of two, and a 64-bit division takes a GPU 100 cycles. */
 CGR__HOST_DEVICE int64_t cgr__step_slot(uint64_t seq, int32_t depth) {
   if ((depth & (depth - 1)) == 0)
     return (int64_t)(seq & (uint64_t)(depth - 1));
@@ -45,10 +45,10 @@ typedef struct cgr__step_error {
   int64_t value;
 } cgr__step_error;
 
-/* Between the blocks of a prologue; zero before and after. */
+/* Coordinates the blocks of a prologue; zero before and after. */
 typedef struct cgr__step_gate {
   int32_t begun;    /* blocks that have asked for a share of the tokens */
-  int32_t open;     /* the requests are written, and the rest of this struct */
+  int32_t open;     /* the requests and the rest of this struct are written */
   int32_t finished; /* blocks that have written their tokens */
   int32_t num_requests, num_tokens;
   int32_t num_edits; /* 0: no edit names tokens */
@@ -64,7 +64,7 @@ typedef struct cgr__step_state {
   uint64_t generation; /* steps that lost content */
   cgr__step_error error;
   int32_t lost;          /* this step has lost content; reset with error */
-  int32_t padding_token; /* input id of padded tokens: 0, but in a self-test, which varies it */
+  int32_t padding_token; /* input id of padded tokens: 0, except in a self-test, which varies it */
   uint64_t staged;       /* sections of this step's slot that hold data of declared buffers; 0 for a step that was refused */
   cgr__step_gate gate;
 } cgr__step_state;
@@ -100,11 +100,11 @@ typedef struct cgr__step_args {
   int32_t max_changes, token_stride;          /* token_stride: 1 + k */
   int32_t padded_requests, padded_tokens;     /* B_r, B_t: of the key */
   int32_t num_groups;
-  int32_t empty;   /* prologue: 1 for a step that only uses its number up: what the slot holds does not count */
-  int32_t abandon; /* epilogue: 1 when the host gave the step up: no row state is committed, the result has no requests */
+  int32_t empty;   /* prologue: 1 for a step that only uses up its number: the content of the slot is ignored */
+  int32_t abandon; /* epilogue: 1 when the host gave up the step: no row state is committed, the result has no requests */
   int32_t reorder_threshold; /* most new tokens of a decode; 0: no backend splits batches */
   int32_t num_sets;          /* length sets; 0 means 1 */
-  int32_t set;               /* of the key: whose tokens the step has */
+  int32_t set;               /* of the key: the length set whose tokens the step has */
   int32_t stamp_stride;      /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
   int32_t max_query_len;     /* of a request: what the step's kernels were launched for; 0: any number */
   cgr__group_geometry group[CGR__MAX_GROUPS];
@@ -114,12 +114,12 @@ typedef struct cgr__step_args {
 } cgr__step_args;
 
 /* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth; the inbox is read in place of the slot when it bears
- * the number seq. With `empty` it is a step without requests, tokens and changes; nothing of slot or inbox is read, and
+ * the number seq. With `empty` the step has no requests, tokens or changes; neither slot nor inbox is read, and
  * state->batch_seq becomes 0. Otherwise:
- * 1. Reads the header and judges it: number, generation, counts, composition, in this order; the first that is wrong counts.
+ * 1. Reads the header and judges it: number, generation, counts, composition, in this order; only the first error counts.
  *    seq differs: CGR_GUARD_SEQUENCE. Counts above R, T, or B_r, B_t, or negative: CGR_GUARD_COUNT. No batch section and
  *    state->batch_seq is 0 or differs: CGR_GUARD_SEQUENCE. Each of these sets state->lost. The header's generation is not
- *    state->generation: CGR_GUARD_SEQUENCE (index 2) too, but nothing more is lost by that. After any of these the step has no
+ *    state->generation: also CGR_GUARD_SEQUENCE (index 2), but nothing more is lost. After any of these the step has no
  *    requests and no tokens, no change is applied, and state->batch_seq becomes 0. num_changes outside 0 .. max_changes counts as
  *    CGR_GUARD_CHANGE and none is applied. The edits are judged before the composition: num_edits outside 0 .. R, or one with a
  *    place outside 0 .. num_requests - 1, a query_len below 0, a first_token below -1, or first_token >= 0 and
@@ -127,16 +127,16 @@ typedef struct cgr__step_args {
  * 2. Applies the changes, each guarded (kind, group or buffer, row < M, index < page_table_stride or the words of a row, page in
  *    0 .. num_pages - 1 and not the write-trash page): a bad page becomes the read-trash page (CGR_GUARD_PAGE), any other bad
  *    change is dropped (CGR_GUARD_CHANGE) and sets state->lost.
- * 3. Composition: from the batch section, or as it stands; then the edits, with either (with the section they only repeat it, in
- *    a slot that the host has filled). An edit gives its place row, flags and query_len; query_lens are the differences of
- *    query_start_loc, whatever it holds, and are summed anew, modulo 2^32. With the section or with edits state->batch_seq = seq.
- *    query_start_loc must start at 0, grow by 0 .. max_query_len from each to the next, and end at num_tokens, else
- *    CGR_GUARD_COUNT as above; this is checked before any change is applied. A row outside 0 .. M - 1: CGR_GUARD_ROW, a length
- *    above max_lens[0] (or a row_computed below 0): CGR_GUARD_LENGTH: the request keeps its tokens in query_start_loc but gets
+ * 3. Composition: from the batch section, or as it stands; then the edits, in either case (in a slot that the host has filled,
+ *    edits beside the section only repeat it). An edit gives its place row, flags and query_len; query_lens are the differences
+ *    of query_start_loc, whatever it holds, and are summed anew, modulo 2^32. With the section or with edits state->batch_seq =
+ *    seq. query_start_loc must start at 0, grow by 0 .. max_query_len from each to the next, and end at num_tokens, else
+ *    CGR_GUARD_COUNT as above; this is checked before any change is applied. A row outside 0 .. M - 1 is CGR_GUARD_ROW, a length
+ *    above max_lens[0] (or a row_computed below 0) is CGR_GUARD_LENGTH; the request keeps its tokens in query_start_loc but gets
  *    seq_len 0 and its tokens slot -1, position 0 and input id 0; planner and attention treat seq_len 0 as no work, and
  *    attention writes 0 for its tokens. request_rows keeps what was sent, so that an unchanged step reports the row again. A
  *    length in another set that is below 0, or above its max_lens, or in the step's own `set` below the query_len, is
- *    CGR_GUARD_LENGTH, too: the request is empty in all sets.
+ *    CGR_GUARD_LENGTH too; the request is then empty in all sets.
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
  *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of
@@ -162,18 +162,18 @@ CGR__HOST_DEVICE bool cgr__slot_fits(const cgr__step_args *a, const cgr__slot_he
 }
 
 /* Reads the slot of the next step, state->seq + 2, while this one runs, so that its prologue need not wait for the bus. If the
- * slot bears that number already (acquire), its header and the sections that the header names are copied to the inbox, which is
- * laid out as a slot, the number last; those of declared buffers stay where they are. If it does not, or names more than a slot
- * holds, the inbox keeps its older number. */
+ * slot already bears that number (acquire), its header and the sections that the header names are copied to the inbox, which is
+ * laid out like a slot; the number is copied last. Sections of declared buffers stay where they are. If the slot does not bear
+ * the number, or names more than a slot holds, the inbox keeps its older number. */
 extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes
- * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]; nothing of that with
- * `abandon`, nor in a step of a length set after 0, where no request counts as one that ran. Writes result slot seq mod
+ * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]. None of this happens with
+ * `abandon` or in a step of a length set after 0, where no request counts as one that ran. Writes result slot seq mod
  * ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else 0) and next_tokens [n][1+k], where n
  * is the real count of the step, 0 with `abandon`. Then state->seq = seq, state->generation counts state->lost, and generation
  * and errors are written to the completion record before completed_seq = seq, which is a release at system scope. In a timed
- * runtime it takes the timestamps of its own end and the step's just before that: a kernel after it would still write when the
+ * runtime it takes the timestamps of its own end and the step's just before that: a later kernel would still be writing when the
  * host has seen the step complete. */
 extern const cgr__kernel cgr__kernel_epilogue; /* cgr__step_args */
 

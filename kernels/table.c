@@ -39,7 +39,7 @@
   X(cascade, cgr_flashinfer_cascade)    \
   X(stamp, cgr__stamp_args)
 
-/* Every kernel has a number: by it a device remembers that it has loaded the kernel. */
+/* Every kernel has a number, by which a device remembers that it has loaded the kernel. */
 enum {
   NUMBER_NONE,
 #define NUMBER(name, args) NUMBER_##name,

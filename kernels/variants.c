@@ -121,7 +121,7 @@ static void check_features(const question *q) {
     REFUSE(q, "flags", "has CGR_LAYER_NO_CACHE, expected none in this version");
 }
 
-/* Keys of another sequence have no place beside the query's own, which windows, chunks and slopes count from. */
+/* Keys of another sequence have no position relative to the query's, from which windows, chunks and slopes count. */
 static void check_cross(const question *q) {
   const cgr_layer *l = q->layer;
   if (lacks(q, CGR__FEATURE_CROSS))
@@ -139,7 +139,7 @@ static void check_cross(const question *q) {
     REFUSE(q, "alibi_slopes", "is given, expected NULL with length_set %d", l->length_set);
 }
 
-/* What would have no meaning together. */
+/* Combinations that have no meaning. */
 static void check_combinations(const question *q) {
   const cgr_layer *l = q->layer;
   if (l->length_set != 0 && !(l->flags & CGR_LAYER_NO_CACHE))
@@ -231,7 +231,7 @@ int32_t cgr__variant_num_parts(const cgr__variant *variant, const cgr_device_inf
 }
 
 /* Dynamic shared memory with which a multiprocessor holds no more CTAs than the plan counts on, however few registers they take:
- * one that held more would get more of the work. One more does not fit, for each takes static memory and 1 KB besides. */
+ * one that held more would get more of the work. One more CTA does not fit, because each takes static memory and 1 KB besides. */
 static int32_t shared_bytes(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
   if (device->kind == CGR_DEVICE_KIND_HOST)
     return 0;

@@ -1,5 +1,5 @@
 /* The registry of attention variants: which kernel serves which layers on which device, and every reason why one does not.
- * What a kernel can do is told here alone. */
+ * What a kernel can do is said here alone. */
 #ifndef CGR_KERNELS_VARIANTS_H
 #define CGR_KERNELS_VARIANTS_H
 
@@ -24,11 +24,11 @@ enum cgr__feature {
   CGR__FEATURE_SINKS = 1u << 4,
   CGR__FEATURE_BIDIRECTIONAL = 1u << 5,
   CGR__FEATURE_NO_CACHE = 1u << 6,
-  CGR__FEATURE_HEAD_DIM_V = 1u << 7,    /* head dim of v apart from that of q and k */
+  CGR__FEATURE_HEAD_DIM_V = 1u << 7,    /* head dim of v differs from that of q and k */
   CGR__FEATURE_CACHE_DTYPE = 1u << 8,   /* q, k and v of another dtype than the cache */
   CGR__FEATURE_OUT_DTYPE = 1u << 9,     /* out of another dtype than q */
   CGR__FEATURE_CACHE_SCALES = 1u << 10, /* a cache with scales */
-  CGR__FEATURE_CROSS = 1u << 11         /* keys of another length set than the queries' */
+  CGR__FEATURE_CROSS = 1u << 11         /* keys of a length set other than the queries' */
 };
 
 #define CGR__MAX_WIDTHS 3
@@ -43,22 +43,22 @@ typedef struct cgr__variant {
 
   /* Traits of its kernels. A line is a (token, head) pair of a q tile. */
   int32_t tile_lines;               /* of a full q tile; also the most query heads of a head block */
-  int32_t line_lines;               /* of a q tile that the plan's line takes, where one token's heads are not more */
+  int32_t line_lines;               /* of a q tile that the plan's line takes, unless one token's heads are more */
   int32_t tile_kv;                  /* tokens of a KV tile */
   int32_t cost_tile, cost_kv, snap; /* ns at head dim 128; of CUDA on an H200, rounded (profiles/calibrate). cost_kv scales
                                        with the width */
   int32_t max_ctas;                 /* per multiprocessor, by registers of the kernel that takes most; shared_bytes
-                                       holds the others to it. The host: in all */
+                                       holds the others to it. On the host: in all */
   struct {
     int32_t head_dim, shared; /* the larger of both head dims is at most this; bytes of shared memory of a CTA
                                  (kernels/attention.h) */
-  } width[CGR__MAX_WIDTHS];   /* of its instances, ascending; the host, which has one for all, none */
+  } width[CGR__MAX_WIDTHS];   /* of its instances, ascending; none on the host, which has one for all */
   int32_t max_splits;         /* K in batch-invariant mode */
 } cgr__variant;
 
-/* The variant for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens; NULL after adding every
- * reason why there is none, of the variant that comes nearest. Fields are those of cgr_layer. A dtype or head dim of 0 is not
- * known: it is no reason, nor is another that would have to be the same. */
+/* The variant for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens. Returns NULL if there
+ * is none, after adding every reason against the variant that comes nearest. Fields are those of cgr_layer. A dtype or head dim
+ * of 0 is not known: it is no reason, nor is another that would have to be the same. */
 const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
                                         cgr__findings *findings);
 
@@ -90,8 +90,8 @@ typedef struct cgr__plans {
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs */
 } cgr__plans;
 
-/* `variants` [num_layers]; a layer with NULL does not count: it has findings of its own. More classes than there is room for is a
- * finding, as is a plan too large for its numbers. */
+/* `variants` [num_layers]; a layer with NULL is skipped: it has findings of its own. Having more classes than there is room for
+ * is a finding, as is a plan too large for its numbers. */
 void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__variant *const *variants,
                      int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings);
 

@@ -1,7 +1,6 @@
-/* Buffers that follow from the metadata of a step and that only some kernels want: the batch's pages as a list and as a table,
- * running sums of lengths, and the part of the batch that is prefills. The arithmetic is compiled for the host and for the device
- * alike; the loops over it are in planners/derived.c (the host device's kernel, and cgr_metadata_build) and in
- * kernels/cuda/step/derived.cu. */
+/* Buffers that are derived from a step's metadata and that only some kernels want: the batch's pages as a list and as a table,
+ * running sums of lengths, and the prefill part of the batch. The arithmetic is compiled for both host and device; the loops over
+ * it are in planners/derived.c (the host device's kernel, and cgr_metadata_build) and in kernels/cuda/step/derived.cu. */
 #ifndef CGR_PLANNERS_DERIVED_H
 #define CGR_PLANNERS_DERIVED_H
 
@@ -25,8 +24,8 @@ typedef struct cgr__derived_group {
   int32_t *kv_indices;             /* out: [0, kv_indptr[B]) is written */
   int32_t *block_table;            /* out, [B][block_table_stride]; rows have room for the longest sequence */
   int64_t block_table_stride;
-  int32_t *block_extents; /* in and out, [B]: from there on a row of block_table holds the read-trash page. NULL: nowhere yet, so
-                             that rows are written to their end */
+  int32_t *block_extents; /* in and out, [B]: from this entry on a row of block_table holds the read-trash page. NULL: from none
+                             yet, so rows are written to their end */
   int32_t *prefill_kv_indptr;        /* out, [B + 1] */
   int32_t *prefill_kv_last_page_len; /* out, [B] */
   int32_t read_trash_page, write_trash_page;
@@ -45,18 +44,18 @@ typedef struct cgr__derived {
   int32_t set, reserved; /* the length set whose tokens the step has */
 } cgr__derived;
 
-/* Tokens that were in the cache before the step; of a request that a guard refused, 0. */
+/* Tokens that were in the cache before the step; 0 for a request that a guard refused. */
 CGR__HOST_DEVICE int32_t cgr__context_len(const cgr__derived *d, int32_t i) {
   int32_t seq_len = d->seq_lens[d->set][i];
   return seq_len > 0 ? seq_len - (d->query_start_loc[i + 1] - d->query_start_loc[i]) : 0;
 }
 
-/* The place in the batch of place j of its prefills; the end of the batch for all that come after. */
+/* The place of prefill j in the batch; the end of the batch for any j past the last prefill. */
 CGR__HOST_DEVICE int32_t cgr__prefill_place(const cgr__derived *d, int32_t num_decodes, int32_t j) {
   return j < d->padded_requests - num_decodes ? num_decodes + j : d->padded_requests;
 }
 
-/* Where the prefills' tokens begin, from the first of them on. */
+/* Where the tokens of prefill j begin, counted from those of the first prefill. */
 CGR__HOST_DEVICE int32_t cgr__prefill_query_start(const cgr__derived *d, int32_t num_decodes, int32_t j) {
   return d->query_start_loc[cgr__prefill_place(d, num_decodes, j)] - d->query_start_loc[num_decodes];
 }
@@ -72,7 +71,7 @@ CGR__HOST_DEVICE int32_t cgr__page_entry(const cgr__derived_group *g, int32_t ro
   return p < g->page_table_stride ? g->page_table[row * g->page_table_stride + p] : -1;
 }
 
-/* Whether kernels may read it. */
+/* Whether kernels may read the page. */
 CGR__HOST_DEVICE bool cgr__page_is_readable(const cgr__derived_group *g, int32_t page) {
   return page >= 0 && page < g->num_pages && page != g->write_trash_page;
 }

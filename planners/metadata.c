@@ -34,7 +34,7 @@ static lengths request_lengths(const fill *f, int32_t i) {
   }
   for (int32_t s = 0; s < num_sets(f); s++) {
     int32_t stored = s == 0 ? m->row_computed[row] : f->sets->lengths[(int64_t)row * (num_sets(f) - 1) + s - 1];
-    int32_t least = s > 0 && s == f->set ? query_len : 0; /* of a set after 0 the new tokens are in it already */
+    int32_t least = s > 0 && s == f->set ? query_len : 0; /* in a set after 0 it includes the new tokens */
     int64_t length = s == 0 && f->set == 0 ? (int64_t)stored + query_len : stored;
     if (stored < least || length > (s == 0 ? m->max_seq_len : f->sets->max_lens[s])) {
       refuse(f, CGR_GUARD_LENGTH, row, i, length);

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Of the struct, whose other fields are good; and that there is room for the pages that the batch has of one group. */
+/* Check the struct, whose other fields are good; and that there is room for the pages that the batch has in one group. */
 cgr_status cgr__metadata_check_derived(const cgr_metadata *m);
 cgr_status cgr__metadata_check_pages(const cgr_metadata *m, int32_t group, int64_t pages);
 /* After cgr__metadata_fill. */

@@ -1,17 +1,17 @@
-/* Time of one attention layer, four ways, beside its floor: the KV bytes that must be read over the bandwidth of a plain
- * streaming read in the same run, or the floating-point operations over 650 TFLOP/s, whichever is longer. A run on an H200 whose
- * streaming read is below 4.4 TB/s is void, and says so.
+/* Time of one attention layer, four ways, beside its floor: the KV bytes that must be read, divided by the bandwidth of a
+ * plain streaming read in the same run, or the floating-point operations divided by 650 TFLOP/s, whichever is longer. A run on an
+ * H200 whose streaming read is below 4.4 TB/s is void, and says so.
  *
  *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name]      --help names the cases
  *
  * The first table: 32 query heads, 8 KV heads, head dim 128, bf16. The second, of decode: other head dims, other numbers of query
- * heads to a KV head (GQA), fp16; what its cases do not name is as in the first. Page size 16, shuffled pages.
+ * heads to a KV head (GQA), fp16; all else is as in the first. Page size 16, shuffled pages.
  *
  * Alone: the attention kernel by itself, many nodes of the same layer in a graph, as other libraries' kernels are usually
  * measured (profiles/support/attention_alone.h). Less than about 50 MB of KV stays in L2 from node to node. GB/s are of K and V,
  * TFLOP/s of both products where the mask lets tokens through.
  *
- * Cold: the same, but each node reads pages that those before it have not read, as far as the pool goes.
+ * Cold: the same, but each node reads pages that the nodes before it have not read, as long as the pool lasts.
  *
  * With append: as alone, but before each attention a kernel appends K and V of the new tokens.
  *
@@ -19,7 +19,7 @@
  * far as memory allows, so that a repeated step does not find its KV in L2; steps run back to back, prepared ahead, and the time
  * of a step is divided by its layers. Prologue, planner and epilogue are in it. Every step is a replay of a graph of its size.
  *
- * Target: what alone should be at most (profiles/support/attention_shapes.h); it is met within 1%. Error and lse error: the
+ * Target: the most that alone should take (profiles/support/attention_shapes.h); met within 1%. Error and lse error: the
  * largest of the three graphs against the reference in fp64, of a few heads of each; relative over a head, and absolute.
  *
  * On the host only short cases run, unless one is named. */

@@ -1,12 +1,12 @@
 /* GPU time of a step when the GPU never waits for the host: cgr's FULL graph, beside the skeleton, which is the same graph with
- * empty kernels in place of cgr's own, on the same branches; beside that with kernels that do the least (support/sides.h), which
- * tells what the protocol costs whoever does it; and beside the engine's kernels alone.
+ * empty kernels in place of cgr's own, on the same branches; beside it with kernels that do the least (support/sides.h), which
+ * shows what the protocol costs anyone who follows it; and beside the engine's kernels alone.
  *
  *   bazel-bin/profiles/back_to_back [cuda:0|host] [steps in a burst, 2 to 60] [bursts] [requests]
  *
  * A burst is a kernel that spins, a mark, the steps, and a mark: kernels that write the GPU's clock. The host has enqueued all of
- * it before the spinning ends, so that every step was prepared ahead; bursts of which that is not true are counted (`late`). The
- * sides take turns, a burst each. `alone`, a burst is one step, and no step is prepared before the one before it has completed:
+ * it before the spinning ends, so that every step was prepared ahead; bursts for which this fails are counted (`late`). The
+ * sides take turns, a burst each. In `alone`, a burst is one step, and no step is prepared before the previous one has completed:
  * nothing can be fetched ahead, and both marks' own time counts.
  *
  * Four layers of four kernels of about 2 us on every multiprocessor, append and attention, lengths of 256 and a little more: what
@@ -126,7 +126,7 @@ static void turn(run *r, int32_t number) {
   }
 }
 
-/* The same for steps that nobody has prepared ahead: each is a burst by itself. */
+/* The same for steps that are not prepared ahead: each is a burst by itself. */
 static void turn_alone(run *r, int32_t number) {
   for (int side = 0; side < SIDES; side++) {
     double sum = 0.0, host_us = 0.0, all_host_us = 0.0;

@@ -17,11 +17,11 @@
  *    All G parts load at once, so that cost_kv is a part's share of the memory's bandwidth, as in a step that fills the device.
  *    cost_kv is printed as for head dim 128; the planner scales it.
  * 2. snap. One KV head, n KV tiles for each part: G whole tiles, beside a line that begins and ends with half a tile, so that
- *    every cut falls into the middle of a tile. What a part then does more is one cut: it begins a q tile more, leaves partials
+ *    every cut falls into the middle of a tile. A part's extra work is then one cut: it begins one more q tile, leaves partials
  *    and merges. A cut is worth avoiding for a stretch of KV tiles that takes less time than that: snap is the time of a cut,
  *    the median over n. Also the time when each tile is cut into 2, 4 and 8 pieces, n KV tiles long.
  * 3. For information: q tiles of 64 lines from the queue, as in prefill. All requests read the same pages, which stay in L2.
- * 4. For information: a CTA that has the device to itself. Beside cost_kv it tells how much of that is waiting for others.
+ * 4. For information: a CTA that has the device to itself. Compared with cost_kv it shows how much of that is waiting for others.
  *
  * The host runs the parts one after the other: there times are divided by G. */
 #include <math.h>

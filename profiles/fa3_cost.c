@@ -1,5 +1,5 @@
-/* GPU time of FlashAttention-3's scheduler metadata by itself, sorted and in one launch: a graph of such nodes one after the
- * other, divided by their number, less the same of an empty kernel.
+/* GPU time of FlashAttention-3's scheduler metadata by itself, sorted and in one launch: the time of a graph of such nodes in
+ * sequence, divided by their number, minus the same for an empty kernel.
  *
  *   bazel-bin/profiles/fa3_cost [cuda:0|host] [nodes in a graph] [replays] */
 #include <string.h>

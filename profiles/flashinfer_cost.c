@@ -1,6 +1,6 @@
-/* GPU time of the kernel that plans for FlashInfer: a graph of such nodes one after the other, divided by their number, less the
- * same of an empty kernel. Decode on CUDA cores (9 CTAs on an SM), decode with tensor cores, and prefill; KV of 1 to 8192 tokens
- * in pages of 16, 8 KV heads of 4 query heads, head dim 128.
+/* GPU time of the kernel that plans for FlashInfer: the time of a graph of such nodes in sequence, divided by their number, minus
+ * the same for an empty kernel. Decode on CUDA cores (9 CTAs on an SM), decode with tensor cores, and prefill; KV of 1 to 8192
+ * tokens in pages of 16, 8 KV heads of 4 query heads, head dim 128.
  *
  *   bazel-bin/profiles/flashinfer_cost [cuda:0|host] [nodes in a graph] [replays] */
 #include <string.h>

@@ -1,5 +1,5 @@
-/* GPU time of FlashMLA's scheduler metadata and of the block table by themselves: a graph of nodes of one kernel, one after the
- * other, divided by their number, less the same of an empty kernel: what a node costs by itself.
+/* GPU time of FlashMLA's scheduler metadata and of the block table by themselves: the time of a graph of nodes of one kernel, in
+ * sequence, divided by their number, minus the same for an empty kernel (what a node costs by itself).
  *
  *   bazel-bin/profiles/flashmla_cost [cuda:0|host] [nodes in a graph] [replays] */
 #include <stdlib.h>

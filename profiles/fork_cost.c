@@ -2,8 +2,8 @@
  *
  *   bazel-bin/profiles/fork_cost [cuda:0|host] [launches in a block] [blocks]
  *
- * Graphs of 320 empty kernels. Without a fork they are a line; with f forks, f times in it a kernel runs beside the next one, on
- * one side stream or on one of eight in turn, and is joined after it. The graphs take turns, a block of launches each; every
+ * Graphs of 320 empty kernels. Without a fork they are a line; with f forks, f kernels of it run beside the next one, on
+ * one side stream or on one of eight in turn, and are joined after it. The graphs take turns, a block of launches each; every
  * launch is waited for outside of the measured time. Reported are the median over all launches, the median of the blocks' 99th
  * percentiles, and the median over the line's. */
 #include <stdlib.h>

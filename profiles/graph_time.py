@@ -3,10 +3,10 @@
     profiles/nsys.sh --out step <program>
     python3 profiles/graph_time.py step.sqlite graph_labels.json [--layers] [--json]
 
-An export of one's own must have been traced with --cuda-graph-trace=node, as nsys.sh does. graph_labels.json is what
-cgr_runtime_graph_labels writes, of the same process. Where the driver tells the ids of nodes (CUDA 13.1 and later) they are the
-join. Before that a graph of the export belongs to the piece whose nodes have the same names in the same order; graphs that
-several pieces fit are told as ambiguous, and have phases only if all of those pieces agree on them. Needs Python 3.9 and
+An export that you make yourself must be traced with --cuda-graph-trace=node, as nsys.sh does. graph_labels.json is what
+cgr_runtime_graph_labels writes, of the same process. If the driver tells the ids of nodes (CUDA 13.1 and later), they are the
+join key. Otherwise a graph of the export belongs to the piece whose nodes have the same names in the same order; graphs that
+several pieces fit are reported as ambiguous, and have phases only if all of those pieces agree on them. Needs Python 3.9 and
 nothing else.
 """
 
@@ -110,7 +110,7 @@ def read_originals(db):
 
 
 def whole_number(value):
-    """What an export has for an identifier; 0 for none."""
+    """The identifier that an export has; 0 for none."""
     if value is not None and not isinstance(value, int):
         raise Failure(f"the export has {value!r} for an identifier, expected a whole number")
     return value or 0
@@ -166,7 +166,7 @@ def read_kind(db, table, name, strings, originals):
 
 
 def fits(name, names):
-    """Whether a label's name is one of an activity's, or the mangled one of the function that an activity's name names."""
+    """Whether a label's name is one of an activity's names, or the mangled name of the function that one of them names."""
     for full in names:
         plain = full.split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
         mangled = name.startswith("_Z") and not full.startswith("_Z") and f"{len(plain)}{plain}" in name
@@ -235,7 +235,7 @@ def title_of(candidates, labels):
 
 
 def quantile(values, q):
-    """The smallest of the values that a share q of them does not pass."""
+    """The smallest of the values that a share q of them does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
 
@@ -277,7 +277,7 @@ def layer_name(label):
 
 
 def without_cut_ends(replays):
-    """A trace may begin or end within a replay: a first or last one that lacks nodes is none."""
+    """A trace may begin or end within a replay: a first or last one that lacks nodes does not count."""
     most = max(len(replay) for replay in replays)
     begin = 1 if len(replays[0]) < most else 0
     end = len(replays) - (1 if len(replays[-1]) < most else 0)

@@ -1,11 +1,11 @@
-/* GPU time of each of cgr's own kernels by itself: a graph of nodes of one kernel, all of the same step, divided by their number,
- * less the same of an empty kernel: what a node costs by itself.
+/* GPU time of each of cgr's own kernels by itself: the time of a graph of nodes of one kernel, all of the same step, divided by
+ * their number, minus the same for an empty kernel (what a node costs by itself).
  *
  *   bazel-bin/profiles/kernel_cost [cuda:0|host] [nodes in a graph] [replays]
  *
- * The step is staged as ever, its slot committed, and the kernels run without the rest of it, the prologue first, with its slot
- * read over the bus and from the inbox: the others read what it leaves. The epilogue ends one step after the other, the same in
- * all but the number. There is one class of plans (planner_cost has four), and two buffers of the engine's own, 4 bytes of a
+ * The step is staged as usual and its slot committed, but the kernels run without the rest of it. The prologue comes first, with
+ * its slot read over the bus and from the inbox; the others read what it leaves. The epilogue ends one step after another, alike
+ * but for the number. There is one class of plans (planner_cost has four), and two buffers of the engine's own, 4 bytes of a
  * token and 16 of a request, for `staged`; they count among the bytes. `on demand` writes kv_indices, block_table (of 512 pages),
  * and lengths and sums. */
 #include <stdlib.h>
@@ -128,7 +128,7 @@ static void commit(run *r) {
   bench_commit(r->engine, &r->batch, &r->step);
 }
 
-/* That the prologue has taken the step for what it is: the time of a step that was refused is worth nothing. */
+/* Checks that the prologue has accepted the step: the time of a step that was refused is worth nothing. */
 static void check_step(const run *r) {
   bench_engine *e = r->engine;
   const cgr__step_args *args = &e->rt->lane.args;

@@ -162,8 +162,7 @@ static int by_node(const void *a, const void *b) {
   return (x->node > y->node) - (x->node < y->node);
 }
 
-/* Nodes of these names the GPU is not busy with; behind that of a host function is its address. graph_time.py has the same rule.
- */
+/* The GPU is not busy with nodes of these names; a host function's has its address after it. graph_time.py has the same rule. */
 static bool is_active(const char *name) {
   static const char host_function[] = "host function";
   return strcmp(name, "event") != 0 && strcmp(name, "child graph") != 0 && strcmp(name, "node") != 0 &&

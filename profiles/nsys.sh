@@ -56,7 +56,7 @@ command -v nsys > /dev/null || {
     "nsight-systems-cli of NVIDIA's repository, or the installer from developer.nvidia.com/nsight-systems." >&2
   exit 127
 }
-# What an earlier run has left is not this one's.
+# Removes what an earlier run has left.
 rm -f -- "$out.nsys-rep" "$out.sqlite"
 begin=$(mktemp)
 trap 'rm -f "$begin"' EXIT

@@ -1,12 +1,12 @@
 /* What ranges cost the host: by themselves, and in a step that is prepared and cancelled (no launch, which costs a thousand times
- * as much), of a runtime that was not asked for them beside one that was.
+ * as much), in a runtime that was not asked for them and in one that was.
  *
  *   bazel-bin/profiles/nvtx_cost [host|cuda:0] [none|tool]
  *
  * tool: with a tool that takes every range and does nothing. Otherwise there is none, unless the environment names one: under
  * Nsight Systems the second table says what that costs. The sides run in turn, a block each; medians over the blocks.
  *
- * Targets: without a tool a runtime that was asked is as fast as one that was not, and its test of a byte is not to be seen. */
+ * Targets: without a tool, a runtime that was asked is as fast as one that was not, and its test of a byte does not show. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static void add_tool(void) { bench_fail("this build has no NVTX"); }
 
 /* ---------------------------------------------------------------------------------------------------------------- ranges */
 
-/* The compiler must not see that the runtime stays as it is. */
+/* The compiler must not see that the runtime does not change. */
 static void pairs_of_runtime(const cgr_runtime *rt) {
   for (int i = 0; i < PAIRS; i++) {
     cgr__range_begin(rt, CGR__RANGE_PREPARE);

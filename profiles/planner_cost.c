@@ -1,5 +1,5 @@
-/* GPU time of the planner by itself, for four plan classes: a graph of planner nodes one after the other, divided by their
- * number, less the same of an empty kernel: what a node costs by itself.
+/* GPU time of the planner by itself, for four plan classes: the time of a graph of planner nodes in sequence, divided by their
+ * number, minus the same for an empty kernel (what a node costs by itself).
  *
  *   bazel-bin/profiles/planner_cost [cuda:0|host] [nodes in a graph] [replays] */
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *
  *   bazel-bin/profiles/self_test_cost [cuda:0|host] [layers] [pages]
  *
- * The findings, of which there are none, are printed. */
+ * Findings are printed; there are none. */
 #include <stdlib.h>
 
 #include "profiles/support/bench.h"

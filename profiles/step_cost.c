@@ -5,16 +5,16 @@
  *
  *   bazel-bin/profiles/step_cost [cuda:0|host] [steps in a block] [blocks] [tables] [nodes of the graph]
  *
- * `tables` names some of these, "tight,loops" say; without it there are all, which takes four minutes:
+ * `tables` names some of these, e.g. "tight,loops"; without it all are run, which takes four minutes:
  *     tight    every step is waited for outside of the measured time, so that neither the ring nor the driver's queue pushes back
  *     loops    steps take 0.3, 1 and 5 ms on the GPU; the host launches one while the one before it runs, and waits as engines do
  *     touched  tight, with 64 MB of the host's memory touched between steps: cold caches
- *     changing loops and touched steps also of batches that change; not unless it is named
+ *     changing loops and touched steps also of batches that change; only if it is named
  * Loops and touched steps are slow: they have fewer and shorter blocks.
  *
  * Both sides run in turn, a block of one and a block of the other, in one process. Reported: the median over all steps, and the
- * median of the blocks' 99th percentiles. Ratios are medians over the pairs of blocks, so that what else runs on the machine
- * meets both sides. */
+ * median of the blocks' 99th percentiles. Ratios are medians over the pairs of blocks, so that other load on the machine
+ * affects both sides. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,9 +3,9 @@
  *
  *   bazel-bin/profiles/timing_cost [cuda:0|host] [steps in a block] [blocks]
  *
- * The device's time of a step is the time from step to step while the next one is always launched before the last has ended, so
- * that the device does not wait for the host; steps of which that is not true are counted (`late`). That of prepare and launch is
- * the host's. The three run in turn, a block each; medians over the blocks. Then the clock: the smallest difference between two
+ * A step's device time is the time from step to step while the next one is always launched before the last has ended, so that the
+ * device does not wait for the host; steps for which this fails are counted (`late`). Its host time is that of prepare and
+ * launch. The three run in turn, a block each; medians over the blocks. Then the clock: the smallest difference between two
  * stamps that is not 0, and how exactly it was compared with the host's. And what reading a step's spans costs. */
 #include <stdlib.h>
 #include <string.h>

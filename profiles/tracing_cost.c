@@ -5,8 +5,8 @@
  *
  * A round is what a replayed step adds: a reading of the time stamp counter, or four if the step is timed (one in 8 here), the
  * notes of prepare, one record, and its share of the counting of records, which one step in CGR__FOLD_EVERY does for all. Warm:
- * rounds one after the other. Cold: before each round 64 MB of other memory are touched, which leave nothing of the sums in any
- * cache, and the record's line is asked for early, as cgr_step_prepare does. Both less the same loop without the round. Single
+ * rounds one after the other. Cold: before each round 64 MB of other memory are touched, which leaves nothing of the sums in any
+ * cache, and the record's line is prefetched, as cgr_step_prepare does. Both minus the same loop without the round. Single
  * rounds are timed one by one, with the reading of the counter that this takes. Target: 50 ns, warm, all together, and the
  * counting above the 99th percentile. */
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static double time_warm(cgr_runtime *rt, void (*round)(cgr_runtime *rt), int32_t
   return (bench_now_us() - begin) * 1e3 / steps;
 }
 
-/* As a step finds it that comes milliseconds after the last. */
+/* As found by a step that comes milliseconds after the last. */
 static void make_cold(cgr_runtime *rt, unsigned char *memory) {
   for (size_t at = 0; at < TOUCHED_BYTES; at += CGR__LINE_BYTES)
     ((volatile unsigned char *)memory)[at]++;

@@ -56,8 +56,8 @@ static cgr_status mark(uint8_t *layers, int32_t layer, const char *what) {
 
 /* --------------------------------------------------------------------------------------------------------------- enqueue */
 
-/* What a call of the engine's comes to: the library's append, the layer's backend, or both, with timestamps around them if
- * layers are timed. In a PIECEWISE capture all of it is between two pieces. */
+/* What a call by the engine amounts to: the library's append, the layer's backend, or both, with timestamps around them if layers
+ * are timed. In a PIECEWISE capture all of it is between two pieces. */
 typedef struct calls {
   bool appends, calls_backend; /* the library's append kernel; the backend, which may append by itself */
   cgr__append_args append;
@@ -81,7 +81,7 @@ static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   cgr_status status = call->backend->record(call->backend->context, recorder, &call->attention);
   cgr__range_end(rec->runtime);
   recorder->running.backend = NULL;
-  bool is_own = rec->backend == 1; /* which says itself what its device has refused */
+  bool is_own = rec->backend == 1; /* it reports itself what its device has refused */
   rec->backend = 0;
   if (status == CGR_OK || is_own)
     return status;
@@ -146,8 +146,8 @@ static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, 
   return mark(rec->marks.appended, a->layer, "appended");
 }
 
-/* Queries that one CTA has yet to read must not be written by another; nor keys, of a layer whose keys are the step's own. An out
- * that is q is read by whoever writes it. */
+/* One CTA must not write queries that another has yet to read; nor keys, in a layer whose keys are the step's own. An out that is
+ * q is read by the CTA that writes it. */
 static cgr_status check_overlaps(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const cgr__tensor q = { &a->q, extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim) };
   const cgr__tensor k = { &a->k, extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim) };
@@ -189,8 +189,8 @@ static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention 
   return CGR_OK;
 }
 
-/* The last two layers that `record` comes to have the fetch of the next step beside them: one alone may be shorter than the bus
- * takes, if nothing comes after it. */
+/* The fetch of the next step runs beside the last two layers that `record` comes to: one alone may be shorter than the bus takes,
+ * if nothing comes after it. */
 static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *comes) {
   cgr__range_enter_layer(rec, layer);
   *comes = !is_marked(rec->marks.appended, layer) && !is_marked(rec->marks.attended, layer);
@@ -199,9 +199,9 @@ static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *co
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
 }
 
-/* The timestamps around the calls. The layer begins with the first of its calls, `comes`, which ends the layer before it. A
- * backend that appends by itself does so while it attends, and has no time of its own for that, but for the library's: it appends
- * first, and takes the time after it (native.c). */
+/* The timestamps around the calls. The layer begins with the first of its calls (`comes`), which ends the layer before it. A
+ * backend that appends by itself does so while it attends, so its append has no time of its own. The library's backend is the
+ * exception: it appends first, and takes the time after that (native.c). */
 static void set_stamps(cgr__step_recorder *rec, const cgr_attention *a, bool appends, bool comes, calls *c) {
   const cgr_runtime *rt = rec->runtime;
   bool attends = !(a->flags & CGR_ATTENTION_APPEND_ONLY), is_native = rt->setup.layers[a->layer].backend == 0;
@@ -242,7 +242,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   if (cgr__layer_need_of(rec->runtime, a.layer, rec->set) == CGR__LAYER_READS)
-    a.flags |= CGR_ATTENTION_NO_APPEND; /* the step's tokens are none of its cache */
+    a.flags |= CGR_ATTENTION_NO_APPEND; /* the step's tokens do not belong to its cache */
   bool appends = cgr__owns_cache(layer) && !(a.flags & CGR_ATTENTION_NO_APPEND);
   bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), comes;
   CGR__TRY(hold_views(rec, &a, layer));
@@ -262,7 +262,7 @@ cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *att
   return cgr__recorder_latch(recorder, record_attention(rec, attention));
 }
 
-/* Buffers on demand are there for what is enqueued from here on. */
+/* Buffers on demand are ready for what is enqueued from here on. */
 static cgr_status join_derived(cgr__step_recorder *rec, cgr_buffer buffer) {
   if (rec->plans_first)
     return cgr__fail(CGR_ERROR_STATE,

@@ -48,7 +48,7 @@ static void *memory_of(const cgr_runtime *rt, int32_t declared) {
   return declared < 0 ? NULL : rt->arena + rt->layout.declared[declared].offset;
 }
 
-/* `key` NULL: of eager steps. */
+/* `key` NULL: for eager steps. */
 static cgr_plan_key plan_key(const cgr_runtime *rt, int32_t backend, const cgr_key *key) {
   const cgr_config *c = &rt->setup.config;
   cgr_plan_key k = CGR_PLAN_KEY_INIT;
@@ -78,7 +78,7 @@ static cgr_plan_step empty_step(const cgr_runtime *rt) {
   return step;
 }
 
-/* The largest that the key serves: tokens spread evenly, lengths that no row and no query exceeds. */
+/* The largest step that the key serves: tokens spread evenly, lengths that no row and no query exceeds. */
 static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step *step) {
   cgr__backend_plans *plans = &rt->backend_plans;
   const int32_t set = cgr__graphs_set_of(&rt->graphs, key->variant), longest = rt->setup.limits.max_lens[set];
@@ -101,8 +101,7 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
   step->num_decodes = step->num_decode_tokens = -1;
 }
 
-/* `create` and `destroy` are inside the runtime, as `record` is, but in no step: they may destroy streams of the backend's own.
- */
+/* `create` and `destroy` run inside the runtime, as `record` does, but in no step: they may destroy the backend's own streams. */
 static bool enter(cgr_runtime *rt) {
   bool was_inside = rt->recording;
   rt->recording = true;
@@ -268,7 +267,7 @@ static cgr_status enqueue_one(cgr__step_recorder *rec, int32_t backend, uint32_t
   rec->base.running.backend = NULL;
   rec->backend = 0;
   CGR__TRY(latched);
-  if (status == CGR_OK || backend == 0) /* the library's own says itself what its device has refused */
+  if (status == CGR_OK || backend == 0) /* the library's own backend reports itself what its device has refused */
     return status;
   return fail_of(rec->runtime, backend, "plan", status, before);
 }

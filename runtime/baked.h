@@ -1,4 +1,4 @@
-/* What graphs are made from and no region holds: hashed, so that a graph of other numbers is stale. */
+/* What graphs are made from and no region holds. It is hashed, so that a graph made from other numbers is stale. */
 #ifndef CGR_RUNTIME_BAKED_H
 #define CGR_RUNTIME_BAKED_H
 
@@ -18,7 +18,7 @@ typedef struct cgr__baked {
 #define CGR__NUM_BAKED 10
 void cgr__baked_list(const cgr_runtime *rt, cgr__baked list[CGR__NUM_BAKED]);
 
-/* Of all of it. */
+/* The hash of all of it. */
 uint64_t cgr__baked_hash(const cgr_runtime *rt);
 
 #ifdef __cplusplus

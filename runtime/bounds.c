@@ -1,4 +1,4 @@
-/* The longest of a step, and its decodes: for plans on the host and for `record`. */
+/* The longest lengths of a step, and its decodes: for plans on the host and for `record`. */
 #include "runtime/runtime.h"
 
 int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t set, int32_t *seq_lens) {

@@ -4,7 +4,7 @@
 #include "runtime/ranges.h"
 
 #define MAX_FAILURES 3 /* captures of a key, one after the other, that steps miss */
-#define WIDE 32        /* from there on a launch costs the host more (profiles/fork_cost) */
+#define WIDE 32        /* from this width on a launch costs the host more (profiles/fork_cost) */
 
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
@@ -45,7 +45,7 @@ static cgr_status check_capture(cgr_runtime *rt, const char *function, const cgr
   return check_keys(rt, function, c);
 }
 
-/* Replays and eager steps come from one model: graphs of another are stale, and what failed is tried anew. */
+/* Replays and eager steps come from one model: graphs of another are stale, and keys that failed are tried again. */
 static void keep_record(cgr_runtime *rt, const cgr_capture *c) {
   if (rt->record && (rt->record != c->record || rt->engine != c->engine)) {
     cgr__regions_touch(&rt->regions);
@@ -242,7 +242,7 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
 
 static cgr_status release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
   CGR__TRY(cgr__runtime_check_unprepared(runtime, "cgr_runtime_release_graphs"));
-  if (cgr__backend_plans_has_states(runtime) && runtime->lane.launched > 0) /* states end when no step uses them */
+  if (cgr__backend_plans_has_states(runtime) && runtime->lane.launched > 0) /* states are destroyed when no step uses them */
     CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_release_graphs", runtime->lane.launched,
                                  runtime->setup.config.wait_timeout_ms));
   int64_t before = runtime->graphs.device_bytes;

@@ -80,7 +80,7 @@ static int fill(void *context, const cgr__first_fill *first) {
   return rt->dev->ops->fill(rt->dev, rt->arena + first->offset, first->value, first->width, first->count, rt->own_stream);
 }
 
-/* Should anything fail, destroying the stream waits for what is on it before the memory goes. */
+/* If anything fails, destroying the stream waits for what is on it before the memory is freed. */
 static cgr_status fill_arena(cgr_runtime *rt) {
   int error = rt->dev->ops->fill(rt->dev, rt->arena, 0, 1, rt->layout.bytes, rt->own_stream);
   if (!error)
@@ -139,7 +139,7 @@ static int32_t staged_per(const cgr__declared *d) {
                                                : CGR__STAGED_PER_REQUEST;
 }
 
-/* What is staged of the engine's own buffers, by tokens and requests, and by rows; and the plans of backends. */
+/* The engine's own buffers that are staged, by tokens and requests and by rows; and the plans of backends. */
 static void make_staged_args(cgr_runtime *rt) {
   cgr__staged_args *a = &rt->lane.staged_args;
   const cgr__step_args *step = &rt->lane.args;
@@ -293,7 +293,7 @@ static uint64_t first_ticket(void) {
   return __atomic_add_fetch(&runtimes, 1, __ATOMIC_RELAXED) << 40;
 }
 
-/* What the engine may not have meant. */
+/* Logs what the engine may not have intended. */
 static void tell_setup(const cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   char text[128];
@@ -337,8 +337,8 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   return CGR_OK;
 }
 
-/* Graphs die before the buffers that they use, and streams, which finish their work first, before memory. Errors are passed over:
- * a dead device refuses everything. */
+/* Graphs are destroyed before the buffers that they use, and streams, which finish their work first, before memory. Errors are
+ * ignored: a dead device refuses everything. */
 static void release_device(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__graphs_drop_all(&rt->graphs);
@@ -389,7 +389,7 @@ cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   return CGR_OK;
 }
 
-/* Without a timeout: the memory is about to go. A stream that is gone has finished its work, and a lost device does none. */
+/* No timeout: the memory is about to be freed. A stream that is gone has finished its work, and a lost device does none. */
 static cgr_status wait_for_steps(cgr_runtime *rt) {
   const cgr__lane *lane = &rt->lane;
   if (!lane->last_stream || (!rt->dead && cgr__ring_completed(&lane->ring) == lane->launched))
@@ -400,7 +400,7 @@ static cgr_status wait_for_steps(cgr_runtime *rt) {
   return cgr__device_fail(rt->dev, error, "cgr_runtime_destroy: waiting for the steps in flight");
 }
 
-/* A device that goes with its runtime must not leave anything of the engine's behind. */
+/* A device that is destroyed with its runtime must not leave anything of the engine's behind. */
 static cgr_status check_own_device(const cgr_runtime *rt) {
   const struct cgr__device_live *live = &rt->dev->live;
   if (!rt->owns_device || live->streams + live->events + live->allocations == 0)

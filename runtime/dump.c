@@ -1,4 +1,4 @@
-/* The flight recorder as it is read, as records and as JSON; and the failure that a dump tells of. Cold. */
+/* Reads the flight recorder, as records and as JSON; keeps the failure that a dump reports. Cold. */
 #include <stdio.h>
 
 #include "runtime/timing.h"
@@ -11,7 +11,7 @@ static cgr_guard kept_guard_of(const cgr__kept_guards *guards, uint64_t seq) {
   return (cgr_guard){ CGR_GUARD_NONE, -1, 0, 0, 0 };
 }
 
-/* What a guard refused of a step is in its result, as long as nothing has been written over it. */
+/* What a guard refused in a step is in the step's result until that is overwritten. */
 static cgr_guard guard_of(const cgr_runtime *rt, uint64_t seq) {
   const cgr__ring *ring = &rt->lane.ring;
   if (seq == 0 || cgr__ring_completed(ring) < seq || rt->lane.launched - seq >= ring->depth)
@@ -84,8 +84,8 @@ static void write_prepared(const cgr_runtime *rt, cgr__text *text) {
   cgr__json_record(text, &record);
 }
 
-/* Finds the record of the first step that has not completed: of a number that a step has given up and another has used, the
- * record that was written first. Whether there is such a step; `*found`: whether its record is kept. */
+/* Finds the record of the first step that has not completed; if one step gave up a number and another used it, the record that
+ * was written first. Returns whether there is such a step; `*found`: whether its record is kept. */
 static bool find_incomplete(const cgr_runtime *rt, uint64_t completed, cgr_flight_record *record, bool *found) {
   bool incomplete = completed < rt->lane.launched;
   *found = false;

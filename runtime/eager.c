@@ -54,13 +54,13 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 
 /* ------------------------------------------------------------------------------------------------------ beside the step */
 
-/* The side stream goes on after what `stream` has by now. */
+/* The side stream continues after what `stream` has so far. */
 static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
   int error = rt->dev->ops->event_record(rt->dev, rt->fork_event, stream);
   return error ? error : rt->dev->ops->event_wait(rt->dev, rt->fork_event, rt->side_stream);
 }
 
-/* A kernel on the side stream, with the timestamps of its phase; an error is told as `*what`. */
+/* A kernel on the side stream, with the timestamps of its phase; an error is reported as `*what`. */
 static int launch_beside(cgr_runtime *rt, const cgr__kernel *kernel, const void *args, cgr_phase phase, const char **what) {
   int error = cgr__timing_stamp(rt, rt->side_stream, cgr__stamp_begin(phase), what);
   if (!error)
@@ -80,8 +80,8 @@ static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *
   return error;
 }
 
-/* The branch beside whatever comes before the first attention: what is enqueued on the side stream now belongs to it. The first
- * time it forks off the step; once more with `again`, where it must find what the step has got since. */
+/* The branch beside whatever comes before the first attention: what is now enqueued on the side stream belongs to it. It forks
+ * off the step the first time, and once more with `again`, if it must come after what the step has got since. */
 static cgr_status begin_branch(cgr__step_recorder *recorder, bool again) {
   bool forks = again || !recorder->branched;
   int error = forks ? fork_side(recorder->runtime, recorder->base.stream) : 0;
@@ -99,15 +99,15 @@ static cgr_status end_branch(cgr_runtime *rt) {
 static bool gives_up(cgr_status status) { return status == CGR_ERROR_CALLBACK; }
 
 /* What backends enqueue to plan the step: those with PLANS_FIRST, then, after what is on demand and staged, the others. A graph
- * starts its branches in the order in which they are enqueued: before anything of the engine, so that a planner does not wait for
- * room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32 blocks per SM had ended). A branch
- * that a backend has failed on is ended all the same: the step, which is given up, waits for it. */
+ * starts its branches in the order in which they are enqueued. This one comes before anything of the engine's, so that a planner
+ * does not wait for room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32 blocks per SM had
+ * ended). A branch in which a backend has failed is still ended: the step, which is given up, waits for it. */
 static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   cgr_runtime *rt = recorder->runtime;
   if (!(first ? rt->backend_plans.has_first : rt->backend_plans.has_after))
     return CGR_OK;
   cudaStream_t stream = recorder->base.stream;
-  /* The kernel of the staged buffers is on the step's stream: a branch that has forked before it does not come after it. */
+  /* The kernel of the staged buffers is on the step's stream: a branch that forked earlier is not ordered after it. */
   CGR__TRY(begin_branch(recorder, !first && rt->lane.staged_args.num_buffers > 0));
   cgr__range_begin(rt, CGR__RANGE_PLANNER);
   cgr_phase phase = first ? CGR_PHASE_PLAN_FIRST : CGR_PHASE_PLAN;
@@ -132,7 +132,7 @@ static cgr_status enqueue_derived(cgr__step_recorder *recorder) {
   const char *what = "step: enqueuing the buffers on demand";
   args.batch.padded_requests = recorder->base.key.num_requests;
   args.batch.set = recorder->set;
-  CGR__TRY(begin_branch(recorder, false)); /* what the prologue has left is all that it reads */
+  CGR__TRY(begin_branch(recorder, false)); /* it reads only what the prologue has left */
   cgr__range_begin(rt, CGR__RANGE_ON_DEMAND);
   int error = launch_beside(rt, &cgr__kernel_derived, &args, CGR_PHASE_ON_DEMAND, &what);
   cgr__range_end(rt);
@@ -158,7 +158,7 @@ static cgr_status enqueue_staged(const cgr__step_recorder *recorder) {
 }
 
 /* All that comes before `record`. `plans`: also what backends plan, which only `record` reads. The buffers on demand outlive the
- * step, so that they are made in one that a backend has given up, too. */
+ * step, so they are made even in one that a backend has given up. */
 static cgr_status enqueue_metadata(cgr__step_recorder *recorder, bool plans) {
   cgr_status planned = plans ? enqueue_plans(recorder, true) : CGR_OK;
   if (planned != CGR_OK && !gives_up(planned))
@@ -185,8 +185,8 @@ cgr_status cgr__join_branch(cgr__step_recorder *recorder) {
 /* ----------------------------------------------------------------------------------------------------------------- fetch */
 
 /* The slot of the next step is fetched beside the last two layers and what comes after them: late, so that the host has had time
- * to commit it, and early enough to be done before the epilogue. An eager step does without, for the two launches would cost the
- * host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
+ * to commit it, and early enough to be done before the epilogue. An eager step does without, since the two launches would cost
+ * the host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
 static bool fetches_ahead(const cgr__enqueue *enqueue) { return enqueue->capture && enqueue->key.kind == CGR_KIND_FULL; }
 
 static int32_t count_layers_before_fetch(const cgr_runtime *rt, int32_t set) {
@@ -280,7 +280,7 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
   return args;
 }
 
-/* The layer that is under way ends, and `record`; the epilogue begins, unless it waits for something beside the step. */
+/* Ends the layer that is under way, and `record`; begins the epilogue, unless that waits for something beside the step. */
 static int stamp_record_end(const cgr__step_recorder *recorder, bool waits, const char **what) {
   if (!recorder->records && waits)
     return 0;
@@ -292,7 +292,7 @@ static int stamp_record_end(const cgr__step_recorder *recorder, bool waits, cons
   return cgr__timing_stamp(recorder->runtime, recorder->base.stream, words, what);
 }
 
-/* What the step waits for before its epilogue; an error is told as `*what`. */
+/* What the step waits for before its epilogue; an error is reported as `*what`. */
 static int join_all(cgr__step_recorder *recorder, const char **what) {
   bool waits = has_branches(recorder);
   int error = stamp_record_end(recorder, waits, what);
@@ -303,8 +303,8 @@ static int join_all(cgr__step_recorder *recorder, const char **what) {
   return error;
 }
 
-/* A step that `record` or a call gave up still ends: with an epilogue that commits nothing, so that the device's counter and the
- * host's stay together. If the device proves lost here, that failure was its first symptom and is kept as the cause. */
+/* A step that `record` or a call gave up still ends with an epilogue, which commits nothing, so that the device's counter and the
+ * host's stay together. If the device proves lost here, the earlier failure was the first symptom and is kept as the cause. */
 static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
   cgr_runtime *rt = recorder->runtime;
   const char *what = "step: joining the branch of plans and buffers on demand, or the fetch of the next step";

@@ -1,7 +1,7 @@
-/* What captures will take, by a few of them. */
+/* Estimates what captures will take from a few of them. */
 #include "runtime/ranges.h"
 
-#define SAMPLES 8 /* of each kind: a device tells its memory in steps of 2 MB, about two graphs */
+#define SAMPLES 8 /* of each kind: a device reports its memory in steps of 2 MB, about two graphs */
 
 /* Keys that cost alike: uniform or mixed ones of one kind. */
 typedef struct sample {

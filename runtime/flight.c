@@ -1,4 +1,4 @@
-/* Writes the records of the flight recorder. Part of the hot path: of each step one line is written, here and nowhere else. */
+/* Writes the records of the flight recorder. Part of the hot path: one line is written for each step, here and nowhere else. */
 #include "runtime/timing.h"
 
 /* The next record, begun: all that is known of a step that has no batch. */
@@ -63,15 +63,15 @@ void cgr__flight_cancelled(cgr_runtime *rt) {
 }
 
 /* Whether the last record is a refusal that this one only repeats: an engine may ask a hundred times a millisecond whether the
- * ring has room, and each answer by itself would push a step that tells something out of the recorder. */
+ * ring has room, and a record for each answer would push more telling steps out of the recorder. */
 static bool repeats_last(const cgr_runtime *rt, const cgr__flight_entry *e) {
   const cgr__flight_entry *last = cgr__flight_at(&rt->flight, rt->flight.count - 1);
   return rt->flight.count > 0 && last->outcome == CGR_FLIGHT_REFUSED && last->status == e->status && last->reason == e->reason &&
          last->key == e->key && last->layout == e->layout;
 }
 
-/* A step that was refused for want of its graph has a reason, and may have missed a key. Of other refusals, and while another
- * step is prepared, the choice says nothing. */
+/* A step that was refused because its graph is missing or stale has a reason, and may have missed a key. The choice says nothing
+ * about other refusals, or while another step is prepared. */
 void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status) {
   const cgr__choice *choice = &rt->lane.prepared.choice;
   const cgr__graph_entry *missed = rt->lane.prepared.ticket == 0 ? choice->missed : NULL;

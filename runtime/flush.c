@@ -41,7 +41,7 @@ static cgr_status launch_internal(cgr_runtime *rt, const char *function, const c
   return status;
 }
 
-/* What fails before anything is enqueued is the caller's to see, as a full ring is, unless it was the runtime's death. */
+/* A failure before anything is enqueued, such as a full ring, is left to the caller, unless the runtime died of it. */
 cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes) {
   cgr__fate fate = { 0, false };
   rt->launching = true;

@@ -24,7 +24,7 @@ static void write_label(const cgr_runtime *rt, cgr__text *text, const cgr__node_
     cgr__text_add(text, "null");
 }
 
-/* Nodes in a row that belong to the same: `count` of them. */
+/* A run of `count` nodes that belong together. */
 static void write_run(const cgr_runtime *rt, cgr__text *text, const cgr__labels *labels, const cgr__labelled_node *node,
                       int64_t count) {
   bool has_ids = true;

@@ -1,9 +1,9 @@
 /* Which layers a step comes to, and what it asks of them: those that `record` forgets, or comes to in a step that they have no
- * part in, are told by name. */
+ * part in, are named by their index. */
 #include "runtime/runtime.h"
 
-/* A step is one of a length set's tokens. Layers without a cache see those tokens alone; those of the set append them, and those
- * of another set that a cache keeps read it in the steps of the sequences. */
+/* A step has the tokens of one length set. Layers without a cache see those tokens alone. Layers of the set append them; layers
+ * of another set, which a cache keeps, read that cache in the steps of the sequences. */
 cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set) {
   const cgr_layer *l = &rt->setup.layers[layer];
   if (l->flags & CGR_LAYER_NO_CACHE)

@@ -1,5 +1,5 @@
-/* What the library's own backend does in a step; what it is asked at creation is in config/native.c. It is called as those of
- * engines are, through the same struct. */
+/* What the library's own backend does in a step; what it is asked at creation is in config/native.c. It is called through the
+ * same struct as the backends of engines. */
 #include "runtime/ranges.h"
 #include "runtime/timing.h"
 

@@ -26,7 +26,7 @@ static lattice lattice_of(const cgr__tensor *t) {
   return l;
 }
 
-/* Whether bytes [0, a) and [distance, distance + b) have one in common. */
+/* Whether [0, a) and [distance, distance + b) have a byte in common. */
 static bool touch(int64_t a, int64_t distance, int64_t b) { return distance < a && distance > -b; }
 
 /* Whether the two, of the same strides, have a byte in common; b begins `distance` bytes after a. */
@@ -53,7 +53,7 @@ static bool is_met_by(const lattice *whole, const lattice *part) {
   return has_no_gaps(whole) && (first < (uintptr_t)whole->extent || last < (uintptr_t)whole->extent);
 }
 
-/* Whether the byte is one of its. */
+/* Whether the byte belongs to the tensor. */
 static bool has_byte(const lattice *l, uintptr_t byte) {
   const uintptr_t offset = byte - l->base;
   if (offset >= (uintptr_t)l->extent)
@@ -67,8 +67,8 @@ static bool is_begun_in(const lattice *whole, const lattice *part) {
   return has_byte(whole, part->base) || has_byte(whole, part->base + (uintptr_t)part->run - 1);
 }
 
-/* Whether they are known to have a byte in common: always where the strides are the same; else where one begins in the other, or
- * has no gaps in which the other could lie. */
+/* Whether they are known to have a byte in common. If the strides are the same, that is always known; otherwise only if one
+ * begins in the other, or has no gaps in which the other could lie. */
 static bool meet(const cgr__tensor *x, const cgr__tensor *y) {
   const lattice a = lattice_of(x), b = lattice_of(y);
   if (b.base - a.base >= (uintptr_t)a.extent && a.base - b.base >= (uintptr_t)b.extent)

@@ -1,4 +1,4 @@
-/* Whether what a kernel writes lies over what it reads, of tensors that the engine gives inside `record`. */
+/* Whether what a kernel writes overlaps what it reads, among tensors that the engine gives inside `record`. */
 #ifndef CGR_RUNTIME_OVERLAP_H
 #define CGR_RUNTIME_OVERLAP_H
 
@@ -12,8 +12,8 @@ typedef struct cgr__tensor {
   cgr__extent extent;
 } cgr__tensor;
 
-/* CGR_ERROR_INVALID_ARGUMENT where addresses and strides tell that the two have a byte in common; `may_be_same`: unless each
- * element of one is the same element of the other. Nothing is in common with a view that is not given. */
+/* CGR_ERROR_INVALID_ARGUMENT if addresses and strides show that the two have a byte in common; `may_be_same`: unless each element
+ * of one is the same element of the other. A view that is not given has nothing in common with any. */
 cgr_status cgr__tensor_check_apart(const char *function, const cgr__tensor *written, const cgr__tensor *other, bool may_be_same);
 
 #endif

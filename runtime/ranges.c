@@ -1,4 +1,4 @@
-/* What ranges say of a runtime. Cold: nothing of it runs unless a tool listens, or a graph is captured with labels. */
+/* What ranges say about a runtime. Cold: none of it runs unless a tool listens, or a graph is captured with labels. */
 #include "runtime/ranges.h"
 
 static void tell(const cgr_runtime *rt, const char *text) {
@@ -6,7 +6,7 @@ static void tell(const cgr_runtime *rt, const char *text) {
     rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, text);
 }
 
-/* Attention and plans are a backend's. */
+/* Attention and plans belong to a backend. */
 static cgr__node_label label_of(const cgr_runtime *rt, cgr__range range, int32_t layer) {
   bool is_backends = range == CGR__RANGE_ATTENTION || range == CGR__RANGE_PLANNER;
   return (cgr__node_label){ (int16_t)range, (int16_t)(is_backends ? rt->recorder.backend - 1 : -1), layer };

@@ -1,5 +1,5 @@
 /* Ranges around what a runtime does, for a tool (tracing/nvtx.h), if its configuration asks for them and a tool listens, and for
- * the labels of a graph that is being captured (graphs/labels.h). Otherwise each of these is a test of a byte of the runtime's
+ * the labels of a graph that is being captured (graphs/labels.h). Otherwise each of these only tests a byte of the runtime's
  * first line. */
 #ifndef CGR_RUNTIME_RANGES_H
 #define CGR_RUNTIME_RANGES_H
@@ -39,7 +39,7 @@ static inline void cgr__range_begin_number(const cgr_runtime *rt, cgr__range ran
     cgr__nvtx_begin_number(range, number);
 }
 
-/* A backend plans: to tools that is part of one range of all backends; its nodes are its own. */
+/* A backend plans. To tools this is part of one range of all backends, but its nodes are its own. */
 void cgr__ranges_label_plan(const cgr_runtime *rt);
 static inline void cgr__label_begin_plan(const cgr_runtime *rt) {
   if (__builtin_expect((rt->flags & CGR__RUNTIME_LABELS) != 0, 0))
@@ -67,13 +67,13 @@ static inline void cgr__range_begin_prepared(const cgr_runtime *rt, cgr__range r
   if (cgr__has_ranges(rt))
     cgr__ranges_begin_prepared(rt, range);
 }
-/* The range of a prepare, which knows the step at its end, unless it has failed. */
+/* Ends the range of a prepare, which knows the step by then, unless it has failed. */
 static inline void cgr__range_end_prepare(const cgr_runtime *rt, cgr_status status) {
   if (cgr__has_ranges(rt))
     status == CGR_OK ? cgr__ranges_end_prepared(rt) : cgr__nvtx_end();
 }
 
-/* `record` has come to a layer, maybe once more: it lasts until `record` comes to another or returns. */
+/* `record` has come to a layer, maybe again: the layer lasts until `record` comes to another or returns. */
 static inline void cgr__range_enter_layer(cgr__step_recorder *recorder, int32_t layer) {
   if (!cgr__is_watched(recorder->runtime))
     return;

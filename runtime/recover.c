@@ -21,7 +21,7 @@ static cgr_status fail_with(const cause *c) {
   return cgr__fail(c->status, "%s", c->message);
 }
 
-/* Nobody can tell any more what the device will do; destroying the runtime waits for the stream. */
+/* It is no longer known what the device will do; destroying the runtime waits for the stream. */
 static cgr_status die_of(cgr_runtime *rt, const cause *c, cudaStream_t stream, const char *then) {
   char message[sizeof c->message + 64];
   snprintf(message, sizeof message, "%s; %s", c->message, then);
@@ -42,8 +42,7 @@ static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
   return fail_with(c);
 }
 
-/* The stream of the step, and that of a planner which a broken step may have left behind: it reads what the next prologue writes.
- */
+/* The step's stream, and that of a planner that a broken step may have left behind: it reads what the next prologue writes. */
 static int wait_for_streams(cgr_runtime *rt, cudaStream_t stream) {
   int error = rt->dev->ops->stream_sync(rt->dev, stream);
   return error ? error : rt->dev->ops->stream_sync(rt->dev, rt->side_stream);

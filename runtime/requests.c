@@ -1,8 +1,8 @@
 /* Request rows: the calls of cgr.h over planners/requests. */
 #include "runtime/runtime.h"
 
-/* A row of the prepared step is spoken for: a page that it lost now would be written by that step, while last_seq already lets
- * another request have it. */
+/* The rows of the prepared step are taken: if one lost a page now, that step would still write the page, while last_seq already
+ * lets another request have it. */
 static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function, int32_t row) {
   const cgr__prepared *prepared = &rt->lane.prepared;
   const cgr__composition *batch = prepared->batch.composition;

@@ -116,7 +116,7 @@ static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uin
     cgr__sized_write(result, &full, sizeof full);
 }
 
-/* For the flight recorder, once. */
+/* Keeps it for the flight recorder, once. */
 static void keep_guard(cgr__kept_guards *guards, uint64_t seq, const cgr_guard *guard) {
   for (int i = 0; i < CGR__KEPT_GUARDS; i++)
     if (guards->kept[i].seq == seq)

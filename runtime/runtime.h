@@ -8,14 +8,14 @@
  *           native.c    the library's own backend                     backend_plans.c  plans, states of all backends
  *           layers.c    what a step asks of its layers
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
- *           flight.c    the record of every step                  bounds.c     the longest of a step, its decodes
+ *           flight.c    the record of every step                  bounds.c     a step's longest lengths, its decodes
  *   cold    create.c    makes and destroys               capture.c    captures, warms up, releases
  *           estimate.c  what a capture will take             audit.c   what captured graphs hold
- *           baked.c     what they are made from
- *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users ask and make
- *           dump.c      the flight recorder, read       ranges.c  what tools are told
+ *           baked.c     what graphs are made from
+ *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users query and make
+ *           dump.c      reads the flight recorder       ranges.c  what tools are told
  *           labels.c    what the nodes of graphs belong to
- *           timing.c    timestamps of the device         trace.c   and as trace events
+ *           timing.c    timestamps of the device         trace.c   steps as trace events
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
@@ -53,7 +53,7 @@
 
 #define CGR__RUNTIME_MAGIC 0x63677252u
 
-/* A step between prepare and launch or cancel. Its choice stays afterwards: the next step may be like it. */
+/* A step between prepare and launch or cancel. Its choice is kept afterwards: the next step may be like it. */
 typedef struct cgr__prepared {
   uint64_t ticket; /* 0: no step is prepared */
   uint64_t seq;    /* of the step itself; its applies have the numbers before it */
@@ -92,14 +92,14 @@ typedef struct cgr__step_recorder {
   cgr_runtime *runtime;
   const cgr__composition *batch; /* of the step; NULL: in a capture, or none */
   void *const *states;           /* of the backends, for this step's key */
-  bool of_eager;                 /* they are those of eager steps */
-  int32_t backend;               /* whose function is running, plus 1; 0: none's */
-  bool plans_first;              /* those of backends with PLANS_FIRST are being enqueued */
+  bool of_eager;                 /* the states are those of eager steps */
+  int32_t backend;               /* the one whose function is running, plus 1; 0: none */
+  bool plans_first;              /* the plans of backends with PLANS_FIRST are being enqueued */
   bool branched, branch_joined;  /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
   bool fetch_forked;             /* and not joined */
   bool records;                  /* the step has a `record`, or what it has captured */
   int32_t layer_open;            /* the layer whose range is open, plus 1; 0: none is */
-  int32_t timed_layer;           /* that is under way, plus 1; 0: none, or layers are not timed */
+  int32_t timed_layer;           /* the layer that is under way, plus 1; 0: none, or layers are not timed */
   int32_t layers_left;           /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   int32_t set;                   /* the length set whose tokens the step has */
   cgr__layer_marks marks;
@@ -112,13 +112,13 @@ typedef struct cgr__backend_plans {
   int32_t num_keys;
   bool has_first, has_after;                  /* some backend enqueues plans: before what is staged and on demand, or after it */
   int32_t *rows, *query_start_loc, *seq_lens; /* [R], [R + 1], [R]: of the step that is planned on the host */
-  void *nowhere;                              /* plan_bytes of the largest: a plan that no step uses */
+  void *nowhere;                              /* [the largest plan_bytes]: for a plan that no step uses */
 } cgr__backend_plans;
 
 enum {
   CGR__RUNTIME_PLANS_ON_HOST = 1,          /* some backend in use has a plan_host */
   CGR__RUNTIME_RANGES = CGR__WATCH_RANGES, /* a tool wants ranges: ranges.h */
-  CGR__RUNTIME_LABELS = CGR__WATCH_LABELS, /* a graph is being captured that gets labels */
+  CGR__RUNTIME_LABELS = CGR__WATCH_LABELS, /* a graph that gets labels is being captured */
   CGR__RUNTIME_TIMED = 8,                  /* steps take timestamps: timing.h */
   CGR__RUNTIME_TIMED_LAYERS = 16           /* and of layers, too */
 };
@@ -131,7 +131,7 @@ typedef struct cgr__timing {
   cgr__device_clock clock;
 } cgr__timing;
 
-/* What guards have refused of the last such steps that somebody waited for: their results are soon written over. */
+/* What guards refused in the last such steps that somebody waited for, whose results are soon overwritten. */
 typedef struct cgr__kept_guards {
   uint64_t count; /* kept so far; the i-th of them is in [i % CGR__KEPT_GUARDS] */
   struct cgr__kept_guard {
@@ -140,16 +140,16 @@ typedef struct cgr__kept_guards {
   } kept[CGR__KEPT_GUARDS];
 } cgr__kept_guards;
 
-/* The first lines, and those at which a member is aligned, are what an unchanged step touches (tests/runtime/lines). */
+/* An unchanged step touches only the first lines and those at which a member is aligned (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
   int dead;                  /* 1: lost; read by any thread */
   bool recording;            /* inside `record`, a call between pieces, or a backend's function */
   uint8_t flags;             /* CGR__RUNTIME_* */
-  bool launching;            /* whoever has set it tells of a death, and knows the step and the key */
+  bool launching;            /* its setter reports a death itself, knowing the step and the key */
   int32_t reorder_threshold; /* of the setup */
   cgr_device *dev;
-  uint64_t tickets; /* of prepared steps; unlike those of any other runtime */
+  uint64_t tickets; /* of prepared steps; distinct from those of any other runtime */
   cgr__flight flight;
   CGR__LINE cgr__lane lane;
   CGR__LINE cgr__rows rows;
@@ -182,34 +182,34 @@ struct cgr_runtime {
 
 /* ---------------------------------------------------------------------------------------------------------------- alive.c */
 
-/* The handle, and that the runtime is alive. */
+/* Checks the handle, and that the runtime is alive. */
 cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function);
 /* The same, and that the caller is not the engine's own `record`. */
 cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function);
-/* The same without a call, where all is well: for prepare and launch. */
+/* The same, without a call if all is well: for prepare and launch. */
 static inline cgr_status cgr__runtime_enter(cgr_runtime *rt, const char *function) {
   bool is_well = rt && rt->magic == CGR__RUNTIME_MAGIC && !__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) && !rt->recording;
   return is_well ? CGR_OK : cgr__runtime_check_outside(rt, function);
 }
-/* Around functions of the engine that run in a step: what must be called outside of them is refused meanwhile, and so is
- * cgr_stream_destroy. They may be nested: `enter` tells whether they are, and `leave` takes it. */
+/* Go around functions of the engine that run in a step: calls that must be made outside of them are refused meanwhile, and so is
+ * cgr_stream_destroy. They may be nested: `enter` returns whether they are, and `leave` takes that. */
 bool cgr__step_enter(cgr_runtime *rt);
 void cgr__step_leave(cgr_runtime *rt, bool was_inside);
-/* That no step is prepared. */
+/* Checks that no step is prepared. */
 cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *function);
-/* That some graph can be replayed. */
+/* Checks that some graph can be replayed. */
 cgr_status cgr__runtime_check_graphs(const cgr_runtime *rt, const char *function);
 cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_t lane);
 /* Whether the handle is that of a runtime, dead or alive. */
 bool cgr__runtime_is(const cgr_runtime *rt);
 
-/* The device is lost, or its counter and the host's have parted: from now on every call answers CGR_ERROR_DEAD with the message
+/* The device is lost, or its counter and the host's have diverged: from now on every call returns CGR_ERROR_DEAD with the message
  * of the first call to this. */
 cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message);
 /* The status of a device's error, CGR_OK for 0. A loss of the device is remembered. */
 cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what);
 
-/* baked.c: the hash of what graphs are made from, looked at anew: graphs that were made from anything else are stale. */
+/* baked.c: recomputes the hash of what graphs are made from; graphs that were made from anything else are stale. */
 void cgr__baked_refresh(cgr_runtime *rt);
 
 /* ---------------------------------------------------------------------------------------------------------------- stage.c */
@@ -218,7 +218,7 @@ void cgr__baked_refresh(cgr_runtime *rt);
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared);
 /* A slot of a step without requests. */
 void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot);
-/* Fills the slot with pending changes, as many as it holds; returns their bytes. */
+/* Fills the slot with pending changes, as many as it holds; returns the bytes of header and changes. */
 uint64_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot);
 /* staged.c: data of the engine's own buffers. What a batch names is checked, then copied; returns the bytes. */
 cgr_status cgr__staged_check(const cgr_runtime *rt, const cgr_batch *batch);
@@ -255,21 +255,21 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
 /* What follows the first piece of a PIECEWISE step: calls, and the other pieces. */
 cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome);
 
-/* The step waits for the branch of plans and buffers on demand, if it has not yet: before the first kernel that reads of them. */
+/* The step waits for the branch of plans and buffers on demand, if it has not yet: before the first kernel that reads them. */
 cgr_status cgr__join_branch(cgr__step_recorder *recorder);
 /* From here on the next step's slot is fetched beside this one. */
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
 
 /* Orders `stream` after the last launched step. */
 cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream);
-/* A stream that a step can go to. */
+/* Checks that a step can go to the stream. */
 cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream);
 
 /* --------------------------------------------------------------------------------------------------------------- native.c */
 
 /* The functions of the library's own backend that are called in steps. */
 void cgr__native_complete(cgr_backend *backend);
-/* Of the append kernel, for an attention call of a layer with a cache. */
+/* The arguments of the append kernel, for an attention call of a layer with a cache. */
 cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cgr_attention *attention);
 /* Enqueues that kernel on the recorder's stream. */
 cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args, int32_t layer);
@@ -286,9 +286,9 @@ typedef enum cgr__layer_need {
   CGR__LAYER_MAY_READ   /* nothing: it may attend */
 } cgr__layer_need;
 cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set);
-/* That `record` has done what the step asks of each layer. */
+/* Checks that `record` has done what the step asks of each layer. */
 cgr_status cgr__check_layers(const cgr__step_recorder *recorder);
-/* How many layers it must come to. */
+/* How many layers `record` must come to. */
 int32_t cgr__count_layers(const cgr_runtime *rt, int32_t set);
 /* Whether the call may be made for its layer, with its flags, in this step. */
 cgr_status cgr__check_layer_call(const cgr__step_recorder *recorder, const cgr_attention *attention);
@@ -297,18 +297,18 @@ cgr_status cgr__check_layer_call(const cgr__step_recorder *recorder, const cgr_a
 
 /* Places what backends keep in the host's memory (cgr__setup_backend_plans_layout). */
 void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory);
-/* Makes the backends' states for a graph, which has none then; NULL: for eager steps, unless they have been made. */
+/* Makes the backends' states for a graph that has none; NULL: for eager steps, unless they have been made. */
 cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
 void cgr__backend_plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
-/* Whether any backend has states that end. */
+/* Whether any backend has states to destroy. */
 bool cgr__backend_plans_has_states(const cgr_runtime *rt);
-/* Ends those of graphs that there are no more. */
+/* Destroys the states of graphs that no longer exist. */
 void cgr__backend_plans_sweep(cgr_runtime *rt);
 void cgr__backend_plans_destroy_all(cgr_runtime *rt);
 /* Plans a checked step on the host, into its slot. `*bytes`: what travels; `*staged`: bits of the header. */
 cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
                                       uint64_t *bytes);
-/* Enqueues the plans of backends, on the recorder's stream: of those with PLANS_FIRST, or of the others. */
+/* Enqueues, on the recorder's stream, the plans of the backends with PLANS_FIRST, or of the others. */
 cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first);
 /* Zeroes the workspaces after a step that was given up. */
 int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream);
@@ -318,14 +318,14 @@ void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_e
 
 /* A step is on its stream: the host's counters follow. */
 void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__composition *batch);
-/* The same for a step without requests, for which the device has read so many bytes. */
+/* The same for a step without requests, for which the device has read `bytes`. */
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes);
 
-/* bounds.c: lengths of a batch in the length set of its tokens, these included; the longest, at least 1, is returned. `seq_lens`:
- * NULL or [num_requests]. A batch of NULL is empty: it counts as one request of one token, its padding. */
+/* bounds.c: the lengths of a batch in the length set of its tokens, which they include; returns the longest, at least 1.
+ * `seq_lens`: NULL or [num_requests]. A batch of NULL is empty: it counts as one request of one token, its padding. */
 int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t set, int32_t *seq_lens);
 int32_t cgr__longest_query(const cgr__composition *batch);
-/* The decodes, which come first, and their tokens; -1 where no backend in use has a reorder_threshold. */
+/* The number of decodes, which come first, and of their tokens; -1 if no backend in use has a reorder_threshold. */
 int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__composition *batch, int32_t *num_tokens);
 
 /* buffers.c: cgr_buffer_get, for messages that name the function which was called. */
@@ -338,9 +338,9 @@ typedef struct cgr__fate {
   bool ran;     /* the device ran the step in spite of the failure that it reported */
 } cgr__fate;
 
-/* The steps that carry changes ahead of the prepared one. */
+/* Launches the steps that carry changes ahead of the prepared one. */
 cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
-/* The prepared step, committed: through `record`, or what follows the first piece of its graph. */
+/* Enqueues the prepared step, which is committed: through `record`, or what follows the first piece of its graph. */
 cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
 /* Launches a step without requests, with as many pending changes as its slot holds when `changes` is set. CGR_ERROR_BUSY when no
  * slot is free. */
@@ -360,7 +360,7 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64
 
 /* The record of the prepared step, as far as it is known, with its outcome. */
 void cgr__flight_describe(const cgr_runtime *rt, cgr_flight_outcome outcome, cgr__flight_entry *entry);
-/* A step is over: its record is written. `began`: ticks, when the call did; of a launch 0 if the step is not timed. */
+/* A step is over: writes its record. `began`: ticks when the call began; for a launch, 0 if the step is not timed. */
 void cgr__flight_launched(cgr_runtime *rt, uint64_t began);
 void cgr__flight_abandoned(cgr_runtime *rt, uint64_t began, uint64_t seq, cgr_status status);
 void cgr__flight_cancelled(cgr_runtime *rt);
@@ -368,12 +368,12 @@ void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status);
 void cgr__flight_internal(cgr_runtime *rt, uint64_t seq, uint64_t bytes);
 /* The launch of a step of the runtime's own has failed. */
 void cgr__flight_failed(cgr_runtime *rt, uint64_t seq, const cgr_key *key, cgr_status status);
-/* Its prepare has succeeded. */
+/* A step's prepare has succeeded. */
 static inline void cgr__flight_prepared(cgr_runtime *rt, uint64_t began) {
   rt->flight.prepared_at = began;
   rt->flight.prepare_ticks = cgr__flight_is_timed(&rt->flight) ? cgr__ticks_between(began, cgr__ticks()) : 0;
 }
-/* Its launch begins. */
+/* The prepared step's launch begins. */
 static inline uint64_t cgr__flight_launching(const cgr_runtime *rt) { return rt->flight.prepare_ticks > 0 ? cgr__ticks() : 0; }
 
 /* How many records are kept; the i-th of them, the newest last. */
@@ -381,17 +381,17 @@ int32_t cgr__flight_count(const cgr_runtime *rt);
 cgr_flight_record cgr__flight_read(const cgr_runtime *rt, int32_t i);
 /* Writes the JSON of cgr_runtime_dump; returns its length. */
 size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity);
-/* Gives it to cgr_config.dump, if there is one. */
+/* Gives that JSON to cgr_config.dump, if there is one. */
 void cgr__dump_tell(cgr_runtime *rt);
-/* Keeps the thread's last message as that of a failed launch, or of a capture that was the runtime's death. `seq`: 0: no number
- * was used up. */
+/* Keeps the thread's last message as that of a failed launch, or of a capture in which the runtime died. `seq` 0: no number was
+ * used up. */
 void cgr__failure_keep(cgr_runtime *rt, uint64_t seq, const cgr_key *key, cgr_status status);
-/* With what the launch of the prepared step, or of the one that was just cancelled, has failed; CGR_OK: it has not. */
+/* The status with which the launch of the prepared step, or of the step just cancelled, has failed; CGR_OK: it has not. */
 static inline cgr_status cgr__failure_of_prepared(const cgr_runtime *rt) {
   return rt->failure.ticket == rt->tickets ? (cgr_status)rt->failure.status : CGR_OK;
 }
 
-/* stats.c: what every function that writes a text asks of its arguments; the runtime may be dead. */
+/* stats.c: checks the arguments of a function that writes a text; the runtime may be dead. */
 cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length);
 
 /* -------------------------------------------------------------------------------------------------------------- capture.c */
@@ -401,25 +401,25 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
 /* The entries that a capture names, in the order in which they are captured. */
 int32_t cgr__capture_count(const cgr_runtime *rt, const cgr_capture *c);
 cgr__graph_entry *cgr__capture_entry(cgr_runtime *rt, const cgr_capture *c, int32_t i);
-/* Whether the i-th is to be captured now. */
+/* Whether the entry is to be captured now. */
 bool cgr__capture_wants(const cgr_runtime *rt, const cgr_capture *c, const cgr__graph_entry *entry);
 /* The body of a capture: one step through `record`. */
 struct cgr__capture_context {
   cgr_runtime *runtime;
   const cgr_key *key;
-  cgr_status created; /* the states of backends; a failure is that of the capture */
+  cgr_status created; /* the status of creating the backends' states; a failure fails the capture */
 };
 cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture);
-/* Captures it; a failure is logged. */
+/* Captures the entry; a failure is logged. */
 cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry);
 
 /* --------------------------------------------------------------------------------------------------------------- result.c */
 
 /* Waits until step `seq` has completed, or the timeout. */
 cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms);
-/* That a step has been launched, and that its result has not been written over. */
+/* Checks that a step has been launched, and that its result has not been overwritten. */
 cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq);
-/* Takes note of losses: everything is sent again. Death when the device has run a step that was never launched. */
+/* Takes note of losses: everything is sent again. The runtime dies if the device has run a step that was never launched. */
 cgr_status cgr__see_losses(cgr_runtime *rt);
 
 #endif

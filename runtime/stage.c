@@ -1,5 +1,5 @@
-/* Fills the slots of a step: what has changed since the device last heard, and nothing else. Part of the hot path: no allocation,
- * lock, wait or environment below this line. */
+/* Fills the slots of a step with what has changed since the device was last told, and nothing else. Part of the hot path: no
+ * allocation, lock, wait or environment below this line. */
 #include <string.h>
 
 #include "runtime/runtime.h"
@@ -46,8 +46,7 @@ static int64_t count_applies(const cgr_runtime *rt) {
   return words > 0 ? (words - 1) / rt->setup.config.max_changes : 0;
 }
 
-/* The slots of all steps must be free; and one more stays free, so that the step before does not lose its result to this launch.
- */
+/* The slots of all steps must be free, and one more stays free so that this launch leaves the previous step its result. */
 static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
   int32_t depth = (int32_t)rt->lane.ring.depth;
   if (applies > depth - 2)
@@ -82,7 +81,7 @@ static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32
   return (uint64_t)count * 4;
 }
 
-/* The standing batch: edits of what the device has, or the whole of it; and the tokens that there are. */
+/* The standing batch: edits of what the device has, or the whole batch; and its tokens, if any. */
 static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header *slot) {
   const cgr__ring *ring = &rt->lane.ring;
   bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_applies > 0;
@@ -116,7 +115,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   prepared->bytes = 0;
   cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
   uint64_t plans = 0;
-  if (rt->flags & CGR__RUNTIME_PLANS_ON_HOST) /* first: one that fails leaves nothing behind */
+  if (rt->flags & CGR__RUNTIME_PLANS_ON_HOST) /* first: a plan that fails leaves nothing behind */
     CGR__TRY(cgr__backend_plans_on_host(rt, prepared, slot, &plans, &prepared->bytes));
   for (uint64_t seq = rt->lane.launched + 1; seq < prepared->seq; seq++) {
     cgr__stage_empty(rt, cgr__ring_slot(&rt->lane.ring, seq));

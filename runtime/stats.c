@@ -12,7 +12,7 @@ cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason)
   return is ? runtime->setup.mode : CGR_MODE_NONE;
 }
 
-/* Also of a dead runtime: what it did may tell why it died. */
+/* A dead runtime is accepted: what it did may tell why it died. */
 static cgr_status check_handle(cgr_runtime *runtime, const char *function) {
   return cgr__runtime_is(runtime) ? CGR_OK : cgr__runtime_check(runtime, function);
 }

@@ -111,7 +111,7 @@ static cgr_status check_step(const cgr_runtime *rt, const cgr_step *step) {
   return CGR_OK;
 }
 
-/* A step that is refused for want of its graph has missed it. */
+/* A step that is refused because it lacks its graph has missed that graph. */
 static cgr_status refuse_choice(const cgr__prepared *prepared, cgr_status status) {
   if (prepared->choice.missed)
     prepared->choice.missed->misses++;
@@ -150,7 +150,7 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
 
 #define MOST_PREFETCHED 16 /* lines */
 
-/* The device has read the slot since it was written: stores would wait for line after line. A row has one change, as a rule. */
+/* The device has read the slot since it was written, so stores would wait for line after line. A row usually has one change. */
 static void prefetch_changes(const cgr_runtime *rt, cgr__slot_header *slot) {
   const cgr__slot_layout *layout = &rt->lane.ring.slot;
   int64_t bytes = rt->rows.num_dirty * (int64_t)sizeof(cgr__change), room = layout->edits - layout->changes;
@@ -158,7 +158,7 @@ static void prefetch_changes(const cgr_runtime *rt, cgr__slot_header *slot) {
     __builtin_prefetch((unsigned char *)cgr__ring_changes(&rt->lane.ring, slot) + at, 1);
 }
 
-/* In a loop of milliseconds every line is a miss: they are asked for together, not where the code comes to them. */
+/* In a loop of milliseconds every line is a miss, so all are requested together, not one by one as the code comes to them. */
 static void prefetch(const cgr_runtime *rt) {
   const unsigned char *lane = (const unsigned char *)&rt->lane;
   for (size_t at = 0; at < offsetof(cgr__lane, ring); at += CGR__LINE_BYTES)
@@ -221,7 +221,7 @@ static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const ch
                    function);
 }
 
-/* What can be refused while the step stays prepared. */
+/* Checks that can refuse the launch while the step stays prepared. */
 static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__prepared *p = &rt->lane.prepared;
   CGR__TRY(cgr__check_stream(rt, "cgr_step_launch", stream));

@@ -57,7 +57,7 @@ static int read_words(cgr_runtime *rt, const int64_t *from, int32_t count) {
   return error ? error : ops->stream_sync(rt->dev, rt->own_stream);
 }
 
-/* The row after those of the steps is for this alone: steps may be under way, so that nothing of theirs is touched. */
+/* The row after those of the steps is for this alone: steps may be under way, and nothing of theirs is touched. */
 static int read_clocks(cgr_runtime *rt, cgr__clock_pair *pair) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__stamp_args args = cgr__timing_args(rt, (cgr__stamp_words){ { 1 } }, false);
@@ -98,7 +98,7 @@ bool cgr__timing_is_kept(const cgr_runtime *rt, uint64_t seq) {
          cgr__ring_completed(&rt->lane.ring) >= seq;
 }
 
-/* Why it is not. */
+/* Why the step's timestamps are not kept. */
 static cgr_status refuse_seq(const cgr_runtime *rt, const char *function, uint64_t seq) {
   if (!cgr__is_timed(rt))
     return cgr__fail(CGR_ERROR_STATE, "%s: config.timing is 0, expected a runtime created with 1 or 2", function);
@@ -124,7 +124,7 @@ static void add_span(cgr__timing *t, int32_t phase, int32_t layer, int32_t word,
   t->spans[at] = span;
 }
 
-/* In an order in which what holds others comes first. */
+/* Orders the spans so that one that contains others comes before them. */
 static int32_t make_spans(cgr_runtime *rt) {
   cgr__timing *t = &rt->timing;
   int32_t count = 0, layers = cgr__times_layers(rt) ? rt->setup.config.num_layers : 0;

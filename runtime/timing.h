@@ -1,5 +1,5 @@
-/* Timestamps inside steps (kernels/stamp.h), in a runtime whose configuration asks for them. Otherwise each of these is a test of
- * a byte of the runtime's first line. Stamps are enqueued like the step's own kernels, so that graphs hold them. */
+/* Timestamps inside steps (kernels/stamp.h), in a runtime whose configuration asks for them. Otherwise each of these only tests a
+ * byte of the runtime's first line. Stamps are enqueued like the step's own kernels, so graphs hold them. */
 #ifndef CGR_RUNTIME_TIMING_H
 #define CGR_RUNTIME_TIMING_H
 
@@ -25,14 +25,14 @@ static inline cgr__stamp_words cgr__stamp_between(cgr_phase phase, cgr_phase nex
   return (cgr__stamp_words){ { cgr__end_of(phase), cgr__begin_of(next) } };
 }
 
-/* What a device's error is told as when a stamp has met with it. */
+/* How a device's error is reported if a stamp runs into it. */
 #define CGR__STAMPING "step: enqueuing a timestamp"
 
 /* timing.c. `first`: of the step. */
 cgr__stamp_args cgr__timing_args(const cgr_runtime *rt, cgr__stamp_words words, bool first);
 int cgr__timing_enqueue(cgr_runtime *rt, cudaStream_t stream, const cgr__stamp_args *args);
 
-/* A stamp on the stream, if the runtime is timed; 0, or the device's error, which is then told as `*what`. */
+/* Puts a stamp on the stream, if the runtime is timed; returns 0, or the device's error, which is then reported as `*what`. */
 static inline int cgr__timing_stamp(cgr_runtime *rt, cudaStream_t stream, cgr__stamp_words words, const char **what) {
   if (!cgr__is_timed(rt))
     return 0;
@@ -57,11 +57,11 @@ static inline cgr_status cgr__timing_try(cgr_runtime *rt, cudaStream_t stream, c
   return cgr__is_timed(rt) ? cgr__runtime_device_error(rt, cgr__timing_stamp(rt, stream, words, &what), what) : CGR_OK;
 }
 
-/* At creation. _init places what is kept in `memory` (cgr__setup_timing_bytes). _start loads the kernel and compares the clocks:
- * a runtime that dies before anybody has read a time still has an error of its clock to tell. */
+/* At creation. _init places what is kept in `memory` (cgr__setup_timing_bytes). _start loads the kernel and compares the clocks,
+ * so that even a runtime that dies before anybody has read a time can report its clock's error. */
 void cgr__timing_init(cgr_runtime *rt, unsigned char *memory);
 cgr_status cgr__timing_start(cgr_runtime *rt);
-/* Compares the clocks; if not `now`, once a second at most. */
+/* Compares the clocks; if not `now`, at most once a second. */
 cgr_status cgr__timing_compare(cgr_runtime *rt, const char *function, bool now);
 /* Whether the device still has the timestamps of step `seq`, and all of them. */
 bool cgr__timing_is_kept(const cgr_runtime *rt, uint64_t seq);

@@ -5,7 +5,7 @@
 /* Whether the device is asked: a dead one answers nothing. */
 static bool asks_device(const cgr_runtime *rt) { return cgr__is_timed(rt) && !rt->dead; }
 
-/* Whether the spans of the record's number are the record's: that of a step which was abandoned may have gone to the next. */
+/* Whether the spans under the record's number are the record's own: an abandoned step's number may have gone to the next step. */
 static bool has_run(const cgr_flight_record *record) {
   return record->outcome == CGR_FLIGHT_LAUNCHED || record->outcome == CGR_FLIGHT_INTERNAL;
 }
@@ -29,7 +29,7 @@ static cgr_status write_device(cgr_runtime *rt, const char *function, const cgr_
   return CGR_OK;
 }
 
-/* A text that could not be written whole is none. */
+/* A text that could not be written whole becomes empty. */
 static cgr_status finish(cgr_status status, const cgr__text *text, size_t *length) {
   if (status == CGR_OK)
     *length = text->length;

@@ -17,7 +17,7 @@ static void tell_sizes(const reading *r, cgr_memory_sizes *sizes) {
   sizes->host_bytes = sizeof(struct cgr_runtime) + cgr__setup_host_bytes(&r->setup);
 }
 
-/* Checks a configuration on `device`, or on the one that it names. `sizes`, if given, are told when nothing is found. */
+/* Checks a configuration on `device`, or on the one that it names. `sizes`, if given, are filled in when nothing is found. */
 static cgr_status check(const cgr_config *config, cgr_device *device, cgr__findings *findings, cgr_memory_sizes *sizes) {
   reading *r = calloc(1, sizeof *r);
   if (!r)

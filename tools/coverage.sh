@@ -3,7 +3,7 @@
 #
 #   tools/coverage.sh [--lines] [test targets]      e.g.  tools/coverage.sh --lines //tests/graphs/...
 #
-# --lines also lists the lines that no test has run. Needs gcov, which comes with gcc, and python3. Every run begins from nothing.
+# --lines also lists the lines that no test has run. Needs gcov, which comes with gcc, and python3. Every run starts afresh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,7 +11,7 @@ lines=
 if [[ ${1:-} == --lines ]]; then lines=--lines; shift; fi
 targets=("${@:-//tests/...}")
 
-# Bazel compiles in /proc/self/cwd, and there the counters would go, in each test's own folder: this brings them to their notes.
+# Bazel compiles in /proc/self/cwd, so the counters would go to each test's own folder: this brings them to their notes.
 root=$(./bazelw info --config=coverage_counters execution_root 2>/dev/null)
 objects=$root/bazel-out/k8-optcoverage
 find "$objects" -name '*.gcda' -delete 2>/dev/null || true

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs the installed tree of the library, as `cmake --install` lays it, into an archive that is the same for the same input:
+# Packs the installed tree of the library, as `cmake --install` lays it out, into an archive that is the same for the same input:
 #   tools/dist.sh OUT.tar.gz WITH_CUDA libcgr.so libcgr.a libcgr_validation.a FILE...
 # FILEs are headers (include/cgr/*.h), examples (examples/*), LICENSE and NOTICE, and the templates in tools/cmake; WITH_CUDA is ON or
 # OFF. The top folder is named for the version.

@@ -1,6 +1,6 @@
 #include "tracing/device_clock.h"
 
-/* Over a shorter stretch the errors of the two comparisons are more than the clocks can drift. */
+/* Over a shorter stretch the errors of the two comparisons exceed what the clocks can drift. */
 #define SHORTEST_NS 1000000000u
 
 void cgr__device_clock_add(cgr__device_clock *clock, const cgr__clock_pair *pair) {

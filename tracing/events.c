@@ -89,7 +89,7 @@ static bool is_beside(int32_t phase) {
 }
 
 void cgr__events_device(cgr__text *text, uint64_t seq, const cgr_flight_record *record, const cgr_span *spans, int32_t count) {
-  const pid_t pid = getpid(); /* a call of the kernel's */
+  const pid_t pid = getpid(); /* a system call */
   for (int32_t i = 0; i < count; i++) {
     const cgr_span *s = &spans[i];
     begin_slice(text, pid, is_beside(s->phase) ? TID_BESIDE : TID_DEVICE, s->host_ns, s->end_ns - s->begin_ns);
@@ -104,7 +104,7 @@ void cgr__events_device(cgr__text *text, uint64_t seq, const cgr_flight_record *
     cgr__text_add(text, "}");
     if (s->phase != CGR_PHASE_STEP || !record || record->outcome != CGR_FLIGHT_LAUNCHED || record->launch_at_ns == 0)
       continue;
-    add_flow(text, "s", pid, TID_HOST, record->launch_at_ns, seq); /* here, so that none leads to a step that is not on the page */
+    add_flow(text, "s", pid, TID_HOST, record->launch_at_ns, seq); /* here, so no arrow leads to a step that is not on the page */
     add_flow(text, "f", pid, TID_DEVICE, s->host_ns, seq);
   }
 }

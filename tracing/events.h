@@ -21,7 +21,7 @@ typedef struct cgr__events_head {
 void cgr__events_begin(cgr__text *text, const cgr__events_head *head);
 /* What the host did for a step. */
 void cgr__events_host(cgr__text *text, const cgr_flight_record *record);
-/* What the device did, in the order of cgr_runtime_timing. `record`: the step's, or NULL when it is not kept any more. */
+/* What the device did, in the order of cgr_runtime_timing. `record`: the step's, or NULL if it is no longer kept. */
 void cgr__events_device(cgr__text *text, uint64_t seq, const cgr_flight_record *record, const cgr_span *spans, int32_t count);
 
 #ifdef __cplusplus

@@ -59,8 +59,8 @@ static inline void cgr__flight_init(cgr__flight *flight, uint32_t depth, int32_t
   flight->time_mask = (uint32_t)(time_every - 1) & 0xffu;
 }
 
-/* Whether the next step is timed. At random, because steps may follow a pattern of their own: one in 16 opens a page, and one in
- * 16 by count would always or never be that one. */
+/* Whether the next step is timed. Chosen at random, because steps may follow a pattern of their own: one in 16 opens a page, and
+ * timing every 16th would always or never hit that one. */
 static inline bool cgr__flight_is_timed(const cgr__flight *flight) {
   return ((flight->count * 0x9e3779b97f4a7c15u) >> 40 & flight->time_mask) == 0;
 }

@@ -8,7 +8,7 @@ uint64_t cgr_histogram_border(int32_t bucket) {
   return (uint64_t)(bucket % 2 ? 3 : 2) << (CGR__FIRST_BORDER_LOG2 - 1 + bucket / 2);
 }
 
-/* Of durations in ascending order, which one has so many percent of all at or below it: 1 is the shortest. */
+/* Which duration, in ascending order, has `percent` of all at or below it: 1 is the shortest. */
 static uint64_t rank_of(uint64_t count, double percent) {
   double exact = percent > 0.0 ? (percent < 100.0 ? percent : 100.0) * (double)count / 100.0 : 0.0;
   uint64_t rank = (uint64_t)exact;

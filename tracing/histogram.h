@@ -10,7 +10,7 @@ extern "C" {
 
 #define CGR__FIRST_BORDER_LOG2 7 /* 128 ns */
 
-/* Borders are 2^k and 1.5 * 2^k, and belong to the bucket below: the two highest bits of ns - 1 tell it. */
+/* Borders are 2^k and 1.5 * 2^k, and belong to the bucket below: the two highest bits of ns - 1 tell which it is. */
 static inline int32_t cgr__histogram_bucket(uint64_t ns) {
   if (ns <= 1u << CGR__FIRST_BORDER_LOG2)
     return 0;

@@ -71,7 +71,7 @@ static void add_label(const page *p, const char *name, const char *value, bool *
   *first = false;
 }
 
-/* A sample's name and labels: the caller's, then up to two of cgr's own; the value is to follow. */
+/* A sample's name and labels: the caller's, then up to two of cgr's own; the value follows. */
 static void begin_sample(const page *p, const char *name, const char *key, const char *value, const char *key2,
                          const char *value2) {
   bool first = true;
@@ -111,7 +111,7 @@ static void add_up(const page *p, totals *t) {
 
 /* ---------------------------------------------------------------------------------------------------------------- whole */
 
-/* Zeros too: a counter that begins with its first step loses that step in rates. */
+/* Zeros too: a counter that first appears with its first step loses that step in rates. */
 static void add_steps(const page *p) {
   begin_family(p, "cgr_steps_total", "counter", "Launched steps, by kind of graph and the reason for it.");
   for (int kind = CGR_KIND_NONE; kind <= CGR_KIND_FULL; kind++)

@@ -1,4 +1,4 @@
-/* NVTX, version 3: headers alone, which look for a tool when the first of their functions is called. */
+/* NVTX version 3: headers only, which look for a tool when the first of their functions is called. */
 #include "tracing/nvtx.h"
 
 #ifdef CGR_WITH_NVTX
@@ -8,7 +8,7 @@
 
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtCuda.h>
-#ifdef CGR_NVTX_SCHEMAS /* toolkits have them from CUDA 13.0 on; before it a step shows its number alone */
+#ifdef CGR_NVTX_SCHEMAS /* toolkits have them from CUDA 13.0 on; before that, a step shows only its number */
 #include <nvtx3/nvToolsExtPayload.h>
 #endif
 
@@ -26,7 +26,7 @@ static const char *const categories[CGR__CATEGORY_COUNT] = {
 #undef CATEGORY_TEXT
 };
 
-/* Of the process, and as long as it: ranges of several runtimes may be open, and what the tool keeps of them is small. */
+/* One per process, for as long as it runs: ranges of several runtimes may be open, and what the tool keeps of them is small. */
 static struct {
   pthread_once_t once;
   nvtxDomainHandle_t domain; /* NULL: no tool listens */
@@ -161,7 +161,7 @@ void cgr__nvtx_begin_number(cgr__range range, uint64_t number) {
   push(&event);
 }
 
-/* A struct of this schema; `number` stands for it where a tool, or the toolkit, knows no schemas. */
+/* A struct of this schema; `number` stands in for it if the tool, or the toolkit, knows no schemas. */
 static void begin_struct(cgr__range range, uint64_t schema, const void *data, size_t bytes, uint64_t number) {
 #ifdef CGR_NVTX_SCHEMAS
   const nvtxPayloadData_t payload = { schema, bytes, data };

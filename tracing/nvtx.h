@@ -1,8 +1,8 @@
 /* Ranges for Nsight and other tools, through NVTX: what a runtime is doing on the calling thread. Ranges nest, and every begin
  * has its end on the same thread.
  *
- * A build without NVTX (no CUDA toolkit, or --//tools/bazel:nvtx=0) has none of it: what is here is empty then. Nobody but nvtx.c
- * sees NVTX's own headers. */
+ * In a build without NVTX (no CUDA toolkit, or --//tools/bazel:nvtx=0) all of this is empty. Only nvtx.c sees NVTX's own
+ * headers. */
 #ifndef CGR_TRACING_NVTX_H
 #define CGR_TRACING_NVTX_H
 
@@ -24,8 +24,8 @@ typedef enum cgr__category {
       CGR__CATEGORY_COUNT
 } cgr__category;
 
-/* Public calls first. Then what a call of the engine's or a capture enqueues: tools find the range that a node was captured in,
- * so that these say what a replayed kernel belongs to. */
+/* Public calls first. Then what a call by the engine or a capture enqueues: tools find the range in which a node was captured, so
+ * these say what a replayed kernel belongs to. */
 #define CGR__RANGE_LIST(X)                                                                                       \
   X(CREATE, "cgr_runtime_create", NONE)                                                                          \
   X(DESTROY, "cgr_runtime_destroy", NONE)                                                                        \
@@ -91,21 +91,21 @@ typedef struct cgr__range_step {
 #ifdef CGR_WITH_NVTX
 #define CGR__NVTX_BUILT 1
 
-/* Makes the domain `cgr`, its names and schemas, once in a process. Whether a tool listens: one that comes later is never found,
- * so that ranges need not be asked for when none does. */
+/* Makes the domain `cgr`, its names and schemas, once per process. Returns whether a tool listens: one that comes later is never
+ * found, so ranges need not be asked for when none does. */
 bool cgr__nvtx_open(void);
 
 void cgr__nvtx_begin(cgr__range range);
 void cgr__nvtx_begin_layer(cgr__range range, int32_t layer);
 void cgr__nvtx_begin_number(cgr__range range, uint64_t number);
-/* Where the tool knows no schemas a key is told as its padded tokens, and a step as its number. */
+/* If the tool knows no schemas, a key is shown as its padded tokens, and a step as its number. */
 void cgr__nvtx_begin_key(cgr__range range, const cgr__range_key *key);
 void cgr__nvtx_begin_step(cgr__range range, const cgr__range_step *step);
 void cgr__nvtx_end(void);
 /* Ends a range, with a step that was not known when it began. */
 void cgr__nvtx_end_step(const cgr__range_step *step);
 
-/* Handles of CUDA's. */
+/* CUDA handles. */
 void cgr__nvtx_name_stream(void *stream, const char *name);
 void cgr__nvtx_name_event(void *event, const char *name);
 

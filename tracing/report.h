@@ -17,9 +17,9 @@ typedef struct cgr__report {
   const char *dead; /* what the runtime has died of; NULL: it has not */
   int32_t num_keys;
   void *context;
-  /* Of a key; -1: of the eager steps. The histograms, which are most of the struct, only `with_times`. Whether a page of metrics
-   * tells of it: it has been used, missed or captured, now or when it was asked for before. Scrapers take a series that ends for
-   * one that is gone. */
+  /* Of a key; -1: of the eager steps. The histograms, which are most of the struct, are filled in only `with_times`. Returns
+   * whether a page of metrics shows the key: it has been used, missed or captured, now or when it was asked for before. Scrapers
+   * take a series that ends for one that is gone. */
   bool (*get_key)(void *context, int32_t index, bool with_times, cgr_key_stats *stats);
 } cgr__report;
 

@@ -1,5 +1,5 @@
-/* Statistics: sums over the records of the flight recorder. They are folded in batches before the ring overwrites them, and
- * whenever somebody asks, so that a step writes its record and nothing else. */
+/* Statistics: sums over the records of the flight recorder. Records are folded in batches before the ring overwrites them, and
+ * whenever somebody asks, so a step writes its record and nothing else. */
 #ifndef CGR_TRACING_STATISTICS_H
 #define CGR_TRACING_STATISTICS_H
 
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Records are folded when so many have been written. The step that does it pays for all of them, some microseconds: at one step
+/* Records are folded when this many have been written. The step that does it pays for all of them, some microseconds: at one step
  * in 256 that is past the 99th percentile of steps, and the lines of the sums are fetched once for many records. A divisor of
  * every depth. */
 #define CGR__FOLD_EVERY 256
@@ -20,7 +20,7 @@ extern "C" {
 typedef struct cgr__key_sums {
   uint64_t reasons[16];
   uint64_t real_requests, padded_requests, real_tokens, padded_tokens, bytes_staged;
-  uint64_t told; /* 1: a page of metrics has told of the key */
+  uint64_t told; /* 1: a page of metrics has shown the key */
   cgr_histogram prepare, launch;
 } cgr__key_sums;
 
@@ -35,7 +35,7 @@ size_t cgr__statistics_bytes(int32_t num_keys);
 /* `memory` is of that size; *statistics is zeros. Starts the clock. */
 void cgr__statistics_init(cgr__statistics *statistics, int32_t num_keys, void *memory);
 
-/* Takes in all records that it has not. */
+/* Takes in all records that it has not taken in yet. */
 void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight);
 
 /* A record has been written. */

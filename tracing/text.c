@@ -35,7 +35,7 @@ void cgr__text_add_decimal(cgr__text *text, uint64_t value, int digits) {
   cgr__text_add(text, "%llu.%0*llu", (unsigned long long)(value / unit), digits, (unsigned long long)(value % unit));
 }
 
-/* Bytes of the UTF-8 sequence that the string begins with; 0: it begins with none. Neither long forms nor surrogates are any. */
+/* Bytes of the UTF-8 sequence that the string begins with; 0: it begins with none. Overlong forms and surrogates do not count. */
 static size_t utf8_length(const unsigned char *s) {
   size_t length = s[0] < 0x80                   ? 1
                   : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
@@ -49,7 +49,7 @@ static size_t utf8_length(const unsigned char *s) {
   return length;
 }
 
-/* Bytes up to the next that is not written as it is: one that must be escaped, or is no UTF-8. */
+/* Bytes up to the next one that is not written as it is: one that must be escaped, or is not UTF-8. */
 static size_t plain_length(const unsigned char *s, unsigned char first_plain) {
   size_t count = 0, length;
   while (s[count] >= first_plain && s[count] != '"' && s[count] != '\\' && (length = utf8_length(s + count)) > 0)
@@ -57,7 +57,7 @@ static size_t plain_length(const unsigned char *s, unsigned char first_plain) {
   return count;
 }
 
-/* Quoted; `add` writes what is not written as it is and returns how many bytes of the string that was. */
+/* Quoted; `add` writes what is not written as it is and returns how many bytes of the string it took. */
 static void add_quoted(cgr__text *text, const char *string, unsigned char first_plain,
                        size_t (*add)(cgr__text *text, const unsigned char *s)) {
   cgr__text_add_bytes(text, "\"", 1);

@@ -19,11 +19,11 @@ typedef struct cgr__text {
 
 cgr__text cgr__text_begin(char *out, size_t capacity);
 void cgr__text_add(cgr__text *text, const char *format, ...) CGR__FORMAT(2, 3);
-/* So many bytes as they are. */
+/* `count` bytes as they are. */
 void cgr__text_add_bytes(cgr__text *text, const char *bytes, size_t count);
 /* value / 10^digits, with `digits` of them, 1 .. 9, after the point. */
 void cgr__text_add_decimal(cgr__text *text, uint64_t value, int digits);
-/* Quoted, for JSON. Bytes that are no UTF-8 become U+FFFD. */
+/* Quoted, for JSON. Bytes that are not UTF-8 become U+FFFD. */
 void cgr__text_add_json(cgr__text *text, const char *string);
 /* Quoted, for the value of a label. */
 void cgr__text_add_label(cgr__text *text, const char *string);

@@ -1,9 +1,9 @@
 #include "tracing/ticks.h"
 
 #define TRIES 3
-#define SURE_NS 1000000 /* a reading of both counters is off by 10 us at most, but for very bad luck: 1% of that */
+#define SURE_NS 1000000 /* a reading of both counters is off by 10 us at most, barring very bad luck: 1% of that */
 
-/* Both counters at one moment. Of several tries that one counts during which the least time passed: a thread may be put aside
+/* Both counters at one moment. Of several tries, the one during which the least time passed counts: a thread may be preempted
  * between the two. */
 static void read_both(uint64_t *ticks, uint64_t *ns) {
   uint64_t least = UINT64_MAX;

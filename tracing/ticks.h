@@ -29,8 +29,8 @@ static inline uint64_t cgr__ticks(void) {
 #endif
 }
 
-/* What a record has room for, 1 or more. The counters of two processors may differ by a few ticks, so that less than nothing may
- * pass. */
+/* Clamped to what a record has room for, 1 or more: the counters of two processors may differ by a few ticks, so the difference
+ * may be negative. */
 static inline uint32_t cgr__ticks_between(uint64_t begin, uint64_t end) {
   int64_t ticks = (int64_t)(end - begin);
   return ticks < 1 ? 1 : ticks < UINT32_MAX ? (uint32_t)ticks : UINT32_MAX;
@@ -52,7 +52,7 @@ static inline void cgr__tick_clock_settle(cgr__tick_clock *clock) {
     cgr__tick_clock_compare(clock);
 }
 
-/* The same if the last comparison is a second old, so that texts that are written one after the other agree. */
+/* The same if the last comparison is a second old, so that texts written one after the other agree. */
 static inline void cgr__tick_clock_refresh(cgr__tick_clock *clock) {
   cgr__tick_clock_settle(clock);
   if ((double)(cgr__ticks() - clock->first_ticks - clock->compared) * clock->ns_per_tick >= 1e9)
@@ -62,7 +62,7 @@ static inline void cgr__tick_clock_refresh(cgr__tick_clock *clock) {
 static inline uint64_t cgr__tick_clock_ns(const cgr__tick_clock *clock, uint32_t ticks) {
   return (uint64_t)((double)ticks * clock->ns_per_tick);
 }
-/* CLOCK_MONOTONIC at a stamp; 0 for one of before the host's start, which only a counter that has jumped can give. */
+/* CLOCK_MONOTONIC at a stamp; 0 for one from before the host's start, which only a counter that has jumped can give. */
 static inline uint64_t cgr__tick_clock_at(const cgr__tick_clock *clock, uint64_t stamp) {
   double ns = (double)(int64_t)(stamp - clock->first_ticks) * clock->ns_per_tick + (double)clock->first_ns;
   if (ns <= 0.0 || ns >= 9.2e18)

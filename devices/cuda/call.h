@@ -1,5 +1,5 @@
-/* Host functions in a stream. The copy of the arguments lives until the function has run; in a capture the graph owns it,
- * through a user object, and with the graph every exec made from it.
+/* Host functions in a stream. The copy of the arguments lives until the function has run; in a capture the graph owns it
+ * through a user object, and so does every exec made from the graph.
  *
  * CUDA does not run host functions once the context has failed, so eager copies are also kept in a list that close frees. */
 #ifndef CGR_DEVICES_CUDA_CALL_H

@@ -2,7 +2,7 @@
  *
  * Streams, events, graphs and execs are CUDA's own handles: an operation on the hot path is one test of `dead` and one call of
  * the driver. The device keeps the GPU's primary context, which it shares with the CUDA runtime, from open to close. After a
- * sticky error every call answers DEAD at once; what destroys still works. */
+ * sticky error every call answers DEAD at once; calls that destroy still work. */
 #ifndef CGR_DEVICES_CUDA_CUDA_DEVICE_H
 #define CGR_DEVICES_CUDA_CUDA_DEVICE_H
 
@@ -24,7 +24,7 @@ struct cuda_device {
   char name[64];
   struct cgr__allocations allocations;
   pthread_mutex_t lock;    /* guards calls */
-  struct cuda_call *calls; /* host calls enqueued outside of captures that have not run yet */
+  struct cuda_call *calls; /* host calls that were enqueued outside of captures and have not run yet */
 };
 
 static inline struct cuda_device *cgr__cuda_of(cgr_device *dev) { return (struct cuda_device *)(void *)dev; }

@@ -19,7 +19,7 @@ static void free_all(struct cuda_device *cuda) {
   free(cuda);
 }
 
-/* Everything asynchronous has to be over before the library's own memory goes; a dead context has nothing to wait for. CUDA
+/* All asynchronous work has to end before the library's own memory is freed; a dead context has nothing to wait for. CUDA
  * refuses to wait for a GPU on which a stream captures: the device then stays open. */
 static int device_close(cgr_device *dev) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
@@ -101,11 +101,11 @@ static CUresult describe(struct cuda_device *cuda, int max_capability) {
   cuda->compute_capability = major * 10 + minor;
   bool limited = max_capability != 0 && max_capability < cuda->compute_capability;
   cuda->kernel_capability = limited ? max_capability : cuda->compute_capability;
-  /* Without both page-locked memory would have two addresses. */
+  /* Without both, page-locked memory would have two addresses. */
   return unified && mapped ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Takes the primary context, and makes the stream of its own that the device uses. */
+/* Takes the primary context, and makes the device's own stream. */
 static int take_context(struct cuda_device *cuda) {
   struct cgr__cuda_scope scope;
   CUresult raw = cgr__cu.DevicePrimaryCtxRetain(&cuda->context, cuda->device);

@@ -56,7 +56,7 @@ static int look_up_all(int driver_version) {
 static struct cgr__gpus found;
 
 static enum cgr__cuda_state find_driver(void) {
-  /* The runtime inside this build wants a driver of its own major version. */
+  /* The runtime inside this build requires a driver of its own major version. */
   int major = CUDART_VERSION / 1000 * 1000;
   found.required_version = major > SIGNATURES ? major : SIGNATURES;
   found.raw = (int)cudaDriverGetVersion(&found.driver_version);
@@ -66,7 +66,7 @@ static enum cgr__cuda_state find_driver(void) {
   }
   if (found.driver_version < found.required_version)
     return CGR__CUDA_OLD_DRIVER;
-  found.raw = look_up_all(found.driver_version); /* answers that there is no device where every GPU is hidden */
+  found.raw = look_up_all(found.driver_version); /* answers that there is no device if every GPU is hidden */
   if (found.raw == 0)
     found.raw = (int)cgr__cu.Init(0);
   if (found.raw == 0)

@@ -1,5 +1,5 @@
-/* The functions of the CUDA driver, looked up when the first of them is wanted: nothing links libcuda, so that a build with CUDA
- * also runs where there is no driver. The library calls the driver, and the runtime only to find its kernels: a call of the
+/* The functions of the CUDA driver, looked up when the first of them is needed: nothing links libcuda, so a build with CUDA also
+ * runs without a driver. The library calls the driver, and the runtime only to find its kernels: a call of the
  * driver touches no device but the one whose context is current, and neither sets nor clears the runtime's pending error. */
 #ifndef CGR_DEVICES_CUDA_DRIVER_H
 #define CGR_DEVICES_CUDA_DRIVER_H
@@ -12,7 +12,7 @@
 #endif
 
 /* X(name, CUDA version of its signature): cuName is cgr__cu.Name. The signatures are the newest of CUDA 12.4. The two of a replay
- * come first, in one line of memory. */
+ * come first, in one cache line. */
 #define CGR__CUDA_FUNCTIONS(X)              \
   X(StreamIsCapturing, 10000)               \
   X(GraphLaunch, 10000)                     \

@@ -20,7 +20,7 @@ int cgr__cuda_capture_begin(cgr_device *dev, cudaStream_t stream) {
   return raw == CUDA_ERROR_ILLEGAL_STATE ? CGR__DEVICE_CAPTURE_ILLEGAL : error; /* it captures already */
 }
 
-/* A capture that failed must be ended all the same, but only once: so its status is asked for first. On a dead device too, for
+/* A capture that failed must still be ended, but only once, so its status is queried first. On a dead device too, because
  * the thread must not be left in a capture. */
 static CUresult end_capture(struct cuda_device *cuda, cudaStream_t stream, CUgraph *captured) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -56,8 +56,8 @@ int cgr__cuda_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **gra
 }
 
 /* The two calls of every replayed step, this one and exec_launch, are made without a scope first: a stream and an executable
- * graph know their context, and a driver that is cold after a wait takes 0.1 us to say which one is current. One that wants it to
- * be current answers so, and has done nothing. */
+ * graph know their context, and a driver that is cold after a wait takes 0.1 us to say which one is current. A driver that needs
+ * the context to be current says so, and has done nothing. */
 static bool wants_context(CUresult raw) { return raw == CUDA_ERROR_INVALID_CONTEXT || raw == CUDA_ERROR_INVALID_HANDLE; }
 
 int cgr__cuda_capture_status(cgr_device *dev, cudaStream_t stream, int *capturing) {
@@ -121,7 +121,7 @@ static uint32_t number_of(const CUgraphNode *sorted, size_t count, const CUgraph
   return (uint32_t)((const CUgraphNode *)bsearch(node, sorted, count, sizeof *sorted, by_address) - sorted);
 }
 
-/* The edges' data is not looked at, but a graph with programmatic edges (PDL) refuses to be asked without it. */
+/* The edges' data is ignored, but a graph with programmatic edges (PDL) refuses a query without it. */
 static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *num_edges) {
   CUgraphEdgeData *data = malloc(*num_edges * sizeof *data);
   CUresult raw = data ? cgr__cu.GraphGetEdges(graph, from, to, data, num_edges) : CUDA_ERROR_OUT_OF_MEMORY;

@@ -81,7 +81,7 @@ int cgr__cuda_info(cgr_device *dev, cgr_device_info *info) {
   int error = cgr__cuda_enter(cuda, &scope);
   if (error != CGR__DEVICE_OK)
     return error;
-  /* Asking is legal in a capture, also in one of this thread. */
+  /* Querying is legal in a capture, even in one of this thread. */
   cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_RELAXED);
   error = cgr__cuda_leave(&scope, cgr__cu.MemGetInfo(&available, &total));
   if (error != CGR__DEVICE_OK)

@@ -1,14 +1,14 @@
 /* What surrounds every call of the driver but the two of a replay (graph.c): the device's context is current from enter to leave,
  * and afterwards the thread is as it was.
  *
- * Calls that CUDA counts as unsafe while a stream captures (an allocation, a query, a wait, the loading of a module) also take a
- * capture mode for their time. In the default mode, global, such a call fails, and invalidates the capture, whenever any other
- * thread of the process has a global capture open: the engine's, say. As documented at cuThreadExchangeStreamCaptureMode:
- * - CU_STREAM_CAPTURE_MODE_THREAD_LOCAL minds the captures of the calling thread alone. What the table refuses to a thread that
- *   captures is still refused, and invalidates that thread's capture; relaxed mode would allow it. For memory, instantiation,
- *   waits, queries and loading.
- * - CU_STREAM_CAPTURE_MODE_RELAXED minds none; only what conflicts with a capture in itself is refused, such as waiting for a
- *   stream that captures. For what the table allows in a capture: info, making and destroying streams and events, destroying
+ * Calls that CUDA counts as unsafe while a stream captures (an allocation, a query, a wait, the loading of a module) also switch
+ * the thread's capture mode while they run. In the default mode, global, such a call fails, and invalidates the capture, if any
+ * other thread of the process has a global capture open: the engine's, say. As documented at cuThreadExchangeStreamCaptureMode:
+ * - CU_STREAM_CAPTURE_MODE_THREAD_LOCAL considers only the captures of the calling thread. What the table refuses to a thread
+ *   that captures is still refused, and invalidates that thread's capture; relaxed mode would allow it. Used for memory,
+ *   instantiation, waits, queries and loading.
+ * - CU_STREAM_CAPTURE_MODE_RELAXED considers none; only what conflicts with a capture in itself is refused, such as waiting for a
+ *   stream that captures. Used for what the table allows in a capture: info, making and destroying streams and events, destroying
  *   graphs and execs. */
 #ifndef CGR_DEVICES_CUDA_SCOPE_H
 #define CGR_DEVICES_CUDA_SCOPE_H
@@ -21,7 +21,7 @@ struct cgr__cuda_scope {
   CUstreamCaptureMode mode; /* the thread's own, while exchanged */
 };
 
-/* Also on a dead device: for what destroys. */
+/* Also on a dead device, for calls that destroy. */
 static inline int cgr__cuda_enter_anyway(struct cuda_device *cuda, struct cgr__cuda_scope *scope) {
   CUcontext current = NULL;
   CUresult raw = cgr__cu.CtxGetCurrent(&current);
@@ -39,7 +39,7 @@ static inline int cgr__cuda_enter(struct cuda_device *cuda, struct cgr__cuda_sco
   return cgr__cuda_is_dead(cuda) ? cgr__cuda_dead(cuda) : cgr__cuda_enter_anyway(cuda, scope);
 }
 
-/* Between enter and leave. Where the mode cannot be set the call is made in the thread's own. */
+/* Between enter and leave. If the mode cannot be set, the call is made in the thread's own. */
 static inline void cgr__cuda_set_mode(struct cgr__cuda_scope *scope, CUstreamCaptureMode mode) {
   scope->mode = mode;
   scope->exchanged = cgr__cu.ThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;

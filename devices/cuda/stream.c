@@ -24,7 +24,7 @@ int cgr__cuda_stream_create(cgr_device *dev, enum cgr__stream_priority priority,
   return error;
 }
 
-/* CUDA would let a stream go with its work still running, and with a capture open: neither is what the table promises. */
+/* CUDA would destroy a stream with its work still running, or with a capture open; the table promises otherwise. */
 static CUresult finish_and_destroy(struct cuda_device *cuda, cudaStream_t stream) {
   CUresult raw = cgr__cuda_is_dead(cuda) ? CUDA_SUCCESS : cgr__cu.StreamSynchronize(stream); /* 900 while it captures */
   if (cgr__device_did_nothing(cgr__cuda_error(cuda, (int)raw)))

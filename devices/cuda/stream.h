@@ -1,4 +1,4 @@
-/* Streams and events. Recording and waiting is one call of CUDA each: no allocation, no lock, no sync. */
+/* Streams and events. Recording and waiting are one CUDA call each: no allocation, no lock, no sync. */
 #ifndef CGR_DEVICES_CUDA_STREAM_H
 #define CGR_DEVICES_CUDA_STREAM_H
 

@@ -30,7 +30,7 @@ static void show_hidden(struct walk *w) {
   show(w, 0, NULL, 0);
 }
 
-/* The buffer of a kernel that was launched with its parameters in one. */
+/* The buffer of a kernel that was launched with its parameters in a single buffer. */
 static const unsigned char *find_buffer(void *const *extra) {
   for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2)
     if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)

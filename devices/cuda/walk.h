@@ -1,4 +1,4 @@
-/* What the nodes of a captured graph hold, as the driver tells it. Not seen: what a kernel finds through memory (tables, tensor
+/* What the nodes of a captured graph hold, as the driver tells it. Not seen: what a kernel reaches through memory (tables, tensor
  * maps made on the device), and the parameters of nodes of other kinds (memory operations, semaphores, conditional bodies). */
 #ifndef CGR_DEVICES_CUDA_WALK_H
 #define CGR_DEVICES_CUDA_WALK_H

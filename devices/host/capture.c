@@ -135,7 +135,7 @@ int cgr__host_capture_begin(cgr_device *dev, cudaStream_t handle) {
   return error;
 }
 
-/* Lets go of the streams and unlinks; the graph is the caller's. */
+/* Releases the streams and unlinks the capture; the graph is the caller's. */
 static cgr__graph *take_apart(struct host_device *host, struct host_capture *capture) {
   for (struct host_stream *s = host->streams; s; s = s->next)
     if (s->capture == capture)

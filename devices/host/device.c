@@ -113,7 +113,7 @@ int cgr__host_device_open(const cgr_device_config *config, cgr_device **dev) {
   host->head.magic = CGR__DEVICE_MAGIC;
   host->head.kind = CGR_DEVICE_KIND_HOST;
   host->schedule = config->host_schedule;
-  /* The generator must not start at 0, and neighbouring seeds should part at once. */
+  /* The generator must not start at 0, and neighbouring seeds should diverge at once. */
   host->random = (config->host_seed + 1) * 0x9E3779B97F4A7C15u | 1u;
   *dev = &host->head;
   return CGR__DEVICE_OK;

@@ -39,7 +39,7 @@ static int submit(cgr_device *dev, cudaStream_t handle, const struct host_work *
 
 static int invalid(cgr_device *dev) { return cgr__host_fail(cgr__host_of(dev), CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE); }
 
-/* Nothing is known of memory that the device did not give. */
+/* Nothing is known of memory that the device did not give out. */
 static bool is_past_end(cgr_device *dev, const void *address, size_t bytes) {
   const void *base;
   size_t have;

@@ -54,7 +54,7 @@ int cgr__host_graph_walk(cgr_device *dev, cgr__graph *graph, cgr__node_visitor v
   return error;
 }
 
-/* What a random order is made from: who depends on whom, and scratch. One block, so that nothing is allocated in a run. */
+/* The data for random orders: which node depends on which, and scratch. One block, so that nothing is allocated in a run. */
 static bool index_dependents(cgr__exec *exec) {
   const cgr__graph *graph = exec->graph;
   size_t n = graph->num_nodes;
@@ -128,7 +128,7 @@ int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, c
   return CGR__DEVICE_OK;
 }
 
-/* One exec never runs twice at once, also on two streams: a launch is ordered after the exec's last one. */
+/* An exec never runs twice at once, even on two streams: each launch is ordered after the exec's last one. */
 static int enqueue_launch(struct host_device *host, struct host_stream *stream, cgr__exec *exec) {
   struct host_op *op = cgr__host_op_take(host, 0);
   if (!op)

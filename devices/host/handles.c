@@ -1,7 +1,7 @@
 #include "devices/host/handles.h"
 
 int cgr__host_fail(struct host_device *host, int error, int raw) {
-  /* Threads may fail at once, and some do so without the lock; whose code stays is arbitrary, but it is no data race. */
+  /* Threads may fail at the same time, some without the lock. Whose code stays is arbitrary, but there is no data race. */
   __atomic_store_n(&host->head.last_raw, raw, __ATOMIC_RELAXED);
   return error;
 }

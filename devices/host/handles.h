@@ -1,5 +1,5 @@
-/* The ground of the host device: what is behind a handle, failures, the random generator. With the lock held, but for
- * cgr__host_fail. */
+/* The base of the host device: what is behind a handle, failures, the random generator. All but cgr__host_fail are called with
+ * the lock held. */
 #ifndef CGR_DEVICES_HOST_HANDLES_H
 #define CGR_DEVICES_HOST_HANDLES_H
 

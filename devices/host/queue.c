@@ -74,7 +74,7 @@ void cgr__host_push(struct host_stream *stream, struct host_op *op) {
 
 int cgr__host_push_wait(struct host_device *host, struct host_stream *stream, struct host_stream *target, uint64_t number) {
   if (target == stream || target->completed >= number)
-    return CGR__DEVICE_OK; /* stream order, or already so */
+    return CGR__DEVICE_OK; /* stream order, or already completed */
   struct host_op *op = cgr__host_op_take(host, 0);
   if (!op)
     return CGR__DEVICE_NO_MEMORY;
@@ -85,7 +85,7 @@ int cgr__host_push_wait(struct host_device *host, struct host_stream *stream, st
   return CGR__DEVICE_OK;
 }
 
-/* The stream whose head must run next for `stream` to get on: itself, or whatever its head waits for. Waits refer to
+/* The stream whose head must run next for `stream` to progress: itself, or whatever its head waits for. Waits refer to
  * operations enqueued before them, so the chain ends. */
 static struct host_stream *runnable_for(struct host_stream *stream) {
   while (is_blocked(stream->head))
@@ -103,7 +103,7 @@ static void run_until(struct host_device *host, struct host_stream *stream, uint
     run_head(host, runnable_for(stream));
 }
 
-/* Waits that are met are no work: they do not count as pending. */
+/* Waits that are met are not work: they do not count as pending. */
 static void pass_met_waits(struct host_device *host, struct host_stream *stream) {
   while (stream->head && stream->head->kind == HOST_OP_WAIT && !is_blocked(stream->head))
     finish_head(host, stream);
@@ -167,7 +167,7 @@ void cgr__host_wait(struct host_device *host, struct host_stream *stream, uint64
 int cgr__host_query(struct host_device *host, struct host_stream *stream, uint64_t number) {
   if (host->schedule == CGR_SCHEDULE_RANDOM) {
     run_random_number(host);
-    /* Someone who only ever queries one stream must get there, however the dice fall. */
+    /* A caller that only ever queries one stream must get there, whatever the random numbers. */
     if (stream->completed < number && cgr__host_random(host) % 2 == 0)
       run_one(host, stream);
   }

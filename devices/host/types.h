@@ -1,5 +1,5 @@
-/* The types of the host device: streams are queues, capture records, replay executes. Internal to devices/host/; from the ground
- * up, each file using those above it in this list alone:
+/* The types of the host device: streams are queues, capture records, replay executes. Internal to devices/host/; listed from
+ * the bottom up, each file using only those above it in this list:
  *   handles  live streams and events behind their handles, failures, the random generator
  *   run      executing one piece of work, or a graph in the order that the schedule picks
  *   pool     operations, allocated in chunks
@@ -12,7 +12,7 @@
  * - One mutex per device (`lock`) guards every field below. Under ASYNC a worker drops it while it executes an operation;
  *   under the other schedules the calling thread executes with the lock held, so a host function must not call back.
  * - Every operation of a stream has a number: `enqueued` counts those put in, `completed` those done. An event is the pair
- *   (stream, number): nothing points at events, so that destroying one is safe at any time.
+ *   (stream, number): nothing points at events, so destroying one is safe at any time.
  * - Streams and events are recycled, never freed before close: numbers from a stream's earlier use count as completed, and a
  *   destroyed handle is recognised instead of being read after free.
  * - Operations live in pools that only grow: after warm-up nothing is allocated.

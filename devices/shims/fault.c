@@ -66,7 +66,7 @@ static void forget(struct fault *fault, cudaStream_t stream) {
   }
 }
 
-/* What a call that took effect below changes. */
+/* What changes when a call has taken effect in the inner device. */
 static void note(struct fault *fault, const struct cgr__shim_call *call) {
   struct known_stream *known = NULL;
   switch (call->op) {

@@ -4,7 +4,7 @@
  *   for (n = 1;; n++) { set(op, n); run the scenario; check codes, leaks, state; if (!cgr__fault_fired(dev)) break; }
  *
  * A fault keeps to what the table says of its error (enum cgr__device_error):
- * - what destroys always takes effect, and never gets an error that means that nothing was done: such a call is not counted;
+ * - calls that destroy always take effect, and never get an error that means that nothing was done: such calls are not counted;
  * - capture_end always ends the capture, and gives no graph;
  * - other calls with such an error never take effect;
  * - an operation that makes something and fails after taking effect has its result destroyed again; close never fails.

@@ -1,5 +1,5 @@
 /* What the validation layer knows of each handle: that it was made here, whether it is alive, and the capture it belongs to.
- * Entries are kept when the object goes, so that a later use is told from a handle of nobody's. With the layer's lock held. */
+ * Entries outlive their objects, so that a later use is told from an unknown handle. With the layer's lock held. */
 #ifndef CGR_DEVICES_SHIMS_OBJECTS_H
 #define CGR_DEVICES_SHIMS_OBJECTS_H
 
@@ -40,7 +40,7 @@ struct cgr__objects {
   struct cgr__object *buckets[CGR__OBJECT_BUCKETS];
   struct cgr__open_capture *captures;
   uint64_t num_captures;
-  bool incomplete; /* there was no memory for an entry: from then on an unknown handle says nothing */
+  bool incomplete; /* there was no memory for an entry: from then on an unknown handle means nothing */
 };
 
 const char *cgr__object_kind_name(enum cgr__object_kind kind);
@@ -53,7 +53,7 @@ struct cgr__open_capture *cgr__capture_find(const struct cgr__objects *all, uint
 bool cgr__thread_captures(const struct cgr__objects *all);
 /* Begins one on a stream; without memory the stream counts as not capturing. */
 void cgr__capture_add(struct cgr__objects *all, struct cgr__object *stream);
-/* Ends it, and lets go of its streams. */
+/* Ends it, and releases its streams. */
 void cgr__capture_remove(struct cgr__objects *all, uint64_t id);
 
 void cgr__objects_free(struct cgr__objects *all);

@@ -265,7 +265,7 @@ static int shim_info(cgr_device *dev, cgr_device_info *info) {
   FORWARD(dev, call, info(in, info));
 }
 
-/* `before` cannot refuse it, only look; what the inner device refuses leaves all open. */
+/* `before` cannot refuse it, only look; if the inner device refuses, everything stays open. */
 static int shim_close(cgr_device *dev) {
   struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_CLOSE };

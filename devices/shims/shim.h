@@ -1,9 +1,9 @@
-/* A shim: a device that passes each call on to an inner device, with a hook before and a hook after. What the hooks do makes
+/* A shim: a device that passes each call on to an inner device, with a hook before and a hook after. What the hooks do defines
  * the shim: trace, fault, validation. Shims stack, and closing one closes what is inside it. Handles are those of the inner
  * device. For tests and debugging; a release calls its device directly.
  *
- * Hooks may be called by several threads at once. Nothing of the library is used but its headers: the validation layer is linked
- * beside a shared library that exports its public functions alone. */
+ * Hooks may be called by several threads at once. Only headers of the library are used, because the validation layer is linked
+ * beside a shared library that exports only its public functions. */
 #ifndef CGR_DEVICES_SHIMS_SHIM_H
 #define CGR_DEVICES_SHIMS_SHIM_H
 
@@ -63,7 +63,7 @@ struct cgr__shim_call {
   cudaStream_t stream;                /* NULL where the operation has none; made or destroyed streams too */
   const void *object;                 /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
   const void *input;                  /* instantiate: the graph */
-  const void *args;                   /* launch: the kernel's, which are there as long as the call */
+  const void *args;                   /* launch: the kernel's, valid for the duration of the call */
   size_t bytes;                       /* mem_alloc, copy, host_call; fill: elements x width */
   enum cgr__memory_kind kind;         /* mem_alloc, mem_free */
   enum cgr__stream_priority priority; /* stream_create */

@@ -63,7 +63,7 @@ static void tell(const struct validation *layer, const char *text) {
     layer->on_violation(layer->context, text);
 }
 
-/* Without the lock: the callback may take its time, and other threads their turn. */
+/* Without the lock: the callback may take long, and other threads may go on. */
 static int report(struct validation *layer, const struct violation *violation) {
   if (violation->error == CGR__DEVICE_OK)
     return CGR__DEVICE_OK;
@@ -288,7 +288,7 @@ static void note(struct validation *layer, const struct cgr__shim_call *call) {
 
 /* -------------------------------------------------------------------------------------------------------------- hooks */
 
-/* Tells of everything that is left. Nobody else is in a call, so no lock is held while it is told. */
+/* Reports everything that is left. No other thread is in a call, so no lock is held while it reports. */
 static void tell_of_leaks(struct validation *layer) {
   char text[160];
   for (const struct cgr__open_capture *c = layer->objects.captures; c; c = c->next) {
@@ -308,7 +308,7 @@ static void tell_of_leaks(struct validation *layer) {
     }
 }
 
-/* An object that the call destroys leaves before the device lets its handle go, since another thread may get the handle at once.
+/* An object that the call destroys leaves before the device releases its handle, since another thread may get the handle at once.
  */
 static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
   struct validation *layer = validation_of(shim);

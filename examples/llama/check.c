@@ -71,7 +71,7 @@ static int leave(check *c) {
   return 0;
 }
 
-/* Now and then the load changes to another number of requests; in between they end by themselves. */
+/* Changes the load to another number of requests from time to time; in between, requests end by themselves. */
 static int change_load(check *c) {
   int32_t alive = llama_scheduler_running(c->scheduler) + llama_scheduler_waiting(c->scheduler);
   if (c->counts.steps % PERIOD != 0 && alive > 0)

@@ -1,4 +1,4 @@
-"""What an answer of the `llama` program must be, beside the logits of a reference.
+"""The rules that an answer of the `llama` program must keep, compared with the logits of a reference.
 
 An answer is what one run wrote: the tokens of each request (--json) and the logits that each was sampled from
 (--logits). A rule is a function that returns complaints, an empty list when the answer keeps it. Needs Python 3.10, and
@@ -101,7 +101,7 @@ def argmax(row):
 
 def sampled(answer):
     """Each token is the argmax of the logits it was sampled from. Both are the program's own fp32 numbers, so no
-    rounding excuses a difference, and equal logits have a rule: the first."""
+    rounding excuses a difference, and of equal logits the first counts."""
     complaints, wrong = [], 0
     for (i, position), (token, row) in sorted(answer.logits.items()):
         k = position - (len(answer.prompts[i]) - 1)
@@ -117,7 +117,7 @@ def sampled(answer):
 
 
 def same_tokens(answer, expected, margins, limit):
-    """fp32: the reference's greedy tokens. They may part only where its best two logits are closer than two errors
+    """fp32: the reference's greedy tokens. They may diverge only where its best two logits are closer than two errors
     within the limit."""
     complaints, near_ties = [], 0
     if not len(answer.generated) == len(expected) == len(margins):
@@ -198,7 +198,7 @@ def judge_half(largest, mean, their_largest, their_mean):
 def judge_leans(leans, their_leans):
     """{mistake: lean}, of the program and of the reference in its own precision. A mistake can hide beneath the rounding of
     bf16, where no limit on its size finds it. Rounding leans nowhere, but its share along a mistake grows as the mistake shrinks:
-    where the reference, which does not make it, comes to half the limit, it tells nothing."""
+    if the reference, which does not make the mistake, reaches half the limit, the lean tells nothing."""
     return [complaint for name, share in leans.items() if abs(their_leans[name]) <= LEAN_MAX / 2
             for complaint in over(f"share of '{name}' in the error", abs(share), LEAN_MAX)]
 

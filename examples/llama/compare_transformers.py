@@ -7,7 +7,7 @@
 
 Makes a model per shape with random weights and runs the `llama` program on its folder in several settings: all graph
 modes, page sizes and layouts, requests that share steps and that wait for each other, sequences of up to 575 tokens.
-Of each run it asks (compare_rules.py):
+It checks the following of each run (compare_rules.py):
 
 always  Every request is there, whole. Each token is the argmax of the logits that the program wrote for it. Graphs were
         replayed where the mode says so.
@@ -104,7 +104,7 @@ SHAPES = {
 
 
 def settings(shape_number):
-    """One per graph mode; over the shapes every mode meets every page size and layout, and every page size both layouts."""
+    """One per graph mode; across the shapes, every mode meets every page size and layout, and every page size both layouts."""
     for m, mode in enumerate(GRAPH_MODES):
         k = m + shape_number
         yield {"mode": mode, "page-size": (16, 32, 64)[k % 3], "kv-layout": ("nhd", "hnd")[k % 2],

@@ -14,15 +14,15 @@
 #define CONFIG_LIMIT ((size_t)4 << 20) /* bytes */
 #define ABSENT (-1)
 
-/* An optional switch that must be off: what this engine does not compute must not be asked for. */
+/* An optional switch that must be off, because this engine does not compute what it asks for. */
 static int refuse(const cJSON *json, const char *name) {
   bool on = false;
   TRY(llama_json_bool(json, name, &on));
   return on ? llama_json_unexpected(llama_json_find(json, name), name, "false: there are no such biases here") : 0;
 }
 
-/* A file of another head or another model can have the same tensors: its name is all that tells. None at all is fine, as it is
- * for transformers. */
+/* A file for another head or another model can have the same tensors: only its name tells them apart. No name at all is fine, as
+ * it is for transformers. */
 static int check_architecture(const cJSON *json, const llama_kind *kind) {
   const cJSON *list = llama_json_member(json, "architectures");
   if (!list || (cJSON_IsArray(list) && !list->child))
@@ -53,7 +53,7 @@ static int required(const cJSON *json, const char *name, int64_t high, int32_t *
   return *value == ABSENT ? llama_json_unexpected(NULL, name, "a whole number") : 0;
 }
 
-/* How many there are, of q and of k and v. */
+/* The number of heads, of q and of k and v. */
 static int read_head_counts(const cJSON *json, const llama_kind *kind, llama_config *config) {
   TRY(required(json, "num_attention_heads", 4096, &config->num_q_heads));
   config->num_kv_heads = config->num_q_heads;
@@ -67,7 +67,7 @@ static int read_head_counts(const cJSON *json, const llama_kind *kind, llama_con
   return 0;
 }
 
-/* Of a Llama, transformers asks that the heads divide the hidden size even where head_dim is given. */
+/* For a Llama, transformers requires that the heads divide the hidden size even if head_dim is given. */
 static int read_heads(const cJSON *json, const llama_kind *kind, llama_config *config) {
   TRY(read_head_counts(json, kind, config));
   bool given = kind->head_dim ? llama_json_find(json, "head_dim") : llama_json_member(json, "head_dim");
@@ -109,7 +109,7 @@ static int read_llama3(const cJSON *json, const cJSON *scaling, llama_rope *rope
   if (rope->high_freq_factor <= rope->low_freq_factor)
     return llama_fail("high_freq_factor is %g, expected more than low_freq_factor %g", rope->high_freq_factor,
                       rope->low_freq_factor);
-  /* Outside the scaling it would win over the one inside, in version 5 alone: refused unless they agree. */
+  /* In version 5 alone, a value outside the scaling would override the one inside: refused unless they agree. */
   double outside = rope->original_positions;
   if (llama_json_member(json, names[2]))
     TRY(llama_json_double(json, names[2], 1e-6, 1e9, &outside));
@@ -136,7 +136,7 @@ static int read_scaling(const cJSON *json, const cJSON *scaling, llama_rope *rop
   return rope->type == LLAMA_ROPE_LLAMA3 ? read_llama3(json, scaling, rope) : 0;
 }
 
-/* All dimensions of a head are turned here. */
+/* This engine rotates all dimensions of a head. */
 static int check_rotary(const cJSON *object) {
   const cJSON *item = llama_json_member(object, "partial_rotary_factor");
   if (!item || (cJSON_IsNumber(item) && item->valuedouble == 1.0))
@@ -144,7 +144,7 @@ static int check_rotary(const cJSON *object) {
   return llama_json_unexpected(item, "partial_rotary_factor", "1 or none");
 }
 
-/* rope_scaling, where there is one with something in it, takes the place of rope_parameters, as in transformers. */
+/* A rope_scaling that is not empty takes the place of rope_parameters, as in transformers. */
 static int read_rope(const cJSON *json, llama_config *config) {
   static const char *const names[] = { "rope_parameters", "rope_scaling" };
   const cJSON *chosen = NULL;
@@ -217,7 +217,7 @@ int llama_config_parse(const char *text, size_t size, llama_config *config) {
   return result == 0 ? 0 : llama_fail_in("config.json");
 }
 
-/* Reads folder/name, when it is there or `needed`, with `read`. */
+/* Reads folder/name with `read`, if the file exists or is `needed`. */
 static int read_from(const char *folder, const char *name, bool needed, int (*read)(const cJSON *, llama_config *),
                      llama_config *config) {
   char *path = llama_join(folder, name);
@@ -248,7 +248,7 @@ void llama_rope_frequencies(const llama_config *config, float *frequencies) {
     if (rope->type == LLAMA_ROPE_LINEAR)
       frequency /= rope->factor;
     if (rope->type == LLAMA_ROPE_LLAMA3) {
-      /* Waves that fit the first context often enough stay, long ones are stretched, those between are blended. */
+      /* Waves that fit often enough into the first context stay, long ones are stretched, and those in between are blended. */
       double turns = rope->original_positions * frequency / (2.0 * pi);
       double keep = (turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
       keep = keep < 0.0 ? 0.0 : keep > 1.0 ? 1.0 : keep;

@@ -18,7 +18,7 @@ typedef struct llama_rope {
   double theta;
   double factor;                            /* LINEAR and LLAMA3 */
   double low_freq_factor, high_freq_factor; /* LLAMA3 */
-  double original_positions;                /* LLAMA3: the context that the model was trained with first */
+  double original_positions;                /* LLAMA3: the context that the model was first trained with */
 } llama_rope;
 
 #define LLAMA_MAX_EOS 16
@@ -47,7 +47,7 @@ typedef struct llama_config {
 
 /* From the text of a config.json. */
 int llama_config_parse(const char *text, size_t size, llama_config *config);
-/* From the config.json of a folder, and the end tokens of its generation_config.json, where there is one, besides. */
+/* From a folder's config.json, plus the end tokens of its generation_config.json, if there is one. */
 int llama_config_read(const char *folder, llama_config *config);
 
 /* Frequencies [head_dim / 2] of the rotary embedding after scaling: the angle at position p is p * frequency. */

@@ -50,7 +50,7 @@ static void lay_out_caches(llama_engine *e) {
     e->caches[l] = llama_arena_take(&e->cache, 2 * cache_elements(e), element);
 }
 
-/* Memory that starts as zeros: page 0 must be finite, and so should be what no step has written yet. */
+/* Zeroed memory: page 0 must be finite, and so should be whatever no step has written yet. */
 static int allocate(llama_engine *e, llama_arena *arena) {
   void *memory = NULL;
   TRY_CGR(cgr_memory_alloc(e->device, arena->used, &memory));
@@ -106,7 +106,7 @@ static int describe_layer(const llama_engine *e, int32_t l, cgr_layer *layer) {
   layer->num_q_heads = c->num_q_heads;
   layer->num_kv_heads = c->num_kv_heads;
   layer->head_dim = c->head_dim;
-  /* A window that no sequence outgrows hides nothing: the layer is then planned and computed as one without. */
+  /* A window that no sequence outgrows hides nothing: the layer is then planned and computed as if it had none. */
   if (c->windowed[l] && c->window < n->max_seq_len)
     layer->window_left = c->window;
   TRY_CGR(cgr_kv_view_make(n->layout, k, dtype, n->page_size, c->num_kv_heads, c->head_dim, &layer->k));
@@ -121,7 +121,7 @@ static int describe_attention(llama_engine *e, int32_t l) {
   cgr_attention *a = &e->attention[l];
   *a = (cgr_attention)CGR_ATTENTION_INIT;
   a->layer = l;
-  /* q, k and v are heads of one tensor: the same strides from other places. */
+  /* q, k and v are heads of one tensor: the same strides, different base addresses. */
   TRY_CGR(cgr_view_make(e->qkv, dtype, c->num_q_heads + 2 * c->num_kv_heads, c->head_dim, &a->q));
   a->k = a->v = a->q;
   a->k.data = (char *)e->qkv + (size_t)c->num_q_heads * head;

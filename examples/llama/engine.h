@@ -16,7 +16,7 @@ int llama_cgr(cgr_status status, const char *call);
 #define LLAMA_LANE 0
 #define LLAMA_PROGRAM 0
 
-/* Device memory that is laid out twice: with base NULL to learn the size, then for good. */
+/* Device memory that is laid out twice: with base NULL to learn the size, then for real. */
 typedef struct llama_arena {
   char *base;
   size_t used;
@@ -53,7 +53,7 @@ typedef struct llama_limits {
   int32_t max_tokens;   /* in one step */
   int32_t max_seq_len;
   int32_t page_size;
-  int32_t num_pages;    /* with the two that cgr reserves */
+  int32_t num_pages;    /* including the two that cgr reserves */
   cgr_kv_layout layout; /* of a page; a layer's cache is [2][pages] of it: K, then V */
   int32_t max_changes;  /* as in cgr_config; 0: its default */
   int32_t graph_mode;   /* cgr_graph_mode */

@@ -1,4 +1,4 @@
-/* How the engine tells what went wrong: a function returns 0, or -1 after it has left a message. */
+/* How the engine reports errors: a function returns 0, or leaves a message and returns -1. */
 #ifndef LLAMA_ERROR_H
 #define LLAMA_ERROR_H
 
@@ -15,7 +15,7 @@ extern "C" {
 /* Keeps the message and returns -1, so that a guard is one line: return llama_fail("..."). */
 int llama_fail(const char *format, ...) LLAMA_PRINTF;
 
-/* The ending of a noun that is counted: "1 token", "2 tokens". */
+/* The ending of a counted noun: "1 token", "2 tokens". */
 static inline const char *llama_plural(long long count) { return count == 1 ? "" : "s"; }
 
 /* Puts "what: " before the message that a callee left, and returns -1. */

@@ -3,7 +3,7 @@
 
 #include "examples/llama/engine.h"
 
-/* Hands a status on; the only way out of a function here but its end. */
+/* Passes a status on; the only way out of a function here before its end. */
 #define PASS(call)                   \
   do {                               \
     cgr_status pass_status = (call); \
@@ -39,7 +39,7 @@ static cgr_status rmsnorm(const pass *p, void *out, const void *in, const void *
   return p->ops->rmsnorm(p->ops, &args, p->stream);
 }
 
-/* What x is multiplied with, and what is added to the product: NULL for nothing. */
+/* What x is multiplied by, and what is added to the product: NULL for nothing. */
 typedef struct projection {
   llama_matrix matrix;
   const void *weight, *bias;
@@ -97,7 +97,7 @@ static cgr_status head(const pass *p, float *logits, const void *x) {
   return p->ops->gemm(p->ops, &args, p->stream);
 }
 
-/* The arguments are copied with the call, so they say where the engine is. */
+/* The arguments are copied with the call, so they hold the engine's address. */
 typedef struct sample_args {
   const llama_engine *engine;
 } sample_args;

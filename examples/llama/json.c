@@ -56,7 +56,7 @@ char *llama_join(const char *folder, const char *name) {
   return path;
 }
 
-/* cJSON would skip it; transformers, Python and safetensors refuse it. */
+/* cJSON would skip it, but transformers, Python and safetensors refuse it. */
 static int refuse_byte_order_mark(const char *text, size_t size, const char *what) {
   if (size < 3 || memcmp(text, "\xef\xbb\xbf", 3) != 0)
     return 0;

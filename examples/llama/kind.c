@@ -4,7 +4,7 @@
 
 #include "examples/llama/error.h"
 
-/* The numbers are transformers' own for an absent field. */
+/* The numbers are transformers' defaults for absent fields. */
 static const llama_kind kinds[] = {
   { .model_type = "llama", .architecture = "LlamaForCausalLM", .divides = true, .max_positions = 2048, .bias_switch = true },
   { .model_type = "mistral",
@@ -42,7 +42,7 @@ int llama_kind_read(const cJSON *json, const llama_kind **kind) {
   return llama_json_unexpected(type, "model_type", "\"llama\", \"mistral\", \"qwen2\" or \"qwen3\"");
 }
 
-/* null is no window; absent is one. A window sees at least its own token. */
+/* null means no window; absent means the default one. A window sees at least its own token. */
 static int read_window(const cJSON *json, int32_t *window) {
   *window = DEFAULT_WINDOW;
   const cJSON *item = llama_json_find(json, "sliding_window");

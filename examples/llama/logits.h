@@ -11,7 +11,7 @@
 #include "examples/llama/scheduler.h"
 
 typedef struct llama_logits {
-  FILE *file; /* NULL: nobody wants them, and the functions do nothing */
+  FILE *file; /* NULL: not wanted, and the functions do nothing */
   const char *path;
   cgr_device *device;
   int32_t vocab;
@@ -22,7 +22,7 @@ typedef struct llama_logits {
 int llama_logits_open(FILE *file, const char *path, const llama_engine *engine, llama_logits *logits);
 /* Waits for the step that was just launched and copies its rows. */
 int llama_logits_fetch(llama_logits *logits, const llama_engine *engine, int32_t num_requests);
-/* Writes them; before another step is composed. */
+/* Writes them; to be called before another step is composed. */
 int llama_logits_write(llama_logits *logits, const cgr_step_result *result);
 void llama_logits_close(llama_logits *logits);
 

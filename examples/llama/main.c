@@ -42,7 +42,7 @@ static bool is_model(const char *format, const char *folder, char *path, size_t 
   return access(config, R_OK) == 0;
 }
 
-/* The model that comes along lies in the runfiles of Bazel, in the workspace, or beside the program. */
+/* The bundled model is in Bazel's runfiles, in the workspace, or beside the program. */
 static int find_own_model(char *path, size_t size) {
   char self[2048] = "";
   ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -60,7 +60,7 @@ static int find_own_model(char *path, size_t size) {
   return llama_fail("the model that comes along (" OWN_MODEL ") is not found: give --model DIR");
 }
 
-/* The place of an option's value among names, the last of them NULL; without a value `index` stays. The names of cgr's
+/* Finds an option's value in a NULL-terminated list of names; without a value, `index` is unchanged. The names of cgr's
  * enumerators have spaces, which a command line writes as dashes. */
 static int choose(const char *option, const char *value, const char *const *names, int32_t *index) {
   char expected[256] = "", name[32];
@@ -79,7 +79,7 @@ static int choose(const char *option, const char *value, const char *const *name
   return value ? llama_fail("%s is %s, expected %s", option, *value ? value : "empty", expected) : 0;
 }
 
-/* Options that are names; before anything is loaded. */
+/* Reads the options that are names, before anything is loaded. */
 static int read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
   const char *modes[CGR_MODE_FULL_AND_PIECEWISE + 2] = { NULL };
   const char *const layouts[] = { cgr_kv_layout_name(CGR_LAYOUT_NHD), cgr_kv_layout_name(CGR_LAYOUT_HND), NULL };
@@ -202,7 +202,7 @@ static int make_scheduler(program *p) {
 
 /* -------------------------------------------------------------------------------------------------------------- output */
 
-/* What ends at its limit ends anywhere, in the middle of a word too: the dots say so. */
+/* Output that ends at its limit may end in the middle of a word: the dots say so. */
 static void print_text(const program *p) {
   for (int32_t i = 0; i < p->num_requests; i++) {
     const llama_request *r = &p->requests[i];

@@ -39,7 +39,7 @@ int llama_meter_median(const llama_meter *meter, int replayed, uint64_t *steps, 
 int llama_report_print(FILE *out, llama_meter *meter, cgr_runtime *runtime);
 int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime);
 
-/* What the runtime tells of itself: its own table, and its metrics for Prometheus. */
+/* What the runtime reports about itself: its own table, and its metrics for Prometheus. */
 int llama_report_stats(FILE *out, cgr_runtime *runtime);
 int llama_report_metrics(FILE *out, cgr_runtime *runtime);
 

@@ -74,8 +74,8 @@ static int find_layer(llama_model *model, int l) {
   return find_extras(model, l);
 }
 
-/* The embedding and the output projection. "Tied" says what a file may leave out, in transformers 5: with one of the two tensors
- * it stands for both, and two that differ stay two. */
+/* The embedding and the output projection. In transformers 5, "tied" says what a file may leave out: if it has only one of the
+ * two tensors, that one stands for both; two that differ stay two. */
 static int find_ends(llama_model *model) {
   static const char embedding[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
   const llama_config *c = &model->config;

@@ -26,8 +26,8 @@ typedef struct llama_rmsnorm_args {
 } llama_rmsnorm_args;
 
 typedef struct llama_rope_args {
-  void *qk;                    /* [tokens, heads, head_dim], turned in place: the heads of q, then those of k */
-  const void *q_norm, *k_norm; /* [head_dim] weights of an RMS norm of each head before the turn; NULL: none */
+  void *qk;                    /* [tokens, heads, head_dim], rotated in place: the heads of q, then those of k */
+  const void *q_norm, *k_norm; /* [head_dim] weights of an RMS norm of each head before the rotation; NULL: none */
   const int32_t *positions;    /* [tokens] */
   const float *angles;         /* [max_positions, head_dim]: cos of each frequency, then sin */
   int64_t stride_token;        /* elements */
@@ -49,7 +49,7 @@ typedef struct llama_gather_args {
   int32_t rows, hidden, tokens, dtype;
 } llama_gather_args;
 
-/* What argmax gives for a row with a NaN or an Inf in it; embed takes such an id for 0. */
+/* What argmax returns for a row with a NaN or an Inf in it; embed treats such an id as 0. */
 #define LLAMA_NOT_FINITE (-1)
 
 typedef struct llama_argmax_args {
@@ -58,14 +58,14 @@ typedef struct llama_argmax_args {
   int32_t rows, vocab;
 } llama_argmax_args;
 
-/* Which of the model's matrices: one shape each, so that a library's choice for it can be kept. */
+/* The model's matrices. Each has one shape, so a library's choice for it can be kept. */
 typedef enum llama_matrix { LLAMA_QKV, LLAMA_O, LLAMA_GATE_UP, LLAMA_DOWN, LLAMA_HEAD, LLAMA_NUM_MATRICES } llama_matrix;
 
 typedef struct llama_gemm_args {
   void *out;          /* [rows, n] = x * weight^T + bias, or += with `add` */
   const void *x;      /* [rows, k] */
   const void *weight; /* [n, k] */
-  const void *bias;   /* [n], or NULL; only where out_dtype is dtype, and for a matrix always or never */
+  const void *bias;   /* [n], or NULL; only if out_dtype is dtype, and for a given matrix always or never */
   int32_t rows, n, k, dtype;
   int32_t out_dtype; /* dtype, or fp32 */
   int32_t add;

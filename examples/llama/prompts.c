@@ -9,7 +9,7 @@
 
 #define FILE_LIMIT ((size_t)64 << 20)
 
-/* In the manner of the text that the model which comes along was trained on, short and long. */
+/* In the manner of the text that the bundled model was trained on, short and long. */
 static const char *const own_prompts[] = {
   "In the beginning ",
   "And it came to pass",

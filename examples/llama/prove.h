@@ -1,4 +1,4 @@
-/* What an engine can have proved before it serves anyone: that its graphs hold nothing that a replay must not depend on
+/* What an engine can verify before it serves anyone: that its graphs hold nothing that a replay must not depend on
  * (cgr_runtime_audit), and that they do what eager steps do (cgr_runtime_self_test). */
 #ifndef LLAMA_PROVE_H
 #define LLAMA_PROVE_H

@@ -12,7 +12,7 @@ extern "C" {
 
 typedef struct llama_tensor {
   char *name;
-  const char *type; /* the file's word for its dtype, "BF16" */
+  const char *type; /* the file's name for its dtype, "BF16" */
   int32_t dtype;    /* cgr_dtype; CGR_DTYPE_NONE for one that is not read here (F64, U8, ...) */
   int32_t rank;
   int64_t shape[LLAMA_MAX_RANK];

@@ -124,8 +124,8 @@ static int admit(llama_scheduler *s) {
   return 0;
 }
 
-/* Takes a request out of the batches to come. Its row may be given on at once: what changes for a row travels with the next
- * step, after those in flight. Its pages may not. */
+/* Takes a request out of the batches to come. Its row may be reused at once, since changes to a row travel with the next step,
+ * after those in flight. Its pages may not. */
 static int end(llama_scheduler *s, llama_request *r) {
   int32_t kept = 0;
   for (int32_t i = 0; i < s->num_running; i++)
@@ -263,7 +263,7 @@ int llama_scheduler_completed(llama_scheduler *s, const cgr_step_result *result)
   s->collected = result->seq;
   for (int32_t i = 0; i < result->num_requests; i++) {
     llama_request *r = llama_result_request(result, i);
-    /* No token in the middle of a prompt; none that counts after an end token. */
+    /* The middle of a prompt yields no token; after an end token none counts. */
     if (result->num_tokens[i] > 0 && !r->ended_early)
       TRY(take_token(s, r, result->tokens[i * result->token_stride]));
   }

@@ -1,13 +1,13 @@
 /* Who runs next: continuous batching with chunked prefill over a pool of pages.
  *
  * A request waits until there is a row for it and the pool can hold it to its end (admission control: then no step can run out
- * of pages, and nothing is preempted). Its prompt goes through in chunks beside the tokens of those that decode. It ends by
+ * of pages, and nothing is preempted). Its prompt is processed in chunks beside the tokens of requests that decode. It ends by
  * length, which is known when its last step launches, or by an end token, which is known one step later: by then the next
- * step may be under way, and what that one samples for the request is dropped. Pages return to the pool when the results of the
+ * step may be under way, and whatever it samples for the request is dropped. Pages return to the pool when the results of the
  * last step that used them have been read.
  *
- * A request is opened with its own address as the tag, and results are matched by it: the scheduler keeps no list of who stood
- * where in which step.
+ * A request is opened with its own address as the tag, and results are matched by it: the scheduler keeps no list of which
+ * request was where in which step.
  *
  * One scheduler can drive two runtimes in lockstep (--check): they get the same pages and the same batches. */
 #ifndef LLAMA_SCHEDULER_H
@@ -47,7 +47,7 @@ typedef struct llama_scheduler_config {
   int32_t num_runtimes;
   int32_t max_requests, max_tokens; /* of a step */
   int32_t chunk;                    /* prefill tokens of a step */
-  int32_t page_size, num_pages;     /* with cgr's two reserved pages 0 and 1 */
+  int32_t page_size, num_pages;     /* including cgr's two reserved pages 0 and 1 */
   int32_t max_seq_len;
   int32_t num_eos;
   int32_t eos_tokens[LLAMA_MAX_EOS];
@@ -76,7 +76,7 @@ int llama_scheduler_cancel(llama_scheduler *scheduler, llama_request *request);
 int llama_scheduler_compose(llama_scheduler *scheduler, llama_work *work);
 /* The composed step was launched, as seq[i] on runtime i. */
 int llama_scheduler_launched(llama_scheduler *scheduler, const uint64_t *seq);
-/* What a step of runtime 0 gave; in the order of their launch. */
+/* Takes the results of a step of runtime 0; to be called in launch order. */
 int llama_scheduler_completed(llama_scheduler *scheduler, const cgr_step_result *result);
 
 /* The request that result `i` belongs to. */

@@ -71,7 +71,7 @@ static int turn(loop *l, const llama_work *work) {
   if (step.state != CGR_STEP_LAUNCHED) {
     if (l->rooms_made++ == MAX_ROOMS)
       return llama_fail("cgr_step_prepare: %s (after making room %d times)", cgr_last_message(), MAX_ROOMS);
-    TRY(collect(l)); /* a request may end by it: the step is composed anew */
+    TRY(collect(l)); /* this may end a request: the step is composed again */
     return llama_make_room(l->engine);
   }
   l->rooms_made = 0;

@@ -8,7 +8,7 @@ static cgr_status ask(const llama_trace *t, uint64_t seq, size_t *length) {
              : cgr_runtime_trace_head(t->runtime, t->text, t->capacity, length);
 }
 
-/* The text may differ a little from call to call: it is asked for until it fits. */
+/* The text may differ a little from call to call: ask until it fits. */
 static int write_text(llama_trace *t, uint64_t seq) {
   const char *function = seq ? "cgr_runtime_trace_step" : "cgr_runtime_trace_head";
   size_t length = 0;

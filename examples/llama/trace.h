@@ -7,7 +7,7 @@
 #include "examples/llama/engine.h"
 
 typedef struct llama_trace {
-  FILE *file; /* NULL: nobody wants it, and the functions do nothing */
+  FILE *file; /* NULL: not wanted, and the functions do nothing */
   cgr_runtime *runtime;
   char *text;
   size_t capacity;
@@ -15,9 +15,9 @@ typedef struct llama_trace {
 
 /* Writes the page's head; `file` is the caller's, open and empty, or NULL. */
 int llama_trace_open(FILE *file, const llama_engine *engine, llama_trace *trace);
-/* A step that has completed; before ring_depth others are launched. */
+/* Writes a step that has completed; to be called before ring_depth others are launched. */
 int llama_trace_step(llama_trace *trace, uint64_t seq);
-/* The page's end. */
+/* Writes the page's end. */
 void llama_trace_close(llama_trace *trace);
 
 #endif

@@ -23,8 +23,8 @@ typedef struct cgr_view {
 } cgr_view;
 
 /* Where K or V of a layer lies: element (page p, token t of the page, KV head h, d) is at base + p * stride_page +
- * t * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are values of these strides.
- * The address and the strides are multiples of 16 bytes. `scale` is for quantised caches, device memory, one factor per
+ * t * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these
+ * strides. The address and the strides are multiples of 16 bytes. `scale` is for quantised caches: device memory, one factor per
  * (page, token, head, d) with strides in elements, 0 to broadcast; not supported yet: NULL. */
 typedef struct cgr_kv_view {
   void *base;
@@ -41,8 +41,8 @@ typedef enum cgr_kv_layout {
   CGR_LAYOUT_HND = 2  /* [num_kv_heads][page_size][head_dim] */
 } cgr_kv_layout;
 
-/* The view of a tensor [pages] x layout that holds K alone, or V alone. Head dims and dtypes that a tensor can have, not those
- * that kernels read: what a layer's attention runs on is for cgr_validate to say.
+/* The view of a tensor [pages] x layout that holds K alone, or V alone. Takes head dims and dtypes that a tensor can have, read
+ * by kernels or not; cgr_validate says what a layer's attention runs on.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_kv_view_make(cgr_kv_layout layout, void *base, cgr_dtype dtype, int32_t page_size, int32_t num_kv_heads,
                                     int32_t head_dim, cgr_kv_view *view);
@@ -63,16 +63,16 @@ CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
 /* ---------------------------------------------------------------------------------------------------------------- groups */
 
 /* A group: the layers that share one page table. Each group has page numbers of its own and reserves two of them. A row needs
- * pages in every group for all tokens of its length set that it has, ceil(tokens / page_size) of them, but for those that no layer
- * of the group sees any more (cgr_request_drop_pages): so a group of layers with windows can do with a smaller pool, which holds of
- * each request the pages of the window and of a step's new tokens, and one page more. Layers of different groups may lie in the
- * same memory, whose pages the engine then gives to one group at a time.
+ * pages in every group for all tokens that it has in the group's length set, ceil(tokens / page_size) of them, except those that
+ * no layer of the group sees any more (cgr_request_drop_pages). So a smaller pool is enough for a group of layers with windows:
+ * for each request it holds the pages of the window and of a step's new tokens, and one page more. Layers of different groups may
+ * share memory; the engine then gives each of its pages to one group at a time.
  *
  * The engine may keep the table itself, on the device: `page_table` [max_rows + 1][page_table_stride], whose last row belongs to
- * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last: the
- * engine writes them in stream order before the step, or while no step that uses them is in flight. The host then cannot check
- * page numbers; guards on the device do (CGR_GUARD_PAGE). Entries of pages that no layer sees any more may be anything, unless
- * somebody reads them: buffers on demand and kernels of the engine's; the read-trash page is good for all. */
+ * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last, so
+ * the engine writes them in stream order before the step, or while no step that uses them is in flight. The host then cannot
+ * check page numbers; guards on the device do (CGR_GUARD_PAGE). Entries of pages that no layer sees any more may be anything,
+ * unless buffers on demand or the engine's kernels read them; the read-trash page is good for all. */
 typedef struct cgr_group {
   uint32_t size;
   int32_t page_size;         /* tokens per page: a multiple of 16, at most 1024; 0: 16 */
@@ -81,9 +81,9 @@ typedef struct cgr_group {
                                 with finite values (zeros, say) */
   int32_t write_trash_page;  /* reserved: never read. Both 0: the trash pages are 0 and 1 */
   const int32_t *page_table; /* the engine's own table; NULL: cgr_request_set_pages fills the library's */
-  int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31; of a group of another length set
-                                its max_other_lens */
-  int32_t length_set;        /* whose tokens its pages hold, and that of all layers with a cache in it; 0: the sequences */
+  int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31; for a group of another length
+                                set, with its max_other_lens */
+  int32_t length_set;        /* whose tokens its pages hold; the same for all its layers with a cache; 0: the sequences */
   int32_t reserved;          /* 0 */
 } cgr_group;
 #define CGR_GROUP_INIT { (uint32_t)sizeof(cgr_group), 0, 0, 0, 0, NULL, 0, 0, 0 }
@@ -102,26 +102,26 @@ CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
 /* An attention layer. What this version or the device does not support is refused at creation, each thing by name
  * (cgr_validate).
  *
- * Windows in words of others: one of W tokens is window_left = W, FlashAttention's (W - 1, 0); that of an encoder, (W - 1, W - 1),
- * is window_left = W and window_right = W - 1 with CGR_LAYER_BIDIRECTIONAL; (0, 0) of an encoder, its own token alone, is
- * window_left = 1 without that flag; none, (-1, -1), is 0 and 0.
+ * Windows in other libraries' terms: one of W tokens is window_left = W, FlashAttention's (W - 1, 0); an encoder's,
+ * (W - 1, W - 1), is window_left = W and window_right = W - 1 with CGR_LAYER_BIDIRECTIONAL; (0, 0) of an encoder, its own token
+ * alone, is window_left = 1 without that flag; none, (-1, -1), is 0 and 0.
  *
  * A row has a length in each length set: its sequence, set 0, and what the engine sets for others
- * (cgr_request_set_other_length), such as an encoder's. A step has tokens of one set (cgr_variant.length_set), which says what
+ * (cgr_request_set_other_length), such as an encoder's. A step has tokens of one set (cgr_variant.length_set), which decides what
  * `record` must do with a layer of set L:
  * - with a cache, in a step of set 0: cgr_record_attention. With L 0 the tokens are appended; a layer of another set (cross
  *   attention: BIDIRECTIONAL, without windows, chunk and slopes) attends to all tokens of L that the row has. A row that has
  *   none gets out 0, lse -inf;
- * - with a cache, in a step of its own set L after 0: the tokens are appended, with APPEND_ONLY as a rule. Without it they
- *   attend to all tokens of L so far. A layer with kv_source may be left out;
- * - NO_CACHE, in a step of set L: cgr_record_attention. The tokens see those of their own request in this step and no others,
- *   so that a sequence that comes in chunks is attended chunk by chunk. There are no pages: group is 0 and
- *   k and v are empty, `dtype` is needed.
+ * - with a cache, in a step of its own set L above 0: the tokens are appended, usually with APPEND_ONLY. Without it they attend
+ *   to all tokens of L so far. A layer with kv_source may be left out;
+ * - NO_CACHE, in a step of set L: cgr_record_attention. The tokens see only those of their own request in this step, so a
+ *   sequence that comes in chunks is attended chunk by chunk. There are no pages: group is 0, k and v are empty, and `dtype` is
+ *   needed.
  * In any other step the layer must not be called. */
 typedef struct cgr_layer {
   uint32_t size;
   int32_t program;           /* 0 */
-  int32_t group;             /* index into cgr_config.groups; 0 where there are none */
+  int32_t group;             /* index into cgr_config.groups; 0 if there are none */
   int32_t backend;           /* 0: the library's own kernels; else an index into cgr_config.backends, plus 1 */
   int32_t length_set;        /* 0: the sequences themselves. With a cache: that of the group */
   int32_t kv_source;         /* 0: its own cache; else an earlier layer, plus 1, whose cache this one reads; it appends nothing */
@@ -132,18 +132,18 @@ typedef struct cgr_layer {
   int32_t head_dim_v;        /* of v and out; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache, if there is one */
   int32_t out_dtype;         /* of out; 0: dtype */
-  int32_t window_left;       /* keys that a query sees up to and with its own; 0: all */
-  int32_t window_right;      /* keys after its own, with BIDIRECTIONAL alone; 0: all */
-  int32_t chunk;             /* tokens per chunk, counted from position 0, with NO_CACHE from the step's first token of the request; a query
-                                sees its own chunk only; 0: off */
+  int32_t window_left;       /* keys that a query sees, up to and including its own; 0: all */
+  int32_t window_right;      /* keys after its own, only with BIDIRECTIONAL; 0: all */
+  int32_t chunk;             /* tokens per chunk, counted from position 0, or with NO_CACHE from the step's first token of the
+                                request; a query sees only its own chunk; 0: off */
   float scale;               /* of q.k: scale first, then softcap, then slopes; 0: 1 / sqrt(head_dim) */
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
-  const float *alibi_slopes; /* device, [num_q_heads]; NULL: none. Scores become less by slope * distance, in both directions. Every
-                                step reads them and the sinks: they stay where they are while the runtime lives */
+  const float *alibi_slopes; /* device, [num_q_heads]; NULL: none. Scores are reduced by slope * distance, in both directions.
+                                Every step reads slopes and sinks: they stay where they are while the runtime lives */
   const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax once, and the LSE; -inf, or less than
                                 1e38 in magnitude; NULL: none. A query that sees no key has out 0 and LSE -inf all the same */
-  cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE base and scale are NULL. They overlap nothing, but for one
-                                inside of the other where the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
+  cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE base and scale are NULL. They overlap nothing, except that
+                                one may be inside the other if the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
 } cgr_layer;
 #define CGR_LAYER_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,        \
@@ -161,10 +161,10 @@ CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
 
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
- * out may be exactly q: the same address, dtype and strides, and head_dim_v the same as head_dim. Otherwise out and lse lie over
- * neither q nor each other, nor, in a layer without a cache, over k or v; that is refused where addresses and strides tell it. Not
- * checked: none of q, k, v, out and lse lies over the cache that the layer reads (with kv_source, its source's) or writes. q may be
- * read while k and v are still on their way to the cache, so results would be wrong without a message. */
+ * out may be exactly q: the same address, dtype and strides, and head_dim_v the same as head_dim. Otherwise out and lse must
+ * overlap neither q nor each other nor, in a layer without a cache, k or v; that is refused if addresses and strides show it. Not
+ * checked: none of q, k, v, out and lse may overlap the cache that the layer reads (with kv_source, its source's) or writes. q
+ * may be read while k and v are still on their way to the cache, so results would be wrong without a message. */
 typedef struct cgr_attention {
   uint32_t size;
   int32_t layer;
@@ -172,8 +172,8 @@ typedef struct cgr_attention {
   uint32_t reserved;
   cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
   cgr_view k;     /* [num_tokens, num_kv_heads, head_dim]; unused with NO_APPEND, kv_source, or keys of another length set */
-  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v]; likewise. Where the layer's backend has CGR_BACKEND_APPENDS it may be
-                     a part of k */
+  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v]; likewise. If the layer's backend has CGR_BACKEND_APPENDS, it may be a
+                     part of k */
   cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
   cgr_view lse;   /* fp32 [num_tokens, num_q_heads]: natural logarithm of the sum of exp(score); data NULL: not wanted. Strides
                      count elements and need no alignment beyond 4 bytes */
@@ -191,15 +191,15 @@ typedef struct cgr_attention {
  * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
 CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention);
 
-/* Two attentions of the same queries over keys that have none in common, a and b, become the attention over all of these keys:
+/* Merges two attentions a and b of the same queries over disjoint sets of keys into the attention over all of these keys:
  * lse = log(exp(a_lse) + exp(b_lse)), out = exp(a_lse - lse) * a + exp(b_lse - lse) * b, in fp32 (Dao et al., Flash-Decoding). A
- * side whose lse is -inf has seen no key: whatever its out holds, NaN too, the other side stays as it is, bit for bit where out
- * has its dtype; with two such sides out is 0 and lse -inf. +inf, which FlashAttention 2 and FlashMLA tell of a query without
- * keys, counts as -inf. An lse that is NaN makes out and lse NaN, unless the other side has seen nothing.
+ * side whose lse is -inf has seen no key: whatever its out holds, even NaN, the other side stays as it is, bit for bit if out has
+ * its dtype; with two such sides out is 0 and lse -inf. +inf, which FlashAttention 2 and FlashMLA give for a query without keys,
+ * counts as -inf. An lse that is NaN makes out and lse NaN, unless the other side has seen nothing.
  * The views cover the padded token count; padded tokens of a and b are not read, and get out = 0, lse = -inf. out may be the same
  * memory as a or b, with the same dtype and strides, and lse the same as a_lse or b_lse; a chain of merges then needs no memory of
- * its own. What is written may lie over nothing else; that is refused where addresses and strides tell it. The lse of
- * cgr_attention and of these are alike: [tokens, heads] is strides num_heads, 1, and [heads, tokens] strides 1, num_tokens. */
+ * its own. What is written may overlap nothing else; that is refused if addresses and strides show it. These lse have the same
+ * form as that of cgr_attention: [tokens, heads] is strides num_heads, 1, and [heads, tokens] strides 1, num_tokens. */
 typedef struct cgr_merge {
   uint32_t size;
   int32_t num_heads; /* 1 .. 1024 */
@@ -214,9 +214,9 @@ typedef struct cgr_merge {
   { (uint32_t)sizeof(cgr_merge), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },         \
     { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 } }
 
-/* Enqueues a merge on the recorder's stream: inside `record`, a function of cgr_record_call or a backend's `record`; at once
- * everywhere, no PIECEWISE capture breaks here. In a capture the graph holds the regions that the views begin in; of a merge that
- * is made between pieces, at replay, nobody knows them: cgr_record_use names them. CGR_ERROR_STATE inside a backend's `plan`.
+/* Enqueues a merge on the recorder's stream: inside `record`, a function of cgr_record_call or a backend's `record`; always at
+ * once, since no PIECEWISE capture breaks here. In a capture the graph holds the regions in which the views begin; those of a
+ * merge made between pieces, at replay, are not known: name them with cgr_record_use. CGR_ERROR_STATE inside a backend's `plan`.
  * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
 CGR_API cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *merge);
 
@@ -260,8 +260,8 @@ CGR_API const char *cgr_planned_name(cgr_planned planned);
 /* What is known of a step that a backend plans for. */
 typedef enum cgr_plan_flag {
   CGR_PLAN_CAPTURE = 1, /* a graph is captured, or about to be: there is no step yet. plan_host gets a batch as large as the key */
-  CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for (one without requests, say): plan in as little time as
-                           can be. The plan may be unbalanced; the attention's results must not change */
+  CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for (one without requests, say): plan as quickly as
+                           possible. The plan may be unbalanced; the attention's results must not change */
   CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
 } cgr_plan_flag;
 
@@ -276,13 +276,13 @@ typedef struct cgr_plan_key {
   int32_t num_tokens;   /* padded */
   int32_t query_len;    /* of every request; 0: they differ */
   uint32_t variant;
-  int32_t draft;        /* 0 in this version, in which there are no drafts */
+  int32_t draft;        /* 0: this version has no drafts */
   int32_t reserved;
   cgr_device *device;
-  void *workspace;      /* the backend's device memory, aligned to 256 bytes; NULL: it asked for none. This and plan are at one
-                           address for the runtime's life, in every key, and told to `create` already */
+  void *workspace;      /* the backend's device memory, aligned to 256 bytes; NULL: it asked for none. This and plan keep one
+                           address for the runtime's life, in every key, and `create` gets them already */
   uint64_t workspace_bytes;
-  void *plan;           /* device memory that holds what plan_host gave for the step, before `plan` and `record`; zeros where it was
+  void *plan;           /* device memory that holds what plan_host gave for the step, before `plan` and `record`; zeros if it was
                            not called */
   uint64_t plan_bytes;
 } cgr_plan_key;
@@ -295,7 +295,7 @@ typedef struct cgr_plan_step {
   int32_t draft;            /* 0 */
   int32_t num_requests;     /* real */
   int32_t num_tokens;       /* real */
-  int32_t padded_requests;  /* those of the key; an eager step has none but its own, at least 1 */
+  int32_t padded_requests;  /* those of the key; an eager step has only its own, at least 1 */
   int32_t padded_tokens;
   int32_t max_query_len;    /* of this step, at least 1 */
   int32_t max_seq_len;      /* likewise */
@@ -305,7 +305,7 @@ typedef struct cgr_plan_step {
   const int32_t *rows;            /* [padded_requests]; padding max_rows */
   const int32_t *query_start_loc; /* [padded_requests + 1]; padding repeats the last value */
   const int32_t *seq_lens;        /* [padded_requests] tokens in the cache, this step's included, in its length set; padding 0 */
-  void *plan;                     /* out, plan_bytes, aligned to 64: all of it travels. What an older step left is there */
+  void *plan;                     /* out, plan_bytes, aligned to 64: all of it travels. It still holds what an older step left */
   uint64_t plan_bytes;
 } cgr_plan_step;
 #define CGR_PLAN_STEP_INIT \
@@ -319,12 +319,12 @@ typedef struct cgr_backend {
                                 their decodes first (cgr_step_prepare refuses others; requests without tokens may stand
                                 anywhere), and cgr_record_info and CGR_BUFFER_COUNTS tell the split. 0: any order. The
                                 smallest one above 0 of the backends in use counts */
-  const char *name;          /* for messages; 1 to 31 characters, copied; no two backends have one */
+  const char *name;          /* for messages; 1 to 31 characters, copied; no two backends share one */
   void *context;             /* first argument of the functions */
   /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (32), with status,
    * field (a member of cgr_layer) and text. Called once per layer by cgr_validate, cgr_runtime_memory and cgr_runtime_create, if
    * there is a device; fields of the layer that cgr itself has refused read 0, and for a bad group `group` is a stand-in with the
-   * least numbers. NULL: it can run all. */
+   * smallest numbers. NULL: it can run all. */
   int32_t (*check)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
                    cgr_finding *findings, int32_t capacity);
   /* What a FULL graph can hold of it, for layers of this group; asked once per group. What is not a cgr_graph_support counts as
@@ -332,51 +332,51 @@ typedef struct cgr_backend {
   cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
   /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at every
    * replay of a PIECEWISE graph, with real counts in cgr_record_info; a PIECEWISE capture does not call it (cgr_runtime_warmup
-   * does). `attention` is valid during the call alone; it has this library's size, and its views have been checked.
-   * attention->layer indexes cgr_config.layers, of which the engine keeps what it needs: views, group, scale. Pages are row
-   * CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths CGR_BUFFER_SEQ_LENS and _QUERY_START_LOC.
+   * does). `attention` is valid only during the call; it has this library's size, and its views have been checked.
+   * attention->layer indexes cgr_config.layers, of which the engine keeps what it needs: views, group, scale. Pages are in row
+   * CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths in CGR_BUFFER_SEQ_LENS and _QUERY_START_LOC.
    * The backend has to set out to 0, and lse to -inf, for the padded tokens too; nothing checks that. With CGR_BACKEND_APPENDS
-   * it may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_get_plan, cgr_record_buffer, cgr_record_call,
-   * and what enqueues in device.h; cgr_record_attention is refused. Any status but CGR_OK gives the step or the capture up, as
-   * from `record`. */
+   * `attention` may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_get_plan, cgr_record_buffer,
+   * cgr_record_call, and what enqueues in device.h; cgr_record_attention is refused. Any status but CGR_OK gives up the step or
+   * the capture, as from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
                                 creation: each kind of layer takes a backend of its own, with another context. 0: it plans for all */
   uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `plan` and `record` read */
 
-  /* Planning; all of it may be left 0. Backends that no layer names are not asked. Inside of these functions calls that are
-   * refused inside of `record` are refused too, but for cgr_stream_destroy in create and destroy. A workspace takes the place of
-   * one of cgr_config.buffers, of which there are 64 at most, and so does a plan from the host. */
+  /* Planning; all of it may be left 0. Backends that no layer names are not asked. Calls that are refused inside `record` are
+   * refused inside these functions too, except cgr_stream_destroy in create and destroy. A workspace takes the place of one of
+   * the at most 64 cgr_config.buffers, and so does a plan from the host. */
   uint64_t workspace_bytes;  /* of device memory that the runtime keeps for it, 0 .. 2^40: zeros at first, and again after a step that
                                 was given up. It is part of the arena: plan and record write it, and graphs hold its address */
-  uint64_t plan_bytes;       /* that plan_host writes for each step, 0 .. 2^24. They travel as staged data does; ring_depth times as
-                                many are taken of pinned memory */
-  /* Makes what the backend keeps for a key: before each capture of the key, and once for eager steps, when the runtime gets its
-   * `record`. *state is NULL before; what it becomes is given to the other functions. A failure is that of the capture. NULL:
-   * every state is NULL. */
+  uint64_t plan_bytes;       /* that plan_host writes for each step, 0 .. 2^24. They travel as staged data does, and take
+                                ring_depth times as many bytes of pinned memory */
+  /* Makes what the backend keeps for a key: called before each capture of the key, and once for eager steps, when the runtime
+   * gets its `record`. *state is NULL at first; what it becomes is given to the other functions. A failure fails the capture.
+   * NULL: every state is NULL. */
   cgr_status (*create)(void *context, const cgr_plan_key *key, void **state);
-  /* Ends it: when its graph is given up, or captured anew, or could not be captured; and with the runtime. Its graph is gone, and
-   * no step that uses it is in flight. NULL: there is nothing to end. Not called without `create`. */
+  /* Ends a state: when its graph is given up, captured again, or could not be captured; and with the runtime. By then its graph
+   * is gone, and no step that uses it is in flight. NULL: there is nothing to end. Not called without `create`. */
   void (*destroy)(void *context, void *state);
-  /* Plans on the host, in cgr_step_prepare, which it has to be quick for: no allocation, no waiting. Called for every step that is
-   * prepared, also one that is cancelled then or fails, and once after `create`, with CGR_PLAN_CAPTURE, whose plan goes nowhere:
-   * there the tokens of the key are spread evenly over its requests. A failure refuses the step (CGR_ERROR_CALLBACK, with its
-   * message), and nothing of the runtime has changed. Needs plan_bytes. On the device the steps of a warm-up, and steps that a guard
-   * refused, find zeros in its place, which have to mean no work; and a request that a guard emptied has length 0 there. */
+  /* Plans on the host, in cgr_step_prepare, so it has to be quick: no allocation, no waiting. Called for every step that is
+   * prepared, even one that is then cancelled or fails, and once after `create`, with CGR_PLAN_CAPTURE: that step has the tokens
+   * of the key spread evenly over its requests, and its plan goes nowhere. A failure refuses the step (CGR_ERROR_CALLBACK, with
+   * its message), and nothing of the runtime has changed. Needs plan_bytes. On the device, steps of a warm-up or refused by a
+   * guard find zeros in place of the plan, which have to mean no work; and a request that a guard emptied has length 0 there. */
   cgr_status (*plan_host)(void *context, void *state, const cgr_plan_step *step);
-  /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info tells: a branch beside
-   * the first kernels of `record`, which is joined before the first attention, and before a cgr_record_buffer of `record` for a
-   * buffer on demand. It begins after the buffers on demand and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the
-   * step's first kernel. `flags`: CGR_PLAN_*; `draft`: 0 in this version. Called once for each eager step and for each capture,
-   * those of an audit or an estimate too. May call what `record` of a backend may, but for cgr_record_call; a failure does what
-   * one of `record` does. */
+  /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info gives: a branch beside
+   * the first kernels of `record`, joined before the first attention, and before a cgr_record_buffer in `record` for a buffer on
+   * demand. It begins after the buffers on demand and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the step's first
+   * kernel. `flags`: CGR_PLAN_*; `draft`: 0 in this version. Called once for each eager step and for each capture, those of an
+   * audit or an estimate too. May call what `record` of a backend may, except cgr_record_call; a failure does what one of
+   * `record` does. */
   cgr_status (*plan)(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft);
 } cgr_backend;
 #define CGR_BACKEND_INIT \
   { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 
-/* Inside `plan` or `record` of a backend: its state, and the key that this was made for. A failure gives the step up, as that of
+/* Inside `plan` or `record` of a backend: its state, and the key that this was made for. A failure gives up the step, as one of
  * the other cgr_record_ calls does.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state);

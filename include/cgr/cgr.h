@@ -3,12 +3,12 @@
  * The runtime turns the steps of an LLM engine into CUDA graph replays. An engine opens a device, makes its KV cache, creates a
  * runtime over both and captures its model once per bucket. Then, per step, it calls cgr_step_prepare and cgr_step_launch.
  *
- * The interface is in seven headers. Start with the rules in base.h; device.h has devices, attention.h layers, views and
- * backends, graphs.h keys, captures and regions, planners.h the planners without a runtime, tracing.h what a runtime tells of
- * itself, and this one, which includes the others, the runtime.
+ * The interface consists of seven headers. Start with the rules in base.h; device.h has devices, attention.h layers, views and
+ * backends, graphs.h keys, captures and regions, planners.h the planners without a runtime, tracing.h what a runtime reports
+ * about itself. This one has the runtime and includes the others.
  *
- * What is reserved for later versions and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more
- * than one program and lane, drafts, several steps in one launch. */
+ * Reserved for later versions, and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more than
+ * one program and lane, drafts, several steps in one launch. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
 
@@ -27,12 +27,12 @@ typedef enum cgr_source { CGR_SOURCE_DEVICE = 1, CGR_SOURCE_STAGED = 2 } cgr_sou
 
 /* A buffer of the engine's own that lives in the arena (sampling parameters, LoRA ids, logits, ...).
  *
- * STAGED data travels as the library's own does, in the ring, and is on the device from the step's first kernels on. Data of
- * tokens and requests, which takes ring_depth times the buffer's size in pinned memory, comes with a batch (cgr_batch.staged):
- * [0, real count) is what was given, the rest up to the padded count is padding, and so is all of it in a step that does not
- * name the buffer. Data of rows is set by cgr_request_set_data, stays, and is padding when a row opens; kernels find it at
- * CGR_BUFFER_REQUEST_ROWS[i], where row max_rows, of padded requests, always holds padding. DEVICE buffers are the engine's
- * kernels' alone. */
+ * STAGED data travels in the ring, as the library's own does, and is on the device from the step's first kernels on. Data of
+ * tokens and requests comes with a batch (cgr_batch.staged), and takes ring_depth times the buffer's size in pinned memory:
+ * [0, real count) is what was given, the rest up to the padded count is padding, and in a step that does not name the buffer all
+ * of it is. Data of rows is set by cgr_request_set_data, stays, and is padding when a row opens. Kernels find it at
+ * CGR_BUFFER_REQUEST_ROWS[i]; row max_rows, that of padded requests, always holds padding. DEVICE buffers belong to the engine's
+ * kernels alone. */
 typedef struct cgr_buffer_decl {
   uint32_t size;
   int32_t dimension; /* cgr_dimension: the leading one, at its configured limit (rows: max_rows + 1) */
@@ -58,8 +58,8 @@ CGR_API const char *cgr_log_level_name(cgr_log_level level);
 enum { CGR_CONFIG_MAGIC = 0x63677231 };
 
 typedef struct cgr_config {
-  uint32_t size, magic, version; /* set by CGR_CONFIG_INIT. CGR_ERROR_INVALID_STRUCT for the version of a header of another major
-                                    number, or before 0.2 */
+  uint32_t size, magic, version; /* set by CGR_CONFIG_INIT. A header version with another major number, or before 0.2, is
+                                    CGR_ERROR_INVALID_STRUCT */
   int32_t reserved;
   const char *device;            /* as for cgr_device_open. Ignored when device_handle is given */
   cgr_device *device_handle;     /* an open device, which the runtime does not close; or NULL */
@@ -68,7 +68,7 @@ typedef struct cgr_config {
   const cgr_buffer_decl *buffers;
   const cgr_backend *backends;
   int32_t num_groups;            /* 1 .. 4; or 0 with layers that all have CGR_LAYER_NO_CACHE */
-  int32_t num_layers;            /* 0 .. 1024. 0: the engine attends with kernels of its own */
+  int32_t num_layers;            /* 0 .. 1024. 0: the engine runs attention with kernels of its own */
   int32_t num_buffers;           /* 0 .. 64, less one for each workspace and each plan_bytes of a backend in use, and one with
                                     length sets */
   int32_t num_backends;          /* 0 .. 8 */
@@ -81,26 +81,26 @@ typedef struct cgr_config {
   int32_t max_requests;          /* R: requests in one step, 1 .. 4096 */
   int32_t max_rows;              /* M: requests alive, max_requests .. 2^20; 0: max_requests */
   int32_t max_tokens;            /* T: tokens in one step, max_requests .. 2^24 */
-  int32_t max_seq_len;           /* tokens of a row, 1 .. 2^30; at most what the pages of a group hold, if it has a layer without
-                                    window and chunk, or no layers. Of other length sets: max_other_lens */
+  int32_t max_seq_len;           /* tokens of a row, 1 .. 2^30; at most what the pages of a group hold, if that group has a layer
+                                    with neither window nor chunk, or no layers. For other length sets: max_other_lens */
 
   /* Graphs. */
   int32_t graph_mode;            /* cgr_graph_mode */
-  int32_t attention_support;     /* cgr_graph_support of attention that the engine enqueues itself, without a backend; the least
-                                    of it and of all backends in use decides the mode */
+  int32_t attention_support;     /* cgr_graph_support of attention that the engine enqueues itself, without a backend; the lowest
+                                    of this and of all backends in use decides the mode */
   int32_t strict;                /* not 0: a step that the mode promises a graph for is refused (CGR_ERROR_FALLBACK,
-                                    CGR_ERROR_STALE_GRAPH) rather than run eagerly; but for one without requests */
+                                    CGR_ERROR_STALE_GRAPH) rather than run eagerly, unless it has no requests */
   int32_t num_decode_buckets;    /* 0: the default sizes up to max_decode_bucket */
   const int32_t *decode_buckets; /* captured sizes of uniform steps, in requests: ascending, 1 .. max_requests, at most 512 */
   int32_t max_decode_bucket;     /* largest default size; ignored with decode_buckets; 0: min(max_requests, 512) */
   int32_t num_query_lens;        /* 0 .. 8; 0: query length 1 alone */
   const int32_t *query_lens;     /* captured uniform query lengths, each with every decode bucket whose tokens fit max_tokens:
-                                    ascending, 1 .. max_tokens. Of attention that can do single tokens alone in a FULL graph,
-                                    only 1 is kept, with the reason told (cgr_runtime_graph_mode) */
+                                    ascending, 1 .. max_tokens. If the attention can do only single tokens in a FULL graph, only 1
+                                    is kept, and the reason is told (cgr_runtime_graph_mode) */
   const cgr_bucket *mixed_buckets; /* captured sizes of mixed steps: ascending by tokens, then by requests; tokens
                                       1 .. max_tokens, requests 1 .. max_requests; at most 512 */
-  int32_t num_mixed_buckets;     /* 0: by default every 8 tokens up to 128, then 8 sizes to each doubling up to max_tokens,
-                                    each with min(tokens, max_requests) requests */
+  int32_t num_mixed_buckets;     /* 0: by default every 8 tokens up to 128, then 8 sizes per doubling up to max_tokens, each with
+                                    min(tokens, max_requests) requests */
 
   /* The rest has defaults that seldom need a change. */
   int32_t ring_depth;            /* steps in flight, 2 .. 64; 0: 4 */
@@ -108,10 +108,10 @@ typedef struct cgr_config {
   int32_t num_parts;             /* CTAs of the attention plan, 1 .. 4096; 0: from the device */
   int32_t wait_timeout_ms;       /* of waits that do not say otherwise, 1 or more; 0: 30000 */
   int32_t batch_invariant;       /* not 0: a request's attention has the same bits alone and in any batch, at some cost, as long as
-                                    the request's own tokens come in the same chunks: a token that is decoded and the same token in
-                                    a chunk may differ */
+                                    the request's own tokens come in the same chunks: a token may differ between being decoded and
+                                    being in a chunk */
   void *device_memory;           /* the caller's memory for the arena, of cgr_runtime_memory's size, 256-byte aligned and
-                                    apart from all else; or NULL */
+                                    overlapping nothing else; or NULL */
   size_t device_memory_size;
   void *pinned_memory;           /* the same for the rings: cgr_memory_alloc_pinned, or cudaHostAlloc with Mapped | Portable */
   size_t pinned_memory_size;
@@ -119,7 +119,7 @@ typedef struct cgr_config {
                                     that fail and graphs that are wide (WARNING); NULL: silent. Called by the thread that calls
                                     cgr; must not call cgr */
   void *log_context;
-  const cgr_variant *variants;   /* of steps. Variant 0 is there in any case, captured and without a superset unless it is listed */
+  const cgr_variant *variants;   /* of steps. Variant 0 always exists, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
   int32_t reserved_end;
   uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine reads, beyond what its backends ask
@@ -130,32 +130,32 @@ typedef struct cgr_config {
   void *dump_context;            /* handed to it */
   int32_t flight_depth;          /* steps that the flight recorder keeps, rounded up to a power of two of at least 256; at most
                                     2^20; 0: 1024. Each takes 64 bytes of host memory, and 768 more with `dump` */
-  int32_t time_every;            /* host times are taken of one step in so many, chosen at random: 1, 2, 4 .. 128; 0: 8. A reading
-                                    of the processor's counter costs 10 to 16 ns: four in a step that is timed, else one */
+  int32_t time_every;            /* host times are taken of one step in this many, chosen at random: 1, 2, 4 .. 128; 0: 8. A timed
+                                    step reads the processor's counter four times, any other once; a reading costs 10 to 16 ns */
   int32_t nvtx;                  /* 1: ranges in the domain `cgr` for Nsight and other tools, and names of streams and events,
-                                    which belong to no domain; 0: none. Calls that only tell (cgr_runtime_stats and all of
+                                    which belong to no domain; 0: none. Calls that only report (cgr_runtime_stats and all of
                                     tracing.h) have no range.
                                     Without a tool, or in a build without NVTX, there are none either, and the log says so (INFO) */
   int32_t labels;                /* 1: the runtime keeps what each node of its graphs belongs to, for cgr_runtime_graph_labels;
-                                    0: it does not. Costs memory, and time in captures alone */
+                                    0: it does not. Costs memory, and time only in captures */
   int32_t timing;                /* cgr_timing_mode: timestamps taken on the device inside every step, graphs included, for
-                                    cgr_runtime_timing; OFF: none, at no cost. Each is a kernel of one block in the step: of
-                                    phases 3 to 13, of a layer 2 or 3, or 4 if it takes two calls. All steps then have host
-                                    times, whatever time_every says */
-  int32_t num_length_sets;       /* 1 .. 4: the sequences themselves, set 0, and others that rows have beside them, such as an
-                                    encoder's (cgr_request_set_other_length); 0: 1. More take the place of one of `buffers` */
-  int32_t max_other_lens[4];     /* [s] bounds the tokens of a row in length set s, for s from 1: 1 .. 2^30, and what the pages of
-                                    that set's groups hold, under the same condition as max_seq_len; 0: max_seq_len. Entry 0, and
-                                    those of sets that do not exist, must be 0 */
+                                    cgr_runtime_timing; OFF: none, at no cost. Each is a kernel of one block in the step: 3 to 13
+                                    for phases, and 2 or 3 per layer, or 4 if it takes two calls. All steps then have host times,
+                                    whatever time_every says */
+  int32_t num_length_sets;       /* 1 .. 4: set 0, the sequences themselves, and other lengths of rows, such as an encoder's
+                                    (cgr_request_set_other_length); 0: 1. More than 1 take the place of one of `buffers` */
+  int32_t max_other_lens[4];     /* [s] bounds the tokens of a row in length set s, for s from 1: 1 .. 2^30, and at most what the
+                                    pages of that set's groups hold, under the same condition as max_seq_len; 0: max_seq_len.
+                                    Entry 0, and those of sets that do not exist, must be 0 */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0,    \
     NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
-/* Every reason why a runtime of this configuration cannot be created on `device` (NULL: the one that the configuration names),
- * without creating anything: so one asks whether a layer is served. CGR_OK and *count 0: it can, as far as memory allows. Else the
- * status of the first finding; *count: how many there are, `capacity` of them written. A config that cannot be read is one finding.
+/* Finds every reason why a runtime of `config` cannot be created on `device` (NULL: the one that `config` names), without
+ * creating anything: the way to ask whether a layer is served. CGR_OK and *count 0: it can, as far as memory allows. Else the
+ * status of the first finding; *count: how many there are, `capacity` of them written. An unreadable config is one finding.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_finding *findings, int32_t capacity,
                                 int32_t *count);
@@ -169,7 +169,7 @@ typedef struct cgr_memory_sizes {
 } cgr_memory_sizes;
 #define CGR_MEMORY_SIZES_INIT { (uint32_t)sizeof(cgr_memory_sizes), 0, 0, 0, 0 }
 
-/* What a runtime of this configuration takes, graphs excluded. Opens the device for a moment unless device_handle is given.
+/* The memory that a runtime of this configuration takes, without graphs. Opens the device briefly unless device_handle is given.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes *sizes);
 
@@ -188,8 +188,8 @@ CGR_API cgr_status cgr_runtime_destroy(cgr_runtime *runtime);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_device *cgr_runtime_device(cgr_runtime *runtime);
 
-/* The mode in use; and why it, or the captured query lengths, differ from those asked for ("" if neither does; the runtime's
- * memory). NONE for a bad handle.
+/* The mode in use. `*reason` says why it, or the captured query lengths, differ from those asked for ("" if neither does); it is
+ * the runtime's memory. NONE for a bad handle.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason);
 
@@ -210,8 +210,8 @@ typedef enum cgr_buffer {
                                   keeps the value that was sent; check seq_lens, which is 0, first */
   CGR_BUFFER_PAGE_TABLE,       /* i32 [M+1][P] per group: page numbers; row M and entries that no request has set hold the
                                   read-trash page. Beyond a row's own pages, entries of the row's previous request may remain */
-  CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages, from its first token's on, whether
-                                  it still has them or not; padding repeats the last value */
+  CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages, from that of its first token on,
+                                  whether it still has them or not; padding repeats the last value */
   CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
   CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0 */
   CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled; row M is 0 */
@@ -224,9 +224,9 @@ typedef enum cgr_buffer {
 
   /* On demand, see below. */
   CGR_BUFFER_KV_INDICES,       /* i32 [R * P] per group: the pages of one request after the other, page p of request i at
-                                  kv_indptr[i] + p, the read-trash page where the request has given
-                                  one back. Written up to kv_indptr[R] alone. What comes after is no padding: the
-                                  read-trash page or pages of earlier batches, but always pages of the pool */
+                                  kv_indptr[i] + p; the read-trash page in place of one that the request has given back. Written
+                                  only up to kv_indptr[R]. What follows is not padding: the read-trash page or pages of earlier
+                                  batches, but always pages of the pool */
   CGR_BUFFER_BLOCK_TABLE,      /* i32 [R][P] per group: page_table in the order of the batch. After a request's own pages, and in
                                   padded requests, the read-trash page, to the end of the row */
   CGR_BUFFER_KV_START_LOC,     /* i32 [R+1] per length set: running sum of seq_lens; padding repeats the last value */
@@ -234,22 +234,22 @@ typedef enum cgr_buffer {
   CGR_BUFFER_CONTEXT_START_LOC, /* i32 [R+1] running sum of context_lens; padding repeats the last value */
   CGR_BUFFER_PREFILL_QUERY_START_LOC,  /* i32 [R+1] first token of each request from CGR_COUNT_DECODES on, counted from the
                                           first of them: begins with 0; padding repeats the last value */
-  CGR_BUFFER_PREFILL_KV_INDPTR,        /* i32 [R+1] per group: kv_indptr of the same requests as it is, so that it indexes
+  CGR_BUFFER_PREFILL_KV_INDPTR,        /* i32 [R+1] per group: kv_indptr of the same requests, unchanged, so that it indexes
                                           kv_indices; padding repeats the last value */
   CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, /* i32 [R] per group: kv_last_page_len of the same requests; padding 1 */
   CGR_BUFFER_COUNT_
 } cgr_buffer;
 
-/* Buffers on demand, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, in a runtime that was asked for one of
- * them alone: by cgr_config.derived, or by cgr_backend.derived of a backend that a layer names. Both have bit
- * buffer - CGR_BUFFER_KV_INDICES for each; the union of all counts. The prefills' need a backend in use with a reorder_threshold.
+/* Buffers on demand, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
+ * one of them: by cgr_config.derived, or by cgr_backend.derived of a backend that a layer names. In both, each has bit buffer -
+ * CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
  * cgr_buffer_get of one that nobody asked for is CGR_ERROR_STATE.
  *
  * The kernel runs beside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
- * cgr_record_attention, after a cgr_record_buffer of one of them, or between pieces; without layers from the beginning of `record`.
+ * cgr_record_attention, after a cgr_record_buffer of one of them, or between pieces; without layers, from the start of `record`.
  *
- * A page that may not be read, in an engine's own table, is reported (CGR_GUARD_PAGE) and read as the read-trash page. Requests that
- * a guard refused have no pages, and lengths 0. */
+ * A page in an engine's own table that may not be read is reported (CGR_GUARD_PAGE) and replaced by the read-trash page. Requests
+ * that a guard refused have no pages, and lengths 0. */
 #define CGR_DERIVED(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))
 
 /* The words of CGR_BUFFER_COUNTS. */
@@ -259,7 +259,7 @@ typedef enum cgr_count {
   CGR_COUNT_PADDED_REQUESTS = 2,
   CGR_COUNT_PADDED_TOKENS = 3,
   CGR_COUNT_DECODES = 4, /* if a backend in use has a reorder_threshold: requests before the first with more new tokens than
-                            that, or all of them if none has more, those among them that have none included. Otherwise 0 */
+                            that, or all of them if none has more; those without new tokens count too. Otherwise 0 */
   CGR_COUNT_DECODE_TOKENS = 5 /* new tokens of those */
 } cgr_count;
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -293,47 +293,47 @@ CGR_API const char *cgr_buffer_name(cgr_buffer buffer);
  *
  * A page that was taken away, or whose row was closed, may go to another request once the last step that used the row has
  * completed: cgr_request_info.last_seq, also after a failed launch and after the row was opened again. A page may be in several
- * rows, such as a prefix that requests share; nothing notices two rows that write the same page.
+ * rows, such as that of a prefix that requests share; nothing notices if two rows write the same page.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row);
 /* CGR_ERROR_STATE for a row that is in the standing batch: take it first; and for one of the prepared step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row);
 
-/* Sets pages [first, first + count) of the row's table: page i holds tokens [i * page_size, (i + 1) * page_size). They adjoin
- * the pages that the row has, or replace some; of a row that has none they may be any. CGR_ERROR_PAGE_OUT_OF_RANGE for a page
+/* Sets pages [first, first + count) of the row's table: page i holds tokens [i * page_size, (i + 1) * page_size). They must
+ * adjoin the pages that the row has, or replace some; if it has none, they may be any. CGR_ERROR_PAGE_OUT_OF_RANGE for a page
  * outside the pool or reserved, CGR_ERROR_INVALID_ARGUMENT for one that the row has already, and for a `first` that would leave
- * a gap between these pages and those of the row; then none is set. With a count of 0 the arguments are only checked.
+ * a gap between these pages and those of the row; in these cases none is set. With a count of 0 the arguments are only checked.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                          int32_t count);
 
 /* Takes pages [first, first + count) away, at the front or at the end of the row's pages: the table then holds the read-trash
  * page there, and a step that needs them is refused (CGR_ERROR_PAGES_MISSING). The next step of a row with c tokens needs the
- * pages from those on that its first new token sees: of token c + 1 - window_left, or c / chunk * chunk, of the layer of the group
- * that sees furthest, the engine's backends' included; with a layer that has neither, or no layers, all. So a page that the windows
- * have passed can be given back; a row may also begin without such pages.
+ * pages from the first that its first new token sees: that of token c + 1 - window_left, or c / chunk * chunk, in the layer of
+ * the group that sees furthest, the engine's backends included; with a layer that has neither, or no layers, all. So a page that
+ * the windows have passed can be given back; a row may also begin without such pages.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
 /* Sets the number of tokens in the cache: back (preemption, rejected drafts), or forward over pages that the engine has filled
  * itself (a prefix found in its cache), which must cover it. The next step then has to give the row's token. CGR_ERROR_PAGES_MISSING
- * without the pages that this step will see, of which a shorter length may need some that windows had passed already.
+ * without the pages that this step will see; a shorter length may need some that windows had already passed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 
-/* Sets the row's length in length set `set`, 1 .. num_length_sets - 1: 0 when a row opens, and as set from then on. Layers of the
- * set attend over so many tokens in the steps of the sequences: 0 is a row that is not encoded yet. Before a step of the set's own
- * tokens (cgr_variant) it is set to a length that counts them. Above cgr_config.max_other_lens it is CGR_ERROR_SEQUENCE_TOO_LONG;
- * the row's pages of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), from the first one on, and cannot be dropped
- * from under it. CGR_ERROR_STATE while the row is in the prepared step.
+/* Sets the row's length in length set `set`, 1 .. num_length_sets - 1. It is 0 when a row opens, and stays as set. In steps of
+ * the sequences, layers of the set attend to this many tokens: 0 is a row that is not encoded yet. Before a step of the set's own
+ * tokens (cgr_variant), set it to a length that counts them. A length above cgr_config.max_other_lens is
+ * CGR_ERROR_SEQUENCE_TOO_LONG; the row's pages of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), from the
+ * first one on, and cannot be dropped from under it. CGR_ERROR_STATE while the row is in the prepared step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens);
 
 /* Sets a row's data in a buffer declared with CGR_SOURCE_STAGED and CGR_DIMENSION_ROWS: `data` is [width] elements of its dtype,
- * which need no alignment; `buffer` is its index in cgr_config.buffers. All 4-byte words from the first to the last that has
- * changed travel with the next step that is prepared, 16 bytes each, and count for max_changes: after a large row
- * cgr_step_prepare may answer CGR_ERROR_CHANGES_PENDING. A step that is prepared already does not see them.
+ * which need no alignment; `buffer` is its index in cgr_config.buffers. All 4-byte words from the first to the last that changed
+ * travel with the next step that is prepared, 16 bytes each, and count toward max_changes: after a large row cgr_step_prepare may
+ * answer CGR_ERROR_CHANGES_PENDING. A step that is prepared already does not see them.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffer, const void *data);
 
@@ -344,7 +344,7 @@ typedef struct cgr_request_info {
   int32_t has_token;  /* 1: the row's last token is on the device, CGR_TOKEN_LAST is allowed */
   uint64_t tag;
   uint64_t last_seq;  /* last step that used the row, for this owner or one before, and may still write its pages; 0: none */
-  int32_t other_lengths[4]; /* in each length set after 0, at its number; 0 at 0 and where there is no such set */
+  int32_t other_lengths[4]; /* [s]: the length in length set s; 0 for set 0 and for sets that do not exist */
 } cgr_request_info;
 #define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 /* Threads one · Capture ok · Sync never · Alloc never */
@@ -362,10 +362,10 @@ typedef struct cgr_record_info {
   cgr_key key;
   int32_t num_tokens;   /* padded: what every kernel must be launched for */
   int32_t num_requests; /* padded */
-  int32_t real_tokens;  /* of this step, for information alone: never a launch count. -1 when capturing */
+  int32_t real_tokens;  /* of this step, for information only: never a launch count. -1 when capturing */
   int32_t real_requests;
-  int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing the set's bound */
-  int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing the most that the key serves */
+  int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing, the set's bound */
+  int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing, the most that the key serves */
   int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
   int32_t num_decode_tokens; /* likewise */
 } cgr_record_info;
@@ -378,11 +378,11 @@ CGR_API cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view);
 
-/* Calls `function` at this place of the step: now in FULL captures and eager steps; in a PIECEWISE capture, which breaks here, at
- * every replay, with a recorder that tells that step's stream, key and real counts. `args` (at most 4096 bytes, else
- * CGR_ERROR_INVALID_ARGUMENT) is copied; the function gets the copy. Inside it cgr_record_call runs at once and
- * cgr_record_attention is refused; it may do what `record` may. What it returns is returned here, or gives the step up
- * (CGR_ERROR_CALLBACK of cgr_step_launch). A stream that is forked and not joined at a break fails the capture.
+/* Calls `function` at this point of the step: at once in FULL captures and eager steps. A PIECEWISE capture breaks here, and
+ * every replay makes the call, with a recorder that tells that step's stream, key and real counts. `args` (at most 4096 bytes,
+ * else CGR_ERROR_INVALID_ARGUMENT) is copied; the function gets the copy. It may do what `record` may, but cgr_record_attention
+ * is refused in it, and cgr_record_call runs at once. Its status is returned here, or gives up the step (CGR_ERROR_CALLBACK of
+ * cgr_step_launch). A stream that is forked and not joined at a break fails the capture.
  * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
 typedef cgr_status (*cgr_call_function)(cgr_recorder *recorder, const void *args);
 CGR_API cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size);
@@ -402,8 +402,8 @@ enum { CGR_BATCH_STANDING = -1 }; /* cgr_batch.num_requests: the standing batch,
 typedef struct cgr_staged {
   int32_t buffer;   /* index into cgr_config.buffers */
   int32_t reserved; /* 0 */
-  const void *data; /* [tokens of the batch][width], or [num_requests][width], of the standing batch in the order of its
-                       places; needs no alignment */
+  const void *data; /* [tokens of the batch][width], or [num_requests][width], for the standing batch in the order of its places;
+                       needs no alignment */
 } cgr_staged;
 
 /* What a step does. Request i has query_lens[i] new tokens (0 is legal). Prepare reads the arrays and keeps none of them. */
@@ -423,30 +423,29 @@ typedef struct cgr_batch {
   int32_t max_steps;         /* 0 */
   uint32_t variant;          /* 0, or one of cgr_config.variants; any other is refused */
   const cgr_key *forced_key; /* run as this key: kind; padded counts, at least the batch's (of an eager step too); query_len, 0 or
-                                at least the batch's longest; variant, the batch's own or a superset of it, so that a dummy step
-                                sets `variant` to the key's. CGR_ERROR_STATE when the key has no graph. NULL: cgr chooses */
+                                at least the batch's longest; variant, the batch's own or a superset of it, so a dummy step sets
+                                `variant` to the key's. CGR_ERROR_STATE when the key has no graph. NULL: cgr chooses */
 } cgr_batch;
 #define CGR_BATCH_INIT { (uint32_t)sizeof(cgr_batch), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL }
 
-/* The standing batch stays from step to step and is edited; a step that changes a few of its requests costs the host as much with
- * many requests as with few. A batch with num_requests CGR_BATCH_STANDING runs it. Whole batches may be given in between, which
- * leave it as it is; but all of it travels again after any other step (a whole batch, a dummy step, changes sent ahead, a launch
- * that failed, a loss), and that costs what a whole batch costs. Its order is that of its places: put appends the row, take
- * removes it and the last request takes its place, swap exchanges two places. Requests are named by their rows.
+/* The standing batch stays from step to step and is edited. A step that changes a few of its requests costs the host the same
+ * with many requests as with few. A batch with num_requests CGR_BATCH_STANDING runs it. Whole batches may be given in between and
+ * leave it as it is. But after any other step (a whole batch, a dummy step, changes sent ahead, a launch that failed, a loss) all
+ * of it travels again, which costs what a whole batch costs. Its order is that of its places: put appends the row, take removes
+ * it and the last request takes its place, swap exchanges two places. Requests are named by their rows.
  *
  * query_len and flags stay until set again. `tokens` [query_len] is copied, and is used up by the step that is launched next, not
  * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be. So a request of one token without flags
- * goes on by itself; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be set anew
- * before each step: cgr_step_prepare refuses a request that lacks its tokens (CGR_ERROR_INVALID_ARGUMENT) or, as of any batch,
+ * goes on by itself; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be set again
+ * before each step: cgr_step_prepare refuses a request that lacks its tokens (CGR_ERROR_INVALID_ARGUMENT) or, as in any batch,
  * its pages (CGR_ERROR_PAGES_MISSING).
  *
- * Refused, and nothing has changed: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the standing batch, for put
+ * Refused without any change: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the standing batch, for put
  * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); more than max_requests requests
  * (CGR_ERROR_TOO_MANY_REQUESTS) or max_tokens tokens (CGR_ERROR_TOO_MANY_TOKENS) after the edit, chunks whose tokens are used up
- * among them: set those, or take requests, first; more than one token of which the host gives none (CGR_ERROR_NULL_POINTER); a
- * negative query_len, or CGR_TOKEN_LAST after the first token (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM);
- * drafts, lanes and programs (CGR_ERROR_UNSUPPORTED); any edit while a step is prepared, inside `record` and calls
- * (CGR_ERROR_STATE).
+ * included: set those, or take requests, first; more than one token with `tokens` NULL (CGR_ERROR_NULL_POINTER); a negative
+ * query_len, or CGR_TOKEN_LAST after the first token (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); drafts,
+ * lanes and programs (CGR_ERROR_UNSUPPORTED); any edit while a step is prepared, inside `record` and calls (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_put(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
                                     const int32_t *tokens, uint32_t flags);
@@ -464,16 +463,16 @@ typedef enum cgr_reason {
   CGR_REASON_PADDED,         /* the next larger graph */
   CGR_REASON_MODE_NONE,      /* the graph mode is NONE */
   CGR_REASON_NOT_UNIFORM,    /* some request has more tokens than a captured query length, and mixed steps have no graphs */
-  CGR_REASON_ABOVE_REQUESTS, /* more requests than the largest bucket, or the largest of so many tokens */
+  CGR_REASON_ABOVE_REQUESTS, /* more requests than the largest bucket, or the largest of that many tokens */
   CGR_REASON_NOT_CAPTURED,   /* capture has not been called for this key */
   CGR_REASON_CAPTURE_FAILED, /* it has, and failed */
-  CGR_REASON_STALE,          /* a region has moved since the capture, or `record` is another */
+  CGR_REASON_STALE,          /* a region has moved since the capture, or `record` has changed */
   CGR_REASON_FORCED,         /* batch.forced_key asked for it */
   CGR_REASON_INTERNAL,       /* a step of the runtime itself: changes sent ahead, warm-up; and an abandoned one, whatever its
                                 cgr_step says */
   CGR_REASON_ABOVE_TOKENS,   /* more tokens than the largest mixed bucket */
   CGR_REASON_SUPERSET,       /* a graph of a variant that serves the batch's too */
-  CGR_REASON_DISABLED,       /* cgr_runtime_enable_graphs has switched replays off; also of steps without a graph */
+  CGR_REASON_DISABLED,       /* cgr_runtime_enable_graphs has switched replays off; also for steps without a graph */
   CGR_REASON_BUDGET,         /* the budget of a capture had ended before this key */
   CGR_REASON_COUNT_
 } cgr_reason;
@@ -487,14 +486,14 @@ typedef enum cgr_step_state {
   CGR_STEP_CANCELLED = 3,
   CGR_STEP_ABANDONED = 4  /* launch failed and the step is over: none of its tokens count, its rows keep their lengths, its changes
                              are pending again. `seq` is the number that it used up, 0 if none: its rows' pages are in use until
-                             that step has completed. Where the device ran the step in spite of the failure it reported, its rows
-                             have no last token any more (cgr_request_info.has_token) */
+                             that step has completed. If the device ran the step despite the failure it reported, its rows no
+                             longer have a last token (cgr_request_info.has_token) */
 } cgr_step_state;
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_step_state_name(cgr_step_state state);
 
 /* A step: filled by prepare, given to launch or cancel. It is kept between calls, so a shorter one is refused
- * (CGR_ERROR_INVALID_STRUCT) and not completed. */
+ * (CGR_ERROR_INVALID_STRUCT) rather than completed. */
 typedef struct cgr_step {
   uint32_t size;
   int32_t state;         /* cgr_step_state */
@@ -510,9 +509,9 @@ typedef struct cgr_step {
 #define CGR_STEP_INIT \
   { (uint32_t)sizeof(cgr_step), 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0 }
 
-/* The graph that a batch would use, without preparing it, also while another step is prepared: for ranks that must agree before
- * any of them launches. Ranks whose keys differ agree on one that holds every rank's batch, the mixed key of the larger counts,
- * say, and give it as forced_key; a rank without work prepares 0 requests with it.
+/* Tells the graph that a batch would use, without preparing it, even while another step is prepared: for ranks that must agree
+ * before any of them launches. Ranks whose keys differ agree on one that holds every rank's batch, such as the mixed key of the
+ * larger counts, and give it as forced_key; a rank without work prepares 0 requests with it.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key);
 
@@ -529,13 +528,13 @@ CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch
  * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never (but for what those functions do) */
 CGR_API cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream);
 
-/* Gives a prepared step up; its changes stay pending for the next one.
+/* Gives up a prepared step; its changes stay pending for the next one.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step);
 
-/* Sends pending changes ahead of the next step, in steps without requests, as many as free slots hold. `*seq` (may be NULL) is
- * the last step launched on the lane afterwards. CGR_ERROR_BUSY when changes are left: wait for a step, call again. Each of
- * these steps takes a number, so results of earlier steps expire sooner: collect them first.
+/* Sends pending changes, as many as free slots hold, ahead of the next step, in steps without requests. `*seq` (may be NULL) is
+ * then the last step launched on the lane. CGR_ERROR_BUSY when changes are left: wait for a step, call again. Each of these steps
+ * takes a number, so results of earlier steps expire sooner: collect them first.
  * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never */
 CGR_API cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t stream, uint64_t *seq);
 
@@ -561,8 +560,8 @@ typedef struct cgr_step_result {
 
 /* Waits for step `seq` alone, without synchronising the device: `timeout_ms` 0 polls, -1 is the configured timeout.
  * CGR_NOT_READY: it has not completed in time. CGR_ERROR_STEP: it has, and result->guard tells what a guard refused.
- * CGR_ERROR_EXPIRED: ring_depth newer steps have been launched. `result` may be NULL. Another thread than the one that launches
- * may look at cgr_runtime_completed, and not wait here.
+ * CGR_ERROR_EXPIRED: ring_depth newer steps have been launched. `result` may be NULL. A thread other than the one that launches
+ * must not wait here; it may look at cgr_runtime_completed.
  * Threads one · Capture no · Sync poll never, wait may · Alloc never */
 CGR_API cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32_t timeout_ms, cgr_step_result *result);
 
@@ -582,11 +581,11 @@ typedef struct cgr_stats {
   uint64_t bytes_staged;      /* that the device read for launched steps */
   uint64_t cancelled;         /* prepared steps that were cancelled */
   uint64_t abandoned;         /* prepared steps that a failed call of cgr_step_launch has ended */
-  uint64_t refused;           /* prepare calls that failed, but for those on a dead runtime or from inside `record` */
+  uint64_t refused;           /* prepare calls that failed, except on a dead runtime or from inside `record` */
   uint64_t captures_failed;
   uint64_t guard_errors;      /* steps that reported a guard error, as far as they have completed */
-  uint64_t graph_bytes;       /* device memory of the graphs that there are */
-  double capture_ms;          /* that capturing them took */
+  uint64_t graph_bytes;       /* device memory of the existing graphs */
+  double capture_ms;          /* what capturing them took */
   uint64_t refused_launches;  /* calls of cgr_step_launch that failed and left the step prepared */
 } cgr_stats;
 #define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }

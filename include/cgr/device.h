@@ -1,6 +1,6 @@
 /* Devices: memory, streams, copies and host functions, on a GPU or on the host.
  *
- * An engine with CUDA streams and memory of its own needs cgr_device_open and cgr_device_close alone. An engine that also runs on
+ * An engine with CUDA streams and memory of its own needs only cgr_device_open and cgr_device_close. An engine that also runs on
  * the host device, where there is no CUDA, uses the other functions for its streams, memory and "kernels".
  *
  * A call touches no GPU but its own, creates no context on another one, and leaves the calling thread's current CUDA device and
@@ -26,7 +26,7 @@ typedef struct cgr_device_layer cgr_device_layer;
 typedef enum cgr_device_kind { CGR_DEVICE_KIND_HOST = 1, CGR_DEVICE_KIND_CUDA = 2 } cgr_device_kind;
 
 /* When the host device executes what was enqueued. A program that synchronises correctly works with all of them; LATEST and
- * RANDOM bring out the errors of one that does not. */
+ * RANDOM expose the errors of one that does not. */
 typedef enum cgr_host_schedule {
   CGR_SCHEDULE_ASYNC = 0,    /* a worker thread per stream */
   CGR_SCHEDULE_EARLIEST = 1, /* in the call that enqueues, as soon as its dependencies are met */
@@ -45,7 +45,7 @@ typedef struct cgr_device_config {
   int32_t max_capability;        /* CUDA: use no kernel made for a newer compute capability than this (80, 90, ...); 0: any */
   int32_t reserved;
   const cgr_device_layer *layer; /* a layer that sees every call, such as cgr_validation_layer(); NULL: none */
-  cgr_violation_function on_violation; /* of the layer; NULL: the message alone is kept (cgr_last_message) */
+  cgr_violation_function on_violation; /* of the layer; NULL: only the message is kept (cgr_last_message) */
   void *violation_context;
 } cgr_device_config;
 #define CGR_DEVICE_CONFIG_INIT { (uint32_t)sizeof(cgr_device_config), 0, 0, 0, 0, NULL, NULL, NULL }
@@ -65,8 +65,8 @@ typedef struct cgr_device_info {
 } cgr_device_info;
 #define CGR_DEVICE_INFO_INIT { (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
 
-/* Opens "cuda", which is cuda:0, "cuda:N" or "host"; NULL picks cuda:0 where there is a GPU with a driver, and the host
- * otherwise. `config` may be NULL. A device must outlive everything made from it: runtimes, streams, events and memory.
+/* Opens "cuda", which is cuda:0, "cuda:N" or "host"; NULL picks cuda:0 if there is a GPU with a driver, and the host otherwise.
+ * `config` may be NULL. A device must outlive everything made from it: runtimes, streams, events and memory.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_device_open(const char *name, const cgr_device_config *config, cgr_device **device);
 
@@ -85,16 +85,16 @@ CGR_API const char *cgr_host_schedule_name(cgr_host_schedule schedule);
 
 /* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
  * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.
- * For development. It is in a library of its own, libcgr_validation, which is linked besides libcgr.
+ * For development. It is in a library of its own, libcgr_validation, which is linked alongside libcgr.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const cgr_device_layer *cgr_validation_layer(void);
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
 /* Memory of the device, or page-locked memory of the host that the device reads and writes at the same address. Aligned to
- * 256 bytes, content undefined. Freeing NULL is allowed; an address that this device did not give is refused with
+ * 256 bytes, content undefined. Freeing NULL is allowed; an address that this device did not return is refused with
  * CGR_ERROR_INVALID_ARGUMENT. On the host device this is ordinary memory, as good as any other, and the engine may use it itself
- * while no work does. Freeing waits for what the device's streams have been given so far.
+ * while no work does. Freeing waits for the work that the device's streams have been given so far.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory);
 CGR_API cgr_status cgr_memory_free(cgr_device *device, void *memory);
@@ -107,7 +107,7 @@ CGR_API cgr_status cgr_memory_free_pinned(cgr_device *device, void *memory);
  * Threads any · Capture no · Sync never · Alloc cold */
 CGR_API cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream);
 /* Waits for the stream's work first. Refused on a thread that is inside `record`, a call of a step, or a backend's plan or
- * plan_host, of whatever device the stream is (CGR_ERROR_STATE).
+ * plan_host, whatever the stream's device (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream);
 /* Threads any · Capture no · Sync may · Alloc never */
@@ -127,8 +127,8 @@ CGR_API cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStre
 /* ------------------------------------------------------------------------------------------------------------------ work */
 
 /* Copies, or fills with a byte, when the stream gets there: source and destination must live until then. During a capture CUDA
- * refuses pageable host memory. 0 bytes: nothing is done. `byte`: its low 8 bits. The host device refuses what begins
- * inside one of its allocations and ends after it; CUDA notices that at the call or, with CGR_ERROR_DEAD, later, if at all.
+ * refuses pageable host memory. 0 bytes: nothing is done. Of `byte` the low 8 bits count. The host device refuses what begins
+ * inside one of its allocations and ends past it; CUDA notices that at the call, or later with CGR_ERROR_DEAD, if at all.
  * Threads any · Capture adds · Sync never · Alloc never */
 CGR_API cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes, cudaStream_t stream);
 CGR_API cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream);

@@ -1,4 +1,4 @@
-/* cgr: keys, modes and captures of graphs, and what they hold and cost. Included by cgr.h, where steps are.
+/* cgr: keys, modes and captures of graphs, and what they hold and cost. Included by cgr.h, which has the steps.
  *
  * A step is a list of pieces: a FULL graph is one; a PIECEWISE one is several, with calls between them; an eager step has none.
  * All three come from one function of the engine, `record`. */
@@ -32,11 +32,11 @@ typedef struct cgr_key {
 #define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
 /* Which steps are captured, as (uniform query lengths, everything else). FULL is one graph; PIECEWISE is several, with every
- * cgr_record_attention and cgr_record_call made between them, at each replay. A mode that the attention cannot do is lowered,
- * with the reason kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE when some attention in use is not ALWAYS, and all to
- * PIECEWISE when some is NEVER. Attention of the engine's own that a graph cannot hold belongs in a backend or a
- * cgr_record_call; for the latter, as for any other function that no graph can hold, set attention_support to NEVER or ask for
- * PIECEWISE: a FULL graph calls it once, at capture. */
+ * cgr_record_attention and cgr_record_call made between them, at each replay. A mode that the attention cannot do is lowered, and
+ * the reason is kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE if some attention in use is not ALWAYS, and all to
+ * PIECEWISE if some is NEVER. The engine's own attention, if a graph cannot hold it, belongs in a backend or a cgr_record_call;
+ * for the latter, as for any other function that no graph can hold, set attention_support to NEVER or ask for PIECEWISE: a FULL
+ * graph calls it once, at capture. */
 typedef enum cgr_graph_mode {
   CGR_MODE_DEFAULT = 0,          /* FULL where all attention in use is ALWAYS, else FULL_AND_PIECEWISE */
   CGR_MODE_NONE = 1,             /* (eager, eager) */
@@ -46,26 +46,26 @@ typedef enum cgr_graph_mode {
   CGR_MODE_FULL_AND_PIECEWISE = 5 /* (FULL, PIECEWISE) */
 } cgr_graph_mode;
 
-/* A captured size of mixed steps: of any batch with no more tokens and requests. */
+/* A captured size of mixed steps: it serves any batch with no more tokens and requests. */
 typedef struct cgr_bucket {
   int32_t num_tokens, num_requests;
 } cgr_bucket;
 
-/* A variant of steps: a word that `record` finds in its key, with which it may enqueue other kernels (with adapters, say, or
+/* A variant of steps: a word that `record` finds in its key, and for which it may enqueue other kernels (with adapters, say, or
  * with up to two of them). A captured variant has graphs of its own, of every size. A batch whose variant has none that can be
  * replayed uses those of the superset, if there is one, and so on (CGR_REASON_SUPERSET, padded or not). `record` then sees the
- * superset's word, and the batch's own where the step runs eagerly: under every word that can serve a variant it must do that
- * variant's work. What differs between batches of one graph comes as data, in a staged buffer, say.
+ * superset's word; if the step runs eagerly, it sees the batch's own. So under every word that can serve a variant, it must do
+ * that variant's work. What differs between batches of one graph comes as data, such as a staged buffer.
  *
- * A variant of a length set after 0 is a step of that set's tokens (an encoder's, say): the last query_len of the length that
- * cgr_request_set_other_length has set, which is the position after them. The tokens are ids on the host; nothing is sampled
- * (num_tokens of the result are 0), and the rows' sequences, last tokens and lengths stay as they are. It is no variant for the
- * standing batch, which goes on afterwards. */
+ * A variant of a length set above 0 is a step of that set's tokens (an encoder's, say): the last query_len of the length that
+ * cgr_request_set_other_length has set, so that length is the position after them. The tokens are ids on the host; nothing is
+ * sampled (num_tokens of the result are 0), and the rows' sequences, last tokens and lengths stay as they are. The standing batch
+ * cannot have such a variant; it goes on afterwards. */
 typedef struct cgr_variant {
   uint32_t word;     /* cgr_batch.variant; each once */
-  uint32_t superset; /* another word of the list, never variant 0; no circle. 0: none */
+  uint32_t superset; /* another word of the list, never variant 0; no cycles. 0: none */
   int32_t captured;  /* 1: it has graphs of its own; 0: those of the superset alone */
-  int32_t length_set; /* whose tokens its steps have, as its superset's; of variant 0 always 0: the sequences */
+  int32_t length_set; /* whose tokens its steps have; the same as its superset's; variant 0 always has 0: the sequences */
 } cgr_variant;
 
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -75,15 +75,15 @@ CGR_API const char *cgr_graph_mode_name(cgr_graph_mode mode);
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
 /* The model, written once: enqueues one step on the recorder's stream, for its padded counts. The same function serves eager
- * steps and captures; a capture calls it exactly once per key that it captures, a replay never. Any status but CGR_OK gives the
- * step or the capture up, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if
+ * steps and captures; a capture calls it exactly once per key that it captures, a replay never. Any status but CGR_OK gives up
+ * the step or the capture, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if
  * `record` ignores it. It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
 typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
 
 typedef enum cgr_capture_flag {
-  CGR_CAPTURE_MISSED = 1 /* only keys that some step would have used, and could not, since they were last captured (steps that
-                            strict mode, or a forced key without a graph, has refused too); and that have not failed three
-                            times in a row: for calls whenever there is time */
+  CGR_CAPTURE_MISSED = 1 /* only keys that, since they were last captured, some step would have used and could not (steps refused
+                            by strict mode, or for a forced key without a graph, count too), and that have not failed three times
+                            in a row: for calls whenever there is time */
 } cgr_capture_flag;
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_capture_flag_name(cgr_capture_flag flag);
@@ -91,10 +91,10 @@ CGR_API const char *cgr_capture_flag_name(cgr_capture_flag flag);
 typedef struct cgr_capture {
   uint32_t size;
   int32_t program;            /* 0 */
-  cgr_record_function record; /* kept, with `engine`: eager steps call it. Others than before make all graphs stale */
+  cgr_record_function record; /* kept, with `engine`: eager steps call it. If either changes, all graphs become stale */
   void *engine;
-  const cgr_key *keys;        /* [num_keys] of cgr_runtime_graph_stats, to be captured in this order, where they have no graph
-                                 or a stale one; NULL: all */
+  const cgr_key *keys;        /* [num_keys] of cgr_runtime_graph_stats, to be captured in this order, if they have no graph or a
+                                 stale one; NULL: all */
   int32_t num_keys;           /* 0: all, and keys is NULL */
   uint32_t flags;             /* CGR_CAPTURE_* */
   double max_ms;              /* budget: time of this call; 0: none */
@@ -102,19 +102,19 @@ typedef struct cgr_capture {
 } cgr_capture;
 #define CGR_CAPTURE_INIT { (uint32_t)sizeof(cgr_capture), 0, NULL, NULL, NULL, 0, 0, 0.0, 0 }
 
-/* Needed in every mode: this, or cgr_runtime_warmup, is where the runtime gets `record`, for eager steps too. Captures every key
- * that has no graph or a stale one, mixed ones first, then uniform ones, each from the largest down, so that later graphs find
- * memory that earlier ones have asked for, or those of `keys` in that order (the ones that matter most first, for a budget, say);
- * in thread-local mode on a stream of its own. No step may be prepared; steps in flight are waited for: CGR_NOT_READY, and
- * nothing is done, when they do not complete within wait_timeout_ms.
+/* Needed in every mode: the runtime gets `record` here or from cgr_runtime_warmup, for eager steps too. Captures every key that
+ * has no graph or a stale one, mixed ones first, then uniform ones, each from the largest down, so that later graphs find memory
+ * that earlier ones have asked for; or those of `keys`, in their order (for a budget, say, the ones that matter most first).
+ * Captures in thread-local mode, on a stream of its own. No step may be prepared. Waits for steps in flight: if they do not
+ * complete within wait_timeout_ms, it is CGR_NOT_READY and nothing is done.
  *
  * A key whose capture fails is counted, and a later call tries again. The first failure is returned after all keys were tried.
- * Whatever the reason why a key has no graph that can be replayed: its steps use a larger one of at most twice the key's tokens,
- * or one of another query length that serves them, if there is one, and else run eagerly (or are refused when strict).
+ * Whatever the reason that a key has no graph that can be replayed, its steps use a larger one of at most twice the key's tokens,
+ * or one of another query length that serves them, if there is one. Otherwise they run eagerly (or are refused when strict).
  *
- * The list ends before the capture that would pass a budget, expected to cost what those of its kind before it did; one that has
- * cost more is dropped. That is no failure: the keys that are left, but for failed and stale ones, are CGR_GRAPH_OVER_BUDGET
- * (CGR_REASON_BUDGET), until a later call captures them.
+ * The list ends before the capture that would pass a budget, if it costs what earlier ones of its kind did; one that has passed
+ * max_bytes all the same is dropped. That is not a failure: the keys that are left, except failed and stale ones, are
+ * CGR_GRAPH_OVER_BUDGET (CGR_REASON_BUDGET) until a later call captures them.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
 
@@ -129,23 +129,23 @@ typedef struct cgr_capture_estimate {
 } cgr_capture_estimate;
 #define CGR_CAPTURE_ESTIMATE_INIT { (uint32_t)sizeof(cgr_capture_estimate), 0, 0, 0, 0.0, 0, 0 }
 
-/* What capturing all keys that have no graph, or those of `keys`, takes, by a few of each kind, spread over the sizes, which are
- * captured and stay: before the memory for the KV cache is decided, say, with a runtime over the smallest one that max_seq_len
- * allows (a graph's size does not depend on the pages; views cannot move, so another runtime follows). CGR_CAPTURE_MISSED counts,
- * budgets do not. Fails as cgr_runtime_capture does, at the first failure.
+/* Estimates what it takes to capture all keys that have no graph, or those of `keys`, from a few of each kind, spread over the
+ * sizes; these are captured and stay. Use it, say, before the memory for the KV cache is decided, with a runtime over the
+ * smallest one that max_seq_len allows (a graph's size does not depend on the pages; views cannot move, so another runtime
+ * follows). CGR_CAPTURE_MISSED counts, budgets do not. Fails as cgr_runtime_capture does, at the first failure.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *estimate);
 
-/* Gives graphs up, stale ones first, then those that have not been replayed for the longest time, until the rest take at most
- * `keep_bytes` of device memory; with 0, which is all that counts where the device cannot tell memory, all of them. Their keys
- * are as before a capture; CGR_CAPTURE_MISSED brings back those that steps have asked for since. `*released` (may be NULL) is the
- * device memory of what was given up. Steps in flight are not disturbed; they are waited for where backends keep states, which end
- * with their graphs (CGR_NOT_READY after wait_timeout_ms: nothing was given up). CGR_ERROR_STATE when one is prepared.
+/* Gives up graphs, stale ones first, then those not replayed for the longest time, until the rest take at most `keep_bytes` of
+ * device memory; 0 gives up all of them. If the device cannot tell memory, only 0 has an effect. Their keys are as before a
+ * capture; CGR_CAPTURE_MISSED brings back those that steps have asked for since. `*released` (may be NULL) is the device memory
+ * of what was given up. Steps in flight are not disturbed. If backends keep states, which end with their graphs, it waits for
+ * these steps (CGR_NOT_READY after wait_timeout_ms: nothing was given up). CGR_ERROR_STATE when one is prepared.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released);
 
-/* Whether steps that are prepared from now on may replay; at first they may. Switched off, they run eagerly (CGR_REASON_DISABLED,
- * also when strict) but for those that force the key of a graph; the graphs stay. It tells whether a fault comes from replaying.
+/* Sets whether steps prepared from now on may replay; at first they may. When off, they run eagerly (CGR_REASON_DISABLED, also
+ * when strict), except those that force the key of a graph; the graphs stay. Use it to see whether a fault comes from replaying.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled);
 
@@ -158,18 +158,18 @@ CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *c
 /* --------------------------------------------------------------------------------------------------------------- regions */
 
 /* A region is memory whose address graphs may hold. The arena, the rings and the KV views are registered at creation; an engine
- * adds its weights and activations, in at most 4096 regions, the runtime's included, of which none can be taken back. Moving one,
- * also to where it is, makes the graphs stale that were captured before and hold it: their steps run eagerly (CGR_REASON_STALE),
- * or are refused when strict or forced, until cgr_runtime_capture captures them again. A graph holds every region of the
- * engine's, unless its `record` says otherwise by cgr_record_use. The runtime's own regions cannot move. Regions may overlap: an
- * address belongs to each that covers it, and each counts by itself.
+ * adds its weights and activations. There are at most 4096 regions, the runtime's included, and none can be taken back. Moving
+ * one, even to where it already is, makes graphs that were captured before and hold it stale: their steps run eagerly
+ * (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures them again. A graph holds every
+ * region of the engine, unless its `record` says otherwise with cgr_record_use. The runtime's own regions cannot move. Regions
+ * may overlap: an address belongs to each that covers it, and each counts by itself.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region);
 CGR_API cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes);
 
-/* In a capture: the graph holds an address in `region`, which cgr_region_register gave. A `record` that calls this has to name
- * every region that its kernels, and the arguments of its calls at breaks, hold an address in; those that the views of its
- * attention calls begin in are known. One that never calls it holds all regions. In other steps only the number is checked.
+/* Says, in a capture, that the graph holds an address in `region`, as returned by cgr_region_register. A `record` that calls this
+ * must name every region in which its kernels, or the arguments of its calls at breaks, hold an address; those in which the views
+ * of its attention calls begin are known. One that never calls it holds all regions. In other steps only the number is checked.
  * Threads one · Capture ok · Sync never · Alloc cold in a capture, else never */
 CGR_API cgr_status cgr_record_use(cgr_recorder *recorder, int32_t region);
 
@@ -179,8 +179,8 @@ typedef enum cgr_graph_state {
   CGR_GRAPH_EMPTY = 0, /* not captured */
   CGR_GRAPH_READY = 1,
   CGR_GRAPH_FAILED = 2, /* its capture failed */
-  CGR_GRAPH_STALE = 3,  /* a region has moved since, or `record` is another */
-  CGR_GRAPH_OVER_BUDGET = 4 /* not captured, for the budget had ended */
+  CGR_GRAPH_STALE = 3,  /* a region has moved since, or `record` has changed */
+  CGR_GRAPH_OVER_BUDGET = 4 /* not captured: the budget had ended */
 } cgr_graph_state;
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_graph_state_name(cgr_graph_state state);
@@ -196,11 +196,11 @@ typedef struct cgr_graph_stats {
   int64_t num_nodes;
   int64_t device_bytes;   /* taken by instantiation; 0 if the device cannot tell */
   double capture_ms;      /* capture and instantiation */
-  int64_t width;          /* most nodes that lie equally deep, in the widest of the graphs: from 32 on or so, launches become
-                             dearer for the host */
+  int64_t width;          /* most nodes at the same depth, in the widest of the graphs: from about 32 on, launches cost the host
+                             more */
   uint64_t last_seq;      /* the last step that used it; 0: none */
   uint64_t misses;        /* steps that would have used it and could not, since it was last captured */
-  int32_t failures;       /* captures that have failed, one after the other */
+  int32_t failures;       /* captures that have failed in a row */
   int32_t reserved;
 } cgr_graph_stats;
 #define CGR_GRAPH_STATS_INIT                                                                                              \
@@ -224,26 +224,27 @@ typedef struct cgr_watch {
 typedef struct cgr_self_test {
   uint32_t size;
   int32_t num_pages;    /* of each group, if there are any, 4 .. 2^24: with fewer than a graph could use, its requests are
-                           shorter or fewer. A graph of exact lengths of which they hold none is a finding (CGR_ERROR_PAGES_MISSING) */
-  const int32_t *pages; /* [num_groups][num_pages] of nobody; what they hold is lost */
+                           shorter or fewer. No request in a graph of exact lengths is a finding (CGR_ERROR_PAGES_MISSING) */
+  const int32_t *pages; /* [num_groups][num_pages] that nobody uses; what they hold is lost */
   int32_t max_token;    /* the vocabulary, 1 or more: token ids are 0 .. max_token - 1 */
-  uint32_t seed;        /* of lengths, tokens, the pages' order and what they hold */
+  uint32_t seed;        /* for lengths, tokens, the pages' order and what they hold */
   const cgr_watch *watched;
   int32_t num_watched;  /* 0 .. 32 */
   int32_t reserved;     /* 0 */
 } cgr_self_test;
 #define CGR_SELF_TEST_INIT { (uint32_t)sizeof(cgr_self_test), 0, NULL, 0, 0, NULL, 0, 0 }
 
-/* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture,
- * and with what is stale in the step's buffers and after the rows' pages, the padded tokens and the unowned pages varied. What
- * must be equal, bit for bit: the planned buffers but CGR_BUFFER_PLAN, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the
- * watched memory of real requests, and every byte of their pages; no other given page, and no read-trash page, may change.
- * Whatever differs is a finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how; a `record` that does not do the
- * same for equal inputs is one, too. Staged buffers of the engine's hold their padding, and workspaces of backends zeros. *count says how many findings there are,
- * of which `capacity` are written; the status is that of the first. A step that fails ends the test with its status.
+/* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture.
+ * It varies stale data in the step's buffers and after the rows' pages, the padded tokens and the unowned pages. These must be
+ * equal, bit for bit: the planned buffers except CGR_BUFFER_PLAN, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the watched
+ * memory of real requests, and every byte of their pages; no other given page, and no read-trash page, may change. Whatever
+ * differs is a finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how; so is a `record` that does not do the
+ * same for equal inputs. The engine's staged buffers hold their padding, and workspaces of backends zeros. *count says how many
+ * findings there are, of which `capacity` are written; the status is that of the first. A step that fails ends the test with its
+ * status.
  *
- * No work of the engine's, on any stream, may write the given pages, the read-trash pages or the watched memory meanwhile. Each
- * graph takes three steps, and others that send the pages ahead; statistics count them as CGR_REASON_FORCED and _INTERNAL.
+ * Meanwhile no work of the engine, on any stream, may write the given pages, the read-trash pages or the watched memory. Each
+ * graph takes three steps, plus others that send the pages ahead; statistics count them as CGR_REASON_FORCED and _INTERNAL.
  * CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be replayed; CGR_ERROR_UNSUPPORTED when
  * a group has a page table of the engine's; CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is reserved.
  * Threads one · Capture no · Sync may · Alloc cold */
@@ -261,24 +262,24 @@ typedef struct cgr_audit {
 } cgr_audit;
 #define CGR_AUDIT_INIT { (uint32_t)sizeof(cgr_audit), 0, 0, 0, 0 }
 
-/* Looks for what a replay must not depend on: captures every key whose graph can be replayed twice more, as cgr_runtime_capture
+/* Looks for what a replay must not depend on: captures again, twice, every key whose graph can be replayed, as cgr_runtime_capture
  * does, but makes no graph and reads what the nodes hold. `record` must do what it did then. A finding (CGR_ERROR_AUDIT) names
  * the key, the node and the parameter of
- * - an address that lies in no region, or in one that `record` did not name although it named others; of each allocation, or
- *   region of a key, once;
- * - a number, of a parameter or a launch's dimensions, that is another one in the second capture: a value of the host's, which
- *   replays keep. Bytes between the fields of a struct that nobody has set look the same. Addresses may be others within a
- *   region. Once for each place in nodes of one name;
- * - a key that has other nodes in the second capture.
+ * - an address that lies in no region, or in one that `record` did not name although it named others; once for each allocation,
+ *   or region of a key;
+ * - a number, in a parameter or a launch's dimensions, that differs in the second capture: a host value, which replays keep.
+ *   Unset bytes between the fields of a struct look the same. Addresses may differ within a region. Once for each place in nodes
+ *   of one name;
+ * - a key that has different nodes in the second capture.
  * *count and the status are as in cgr_runtime_self_test; `*audit` may be NULL. A capture that fails ends the audit with its
  * status.
  *
  * It does not see: addresses that kernels find in memory (tables, and tensor maps made on the device) or in variables of their
- * modules; memory that the device does not know, which is what was freed, and on the host device whatever cgr_memory_alloc did
- * not give; addresses that do not stand at a multiple of 8 bytes in a parameter; whether a kernel stays within a region (the
- * address at its end counts as outside); in which order branches run; and a captured value that is the same in both captures (the
- * self-test sees what comes of it). Nodes are hidden whose kind is not kernel, copy, fill or event, or a host function of
- * cgr_launch_host. CGR_ERROR_STATE when a step is prepared, or no key has a graph that can be replayed.
+ * modules; memory that the device does not know: freed memory and, on the host device, whatever cgr_memory_alloc did not return;
+ * addresses that are not at a multiple of 8 bytes in a parameter; whether a kernel stays within a region (the address at its end
+ * counts as outside); in which order branches run; and a captured value that is the same in both captures (the self-test sees its
+ * effect). Nodes of a kind other than kernel, copy, fill, event, or host function of cgr_launch_host are hidden. CGR_ERROR_STATE
+ * when a step is prepared, or no key has a graph that can be replayed.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity,
                                      int32_t *count);

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* In an array of tokens, cgr_batch.tokens too: the token that the row's last step sampled, which is on the device. Refused where
- * there is none: in a new row, after a partial chunk, after cgr_request_set_length. Values below it are reserved. */
+/* In an array of tokens, including cgr_batch.tokens: the token that the row's last step sampled, which is on the device. Refused
+ * if there is none: in a new row, after a partial chunk, after cgr_request_set_length. Values below it are reserved. */
 enum { CGR_TOKEN_LAST = -1 };
 
 /* ------------------------------------------------------------------------------------------------------------------ plan */
@@ -21,12 +21,11 @@ enum { CGR_TOKEN_LAST = -1 };
  * CGR_BUFFER_SLOT_MAPPING and the like.
  *
  * Requests with at most line_query_len new tokens are the line: one tile for each head block (the query heads of one KV head, or
- * of a part of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other
- * requests are the queue: tiles of queue_tile_q new tokens, that are taken one by one, the costliest first, or cut into pieces
- * and taken in the order of the batch where they are fewer than num_parts (unless max_splits is set). KV is counted in tiles of
- * line_tile_kv or queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks,
- * are at most 2^62. However the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head blocks
- * counted. */
+ * some of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other requests
+ * are the queue: tiles of queue_tile_q new tokens, taken one by one, the costliest first; if there are fewer than num_parts (and
+ * max_splits is not set), they are cut into pieces and taken in the order of the batch. KV is counted in tiles of line_tile_kv or
+ * queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks, are at most 2^62. However
+ * the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head blocks counted. */
 typedef struct cgr_plan_input {
   uint32_t size;
   int32_t num_requests;      /* 0 .. 2^24 */
@@ -38,16 +37,16 @@ typedef struct cgr_plan_input {
   int32_t line_tile_kv;      /* 1 .. 4096; 0: 64 */
   int32_t cost_tile;         /* of a tile of the line, besides its KV tiles, 0 .. 2^20; with cost_kv 0: 2 */
   int32_t cost_kv;           /* of a KV tile, 1 .. 2^20; 0: 1 */
-  int32_t snap;              /* a stretch ends where a tile does when that is no further away, 0 .. 2^20; stretches of equal tiles
-                                may be lengthened by at most this, or twice this where no tile is then cut, and never by more
-                                than 1/20 */
+  int32_t snap;              /* a stretch ends where a tile does if that is no further away than this, 0 .. 2^20; stretches of
+                                equal tiles may be lengthened by at most this, or twice this if no tile is then cut, and never by
+                                more than 1/20 */
   int32_t queue_tile_q;      /* 1 .. 4096; 0: 64 */
   int32_t queue_tile_kv;     /* 1 .. 4096; 0: 64 */
   int32_t window_left;       /* keys that a query sees, its own included; 0: all */
   int32_t window_right;      /* keys after its own, with `bidirectional`; 0: all */
   int32_t bidirectional;     /* not 0: a query also sees keys after its own */
-  int32_t max_splits;        /* 1 .. 256: batch-invariant, a tile of the line is split at its own borders, into that many splits
-                                at most, and tiles of the queue are whole; 0: tiles are split where stretches end */
+  int32_t max_splits;        /* 1 .. 256: batch-invariant: a tile of the line is split at its own borders, into at most that many
+                                splits, and tiles of the queue are whole; 0: tiles are split where stretches end */
 } cgr_plan_input;
 #define CGR_PLAN_INPUT_INIT { (uint32_t)sizeof(cgr_plan_input), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
@@ -103,12 +102,12 @@ typedef struct cgr_metadata_group {
   int32_t *kv_last_page_len; /* out, [padded_requests]: tokens in the last page; 1 for empty requests */
 } cgr_metadata_group;
 
-/* What some kernels want of one group besides: the buffers on demand of the same names (cgr_buffer in cgr.h). Each may be NULL.
+/* What else some kernels want of one group: the buffers on demand of the same names (cgr_buffer in cgr.h). Each may be NULL.
  * kv_indices has the pages of one request after the other, as many as kv_indptr ends with; the rest is not written. block_table
- * has the same pages in rows, then read_trash_page to a row's end. What begins with prefill_ is from the first prefill on. */
+ * has the same pages in rows, then read_trash_page to a row's end. Fields named prefill_* are from the first prefill on. */
 typedef struct cgr_metadata_derived {
   int32_t *kv_indices;         /* out */
-  int64_t max_kv_indices;      /* room for so many */
+  int64_t max_kv_indices;      /* room for this many */
   int32_t *block_table;        /* out, [padded_requests][block_table_stride] */
   int64_t block_table_stride;  /* at least ceil(max_seq_len / page_size) */
   int32_t *prefill_kv_indptr;  /* out, [padded_requests + 1]: of kv_indptr; padding repeats the last value */
@@ -141,7 +140,7 @@ typedef struct cgr_metadata {
   int32_t *context_lens;          /* out, [padded_requests] tokens in the cache before this step; padding 0 */
   int32_t *context_start_loc;     /* out, [padded_requests + 1] running sum of context_lens */
   int32_t *prefill_query_start_loc; /* out, [padded_requests + 1] query_start_loc from the first prefill on, less its first
-                                       value; padding repeats the last one. All that is of prefills needs a reorder_threshold */
+                                       value; padding repeats the last one. All outputs of prefills need a reorder_threshold */
   int32_t *num_decodes;           /* out, [1] requests before the first prefill, as CGR_COUNT_DECODES */
   int32_t reorder_threshold;      /* most new tokens of a decode; batches then have their decodes first. 0: no request is one */
   int32_t reserved_end;
@@ -169,17 +168,17 @@ typedef enum cgr_fa3_layout {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_fa3_layout_name(cgr_fa3_layout layout);
 
-/* Everything but the arrays belongs to the key: sizes, offsets and the launch follow from it alone, so that a captured graph
- * holds for every batch. Give the attention kernel the same numbers. Keys and values of the step are in the cache before the
- * kernel runs (no appending by it), and there is no left padding.
+/* Everything but the arrays belongs to the key: sizes, offsets and the launch follow from it alone, so a captured graph holds for
+ * every batch. Give the attention kernel the same numbers. Keys and values of the step are in the cache before the kernel runs
+ * (it does not append), and there is no left padding.
  *
- * The arrays are of the host for cgr_fa3_build, of the device for cgr_fa3_enqueue. A padded request has length 0 in both: it
- * has no work, and changes nothing for the others, except for their places where the layout sorts. */
+ * The arrays are host memory for cgr_fa3_build, device memory for cgr_fa3_enqueue. A padded request has length 0 in both: it has
+ * no work, and changes nothing for the others, except their places if the layout sorts. */
 typedef struct cgr_fa3_input {
   uint32_t size;
   int32_t layout;              /* cgr_fa3_layout */
-  int32_t num_requests;        /* B, padded: 1 .. 4096. Above 992 no request is split, and each 992 are sorted by themselves */
-  int32_t max_requests;        /* Bmax, that the buffer is made for: B .. 4096; 0: B */
+  int32_t num_requests;        /* B, padded: 1 .. 4096. Above 992 no request is split, and every 992 are sorted by themselves */
+  int32_t max_requests;        /* Bmax, which the buffer is made for: B .. 4096; 0: B */
   int32_t num_tokens;          /* T, padded new tokens, for the size of the partials: 0 .. 2^24; 0: the partials are the caller's
                                   business, and their sizes 0 */
   int32_t num_q_heads;         /* H: 1 .. 1024, a multiple of num_kv_heads */
@@ -213,8 +212,8 @@ typedef struct cgr_fa3_input {
 #define CGR_FA3_INPUT_INIT                                                                                               \
   { (uint32_t)sizeof(cgr_fa3_input), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL }
 
-/* What follows from the key. A vector has roundup4(B) words; its place is in words from the begin of the metadata, -1 when this
- * key has none. With `sort`, entry i of each vector is of the i-th request in sorted order, and batch_idx says which it is. */
+/* What follows from the key. A vector has roundup4(B) words; its place is in words from the start of the metadata, -1 if this key
+ * has none. With `sort`, entry i of each vector is of the i-th request in sorted order, and batch_idx says which it is. */
 typedef struct cgr_fa3_sizes {
   uint32_t size;
   int32_t used_words;             /* that FlashAttention knows of, the semaphore included */
@@ -241,14 +240,14 @@ typedef struct cgr_fa3_sizes {
 CGR_API cgr_status cgr_fa3_size(const cgr_fa3_input *input, cgr_fa3_sizes *sizes);
 
 /* `metadata` is aligned to 16 bytes. All metadata_bytes are written: words that FlashAttention never writes, and those past the
- * used ones, are 0. Lengths must be in the key's limits. Where FlashAttention divides by 0, with no work at all in the batch,
+ * used ones, are 0. Lengths must be within the key's limits. Where FlashAttention divides by 0, with no work at all in the batch,
  * num_splits is 1; its sums wrap around beyond 2^31 tiles, and these do not.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_fa3_build(const cgr_fa3_input *input, void *metadata, size_t bytes);
 
 /* The same words by one kernel on `stream`. Arrays and `metadata` are read and written when it runs: a replay plans what is there
- * then. There, lengths below 0 are 0, and those above the key's limits are at the limit. The first call on a device loads the
- * kernel, and must not be inside a capture. num_splits 0 is refused: cgr_fa3_size tells the number.
+ * then. On the device, lengths below 0 count as 0, and those above the key's limits as the limit. The first call on a device
+ * loads the kernel, and must not be inside a capture. num_splits 0 is refused: cgr_fa3_size tells the number.
  * Threads any · Capture adds · Sync never · Alloc cold */
 CGR_API cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *input, void *metadata, size_t bytes,
                                    cudaStream_t stream);
@@ -261,13 +260,13 @@ CGR_API cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *inpu
  * last one), begin_block_idx, end_block_idx (one past the last), begin_split_idx, is_first_req_splitted, is_last_req_splitted,
  * and padding.
  * V1, csrc/smxx/get_mla_metadata.cu at 1408756a88e5: begin_idx, begin_block_idx, end_idx, end_block_idx,
- * begin_n_split_idx, and three words without use. */
+ * begin_n_split_idx, and three unused words. */
 typedef enum cgr_flashmla_layout { CGR_FLASHMLA_CURRENT = 0, CGR_FLASHMLA_V1 = 1 } cgr_flashmla_layout;
 
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_flashmla_layout_name(cgr_flashmla_layout layout);
 
-/* A decode batch for FlashMLA's kernels. What stands before the arrays is the key: sizes and the launch depend on it alone.
+/* A decode batch for FlashMLA's kernels. The fields before the arrays are the key: sizes and the launch depend on it alone.
  *
  * Dense: a request attends to seq_lens[i] tokens. Sparse, topk above 0: to topk tokens, or topk_lens[i] of them, and to
  * extra_topk (or extra_topk_lens[i]) of a second cache after those, rounded up to a block. A request without tokens still
@@ -282,14 +281,14 @@ typedef struct cgr_flashmla_input {
   uint32_t size;
   int32_t layout;                 /* cgr_flashmla_layout */
   int32_t num_requests;           /* B, padding included, 1 .. 4096 */
-  int32_t num_parts;              /* 1 .. 1024; 0: as FlashMLA's own calls set it, from the six fields that follow, which may be 0
-                                     otherwise, but for query_len; the host device has no compute_capability */
+  int32_t num_parts;              /* 1 .. 1024; 0: as FlashMLA's own calls set it, from the next six fields, which otherwise may
+                                     be 0, except query_len; the host device has no compute_capability */
   int32_t num_multiprocessors;    /* of the GPU, 1 .. 1024 */
   int32_t compute_capability;     /* 90 .. 109; dense: 90 .. 99 */
   int32_t query_len;              /* query tokens of each request, 1 .. 65536 */
   int32_t num_q_heads;            /* a multiple of num_kv_heads; sparse CURRENT: 64 or 128 */
   int32_t num_kv_heads;           /* sparse CURRENT: 1 */
-  int32_t qk_head_dim;            /* 512 or 576; looked at for sparse CURRENT with 128 heads on 100 .. 109 alone */
+  int32_t qk_head_dim;            /* 512 or 576; only used for sparse CURRENT with 128 heads on 100 .. 109 */
   int32_t block_size;             /* tokens of a block, 1 .. 65536; 0: 64, as in all kernels of FlashMLA */
   int32_t fixed_overhead;         /* cost of a request in blocks, 1 .. 64; 0: the kernel's own where parts are derived, else 5 */
   int32_t topk;                   /* 0: dense */
@@ -308,10 +307,10 @@ typedef struct cgr_flashmla_input {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashmla_size(const cgr_flashmla_input *input, int32_t *num_parts, size_t *bytes);
 
-/* From arrays of the host. `metadata` is aligned to 32 bytes. All words are the ones that upstream's kernel writes for the
- * live requests; those that it never writes are 0. Parts without work begin at request num_requests, by which kernels know them.
- * Their other words are upstream's too, even begin_block_idx, which upstream reads past the end of an array: the last block of
- * request 0.
+/* From host arrays. `metadata` is aligned to 32 bytes. All words are the ones that upstream's kernel writes for the live
+ * requests; those that it never writes are 0. Parts without work begin at request num_requests, by which kernels know them. Their
+ * other words are upstream's too, even begin_block_idx, which upstream reads past the end of an array: the last block of request
+ * 0.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashmla_build(const cgr_flashmla_input *input, void *metadata, size_t bytes);
 
@@ -323,8 +322,8 @@ CGR_API cgr_status cgr_flashmla_enqueue(cgr_device *device, const cgr_flashmla_i
 
 /* ---------------------------------------------------------------------------------------------------------- block table */
 
-/* What kernels in the manner of TRT-LLM-gen and XQA read, as vLLM's FlashInfer backend calls them: a table of pages in the
- * order of the batch, lengths and running sums of tokens. What stands before the arrays is the key.
+/* What kernels like TRT-LLM-gen and XQA read, as vLLM's FlashInfer backend calls them: a table of pages in the order of the
+ * batch, lengths and running sums of tokens. The fields before the arrays are the key.
  *
  * On the device, a request whose row or length is out of range is empty, and a page outside the pool is replaced by
  * read_trash_page. */
@@ -340,7 +339,7 @@ typedef struct cgr_block_table_input {
   int32_t num_rows;               /* rows of page_table, one of padding included, 1 .. 2^20 + 1 */
   int32_t reserved;
   int64_t num_pages;              /* of the pool, below 2^31 */
-  int64_t page_table_stride;      /* words from a row to the next, at least max_seq_len / page_size rounded up */
+  int64_t page_table_stride;      /* words from one row to the next, at least max_seq_len / page_size rounded up */
   const int32_t *page_table;      /* [num_rows][page_table_stride] */
   const int32_t *rows;            /* [num_requests] of page_table */
   const int32_t *seq_lens;        /* [num_requests] tokens in the cache, the new ones included */
@@ -351,7 +350,7 @@ typedef struct cgr_block_table_input {
 #define CGR_BLOCK_TABLE_INPUT_INIT                                                                                             \
   { (uint32_t)sizeof(cgr_block_table_input), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL }
 
-/* What follows from the key: where things stand in the memory that is written, and the scalars that such kernels take. */
+/* What follows from the key: where things are in the memory that is written, and the scalars that such kernels take. */
 typedef struct cgr_block_table_layout {
   uint32_t size;
   int32_t query_len;      /* q_len_per_req */
@@ -369,8 +368,8 @@ typedef struct cgr_block_table_layout {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_block_table_get_layout(const cgr_block_table_input *input, cgr_block_table_layout *layout);
 
-/* From arrays of the host. `memory` is aligned to 16 bytes. Rows, lengths, pages and sums out of range are refused here. All
- * words are written.
+/* From host arrays. `memory` is aligned to 16 bytes. Rows, lengths, pages and sums out of range are refused here. All words are
+ * written.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_block_table_build(const cgr_block_table_input *input, void *memory, size_t bytes);
 
@@ -505,7 +504,7 @@ CGR_API cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_
                                                   void *int_workspace, size_t int_bytes, cudaStream_t stream);
 
 /* Two levels for prefixes that requests share (MultiLevelCascadeAttentionWrapper, flashinfer/cascade.py): the shared level is a
- * prefill without a mask over groups, a group being one long request with the rows of all its requests and the prefix as its KV;
+ * prefill over groups, without a mask: a group is one long request with the rows of all its requests and the prefix as its KV;
  * the unique level has every request with the rest of its pages, and the qo_indptr of the batch. Outputs of both are merged.
  * The requests of a group are neighbours in the batch. New tokens come after the prefix.
  *
@@ -537,14 +536,14 @@ typedef struct cgr_flashinfer_cascade {
   { (uint32_t)sizeof(cgr_flashinfer_cascade), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
     NULL, 0, 0, NULL, NULL }
 
-/* Writes the arrays of both levels. Refused are prefixes that reach into new tokens or, with kv_indices, that differ; a request
+/* Writes the arrays of both levels. Refuses prefixes that reach into new tokens or, with kv_indices, that differ; a request
  * without rows and without pages may be in any group. On an error the content of the outputs is undefined.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade);
 
 /* The same, and then the plan of each level: cgr_flashinfer_prefill_build of `input`, whose num_requests, live_requests,
- * arrays and page_size are those of the level in place of its own. plans[0] and int_workspaces[0] are the shared level's; both
- * plans have the size of the first. Messages name the level.
+ * arrays and page_size are replaced by those of the level. plans[0] and int_workspaces[0] are the shared level's; both plans have
+ * the size of the first. Messages name the level.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
                                                 void *const int_workspaces[2], const size_t int_bytes[2],

@@ -1,19 +1,19 @@
-/* cgr: what a runtime tells of itself: statistics per key and the flight recorder, both also as text; labels of the nodes of
- * graphs; times taken inside steps; traces. Included by cgr.h, where steps and the statistics of the whole runtime (cgr_stats)
- * are.
+/* cgr: what a runtime reports about itself: statistics per key and the flight recorder, both also as text; labels of the nodes of
+ * graphs; times taken inside steps; traces. Included by cgr.h, which has steps and the statistics of the whole runtime
+ * (cgr_stats).
  *
- * A record of 64 bytes is kept of every step that is launched, cancelled, abandoned or refused, always: the last
+ * A record of 64 bytes is always kept of every step that is launched, cancelled, abandoned or refused: the last
  * cgr_config.flight_depth of them are the flight recorder, and all statistics are sums over them. Host times come from the
- * processor's time stamp counter, of one step in cgr_config.time_every; what has taken longer than 2^32 ticks of it (0.9 s at
- * 4.8 GHz, 2.1 s at 2 GHz) counts as that. After a checkpoint was restored, or a virtual machine has moved, times from before may
- * be off by any amount; later ones are right.
+ * processor's time stamp counter, for one step in cgr_config.time_every; a time above 2^32 ticks of it (0.9 s at 4.8 GHz, 2.1 s
+ * at 2 GHz) counts as 2^32. After a checkpoint is restored or a virtual machine moves, times from before may be off by any
+ * amount; later ones are right.
  *
- * All of this also works on a dead runtime, whose last steps are the ones to look at, but for what asks the device:
- * cgr_runtime_timing and cgr_runtime_trace_step answer CGR_ERROR_DEAD, and cgr_runtime_trace writes the host's part alone.
+ * All of this also works on a dead runtime, whose last steps are the ones to look at, except what asks the device:
+ * cgr_runtime_timing and cgr_runtime_trace_step answer CGR_ERROR_DEAD, and cgr_runtime_trace writes only the host's part.
  *
- * Calls with a runtime take in the records that have not been counted yet, so they belong on the thread that makes its steps,
- * between two of them, or under the lock around them: to answer a scrape from another thread, hand over a text that was written
- * here. They refuse a bad handle (CGR_ERROR_NULL_POINTER, CGR_ERROR_INVALID_ARGUMENT), NULL where an address is needed
+ * Calls with a runtime count the records that have not been counted yet, so they belong on the thread that makes its steps,
+ * between two steps, or under the lock around the steps. To answer a scrape from another thread, hand it a text written this way.
+ * They refuse a bad handle (CGR_ERROR_NULL_POINTER, CGR_ERROR_INVALID_ARGUMENT), NULL where an address is needed
  * (CGR_ERROR_NULL_POINTER), and a struct without its _INIT macro (CGR_ERROR_INVALID_STRUCT). */
 #ifndef CGR_TRACING_H
 #define CGR_TRACING_H
@@ -39,8 +39,8 @@ typedef struct cgr_histogram {
 /* The largest time that a bucket counts; UINT64_MAX for the last one, 0 for one that is not there.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API uint64_t cgr_histogram_border(int32_t bucket);
-/* A time that this many percent of those counted do not pass: the border of the bucket that the percentile lies in, or the
- * largest time if that is less. 0 when nothing was counted, or for a NULL histogram; percent is taken as 0 .. 100.
+/* A time that this percentage of those counted does not exceed: the border of the bucket in which the percentile lies, or the
+ * largest time if that is less. 0 if nothing was counted, or for a NULL histogram; percent is taken as 0 .. 100.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API uint64_t cgr_histogram_percentile(const cgr_histogram *histogram, double percent);
 
@@ -59,18 +59,18 @@ typedef struct cgr_key_stats {
   uint64_t real_tokens, padded_tokens; /* likewise */
   uint64_t bytes_staged;     /* that the device read for them */
   uint64_t misses;           /* steps that would have used its graph and could not, since it was last captured */
-  int64_t num_nodes;         /* of its graph, as the next two and in cgr_graph_stats; 0: it has none */
+  int64_t num_nodes;         /* of its graph, like the next two, as in cgr_graph_stats; 0: it has none */
   int64_t device_bytes;
-  double capture_ms;         /* that capturing it took */
+  double capture_ms;         /* what capturing it took */
   cgr_histogram prepare;     /* host time in cgr_step_prepare, of those steps that were timed (cgr_config.time_every) */
-  cgr_histogram launch;      /* and in cgr_step_launch; neither of the runtime's own steps. Up to the moment when the record is
+  cgr_histogram launch;      /* likewise in cgr_step_launch; neither has the runtime's own steps. It ends when the record is
                                 written: the counting of 256 records, some microseconds in one call of 256, is not in it */
 } cgr_key_stats;
 #define CGR_KEY_STATS_INIT                                                                                               \
   { (uint32_t)sizeof(cgr_key_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, { 0 }, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, \
     { 0, 0, 0, { 0 } }, { 0, 0, 0, { 0 } } }
 
-/* Of the key with this index, as in cgr_runtime_graph_stats; -1: of the eager steps. CGR_ERROR_INVALID_ARGUMENT for any other.
+/* For the key with this index, as in cgr_runtime_graph_stats; -1: the eager steps. CGR_ERROR_INVALID_ARGUMENT for any other.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_stats *stats);
 
@@ -88,10 +88,10 @@ typedef struct cgr_label {
   const char *value; /* any text */
 } cgr_label;
 
-/* The same for Prometheus, in its text exposition format 0.0.4. Each sample bears `labels` (an engine's name, a rank), of which
- * there are 0 .. 16, and NULL will do for none; CGR_ERROR_INVALID_ARGUMENT for a name that is not allowed or comes twice.
- * Counters are per key ("full 8r 8t q1 v0": kind, padded requests and tokens, query length and variant; "eager"), from the first
- * call on that finds the key captured, used or missed. Reasons are per kind; times are histograms per kind, with a border at each
+/* The same for Prometheus, in its text exposition format 0.0.4. Each sample carries the 0 .. 16 `labels` (an engine's name, a
+ * rank); they may be NULL if there are none. CGR_ERROR_INVALID_ARGUMENT for a name that is not allowed or comes twice. Counters
+ * are per key ("full 8r 8t q1 v0": kind, padded requests and tokens, query length and variant; "eager"), starting with the first
+ * call that finds the key captured, used or missed. Reasons are per kind; times are histograms per kind, with a border at each
  * doubling. 10 samples a key, about 1 us each with two labels.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, int32_t num_labels, char *out,
@@ -114,8 +114,8 @@ CGR_API const char *cgr_flight_outcome_name(cgr_flight_outcome outcome);
 typedef struct cgr_flight_record {
   uint32_t size;
   int32_t outcome;       /* cgr_flight_outcome */
-  int32_t reason;        /* cgr_reason; of a refused step why it had no graph, or -1 if it was refused for something else */
-  int32_t status;        /* cgr_status of the call that failed, of a cancelled step its launch if that was refused; else CGR_OK */
+  int32_t reason;        /* cgr_reason; of a refused step, why it had no graph, or -1 if it was refused for something else */
+  int32_t status;        /* cgr_status of the call that failed; if cancelled, of its launch if that was refused; else CGR_OK */
   int32_t key_index;     /* as in cgr_runtime_graph_stats; -1: an eager step; of a refused one the key that it missed, or -1 */
   int32_t num_requests;  /* real, and so are the tokens; the key has the padded counts. A refused step has neither */
   int32_t num_tokens;
@@ -126,8 +126,8 @@ typedef struct cgr_flight_record {
   uint64_t at_ns;        /* when prepare began, or when a step of the runtime's was launched: CLOCK_MONOTONIC */
   uint64_t prepare_ns;   /* host time in cgr_step_prepare; 0: the step was not timed */
   uint64_t launch_ns;    /* likewise in cgr_step_launch */
-  cgr_guard guard;       /* what the device refused of the step: known for ring_depth steps, and of the last 16 such steps that
-                            cgr_step_wait told of as long as the record */
+  cgr_guard guard;       /* what the device refused of the step: known for ring_depth steps; for the last 16 such steps that
+                            cgr_step_wait told of, as long as the record */
   uint64_t launch_at_ns; /* when launch began, in a runtime with cgr_config.timing; 0: not known, or not launched */
   uint64_t repeats;      /* of a refused step: how often the same was refused again after it; times are those of the first */
   int32_t completed;     /* 1: the device has completed the step of this number */
@@ -143,36 +143,36 @@ typedef struct cgr_flight_record {
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, int32_t capacity, int32_t *count);
 
-/* The same as JSON, with what else tells why a runtime is as it is: version, device, layout, the step that is prepared, the last
- * launch that failed, what a dead runtime has died of, and the first step that the device has not completed: a device reports the
- * fault of a kernel at a later call, by which time other steps may have been launched.
+/* The same as JSON, with whatever else explains the runtime's state: version, device, layout, the prepared step, the last launch
+ * that failed, what a dead runtime has died of, and the first step that the device has not completed: a device reports the fault
+ * of a kernel at a later call, by which time other steps may have been launched.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 
 /* cgr_config.dump gets that JSON, zero-terminated, and the dump_context, when the runtime dies and after a step that was
- * abandoned; of a step whose launch was the death it hears once. Called by the thread that calls cgr, whose call has not returned
- * yet; must not call cgr. */
+ * abandoned; if the runtime dies in a step's launch, it is called once. Called by the thread that calls cgr, whose call has not
+ * returned yet; must not call cgr. */
 typedef void (*cgr_dump_function)(void *context, const char *json, size_t length);
 
 /* ------------------------------------------------------------------------------------------------------ labels of graphs */
 
 /* What every node of the captured graphs belongs to, as JSON: for profilers, which see a replay as kernels without a context.
- * There are labels of graphs that were captured with cgr_config.labels; without it `graphs` is empty.
+ * Only graphs that were captured with cgr_config.labels have labels; without it `graphs` is empty.
  *
  *   {"version": .., "device": {"kind": .., "name": .., "driver": 13000},
  *    "graphs": [{"index": 0, "key": "full 8r 8t q1 v0", "kind": "full", "padded_requests": 8, "padded_tokens": 8, "query_len": 1,
  *                "variant": 0, "state": "ready", "unlabelled": null,
  *                "pieces": [[{"phase": "attention", "layer": 3, "backend": "cgr", "nodes": ["name", ..], "ids": [..]}, ..], ..]}]}
  *
- * `index` is that of cgr_runtime_graph_stats. A piece is a graph of its own to the device: one of a FULL graph, several of a
- * PIECEWISE one, in the order in which they are launched; what is launched between them is part of no graph and not listed.
- * Nodes in a row that belong to the same are under one label. Labels stand in the order in which they were captured; the nodes
- * of one as the device lists them, which has so far been that order, too. `phase` is prologue, staged, on demand, planner,
- * record (the engine's, before its first layer), layer (the engine's, after the attention of `layer`), append, attention, merge
- * (of cgr_record_merge), call (of cgr_record_call), fetch, epilogue; or none. Of times (cgr_phase) most have the same names, but
- * planner is "plan first" or "plan", merges have none, and they hold one another: the time of a layer holds what is labelled
- * layer, append and attention, and that of record all layers, what is labelled record, the merges and the calls. `layer` and
- * `backend` are null where there is none. A node's name is its kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are those that CUPTI and Nsight call graphNodeId;
+ * `index` is that of cgr_runtime_graph_stats. A piece is a graph of its own to the device: a FULL graph has one, a PIECEWISE one
+ * several, in the order in which they are launched; what is launched between them is part of no graph and not listed. Consecutive
+ * nodes that belong to the same are under one label. Labels are in the order in which they were captured; the nodes of a label
+ * are as the device lists them, so far in that order too. `phase` is prologue, staged, on demand, planner, record (the engine's,
+ * before its first layer), layer (the engine's, after the attention of `layer`), append, attention, merge (of cgr_record_merge),
+ * call (of cgr_record_call), fetch, epilogue; or none. Most times (cgr_phase) have the same names, but planner is "plan first" or
+ * "plan", merges have none, and times nest: that of a layer holds what is labelled layer, append and attention, and that of
+ * record all layers, what is labelled record, the merges and the calls. `layer` and `backend` are null if there is none. A node's
+ * name is its kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are what CUPTI and Nsight call graphNodeId;
  * drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be taken says why in
  * `unlabelled`, and has no pieces; it can be captured again after cgr_runtime_release_graphs.
  * Threads one · Capture ok · Sync never · Alloc never */
@@ -194,15 +194,15 @@ typedef enum cgr_phase {
   CGR_PHASE_STEP = 0,      /* all of it: from the first timestamp, before the prologue, to the epilogue's end */
   CGR_PHASE_PROLOGUE = 1,
   CGR_PHASE_STAGED = 2,    /* the engine's own buffers */
-  CGR_PHASE_PLAN_FIRST = 3, /* plans of backends with PLANS_FIRST, the library's own among them; beside the step, as are the next
-                               two and the fetch */
+  CGR_PHASE_PLAN_FIRST = 3, /* plans of backends with PLANS_FIRST, the library's own among them; runs beside the step, as do the
+                               next two and the fetch */
   CGR_PHASE_ON_DEMAND = 4, /* buffers on demand */
   CGR_PHASE_PLAN = 5,      /* the other plans */
   CGR_PHASE_RECORD = 6,    /* what `record` enqueues; begins when what is before it on the step's stream has ended */
   CGR_PHASE_FETCH = 7,     /* of the next step's slot; FULL graphs alone */
   CGR_PHASE_EPILOGUE = 8,
   CGR_PHASE_LAYER = 9,     /* from its first attention call to that of the layer that comes next, or to the end of RECORD */
-  CGR_PHASE_APPEND = 10,   /* of a layer; none where a backend of the engine's appends while it attends */
+  CGR_PHASE_APPEND = 10,   /* of a layer; none if a backend of the engine appends while it attends */
   CGR_PHASE_ATTENTION = 11, /* of a layer */
   CGR_PHASE_COUNT_ = 12
 } cgr_phase;
@@ -220,37 +220,37 @@ typedef struct cgr_span {
 } cgr_span;
 #define CGR_SPAN_INIT { (uint32_t)sizeof(cgr_span), 0, 0, 0, 0, 0, 0 }
 
-/* What step `seq` took on the device, by when its phases began; of those that began together the outer first. Abandoned steps and
- * those of the runtime itself have spans too (but of a PIECEWISE step that was abandoned in a call, the layer under way has none
- * of kind LAYER). *count says how many there are, 9 and 3 per layer at most; the first `capacity` are written, spans[0].size bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more
- * (CGR_ERROR_INVALID_ARGUMENT); with 0 spans may be NULL.
- * The step must have been launched (CGR_ERROR_INVALID_ARGUMENT) and have completed (CGR_NOT_READY), and be one of the last
- * ring_depth (CGR_ERROR_EXPIRED). CGR_ERROR_STATE without cgr_config.timing and inside `record`, CGR_ERROR_DEAD on a dead
- * runtime. Copies a few KB from the device on a stream of the runtime's own and waits for that, not for any step; once a second
- * it also compares the clocks, which takes some 100 us. CGR_ERROR_DEVICE if one of these fails.
+/* The spans of step `seq` on the device, ordered by when they began; of those that began together, the outer first. Abandoned
+ * steps and those of the runtime itself have spans too (but in a PIECEWISE step that was abandoned in a call, the layer under way
+ * has no LAYER span). *count says how many there are, at most 9 plus 3 per layer; the first `capacity` are written, spans[0].size
+ * bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more (CGR_ERROR_INVALID_ARGUMENT); with 0
+ * spans may be NULL. The step must have been launched (CGR_ERROR_INVALID_ARGUMENT) and have completed (CGR_NOT_READY), and be one
+ * of the last ring_depth (CGR_ERROR_EXPIRED). CGR_ERROR_STATE without cgr_config.timing and inside `record`, CGR_ERROR_DEAD on a
+ * dead runtime. Copies a few KB from the device on a stream of the runtime's own and waits for that, not for any step; once a
+ * second it also compares the clocks, which takes some 100 us. CGR_ERROR_DEVICE if one of these fails.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *spans, int32_t capacity, int32_t *count);
 
 /* ------------------------------------------------------------------------------------------------------------------- traces */
 
 /* Trace events as Perfetto and chrome://tracing read them: JSON of the object form, times in us of CLOCK_MONOTONIC. pid is the
- * process; tid 1 is the host (prepare, launch), 2 the device's step with its layers, 3 what runs beside it; from 16 on tids are
- * free for events of the engine's own. prepare, launch and the whole step on the device bear its number, key, reason, real and
- * padded counts (a step of the runtime itself has none); its phases and layers bear the number alone. An arrow leads from its
- * launch to its begin on the device. prepare is there of steps whose host times were taken (cgr_config.time_every; of all with
- * cgr_config.timing), launch in a runtime with cgr_config.timing alone. Times of the device are moved to the host's clock by a
- * measured offset, whose error, half the time that the measurement took, is in "otherData" as device_clock_error_ns. */
+ * process; tid 1 is the host (prepare, launch), 2 the device's step with its layers, 3 what runs beside it; tids from 16 on are
+ * free for the engine's own events. prepare, launch and the whole step on the device carry its number, key, reason, real and
+ * padded counts (a step of the runtime itself has none); its phases and layers carry only the number. An arrow leads from its
+ * launch to its start on the device. prepare is there for steps whose host times were taken (cgr_config.time_every; for all with
+ * cgr_config.timing), launch only in a runtime with cgr_config.timing. Device times are moved to the host's clock by a measured
+ * offset, whose error, half the time that the measurement took, is in "otherData" as device_clock_error_ns. */
 
-/* A whole page: the host's part of the steps in the flight recorder, the device's of those of the last ring_depth that have
- * completed. On a dead runtime, or without cgr_config.timing, the host's part alone. CGR_ERROR_STATE inside `record`, and
- * CGR_ERROR_DEVICE if the device cannot be read; then there is no text. Written as the texts above; while steps run a second
- * call may have much more to write than the first, so it is repeated until *length < capacity.
+/* A whole trace: the host's part for the steps in the flight recorder, the device's for those of the last ring_depth that have
+ * completed. On a dead runtime, or without cgr_config.timing, only the host's part. CGR_ERROR_STATE inside `record`, and
+ * CGR_ERROR_DEVICE if the device cannot be read; then there is no text. Written as the texts above. While steps run, a second
+ * call may have much more to write than the first, so repeat it until *length < capacity.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 
 /* The same in pieces, for a trace of more steps than are kept: the head once, then each step once it has completed, and at last
  * CGR_TRACE_TAIL. Each piece of a step begins with a comma, so that an engine can put events of its own between them in the same
- * way. The step as for cgr_runtime_timing, with its errors for `seq` and for the runtime; trace_head has those of
+ * way. trace_step takes a step as cgr_runtime_timing does, with its errors for `seq` and for the runtime; trace_head has those of
  * cgr_runtime_trace.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);

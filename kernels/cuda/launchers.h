@@ -1,6 +1,6 @@
 /* The launchers of the CUDA kernels. Each takes the args struct that the header of its kernel (in kernels/) names for it, checks
- * what is cheap to check, and enqueues one launch whose dimensions follow from that struct: legal in capture, and nothing but the
- * launch on the good path. Returns a CUresult, or a cudaError_t where the driver was not asked: cudaErrorInvalidValue or
+ * what is cheap to check, and enqueues one launch whose dimensions follow from that struct. This is legal in capture, and the
+ * good path does nothing but launch. Returns a CUresult, or a cudaError_t if the driver was not called: cudaErrorInvalidValue or
  * cudaErrorNotSupported for args that no kernel here can run.
  *
  * A _preload loads every instance of a kernel and raises its limit of shared memory. It must have run on the device once

@@ -13,8 +13,8 @@ cgr_status cgr__check_family_device(const char *function, const cgr_device *devi
   return CGR_OK;
 }
 
-/* Loads the kernel, once on each device; it does no harm when two threads do so together. Not in a capture, which may not load
- * anything. */
+/* Loads the kernel once on each device; it does no harm if two threads do so together. Not in a capture, where nothing may be
+ * loaded. */
 static int load(cgr_device *device, const cgr__kernel *kernel, cudaStream_t stream) {
   const uint32_t bit = 1u << kernel->number;
   int capturing = 0;

@@ -30,8 +30,8 @@ typedef struct cgr__flashinfer_args {
 } cgr__flashinfer_args;
 extern const cgr__kernel cgr__kernel_flashinfer; /* cgr__flashinfer_args */
 
-/* The two levels of a cascade. They are cleared for arrays that cgr__cascade_split refuses, and for more pages than there is room
- * for. */
+/* The two levels of a cascade. Both are cleared if cgr__cascade_split refuses the arrays, or if there is not room for all
+ * pages. */
 extern const cgr__kernel cgr__kernel_cascade; /* cgr_flashinfer_cascade */
 
 typedef struct cgr__flashmla_args {
@@ -47,7 +47,7 @@ typedef struct cgr__block_table_args {
 } cgr__block_table_args;
 extern const cgr__kernel cgr__kernel_block_table; /* cgr__block_table_args */
 
-/* What every enqueue asks of the device and the stream. */
+/* Checks what every enqueue requires of the device and the stream. */
 cgr_status cgr__check_family_device(const char *function, const cgr_device *device, cudaStream_t stream);
 
 /* Enqueues a kernel for a public function; the first time on a device, outside of a capture, loads it. */

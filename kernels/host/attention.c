@@ -188,7 +188,7 @@ static void load_kv(const tile *work, const cgr_kv_view *cache, const cgr_view *
   }
 }
 
-/* What q.k of row r and token `position` comes to, in units of log2(e). */
+/* The score that q.k of row r and token `position` becomes, in units of log2(e). */
 static float score_of(const tile *work, int32_t r, int32_t position, float product) {
   const cgr__attention_args *a = work->args;
   if (a->softcap == 0.0f && !a->alibi_slopes)
@@ -209,7 +209,7 @@ static void update_row(const tile *work, tile_state *state, int32_t r, float *sc
   float max = state->max[r];
   for (int32_t t = 0; t < count; t++)
     max = scores[t] > max ? scores[t] : max;
-  float base = max == -INFINITY ? 0.0f : max; /* -inf - -inf is no number */
+  float base = max == -INFINITY ? 0.0f : max; /* -inf - -inf is NaN */
   float rescale = exp2f(state->max[r] - base), sum = 0.0f;
   for (int32_t t = 0; t < count; t++) {
     scores[t] = exp2f(scores[t] - base);
@@ -278,7 +278,7 @@ static void *output_row(const cgr__attention_args *args, int64_t token, int64_t 
   return (unsigned char *)args->out.data + element * cgr__element_size(args->out.dtype);
 }
 
-/* The sink joins row r: one more score, that nothing is multiplied by. */
+/* The sink joins row r: one more score, without a value. */
 static void add_sink(const tile *work, tile_state *state, int32_t r, int64_t head) {
   float sink = work->args->sinks[head] * LOG2E;
   float max = state->max[r] > sink ? state->max[r] : sink, rescale = exp2f(state->max[r] - max);
@@ -317,7 +317,7 @@ static void write_partial(const tile *work, const tile_state *state, int32_t slo
   }
 }
 
-/* Adds a partial to row r. An empty row takes it over bit for bit, so that it does not matter who folds how far. */
+/* Adds a partial to row r. An empty row takes it over bit for bit, so it does not matter who folds how far. */
 static void fold_row(const tile *work, tile_state *state, int32_t r, float max, float sum, const float *out) {
   float new_max = state->max[r] > max ? state->max[r] : max;
   float base = new_max == -INFINITY ? 0.0f : new_max;
@@ -347,7 +347,7 @@ static void fold_before(const tile *work, int32_t slot, tile_state *state) {
     fold_row(work, state, r, own.max[r], own.sum[r], own.out[r]);
 }
 
-/* Leaves the partial, and merges when every other one of the tile is there. */
+/* Leaves the partial, and merges if it is the last one of the tile to arrive. */
 static void finish_shared(const tile *work, const cgr__plan_item *item, tile_state *state) {
   int32_t *arrived = &work->args->plan_counters[item->first];
   if (++*arrived < item->count)
@@ -408,7 +408,7 @@ static void clear_token(const cgr__attention_args *args, int64_t token) {
   }
 }
 
-/* The tokens that no tile has: the padding, and those of refused requests. */
+/* The tokens that no tile covers: the padding, and those of refused requests. */
 static void clear_unowned(const cgr__attention_args *args, int32_t num_emptied) {
   for (int32_t t = args->counts[CGR_COUNT_TOKENS]; t < args->num_tokens; t++)
     clear_token(args, t);

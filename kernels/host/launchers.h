@@ -1,6 +1,6 @@
-/* The host device's launchers of the kernels of kernels/table.c: each runs its kernel at once on the calling thread, on the
- * buffers, the plan and the partials that the CUDA kernel uses, in the same order of merging. They allocate nothing, take no lock
- * and keep no state; the largest takes about 210 KB of stack. */
+/* The host device's launchers of the kernels of kernels/table.c. Each runs its kernel at once on the calling thread, on the same
+ * buffers, plan and partials as the CUDA kernel, and merges in the same order. They allocate nothing, take no lock and keep no
+ * state; the largest takes about 210 KB of stack. */
 #ifndef CGR_KERNELS_HOST_LAUNCHERS_H
 #define CGR_KERNELS_HOST_LAUNCHERS_H
 

@@ -5,7 +5,7 @@
 #include "kernels/host/step_error.h"
 #include "planners/metadata.h"
 
-/* The slot is written by the host; the launch orders those stores before this kernel, so that relaxed loads are enough. */
+/* The slot is written by the host. The launch orders those stores before this kernel, so relaxed loads are enough. */
 static int32_t load_i32(const int32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
 
 typedef struct incoming {
@@ -248,7 +248,7 @@ static void derive(const cgr__step_args *args, const incoming *in) {
     args->buffers.input_ids[t] = args->state->padding_token;
 }
 
-/* The ids that edits name, where they are not CGR_TOKEN_LAST; requests that a guard has refused have none. */
+/* The ids that edits name, if they are not CGR_TOKEN_LAST; requests that a guard has refused have none. */
 static void take_edited_tokens(const cgr__step_args *args, const incoming *in) {
   const int32_t *starts = args->buffers.query_start_loc;
   for (int32_t i = 0; i < in->num_requests; i++) {

@@ -1,4 +1,4 @@
-/* The logical K or V of a request out of a paged cache, for tests. */
+/* The logical K or V of a request, gathered from a paged cache, for tests. */
 #ifndef CGR_KERNELS_REFERENCE_GATHER_H
 #define CGR_KERNELS_REFERENCE_GATHER_H
 

@@ -7,7 +7,7 @@
 
 static bool is_empty(const cgr__reference_head *side) { return isinf(side->lse); }
 
-/* Where at most one side has seen anything. */
+/* Merges if at most one side has seen anything; returns whether that is so. */
 static bool is_trivial(int32_t dtype, int32_t head_dim, const cgr__reference_head *a, const cgr__reference_head *b,
                        cgr__reference_head *merged) {
   const cgr__reference_head *only = is_empty(a) ? b : a;

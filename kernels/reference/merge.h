@@ -1,4 +1,4 @@
-/* What a merge computes, for tests: one head of one token, written without a line of the kernels' code. */
+/* What a merge computes, for tests: one head of one token. It shares no code with the kernels. */
 #ifndef CGR_KERNELS_REFERENCE_MERGE_H
 #define CGR_KERNELS_REFERENCE_MERGE_H
 
@@ -8,13 +8,13 @@
 extern "C" {
 #endif
 
-/* One of the two sides, or what comes of them. lse -inf or +inf: nothing was seen, and out does not count. */
+/* One of the two sides, or their merge. lse -inf or +inf: nothing was seen, and out does not count. */
 typedef struct cgr__reference_head {
   double *out; /* [head_dim] */
   double lse;
 } cgr__reference_head;
 
-/* In fp64; merged->out is given, and filled. */
+/* In fp64. The caller provides merged->out, which is filled. */
 void cgr__reference_merge(int32_t head_dim, const cgr__reference_head *a, const cgr__reference_head *b,
                           cgr__reference_head *merged);
 

@@ -1,7 +1,7 @@
-/* What attention computes, for tests: densely, for one request, from logical arrays, and written without a line of the kernels'
- * code. All arrays are dense: q [query_len][num_q_heads][head_dim], k [seq_len][num_kv_heads][head_dim], v and out the same with
- * head_dim_v, lse [query_len][num_q_heads]. New token j is token seq_len - query_len + j of the sequence, but for `apart`, where it
- * is in another one and sees all of this. */
+/* What attention computes, for tests: densely, for one request, from logical arrays. It shares no code with the kernels. All
+ * arrays are dense: q [query_len][num_q_heads][head_dim], k [seq_len][num_kv_heads][head_dim], v and out the same with
+ * head_dim_v, lse [query_len][num_q_heads]. New token j is token seq_len - query_len + j of the sequence, except with `apart`:
+ * then it is in another sequence and sees all of this one. */
 #ifndef CGR_KERNELS_REFERENCE_REFERENCE_H
 #define CGR_KERNELS_REFERENCE_REFERENCE_H
 
@@ -27,7 +27,7 @@ typedef struct cgr__reference_shape {
 void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v, double *out,
                               double *lse);
 
-/* The same at the precision that the kernels have: fp32 arithmetic, P rounded to `dtype` before it meets V, out rounded to
+/* The same at the precision of the kernels: fp32 arithmetic, P rounded to `dtype` before it meets V, out rounded to
  * `dtype`. The inputs are values of `dtype` already. A kernel may err twice as much as this does. */
 void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
                                  const double *v, double *out, double *lse);

@@ -1,41 +1,41 @@
 /* The native attention plan: which CTA works on which part of the KV caches of a batch, for the layers of one plan class.
  *
- * A q tile is some new tokens of a request for one head block; it sees the KV tiles [first, end) of its sequence (windows begin
- * late, causality ends early). A request that has no new tokens, or that a guard on the device emptied, has no tiles at all.
+ * A q tile is some new tokens of a request, for one head block; it sees the KV tiles [first, end) of its sequence (windows begin
+ * late, causality ends early). A request that has no new tokens, or that a guard on the device emptied, has no tiles.
  *
- * The line. Requests with at most line_query_len new tokens have one q tile per head block. It costs cost_tile + n * cost_kv, n
- * being its KV tiles. Laid end to end, request by request and head block by head block, these tiles form one line of W units;
- * part p of G takes the units [p Q, (p + 1) Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost per tile as in
- * FlashMLA's scheduler metadata). A cut moves to the nearest border of a KV tile, or to the begin or the end of its q tile when
- * that is at most the snap away: nobody works on a sliver. The snap is that of the class or M / 32, M = ceil(W / G), at most
- * M / 4, at least half a KV tile.
+ * The line. A request with at most line_query_len new tokens has one q tile per head block, which costs cost_tile + n * cost_kv
+ * for n KV tiles. Laid end to end, request by request and head block by head block, these tiles form one line of W units; part p
+ * of G takes the units [p Q, (p + 1) Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost per tile is as in
+ * FlashMLA's scheduler metadata). A cut moves to the nearest border of a KV tile, or to the beginning or end of its q tile if
+ * that is at most the snap away, so no part works on a sliver. The snap is the larger of the class's and M / 32, M = ceil(W / G),
+ * but at most M / 4 and at least half a KV tile.
  *
- * When all tiles cost the same, t, Q is raised so that they are not cut, or all cut alike: to the next multiple of t if t <= Q;
- * to ceil(t / floor(t / Q)) if t > Q, if the snap is no less than cost_kv, and max_splits is 0. It is raised by at most Q / 20
+ * When all tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike: to the next multiple of t if
+ * t <= Q; to ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv, and max_splits is 0. It is raised by at most Q / 20
  * (95% of the parts still work) and by at most the class's snap, or two snaps if no tile is then cut and nothing is left to
- * merge: where parts are long, one that is longer costs more than a cut. A part costs at most M + cost_tile + 2 s, s being the
- * snap or, when max_splits is not 0, the larger of snap and half a split.
+ * merge: if parts are long, making them longer costs more than a cut. A part costs at most M + cost_tile + 2 s, where s is the
+ * snap or, when max_splits is not 0, the larger of the snap and half a split.
  *
- * A tile that is cut leaves one partial per part in slots that are neighbours: slot first + i holds the i-th, in the order of the
- * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most
- * two tiles that it does not own whole, so 2 G slots hold the partials of any batch.
+ * A tile that is cut leaves one partial per part, in neighbouring slots: slot first + i holds the i-th, in the order of the KV
+ * tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most two
+ * tiles that it does not own whole, so 2 G slots hold the partials of any batch.
  *
- * Batch-invariant, max_splits = K: a tile of n KV tiles has splits of ceil(n / K), and cuts move to borders of splits. Each split
- * is an item of its own. Splits are folded from the left: the part that has split 0 folds its next ones into one slot, every
- * other split has a slot of its own. So bits depend on the request alone; (K + 1) G slots.
+ * Batch-invariant, max_splits = K: a tile of n KV tiles has splits of ceil(n / K), and cuts move to split borders. Each split is
+ * an item of its own. Splits are folded from the left: the part that has split 0 folds the splits it has next into one slot;
+ * every other split has a slot of its own. So the bits depend on the request alone. This takes (K + 1) G slots.
  *
- * The queue. The q tiles of the other requests, queue_tile_q tokens each, stand in a list of entries, the costliest bucket first,
- * in the order of the batch within a bucket; item i of the queue is head block i mod H of entry i / H. CTAs take items until none
- * is left: the order decides who works, never how. A tile is one item, unless there are fewer tiles than parts (and the class is
- * not batch-invariant): then each is cut into pieces in proportion to its KV tiles, in the order of the batch, again with
- * neighbouring slots, 2 G at most, after those of the line.
+ * The queue. The q tiles of the other requests, queue_tile_q tokens each, form a list of entries: the costliest bucket first, and
+ * within a bucket in the order of the batch. Item i of the queue is head block i mod H of entry i / H. CTAs take items until none
+ * is left: the order decides which CTA works on an item, never how. A tile is one item, unless there are fewer tiles than parts
+ * (and the class is not batch-invariant): then each tile is cut into pieces in proportion to its KV tiles, in the order of the
+ * batch, again with neighbouring slots, at most 2 G, which follow those of the line.
  *
- * Lanes. What is said above is one lane's, and the same for all: lane l of L has the head blocks l, l + L, .. of the layer, CTA c
- * is part c / L of lane c mod L, and item i of the queue is item i / L of lane i mod L. Each lane has slots of its own; those of
- * the lines come first.
+ * Lanes. All of the above is about one lane, and is the same for every lane: lane l of L has the head blocks l, l + L, .. of the
+ * layer, CTA c is part c / L of lane c mod L, and item i of the queue is item i / L of lane i mod L. Each lane has its own slots;
+ * those of the lines come first.
  *
  * In memory: header, parts [G], then the requests of the line [max_requests], then the entries [max_entries], each aligned to
- * 16 bytes. What is after the last request or entry is not written.
+ * 16 bytes. The space after the last request or entry is not written.
  *
  * All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the device: the plans
  * of both planners are equal byte for byte. */
@@ -54,7 +54,7 @@ typedef struct cgr__plan_header {
   int32_t num_line;      /* requests on the line */
   int32_t num_entries;   /* of the queue */
   int32_t num_items;     /* of the queue: num_entries * head_blocks */
-  int32_t num_emptied;   /* requests with new tokens and without a tile: their outputs are nobody's */
+  int32_t num_emptied;   /* requests with new tokens but no tile: no item owns their outputs */
   int64_t cost;          /* W */
   int64_t cost_per_part; /* Q; 1 when W is 0 */
   int64_t snap;
@@ -71,7 +71,7 @@ typedef struct cgr__plan_part {
   cgr__plan_point begin, end;                   /* end is exclusive */
   int32_t request;                              /* of `begin` in the batch; -1 at the end of the line */
   int32_t begin_slot, begin_first, begin_count; /* of the tile it begins inside of: its own slot, the tile's slots */
-  int32_t end_first, end_count;                 /* of the tile that it begins and does not end */
+  int32_t end_first, end_count;                 /* of the tile that it begins but does not end */
 } cgr__plan_part;
 
 /* A q tile of the queue, or a piece of one. */
@@ -89,7 +89,7 @@ typedef struct cgr__plan_item {
   int32_t query_begin, num_queries; /* new tokens of the request */
   int32_t kv_begin, kv_end;         /* KV tiles of the sequence */
   int32_t fold;                     /* slot whose content comes before this item's, or -1 */
-  int32_t slot;                     /* where the result goes; -1: it is the tile's, normalised, to the output */
+  int32_t slot;                     /* where the result goes; -1: it is the whole tile's, and goes to the output, normalised */
   int32_t first, count;             /* slots of the tile, when others share it; count 0: nobody does */
 } cgr__plan_item;
 
@@ -111,10 +111,10 @@ CGR__HOST_DEVICE int32_t cgr__plan_line_slots(const cgr__plan_class *c) {
 }
 CGR__HOST_DEVICE int32_t cgr__plan_queue_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
 
-/* Of all lanes. */
+/* Slots of the lines of all lanes. */
 CGR__HOST_DEVICE int32_t cgr__plan_all_line_slots(const cgr__plan_class *c) { return c->lanes * cgr__plan_line_slots(c); }
 
-/* The slot of all that is `slot` of a lane; -1 stays -1. */
+/* Where slot `slot` of a lane is among the slots of all lanes; -1 stays -1. */
 CGR__HOST_DEVICE int32_t cgr__plan_slot_in_lane(const cgr__plan_class *c, int32_t lane, int32_t slot) {
   int32_t of_line = cgr__plan_line_slots(c);
   if (slot < 0)
@@ -130,17 +130,17 @@ typedef struct cgr__plan_range {
 
 CGR__HOST_DEVICE int32_t cgr__plan_min(int32_t a, int32_t b) { return a < b ? a : b; }
 
-/* n / d, neither negative. They are small as a rule, and a GPU divides 32 bits much faster than 64. */
+/* n / d; neither is negative. Both are usually small, and a GPU divides 32 bits much faster than 64. */
 CGR__HOST_DEVICE int64_t cgr__plan_quotient(int64_t n, int64_t d) {
   return (uint64_t)(n | d) <= UINT32_MAX ? (int64_t)((uint32_t)n / (uint32_t)d) : n / d;
 }
 
-/* Tokens of the sequence that a request attends in, of `seq_len` as the buffers have it: 0 when a guard emptied it. */
+/* Tokens of the sequence that a request attends to; `seq_len` is the buffers' value, 0 when a guard emptied the request. */
 CGR__HOST_DEVICE int32_t cgr__plan_seen_len(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
   return c->sees == CGR__SEES_STEP ? cgr__plan_min(query_len, seq_len) : seq_len;
 }
 
-/* New tokens of a request that are worked on, `seen` being the above: none when there is nothing to see. */
+/* New tokens of a request that are worked on: none when there is nothing to see. `seen` is cgr__plan_seen_len. */
 CGR__HOST_DEVICE int32_t cgr__plan_live_len(const cgr__plan_class *c, int32_t query_len, int32_t seen) {
   return seen >= (c->sees == CGR__SEES_OTHER ? 1 : query_len) ? query_len : 0;
 }
@@ -162,7 +162,7 @@ CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_tokens(const cgr__plan_class *c, i
   return range;
 }
 
-/* KV tiles that they see. */
+/* KV tiles that these new tokens see. */
 CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, int32_t tile_kv, int32_t query_len, int32_t seq_len,
                                                     int32_t first, int32_t last) {
   cgr__plan_range range = cgr__plan_kv_tokens(c, query_len, seq_len, first, last);
@@ -194,7 +194,7 @@ CGR__HOST_DEVICE int64_t cgr__plan_tile_cost(const cgr__plan_class *c, int32_t n
   return c->cost_tile + (int64_t)n * c->cost_kv;
 }
 
-/* How far a cut moves at most: what the class says, or 1/32 of a part; no more than a quarter, unless half a KV tile is more. */
+/* The most a cut moves: the larger of the class's snap and 1/32 of a part; at most 1/4 of a part, at least half a KV tile. */
 CGR__HOST_DEVICE int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) {
   int64_t snap = c->snap > mean / 32 ? c->snap : mean / 32, least = ((int64_t)c->cost_kv + 1) / 2;
   snap = snap < mean / 4 ? snap : mean / 4;
@@ -220,13 +220,13 @@ CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64
   return c->max_splits == 0 && snap >= c->cost_kv && piece - mean <= most ? piece : mean;
 }
 
-/* KV tiles of a split of a tile of n. */
+/* KV tiles in a split of a tile that has n. */
 CGR__HOST_DEVICE int32_t cgr__plan_split_size(const cgr__plan_class *c, int32_t n) {
   return CGR__UNLIKELY(c->max_splits > 0) ? (int32_t)(((uint32_t)n + (uint32_t)c->max_splits - 1) / (uint32_t)c->max_splits) : n;
 }
 
-/* The border of a tile of n KV tiles, 0 .. n, for a cut `units` after its fixed cost: the nearest, or of splits one that is at
- * most half a split away. */
+/* The border, 0 .. n, to which a cut `units` after the fixed cost of a tile of n KV tiles moves: the nearest or, with splits, a
+ * split border at most half a split away. */
 CGR__HOST_DEVICE int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, int64_t units, int64_t snap) {
   int64_t whole = (int64_t)n * c->cost_kv;
   if (units <= snap)
@@ -240,7 +240,7 @@ CGR__HOST_DEVICE int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, i
   return border < n ? (int32_t)border : n;
 }
 
-/* A request of the line: where its tiles begin, the KV tiles of each, and who it is. One more follows the last: the end. */
+/* A request of the line: where its tiles begin, the KV tiles of each, and which it is. One more entry marks the end. */
 typedef struct cgr__plan_stretch {
   int64_t begin;
   int32_t num_kv, request;
@@ -281,7 +281,7 @@ CGR__HOST_DEVICE int cgr__plan_same_tile(const cgr__plan_point *a, const cgr__pl
   return a->line == b->line && a->head_block == b->head_block;
 }
 
-/* Slots for the tile that a part begins inside of: as many as it has splits of it. `n`: KV tiles of that tile. */
+/* Slots for the tile that a part begins inside of: one for each split of it that the part has. `n`: KV tiles of that tile. */
 CGR__HOST_DEVICE int32_t cgr__plan_begin_slots(const cgr__plan_class *c, const cgr__plan_point *begin, const cgr__plan_point *end,
                                                int32_t n) {
   int32_t upto = cgr__plan_same_tile(begin, end) ? end->kv : n;
@@ -307,7 +307,7 @@ typedef struct cgr__plan_before {
 CGR__HOST_DEVICE cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, const cgr__plan_point *cuts,
                                                     cgr__plan_before before, int32_t num_slots, const int32_t *firsts,
                                                     int32_t request) {
-  int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* a slot per part comes before, to fold in */
+  int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* one slot per part comes first, for folding */
   int32_t starts = cgr__plan_starts(&cuts[0], &cuts[1]);
   cgr__plan_part part;
   part.begin = cuts[0];
@@ -345,8 +345,8 @@ CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tile
   return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
 }
 
-/* Pieces of a tile of n KV tiles, `sum` being the KV tiles of all q tiles for one head block: in all head blocks together at most
- * G + H * num_tiles < 2 G. */
+/* Pieces of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks together
+ * have at most G + H * num_tiles < 2 G pieces. */
 CGR__HOST_DEVICE int32_t cgr__plan_num_pieces(const cgr__plan_class *c, int32_t n, int64_t sum) {
   int64_t all = sum * c->head_blocks;
   int64_t pieces = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
@@ -400,7 +400,7 @@ typedef struct cgr__plan_batch {
   const int32_t *query_start, *seq_lens, *line;
 } cgr__plan_batch;
 
-/* Reads only, so that a GPU can go on until the values are needed. */
+/* Only loads, so that a GPU can go on until the values are needed. */
 CGR__HOST_DEVICE void cgr__plan_walk_read(cgr__plan_walk *walk, const cgr__plan_batch *batch, int32_t request) {
   walk->request = request;
   walk->query_len = batch->query_start[request + 1] - batch->query_start[request];
@@ -474,7 +474,7 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
   return 1;
 }
 
-/* An item of the plan becomes the layer's in `lane`. */
+/* Turns an item of the plan into the layer's item in `lane`. */
 CGR__HOST_DEVICE void cgr__plan_item_in_lane(const cgr__plan_class *c, int32_t lane, cgr__plan_item *item) {
   item->head_block = item->head_block * c->lanes + lane;
   item->fold = cgr__plan_slot_in_lane(c, lane, item->fold);

@@ -1,7 +1,7 @@
-/* What a plan is made for: the part of a layer that decides who works on what. Layers that are equal in it share a plan.
+/* What a plan is made for: the properties of a layer that decide who works on what. Layers with equal properties share a plan.
  *
- * Fixed when a runtime is created; all numbers come from the kernel, which knows its tiles and what they cost, and from
- * the layer. Costs are integers of time, in any unit: only their ratio counts. */
+ * Fixed when a runtime is created. All numbers come from the layer and from the kernel, which knows its tiles and what they cost.
+ * Costs are times as integers, in any unit: only their ratio counts. */
 #ifndef CGR_PLANNERS_ATTENTION_PLAN_CLASS_H
 #define CGR_PLANNERS_ATTENTION_PLAN_CLASS_H
 
@@ -11,15 +11,15 @@
 enum cgr__sees {
   CGR__SEES_CACHE, /* of their own sequence: seq_len tokens in pages, the new tokens being the last of them */
   CGR__SEES_STEP,  /* the new tokens of the step alone, without pages */
-  CGR__SEES_OTHER  /* of another sequence of the row (an encoder's): seq_len tokens in pages, that the new tokens are not among */
+  CGR__SEES_OTHER  /* of another sequence of the row (an encoder's): seq_len tokens in pages, not including the new tokens */
 };
 
 typedef struct cgr__plan_class {
-  int32_t num_parts;   /* G: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS; of each lane */
-  int32_t head_blocks; /* H: KV heads, times the blocks that the query heads of one are cut into; of each lane */
+  int32_t num_parts;   /* G, per lane: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS */
+  int32_t head_blocks; /* H, per lane: KV heads, times the blocks into which the query heads of one are cut */
 
-  /* L, 1 or more: the head blocks of the layer, H L, are dealt out to lanes of as many CTAs each. A plan is one lane's, and all
-   * lanes work by it: L neighbouring CTAs read the same tokens for neighbouring heads at about the same time. */
+  /* L, 1 or more: the head blocks of the layer, H L, are dealt out to lanes of equally many CTAs each. A plan describes one lane,
+   * and all lanes follow it: L neighbouring CTAs read the same tokens for neighbouring heads at about the same time. */
   int32_t lanes;
 
   /* The line: requests with few new tokens, each one q tile per head block, cut into G parts. */
@@ -27,8 +27,8 @@ typedef struct cgr__plan_class {
   int32_t line_tile_kv;   /* tokens of a KV tile */
   int32_t cost_tile;      /* fixed cost of a q tile: loading q, merging, writing; 0 or more */
   int32_t cost_kv;        /* cost of a KV tile; 1 or more */
-  int32_t snap;           /* a cut moves to the begin or the end of its tile when that is no further away; parts of equal tiles
-                             are raised by at most this, or twice this where no tile is then cut, and never by more than 1/20 */
+  int32_t snap;           /* a cut moves to the beginning or end of its tile if that is no further away; parts of equal tiles
+                             are raised by at most this, or twice this if no tile is then cut, and never by more than 1/20 */
 
   /* The queue: q tiles of the other requests, taken one by one. */
   int32_t queue_tile_q, queue_tile_kv; /* tokens of a q tile and of a KV tile */

@@ -31,7 +31,7 @@ int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, in
 
 /* -------------------------------------------------------------------------------------------------------------- the line */
 
-/* The requests of the line with their costs, and what is not on it. Returns the number of q tiles in the queue. */
+/* Lists the requests of the line with their costs, and counts what is not on it. Returns the number of q tiles in the queue. */
 static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests,
                              const scratch *s, cgr__plan_header *header, int32_t *line) {
   cgr__plan_stretch *at = s->stretches;

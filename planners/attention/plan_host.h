@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Bytes of scratch for cgr__plan_fill, aligned to 8; the macro for any number of requests and parts. */
+/* Bytes of scratch for cgr__plan_fill, aligned to 8; the macro takes any number of requests and parts. */
 #define CGR__PLAN_SCRATCH_BYTES(requests, parts)          \
   (((size_t)(requests) + 1) * sizeof(cgr__plan_stretch) + \
    ((size_t)(parts) + 1) * (sizeof(cgr__plan_point) + sizeof(cgr__plan_before) + sizeof(int32_t)))
@@ -24,7 +24,7 @@ size_t cgr__plan_scratch_bytes(const cgr__plan_class *c);
 void cgr__plan_fill(const cgr__plan_class *c, const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests,
                     void *scratch, void *plan);
 
-/* Most entries that the queue of a batch can have, c->num_parts and its tiles being set. */
+/* The most entries that the queue of a batch can have; c->num_parts and c's tiles must be set. */
 int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, int32_t max_tokens);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* The block table that kernels in the manner of TRT-LLM-gen and XQA read (cgr/planners.h): vLLM's FlashInfer backend hands them a
- * table in the order of the batch, seq_lens, and running sums of query tokens and of KV tokens, one more than there are requests.
+/* The block table that kernels like TRT-LLM-gen and XQA read (cgr/planners.h): vLLM's FlashInfer backend hands them a table in
+ * batch order, seq_lens, and running sums of query tokens and of KV tokens, one more than there are requests.
  *
  * All functions are compiled as C for the host and as CUDA for the device. Nothing is validated here. */
 #ifndef CGR_PLANNERS_FAMILIES_BLOCK_TABLE_H
@@ -16,7 +16,7 @@ typedef struct cgr__block_table_task {
   const int32_t *page_table, *rows, *seq_lens, *query_start_loc, *live_requests;
 } cgr__block_table_task;
 
-/* Words from the begin of the memory, each a multiple of 4. */
+/* Words from the beginning of the memory, each a multiple of 4. */
 typedef struct cgr__block_table_places {
   int64_t seq_lens, query_start_loc, kv_start_loc, words; /* the table is at 0 */
 } cgr__block_table_places;
@@ -32,7 +32,7 @@ CGR__HOST_DEVICE cgr__block_table_places cgr__block_table_locate(const cgr__bloc
   return p;
 }
 
-/* Of `live`, what *live_requests holds. */
+/* The number of live requests; `live` is what *live_requests holds. */
 CGR__HOST_DEVICE int32_t cgr__block_table_live(const cgr__block_table_task *t, int32_t live) {
   return live < 0 ? 0 : live > t->num_requests ? t->num_requests : live;
 }

@@ -7,14 +7,14 @@
  *
  *   blocks_per_sm = ceil(sum(m n) * 1.1f * heads / SMs),   splits = min(ceil(n / blocks_per_sm), bound), at least 1,
  *
- * and n becomes ceil(n / splits). Larger batches fill the SMs as they are. The product is of 32-bit floats, each operation
- * rounded to nearest as IEEE 754 says, in this order; there is no sum in it that a compiler could fuse. Upstream's kernel is
- * built with fast math, whose division may be off by 2 units in the last place: that shows only where the quotient is that close
- * to a whole number, and in every record of the tests upstream has written the same words with fast math and without. The sum
- * itself is in 64 bits.
+ * and n becomes ceil(n / splits). Larger batches fill the SMs as they are. The product is computed in 32-bit floats, in this
+ * order, each operation rounded to nearest as IEEE 754 says; it has no addition that a compiler could fuse. Upstream's kernel is
+ * built with fast math, whose division may be off by 2 units in the last place: that shows only if the quotient is that close to
+ * a whole number, and in every record of the tests upstream has written the same words with and without fast math. The sum itself
+ * is in 64 bits.
  *
- * With sorting (upstream, unless it is local) the requests of each 992 stand in the order of falling n, or n tile_n - m tile_m
- * when the kernel is causal; requests that are equal in that keep their order. */
+ * With sorting (upstream, unless it is local), each 992 requests are sorted by falling n, or by falling n tile_n - m tile_m when
+ * the kernel is causal; requests that are equal in this keep their order. */
 #ifndef CGR_PLANNERS_FAMILIES_FA3_H
 #define CGR_PLANNERS_FAMILIES_FA3_H
 
@@ -49,7 +49,7 @@ typedef struct cgr__fa3_key {
 
 typedef struct cgr__fa3_request {
   int32_t query_len;
-  int32_t m, n; /* tiles; in the end n is of one split */
+  int32_t m, n; /* tiles; in the end n is that of one split */
   int32_t splits;
 } cgr__fa3_request;
 
@@ -71,7 +71,7 @@ CGR__HOST_DEVICE int32_t cgr__fa3_length(int32_t start, int32_t end, int32_t mos
   return length < (uint32_t)most ? (int32_t)length : most;
 }
 
-/* Request i from the words of the arrays, of which `live` count. */
+/* Request i from the words of the arrays; only the first `live` requests count. */
 CGR__HOST_DEVICE cgr__fa3_request cgr__fa3_read(const cgr__fa3_key *c, int32_t i, int32_t live, int32_t start, int32_t end,
                                                 int32_t seq_len) {
   cgr__fa3_request r = { 0, 0, 0, 1 };
@@ -109,7 +109,7 @@ CGR__HOST_DEVICE void cgr__fa3_split(const cgr__fa3_key *c, int32_t blocks_per_s
   r->n = (int32_t)(((uint32_t)r->n + (uint32_t)r->splits - 1) / (uint32_t)r->splits);
 }
 
-/* What falls along the sorted order; at most 2^30 + 511 in size. */
+/* The number that falls along the sorted order; at most 2^30 + 511 in size. */
 CGR__HOST_DEVICE int32_t cgr__fa3_work(const cgr__fa3_key *c, const cgr__fa3_request *r) {
   return c->is_causal ? r->n * c->tile_n - r->m * c->tile_m : r->n;
 }

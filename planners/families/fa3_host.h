@@ -17,10 +17,10 @@ cgr_status cgr__fa3_read_key(const char *function, const cgr_fa3_input *given, c
 cgr_status cgr__fa3_check_memory(const char *function, const cgr_fa3_input *in, const cgr_fa3_sizes *sizes, const void *metadata,
                                  size_t bytes);
 
-/* What mha_fwd_get_scheduler_metadata derives from an input in its limits. */
+/* What mha_fwd_get_scheduler_metadata derives from an input within its limits. */
 void cgr__fa3_derive(const cgr_fa3_input *in, cgr_fa3_sizes *sizes, cgr__fa3_key *c);
 
-/* Writes all words. Lengths out of the limits are at the limit. `live_requests` may be NULL. */
+/* Writes all words. Lengths beyond a limit count as the limit. `live_requests` may be NULL. */
 void cgr__fa3_fill(const cgr__fa3_key *c, const int32_t *query_start_loc, const int32_t *seq_lens, const int32_t *live_requests,
                    int32_t *metadata);
 

@@ -3,8 +3,8 @@
  * FA2DetermineCtaTileQ of utils.cuh.
  *
  * A tile is one (request, q tile, KV chunk). A q tile is cta_tile_q packed rows, a row being a new token with one query head of a
- * group; decode has one q tile for each request, empty ones too. All requests are cut into chunks of the same number of pages:
- * the smallest, from 128 tokens up, with which there are no more tiles than max_tiles; if q tiles alone are more, the longest KV.
+ * group; decode has one q tile for each request, even an empty one. All requests are cut into chunks of the same number of pages:
+ * the smallest, from 128 tokens up, that makes at most max_tiles tiles; if there are more q tiles than that, the longest KV.
  *
  * The search. S(c), the tiles with chunks of c pages, falls as c grows. With w the q tiles and t the sum of q tiles times pages,
  * t / c <= S(c) <= (t - w) / c + w: so the answer is at least t / max_tiles and at most (t - w) / (max_tiles - w). The range is

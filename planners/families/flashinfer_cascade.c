@@ -59,7 +59,7 @@ int32_t cgr__cascade_live(const cgr_flashinfer_cascade *c) {
   return live < 0 ? 0 : smaller(live, c->num_requests);
 }
 
-/* Tells the fault, which makes the batch no cascade. */
+/* Reports the fault that makes the batch no cascade. */
 static bool wrong(cgr__cascade_fault *fault, cgr__cascade_fault what) {
   *fault = what;
   return false;
@@ -118,7 +118,7 @@ static void put_pages(int32_t *to, const int32_t *from, int32_t count) {
     memcpy(to, from, (size_t)count * sizeof *to);
 }
 
-/* The live requests of group g: their own pages, and the pages of the first that has any as the group's. */
+/* Splits the live requests of group g into their own pages and the group's, which are those of the first that has any. */
 static bool split_group(const cgr_flashinfer_cascade *c, int32_t live, int32_t g, cgr__cascade_fault *fault) {
   int32_t shared = 0, *prefix = c->kv_indices ? c->shared_kv_indices + c->shared_kv_indptr[g] : NULL;
   int32_t first = smaller(c->group_start[g], live), end = smaller(c->group_start[g + 1], live);

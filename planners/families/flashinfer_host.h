@@ -43,7 +43,7 @@ bool cgr__flashinfer_settle(cgr__flashinfer_key *key, const cgr__flashinfer_arra
 bool cgr__flashinfer_fill(const cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, void *int_workspace);
 
 /* Reads an input and makes the key, with a message that begins with the function's name. What follows from lengths is not
- * known yet where `*open` is true. */
+ * known yet if `*open` is true. */
 cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flashinfer_decode_input *input,
                                            cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open);
 cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flashinfer_prefill_input *input,
@@ -53,7 +53,7 @@ cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flas
 cgr_status cgr__flashinfer_build_prefill(const char *function, const cgr_flashinfer_prefill_input *input, void *int_workspace,
                                          size_t int_bytes, cgr_flashinfer_plan *plan);
 
-/* What a batch has that no cascade may have. */
+/* Why a batch is not a cascade. */
 enum cgr__cascade_fault_kind {
   CGR__CASCADE_BEGIN,       /* array[0] is not 0 */
   CGR__CASCADE_FALL,        /* array[index] is less than the entry before it, `expected` */
@@ -73,8 +73,8 @@ typedef struct cgr__cascade_fault {
 /* Two levels: reads the struct and checks all but what the arrays hold, with a message. */
 cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade *given, cgr_flashinfer_cascade *c);
 
-/* Without messages: how many requests are live; fills the arrays of both levels, or tells in `fault`, which otherwise stays,
- * why there are none; makes them levels without requests. */
+/* None of these leaves a message. They tell how many requests are live; fill the arrays of both levels, or tell in `fault`, which
+ * otherwise stays as it is, why there are none; and make the levels ones without requests. */
 int32_t cgr__cascade_live(const cgr_flashinfer_cascade *c);
 bool cgr__cascade_split(const cgr_flashinfer_cascade *c, cgr__cascade_fault *fault);
 void cgr__cascade_clear(const cgr_flashinfer_cascade *c);

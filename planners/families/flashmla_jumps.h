@@ -6,10 +6,10 @@
  * With S_j = turn * Q + residue, and `wraps` times that the hand passed 0 so far, parts begin at (p + wraps) Q + hand. So the
  * first of them at or after S_j follows without a division. This holds for Q > c; else every request is landed on.
  *
- * Whether a landing at i is followed by one at j depends on the two residues alone. The device asks that for all pairs in 32
- * neighbours at once, and so knows where the hand is after those 32 for each of them that it may land on first; with that, and
- * which of the next 32 is landed on from there, also where it is after 64. One warp then takes the hand through all requests, 32
- * or 64 in each step.
+ * Whether a landing at i is followed by one at j depends on the two residues alone. The device evaluates this for all pairs among
+ * 32 neighbours at once. So it knows, for each of them that may be landed on first, where the hand is after those 32; with which
+ * of the next 32 is landed on from there, it also knows where the hand is after 64. One warp then takes the hand through all
+ * requests, 32 or 64 in each step.
  *
  * Residues are compared as `phases`, fractions of the circle in 2^-32: there, "mod Q" is what the hardware does. A phase is
  * floor(residue * I), where I is 2^32 / Q, Q I being 2^32 but for less than 1. So the difference of two phases whose residues
@@ -80,8 +80,8 @@ CGR__HOST_DEVICE cgr__flashmla_inside cgr__flashmla_look(const cgr__flashmla_cir
   return in;
 }
 
-/* The first part that begins at or after x, the end of a request: as if one began there that may be landed
- * on. From the hand after the request. */
+/* The first part that begins at or after x, the end of a request, as if a request that may be landed on began there. From the
+ * hand after the request. */
 CGR__HOST_DEVICE int32_t cgr__flashmla_end(const cgr__flashmla_circle *o, int32_t overhead, int32_t turn, uint32_t residue,
                                            uint32_t hand, int32_t wraps) {
   int32_t passed = residue < hand;

@@ -17,7 +17,7 @@
 
 #define CGR__FLASHINFER_MAX_CTAS 64 /* of a multiprocessor */
 
-#define CGR__FLASHMLA_MAX_PARTS 1024 /* a part has at least one multiprocessor: so many of those, too */
+#define CGR__FLASHMLA_MAX_PARTS 1024 /* a part has at least one multiprocessor, so this bounds those, too */
 #define CGR__FLASHMLA_MAX_QUERY_LEN (1 << 16)
 #define CGR__FLASHMLA_MAX_OVERHEAD 64      /* blocks */
 #define CGR__FLASHMLA_MAX_BLOCKS (1 << 29) /* of all requests with their overheads */

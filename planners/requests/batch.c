@@ -85,7 +85,7 @@ static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
   return memcmp(batch->rows, last->rows, bytes) == 0;
 }
 
-/* None is negative. Eight at a time: chunks are long. */
+/* Whether none is negative. Eight at a time: chunks are long. */
 static bool are_ids(const int32_t *tokens, int32_t count) {
   uint64_t signs = 0, eight[4];
   int32_t i = 0;
@@ -296,7 +296,7 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cg
   return CGR_OK;
 }
 
-/* What is told of a good batch. */
+/* Describes a good batch. */
 static void describe(cgr__checked_batch *checked) {
   const cgr__composition *c = checked->composition;
   checked->num_requests = c->num_requests;
@@ -357,7 +357,7 @@ int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshol
 
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
-/* The rows stay as they are; but the composition on the device is another one. */
+/* The rows stay as they are, but the device has another composition. */
 static void commit_other_set(cgr__rows *rows, const cgr__composition *batch, uint64_t seq) {
   cgr__rows_leave_steady(rows);
   rows->steady.batch = NULL;

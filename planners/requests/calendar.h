@@ -1,6 +1,6 @@
-/* A calendar of a batch's steps: how many of its rows have pages for no further step than this. A step whose day is empty needs
- * no look at the rows. Nothing but numbers, so that a row that gets a page moves without touching others. A row that fits for
- * longer than the calendar reaches is filed under its furthest day, and must be looked at again when that comes. */
+/* A calendar of a batch's steps: for each step, how many of its rows have pages for no further step. A step whose day is empty
+ * needs no look at the rows. The calendar holds only numbers, so a row that gets a page moves without touching others. A row that
+ * fits for longer than the calendar reaches is filed under its furthest day, and must be looked at again when that day comes. */
 #ifndef CGR_PLANNERS_REQUESTS_CALENDAR_H
 #define CGR_PLANNERS_REQUESTS_CALENDAR_H
 
@@ -9,7 +9,7 @@
 #define CGR__CALENDAR_DAYS 4096 /* a power of two */
 #define CGR__CALENDAR_REACH (CGR__CALENDAR_DAYS - 1)
 
-/* Whether no row may lack a page for step `step`, counted as the rows were filed. */
+/* Whether no row can lack a page for step `step`, counted as when the rows were filed. */
 static inline bool cgr__calendar_is_free(const cgr__calendar *calendar, uint64_t step) {
   return calendar[step % CGR__CALENDAR_DAYS] == 0;
 }

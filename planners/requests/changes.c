@@ -124,7 +124,7 @@ static int32_t collect_pages(cgr__rows *rows, int32_t index, int32_t g, cgr__cha
   return count;
 }
 
-/* The same of its data. */
+/* The same for its data. */
 static int32_t collect_data(cgr__rows *rows, int32_t index, cgr__change *changes, int32_t capacity) {
   int32_t count = 0, b = 0;
   for (; b < rows->num_data; b++) {
@@ -158,7 +158,7 @@ static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes,
   return count;
 }
 
-/* What most rows have: one page more, in the first group. */
+/* The change that most rows have: one more page, in the first group. */
 static bool collect_new_page(const cgr__rows *rows, int32_t index, cgr__change *change) {
   cgr__row *row = &rows->row[index];
   if (row->dirty != CGR__DIRTY_PAGES)
@@ -174,7 +174,7 @@ static bool collect_new_page(const cgr__rows *rows, int32_t index, cgr__change *
   return true;
 }
 
-/* What two rows need that come later: of the further one its lines, of the nearer one what those point to. */
+/* Prefetches for two rows that come later: the lines of the further one, and what those of the nearer one point to. */
 #define FAR 8
 #define NEAR 4
 static void prefetch(const cgr__rows *rows, int32_t far, int32_t near) {

@@ -30,7 +30,7 @@ int64_t cgr__changes_pending(const cgr__rows *rows);
 /* Takes up to `capacity` changes; returns how many. */
 int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capacity);
 
-/* Gives changes back that were taken and not launched. */
+/* Gives back changes that were taken but not launched. */
 void cgr__changes_restore(cgr__rows *rows, const cgr__change *changes, int32_t count);
 
 #ifdef __cplusplus

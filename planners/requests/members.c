@@ -30,7 +30,7 @@ void cgr__members_settle(cgr__rows *rows, int32_t index) {
     row->has_token = !(s->members.flags[row->position] & CGR_REQUEST_PARTIAL);
 }
 
-/* Whether the next step would find a token of the row's missing. */
+/* Whether the next step would lack a token of this row. */
 static bool lacks_token(const cgr__rows *rows, int32_t index) {
   const cgr__standing *s = &rows->standing;
   const cgr__row *row = &rows->row[index];

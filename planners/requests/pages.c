@@ -213,8 +213,8 @@ static int32_t computed_now(cgr__rows *rows, int32_t index) {
   return cgr__rows_computed(rows, index);
 }
 
-/* Whether the row's steps can do without its pages before `end`: then giving them back shortens nothing that a batch which
- * repeats has counted on, for its rows only grow. */
+/* Whether the row's steps can do without its pages before `end`. If so, giving them back takes away nothing that a repeating
+ * batch has counted on, because its rows only grow. */
 static bool is_behind(cgr__rows *rows, int32_t row, const cgr__page_group *group, int64_t end) {
   return end < group->row[row].end && computed_now(rows, row) >= group_least(group, (int32_t)end);
 }

@@ -1,8 +1,8 @@
 /* How far back the layers of a group see, and so which of a row's pages its next steps need.
  *
- * The new tokens of a step that finds c tokens in the cache see, in a layer with a window of W, tokens from c + 1 - W on; in one
- * with chunks of C, from c / C * C on; in any other all. Of the layers of a group the one that sees furthest counts. As c grows
- * the first token seen never moves back: a page before it is not needed again until a shorter length is set. */
+ * When a step finds c tokens in the cache, its new tokens see tokens from c + 1 - W on in a layer with a window of W, from
+ * c / C * C on in one with chunks of C, and all in any other. Of the layers of a group, the one that sees furthest back counts.
+ * As c grows, the first token seen never moves back: a page before it is not needed again until a shorter length is set. */
 #ifndef CGR_PLANNERS_REQUESTS_REACH_H
 #define CGR_PLANNERS_REQUESTS_REACH_H
 
@@ -25,7 +25,7 @@ typedef struct cgr__reaches {
 /* A layer of the group. Layers of more kinds than there is room for see all. */
 void cgr__reaches_add(cgr__reaches *reaches, int32_t window, int32_t chunk);
 
-/* The first token that a step sees which finds `computed` tokens in the cache. */
+/* The first token seen by a step that finds `computed` tokens in the cache. */
 int32_t cgr__reaches_first(const cgr__reaches *reaches, int32_t computed);
 
 /* The fewest tokens in the cache with which a step sees none before token `first`; INT32_MAX: it always does. */

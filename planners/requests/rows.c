@@ -147,7 +147,7 @@ cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
   return CGR_OK;
 }
 
-/* The next step would see tokens whose pages the row has no more. */
+/* The next step would see tokens whose pages the row no longer has. */
 static cgr_status refuse_front(const cgr__rows *rows, int32_t row, int32_t num_tokens) {
   int32_t needed = 0, g = cgr__rows_front_missing(rows, row, num_tokens, &needed);
   const cgr__row_pages *has = &rows->group[g].row[row];

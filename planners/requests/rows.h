@@ -23,7 +23,7 @@ extern "C" {
 typedef struct cgr__row {
   int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
   int32_t capacity; /* tokens up to which the pages of every group of length set 0 go; at most max_lens[0] */
-  int32_t least;    /* with fewer tokens in the cache a step would need pages before the row's first, of some such group */
+  int32_t least;    /* with fewer tokens in the cache, a step would need pages before the row's first one in some such group */
   bool open;
   bool has_token; /* the last token is on the device */
   bool listed;    /* changes.h, like the next */
@@ -45,13 +45,13 @@ typedef struct cgr__row {
 #define CGR__DIRTY_DATA 2
 #define CGR__DIRTY_PAGES 4 /* shifted by the group */
 
-/* A row's pages in one group. What the device does not have is kept in two stretches: with windows a row gives pages back at its
+/* A row's pages in one group. What the device does not have is kept as two stretches: with windows, a row gives back pages at its
  * front when it gets others at its end, and what lies between may be long. */
 typedef struct cgr__row_pages {
   int32_t first, end;             /* those it has; none: 0, 0 */
   int32_t set_end;                /* the furthest end since the row was opened: the device may have pages up to there */
   int32_t dirty_first, dirty_end; /* those that the device does not have; changes.h */
-  int32_t gone_first, gone_end;   /* places before `first` of which the device does not know that there is no page */
+  int32_t gone_first, gone_end;   /* places before `first` that the device does not yet know to be without a page */
 } cgr__row_pages;
 
 /* A group as the rows see it. */
@@ -62,16 +62,16 @@ typedef struct cgr__page_group {
   int64_t num_pages;
   cgr__reaches reach;  /* of its layers */
   bool engine_table;   /* the engine keeps the page table on the device: no row has pages here */
-  int32_t *pages;      /* [max_rows][pages_per_row]; counts between the row's first and end alone */
+  int32_t *pages;      /* [max_rows][pages_per_row]; only the row's pages in [first, end) count */
   cgr__row_pages *row; /* [max_rows] */
   uint64_t *seen; /* [max_rows][seen_words] a bit per hashed page number; set for every page of the row, and perhaps for others */
   int32_t seen_words; /* a power of two */
 } cgr__page_group;
 
-/* Data of the engine's that rows have, in a buffer of its own. */
+/* Data that the engine keeps for rows, in a buffer of its own. */
 typedef struct cgr__row_dirty {
   int32_t first, end; /* words that the device does not have; changes.h */
-  bool set;           /* the device may have other than padding, now or once the steps in flight have run */
+  bool set;           /* the device may have something other than padding, now or once the steps in flight have run */
 } cgr__row_dirty;
 typedef struct cgr__data {
   int32_t words;       /* of a row; 0: there is no such buffer */
@@ -80,7 +80,7 @@ typedef struct cgr__data {
   cgr__row_dirty *row; /* [max_rows] */
 } cgr__data;
 
-/* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result does. */
+/* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result refers to it. */
 typedef struct cgr__composition { /* a line */
   int32_t num_requests, num_tokens;
   int32_t query_len;     /* of all requests; 0: mixed, or no requests */
@@ -94,7 +94,7 @@ typedef struct cgr__composition { /* a line */
   uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
 } cgr__composition;
 
-/* At which step how many rows of a batch may not fit any more: calendar.h. */
+/* For each step, how many rows of a batch may no longer fit: calendar.h. */
 typedef uint16_t cgr__calendar;
 
 /* The composition of the last launched step, while it can repeat. */
@@ -103,7 +103,7 @@ typedef struct cgr__steady {
   int32_t headroom;        /* further steps that surely fit every row's pages and max_lens[0] */
   int32_t pending;         /* steps launched and not yet added to the rows */
   bool has_tokens;         /* every row's last token is on the device */
-  bool filed;              /* every row is in the calendar: headroom or not, its next day tells */
+  bool filed;              /* every row is in the calendar: its next day tells, whatever the headroom */
   uint32_t steps;          /* launched of batches that repeated; the calendar counts so */
   uint64_t last_seq;       /* of the pending steps */
   cgr__calendar *calendar;
@@ -118,7 +118,7 @@ typedef struct cgr__special {
   int32_t first_token; /* of the tokens that it was given, in cgr__standing.tokens; -1: none, or used up */
 } cgr__special;
 
-/* The batch that stays from step to step and is edited: standing.h. What an unchanged step looks at comes first. */
+/* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */
 typedef struct cgr__standing {
   uint64_t steps;           /* launched so far */
   uint64_t last_seq;        /* of the last one */
@@ -142,11 +142,11 @@ typedef struct cgr__standing {
   int32_t journal[CGR__JOURNAL];
 } cgr__standing;
 
-/* What a step looks at comes first. */
+/* The fields that a step reads come first. */
 typedef struct cgr__rows {
   int32_t num_dirty;   /* entries of `dirty` */
   bool standing_stale; /* whole batches were launched since the last standing step: members are looked at anew */
-  int64_t dirty_words; /* at most so many words have changed; 0 when num_dirty is */
+  int64_t dirty_words; /* at most this many words have changed; 0 when num_dirty is 0 */
   cgr__steady steady;
   cgr__standing standing;
   int32_t *dirty; /* [max_rows] rows with changes */
@@ -179,8 +179,8 @@ typedef struct cgr__rows_config {
 size_t cgr__rows_bytes(const cgr__rows_config *config);
 void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory);
 
-/* The calls of cgr.h; `function` names them in messages. That a row of the prepared step does not close, lose or replace pages or
- * change its length is the caller's to check: the step was validated, and its steady headroom counted, with what the row has. */
+/* The calls of cgr.h; `function` names them in messages. The caller checks that a row of the prepared step does not close, lose
+ * or replace pages, or change its length: the step was validated, and its steady headroom counted, with what the row has. */
 cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t row);
 cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row);
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
@@ -196,10 +196,10 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group,
 /* Forgets all pages of a row that closes, or opens. */
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
 /* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most its max_lens; -1: the set
- * has no group, and nothing but that bounds it. Of a set after 0 pages hold tokens from page 0 on alone. */
+ * has no group, and only max_lens bounds it. In a set after 0, pages only hold tokens from page 0 on. */
 int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity);
 /* A group of set 0 that lacks pages before the row's first ones for a step that finds `computed` tokens; -1: none does. *needed:
- * the first page that there must be. */
+ * the first page that must be there. */
 int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t computed, int32_t *needed);
 
 /* data.c: sets a row's data, cgr__data.words words that need no alignment; padding when the row opens. */
@@ -220,21 +220,21 @@ static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   return entry->computed + (entry->position < 0 ? 0 : (int32_t)(rows->standing.steps - entry->since) * entry->query_len);
 }
 
-/* Whether a row, which is up to date, has the pages of a step with so many new tokens: all that these see and their own. (None
- * see nothing: the pages may all have been given back.) A row
- * whose front was once enough has enough of it for later steps, until pages are dropped or its length is set: so a batch that
- * repeats counts the steps up to `capacity` and no more. */
+/* Whether a row that is up to date has the pages for a step with `query_len` new tokens: those of all that these see, and their
+ * own. (No new tokens see nothing: the pages may all have been given back.) Once a row's front is enough, it stays enough for
+ * later steps, until pages are dropped or its length is set; so a batch that repeats counts the steps up to `capacity` and no
+ * more. */
 static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
   return query_len == 0 || (row->computed >= row->least && (int64_t)row->computed + query_len <= row->capacity);
 }
 
 /* Adds the pending steps of the steady batch to its rows. */
 void cgr__rows_settle(cgr__rows *rows);
-/* The same, before something changes that the steady batch's headroom rests on. */
+/* The same, before a change to anything that the steady batch's headroom rests on. */
 void cgr__rows_leave_steady(cgr__rows *rows);
 /* Files the rows of the steady batch, which has just been validated, in its calendar. */
 void cgr__steady_file(cgr__rows *rows);
-/* A row has got pages. Nothing for rows that are not in the calendar. */
+/* A row has got pages. Does nothing for rows that are not in the calendar. */
 void cgr__steady_gain(cgr__rows *rows, int32_t row);
 
 /* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */

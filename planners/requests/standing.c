@@ -60,7 +60,7 @@ static void unlist_special(cgr__rows *rows, int32_t row) {
   rows->row[row].special = false;
 }
 
-/* Moves the tokens together that are still to be used; they lie in the order of the list. */
+/* Moves together the tokens that are still to be used; they lie in the order of the list. */
 static void compact_tokens(cgr__rows *rows) {
   cgr__standing *s = &rows->standing;
   s->num_tokens = 0;
@@ -75,7 +75,7 @@ static void compact_tokens(cgr__rows *rows) {
   }
 }
 
-/* All members' tokens are at most max_tokens, so that there is room twice over once the others have been moved together. */
+/* All members together have at most max_tokens tokens: once the others' have been moved together there is room twice over. */
 static int32_t keep_tokens(cgr__rows *rows, const int32_t *tokens, int32_t count) {
   cgr__standing *s = &rows->standing;
   if (count > 2 * s->max_tokens - s->num_tokens)
@@ -129,7 +129,7 @@ static cgr_status check_work(const cgr__rows *rows, const char *function, int32_
 
 /* ------------------------------------------------------------------------------------------------------------------- edits */
 
-/* Takes its work from a member; its row still says what that was. */
+/* Takes a member's work away; its row still says what that was. */
 static void drop_work(cgr__rows *rows, int32_t index) {
   cgr__standing *s = &rows->standing;
   int32_t query_len = rows->row[index].query_len;

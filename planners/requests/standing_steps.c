@@ -7,7 +7,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------- validation */
 
-/* Which member lacks a token, and why. Looked for only to say so. */
+/* Which member lacks a token, and why. Looked for only for the message. */
 static cgr_status refuse_needy(const cgr__rows *rows) {
   const cgr__composition *members = &rows->standing.members;
   int32_t i = 0;
@@ -25,7 +25,7 @@ static cgr_status refuse_needy(const cgr__rows *rows) {
                    row);
 }
 
-/* Those that may not fit this step: hardly ever any, for a member that gets pages is filed anew. */
+/* Members that may not fit this step: hardly ever any, because a member that gets pages is filed anew. */
 static cgr_status check_calendar(cgr__rows *rows) {
   const cgr__standing *s = &rows->standing;
   if (cgr__calendar_is_free(s->calendar, s->steps))
@@ -128,7 +128,7 @@ int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits,
 
 /* ------------------------------------------------------------------------------------------------------------------- launch */
 
-/* Rows and tags as they are now: by the journal as far as it reaches, where that is less work. */
+/* Brings rows and tags up to date: from the journal if it reaches that far and is less work. */
 static void bring_up(const cgr__standing *s, cgr__composition *copy) {
   const cgr__composition *members = &s->members;
   size_t n = (size_t)members->num_requests;
@@ -145,7 +145,7 @@ static void bring_up(const cgr__standing *s, cgr__composition *copy) {
   copy->version = s->version;
 }
 
-/* A copy that nobody refers to, the one with the latest edits. */
+/* Of the copies that nobody refers to, the one with the latest edits. */
 static cgr__composition *free_copy(const cgr__rows *rows, const cgr__compositions *pool) {
   cgr__composition *latest = NULL;
   for (int32_t i = 0; i < pool->depth + CGR__SPARE_COMPOSITIONS; i++) {

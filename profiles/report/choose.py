@@ -1,4 +1,4 @@
-"""Chooses from records what each plot shows. Needs Python 3.10 alone: what a plot would show can be tested without one."""
+"""Chooses from records what each plot shows. Needs only Python 3.10: what a plot would show can be tested without plotting."""
 
 import dataclasses
 import json
@@ -132,7 +132,7 @@ class Phases:
 
 
 def phases(chosen, named=None):
-    """Of each file with phases, or of the one that is named alone: the graph that took the most time."""
+    """Of each file with phases, or only of the one that is named: the graph that took the most time."""
     files = [phases_of(r) for r in chosen.results if named is None or r.path == str(pathlib.Path(named))]
     return [found for found in files if found]
 

@@ -1,4 +1,4 @@
-"""Compares two sets of results: every number that both hold. Needs Python 3.10 alone."""
+"""Compares two sets of results: every number that both hold. Needs only Python 3.10."""
 
 import dataclasses
 
@@ -64,7 +64,7 @@ def compare(before, after):
 
 
 def regressions(changes, percent, tails=False):
-    """What is worse by more than that, and counts that were 0, of failures say, and no longer are. Tails count only when asked
+    """What is worse by more than that, and counts (of failures, say) that were 0 and no longer are. Tails count only when asked
     for: they are few steps, on machines that are shared."""
     found = [c for c in changes if c.verdict(percent) == "worse" and (tails or not c.tail)]
     return [c for c in found if c.percent is not None or c.unit == "count"]

@@ -1,4 +1,4 @@
-"""Reads what the programs of profiles/ and the tests print, as it is kept under profiles/results/, into records.
+"""Parses the output of the programs of profiles/ and of the tests, as kept under profiles/results/, into records.
 
 A record is one number of one file:
 
@@ -10,7 +10,7 @@ A record is one number of one file:
     p99       the number in brackets, None without one; target: what it should be at most, None without one
     better    "lower", "higher", or "" for numbers that are neither good nor bad
 
-Older formats of the same programs give the same records, as far as they hold the same numbers. Needs Python 3.10 alone.
+Older formats of the same programs give the same records, as far as they hold the same numbers. Needs only Python 3.10.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ QUANTILES = re.compile(rf"^({NUMBER}), ({NUMBER}), {NUMBER}$")  # median, p99, p
 
 
 class Unreadable(Exception):
-    """A file that holds nothing that is known; the text says why."""
+    """A file that holds nothing known; the text says why."""
 
 
 @dataclasses.dataclass
@@ -162,7 +162,7 @@ SPECS = {
     ),
 }
 
-# What is no time in microseconds: name of the column, unit, what is better.
+# What is not a time in microseconds: name of the column, unit, what is better.
 OTHERS = {
     "bytes staged": ("bytes", "lower"),
     "bytes": ("bytes", "lower"),
@@ -310,7 +310,7 @@ def parse_tables(program, text):
 
 
 def parse_kernel_cost(text):
-    """Also the empty node that everything is less of."""
+    """Also the empty node whose time has been subtracted from all others."""
     program = re.search(r"^# program: (?:profiles/)?(\w+)$", text, re.M)
     found = parse_tables(program[1] if program else "kernel_cost", text)
     node = re.search(rf"^# node: ({NUMBER}) us", text, re.M)
@@ -422,7 +422,7 @@ def parse_metrics(text):
 
 
 def parse_tests(text):
-    """What the sums "N passed, M failed, K skipped" say: those of the whole file, or of its parts where it has several."""
+    """What the sums "N passed, M failed, K skipped" say: those of the whole file, or of its parts if it has several."""
     lines = re.findall(r"^(?:(.*): )?(\d+) passed, (\d+) failed, (\d+) skipped(?: \((.*)\))?$", text, re.M)
     lines = [line for line in lines if not line[0].startswith("== ")]
     found = []
@@ -468,7 +468,7 @@ def parse_coverage(text):
 
 @contextlib.contextmanager
 def as_json():
-    """What a JSON text lacks is its own fault."""
+    """Turns errors about what a JSON text lacks into Unreadable."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:

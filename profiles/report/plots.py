@@ -62,7 +62,7 @@ def start(paint, rows, columns, height, **options):
 
 
 def plain(value, _=None):
-    """1, 2.5, 1000: a tick's number without noise."""
+    """1, 2.5, 1000: a tick's number without trailing noise."""
     return f"{value:g}"
 
 

@@ -213,7 +213,7 @@ static int64_t slot_of(const alone *a, int32_t set, int32_t token) {
   return page * b->page_size + at % b->page_size;
 }
 
-/* As the runtime does it, whose prologue writes the slots. */
+/* As in the runtime, whose prologue writes the slots. */
 static void make_append(alone *a) {
   const bench_attention *b = a->b;
   cgr__append_args *to = &a->append;
@@ -305,7 +305,7 @@ static void *solve(alone *a) {
   poison_out(a);
   bench_check(cgr_view_make(a->lse, CGR_DTYPE_FP32, b->num_q_heads, 1, &a->args.lse), "lse");
   enqueue(a, last, b->nodes);
-  a->args.lse.data = NULL; /* in the steps of the engines here nobody asks for it */
+  a->args.lse.data = NULL; /* the steps of the engines here do not ask for it */
   synchronize(a);
   if (b->k)
     check_append(a, set);
@@ -339,7 +339,7 @@ static double launch(const alone *a, cgr__exec *exec, int32_t times) {
   return bench_now_us() - begin;
 }
 
-/* The graph is launched several times before anyone waits, 20 ms in all: how long it takes the host to wake up does not count. */
+/* The graph is launched several times before the host waits, 20 ms in all, so the host's time to wake up does not count. */
 static double replay(const alone *a, cgr__exec *exec) {
   const bench_attention *b = a->b;
   double *times = malloc((size_t)b->replays * sizeof *times);
@@ -354,7 +354,7 @@ static double replay(const alone *a, cgr__exec *exec) {
   return median;
 }
 
-/* Every CTA but those of the host asks once more than there are items. */
+/* Every CTA, except on the host, asks once more than there are items. */
 static void check_counters(const alone *a) {
   cgr__step_error *error = download(a, a->args.error, sizeof *error);
   int32_t *queues = download(a, a->queues, ((size_t)a->b->nodes + 1) * sizeof *queues);

@@ -1,6 +1,6 @@
 /* Attention by itself, below the runtime: a batch that the host planner has planned, and a graph of attention nodes over it, one
- * after the other. No prologue and no planner is in the time of a node, and an append only if it is asked for; the step from node
- * to node is (0.6 us on an H200, as for any chain of kernels). */
+ * after the other. The time of a node includes no prologue and no planner, and an append only if asked for; it does include the
+ * step from node to node (0.6 us on an H200, as for any chain of kernels). */
 #ifndef CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 #define CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 
@@ -27,7 +27,7 @@ typedef struct bench_attention {
 
   /* Pages are shuffled. Otherwise each request has pages of its own, which every node reads again. */
   bool shared_pages; /* all requests read the same pages */
-  bool cold;         /* each node reads pages that the nodes before it have not read, as far as the pool goes */
+  bool cold;         /* each node reads pages that the nodes before it have not read, as long as the pool lasts */
 
   int32_t num_parts;             /* 0: as many as the device holds */
   const bench_plan_costs *costs; /* NULL: the variant's */
@@ -49,8 +49,8 @@ typedef struct bench_attention_result {
   bench_attention_error error;
 } bench_attention_result;
 
-/* Also compares some tokens of a launch before with the reference, and looks that the graph gave the same bits, took every item
- * of the queue and tripped no guard. Exits when anything is wrong: the time of a broken plan is worth nothing. */
+/* Also compares some tokens of an earlier launch with the reference, and checks that the graph gave the same bits, took every
+ * item of the queue and tripped no guard. Exits if anything is wrong: the time of a broken plan is worth nothing. */
 bench_attention_result bench_attention_run(const bench_attention *b);
 
 /* The variant of plain bf16 layers of this shape, and the CTAs of it that the device holds at once. */

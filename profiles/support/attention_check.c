@@ -58,7 +58,7 @@ static void gather(const bench_attention *b, const bench_attention_output *o, co
   free(pages);
 }
 
-/* Within 1% of the reference over a head: bf16 alone makes about 0.2% of it, a KV tile of 512 that is left out 4%. */
+/* Within 1% of the reference over a head: bf16 alone makes about 0.2% of it, a missing KV tile of 512 makes 4%. */
 static void compare(const bench_attention *b, const sample *s, const uint16_t *out, const float *lse, const double *want,
                     const double *want_lse, bench_attention_error *most) {
   for (int32_t h = 0; h < s->group; h++) {

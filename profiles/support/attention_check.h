@@ -13,8 +13,8 @@ typedef struct bench_attention_output {
   const float *lse;    /* [tokens][num_q_heads] */
 } bench_attention_output;
 
-/* All lse are finite, all outputs too and no head is 0 throughout; `samples` tokens, from the first of the batch to the last, are
- * near the fp64 reference, each for the query heads of one KV head. Exits otherwise; returns how near they are. */
+/* Checks that all lse and outputs are finite, that no head is 0 throughout, and that `samples` tokens, from the batch's first to
+ * its last, are near the fp64 reference, each for the query heads of one KV head. Exits if not; returns how near they are. */
 bench_attention_error bench_attention_check(const bench_attention *b, const bench_attention_output *output);
 
 #endif

@@ -44,8 +44,8 @@ double bench_shape_flops(const bench_shape *s); /* of both products, where the m
  * TFLOP/s, whichever takes longer. */
 double bench_shape_floor_us(const bench_shape *s, double bandwidth);
 
-/* The best peer's time, as it would be at this bandwidth where bytes are the floor, or 1.02 floors and 6 us (or as many floors as
- * the shape says), whichever is less; 0: there is none, for no peer has been measured. */
+/* The best peer's time, as it would be at this bandwidth if bytes are the floor, or 1.02 floors and 6 us (or as many floors as
+ * the shape says), whichever is less; 0: there is none, because no peer has been measured. */
 double bench_shape_target_us(const bench_shape *s, double bandwidth);
 
 #endif

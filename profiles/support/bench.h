@@ -73,7 +73,7 @@ cgr_status bench_record(cgr_recorder *recorder, void *engine);
 void bench_open(bench_engine *engine, const bench_options *options);
 void bench_close(bench_engine *engine);
 
-/* How long the steps of a paced engine take at least, from the next one on: 0 at first. Waits for the device. */
+/* Sets the minimum time of a paced engine's steps, from the next one on: 0 at first. Waits for the device. */
 void bench_set_pace(bench_engine *engine, uint64_t ns);
 
 /* Opens `count` rows with pages for `capacity` tokens and `length` tokens in the cache. */
@@ -84,7 +84,7 @@ void bench_flush(bench_engine *engine);
 /* Takes the next page of the shuffled order, which begins again at its end: pools of a benchmark may be shared. */
 int32_t bench_take_page(bench_engine *engine);
 
-/* Spins until step `seq` has completed, also when the runtime did not launch it. Asks the device nothing. */
+/* Spins until step `seq` has completed, even if the runtime did not launch it. Asks the device nothing. */
 void bench_wait(bench_engine *engine, uint64_t seq);
 
 /* "# key: value" lines: GPU, driver, date, commit (from the environment CGR_COMMIT, else "unknown"). */

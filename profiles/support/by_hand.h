@@ -1,4 +1,4 @@
-/* A step that is staged and committed as ever, for kernels that are then run without the rest of it. */
+/* A step that is staged and committed as usual, for kernels that are then run without the rest of it. */
 #ifndef CGR_PROFILES_SUPPORT_BY_HAND_H
 #define CGR_PROFILES_SUPPORT_BY_HAND_H
 
@@ -6,11 +6,11 @@
 
 /* Prepares the step and commits its slot, and the same content as the step after it, for whoever looks ahead. */
 void bench_commit(bench_engine *engine, const cgr_batch *batch, cgr_step *step);
-/* As the step before it would have, had it looked ahead. */
+/* Fills the inbox as the step before would have, had it looked ahead. */
 void bench_fill_inbox(bench_engine *engine);
-/* Gives the step up. The device may have another composition afterwards than the host knows; the next one travels whole. */
+/* Gives up the step. The device's composition may then differ from the one that the host knows; the next one travels whole. */
 void bench_take_back(bench_engine *engine, cgr_step *step);
-/* The runtime is told of steps that it did not launch: of epilogues by themselves. */
+/* Tells the runtime of steps that it did not launch: epilogues by themselves. */
 void bench_count_on(bench_engine *engine);
 
 #endif

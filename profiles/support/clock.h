@@ -1,4 +1,4 @@
-/* Kernels of the device's clock: one that takes as long as it is told, and one that writes what time it is. */
+/* Kernels of the device's clock: one that takes as long as it is told, and one that writes the time. */
 #ifndef CGR_PROFILES_SUPPORT_CLOCK_H
 #define CGR_PROFILES_SUPPORT_CLOCK_H
 
@@ -20,7 +20,7 @@ typedef struct bench_spin {
 } bench_spin;
 extern const cgr__kernel bench_kernel_spin; /* bench_spin */
 
-/* Writes the time, in ns since whenever, to page-locked memory. */
+/* Writes the time, in ns from an arbitrary origin, to page-locked memory. */
 typedef struct bench_mark {
   uint64_t *ns;
 } bench_mark;

@@ -71,7 +71,7 @@ void bench_load_rewind(bench_load *l, int32_t length) {
   }
   for (int32_t i = 0; i < l->requests; i++) {
     l->rows[i] = e->rows[i];
-    l->tokens[i] = 0; /* they begin anew: their first token comes from the host */
+    l->tokens[i] = 0; /* they start over: their first token comes from the host */
   }
   l->batch.tokens = is_standing(l) ? NULL : l->tokens;
   bench_flush(e);

@@ -1,4 +1,4 @@
-/* Time of a kernel as a node of a graph: of many of them, one after the other. */
+/* Time of a kernel as a node of a graph of many such nodes, one after the other. */
 #ifndef CGR_PROFILES_SUPPORT_NODES_H
 #define CGR_PROFILES_SUPPORT_NODES_H
 

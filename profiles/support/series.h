@@ -1,5 +1,5 @@
-/* Times of one side of a comparison, in blocks: its own block follows one of the other side's, so that what else runs on the
- * machine meets both. */
+/* Times of one side of a comparison, in blocks: its own block follows one of the other side's, so that other load on the
+ * machine affects both. */
 #ifndef CGR_PROFILES_SUPPORT_SERIES_H
 #define CGR_PROFILES_SUPPORT_SERIES_H
 

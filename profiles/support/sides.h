@@ -1,5 +1,5 @@
 /* A step of an engine without cgr: the same `record`, enqueued in the same order, but with empty kernels in place of cgr's own
- * (prologue, planner, epilogue, what else there is), on the same branches; or without them and their branches. Append and
+ * (prologue, planner, epilogue and any others), on the same branches; or without them and their branches. Append and
  * attention count as the engine's: they work on what the last step of the runtime has left. */
 #ifndef CGR_PROFILES_SUPPORT_SIDES_H
 #define CGR_PROFILES_SUPPORT_SIDES_H

@@ -54,7 +54,7 @@ step32_options step32_read(int argc, char **argv) {
   step32_options o = { .layers = 32, .requests = 16, .length = 2048, .replays = 100, .warmup = 20 };
   int i = 1;
   if (argc > 1 && strcmp(argv[1], "host") == 0)
-    o = small; /* to be tried: the host has not a GPU's speed */
+    o = small; /* just to try it: the host lacks a GPU's speed */
   if (argc > 1 && argv[1][0] != '-')
     o.device = argv[i++];
   for (; i + 1 < argc; i += 2)

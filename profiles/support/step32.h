@@ -22,9 +22,8 @@ typedef struct step32 {
   cgr_key key;       /* of the last step */
 } step32;
 
-/* "[device] [--layers N] [--requests N] [--length N] [--replays N] [--warm-up N] [--kind full|piecewise] [--labels FILE]". Of
- * anything else it prints how the program is used, and ends it. What is not given is that of Llama 3 8B; on `host` something
- * small. */
+/* "[device] [--layers N] [--requests N] [--length N] [--replays N] [--warm-up N] [--kind full|piecewise] [--labels FILE]". On
+ * anything else, prints the usage and exits. The defaults are those of Llama 3 8B; on `host`, something small. */
 step32_options step32_read(int argc, char **argv);
 
 /* Makes the engine with its graph, which has labels, and the requests. */

@@ -122,7 +122,7 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
 
 /* --------------------------------------------------------------------------------------------------------------- support */
 
-/* Whoever lowers the support becomes `who`, in `size` bytes. */
+/* A backend that lowers the support is named in `who`, of `size` bytes. */
 static void ask(cgr__setup *setup, int32_t i, uint64_t *asked, char *who, size_t size) {
   const cgr_layer *l = &setup->layers[i];
   const cgr_backend *b =

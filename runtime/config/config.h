@@ -47,7 +47,7 @@ typedef struct cgr__setup {
 /* Reads and checks all of a configuration and lays its buffers out; what is wrong goes to the findings. Only a configuration that
  * cannot be read at all is a failure, with a message of its own.
  *
- * `*dev`: the device that counts rather than the configuration's, or NULL; becomes the device in use, or NULL if there is none.
+ * `*dev`: the device to use instead of the configuration's, or NULL; becomes the device in use, or NULL if there is none.
  * `*owns`: it has been opened here, and is to be closed in any case. `setup` and `layout` come as zeros; `setup->layers` is to be
  * freed in any case. Both are whole when nothing was found. Otherwise `setup` is partial: size is 0 in groups and layers that
  * could not be read. */

@@ -2,7 +2,7 @@
 #include "base/status.h"
 #include "runtime/config/config.h"
 
-/* Bits that are none become a finding; the others. */
+/* Unknown bits become a finding; returns the others. */
 static uint64_t known_bits(uint64_t asked, const char *field, cgr__findings *f) {
   if (asked & ~CGR__ALL_DERIVED)
     cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, field, "is %#llx, expected CGR_DERIVED bits, %#llx at most",

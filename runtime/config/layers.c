@@ -11,7 +11,7 @@ static void refuse(cgr__findings *f, cgr_status status, int32_t layer, const cha
   cgr__findings_add(f, status, cgr__field_of("layers", layer, name).name, "is %lld, expected %s", (long long)value, expected);
 }
 
-/* What is found bad is set to 0 from here on, which stands for a number that is not known: nothing is found in it again. */
+/* From here on, what is found bad is set to 0, which stands for a number that is not known: it is not reported again. */
 
 /* What is reserved for later versions whatever the kernel. */
 static void check_reserved(cgr_layer *l, int32_t i, cgr__findings *f) {
@@ -110,8 +110,7 @@ static void check_source(const cgr_layer *source, const cgr_layer *l, int32_t i,
                       source->head_dim_v, source->group, l->num_kv_heads, l->head_dim, dim_v, l->group);
 }
 
-/* A layer that reads another's cache takes its views over. Its own are not looked at, so that without the other there are none.
- */
+/* A layer that reads another's cache takes over that layer's views. Its own are ignored, so without the other there are none. */
 static void resolve_source(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
   static const cgr_layer none;
   const cgr_layer *source = &none;
@@ -125,7 +124,7 @@ static void resolve_source(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr
   l->v = source->v;
 }
 
-/* Of a layer without a cache a view is its dtype alone, which is that of k or v in the attention call. */
+/* In a layer without a cache a view is only its dtype, which is that of k or v in the attention call. */
 static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, const char *name, cgr__findings *f) {
   if (view->base || view->scale)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,

@@ -1,5 +1,5 @@
-/* The library's own kernels as a backend, which layers with backend 0 name. It is asked as those of engines are, through the same
- * struct; what it does in a step is above, in runtime/native.c, for cgr_validate makes no runtime. */
+/* The library's own kernels as a backend, which layers with backend 0 name. It is asked through the same struct as the backends
+ * of engines; what it does in a step is above, in runtime/native.c, since cgr_validate makes no runtime. */
 #include "runtime/config/config.h"
 
 /* `context`: the setup, which keeps what is chosen. `layer` is one of its own. */
@@ -30,8 +30,8 @@ cgr_backend cgr__native_backend(cgr__setup *setup) {
   return b;
 }
 
-/* Its plans are in CGR_BUFFER_PLAN rather than in a plan or a workspace of a backend, for engines read them too. Layers of other
- * kinds have other classes of plans, so that one backend serves them all. */
+/* Its plans are in CGR_BUFFER_PLAN rather than in a plan or a workspace of a backend, since engines read them too. Layers of
+ * other kinds have other classes of plans, so one backend serves them all. */
 void cgr__setup_native(cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   const cgr__plan_options options = { c->num_parts, c->max_requests, c->max_tokens, c->batch_invariant != 0 };

@@ -70,7 +70,7 @@ static text text_of(value v, member_kind kind) {
   return t;
 }
 
-/* Layer i against the first of its backend, for whose plan it has to be like that one. */
+/* Compares layer i with the first of its backend, which it must match for the backend's plan. */
 static void compare(const cgr__setup *setup, int32_t i, int32_t first, cgr__findings *f) {
   const cgr_layer *l = &setup->layers[i];
   for (size_t m = 0; m < NUM_PLANNED; m++) {

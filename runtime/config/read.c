@@ -175,7 +175,7 @@ static int32_t largest_bucket(const cgr_config *config) {
   return config->max_requests >= 1 && config->max_requests <= CGR__MAX_REQUESTS ? config->max_requests : CGR__MAX_REQUESTS;
 }
 
-/* `setup->config` becomes complete on the way, so that the order counts. */
+/* `setup->config` becomes complete along the way, so the order matters. */
 static void make_setup(cgr__setup *setup, cgr__findings *f) {
   int32_t largest = largest_bucket(&setup->config);
   check_limits(&setup->config, f);
@@ -193,7 +193,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_derived(setup, f);
 }
 
-/* Of an arena that is too large the rest is laid out without what can be: it takes that much at least. */
+/* If an arena is too large, the rest is laid out without what can be that large: it takes at least that much. */
 static void lay_out(const cgr__setup *setup, cgr__layout *layout, cgr__findings *f) {
   cgr__limits limits = setup->limits;
   cgr_status status = cgr__layout_make(&limits, setup->declared, setup->num_declared, layout);

@@ -41,7 +41,7 @@ static int32_t dim_of(const cgr_layer *layer, const cgr_kv_view *view) {
 
 static int64_t size_of(const cgr_kv_view *view) { return view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1; }
 
-/* Of a view without strides, as cgr__check_kv_view leaves a bad one, the first point alone is known. */
+/* Only the first point is known of a view without strides, as cgr__check_kv_view leaves a bad one. */
 static lattice lattice_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int32_t index,
                           const char *name) {
   int64_t size = size_of(view);
@@ -185,8 +185,8 @@ static bool is_part(const cgr_layer *l, const cgr_group *group, const cgr_kv_vie
   return alike && offset >= 0 && offset + dim_of(l, inner) * size <= dim_of(l, outer) * size;
 }
 
-/* A backend that writes k and v itself may keep one inside of the other, as MLA does. Of a view that is bad, and has a finding of
- * its own, nothing more is told. */
+/* A backend that writes k and v itself may keep one inside of the other, as MLA does. A bad view has a finding of its own, and
+ * nothing more is reported of it. */
 static bool may_share(const cgr__setup *setup, const lattice *a, const lattice *b) {
   const cgr_layer *l = &setup->layers[b->layer];
   const cgr_group *group = cgr__group_of(setup, l->group);

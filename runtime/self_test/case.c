@@ -83,8 +83,8 @@ static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t pages) {
   return true;
 }
 
-/* What nobody owns goes on from graph to graph, so that some graph leaves each page alone: a page that every step writes shows
- * only there. */
+/* The pages that nobody owns move on from graph to graph, so that some graph leaves each page alone: a page that every step
+ * writes shows up only there. */
 static void turn_pages(cgr__self_test *t) {
   cgr__test_case *c = &t->test_case;
   int32_t n = t->given.num_pages;

@@ -33,7 +33,7 @@ static cgr__pages_args pages_args(const cgr__self_test *t, int32_t cache, int v)
   return a;
 }
 
-/* Of the tokens that there are after the step, in pages that a request owns; of the others and the read-trash page all. */
+/* Digests tokens present after the step in pages that a request owns, and all of the other pages and the read-trash page. */
 static cgr_status digest_pages(cgr__self_test *t, bool of_case, uint64_t *digests) {
   const cgr__device_ops *ops = t->rt->dev->ops;
   int error = 0;
@@ -49,7 +49,7 @@ static cgr_status digest_pages(cgr__self_test *t, bool of_case, uint64_t *digest
   return failed(t, error, "cgr_runtime_self_test: summing up the pages");
 }
 
-/* Every run has noise of its own in all pages; over it, what requests have in their cache is the same in each. */
+/* Every run has its own noise in all pages; written over it, what requests have in their cache is the same in each. */
 static cgr_status fill_pages(cgr__self_test *t, int run, bool of_case) {
   int error = 0;
   for (int32_t c = 0; c < t->num_caches && !error; c++)
@@ -106,8 +106,8 @@ static cgr_status send_tokens(cgr__self_test *t) {
 
 /* ------------------------------------------------------------------------------------------------------------------ step */
 
-/* One copy of a buffer. Where pages belong, kernels may read more of them than the step has written: pages that nobody owns take
- * the place of `byte`, as of a batch of the longest requests. */
+/* One copy of a buffer. In a buffer of pages, kernels may read more of them than the step has written: pages that nobody owns
+ * take the place of `byte`, as of a batch of the longest requests. */
 static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
   cgr_runtime *rt = t->rt;
   cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, copy);
@@ -123,8 +123,8 @@ static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
   return rt->dev->ops->fill(rt->dev, data, (uint64_t)(uint32_t)word, sizeof word, count, rt->own_stream);
 }
 
-/* What the step will write itself holds something else before; the state of rows and of the protocol stays, and the counts, whose
- * last words are 0 for good. Workspaces are zeros, which backends have to reckon with before any step: a plan that an eager step
+/* What the step itself will write holds something else before. The state of rows and of the protocol stays, and so do the counts,
+ * whose last words are always 0. Workspaces are zeros, which backends have to expect before any step: a plan that an eager step
  * has left must not help a graph that lacks one. */
 static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding) {
   cgr_runtime *rt = t->rt;
@@ -144,8 +144,8 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
   return failed(t, error, "cgr_runtime_self_test: writing what is stale");
 }
 
-/* The request's own pages; and after them one that it does not need and nobody owns, another one for each run: what kernels find
- * there where a row has had more pages. */
+/* The request's own pages, and after them one that it does not need and nobody owns, a different one for each run: what kernels
+ * find there if a row has had more pages. */
 static cgr_status give_pages(cgr__self_test *t, int32_t i, int run) {
   const cgr__test_case *c = &t->test_case;
   const cgr_runtime *rt = t->rt;

@@ -166,7 +166,7 @@ static void release(cgr__self_test *t) {
 
 /* ---------------------------------------------------------------------------------------------------------------- graphs */
 
-/* What differs from run to run: because of what was varied, if the first run, made once more, is the same. */
+/* Reports what differs from run to run: what was varied is the cause if the first run, repeated, is the same. */
 static cgr_status tell_differences(cgr__self_test *t) {
   CGR__TRY(cgr__test_run_case(t, 3, CGR_KIND_NONE, 0x00, 0));
   if (cgr__test_compare(t, &t->runs[0], &t->runs[3], "in an eager step", "in the same one again: `record` does not repeat") ==
@@ -194,7 +194,7 @@ static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
   return CGR_OK;
 }
 
-/* A uniform length that no sequence reaches has a graph, and no step. */
+/* A uniform length that no sequence reaches has a graph but no step. */
 static bool can_be_used(const cgr_runtime *rt, const cgr_key *key) {
   return !rt->graphs.exact_lengths || key->query_len <= rt->setup.limits.max_lens[cgr__graphs_set_of(&rt->graphs, key->variant)];
 }

@@ -1,4 +1,4 @@
-/* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth where
+/* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth if
  * they differ.
  *
  *   self_test.c   the call: checks, memory, the walk over the graphs     case.c      what a graph is tried with

@@ -29,7 +29,7 @@ std::string Hex(uint32_t mask) {
   return text;
 }
 
-// A lane leaves a kernel that has failed.
+// Thrown to take a lane out of a failed kernel.
 struct Abandoned {};
 
 bool SamePlace(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
@@ -131,7 +131,7 @@ Lane *Block::Next() {
   return next;
 }
 
-// To a lane, or to the runner when there is none.
+// Switches to a lane, or to the runner if there is none.
 void Block::SwitchTo(Lane *lane, bool forever) {
   Fiber *from = lane_ != nullptr ? lane_->fiber.get() : &home_, *to = lane != nullptr ? lane->fiber.get() : &home_;
   if (from == to)
@@ -170,7 +170,7 @@ void Block::GiveWayAtTimes() {
 
 // ------------------------------------------------------------------------------------------------------------- meetings
 
-// Every lane of the mask is there, and can still come: it does not wait elsewhere for one that has arrived here.
+// Every lane of the mask exists and can still come: it does not wait elsewhere for one that has arrived here.
 void Block::CheckElsewhere(const Warp &warp, uint32_t mask, uint32_t arrived, const Meeting *joined, const char *name,
                            Site site) {
   uint32_t elsewhere = 0;
@@ -268,7 +268,7 @@ void Block::MeetBlock(int vote, int *count, int *threads, Site site) {
 
 // --------------------------------------------------------------------------------------------------------------- copies
 
-// The place holds poison from the issue on, and the data not before somebody waits for it.
+// The destination holds poison from the issue on, and gets the data only when somebody waits for it.
 void Block::CopyAsync(void *to, const void *from) {
   uint16_t poison[8];
   std::fill_n(poison, 8, kPoison);
@@ -300,7 +300,7 @@ void Block::Fail(const std::string &text) {
 
 void Block::Fail(const std::string &text, Site site) { Fail(Text(site) + ": " + text); }
 
-// Who waits where, lanes of one place together.
+// Which lanes wait where, grouped by place.
 std::string Block::Waiting() const {
   std::string text;
   std::vector<std::pair<Site, int>> places;

@@ -1,9 +1,9 @@
-// A block at work: its lanes are fibers, one runs at a time until it waits for others or is made to give way. Which goes on then
-// is drawn at random, or is always the one that became ready last or first, as the launch's seed has it: so a warp may be far
-// ahead of the others or far behind, and its lanes apart from each other.
+// A running block. Its lanes are fibers; one runs at a time, until it waits for others or is made to give way. The next one is
+// drawn at random, or is always the one that became ready last or first, depending on the launch's seed. So a warp may run far
+// ahead of the others or far behind, and its lanes may run apart from each other.
 //
-// Meetings check what CUDA demands: every lane that a mask names comes, to the same operation of the same line (__syncwarp: any
-// line), and none of them has exited or waits elsewhere for those that wait for it.
+// Meetings check what CUDA demands: every lane that a mask names comes to the same operation on the same line (__syncwarp: any
+// line), and none of them has exited or waits elsewhere for lanes that wait for it.
 #ifndef CGR_TESTS_EMULATION_BLOCK_H
 #define CGR_TESTS_EMULATION_BLOCK_H
 
@@ -19,14 +19,14 @@
 
 namespace cgr_emulation {
 
-// A place in a kernel's source. As a default argument, Site() is the caller's.
+// A place in a kernel's source. As a default argument, Site() is the caller's place.
 struct Site {
   const char *file;
   int line;
   constexpr Site(const char *file_ = __builtin_FILE(), int line_ = __builtin_LINE()) : file(file_), line(line_) {}
 };
 
-// What lanes of a warp do together: `operands` of the lanes in `mask`.
+// What lanes of a warp do together, with the `operands` of the lanes in `mask`.
 struct WarpOperation {
   const char *name;
   void (*combine)(void *const *operands, uint32_t mask); // NULL: they only wait for each other
@@ -47,21 +47,21 @@ struct Lane {
   int number = 0;
   bool exited = false;
   void *operand = nullptr;      // at a meeting of its warp
-  int vote = 0;                 // at one of the block
+  int vote = 0;                 // at a meeting of the block
   Site site = Site(nullptr, 0); // where it waits
   std::deque<AsyncCopy> copies;
-  uint64_t groups = 0; // of copies, that are closed
+  uint64_t groups = 0; // closed groups of copies
 };
 
 class Block {
 public:
-  // Runs the block of `index`; on the thread that calls, which makes it with its lanes once and for all.
+  // Runs block `index` on the calling thread, which reuses this object and its lanes for all blocks that it runs.
   void Run(uint3 index);
 
-  // Of the lane that runs:
+  // For the running lane:
   void MeetWarp(const WarpOperation &operation, uint32_t mask, void *operand, Site site);
-  void MeetBlock(int vote, int *count, int *threads, Site site); // count: votes that are not 0
-  void GiveWay();                                                // others may go on before it does
+  void MeetBlock(int vote, int *count, int *threads, Site site); // count: nonzero votes
+  void GiveWay();                                                // others may run before it goes on
   void GiveWayAtTimes();
   void Sleep(Site site);                      // until others have done something
   void CopyAsync(void *to, const void *from); // 16 bytes
@@ -112,7 +112,7 @@ struct Builtins {
   Block *block;
 
   int runner;                // of grid.cc
-  char *shared, *shared_end; // of shared_memory.cc: where the thread's shared memory is
+  char *shared, *shared_end; // of shared_memory.cc: the thread's shared memory
 };
 extern __thread Builtins builtins;
 

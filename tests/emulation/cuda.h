@@ -1,16 +1,16 @@
-// The kernels of kernels/cuda, run by a processor: for tests where there is no GPU, and for the address sanitizer.
+// Runs the kernels of kernels/cuda on the CPU: for tests without a GPU, and for the address sanitizer.
 //
-// A test's library compiles the very .cu files as C++, each after this header, which stands in for the language that nvcc adds to
-// C++: keywords, built-in variables and functions. The lanes of a block are fibers (block.h) and meet where CUDA makes them meet;
-// blocks run in random order, several at a time (grid.h); shared memory begins as poison (shared_memory.h). What is no C++ at
-// all, inline assembly, is gathered in headers of the product which another header stands in for: it defines their include guard
-// (stand_ins/). The emulated kernels have names of their own (stand_ins/names.h), so that a test can have both kinds.
+// A test's library compiles the .cu files themselves as C++, each after this header, which provides what nvcc adds to C++:
+// keywords, built-in variables and functions. The lanes of a block are fibers (block.h) and meet where CUDA makes them meet;
+// blocks run in random order, several at a time (grid.h); shared memory begins as poison (shared_memory.h). Inline assembly,
+// which is not C++ at all, is confined to headers of the product; a stand-in header replaces each by defining its include guard
+// (stand_ins/). The emulated kernels have their own names (stand_ins/names.h), so that a test can have both kinds.
 //
-// What it finds: wrong indices, masks and walks by their results; reads of shared memory that nobody wrote and writes after its
-// end; a barrier or a wait for copies that is missing, where the order that was drawn shows it; lanes that miss a meeting;
-// deadlocks. What it does not know: weak memory order, the read-only cache, timing, roundings of the tensor cores.
+// What it finds: wrong indices, masks and walks, by their results; reads of shared memory that nobody wrote and writes past its
+// end; a missing barrier or wait for copies, if the random order exposes it; lanes that miss a meeting; deadlocks. What it does
+// not model: weak memory order, the read-only cache, timing, rounding in the tensor cores.
 //
-// A __shared__ variable is thread_local, and one of dynamic shared memory (extern __shared__) has to be defined before the
+// A __shared__ variable is thread_local. A variable in dynamic shared memory (extern __shared__) must be defined before the
 // kernel, in its namespace: CGR_EMULATED_SHARED(type, name).
 #ifndef CGR_TESTS_EMULATION_CUDA_H
 #define CGR_TESTS_EMULATION_CUDA_H
@@ -84,10 +84,10 @@ inline void __nanosleep(unsigned, CGR_EMULATION_SITE) { ::cgr_emulation::builtin
 
 namespace cgr_emulation {
 
-// A value of each lane, and what each gets.
+// Each lane's value, and what it gets.
 template <class T> struct Exchange {
   T value, result;
-  int from; // lane, whose value it gets; -1: its own
+  int from; // the lane whose value it gets; -1: its own
 };
 
 template <class T> void CombineShuffle(void *const *operands, uint32_t mask) {
@@ -98,7 +98,7 @@ template <class T> void CombineShuffle(void *const *operands, uint32_t mask) {
     else if (mask >> own->from & 1)
       own->result = static_cast<Exchange<T> *>(operands[own->from])->value;
     else
-      std::memset(&own->result, 0x7f, sizeof(T)); // of a lane that takes no part: anything
+      std::memset(&own->result, 0x7f, sizeof(T)); // from a lane that takes no part: anything
   }
 }
 
@@ -259,6 +259,6 @@ inline float __int_as_float(int x) { return ::cgr_emulation::Bits<float>(x); }
 
 #undef CGR_EMULATION_SITE
 #include "tests/emulation/stand_ins/launch.h"
-#include "tests/emulation/stand_ins/names.h" // the last: it renames
+#include "tests/emulation/stand_ins/names.h" // must be last: it renames
 
 #endif // CGR_TESTS_EMULATION_CUDA_H

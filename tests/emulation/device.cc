@@ -8,7 +8,7 @@
 #include "tests/emulation/grid.h"
 #include "tests/support/devices.h"
 
-// X(name) of each kernel that is emulated.
+// X(name) for each emulated kernel.
 #define EMULATED(X) \
   X(append)         \
   X(attention)      \
@@ -32,7 +32,7 @@ EMULATED(DECLARE)
 namespace cgr_emulation {
 namespace {
 
-// On whatever thread executes the stream.
+// Called on whatever thread executes the stream.
 template <int (*kLauncher)(const void *, cudaStream_t)> void Execute(const void *args) {
   int error = kLauncher(args, nullptr);
   if (error != kLaunched) {
@@ -110,7 +110,7 @@ int OpenLayer(cgr_device *inner, const cgr_device_config *, cgr_device **dev) {
 
 const cgr_device_layer kLayer = { OpenLayer };
 
-// Whoever links this has the device; but the thread sanitizer does not know of fibers.
+// A test that links this has the device, except under the thread sanitizer, which does not know about fibers.
 #if !defined(__SANITIZE_THREAD__)
 const bool kIsThere = [] {
   cgr_test::EmulationLayer() = &kLayer;

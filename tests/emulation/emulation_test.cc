@@ -1,4 +1,4 @@
-// The emulation finds what it is there to find: each kernel here breaks one rule, and a good one beside it keeps it.
+// The emulation finds what it is meant to find: each kernel here breaks one rule, and a good one beside it keeps the rule.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -6,13 +6,13 @@
 
 #include "tests/emulation/cuda.h"
 
-#if !defined(__SANITIZE_THREAD__) // it does not know of fibers
+#if !defined(__SANITIZE_THREAD__) // it does not know about fibers
 
 namespace {
 
 constexpr int kThreads = 128;
 
-// Dynamic shared memory, as a kernel declares it.
+// Dynamic shared memory, declared as a kernel does.
 CGR_EMULATED_SHARED(float, memory);
 
 struct Args {
@@ -61,7 +61,7 @@ TEST(Emulation, RunsEveryThreadOfEveryBlockOnce) {
     }
 }
 
-// out[0]: how many have been here; then their numbers.
+// out[0]: how many blocks have been here; then their numbers.
 __global__ void number_kernel(Args a) {
   __syncthreads();
   if (threadIdx.x == 0)
@@ -235,7 +235,7 @@ TEST(Emulation, RefusesLanesThatMissAMeeting) {
   }
 }
 
-// Halves of a warp that meet by themselves are good.
+// The halves of a warp may meet separately.
 __global__ void halves_kernel(Args a) {
   unsigned mask = threadIdx.x % 32 < 16 ? 0x0000ffffu : 0xffff0000u;
   if (threadIdx.x % 32 < 16)
@@ -269,7 +269,7 @@ TEST(Emulation, SharedMemoryBeginsAsNan) {
   }
 }
 
-// Each block alive has its own.
+// Each live block has its own.
 __global__ void own_kernel(Args a) {
   __shared__ unsigned mine;
   extern __shared__ float memory[];
@@ -294,7 +294,7 @@ TEST(Emulation, BlocksHaveSharedMemoryOfTheirOwn) {
   EXPECT_EQ(CountFailures(is_good), 0);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) // which stops the process
+#if !defined(__SANITIZE_ADDRESS__) // which would stop the process
 __global__ void beyond_kernel(Args) {
   extern __shared__ float memory[];
   memory[16 + threadIdx.x] = 1.0f;
@@ -353,7 +353,7 @@ __global__ void wait_for_nobody_kernel(Args a) {
 
 TEST(Emulation, GivesUpOnWhoWaitsForNobody) { ExpectFailure(wait_for_nobody_kernel, "waits too long"); }
 
-// After a failure the next launch is as good as any.
+// The next launch after a failure works like any other.
 TEST(Emulation, GoesOnAfterAFailure) {
   for (int i = 0; i < 20; i++) {
     std::vector<int> out(kThreads);

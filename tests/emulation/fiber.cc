@@ -13,8 +13,8 @@
 #endif
 
 #if defined(__x86_64__)
-// void cgr_emulation_switch(void **save, void *load): the registers that a call keeps go to the stack, whose top is saved, and
-// those of the other stack come back.
+// void cgr_emulation_switch(void **save, void *load): pushes the callee-saved registers, saves the top of the stack, and restores
+// the registers from the other stack.
 asm(R"(
 .text
 .globl cgr_emulation_switch
@@ -84,7 +84,7 @@ void Fiber::Begin(void (*entry)()) {
 void Fiber::SwitchFrom(Fiber *from, bool forever) {
   from->ended_ = forever;
 #if defined(__SANITIZE_ADDRESS__)
-  if (stack_ == nullptr) { // the thread's own: where it is has to be asked
+  if (stack_ == nullptr) { // the thread's own: its place has to be looked up
     pthread_attr_t attributes;
     if (pthread_getattr_np(pthread_self(), &attributes) != 0 || pthread_attr_getstack(&attributes, &stack_, &bytes_) != 0)
       std::abort();

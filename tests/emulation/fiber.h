@@ -1,5 +1,5 @@
-// A stack of its own and the place on it at which it goes on: what a thread of an emulated block runs on. A switch is a dozen
-// instructions where this knows the processor, and swapcontext elsewhere.
+// A thread of an emulated block runs on a fiber: its own stack and the place at which it resumes. A switch takes a dozen
+// instructions on x86-64, and swapcontext elsewhere.
 #ifndef CGR_TESTS_EMULATION_FIBER_H
 #define CGR_TESTS_EMULATION_FIBER_H
 
@@ -19,18 +19,18 @@ public:
   Fiber(const Fiber &) = delete;
   Fiber &operator=(const Fiber &) = delete;
 
-  // From now on the fiber begins with `entry`, which never returns; whatever it was doing is forgotten.
+  // Restarts the fiber at `entry`, which never returns; whatever it was doing is forgotten.
   void Begin(void (*entry)());
-  // Leaves `from`, on which the caller runs, and goes on with this one; returns when somebody goes on with `from`. `forever`:
-  // nobody will.
+  // Leaves `from`, on which the caller runs, and resumes this one; returns when somebody resumes `from`. `forever`: nobody
+  // will.
   void SwitchFrom(Fiber *from, bool forever = false);
-  // The first thing that an entry does.
+  // An entry must call this first.
   static void Entered();
 
 private:
-  void *stack_ = nullptr; // above a page that nobody may touch
+  void *stack_ = nullptr; // above a guard page
   size_t bytes_ = 0;
-  [[maybe_unused]] void *shadow_ = nullptr; // of the address sanitizer
+  [[maybe_unused]] void *shadow_ = nullptr; // for the address sanitizer
   bool ended_ = true;
 #if defined(__x86_64__)
   void *top_ = nullptr; // of the stack, where the registers are

@@ -14,18 +14,18 @@ namespace cgr_emulation {
 namespace {
 
 constexpr int kRunners = 4, kNobody = -1, kCaller = -2;
-constexpr int64_t kMostSleeps = 200000; // of a launch
+constexpr int64_t kMostSleeps = 200000; // per launch
 
-// The state of the launch that runs. Whoever has the turn may touch it.
+// The state of the running launch. Only the thread that has the turn may touch it.
 struct Grid {
   std::mutex mutex; // of the turn
   int turn = kCaller;
   std::condition_variable is_callers, is_runners[kRunners];
   bool alive[kRunners] = {};
-  int num_runners = 0; // threads that there are
+  int num_runners = 0; // threads created so far
 
   const Launch *launch = nullptr;
-  std::vector<uint3> blocks; // that have not begun
+  std::vector<uint3> blocks; // not begun yet
   std::mt19937_64 random{ 1 };
   int64_t num_sleeps = 0;
   bool failed = false, in_order = false;
@@ -92,7 +92,7 @@ void Begin(Grid &grid, const Launch &launch) {
         grid.blocks.push_back({ x, y, z });
   int runners = 1;
   if (grid.in_order) {
-    std::reverse(grid.blocks.begin(), grid.blocks.end()); // the last one begins
+    std::reverse(grid.blocks.begin(), grid.blocks.end()); // the last one begins first
   } else {
     std::shuffle(grid.blocks.begin(), grid.blocks.end(), grid.random);
     runners = int(std::min<size_t>(grid.blocks.size(), 1 + grid.random() % kRunners));

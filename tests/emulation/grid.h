@@ -1,8 +1,8 @@
-// How a grid is run: what a launcher calls, and what came of it.
+// Runs a grid: what a launcher calls, and the outcome.
 //
-// Blocks run on a few threads of their own ("runners": a function's __shared__ variables are thread_local, so each block that is
-// alive has its own), of which one works at a time and hands over at random; the order of the blocks, of the lanes of a block,
-// and how many blocks are alive at a time follow from a seed. One launch runs at a time.
+// Blocks run on a few threads of their own, the "runners" (a function's __shared__ variables are thread_local, so each live block
+// has its own). One runner works at a time and hands over at random. The order of the blocks, the order of a block's lanes, and
+// the number of live blocks follow from a seed. One launch runs at a time.
 #ifndef CGR_TESTS_EMULATION_GRID_H
 #define CGR_TESTS_EMULATION_GRID_H
 
@@ -16,36 +16,36 @@
 namespace cgr_emulation {
 
 struct Launch {
-  void (*call)(const void *kernel, const void *args); // makes the call of one lane
+  void (*call)(const void *kernel, const void *args); // calls the kernel for one lane
   const void *kernel, *args;
   dim3 grid, block;
   size_t shared; // bytes of dynamic shared memory
 };
 
-constexpr int kLaunched = 0, kInvalidValue = 1, kLaunchFailed = 719; // as cudaError_t counts them
-constexpr size_t kMostShared = 227 * 1024;                           // that a block may ask for
+constexpr int kLaunched = 0, kInvalidValue = 1, kLaunchFailed = 719; // as in cudaError_t
+constexpr size_t kMostShared = 227 * 1024;                           // the most a block may ask for
 constexpr unsigned kMostThreads = 1024;
 
-// Runs all blocks. Not 0: it broke a rule, and Failure() tells which and where. Not from within a kernel.
+// Runs all blocks. Not 0: it broke a rule, and TakeFailure() tells which and where. Not from within a kernel.
 int Run(const Launch &launch);
 
-// Of the last launch of this process that failed, and none since it was taken; empty for none.
+// The failure of the last launch of this process that failed, unless it was taken already; empty for none.
 std::string TakeFailure();
 
-// What the next launches follow from; each has a number that it is mixed with.
+// The seed of the next launches; it is mixed with each one's number.
 void SetSeed(uint64_t seed);
 
-// From now on blocks run in the order of their numbers, each to its end; false: at random again.
+// From now on blocks run in the order of their numbers, each to completion; false: at random again.
 void SetInOrder(bool in_order);
 
 // ---------------------------------------------------------------------------------------------------- for a block that runs
 
 std::mt19937_64 &Random();
-// Another block goes on in place of this one, where there is one.
+// Lets another block run in place of this one, if there is one.
 void HandOver();
-// False once lanes of the launch have slept more often than any kernel that gets on.
+// False once lanes of the launch have slept more often than in any kernel that makes progress.
 bool MaySleep();
-// Whether the launch has failed, and everybody is to leave.
+// Whether the launch has failed; then every lane must leave.
 bool HasFailed();
 void SetFailure(const std::string &text);
 const Launch &Running();

@@ -14,7 +14,7 @@
 namespace cgr_emulation {
 namespace {
 
-constexpr size_t kTail = 4096; // after the dynamic shared memory, that is looked at
+constexpr size_t kTail = 4096; // bytes checked past the dynamic shared memory
 
 std::vector<void *(*)()> &Variables() {
   static std::vector<void *(*)()> *variables = new std::vector<void *(*)()>;
@@ -25,7 +25,7 @@ struct Range {
   char *begin, *end;
 };
 
-// The calling thread's variables of the main program that have no initialiser.
+// Finds the calling thread's uninitialised thread-local variables of the main program.
 int FindSharedMemory(dl_phdr_info *info, size_t, void *) {
   for (int i = 0; i < info->dlpi_phnum; i++) {
     const ElfW(Phdr) &header = info->dlpi_phdr[i];
@@ -50,7 +50,7 @@ size_t DynamicBytes(size_t bytes) { return std::min(kMostShared, (bytes + 15) / 
 void BeginSharedMemory(size_t bytes) {
   if (builtins.shared == nullptr)
     dl_iterate_phdr(FindSharedMemory, nullptr);
-  // What is not to be touched: the emulation's own, and the long ends of dynamic shared memory.
+  // Must not be touched: the emulation's own variables, and the long ends of dynamic shared memory.
   std::vector<Range> kept = { { reinterpret_cast<char *>(&builtins), reinterpret_cast<char *>(&builtins + 1) } };
   for (void *(*where)() : Variables()) {
     char *data = static_cast<char *>(where());
@@ -98,7 +98,7 @@ bool IsDynamicSharedMemory(const void *address, size_t bytes, size_t shared) {
   return false;
 }
 
-// Thread-local storage is much smaller than 2 GiB, so an address is known by its distance from one of them.
+// Thread-local storage is much smaller than 2 GiB, so the distance from one variable identifies an address.
 uint32_t ToShared(const void *address) { return uint32_t(reinterpret_cast<uintptr_t>(address)); }
 
 void *FromShared(uint32_t address) {

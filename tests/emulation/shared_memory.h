@@ -1,7 +1,7 @@
-// Shared memory of the block that a thread runs: all of the program's variables in thread-local storage, which is where
-// __shared__ puts them (cuda.h). When a block begins they hold NaN in every type, or a number that is far outside of everything;
-// what lies after the dynamic shared memory that the launch asked for must stay like that, and may not be touched under the
-// address sanitizer.
+// Shared memory of the block that a thread runs: all of the program's thread-local variables, since __shared__ puts variables
+// there (cuda.h). When a block begins they hold NaN in every floating type, and a number out of every range in the others. The
+// memory past the dynamic shared memory that the launch asked for must stay like that; under the address sanitizer it may not
+// be touched.
 #ifndef CGR_TESTS_EMULATION_SHARED_MEMORY_H
 #define CGR_TESTS_EMULATION_SHARED_MEMORY_H
 
@@ -12,14 +12,14 @@ namespace cgr_emulation {
 
 constexpr uint16_t kPoison = 0x7fff; // NaN in fp16 and bf16, in fp32 twice
 
-// Of the calling thread. `bytes`: of dynamic shared memory.
+// For the calling thread. `bytes`: of dynamic shared memory.
 void BeginSharedMemory(size_t bytes);
-// Opens all of it again. False: something was written after its end.
+// Makes all of it accessible again. False: something was written past its end.
 bool EndSharedMemory(size_t bytes);
 
-// A variable of dynamic shared memory: where the calling thread has it.
+// Registers a variable of dynamic shared memory; `where` returns its address in the calling thread.
 bool AddDynamicSharedMemory(void *(*where)());
-// Whether [address, address + bytes) lies in dynamic shared memory that the launch has.
+// Whether [address, address + bytes) lies in the launch's dynamic shared memory.
 bool IsDynamicSharedMemory(const void *address, size_t bytes, size_t shared);
 
 // Addresses in the shared window are 32 bits.

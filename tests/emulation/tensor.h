@@ -1,4 +1,4 @@
-// What the instructions of a tensor core compute, and those that feed it: ldmatrix, movmatrix, mma.m16n8k16,
+// What the tensor core instructions compute, and the instructions that feed them: ldmatrix, movmatrix, mma.m16n8k16,
 // cp.async.
 #ifndef CGR_TESTS_EMULATION_TENSOR_H
 #define CGR_TESTS_EMULATION_TENSOR_H
@@ -13,7 +13,7 @@ namespace cgr_emulation {
 void CopyAsync(uint32_t shared, const void *global, Site site);
 // x4, b16: four matrices of 8 x 8. Lane l gives the address of row l % 8 of matrix l / 8.
 void LoadMatrix(uint32_t (&r)[4], uint32_t shared, bool transposed, Site site);
-// Of an 8 x 8 matrix of which lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4: those of its transpose.
+// Transposes an 8 x 8 matrix: lane l passes elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4, and gets those of the transpose.
 uint32_t Transpose(uint32_t pair, Site site);
 // C += A B with A [16][16] and B [16][8], of bf16 or fp16, and C of fp32.
 void Mma(bool is_bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site);

@@ -8,7 +8,7 @@
 #include "tests/emulation/cuda.h"
 #include "tests/emulation/stand_ins/sm80_attention.h"
 
-#if !defined(__SANITIZE_THREAD__) // it does not know of fibers
+#if !defined(__SANITIZE_THREAD__) // it does not know about fibers
 
 namespace {
 
@@ -49,7 +49,7 @@ template <int kDtype> __global__ void multiply_kernel(Args args) {
 
 uint16_t ToElement(bool is_bf16, float x) { return uint16_t(cgr_emulation::Pack(is_bf16, x, 0.0f)); }
 
-// Small whole numbers: exact in every type and every order of sums.
+// Small whole numbers: exact in every type and in every order of summation.
 template <int kDtype> void CheckMultiply(int variant) {
   constexpr bool kIsBf16 = kDtype == CGR_DTYPE_BF16;
   std::mt19937 random(7);
@@ -111,7 +111,7 @@ TEST(EmulatedTensor, RoundsToNearestEven) {
                            { -0.0f, 0x8000, 0x8000 },
                            { 1.0f, 0x3f80, 0x3c00 },
                            { -2.5f, 0xc020, 0xc100 },
-                           { 1.00390625f, 0x3f80, 0x3c04 }, // half of bf16's last place: to the even one
+                           { 1.00390625f, 0x3f80, 0x3c04 }, // halfway in bf16: to even
                            { 1.01171875f, 0x3f82, 0x3c0c },
                            { 1.00048828125f, 0x3f80, 0x3c00 },
                            { 1.00146484375f, 0x3f80, 0x3c02 },
@@ -137,7 +137,7 @@ struct CopyArgs {
   int variant;
 };
 
-// Each lane copies and reads 16 bytes. Variants: 0 waits, 1 does not, 2 waits for too few, 3 reads those of another lane.
+// Each lane copies and reads 16 bytes. Variants: 0 waits, 1 does not, 2 waits for too few, 3 reads another lane's bytes.
 __global__ void copy_kernel(CopyArgs a) {
   extern __shared__ unsigned char tile[];
   uint32_t base = (uint32_t)__cvta_generic_to_shared(tile) + threadIdx.x * 16;

@@ -1,4 +1,4 @@
-// CUDA's vector types, for a processor.
+// CUDA's vector types, for the CPU.
 #ifndef CGR_TESTS_EMULATION_VECTOR_TYPES_H
 #define CGR_TESTS_EMULATION_VECTOR_TYPES_H
 

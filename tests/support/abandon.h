@@ -1,4 +1,4 @@
-// Steps that are given up, at one place after the other.
+// Steps that are abandoned, at one place after another.
 #ifndef CGR_TESTS_SUPPORT_ABANDON_H
 #define CGR_TESTS_SUPPORT_ABANDON_H
 
@@ -6,9 +6,9 @@
 
 namespace cgr_test {
 
-// `abandon(items, k)` prepares and launches a step that is given up at place k; false when there is no such place and the step is
-// good. Each one carries new pages and a new batch, is tried twice and then made good: nothing may be lost. Returns the number of
-// places.
+// `abandon(items, k)` prepares and launches a step that is abandoned at place k; false if there is no such place and the step is
+// good. Each step carries new pages and a new batch, is tried twice and is then run to completion: nothing may be lost. Returns
+// the number of places.
 template <class Abandon> int32_t AbandonEverywhere(Engine &engine, Abandon abandon) {
   int32_t a = engine.Start(5, 1), b = engine.Start(16, 2), k = 0;
   for (bool fails = true; fails && !::testing::Test::HasFatalFailure(); k++) {

@@ -1,5 +1,5 @@
 // One launch of attention of any kind: makes the inputs, places keys and values in pages or beside the queries, runs the kernel
-// on a device and compares with the oracle. Whatever no query sees is poison, and page numbers that nobody needs are none.
+// on a device and compares with the oracle. Whatever no query sees is poison, and page numbers that nobody needs are invalid.
 #ifndef CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 #define CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 
@@ -34,7 +34,7 @@ struct TensorShape {
       for (int64_t h = 0; h < heads; h++)
         visit(size_t((t * stride_token + h * stride_head) * ElementSize(dtype)));
   }
-  // The elements, dense; what lies between them must be poison still.
+  // The elements, packed; what lies between them must still be poison.
   Bytes Take(const Bytes &memory) const {
     Bytes dense, rest = memory;
     size_t bytes = size_t(width * ElementSize(dtype));
@@ -60,7 +60,7 @@ struct AttentionShape {
   int32_t num_q_heads = 4, num_kv_heads = 2, head_dim = 64, page_size = 16;
   CacheLayouts layouts;
   int32_t num_parts = 7;
-  int32_t line_query_len = 0; // 0: as the variant has it
+  int32_t line_query_len = 0; // 0: the variant's
   bool batch_invariant = false;
   float scale = 0.0f;                      // 0: 1 / sqrt(head_dim)
   int64_t num_pages = 0;                   // 0: some more than needed
@@ -81,8 +81,8 @@ struct AttentionShape {
 };
 
 struct AttentionBatch {
-  // seq_len 0 with a query: a request that a guard has refused. With Keys::kOther seq_lens are those of the other sequences, and
-  // with Keys::kStep what is beyond the query is not there.
+  // seq_len 0 with a query: a request that a guard has refused. With Keys::kOther seq_lens are those of the other sequences;
+  // with Keys::kStep there are no keys beyond the query.
   std::vector<int32_t> query_lens, seq_lens;
   int32_t padded_tokens = 0, padded_requests = 0; // in addition
 };
@@ -107,7 +107,7 @@ inline const cgr__variant *VariantFor(const cgr_device_info &info, const cgr_lay
     refused->insert(list[size_t(i)].field);
   return variant;
 }
-// The variant that runs a shape. The kernels have every kind of keys, also those that no runtime asks them for yet.
+// The variant that runs a shape. The kernels support every kind of keys, even kinds that no runtime asks for yet.
 inline const cgr__variant *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
   cgr_layer layer = LayerOf(shape);
   if (Contradictions(layer).empty()) {
@@ -124,7 +124,7 @@ inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_
   return VariantFor(info, LayerOf(shape)) != nullptr;
 }
 
-// The logical inputs and where they lie; nothing of a device.
+// The logical inputs and where they lie, without any device.
 class AttentionCase {
 public:
   AttentionCase(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed)
@@ -239,8 +239,8 @@ private:
         owned_pages.push_back(int32_t(p));
     std::shuffle(owned_pages.begin(), owned_pages.end(), random);
   }
-  // Row M belongs to padding. What is after a request's pages, or is not needed of them, and all of row M, must not be looked at:
-  // no such page exists.
+  // Row M belongs to padding. Entries after a request's pages, entries of pages that are not needed, and all of row M must not be
+  // read: no such page exists.
   void MakeTable() {
     rows_.resize(size_t(max_rows()));
     std::iota(rows_.begin(), rows_.end(), 0);
@@ -300,7 +300,7 @@ struct AttentionOutput {
   cgr__step_error error;
 };
 
-// Everything that a launch of attention reads and writes but the cache.
+// Everything but the cache that a launch of attention reads and writes.
 class AttentionRun {
 public:
   AttentionRun(Bench &bench, AttentionCase &made, PagedCache &cache)
@@ -314,14 +314,14 @@ public:
         partial_state_(bench, size_t(plans_.partial_vectors * 2)),
         error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
 
-  // What the kernel is told of the most new tokens of a request, from now on: that many or more, or 0. At first it is the truth.
+  // From now on the kernel is told this as the most new tokens of a request: that many or more, or 0. At first it is exact.
   void TellQueryLen(int32_t query_len) { query_len_ = query_len; }
 
   // From now on out is q. A run begins with the queries in it.
   void PutOutOverQueries() { in_place_ = true; }
 
-  // From now on the queries come to their place in the stream, before anything else of a run, by an append that `kernel` does;
-  // until then it has poison.
+  // From now on an append by `kernel` brings the queries to their place on the stream, before anything else of a run; until then
+  // the place holds poison.
   void BringQueriesBy(const cgr__kernel &kernel) {
     bring_by_ = &kernel;
     queries_ = std::make_unique<Array<unsigned char>>(bench_, Queries());
@@ -340,8 +340,8 @@ public:
     plan_.Put(Plan());
   }
 
-  // Runs once, with everything that the kernel must write poisoned before; right behind `append` if there is one, done by
-  // `kernel`.
+  // Runs once, with everything that the kernel must write poisoned before; right behind `append`, which `kernel` executes, if
+  // there is one.
   AttentionOutput Run(bool with_lse = true, const cgr__append_args *append = nullptr,
                       const cgr__kernel &kernel = cgr__kernel_append) {
     out_.Put(Bytes(out_.size(), kPoisonByte));
@@ -383,7 +383,7 @@ public:
     return false;
   }
 
-  // The most partials that a tile of the plan is merged of.
+  // The most partials that are merged into one tile of the plan.
   int32_t MostPartials() const {
     const char *plan = reinterpret_cast<const char *>(host_plan_.data());
     auto *parts = reinterpret_cast<const cgr__plan_part *>(plan + sizeof(cgr__plan_header));
@@ -491,7 +491,7 @@ private:
       }
     return bytes;
   }
-  // Copies queries_ to where they belong, as an append to a cache of one page.
+  // Copies queries_ to their place, as an append to a cache of one page.
   cgr__append_args BringQueries() {
     const TensorShape q = Q();
     cgr__append_args bring = {};
@@ -557,7 +557,7 @@ private:
   const cgr__variant *variant_ = nullptr;
   std::vector<int64_t> host_plan_;
   cgr__plans plans_;
-  int32_t query_len_; // that the kernel is told
+  int32_t query_len_; // told to the kernel
   std::vector<int32_t> starts_, lens_;
   Array<unsigned char> q_, out_, lse_, k_, v_;
   Array<float> slopes_, sinks_;
@@ -572,7 +572,7 @@ private:
   Array<cgr__step_error> error_;
 };
 
-// Real tokens within the error that is allowed; padded tokens and those of refused requests exactly 0 and -inf. lse_slack: for
+// Real tokens must be within the allowed error; padded tokens and those of refused requests exactly 0 and -inf. lse_slack: for
 // scores so large that their own rounding shows in lse.
 inline void ExpectAttention(AttentionCase &made, const PagedCache &cache, const AttentionOutput &output, double lse_slack = 0.0) {
   const AttentionShape &s = made.shape();

@@ -1,5 +1,5 @@
-// The kinds of attention, as tests ask for them: what a layer wants beyond the plain, which keys a query then sees by the plain
-// words of cgr_layer, what the registry must refuse, and kinds at random.
+// The kinds of attention that tests ask for: what a layer wants beyond plain attention, which keys a query then sees as the
+// documentation of cgr_layer says, what the registry must refuse, and random kinds.
 #ifndef CGR_TESTS_SUPPORT_ATTENTION_KINDS_H
 #define CGR_TESTS_SUPPORT_ATTENTION_KINDS_H
 
@@ -52,7 +52,7 @@ inline bool Sees(const AttentionKind &kind, int64_t query, int64_t key) {
 
 using FieldNames = std::multiset<std::string>;
 
-// What has no meaning together, each by the field that is named for it.
+// Combinations that have no meaning, each by the field that the refusal names.
 inline FieldNames Contradictions(const cgr_layer &l) {
   const bool both_ways = l.flags & CGR_LAYER_BIDIRECTIONAL, cached = !(l.flags & CGR_LAYER_NO_CACHE);
   const bool cross = cached && l.length_set != 0, windows = l.window_left != 0 || l.window_right != 0;
@@ -63,7 +63,7 @@ inline FieldNames Contradictions(const cgr_layer &l) {
     { "window_right", cross && l.window_right != 0 },
     { "chunk", cross && l.chunk != 0 },
     { "alibi_slopes", cross && l.alibi_slopes != nullptr },
-    // A window to the right of queries that see nothing there.
+    // A window to the right for queries that see nothing there.
     { "window_right", !cross && l.window_right != 0 && !both_ways },
     // Two rules about where a query's keys begin, or one for causal layers alone.
     { "chunk", l.chunk != 0 && windows },
@@ -77,7 +77,7 @@ inline FieldNames Contradictions(const cgr_layer &l) {
   return names;
 }
 
-// What a layer's tiles take of shared memory; 0: nothing, or more than there is an instance for.
+// The shared memory of a layer's tiles; 0: none, or more than any instance supports.
 inline int32_t SharedBytes(const cgr_layer &l, const cgr__variant &v) {
   for (const auto &width : v.width)
     if (width.head_dim >= std::max(l.head_dim, l.head_dim_v))
@@ -85,7 +85,7 @@ inline int32_t SharedBytes(const cgr_layer &l, const cgr__variant &v) {
   return 0;
 }
 
-// Every field for which a variant must refuse a layer on a device with so much shared memory; 0: not known.
+// Every field for which a variant must refuse a layer on a device with this much shared memory; 0: unknown.
 inline FieldNames RefusedFields(const cgr_layer &l, const cgr__variant &v, int32_t shared_memory) {
   auto dim = [&](int32_t d) { return d >= v.min_head_dim && d <= v.max_head_dim && d % v.head_dim_step == 0; };
   auto lacks = [&](uint32_t feature) { return !(v.features & feature); };
@@ -139,7 +139,7 @@ inline int32_t RandomExtent(Random &random, int32_t page_size) {
   return random.OneIn(3) ? random.Pick32(1, 300) : std::max(1, edges[random.Pick(0, 2)] + random.Pick32(-1, 1));
 }
 
-// Any kind: most have a meaning, some do not. `keys`: the kinds of keys that may be asked for.
+// Any kind: most are meaningful, some are not. `keys`: the kinds of keys that may be asked for.
 inline AttentionKind RandomKind(Random &random, int32_t num_q_heads, int32_t page_size, const std::vector<Keys> &keys) {
   AttentionKind kind;
   kind.keys = keys[size_t(random.Pick(0, int64_t(keys.size()) - 1))];

@@ -1,4 +1,4 @@
-// Random batches for the block table, and the words that they must give, by code that goes entry by entry.
+// Random batches for the block table, and the words that they must give, computed entry by entry.
 #ifndef CGR_TESTS_SUPPORT_BLOCK_TABLE_CASE_H
 #define CGR_TESTS_SUPPORT_BLOCK_TABLE_CASE_H
 
@@ -31,7 +31,7 @@ struct BlockTableBatch {
   int32_t num_live() const { return live < 0 ? input.num_requests : live; }
 };
 
-// `spoiled`: rows, lengths and pages out of range too, as only the device takes them.
+// `spoiled`: rows, lengths and pages may be out of range, which only the device accepts.
 inline void RandomBlockTable(Random &random, int32_t most_requests, bool spoiled, BlockTableBatch *b) {
   cgr_block_table_input &in = b->input;
   in = CGR_BLOCK_TABLE_INPUT_INIT;
@@ -65,7 +65,7 @@ inline void RandomBlockTable(Random &random, int32_t most_requests, bool spoiled
   b->Bind();
 }
 
-// What must stand in memory, by the layout's places; 0 between them.
+// The expected memory, at the layout's places; 0 between them.
 inline std::vector<int32_t> BlockTableWords(const BlockTableBatch &b, const cgr_block_table_layout &at) {
   const cgr_block_table_input &in = b.input;
   std::vector<int32_t> words(at.bytes / 4, 0);

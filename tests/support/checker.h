@@ -1,4 +1,4 @@
-// Whether a checker runs the tests, in which a kernel takes ten to a hundred times as long: of what repeats, a part will do.
+// Whether the tests run under a checker, where a kernel takes ten to a hundred times as long: fewer repetitions will do.
 #ifndef CGR_TESTS_SUPPORT_CHECKER_H
 #define CGR_TESTS_SUPPORT_CHECKER_H
 

@@ -1,4 +1,4 @@
-// Commands that a test runs, and folders of its own for what they read and write.
+// Commands that a test runs, and private folders for what they read and write.
 #ifndef CGR_TESTS_SUPPORT_COMMANDS_H
 #define CGR_TESTS_SUPPORT_COMMANDS_H
 
@@ -19,7 +19,7 @@ namespace cgr_test {
 namespace fs = std::filesystem;
 
 struct Outcome {
-  int status = -1; // what it exited with
+  int status = -1; // exit status
   std::string text;
 };
 
@@ -36,7 +36,7 @@ inline Outcome RunCommand(const std::string &command) {
   return outcome;
 }
 
-// The same at a terminal where nobody types. A status of -1: there is no terminal to be had.
+// The same at a terminal where nobody types. Status -1: no terminal is available.
 inline Outcome RunAtTerminal(const std::string &command) {
   Outcome outcome;
   int terminal = -1;
@@ -57,8 +57,8 @@ inline Outcome RunAtTerminal(const std::string &command) {
   return outcome;
 }
 
-// Gone at the end. `name` is part of the folder's, as is the process: without Bazel tests that run side by side share a folder for
-// all of theirs.
+// A folder that is removed at the end. Its name contains `name` and the process: without Bazel, tests that run side by side share
+// one parent folder.
 class Folder {
 public:
   explicit Folder(const std::string &name = "cgr_test_") {
@@ -80,7 +80,7 @@ public:
     text << in.rdbuf();
     return text.str();
   }
-  // A program of the shell.
+  // A shell script.
   void WriteProgram(const std::string &name, const std::string &body) const {
     Write(name, "#!/bin/bash\n" + body);
     fs::permissions(path_ / name, fs::perms::owner_all);

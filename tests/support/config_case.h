@@ -1,4 +1,4 @@
-// A configuration that is good as it stands, and what must be found in it after a small change.
+// A configuration that is valid as it stands, and what must be found in it after a small change.
 #ifndef CGR_TESTS_SUPPORT_CONFIG_CASE_H
 #define CGR_TESTS_SUPPORT_CONFIG_CASE_H
 
@@ -33,7 +33,7 @@ inline Found FindInBuffer(int32_t i, cgr_status status, const std::string &field
   return Find(status, "buffers[" + std::to_string(i) + "]." + field, words);
 }
 
-// Three layers, the last over the cache of the first, in one group. Every device takes it. Nothing reads the caches, whose
+// Three layers in one group; the last uses the cache of the first. Every device accepts it. Nothing reads the caches, whose
 // addresses are made up.
 struct GoodConfig {
   enum { kPages = 64, kPageSize = 16, kHeads = 2, kDim = 64, kLayerBytes = 1 << 21 };
@@ -68,7 +68,7 @@ struct GoodConfig {
     config.max_rows = 16;
     config.max_tokens = 64;
     config.max_seq_len = 512;
-    config.num_parts = 4; // a GPU's own number makes the arena larger than what the tests give
+    config.num_parts = 4; // a GPU's own number would make the arena larger than what the tests provide
   }
   GoodConfig(const GoodConfig &) = delete;
   GoodConfig &operator=(const GoodConfig &) = delete;
@@ -91,7 +91,7 @@ struct GoodConfig {
 
 using Change = std::function<void(GoodConfig &)>;
 
-// Room for findings, filled with a pattern that cgr_validate must leave where it writes nothing.
+// Room for findings, filled with a pattern that must remain wherever cgr_validate writes nothing.
 class FindingList {
 public:
   enum { kRoom = 48, kPattern = 0x5c };
@@ -125,7 +125,7 @@ protected:
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &device_));
   }
-  // Nothing of a runtime that was refused may be left.
+  // Nothing may be left of a refused runtime.
   void TearDown() override { CGR_EXPECT_OK(cgr_device_close(device_)); }
 
   // The good configuration after `change` is refused with exactly these findings in this order, by cgr_validate and
@@ -156,12 +156,12 @@ protected:
     ExpectTold(cgr_runtime_create(&config, &runtime), list[0]);
     EXPECT_EQ(runtime, nullptr);
   }
-  // A call has failed with the status and the message of this finding. One that is of the whole configuration need not say so.
+  // A call has failed with the status and message of this finding. A finding about the whole configuration need not say so.
   static void ExpectTold(cgr_status status, const cgr_finding &first) {
     const bool whole = std::string(first.field) == "config";
     ExpectMessage(status, cgr_status(first.status), { whole ? "" : first.field, first.text });
   }
-  // One change more and it would be refused.
+  // One more change and it would be refused.
   void Accepted(const Change &change) {
     GoodConfig c(device_);
     change(c);
@@ -182,8 +182,8 @@ protected:
     CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
   }
 
-  // The field's values low and high are good, and those outside are refused by name with nothing else. `fit` makes the rest of
-  // the configuration fit a value. Where zero means the default it is good too, below low.
+  // The field's values low and high are good; values outside are refused by name, with no other finding. `fit` makes the rest of
+  // the configuration fit a value. If zero means the default, it is good too, even below low.
   using Set = std::function<void(GoodConfig &, int64_t)>;
   enum class Zero { kCounts, kIsDefault };
   void Range(const Set &set, int64_t low, int64_t high, const Found &refusal, Zero zero = Zero::kCounts) {
@@ -211,7 +211,7 @@ protected:
   cgr_device *device_ = nullptr;
 };
 
-// What a configuration is checked for does not depend on when the host executes.
+// The checks of a configuration do not depend on when the host executes.
 #define CGR_INSTANTIATE_CONFIG_TEST(Suite)                                                                           \
   INSTANTIATE_TEST_SUITE_P(Devices, Suite,                                                                           \
                            ::testing::Values(::cgr_test::HostParam(CGR_SCHEDULE_EARLIEST), ::cgr_test::CudaParam()), \

@@ -1,4 +1,4 @@
-// Counts what is allocated, at malloc itself. For one source of a test: it defines malloc.
+// Counts allocations, in malloc itself. For one source of a test: it defines malloc.
 #ifndef CGR_TESTS_SUPPORT_COUNT_ALLOCATIONS_H
 #define CGR_TESTS_SUPPORT_COUNT_ALLOCATIONS_H
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-// The sanitizers bring a malloc of their own; there the counting is left out and the test is skipped.
+// The sanitizers bring their own malloc; under them nothing is counted and the test is skipped.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CGR_COUNT_MALLOC 0
 #elif defined(__has_feature)

@@ -1,5 +1,5 @@
-// Memory and kernels of a device for tests that stand on the device table: everything goes through its operations, so that the
-// same test runs on the host device and on a GPU.
+// Memory and kernels of a device, for tests on the device table: everything goes through its operations, so that the same test
+// runs on the host device and on a GPU.
 #ifndef CGR_TESTS_SUPPORT_DEVICE_MEMORY_H
 #define CGR_TESTS_SUPPORT_DEVICE_MEMORY_H
 
@@ -21,8 +21,8 @@ namespace cgr_test {
 
 using Bytes = std::vector<unsigned char>;
 
-// Kernels compute the same whenever the host device runs them: one host device and the first GPU; and the kernels of CUDA on the
-// host, in tests that link them.
+// Kernels compute the same whenever the host device runs them, so one host device will do, with the first GPU and, in tests that
+// link them, the CUDA kernels on the host.
 inline std::vector<DeviceParam> KernelDevices() {
   std::vector<DeviceParam> devices = { HostParam(CGR_SCHEDULE_ASYNC), CudaParam() };
   if (EmulationLayer() != nullptr)
@@ -35,7 +35,7 @@ inline int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) {
   return int32_t(low + int64_t(random() % range));
 }
 
-// A device with a stream. Everything is complete when a function returns, but for those that say Enqueue.
+// A device with a stream. When a function returns, everything is complete, except for those named Enqueue.
 class Bench {
 public:
   enum Ending { kCloses, kLeavesOpen };
@@ -52,7 +52,7 @@ public:
   Bench &operator=(const Bench &) = delete;
 
   bool is_cuda() const { return dev_->kind == CGR_DEVICE_KIND_CUDA; }           // in its memory
-  bool has_cuda_kernels() const { return Info().kind == CGR_DEVICE_KIND_CUDA; } // also where they are emulated
+  bool has_cuda_kernels() const { return Info().kind == CGR_DEVICE_KIND_CUDA; } // emulated ones too
   cgr_device_info Info() const {
     cgr_device_info info = CGR_DEVICE_INFO_INIT;
     EXPECT_EQ(dev_->ops->info(dev_, &info), CGR__DEVICE_OK);
@@ -111,7 +111,7 @@ protected:
 constexpr size_t kGuardBytes = 256; // also the alignment of memory
 constexpr unsigned char kGuardByte = 0xC7, kPoisonByte = 0xA5;
 
-// Places in one block of memory, one after the other, each between two guards.
+// Consecutive places in one block of memory, each between two guards.
 class Places {
 public:
   struct Place {
@@ -124,7 +124,7 @@ public:
   }
   const std::vector<Place> &all() const { return places_; }
   size_t bytes() const { return end_; }
-  // The guards hold their byte and the places the poison.
+  // The guards hold the guard byte, the places poison.
   Bytes Image() const {
     Bytes image(end_, kGuardByte);
     for (const Place &place : places_)
@@ -146,8 +146,8 @@ private:
   size_t end_ = kGuardBytes;
 };
 
-// Memory of the device with guards: what is written there is found when the memory goes, and under the address sanitizer nothing
-// may read there either. The places begin as poison.
+// Memory of the device with guards: a write to a guard is found when the memory is freed, and the address sanitizer also stops
+// reads. The places begin as poison.
 class GuardedMemory {
 public:
   GuardedMemory(Bench &bench, const Places &places, cgr__memory_kind kind) : bench_(bench), places_(places), kind_(kind) {
@@ -191,7 +191,7 @@ private:
     bench_.Copy(image.data(), base_, image.size());
     return image;
   }
-  // Guards that are closed cannot be touched at all, where a sanitizer can see to that.
+  // Closed guards cannot be touched at all, if a sanitizer can enforce that.
   void Close(bool closed) const {
 #if defined(__SANITIZE_ADDRESS__)
     if (bench_.is_cuda())

@@ -27,7 +27,7 @@
 
 namespace cgr_test {
 
-// What makes a host device the emulated one; NULL in tests that do not link it.
+// The layer that makes a host device the emulated one; NULL in tests that do not link it.
 inline const cgr_device_layer *&EmulationLayer() {
   static const cgr_device_layer *layer = nullptr;
   return layer;
@@ -40,7 +40,7 @@ struct DeviceParam {
   bool IsCuda() const { return name.compare(0, 4, "cuda") == 0; }
   bool IsEmulated() const { return config.layer != nullptr && config.layer == EmulationLayer(); }
   bool HasCudaKernels() const { return IsCuda() || IsEmulated(); }
-  // It runs what was enqueued by itself, while the test does something else.
+  // It runs enqueued work by itself, while the test does something else.
   bool HasThreads() const { return IsCuda() || config.host_schedule == CGR_SCHEDULE_ASYNC; }
 
   // A name for the test case: letters, digits and underscores.
@@ -83,7 +83,7 @@ inline DeviceParam CudaParam() {
   return param;
 }
 
-// The name is the host's: the layer makes it what it is.
+// It has the host's name: the layer makes it an emulated one.
 inline DeviceParam EmulatedParam() {
   DeviceParam param = HostParam(CGR_SCHEDULE_ASYNC);
   param.config.layer = EmulationLayer();
@@ -103,7 +103,7 @@ inline std::vector<DeviceParam> AllDevices() {
   return all;
 }
 
-// Where two ways for the host to execute are enough: at once on a worker, and at the last moment.
+// For tests that need only two ways for the host to execute: at once on a worker, and at the last moment.
 inline std::vector<DeviceParam> FewDevices() {
   std::vector<DeviceParam> few = { HostParam(CGR_SCHEDULE_ASYNC), HostParam(CGR_SCHEDULE_LATEST), CudaParam() };
   if (EmulationLayer() != nullptr)
@@ -118,7 +118,7 @@ inline bool GpuIsRequired() {
   return value != nullptr && std::string(value) == "1";
 }
 
-// Keeps the GPU's primary context from one case to the next: a device gives it back when it closes, and to make it anew takes as
+// Keeps the GPU's primary context from one case to the next: a device releases it when it closes, and creating it again takes as
 // long as hundreds of cases. Never closed.
 inline void KeepGpuWarm() {
   static const cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
@@ -134,7 +134,7 @@ inline bool GpuIsMissing(const DeviceParam &param) {
   return param.IsCuda() && cgr__cuda_device_count() == 0;
 }
 
-// Opens the device of `param` below the public header; for tests of devices and of what stands on the table.
+// Opens the device of `param` below the public header; for tests of devices and of code that uses the table.
 inline cgr_device *OpenDevice(const DeviceParam &param) {
   cgr_device *dev = nullptr;
   int error = param.IsCuda() ? cgr__cuda_device_open(0, &param.config, &dev) : cgr__host_device_open(&param.config, &dev);
@@ -146,7 +146,7 @@ inline cgr_device *OpenDevice(const DeviceParam &param) {
 
 } // namespace cgr_test
 
-// Skips (or fails, where a GPU is required) when the device of `param` is not there.
+// Skips (or fails, if a GPU is required) when the device of `param` is missing.
 #define CGR_SKIP_WITHOUT_DEVICE(param)                          \
   do {                                                          \
     if (::cgr_test::GpuIsMissing(param)) {                      \

@@ -1,10 +1,10 @@
-// A small engine on the public headers alone, for tests, and a model of what must come of its steps.
+// A small engine for tests, on the public headers alone, and a model of what its steps must give.
 //
-// The model keeps what every request's cache must hold. CheckOne waits for the oldest step that has not been looked at, and
-// compares its result, what it wrote and, when it is the last one, its outputs with the fp64 oracle. Failures are not softened:
-// nothing waits for the device after a failed launch, a page goes to another request when cgr_request_info.last_seq says so and
-// not later, and the destructor checks what must hold whatever the test did: counters that add up, no guard error that nobody
-// expected, no byte of the caches written by mistake, nothing alive on the device.
+// The model keeps what every request's cache must hold. CheckOne waits for the oldest unchecked step and compares its result,
+// what it wrote and, if it is the last one, its outputs with the fp64 oracle. Failures are not softened: nothing waits for the
+// device after a failed launch, and a page goes to another request when cgr_request_info.last_seq says so and not later. The
+// destructor checks what must hold whatever the test did: the counters add up, no guard error was unexpected, no byte of the
+// caches was written by mistake, nothing is alive on the device.
 #ifndef CGR_TESTS_SUPPORT_ENGINE_H
 #define CGR_TESTS_SUPPORT_ENGINE_H
 
@@ -32,7 +32,7 @@ struct Item {
   bool partial = false;
 };
 
-// What the model knows of a request.
+// What the model knows about a request.
 struct Request {
   uint64_t tag = 0;
   std::vector<Entry> cache;   // what is in it, after the steps checked so far
@@ -59,7 +59,7 @@ struct InFlight {
   int32_t number = 0; // of the upload
   std::vector<Taken> items;
   std::vector<std::vector<unsigned char>> uploads;   // alive until the stream has taken them
-  cgr_guard guard = { CGR_GUARD_NONE, -1, 0, 0, 0 }; // that must be reported
+  cgr_guard guard = { CGR_GUARD_NONE, -1, 0, 0, 0 }; // must be reported
 };
 
 class Engine {
@@ -71,7 +71,7 @@ public:
 
   // ---- memory. Write and Read wait for the stream.
   void *Alloc(size_t bytes, bool pinned = false);
-  // Pinned memory of the test's, which goes with the engine's.
+  // Takes over pinned memory of the test; it is freed with the engine's.
   void OwnPinned(void *memory) { memory_.push_back({ memory, true }); }
   void Sync();
   void Write(void *to, const void *from, size_t bytes);
@@ -96,10 +96,10 @@ public:
   void Close(int32_t row);
   // Sets pages until the row has room for `tokens`.
   void Reserve(int32_t row, int32_t tokens);
-  // Pages that the test has set itself, for a row that has none; they are free.
+  // Takes over free pages that the test has set itself, for a row that has none.
   void Adopt(int32_t row, const std::vector<int32_t> &pages);
   void DropPages(int32_t row, int32_t first, int32_t count);
-  // The first token that some layer sees, of a step after `computed` tokens; and gives back the pages before it, of every row.
+  // The first token that any layer sees in a step after `computed` tokens. GiveBack gives back the pages before it, of every row.
   int32_t FirstSeen(int32_t computed) const;
   void GiveBack();
   // Backwards. All steps must have been checked.
@@ -109,7 +109,7 @@ public:
   // An entry of the engine's own page table, and what the row then has.
   void SetTable(int32_t row, int32_t index, int32_t page);
   cgr_request_info Info(int32_t row);
-  // What the runtime tells of every row is what the model knows.
+  // What the runtime says about every row must be what the model knows.
   void CheckRows();
   std::vector<int32_t> Rows() const;
   size_t FreePages();
@@ -119,7 +119,7 @@ public:
   cgr_status Capture();
   cgr_status Warmup();
   cgr_status Prepare(const std::vector<Item> &items, const cgr_key *forced = nullptr);
-  // The same by the standing batch: edits make it these items in this order.
+  // The same with the standing batch: edits turn it into these items, in this order.
   cgr_status PrepareStanding(const std::vector<Item> &items, const cgr_key *forced = nullptr);
   // The standing batch as it is; it must be these items.
   cgr_status PrepareStandingAsIs(const std::vector<Item> &items, const cgr_key *forced = nullptr);
@@ -135,12 +135,12 @@ public:
   // Prepares, launches and checks.
   void Step(const std::vector<Item> &items, const cgr_key *forced = nullptr);
   void PrepareAndLaunch(const std::vector<Item> &items, const cgr_key *forced = nullptr);
-  // Until every step has completed, whatever it gave: an abandoned step holds its slot until then.
+  // Waits until every step has completed, whatever its result: an abandoned step holds its slot until then.
   void WaitForAll();
   size_t NumInFlight() const { return in_flight_.size(); }
-  // Forgets the steps that were launched and not checked, and with them what the caches hold: for steps that go wrong on purpose.
+  // Forgets the launched steps that were not checked, and with them what the caches hold: for steps that go wrong on purpose.
   void Forget();
-  // Waits for a step that a guard refused whole; it has given nothing.
+  // Waits for a step that a guard refused as a whole; it must have given nothing.
   void ExpectGuarded(uint64_t seq, cgr_guard_error error);
 
   // Opens a request and runs a prompt of `length` tokens through it.
@@ -156,13 +156,13 @@ public:
   cgr_stats Stats();
   cgr_graph_stats GraphStats(int32_t index);
 
-  // Output bits of the last step, of a call, for its first `tokens` tokens.
+  // Output bits of a call in the last step, for its first `tokens` tokens.
   std::vector<unsigned char> Out(int32_t call, int32_t tokens);
   std::vector<float> Lse(int32_t call, int32_t tokens);
-  // Compares the outputs of call `c` with what `p` says that the caches held.
+  // Compares the outputs of call `c` with what the caches held according to `p`.
   void CheckCall(const InFlight &p, int32_t c, const Outputs &got);
 
-  // What the runtime is made from; for tests that make one themselves.
+  // The runtime's configuration, for tests that create one themselves.
   cgr_config Config();
 
   EngineOptions o;

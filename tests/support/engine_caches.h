@@ -1,5 +1,5 @@
-// The KV caches of a test's engine: the views of every layer in one allocation, in any layout, and beside it what every byte of
-// it must be.
+// The KV caches of a test's engine: the views of every layer in one allocation, in any layout, and an image of what every byte
+// of it must be.
 #ifndef CGR_TESTS_SUPPORT_ENGINE_CACHES_H
 #define CGR_TESTS_SUPPORT_ENGINE_CACHES_H
 
@@ -15,8 +15,8 @@ namespace cgr_test {
 
 class Caches {
 public:
-  // The layers' dtypes are filled in. Every element is `unowned`, but those of the read-trash page, which are 0; the guards at
-  // both ends, and the gaps between pages, are 0xff.
+  // The layers' dtypes are filled in. Every element is `unowned`, except those of the read-trash page, which are 0. The guards at
+  // both ends and the gaps between pages are 0xff.
   explicit Caches(const EngineOptions &options);
 
   size_t bytes() const { return image_.size(); }
@@ -28,12 +28,12 @@ public:
 
   // A step writes token `token` of a page in a layer: the K and V that `entry` names for layer `values`.
   void Append(int32_t layer, int32_t values, int32_t page, int32_t token, const Entry &entry);
-  // A step that was given up may have written this token of a page, in every layer.
+  // An abandoned step may have written this token of a page, in every layer.
   void Doubt(int32_t page, int32_t token) { doubtful_.insert({ page, token }); }
   // Every element of tokens [first, page_size) of a page becomes `value`.
   void Poison(int32_t page, int32_t first, double value);
-  // What the device holds must be the image; only the write-trash page and what is in doubt may differ, and are taken over.
-  // Returns the first byte that differs, or -1.
+  // What the device holds must equal the image; only the write-trash page and what is in doubt may differ, and the image takes
+  // them over. Returns the first byte that differs, or -1.
   int64_t FindDifference(const std::vector<unsigned char> &got);
   // The K and V of a token of a page as bytes, of all layers: what a step may write.
   std::vector<unsigned char> TokenBytes(const std::vector<unsigned char> &all, int32_t page, int32_t token) const;

@@ -1,4 +1,4 @@
-// What a test's engine is made of.
+// Options of a test's engine.
 #ifndef CGR_TESTS_SUPPORT_ENGINE_OPTIONS_H
 #define CGR_TESTS_SUPPORT_ENGINE_OPTIONS_H
 
@@ -17,7 +17,7 @@ namespace cgr_test {
 enum class Feed {
   kTokens,  // host functions compute them from (token, position), and a sampler picks the next token: the host device alone
   kUploads, // copied before each step; the next token of request i is kFixedToken + i. Every device
-  kNodes    // host nodes in the step itself make them, and keep the outputs, so that steps can follow one another unwatched
+  kNodes    // host nodes in the step itself make them and keep the outputs, so that steps can follow one another unchecked
 };
 
 enum { kFixedToken = 1000, kMaxLayers = 8, kMaxCalls = 16 };
@@ -36,7 +36,7 @@ enum class KvLayout {
 struct LayerOptions {
   int32_t num_q_heads = 2, num_kv_heads = 1, head_dim = 8;
   int32_t kv_source = 0;       // as in cgr_layer
-  int32_t same_inputs_as = -1; // a layer whose q, k and v it has too; -1: its own
+  int32_t same_inputs_as = -1; // a layer whose q, k and v it shares; -1: its own
   float scale = 0.0f;
   int32_t dtype = 0; // 0: the engine's
   AttentionKind kind = {};
@@ -59,7 +59,7 @@ struct EngineOptions {
   std::vector<CallOptions> calls; // empty: every layer once
   KvLayout layout = KvLayout::kNhd;
   // The order of the dimensions of one tensor for all layers instead, from the outermost: l(ayer), k(v), b(lock), t(oken),
-  // h(ead). The layers' caches have one shape then, and pages no gaps.
+  // h(ead). All layers' caches then have one shape, and pages have no gaps.
   std::string kv_order;
   int32_t page_gap = 0;     // bytes between pages, a multiple of 16
   int32_t token_gap = 0;    // elements between tokens of q, k, v and out, a multiple of 8
@@ -73,7 +73,7 @@ struct EngineOptions {
   int32_t mode = CGR_MODE_FULL_DECODE_ONLY;
   std::vector<int32_t> buckets = { 1, 2, 4, 8 };             // empty: the default ones
   std::vector<cgr_bucket> mixed;                             // the same
-  double unowned = std::numeric_limits<double>::quiet_NaN(); // what pages hold that nobody has written
+  double unowned = std::numeric_limits<double>::quiet_NaN(); // what unwritten pages hold
   std::function<void(cgr_config *)> adjust;                  // last word on the configuration
 };
 
@@ -90,7 +90,7 @@ inline EngineOptions OptionsFor(const DeviceParam &device) {
   return options;
 }
 
-// For tests of attention: what a GPU's kernels take, on every device.
+// For tests of attention: what a GPU's kernels support, on every device.
 inline EngineOptions AttentionOptionsFor(const DeviceParam &device, const std::vector<LayerOptions> &layers = { { 4, 2 } }) {
   EngineOptions options;
   options.device = device;

@@ -27,7 +27,7 @@ struct RecordLayer {
 };
 struct RecordCall {
   cgr_attention attention;
-  size_t out_bytes, lse_bytes; // whole allocations, 0 where there is none of its own
+  size_t out_bytes, lse_bytes; // whole allocations, 0 if it has none of its own
 };
 
 // What the nodes of Feed::kNodes keep, by the number of the step; they count from 1.
@@ -56,7 +56,7 @@ struct RecordState {
   int32_t magic;
   Feed feed;
   int32_t num_layers, num_calls, max_tokens;
-  int32_t fail_after; // `record` fails once it has enqueued so many things; -1: never
+  int32_t fail_after; // `record` fails once it has enqueued this many things; -1: never
   cgr_status fail_status;
   cgr_device *device;
   RecordLayer layer[kMaxLayers];
@@ -76,7 +76,7 @@ cgr_status Record(cgr_recorder *recorder, void *engine);
 // Calls of Record with a state that has been overwritten.
 int &OverwrittenRecords();
 
-// Fills q, k or v of a layer for tokens [0, count), and with 0xff what lies outside of them; `entry` names the values of a token.
+// Fills q, k or v of a layer for tokens [0, count), and everything outside them with 0xff; `entry` names the values of a token.
 void FillInput(const RecordLayer &layer, Tensor which, int32_t count, const std::function<Entry(int32_t)> &entry, void *to);
 
 } // namespace cgr_test

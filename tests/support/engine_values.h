@@ -1,4 +1,4 @@
-// The q, k and v of tests: functions of what names a token, in values that every dtype holds exactly.
+// The q, k and v of tests: functions of a token's Entry, with values that every dtype holds exactly.
 #ifndef CGR_TESTS_SUPPORT_ENGINE_VALUES_H
 #define CGR_TESTS_SUPPORT_ENGINE_VALUES_H
 

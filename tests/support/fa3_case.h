@@ -38,7 +38,7 @@ struct Fa3Case {
   int32_t query_len(size_t i) const { return starts[i + 1] - starts[i]; }
 };
 
-// A key that is accepted.
+// An accepted key.
 inline cgr_fa3_input Fa3Key() {
   cgr_fa3_input in = CGR_FA3_INPUT_INIT;
   in.num_requests = 4;
@@ -61,7 +61,7 @@ inline int32_t Fa3RandomLen(Random &random, int32_t tile, int32_t most) {
     return 0;
   case 1:
     return std::min(1, most);
-  case 2: // next to a border of tiles
+  case 2: // next to a tile border
     return std::min(most, std::max(0, tile * random.Pick32(1, 4) + random.Pick32(-1, 1)));
   case 3:
     return most;
@@ -107,7 +107,7 @@ inline void Fa3RandomBatch(Random &random, int32_t live, int32_t padded, Fa3Case
     c.Add(query_len, random.OneIn(10) ? seq_len : std::max(seq_len, std::min(query_len, c.input.max_seq_len)));
   }
   c.Bind(padded);
-  if (c.input.num_tokens > 0) // from which the size of the partials alone follows
+  if (c.input.num_tokens > 0) // only the size of the partials depends on it
     c.input.num_tokens = c.starts.back() > 1 << 24 ? 0 : std::max(c.input.num_tokens, c.starts.back());
   const int32_t n = c.input.num_requests;
   c.input.max_requests = random.OneIn(2) ? 0 : random.Pick32(n, std::min(4096, n + random.Pick32(0, 300)));
@@ -117,12 +117,12 @@ inline void Fa3RandomBatch(Random &random, int32_t live, int32_t padded, Fa3Case
 
 struct Fa3Record : Fa3Case {
   std::string name;
-  bool undefined = false; // upstream divides by 0: splits say nothing
+  bool undefined = false; // upstream divides by 0: splits are meaningless
   std::vector<int32_t> derived;
   std::vector<int32_t> words; // 0 where upstream writes nothing
 };
 
-// The key's own terms: a window of W keys is (W - 1, 0) there, and a right side of 0 is causal.
+// In the key's own terms a window of W keys is (W - 1, 0), and a right side of 0 is causal.
 inline void Fa3FillRecord(std::istream &line, Fa3Record &r) {
   int32_t layout, number, fp8, left, right, pack, undefined;
   cgr_fa3_input &in = r.input;
@@ -142,7 +142,7 @@ inline void Fa3FillRecord(std::istream &line, Fa3Record &r) {
     r.derived.push_back(value);
 }
 
-// CGR_FA3_RECORDS=<file> in the environment takes another file of the same form.
+// CGR_FA3_RECORDS=<file> in the environment selects another file of the same form.
 inline std::vector<std::unique_ptr<Fa3Record>> Fa3Records() {
   const char *other = std::getenv("CGR_FA3_RECORDS");
   std::ifstream in(other != nullptr ? other : "tests/data/fa3.txt");

@@ -1,6 +1,6 @@
 // Who works on what under FlashAttention-3's scheduler metadata, read as the attention kernels read it: the tiles that
 // VarlenDynamicPersistentTileScheduler (hopper/tile_scheduler.hpp) deals out one by one, and the keys that BlockMN
-// (hopper/block.h) gives each. Nothing but the metadata, the batch and the kernel's own parameters is looked at.
+// (hopper/block.h) gives each. It reads only the metadata, the batch and the kernel's own parameters.
 #ifndef CGR_TESTS_SUPPORT_FA3_CONSUMER_H
 #define CGR_TESTS_SUPPORT_FA3_CONSUMER_H
 
@@ -25,7 +25,7 @@ public:
   Fa3Consumer(const Fa3Case &c, const cgr_fa3_sizes &sizes, const std::vector<int32_t> &words)
       : c_(c), in_(c.input), s_(sizes), words_(words) {}
 
-  // In the order in which the counter of tiles deals it out.
+  // In the order in which the tile counter deals it out.
   std::vector<Fa3Work> All() const {
     std::vector<Fa3Work> all;
     for (int32_t v = 0; v < in_.num_requests; v++) {
@@ -35,7 +35,7 @@ public:
     }
     return all;
   }
-  // How many partials the combine kernel merges for entry v, and whose they are.
+  // How many partials the combine kernel merges for entry v, and whose partials.
   int32_t Splits(int32_t v) const {
     const bool is_split_kernel = s_.num_splits > 1;
     return is_split_kernel && s_.at_num_splits >= 0 ? Word(s_.at_num_splits, v) : 1;
@@ -71,7 +71,7 @@ private:
     return w;
   }
 
-  // The window as the kernel gets it: -1 is no bound.
+  // The window as the kernel gets it; -1: no bound.
   void SeeKeys(Fa3Work &w) const {
     const int64_t keys = c_.lens[size_t(w.request)], queries = c_.query_len(size_t(w.request)), chunk = in_.attention_chunk;
     const int64_t shift = keys - queries, tile_n = s_.tile_n;

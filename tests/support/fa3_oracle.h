@@ -1,6 +1,6 @@
-// FlashAttention-3's scheduler metadata once more: what both projects' kernels do to each request, one after the other, and a
-// stable sort of the standard library. Tiles, bound, packing and the vectors' places are taken from cgr_fa3_size: what the key
-// decides is tested by the records and by fa3_api_test.cc.
+// A second implementation of FlashAttention-3's scheduler metadata: what both projects' kernels do to each request, one request
+// after another, and a stable sort from the standard library. Tiles, bound, packing and the vectors' places come from
+// cgr_fa3_size: the records and fa3_api_test.cc test what the key decides.
 #ifndef CGR_TESTS_SUPPORT_FA3_ORACLE_H
 #define CGR_TESTS_SUPPORT_FA3_ORACLE_H
 

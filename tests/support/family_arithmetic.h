@@ -1,4 +1,4 @@
-// What family_kernels.h computes, one source for both devices. A CTA calls Run* with all of its threads.
+// The arithmetic of family_kernels.h, one source for both devices. A CTA calls Run* with all of its threads.
 #ifndef CGR_TESTS_SUPPORT_FAMILY_ARITHMETIC_H
 #define CGR_TESTS_SUPPORT_FAMILY_ARITHMETIC_H
 
@@ -53,8 +53,8 @@ CGR__HOST_DEVICE int32_t WordAt(const FamilyAttention &a, int64_t byte, int64_t 
 
 // ------------------------------------------------------------------------------------------------------------------- work
 
-// Rows of a request, heads and keys for a CTA. A line is row * group + head of the group; lines [line_begin, line_end) of each of
-// the heads [head_begin, head_end). The partial of a row goes to slot first_slot + row * slot_stride; first_slot -1: to the
+// A CTA's rows of a request, heads and keys: lines [line_begin, line_end) of each of the heads [head_begin, head_end). A line is
+// row * group + head of the group. The partial of a row goes to slot first_slot + row * slot_stride; first_slot -1: to the
 // output.
 struct FamilyWork {
   int32_t request, group, head_begin, head_end;
@@ -88,7 +88,7 @@ CGR__HOST_DEVICE double Score(const FamilyAttention &a, int64_t q_at, int64_t k_
   return score * a.scale;
 }
 
-// Where a row's result for a head is put.
+// Where a row's result for a head goes.
 struct FamilyPlace {
   double *partial; // NULL: the output
   double *partial_lse;
@@ -114,7 +114,7 @@ CGR__HOST_DEVICE FamilyPlace OutputOf(const FamilyAttention &a, int64_t row, int
            row * a.lse.stride_token + head * a.lse.stride_head };
 }
 
-// One row and one query head against the work's keys, of which it sees those up to its own.
+// One row and one query head against the work's keys; it sees those up to its own.
 CGR__HOST_DEVICE void AttendRow(const FamilyAttention &a, const FamilyWork &w, int64_t row, int32_t q_head) {
   const int64_t token = w.first_row + row;
   if (row < 0 || row >= w.rows || token < 0 || token >= a.num_tokens || q_head >= a.num_q_heads) {
@@ -316,7 +316,7 @@ CGR__HOST_DEVICE void RunFa3Tile(const FamilyAttention &a, int32_t entry, int64_
   RunWork(a, w, thread, threads);
 }
 
-// What the counter of tiles deals out, the same to all threads of a CTA.
+// What the tile counter deals out, the same for all threads of a CTA.
 CGR__HOST_DEVICE int32_t DealFa3(const FamilyAttention &a) {
   int32_t *counter = reinterpret_cast<int32_t *>(a.words) + a.fa3.at_semaphore;
 #ifdef __CUDA_ARCH__
@@ -352,7 +352,7 @@ CGR__HOST_DEVICE void RunFa3(const FamilyAttention &a, int32_t cta, int32_t thre
   }
 }
 
-// Also sets the counter of tiles back, for the next layer of the same plan.
+// Also resets the tile counter, for the next layer of the same plan.
 CGR__HOST_DEVICE void MergeFa3(const FamilyAttention &a, int32_t entry, int32_t thread, int32_t threads) {
   if (entry == 0 && thread == 0)
     reinterpret_cast<int32_t *>(a.words)[a.fa3.at_semaphore] = 0;
@@ -416,7 +416,7 @@ CGR__HOST_DEVICE void MergeFlashInfer(const FamilyAttention &a, int32_t row, int
 
 // -------------------------------------------------------------------------------------------------------------- the phases
 
-// First: tokens that are padding, of which no kernel below knows.
+// First: padding tokens, about which no kernel below knows.
 CGR__HOST_DEVICE void ClearToken(const FamilyAttention &a, int32_t token, int32_t thread, int32_t threads) {
   for (int32_t head = thread; head < a.num_q_heads; head += threads) {
     const FamilyPlace to = OutputOf(a, token, head);

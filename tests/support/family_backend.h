@@ -1,6 +1,6 @@
-// A backend over each family of planners, as an engine could write it: a state for each key holds what the family says of the
-// key, `plan` enqueues the family's planner from the persistent buffers into the backend's workspace, and `record` the kernels of
-// family_kernels.h, which read what it has planned.
+// A backend over each family of planners, as an engine could write it. A state for each key holds what the family says about the
+// key. `plan` enqueues the family's planner, from the persistent buffers into the backend's workspace; `record` enqueues the
+// kernels of family_kernels.h, which read the plan.
 #ifndef CGR_TESTS_SUPPORT_FAMILY_BACKEND_H
 #define CGR_TESTS_SUPPORT_FAMILY_BACKEND_H
 
@@ -27,7 +27,7 @@ struct FamilyOptions {
 
 class FamilyBackend {
 public:
-  // What the layers share. `config` as the runtime gets it; its backends are not looked at.
+  // What the layers share. `config` is the runtime's; its backends are not read.
   FamilyBackend(const FamilyOptions &options, const cgr_config &config, bool on_cuda);
 
   cgr_backend backend(); // for one runtime; lives as long as that
@@ -46,7 +46,7 @@ public:
   std::set<void *> states; // alive
 
 private:
-  // What is fixed by the key.
+  // What the key determines.
   struct State {
     cgr_plan_key key;
     Family family; // of this key

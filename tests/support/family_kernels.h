@@ -1,6 +1,6 @@
-// Attention kernels that read the plans of other projects' kernels as those do, for CUDA and for the host: cut as the plan says,
-// partial results where the plan puts them, merged by the plan's indices. They look at the plan, at the persistent buffers and at
-// the pages alone; launches follow from the key. In fp64, and slow.
+// Attention kernels, for CUDA and for the host, that read the plans of other projects' kernels as those kernels do: they cut as
+// the plan says, put partial results where the plan puts them, and merge them by the plan's indices. They read only the plan, the
+// persistent buffers and the pages; launches follow from the key. In fp64, and slow.
 #ifndef CGR_TESTS_SUPPORT_FAMILY_KERNELS_H
 #define CGR_TESTS_SUPPORT_FAMILY_KERNELS_H
 
@@ -31,13 +31,13 @@ struct FamilyAttention {
   double *partial_out;                                      // [num_slots][num_q_heads][head_dim]
   double *partial_lse;                                      // [num_slots][num_q_heads]
   int64_t num_slots;
-  int32_t *errors; // [0] counts words that would lead a kernel out of its arrays, [1] rows with more than one partial
+  int32_t *errors; // [0] counts words that would take a kernel out of its arrays, [1] rows with more than one partial
   cgr_fa3_sizes fa3;
   FlashMlaShape flashmla;
   cgr_flashinfer_plan flashinfer;
 };
 
-// Inside a backend's `record`. `on_cuda`: with kernels; else with a function of the host.
+// For a backend's `record`. `on_cuda`: with kernels; else with a host function.
 cgr_status EnqueueFamily(cgr_device *device, bool on_cuda, const FamilyAttention &args, cudaStream_t stream);
 
 } // namespace cgr_test

@@ -53,7 +53,7 @@ struct Cascade {
   }
 };
 
-// Requests after the live ones, of which the arrays hold anything; they are in the last group, or in none.
+// Requests after the live ones; the arrays may hold anything for them. They are in the last group, or in none.
 inline void Pad(Random &random, Cascade &s, int32_t count) {
   s.live = { int32_t(s.last.size()) };
   for (int32_t i = 0; i < count; i++)

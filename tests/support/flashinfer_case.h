@@ -11,12 +11,12 @@
 
 namespace cgr_test {
 
-// One plan's input with the arrays that it points to. Exactly one of the two inputs counts.
+// One plan's input with the arrays that it points to. Exactly one of the two inputs is used.
 struct FlashInferCase {
   bool decode = true;
   cgr_flashinfer_decode_input d = CGR_FLASHINFER_DECODE_INPUT_INIT;
   cgr_flashinfer_prefill_input p = CGR_FLASHINFER_PREFILL_INPUT_INIT;
-  std::vector<int32_t> qo, kv; // running sums; qo is empty for decode, and where every request has as many rows
+  std::vector<int32_t> qo, kv; // running sums; qo is empty for decode, and if every request has the same number of rows
   std::vector<int32_t> live;   // one number, or empty
 
   int32_t num_requests() const { return decode ? d.num_requests : p.num_requests; }
@@ -52,7 +52,7 @@ struct FlashInferCase {
   }
 };
 
-// Memory for a plan, aligned, full of poison.
+// Aligned memory for a plan, full of poison.
 class FlashInferWorkspace {
 public:
   explicit FlashInferWorkspace(size_t bytes, unsigned char poison = 0xA5) : words_(bytes / 16 + 2), bytes_(bytes) {
@@ -61,7 +61,7 @@ public:
   unsigned char *data() { return reinterpret_cast<unsigned char *>(words_.data()); }
   size_t size() const { return bytes_; }
   std::vector<unsigned char> Get() { return { data(), data() + bytes_ }; }
-  // That nothing behind the plan was written.
+  // Nothing past the plan was written.
   bool EndIsUntouched(unsigned char poison = 0xA5) {
     return std::all_of(data() + bytes_, data() + words_.size() * sizeof(Word), [&](unsigned char b) { return b == poison; });
   }
@@ -74,7 +74,7 @@ private:
   size_t bytes_;
 };
 
-// Lengths: 0 and 1, borders of chunks and tiles, alike, very different.
+// Lengths: 0 and 1, at borders of chunks and tiles, equal, very different.
 inline int32_t RandomLength(Random &random, int32_t style, int32_t longest, int32_t unit) {
   switch (style) {
   case 0:

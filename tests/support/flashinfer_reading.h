@@ -1,5 +1,5 @@
 // What FlashInfer's attention kernels would do with a plan: which rows and keys each CTA takes, where it leaves its partial, and
-// which partials are merged. Reads the plan's buffers alone, as BatchPrefillWithPagedKVCacheDevice (prefill.cuh) and
+// which partials are merged. Reads only the plan's buffers, as BatchPrefillWithPagedKVCacheDevice (prefill.cuh) and
 // BatchDecodeWithPagedKVCacheDevice (decode.cuh) of flashinfer-ai/flashinfer fb28d7242b35 do.
 #ifndef CGR_TESTS_SUPPORT_FLASHINFER_READING_H
 #define CGR_TESTS_SUPPORT_FLASHINFER_READING_H
@@ -22,7 +22,7 @@ struct FlashInferWork {
 
 class FlashInferReading {
 public:
-  // `rows` and `kv_lens` (tokens) of each request. `window`: keys that a query sees, 0: all.
+  // `rows` and `kv_lens` (tokens) of each request. `window`: keys that a query sees; 0: all.
   FlashInferReading(const cgr_flashinfer_plan &plan, const unsigned char *int_workspace, const std::vector<int32_t> &rows,
                     const std::vector<int64_t> &kv_lens, int32_t group, int32_t window)
       : plan_(plan), bytes_(int_workspace), rows_(rows), kv_lens_(kv_lens), group_(group), window_(window) {}
@@ -34,7 +34,7 @@ public:
   int64_t cta_tile_q() const { return decode() ? group_ : plan_.info[3]; }
   int64_t chunk() const { return Word(plan_.info[decode() ? 7 : 9], 0); }
 
-  // Every CTA that does not return at once. Without a mask those past the plan's tiles work too, on what the arrays hold there.
+  // Every CTA that does not return at once. Without a mask, CTAs past the plan's tiles work too, on what the arrays hold there.
   std::vector<FlashInferWork> Works() const {
     std::vector<FlashInferWork> works;
     for (int64_t cta = 0; cta < tiles(); cta++)
@@ -55,7 +55,7 @@ public:
   // The partials [begin, end) that are merged into a row of the output (a request, for decode).
   int64_t MergeBegin(int64_t row) const { return decode() ? OIndptr(row) : Word(plan_.info[7], row); }
   int64_t MergeEnd(int64_t row) const { return MergeBegin(row + 1); }
-  // Rows that the merge goes through.
+  // Rows that the merge visits.
   int64_t MergedRows() const { return decode() ? int64_t(rows_.size()) : graph() ? Word(plan_.info[2], 0) : plan_.info[1]; }
 
 private:

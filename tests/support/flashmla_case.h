@@ -1,5 +1,5 @@
-// Random batches for FlashMLA's metadata, and the words that they must give: a second planner, which fills one part after the
-// other with a payload, block by block in the manner of upstream, where the library's goes by closed forms.
+// Random batches for FlashMLA's metadata, and the words that they must give, from a second planner. It fills one part after the
+// other with a payload, block by block, as upstream does; the library's planner uses closed forms.
 #ifndef CGR_TESTS_SUPPORT_FLASHMLA_CASE_H
 #define CGR_TESTS_SUPPORT_FLASHMLA_CASE_H
 
@@ -45,7 +45,7 @@ struct FlashmlaBatch {
   }
 };
 
-// The metadata of `num_parts` parts. Requests that are not live have no part; otherwise upstream's rules.
+// The metadata of `num_parts` parts. Requests that are not live have no part; otherwise upstream's rules apply.
 inline std::vector<int32_t> FlashmlaWords(const FlashmlaBatch &b, int32_t num_parts) {
   const int32_t live = b.num_live(), all = b.input.num_requests, c = b.overhead();
   std::vector<int32_t> blocks, ends, words(size_t(num_parts) * 8 + size_t(all) + 1, 0);
@@ -92,8 +92,8 @@ inline std::vector<int32_t> FlashmlaWords(const FlashmlaBatch &b, int32_t num_pa
   return words;
 }
 
-// A batch of at most so many requests; parts are given. Now and then one that is like those of a real server, full of equal
-// lengths, or with borders of blocks, or made of requests so short that the fixed cost is all.
+// A batch of at most this many requests; parts are given. Now and then a batch is like a real server's, full of equal lengths, at
+// block borders, or made of requests so short that only the fixed cost counts.
 inline void RandomFlashmla(Random &random, int32_t most_requests, FlashmlaBatch *b) {
   cgr_flashmla_input &in = b->input;
   in = CGR_FLASHMLA_INPUT_INIT;

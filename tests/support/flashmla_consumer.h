@@ -1,5 +1,5 @@
 // What FlashMLA's kernels do with the metadata: which blocks of KV each part reads for which requests, where it puts the
-// result, and what the combine kernel merges. It reads the buffers and the lengths alone, as
+// result, and what the combine kernel merges. It reads only the buffers and the lengths, as
 // csrc/sm90/decode/dense/splitkv_mla.cuh and csrc/smxx/decode/combine/combine.cu of deepseek-ai/FlashMLA 9241ae3ef9ba do, and
 // splitkv_mla.cu of 1408756a88e5 for v1.
 #ifndef CGR_TESTS_SUPPORT_FLASHMLA_CONSUMER_H
@@ -21,10 +21,10 @@ struct FlashmlaItem {
 
 struct FlashmlaWork {
   std::vector<FlashmlaItem> items;
-  std::vector<int32_t> first_slot; // [num_requests + 1]: a request other than with one slot is merged from its slots
+  std::vector<int32_t> first_slot; // [num_requests + 1]: unless a request has one slot, it is merged from its slots
 };
 
-// `tokens`: of every request, 0 for those that are not live. Parts whose words would lead a kernel out of its arrays are a
+// `tokens`: of every request, 0 for those that are not live. Parts whose words would take a kernel out of its arrays are a
 // failure (false).
 inline bool ReadFlashmla(int32_t layout, const std::vector<int32_t> &tokens, int32_t block_size, int32_t num_parts,
                          const int32_t *metadata, FlashmlaWork *work) {

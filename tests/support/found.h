@@ -1,4 +1,4 @@
-// What a test of graphs (self-test, audit) has found.
+// Findings of a test of graphs (self-test, audit).
 #ifndef CGR_TESTS_SUPPORT_FOUND_H
 #define CGR_TESTS_SUPPORT_FOUND_H
 
@@ -16,7 +16,7 @@ struct Found {
   int32_t count = 0;
 };
 
-// Of a call that takes findings, their capacity and their count.
+// For a call that takes findings, their capacity and their count.
 template <class Call> Found Collect(int32_t capacity, Call call) {
   Found found;
   found.findings.resize(size_t(capacity));
@@ -32,7 +32,7 @@ inline void ExpectNothing(const Found &found) {
     ADD_FAILURE() << finding.field << ": " << finding.text;
 }
 
-// Something, all of that status; each text has one of the words, and some text the first.
+// At least one finding, all of that status; each text has one of the words, and some text has the first.
 inline void ExpectFound(const Found &found, cgr_status status, const Words &words) {
   EXPECT_EQ(found.status, status);
   EXPECT_GT(found.count, 0);

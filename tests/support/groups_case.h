@@ -1,5 +1,5 @@
-// A small engine with two groups of layers: page tables with page sizes, pools and trash pages of their own; and a model of what
-// its caches hold, with which its outputs are compared.
+// A small engine with two groups of layers, each with its own page table, page size, pool and trash pages; and a model of what
+// its caches hold, against which its outputs are compared.
 #ifndef CGR_TESTS_SUPPORT_GROUPS_CASE_H
 #define CGR_TESTS_SUPPORT_GROUPS_CASE_H
 
@@ -91,7 +91,7 @@ struct Options {
   bool engine_table = false;     // of group 1
   std::vector<LayerSpec> layers; // empty: those of LayersFor
   bool strict = false;
-  bool gives_back = false; // before every step, the pages that no layer of their group will see
+  bool gives_back = false; // before every step, gives back the pages that no layer of their group will see
 };
 
 // An engine with two groups. Every step is waited for.
@@ -209,7 +209,7 @@ public:
     }
     length.erase(row);
   }
-  // The tokens from `tokens` on are forgotten; their pages stay.
+  // Forgets the tokens from `tokens` on; their pages stay.
   void Rewind(int32_t row, int32_t tokens) {
     CGR_EXPECT_OK(cgr_request_set_length(rt, row, tokens));
     length[row] = tokens;
@@ -230,7 +230,7 @@ public:
         CGR_EXPECT_OK(cgr_request_set_pages(rt, row, g, first, has.data() + first, count));
     }
   }
-  // (first, end) as the runtime tells them.
+  // (first, end) as the runtime reports them.
   std::pair<int32_t, int32_t> Has(int32_t row, int32_t group) {
     std::pair<int32_t, int32_t> has = { -1, -1 };
     CGR_EXPECT_OK(cgr_request_get_pages(rt, row, group, &has.first, &has.second));
@@ -265,7 +265,7 @@ public:
     CGR_EXPECT_OK(status);
     if (status != CGR_OK)
       return outputs;
-    // What is no token of the step is NaN; and q, k and v are, until the step itself has copied them.
+    // Everything but the step's tokens is NaN, and so are q, k and v until the step itself has copied them.
     for (size_t l = 0; l < layers_.size(); l++) {
       for (size_t which = 0; which < 3; which++) {
         CGR_EXPECT_OK(cgr_fill(dev, layers_[l].in[which], 0xff, layers_[l].in_bytes[which], stream));
@@ -288,7 +288,7 @@ public:
     Append(chunks, inputs);
     return outputs;
   }
-  // The first token that a layer of the group sees, of a step after `computed` tokens.
+  // The first token that any layer of the group sees in a step after `computed` tokens.
   int32_t FirstSeen(int g, int32_t computed) const {
     int32_t first = computed;
     for (const LayerSpec &s : specs)
@@ -333,7 +333,7 @@ public:
           ExpectNothing(ReadView(out, at, padding, s.q_heads, s.dim), ReadView(lse, at, padding, s.q_heads, 1)));
     }
   }
-  // The planned buffers of each group, of the last step.
+  // The planned buffers of each group in the last step.
   void CheckBuffers(const std::vector<Chunk> &chunks) {
     for (int g = 0; g < kNumGroups; g++) {
       SCOPED_TRACE("group " + std::to_string(g));
@@ -352,7 +352,7 @@ public:
       }
     }
   }
-  // Every byte of the caches but those of the write-trash pages is what the model has.
+  // Every byte of the caches outside the write-trash pages must be what the model has.
   void CheckCaches() {
     for (size_t l = 0; l < layers_.size(); l++)
       for (size_t which = 0; which < 2; which++) {
@@ -376,7 +376,7 @@ public:
   std::map<int32_t, std::vector<int32_t>> pages[kNumGroups]; // by row
 
 private:
-  // What a page holds that was given back is NaN until another request writes it; the engine's own table then names no page.
+  // A page that was given back holds NaN until another request writes it; the engine's own table then names no page.
   void GiveBack(int g, int32_t row) {
     const int32_t first = given_[g][row], end = FirstSeen(g, length[row]) / kGroups[g].page_size, none = INT32_MAX;
     for (int32_t i = first; i < end; i++) {
@@ -428,14 +428,14 @@ private:
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &config, &dev));
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
   }
-  // Entries that nobody has set are no page at all.
+  // Unset entries are no page at all.
   void MakeTable() {
     std::vector<int32_t> empty((kMaxRows + 1) * kStride, INT32_MAX);
     std::fill(empty.end() - kStride, empty.end(), kGroups[1].read_trash);
     table = static_cast<int32_t *>(Alloc(empty.size() * 4));
     Write(table, empty.data(), empty.size() * 4);
   }
-  // Pages are NaN but for the read-trash page.
+  // Pages are NaN, except the read-trash page.
   void MakeLayer(size_t l) {
     const LayerSpec &s = specs[l];
     const GroupSpec &g = kGroups[s.group];
@@ -472,7 +472,7 @@ private:
     const LayerSpec &s = specs[l];
     return GatherKv(ImageView(l, which), pages[s.group][row].data(), kGroups[s.group].page_size, length[row], s.kv_heads, s.dim);
   }
-  // The step's tokens go to the model of the caches.
+  // Adds the step's tokens to the model of the caches.
   void Append(const std::vector<Chunk> &chunks, const Inputs &inputs) {
     for (size_t l = 0; l < layers_.size(); l++)
       for (int which = 0; which < 2; which++) {

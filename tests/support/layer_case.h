@@ -1,4 +1,4 @@
-// Devices and layers as the registry of variants is asked about them.
+// Devices and layers for queries to the registry of variants.
 #ifndef CGR_TESTS_SUPPORT_LAYER_CASE_H
 #define CGR_TESTS_SUPPORT_LAYER_CASE_H
 
@@ -16,7 +16,7 @@ inline cgr_device_info HostInfo() {
   return info;
 }
 
-// An H200 but for what is given. `max_capability`: as in cgr_device_config.
+// An H200, except for what is given. `max_capability`: as in cgr_device_config.
 inline cgr_device_info CudaInfo(int32_t capability, int32_t max_capability = 0, int32_t multiprocessors = 132,
                                 int32_t shared_memory = 233472) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
@@ -32,7 +32,7 @@ inline void SetDtype(cgr_layer *layer, int32_t dtype) {
   layer->dtype = layer->out_dtype = layer->k.dtype = layer->v.dtype = dtype;
 }
 
-// A layer as the reader of configurations leaves it, defaults filled in, that every device serves.
+// A layer that every device supports, as the reader of configurations leaves it, with defaults filled in.
 inline cgr_layer PlainLayer() {
   cgr_layer layer = CGR_LAYER_INIT;
   layer.num_q_heads = 8;

@@ -1,5 +1,5 @@
-// What attention must give, for every test that looks at its results: K and V of a request gathered from a paged cache, attention
-// in fp64, and how far a kernel may be from it. It uses kernels/reference, which has no line in common with the kernels.
+// What attention must give, for every test that checks its results: K and V of a request gathered from a paged cache, attention
+// in fp64, and how far a kernel may be from it. It uses kernels/reference, which shares no line of code with the kernels.
 #ifndef CGR_TESTS_SUPPORT_ORACLE_H
 #define CGR_TESTS_SUPPORT_ORACLE_H
 
@@ -61,7 +61,7 @@ inline Values GatherKv(const cgr_kv_view &view, const int32_t *pages, int32_t pa
 
 // --------------------------------------------------------------------------------------------------------------- attention
 
-// Which keys the queries see: those of their own sequence in pages, the step's own without pages, or another sequence's in pages.
+// Which keys the queries see: their own sequence's in pages, the step's own without pages, or another sequence's in pages.
 enum class Keys { kCache, kStep, kOther };
 
 // What a layer asks for beyond plain causal attention; the numbers are those of cgr_layer.
@@ -90,8 +90,8 @@ inline void SetKind(cgr_layer *layer, const AttentionKind &kind) {
   layer->length_set = kind.keys == Keys::kOther ? 1 : 0;
 }
 
-// One request in one layer. q, k and v are values of `dtype`. With Keys::kStep the sequence is the new tokens alone, and with
-// Keys::kOther the new tokens are in another one.
+// One request in one layer. q, k and v are values of `dtype`. With Keys::kStep the sequence is only the new tokens; with
+// Keys::kOther the new tokens are in another sequence.
 struct AttentionProblem {
   cgr_dtype dtype = CGR_DTYPE_FP32;
   int32_t query_len = 0, seq_len = 0, num_q_heads = 1, num_kv_heads = 1, head_dim = 8;
@@ -151,8 +151,8 @@ inline AttentionAnswer SolveAttention(const AttentionProblem &p) {
   answer.lse.resize(near_lse.size());
   cgr__reference_attention(&shape, p.q.data(), p.k.data(), p.v.data(), answer.out.data(), answer.lse.data());
   cgr__reference_attention_in(p.dtype, &shape, p.q.data(), p.k.data(), p.v.data(), near.data(), near_lse.data());
-  // Of few values the largest error may be small by luck: a unit in the last place of the largest comes on top, half of it for the
-  // rounding of the weights and half for that of the output.
+  // Among few values the largest error may be small by luck, so a unit in the last place of the largest is added: half of it for
+  // the rounding of the weights and half for that of the output.
   double largest = 0.0, unit = p.dtype == CGR_DTYPE_BF16 ? 1.0 / 256 : p.dtype == CGR_DTYPE_FP16 ? 1.0 / 2048 : 0.0;
   for (double value : answer.out)
     largest = std::max(largest, std::fabs(value));
@@ -161,7 +161,7 @@ inline AttentionAnswer SolveAttention(const AttentionProblem &p) {
   return answer;
 }
 
-// Every value is within the bound of what it must be.
+// Every value is within the bound of its expected value.
 inline void ExpectWithin(const Values &got, const Values &expected, double bound, const char *what) {
   ASSERT_EQ(got.size(), expected.size()) << what;
   ASSERT_TRUE(std::isfinite(bound)) << what << " has no bound: the reference itself is not finite";
@@ -177,7 +177,7 @@ inline void ExpectAnswer(const Values &out, const Values &lse, const AttentionAn
     ExpectWithin(lse, answer.lse, answer.lse_bound, "lse");
 }
 
-// Of tokens that no request owns: 0, not even -0, and -inf.
+// For tokens that no request owns: 0, not even -0, and -inf.
 inline void ExpectNothing(const Values &out, const Values &lse) {
   for (size_t e = 0; e < out.size(); e++)
     ASSERT_TRUE(out[e] == 0.0 && !std::signbit(out[e])) << "out " << e << " is " << out[e] << ", expected 0";

@@ -1,4 +1,4 @@
-// A paged KV cache on a device, in every layout, and beside it what its pages hold.
+// A paged KV cache on a device, in every layout, and a host copy of what its pages hold.
 #ifndef CGR_TESTS_SUPPORT_PAGED_CACHE_H
 #define CGR_TESTS_SUPPORT_PAGED_CACHE_H
 
@@ -60,7 +60,7 @@ inline Bytes PoisonedElements(int32_t dtype, int64_t count, Poison poison, std::
   return bytes;
 }
 
-// K and V. Pages hold nothing until they are put; what was put is kept on the host too.
+// K and V. Pages hold nothing until they are put; the host keeps a copy of what was put.
 class PagedCache {
 public:
   // `memory`: the caller's, or NULL.

@@ -1,5 +1,5 @@
-// Random classes and batches for the attention plan, what the plan is in memory, and which KV tiles a q tile sees by the plain
-// words of planners/attention/plan_class.h.
+// Random classes and batches for the attention plan, the plan in memory, and which KV tiles a q tile sees according to the text
+// of planners/attention/plan_class.h.
 #ifndef CGR_TESTS_SUPPORT_PLAN_CASE_H
 #define CGR_TESTS_SUPPORT_PLAN_CASE_H
 
@@ -22,9 +22,9 @@ struct PlanCase {
   std::vector<int32_t> query_lens, seq_lens;
 
   size_t num_requests() const { return query_lens.size(); }
-  // Keys of a request: with CGR__SEES_STEP its new tokens alone.
+  // Keys of a request: with CGR__SEES_STEP only its new tokens.
   int32_t NumKeys(size_t i) const { return c.sees == CGR__SEES_STEP ? std::min(query_lens[i], seq_lens[i]) : seq_lens[i]; }
-  // New tokens that are worked on: none when a guard has emptied the request, or when another sequence is not there yet.
+  // New tokens to work on: none if a guard has emptied the request, or if another sequence does not exist yet.
   int32_t LiveLen(size_t i) const {
     const int32_t least = c.sees == CGR__SEES_OTHER ? 1 : query_lens[i];
     return seq_lens[i] < least ? 0 : query_lens[i];
@@ -50,7 +50,7 @@ inline std::string PlanCase::Text() const {
   return text;
 }
 
-// Whether the query at a position sees a token of its sequence; of another sequence every query sees all.
+// Whether the query at a position sees a token of its sequence; every query sees all tokens of another sequence.
 inline bool Sees(const cgr__plan_class &c, int64_t position, int64_t token) {
   if (c.sees == CGR__SEES_OTHER)
     return true;
@@ -97,7 +97,7 @@ inline void MakeRoom(PlanCase *given, int32_t more) {
   given->c.max_entries = static_cast<int32_t>(cgr__plan_max_entries(&given->c, given->c.max_requests, tokens + more));
 }
 
-// A plan in memory that was poisoned, with a guard behind the plan and behind the scratch.
+// A plan in poisoned memory, with a guard behind the plan and another behind the scratch.
 class Planned {
 public:
   explicit Planned(const PlanCase &given, unsigned char poison = 0x5a) : given_(given), poison_(poison) {
@@ -114,7 +114,7 @@ public:
     for (size_t i = scratch_bytes; i < scratch_.size() * 8; i++)
       scratch_kept_ = scratch_kept_ && reinterpret_cast<const unsigned char *>(scratch_.data())[i] == 0x71;
   }
-  // Where things are, from the words of plan.h: each follows the one before, aligned to 16 bytes.
+  // Where things are, according to the text of plan.h: each follows the one before, aligned to 16 bytes.
   size_t LineOffset() const { return Up(sizeof(cgr__plan_header) + NumParts() * sizeof(cgr__plan_part)); }
   size_t EntriesOffset() const { return Up(LineOffset() + static_cast<size_t>(given_.c.max_requests) * sizeof(int32_t)); }
   size_t Bytes() const { return Up(EntriesOffset() + static_cast<size_t>(given_.c.max_entries) * sizeof(cgr__plan_entry)); }
@@ -123,7 +123,7 @@ public:
   const cgr__plan_part &part(int32_t p) const { return reinterpret_cast<const cgr__plan_part *>(&header() + 1)[p]; }
   const int32_t *line() const { return reinterpret_cast<const int32_t *>(At(LineOffset())); }
   const cgr__plan_entry &entry(int32_t e) const { return reinterpret_cast<const cgr__plan_entry *>(At(EntriesOffset()))[e]; }
-  // Who works on what; empty and a failure when that goes wrong.
+  // Who works on what; empty, with a failure, if that goes wrong.
   std::vector<cgr__cover_item> Items() const {
     int64_t most = 3 * static_cast<int64_t>(NumParts());
     for (size_t i = 0; i < given_.num_requests(); i++) {
@@ -225,7 +225,7 @@ inline PlanCase RandomPlanCase(Random &random) {
   return given;
 }
 
-// Calls check(case) for that many random cases, until one fails. A case's own seed repeats it as the first of a run.
+// Calls check(case) for that many random cases, until one fails. A run with a case's own seed repeats it as the first case.
 template <typename Check> void ForRandomPlans(int32_t count, Check check) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + static_cast<uint64_t>(count); seed++) {

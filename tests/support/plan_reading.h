@@ -21,8 +21,8 @@ struct PlanBatch {
   Words lens, seq_lens[CGR__MAX_SETS]; // a seq_len below its query length: a request that a guard has emptied
 };
 
-// The plan, from the prose of plan.h and from its structs; none of its functions but those that say where things lie. Segments
-// and slots are found by going along the tiles, while the library goes along the parts.
+// The plan, from the prose and structs of plan.h, and from none of its functions but those that say where things lie. It finds
+// segments and slots by walking the tiles, while the library walks the parts.
 class PlanReading {
 public:
   PlanReading(const cgr__plan_class &c, const PlanBatch &batch) : c_(c), batch_(batch), seq_lens_(batch.seq_lens[c.length_set]) {
@@ -40,7 +40,7 @@ public:
     ShareTiles();
     FillEntries();
   }
-  // Writes it where the class has its place; everything else stays as it is.
+  // Writes it to its place in the class; everything else stays as it is.
   void WriteTo(unsigned char *plan) const {
     cgr__plan_header header = {};
     header.num_parts = c_.num_parts;
@@ -73,7 +73,7 @@ private:
     if (bytes > 0)
       std::memcpy(to, from, bytes);
   }
-  // KV tiles that the new tokens first .. last see: from the first key of the first to the last key of the last.
+  // KV tiles that the new tokens first .. last see: from the first token's first key to the last token's last key.
   Range Seen(int32_t i, int64_t first, int64_t last, int64_t tile_kv) const {
     int64_t seq_len = NumKeys(i), context = seq_len - batch_.lens[i], begin = 0, end = context + last + 1;
     if (c_.sees == CGR__SEES_OTHER)
@@ -86,7 +86,7 @@ private:
       end = c_.window_right == 0 ? seq_len : std::min(seq_len, end + c_.window_right);
     return { begin / tile_kv, end / tile_kv + (end % tile_kv != 0) };
   }
-  // Keys of a request: with CGR__SEES_STEP the new tokens alone.
+  // Keys of a request: with CGR__SEES_STEP only the new tokens.
   int64_t NumKeys(int32_t i) const {
     return c_.sees == CGR__SEES_STEP ? std::min(batch_.lens[size_t(i)], seq_lens_[size_t(i)]) : seq_lens_[size_t(i)];
   }
@@ -119,7 +119,7 @@ private:
   }
   int64_t SplitSize(int64_t n) const { return c_.max_splits > 0 ? (n + c_.max_splits - 1) / c_.max_splits : n; }
 
-  // Goes along the requests of the line with the cuts in their order.
+  // Walks the requests of the line with the cuts in order.
   void Cut() {
     int64_t before = 0;
     size_t line = 0;
@@ -139,7 +139,7 @@ private:
       cuts_.push_back(cut);
     }
   }
-  // The border of a tile of n KV tiles where a cut `units` after its fixed cost goes: the later one of two that are as near.
+  // The border of a tile of n KV tiles to which a cut `units` after its fixed cost moves: of two equally near, the later one.
   int64_t Border(int64_t n, int64_t units) const {
     if (units <= snap_)
       return 0;
@@ -158,7 +158,7 @@ private:
     part.begin_slot = part.begin_first = part.end_first = -1;
     part.begin_count = part.end_count = 0;
   }
-  // Gives the tiles that several parts work on their slots, in the order of the line.
+  // Assigns slots to the tiles that several parts work on, in the order of the line.
   void ShareTiles() {
     using Tile = std::pair<int32_t, int32_t>;
     std::map<Tile, std::vector<int32_t>> inside; // of each tile that is cut, the cuts, each position once: the last of them

@@ -1,4 +1,4 @@
-// A backend that plans: it keeps what it was asked, and what its steps found on the device.
+// A backend that plans; it keeps what it was asked and what its steps found on the device.
 #ifndef CGR_TESTS_SUPPORT_PLANNER_H
 #define CGR_TESTS_SUPPORT_PLANNER_H
 
@@ -14,7 +14,7 @@ namespace cgr_test {
 
 struct PlannerOptions {
   const char *name = "planner";
-  int32_t layer = 1; // that names it; -1: none does
+  int32_t layer = 1; // the layer that names it; -1: none does
   bool states = true;
   bool on_host = false, on_device = false;
   uint64_t plan_bytes = 0, workspace_bytes = 0;
@@ -25,8 +25,8 @@ struct PlannerOptions {
   cgr_graph_support support = CGR_SUPPORT_ALWAYS;
 };
 
-// Copies q to out, so that what its layer gives is known without any attention. Its plan on the device copies the lengths of the
-// batch and the host's plan to the workspace: it must find both, and `record` must find what it made.
+// Copies q to out, so that its layer's output is known without any attention. Its plan on the device copies the lengths of the
+// batch and the host's plan to the workspace: it must find both, and `record` must find the copies.
 class Planner {
 public:
   using Bytes = std::vector<unsigned char>;
@@ -76,7 +76,7 @@ public:
   std::function<cgr_status(const cgr_plan_key &)> on_create;
   std::function<cgr_status(const cgr_plan_step &)> on_plan_host;
   std::function<cgr_status(cgr_recorder *)> on_plan, on_record;
-  // Told before a state goes.
+  // Called before a state is destroyed.
   std::function<void(const State &)> on_destroy;
 
 private:
@@ -89,7 +89,7 @@ private:
   static cgr_status Record(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   static void Keep(const void *args);
   cgr_status Watch(const Call &call);
-  // The key and the state that the recorder tells.
+  // The key and the state that the recorder reports.
   Call CallOf(cgr_recorder *recorder, uint32_t flags);
 
   cgr_device *dev_ = nullptr;
@@ -99,17 +99,17 @@ private:
   std::vector<Seen> seen_;
 };
 
-// An engine whose layers are those of planners, and a model of what these are asked.
+// An engine whose layers use planners, and a model of what the planners are asked.
 class Planning {
 public:
   Planning(const EngineOptions &options, const std::vector<PlannerOptions> &planners);
   ~Planning();
 
-  // Prepares; every planner on the host has been asked once, for this very step.
+  // Prepares; every planner on the host must have been asked once, for this very step.
   void Prepare(const std::vector<Item> &items, const cgr_key *forced = nullptr, bool standing = false);
   void Launch();
   void Run(const std::vector<Item> &items, const cgr_key *forced = nullptr, bool standing = false);
-  // Every launched step has found its own plans.
+  // Every launched step must have found its own plans.
   void CheckSeen();
   Planner &operator[](size_t i) { return *planners[i]; }
 
@@ -124,7 +124,7 @@ private:
   std::vector<int32_t> lens_; // of the prepared step
 };
 
-// Few layers and small buckets; q, k and v are uploaded, for nothing attends to anything in a planner's layer.
+// Few layers and small buckets; q, k and v are uploaded, because nothing attends to anything in a planner's layer.
 EngineOptions PlanningOptions(const DeviceParam &device, cgr_graph_mode mode);
 
 // Host and device plans, and a workspace; watched.

@@ -1,4 +1,4 @@
-// Memory of the host for metadata that is built there: aligned, full of poison, a little longer than asked for.
+// Host memory for metadata that is built there: aligned, full of poison, a little longer than asked for.
 #ifndef CGR_TESTS_SUPPORT_POISONED_H
 #define CGR_TESTS_SUPPORT_POISONED_H
 

@@ -1,4 +1,4 @@
-// Whether a GPU has a primary context: what opening a device makes and closing it gives back.
+// Whether a GPU has a primary context, which opening a device creates and closing it releases.
 #ifndef CGR_TESTS_SUPPORT_PRIMARY_CONTEXT_H
 #define CGR_TESTS_SUPPORT_PRIMARY_CONTEXT_H
 
@@ -12,7 +12,7 @@ extern "C" {
 
 namespace cgr_test {
 
-// Asking makes none.
+// Asking does not create one.
 inline bool HasContext(int ordinal) {
   enum cudaDriverEntryPointQueryResult result;
   void *function = nullptr;

@@ -8,13 +8,13 @@
 
 namespace cgr_test {
 
-// Everything that a call which is refused must leave alone.
+// Everything that a refused call must leave alone.
 struct Snapshot {
   explicit Snapshot(Engine &engine) : stats(engine.Stats()) {
     for (int32_t row = 0; row < engine.o.max_rows; row++)
       infos.push_back(engine.Info(row));
   }
-  // `refused`: prepare calls that failed in between. One launch may have, which counts.
+  // `refused`: prepare calls that failed in between. One launch may have failed, which counts.
   void ExpectSame(const Snapshot &now, uint64_t refused = 0) const {
     EXPECT_EQ(now.stats.refused, stats.refused + refused);
     EXPECT_LE(now.stats.refused_launches, stats.refused_launches + 1);
@@ -30,15 +30,15 @@ struct Snapshot {
   std::vector<cgr_request_info> infos;
 };
 
-// The call gives `status`, its message has all of `words`, and nothing about the engine's runtime changes. `refused`: prepare
-// calls among it.
+// The call returns `status`, its message has all of `words`, and nothing about the engine's runtime changes. `refused`: prepare
+// calls in it.
 template <class Call> void ExpectRefused(Engine &engine, cgr_status status, const Words &words, Call call, uint64_t refused = 0) {
   Snapshot before(engine);
   ExpectMessage(call(), status, words);
   before.ExpectSame(Snapshot(engine), refused);
 }
 
-// Three requests in a captured engine. Whatever a test has had refused, the next good steps are right.
+// Three requests in a captured engine. Whatever was refused in a test, the next good steps must be right.
 class ThreeRequests : public ::testing::TestWithParam<DeviceParam> {
 protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// What row_kernels.h computes for a row, one source for both devices.
+// The arithmetic of row_kernels.h for a row, one source for both devices.
 #ifndef CGR_TESTS_SUPPORT_ROW_ARITHMETIC_H
 #define CGR_TESTS_SUPPORT_ROW_ARITHMETIC_H
 
@@ -24,7 +24,7 @@ CGR_ROW_FN float LoadRow(const RowTensor &tensor, int32_t row, int32_t e) {
   return value;
 }
 
-// To the nearest, ties to even; `value` is finite.
+// Rounds to nearest, ties to even; `value` is finite.
 CGR_ROW_FN void StoreRow(const RowTensor &tensor, int32_t row, int32_t e, float value) {
   const int64_t at = int64_t{ row } * tensor.width + e;
   if (tensor.dtype == CGR_DTYPE_FP32) {
@@ -57,8 +57,8 @@ CGR_ROW_FN float Embedded(int32_t token, int32_t position, int32_t tensor, int32
   return static_cast<float>(static_cast<int32_t>(x % 129u) - 64) / 64.0f;
 }
 
-// Elements first, first + step, ... of row `t` of q, k and v. Scaled by the row's largest element, which over a long context is
-// small; the embedding is added so that the rows of a sequence stay different. q is larger, so that some keys count more than
+// Elements first, first + step, ... of row `t` of q, k and v. Scaled by the row's largest element, which is small over a long
+// context; the embedding is added so that the rows of a sequence stay different. q is larger, so that some keys count more than
 // others.
 CGR_ROW_FN void MakeRow(const RowInputs &a, int32_t t, int32_t first, int32_t step) {
   const int32_t token = a.input_ids[t], position = a.positions[t], width = a.before.width;

@@ -1,6 +1,6 @@
-// A small engine whose own kernels work row by row: each layer's q, k and v come from what the layer before gave, the next token
-// from the last layer, so that a request's bits in a step depend on its own tokens alone if those of the attention do. Two groups
-// of pages, 16 and 64 tokens; pages are taken at random.
+// A small engine whose own kernels work row by row: each layer's q, k and v come from the output of the layer before, the next
+// token from the last layer. So a request's bits in a step depend only on its own tokens, if the attention's bits do. Two groups
+// of pages, of 16 and 64 tokens; pages are taken at random.
 #ifndef CGR_TESTS_SUPPORT_ROW_ENGINE_H
 #define CGR_TESTS_SUPPORT_ROW_ENGINE_H
 
@@ -25,7 +25,7 @@ struct LayerSpec {
   int32_t group, q_heads, kv_heads, dim, dtype;
 };
 
-// What a device can do in some seconds.
+// What a device can do in a few seconds.
 struct Model {
   std::vector<LayerSpec> layers;
   int32_t max_tokens, max_seq_len;
@@ -55,7 +55,7 @@ struct Answer {
   int32_t token = -1;
 };
 
-// "" or what the first difference is in.
+// "" or where the first difference is.
 std::string DifferenceOf(const Answer &got, const Answer &expected);
 
 // Every step is waited for.
@@ -75,13 +75,13 @@ public:
   cgr_status Prepare(const std::vector<Item> &items, bool standing, cgr_step *step);
   // All pages of all layers.
   std::vector<unsigned char> ReadPages();
-  // Pages that no row has, of every group, one group after the other.
+  // Pages that no row has, of every group, one group after another.
   std::vector<int32_t> FreePages(int32_t count) const;
   // The last layer's k and out, dense rows of a token each.
   const RowTensor &LastKeys() const { return layers_.back().in[1]; }
   const RowTensor &LastOut() const { return layers_.back().out; }
   const cgr_layer &ConfigLayer(size_t l) const { return config_layers_[l]; }
-  // All that the engine has taken from its device, and how many bytes each.
+  // All allocations of the engine on its device, with their sizes in bytes.
   const std::vector<std::pair<void *, size_t>> &Memory() const { return memory_; }
   cgr_device *device() const { return dev_; }
   cudaStream_t stream() const { return stream_; }

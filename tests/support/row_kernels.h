@@ -1,5 +1,5 @@
-// An engine's own kernels that work row by row, for CUDA and for the host: what a row gets depends on that row alone, in a fixed
-// order of operations, so that its bits are the same in any batch.
+// An engine's own kernels that work row by row, for CUDA and for the host: a row's result depends only on that row, with a fixed
+// order of operations, so its bits are the same in any batch.
 #ifndef CGR_TESTS_SUPPORT_ROW_KERNELS_H
 #define CGR_TESTS_SUPPORT_ROW_KERNELS_H
 
@@ -13,8 +13,8 @@ struct RowTensor {
   int32_t width, dtype;
 };
 
-// q, k and v of a layer, a row per token: from the token and its position and, but in the first layer, from what the attention of
-// the layer before gave the token.
+// q, k and v of a layer, a row per token: from the token and its position and, except in the first layer, from the token's
+// attention output in the layer before.
 struct RowInputs {
   const int32_t *input_ids, *positions;
   RowTensor before; // data NULL: the first layer
@@ -30,7 +30,7 @@ struct RowSampler {
   int32_t num_requests, reserved;
 };
 
-// Inside `record`. `on_cuda`: with kernels; else with functions of the host.
+// For `record`. `on_cuda`: with kernels; else with host functions.
 cgr_status EnqueueInputs(cgr_device *device, bool on_cuda, const RowInputs &args, cudaStream_t stream);
 cgr_status EnqueueSampler(cgr_device *device, bool on_cuda, const RowSampler &args, cudaStream_t stream);
 

@@ -1,5 +1,5 @@
-// A small engine whose layers are of several length sets: with a cache of the sequences, with one that the steps of another set
-// fill, or without any. It keeps a model of what the caches hold and compares every step's outputs with attention in fp64.
+// A small engine whose layers belong to several length sets: with a cache of the sequences, with one that the steps of another
+// set fill, or without any. It keeps a model of what the caches hold and compares every step's outputs with attention in fp64.
 #ifndef CGR_TESTS_SUPPORT_SETS_CASE_H
 #define CGR_TESTS_SUPPORT_SETS_CASE_H
 
@@ -43,7 +43,7 @@ struct Options {
   std::function<cgr_device *(cgr_device *)> wrap = nullptr;
 };
 
-// An encoder of one layer, and a decoder of two, each of which attends to its own sequence and to what the encoder gave. The last
+// An encoder of one layer, and a decoder of two, each of which attends to its own sequence and to the encoder's output. The last
 // layer reads the encoder's tokens from the cache of another.
 inline Options EncoderAndDecoder() {
   const uint32_t bi = CGR_LAYER_BIDIRECTIONAL;
@@ -303,7 +303,7 @@ private:
     }
     return layer;
   }
-  // Pages are NaN but for the read-trash page.
+  // Pages are NaN, except the read-trash page.
   void MakeLayer(size_t l) {
     const LayerSpec &s = o.layers[l];
     Layer &layer = layers_[l];
@@ -366,7 +366,7 @@ private:
     return status == CGR_OK ? cgr_fill(self.dev, next.data, 1 + set, size_t(info.num_requests) * 4, info.stream) : status;
   }
 
-  // What is no token of the step is NaN.
+  // Everything but the step's tokens is NaN.
   void GiveInputs(int32_t tokens) {
     for (size_t l = 0; l < layers_.size(); l++) {
       Layer &layer = layers_[l];
@@ -393,7 +393,7 @@ private:
     return LoadElements(dtype, layers_[l].given[which].data() + size_t(first * width) * cgr_dtype_size(dtype),
                         int64_t(count) * width);
   }
-  // The model of the caches: a token is where its place in the set says.
+  // The model of the caches: a token lies where its place in the set says.
   void KeepTokens(const std::vector<Item> &items, int32_t set) {
     for (size_t l = 0; l < layers_.size(); l++) {
       const LayerSpec &s = o.layers[l];

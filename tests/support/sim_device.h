@@ -1,6 +1,6 @@
-// A device whose queue a test runs by hand. What is enqueued stays pending, a graph as its single nodes, until the test picks an
-// operation whose dependencies have run, or until somebody waits. Memory is the inner host device's. For one thread; it knows as
-// much of captures as a correct caller needs.
+// A device whose queue a test runs by hand. Enqueued work stays pending, a graph as its single nodes, until the test picks an
+// operation whose dependencies have run, or until somebody waits. Memory is the inner host device's. For one thread; it supports
+// captures as far as a correct caller needs.
 #ifndef CGR_TESTS_SUPPORT_SIM_DEVICE_H
 #define CGR_TESTS_SUPPORT_SIM_DEVICE_H
 
@@ -40,9 +40,9 @@ struct SimEvent {
   std::vector<uint64_t> tail;
 };
 
-// What one call of those that enqueue answers instead of success.
+// What one of the enqueuing calls returns instead of success.
 struct SimFault {
-  int64_t after = -1; // so many such calls pass first; negative: no fault
+  int64_t after = -1; // this many such calls pass first; negative: no fault
   bool has_effect = false;
   int error = 0;
 };
@@ -60,18 +60,18 @@ public:
   void RunAll();
   size_t NumPending() const { return num_pending_; }
   bool CanRun(void (*function)(const void *)) const;
-  // Whether some pending operation is this kernel and can run; then runs it.
+  // Runs a pending operation that is this kernel and can run. False: there is none.
   bool RunKernel(void (*function)(const void *));
   // Called with each operation: when it is enqueued, before and after it runs.
   std::function<void(const SimWork &)> enqueued, before, after;
-  // Called when a call that enqueues begins (the host is in the middle of a launch) and when it has ended.
+  // Called when an enqueuing call begins (the host is in the middle of a launch) and when it has ended.
   std::function<void()> moment;
   // Runs the next operation in place of a plain call; used once.
   std::function<void(const SimWork &)> run_with;
   // Work that is not run.
   std::vector<void (*)(const void *)> skipped;
   SimFault fault;
-  bool fired = false; // the fault has
+  bool fired = false; // the fault
 
   // ---- for the table
   int Enqueue(cudaStream_t stream, const SimWork &work);
@@ -79,7 +79,7 @@ public:
   int Record(cgr__event *event, cudaStream_t stream);
   int Wait(cgr__event *event, cudaStream_t stream);
   bool IsDone(const std::vector<uint64_t> &tail) const;
-  // Runs until the stream has, sometimes no more than that.
+  // Runs until the stream is done, sometimes no further.
   void Finish(const std::vector<uint64_t> &tail);
   int BeginCapture(cudaStream_t stream);
   std::unique_ptr<SimGraph> EndCapture(cudaStream_t stream);
@@ -92,7 +92,7 @@ private:
     std::vector<uint64_t> deps;
     bool done;
   };
-  // The call's answer; `passes` says whether it does anything.
+  // The call's result; `passes` says whether it does anything.
   int Judge(bool *passes);
   bool IsDone(uint64_t id) const { return id < first_id_ || ops_[id - first_id_].done; }
   bool IsReady(const Op &op) const;

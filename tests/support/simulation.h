@@ -34,7 +34,7 @@ public:
   ~Simulation();
   Simulation(const Simulation &) = delete;
   Simulation &operator=(const Simulation &) = delete;
-  // Until so many numbers have been used, or something is wrong; then everything is collected.
+  // Runs until this many numbers have been used, or something is wrong; then collects everything.
   void Run(uint64_t steps);
   const std::string &failure() const { return model_->failure; }
   const Counts &counts();

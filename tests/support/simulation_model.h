@@ -1,5 +1,5 @@
-// What the steps of a simulation must do, told by what the host has prepared: a plain model of rows and tables beside the device,
-// compared with the device's buffers before each step ends and after.
+// What the steps of a simulation must do, given what the host has prepared: a plain model of rows and tables beside the device,
+// compared with the device's buffers before and after each step ends.
 #ifndef CGR_TESTS_SUPPORT_SIMULATION_MODEL_H
 #define CGR_TESTS_SUPPORT_SIMULATION_MODEL_H
 
@@ -31,7 +31,7 @@ struct RowView {
   std::array<int32_t, kWords> data{ { kPadding, kPadding } };
 };
 
-// What the host has prepared under a number: the requests, and the rows as they are before the step.
+// What the host has prepared under a number: the requests, and the rows as they were before the step.
 struct Plan {
   std::vector<Item> items;
   std::vector<int32_t> staged; // of the declared buffer of tokens; empty: none was given

@@ -1,5 +1,5 @@
-// The persistent buffers on the host and on a device, for tests. Everything here follows buffers/table.h: a buffer that is added
-// there is laid out, poisoned, copied and compared without a line of its own.
+// The persistent buffers on the host and on a device, for tests. Everything here follows buffers/table.h: a buffer added there is
+// laid out, poisoned, copied and compared without any code of its own.
 #ifndef CGR_TESTS_SUPPORT_STEP_BUFFERS_H
 #define CGR_TESTS_SUPPORT_STEP_BUFFERS_H
 
@@ -30,7 +30,7 @@ struct StepLimits {
   int32_t num_sets = 1;
   std::array<int32_t, CGR__MAX_SETS> other_lens = {}; // the most tokens of a row in sets after 0; 0: max_seq_len
   int32_t reorder_threshold = 0;
-  int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing of them
+  int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing about them
   int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
   bool scattered = false;                     // the slots' sections lie in another order than the library's, with gaps
   std::vector<StepGroup> groups = std::vector<StepGroup>(1);
@@ -174,7 +174,7 @@ struct StepCounts {
   int32_t requests, tokens, padded_requests, padded_tokens;
 };
 
-// What the entries after the real ones hold in every step, in every buffer of tokens or requests that was staged or planned.
+// What the entries past the real ones hold in every step, in every staged or planned buffer of tokens or requests.
 inline void FillPadding(const StepCounts &counts, StepBuffers *b) {
   EachBuffer(b->arena().limits, [&](int id, int32_t copy, const cgr__buffer_shape &shape) {
     bool of_tokens = shape.shape == CGR__SHAPE_TOKENS, one_more = shape.shape == CGR__SHAPE_REQUESTS_1;
@@ -193,8 +193,8 @@ inline void FillPadding(const StepCounts &counts, StepBuffers *b) {
   });
 }
 
-// Whether tests know what the buffer holds. What kernels write during a step is left out, but for the sampled tokens, which no
-// kernel of the library writes.
+// Whether tests know what the buffer holds. Buffers that kernels write during a step are left out, except the sampled tokens,
+// which no kernel of the library writes.
 inline bool IsCompared(int id, const cgr__buffer_shape &shape) {
   return shape.source != CGR__SOURCE_WRITTEN || id == CGR__BUFFER_NEXT_TOKENS;
 }

@@ -1,5 +1,5 @@
-// The kernels around a step (prologue, epilogue) on a device, and beside them what kernels/step.h says of each buffer,
-// computed the plain way on the host. A test stages a slot, runs a kernel in both, and compares every buffer.
+// The kernels around a step (prologue, epilogue) on a device, and beside them a plain host model of what kernels/step.h says
+// about each buffer. A test stages a slot, runs a kernel in both, and compares every buffer.
 #ifndef CGR_TESTS_SUPPORT_STEP_CASE_H
 #define CGR_TESTS_SUPPORT_STEP_CASE_H
 
@@ -16,7 +16,7 @@
 
 namespace cgr_test {
 
-// Page tables of two groups, the second with its trash pages elsewhere; decodes have at most four tokens.
+// Page tables of two groups, the second with other trash pages; decodes have at most four tokens.
 inline StepLimits TwoGroups() {
   StepLimits limits;
   limits.reorder_threshold = 4;
@@ -98,7 +98,7 @@ inline void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, un
   put(layout.edits, step.edits.data(), step.edits.size() * sizeof(cgr__edit));
 }
 
-// What a slot says, whatever it holds; sections as far as there is room for them.
+// What a slot says, whatever it holds; sections only as far as they have room.
 inline StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &layout, const unsigned char *slot) {
   cgr__slot_header header;
   std::memcpy(&header, slot, sizeof header);
@@ -139,7 +139,7 @@ inline StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &lay
   return step;
 }
 
-// Whether two changes that a guard lets pass name the same word: then nobody can say which of them holds.
+// Whether two changes that pass the guards name the same word: then nobody can say which of them holds.
 inline bool ChangesCollide(const StepLimits &limits, const StagedStep &step) {
   std::set<std::tuple<int32_t, int32_t, int32_t>> words;
   for (const cgr__change &change : step.changes) {
@@ -152,7 +152,7 @@ inline bool ChangesCollide(const StepLimits &limits, const StagedStep &step) {
   return false;
 }
 
-// Whether two edits name the same place: likewise.
+// Whether two edits name the same place; then too.
 inline bool EditsCollide(const StagedStep &step) {
   std::set<int32_t> places;
   for (const cgr__edit &edit : step.edits)
@@ -180,8 +180,8 @@ inline void ExpectError(const cgr__step_error &got, const cgr__step_error &expec
 
 // ------------------------------------------------------------------------------------------------------------------- model
 
-// What the kernels must leave: in the buffers, in the readback ring, in the completion record; and the errors of which any may be
-// the first of a step.
+// What the kernels must leave in the buffers, in the readback ring and in the completion record; and the errors that may be a
+// step's first.
 class StepModel {
 public:
   // `seq`: of the last step, before the first one of the test.
@@ -240,7 +240,7 @@ public:
     completion.generation = state.generation;
   }
 
-  // The device's error is one that may be the first; the model then has it too.
+  // The device's error must be one that may be the first; the model then takes it over.
   void TakeError(const cgr__step_error &got) {
     bool allowed = candidates.empty() && SameError(got, kNoError);
     std::string expected = candidates.empty() ? "none" : "one of:";
@@ -301,7 +301,7 @@ private:
     return true;
   }
 
-  // The step becomes one with a batch section. Whichever bad edit the device sees first.
+  // Turns the step into one with a batch section. The device may see any of the bad edits first.
   bool ApplyEdits(StagedStep *step) {
     const size_t n = size_t(step->num_requests);
     if (step->num_edits < 0 || step->num_edits > limits_.max_requests)
@@ -542,7 +542,7 @@ public:
       a.group[g] = { group.page_size, group.read_trash, group.write_trash, group.engine_table,
                      group.num_pages, group.stride,     group.set,         0 };
     }
-    // A group that is not there looks like one, so that only its number can keep a kernel away.
+    // A missing group looks like a real one, so that only its number can keep a kernel away.
     for (size_t g = limits_.groups.size(); g < CGR__MAX_GROUPS; g++) {
       a.group[g] = a.group[0];
       a.buffers.group[g] = a.buffers.group[0];
@@ -604,11 +604,10 @@ public:
     unsigned char *slot = device.slot(NextSeq());
     WriteSlot(device.slot_layout(), step, slot);
     if (fetches && Fetch())
-      std::memset(slot, kPoisonByte, size_t(device.slot_layout().stride)); // nobody reads it any more
+      std::memset(slot, kPoisonByte, size_t(device.slot_layout().stride)); // nobody reads it any longer
     RunPrologue(step, device.Args(step.padded_requests, step.padded_tokens));
   }
-  // The same of whatever bytes are in the slot. Where the contract leaves open what they mean, the model takes it from the
-  // device.
+  // The same with whatever bytes are in the slot. If the contract leaves open what they mean, the model takes it from the device.
   void PrologueOfSlot(int32_t padded_requests, int32_t padded_tokens) {
     StagedStep step = ReadSlot(limits_, device.slot_layout(), device.slot(NextSeq()));
     step.padded_requests = padded_requests;
@@ -619,7 +618,7 @@ public:
     }
     RunPrologue(step, device.Args(padded_requests, padded_tokens));
   }
-  // With `empty`: whatever is in the slot, nobody looks at it.
+  // With `empty`: nobody reads the slot, whatever is in it.
   void EmptyPrologue(int32_t padded_requests, int32_t padded_tokens, bool with_staging) {
     StagedStep step;
     step.empty = true;
@@ -644,8 +643,8 @@ public:
     ExpectBuffers(got, model.b);
     ExpectPublished();
   }
-  // Runs the fetch of the next step, as the step before it does, whose epilogue has not counted that step yet. Whether the inbox
-  // has the slot now; what it holds is taken into the model.
+  // Runs the fetch of the next step, as the step before does while its own epilogue has not counted it yet. The model takes over
+  // the inbox. Returns whether the inbox has the slot now.
   bool Fetch() {
     cgr__step_args args = device.Args(1, 1);
     model.b.state().seq--;
@@ -664,7 +663,7 @@ public:
     Epilogue();
   }
 
-  // The device gets what the test has changed in the model's buffers.
+  // Copies what the test has changed in the model's buffers to the device.
   void Upload() { device.Put(model.b); }
   void PutNextTokens(const Words &tokens) {
     std::copy(tokens.begin(), tokens.end(), model.b->next_tokens);

@@ -1,4 +1,4 @@
-// The tables of rows and pages on the device against the model.
+// Compares the tables of rows and pages on the device with the model.
 #ifndef CGR_TESTS_SUPPORT_TABLES_H
 #define CGR_TESTS_SUPPORT_TABLES_H
 
@@ -6,7 +6,7 @@
 
 namespace cgr_test {
 
-// Everything must have been sent: no change is pending.
+// Every change must have been sent.
 inline void ExpectTables(Engine &engine) {
   std::vector<int64_t> table = engine.Buffer(CGR_BUFFER_PAGE_TABLE), computed = engine.Buffer(CGR_BUFFER_ROW_COMPUTED);
   size_t width = size_t(engine.View(CGR_BUFFER_PAGE_TABLE).shape[1]);

@@ -1,5 +1,5 @@
-// The least engine there can be: one layer, three requests, host functions, on a host device of the caller's, which it does not
-// close. Its model: the next token is the last one and 1.
+// The smallest possible engine: one layer, three requests, host functions, on a host device of the caller, which it does not
+// close. Its model: the next token is the last one plus 1.
 #ifndef CGR_TESTS_SUPPORT_TINY_ENGINE_H
 #define CGR_TESTS_SUPPORT_TINY_ENGINE_H
 
@@ -83,7 +83,7 @@ public:
     test.max_token = 256;
     return cgr_runtime_self_test(rt, &test, nullptr, 0, count);
   }
-  // A request comes, has one step, which is right and of kind *kind, and leaves.
+  // A request opens, has one step, which must be right and of kind *kind, and closes.
   void StepOnce(int32_t *kind) {
     int32_t row = -1;
     const int32_t page = 5, token = 41;

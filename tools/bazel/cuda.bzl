@@ -27,7 +27,7 @@ _NVCC_FLAGS = [
     "-Werror=all-warnings",
 ]
 
-# Without exceptions, type information and guarded statics nothing of the C++ runtime is needed at link time.
+# Without exceptions, type information and guarded statics, nothing of the C++ runtime is needed at link time.
 _HOST_FLAGS = [
     "-fPIC",
     "-fvisibility=hidden",
@@ -73,7 +73,7 @@ def _native_define(native_arch):
     return "CGR_HAS_SM%s=1" % native_arch.upper()
 
 def _check():
-    """Fails the build when a list of architectures asks for something else than it says."""
+    """Fails the build when a list of architectures asks for something other than it says."""
     for setting, sass, lowest, native in [
         ("80,90a", ["80", "90"], "80", ["90a"]),
         (" 80 , 90a ,100a", ["80", "90", "100"], "80", ["90a", "100a"]),
@@ -114,7 +114,7 @@ def _compile(ctx, toolchain, src, headers, gencode):
         arguments = [args],
         inputs = depset([src] + ctx.files.hdrs, transitive = [headers.headers, toolchain.all_files]),
         outputs = [out],
-        # The toolkit is no input: its version stands for it, so that another one compiles anew.
+        # The toolkit is not an input: its version stands for it, so that another toolkit causes a rebuild.
         env = {"CGR_NVCC_VERSION": nvcc_version, "PATH": "/usr/local/bin:/usr/bin:/bin"},
         mnemonic = "CudaCompile",
         progress_message = "Compiling %s" % src.short_path,
@@ -184,7 +184,7 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], native_arch 
       deps: C libraries whose headers they include
       copts: more flags for nvcc
       native_arch: e.g. "90a" for files that use the features of one architecture: left out unless cuda_archs lists it; when they
-        are there, whoever depends on this is compiled with CGR_HAS_SM90A=1
+        are there, targets that depend on this are compiled with CGR_HAS_SM90A=1
       **kwargs: visibility, testonly, tags
     """
     if cuda_available and srcs:

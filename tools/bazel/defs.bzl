@@ -10,7 +10,7 @@ cc_import = _cc_import
 
 _WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
 
-# _DEFAULT_SOURCE gives back POSIX, which -std=c11 hides. Only what is CGR_API leaves a shared library that libcgr.a is linked into.
+# _DEFAULT_SOURCE gives back POSIX, which -std=c11 hides. A shared library that links libcgr.a exports of it only what is CGR_API.
 _C_COPTS = ["-std=c11", "-D_DEFAULT_SOURCE", "-fvisibility=hidden", "-pedantic", "-Wstrict-prototypes"] + _WARNINGS
 
 _CC_COPTS = ["-std=c++17"] + _WARNINGS

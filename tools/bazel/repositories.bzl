@@ -48,7 +48,7 @@ cc_library(
     deps = [":headers"],
 )
 
-# By name and rpath: half a gigabyte is not copied into anybody's runfiles.
+# By name and rpath, so that half a gigabyte is not copied into runfiles.
 cc_library(
     name = "cublaslt",
     linkopts = [%s],

@@ -61,7 +61,7 @@ else()
   message(STATUS "cgr: the host device alone (CGR_CUDA is ${CGR_CUDA})")
 endif()
 
-# Without exceptions, type information and guarded statics nothing of the C++ runtime is needed at link time.
+# Without exceptions, type information and guarded statics, nothing of the C++ runtime is needed at link time.
 # The library has each kernel for each architecture: compressed they are a fifth as large.
 set(CGR_NVCC_FLAGS
     --expt-relaxed-constexpr

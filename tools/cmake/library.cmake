@@ -11,7 +11,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/sources.cmake)
 cgr_find_sources(${CGR_ROOT} ${CGR_WITH_CUDA})
 
 # C11 as in tools/bazel/defs.bzl: -std=c11 hides POSIX, which _DEFAULT_SOURCE gives back. Files have functions of the same names,
-# so a project around this one may not join them.
+# so an enclosing project may not merge them (UNITY_BUILD).
 function(cgr_c_target target)
   set_target_properties(${target} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON
     C_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
@@ -52,7 +52,7 @@ if(CGR_WITH_CUDA)
   set(CGR_LIBS_PRIVATE "-lcudart_static -ldl -lrt -lpthread -lm")
 endif()
 
-# What both libraries tell their users. The linker is C's: nothing wants the C++ runtime.
+# What both libraries tell their users. The linker is C's: nothing needs the C++ runtime.
 function(cgr_library target type name)
   add_library(${target} ${type} ${ARGN})
   add_library(cgr::${name} ALIAS ${target})

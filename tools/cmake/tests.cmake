@@ -163,7 +163,7 @@ cgr_program(devices_validation_alone_test ${CGR_ROOT}/tests/devices/validation_a
 target_link_libraries(devices_validation_alone_test PRIVATE cgr_validation ${CGR_GTEST})
 
 if(CGR_WITH_LLAMA)
-  # All of it but main.c: a test takes of an archive what it needs.
+  # All of it but main.c: a test links from an archive only what it needs.
   file(GLOB model CONFIGURE_DEPENDS ${CGR_ROOT}/examples/llama/*.c)
   list(FILTER model EXCLUDE REGEX "/main\\.c$")
   add_library(cgr_test_llama STATIC ${model})

@@ -2,8 +2,8 @@
 
     guide.py OUT.tar FILE...      FILE: the headers (.h) and the pages (.md), by their paths from the project's root
 
-Of the project's README, if it is among them, the guide has the section that shows the least that an engine writes, as a page. The pages
-go through cmark-gfm. Where there is none the reference is made alone, and the index says so.
+If the project's README is among them, its section on the least that an engine writes becomes a page of the guide. The pages go
+through cmark-gfm. Without it, only the reference is made, and the index says so.
 """
 
 import html

@@ -1,4 +1,4 @@
-"""Reads the public headers: what each declares, and the comment that it has. Knows the style of these headers and no other C."""
+"""Reads the public headers: what each declares, and its comment. Knows the style of these headers and no other C."""
 
 import re
 from collections import namedtuple

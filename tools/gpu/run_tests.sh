@@ -4,7 +4,7 @@
 #   tools/gpu/run_tests.sh [--short] [--jobs N] [--shards N] [--memcheck|--racecheck|--synccheck] [pattern]
 #   tools/gpu/run_tests.sh --memcheck 'runtime/re*'
 #
-# --short runs the tests with the tag gpu_short alone, --memcheck and the like every test under that tool of compute-sanitizer. The
+# --short runs only the tests with the tag gpu_short, --memcheck and the like every test under that tool of compute-sanitizer. The
 # pattern is that of a test below tests/. --jobs runs N tests at a time; one that fails beside others, which take memory and time
 # from it, runs again alone, and that run counts. Racecheck keeps memory for each launch: fewer jobs. --shards cuts each program
 # into N processes, as a slow checker needs; a program that is not GoogleTest's runs N times. GTEST_FILTER and the like reach the

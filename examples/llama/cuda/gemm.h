@@ -12,7 +12,7 @@ void llama_cuda_gemm_destroy(llama_cuda_gemm *gemm);
 /* Device memory that the GEMMs use besides their arguments. */
 void *llama_cuda_gemm_workspace(const llama_cuda_gemm *gemm, size_t *bytes);
 
-/* Enqueues. The first call for a matrix and a number of rows asks cuBLASLt for an algorithm; later ones find it again. */
+/* Enqueues. The first call for a matrix and a number of rows asks cuBLASLt for an algorithm; later ones reuse it. */
 cgr_status llama_cuda_gemm_run(llama_cuda_gemm *gemm, const llama_gemm_args *args, cudaStream_t stream);
 
 #endif

@@ -1,6 +1,6 @@
-/* Row counts are rounded up (llama_gemm_rows; the buffers have room, and nobody reads the rows after), so that there are few
- * shapes: each is chosen once, and a replayed and an eager step of the same size run the same kernels. Nothing is allocated after
- * creation but a choice's two layouts; the workspace is shared by all calls, which must therefore go to one stream. */
+/* Row counts are rounded up (llama_gemm_rows; the buffers have room, and nothing reads the extra rows) to keep the shapes few:
+ * the algorithm is chosen once per shape, and a replayed and an eager step of the same size run the same kernels. After creation
+ * nothing is allocated but a choice's two layouts. All calls share the workspace, and must therefore go to one stream. */
 #include "examples/llama/cuda/gemm.h"
 
 #include <cublasLt.h>
@@ -20,14 +20,14 @@ typedef struct choice {
 struct llama_cuda_gemm {
   cgr_device *device;
   cublasLtHandle_t handle;
-  cublasLtMatmulDesc_t plain, biased; /* biased: the epilogue adds the bias that it was last told */
+  cublasLtMatmulDesc_t plain, biased; /* biased: the epilogue adds the bias that was set last */
   cublasLtMatmulPreference_t preference;
   void *workspace;
   int32_t num_sizes;
   choice *choices; /* [LLAMA_NUM_MATRICES][num_sizes] */
 };
 
-/* Which of the rounded row counts: 16, 32, .. 256, 320, 384, .. */
+/* The index of a rounded row count: 16, 32, .. 256, 320, 384, .. */
 static int32_t size_index(int32_t rows) {
   int32_t rounded = llama_gemm_rows(rows);
   return rounded <= 256 ? rounded / 16 - 1 : 15 + (rounded - 256) / 64;

@@ -1,4 +1,4 @@
-/* The operations of a model's step but its GEMMs: a block per row, 16 bytes (8 bf16) per thread and access. */
+/* The operations of a model's step except its GEMMs: a block per row, 16 bytes (8 bf16) per thread and access. */
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -85,7 +85,7 @@ __global__ void RmsNorm(llama_rmsnorm_args a) {
   }
 }
 
-// A block per token; a thread turns one pair of one head.
+// A block per token; a thread rotates one pair of one head.
 __global__ void Rope(llama_rope_args a) {
   int half = a.head_dim / 2;
   const float *cosines = a.angles + static_cast<int64_t>(Clamp(a.positions[blockIdx.x], a.max_positions)) * a.head_dim;
@@ -99,7 +99,7 @@ __global__ void Rope(llama_rope_args a) {
   }
 }
 
-// A warp per head: norm and turn between one load and one store, so that nothing is rounded between them.
+// A warp per head: norm and rotation between one load and one store, so that nothing is rounded between them.
 __global__ void NormRope(llama_rope_args a) {
   constexpr int kPairs = 4; // of a lane: head_dim is at most 256
   int head = blockIdx.y * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32, half = a.head_dim / 2;
@@ -144,7 +144,7 @@ __global__ void Silu(llama_silu_args a) {
   }
 }
 
-// Larger first, then the smaller index.
+// The larger value wins, then the smaller index.
 __device__ __forceinline__ void Better(float *value, int *index, float other, int other_index) {
   if (other > *value || (other == *value && other_index < *index)) {
     *value = other;

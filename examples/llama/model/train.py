@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train the small byte-level Llama model that lies beside this script.
+"""Train the small byte-level Llama model next to this script.
 
     python3 train.py TEXT --out DIR
 

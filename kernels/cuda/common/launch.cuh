@@ -1,5 +1,5 @@
-/* How a launcher enqueues its kernel: by the driver (devices/cuda/launch.h), so that the thread's pending error of the runtime
- * stays as it was. And how two kernels in a row overlap. */
+/* How a launcher enqueues its kernel: through the driver (devices/cuda/launch.h), so that the thread's pending runtime error
+ * stays as it was. And how two consecutive kernels overlap. */
 #ifndef CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
 #define CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
 
@@ -19,16 +19,16 @@ inline int launch(void (*kernel)(Args), const void *args, dim3 grid, dim3 block,
   return enqueue(reinterpret_cast<const void *>(kernel), blocks, threads, params, shared, stream);
 }
 
-/* The next kernel, if it was launched early, may begin once all blocks have come here or ended. What this one writes it sees only
- * after wait_for_previous. */
+/* The next kernel, if it was launched early, may begin once all blocks have reached this point or ended. It sees what this kernel
+ * writes only after wait_for_previous. */
 __device__ __forceinline__ void let_next_begin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-/* In a kernel that was launched early: returns when the one before it is done and what it wrote can be read. In any other at
- * once. */
+/* In a kernel that was launched early: returns when the previous kernel is done and what it wrote can be read. In any other
+ * kernel: returns at once. */
 __device__ __forceinline__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -40,7 +40,7 @@ template <typename Args> inline int preload(void (*kernel)(Args), size_t shared)
   return cgr__cuda_preload_kernel(reinterpret_cast<const void *>(kernel), shared);
 }
 
-/* The same for attention, which takes large shared memory, and for the kernel that it begins beside: both divide L1 alike. */
+/* The same for attention, which takes large shared memory, and for the kernel that it begins beside: both split L1 alike. */
 template <typename Args> inline int preload_with_attention(void (*kernel)(Args), size_t shared) {
   int error = preload(kernel, shared);
   if (error == 0)

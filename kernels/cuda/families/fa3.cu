@@ -17,7 +17,7 @@ constexpr int kMinThreads = 128; /* for the zeros */
 constexpr int kWarps = kMaxThreads / 32;
 constexpr int kZeroBlocks = 16;    /* at most, without sorting */
 constexpr int kZeroVectors = 4;    /* of 16 bytes, that a thread writes while that is enough blocks */
-constexpr int kSortingBlocks = 96; /* at most: as many SMs are mostly there */
+constexpr int kSortingBlocks = 96; /* at most: usually there are as many SMs */
 
 static_assert(kMaxThreads % 32 == 0 && kWarps <= 32, "one warp adds what all have left");
 static_assert(CGR__FA3_CHUNK % 4 == 0, "a rounded vector ends in its chunk");
@@ -48,8 +48,8 @@ __device__ __forceinline__ uint64_t sum_block(uint64_t value, uint64_t (&of_warp
   return sum_warp(lane < warps ? of_warp[lane] : 0);
 }
 
-/* Adds 1 if a < b. These comparisons are most of what there is to do. In C, each takes three instructions of the units for
- * integers, which are half as many as those for floats; here it takes one of either, and such small numbers are exact. */
+/* Adds 1 if a < b. These comparisons are most of the work. In C, each takes three instructions of the integer units, which are
+ * half as many as the float units; here it takes one of either, and such small numbers are exact. */
 __device__ __forceinline__ void count_if_less(float &count, int32_t a, int32_t b) {
   asm("{ .reg .pred p; setp.lt.s32 p, %1, %2; @p add.f32 %0, %0, 0f3F800000; }" : "+f"(count) : "r"(a), "r"(b));
 }
@@ -99,7 +99,7 @@ __device__ __forceinline__ void plan_chunk(const cgr__fa3_args &a, Shared &s, in
   const cgr__fa3_key &c = a.c;
   int t = (int)threadIdx.x, i = first + t, warps = (min(c.num_requests - first, kMaxThreads) + 31) / 32;
   if (t >= 32 * warps || share >= warps)
-    return; /* barriers are of the threads that are left */
+    return; /* barriers count the threads that are left */
   bool is_there = i < c.num_requests;
   /* All loads at once: whether a request is live is looked at later. */
   int32_t start = is_there ? a.query_start_loc[i] : 0, end = is_there ? a.query_start_loc[i + 1] : 0;

@@ -4,8 +4,8 @@
  * needs of them. It sums the batch (one barrier), looks for the chunk size (one barrier for each round: as many sizes are tried at
  * once as the work allows, by groups of lanes that read all requests; a round or two are the rule), sums what comes before each
  * request (a barrier, unless one warp has them all), leaves that in shared memory (one barrier), and writes: every tile and every
- * row finds its request by a search that leaves a quarter with each step. Blocks do all but the writing alike, each for itself: so
- * more of them share the writes of a large plan without waiting for each other; half of them (blockIdx.y) write tiles, the others
+ * row finds its request by a search that leaves a quarter with each step. Each block does all but the writing for itself, so
+ * several can share the writes of a large plan without waiting for each other. Half of them (blockIdx.y) write tiles, the others
  * the rest. */
 #include "base/limits.h"
 #include "cgr/base.h"

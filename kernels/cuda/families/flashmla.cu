@@ -1,6 +1,6 @@
 /* FlashMLA's tile scheduler metadata (planners/families/flashmla.h), by one block. Upstream's kernel is one thread that goes
- * through parts and requests. Here a warp knows for 32 requests at once which landing follows which (flashmla_jumps.h), or for
- * 64, and one warp goes through all requests in steps of as many. What comes after that is known to each request by itself:
+ * through parts and requests. Here a warp finds for 32 or 64 requests at once which landing follows which
+ * (flashmla_jumps.h), and one warp goes through all requests in steps of as many. Each request then knows the rest by itself:
  * where parts begin in it, and its splits. Four barriers: after the sum, on both sides of that walk, and before the parts are
  * written. Most of the time goes to the integer units of one multiprocessor, which are half as many as those for floats. */
 #include "kernels/cuda/common/launch.cuh"

@@ -19,7 +19,7 @@ struct Merge {
   cgr__merge_args args;
   int64_t items;  /* heads of tokens */
   int32_t shift;  /* of the threads that have an item: a power of two, at most a warp */
-  int32_t reserved; /* in the place of a hole: an audit compares all bytes */
+  int32_t reserved; /* fills a hole: an audit compares all bytes */
 };
 static_assert(sizeof(Merge) == sizeof(cgr__merge_args) + sizeof(int64_t) + 2 * sizeof(int32_t), "no holes");
 

@@ -1,8 +1,8 @@
-/* The step that comes most often, in registers: one token for each request, the same requests as before, no change but words of
- * the rows' tables (a page, as a rule), and the slot fetched ahead. It takes three round trips (counter, inbox and composition;
- * row state; page table), two more barriers with changes, and a fifth of the instructions of the way that suits every step.
- * Whatever is out of the ordinary, a bad page say, is left to that way, which begins anew: what has been written by then are good
- * changes, and it writes them again. */
+/* The most common step, in registers: one token for each request, the same requests as before, no changes except to words of the
+ * rows' tables (usually a page), and the slot fetched ahead. It takes three round trips (counter, inbox and composition; row
+ * state; page table), two more barriers with changes, and a fifth of the instructions of the general path. Anything unusual, such
+ * as a bad page, is left to the general path, which starts over: only good changes have been written by then, and it writes them
+ * again. */
 #ifndef CGR_KERNELS_CUDA_STEP_DECODE_CUH
 #define CGR_KERNELS_CUDA_STEP_DECODE_CUH
 
@@ -56,8 +56,8 @@ __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t ro
   return good;
 }
 
-/* The slot's changes, of which `first` is this thread's first one: written once the composition is known to be good. Whether all
- * are good; ends with a barrier. */
+/* Writes the slot's changes, of which `first` is this thread's first, once the composition is known to be good. Returns whether
+ * all are good; ends with a barrier. */
 __device__ __forceinline__ bool place_changes(const cgr__step_args &a, int32_t num_changes, int4 first, bool composed) {
   if (!__syncthreads_and(composed))
     return false;
@@ -74,7 +74,7 @@ __device__ __forceinline__ bool place_changes(const cgr__step_args &a, int32_t n
   return __syncthreads_and(good);
 }
 
-/* Pages of the requests up to this one in its warp; those of the warp go to the scratch. */
+/* Sums the pages of the requests up to this one in its warp; the sum of the warp goes to the scratch. */
 template <int kGroups> __device__ __forceinline__ void sum_in_warp(bool real, Decode<kGroups> &d, DecodeScratch &scratch) {
   int lane = threadIdx.x & 31;
 #pragma unroll
@@ -136,7 +136,7 @@ __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int
   a.state->staged = staged;
 }
 
-/* Whether the step was one of these, and is written; called by all threads. */
+/* Returns whether the step was one of these, and is written. Called by all threads. */
 template <int kGroups>
 __device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args, DecodeScratch &scratch) {
   const cgr__step_args &a = args.step;
@@ -167,7 +167,7 @@ __device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args
   if (!__syncthreads_and(good))
     return false;
   write_decode(a, i, header.num_requests, padding_token, d, scratch);
-  if (i == (int32_t)blockDim.x - 1) /* in another warp than the first request, as a rule */
+  if (i == (int32_t)blockDim.x - 1) /* usually in another warp than the first request */
     write_decode_counts<kGroups>(a, header.num_requests, header.staged);
   return true;
 }

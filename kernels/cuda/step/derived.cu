@@ -1,5 +1,5 @@
-/* The buffers that somebody asked for (kernels/derived.h). A row of blocks for each group: the first block has what is one number
- * for each request, and each of the others the pages of one request. */
+/* The buffers that somebody asked for (kernels/derived.h). A row of blocks for each group: the first block writes what is one
+ * number for each request, and each of the others the pages of one request. */
 #include "kernels/cuda/common/guard.cuh"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"

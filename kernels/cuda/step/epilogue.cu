@@ -12,7 +12,7 @@
 namespace cgr {
 namespace {
 
-/* What is read of a request, before it is known whether there is one. */
+/* What is read for a request, before it is known whether there is one. */
 struct Request {
   int32_t seq_len, start, end, row, flags, token;
 };
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __g
   int32_t *num_tokens = reinterpret_cast<int32_t *>(result + a.readback_slot.num_tokens);
   int32_t *tokens = reinterpret_cast<int32_t *>(result + a.readback_slot.tokens);
 
-  if (i == (int32_t)blockDim.x - 1) /* in another warp than the first request, as a rule */
+  if (i == (int32_t)blockDim.x - 1) /* usually in another warp than the first request */
     write_record(a, s.state, seq, num_requests, result);
 #pragma unroll 1
   while (i < num_requests) {

@@ -2,9 +2,9 @@
  * block for each plan class. Few threads and registers, so that a block finds room beside an engine's kernel that fills the
  * SMs.
  *
- * What it costs is latency, not work: so the batch is read in one go, before its size is known, and barriers are few.
- * Neighbouring requests belong to one thread for the first running sum (costs of the line, its requests, those of the queue and
- * their q tiles); then every thread has a cut of the line, then a part, at last entries of the queue. */
+ * Its cost is latency, not work, so the batch is read in one go, before its size is known, and barriers are few. For the first
+ * running sum (costs of the line, its requests, those of the queue and their q tiles) a thread has neighbouring requests; then it
+ * has a cut of the line, then a part, finally entries of the queue. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/planner.h"
@@ -96,8 +96,8 @@ __device__ __forceinline__ int32_t sum_warps_before(const int32_t (&of_warp)[kWa
   return __reduce_add_sync(~0u, lane < warp ? value : 0);
 }
 
-/* The sum of the threads before this one; `total` grows by the sum of all. Whoever sums again uses other scratch, or has had a
- * barrier since. */
+/* The sum of the threads before this one; `total` grows by the sum of all. The next sum must use other scratch, or come after a
+ * barrier. */
 __device__ __forceinline__ int32_t sum_before(int32_t value, int32_t (&scratch)[kWarps], int32_t &total) {
   int32_t before = total + sum_small_before((uint32_t)value);
   if ((threadIdx.x & 31) == 31)
@@ -244,7 +244,7 @@ __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const 
   int32_t num_live = *num_requests, round = 0;
   uint32_t ahead = 0;
   Totals total = { { 0, 0, 0 }, 0, INT32_MAX, 0, 0 };
-  /* A round without new tokens is not gone through: the tokens before each are read along with the first. */
+  /* A round without new tokens is skipped: the tokens before each round are read along with the first. */
   int32_t tokens_before = b.query_start[min(((int)threadIdx.x & 31) * kRound, b.padded_requests)];
   for (; round >= 0; round = __ffs((int)ahead) - 1, turn ^= 1) {
     Own own;
@@ -364,7 +364,7 @@ __device__ __forceinline__ void write_entry(cgr__plan_entry *to, const cgr__plan
   reinterpret_cast<int4 *>(to)[1] = from[1];
 }
 
-/* Fewer tiles than parts: each in pieces. Returns the number of entries. */
+/* Fewer tiles than parts: each is cut into pieces. Returns the number of entries. */
 __device__ __forceinline__ int32_t write_pieces(const cgr__plan_class &c, const Lists &l, int32_t num_queue, int32_t num_tiles,
                                                 cgr__plan_entry *entries) {
   __shared__ int64_t of_sum[kWarps];
@@ -520,8 +520,8 @@ extern "C" int cgr__cuda_planner(const void *args, cudaStream_t stream) {
                      stream);
 }
 
-/* As much shared memory as the device gives, up to what the most requests and parts take: what a configuration wants has been
- * compared with the device before (kernels/variants.c). */
+/* As much shared memory as the device gives, up to what the most requests and parts take. What a configuration wants has already
+ * been compared with the device (kernels/variants.c). */
 extern "C" int cgr__cuda_planner_preload(void) {
   size_t bytes = cgr::lists_bytes(CGR__MAX_REQUESTS, CGR__MAX_PARTS);
   int error = cgr::preload(cgr::planner_kernel, bytes);

@@ -1,10 +1,10 @@
 /* First kernel of a step: reads the staging slot, applies its changes and derives this step's buffers (kernels/step.h).
  *
- * One block does that; where a key has many tokens there are more, which wait for it and share the tokens with it: whichever
- * begins first is the one, so that it does not matter how many the GPU runs at once. What the kernel costs is latency: its round
- * trips, one after the other (counter and inbox, rows, row state, page table), and the instructions of all warps of one SM. So it
- * has as many threads as the key has requests or tokens, no request and no token takes a division, and what an unchanged decode
- * batch does not need is jumped over. */
+ * One block does that. If a key has many tokens there are more blocks, which wait for it and share the tokens with it: whichever
+ * begins first is the one, so it does not matter how many the GPU runs at once. The kernel's cost is latency: its round trips,
+ * one after the other (counter and inbox, rows, row state, page table), and the instructions of all warps of one SM. So it has as
+ * many threads as the key has requests or tokens, no request or token takes a division, and what an unchanged decode batch does
+ * not need is skipped. */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/step/decode.cuh"
@@ -46,7 +46,7 @@ __device__ void fetch_composition(const PrologueArgs &args, const Composition &b
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
-/* What a request has in each length set, its new tokens included; without sets (kSets) in the first alone. */
+/* A request's lengths in all length sets, its new tokens included; without sets (kSets) in the first alone. */
 struct Lengths {
   int32_t in[CGR__MAX_SETS];
 };
@@ -55,7 +55,7 @@ template <bool kSets> __device__ __forceinline__ int32_t length_in(const Lengths
   int32_t length = lengths.in[0];
   if (kSets) {
 #pragma unroll
-    for (int s = 1; s < CGR__MAX_SETS; s++) /* no array with an index that is not known: it would be in memory */
+    for (int s = 1; s < CGR__MAX_SETS; s++) /* no index unknown to the compiler: it would put the array in memory */
       length = set == s ? lengths.in[s] : length;
   }
   return length;
@@ -108,7 +108,7 @@ __device__ Lengths guard_request(const cgr__step_args &a, const Composition &bat
   return lengths;
 }
 
-/* All rows [0, B_r), real or not, by the same stores. Ends with a barrier. */
+/* Writes all rows [0, B_r), real or not, by the same stores. Ends with a barrier. */
 template <bool kSets>
 __device__ void write_requests(const PrologueArgs &args, const Composition &batch, const Step &step, bool fresh,
                                Scratch &scratch) {
@@ -206,7 +206,7 @@ __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Sc
   return step;
 }
 
-/* With several length sets (kSets) every step takes the way that suits all. */
+/* With several length sets (kSets) every step takes the general path. */
 template <int kGroups, bool kSets>
 __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __grid_constant__ PrologueArgs args) {
   extern __shared__ int32_t words[];
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __g
   close_tokens(args.step);
 }
 
-/* By the number of groups; that of none looks at one, for no array is empty. */
+/* By the number of groups. Without groups the instance for one is used, because no array is empty. */
 constexpr void (*kernels[])(PrologueArgs) = { prologue_kernel<1, false>, prologue_kernel<1, false>, prologue_kernel<2, false>,
                                               prologue_kernel<3, false>, prologue_kernel<4, false> };
 constexpr void (*sets_kernel)(PrologueArgs) = prologue_kernel<1, true>;

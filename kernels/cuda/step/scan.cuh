@@ -21,7 +21,7 @@ template <typename T> __device__ __forceinline__ T block_scan(T value, ScanScrat
   if (lane == 31)
     scratch.warp[warp] = value;
   __syncthreads();
-  T sum = lane < (int)(blockDim.x / 32) ? scratch.warp[lane] : 0; /* every warp adds the sums for itself: a barrier less */
+  T sum = lane < (int)(blockDim.x / 32) ? scratch.warp[lane] : 0; /* every warp adds up the sums itself: saves a barrier */
   total = __reduce_add_sync(0xffffffffu, sum);
   value += __reduce_add_sync(0xffffffffu, lane < warp ? sum : 0);
   __syncthreads();

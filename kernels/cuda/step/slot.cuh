@@ -1,5 +1,5 @@
-/* What the prologue takes from a slot: the header, which it judges, then changes, composition and edits. Nothing of a slot is
- * believed. Loads are those of mapped memory, whether the slot is read over the bus or has been fetched into the inbox. */
+/* What the prologue takes from a slot: the header, which it judges, then changes, composition and edits. Nothing in a slot is
+ * trusted. Loads are those of mapped memory, whether the slot is read over the bus or has been fetched into the inbox. */
 #ifndef CGR_KERNELS_CUDA_STEP_SLOT_CUH
 #define CGR_KERNELS_CUDA_STEP_SLOT_CUH
 
@@ -59,7 +59,7 @@ __device__ inline const unsigned char *read_header(const cgr__step_args &a, uint
   return slot;
 }
 
-/* The step becomes one without requests, which takes nothing of its slot. */
+/* The step becomes one without requests, which takes nothing from its slot. */
 __device__ inline void refuse(Step &step) {
   step.num_requests = step.num_tokens = step.num_changes = step.num_edits = 0;
   step.flags = 0;
@@ -163,7 +163,7 @@ __device__ inline void place_batch_word(const cgr__step_args &a, const Compositi
     a.buffers.request_flags[w - (2 * n + 1)] = value;
 }
 
-/* The batch section: rows, query_start_loc and flags in one row of words. Two vectors per thread are under way at a time. */
+/* The batch section: rows, query_start_loc and flags in one row of words. Two vectors per thread are in flight at a time. */
 __device__ inline void read_batch(const cgr__step_args &a, const Composition &batch, const Step &step) {
   int32_t n = step.num_requests, vectors = (3 * n + 1 + 3) / 4;
   const int4 *section = reinterpret_cast<const int4 *>(step.slot + a.slot.batch);
@@ -227,7 +227,7 @@ __device__ inline cgr__edit load_edit(const cgr__step_args &a, const Step &step,
   return { word.x, word.y, word.z, word.w };
 }
 
-/* Writes what the edits say over rows, flags, lengths and first tokens. Whether one was bad, in any thread. */
+/* Overwrites rows, flags, lengths and first tokens with what the edits say. Returns whether one was bad, in any thread. */
 __device__ inline bool place_edits(const cgr__step_args &a, const Composition &batch, const Step &step, int32_t *query_lens) {
   bool bad = step.num_edits < 0 || step.num_edits > a.max_requests;
   if (bad && threadIdx.x == 0)
@@ -241,7 +241,7 @@ __device__ inline bool place_edits(const cgr__step_args &a, const Composition &b
       break;
     }
     int32_t i = edit.place & 0xffff;
-    /* Whole words also where a bad slot names a place twice: then nobody can say whose they are. */
+    /* Writes whole words even if a bad slot names a place twice: then nobody can say whose they are. */
     atomicExch(&batch.rows[i], edit.row);
     atomicExch(&query_lens[i], edit.query_len);
     atomicExch(&batch.first_token[i], edit.first_token);
@@ -250,9 +250,9 @@ __device__ inline bool place_edits(const cgr__step_args &a, const Composition &b
   return __syncthreads_or(bad);
 }
 
-/* Edits the composition: lengths are what lies between the starts, and are summed up again. Ends with a barrier. */
+/* Edits the composition: starts become lengths, which are edited and summed up again. Ends with a barrier. */
 __device__ inline void edit_batch(const cgr__step_args &a, const Composition &batch, Step &step, ScanScratch<uint32_t> &scratch) {
-  int32_t *query_lens = batch.first_position; /* which nobody has read by now */
+  int32_t *query_lens = batch.first_position; /* not in use yet */
 #pragma unroll 1
   for (int32_t i = (int32_t)threadIdx.x; i < step.num_requests; i += (int32_t)blockDim.x) {
     query_lens[i] = (int32_t)((uint32_t)batch.query_start[i + 1] - (uint32_t)batch.query_start[i]); /* of whatever is there */
@@ -276,7 +276,7 @@ __device__ inline void edit_batch(const cgr__step_args &a, const Composition &ba
   __syncthreads();
 }
 
-/* What the slot has beside its header: the first loads of all sections before the first use. Ends with a barrier. */
+/* Takes all but the header from the slot: the first loads of all sections before the first use. Ends with a barrier. */
 __device__ inline void take_slot(const cgr__step_args &a, const Composition &batch, Step &step, int32_t num_changes,
                                  Scratch &scratch) {
   int4 change = make_int4(0, 0, 0, 0);

@@ -1,5 +1,5 @@
-/* The engine's own buffers, from the slot (kernels/staged.h). A column of blocks for each buffer; the bus is what takes time, so
- * a thread has several vectors under way. */
+/* The engine's own buffers, from the slot (kernels/staged.h). A column of blocks for each buffer. Time goes to the bus, so a
+ * thread has several vectors in flight. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/step/access.cuh"

@@ -1,5 +1,5 @@
-/* A timestamp (kernels/stamp.h). One warp, or, where a row of thousands of words is cleared, a block; the time is taken first, so
- * that nothing of the kernel itself but its start is before it. */
+/* A timestamp (kernels/stamp.h). One warp, or a block if a row of thousands of words is cleared. The time is taken first, so that
+ * only the start of the kernel itself precedes it. */
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/step/access.cuh"

@@ -29,7 +29,7 @@ __device__ __forceinline__ bool page_in_pool(const cgr__group_geometry &group, i
 
 /* ------------------------------------------------------------------------------------------------------------- changes */
 
-/* `word`: a cgr__change. Each of these writes what a good change says, and tells whether it is one. */
+/* `word`: a cgr__change. Each of these applies the change if it is good, and returns whether it is. */
 __device__ inline bool place_page(const cgr__step_args &a, int4 word) {
   int32_t g = word.x >> 8, row = word.y, index = word.z, page = word.w;
   if (g < 0 || g >= a.num_groups || a.group[g].engine_table || index < 0 || index >= a.group[g].page_table_stride ||

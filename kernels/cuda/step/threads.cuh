@@ -8,7 +8,7 @@ namespace cgr {
 
 constexpr int kFewestStepThreads = 128, kMostStepThreads = 1024;
 
-/* As many threads as the key has requests or tokens, because every warp costs the others time, also one that has nothing to do. */
+/* As many threads as the key has requests or tokens, because every warp costs the others time, even an idle one. */
 inline unsigned step_threads(int32_t padded_requests, int32_t padded_tokens) {
   int32_t most = padded_requests > padded_tokens ? padded_requests : padded_tokens;
   if (most <= kFewestStepThreads)

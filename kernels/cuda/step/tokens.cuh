@@ -21,8 +21,8 @@ __device__ inline int32_t find_request(const int32_t *query_start, int32_t num_r
   return low;
 }
 
-/* Slot of the token at `position`, which is in page `index` of its row. No token is written to a page that nobody owns, the
- * read-trash page among them. */
+/* Slot of the token at `position`, which is in page `index` of its row. No token is written to a page that nobody owns, which
+ * includes the read-trash page. */
 __device__ inline int64_t find_slot(const cgr__step_args &a, const cgr__group_geometry &group, int32_t row, int32_t position,
                              int32_t index, int32_t page) {
   if (!page_in_pool(group, page) || page == group.read_trash_page) {
@@ -70,7 +70,7 @@ __device__ inline void write_token(const PrologueArgs &args, const Composition &
   for (int g = 0; g < CGR__MAX_GROUPS; g++) {
     if (g >= a.num_groups)
       break;
-    bool has_slot = first >= 0 && (!kSets || a.group[g].length_set == a.set); /* tokens of one set are none of another's */
+    bool has_slot = first >= 0 && (!kSets || a.group[g].length_set == a.set); /* tokens of one set have no slot in others */
     a.buffers.group[g].slot_mapping[t] = has_slot ? find_slot(a, a.group[g], row, position, index[g], pages[g]) : -1;
   }
 }
@@ -96,8 +96,8 @@ __device__ inline void write_tokens(const PrologueArgs &args, const Composition 
 
 /* ---------------------------------------------------------------------------------------------------------------- blocks */
 
-/* Which share of the tokens a block has. The first that asks has share 0, and the requests before it; the others wait for what it
- * leaves in the gate, and the last to finish makes the gate zero again. */
+/* Which share of the tokens a block has. The first block that asks has share 0, and before it the requests; the others wait for
+ * what it leaves in the gate, and the last to finish zeroes the gate again. */
 __device__ inline int32_t take_share(const cgr__step_args &a) {
   __shared__ int32_t share;
   if (gridDim.x == 1)
@@ -158,7 +158,7 @@ __device__ inline void close_tokens(const cgr__step_args &a) {
   cgr__step_gate *gate = &a.state->gate;
   if (gridDim.x == 1 || threadIdx.x != 0)
     return;
-  __threadfence(); /* what this block has read of the gate comes before its going */
+  __threadfence(); /* this block's reads of the gate come before its count */
   if (atomicAdd(&gate->finished, 1) != (int32_t)gridDim.x - 1)
     return;
   __threadfence();

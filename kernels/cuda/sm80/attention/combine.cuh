@@ -20,8 +20,7 @@ __device__ __forceinline__ float make_lse(float max, float sum) {
 
 __device__ __forceinline__ float inverse(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
-/* What a finished line's output is multiplied by, and its lse. A sink joins here: one more score, that nothing is multiplied by.
- */
+/* The factor of a finished line's output, and its lse. A sink joins here: one more score, without a value. */
 struct Finish {
   float scale, lse;
 };
@@ -39,13 +38,13 @@ template <int kHeadDim, bool kGeneral> __device__ __forceinline__ int32_t dim_of
   return kGeneral ? a.head_dim_v : kHeadDim;
 }
 
-/* Two partials become one, the left one first. An empty left one leaves the right one as it is, bit for bit; so it does not
+/* Merges two partials into one, the left one first. An empty left one leaves the right one unchanged, bit for bit, so it does not
  * matter who folds how far. */
 __device__ __forceinline__ float fold(float left_weight, float right_weight, float left, float right) {
   return __fmaf_rn(right, right_weight, __fmul_rn(left, left_weight));
 }
 
-/* Of one line, from the maxima and sums of both. */
+/* The fold of one line, from the maxima and sums of both. */
 struct Fold {
   float left, right, max, sum;
 
@@ -58,7 +57,7 @@ struct Fold {
   }
 };
 
-/* A line's state in a slot. Past L1: another CTA may have written it. */
+/* A line's state in a slot. Bypasses L1: another CTA may have written it. */
 __device__ __forceinline__ float2 slot_state(const cgr__attention_args &a, int64_t at) {
   return __ldcg(reinterpret_cast<const float2 *>(a.partial_state) + at);
 }
@@ -107,8 +106,8 @@ struct AttentionShared {
   float2 state[kAttentionWarps][kFewLines]; /* max and sum of each warp, when the warps split the tokens */
 };
 
-/* A piece of a line that is complete in this CTA, where the item says that it goes. Of a slot that is folded in, all threads
- * have the states in shared.before. */
+/* Writes a piece of a line, complete in this CTA, to where the item says. If a slot is folded in, shared.before has its states,
+ * for all threads. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void write_elements(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                const AttentionShared &shared, int32_t line, int32_t d, Elements<4> &o, float max,
@@ -135,7 +134,7 @@ __device__ __forceinline__ void write_elements(const cgr__attention_args &a, con
     reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
 }
 
-/* Of warps that own lines: each thread stores pairs of elements. */
+/* For warps that own lines: each thread stores pairs of elements. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                             Softmax<kHeadDim> &state, int32_t first) {
@@ -211,13 +210,12 @@ __device__ __forceinline__ bool arrive(const cgr__attention_args &a, const cgr__
   return *is_last != 0;
 }
 
-/* How as many partials of a line as a warp has lanes, or fewer, are weighed: what Fold computes one after the other, the lanes
- * compute at once. */
+/* The weights of up to 32 partials of a line, one per lane: the lanes compute at once what Fold computes one after the other. */
 struct Weights {
   float left, right; /* of what comes before this lane's partial, and of the partial */
   float sum;         /* the partial's */
 
-  /* `max`: of all partials before these; becomes that of these too. */
+  /* `max`: of all partials before these; on return, of these too. */
   __device__ __forceinline__ Weights(float2 own, float &max) {
     int lane = threadIdx.x & 31;
     float upto = fmaxf(own.x, max), before = max;
@@ -232,7 +230,7 @@ struct Weights {
   }
 };
 
-/* Brings `count` partials of a line, `stride` floats apart, into a warp's scratch, kHeadDim floats apart: all are under way
+/* Copies `count` partials of a line, `stride` floats apart, to a warp's scratch, kHeadDim floats apart, all in flight
  * together. */
 template <int kHeadDim>
 __device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *from, int64_t stride, int32_t count, int32_t dim) {
@@ -247,9 +245,9 @@ __device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *fr
   copy_async_commit();
 }
 
-/* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes a line at a time, and `room` of
- * its partials (64 at most) at once, through its share of `scratch`, shared memory that is free. The loops are short rather than
- * unrolled: a CTA comes here once, if at all, so that its instructions miss the cache, and a miss costs about as much as fetching
+/* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes one line at a time, and `room`
+ * of its partials (64 at most) at once, through its share of `scratch`, which is free shared memory. The loops are short rather
+ * than unrolled: a CTA comes here once, if at all, so its instructions miss the cache, and a miss costs about as much as fetching
  * a partial. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
@@ -273,12 +271,12 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
         own = slot_state(a, at + lane * stride);
       if (lane + 32 < count)
         next = slot_state(a, at + (lane + 32) * stride);
-      __syncwarp(); /* all are done with the batch before */
+      __syncwarp(); /* all lanes are done with the previous batch */
       fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch), a.partial_out + at * dim, stride * dim, count, dim);
 #pragma unroll 1
       for (int32_t first = 0; first < count; first += 32) {
         const Weights weights(own, max);
-        copy_async_wait<0>(); /* the loader's tiles too, which were asked for earlier; the second time at once */
+        copy_async_wait<0>(); /* also waits for the loader's tiles, issued earlier; the second time returns at once */
         __syncwarp();
         const int32_t weighed = min(32, count - first);
 #pragma unroll 4
@@ -314,7 +312,7 @@ template <int kHeadDim, bool kGeneral> __device__ __forceinline__ void zero_toke
       static_cast<float *>(a.lse.data)[token * a.lse.stride_token + h * a.lse.stride_head] = -INFINITY;
 }
 
-/* This CTA's share of the padding and of the requests that a guard emptied. Called by all threads. */
+/* Zeroes this CTA's share of the padding and of the requests that a guard emptied. Called by all threads. */
 template <int kHeadDim, bool kGeneral>
 __device__ __noinline__ void zero_unowned(const cgr__attention_args &a, int32_t num_requests, int32_t num_tokens,
                                           int32_t num_emptied) {

@@ -1,11 +1,11 @@
-/* An item of up to 16 lines, as in decode: each warp takes all lines and 16 of the 64 tokens of a KV tile, those that it copied
- * itself. The warps meet twice: before they read the queries, which all of them copied, and at the end of the item, where their
- * four states are combined.
+/* An item of up to 16 lines, as in decode. Each warp takes all lines and 16 of the 64 tokens of a KV tile, those that it copied
+ * itself. The warps synchronise twice: before they read the queries, which all of them copied, and at the end of the item, when
+ * their four states are combined.
  *
  * The products are transposed, S^T = K q^T and out^T = V^T P^T: tokens and head dims are the 16 rows of an mma, lines its 8
- * columns. A line's maximum is raised, and the outputs so far rescaled, only when a score exceeds it by more than kHeadroom:
- * what is subtracted need not be the maximum, only near it, and the same for all partials of a sum (FlashAttention-4 has the
- * same in its softmax). */
+ * columns. A line's maximum is raised, and the outputs so far rescaled, only when a score exceeds it by more than kHeadroom: the
+ * value subtracted need only be near the maximum, and the same for all partials of a sum (FlashAttention-4 does the same in its
+ * softmax). */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_FEW_LINES_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_FEW_LINES_CUH
 
@@ -37,7 +37,7 @@ template <int kHeadDim, int kTiles> struct LineState {
   /* The first of the thread's two lines in tile t. */
   __device__ __forceinline__ static int32_t line(int t) { return kMmaLines * t + (int32_t)(threadIdx.x & 3) * 2; }
 
-  /* The maxima become those of the scores `s` too. */
+  /* Raises the maxima to those of the scores `s` too. */
   __device__ __forceinline__ void raise(const float (&s)[kTiles][4]) {
 #pragma unroll
     for (int t = 0; t < kTiles; t++) {
@@ -107,8 +107,8 @@ __device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim
     }
 }
 
-/* Scores of this warp's 16 tokens: s[t] is of tokens lane / 4 + {0, 8} and the thread's lines. Two chains of sums are under way
- * together. */
+/* Scores of this warp's 16 tokens: s[t] is of tokens lane / 4 + {0, 8} and the thread's lines. Two chains of sums run in
+ * parallel. */
 template <int kDtype, int kHeadDim, int kTiles>
 __device__ __forceinline__ void score_lines(float (&s)[kTiles][4], const uint32_t (&q)[kTiles][kHeadDim / 16][2], uint32_t tile) {
   constexpr int kRowBytes = AttentionShape<kHeadDim>::kRowBytes;
@@ -159,7 +159,7 @@ __device__ __forceinline__ void accumulate_lines(LineState<kHeadDim, kTiles> &st
   }
 }
 
-/* Where the thread's lines see what: one position of a plain line, all of the scoring of a general one. */
+/* What the thread's lines see: a position for a plain line, all of the scoring for a general one. */
 template <bool kGeneral, int kTiles> struct Sight {
   int32_t position[kTiles][2];
   float scale;
@@ -212,8 +212,8 @@ template <int kTiles> struct Sight<true, kTiles> {
   }
 };
 
-/* The warps' states meet in `scratch` [4][kMmaLines * kTiles][kHeadDim], the stage that was worked on last, and are added in the
- * order of the warps. Columns are exchanged in groups of 8 so that the lines of a store lie in different banks. */
+/* Combines the warps' states in `scratch` [4][kMmaLines * kTiles][kHeadDim], the stage that was used last, adding them in the
+ * order of the warps. Columns are swizzled in groups of 8, so that the lines of a store lie in different banks. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const LineState<kHeadDim, kTiles> &state, AttentionShared &shared, float *scratch) {
@@ -266,9 +266,9 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
   }
 }
 
-/* All KV tiles of one item. `stage` is the stage of its first tile, and of its last afterwards. A warp refills the place of K or
- * V as soon as it has read it. The stage of the last tile is refilled by the caller, after the results have left, which pass
- * through it. `number`: of the item among those of the CTA. */
+/* Works through all KV tiles of one item. `stage` is the stage of its first tile on entry, and of its last on return. A warp
+ * refills the place of K or V as soon as it has read it. The caller refills the stage of the last tile after the results, which
+ * pass through it, have left. `number`: of the item among those of the CTA. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles, int kLoaded>
 __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
                                               Loader<kHeadDim, kGeneral, kLoaded> &loader, AttentionShared &shared,

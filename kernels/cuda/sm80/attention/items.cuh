@@ -1,4 +1,4 @@
-/* The items of a CTA, in the order in which it works on them: thread 0 finds them, all others read them in shared memory. */
+/* The items of a CTA, in the order in which it works on them: thread 0 finds them, all others read them from shared memory. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_ITEMS_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_ITEMS_CUH
 
@@ -6,16 +6,16 @@
 
 namespace cgr {
 
-/* The loader is up to kStages tiles ahead of the work, and knows the page of the one after them: kAhead tiles, which may be as
- * many items. What thread 0 finds while an item is at work, the others see with the next one: so the ring has the items of kAhead
- * tiles after the next one, besides those two and one that tells the end. */
+/* The loader is up to kStages tiles ahead of the work and knows the page of the tile after them: kAhead tiles, which may be as
+ * many items. What thread 0 finds during an item, the others see from the next item on. So the ring holds the current item, the
+ * next one, the items of kAhead tiles after that, and one that marks the end. */
 constexpr int32_t kAhead = 3, kRing = 8;
 
-/* An item, and what its CTA needs to know besides. */
+/* An item, and what else its CTA needs to know. */
 struct ItemRecord {
   cgr__plan_item item;
   cgr__plan_range seen;         /* tokens that some line of the item sees */
-  int32_t is_live;              /* 0: there are no more, and nothing else here counts */
+  int32_t is_live;              /* 0: there are no more, and the other fields do not count */
   int32_t row, start;           /* of the request: its row, its first token in the batch */
   int32_t position;             /* in the sequence, of the item's first query */
   int32_t kv_head, head, heads; /* the head block */
@@ -23,16 +23,16 @@ struct ItemRecord {
   int32_t lines;
 };
 
-/* What thread 0 finds out for all: kept here, it takes no registers from the loops. */
+/* What thread 0 finds for all threads. Kept here, it takes no registers from the loops. */
 struct ItemShared {
   cgr__plan_part part;
   cgr__plan_walk walk; /* the place on the line after the last item found */
   ItemRecord ring[kRing];
   int32_t num_found; /* items of the line */
-  int32_t taken;     /* the item of the queue that comes next: it is asked for an item ahead, for the answer takes its time */
+  int32_t taken;     /* the next item of the queue: requested one item ahead, because the answer takes time */
 };
 
-/* The plan class, with what an instance is made for as constants. */
+/* The plan class, with constants for what an instance fixes. */
 template <bool kGeneral> __device__ __forceinline__ cgr__plan_class class_of(const cgr__attention_args &a) {
   cgr__plan_class c = a.plan_class;
   c.line_tile_kv = c.queue_tile_kv = kTileKv;
@@ -89,8 +89,8 @@ __device__ __forceinline__ void next_on_line(const cgr__attention_args &a, const
   describe<kGeneral>(a, item, query_len, length, record);
 }
 
-/* Thread 0: finds items of the line until the loader knows its way to the end of item `next` and kAhead tiles on, or there are no
- * more. True if there may be more. */
+/* Thread 0: finds items of the line until the loader knows its way to the end of item `next` and kAhead tiles beyond, or there
+ * are no more. Returns whether there may be more. */
 template <bool kGeneral>
 __device__ __forceinline__ bool find_on_line(const cgr__attention_args &a, ItemShared &shared, int32_t next) {
   cgr__plan_walk walk = shared.walk;

@@ -16,7 +16,7 @@ namespace cgr {
 static_assert(kFewLines == 2 * kMmaLines, "items of few lines are one tile of an mma, or two");
 static_assert(sizeof(AttentionShared) + 1024 <= CGR__ATTENTION_SHARED_BESIDE, "1 KB is the system's");
 
-/* A merge through shared memory that is free: `all` of it, or `stage`, whose tile was read last. */
+/* Merges through free shared memory: `all` of it, or `stage`, whose tile was read last. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &a, const ItemRecord &record,
                                                      unsigned char *memory, bool all, int stage) {
@@ -30,8 +30,8 @@ __device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &
   merge_partials<kDtype, kHeadDim, kGeneral>(a, record.item, query_tile(record), scratch, room);
 }
 
-/* Item `number` of the CTA, and the merge of its tile if this part comes last. The stage of its last tile is refilled after that,
- * for the merge may pass through it; `stage` becomes that of the next item's first tile. */
+/* Works on item `number` of the CTA, and merges its tile if this part comes last. The stage of its last tile is refilled after
+ * that, because the merge may use it. `stage` becomes that of the next item's first tile. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
                                      Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> &loader, AttentionShared &shared,
@@ -56,24 +56,24 @@ __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRec
   stage = stage + 1 == AttentionShape<kHeadDim>::kStages ? 0 : stage + 1;
 }
 
-/* Whether the line reads so much of K and V, by what it costs, that L2 would not keep it. An estimate: pages that requests share
- * count for each of them. */
+/* Whether the line, judging by its cost, reads more of K and V than L2 would keep. An estimate: pages that requests share count
+ * once for each of them. */
 template <int kHeadDim>
 __device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const cgr__plan_header &header) {
   return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
 }
 
-/* Whether the tile that the loader has come to has tokens of this step, which an append may still be writing. */
+/* Whether the loader's current tile has tokens of this step, which an append may still be writing. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                        const ItemRecord &record) {
   return (kGeneral && a.plan_class.sees != CGR__SEES_CACHE) || (loader.tile + 1) * kTileKv > record.position;
 }
 
-/* The first item of the line, and the copies of as many of its tiles as there are stages: returns how many. `may_be_more`: the
- * part does not end with that item. All threads find it, each by itself: what is asked of memory before the first tile comes one
- * after the other, and should not wait for anything else. Where this launch began beside an append, it comes back when that is
- * done. */
+/* Finds the first item of this CTA's part of the line, and issues the copies of up to kStages of its tiles; returns how many.
+ * `may_be_more`: the part does not end with that item. Every thread finds the item by itself: the loads before the first tile
+ * come one after another, and should not wait for anything else. If this launch began beside an append, it returns when the
+ * append is done. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                           ItemShared &items, uint32_t base, bool &may_be_more) {
@@ -109,9 +109,9 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   return stage;
 }
 
-/* `kMostLines`: the most lines of an item. With kFewLines or fewer the kernel has neither prefill nor queue. A CTA of decode
- * executes about as many instructions as the multiprocessor's cache holds (32 KB), and waits less the fewer others lie between
- * them. */
+/* `kMostLines`: the most lines of an item. With kFewLines or fewer the kernel has neither prefill nor queue. A decode CTA
+ * executes about as many instructions as the multiprocessor's cache holds (32 KB); the less other code lies between them, the
+ * less it waits. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
     attention_kernel(const __grid_constant__ cgr__attention_args a) {
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
     if (loader.on_line && !record.is_live) {
       if (num_items == 0)
         break;
-      __syncthreads(); /* all have seen that */
+      __syncthreads(); /* all threads have seen that */
       loader.on_line = false;
       loader.policy = cache_policy(false); /* q tiles of one request read the same K and V */
     }

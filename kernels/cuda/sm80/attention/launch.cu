@@ -1,5 +1,5 @@
-/* Launcher of the attention kernels: chooses the instances by kind and head dims; their file chooses by dtype and lines
- * (kernel.cuh). Which layers there are instances for is said in kernels/variants.c. */
+/* Launcher of the attention kernels. It chooses the instances by kind and head dims; their file chooses by dtype and lines
+ * (kernel.cuh). kernels/variants.c says which layers have instances. */
 #include <cuda.h>
 
 #include "kernels/cuda/launchers.h"
@@ -8,7 +8,7 @@
 namespace cgr {
 namespace {
 
-/* Whether an instance for plain attention serves it. */
+/* Whether an instance for plain attention serves the launch. */
 bool is_plain(const cgr__attention_args &a) {
   const cgr__plan_class &c = a.plan_class;
   bool sees_all = c.sees == CGR__SEES_CACHE && !c.bidirectional && c.window_left == 0 && c.chunk == 0;
@@ -49,7 +49,7 @@ extern "C" int cgr__cuda_attention_preload(void) {
   for (auto preload : preloads)
     if (int error = preload())
       return error;
-  /* Some devices have not the shared memory for the widest: layers that need it are refused there (kernels/variants.c). */
+  /* Some devices lack the shared memory for the widest instance; layers that need it are refused there (kernels/variants.c). */
   int error = cgr::attention_preload_general_d256();
   return error == (int)CUDA_ERROR_INVALID_VALUE ? 0 : error;
 }

@@ -1,6 +1,5 @@
-/* An item of more than 16 lines: each warp takes 16 of them, and all 64 tokens of a KV tile. The next tiles are on their way
- * meanwhile. Whether an item has more than 16 lines depends on the tile alone, as does everything else that decides on
- * roundings. */
+/* An item of more than 16 lines. Each warp takes 16 of them and all 64 tokens of a KV tile, while the next tiles are being
+ * copied. Whether an item has more than 16 lines depends on the tile alone, as does everything else that affects rounding. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_MANY_LINES_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_MANY_LINES_CUH
 
@@ -10,7 +9,7 @@
 
 namespace cgr {
 
-/* The A fragments of rows first .. first + 15, straight from global memory: 4-byte loads, all under way together. Zeros beyond
+/* The A fragments of rows first .. first + 15, straight from global memory: 4-byte loads, all in flight together. Zeros beyond
  * the head dim. */
 template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], const cgr__attention_args &a, const QueryTile &q,
@@ -72,11 +71,11 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
   }
 }
 
-/* All KV tiles of one item. `stage` is the stage of its first tile, and of its last afterwards.
+/* Works through all KV tiles of one item. `stage` is the stage of its first tile on entry, and of its last on return.
  *
- * Whenever a tile begins, it and those after it in the other stages are on their way, in two groups of copies each. The warps
- * share the tile, and refill after a barrier. The stage of an item's last tile is refilled by the caller, after the results have
- * left. */
+ * When work on a tile begins, the copies of that tile and of those in the other stages have been issued, in two groups each. The
+ * warps share the tile, and refill its stage after a barrier. The caller refills the stage of an item's last tile after the
+ * results have left. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, const ItemRecord &record,
                                                Loader<kHeadDim, kGeneral, kLoaded> &loader, AttentionShared &shared,

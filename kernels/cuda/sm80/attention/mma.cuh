@@ -1,5 +1,5 @@
-/* The instructions of sm_80 that attention is made of: asynchronous copies, ldmatrix, mma, exp2, the count of arrivals. All of its
- * inline assembly is here, and nothing else, so that another header can stand in for this one (tests/emulation). */
+/* The sm_80 instructions that attention uses: asynchronous copies, ldmatrix, mma, exp2, the count of arrivals. All of its inline
+ * assembly is here, and nothing else, so that another header can stand in for this one (tests/emulation). */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_MMA_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_MMA_CUH
 
@@ -11,8 +11,8 @@ namespace cgr {
 
 /* ---------------------------------------------------------------------------------------------------------------- copies */
 
-/* How L2 keeps what a copy reads: with `evict_first` it goes before anything else, so that it displaces nothing that is read
- * again. */
+/* How L2 keeps what a copy reads. With `evict_first` it is evicted before anything else, so that it displaces nothing that is
+ * read again. */
 typedef uint64_t CachePolicy;
 __device__ __forceinline__ CachePolicy cache_policy(bool evict_first) {
   CachePolicy first, normal;
@@ -21,7 +21,7 @@ __device__ __forceinline__ CachePolicy cache_policy(bool evict_first) {
   return evict_first ? first : normal;
 }
 
-/* 16 bytes from global to shared memory; zeros when not `valid`, and then nothing is read. */
+/* Copies 16 bytes from global to shared memory; if not `valid`, writes zeros and reads nothing. */
 __device__ __forceinline__ void copy_async(uint32_t shared, const void *global, CachePolicy policy, bool valid) {
   int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
@@ -35,7 +35,7 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void *global, 
                : "memory");
 }
 
-/* By L2's own policy: what is read once, and soon. */
+/* With L2's own policy: for what is read once, and soon. */
 __device__ __forceinline__ void copy_async(uint32_t shared, const void *global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(__cvta_generic_to_global(global)) : "memory");
 }
@@ -70,7 +70,7 @@ __device__ __forceinline__ void load_matrix_transposed(uint32_t (&r)[4], uint32_
                : "memory");
 }
 
-/* An 8 x 8 tile of 16-bit elements, of which lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4: its transpose. */
+/* Transposes an 8 x 8 tile of 16-bit elements, of which lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4. */
 __device__ __forceinline__ uint32_t transpose(uint32_t pair) {
   uint32_t r;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(pair));
@@ -118,7 +118,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
 
 /* ------------------------------------------------------------------------------------------------------------- arrivals */
 
-/* Adds 1 to what all CTAs count; returns what it was before. Releases what came before it, acquires what comes after. */
+/* Adds 1 to a counter of all CTAs; returns its old value. Releases what came before it, acquires for what comes after. */
 __device__ __forceinline__ int32_t count_arrival(int32_t *counter) {
   int32_t before;
   asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"

@@ -1,12 +1,12 @@
-/* Brings KV tiles into shared memory, in the order of the items and ahead of the one at work.
+/* Brings KV tiles into shared memory, in the order of the items and ahead of the current one.
  *
- * Items of the line stand in a ring in shared memory, some ahead of the one at work: one tile of the next items is on its
- * way while the present one is written and merged, another follows. An item of the queue is loaded by itself. Warp w copies
- * tokens [16 w, 16 w + 16) of every tile: one page, and in decode the very tokens that it will work on, so that its pipeline
- * needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of copies,
- * in this order: K's place is free again while V is still at work. Tokens that no line of the item sees become zeros; of pages
- * that hold no other, not even the number is read. The queries of an item of few lines come with its first K, in the same group.
- * All warps copy them together, and meet once before they read them. */
+ * Items of the line are kept in a ring in shared memory, some ahead of the current one: while that is written and merged, one
+ * tile of the next items is being copied, and another follows. An item of the queue is loaded by itself. Warp w copies tokens
+ * [16 w, 16 w + 16) of every tile. They lie in one page, and in decode they are the tokens that the warp itself works on, so its
+ * pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of
+ * copies, in this order, because K's place is free again while V is still in use. Tokens that no line of the item sees become
+ * zeros; if a page holds no others, not even its number is read. The queries of an item of few lines come with its first K, in
+ * the same group. All warps copy them together, and synchronise once before they read them. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_PRODUCER_CUH
 
@@ -19,13 +19,13 @@
 
 namespace cgr {
 
-/* Byte offset of a 16-byte chunk in a tile of rows of kRowBytes: chunks are exchanged within 128 bytes so that eight rows of
+/* Byte offset of a 16-byte chunk in a tile of rows of kRowBytes. Chunks are swizzled within 128 bytes, so that the eight rows of
  * one ldmatrix lie in different banks. */
 template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }
 
-/* kLoaded: the lines of a query tile. An item of more loads its queries itself. */
+/* kLoaded: the lines of a query tile. An item with more lines loads its queries itself. */
 template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
   using Shape = AttentionShape<kHeadDim>;
   static_assert(kAhead == Shape::kStages + 1, "the loader is as far ahead as thread 0 finds items");
@@ -33,8 +33,8 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
 
   int32_t index;          /* of the item among those of the CTA */
   int32_t tile, tile_end; /* of the item; none is left when live is false */
-  int32_t seen_end;       /* tokens from here on are nobody's */
-  int32_t seen_begin;     /* general: nor are those before */
+  int32_t seen_end;       /* no line sees tokens from here on */
+  int32_t seen_begin;     /* general: nor those before */
   int32_t start;          /* general: the request's first token in the step */
   int32_t row;
   bool live, on_line;
@@ -74,7 +74,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
     copy_queries(a, record);
   }
 
-  /* Whether nothing is on its way after item `number`, which is at work: it is the line's last, or one of the queue. */
+  /* Whether nothing is being copied after item `number`, the current one: it is the line's last, or one of the queue. */
   __device__ __forceinline__ bool is_drained(int32_t number) const { return !live && index <= number + 1; }
 
   /* The query tile of item `number`; also that of item number + kQueryTiles, which begins when all warps are done with this one.
@@ -116,13 +116,13 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
     if (live) {
       bool is_bad_page = (uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page;
       if (CGR__UNLIKELY(is_bad_page && !is_step(a))) {
-        wait_for_previous(); /* nothing is written before */
+        wait_for_previous(); /* nothing may be written before that */
         claim_error(a.error, CGR_GUARD_PAGE, row, first_token() / a.group.page_size, page);
         page = a.group.read_trash_page;
       }
       copy_granule(a, k, a.k_cache, a.k, a.head_dim, stage);
     }
-    copy_async_commit(); /* an empty group past the end: the count of groups stays right */
+    copy_async_commit(); /* an empty group past the end keeps the count of groups right */
   }
 
   /* V of the tile whose K was issued last. */
@@ -132,7 +132,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
     copy_async_commit();
   }
 
-  /* On to the next tile of this item; false when there is none. */
+  /* Moves on to the next tile of this item; false when there is none. */
   __device__ __forceinline__ bool step(const cgr__attention_args &a) {
     if (!live || ++tile == tile_end)
       return false;
@@ -179,7 +179,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
   }
 };
 
-/* On to the next tile, which is the next item's first if there is none in this one. An item of the queue comes alone. */
+/* Moves on to the next tile, which is the next item's first if this one has no more. An item of the queue comes alone. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                         const ItemShared &items) {
@@ -190,7 +190,7 @@ __device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHe
   }
 }
 
-/* A stage whose tile has been read gets the next one. */
+/* Refills a stage whose tile has been read with the next tile. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                        const ItemShared &items, uint32_t stage) {

@@ -1,4 +1,4 @@
-/* What a line's scores come to besides scale * q.k (kernels/attention.h), in units of log2(e). */
+/* What a line's scores include besides scale * q.k (kernels/attention.h), in units of log2(e). */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_SCORING_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_SCORING_CUH
 
@@ -9,7 +9,7 @@ namespace cgr {
 
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.69314718055994531f;
 
-/* A maximum to subtract: 0 for one of nothing (-inf), so that -inf - (-inf) never happens and masked scores become 0. */
+/* The maximum to subtract: 0 for that of no scores (-inf), so that -inf - (-inf) never happens and masked scores become 0. */
 __device__ __forceinline__ float safe_max(float max) { return max == -INFINITY ? 0.0f : max; }
 
 /* The q tile of an item. Line r is query token r / heads of the tile and head r % heads of the head block. */
@@ -37,14 +37,14 @@ __device__ __forceinline__ QueryTile query_tile(const ItemRecord &record) {
   return q;
 }
 
-/* Of one general line. */
+/* The scoring of one general line. */
 struct Scoring {
   float scale, softcap, slope;
   int32_t position;        /* of the line's token in its sequence */
   cgr__plan_range visible; /* tokens that it sees */
   bool has_slopes, sqrt_distance;
 
-  /* tanh(y) is 1 - 2 / (exp(2 y) + 1), of which little is left where y is small: there its series. */
+  /* tanh(y) is 1 - 2 / (exp(2 y) + 1), which loses precision if y is small; its series is used there. */
   __device__ __forceinline__ float cap(float x) const {
     float y = x / softcap, square = y * y;
     float series = -0.0088632355f * square + 0.021869488f;
@@ -67,8 +67,8 @@ struct Scoring {
   }
 };
 
-/* Lines past the last are nobody's, and see nothing, so that the bits of the others do not depend on how many of them there are.
- */
+/* Lines past the last belong to no query and see nothing, so that the bits of the others do not depend on how many of them there
+ * are. */
 __device__ __forceinline__ Scoring scoring_of(const cgr__attention_args &a, const ItemRecord &record, const QueryTile &q,
                                               int32_t line) {
   const cgr__plan_class &c = a.plan_class;

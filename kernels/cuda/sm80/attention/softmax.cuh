@@ -1,5 +1,5 @@
-/* The online softmax of one thread: for mma's rows g and g + 8 (g = lane / 4) it keeps the running maximum and sum and the
- * output that is not normalised yet. */
+/* The online softmax of one thread: for rows g and g + 8 of an mma (g = lane / 4) it keeps the running maximum, the running sum
+ * and the output, not yet normalised. */
 #ifndef CGR_KERNELS_CUDA_SM80_ATTENTION_SOFTMAX_CUH
 #define CGR_KERNELS_CUDA_SM80_ATTENTION_SOFTMAX_CUH
 
