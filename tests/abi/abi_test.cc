@@ -1,11 +1,11 @@
-// The binary interface is the kept one: tests/abi/abi.txt has every symbol, prototype, struct, field and enumerator.
+// The binary interface matches the kept list: tests/abi/abi.txt has every symbol, prototype, struct, field and enumerator.
 //
-// A change that only adds is declared by ./bazelw run //tests/abi:update, and its list goes in the same commit. A change that
-// breaks programs that were compiled before (compare.h has the rules) is refused there too: the list cannot be written, and this
-// test goes on failing. What no release has had may be taken back: restore the list of the last release, then update.
+// Declare a change that only adds with ./bazelw run //tests/abi:update, and commit the list with it. A change that breaks
+// programs compiled earlier (compare.h has the rules) is refused there too: the list is not written, and this test keeps failing.
+// An addition that was never released may be taken back: restore the list of the last release, then update.
 //
-// A break that must be takes a new SONAME, which is the major version: CGR_VERSION_MAJOR in base.h, -soname wherever libcgr.so is
-// linked, the node in libcgr.map. Under a new SONAME update takes every change.
+// An unavoidable break takes a new SONAME, which is the major version: CGR_VERSION_MAJOR in base.h, -soname wherever libcgr.so is
+// linked, the node in libcgr.map. Under a new SONAME, update accepts every change.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -70,7 +70,7 @@ TEST_F(Abi, SonameAndNodesHaveTheMajorNumber) {
     }
 }
 
-// Bytes of a hole hold anything: nobody can use them later, and comparing structs as bytes would see them.
+// The bytes of a hole are undefined: they cannot be used later, and a bytewise comparison of structs would see them.
 TEST_F(Abi, StructsHaveNoHoles) {
   int structs = 0;
   for (const auto &[name, item] : now.items) {

@@ -32,14 +32,14 @@ bool EndsWith(const std::string &text, const std::string &end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// A pointer to what may be written has become one to const: as a parameter it is passed in the same way, and takes all it took.
+// A pointer to non-const has become a pointer to const: as a parameter it is passed the same way and accepts all it accepted.
 bool BecomesConst(const std::string &before, const std::string &after) {
   return before.size() > 2 && before.find_first_of("*([") == before.size() - 2 && after == "const " + before;
 }
 
 bool IsReserved(const Member &field) { return field.name.rfind("reserved", 0) == 0; }
 
-// The comparison of one item with the one of the same name.
+// Compares an item with the item of the same name.
 class Pair {
 public:
   Pair(const Item &kept, const Item &now, std::vector<Change> *changes) : kept_(kept), now_(now), changes_(changes) {}
@@ -179,7 +179,7 @@ private:
       Grows("a parameter points to const, the prototype" + change);
     if (before == after)
       return;
-    // A name that is now another parameter's.
+    // A name that now belongs to another parameter.
     bool moved = false;
     for (size_t i = 0; i < before.size(); i++)
       moved = moved || (before[i] != after[i] && std::count(before.begin(), before.end(), after[i]) > 0);

@@ -1,14 +1,14 @@
-// What has changed from a kept interface to another.
+// What has changed between a kept interface and another.
 //
-// A program that was compiled against older headers runs with a newer libcgr.so of the same SONAME. So, while the SONAME stays:
+// A program compiled against older headers runs with a newer libcgr.so of the same SONAME. So, while the SONAME stays:
 // - a function stays, exported under its version node, with its prototype; functions, types and callbacks may be added;
 // - an enumerator keeps its value, and others may be added; one whose name ends with COUNT_ counts them, and may grow;
 // - a struct whose first field is `size` may grow at its end, up to 4096 bytes; any other keeps its size;
-// - a field keeps its name, type and place. A new one begins where the kept struct ended (what lay in a hole before, padding, is
-//   undefined in programs that are older) or takes the place of a field named `reserved`, which older programs leave 0;
+// - a field keeps its name, type and place. A new one begins where the kept struct ended (older programs leave padding in a hole
+//   undefined) or takes the place of a field named `reserved`, which older programs leave 0;
 // - a parameter of a function, not of a callback, may become a pointer to const;
 // - a macro keeps its text, which is in programs; what an INIT macro sets may grow with its struct, and others may be added;
-// - names of parameters may change, but two parameters of one type do not change places.
+// - parameters may be renamed, but two parameters of one type do not change places.
 // With another SONAME older programs do not start, and anything may change.
 #ifndef CGR_TESTS_ABI_COMPARE_H
 #define CGR_TESTS_ABI_COMPARE_H
@@ -21,7 +21,7 @@
 namespace cgr_test {
 
 struct Change {
-  bool breaks = false; // programs that were compiled before
+  bool breaks = false; // programs compiled earlier
   std::string text;    // "struct cgr_batch: lane was at 4 and is at 8"
 };
 

@@ -43,7 +43,7 @@ void Cut(const std::string &line, const std::string &where, Tokens *tokens) {
   }
 }
 
-// The preprocessor says where lines come from: # 12 "include/cgr/cgr.h"
+// The preprocessor's line markers: # 12 "include/cgr/cgr.h"
 Tokens TokensOf(const std::string &text, const std::string &folder) {
   Tokens tokens;
   std::istringstream lines(text);
@@ -72,7 +72,7 @@ size_t Closing(const Tokens &tokens, size_t open) {
   Refuse(tokens, open, "a bracket that is not closed");
 }
 
-// The first `what` from `at` on that is in no bracket, or the end.
+// The first `what` from `at` on that is outside all brackets, or the end.
 size_t FindOutside(const Tokens &tokens, size_t at, const std::string &what) {
   for (; at < tokens.size() && tokens[at].text != what; at++)
     if (tokens[at].text == "(" || tokens[at].text == "{" || tokens[at].text == "[")
@@ -104,7 +104,7 @@ void RefuseWhatIsNotPlain(const Tokens &tokens) {
   }
 }
 
-// One way to set spaces, whatever the header's.
+// Normalizes spaces, whatever the header's style.
 std::string Join(const Tokens &tokens) {
   std::string text;
   for (size_t i = 0; i < tokens.size(); i++) {
@@ -118,7 +118,7 @@ std::string Join(const Tokens &tokens) {
   return text;
 }
 
-// How many words are the type that the names of one declaration share.
+// How many words make up the type that the names of one declaration share.
 size_t SharedWords(const Tokens &tokens) {
   size_t words = 0;
   while (words < tokens.size() && IsWord(tokens[words]))

@@ -1,5 +1,5 @@
-// A reader of the public headers that knows plain declarations alone, as generators of bindings do: enums, structs, opaque types,
-// pointers to functions, prototypes. What is more than that it refuses by name.
+// A reader of the public headers that knows only plain declarations, as generators of bindings do: enums, structs, opaque types,
+// pointers to functions, prototypes. It refuses anything else by name.
 #ifndef CGR_TESTS_ABI_DECLARATIONS_H
 #define CGR_TESTS_ABI_DECLARATIONS_H
 
@@ -12,13 +12,13 @@
 
 namespace cgr_test {
 
-// Everything that `text` declares, which is C after the preprocessor; of it, what stands in files below `folder`. Sizes, offsets
-// and values are left 0. Throws std::runtime_error for what it does not know.
+// Everything that `text`, preprocessed C, declares in files below `folder`. Sizes, offsets and values are left 0. Throws
+// std::runtime_error for what it does not know.
 std::map<std::string, Item> ReadDeclarations(const std::string &text, const std::string &folder);
 
-// The macros that programs use, in what the preprocessor lists of all (-dM). Not those that are another's in each version
-// (CGR_VERSION...), guards, and CGR_API, which says how the headers themselves are compiled. Of an INIT macro and of
-// CGR_STATUS_LIST the name alone: a struct or an enum of the list has what they hold, and they grow with it.
+// The macros that programs use, from the preprocessor's list of all macros (-dM). Excludes those that differ in each version
+// (CGR_VERSION...), guards, and CGR_API, which says how the headers themselves are compiled. For an INIT macro and
+// CGR_STATUS_LIST, the name alone: a struct or an enum of the list has what they hold, and they grow with it.
 std::map<std::string, Item> ReadMacros(const std::string &text);
 
 // One declaration without its semicolon: "cgr_status cgr_copy(void *dst, size_t bytes)", "int32_t rows[2]".

@@ -1,4 +1,4 @@
-// The binary interface: what a program relies on that was compiled against the headers and runs with libcgr.so.
+// The binary interface: what a program compiled against the headers and running with libcgr.so relies on.
 #ifndef CGR_TESTS_ABI_INTERFACE_H
 #define CGR_TESTS_ABI_INTERFACE_H
 
@@ -13,7 +13,7 @@ namespace cgr_test {
 // A field of a struct, an enumerator of an enum, a parameter of a function.
 struct Member {
   std::string name;
-  std::string type; // with '@' in the place of the name: "const int32_t *@", "void *const @[2]"
+  std::string type; // with '@' in place of the name: "const int32_t *@", "void *const @[2]"
   int64_t at = 0;   // offset of a field, value of an enumerator
   int64_t size = 0; // of a field, in bytes
 };
@@ -42,10 +42,10 @@ struct Item {
 struct Interface {
   std::string soname;
   std::map<std::string, Item> items;
-  std::vector<std::string> undeclared; // exported, and in no header
+  std::vector<std::string> undeclared; // exported, but in no header
 };
 
-// A type with its name in its place.
+// A type with the name put in its place.
 inline std::string Spell(const std::string &type, const std::string &name) {
   std::string text = type;
   text.replace(text.find('@'), 1, name);

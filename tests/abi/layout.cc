@@ -12,7 +12,7 @@
 namespace cgr_test {
 namespace {
 
-// What a command prints, errors too.
+// What a command prints, errors included.
 std::string Output(const std::string &command, int *status) {
   FILE *pipe = popen((command + " 2>&1").c_str(), "r");
   if (pipe == nullptr)
@@ -38,7 +38,7 @@ std::string Compiler() {
   return named != nullptr && *named != '\0' ? named : "gcc";
 }
 
-// The program that prints a number for everything that Fill asks for, in the same order.
+// The program that prints every number that Fill asks for, in the same order.
 std::string Program(const std::map<std::string, Item> &items) {
   std::ostringstream text;
   text << "#include <cgr/cgr.h>\n#include <stdio.h>\n#define PRINT(number) printf(\"%lld\\n\", (long long)(number))\nint "
@@ -89,7 +89,7 @@ void Fill(const std::string &numbers, std::map<std::string, Item> *items) {
   }
 }
 
-// A length of an array may be a constant by its name: int32_t rows[CGR_MAX].
+// An array's length may be a named constant: int32_t rows[CGR_MAX].
 void PutValues(std::map<std::string, Item> *items) {
   for (auto &[name, item] : *items)
     for (Member &member : item.members) {
@@ -137,7 +137,7 @@ Interface Describe(const std::string &include, const Symbols &symbols) {
   for (const auto &[name, macro] : ReadMacros(Preprocessed(include, "-dM")))
     if (!found.items.emplace(name, macro).second)
       throw std::runtime_error(name + " is a macro and something else");
-  // It is another in each version.
+  // It differs in each version.
   found.items.erase("CGR_HEADER_VERSION");
   for (auto &[name, item] : found.items)
     if (item.kind == Kind::kFunction)

@@ -1,4 +1,4 @@
-// What the compiler makes of declarations: sizes, offsets, values.
+// Sizes, offsets and values of declarations, as the compiler computes them.
 #ifndef CGR_TESTS_ABI_LAYOUT_H
 #define CGR_TESTS_ABI_LAYOUT_H
 
@@ -14,7 +14,7 @@ namespace cgr_test {
 // Whether there is a C compiler: $CC, or gcc.
 bool HasCompiler();
 
-// A folder that goes with the object.
+// A folder that is removed with the object.
 class TemporaryFolder {
 public:
   TemporaryFolder();
@@ -27,11 +27,11 @@ private:
   std::string path_;
 };
 
-// The text of <cgr/cgr.h> in `include`, with all that it includes, after the preprocessor with further `options`.
+// The text of <cgr/cgr.h> in `include`, with all that it includes, preprocessed with additional `options`.
 std::string Preprocessed(const std::string &include, const std::string &options = "");
 
-// Declares what the headers below `include` do; sizes, offsets and values are those that a program prints which is compiled with
-// these headers. Throws std::runtime_error for headers that do not compile or hold more than plain declarations.
+// Declares what the headers below `include` declare; a program compiled with these headers prints the sizes, offsets and values.
+// Throws std::runtime_error for headers that do not compile or hold more than plain declarations.
 Interface Describe(const std::string &include, const Symbols &symbols);
 
 } // namespace cgr_test

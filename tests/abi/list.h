@@ -1,4 +1,4 @@
-// The interface as text: one line for everything in it, sorted, so that a change of the list reads as what has changed.
+// The interface as text: one line per entry, sorted, so that a diff of the list shows what has changed.
 #ifndef CGR_TESTS_ABI_LIST_H
 #define CGR_TESTS_ABI_LIST_H
 

@@ -1,4 +1,4 @@
-// The comparison finds changes: of a copy of the headers, or of the symbols, one after the other.
+// The comparison finds changes made one at a time to a copy of the headers or to the symbols.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -35,7 +35,7 @@ void Apply(const std::string &folder, const Edit &edit) {
 
 Interface Edited(const std::vector<Edit> &edits, const Symbols &symbols) {
   TemporaryFolder folder;
-  // Not the links that a build puts in place of files.
+  // Copies the files, not the links that a build puts in their place.
   std::filesystem::create_directory(folder.path() + "/cgr");
   for (const auto &entry : std::filesystem::directory_iterator("include/cgr"))
     std::filesystem::copy_file(entry.path(), folder.path() + "/cgr/" + entry.path().filename().string());
@@ -150,7 +150,7 @@ TEST_F(Mutations, OfConst) {
   EXPECT_EQ(Changes({ { "device.h", free, "void *memory", "const void *memory" } }),
             "grows function cgr_memory_free: a parameter points to const, the prototype was cgr_status(cgr_device *device, void "
             "*memory) and is cgr_status(cgr_device *device, const void *memory)\n");
-  // What a program gives may be const already; what points to a pointer takes another type.
+  // A program's argument may be const already; a pointer to a pointer takes another type.
   const std::string gone = Changes({ { "graphs.h", capture, "const cgr_capture *capture", "cgr_capture *capture" } });
   EXPECT_EQ(gone.rfind("BREAKS function cgr_runtime_capture: the prototype was ", 0), 0u) << gone;
   const std::string alloc = "CGR_API cgr_status cgr_memory_alloc(";

@@ -32,7 +32,7 @@ public:
     symbols.soname = Soname();
     for (size_t i = 1; i < table->sh_size / sizeof(Elf64_Sym); i++) {
       Elf64_Sym symbol = At<Elf64_Sym>(table->sh_offset + i * sizeof(Elf64_Sym));
-      // A version node is an absolute symbol itself.
+      // A version node is itself an absolute symbol.
       if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx == SHN_ABS || ELF64_ST_BIND(symbol.st_info) == STB_LOCAL)
         continue;
       size_t number = versions != nullptr ? At<Elf64_Half>(versions->sh_offset + i * sizeof(Elf64_Half)) & 0x7fff : 1;
@@ -58,7 +58,7 @@ private:
         return &section;
     return nullptr;
   }
-  // A string of the table that `section` names.
+  // A string from the table that `section` names.
   std::string Text(const Elf64_Shdr &section, size_t offset) const {
     if (section.sh_link >= sections_.size())
       Fail("names a section that it does not have");

@@ -10,10 +10,10 @@ namespace cgr_test {
 
 struct Symbols {
   std::string soname;
-  std::map<std::string, std::string> nodes; // of every exported symbol its version node; "" without one
+  std::map<std::string, std::string> nodes; // each exported symbol's version node; "" if it has none
 };
 
-// Throws std::runtime_error for what is no shared library of 64 bits.
+// Throws std::runtime_error for anything but a 64-bit shared library.
 Symbols ReadSymbols(const std::string &path);
 
 } // namespace cgr_test

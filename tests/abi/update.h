@@ -1,4 +1,4 @@
-// Writing the kept list anew, unless what has changed breaks older programs.
+// Rewrites the kept list, unless a change breaks older programs.
 #ifndef CGR_TESTS_ABI_UPDATE_H
 #define CGR_TESTS_ABI_UPDATE_H
 
@@ -9,7 +9,7 @@
 
 namespace cgr_test {
 
-// Tells each change of `now` from the list at `path`, and writes it there. False, and the list stays as it is, if one breaks.
+// Reports each change from the list at `path` to `now`, and writes `now` there. If one breaks: false, and the list is kept.
 bool Update(const Interface &now, const std::string &path, std::ostream &out);
 
 } // namespace cgr_test

@@ -1,4 +1,4 @@
-// The list is written for what only adds, and for nothing that breaks.
+// The list is written for changes that only add, and for none that break.
 #include <gtest/gtest.h>
 
 #include <fstream>

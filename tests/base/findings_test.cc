@@ -1,4 +1,4 @@
-// Findings: everything is counted, what fits is written, and the first is what creation fails with.
+// Findings: all are counted, those that fit are written, and creation fails with the first.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ struct Found {
   std::vector<cgr_finding> out;
   cgr__findings findings;
 
-  // One more finding than `capacity` lies behind it, to see whether it stays untouched.
+  // One finding beyond `capacity`, to check that it stays untouched.
   explicit Found(int32_t capacity) : out(static_cast<size_t>(capacity) + 1) {
     memset(out.data(), 0x5a, out.size() * sizeof out[0]);
     cgr__findings_init(&findings, out.data(), capacity);
@@ -79,7 +79,7 @@ TEST(Findings, NeedNoArray) {
   }
 }
 
-// Where the others can be seen: in what the function that fails has given, or elsewhere.
+// Where the other findings can be seen: in what the failing function returned, or elsewhere.
 TEST(Findings, TheMessageTellsHowManyMoreThereAreAndWhere) {
   Found found(1);
   FindThree(&found.findings);
@@ -132,7 +132,7 @@ TEST(Findings, TakeOverAFailureWithItsMessage) {
   EXPECT_STREQ(other.out[0].text, "layers[20]: is another");
 }
 
-// The field of a finding of the whole is what the message begins with anyway.
+// For a finding about the whole, the message begins with its field anyway.
 TEST(Findings, OfTheWholeDoNotRepeatIt) {
   Found found(1);
   cgr__findings_add(&found.findings, CGR_ERROR_INVALID_ARGUMENT, "config", "would be too large");

@@ -1,4 +1,4 @@
-// The public headers as text, for tests that must know of everything declared there.
+// The public headers as text, for tests that must know everything declared there.
 #ifndef CGR_TESTS_BASE_HEADERS_H
 #define CGR_TESTS_BASE_HEADERS_H
 
@@ -21,7 +21,7 @@ inline std::string HeaderText() {
   return text.str();
 }
 
-// The names that follow `keyword` where a line begins with it, and whose definition begins with `member` (anything: "").
+// The names that follow `keyword` at the start of a line and whose definition begins with `member` (anything: "").
 inline std::set<std::string> Declared(const std::string &text, const std::string &keyword, const std::string &member) {
   std::set<std::string> names;
   for (size_t at = text.find("\n" + keyword); at != std::string::npos; at = text.find("\n" + keyword, at + 1)) {

@@ -63,7 +63,7 @@ TEST(Message, AFailureDoesNotTouchTheDeviceCode) {
   EXPECT_EQ(cgr_last_device_code(), 0);
 }
 
-// Whatever its length, a message is a beginning of what was said, and long enough for any refusal.
+// Whatever its length, a message is a prefix of what was said, and long enough for any refusal.
 TEST(Message, ALongOneIsCutAtItsEnd) {
   for (size_t length : { 300u, 510u, 511u, 512u, 513u, 4000u, 100000u }) {
     std::string said;
@@ -82,7 +82,7 @@ TEST(Message, CanBeBuiltFromTheLastOne) {
   cgr__fail(CGR_ERROR_DEVICE, "the cause");
   cgr__fail(CGR_ERROR_CALLBACK, "outer: %s; again: %s", cgr_last_message(), cgr_last_message());
   EXPECT_STREQ(cgr_last_message(), "outer: the cause; again: the cause");
-  for (int i = 0; i < 2000; i++) /* until it is longer than what is kept, and beyond */
+  for (int i = 0; i < 2000; i++) /* until it is longer than what is kept, and longer still */
     cgr__fail(CGR_ERROR_CALLBACK, "+%s", cgr_last_message());
   std::string kept = cgr_last_message();
   EXPECT_EQ(kept.find_first_not_of('+'), std::string::npos);

@@ -1,4 +1,4 @@
-// Every enumerator of the public headers has a name, and no other value has.
+// Every enumerator of the public headers has a name, and no other value has one.
 //
 // The list of an enum is tied to it by a switch: an enumerator that is missing here does not compile (-Wswitch). That no enum is
 // missing is read from the headers.

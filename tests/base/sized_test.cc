@@ -1,4 +1,4 @@
-// The one rule for structs that cross the interface and may grow, with every such struct of the public headers.
+// The single rule for structs that cross the interface and may grow, tested with every such struct of the public headers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ Bytes Filled(Random &random, size_t bytes) {
 
 void SetSize(Bytes *bytes, uint32_t size) { memcpy(bytes->data(), &size, sizeof size); }
 
-// What reading `given` into a struct of `size` bytes must give.
+// The expected result of reading `given` into a struct of `size` bytes.
 Bytes Completed(const Bytes &given, size_t size) {
   Bytes expected(size, 0);
   memcpy(expected.data(), given.data(), std::min(given.size(), size));

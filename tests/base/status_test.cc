@@ -1,4 +1,4 @@
-// Statuses: numbers that callers may have compiled in, names and texts.
+// Statuses: their numbers, which callers may have compiled in, names and texts.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -14,7 +14,7 @@ const cgr_status kAll[] = {
 #undef VALUE
 };
 
-// What version 0.2 gave out: a status keeps its number for ever, and new ones come after the last.
+// The numbers of version 0.2: a status keeps its number for ever, and new ones come after the last.
 const char *const kByNumber[] = {
   "CGR_OK",
   "CGR_NOT_READY",

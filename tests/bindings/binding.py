@@ -1,7 +1,7 @@
-"""A binding of cgr for Python, made from the headers by cffi: nothing of it is written by hand.
+"""A Python binding of cgr, made from the headers by cffi: none of it is written by hand.
 
-The preprocessor reads <cgr/cgr.h>; what comes from the headers of cgr, and not from the system's, is given to cffi as it stands,
-but for the attribute of exported functions, which means nothing to it.
+The preprocessor reads <cgr/cgr.h>; what comes from cgr's headers, not the system's, is given to cffi unchanged except for the
+attribute of exported functions, which cffi does not know.
 """
 
 import os
@@ -14,7 +14,7 @@ EXPORTED = '__attribute__((visibility("default")))'
 
 
 def declarations(include):
-    """The headers below `include` after the preprocessor, without the system's."""
+    """The headers below `include`, preprocessed, without the system's."""
     include = os.path.normpath(include)  # the preprocessor's markers have no double or trailing slashes
     compiler = os.environ.get("CC") or "gcc"
     command = [compiler, "-E", "-std=c11", "-I", include, os.path.join(include, "cgr/cgr.h")]
@@ -46,7 +46,7 @@ class Binding:
         self.lib = self.ffi.dlopen(library)
 
     def new(self, name, **fields):
-        """A struct as its _INIT macro makes it: `size`, of cgr_config magic and version, and the rest zero."""
+        """A struct as its _INIT macro makes it: `size`, for cgr_config also magic and version, and the rest zero."""
         struct = self.ffi.new(f"{name} *")
         names = [field for field, _ in self.ffi.typeof(name).fields]
         if names[0] == "size":
@@ -58,13 +58,13 @@ class Binding:
         return struct
 
     def call(self, name, *arguments):
-        """Calls a function that returns a status; any but CGR_OK is an Error."""
+        """Calls a function that returns a status; any status but CGR_OK raises an Error."""
         status = getattr(self.lib, name)(*arguments)
         if status != self.lib.CGR_OK:
             raise Error(self.string(self.lib.cgr_status_name(status)), self.string(self.lib.cgr_last_message()))
 
     def made(self, name, kind, *arguments):
-        """What a function gives by its last argument."""
+        """What a function returns through its last argument."""
         out = self.ffi.new(f"{kind} *")
         self.call(name, *arguments, out)
         return out[0]

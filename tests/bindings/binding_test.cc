@@ -1,4 +1,4 @@
-// A binding for Python that cffi makes of the headers, by tests in Python, which run an engine with it on the host device.
+// A Python binding that cffi makes from the headers. The tests are in Python and run an engine with it on the host device.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@ bool Succeeds(const std::string &command) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The first one on PATH may be one that the system's packages do not reach.
+// The first one on PATH may not see the system's packages.
 std::string Python() {
   for (const std::string python : { "python3", "/usr/bin/python3" })
     if (Succeeds(python + " -c 'import cffi, pycparser, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null"))

@@ -1,4 +1,4 @@
-"""A binding that is generated from the headers, and an engine in Python that runs with it on the host device.
+"""A binding generated from the headers, and an engine in Python that uses it on the host device.
 
 python3 -B tests/bindings/binding_test.py [-v] [Class]      from a folder with include/cgr, libcgr.so and tests/abi/abi.txt; needs
                                                             cffi and pycparser
@@ -43,7 +43,7 @@ def kept_list():
 
 
 class Declarations(unittest.TestCase):
-    """The generator understands the headers as the compiler does, whose numbers are in the list."""
+    """The generator reads the headers as the compiler does: the list has the compiler's numbers."""
 
     STRUCTS, VALUES, FUNCTIONS = kept_list()
 
@@ -80,7 +80,7 @@ class Declarations(unittest.TestCase):
 
 
 class Engines(unittest.TestCase):
-    """Steps, against the attention from first principles, and the same steps without graphs."""
+    """Steps, compared with attention from first principles, and the same steps without graphs."""
 
     PROMPTS = ([3, 14, 15, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4], [2, 7, 1], [31])
 
@@ -172,7 +172,7 @@ class Engines(unittest.TestCase):
 
 
 class Errors(unittest.TestCase):
-    """What fails comes through, with its words, and the next good call works."""
+    """A failure comes through with its message, and the next good call works."""
 
     def engine(self):
         return Engine(BINDING, LIB.CGR_MODE_FULL, LIB.CGR_SCHEDULE_ASYNC)
@@ -229,7 +229,7 @@ class Errors(unittest.TestCase):
 
 
 class Reference(unittest.TestCase):
-    """What the engine is compared with."""
+    """The reference that the engine is compared with."""
 
     def test_one_token_attends_to_itself(self):
         out = attend([5])

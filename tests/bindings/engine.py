@@ -1,6 +1,6 @@
 """A small engine in Python on the host device: one layer of attention, whose "kernels" are Python functions.
 
-A token's query, keys and values are made of its id and position; the next token follows from its id and from the attention.
+A token's query, keys and values are made from its id and position; the next token follows from its id and the attention.
 """
 
 import math
@@ -8,7 +8,7 @@ import math
 HEADS, DIM, PAGE, PAGES, VOCABULARY = 2, 8, 16, 24, 61
 ROWS, TOKENS, LENGTH = 4, 32, 64
 
-# Of the "kernels": copied by value when they are launched.
+# Arguments of the "kernels": copied by value when they are launched.
 ARGUMENTS = """
 typedef struct embed_args { const int32_t *ids, *positions; float *q, *k, *v; int32_t num_tokens; } embed_args;
 typedef struct sample_args { const int32_t *ids, *indices; const float *out; int32_t *next; int32_t num_requests; } sample_args;
@@ -16,7 +16,7 @@ typedef struct sample_args { const int32_t *ids, *indices; const float *out; int
 
 
 def embed(token, position):
-    """q of all heads, k, v, which float holds exactly: sixteenths."""
+    """q of all heads, k, v, in sixteenths, which float holds exactly."""
     q = [((token * 5 + position * 3 + i * 7) % 23 - 11) / 16 for i in range(HEADS * DIM)]
     k = [((token * 3 + position * 11 + i * 5) % 19 - 9) / 16 for i in range(DIM)]
     v = [((token * 7 + position * 5 + i * 13) % 29 - 14) / 16 for i in range(DIM)]
@@ -28,7 +28,7 @@ def sample(token, out):
 
 
 def attend(tokens):
-    """out of the last of `tokens`, from first principles."""
+    """out for the last of `tokens`, from first principles."""
     rows = [embed(token, position) for position, token in enumerate(tokens)]
     out = []
     for head in range(HEADS):
@@ -55,7 +55,7 @@ class Engine:
         self.log_function = self.callback("cgr_log_function", self.log)
 
     def callback(self, kind, function, **options):
-        """A function for C. No exception goes through C: it is kept, and `error` is returned in its place."""
+        """A function for C. Exceptions do not pass through C: one is kept, and `error` is returned in its place."""
         return self.ffi.callback(kind, function, onerror=lambda _, raised, __: self.failures.append(raised), **options)
 
     def __enter__(self):
@@ -186,7 +186,7 @@ class Engine:
         return row
 
     def step(self, rows, lengths, tokens):
-        """One step of a whole batch: its kind, and of each request tag, next token and the last token's out."""
+        """One step of a whole batch: its kind, and each request's tag, next token and the last token's out."""
         arrays = [self.ffi.new("int32_t[]", numbers) for numbers in (rows, lengths, tokens)]
         batch = self.b.new("cgr_batch", num_requests=len(rows), rows=arrays[0], query_lens=arrays[1], tokens=arrays[2])
         return self.run(batch, lengths)

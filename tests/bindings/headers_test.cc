@@ -1,4 +1,4 @@
-// What a generator of bindings cannot take from the headers: macros. Which there are, and the rule that stands for the _INIT
+// What a generator of bindings cannot take from the headers: macros. Checks which there are, and the rule that replaces the _INIT
 // macros.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-// The macros that the headers of cgr define: "NAME" or "NAME(" of one with arguments.
+// The macros that the headers of cgr define: "NAME", or "NAME(" for one with arguments.
 std::set<std::string> Macros() {
   std::set<std::string> macros;
   std::istringstream lines(cgr_test::Preprocessed("include", "-dD"));
@@ -36,7 +36,7 @@ TEST(Headers, ConstantsAreEnumerators) {
       others.insert(macro);
   const std::set<std::string> expected = {
     "CGR_API",
-    // For #if; enumerators cannot be seen there. CGR_HEADER_VERSION is the enumerator.
+    // For #if, where enumerators cannot be seen. CGR_HEADER_VERSION is the enumerator.
     "CGR_VERSION",
     "CGR_VERSION_MAJOR",
     "CGR_VERSION_MINOR",
@@ -52,7 +52,7 @@ TEST(Headers, ConstantsAreEnumerators) {
   EXPECT_EQ(others, expected);
 }
 
-// base.h: `size`, and zero for the rest; cgr_config has a magic number and a version besides.
+// base.h: `size`, and zero for the rest; cgr_config also has a magic number and a version.
 template <typename T> void ExpectTheRule(const char *name, const T &init) {
   static T zero;
   zero.size = sizeof zero;

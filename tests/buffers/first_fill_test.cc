@@ -1,5 +1,5 @@
-// What the arena holds before its first step: cleared, and then filled as the layout says, every element of every buffer has the
-// padding value that the public header gives.
+// What the arena holds before its first step: once it is cleared and filled as the layout says, every element of every buffer has
+// the padding value that the public header gives.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,12 +15,12 @@ namespace {
 
 using namespace cgr_test;
 
-// An arena of the host, and which of its bytes a buffer owns.
+// An arena on the host, and which of its bytes a buffer owns.
 struct Arena {
   cgr__limits limits;
   cgr__layout layout;
   std::vector<unsigned char> bytes, owned;
-  int fills = 0, failing = -1; // the fill of this number fails
+  int fills = 0, failing = -1; // the fill with this number fails
 
   Arena(const std::vector<cgr__declared> &declared, const cgr__limits &l) : limits(l) {
     EXPECT_EQ(cgr__layout_make(&limits, declared.data(), static_cast<int32_t>(declared.size()), &layout), CGR_OK);
@@ -70,7 +70,7 @@ struct Arena {
   }
 };
 
-// "padding" of cgr.h; what a repeated value repeats before the first step is 0.
+// "padding" in cgr.h; a repeated value is 0 before the first step.
 double PaddingOf(const cgr__limits &l, int id, int32_t copy) {
   switch (id) {
   case CGR_BUFFER_SLOT_MAPPING:
@@ -112,7 +112,7 @@ TEST(FirstFill, GivesEveryElementItsPaddingValue) {
   }
 }
 
-// The padding values that a dtype holds, up to its ends.
+// The padding values that a dtype can hold, up to its limits.
 TEST(FirstFill, WritesDeclaredPaddingExactly) {
   const struct {
     cgr_dtype dtype;

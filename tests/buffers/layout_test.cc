@@ -1,4 +1,4 @@
-// Where the persistent buffers lie: their shapes, places and addresses, and the slots of the rings.
+// The layout of the persistent buffers: their shapes, places and addresses, and the slots of the rings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -236,7 +236,7 @@ TEST(LayoutOverflow, ADeclaredBufferIsRefusedByItsIndex) {
   }
 }
 
-// Buffers that are each allowed, but not all together.
+// Buffers that are allowed one by one, but not all together.
 TEST(LayoutOverflow, AnArenaThatNoMachineHasIsRefused) {
   Random random(1);
   cgr__limits limits = RandomLimits(random);

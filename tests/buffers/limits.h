@@ -1,4 +1,4 @@
-// Limits to lay buffers out for, and what the public header says of each buffer under them.
+// Limits for a layout of buffers, and what the public header says of each buffer under them.
 #ifndef CGR_TESTS_BUFFERS_LIMITS_H
 #define CGR_TESTS_BUFFERS_LIMITS_H
 
@@ -10,7 +10,7 @@
 
 namespace cgr_test {
 
-// Every byte is given, those between the fields too.
+// Every byte is set, including those between the fields.
 inline cgr__limits RandomLimits(Random &random) {
   cgr__limits l;
   memset(&l, 0, sizeof l);

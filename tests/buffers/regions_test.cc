@@ -85,7 +85,7 @@ TEST(Regions, NumbersThatNobodyGaveAreRefused) {
   EXPECT_EQ(r.regions->epoch, 0u);
 }
 
-// "expected one of 3 .. 2" would help nobody.
+// A message "expected one of 3 .. 2" would help nobody.
 TEST(Regions, TheMessageSaysWhenThereAreNoneToMove) {
   Registry r(3);
   ExpectMessage(r.Move(0, r.memory, 8), CGR_ERROR_INVALID_ARGUMENT, { "cgr_region_move", "region is 0", "cgr_region_register" });

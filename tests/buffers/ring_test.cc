@@ -1,4 +1,4 @@
-// The staging and the readback ring against a model: which slot a step may have, what a slot's number says, and that nobody
+// The staging ring and the readback ring against a model: which slot a step may have, what a slot's number says, and that nobody
 // writes what a step in flight may still read (PROTOCOL.md).
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ cgr__layout LayoutFor(Random &random, int32_t depth, cgr__limits *limits) {
   return layout;
 }
 
-// A ring in memory of exactly its size, with a device that completes when it is told to.
+// A ring in memory of exactly its size, with a device that completes steps when told to.
 struct Rig {
   cgr__limits limits;
   cgr__layout layout;
@@ -38,8 +38,7 @@ struct Rig {
   }
   void Complete(uint64_t seq) { __atomic_store_n(&ring.completion->completed_seq, seq, __ATOMIC_RELEASE); }
 
-  // All of a slot, to the ends of its sections, holds `word`, with a number of each section's own. The slot's number is not
-  // touched.
+  // Fills all of a slot, to the ends of its sections, with `word` and a number per section. The slot's number is not touched.
   void Write(cgr__slot_header *slot, int32_t word) {
     slot->num_requests = slot->num_tokens = slot->num_changes = word;
     for (int32_t i = 0; i < 3 * limits.max_requests + 1; i++)

@@ -1,4 +1,4 @@
-// After warm-up nothing that enqueues, waits or replays on the host device allocates: counted at malloc itself.
+// After warm-up no call that enqueues, waits or replays on the host device allocates. Allocations are counted in malloc itself.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -55,8 +55,8 @@ TEST_P(AllocTest, NothingIsAllocatedAfterWarmUp) {
     ASSERT_EQ(ops->stream_sync(dev, b), CGR__DEVICE_OK);
     ASSERT_EQ(ops->stream_sync(dev, a), CGR__DEVICE_OK);
   };
-  // The pools grow to the depth in use; how deep the queues get differs from round to round under ASYNC and RANDOM, but it
-  // cannot pass what is enqueued without a wait: put that much in at once.
+  // The pools grow to the depth in use. Under ASYNC and RANDOM the depth of the queues differs from round to round, but it
+  // cannot exceed what is enqueued without a wait: enqueue that much at once.
   std::atomic<bool> open(false);
   struct GateArgs {
     std::atomic<bool> *open;

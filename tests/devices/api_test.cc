@@ -1,4 +1,4 @@
-// The public functions of memory, streams and work: that they work, and what they refuse with which message.
+// The public functions for memory, streams and work: that they work, what they refuse, and with which message.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -143,7 +143,7 @@ TEST_P(HostHandlesTest, AreNamedInTheMessage) {
   EXPECT_EQ(cgr_device_close(dev), CGR_OK);
 }
 
-// It knows its allocations too: the end of one is the end of a copy or a fill. Of other memory it knows nothing.
+// It knows its allocations too: no copy or fill may pass the end of one. Of other memory it knows nothing.
 TEST_P(HostHandlesTest, NothingGoesPastTheEndOfAnAllocation) {
   cgr_device *dev = nullptr;
   cudaStream_t stream;

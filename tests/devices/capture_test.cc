@@ -1,4 +1,4 @@
-// Capture and graphs: what is recorded, what is refused, and that a refused capture costs nothing but itself.
+// Capture and graphs: what is recorded, what is refused, and that a refused capture affects nothing else.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -278,7 +278,7 @@ TEST_P(CaptureTest, HostSideUseOfACapturedEventInvalidates) {
   EXPECT_EQ(ops_->event_query(dev_, fork_), CGR__DEVICE_CAPTURE_ILLEGAL);
   EXPECT_NE(ops_->event_sync(dev_, fork_), CGR__DEVICE_OK);
   EndsWith(CGR__DEVICE_CAPTURE_INVALID);
-  // The event is of use again once it is recorded outside.
+  // The event is usable again once it is recorded outside.
   ASSERT_EQ(ops_->event_record(dev_, fork_, a_), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->event_sync(dev_, fork_), CGR__DEVICE_OK);
 }
@@ -345,7 +345,7 @@ TEST_P(CaptureTest, OnlyTheThreadThatBeganGetsAGraph) {
     EXPECT_EQ(dev_->last_raw, 908);
     EXPECT_EQ(other, nullptr);
   }).join();
-  EXPECT_FALSE(Capturing(a_)); // ended all the same, without a graph
+  EXPECT_FALSE(Capturing(a_)); // ended anyway, without a graph
   EXPECT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_CAPTURE_INVALID);
   Begin(a_);
   ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);
@@ -385,7 +385,7 @@ TEST_P(HostCaptureTest, EndOnAForkedStreamIsUnmatched) {
   EXPECT_EQ(dev->ops->capture_end(dev, b, &graph), CGR__DEVICE_CAPTURE_INVALID);
   EXPECT_EQ(dev->last_raw, 903);
   EXPECT_EQ(dev->ops->capture_end(dev, a, &graph), CGR__DEVICE_CAPTURE_INVALID);
-  // Outside, the event of a capture that is over cannot be waited for.
+  // Once a capture is over, nobody outside can wait for its event.
   EXPECT_EQ(dev->ops->event_wait(dev, event, b), CGR__DEVICE_CAPTURE_ILLEGAL);
   EXPECT_EQ(dev->last_raw, 907);
   ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);

@@ -1,4 +1,4 @@
-// A device counts what was made from it and refuses to close before; handles that are no devices are refused everywhere.
+// A device counts what was made from it and refuses to close while any of it is left; non-device handles are refused everywhere.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -77,7 +77,7 @@ TEST_P(CloseTest, RuntimesAloneAreCountedToo) {
   EXPECT_EQ(cgr_device_close(dev_), CGR_OK);
 }
 
-// What failed before it made something is not alive; what refused to destroy something has not destroyed it.
+// A create that failed leaves nothing alive; a destroy that refused has destroyed nothing.
 TEST_P(CloseTest, FailuresKeepTheCountRight) {
   CGR_SKIP_WITHOUT_DEVICE(GetParam());
   Open(&fault_layer);
@@ -97,7 +97,7 @@ TEST_P(CloseTest, FailuresKeepTheCountRight) {
   cgr__fault_set(dev_, nullptr);
   EXPECT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
   ExpectAlive("1 stream, 1 event, 1 allocation are");
-  // These take effect and fail all the same.
+  // These take effect, yet report a failure.
   plan.error = CGR__DEVICE_FAILED;
   cgr__fault_set(dev_, &plan);
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_ERROR_DEVICE);
@@ -130,7 +130,7 @@ TEST_P(CloseTest, ADeadDeviceClosesOnceItsObjectsAreReleased) {
 
 CGR_INSTANTIATE_OVER_DEVICES(CloseTest);
 
-// A device that cannot close yet, as a GPU cannot on which a stream captures.
+// A device that cannot close yet, like a GPU on which a stream captures.
 int refusals;
 int RefuseOnce(cgr_device *) { return refusals++ == 0 ? CGR__DEVICE_CAPTURE_ILLEGAL : CGR__DEVICE_OK; }
 

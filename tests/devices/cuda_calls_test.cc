@@ -1,5 +1,5 @@
-// What the CUDA device asks of the driver, and in which state of the calling thread, with a driver that only takes notes: on
-// every machine with a toolkit, GPU or not.
+// What the CUDA device asks of the driver, and in which state of the calling thread. The driver is a fake that only records
+// calls, so this runs on every machine with a toolkit, GPU or not.
 #include <gtest/gtest.h>
 
 #include "devices/device.h"
@@ -9,8 +9,8 @@
 
 namespace {
 
-// The thread has no context, another one's, or ours: the driver sees ours, and the thread gets back what it had. A replay's calls
-// are made in whatever context there is.
+// The thread has no context, another one, or ours: the driver sees ours, and the thread gets back what it had. A replay's calls
+// are made in whatever context is current.
 TEST_F(CudaCallsTest, EveryCallIsMadeInTheDevicesContext) {
   for (const std::vector<CUcontext> &before : { std::vector<CUcontext>(), { kOther }, { kOurs }, { kOurs, kOther } }) {
     driver = Driver();
@@ -26,7 +26,7 @@ TEST_F(CudaCallsTest, EveryCallIsMadeInTheDevicesContext) {
       EXPECT_TRUE(looks || call.context == kOurs || IsOfReplay(call.name)) << call.name;
     }
     bool ours = !before.empty() && before.back() == kOurs;
-    EXPECT_EQ(driver.Count("CtxPushCurrent") == 0, ours); // where it is current nothing is pushed
+    EXPECT_EQ(driver.Count("CtxPushCurrent") == 0, ours); // if ours is current, nothing is pushed
     EXPECT_EQ(driver.Count("CtxPushCurrent"), driver.Count("CtxPopCurrent"));
     EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
     EXPECT_EQ(driver.stack, before);
@@ -34,7 +34,7 @@ TEST_F(CudaCallsTest, EveryCallIsMadeInTheDevicesContext) {
   }
 }
 
-// Whatever fails: the thread is as it was, and what destroys says nothing of a device that is lost.
+// Whatever fails, the thread is left as it was, and calls that destroy do not report a lost device.
 TEST_F(CudaCallsTest, FailuresLeaveTheThreadAsItWas) {
   for (CUresult raw : { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS }) {
     for (const std::string &name : kFunctions) {
@@ -172,7 +172,7 @@ TEST_F(CudaCallsTest, AStickyCodeEndsTheDevice) {
     ASSERT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
     driver.failures["StreamQuery"] = static_cast<CUresult>(raw);
     EXPECT_EQ(ops_->stream_query(dev_, Handle<cudaStream_t>(0x3000)), CGR__DEVICE_DEAD) << raw;
-    // From here the first cause is the answer to everything, and the driver is not asked; what destroys still works.
+    // From here every call returns the first cause without asking the driver; calls that destroy still work.
     driver.failures.clear();
     for (const std::string &name : kFunctions)
       driver.failures[name] = CUDA_ERROR_LAUNCH_FAILED;
@@ -275,7 +275,7 @@ TEST_F(CudaCallsTest, AStreamThatCapturesIsNotDestroyed) {
   EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
   EXPECT_EQ(driver.Count("StreamDestroy"), 0);
   driver.failures["StreamSynchronize"] = CUDA_ERROR_UNKNOWN;
-  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_FAILED); // gone all the same
+  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_FAILED); // gone anyway
   EXPECT_EQ(driver.Count("StreamDestroy"), 1);
   driver.failures.clear();
   EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);

@@ -1,5 +1,5 @@
-// What the CUDA device reads of graphs, and of captures under way, with a driver that only takes notes: on every machine with a
-// toolkit, GPU or not.
+// What the CUDA device reads from graphs, and from captures under way. The driver is a fake that only records calls, so this runs
+// on every machine with a toolkit, GPU or not.
 #include <gtest/gtest.h>
 
 #include "devices/device.h"
@@ -13,7 +13,7 @@ class CudaGraphsTest : public CudaCallsTest {};
 
 using Lines = std::vector<std::string>;
 
-// A kernel is known by its function or as a kernel of a library; its parameters stand one by one or in a buffer.
+// A kernel is named by its function or as a kernel of a library; its parameters are given one by one or in a buffer.
 TEST_F(CudaGraphsTest, AWalkReadsKernelsHoweverTheyWereLaunched) {
   uint64_t words[] = { 11, 0, 22, 0 };
   void *params[] = { &words[0], &words[2] };
@@ -59,7 +59,7 @@ TEST_F(CudaGraphsTest, AWalkHidesWhatTheDriverDoesNotTell) {
     EXPECT_EQ(Walk(), lines);
   }
   driver.failures.clear();
-  driver.nodes = { CU_GRAPH_NODE_TYPE_HOST }; // of somebody else
+  driver.nodes = { CU_GRAPH_NODE_TYPE_HOST }; // somebody else's
   EXPECT_EQ(Walk(), Lines{ "0 host function 0 hidden" });
   driver.nodes = { CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_MEMCPY };
   for (const char *name : { "GraphGetNodes", "GraphNodeGetType" }) {
@@ -107,7 +107,7 @@ TEST_F(CudaGraphsTest, NodesOfACapture) {
   EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
 }
 
-// From CUDA 13.1 on: the half of the graph that was captured does not count, for the executable graph has one of its own.
+// From CUDA 13.1 on. The captured graph's half of an id does not count, because the executable graph has its own.
 TEST_F(CudaGraphsTest, IdsForTools) {
   Open();
   const auto ids = [&] {

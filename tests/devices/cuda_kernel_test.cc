@@ -1,4 +1,4 @@
-// Kernels of a build, launched and loaded through devices/cuda/launch.h as the library's own are.
+// A build's kernels, launched and loaded through devices/cuda/launch.h like the library's own.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -68,8 +68,8 @@ TEST_F(CudaKernelTest, RunsEagerlyAndInAGraph) {
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
-// An engine's kernels may follow each other on programmatic edges (cuBLASLt's do): such a graph can be made and looked at as
-// well.
+// An engine's kernels may follow each other on programmatic edges (cuBLASLt's do): such a graph can be made and inspected
+// too.
 TEST_F(CudaKernelTest, RunsInAGraphWithProgrammaticEdges) {
   const cgr__kernel early = { "early", sizeof(test_scale_args), nullptr, test_scale_early, test_scale_preload, 0 };
   cgr__graph *graph;
@@ -94,8 +94,8 @@ TEST_F(CudaKernelTest, RunsInAGraphWithProgrammaticEdges) {
   ops_->graph_destroy(dev_, graph);
 }
 
-// A kernel that is launched early begins beside the one before it, and after its wait sees what that one wrote; in a stream and
-// in a graph. Code for older architectures, which cannot wait, begins after it.
+// A kernel that is launched early begins beside the kernel before it, and after its wait sees what that kernel wrote, in a stream
+// and in a graph. Code for older architectures, which cannot wait, begins after that kernel.
 TEST_F(CudaKernelTest, EarlyLaunchesBeginBesideWhatIsBeforeThem) {
   if (cgr_test::UnderChecker())
     GTEST_SKIP() << "the checker runs one kernel after the other";

@@ -1,5 +1,5 @@
-// What a call leaves of the calling thread: its current context and device, its pending CUDA error, its captures and those of
-// others. One GPU, and CUDA's runtime beside the library as an engine uses it.
+// What a call leaves unchanged in the calling thread: its current context and device, its pending CUDA error, its captures and
+// those of others. One GPU, with CUDA's runtime used beside the library, as an engine does.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -70,7 +70,7 @@ private:
 
 void Nothing(const void *) {}
 
-// Every public function, good and failing.
+// Every public function, succeeding and failing.
 void CallEverything() {
   Watch watch;
   cgr_device *dev = nullptr, *none = nullptr;
@@ -162,7 +162,7 @@ void CallAll() {
   CallTheTable();
 }
 
-// On a thread of its own: nothing is current and nothing pending there at first.
+// Runs on a new thread, on which nothing is current and nothing pending at first.
 void OnAThread(const std::function<void()> &prepare) {
   std::thread([&] {
     prepare();
@@ -264,7 +264,7 @@ TEST_F(CudaThreadTest, AnotherThreadsGlobalCaptureIsLeftAlone) {
   EXPECT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
 }
 
-// What the header says is legal in a capture is so in one of the calling thread's own.
+// What the header calls legal in a capture is legal in one of the calling thread's own too.
 TEST_F(CudaThreadTest, AThreadsOwnCaptureIsLeftAloneByWhatIsLegalInIt) {
   cgr_device *dev = cgr_test::OpenDevice(cgr_test::CudaParam());
   ASSERT_NE(dev, nullptr);

@@ -45,7 +45,7 @@ struct MixArgs {
   int *word;
   int digit;
 };
-// The order of any two is seen.
+// The result shows the order of any two.
 void Mix(const void *raw) {
   const auto *args = static_cast<const MixArgs *>(raw);
   *args->word = *args->word * 10 + args->digit;
@@ -70,7 +70,7 @@ TEST_P(EventTest, AnEventNeverRecordedIsNotWaitedFor) {
   EXPECT_EQ(words_[0], 7);
 }
 
-// A wait keeps what the event stood for, also when the event is recorded again or destroyed.
+// A wait keeps what the event stood for, even if the event is recorded again or destroyed.
 TEST_P(EventTest, AWaitIsForTheRecordBeforeIt) {
   cgr_event *event;
   MixArgs args = { words_, 1 };
@@ -122,7 +122,7 @@ TEST_P(EventTest, ForkAndJoinBranchesOfACapture) {
   EXPECT_EQ(ops->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
-// An event recorded in a capture belongs to it; outside it cannot be waited for, in the capture it can.
+// An event recorded in a capture belongs to it: it can be waited for in the capture, but not outside.
 TEST_P(EventTest, ACapturedEventIsNotForOthers) {
   const cgr__device_ops *ops = dev_->ops;
   cgr__graph *graph;
@@ -135,7 +135,7 @@ TEST_P(EventTest, ACapturedEventIsNotForOthers) {
   cgr_status refused = cgr_event_wait(dev_, events_[0], streams_[1]);
   EXPECT_EQ(refused, cgr_last_device_code() == 1 ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_CAPTURE);
   EXPECT_TRUE(cgr_last_device_code() == 907 || (dev_->kind == CGR_DEVICE_KIND_CUDA && cgr_last_device_code() == 1));
-  ASSERT_EQ(cgr_event_record(dev_, events_[0], streams_[0]), CGR_OK); // recorded outside it is like any other
+  ASSERT_EQ(cgr_event_record(dev_, events_[0], streams_[0]), CGR_OK); // once recorded outside, it is like any other
   EXPECT_EQ(cgr_event_wait(dev_, events_[0], streams_[1]), CGR_OK);
 }
 

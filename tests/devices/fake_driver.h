@@ -1,5 +1,5 @@
-// A driver that only takes notes, in place of devices/cuda/driver.c, which is therefore not linked: for tests of what the CUDA
-// device asks of it. Included by one file of a program.
+// A fake driver that only records calls, for tests of what the CUDA device asks of the driver. It replaces devices/cuda/driver.c,
+// which is therefore not linked. Only one file of a program includes it.
 #ifndef CGR_TESTS_DEVICES_FAKE_DRIVER_H
 #define CGR_TESTS_DEVICES_FAKE_DRIVER_H
 
@@ -66,7 +66,7 @@ struct Driver {
   }
 
   CUcontext Current() const { return stack.empty() ? nullptr : stack.back(); }
-  // Notes the call and tells what to answer.
+  // Records the call and returns the answer.
   CUresult Note(const char *name) {
     calls.push_back({ name, Current(), mode });
     auto failure = failures.find(name);
@@ -86,7 +86,7 @@ Driver driver;
 
 CUgraphNodeType TypeOf(CUgraphNode node) { return static_cast<CUgraphNodeType>(reinterpret_cast<uintptr_t>(node) & 0xff); }
 
-// A fake of cu<name>: notes the call; `effect` is what a call that succeeds does besides.
+// A fake of cu<name>: records the call; `effect` is what a successful call does besides.
 #define FAKE(name, parameters, effect)     \
   CUresult CUDAAPI Fake##name parameters { \
     CUresult raw = driver.Note(#name);     \
@@ -208,7 +208,7 @@ protected:
     driver.calls.clear();
   }
 
-  // Every operation once, in an order in which they succeed; `after` is told of each answer.
+  // Calls every operation once, in an order in which they succeed; `after` is called with each answer.
   void CallAll(const std::function<void(const char *, int)> &after) {
     cudaStream_t stream = Handle<cudaStream_t>(0x3000);
     cgr__event *event = Handle<cgr__event *>(0x6000);
@@ -261,7 +261,7 @@ protected:
     after("graph_destroy", ops_->graph_destroy(dev_, graph));
   }
   static int IgnoreParam(void *, const cgr__node_param *) { return CGR__DEVICE_OK; }
-  // What a walk shows: name, parameter, and the word that it is, or "hidden".
+  // What a walk shows: name, parameter, and the parameter's word, or "hidden".
   std::vector<std::string> Walk(int *error = nullptr) {
     std::vector<std::string> shown;
     auto show = [](void *context, const cgr__node_param *p) -> int {

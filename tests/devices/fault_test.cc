@@ -1,4 +1,4 @@
-// The fault shim fails the n-th call, keeps to what the table says of each error, and leaves nothing queued when a device dies.
+// The fault shim fails the n-th call, follows what the table says about each error, and leaves nothing queued if a device dies.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -32,7 +32,7 @@ protected:
     cgr__fault_set(dev_, &plan);
   }
 
-  // A fault at every call in turn: the error arrives, nothing breaks a rule below, and the next run is right.
+  // A fault at every call in turn: the error is returned, nothing breaks a rule below the shim, and the next run is right.
   uint64_t EveryCall(int error, int raw, int take_effect, int mode) {
     for (uint64_t nth = 1;; nth++) {
       Plan(CGR__FAULT_ANY_OP, nth, error, raw, take_effect, mode);
@@ -96,7 +96,7 @@ TEST_P(FaultTest, AnErrorThatMeansNothingWasDoneDoesNothing) {
   std::memset(memory, 0, 4);
   Plan(CGR__FAULT_ANY_OP, 1, CGR__DEVICE_INVALID, 1, 1, CGR__FAULT_FROM_NTH_ON);
   EXPECT_EQ(ops_->fill(dev_, memory, 9, 1, 4, stream), CGR__DEVICE_INVALID);
-  EXPECT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK); // what destroys does not get it
+  EXPECT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK); // calls that destroy do not get it
   EXPECT_EQ(cgr__fault_calls(dev_), 1u);
   cgr__fault_set(dev_, nullptr);
   ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
@@ -141,7 +141,7 @@ TEST_P(FaultTest, PendingWorkAfterDeathNeverRuns) {
   EXPECT_EQ(ops_->stream_query(dev_, b), CGR__DEVICE_DEAD);
   EXPECT_EQ(*count, 10); // by now, or not at all
   EXPECT_EQ(ops_->host_call(dev_, Count, &args, sizeof args, a), CGR__DEVICE_DEAD);
-  delete count; // the address sanitizer sees who still writes here
+  delete count; // the address sanitizer catches anyone who still writes here
   EXPECT_EQ(ops_->stream_destroy(dev_, a), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->stream_destroy(dev_, b), CGR__DEVICE_OK);
 }

@@ -1,4 +1,4 @@
-// Fills: elements of 1, 2, 4 and 8 bytes, at any place that is aligned to them, enqueued and captured.
+// Fills: elements of 1, 2, 4 and 8 bytes, at any address that is aligned to their size, enqueued and captured.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -30,7 +30,7 @@ protected:
     EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
   }
 
-  // One after the other: what the memory must hold, on this host's byte order.
+  // What the memory must hold, element by element, in this host's byte order.
   static void Expected(unsigned char *bytes, size_t at, uint64_t value, size_t width, size_t count) {
     for (size_t i = 0; i < count; i++)
       std::memcpy(bytes + at + i * width, &value, width);

@@ -1,4 +1,4 @@
-/* Kernels for the tests of the CUDA device, behind the interface that kernels/cuda has. */
+/* Kernels for the tests of the CUDA device, behind the same interface as kernels/cuda. */
 #ifndef CGR_TESTS_DEVICES_KERNELS_H
 #define CGR_TESTS_DEVICES_KERNELS_H
 
@@ -16,9 +16,9 @@ struct test_scale_args {
 int test_scale(const void *args, cudaStream_t stream);
 int test_scale_preload(void);
 int test_scale_early(const void *args, cudaStream_t stream); /* on a programmatic edge: may start before what is ahead has ended */
-int test_scale_nowhere(const void *args, cudaStream_t stream); /* with a grid of nothing */
+int test_scale_nowhere(const void *args, cudaStream_t stream); /* with an empty grid */
 
-/* Turns `count` words round by way of count * 4 bytes of dynamic shared memory, at most TEST_REVERSE_MAX words. */
+/* Reverses `count` words through count * 4 bytes of dynamic shared memory, at most TEST_REVERSE_MAX words. */
 #define TEST_REVERSE_MAX 20000
 struct test_reverse_args {
   int *words;

@@ -1,4 +1,4 @@
-// Memory: aligned, refused by name when there is none, and given back only by who gave it, once, as what it was.
+// Memory: aligned, refused by name if there is none, and freed only by its device, once, as the kind that it is.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -72,7 +72,7 @@ TEST_P(MemoryTest, OnlyWhatTheDeviceGaveIsTakenBack) {
   }
   EXPECT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({ "cgr_memory_free_pinned: memory is 0x", gave + "pinned memory" }));
-  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK); // none of it took effect
+  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK); // none of the above took effect
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
   EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_ERROR_INVALID_ARGUMENT);
@@ -80,7 +80,7 @@ TEST_P(MemoryTest, OnlyWhatTheDeviceGaveIsTakenBack) {
   EXPECT_EQ(cgr_device_close(other), CGR_OK);
 }
 
-// Below the public functions too, where the runtime allocates.
+// The table below the public functions, where the runtime allocates, refuses too.
 TEST_P(MemoryTest, TheTableRefusesAWildFree) {
   const cgr__device_ops *ops = dev_->ops;
   void *memory, *pinned;
@@ -101,7 +101,7 @@ void SetLater(const void *raw) {
   (*static_cast<std::atomic<int> *const *>(raw))->store(1);
 }
 
-// What has been enqueued may need the memory still.
+// Enqueued work may still need the memory.
 TEST_P(MemoryTest, AFreeWaitsForTheStreams) {
   for (bool pinned : { false, true }) {
     std::atomic<int> done{ 0 }, *where = &done;
@@ -117,7 +117,7 @@ TEST_P(MemoryTest, AFreeWaitsForTheStreams) {
   }
 }
 
-// A free that a capture forbids has not taken the memory: it can be freed afterwards.
+// A free that a capture forbids does not release the memory: it can be freed afterwards.
 TEST_P(MemoryTest, AFreeRefusedInACaptureCanBeRepeated) {
   const cgr__device_ops *ops = dev_->ops;
   cudaStream_t stream;

@@ -1,4 +1,4 @@
-// Opening a device by its name, what its config may say, and what it tells of itself.
+// Opening a device by name, what its config may say, and what it reports about itself.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ TEST(DeviceOpenTest, SaysWhyThereIsNoSuchGpu) {
   }
 }
 
-// The same question in a process that sees no GPU: this program again.
+// The same in a process that sees no GPU: it runs this program again.
 TEST(DeviceOpenTest, SaysWhyAHiddenGpuIsNotThere) {
   CGR_SKIP_WITHOUT_DEVICE(cgr_test::CudaParam());
   char command[400];
@@ -153,7 +153,7 @@ TEST(DeviceConfigTest, ALongerOneIsAcceptedWhileItsRestIsZero) {
   EXPECT_TRUE(MessageHas({ "cgr_device_open: config: size is " + std::to_string(sizeof longer), "not zero" }));
 }
 
-// A layer that does not open, and what it was given.
+// A layer that fails to open, and the config that it was given.
 cgr_device_config last_config;
 int FailToOpen(cgr_device *inner, const cgr_device_config *config, cgr_device **dev) {
   EXPECT_NE(inner, nullptr);

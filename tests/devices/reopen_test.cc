@@ -1,5 +1,5 @@
-// A GPU that is closed and opened again, in a process where nobody else keeps its context: it is given back unless a kernel has
-// run (CUDA's runtime keeps it then, until the process ends), and what comes after works as at first.
+// A GPU that is closed and opened again, in a process where nobody else keeps its context: the context is released unless a
+// kernel has run (CUDA's runtime then keeps it until the process ends), and a reopened device works as at first.
 #include <gtest/gtest.h>
 
 #include "cgr/device.h"

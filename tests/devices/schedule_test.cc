@@ -134,7 +134,7 @@ TEST(ScheduleTest, RandomIsDecidedByItsSeed) {
   EXPECT_GE(runs.size(), 15u);
 }
 
-// A fork whose branch does not touch what the first stream does in between: how each schedule orders the branch.
+// A fork whose branch is independent of the first stream's work in between: how each schedule orders the branch.
 std::string ForkedReplay(cgr_test::DeviceParam param) {
   Bench bench(param);
   auto *ops = bench.dev->ops;

@@ -1,4 +1,4 @@
-// The width of a graph: by hand, and of random ones against a search from every node.
+// The width of a graph: of some made by hand, and of random ones against a search from every node.
 #include "devices/shape.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(GraphShape, OfRandomGraphs) {
   for (int n = 0; n < 300; n++) {
     const uint32_t nodes = uint32_t(random.Pick(1, 12));
     Edges edges;
-    std::vector<uint32_t> names(nodes); // so that numbers say nothing of the order
+    std::vector<uint32_t> names(nodes); // numbers must say nothing about the order
     for (uint32_t i = 0; i < nodes; i++)
       names[i] = i;
     for (size_t i = nodes; i > 1; i--)

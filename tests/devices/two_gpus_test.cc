@@ -1,5 +1,5 @@
-// Two GPUs in one process, a thread for each: nobody touches the other's. In a process of its own, where no context exists at
-// first.
+// Two GPUs in one process, a thread for each: neither touches the other's GPU. A separate process, because at first no context
+// may exist.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -104,7 +104,7 @@ TEST_F(TwoGpusTest, OneGpuGetsNoContextFromTheOther) {
       OpenWorkClose(ordinal, 10);
       EXPECT_FALSE(HasContext(1 - ordinal)) << ordinal;
     }).join();
-    EXPECT_FALSE(HasContext(ordinal)) << ordinal; // given back at close
+    EXPECT_FALSE(HasContext(ordinal)) << ordinal; // released at close
     EXPECT_FALSE(HasContext(1 - ordinal)) << ordinal;
   }
 }

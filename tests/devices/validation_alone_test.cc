@@ -1,5 +1,5 @@
 // The validation layer links without the rest of the library, as it must beside a libcgr.so that exports its public functions
-// alone. This file is linked with the layer and nothing else: it opens the layer over a device of its own.
+// alone. This file is linked with the layer and nothing else, and opens it over a stub device.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The validation layer: what breaks a rule is refused and reported by name, and a right program is left alone. Over every device.
+// The validation layer, over every device: it refuses and reports by name what breaks a rule; it leaves correct programs alone.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -27,7 +27,7 @@ protected:
   }
   void TearDown() override { EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); }
 
-  // The call is refused, and what it broke is told once, by name, and is in the last message too.
+  // The call is refused; the violation is reported once, by name, and is in the last message too.
   void ExpectViolation(cgr_status got, cgr_status status, const std::string &what) {
     EXPECT_EQ(got, status) << cgr_last_message();
     EXPECT_EQ(violations_.size(), ++expected_) << what;
@@ -171,7 +171,7 @@ TEST_P(ValidationTest, CaptureRulesAreNamed) {
   EXPECT_EQ(violations_.size(), expected_);
 }
 
-// What the device alone can know is told as well: here that an event was recorded outside of the capture that would wait for it.
+// What only the device can know is reported too: here, that an event was recorded outside the capture that would wait for it.
 TEST_P(ValidationTest, WhatTheDeviceRefusesIsNamed) {
   cudaStream_t a, b;
   cgr_event *event;
@@ -200,7 +200,7 @@ TEST_P(ValidationTest, WithoutACallbackTheMessageIsKept) {
   ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev), CGR_OK);
   EXPECT_EQ(cgr_memory_free(dev, &byte), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(cgr_test::MessageHas({ "cgr_memory_free", "layer", "mem_free: the memory is not of this device" }));
-  // The reason is of that call alone: a failure that the layer let pass is told as ever.
+  // The reason belongs to that call alone: a failure that the layer let pass is reported as usual.
   void *memory;
   EXPECT_EQ(cgr_memory_alloc(dev, static_cast<size_t>(1) << 60, &memory), CGR_ERROR_OUT_OF_MEMORY);
   EXPECT_FALSE(cgr_test::MessageHas({ "layer" }));
@@ -236,7 +236,7 @@ TEST_P(ValidationTest, TheCallbackRunsWithoutTheLock) {
   EXPECT_EQ(cgr_device_close(dev), CGR_OK);
 }
 
-// An address that one thread frees may be another's at once: neither is told of the other's.
+// Once a thread frees an address, another may get it at once: neither gets reports about the other's.
 TEST_P(ValidationTest, ThreadsThatShareAddressesAreLeftAlone) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; i++)
@@ -353,7 +353,7 @@ TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
   EXPECT_EQ(ops_->stream_destroy(dev_, joined), CGR__DEVICE_OK);
 }
 
-// A capture that the layer does not see, as one of the engine's own: the device refuses, and the stream stays.
+// A capture that the layer does not see, such as the engine's own: the device refuses, and the stream stays alive.
 TEST_P(ValidationTableTest, WhatTheDeviceDoesNotDestroyStaysAlive) {
   cudaStream_t stream;
   cgr__graph *graph;
@@ -383,7 +383,7 @@ TEST_P(ValidationTableTest, CloseTellsWhatIsLeftOneByOne) {
   ASSERT_EQ(ops_->capture_end(dev_, a, &graph), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_begin(dev_, b), CGR__DEVICE_OK);
-  // All of it goes below the layer, which does not see that: the test itself leaves nothing behind.
+  // All of it is destroyed below the layer, which does not see that: the test itself leaks nothing.
   const cgr__device_ops *below = inner_->ops;
   ASSERT_EQ(below->capture_end(inner_, b, &open), CGR__DEVICE_OK);
   ASSERT_EQ(below->graph_destroy(inner_, open), CGR__DEVICE_OK);

@@ -1,4 +1,4 @@
-// What a walk over a captured graph shows, and which allocation an address lies in.
+// What a walk over a captured graph shows, and which allocation holds an address.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -58,7 +58,7 @@ protected:
   }
   unsigned char *At(size_t offset) { return static_cast<unsigned char *>(memory_) + offset; }
 
-  // Captures what `enqueue` does and walks over it; `stop_at`: the visitor's answer to that parameter is an error.
+  // Captures what `enqueue` does and walks over it; `stop_at`: the visitor returns an error for that parameter.
   template <class Enqueue> std::vector<Param> Walk(Enqueue enqueue, int stop_at = -1) {
     struct Visit {
       std::vector<Param> params;
@@ -154,7 +154,7 @@ TEST_P(WalkTest, ShowsAKernelsParameters) {
   EXPECT_EQ(std::memcmp(params[0].data.data(), shape, sizeof shape), 0);
 }
 
-// What a capture has by now, while it goes on, is what the walk shows in the end.
+// The nodes that a capture has so far, while it goes on, are what the walk shows in the end.
 TEST_P(WalkTest, ShowsTheNodesThatTheCaptureHad) {
   const void *nodes[4] = {};
   size_t count = 9;
@@ -233,7 +233,7 @@ using CudaWalkTest = WalkTest;
 
 void Native(void *) {}
 
-// Nodes that came from elsewhere: a host function whose arguments only its engine knows, a child graph, events.
+// Nodes that others added: a host function whose arguments only its engine knows, a child graph, events.
 TEST_P(CudaWalkTest, ShowsWhatOthersHaveEnqueued) {
   cudaGraph_t child;
   cudaGraphNode_t node, set;

@@ -1,4 +1,4 @@
-// The pages of the project: their links, names and code, and the reference that is made from the headers. Tests in Python.
+// The project's pages: their links, names and code, and the reference made from the headers. The tests are in Python.
 #include "tests/support/commands.h"
 
 namespace cgr_test {

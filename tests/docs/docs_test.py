@@ -14,7 +14,7 @@ from pages import guide, headers, read  # noqa: E402
 
 HEADERS = sorted(glob.glob("include/cgr/*.h"))
 NAMED = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "buffers/PROTOCOL.md", "profiles/README.md"] + sorted(glob.glob("docs/*.md"))
-# Changes may name what is no longer there: their links are looked up, their names are not.
+# The changelog may name what is no longer there: its links are checked, its names are not.
 PAGES = NAMED + ["CHANGELOG.md", "examples/README.md", "examples/llama/model/README.md"]
 
 
@@ -116,7 +116,7 @@ class Code(unittest.TestCase):
 
 
 class Reference(unittest.TestCase):
-    """Compared with what regular expressions of their own find in the headers without their comments."""
+    """Compared with what separate regular expressions find in the headers without their comments."""
 
     def bare(self, path):
         text = re.sub(r"/\*.*?\*/", "", read(path), flags=re.S)

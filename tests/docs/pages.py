@@ -16,7 +16,7 @@ LINKS = [re.compile(r"\]\(([^)\s]+)[^)]*\)"), re.compile(r"^ *\[[^]]+\]: *(\S+)"
 REFERENCE = re.compile(r"\]\[([^]]+)\]")
 PRELUDE = re.compile(r"<!-- compile: (\w+) -->\n$")
 
-# Names that pages mention and the headers do not have, each with the reason.
+# Names that pages mention but the headers do not have, each with the reason.
 NO_PUBLIC_NAMES = {
     "CGR_REQUIRE_GPU": "an environment variable of the tests",
     "CGR_TEST_SEED": "an environment variable of the tests",
@@ -37,12 +37,12 @@ NO_PUBLIC_NAMES = {
 
 
 def without_code(text):
-    """The page without its blocks and spans of code, in which brackets are no links."""
+    """The page without its code blocks and code spans, in which brackets are not links."""
     return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
 
 
 def anchors(text):
-    """Those that GitHub gives a page's headings; the second of a kind gets -1."""
+    """Those that GitHub gives a page's headings; the second of equal ones gets -1."""
     found = []
     for heading in re.findall(r"^#{1,6} (.*)$", FENCE.sub("", text), re.M):
         name = guide.slug(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", ""))
@@ -51,7 +51,7 @@ def anchors(text):
 
 
 def dead_links(path, text, exists, anchors_of):
-    """Of links to files of the project, those that lead nowhere."""
+    """The links to files of the project that lead nowhere."""
     text = without_code(text).replace("``", "")
     defined = {name.lower() for name in re.findall(r"^ *\[([^]]+)\]:", text, re.M)}
     dead = ["%s: [%s]: there is no such reference" % (path, name) for name in REFERENCE.findall(text) if name.lower() not in defined]
@@ -68,7 +68,7 @@ def dead_links(path, text, exists, anchors_of):
 
 
 def unknown_names(path, text, known):
-    """Public names that no header declares; one that ends in _ or is followed by * stands for all that begin so."""
+    """Public names that no header declares; one that ends in _ or is followed by * stands for all that begin with it."""
     unknown = []
     for found in re.finditer(r"(?<![\w/:.-])(?:cgr_[a-z0-9_]*[a-z0-9_]|CGR_[A-Z0-9_]+)(\*?)(?![\w/])", text):
         name, begin = found.group(0).rstrip("*"), found.group(1) == "*" or found.group(0).endswith("_")
@@ -80,7 +80,7 @@ def unknown_names(path, text, known):
 
 
 def unknown_fields(path, text, known, structs):
-    """`cgr_config.max_row`, `config.max_row`, with a point or an arrow: a struct that there is, with a field that it lacks."""
+    """`cgr_config.max_row`, `config.max_row`, with a dot or an arrow: an existing struct with a field that it lacks."""
     unknown = []
     for name, field in re.findall(r"`(\w+)(?:\.|->)(\w+)", text):
         struct = name if name.startswith("cgr_") else "cgr_" + name

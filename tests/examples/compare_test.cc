@@ -1,5 +1,5 @@
-// The rules of the comparison with transformers, by their own self-test: it plants errors into answers and expects each to be
-// caught. Needs Python alone.
+// The rules of the comparison with transformers, by their own self-test: it plants errors in answers and expects each to be
+// caught. Needs only Python.
 #include "tests/support/commands.h"
 
 namespace {

@@ -1,5 +1,5 @@
-// What the attention of each kind of model does, by models whose answers are known without computing them: run by the program, in
-// every graph mode and both dtypes.
+// The attention of each kind of model, tested with models whose answers are known without computing them. The program runs them
+// in every graph mode and both dtypes.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kVocab = 16;
 constexpr int kSought = 1;  // the token that attention looks for
-constexpr int kFound = 9;   // what follows while it is in sight; else after t comes t + 1
+constexpr int kFound = 9;   // what follows while it is in sight; otherwise t + 1 follows t
 constexpr int kBiased = 13; // what follows when a bias reaches the residual stream
 
 // ----------------------------------------------------------------------------------------------------- a model that looks
@@ -32,12 +32,12 @@ Tensor Filled(const std::string &name, int64_t size, float value) {
 
 std::string Layer(const std::string &part) { return "model.layers.0." + part; }
 
-// Hidden size 16, one layer of 2 heads of q and 1 of k and v, of 8 each.
+// Hidden size 16, one layer with 2 heads of q and 1 of k and v, 8 wide each.
 class Model {
 public:
-  // A token's vector is its own axis, of which the norm makes 4. Attention gives dimension 0 of the first head for the sought
-  // token alone, and 2 of axis 8 for all of it: more than the token's own 1 when it sees little else, less when that is one key
-  // of three.
+  // A token's vector is its own axis, which the norm scales to 4. Attention gives dimension 0 of the first head for the sought
+  // token alone; attending to nothing else, it adds 2 along axis 8: more than the token's own 1 when it sees little else, less
+  // when the sought token is one key of three.
   Model() {
     for (const char *norm : { "input_layernorm", "post_attention_layernorm" })
       tensors_.push_back(Filled(Layer(norm) + ".weight", kVocab, 1.0f));
@@ -66,7 +66,7 @@ public:
     return *this;
   }
 
-  // Each query asks along dimension 3 of its head, which positions turn by a thousandth; the sought token alone answers.
+  // Each query asks along dimension 3 of its head, which positions turn by a thousandth; only the sought token answers.
   Model &Seek(float q, float k) {
     for (int t = 0; t < kVocab; t++)
       Set(Projection("q"), 3, t, q);
@@ -89,7 +89,7 @@ public:
     return Add(Filled(Layer("self_attn.k_norm.weight"), 8, k));
   }
 
-  // What the program generates after the prompt, in each graph mode and dtype: the same, or all that there was.
+  // What the program generates after the prompt in each graph mode and dtype: one answer if all agree, or all of them.
   std::string Generates(const std::string &members, const std::string &prompt, int tokens) const {
     Folder folder;
     folder.Write("config.json", TinyConfig(", \"vocab_size\": 16, \"tie_word_embeddings\": false, "
@@ -122,7 +122,7 @@ std::string Kind(const std::string &type, const std::string &members = "") {
   return ", \"model_type\": \"" + type + "\", \"head_dim\": 8" + members;
 }
 
-// n times the same token: "9,9,9".
+// The same token n times: "9,9,9".
 std::string Repeated(int token, int n) {
   std::string text;
   for (int i = 0; i < n; i++)
@@ -143,7 +143,7 @@ TEST(LlamaAttention, FindsATokenInItsPast) {
 
 // --------------------------------------------------------------------------------------------------------------- biases
 
-// Constant q and k along dimension 0, which each position turns by one radian: a query sees its own token and hardly another.
+// Constant q and k along dimension 0, which each position turns by one radian: a query sees its own token and hardly any other.
 TEST(LlamaAttention, BiasesOfQAndKChooseWhatIsSeen) {
   for (const std::string &kind : { Kind("qwen2"), Kind("llama", ", \"attention_bias\": true") })
     for (int q = 0; q < 2; q++)
@@ -174,7 +174,7 @@ TEST(LlamaAttention, TheBiasOfOReachesTheOutputWhereThereIsOne) {
 
 // ---------------------------------------------------------------------------------------------------------------- norms
 
-// Queries and keys of a hundredth find nothing, but normed they do, with weights that are large enough on both sides.
+// Queries and keys of a hundredth find nothing, but do once normed with large enough weights on both sides.
 TEST(LlamaAttention, NormsOfQAndKAreOfEachHead) {
   Model small;
   small.Seek(0.01f, 0.01f);
@@ -182,7 +182,7 @@ TEST(LlamaAttention, NormsOfQAndKAreOfEachHead) {
   EXPECT_EQ(Model(small).Norms(3.0f, 3.0f).Generates(Kind("qwen3"), "1,5,6", 3), "9,9,9");
   EXPECT_EQ(Model(small).Norms(0.01f, 3.0f).Generates(Kind("qwen3"), "1,5,6", 3), "7,8,9");
   EXPECT_EQ(Model(small).Norms(3.0f, 0.01f).Generates(Kind("qwen3"), "1,5,6", 3), "7,8,9");
-  // The other head of q is none of the first one's business.
+  // The other head of q does not affect the first.
   Model loud = small;
   for (int t = 0; t < kVocab; t++)
     loud.Set(Model::Projection("q"), 8, t, 100.0f);
@@ -199,8 +199,8 @@ TEST(LlamaAttention, AWindowThatNoSequenceOutgrowsHidesNothing) {
   EXPECT_EQ(model.Generates(Kind("mistral", ", \"sliding_window\": null"), "1", 70), Repeated(kFound, 70));
 }
 
-// The sought token is in sight of the query at its own place and of the window - 1 after it: so many say that it was found, then
-// the model counts on from there, within a page and across pages.
+// The sought token is in sight of the query at its own position and of the window - 1 after it: these answer that it was found,
+// then the model counts on from there, within a page and across pages.
 TEST(LlamaAttention, AWindowEndsWhereItShould) {
   const Model model = Model().Seek(2.0f, 2.0f);
   for (int window : { 1, 6, 16, 17, 40 }) {
@@ -216,7 +216,7 @@ TEST(LlamaAttention, AWindowEndsWhereItShould) {
   }
 }
 
-// Within a prompt that is computed in chunks: the last query sees the token that is window - 1 before it, and not the one before.
+// Within a prompt computed in chunks: the last query sees the token window - 1 positions before it, and not the one before that.
 TEST(LlamaAttention, AWindowEndsWhereItShouldInAPrompt) {
   const Model model = Model().Seek(2.0f, 2.0f);
   const std::string kind = Kind("mistral", ", \"sliding_window\": 20");

@@ -1,5 +1,5 @@
-// The example's reading of config.json and generation_config.json: what transformers 5 refuses is refused, with a message that
-// names file, field, what it got and what was expected.
+// How the example reads config.json and generation_config.json: it refuses what transformers 5 refuses, with a message that
+// names the file, the field, the value and what was expected.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ std::string ConfigError(const std::string &text) {
 
 // -------------------------------------------------------------------------------------------------------------- config
 
-// What it says of a good config with one member added, or set anew: the last of a name counts.
+// What it says of a good config with one member added or overridden: of equal names, the last counts.
 std::string With(const std::string &member) { return ConfigError(TinyConfig(", " + member)); }
 
 // ----------------------------------------------------------------------------------------------------------- refusals

@@ -1,5 +1,5 @@
-// The kinds of models that the example reads: what each config.json says of biases, norms and windows, what stands for an absent
-// field, which is transformers' own default for that kind, and what is refused.
+// The kinds of models that the example reads: what each config.json says of biases, norms and windows, the default for an absent
+// field, which is transformers' own for that kind, and what is refused.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -101,7 +101,7 @@ TEST(LlamaKind, HeadDimsThatDoNotDivideTheHiddenSize) {
 
 // ----------------------------------------------------------------------------------------------------- biases and norms
 
-// "qkv", "o" and "norms", for what there is.
+// "qkv", "o" and "norms", for those present.
 std::string Parts(const std::string &type, const std::string &members = "") {
   const llama_config config = Read(type, members);
   return std::string(config.qkv_bias ? "qkv " : "") + (config.o_bias ? "o " : "") + (config.qk_norm ? "norms " : "");

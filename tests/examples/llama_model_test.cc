@@ -1,4 +1,4 @@
-// The example's reading of models: what is well formed is read right, and nothing else gets further than a message.
+// How the example reads models: well-formed ones are read correctly, and all others end in a message.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string OpenError(const Folder &folder) {
   return llama_message();
 }
 
-// What the reader says of a model.safetensors beside a good config.
+// What the reader says of a model.safetensors next to a good config.
 std::string FileError(const std::string &bytes) {
   Folder folder;
   folder.Write("config.json", TinyConfig());
@@ -137,7 +137,7 @@ std::string KindError(const std::string &members, const std::vector<Tensor> &ten
   return OpenError(folder);
 }
 
-// Each tensor that a kind has besides a Llama's is asked for by name, in its shape.
+// Each tensor that a kind has beyond a Llama's is required by name and shape.
 void ExpectAllNeeded(const std::string &members, const std::vector<Tensor> &extras) {
   for (size_t i = 0; i <= extras.size(); i++) {
     std::vector<Tensor> tensors = TinyTensors();
@@ -175,7 +175,7 @@ TEST(LlamaModel, NeedsWhatItsKindHas) {
 
 // -------------------------------------------------------------------------------------------------------------------- ties
 
-// What becomes of a tied model with these tensors: "tied", "two", or the message.
+// How a tied model with these tensors is read: "tied", "two", or the message.
 std::string Tie(const std::vector<Tensor> &tensors) {
   Folder folder;
   folder.Write("config.json", TinyConfig());
@@ -190,7 +190,7 @@ std::string Tie(const std::vector<Tensor> &tensors) {
   return tied ? "tied" : "two";
 }
 
-// As transformers 5: a tie says what the file may leave out, and two tensors that differ stay two.
+// As in transformers 5: a tie says what the file may leave out, and two tensors that differ stay two.
 TEST(LlamaModel, TiesOnlyWhatIsEqual) {
   std::vector<Tensor> tensors = TinyTensors();
   EXPECT_EQ(Tie(tensors), "tied");

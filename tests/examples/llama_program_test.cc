@@ -1,4 +1,4 @@
-// The example as a program: what it prints, writes and refuses, over models whose answers are known without computing them.
+// The example as a program: what it prints, writes and refuses, for models whose answers are known without computing them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ Tensor Ones(const std::string &name) {
   return tensor;
 }
 
-// Attention and MLP add nothing, and a token's vector is its own axis: the head alone says what follows. After t comes t + 1.
+// Attention and MLP add nothing, and a token's vector is its own axis: only the head says what follows. After t comes t + 1.
 std::vector<Tensor> CountingTensors() {
   const std::string layer = "model.layers.0.";
   Tensor embedding = Zeros("model.embed_tokens.weight", { kVocab, kVocab });
@@ -106,7 +106,7 @@ TEST(LlamaProgram, Counts) {
   EXPECT_SAYS(outcome.text, "1,2,3 | 4,5,6,7,8 [...]\n");
 }
 
-// What cgr counted, as a table on the screen and for Prometheus in a file: both know the same steps.
+// What cgr counted, as a table on the screen and in a file for Prometheus: both count the same steps.
 TEST(LlamaProgram, TellsWhatTheRuntimeCounts) {
   Folder folder;
   WriteModel(&folder, CountingTensors());
@@ -124,7 +124,7 @@ TEST(LlamaProgram, TellsWhatTheRuntimeCounts) {
   remove(file.c_str());
 }
 
-// A page for Perfetto: every step of the run, on the host and on the device, with its layers.
+// A trace for Perfetto: every step of the run, on the host and on the device, with its layers.
 TEST(LlamaProgram, TracesEveryStep) {
   Folder folder;
   WriteModel(&folder, CountingTensors());
@@ -174,7 +174,7 @@ TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
   }
 }
 
-// More changes than the ring carries at once: they are sent ahead, and no result is lost to the numbers that this takes.
+// More changes than the ring carries at once: they are sent ahead, and the step numbers that this takes lose no result.
 TEST(LlamaProgram, SendsManyChangesAhead) {
   Folder folder;
   WriteModel(&folder, CountingTensors());

@@ -1,4 +1,4 @@
-// The small examples as programs: what they answer, compared with the rule that their model follows, and what they refuse.
+// The small examples as programs: their answers, compared with the rule that their model follows, and what they refuse.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ Outcome RunExample(const std::string &arguments) { return cgr_test::RunCommand("
 
 // ---------------------------------------------------------------------------------------------------------------- the rule
 
-// What the model of the examples says next: what stood most often after the last letter. A text in which two letters share the
-// first place is none for these tests: rounding would decide.
+// What the model of the examples says next: the letter that most often followed the last one. These tests avoid texts in which
+// two letters tie for first place: rounding would decide.
 char Next(const std::string &text) {
   std::map<char, int> votes;
   for (size_t i = 1; i < text.size(); i++)
@@ -46,7 +46,7 @@ std::string Continued(std::string text, size_t letters) {
   return text.substr(begin);
 }
 
-// The prompt's step and those of the letters that still fit; the last letter is shown and not computed with.
+// The prompt's step and those of the letters that still fit; the last letter is shown but not fed back.
 std::string WhatMinimalPrints(const std::string &text) {
   const size_t steps = kMaxSeqLen - text.size() + 1;
   const std::string n = std::to_string(steps);
@@ -82,7 +82,7 @@ TEST_P(Examples, MinimalGoesOnInCAndInCxx) {
   }
 }
 
-// Lengths at both sides of a page's border, the longest and the shortest that goes on, and letters that were followed by
+// Lengths on both sides of a page boundary, the longest and the shortest that goes on, and letters that were followed by
 // different ones.
 TEST_P(Examples, MinimalGoesOnWithAnyText) {
   const std::string longest = "abcdefghijklmnopqrstuvwxyzabcdef";
@@ -97,7 +97,7 @@ TEST_P(Examples, MinimalGoesOnWithAnyText) {
     }
 }
 
-// A text is cut where the step's tokens end.
+// A text is cut off where the step's tokens end.
 TEST_P(Examples, MinimalTakesTheBeginningOfALongText) {
   const std::string begin = "abcdefghijklmnopqrstuvwxyzabcdef";
   for (const char *program : { "minimal ", "minimal_cc " })
@@ -154,7 +154,7 @@ TEST(ExamplesAreShort, InLines) {
   }
 }
 
-// An engine has no more than the public headers.
+// An engine has only the public headers.
 TEST(ExamplesAreEngines, TheyIncludeThePublicHeaderAlone) {
   for (const char *name : { "minimal.c", "minimal.cc", "own_kernels.c" }) {
     std::ifstream in(std::string("examples/") + name);

@@ -86,7 +86,7 @@ inline std::string SafeTensors(const std::vector<Tensor> &tensors) {
   return WithHeader(Header(tensors), data);
 }
 
-// A Llama of one layer, hidden size 16, 2 query heads and 1 KV head of 8, intermediate size 24, 32 tokens.
+// A Llama with one layer, hidden size 16, 2 query heads and 1 KV head of 8, intermediate size 24, 32 tokens.
 inline std::vector<Tensor> TinyTensors(const std::string &dtype = "BF16") {
   const std::string layer = "model.layers.0.";
   return { MakeTensor("model.embed_tokens.weight", dtype, { 32, 16 }),

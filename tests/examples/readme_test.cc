@@ -1,4 +1,4 @@
-// The README's code is that of the examples, line by line: whoever changes one has to change the other.
+// The README's code matches the examples line by line: whoever changes one has to change the other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Lines ReadLines(const std::string &path) {
 
 size_t Indentation(const std::string &line) { return std::min(line.find_first_not_of(' '), line.size()); }
 
-// The lines without the indentation that all have in common; empty lines have any.
+// The lines without their common indentation; empty lines do not count for it.
 Lines Dedented(Lines lines) {
   size_t common = std::string::npos;
   for (const std::string &line : lines)
@@ -40,7 +40,7 @@ bool Holds(const Lines &whole, const Lines &part) {
   return false;
 }
 
-// What stands between ``` of a language and the next ```.
+// The text between ``` of a language and the next ```.
 std::vector<Lines> Blocks(const Lines &page, const std::string &language) {
   std::vector<Lines> blocks;
   bool inside = false;
@@ -81,7 +81,7 @@ TEST(Readme, ItsCodeIsThatOfTheExamples) {
   }
 }
 
-// The way through cgr that a newcomer reads: the model, the configuration, the loop.
+// The introduction to cgr that a newcomer reads: the model, the configuration, the loop.
 TEST(Readme, ShowsTheWholeWay) {
   std::string code;
   for (const Lines &block : Blocks(ReadLines("README.md"), "c"))
@@ -91,7 +91,7 @@ TEST(Readme, ShowsTheWholeWay) {
     EXPECT_NE(code.find(call), std::string::npos) << call;
 }
 
-// Every fence that opens is one of C, so that no code of the README is left out of the comparison.
+// Every opening fence is one of C, so no code of the README escapes the comparison.
 TEST(Readme, HasNoOtherCodeBlocks) {
   int fences = 0, of_c = 0;
   for (const std::string &line : ReadLines("README.md")) {

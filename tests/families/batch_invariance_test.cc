@@ -1,5 +1,5 @@
-// Keys that make attention batch-invariant: where a request's keys are cut follows from the request alone, so that its sums have
-// the same order, and the same bits, in any batch and at any place. With the library's other keys it does not.
+// Keys that make attention batch-invariant: where a request's keys are cut depends on the request alone. Its sums then have the
+// same order, and the same bits, in any batch and at any place. With the library's other keys the cuts depend on the batch too.
 #include <map>
 
 #include "tests/support/expect.h"
@@ -15,7 +15,7 @@ using Cuts = std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t
 
 struct Batch {
   std::vector<int32_t> queries, lens;
-  size_t place; // of the request that is looked at
+  size_t place; // of the request under test
 };
 
 // The request in random company.
@@ -91,7 +91,7 @@ Cuts CutsOfFlashInfer(const Batch &batch, int32_t fixed_split_size, bool disable
   return cuts;
 }
 
-// Whether the cuts of random requests stay what they are alone.
+// Whether random requests are cut in a batch as they are alone.
 template <class Cut> void ExpectAsAlone(Cut cut, int batches, bool invariant) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

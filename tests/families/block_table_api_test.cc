@@ -1,4 +1,4 @@
-// cgr_block_table_get_layout and cgr_block_table_build: what they refuse and in which words. What is refused writes nothing.
+// cgr_block_table_get_layout and cgr_block_table_build: what they refuse, and the messages. A refused call writes nothing.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -111,7 +111,7 @@ TEST(BlockTableApi, RefusesNullAndMemoryThatDoesNotFit) {
   ExpectBuildRefused([](Good &g) { g.input.query_start_loc = nullptr; }, null, { "query_start_loc is NULL" });
 }
 
-// On the host; the device puts something harmless in their place.
+// On the host; the device replaces such values with harmless ones.
 TEST(BlockTableApi, RefusesLiveValuesOutOfRange) {
   const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
   ExpectBuildRefused([](Good &g) { g.live = 3; }, bad, { "live_requests[0] is 3", "0 .. 2" });

@@ -8,7 +8,7 @@
 namespace cgr_test {
 namespace {
 
-// From memory that is full of rubbish.
+// Into memory that is full of garbage.
 std::vector<int32_t> Build(const BlockTableBatch &b, cgr_block_table_layout *at) {
   *at = CGR_BLOCK_TABLE_LAYOUT_INIT;
   CGR_EXPECT_OK(cgr_block_table_get_layout(&b.input, at));

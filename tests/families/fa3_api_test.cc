@@ -1,5 +1,5 @@
-// cgr_fa3_size and cgr_fa3_build: what they refuse and in which words; sizes; and what is derived where the records of the real
-// planners have nothing, against the numbers in their sources.
+// cgr_fa3_size and cgr_fa3_build: what they refuse, and the messages; sizes; and derived values that the records of the real
+// planners do not cover, against the numbers in their sources.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -38,7 +38,7 @@ void ExpectBuildRefused(cgr_status status, const Words &words, const std::functi
     ASSERT_EQ(word, kPoison) << "something was written";
 }
 
-// Both functions refuse for the same reason.
+// Both functions refuse it, for the same reason.
 void ExpectRefused(cgr_status status, const Words &words, const std::function<void(cgr_fa3_input &)> &change) {
   cgr_fa3_input in = Fa3Key();
   cgr_fa3_sizes s = CGR_FA3_SIZES_INIT;
@@ -148,7 +148,7 @@ TEST(Fa3Api, RefusesLengthsPastTheKeys) {
       g.live = live;
       g.input.live_requests = &g.live;
     });
-  Given given; // past the live ones anything may stand
+  Given given; // anything may follow the live ones
   given.live = 1;
   given.input.live_requests = &given.live;
   given.starts[2] = -5;
@@ -264,7 +264,7 @@ TEST(Fa3Api, SoftcapChangesTilesWhereTheKernelsDo) {
   }
 }
 
-// The engine's windows in their terms: W keys are (W - 1, 0) or (W - 1, any), and a window past all keys is none.
+// The engine's windows in FlashAttention's terms: W keys are (W - 1, 0) or (W - 1, any); a window past all keys is no window.
 TEST(Fa3Api, MasksAreTheirs) {
   auto mask = [](int32_t causal, int32_t left, int32_t right, int32_t query, int32_t dim, int32_t page, int32_t chunk = 0) {
     cgr_fa3_input in = Fa3Key();
@@ -316,7 +316,7 @@ TEST(Fa3Api, TheHeuristicIsToldAndCanBeGiven) {
   EXPECT_EQ(s.num_splits, 11) << "512 MiB of one KV head in pieces of 50";
 }
 
-// 850 keys are seen: in tiles of 224 there are 4, which are not split, and in the capped kernel's tiles of 192 there are 5.
+// 850 keys are seen: they make 4 tiles of 224, which are not split, and 5 of the capped kernel's tiles of 192.
 TEST(Fa3Api, TheHeuristicCountsTheTilesOfTheCappedKernel) {
   cgr_fa3_input in = Fa3Key();
   cgr_fa3_sizes s = CGR_FA3_SIZES_INIT;

@@ -1,5 +1,5 @@
-// Under FlashAttention-3's scheduler metadata every (row, key) pair that a request's mask lets through is worked on exactly once:
-// every tile of rows of every head is dealt out once for each split, and its splits lie side by side over all keys that it sees.
+// Under FlashAttention-3's scheduler metadata every (row, key) pair that a request's mask allows is processed exactly once: every
+// tile of rows of every head is assigned once for each split, and its splits lie side by side over all keys that it sees.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -85,7 +85,7 @@ TEST(Fa3Cover, EveryPairIsWorkedOnOnce) {
     c.input.max_query_len = std::min(c.input.max_query_len, 600);
     c.input.num_kv_heads = std::min(c.input.num_kv_heads, 4);
     c.input.num_q_heads = c.input.num_kv_heads * random.Pick32(1, 8);
-    // Kernels that pack whatever they are told have no plan for the other.
+    // Kernels that pack regardless of what they are told have no plan for the other case.
     c.input.pack_gqa = c.input.num_splits > 1 || c.input.page_size > 0 ? std::max(c.input.pack_gqa, 0) : c.input.pack_gqa;
     const int32_t live = random.OneIn(50) ? random.Pick32(980, 1100) : random.Pick32(1, 24);
     Fa3RandomBatch(random, live, live + random.Pick32(0, 9), c);

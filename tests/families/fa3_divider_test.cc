@@ -1,4 +1,4 @@
-// The division by a tile's size (planners/families/fa3.h) is that of integers, for every number below 2^31.
+// The division by a tile's size (planners/families/fa3.h) equals integer division, for every number below 2^31.
 #include <gtest/gtest.h>
 
 #include "planners/families/fa3.h"
@@ -13,7 +13,7 @@ void Check(int64_t number, uint32_t by) {
   }
 }
 
-// A quotient that is wrong is wrong at a multiple or right before it, and first at a large one.
+// A wrong quotient shows at a multiple or right before it, and first at a large one.
 TEST(Fa3Divider, DividesAroundMultiples) {
   for (uint32_t by = 2; by <= 1024 && !HasFatalFailure(); by++)
     for (int64_t quotient = 0; quotient < 200; quotient++)

@@ -1,5 +1,5 @@
-// cgr_fa3_enqueue over the public headers: the words of cgr_fa3_build, also from a captured graph whose arrays have changed
-// since; and what it refuses.
+// cgr_fa3_enqueue through the public headers: it writes the words of cgr_fa3_build, also from a captured graph whose arrays have
+// changed since; and what it refuses.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -32,7 +32,7 @@ protected:
     EnqueueTest::TearDown();
   }
 
-  // Page-locked memory serves host and device: the same addresses for both planners.
+  // Page-locked memory serves host and device, so both planners get the same addresses.
   cgr_fa3_input Input() const {
     cgr_fa3_input in = Fa3Key();
     in.num_requests = in.max_requests = kRequests;
@@ -125,7 +125,7 @@ TEST_P(Fa3Enqueue, RefusesByName) {
   ExpectTheHostsWords(good);
 }
 
-// A handle that is no device.
+// A handle that is not a device.
 TEST(Fa3EnqueueAlone, RefusesAClosedDevice) {
   alignas(cgr_device) unsigned char memory[sizeof(cgr_device)] = {};
   const cgr_fa3_input in = Fa3Key();

@@ -1,5 +1,5 @@
-// The kernel of FlashAttention-3's scheduler metadata writes the host planner's words on every device, whatever is in the arrays
-// and in the memory, and nothing past its end.
+// The kernel for FlashAttention-3's scheduler metadata writes the host planner's words on every device, whatever the arrays and
+// the memory hold, and nothing past the memory's end.
 #include <gtest/gtest.h>
 
 #include "kernels/families/families.h"
@@ -16,7 +16,7 @@ class Fa3Kernel : public KernelTest {
 protected:
   void SetUp() override { Open({ &cgr__kernel_fa3 }); }
 
-  // The kernel against the host planner; `words` becomes what the kernel has left.
+  // Checks the kernel against the host planner; `words` receives what the kernel wrote.
   void Check(const Fa3Case &c, Words *words = nullptr) {
     cgr_fa3_input in;
     cgr_fa3_sizes s;
@@ -63,7 +63,7 @@ TEST_P(Fa3Kernel, EqualsTheHostPlanner) {
   }
 }
 
-// What the real planners have written (tests/data/fa3).
+// What the real planners wrote (tests/data/fa3).
 TEST_P(Fa3Kernel, WritesTheRecords) {
   std::vector<std::unique_ptr<Fa3Record>> records = Fa3Records();
   ASSERT_GT(records.size(), 80u) << "the test does not see the records";
@@ -100,7 +100,7 @@ TEST_P(Fa3Kernel, PlansEveryNumberOfRequests) {
   }
 }
 
-// Words that no batch has: nothing overruns, and both planners take them for the same.
+// Words that no batch has: nothing overruns, and both planners interpret them alike.
 TEST_P(Fa3Kernel, TakesAnyWords) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

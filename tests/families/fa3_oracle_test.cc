@@ -1,5 +1,5 @@
-// cgr_fa3_build writes, in random batches of both layouts, the words of a second reading (tests/support/fa3_oracle.h), and all of
-// them; padding changes nothing for the live requests.
+// For random batches of both layouts cgr_fa3_build writes all words, as a second implementation (tests/support/fa3_oracle.h)
+// gives them; padding changes nothing for the live requests.
 #include <gtest/gtest.h>
 
 #include "tests/support/expect.h"
@@ -96,7 +96,7 @@ TEST(Fa3Oracle, PaddingChangesNothing) {
     const std::vector<int32_t> few = Build(c, tight);
     c.Bind(n + random.Pick32(1, 100));
     const std::vector<int32_t> many = Build(c, loose);
-    // Those of a real request, in the order of the vectors.
+    // The entries of real requests, in the order of the vectors.
     auto entries = [n](const std::vector<int32_t> &words, int32_t at, const cgr_fa3_sizes &s, int32_t total) {
       std::vector<int32_t> live;
       for (int32_t i = 0; at >= 0 && i < total; i++)
@@ -112,7 +112,7 @@ TEST(Fa3Oracle, PaddingChangesNothing) {
   }
 }
 
-// One split and no live number that changes: what a request gets follows from itself.
+// One split, and no live number that changes: what a request gets depends on the request alone.
 TEST(Fa3Oracle, BatchInvariantMeansOneSplit) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

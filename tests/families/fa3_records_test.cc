@@ -1,4 +1,4 @@
-// FlashAttention-3's scheduler metadata is what the real planners have written, bit for bit: upstream's and vLLM's, from the
+// FlashAttention-3's scheduler metadata equals, bit for bit, what the real planners wrote: upstream's and vLLM's, from the
 // engine's own terms to the last word (tests/data/fa3).
 #include <gtest/gtest.h>
 

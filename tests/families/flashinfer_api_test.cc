@@ -1,4 +1,4 @@
-// What FlashInfer's plans refuse, and what they say.
+// What FlashInfer's plans refuse, and the messages.
 #include <gtest/gtest.h>
 
 #include "tests/support/expect.h"
@@ -172,7 +172,7 @@ TEST(FlashInferApi, LengthsThatMakeNoSenseAreRefused) {
     p = good;
     p.kv[2] = 5;
     ExpectRefused(p, { "kv_indptr[2] is 5, expected 6 (kv_indptr[1])" }, CGR_ERROR_INVALID_ARGUMENT, !graph);
-    p.live = { 1 }; // the others are not looked at
+    p.live = { 1 }; // the others are not read
     ExpectBuilt(p);
   }
   FlashInferCase c = GoodPrefill();

@@ -1,5 +1,5 @@
-// Two levels by a kernel: the words of the host's split, whatever was there before, eagerly and in a graph whose batch changes
-// from replay to replay; what split refuses gives levels without requests.
+// The kernel that splits a batch into two levels writes the words of the host's split, whatever was there before, eagerly and in
+// a graph whose batch changes from replay to replay; a batch that split refuses gives levels without requests.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 class FlashInferCascadeKernel : public EnqueueTest {
 protected:
-  // Arrays on the device for so many requests, groups and pages.
+  // Arrays on the device for these numbers of requests, groups and pages.
   struct There {
     There(Bench &bench, int32_t requests, int32_t groups, int32_t pages)
         : qo(bench, size_t(requests) + 1), kv(bench, size_t(requests) + 1), last(bench, size_t(requests)),
@@ -28,7 +28,7 @@ protected:
       c.unique_kv_indptr = unique_kv.data(), c.unique_last_page_len = unique_last.data();
       c.unique_kv_indices = unique_indices.data(), c.status = status.data();
     }
-    // With the number of live requests, if `host` has one.
+    // Includes the number of live requests, if `host` has one.
     void Put(const Cascade &host) {
       Ints pages = host.indices;
       pages.resize(size_t(c.max_indices), -9);
@@ -49,7 +49,7 @@ protected:
     EXPECT_EQ(Ints(got.begin(), got.begin() + count), Ints(expected.begin(), expected.begin() + count)) << what;
     EXPECT_EQ(std::count(got.begin() + count, got.end(), -7), int64_t(got.size()) - count) << what << ", past its end";
   }
-  // `host` has been split, with `status`.
+  // `host` has been split; `status` is the result.
   static void ExpectSame(const Cascade &host, cgr_status status, const There &there) {
     if (status != CGR_OK) {
       EXPECT_EQ(there.status.Get()[0], CGR_ERROR_INVALID_ARGUMENT);
@@ -129,7 +129,7 @@ TEST_P(FlashInferCascadeKernel, BadBatchesGiveNoRequests) {
     array[random.Pick(0, array.size() - 1)] = random.OneIn(2) ? int32_t(random.Bits()) : random.Pick32(-2, 3);
     host.Bind();
     if (host.kv[size_t(host.num_live())] > int32_t(host.indices.size()))
-      continue; // the host has no room to look at
+      continue; // the host's indices end before that
     refused += cgr_flashinfer_cascade_split(&host.c) != CGR_OK;
     Check(host);
   }
@@ -153,7 +153,7 @@ TEST_P(FlashInferCascadeKernel, MorePagesThanThereIsRoomForAreRefused) {
   EXPECT_EQ(cgr_flashinfer_cascade_enqueue(nullptr, &there.c, stream_), CGR_ERROR_NULL_POINTER);
 }
 
-// What refuses a batch runs on the host device as a kernel: the thread's last message is that of a call.
+// On the host device the kernel that refuses a batch runs in the call: the thread's last message stays that of a public call.
 TEST(FlashInferCascadeAlone, KernelsLeaveNoMessage) {
   const DeviceParam param = HostParam(CGR_SCHEDULE_EARLIEST);
   cgr_device *device = nullptr;

@@ -1,5 +1,5 @@
-// The two levels of a batch with shared prefixes: together they are every request's pages, once; their plans are those of their
-// arrays; and what is refused.
+// The two levels of a batch with shared prefixes: together they hold every request's pages, once; their plans are those of
+// their arrays; and what is refused.
 #include <gtest/gtest.h>
 
 #include "tests/support/expect.h"
@@ -224,7 +224,7 @@ TEST(FlashInferCascade, NullIsRefused) {
   CGR_EXPECT_OK(cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, plans));
 }
 
-// Everything that a build of Good() takes, with plans of `size` bytes each.
+// Everything that building Good() takes, with plans of `size` bytes each.
 struct Building {
   Cascade s = Good();
   FlashInferCase level = Prefill(s, false);
@@ -245,7 +245,7 @@ struct Building {
   }
 };
 
-// Of callers older and newer than the library.
+// Structs of callers older and newer than the library.
 TEST(FlashInferCascade, PlansAreSteppedThroughByTheSizeOfTheFirst) {
   Building expected(sizeof(cgr_flashinfer_plan));
   CGR_ASSERT_OK(expected.Build());

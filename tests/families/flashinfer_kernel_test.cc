@@ -1,5 +1,5 @@
-// FlashInfer's plans as a kernel: the bytes of the host planner, whatever was there before, eagerly and in a graph whose lengths
-// change from replay to replay; lengths that no plan takes overrun nothing.
+// FlashInfer's plans from a kernel: it writes the host planner's bytes, whatever was there before, eagerly and in a graph whose
+// lengths change from replay to replay; lengths that no plan takes overrun nothing.
 #include <gtest/gtest.h>
 
 #include "tests/support/enqueue_case.h"
@@ -31,7 +31,7 @@ protected:
     Array<int32_t> qo, kv, live, status;
   };
 
-  // What the host planner gives, and its status; no tiles where it refuses the lengths.
+  // What the host planner writes, and its status; no tiles if it refuses the lengths.
   static cgr_status Expected(FlashInferCase c, std::vector<unsigned char> *bytes) {
     c.p.force_split_kv = 1;
     c.Bind();
@@ -73,7 +73,7 @@ TEST_P(FlashInferKernel, EqualsTheHostPlanner) {
   }
 }
 
-// Both sides of every number of requests of a thread, and of every number of threads.
+// Both sides of every number of requests per thread, and of every number of threads.
 TEST_P(FlashInferKernel, TakesAnyNumberOfRequests) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
@@ -98,7 +98,7 @@ TEST_P(FlashInferKernel, TakesAnyNumberOfRequests) {
   }
 }
 
-// Around the length from which the kernel no longer divides as floats, and far beyond it.
+// Around the length from which the kernel no longer divides in floating point, and far beyond it.
 TEST_P(FlashInferKernel, TakesRequestsOfAnyLength) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 300 && !HasFailure(); seed++) {

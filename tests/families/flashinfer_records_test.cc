@@ -1,5 +1,5 @@
 // Plans equal those that FlashInfer's own planners wrote: plan_info and workspace sizes number for number, the int workspace at
-// every word that was written, 0 elsewhere. CGR_FLASHINFER_PLANS=<file> in the environment reads other records, in the same
+// every word that they wrote; other words are 0. CGR_FLASHINFER_PLANS=<file> in the environment names other records, in the same
 // format (tests/data/flashinfer_convert.py).
 #include <gtest/gtest.h>
 

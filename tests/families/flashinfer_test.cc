@@ -1,5 +1,5 @@
-// FlashInfer's plans of random batches: equal to a second reading of DecodePlan and PrefillPlan, made step by step; and the CTAs
-// that follow them take every row and key exactly once, and merge what they leave.
+// FlashInfer's plans of random batches equal a second implementation of DecodePlan and PrefillPlan, made step by step; and the
+// CTAs that follow them process every row and key exactly once, and merge what they leave.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -47,7 +47,7 @@ struct Lists {
   std::vector<int64_t> request, q_tile, kv_tile, o_indptr = { 0 }, merge = { 0 };
 };
 
-// The smallest chunk from `low` up whose tiles are no more than `most`, at the latest the longest.
+// The smallest chunk from `low` up that gives at most `most` tiles, or else the longest.
 template <class Count> int64_t SmallestChunk(int64_t low, int64_t longest, int64_t most, Count count) {
   int64_t high = longest;
   while (low < high) {
@@ -189,7 +189,7 @@ Expected ExpectedPrefill(const FlashInferCase &c) {
 
 // ---------------------------------------------------------------------------------------------------------------- coverage
 
-// Every query sees each of its keys once, and the partials of its row are those that are merged. `causal`: it sees none after it.
+// Every query sees each of its keys once, and exactly its row's partials are merged. `causal`: it sees no key after itself.
 void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, const std::vector<int64_t> &kv_lens,
                    int32_t window) {
   int64_t group = c.decode ? c.d.num_q_heads / c.d.num_kv_heads : c.p.num_q_heads / c.p.num_kv_heads;
@@ -210,7 +210,7 @@ void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, co
       EXPECT_LE(begin, needed);
       int32_t chunks = 0;
       for (const FlashInferWork &work : works) {
-        if (work.kv_tile < chunks) { // a CTA that works on what the arrays hold past the tiles: the same once more
+        if (work.kv_tile < chunks) { // a CTA whose entry lies past the tiles: the same work once more
           EXPECT_FALSE(reading.split());
           EXPECT_EQ(work.kv_end, works[0].kv_end);
           continue;
@@ -254,7 +254,7 @@ void CheckCoverage(const FlashInferCase &c, const cgr_flashinfer_plan &plan, con
     rows.push_back(c.Rows(i));
     kv_lens.push_back(c.Pages(i) == 0 ? 0 : int64_t{ c.Pages(i) } * c.page_size() - random.Pick(0, c.page_size() - 1));
     if (!c.decode && c.p.window > 0 && kv_lens.back() < rows.back())
-      return; // with a window queries are causal, and no more than the keys
+      return; // with a window, queries are causal and no more than the keys
   }
   int32_t group = c.decode ? c.d.num_q_heads / c.d.num_kv_heads : c.p.num_q_heads / c.p.num_kv_heads;
   ExpectCovered(c, FlashInferReading(plan, bytes.data(), rows, kv_lens, group, c.decode ? 0 : c.p.window), kv_lens,
@@ -263,7 +263,7 @@ void CheckCoverage(const FlashInferCase &c, const cgr_flashinfer_plan &plan, con
 
 // ------------------------------------------------------------------------------------------------------------------- tests
 
-// Returns the plan's bytes; none where FlashInfer refuses the batch, and so do we.
+// Returns the plan's bytes; none if FlashInfer refuses the batch, in which case we must too.
 Bytes CheckCase(const FlashInferCase &c, cgr_flashinfer_plan &plan, unsigned char poison = 0xA5) {
   const Expected e = c.decode ? ExpectedDecode(c) : ExpectedPrefill(c);
   cgr_flashinfer_plan sized = CGR_FLASHINFER_PLAN_INIT;
@@ -350,7 +350,7 @@ TEST(FlashInfer, DecodeWithAGraphTakesEmptyRequests) {
   EXPECT_EQ(chunk, 63 * 16); // 33 chunks of 2048 pages, and 99 empty requests
 }
 
-// As fast_decode_plan of decode with tensor cores: rows 0 .. B without an array are those of the array.
+// As in fast_decode_plan for decode with tensor cores: rows 0 .. B without an array give the same as with the array.
 TEST(FlashInfer, DecodeWithTensorCoresNeedsNoRows) {
   for (int32_t mode = 0; mode < 3; mode++) {
     FlashInferCase c;
@@ -379,7 +379,7 @@ TEST(FlashInfer, DecodeWithTensorCoresNeedsNoRows) {
   }
 }
 
-// What padding holds does not count, and a smaller plan leaves nothing of a larger one.
+// The content of padding does not matter, and a smaller plan leaves nothing of a larger one.
 TEST(FlashInfer, PaddingAndStaleWordsLeaveNoTrace) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 1000; seed++) {

@@ -1,4 +1,4 @@
-// cgr_flashmla_size and cgr_flashmla_build: what they refuse and in which words. What is refused writes nothing.
+// cgr_flashmla_size and cgr_flashmla_build: what they refuse, and the messages. A refused call writes nothing.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -46,7 +46,7 @@ void ExpectBuildRefused(bool sparse, const Change &change, cgr_status status, Wo
   EXPECT_TRUE(b.memory.IsUntouched()) << "something was written";
 }
 
-// Both functions refuse for the same reason.
+// Both functions refuse it, for the same reason.
 void ExpectRefused(bool sparse, const Change &change, cgr_status status, Words words) {
   Good b(sparse);
   change(b);
@@ -119,7 +119,7 @@ TEST(FlashmlaApi, RefusesFieldsOutOfRange) {
   ExpectRefused(false, [](Good &g) { g.input.layout = 2; }, CGR_ERROR_INVALID_ENUM, { "layout is 2", "cgr_flashmla_layout" });
 }
 
-// Given parts need no model.
+// If the number of parts is given, no model is needed.
 TEST(FlashmlaApi, LooksAtTheModelOnlyToDeriveParts) {
   Good b;
   b.input.num_parts = 7;

@@ -1,5 +1,5 @@
-// What kernels do under FlashMLA's metadata: every block of every live request is read by one part, requests without tokens are
-// visited once, and the combine kernel merges exactly what was left for it.
+// What kernels do with FlashMLA's metadata: one part reads each block of every live request, requests without tokens are visited
+// once, and the combine kernel merges exactly what was left for it.
 #include <gtest/gtest.h>
 
 #include <map>

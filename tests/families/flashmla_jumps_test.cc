@@ -1,5 +1,5 @@
-// The parallel form of FlashMLA's plan (planners/families/flashmla_jumps.h), which is the device's, one thread after the other:
-// parts begin where those of a second planner do. So what the kernel computes is tested where there is no GPU.
+// The device's parallel form of FlashMLA's plan (planners/families/flashmla_jumps.h), one thread after the other: parts begin
+// where those of a second planner do. This tests the kernel's arithmetic on machines without a GPU.
 #include <gtest/gtest.h>
 
 #include "planners/families/flashmla_jumps.h"
@@ -8,8 +8,8 @@
 namespace cgr_test {
 namespace {
 
-// Where parts begin, from what each request knows once the hand has come to it; and each pair of requests is asked whether one
-// lands from the other, which must be what the residues say.
+// Where parts begin, from what each request knows once the hand has come to it. Also asks for each pair of requests whether
+// one lands from the other; the residues must agree.
 std::vector<std::pair<int32_t, int32_t>> Begins(const std::vector<int32_t> &blocks, int32_t parts, int32_t overhead) {
   const int32_t live = int32_t(blocks.size());
   int32_t total = 0, wraps = 0, num_parts = 0;
@@ -114,7 +114,7 @@ TEST(FlashmlaJumps, EveryNumberOfRequestsAroundAWord) {
       }
 }
 
-// Phases tell residues apart at both ends of the range of quotas, for an inverse that is as far off as one may be.
+// Phases tell residues apart at both ends of the range of quotas, with an inverse that is as inexact as allowed.
 TEST(FlashmlaJumps, PhasesAreExact) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

@@ -1,5 +1,5 @@
-// The planners of other projects' metadata as kernels: bit for bit what the second planners of the tests write, or for live
-// values out of range what the host planner does; whatever was in the memory before. Then the public calls, in a captured graph
+// The planners of other projects' metadata as kernels: they write, bit for bit, what the tests' second planners write, or, for
+// live values out of range, what the host planner writes, whatever was in the memory. Then the public calls, in a captured graph
 // that is replayed with other lengths.
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST_P(KernelFamilies, FlashmlaAtTheEdgesOfItsSizes) {
       }
 }
 
-// Every other request begins exactly where a part does, whatever a part's size: no division may fall short of it.
+// Every other request begins exactly where a part does, whatever a part's size: no division may fall short.
 TEST_P(KernelFamilies, FlashmlaLandsOnExactMultiples) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 1500 && !HasFailure(); seed++) {
@@ -120,7 +120,7 @@ TEST_P(KernelFamilies, FlashmlaTakesTheNearestGoodLengths) {
     Ints host(cgr__flashmla_bytes(&c) / 4);
     cgr__flashmla_fill(&c, &lens, host.data());
     ASSERT_EQ(RunFlashmla(b), host);
-    // And by the second planner, from lengths that were brought into range here.
+    // And against the second planner, with lengths clamped here.
     for (int32_t &len : b.seq_lens)
       len = std::clamp(len, 0, c.max_len);
     for (int32_t &len : b.topk_lens)

@@ -8,7 +8,7 @@
 namespace cgr_test {
 namespace {
 
-// The metadata, from memory that is full of rubbish.
+// The metadata, in memory that was full of garbage.
 std::vector<int32_t> Build(const FlashmlaBatch &b, int32_t *num_parts = nullptr) {
   int32_t parts = 0;
   size_t bytes = 0;
@@ -32,8 +32,8 @@ TEST(Flashmla, EqualsASecondPlanner) {
   }
 }
 
-// Ten blocks and one, with a fixed cost of 2: 15 in all, so that each of three parts takes 5 + 2. The first takes 5 of the ten
-// blocks; the second what is left of them, with its cost that is all; the third the other request.
+// Ten blocks and one, with a fixed cost of 2: 15 in all, so each of three parts takes 5 + 2. The first takes 5 of the ten blocks;
+// the second takes the rest of them, which with the fixed cost fills it; the third takes the other request.
 TEST(Flashmla, PlansTwoRequestsAsByHand) {
   FlashmlaBatch b;
   b.input.num_requests = 2;
@@ -85,7 +85,7 @@ TEST(Flashmla, LengthsAroundABlock) {
           }
 }
 
-// The longest that are accepted: no sum wraps.
+// The longest lengths that are accepted: no sum wraps.
 TEST(Flashmla, TheLongestLengths) {
   for (int32_t requests : { 1, 7, 4096 })
     for (int32_t parts : { 1, 132 })
@@ -101,7 +101,7 @@ TEST(Flashmla, TheLongestLengths) {
       }
 }
 
-// What is not live is not read, has no part and no split, and the rest is as in a batch without it.
+// A request that is not live is not read and has no part and no split; the rest is as in a batch without it.
 TEST(Flashmla, RequestsThatAreNotLiveChangeNothing) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 300 && !HasFailure(); seed++) {
@@ -174,7 +174,7 @@ TEST(Flashmla, PartsAreThoseOfTheApi) {
   }
 }
 
-// Blackwell's kernel for 128 heads of 512 has a fixed cost of 3: seen in the words.
+// Blackwell's kernel for 128 heads of 512 has a fixed cost of 3, which the words show.
 TEST(Flashmla, TheFixedCostIsThatOfTheKernel) {
   for (int32_t head_dim : { 512, 576 }) {
     FlashmlaBatch b;

@@ -1,4 +1,4 @@
-// A family's kernel is loaded once on each device: later calls ask the device for the launch alone. No capture loads one.
+// A family's kernel is loaded once on each device: later calls ask the device only for the launch. No capture loads a kernel.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -71,7 +71,7 @@ TEST_F(LoadOnce, EachKernelOnEachDevice) {
   }
 }
 
-// Two with one bit would be loaded once together; one without a bit is refused, for it would be loaded by every call.
+// Two kernels with the same bit would be loaded only once; one without a bit is refused, as every call would load it.
 TEST_F(LoadOnce, EachHasABitOfItsOwn) {
   std::set<int32_t> numbers;
   for (const cgr__kernel *kernel :

@@ -1,6 +1,6 @@
-// Every family in a runtime: a backend enqueues the family's planner and kernels that read what it writes as the real ones do.
-// One FULL graph a key stays right while lengths, splits, pages and requests change: outputs are compared with plain attention in
-// fp64 over the engine's own copy of K and V. Between steps whatever no step may read is poisoned.
+// Every family in a runtime: a backend enqueues the family's planner and kernels that read its output as the real ones do. One
+// FULL graph per key stays right while lengths, splits, pages and requests change: outputs are compared with plain attention in
+// fp64 over the engine's own copy of K and V. Between steps everything that no step may read is poisoned.
 #include <cstring>
 
 #include "tests/support/engine.h"
@@ -53,7 +53,7 @@ protected:
     }
   }
 
-  // `shrink`: bytes that the backend leaves out of the place for its plans.
+  // `shrink`: bytes by which the backend shrinks the space for its plans.
   void Make(uint64_t shrink = 0) {
     const DeviceParam &device = GetParam().device;
     EngineOptions options = OptionsFor(device);
@@ -137,7 +137,7 @@ protected:
     }
     return engine_->Chunks(chunks);
   }
-  // What no step may read, or what each writes anew.
+  // Poisons what no step may read, or what each step writes anew.
   void Poison() {
     cgr_device *dev = engine_->dev;
     cudaStream_t stream = engine_->stream;

@@ -1,4 +1,4 @@
-// What an audit makes of the words of two captures, without a device.
+// How an audit reads the words of two captures, without a device.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -73,7 +73,7 @@ protected:
     cgr__findings_init(&audit_.findings, found_.data(), 32);
   }
   ~AuditWords() override { cgr__audit_free(&audit_); }
-  // The texts that two captures add.
+  // The findings' texts that two captures add.
   std::vector<std::string> Run(const Words &first, const Words &second, int error = 0) {
     const int32_t before = audit_.findings.count;
     EXPECT_EQ(cgr__audit_words(&audit_, &first.all, &second.all), error);
@@ -156,7 +156,7 @@ TEST_F(AuditWords, NumbersAreToldByHalvesAndPlaces) {
   EXPECT_EQ(Run(a, b), Texts()) << "the same places in another graph";
 }
 
-// Names that are longer than what is kept of them differ all the same.
+// Names longer than the part that is kept still differ.
 TEST_F(AuditWords, NamesCountWhole) {
   const std::string name(200, 'x');
   Words a, b;
@@ -195,7 +195,7 @@ TEST_F(AuditWords, NothingIsLeftOut) {
   EXPECT_EQ(texts[1].rfind("node 0 (k), parameter 1, byte 8: 0x30201 in one capture, 0x40201", 0), 0u) << texts[1];
 }
 
-// Other nodes, in number, kind or place: one finding, and addresses of both are looked at.
+// Nodes that differ in number, kind or place: one finding, and the addresses of both captures are checked.
 TEST_F(AuditWords, OtherNodesAreTold) {
   for (int what = 0; what < 6; what++) {
     SCOPED_TRACE(what);

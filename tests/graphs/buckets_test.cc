@@ -1,4 +1,4 @@
-// Buckets: the default sizes, the keys that are made of lists, and the tables that find the smallest of them.
+// Buckets: the default sizes, the keys made from lists, and the tables that find the smallest key.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -118,7 +118,7 @@ TEST(Buckets, KeysAreUniformOnesByQueryLengthThenMixedOnes) {
   }
 }
 
-// Against a search: the fewest tokens that hold both, then the fewest requests.
+// Compared with a search: the fewest tokens that hold both, then the fewest requests.
 TEST(Buckets, TheSmallestPairIsFound) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

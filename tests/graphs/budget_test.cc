@@ -1,4 +1,4 @@
-// What a budget allows, and which graphs go first when memory is wanted back.
+// What a budget allows, and which graphs are released first when memory is wanted back.
 #include <chrono>
 #include <thread>
 
@@ -70,7 +70,7 @@ TEST(Budget, OfBytesDropsWhatCostMoreThanExpected) {
   EXPECT_EQ(budget.left, 2);
 }
 
-// What is there already counts; a stale graph makes room for the one in its place, and stays stale when there is none.
+// Existing graphs count; a stale graph makes room for its replacement, and stays stale if the room is not enough.
 TEST(Budget, OfBytesCountsAllGraphs) {
   Rig rig;
   cgr__budget budget;
@@ -101,7 +101,7 @@ TEST(Budget, OfTimeExpectsTheNextToTakeTheAverage) {
   EXPECT_EQ(rig.Entry(1).state, CGR_GRAPH_READY) << "time that was spent is not given back";
 }
 
-// Exactly what was allowed fits; each kind costs what it has cost; and the end is the end.
+// Exactly what was allowed fits; each kind is expected to cost what it has cost so far; and a spent budget stays spent.
 TEST(Budget, EndsExactlyAndForGood) {
   Rig rig;
   cgr__budget budget;
@@ -183,7 +183,7 @@ TEST(DropOldest, TakesStaleOnesFirst) {
   EXPECT_EQ(held.Left(), (Sizes{ 0, 1, 2, 3, 4, 6, 7 }));
 }
 
-// As many stale ones as it takes; what has no graph keeps what is known of it.
+// As many stale ones as it takes; entries without a graph keep what is known of them.
 TEST(DropOldest, TakesNoMoreThanItMust) {
   Held held;
   held.Set(3, CGR_GRAPH_STALE);

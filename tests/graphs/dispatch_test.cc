@@ -1,4 +1,4 @@
-// Dispatch: every step gets exactly one graph or none, and one reason, as a search through all buckets says.
+// Dispatch: every step gets exactly one graph or none, and one reason, the same as by a search through all buckets.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -30,15 +30,15 @@ bool Serves(const Graphs &g, const Shape &shape, const cgr_key &key) {
   return g.graphs->exact_lengths ? shape.query_len == key.query_len : shape.max_query_len <= key.query_len;
 }
 
-// What there is for a batch among the entries of one variant.
+// What the entries of one variant offer for a batch.
 struct Found {
   int32_t best = -1, usable = -1; // entries; usable or not
   bool is_uniform = false;
 };
 
-// Of each query length, and of the mixed keys, the smallest that serves counts, usable or not, and if it is not, the next usable
-// one of at most twice its tokens. Of those the best usable one is taken, FULL before PIECEWISE, then the smaller, then the
-// first: uniform ones come before mixed ones.
+// For each query length, and for the mixed keys, the smallest key that serves counts, usable or not; if it is not usable, so
+// does the next usable one of at most twice its tokens. Of those the best usable one is taken: FULL before PIECEWISE, then the
+// smaller, then the first: uniform ones come before mixed ones.
 Found SearchVariant(const std::vector<cgr_graph_state> &states, Graphs &g, const Shape &shape, uint32_t word) {
   Found f;
   std::map<int32_t, int32_t> smallest; // by query length
@@ -80,7 +80,7 @@ Expected Search(const std::vector<cgr_graph_state> &states, Graphs &g, const Sha
   const cgr_variant *at = variants[shape.variant];
   for (bool looked = false;; at = variants[at->superset]) {
     Found f = SearchVariant(states, g, shape, at->word);
-    if (at->captured && !looked) // what the reasons speak of
+    if (at->captured && !looked) // what the reasons refer to
       first = f;
     looked = looked || (at->captured && (f.best >= 0 || f.is_uniform));
     e.entry = f.usable;
@@ -237,7 +237,7 @@ TEST(Dispatch, RandomListsInEveryStateAgreeWithASearch) {
                                          CGR_REASON_CAPTURE_FAILED, CGR_REASON_STALE, CGR_REASON_SUPERSET }));
 }
 
-// A graph that cannot be replayed leaves its steps to the next kind, under that one's name.
+// If a graph cannot be replayed, its steps go to the next kind, under that kind's name.
 TEST(Dispatch, AMixedGraphStandsInForAUniformOne) {
   Graphs g(CGR_MODE_FULL, Lists{ 8, 64, { 4 }, { 1 }, { { 4, 4 }, { 16, 8 } } });
   cgr__choice choice;
@@ -277,7 +277,7 @@ TEST(Dispatch, UniformGraphsServeShorterQueriesWhereTheAttentionCan) {
   ExpectKey(choice.key, five);
 }
 
-// What the mode does not promise a graph for is no fallback.
+// A step that the mode promises no graph for is not a fallback.
 TEST(Dispatch, StrictRefusesOnlyWhatTheModePromises) {
   Graphs g(CGR_MODE_FULL_DECODE_ONLY, 8, 100, { 4 });
   g.graphs->strict = true;

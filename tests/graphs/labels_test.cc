@@ -1,4 +1,4 @@
-// Labels over a device that lists nodes in whatever order it likes, has child graphs, and tells ids.
+// Labels over a device that lists nodes in any order, has child graphs, and tells ids.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Node {
   uint32_t tools_id;
 };
 
-// Nodes are listed as they are in `nodes`; those without a handle that a capture gives are of child graphs.
+// Nodes are listed in the order of `nodes`; those without a handle from a capture belong to child graphs.
 struct Device : cgr_device {
   std::vector<Node> nodes;
   int list_error = 0, walk_error = 0;
@@ -55,7 +55,7 @@ protected:
     EXPECT_TRUE(cgr__labelling_begin(&labelling_, &dev_, nullptr));
   }
   ~LabelsOfADevice() override { cgr__labels_free(labels_); }
-  // The new node comes first, as no device is known to have it.
+  // The new node comes first, an order that no known device uses.
   void Enqueue(const std::string &name) {
     number_++;
     dev_.nodes.insert(dev_.nodes.begin(), { name, reinterpret_cast<const void *>(uintptr_t(0x1000) - 16 * number_), number_ });
@@ -115,7 +115,7 @@ TEST_F(LabelsOfADevice, HoldManyNodes) {
   EXPECT_EQ(labels_->names_bytes, 9) << "each name once";
 }
 
-// Templates of kernels give names that begin alike, and one may be the beginning of another.
+// Kernel templates give names that begin alike, and one may be a prefix of another.
 TEST_F(LabelsOfADevice, NamesThatBeginAlikeAreNotTheSame) {
   cgr__label_piece_begin(&labelling_);
   for (const char *name : { "cgr_append", "cgr_appen", "cgr_appendix", "cgr", "cgr_append" })
@@ -144,7 +144,7 @@ TEST_F(LabelsOfADevice, NoIdsWithoutThatOfTheGraph) {
   EXPECT_EQ(Keep(0), Lines{ "a -1:-1" });
 }
 
-// More of them than there is room for: those too deep bear the last that had some.
+// More labels than there is room for: nodes too deep get the last label that had room.
 TEST_F(LabelsOfADevice, OpenDeeply) {
   cgr__label_piece_begin(&labelling_);
   for (int i = 0; i < CGR__MAX_OPEN_LABELS + 3; i++)

@@ -1,11 +1,11 @@
-/* Arrays of structs are stepped through by the size of their first element, whatever the library thinks the struct has. */
+/* Arrays of structs are stepped through by the size of their first element, whatever size the library knows for the struct. */
 #ifndef CGR_TESTS_HEADERS_ARRAYS_H
 #define CGR_TESTS_HEADERS_ARRAYS_H
 
 #include "tests/headers/sized.h"
 #include "tests/headers/world.h"
 
-/* `count` elements of `stride` bytes from an array of `known` each. */
+/* `count` elements of `stride` bytes, from an array of elements of `known` bytes. */
 static unsigned char *array_of(const void *elements, int count, size_t known, size_t stride) {
   unsigned char *array = (unsigned char *)malloc((size_t)count * stride);
   for (int i = 0; i < count; i++) {
@@ -36,7 +36,7 @@ typedef void (*place_array)(cgr_config *config, const void *array);
 static void place_layers(cgr_config *config, const void *array) { config->layers = (const cgr_layer *)array; }
 static void place_buffers(cgr_config *config, const void *array) { config->buffers = (const cgr_buffer_decl *)array; }
 
-/* Three elements of another size: good; with one that has another size than the first; with one that has more to say. */
+/* Three elements of another size: all good; one whose size differs from the first's; one that sets a field unknown here. */
 static void check_array(cgr_config config, place_array place, const void *elements, size_t known, size_t stride,
                         const char *const names[3], bool layers) {
   unsigned char *array = array_of(elements, 3, known, stride);
@@ -77,7 +77,7 @@ static void test_layer_arrays(const world *w) {
   }
 }
 
-/* What was declared is there, each with its own width. */
+/* The declared buffers are there, each with its own width. */
 static void check_declared(const cgr_config *config, const cgr_buffer_decl *buffers) {
   cgr_runtime *runtime = NULL;
   CHECK_OK(cgr_runtime_create(config, &runtime));

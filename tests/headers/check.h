@@ -1,4 +1,4 @@
-/* Checks for tests that are C11 and C++11 at once: they print what fails and count it. */
+/* Checks for tests that are both C11 and C++11: they print and count failures. */
 #ifndef CGR_TESTS_HEADERS_CHECK_H
 #define CGR_TESTS_HEADERS_CHECK_H
 
@@ -7,7 +7,7 @@
 
 #include "cgr/cgr.h"
 
-/* What is compiled as C11, and as C++11: each returns how many checks failed. */
+/* The tests compiled as C11 and as C++11: each returns how many checks failed. */
 #define CGR_TEST_PARTS(X)                                       \
   X(initialisers, "the _INIT macros give each struct its size") \
   X(names, "enumerators have names of their own")               \
@@ -26,7 +26,7 @@ static int check_failures;
       check_failed(__FILE__, __LINE__, #condition); \
   } while (0)
 
-/* The call gives `status`; its message has `word` when it fails. */
+/* The call returns `status`; if it fails, its message contains `word`. */
 #define CHECK_CALL(status, word, call) check_call(__FILE__, __LINE__, #call, status, word, call)
 #define CHECK_OK(call) CHECK_CALL(CGR_OK, "", call)
 

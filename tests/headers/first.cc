@@ -1,4 +1,4 @@
-// One public header, the first thing in the translation unit, and once more; in C++.
+// One public header, first in the translation unit, and included again; in C++.
 #include CGR_TEST_HEADER
 #include CGR_TEST_HEADER
 

@@ -1,4 +1,4 @@
-// What header_cpp11.cc tests, each part as a test.
+// What header_cpp11.cc checks, each part as a test.
 #include <gtest/gtest.h>
 
 #include "tests/headers/check.h"

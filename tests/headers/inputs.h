@@ -1,4 +1,4 @@
-/* Input structs of other sizes, outside record. */
+/* Input structs of other sizes, in calls made outside record. */
 #ifndef CGR_TESTS_HEADERS_INPUTS_H
 #define CGR_TESTS_HEADERS_INPUTS_H
 
@@ -113,7 +113,7 @@ static cgr_status measure(void *unused, void *given) {
   return status;
 }
 
-/* The elements of a configuration's arrays: all three calls read them. The call that fails last has the message. */
+/* The elements of a configuration's arrays: all three calls read them. The message is that of the last call that failed. */
 static cgr_status use_config(world *w) {
   const cgr_status status = create(w, &w->config);
   CHECK(validate(w, &w->config) == status);

@@ -1,4 +1,4 @@
-/* Names of enumerators, and the table of statuses. That no enumerator is left out is tests/base/names_test.cc's. */
+/* Names of enumerators, and the table of statuses. tests/base/names_test.cc checks that no enumerator is left out. */
 #ifndef CGR_TESTS_HEADERS_NAMES_H
 #define CGR_TESTS_HEADERS_NAMES_H
 

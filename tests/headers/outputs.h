@@ -1,4 +1,4 @@
-/* Output structs of other sizes, outside record. */
+/* Output structs of other sizes, in calls made outside record. */
 #ifndef CGR_TESTS_HEADERS_OUTPUTS_H
 #define CGR_TESTS_HEADERS_OUTPUTS_H
 
@@ -46,7 +46,7 @@ static cgr_status get_key_stats(void *context, void *given) {
   return cgr_runtime_key_stats(((world *)context)->runtime, 0, (cgr_key_stats *)given);
 }
 
-/* The newest alone: the step that has run, whose times differ from call to call as little as its record does. */
+/* Only the newest: the step that has run, whose times do not change from call to call, nor does its record. */
 static cgr_status get_record(void *context, void *given) {
   int32_t count = 0;
   return cgr_runtime_flight(((world *)context)->runtime, (cgr_flight_record *)given, 1, &count);
@@ -116,7 +116,7 @@ static int test_outputs(void) {
     { "cgr_block_table_get_layout: layout", sizeof(cgr_block_table_layout), 0, 0, get_block_table_layout },
     { "cgr_runtime_audit: audit", sizeof(cgr_audit), 0, 0, audit },
   };
-  /* A step first, for numbers that are not 0. */
+  /* Runs a step first, for numbers that are not 0. */
   CHECK_OK(cgr_step_prepare(w.runtime, &batch, &step));
   CHECK_OK(cgr_step_launch(w.runtime, &step, w.stream));
   CHECK_OK(cgr_step_wait(w.runtime, 0, step.seq, -1, NULL));

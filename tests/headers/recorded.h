@@ -1,4 +1,4 @@
-/* Structs of other sizes in the calls that are made inside record. */
+/* Structs of other sizes in calls made inside record. */
 #ifndef CGR_TESTS_HEADERS_RECORDED_H
 #define CGR_TESTS_HEADERS_RECORDED_H
 
@@ -10,7 +10,7 @@ static cgr_status attend(world *w, cgr_recorder *recorder, void *given) {
   return cgr_record_attention(recorder, (const cgr_attention *)given);
 }
 
-/* The others leave the layer to be attended. */
+/* The other calls leave it to attend the layer. */
 static cgr_status attend_and_merge(world *w, cgr_recorder *recorder, void *given) {
   const cgr_status status = cgr_record_attention(recorder, &w->attention);
   return status == CGR_OK ? cgr_record_merge(recorder, (const cgr_merge *)given) : status;
@@ -26,7 +26,7 @@ static cgr_status get_record_buffer(world *w, cgr_recorder *recorder, void *give
   return status == CGR_OK ? cgr_record_attention(recorder, &w->attention) : status;
 }
 
-/* One eager step whose record makes the call. What record gives is what comes of it, as the cause in the message. */
+/* One eager step whose record makes the call. Returns what record returned, which is the cause in the message. */
 static cgr_status recorded(void *context, void *given) {
   world *w = (world *)context;
   const cgr_capture how = world_capture(w);

@@ -1,5 +1,5 @@
 /* A call that takes a sized struct, with the struct in every size. Each is in an allocation of exactly its size, so that the
- * address sanitizer sees what passes its end. */
+ * address sanitizer sees accesses past its end. */
 #ifndef CGR_TESTS_HEADERS_SIZED_H
 #define CGR_TESTS_HEADERS_SIZED_H
 
@@ -7,10 +7,10 @@
 
 #include "tests/headers/check.h"
 
-/* The public call under test, given the struct. What it makes it destroys. */
+/* The public call under test, given the struct. It destroys what it makes. */
 typedef cgr_status (*sized_call)(void *world, void *given);
 
-/* `size` bytes that begin as `good`, of `known` bytes, does; `rest` after those. */
+/* `size` bytes: those of `good`, which has `known`, then `rest`. */
 static inline void *sized_copy(const void *good, size_t known, size_t size, int rest) {
   const uint32_t own = (uint32_t)size;
   unsigned char *copy = (unsigned char *)malloc(size);
@@ -20,7 +20,7 @@ static inline void *sized_copy(const void *good, size_t known, size_t size, int 
   return copy;
 }
 
-/* A struct that says it has `size` bytes, which is no size. */
+/* A struct that claims `size` bytes, which is no valid size. */
 static inline unsigned char *sized_rubbish(uint32_t size) {
   unsigned char *given = (unsigned char *)malloc(8);
   memset(given, 0xa5, 8);
@@ -41,8 +41,8 @@ typedef struct sized_input {
   sized_call call;
 } sized_input;
 
-/* What an older caller's prefix gives is what the same struct gives with zeros in place of what was cut off. No field lies across
- * a multiple of 8 bytes. */
+/* An older caller's prefix gives the same as the struct with zeros in place of what was cut off. No field lies across a multiple
+ * of 8 bytes. */
 static inline void check_prefix(const sized_input *in, void *world, size_t size) {
   char message[512];
   unsigned char *prefix = (unsigned char *)sized_copy(in->good, in->known, size, 0);
@@ -95,7 +95,7 @@ typedef struct sized_output {
   sized_call call;
 } sized_output;
 
-/* What is in `got`, of `size` bytes, after it was full of 0xa5: as much of `full` as both have, and nothing past that. */
+/* `got`, of `size` bytes, was full of 0xa5: now it has as much of `full` as both have, and nothing past that has changed. */
 static inline void check_filled(const sized_output *out, const unsigned char *full, const unsigned char *got, size_t size) {
   uint32_t own = 0;
   size_t wrong = 0;

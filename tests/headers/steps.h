@@ -5,7 +5,7 @@
 #include "tests/headers/sized.h"
 #include "tests/headers/world.h"
 
-/* A newer caller's step goes through its whole life, and what it has more stays as it was. */
+/* A newer caller's step goes through its whole life, and its extra fields stay as they were. */
 static void check_longer_step(world *w, size_t size) {
   const cgr_step initial = CGR_STEP_INIT;
   const cgr_batch batch = world_batch(w);
@@ -29,7 +29,7 @@ static void check_longer_step(world *w, size_t size) {
   free(given);
 }
 
-/* One that has no room for the ticket cannot be launched: it is refused, and not written. */
+/* A step without room for the ticket cannot be launched: it is refused and not written. */
 static void check_shorter_step(world *w, size_t size) {
   const cgr_step initial = CGR_STEP_INIT;
   const cgr_batch batch = world_batch(w);
@@ -41,7 +41,7 @@ static void check_shorter_step(world *w, size_t size) {
   free(before);
 }
 
-/* Neither launch nor cancel takes such a step for the prepared one, and that one is not lost. */
+/* Neither launch nor cancel takes such a step for the prepared one, which is not lost. */
 static void check_shorter_launch(world *w, size_t size) {
   const cgr_batch batch = world_batch(w);
   cgr_step step = CGR_STEP_INIT;

@@ -14,12 +14,12 @@ typedef struct world {
   cudaStream_t stream;
   unsigned char *memory;
   cgr_group group;
-  cgr_layer layers[3]; /* each over a cache of its own; the runtime has the first alone */
+  cgr_layer layers[3]; /* each over its own cache; the runtime has only the first */
   cgr_buffer_decl buffer;
   cgr_config config;
   cgr_attention attention;
   int32_t row, token;
-  /* What record does instead of its call: the call under test, and what came of it. */
+  /* What record does instead of its call: the call under test, and its outcome. */
   cgr_status (*inside)(struct world *w, cgr_recorder *recorder, void *given);
   void *given;
   cgr_status came;
@@ -95,7 +95,7 @@ static inline void world_open(world *w) {
   world_call(w);
 }
 
-/* And a runtime with its graph and an open request that has a page. */
+/* Also a runtime with its graph and an open request that has a page. */
 static inline void world_run(world *w) {
   const int32_t page = 2;
   cgr_capture capture;
@@ -117,7 +117,7 @@ static inline cgr_batch world_batch(const world *w) {
   return batch;
 }
 
-/* Nothing that a call has made may be left. */
+/* Nothing that a call made may be left. */
 static inline void world_close(world *w) {
   CHECK_OK(cgr_runtime_destroy(w->runtime));
   CHECK_OK(cgr_stream_destroy(w->device, w->stream));

@@ -1,5 +1,5 @@
 // The house of the sources: what includes what, how long files and functions are, what the public headers say of each function.
-// The floors are those of the README's table; the build checks the direct dependencies of packages, this test every single
+// The floors are those of the README's table. The build checks the direct dependencies of packages; this test checks every
 // include.
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ std::vector<std::string> Includes(const Source &source) {
   return includes;
 }
 
-// Which folders a file may include from, itself apart: the first entry that is a prefix of its path counts.
+// Which folders a file may include from besides its own: the first entry that is a prefix of its path counts.
 struct Floor {
   const char *folder;
   std::set<std::string> may;
@@ -109,7 +109,7 @@ TEST(House, FilesIncludeOnlyWhatIsBelowThem) {
   }
 }
 
-// The public functions of devices and of the table of kernels know what devices the build has; nothing else does.
+// Only the public device functions and the table of kernels know which devices the build has.
 TEST(House, NobodyButTheTablesKnowsTheDevices) {
   const std::set<std::string> tables = { "devices/api.c", "kernels/table.c" };
   for (const Source &source : Sources())
@@ -159,7 +159,7 @@ TEST(House, FilesAreShort) {
     EXPECT_LE(source.lines.size(), source.path.rfind("include/", 0) == 0 ? 600u : 800u) << source.path;
 }
 
-// Lines from a function's opening to its closing brace, which stand in the first column in this project's formatting.
+// Lines from a function's opening to its closing brace, which are in the first column in this project's formatting.
 std::vector<std::pair<std::string, int>> FunctionLengths(const Source &source) {
   static const std::regex opening("^[A-Za-z].*\\)( const)? \\{$|^ .*\\) \\{$");
   std::vector<std::pair<std::string, int>> functions;
@@ -201,14 +201,14 @@ TEST(House, HostFunctionsAreShort) {
   EXPECT_LE(median, 10);
 }
 
-// Each prototype, or the group that it begins with no empty line between, has a comment that ends with the contract line.
+// Each prototype, or the group without empty lines that it begins, has a comment that ends with the contract line.
 TEST(House, EveryPublicFunctionHasItsContract) {
   static const std::regex contract("Threads .+ · Capture .+ · Sync .+ · Alloc .+");
   int functions = 0;
   for (const Source &source : Sources()) {
     if (source.path.rfind("include/", 0) != 0)
       continue;
-    std::string block; // what stands since the last empty line
+    std::string block; // the lines since the last empty line
     for (const std::string &line : source.lines) {
       if (line.empty())
         block.clear();
@@ -222,7 +222,7 @@ TEST(House, EveryPublicFunctionHasItsContract) {
   EXPECT_GT(functions, 60) << "the test does not see the functions";
 }
 
-// Who has the library has its headers, and none of the other files.
+// Users of the library have its headers, and none of the other files.
 TEST(House, PublicHeadersNameNoFileThatIsNotInstalled) {
   static const std::regex file(
       "(^|[^A-Za-z0-9_/])(base|devices|buffers|planners|kernels|graphs|tracing|runtime|examples|profiles|"
@@ -281,7 +281,7 @@ TEST(House, TheLibraryNeitherPrintsNorExits) {
 struct Member {
   std::string name;
   std::set<std::string> defines, uses;
-  std::set<std::string> shared; // those of `defines` that others of a program may define too
+  std::set<std::string> shared; // those of `defines` that other parts of a program may define too
 };
 
 std::vector<Member> Members() {
@@ -318,7 +318,7 @@ TEST(Archive, HoldsNoShim) {
         EXPECT_EQ(symbol.find(shim), std::string::npos) << member.name << " defines " << symbol;
 }
 
-// What the headers of NVTX define, every user of them in a program shares.
+// All users of the NVTX headers in a program share what those headers define.
 bool IsOfNvtx(const Member &member, const std::string &symbol) {
   return member.shared.count(symbol) && (symbol.rfind("nvtx", 0) == 0 || symbol.rfind("InitializeInjectionNvtx", 0) == 0);
 }
@@ -331,7 +331,7 @@ TEST(Archive, DefinesNothingOutsideItsPrefixes) {
           << member.name << " defines " << symbol;
 }
 
-// Files that call each other in a loop would have to be read at once.
+// Files that call each other in a circle could only be read together.
 TEST(Archive, NoFilesCallEachOtherInACircle) {
   std::vector<Member> members = Members();
   std::map<std::string, size_t> owner;

@@ -1,4 +1,4 @@
-// The version stands in include/cgr/base.h; what repeats it says the same.
+// The version is defined in include/cgr/base.h; every repetition of it agrees.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -16,7 +16,7 @@ std::string ReadFile(const std::string &path) {
   return text.str();
 }
 
-// What the pattern's first group is, at its first place in the file.
+// The pattern's first group at its first match in the file.
 std::string Find(const std::string &path, const std::string &pattern) {
   const std::string text = ReadFile(path);
   std::smatch match;

@@ -1,5 +1,5 @@
-// CMake builds of the project's root what Bazel builds: the same sources, the same tests but for those that are named here, and
-// the same installed tree.
+// CMake builds from the project's root what Bazel builds: the same sources, the same tests except those named here, and the same
+// installed tree.
 #include <algorithm>
 #include <vector>
 
@@ -21,7 +21,7 @@ std::set<std::string> Lines(const std::string &text) {
   return lines;
 }
 
-// Beside this test lies what goes into //:cgr and //:cgr_validation, and nothing else with such a name.
+// Next to this test lie the files of //:cgr and //:cgr_validation, and no others with such names.
 std::set<std::string> SourcesOfBazel() {
   std::set<std::string> found;
   for (const char *folder : { "base", "devices", "buffers", "planners", "kernels", "tracing", "graphs", "runtime" })
@@ -53,8 +53,7 @@ TEST(CMakeBuild, HasTheSourcesOfBazel) {
   EXPECT_EQ(Difference(cmake, bazel), std::vector<std::string>()) << "CMake alone has these";
 }
 
-// What ctest runs, by its own answer: every test but those of Bazel's outputs, of tools, and of what is written about the
-// project.
+// What ctest says it runs: every test except those of Bazel's outputs, of tools, and of the project's documentation.
 TEST(CMakeBuild, HasEveryTest) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
@@ -81,7 +80,7 @@ TEST(CMakeBuild, HasEveryTest) {
   EXPECT_EQ(Difference(Lines(listed.text), all), std::vector<std::string>()) << "there is no such test";
 }
 
-// Bazel's //... takes in a build folder that lies in the tree, if it is not called as .bazelignore has it.
+// Bazel's //... includes a build folder inside the tree unless its name is in .bazelignore.
 TEST(CMakeBuild, HasNoPackagesOfBazelInItsFolder) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
@@ -103,7 +102,7 @@ TEST(CMakeBuild, HasNoPackagesOfBazelInItsFolder) {
   EXPECT_GT(links, 0);
 }
 
-// Configures by itself, into a folder that goes away.
+// Configures on its own, into a temporary folder.
 Outcome Configure(const std::string &root, const std::string &options) {
   const Scratch scratch;
   return RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(scratch.path() / "build") +
@@ -137,7 +136,7 @@ TEST(CMakeBuild, RefusesWhatItDoesNotUnderstand) {
 
 void Write(const fs::path &path, const std::string &text) { std::ofstream(path) << text; }
 
-// By ordinary variables: policy CMP0126, or an option of this project would take their place.
+// Through ordinary variables: without policy CMP0126, an option of this project would replace them.
 TEST(CMakeBuild, HeedsWhatAProjectAroundItSets) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
@@ -204,7 +203,7 @@ TEST(CMakeBuild, NeedsNoCompilerOfCppForLibraryAndExamples) {
   EXPECT_EQ(outcome.status, 0) << outcome.text;
 }
 
-// One file of each sort: host code, the same with a call before each access to memory, kernels as C++.
+// One file of each kind: host code, the same with a call before each memory access, kernels as C++.
 TEST(CMakeBuild, GivesClangNoOptionThatItDoesNotKnow) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_TOOL("clang");
@@ -237,18 +236,18 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   EXPECT_EQ(Listing(prefix), Listing(tree));
   for (const char *file : { "lib/cmake/cgr/cgrConfigVersion.cmake", "include/cgr/cgr.h", "share/doc/cgr/examples/README.md" })
     EXPECT_EQ(ReadFile(prefix / file), ReadFile(tree / file)) << file;
-  // The archive may be of a build with CUDA, which these tell.
+  // The archive may come from a build with CUDA, which these tell.
   const bool cuda = ReadFile(tree / "lib/pkgconfig/cgr.pc").find("cudart_static") != std::string::npos;
   for (const char *file : { "lib/pkgconfig/cgr.pc", "lib/cmake/cgr/cgrConfig.cmake" })
     EXPECT_EQ(ReadFile(prefix / file) == ReadFile(tree / file), !cuda) << file;
-  // Then what the archive's says of it is what CMake would have said.
+  // Then the archive's says of it what CMake would have said.
   const std::string pc = ReadFile(tree / "lib/pkgconfig/cgr.pc"), said = pc.substr(pc.find("Libs.private: ") + 14);
   EXPECT_NE(ReadFile(root / "tools/cmake/library.cmake").find("\"" + said.substr(0, said.find('\n')) + "\""), std::string::npos)
       << said;
-  // The public names and nothing else, with their version, and nothing but the C library is asked for.
+  // Only the public names, with their version, are exported, and only the C library is needed.
   for (const fs::path &place : { prefix, tree }) {
     const std::string library = Quoted(place / "lib/libcgr.so");
-    // Nor does a shared library that libcgr.a is linked into export what is internal: two with other versions would mix it up.
+    // A shared library that libcgr.a is linked into exports no internals either: two with different versions would mix them up.
     const Outcome internal = RunCommand("readelf -Ws " + Quoted(place / "lib/libcgr.a") +
                                         " | awk '$5 == \"GLOBAL\" && $7 != \"UND\" && $8 ~ /^cgr__/ { n[$6]++ }"
                                         " END { print (n[\"HIDDEN\"] > 100), n[\"DEFAULT\"] + 0 }'");

@@ -1,4 +1,4 @@
-// Programs outside of the tree find the installed library by pkg-config and by CMake, wherever it was put, and run.
+// Programs outside the tree find the installed library by pkg-config and by CMake, wherever it was put, and run.
 #include <unistd.h>
 
 #include "tests/install/tree.h"
@@ -29,7 +29,7 @@ void CompileAndRun(const std::string &compiler, const std::string &language, con
   EXPECT_NE(ran.text.find("replays"), std::string::npos) << ran.text;
 }
 
-// Where the linker finds the CUDA runtime, for static links.
+// Where the linker finds the CUDA runtime, for static linking.
 void TellCudaLib() {
   for (const char *folder : { "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu" })
     if (fs::exists(fs::path(folder) / "libcudart_static.a"))

@@ -1,10 +1,10 @@
-// The examples are installed besides, with a page that tells how they are built: its lines are run as they stand.
+// The examples are installed too, with a page that tells how to build them: its lines are run as they stand.
 #include "tests/install/tree.h"
 
 namespace cgr_test {
 namespace {
 
-// A tree in a folder whose name needs no quotes, as $(pkg-config ...) in the page has none, and a copy of the examples in it.
+// A tree in a folder whose name needs no quotes, as $(pkg-config ...) in the page has none, and a copy of its examples.
 class InstalledExamples : public testing::Test {
 protected:
   void SetUp() override {
@@ -14,7 +14,7 @@ protected:
     copy_ = folder_.path() / "copy";
     fs::copy(installed, copy_, fs::copy_options::recursive);
   }
-  // The page's block that begins so, for this tree.
+  // The page's block that begins this way, for this tree.
   std::string Block(const std::string &begin) const {
     const std::string page = ReadFile(copy_ / "README.md");
     const size_t first = page.find("\n    " + begin);

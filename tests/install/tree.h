@@ -1,4 +1,4 @@
-// The archive of //:dist, unpacked where a test wants it, and commands run beside it.
+// The archive of //:dist, unpacked where a test wants it, and commands run next to it.
 #ifndef CGR_TESTS_INSTALL_TREE_H
 #define CGR_TESTS_INSTALL_TREE_H
 
@@ -23,13 +23,13 @@ inline std::string ReadFile(const fs::path &path) {
   return text.str();
 }
 
-// With a space and a letter outside ASCII in its name: nobody may trip over that.
+// With a space and a non-ASCII letter in its name: nothing may trip over them.
 class Scratch : public Folder {
 public:
   Scratch() : Folder("cgr install \xc3\xa9 ") {}
 };
 
-// The archive's one top folder, below `folder`.
+// The archive's single top folder, below `folder`.
 inline fs::path Unpack(const fs::path &folder) {
   fs::create_directories(folder);
   const Outcome outcome = RunCommand("tar -C " + Quoted(folder) + " -xzf cgr.tar.gz");
@@ -41,7 +41,7 @@ inline fs::path Unpack(const fs::path &folder) {
   return top;
 }
 
-// Files and links of a tree, from its top on; a link with where it leads.
+// Files and links of a tree, relative to its top; a link with its target.
 inline std::set<std::string> Listing(const fs::path &top) {
   std::set<std::string> names;
   for (const auto &entry : fs::recursive_directory_iterator(top)) {
@@ -54,7 +54,7 @@ inline std::set<std::string> Listing(const fs::path &top) {
   return names;
 }
 
-// The project's root: of files that Bazel links into the folder of a test. Empty where they are copies.
+// The project's root, found through the files that Bazel links into a test's folder. Empty if they are copies.
 inline fs::path Root() {
   const fs::path header = fs::canonical("include/cgr/base.h");
   const fs::path root = header.parent_path().parent_path().parent_path();

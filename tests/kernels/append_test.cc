@@ -72,7 +72,7 @@ protected:
         }
     }
   }
-  // The last two pages of the memory are not the kernel's: a slot in them is one outside the pool.
+  // The last two pages of the memory do not belong to the kernel: a slot in them is outside the pool.
   void Check(CacheShape shape, const std::vector<int64_t> &slots, int32_t padding) {
     int64_t num_pages = shape.num_pages;
     shape.num_pages += 2;

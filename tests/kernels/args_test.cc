@@ -1,4 +1,4 @@
-// What kernels are launched with has no holes: the bytes of a hole are anything, and an audit compares captures byte by byte.
+// Kernel arguments have no holes: the bytes of a hole may be anything, and an audit compares captures byte by byte.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 
 #if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
 
-// Of the first byte that is padding; -1: there is none.
+// The offset of the first byte that is padding; -1: there is none.
 template <typename Args> long FirstHole() {
   alignas(Args) unsigned char bytes[sizeof(Args)];
   std::memset(bytes, 0xff, sizeof bytes);

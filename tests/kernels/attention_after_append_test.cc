@@ -1,7 +1,7 @@
-// Attention that is launched right after the append of its tokens, and may begin beside it, reads what the append writes: the
-// library's append, and one that takes its time. Its queries come late too, by a slow kernel before the append: attention may
-// read them before the append is done, so the append must not begin early. Only a GPU of compute capability 9.0 or later overlaps
-// them: elsewhere this is about the results alone.
+// Attention that is launched right after the append of its tokens, and may begin while it runs, reads what the append writes.
+// Tested with the library's append and with a slow one. Its queries come late too, from a slow kernel before the append:
+// attention may read them before the append is done, so the append must not begin early. Only a GPU of compute capability 9.0 or
+// later overlaps them; elsewhere only the results are tested.
 #include <gtest/gtest.h>
 
 #include "kernels/append.h"
@@ -26,7 +26,7 @@ protected:
   }
   bool is_slow() const { return !bench_->is_cuda(); }
 
-  // Takes the new tokens out of the cache, which has poison in their place: on the device, not in what its pages must hold.
+  // Replaces the new tokens in the cache with poison: on the device, not in what its pages must hold.
   static NewTokens TakeOut(AttentionCase &made, PagedCache &cache) {
     const CacheShape &s = cache.shape();
     NewTokens tokens;
@@ -91,7 +91,7 @@ protected:
   }
 };
 
-// So many new tokens that the append takes longer than attention takes to find its work, most of them in the first tile of a
+// So many new tokens that the append takes longer than attention needs to find its work; most of them are in the first tile of a
 // part.
 TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensOfManyRequests) {
   const uint64_t seed = Seed();
@@ -109,7 +109,7 @@ TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensOfManyRequests) {
   CheckBatch(shape, batch, seed);
 }
 
-// Tiles of earlier steps come before: one request in many parts, of which one has new tokens.
+// Tiles of earlier steps come first: one request in many parts, one of which has new tokens.
 TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensAtTheEndOfALongOne) {
   AttentionShape shape = Shape();
   shape.num_parts = is_slow() ? 5 : 264;
@@ -118,7 +118,7 @@ TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensAtTheEndOfALongOne) {
       CheckBatch(shape, { { query_len, 40 }, { length, 100 }, 0, 0 }, uint64_t(length)); // and a chunk, from the queue
 }
 
-// Windows, chunks and slopes go by another instance of the kernel.
+// Windows, chunks and slopes use another instance of the kernel.
 TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensWithAWindow) {
   AttentionShape shape = Shape();
   shape.kind.window_left = 100;

@@ -1,5 +1,5 @@
-// The kernels have instances for few lines, which a launch is given where its step has no others. Which of them it was does not
-// show: all give the same bits.
+// The kernels have instances for few lines, which a launch uses if its step needs no more. Which instance ran does not show: all
+// give the same bits.
 #include <gtest/gtest.h>
 
 #include "tests/support/attention_case.h"
@@ -70,7 +70,7 @@ TEST_P(KernelAttentionInstances, OfPlainAttention) {
   EXPECT_GT(cases_, 0);
 }
 
-// With slopes, a line that is nobody's and saw keys would have larger scores than the others, and raise the maxima of all.
+// With slopes, an unused line that saw keys would have larger scores than the others and raise the maxima of all.
 TEST_P(KernelAttentionInstances, OfEveryKind) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
@@ -91,8 +91,8 @@ TEST_P(KernelAttentionInstances, OfEveryKind) {
   EXPECT_GT(cases_, 0);
 }
 
-// Exactly as many lines as one instance has place for leave others where the next one has place: those must not count. One line's
-// scores grow slowly towards the end of its sequence, so that it matters when maxima are raised.
+// Exactly as many lines as one instance has room for leave lines unused in the next one: those must not count. One line's scores
+// grow slowly towards the end of its sequence, so it matters when maxima are raised.
 TEST_P(KernelAttentionInstances, OfLinesThatGrow) {
   Random random(7);
   for (int i = 0; i < (UnderChecker() ? 2 : 12); i++) {

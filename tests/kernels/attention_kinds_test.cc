@@ -1,4 +1,4 @@
-// Attention of every kind against fp64: each alone at its edges, and many together at random, as far as the registry has them.
+// Attention of every kind against fp64: each alone at its edges, and many combined at random, as far as the registry has them.
 #include <gtest/gtest.h>
 
 #include "tests/support/attention_case.h"
@@ -12,7 +12,7 @@ protected:
   enum { kTile = 64 }; // tokens of a KV tile
 
   bool Has(const AttentionShape &shape) const { return KernelFor(info_, shape) != nullptr; }
-  // Does nothing where the device lacks the kind.
+  // Does nothing if the device lacks the kind.
   void CheckIfThere(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     if (Has(shape) && !HasFatalFailure())
       Check(shape, batch, seed);
@@ -31,7 +31,7 @@ protected:
     shape.num_kv_heads = 1;
     return shape;
   }
-  // Requests of the line and of the queue, that end anywhere in a page and a tile.
+  // Requests of the line and of the queue, ending anywhere in a page and a tile.
   static AttentionBatch Mixed() { return { { 1, 1, 9, 70, 1, 0, 2, 3 }, { 300, 64, 65, 200, 17, 40, 0, 131 }, 3, 2 }; }
 };
 
@@ -50,7 +50,7 @@ TEST_P(KernelAttentionKinds, WindowsToTheLeft) {
   }
 }
 
-// An encoder's window of W tokens is W to the left, its own included, and W - 1 to the right.
+// An encoder's window of W tokens is W to the left, including the token itself, and W - 1 to the right.
 TEST_P(KernelAttentionKinds, WindowsToBothSides) {
   for (int32_t window : Extents())
     for (auto [left, right] :
@@ -91,7 +91,7 @@ TEST_P(KernelAttentionKinds, BothDirections) {
   CheckPartitions(shape, Mixed(), 5);
 }
 
-// What no query sees is neither read nor needed: its page numbers are none, and the guard has nothing to say.
+// Pages that no query sees are neither read nor needed: their page numbers are invalid, and the guard reports nothing.
 TEST_P(KernelAttentionKinds, PagesBeforeAWindowAreNotNeeded) {
   AttentionShape shape = Small(Shape());
   shape.kind.window_left = 20;
@@ -126,7 +126,7 @@ TEST_P(KernelAttentionKinds, HeadDimsOfVApart) {
 
 // --------------------------------------------------------------------------------------------------------------------- scores
 
-// Small scores pass a cap nearly as they are, large ones end at it.
+// Small scores pass a cap nearly unchanged; large ones end at it.
 TEST_P(KernelAttentionKinds, SoftCaps) {
   for (float cap : { 0.5f, 30.0f, 50.0f, 1e3f, 1e6f, 3e38f })
     for (float scale : { 0.01f, 0.125f, cap > 100.0f ? 1.0f : 20.0f }) {
@@ -152,7 +152,7 @@ TEST_P(KernelAttentionKinds, Slopes) {
       }
 }
 
-// A sink counts once, however many parts, pieces or splits share a tile; lse has it in.
+// A sink counts once, however many parts, pieces or splits share a tile; lse includes it.
 TEST_P(KernelAttentionKinds, Sinks) {
   for (float sink : { 0.0f, -INFINITY, 20.0f, -20.0f, 5.0f }) {
     AttentionShape shape = Small(Shape());
@@ -310,7 +310,7 @@ TEST_P(KernelAttentionMixes, AreRefusedForEveryReason) {
   EXPECT_GT(served, 300);
 }
 
-// Whatever is where no query looks, the bits are the same.
+// The bits are the same whatever lies where no query looks.
 TEST_P(KernelAttentionMixes, PoisonNeverChangesABit) {
   ForMixes(60, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     AttentionCase made(shape, batch, seed);
@@ -342,7 +342,7 @@ TEST_P(KernelAttentionMixes, PaddingNeverChangesABit) {
   });
 }
 
-// Batch-invariant: a request alone, on another number of parts, has the bits that it has among others.
+// Batch-invariant: a request alone, on another number of parts, gives the same bits as among others.
 TEST_P(KernelAttentionMixes, BatchInvariantBitsAreThoseAlone) {
   ForMixes(60, [&](AttentionShape shape, AttentionBatch batch, uint64_t seed) {
     shape.batch_invariant = true;

@@ -13,7 +13,7 @@ constexpr int32_t kTile = 64; // tokens of a KV tile
 
 class KernelAttentionPartials : public AttentionTest {
 protected:
-  // One request of one KV head, with parts enough that each of its KV tiles is the work of one.
+  // One request of one KV head, with enough parts that each of its KV tiles goes to a part of its own.
   void CheckMerge(const AttentionShape &shape, int32_t query_len, int32_t count, bool exactly) {
     if (KernelFor(info_, shape) == nullptr || HasFatalFailure())
       return;
@@ -70,8 +70,8 @@ TEST_P(KernelAttentionPartials, OfPiecesOfTheQueue) {
   EXPECT_GT(cases_, 0);
 }
 
-// Where the part that comes last has another tile after this one, partials pass through one stage while the other is being
-// filled. In the emulation the last part of a tile comes last; on a GPU any may.
+// If the part that arrives last has another tile after this one, partials pass through one stage while the other is being filled.
+// In the emulation the last part of a tile arrives last; on a GPU any part may.
 TEST_P(KernelAttentionPartials, WhereTheLastPartGoesOn) {
   constexpr int32_t kParts = 20, kLong = 86, kShort = 12; // KV tiles: 18 parts share the long one, the last also begins the other
   cgr_emulation::SetInOrder(true);

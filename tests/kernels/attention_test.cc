@@ -1,4 +1,4 @@
-// Attention over pages against fp64, and its independence of everything that is not the request's own.
+// Attention over pages against fp64, and its independence of everything that does not belong to the request.
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>
@@ -31,7 +31,7 @@ TEST_P(KernelAttention, DecodesAtEveryEdge) {
   }
 }
 
-// Whatever the registry says the device can do.
+// Everything that the registry says the device can do.
 TEST_P(KernelAttention, RunsEveryDtypeAndHeadDimOfTheRegistry) {
   for (cgr_dtype dtype : kDtypes) {
     for (int32_t head_dim = 1; head_dim <= 512; head_dim++) {
@@ -59,7 +59,7 @@ TEST_P(KernelAttention, RunsEveryGroup) {
   }
 }
 
-// Which requests are on the line and which in the queue is the class's choice; a tile of the line has up to 16 lines, or one
+// The class decides which requests are on the line and which are in the queue; a tile of the line has up to 16 lines, or one
 // token.
 TEST_P(KernelAttention, RunsLineAndQueue) {
   for (int32_t group : { 1, 4, 8 }) {
@@ -78,7 +78,7 @@ TEST_P(KernelAttention, RunsLineAndQueue) {
   }
 }
 
-// The same cut at borders that each request sets for itself.
+// The same, cut at borders that each request sets for itself.
 TEST_P(KernelAttention, RunsBatchInvariant) {
   for (int32_t group : { 1, 4, 16, 64 }) {
     AttentionShape shape = Shape();
@@ -151,7 +151,7 @@ TEST_P(KernelAttention, LargeScoresDoNotOverflow) {
     for (double x : LoadElements(CGR_DTYPE_FP32, output.lse.data(), int64_t(output.lse.size() / sizeof(float))))
       largest = std::max(largest, std::fabs(x));
     EXPECT_GT(largest, 89.0); // exp of it is no fp32 number
-    // A tensor core rounds the sums of a score towards 0: each of the head_dim / 16 may lose 2^-23 of it.
+    // A tensor core rounds the sums of a score towards 0: each of the head_dim / 16 sums may lose 2^-23 of it.
     ExpectAttention(made, cache, output, bench_->has_cuda_kernels() ? std::ldexp(largest, -20) : 0.0);
   }
 }
@@ -202,7 +202,7 @@ TEST_P(KernelAttention, OutMayLieOverTheQueries) {
     }
 }
 
-// A split of one long sequence over more parts than its tiles.
+// One long sequence split over more parts than it has tiles.
 TEST_P(KernelAttention, SplitsOneLongRequest) {
   AttentionShape shape = Shape();
   for (int32_t parts : { 2, 33, 200 }) {
@@ -288,7 +288,7 @@ TEST_P(KernelAttention, PoisonNeverChangesABit) {
   }
 }
 
-// Batch-invariant: a request alone, on another number of parts, has the bits that it has among others.
+// Batch-invariant: a request alone, on another number of parts, gives the same bits as among others.
 TEST_P(KernelAttention, BatchInvariantBitsAreThoseAlone) {
   const uint64_t first = Seed();
   SCOPED_TRACE(Repeat(first));
@@ -319,7 +319,7 @@ TEST_P(KernelAttention, BatchInvariantBitsAreThoseAlone) {
   }
 }
 
-// The same memory run again, without a planner between, gives the same bits; with or without lse. The cache stays as it is.
+// Running again on the same memory, without a planner between, gives the same bits, with or without lse. The cache is unchanged.
 TEST_P(KernelAttention, RunsAgainTheSame) {
   AttentionShape shape = Shape();
   shape.num_parts = 29;

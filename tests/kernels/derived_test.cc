@@ -1,5 +1,5 @@
 // The kernel of the buffers on demand, batch after batch over the same memory: every word of every buffer is what a plain
-// computation from the batch says, or what it was before. Also of buffers that are not asked for, and of pages that nobody may
+// computation from the batch says, or what it was before. This includes buffers that are not asked for, and pages that nobody may
 // read.
 #include <gtest/gtest.h>
 
@@ -305,7 +305,7 @@ TEST_P(KernelDerived, WritesWhatFollowsFromEachBatch) {
   }
 }
 
-// By hand, so that the plain loops are not alone: requests of 3 pages, none, 1 page (a prefill of 5 tokens after 4), and padding.
+// By hand, as a second check: requests of 3 pages, none, 1 page (a prefill of 5 tokens after 4), and padding.
 TEST_P(KernelDerived, OfASmallBatchAsByHand) {
   Random random(1);
   Shape shape = { 4, 6, 64, { { 16, 4, 4 } } };
@@ -327,7 +327,7 @@ TEST_P(KernelDerived, OfASmallBatchAsByHand) {
   world.Expect(batch);
 }
 
-// The state that a row may be in at worst: an earlier request had all of its pages.
+// The worst state that a row may be in: an earlier request had all of its pages.
 TEST_P(KernelDerived, ClearsWhatLongerRequestsHaveLeft) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
@@ -378,12 +378,12 @@ TEST_P(KernelDerived, PagesThatNobodyMayReadAreReportedAndReplaced) {
   }
 }
 
-// The last rows and pages of what there may be most of lie past 2^31 bytes, and past 2^31 elements of the table.
+// At the largest sizes, the last rows and pages lie past 2^31 bytes, and past 2^31 elements of the table.
 TEST_P(KernelDerived, PlacesHave64Bits) {
   if (!bench_->is_cuda())
     GTEST_SKIP() << "the host does not have the memory";
   Random random(1);
-  const int64_t stride = (int64_t{ 1 } << 31) - 64; // rows 0 and 1, of which the second begins near 2^33 bytes
+  const int64_t stride = (int64_t{ 1 } << 31) - 64; // rows 0 and 1; row 1 begins near 2^33 bytes
   Array<int32_t> indptr(*bench_, Words{ 0, 3 }), rows(*bench_, Words{ 1 }), starts(*bench_, Words{ 0, 1 });
   Array<int32_t> lens(*bench_, Words{ 40 }), counts(*bench_, Words(16, 1)), error(*bench_, Words(8, 0)),
       list(*bench_, Words(3, kPoison));

@@ -138,7 +138,7 @@ TEST_P(KernelEpilogue, RefusedRequestCommitsNothing) {
   ExpectResult(pair, limits, 1, { CGR_GUARD_LENGTH, 5, 1, 0, 301 }, { 1, 0 }, { 70, 70 });
 }
 
-// A step that the host gave up half-way completes, tells its error, changes no row and has no requests.
+// A step that the host gave up half-way completes, reports its error, changes no row and has no requests.
 TEST_P(KernelEpilogue, AbandonedStepCommitsNothing) {
   for (bool refused : { false, true }) {
     StepLimits limits = WithStride(2);
@@ -160,7 +160,7 @@ TEST_P(KernelEpilogue, AbandonedStepCommitsNothing) {
   }
 }
 
-// An empty step has a result too, with nobody in it.
+// An empty step has a result too, with no requests in it.
 TEST_P(KernelEpilogue, EmptyStepHasAnEmptyResult) {
   StepLimits limits;
   StepPair pair(*bench_, limits);
@@ -186,7 +186,7 @@ TEST_P(KernelEpilogue, ResultsStayForARingOfSteps) {
   }
 }
 
-// What is after the real requests is nobody's: no row is committed for it and no token of it is in the result.
+// Nothing after the real requests counts: no row is committed for it and none of its tokens is in the result.
 class KernelEpilogueGarbage : public KernelEpilogue {
 protected:
   // A step of 0, 1 or 3 requests in a bucket of 8; 0: emptied by a guard, which leaves a count of 0 and 8 rows.
@@ -234,8 +234,8 @@ TEST_P(KernelEpilogueGarbage, AfterTheRequestsCommitsNothing) {
   }
 }
 
-// The host that sees completed_seq sees the result, and may fill the slot again; nothing else orders the two sides. Every step
-// has other tokens, and another number of them.
+// A host that sees completed_seq sees the result, and may fill the slot again; nothing else orders the two sides. Every step has
+// different tokens and a different number of them.
 class KernelEpiloguePublishing : public KernelEpilogue {
 protected:
   static constexpr int32_t kRows = CGR__MAX_REQUESTS;
@@ -287,8 +287,8 @@ TEST_P(KernelEpiloguePublishing, CompletedSeqAloneOrdersTheResult) {
   bench_->Sync();
 }
 
-// The same on the host whatever the moment: a process that dies at the first byte of completed_seq leaves everything else. The
-// record lies across the end of a page that may not be written, so that errors and generation are within reach.
+// The same on the host at any moment: a process that dies at the first byte of completed_seq has written everything else. The
+// record straddles the end of a read-only page, so that errors and generation can be written.
 class HostEpilogue : public ::testing::Test {
 protected:
   static constexpr size_t kPage = 4096, kReadback = 2 * kPage; // of memory that both processes see

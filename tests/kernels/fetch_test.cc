@@ -38,7 +38,7 @@ void ExpectSection(StepPair *pair, const unsigned char *slot, const StepBuffers 
       << count << " bytes at " << at << (same ? " are not the slot's" : " were written");
 }
 
-// Each section is taken when the header names it, and else left alone.
+// Each section is taken if the header names it, and otherwise left alone.
 TEST_P(KernelFetch, TakesWhatTheHeaderNames) {
   for (int parts = 0; parts < 16; parts++) {
     for (int32_t n : { 0, 1, 5, 342, 3000 }) {
@@ -66,7 +66,7 @@ TEST_P(KernelFetch, TakesWhatTheHeaderNames) {
   }
 }
 
-// A slot that is not that of the next step, or that names more than it holds, leaves every byte of the inbox as it was.
+// A slot that is not the next step's, or that names more than it holds, leaves every byte of the inbox as it was.
 TEST_P(KernelFetch, LeavesOtherSlotsAlone) {
   const std::vector<std::function<void(StagedStep *)>> others = {
     [](StagedStep *s) { s->seq--; },

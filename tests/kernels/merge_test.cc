@@ -42,7 +42,7 @@ struct MergeCase {
   TensorShape OutLseShape() const { return LseShape(lse_layout[place == Place::kApart ? 2 : place == Place::kInA ? 0 : 1]); }
 };
 
-// What one side is, densely, and in memory as the kernel gets it: poison between the elements.
+// The values of one side, dense, and in memory as the kernel gets them, with poison between the elements.
 struct SideValues {
   Values out, lse;
   Bytes out_bytes, lse_bytes;
@@ -63,7 +63,7 @@ protected:
       return OneIn(4) ? INFINITY : -INFINITY;
     return OneIn(6) ? Draw(-300, 300) : Draw(-4, 4);
   }
-  // Elements of a head that has seen nothing are anything: NaN, infinite, or numbers.
+  // Elements of a head that has seen nothing may be anything: NaN, infinite, or numbers.
   double DrawElement(int32_t dtype, bool is_empty) {
     if (is_empty && !OneIn(4))
       return OneIn(2) ? NAN : OneIn(2) ? INFINITY : -INFINITY;
@@ -92,7 +92,7 @@ protected:
     return v;
   }
 
-  // What comes of a head of a token, in fp64, and at the kernel's precision.
+  // The result for a head of a token, in fp64 and at the kernel's precision.
   struct Expected {
     Values out, near;
     double lse, near_lse;
@@ -109,7 +109,7 @@ protected:
     e.near_lse = near.lse;
     return e;
   }
-  // A head of which one side, or none, has seen a key is that side's own.
+  // A head of which only one side has seen a key is that side's own; if neither has, it is nothing.
   static void ExpectKept(const MergeCase &c, SideValues *sides, size_t head, const Values &out, double lse) {
     const bool empty[2] = { std::isinf(sides[kA].lse[head]), std::isinf(sides[kB].lse[head]) };
     const size_t dim = size_t(c.head_dim), at = head * dim;
@@ -152,12 +152,12 @@ protected:
     ExpectNothing({ out.begin() + int64_t(real * dim), out.end() }, { lse.begin() + int64_t(real), lse.end() });
   }
 
-  // The elements of what the kernel may have written; what lies between them must be as it was.
+  // The elements that the kernel may have written; what lies between them must be as it was.
   static Values Taken(const TensorShape &shape, const Bytes &memory) {
     return LoadElements(shape.dtype, shape.Take(memory).data(), shape.tokens * shape.heads * shape.width);
   }
 
-  // One launch; `outputs`: its bytes, for whoever compares two of them.
+  // One launch; `outputs`: its bytes, for callers that compare two launches.
   void Run(const MergeCase &c, SideValues *sides, std::vector<Bytes> *outputs = nullptr) {
     Array<unsigned char> a(*bench_, sides[kA].out_bytes), b(*bench_, sides[kB].out_bytes);
     Array<unsigned char> a_lse(*bench_, sides[kA].lse_bytes), b_lse(*bench_, sides[kB].lse_bytes);
@@ -288,7 +288,7 @@ TEST_P(KernelMerge, AnLseThatIsNotWantedIsNotWritten) {
   EXPECT_TRUE(with[0] == without[0]);
 }
 
-// An lse that is not a number tells of a fault, and hides nothing of it; but what has seen nothing takes no part.
+// An lse that is not a number is the sign of a fault and must not hide it; but a side that has seen nothing takes no part.
 TEST_P(KernelMerge, AnLseThatIsNotANumberShows) {
   MergeCase c;
   c.holes = false;

@@ -1,4 +1,4 @@
-// The oracle itself: by hand, against its own gather, and that it lets nothing wrong pass.
+// The oracle itself: against results by hand, against its own gather, and that it lets nothing wrong pass.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(Oracle, GathersWhatWasPlacedInEveryLayout) {
   }
 }
 
-// Memory of the host by its own page table, as an engine's test has it.
+// Host memory with its own page table, as in an engine's test.
 TEST(Oracle, GathersThroughAPageTable) {
   float pool[3][16][2][8]; // pages, tokens, heads, head dim
   for (int e = 0; e < 3 * 16 * 2 * 8; e++)

@@ -1,5 +1,5 @@
-// The planner kernel writes, for every class at once, the plan that a second reading of planners/attention/plan.h gives, and the
-// bytes of the host planner; whatever was there before, and whatever is after the real requests.
+// The planner kernel writes, for every class at once, the plan that a second reading of planners/attention/plan.h gives, with the
+// bytes of the host planner, whatever was there before and whatever follows the real requests.
 #include <gtest/gtest.h>
 
 #include "kernels/planner.h"
@@ -47,7 +47,7 @@ int32_t TokensOf(const PlanBatch &batch) {
   return tokens;
 }
 
-// A class that has exactly the room that it is promised for this batch. `unit`: how large costs are.
+// A class with exactly the room that it is promised for this batch. `unit`: how large costs are.
 cgr__plan_class RandomClass(Random &random, const PlanBatch &batch, int32_t max_requests) {
   int32_t unit = random.OneIn(3) ? 4 : 4000;
   cgr__plan_class c = {};
@@ -97,7 +97,7 @@ constexpr int32_t kPoison = int32_t(0xA5A5A5A5u);
 struct Step {
   PlanBatch batch;
   std::vector<cgr__plan_class> classes;
-  int32_t array_requests; // that there is room for in the arrays
+  int32_t array_requests; // for which the arrays have room
   int32_t padded_requests;
   int32_t num_counters = 5;
   bool garbage = true; // after the real requests; else padding
@@ -117,7 +117,7 @@ protected:
       offsets.push_back(words);
       words += cgr__plan_bytes(&c) / 4 + 4 * random.Pick(0, 3);
     }
-    // A class beyond num_classes looks like one, so that only the number can keep the kernel away.
+    // A class beyond num_classes looks valid, so that only the number can keep the kernel away.
     for (size_t i = 0; i < CGR__MAX_CLASSES; i++) {
       args.classes[i] = s.classes[i < s.classes.size() ? i : 0];
       args.offset[i] = i < s.classes.size() ? offsets[i] : words;
@@ -200,7 +200,7 @@ private:
 
 // ----------------------------------------------------------------------------------------------------------------- by hand
 
-// By hand, so that the second reading is not alone. On the line are requests 0 and 4; 1 has no new tokens, a guard has emptied 2,
+// By hand, as a check beside the second reading. Requests 0 and 4 are on the line; 1 has no new tokens, a guard has emptied 2,
 // and 3 is in the queue with tiles of 1, 2 and 3 KV tiles. The line: two tiles of 2 + 3 * 4 units, two of 2 + 4: 40, cut every 10
 // at 0, 10, 20 and 30. 10 is 8 units into the first tile, 20 is 4 into the second, 30 just after the fixed cost of the third.
 Step HandStep(int32_t num_parts, int32_t max_splits) {
@@ -244,8 +244,8 @@ TEST_P(KernelPlanner, PlansASmallBatchAsByHand) {
   ExpectWords(got, at + 88, { 3, 0, 0, 1, -1, 1, 0, 0, kPoison }, "the last");
 }
 
-// In two splits a tile of 3 KV tiles is one of 2 and one of 1: both cuts go to the border between them, and the part that has the
-// first split of a tile has a slot to fold in, after those that every part has.
+// In two splits, a tile of 3 KV tiles becomes one of 2 and one of 1: both cuts move to the border between them. The part that has
+// the first split of a tile has a slot to fold in, after the slots that every part has.
 TEST_P(KernelPlanner, PlansASmallBatchInSplitsAsByHand) {
   Random random(2);
   Words got;
@@ -368,7 +368,7 @@ TEST_P(KernelPlanner, SortsLongQueues) {
   }
 }
 
-// No batch of so many tokens has more tiles: each request has one token more than the line takes.
+// No batch of this many tokens has more tiles: each request has one token more than the line takes.
 TEST_P(KernelPlanner, FillsTheQueueWithShortRequests) {
   Random random(5);
   Step step;
@@ -387,7 +387,7 @@ TEST_P(KernelPlanner, FillsTheQueueWithShortRequests) {
   Check(step, random);
 }
 
-// Nothing to do, in each way that there is: no requests, none with tokens, and all of them emptied.
+// Nothing to do, in every possible way: no requests, none with tokens, and all of them emptied.
 TEST_P(KernelPlanner, PlansNothingForEmptyBatches) {
   Random random(4);
   const Words lens[] = { {}, { 0, 0, 0 }, { 1, 3, 700, 1, 0 }, { 16, 17 } };
@@ -412,7 +412,7 @@ TEST_P(KernelPlanner, PlansNothingForEmptyBatches) {
   }
 }
 
-// The longest sequences that there can be: the line is far longer than 2^31 units.
+// The longest possible sequences: the line is far longer than 2^31 units.
 TEST_P(KernelPlanner, PlansTheLongestSequences) {
   const uint64_t seed = Seed();
   for (uint64_t round = seed; round < seed + 8 && !HasFailure(); round++) {

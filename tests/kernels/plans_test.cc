@@ -1,5 +1,5 @@
-// The plans of a set of layers: which layers share a plan, and that what is set aside holds what every layer needs. Sizes are
-// counted here once more, from the words of kernels/variants.h, kernels/attention.h and planners/attention/plan.h.
+// The plans of a set of layers: which layers share a plan, and that the room set aside is enough for every layer. Sizes are
+// computed again here, from the text of kernels/variants.h, kernels/attention.h and planners/attention/plan.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ cgr_layer Layer(int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
   return layer;
 }
 
-// The one of plain layers: what plans are made of is asked of it also for layers and memory that it cannot run with.
+// The variant of plain layers. It is also asked what plans are made of for layers and memory that it cannot run with.
 const cgr__variant *VariantOf(cgr_device_info device) {
   device.shared_memory = 0; // not known
   cgr__findings findings;
@@ -101,7 +101,7 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
   }
 }
 
-// What a launch is told of query lengths says how many lines its items have at most.
+// What a launch is told about query lengths determines how many lines its items have at most.
 TEST(Plans, TellTheMostLinesOfAnItem) {
   struct Case {
     int32_t max_query_len, line_query_len, block_heads, lines;
@@ -153,9 +153,7 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
 
 // ----------------------------------------------------------------------------------------------------------------- classes
 
-// Layers that differ in what does not decide who works on what, among them one without a variant, which has no plan but a
-// counter.
-// 4096 requests and parts take 163,920 bytes and what is fixed.
+// 4096 requests and parts take 163,920 bytes plus a fixed amount.
 TEST(Plans, NeedThePlannersSharedMemory) {
   for (int32_t num_parts : { 100, 4096 })
     for (int32_t max_requests : { 1, 4096 }) {
@@ -180,6 +178,8 @@ TEST(Plans, NeedThePlannersSharedMemory) {
     }
 }
 
+// Layers that differ in properties that do not decide who works on what, among them one without a variant, which has a counter
+// but no plan.
 TEST(Plans, AreSharedByLayersThatAreEqualInThem) {
   static float number = 1.0f;
   for (const cgr_device_info &device : Devices()) {
@@ -212,7 +212,7 @@ TEST(Plans, OfNoLayersAreNothing) {
   }
 }
 
-// Each thing that a plan depends on, alone, and where the class says it.
+// Each property that a plan depends on, by itself, and the field of the class that shows it.
 TEST(Plans, AreApartForLayersThatDifferInThem) {
   struct Difference {
     const char *name;
@@ -255,7 +255,7 @@ TEST(Plans, AreApartForLayersThatDifferInThem) {
   }
 }
 
-// Windows of 1, 2, 3, ...: a kind more than there is room for is named, each time; layers of the kinds before it are served.
+// Windows of 1, 2, 3, ...: the kind that is one too many is named each time; layers of the kinds before it are served.
 TEST(Plans, NameTheLayerOfAKindTooMany) {
   for (const cgr_device_info &device : Devices()) {
     std::vector<cgr_layer> layers;
@@ -285,8 +285,8 @@ TEST(Plans, NameTheLayerOfAKindTooMany) {
   }
 }
 
-// Items are counted in 32 bits. With 64 query heads to a KV head every token is a tile of its own for each, and each of the
-// requests may have one more.
+// Items are counted in 32 bits. With 64 query heads to a KV head, every token is a separate tile for each KV head, and each
+// request may have one more.
 TEST(Plans, NameTheLayerWhosePlanIsTooLarge) {
   const cgr__plan_options options = { 0, 4096, 1 << 24, false };
   cgr_device_info device = CudaInfo(90);
@@ -359,8 +359,8 @@ std::vector<cgr_layer> RandomLayers(Random &random) {
   return layers;
 }
 
-// Tiles of a batch that fills the queue: the requests have a token more than the line takes or, if that makes more tiles, than
-// some whole tiles take; what is left goes to one of them.
+// Tiles of a batch that fills the queue: each request has one token more than the line takes or, if that makes more tiles, than
+// some number of whole tiles takes. One request also gets the tokens that are left.
 int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_tokens) {
   int64_t step = c.queue_tile_q, least = c.line_query_len + 1, most = 0;
   for (int64_t len : { least, (least - 1 + step - 1) / step * step + 1 }) {
@@ -373,7 +373,7 @@ int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_to
   return most;
 }
 
-// What attention of one layer takes: its slots, and in them its tiles line by line.
+// The room that attention of one layer takes: its slots, which hold its tiles line by line.
 void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, const cgr__plan_options &options) {
   const cgr__plan_class &c = plans.classes[plans.class_of[index]];
   int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts * c.lanes, splits = c.max_splits;
@@ -431,7 +431,7 @@ TEST(Plans, HoldEveryLayer) {
   }
 }
 
-// 6 and 7 query heads to a KV head make the same plan, of 2 tokens to a tile, and yet not as many lines: whichever comes first.
+// 6 and 7 query heads to a KV head make the same plan, of 2 tokens to a tile, but differ in lines. The order must not matter.
 TEST(Plans, HoldTheLinesOfAllThatShareOne) {
   for (const cgr_device_info &device : Devices()) {
     for (bool larger_first : { false, true }) {
@@ -445,8 +445,8 @@ TEST(Plans, HoldTheLinesOfAllThatShareOne) {
   }
 }
 
-// An H200 by hand: 264 CTAs, 33 for each of 8 heads; 4 query heads to a KV head are 4 tokens of 16 lines on the line and 16 of 64
-// in the queue, which 256 requests of 8192 tokens fill with 512 whole tiles and 256 that are begun.
+// An H200 by hand: 264 CTAs, 33 for each of 8 heads. With 4 query heads to a KV head, a tile has 4 tokens (16 lines) on the line
+// and 16 (64 lines) in the queue; 256 requests, 8192 tokens in all, fill the queue with 512 whole and 256 partial tiles.
 TEST(Plans, OfAnH200AsByHand) {
   cgr__plans plans = Make(CudaInfo(90), { Layer(32, 8, 128), Layer(32, 8, 128) }).plans;
   const cgr__plan_class &c = plans.classes[0];

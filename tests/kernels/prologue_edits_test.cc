@@ -34,7 +34,7 @@ protected:
   }
 };
 
-// A few numbers by hand, so that the model is not alone.
+// A few numbers computed by hand, so that the model is not the only check.
 TEST_P(KernelPrologueEdits, EditTheCompositionThatIsThere) {
   StepLimits limits = TwoGroups();
   auto pair = Prepared(limits);

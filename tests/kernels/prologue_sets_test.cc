@@ -1,4 +1,4 @@
-// Prologue and epilogue where rows have lengths in several sets: steps of each set's tokens, against the model of the contract.
+// Prologue and epilogue when rows have lengths in several sets: steps of each set's tokens, against the model of the contract.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -37,7 +37,7 @@ protected:
   }
 };
 
-// A few numbers by hand, so that the model is not alone.
+// A few numbers computed by hand, so that the model is not the only check.
 TEST_P(KernelPrologueSets, AStepHasTheTokensOfItsOwnSet) {
   const StepLimits limits = FourSets();
   StepPair pair(*bench_, limits, FirstModel(limits));
@@ -99,7 +99,7 @@ TEST_P(KernelPrologueSets, ALengthThatCannotBeEmptiesTheRequestInAllSets) {
   }
 }
 
-// Steps of any set one after the other, some of them fetched, some of so many tokens that blocks share them.
+// Steps of any set in succession; some are fetched, and some have so many tokens that blocks share them.
 TEST_P(KernelPrologueSets, RandomStepsFollowTheModel) {
   for (uint64_t seed = 1; seed <= 8; seed++) {
     SCOPED_TRACE("seed " + std::to_string(seed));

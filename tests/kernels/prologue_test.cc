@@ -69,7 +69,7 @@ protected:
   }
 };
 
-// A few numbers by hand, so that the model is not alone.
+// A few numbers computed by hand, so that the model is not the only check.
 TEST_P(KernelPrologue, DerivesEveryBufferOfAStep) {
   StepLimits limits = TwoGroups();
   auto pair = Prepared(limits);
@@ -204,7 +204,7 @@ TEST_P(KernelPrologue, RandomStepsFollowTheModel) {
     walk.limits.token_stride = 1 + int32_t(seed) % 3;
     walk.limits.scattered = seed % 2 == 0;
     walk.seed = seed;
-    walk.first_seq = seed % 3 == 0 ? (uint64_t{ 1 } << 32) - 5 : 0; // the number and its slot are of 64 bits
+    walk.first_seq = seed % 3 == 0 ? (uint64_t{ 1 } << 32) - 5 : 0; // the number and its slot have 64 bits
     RandomWalk(*bench_, walk).Run();
     if (HasFailure())
       return;
@@ -230,7 +230,7 @@ TEST_P(KernelPrologue, RandomStepsOfEveryPageSizeFollowTheModel) {
   }
 }
 
-// Batches that repeat, one token for each request: of any size around those of a warp and a block.
+// Repeated batches with one token for each request, of any size around those of a warp and a block.
 TEST_P(KernelPrologue, RandomDecodesFollowTheModel) {
   for (uint64_t seed = 1; seed <= 8; seed++) {
     Walk walk;
@@ -347,7 +347,7 @@ std::vector<Guard> GuardsOfSteps() {
   };
 }
 
-// What is refused of a step that runs.
+// What is refused within a step that runs.
 std::vector<Guard> GuardsWithinSteps() {
   return {
     { "row M", Row(1, 12), [](StagedStep *s) { s->rows[1] = 12; } },
@@ -412,7 +412,7 @@ TEST_P(KernelPrologue, EachGuardOfAStepRefusesItAsAWhole) {
     const Guard guard = GuardsOfSteps()[size_t(i / 2)];
     auto pair = Prepared(limits);
     pair->fetches = i % 2 != 0;
-    // What rests on an earlier loss was counted then.
+    // A refusal that follows from an earlier loss was counted with that loss.
     CheckGuard(pair.get(), guard, guard.expected.error == CGR_GUARD_COUNT || guard.expected.index != 2);
     if (HasFailure())
       return;
@@ -490,7 +490,7 @@ TEST_P(KernelPrologue, SlotsAreOf64Bits) {
 
 // ------------------------------------------------------------------------------------------------------ losses and batches
 
-// After a loss every header of the old generation is refused and changes nothing, and the number counts losses, not refusals.
+// After a loss every header of the old generation is refused and changes nothing; the generation counts losses, not refusals.
 TEST_P(KernelPrologue, RefusesStepsPreparedBeforeALoss) {
   auto pair = Prepared(StepLimits());
   for (uint64_t loss = 1; loss <= 3; loss++) {
@@ -513,7 +513,7 @@ TEST_P(KernelPrologue, RefusesStepsPreparedBeforeALoss) {
   }
 }
 
-// A refused step leaves no batch that a later one could use, whatever that one calls it: 0, as the device does, is no name.
+// A refused step leaves no batch that a later one could use under any name: 0, which the device uses, is not a name.
 TEST_P(KernelPrologue, NoBatchIsLeftAfterARefusal) {
   for (bool named : { true, false }) {
     SCOPED_TRACE(named);
@@ -540,7 +540,7 @@ TEST_P(KernelPrologue, NoBatchIsThereAtFirst) {
   ExpectError(pair.error(), Sequence(1, 0));
 }
 
-// What a row has is not what a decode needs: it says so in every step, with the slot fetched ahead as well.
+// A row's state does not suit a decode: this is reported in every step, also if the slot is fetched ahead.
 TEST_P(KernelPrologue, UnchangedDecodesAreGuarded) {
   const struct {
     const char *name;
@@ -567,7 +567,7 @@ TEST_P(KernelPrologue, UnchangedDecodesAreGuarded) {
   }
 }
 
-// The same of what a slot brings along: an unchanged batch, and one bad change among good ones.
+// The same for what a slot carries: an unchanged batch, and one bad change among good ones.
 TEST_P(KernelPrologue, ChangesOfUnchangedDecodesAreGuarded) {
   for (const Guard &guard : GuardsWithinSteps()) {
     if (guard.expected.error != CGR_GUARD_CHANGE && guard.expected.error != CGR_GUARD_PAGE)
@@ -607,8 +607,8 @@ TEST_P(KernelPrologue, BadRowStaysBad) {
 
 // ------------------------------------------------------------------------------------------------------------- empty steps
 
-// An empty step looks at nothing in its slot, not even where a good step lies there, or none at all; it writes padding, and
-// leaves no batch.
+// An empty step looks at nothing in its slot, whether a good step lies there or none at all; it writes padding and leaves no
+// batch.
 TEST_P(KernelPrologue, EmptyStepReadsNothingOfTheSlot) {
   for (bool with_staging : { true, false }) {
     for (bool good_slot : { true, false }) {
@@ -652,7 +652,7 @@ TEST_P(KernelPrologue, EmptyStepsPassTheirNumbersOn) {
 
 // ---------------------------------------------------------------------------------------------------------- engine's tables
 
-// A table of the engine's is read with the same guards and never written.
+// An engine's table is read with the same guards and never written.
 TEST_P(KernelPrologue, EngineTableIsGuardedAndNeverWritten) {
   StepLimits limits;
   limits.groups[0].engine_table = 1;

@@ -1,4 +1,4 @@
-// The step model and its comparison themselves: they follow the table of buffers, and notice whatever differs.
+// The step model and its comparison: they follow the table of buffers and notice every difference.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ TEST(StepCase, FillsThePaddingOfTheTable) {
   EXPECT_EQ(b->group[0].kv_indptr[4], b->group[0].kv_indptr[3]) << "repeats what is before it";
 }
 
-// What the slot says is what was staged, in both layouts.
+// The slot says what was staged, in both layouts.
 TEST(StepCase, ReadsTheSlotThatItWrote) {
   for (bool scattered : { false, true }) {
     StepLimits limits = Limits();

@@ -1,5 +1,5 @@
-// The README's table of the kinds of attention says what the registry of variants says: each of its lines is made here by asking.
-// After a change the failure prints what the README should have.
+// The README's table of the kinds of attention must say what the registry of variants says: each of its lines is made here by
+// asking the registry. After a change, the failure prints what the README should have.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -39,7 +39,7 @@ std::string Dtypes(const cgr_device_info &device) {
   return text;
 }
 
-// "8 to 256, multiples of 8", when every one of these is served and no other.
+// "8 to 256, multiples of 8", if exactly these are served.
 std::string HeadDims(const cgr_device_info &device, bool of_v) {
   std::vector<int32_t> dims;
   for (int32_t dim = 1; dim <= 1024; dim++) {
@@ -58,7 +58,7 @@ std::string HeadDims(const cgr_device_info &device, bool of_v) {
   return std::to_string(dims.front()) + " to " + std::to_string(dims.back()) + ", multiples of " + std::to_string(step);
 }
 
-// A kind, and what a layer that has it asks for.
+// A kind, and what a layer of that kind asks for.
 struct Kind {
   const char *row, *name; // in the table, and in the list of pairs
   Ask ask;
@@ -84,7 +84,7 @@ std::vector<Kind> Kinds() {
   };
 }
 
-// The pairs of kinds that a device has each alone, and not together.
+// The pairs of kinds that a device serves separately but not together.
 std::string Pairs(const cgr_device_info &device) {
   std::string text;
   const std::vector<Kind> kinds = Kinds();
@@ -132,7 +132,7 @@ TEST(SupportTable, OfTheReadMeIsWhatTheRegistrySays) {
   EXPECT_EQ(text.substr(begin, end + sizeof kEnd - 1 - begin), expected) << "the README should have\n" << expected;
 }
 
-// What makes the lines tells apart what is served and what is not.
+// The code that makes the lines distinguishes what is served from what is not.
 TEST(SupportTable, AsksTheRegistry) {
   cgr_device_info small = CudaInfo(80, 0, 1, 60 * 1024); // so little shared memory that wide heads do not fit
   EXPECT_EQ(HeadDims(small, false), "8 to 64, multiples of 8");

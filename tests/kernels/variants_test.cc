@@ -1,6 +1,6 @@
-// The registry of attention variants: what it refuses it refuses by name, every thing of it, and what it says that it can do, no
-// test here believes: attention_test and attention_kinds_test run it. Everything is asked of the registry's own rows, and
-// compared with the rules of tests/support/attention_kinds.h.
+// The registry of attention variants names everything that it refuses. No test here trusts its claims of what it can do:
+// attention_test and attention_kinds_test run that. Everything is asked of the registry's own rows and compared with the rules of
+// tests/support/attention_kinds.h.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -43,7 +43,7 @@ Answer Ask(const cgr_device_info &device, const cgr_layer &layer, int32_t max_to
 
 // ------------------------------------------------------------------------------------------------------------- properties
 
-// Something that a layer may ask for beyond the plain: the feature that it takes (0: none has it), the field that is named when
+// Something that a layer may ask for beyond a plain one: the feature that it takes (0: none has it), the field that is named if
 // it is missing, and what the text says of it.
 struct Property {
   const char *name;
@@ -104,7 +104,7 @@ bool SameSubject(const Property &a, const Property &b) {
   return std::string(a.field) == b.field && std::string(a.field) != "flags";
 }
 
-// Asks for some properties at once: the layer is served, or each that is missing is named, and nothing else.
+// Asks for some properties at once: the layer is served, or each missing property is named and nothing else.
 void CheckProperties(const cgr_device_info &device, const cgr__variant *variant, const std::vector<const Property *> &asked) {
   cgr_layer layer = PlainLayer();
   std::string names;
@@ -174,7 +174,7 @@ TEST(Variants, NameEverythingThatIsMissing) {
   }
 }
 
-// The square root of a distance is of use to slopes alone.
+// The square root of a distance is useful only with slopes.
 TEST(Variants, WantSlopesWithTheSquareRoot) {
   cgr_layer layer = PlainLayer();
   layer.flags = CGR_LAYER_ALIBI_SQRT;
@@ -225,7 +225,7 @@ TEST(Variants, AcceptEachDtypeAndHeadDimOfTheirRow) {
   }
 }
 
-// The rows that there are, so that one that goes is missed: every dtype of the kernels, on the host and on each architecture.
+// All rows of the registry, so that the loss of one is noticed: every dtype of the kernels, on the host and on each architecture.
 TEST(Variants, CoverTheKernelsThatAreBuilt) {
   const uint32_t halves = 1u << CGR_DTYPE_FP16 | 1u << CGR_DTYPE_BF16;
   for (const cgr_device_info &device : Devices()) {
@@ -245,7 +245,7 @@ TEST(Variants, CoverTheKernelsThatAreBuilt) {
 
 // ------------------------------------------------------------------------------------------------------------ capabilities
 
-// What counts is the capability that kernels are chosen for, not what the device could do.
+// The capability that kernels are chosen for decides, not what the device could do.
 TEST(Variants, FollowTheKernelCapability) {
   struct Case {
     int32_t capability, max_capability;
@@ -282,7 +282,7 @@ TEST(Variants, StayOnTheirKindOfDevice) {
 
 // ------------------------------------------------------------------------------------------------------------------ append
 
-// The append counts pieces of 16 bytes of all tokens in 32 bits, with room for a block of threads.
+// The append counts the 16-byte pieces of all tokens in 32 bits, with room for a block of threads.
 TEST(Variants, RefuseAppendsOf2To31Pieces) {
   struct Case {
     int32_t num_kv_heads, head_dim, max_tokens;

@@ -1,4 +1,4 @@
-// What operations.h computes for a row, one source for both devices.
+// What operations.h computes for one row, from one source for both devices.
 #ifndef CGR_TESTS_MODELS_ARITHMETIC_H
 #define CGR_TESTS_MODELS_ARITHMETIC_H
 
@@ -31,7 +31,7 @@ CGR_ROW_FN float Float(uint16_t half) {
   return value;
 }
 
-// Four sums side by side: a processor then does not wait for each product.
+// Four independent sums, so that a processor does not wait for each product.
 template <class T> CGR_ROW_FN float DotOf(const T *x, const T *weight, int32_t count, int32_t stride) {
   float sums[4] = {};
   for (int32_t k = 0; k < count; k++)

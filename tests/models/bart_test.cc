@@ -1,5 +1,5 @@
-// BART: an encoder without a cache, whose steps have the tokens of a length set of their own and write the keys of the decoder's
-// cross attention once; a decoder that attends to its own sequence and to those keys in every step.
+// BART: an encoder without a cache, whose steps have the tokens of their own length set and write the keys of the decoder's cross
+// attention once; and a decoder that attends to its own sequence and to those keys in every step.
 #include "tests/models/model_case.h"
 
 namespace cgr_test {

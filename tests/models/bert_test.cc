@@ -1,5 +1,5 @@
-// BERT: an encoder alone. Its layers have no cache and see every token of the request, before and after their own; the runtime
-// has no pages. A step holds whole requests.
+// BERT: only an encoder. Its layers have no cache, and each token sees every token of the request, before and after it. The
+// runtime has no pages. A step holds whole requests.
 #include "tests/models/model_case.h"
 
 namespace cgr_test {

@@ -1,5 +1,5 @@
-// BLOOM: ALiBi, with a number of heads that is no power of two. Its bias is slope * position of the key, cgr's -slope * distance:
-// they differ by what all keys of a query share, which the softmax does not see.
+// BLOOM: ALiBi, with a number of heads that is not a power of two. Its bias is slope * position of the key, cgr's is -slope *
+// distance: they differ by a constant for all keys of a query, which the softmax does not see.
 #include <cmath>
 
 #include "tests/models/model_case.h"
@@ -8,7 +8,7 @@ namespace cgr_test {
 namespace models {
 namespace {
 
-// A geometric sequence for the largest power of two of heads, and every other number of the next one for the rest.
+// A geometric sequence for the largest power of two of heads, and every other term of the next sequence for the rest.
 std::vector<float> Slopes(int32_t heads) {
   int32_t power = 1;
   while (2 * power <= heads)

@@ -1,4 +1,4 @@
-// What transformers gives for a model: tests/data/models/*.txt, written by reference.py, which tells the format.
+// What transformers gives for a model: tests/data/models/*.txt, written by reference.py, which documents the format.
 #ifndef CGR_TESTS_MODELS_EXPECTED_H
 #define CGR_TESTS_MODELS_EXPECTED_H
 
@@ -15,7 +15,7 @@ struct Error {
   double largest = 0.0, mean = 0.0;
 };
 
-// Of a request: the tokens of its prompt, those given one by one after it, and those of an encoder.
+// A request's numbers of tokens: its prompt, those given one by one after it, and those of an encoder.
 struct Lengths {
   int32_t prompt = 0, given = 0, source = 0;
 };
@@ -25,14 +25,14 @@ using Rows = std::map<Place, std::vector<float>>;
 
 class Expected {
 public:
-  // Of tests/data/models/`kind`.txt.
+  // Reads tests/data/models/`kind`.txt.
   explicit Expected(const std::string &kind);
 
   float Number(const std::string &name) const;
   int32_t Count(const std::string &name) const { return static_cast<int32_t>(Number(name)); }
-  // Of a request; `what`: "" or ".source".
+  // A request's tokens; `what`: "" or ".source".
   std::vector<int32_t> Tokens(size_t request, const std::string &what, int32_t count) const;
-  // Of whole rows against the columns that there are; a row that lacks or is too many, and what is not finite, fails the test.
+  // Compares whole rows with the columns of the file; a missing or extra row, or a value that is not finite, fails the test.
   Error ErrorOf(const Rows &rows) const;
 
   const std::string kind;

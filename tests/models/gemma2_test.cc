@@ -1,5 +1,5 @@
-// Gemma 2: soft caps of scores and logits, windows in every other layer, head dim 256, two groups of pages. What the windows have
-// passed goes to other requests.
+// Gemma 2: soft caps of scores and logits, windows in every other layer, head dim 256, two groups of pages. Pages that the
+// windows have passed go to other requests.
 #include "tests/models/model_case.h"
 #include "tests/models/rope.h"
 

@@ -1,4 +1,4 @@
-// GPT-OSS: sinks, windows in every other layer, biases, YaRN, experts. Every expert is taken for every token.
+// GPT-OSS: sinks, windows in every other layer, biases, YaRN, experts. Every token uses every expert.
 #include "tests/models/model_case.h"
 #include "tests/models/rope.h"
 
@@ -140,7 +140,7 @@ TEST(GptOssMistakes, SinksOfAnotherLayerAreSeen) {
   const float *first = nullptr;
   ExpectSeen("gpt_oss", Make, [&first](cgr_layer *layer) {
     first = first == nullptr ? layer->sinks : first;
-    layer->sinks = first; // every layer has those of the first
+    layer->sinks = first; // every layer gets those of the first
   });
 }
 TEST(GptOssMistakes, AWindowThatIsOneTooNarrowIsSeen) {

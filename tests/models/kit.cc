@@ -100,7 +100,7 @@ int32_t Kit::AddGroup(int32_t page_size, int32_t window, int32_t length_set) {
   return int32_t(groups.size()) - 1;
 }
 
-// NaN but for the read-trash page.
+// NaN except in the read-trash page.
 void Kit::MakeCache(const Group &group, int32_t heads, int32_t dim, cgr_kv_layout layout, cgr_kv_view *view) const {
   const size_t page = size_t(group.page_size) * size_t(heads) * size_t(dim) * cgr_dtype_size(setting.dtype);
   void *base = Alloc(page * size_t(group.num_pages));

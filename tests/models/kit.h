@@ -1,5 +1,5 @@
-// What small models are built of: weights by formula, activations, groups of pages and layers, a runtime over them, and the
-// operations of a step. Uses the public headers alone, as an engine does.
+// What small models are built from: weights by formula, activations, groups of pages and layers, a runtime over them, and the
+// operations of a step. Uses only the public headers, as an engine does.
 #ifndef CGR_TESTS_MODELS_KIT_H
 #define CGR_TESTS_MODELS_KIT_H
 
@@ -20,7 +20,7 @@ namespace models {
 
 enum { kMaxRequests = 4, kMaxTokens = 80, kMaxSeqLen = 80 };
 
-// The word of steps with the tokens of an encoder, those of length set 1.
+// The variant word of steps with an encoder's tokens, which are those of length set 1.
 constexpr uint32_t kEncoder = 1;
 
 // Where a model runs, and how.
@@ -42,7 +42,7 @@ struct Pair {
 
 class Pass;
 
-// A model makes weights, groups and layers of a kit when it is made, and enqueues its steps.
+// A model makes a kit's weights, groups and layers when it is constructed, and enqueues its steps.
 class Model {
 public:
   virtual ~Model() = default;
@@ -72,7 +72,7 @@ public:
   RowTensor Activation(int32_t width, cgr_dtype dtype) const;
   const float *Floats(const std::vector<float> &values) const;
   int32_t AddGroup(int32_t page_size, int32_t window, int32_t length_set = 0);
-  // With a cache of its own, unless it has none.
+  // With its own cache, unless it has none.
   int32_t AddLayer(cgr_layer layer);
   bool HasEncoder() const; // beside a decoder
   const cgr_layer &Layer(int32_t layer) const { return layers_.at(size_t(layer)); }
@@ -80,7 +80,7 @@ public:
   // Rows [0, count) of the model's result.
   std::vector<std::vector<float>> Result(int32_t count) const;
   void PoisonResult() const;
-  // A page that nobody may read any more is NaN.
+  // Fills a page that nobody may read any more with NaN.
   void PoisonPage(int32_t group, int32_t page) const;
   // Steps of one kind so far.
   uint64_t Steps(cgr_graph_kind kind) const;
@@ -107,7 +107,7 @@ private:
   std::unique_ptr<Model> model_;
 };
 
-// One call of `record`: enqueues until something fails.
+// One call to `record`: enqueues until something fails.
 class Pass {
 public:
   Pass(Kit &kit, cgr_recorder *recorder);
@@ -126,7 +126,7 @@ public:
   // inout += weights[column] * in.
   void Mix(RowTensor inout, RowTensor in, RowTensor weights, int32_t column);
   void Attend(int32_t layer, RowTensor q, RowTensor k, RowTensor v, RowTensor out, uint32_t flags = 0);
-  // Of q, k and v of each head one after the other.
+  // Of q, k and v of each head in turn.
   void AttendPacked(int32_t layer, RowTensor qkv, RowTensor out);
 
   // Of a step with the tokens of an encoder.

@@ -1,4 +1,4 @@
-// Tests of a model: it gives what transformers gives, on every device and in every dtype and mode.
+// Tests of a model: it must give what transformers gives, on every device and in every dtype and mode.
 #ifndef CGR_TESTS_MODELS_MODEL_CASE_H
 #define CGR_TESTS_MODELS_MODEL_CASE_H
 
@@ -13,7 +13,7 @@
 namespace cgr_test {
 namespace models {
 
-// The bounds of examples/llama/compare_rules.py: of fp32, and of bf16 in errors of transformers' own.
+// The bounds of examples/llama/compare_rules.py: for fp32, and for bf16 as multiples of transformers' own error.
 constexpr double kLargest = 5e-4, kMean = 2e-5, kLargestRatio = 2.0, kMeanRatio = 1.3;
 
 struct WhereCase {
@@ -26,7 +26,7 @@ struct WhereCase {
 inline void PrintTo(const WhereCase &where, std::ostream *os) { *os << where.Label(); }
 inline std::string WhereLabel(const ::testing::TestParamInfo<WhereCase> &info) { return info.param.Label(); }
 
-// fp32 and bf16 on the host, bf16 by the kernels of CUDA: on a GPU, and on the processor where no sanitizer slows it down.
+// fp32 and bf16 on the host, bf16 by the CUDA kernels: on a GPU, and on the processor if no sanitizer slows it down.
 inline std::vector<WhereCase> Everywhere() {
   return {
     { HostParam(CGR_SCHEDULE_ASYNC), CGR_DTYPE_FP32 }, { HostParam(CGR_SCHEDULE_LATEST), CGR_DTYPE_BF16 },
@@ -78,7 +78,7 @@ protected:
   }
 };
 
-// A mistake in what a layer is told is larger than the bound of fp32.
+// A mistake in a layer's description causes an error above the bound for fp32.
 inline void ExpectSeen(const std::string &kind, const Kit::Maker &make, const std::function<void(cgr_layer *)> &plant) {
   const Expected expected(kind);
   const Setting setting = { HostParam(CGR_SCHEDULE_ASYNC), CGR_DTYPE_FP32, CGR_MODE_NONE, plant };

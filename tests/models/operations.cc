@@ -11,7 +11,7 @@ void OperateOnHost(const void *raw) {
     OperateOnRow(operation, t, 0, 1);
 }
 
-// A build without a toolkit has no kernels, and opens no GPU.
+// A build without a toolkit has no kernels and opens no GPU.
 #if CGR_TEST_CUDA
 int Launch(const Operation *operation, cudaStream_t stream) { return test_model_operation(operation, stream); }
 #else

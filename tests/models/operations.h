@@ -1,5 +1,5 @@
-// What a model does beside attention, for CUDA and for the host: one operation works row by row, in an order that depends on the
-// row alone, accumulates in fp32 and rounds once, when it stores.
+// What a model computes besides attention, for CUDA and the host: an operation works row by row, in an order that depends only on
+// the row, accumulates in fp32 and rounds once, when it stores.
 #ifndef CGR_TESTS_MODELS_OPERATIONS_H
 #define CGR_TESTS_MODELS_OPERATIONS_H
 
@@ -22,7 +22,7 @@ enum class Kind : int32_t {
   kMix         // residual + second[offset] * in
 };
 
-// Tensors without data take no part.
+// Tensors without data are left out.
 struct Operation {
   Kind kind;
   RowTensor out, in, second, weight, bias, residual;
@@ -32,7 +32,7 @@ struct Operation {
   float scale, limit, eps, reserved;
 };
 
-// Inside `record`. `on_cuda`: with kernels; else with functions of the host.
+// Inside `record`. `on_cuda`: with kernels; otherwise with host functions.
 cgr_status Enqueue(cgr_device *device, bool on_cuda, const Operation &operation, cudaStream_t stream);
 
 } // namespace models

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What small models of the transformers library give, for the tests of this folder.
+"""Reference outputs of small models of the transformers library, for the tests in this folder.
 
     python3 reference.py --out ../data/models            writes one file per model
     python3 reference.py --check ../data/models          computes everything anew and compares it with the files
 
-Weights and tokens come from a formula (weights.h has the same), so that a file holds the configuration, the lengths of the
+Weights and tokens come from a formula (weights.h has the same one), so a file holds the configuration, the lengths of the
 requests and some columns of what the model gives at every position, by transformers in fp32. Every weight is representable in
-bf16: the same numbers are right for a model of bf16, whose allowed error is told by that of transformers' own bf16.
+bf16: the same numbers are right for a bf16 model, whose allowed error follows from that of transformers' own bf16.
 
 A file's lines:
 
@@ -28,7 +28,7 @@ import torch
 import transformers
 
 COLUMNS = 8
-CHECK_LIMIT = 5e-5  # of --check: another processor or version sums in another order
+CHECK_LIMIT = 5e-5  # for --check: another processor or version sums in another order
 
 # ------------------------------------------------------------------------------------------------------------- the formula
 
@@ -65,7 +65,7 @@ def scale_of(fan_in):
 
 
 def fill(model, centres):
-    """Every parameter by its name. `centres`: {what a name ends with: (centre, scale)}, before the usual rules."""
+    """Every parameter by its name. `centres`: {end of a name: (centre, scale)}, which override the usual rules."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             rule = next((r for end, r in centres.items() if name.endswith(end)), None)
@@ -101,7 +101,7 @@ class Gemma2:
 
 
 class GptOss:
-    """Sinks, windows in every other layer, YaRN. Both experts are taken for every token: no choice hangs on rounding."""
+    """Sinks, windows in every other layer, YaRN. Every token uses both experts, so no choice depends on rounding."""
 
     requests = CAUSAL_REQUESTS
     config = dict(vocab_size=96, hidden_size=64, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4,
@@ -122,7 +122,7 @@ class GptOss:
 
 
 class Bloom:
-    """ALiBi, with a number of heads that is no power of two."""
+    """ALiBi, with a number of heads that is not a power of two."""
 
     requests = CAUSAL_REQUESTS
     config = dict(vocab_size=96, hidden_size=96, n_layer=3, n_head=6, layer_norm_epsilon=1e-5)
@@ -147,7 +147,7 @@ class Bert:
 
 
 class Bart:
-    """An encoder without a cache, and a decoder that attends to what it gave."""
+    """An encoder without a cache, and a decoder that attends to its output."""
 
     requests = ((9, 6, 37), (1, 9, 5), (20, 3, 70), (1, 12, 1), (4, 5, 16), (33, 2, 23))
     config = dict(vocab_size=96, d_model=64, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=96,
@@ -166,7 +166,7 @@ MODELS = {"gemma2": Gemma2, "gpt_oss": GptOss, "bloom": Bloom, "bert": Bert, "ba
 
 
 def half(model):
-    """In bf16, but for the frequencies of rotary embeddings, which a model that is loaded in bf16 keeps in fp32."""
+    """In bf16, except the frequencies of rotary embeddings, which a model loaded in bf16 keeps in fp32."""
     kept = {name: buffer.clone() for name, buffer in model.named_buffers() if "inv_freq" in name}
     model = model.to(torch.bfloat16)
     for name, buffer in kept.items():
@@ -177,7 +177,7 @@ def half(model):
 
 @torch.no_grad()
 def answer(model, kind, request, lengths, vocab):
-    """[position][vocab or hidden], by the whole sequence at once: nothing depends on a cache."""
+    """[position][vocab or hidden], computed from the whole sequence at once: nothing depends on a cache."""
     ids = torch.tensor([tokens(kind, request, lengths[0] + lengths[1], vocab)])
     if len(lengths) > 2:
         source = torch.tensor([tokens(f"{kind}.source", request, lengths[2], vocab)])
@@ -217,7 +217,7 @@ def lines(kind):
 
 
 def differences(path, kind):
-    """What is different in a kept file."""
+    """What differs in a kept file."""
     with open(path) as file:
         kept = [line.split() for line in file if not line.startswith("#")]
     new = [line.split() for line in lines(kind) if not line.startswith("#")]

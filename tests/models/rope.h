@@ -20,11 +20,11 @@ inline std::vector<float> PlainFrequencies(int32_t dim, float theta) {
 
 struct Yarn {
   float factor, beta_fast, beta_slow;
-  int32_t positions; // of the model before it was extended
+  int32_t positions; // the model's before it was extended
 };
 
-// Slow frequencies are divided by the factor, fast ones stay, those between are mixed; the borders are where a frequency turns
-// beta times within the old positions.
+// Slow frequencies are divided by the factor, fast ones stay, those between are mixed; the bounds are where a frequency makes
+// beta turns within the old positions.
 inline std::vector<float> YarnFrequencies(int32_t dim, float theta, const Yarn &yarn) {
   std::vector<float> frequencies = PlainFrequencies(dim, theta);
   const auto border = [&](float turns) {

@@ -59,7 +59,7 @@ void Session::Reserve(Request *request, int32_t length_set, int32_t tokens) {
   }
 }
 
-// The pages that the next token does not see, or all of them. Every step has completed.
+// Gives back the pages that the next token does not see, or all pages. Every step has completed.
 void Session::GiveBack(Request *request, bool all) {
   for (size_t g = 0; g < free_.size(); g++) {
     const Group &group = kit_.groups[g];

@@ -1,6 +1,6 @@
-// Requests of a model, step by step: they share steps and wait for each other, prompts come in chunks, the tokens after them one
+// Requests of a model, step by step: they share steps and wait for each other. Prompts come in chunks, the tokens after them one
 // by one beside the chunks of others. An encoder gets whole requests, those of a decoder as they come. Pages are taken at random;
-// those that a window has passed go to others at once.
+// pages that a window has passed go to other requests at once.
 #ifndef CGR_TESTS_MODELS_SESSION_H
 #define CGR_TESTS_MODELS_SESSION_H
 
@@ -15,9 +15,9 @@ namespace models {
 
 class Session {
 public:
-  // `seed`: of pages and of how much of a prompt a step takes.
+  // `seed`: for the choice of pages and for how much of a prompt a step takes.
   Session(Kit &kit, uint64_t seed);
-  // Until every request has ended; what the model gave for each token.
+  // Runs until every request has ended; returns what the model gave for each token.
   Rows Run();
 
 private:
@@ -39,9 +39,9 @@ private:
   // What there is of an encoder's tokens; false: nothing.
   bool Encode();
   void Decode();
-  // How many tokens the request has in the next step, of `room`.
+  // How many tokens the request gets in the next step, out of `room`.
   int32_t Take(const Request &request, int32_t room);
-  // Pages of the groups of a length set.
+  // Pages in the groups of a length set.
   void Reserve(Request *request, int32_t length_set, int32_t tokens);
   void GiveBack(Request *request, bool all);
   void Step(const std::vector<Item> &items, uint32_t variant);

@@ -1,4 +1,4 @@
-// Weights and tokens by a formula, which reference.py has too: both sides make equal models of names and shapes alone.
+// Weights and tokens by a formula that reference.py shares: both sides make equal models from names and shapes alone.
 #ifndef CGR_TESTS_MODELS_WEIGHTS_H
 #define CGR_TESTS_MODELS_WEIGHTS_H
 

@@ -179,7 +179,7 @@ TEST(MetadataDerived, RandomBatches) {
   }
 }
 
-// What is not wanted is not written, and the rest is as it was; an older caller's struct ends before all of it.
+// Outputs that are not wanted are not written, and the rest is as it was; an older caller's struct ends before all of them.
 TEST(MetadataDerived, EachIsOptional) {
   Random random(3);
   Case all(random, 9, 2);

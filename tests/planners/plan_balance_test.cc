@@ -1,5 +1,5 @@
-// Classes as real kernels have them keep the device busy: when there is work for all parts, nearly all have some, and requests
-// that are empty change nothing.
+// Classes like those of real kernels keep the device busy: when there is work for all parts, nearly all have some, and empty
+// requests change nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void ExpectBusy(PlanCase given) {
   ASSERT_GE(BusyParts(given) * 100, 95 * given.c.num_parts) << given.Text();
 }
 
-// Exactly as much work as it takes, in tiles of one length each.
+// Just enough work, in tiles of one length each.
 TEST(PlanBalance, NearlyAllPartsWorkOnTilesOfOneLength) {
   for (int32_t parts : kParts) {
     for (int32_t head_blocks : kHeadBlocks) {

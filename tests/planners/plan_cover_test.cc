@@ -1,5 +1,5 @@
 // The plan covers its batch: every live request, head block, query and KV token that the query sees is in exactly one item, and
-// no item is of anything else. What the plan says of itself is right, and nothing is written beside it.
+// no item covers anything else. What the plan says of itself is right, and nothing is written outside it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ void CheckHeader(const PlanCase &given, const Planned &planned) {
   const cgr__plan_header &header = planned.header();
   const cgr__plan_class &c = given.c;
   std::vector<int32_t> line;
-  std::vector<int64_t> tiles; // what one of each request costs
+  std::vector<int64_t> tiles; // the cost of one tile of each request
   int64_t cost = 0;
   int32_t emptied = 0;
   for (size_t i = 0; i < given.num_requests(); i++) {
@@ -124,7 +124,7 @@ TEST(PlanCover, RandomBatches) {
   ForRandomPlans(60000, [](const PlanCase &given, Random &) { CheckAll(given); });
 }
 
-// The same rule cell by cell, for small batches: what CheckCover concludes from intervals is so.
+// The same rule cell by cell, for small batches: this confirms what CheckCover concludes from intervals.
 TEST(PlanCover, EveryCellOfSmallBatches) {
   ForRandomPlans(10000, [](PlanCase given, Random &random) {
     given.c.head_blocks = random.Pick32(1, 3);

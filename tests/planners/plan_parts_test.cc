@@ -1,5 +1,5 @@
-// The line is cut where the words of planners/attention/plan.h say: every Q units, moved to a border that is near, so that parts
-// follow each other and cost about the same.
+// The line is cut where planners/attention/plan.h says: every Q units, moved to a nearby border, so that parts follow each other
+// and cost about the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,8 +48,8 @@ void CheckNeighbours(const PlanCase &given, const Planned &planned, const std::v
   ASSERT_EQ(at.line, num_line);
 }
 
-// The cut at x units from the begin of a tile of n KV tiles, of which the first cost_tile are its fixed cost; it went to KV tile
-// `kv`, n being the end of the tile.
+// The cut at x units from the start of a tile of n KV tiles, whose first cost_tile units are its fixed cost, went to KV tile
+// `kv`; n is the end of the tile.
 bool IsGoodCut(const cgr__plan_class &c, int64_t x, int32_t n, int32_t kv, int64_t snap) {
   int64_t units = x - c.cost_tile, whole = static_cast<int64_t>(n) * c.cost_kv;
   if (units <= snap || whole - units <= snap)
@@ -123,7 +123,7 @@ TEST(PlanParts, RandomBatches) {
   ForRandomPlans(40000, [](const PlanCase &given, Random &) { CheckParts(given); });
 }
 
-// Few requests and fine costs: cuts of every distance to the borders around them.
+// Few requests and fine costs: cuts at every distance from the borders around them.
 TEST(PlanParts, EveryDistanceToABorder) {
   for (int32_t cost_tile : { 0, 1, 5, 12 }) {
     for (int32_t cost_kv : { 1, 2, 5, 8 }) {

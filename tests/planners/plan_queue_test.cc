@@ -30,7 +30,7 @@ std::vector<QTile> QueueTiles(const PlanCase &given) {
   return tiles;
 }
 
-// Four buckets to each doubling from 1 KV tile on: how many borders n has reached, of those that 64 buckets have.
+// Four buckets to each doubling from 1 KV tile on: the number of borders that n has reached, of those that 64 buckets have.
 int32_t Rank(int64_t n) {
   int32_t rank = 0;
   for (int32_t border = 1; border < 64; border++)
@@ -139,7 +139,7 @@ TEST(PlanQueue, BordersOfBuckets) {
   }
 }
 
-// One q tile less than there are parts is cut; as many are not.
+// With one q tile fewer than there are parts, tiles are cut; with as many, they are not.
 TEST(PlanQueue, CutOnlyWhenThereAreFewerTilesThanParts) {
   for (int32_t head_blocks : { 1, 2, 5 }) {
     for (int32_t tiles : { 1, 2, 7 }) {

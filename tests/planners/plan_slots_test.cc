@@ -1,6 +1,6 @@
-// Slots: who shares a tile agrees on its slots and their number, nobody writes into a slot that another still needs, and what is
-// merged in the end is the whole tile, in the order of its KV tiles, however the CTAs are interleaved. Batch-invariant, the
-// operations and their order are a matter of the request alone.
+// Slots: those that share a tile agree on its slots and their number, nobody writes into a slot that another still needs, and the
+// final merge is of the whole tile, in the order of its KV tiles, however the CTAs are interleaved. If batch-invariant, the
+// operations and their order depend on the request alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -127,13 +127,13 @@ TEST(PlanSlots, SharersAgree) {
 
 // ------------------------------------------------------------------------------------------------- a run, step by step
 
-// A partial result as the list of what went into it: its KV tiles in order, or a lack of order.
+// A partial result as the list of what went into it: its KV tiles in order, or that they were out of order.
 struct Partial {
   std::vector<int32_t> borders; // [begin, ..., end] of what was put together; from the left
   bool is_left = true;          // it was: each step took one item more
 
   static Partial Of(const cgr__plan_item &item) { return { { item.kv_begin, item.kv_end }, true }; }
-  // What comes after this one.
+  // Adds what comes after this one.
   void Add(const Partial &next) {
     is_left = is_left && next.borders.size() == 2 && !borders.empty() && borders.back() == next.borders.front();
     borders.insert(borders.end(), next.borders.begin() + (next.borders.empty() ? 0 : 1), next.borders.end());
@@ -218,7 +218,7 @@ TEST(PlanSlots, EveryTileIsMergedInOrderHoweverTheCtasRun) {
   });
 }
 
-// What is put together for a request, in which pieces and in which order, does not depend on who else is in the batch nor on the
+// What is combined for a request, in which pieces and in which order, depends neither on who else is in the batch nor on the
 // number of parts.
 TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
   int compared = 0;
@@ -253,7 +253,7 @@ TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
   EXPECT_GT(compared, 5000) << "tiles that are split";
 }
 
-// Lanes share nothing: what one lane's plan says of slots and head blocks is, in all lanes together, every slot and every head
+// Lanes share nothing: what one lane's plan says of slots and head blocks, taken for all lanes, covers every slot and every head
 // block once. Slots of one tile stay neighbours, and those of the lines come first.
 TEST(PlanSlots, LanesHaveSlotsAndHeadBlocksOfTheirOwn) {
   ForRandomPlans(300, [](const PlanCase &given, Random &random) {

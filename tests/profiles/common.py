@@ -21,7 +21,7 @@ def report(*arguments):
 
 
 class Folder(unittest.TestCase):
-    """Tests with a folder of their own, whose name has a space."""
+    """Tests with their own folder, whose name has a space."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cgr report "))

@@ -1,4 +1,4 @@
-// The script for exports of Nsight Systems, by a test in its own language: exports with known times, made up. Needs Python alone.
+// The script for exports of Nsight Systems, tested in its own language with made-up exports of known times. Needs only Python.
 #include "tests/support/commands.h"
 
 namespace cgr_test {

@@ -1,4 +1,4 @@
-"""profiles/graph_time.py against exports that are made up, with known times.
+"""profiles/graph_time.py against made-up exports with known times.
 
     python3 graph_time_test.py graph_time.py
 """
@@ -311,7 +311,7 @@ class GraphTime(unittest.TestCase):
         self.expect_plain(self.report(export, [graph_labels("full 8r", [PLAIN])])["graphs"][0], 1)
 
     def test_ids_of_another_process(self):
-        """Ids begin anew in every process: kernels of other names are not those of the labels."""
+        """Ids start over in every process: kernels with other names are not those of the labels."""
         runs = [("prologue", None, None, ["a"]), ("epilogue", None, None, ["b"])]
         export = self.export(originals=False)
         export.graph(9, ["other_a", "other_b"], [1])

@@ -1,5 +1,5 @@
-// The report over the kept results, the scripts around Nsight, and profiles/README.md, by tests in Python: a test here for each
-// class of tests there.
+// The report over the kept results, the scripts around Nsight, and profiles/README.md. The tests are in Python: each test here
+// runs a class of tests there.
 #include "tests/support/commands.h"
 
 namespace cgr_test {

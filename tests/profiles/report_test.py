@@ -23,13 +23,13 @@ HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
 
 
 def value(path, metric, **case):
-    """The one record of that metric whose case has these labels."""
+    """The only record of that metric whose case has these labels."""
     found = [r for r in parse.parse_file(RESULTS / path).records if r.metric == metric and case.items() <= r.case.items()]
     assert len(found) == 1, f"{path}: {len(found)} records of {metric} for {case}"
     return found[0]
 
 
-# Columns of kept results that say what a row is for, where it is not the first one alone.
+# Columns of kept results that say what a row is for, if it is not only the first one.
 LABELS = {
     "step_cost": ("requests", "batch", "loop"),
     "back_to_back": ("requests", "batch", "steps"),
@@ -39,7 +39,7 @@ LABELS = {
     "self_test_cost": ("seed", "layers"),
     "calibrate": ("KV tiles", "KV tiles per part", "variant", "head dim", "fit over"),
 }
-# Records of what stands beside the tables.
+# Records of what is printed beside the tables.
 BESIDE_TABLES = ("node", "reading the spans of a step", "outside of graphs", "covered by labels")
 
 

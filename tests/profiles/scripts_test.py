@@ -134,7 +134,7 @@ class Scripts(Folder):
 
 
 class Readme(unittest.TestCase):
-    """Commands are the lines that are indented by four; what they name must be there."""
+    """Commands are the lines indented by four; what they name must exist."""
 
     TEXT = (PROFILES / "README.md").read_text(encoding="utf-8")
     COMMANDS = re.findall(r"^ {4}(\S.*)$", TEXT, re.M)
@@ -156,7 +156,7 @@ class Readme(unittest.TestCase):
             self.assertIn(source.stem, self.TEXT)
 
     def options_of(self, program):
-        """What a program says, or its source, of its options."""
+        """What a program, or its source, says of its options."""
         if program.startswith("bazel-bin/profiles/"):
             sources = [PROFILES / f"{program.rpartition('/')[2]}.c", *(PROFILES / "support").glob("*.c")]
             return "".join(s.read_text(encoding="utf-8") for s in sources)

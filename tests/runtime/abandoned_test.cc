@@ -1,5 +1,5 @@
 // Steps whose `record` fails half-way: none of their tokens count, none of their changes are lost, their pages are in use until
-// their number has completed, and the first cause is told. Nothing here waits for the device after a failure.
+// their number has completed, and the first cause is reported. Nothing here waits for the device after a failure.
 #include "tests/support/abandon.h"
 
 namespace cgr_test {
@@ -12,8 +12,7 @@ protected:
     engine_ = std::make_unique<Engine>(OptionsFor(GetParam()));
     CGR_ASSERT_OK(engine_->Capture());
   }
-  // Prepares and launches a step whose `record` fails after `k` things; false when there were not that many, and the step is
-  // good.
+  // Prepares and launches a step whose `record` fails after `k` things; false if there were fewer and the step is good.
   bool Abandon(const std::vector<Item> &items, int32_t k) {
     Engine &engine = *engine_;
     uint64_t abandoned = engine.Stats().abandoned;
@@ -42,7 +41,7 @@ TEST_P(Abandoned, FailingRecordLosesNothingWhereverItFails) {
   EXPECT_GT(places, engine_->o.feed == Feed::kTokens ? 5 : 2);
 }
 
-// The step gives nothing, under a number of its own.
+// The step has a number of its own and yields nothing.
 TEST_P(Abandoned, ItsResultIsEmpty) {
   Engine &engine = *engine_;
   int32_t a = engine.Start(5, 1), b = engine.Start(16, 2);
@@ -57,10 +56,10 @@ TEST_P(Abandoned, ItsResultIsEmpty) {
   EXPECT_EQ(result.guard.error, CGR_GUARD_NONE);
   EXPECT_EQ(engine.Buffer(CGR_BUFFER_ROW_LAST_TOKENS), last);
   EXPECT_EQ(engine.Info(a).has_token, 1);
-  engine.Step(engine.Decode({ a, b })); // the last token is still that of the step before
+  engine.Step(engine.Decode({ a, b })); // the last token is still the previous step's
 }
 
-// Its counters: a step that was given up is the runtime's own, and no token of it counts.
+// Its counters: a step that was given up is the runtime's own, and none of its tokens count.
 TEST_P(Abandoned, ItCountsAsAStepOfTheRuntimeItself) {
   Engine &engine = *engine_;
   int32_t a = engine.Start(5, 1);
@@ -75,8 +74,8 @@ TEST_P(Abandoned, ItCountsAsAStepOfTheRuntimeItself) {
   EXPECT_EQ(after.bytes_staged, before.bytes_staged);
 }
 
-// Its appends may run late. A page of it goes to another request when last_seq says so, which must be late enough; here the page
-// is taken at once when it is, and the new owner's tokens must stay.
+// Its appends may run late. Its pages go to another request once last_seq allows it, which must be late enough; here they are
+// reused at that very moment, and the new owner's tokens must survive.
 TEST_P(Abandoned, ItsPagesAreInUseUntilItsNumberHasCompleted) {
   Engine &engine = *engine_;
   for (int round = 0; round < 6 && !HasFatalFailure(); round++) {
@@ -89,7 +88,7 @@ TEST_P(Abandoned, ItsPagesAreInUseUntilItsNumberHasCompleted) {
     uint64_t last = engine.Info(given_up).last_seq;
     EXPECT_EQ(last, engine.step.seq);
     engine.Close(given_up);
-    // Every page but these is taken, so that the next request gets them, as soon as they are free.
+    // All other pages are taken, so the next request gets these as soon as they are free.
     std::vector<int32_t> hold;
     while (engine.FreePages() > 4 && hold.size() < 12)
       hold.push_back(engine.Open()), engine.Reserve(hold.back(), std::min(160, 16 * int32_t(engine.FreePages() - 4)));
@@ -128,8 +127,8 @@ TEST_P(Abandoned, StepsAroundItAreRight) {
   ExpectTables(engine);
 }
 
-// The changes that it carried are applied all the same when it runs: without them its appends would go to the pages that the row
-// had before, which are somebody else's by now.
+// The changes that it carried are still applied when it runs: without them its appends would go to the row's previous pages,
+// which belong to another request by now.
 TEST_P(Abandoned, ItWritesNoPageThatTheRowHadBefore) {
   Engine &engine = *engine_;
   for (int32_t k = 0; k < 8 && !HasFatalFailure(); k++) {
@@ -154,7 +153,7 @@ TEST_P(Abandoned, ItWritesNoPageThatTheRowHadBefore) {
   }
 }
 
-// Whatever status the engine's function returns, the launch says CALLBACK and tells it: a living runtime is not DEAD.
+// Whatever status the engine's function returns, the launch returns CALLBACK and reports it: a living runtime is not DEAD.
 TEST_P(Abandoned, TheStatusOfRecordIsInTheMessage) {
   Engine &engine = *engine_;
   int32_t a = engine.Start(5, 1);

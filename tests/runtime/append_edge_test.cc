@@ -1,6 +1,6 @@
-// Attention is told that it may begin beside the append before it only where it directly follows that append: no timestamp, copy
-// or call of the engine's lies between them. An append that is told that attention follows lets the next kernel begin early, and
-// another than attention would not wait. And attention is told how long queries are.
+// Attention is told that it may begin beside the preceding append only if it directly follows that append: no timestamp, copy or
+// engine call lies between them. An append that is told that attention follows lets the next kernel begin early, and any kernel
+// other than attention would not wait. Attention is also told how long queries are.
 #include <set>
 
 #include "devices/shims/shim.h"
@@ -11,13 +11,13 @@
 namespace cgr_test {
 namespace {
 
-// What was put on a stream, in order; the arguments of appends and of attention, and of prologues what counts here.
+// What was enqueued on a stream, in order: the arguments of appends and attention, and the relevant ones of prologues.
 struct Enqueued {
   cudaStream_t stream;
   const void *kernel; // NULL: something else
   cgr__append_args append;
   cgr__attention_args attention;
-  int32_t max_query_len; // that a prologue lets pass
+  int32_t max_query_len; // the longest that a prologue accepts
 };
 
 std::vector<Enqueued> enqueued;
@@ -77,7 +77,7 @@ protected:
     return engine;
   }
 
-  // A chunk and some decode, eager and by whatever graphs there are.
+  // A chunk and some decodes, eager and in whatever graphs there are.
   static void Steps(Engine &engine) {
     const int32_t a = engine.Open(), b = engine.Open();
     const cgr_key eager = EagerKey(8, 16);
@@ -97,7 +97,7 @@ protected:
     }
   }
 
-  // The number of appends that are followed at once by their attention, each told of the other.
+  // The number of appends directly followed by their attention, each told of the other.
   static int32_t CountPairs() {
     std::map<cudaStream_t, const Enqueued *> last;
     int32_t pairs = 0;
@@ -150,8 +150,8 @@ TEST_P(AppendEdge, IsNotBetweenTwoCallsOfOneLayer) {
   EXPECT_EQ(CountPairs(), appends / 2);
 }
 
-// Of an eager step its own longest, of a graph the most that its key serves. The prologue refuses more, unless the key has no
-// bound.
+// An eager step's own longest query, or the longest that a graph's key serves. The prologue refuses longer ones, unless the key
+// has no bound.
 TEST_P(AppendEdge, AttentionIsToldTheMostNewTokensOfARequest) {
   StepsInEachMode([](int32_t mode) {
     std::set<int32_t> lengths, guarded;

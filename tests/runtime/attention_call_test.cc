@@ -89,7 +89,7 @@ TEST_P(AttentionCall, ReportsABadPageOfTheEnginesTableAndTouchesNothingElse) {
       SCOPED_TRACE((key == nullptr ? "replay, page " : "eager, page ") + std::to_string(value));
       const std::vector<Item> items = engine->Decode({ r[0], row, r[3] });
       const std::vector<int32_t> good = engine->requests[row]->pages;
-      // A page that is only read: the step's new token is in the cache all the same.
+      // A page that is only read: the step's new token still reaches the cache.
       engine->SetTable(row, 1, value);
       engine->Step(items, key);
       engine->CheckCaches();
@@ -130,8 +130,8 @@ TEST_P(AttentionCall, AppendAndAttentionApartEqualOneCall) {
   }
 }
 
-// A layer that is attended before the one whose cache it reads has appended: the step runs twice, and the second time that layer
-// finds what the first one wrote.
+// Attention of a layer runs before the layer whose cache it reads has appended: the step runs twice, and the second time that
+// layer finds what the first run wrote.
 TEST_P(AttentionCall, NoAppendReadsWhatEarlierStepsWrote) {
   auto engine = Make(Options({ { 4, 2 }, { 8, 2, 8, 1 } }, { { 1, CGR_ATTENTION_NO_APPEND }, { 0, 0 } }));
   Engine &e = *engine;
@@ -155,7 +155,7 @@ TEST_P(AttentionCall, NoAppendReadsWhatEarlierStepsWrote) {
   e.CheckCall(twice(e.Decode(r), &narrow), 0, e.outputs[0]);
   e.CheckCall(twice(e.Chunks({ { r[0], 3 }, { r[1], 5 } }), &wide), 0, e.outputs[0]);
   e.CheckCaches();
-  // And with no append in the second step at all.
+  // Then with no append at all in the second step.
   std::vector<Item> items = e.Chunks({ { r[0], 4 }, { r[3], 1 } });
   e.Step(items, &wide);
   InFlight before = *e.last;
@@ -243,8 +243,8 @@ TEST_P(AttentionCall, EveryKvLayoutGivesTheSameBits) {
     }
 }
 
-// Steps go to two streams in turn and make their inputs themselves: one that overtakes another, or runs beside it, mixes up their
-// q, k, v and outputs.
+// Steps alternate between two streams and produce their own inputs: one that overtakes another, or runs beside it, mixes up
+// their q, k, v and outputs.
 TEST_P(AttentionCall, LaunchesAlternateBetweenTwoStreams) {
   EngineOptions options = Options({ { 4, 2 } });
   options.feed = Feed::kNodes;

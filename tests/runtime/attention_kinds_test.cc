@@ -1,6 +1,6 @@
 // Layers of every kind of attention through the public interface: many kinds at random in one runtime, eagerly and in graphs of
-// both kinds, bit for bit the same and against fp64; with what nobody owns poisoned, and alone as among others in batch-invariant
-// mode.
+// both kinds, bit-identical and checked against fp64; with unowned memory poisoned; and, in batch-invariant mode, the same alone
+// as among others.
 #include <cstring>
 #include <map>
 
@@ -28,7 +28,7 @@ protected:
     CGR_EXPECT_OK(cgr_device_close(dev));
   }
 
-  // Of `count` runs: all of them on one host device and on a GPU. Another schedule of the host, or the emulation, needs fewer.
+  // How many of `count` runs: all on one host device and on a GPU; other host schedules and the emulation need fewer.
   static uint64_t Runs(uint64_t count) {
     const DeviceParam &param = GetParam();
     const bool is_first = param.IsCuda() || param.config.host_schedule == CGR_SCHEDULE_ASYNC;
@@ -63,7 +63,7 @@ protected:
     } while (!Serves(layer));
     return layer;
   }
-  // Another kind over the cache of layer `source`, or the kind of that layer once more, whose plan it then shares.
+  // Another kind over the cache of layer `source`, or the same kind as that layer, whose plan it then shares.
   LayerOptions Beside(Random &random, const std::vector<LayerOptions> &layers, int32_t source, const EngineOptions &o) const {
     LayerOptions layer = layers[size_t(source)];
     if (random.OneIn(2) || layer.kv_source != 0)
@@ -127,7 +127,7 @@ protected:
     std::vector<std::vector<unsigned char>> out;
     std::vector<std::vector<float>> lse;
   };
-  // Runs the script; every step is checked against fp64. `poison`: what is where nobody has written.
+  // Runs the script; every step is checked against fp64. `poison`: the contents of unwritten memory.
   std::vector<Bits> Run(EngineOptions o, int32_t mode, const Script &script, double poison) const {
     o.mode = mode;
     o.unowned = poison;
@@ -197,7 +197,7 @@ TEST_P(AttentionKinds, AreTheSameEagerlyAndInGraphs) {
   }
 }
 
-// Whatever pages and tails hold that nobody has written.
+// Whatever unwritten pages and tails hold.
 TEST_P(AttentionKinds, DoNotSeeWhatNobodyOwns) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + Runs(8) && !HasFailure(); seed++) {
@@ -235,7 +235,7 @@ TEST_P(AttentionKinds, OfOneShapeHaveAPlanForEachWindow) {
 
 // ------------------------------------------------------------------------------------------------------------ batch-invariant
 
-// Values by token and position, so that a request can be run again alone: host functions make them.
+// Host functions derive the values from token and position, so that a request can be run again alone.
 class AttentionKindsAlone : public AttentionKinds {
 protected:
   void SetUp() override {
@@ -292,7 +292,7 @@ TEST_P(AttentionKindsAlone, HaveTheSameBitsAsAmongOthers) {
     Random random(seed);
     EngineOptions o = RandomOptions(random, 4);
     o.mode = CGR_MODE_FULL;
-    o.max_tokens = kLongSteps; // so long that tiles are cut, and not by their request alone if it were not for the mode
+    o.max_tokens = kLongSteps; // long enough that tiles are cut, and without the mode not by their request alone
     o.mixed = { { 16, 4 }, { kLongSteps, 8 } };
     o.max_seq_len = 8 * kLongSteps;
     o.num_pages = kRequests * o.max_seq_len / o.page_size + 8;

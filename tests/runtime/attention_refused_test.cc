@@ -1,4 +1,4 @@
-// What cgr_record_attention refuses, by name; the step is given up with the cause in the message, and the next one is right.
+// What cgr_record_attention refuses, by name: the step is given up with the cause in the message, and the next one is right.
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -13,7 +13,7 @@ struct Bad {
 
 class AttentionIsRefused : public ThreeRequests {
 protected:
-  // Each change of the first call: refused where it is made, and the step is given up for it, though `record` looks away.
+  // Each change of the first call is refused where it is made, and the step is given up even if `record` ignores the status.
   void EachRefused(const std::vector<Bad> &bads) {
     for (const Bad &bad : bads) {
       SCOPED_TRACE(bad.name);
@@ -103,7 +103,7 @@ TEST_P(AttentionIsRefused, ForAnAddressOrAStrideThatIsNotAMultipleOf16Bytes) {
   });
 }
 
-// Tokens, or heads of one token, that lie over each other.
+// Tokens, or heads of one token, that overlap.
 TEST_P(AttentionIsRefused, ForStridesThatOverlap) {
   const int64_t dim = engine_->state.layer[0].dim[kQ], unit = GetParam().IsCuda() ? 8 : 4;
   EachRefused({
@@ -131,7 +131,7 @@ TEST_P(AttentionIsRefused, ForStridesThatOverlap) {
   });
 }
 
-// What is written lies over what others have yet to read, or over each other.
+// Outputs that overlap what others have yet to read, or each other.
 TEST_P(AttentionIsRefused, ForWhatLiesOverIt) {
   auto after = [](void *data, int64_t elements) {
     return static_cast<void *>(static_cast<char *>(data) + elements * (GetParam().IsCuda() ? 2 : 4));
@@ -157,7 +157,7 @@ TEST_P(AttentionIsRefused, ForWhatLiesOverIt) {
   });
 }
 
-// What a call does not look at may be anything.
+// Arguments that a call ignores may be anything.
 TEST_P(AttentionIsRefused, NotForWhatItDoesNotUse) {
   EngineOptions options = OptionsFor(GetParam());
   options.layers.push_back(options.layers[0]);

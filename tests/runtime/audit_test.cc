@@ -1,4 +1,4 @@
-// The audit: finds nothing where graphs hold what they may, and names each thing that they must not.
+// The audit finds nothing if graphs hold only what they may, and names each thing that they must not hold.
 #include <cstring>
 #include <set>
 
@@ -13,7 +13,7 @@ using rows::RowEngine;
 class Audit : public ::testing::TestWithParam<DeviceParam> {
 protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-  // Captured, with all of the engine's memory in regions but what `leave_out` says (an index of Memory()).
+  // Captured, with all of the engine's memory in regions except what `leave_out` names (an index of Memory()).
   void Make(cgr_graph_mode mode, const std::set<size_t> &leave_out = {}) {
     rows::Options options;
     options.mode = mode;
@@ -43,7 +43,7 @@ protected:
       return cgr_runtime_audit(engine_->rt, &counts_, findings, room, count);
     });
   }
-  // As many, and each has the word.
+  // `count` findings, each of which contains `word`.
   void ExpectAll(const Found &found, int32_t count, const std::string &word) {
     ExpectFound(found, CGR_ERROR_AUDIT, { word });
     EXPECT_EQ(found.count, count);
@@ -98,7 +98,7 @@ TEST_P(Audit, FindsNothingWhereAllMemoryIsInRegions) {
   }
 }
 
-// Each allocation once, however many nodes of however many graphs hold an address in it.
+// Each allocation is named once, however many nodes and graphs hold an address in it.
 TEST_P(Audit, NamesMemoryThatIsInNoRegion) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     Make(mode);
@@ -138,7 +138,7 @@ TEST_P(Audit, NamesARegionThatRecordHasNotNamed) {
   EXPECT_NE(std::string(found.findings[0].text).find("region " + std::to_string(region)), std::string::npos);
   names = true;
   ExpectNothing(RunWith(hook));
-  ExpectNothing(RunWith(nullptr)); // and where nothing is named all is held
+  ExpectNothing(RunWith(nullptr)); // a graph that names nothing holds all
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
   CGR_ASSERT_OK(cgr_memory_free(engine_->device(), memory));
 }
@@ -161,7 +161,7 @@ TEST_P(Audit, NamesANumberThatChangesFromCaptureToCapture) {
         return at_break ? cgr_record_call(recorder, IgnoreCall, &number, sizeof number)
                         : cgr_launch_host(engine_->device(), Ignore, &number, sizeof number, info.stream);
       });
-      if (mode == CGR_MODE_FULL && at_break) { // nothing is kept of a call that is made at capture
+      if (mode == CGR_MODE_FULL && at_break) { // nothing is kept of a call made at capture
         ExpectNothing(found);
         continue;
       }
@@ -172,7 +172,7 @@ TEST_P(Audit, NamesANumberThatChangesFromCaptureToCapture) {
     }
 }
 
-// Another address in the same region is no such number: memory of a pool, say.
+// Another address in the same region, such as a pool's memory, is no such number.
 TEST_P(Audit, AnotherAddressInARegionIsNotANumber) {
   Make(CGR_MODE_FULL);
   int32_t captures = 0;
@@ -203,7 +203,7 @@ TEST_P(Audit, NamesAKeyWhoseNodesChangeInKind) {
             NumKeys(), "other work the second time");
 }
 
-// The order of fills, the function of a host node and of a call at a break, and where a piece ends: the words are the same.
+// The order of fills, the function of a host node or of a call at a break, or where a piece ends differs; the words are the same.
 TEST_P(Audit, NamesAKeyWhoseNodesAreOthersWithTheSameWords) {
   static const auto first = [](const void *) {};
   static const auto second = [](const void *raw) { (void)raw; };
@@ -231,7 +231,7 @@ TEST_P(Audit, NamesAKeyWhoseNodesAreOthersWithTheSameWords) {
   }
 }
 
-// Each half of eight bytes by itself, and each place in each function.
+// Each half of eight bytes separately, and each place in each function.
 TEST_P(Audit, NamesEveryNumberThatChanges) {
   struct Two {
     int32_t a, b;
@@ -251,7 +251,7 @@ TEST_P(Audit, NamesEveryNumberThatChanges) {
   EXPECT_EQ(places.size(), 3u);
 }
 
-// An address in another region, or that becomes a number.
+// An address that moves to another region or becomes a number.
 TEST_P(Audit, NamesAnAddressThatGoesElsewhere) {
   for (bool becomes_null : { false, true }) {
     Make(CGR_MODE_FULL);

@@ -1,5 +1,5 @@
-// Layers of a backend of the engine's own: cgr_record_attention comes to it, at once in FULL captures and eager steps, between
-// pieces at every replay; the library appends, unless the backend does; decodes come first and the split is told.
+// Layers of an engine's own backend: cgr_record_attention calls it, at once in FULL captures and eager steps, between pieces at
+// every replay; the library appends unless the backend does; decodes come first, and the backend is told the split.
 #include <array>
 #include <cstring>
 #include <numeric>
@@ -15,7 +15,7 @@ protected:
   enum { kLayer = 1 }; // the backend's
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
 
-  // Copies q to out: what its layer gives is known without any attention.
+  // Copies q to out, so that its layer's output is known without any attention.
   static cgr_status Record(void *context, cgr_recorder *recorder, const cgr_attention *a) {
     auto *self = static_cast<Backends *>(context);
     cgr_record_info info = CGR_RECORD_INFO_INIT;
@@ -67,7 +67,7 @@ protected:
     EXPECT_EQ(engine_->Read<unsigned char>(layer.in[0].data, bytes),
               engine_->Read<unsigned char>(engine_->state.call[kLayer].attention.out.data, bytes));
   }
-  // Runs a batch past the engine's model, whose caches would not agree; gives what its prepare gave.
+  // Runs a batch without the engine's model, whose caches would not agree; returns the status of its prepare.
   cgr_status RunUnchecked(const std::vector<int32_t> &rows, const std::vector<int32_t> &lens,
                           const std::vector<int32_t> &tokens) {
     cgr_batch batch = CGR_BATCH_INIT;
@@ -136,7 +136,7 @@ TEST_P(Backends, IsCalledBetweenPiecesWhereNoGraphCanHoldIt) {
   }
 }
 
-// Steps of a batch that repeats are counted, not added to their rows: the bounds count them all the same.
+// Steps of a repeating batch are counted, not added to their rows: the bounds include them nevertheless.
 TEST_P(Backends, IsToldTheRealBoundsOfStepsThatRepeat) {
   for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_PIECEWISE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
@@ -208,7 +208,7 @@ TEST_P(Backends, ItsFailureGivesTheStepUp) {
   }
 }
 
-// With CGR_BACKEND_APPENDS nothing of the layer's k and v reaches the cache, as this one appends nothing.
+// With CGR_BACKEND_APPENDS none of the layer's k and v reach the cache, as this backend appends nothing.
 TEST_P(Backends, AppendsItself) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS));
   const EngineOptions options = engine_->o;
@@ -236,7 +236,7 @@ TEST_P(Backends, AppendsItself) {
   EXPECT_EQ(changed[0], 2 * changed[1]);
 }
 
-// Append and attention as two calls: one that appends itself is called for both, and no piece gets lost.
+// Append and attention as two calls: a backend that appends itself is called for both, and no piece gets lost.
 TEST_P(Backends, IsCalledForAppendAndForAttention) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
@@ -268,7 +268,7 @@ TEST_P(Backends, IsCalledForAppendAndForAttention) {
   }
 }
 
-// What it gets has been checked, whoever appends.
+// The views that it gets have been checked, whoever appends.
 TEST_P(Backends, GetsViewsThatHaveBeenChecked) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS));
   EngineOptions options = engine_->o;
@@ -280,8 +280,8 @@ TEST_P(Backends, GetsViewsThatHaveBeenChecked) {
 
 // ---- the split
 
-// The rules of the interface of other engines: decodes first, a request with at most `threshold` new tokens is one; those without
-// any may stand anywhere, and count as decodes before the first prefill. By another way than the library's.
+// The rules of other engines' interface: decodes come first, and a request with at most `threshold` new tokens is one; requests
+// without new tokens may stand anywhere, and count as decodes before the first prefill. Computed differently from the library.
 struct Split {
   bool ordered;
   int32_t decodes, tokens;

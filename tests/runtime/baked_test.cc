@@ -1,4 +1,4 @@
-// Everything that a graph is made from is a region's or in the layout hash: a change of either is seen, whichever it is, and
+// Everything that a graph is made from belongs to a region or is in the layout hash: any change of either is detected, and
 // nothing else reaches a graph.
 #include <cstring>
 #include <set>
@@ -53,7 +53,7 @@ protected:
     cgr__baked_list(rt(), list.data());
     return list;
   }
-  // One of 32 bits; adding `by` twice with opposite signs leaves it as it was.
+  // Adds to a 32-bit word; adding `by` twice with opposite signs leaves it as it was.
   static void Add(const void *at, uint32_t by) {
     uint32_t value;
     std::memcpy(&value, at, 4);
@@ -101,7 +101,7 @@ TEST_P(Baked, EveryWordOfItCounts) {
   EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
 }
 
-// A capture looks by itself, and makes graphs of what there is now.
+// A capture checks by itself, and makes graphs from the current state.
 TEST_P(Baked, WhatHasChangedIsCapturedAgain) {
   for (const cgr__baked &baked : List()) {
     if (std::string(baked.name) != "layout" && std::string(baked.name) != "config")
@@ -185,8 +185,8 @@ protected:
     EXPECT_EQ(device_error, 0);
     return status;
   }
-  // Flips a bit of each word of the runtime's in turn and captures: what then differs must be in the hash. Addresses outside of
-  // `lane` are left alone: a capture follows them. (Not the first bit: numbers that others are divided by would become 0.)
+  // Flips a bit of each of the runtime's words in turn and captures: a word that changes the graph must be in the hash. Addresses
+  // outside `lane` are left alone: a capture follows them. (Not the first bit: divisors would become 0.)
   void FlipAll(const void *memory, size_t bytes, const std::string &name, const std::vector<cgr_key> &keys,
                const std::vector<const void *> &leave) {
     const unsigned char bit = name == "lane" ? 16 : 2; // addresses in `lane` stay aligned
@@ -229,7 +229,7 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
     }
     hash_ = cgr__baked_hash(rt());
     reached_ = 0;
-    // Numbers that index other tables, which a capture would leave; EveryWordOfItCounts has them.
+    // Indexes into other tables, which a capture would run past; EveryWordOfItCounts covers them.
     std::vector<const void *> leave = { &setup.config.num_layers };
     for (int32_t l = 0; l < setup.config.num_layers; l++) {
       leave.push_back(&setup.layers[l].kv_source);

@@ -1,4 +1,4 @@
-// Batch-invariant attention: what a request gets in a batch has the same bits as what it gets alone.
+// Batch-invariant attention: a request's results in a batch have the same bits as its results alone.
 #include "tests/support/row_engine.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Piece {
   bool partial, sampled;
 };
 
-// A request from its prompt to its end, and what each piece gives it alone.
+// A request from its prompt to its end, and the results of each piece when it runs alone.
 struct Script {
   std::vector<int32_t> tokens;
   std::vector<Piece> pieces;
@@ -88,7 +88,7 @@ Script BatchInvariant::MakeScript(int32_t prompt) {
   return script;
 }
 
-// The first one has so many KV tiles that a split is more than one of them. On the host most are short: prompts cost time there.
+// The first one has enough KV tiles for a split to span several. On the host most are short: prompts cost time there.
 int32_t BatchInvariant::PromptLength(size_t number) {
   const int32_t most = rows::ModelFor(GetParam()).max_seq_len - kMostMore * kMostTurn;
   if (number == 0)
@@ -135,8 +135,8 @@ void BatchInvariant::RunAlone(rows::Options options) {
 
 void BatchInvariant::Open(Live *live, size_t script) { *live = { script, 0, engine_->Open(), false }; }
 
-// A script that is at its end: mostly it goes back to one of its decodes, which costs no prompt, and the long one always does;
-// else another takes its place, with other pages.
+// A script at its end: usually it goes back to one of its decodes, which costs no prompt, and the long one always does;
+// otherwise another takes its place, with other pages.
 void BatchInvariant::Renew(Live *live) {
   const Script &script = scripts_[live->script];
   if (live->script != 0 && random_.OneIn(6)) {
@@ -149,8 +149,8 @@ void BatchInvariant::Renew(Live *live) {
   CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, live->row, script.pieces[live->next].begin));
 }
 
-// Some of the requests in any order, as far as a step has room for them; in every other batch those alone that have one new
-// token, which a graph can serve.
+// Some of the requests in any order, as far as a step has room for them; in every other batch only those with one new token,
+// which a graph can serve.
 std::vector<Live *> BatchInvariant::Choose() {
   std::vector<Live *> all, chosen;
   for (Live &live : live_)
@@ -198,7 +198,7 @@ void BatchInvariant::Batch(std::string *difference) {
   }
 }
 
-// Until one differs from what it was alone: says where.
+// Runs until a result differs from that of the request alone, and says where.
 std::string BatchInvariant::Batches(rows::Options options, int32_t count) {
   engine_ = std::make_unique<RowEngine>(GetParam(), seed_ + 1, options);
   live_.resize(rows::kMaxRows);
@@ -221,7 +221,7 @@ TEST_P(BatchInvariant, ARequestHasTheSameBitsAloneAndInAThousandBatches) {
   MakeScripts(GetParam().IsCuda() ? 32 : 16);
   ASSERT_NO_FATAL_FAILURE(RunAlone({ CGR_MODE_NONE, true, 0, {}, {} }));
   ASSERT_EQ(Batches({ CGR_MODE_FULL_DECODE_ONLY, true, 0, {}, {} }, 1000), "");
-  // Of every way that a step can go there were some.
+  // Every way that a step can run has occurred.
   EXPECT_GT(engine_->Steps(CGR_KIND_FULL, CGR_REASON_EXACT), 20u);
   EXPECT_GT(engine_->Steps(CGR_KIND_FULL, CGR_REASON_PADDED), 20u);
   EXPECT_GT(engine_->Steps(CGR_KIND_NONE, CGR_REASON_NOT_UNIFORM), 20u);

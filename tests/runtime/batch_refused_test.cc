@@ -1,5 +1,5 @@
-// Every batch that is refused: its own status, a message that names the argument, what it got and what was expected; nothing has
-// changed, and the next good step is right.
+// Every batch that is refused has its own status and a message that names the argument, its value and what was expected; nothing
+// has changed, and the next good step is right.
 #include <climits>
 
 #include "tests/support/refused.h"
@@ -126,8 +126,7 @@ TEST_P(BatchIsRefused, ForASequenceThatIsTooLongOrHasNoPages) {
   engine.Close(bare);
 }
 
-// A batch that repeats the last one is not looked at as closely: the end of its pages and of max_seq_len must be seen all the
-// same.
+// A batch that repeats the last one is checked less closely: reaching the end of its pages or max_seq_len must still be seen.
 TEST_P(BatchIsRefused, WhenItRepeatsTheLastOnePastItsPages) {
   Engine &engine = *engine_;
   int32_t row = engine.Start(10, 7);

@@ -1,5 +1,5 @@
-// Captures that fail, each in its way: the key is counted and runs eagerly, the other keys are captured, and a later call tries
-// again. What failed is logged with its cause.
+// Captures that fail, each in its own way: the key is counted and runs eagerly, the other keys are captured, and a later call
+// tries again. Each failure is logged with its cause.
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -105,7 +105,7 @@ TEST_P(CaptureFailures, AFailedCaptureIsDroppedAndTriedAgain) {
   for (int32_t failing : { 8, 4, 1 }) {
     SCOPED_TRACE("bucket " + std::to_string(failing));
     EngineOptions options = OptionsFor(GetParam().device);
-    options.validation = false; // it would tell of what is done here on purpose
+    options.validation = false; // it would report what is done here on purpose
     Log log;
     options.adjust = [&log](cgr_config *config) { KeepLog(config, &log); };
     Engine engine(options);
@@ -157,7 +157,7 @@ std::string Label(const ::testing::TestParamInfo<Case> &made) {
 }
 INSTANTIATE_TEST_SUITE_P(Ways, CaptureFailures, ::testing::ValuesIn(Cases()), Label);
 
-// The call tells of the first failure alone, the log of each.
+// The call reports only the first failure, the log each of them.
 TEST(CaptureLog, TellsOfEveryFailure) {
   Log log;
   EngineOptions options;

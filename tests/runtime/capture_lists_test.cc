@@ -1,5 +1,5 @@
-// What a capture captures: all keys or a list, what steps have missed, what has not failed too often, and as much as the budget
-// allows; and what gives graphs up again.
+// What a capture captures: all keys or a list, the keys that steps have missed, those that have not failed too often, and as many
+// as the budget allows; and what gives graphs up again.
 #include <set>
 
 #include "tests/support/refused.h"
@@ -107,7 +107,7 @@ TEST_P(CaptureLists, WarmUpTakesAListToo) {
   EXPECT_EQ(Recorded(), (List{ 2, 8 }));
 }
 
-// What an engine that was asleep does when it wakes: steps run eagerly, and what they miss is captured when there is time.
+// What an engine does when it wakes from sleep: steps run eagerly, and the graphs they miss are captured when there is time.
 TEST_P(CaptureLists, WhatStepsHaveMissedIsCaptured) {
   Release();
   CGR_ASSERT_OK(Capture({}, CGR_CAPTURE_MISSED));
@@ -117,7 +117,7 @@ TEST_P(CaptureLists, WhatStepsHaveMissedIsCaptured) {
   ExpectStep(1, CGR_KIND_NONE, CGR_REASON_NOT_CAPTURED);
   EXPECT_EQ(engine_->GraphStats(2).misses, 3u);
   EXPECT_EQ(engine_->GraphStats(0).misses, 1u);
-  cgr_batch batch = GoodBatch(); // to ask, or to cancel, is to miss nothing
+  cgr_batch batch = GoodBatch(); // asking or cancelling misses nothing
   cgr_key key;
   CGR_ASSERT_OK(cgr_step_choose(engine_->rt, &batch, &key));
   CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ rows_[0], rows_[1] })));
@@ -136,7 +136,7 @@ TEST_P(CaptureLists, WhatStepsHaveMissedIsCaptured) {
   CGR_ASSERT_OK(engine_->Capture());
 }
 
-// Steps that are refused for want of their graph have missed it: a strict engine that was asleep gets its graphs back.
+// Steps that are refused because their graph is missing count as misses: a strict engine that was asleep gets its graphs back.
 TEST_P(CaptureLists, RefusedStepsMissTheirGraphsToo) {
   EngineOptions options = OptionsFor(GetParam());
   options.adjust = [](cgr_config *config) { config->strict = 1; };
@@ -151,7 +151,7 @@ TEST_P(CaptureLists, RefusedStepsMissTheirGraphsToo) {
   CGR_ASSERT_OK(engine_->Capture());
 }
 
-// Calls whenever there is time do not try the same in vain for ever; a call that asks for everything does.
+// Calls made whenever there is time do not retry a failing key forever; a call that asks for everything does.
 TEST_P(CaptureLists, WhatHasFailedThreeTimesIsLeftAlone) {
   Release();
   ExpectStep(3, CGR_KIND_NONE, CGR_REASON_NOT_CAPTURED);
@@ -177,7 +177,7 @@ TEST_P(CaptureLists, WhatHasFailedThreeTimesIsLeftAlone) {
   ExpectStep(3, CGR_KIND_FULL, CGR_REASON_PADDED);
 }
 
-// Said once for each call that leaves them out, and not by one that captures them.
+// Logged once by each call that leaves them out, and not by one that captures them.
 TEST_P(CaptureLists, KeysThatAreGivenUpAreToldOf) {
   static std::vector<std::string> logged;
   EngineOptions options = OptionsFor(GetParam());
@@ -348,7 +348,7 @@ TEST_P(CaptureLists, AnEstimateMeasuresAFewAndKeepsThem) {
   rows_ = { engine_->Start(3, 1) };
 }
 
-// Chains side by side: a wide graph is told of.
+// Chains side by side: a wide graph is reported.
 TEST_P(CaptureLists, AWideGraphIsWarnedOf) {
   static std::vector<std::string> logged;
   constexpr int kChains = 40;

@@ -1,5 +1,5 @@
-// More changes than a slot holds, or than the ring does: they travel in steps of their own, none is lost, and the two reasons to
-// wait are told apart. BUSY: wait for a step. CHANGES_PENDING: flush.
+// More changes than a slot or the ring holds: they travel in steps of their own, none is lost, and the two reasons to wait are
+// distinct. BUSY: wait for a step. CHANGES_PENDING: flush.
 #include "buffers/slot.h"
 #include "tests/support/gate.h"
 #include "tests/support/tables.h"
@@ -68,7 +68,7 @@ TEST_P(Changes, ManyChangesTravelInExtraSteps) {
   }
 }
 
-// The extra steps have no requests, so that the device's composition is gone: the step after them must bring its own.
+// The extra steps have no requests, which clears the device's composition: the step after them must bring its own.
 TEST_P(Changes, AnUnchangedBatchTravelsAgainBehindExtraSteps) {
   Make(2, 8);
   Engine &engine = *engine_;
@@ -85,7 +85,7 @@ TEST_P(Changes, AnUnchangedBatchTravelsAgainBehindExtraSteps) {
   ExpectTables(engine);
 }
 
-// A launch that takes extra steps along leaves the result of the step before it readable.
+// A launch with extra steps leaves the result of the step before it readable.
 TEST_P(Changes, OneLaunchNeverExpiresTheStepBefore) {
   for (int32_t depth : { 2, 3, 4 }) {
     SCOPED_TRACE(depth);
@@ -197,7 +197,7 @@ TEST_P(Changes, OpenAndCloseLeaveNothingToFlush) {
 // Flush carries what free slots hold and says BUSY for the rest; its number is that of the last step it launched.
 class HeldChanges : public Changes {
 protected:
-  // At the last moment nothing runs before somebody waits.
+  // With a schedule that runs at the last moment, nothing runs before somebody waits.
   void Hold() { gate_ = GetParam().HasThreads() ? std::make_unique<Gate>(engine_->dev, engine_->stream) : nullptr; }
   std::unique_ptr<Gate> gate_;
 };

@@ -1,5 +1,5 @@
-// A call of the device fails, each in turn, inside an estimate, a capture, a self-test, an audit or a release: a status, nothing
-// half done, and the same works afterwards.
+// Each device call in turn fails inside an estimate, a capture, a self-test, an audit or a release: the call returns a status,
+// leaves nothing half done, and works afterwards.
 #include "devices/shims/fault.h"
 
 #include <memory>
@@ -25,7 +25,7 @@ protected:
     engine_.reset();
     CGR_EXPECT_OK(cgr_device_close(dev_));
   }
-  // Everything is captured, right and of use.
+  // Everything is captured, right and usable.
   void ExpectWorking() {
     int32_t count = -1, kind = CGR_KIND_NONE;
     const cgr_capture capture = engine_->CaptureStruct();
@@ -36,7 +36,7 @@ protected:
     ASSERT_NE(kind, CGR_KIND_NONE);
     engine_->ExpectCountersAddUp();
   }
-  // Runs `call` with a fault at its n-th call of the device, for each n.
+  // Runs `call` with a fault at its n-th device call, for each n.
   template <class Prepare, class Call> void AtEveryCall(uint64_t least, Prepare prepare, Call call) {
     for (int error : { CGR__DEVICE_FAILED, CGR__DEVICE_NO_MEMORY, CGR__DEVICE_INVALID })
       for (int effect : { 0, 1 }) {

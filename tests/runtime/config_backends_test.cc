@@ -1,4 +1,4 @@
-// Backends of the engine's own that must be refused, with all reasons at once; and what those that are good make of the mode.
+// Engine backends that must be refused, with all reasons at once; and how good ones affect the mode.
 #include "tests/support/config_case.h"
 
 namespace cgr_test {
@@ -97,7 +97,7 @@ protected:
     });
     return result;
   }
-  // What a prepare gives for a request of each length, whole or by the standing batch; its step is given up.
+  // What a prepare returns for a request of each length, whole or by the standing batch; its step is given up.
   static cgr_status PrepareOf(cgr_runtime *runtime, const std::vector<int32_t> &lens, bool standing = false) {
     std::vector<int32_t> rows(lens.size()), tokens(GoodConfig::kPageSize * lens.size(), 1);
     for (size_t i = 0; i < lens.size(); i++) {
@@ -218,7 +218,7 @@ TEST_P(ConfigBackends, NamesAreTheirOwn) {
           { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[1].name", { "is \"first\", as backends[0]'s, expected another" }) });
 }
 
-// It is good, but nobody will have meant it.
+// It is valid, but surely not intended.
 TEST_P(ConfigBackends, OneThatNoLayerNamesIsLogged) {
   std::vector<std::pair<cgr_log_level, std::string>> told;
   auto log = [](void *context, cgr_log_level level, const char *text) {
@@ -322,7 +322,7 @@ TEST_P(ConfigBackends, AllItsReasonsAreTold) {
              { FindInLayer(1, CGR_ERROR_UNSUPPORTED, "scale", { "without a reason", "first" }) });
 }
 
-// Nothing is asked about a device that is not there, nor of a group that is not.
+// The backend is not asked about a device or a group that does not exist.
 TEST_P(ConfigBackends, IsAskedAboutWhatThereIs) {
   GoodConfig c(device_);
   With()(c);
@@ -341,7 +341,7 @@ TEST_P(ConfigBackends, IsAskedAboutWhatThereIs) {
     }
 }
 
-// Text that does not end stays within its bounds.
+// Unterminated text stays within its bounds.
 TEST_P(ConfigBackends, ReasonsThatDoNotEndAreCut) {
   cgr_finding endless = { CGR_ERROR_UNSUPPORTED, -1, -1, 0, {}, {} };
   std::memset(endless.field, 'f', sizeof endless.field);
@@ -357,7 +357,7 @@ TEST_P(ConfigBackends, ReasonsThatDoNotEndAreCut) {
   EXPECT_LT(strlen(found[0].text), sizeof found[0].text);
 }
 
-// The least of all that are in use decides, and is named; what is not a word of this version counts as NEVER.
+// The lowest support of all backends in use decides, and is named; a value unknown to this version counts as NEVER.
 TEST_P(ConfigBackends, TheLeastSupportDecidesTheMode) {
   auto both = [](GoodConfig &c) { c.layers[0].backend = 2; };
   auto mode = [&](cgr_graph_support first, cgr_graph_support second, int32_t own = CGR_SUPPORT_DEFAULT) {

@@ -1,4 +1,4 @@
-// Declarations of the engine's own buffers that must be refused, and memory of the caller's that does not do.
+// Declarations of the engine's own buffers that must be refused, and memory from the caller that is unsuitable.
 #include "tests/support/config_case.h"
 
 namespace cgr_test {
@@ -237,7 +237,7 @@ TEST_P(ConfigMemory, EverythingMayBeWrong) {
         Bad("pinned_memory_size", { Is(sizes_.pinned_bytes - 16) }), Bad("pinned_memory", { "256" }) });
 }
 
-// ---- overlaps. Nothing reads the memory of a configuration that is only looked at: its addresses are made up.
+// ---- overlaps. Nothing reads the memory of a configuration that is only validated: its addresses are made up.
 
 TEST_P(ConfigMemory, HasNothingElseInIt) {
   const size_t half = GoodConfig::kLayerBytes / 2, cache = 64 * 2048 * 2; // bytes that are given, and those of a view
@@ -297,7 +297,7 @@ TEST_P(ConfigMemory, HasNoPageTableInIt) {
   Accepted([&](GoodConfig &c) { table(c, GoodConfig::Address(0) - 17 * 128, 32); });
 }
 
-// How much is needed is not asked in vain: the memory that is given by then does not count.
+// The required sizes can always be queried, whatever memory has been given by then.
 TEST_P(ConfigMemory, SizesAreToldWhateverIsGiven) {
   GoodConfig c(device_);
   cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;

@@ -1,4 +1,4 @@
-// Buffers on demand that a configuration or a backend asks for in vain; and what those that are granted take.
+// Buffers on demand that a configuration or a backend is refused, and how much memory the granted ones take.
 #include "tests/support/config_case.h"
 
 namespace cgr_test {
@@ -81,7 +81,7 @@ TEST_P(ConfigDerived, RunningSumsOfTokensHave32Bits) {
   Accepted([=](GoodConfig &c) { large(c, CGR_BUFFER_CONTEXT_LENS, 1 << 29); });
 }
 
-// R = 8 requests of P = 32 pages: what each takes, in lines of 256 bytes; whoever asks, and only once.
+// R = 8 requests of P = 32 pages: the size of each, in lines of 256 bytes, counted once whoever asks.
 TEST_P(ConfigDerived, MemoryIsTakenForWhatIsAskedForAlone) {
   auto lines = [](uint64_t bytes) { return (bytes + 255) / 256 * 256; };
   const uint64_t none = DeviceBytes(With([](GoodConfig &) {}));

@@ -28,7 +28,7 @@ protected:
 
 TEST_P(ConfigFindings, AllFiveAreFoundInOrder) { Refused(Break, Breaks()); }
 
-// As much of the list as there is room for, and the whole count, whatever the room.
+// The list holds as many findings as there is room for; the count is always complete.
 TEST_P(ConfigFindings, ListsThatAreTooShortAreFilledAndNotPassed) {
   GoodConfig c(device_);
   Break(c);
@@ -75,7 +75,7 @@ TEST_P(ConfigFindings, OneAloneIsNotCountedInTheMessage) {
   EXPECT_EQ(std::string(cgr_last_message()).find("more"), std::string::npos) << cgr_last_message();
 }
 
-// Nothing is kept back because something else cannot be measured.
+// No finding is withheld because something else cannot be measured.
 TEST_P(ConfigFindings, AnEmptyConfigurationLacksEverything) {
   cgr_config empty = CGR_CONFIG_INIT;
   empty.device_handle = device_;
@@ -218,7 +218,7 @@ TEST_P(ConfigFindings, HandlesThatAreNoDeviceAreRefused) {
           { Find(CGR_ERROR_INVALID_ARGUMENT, "device_handle", { "0x", "open device" }) });
 }
 
-// What is refused differs from device to device, and the device that is given counts.
+// Which configurations are refused depends on the device, and the given device decides.
 TEST_P(ConfigFindings, AreThoseOfTheDeviceGiven) {
   GoodConfig c(device_);
   FindingList list;

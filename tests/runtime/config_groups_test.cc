@@ -22,7 +22,7 @@ TEST_P(ConfigGroups, PageSizes) {
                           { "is " + std::to_string(bad), "a multiple of 16, at most 1024" }) });
 }
 
-// With its pages twice as long the cache does not fit any more, which is one finding for each view that a layer owns.
+// With pages twice as long the cache no longer fits, which is one finding for each view that a layer owns.
 TEST_P(ConfigGroups, LongerPagesMustFitTheCaches) {
   std::vector<Found> want;
   for (int i = 0; i < 2; i++)
@@ -53,7 +53,7 @@ TEST_P(ConfigGroups, PagesHoldTheLongestSequence) {
           { { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "max_seq_len", { "is 512", "at most 496", "groups[0]" } } });
 }
 
-// Layers with windows let pages go; one that sees all needs all.
+// Layers with windows release pages; a layer that sees all tokens needs all pages.
 TEST_P(ConfigGroups, PagesOfWindowsNeedNotHoldTheLongestSequence) {
   auto windows = [](GoodConfig &c, size_t layers) {
     c.config.max_seq_len = 62 * 16 + 1;

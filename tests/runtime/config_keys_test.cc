@@ -73,7 +73,7 @@ TEST_P(ConfigBuckets, LargestOfTheDefaultSizes) {
   Range(set, 1, 8, Find(CGR_ERROR_INVALID_ARGUMENT, "max_decode_bucket", { "expected 1 .. 8" }), Zero::kIsDefault);
 }
 
-// The default of 512 holds for more requests than that, and an engine may ask for more.
+// The default of 512 also applies to runtimes with more requests, and an engine may ask for more.
 TEST_P(ConfigBuckets, DefaultSizesEndAt512OrWhereAsked) {
   for (int32_t asked : { 0, 4096 }) {
     GoodConfig c(device_);

@@ -48,7 +48,7 @@ protected:
 
 // ------------------------------------------------------------------------------------------------------ heads and sizes
 
-// A cache of one head is in that of several.
+// A cache of one head lies within that of several.
 TEST_P(ConfigLayers, NumQHeads) {
   auto set = [](GoodConfig &c, int64_t value) { c.layers[1].num_kv_heads = 1, c.layers[1].num_q_heads = int32_t(value); };
   Range(set, 1, 1024, Bad("num_q_heads", { "1 .. 1024" }));
@@ -313,7 +313,7 @@ TEST_P(ConfigLayers, ViewsBesideASourceAreIgnored) {
   });
 }
 
-// What is wrong with the source is not said again of those that read it.
+// A fault of the source is not reported again for the layers that read it.
 TEST_P(ConfigLayers, FindingsOfASourceAreNotRepeated) {
   Refused([](GoodConfig &c) { c.layers[0].num_kv_heads = 0; },
           { FindInLayer(0, CGR_ERROR_INVALID_ARGUMENT, "num_kv_heads", { "is 0" }) });

@@ -32,7 +32,7 @@ TEST_P(ConfigLimits, MaxTokens) {
   Range(set, 8, 1 << 24, Outside("max_tokens", 8, 1 << 24));
 }
 
-// The caches of a pool that large would lie on one another.
+// The caches of a pool that large would overlap.
 TEST_P(ConfigLimits, MaxSeqLen) {
   auto set = [](GoodConfig &c, int64_t value) {
     c.config.max_seq_len = int32_t(value);
@@ -129,7 +129,7 @@ TEST_P(ConfigLimits, EnumsAreChecked) {
         CGR_SUPPORT_ALWAYS, support);
 }
 
-// What a later version will take is refused, and what stands for its absence accepted.
+// Values for a later version are refused, and those that stand for their absence are accepted.
 TEST_P(ConfigLimits, ReservedCountsAreRefusedByName) {
   struct Reserved {
     const char *field;

@@ -1,5 +1,5 @@
-// No reason hides another. Each fault of a table is made alone and with each other one, in both orders: what was found of either
-// is found of both, by cgr_validate and cgr_runtime_create, in the same order each time.
+// No reason hides another. Each fault in a table is made alone and with each other one, in both orders: the findings of either
+// alone are found for both, by cgr_validate and cgr_runtime_create, in the same order each time.
 #include <regex.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using Good = GoodConfig;
 
 struct Fault {
-  const char *sets; // what it changes, in words: two faults that set the same are no pair
+  const char *sets; // what it changes, in words: two faults that set the same thing are no pair
   const char *code;
   void (*make)(Good &c);
   const char *voids = ""; // findings that mean nothing after it, "STATUS field text": an extended regular expression; "": none
@@ -25,7 +25,7 @@ float kFloat = 1.0f;
 alignas(16) unsigned char kJunk[4096] = { 1 };
 const int32_t *Table(int n, int offset = 0) { return reinterpret_cast<const int32_t *>(Good::Address(n) + offset); }
 
-// Lists that are not there, or whose length is rubbish, have no elements.
+// Lists that are missing or whose length is invalid have no elements.
 #define NO_LAYERS ".* layers\\[.*|.* overlaps layers.*"
 #define NO_BUFFERS ".* buffers\\[.*|.* config the buffers.*"
 #define NO_GROUPS ".* groups\\[.*|.*what the pages of groups.*|.*requests in one step|.* overlaps groups.*|.* page_table would.*"
@@ -37,7 +37,7 @@ const int32_t *Table(int n, int offset = 0) { return reinterpret_cast<const int3
 #define NO_KERNELS(i) \
   "CGR_ERROR_UNSUPPORTED layers\\[" i "\\]\\.([kv]\\..*|.*dtype|head_dim.*|window.*|chunk|softcap|sinks|alibi.*|flags) .*"
 #define NO_DEVICE NO_KERNELS(".")
-// Limits that others are measured against.
+// Limits that other values are checked against.
 #define NO_REQUESTS ".* max_(rows|tokens) is 7.*|.*decode_buckets\\[.*1 .. 8|.*requests in one step.*|.* config the buffers.*"
 #define NO_PAGES ".*trash_page is 99.*|.*what the pages of groups.*"
 #define NO_PAGE_SIZE ".*page_table_stride is 31,.*|.*what the pages of groups.*|.* page_table would.*"
@@ -192,7 +192,7 @@ protected:
       second->make(c);
     return FindIn(c.config);
   }
-  // What is found of `fault` alone and still means something after `other` is among the findings of both.
+  // Findings of `fault` alone that are still meaningful after `other` are among the findings of both.
   static void ExpectKept(const Findings &alone, const Fault &fault, const Fault &other, const Findings &both) {
     for (const std::string &finding : alone) {
       const bool kept =

@@ -1,4 +1,4 @@
-// What the plan of a backend is made for, all of its layers must have in common; another kind of layer takes another backend.
+// All layers of a backend must have in common what its plan is made for; another kind of layer takes another backend.
 #include <algorithm>
 #include <set>
 
@@ -12,7 +12,7 @@ cgr_status Record(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK
 cgr_status Plan(void *, void *, cgr_recorder *, uint32_t, int32_t) { return CGR_OK; }
 cgr_status PlanHost(void *, void *, const cgr_plan_step *) { return CGR_OK; }
 
-// A member of a layer, and two values of it that are good.
+// A member of a layer, and two valid values for it.
 struct Member {
   uint32_t bit;
   const char *name;
@@ -94,7 +94,7 @@ TEST_P(ConfigPlanned, LayersThatDifferInItAreRefused) {
   }
 }
 
-// Whatever word of a layer changes: if that is found, the member has a row above.
+// Each word of a layer is changed in turn: if validation finds it, the member has a row above.
 TEST_P(ConfigPlanned, EveryMemberHasARow) {
   std::set<std::string> rows, found;
   for (const Member &member : Members())

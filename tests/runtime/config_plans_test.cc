@@ -1,4 +1,4 @@
-// What backends ask for to plan with: each number that must be refused, and room for it all.
+// What backends request for planning: each number that must be refused, and room for it all.
 #include "tests/support/config_case.h"
 
 namespace cgr_test {
@@ -33,7 +33,7 @@ protected:
       set(c, backends_);
     };
   }
-  // Of either backend: whether a layer names it or not.
+  // For either backend, whether or not a layer names it.
   template <class Set> void RefusedOfEach(Set set, cgr_status status, const std::string &member, const Words &words) {
     for (int i = 0; i < 2; i++)
       Refused(With([&](GoodConfig &, cgr_backend *b) { set(b[i]); }),
@@ -122,7 +122,7 @@ TEST_P(ConfigPlans, TakeTheRoomOfDeclaredBuffers) {
   }
 }
 
-// What else is wrong is found too, and nothing is written where there is no room.
+// Other faults are found too, and nothing is written where there is no room.
 TEST_P(ConfigPlans, AreReadBesideBadNumbersOfBuffers) {
   for (int32_t count : { -1, 65, INT32_MAX })
     Refused(With([&](GoodConfig &c, cgr_backend *b) {

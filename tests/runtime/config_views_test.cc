@@ -1,5 +1,5 @@
-// Where K and V of the layers lie: addresses and strides that must be refused, and views that share memory. A brute-force
-// comparison of all elements tells, for small caches at random, which views do.
+// Where K and V of the layers lie: addresses and strides that must be refused, and views that share memory. For small random
+// caches, a brute-force comparison of all elements determines which views do.
 #include <set>
 
 #include "tests/support/config_case.h"
@@ -15,7 +15,7 @@ protected:
   static Found Bad(int32_t layer, const char *view, const Words &words) {
     return FindInLayer(layer, CGR_ERROR_INVALID_ARGUMENT, view, words);
   }
-  // A finding of two views over the same memory is of no layer alone.
+  // A finding about two views over the same memory belongs to no single layer.
   static Found Overlap(int32_t layer, const char *view, const std::string &other) {
     return Find(CGR_ERROR_INVALID_ARGUMENT, "layers[" + std::to_string(layer) + "]." + view, { "overlaps " + other });
   }
@@ -56,7 +56,7 @@ TEST_P(ConfigViews, StridesArePositiveMultiplesOf16Bytes) {
   });
 }
 
-// With its largest numbers a view has more bytes than 64 bits count.
+// With the largest numbers a view has more bytes than 64 bits can count.
 TEST_P(ConfigViews, LieWithinTheAddressSpace) {
   auto set = [](Good &c, int64_t pages) {
     c.groups[0].num_pages = pages;
@@ -115,7 +115,7 @@ TEST_P(ConfigViews, KAndVOfALayerAreApart) {
 cgr_graph_support Always(void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; }
 cgr_status RecordNothing(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
 
-// As MLA's are: v is a part of k. Only with a backend that writes both itself, and only within a layer.
+// As in MLA, v is a part of k: allowed only with a backend that writes both itself, and only within a layer.
 TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
   cgr_backend backend = CGR_BACKEND_INIT;
   backend.name = "mla";
@@ -132,8 +132,8 @@ TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
   };
   Accepted(inside(CGR_BACKEND_APPENDS));
   RefusedOverlap(inside(CGR_BACKEND_PLANS_FIRST), 1, "v", "layers[1].k");
-  // A narrower v anywhere within the run of k, or the other way round; half over, shifted, in other strides or of another dtype
-  // the two have elements that are of different pages, tokens or heads, or no elements in common at all.
+  // A narrower v may lie anywhere within the run of k, or vice versa. Half outside it, shifted, or with other strides or another
+  // dtype, the two have elements in common that are of different pages, tokens or heads, or no elements in common at all.
   enum { kRun = Good::kDim, kToken = 2 * kRun, kPage = 16 * kToken }; // elements of k
   const auto part = [&](int64_t offset, std::function<void(cgr_layer &)> more = nullptr) {
     return [=](Good &c) {
@@ -161,7 +161,7 @@ TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
   RefusedOverlap(part(0, [](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16; }), 1, "v", "layers[1].k");
   // The stride of a single head means nothing.
   Accepted(part(0, [](cgr_layer &l) { l.num_kv_heads = 1, l.v.stride_head /= 2; }));
-  // A bad view is told once.
+  // A bad view is reported once.
   Refused(part(0, [](cgr_layer &l) { l.v.stride_head = 1; }), { Bad(1, "v", { "16 bytes" }) });
   Refused(part(0, [](cgr_layer &l) { l.k.dtype = 99; }), { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is 99" }) });
   RefusedOverlap(
@@ -190,7 +190,7 @@ TEST_P(ConfigViews, TwoLayersAreApart) {
   Found k = Overlap(1, "k", "layers[0].k"), v = Overlap(1, "v", "layers[0].v");
   k.layer = v.layer = 1;
   Refused([](Good &c) { c.layers[1].k = c.layers[0].k, c.layers[1].v = c.layers[0].v; }, { k, v });
-  // A view that lies over several is told once.
+  // A view that overlaps several is reported once.
   RefusedOverlap(
       [](Good &c) {
         c.layers[1].v.base = Good::Address(0);
@@ -220,7 +220,7 @@ TEST_P(ConfigViews, WhatIsBetweenThePagesOfOneMayBeAnothers) {
   RefusedOverlap([&](Good &c) { layers_in_page(c, 8192 + 16); }, 1, "v", "layers[0].k");
 }
 
-// Other findings do not keep an overlap back. Of a view without strides the first element is where it is all the same.
+// Other findings do not hide an overlap. A view without strides still has its first element at a known address.
 TEST_P(ConfigViews, OverlapsComeBesidesOtherFindings) {
   Found overlap = Overlap(1, "k", "layers[0].v"), overlapped = Overlap(1, "k", "layers[0].k");
   overlap.layer = overlapped.layer = 1;
@@ -254,7 +254,7 @@ TEST_P(ConfigViews, OverlapsComeBesidesOtherFindings) {
 
 // ---------------------------------------------------------------------------------------------------------------- random
 
-// A view as all the addresses of its elements, in pieces of 16 bytes; none if two elements are one.
+// The addresses of all elements of a view, in pieces of 16 bytes; none if two elements coincide.
 bool Pieces(const Good &c, const cgr_kv_view &view, std::set<int64_t> *pieces) {
   const cgr_layer &l = c.layers[0];
   for (int64_t page = 0; page < c.groups[0].num_pages; page++)

@@ -1,5 +1,5 @@
-// Decoders that attend to what an encoder has given: filled by steps of a length set of its own, read by every step of the
-// sequences, in every mode with the same bits, and against attention in fp64.
+// Decoders that attend to an encoder's output: it is filled by steps of its own length set and read by every step of the
+// sequences, with the same bits in every mode, and checked against attention in fp64.
 #include "tests/support/modes.h"
 #include "tests/support/sets_case.h"
 
@@ -17,8 +17,8 @@ const cgr_graph_mode kModes[] = { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FU
 class CrossAttention : public ::testing::TestWithParam<DeviceParam> {
 protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-  // Rows that are encoded early, late and in chunks; one that leaves, whose row and pages another gets; a row without new tokens.
-  // What the steps wrote, and of which kind they were.
+  // Rows encoded early, late and in chunks; a request that leaves its row and pages to another; a row without new tokens.
+  // Returns what the steps wrote, and of which kind they were.
   static Bytes Scenario(SetsEngine &e, std::vector<int32_t> *kinds) {
     Bytes all;
     auto add = [&](const Bytes &bytes) {
@@ -101,7 +101,7 @@ TEST_P(CrossAttention, ThreeSetsStandBesideEachOther) {
   }
 }
 
-// Neither decoder step nor encoder step writes the other's pages, nor any that nobody owns: the runtime's own test of all graphs.
+// Neither decoder nor encoder steps write the other's pages or unowned ones: the runtime's self-test of all graphs.
 TEST_P(CrossAttention, SelfTestAndAuditFindNothing) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

@@ -1,5 +1,5 @@
-// Buffers on demand in a runtime: what a backend's kernels find when they run, and the engine's own, in graphs of every kind and
-// in eager steps, is what the engine knows of its batch; and a runtime that was asked for none has neither memory nor node for
+// Buffers on demand in a runtime: what kernels of a backend and of the engine find when they run, in graphs of every kind and in
+// eager steps, matches what the engine knows of its batch; and a runtime that was asked for none has neither memory nor node for
 // them.
 #include <cstring>
 
@@ -20,7 +20,7 @@ protected:
   enum { kLayer = 1, kPoison = 0x5a }; // the backend's layer
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
 
-  // Keeps what the buffers hold where attention runs, and copies q to out.
+  // Saves what the buffers hold when attention runs, and copies q to out.
   static cgr_status Record(void *context, cgr_recorder *recorder, const cgr_attention *a) {
     auto *self = static_cast<Derived *>(context);
     cgr_record_info info = CGR_RECORD_INFO_INIT;
@@ -74,7 +74,7 @@ protected:
     const int i = buffer - CGR_BUFFER_KV_INDICES;
     return engine_->Read<int32_t>(kept_[i], Bytes(i) / 4);
   }
-  // What a step must write whole holds something else before; pages stay, for they are always some of the pool's.
+  // Fills what a step must write completely with something else; pages stay, because they are always the pool's.
   void Poison() {
     for (int i = 0; i < kNumDerived; i++)
       if (kept_[i] != nullptr && view_[i].shape[0] <= engine_->o.max_requests + 1 && BufferAt(i) != CGR_BUFFER_BLOCK_TABLE)
@@ -101,7 +101,7 @@ protected:
     if (kept_[buffer - CGR_BUFFER_KV_INDICES] == nullptr)
       return;
     std::vector<int32_t> got = Kept(buffer);
-    got.resize(std::min(got.size(), want.size())); // what is past the padded count is nobody's
+    got.resize(std::min(got.size(), want.size())); // beyond the padded count nothing is defined
     EXPECT_EQ(got, want) << cgr_buffer_name(buffer);
   }
   void Check(const std::vector<Known> &known, int32_t padded) {
@@ -140,7 +140,7 @@ protected:
     Expect(CGR_BUFFER_PREFILL_KV_INDPTR, prefill_pages);
     Expect(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, prefill_last);
   }
-  // Every word that kernels could come by is a page of the pool, also where no step has written.
+  // Every word that kernels could read is a page of the pool, even where no step has written.
   void CheckPagesAreValid() {
     for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE }) {
       if (kept_[buffer - CGR_BUFFER_KV_INDICES] == nullptr)
@@ -236,7 +236,7 @@ TEST_P(Derived, AreWhatConfigurationAndBackendAskForTogether) {
   }
 }
 
-// Kernels of the engine's own, in the same step: cgr_record_buffer orders what comes after it.
+// The engine's own kernels in the same step: cgr_record_buffer orders what comes after it.
 TEST_P(Derived, CanBeReadInRecordOnceTheyWereAskedForThere) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
@@ -277,7 +277,7 @@ TEST_P(Derived, CostOneNodeForThoseWhoAskAndNothingForOthers) {
   EXPECT_EQ(nodes[1], nodes[0] + 1);
 }
 
-// An engine without layers attends whenever it likes: they are there when `record` begins.
+// An engine without layers attends whenever it likes: the buffers are ready when `record` begins.
 struct Layerless {
   cgr_device *dev;
   cgr_runtime *rt;

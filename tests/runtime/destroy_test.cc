@@ -1,5 +1,4 @@
-// The end of a runtime: with steps in flight, with one prepared, with requests open, and of one that has opened its device
-// itself.
+// The end of a runtime: with steps in flight, with one prepared, with requests open, and when it has opened its device itself.
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -64,7 +63,7 @@ TEST_P(Destroy, ComesBeforeTheDeviceCloses) {
 // A runtime that opens its device does so with the defaults: the host with threads.
 class DestroyWithDevice : public Destroy {};
 
-// It closes it, and does not while the engine has something on it.
+// It closes the device, but not while the engine has something on it.
 TEST_P(DestroyWithDevice, ClosesWhatItOpened) {
   EngineOptions options = OptionsFor(GetParam());
   Engine lender(options); // of memory for the caches, on a device of its own

@@ -1,6 +1,6 @@
-// A fault at every call of the device, one after the other, while a runtime is made, captures, runs 50 steps, flushes and is torn
+// A fault at every device call, one after the other, while a runtime is created, captures, runs 50 steps, flushes and is torn
 // down: each failure has a documented status, nothing leaks or stays in a capture, and afterwards either the tokens are those of
-// a run without faults, or the runtime is dead and says its first cause ever after.
+// a run without faults, or the runtime is dead and reports its first cause from then on.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -171,11 +171,11 @@ private:
       outcome_.statuses.insert(cgr_status_name(status));
       const bool is_planner = std::strstr(cgr_last_message(), "step: enqueuing the planner") != nullptr;
       outcome_.planners += is_planner;
-      if (is_planner && status == CGR_ERROR_CALLBACK) // it is no function of the engine's
+      if (is_planner && status == CGR_ERROR_CALLBACK) // it is not an engine function
         Trouble(std::string(name) + " gave CGR_ERROR_CALLBACK for the library's own planner");
       if (!documented.count(status))
         Trouble(std::string(name) + " gave " + cgr_status_name(status) + ": " + cgr_last_message());
-      if (deadly_ && (status != CGR_ERROR_DEAD || cgr_last_device_code() != kRaw)) // the first call that meets it says so
+      if (deadly_ && (status != CGR_ERROR_DEAD || cgr_last_device_code() != kRaw)) // the first call that hits it reports it
         Trouble(std::string(name) + " gave " + cgr_status_name(status) + " on a lost device: " + cgr_last_message());
       if (CheckDead())
         return false;
@@ -395,7 +395,7 @@ private:
     });
   }
 
-  // Destroying works whatever has failed, and whatever fails now.
+  // Destroying works whatever has failed before or fails now.
   void TearDown() {
     cgr_status status = cgr_runtime_destroy(rt_);
     Heal();
@@ -495,7 +495,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceFaults,
                          ::testing::ValuesIn(cgr_test::EveryPair(cgr_test::HostDevices(), { CGR_MODE_FULL, CGR_MODE_PIECEWISE })),
                          cgr_test::ModeLabel);
 
-// With one part a request's bits do not depend on the others, so that tokens can be compared although a request has left.
+// With one part, a request's bits do not depend on the others, so tokens can be compared although a request has left.
 TEST(DeviceFault, APlannerLeftBehindDoesNotRunIntoAGraph) {
   Options options;
   options.num_parts = 1;
@@ -526,7 +526,7 @@ TEST(DeviceFault, ADeathAtTheEndOfACaptureThatFailedIsNotMissed) {
   EXPECT_EQ(outcome.statuses, std::set<std::string>{ "CGR_ERROR_DEAD" });
 }
 
-// The engine's own call is the first to meet it, inside `record`: in a capture, or in an eager step.
+// The engine's own call is the first to hit the fault, inside `record`: in a capture or in an eager step.
 TEST(DeviceFault, ADeathInsideRecordIsTheFirstCause) {
   Options options;
   options.max_bucket = 1;

@@ -1,6 +1,6 @@
-// A sticky CUDA error, provoked by a kernel with a bad address: every later call answers with its code, and everything can still
-// be destroyed. It ends a process's use of CUDA, so each case runs in a process of its own: a death test of the threadsafe style
-// starts this program again, and nothing here touches CUDA before.
+// A sticky CUDA error, provoked by a kernel with a bad address: every later call returns its code, and everything can still be
+// destroyed. It ends a process's use of CUDA, so each case runs in its own process: a threadsafe-style death test starts this
+// program again, and nothing here touches CUDA before.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kIllegalAddress = 700; // CUDA_ERROR_ILLEGAL_ADDRESS
 constexpr int kNoGpu = 77;           // exit status
 
-// Ends the child in the usual way, and says on stderr, which the parent shows, what has failed.
+// Ends the child in the usual way, and reports failures on stderr, which the parent shows.
 [[noreturn]] void Leave() {
   const ::testing::TestResult *result = ::testing::UnitTest::GetInstance()->current_test_info()->result();
   for (int i = 0; i < result->total_part_count(); i++) {
@@ -33,7 +33,7 @@ void RunOrLeave(void (*body)()) {
   Leave();
 }
 
-// Whether the child ended well; keeps its status.
+// Whether the child succeeded; keeps its status.
 class Ended {
 public:
   explicit Ended(int *status) : status_(status) {}
@@ -217,7 +217,7 @@ void LoseTheRuntime() {
   }
   CGR_EXPECT_DEAD(cgr_step_wait(e.rt, 0, lost, -1, nullptr));
   ExpectTheRuntimeDead(e, rows[0], lost);
-  // The destructor expects that runtime, memory, stream and device go without an error.
+  // The destructor expects runtime, memory, stream and device to be released without an error.
 }
 
 TEST(DeviceLossDeathTest, DeviceAnswersTheFirstCodeAndGoes) { RunInChild(LoseTheDevice); }

@@ -1,5 +1,5 @@
-// Pages that are taken away from a row: a step that needs them is refused, and nothing of the request that gets them is
-// overwritten, whenever the steps in flight run.
+// Pages that are taken away from a row: a step that needs them is refused, and whenever the steps in flight run, they overwrite
+// nothing of the request that gets the pages.
 #include "tests/support/tables.h"
 
 namespace cgr_test {
@@ -92,7 +92,7 @@ TEST_P(DropPages, All) {
   ExpectTables(engine);
 }
 
-// What the device has of a row's table is the read-trash page where the row has none.
+// Where a row has no page, its table on the device holds the read-trash page.
 TEST_P(DropPages, TheTableThenHoldsTheTrashPage) {
   Engine &engine = *engine_;
   int32_t row = engine.Start(60, 1), width = int32_t(engine.View(CGR_BUFFER_PAGE_TABLE).shape[1]);
@@ -106,7 +106,7 @@ TEST_P(DropPages, TheTableThenHoldsTheTrashPage) {
     EXPECT_EQ(table[size_t(row * width + p)], p == 2 || p == 3 ? engine.requests[row]->pages[size_t(p)] : 0) << p;
 }
 
-// A batch that repeats is not looked at as closely: what is taken away in between must be seen.
+// A repeating batch is checked less closely: pages taken away in between must still be noticed.
 TEST_P(DropPages, InTheMiddleOfARepeatedBatch) {
   Engine &engine = *engine_;
   std::vector<int32_t> rows = { engine.Start(20, 1), engine.Start(30, 2) };
@@ -126,8 +126,8 @@ TEST_P(DropPages, InTheMiddleOfARepeatedBatch) {
   engine.Step(engine.Chunks({ { rows[0], 1 }, { rows[1], 1 } }));
 }
 
-// Preemption: a request loses its pages with its steps in flight, and another one gets them as soon as they may go. Its content
-// must stay what it wrote. The engine takes pages when last_seq says so, and compares every byte.
+// Preemption: a request loses its pages with its steps in flight, and another gets them as soon as they may be reused. The new
+// owner's content must stay as written. The engine takes pages when last_seq allows it, and compares every byte.
 TEST_P(DropPages, TheNextOwnerIsNotOverwritten) {
   Engine &engine = *engine_;
   engine.check_outputs = false; // outputs are compared at the end of each round

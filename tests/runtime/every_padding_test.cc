@@ -114,7 +114,7 @@ private:
     for (int which = 0; which < 2; which++)
       MakeImages(which);
   }
-  // The caches before a step: context that rows have, and poison wherever nothing is; page 0 is zeros.
+  // The caches before a step: the rows' context, and poison everywhere else; page 0 is zeros.
   void MakeImages(int which) {
     const Bytes context = Values(PoolBytes() / Element());
     for (int poison = 0; poison < kNumPoisons; poison++) {
@@ -202,7 +202,7 @@ private:
     }
   }
 
-  // All that a step writes holds something else before, and so does what no row owns.
+  // Fills everything that a step writes, and everything that no row owns, with something else beforehand.
   void MakeStale(int32_t real, int poison) {
     static const int bytes[kNumPoisons] = { 0x00, 0xff, 0x7f, 0x55, 0xa7 };
     for (int which = 0; which < 3; which++) {

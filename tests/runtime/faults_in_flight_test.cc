@@ -1,5 +1,5 @@
-// A call of the device fails while a step is launched, with other steps in flight on two streams, changes pending and rows coming
-// and going. The step is prepared still, or over; the steps around it, the tables, the caches and every later step are right.
+// A device call fails while a step is launched, with other steps in flight on two streams, changes pending and rows coming and
+// going. The step is still prepared, or over; the steps around it, the tables, the caches and every later step are right.
 #include "devices/shims/fault.h"
 #include "tests/support/modes.h"
 #include "tests/support/seed.h"
@@ -61,7 +61,7 @@ protected:
     CGR_ASSERT_OK(status);
   }
   cudaStream_t AStream() { return random_.OneIn(3) ? engine_->side : engine_->stream; }
-  // Launches what is prepared; one call of the device fails, if there are so many.
+  // Launches what is prepared; the nth device call fails, if there are that many.
   cgr_status LaunchWithAFault(cgr__fault_plan *plan) {
     Engine &engine = *engine_;
     bool any = random_.OneIn(2);

@@ -59,7 +59,7 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
   }
 }
 
-// The caller's switch: eager steps under a reason of their own, strict or not; a forced key is another matter.
+// The caller's switch: eager steps with a reason of their own, strict or not; a forced key is a separate matter.
 TEST_P(GraphMode, ReplaysCanBeSwitchedOff) {
   for (int32_t strict : { 0, 1 }) {
     EngineOptions options = OptionsFor(GetParam());
@@ -93,7 +93,7 @@ TEST_P(GraphMode, ReplaysCanBeSwitchedOff) {
   }
 }
 
-// Attention that can do single tokens alone gets no FULL graph of a longer query; such steps are mixed ones.
+// Attention that supports only single tokens gets no FULL graph for longer queries; such steps are mixed.
 TEST_P(GraphMode, SingleTokenAttentionHasNoLongerFullGraphs) {
   static const int32_t lens[] = { 1, 2, 4 };
   for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY })

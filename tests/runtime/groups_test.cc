@@ -170,7 +170,7 @@ TEST_P(Groups, PagesAreCheckedAgainstTheirOwnPool) {
       CGR_EXPECT(CGR_ERROR_PAGE_OUT_OF_RANGE, cgr_request_set_pages(e.rt, row, group, 0, &bad, 1));
     CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_request_set_pages(e.rt, row, group, 0, twice, 2));
   }
-  // What is outside one pool, or reserved there, is a page of the other.
+  // A page outside one pool, or reserved there, is a page of the other.
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 0, outside, 1));
   for (int32_t i = 0; i < 2; i++) {
     CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 1 + i, i == 0 ? &kGroups[1].read_trash : &kGroups[1].write_trash, 1));

@@ -156,7 +156,7 @@ TEST_P(HeldRegions, AnotherModelMakesStaleWhatNamedRegions) {
   CGR_ASSERT_OK(cgr_runtime_capture(engine_->rt, &first));
 }
 
-// A region that is not there gives the capture up by name, and an eager step too.
+// Naming a region that does not exist makes a capture fail by name, and an eager step too.
 TEST_P(HeldRegions, NumbersThatAreNoRegionAreRefused) {
   for (int32_t bad : { -1, 0, first_ - 1, unnamed_ + 1, INT32_MAX }) {
     const std::string text = "cgr_record_use: region is " + std::to_string(bad);

@@ -1,5 +1,5 @@
 // The paged layouts of vLLM's FlashAttention backend and of FlashInfer, by name: views describe each, append puts K and V where
-// the tensor of that name has them, and attention reads them there.
+// the tensor of that name holds them, and attention reads them there.
 #include <cstring>
 #include <map>
 

@@ -1,5 +1,5 @@
-// Results that are collected late: whose tokens they are is told by rows and tags as they were at prepare, whatever has become of
-// the requests; they stay until ring_depth - 1 more steps have been launched.
+// Results that are collected late: rows and tags as of prepare identify the owners of the tokens, whatever has become of the
+// requests; results stay until ring_depth - 1 more steps have been launched.
 #include "tests/support/checker.h"
 #include "tests/support/refused.h"
 
@@ -19,8 +19,8 @@ protected:
   std::unique_ptr<Engine> engine_;
 };
 
-// Rows close and are given out again while their results wait; partial and empty requests are among them. The engine compares
-// rows, tags, num_tokens and tokens of every step.
+// Rows close and are reused while their results wait; partial and empty requests are among them. The engine compares rows, tags,
+// num_tokens and tokens of every step.
 TEST_P(LateResults, AreThoseOfTheRequestsAtPrepare) {
   // Racecheck keeps memory for each launch until the end: for all of these more than 80 GB.
   const std::vector<int32_t> depths = UnderChecker() ? std::vector<int32_t>{ 3 } : std::vector<int32_t>{ 2, 3, 4, 7 };
@@ -46,7 +46,7 @@ TEST_P(LateResults, AreThoseOfTheRequestsAtPrepare) {
           items.back().tokens[0] = CGR_TOKEN_LAST;
       }
       std::shuffle(items.begin(), items.end(), random);
-      // The oldest result is looked at at the last moment: when one more launch would expire it.
+      // The oldest result is read at the last moment, when one more launch would expire it.
       while (int32_t(engine.NumInFlight()) == depth)
         engine.CheckOne();
       cgr_status status = engine.Prepare(items);
@@ -93,7 +93,7 @@ TEST_P(LateResults, StayUntilRingDepthStepsHaveFollowed) {
   }
 }
 
-// The arrays of a result hold while depth - 1 more steps are launched, also when its rows close meanwhile.
+// The arrays of a result stay valid while depth - 1 more steps are launched, even if its rows close meanwhile.
 TEST_P(LateResults, KeepTheirArraysWhileDepthMinusOneStepsFollow) {
   Make(4);
   Engine &engine = *engine_;

@@ -1,5 +1,5 @@
-// Lengths that rows have beside their sequences': how they are set, travel and persist; what steps of a set's own tokens leave in
-// the buffers, and that they leave the sequences alone; and everything about them that is refused.
+// Lengths that rows have besides those of their sequences: how they are set, travel and persist; what steps of a set's own tokens
+// leave in the buffers, and that they do not touch the sequences; and every misuse that is refused.
 #include <memory>
 
 #include "buffers/slot.h"
@@ -90,7 +90,7 @@ TEST_P(LengthSets, BuffersFollowTheirOwnSet) {
   }
 }
 
-// What a row's last step sampled is its next token still after a step of another set, and its length is what it was.
+// After a step of another set, a row's next token is still the one its last step sampled, and its length is unchanged.
 TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_NONE }) {
     auto engine = Make(mode);
@@ -122,7 +122,7 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     }
     CGR_EXPECT_OK(cgr_request_get_info(e.rt, a, &after));
     EXPECT_EQ(after.num_tokens, before.num_tokens + 2);
-    // The batch that repeats is not on the device any more after a step of another set.
+    // After a step of another set the repeating batch is no longer on the device.
     e.SetOther(a, 1, 16);
     CGR_ASSERT_OK(e.Prepare({ { a, 1 } }, 1));
     CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
@@ -169,7 +169,7 @@ TEST_P(LengthSets, TheStandingBatchGoesOnAfterIt) {
                 { "variant is 1", "length set 1", "set 0", "standing" });
 }
 
-// A length travels with the next step that is launched, and is 0 in a row that has another owner.
+// A length travels with the next launched step, and is 0 once the row has another owner.
 TEST_P(LengthSets, LengthsTravelAsChangesDo) {
   auto engine = Make();
   SetsEngine &e = *engine;
@@ -237,7 +237,7 @@ TEST(LengthSetsLost, LengthsAreSentAgain) {
   e.Decode({ { a, 2 }, { b, 1 } }); // and what was encoded is there
 }
 
-// What a backend's and an engine's kernels find on demand: lengths before the step are those of the set whose tokens it has.
+// Buffers on demand, read by a backend's and an engine's kernels: lengths before the step are of the set whose tokens it has.
 TEST_P(LengthSets, BuffersOnDemandFollowTheStepsSet) {
   Options options = EncoderAndDecoder();
   options.adjust = [](cgr_config *config) {
@@ -297,7 +297,7 @@ TEST_P(LengthSets, LengthsThatCannotBeAreRefused) {
   ExpectMessage(drop(0, 1), CGR_ERROR_STATE, { "32 tokens", "at most 0" });
   CGR_EXPECT_OK(cgr_request_set_other_length(e.rt, a, 1, 0));
   CGR_EXPECT_OK(drop(0, 1));
-  // Pages of another set are none of the sequence's, and the other way round.
+  // Pages of another set do not belong to the sequence, and vice versa.
   CGR_EXPECT(CGR_ERROR_PAGES_MISSING, e.Prepare({ { a, 1 } }, 0));
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, a, 0, 0, &page, 1));
   CGR_EXPECT_OK(e.Prepare({ { a, 1 } }, 0));

@@ -1,5 +1,5 @@
 // A long life: random steps while graphs are captured, fail, age, are given up and come back. Memory stays flat, the counters add
-// up, every token is right. 2,000,000 steps; CGR_LONG_STEPS in the environment says how many else.
+// up, and every token is right. 2,000,000 steps, unless the environment variable CGR_LONG_STEPS sets another number.
 #include <malloc.h>
 
 #include <algorithm>

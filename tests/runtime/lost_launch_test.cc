@@ -1,5 +1,5 @@
-// Launches that the device refuses, or takes in spite of what it says, while other steps are in flight: numbers stay those of the
-// device, or the runtime says that they do not and is dead.
+// Launches that the device refuses, or accepts despite reporting failure, while other steps are in flight: step numbers stay in
+// agreement with the device, or the runtime reports that they do not and is dead.
 #include "devices/shims/fault.h"
 #include "runtime/runtime.h"
 #include "tests/support/refused.h"
@@ -33,7 +33,7 @@ protected:
   std::vector<int32_t> rows_;
 };
 
-// The step in flight comes before the empty one that uses the failed one's number up.
+// The step in flight precedes the empty one that uses up the failed step's number.
 TEST_P(LostLaunch, NumbersStayInOrder) {
   Engine &engine = *engine_;
   for (int error : { CGR__DEVICE_INVALID, CGR__DEVICE_FAILED })
@@ -53,8 +53,8 @@ TEST_P(LostLaunch, NumbersStayInOrder) {
     }
 }
 
-// The device reports a failure and runs the step all the same. What it sampled is nobody's: the step's rows have no last token
-// any more and go back to their lengths; other rows keep theirs.
+// The device reports a failure but runs the step anyway. Its sampled tokens are discarded: the step's rows no longer have a last
+// token and go back to their lengths; other rows keep theirs.
 TEST_P(LostLaunch, AStepThatRanInSpiteOfItTakesTheLastTokensOfItsRowsAlone) {
   Engine &engine = *engine_;
   for (int round = 0; round < 3 && !HasFatalFailure(); round++) {
@@ -122,7 +122,7 @@ TEST_P(LostLaunch, AStandingStepThatRanInSpiteOfIt) {
   }
 }
 
-// A step that nobody launched has taken a number: whatever is launched now would run under another one than the host believes.
+// A step that nobody launched has taken a number: the next launch would run under a different number than the host believes.
 TEST_P(LostLaunch, AStepThatWasNeverLaunchedEndsTheRuntime) {
   Engine &engine = *engine_;
   engine.Step(engine.Decode(rows_));
@@ -142,7 +142,7 @@ TEST_P(LostLaunch, AStepThatWasNeverLaunchedEndsTheRuntime) {
   }
 }
 
-// The device takes a launch and runs nothing of it: its stream is idle, and the step will never complete.
+// The device accepts a launch but runs nothing: its stream is idle, and the step will never complete.
 TEST_P(LostLaunch, AStepThatTheDeviceNeverRanEndsTheRuntime) {
   Engine &engine = *engine_;
   const cgr__device_ops *ops = engine.dev->ops;
@@ -172,7 +172,7 @@ TEST_P(LostLaunch, AStepThatTheDeviceNeverRanEndsTheRuntime) {
   EXPECT_EQ(ops->graph_destroy(engine.dev, nothing), CGR__DEVICE_OK);
 }
 
-// Also when other calls have failed with a code of their own in between.
+// The same if other calls have failed with their own codes in between.
 TEST_P(LostLaunch, EveryCallOfADeadRuntimeTellsTheCodeOfItsDeath) {
   Engine &engine = *engine_;
   cgr_runtime *rt = engine.rt;

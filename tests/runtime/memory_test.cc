@@ -1,4 +1,4 @@
-// Where the persistent buffers lie and what they hold at first; memory that the caller supplies; where the trash pages are.
+// The location and initial contents of the persistent buffers; memory supplied by the caller; the location of the trash pages.
 #include <cstring>
 
 #include "devices/shims/fault.h"
@@ -12,9 +12,9 @@ protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
 };
 
-// ---- memory of the caller
+// ---- memory supplied by the caller
 
-// Device and pinned memory of the sizes that cgr_runtime_memory tells, with something after both.
+// Device and pinned memory of the sizes that cgr_runtime_memory reports, with extra bytes after both.
 class Supplied {
 public:
   enum { kAfter = 512 };
@@ -87,7 +87,7 @@ TEST_P(Memory, TheCallersMemoryIsRefusedWhenTooSmallOrMisaligned) {
   refused({ "pinned_memory is", "256" }, [&](cgr_config *c) { c->pinned_memory = supplied.pinned + 64; });
 }
 
-// What an allocation that fails was for, and how many bytes it asked.
+// The error says what the failed allocation was for and how many bytes it asked for.
 TEST_P(Memory, AnAllocationThatFailsIsToldWithItsBytes) {
   EngineOptions options = OptionsFor(GetParam());
   cgr_device *inner = nullptr;

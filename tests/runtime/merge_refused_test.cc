@@ -1,5 +1,5 @@
-// What cgr_record_merge refuses, by name; the step is given up with the cause in the message, and the next one is right. And what
-// lies close to that and is good.
+// What cgr_record_merge refuses, by name: the step is given up with the cause in the message, and the next one is right. Also
+// calls that come close to a refusal but are valid.
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -35,7 +35,7 @@ protected:
     m.a_lse.data = tensors_[3], m.b_lse.data = tensors_[4], m.lse.data = tensors_[5];
     return m;
   }
-  // One eager step of 3 tokens that merges; what the call gave is looked at where it is made.
+  // One eager step of 3 tokens that merges; the result of the call is checked where it is made.
   void Try(const std::function<void(cgr_merge *)> &change, cgr_status expected, const Words &words) {
     bool called = false;
     engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
@@ -219,7 +219,7 @@ TEST_P(MergeIsRefused, NotForWhatLiesBesideOrInThePlaceOfAnInput) {
   EachTaken({
       [](cgr_merge *m) { m->out = m->a, m->lse = m->a_lse; },
       [](cgr_merge *m) { m->out = m->b, m->lse = m->b_lse; },
-      [](cgr_merge *m) { m->b = m->a, m->b_lse = m->a_lse; }, // what is read may be read twice
+      [](cgr_merge *m) { m->b = m->a, m->b_lse = m->a_lse; }, // both inputs may be the same
       [](cgr_merge *m) { m->out = Moved(m->a, 3 * kRow); },
       [](cgr_merge *m) { m->a = Moved(m->out, 3 * kRow); },
       [](cgr_merge *m) { // three parts of one tensor, token by token

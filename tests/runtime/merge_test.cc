@@ -1,6 +1,6 @@
-// cgr_record_merge through whole steps: two layers that attend over caches of their own, with the queries of the first, merged
-// are one attention over the keys of both. Made in `record`, in a function of cgr_record_call and in a backend's `record`, in
-// steps of every kind, with the same bits.
+// cgr_record_merge through whole steps: two layers attend over their own caches with the queries of the first, and the merge
+// of the two equals one attention over the keys of both. The call is made in `record`, in a function of cgr_record_call and in a
+// backend's `record`, in steps of every kind, with the same bits.
 #include "devices/shims/fault.h"
 #include "tests/support/oracle.h"
 #include "tests/support/refused.h"
@@ -15,7 +15,7 @@ struct MergeOptions {
   Where where = Where::kRecord;
   int32_t dtype = CGR_DTYPE_BF16, out_dtype = CGR_DTYPE_BF16;
   bool heads_first = false; // the result's lse is [heads][tokens]
-  int in_place = -1;        // 0, 1: the result is where that call's is
+  int in_place = -1;        // 0, 1: the result overwrites that call's
 };
 
 class Merge : public ::testing::TestWithParam<DeviceParam> {
@@ -23,7 +23,7 @@ protected:
   enum { kHeads = 4, kDim = 64, kMaxTokens = 64 };
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
 
-  // The backend's layer, the third, has no attention to it but the merge of the first two.
+  // The third layer, the backend's, does no attention itself, only the merge of the first two.
   static cgr_status RecordOfBackend(void *context, cgr_recorder *recorder, const cgr_attention *) {
     return static_cast<Merge *>(context)->Call(recorder);
   }
@@ -37,7 +37,7 @@ protected:
     Merge *self = this;
     return m_.where == Where::kCall ? cgr_record_call(recorder, function, &self, sizeof self) : Call(recorder);
   }
-  // Of [heads][tokens] the stride is the key's.
+  // For [heads][tokens] the stride is the key's token count.
   cgr_merge Struct(cgr_recorder *recorder) {
     cgr_record_info info = CGR_RECORD_INFO_INIT;
     CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
@@ -149,7 +149,7 @@ protected:
       for (size_t j = 0; j < taken.asked.size(); j++, token++) {
         const size_t seen = taken.cache.size() - taken.asked.size() + j + 1;
         AttentionAnswer answer = SolveAttention(ProblemOf(taken.cache, seen, taken.asked[j]));
-        answer.out_bound *= 2; // each part has been rounded, and the whole
+        answer.out_bound *= 2; // both the parts and the whole were rounded
         answer.lse_bound *= 2;
         const auto out = r.out.begin() + int64_t(token * kHeads * kDim);
         const auto lse = r.lse.begin() + int64_t(token * kHeads);
@@ -158,7 +158,7 @@ protected:
     ExpectNothing({ r.out.begin() + int64_t(token * kHeads * kDim), r.out.end() },
                   { r.lse.begin() + int64_t(token * kHeads), r.lse.end() });
   }
-  // Prompts, chunks and decode steps, padded and not; what each of them gives.
+  // Runs prompts, chunks and decode steps, padded and not, and returns the result of each.
   std::vector<std::vector<unsigned char>> Run(const MergeOptions &m) {
     std::vector<std::vector<unsigned char>> bits;
     Make(m);
@@ -257,7 +257,7 @@ TEST_P(Merge, BreaksNoGraph) {
   EXPECT_EQ(engine_->GraphStats(0).num_pieces, 2);
 }
 
-// A graph whose `record` names other regions holds those of its merges all the same.
+// A graph whose `record` names other regions still holds the regions of its merges.
 TEST_P(Merge, GraphsHoldWhatItNames) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     MergeOptions m;
@@ -318,7 +318,7 @@ TEST_P(Merge, ALaunchThatFailsIsTold) {
     cgr__fault_set(faulty, nullptr);
     ExpectMessage(status, CGR_ERROR_DEVICE, { "cgr_record_merge: enqueuing the merge" });
     fails++;
-    return CGR_OK; // though `record` looks away
+    return CGR_OK; // although `record` ignores the failure
   };
   int32_t row = engine_->Open();
   const cgr_key key = EagerKey(8, 16);

@@ -32,9 +32,9 @@ protected:
     std::vector<int32_t> rows = Rows();
     return rows[size_t(random_->Pick(0, int64_t(rows.size()) - 1))];
   }
-  // Requests come, go and are set back.
+  // Requests are opened, closed and rewound.
   void Change() {
-    if (Rows().size() < 9 && random_->OneIn(3)) { // whose longest sequences fit the smaller pool
+    if (Rows().size() < 9 && random_->OneIn(3)) { // so many fit the smaller pool even at full length
       int32_t row = engines_[0]->Open();
       for (size_t i = 1; i < engines_.size(); i++)
         ASSERT_EQ(engines_[i]->Open(), row);
@@ -69,7 +69,7 @@ protected:
       std::swap(chunks[i - 1], chunks[size_t(random_->Pick(0, int64_t(i) - 1))]);
     return chunks;
   }
-  // A graph that is larger than it need be; and any graph for a step without requests. False: the library chooses.
+  // Picks a graph that is larger than necessary, or any graph for a step without requests. False: the library chooses.
   bool Force(const std::vector<Chunk> &chunks, cgr_key *key) {
     cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
     if (!random_->OneIn(chunks.empty() ? 2 : 8))
@@ -154,7 +154,7 @@ TEST_P(MixedSteps, FullAndPiecewiseGraphsHaveTheBitsOfEagerSteps) {
   const int steps = GetParam().IsEmulated() ? 100 : GetParam().IsCuda() ? 3000 : 10000;
   Make(seed, { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE });
   ASSERT_NO_FATAL_FAILURE(Trace(steps));
-  const int percent = steps < 1000 ? 80 : 95; // of few steps a share says less
+  const int percent = steps < 1000 ? 80 : 95; // with few steps a percentage says less
   EXPECT_GT(kinds_[0][CGR_KIND_FULL], steps * percent / 100);
   EXPECT_GT(kinds_[1][CGR_KIND_PIECEWISE], steps * percent / 100);
   EXPECT_GT(mixed_, steps * (percent - 50) / 100);

@@ -1,5 +1,5 @@
-// Random sequences of calls, good and bad, against a small model: rows, pages and lengths, which graphs are usable, and how many
-// steps of each kind and reason there must have been. The engine checks tokens, results, outputs and caches.
+// Random sequences of calls, good and bad, against a small model of rows, pages and lengths, of which graphs are usable, and of
+// how many steps of each kind and reason must have run. The engine checks tokens, results, outputs and caches.
 #include <cstdlib>
 
 #include "tests/support/refused.h"
@@ -65,8 +65,8 @@ protected:
     return rows.empty() ? -1 : rows[Below(uint32_t(rows.size()))];
   }
 
-  // ---- what must come of a batch
-  // The smallest graph for so many requests and tokens, by hand: (tokens, requests), and 0 tokens where there is none.
+  // ---- what a batch must result in
+  // The smallest graph for this many requests and tokens, computed by hand: (tokens, requests), with 0 tokens if there is none.
   cgr_bucket Smallest(int32_t requests, int32_t tokens, bool uniform) const {
     cgr_bucket best = { 0, 0 };
     for (int32_t bucket : buckets_)
@@ -117,7 +117,7 @@ protected:
     }
     return items;
   }
-  // Prepares, waiting or flushing as the status says.
+  // Prepares a step, waiting or flushing as the status requires.
   void PrepareSomehow(const std::vector<Item> &items) {
     for (int tries = 0; tries < 100; tries++) {
       cgr_status status = engine_->Prepare(items);
@@ -152,7 +152,7 @@ protected:
     while (engine_->NumInFlight() > 0 && (engine_->changes > kChanges || engine_->NumInFlight() >= kDepth))
       ASSERT_NO_FATAL_FAILURE(engine_->CheckOne());
     if (!items.empty() && engine_->step.key.kind == CGR_KIND_NONE && Chance(5)) {
-      engine_->CheckAll(); // a step that is given up half-way writes outputs all the same
+      engine_->CheckAll(); // a step that is given up half-way still writes outputs
       engine_->state.fail_after = int32_t(Below(3));
       CGR_EXPECT(CGR_ERROR_CALLBACK, engine_->Launch());
       engine_->state.fail_after = -1;

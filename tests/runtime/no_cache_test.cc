@@ -1,5 +1,5 @@
-// Layers without a cache: the queries of a step see the step's own keys, in every mode with the same bits and against attention
-// in fp64; runtimes that have no pages at all; and backends of the engine's that serve such layers.
+// Layers without a cache: the queries of a step see the step's own keys, with the same bits in every mode, checked against
+// attention in fp64; runtimes that have no pages at all; and the engine's own backends that serve such layers.
 #include <memory>
 
 #include "tests/support/sets_case.h"
@@ -38,7 +38,7 @@ protected:
     Bytes all;
     for (const Bytes &bytes :
          { e.Decode({ { a, 17 }, { b, 1 }, { c, 40 } }), e.Decode({ { c, 1 }, { a, 1 } }), e.Decode({ { b, 70 } }),
-           e.Decode({ { a, 0 }, { b, 3 }, { c, 30 } }), e.Decode({ { a, 1 }, { b, 1 }, { c, 1 } }) }) // a chunk sees itself alone
+           e.Decode({ { a, 0 }, { b, 3 }, { c, 30 } }), e.Decode({ { a, 1 }, { b, 1 }, { c, 1 } }) }) // a chunk sees only itself
       all.insert(all.end(), bytes.begin(), bytes.end());
     return all;
   }
@@ -63,7 +63,7 @@ TEST_P(NoCache, EveryModeGivesTheSameBitsAndTheOraclesValues) {
   }
 }
 
-// Nor a sampler: what next tokens hold is nobody's.
+// No sampler either: nobody uses the contents of next tokens.
 TEST_P(NoCache, SelfTestWithoutPages) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     Options options = EncoderAlone();
@@ -161,7 +161,7 @@ TEST_P(NoCache, GroupsAreNeededByAnyCache) {
 
 // ------------------------------------------------------------------------------------------------- an engine's own backend
 
-// Calls that it got; it computes nothing.
+// The calls that the backend received; it computes nothing.
 struct Calls {
   std::vector<cgr_attention> all;
   static cgr_status Record(void *context, cgr_recorder *, const cgr_attention *a) {

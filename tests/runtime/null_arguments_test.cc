@@ -1,4 +1,4 @@
-// NULL where something is required is refused by name and changes nothing; where nothing is required it is harmless.
+// NULL for a required argument is refused by name and changes nothing; for an optional one it is harmless.
 #include "tests/support/refused.h"
 
 namespace cgr_test {

@@ -1,5 +1,5 @@
-// Every persistent buffer after every step: real rows as the batch says, rows after them up to the bucket the padding value; and
-// what no request owns (pages, tails, the trash pages) is neither written nor able to change a bit.
+// Every persistent buffer after every step: real rows match the batch, and rows after them, up to the bucket, hold the padding
+// value. Memory that no request owns (pages, tails, the trash pages) is not written and cannot change a bit.
 #include "tests/support/tables.h"
 
 namespace cgr_test {
@@ -139,7 +139,7 @@ TEST_P(Padding, MixedStepsWithEmptyRequests) {
   }
 }
 
-// What a step may write of the caches: the slots of its tokens, nothing else. The engine's model compares every byte.
+// A step may write only the slots of its tokens in the caches, nothing else. The engine's model compares every byte.
 TEST_P(Padding, NothingButTheStepsOwnSlotsIsWritten) {
   auto engine = Make();
   std::vector<int32_t> rows = Open(*engine, 8);

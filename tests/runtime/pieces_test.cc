@@ -1,4 +1,4 @@
-// PIECEWISE steps: calls between pieces are kept by value and made at every replay, with a recorder that tells of that step; a
+// PIECEWISE steps: calls between pieces are kept by value and made at every replay, with a recorder that describes that step. A
 // call that fails gives the step up; a piece that cannot be captured fails its key by name.
 #include "tests/support/abandon.h"
 #include "tests/support/refused.h"
@@ -44,7 +44,7 @@ protected:
     args.self->seen_.push_back({ args.at, info });
     return args.self->act_ ? args.self->act_(recorder, args.at) : CGR_OK;
   }
-  // Captures every key, which calls nothing, and learns how many calls a step has.
+  // Captures every key, which makes no calls, and learns how many calls a step has.
   void Capture() {
     CGR_ASSERT_OK(engine_->Capture());
     ASSERT_TRUE(seen_.empty()) << "calls are not made at capture";
@@ -106,7 +106,7 @@ TEST_P(Pieces, CallsAreMadeAtEveryReplayAndTellOfIt) {
   EXPECT_EQ(engine.records.size(), records) << "`record` is not called at replay";
 }
 
-// A call has a step's own stream at hand, and whatever stream the step may need next.
+// A call can reach the step's own stream, and any stream that the step may need next.
 TEST_P(Pieces, CallsDestroyNoStream) {
   ASSERT_NO_FATAL_FAILURE(Capture());
   Engine &engine = *engine_;
@@ -126,7 +126,7 @@ TEST_P(Pieces, CallsDestroyNoStream) {
   CGR_EXPECT_OK(cgr_stream_destroy(engine.dev, spare)); // also after a step that was given up
 }
 
-// A piece before the first break, and one after each that something is enqueued after.
+// One piece before the first break, and one after each break that work is enqueued after.
 TEST_P(Pieces, AGraphHasAsManyPiecesAsThereIsWorkBetweenCalls) {
   void *scratch = engine_->Alloc(4);
   engine_->hook = [=](cgr_recorder *, const cgr_record_info &info, int32_t) {
@@ -142,7 +142,7 @@ TEST_P(Pieces, AGraphHasAsManyPiecesAsThereIsWorkBetweenCalls) {
   }
 }
 
-// One before the first break, one after the last; and one before each attention where it has inputs to be made.
+// One piece before the first break, one after the last, and one before each attention whose inputs have to be made.
 TEST_P(Pieces, BetweenCallsSideBySideThereIsNone) {
   engine_->hook = [](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
     for (int n = 0; n < 5 && at == 0; n++)
@@ -180,7 +180,7 @@ TEST_P(Pieces, ACallMayCallAndMayNotAttend) {
   int32_t row = engine.Open();
   engine.Step(engine.Chunks({ { row, 3 } }));
   EXPECT_EQ(nested, num_calls_);
-  // Also where the call does not look at what it was told.
+  // Also if the call ignores the status that it got.
   CGR_ASSERT_OK(engine.Prepare(engine.Decode({ row })));
   act_ = [&engine](cgr_recorder *recorder, int32_t at) {
     if (at == 1)
@@ -209,7 +209,7 @@ TEST_P(Pieces, TheRuntimeIsBusyInsideACall) {
   EXPECT_EQ(refused, num_calls_);
 }
 
-// The recorder is of use inside the call alone.
+// The recorder is valid only inside the call.
 TEST_P(Pieces, TheRecorderEndsWithTheCall) {
   ASSERT_NO_FATAL_FAILURE(Capture());
   cgr_recorder *kept = nullptr;
@@ -260,7 +260,7 @@ TEST_P(PiecesAndForks, AForkThatIsJoinedInItsPieceIsFine) {
 
 TEST_P(PiecesAndForks, AForkThatIsOpenAtABreakFailsTheCaptureByName) {
   EngineOptions options = engine_->o;
-  options.validation = false; // it would tell of the fork itself
+  options.validation = false; // it would report the fork itself
   engine_ = std::make_unique<Engine>(options);
   CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &engine_->side));
   CGR_ASSERT_OK(cgr_event_create(engine_->dev, &engine_->fork));

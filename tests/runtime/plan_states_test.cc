@@ -109,7 +109,7 @@ TEST_P(PlanStates, AreMadeForEachKeyAndOnceForEagerSteps) {
   }
 }
 
-// The plan that follows `create`: for the largest batch that the key serves, and no query is longer than its sequence.
+// The plan that follows `create` is for the largest batch that the key serves, with no query longer than its sequence.
 TEST_P(PlanStates, AreSizedByTheLargestBatch) {
   for (int32_t max_seq_len : { 160, 20, 3 }) {
     SCOPED_TRACE(max_seq_len);
@@ -155,7 +155,7 @@ TEST_P(PlanStates, EndWhenTheirGraphsAreReleased) {
   }
 }
 
-// What a state holds may be what the kernels of its steps read.
+// The kernels of a state's steps may read what the state holds.
 TEST_P(PlanStates, EndWhenNoStepOfTheirsIsInFlight) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     ASSERT_NO_FATAL_FAILURE(Make(mode));
@@ -184,7 +184,7 @@ TEST_P(PlanStates, EndWhenNoStepOfTheirsIsInFlight) {
   }
 }
 
-// Waiting is asking, here: destroying a graph of the host device waits, too, and would hide that nobody has asked.
+// Checks for stream queries: destroying a graph of the host device waits, too, which would hide a missing wait.
 TEST_P(PlanStates, AreWaitedForBeforeTheFirstGraphGoes) {
   for (bool states : { true, false }) {
     PlannerOptions o = Quiet();
@@ -200,7 +200,7 @@ TEST_P(PlanStates, AreWaitedForBeforeTheFirstGraphGoes) {
     cgr__trace_reset(traced);
     CGR_ASSERT_OK(cgr_runtime_release_graphs(engine().rt, 0, nullptr));
     const uint64_t total = cgr__trace_total(traced), asked = cgr__trace_count(traced, CGR__OP_STREAM_QUERY);
-    uint64_t first = total; // graph to go
+    uint64_t first = total; // graph to be destroyed
     struct cgr__trace_entry entry;
     for (uint64_t i = 0; i < total; i++)
       if (cgr__trace_get(traced, i, &entry) && entry.call.op == CGR__OP_EXEC_DESTROY && first == total)
@@ -216,7 +216,7 @@ TEST_P(PlanStates, AreWaitedForBeforeTheFirstGraphGoes) {
   }
 }
 
-// A state is what its graph's kernels read: of a stale one that is captured anew, too, the graph goes first.
+// A graph's kernels read its state, so the graph goes first, also when a stale graph is captured anew.
 TEST_P(PlanStates, EndAfterTheirGraphs) {
   for (bool estimates : { false, true }) {
     cgr_device *traced = nullptr;
@@ -262,7 +262,7 @@ TEST_P(PlanStates, FollowTheirGraphs) {
   ExpectGoodSteps();
 }
 
-// Graphs beyond the budget have none. (The host tells no memory: there nothing is dropped.)
+// Graphs beyond the budget have none. (The host reports no memory, so nothing is dropped there.)
 TEST_P(PlanStates, AreThoseOfGraphsWithinTheBudget) {
   for (uint64_t bytes : { uint64_t(1), uint64_t(1) << 40 }) {
     ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL));
@@ -326,7 +326,7 @@ TEST_P(PlanStates, AreGoneWhenTheCaptureFails) {
       }
 }
 
-// Those of eager steps: without them there is no model, and nothing of the call has happened.
+// States of eager steps: without them there is no model, and the call has had no effect.
 TEST_P(PlanStates, ThoseOfEagerStepsFailTheCall) {
   for (bool warmup : { false, true })
     for (bool host : { false, true })
@@ -358,7 +358,7 @@ TEST_P(PlanStates, AreNotMadeByAStepBeforeTheFirstRecord) {
   CGR_ASSERT_OK(engine().Cancel());
   CGR_ASSERT_OK(engine().Prepare({}));
   CGR_ASSERT_OK(engine().Launch());
-  engine().check_outputs = false; // nobody has recorded anything
+  engine().check_outputs = false; // nothing has been recorded yet
   engine().CheckAll();
   engine().check_outputs = true;
   EXPECT_EQ(planner().asked, 0);
@@ -367,7 +367,7 @@ TEST_P(PlanStates, AreNotMadeByAStepBeforeTheFirstRecord) {
   ExpectGoodSteps();
 }
 
-// They are inside the runtime.
+// The functions are called from inside the runtime.
 TEST_P(PlanStates, TheirFunctionsMayNotCallTheRuntime) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL));
   cgr_runtime *rt = engine().rt;

@@ -1,4 +1,4 @@
-// Workspaces of backends: zeros at first and after a step that was given up, at one address, counted and where graphs may look.
+// Workspaces of backends: zeroed at first and after a step is given up, at a fixed address, counted, and where graphs may look.
 #include "devices/shims/fault.h"
 #include "devices/shims/trace.h"
 #include "tests/support/planner.h"
@@ -98,7 +98,7 @@ TEST_P(PlanWorkspace, IsZeroAfterARecordThatFails) {
         (*p_)[1].on_record = [](cgr_recorder *) { return CGR_ERROR_BUSY; };
         ExpectMessage(engine().Launch(), CGR_ERROR_CALLBACK, { "backend second" });
         (*p_)[1].on_record = nullptr;
-        // Whoever has seen the step complete finds zeros, on whatever stream.
+        // Once the step is seen to complete, the workspace reads as zeros on any stream.
         CGR_ASSERT_OK(cgr_step_wait(engine().rt, 0, engine().step.seq, -1, nullptr));
         std::vector<unsigned char> got(kBytes, 1);
         for (size_t i : { 0, 1 }) {
@@ -113,12 +113,12 @@ TEST_P(PlanWorkspace, IsZeroAfterARecordThatFails) {
     }
 }
 
-// The next step may be on another stream: it comes after the zeros.
+// The next step may be on another stream; it still runs after the zeroing.
 TEST_P(PlanWorkspace, IsNotZeroedUnderTheNextStep) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_NONE, { Dirty() }));
   CGR_ASSERT_OK(cgr_stream_create(engine().dev, &engine().side));
   const int32_t row = engine().Start(5);
-  engine().upload = engine().check_outputs = false; // it would be before the zeros
+  engine().upload = engine().check_outputs = false; // it would run before the zeroing
   engine().Forget();
   for (int n = 0; n < 20 && !HasFailure(); n++) {
     CGR_ASSERT_OK(engine().Prepare(engine().Decode({ row })));
@@ -136,8 +136,8 @@ TEST_P(PlanWorkspace, IsNotZeroedUnderTheNextStep) {
   }
 }
 
-// A launch that the device refuses: the step's number is used up by an empty one, which zeroes; or by the step itself, which the
-// device has run although it says otherwise.
+// A launch that the device refuses: the step's number is used up by an empty step, which zeroes the workspace, or by the step
+// itself, if the device has run it although it says otherwise.
 TEST_P(PlanWorkspace, IsZeroAfterALaunchThatFails) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE })
     for (int takes_effect : { 0, 1 }) {
@@ -208,7 +208,7 @@ TEST_P(PlanWorkspace, IsCountedInTheMemory) {
   EXPECT_GE(both.host_bytes, work.host_bytes + (1u << 16));
 }
 
-// The audit finds its address and the plan's in the arena, and the self-test that planning changes nothing.
+// The audit finds the workspace's address and the plan's in the arena; the self-test finds that planning changes nothing.
 TEST_P(PlanWorkspace, IsWhereGraphsMayLook) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     PlannerOptions o = OnBoth();

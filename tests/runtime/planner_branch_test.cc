@@ -1,5 +1,5 @@
-// Where the planner runs: on a stream of its own and of higher priority, enqueued before anything of the engine, joined before
-// the first append.
+// The planner runs on its own stream of higher priority; it is enqueued before any work of the engine and joined before the
+// first append.
 #include "devices/shims/trace.h"
 #include "kernels/append.h"
 #include "kernels/planner.h"
@@ -33,7 +33,7 @@ protected:
   std::unique_ptr<Engine> engine_;
 };
 
-// The place of the first call that is meant, or the number of calls.
+// The index of the first call that matches, or the number of calls.
 template <typename Meant> size_t Find(const std::vector<cgr__shim_call> &calls, Meant meant) {
   return size_t(std::find_if(calls.begin(), calls.end(), meant) - calls.begin());
 }

@@ -1,5 +1,5 @@
-// Plans that come first, of an engine's backend as of the library's own: before buffers on demand and staged ones, which they may
-// not ask for; and none where nobody plans.
+// Plans that come first, both an engine's backend's and the library's own: they run before buffers on demand and staged buffers,
+// which they may not ask for. There is no plan if nobody plans.
 #include "devices/shims/trace.h"
 #include "kernels/derived.h"
 #include "kernels/planner.h"
@@ -30,7 +30,7 @@ protected:
     p_ = std::make_unique<Planning>(options, planners);
     CGR_ASSERT_OK(p_->engine->Capture());
   }
-  // The numbers of the launches of a kernel since the last reset.
+  // The trace indices of the launches of a kernel since the last reset.
   std::vector<uint64_t> LaunchesOf(const cgr__kernel &kernel) {
     std::vector<uint64_t> launches;
     struct cgr__trace_entry entry;
@@ -86,7 +86,7 @@ TEST_P(PlansFirst, AreEnqueuedBeforeWhatIsOnDemandAndStaged) {
   EXPECT_LT(staged[0], planned[1]);
 }
 
-// A plan that asks for a buffer on demand is on the branch that has filled it: it waits for nothing, and the attention for both.
+// A plan that asks for a buffer on demand is on the branch that fills it: the plan waits for nothing, the attention for both.
 TEST_P(PlansFirst, ThoseAfterDoNotJoinTheirOwnBranch) {
   ASSERT_NO_FATAL_FAILURE(
       Make({ OnBoth("after", 0) }, [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE); }));

@@ -195,7 +195,7 @@ TEST_P(PlansOnDevice, MayNotCallAttendOrMerge) {
   EXPECT_EQ(called, 0);
 }
 
-// The failure is named once: whose function, what it has returned, and what the call in it has said.
+// The failure is named once: whose function it was, what it returned, and the message of the call inside it.
 TEST_P(PlansOnDevice, AFailureIsNamedOnce) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
   Engine &engine = *p_->engine;
@@ -253,7 +253,7 @@ TEST_P(PlansOnDevice, AFailureGivesTheStepUp) {
     }
 }
 
-// What has no plan on the device costs nothing: the same calls and nodes as without functions to plan with.
+// A backend without a plan on the device costs nothing: the calls and nodes are the same as without planning functions.
 TEST_P(PlansOnDevice, OthersHaveNoMoreNodesAndCalls) {
   std::vector<int64_t> nodes[2];
   std::vector<uint64_t> calls[2];

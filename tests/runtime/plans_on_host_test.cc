@@ -1,5 +1,5 @@
-// Plans that backends make on the host: they are told the step as the device will see it, padded to its key, and what they write
-// is what the step finds on the device, in graphs and eager steps, with others in flight.
+// Plans that backends make on the host: backends are given the step as the device will see it, padded to its key, and the step
+// finds on the device what they wrote, in graphs and eager steps, with others in flight.
 #include "devices/shims/trace.h"
 #include "tests/support/planner.h"
 #include "tests/support/refused.h"
@@ -56,7 +56,7 @@ protected:
       EXPECT_GT(kinds[CGR_KIND_NONE], 0);
     }
   }
-  // None, the same tokens for all, or chunks of any length with empty requests between them.
+  // No requests, the same tokens for all, or chunks of any length with empty requests between them.
   std::vector<Item> Pick(Random *random, std::vector<int32_t> rows) {
     Engine &engine = *p_->engine;
     const int64_t kind = random->Pick(0, 9);
@@ -226,8 +226,7 @@ TEST_P(PlansOnHost, AFailureRefusesTheStep) {
       }
 }
 
-// Steps of the runtime itself have no plan: their slots say so, whatever is in them.
-// `plan` has the step's stream at hand; `create` and `destroy` may have made one of their own.
+// `plan` can reach the step's stream; `create` and `destroy` may have made a stream of their own.
 TEST_P(PlansOnHost, PlanningDestroysNoStream) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnHost() }));
   Engine &engine = *p_->engine;
@@ -262,6 +261,7 @@ TEST_P(PlansOnHost, PlanningDestroysNoStream) {
   EXPECT_GT(destroyed, 0);
 }
 
+// Steps of the runtime itself have no plan: their slots say so, whatever is in them.
 TEST_P(PlansOnHost, WarmUpFindsZeros) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnHost() }));
   Engine &engine = *p_->engine;

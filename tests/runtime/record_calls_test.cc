@@ -1,11 +1,11 @@
-// The calls inside `record` beside attention: cgr_record_call by value and nested, what the recorder tells, and the calls of the
-// runtime that are refused there.
+// The calls inside `record` other than attention: cgr_record_call, by value and nested; what the recorder reports; and the
+// runtime's calls that are refused there.
 #include "tests/support/refused.h"
 
 namespace cgr_test {
 namespace {
 
-// What a function of cgr_record_call gets, and what it does; `self` is where the function was told that it would be.
+// What a function of cgr_record_call has got, and what it answers.
 struct Seen {
   int calls = 0;
   std::vector<unsigned char> bytes;
@@ -58,7 +58,7 @@ TEST_P(RecordCalls, FunctionGetsTheArgumentsByValue) {
   EXPECT_EQ(seen.calls, 1);
 }
 
-// The copy is of the call: what the function does to the original does not show in it.
+// The copy is made at the call: what the function does to the original does not show in it.
 TEST_P(RecordCalls, FunctionSeesACopy) {
   static int original;
   original = 5;
@@ -174,7 +174,7 @@ TEST_P(RecordCalls, FunctionThatFailsGivesTheStepUp) {
         CGR_ERROR_CALLBACK, { "cgr_record_call", cgr_status_name(status) });
 }
 
-// In a capture it is called once for each key, and never at replay; what it enqueues is replayed.
+// In a capture the function is called once for each key, and never at replay; what it enqueues is replayed.
 TEST_P(RecordCalls, CapturesWhatItEnqueues) {
   EngineOptions options = OptionsFor(GetParam());
   options.buckets = { 4 };
@@ -210,7 +210,7 @@ TEST_P(RecordCalls, CapturesWhatItEnqueues) {
   EXPECT_NE(engine.Read<int32_t>(counters, 1)[0], 0);
 }
 
-// ---- what the recorder tells
+// ---- what the recorder reports
 
 TEST_P(RecordCalls, InfoTellsThePaddedAndTheRealCountsOfAnEagerStep) {
   cgr_key key = EagerKey(6, 24);
@@ -258,7 +258,7 @@ TEST_P(RecordCalls, InfoTellsNoRealCountsInACapture) {
   }
 }
 
-// A failed call of the recorder gives the step up even if `record` looks away; this is one too.
+// A failed call of the recorder gives the step up even if `record` ignores it; this call is no exception.
 TEST_P(RecordCalls, InfoOfABadStructGivesTheStepUp) {
   InEagerStep(
       [&](cgr_recorder *recorder, const cgr_record_info &) {
@@ -316,7 +316,7 @@ TEST_P(RecordCalls, CallsThatChangeTheRuntimeAreRefusedInsideRecord) {
   engine_->CheckRows();
 }
 
-// Not even one that is the engine's own, and not the step's: that is for everything that `record` and calls run on.
+// Not even a stream of the engine's that is not the step's: the rule covers everything that `record` and calls run on.
 TEST_P(RecordCalls, NoStreamIsDestroyedInside) {
   Engine fresh(OptionsFor(GetParam()));
   auto refuse = [&](Engine &engine, const cgr_record_info &info, cudaStream_t spare) {
@@ -340,7 +340,7 @@ TEST_P(RecordCalls, NoStreamIsDestroyedInside) {
   engine_->CheckRows();
 }
 
-// What only looks is allowed.
+// Calls that only read are allowed.
 TEST_P(RecordCalls, CallsThatLookAreAllowedInsideRecord) {
   cgr_runtime *rt = engine_->rt;
   InEagerStep([&](cgr_recorder *, const cgr_record_info &) {

@@ -1,5 +1,5 @@
-// A `record` that leaves a layer out, names one twice or looks away from a failed call makes no step: neither an eager one nor a
-// graph. The cause is in the message, and of several failures the first one.
+// A `record` that leaves a layer out, names one twice or ignores a failed call makes neither an eager step nor a graph. The
+// message names the cause; if there are several failures, the first one.
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -17,7 +17,7 @@ protected:
     attention.flags = flags;
     return attention;
   }
-  // `record` as it stands gives neither a graph nor an eager step, with these words; a good one does afterwards.
+  // `record` as it stands makes neither a graph nor an eager step, with these words in the message; a good one then makes both.
   void Fails(const Words &words) {
     Engine &engine = *engine_;
     ExpectMessage(engine.Capture(), CGR_ERROR_CALLBACK, words);
@@ -45,7 +45,7 @@ protected:
     for (size_t c = 0; c < engine_->o.calls.size(); c++)
       calls_.push_back(engine_->state.call[c].attention);
   }
-  // Before the n-th thing of `record`.
+  // Runs `what` before the n-th call made inside `record`.
   void At(int32_t n, const std::function<cgr_status(cgr_recorder *)> &what) {
     engine_->hook = [=](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
       return at == n ? what(recorder) : CGR_OK;
@@ -104,7 +104,7 @@ TEST_P(RecordLayers, AnAppendWithoutACacheOfItsOwnIsTold) {
   ExpectMessage(engine.Capture(), CGR_ERROR_CALLBACK, { "APPEND_ONLY for layer 1", "layer 0's cache" });
 }
 
-// Even when `record` looks away.
+// Even if `record` ignores it.
 TEST_P(RecordLayers, AnIgnoredFailureIsTold) {
   At(0, [this](cgr_recorder *recorder) {
     cgr_attention attention = Call(0);
@@ -124,12 +124,12 @@ TEST_P(RecordLayers, TheFirstOfSeveralFailuresIsTold) {
     cgr_record_attention(recorder, &first);
     cgr_record_attention(recorder, &second);
     cgr_record_buffer(recorder, CGR_BUFFER_COUNTS, 7, &view);
-    return CGR_ERROR_BUSY; // and what it returns counts last
+    return CGR_ERROR_BUSY; // the returned status comes last
   });
   Fails({ "record", "CGR_ERROR_NULL_POINTER", "q.data" });
 }
 
-// A failure comes before layers that are left out because of it.
+// A failure takes precedence over layers that are left out because of it.
 TEST_P(RecordLayers, AFailureIsToldBeforeWhatIsLeftOut) {
   engine_->state.num_calls = 1;
   At(0, [this](cgr_recorder *recorder) {
@@ -141,7 +141,7 @@ TEST_P(RecordLayers, AFailureIsToldBeforeWhatIsLeftOut) {
   Fails({ "CGR_ERROR_NULL_POINTER", "out.data" });
 }
 
-// An engine with attention of its own may append by cgr_record_attention alone: that names the layer.
+// An engine with its own attention may use cgr_record_attention only to append; that counts as naming the layer.
 TEST_P(RecordLayers, OneThatIsAppendedAloneIsNotLeftOut) {
   Engine &engine = *engine_;
   engine.o.calls[1].flags = engine.state.call[1].attention.flags = CGR_ATTENTION_APPEND_ONLY;

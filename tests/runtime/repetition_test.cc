@@ -1,6 +1,6 @@
-// A step that is repeated gives the same bits every time: outputs, lse and the pages that it writes. What it finds is the same;
-// who comes last to a merge is not, least of all while another stream loads the GPU. 1,000 repetitions on a GPU, fewer elsewhere;
-// CGR_REPETITIONS in the environment lowers that.
+// A step that is repeated gives the same bits every time: outputs, lse and the pages that it writes. Its inputs are the same each
+// time, but which part comes last to a merge is not, least of all while another stream loads the GPU. 1,000 repetitions on a GPU,
+// fewer elsewhere; CGR_REPETITIONS in the environment lowers that.
 #include <cstdlib>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace cgr_test {
 namespace {
 
-// Memory of the device that every repetition must leave alike.
+// Device memory that must hold the same bytes after every repetition.
 struct Watched {
   std::string name;
   const void *there;
@@ -37,7 +37,7 @@ public:
       memory = engine_.Alloc(bytes_);
     CGR_EXPECT_OK(cgr_fill(engine_.dev, memory_[0], 1, bytes_, engine_.side));
   }
-  // Called before each step, so that every one has some beside it. It waits now and then: what is enqueued must not pile up.
+  // Called before each step, so that every step runs beside some load. It waits now and then to keep work from piling up.
   void Enqueue() {
     if (++count_ % 8 == 0)
       CGR_EXPECT_OK(cgr_stream_synchronize(engine_.dev, engine_.side));
@@ -58,7 +58,7 @@ protected:
 
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
 
-  // Of so many on a GPU; the first one counts.
+  // How many runs to make where a GPU makes `count`, the first run included.
   static int Count(int count) {
     int divisor = GetParam().IsCuda() ? 1 : GetParam().IsEmulated() ? 250 : 50;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -190,7 +190,7 @@ protected:
   }
 
   // ---- a run
-  // What the step writes becomes something else, whatever an earlier run has left there.
+  // Overwrites what the step will write, whatever an earlier run has left there.
   void Poison() {
     Engine &e = *engine_;
     for (int32_t c = 0; c < e.state.num_calls; c++) {
@@ -213,7 +213,7 @@ protected:
     for (int32_t i = 0; i < result.num_requests; i++)
       ASSERT_EQ(result.tokens[i * result.token_stride], kFixedToken + i);
   }
-  // Copies what is watched to `given_`; then the caches and rows are as before the step.
+  // Copies what is watched to `given_`, then restores the caches and rows to their state before the step.
   void TakeAndGoBack(const Repeated &step) {
     Engine &e = *engine_;
     size_t at = 0;
@@ -228,7 +228,7 @@ protected:
       e.SetLength(step.items[i].row, step.starts[i]);
     e.Sync();
   }
-  // The first run, in the graph that the library chooses: its outputs are right, and are what the others must give.
+  // The first run, in the graph that the library chooses: its outputs are checked, and later runs must match them.
   void RunFirst(Repeated *step) {
     Engine &e = *engine_;
     ASSERT_NO_FATAL_FAILURE(Launch(*step, nullptr));
@@ -283,7 +283,7 @@ protected:
       expected += memory.bytes;
     }
   }
-  // The steps take turns, so that each finds what another one has left in the memory of partials; graphs and eager steps do, too.
+  // The steps take turns, so each finds another step's leftovers in the memory of partials; graphs and eager steps alternate.
   void Repeat(int count, bool loaded, bool batch_invariant) {
     const uint64_t seed = Seed();
     SCOPED_TRACE(cgr_test::Repeat(seed));
@@ -318,7 +318,7 @@ TEST_P(Repetition, GivesTheSameBits) { Repeat(Count(1000), false, false); }
 
 TEST_P(Repetition, GivesTheSameBitsWhileAnotherStreamLoadsTheDevice) { Repeat(Count(1000), true, false); }
 
-// Splits are folded before they are merged there; under load, too.
+// In this mode splits are folded before they are merged; also run under load.
 TEST_P(Repetition, GivesTheSameBitsBatchInvariant) { Repeat(Count(500), true, true); }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(Repetition);

@@ -1,4 +1,4 @@
-// Replays against eager steps, bit for bit at every real count; what capture keeps and what it calls; why a step is eager.
+// Replays match eager steps bit for bit at every real count; what capture keeps and what it calls; why a step is eager.
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -85,7 +85,7 @@ TEST_P(Replay, EqualsEagerBitForBitAtEveryRealCount) {
     }
 }
 
-// Prompts run eagerly, which needs the engine: they come before it is overwritten.
+// Prompts run eagerly, which needs the engine, so they run before it is overwritten.
 TEST_P(Replay, EngineMayBeOverwrittenAfterCapture) {
   auto engine = Make();
   CGR_ASSERT_OK(engine->Capture());
@@ -162,7 +162,7 @@ TEST_P(Replay, ReasonsOfEagerSteps) {
   auto engine = Make({ 1, 2, 4 });
   int32_t first = engine->Open();
   engine->Reserve(first, 8);
-  // Before capture there is no record function: nothing can run but what has no requests.
+  // Before capture there is no record function, so only a step without requests can run.
   CGR_ASSERT_OK(engine->Prepare({ Engine::Chunk(first, 3) }));
   CGR_EXPECT(CGR_ERROR_STATE, engine->Launch());
   EXPECT_EQ(engine->step.state, CGR_STEP_PREPARED);

@@ -1,4 +1,4 @@
-// What the calls of requests refuse: rows, pages, lengths; and buffers and graphs that are not there. Nothing has changed then.
+// What the request calls refuse: rows, pages, lengths, and buffers and graphs that do not exist. A refused call changes nothing.
 #include <climits>
 
 #include "tests/support/refused.h"
@@ -29,7 +29,7 @@ TEST_P(RequestCalls, RowsThatAreNotOpenAreRefused) {
             [&] { return cgr_request_get_info(rt, bad, &info); });
 }
 
-// A closed row tells nothing but the last step that used it.
+// A closed row reports only the last step that used it.
 TEST_P(RequestCalls, AClosedRowTellsItsLastStep) {
   int32_t row = engine_->Start(9, 3);
   uint64_t last = engine_->launched;
@@ -70,12 +70,12 @@ TEST_P(RequestCalls, PagesOutsideThePoolOrTwiceAreRefused) {
           [&] { return cgr_request_set_pages(rt, row, 0, 2, twice.data(), 2); });
   Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages[1] is " + std::to_string(has[0]), "already" },
           [&] { return cgr_request_set_pages(rt, row, 0, 1, again.data(), 2); });
-  // Within what is replaced a page may change its place.
+  // A page may move within the range that is replaced.
   CGR_EXPECT_OK(cgr_request_set_pages(rt, row, 0, 0, moved.data(), 2));
   CGR_EXPECT_OK(cgr_request_set_pages(rt, row, 0, 0, has.data(), 2));
 }
 
-// Any pages, set and dropped at random, against a plain list: a page that is there twice is refused, no other is.
+// Pages are set and dropped at random and compared with a plain list: only a page that would be there twice is refused.
 TEST_P(RequestCalls, PagesAreRefusedJustWhenTheyAreThereTwice) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

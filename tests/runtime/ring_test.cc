@@ -1,5 +1,5 @@
 // The rings: steps in flight up to the depth, a full ring, and the slot fence. The host device executes at the last legal moment,
-// or at random ones, so that what relies on luck fails.
+// or at random ones, so that code that relies on lucky timing fails.
 #include "tests/support/gate.h"
 #include "tests/support/refused.h"
 
@@ -34,8 +34,8 @@ protected:
   bool IsLatest() const { return !GetParam().device.IsCuda() && GetParam().device.config.host_schedule == CGR_SCHEDULE_LATEST; }
 };
 
-// Every step has another batch and other tokens, and the ring is as full as it may be: a slot that is written before the step
-// that used it has run gives that step the content of a later one.
+// Every step has a different batch and different tokens, and the ring is as full as it may be. If a slot is written before the
+// step that used it has run, that step gets the content of a later one.
 TEST_P(Ring, SlotIsNotWrittenBeforeItsStepHasRun) {
   const size_t depth = size_t(GetParam().depth);
   auto made = Make(GetParam().depth);
@@ -70,7 +70,7 @@ TEST_P(Ring, SlotIsNotWrittenBeforeItsStepHasRun) {
   EXPECT_TRUE(!IsLatest() || busy > 40) << busy;
 }
 
-// Where nothing drains by itself: at the last moment, or behind a gate.
+// On devices where nothing drains by itself: they execute at the last moment, or behind a gate.
 class FullRing : public Ring {};
 
 TEST_P(FullRing, IsBusyAndChangesNothing) {

@@ -1,4 +1,4 @@
-// The self-test: finds nothing in an engine that is right, whatever its graphs are, and each planted fault by name.
+// The self-test finds nothing in a correct engine, whatever its graphs are, and finds each planted fault by name.
 #include <cstring>
 
 #include "tests/support/checker.h"
@@ -35,7 +35,7 @@ protected:
     test.seed = uint32_t(Seed());
     return test;
   }
-  // The same, and what the sampler sees is compared too.
+  // The same test, which also compares what the sampler sees.
   cgr_self_test TestWatching(int32_t num_pages) {
     const RowTensor &out = engine_->LastOut();
     const int64_t row = out.width * int64_t(cgr_dtype_size(cgr_dtype(out.dtype)));
@@ -138,7 +138,7 @@ cgr_status CopyQueries(void *device, cgr_recorder *recorder, const cgr_attention
              : status;
 }
 
-// Where a backend wants decodes first, the batches of a self-test have them first.
+// If a backend wants decodes first, the batches of a self-test put them first.
 TEST_P(SelfTest, KeepsToTheOrderThatABackendWants) {
   static const int32_t lens[] = { 1, 4, 7 };
   for (int32_t threshold : { 1, 3 }) {
@@ -168,7 +168,7 @@ TEST_P(SelfTest, KeepsToTheOrderThatABackendWants) {
   }
 }
 
-// A backend whose plan is left out where a graph is captured, or not; what it attends to is what it planned.
+// A backend whose plan may be left out of captured graphs; its output shows what it planned.
 struct Plans {
   cgr_device *device;
   bool in_captures;
@@ -197,7 +197,7 @@ cgr_status RecordPlanned(void *context, cgr_recorder *recorder, const cgr_attent
   return cgr_copy(plans->device, a->out.data, key.workspace, 4, info.stream);
 }
 
-// The eager step comes first: what it has planned must not be there for the replay.
+// The eager step runs first; its plan must not still be there for the replay.
 TEST_P(SelfTest, FindsGraphsThatLackAPlan) {
   for (bool in_captures : { true, false }) {
     Plans plans = { nullptr, in_captures };
@@ -226,7 +226,7 @@ TEST_P(SelfTest, FindsGraphsThatLackAPlan) {
   }
 }
 
-// A length that no sequence reaches, and pages that hold but short requests: nothing is found.
+// A length that no sequence reaches, and pages that hold only short requests: nothing is found.
 TEST_P(SelfTest, KeepsToTheLimits) {
   static const int32_t lens[] = { 1, 4, 100 };
   for (int32_t max_seq_len : { 7, 64 })
@@ -258,7 +258,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsAPaddedRow) {
   ExpectNothing(Run(Test(24)));
 }
 
-// What is behind the padded rows of a buffer is of the step before, or of any.
+// The memory after the padded rows of a buffer is left over from the step before, or from any earlier one.
 TEST_P(SelfTest, FindsAKernelThatReadsStaleMemory) {
   const RowTensor out = engine_->LastOut();
   Plant([=](cgr_recorder *recorder, const cgr_record_info &info) {
@@ -291,7 +291,7 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
   EXPECT_GT(canaries.count, 0);
 }
 
-// What nobody owns differs from run to run: pages, and the ends of pages.
+// Pages and ends of pages that nobody owns differ from run to run.
 TEST_P(SelfTest, FindsAKernelThatReadsWhatNobodyOwns) {
   const int32_t canary = Test(24).pages[23], owned = Test(24).pages[0];
   const cgr_kv_view k = engine_->ConfigLayer(0).k;
@@ -311,7 +311,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsWhatNobodyOwns) {
   }
 }
 
-// A number of the host's that differs from step to step, and a graph cannot know.
+// A host value that differs from step to step and that a graph cannot know.
 TEST_P(SelfTest, FindsALengthOfTheHostThatWasCaptured) {
   Plant([this](cgr_recorder *recorder, const cgr_record_info &info) {
     cgr_buffer_view next = CGR_BUFFER_VIEW_INIT;
@@ -323,7 +323,7 @@ TEST_P(SelfTest, FindsALengthOfTheHostThatWasCaptured) {
   ExpectDifferences(Run(TestWatching(24)), { "in the replay", "in the eager step" });
 }
 
-// The key is named, and only those that are wrong.
+// Findings name the key, and only keys that are wrong.
 TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
   Plant([this](cgr_recorder *, const cgr_record_info &info) {
     return info.capturing && info.key.query_len == 1 && info.num_requests == 4
@@ -336,7 +336,7 @@ TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
     EXPECT_STREQ(finding.field, "full 4r 4t q1 v0");
 }
 
-// Wherever it is in the list: the pages of a graph's requests are drawn from all of it.
+// The page is found wherever it is in the list, because the pages of a graph's requests are drawn from all of it.
 TEST_P(SelfTest, FindsAPageThatIsWrittenWhicheverItIs) {
   const int32_t num_pages = 24;
   const cgr_kv_view &k = engine_->ConfigLayer(0).k;
@@ -356,7 +356,7 @@ struct SpoilArgs {
   int64_t page_size, page_bytes, token_bytes;
 };
 
-// One element of the first token's k or v, in a graph alone: what a request owns is compared, keys and values, in every cache.
+// Spoils one element of the first token's k or v, only in a graph: a request's keys and values are compared in every cache.
 TEST_P(SelfTest, FindsARequestsPageThatDiffers) {
   if (GetParam().IsCuda())
     GTEST_SKIP() << "the planted kernel is a function of the host's";
@@ -384,7 +384,7 @@ TEST_P(SelfTest, FindsARequestsPageThatDiffers) {
     }
 }
 
-// What comes after a row's pages in the table is of whoever had the row before.
+// The table entries after a row's pages are left over from the row's previous request.
 TEST_P(SelfTest, FindsAKernelThatReadsThePageTableTooFar) {
   Plant([this](cgr_recorder *recorder, const cgr_record_info &info) {
     cgr_buffer_view table = CGR_BUFFER_VIEW_INIT;
@@ -396,7 +396,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsThePageTableTooFar) {
   ExpectDifferences(Run(TestWatching(24)), { "with one padding and stale memory" });
 }
 
-// The same inputs, and something else: no graph is to blame.
+// The same inputs give different results, so no graph is to blame.
 TEST_P(SelfTest, TellsARecordThatDoesNotRepeat) {
   void *pinned = nullptr;
   CGR_ASSERT_OK(cgr_memory_alloc_pinned(engine_->device(), 16, &pinned));
@@ -411,7 +411,7 @@ TEST_P(SelfTest, TellsARecordThatDoesNotRepeat) {
   CGR_ASSERT_OK(cgr_memory_free_pinned(engine_->device(), pinned));
 }
 
-// A request of an exact length that the pages do not hold, beside graphs that are tried.
+// A request of an exact length that the pages cannot hold, next to graphs that can be tried.
 TEST_P(SelfTest, TellsWhichGraphsHaveTooFewPages) {
   static const int32_t lens[] = { 1, 60 };
   Make(CGR_MODE_DEFAULT, [](cgr_config *config) {

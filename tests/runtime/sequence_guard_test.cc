@@ -1,13 +1,13 @@
-// What the device finds in a slot that is not what the protocol promises: the step runs without requests and says so, and so do
-// those after it that were prepared before anybody knew. Nothing is written, nothing is lost, and once the lengths of the rows
-// are set back all goes on.
+// The device finds something in a slot that the protocol does not allow: the step runs without requests and says so, and so do
+// later steps that were prepared before the host knew. Nothing is written, nothing is lost, and once the lengths of the rows are
+// set back, everything continues.
 #include "buffers/slot.h"
 #include "tests/support/tables.h"
 
 namespace cgr_test {
 namespace {
 
-// An engine whose rings lie in memory of the test, so that it can find the slot of a step and spoil it.
+// An engine whose rings lie in the test's own memory, so that the test can find the slot of a step and spoil it.
 class Rings {
 public:
   Rings(const DeviceParam &device, int32_t depth) {
@@ -69,7 +69,7 @@ protected:
   std::unique_ptr<Rings> rings_;
 };
 
-// An unchanged batch travels as a header alone, so that it rests on the step before.
+// An unchanged batch travels as a header alone, so it depends on the step before.
 TEST_F(SequenceGuard, ReportsANumberThatIsNotTheExpectedOne) {
   for (int32_t depth : { 2, 3, 4 }) {
     SCOPED_TRACE(depth);
@@ -110,7 +110,7 @@ TEST_F(SequenceGuard, ReportsANumberThatIsNotTheExpectedOne) {
   }
 }
 
-// Whatever the steps after it carry.
+// This holds whatever the later steps carry.
 TEST_F(SequenceGuard, StepsPreparedAfterALostOneRunWithoutRequests) {
   Make();
   Engine &e = engine();
@@ -133,7 +133,7 @@ TEST_F(SequenceGuard, StepsPreparedAfterALostOneRunWithoutRequests) {
 }
 
 // Why that matters: the lost step carried the pages of a row that has been reused. On the device the row still has the pages and
-// the length of the request before it, and those pages belong to somebody else by now.
+// the length of the previous request, and those pages belong to another request by now.
 TEST_F(SequenceGuard, StepsPreparedAfterALostOneWriteNoPageOfOthers) {
   Make();
   Engine &e = engine();
@@ -177,7 +177,7 @@ TEST_F(SequenceGuard, LostStepWithPageChangesLosesNone) {
   }
 }
 
-// Nothing is pending after the loss, or something is: either way the flush brings all rows back, under the new generation.
+// Whether or not something is pending after the loss, the flush brings all rows back, under the new generation.
 TEST_F(SequenceGuard, AFlushRightAfterALossSendsEverythingAgain) {
   for (bool pending : { false, true }) {
     SCOPED_TRACE(pending);
@@ -201,7 +201,7 @@ TEST_F(SequenceGuard, AFlushRightAfterALossSendsEverythingAgain) {
   }
 }
 
-// A warm-up brings no changes; its steps too must bear the new generation.
+// A warm-up carries no changes, but its steps must bear the new generation too.
 TEST_F(SequenceGuard, AWarmUpRightAfterALossIsNotRefused) {
   Make();
   Engine &e = engine();
@@ -217,7 +217,7 @@ TEST_F(SequenceGuard, AWarmUpRightAfterALossIsNotRefused) {
   e.CheckCaches();
 }
 
-// A header alone rests on the batch of the step that it names.
+// A header alone depends on the batch of the step that it names.
 TEST_F(SequenceGuard, ReportsABatchThatIsNotTheExpectedOne) {
   Make();
   Engine &e = engine();

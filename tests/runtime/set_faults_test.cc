@@ -1,5 +1,5 @@
-// A call of the device fails while a step of another length set is launched: what the rows have of their sequences stays, whether
-// the step ran or not, and the same tokens can be given again.
+// A device call fails while a step of another length set is launched: the rows' sequences stay as they are, whether the step ran
+// or not, and the same tokens can be given again.
 #include "devices/shims/fault.h"
 #include "tests/support/modes.h"
 #include "tests/support/sets_case.h"

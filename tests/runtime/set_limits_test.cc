@@ -1,5 +1,5 @@
-// Length sets with bounds of their own (cgr_config.max_other_lens): an encoder's texts that are longer than any sequence, or
-// shorter, as those of a speech model are.
+// Length sets with bounds of their own (cgr_config.max_other_lens): an encoder's texts may be longer than any sequence, or
+// shorter, as in a speech model.
 #include <memory>
 
 #include "tests/support/sets_case.h"
@@ -70,7 +70,7 @@ TEST_P(SetLimits, PageTablesHaveTheWidthOfTheirSet) {
   CGR_EXPECT_OK(cgr_request_set_pages(engine->rt, row, 1, 0, pages, 4));
 }
 
-// What a graph is recorded for is the bound of its own set, and the self-test tries lengths up to it.
+// A graph is recorded for the bound of its own set, and the self-test tries lengths up to it.
 TEST_P(SetLimits, GraphsAreMadeAndTriedForTheBoundOfTheirSet) {
   auto engine = Make(CGR_MODE_FULL, 40, 128);
   SetsEngine &e = *engine;
@@ -94,7 +94,7 @@ TEST_P(SetLimits, GraphsAreMadeAndTriedForTheBoundOfTheirSet) {
   EXPECT_EQ(count, 0) << findings[0].field << " " << findings[0].text;
 }
 
-// What a backend plans on the host, and what `record` is told, is of the tokens of the step's own set.
+// A backend's plan on the host and the info given to `record` are about the tokens of the step's own set.
 TEST_P(SetLimits, BackendsPlanForTheSetOfAStep) {
   struct Planned {
     std::vector<int32_t> flags, set, max_seq_len, lens; // of the first request

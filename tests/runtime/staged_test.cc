@@ -1,5 +1,5 @@
-// Staged buffers of the engine's own: data of tokens and requests comes with a batch and is padding otherwise; data of rows stays
-// until it is set again or the row opens anew, also when steps that carry it are cancelled (losses: planners/requests/data_test).
+// The engine's own staged buffers: data of tokens and requests comes with a batch and is padding otherwise; data of rows stays
+// until it is set again or the row is reopened, even if steps that carry it are cancelled (losses: planners/requests/data_test).
 #include <cstring>
 
 #include "tests/support/refused.h"
@@ -17,7 +17,7 @@ struct Declared {
   int64_t width, padding;
   cgr_source source = CGR_SOURCE_STAGED;
 };
-// Rows of 12, 10, 1, 16384 and 8 bytes, of 20 and 16 for those of rows; one that the device writes in between.
+// Rows of 12, 10, 1, 16384 and 8 bytes, 20 and 16 for data of rows; in between, one buffer that the device writes.
 const Declared kDeclared[] = {
   { "words", CGR_DIMENSION_TOKENS, CGR_DTYPE_I32, 3, -7 },
   { "halves", CGR_DIMENSION_REQUESTS, CGR_DTYPE_BF16, 5, 0 },
@@ -198,7 +198,7 @@ protected:
         items.push_back({ row, std::vector<int32_t>(size_t(random_.OneIn(3) ? random_.Pick(0, 7) : 1), 3) });
     return items;
   }
-  // Nobody's tokens matter here: every row begins anew.
+  // Tokens do not matter here, so every row starts over.
   void ResetLengths() {
     for (int32_t row : open_)
       CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, row, 0));
@@ -271,7 +271,7 @@ TEST_P(Staged, AStepThatNamesNoneStagesNothingForThem) {
   CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &step));
 }
 
-// Opens, closes, sets, cancels, flushes and steps in any order; the device's rows are those of the model whenever it is asked.
+// Opens, closes, sets, cancels, flushes and steps in any order; the device's rows match the model whenever they are read.
 TEST_P(Staged, DataOfRowsStays) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

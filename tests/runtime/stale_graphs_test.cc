@@ -155,7 +155,7 @@ TEST_P(StaleGraphs, ARecordCannotMoveOrRegisterRegions) {
   }
 }
 
-// A capture that fails where a graph was stale leaves none.
+// A failed capture of a stale graph leaves no graph.
 TEST_P(StaleGraphs, CapturesThatFailLeaveNoGraph) {
   Engine &engine = *engine_;
   ASSERT_NO_FATAL_FAILURE(Move());
@@ -190,7 +190,7 @@ TEST_P(StaleGraphs, WhatCannotMoveIsRefusedAndMakesNothingStale) {
   EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
 }
 
-// What a graph holds of the runtime's own: the arena, the rings, K and V of each cache, and the page table that the engine keeps.
+// The runtime's own regions in a graph: the arena, the rings, K and V of each cache, and the page table that the engine keeps.
 TEST_P(StaleGraphs, TheEnginesOwnPageTableIsARegionToo) {
   for (bool table : { false, true }) {
     EngineOptions options = OptionsFor(GetParam());
@@ -199,7 +199,7 @@ TEST_P(StaleGraphs, TheEnginesOwnPageTableIsARegionToo) {
     options.layers[2].kv_source = 1; // no cache of its own
     Engine engine(options);
     int32_t region = -1;
-    for (int32_t none : { -1, 0, 5, 6, 7 }) // no range is named that has nothing in it
+    for (int32_t none : { -1, 0, 5, 6, 7 }) // no empty range is named
       ExpectMessage(cgr_region_move(engine.rt, none, engine.state.token_table, 4), CGR_ERROR_INVALID_ARGUMENT,
                     { "region is " + std::to_string(none) + ",", "cgr_region_register, which has given none yet" });
     CGR_ASSERT_OK(cgr_region_register(engine.rt, engine.state.token_table, 4, &region));

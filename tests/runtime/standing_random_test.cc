@@ -1,7 +1,7 @@
-// Random edits of a standing batch against a model, and beside a second runtime that is given the same batches whole: outputs,
-// results and what the pages hold are the same, bit by bit. In between, edits that must be refused, steps that are cancelled,
-// abandoned or lost, whole batches, rows set back: of all that the second runtime hears nothing that it need not.
-// 2,500 edits a device; CGR_STANDING_EDITS in the environment says how many else.
+// Random edits of a standing batch, checked against a model and a second runtime that is given the same batches whole: outputs,
+// results and page contents are the same, bit for bit. In between come edits that must be refused, steps that are cancelled,
+// abandoned or lost, whole batches, and rows that are set back; the second runtime is told only what it has to know.
+// 2,500 edits per device; CGR_STANDING_EDITS in the environment sets another number.
 #include <algorithm>
 #include <cstdlib>
 
@@ -84,7 +84,7 @@ protected:
         return true;
     return false;
   }
-  // What a step of the batch does; to the second runtime a token is now and then told that the device knows.
+  // The items of a step of the batch; the second runtime is now and then given a token that the device already knows.
   std::vector<Item> Items(bool tell) {
     std::vector<Item> items;
     for (const Member &m : members_) {
@@ -197,7 +197,7 @@ protected:
   }
 
   // ---- steps
-  // Members that cannot step are refused, and then can, or go.
+  // Members that cannot step are refused; then they are made able to, or are removed.
   void MakeReady() {
     cgr_step step = CGR_STEP_INIT;
     if (AnyLacks() && OneIn(3))
@@ -220,7 +220,7 @@ protected:
       Reserve(m.row, needs + (OneIn(2) ? Pick(0, 60) : 0));
     }
   }
-  // A member does not fit: which it meets first is open.
+  // A member does not fit; which one is met first is unspecified.
   void ExpectShort() {
     cgr_step step = CGR_STEP_INIT;
     bool too_long = false, pages = false;
@@ -233,7 +233,7 @@ protected:
     EXPECT_TRUE((too_long && status == CGR_ERROR_SEQUENCE_TOO_LONG) || (pages && status == CGR_ERROR_PAGES_MISSING))
         << cgr_status_name(status) << ": " << cgr_last_message();
   }
-  // Steps that give nothing.
+  // Steps that produce nothing.
   void Cancelled() {
     cgr_step step = CGR_STEP_INIT;
     CGR_ASSERT_OK(edited_->Prepare({}, true, &step));

@@ -24,14 +24,14 @@ protected:
     for (int32_t row : rows_)
       CGR_ASSERT_OK(Put(row));
   }
-  // Pages enough, and all of them sent: from now on bytes are those of edits.
+  // Gives every row enough pages and sends them all, so from now on the bytes are those of edits.
   void PutAllWithPages() {
     for (int32_t row : rows_)
       engine_->Reserve(row, 80);
     CGR_ASSERT_OK(engine_->Flush());
     PutAll();
   }
-  // A step of what is there, which is these items, or a decode of each.
+  // A step of the standing batch, which must be these items, or a decode of each.
   void Step(const std::vector<Item> &items, const cgr_key *forced = nullptr) {
     CGR_ASSERT_OK(engine_->PrepareStandingAsIs(items, forced));
     CGR_ASSERT_OK(engine_->Launch());
@@ -142,7 +142,7 @@ TEST_P(Standing, WholeBatchesComeBetween) {
     ASSERT_NO_FATAL_FAILURE(Step());
     e.CheckRows();
   }
-  CGR_ASSERT_OK(Set(rows_[0], 2, { 8, 9 })); // given before, used after it
+  CGR_ASSERT_OK(Set(rows_[0], 2, { 8, 9 })); // given before a whole batch, used after it
   e.Step(e.Decode({ rows_[0] }));
   e.Reserve(rows_[0], 80);
   std::vector<Item> items = e.Decode(rows_);
@@ -151,7 +151,7 @@ TEST_P(Standing, WholeBatchesComeBetween) {
   e.CheckCaches();
 }
 
-// The device has the standing batch by then: one like the last whole batch is sent again all the same.
+// The device has the standing batch by then, so a repeat of the last whole batch must be sent again.
 TEST_P(Standing, AWholeBatchIsNotTakenForTheOneBefore) {
   Engine &e = *engine_;
   ASSERT_NO_FATAL_FAILURE(PutAllWithPages());
@@ -268,7 +268,7 @@ TEST_P(Standing, LaneAndProgramAreReserved) {
   }
 }
 
-// A prepared step is of the batch as it is; and its rows are spoken for.
+// A prepared step holds the batch as it is, and its rows are in use.
 TEST_P(Standing, NothingIsEditedWhileAStepIsPrepared) {
   Engine &e = *engine_;
   CGR_ASSERT_OK(Put(rows_[0]));
@@ -287,7 +287,7 @@ TEST_P(Standing, NothingIsEditedWhileAStepIsPrepared) {
     Refused(CGR_ERROR_STATE, { "cgr_request_drop_pages", "prepared" },
             [&] { return cgr_request_drop_pages(rt(), rows_[1], 0, 0, 1); });
     Refused(CGR_ERROR_STATE, { "cgr_request_close", "prepared" }, [&] { return cgr_request_close(rt(), rows_[0]); });
-    CGR_EXPECT_OK(cgr_request_set_length(rt(), rows_[2], e.requests[rows_[2]]->num_tokens)); // it is not in it
+    CGR_EXPECT_OK(cgr_request_set_length(rt(), rows_[2], e.requests[rows_[2]]->num_tokens)); // the row is not in the step
     e.requests[rows_[2]]->has_token = false;
     CGR_ASSERT_OK(e.Launch());
     e.CheckAll();
@@ -382,7 +382,7 @@ TEST_P(Standing, ARequestWithoutItsTokensIsRefused) {
   e.Step({ { row, { 3 } }, { fresh, { 2 } } });
 }
 
-// A whole batch may give a member its last token, or take it.
+// A whole batch may give a member its last token, or take it away.
 TEST_P(Standing, LastTokensOfWholeBatchesCount) {
   Engine &e = *engine_;
   int32_t fresh = e.Open();
@@ -397,7 +397,7 @@ TEST_P(Standing, LastTokensOfWholeBatchesCount) {
   ASSERT_NO_FATAL_FAILURE(Step());
 }
 
-// At the very step at which they end, whatever was added, taken away or set in between.
+// Exhausted pages are noticed at the very step at which they end, whatever was added, taken away or set in between.
 TEST_P(Standing, PagesThatEndAreSeen) {
   Engine &e = *engine_;
   ASSERT_NO_FATAL_FAILURE(PutAll());
@@ -476,7 +476,7 @@ TEST_P(Standing, ACancelledStepTakesNothing) {
   e.CheckCaches();
 }
 
-// Edits, tokens and places stay for the step that is made good; pages are in use until the failed number has completed.
+// Edits, tokens and places are kept for the step that succeeds; pages are in use until the failed number has completed.
 TEST_P(Standing, AFailedStepTakesNothing) {
   Engine &e = *engine_;
   ASSERT_NO_FATAL_FAILURE(PutAll());
@@ -504,7 +504,7 @@ TEST_P(Standing, AFailedStepTakesNothing) {
   e.CheckCaches();
 }
 
-// Results are collected late, and are of the batch as it was; whole batches come between. The engine compares rows, tags and
+// Results are collected late and reflect the batch as it was; whole batches come in between. The engine compares rows, tags and
 // tokens of every step.
 TEST_P(Standing, LateResultsAreOfTheBatchAsItWas) {
   // Racecheck keeps memory for each launch until the end: as in late_results_test.
@@ -589,7 +589,7 @@ TEST_P(Standing, ChangesThatGoAheadAreFollowedByTheWholeBatch) {
 
 // ----------------------------------------------------------------------------------------------------------- staged, order
 
-// Data of requests is in the order of the batch, that of tokens too; what is not given again is padding.
+// Data of requests and of tokens is in the order of the batch; data that is not given again is padding.
 TEST_P(Standing, StagedDataIsInItsOrder) {
   static cgr_buffer_decl decl[2];
   decl[0] = decl[1] = CGR_BUFFER_DECL_INIT;
@@ -654,7 +654,7 @@ TEST_P(Standing, StagedDataIsInItsOrder) {
   engine_.reset();
 }
 
-// What a record is told of the step: lengths of rows that nobody has touched for some steps.
+// What `record` is told about the step: the lengths of rows that nobody has touched for some steps.
 TEST_P(Standing, RecordIsToldItsBounds) {
   Engine &e = *engine_;
   ASSERT_NO_FATAL_FAILURE(PutAll());

@@ -1,5 +1,5 @@
 // The steady loop after warm-up: no allocation on the host (malloc and its relatives and mmap are counted), no synchronisation
-// and no allocation at the device (counted at the device table), with arrivals, closes, page appends and eager fallbacks in it.
+// and no allocation on the device (counted at the device table), with arrivals, closes, page appends and eager fallbacks in it.
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -21,8 +21,8 @@ namespace {
 std::atomic<bool> counting{ false };
 std::atomic<uint64_t> host_allocations{ 0 };
 
-// The distinct places that called, and how often: resolved only after the loop, because that may allocate. A place that finds
-// no room counts as ours.
+// The distinct call sites and how often each called; resolved only after the loop, because resolving may allocate. A call site
+// that finds no room counts as ours.
 constexpr size_t kMaxCallers = 4096;
 std::atomic<void *> callers[kMaxCallers];
 std::atomic<uint64_t> calls[kMaxCallers];
@@ -140,7 +140,7 @@ struct Loop {
   uint32_t Random() { return (random = random * 1664525u + 1013904223u) >> 12; }
 };
 
-// Begins to count, and ends it; nothing in between may allocate.
+// Starts and stops counting; nothing in between may allocate.
 void StartCounting() {
   host_allocations = 0;
   for (size_t place = 0; place < kMaxCallers; place++) {
@@ -189,7 +189,7 @@ protected:
     engine_->Sync();
   }
 
-  // Any call that fails ends the loop without a word in between, which would allocate.
+  // Any call that fails ends the loop without printing anything, which would allocate.
   bool Reserve(int32_t i, int32_t tokens) {
     Loop &L = loop_;
     while (L.num_pages[i] * 16 < tokens) {
@@ -226,7 +226,7 @@ protected:
     }
     return true;
   }
-  // A batch of some requests: new ones with a prompt, the others with a token. False: no pages.
+  // A batch of some requests: new ones with a prompt, the others with one token. False: out of pages.
   bool MakeBatch(cgr_batch *batch) {
     Loop &L = loop_;
     int32_t count = 0, tokens = 0, most = 1 + int32_t(L.Random() % kBatch);
@@ -279,7 +279,7 @@ protected:
     return status == CGR_OK || status == CGR_NOT_READY;
   }
 
-  // As many eager steps in flight as there can be, so that whatever the device keeps for a step has grown to that.
+  // As many eager steps in flight as there can be, so that whatever the device keeps per step has grown to its maximum.
   void FillTheRing() {
     static std::atomic<bool> open;
     open = false;
@@ -334,7 +334,7 @@ TEST_P(Steady, AllocatesNothingAndWaitsForNothing) {
   EXPECT_GT(L.replays, 100u);
   EXPECT_EQ(cgr__trace_allocs(traced_), 0u);
   EXPECT_EQ(cgr__trace_failed(traced_), 0u);
-  // cgr_step_wait may wait; it is the engine's wish.
+  // cgr_step_wait may wait, because the engine asked it to.
   EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_STREAM_SYNC), 0u);
   EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_STREAM_DESTROY), 0u);
   EXPECT_EQ(cgr__trace_count(traced_, CGR__OP_EXEC_DESTROY), 0u);

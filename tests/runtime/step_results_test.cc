@@ -1,5 +1,5 @@
-// What steps give: tokens against the model, over arrivals, closes, page appends, chunked prefill, empty requests and empty
-// steps, on every device, eager and replayed.
+// The results of steps: tokens checked against the model, over arrivals, closes, page appends, chunked prefill, empty requests
+// and empty steps, on every device, eager and replayed.
 #include "tests/support/engine.h"
 
 namespace cgr_test {

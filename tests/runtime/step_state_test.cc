@@ -1,4 +1,4 @@
-// One step is prepared at a time, and what a step may be given to: launch or cancel, once, on the runtime that prepared it.
+// One step is prepared at a time, and a step may be launched or cancelled once, on the runtime that prepared it.
 #include "tests/support/gate.h"
 #include "tests/support/refused.h"
 
@@ -85,7 +85,7 @@ TEST_P(StepState, AStepIsLaunchedOrCancelledOnce) {
   engine.CheckAll();
 }
 
-// A step belongs to the runtime that prepared it, also when the other one has prepared just as many.
+// A step belongs to the runtime that prepared it, even if another runtime has prepared just as many.
 TEST_P(StepState, AStepOfAnotherRuntimeIsRefused) {
   Engine &a = *engine_;
   Engine b(OptionsFor(GetParam()));
@@ -105,7 +105,7 @@ TEST_P(StepState, AStepOfAnotherRuntimeIsRefused) {
   b.CheckAll();
 }
 
-// The counters do not rest on what the caller could have changed.
+// The counters do not depend on anything that the caller could have changed.
 TEST_P(StepState, WhatTheCallerWritesIntoAStepIsNotCounted) {
   Engine &engine = *engine_;
   uint64_t before = engine.Stats().bytes_staged;
@@ -137,7 +137,7 @@ class BadStreams : public ThreeRequests {
 protected:
   void SetUp() override {
     EngineOptions options = OptionsFor(GetParam());
-    options.validation = false; // it would tell of what is done here on purpose
+    options.validation = false; // it would report what is done here on purpose
     Make(options);
   }
   void LaunchRefused(cgr_status status, cudaStream_t bad) {

@@ -1,5 +1,5 @@
-// Variants of steps: each captured one has graphs of its own, the others use those of a declared superset, and `record` finds the
-// word in its key. A word that nobody declared is refused.
+// Variants of steps: each captured one has its own graphs, the others use those of a declared superset, and `record` finds the
+// variant's word in its key. A word that was not declared is refused.
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -97,7 +97,7 @@ TEST_P(StepVariants, AnEagerStepHasItsOwnWord) {
   }
 }
 
-// A capture that failed leaves its variant's steps to the superset.
+// If a capture failed, the superset serves the steps of its variant.
 TEST_P(StepVariants, ASupersetStandsInForAGraphThatFailed) {
   EngineOptions options = engine_->o;
   engine_ = std::make_unique<Engine>(options);

@@ -1,4 +1,4 @@
-// Runtimes on threads of their own, on one device or on several, and what any thread may ask. For the thread sanitizer.
+// Runtimes on threads of their own, on one device or several, and the queries that any thread may make. For the thread sanitizer.
 #include <atomic>
 #include <thread>
 
@@ -95,7 +95,7 @@ TEST_P(Threads, OneRuntimeOnOneThreadAfterTheOther) {
 
 CGR_INSTANTIATE_OVER_DEVICES(Threads);
 
-// Everything cold, again and again, between steps.
+// Every cold call, again and again, between steps.
 void LiveThrough(cgr_device *dev, int32_t seed) {
   TinyEngine engine(dev, seed % 2 == 0 ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE);
   const std::vector<int32_t> regions = engine.RegisterAll();

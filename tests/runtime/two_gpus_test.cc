@@ -1,5 +1,5 @@
-// Two runtimes on two GPUs, a thread for each: neither leaves a context or an allocation on the other's. In a process of its own,
-// where no context exists at first.
+// Two runtimes on two GPUs, one thread each: neither leaves a context or an allocation on the other's GPU. The test has its own
+// process, where no context exists at first.
 #include <thread>
 
 #include "tests/support/engine.h"
@@ -49,7 +49,7 @@ uint64_t FreeMemory(cgr_device *dev) {
   return info.memory_free;
 }
 
-// First, while the process has used no GPU: CUDA's runtime keeps the context of a GPU on which a kernel has run.
+// Must run first, before the process uses a GPU: CUDA's runtime keeps the context of a GPU on which a kernel has run.
 TEST_F(TwoRuntimes, OneLeavesNoContextOnTheOthersGpu) {
   ASSERT_FALSE(HasContext(0));
   ASSERT_FALSE(HasContext(1));
@@ -72,7 +72,7 @@ TEST_F(TwoRuntimes, OneLeavesNoAllocationOnTheOthersGpu) {
   }
 }
 
-// Whatever context the thread has current is not the one of half of the calls.
+// Whichever context is current on the thread, it is the wrong one for half of the calls.
 TEST_F(TwoRuntimes, OneThreadRunsBothInTurn) {
   Engine first(OptionsOn(0)), second(OptionsOn(1));
   for (Engine *engine : { &first, &second })

@@ -1,5 +1,5 @@
-// The helpers that make the usual views: where each element lies, by the order of dimensions that the layout names, and what they
-// refuse.
+// The helpers that make the usual views: where each element lies, following the dimension order that the layout names, and what
+// the helpers refuse.
 #include <climits>
 #include <cstring>
 #include <set>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int32_t kPages = 3, kPageSize = 16, kHeads = 5, kDim = 24;
 
-// Elements from `base` on, as the comment of cgr_kv_view says.
+// The offset from `base` in elements, as the comment of cgr_kv_view defines it.
 int64_t Place(const cgr_kv_view &view, const void *base, int32_t page, int32_t token, int32_t head, int32_t d) {
   int64_t size = int64_t(cgr_dtype_size(cgr_dtype(view.dtype)));
   int64_t begin = (static_cast<const char *>(view.base) - static_cast<const char *>(base)) / size;
@@ -54,7 +54,7 @@ TEST(ViewHelpers, OneTensorAndAPairInEveryLayout) {
     for (cgr_dtype dtype : { CGR_DTYPE_BF16, CGR_DTYPE_FP32, CGR_DTYPE_I8 }) {
       SCOPED_TRACE(std::string(cgr_kv_layout_name(layout)) + " " + cgr_dtype_name(dtype));
       cgr_kv_view k, v;
-      std::memset(&k, 0xA5, sizeof k); // nothing of what was there stays
+      std::memset(&k, 0xA5, sizeof k); // no old content may remain
       std::memset(&v, 0xA5, sizeof v);
       CGR_ASSERT_OK(cgr_kv_view_make(layout, memory, dtype, kPageSize, kHeads, kDim, &k));
       ASSERT_NO_FATAL_FAILURE(ExpectTensor(layout, { k }, memory, dtype));
@@ -76,7 +76,7 @@ TEST(ViewHelpers, ADenseTensor) {
   EXPECT_EQ(view.stride_head, kDim);
 }
 
-// Strides are of 64 bits.
+// Strides are 64-bit.
 TEST(ViewHelpers, TheLargestShape) {
   static char memory[1];
   const int32_t most = 1 << 20;

@@ -1,4 +1,4 @@
-// Waits and their timeouts: 0 polls, a positive one expires in about its time, -1 is the configured one.
+// Waits and their timeouts: 0 polls, a positive timeout expires in about its time, -1 is the configured timeout.
 #include <sched.h>
 
 #include <chrono>
@@ -67,7 +67,7 @@ TEST_P(Wait, ZeroPolls) {
     }
     CGR_ASSERT_OK(status);
     EXPECT_EQ(result.num_requests, 1);
-    // The latest moment: one operation for each time that somebody asks.
+    // CGR_SCHEDULE_LATEST: each query runs one operation.
     EXPECT_TRUE(HasThreads() ? polls >= 20 : GetParam().config.host_schedule != CGR_SCHEDULE_LATEST || polls > 3) << polls;
     engine_->CheckAll();
   }
@@ -95,7 +95,7 @@ TEST_P(TimedWait, MinusOneIsTheConfiguredTimeout) {
   double took = MillisecondsOf(-1, CGR_NOT_READY, { "after 70 ms" });
   EXPECT_GE(took, 69);
   EXPECT_LT(took, 5000);
-  // Capture and warm-up wait for the steps in flight with it, and change nothing when it expires.
+  // Capture and warm-up wait for the steps in flight with this timeout, and change nothing when it expires.
   cgr_capture other = engine_->CaptureStruct();
   other.engine = nullptr; // must not be kept
   engine_->records.clear();

@@ -1,5 +1,5 @@
-// Pages that the windows and chunks of every layer have passed are neither read nor needed: an engine gives them back, others
-// get them, and nothing of it shows in any result.
+// Pages that the windows and chunks of every layer have passed are neither read nor needed: an engine gives them back, other
+// requests get them, and no result shows it.
 #include "tests/support/groups_case.h"
 #include "tests/support/tables.h"
 
@@ -57,8 +57,8 @@ protected:
   }
 };
 
-// One engine gives back what it can before every step, and what it gives back is NaN or another request's from then on; the other
-// keeps all. Every result is right, and the same bit for bit.
+// One engine gives back the pages it can before every step; from then on they hold NaN or belong to another request. The other
+// engine keeps all pages. Every result is right, and the same bit for bit.
 TEST_P(WindowPages, ThatAreGivenBackDoNotShow) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
@@ -68,7 +68,7 @@ TEST_P(WindowPages, ThatAreGivenBackDoNotShow) {
       Random random(seed);
       EngineOptions options = Options(kind);
       std::unique_ptr<Engine> keeps = Make(options);
-      options.num_pages = 44; // of four rows with all their pages it would be 50
+      options.num_pages = 44; // four rows with all their pages would need 50
       std::unique_ptr<Engine> gives = Make(options);
       int32_t dropped = 0;
       for (int n = 0; n < 70 && !HasFailure(); n++) {
@@ -108,7 +108,7 @@ TEST_P(WindowPages, ThatAreGivenBackDoNotShow) {
     }
 }
 
-// Steps ahead: a page goes to another request as soon as the last step that could see it has completed.
+// With steps in flight, a page goes to another request as soon as the last step that could see it has completed.
 TEST_P(WindowPages, GoToOthersWhileStepsRun) {
   for (int32_t window : { 1, kPage, kPage + 1, 40 }) {
     SCOPED_TRACE(window);
@@ -130,7 +130,7 @@ TEST_P(WindowPages, GoToOthersWhileStepsRun) {
   }
 }
 
-// One page fewer is refused, by name; it comes back, and the step is good.
+// One page fewer is refused, by name; once the page is back, the step is good.
 TEST_P(WindowPages, AreNeededFromTheFirstTokenSeenOn) {
   for (const Kind &kind : kKinds) {
     SCOPED_TRACE(Name(kind));
@@ -159,7 +159,7 @@ TEST_P(WindowPages, AreNeededFromTheFirstTokenSeenOn) {
   }
 }
 
-// Back to a length at which windows reached further.
+// Setting a row back to a length at which windows reached further back.
 TEST_P(WindowPages, AreNeededAgainAtAShorterLength) {
   std::unique_ptr<Engine> engine = Make(Options({ { { 20, 0 } }, CGR_MODE_FULL }));
   int32_t row = engine->Start(60, 1), spare = engine->Start(1, 2);
@@ -176,7 +176,7 @@ TEST_P(WindowPages, AreNeededAgainAtAShorterLength) {
     ASSERT_NO_FATAL_FAILURE(engine->Step(engine->Chunks({ { row, 1 }, { spare, 1 } })));
 }
 
-// In the engine's own table anything may stand before the window; within it a guard reports what is no page.
+// The engine's own table may hold anything before the window; within it a guard reports an entry that is not a page.
 TEST_P(WindowPages, OfTheEnginesTableMayBeAnything) {
   for (const Kind &kind : kKinds) {
     SCOPED_TRACE(Name(kind));
@@ -201,7 +201,7 @@ TEST_P(WindowPages, OfTheEnginesTableMayBeAnything) {
   }
 }
 
-// Two groups: each gives back what its own layers have passed; of a group with a layer that sees all nothing goes.
+// Two groups: each gives back what its own layers have passed; a group with a layer that sees everything gives back nothing.
 TEST_P(WindowPages, OfEachGroupByItsOwnLayers) {
   using groups::LayerSpec;
   const int32_t kBf16 = CGR_DTYPE_BF16;

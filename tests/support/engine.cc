@@ -1,4 +1,4 @@
-// The engine's making and end, and its memory.
+// The engine's creation and destruction, and its memory.
 #include "tests/support/engine.h"
 
 #include <cstring>
@@ -68,7 +68,7 @@ const float *Engine::Floats(const std::vector<float> &values) {
   return there;
 }
 
-// Entries that nobody has set are no page at all, so that reading one is noticed.
+// Entries that nobody has set hold no valid page, so that reading one is noticed.
 void Engine::MakeTable() {
   size_t stride = size_t(TableStride());
   std::vector<int32_t> empty(size_t(o.max_rows + 1) * stride, INT32_MAX);
@@ -216,7 +216,7 @@ Engine::~Engine() {
   Destroy();
 }
 
-// Streams go before memory: what is still on them, of steps that were refused, uses it.
+// Streams are destroyed before memory: work of refused steps that is still on them uses it.
 void Engine::Destroy() {
   CGR_EXPECT_OK(cgr_runtime_destroy(rt));
   for (cudaStream_t made : { stream, side })

@@ -1,4 +1,4 @@
-// What must come of a step: its result, what it writes, its outputs.
+// The expected effects of a step: its result, what it writes, its outputs.
 #include "tests/support/engine.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace cgr_test {
 // What the guards refuse in an engine's own table.
 bool Engine::IsBad(int32_t page) const { return page < 0 || page >= o.num_pages || page == 1; }
 
-// The first token that some layer sees, of a step after `computed` tokens.
+// The first token that any layer sees in a step after `computed` tokens.
 int32_t Engine::FirstSeen(int32_t computed) const {
   int32_t first = computed;
   for (const LayerOptions &l : o.layers) {
@@ -78,7 +78,7 @@ void Engine::ExpectResult(const InFlight &p, const cgr_step_result &result) {
   }
 }
 
-// `token` must have the best score, or one that rounding cannot tell from it.
+// `token` must have the best score, or one that rounding cannot distinguish from it.
 void Engine::ExpectSampled(const InFlight::Taken &taken, int32_t token) {
   const std::vector<Entry> &cache = taken.request->cache;
   std::vector<double> scores(kVocabulary, 0.0);
@@ -114,7 +114,7 @@ void Engine::ExpectTokens(const InFlight &p, const cgr_step_result &result) {
   }
 }
 
-// The last message tells in words what the guard of a result tells in numbers.
+// The last message says in words what a result's guard says in numbers.
 void Engine::ExpectGuardMessage(uint64_t seq, const cgr_guard &guard) {
   std::string place = "at row " + std::to_string(guard.row) + ", index " + std::to_string(guard.index);
   ExpectMessage(CGR_ERROR_STEP, CGR_ERROR_STEP,

@@ -51,7 +51,7 @@ struct PoisonArgs {
   size_t out_bytes, lse_bytes;
 };
 
-// Before a call, so that a test sees every byte that it writes.
+// Runs before a call, so that a test sees every byte that the call writes.
 void PoisonOutputs(const void *raw) {
   const PoisonArgs &a = *static_cast<const PoisonArgs *>(raw);
   std::memset(a.out, 0xff, a.out_bytes);
@@ -107,7 +107,7 @@ struct NodeArgs {
   const RecordState *state;
 };
 
-// The first node of Feed::kNodes: inputs for as many tokens as there can be.
+// The first node of Feed::kNodes: inputs for the largest number of tokens.
 void MakeNextInputs(const void *raw) {
   const RecordState &s = *static_cast<const NodeArgs *>(raw)->state;
   int32_t upload = s.recording->Next();
@@ -140,7 +140,7 @@ void KeepOutputs(const void *raw) {
 
 // -------------------------------------------------------------------------------------------------------------------- record
 
-// Enqueues one thing after the other, until the state says that `record` fails.
+// Enqueues one thing after another until the state says that `record` fails.
 class Enqueuer {
 public:
   Enqueuer(cgr_recorder *recorder, const RecordState &state, const cgr_record_info &info)

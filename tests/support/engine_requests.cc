@@ -33,7 +33,7 @@ size_t Engine::FreePages() {
   return free_.size();
 }
 
-// Pages that a row has no more. They are free once its last step has completed, and no page is free that another request uses.
+// Pages that a row no longer has. They are free once its last step has completed, except pages that another request uses.
 void Engine::Retire(int32_t row, std::vector<int32_t> pages) {
   uint64_t seq = Info(row).last_seq;
   std::vector<int32_t> gone;
@@ -51,7 +51,7 @@ void Engine::Retire(int32_t row, std::vector<int32_t> pages) {
   retired_.push_back({ seq, gone });
 }
 
-// By page, tokens that requests still need.
+// Per page, the number of tokens that requests still need.
 std::vector<int32_t> Engine::OwnedTokens() const {
   std::vector<int32_t> owned(size_t(o.num_pages), 0);
   owned[0] = o.page_size;

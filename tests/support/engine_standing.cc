@@ -1,4 +1,4 @@
-// The steps of a test's engine by the standing batch.
+// The steps of a test's engine through the standing batch.
 #include "tests/support/engine.h"
 
 namespace cgr_test {
@@ -20,7 +20,7 @@ cgr_status Engine::PrepareStandingAsIs(const std::vector<Item> &items, const cgr
   return cgr_step_prepare(rt, &batch, &step);
 }
 
-// Takes whoever is not in it, puts or sets the others as they come, and swaps them into place.
+// Takes out the rows that are not among the items, puts or sets the others in turn, and swaps them into place.
 cgr_status Engine::PrepareStanding(const std::vector<Item> &items, const cgr_key *forced) {
   auto find = [](const std::vector<int32_t> &rows, int32_t row) { return std::find(rows.begin(), rows.end(), row); };
   std::vector<int32_t> rows = StandingRows(), wanted;
@@ -31,7 +31,7 @@ cgr_status Engine::PrepareStanding(const std::vector<Item> &items, const cgr_key
       CGR_EXPECT_OK(cgr_standing_take(rt, 0, 0, row));
   rows = StandingRows();
   for (const Item &item : items)
-    if (find(rows, item.row) != rows.end()) // first no tokens: all must fit on the way
+    if (find(rows, item.row) != rows.end()) // no tokens at first: every intermediate batch must fit
       CGR_EXPECT_OK(cgr_standing_set(rt, 0, 0, item.row, 0, nullptr, 0));
   for (const Item &item : items) {
     const bool member = find(rows, item.row) != rows.end();

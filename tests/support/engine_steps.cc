@@ -103,7 +103,7 @@ cgr_status Engine::Prepare(const std::vector<Item> &items, const cgr_key *forced
   batch.num_requests = int32_t(items.size());
   batch.rows = rows.data();
   batch.query_lens = lens.data();
-  batch.tokens = told || tokens.size() % 2 == 1 ? tokens.data() : nullptr; // the array of nothing but LAST now and then
+  batch.tokens = told || tokens.size() % 2 == 1 ? tokens.data() : nullptr; // now and then an array of only LAST
   batch.flags = partial ? flags.data() : nullptr;
   batch.forced_key = forced;
   batch.variant = variant;
@@ -111,7 +111,7 @@ cgr_status Engine::Prepare(const std::vector<Item> &items, const cgr_key *forced
   return cgr_step_prepare(rt, &batch, &step);
 }
 
-// What the prepared step takes of its requests.
+// What the prepared step takes from its requests.
 std::vector<InFlight::Taken> Engine::Take() const {
   std::vector<InFlight::Taken> taken;
   for (const Item &item : items_) {
@@ -145,7 +145,7 @@ void Engine::Upload(InFlight *p, cudaStream_t on) {
   }
 }
 
-// A launch that failed. The step is prepared still, or over: then nothing of it counts, though it may have written its pages and
+// A launch that failed. The step is still prepared, or over: then nothing of it counts, though it may have written its pages and
 // may still do so until its number has completed.
 cgr_status Engine::Failed(std::unique_ptr<InFlight> p, cgr_status status) {
   EXPECT_TRUE(step.state == CGR_STEP_PREPARED || step.state == CGR_STEP_ABANDONED)

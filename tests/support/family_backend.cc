@@ -90,7 +90,7 @@ cgr_status FamilyBackend::MakeFlashMla(State *s) const {
   return status;
 }
 
-// Steps of one token each by the plan of decode kernels, if that is the family; all others by the prefill kernels' plan.
+// Steps of one token per request use the decode kernels' plan, if that is the family; all others use the prefill kernels' plan.
 cgr_status FamilyBackend::MakeFlashInfer(State *s) const {
   s->flashinfer = CGR_FLASHINFER_PLAN_INIT;
   s->family =
@@ -123,7 +123,7 @@ cgr_status FamilyBackend::MakeFlashInfer(State *s) const {
     in.num_multiprocessors = o_.num_multiprocessors;
     in.graph = 1;
     s->prefill = in;
-    // The arrays say that the batch is not uniform; those of the device follow when there is one.
+    // The arrays say that the batch is not uniform; the device's arrays follow once there is a device.
     static const int32_t no_array = 0;
     in.qo_indptr = &no_array;
     status = cgr_flashinfer_prefill_size(&in, &s->flashinfer);
@@ -210,7 +210,7 @@ cgr_status FamilyBackend::Plan(State *s, cgr_recorder *recorder) {
   const int32_t *pages = BufferOf(recorder, CGR_BUFFER_KV_INDPTR);
   cgr_device *device = s->key.device;
   num_plans++;
-  if (s->key.kind == CGR_KIND_NONE) { // an eager step has counts of its own
+  if (s->key.kind == CGR_KIND_NONE) { // an eager step has its own counts
     cgr_plan_key own = s->key;
     own.num_requests = info.num_requests;
     own.num_tokens = info.num_tokens;

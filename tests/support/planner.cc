@@ -225,7 +225,7 @@ Planning::Planning(const EngineOptions &options, const std::vector<PlannerOption
   expected_.resize(planners.size());
 }
 
-// Whatever a test did: each state has gone once.
+// Whatever a test did, each state has been destroyed once.
 Planning::~Planning() {
   engine.reset();
   for (auto &planner : planners)

@@ -4,8 +4,8 @@
 namespace cgr_test {
 namespace rows {
 
-// On CUDA with enough KV heads that a batch of long requests is more than the GPU holds at once: how a request's work is cut then
-// depends on the others, unless it must not.
+// On CUDA, with so many KV heads that a batch of long requests is more than the GPU holds at once: the way a request's work is
+// split then depends on the others, unless it must not.
 Model ModelFor(const DeviceParam &device) {
   if (device.IsCuda())
     return { { { 0, 8, 8, 64, CGR_DTYPE_BF16 },
@@ -250,7 +250,7 @@ cgr_status RowEngine::Prepare(const std::vector<Item> &items, bool standing, cgr
   return cgr_step_prepare(rt, &batch, step);
 }
 
-// What an earlier step left must not pass for an answer.
+// The leftovers of an earlier step must not pass for an answer.
 void RowEngine::Poison(int32_t num_tokens) {
   for (size_t l = 0; l < layers_.size(); l++) {
     CGR_EXPECT_OK(cgr_fill(dev_, layers_[l].out.data, 0xff, size_t(num_tokens) * OutBytes(l), stream_));

@@ -18,7 +18,7 @@ void SampleRowsOnHost(const void *raw) {
 
 template <class Args> using Launcher = int (*)(const Args *, cudaStream_t);
 
-// A build without a toolkit has none, and opens no GPU.
+// A build without a toolkit has no kernels and opens no GPU.
 #if CGR_TEST_CUDA
 const Launcher<RowInputs> make_rows = test_make_rows;
 const Launcher<RowSampler> sample_rows = test_sample_rows;

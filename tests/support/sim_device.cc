@@ -77,7 +77,7 @@ int StreamDestroy(cgr_device *dev, cudaStream_t stream) {
   delete StreamOf(stream);
   return CGR__DEVICE_OK;
 }
-// A query lets one operation run, the oldest so that whoever only asks gets there.
+// A query runs one operation, the oldest, so that a caller that only polls gets to the end.
 int StreamQuery(cgr_device *dev, cudaStream_t stream) {
   const SimStream *s = StreamOf(stream);
   if (!SimOf(dev)->IsDone(s->tail))
@@ -226,7 +226,7 @@ void SimDevice::Run(Op *op) {
     after(work);
 }
 
-// An operation comes after those that it waits for, so that the oldest is always ready.
+// An operation comes after those that it waits for, so the oldest is always ready.
 bool SimDevice::RunOldest() {
   if (num_pending_ == 0 || running_)
     return false;
@@ -366,7 +366,7 @@ int SimDevice::Wait(cgr__event *handle, cudaStream_t stream_handle) {
   return error;
 }
 
-// Everything has run by then, so that a stream has nothing to wait for when its capture ends.
+// Everything has run by then, so a stream has nothing to wait for when its capture ends.
 int SimDevice::BeginCapture(cudaStream_t handle) {
   RunAll();
   captured_ = std::make_unique<SimGraph>();

@@ -183,7 +183,7 @@ void Simulation::Moment() {
       continue;
 }
 
-// A fetch is looked at while it runs.
+// Checks the inbox while a fetch runs.
 void Simulation::InterruptedFetch() {
   dev_->run_with = [this](const SimWork &work) {
     counts_.in_fetch += Interrupted([&] { work.function(work.args); }, Pick(1, 120), [&] { model_->CheckInbox(work); });
@@ -192,8 +192,8 @@ void Simulation::InterruptedFetch() {
   dev_->run_with = nullptr;
 }
 
-// The commit of the prepared step falls into the fetch of the step before; or it is cancelled there, and another one is prepared
-// and launched. False: there is no such fetch, or it had ended.
+// The commit of the prepared step falls into the fetch of the step before; or the prepared step is cancelled there, and another
+// one is prepared and launched. False: there is no such fetch, or it had ended.
 bool Simulation::LaunchInFetch(bool standing) {
   while (CanInterrupt() && !dev_->CanRun(cgr__host_fetch) && dev_->RunOldest())
     continue;
@@ -220,7 +220,7 @@ bool Simulation::LaunchInFetch(bool standing) {
   return launched;
 }
 
-// Until one more step has completed.
+// Runs until one more step has completed.
 bool Simulation::RunToNextResult() {
   const uint64_t before = model_->seq;
   while (model_->seq == before && failure().empty())
@@ -241,7 +241,7 @@ Plan Simulation::MakePlan(const std::vector<Item> &items) const {
   return plan;
 }
 
-// A key that serves the batch and is not the one that would be chosen.
+// A key that serves the batch but is not the one that would be chosen.
 bool Simulation::ChooseForced(const std::vector<Item> &items, cgr_key *key) {
   int32_t tokens = 0, requests = int32_t(items.size());
   for (const Item &item : items)
@@ -367,7 +367,7 @@ void Simulation::CountKind() {
 void Simulation::Launch(bool standing) {
   const uint64_t number = rt_->lane.prepared.seq, before = rt_->lane.launched;
   const std::vector<Item> items = model_->plans[number].items;
-  // No result is lost but those that the launch may take; that of the step before is none of them.
+  // No result is lost except those that the launch may take, which do not include that of the step before.
   if (number > uint64_t(options_.depth))
     Collect(std::min(number - uint64_t(options_.depth), before > 0 ? before - 1 : 0));
   CountKind();
@@ -407,7 +407,7 @@ void Simulation::Commit(const std::vector<Item> &items, bool standing) {
     before_ = items;
 }
 
-// Its changes are pending again, its rows keep their lengths; the number is used up.
+// The step's changes are pending again, its rows keep their lengths, and its number is used up.
 void Simulation::Abandoned(uint64_t number) {
   if (step_.state != CGR_STEP_ABANDONED || step_.seq != rt_->lane.launched)
     Fail("a failed launch left its step otherwise than abandoned, or its number unused");
@@ -474,7 +474,7 @@ void Simulation::CollectOne() {
     Fail("the result of step " + std::to_string(number) + " differs");
 }
 
-// A flush takes as many numbers as it needs, and the results that were in their places.
+// A flush takes as many numbers as it needs, and overwrites the results in their places.
 void Simulation::DropExpired() {
   while (rt_->lane.launched - collected_ > uint64_t(options_.depth)) {
     collected_++;
@@ -522,7 +522,7 @@ void Simulation::Step() {
   if (!failure().empty() || !Prepare(items, standing))
     return;
   Moment();
-  if (OneIn(6)) // a row of the step, or another, gets more pages meanwhile
+  if (OneIn(6)) // a row, of the step or not, gets more pages meanwhile
     Reserve(AnyRow(), Pick(16, kSeqLen));
   if (OneIn(7))
     return Cancel();

@@ -1,4 +1,4 @@
-// What the simulated engine does between steps: rows, pages, batches, and slots that are spoiled.
+// What the simulated engine does between steps: rows, pages, batches, and spoiled slots.
 #include <algorithm>
 
 #include "tests/support/simulation.h"
@@ -41,7 +41,7 @@ void Simulation::Close(int32_t row) {
                 before_.end());
 }
 
-// Rows may share pages: no content of a page counts here.
+// Rows may share pages: their contents do not matter here.
 int32_t Simulation::FreshPage(int32_t row, int g) {
   const std::vector<int32_t> &has = rows_[row].pages[g];
   int32_t page = Pick(2, kPages - 1);
@@ -135,7 +135,7 @@ std::vector<Item> Simulation::WholeBatch() {
   return items;
 }
 
-// The last whole batch once more, each request with its last token: a header alone if it was one of decodes.
+// The last whole batch again, each request with its last token: only a header if it was a batch of decodes.
 std::vector<Item> Simulation::SameAgain() {
   std::vector<Item> items = before_;
   for (Item &item : items) {
@@ -193,7 +193,7 @@ void Simulation::EditStanding(int32_t row) {
   }
 }
 
-// Every member can step: it has its tokens, its pages and room. One that starts again has no last token.
+// Makes every member able to step, with its tokens, its pages and room. One that starts again has no last token.
 void Simulation::MakeStandingReady() {
   for (size_t i = 0; i < members_.size(); i++) {
     Item &m = members_[i];
@@ -211,7 +211,7 @@ void Simulation::MakeStandingReady() {
 
 // ------------------------------------------------------------------------------------------------------------------- spoils
 
-// A launched step whose prologue has not run: its slot is no longer what the host has committed.
+// Alters the slot of a launched step whose prologue has not run: it is no longer what the host committed.
 void Simulation::Spoil() {
   const uint64_t first = model_->seq + (model_->begun ? 2 : 1), last = rt_->lane.launched;
   if (first > last)

@@ -83,7 +83,7 @@ void Model::After(const SimWork &work) {
 
 // -------------------------------------------------------------------------------------------------------------------- slots
 
-// The header, and what it names, of an inbox or a slot.
+// The header of an inbox or a slot, and what it names.
 bool Model::SameContent(const unsigned char *content, const Shadow &shadow) const {
   const cgr__slot_header header = *reinterpret_cast<const cgr__slot_header *>(shadow.bytes.data());
   const cgr__slot_layout &layout = rt_->lane.ring.slot;
@@ -207,7 +207,7 @@ void Model::AfterPrologue(const cgr__step_args &args) {
   Check(b_.counts[CGR_COUNT_REQUESTS] == int32_t(plan_.items.size()), "the step has another number of requests");
 }
 
-// Whose composition the device has, too, and which of the engine's sections it takes.
+// Also whose composition the device has, and which of the engine's sections it takes.
 void Model::CheckState(const cgr__step_args &args) {
   const cgr__step_state &state = *args.state;
   Check(state.error.error == error_, "the prologue reports another error, or none");
@@ -306,7 +306,7 @@ void Model::BeforeEpilogue(const cgr__step_args &args) {
   outcome_ = Outcome();
   outcome_.error = error_;
   outcome_.known = !loose_;
-  if (!loose_ && !args.abandon) { // one that was given up may have come to no metadata of its key
+  if (!loose_ && !args.abandon) { // an abandoned one may not have got to its key's metadata
     CheckRequests(args);
     CheckTokens(args);
   }
@@ -327,7 +327,7 @@ void Model::BeforeEpilogue(const cgr__step_args &args) {
   }
 }
 
-// As the host will find it.
+// Checks the record as the host will find it.
 void Model::CheckRecord() {
   const cgr__ring &ring = rt_->lane.ring;
   const cgr__result_record *record = cgr__ring_result(&ring, seq);

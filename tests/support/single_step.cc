@@ -21,7 +21,7 @@ State state;
 
 const greg_t kTrapFlag = 0x100;
 
-// The first signal is that of the breakpoint; the others come from the flag.
+// The first signal comes from the breakpoint, the others from the trap flag.
 void OnTrap(int, siginfo_t *, void *context) {
   greg_t *flags = &static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_EFL];
   if (!state.begun) {

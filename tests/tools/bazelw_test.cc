@@ -1,11 +1,11 @@
-// bazelw on machines that lack this or that: what it says, what it installs, and that it installs nothing where it may not. All
-// programs that it finds are the test's.
+// bazelw on machines that lack some tools: what it says, what it installs, and that it installs nothing where it may not. All
+// programs that it finds belong to the test.
 #include "tests/support/commands.h"
 
 namespace cgr_test {
 namespace {
 
-// apt-get keeps what it was asked. It asks for root as the real one does, and when it installs, Bazel and a compiler are there.
+// apt-get records its arguments. It requires root as the real one does; once it has installed, Bazel and a compiler are there.
 constexpr const char *kAptGet = R"sh(echo "$*" >> "$LOG"
 root() { [[ $(id -u) == 0 || -n ${AS_ROOT:-} ]]; }
 case "$*" in
@@ -28,8 +28,8 @@ case "$*" in
 esac
 )sh";
 
-// A Bazel that takes nothing from packages. It ends with the status in the file `status`, and writes `events` where the last of
-// its options says.
+// A Bazel that takes nothing from packages. It exits with the status in the file `status`, and writes `events` where its last
+// --build_event_json_file says.
 constexpr const char *kBazel7 = R"sh([[ $1 != --version ]] || { echo "bazel 7.4.1"; exit; }
 echo "bazel $*"
 for a in "$@"; do
@@ -49,7 +49,7 @@ protected:
     bin_.WriteProgram("id", "echo 0\n");
     bin_.Write("lists", "");
   }
-  // As somebody who is not root; with a sudo that answers `asked`, which says whether it lets them in.
+  // As a user who is not root; with a sudo that answers `asked`, which says whether it lets the user in.
   void BeNobody() { bin_.WriteProgram("id", "echo 1000\n"); }
   void BeNobodyWithSudo(const std::string &asked) {
     BeNobody();
@@ -95,7 +95,7 @@ TEST_F(Bazelw, FetchesPackageListsWhereThereAreNone) {
   EXPECT_NE(Log().find("update\n"), std::string::npos) << Log();
 }
 
-// Without network, too.
+// Also without network.
 TEST_F(Bazelw, InstallsNothingWhereAllIsThere) {
   HaveBazel7();
   bin_.Write("offline", "");
@@ -135,7 +135,7 @@ TEST_F(Bazelw, TellsALineToPasteWhereItMayNotInstall) {
   EXPECT_EQ(Log().find("-y"), std::string::npos) << Log();
 }
 
-// What is to be pasted works there: without sudo, and where apt knows of no packages yet.
+// The command to paste works on that machine: without sudo, and where apt knows of no packages yet.
 TEST_F(Bazelw, TheLineToPasteIsTheMachines) {
   BeNobody();
   Says(RunBazelw("build //x"), "To install them, as root:\n    apt-get install --no-install-recommends g++");
@@ -249,7 +249,7 @@ TEST_F(BazelwTest, DecodesTheNamesOfResults) {
   Ends("0", 0, " //x\n1 passed, 0 failed, 0 skipped\n");
 }
 
-// Of what is in a remote cache no cases are known. That is said, and is no failure.
+// The cases of results in a remote cache are unknown. bazelw says so, and that is not a failure.
 TEST_F(BazelwTest, SaysWhatItCannotCount) {
   bin_.Write("events", std::string(kRemote) + kEvent);
   Ends("0", 0,
@@ -265,7 +265,7 @@ TEST_F(BazelwTest, SaysWhatItCannotCount) {
        "names no results of tests, so cases are not counted\n"); // Bazel's own word that it tested, and nothing to show for it
 }
 
-// It did not get as far as testing: no results of before are summed up.
+// If Bazel did not get as far as testing, earlier results are not summed up.
 TEST_F(BazelwTest, HasNoResultsOfABuildThatFailed) {
   Ends("1", 1, "bazel test ended with status 1: no results\n0 passed, 0 failed, 0 skipped\n");
 }

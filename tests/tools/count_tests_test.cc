@@ -1,4 +1,4 @@
-// The summary of a test run: how many cases passed, failed and were skipped, and why they were.
+// The summary of a test run: how many cases passed, failed and were skipped, and why they were skipped.
 #include "tests/support/commands.h"
 
 namespace cgr_test {
@@ -30,7 +30,7 @@ TEST_F(CountTests, AddsUpFilesAndGivesReasons) {
   EXPECT_EQ(outcome.text, "skipped 2: no GPU\nskipped 1: needs two GPUs, there are 0\n3 passed, 0 failed, 3 skipped\n");
 }
 
-// As they were written, not as XML has them.
+// As they were written, not as XML escapes them.
 TEST_F(CountTests, GivesReasonsInPlainText) {
   folder_.Write("a.xml", "<testsuites>\n" + Case("one", Skipped("Debian&apos;s &quot;x&quot; &lt; 3 &amp;&amp; no &amp;lt;")) +
                              "</testsuites>\n");
@@ -55,7 +55,7 @@ TEST_F(CountTests, FailsWhenACaseDoes) {
   EXPECT_EQ(outcome.text, "1 passed, 1 failed, 0 skipped\n");
 }
 
-// A case that failed and was skipped, failed.
+// A case that both failed and was skipped counts as failed.
 TEST_F(CountTests, AFailureIsNoSkip) {
   folder_.Write("a.xml", "<testsuites>\n" + Case("one", kFailure + Skipped("no GPU")) + "</testsuites>\n");
   EXPECT_EQ(Count("a.xml\\n").text, "0 passed, 1 failed, 0 skipped\n");

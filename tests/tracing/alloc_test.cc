@@ -1,4 +1,4 @@
-// Nothing that is told allocates: counted at malloc itself. And no memory is touched for the first time in a step.
+// Reporting never allocates; allocations are counted in malloc itself. And no step touches memory for the first time.
 #include <sys/resource.h>
 
 #include <numeric>
@@ -11,7 +11,7 @@ namespace {
 
 uint64_t allocations_of_dump = 0, dumps = 0;
 
-// The number of allocations at the moment when the dump was handed over.
+// The number of allocations when the dump was handed over.
 void CountDump(void *, const char *, size_t) {
   allocations_of_dump = num_allocations;
   dumps++;
@@ -73,7 +73,7 @@ TEST(Alloc, NothingIsAllocatedToRecord) {
   CGR_ASSERT_OK(engine.Capture());
   CGR_ASSERT_OK(engine.Prepare({}));
   CGR_ASSERT_OK(engine.Launch());
-  cgr_batch batch = CGR_BATCH_INIT; // without requests: the test has nothing to do but to count
+  cgr_batch batch = CGR_BATCH_INIT; // without requests: the test only counts
   uint64_t failed = 0;
   const uint64_t before = num_allocations;
   for (int i = 0; i < 10000; i++) {
@@ -94,7 +94,7 @@ uint64_t Faults() {
   return uint64_t(usage.ru_minflt);
 }
 
-// Memory of the sums has been touched before any step: 300 keys' are some 75 pages.
+// The memory of the sums has been touched before any step: for 300 keys it is some 75 pages.
 TEST(Alloc, NoPageIsTouchedForTheFirstTimeLater) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers touch pages of their own";

@@ -1,4 +1,4 @@
-// A device's clock moved to the host's: an offset at first, and once two comparisons are a second apart a rate too.
+// A device's clock mapped to the host's: at first by an offset, and by a rate too once two comparisons are a second apart.
 #include <gtest/gtest.h>
 
 #include "tracing/device_clock.h"
@@ -32,7 +32,7 @@ TEST(DeviceClock, HasARateFromOneSecondOn) {
   EXPECT_NEAR(double(cgr__device_clock_at(&clock, 9 * kSecond) - 52 * kSecond), 2000.0, 2.0);
 }
 
-// 100 ns per ms too slow, ahead of the host's by more than a day.
+// The device's clock is 100 ns per ms too slow, and more than a day ahead of the host's.
 TEST(DeviceClock, FollowsTheRate) {
   cgr__device_clock clock = {};
   const uint64_t far = 100000 * kSecond;

@@ -1,4 +1,4 @@
-// The flight recorder as JSON: after an abandoned step, after the device's death, on request, and by whoever asked to be told.
+// The flight recorder as JSON: after an abandoned step, after the device's death, on request, and for a registered callback.
 #include <algorithm>
 
 #include "tests/tracing/json_reader.h"
@@ -45,7 +45,7 @@ TEST(Dump, TellsTheStepsInTheirOrder) {
   EXPECT_EQ(JsonReader::Read(engine.Dump())["prepared"].kind, Json::kNull);
 }
 
-// A refused step has no key, but where strict mode refuses it for want of its graph.
+// A refused step has no key, unless strict mode refuses it because its graph is missing.
 TEST(Dump, NamesTheKeyThatARefusedStepHasMissed) {
   PlainEngine engine([](cgr_config *config) { config->strict = 1; });
   CGR_EXPECT(CGR_ERROR_FALLBACK, engine.Prepare({ 1, 1 }));
@@ -93,7 +93,7 @@ TEST(Dump, IsToldAfterAnAbandonedStep) {
   EXPECT_EQ(told.texts.size(), 1u);
 }
 
-// The device dies of a launch: the dump names the step, its key and the first cause, once, and the runtime still tells
+// The device dies in a launch: the dump names the step, its key and the first cause, once, and the runtime still reports
 // everything.
 TEST(Dump, NamesStepKeyAndFirstCauseOfADeath) {
   Told told;
@@ -125,7 +125,7 @@ TEST(Dump, NamesStepKeyAndFirstCauseOfADeath) {
   EXPECT_EQ(engine.KeyStats(1).steps, 1u);
 }
 
-// Dead at any call of the device, in every kind of step: told once, with the step that it died in among records or as prepared.
+// The device dies at any call, in every kind of step: reported once, with the step in which it died among records or as prepared.
 TEST(Dump, IsToldOnceWhereverTheDeviceDies) {
   for (const std::vector<int32_t> &lens : { std::vector<int32_t>{ 1 }, { 5, 2 }, { 20, 20 } })
     for (uint64_t nth = 1;; nth++) {
@@ -174,7 +174,7 @@ TEST(Dump, KeepsTheNewestWhereTheRingHasWrapped) {
   EXPECT_EQ(JsonReader::Read(told.texts[0])["records"].items.size(), 512u) << "the whole ring fits into the buffer";
 }
 
-// What a guard refused is told as long as the step's result is there. The row's length is beyond its pages' table.
+// What a guard refused is reported as long as the step's result is there. The row's length is beyond its page table.
 TEST(Dump, JoinsWhatGuardsHaveRefused) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -202,7 +202,7 @@ TEST(Dump, JoinsWhatGuardsHaveRefused) {
   EXPECT_EQ(engine.Flight()[0].guard.error, CGR_GUARD_NONE);
 }
 
-// Of the last 16 that somebody waited for, once each, and of none that nobody did.
+// For the last 16 steps that somebody waited for, once each, and for no other.
 TEST(Dump, KeepsWhatGuardsHaveRefused) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -261,7 +261,7 @@ TEST(Dump, TimesAreThoseOfTheClock) {
   EXPECT_GT(stats.launch.sum_ns, 2000u * 50);
 }
 
-// One step in so many, at random: not the same ones of any period, which steps may have, too.
+// One step in so many is timed, at random: steps may be periodic too, and the same ones of a period must not be picked.
 TEST(Dump, TimesOneStepInSoMany) {
   for (int32_t every : { 1, 2, 4, 16, 128 }) {
     SCOPED_TRACE(every);
@@ -289,7 +289,7 @@ TEST(Dump, TimesOneStepInSoMany) {
   }
 }
 
-// The clock of a runtime of some age is left alone, so that one text is like the next.
+// The clock of an older runtime is not compared anew, so consecutive texts are the same.
 TEST(Dump, WritesWhatFits) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -309,7 +309,7 @@ TEST(Dump, WritesWhatFits) {
   }
 }
 
-// Of records of another size than the library's: each is written as far as it goes, and the next begins where it ends.
+// Records of another size than the library's: each is filled as far as its size goes, and the next begins where it ends.
 TEST(Dump, RecordsMayBeOfAnotherSize) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -341,7 +341,7 @@ TEST(Dump, RecordsMayBeOfAnotherSize) {
   }
 }
 
-// What only tells may be called anywhere: inside `record`, while a graph is captured or a step runs eagerly, and between pieces.
+// Calls that only report may be made anywhere: inside `record`, during a capture or an eager step, and between pieces.
 TEST(Dump, IsWrittenInsideOfRecordAndBetweenPieces) {
   PlainEngine engine;
   int told = 0;

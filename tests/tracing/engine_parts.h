@@ -8,7 +8,7 @@
 
 namespace cgr_test {
 
-// All layers become those of a backend of the engine's, the first one; NULL: they stay the library's. `layers` holds them.
+// Gives all layers to a backend of the engine's, its first one; NULL: they stay the library's. `layers` holds them.
 inline void GiveLayersTo(const cgr_backend *backend, cgr_config *config, std::vector<cgr_layer> *layers) {
   if (!backend)
     return;

@@ -1,5 +1,5 @@
-// What the flight recorder keeps of steps that failed: why, of which key, and by which step a device that reports a fault late
-// has been stopped.
+// What the flight recorder keeps about failed steps: why, with which key, and which step stopped a device that reports a fault
+// late.
 #include "tests/tracing/json_reader.h"
 #include "tests/tracing/plain_engine.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------------------- refusals
 
-// An engine that asks again and again whether the ring has room: the steps before stay in the recorder, and each refusal counts.
+// An engine polls for room in the ring: the steps before stay in the recorder, and each refusal counts.
 TEST(Refusals, OfAFullRingPushNothingOut) {
   const uint64_t polls = 10000;
   PlainEngine engine([](cgr_config *config) { config->flight_depth = 256; }, CGR_SCHEDULE_LATEST);
@@ -43,7 +43,7 @@ TEST(Refusals, OfAFullRingPushNothingOut) {
   EXPECT_EQ(engine.Stats().refused, polls + 1);
 }
 
-// Refusals that do not say the same are records of their own.
+// Refusals that differ get separate records.
 TEST(Refusals, ThatDifferAreRecordsOfTheirOwn) {
   PlainEngine engine([](cgr_config *config) { config->strict = 1; });
   for (int i = 0; i < 3; i++) {
@@ -85,7 +85,7 @@ TEST(Refusals, SayWhyThereWasNoGraphAndForWhichKey) {
   EXPECT_FALSE(json().Has("reason"));
 }
 
-// A step that would run eagerly for want of its graph and is refused for something else has not missed it yet.
+// A step without its graph, which would run eagerly, is refused for another reason: it has not missed the graph yet.
 TEST(Refusals, ForSomethingElseNameNoKey) {
   PlainEngine engine(nullptr, CGR_SCHEDULE_LATEST);
   CGR_ASSERT_OK(engine.Warmup());
@@ -109,7 +109,7 @@ TEST(Refusals, ForSomethingElseNameNoKey) {
   EXPECT_EQ(engine.KeyStats(1).misses, misses + 1) << "the refusal has not touched the prepared step";
 }
 
-// A launch that leaves its step prepared is told with the step, whatever becomes of it.
+// A launch that leaves its step prepared is reported with the step, whatever becomes of the step.
 TEST(RefusedLaunches, AreToldWithTheStep) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -141,7 +141,7 @@ TEST(RefusedLaunches, AreToldWithTheStep) {
 
 // --------------------------------------------------------------------------------------------------------- deaths, later
 
-// A device whose calls of one kind say that it is lost, while what was enqueued before has not run: on a GPU it never does.
+// A device whose calls of one kind say that it is lost, while earlier work has not run: on a lost GPU it never will.
 class LostFromNowOn {
 public:
   LostFromNowOn(cgr_device *dev, enum cgr__shim_op op) : dev_(dev), before_(dev->ops), ops_(*dev->ops) {
@@ -217,7 +217,7 @@ TEST(Deaths, WithNothingInFlightNameNoStep) {
   EXPECT_EQ(first["outcome"].text, "abandoned");
 }
 
-// Of a step that the recorder does not keep any more there is the number. Steps that are cancelled push the others out.
+// Of a step that the recorder no longer keeps, only the number is there. Cancelled steps push the others out.
 TEST(Deaths, NameTheNumberOfAStepThatIsNotKept) {
   PlainEngine engine([](cgr_config *config) { config->flight_depth = 256; }, CGR_SCHEDULE_LATEST);
   CGR_ASSERT_OK(engine.Capture());
@@ -234,7 +234,7 @@ TEST(Deaths, NameTheNumberOfAStepThatIsNotKept) {
 
 // ---------------------------------------------------------------------------------------------- steps of the runtime's own
 
-// A death at any call of the device, in a flush, a warm-up and a capture: told once, with the key.
+// The device dies at any call, in a flush, a warm-up and a capture: reported once, with the key.
 TEST(Deaths, OutsideOfStepsNameTheirKey) {
   const struct {
     const char *name, *key; // of the first that each comes to
@@ -285,7 +285,7 @@ TEST(Deaths, OutsideOfStepsNameTheirKey) {
     }
 }
 
-// One that the runtime survives: `record` fails while it warms up.
+// A failure that the runtime survives: `record` fails during warm-up.
 TEST(Failures, OfTheRuntimesOwnStepsAreTold) {
   Told told;
   PlainEngine engine(told.Asks());
@@ -311,7 +311,7 @@ TEST(Failures, OfTheRuntimesOwnStepsAreTold) {
   EXPECT_EQ(told.texts.size(), 1u);
 }
 
-// A full ring is the caller's to see: the engine polls.
+// A full ring is the caller's business: the engine polls.
 TEST(Failures, OfAFlushThatFindsNoSlotLeaveNoRecord) {
   Told told;
   PlainEngine engine(told.Asks(), CGR_SCHEDULE_LATEST);

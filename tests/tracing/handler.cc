@@ -184,7 +184,7 @@ uint64_t NVTX_API RegisterEnum(nvtxDomainHandle_t, const nvtxPayloadEnumAttr_t *
 void NVTX_API NameStream(CUstream stream, const char *name) { Tool::Get().streams[stream] = name; }
 void NVTX_API NameEvent(CUevent event, const char *name) { Tool::Get().cuda_events[event] = name; }
 
-// The library only pushes and pops; a range that it started instead would be missing from the tree.
+// The library only pushes and pops; a range made by start and end would be missing from the tree.
 nvtxRangeId_t NVTX_API Start(nvtxDomainHandle_t, const nvtxEventAttributes_t *) {
   Tool::Get().wrong.push_back("a range that is started, expected pushes");
   return 0;

@@ -1,5 +1,5 @@
-// A tool for NVTX, in the test's own process: it keeps what the library says, and reads payloads by the schemas that were
-// registered for them.
+// An NVTX tool in the test's own process: it keeps what the library reports, and decodes payloads by their registered
+// schemas.
 #ifndef CGR_TESTS_TRACING_HANDLER_H
 #define CGR_TESTS_TRACING_HANDLER_H
 
@@ -31,12 +31,12 @@ struct Tool {
   std::map<const void *, std::string> streams, cuda_events;
 
   static Tool &Get();
-  // Whether the library can say anything in this build, schemas included.
+  // Whether the library can report anything in this build, schemas included.
   static bool IsThere();
 
   // Forgets the events.
   void Clear();
-  // "a(b c(d))": what has begun, and in what. A layer's number comes after a colon.
+  // "a(b c(d))": the ranges that have begun, nested. A layer's number comes after a colon.
   std::string Tree() const;
   // Ranges that are open.
   int Depth() const;

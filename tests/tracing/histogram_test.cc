@@ -1,4 +1,4 @@
-// Histograms: borders, what lies at them, percentiles.
+// Histograms: borders, values at them, percentiles.
 #include "tracing/histogram.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(Histogram, CountsSumsAndJoins) {
   EXPECT_EQ(b.count, 1u);
 }
 
-// A percentile is at least the time of that rank, and at most half as much more.
+// A percentile is at least the time of that rank, and at most 1.5 times it or 128 ns.
 TEST(Histogram, PercentilesBoundTheTimesOfTheirRank) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 50; round++) {

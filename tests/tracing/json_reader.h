@@ -1,4 +1,4 @@
-// JSON as RFC 8259 has it, and nothing else: what a strict reader takes.
+// A strict JSON reader: RFC 8259 and nothing else.
 #ifndef CGR_TESTS_TRACING_JSON_READER_H
 #define CGR_TESTS_TRACING_JSON_READER_H
 
@@ -28,7 +28,7 @@ struct Json {
   }
 };
 
-// Throws std::runtime_error for what is no JSON.
+// Throws std::runtime_error if the text is not JSON.
 class JsonReader {
 public:
   static Json Read(const std::string &text) {

@@ -1,4 +1,4 @@
-// The ids of labels as JSON, on a device that tells some, pieces that end within a label, and graphs whose labels are not there.
+// The ids of labels as JSON: on a device that gives some, for pieces that end within a label, and for graphs without labels.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -23,7 +23,7 @@
 namespace cgr_test {
 namespace {
 
-// What the device tells besides: ids of nodes, but of each `without`-th, and of executable graphs; and a driver.
+// What the device reports in addition: ids of nodes, except each `without`-th, and of executable graphs; and a driver.
 struct Ids {
   const cgr__device_ops *inner;
   cgr__device_ops ops;
@@ -133,7 +133,7 @@ TEST_F(LabelIds, AreThoseOfTheGraphAndTheNode) {
   EXPECT_EQ(all.size(), nodes) << "no id is told twice";
 }
 
-// Where one of a label's nodes has none, none are told: which they belong to could not be seen.
+// If one of a label's nodes has no id, none are given: a reader could not tell which nodes they belong to.
 TEST_F(LabelIds, AreThoseOfAllNodesOrOfNone) {
   Make(CGR_MODE_FULL_DECODE_ONLY);
   ids.next_graph = 7;
@@ -169,7 +169,7 @@ TEST_F(LabelIds, AreNotThereWithoutThatOfTheGraph) {
   EXPECT_GT(runs, 4u);
 }
 
-// A call of `record` splits what it enqueues: the label goes on in the next piece, as a run of that.
+// A call made by `record` splits what it enqueues: the label continues in the next piece, as a run of that piece.
 TEST_F(LabelIds, ALabelThatGoesOnInTheNextPieceIsTwoRuns) {
   Make(CGR_MODE_PIECEWISE);
   engine_->hook = [this](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
@@ -234,7 +234,7 @@ TEST_F(LabelIds, WhatBelongsToAnotherBackendIsAnotherRun) {
 }
 
 #if CGR_TEST_MALLINFO
-// Under a sanitizer, which has an allocator of its own and finds what leaks, this sees nothing.
+// A sanitizer has its own allocator, so this sees nothing there; the sanitizer finds leaks itself.
 TEST_F(LabelIds, GoWithTheirGraph) {
   Make(CGR_MODE_FULL_DECODE_ONLY);
   size_t bytes = 0; // of the labels of all graphs
@@ -257,7 +257,7 @@ TEST_F(LabelIds, GoWithTheirGraph) {
 }
 #endif
 
-// The labels of a graph may have found no memory; it says so, and the others are as they were.
+// There may have been no memory for a graph's labels; the graph says so, and the others are as they were.
 TEST_F(LabelIds, AGraphWithoutLabelsSaysWhy) {
   Make(CGR_MODE_FULL_DECODE_ONLY);
   CGR_ASSERT_OK(engine_->Capture());
@@ -273,7 +273,7 @@ TEST_F(LabelIds, AGraphWithoutLabelsSaysWhy) {
   EXPECT_EQ(graphs[1]["unlabelled"].kind, Json::kNull);
 }
 
-// A device that is lost while the last of its graphs is given labels: nothing else of the capture would see it.
+// A device is lost while the last graph is given labels: nothing else in the capture would notice.
 TEST_F(LabelIds, ADeviceThatIsLostAtTheLastGraphIsLost) {
   uint64_t calls = 0;
   for (bool lost : { false, true }) {

@@ -1,5 +1,5 @@
-// What the nodes of a captured graph belong to: every node once, in the order in which it was captured, under the name that the
-// device has for it. Whatever goes wrong with it costs the labels alone.
+// What the nodes of a captured graph belong to: every node once, in the order of capture, under the device's name for it.
+// Whatever goes wrong with labels costs only the labels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::string LabelsOf(cgr_runtime *rt) {
   return text;
 }
 
-// A node as the JSON has it.
+// A node as in the JSON.
 struct Node {
   std::string phase, backend, name;
   int64_t layer;
@@ -44,7 +44,7 @@ std::vector<std::vector<Node>> PiecesOf(const Json &graph) {
   return pieces;
 }
 
-// "prologue planner record ..": labels in a row once, those of a layer with its number.
+// "prologue planner record ..": equal labels in a row once, a layer's labels with its number.
 std::string TextOf(const std::vector<Node> &nodes) {
   std::string text, last;
   for (const Node &node : nodes) {
@@ -85,13 +85,13 @@ protected:
     engine_->o.adjust = nullptr; // its references end here
     scratch_ = engine_->Alloc(256);
     engine_->hook = [this](cgr_recorder *, const cgr_record_info &info, int32_t at) {
-      for (int32_t i = 0; i <= at; i++) // so that stretches of the engine's differ
+      for (int32_t i = 0; i <= at; i++) // so that the engine's stretches differ
         CGR_EXPECT_OK(cgr_fill(engine_->dev, scratch_, 0, 256, info.stream));
       return CGR_OK;
     };
   }
   std::string Read() { return LabelsOf(engine_->rt); }
-  // Of the graphs that there are; what holds for each of them is checked.
+  // The graphs that there are; checks what must hold for each of them.
   std::vector<Json> Graphs() {
     const Json json = JsonReader::Read(Read());
     EXPECT_EQ(json["version"].text, cgr_build_info());
@@ -118,7 +118,7 @@ protected:
     }
     return json["graphs"].items;
   }
-  // The library's own kernels are called what their phase is, the engine's work is not.
+  // The library's own kernels are named after their phase, the engine's work is not.
   static void ExpectNameFits(const Node &node) {
     EXPECT_NE(node.phase, "none") << node.name;
     for (const std::string phase : { "prologue", "planner", "append", "attention", "fetch", "epilogue" }) {
@@ -168,8 +168,8 @@ TEST_P(Labels, OfFullGraphs) {
   EXPECT_TRUE(uniform && mixed);
 }
 
-// What the engine enqueues counts to the layer that it comes after, whatever stream it is on. Five more fills are put on another
-// stream, before each thing in turn that the engine's `record` does.
+// The engine's work belongs to the layer that it follows, whatever stream it is on. Five more fills are put on another stream,
+// before each thing in turn that the engine's `record` does.
 TEST_P(Labels, OfTheEnginesWork) {
   Make(CGR_MODE_FULL_DECODE_ONLY);
   CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &engine_->side));
@@ -229,7 +229,7 @@ TEST_P(Labels, OfPieces) {
   }
 }
 
-// A merge is the library's own, wherever it is made: in a function of cgr_record_call it is no longer that call's.
+// A merge is the library's own, wherever it is made: inside a function of cgr_record_call it does not belong to that call.
 TEST_P(Labels, OfMerges) {
   for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     Make(mode);
@@ -355,7 +355,7 @@ struct Log {
   }
 };
 
-// Every call that labels need, each in turn: the graph is without labels, says so, and replays.
+// Every device call that labels need fails in turn: the graph has no labels, says so, and replays.
 TEST(LabelsWithFaults, CostTheLabelsAlone) {
   for (int op : { int(CGR__OP_CAPTURE_NODES), int(CGR__OP_GRAPH_WALK) })
     for (int error : { CGR__DEVICE_NO_MEMORY, CGR__DEVICE_FAILED, CGR__DEVICE_UNSUPPORTED }) {

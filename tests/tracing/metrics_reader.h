@@ -17,7 +17,7 @@ class MetricsReader {
 public:
   using Labels = std::map<std::string, std::string>;
 
-  // Throws std::runtime_error for what the format does not allow.
+  // Throws std::runtime_error if the format does not allow the text.
   explicit MetricsReader(const std::string &text) {
     if (text.empty() || text.back() != '\n')
       throw std::runtime_error("the last line does not end");

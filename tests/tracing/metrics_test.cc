@@ -71,7 +71,7 @@ TEST_F(Metrics, EveryLineIsValidAndSaysWhatTheStatisticsDo) {
   EXPECT_EQ(m.TypeOf("cgr_key_misses"), "gauge");
 }
 
-// Each border has what the statistics count up to it.
+// Each border has the statistics' count up to it.
 TEST_F(Metrics, HistogramsAreThoseOfTheStatistics) {
   RunSteps();
   const MetricsReader m(Text());
@@ -97,7 +97,7 @@ TEST_F(Metrics, HistogramsAreThoseOfTheStatistics) {
     }
 }
 
-// A series that was told once does not end: a scraper would take its counter for one that began anew.
+// A series that was reported once does not end: a scraper would take its counter for one that was reset.
 TEST_F(Metrics, SeriesGoOnWhateverBecomesOfTheirKey) {
   const MetricsReader::Labels full2 = { { "key", "full 2r 2t q1 v0" }, { "kind", "full" } };
   CGR_ASSERT_OK(engine_.Warmup());
@@ -171,7 +171,7 @@ TEST_F(Metrics, TheTableNamesWhatWasUsed) {
   EXPECT_NE(table().find("dead: "), std::string::npos);
 }
 
-// What is told of a key that steps have missed, and of one that was captured.
+// What is reported for a key that steps have missed, and for one that was captured.
 TEST_F(Metrics, KeysTellMissesAndCaptures) {
   cgr_graph_stats graph = CGR_GRAPH_STATS_INIT;
   CGR_ASSERT_OK(engine_.Capture());

@@ -1,4 +1,4 @@
-// A runtime that was asked for ranges where nobody sees them: no tool, or a build without NVTX. It runs as any other, and says
+// A runtime that was asked for ranges that nobody sees: no tool, or a build without NVTX. It runs like any other, and says
 // so.
 #include <gtest/gtest.h>
 

@@ -94,7 +94,7 @@ public:
     return cgr_runtime_warmup(rt, &capture);
   }
 
-  // The first `lens.size()` rows have so many new tokens each.
+  // The first `lens.size()` rows get that many new tokens each.
   cgr_status Prepare(const std::vector<int32_t> &lens, const cgr_key *forced = nullptr) {
     cgr_batch batch = CGR_BATCH_INIT;
     int32_t total = 0;
@@ -150,7 +150,7 @@ public:
     CGR_EXPECT_OK(cgr_runtime_flight(rt, records.data(), int32_t(records.size()), &count));
     return records;
   }
-  // A text of one of the calls that write one, asked for its length first.
+  // The text of a call that writes one; asks for its length first.
   std::string Text(const std::function<cgr_status(char *, size_t, size_t *)> &call) {
     size_t whole = 0, again = 0;
     CGR_EXPECT_OK(call(nullptr, 0, &whole));

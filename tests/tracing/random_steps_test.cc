@@ -1,5 +1,5 @@
-// 100,000 random steps of every kind, and what a trace of the device's calls says of them: statistics and flight recorder agree
-// with it, at any moment and whatever the recorder's depth.
+// 100,000 random steps of every kind, with a trace of the device's calls: statistics and flight recorder agree with the trace, at
+// any moment and whatever the recorder's depth.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -11,7 +11,7 @@
 namespace cgr_test {
 namespace {
 
-// What the test knows of one record: from the lengths that it has made up, and from the trace.
+// What the test knows about one record, from the lengths that it made up and from the trace.
 struct Known {
   int32_t outcome, kind, reason, num_requests, num_tokens;
   cgr_key key;
@@ -25,7 +25,7 @@ struct Sums {
 
 class RandomSteps {
 public:
-  // `many`: so many changes that some steps have others ahead of them; and not every step is timed.
+  // `many`: enough changes that some steps have others ahead of them; and not every step is timed.
   RandomSteps(int32_t depth, uint64_t seed, bool many = false)
       : engine_([depth, many](cgr_config *config) {
           config->flight_depth = depth;
@@ -38,7 +38,7 @@ public:
     for (const cgr_flight_record &r : engine_.Flight()) {
       AddInternal(r.seq, r.bytes_staged);
       EXPECT_EQ(r.seq, ++seq_);
-      header_ = r.bytes_staged; // these steps have nothing else
+      header_ = r.bytes_staged; // these steps stage nothing else
     }
     EXPECT_EQ(seq_, 7u) << "one for each key";
     CGR_EXPECT_OK(engine_.Capture());
@@ -239,7 +239,7 @@ private:
     EXPECT_EQ(engine_.step.seq, seq_);
     Add(known);
   }
-  // Steps with changes, of two launches each. What they carry counts for the step that comes after them.
+  // Steps with changes, of two launches each. What they carry is counted in the step after them.
   void AddAhead(uint64_t launches) {
     ASSERT_EQ(launches % 2, 0u);
     ASSERT_LE(launches, many_ ? 20u : 0u);
@@ -247,7 +247,7 @@ private:
       AddInternal(++seq_, 0);
     ahead_ += launches / 2;
   }
-  // A call of the engine's fails, or the device's launch of a graph, with or without effect.
+  // One of the engine's calls fails, or the device's launch of a graph does, with or without effect.
   void Fail() {
     const int32_t kind = engine_.step.key.kind;
     const int take_effect = int(Pick(2));
@@ -324,7 +324,7 @@ private:
       ASSERT_EQ(r.seq, k.seq);
       ASSERT_EQ(r.repeats, k.repeats);
       ASSERT_EQ(r.completed, k.seq > 0);
-      /* An abandoned step began before the one that has used its number up, any step before those ahead of it. */
+      /* An abandoned step began before the one that used up its number; any step began before those ahead of it. */
       if (k.outcome != CGR_FLIGHT_ABANDONED && k.outcome != CGR_FLIGHT_INTERNAL) {
         ASSERT_GE(r.at_ns, before);
         before = r.at_ns;

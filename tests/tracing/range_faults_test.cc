@@ -93,7 +93,7 @@ TEST_P(RangeFaults, EveryRangeEnds) {
   }
 }
 
-// The runtime is created, or is not: from the n-th call on everything fails, or that call alone.
+// A runtime is created, or fails to be: every call from the n-th on fails, or only the n-th.
 TEST(RangeFaultsOfCreation, EveryRangeEnds) {
   CGR_SKIP_WITHOUT_TOOL();
   Tool &tool = Tool::Get();

@@ -1,5 +1,5 @@
-// What a tool sees of a runtime: ranges of public calls and of what they enqueue, in each other, with what they carry; names. And
-// of a runtime that was not asked for them, nothing.
+// What a tool sees of a runtime: nested ranges of public calls and of what they enqueue, with their payloads; names. Of a runtime
+// that was not asked for ranges, it sees nothing.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -38,7 +38,7 @@ protected:
     EXPECT_TRUE(tool_.wrong.empty()) << tool_.wrong[0];
     EXPECT_EQ(tool_.Depth(), 0);
   }
-  // What begins while `call` runs.
+  // The ranges that begin while `call` runs.
   template <class Call> std::string TreeOf(Call call) {
     tool_.Clear();
     call();
@@ -65,7 +65,7 @@ protected:
         return i;
     return -1;
   }
-  // A step of the engine's: what its two calls carry is what it was.
+  // One of the engine's steps; the payloads of its two calls must match it.
   std::string StepTree(const std::vector<Item> &items) {
     std::string tree = TreeOf([&] {
       CGR_EXPECT_OK(engine_->Prepare(items));
@@ -161,7 +161,7 @@ TEST_P(Ranges, OfACapture) {
   }
 }
 
-// In a FULL capture they are made at once.
+// In a FULL capture calls are made at once.
 TEST_P(Ranges, OfACallOfTheEngine) {
   Make(CGR_MODE_FULL);
   engine_->hook = [](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
@@ -172,7 +172,7 @@ TEST_P(Ranges, OfACallOfTheEngine) {
   EXPECT_NE(TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }).find("record(call layer:0("), std::string::npos) << tool_.Tree();
 }
 
-// One that leaves the append to the library.
+// A backend that leaves the append to the library.
 TEST_P(Ranges, OfABackendOfTheEngine) {
   cgr_backend backend = CGR_BACKEND_INIT;
   backend.name = "of the test";
@@ -183,7 +183,7 @@ TEST_P(Ranges, OfABackendOfTheEngine) {
       << tool_.Tree();
 }
 
-// A layer that `record` comes back to has a second range: its attention does not lie in that of the layer between.
+// A layer that `record` comes back to has a second range: its attention is not in the range of the layer between.
 TEST_P(Ranges, OfLayersThatInterleave) {
   calls_ = { { 0, CGR_ATTENTION_APPEND_ONLY }, { 1, 0 }, { 0, CGR_ATTENTION_NO_APPEND } };
   Make(CGR_MODE_FULL);
@@ -193,7 +193,7 @@ TEST_P(Ranges, OfLayersThatInterleave) {
       << tool_.Tree();
 }
 
-// Those that belong to no step.
+// Ranges that belong to no step.
 TEST(RangesOfARuntime, OfEveryCall) {
   CGR_SKIP_WITHOUT_TOOL();
   Tool &tool = Tool::Get();
@@ -383,7 +383,7 @@ TEST(Payloads, HoldWholeNumbers) {
   EXPECT_TRUE(tool.wrong.empty());
 }
 
-// What a device without a GPU does not come to.
+// Names that a device without a GPU never gives.
 TEST(Names, AreThoseThatWereGiven) {
   CGR_SKIP_WITHOUT_TOOL();
   Tool &tool = Tool::Get();

@@ -1,5 +1,5 @@
-// An engine of layers and backends as a test wants them, on a host device of the caller's: what its attention gives is nobody's
-// concern, but in which calls it comes and what runs before it.
+// An engine with the layers and backends that a test wants, on the caller's host device. The results of its attention do not
+// matter, only which calls make it and what runs before it.
 #ifndef CGR_TESTS_TRACING_SHAPES_ENGINE_H
 #define CGR_TESTS_TRACING_SHAPES_ENGINE_H
 
@@ -124,7 +124,7 @@ public:
     const cgr_capture capture = CaptureStruct();
     return cgr_runtime_capture(rt, &capture);
   }
-  // One token more of the one request; it completes. Gives the step's kind.
+  // One more token of the one request; waits for the step and returns its kind.
   int32_t Step() {
     cgr_batch batch = CGR_BATCH_INIT;
     cgr_step step = CGR_STEP_INIT;

@@ -1,4 +1,4 @@
-// Text into a buffer: what fits is there, the length is that of all; escapes.
+// Text into a buffer: what fits is written, and the length is that of the whole text; escapes.
 #include "tracing/text.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ cgr_key LongestKey() {
   return { kind, 0, 0, INT32_MIN, INT32_MIN, INT32_MIN, 0, UINT32_MAX, { 0, 0, 0, 0 } };
 }
 
-// The room that is kept for a dump holds the longest that there can be.
+// The room kept for a dump holds the longest possible one.
 TEST(Text, TheLongestRecordAndHeadFitIntoTheirRoom) {
   const int status = Longest(64, [](int i) { return cgr_status_name(cgr_status(i)); });
   const int guard = Longest(32, [](int i) { return cgr_guard_error_name(cgr_guard_error(i)); });

@@ -1,4 +1,4 @@
-// The time stamp counter against the clock: also where the process goes on with another counter, as after a checkpoint.
+// The time stamp counter against the clock, also if the process continues with another counter, as after a checkpoint.
 #include "tracing/ticks.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(Ticks, OfACounterOfAnotherRate) {
   EXPECT_EQ(clock.first_ticks, first) << "it begins anew once";
 }
 
-// Stamps that no clock of the host's can have been: neither below 0 nor past the end.
+// Stamps that the host's clock cannot have given: the result is neither below 0 nor past the end.
 TEST(Ticks, OfNonsenseAreInRange) {
   cgr__tick_clock clock = Made();
   for (const double rate : { 0.2, 1.0, 40.0 }) {

@@ -1,4 +1,4 @@
-// The comparison of the device's clock with the host's, on a device that is slow to answer: what it says is as good as it says.
+// The comparison of the device's clock with the host's, on a device that is slow to answer: the result is as good as it claims.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace {
 
 enum { kTries = 5, kSlowMs = 40 };
 
-// The wait for the timestamp of a comparison takes long, but in every kTries-th of them.
+// The wait for a comparison's timestamp takes long, except in every kTries-th comparison.
 struct SlowDevice {
   cgr__shim shim;
   bool slow, stamped;
@@ -51,7 +51,7 @@ protected:
     ASSERT_EQ(cgr__fault_open(&shim->head, &dev_), CGR__DEVICE_OK);
   }
   void TearDown() override { CGR_EXPECT_OK(cgr_device_close(dev_)); }
-  // Compares the clocks anew, and gives the error that is told.
+  // Compares the clocks anew, and returns the reported error.
   static uint64_t CompareNow(cgr_runtime *rt) {
     char head[4096];
     size_t length = 0;
@@ -71,7 +71,7 @@ protected:
   cgr_device *dev_ = nullptr;
 };
 
-// The host device's clock is the host's: what host_ns is off by is the error of the comparison.
+// The host device's clock is the host's, so any offset of host_ns is the error of the comparison.
 TEST_F(TimingClock, HostTimesAreAsGoodAsTheErrorSays) {
   TinyEngine engine(dev_, CGR_MODE_FULL, 0, 1);
   const cgr_capture capture = engine.CaptureStruct();
@@ -88,7 +88,7 @@ TEST_F(TimingClock, HostTimesAreAsGoodAsTheErrorSays) {
   slow_->slow = false;
 }
 
-// Of several comparisons the one that took the least time counts, whichever it is.
+// Of several comparisons the shortest counts, whichever it is.
 TEST_F(TimingClock, TheQuickestComparisonCounts) {
   TinyEngine engine(dev_, CGR_MODE_FULL, 0, 1);
   for (int32_t quick = 0; quick < kTries; quick++) {
@@ -102,7 +102,7 @@ TEST_F(TimingClock, TheQuickestComparisonCounts) {
   }
 }
 
-// Once a second at most, by what reads a step; anew for each head and page of a trace.
+// Calls that read a step compare once a second at most; each head and page of a trace compares anew.
 TEST_F(TimingClock, IsComparedAgainAfterASecond) {
   TinyEngine engine(dev_, CGR_MODE_FULL, 0, 1);
   const cgr_capture capture = engine.CaptureStruct();
@@ -123,7 +123,7 @@ TEST_F(TimingClock, IsComparedAgainAfterASecond) {
   EXPECT_EQ(slow_->comparisons, int32_t(kTries));
 }
 
-// The kernel of timestamps is loaded in creation, of a runtime that is timed alone; what goes wrong then is creation's failure.
+// Creation loads the kernel of timestamps, only for a timed runtime; if loading fails, creation fails.
 TEST_F(TimingClock, CreationLoadsItsKernel) {
   { TinyEngine engine(dev_, CGR_MODE_FULL, 0, 0); }
   EXPECT_EQ(slow_->preloads, 0);
@@ -155,7 +155,7 @@ TEST_F(TimingClock, CreationLoadsItsKernel) {
   EXPECT_GT(nth, 2u);
 }
 
-// Elements of a caller whose struct is longer lie as far apart as the caller says.
+// If the caller's struct is longer, elements lie as far apart as the caller says.
 TEST_F(TimingClock, SpansLieAsFarApartAsTheirSize) {
   struct Longer {
     cgr_span span;

@@ -1,4 +1,4 @@
-// Which spans a step has, by the calls in which its layers come, the backends that they name, and what runs before `record`.
+// Which spans a step has, depending on the calls that its layers make, their backends, and what runs before `record`.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,7 +10,7 @@
 namespace cgr_test {
 namespace {
 
-// Latest execution holds back a branch as long as nobody waits for it.
+// The LATEST schedule holds back a branch as long as nobody waits for it.
 class TimingShapes : public ::testing::TestWithParam<cgr_host_schedule> {
 protected:
   void SetUp() override {
@@ -21,7 +21,7 @@ protected:
     engine_.reset();
     CGR_EXPECT_OK(cgr_device_close(dev_));
   }
-  // Calls check with the spans of an eager step, one of a FULL graph and one of a PIECEWISE graph.
+  // Calls `check` with the spans of an eager step, a step of a FULL graph and one of a PIECEWISE graph.
   void ForEveryKind(Shapes shapes, const std::function<void(std::map<Place, cgr_span> &)> &check) {
     for (int32_t kind : { CGR_KIND_NONE, CGR_KIND_FULL, CGR_KIND_PIECEWISE }) {
       SCOPED_TRACE(cgr_graph_kind_name(cgr_graph_kind(kind)));
@@ -101,7 +101,7 @@ TEST_P(TimingShapes, ALayerThatAppendsAlone) {
     }
 }
 
-// A layer begins with the first of its calls, and ends where the one that comes next begins: the second call is none.
+// A layer begins with its first call, and ends where the next layer begins: its second call is not another layer.
 TEST_P(TimingShapes, ALayerOfTwoCallsComesOnce) {
   for (int32_t backend : { 0, 1 }) {
     SCOPED_TRACE(backend);
@@ -124,7 +124,7 @@ TEST_P(TimingShapes, ALayerOfTwoCallsComesOnce) {
   }
 }
 
-// An append after the attention, for which the engine answers, does not move it.
+// An append after the attention, which is the engine's responsibility, does not move the attention.
 TEST_P(TimingShapes, AnAppendAfterTheAttention) {
   for (int32_t backend : { 0, 1 }) {
     SCOPED_TRACE(backend);

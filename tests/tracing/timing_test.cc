@@ -1,4 +1,4 @@
-// Timestamps inside steps: which spans there are, how they lie in each other, and that they cost nobody else anything.
+// Timestamps inside steps: which spans there are, how they nest, and that they affect nothing else.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -58,7 +58,7 @@ protected:
     EXPECT_EQ(engine_->step.key.kind, kind);
     return SpansOf(engine_->rt, engine_->step.seq);
   }
-  // Of a step of the engine's with two layers: no span is missing, none is too many, and each is where it belongs.
+  // For an engine's step with two layers: no span is missing, none is superfluous, and each is where it belongs.
   static void ExpectWhole(const std::vector<cgr_span> &spans, bool layers, bool fetch) {
     std::map<Place, cgr_span> by = ByPlace(spans);
     std::vector<Place> want = { { CGR_PHASE_STEP, -1 },
@@ -105,7 +105,7 @@ protected:
   std::unique_ptr<Engine> engine_;
 };
 
-// The same spans for a graph, pieces and an eager step, but for the fetch, which only whole graphs have.
+// A graph, pieces and an eager step have the same spans, except for the fetch, which only whole graphs have.
 TEST_P(Timing, EveryKindOfStepHasItsSpans) {
   for (int32_t timing : { 1, 2 }) {
     SCOPED_TRACE(timing);
@@ -135,7 +135,7 @@ TEST_P(Timing, IsReadWhileStepsAreUnderWay) {
   }
 }
 
-// A replay's stamps are its own: steps follow one another, through all slots of the ring more than once.
+// Each replay has its own stamps: steps follow one another, through all slots of the ring more than once.
 TEST_P(Timing, ReplaysGiveFreshStamps) {
   Make(2);
   int32_t a = engine_->Start(5, 1), b = engine_->Start(7, 2);
@@ -149,7 +149,7 @@ TEST_P(Timing, ReplaysGiveFreshStamps) {
   }
 }
 
-// Those that can still be read are the last ring_depth, whatever order they are asked for in.
+// The last ring_depth steps can still be read, in any order.
 TEST_P(Timing, TheLastStepsOfTheRingCanBeRead) {
   Make(1);
   int32_t a = engine_->Start(5, 1);
@@ -175,7 +175,7 @@ TEST_P(Timing, TheLastStepsOfTheRingCanBeRead) {
   EXPECT_GT(count, 2);
 }
 
-// Nothing is written where an element has another size than the first.
+// Nothing is written if an element's size differs from the first's.
 TEST_P(Timing, EachElementOfTheSpansHasTheSizeOfTheFirst) {
   Make(1);
   int32_t a = engine_->Start(5, 1), count = -1;
@@ -203,8 +203,8 @@ TEST_P(Timing, ARuntimeThatIsNotTimedRefuses) {
   engine_->Step(engine_->Decode({ a }));
 }
 
-// On the host's clock a step lies between the launch and the moment when the host saw it complete, but for the error of the
-// comparison; the host device has but one clock.
+// On the host's clock a step lies between its launch and the moment when the host saw it complete, within the error of the
+// comparison; the host device has only one clock.
 TEST_P(Timing, TheDevicesClockIsMovedToTheHosts) {
   auto now = [] {
     timespec t;
@@ -222,7 +222,7 @@ TEST_P(Timing, TheDevicesClockIsMovedToTheHosts) {
   EXPECT_LE(step.host_ns + step.end_ns - step.begin_ns, after + slack);
 }
 
-// A step that is given up, at each place, has its spans as far as it came, and the next one all of its own.
+// A step that is abandoned, at each place in turn, has the spans that it reached, and the next step has all of its own.
 TEST_P(Timing, AnAbandonedStepHasWhatItCameTo) {
   Make(2);
   int32_t a = engine_->Start(5, 1), place = 0, halfway = 0;
@@ -265,7 +265,7 @@ TEST_P(Timing, AFlushHasNoRecord) {
   EXPECT_EQ(by.count(Place(CGR_PHASE_RECORD, -1)), 0u);
 }
 
-// Not a bit of what steps give or leave is another one.
+// Timing does not change a bit of what steps return or leave.
 TEST_P(Timing, ChangesNothingOfTheResults) {
   std::vector<unsigned char> got[2];
   for (int32_t timing : { 0, 2 }) {
@@ -288,7 +288,7 @@ TEST_P(Timing, ChangesNothingOfTheResults) {
   EXPECT_EQ(got[0], got[1]);
 }
 
-// What it takes of the device: a row for each step of the ring and one more, and what cgr_runtime_memory tells is enough.
+// Timing takes device memory, a row for each step of the ring and one more; what cgr_runtime_memory reports is enough.
 TEST_P(Timing, IsCountedInTheMemory) {
   Make(0);
   uint64_t device[3], host[3];
@@ -323,7 +323,7 @@ TEST(TimingHost, AStepThatHasNotCompletedIsNotReady) {
   EXPECT_GT(SpansOf(engine.rt, engine.step.seq).size(), 3u);
 }
 
-// Graphs with stamps hold nothing that they must not, and replay as an eager step runs.
+// Graphs with stamps hold nothing forbidden, and replay as an eager step runs.
 TEST(TimingHost, AuditAndSelfTestFindNothing) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     cgr_device *dev = nullptr;
@@ -345,7 +345,7 @@ TEST(TimingHost, AuditAndSelfTestFindNothing) {
   }
 }
 
-// A call of the device fails, each in turn: in creation, which then makes nothing, in an eager step, and in what reads.
+// Each device call fails in turn: in creation, which then makes nothing, in an eager step, and in calls that read.
 class TimingFaults : public ::testing::Test {
 protected:
   void SetUp() override {
@@ -376,7 +376,7 @@ protected:
   cgr_device *dev_ = nullptr;
 };
 
-// A launch fails, each in turn: a timestamp's failure is told as one, and all others as without timestamps.
+// Each launch fails in turn: a timestamp's failure is reported as such, and all others as without timestamps.
 TEST_F(TimingFaults, ATimestampThatFailsIsToldAsOne) {
   std::vector<std::string> others[2];
   int stamps[2] = {};

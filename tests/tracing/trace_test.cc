@@ -1,4 +1,4 @@
-// Steps as trace events: JSON that a strict reader takes, events that a trace viewer can place, and the same in pieces.
+// Steps as trace events: JSON that a strict reader accepts, events that a trace viewer can place, and the same in pieces.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -17,7 +17,7 @@ double Us(const Json &number) {
   return number.kind == Json::kNumber ? std::stod(number.text) : throw std::runtime_error("no us");
 }
 
-// What every viewer needs of an event; those of a thread begin in order, and lie in each other or apart.
+// What every viewer needs of an event; a thread's events begin in order, and are nested or disjoint.
 void ExpectGoodEvents(const std::vector<Json> &events) {
   std::map<std::string, double> last;
   std::map<std::string, std::vector<double>> open; // ends of the slices that hold the next one
@@ -136,7 +136,7 @@ TEST(Trace, APageHasTheHostsAndTheDevicesPart) {
   }
 }
 
-// The host's part is there for all that the recorder keeps, the device's for the last ring_depth.
+// The host's part is there for all steps that the recorder keeps, the device's for the last ring_depth.
 TEST(Trace, KeepsWhatTheRingsKeep) {
   TimedEngine engine(1, 256);
   CGR_ASSERT_OK(engine.Capture());
@@ -150,7 +150,7 @@ TEST(Trace, KeepsWhatTheRingsKeep) {
   EXPECT_EQ(Named(events, "step").back()["args"]["seq"].Number(), 300u);
 }
 
-// Head, steps as they complete, tail: a page of more steps than are kept.
+// Head, steps as they complete, tail: a page with more steps than the rings keep.
 TEST(Trace, InPiecesIsAPageOfAnyLength) {
   TimedEngine engine(2, 64);
   CGR_ASSERT_OK(engine.Capture());
@@ -168,7 +168,7 @@ TEST(Trace, InPiecesIsAPageOfAnyLength) {
   ASSERT_NO_FATAL_FAILURE(ExpectGoodEvents(events));
 }
 
-// Refused, cancelled and abandoned steps are told as such; what took an abandoned one's number is the runtime's own.
+// Refused, cancelled and abandoned steps are reported as such; the step that took an abandoned one's number is the runtime's own.
 TEST(Trace, TellsWhatBecameOfSteps) {
   TimedEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -238,7 +238,7 @@ TEST(Trace, ARefusedStepHasTheKeyThatItMissed) {
   }
 }
 
-// The device's part of a step that it has not completed is not there yet, and the rest of the page is.
+// A step that the device has not completed lacks the device's part; the rest of the page is there.
 TEST(Trace, AStepThatHasNotCompletedIsTheHostsPart) {
   TimedEngine engine(1, 0, CGR_SCHEDULE_LATEST);
   CGR_ASSERT_OK(engine.Capture());
@@ -252,7 +252,7 @@ TEST(Trace, AStepThatHasNotCompletedIsTheHostsPart) {
   }
 }
 
-// What waits for the device is refused inside of `record`, and of its calls.
+// Calls that wait for the device are refused inside `record` and inside its calls.
 TEST(Trace, IsRefusedInsideOfRecord) {
   TimedEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -282,7 +282,7 @@ TEST(Trace, IsRefusedInsideOfRecord) {
   engine.Step({ 1 });
 }
 
-// A text that a device's failure cut short is none: half a page would look like a whole one that was cut for want of room.
+// If the device fails midway, the text is empty: half a page would look like a whole one that was cut for lack of room.
 TEST(Trace, ATextThatFailsIsEmpty) {
   TimedEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -307,7 +307,7 @@ TEST(Trace, ATextThatFailsIsEmpty) {
   EXPECT_EQ(nth, 5u + 2u + 1u) << "five comparisons, two steps";
 }
 
-// Without timing there is the host's part of the steps that were timed, and no launch, whose begin nobody keeps.
+// Without timing there is the host's part of the steps that were timed, but no launch, because nobody keeps its begin.
 TEST(Trace, OfARuntimeThatIsNotTimedIsTheHostsPart) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -335,7 +335,7 @@ TEST(Trace, OfADeadRuntimeIsTheHostsPart) {
   CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_trace_step(engine.rt, 1, nullptr, 0, &length));
 }
 
-// What does not fit is cut, and the length is that of the whole.
+// What does not fit is cut off, and the length is that of the whole text.
 TEST(Trace, FitsIntoTheCapacity) {
   TimedEngine engine;
   CGR_ASSERT_OK(engine.Capture());
@@ -360,7 +360,7 @@ TEST(Trace, FitsIntoTheCapacity) {
   EXPECT_EQ(length, 7u);
 }
 
-// Whatever a device is called.
+// Whatever the device's name.
 TEST(Trace, NamesAreEscaped) {
   char out[4096];
   cgr__text text = cgr__text_begin(out, sizeof out);
@@ -371,7 +371,7 @@ TEST(Trace, NamesAreEscaped) {
   EXPECT_EQ(page["traceEvents"].items[2]["args"]["name"].text, "device: a \"b\" \\ \n \xef\xbf\xbd");
 }
 
-// Layers lie in their record, by number.
+// Layers lie inside their record span, by number.
 TEST(Trace, TellsLayers) {
   cgr_device *dev = nullptr;
   const DeviceParam host = HostParam(CGR_SCHEDULE_EARLIEST);

@@ -1,4 +1,4 @@
-/* What most blocks of the guide use and do not show. */
+/* What most blocks of the guide use but do not show. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A Bazel project outside of the tree that depends on @cgr//:cgr: built and run in a temporary folder, on the host device alone.
-# With Bazel 7 and later by MODULE.bazel, before by WORKSPACE, without network. Bazel runs no Bazel, so this is no Bazel test.
+# A Bazel project outside the tree that depends on @cgr//:cgr, built and run in a temporary folder, on the host device alone.
+# Bazel 7 and later use MODULE.bazel, earlier versions WORKSPACE, without network. Bazel cannot run Bazel: this is no Bazel test.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
-/* A program outside of the tree, of C11 and of C++: one layer of attention, captured and replayed, on the host device. What the
- * layer is given never changes, so that every output is the value that was put into the cache. */
+/* A program outside the tree, both C11 and C++: one layer of attention, captured and replayed, on the host device. The layer's
+ * inputs never change, so every output is the value that was put into the cache. */
 #include <cgr/cgr.h>
 #include <stdio.h>
 

@@ -279,7 +279,7 @@ TEST(BatchRefusals, LastTokensThatAreNotTheFirstOfTheirRequest) {
   }
 }
 
-// Wherever it lies: tokens are looked at eight at a time, and these are twice eight and one.
+// Wherever the token lies: tokens are looked at eight at a time, and these are twice eight plus one.
 TEST(BatchRefusals, NegativeTokensAnywhereInAChunk) {
   Case c;
   int32_t fresh = c.rows.OpenWithPages(2, 500);
@@ -314,7 +314,7 @@ TEST(BatchRefusals, FlagsThatNobodyKnows) {
                     { "flags[1]", "CGR_REQUEST_" });
 }
 
-// A batch that repeats the last is looked at less closely: not at what may be new in it.
+// A batch that repeats the last is looked at less closely, except for what may be new in it.
 TEST(BatchRefusals, InABatchThatRepeats) {
   Case c;
   Batch decode = Batch::Decode({ c.open[0], c.open[1] });

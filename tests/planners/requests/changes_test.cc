@@ -292,7 +292,7 @@ TEST(ChangesMarkAll, SendsTheReadTrashPageWherePagesWereTakenAway) {
     EXPECT_EQ(words[Page(row, i, 0)], 3) << i;
 }
 
-// A length is what the device must have when the step that carries it begins: all launched steps are in it, the prepared is not.
+// A length is what the device must have when the step that carries it begins: it counts all launched steps, not the prepared.
 TEST(ChangesLength, CountsTheLaunchedStepsOfARepeatedBatch) {
   Rows rows(1, 320, kTwoGroups);
   Pool pool(1, 100, 4);

@@ -58,7 +58,7 @@ struct Host {
     const List &rows_of_step = prepared_kept->rows;
     return std::find(rows_of_step.begin(), rows_of_step.end(), row) != rows_of_step.end();
   }
-  // The composition must be just the batch.
+  // The composition must be exactly the batch.
   void Prepare(const Batch &batch) {
     ASSERT_EQ(pool.Validate(rows, batch, &prepared), CGR_OK) << cgr_last_message();
     ASSERT_GE(prepared.composition, pool.pool.all);

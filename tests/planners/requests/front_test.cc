@@ -43,7 +43,7 @@ struct OneRow {
       EXPECT_EQ(cgr__standing_put(rows, row, 1, &token, 0), CGR_OK) << cgr_last_message();
     }
   }
-  // One token more; `ids`: the batch gives it, where it is not the standing one.
+  // One token more; `ids`: the batch gives it, if it is not the standing one.
   cgr_status Step(bool ids) {
     if (standing)
       return StepStanding();
@@ -112,7 +112,7 @@ TEST(Front, OfAStepOfManyTokens) {
   EXPECT_EQ(r.rows.Computed(r.row), 192);
 }
 
-// Repeated steps while pages go, every one as soon as it may: nothing about the batch is looked at again for that.
+// Repeated steps while pages are given back, each as soon as it may be: this causes no new look at the batch.
 TEST(Front, GivenBackInTimeLeavesARepeatedBatchAlone) {
   for (bool standing : { false, true }) {
     OneRow r({ { 20, 0 } }, 0, standing);
@@ -131,7 +131,7 @@ TEST(Front, GivenBackInTimeLeavesARepeatedBatchAlone) {
   }
 }
 
-// One page too many, however the row's steps are counted: given back in the middle of a batch that repeats.
+// One page too many is given back in the middle of a batch that repeats, however the row's steps are counted.
 TEST(Front, GivenBackTooEarlyIsSeenAtOnce) {
   for (int32_t steps = 0; steps < 60; steps++)
     for (bool standing : { false, true }) {

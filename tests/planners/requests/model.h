@@ -61,7 +61,7 @@ public:
     return capacity;
   }
 
-  // The first token that some layer of a group sees, of a step after `computed` tokens.
+  // The first token that some layer of a group sees in a step after `computed` tokens.
   int32_t FirstSeen(int32_t g, int32_t computed) const {
     int32_t first = group(g).layers.empty() ? 0 : computed;
     for (const auto &[window, chunk] : group(g).layers) {

@@ -201,7 +201,7 @@ void Driver::SetPages() {
     model_.SetPages(row, group, first, pages);
 }
 
-// A page more in every group, and the first ones where they are missing.
+// One page more in every group, and the first ones if they are missing.
 void Driver::AddPages(int32_t row) {
   for (int32_t g = 0; g < model_.num_groups(); g++) {
     if (model_.group(g).engine_table)
@@ -295,7 +295,7 @@ Batch Driver::Invent() {
   return batch;
 }
 
-// One thing about it changes, most often for the worse.
+// Changes one thing about the batch, most often for the worse.
 Batch Driver::Spoil(Batch batch) {
   if (batch.rows.empty())
     return batch;
@@ -340,7 +340,7 @@ Batch Driver::Spoil(Batch batch) {
   return batch;
 }
 
-// What is told of a batch that was found good.
+// What is reported about a batch that was found good.
 void Driver::ExpectChecked(const Batch &batch, const cgr__checked_batch &checked, Told *told) {
   bool uniform = !batch.rows.empty(), flags = false;
   int32_t headroom = INT32_MAX;
@@ -447,7 +447,7 @@ void Driver::Flush() {
     LaunchSlot(changes);
 }
 
-// The device refuses a step, and with it all that were staged before the host knows.
+// The device refuses a step, and with it all steps that were staged before the host knows.
 void Driver::Lose() { device_.lost = true; }
 
 void Driver::SeeLoss() {
@@ -510,8 +510,8 @@ void Driver::Launch() {
     last_can_repeat_ &= flag == 0;
 }
 
-// Some slot's launch fails: those before have run, its number is used up, the rest is pending again. When it is the step's own,
-// the device may have run it all the same.
+// The launch of some slot fails: the slots before it have run, its number is used up, and the rest is pending again. If it is the
+// step's own slot, the device may have run it all the same.
 void Driver::GiveUp() {
   operations_++;
   size_t failed = static_cast<size_t>(random_.Pick(0, static_cast<int64_t>(prepared_->slots.size()) - 1));

@@ -78,7 +78,7 @@ TEST(PageRepeats, NotAcrossRowsGroupsAndLives) {
   ExpectRepeat(rows.SetPages(a, 4, { 6 }, 1), 0, 6, a);
 }
 
-// What a refused call brought along does not count afterwards.
+// The pages of a refused call do not count afterwards.
 TEST(PageRepeats, ARefusedCallLeavesNoTrace) {
   Rows rows(1, 1000, { {} });
   int32_t row = rows.OpenWithPages(2, 5);
@@ -86,8 +86,8 @@ TEST(PageRepeats, ARefusedCallLeavesNoTrace) {
   EXPECT_EQ(rows.SetPages(row, 2, { 31, 30 }), CGR_OK) << cgr_last_message();
 }
 
-// What finds repeats quickly stays thin, so that it seldom has to search: a bit for each page at most, in many times as many, and
-// none of pages that are gone.
+// The filter that finds repeats quickly stays thin, so that it seldom has to search: at most one bit for each page, among many
+// times as many bits, and none for pages that are gone.
 TEST(PageRepeats, AreFoundByAThinFilter) {
   Rows rows(2, 16 * 900, { {} });
   auto bits = [&](int32_t of) {

@@ -58,7 +58,7 @@ TEST(SetPages, OfRowsAndGroupsAreApart) {
   EXPECT_EQ(rows.Pages(b, 1), (List{ 600, 11 }));
 }
 
-// Whether a call would take a page away; asked before the call itself is checked, so that it may be a bad one.
+// Whether a call would take a page away. This is asked before the call itself is checked, so the call may be a bad one.
 TEST(SetPages, ReplacesWhereAPageBecomesAnother) {
   OneRow r({ 20, 30, 40 }, 2); // 2 .. 4
   auto replaces = [&](int32_t first, const List &pages) {

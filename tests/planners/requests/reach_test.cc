@@ -83,7 +83,7 @@ TEST(Reach, OfTheWidest) {
   }
 }
 
-// Equal layers count once; where kinds are too many for the list, every page is needed.
+// Equal layers count once; if there are too many kinds for the list, every page is needed.
 TEST(Reach, OfManyKinds) {
   Layers layers;
   for (int32_t i = 0; i < CGR__MAX_REACHES; i++)

@@ -92,7 +92,7 @@ struct Rows {
     return row;
   }
 
-  // What the host says of a row's page: the read-trash page where it has none.
+  // What the host says of a row's page: the read-trash page if it has none.
   int32_t Page(int32_t row, int32_t index, int32_t group = 0) const {
     const cgr__page_group &g = rows.group[group];
     bool has = index >= g.row[row].first && index < g.row[row].end;

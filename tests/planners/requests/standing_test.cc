@@ -1,4 +1,4 @@
-// The standing batch below the runtime: beside the same batch given whole, and beside a device that knows no more than the edits.
+// The standing batch below the runtime, against the same batch given whole and against a device that knows only the edits.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -115,7 +115,7 @@ TEST(Standing, RowsAreBroughtUpToDateWhenSomebodyLooks) {
   EXPECT_EQ(c.Row(c.open[0]).last_seq, c.launched - 1);
 }
 
-// The lengths that are sent are those of now.
+// The lengths that are sent are the current ones.
 TEST(Standing, ChangesCarryTheLengthsOfNow) {
   Case c;
   c.rows.Collect();
@@ -194,7 +194,7 @@ TEST(Standing, TheCalendarSeesTheEndOfPagesOfADecode) {
   }
 }
 
-// Tokens that are given again and again before a step fill their store, and are moved together.
+// Tokens that are given again and again before a step fill their store and are compacted.
 TEST(Standing, TokensAreKeptUntilAStepUsesThem) {
   Case c;
   Told told;
@@ -227,7 +227,7 @@ TEST(Standing, ResultsReferToTheBatchAsItWas) {
         ASSERT_EQ(c.Put(c.open[size_t(i)]), CGR_OK);
       ASSERT_EQ(c.Validate(), CGR_OK);
       c.Launch();
-      if (again) { // one that nobody uses any more is there to be brought up to date
+      if (again) { // a copy no longer in use is there to be brought up to date
         ASSERT_EQ(cgr__standing_swap(c.rows, c.open[2], c.open[3]), CGR_OK);
         for (int n = 0; n < 4; n++)
           c.Launch();
@@ -240,8 +240,8 @@ TEST(Standing, ResultsReferToTheBatchAsItWas) {
     }
 }
 
-// Random edits: counts, shape and order are those of the same batch given whole; the device hears all of it, whatever was
-// cancelled; results refer to rows and tags as they were.
+// Random edits: counts, shape and order are those of the same batch given whole, the device hears all of it whatever was
+// cancelled, and results refer to rows and tags as they were.
 TEST(Standing, IsTheBatchThatWasEdited) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));

@@ -1,5 +1,5 @@
-// A whole batch that repeats is looked at seldom, and never too late: a step is good exactly while every row has room for it,
-// however many steps lie between the last look and the end of a row's pages.
+// A repeated whole batch is looked at rarely, but never too late: a step is good exactly while every row has room for it, however
+// many steps lie between the last look and the end of a row's pages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ struct Steady {
   }
 };
 
-// All room comes at once, after the first looks.
+// All the room comes at once, after the first looks.
 TEST(Steady, SeesTheEndOfManyPagesThatCameLate) {
   const int32_t days = CGR__CALENDAR_DAYS;
   for (int32_t pages : { 1, 200, days / 16 - 1, days / 16, days / 16 + 1, 300, 2 * days / 16, 3 * days / 16 + 1 })
@@ -95,7 +95,7 @@ TEST(Steady, SeesMaxSeqLen) {
   }
 }
 
-// Rows get pages when they please, a few or very many; some steps give their tokens.
+// Rows get pages at any time, a few or very many; some steps give their tokens.
 TEST(Steady, IsGoodExactlyWhileThereIsRoom) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 30 && !HasFailure(); seed++) {

@@ -1,7 +1,7 @@
 // A step that changes nothing touches few lines of the library's own memory: in a loop of milliseconds each of them is a miss.
-// Prepare and launch of unchanged batches are counted line by line, and named by what lies there. One of them is the step's
-// record, which a prefetch asks for early: all that statistics and flight recorder cost a step in lines, but for one step in
-// CGR__FOLD_EVERY, which counts that many records and touches all of theirs, and the sums of their keys.
+// The lines that prepare and launch of unchanged batches touch are counted and named by what lies there. One is the step's
+// record, which is prefetched early. It is the only line that statistics and flight recorder cost a step, except one step in
+// CGR__FOLD_EVERY, which counts that many records and touches all of their lines and the sums of their keys.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -142,7 +142,7 @@ protected:
     for (uint64_t i = 0, steps = folds ? CGR__FOLD_EVERY - rt_->flight.count : 8; i < steps; i++) {
       cgr_step step = CGR_STEP_INIT;
       cgr_step_result result = CGR_STEP_RESULT_INIT;
-      for (int32_t r = 0; folds && i % 20 == 0 && r < batch.num_requests; r++) { // before they are too long
+      for (int32_t r = 0; folds && i % 20 == 0 && r < batch.num_requests; r++) { // before they grow too long
         CGR_ASSERT_OK(cgr_request_set_length(rt_, rows_[size_t(r)], 0));
         batch.tokens = first.data();
       }

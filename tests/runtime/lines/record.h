@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 #define LINES_BYTES 64
-#define LINES_MOST 4096 /* that are told apart; more are not kept */
+#define LINES_MOST 4096 /* distinct lines; more are not kept */
 
 /* Whether the accesses can be seen: not when the whole program is built for the thread sanitizer. */
 int lines_can_record(void);
