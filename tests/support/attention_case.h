@@ -376,21 +376,19 @@ public:
 
   // Whether the part that ends the first tile that is cut goes on with a part of another.
   bool LastPartGoesOn() const {
-    auto *parts = reinterpret_cast<const cgr__plan_part *>(&header() + 1);
     for (int32_t p = 0; p < Class().num_parts; p++)
-      if (parts[p].begin_count > 0 && !cgr__plan_same_tile(&parts[p].begin, &parts[p].end))
-        return parts[p].end.kv > 0;
+      if (parts()[p].begin_count > 0 && !cgr__plan_same_tile(&parts()[p].begin, &parts()[p].end))
+        return parts()[p].end.kv > 0;
     return false;
   }
 
   // The most partials that are merged into one tile of the plan.
   int32_t MostPartials() const {
     const char *plan = reinterpret_cast<const char *>(host_plan_.data());
-    auto *parts = reinterpret_cast<const cgr__plan_part *>(plan + sizeof(cgr__plan_header));
     auto *entries = reinterpret_cast<const cgr__plan_entry *>(plan + cgr__plan_entries_offset(&Class()));
     int32_t most = 0;
     for (int32_t p = 0; p < Class().num_parts; p++)
-      most = std::max({ most, parts[p].begin_count, parts[p].end_count });
+      most = std::max({ most, parts()[p].begin_count, parts()[p].end_count });
     for (int32_t e = 0; e < header().num_entries; e++)
       most = std::max(most, entries[e].count);
     return most;
@@ -420,6 +418,7 @@ private:
   }
   const cgr__plan_class &Class() const { return plans_.classes[0]; }
   const cgr__plan_header &header() const { return *reinterpret_cast<const cgr__plan_header *>(host_plan_.data()); }
+  const cgr__plan_part *parts() const { return reinterpret_cast<const cgr__plan_part *>(&header() + 1); }
   // The plan class of a layer of this shape, with the traits of the device's variant.
   cgr__plans Plans() {
     const AttentionShape &s = made_.shape();
