@@ -69,7 +69,7 @@ NAMES(cgr_log_level, cgr_log_level_name, { CGR_LOG_ERROR, "error" }, { CGR_LOG_W
 
 NAMES(cgr_count, cgr_count_name, { CGR_COUNT_REQUESTS, "requests" }, { CGR_COUNT_TOKENS, "tokens" },
       { CGR_COUNT_PADDED_REQUESTS, "padded requests" }, { CGR_COUNT_PADDED_TOKENS, "padded tokens" },
-      { CGR_COUNT_DECODES, "decodes" }, { CGR_COUNT_DECODE_TOKENS, "decode tokens" })
+      { CGR_COUNT_DECODES, "decodes" }, { CGR_COUNT_DECODE_TOKENS, "decode tokens" }, { CGR_COUNT_APPEND_FIRST, "append first" })
 
 NAMES(cgr_request_flag, cgr_request_flag_name, { CGR_REQUEST_PARTIAL, "partial" })
 

@@ -16,7 +16,8 @@
 enum cgr__slot_flag {
   CGR__SLOT_BATCH = 1,  /* the batch section is present; without it the composition of step batch_seq still holds */
   CGR__SLOT_TOKENS = 2, /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
-  CGR__SLOT_EDITS = 4   /* the edits section is present, and in the tokens section the ids that it names (without SLOT_TOKENS) */
+  CGR__SLOT_EDITS = 4,  /* the edits section is present, and in the tokens section the ids that it names (without SLOT_TOKENS) */
+  CGR__SLOT_APPEND_FIRST = 8 /* becomes CGR_COUNT_APPEND_FIRST */
 };
 
 typedef struct cgr__slot_header { /* 64 bytes */

@@ -29,8 +29,8 @@ extern "C" {
 typedef struct cgr__attention_args {
   cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim, of out head_dim_v]; lse fp32 [num_tokens, num_q_heads], data NULL:
                            not wanted */
-  cgr_view k, v;        /* CGR__SEES_STEP: [num_tokens, num_kv_heads, head_dim or head_dim_v] */
-  cgr_kv_view k_cache, v_cache;      /* any other; dtypes with CGR__SEES_STEP too */
+  cgr_view k, v;        /* keys and values with CGR__SEES_STEP: [num_tokens, num_kv_heads, head_dim or head_dim_v] */
+  cgr_kv_view k_cache, v_cache; /* keys and values otherwise. With CGR__SEES_STEP only their dtypes are read: those of k and v */
   const float *alibi_slopes, *sinks; /* [num_q_heads] or NULL */
   cgr__group_geometry group;
   const int32_t *page_table;                                         /* [M+1][group.page_table_stride] */
@@ -56,8 +56,9 @@ typedef struct cgr__attention_args {
   int32_t reserved;     /* fills a hole */
   int32_t after_append; /* 1: the previous launch in the stream appends the step's tokens to k_cache and v_cache. If the device
                            can, attention begins beside it; until the append is done, attention writes nothing and reads only the
-                           plan, page numbers, queries, and tokens of earlier steps. All of these must be there when the append
-                           begins, so the append is never launched early */
+                           plan, page numbers, queries, and KV tiles before a request's own new tokens, which other requests must
+                           not be appending; these not either if CGR_COUNT_APPEND_FIRST is 1. All of these must be there when
+                           the append begins, so the append is never launched early */
 } cgr__attention_args;
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
 

@@ -140,7 +140,8 @@ typedef struct cgr__step_args {
  * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
  *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
  *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of
- *    decodes are those of the requests before the first that has more new tokens; else 0. seq_len = row_computed[row] +
+ *    decodes are those of the requests before the first that has more new tokens; else 0. CGR_COUNT_APPEND_FIRST is 1 with
+ *    CGR__SLOT_APPEND_FIRST, unless the step is refused. seq_len = row_computed[row] +
  *    query_len; position of the j-th new token = row_computed[row] + j; slot = page * page_size + position % page_size with
  *    page = page_table[row][position / page_size], guarded as above (an engine's own table too), and the read-trash page,
  *    which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. Token j of a request is,

@@ -46,7 +46,7 @@ static int64_t count_applies(const cgr_runtime *rt) {
   return words > 0 ? (words - 1) / rt->setup.config.max_changes : 0;
 }
 
-/* The slots of all steps must be free, and one more stays free so that this launch leaves the previous step its result. */
+/* All slots of the launch must be free; with changes ahead it takes at most depth - 1, so the step before keeps its result. */
 static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
   int32_t depth = (int32_t)rt->lane.ring.depth;
   if (applies > depth - 2)
@@ -127,6 +127,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   slot->num_requests = checked->num_requests;
   slot->num_tokens = checked->num_tokens;
   prepared->bytes += checked->standing ? stage_standing(rt, prepared, slot) : stage_given(rt, batch, prepared, slot);
+  slot->flags |= checked->append_first ? CGR__SLOT_APPEND_FIRST : 0;
   if (batch->num_staged > 0)
     prepared->bytes += cgr__stage_data(rt, batch, checked, slot);
   return CGR_OK;

@@ -52,7 +52,8 @@ CGR_API cgr_status cgr_kv_view_make(cgr_kv_layout layout, void *base, cgr_dtype 
 CGR_API cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_dtype dtype, int32_t page_size,
                                          int32_t num_kv_heads, int32_t head_dim, cgr_kv_view *k, cgr_kv_view *v);
 
-/* The view of a dense tensor [tokens][num_heads][head_dim].
+/* The view of a dense tensor [tokens][num_heads][head_dim]. What a kernel needs beyond that (alignment, the head dims of a layer)
+ * is checked when the view is used.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads, int32_t head_dim, cgr_view *view);
 
@@ -80,7 +81,8 @@ typedef struct cgr_group {
   int32_t read_trash_page;   /* reserved: what a guarded read reads instead of a bad page. Never written; the engine fills it once
                                 with finite values (zeros, say) */
   int32_t write_trash_page;  /* reserved: never read. Both 0: the trash pages are 0 and 1 */
-  const int32_t *page_table; /* the engine's own table; NULL: cgr_request_set_pages fills the library's */
+  const int32_t *page_table; /* the engine's own table; NULL: cgr_request_set_pages fills the library's. As there, a page that
+                                replaces another below a row's length must have its tokens before the row's next step */
   int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31; for a group of another length
                                 set, with its max_other_lens */
   int32_t length_set;        /* whose tokens its pages hold; the same for all its layers with a cache; 0: the sequences */
@@ -176,7 +178,8 @@ typedef struct cgr_attention {
                      part of k */
   cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
   cgr_view lse;   /* fp32 [num_tokens, num_q_heads]: natural logarithm of the sum of exp(score); data NULL: not wanted. Strides
-                     count elements and need no alignment beyond 4 bytes */
+                     count elements and need no alignment beyond 4 bytes: num_q_heads, 1 for [tokens, heads], and
+                     1, num_tokens for [heads, tokens] */
   const float *q_scale;   /* device; not supported yet: NULL */
   const float *out_scale; /* device; not supported yet: NULL */
 } cgr_attention;
@@ -184,10 +187,10 @@ typedef struct cgr_attention {
   { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \
     { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL }
 
-/* Enqueues append and attention of one layer, inside `record`; a PIECEWISE capture breaks here. Each layer is attended once per
- * step: a layer that is named twice is refused, and a `record` that leaves one out fails. (Append and attention may be two
- * calls, with APPEND_ONLY and NO_APPEND. With NO_APPEND the cache must hold the step's tokens already.) CGR_ERROR_STATE inside a
- * function of cgr_record_call or a backend's `record`.
+/* Enqueues append and attention of one layer, inside `record`; a PIECEWISE capture breaks here. Each layer's attention is
+ * recorded once per step: a layer that is named twice is refused, and a `record` that leaves one out fails. (Append and
+ * attention may be two calls, with APPEND_ONLY and NO_APPEND. With NO_APPEND the cache must hold the step's tokens already.)
+ * CGR_ERROR_STATE inside a function of cgr_record_call or a backend's `record`.
  * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
 CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention);
 

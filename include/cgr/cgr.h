@@ -7,8 +7,8 @@
  * backends, graphs.h keys, captures and regions, planners.h the planners without a runtime, tracing.h what a runtime reports
  * about itself. This one has the runtime and includes the others.
  *
- * Reserved for later versions, and refused by name until then (CGR_ERROR_UNSUPPORTED, or an empty list in its place): more than
- * one program and lane, drafts, several steps in one launch. */
+ * Reserved for later versions, and refused by name until then (CGR_ERROR_UNSUPPORTED, or CGR_ERROR_INVALID_ARGUMENT where only
+ * the number of a lane or program is given): more than one program and lane, drafts, several steps in one launch. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
 
@@ -69,8 +69,8 @@ typedef struct cgr_config {
   const cgr_backend *backends;
   int32_t num_groups;            /* 1 .. 4; or 0 with layers that all have CGR_LAYER_NO_CACHE */
   int32_t num_layers;            /* 0 .. 1024. 0: the engine runs attention with kernels of its own */
-  int32_t num_buffers;           /* 0 .. 64, less one for each workspace and each plan_bytes of a backend in use, and one with
-                                    length sets */
+  int32_t num_buffers;           /* 0 .. 64, minus one for each workspace and each plan_bytes of a backend in use, and minus one
+                                    if num_length_sets is above 1 */
   int32_t num_backends;          /* 0 .. 8 */
   int32_t num_programs;          /* 0: 1 */
   int32_t num_lanes;             /* 0: 1 */
@@ -108,8 +108,8 @@ typedef struct cgr_config {
   int32_t num_parts;             /* CTAs of the attention plan, 1 .. 4096; 0: from the device */
   int32_t wait_timeout_ms;       /* of waits that do not say otherwise, 1 or more; 0: 30000 */
   int32_t batch_invariant;       /* not 0: a request's attention has the same bits alone and in any batch, at some cost, as long as
-                                    the request's own tokens come in the same chunks: a token may differ between being decoded and
-                                    being in a chunk */
+                                    the request's own tokens come in the same chunks: a token may have other bits as a decode than
+                                    as part of a chunk */
   void *device_memory;           /* the caller's memory for the arena, of cgr_runtime_memory's size, 256-byte aligned and
                                     overlapping nothing else; or NULL */
   size_t device_memory_size;
@@ -260,7 +260,8 @@ typedef enum cgr_count {
   CGR_COUNT_PADDED_TOKENS = 3,
   CGR_COUNT_DECODES = 4, /* if a backend in use has a reorder_threshold: requests before the first with more new tokens than
                             that, or all of them if none has more; those without new tokens count too. Otherwise 0 */
-  CGR_COUNT_DECODE_TOKENS = 5 /* new tokens of those */
+  CGR_COUNT_DECODE_TOKENS = 5, /* new tokens of those */
+  CGR_COUNT_APPEND_FIRST = 6 /* 1: a request may see tokens that others append in this step (cgr_request_set_length); else 0 */
 } cgr_count;
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_count_name(cgr_count count);
@@ -293,7 +294,8 @@ CGR_API const char *cgr_buffer_name(cgr_buffer buffer);
  *
  * A page that was taken away, or whose row was closed, may go to another request once the last step that used the row has
  * completed: cgr_request_info.last_seq, also after a failed launch and after the row was opened again. A page may be in several
- * rows, such as that of a prefix that requests share; nothing notices if two rows write the same page.
+ * rows, such as that of a shared prefix; nothing notices if two rows write the same page, or if a page that replaces another
+ * below a row's length gets its tokens only in the row's next step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row);
 /* CGR_ERROR_STATE for a row that is in the standing batch: take it first; and for one of the prepared step.
@@ -316,9 +318,9 @@ CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int3
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
-/* Sets the number of tokens in the cache: back (preemption, rejected drafts), or forward over pages that the engine has filled
- * itself (a prefix found in its cache), which must cover it. The next step then has to give the row's token. CGR_ERROR_PAGES_MISSING
- * without the pages that this step will see; a shorter length may need some that windows had already passed.
+/* Sets the number of tokens in the cache: back (preemption, rejected drafts), or forward over pages that the engine or other rows
+ * fill (a shared prefix), these perhaps in the row's next step. The row's pages must cover it, and that step has to give its
+ * token. CGR_ERROR_PAGES_MISSING without the pages that the step will see; a shorter length may need some that windows had passed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 
@@ -411,7 +413,7 @@ typedef struct cgr_batch {
   uint32_t size;
   int32_t lane;              /* 0 */
   int32_t program;           /* 0 */
-  int32_t num_requests;      /* 0 .. max_requests; 0 is a dummy step; or CGR_BATCH_STANDING */
+  int32_t num_requests;      /* 0 .. max_requests; 0: a step without requests (a dummy step); or CGR_BATCH_STANDING */
   const int32_t *rows;       /* [num_requests], each open, none twice */
   const int32_t *query_lens; /* [num_requests]; NULL: 1 each */
   const int32_t *tokens;     /* [sum of query_lens], one request after the other; NULL: CGR_TOKEN_LAST for all. Only the first token
@@ -430,9 +432,9 @@ typedef struct cgr_batch {
 
 /* The standing batch stays from step to step and is edited. A step that changes a few of its requests costs the host the same
  * with many requests as with few. A batch with num_requests CGR_BATCH_STANDING runs it. Whole batches may be given in between and
- * leave it as it is. But after any other step (a whole batch, a dummy step, changes sent ahead, a launch that failed, a loss) all
- * of it travels again, which costs what a whole batch costs. Its order is that of its places: put appends the row, take removes
- * it and the last request takes its place, swap exchanges two places. Requests are named by their rows.
+ * leave it as it is. But after any other step (a whole batch, a dummy step, changes sent ahead, a failed launch, a step that a
+ * guard refused) all of it travels again, at the cost of a whole batch. Its order is that of its places: put appends the row,
+ * take removes it and the last request takes its place, swap exchanges two places. Requests are named by their rows.
  *
  * query_len and flags stay until set again. `tokens` [query_len] is copied, and is used up by the step that is launched next, not
  * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be. So a request of one token without flags
@@ -463,7 +465,7 @@ typedef enum cgr_reason {
   CGR_REASON_PADDED,         /* the next larger graph */
   CGR_REASON_MODE_NONE,      /* the graph mode is NONE */
   CGR_REASON_NOT_UNIFORM,    /* some request has more tokens than a captured query length, and mixed steps have no graphs */
-  CGR_REASON_ABOVE_REQUESTS, /* more requests than the largest bucket, or the largest of that many tokens */
+  CGR_REASON_ABOVE_REQUESTS, /* more requests than any captured graph has that could hold the tokens */
   CGR_REASON_NOT_CAPTURED,   /* capture has not been called for this key */
   CGR_REASON_CAPTURE_FAILED, /* it has, and failed */
   CGR_REASON_STALE,          /* a region has moved since the capture, or `record` has changed */
@@ -549,8 +551,8 @@ typedef struct cgr_step_result {
   uint64_t seq;
   const int32_t *rows;       /* [num_requests] of the batch */
   const uint64_t *tags;      /* [num_requests] given to cgr_request_open, as they were at prepare */
-  const int32_t *num_tokens; /* [num_steps][num_requests] sampled tokens: 0 for a request that is partial, had no tokens, or was
-                                refused by a guard */
+  const int32_t *num_tokens; /* [num_steps][num_requests] sampled tokens: 0 for a request that is partial, had no tokens, or that
+                                a guard emptied; after CGR_GUARD_PAGE it is 1, and the token cannot be trusted */
   const int32_t *tokens;     /* [num_steps][num_requests][token_stride] CGR_BUFFER_NEXT_TOKENS of the step; what lies past
                                 num_tokens is undefined */
   cgr_guard guard;           /* error CGR_GUARD_NONE: nothing was refused */

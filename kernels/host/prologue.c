@@ -270,14 +270,15 @@ static int32_t count_decodes(const cgr__step_args *args, int32_t num_requests) {
   return count;
 }
 
-static void write_counts(const cgr__step_args *args, int32_t num_requests, int32_t num_tokens) {
-  int32_t num_decodes = args->reorder_threshold > 0 ? count_decodes(args, num_requests) : 0;
-  args->buffers.counts[CGR_COUNT_REQUESTS] = num_requests;
-  args->buffers.counts[CGR_COUNT_TOKENS] = num_tokens;
+static void write_counts(const cgr__step_args *args, const incoming *in) {
+  int32_t num_decodes = args->reorder_threshold > 0 ? count_decodes(args, in->num_requests) : 0;
+  args->buffers.counts[CGR_COUNT_REQUESTS] = in->num_requests;
+  args->buffers.counts[CGR_COUNT_TOKENS] = in->num_tokens;
   args->buffers.counts[CGR_COUNT_PADDED_REQUESTS] = args->padded_requests;
   args->buffers.counts[CGR_COUNT_PADDED_TOKENS] = args->padded_tokens;
   args->buffers.counts[CGR_COUNT_DECODES] = num_decodes;
   args->buffers.counts[CGR_COUNT_DECODE_TOKENS] = args->buffers.query_start_loc[num_decodes];
+  args->buffers.counts[CGR_COUNT_APPEND_FIRST] = (in->flags & CGR__SLOT_APPEND_FIRST) != 0;
 }
 
 void cgr__host_prologue(const void *pointer) {
@@ -294,6 +295,7 @@ void cgr__host_prologue(const void *pointer) {
     apply_changes(args, &in);
   } else {
     in.num_requests = in.num_tokens = 0;
+    in.flags &= ~(uint32_t)CGR__SLOT_APPEND_FIRST;
     in.staged = 0;
     args->state->batch_seq = 0;
   }
@@ -301,5 +303,5 @@ void cgr__host_prologue(const void *pointer) {
   derive(args, &in);
   if (in.flags & CGR__SLOT_EDITS)
     take_edited_tokens(args, &in);
-  write_counts(args, in.num_requests, in.num_tokens);
+  write_counts(args, &in);
 }

@@ -202,7 +202,7 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
   if (query_len > 0 && first == CGR_TOKEN_LAST && !row->has_token)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "batch: the token of row %d is CGR_TOKEN_LAST, expected a token: no step has sampled one for it",
+                     "batch: the token of row %d is CGR_TOKEN_LAST, expected a token: no step has sampled one for this length",
                      batch->rows[i]);
   return batch->tokens ? cgr__batch_check_ids("batch", batch->tokens, at, query_len) : CGR_OK;
 }
@@ -227,11 +227,12 @@ static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
 
 /* Looks at every request and writes the composition down on the way. */
 static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t set, int32_t max_tokens, cgr__composition *out,
-                               int32_t *headroom) {
+                               int32_t *headroom, bool *append_first) {
   int64_t tokens = 0;
   int32_t longest = 0;
   bool uniform = true;
   *headroom = INT32_MAX;
+  *append_first = false;
   out->version = 0;
   out->has_flags = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
@@ -249,6 +250,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     out->flags[i] = batch->flags ? batch->flags[i] : 0;
     out->tags[i] = row->tag;
     out->has_flags |= out->flags[i] != 0;
+    *append_first |= row->adopted && query_len > 0;
     uniform &= query_len == out->query_lens[0];
     longest = query_len > longest ? query_len : longest;
     int32_t fit = query_len == 0 ? INT32_MAX : cgr__steps_that_fit(row, row->computed, query_len);
@@ -281,7 +283,8 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cg
     rows->standing.copy = NULL;
   cgr__rows_settle(rows);
   rows->ticket++;
-  CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom));
+  CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom, &checked->append_first));
+  checked->append_first |= set > 0; /* whose lengths the engine sets before every step */
   checked->headroom = headroom == INT32_MAX || set > 0 ? 0 : headroom - 1;
   checked->composition = set > 0 ? next : /* never counted as a repetition */
                              choose_composition(steady->batch, next, checked->same_rows);
@@ -307,7 +310,7 @@ static void describe(cgr__checked_batch *checked) {
 
 bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked) {
   const cgr__steady *steady = &rows->steady;
-  checked->standing = false;
+  checked->standing = checked->append_first = false;
   checked->set = 0;
   checked->same_rows = repeats(rows, batch);
   checked->composition = steady->batch;
@@ -386,6 +389,7 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
     cgr__row *row = &rows->row[batch->rows[i]];
     row->computed += batch->query_lens[i];
     row->last_seq = seq;
+    row->adopted &= batch->query_lens[i] == 0;
     if (batch->query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
       row->has_token = !(batch->flags[i] & CGR_REQUEST_PARTIAL);
   }

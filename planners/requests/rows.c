@@ -124,7 +124,7 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   rows->num_open++;
   entry->open = true;
   entry->computed = 0;
-  entry->has_token = false;
+  entry->has_token = entry->adopted = false;
   entry->tag = tag; /* last_seq stays: its last owner's pages may be in use until then */
   cgr__rows_clear_pages(rows, index);
   cgr__rows_clear_data(rows, index);
@@ -174,6 +174,7 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
     return refuse_front(rows, row, num_tokens);
   cgr__rows_leave_steady(rows);
   cgr__members_settle(rows, row);
+  entry->adopted |= num_tokens > entry->computed;
   entry->computed = num_tokens;
   entry->has_token = false;
   cgr__changes_mark_length(rows, row);

@@ -39,6 +39,7 @@ typedef struct cgr__row {
   int16_t steady_day; /* in the steady batch's, while `mark` is that of cgr__steady */
   bool needy;         /* it lacks a token for the next step */
   bool special;       /* it is in the list of that name */
+  bool adopted;       /* its cache may have tokens that others append only in the next step that it attends in */
 } cgr__row;
 
 #define CGR__DIRTY_LENGTH 1

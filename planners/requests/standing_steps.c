@@ -21,7 +21,7 @@ static cgr_status refuse_needy(const cgr__rows *rows) {
                      row, query_len);
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                    "batch: the token of row %d is CGR_TOKEN_LAST, expected a token (cgr_standing_set): no step has sampled one "
-                   "for it",
+                   "for this length",
                    row);
 }
 
@@ -74,6 +74,15 @@ static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
   return CGR_OK;
 }
 
+/* A member that adopts tokens was given its next one: it is special. */
+static bool is_append_first(const cgr__rows *rows) {
+  const cgr__standing *s = &rows->standing;
+  bool any = false;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next)
+    any |= rows->row[row].adopted && rows->row[row].query_len > 0;
+  return any;
+}
+
 cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked) {
   cgr__standing *s = &rows->standing;
   cgr__rows_settle(rows);
@@ -91,7 +100,8 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
                                    .num_tokens = s->members.num_tokens,
                                    .query_len = s->members.query_len,
                                    .max_query_len = s->members.max_query_len,
-                                   .standing = true };
+                                   .standing = true,
+                                   .append_first = is_append_first(rows) };
   return CGR_OK;
 }
 
@@ -174,6 +184,7 @@ void cgr__standing_commit(cgr__rows *rows, uint64_t seq) {
   s->last_seq = seq;
   for (int32_t row = s->first_special, next; row >= 0; row = next) {
     next = s->special[row].next;
+    rows->row[row].adopted &= rows->row[row].query_len == 0;
     cgr__standing_use_up(rows, row);
   }
   s->num_tokens = 0;

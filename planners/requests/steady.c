@@ -12,6 +12,7 @@ void cgr__rows_settle(cgr__rows *rows) {
     cgr__row *row = &rows->row[batch->rows[i]];
     row->computed += steady->pending * batch->query_lens[i];
     row->has_token |= batch->query_lens[i] > 0;
+    row->adopted &= batch->query_lens[i] == 0;
     row->last_seq = steady->last_seq;
   }
   steady->pending = 0;
@@ -26,7 +27,7 @@ void cgr__rows_leave_steady(cgr__rows *rows) {
 
 /* ---------------------------------------------------------------------------------------------------------------- calendar */
 
-/* The pending steps are not in the row yet, but they are behind the calendar's next day. */
+/* The pending steps are not added to the row yet, but the calendar has counted them already. */
 static void file(cgr__rows *rows, cgr__row *row) {
   const cgr__steady *steady = &rows->steady;
   int32_t query_len = steady->batch->query_len;

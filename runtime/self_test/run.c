@@ -170,6 +170,7 @@ static cgr_status set_rows(cgr__self_test *t, int run) {
       CGR__TRY(cgr_request_open(rt, 0, &c->rows[i]));
     CGR__TRY(give_pages(t, i, run));
     CGR__TRY(cgr_request_set_length(rt, c->rows[i], cgr__test_before(t, i, 0)));
+    rt->rows.row[c->rows[i]].adopted = false; /* its tokens are there: all runs are such steps as most of an engine's */
     for (int32_t s = 1; s < rt->setup.limits.num_sets; s++) /* of the step's own set with its tokens */
       CGR__TRY(cgr_request_set_other_length(rt, c->rows[i], s, cgr__test_after(t, i, s)));
   }

@@ -54,7 +54,7 @@ namespace {
   X(CGR_BUFFER_PREFILL_KV_INDPTR) X(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN)
 #define COUNTS(X)                                                                                                             \
   X(CGR_COUNT_REQUESTS) X(CGR_COUNT_TOKENS) X(CGR_COUNT_PADDED_REQUESTS) X(CGR_COUNT_PADDED_TOKENS) X(CGR_COUNT_DECODES)      \
-  X(CGR_COUNT_DECODE_TOKENS)
+  X(CGR_COUNT_DECODE_TOKENS) X(CGR_COUNT_APPEND_FIRST)
 #define REQUEST_FLAGS(X) X(CGR_REQUEST_PARTIAL)
 #define REASONS(X)                                                                                                            \
   X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM)                             \

@@ -268,12 +268,15 @@ void Block::MeetBlock(int vote, int *count, int *threads, Site site) {
 
 // --------------------------------------------------------------------------------------------------------------- copies
 
-// The destination holds poison from the issue on, and gets the data only when somebody waits for it.
+// The source is read at the issue or when somebody waits for the copy, at random. The destination holds poison until then.
 void Block::CopyAsync(void *to, const void *from) {
   uint16_t poison[8];
   std::fill_n(poison, 8, kPoison);
   std::memcpy(to, poison, sizeof poison);
-  lane_->copies.push_back({ to, from, lane_->groups });
+  AsyncCopy copy = { to, from, from != nullptr && Random()() % 2 == 0, {}, lane_->groups };
+  if (copy.is_read)
+    std::memcpy(copy.data, from, sizeof copy.data);
+  lane_->copies.push_back(copy);
 }
 
 void Block::WaitForCopies(uint64_t pending) {
@@ -281,7 +284,7 @@ void Block::WaitForCopies(uint64_t pending) {
   for (; !copies.empty() && copies.front().group + pending < lane_->groups; copies.pop_front()) {
     const AsyncCopy &copy = copies.front();
     if (copy.from != nullptr)
-      std::memcpy(copy.to, copy.from, 16);
+      std::memcpy(copy.to, copy.is_read ? copy.data : copy.from, 16);
     else
       std::memset(copy.to, 0, 16);
   }

@@ -36,6 +36,8 @@ struct WarpOperation {
 struct AsyncCopy {
   void *to;
   const void *from; // NULL: zeros
+  bool is_read;     // `data` is what was there
+  unsigned char data[16];
   uint64_t group;
 };
 

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <utility>
+#include <vector>
 
+#include "kernels/append.h"
 #include "tests/emulation/grid.h"
 #include "tests/support/devices.h"
 
@@ -40,6 +44,43 @@ template <int (*kLauncher)(const void *, cudaStream_t)> void Execute(const void 
   }
 }
 
+// Pieces of memory, and what they held.
+using Pieces = std::vector<std::pair<void *, std::vector<unsigned char>>>;
+
+void Put(const Pieces &pieces) {
+  for (const auto &[to, bytes] : pieces)
+    std::memcpy(to, bytes.data(), bytes.size());
+}
+
+// What an append writes.
+Pieces Written(const cgr__append_args &args) {
+  Pieces pieces;
+  for (const auto &[cache, width] : { std::pair(args.k_cache, args.head_dim), std::pair(args.v_cache, args.head_dim_v) }) {
+    const int64_t size = cache.dtype == CGR_DTYPE_FP32 ? 4 : 2;
+    for (int32_t t = 0; t < args.num_tokens; t++) {
+      const int64_t slot = args.slot_mapping[t], page = slot / args.page_size, offset = slot % args.page_size;
+      for (int32_t h = 0; slot >= 0 && page < args.num_pages && h < args.num_kv_heads; h++) {
+        const int64_t at = page * cache.stride_page + offset * cache.stride_token + h * cache.stride_head;
+        unsigned char *from = static_cast<unsigned char *>(cache.base) + at * size;
+        pieces.push_back({ from, { from, from + width * size } });
+      }
+    }
+  }
+  return pieces;
+}
+
+std::atomic<bool> appends_beside{ false };
+
+void Append(const void *pointer) {
+  const cgr__append_args args = *static_cast<const cgr__append_args *>(pointer);
+  if (!appends_beside || args.attention_follows == 0)
+    return Execute<cgr__emulated_append>(pointer);
+  const Pieces before = Written(args);
+  Execute<cgr__emulated_append>(pointer);
+  const Pieces after = Written(args);
+  SetPrevious({ [after] { Put(after); }, [before] { Put(before); } });
+}
+
 struct Emulated {
   const char *name;
   void (*execute)(const void *args);
@@ -55,6 +96,8 @@ cgr__kernel InPlaceOf(const cgr__kernel &kernel) {
   for (const Emulated &one : kEmulated)
     if (std::strcmp(one.name, kernel.name) == 0)
       other.host = one.execute;
+  if (std::strcmp(kernel.name, "append") == 0)
+    other.host = Append;
   return other;
 }
 
@@ -109,6 +152,8 @@ int OpenLayer(cgr_device *inner, const cgr_device_config *, cgr_device **dev) {
 } // namespace
 
 const cgr_device_layer kLayer = { OpenLayer };
+
+void SetAppendsBeside(bool beside) { appends_beside = beside; }
 
 // A test that links this has the device, except under the thread sanitizer, which does not know about fibers.
 #if !defined(__SANITIZE_THREAD__)

@@ -29,6 +29,8 @@ struct Grid {
   std::mt19937_64 random{ 1 };
   int64_t num_sleeps = 0;
   bool failed = false, in_order = false;
+  Previous previous; // empty: there is none
+  bool previous_ended = false;
   std::string failure;
   uint64_t seed = 1, number = 0;
 };
@@ -36,6 +38,11 @@ struct Grid {
 Grid &The() {
   static Grid *grid = new Grid; // threads use it until the process ends
   return *grid;
+}
+
+std::mutex &OneAtATime() { // held by a launch
+  static std::mutex *mutex = new std::mutex;
+  return *mutex;
 }
 
 void Notify(Grid &grid, int to) {
@@ -54,6 +61,13 @@ int AnyAlive(Grid &grid, int but) {
   return count == 0 ? kNobody : others[grid.random() % unsigned(count)];
 }
 
+// Before a block runs.
+void BeginPrevious(Grid &grid) {
+  if (grid.previous.undo && grid.previous_ended)
+    grid.previous.undo();
+  grid.previous_ended = false;
+}
+
 void RunBlocks(Grid &grid, int me) {
   Block block;
   for (;;) {
@@ -64,7 +78,9 @@ void RunBlocks(Grid &grid, int me) {
     while (!grid.failed && !grid.blocks.empty()) {
       uint3 index = grid.blocks.back();
       grid.blocks.pop_back();
+      BeginPrevious(grid);
       block.Run(index);
+      EndPrevious();
     }
     std::unique_lock<std::mutex> lock(grid.mutex);
     grid.alive[me] = false;
@@ -95,7 +111,7 @@ void Begin(Grid &grid, const Launch &launch) {
     std::reverse(grid.blocks.begin(), grid.blocks.end()); // the last one begins first
   } else {
     std::shuffle(grid.blocks.begin(), grid.blocks.end(), grid.random);
-    runners = int(std::min<size_t>(grid.blocks.size(), 1 + grid.random() % kRunners));
+    runners = grid.previous.finish ? 1 : int(std::min<size_t>(grid.blocks.size(), 1 + grid.random() % kRunners));
   }
   for (int i = 0; i < runners; i++)
     grid.alive[i] = true;
@@ -109,8 +125,7 @@ void Begin(Grid &grid, const Launch &launch) {
 } // namespace
 
 int Run(const Launch &launch) {
-  static std::mutex *one_at_a_time = new std::mutex;
-  std::lock_guard<std::mutex> only(*one_at_a_time);
+  std::lock_guard<std::mutex> only(OneAtATime());
   if (!IsPossible(launch))
     return kInvalidValue;
   Grid &grid = The();
@@ -118,6 +133,7 @@ int Run(const Launch &launch) {
   Begin(grid, launch);
   Notify(grid, AnyAlive(grid, kNobody));
   grid.is_callers.wait(lock, [&] { return grid.turn == kCaller; });
+  grid.previous = {};
   grid.launch = nullptr;
   return grid.failed ? kLaunchFailed : kLaunched;
 }
@@ -141,6 +157,21 @@ void SetInOrder(bool in_order) {
   Grid &grid = The();
   std::lock_guard<std::mutex> lock(grid.mutex);
   grid.in_order = in_order;
+}
+
+void SetPrevious(const Previous &previous) {
+  std::lock_guard<std::mutex> only(OneAtATime()); // no launch is running
+  EndPrevious();
+  The().previous = previous;
+  The().previous_ended = true;
+}
+
+bool PreviousRuns() { return The().previous.finish && !The().previous_ended; }
+
+void EndPrevious() { // the caller has the turn, or no launch is running
+  if (PreviousRuns())
+    The().previous.finish();
+  The().previous_ended = true;
 }
 
 std::mt19937_64 &Random() { return The().random; }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <string>
 
@@ -38,8 +39,20 @@ void SetSeed(uint64_t seed);
 // From now on blocks run in the order of their numbers, each to completion; false: at random again.
 void SetInOrder(bool in_order);
 
+// A kernel that the next launch begins beside.
+struct Previous {
+  std::function<void()> finish; // does what it has done, once more
+  std::function<void()> undo;
+};
+
+// The next launch begins beside this one, which has run: for each block it ends when the block waits for it, or with the block.
+// So blocks do not overlap.
+void SetPrevious(const Previous &previous);
+
 // ---------------------------------------------------------------------------------------------------- for a block that runs
 
+bool PreviousRuns();
+void EndPrevious();
 std::mt19937_64 &Random();
 // Lets another block run in place of this one, if there is one.
 void HandOver();

@@ -1,10 +1,11 @@
 // Attention that is launched right after the append of its tokens, and may begin while it runs, reads what the append writes.
 // Tested with the library's append and with a slow one. Its queries come late too, from a slow kernel before the append:
 // attention may read them before the append is done, so the append must not begin early. Only a GPU of compute capability 9.0 or
-// later overlaps them; elsewhere only the results are tested.
+// later and the emulation overlap them; elsewhere only the results are tested.
 #include <gtest/gtest.h>
 
 #include "kernels/append.h"
+#include "tests/emulation/device.h"
 #include "tests/support/attention_case.h"
 #include "tests/support/slow_append.h"
 
@@ -23,6 +24,11 @@ protected:
     AttentionTest::SetUp();
     if (bench_)
       bench_->Preload(cgr__kernel_append);
+    cgr_emulation::SetAppendsBeside(GetParam().IsEmulated());
+  }
+  void TearDown() override {
+    cgr_emulation::SetAppendsBeside(false);
+    AttentionTest::TearDown();
   }
   bool is_slow() const { return !bench_->is_cuda(); }
 

@@ -152,6 +152,7 @@ private:
                           ? Repeated()
                           : NewBatch(bucket);
     step.with_tokens = Chance(walk_.decodes ? 8 : 2);
+    step.append_first = Chance(8);
     for (int32_t &token : step.tokens)
       token = Chance(3) ? CGR_TOKEN_LAST : token;
     step.padded_requests = bucket != 0 ? bucket : Any(step.num_requests, limits_.max_requests);

@@ -35,7 +35,7 @@ std::string DifferenceOf(const Answer &got, const Answer &expected) {
 RowEngine::RowEngine(const DeviceParam &device, uint64_t seed, Options options)
     : model(options.model.layers.empty() ? ModelFor(device) : options.model), on_cuda_(device.IsCuda()), random_(seed) {
   cgr_device_config config = device.config;
-  if (!on_cuda_) {
+  if (!on_cuda_ && config.layer == nullptr) {
     config.layer = cgr_validation_layer();
     config.on_violation = OnViolation;
   }
@@ -203,8 +203,9 @@ int32_t RowEngine::Open() {
 void RowEngine::Close(int32_t row) {
   CGR_EXPECT_OK(cgr_request_close(rt, row));
   for (int g = 0; g < kNumGroups; g++) {
-    free_[g].insert(free_[g].end(), pages_[g][row].begin(), pages_[g][row].end());
+    free_[g].insert(free_[g].end(), pages_[g][row].begin() + shared_[g][row], pages_[g][row].end());
     pages_[g].erase(row);
+    shared_[g].erase(row);
   }
 }
 
@@ -219,6 +220,16 @@ void RowEngine::Reserve(int32_t row, int32_t tokens) {
     }
     if (has.size() > first)
       CGR_EXPECT_OK(cgr_request_set_pages(rt, row, g, int32_t(first), has.data() + first, int32_t(has.size() - first)));
+  }
+}
+
+void RowEngine::Share(int32_t row, int32_t owner, int32_t tokens) {
+  for (int g = 0; g < kNumGroups; g++) {
+    const std::vector<int32_t> &from = pages_[g].at(owner);
+    const int32_t count = (tokens + kPageSizes[g] - 1) / kPageSizes[g];
+    pages_[g][row].assign(from.begin(), from.begin() + count);
+    shared_[g][row] = count;
+    CGR_EXPECT_OK(cgr_request_set_pages(rt, row, g, 0, from.data(), count));
   }
 }
 

@@ -70,6 +70,8 @@ public:
   void Close(int32_t row);
   // Pages of both groups for `tokens` tokens.
   void Reserve(int32_t row, int32_t tokens);
+  // The first pages of `row`, which has none, are those that `owner` has for `tokens` tokens.
+  void Share(int32_t row, int32_t owner, int32_t tokens);
   // The answers in the order of the items; none after a failure. `standing`: the standing batch, which must be these items.
   std::vector<Answer> Run(const std::vector<Item> &items, bool standing = false);
   cgr_status Prepare(const std::vector<Item> &items, bool standing, cgr_step *step);
@@ -126,6 +128,7 @@ private:
   int32_t num_pages_[kNumGroups];
   std::vector<int32_t> free_[kNumGroups];
   std::map<int32_t, std::vector<int32_t>> pages_[kNumGroups]; // by row
+  std::map<int32_t, int32_t> shared_[kNumGroups];             // how many of them, the first, are another row's
 };
 
 } // namespace rows

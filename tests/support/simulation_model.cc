@@ -205,6 +205,7 @@ void Model::AfterPrologue(const cgr__step_args &args) {
   if (accepted_)
     CheckPlan();
   Check(b_.counts[CGR_COUNT_REQUESTS] == int32_t(plan_.items.size()), "the step has another number of requests");
+  CheckAppendFirst();
 }
 
 // Also whose composition the device has, and which of the engine's sections it takes.
@@ -222,6 +223,14 @@ void Model::CheckState(const cgr__step_args &args) {
     batch_ = seq + 1;
   Check(state.batch_seq == batch_, "the composition is that of another step");
   Check(state.staged == header.staged, "the step takes other sections of the engine's");
+}
+
+void Model::CheckAppendFirst() {
+  bool said = false;
+  if (accepted_)
+    said = reinterpret_cast<const cgr__slot_header *>(shadows[seq + 1].bytes.data())->flags & CGR__SLOT_APPEND_FIRST;
+  Check(b_.counts[CGR_COUNT_APPEND_FIRST] == int32_t(said),
+        "attention may begin beside the append, or not, unlike the slot says");
 }
 
 void Model::CheckTables() {

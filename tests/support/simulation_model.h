@@ -100,6 +100,7 @@ private:
   void CheckTables();
   void CheckRecord();
   void CheckPlan();
+  void CheckAppendFirst();
   void CheckRequests(const cgr__step_args &args);
   void CheckTokens(const cgr__step_args &args);
   void CheckPadding(const cgr__step_args &args, int32_t num_requests, int32_t num_tokens);

@@ -43,6 +43,7 @@ struct StagedStep {
   std::vector<cgr__edit> edits; // with_edits; then `tokens` are theirs
   int32_t num_edits = 0, num_ids = kIdsOfTokens;
   int32_t padded_requests = 0, padded_tokens = 0;
+  bool append_first = false;
   bool empty = false; // the slot does not count
   int32_t set = 0;    // whose tokens it has
   int32_t max_query_len = 0;
@@ -82,6 +83,8 @@ inline void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, un
     header.flags |= CGR__SLOT_TOKENS;
   if (step.with_edits)
     header.flags |= CGR__SLOT_EDITS;
+  if (step.append_first)
+    header.flags |= CGR__SLOT_APPEND_FIRST;
   std::memcpy(slot, &header, sizeof header);
   auto put = [&](int64_t at, const void *from, size_t bytes) {
     if (bytes > 0)
@@ -114,6 +117,7 @@ inline StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &lay
   step.with_batch = (header.flags & CGR__SLOT_BATCH) != 0;
   step.with_tokens = (header.flags & CGR__SLOT_TOKENS) != 0;
   step.with_edits = (header.flags & CGR__SLOT_EDITS) != 0;
+  step.append_first = (header.flags & CGR__SLOT_APPEND_FIRST) != 0;
   auto words = [&](int64_t at, int64_t count) {
     Words content;
     content.resize(size_t(count));
@@ -209,6 +213,7 @@ public:
     } else {
       b.state().batch_seq = 0;
       step.num_requests = step.num_tokens = 0;
+      step.append_first = false;
       step.staged = 0;
     }
     b.state().staged = step.staged;
@@ -406,6 +411,7 @@ private:
     const auto decodes = std::min(prefill, starts.end() - 1) - starts.begin();
     b->counts[CGR_COUNT_DECODES] = limits_.reorder_threshold > 0 ? int32_t(decodes) : 0;
     b->counts[CGR_COUNT_DECODE_TOKENS] = limits_.reorder_threshold > 0 ? starts[size_t(decodes)] : 0;
+    b->counts[CGR_COUNT_APPEND_FIRST] = step.append_first;
   }
   void DeriveRequest(const StagedStep &step, int32_t i) {
     int32_t start = b->query_start_loc[i], query_len = b->query_start_loc[i + 1] - start;

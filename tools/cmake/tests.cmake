@@ -1,5 +1,5 @@
 # ctest: every tests/**/*_test.cc is a program and a test, on every device that is there. Not here, but in Bazel: CUDA's kernels
-# emulated in the suites of kernels/ and runtime/ (they take as long again), and tests of what Bazel itself builds.
+# emulated in most suites of kernels/ and runtime/ (they take as long again), and tests of what Bazel itself builds.
 enable_language(CXX)
 if(EXISTS /usr/src/googletest/CMakeLists.txt)
   set(INSTALL_GTEST OFF)
@@ -136,8 +136,12 @@ cgr_find_tests(${CGR_ROOT})
 foreach(file ${CGR_TEST_SOURCES})
   # A tool inside of the program, which the tests without one must not have.
   file(STRINGS ${file} uses_tool REGEX "#include \"tests/tracing/handler.h\"")
+  # Some tell the emulation what to do.
+  file(STRINGS ${file} uses_emulation REGEX "#include \"tests/emulation/")
   if(uses_tool)
     cgr_test(${file} $<TARGET_OBJECTS:cgr_test_tool>)
+  elseif(uses_emulation)
+    cgr_test(${file} $<TARGET_OBJECTS:cgr_emulation>)
   else()
     cgr_test(${file})
   endif()

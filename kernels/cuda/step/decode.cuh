@@ -36,8 +36,7 @@ template <int kGroups> struct Decode {
 };
 
 /* Whether the composition and the rows are what they should be. */
-template <int kGroups>
-__device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t row, Decode<kGroups> &d) {
+template <int kGroups> __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t row, Decode<kGroups> &d) {
   const cgr__step_args &a = args.step;
   d.row = row;
   if (row < 0 || row >= a.max_rows)
@@ -61,8 +60,7 @@ __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t ro
 __device__ __forceinline__ bool place_changes(const cgr__step_args &a, int32_t num_changes, int4 first, bool composed) {
   if (!__syncthreads_and(composed))
     return false;
-  const int4 *changes =
-      reinterpret_cast<const int4 *>(reinterpret_cast<const unsigned char *>(a.buffers.inbox) + a.slot.changes);
+  const int4 *changes = reinterpret_cast<const int4 *>(reinterpret_cast<const unsigned char *>(a.buffers.inbox) + a.slot.changes);
   bool good = true;
   int4 change = first;
 #pragma unroll 1
@@ -123,10 +121,12 @@ __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int
   int32_t num_decodes = a.reorder_threshold > 0 ? num_requests : 0;
   int4 *counts = reinterpret_cast<int4 *>(a.buffers.counts);
   static_assert(CGR_COUNT_REQUESTS == 0 && CGR_COUNT_TOKENS == 1 && CGR_COUNT_PADDED_REQUESTS == 2 &&
-                    CGR_COUNT_PADDED_TOKENS == 3 && CGR_COUNT_DECODES == 4 && CGR_COUNT_DECODE_TOKENS == 5,
-                "the counts are written in one piece");
+                    CGR_COUNT_PADDED_TOKENS == 3 && CGR_COUNT_DECODES == 4 && CGR_COUNT_DECODE_TOKENS == 5 &&
+                    CGR_COUNT_APPEND_FIRST == 6,
+                "the counts are written in three pieces");
   counts[0] = make_int4(num_requests, num_requests, a.padded_requests, a.padded_tokens);
   *reinterpret_cast<int2 *>(counts + 1) = make_int2(num_decodes, num_decodes);
+  a.buffers.counts[CGR_COUNT_APPEND_FIRST] = 0;
   a.buffers.query_start_loc[0] = 0;
 #pragma unroll
   for (int g = 0; g < kGroups; g++)
@@ -137,8 +137,7 @@ __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int
 }
 
 /* Returns whether the step was one of these, and is written. Called by all threads. */
-template <int kGroups>
-__device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args, DecodeScratch &scratch) {
+template <int kGroups> __device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args, DecodeScratch &scratch) {
   const cgr__step_args &a = args.step;
   int32_t i = (int32_t)threadIdx.x, at = max(min(i, a.padded_requests - 1), 0);
   union {

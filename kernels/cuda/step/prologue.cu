@@ -167,8 +167,7 @@ __device__ void write_requests(const PrologueArgs &args, const Composition &batc
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
 
 /* All but the tokens. */
-template <bool kSets>
-__device__ Step take_step(const PrologueArgs &args, const Composition &batch, Scratch &scratch) {
+template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Scratch &scratch) {
   const cgr__step_args &a = args.step;
   cgr__slot_header header;
   uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
@@ -197,6 +196,7 @@ __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Sc
     int32_t num_decodes = min(scratch.first_prefill, step.num_requests);
     a.buffers.counts[CGR_COUNT_DECODES] = num_decodes;
     a.buffers.counts[CGR_COUNT_DECODE_TOKENS] = num_decodes > 0 ? batch.query_start[num_decodes] : 0;
+    a.buffers.counts[CGR_COUNT_APPEND_FIRST] = (step.flags & CGR__SLOT_APPEND_FIRST) != 0;
     a.state->staged = step.refused ? 0 : header.staged;
     if (step.refused)
       a.state->batch_seq = 0;
@@ -245,8 +245,8 @@ int32_t blocks_for(const cgr__step_args &a) {
 extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
   const cgr__step_args *a = static_cast<const cgr__step_args *>(pointer);
   if (a->padded_requests < 0 || a->padded_requests > CGR__MAX_REQUESTS || a->padded_tokens < 0 || a->ring_depth < 1 ||
-      a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->num_sets < 0 || a->num_sets > CGR__MAX_SETS ||
-      a->set < 0 || (a->set > 0 && a->set >= a->num_sets))
+      a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->num_sets < 0 || a->num_sets > CGR__MAX_SETS || a->set < 0 ||
+      (a->set > 0 && a->set >= a->num_sets))
     return (int)cudaErrorInvalidValue;
   cgr::PrologueArgs args = { *a, {} };
   for (int g = 0; g < a->num_groups; g++)

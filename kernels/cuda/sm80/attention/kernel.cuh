@@ -63,7 +63,7 @@ __device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const
   return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
 }
 
-/* Whether the loader's current tile has tokens of this step, which an append may still be writing. */
+/* Whether the loader's current tile has tokens of this step of its own request, which an append may still be writing. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                        const ItemRecord &record) {
@@ -73,10 +73,10 @@ __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loade
 /* Finds the first item of this CTA's part of the line, and issues the copies of up to kStages of its tiles; returns how many.
  * `may_be_more`: the part does not end with that item. Every thread finds the item by itself: the loads before the first tile
  * come one after another, and should not wait for anything else. If this launch began beside an append, it returns when the
- * append is done. */
+ * append is done; with `append_first` (CGR_COUNT_APPEND_FIRST) no tile is copied before that. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
-                                          ItemShared &items, uint32_t base, bool &may_be_more) {
+                                          ItemShared &items, uint32_t base, bool append_first, bool &may_be_more) {
   using Shape = AttentionShape<kHeadDim>;
   const cgr__plan_part *parts =
       reinterpret_cast<const cgr__plan_part *>(reinterpret_cast<const char *>(a.plan) + sizeof(cgr__plan_header));
@@ -99,7 +99,7 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   }
   int stage = 0;
   for (bool has_tile = loader.live; has_tile && stage < Shape::kStages; stage++) {
-    if (is_new(a, loader, record))
+    if (append_first || is_new(a, loader, record))
       wait_for_previous();
     loader.issue_k(a, base + stage * Shape::kStageBytes);
     loader.issue_v(a, base + stage * Shape::kStageBytes);
@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   const cgr__plan_header *header = reinterpret_cast<const cgr__plan_header *>(a.plan);
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
+  const bool append_first = a.counts[CGR_COUNT_APPEND_FIRST] != 0;
   constexpr bool kHasQueue = kMostLines > kFewLines;
   int32_t num_items = kHasQueue ? header->num_items * a.plan_class.lanes : 0, num_emptied = header->num_emptied;
   Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> loader;
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   loader.page_shift = __ffs(a.group.page_size) - 1;
   loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));
   bool may_be_more, is_first = true;
-  int num_filled = begin_line(a, loader, shared.items, base, may_be_more), stage = 0;
+  int num_filled = begin_line(a, loader, shared.items, base, append_first, may_be_more), stage = 0;
   if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
     zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
   for (int32_t i = 0;; i++) {
