@@ -62,7 +62,7 @@ void cgr__findings_add_failure(cgr__findings *findings, cgr_status status, const
 cgr_status cgr__findings_status(const cgr__findings *findings, const char *function) {
   const cgr_finding *first = &findings->first;
   char more[48] = "";
-  bool whole = strcmp(first->field, "config") == 0; /* it says nothing that the message does not begin with */
+  bool whole = strcmp(first->field, "config") == 0; /* `function` ends with "config" already: the field is not repeated */
   if (findings->count == 0)
     return CGR_OK;
   if (findings->count > 1)

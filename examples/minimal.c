@@ -51,7 +51,7 @@ static cgr_status start(struct engine *e, const char *device) {
   TRY(cgr_memory_alloc(e->device, LAYERS * KV_BYTES, &e->cache));
   TRY(cgr_fill(e->device, e->cache, 0, LAYERS * KV_BYTES, e->stream)); /* page 0 has to hold finite values */
   cgr_group group = CGR_GROUP_INIT;
-  group.page_size = PAGE_SIZE, group.num_pages = PAGES; /* 0 and 1 are reserved */
+  group.page_size = PAGE_SIZE, group.num_pages = PAGES; /* 0 and 1 are reserved; 0 must hold numbers that are finite */
   cgr_layer layers[LAYERS] = { CGR_LAYER_INIT, CGR_LAYER_INIT };
   for (int i = 0; i < LAYERS; i++) {
     cgr_layer *l = &layers[i];

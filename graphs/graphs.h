@@ -193,7 +193,7 @@ typedef struct cgr__batch_shape {
 /* What dispatch decided. `entry` is NULL for an eager step. */
 typedef struct cgr__choice {
   cgr__graph_entry *entry;
-  cgr__graph_entry *missed; /* the graph that it should have been; NULL: it is that one */
+  cgr__graph_entry *missed; /* the graph that should have been replayed and could not be; NULL: there is none */
   cgr__batch_shape shape;   /* which it was made for */
   cgr_reason reason;
   bool is_best; /* right for such a batch while its own graph can be replayed, whatever becomes of other graphs */

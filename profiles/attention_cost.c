@@ -283,7 +283,8 @@ static int32_t run_list(const setting *at, int list, const char *part) {
   return ran;
 }
 
-/* The head, and what this machine reads; the host goes by the peers' machine. */
+/* Prints the head, and measures the streaming read that floors follow from. On the host the bandwidth of the peers' machine
+ * stands in for it. */
 static void open_setting(setting *at) {
   cgr_device *dev;
   cudaStream_t stream;

@@ -2,8 +2,9 @@
  * part in, are named by their index. */
 #include "runtime/runtime.h"
 
-/* A step has the tokens of one length set. Layers without a cache see those tokens alone. Layers of the set append them; layers
- * of another set, which a cache keeps, read that cache in the steps of the sequences. */
+/* A step has the tokens of one length set. A layer without a cache takes part in steps of its own set alone, and sees their
+ * tokens. A layer with a cache appends the tokens of its own set, or with kv_source may attend to those appended so far. In steps
+ * of the sequences (set 0), a layer of another set attends to its cache and appends nothing. */
 cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set) {
   const cgr_layer *l = &rt->setup.layers[layer];
   if (l->flags & CGR_LAYER_NO_CACHE)

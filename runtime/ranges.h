@@ -50,11 +50,11 @@ static inline void cgr__label_end_plan(const cgr_runtime *rt) {
     cgr__label_end(rt->graphs.labelling);
 }
 
-/* Where a tool listens. Looks for one, names streams and events. */
+/* ranges.c. _open looks for a tool; _name names streams and events for it. Ranges begin and end only if a tool listens. */
 void cgr__ranges_open(cgr_runtime *rt);
 void cgr__ranges_name(const cgr_runtime *rt);
 void cgr__ranges_begin_key(cgr_runtime *rt, const cgr_key *key);
-/* With the prepared step. */
+/* The range carries the prepared step. */
 void cgr__ranges_begin_prepared(const cgr_runtime *rt, cgr__range range);
 void cgr__ranges_end_prepared(const cgr_runtime *rt);
 

@@ -186,7 +186,7 @@ void cgr__nvtx_begin_step(cgr__range range, const cgr__range_step *step) {
 
 void cgr__nvtx_end(void) { nvtxDomainRangePop(nvtx.domain); }
 
-/* A tool that knows no schemas would not take the range back. */
+/* Ends a range with the step as its payload. A tool that knows no schemas would not end it then, so it gets a plain pop. */
 void cgr__nvtx_end_step(const cgr__range_step *step) {
 #ifdef CGR_NVTX_SCHEMAS
   const nvtxPayloadData_t data = { CGR__SCHEMA_STEP, sizeof *step, step };

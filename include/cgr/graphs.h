@@ -83,7 +83,7 @@ typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
 typedef enum cgr_capture_flag {
   CGR_CAPTURE_MISSED = 1 /* only keys that, since they were last captured, some step would have used and could not (steps refused
                             by strict mode, or for a forced key without a graph, count too), and that have not failed three times
-                            in a row: for calls whenever there is time */
+                            in a row. Meant to be called when there is time */
 } cgr_capture_flag;
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_capture_flag_name(cgr_capture_flag flag);
@@ -91,7 +91,8 @@ CGR_API const char *cgr_capture_flag_name(cgr_capture_flag flag);
 typedef struct cgr_capture {
   uint32_t size;
   int32_t program;            /* 0 */
-  cgr_record_function record; /* kept, with `engine`: eager steps call it. If either changes, all graphs become stale */
+  cgr_record_function record; /* kept, with `engine`: eager steps call it. If either changes, all graphs become stale,
+                                 even if every capture then fails */
   void *engine;
   const cgr_key *keys;        /* [num_keys] of cgr_runtime_graph_stats, to be captured in this order, if they have no graph or a
                                  stale one; NULL: all */
@@ -224,7 +225,8 @@ typedef struct cgr_watch {
 typedef struct cgr_self_test {
   uint32_t size;
   int32_t num_pages;    /* of each group, if there are any, 4 .. 2^24: with fewer than a graph could use, its requests are
-                           shorter or fewer. No request in a graph of exact lengths is a finding (CGR_ERROR_PAGES_MISSING) */
+                           shorter or fewer. If a graph needs exact lengths and the pages do not hold even one such request, it is
+                           not tested, which is a finding (CGR_ERROR_PAGES_MISSING) */
   const int32_t *pages; /* [num_groups][num_pages] that nobody uses; what they hold is lost */
   int32_t max_token;    /* the vocabulary, 1 or more: token ids are 0 .. max_token - 1 */
   uint32_t seed;        /* for lengths, tokens, the pages' order and what they hold */
@@ -268,8 +270,8 @@ typedef struct cgr_audit {
  * - an address that lies in no region, or in one that `record` did not name although it named others; once for each allocation,
  *   or region of a key;
  * - a number, in a parameter or a launch's dimensions, that differs in the second capture: a host value, which replays keep.
- *   Unset bytes between the fields of a struct look the same. Addresses may differ within a region. Once for each place in nodes
- *   of one name;
+ *   Unset bytes between the fields of a struct are reported in the same way. Addresses may differ within a region. Reported once
+ *   for each place in nodes of one name;
  * - a key that has different nodes in the second capture.
  * *count and the status are as in cgr_runtime_self_test; `*audit` may be NULL. A capture that fails ends the audit with its
  * status.

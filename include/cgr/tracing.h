@@ -2,11 +2,11 @@
  * graphs; times taken inside steps; traces. Included by cgr.h, which has steps and the statistics of the whole runtime
  * (cgr_stats).
  *
- * A record of 64 bytes is always kept of every step that is launched, cancelled, abandoned or refused: the last
- * cgr_config.flight_depth of them are the flight recorder, and all statistics are sums over them. Host times come from the
- * processor's time stamp counter, for one step in cgr_config.time_every; a time above 2^32 ticks of it (0.9 s at 4.8 GHz, 2.1 s
- * at 2 GHz) counts as 2^32. After a checkpoint is restored or a virtual machine moves, times from before may be off by any
- * amount; later ones are right.
+ * A record of 64 bytes is always kept of every step that is launched, cancelled, abandoned or refused (refusals in a
+ * row that say the same share one): the last cgr_config.flight_depth of them are the flight recorder, and all statistics are
+ * sums over them. Host times come from the processor's time stamp counter, for one step in cgr_config.time_every; a time above
+ * 2^32 ticks of it (0.9 s at 4.8 GHz, 2.1 s at 2 GHz) counts as 2^32 - 1. After a checkpoint is restored or a virtual machine
+ * moves, times from before may be off by any amount; later ones are right.
  *
  * All of this also works on a dead runtime, whose last steps are the ones to look at, except what asks the device:
  * cgr_runtime_timing and cgr_runtime_trace_step answer CGR_ERROR_DEAD, and cgr_runtime_trace writes only the host's part.
@@ -64,7 +64,7 @@ typedef struct cgr_key_stats {
   double capture_ms;         /* what capturing it took */
   cgr_histogram prepare;     /* host time in cgr_step_prepare, of those steps that were timed (cgr_config.time_every) */
   cgr_histogram launch;      /* likewise in cgr_step_launch; neither has the runtime's own steps. It ends when the record is
-                                written: the counting of 256 records, some microseconds in one call of 256, is not in it */
+                                written: every 256th call also counts 256 records; those microseconds are not in it */
 } cgr_key_stats;
 #define CGR_KEY_STATS_INIT                                                                                               \
   { (uint32_t)sizeof(cgr_key_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, { 0 }, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, \

@@ -82,7 +82,7 @@ static cgr_status check_topk(const char *function, const cgr__flashmla_key *c) {
   return CGR_OK;
 }
 
-/* An array is there where it is read, and nowhere else. */
+/* Refuses arrays that this layout would not read. That seq_lens is given where it is read is checked with the memory. */
 static cgr_status check_arrays(const char *function, const cgr_flashmla_input *in) {
   const bool is_sparse = in->topk > 0;
   if (is_sparse && in->seq_lens)

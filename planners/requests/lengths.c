@@ -6,7 +6,7 @@ cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set,
   int32_t lengths[CGR__MAX_SETS], capacity, group;
   if (rows->num_sets <= 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_set_other_length: set is %d, expected cgr_config.num_length_sets above 1: there is none but 0",
+                     "cgr_request_set_other_length: set is %d, expected a length set after 0: cgr_config.num_length_sets is 1",
                      set);
   if (set < 1 || set >= rows->num_sets)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,

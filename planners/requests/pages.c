@@ -215,7 +215,7 @@ static int32_t computed_now(cgr__rows *rows, int32_t index) {
 
 /* Whether the row's steps can do without its pages before `end`. If so, giving them back takes away nothing that a repeating
  * batch has counted on, because its rows only grow. */
-static bool is_behind(cgr__rows *rows, int32_t row, const cgr__page_group *group, int64_t end) {
+static bool is_passed(cgr__rows *rows, int32_t row, const cgr__page_group *group, int64_t end) {
   return end < group->row[row].end && computed_now(rows, row) >= group_least(group, (int32_t)end);
 }
 
@@ -239,7 +239,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
                      "group %d",
                      first, (long long)end - 1, has->first, has->end - 1, row, g);
   CGR__TRY(check_other_length(rows, row, g, first == has->first ? 0 : first));
-  if (first != has->first || !is_behind(rows, row, group, end))
+  if (first != has->first || !is_passed(rows, row, group, end))
     cgr__rows_leave_steady(rows);
   if (first == has->first && end == has->end)
     clear_seen(group, row);

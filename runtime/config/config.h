@@ -101,12 +101,12 @@ void cgr__setup_derived(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *findings);
 
-/* Whether it has views of a cache, which no other layer has. */
+/* Whether the layer has cache views of its own: not those of kv_source, and not none (NO_CACHE). */
 static inline bool cgr__owns_cache(const cgr_layer *layer) {
   return layer->kv_source == 0 && !(layer->flags & CGR_LAYER_NO_CACHE);
 }
 
-/* The group of a layer; one of the least pages that there can be if it is not known. */
+/* The group of a layer. If it is not known: a stand-in with the smallest page size and number of pages. */
 const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i);
 
 /* memory.c: the caller's memory. */

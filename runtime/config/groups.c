@@ -27,7 +27,7 @@ static void check_pages(const cgr_config *c, int32_t set, int64_t pages, cgr__fi
                       (long long)(INT32_MAX / c->max_requests), c->max_requests, cgr__plural(c->max_requests));
 }
 
-/* The engine's own table; of one with a bad stride the first row is known. */
+/* The engine's own table. A bad stride becomes 0: then only the first row is known. */
 static void check_table(cgr_group *g, int64_t pages, int32_t i, cgr__findings *f) {
   bool strided = g->page_table_stride >= pages && g->page_table_stride <= CGR__MAX_STRIDE;
   if (g->page_table && !strided)
@@ -41,8 +41,8 @@ static void check_table(cgr_group *g, int64_t pages, int32_t i, cgr__findings *f
     g->page_table_stride = 0;
 }
 
-/* Pages that no cache has take the place of bad ones: the most against what they must hold, the least against what the caches
- * have room for. */
+/* A bad page size or number of pages is replaced, so that it causes no further findings: in `most` by the largest value, for what
+ * the pages must hold; in *g by the smallest, for what the caches must have room for. */
 static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_group *g = &setup->groups[i], most = *g;
   bool paged =

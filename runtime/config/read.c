@@ -193,7 +193,8 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_derived(setup, f);
 }
 
-/* If an arena is too large, the rest is laid out without what can be that large: it takes at least that much. */
+/* If the arena would be too large, it is laid out again without page tables, partial outputs and declared buffers, which alone
+ * can be that large. The result is a lower bound of its size. */
 static void lay_out(const cgr__setup *setup, cgr__layout *layout, cgr__findings *f) {
   cgr__limits limits = setup->limits;
   cgr_status status = cgr__layout_make(&limits, setup->declared, setup->num_declared, layout);

@@ -67,7 +67,7 @@ TEST_P(KernelPrologueEdits, EditTheCompositionThatIsThere) {
   ExpectError(pair->error(), kNoError);
 }
 
-// With a batch section the edits only say whose tokens there are.
+// With a batch section the edits only say which requests have tokens.
 TEST_P(KernelPrologueEdits, NameTheTokensOfABatch) {
   StepLimits limits = TwoGroups();
   auto pair = Prepared(limits);

@@ -120,7 +120,8 @@ TEST_P(Audit, NamesMemoryThatIsInNoRegion) {
 
 TEST_P(Audit, NamesARegionThatRecordHasNotNamed) {
   Make(CGR_MODE_FULL_DECODE_ONLY);
-  // The inputs' kernels and the attention hold the same memory, but for the token table of nobody: all is known by the views.
+  // Naming one region is enough: everything the graphs hold lies in memory that views of attention calls begin in, or is the
+  // runtime's own.
   ExpectNothing(RunWith([&](cgr_recorder *recorder, const cgr_record_info &) { return cgr_record_use(recorder, regions_[0]); }));
   // A kernel that holds an address elsewhere, without and with its name.
   void *memory = nullptr;
@@ -172,7 +173,7 @@ TEST_P(Audit, NamesANumberThatChangesFromCaptureToCapture) {
     }
 }
 
-// Another address in the same region, such as a pool's memory, is no such number.
+// An address that moves within its region, as from a pool, is not such a number.
 TEST_P(Audit, AnotherAddressInARegionIsNotANumber) {
   Make(CGR_MODE_FULL);
   int32_t captures = 0;
@@ -231,7 +232,7 @@ TEST_P(Audit, NamesAKeyWhoseNodesAreOthersWithTheSameWords) {
   }
 }
 
-// Each half of eight bytes separately, and each place in each function.
+// Each half of an 8-byte word is reported by itself, and so is each place in each function.
 TEST_P(Audit, NamesEveryNumberThatChanges) {
   struct Two {
     int32_t a, b;

@@ -1,5 +1,5 @@
 // Results that are collected late: rows and tags as of prepare identify the owners of the tokens, whatever has become of the
-// requests; results stay until ring_depth - 1 more steps have been launched.
+// requests. A result stays while ring_depth - 1 more steps are launched; the next launch expires it.
 #include "tests/support/checker.h"
 #include "tests/support/refused.h"
 

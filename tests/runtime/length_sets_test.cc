@@ -202,7 +202,7 @@ TEST_P(LengthSets, LengthsTravelAsChangesDo) {
   EXPECT_EQ(seen(), 0);
 }
 
-// The slot that carries lengths is spoiled before the device reads it: the step is lost, and everything is sent again.
+// The slot that carries lengths is corrupted before the device reads it: the step is lost, and everything is sent again.
 TEST(LengthSetsLost, LengthsAreSentAgain) {
   const size_t bytes = size_t{ 1 } << 20;
   SetsEngine e(HostParam(CGR_SCHEDULE_LATEST), CGR_MODE_FULL, EncoderAndDecoder(), 11, bytes);

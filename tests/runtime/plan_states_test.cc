@@ -242,7 +242,8 @@ TEST_P(PlanStates, EndAfterTheirGraphs) {
   }
 }
 
-// Others: of the graphs that stay, and of another record.
+// A graph that only becomes stale keeps its state; capturing it again makes a new one and ends the old. That of eager steps
+// stays.
 TEST_P(PlanStates, FollowTheirGraphs) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL));
   CGR_ASSERT_OK(engine().Capture());

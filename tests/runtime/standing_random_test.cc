@@ -254,7 +254,7 @@ protected:
     CGR_EXPECT_OK(cgr_step_wait(rt(), 0, step.seq, -1, nullptr));
     abandoned_++;
   }
-  // The slot is spoiled before the device has read it. Lengths and tokens are then given again.
+  // The slot is corrupted before the device has read it. Lengths and tokens are then given again.
   void Lost() {
     cgr_step step = CGR_STEP_INIT;
     CGR_ASSERT_OK(edited_->Prepare({}, true, &step));

@@ -1,6 +1,6 @@
 /* Loads and stores that are not plain. Mapped host memory: loads are relaxed at system scope, so neither L1 nor the read-only
  * path can answer them with what an earlier step saw; one release at system scope makes results visible to the host. Device
- * memory: loads that stay where they are written, and what orders the blocks of one launch, at device scope. */
+ * memory: loads that keep their place in the program, and what orders the blocks of one launch, at device scope. */
 #ifndef CGR_KERNELS_CUDA_STEP_ACCESS_CUH
 #define CGR_KERNELS_CUDA_STEP_ACCESS_CUH
 
@@ -28,8 +28,8 @@ __device__ __forceinline__ uint64_t load_acquire_system(const uint64_t *address)
   return v;
 }
 
-/* Loads of device memory that are issued where they are written. They are relaxed, so the compiler does not move them behind the
- * condition under which their values are used. Plain loads would be moved, and make a round trip each. */
+/* Loads of device memory that keep their place in the program: relaxed ones, which the compiler does not move behind the condition
+ * under which their values are used. Plain loads would be moved, and make a round trip each. */
 __device__ __forceinline__ int32_t load_early(const int32_t *address) {
   int32_t v;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)) : "memory");
