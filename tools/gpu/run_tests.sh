@@ -19,8 +19,8 @@ while [[ ${1:-} == --* ]]; do
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     --shards) shards=${2:?--shards needs a number}; shift ;;
     # Not the calls that CUDA refuses: tests provoke those, and check what they answer.
-    --memcheck) checker=(compute-sanitizer --tool memcheck --error-exitcode 99 --report-api-errors no) ;;
-    --racecheck | --synccheck) checker=(compute-sanitizer --tool "${1#--}" --error-exitcode 99) ;;
+    --memcheck) checker=(compute-sanitizer --tool memcheck --error-exitcode 99 --launch-timeout 0 --report-api-errors no) ;;
+    --racecheck | --synccheck) checker=(compute-sanitizer --tool "${1#--}" --error-exitcode 99 --launch-timeout 0) ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
   shift
