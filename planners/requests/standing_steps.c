@@ -42,19 +42,23 @@ static cgr_status check_calendar(cgr__rows *rows) {
   return CGR_OK;
 }
 
-/* The longest and, if all are alike, the uniform query length. */
-static void find_shape(const cgr__rows *rows, cgr__composition *members) {
+/* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens is `adopted`: it was
+ * given the next one, so it is special. */
+static bool find_shape(const cgr__rows *rows, cgr__composition *members) {
   const cgr__standing *s = &rows->standing;
   int32_t n = members->num_requests, alike = 0, longest = s->num_short[1] > 0;
+  bool append_first = false;
   for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
     int32_t query_len = rows->row[row].query_len;
     alike = query_len > longest ? 0 : alike;
     longest = query_len > longest ? query_len : longest;
     alike += query_len == longest;
+    append_first |= rows->row[row].adopted && query_len > 0;
   }
   alike = longest == 1 ? s->num_short[1] : alike;
   members->max_query_len = longest;
   members->query_len = alike == n ? longest : 0;
+  return append_first;
 }
 
 /* No decode comes after one that is longer. */
@@ -74,15 +78,6 @@ static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
   return CGR_OK;
 }
 
-/* A member that adopts tokens was given its next one: it is special. */
-static bool is_append_first(const cgr__rows *rows) {
-  const cgr__standing *s = &rows->standing;
-  bool any = false;
-  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next)
-    any |= rows->row[row].adopted && rows->row[row].query_len > 0;
-  return any;
-}
-
 cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked) {
   cgr__standing *s = &rows->standing;
   cgr__rows_settle(rows);
@@ -92,7 +87,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
   if (s->num_needy > 0)
     return refuse_needy(rows);
   CGR__TRY(check_calendar(rows));
-  find_shape(rows, &s->members);
+  const bool append_first = find_shape(rows, &s->members);
   if (threshold > 0 && s->members.query_len == 0)
     CGR__TRY(check_order(rows, threshold));
   *checked = (cgr__checked_batch){ .composition = &s->members,
@@ -101,7 +96,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
                                    .query_len = s->members.query_len,
                                    .max_query_len = s->members.max_query_len,
                                    .standing = true,
-                                   .append_first = is_append_first(rows) };
+                                   .append_first = append_first };
   return CGR_OK;
 }
 

@@ -161,14 +161,13 @@ void SetInOrder(bool in_order) {
 
 void SetPrevious(const Previous &previous) {
   std::lock_guard<std::mutex> only(OneAtATime()); // no launch is running
-  EndPrevious();
   The().previous = previous;
   The().previous_ended = true;
 }
 
 bool PreviousRuns() { return The().previous.finish && !The().previous_ended; }
 
-void EndPrevious() { // the caller has the turn, or no launch is running
+void EndPrevious() { // the caller has the turn
   if (PreviousRuns())
     The().previous.finish();
   The().previous_ended = true;

@@ -167,7 +167,8 @@ __device__ void write_requests(const PrologueArgs &args, const Composition &batc
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
 
 /* All but the tokens. */
-template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Scratch &scratch) {
+template <bool kSets>
+__device__ Step take_step(const PrologueArgs &args, const Composition &batch, Scratch &scratch) {
   const cgr__step_args &a = args.step;
   cgr__slot_header header;
   uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
@@ -245,8 +246,8 @@ int32_t blocks_for(const cgr__step_args &a) {
 extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
   const cgr__step_args *a = static_cast<const cgr__step_args *>(pointer);
   if (a->padded_requests < 0 || a->padded_requests > CGR__MAX_REQUESTS || a->padded_tokens < 0 || a->ring_depth < 1 ||
-      a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->num_sets < 0 || a->num_sets > CGR__MAX_SETS || a->set < 0 ||
-      (a->set > 0 && a->set >= a->num_sets))
+      a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->num_sets < 0 || a->num_sets > CGR__MAX_SETS ||
+      a->set < 0 || (a->set > 0 && a->set >= a->num_sets))
     return (int)cudaErrorInvalidValue;
   cgr::PrologueArgs args = { *a, {} };
   for (int g = 0; g < a->num_groups; g++)
