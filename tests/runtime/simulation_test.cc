@@ -64,6 +64,7 @@ void Print(const Counts &c, double seconds) {
                 { "fetches that hit", c.hits },
                 { "fetches that missed", c.misses },
                 { "steps from the inbox", c.from_inbox },
+                { "that append before they attend", c.append_first },
                 { "prepares with kernels in between", c.in_prepare },
                 { "fetches looked at in between", c.in_fetch },
                 { "commits in the middle of a fetch", c.torn_commits },
@@ -92,7 +93,7 @@ TEST(Simulation, NoSlotIsTornOrStale) {
   const uint64_t all_kinds[] = { all.full_decode, all.full_mixed, all.piecewise,  all.eager,     all.standing,
                                  all.dummy,       all.forced,     all.applies,    all.flushes,   all.busy,
                                  all.cancels,     all.failed,     all.failed_ran, all.callbacks, all.empty,
-                                 all.spoiled,     all.refused,    all.hits,       all.misses };
+                                 all.spoiled,     all.refused,    all.hits,       all.misses,    all.append_first };
   const uint64_t interrupted[] = { all.in_prepare, all.in_fetch, all.torn_commits };
   for (uint64_t count : interrupted)
     EXPECT_TRUE(count > 0 || num_steps < 20000 || HasFailure() || !CanInterrupt()) << "nothing was interrupted";

@@ -545,6 +545,7 @@ void Simulation::Run(uint64_t steps) {
 
 const Counts &Simulation::counts() {
   counts_.hits = model_->hits;
+  counts_.append_first = model_->append_first;
   counts_.misses = model_->misses;
   counts_.from_inbox = model_->from_inbox;
   counts_.refused = model_->refused;

@@ -87,8 +87,12 @@ void Simulation::Edit() {
     return ReplacePage(row);
   case 2:
     return Reserve(row, rows_[row].length + Pick(0, 40));
-  case 3:
-    return SetLength(row, Pick(0, rows_[row].length));
+  case 3: { // back, or forward over its pages
+    int32_t most = kSeqLen;
+    for (int g = 0; g < kGroups; g++)
+      most = std::min(most, int32_t(rows_[row].pages[g].size()) * kPageSize[g]);
+    return SetLength(row, Pick(0, most));
+  }
   case 4:
   case 5: {
     std::array<int32_t, kWords> &data = rows_[row].data;

@@ -75,7 +75,7 @@ public:
   bool racing = false; // the commit of the next step falls into the fetch that runs: it may see it or not
   uint64_t seq = 0;    // of the last step that has completed
   bool begun = false;  // the prologue of the next has run
-  uint64_t hits = 0, misses = 0, from_inbox = 0, refused = 0, empty = 0, abandoned = 0;
+  uint64_t hits = 0, misses = 0, from_inbox = 0, refused = 0, empty = 0, abandoned = 0, append_first = 0;
   std::string failure; // the first difference; "": none
 
 private:
