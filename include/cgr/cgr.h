@@ -465,7 +465,7 @@ typedef enum cgr_reason {
   CGR_REASON_PADDED,         /* the next larger graph */
   CGR_REASON_MODE_NONE,      /* the graph mode is NONE */
   CGR_REASON_NOT_UNIFORM,    /* some request has more tokens than a captured query length, and mixed steps have no graphs */
-  CGR_REASON_ABOVE_REQUESTS, /* more requests than any captured graph has that could hold the tokens */
+  CGR_REASON_ABOVE_REQUESTS, /* more requests than in any bucket that holds the tokens, captured or not */
   CGR_REASON_NOT_CAPTURED,   /* capture has not been called for this key */
   CGR_REASON_CAPTURE_FAILED, /* it has, and failed */
   CGR_REASON_STALE,          /* a region has moved since the capture, or `record` has changed */
