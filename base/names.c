@@ -71,6 +71,8 @@ NAMES(cgr_count, cgr_count_name, { CGR_COUNT_REQUESTS, "requests" }, { CGR_COUNT
       { CGR_COUNT_PADDED_REQUESTS, "padded requests" }, { CGR_COUNT_PADDED_TOKENS, "padded tokens" },
       { CGR_COUNT_DECODES, "decodes" }, { CGR_COUNT_DECODE_TOKENS, "decode tokens" }, { CGR_COUNT_APPEND_FIRST, "append first" })
 
+NAMES(cgr_value_flag, cgr_value_flag_name, { CGR_VALUES_MASKED, "masked" })
+
 NAMES(cgr_request_flag, cgr_request_flag_name, { CGR_REQUEST_PARTIAL, "partial" })
 
 NAMES(cgr_reason, cgr_reason_name, { CGR_REASON_EXACT, "exact" }, { CGR_REASON_PADDED, "padded" },

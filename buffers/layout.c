@@ -12,7 +12,7 @@
 _Static_assert(sizeof(cgr__slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one line");
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
-_Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 6 * sizeof(int64_t),
+_Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 7 * sizeof(int64_t),
                "the hash reads every byte of the limits: none lies between the fields");
 
 static const struct {
@@ -67,6 +67,8 @@ static bool is_asked_for(const cgr__limits *l, int id) {
     id = CGR__BUFFER_BLOCK_TABLE; /* it is that one's */
   if (id == CGR__BUFFER_STAMPS)
     return l->stamp_stride > 0;
+  if (id == CGR__BUFFER_VALUE_FLAGS)
+    return l->value_words > 0;
   return table[id].source != CGR__SOURCE_DERIVED || (l->derived & CGR__DERIVED(id)) != 0;
 }
 
@@ -95,6 +97,7 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
     [CGR__SHAPE_PARTIAL_STATE] = { l->partial_vectors, 2 },
     [CGR__SHAPE_SLOT] = { lay_out_slot(l).stride / 4, 1 },
     [CGR__SHAPE_STAMPS] = { (int64_t)l->ring_depth + 1, l->stamp_stride },
+    [CGR__SHAPE_VALUES] = { l->max_requests, l->value_words },
   };
   cgr__buffer_shape shape = { .name = table[id].name, .dtype = table[id].dtype, .padding = table[id].padding };
   shape.shape = table[id].shape;
@@ -128,7 +131,8 @@ static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
   place_sections(layout);
   readback->num_tokens = (int64_t)sizeof(cgr__result_record);
   readback->tokens = readback->num_tokens + round_up(requests * 4, 64);
-  readback->stride = readback->tokens + round_up(requests * limits->token_stride * 4, 64);
+  readback->values = readback->tokens + round_up(requests * limits->token_stride * 4, 64);
+  readback->stride = readback->values + round_up(requests * limits->value_words * 4, 64);
   layout->pinned_bytes = sizeof(cgr__completion) + (size_t)((slot->stride + readback->stride) * limits->ring_depth);
 }
 

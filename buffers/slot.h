@@ -59,7 +59,8 @@ typedef struct cgr__slot_layout { /* offsets in bytes from the slot's start; eac
   int64_t stride; /* bytes of one slot */
 } cgr__slot_layout;
 
-/* A readback slot: this record, then num_tokens i32 [R], then tokens i32 [R][1+k]. */
+/* A readback slot: this record, then num_tokens i32 [R], tokens i32 [R][1+k] and, in a runtime that checks values, their flags
+ * u32 [R]. */
 typedef struct cgr__result_record { /* 64 bytes */
   uint64_t seq;
   int32_t num_requests;
@@ -71,7 +72,7 @@ typedef struct cgr__result_record { /* 64 bytes */
 } cgr__result_record;
 
 typedef struct cgr__readback_layout { /* offsets in bytes from the slot's start; each a multiple of 64 */
-  int64_t num_tokens, tokens;
+  int64_t num_tokens, tokens, values;
   int64_t stride;
 } cgr__readback_layout;
 

@@ -8,7 +8,7 @@
  * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
  *   ROW_PAGES [M+1][P], REQUEST_PAGES [R][P], BATCH_PAGES [R * P]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the
  *   variants ask; SLOT, a slot of the staging ring without the sections of declared buffers; STAMPS, a row of
- *   timestamps for each step of the ring and one more, in a runtime that is timed.
+ *   timestamps for each step of the ring and one more, in a runtime that is timed; VALUES [R], in one that checks values.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
  * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; DERIVED, the same
  *   but by a kernel of its own, for those who ask (cgr__limits.derived): a buffer that nobody asked for has no copies; WRITTEN,
@@ -43,6 +43,7 @@ enum cgr__shape {
   CGR__SHAPE_PARTIAL_STATE,
   CGR__SHAPE_SLOT,
   CGR__SHAPE_STAMPS,
+  CGR__SHAPE_VALUES,
   CGR__SHAPE_COUNT
 };
 
@@ -83,7 +84,8 @@ enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_DERIVED,
   X(PARTIAL_OUT,              partial_out,              FP32, PARTIAL_OUT,    ONE,   WRITTEN, CGR__PADDING_NONE)    \
   X(PARTIAL_STATE,            partial_state,            FP32, PARTIAL_STATE,  ONE,   WRITTEN, CGR__PADDING_NONE)    \
   X(INBOX,                    inbox,                    I32,  SLOT,           ONE,   STATE,   0)                    \
-  X(STAMPS,                   stamps,                   I64,  STAMPS,         ONE,   STATE,   0)
+  X(STAMPS,                   stamps,                   I64,  STAMPS,         ONE,   STATE,   0)                    \
+  X(VALUE_FLAGS,              value_flags,              I64,  VALUES,         ONE,   STATE,   0)
 
 enum cgr__buffer_id {
 #define CGR__BUFFER_ENUM(id, field, type, shape, copies, source, padding) CGR__BUFFER_##id,

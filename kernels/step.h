@@ -171,8 +171,9 @@ extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes
  * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]. None of this happens with
  * `abandon` or in a step of a length set after 0, where no request counts as one that ran. Writes result slot seq mod
- * ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else 0) and next_tokens [n][1+k], where n
- * is the real count of the step, 0 with `abandon`. Then state->seq = seq, state->generation counts state->lost, and generation
+ * ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else 0), next_tokens [n][1+k] and, in a
+ * runtime that checks values, the bits that value_flags [n] has of this step, where n is the real count of the step, 0 with
+ * `abandon`. Then state->seq = seq, state->generation counts state->lost, and generation
  * and errors are written to the completion record before completed_seq = seq, which is a release at system scope. In a timed
  * runtime it takes the timestamps of its own end and the step's just before that: a later kernel would still be writing when the
  * host has seen the step complete. */

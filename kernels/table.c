@@ -9,6 +9,7 @@
 #include "kernels/staged.h"
 #include "kernels/stamp.h"
 #include "kernels/step.h"
+#include "kernels/values.h"
 
 #include "kernels/host/launchers.h"
 
@@ -37,7 +38,8 @@
   X(block_table, cgr__block_table_args) \
   X(flashinfer, cgr__flashinfer_args)   \
   X(cascade, cgr_flashinfer_cascade)    \
-  X(stamp, cgr__stamp_args)
+  X(stamp, cgr__stamp_args)             \
+  X(check_values, cgr__check_values_args)
 
 /* Every kernel has a number, by which a device remembers that it has loaded the kernel. */
 enum {

@@ -109,6 +109,7 @@ static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uin
   full.tags = batch ? batch->tags : NULL;
   full.num_tokens = cgr__ring_result_counts(ring, record);
   full.tokens = cgr__ring_result_tokens(ring, record);
+  full.values = rt->setup.limits.value_words > 0 ? cgr__ring_result_values(ring, record) : NULL;
   full.guard = guard_in(record);
   if (result->size == sizeof full)
     *result = full;

@@ -5,6 +5,7 @@
  *           staged.c    data of the engine's own buffers          standing.c   edits of the standing batch
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
  *           merge.c     cgr_record_merge                              extent.c         what views must hold
+ *           values.c    cgr_record_check_values
  *           native.c    the library's own backend                     backend_plans.c  plans, states of all backends
  *           layers.c    what a step asks of its layers
  *           flush.c     steps without requests: changes sent ahead    recover.c    launches that failed
@@ -40,6 +41,7 @@
 #include "kernels/planner.h"
 #include "kernels/staged.h"
 #include "kernels/step.h"
+#include "kernels/values.h"
 #include "planners/requests/batch.h"
 #include "planners/requests/changes.h"
 #include "planners/requests/rows.h"

@@ -223,6 +223,36 @@ typedef struct cgr_merge {
  * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
 CGR_API cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *merge);
 
+/* ---------------------------------------------------------------------------------------------------------------- values */
+
+typedef enum cgr_value_flag {
+  CGR_VALUES_MASKED = 1 /* -inf is a value like any other: logits of tokens that are not allowed */
+} cgr_value_flag;
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_value_flag_name(cgr_value_flag flag);
+
+/* What is searched for NaN and infinities, after the work that wrote it: logits, the output of a layer. */
+typedef struct cgr_value_check {
+  uint32_t size;
+  uint32_t flags;    /* CGR_VALUES_* */
+  const void *data;  /* device, a row for each padded token or request; aligned to its dtype */
+  int64_t width;     /* elements of a row, 1 .. 2^31 */
+  int64_t stride;    /* elements from row to row, width .. 2^31; 0: width */
+  int32_t dtype;     /* fp32, fp16 or bf16 */
+  int32_t dimension; /* cgr_dimension: TOKENS, or REQUESTS (those that have new tokens) */
+  int32_t bit;       /* 0 .. 15: the bit of cgr_step_result.values that tells of it; several checks may share one */
+  int32_t reserved;  /* 0 */
+} cgr_value_check;
+#define CGR_VALUE_CHECK_INIT { (uint32_t)sizeof(cgr_value_check), 0, NULL, 0, 0, 0, 0, 0, 0 }
+
+/* Enqueues a search on the recorder's stream, wherever cgr_record_merge may be called, and holds the region of `data` as that
+ * does. The step's result has the bit set for each request with NaN or an infinity in a row of its own; padded rows, and those of
+ * requests that a guard refused, are not looked at. Without cgr_config.check_values it only checks its arguments. It costs one
+ * kernel that reads the rows once: about 2 us and their bytes at the memory's rate. All rows together are less than 2^45 bytes.
+ * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
+CGR_API cgr_status cgr_record_check_values(cgr_recorder *recorder, const cgr_value_check *check);
+
 /* -------------------------------------------------------------------------------------------------------------- backends */
 
 /* What the attention of a backend can do inside a FULL graph; the graph mode is lowered by it, once, at creation. */

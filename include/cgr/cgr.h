@@ -147,11 +147,13 @@ typedef struct cgr_config {
   int32_t max_other_lens[4];     /* [s] bounds the tokens of a row in length set s, for s from 1: 1 .. 2^30, and at most what the
                                     pages of that set's groups hold, under the same condition as max_seq_len; 0: max_seq_len.
                                     Entry 0, and those of sets that do not exist, must be 0 */
+  int32_t check_values;          /* 1: steps look for NaN and infinities where `record` asks (cgr_record_check_values); 0: they do
+                                    not, at no cost */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0,    \
-    NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
+    NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 }, 0 }
 
 /* Finds every reason why a runtime of `config` cannot be created on `device` (NULL: the one that `config` names), without
  * creating anything: the way to ask whether a layer is served. CGR_OK and *count 0: it can, as far as memory allows. Else the
@@ -556,9 +558,10 @@ typedef struct cgr_step_result {
   const int32_t *tokens;     /* [num_steps][num_requests][token_stride] CGR_BUFFER_NEXT_TOKENS of the step; what lies past
                                 num_tokens is undefined */
   cgr_guard guard;           /* error CGR_GUARD_NONE: nothing was refused */
+  const uint32_t *values;    /* [num_requests] bits of the checks that found NaN or an infinity; NULL without check_values */
 } cgr_step_result;
 #define CGR_STEP_RESULT_INIT \
-  { (uint32_t)sizeof(cgr_step_result), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, { 0, 0, 0, 0, 0 } }
+  { (uint32_t)sizeof(cgr_step_result), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, { 0, 0, 0, 0, 0 }, NULL }
 
 /* Waits for step `seq` alone, without synchronising the device: `timeout_ms` 0 polls, -1 is the configured timeout.
  * CGR_NOT_READY: it has not completed in time. CGR_ERROR_STEP: it has, and result->guard tells what a guard refused.

@@ -65,6 +65,9 @@ int cgr__cuda_cascade_preload(void);
 int cgr__cuda_stamp(const void *args, cudaStream_t stream); /* cgr__stamp_args */
 int cgr__cuda_stamp_preload(void);
 
+int cgr__cuda_check_values(const void *args, cudaStream_t stream); /* cgr__check_values_args */
+int cgr__cuda_check_values_preload(void);
+
 #ifdef __cplusplus
 }
 #endif

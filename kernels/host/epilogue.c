@@ -5,6 +5,7 @@
 #include "kernels/host/launchers.h"
 #include "kernels/stamp.h"
 #include "kernels/step.h"
+#include "kernels/values.h"
 
 /* Commits request i and returns how many tokens it sampled. A request that a guard refused has length 0, and its row may be no
  * row at all. */
@@ -29,6 +30,12 @@ static void write_record(const cgr__step_args *args, cgr__result_record *record,
   record->error_value = error->value;
 }
 
+static void write_values(const cgr__step_args *args, unsigned char *slot, uint64_t seq, int32_t num_requests) {
+  uint32_t *values = (uint32_t *)(void *)(slot + args->readback_slot.values);
+  for (int32_t i = 0; i < num_requests; i++)
+    values[i] = cgr__value_bits((uint64_t)args->buffers.value_flags[i], seq);
+}
+
 void cgr__host_epilogue(const void *pointer) {
   const cgr__step_args *args = (const cgr__step_args *)pointer;
   cgr__step_state *state = args->state;
@@ -39,6 +46,8 @@ void cgr__host_epilogue(const void *pointer) {
   for (int32_t i = 0; i < num_requests; i++)
     num_tokens[i] = commit_request(args, i);
   memcpy(slot + args->readback_slot.tokens, args->buffers.next_tokens, (size_t)num_requests * (size_t)args->token_stride * 4);
+  if (args->buffers.value_flags)
+    write_values(args, slot, seq, num_requests);
   write_record(args, (cgr__result_record *)(void *)slot, seq, num_requests);
   if (state->error.error != CGR_GUARD_NONE)
     state->errors++;

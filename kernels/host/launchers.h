@@ -25,6 +25,7 @@ void cgr__host_block_table(const void *args);  /* cgr__block_table_args */
 void cgr__host_flashinfer(const void *args);   /* cgr__flashinfer_args */
 void cgr__host_cascade(const void *args);      /* cgr_flashinfer_cascade */
 void cgr__host_stamp(const void *args);        /* cgr__stamp_args */
+void cgr__host_check_values(const void *args); /* cgr__check_values_args */
 
 #ifdef __cplusplus
 }

@@ -138,6 +138,7 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_enum(f, "graph_mode", c->graph_mode, CGR_MODE_FULL_AND_PIECEWISE);
   cgr__in_range(f, "nvtx", c->nvtx, 0, 1);
   cgr__in_range(f, "labels", c->labels, 0, 1);
+  cgr__in_range(f, "check_values", c->check_values, 0, 1);
   cgr__in_range(f, "timing", c->timing, CGR_TIMING_OFF, CGR_TIMING_LAYERS);
   check_enum(f, "attention_support", c->attention_support, CGR_SUPPORT_ALWAYS);
   check_reserved(f, "num_programs", c->num_programs, 1);
@@ -164,6 +165,7 @@ static void make_limits(cgr__setup *setup) {
   limits->ring_depth = c->ring_depth;
   limits->max_changes = c->max_changes;
   limits->stamp_stride = cgr__stamp_stride(c->timing, c->num_layers);
+  limits->value_words = c->check_values != 0;
   limits->plan_words = setup->plans.plan_words;
   limits->plan_counters = setup->plans.num_counters;
   limits->partial_vectors = setup->plans.partial_vectors;

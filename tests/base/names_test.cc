@@ -56,6 +56,7 @@ namespace {
   X(CGR_COUNT_REQUESTS) X(CGR_COUNT_TOKENS) X(CGR_COUNT_PADDED_REQUESTS) X(CGR_COUNT_PADDED_TOKENS) X(CGR_COUNT_DECODES)      \
   X(CGR_COUNT_DECODE_TOKENS) X(CGR_COUNT_APPEND_FIRST)
 #define REQUEST_FLAGS(X) X(CGR_REQUEST_PARTIAL)
+#define VALUE_FLAGS(X) X(CGR_VALUES_MASKED)
 #define REASONS(X)                                                                                                            \
   X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM)                             \
   X(CGR_REASON_ABOVE_REQUESTS) X(CGR_REASON_ABOVE_TOKENS) X(CGR_REASON_SUPERSET) X(CGR_REASON_DISABLED)                       \
@@ -97,6 +98,7 @@ namespace {
   LIST(cgr_buffer, cgr_buffer_name, case CGR_BUFFER_COUNT_:, BUFFERS)     \
   LIST(cgr_count, cgr_count_name, , COUNTS)                               \
   LIST(cgr_request_flag, cgr_request_flag_name, , REQUEST_FLAGS)          \
+  LIST(cgr_value_flag, cgr_value_flag_name, , VALUE_FLAGS)                \
   LIST(cgr_reason, cgr_reason_name, case CGR_REASON_COUNT_:, REASONS)     \
   LIST(cgr_step_state, cgr_step_state_name, , STEP_STATES)                \
   LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)             \

@@ -163,9 +163,10 @@ TEST(Layout, SectionsOfASlotHoldTheirMostAndAreWholeLines) {
     ASSERT_GE(slot.stride - slot.changes, l.max_changes * static_cast<int64_t>(sizeof(cgr__change)));
     ASSERT_GE(readback.num_tokens, static_cast<int64_t>(sizeof(cgr__result_record)));
     ASSERT_GE(readback.tokens - readback.num_tokens, l.max_requests * 4);
-    ASSERT_GE(readback.stride - readback.tokens, l.max_requests * l.token_stride * 4);
-    for (int64_t offset :
-         { slot.batch, slot.tokens, slot.changes, slot.stride, readback.num_tokens, readback.tokens, readback.stride })
+    ASSERT_GE(readback.values - readback.tokens, l.max_requests * l.token_stride * 4);
+    ASSERT_GE(readback.stride - readback.values, l.max_requests * l.value_words * 4);
+    for (int64_t offset : { slot.batch, slot.tokens, slot.changes, slot.stride, readback.num_tokens, readback.tokens,
+                            readback.values, readback.stride })
       ASSERT_EQ(offset % 64, 0);
     size_t rings = static_cast<size_t>((slot.stride + readback.stride) * l.ring_depth);
     ASSERT_GE(layout.pinned_bytes, sizeof(cgr__completion) + rings);

@@ -33,6 +33,7 @@ inline cgr__limits RandomLimits(Random &random) {
   l.partial_vectors = random.Pick(0, 40);
   l.partial_dim = random.Pick(0, 130);
   l.stamp_stride = random.OneIn(2) ? 0 : random.Pick32(1, 500);
+  l.value_words = random.OneIn(2);
   l.derived = random.OneIn(4) ? 0 : random.Bits() & CGR__ALL_DERIVED;
   return l;
 }
@@ -93,6 +94,7 @@ inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t
     { CGR__BUFFER_PARTIAL_STATE, "partial_state", fp32, l.partial_vectors, 2, 1 },
     { CGR__BUFFER_INBOX, "inbox", i32, InboxWords(l), 1, 1 },
     { CGR__BUFFER_STAMPS, "stamps", i64, l.ring_depth + 1, l.stamp_stride, l.stamp_stride > 0 ? 1 : 0 },
+    { CGR__BUFFER_VALUE_FLAGS, "value_flags", i64, r, l.value_words, l.value_words > 0 ? 1 : 0 },
   };
 }
 

@@ -16,6 +16,7 @@
 #define EMULATED(X) \
   X(append)         \
   X(attention)      \
+  X(check_values)   \
   X(derived)        \
   X(digest_pages)   \
   X(epilogue)       \

@@ -16,6 +16,11 @@ static cgr_status attend_and_merge(world *w, cgr_recorder *recorder, void *given
   return status == CGR_OK ? cgr_record_merge(recorder, (const cgr_merge *)given) : status;
 }
 
+static cgr_status attend_and_check(world *w, cgr_recorder *recorder, void *given) {
+  const cgr_status status = cgr_record_attention(recorder, &w->attention);
+  return status == CGR_OK ? cgr_record_check_values(recorder, (const cgr_value_check *)given) : status;
+}
+
 static cgr_status get_record_info(world *w, cgr_recorder *recorder, void *given) {
   const cgr_status status = cgr_record_get_info(recorder, (cgr_record_info *)given);
   return status == CGR_OK ? cgr_record_attention(recorder, &w->attention) : status;
@@ -50,6 +55,16 @@ static cgr_merge world_merge(const world *w) {
   return merge;
 }
 
+/* Of the layer's out. */
+static cgr_value_check world_value_check(const world *w) {
+  cgr_value_check check = CGR_VALUE_CHECK_INIT;
+  check.data = w->attention.out.data;
+  check.dtype = w->attention.out.dtype;
+  check.width = WORLD_DIM;
+  check.dimension = CGR_DIMENSION_TOKENS;
+  return check;
+}
+
 static int test_recorded(void) {
   const int before = check_failures;
   world w;
@@ -57,12 +72,16 @@ static int test_recorded(void) {
   const cgr_merge good = world_merge(&w);
   const sized_input attention = { "attention", &w.attention, sizeof w.attention, offsetof(cgr_attention, lse), recorded };
   const sized_input merge = { "merge", &good, sizeof good, offsetof(cgr_merge, lse), recorded };
+  const cgr_value_check search = world_value_check(&w);
+  const sized_input values = { "check", &search, sizeof search, offsetof(cgr_value_check, bit), recorded };
   const sized_output info = { "cgr_record_get_info: info", sizeof(cgr_record_info), 0, 0, recorded };
   const sized_output view = { "view", sizeof(cgr_buffer_view), 0, 0, recorded };
   w.inside = attend;
   check_input(&attention, &w);
   w.inside = attend_and_merge;
   check_input(&merge, &w);
+  w.inside = attend_and_check;
+  check_input(&values, &w);
   w.inside = get_record_info;
   check_output(&info, &w);
   w.inside = get_record_buffer;

@@ -84,6 +84,27 @@ TEST_P(KernelEpilogue, CommitsTheRowsThatSampled) {
   }
 }
 
+// Bits of values that another step has found do not count.
+TEST_P(KernelEpilogue, WritesTheBitsOfItsOwnStep) {
+  for (bool scattered : { false, true }) {
+    StepLimits limits = WithStride(1, scattered);
+    limits.values = true;
+    StepPair pair(*bench_, limits);
+    for (int64_t seq = 1; seq < 4; seq++) {
+      pair.Prologue(WithPages(pair.Step({ 3, 5, 2 }, { 1, 1, 1 }, 4, 4)));
+      const std::vector<int64_t> words = { seq << 16 | 0x8001, (seq - 1) << 16 | 7, (seq + 1) << 16 | 9 };
+      std::copy(words.begin(), words.end(), pair.model.b->value_flags);
+      pair.Upload();
+      pair.Epilogue(); // which compares all of the slot
+      uint32_t bits[3];
+      std::memcpy(bits, pair.device.readback(uint64_t(seq)) + pair.model.readback_slot().values, sizeof bits);
+      EXPECT_EQ(bits[0], 0x8001u);
+      EXPECT_EQ(bits[1], 0u);
+      EXPECT_EQ(bits[2], 0u);
+    }
+  }
+}
+
 // The token that a row sampled last comes back as its next input.
 TEST_P(KernelEpilogue, TheNextStepReadsWhatWasSampled) {
   for (int32_t stride : { 1, 2, 3 }) {

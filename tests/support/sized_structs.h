@@ -10,6 +10,7 @@
   X(cgr_layer, CGR_LAYER_INIT)                                       \
   X(cgr_attention, CGR_ATTENTION_INIT)                               \
   X(cgr_merge, CGR_MERGE_INIT)                                       \
+  X(cgr_value_check, CGR_VALUE_CHECK_INIT)                           \
   X(cgr_plan_key, CGR_PLAN_KEY_INIT)                                 \
   X(cgr_plan_step, CGR_PLAN_STEP_INIT)                               \
   X(cgr_backend, CGR_BACKEND_INIT)                                   \

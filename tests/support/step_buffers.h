@@ -32,6 +32,7 @@ struct StepLimits {
   int32_t reorder_threshold = 0;
   int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing about them
   int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
+  bool values = false;                        // the runtime checks values
   bool scattered = false;                     // the slots' sections lie in another order than the library's, with gaps
   std::vector<StepGroup> groups = std::vector<StepGroup>(1);
 
@@ -54,6 +55,7 @@ struct StepLimits {
     limits.token_stride = token_stride;
     limits.ring_depth = ring_depth;
     limits.max_changes = max_changes;
+    limits.value_words = values;
     limits.plan_words = plan_words;
     limits.plan_counters = num_counters;
     limits.partial_vectors = 4;
@@ -104,6 +106,7 @@ private:
     layout.slot.stride = slot.stride + 1024;
     layout.readback.tokens = readback.num_tokens + 64;
     layout.readback.num_tokens = layout.readback.tokens + readback.stride - readback.tokens + 192;
+    layout.readback.values = layout.readback.num_tokens + readback.tokens - readback.num_tokens + 64;
     layout.readback.stride = readback.stride + 512;
   }
 };

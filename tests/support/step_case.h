@@ -232,6 +232,11 @@ public:
       std::memcpy(slot + readback_slot().num_tokens + 4 * i, &sampled, 4);
     }
     std::memcpy(slot + readback_slot().tokens, b->next_tokens, size_t(n) * size_t(limits_.token_stride) * 4);
+    for (int32_t i = 0; limits_.values && i < n; i++) {
+      const uint64_t word = uint64_t(b->value_flags[i]);
+      const uint32_t bits = word >> 16 == seq ? uint32_t(word & 0xffff) : 0;
+      std::memcpy(slot + readback_slot().values + 4 * i, &bits, 4);
+    }
     cgr__result_record record = {};
     record.seq = seq;
     record.num_requests = n;

@@ -40,6 +40,7 @@ run planner_cost.txt profiles/planner_cost cuda:0
 run flashmla_cost.txt profiles/flashmla_cost cuda:0
 run flashinfer_cost.txt profiles/flashinfer_cost cuda:0
 run fa3_cost.txt profiles/fa3_cost cuda:0
+run value_check_cost.txt profiles/value_check_cost cuda:0
 run calibrate.txt profiles/calibrate cuda:0
 run tracing_cost.txt profiles/tracing_cost cuda:0
 run nvtx_cost.txt profiles/nvtx_cost cuda:0

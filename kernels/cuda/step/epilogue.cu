@@ -8,6 +8,7 @@
 #include "kernels/cuda/step/threads.cuh"
 #include "kernels/stamp.h"
 #include "kernels/step.h"
+#include "kernels/values.h"
 
 namespace cgr {
 namespace {
@@ -68,6 +69,14 @@ __device__ __forceinline__ void write_record(const cgr__step_args &a, const cgr_
   a.state->generation = generation;
 }
 
+/* In a runtime that checks values. */
+__device__ __forceinline__ void write_values(const cgr__step_args &a, uint64_t seq, int32_t num_requests, unsigned char *result) {
+  uint32_t *values = reinterpret_cast<uint32_t *>(result + a.readback_slot.values);
+#pragma unroll 1
+  for (int32_t i = (int32_t)threadIdx.x; i < num_requests; i += (int32_t)blockDim.x)
+    values[i] = cgr__value_bits((uint64_t)a.buffers.value_flags[i], seq);
+}
+
 __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __grid_constant__ cgr__step_args a) {
   int32_t i = (int32_t)threadIdx.x, count = load_early(&a.buffers.counts[CGR_COUNT_REQUESTS]);
   const State s = read_state(a);
@@ -91,6 +100,8 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __g
     if (i < num_requests)
       request = read_request(a, i);
   }
+  if (a.buffers.value_flags != nullptr)
+    write_values(a, seq, num_requests, result);
   __syncthreads(); /* everyone has read the state and stored its tokens */
   if (threadIdx.x == 0) {
     a.state->seq = seq;

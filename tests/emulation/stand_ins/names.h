@@ -8,6 +8,8 @@
 #define cgr__cuda_append_preload cgr__emulated_append_preload
 #define cgr__cuda_attention cgr__emulated_attention
 #define cgr__cuda_attention_preload cgr__emulated_attention_preload
+#define cgr__cuda_check_values cgr__emulated_check_values
+#define cgr__cuda_check_values_preload cgr__emulated_check_values_preload
 #define cgr__cuda_derived cgr__emulated_derived
 #define cgr__cuda_derived_preload cgr__emulated_derived_preload
 #define cgr__cuda_digest_pages cgr__emulated_digest_pages
