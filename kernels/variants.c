@@ -306,15 +306,18 @@ static int32_t find_class(cgr__plans *plans, const cgr__plan_class *c) {
   return i;
 }
 
+/* The head of a queue goes on counting after its last tile, twice for each CTA, and must stay positive. */
+#define MOST_TILES (INT32_MAX - 4 * CGR__MAX_PARTS)
+
 static void add_layer(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l, int32_t index,
                       const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
   cgr__plan_class c = class_of(device, v, l, options);
   char name[48];
   int64_t most_tiles = (int64_t)c.max_entries * c.head_blocks * c.lanes;
-  if (most_tiles > INT32_MAX) {
+  if (most_tiles > MOST_TILES) {
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_kv_heads", name, sizeof name),
-                      "is %d, which with max_tokens %d makes %lld tiles, expected less than 2^31", l->num_kv_heads,
-                      options->max_tokens, (long long)most_tiles);
+                      "is %d, which with max_tokens %d makes %lld tiles, expected at most %d", l->num_kv_heads,
+                      options->max_tokens, (long long)most_tiles, MOST_TILES);
     return;
   }
   int32_t i = find_class(plans, &c);

@@ -293,6 +293,23 @@ static uint64_t first_ticket(void) {
   return __atomic_add_fetch(&runtimes, 1, __ATOMIC_RELAXED) << 40;
 }
 
+/* A device with more shared memory than the kernels were made for: its multiprocessors may hold CTAs that the plan does not
+ * count on, which then get more of the work than others. Results are the same. */
+static void tell_shared_memory(const cgr_runtime *rt) {
+  const cgr_config *c = &rt->setup.config;
+  char text[192];
+  int32_t most = 0;
+  for (int32_t i = 0; i < rt->setup.plans.num_classes; i++)
+    most = rt->setup.plans.shared_bytes[i] > most ? rt->setup.plans.shared_bytes[i] : most;
+  if (most <= CGR__ATTENTION_MOST_PADDING)
+    return;
+  snprintf(text, sizeof text,
+           "attention: a CTA would need %d bytes of shared memory to keep others off its multiprocessor, expected at most %d: "
+           "steps may be slower than this device allows",
+           most, CGR__ATTENTION_MOST_PADDING);
+  c->log(c->log_context, CGR_LOG_WARNING, text);
+}
+
 /* Logs what the engine may not have intended. */
 static void tell_setup(const cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
@@ -301,6 +318,7 @@ static void tell_setup(const cgr_runtime *rt) {
     return;
   if (rt->setup.mode_reason[0])
     c->log(c->log_context, CGR_LOG_INFO, rt->setup.mode_reason);
+  tell_shared_memory(rt);
   for (int32_t i = 0; i < c->num_backends; i++) {
     if (cgr__setup_uses(&rt->setup, 1 + i))
       continue;

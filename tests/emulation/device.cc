@@ -71,6 +71,7 @@ Pieces Written(const cgr__append_args &args) {
 }
 
 std::atomic<bool> appends_beside{ false };
+std::atomic<int32_t> shared_memory{ kSharedMemory };
 
 void Append(const void *pointer) {
   const cgr__append_args args = *static_cast<const cgr__append_args *>(pointer);
@@ -130,7 +131,7 @@ int Info(cgr_device *dev, cgr_device_info *info) {
   info->kind = CGR_DEVICE_KIND_CUDA;
   info->compute_capability = info->kernel_capability = 80;
   info->num_multiprocessors = 4; /* few: each part is a block of many fibers */
-  info->shared_memory = 228 * 1024;
+  info->shared_memory = shared_memory;
   std::snprintf(info->name, sizeof info->name, "emulated");
   return error;
 }
@@ -155,6 +156,7 @@ int OpenLayer(cgr_device *inner, const cgr_device_config *, cgr_device **dev) {
 const cgr_device_layer kLayer = { OpenLayer };
 
 void SetAppendsBeside(bool beside) { appends_beside = beside; }
+void SetSharedMemory(int32_t bytes) { shared_memory = bytes; }
 
 // A test that links this has the device, except under the thread sanitizer, which does not know about fibers.
 #if !defined(__SANITIZE_THREAD__)

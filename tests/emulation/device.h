@@ -17,6 +17,10 @@ extern const cgr_device_layer kLayer;
 // attention begins, as at first.
 void SetAppendsBeside(bool beside);
 
+// Shared memory that a multiprocessor of the device says it has: kSharedMemory at first.
+enum { kSharedMemory = 228 * 1024 };
+void SetSharedMemory(int32_t bytes);
+
 } // namespace cgr_emulation
 
 #endif // CGR_TESTS_EMULATION_DEVICE_H

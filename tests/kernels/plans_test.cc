@@ -95,7 +95,7 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     const int32_t own = Own(c.head_dim), taken = std::max(own, plans.shared_bytes[0]);
     EXPECT_GT((c.ctas + 1) * (taken + 1024), c.shared_memory) << "a multiprocessor holds one more";
     EXPECT_LE(c.ctas * (taken + 2560), std::max(c.shared_memory, own + 2560)) << "it does not hold those of the plan";
-    EXPECT_LE(plans.shared_bytes[0], 80 << 10) << "the launcher gives no more";
+    EXPECT_LE(plans.shared_bytes[0], CGR__ATTENTION_MOST_PADDING) << "the launcher gives no more";
     EXPECT_LE(plan.num_parts * plan.lanes, c.multiprocessors * c.ctas);
     EXPECT_GE(plan.num_parts * plan.lanes * 64, c.multiprocessors * c.ctas * 63) << "too many stay idle";
   }
@@ -302,6 +302,16 @@ TEST(Plans, NameTheLayerWhosePlanIsTooLarge) {
   EXPECT_NE(text.find("expected"), std::string::npos) << text;
   EXPECT_EQ(made.plans.num_classes, 1) << "the others have theirs";
   EXPECT_EQ(made.plans.class_of[2], 0);
+}
+
+// A queue's head goes on counting after its last tile: the number of tiles ends early enough that it never passes 2^31.
+TEST(Plans, LeaveRoomForTheQueueToCountOn) {
+  cgr_device_info device = CudaInfo(90);
+  const int64_t most = INT32_MAX - 4 * int64_t{ CGR__MAX_PARTS };
+  for (int32_t more : { 0, 1 }) {
+    const cgr__plan_options options = { 0, 4096, int32_t(most / 128) - 4096 + more, false };
+    EXPECT_EQ(Make(device, { Layer(128 * 64, 128, 64) }, options).findings.size(), size_t(more));
+  }
 }
 
 TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {

@@ -26,8 +26,9 @@ protected:
   }
   void TearDown() override { cgr_emulation::SetAppendsBeside(false); }
 
-  rows::Options Options() const {
+  rows::Options Options(bool engine_tables = false) const {
     rows::Options options;
+    options.engine_tables = engine_tables;
     options.mode = GetParam().mode;
     options.mixed = { { 24, 8 }, { GetParam().device.IsCuda() ? 2048 : 512, 8 } };
     if (GetParam().device.IsEmulated())
@@ -78,39 +79,49 @@ protected:
       EXPECT_EQ(DifferenceOf(got[i], expected[i]), "") << what << ", request " << i << " (0: the prefix's own)";
   }
 
+  void See(RowEngine &engine, const std::vector<int32_t> &lengths) {
+    for (int32_t length : lengths) {
+      SCOPED_TRACE("a prefix of " + std::to_string(length));
+      std::vector<std::vector<int32_t>> tokens = { Tokens(length) };
+      for (int32_t i = 0; i < kSharers; i++)
+        tokens.push_back(Tokens(1 + i * 2));
+      std::vector<Item> items = OpenAll(engine, tokens);
+      std::vector<Answer> apart = engine.Run({ items[0] });
+      for (Answer &answer : engine.Run({ items.begin() + 1, items.end() }))
+        apart.push_back(std::move(answer));
+      const std::vector<Answer> then = End(engine, items);
+      for (int way = 0; way < 3 && !HasFailure(); way++) { // the owner first or last, and as the standing batch
+        items = OpenAll(engine, tokens);
+        std::vector<Item> batch = items;
+        if (way == 0)
+          std::rotate(batch.begin(), batch.begin() + 1, batch.end());
+        std::vector<Answer> together = way == 2 ? RunStanding(engine, batch) : engine.Run(batch);
+        if (way == 0)
+          std::rotate(together.begin(), together.end() - 1, together.end());
+        ExpectAnswers(together, apart, way == 0 ? "the owner comes last" : way == 1 ? "it comes first" : "the standing batch");
+        ExpectAnswers(End(engine, items), then, "the step after");
+      }
+    }
+  }
+
   Random random_{ 0 };
 };
 
+// Whoever keeps the page tables: cgr_request_set_length is what tells of the prefix.
 TEST_P(SharedPrefix, IsSeenInTheStepThatComputesIt) {
   RowEngine engine(GetParam().device, Seed(), Options());
-  for (int32_t length : { 64, 320, !GetParam().device.IsCuda() ? 448 : UnderChecker() ? 128 : 1984 }) {
-    SCOPED_TRACE("a prefix of " + std::to_string(length));
-    std::vector<std::vector<int32_t>> tokens = { Tokens(length) };
-    for (int32_t i = 0; i < kSharers; i++)
-      tokens.push_back(Tokens(1 + i * 2));
-    std::vector<Item> items = OpenAll(engine, tokens);
-    std::vector<Answer> apart = engine.Run({ items[0] });
-    for (Answer &answer : engine.Run({ items.begin() + 1, items.end() }))
-      apart.push_back(std::move(answer));
-    const std::vector<Answer> then = End(engine, items);
-    for (int way = 0; way < 3 && !HasFailure(); way++) { // the owner first or last, and as the standing batch
-      items = OpenAll(engine, tokens);
-      std::vector<Item> batch = items;
-      if (way == 0)
-        std::rotate(batch.begin(), batch.begin() + 1, batch.end());
-      std::vector<Answer> together = way == 2 ? RunStanding(engine, batch) : engine.Run(batch);
-      if (way == 0)
-        std::rotate(together.begin(), together.end() - 1, together.end());
-      ExpectAnswers(together, apart, way == 0 ? "the owner comes last" : way == 1 ? "it comes first" : "the standing batch");
-      ExpectAnswers(End(engine, items), then, "the step after");
-    }
-  }
+  See(engine, { 64, 320, !GetParam().device.IsCuda() ? 448 : UnderChecker() ? 128 : 1984 });
+}
+
+TEST_P(SharedPrefix, IsSeenWithPageTablesOfTheEngine) {
+  RowEngine engine(GetParam().device, Seed(), Options(true));
+  See(engine, { 64 });
 }
 
 // Steps of decodes alone: the owner's last token of the prefix, and a token of each that shares it.
 TEST_P(SharedPrefix, IsSeenInAStepOfDecodes) {
   RowEngine engine(GetParam().device, Seed(), Options());
-  for (int32_t length = 64; length <= 384; length += 64) {
+  for (int32_t length : { 64, 128, 384 }) {
     SCOPED_TRACE("a prefix of " + std::to_string(length));
     const std::vector<int32_t> first = Tokens(length - 1), last = Tokens(1);
     std::vector<Answer> expected;

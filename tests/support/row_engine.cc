@@ -119,6 +119,8 @@ void RowEngine::MakeRuntime(Options options) {
     groups[g].page_size = kPageSizes[g];
     groups[g].num_pages = num_pages_[g];
   }
+  if (options.engine_tables)
+    MakeTables(groups);
   cgr_config config = CGR_CONFIG_INIT;
   config.device_handle = dev_;
   config.groups = groups;
@@ -148,6 +150,28 @@ void RowEngine::MakeRuntime(Options options) {
   capture.engine = this;
   CGR_EXPECT_OK(cgr_runtime_warmup(rt, &capture)); // loads the engine's kernels
   CGR_EXPECT_OK(cgr_runtime_capture(rt, &capture));
+}
+
+// All entries begin as the read-trash page, 0.
+void RowEngine::MakeTables(cgr_group *groups) {
+  for (int g = 0; g < kNumGroups; g++) {
+    const size_t bytes = size_t((kMaxRows + 1) * TableStride(g)) * sizeof(int32_t);
+    tables_[g] = static_cast<int32_t *>(Alloc(int64_t(bytes)));
+    CGR_EXPECT_OK(cgr_fill(dev_, tables_[g], 0, bytes, stream_));
+    groups[g].page_table = tables_[g];
+    groups[g].page_table_stride = TableStride(g);
+  }
+  CGR_EXPECT_OK(cgr_stream_synchronize(dev_, stream_));
+}
+
+void RowEngine::SetPages(int32_t row, int g, size_t first, const int32_t *pages, size_t count) {
+  if (tables_[g] == nullptr) {
+    CGR_EXPECT_OK(cgr_request_set_pages(rt, row, g, int32_t(first), pages, int32_t(count)));
+    return;
+  }
+  int32_t *to = tables_[g] + row * TableStride(g) + int64_t(first);
+  CGR_EXPECT_OK(cgr_copy(dev_, to, pages, count * sizeof *pages, stream_));
+  CGR_EXPECT_OK(cgr_stream_synchronize(dev_, stream_));
 }
 
 cgr_status RowEngine::Capture(uint32_t flags) {
@@ -219,7 +243,7 @@ void RowEngine::Reserve(int32_t row, int32_t tokens) {
       free_[g].pop_back();
     }
     if (has.size() > first)
-      CGR_EXPECT_OK(cgr_request_set_pages(rt, row, g, int32_t(first), has.data() + first, int32_t(has.size() - first)));
+      SetPages(row, g, first, has.data() + first, has.size() - first);
   }
 }
 
@@ -229,7 +253,7 @@ void RowEngine::Share(int32_t row, int32_t owner, int32_t tokens) {
     const int32_t count = (tokens + kPageSizes[g] - 1) / kPageSizes[g];
     pages_[g][row].assign(from.begin(), from.begin() + count);
     shared_[g][row] = count;
-    CGR_EXPECT_OK(cgr_request_set_pages(rt, row, g, 0, from.data(), count));
+    SetPages(row, g, 0, from.data(), size_t(count));
   }
 }
 

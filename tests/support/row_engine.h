@@ -40,6 +40,7 @@ struct Options {
   std::function<void(cgr_config *)> adjust; // the last word
   Model model = {};                         // without layers: the device's
   size_t pinned_bytes = 0;                  // of memory for the rings, which a test can look into; 0: the runtime's own
+  bool engine_tables = false;               // the page tables are the engine's own
 };
 
 // A request's part of a batch.
@@ -108,6 +109,8 @@ private:
   static void OnViolation(void *, const char *message) { ADD_FAILURE() << "violation: " << message; }
   void MakeLayer(size_t l);
   void MakeRuntime(Options options);
+  void MakeTables(cgr_group *groups);
+  void SetPages(int32_t row, int g, size_t first, const int32_t *pages, size_t count);
   void *Alloc(int64_t bytes);
   // Rows [first, first + count) of a layer's out or lse.
   std::vector<unsigned char> ReadRows(const void *data, size_t row_bytes, size_t first, size_t count);
@@ -126,6 +129,8 @@ private:
   uint64_t num_tags_ = 0;
   std::map<int32_t, uint64_t> tags_; // by row
   int32_t num_pages_[kNumGroups];
+  int32_t *tables_[kNumGroups] = {}; // the engine's own, [kMaxRows + 1][TableStride]; NULL: the library's
+  int64_t TableStride(int g) const { return (model.max_seq_len + kPageSizes[g] - 1) / kPageSizes[g]; }
   std::vector<int32_t> free_[kNumGroups];
   std::map<int32_t, std::vector<int32_t>> pages_[kNumGroups]; // by row
   std::map<int32_t, int32_t> shared_[kNumGroups];             // how many of them, the first, are another row's

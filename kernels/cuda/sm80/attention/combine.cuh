@@ -29,7 +29,7 @@ __device__ __forceinline__ Finish finish_line(const cgr__attention_args &a, int3
   if (!kGeneral || !a.sinks || sum == 0.0f)
     return { inverse(sum), make_lse(max, sum) };
   float sink = a.sinks[head] * kLog2e, all = fmaxf(max, sink), rescale = exp2_approx(max - all);
-  sum = sum * rescale + exp2_approx(sink - all);
+  sum = __fmaf_rn(sum, rescale, exp2_approx(sink - all));
   return { rescale / sum, make_lse(all, sum) };
 }
 

@@ -49,11 +49,11 @@ template <int kHeadDim, int kTiles> struct LineState {
           all = fmaxf(all, __shfl_xor_sync(~0u, all, lanes));
         float rescale = exp2_approx(max[t][e] - safe_max(all));
         max[t][e] = all;
-        sum[t][e] *= rescale;
+        sum[t][e] = __fmul_rn(sum[t][e], rescale);
 #pragma unroll
         for (int d = 0; d < kHeadDim / 16; d++) {
-          o[t][d][e] *= rescale;
-          o[t][d][e + 2] *= rescale;
+          o[t][d][e] = __fmul_rn(o[t][d][e], rescale);
+          o[t][d][e + 2] = __fmul_rn(o[t][d][e + 2], rescale);
         }
       }
     }
@@ -74,7 +74,7 @@ template <int kHeadDim, int kTiles> struct LineState {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         s[t][e] = exp2_approx(s[t][e] - safe_max(max[t][e & 1]));
-        sum[t][e & 1] += s[t][e];
+        sum[t][e & 1] = __fadd_rn(sum[t][e & 1], s[t][e]);
       }
     }
   }
@@ -179,7 +179,7 @@ template <bool kGeneral, int kTiles> struct Sight {
     for (int t = 0; t < kTiles; t++)
 #pragma unroll
       for (int e = 0; e < 4; e++)
-        s[t][e] *= scale;
+        s[t][e] = __fmul_rn(s[t][e], scale);
     if (token + kGranule - 1 <= first)
       return;
     token += (int32_t)(threadIdx.x & 31) / 4;
@@ -256,11 +256,11 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
       float2 one = shared.state[w][line];
       float scale = exp2_approx(one.x - base);
       float4 x = *reinterpret_cast<const float4 *>(scratch + (w * kLines + line) * kHeadDim + (d ^ (line >> 1 & 3) * 8));
-      sum += one.y * scale;
-      o.x[0] += x.x * scale;
-      o.x[1] += x.y * scale;
-      o.x[2] += x.z * scale;
-      o.x[3] += x.w * scale;
+      sum = __fmaf_rn(one.y, scale, sum);
+      o.x[0] = __fmaf_rn(x.x, scale, o.x[0]);
+      o.x[1] = __fmaf_rn(x.y, scale, o.x[1]);
+      o.x[2] = __fmaf_rn(x.z, scale, o.x[2]);
+      o.x[3] = __fmaf_rn(x.w, scale, o.x[3]);
     }
     write_elements<kDtype, kHeadDim, kGeneral>(a, item, q, shared, line, d, o, max, sum);
   }

@@ -167,10 +167,9 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   copy_async_wait<0>();
 }
 
-/* The most dynamic shared memory of a launch: a CTA's own, or what plans ask for to keep other CTAs away (76 KB on compute
- * capability 9.0). Devices from 8.0 on allow a CTA 99 KB or more. */
+/* The most dynamic shared memory of a launch: a CTA's own, or what plans ask for to keep other CTAs away. */
 template <int kHeadDim> constexpr size_t max_dynamic_shared() {
-  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, 80 << 10);
+  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, CGR__ATTENTION_MOST_PADDING);
 }
 
 template <int kHeadDim, bool kGeneral> struct Instances {

@@ -47,21 +47,21 @@ struct Scoring {
   /* tanh(y) is 1 - 2 / (exp(2 y) + 1), which loses precision if y is small; its series is used there. */
   __device__ __forceinline__ float cap(float x) const {
     float y = x / softcap, square = y * y;
-    float series = -0.0088632355f * square + 0.021869488f;
-    series = series * square - 0.053968254f;
-    series = series * square + 0.13333333f;
-    series = series * square - 0.33333333f;
+    float series = __fmaf_rn(-0.0088632355f, square, 0.021869488f);
+    series = __fmaf_rn(series, square, -0.053968254f);
+    series = __fmaf_rn(series, square, 0.13333333f);
+    series = __fmaf_rn(series, square, -0.33333333f);
     float far = softcap * (1.0f - __fdividef(2.0f, exp2_approx(2.0f * kLog2e * y) + 1.0f));
-    return fabsf(y) < 0.25f ? x + x * (series * square) : far;
+    return fabsf(y) < 0.25f ? __fmaf_rn(x, __fmul_rn(series, square), x) : far;
   }
 
   __device__ __forceinline__ float apply(float product, int32_t token) const {
-    float x = product * scale;
+    float x = __fmul_rn(product, scale);
     if (softcap != 0.0f)
       x = cap(x);
     if (has_slopes) {
       float distance = fabsf((float)(position - token));
-      x -= slope * (sqrt_distance ? sqrtf(distance) : distance);
+      x = __fmaf_rn(-slope, sqrt_distance ? sqrtf(distance) : distance, x);
     }
     return token >= visible.begin && token < visible.end ? x * kLog2e : -INFINITY;
   }

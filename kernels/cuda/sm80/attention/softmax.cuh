@@ -55,25 +55,26 @@ __device__ __forceinline__ void softmax(float (&s)[kTileKv / 8][4], Softmax<kHea
     float max = state.max[half];
 #pragma unroll
     for (int n = 0; n < kTileKv / 8; n++) {
-      s[n][2 * half] *= scale;
-      s[n][2 * half + 1] *= scale;
+      s[n][2 * half] = __fmul_rn(s[n][2 * half], scale);
+      s[n][2 * half + 1] = __fmul_rn(s[n][2 * half + 1], scale);
       max = fmaxf(max, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
     }
     max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
     max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
-    float base = safe_max(max), rescale = exp2_approx(state.max[half] - base), sum = state.sum[half] * rescale;
+    float base = safe_max(max), rescale = exp2_approx(state.max[half] - base), sum = state.sum[half];
     state.max[half] = max;
 #pragma unroll
     for (int n = 0; n < kTileKv / 8; n++) {
       s[n][2 * half] = exp2_approx(s[n][2 * half] - base);
       s[n][2 * half + 1] = exp2_approx(s[n][2 * half + 1] - base);
-      sum += s[n][2 * half] + s[n][2 * half + 1];
+      const float two = __fadd_rn(s[n][2 * half], s[n][2 * half + 1]);
+      sum = n == 0 ? __fmaf_rn(sum, rescale, two) : __fadd_rn(sum, two);
     }
     state.sum[half] = sum;
 #pragma unroll
     for (int n = 0; n < kHeadDim / 8; n++) {
-      state.o[n][2 * half] *= rescale;
-      state.o[n][2 * half + 1] *= rescale;
+      state.o[n][2 * half] = __fmul_rn(state.o[n][2 * half], rescale);
+      state.o[n][2 * half + 1] = __fmul_rn(state.o[n][2 * half + 1], rescale);
     }
   }
 }
