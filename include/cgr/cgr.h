@@ -441,15 +441,15 @@ typedef struct cgr_batch {
  * query_len and flags stay until set again. `tokens` [query_len] is copied, and is used up by the step that is launched next, not
  * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be. So a request of one token without flags
  * goes on by itself; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be set again
- * before each step: cgr_step_prepare refuses a request that lacks its tokens (CGR_ERROR_INVALID_ARGUMENT) or, as in any batch,
- * its pages (CGR_ERROR_PAGES_MISSING).
+ * before each step, and a chunk that has run counts no tokens until then.
  *
- * Refused without any change: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the standing batch, for put
- * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); more than max_requests requests
- * (CGR_ERROR_TOO_MANY_REQUESTS) or max_tokens tokens (CGR_ERROR_TOO_MANY_TOKENS) after the edit, chunks whose tokens are used up
- * included: set those, or take requests, first; more than one token with `tokens` NULL (CGR_ERROR_NULL_POINTER); a negative
- * query_len, or CGR_TOKEN_LAST after the first token (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); drafts,
- * lanes and programs (CGR_ERROR_UNSUPPORTED); any edit while a step is prepared, inside `record` and calls (CGR_ERROR_STATE).
+ * Edits may come in any order: the batch is judged when a step is prepared or chosen, as any batch is; a request that lacks its
+ * tokens is CGR_ERROR_INVALID_ARGUMENT. Further edits mend it. In between, every open row may be in it. An edit is refused, without
+ * any change: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the batch, for put (CGR_ERROR_ROW_REPEATED), or is not, for the
+ * others (CGR_ERROR_STATE); query_len below 0 (CGR_ERROR_INVALID_ARGUMENT) or above max_tokens, or more than max(2 * max_tokens,
+ * 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more with `tokens` NULL (CGR_ERROR_NULL_POINTER);
+ * CGR_TOKEN_LAST after the first (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); drafts, lanes, programs
+ * (CGR_ERROR_UNSUPPORTED); while a step is prepared, inside `record` and calls (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_put(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
                                     const int32_t *tokens, uint32_t flags);

@@ -48,18 +48,30 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->seen = take(b, rows * (size_t)group->seen_words, sizeof *group->seen);
 }
 
+#define FEW_TOKENS (1 << 18) /* 2 MB, with room to move them */
+
+/* Tokens of the standing batch that wait for a step. Edits from one batch to another need room for both; for detours there is as
+ * much as takes little memory. */
+static int32_t tokens_kept(const cgr__rows_config *config) {
+  int64_t all = (int64_t)config->max_rows * config->max_tokens, two = 2 * (int64_t)config->max_tokens;
+  int64_t few = all < FEW_TOKENS ? all : FEW_TOKENS;
+  return (int32_t)(two > few ? two : few);
+}
+
+/* Between two steps, edits may make every row a member. */
 static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *config, block *b) {
-  size_t rows = config->max_requests > 0 ? (size_t)config->max_rows : 0, n = (size_t)config->max_requests;
+  size_t rows = config->max_requests > 0 ? (size_t)config->max_rows : 0;
   standing->max_requests = config->max_requests;
   standing->max_tokens = config->max_tokens;
-  standing->members.rows = take(b, n, sizeof(int32_t));
-  standing->members.query_lens = take(b, n, sizeof(int32_t));
-  standing->members.flags = take(b, n, sizeof(uint32_t));
-  standing->members.tags = take(b, n, sizeof(uint64_t));
+  standing->max_kept = tokens_kept(config);
+  standing->members.rows = take(b, rows, sizeof(int32_t));
+  standing->members.query_lens = take(b, rows, sizeof(int32_t));
+  standing->members.flags = take(b, rows, sizeof(uint32_t));
+  standing->members.tags = take(b, rows, sizeof(uint64_t));
   standing->special = take(b, rows, sizeof *standing->special);
-  standing->tokens = take(b, 2 * (size_t)config->max_tokens, sizeof(int32_t));
-  standing->dirty = take(b, n, sizeof(int32_t));
-  standing->dirty_bit = take(b, (n + 63) / 64, sizeof(uint64_t));
+  standing->tokens = take(b, 2 * (size_t)standing->max_kept, sizeof(int32_t));
+  standing->dirty = take(b, rows, sizeof(int32_t));
+  standing->dirty_bit = take(b, (rows + 63) / 64, sizeof(uint64_t));
   standing->calendar = take(b, CGR__CALENDAR_DAYS, sizeof *standing->calendar);
 }
 

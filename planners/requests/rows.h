@@ -132,14 +132,16 @@ typedef struct cgr__standing {
   int32_t num_short[2];     /* members with no token, and with one */
   int32_t first_special;    /* rows; -1: none. In the order in which their tokens were given */
   int32_t num_tokens;       /* used of `tokens` */
-  cgr__composition members; /* by position; num_requests and num_tokens always, the lengths once it has been validated */
+  int64_t sum_tokens;       /* of the members. A chunk that has run counts nothing until it is set again */
+  cgr__composition members; /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
 
   int32_t last_special;
-  int32_t max_requests, max_tokens;
-  cgr__special *special; /* [max_rows] */
-  int32_t *tokens;       /* [2 * max_tokens] given and not used up */
-  int32_t *dirty;        /* [max_requests] */
-  uint64_t *dirty_bit;   /* a bit for each */
+  int32_t max_requests, max_tokens; /* of a step */
+  int32_t num_kept, max_kept;       /* tokens that were given and are not used up */
+  cgr__special *special;            /* [max_rows] */
+  int32_t *tokens;                  /* [2 * max_kept] given and not used up */
+  int32_t *dirty;                   /* [max_rows] */
+  uint64_t *dirty_bit;              /* a bit for each */
   int32_t journal[CGR__JOURNAL];
 } cgr__standing;
 

@@ -1,11 +1,9 @@
-/* Edits of the standing batch. */
+/* Edits of the standing batch. What may not be together in one step may be together between two: standing_steps.c judges that. */
 #include "planners/requests/standing.h"
 
 #include <string.h>
 
 #include "base/status.h"
-
-_Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
 
 /* -------------------------------------------------------------------------------------------------------------- positions */
 
@@ -75,19 +73,29 @@ static void compact_tokens(cgr__rows *rows) {
   }
 }
 
-/* All members together have at most max_tokens tokens: once the others' have been moved together there is room twice over. */
+/* At most max_kept tokens are kept: once the others' have been moved together there is room twice over. */
 static int32_t keep_tokens(cgr__rows *rows, const int32_t *tokens, int32_t count) {
   cgr__standing *s = &rows->standing;
-  if (count > 2 * s->max_tokens - s->num_tokens)
+  if (count > 2 * s->max_kept - s->num_tokens)
     compact_tokens(rows);
   int32_t first = s->num_tokens;
   memcpy(s->tokens + first, tokens, (size_t)count * sizeof *tokens);
   s->num_tokens += count;
+  s->num_kept += count;
   return first;
 }
 
+/* Those of a row that are kept. */
+static int32_t count_kept(const cgr__rows *rows, int32_t row) {
+  return rows->row[row].special && rows->standing.special[row].first_token >= 0 ? rows->row[row].query_len : 0;
+}
+
 void cgr__standing_use_up(cgr__rows *rows, int32_t row) {
-  rows->standing.special[row].first_token = -1;
+  cgr__standing *s = &rows->standing;
+  s->num_kept -= count_kept(rows, row);
+  s->sum_tokens -= cgr__standing_count(rows, row);
+  s->special[row].first_token = -1;
+  s->sum_tokens += cgr__standing_count(rows, row);
   if (rows->row[row].query_len <= 1 && rows->standing.members.flags[rows->row[row].position] == 0)
     unlist_special(rows, row);
   cgr__members_look_again(rows, row);
@@ -109,21 +117,24 @@ static cgr_status check_tokens(const char *function, const int32_t *tokens, int3
   return tokens ? cgr__batch_check_ids(function, tokens, 0, count) : CGR_OK;
 }
 
-/* What a member is to do; `before`: the tokens that it has now. */
-static cgr_status check_work(const cgr__rows *rows, const char *function, int32_t before, int32_t query_len,
-                             const int32_t *tokens, uint32_t flags) {
+/* What a member is to do, by itself; `kept`: its tokens that are kept now. */
+static cgr_status check_work(const cgr__rows *rows, const char *function, int32_t kept, int32_t query_len, const int32_t *tokens,
+                             uint32_t flags) {
   const cgr__standing *s = &rows->standing;
-  int64_t all = (int64_t)s->members.num_tokens - before + query_len;
+  int64_t all = (int64_t)s->num_kept - kept + query_len;
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: query_len is %d, expected at least 0", function, query_len);
   if (flags & ~(uint32_t)CGR_REQUEST_PARTIAL)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: flags is %#x, expected CGR_REQUEST_* bits", function, flags);
-  if (all > s->max_tokens)
+  if (query_len > s->max_tokens)
+    return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "%s: query_len is %d, expected at most %d (max_tokens): no step has more",
+                     function, query_len, s->max_tokens);
+  if (tokens && all > s->max_kept)
     return cgr__fail(
         CGR_ERROR_TOO_MANY_TOKENS,
-        "%s: query_len is %d, with which the standing batch has %lld token%s, expected at most %d (max_tokens; chunks "
-        "that have run count until they are set again)",
-        function, query_len, (long long)all, cgr__plural(all), s->max_tokens);
+        "%s: query_len is %d, with which %lld tokens of the standing batch wait for a step, expected at most %d: set "
+        "fewer for other rows, or take those out, before",
+        function, query_len, (long long)all, s->max_kept);
   return check_tokens(function, tokens, query_len);
 }
 
@@ -135,7 +146,8 @@ static void drop_work(cgr__rows *rows, int32_t index) {
   int32_t query_len = rows->row[index].query_len;
   if (query_len <= 1)
     s->num_short[query_len]--;
-  s->members.num_tokens -= query_len;
+  s->sum_tokens -= cgr__standing_count(rows, index);
+  s->num_kept -= count_kept(rows, index);
   unlist_special(rows, index);
 }
 
@@ -144,7 +156,7 @@ static void give_work(cgr__rows *rows, int32_t index, int32_t query_len, const i
   bool has_tokens = tokens && query_len > 0 && (query_len > 1 || tokens[0] != CGR_TOKEN_LAST);
   if (query_len <= 1)
     s->num_short[query_len]++;
-  s->members.num_tokens += query_len;
+  s->sum_tokens += query_len;
   rows->row[index].query_len = query_len;
   if (has_tokens || query_len > 1 || flags != 0) {
     s->special[index].first_token = has_tokens ? keep_tokens(rows, tokens, query_len) : -1;
@@ -158,10 +170,6 @@ cgr_status cgr__standing_put(cgr__rows *rows, int32_t index, int32_t query_len, 
   if (rows->row[index].position >= 0)
     return cgr__fail(CGR_ERROR_ROW_REPEATED,
                      "cgr_standing_put: row %d is in the standing batch already, expected another (or cgr_standing_set)", index);
-  if (s->members.num_requests == s->max_requests)
-    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS,
-                     "cgr_standing_put: the standing batch has %d request%s already, expected at most %d (max_requests)",
-                     s->members.num_requests, cgr__plural(s->members.num_requests), s->max_requests);
   CGR__TRY(check_work(rows, "cgr_standing_put", 0, query_len, tokens, flags));
   cgr__rows_settle(rows);
   rows->row[index].since = s->steps;

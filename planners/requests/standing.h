@@ -1,6 +1,8 @@
 /* The standing batch: requests that stay in the batch from step to step, and the edits of it.
  *
  * The cost of a step on the host depends on what has changed, not on what there is:
+ * - Edits may come in any order, so they are judged one by one only for what no step can have. How many requests and tokens they
+ *   lead to is known at any time, and judged with a step. Between two steps every row may be a member.
  * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when somebody looks at it
  *   (cgr__members_settle).
  * - A member that runs out of pages is found in time: the calendar counts it under the step at which it may no longer fit, and
@@ -24,6 +26,12 @@ cgr_status cgr__standing_put(cgr__rows *rows, int32_t row, int32_t query_len, co
 cgr_status cgr__standing_set(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
 cgr_status cgr__standing_take(cgr__rows *rows, int32_t row);
 cgr_status cgr__standing_swap(cgr__rows *rows, int32_t row, int32_t other);
+
+/* A member's tokens, as far as they count: a chunk that has run has none until it is set again. */
+static inline int32_t cgr__standing_count(const cgr__rows *rows, int32_t row) {
+  int32_t query_len = rows->row[row].query_len;
+  return query_len > 1 && rows->standing.special[row].first_token < 0 ? 0 : query_len;
+}
 
 /* A step with the row's tokens was launched. */
 void cgr__standing_use_up(cgr__rows *rows, int32_t row);

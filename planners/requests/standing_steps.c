@@ -5,7 +5,36 @@
 #include "planners/requests/calendar.h"
 #include "planners/requests/standing.h"
 
+_Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
+
 /* ------------------------------------------------------------------------------------------------------------- validation */
+
+/* Which member has the most tokens. Looked for only for the message. */
+static cgr_status refuse_tokens(const cgr__rows *rows) {
+  const cgr__standing *s = &rows->standing;
+  int32_t most = 0, largest = s->members.rows[0];
+  for (int32_t i = 0; i < s->members.num_requests; i++) {
+    int32_t row = s->members.rows[i], count = cgr__standing_count(rows, row);
+    largest = count > most ? row : largest;
+    most = count > most ? count : most;
+  }
+  return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
+                   "batch: the standing batch has %lld tokens, expected at most %d (max_tokens): cgr_standing_set fewer or "
+                   "cgr_standing_take rows; row %d has the most, %d",
+                   (long long)s->sum_tokens, s->max_tokens, largest, most);
+}
+
+/* Edits may come in any order, so only what they lead to has to keep to the limits. */
+static cgr_status check_limits(const cgr__rows *rows) {
+  const cgr__standing *s = &rows->standing;
+  int32_t count = s->members.num_requests;
+  if (count > s->max_requests)
+    return cgr__fail(
+        CGR_ERROR_TOO_MANY_REQUESTS,
+        "batch: the standing batch has %d requests, expected at most %d (max_requests): cgr_standing_take %d of them", count,
+        s->max_requests, count - s->max_requests);
+  return s->sum_tokens > s->max_tokens ? refuse_tokens(rows) : CGR_OK;
+}
 
 /* Which member lacks a token, and why. Looked for only for the message. */
 static cgr_status refuse_needy(const cgr__rows *rows) {
@@ -84,9 +113,12 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
   for (int32_t i = 0; rows->standing_stale && i < s->members.num_requests; i++)
     cgr__members_look_again(rows, s->members.rows[i]);
   rows->standing_stale = false;
+  if (s->num_dirty > 0) /* else it is no larger than when it was launched last */
+    CGR__TRY(check_limits(rows));
   if (s->num_needy > 0)
     return refuse_needy(rows);
   CGR__TRY(check_calendar(rows));
+  s->members.num_tokens = (int32_t)s->sum_tokens;
   const bool append_first = find_shape(rows, &s->members);
   if (threshold > 0 && s->members.query_len == 0)
     CGR__TRY(check_order(rows, threshold));
@@ -142,7 +174,9 @@ static void bring_up(const cgr__standing *s, cgr__composition *copy) {
     memcpy(copy->tags, members->tags, n * sizeof *copy->tags);
   } else {
     for (uint64_t v = copy->version; v < s->version; v++) {
-      int32_t position = s->journal[v % CGR__JOURNAL]; /* perhaps past the end by now: no harm */
+      int32_t position = s->journal[v % CGR__JOURNAL];
+      if (position >= members->num_requests) /* by now, and perhaps past the end of the copy */
+        continue;
       copy->rows[position] = members->rows[position];
       copy->tags[position] = members->tags[position];
     }

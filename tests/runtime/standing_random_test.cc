@@ -1,6 +1,7 @@
 // Random edits of a standing batch, checked against a model and a second runtime that is given the same batches whole: outputs,
-// results and page contents are the same, bit for bit. In between come edits that must be refused, steps that are cancelled,
-// abandoned or lost, whole batches, and rows that are set back; the second runtime is told only what it has to know.
+// results and page contents are the same, bit for bit. In between come edits that must be refused, batches above the limits,
+// steps that are cancelled, abandoned or lost, whole batches, and rows that are set back; the second runtime is told only what it
+// has to know.
 // 2,500 edits per device; CGR_STANDING_EDITS in the environment sets another number.
 #include <algorithm>
 #include <cstdlib>
@@ -65,11 +66,14 @@ protected:
     std::advance(it, Pick(0, int32_t(rows_.size()) - 1));
     return it->first;
   }
-  int32_t AllTokens() const {
+  // Which limit the batch is above; a chunk that has run counts nothing until it is set again.
+  cgr_status Limits() const {
     int32_t sum = 0;
     for (const Member &m : members_)
-      sum += m.query_len;
-    return sum;
+      sum += m.query_len > 1 && m.tokens.empty() ? 0 : m.query_len;
+    return members_.size() > rows::kMaxRequests ? CGR_ERROR_TOO_MANY_REQUESTS
+           : sum > kTokens                      ? CGR_ERROR_TOO_MANY_TOKENS
+                                                : CGR_OK;
   }
   bool Lacks(const Member &m) const {
     if (m.query_len == 0)
@@ -131,10 +135,7 @@ protected:
   }
   void Put(int32_t row) {
     const Member m = AnyWork(row);
-    cgr_status expected = Find(row) < members_.size()             ? CGR_ERROR_ROW_REPEATED
-                          : members_.size() == rows::kMaxRequests ? CGR_ERROR_TOO_MANY_REQUESTS
-                          : AllTokens() + m.query_len > kTokens   ? CGR_ERROR_TOO_MANY_TOKENS
-                                                                  : CGR_OK;
+    cgr_status expected = Find(row) < members_.size() ? CGR_ERROR_ROW_REPEATED : CGR_OK;
     CGR_EXPECT(expected, cgr_standing_put(rt(), 0, 0, row, m.query_len, TokensOf(m), m.partial ? 1u : 0u));
     if (expected == CGR_OK)
       members_.push_back(m);
@@ -142,9 +143,7 @@ protected:
   void Set(int32_t row) {
     const Member m = AnyWork(row);
     const size_t i = Find(row);
-    cgr_status expected = i == members_.size()                                          ? CGR_ERROR_STATE
-                          : AllTokens() - members_[i].query_len + m.query_len > kTokens ? CGR_ERROR_TOO_MANY_TOKENS
-                                                                                        : CGR_OK;
+    cgr_status expected = i == members_.size() ? CGR_ERROR_STATE : CGR_OK;
     CGR_EXPECT(expected, cgr_standing_set(rt(), 0, 0, row, m.query_len, TokensOf(m), m.partial ? 1u : 0u));
     if (expected == CGR_OK)
       members_[i] = m;
@@ -169,6 +168,11 @@ protected:
     CGR_EXPECT_OK(cgr_request_set_length(rt(), row, length));
     CGR_EXPECT_OK(cgr_request_set_length(whole_->rt, row, length));
     rows_[row] = { length, rows_[row].reserved, -1 };
+  }
+  // Work for every row, mostly more than a step may have.
+  void Crowd() {
+    for (const auto &[row, state] : rows_)
+      Find(row) < members_.size() ? Set(row) : Put(row);
   }
   void Edit() {
     edits_++;
@@ -197,14 +201,27 @@ protected:
   }
 
   // ---- steps
+  // A batch above a limit is refused, however it became so, and is mended by any edits that bring it below.
+  void KeepToLimits() {
+    cgr_step step = CGR_STEP_INIT;
+    while (Limits() != CGR_OK && !HasFatalFailure()) {
+      above_++;
+      CGR_EXPECT(Limits(), edited_->Prepare({}, true, &step));
+      const int32_t row = members_[size_t(Pick(0, int32_t(members_.size()) - 1))].row;
+      OneIn(2) ? Set(row) : OneIn(4) && members_.size() < 2 * rows::kMaxRequests ? Put(AnyRow()) : Take(row);
+    }
+  }
   // Members that cannot step are refused; then they are made able to, or are removed.
   void MakeReady() {
     cgr_step step = CGR_STEP_INIT;
+    KeepToLimits();
     if (AnyLacks() && OneIn(3))
       CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, edited_->Prepare({}, true, &step));
     for (size_t i = members_.size(); i-- > 0;)
       for (int n = 0; i < members_.size() && Lacks(members_[i]); n++)
         n < 5 ? Set(members_[i].row) : Take(members_[i].row);
+    while (Limits() != CGR_OK)
+      Take(members_.back().row);
     for (size_t i = members_.size(); i-- > 0;)
       if (const Member m = members_[i]; rows_[m.row].computed + m.query_len > kSeqLen) {
         if (OneIn(2))
@@ -345,7 +362,7 @@ protected:
   uint64_t seed_ = 0;
   std::vector<Member> members_;
   std::map<int32_t, Row> rows_;
-  int64_t edits_ = 0, steps_ = 0, lost_ = 0, abandoned_ = 0;
+  int64_t edits_ = 0, steps_ = 0, lost_ = 0, abandoned_ = 0, above_ = 0;
   bool fails_ = false;
 };
 
@@ -356,6 +373,8 @@ TEST_P(StandingRandom, EditsGiveTheBitsOfWholeBatches) {
   while (edits_ < num_edits && !HasFailure()) {
     for (int32_t n = Pick(0, 8); n > 0; n--)
       Edit();
+    if (OneIn(12))
+      Crowd();
     MakeReady();
     if (OneIn(10))
       Cancelled();
@@ -376,11 +395,12 @@ TEST_P(StandingRandom, EditsGiveTheBitsOfWholeBatches) {
     }
   }
   EXPECT_GT(abandoned_, 0);
+  EXPECT_GT(above_, 20);
   EXPECT_EQ(lost_ > 0, can_lose);
   RecordProperty("steps", std::to_string(steps_));
-  printf("%lld edits, %lld steps, %lld lost, %lld abandoned; %s\n", static_cast<long long>(edits_),
-         static_cast<long long>(steps_), static_cast<long long>(lost_), static_cast<long long>(abandoned_),
-         Repeat(seed_).c_str());
+  printf("%lld edits, %lld steps, %lld above a limit, %lld lost, %lld abandoned; %s\n", static_cast<long long>(edits_),
+         static_cast<long long>(steps_), static_cast<long long>(above_), static_cast<long long>(lost_),
+         static_cast<long long>(abandoned_), Repeat(seed_).c_str());
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(StandingRandom);

@@ -231,27 +231,6 @@ TEST_P(Standing, WorkThatIsNoneIsRefused) {
   ASSERT_NO_FATAL_FAILURE(Step());
 }
 
-TEST_P(Standing, ItsRequestsAndTokensAreLimited) {
-  Engine &e = *engine_;
-  const int32_t requests = e.o.max_requests, tokens = e.o.max_tokens;
-  Rows rows = rows_;
-  while (int32_t(rows.size()) < requests + 1)
-    rows.push_back(e.Open());
-  CGR_ASSERT_OK(Put(rows[0]));
-  for (int32_t i = 1; i < requests; i++)
-    CGR_ASSERT_OK(Put(rows[size_t(i)], 0));
-  EditRefused(CGR_ERROR_TOO_MANY_REQUESTS, { "cgr_standing_put", "max_requests", "8" },
-              [&] { return Put(rows[size_t(requests)], 0); });
-  CGR_ASSERT_OK(Set(rows[1], tokens - 1, Rows(size_t(tokens) - 1, 3)));
-  EditRefused(CGR_ERROR_TOO_MANY_TOKENS, { "cgr_standing_set", "max_tokens", "65" }, [&] { return Set(rows[2], 1, { 4 }); });
-  CGR_ASSERT_OK(Set(rows[1], tokens - 1, Rows(size_t(tokens) - 1, 4))); // its own make room
-  CGR_ASSERT_OK(Take(rows[0]));
-  CGR_ASSERT_OK(Set(rows[2], 1, { 4 }));
-  for (int32_t i = 1; i < requests; i++)
-    CGR_ASSERT_OK(Take(rows[size_t(i)]));
-  EXPECT_EQ(e.StandingRows(), Rows());
-}
-
 TEST_P(Standing, LaneAndProgramAreReserved) {
   const int32_t row = rows_[0], token = 3, *rows = nullptr;
   int32_t count = 0;

@@ -20,19 +20,13 @@ cgr_status Engine::PrepareStandingAsIs(const std::vector<Item> &items, const cgr
   return cgr_step_prepare(rt, &batch, &step);
 }
 
-// Takes out the rows that are not among the items, puts or sets the others in turn, and swaps them into place.
+// Puts or sets the rows of the items in turn, then takes out the others, and swaps what is left into place. In between the batch
+// may be larger than a step can be.
 cgr_status Engine::PrepareStanding(const std::vector<Item> &items, const cgr_key *forced) {
   auto find = [](const std::vector<int32_t> &rows, int32_t row) { return std::find(rows.begin(), rows.end(), row); };
   std::vector<int32_t> rows = StandingRows(), wanted;
   for (const Item &item : items)
     wanted.push_back(item.row);
-  for (int32_t row : rows)
-    if (find(wanted, row) == wanted.end())
-      CGR_EXPECT_OK(cgr_standing_take(rt, 0, 0, row));
-  rows = StandingRows();
-  for (const Item &item : items)
-    if (find(rows, item.row) != rows.end()) // no tokens at first: every intermediate batch must fit
-      CGR_EXPECT_OK(cgr_standing_set(rt, 0, 0, item.row, 0, nullptr, 0));
   for (const Item &item : items) {
     const bool member = find(rows, item.row) != rows.end();
     const bool goes_on = item.tokens.size() == 1 && item.tokens[0] == CGR_TOKEN_LAST && item.row % 2 == 0;
@@ -42,6 +36,9 @@ cgr_status Engine::PrepareStanding(const std::vector<Item> &items, const cgr_key
     if (status != CGR_OK)
       return status;
   }
+  for (int32_t row : rows)
+    if (find(wanted, row) == wanted.end())
+      CGR_EXPECT_OK(cgr_standing_take(rt, 0, 0, row));
   for (size_t i = 0; i < items.size(); i++) {
     rows = StandingRows();
     if (rows[i] != items[i].row)

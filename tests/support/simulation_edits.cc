@@ -30,11 +30,8 @@ void Simulation::Open() {
 
 void Simulation::Close(int32_t row) {
   const size_t i = FindMember(row);
-  if (i < members_.size()) {
-    Ok(cgr_standing_take(rt_, 0, 0, row), "take");
-    members_[i] = members_.back();
-    members_.pop_back();
-  }
+  if (i < members_.size())
+    TakeMember(i);
   Ok(cgr_request_close(rt_, row), "close");
   rows_.erase(row);
   before_.erase(std::remove_if(before_.begin(), before_.end(), [row](const Item &item) { return item.row == row; }),
@@ -160,12 +157,10 @@ size_t Simulation::FindMember(int32_t row) const {
   return i;
 }
 
+// Perhaps more tokens than a step may have.
 void Simulation::SetMember(size_t i) {
   Item &m = members_[i];
-  int32_t room = kTokens;
-  for (const Item &other : members_)
-    room -= other.len;
-  m.len = std::min(OneIn(3) ? Pick(0, 6) : 1, room + m.len);
+  m.len = OneIn(3) ? Pick(0, 6) : 1;
   m.partial = OneIn(10);
   m.tokens = Tokens(m.row, m.len);
   Ok(cgr_standing_set(rt_, 0, 0, m.row, m.len, m.tokens.empty() ? nullptr : m.tokens.data(), m.partial ? 1u : 0u), "set");
@@ -173,15 +168,11 @@ void Simulation::SetMember(size_t i) {
 
 void Simulation::EditStanding(int32_t row) {
   const size_t i = FindMember(row);
-  if (i == members_.size()) {
-    int32_t room = kTokens;
-    for (const Item &other : members_)
-      room -= other.len;
-    if (members_.size() == size_t{ kRequests } || room == 0)
-      return;
-    const std::vector<int32_t> tokens = Tokens(row, 1);
-    if (Ok(cgr_standing_put(rt_, 0, 0, row, 1, tokens.empty() ? nullptr : tokens.data(), 0), "put"))
-      members_.push_back({ row, 1, false, tokens });
+  if (i == members_.size()) { // perhaps one more than a step may have
+    const int32_t len = OneIn(4) ? Pick(2, 6) : 1;
+    const std::vector<int32_t> tokens = Tokens(row, len);
+    if (Ok(cgr_standing_put(rt_, 0, 0, row, len, tokens.empty() ? nullptr : tokens.data(), 0), "put"))
+      members_.push_back({ row, len, false, tokens });
     return;
   }
   const size_t j = size_t(Pick(0, int32_t(members_.size()) - 1));
@@ -189,16 +180,45 @@ void Simulation::EditStanding(int32_t row) {
     if (Ok(cgr_standing_swap(rt_, 0, 0, row, members_[j].row), "swap"))
       std::swap(members_[i], members_[j]);
   } else if (OneIn(3)) {
-    Ok(cgr_standing_take(rt_, 0, 0, row), "take");
-    members_[i] = members_.back();
-    members_.pop_back();
+    TakeMember(i);
   } else {
     SetMember(i);
   }
 }
 
+void Simulation::TakeMember(size_t i) {
+  Ok(cgr_standing_take(rt_, 0, 0, members_[i].row), "take");
+  members_[i] = members_.back();
+  members_.pop_back();
+}
+
+// Which limit of a step the batch is above. Chunks that have run count nothing.
+cgr_status Simulation::StandingLimits() const {
+  int32_t tokens = 0;
+  for (const Item &m : members_)
+    tokens += m.len > 1 && m.tokens.empty() ? 0 : m.len;
+  return members_.size() > size_t{ kRequests } ? CGR_ERROR_TOO_MANY_REQUESTS
+         : tokens > kTokens                    ? CGR_ERROR_TOO_MANY_TOKENS
+                                               : CGR_OK;
+}
+
+// A batch above a limit is refused, until edits have mended it.
+void Simulation::KeepToLimits() {
+  cgr_batch batch = CGR_BATCH_INIT;
+  batch.num_requests = CGR_BATCH_STANDING;
+  for (cgr_status limits = StandingLimits(); limits != CGR_OK && failure().empty(); limits = StandingLimits()) {
+    counts_.above++;
+    step_ = CGR_STEP_INIT;
+    if (cgr_step_prepare(rt_, &batch, &step_) != limits)
+      Fail(std::string("a standing batch above a limit is not refused for that: ") + cgr_last_message());
+    const size_t i = size_t(Pick(0, int32_t(members_.size()) - 1));
+    OneIn(2) ? SetMember(i) : TakeMember(i);
+  }
+}
+
 // Makes every member able to step, with its tokens, its pages and room. One that starts again has no last token.
 void Simulation::MakeStandingReady() {
+  KeepToLimits();
   for (size_t i = 0; i < members_.size(); i++) {
     Item &m = members_[i];
     const auto lacks = [&] {
@@ -211,6 +231,8 @@ void Simulation::MakeStandingReady() {
       SetMember(i);
     Reserve(m.row, rows_[m.row].length + m.len);
   }
+  while (StandingLimits() != CGR_OK)
+    TakeMember(members_.size() - 1);
 }
 
 // ------------------------------------------------------------------------------------------------------------------- spoils

@@ -56,6 +56,13 @@ struct Told {
   }
 };
 
+// A member as a test knows it. `tokens` empty: the last one, or those that it had are used up.
+struct Member {
+  int32_t row, len;
+  uint32_t flags;
+  List tokens;
+};
+
 // Six open rows with pages for 100 tokens, of which 10 are in the cache and have a last token.
 struct Case {
   enum { kRequests = 4, kTokens = 32 };
@@ -78,6 +85,13 @@ struct Case {
     return cgr__standing_set(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
   }
   cgr_status Validate(int32_t threshold = 0) { return cgr__standing_validate(rows, threshold, &checked); }
+  // Which limit these are above. Chunks that have used up their tokens count none.
+  static cgr_status Limits(const std::vector<Member> &members) {
+    int32_t tokens = 0;
+    for (const Member &m : members)
+      tokens += m.len > 1 && m.tokens.empty() ? 0 : m.len;
+    return members.size() > kRequests ? CGR_ERROR_TOO_MANY_REQUESTS : tokens > kTokens ? CGR_ERROR_TOO_MANY_TOKENS : CGR_OK;
+  }
   void Launch() {
     cgr__composition *copy = cgr__standing_snapshot(rows, &pool.pool);
     const cgr__composition &members = rows.rows.standing.members;
@@ -217,6 +231,64 @@ TEST(Standing, TokensAreKeptUntilAStepUsesThem) {
   EXPECT_EQ(told.num_edits, 0);
 }
 
+// Between two steps there is room for the tokens of two of them, and for more where it takes little memory.
+TEST(Standing, TokensThatWaitForAStepAreLimited) {
+  enum { kRows = 40, kMany = 100000, kFew = 10000, kKept = 1 << 18 };
+  for (const int32_t max_tokens : { int32_t{ kMany }, int32_t{ kFew } }) {
+    SCOPED_TRACE(max_tokens);
+    const List tokens(size_t(max_tokens), 3);
+    const int32_t fit = std::max(kKept / max_tokens, 2);
+    Rows rows(kRows, 100, { { 16, 1000 } }, kRows, max_tokens);
+    cgr__checked_batch checked;
+    const auto put = [&](int32_t row, int32_t len) { return cgr__standing_put(rows, row, len, tokens.data(), 0); };
+    for (int32_t i = 0; i < kRows; i++)
+      ASSERT_EQ(rows.Open(), i);
+    for (int32_t i = 0; i < fit; i++)
+      ASSERT_EQ(put(i, max_tokens), CGR_OK) << i << ": " << cgr_last_message();
+    ExpectMessage(put(fit, max_tokens), CGR_ERROR_TOO_MANY_TOKENS,
+                  { "cgr_standing_put", "query_len is " + std::to_string(max_tokens), std::to_string(kKept) });
+    EXPECT_EQ(rows.rows.row[fit].position, -1);
+    ExpectMessage(put(fit, max_tokens + 1), CGR_ERROR_TOO_MANY_TOKENS, { "max_tokens" });
+    EXPECT_EQ(cgr__standing_set(rows, 0, max_tokens, tokens.data(), 0), CGR_OK) << "its own make room";
+    ExpectMessage(cgr__standing_validate(rows, 0, &checked), CGR_ERROR_TOO_MANY_TOKENS,
+                  { std::to_string(int64_t{ fit } * max_tokens) + " tokens", "row 0", std::to_string(max_tokens) });
+    ASSERT_EQ(cgr__standing_take(rows, 1), CGR_OK);
+    EXPECT_EQ(put(fit, max_tokens), CGR_OK) << cgr_last_message();
+    for (int32_t i = 0; i <= fit; i++)
+      ASSERT_EQ(cgr__standing_set(rows, i, 0, nullptr, 0), i == 1 ? CGR_ERROR_STATE : CGR_OK);
+    EXPECT_EQ(rows.rows.standing.num_kept, 0);
+  }
+}
+
+// Every row may be a member between two steps, also where a day of the calendar cannot count them.
+TEST(Standing, EveryRowMayBeAMember) {
+  enum { kRows = (1 << 16) + 3, kRequests = 2 };
+  Rows rows(kRows, 16, { { 16, 1000 } }, kRequests, kRequests);
+  Pool pool{ kRequests, kRequests, 2 };
+  cgr__checked_batch checked;
+  const int32_t token = 3;
+  uint64_t launched = 0;
+  for (int32_t i = 0; i < kRows; i++)
+    ASSERT_EQ(rows.Open(), i);
+  for (int round = 0; round < 3; round++) {
+    for (int32_t i = 0; i < kRows; i++)
+      ASSERT_EQ(cgr__standing_put(rows, i, 1, &token, 0), round > 0 && i >= kRows - kRequests ? CGR_ERROR_ROW_REPEATED : CGR_OK);
+    ExpectMessage(cgr__standing_validate(rows, 0, &checked), CGR_ERROR_TOO_MANY_REQUESTS, { std::to_string(kRows) });
+    for (int32_t i = 0; i < kRows - kRequests; i++)
+      ASSERT_EQ(cgr__standing_take(rows, i), CGR_OK);
+    const cgr_status expected = round == 0 ? CGR_ERROR_PAGES_MISSING : CGR_OK;
+    ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), expected) << cgr_last_message();
+    for (int32_t i = 0; i < kRequests; i++)
+      ASSERT_EQ(rows.SetPages(kRows - 1 - i, 0, { 5 + i }), CGR_OK);
+    ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), CGR_OK) << cgr_last_message();
+    cgr__composition *copy = cgr__standing_snapshot(rows, &pool.pool); // in memory of exactly a step's size
+    EXPECT_EQ(List(copy->rows, copy->rows + kRequests),
+              List(rows.rows.standing.members.rows, rows.rows.standing.members.rows + kRequests));
+    cgr__compositions_launch(&pool.pool, ++launched, copy);
+    cgr__standing_commit(rows, launched);
+  }
+}
+
 // A result's copy of the batch is brought up to date by the edits since, as far as they are remembered.
 TEST(Standing, ResultsReferToTheBatchAsItWas) {
   for (int32_t swaps : { 0, 1, 100, 126, 127, 128, 129, 254, 255, 256, 257, 600 })
@@ -240,22 +312,51 @@ TEST(Standing, ResultsReferToTheBatchAsItWas) {
     }
 }
 
+// Results' copies have places for a step's requests, whatever places edits have passed through since.
+TEST(Standing, ResultsHaveNoPlacesPastAStep) {
+  enum { kRows = 24, kRequests = 2, kDepth = 2, kAll = kDepth + CGR__SPARE_COMPOSITIONS };
+  Rows rows(kRows, 16, { { 16, 1000 } }, kRequests, kRequests);
+  Pool pool{ kRequests, kRequests, kDepth };
+  cgr__checked_batch checked;
+  const int32_t token = 3;
+  const auto rest = [&] { // of the copies; no result reads it
+    std::vector<uint32_t> words;
+    for (int32_t i = 0; i < kAll; i++)
+      words.insert(words.end(), reinterpret_cast<uint32_t *>(pool.pool.all[i].query_lens),
+                   reinterpret_cast<uint32_t *>(pool.pool.all[i].tags));
+    return words;
+  };
+  for (int32_t i = 0; i < kRows; i++)
+    ASSERT_EQ(rows.OpenWithPages(1, 10 + i, 100 + uint64_t(i)), i);
+  const std::vector<uint32_t> before = rest();
+  for (int32_t round = 1; round <= 9; round++) {
+    for (int32_t i = 0; i < kRows; i++)
+      ASSERT_EQ(cgr__standing_put(rows, i, 1, &token, 0), CGR_OK);
+    for (int32_t i = kRows - 1; i >= kRequests; i--)
+      ASSERT_EQ(cgr__standing_take(rows, i), CGR_OK);
+    ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), CGR_OK) << cgr_last_message();
+    cgr__composition *copy = cgr__standing_snapshot(rows, &pool.pool);
+    EXPECT_EQ(List(copy->rows, copy->rows + kRequests), (List{ 0, 1 }));
+    EXPECT_EQ(copy->tags[1], 101u);
+    cgr__compositions_launch(&pool.pool, uint64_t(round), copy);
+    cgr__standing_commit(rows, uint64_t(round));
+    EXPECT_EQ(rest(), before);
+    for (int32_t i = 0; i < kRequests; i++)
+      ASSERT_EQ(cgr__standing_take(rows, i), CGR_OK);
+  }
+}
+
 // Random edits: counts, shape and order are those of the same batch given whole, the device hears all of it whatever was
 // cancelled, and results refer to rows and tags as they were.
 TEST(Standing, IsTheBatchThatWasEdited) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
-  struct Member {
-    int32_t row, len;
-    uint32_t flags;
-    List tokens;
-  };
   Case c(2000);
   Told told;
   std::vector<Member> members;
   bool on_device = false;
-  int refused = 0, uniform = 0, few = 0;
+  int refused = 0, uniform = 0, few = 0, above = 0;
   for (int n = 0; n < 4000 && !::testing::Test::HasFailure(); n++) {
     for (int edits = random.Pick32(0, 3) * (n % 500 < 490) + (n % 500 == 499) * 400; edits > 0; edits--) {
       const int32_t row = c.open[size_t(random.Pick(0, 5))], other = c.open[size_t(random.Pick(0, 5))];
@@ -268,7 +369,7 @@ TEST(Standing, IsTheBatchThatWasEdited) {
       m.tokens = List(size_t(m.len), random.Pick32(0, 99));
       switch (random.Pick(0, 3)) {
       case 0:
-        if (c.Put(row, m.len, m.tokens, m.flags) == CGR_OK)
+        if (c.Put(row, m.len, m.tokens, m.flags) == CGR_OK) // perhaps more than a step may have
           members.push_back(m);
         break;
       case 1:
@@ -288,12 +389,26 @@ TEST(Standing, IsTheBatchThatWasEdited) {
     }
     Batch batch;
     batch.has_query_lens = batch.has_flags = true;
+    if (const cgr_status limits = c.Limits(members); limits != CGR_OK) {
+      above++;
+      ASSERT_EQ(c.Validate(), limits) << cgr_last_message();
+      if (random.OneIn(2)) // further edits mend it, or make it worse
+        continue;
+      while (c.Limits(members) != CGR_OK) {
+        ASSERT_EQ(c.Validate(), c.Limits(members)) << cgr_last_message();
+        ASSERT_EQ(cgr__standing_take(c.rows, members[0].row), CGR_OK);
+        members[0] = members.back();
+        members.pop_back();
+      }
+    }
     for (Member &m : members) {
       if (c.Row(m.row).computed > 1900) {
         ASSERT_EQ(cgr__rows_set_length(c.rows, m.row, 10), CGR_OK);
       }
       if (m.tokens.empty() && m.len > 0 && (m.len > 1 || !c.Row(m.row).has_token)) {
         m.tokens = List(size_t(m.len), 5);
+        if (c.Limits(members) != CGR_OK) // with what it had when it last ran
+          m.tokens = List(size_t(m.len = 1), 5);
         ASSERT_EQ(c.Set(m.row, m.len, m.tokens, m.flags), CGR_OK);
       }
       batch.rows.push_back(m.row);
@@ -345,6 +460,7 @@ TEST(Standing, IsTheBatchThatWasEdited) {
   EXPECT_GT(refused, 100);
   EXPECT_GT(uniform, 100);
   EXPECT_GT(few, 100);
+  EXPECT_GT(above, 100);
 }
 
 } // namespace
