@@ -74,6 +74,7 @@ typedef struct cgr__key_lists {
   int32_t num_query_lens, num_decode, num_mixed;
   int32_t query_lens[CGR__MAX_QUERY_LENS];
   int32_t decode[CGR__MAX_BUCKETS]; /* requests of uniform steps, for each query length */
+  bool decode_complete; /* each query length also has the most requests whose tokens a step can have, up to the last size */
   cgr_bucket mixed[CGR__MAX_BUCKETS];
   int32_t num_variants; /* 1 or more: the first is variant 0 */
   cgr_variant variants[CGR__MAX_VARIANTS];
@@ -174,9 +175,9 @@ cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, c
 cgr_graph_kind cgr__mode_uniform_kind(cgr_graph_mode mode);
 cgr_graph_kind cgr__mode_mixed_kind(cgr_graph_mode mode);
 
-/* buckets.c. The usual sizes of decode steps: 1, 2, 4, then every 8 up to 256, then every 16; and of mixed ones: every 8 tokens
- * up to 128, then eight sizes to each doubling, with as many requests as that can be. Both end with the maximum itself. Return
- * how many. */
+/* buckets.c. The usual sizes of decode steps: 1, 2, 4, then every 8 up to 256, every 16 up to 512, then eight sizes to each
+ * doubling; and of mixed ones: every 8 tokens up to 128, then eight sizes to each doubling, with as many requests as that can be.
+ * Both end with the maximum itself. Return how many. */
 int32_t cgr__buckets_default(int32_t max, int32_t *buckets);
 int32_t cgr__buckets_default_mixed(int32_t max_tokens, int32_t max_requests, cgr_bucket *buckets);
 

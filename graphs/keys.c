@@ -32,11 +32,13 @@ static int32_t make_levels(const cgr__key_lists *lists, bool tokens, int32_t lev
 static bool has_uniform(const cgr__key_lists *lists) { return lists->uniform_kind != CGR_KIND_NONE; }
 static bool has_mixed(const cgr__key_lists *lists) { return lists->mixed_kind != CGR_KIND_NONE && lists->num_mixed > 0; }
 
-/* Keys of a query length: those whose tokens a step can have. */
-static int32_t num_uniform(const cgr__key_lists *lists, int32_t query_len) {
-  int32_t count = 0;
-  while (count < lists->num_decode && (int64_t)lists->decode[count] * query_len <= lists->max_tokens)
-    count++;
+/* The sizes of a query length: those whose tokens a step can have. Returns how many. */
+static int32_t make_sizes(const cgr__key_lists *lists, int32_t query_len, int32_t sizes[CGR__MAX_BUCKETS]) {
+  int32_t count = 0, most = lists->max_tokens / query_len;
+  for (; count < lists->num_decode && lists->decode[count] <= most; count++)
+    sizes[count] = lists->decode[count];
+  if (lists->decode_complete && count < lists->num_decode && most > (count > 0 ? sizes[count - 1] : 0))
+    sizes[count++] = most;
   return count;
 }
 
@@ -61,7 +63,7 @@ static parts measure(const cgr__key_lists *lists) {
   size_t entries = 0, tables = 0, requests = (size_t)lists->max_requests + 1;
   parts p = { 0, 0, 0, 0, 0 };
   for (int32_t i = 0; has_uniform(lists) && i < lists->num_query_lens; i++, tables++)
-    entries += (size_t)num_uniform(lists, lists->query_lens[i]);
+    entries += (size_t)make_sizes(lists, lists->query_lens[i], levels);
   if (has_mixed(lists)) {
     int32_t token_levels = make_levels(lists, true, levels), most = levels[token_levels - 1];
     size_t request_levels = (size_t)make_levels(lists, false, levels);
@@ -132,13 +134,13 @@ static void fill_table(int16_t *table, int32_t max, const int32_t *sizes, int32_
 }
 
 static void make_uniform(cgr__graphs *graphs, const cgr__key_lists *lists, int32_t query_len, int16_t *of_requests) {
-  if (num_uniform(lists, query_len) == 0)
+  int32_t sizes[CGR__MAX_BUCKETS], count = make_sizes(lists, query_len, sizes);
+  if (count == 0)
     return;
-  cgr__uniform_keys *keys = &graphs->uniform[graphs->num_uniform++];
-  *keys = (cgr__uniform_keys){ query_len, graphs->count, num_uniform(lists, query_len), of_requests };
-  for (int32_t i = 0; i < keys->count; i++)
-    add_entry(graphs, lists->uniform_kind, lists->decode[i] * query_len, lists->decode[i], query_len);
-  fill_table(of_requests, lists->max_requests, lists->decode, keys->count);
+  graphs->uniform[graphs->num_uniform++] = (cgr__uniform_keys){ query_len, graphs->count, count, of_requests };
+  for (int32_t i = 0; i < count; i++)
+    add_entry(graphs, lists->uniform_kind, sizes[i] * query_len, sizes[i], query_len);
+  fill_table(of_requests, lists->max_requests, sizes, count);
 }
 
 /* Pairs ascend by tokens, so the first that reaches both levels has the fewest. */

@@ -92,11 +92,11 @@ typedef struct cgr_config {
                                     CGR_ERROR_STALE_GRAPH) rather than run eagerly, unless it has no requests */
   int32_t num_decode_buckets;    /* 0: the default sizes up to max_decode_bucket */
   const int32_t *decode_buckets; /* captured sizes of uniform steps, in requests: ascending, 1 .. max_requests, at most 512 */
-  int32_t max_decode_bucket;     /* largest default size; ignored with decode_buckets; 0: min(max_requests, 512) */
+  int32_t max_decode_bucket;     /* largest default size; ignored with decode_buckets; 0: max_requests */
   int32_t num_query_lens;        /* 0 .. 8; 0: query length 1 alone */
-  const int32_t *query_lens;     /* captured uniform query lengths, each with every decode bucket whose tokens fit max_tokens:
-                                    ascending, 1 .. max_tokens. If the attention can do only single tokens in a FULL graph, only 1
-                                    is kept, and the reason is told (cgr_runtime_graph_mode) */
+  const int32_t *query_lens;     /* captured uniform query lengths, each with every decode bucket whose tokens fit max_tokens, the
+                                    default sizes also with the most requests that do: ascending, 1 .. max_tokens. If FULL graphs
+                                    of the attention hold only single tokens, only 1 is kept (cgr_runtime_graph_mode says why) */
   const cgr_bucket *mixed_buckets; /* captured sizes of mixed steps: ascending by tokens, then by requests; tokens
                                       1 .. max_tokens, requests 1 .. max_requests; at most 512 */
   int32_t num_mixed_buckets;     /* 0: by default every 8 tokens up to 128, then 8 sizes per doubling up to max_tokens, each with

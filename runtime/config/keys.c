@@ -35,9 +35,10 @@ static void read_decode(cgr__setup *setup, int32_t max_requests, cgr__findings *
   if (c->num_decode_buckets != 0)
     return;
   if (c->max_decode_bucket == 0)
-    c->max_decode_bucket = max_requests < 512 ? max_requests : 512;
+    c->max_decode_bucket = max_requests;
   if (cgr__in_range(f, "max_decode_bucket", c->max_decode_bucket, 1, max_requests))
     keys->num_decode = cgr__buckets_default(c->max_decode_bucket, keys->decode);
+  keys->decode_complete = true;
 }
 
 static void read_query_lens(cgr__setup *setup, cgr__findings *f) {

@@ -12,13 +12,16 @@ namespace {
 
 using namespace cgr_test;
 
-// 1, 2, 4, then every 8 up to 256, then every 16; ends with `max`.
+// 1, 2, 4, then every 8 up to 256, every 16 up to 512, then in eighths of the power of two below; ends with `max`.
 std::vector<int32_t> DefaultRule(int32_t max) {
   std::set<int32_t> sizes = { 1, 2, 4, max };
   for (int32_t size = 8; size <= 256; size += 8)
     sizes.insert(size);
-  for (int32_t size = 256; size <= CGR__MAX_REQUESTS; size += 16)
+  for (int32_t size = 256; size <= 512; size += 16)
     sizes.insert(size);
+  for (int32_t power = 512; power < CGR__MAX_REQUESTS; power *= 2)
+    for (int32_t size = power; size <= 2 * power; size += power / 8)
+      sizes.insert(size);
   std::vector<int32_t> rule;
   for (int32_t size : sizes)
     if (size <= max)
@@ -143,6 +146,50 @@ TEST(Buckets, TheSmallestPairIsFound) {
       ASSERT_EQ(index >= 0, found != lists.mixed.end()) << tokens << " tokens, " << requests << " requests";
       if (index >= 0)
         ExpectKey(g.Entry(size_t(index)).key, MakeKey(CGR_KIND_FULL, found->num_requests, found->num_tokens, 0));
+    }
+  }
+}
+
+// The default sizes of every query length end with the most requests that a step can have, or that were asked for.
+TEST(Buckets, DefaultSizesOfEachLengthEndWithItsLimit) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int round = 0; round < 300; round++) {
+    Lists lists = { random.Pick32(1, CGR__MAX_REQUESTS), 0, std::vector<int32_t>(CGR__MAX_BUCKETS) };
+    lists.max_tokens = random.Pick32(lists.max_requests, random.OneIn(2) ? 2 * lists.max_requests : 20 * lists.max_requests);
+    std::set<int32_t> lens;
+    for (int32_t i = random.Pick32(1, CGR__MAX_QUERY_LENS); i > 0; i--)
+      lens.insert(random.Pick32(1, std::min(lists.max_tokens, random.OneIn(5) ? lists.max_tokens : 16)));
+    lists.query_lens.assign(lens.begin(), lens.end());
+    const int32_t largest = random.OneIn(3) ? random.Pick32(1, lists.max_requests) : lists.max_requests;
+    const std::vector<int32_t> sizes = Default(largest);
+    lists.decode = sizes;
+    lists.decode_complete = true;
+    Graphs g(CGR_MODE_FULL_DECODE_ONLY, lists);
+    std::vector<cgr_key> expected;
+    for (int32_t query_len : lens) {
+      std::set<int32_t> own = { std::min(largest, lists.max_tokens / query_len) };
+      for (int32_t size : sizes)
+        if (int64_t(size) * query_len <= lists.max_tokens)
+          own.insert(size);
+      for (int32_t size : own)
+        expected.push_back(MakeKey(CGR_KIND_FULL, size, size * query_len, query_len));
+    }
+    ASSERT_EQ(g.graphs->count, int32_t(expected.size()));
+    for (size_t i = 0; i < expected.size(); i++)
+      ExpectKey(g.Entry(i).key, expected[i]);
+    for (int32_t i = 0; i < g.graphs->num_uniform; i++) {
+      const cgr__uniform_keys &keys = g.graphs->uniform[i];
+      for (int32_t n = 0; n <= lists.max_requests; n++) {
+        const int32_t index = keys.of_requests[n];
+        const bool fits = n <= std::min(largest, lists.max_tokens / keys.query_len);
+        ASSERT_EQ(index >= 0, fits) << n << " requests of " << keys.query_len;
+        if (fits) {
+          ASSERT_GE(g.Entry(size_t(keys.first + index)).key.num_requests, n);
+          ASSERT_TRUE(index == 0 || g.Entry(size_t(keys.first + index - 1)).key.num_requests < n);
+        }
+      }
     }
   }
 }

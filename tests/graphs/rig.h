@@ -19,8 +19,9 @@ struct Lists {
   int32_t max_requests, max_tokens;
   std::vector<int32_t> decode;
   std::vector<int32_t> query_lens = { 1 };
-  std::vector<cgr_bucket> mixed;
+  std::vector<cgr_bucket> mixed = {};
   std::vector<cgr_variant> variants = {}; // none: variant 0 alone
+  bool decode_complete = false;           // by default sizes
 };
 
 struct Shape : cgr__batch_shape {
@@ -51,6 +52,7 @@ struct Graphs {
     lists->mixed_kind = cgr__mode_mixed_kind(mode);
     lists->num_query_lens = static_cast<int32_t>(given.query_lens.size());
     lists->num_decode = static_cast<int32_t>(given.decode.size());
+    lists->decode_complete = given.decode_complete;
     lists->num_mixed = static_cast<int32_t>(given.mixed.size());
     lists->num_variants = static_cast<int32_t>(variants.size());
     std::copy(variants.begin(), variants.end(), lists->variants);

@@ -1,6 +1,10 @@
 // What a configuration wants captured: sizes of decode and of mixed steps, query lengths. What is just inside each bound is
 // accepted and what is just outside is refused by name.
+#include <set>
+#include <tuple>
+
 #include "tests/support/config_case.h"
+#include "tests/support/seed.h"
 
 namespace cgr_test {
 namespace {
@@ -73,9 +77,9 @@ TEST_P(ConfigBuckets, LargestOfTheDefaultSizes) {
   Range(set, 1, 8, Find(CGR_ERROR_INVALID_ARGUMENT, "max_decode_bucket", { "expected 1 .. 8" }), Zero::kIsDefault);
 }
 
-// The default of 512 also applies to runtimes with more requests, and an engine may ask for more.
-TEST_P(ConfigBuckets, DefaultSizesEndAt512OrWhereAsked) {
-  for (int32_t asked : { 0, 4096 }) {
+// By default every number of requests has a size, and that of the limit has its own.
+TEST_P(ConfigBuckets, DefaultSizesEndAtTheLimitOrWhereAsked) {
+  for (int32_t asked : { 0, 512, 4096 }) {
     GoodConfig c(device_);
     c.config.max_requests = c.config.max_tokens = 4096;
     c.config.max_rows = c.config.num_decode_buckets = 0;
@@ -85,9 +89,61 @@ TEST_P(ConfigBuckets, DefaultSizesEndAt512OrWhereAsked) {
     cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
     CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
     CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, cgr_runtime_num_keys(runtime) - 1, &stats));
-    EXPECT_EQ(stats.key.num_requests, asked == 0 ? 512 : asked);
+    EXPECT_EQ(stats.key.num_requests, asked == 0 ? 4096 : asked);
+    EXPECT_LE(cgr_runtime_num_keys(runtime), 75) << "few enough to capture";
     CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
   }
+}
+
+// The largest uniform step of each query length, and the largest mixed one, whatever the limits.
+TEST_P(ConfigBuckets, DefaultSizesContainEveryLimit) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  for (int round = 0; round < 60; round++) {
+    GoodConfig c(device_);
+    std::set<int32_t> lens;
+    c.config.max_requests = random.Pick32(1, random.OneIn(4) ? 4096 : 700);
+    c.config.max_tokens = random.Pick32(c.config.max_requests, 8 * c.config.max_requests);
+    while (lens.size() < size_t(std::min(3, c.config.max_tokens)))
+      lens.insert(random.Pick32(1, std::min(9, c.config.max_tokens)));
+    const std::vector<int32_t> query_lens(lens.begin(), lens.end());
+    c.config.query_lens = query_lens.data();
+    c.config.num_query_lens = int32_t(query_lens.size());
+    c.config.max_rows = c.config.num_decode_buckets = 0;
+    c.config.num_layers = 0;
+    c.config.attention_support = CGR_SUPPORT_ALWAYS;
+    c.config.graph_mode = CGR_MODE_FULL;
+    std::set<std::tuple<int32_t, int32_t, int32_t>> keys;
+    cgr_runtime *runtime = nullptr;
+    CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
+    for (int32_t i = 0; i < cgr_runtime_num_keys(runtime); i++) {
+      cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
+      CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, i, &stats));
+      keys.insert({ stats.key.query_len, stats.key.num_requests, stats.key.num_tokens });
+    }
+    for (int32_t query_len : query_lens) {
+      const int32_t most = std::min(c.config.max_requests, c.config.max_tokens / query_len);
+      EXPECT_TRUE(keys.count({ query_len, most, most * query_len })) << most << " requests of " << query_len << " tokens";
+    }
+    EXPECT_TRUE(keys.count({ 0, c.config.max_requests, c.config.max_tokens }));
+    CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
+  }
+}
+
+// Lists are kept as they are: no size is added.
+TEST_P(ConfigBuckets, GivenSizesAreKept) {
+  GoodConfig c(device_);
+  const int32_t query_lens[] = { 1, 9 };
+  c.config.query_lens = query_lens;
+  c.config.num_query_lens = 2;
+  c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
+  c.config.attention_support = CGR_SUPPORT_ALWAYS;
+  c.config.num_layers = 0;
+  cgr_runtime *runtime = nullptr;
+  CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
+  EXPECT_EQ(cgr_runtime_num_keys(runtime), 4 + 3) << "7 requests of 9 tokens would fit, too";
+  CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
 }
 
 // ------------------------------------------------------------------------------------------------------------ query lengths
