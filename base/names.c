@@ -80,7 +80,8 @@ NAMES(cgr_reason, cgr_reason_name, { CGR_REASON_EXACT, "exact" }, { CGR_REASON_P
       { CGR_REASON_ABOVE_REQUESTS, "above requests" }, { CGR_REASON_ABOVE_TOKENS, "above tokens" },
       { CGR_REASON_SUPERSET, "superset" }, { CGR_REASON_NOT_CAPTURED, "not captured" },
       { CGR_REASON_CAPTURE_FAILED, "capture failed" }, { CGR_REASON_STALE, "stale" }, { CGR_REASON_FORCED, "forced" },
-      { CGR_REASON_INTERNAL, "internal" }, { CGR_REASON_DISABLED, "disabled" }, { CGR_REASON_BUDGET, "budget" })
+      { CGR_REASON_INTERNAL, "internal" }, { CGR_REASON_DISABLED, "disabled" }, { CGR_REASON_BUDGET, "budget" },
+      { CGR_REASON_TOO_PADDED, "too padded" })
 
 NAMES(cgr_step_state, cgr_step_state_name, { CGR_STEP_NONE, "none" }, { CGR_STEP_PREPARED, "prepared" },
       { CGR_STEP_LAUNCHED, "launched" }, { CGR_STEP_CANCELLED, "cancelled" }, { CGR_STEP_ABANDONED, "abandoned" })

@@ -28,9 +28,9 @@ static void keep_piece(cgr__open_capture *c, cgr__graph *graph, cgr__exec *exec,
   cgr__label_piece_keep(c->labelling, graph, info);
   *(c->last ? &c->last->piece : &c->entry->exec) = exec;
   c->entry->num_pieces++;
-  c->entry->num_nodes += info->num_nodes;
+  c->entry->num_nodes += (int32_t)info->num_nodes;
   if (info->width > c->entry->width)
-    c->entry->width = info->width;
+    c->entry->width = (int32_t)info->width;
   c->entry->device_bytes += info->device_bytes;
   c->graphs->device_bytes += info->device_bytes;
 }

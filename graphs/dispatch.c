@@ -4,6 +4,8 @@
 #include "base/status.h"
 #include "graphs/graphs.h"
 
+#define FREE_PADDING 64 /* padded tokens that cost less than the launches of an eager step */
+
 /* An empty step still has one padded request, so that no kernel is launched for nothing. */
 static void choose_eager(cgr__choice *choice, const cgr__batch_shape *shape, cgr_reason reason) {
   cgr_key key = CGR_KEY_INIT;
@@ -13,11 +15,8 @@ static void choose_eager(cgr__choice *choice, const cgr__batch_shape *shape, cgr
   *choice = (cgr__choice){ .key = key, .reason = reason };
 }
 
-/* A step that has no graph although the mode promises one. */
-static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *shape, cgr_reason reason, cgr__graph_entry *missed,
-                            cgr__choice *choice) {
-  choose_eager(choice, shape, reason);
-  choice->missed = missed;
+/* For a step that has no graph although the mode promises one. */
+static cgr_status check_fallback(const cgr__graphs *graphs, const cgr__batch_shape *shape, cgr_reason reason) {
   if (!graphs->strict || shape->num_requests == 0)
     return CGR_OK;
   return cgr__fail(reason == CGR_REASON_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK,
@@ -26,24 +25,62 @@ static cgr_status fall_back(const cgr__graphs *graphs, const cgr__batch_shape *s
                    cgr_reason_name(reason));
 }
 
-/* The best graph that can be replayed, and the best that there should be; of equal ones the first. */
+/* A search for the graph of a batch. Graphs of up to `light` tokens are within max_padding. A graph of up to `most` is taken if
+ * none of another list is smaller; beyond that, an eager step does. Of equal graphs the first is taken. */
 typedef struct search {
-  cgr__graph_entry *usable, *best;
-  bool is_uniform; /* some query length serves the batch */
+  const cgr__graphs *graphs;
+  const cgr__batch_shape *shape;
+  int32_t requests, light, most;
+  cgr__graph_entry *usable; /* the best that can be replayed */
+  /* Of the first variant that has graphs. All that are captured have the same keys. */
+  bool searched, is_uniform;   /* is_uniform: some query length serves the batch */
+  cgr__graph_entry *best;      /* the best that there should be */
+  cgr__graph_entry *unlimited; /* the best without max_padding, or, of a list whose smallest is beyond it, that one */
 } search;
 
+static search begin_search(const cgr__graphs *graphs, const cgr__batch_shape *shape) {
+  int32_t tokens = shape->num_tokens > 0 ? shape->num_tokens : 1;
+  double light = (double)graphs->max_padding * tokens; /* exact: 24 bits times 24 */
+  search s = { .graphs = graphs, .shape = shape, .requests = shape->num_requests > 0 ? shape->num_requests : 1 };
+  s.light = light < CGR__MAX_TOKENS ? (int32_t)light : CGR__MAX_TOKENS;
+  s.most = s.light > tokens + FREE_PADDING ? s.light : tokens + FREE_PADDING;
+  if (graphs->strict && shape->num_requests > 0)
+    s.most = CGR__MAX_TOKENS; /* an eager step would be refused */
+  return s;
+}
+
 /* FULL before PIECEWISE, then the smaller. */
-static bool is_better(const cgr_key *a, const cgr_key *b) {
+static bool comes_first(const cgr_key *a, const cgr_key *b) {
   return a->kind != b->kind ? a->kind > b->kind : a->num_tokens < b->num_tokens;
 }
 
-static void consider(const cgr__graphs *graphs, cgr__graph_entry *entry, search *s) {
-  if (!s->best || is_better(&entry->key, &s->best->key))
-    s->best = entry;
-  if (s->usable && !is_better(&entry->key, &s->usable->key))
+/* The same within max_padding; beyond it the smaller, whatever its kind. */
+static bool is_better(const search *s, const cgr_key *a, const cgr_key *b) {
+  if (a->num_tokens <= s->light && b->num_tokens <= s->light)
+    return comes_first(a, b);
+  return a->num_tokens != b->num_tokens ? a->num_tokens < b->num_tokens : a->kind > b->kind;
+}
+
+/* The first that can be replayed of those that hold the batch and are not too large. A list ascends by tokens. */
+static cgr__graph_entry *find_usable(const search *s, cgr__graph_entry *smallest, const cgr__graph_entry *end) {
+  for (cgr__graph_entry *e = smallest; e < end && e->key.num_tokens <= s->most; e++)
+    if (e->key.num_requests >= s->requests && cgr__graph_is_usable(s->graphs, e))
+      return e;
+  return NULL;
+}
+
+/* What one list has for the batch: `smallest` is the smallest key that holds it. */
+static void consider(search *s, cgr__graph_entry *smallest, const cgr__graph_entry *end) {
+  cgr__graph_entry *usable = find_usable(s, smallest, end);
+  if (usable && (!s->usable || is_better(s, &usable->key, &s->usable->key)))
+    s->usable = usable;
+  if (s->searched)
     return;
-  if (cgr__graph_is_usable(graphs, entry))
-    s->usable = entry;
+  if (!s->best || is_better(s, &smallest->key, &s->best->key))
+    s->best = smallest;
+  cgr__graph_entry *wanted = usable && smallest->key.num_tokens <= s->light ? usable : smallest;
+  if (!s->unlimited || comes_first(&wanted->key, &s->unlimited->key))
+    s->unlimited = wanted;
 }
 
 /* Whether uniform graphs of this query length are right for the batch. */
@@ -54,15 +91,18 @@ static bool serves(const cgr__graphs *graphs, const cgr__batch_shape *shape, int
 }
 
 /* What keeps a batch from the graphs that there are. */
-static cgr_reason reason_against(const cgr__graphs *graphs, const cgr__batch_shape *shape, const search *s) {
-  if (s->best && s->best->state == CGR_GRAPH_READY)
+static cgr_reason reason_against(const search *s) {
+  const cgr__graph_entry *best = s->best;
+  if (best && best->key.num_tokens > s->most)
+    return CGR_REASON_TOO_PADDED;
+  if (best && best->state == CGR_GRAPH_READY)
     return CGR_REASON_STALE;
-  if (s->best)
-    return s->best->state == CGR_GRAPH_FAILED        ? CGR_REASON_CAPTURE_FAILED
-           : s->best->state == CGR_GRAPH_OVER_BUDGET ? CGR_REASON_BUDGET
-                                                     : CGR_REASON_NOT_CAPTURED;
-  const cgr__mixed_keys *mixed = &graphs->mixed;
-  if (mixed->count > 0 && shape->num_tokens > mixed->tokens[mixed->num_token_levels - 1])
+  if (best)
+    return best->state == CGR_GRAPH_FAILED        ? CGR_REASON_CAPTURE_FAILED
+           : best->state == CGR_GRAPH_OVER_BUDGET ? CGR_REASON_BUDGET
+                                                  : CGR_REASON_NOT_CAPTURED;
+  const cgr__mixed_keys *mixed = &s->graphs->mixed;
+  if (mixed->count > 0 && s->shape->num_tokens > mixed->tokens[mixed->num_token_levels - 1])
     return CGR_REASON_ABOVE_TOKENS;
   return mixed->count > 0 || s->is_uniform ? CGR_REASON_ABOVE_REQUESTS : CGR_REASON_NOT_UNIFORM;
 }
@@ -78,41 +118,22 @@ int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t n
   return index < 0 ? -1 : keys->first + index;
 }
 
-/* If the smallest graph cannot be replayed, a larger one of at most twice its tokens may do: beyond that, padding costs more
- * than the launches of an eager step. `first` is the smallest and `end` the last of its list, which ascends by tokens. */
-static void consider_larger(const cgr__graphs *graphs, int32_t requests, cgr__graph_entry *first, const cgr__graph_entry *end,
-                            search *s) {
-  int32_t most = 2 * first->key.num_tokens;
-  for (cgr__graph_entry *e = first + 1; !cgr__graph_is_usable(graphs, first) && e < end && e->key.num_tokens <= most; e++)
-    if (e->key.num_requests >= requests && cgr__graph_is_usable(graphs, e)) {
-      consider(graphs, e, s);
-      return;
-    }
-}
-
 /* Among the entries of one variant, which begin at `entry`. */
-static search search_keys(const cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__graph_entry *entry) {
-  int32_t requests = shape->num_requests > 0 ? shape->num_requests : 1;
-  search s = { NULL, NULL, false };
+static void search_keys(search *s, cgr__graph_entry *entry) {
+  const cgr__graphs *graphs = s->graphs;
   for (int32_t i = 0; i < graphs->num_uniform; i++) {
     const cgr__uniform_keys *keys = &graphs->uniform[i];
-    if (!serves(graphs, shape, keys->query_len))
+    if (!serves(graphs, s->shape, keys->query_len))
       continue;
-    s.is_uniform = true;
-    if (keys->of_requests[requests] < 0)
-      continue;
-    cgr__graph_entry *smallest = &entry[keys->first + keys->of_requests[requests]];
-    consider(graphs, smallest, &s);
-    consider_larger(graphs, requests, smallest, &entry[keys->first + keys->count], &s);
+    s->is_uniform = true;
+    if (keys->of_requests[s->requests] >= 0)
+      consider(s, &entry[keys->first + keys->of_requests[s->requests]], &entry[keys->first + keys->count]);
   }
-  if (s.usable && s.usable->key.num_tokens == shape->num_tokens)
-    return s;
-  int32_t mixed = cgr__mixed_find(graphs, shape->num_tokens, requests);
-  if (mixed < 0)
-    return s;
-  consider(graphs, &entry[mixed], &s);
-  consider_larger(graphs, requests, &entry[mixed], &entry[graphs->mixed.first + graphs->mixed.count], &s);
-  return s;
+  bool is_exact = s->usable && s->usable->key.num_tokens == s->shape->num_tokens;
+  int32_t mixed = is_exact ? -1 : cgr__mixed_find(graphs, s->shape->num_tokens, s->requests);
+  if (mixed >= 0)
+    consider(s, &entry[mixed], &entry[graphs->mixed.first + graphs->mixed.count]);
+  s->searched = true;
 }
 
 /* Variant 0 is the first. NULL, with a message, for one that is not declared. */
@@ -124,43 +145,62 @@ static const cgr__step_variant *find_variant(const cgr__graphs *graphs, uint32_t
   return NULL;
 }
 
+/* A variant's own graph within max_padding comes before those of its supersets. */
+static void search_variants(search *s, const cgr__step_variant *variant) {
+  for (;; variant = &s->graphs->variant[variant->superset]) {
+    if (variant->base >= 0)
+      search_keys(s, &s->graphs->entry[variant->base]);
+    bool too_padded = s->best && s->best->key.num_tokens > s->most;
+    if (too_padded || variant->superset < 0 || (s->usable && s->usable->key.num_tokens <= s->light))
+      return;
+  }
+}
+
+/* Whether max_padding alone keeps a batch from the graph that it would have: a smaller one or an eager step takes it. The answer
+ * for a choice that is_best does not depend on what other graphs are captured. */
+static bool turns_down(const search *s) {
+  const cgr__graph_entry *u = s->unlimited;
+  if (!u || u->key.num_tokens <= s->light || (s->usable && s->usable->key.num_tokens >= u->key.num_tokens))
+    return false;
+  return u != s->best || u->key.num_tokens > s->most;
+}
+
 static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__choice *choice) {
-  const cgr__step_variant *own = find_variant(graphs, shape->variant), *variant;
-  search first = { NULL, NULL, false }, s = first;
+  const cgr__step_variant *own = find_variant(graphs, shape->variant);
   if (!own)
     return CGR_ERROR_INVALID_ARGUMENT;
   if (graphs->count == 0 || graphs->disabled) {
     choose_eager(choice, shape, graphs->disabled ? CGR_REASON_DISABLED : CGR_REASON_MODE_NONE);
     return CGR_OK;
   }
-  /* The reason told is that of the first variant that has graphs for such a batch, not of its supersets. */
-  for (variant = own;; variant = &graphs->variant[variant->superset]) {
-    if (variant->base >= 0) {
-      s = search_keys(graphs, shape, &graphs->entry[variant->base]);
-      first = first.best || first.is_uniform ? first : s;
-    }
-    if (s.usable || variant->superset < 0)
-      break;
-  }
+  search s = begin_search(graphs, shape);
+  search_variants(&s, own);
+  int32_t turned_down = turns_down(&s) ? s.unlimited->index + 1 : 0;
   if (!s.usable) {
-    cgr_reason reason = reason_against(graphs, shape, &first);
-    if (reason != CGR_REASON_NOT_UNIFORM)
-      return fall_back(graphs, shape, reason, first.best, choice);
+    cgr_reason reason = reason_against(&s);
     choose_eager(choice, shape, reason);
-    return CGR_OK;
+    choice->missed = reason == CGR_REASON_TOO_PADDED ? NULL : s.best;
+    choice->turned_down = turned_down;
+    return reason == CGR_REASON_NOT_UNIFORM ? CGR_OK : check_fallback(graphs, shape, reason);
   }
-  cgr__graph_entry *missed = first.best != s.usable ? first.best : NULL;
   const cgr_key *key = &s.usable->key;
-  bool exact = key->num_requests == shape->num_requests && key->num_tokens == shape->num_tokens;
-  *choice = (cgr__choice){ s.usable,
-                           missed,
-                           *shape,
-                           variant != own ? CGR_REASON_SUPERSET
-                           : exact        ? CGR_REASON_EXACT
-                                          : CGR_REASON_PADDED,
-                           !missed && variant == own,
-                           *key };
+  bool is_exact = key->num_requests == shape->num_requests && key->num_tokens == shape->num_tokens;
+  *choice = (cgr__choice){ .entry = s.usable,
+                           .missed = s.best != s.usable ? s.best : NULL,
+                           .turned_down = turned_down,
+                           .shape = *shape,
+                           .reason = key->variant != shape->variant ? CGR_REASON_SUPERSET
+                                     : is_exact                     ? CGR_REASON_EXACT
+                                                                    : CGR_REASON_PADDED,
+                           .is_best = s.best == s.usable && key->variant == shape->variant,
+                           .key = *key };
   return CGR_OK;
+}
+
+const cgr__graph_entry *cgr__graphs_best(const cgr__graphs *graphs, const cgr__batch_shape *shape) {
+  search s = begin_search(graphs, shape);
+  search_keys(&s, graphs->entry);
+  return s.best && s.best->key.num_tokens <= s.most ? s.best : NULL;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- forced keys */

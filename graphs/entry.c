@@ -46,6 +46,7 @@ void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *ent
   stats->last_seq = entry->last_seq;
   stats->misses = entry->misses;
   stats->failures = entry->failures;
+  stats->turned_down = entry->turned_down;
 }
 
 int32_t cgr__graphs_num_usable(const cgr__graphs *graphs) {
@@ -75,7 +76,8 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
   entry->breaks = NULL;
   entry->state = CGR_GRAPH_EMPTY;
   graphs->device_bytes -= entry->device_bytes;
-  entry->num_nodes = entry->width = entry->device_bytes = 0;
+  entry->num_nodes = entry->width = 0;
+  entry->device_bytes = 0;
   entry->num_pieces = 0;
   entry->capture_ms = 0.0;
 }

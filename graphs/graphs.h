@@ -57,7 +57,9 @@ typedef struct cgr__graph_entry {
   uint64_t misses;  /* steps that would have used it and could not, since it was last captured */
   int32_t failures; /* captures that have failed in a row */
   int32_t num_pieces;
-  int64_t num_nodes, width, device_bytes; /* width: of the widest piece */
+  int32_t num_nodes, width; /* width: of the widest piece */
+  uint64_t turned_down;     /* steps that would have used it or missed it, but for max_padding */
+  int64_t device_bytes;
   double capture_ms;
   cgr__held held;      /* regions of the engine's that it holds */
   int32_t records;     /* times that `record` ran for it */
@@ -113,6 +115,7 @@ typedef struct cgr__graphs {
   bool strict;
   bool disabled;      /* by the caller: no step replays unless its key is forced */
   bool exact_lengths; /* uniform graphs serve only their own query length, not shorter ones */
+  float max_padding;  /* cgr_config's */
   int32_t max_requests, max_tokens;
   int32_t num_uniform;
   cgr__uniform_keys uniform[CGR__MAX_QUERY_LENS];
@@ -199,9 +202,13 @@ typedef struct cgr__choice {
   cgr_reason reason;
   bool is_best; /* right for such a batch while its own graph can be replayed, whatever becomes of other graphs */
   cgr_key key;
+  int32_t turned_down; /* index of the graph that would have been replayed or missed, but for max_padding, plus 1; 0: none. Fills
+                          the line */
 } cgr__choice;
 
-/* dispatch.c. `forced` NULL: the smallest graph that fits, or eager. */
+/* dispatch.c. `forced` NULL: the best graph that fits, or eager. A graph of more than max_padding times the batch's tokens is not
+ * taken while another list has a smaller one, nor, with more than 64 padded tokens, while an eager step does, which it does not
+ * in strict mode. */
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);
 /* Whether a choice for an earlier batch is also the choice for this one, unless a key is forced. */
 static inline bool cgr__choice_holds(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr__choice *choice) {
@@ -211,6 +218,8 @@ static inline bool cgr__choice_holds(const cgr__graphs *graphs, const cgr__batch
                   was->variant == shape->variant;
   return choice->is_best && is_alike && !graphs->disabled && cgr__graph_is_usable(graphs, choice->entry);
 }
+/* The graph for such a batch of the first variant that has graphs, once all are captured; NULL: an eager step. */
+const cgr__graph_entry *cgr__graphs_best(const cgr__graphs *graphs, const cgr__batch_shape *shape);
 /* The smallest mixed key that holds both, counted from a variant's first entry; -1: none. */
 int32_t cgr__mixed_find(const cgr__graphs *graphs, int32_t num_tokens, int32_t num_requests);
 /* Checks that the fields of a key that this version has no use for are 0. `what`: the argument, for the message. */

@@ -272,6 +272,7 @@ static void make_graphs(cgr_runtime *rt) {
   graphs->dev = rt->dev;
   graphs->regions = &rt->regions;
   graphs->strict = c->strict != 0;
+  graphs->max_padding = c->max_padding;
   graphs->labels = c->labels != 0;
   graphs->exact_lengths = rt->setup.support != CGR_SUPPORT_ALWAYS;
 }

@@ -65,11 +65,12 @@ static bool get_key_stats(void *context, int32_t index, bool with_times, cgr_key
   stats->state = (int32_t)cgr__graph_state_of(&rt->graphs, entry);
   stats->key = entry->key;
   stats->misses = entry->misses;
+  stats->turned_down = entry->turned_down;
   stats->num_nodes = entry->num_nodes;
   stats->device_bytes = entry->device_bytes;
   stats->capture_ms = entry->capture_ms;
   uint64_t *told = &rt->statistics.key[1 + index].told;
-  *told |= stats->steps > 0 || stats->misses > 0 || stats->state != CGR_GRAPH_EMPTY;
+  *told |= stats->steps > 0 || stats->misses > 0 || stats->turned_down > 0 || stats->state != CGR_GRAPH_EMPTY;
   return *told;
 }
 

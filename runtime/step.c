@@ -249,6 +249,8 @@ static void commit(cgr_runtime *rt, cudaStream_t stream) {
   }
   if (p->choice.missed)
     p->choice.missed->misses++;
+  if (p->choice.turned_down > 0)
+    rt->graphs.entry[p->choice.turned_down - 1].turned_down++;
 }
 
 static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {

@@ -160,6 +160,7 @@ static uint64_t real_tokens_of(const cgr_key_stats *k) { return k->real_tokens; 
 static uint64_t padded_tokens_of(const cgr_key_stats *k) { return k->padded_tokens; }
 static uint64_t bytes_of(const cgr_key_stats *k) { return k->bytes_staged; }
 static uint64_t misses_of(const cgr_key_stats *k) { return k->misses; }
+static uint64_t turned_down_of(const cgr_key_stats *k) { return k->turned_down; }
 static uint64_t nodes_of(const cgr_key_stats *k) { return (uint64_t)k->num_nodes; }
 static uint64_t memory_of(const cgr_key_stats *k) { return (uint64_t)k->device_bytes; }
 static uint64_t capture_us_of(const cgr_key_stats *k) { return (uint64_t)(k->capture_ms * 1e3); }
@@ -176,6 +177,8 @@ static const struct family {
   { "cgr_key_padded_tokens_total", "counter", "The same with their padding.", padded_tokens_of, 0 },
   { "cgr_key_staged_bytes_total", "counter", "Bytes that the device read for these steps.", bytes_of, 0 },
   { "cgr_key_misses", "gauge", "Steps that found no graph for the key, since it was last captured.", misses_of, 0 },
+  { "cgr_key_turned_down_total", "counter", "Steps that the key's graph would have padded beyond max_padding.", turned_down_of,
+    0 },
   { "cgr_key_nodes", "gauge", "Nodes of the key's graph.", nodes_of, 0 },
   { "cgr_key_graph_memory_bytes", "gauge", "Device memory of the key's graph.", memory_of, 0 },
   { "cgr_key_capture_seconds", "gauge", "Time that capturing the key's graph took.", capture_us_of, 6 },

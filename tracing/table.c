@@ -27,9 +27,9 @@ static void add_row(cgr__text *text, const char *name, const cgr_key_stats *k) {
   char number[32];
   cgr__text ms = cgr__text_begin(number, sizeof number);
   cgr__text_add_decimal(&ms, (uint64_t)(k->capture_ms * 10.0), 1);
-  cgr__text_add(text, "%-34s %-11s%11" PRIu64 "%9" PRIu64 "%13" PRIu64, name,
+  cgr__text_add(text, "%-34s %-11s%11" PRIu64 "%9" PRIu64 "%13" PRIu64 "%13" PRIu64, name,
                 k->key.kind == CGR_KIND_NONE ? "-" : cgr_graph_state_name((cgr_graph_state)k->state), k->steps, k->misses,
-                k->real_tokens);
+                k->turned_down, k->real_tokens);
   add_share(text, k->real_tokens, k->padded_tokens);
   add_share(text, k->real_requests, k->padded_requests);
   add_times(text, &k->prepare);
@@ -38,14 +38,14 @@ static void add_row(cgr__text *text, const char *name, const cgr_key_stats *k) {
 }
 
 static void add_keys(cgr__text *text, const cgr__report *report) {
-  cgr__text_add(text, "%-34s %-11s%11s%9s%13s%8s%8s%20s%20s%8s%12s%9s\n", "key", "graph", "steps", "misses", "tokens", "% real",
-                "% real", "prepare p50 p99 us", "launch p50 p99 us", "nodes", "bytes", "ms");
-  cgr__text_add(text, "%-34s %-11s%11s%9s%13s%8s%8s%20s%20s%8s%12s%9s\n", "", "", "", "", "", "tokens", "reqs", "", "", "", "",
-                "capture");
+  cgr__text_add(text, "%-34s %-11s%11s%9s%13s%13s%8s%8s%20s%20s%8s%12s%9s\n", "key", "graph", "steps", "misses", "turned down",
+                "tokens", "% real", "% real", "prepare p50 p99 us", "launch p50 p99 us", "nodes", "bytes", "ms");
+  cgr__text_add(text, "%-34s %-11s%11s%9s%13s%13s%8s%8s%20s%20s%8s%12s%9s\n", "", "", "", "", "", "", "tokens", "reqs", "", "",
+                "", "", "capture");
   for (int32_t i = -1; i < report->num_keys; i++) {
     cgr_key_stats stats;
     (void)report->get_key(report->context, i, true, &stats);
-    if (stats.steps > 0 || stats.misses > 0) /* there may be hundreds that say nothing */
+    if (stats.steps > 0 || stats.misses > 0 || stats.turned_down > 0) /* there may be hundreds that say nothing */
       add_row(text, i < 0 ? "eager, and cgr's own" : cgr__key_name(&stats.key).text, &stats);
   }
 }

@@ -38,8 +38,7 @@ typedef struct cgr_buffer_decl {
   int32_t dimension; /* cgr_dimension: the leading one, at its configured limit (rows: max_rows + 1) */
   int32_t dtype;     /* cgr_dtype */
   int32_t source;    /* cgr_source; 0: DEVICE */
-  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED data of ROWS: a multiple of 4 bytes, at most
-                        2^20 */
+  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED data of ROWS: 4, 8 .. 2^20 bytes */
   const char *name;  /* unique among the declared, 1 to 31 characters */
   int64_t padding;   /* what every element holds at first, as a value of the dtype; fp32: -2^24 .. 2^24; smaller floats: 0 */
 } cgr_buffer_decl;
@@ -107,23 +106,20 @@ typedef struct cgr_config {
   int32_t max_changes;           /* words of changed tables that one step carries, 1 .. 2^20; 0: 4096 */
   int32_t num_parts;             /* CTAs of the attention plan, 1 .. 4096; 0: from the device */
   int32_t wait_timeout_ms;       /* of waits that do not say otherwise, 1 or more; 0: 30000 */
-  int32_t batch_invariant;       /* not 0: a request's attention has the same bits alone and in any batch, at some cost, as long as
-                                    the request's own tokens come in the same chunks: a token may have other bits as a decode than
-                                    as part of a chunk */
+  int32_t batch_invariant;       /* not 0: a request's attention has the same bits alone and in any batch, at some cost, if its own
+                                    tokens come in the same chunks: a decode may have other bits than the same token in a chunk */
   void *device_memory;           /* the caller's memory for the arena, of cgr_runtime_memory's size, 256-byte aligned and
                                     overlapping nothing else; or NULL */
   size_t device_memory_size;
   void *pinned_memory;           /* the same for the rings: cgr_memory_alloc_pinned, or cudaHostAlloc with Mapped | Portable */
   size_t pinned_memory_size;
-  cgr_log_function log;          /* told why mode or query lengths were lowered and what captures leave out (INFO), and of captures
-                                    that fail and graphs that are wide (WARNING); NULL: silent. Called by the thread that calls
-                                    cgr; must not call cgr */
+  cgr_log_function log;          /* told why mode or query lengths were lowered, what captures leave out (INFO), of
+                                    failed captures and wide graphs (WARNING); NULL: silent. Must not call cgr */
   void *log_context;
   const cgr_variant *variants;   /* of steps. Variant 0 always exists, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
   int32_t reserved_end;
-  uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine reads, beyond what its backends ask
-                                    for */
+  uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine itself reads, not its backends */
   cgr_dump_function dump;        /* gets, as JSON, what the runtime did last: when it dies, after an abandoned step, and after a step
                                     of its own that failed; NULL: silent. The whole flight recorder is written before the call
                                     that failed returns: up to 768 bytes a step, about 2 us each */
@@ -149,11 +145,14 @@ typedef struct cgr_config {
                                     Entry 0, and those of sets that do not exist, must be 0 */
   int32_t check_values;          /* 1: steps look for NaN and infinities where `record` asks (cgr_record_check_values); 0: they do
                                     not, at no cost */
+  float max_padding;             /* a graph of more than so many times the batch's tokens is taken only if nothing else serves
+                                    (cgr_runtime_capture): 1 .. 2^24, which is no limit; 0: 2 */
+  int32_t reserved_last;         /* 0 */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0,    \
-    NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 }, 0 }
+    NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 }, 0, 0, 0 }
 
 /* Finds every reason why a runtime of `config` cannot be created on `device` (NULL: the one that `config` names), without
  * creating anything: the way to ask whether a layer is served. CGR_OK and *count 0: it can, as far as memory allows. Else the
@@ -472,12 +471,12 @@ typedef enum cgr_reason {
   CGR_REASON_CAPTURE_FAILED, /* it has, and failed */
   CGR_REASON_STALE,          /* a region has moved since the capture, or `record` has changed */
   CGR_REASON_FORCED,         /* batch.forced_key asked for it */
-  CGR_REASON_INTERNAL,       /* a step of the runtime itself: changes sent ahead, warm-up; and an abandoned one, whatever its
-                                cgr_step says */
+  CGR_REASON_INTERNAL,       /* the runtime's own (changes sent ahead, warm-up), or abandoned, whatever its cgr_step says */
   CGR_REASON_ABOVE_TOKENS,   /* more tokens than the largest mixed bucket */
   CGR_REASON_SUPERSET,       /* a graph of a variant that serves the batch's too */
   CGR_REASON_DISABLED,       /* cgr_runtime_enable_graphs has switched replays off; also for steps without a graph */
   CGR_REASON_BUDGET,         /* the budget of a capture had ended before this key */
+  CGR_REASON_TOO_PADDED,     /* the smallest graph that holds the batch has too many tokens (cgr_config.max_padding) */
   CGR_REASON_COUNT_
 } cgr_reason;
 /* Threads any · Capture ok · Sync never · Alloc never */

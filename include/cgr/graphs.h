@@ -110,8 +110,13 @@ typedef struct cgr_capture {
  * complete within wait_timeout_ms, it is CGR_NOT_READY and nothing is done.
  *
  * A key whose capture fails is counted, and a later call tries again. The first failure is returned after all keys were tried.
- * Whatever the reason that a key has no graph that can be replayed, its steps use a larger one of at most twice the key's tokens,
- * or one of another query length that serves them, if there is one. Otherwise they run eagerly (or are refused when strict).
+ * Whatever the reason that a key has no graph that can be replayed, its steps use a larger one, or one of another query length,
+ * kind or superset that serves them, as far as max_padding lets them. Otherwise they run eagerly (or are refused when strict).
+ *
+ * max_padding of cgr_config, 2 by default, holds for every graph that a step might use: one of more than so many times the
+ * batch's tokens is not taken while another that serves the batch has fewer, nor, if it has over 64 tokens more than the batch,
+ * while an eager step does (CGR_REASON_TOO_PADDED), which it does not where strict refuses it. A batch without tokens counts as
+ * one. Within max_padding FULL comes before PIECEWISE, and the batch's own variant before a superset.
  *
  * The list ends before the capture that would pass a budget, if it costs what earlier ones of its kind did; one that has passed
  * max_bytes all the same is dropped. That is not a failure: the keys that are left, except failed and stale ones, are
@@ -203,9 +208,11 @@ typedef struct cgr_graph_stats {
   uint64_t misses;        /* steps that would have used it and could not, since it was last captured */
   int32_t failures;       /* captures that have failed in a row */
   int32_t reserved;
+  uint64_t turned_down;   /* steps that would have used it, or missed it, but for cgr_config.max_padding: they ran in a smaller
+                             graph or eagerly */
 } cgr_graph_stats;
 #define CGR_GRAPH_STATS_INIT                                                                                              \
-  { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0 }
 /* Number of keys (0 for a bad handle), and the statistics of one of them.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API int32_t cgr_runtime_num_keys(cgr_runtime *runtime);

@@ -166,13 +166,22 @@ static void read_variants(cgr__setup *setup, cgr__findings *f) {
                       c->num_variants, CGR__MAX_VARIANTS - 1);
 }
 
+static void read_max_padding(cgr_config *c, cgr__findings *f) {
+  if (c->max_padding == 0)
+    c->max_padding = 2;
+  if (!(c->max_padding >= 1 && c->max_padding <= CGR__MAX_TOKENS))
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "max_padding", "is %g, expected 1 .. %d, or 0 for 2", (double)c->max_padding,
+                      CGR__MAX_TOKENS);
+}
+
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *f) {
-  const cgr_config *c = &setup->config;
+  cgr_config *c = &setup->config;
   cgr__setup_support(setup);
   setup->keys.max_requests = c->max_requests;
   setup->keys.max_tokens = c->max_tokens;
   setup->keys.uniform_kind = cgr__mode_uniform_kind(setup->mode);
   setup->keys.mixed_kind = cgr__mode_mixed_kind(setup->mode);
+  read_max_padding(c, f);
   read_decode(setup, max_requests, f);
   read_query_lens(setup, f);
   drop_lengths(setup);

@@ -147,6 +147,7 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_reserved(f, "max_steps", c->max_steps, 0);
   cgr__findings_add_used(f, "reserved", c->reserved);
   cgr__findings_add_used(f, "reserved_end", c->reserved_end);
+  cgr__findings_add_used(f, "reserved_last", c->reserved_last);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- limits */

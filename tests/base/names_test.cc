@@ -60,7 +60,7 @@ namespace {
 #define REASONS(X)                                                                                                            \
   X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM)                             \
   X(CGR_REASON_ABOVE_REQUESTS) X(CGR_REASON_ABOVE_TOKENS) X(CGR_REASON_SUPERSET) X(CGR_REASON_DISABLED)                       \
-  X(CGR_REASON_BUDGET)                                                                                                        \
+  X(CGR_REASON_BUDGET) X(CGR_REASON_TOO_PADDED)                                                                               \
   X(CGR_REASON_NOT_CAPTURED) X(CGR_REASON_CAPTURE_FAILED) X(CGR_REASON_STALE) X(CGR_REASON_FORCED) X(CGR_REASON_INTERNAL)
 #define STEP_STATES(X) X(CGR_STEP_NONE) X(CGR_STEP_PREPARED) X(CGR_STEP_LAUNCHED) X(CGR_STEP_CANCELLED) X(CGR_STEP_ABANDONED)
 #define GRAPH_STATES(X) X(CGR_GRAPH_EMPTY) X(CGR_GRAPH_READY) X(CGR_GRAPH_FAILED) X(CGR_GRAPH_STALE) X(CGR_GRAPH_OVER_BUDGET)

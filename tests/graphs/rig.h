@@ -42,6 +42,7 @@ struct Graphs {
     regions->epoch = 5;
     graphs->regions = regions.get();
     graphs->baked_hash = 77;
+    graphs->max_padding = 2;
     variants = given.variants;
     if (variants.empty())
       variants = { { 0, 0, 1, 0 } };
@@ -85,6 +86,11 @@ struct Graphs {
     return cgr__graphs_choose(graphs.get(), &shape, forced, choice);
   }
 };
+
+// What max_padding has turned down.
+inline cgr__graph_entry *TurnedDown(Graphs &g, const cgr__choice &choice) {
+  return choice.turned_down == 0 ? nullptr : &g.Entry(size_t(choice.turned_down - 1));
+}
 
 inline cgr_key MakeKey(cgr_graph_kind kind, int32_t num_requests, int32_t num_tokens, int32_t query_len) {
   cgr_key key = CGR_KEY_INIT;

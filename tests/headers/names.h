@@ -27,7 +27,7 @@
   X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, +1)  \
   X(cgr_count, CGR_COUNT_REQUESTS, CGR_COUNT_APPEND_FIRST, +1)                  \
   X(cgr_request_flag, CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL, *2)             \
-  X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_BUDGET, +1)                        \
+  X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_TOO_PADDED, +1)                    \
   X(cgr_step_state, CGR_STEP_NONE, CGR_STEP_ABANDONED, +1)                      \
   X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_OVER_BUDGET, +1)                \
   X(cgr_capture_flag, CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED, *2)               \

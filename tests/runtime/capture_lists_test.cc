@@ -209,8 +209,8 @@ TEST_P(CaptureLists, KeysThatAreGivenUpAreToldOf) {
 TEST_P(CaptureLists, AReleaseKeepsWhatStepsHaveMissed) {
   Release();
   CGR_ASSERT_OK(Capture({ FullKey(8) }, 0));
-  ExpectStep(1, CGR_KIND_NONE, CGR_REASON_NOT_CAPTURED);
-  ExpectStep(3, CGR_KIND_FULL, CGR_REASON_PADDED); // in the graph of 8, but misses that of 4
+  for (int32_t count : { 1, 3 }) // in the graph of 8, but they miss those of 1 and 4
+    ExpectStep(count, CGR_KIND_FULL, CGR_REASON_PADDED);
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
   CGR_ASSERT_OK(Capture({}, CGR_CAPTURE_MISSED));
   EXPECT_EQ(In(CGR_GRAPH_READY), (Set{ 1, 4 }));

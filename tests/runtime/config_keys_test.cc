@@ -1,5 +1,6 @@
 // What a configuration wants captured: sizes of decode and of mixed steps, query lengths. What is just inside each bound is
 // accepted and what is just outside is refused by name.
+#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -144,6 +145,16 @@ TEST_P(ConfigBuckets, GivenSizesAreKept) {
   CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
   EXPECT_EQ(cgr_runtime_num_keys(runtime), 4 + 3) << "7 requests of 9 tokens would fit, too";
   CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
+}
+
+TEST_P(ConfigBuckets, MaxPaddingIsAFactor) {
+  for (float good : { 0.0f, 1.0f, 1.5f, 1000.0f, 16777216.0f })
+    Accepted([&](GoodConfig &c) { c.config.max_padding = good; });
+  for (float bad : { -1.0f, 0.999f, 1e-30f, 16777218.0f, INFINITY, -INFINITY, NAN })
+    Refused([&](GoodConfig &c) { c.config.max_padding = bad; },
+            { Find(CGR_ERROR_INVALID_ARGUMENT, "max_padding", { "expected 1 .. 16777216, or 0 for 2" }) });
+  Refused([](GoodConfig &c) { c.config.reserved_last = 3; },
+          { Find(CGR_ERROR_NEWER_STRUCT, "reserved_last", { "is 3", "expected 0" }) });
 }
 
 // ------------------------------------------------------------------------------------------------------------ query lengths
