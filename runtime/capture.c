@@ -229,6 +229,7 @@ static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture)
     return cgr__runtime_check(runtime, "cgr_runtime_capture");
   tell_budget(runtime, &c, &budget);
   tell_given_up(runtime, given_up);
+  cgr__tell_gaps(runtime);
   return first == CGR_OK ? CGR_OK : cgr__fail(first, "%s", message);
 }
 

@@ -12,7 +12,7 @@
  *           flight.c    the record of every step                  bounds.c     a step's longest lengths, its decodes
  *   cold    create.c    makes and destroys               capture.c    captures, warms up, releases
  *           estimate.c  what a capture will take             audit.c   what captured graphs hold
- *           baked.c     what graphs are made from
+ *           baked.c     what graphs are made from            coverage.c  which sizes have no graph
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users query and make
  *           dump.c      reads the flight recorder       ranges.c  what tools are told
  *           labels.c    what the nodes of graphs belong to
@@ -405,6 +405,8 @@ int32_t cgr__capture_count(const cgr_runtime *rt, const cgr_capture *c);
 cgr__graph_entry *cgr__capture_entry(cgr_runtime *rt, const cgr_capture *c, int32_t i);
 /* Whether the entry is to be captured now. */
 bool cgr__capture_wants(const cgr_runtime *rt, const cgr_capture *c, const cgr__graph_entry *entry);
+/* coverage.c: tells the log which sizes within the limits have no graph, however much is captured. */
+void cgr__tell_gaps(const cgr_runtime *rt);
 /* The body of a capture: one step through `record`. */
 struct cgr__capture_context {
   cgr_runtime *runtime;

@@ -113,8 +113,8 @@ typedef struct cgr_config {
   size_t device_memory_size;
   void *pinned_memory;           /* the same for the rings: cgr_memory_alloc_pinned, or cudaHostAlloc with Mapped | Portable */
   size_t pinned_memory_size;
-  cgr_log_function log;          /* told why mode or query lengths were lowered, what captures leave out (INFO), of
-                                    failed captures and wide graphs (WARNING); NULL: silent. Must not call cgr */
+  cgr_log_function log;          /* told why mode or query lengths were lowered, what captures leave out and which sizes have no
+                                    graph (INFO), of failed captures and wide graphs (WARNING); NULL: silent. Must not call cgr */
   void *log_context;
   const cgr_variant *variants;   /* of steps. Variant 0 always exists, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */

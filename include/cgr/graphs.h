@@ -116,7 +116,8 @@ typedef struct cgr_capture {
  * max_padding of cgr_config, 2 by default, holds for every graph that a step might use: one of more than so many times the
  * batch's tokens is not taken while another that serves the batch has fewer, nor, if it has over 64 tokens more than the batch,
  * while an eager step does (CGR_REASON_TOO_PADDED), which it does not where strict refuses it. A batch without tokens counts as
- * one. Within max_padding FULL comes before PIECEWISE, and the batch's own variant before a superset.
+ * one. Within max_padding FULL comes before PIECEWISE, and the batch's own variant before a superset. The log says which sizes
+ * have no graph, each time (INFO).
  *
  * The list ends before the capture that would pass a budget, if it costs what earlier ones of its kind did; one that has passed
  * max_bytes all the same is dropped. That is not a failure: the keys that are left, except failed and stale ones, are
