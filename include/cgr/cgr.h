@@ -573,29 +573,6 @@ CGR_API cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t se
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API uint64_t cgr_runtime_completed(cgr_runtime *runtime, int32_t lane);
 
-/* ------------------------------------------------------------------------------------------------------------- statistics */
-
-typedef struct cgr_stats {
-  uint32_t size;
-  int32_t num_graphs;         /* usable now */
-  uint64_t steps;             /* launched, those of the runtime itself included */
-  uint64_t by_reason[3][16];  /* [cgr_graph_kind][cgr_reason]; adds up to steps */
-  uint64_t real_tokens;       /* of steps with requests */
-  uint64_t padded_tokens;     /* that they were launched for */
-  uint64_t bytes_staged;      /* that the device read for launched steps */
-  uint64_t cancelled;         /* prepared steps that were cancelled */
-  uint64_t abandoned;         /* prepared steps that a failed call of cgr_step_launch has ended */
-  uint64_t refused;           /* prepare calls that failed, except on a dead runtime or from inside `record` */
-  uint64_t captures_failed;
-  uint64_t guard_errors;      /* steps that reported a guard error, as far as they have completed */
-  uint64_t graph_bytes;       /* device memory of the existing graphs */
-  double capture_ms;          /* what capturing them took */
-  uint64_t refused_launches;  /* calls of cgr_step_launch that failed and left the step prepared */
-} cgr_stats;
-#define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }
-/* Threads one · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,5 @@
-/* cgr: what a runtime reports about itself: statistics per key and the flight recorder, both also as text; labels of the nodes of
- * graphs; times taken inside steps; traces. Included by cgr.h, which has steps and the statistics of the whole runtime
- * (cgr_stats).
+/* cgr: what a runtime reports about itself: statistics of the whole and per key and the flight recorder, both also as text; labels
+ * of the nodes of graphs; times taken inside steps; traces. Included by cgr.h, which has the steps.
  *
  * A record of 64 bytes is always kept of every step that is launched, cancelled, abandoned or refused (refusals in a
  * row that say the same share one): the last cgr_config.flight_depth of them are the flight recorder, and all statistics are
@@ -43,6 +42,29 @@ CGR_API uint64_t cgr_histogram_border(int32_t bucket);
  * largest time if that is less. 0 if nothing was counted, or for a NULL histogram; percent is taken as 0 .. 100.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API uint64_t cgr_histogram_percentile(const cgr_histogram *histogram, double percent);
+
+/* ------------------------------------------------------------------------------------------- statistics of a runtime */
+
+typedef struct cgr_stats {
+  uint32_t size;
+  int32_t num_graphs;         /* usable now */
+  uint64_t steps;             /* launched, those of the runtime itself included */
+  uint64_t by_reason[3][16];  /* [cgr_graph_kind][cgr_reason]; adds up to steps */
+  uint64_t real_tokens;       /* of steps with requests */
+  uint64_t padded_tokens;     /* that they were launched for */
+  uint64_t bytes_staged;      /* that the device read for launched steps */
+  uint64_t cancelled;         /* prepared steps that were cancelled */
+  uint64_t abandoned;         /* prepared steps that a failed call of cgr_step_launch has ended */
+  uint64_t refused;           /* prepare calls that failed, except on a dead runtime or from inside `record` */
+  uint64_t captures_failed;
+  uint64_t guard_errors;      /* steps that reported a guard error, as far as they have completed */
+  uint64_t graph_bytes;       /* device memory of the existing graphs */
+  double capture_ms;          /* what capturing them took */
+  uint64_t refused_launches;  /* calls of cgr_step_launch that failed and left the step prepared */
+} cgr_stats;
+#define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }
+/* Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats);
 
 /* ---------------------------------------------------------------------------------------------------- statistics per key */
 
