@@ -17,6 +17,12 @@ struct cgr__object *cgr__object_find(const struct cgr__objects *all, enum cgr__o
   return NULL;
 }
 
+void cgr__object_end(struct cgr__object *object) {
+  cgr__walked_free(object->walked);
+  object->walked = NULL;
+  object->state = CGR__OBJECT_DESTROYED;
+}
+
 struct cgr__object *cgr__object_add(struct cgr__objects *all, enum cgr__object_kind kind, const void *handle) {
   struct cgr__object *object = cgr__object_find(all, kind, handle);
   struct cgr__object **bucket = &all->buckets[bucket_of(handle)];
@@ -28,6 +34,7 @@ struct cgr__object *cgr__object_add(struct cgr__objects *all, enum cgr__object_k
     object->next = *bucket;
     *bucket = object;
   }
+  cgr__object_end(object);
   struct cgr__object fresh = { .next = object->next, .kind = kind, .handle = handle, .state = CGR__OBJECT_ALIVE };
   *object = fresh;
   return object;
@@ -80,6 +87,7 @@ void cgr__objects_free(struct cgr__objects *all) {
     while (all->buckets[i]) {
       struct cgr__object *object = all->buckets[i];
       all->buckets[i] = object->next;
+      cgr__object_end(object);
       free(object);
     }
   while (all->captures) {

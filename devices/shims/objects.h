@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "devices/device.h"
+#include "devices/shims/freed.h"
 
 enum cgr__object_kind { CGR__OBJECT_MEMORY, CGR__OBJECT_STREAM, CGR__OBJECT_EVENT, CGR__OBJECT_GRAPH, CGR__OBJECT_EXEC };
 
@@ -24,6 +25,7 @@ struct cgr__object {
   size_t bytes;                      /* MEMORY */
   enum cgr__memory_kind memory_kind; /* MEMORY */
   uint64_t capture;                  /* STREAM: that it is in; EVENT: that it was last recorded in; 0: none */
+  struct cgr__walked *walked;        /* EXEC: what its nodes hold; NULL: not known */
 };
 
 /* A capture that has not been ended. */
@@ -46,6 +48,8 @@ struct cgr__objects {
 const char *cgr__object_kind_name(enum cgr__object_kind kind);
 
 struct cgr__object *cgr__object_find(const struct cgr__objects *all, enum cgr__object_kind kind, const void *handle);
+/* The object no longer exists. */
+void cgr__object_end(struct cgr__object *object);
 /* A new object, or a new one with the handle of a destroyed one. NULL without memory. */
 struct cgr__object *cgr__object_add(struct cgr__objects *all, enum cgr__object_kind kind, const void *handle);
 

@@ -59,8 +59,15 @@ static int shim_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind k
 }
 
 static int shim_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
+  struct cgr__shim *shim = shim_of(dev);
   struct cgr__shim_call call = { .op = CGR__OP_MEM_FREE, .object = ptr, .kind = kind };
-  FORWARD(dev, call, mem_free(in, ptr, kind));
+  uint64_t word;
+  int error;
+  if (refused(shim, &call, &word, &error))
+    return error;
+  if (shim->hooks->mem_free)
+    return finish(shim, &call, word, shim->hooks->mem_free(shim, ptr, kind));
+  return finish(shim, &call, word, shim->inner->ops->mem_free(shim->inner, ptr, kind));
 }
 
 static int shim_mem_find(cgr_device *dev, const void *address, const void **base, size_t *bytes) {
@@ -149,7 +156,7 @@ static int shim_event_sync(cgr_device *dev, cgr__event *event) {
 /* -------------------------------------------------------------------------------------------------------------- work */
 
 static int shim_copy(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream) {
-  struct cgr__shim_call call = { .op = CGR__OP_COPY, .stream = stream, .object = dst, .bytes = bytes };
+  struct cgr__shim_call call = { .op = CGR__OP_COPY, .stream = stream, .object = dst, .input = src, .bytes = bytes };
   FORWARD(dev, call, copy(in, dst, src, bytes, stream));
 }
 
@@ -164,7 +171,7 @@ static int shim_launch(cgr_device *dev, const cgr__kernel *kernel, const void *a
 }
 
 static int shim_host_call(cgr_device *dev, cgr_host_function function, const void *args, size_t args_size, cudaStream_t stream) {
-  struct cgr__shim_call call = { .op = CGR__OP_HOST_CALL, .stream = stream, .bytes = args_size };
+  struct cgr__shim_call call = { .op = CGR__OP_HOST_CALL, .stream = stream, .args = args, .bytes = args_size };
   FORWARD(dev, call, host_call(in, function, args, args_size, stream));
 }
 

@@ -62,8 +62,8 @@ struct cgr__shim_call {
   enum cgr__shim_op op;
   cudaStream_t stream;                /* NULL where the operation has none; made or destroyed streams too */
   const void *object;                 /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
-  const void *input;                  /* instantiate: the graph */
-  const void *args;                   /* launch: the kernel's, valid for the duration of the call */
+  const void *input;                  /* instantiate: the graph; copy: the source */
+  const void *args;                   /* launch, host_call: valid for the duration of the call */
   size_t bytes;                       /* mem_alloc, copy, host_call; fill: elements x width */
   enum cgr__memory_kind kind;         /* mem_alloc, mem_free */
   enum cgr__stream_priority priority; /* stream_create */
@@ -77,6 +77,8 @@ typedef struct cgr__shim_hooks {
   int (*before)(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word);
   /* Returns what to answer; `error` is what the inner device said. A creation that is turned into a failure is undone. */
   int (*after)(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error);
+  /* Frees memory in the inner device's place. NULL: that one does. */
+  int (*mem_free)(struct cgr__shim *shim, void *memory, enum cgr__memory_kind kind);
   /* Frees what the shim has besides itself, after the inner device has been closed. NULL: nothing. */
   void (*destroy)(struct cgr__shim *shim);
 } cgr__shim_hooks;

@@ -5,6 +5,9 @@
  *   are refused over the host device, and taken as the engine's own over CUDA. (CUDA may give the address of a stream that was
  *   destroyed here to a new one of the engine's own; that is then taken for the old one.)
  * - memory that is freed as the other kind;
+ * - memory that has been freed (freed.h), where a copy, a fill, the arguments of a launch or a parameter of a graph's nodes has
+ * an address of it: when that is enqueued or instantiated, and at each launch of the graph. A stale address that nobody uses
+ * counts;
  * - in capture: sync, query or destruction of a capturing stream; query or sync of a captured event; a wait outside for an event
  *   of a capture that is over; a second begin; an end without a begin, on a stream that joined, or by another thread; a graph
  *   launched into a capture; allocation, free or instantiation by a thread that captures. Unlike the device's own refusal, this
@@ -24,6 +27,7 @@
 struct validation {
   struct cgr__shim shim;
   struct cgr__objects objects;
+  struct cgr__freed freed;
   cgr_violation_function on_violation;
   void *context;
 };
@@ -159,6 +163,74 @@ static void check_free(struct validation *layer, const struct cgr__shim_call *ca
              memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device");
 }
 
+/* ---------------------------------------------------------------------------------------------------------- freed memory */
+
+static void describe_freed(struct violation *violation, const struct cgr__shim_call *call, const char *what, uint64_t address,
+                           const struct cgr__freed_block *block) {
+  describe(violation, call, CGR__DEVICE_INVALID, 1, "%s is %#llx, in %zu bytes of %s memory at %#llx that have been freed", what,
+           (unsigned long long)address, block->bytes, block->kind == CGR__MEMORY_PINNED ? "pinned" : "device",
+           (unsigned long long)block->base);
+}
+
+/* Memory that is read or written from an address on. */
+static void check_range(struct validation *layer, const struct cgr__shim_call *call, const char *what, const void *address,
+                        struct violation *violation) {
+  const struct cgr__freed_block *block = cgr__freed_find(&layer->freed, (uintptr_t)address, call->bytes, UINT64_MAX);
+  if (block && violation->error == CGR__DEVICE_OK)
+    describe_freed(violation, call, what, (uintptr_t)address, block);
+}
+
+static void check_args(struct validation *layer, const struct cgr__shim_call *call, const char *name, size_t bytes,
+                       struct violation *violation) {
+  char what[64];
+  for (size_t at = 0; call->args && at + sizeof(uint64_t) <= bytes && violation->error == CGR__DEVICE_OK;
+       at += sizeof(uint64_t)) {
+    uint64_t word;
+    memcpy(&word, (const unsigned char *)call->args + at, sizeof word);
+    const struct cgr__freed_block *block = cgr__freed_find(&layer->freed, word, 1, UINT64_MAX);
+    snprintf(what, sizeof what, "byte %zu of the arguments of %.30s", at, name);
+    if (block)
+      describe_freed(violation, call, what, word, block);
+  }
+}
+
+static void check_nodes(struct validation *layer, const struct cgr__shim_call *call, struct cgr__walked *walked,
+                        struct violation *violation) {
+  char what[96];
+  const struct cgr__freed_block *block = NULL;
+  const struct cgr__walked_word *word = walked ? cgr__walked_find_freed(walked, &layer->freed, &block) : NULL;
+  if (!word || violation->error != CGR__DEVICE_OK)
+    return;
+  snprintf(what, sizeof what, "a parameter of node %lld (%s)", (long long)word->node, walked->name[word->node].text);
+  describe_freed(violation, call, what, word->value, block);
+}
+
+/* What the call would have the device read or write, now or later. */
+static void check_freed(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+  const struct cgr__object *exec;
+  switch (call->op) {
+  case CGR__OP_COPY:
+    check_range(layer, call, "dst", call->object, violation);
+    check_range(layer, call, "src", call->input, violation);
+    return;
+  case CGR__OP_FILL:
+    check_range(layer, call, "dst", call->object, violation);
+    return;
+  case CGR__OP_LAUNCH:
+    check_args(layer, call, ((const cgr__kernel *)call->object)->name, ((const cgr__kernel *)call->object)->args_size, violation);
+    return;
+  case CGR__OP_HOST_CALL:
+    check_args(layer, call, "a host function", call->bytes, violation);
+    return;
+  case CGR__OP_EXEC_LAUNCH:
+    exec = cgr__object_find(&layer->objects, CGR__OBJECT_EXEC, call->object);
+    check_nodes(layer, call, exec ? exec->walked : NULL, violation);
+    return;
+  default:
+    return;
+  }
+}
+
 static bool takes_stream(enum cgr__shim_op op) {
   return (op >= CGR__OP_STREAM_DESTROY && op <= CGR__OP_STREAM_QUERY) || op == CGR__OP_EVENT_RECORD || op == CGR__OP_EVENT_WAIT ||
          (op >= CGR__OP_COPY && op <= CGR__OP_HOST_CALL) || (op >= CGR__OP_CAPTURE_BEGIN && op <= CGR__OP_CAPTURE_STATUS) ||
@@ -204,6 +276,8 @@ static void check(struct validation *layer, const struct cgr__shim_call *call, s
   check_object(layer, call, violation);
   if (violation->error == CGR__DEVICE_OK && takes_stream(call->op))
     check_stream(layer, call, violation);
+  if (violation->error == CGR__DEVICE_OK)
+    check_freed(layer, call, violation);
 }
 
 /* ------------------------------------------------------------------------------------------- what a good call changes */
@@ -243,6 +317,7 @@ static void note_memory(struct validation *layer, const struct cgr__shim_call *c
     return;
   memory->bytes = call->bytes;
   memory->memory_kind = call->kind;
+  cgr__freed_hand_out(&layer->freed, call->object, call->bytes);
 }
 
 static void note_capture_begin(struct validation *layer, const struct cgr__shim_call *call) {
@@ -260,6 +335,14 @@ static void note_capture_end(struct validation *layer, const struct cgr__shim_ca
     (void)cgr__object_add(&layer->objects, CGR__OBJECT_GRAPH, call->object);
 }
 
+static void note_exec(struct validation *layer, const struct cgr__shim_call *call, struct cgr__walked *walked, int error) {
+  struct cgr__object *exec = error == CGR__DEVICE_OK ? cgr__object_add(&layer->objects, CGR__OBJECT_EXEC, call->object) : NULL;
+  if (exec)
+    exec->walked = walked;
+  else
+    cgr__walked_free(walked);
+}
+
 static void note(struct validation *layer, const struct cgr__shim_call *call) {
   switch (call->op) {
   case CGR__OP_MEM_ALLOC:
@@ -270,9 +353,6 @@ static void note(struct validation *layer, const struct cgr__shim_call *call) {
     return;
   case CGR__OP_EVENT_CREATE:
     (void)cgr__object_add(&layer->objects, CGR__OBJECT_EVENT, call->object);
-    return;
-  case CGR__OP_INSTANTIATE:
-    (void)cgr__object_add(&layer->objects, CGR__OBJECT_EXEC, call->object);
     return;
   case CGR__OP_EVENT_RECORD:
   case CGR__OP_EVENT_WAIT:
@@ -308,14 +388,35 @@ static void tell_of_leaks(struct validation *layer) {
     }
 }
 
+/* A graph's nodes are listed while nothing can happen to it: without the lock, since that takes long. */
+static int list_nodes(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation, uint64_t *word) {
+  int error;
+  struct cgr__walked *walked = cgr__walked_make(layer->shim.inner, (cgr__graph *)(uintptr_t)call->input, &error);
+  if (!walked)
+    return error;
+  pthread_mutex_lock(&layer->shim.lock);
+  walked->made = UINT64_MAX; /* as for a launch: of blocks that were given back, somebody else may have the address */
+  walked->checked = UINT64_MAX;
+  check_nodes(layer, call, walked, violation);
+  walked->made = layer->freed.frees;
+  pthread_mutex_unlock(&layer->shim.lock);
+  if (violation->error == CGR__DEVICE_OK)
+    *word = (uint64_t)(uintptr_t)walked;
+  else
+    cgr__walked_free(walked);
+  return CGR__DEVICE_OK;
+}
+
 /* An object that the call destroys leaves before the device releases its handle, since another thread may get the handle at once.
  */
 static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
   struct validation *layer = validation_of(shim);
   struct violation violation = { .error = CGR__DEVICE_OK };
+  int error = CGR__DEVICE_OK;
   refusal.layer = NULL;
   if (call->op == CGR__OP_CLOSE) {
     tell_of_leaks(layer);
+    cgr__freed_give_back_all(&layer->freed, shim->inner);
     return CGR__DEVICE_OK;
   }
   pthread_mutex_lock(&shim->lock);
@@ -325,7 +426,9 @@ static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uin
     object->state = CGR__OBJECT_LEAVING;
   pthread_mutex_unlock(&shim->lock);
   *word = (uint64_t)(uintptr_t)object;
-  return report(layer, &violation);
+  if (call->op == CGR__OP_INSTANTIATE && violation.error == CGR__DEVICE_OK)
+    error = list_nodes(layer, call, &violation, word);
+  return error != CGR__DEVICE_OK ? error : report(layer, &violation);
 }
 
 /* What the device itself refuses breaks a rule that only the device knows. */
@@ -352,12 +455,16 @@ static void describe_refusal(struct violation *violation, const struct cgr__shim
 static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   struct validation *layer = validation_of(shim);
   struct violation violation = { .error = CGR__DEVICE_OK };
-  struct cgr__object *object = (struct cgr__object *)(uintptr_t)word;
+  struct cgr__object *object = call->op == CGR__OP_INSTANTIATE ? NULL : (struct cgr__object *)(uintptr_t)word;
   bool refused = error == CGR__DEVICE_INVALID || error == CGR__DEVICE_CAPTURE_ILLEGAL || error == CGR__DEVICE_CAPTURE_INVALID;
   pthread_mutex_lock(&shim->lock);
-  if (object && object->state == CGR__OBJECT_LEAVING)
-    object->state = cgr__device_did_nothing(error) ? CGR__OBJECT_ALIVE : CGR__OBJECT_DESTROYED;
-  if (call->op == CGR__OP_CAPTURE_END)
+  if (object && object->state == CGR__OBJECT_LEAVING && cgr__device_did_nothing(error))
+    object->state = CGR__OBJECT_ALIVE;
+  else if (object && object->state == CGR__OBJECT_LEAVING)
+    cgr__object_end(object);
+  if (call->op == CGR__OP_INSTANTIATE)
+    note_exec(layer, call, (struct cgr__walked *)(uintptr_t)word, error);
+  else if (call->op == CGR__OP_CAPTURE_END)
     note_capture_end(layer, call);
   else if (error == CGR__DEVICE_OK)
     note(layer, call);
@@ -368,9 +475,19 @@ static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint
   return report(layer, &violation);
 }
 
+static int mem_free(struct cgr__shim *shim, void *memory, enum cgr__memory_kind kind) {
+  struct validation *layer = validation_of(shim);
+  pthread_mutex_lock(&shim->lock);
+  const struct cgr__object *object = memory ? cgr__object_find(&layer->objects, CGR__OBJECT_MEMORY, memory) : NULL;
+  size_t bytes = object ? object->bytes : 0;
+  pthread_mutex_unlock(&shim->lock);
+  return bytes > 0 ? cgr__freed_free(&layer->freed, shim, memory, bytes, kind)
+                   : shim->inner->ops->mem_free(shim->inner, memory, kind);
+}
+
 static void destroy(struct cgr__shim *shim) { cgr__objects_free(&validation_of(shim)->objects); }
 
-static const cgr__shim_hooks hooks = { .before = before, .after = after, .destroy = destroy };
+static const cgr__shim_hooks hooks = { .before = before, .after = after, .mem_free = mem_free, .destroy = destroy };
 
 static int validation_open(cgr_device *inner, const cgr_device_config *config, cgr_device **dev) {
   struct cgr__shim *shim;
