@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/config/lattice.h"
 #include "runtime/ranges.h"
 #include "runtime/timing.h"
 
@@ -244,24 +245,27 @@ static cgr_status preload_kernels(cgr_runtime *rt) {
   return cgr__device_fail(rt->dev, error, "cgr_runtime_create: loading the kernels");
 }
 
+/* A layer's cache and its scales. */
+static cgr_status register_layer(cgr_runtime *rt, const cgr_layer *l) {
+  for (int part = CGR__PART_K; part <= CGR__PART_V_SCALE; part++) {
+    cgr__lattice lattice;
+    if (cgr__layer_part(l, &rt->setup.groups[l->group], (cgr__part)part, &lattice))
+      CGR__TRY(cgr__regions_register(&rt->regions, (const void *)(uintptr_t)lattice.base, (size_t)lattice.extent, NULL));
+  }
+  return CGR_OK;
+}
+
 static cgr_status register_regions(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   CGR__TRY(cgr__regions_register(&rt->regions, rt->arena, rt->layout.bytes, NULL));
   CGR__TRY(cgr__regions_register(&rt->regions, rt->pinned, rt->layout.pinned_bytes, NULL));
   for (int32_t i = 0; i < c->num_groups; i++) {
     const cgr_group *g = &rt->setup.groups[i];
-    size_t bytes = ((size_t)c->max_rows + 1) * (size_t)g->page_table_stride * sizeof *g->page_table;
     if (g->page_table)
-      CGR__TRY(cgr__regions_register(&rt->regions, g->page_table, bytes, NULL));
+      CGR__TRY(cgr__regions_register(&rt->regions, g->page_table, cgr__page_table_bytes(&rt->setup, i), NULL));
   }
-  for (int32_t i = 0; i < c->num_layers; i++) {
-    const cgr_layer *l = &rt->setup.layers[i];
-    const cgr_group *g = &rt->setup.groups[l->group];
-    if (!cgr__owns_cache(l))
-      continue;
-    CGR__TRY(cgr__regions_register(&rt->regions, l->k.base, (size_t)cgr__kv_view_bytes(l, g, &l->k), NULL));
-    CGR__TRY(cgr__regions_register(&rt->regions, l->v.base, (size_t)cgr__kv_view_bytes(l, g, &l->v), NULL));
-  }
+  for (int32_t i = 0; i < c->num_layers; i++)
+    CGR__TRY(register_layer(rt, &rt->setup.layers[i]));
   rt->regions.first_movable = rt->regions.count;
   return CGR_OK;
 }

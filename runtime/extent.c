@@ -16,6 +16,12 @@ static bool has_strides(const cgr_view *view, int64_t unit) {
          view->stride_head <= CGR__MAX_STRIDE && view->stride_token % unit == 0 && view->stride_head % unit == 0;
 }
 
+/* Bytes from the first element to the end of the last one: strides are checked before. */
+static uint64_t span(const cgr_view *view, const cgr__extent *e) {
+  int64_t tokens = e->tokens > 0 ? e->tokens - 1 : 0, heads = e->heads > 0 ? e->heads - 1 : 0;
+  return (uint64_t)(tokens * view->stride_token + heads * view->stride_head + e->dim) * cgr_dtype_size((cgr_dtype)e->dtype);
+}
+
 cgr_status cgr__extent_check(const char *function, const cgr_view *view, const cgr__extent *e) {
   size_t alignment = (size_t)e->unit * cgr_dtype_size((cgr_dtype)e->dtype);
   if (!view->data)
@@ -37,5 +43,8 @@ cgr_status cgr__extent_check(const char *function, const cgr_view *view, const c
                      "%s: %s has strides %lld, %lld, which overlap, expected room for %d token%s of %d head%s of %d elements",
                      function, e->name, (long long)view->stride_token, (long long)view->stride_head, e->tokens,
                      cgr__plural(e->tokens), e->heads, cgr__plural(e->heads), e->dim);
+  if ((uint64_t)(uintptr_t)view->data > (uint64_t)INT64_MAX - span(view, e))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s.data is %p, expected %llu bytes from there on to lie within memory",
+                     function, e->name, view->data, (unsigned long long)span(view, e));
   return CGR_OK;
 }

@@ -25,7 +25,9 @@ typedef struct cgr_view {
 /* Where K or V of a layer lies: element (page p, token t of the page, KV head h, d) is at base + p * stride_page +
  * t * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these
  * strides. The address and the strides are multiples of 16 bytes. `scale` is for quantised caches: device memory, one factor per
- * (page, token, head, d) with strides in elements, 0 to broadcast; not supported yet: NULL. */
+ * (page, token, head, d) with strides in elements, 0 to broadcast. Factors do not overlap each other, nor any cache; one view of
+ * factors without page and token may serve several views, one of pages only K and V that share memory. The library's own backend
+ * does not support them yet: NULL there, and for other backends without CGR_BACKEND_APPENDS. */
 typedef struct cgr_kv_view {
   void *base;
   int32_t dtype; /* cgr_dtype */

@@ -112,14 +112,22 @@ const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i);
 /* memory.c: the caller's memory. */
 void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__findings *findings);
 
-/* views.c: the KV views of all layers, one by one and against each other. A bad view loses its strides: 0. */
+/* views.c: a KV view, which loses its strides if it is bad: 0; and its scale, which is to be forgotten if it is (false). */
 void cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr_kv_view *view, const char *name,
                         cgr__findings *findings);
-void cgr__check_kv_overlaps(const cgr__setup *setup, cgr__findings *findings);
-/* Whether one of its elements is in `bytes` from the address `base` on. */
-bool cgr__kv_view_meets(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int64_t base, int64_t bytes);
-/* Bytes from a view's base to the end of its last element. */
-int64_t cgr__kv_view_bytes(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view);
+bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view,
+                         const char *name, cgr__findings *findings);
+bool cgr__check_no_scale_strides(const cgr_kv_view *view, int32_t index, const char *name, cgr__findings *findings);
+/* overlaps.c: all that layers are given, against each other. */
+void cgr__check_overlaps(const cgr__setup *setup, cgr__findings *findings);
+/* Whether the layer's backend writes k and v itself. */
+bool cgr__layer_appends_itself(const cgr__setup *setup, const cgr_layer *layer);
+/* Bytes of an engine's page table; 0 if the group has none. */
+static inline size_t cgr__page_table_bytes(const cgr__setup *setup, int32_t group) {
+  const cgr_group *g = &setup->groups[group];
+  size_t rows = (size_t)setup->config.max_rows + 1;
+  return g->page_table ? rows * (size_t)g->page_table_stride * sizeof *g->page_table : 0;
+}
 
 /* Whether value is in low .. high; a finding if it is not. */
 bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high);

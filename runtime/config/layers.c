@@ -59,10 +59,12 @@ static void check_float(float *value, int32_t i, const char *name, cgr__findings
 }
 
 static void check_array(const float **values, int32_t i, const char *name, cgr__findings *f) {
-  if ((uintptr_t)*values % sizeof **values == 0)
+  uintptr_t last = (uintptr_t)INT64_MAX - CGR__MAX_Q_HEADS * sizeof **values;
+  if ((uintptr_t)*values % sizeof **values == 0 && (uintptr_t)*values <= last)
     return;
   cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
-                    "is %p, expected a multiple of %zu bytes", (const void *)*values, sizeof **values);
+                    "is %p, expected a multiple of %zu bytes, at most %#llx", (const void *)*values, sizeof **values,
+                    (unsigned long long)last);
   *values = NULL;
 }
 
@@ -134,6 +136,8 @@ static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, cons
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
                       "has dtype %s, expected %s as in dtype, or 0, with CGR_LAYER_NO_CACHE",
                       cgr_dtype_name((cgr_dtype)view->dtype), cgr_dtype_name((cgr_dtype)l->dtype));
+  if (!view->scale)
+    (void)cgr__check_no_scale_strides(view, i, name, f);
   *view = (cgr_kv_view){ .dtype = l->dtype };
 }
 
@@ -177,6 +181,10 @@ static void check_cache(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__f
   cgr__findings_add_used(f, cgr__field_of("layers", i, "v.reserved").name, l->v.reserved);
   cgr__check_kv_view(setup, l, i, &l->k, "k", f);
   cgr__check_kv_view(setup, l, i, &l->v, "v", f);
+  if (!cgr__check_kv_scale(setup, l, i, &l->k, "k", f))
+    l->k.scale = NULL;
+  if (!cgr__check_kv_scale(setup, l, i, &l->v, "v", f))
+    l->v.scale = NULL;
 }
 
 /* Whether the layer's backend is there to be asked. How many there are may not be known: that has a finding of its own. */
@@ -245,5 +253,5 @@ void cgr__setup_layers(cgr__setup *setup, cgr__findings *f) {
   }
   f->layer = -1;
   cgr__check_planned(setup, f);
-  cgr__check_kv_overlaps(setup, f);
+  cgr__check_overlaps(setup, f);
 }

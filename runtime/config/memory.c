@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "runtime/config/config.h"
+#include "runtime/config/lattice.h"
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -55,30 +56,34 @@ static bool meets_table(const cgr__setup *setup, int32_t group, const stretch *s
   return first < rows && first * stride < s->base + s->bytes - row.base;
 }
 
-/* The first cache that something overlaps stands for all. */
-typedef bool (*overlap)(const cgr__setup *setup, const cgr_layer *layer, const cgr_kv_view *view, const void *context);
+/* The first part of a layer that something overlaps stands for all. */
+typedef bool (*overlap)(const cgr__setup *setup, const cgr__lattice *part, const void *context);
 
-static void check_caches(const cgr__setup *setup, const char *field, overlap overlaps, const void *context, cgr__findings *f) {
+static void check_layers(const cgr__setup *setup, const char *field, overlap overlaps, const void *context, cgr__findings *f) {
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *l = &setup->layers[i];
-    bool own = l->size != 0 && cgr__owns_cache(l);
-    bool k = own && overlaps(setup, l, &l->k, context), v = own && overlaps(setup, l, &l->v, context);
-    if (!k && !v)
-      continue;
-    refuse(field, cgr__field_of("layers", i, k ? "k" : "v").name, f);
-    return;
+    for (int part = 0; part < CGR__PART_COUNT && l->size != 0; part++) {
+      cgr__lattice lattice;
+      if (!cgr__layer_part(l, cgr__group_of(setup, l->group), (cgr__part)part, &lattice) || !cgr__lattice_is_placed(&lattice) ||
+          !overlaps(setup, &lattice, context))
+        continue;
+      refuse(field, cgr__field_of("layers", i, cgr__part_name((cgr__part)part)).name, f);
+      return;
+    }
   }
 }
 
-static bool stretch_overlaps(const cgr__setup *setup, const cgr_layer *layer, const cgr_kv_view *view, const void *context) {
+static bool stretch_overlaps(const cgr__setup *setup, const cgr__lattice *part, const void *context) {
   const stretch *s = context;
-  return cgr__kv_view_meets(layer, cgr__group_of(setup, layer->group), view, s->base, s->bytes);
+  const cgr__lattice memory = cgr__lattice_of_run((const void *)(uintptr_t)s->base, s->bytes);
+  (void)setup;
+  return s->bytes > 0 && cgr__lattices_meet(part, &memory);
 }
 
-/* Here gaps of the view are not free: no engine keeps a page table in them. */
-static bool table_overlaps(const cgr__setup *setup, const cgr_layer *layer, const cgr_kv_view *view, const void *context) {
+/* Here gaps of a view are not free: no engine keeps a page table in them. */
+static bool table_overlaps(const cgr__setup *setup, const cgr__lattice *part, const void *context) {
   const int32_t *group = context;
-  stretch all = stretch_of("", view->base, cgr__kv_view_bytes(layer, cgr__group_of(setup, layer->group), view));
+  const stretch all = { "", part->base, part->extent };
   return meets_table(setup, *group, &all);
 }
 
@@ -86,7 +91,7 @@ static void check_tables(const cgr__setup *setup, const stretch *supplied, int32
   for (int32_t i = 0; i < setup->limits.num_groups; i++) {
     cgr__field field = cgr__field_of("groups", i, "page_table");
     f->group = i;
-    check_caches(setup, field.name, table_overlaps, &i, f);
+    check_layers(setup, field.name, table_overlaps, &i, f);
     f->group = -1;
     for (int32_t j = 0; j < count; j++)
       if (meets_table(setup, i, &supplied[j]))
@@ -103,7 +108,7 @@ void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__
   check_supplied("device_memory", c->device_memory, c->device_memory_size, layout->bytes, f);
   check_supplied("pinned_memory", c->pinned_memory, c->pinned_memory_size, layout->pinned_bytes, f);
   for (int32_t i = 0; i < 2; i++)
-    check_caches(setup, supplied[i].field, stretch_overlaps, &supplied[i], f);
+    check_layers(setup, supplied[i].field, stretch_overlaps, &supplied[i], f);
   check_apart(&supplied[1], &supplied[0], f);
   check_tables(setup, supplied, 2, f);
 }

@@ -1,35 +1,11 @@
-/* The KV views of the layers: alignment, and that no element is at two places of one view or in two views.
- *
- * A view is a lattice: pages, tokens and heads at their strides, each point a run of head_dim elements, or of head_dim_v. Cache
- * layouts nest: sorted by stride, each dimension steps over all that the smaller ones cover. */
-#include <stdlib.h>
+/* The KV views of the layers and their scales, one by one: alignment, strides, and that no element is at two places. */
+#include <stdio.h>
 
 #include "base/status.h"
 #include "runtime/config/config.h"
+#include "runtime/config/lattice.h"
 
-#define DIMS 3
 #define MAX_SPAN ((int64_t)1 << 56) /* bytes */
-
-/* A view in bytes, its dimensions sorted from the largest stride down. */
-typedef struct lattice {
-  int64_t base;
-  int64_t stride[DIMS], count[DIMS];
-  int64_t run;    /* of one point */
-  int64_t extent; /* from the base to the end of the last point */
-  int32_t layer, group;
-  const char *name;
-} lattice;
-
-static void sort(lattice *l) {
-  for (int i = 1; i < DIMS; i++)
-    for (int j = i; j > 0 && l->stride[j] > l->stride[j - 1]; j--) {
-      int64_t stride = l->stride[j], count = l->count[j];
-      l->stride[j] = l->stride[j - 1];
-      l->count[j] = l->count[j - 1];
-      l->stride[j - 1] = stride;
-      l->count[j - 1] = count;
-    }
-}
 
 /* The least for a number that is not known. */
 static int32_t or_one(int32_t number) { return number > 0 ? number : 1; }
@@ -41,43 +17,7 @@ static int32_t dim_of(const cgr_layer *layer, const cgr_kv_view *view) {
 
 static int64_t size_of(const cgr_kv_view *view) { return view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1; }
 
-/* Only the first point is known of a view without strides, as cgr__check_kv_view leaves a bad one. */
-static lattice lattice_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int32_t index,
-                          const char *name) {
-  int64_t size = size_of(view);
-  bool known = view->stride_page != 0;
-  lattice l = { .base = (int64_t)(uintptr_t)view->base, .run = dim_of(layer, view) * size, .layer = index, .name = name };
-  l.group = layer->group;
-  l.stride[0] = view->stride_page * size;
-  l.stride[1] = view->stride_token * size;
-  l.stride[2] = view->stride_head * size;
-  l.count[0] = known ? group->num_pages : 1;
-  l.count[1] = known ? group->page_size : 1;
-  l.count[2] = known ? or_one(layer->num_kv_heads) : 1;
-  l.extent = l.run;
-  for (int d = 0; d < DIMS; d++) {
-    l.extent += (l.count[d] - 1) * l.stride[d];
-    l.stride[d] = l.count[d] > 1 ? l.stride[d] : l.run; /* of a single head, say: the stride means nothing */
-  }
-  sort(&l);
-  return l;
-}
-
-int64_t cgr__kv_view_bytes(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
-  return lattice_of(layer, group, view, 0, "").extent;
-}
-
 /* -------------------------------------------------------------------------------------------------------------- one view */
-
-static bool nests(const lattice *l) {
-  int64_t covered = l->run;
-  for (int d = DIMS - 1; d >= 0; d--) {
-    if (l->count[d] > 1 && l->stride[d] < covered)
-      return false;
-    covered += (l->count[d] - 1) * l->stride[d];
-  }
-  return true;
-}
 
 /* Without a dtype: for elements of 8 bytes, whose strides are the freest. */
 static bool is_stride(int64_t stride, const cgr_kv_view *view) {
@@ -112,8 +52,8 @@ static bool check_places(const cgr_layer *layer, const cgr_group *group, const c
                       (long long)group->num_pages);
     return false;
   }
-  lattice l = lattice_of(layer, group, view, 0, "");
-  if (nests(&l))
+  cgr__lattice l;
+  if (!cgr__layer_part(layer, group, view == &layer->k ? CGR__PART_K : CGR__PART_V, &l) || cgr__lattice_nests(&l))
     return true;
   cgr__findings_add(
       f, CGR_ERROR_INVALID_ARGUMENT, field,
@@ -137,125 +77,89 @@ void cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t
     view->stride_page = view->stride_token = view->stride_head = 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- two views */
+/* ------------------------------------------------------------------------------------------------------------- one scale */
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+enum { SCALE_DIMS = 4 };
 
-/* Bytes that dimensions d and inner ones span. */
-static int64_t extent_from(const lattice *l, int d) {
-  int64_t extent = l->run;
-  for (; d < DIMS; d++)
-    extent += (l->count[d] - 1) * l->stride[d];
-  return extent;
+/* The strides of a scale, by field. */
+typedef struct scale_strides {
+  int64_t value[SCALE_DIMS];
+} scale_strides;
+
+static scale_strides strides_of(const cgr_kv_view *view) {
+  return (scale_strides){ { view->scale_stride_page, view->scale_stride_token, view->scale_stride_head, view->scale_stride_d } };
 }
 
-/* Whether points of `a` and `b` can differ by `distance` bytes in the dimensions from `d` on. Where the strides
- * differ, the views' ranges must not meet: within all memory, or within a page when pages have the same stride. low .. high: what
- * the dimensions after d and the runs add up to at least and at most. */
-static bool can_differ_by(const lattice *a, const lattice *b, int d, int64_t distance) {
-  if (d == DIMS || a->stride[d] != b->stride[d])
-    return distance > -extent_from(b, d) && distance < extent_from(a, d);
-  int64_t low = -(extent_from(b, d + 1) - 1), high = extent_from(a, d + 1) - 1;
-  int64_t first = -floor_div(high - distance, a->stride[d]), last = floor_div(distance - low, a->stride[d]);
-  first = first < -(b->count[d] - 1) ? -(b->count[d] - 1) : first;
-  last = last > a->count[d] - 1 ? a->count[d] - 1 : last;
-  for (int64_t q = first; q <= last; q++)
-    if (can_differ_by(a, b, d + 1, distance - q * a->stride[d]))
-      return true;
-  return false;
+static cgr__field stride_field(int32_t index, const char *name, int dim) {
+  static const char *const dims[SCALE_DIMS] = { "page", "token", "head", "d" };
+  char field[32];
+  snprintf(field, sizeof field, "%s.scale_stride_%s", name, dims[dim]);
+  return cgr__field_of("layers", index, field);
 }
 
-static bool meet(const lattice *a, const lattice *b) {
-  if (a->base >= b->base + b->extent || b->base >= a->base + a->extent)
-    return false;
-  return can_differ_by(a, b, 0, b->base - a->base);
-}
-
-static bool backend_appends(const cgr__setup *setup, const cgr_layer *l) {
-  bool known = l->backend >= 1 && l->backend <= setup->config.num_backends;
-  return known && (setup->backends[l->backend].flags & CGR_BACKEND_APPENDS);
-}
-
-/* Whether each run of `inner` lies within the run of the same page, token and head of `outer`. */
-static bool is_part(const cgr_layer *l, const cgr_group *group, const cgr_kv_view *inner, const cgr_kv_view *outer) {
-  int64_t size = size_of(inner), offset = (int64_t)(uintptr_t)inner->base - (int64_t)(uintptr_t)outer->base;
-  bool alike = inner->dtype == outer->dtype && inner->stride_page == outer->stride_page &&
-               (group->page_size == 1 || inner->stride_token == outer->stride_token) &&
-               (l->num_kv_heads == 1 || inner->stride_head == outer->stride_head);
-  return alike && offset >= 0 && offset + dim_of(l, inner) * size <= dim_of(l, outer) * size;
-}
-
-/* A backend that writes k and v itself may keep one inside of the other, as MLA does. A bad view has a finding of its own, and
- * nothing more is reported of it. */
-static bool may_share(const cgr__setup *setup, const lattice *a, const lattice *b) {
-  const cgr_layer *l = &setup->layers[b->layer];
-  const cgr_group *group = cgr__group_of(setup, l->group);
-  if (a->layer != b->layer || !backend_appends(setup, l))
-    return false;
-  if (l->k.stride_page == 0 || l->v.stride_page == 0)
-    return true;
-  return is_part(l, group, &l->v, &l->k) || is_part(l, group, &l->k, &l->v);
-}
-
-static void check_against(const cgr__setup *setup, const lattice *all, int32_t count, cgr__findings *f) {
-  const lattice *last = &all[count - 1];
-  for (int32_t i = 0; i < count - 1; i++) {
-    if (all[i].group != last->group || may_share(setup, &all[i], last) || !meet(&all[i], last))
-      continue;
-    bool is_same = all[i].layer == last->layer;
-    f->layer = last->layer;
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, last->name).name,
-                      "overlaps layers[%d].%s, expected memory of its own (or %s)", all[i].layer, all[i].name,
-                      is_same ? "with CGR_BACKEND_APPENDS one inside of the other, of the same strides and dtype, as in MLA"
-                              : "kv_source, to share a cache");
-    f->layer = -1;
-    return;
-  }
-}
-
-static bool is_placed(const lattice *l) { return l->base > 0 && l->base <= INT64_MAX - l->extent; }
-
-/* Adds a view to those that are compared, unless it is nowhere or in no group. */
-static int32_t add_view(const cgr__setup *setup, int32_t i, const cgr_kv_view *view, const char *name, lattice *all,
-                        int32_t count) {
-  const cgr_layer *layer = &setup->layers[i];
-  lattice l = lattice_of(layer, cgr__group_of(setup, layer->group), view, i, name);
-  if (layer->group < 0 || !is_placed(&l))
-    return count;
-  all[count] = l;
-  return count + 1;
-}
-
-static void compare_views(const cgr__setup *setup, lattice *all, cgr__findings *f) {
-  int32_t count = 0, before = 0;
-  for (int32_t i = 0; i < setup->config.num_layers; i++) {
-    const cgr_layer *layer = &setup->layers[i];
-    if (layer->size == 0 || !cgr__owns_cache(layer))
-      continue;
-    for (int32_t view = 0; view < 2; view++) {
-      before = count;
-      count = add_view(setup, i, view == 0 ? &layer->k : &layer->v, view == 0 ? "k" : "v", all, count);
-      if (count > before)
-        check_against(setup, all, count, f);
+bool cgr__check_no_scale_strides(const cgr_kv_view *view, int32_t index, const char *name, cgr__findings *f) {
+  const scale_strides strides = strides_of(view);
+  bool none = true;
+  for (int d = 0; d < SCALE_DIMS; d++)
+    if (strides.value[d] != 0) {
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, stride_field(index, name, d).name, "is %lld, expected 0, as scale is NULL",
+                        (long long)strides.value[d]);
+      none = false;
     }
-  }
+  return none;
 }
 
-void cgr__check_kv_overlaps(const cgr__setup *setup, cgr__findings *f) {
-  size_t bytes = (size_t)setup->config.num_layers * 2 * sizeof(lattice);
-  lattice *all = bytes > 0 ? malloc(bytes) : NULL;
-  if (bytes > 0 && !all)
-    cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory to be compared", bytes);
-  if (all)
-    compare_views(setup, all, f);
-  free(all);
+static bool check_scale_strides(const cgr_kv_view *view, int32_t index, const char *name, cgr__findings *f) {
+  const scale_strides strides = strides_of(view);
+  bool good = true;
+  for (int d = 0; d < SCALE_DIMS; d++)
+    if (strides.value[d] < 0 || strides.value[d] > CGR__MAX_STRIDE) {
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, stride_field(index, name, d).name,
+                        "is %lld, expected 0 (the same for all) .. 2^31 elements", (long long)strides.value[d]);
+      good = false;
+    }
+  return good;
 }
 
-bool cgr__kv_view_meets(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, int64_t base, int64_t bytes) {
-  lattice l = lattice_of(layer, group, view, 0, ""), memory = l;
-  memory.base = base;
-  memory.run = memory.extent = bytes;
-  for (int d = 0; d < DIMS; d++)
-    memory.count[d] = 1; /* with the view's strides, so that its gaps are free */
-  return bytes > 0 && is_placed(&l) && meet(&l, &memory);
+/* Whether each factor has a place of its own, within memory. */
+static void check_scale_places(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, const char *field,
+                               cgr__findings *f) {
+  const scale_strides s = strides_of(view);
+  const long long page = (long long)s.value[0], token = (long long)s.value[1], head = (long long)s.value[2],
+                  d = (long long)s.value[3];
+  const int64_t size = sizeof *view->scale;
+  const int64_t elements = (group->num_pages - 1) * s.value[0] + (group->page_size - 1) * s.value[1] +
+                           (or_one(layer->num_kv_heads) - 1) * s.value[2] + (dim_of(layer, view) - 1) * s.value[3] + 1;
+  cgr__lattice l;
+  if (elements > MAX_SPAN / size || (int64_t)(uintptr_t)view->scale > INT64_MAX - elements * size ||
+      (int64_t)(uintptr_t)view->scale < 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
+                      "is %p with strides %lld, %lld, %lld, %lld, expected the factors of %lld pages to lie within 2^56 bytes of "
+                      "memory",
+                      (const void *)view->scale, page, token, head, d, (long long)group->num_pages);
+  else if (cgr__layer_part(layer, group, view == &layer->k ? CGR__PART_K_SCALE : CGR__PART_V_SCALE, &l) &&
+           !cgr__lattice_nests(&l))
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
+                      "has strides %lld, %lld, %lld, %lld, which overlap, expected room for %lld pages of %d tokens of %d head%s "
+                      "of %d elements; 0 for what shares a factor",
+                      page, token, head, d, (long long)group->num_pages, group->page_size, or_one(layer->num_kv_heads),
+                      cgr__plural(or_one(layer->num_kv_heads)), dim_of(layer, view));
+}
+
+bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view,
+                         const char *name, cgr__findings *f) {
+  char scale[16];
+  int32_t before = f->count;
+  if (!view->scale)
+    return cgr__check_no_scale_strides(view, index, name, f);
+  if (!cgr__layer_appends_itself(setup, layer))
+    return false; /* it is refused altogether */
+  snprintf(scale, sizeof scale, "%s.scale", name);
+  cgr__field field = cgr__field_of("layers", index, scale);
+  if ((uintptr_t)view->scale % sizeof *view->scale != 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %p, expected a multiple of %zu bytes",
+                      (const void *)view->scale, sizeof *view->scale);
+  if (check_scale_strides(view, index, name, f))
+    check_scale_places(layer, cgr__group_of(setup, layer->group), view, field.name, f);
+  return f->count == before;
 }

@@ -69,6 +69,22 @@ TEST_P(AttentionIsRefused, ForAViewWithoutMemory) {
   });
 }
 
+// With the address and the strides as they are, the last elements would have no address.
+TEST_P(AttentionIsRefused, ForAViewThatEndsOutsideOfMemory) {
+  std::vector<Bad> bads;
+  const std::vector<std::pair<const char *, cgr_view cgr_attention::*>> views = {
+    { "q", &cgr_attention::q },     { "k", &cgr_attention::k },     { "v", &cgr_attention::v },
+    { "out", &cgr_attention::out }, { "lse", &cgr_attention::lse },
+  };
+  for (const auto &[name, view] : views)
+    for (uintptr_t address : { UINTPTR_MAX - 15, uintptr_t(INT64_MAX) - 15, uintptr_t(1) << 63 })
+      bads.push_back({ name,
+                       CGR_ERROR_INVALID_ARGUMENT,
+                       { std::string(name) + ".data is 0x", "to lie within memory" },
+                       [view = view, address](cgr_attention *a) { (a->*view).data = reinterpret_cast<void *>(address); } });
+  EachRefused(bads);
+}
+
 TEST_P(AttentionIsRefused, ForADtypeThatIsNotTheLayers) {
   EachRefused({
       { "q", CGR_ERROR_UNSUPPORTED, { "q.dtype is fp16" }, [](cgr_attention *a) { a->q.dtype = CGR_DTYPE_FP16; } },

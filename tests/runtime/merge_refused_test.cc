@@ -108,6 +108,15 @@ TEST_P(MergeIsRefused, ForAViewWithoutMemory) {
   EachTaken({ [](cgr_merge *m) { m->lse.data = nullptr; } });
 }
 
+TEST_P(MergeIsRefused, ForAViewThatEndsOutsideOfMemory) {
+  const auto at_the_end = [](cgr_view *view) { view->data = reinterpret_cast<void *>(UINTPTR_MAX - 15); };
+  EachRefused({
+      { "b", CGR_ERROR_INVALID_ARGUMENT, { " b.data is 0x", "within memory" }, [&](cgr_merge *m) { at_the_end(&m->b); } },
+      { "out", CGR_ERROR_INVALID_ARGUMENT, { "out.data is 0x", "within memory" }, [&](cgr_merge *m) { at_the_end(&m->out); } },
+      { "lse", CGR_ERROR_INVALID_ARGUMENT, { " lse.data is 0x", "within memory" }, [&](cgr_merge *m) { at_the_end(&m->lse); } },
+  });
+}
+
 TEST_P(MergeIsRefused, ForADtype) {
   EachRefused({
       { "a", CGR_ERROR_UNSUPPORTED, { "a.dtype is i8", "fp32, fp16 or bf16" }, [](cgr_merge *m) { m->a.dtype = CGR_DTYPE_I8; } },

@@ -1,0 +1,145 @@
+#include "runtime/config/lattice.h"
+
+#include "runtime/config/config.h"
+
+enum { DIMS = CGR__LATTICE_DIMS };
+
+static void sort(cgr__lattice *l) {
+  for (int i = 1; i < DIMS; i++)
+    for (int j = i; j > 0 && l->stride[j] > l->stride[j - 1]; j--) {
+      int64_t stride = l->stride[j], count = l->count[j];
+      l->stride[j] = l->stride[j - 1];
+      l->count[j] = l->count[j - 1];
+      l->stride[j - 1] = stride;
+      l->count[j - 1] = count;
+    }
+}
+
+/* Completes one whose strides may be in any order, and mean nothing where there is but one point. */
+static void complete(cgr__lattice *l) {
+  l->extent = l->run;
+  for (int d = 0; d < DIMS; d++) {
+    l->extent += (l->count[d] - 1) * l->stride[d];
+    l->stride[d] = l->count[d] > 1 ? l->stride[d] : l->run;
+  }
+  sort(l);
+}
+
+cgr__lattice cgr__lattice_of_run(const void *base, int64_t bytes) {
+  cgr__lattice l = { .base = (int64_t)(uintptr_t)base, .run = bytes, .count = { 1, 1, 1, 1 } };
+  complete(&l);
+  return l;
+}
+
+bool cgr__lattice_nests(const cgr__lattice *l) {
+  int64_t covered = l->run;
+  for (int d = DIMS - 1; d >= 0; d--) {
+    if (l->count[d] > 1 && l->stride[d] < covered)
+      return false;
+    covered += (l->count[d] - 1) * l->stride[d];
+  }
+  return true;
+}
+
+bool cgr__lattice_is_placed(const cgr__lattice *l) { return l->base > 0 && l->base <= INT64_MAX - l->extent; }
+
+/* ------------------------------------------------------------------------------------------------------------------ two */
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+/* Bytes that dimensions d and inner ones span. */
+static int64_t extent_from(const cgr__lattice *l, int d) {
+  int64_t extent = l->run;
+  for (; d < DIMS; d++)
+    extent += (l->count[d] - 1) * l->stride[d];
+  return extent;
+}
+
+/* Whether points of `a` and `b` can differ by `distance` bytes in the dimensions from `d` on. Where the strides differ, the
+ * ranges of these must not meet. low .. high: what the dimensions after d and the runs add up to at least and at most. */
+static bool can_differ_by(const cgr__lattice *a, const cgr__lattice *b, int d, int64_t distance) {
+  if (d == DIMS || a->stride[d] != b->stride[d])
+    return distance > -extent_from(b, d) && distance < extent_from(a, d);
+  int64_t low = -(extent_from(b, d + 1) - 1), high = extent_from(a, d + 1) - 1;
+  int64_t first = -floor_div(high - distance, a->stride[d]), last = floor_div(distance - low, a->stride[d]);
+  first = first < -(b->count[d] - 1) ? -(b->count[d] - 1) : first;
+  last = last > a->count[d] - 1 ? a->count[d] - 1 : last;
+  for (int64_t q = first; q <= last; q++)
+    if (can_differ_by(a, b, d + 1, distance - q * a->stride[d]))
+      return true;
+  return false;
+}
+
+static bool is_run(const cgr__lattice *l) { return l->extent == l->run; }
+
+/* A run, with the strides of another lattice, so that it may lie in that one's gaps. */
+static cgr__lattice run_among(const cgr__lattice *run, const cgr__lattice *other) {
+  cgr__lattice l = *run;
+  for (int d = 0; d < DIMS; d++)
+    l.stride[d] = other->stride[d];
+  return l;
+}
+
+bool cgr__lattices_meet(const cgr__lattice *a, const cgr__lattice *b) {
+  if (a->base >= b->base + b->extent || b->base >= a->base + a->extent)
+    return false;
+  const cgr__lattice x = is_run(a) ? run_among(a, b) : *a, y = is_run(b) ? run_among(b, &x) : *b;
+  return can_differ_by(&x, &y, 0, y.base - x.base);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- parts */
+
+const char *cgr__part_name(cgr__part part) {
+  static const char *const names[CGR__PART_COUNT] = { "k", "v", "k.scale", "v.scale", "alibi_slopes", "sinks" };
+  return names[part];
+}
+
+/* The least for a number that is not known. */
+static int32_t or_one(int32_t number) { return number > 0 ? number : 1; }
+
+static cgr__lattice view_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
+  const int64_t size = view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1;
+  const bool known = view->stride_page != 0;
+  cgr__lattice l = { .base = (int64_t)(uintptr_t)view->base };
+  l.run = or_one(view == &layer->v ? layer->head_dim_v : layer->head_dim) * size;
+  l.stride[0] = view->stride_page * size;
+  l.stride[1] = view->stride_token * size;
+  l.stride[2] = view->stride_head * size;
+  l.count[0] = known ? group->num_pages : 1;
+  l.count[1] = known ? group->page_size : 1;
+  l.count[2] = known ? or_one(layer->num_kv_heads) : 1;
+  l.count[3] = 1;
+  complete(&l);
+  return l;
+}
+
+/* A dimension that is broadcast has one point. */
+static cgr__lattice scale_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
+  const int64_t size = sizeof *view->scale;
+  const int64_t strides[DIMS] = { view->scale_stride_page, view->scale_stride_token, view->scale_stride_head,
+                                  view->scale_stride_d };
+  const int64_t counts[DIMS] = { group->num_pages, group->page_size, or_one(layer->num_kv_heads),
+                                 or_one(view == &layer->v ? layer->head_dim_v : layer->head_dim) };
+  cgr__lattice l = { .base = (int64_t)(uintptr_t)view->scale, .run = size };
+  for (int d = 0; d < DIMS; d++) {
+    l.stride[d] = strides[d] * size;
+    l.count[d] = strides[d] > 0 ? counts[d] : 1;
+  }
+  complete(&l);
+  return l;
+}
+
+bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__lattice *lattice) {
+  const int64_t heads = or_one(layer->num_q_heads) * (int64_t)sizeof(float);
+  const cgr_kv_view *view = part == CGR__PART_K || part == CGR__PART_K_SCALE ? &layer->k : &layer->v;
+  if (part == CGR__PART_SLOPES || part == CGR__PART_SINKS) {
+    const float *array = part == CGR__PART_SLOPES ? layer->alibi_slopes : layer->sinks;
+    *lattice = cgr__lattice_of_run(array, heads);
+    return array;
+  }
+  if (!cgr__owns_cache(layer))
+    return false;
+  bool is_scale = part == CGR__PART_K_SCALE || part == CGR__PART_V_SCALE;
+  *lattice = is_scale ? scale_of(layer, group, view) : view_of(layer, group, view);
+  return !is_scale || view->scale;
+}

@@ -1,0 +1,46 @@
+/* What a layer reads and writes of memory that the engine gives with a configuration, as lattices: points at strides, each a run
+ * of bytes. Cache layouts nest: sorted by stride, each dimension steps over all that the smaller ones cover. */
+#ifndef CGR_RUNTIME_CONFIG_LATTICE_H
+#define CGR_RUNTIME_CONFIG_LATTICE_H
+
+#include <stdbool.h>
+
+#include "cgr/cgr.h"
+
+enum { CGR__LATTICE_DIMS = 4 };
+
+/* In bytes, its dimensions sorted from the largest stride down. */
+typedef struct cgr__lattice {
+  int64_t base;
+  int64_t stride[CGR__LATTICE_DIMS], count[CGR__LATTICE_DIMS];
+  int64_t run;    /* of one point */
+  int64_t extent; /* from the base to the end of the last point */
+} cgr__lattice;
+
+/* Bytes without a gap. */
+cgr__lattice cgr__lattice_of_run(const void *base, int64_t bytes);
+/* Whether no two of its points overlap, as far as nested dimensions can tell. */
+bool cgr__lattice_nests(const cgr__lattice *lattice);
+/* Whether it lies somewhere in memory. */
+bool cgr__lattice_is_placed(const cgr__lattice *lattice);
+/* Whether two that are placed may have a byte in common: exact where their strides are the same or one is a run; otherwise their
+ * ranges must not meet, within all memory or within a page if pages have the same stride. */
+bool cgr__lattices_meet(const cgr__lattice *a, const cgr__lattice *b);
+
+/* The parts of a layer. Those of its cache come first; the arrays are there without one, too. */
+typedef enum cgr__part {
+  CGR__PART_K,
+  CGR__PART_V,
+  CGR__PART_K_SCALE,
+  CGR__PART_V_SCALE,
+  CGR__PART_SLOPES,
+  CGR__PART_SINKS,
+  CGR__PART_COUNT
+} cgr__part;
+/* The field that gives it: "k.scale". */
+const char *cgr__part_name(cgr__part part);
+/* False: the layer does not have it, or has it from another (kv_source). A cache without an address is not placed. Numbers that
+ * are not known count as the least; of a view without strides, as a check leaves a bad one, only the first point is known. */
+bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__lattice *lattice);
+
+#endif
