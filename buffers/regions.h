@@ -15,14 +15,16 @@ extern "C" {
 
 typedef struct cgr__region {
   const void *base;
-  size_t bytes;
-  uint64_t epoch; /* of its last move; 0: never */
+  size_t bytes;   /* 0: unregistered; no address lies in it */
+  uint64_t epoch; /* when it last moved or was unregistered; 0: never */
 } cgr__region;
 
 typedef struct cgr__regions {
-  int32_t count;
-  int32_t first_movable; /* those before are the runtime's own: arena and KV views */
-  uint64_t epoch;        /* counts the moves of all regions: the one word that a replay compares */
+  int32_t count;         /* the highest number that was ever given, plus 1 */
+  int32_t first_movable; /* those before are the runtime's own: arena, KV views and their scales */
+  int32_t num_free;      /* unregistered ones among them, whose numbers are given again */
+  int32_t first_free;    /* none below it is unregistered */
+  uint64_t epoch;        /* counts what befalls all regions, and never repeats: the one word that a replay compares */
   cgr__region region[CGR__MAX_REGIONS];
 } cgr__regions;
 
@@ -32,6 +34,7 @@ static inline void cgr__regions_touch(cgr__regions *regions) { regions->epoch++;
 /* Checks that the region is one of the engine's. */
 cgr_status cgr__regions_check(const cgr__regions *regions, const char *function, int32_t region);
 cgr_status cgr__regions_move(cgr__regions *regions, int32_t region, const void *base, size_t bytes);
+cgr_status cgr__regions_unregister(cgr__regions *regions, int32_t region);
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "devices/device.h"
 #include "devices/error.h"
+#include "devices/holders.h"
 
 /* ------------------------------------------------------------------------------------------------------- validation */
 
@@ -265,11 +266,30 @@ static cgr_status allocate(cgr_device *device, size_t bytes, enum cgr__memory_ki
   return cgr__device_fail(device, error, what);
 }
 
+/* No runtime may use the memory. A device that is lost has nothing that any could. Of what is no allocation's beginning the free
+ * itself says what is wrong. */
+static cgr_status check_unused(cgr_device *device, const void *memory, const char *function) {
+  char what[80];
+  const void *base;
+  size_t bytes;
+  cgr__use use;
+  if (!cgr__holders_any())
+    return CGR_OK;
+  int error = device->ops->mem_find(device, memory, &base, &bytes);
+  snprintf(what, sizeof what, "%s: looking for memory %p", function, memory);
+  if (error != CGR__DEVICE_OK)
+    return error == CGR__DEVICE_DEAD ? CGR_OK : cgr__device_fail(device, error, what);
+  if (base != memory || !cgr__holders_find(base, bytes, &use))
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_STATE, "%s: memory %p %s, expected %s first", function, memory, use.what, use.until);
+}
+
 static cgr_status release(cgr_device *device, enum cgr__memory_kind kind, void *memory, const char *function) {
   char values[40];
   CGR__TRY(check_device(device, function));
   if (!memory)
     return CGR_OK;
+  CGR__TRY(check_unused(device, memory, function));
   int error = device->ops->mem_free(device, memory, kind);
   count_destroyed(&device->live.allocations, error);
   snprintf(values, sizeof values, "memory is %p", memory);

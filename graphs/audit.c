@@ -7,8 +7,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
-
-#define FIRST_ADDRESS 4096 /* nothing is ever mapped below */
+#include "graphs/addresses.h"
 
 void cgr__audit_free(cgr__audit *audit) { free(audit->told); }
 
@@ -77,7 +76,7 @@ typedef struct found {
 static int look_up(const cgr__audit *audit, const cgr__held *held, uint64_t value, found *f) {
   const cgr__regions *regions = audit->graphs->regions;
   *f = (found){ WORD_NUMBER, -1, NULL, 0 };
-  if (value < FIRST_ADDRESS)
+  if (value < CGR__FIRST_ADDRESS)
     return 0;
   for (int32_t i = 0; i < regions->count; i++) {
     if (value - (uintptr_t)regions->region[i].base >= regions->region[i].bytes)

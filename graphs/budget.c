@@ -12,7 +12,7 @@ void cgr__budget_begin(cgr__budget *budget, double max_ms, uint64_t max_bytes) {
 static void leave(cgr__budget *budget, cgr__graph_entry *entry) {
   budget->left++;
   if (entry->state == CGR_GRAPH_EMPTY)
-    entry->state = CGR_GRAPH_OVER_BUDGET;
+    cgr__graph_set_state(entry, CGR_GRAPH_OVER_BUDGET);
 }
 
 bool cgr__budget_allows(cgr__budget *budget, const cgr__graphs *graphs, cgr__graph_entry *entry) {

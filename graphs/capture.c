@@ -42,6 +42,18 @@ static int list_words(cgr__open_capture *c, cgr__graph *graph) {
   return c->graphs->dev->ops->graph_walk(c->graphs->dev, graph, add_words, c->words);
 }
 
+static int add_addresses(void *context, const cgr__node_param *param) {
+  if (param->index < 0) /* how a kernel is launched */
+    return CGR__DEVICE_OK;
+  return cgr__addresses_add_words(context, param->data, param->bytes) ? CGR__DEVICE_OK : CGR__DEVICE_NO_MEMORY;
+}
+
+static int make_exec(cgr__open_capture *c, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info) {
+  cgr_device *dev = c->graphs->dev;
+  int error = dev->ops->graph_walk(dev, graph, add_addresses, &c->addresses);
+  return error ? error : dev->ops->instantiate(dev, graph, exec, info);
+}
+
 /* Ends the piece under capture, if one is open, whatever the body did. */
 static int end_piece(cgr__open_capture *c) {
   cgr_device *dev = c->graphs->dev;
@@ -54,7 +66,7 @@ static int end_piece(cgr__open_capture *c) {
   int error = dev->ops->capture_end(dev, c->stream, &graph);
   c->open = false;
   if (!error && !c->failed)
-    error = c->words ? list_words(c, graph) : dev->ops->instantiate(dev, graph, &exec, &info);
+    error = c->words ? list_words(c, graph) : make_exec(c, graph, &exec, &info);
   if (!error && exec)
     keep_piece(c, graph, exec, &info);
   if (graph)
@@ -66,7 +78,8 @@ static int end_piece(cgr__open_capture *c) {
 
 static cgr_status add_break(cgr__open_capture *c, const cgr__call *call, const char *function) {
   size_t head = (sizeof(cgr__break) + 15) / 16 * 16;
-  unsigned char *memory = calloc(1, head + call->args_size);
+  unsigned char *memory =
+      cgr__addresses_add_words(&c->addresses, call->args, call->args_size) ? calloc(1, head + call->args_size) : NULL;
   if (!memory)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "%s: no memory for a call of %zu bytes", function, head + call->args_size);
   cgr__break *made = (cgr__break *)(void *)memory;
@@ -121,6 +134,8 @@ cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by
 }
 
 cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address) {
+  if (!cgr__addresses_add(&capture->addresses, (uintptr_t)address))
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "record: no memory to keep address %p", address);
   const cgr__regions *regions = capture->graphs->regions;
   for (int32_t i = regions->first_movable; i < regions->count; i++) {
     const cgr__region *r = &regions->region[i];
@@ -168,14 +183,16 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   entry->labels = c.labelling ? cgr__labelling_end(&labelling) : NULL;
   graphs->labelling = NULL;
   entry->held = c.held;
+  entry->addresses = c.addresses;
   if (status != CGR_OK) {
     cgr__graph_drop(graphs, entry);
-    entry->state = CGR_GRAPH_FAILED;
+    cgr__graph_set_state(entry, CGR_GRAPH_FAILED);
     entry->failures++;
     graphs->failures++;
     return status;
   }
-  entry->state = CGR_GRAPH_READY;
+  cgr__addresses_sort(&entry->addresses);
+  cgr__graph_set_state(entry, CGR_GRAPH_READY);
   entry->failures = 0;
   entry->misses = 0;
   entry->capture_ms = cgr__now_ms() - begin;
@@ -206,6 +223,7 @@ cgr_status cgr__graphs_list(cgr__graphs *graphs, const cgr_key *key, cudaStream_
   if (status == CGR_OK && add_breaks(words, &scratch) != 0)
     status = cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "record: no memory for a list of what it has enqueued");
   words->held = c.held;
+  cgr__addresses_free(&c.addresses);
   cgr__graph_drop(graphs, &scratch);
   return status;
 }

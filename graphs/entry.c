@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "devices/holders.h"
 #include "graphs/labels.h"
 
 cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key) {
@@ -15,6 +16,12 @@ cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_
   if (entry->state == CGR_GRAPH_READY && cgr__graph_is_stale(graphs, entry))
     return CGR_GRAPH_STALE;
   return (cgr_graph_state)entry->state;
+}
+
+void cgr__graph_set_state(cgr__graph_entry *entry, cgr_graph_state state) {
+  cgr__holders_lock();
+  entry->state = state;
+  cgr__holders_unlock();
 }
 
 bool cgr__holds(const cgr__held *held, int32_t region) {
@@ -30,6 +37,20 @@ void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region) {
     if (entry->state == CGR_GRAPH_READY && entry->epoch + 1 == graphs->regions->epoch && !cgr__holds(&entry->held, region))
       entry->epoch++;
   }
+}
+
+int32_t cgr__graphs_count_region(const cgr__graphs *graphs, int32_t region) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < graphs->count; i++)
+    count += cgr__graph_is_usable(graphs, &graphs->entry[i]) && cgr__holds(&graphs->entry[i].held, region);
+  return count;
+}
+
+int32_t cgr__graphs_count_addresses(const cgr__graphs *graphs, const void *base, size_t bytes) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < graphs->count; i++)
+    count += cgr__graph_is_usable(graphs, &graphs->entry[i]) && cgr__addresses_meet(&graphs->entry[i].addresses, base, bytes);
+  return count;
 }
 
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats) {
@@ -62,6 +83,7 @@ static void destroy_exec(cgr__graphs *graphs, cgr__exec *exec) {
 }
 
 void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
+  cgr__graph_set_state(entry, CGR_GRAPH_EMPTY); /* what follows is looked at only while the graph can be replayed */
   destroy_exec(graphs, entry->exec);
   for (cgr__break *b = entry->breaks, *next; b; b = next) {
     next = b->next;
@@ -72,9 +94,9 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
   entry->labels = NULL;
   free(entry->held.region);
   entry->held = (cgr__held){ false, 0, NULL };
+  cgr__addresses_free(&entry->addresses);
   entry->exec = NULL;
   entry->breaks = NULL;
-  entry->state = CGR_GRAPH_EMPTY;
   graphs->device_bytes -= entry->device_bytes;
   entry->num_nodes = entry->width = 0;
   entry->device_bytes = 0;

@@ -17,6 +17,7 @@
 #include "buffers/regions.h"
 #include "cgr/cgr.h"
 #include "devices/device.h"
+#include "graphs/addresses.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,7 +44,8 @@ typedef struct cgr__held {
   int32_t *region; /* [count] */
 } cgr__held;
 
-/* A key and what was captured for it. The first line is what a replay touches. */
+/* A key and what was captured for it. The first line is what a replay touches. What says whether it can be replayed, and what it
+ * holds, changes under the lock of devices/holders.h. */
 typedef struct cgr__graph_entry {
   cgr__exec *exec;     /* the first piece */
   cgr__break *breaks;  /* and what follows it; NULL: nothing, as in every FULL graph */
@@ -61,10 +63,12 @@ typedef struct cgr__graph_entry {
   uint64_t turned_down;     /* steps that would have used it or missed it, but for max_padding */
   int64_t device_bytes;
   double capture_ms;
-  cgr__held held;      /* regions of the engine's that it holds */
-  int32_t records;     /* times that `record` ran for it */
-  int32_t spare;       /* pads to whole lines */
-  cgr__labels *labels; /* of its nodes; NULL: captured without labels, or there was no memory */
+  cgr__held held;  /* regions of the engine's that it holds */
+  int32_t records; /* times that `record` ran for it */
+  int32_t spare;
+  cgr__labels *labels;      /* of its nodes; NULL: captured without labels, or there was no memory */
+  cgr__addresses addresses; /* that it may hold, sorted */
+  uint64_t spare_words[5];  /* these pad to whole lines */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -154,9 +158,13 @@ static inline bool cgr__graph_is_stale(const cgr__graphs *graphs, const cgr__gra
 static inline bool cgr__graph_is_usable(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
   return entry->state == CGR_GRAPH_READY && !cgr__graph_is_stale(graphs, entry);
 }
-/* A region has just moved: the graphs that do not hold it are as fresh as before. */
+void cgr__graph_set_state(cgr__graph_entry *entry, cgr_graph_state state);
+/* A region has just moved, or been unregistered: the graphs that do not hold it are as fresh as before. */
 void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region);
 bool cgr__holds(const cgr__held *held, int32_t region);
+/* How many graphs that can be replayed hold the region; or may hold the address of one of the bytes. Under the lock. */
+int32_t cgr__graphs_count_region(const cgr__graphs *graphs, int32_t region);
+int32_t cgr__graphs_count_addresses(const cgr__graphs *graphs, const void *base, size_t bytes);
 /* Fails again, with the function and the key before the thread's last message. */
 cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key);
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats);
@@ -240,6 +248,7 @@ typedef struct cgr__open_capture {
   bool open;                        /* the stream captures */
   bool failed;                      /* what is captured from now on is dropped */
   cgr__held held;                   /* the regions that it holds so far */
+  cgr__addresses addresses;         /* that it may hold */
   int device_error;                 /* the device was lost at a break */
   struct cgr__labelling *labelling; /* NULL: the graph gets no labels */
   struct cgr__words *words;         /* the pieces are listed here, and no graph is made; NULL: they become a graph */
@@ -274,7 +283,7 @@ cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls
 /* What is captured holds `region`; `by_name` when `record` says so, which then names all regions that its attention calls do not
  * lie in. CGR_ERROR_OUT_OF_MEMORY. */
 cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name);
-/* The same for every region of the engine's that the address lies in. */
+/* The same for every region of the engine's that the address lies in, and for the address itself. */
 cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address);
 
 /* budget.c: what a list of captures may cost. The next one of a kind is expected to cost what those before it did, on average;

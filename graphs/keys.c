@@ -1,7 +1,7 @@
 /* Makes the entries and tables of the keys. Cold. */
 #include "graphs/graphs.h"
 
-_Static_assert(sizeof(cgr__graph_entry) == 3 * CGR__LINE_BYTES, "entries are whole lines");
+_Static_assert(sizeof(cgr__graph_entry) % CGR__LINE_BYTES == 0, "entries are whole lines");
 _Static_assert(offsetof(cgr__graph_entry, key) == CGR__LINE_BYTES, "a replay touches one line of its entry");
 
 #define MAX_BLOCKS 4096

@@ -32,4 +32,9 @@ uint64_t cgr__baked_hash(const cgr_runtime *rt) {
   return hash;
 }
 
-void cgr__baked_refresh(cgr_runtime *rt) { rt->graphs.baked_hash = cgr__baked_hash(rt); }
+void cgr__baked_refresh(cgr_runtime *rt) {
+  uint64_t hash = cgr__baked_hash(rt);
+  cgr__holders_lock();
+  rt->graphs.baked_hash = hash;
+  cgr__holders_unlock();
+}

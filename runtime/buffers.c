@@ -65,25 +65,3 @@ cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const cha
                    "cgr_buffer_get_declared: name is \"%.40s\", expected the name of a declared buffer (num_buffers is %d)", name,
                    runtime->setup.config.num_buffers);
 }
-
-cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region) {
-  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_register"));
-  CGR__REQUIRE(region, "cgr_region_register");
-  return cgr__regions_register(&runtime->regions, base, bytes, region);
-}
-
-cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes) {
-  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_move"));
-  CGR__TRY(cgr__regions_move(&runtime->regions, region, base, bytes));
-  cgr__graphs_region_moved(&runtime->graphs, region);
-  return CGR_OK;
-}
-
-cgr_status cgr_record_use(cgr_recorder *recorder, int32_t region) {
-  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_use"));
-  const cgr__step_recorder *rec = (const cgr__step_recorder *)(void *)recorder;
-  cgr_status status = cgr__regions_check(&rec->runtime->regions, "cgr_record_use", region);
-  if (status == CGR_OK && recorder->capture)
-    status = cgr__capture_hold(recorder->capture, region, true);
-  return cgr__recorder_latch(recorder, status);
-}

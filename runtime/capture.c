@@ -48,7 +48,9 @@ static cgr_status check_capture(cgr_runtime *rt, const char *function, const cgr
 /* Replays and eager steps come from one model: graphs of another are stale, and keys that failed are tried again. */
 static void keep_record(cgr_runtime *rt, const cgr_capture *c) {
   if (rt->record && (rt->record != c->record || rt->engine != c->engine)) {
+    cgr__holders_lock();
     cgr__regions_touch(&rt->regions);
+    cgr__holders_unlock();
     for (int32_t i = 0; i < rt->graphs.count; i++)
       rt->graphs.entry[i].failures = 0;
   }

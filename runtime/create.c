@@ -356,6 +356,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   cgr__baked_refresh(rt);
   rt->tickets = first_ticket();
   cgr__tick_clock_compare(&rt->statistics.clock);
+  cgr__memory_hold(rt);
   tell_setup(rt);
   return CGR_OK;
 }
@@ -386,6 +387,7 @@ static void release_device(cgr_runtime *rt) {
 }
 
 static void tear_down(cgr_runtime *rt) {
+  cgr__memory_let_go(rt);
   if (rt->dev)
     release_device(rt);
   free(rt->setup.layers);

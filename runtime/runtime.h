@@ -17,6 +17,7 @@
  *           dump.c      reads the flight recorder       ranges.c  what tools are told
  *           labels.c    what the nodes of graphs belong to
  *           timing.c    timestamps of the device         trace.c   steps as trace events
+ *           memory.c    regions, and memory that must not be freed
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
@@ -31,6 +32,7 @@
 #include "cgr/cgr.h"
 #include "devices/device.h"
 #include "devices/error.h"
+#include "devices/holders.h"
 #include "graphs/graphs.h"
 #include "graphs/recorder.h"
 #include "kernels/append.h"
@@ -177,6 +179,7 @@ struct cgr_runtime {
   unsigned char *arena; /* device memory */
   void *pinned;         /* the ring */
   void *host_block;     /* records and statistics, rows, compositions, keys, what backends keep */
+  cgr__holder holder;   /* asked before memory is freed */
   bool owns_device, owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
   char dead_message[320];
@@ -395,6 +398,12 @@ static inline cgr_status cgr__failure_of_prepared(const cgr_runtime *rt) {
 
 /* stats.c: checks the arguments of a function that writes a text; the runtime may be dead. */
 cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length);
+
+/* --------------------------------------------------------------------------------------------------------------- memory.c */
+
+/* From here on, cgr_memory_free refuses what the runtime uses; and no longer. */
+void cgr__memory_hold(cgr_runtime *rt);
+void cgr__memory_let_go(cgr_runtime *rt);
 
 /* -------------------------------------------------------------------------------------------------------------- capture.c */
 

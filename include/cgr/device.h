@@ -92,9 +92,18 @@ CGR_API const cgr_device_layer *cgr_validation_layer(void);
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
 /* Memory of the device, or page-locked memory of the host that the device reads and writes at the same address. Aligned to
- * 256 bytes, content undefined. Freeing NULL is allowed; an address that this device did not return is refused with
- * CGR_ERROR_INVALID_ARGUMENT. On the host device this is ordinary memory, as good as any other, and the engine may use it itself
- * while no work does. Freeing waits for the work that the device's streams have been given so far.
+ * 256 bytes, content undefined. On the host device this is ordinary memory, as good as any other, and the engine may use it itself
+ * while no work does.
+ *
+ * Freeing NULL is allowed; an address that this device did not return is refused with CGR_ERROR_INVALID_ARGUMENT. Refused with
+ * CGR_ERROR_STATE, by name, is memory in which a runtime of the process that is neither destroyed nor dead has
+ * - its layers' views, scales, slopes or sinks, a group's page table, or device_memory or pinned_memory: destroy it before;
+ * - a region of a graph that is not stale: move or unregister it, or release the graphs before;
+ * - an address that a parameter of such a graph's nodes holds, at a multiple of 8 bytes, an argument of its calls at breaks, or a
+ *   view of its attention calls and merges; a number that looks like one counts. What kernels find in memory or in variables of
+ *   their modules is not seen, nor are parameters of hidden nodes (cgr_runtime_audit).
+ * Whether a capture that is under way holds it, is not known. Freeing waits for the work that the device's streams have been given
+ * so far.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory);
 CGR_API cgr_status cgr_memory_free(cgr_device *device, void *memory);

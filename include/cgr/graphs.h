@@ -164,17 +164,21 @@ CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *c
 
 /* --------------------------------------------------------------------------------------------------------------- regions */
 
-/* A region is memory whose address graphs may hold. The arena, the rings and the KV views are registered at creation; an engine
- * adds its weights and activations. There are at most 4096 regions, the runtime's included, and none can be taken back. Moving
+/* A region is memory whose address graphs may hold. The arena, the rings, the KV views and their scales are registered at
+ * creation, and stay; an engine adds its weights and activations. There are at most 8192 regions, the runtime's included. Moving
  * one, even to where it already is, makes graphs that were captured before and hold it stale: their steps run eagerly
- * (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures them again. A graph holds every
- * region of the engine, unless its `record` says otherwise with cgr_record_use. The runtime's own regions cannot move. Regions
- * may overlap: an address belongs to each that covers it, and each counts by itself.
+ * (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures them again. Unregistering one does
+ * the same, and its number may be given to another. A graph holds every region of the engine, unless its `record` says otherwise
+ * with cgr_record_use. Regions may overlap: an address belongs to each that covers it, and each counts by itself.
+ *
+ * What a graph that is not stale holds is not freed: cgr_memory_free refuses it. First move or unregister the region, or release
+ * the graphs.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region);
 CGR_API cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes);
+CGR_API cgr_status cgr_region_unregister(cgr_runtime *runtime, int32_t region);
 
-/* Says, in a capture, that the graph holds an address in `region`, as returned by cgr_region_register. A `record` that calls this
+/* Says, in a capture, that the graph holds an address in `region`, as given by cgr_region_register. A `record` that calls this
  * must name every region in which its kernels, or the arguments of its calls at breaks, hold an address; those in which the views
  * of its attention calls begin are known. One that never calls it holds all regions. In other steps only the number is checked.
  * Threads one · Capture ok · Sync never · Alloc cold in a capture, else never */

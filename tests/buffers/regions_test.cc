@@ -3,9 +3,11 @@
 
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "buffers/regions.h"
 #include "tests/support/expect.h"
+#include "tests/support/seed.h"
 
 namespace {
 
@@ -110,6 +112,71 @@ TEST(Regions, NoAddressAndNoBytesAreRefused) {
   EXPECT_EQ(r.regions->epoch, 0u);
 }
 
+// A number that is free again is given again, the lowest first; whatever is known of it is gone.
+TEST(Regions, UnregisteredNumbersAreGivenAgain) {
+  Registry r(2);
+  int32_t region[4], again = -1;
+  for (int32_t &each : region)
+    ASSERT_EQ(r.Register(r.memory, 8, &each), CGR_OK);
+  ASSERT_EQ(cgr__regions_unregister(r.regions.get(), region[2]), CGR_OK);
+  ASSERT_EQ(cgr__regions_unregister(r.regions.get(), region[0]), CGR_OK);
+  EXPECT_EQ(r.regions->epoch, 2u) << "what holds one is stale";
+  EXPECT_EQ(r.regions->region[region[2]].bytes, 0u);
+  for (int32_t gone : { region[0], region[2] }) {
+    const std::string number = "region is " + std::to_string(gone) + ", which has been unregistered";
+    ExpectMessage(r.Move(gone, r.memory, 8), CGR_ERROR_INVALID_ARGUMENT, { "cgr_region_move", number });
+    ExpectMessage(cgr__regions_unregister(r.regions.get(), gone), CGR_ERROR_INVALID_ARGUMENT,
+                  { "cgr_region_unregister", number });
+  }
+  EXPECT_EQ(r.regions->epoch, 2u);
+  for (int32_t want : { region[0], region[2], region[3] + 1 }) {
+    ASSERT_EQ(r.Register(r.memory + 1, 4, &again), CGR_OK);
+    EXPECT_EQ(again, want);
+    EXPECT_EQ(r.regions->region[again].base, r.memory + 1);
+  }
+  EXPECT_EQ(r.regions->epoch, 2u);
+}
+
+TEST(Regions, TheRuntimesOwnAreNotUnregistered) {
+  Registry r(3);
+  int32_t region;
+  ASSERT_EQ(r.Register(r.memory, 8, &region), CGR_OK);
+  for (int32_t own = 0; own < 3; own++)
+    ExpectMessage(cgr__regions_unregister(r.regions.get(), own), CGR_ERROR_INVALID_ARGUMENT,
+                  { "cgr_region_unregister", "region is " + std::to_string(own), "3 .. 3", "the runtime's own" });
+  for (int32_t bad : { -1, 4, INT32_MAX, INT32_MIN })
+    ExpectMessage(cgr__regions_unregister(r.regions.get(), bad), CGR_ERROR_INVALID_ARGUMENT,
+                  { "cgr_region_unregister", "region is " + std::to_string(bad), "3 .. 3" });
+  EXPECT_EQ(r.regions->region[0].bytes, 16u);
+  EXPECT_EQ(r.regions->epoch, 0u);
+}
+
+// Against a set of the numbers that are in use, with a registry that is full from time to time.
+TEST(Regions, ComeAndGoAtRandom) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  Registry r(2);
+  std::set<int32_t> in_use;
+  uint64_t epoch = 0;
+  for (int n = 0; n < 300000 && !HasFailure(); n++) {
+    const bool grows = n / 20000 % 2 == 0;
+    int32_t region = -1;
+    if (random.OneIn(grows ? 4 : 2) && !in_use.empty()) {
+      auto victim = in_use.lower_bound(random.Pick32(2, CGR__MAX_REGIONS - 1));
+      victim = victim == in_use.end() ? in_use.begin() : victim;
+      ASSERT_EQ(cgr__regions_unregister(r.regions.get(), *victim), CGR_OK);
+      in_use.erase(victim);
+      EXPECT_EQ(r.regions->epoch, ++epoch);
+    } else if (int32_t(in_use.size()) == CGR__MAX_REGIONS - 2) {
+      EXPECT_EQ(r.Register(r.memory, 8, &region), CGR_ERROR_OUT_OF_MEMORY);
+    } else {
+      ASSERT_EQ(r.Register(r.memory, 8, &region), CGR_OK);
+      EXPECT_TRUE(region >= 2 && region < CGR__MAX_REGIONS && in_use.insert(region).second) << region;
+    }
+  }
+}
+
 TEST(Regions, NoMoreThanTheLimit) {
   Registry r(1);
   int32_t region = -1;
@@ -117,7 +184,8 @@ TEST(Regions, NoMoreThanTheLimit) {
     ASSERT_EQ(r.Register(r.memory, 8, &region), CGR_OK);
   EXPECT_EQ(region, CGR__MAX_REGIONS - 1);
   ExpectMessage(r.Register(r.memory, 8, &region), CGR_ERROR_OUT_OF_MEMORY,
-                { "cgr_region_register", std::to_string(CGR__MAX_REGIONS) });
+                { "cgr_region_register: of " + std::to_string(CGR__MAX_REGIONS) + " regions 1 are the runtime's own",
+                  std::to_string(CGR__MAX_REGIONS - 1) + " are registered", "0 are free", "cgr_region_unregister" });
   EXPECT_EQ(region, CGR__MAX_REGIONS - 1);
   EXPECT_EQ(r.Move(CGR__MAX_REGIONS - 1, r.memory + 1, 8), CGR_OK);
 }

@@ -175,6 +175,65 @@ TEST_P(HeldRegions, NumbersThatAreNoRegionAreRefused) {
   }
 }
 
+// Unregistering one makes stale what a move would. Graphs that were captured while its number meant something else stay stale.
+TEST_P(HeldRegions, AnUnregisteredOneMakesStaleThoseThatHeldIt) {
+  Move(attended_);
+  CaptureNaming(2);
+  CGR_ASSERT_OK(cgr_region_unregister(engine_->rt, unnamed_));
+  EXPECT_EQ(Stale(), List());
+  CGR_ASSERT_OK(cgr_region_unregister(engine_->rt, other_));
+  EXPECT_EQ(Stale(), (List{ 4, 8 }));
+  engine_->Step(engine_->Decode(rows_));
+  EXPECT_EQ(engine_->step.reason, CGR_REASON_STALE);
+  for (int32_t gone : { other_, unnamed_ }) { // the numbers mean something else now
+    int32_t again = -1;
+    CGR_ASSERT_OK(cgr_region_register(engine_->rt, engine_->state.next_tokens, 4, &again));
+    EXPECT_EQ(again, gone);
+    EXPECT_EQ(Stale(), (List{ 4, 8 }));
+    CGR_ASSERT_OK(cgr_region_move(engine_->rt, again, engine_->state.token_table, 4));
+    EXPECT_EQ(Stale(), (List{ 4, 8 }));
+  }
+  CaptureNaming(8);
+  EXPECT_EQ(Stale(), List());
+  CGR_ASSERT_OK(cgr_region_unregister(engine_->rt, named_));
+  EXPECT_EQ(Stale(), (List{ 1, 2, 4, 8 }));
+  CGR_ASSERT_OK(engine_->Capture()); // which holds all there are
+  CGR_ASSERT_OK(cgr_region_unregister(engine_->rt, other_));
+  EXPECT_EQ(Stale(), (List{ 1, 2, 4, 8 }));
+  CGR_ASSERT_OK(engine_->Capture());
+}
+
+TEST_P(HeldRegions, NoRecordUsesAnUnregisteredOne) {
+  CGR_ASSERT_OK(cgr_region_unregister(engine_->rt, other_));
+  const std::string text = "cgr_record_use: region is " + std::to_string(other_) + ", which has been unregistered";
+  engine_->hook = [this](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+    return at == 0 ? cgr_record_use(recorder, other_) : CGR_OK;
+  };
+  ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK, { text });
+  CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(rows_)));
+  ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { text });
+  engine_->hook = [this](cgr_recorder *, const cgr_record_info &, int32_t at) {
+    return at == 0 ? cgr_region_unregister(engine_->rt, named_) : CGR_OK;
+  };
+  ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK, { "cgr_region_unregister", "inside record" });
+  engine_->hook = nullptr;
+  CGR_ASSERT_OK(engine_->Capture());
+}
+
+// An engine that loads adapters all day.
+TEST_P(HeldRegions, AHundredThousandComeAndGo) {
+  CGR_ASSERT_OK(engine_->Capture());
+  engine_->Step(engine_->Decode(rows_));
+  for (int n = 0; n < 100000 && !HasFailure(); n++) {
+    int32_t region = -1;
+    CGR_ASSERT_OK(cgr_region_register(engine_->rt, engine_->state.token_table, 4, &region));
+    EXPECT_EQ(region, unnamed_ + 1);
+    CGR_ASSERT_OK(cgr_region_unregister(engine_->rt, region));
+  }
+  EXPECT_EQ(Stale(), (List{ 1, 2, 4, 8 })); // their `record` names none
+  CGR_ASSERT_OK(engine_->Capture());
+}
+
 // A capture that fails after it has named regions leaves nothing behind (the sanitizers see it).
 TEST_P(HeldRegions, AFailedCaptureHoldsNothing) {
   engine_->hook = [this](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {

@@ -130,6 +130,7 @@ TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
   RefusedNull("view", [&] { return cgr_buffer_get_declared(rt, 0, "a", nullptr); });
   RefusedNull("base", [&] { return cgr_region_register(rt, nullptr, 16, &region); });
   RefusedNull("region", [&] { return cgr_region_register(rt, memory, 16, nullptr); });
+  RefusedNull("cgr_region_unregister: runtime", [&] { return cgr_region_unregister(nullptr, region); });
 }
 
 TEST_P(NullArguments, CallsOfARecorderRefuseThem) {
