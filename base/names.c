@@ -45,6 +45,9 @@ NAMES(cgr_graph_support, cgr_graph_support_name, { CGR_SUPPORT_DEFAULT, "default
       { CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE, "uniform single token decode" }, { CGR_SUPPORT_UNIFORM_BATCH, "uniform batch" },
       { CGR_SUPPORT_ALWAYS, "always" })
 
+NAMES(cgr_flashinfer_layout, cgr_flashinfer_layout_name, { CGR_FLASHINFER_V0_6_18, "v0.6.18" },
+      { CGR_FLASHINFER_V0_7_1, "v0.7.1" })
+
 NAMES(cgr_flashmla_layout, cgr_flashmla_layout_name, { CGR_FLASHMLA_CURRENT, "current" }, { CGR_FLASHMLA_V1, "v1" })
 
 NAMES(cgr_guard_error, cgr_guard_error_name, { CGR_GUARD_NONE, "none" }, { CGR_GUARD_SEQUENCE, "sequence" },

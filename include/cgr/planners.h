@@ -158,10 +158,11 @@ CGR_API cgr_status cgr_metadata_build(const cgr_metadata *metadata);
 
 /* The scheduler metadata of FlashAttention-3's kernels for batches of varied lengths, compute capability 9.0: what
  * mha_fwd_get_scheduler_metadata derives, and prepare_varlen_num_blocks writes, bit for bit (hopper/flash_api.cpp,
- * heuristics.h, tile_size.h and flash_prepare_scheduler.cu). */
+ * heuristics.h, tile_size.h and flash_prepare_scheduler.cu). FlashAttention-4 has other metadata, which is not here. */
 typedef enum cgr_fa3_layout {
-  CGR_FA3_UPSTREAM = 0, /* Dao-AILab/flash-attention at 0251105a2fb1 */
-  CGR_FA3_VLLM = 1      /* vllm-project/flash-attention at 617264c1c795, built as its CMakeLists.txt does */
+  CGR_FA3_UPSTREAM = 0, /* Dao-AILab/flash-attention at 0251105a2fb1 (August 2026) */
+  CGR_FA3_VLLM = 1      /* vllm-project/flash-attention at 617264c1c795 (August 2026), built as its CMakeLists.txt does; the same
+                           since April 2026, as in vLLM 0.25. Before that FP8 has other tiles: give tile_m and tile_n */
 } cgr_fa3_layout;
 
 /* Name ("upstream"); static storage, never NULL.
@@ -200,7 +201,8 @@ typedef struct cgr_fa3_input {
                                   whole tiles: then a plan with -1 is not for them */
   int32_t num_splits;          /* most splits of a request, 1 .. 255; 1: batch-invariant; 0: as FlashAttention's heuristic says,
                                   which is not for graphs: it follows max_query_len, max_seq_len and the SMs, and so would the
-                                  partials */
+                                  partials. FlashAttention's product wraps around from 2^31 bytes of keys and values of a head
+                                  on (4 Mi tokens of 128 in bf16), and may then choose another number; this one does not */
   int32_t num_multiprocessors; /* SMs that the attention kernel may use, 1 .. 4096 */
   int32_t tile_m, tile_n;      /* rows and keys of a tile, 16 .. 512, for kernels built with others; 0: FlashAttention's.
                                   Both or none */
@@ -260,7 +262,9 @@ CGR_API cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *inpu
  * last one), begin_block_idx, end_block_idx (one past the last), begin_split_idx, is_first_req_splitted, is_last_req_splitted,
  * and padding.
  * V1, csrc/smxx/get_mla_metadata.cu at 1408756a88e5: begin_idx, begin_block_idx, end_idx, end_block_idx,
- * begin_n_split_idx, and three unused words. */
+ * begin_n_split_idx, and three unused words.
+ * A third layout is not served: that of the dense FP8 kernels in vLLM's fork (csrc/extension/sm90/dense_fp8) and in sgl-flash-mla.
+ * It has begin and end in tokens, and no block for an empty request. V1 looks like it, and is wrong for those kernels. */
 typedef enum cgr_flashmla_layout { CGR_FLASHMLA_CURRENT = 0, CGR_FLASHMLA_V1 = 1 } cgr_flashmla_layout;
 
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -390,16 +394,30 @@ CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
 
 /* The plans of FlashInfer's batch decode (DecodePlan) and of its batch prefill with a paged KV cache, FA2 path (PrefillPlan),
  * which also serves decode with tensor cores (fast_decode_plan): the same plan_info and the same content of the int workspace,
- * bit for bit, as include/flashinfer/attention/scheduler.cuh of flashinfer-ai/flashinfer fb28d7242b35. Words that FlashInfer
- * leaves as they were are 0 here.
+ * bit for bit, as include/flashinfer/attention/scheduler.cuh. Words that FlashInfer leaves as they were are 0 here. On compute
+ * capability 9.0 FlashInfer's backend "auto" takes another plan (fa3, PrefillSM90Plan): pass backend="fa2". Neither that one, nor
+ * MLAPlan, nor TwoStageHolisticPlan (BatchAttention) is here.
  *
- * int workspace, i32 unless said otherwise, at the byte offsets that plan_info names, each aligned to 16 except kv_chunk_size:
+ * The decode plan is that of releases 0.6.18 to 0.7.2.post1. The prefill plan changed in 0.7.1, so `layout` HAS TO NAME the
+ * release whose kernels run it; 0 is the older one, for callers that knew no other. 0.7.1 and later look at block_valid_mask in
+ * every graph. A plan of the older layout that is not split has none: they take other words for it, and leave out rows without an
+ * error. */
+typedef enum cgr_flashinfer_layout {
+  CGR_FLASHINFER_V0_6_18 = 0, /* 0.6.18 to 0.7.0.post1 (flashinfer-ai/flashinfer fb28d7242b35): the mask is there when split */
+  CGR_FLASHINFER_V0_7_1 = 1   /* 0.7.1 to 0.7.2.post1: the mask is there with a graph, and without one never; fewer partials */
+} cgr_flashinfer_layout;
+
+/* Name ("v0.7.1").
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_flashinfer_layout_name(cgr_flashinfer_layout layout);
+
+/* int workspace, i32 unless said otherwise, at the byte offsets that plan_info names, each aligned to 16 except kv_chunk_size:
  *     request_indices [tiles], qo_tile_indices [tiles] (prefill), kv_tile_indices [tiles],
  *     o_indptr (decode [tiles + 1], of which B + 1 are used; prefill [B + 1]), kv_chunk_size [1] in tokens,
  *     total_num_rows [1] (prefill with a graph), merge_indptr [total_num_rows + 1] (prefill, split), block_valid_mask u8 [tiles]
- *     (split). `tiles` is padded_batch_size.
- * float workspace, fp32, when split: v [num_q_heads][tiles][cta_tile_q][head_dim], then s [num_q_heads][tiles][cta_tile_q];
- * cta_tile_q is 1 for decode.
+ *     (split; prefill as `layout` says). `tiles` is padded_batch_size.
+ * float workspace, fp32, when split: v [rows][num_q_heads][head_dim], then s [rows][num_q_heads]. `rows` is tiles for decode; for
+ * prefill tiles * cta_tile_q, since 0.7.1 divided by the query heads of a KV head and rounded up.
  *
  * With `graph` not 0 (enable_cuda_graph) sizes, offsets and plan_info follow from the input without its arrays, so that a
  * captured graph's addresses and launches hold for every batch. Without it they follow from the lengths.
@@ -408,7 +426,7 @@ CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
  * for the chunk size (FlashInfer overruns its arrays in such batches; wherever it does not, the plans are equal);
  * num_requests 0 (a division by zero), a graph with total_num_rows below num_requests - 1 (an unsigned wrap) and qo_indptr above
  * total_num_rows (an overrun) are refused, as are numbers that do not fit in 32 bits. With uniform_q_len a request may also have
- * no rows. With disable_split_kv kv_chunk_size is -page_size, as in FlashInfer: nobody reads it.
+ * no rows. With disable_split_kv kv_chunk_size is -page_size, as in FlashInfer: no kernel reads it.
  *
  * Requests from *live_requests on are padding: they count as 0 pages and 0 rows, whatever the arrays hold there. */
 typedef struct cgr_flashinfer_decode_input {
@@ -444,7 +462,8 @@ typedef struct cgr_flashinfer_prefill_input {
   int32_t head_dim_qk, head_dim_vo; /* 1 .. 65536 */
   int32_t page_size;                /* tokens, 1 .. 65536; pages of a request * page_size are at most 2^31 - 1 */
   int32_t kv_dtype_bytes;           /* 1 .. 4; 0: 2 */
-  int32_t window;                   /* keys that a query sees, its own included: window_left + 1; 0: all */
+  int32_t window;                   /* keys that a query sees, its own included: window_left + 1; 0: all. For causal kernels,
+                                       as FlashInfer plans: see `unmasked` */
   int32_t fixed_split_size;         /* pages of a chunk; 0: searched for. Times page_size at most 2^31 - 1 */
   int32_t disable_split_kv;         /* not 0: a request's KV is one chunk */
   int32_t force_split_kv;           /* not 0, with a graph and fixed_split_size: split_kv is 1 even where no request has two
@@ -457,11 +476,15 @@ typedef struct cgr_flashinfer_prefill_input {
   int32_t shared_memory;       /* bytes that a block may have (sharedMemPerBlockOptin); 0: 232448, of compute capability 9.0 */
   int32_t graph;               /* not 0: enable_cuda_graph */
   int32_t reserved;            /* 0 */
-  uint64_t float_workspace_bytes; /* that the caller has; 0: not checked */
+  uint64_t float_workspace_bytes; /* that the caller has; 0: not checked, and it has plan->float_bytes */
+  int32_t layout;   /* cgr_flashinfer_layout */
+  int32_t unmasked; /* not 0: a query also sees keys after its own. A window is then refused, unless disable_split_kv is set: where
+                       KV is split FlashInfer's kernel counts the keys of a window as if there were none after the query's, and
+                       leaves out keys. 0: with a window the kernel has to be causal */
 } cgr_flashinfer_prefill_input;
 #define CGR_FLASHINFER_PREFILL_INPUT_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_flashinfer_prefill_input), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-    0, 0 }
+    0, 0, 0, 0 }
 
 /* What FlashInfer's plan functions return, and the workspaces that the plan takes. In info, offsets in bytes:
  * decode   padded_batch_size, v_offset, s_offset, request_indices_offset, kv_tile_indices_offset, o_indptr_offset,

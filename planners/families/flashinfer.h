@@ -1,6 +1,7 @@
 /* FlashInfer's plans of batch decode and of batch prefill with a paged KV cache (FA2): what
- * include/flashinfer/attention/scheduler.cuh of flashinfer-ai/flashinfer fb28d7242b35 computes in DecodePlan and PrefillPlan, and
- * FA2DetermineCtaTileQ of utils.cuh.
+ * include/flashinfer/attention/scheduler.cuh computes in DecodePlan and PrefillPlan, and FA2DetermineCtaTileQ of utils.cuh; read
+ * at flashinfer-ai/flashinfer fb28d7242b35 and in release 0.7.2.post1. The layouts (cgr_flashinfer_layout) differ in where the
+ * mask and the partials are, not in the tiles.
  *
  * A tile is one (request, q tile, KV chunk). A q tile is cta_tile_q packed rows, a row being a new token with one query head of a
  * group; decode has one q tile for each request, even an empty one. All requests are cut into chunks of the same number of pages:
@@ -27,16 +28,17 @@ enum cgr__flashinfer_mode {
 };
 
 /* Byte offsets in the int workspace; -1: no such array. They stand in this order. */
-typedef struct cgr__flashinfer_layout {
+typedef struct cgr__flashinfer_places {
   int64_t request_indices, q_tile_indices, kv_tile_indices, o_indptr, kv_chunk_size, total_num_rows, merge_indptr, valid_mask;
   int64_t bytes;
-} cgr__flashinfer_layout;
+} cgr__flashinfer_places;
 
 /* What a plan depends on besides the live lengths; with a graph it is complete without them. */
 typedef struct cgr__flashinfer_key {
   bool decode, graph;
   bool split_kv;
   bool only_uniform; /* a request has uniform_rows or none */
+  int32_t layout;    /* cgr_flashinfer_layout, of prefill */
   int32_t mode;      /* enum cgr__flashinfer_mode */
   int32_t num_requests;
   int32_t uniform_rows; /* of each request when there is no qo_indptr */
@@ -50,7 +52,7 @@ typedef struct cgr__flashinfer_key {
   int32_t fixed_chunk, min_chunk;
   int32_t max_tiles; /* that the search aims at */
   int32_t tiles;     /* padded_batch_size */
-  cgr__flashinfer_layout at;
+  cgr__flashinfer_places at;
 } cgr__flashinfer_key;
 
 /* What the search looks at. */

@@ -54,7 +54,7 @@ cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flash
                                 .min_chunk = min_chunk(in->page_size),
                                 .max_tiles = max_grid / in->num_kv_heads };
   key->tiles = fills ? in->num_requests : key->max_tiles;
-  cgr__flashinfer_set_layout(key);
+  cgr__flashinfer_set_places(key);
   *open = !key->graph;
   return CGR_OK;
 }
@@ -81,6 +81,21 @@ static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfe
   CGR__TRY(CGR__CHECK_RANGES(function, ranges));
   const cgr__range split = { "fixed_split_size", in->fixed_split_size, 0, INT32_MAX / in->page_size };
   return cgr__check_ranges(function, &split, 1);
+}
+
+/* What the attention kernel is. Where KV is split it numbers a query's partials by the keys that a window leaves, none of them
+ * after the query, whatever its mask: no plan can give it the others. */
+static cgr_status check_kernel(const char *function, const cgr_flashinfer_prefill_input *in) {
+  if (in->layout != CGR_FLASHINFER_V0_6_18 && in->layout != CGR_FLASHINFER_V0_7_1)
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected %d or %d, a cgr_flashinfer_layout", function, in->layout,
+                     CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1);
+  if (in->unmasked && in->window > 0 && !in->disable_split_kv)
+    return cgr__fail(
+        CGR_ERROR_UNSUPPORTED,
+        "%s: window is %d with unmasked, expected 0, or disable_split_kv not 0: FlashInfer splits the keys of a window "
+        "as if a query saw none after its own",
+        function, in->window);
+  return CGR_OK;
 }
 
 /* What the graph's tiles are, from the numbers of requests and rows. */
@@ -113,6 +128,7 @@ static cgr__flashinfer_key prefill_key(const cgr_flashinfer_prefill_input *in) {
   bool fixed = in->fixed_split_size > 0 && !in->disable_split_kv;
   cgr__flashinfer_key key = { .graph = in->graph != 0,
                               .only_uniform = in->graph && in->uniform_q_len > 0,
+                              .layout = in->layout,
                               .num_requests = in->num_requests,
                               .uniform_rows = in->uniform_q_len > 0 ? in->uniform_q_len : 1,
                               .total_rows = in->total_num_rows,
@@ -152,13 +168,14 @@ cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flas
   CGR__TRY(check_heads(function, in->num_q_heads, in->num_kv_heads));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in->reserved));
+  CGR__TRY(check_kernel(function, in));
   *key = prefill_key(in);
   *open = !key->graph || (key->mode == CGR__FLASHINFER_FIXED && !in->force_split_kv);
   CGR__TRY(check_implied_rows(function, in, key));
   if (!key->graph)
     return CGR_OK;
   CGR__TRY(set_graph_tiles(function, in, key));
-  cgr__flashinfer_set_layout(key);
+  cgr__flashinfer_set_places(key);
   return CGR_OK;
 }
 
@@ -206,9 +223,9 @@ static cgr_status settle(const char *function, cgr__flashinfer_key *key, const c
 static int64_t rounded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 cgr_flashinfer_plan cgr__flashinfer_describe(const cgr__flashinfer_key *key) {
-  const cgr__flashinfer_layout *at = &key->at;
-  int64_t s_bytes = (int64_t)key->num_q_heads * key->tiles * key->cta_tile_q * 4, v_bytes = s_bytes * key->head_dim;
-  int64_t s_offset = key->split_kv ? rounded(v_bytes) : 0;
+  const cgr__flashinfer_places *at = &key->at;
+  int64_t split_rows = key->split_kv ? cgr__flashinfer_partial_rows(key) : 0;
+  int64_t s_bytes = key->num_q_heads * split_rows * 4, s_offset = rounded(s_bytes * key->head_dim);
   int64_t merge = at->merge_indptr < 0 ? 0 : at->merge_indptr, mask = at->valid_mask < 0 ? 0 : at->valid_mask;
   int64_t rows = at->total_num_rows < 0 ? 0 : at->total_num_rows;
   const int64_t decode[] = { key->tiles,   0,    s_offset,          at->request_indices, at->kv_tile_indices,
@@ -233,7 +250,7 @@ cgr_flashinfer_plan cgr__flashinfer_describe(const cgr__flashinfer_key *key) {
   for (int32_t i = 0; i < plan.num_info; i++)
     plan.info[i] = key->decode ? decode[i] : prefill[i];
   plan.int_bytes = (uint64_t)at->bytes;
-  plan.float_bytes = key->split_kv ? (uint64_t)(s_offset + s_bytes) : 0;
+  plan.float_bytes = (uint64_t)(s_offset + s_bytes);
   return plan;
 }
 

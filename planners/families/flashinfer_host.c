@@ -36,14 +36,19 @@ void cgr__flashinfer_set_tile(cgr__flashinfer_key *key, int32_t cta_tile_q) {
     key->window_pages = (int32_t)cgr__flashinfer_ceil_div((int64_t)key->window - 1 + cta_tile_q, key->page_size);
 }
 
-static int64_t place(cgr__flashinfer_layout *at, int64_t bytes, int64_t alignment) {
+static int64_t place(cgr__flashinfer_places *at, int64_t bytes, int64_t alignment) {
   int64_t offset = (at->bytes + alignment - 1) / alignment * alignment;
   at->bytes = offset + bytes;
   return offset;
 }
 
-void cgr__flashinfer_set_layout(cgr__flashinfer_key *key) {
-  cgr__flashinfer_layout *at = &key->at;
+/* Since 0.7.1 prefill has a mask with every graph, whose launch has more CTAs than a plan has tiles, and with no other plan. */
+static bool has_mask(const cgr__flashinfer_key *key) {
+  return !key->decode && key->layout == CGR_FLASHINFER_V0_7_1 ? key->graph : key->split_kv;
+}
+
+void cgr__flashinfer_set_places(cgr__flashinfer_key *key) {
+  cgr__flashinfer_places *at = &key->at;
   int64_t tiles = key->tiles;
   memset(at, 0, sizeof *at);
   at->q_tile_indices = at->total_num_rows = at->merge_indptr = at->valid_mask = -1;
@@ -55,11 +60,17 @@ void cgr__flashinfer_set_layout(cgr__flashinfer_key *key) {
   at->kv_chunk_size = place(at, 4, 1);
   if (!key->decode && key->graph)
     at->total_num_rows = place(at, 4, 16);
-  if (key->split_kv) {
-    if (!key->decode)
-      at->merge_indptr = place(at, (key->total_rows + (int64_t)1) * 4, 16);
+  if (key->split_kv && !key->decode)
+    at->merge_indptr = place(at, (key->total_rows + (int64_t)1) * 4, 16);
+  if (has_mask(key))
     at->valid_mask = place(at, tiles, 16);
-  }
+}
+
+/* A q tile has cta_tile_q packed rows, which are as many rows for each query head of a group. Before 0.7.1 each had room for
+ * all. */
+int64_t cgr__flashinfer_partial_rows(const cgr__flashinfer_key *key) {
+  int64_t packed = (int64_t)key->tiles * key->cta_tile_q;
+  return !key->decode && key->layout == CGR_FLASHINFER_V0_7_1 ? cgr__flashinfer_ceil_div(packed, key->group) : packed;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- requests */
@@ -171,7 +182,7 @@ bool cgr__flashinfer_settle(cgr__flashinfer_key *key, const cgr__flashinfer_arra
       return false;
     key->tiles = (int32_t)batch->tiles;
   }
-  cgr__flashinfer_set_layout(key);
+  cgr__flashinfer_set_places(key);
   return true;
 }
 

@@ -20,7 +20,10 @@ int32_t cgr__flashinfer_cta_tile_q(const cgr__flashinfer_key *key, int64_t packe
 void cgr__flashinfer_set_tile(cgr__flashinfer_key *key, int32_t cta_tile_q);
 
 /* Sets the offsets; tiles and split_kv are known. */
-void cgr__flashinfer_set_layout(cgr__flashinfer_key *key);
+void cgr__flashinfer_set_places(cgr__flashinfer_key *key);
+
+/* Rows of the partials, each with all query heads. */
+int64_t cgr__flashinfer_partial_rows(const cgr__flashinfer_key *key);
 
 /* Whether a plan takes the lengths. Otherwise `*request` is the first that is wrong (-1: qo_indptr does not begin at 0) and
  * `*rows` whether its rows are. */

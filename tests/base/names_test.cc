@@ -36,6 +36,7 @@ namespace {
   X(CGR_GUARD_CHANGE)
 #define PLAN_FLAGS(X) X(CGR_PLAN_CAPTURE) X(CGR_PLAN_FAST) X(CGR_PLAN_BOUNDS)
 #define FA3_LAYOUTS(X) X(CGR_FA3_UPSTREAM) X(CGR_FA3_VLLM)
+#define FLASHINFER_LAYOUTS(X) X(CGR_FLASHINFER_V0_6_18) X(CGR_FLASHINFER_V0_7_1)
 #define FLASHMLA_LAYOUTS(X) X(CGR_FLASHMLA_CURRENT) X(CGR_FLASHMLA_V1)
 #define KINDS(X) X(CGR_KIND_NONE) X(CGR_KIND_PIECEWISE) X(CGR_KIND_FULL)
 #define MODES(X)                                                                                                              \
@@ -76,35 +77,36 @@ namespace {
 // clang-format on
 
 // LIST(type, its name function, cases that are not values, X of every enumerator)
-#define ENUMS(LIST)                                                       \
-  LIST(cgr_dtype, cgr_dtype_name, , DTYPES)                               \
-  LIST(cgr_device_kind, cgr_device_kind_name, , DEVICE_KINDS)             \
-  LIST(cgr_host_schedule, cgr_host_schedule_name, , SCHEDULES)            \
-  LIST(cgr_kv_layout, cgr_kv_layout_name, , LAYOUTS)                      \
-  LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)                \
-  LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS)    \
-  LIST(cgr_backend_flag, cgr_backend_flag_name, , BACKEND_FLAGS)          \
-  LIST(cgr_planned, cgr_planned_name, , PLANNED)                          \
-  LIST(cgr_plan_flag, cgr_plan_flag_name, , PLAN_FLAGS)                   \
-  LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)             \
-  LIST(cgr_guard_error, cgr_guard_error_name, , GUARD_ERRORS)             \
-  LIST(cgr_fa3_layout, cgr_fa3_layout_name, , FA3_LAYOUTS)                \
-  LIST(cgr_flashmla_layout, cgr_flashmla_layout_name, , FLASHMLA_LAYOUTS) \
-  LIST(cgr_graph_kind, cgr_graph_kind_name, , KINDS)                      \
-  LIST(cgr_graph_mode, cgr_graph_mode_name, , MODES)                      \
-  LIST(cgr_dimension, cgr_dimension_name, , DIMENSIONS)                   \
-  LIST(cgr_source, cgr_source_name, , SOURCES)                            \
-  LIST(cgr_log_level, cgr_log_level_name, , LOG_LEVELS)                   \
-  LIST(cgr_buffer, cgr_buffer_name, case CGR_BUFFER_COUNT_:, BUFFERS)     \
-  LIST(cgr_count, cgr_count_name, , COUNTS)                               \
-  LIST(cgr_request_flag, cgr_request_flag_name, , REQUEST_FLAGS)          \
-  LIST(cgr_value_flag, cgr_value_flag_name, , VALUE_FLAGS)                \
-  LIST(cgr_reason, cgr_reason_name, case CGR_REASON_COUNT_:, REASONS)     \
-  LIST(cgr_step_state, cgr_step_state_name, , STEP_STATES)                \
-  LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)             \
-  LIST(cgr_capture_flag, cgr_capture_flag_name, , CAPTURE_FLAGS)          \
-  LIST(cgr_flight_outcome, cgr_flight_outcome_name, , FLIGHT_OUTCOMES)    \
-  LIST(cgr_timing_mode, cgr_timing_mode_name, , TIMING_MODES)             \
+#define ENUMS(LIST)                                                             \
+  LIST(cgr_dtype, cgr_dtype_name, , DTYPES)                                     \
+  LIST(cgr_device_kind, cgr_device_kind_name, , DEVICE_KINDS)                   \
+  LIST(cgr_host_schedule, cgr_host_schedule_name, , SCHEDULES)                  \
+  LIST(cgr_kv_layout, cgr_kv_layout_name, , LAYOUTS)                            \
+  LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)                      \
+  LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS)          \
+  LIST(cgr_backend_flag, cgr_backend_flag_name, , BACKEND_FLAGS)                \
+  LIST(cgr_planned, cgr_planned_name, , PLANNED)                                \
+  LIST(cgr_plan_flag, cgr_plan_flag_name, , PLAN_FLAGS)                         \
+  LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)                   \
+  LIST(cgr_guard_error, cgr_guard_error_name, , GUARD_ERRORS)                   \
+  LIST(cgr_fa3_layout, cgr_fa3_layout_name, , FA3_LAYOUTS)                      \
+  LIST(cgr_flashinfer_layout, cgr_flashinfer_layout_name, , FLASHINFER_LAYOUTS) \
+  LIST(cgr_flashmla_layout, cgr_flashmla_layout_name, , FLASHMLA_LAYOUTS)       \
+  LIST(cgr_graph_kind, cgr_graph_kind_name, , KINDS)                            \
+  LIST(cgr_graph_mode, cgr_graph_mode_name, , MODES)                            \
+  LIST(cgr_dimension, cgr_dimension_name, , DIMENSIONS)                         \
+  LIST(cgr_source, cgr_source_name, , SOURCES)                                  \
+  LIST(cgr_log_level, cgr_log_level_name, , LOG_LEVELS)                         \
+  LIST(cgr_buffer, cgr_buffer_name, case CGR_BUFFER_COUNT_:, BUFFERS)           \
+  LIST(cgr_count, cgr_count_name, , COUNTS)                                     \
+  LIST(cgr_request_flag, cgr_request_flag_name, , REQUEST_FLAGS)                \
+  LIST(cgr_value_flag, cgr_value_flag_name, , VALUE_FLAGS)                      \
+  LIST(cgr_reason, cgr_reason_name, case CGR_REASON_COUNT_:, REASONS)           \
+  LIST(cgr_step_state, cgr_step_state_name, , STEP_STATES)                      \
+  LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)                   \
+  LIST(cgr_capture_flag, cgr_capture_flag_name, , CAPTURE_FLAGS)                \
+  LIST(cgr_flight_outcome, cgr_flight_outcome_name, , FLIGHT_OUTCOMES)          \
+  LIST(cgr_timing_mode, cgr_timing_mode_name, , TIMING_MODES)                   \
   LIST(cgr_phase, cgr_phase_name, case CGR_PHASE_COUNT_:, PHASES)
 
 // Fails to compile when an enumerator is not listed.

@@ -1,6 +1,8 @@
 // What FlashInfer's plans refuse, and the messages.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+
 #include "tests/support/expect.h"
 #include "tests/support/flashinfer_case.h"
 
@@ -121,6 +123,68 @@ TEST(FlashInferApi, HeadsAndReservedFieldsAreChecked) {
   ExpectRefused(p, { "reserved" }, CGR_ERROR_NEWER_STRUCT);
 }
 
+TEST(FlashInferApi, LayoutsThatAreNoneAreRefused) {
+  for (int32_t layout : { -1, 2, INT32_MAX, INT32_MIN }) {
+    FlashInferCase c = GoodPrefill();
+    c.p.layout = layout;
+    ExpectRefused(
+        c, { "cgr_flashinfer_prefill_", "layout is " + std::to_string(layout) + ", expected 0 or 1, a cgr_flashinfer_layout" },
+        CGR_ERROR_INVALID_ENUM);
+  }
+}
+
+// FlashInfer's kernel would leave out keys after a query's own, wherever it splits KV: here 32 of 77 rows see 745 of 781 keys,
+// and a plan for causal kernels has one chunk of 736.
+TEST(FlashInferApi, AWindowWithoutAMaskIsRefusedUnlessNothingIsSplit) {
+  for (int32_t layout : { CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1 })
+    for (int32_t graph : { 0, 1 })
+      for (int32_t fixed : { 0, 5 }) {
+        FlashInferCase c = GoodPrefill();
+        c.p.num_requests = 1;
+        c.p.total_num_rows = 77;
+        c.qo = { 0, 77 };
+        c.kv = { 0, 49 };
+        c.p.layout = layout, c.p.graph = graph, c.p.fixed_split_size = fixed;
+        c.p.unmasked = 1;
+        ExpectBuilt(c);
+        for (int32_t window : { 1, 669, INT32_MAX }) {
+          c.p.window = window;
+          ExpectRefused(c,
+                        { "cgr_flashinfer_prefill_",
+                          "window is " + std::to_string(window) + " with unmasked, expected 0, or disable_split_kv" },
+                        CGR_ERROR_UNSUPPORTED);
+        }
+        c.p.disable_split_kv = 1;
+        ExpectBuilt(c);
+        c.p.disable_split_kv = c.p.unmasked = 0;
+        ExpectBuilt(c);
+      }
+}
+
+// The struct ended before there was a choice.
+TEST(FlashInferApi, OlderCallersGetTheOlderLayout) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 300; seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    FlashInferCase c = RandomPrefill(random, true), older = c;
+    c.p.force_split_kv = 1;
+    c.p.layout = c.p.unmasked = 0;
+    older.p = c.p;
+    older.p.size = offsetof(cgr_flashinfer_prefill_input, layout);
+    older.p.layout = older.p.unmasked = -1; // not there
+    c.Bind(), older.Bind();
+    cgr_flashinfer_plan plan = CGR_FLASHINFER_PLAN_INIT, same = plan;
+    CGR_ASSERT_OK(c.Size(&plan));
+    CGR_ASSERT_OK(older.Size(&same));
+    ASSERT_EQ(std::memcmp(&plan, &same, sizeof plan), 0);
+    FlashInferWorkspace a(size_t(plan.int_bytes)), b(size_t(plan.int_bytes));
+    const cgr_status status = c.Build(a.data(), a.size(), nullptr);
+    ASSERT_EQ(older.Build(b.data(), b.size(), nullptr), status); // too many tiles of a fixed size, say
+    ASSERT_EQ(a.Get(), b.Get());
+  }
+}
+
 TEST(FlashInferApi, NullIsRefused) {
   FlashInferCase d = GoodDecode(), p = GoodPrefill();
   d.Bind();
@@ -215,7 +279,9 @@ TEST(FlashInferApi, RowsOfAGraphAreNotTooFew) {
 }
 
 TEST(FlashInferApi, WorkspacesThatAreTooSmallOrNotAlignedAreRefused) {
-  for (FlashInferCase c : { GoodDecode(), GoodPrefill() }) {
+  FlashInferCase newer = GoodPrefill();
+  newer.p.layout = CGR_FLASHINFER_V0_7_1;
+  for (FlashInferCase c : { GoodDecode(), GoodPrefill(), newer }) {
     for (int32_t graph : { 0, 1 }) {
       c.d.graph = c.p.graph = graph;
       c.d.float_workspace_bytes = c.p.float_workspace_bytes = 0;

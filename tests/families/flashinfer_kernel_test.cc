@@ -87,7 +87,7 @@ TEST_P(FlashInferKernel, TakesAnyNumberOfRequests) {
       c.d.num_multiprocessors = 1000; // so that there is something to split
       c.p.num_multiprocessors = 4000;
       c.d.blocks_per_multiprocessor = 9;
-      c.p.uniform_q_len = c.p.fixed_split_size = c.p.disable_split_kv = 0;
+      c.p.uniform_q_len = c.p.fixed_split_size = c.p.disable_split_kv = c.p.unmasked = 0;
       c.live.clear();
       FillLengths(random, c, requests, false);
       if (!c.decode)
@@ -170,7 +170,7 @@ TEST_P(FlashInferKernel, RefusesWhatItCannotPlan) {
   Random random(1);
   FlashInferCase d = RandomDecode(random, true), p = RandomPrefill(random, true);
   p.p.fixed_split_size = 8;
-  p.p.disable_split_kv = 0;
+  p.p.disable_split_kv = p.p.unmasked = 0;
   p.p.force_split_kv = 1;
   for (FlashInferCase *c : { &d, &p }) {
     const std::string name = c->decode ? "cgr_flashinfer_decode_enqueue: " : "cgr_flashinfer_prefill_enqueue: ";
@@ -200,6 +200,13 @@ TEST_P(FlashInferKernel, RefusesWhatItCannotPlan) {
     c->d.kv_indptr = c->p.kv_indptr = nullptr;
     refuse(CGR_ERROR_NULL_POINTER, "kv_indptr is NULL", memory, workspace.size());
     c->Bind();
+    if (!c->decode) {
+      c->p.window = 9, c->p.unmasked = 1;
+      refuse(CGR_ERROR_UNSUPPORTED, "window is 9 with unmasked", memory, workspace.size());
+      c->p.layout = 2;
+      refuse(CGR_ERROR_INVALID_ENUM, "layout is 2", memory, workspace.size());
+      c->p.layout = c->p.unmasked = 0;
+    }
     c->p.force_split_kv = 0;
     if (!c->decode)
       refuse(CGR_ERROR_INVALID_ARGUMENT, "force_split_kv is 0, expected 1", memory, workspace.size());

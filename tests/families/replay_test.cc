@@ -34,6 +34,9 @@ std::vector<FamilyOptions> AllFamilies() {
   add("flashinfer_fixed_split", Family::kFlashInferPrefill).fixed_split_size = 3;
   o = &add("flashinfer_no_split", Family::kFlashInferPrefill);
   o->disable_split_kv = true, o->num_multiprocessors = 4; // CTAs beyond the plan's repeat its first tile
+  add("flashinfer_0_7_1", Family::kFlashInferPrefill).layout = CGR_FLASHINFER_V0_7_1;
+  o = &add("flashinfer_0_7_1_no_split", Family::kFlashInferPrefill);
+  o->layout = CGR_FLASHINFER_V0_7_1, o->disable_split_kv = true, o->num_multiprocessors = 4;
   return all;
 }
 

@@ -18,6 +18,7 @@
   X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)             \
   X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_CHANGE, +1)                      \
   X(cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM, +1)                         \
+  X(cgr_flashinfer_layout, CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1, +1)   \
   X(cgr_flashmla_layout, CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1, +1)             \
   X(cgr_graph_kind, CGR_KIND_NONE, CGR_KIND_FULL, +1)                           \
   X(cgr_graph_mode, CGR_MODE_DEFAULT, CGR_MODE_FULL_AND_PIECEWISE, +1)          \

@@ -374,7 +374,8 @@ CGR__HOST_DEVICE bool IsSplit(const FamilyAttention &a) { return a.flashinfer.in
 CGR__HOST_DEVICE void RunFlashInfer(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
   const int64_t *info = a.flashinfer.info;
   const bool decode = IsDecode(a), split = IsSplit(a);
-  if (split && a.words[info[decode ? 6 : 12] + cta] == 0)
+  const bool has_mask = split || (!decode && a.flashinfer_layout == CGR_FLASHINFER_V0_7_1); // all plans are for graphs
+  if (has_mask && a.words[info[decode ? 6 : 12] + cta] == 0)
     return;
   const int32_t request = WordAt(a, info[decode ? 3 : 4], cta);
   const int64_t kv_tile = WordAt(a, info[decode ? 4 : 6], cta), q_tile = decode ? 0 : WordAt(a, info[5], cta);

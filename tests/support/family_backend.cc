@@ -122,12 +122,13 @@ cgr_status FamilyBackend::MakeFlashInfer(State *s) const {
     in.force_split_kv = o_.fixed_split_size > 0;
     in.num_multiprocessors = o_.num_multiprocessors;
     in.graph = 1;
+    in.layout = o_.layout;
     s->prefill = in;
     // The arrays say that the batch is not uniform; the device's arrays follow once there is a device.
     static const int32_t no_array = 0;
     in.qo_indptr = &no_array;
     status = cgr_flashinfer_prefill_size(&in, &s->flashinfer);
-    s->num_slots = s->flashinfer.info[0] * s->flashinfer.info[3];
+    s->num_slots = int64_t(s->flashinfer.float_bytes - uint64_t(s->flashinfer.info[11])) / 4 / layer_.num_q_heads; // of s
   }
   s->plan_bytes = s->flashinfer.int_bytes;
   s->num_ctas = int32_t(s->flashinfer.info[0]);
@@ -282,6 +283,7 @@ cgr_status FamilyBackend::Record(cgr_recorder *recorder, const cgr_attention *at
   a.fa3 = s->fa3_sizes;
   a.flashmla = { o_.layout, s->num_parts, o_.block_size, s->flashmla.query_len };
   a.flashinfer = s->flashinfer;
+  a.flashinfer_layout = o_.layout;
   num_recorded++;
   return EnqueueFamily(key.device, on_cuda_, a, info.stream);
 }

@@ -15,7 +15,7 @@ namespace cgr_test {
 struct FamilyOptions {
   std::string name; // of the backend, and of the test's case
   Family family = Family::kFa3;
-  int32_t layout = 0;     // of FA3 or FlashMLA
+  int32_t layout = 0;     // of FA3, FlashMLA or FlashInfer's prefill
   int32_t num_splits = 4; // FA3
   int32_t tile_m = 0, tile_n = 0;
   int32_t num_parts = 0; // FlashMLA

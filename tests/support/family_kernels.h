@@ -35,6 +35,7 @@ struct FamilyAttention {
   cgr_fa3_sizes fa3;
   FlashMlaShape flashmla;
   cgr_flashinfer_plan flashinfer;
+  int32_t flashinfer_layout, reserved_end;
 };
 
 // For a backend's `record`. `on_cuda`: with kernels; else with a host function.

@@ -148,6 +148,8 @@ inline FlashInferCase RandomPrefill(Random &random, bool graph) {
   p.disable_split_kv = random.OneIn(6);
   p.fixed_split_size = random.OneIn(4) ? random.Pick32(1, random.OneIn(2) ? 40 : 4000) : 0;
   p.force_split_kv = random.OneIn(2);
+  p.layout = random.Pick32(0, 1);
+  p.unmasked = (p.window == 0 || p.disable_split_kv) && random.OneIn(2);
   bool uniform = graph && random.OneIn(5);
   if (uniform)
     p.uniform_q_len = random.Pick32(1, 40);

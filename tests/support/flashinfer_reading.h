@@ -1,6 +1,6 @@
 // What FlashInfer's attention kernels would do with a plan: which rows and keys each CTA takes, where it leaves its partial, and
 // which partials are merged. Reads only the plan's buffers, as BatchPrefillWithPagedKVCacheDevice (prefill.cuh) and
-// BatchDecodeWithPagedKVCacheDevice (decode.cuh) of flashinfer-ai/flashinfer fb28d7242b35 do.
+// BatchDecodeWithPagedKVCacheDevice (decode.cuh) of flashinfer-ai/flashinfer fb28d7242b35 do, or those of 0.7.1 and later.
 #ifndef CGR_TESTS_SUPPORT_FLASHINFER_READING_H
 #define CGR_TESTS_SUPPORT_FLASHINFER_READING_H
 
@@ -22,14 +22,16 @@ struct FlashInferWork {
 
 class FlashInferReading {
 public:
-  // `rows` and `kv_lens` (tokens) of each request. `window`: keys that a query sees; 0: all.
+  // `rows` and `kv_lens` (tokens) of each request. `window`: keys that a query sees; 0: all. `layout`: whose kernels they are.
   FlashInferReading(const cgr_flashinfer_plan &plan, const unsigned char *int_workspace, const std::vector<int32_t> &rows,
-                    const std::vector<int64_t> &kv_lens, int32_t group, int32_t window)
-      : plan_(plan), bytes_(int_workspace), rows_(rows), kv_lens_(kv_lens), group_(group), window_(window) {}
+                    const std::vector<int64_t> &kv_lens, int32_t group, int32_t window, int32_t layout = CGR_FLASHINFER_V0_6_18)
+      : plan_(plan), bytes_(int_workspace), rows_(rows), kv_lens_(kv_lens), group_(group), window_(window), layout_(layout) {}
 
   bool decode() const { return plan_.num_info == 10; }
   bool split() const { return plan_.info[decode() ? 9 : 14] != 0; }
   bool graph() const { return plan_.info[decode() ? 8 : 13] != 0; }
+  // Whether CTAs look at the mask.
+  bool HasMask() const { return graph() && (split() || (!decode() && layout_ == CGR_FLASHINFER_V0_7_1)); }
   int64_t tiles() const { return plan_.info[0]; }
   int64_t cta_tile_q() const { return decode() ? group_ : plan_.info[3]; }
   int64_t chunk() const { return Word(plan_.info[decode() ? 7 : 9], 0); }
@@ -55,11 +57,15 @@ public:
   // The partials [begin, end) that are merged into a row of the output (a request, for decode).
   int64_t MergeBegin(int64_t row) const { return decode() ? OIndptr(row) : Word(plan_.info[7], row); }
   int64_t MergeEnd(int64_t row) const { return MergeBegin(row + 1); }
+  // Whether the float workspace has room for the partial of a row with `num_heads` query heads of `head_dim` numbers.
+  bool HasRoom(int64_t slot, int64_t num_heads, int64_t head_dim) const {
+    const int64_t s_offset = plan_.info[decode() ? 2 : 11], end = (slot + 1) * num_heads * 4;
+    return end * head_dim <= s_offset && s_offset + end <= int64_t(plan_.float_bytes);
+  }
   // Rows that the merge visits.
   int64_t MergedRows() const { return decode() ? int64_t(rows_.size()) : graph() ? Word(plan_.info[2], 0) : plan_.info[1]; }
 
 private:
-  bool HasMask() const { return split() && graph(); }
   int64_t Word(int64_t offset, int64_t index) const {
     int32_t word;
     std::memcpy(&word, bytes_ + offset + 4 * index, 4);
@@ -86,7 +92,7 @@ private:
   const unsigned char *bytes_;
   std::vector<int32_t> rows_;
   std::vector<int64_t> kv_lens_;
-  int32_t group_, window_;
+  int32_t group_, window_, layout_;
 };
 
 } // namespace cgr_test

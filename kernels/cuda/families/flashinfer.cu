@@ -392,7 +392,7 @@ __device__ __forceinline__ int32_t find_request(const int32_t *before, int32_t n
 
 /* The arrays of tiles, with what lies between them. */
 __device__ __forceinline__ void write_tiles(const cgr__flashinfer_args &a, const Before &before, int32_t num_tiles) {
-  const cgr__flashinfer_layout &at = a.key.at;
+  const cgr__flashinfer_places &at = a.key.at;
   int64_t after_requests = a.key.decode ? at.kv_tile_indices : at.q_tile_indices;
   Words requests = words_of(a, at.request_indices, after_requests), kv_tiles = words_of(a, at.kv_tile_indices, at.o_indptr);
   Words q_tiles = a.key.decode ? Words{ nullptr, 0 } : words_of(a, at.q_tile_indices, at.kv_tile_indices);
@@ -415,7 +415,7 @@ __device__ __forceinline__ void write_tiles(const cgr__flashinfer_args &a, const
 /* o_indptr, and the words after it up to the next array: the chunk size, and the number of rows. */
 __device__ __forceinline__ void write_requests(const cgr__flashinfer_args &a, const Before &before, int32_t chunk_word,
                                                int32_t num_rows, bool good) {
-  const cgr__flashinfer_layout &at = a.key.at;
+  const cgr__flashinfer_places &at = a.key.at;
   int64_t end = at.merge_indptr >= 0 ? at.merge_indptr : at.valid_mask >= 0 ? at.valid_mask : at.bytes;
   Words words = words_of(a, at.o_indptr, end);
   int32_t chunk_at = (int32_t)((at.kv_chunk_size - at.o_indptr) / 4);
