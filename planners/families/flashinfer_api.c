@@ -7,6 +7,8 @@
 #include "planners/families/flashinfer_host.h"
 #include "planners/families/limits.h"
 
+#define MAX_FLOAT_BYTES ((int64_t)1 << 62) /* sums stay below 2^63 */
+
 /* ---------------------------------------------------------------------------------------------------------------- keys */
 
 static cgr_status check_heads(const char *function, int32_t num_q_heads, int32_t num_kv_heads) {
@@ -212,10 +214,16 @@ static cgr_status check_lengths(const char *function, const cgr__flashinfer_key 
 static cgr_status settle(const char *function, cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays) {
   cgr__flashinfer_batch batch;
   CGR__TRY(check_lengths(function, key, arrays));
-  if (cgr__flashinfer_settle(key, arrays, &batch))
-    return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: the lengths make %lld tiles and %lld partial rows, expected at most %d",
-                   function, (long long)batch.tiles, (long long)batch.partials, INT32_MAX);
+  if (!cgr__flashinfer_settle(key, arrays, &batch))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: the lengths make %lld tiles and %lld partial rows, expected at most %d",
+                     function, (long long)batch.tiles, (long long)batch.partials, INT32_MAX);
+  int64_t rows = cgr__flashinfer_partial_rows(key), most = MAX_FLOAT_BYTES / 4 / key->num_q_heads / (key->head_dim + 1);
+  if (key->split_kv && rows > most)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: the lengths make %lld rows of partials with num_q_heads %d and head_dim_vo %d, expected at most %lld, "
+                     "for a float workspace of 2^62 bytes",
+                     function, (long long)rows, key->num_q_heads, key->head_dim, (long long)most);
+  return CGR_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ workspaces */

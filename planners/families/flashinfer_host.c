@@ -31,9 +31,8 @@ void cgr__flashinfer_set_tile(cgr__flashinfer_key *key, int32_t cta_tile_q) {
   key->log_cta_tile_q = 0;
   while (1 << key->log_cta_tile_q < cta_tile_q)
     key->log_cta_tile_q++;
-  key->window_pages = INT32_MAX;
-  if (key->window > 0)
-    key->window_pages = (int32_t)cgr__flashinfer_ceil_div((int64_t)key->window - 1 + cta_tile_q, key->page_size);
+  int64_t seen = cgr__flashinfer_ceil_div((int64_t)key->window - 1 + cta_tile_q, key->page_size);
+  key->window_pages = key->window > 0 && seen < INT32_MAX ? (int32_t)seen : INT32_MAX;
 }
 
 static int64_t place(cgr__flashinfer_places *at, int64_t bytes, int64_t alignment) {

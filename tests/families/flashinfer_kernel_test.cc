@@ -118,6 +118,31 @@ TEST_P(FlashInferKernel, TakesRequestsOfAnyLength) {
   }
 }
 
+// Windows around the ends of sequences and of 32 bits, over long sequences of short pages.
+TEST_P(FlashInferKernel, TakesWindowsOfAnyLength) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed < first + 600 && !HasFailure(); seed++) {
+    SCOPED_TRACE(Repeat(seed));
+    Random random(seed);
+    FlashInferCase c = RandomPrefill(random, true);
+    c.p.page_size = random.OneIn(2) ? 1 : random.OneIn(2) ? 2 : 16;
+    c.p.fixed_split_size = c.p.fixed_split_size > 0 ? random.Pick32(1 << 20, INT32_MAX / c.p.page_size) : 0;
+    c.p.unmasked = 0;
+    if (random.OneIn(2)) { // else as they are
+      const int32_t most = INT32_MAX / c.p.page_size / c.num_requests();
+      c.kv = { 0 };
+      for (int32_t i = 0; i < c.num_requests(); i++)
+        c.kv.push_back(c.kv.back() + (random.OneIn(3) ? most : random.Pick32(0, random.OneIn(2) ? most : 5000)));
+    }
+    const int32_t longest = *std::max_element(c.kv.begin(), c.kv.end()); // or more
+    c.p.window = random.OneIn(2)                        ? INT32_MAX - random.Pick32(0, 200)
+                 : longest < 1 << 20 && random.OneIn(2) ? std::max(1, longest * c.p.page_size + random.Pick32(-200, 200))
+                                                        : random.Pick32(1, INT32_MAX);
+    c.Bind();
+    Check(c);
+  }
+}
+
 TEST_P(FlashInferKernel, BadLengthsGiveNoTilesAndOverrunNothing) {
   const uint64_t first = Seed();
   int refused = 0;

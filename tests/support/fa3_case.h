@@ -82,9 +82,10 @@ inline void Fa3RandomKey(Random &random, cgr_fa3_input &in) {
   in.max_query_len = random.OneIn(2) ? 1 : random.Pick32(1, random.OneIn(2) ? 16 : 9000);
   in.max_seq_len = random.OneIn(40) ? 0 : random.Pick32(1, random.OneIn(3) ? 1 << 20 : 9000);
   in.causal = random.OneIn(2);
-  in.window_left = random.OneIn(3) ? random.Pick32(1, 5000) : 0;
-  in.window_right = !in.causal && random.OneIn(4) ? random.Pick32(1, 3000) : 0;
-  in.attention_chunk = in.layout == CGR_FA3_UPSTREAM && random.OneIn(8) ? random.Pick32(1, 4000) : 0;
+  auto reach = [&](int32_t most) { return random.OneIn(6) ? INT32_MAX - random.Pick32(0, 600) : random.Pick32(1, most); };
+  in.window_left = random.OneIn(3) ? reach(5000) : 0;
+  in.window_right = !in.causal && random.OneIn(4) ? reach(3000) : 0;
+  in.attention_chunk = in.layout == CGR_FA3_UPSTREAM && random.OneIn(8) ? reach(4000) : 0;
   in.softcap = random.OneIn(5);
   in.pack_gqa = random.OneIn(2) ? 0 : random.Pick32(-1, 1);
   in.num_splits = random.OneIn(4) ? 1 : random.OneIn(3) ? 32 : random.Pick32(1, 255);
