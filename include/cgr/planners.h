@@ -565,15 +565,17 @@ typedef struct cgr_flashinfer_cascade {
 CGR_API cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade);
 
 /* The same, and then the plan of each level: cgr_flashinfer_prefill_build of `input`, whose num_requests, live_requests,
- * arrays and page_size are replaced by those of the level. plans[0] and int_workspaces[0] are the shared level's; both plans have
- * the size of the first. Messages name the level.
+ * arrays and page_size are replaced by those of the level. uniform_q_len is the unique level's; the rest is of both, one float
+ * workspace included, which the levels use one after the other. A window is refused: a row attends to all of its prefix. plans[0]
+ * and int_workspaces[0] are the shared level's; both plans have the size of the first. Messages name the level.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
                                                 void *const int_workspaces[2], const size_t int_bytes[2],
                                                 cgr_flashinfer_plan plans[2]);
 
 /* The arrays of both levels by one kernel, from device memory, which is read and written when it runs: the plan of each level is
- * then cgr_flashinfer_prefill_enqueue of its arrays, after this on the stream. What split refuses gives levels without requests
+ * then cgr_flashinfer_prefill_enqueue of its arrays, after this on the stream, without a window in either level, and with
+ * uniform_q_len for the unique level alone; set `unmasked` for the shared one. What split refuses gives levels without requests
  * (sums of 0, last pages of 1) and a *status that says so. The first call on a device loads the kernel: make it outside of
  * captures.
  * Threads any · Capture adds · Sync never · Alloc cold */

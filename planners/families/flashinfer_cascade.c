@@ -212,6 +212,17 @@ cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade) {
   return split("cgr_flashinfer_cascade_split", &c);
 }
 
+/* The shared level has no mask, and does not know where its rows are in their sequences: a window would have to leave out other
+ * keys for each. */
+static cgr_status check_window(const char *function, int32_t window) {
+  if (window == 0)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                   "%s: input: window is %d, expected 0: each row attends to all of its prefix in the shared level, so requests "
+                   "whose windows may end in the prefix need a plan of one level",
+                   function, window);
+}
+
 cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, const cgr_flashinfer_prefill_input *input,
                                         void *const int_workspaces[2], const size_t int_bytes[2], cgr_flashinfer_plan plans[2]) {
   const char *function = "cgr_flashinfer_cascade_build";
@@ -219,12 +230,15 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   cgr_flashinfer_prefill_input level;
   CGR__TRY(cgr__cascade_read(function, cascade, &c));
   CGR__TRY(cgr__sized_read("cgr_flashinfer_cascade_build: input", input, &level, sizeof level));
+  CGR__TRY(check_window(function, level.window));
   CGR__REQUIRE(int_workspaces, function);
   CGR__REQUIRE(int_bytes, function);
   void *plan[2];
   for (int32_t i = 0; i < 2; i++) /* both, before anything is written */
     CGR__TRY(cgr__sized_check_at("cgr_flashinfer_cascade_build: plans", plans, i, &plan[i]));
   CGR__TRY(split(function, &c));
+  const int32_t uniform_q_len = level.uniform_q_len; /* of the unique level: a group has the rows of several requests */
+  level.uniform_q_len = 0;
   level.page_size = c.page_size;
   level.live_requests = NULL;
   level.num_requests = c.num_groups;
@@ -233,6 +247,7 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   CGR__TRY(cgr__flashinfer_build_prefill("cgr_flashinfer_cascade_build: shared level", &level, int_workspaces[0], int_bytes[0],
                                          plan[0]));
   level.num_requests = c.num_requests;
+  level.uniform_q_len = uniform_q_len;
   level.live_requests = c.live_requests;
   level.qo_indptr = c.qo_indptr;
   level.kv_indptr = c.unique_kv_indptr;

@@ -99,13 +99,28 @@ TEST(FlashInferCascade, LiveRequestsOutOfRangeAreTheNearest) {
   }
 }
 
+// Every request has `rows` rows or none.
+void MakeUniform(Cascade &s, int32_t rows) {
+  Ints qo = { 0 };
+  for (size_t i = 0; i < s.last.size(); i++)
+    qo.push_back(qo.back() + (s.qo[i + 1] - s.qo[i] >= rows ? rows : 0));
+  s.qo = qo;
+  s.Bind();
+}
+
 TEST(FlashInferCascade, PlansAreThoseOfTheLevels) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 1000 && !HasFailure(); seed++) {
     SCOPED_TRACE(Repeat(seed));
     Random random(seed);
     Cascade s = RandomCascade(random);
-    FlashInferCase level = Prefill(s, random.OneIn(2));
+    const int32_t uniform = random.OneIn(3) ? random.Pick32(1, 9) : 0;
+    if (uniform > 0)
+      MakeUniform(s, uniform);
+    FlashInferCase level = Prefill(s, uniform > 0 || random.OneIn(2));
+    level.p.layout = random.Pick32(0, 1);
+    level.p.unmasked = random.Pick32(0, 1); // says nothing without a window
+    level.p.uniform_q_len = uniform;
     if (random.OneIn(2)) {
       const int32_t padding = random.Pick32(0, 9);
       Pad(random, s, padding);
@@ -118,6 +133,7 @@ TEST(FlashInferCascade, PlansAreThoseOfTheLevels) {
     CGR_ASSERT_OK(cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, plans));
     for (int k = 0; k < 2; k++) {
       level.p.num_requests = k == 0 ? s.c.num_groups : s.c.num_requests;
+      level.p.uniform_q_len = k == 0 ? 0 : uniform;
       level.qo = k == 0 ? s.shared_qo : s.qo;
       level.kv = k == 0 ? s.shared_kv : s.unique_kv;
       level.live = k == 0 ? Ints() : s.live;
@@ -244,6 +260,29 @@ struct Building {
     return cgr_flashinfer_cascade_build(&s.c, &level.p, workspaces, bytes, static_cast<cgr_flashinfer_plan *>(plan(0)));
   }
 };
+
+// The shared level's rows would need another window each. Nothing is written.
+TEST(FlashInferCascade, AWindowIsRefused) {
+  for (int32_t window : { 1, 200, INT32_MAX, -1 })
+    for (int32_t graph : { 0, 1 })
+      for (int32_t whole : { 0, 1 })
+        for (int32_t unmasked : { 0, 1 }) {
+          Building given(sizeof(cgr_flashinfer_plan));
+          const std::vector<uint64_t> plans = given.plans;
+          const Ints shared = given.s.shared_qo, unique = given.s.unique_kv;
+          given.level.p.graph = graph, given.level.p.disable_split_kv = whole, given.level.p.unmasked = unmasked;
+          given.level.p.window = window;
+          ExpectMessage(
+              given.Build(), CGR_ERROR_UNSUPPORTED,
+              { "cgr_flashinfer_cascade_build: input: window is " + std::to_string(window) + ", expected 0: each row" });
+          EXPECT_EQ(given.plans, plans);
+          EXPECT_TRUE(given.s.shared_qo == shared && given.s.unique_kv == unique);
+          for (FlashInferWorkspace *workspace : { &given.a, &given.b })
+            EXPECT_EQ(workspace->Get(), std::vector<unsigned char>(workspace->size(), 0xA5));
+          given.level.p.window = 0;
+          CGR_EXPECT_OK(given.Build());
+        }
+}
 
 // Structs of callers older and newer than the library.
 TEST(FlashInferCascade, PlansAreSteppedThroughByTheSizeOfTheFirst) {
