@@ -13,4 +13,9 @@ static inline uint64_t cgr__now_ns(void) {
 }
 static inline double cgr__now_ms(void) { return (double)cgr__now_ns() * 1e-6; }
 
+/* For calls that take the time of an end: of CLOCK_MONOTONIC. */
+static inline struct timespec cgr__timespec_of(uint64_t ns) {
+  return (struct timespec){ (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+}
+
 #endif

@@ -24,6 +24,9 @@ NAMES(cgr_device_kind, cgr_device_kind_name, { CGR_DEVICE_KIND_HOST, "host" }, {
 NAMES(cgr_host_schedule, cgr_host_schedule_name, { CGR_SCHEDULE_ASYNC, "async" }, { CGR_SCHEDULE_EARLIEST, "earliest" },
       { CGR_SCHEDULE_LATEST, "latest" }, { CGR_SCHEDULE_RANDOM, "random" })
 
+NAMES(cgr_wait_mode, cgr_wait_mode_name, { CGR_WAIT_DEFAULT, "default" }, { CGR_WAIT_SPIN, "spin" },
+      { CGR_WAIT_YIELD, "yield" }, { CGR_WAIT_BLOCK, "block" })
+
 NAMES(cgr_kv_layout, cgr_kv_layout_name, { CGR_LAYOUT_NHD, "nhd" }, { CGR_LAYOUT_HND, "hnd" })
 
 NAMES(cgr_layer_flag, cgr_layer_flag_name, { CGR_LAYER_BIDIRECTIONAL, "bidirectional" }, { CGR_LAYER_NO_CACHE, "no cache" },

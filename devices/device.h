@@ -49,7 +49,9 @@ enum cgr__memory_kind {
   CGR__MEMORY_PINNED = 1  /* page-locked and mapped: host and device use the same address */
 };
 
-enum cgr__stream_priority { CGR__STREAM_NORMAL = 0, CGR__STREAM_URGENT = 1 };
+enum cgr__stream_priority { CGR__STREAM_NORMAL = 0, CGR__STREAM_URGENT = 1, CGR__STREAM_BETWEEN = 2 };
+
+typedef struct cgr__waiter cgr__waiter; /* lets a thread of the host sleep until enqueued work has raised a word */
 
 typedef cgr_event cgr__event;         /* no timing */
 typedef struct cgr__graph cgr__graph; /* what a capture gives; immutable */
@@ -123,6 +125,14 @@ typedef struct cgr__device_ops {
   int (*event_query)(cgr_device *dev, cgr__event *event);
   int (*event_sync)(cgr_device *dev, cgr__event *event);
 
+  /* `word` is pinned memory that enqueued work only ever raises. wait: OK when it has reached `value`, at the latest NOT_READY
+   * after `ns`; the thread sleeps meanwhile. A host device without threads, where work runs only when someone asks for it,
+   * answers NOT_READY at once. One thread at a time waits; what it waits for has been enqueued. destroy: when no work that raises
+   * the word is left. It sets the word to UINT64_MAX, so that nothing on the device waits for it any longer. */
+  int (*waiter_create)(cgr_device *dev, uint64_t *word, cgr__waiter **waiter);
+  int (*waiter_destroy)(cgr_device *dev, cgr__waiter *waiter);
+  int (*waiter_wait)(cgr_device *dev, cgr__waiter *waiter, uint64_t value, uint64_t ns);
+
   /* Enqueue. Source and destination are read and written when the operation executes, not when it is enqueued. `fill` writes
    * `count` elements of `width` bytes (1, 2, 4 or 8) with the low bits of `value`; `dst` is aligned to the width. The host device
    * answers INVALID when one of these begins inside an allocation of its own and ends after it. */
@@ -193,7 +203,7 @@ struct cgr_device {
   struct cgr__device_streams streams; /* under a lock of devices/api.c */
   /* Of a layer: why this thread's last call was refused, or NULL when it was not the layer that refused it. NULL: no layer. */
   const char *(*explain)(cgr_device *dev);
-  uint32_t loaded; /* kernels that need not be loaded again: a bit for each number. Atomic */
+  uint32_t loaded;       /* kernels that need not be loaded again: a bit for each number. Atomic */
 };
 
 /* Includes the version: a layer of another version of the library finds, and makes, devices that do not count as open. */

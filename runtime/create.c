@@ -233,6 +233,15 @@ static cgr_status make_streams(cgr_runtime *rt) {
   return cgr__device_fail(rt->dev, error, "cgr_runtime_create: making streams and events");
 }
 
+/* After the rings: it waits for the number of the last completed step. */
+static cgr_status make_waiter(cgr_runtime *rt) {
+  const int32_t mode = rt->setup.config.wait_mode;
+  if (mode != CGR_WAIT_DEFAULT && mode != CGR_WAIT_BLOCK)
+    return CGR_OK;
+  int error = rt->dev->ops->waiter_create(rt->dev, &rt->lane.ring.completion->completed_seq, &rt->waiter);
+  return cgr__device_fail(rt->dev, error, "cgr_runtime_create: making a waiter");
+}
+
 /* Modules are loaded now, so that no capture and no step ever does. */
 static cgr_status preload_kernels(cgr_runtime *rt) {
   const cgr__kernel *kernels[] = { &cgr__kernel_prologue, &cgr__kernel_planner,    &cgr__kernel_epilogue,
@@ -345,6 +354,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(make_streams(rt));
   cgr__ranges_name(rt);
   cgr__ring_init(&rt->lane.ring, &rt->layout, rt->setup.config.ring_depth, rt->pinned);
+  CGR__TRY(make_waiter(rt));
   CGR__TRY(fill_arena(rt));
   make_args(rt);
   make_staged_args(rt);
@@ -361,8 +371,8 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   return CGR_OK;
 }
 
-/* Graphs are destroyed before the buffers that they use, and streams, which finish their work first, before memory. Errors are
- * ignored: a dead device refuses everything. */
+/* Graphs are destroyed before the buffers that they use, and streams, which finish their work first, and the waiter, which looks
+ * at the rings, before memory. Errors are ignored: a dead device refuses everything. */
 static void release_device(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__graphs_drop_all(&rt->graphs);
@@ -377,6 +387,8 @@ static void release_device(cgr_runtime *rt) {
     ops->stream_destroy(rt->dev, rt->side_stream);
   if (rt->own_stream)
     ops->stream_destroy(rt->dev, rt->own_stream);
+  if (rt->waiter)
+    ops->waiter_destroy(rt->dev, rt->waiter);
   if (rt->owns_arena)
     ops->mem_free(rt->dev, rt->arena, CGR__MEMORY_DEVICE);
   if (rt->owns_pinned)
@@ -414,14 +426,29 @@ cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   return CGR_OK;
 }
 
-/* No timeout: the memory is about to be freed. A stream that is gone has finished its work, and a lost device does none. */
+/* A stream of the engine's that is gone has finished its work, and a lost device does none. */
+static int wait_for(cgr_runtime *rt, cudaStream_t stream, double deadline) {
+  int error = cgr__wait_idle(rt, stream, deadline);
+  return error == CGR__DEVICE_INVALID || error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
+}
+
+/* The memory is about to be freed, so streams are waited for, not numbers. */
 static cgr_status wait_for_steps(cgr_runtime *rt) {
   const cgr__lane *lane = &rt->lane;
-  if (!lane->last_stream || (!rt->dead && cgr__ring_completed(&lane->ring) == lane->launched))
-    return CGR_OK;
-  int error = rt->dev->ops->stream_sync(rt->dev, lane->last_stream);
-  if (error == CGR__DEVICE_INVALID || error == CGR__DEVICE_DEAD)
-    return CGR_OK;
+  const double deadline = cgr__wait_deadline(rt);
+  int error = CGR__DEVICE_OK;
+  if (lane->last_stream && (rt->dead || cgr__ring_completed(&lane->ring) != lane->launched))
+    error = wait_for(rt, lane->last_stream, deadline);
+  if (error == CGR__DEVICE_OK)
+    error = wait_for(rt, rt->own_stream, deadline);
+  if (error == CGR__DEVICE_OK)
+    error = wait_for(rt, rt->side_stream, deadline);
+  if (error == CGR__DEVICE_NOT_READY)
+    return cgr__fail(CGR_NOT_READY,
+                     "cgr_runtime_destroy: after %d ms the steps in flight have not completed (%llu of %llu have), expected them "
+                     "to: nothing is destroyed, call again",
+                     rt->setup.config.wait_timeout_ms, (unsigned long long)cgr__ring_completed(&lane->ring),
+                     (unsigned long long)lane->launched);
   return cgr__device_fail(rt->dev, error, "cgr_runtime_destroy: waiting for the steps in flight");
 }
 

@@ -23,7 +23,7 @@ static cgr_status fail_with(const cause *c) {
 
 /* It is no longer known what the device will do; destroying the runtime waits for the stream. */
 static cgr_status die_of(cgr_runtime *rt, const cause *c, cudaStream_t stream, const char *then) {
-  char message[sizeof c->message + 64];
+  char message[sizeof c->message + 80];
   snprintf(message, sizeof message, "%s; %s", c->message, then);
   rt->lane.last_stream = stream;
   return cgr__runtime_die(rt, c->device_code, message);
@@ -44,15 +44,25 @@ static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
 
 /* The step's stream, and that of a planner that a broken step may have left behind: it reads what the next prologue writes. */
 static int wait_for_streams(cgr_runtime *rt, cudaStream_t stream) {
-  int error = rt->dev->ops->stream_sync(rt->dev, stream);
-  return error ? error : rt->dev->ops->stream_sync(rt->dev, rt->side_stream);
+  const double deadline = cgr__wait_deadline(rt);
+  int error = cgr__wait_idle(rt, stream, deadline);
+  return error ? error : cgr__wait_idle(rt, rt->side_stream, deadline);
+}
+
+static cgr_status die_waiting(cgr_runtime *rt, const cause *c, cudaStream_t stream, int error) {
+  char then[64];
+  if (error != CGR__DEVICE_NOT_READY)
+    return die_of(rt, c, stream, "waiting for the stream failed too");
+  snprintf(then, sizeof then, "after %d ms its stream is still not idle", rt->setup.config.wait_timeout_ms);
+  return die_of(rt, c, stream, then);
 }
 
 static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued, cgr__fate *fate) {
   if (rt->dead)
     return fail_with(c);
-  if (!nothing_enqueued && wait_for_streams(rt, stream))
-    return die_of(rt, c, stream, "waiting for the stream failed too");
+  int error = nothing_enqueued ? CGR__DEVICE_OK : wait_for_streams(rt, stream);
+  if (error)
+    return die_waiting(rt, c, stream, error);
   fate->ran = cgr__ring_completed(&rt->lane.ring) >= fate->seq;
   if (!fate->ran)
     return use_number_up(rt, fate->seq, c);

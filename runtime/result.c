@@ -1,13 +1,5 @@
-/* Waits and results, without any synchronisation of the device. */
-#include <sched.h>
-#include <stdio.h>
-#include <time.h>
-
-#include "base/clock.h"
+/* Results, without any synchronisation of the device. */
 #include "runtime/ranges.h"
-
-#define SPINS_BEFORE_CLOCK 256
-#define MS_BEFORE_QUERY 1.0 /* asking a GPU takes a lock of the driver's that other threads may want */
 
 uint64_t cgr_runtime_completed(cgr_runtime *runtime, int32_t lane) {
   return cgr__runtime_is(runtime) && lane == 0 ? cgr__ring_completed(&runtime->lane.ring) : 0;
@@ -23,58 +15,6 @@ cgr_status cgr__see_losses(cgr_runtime *rt) {
   lane->generation = generation;
   lane->device_batch = 0;
   cgr__changes_mark_all(&rt->rows);
-  return CGR_OK;
-}
-
-/* ----------------------------------------------------------------------------------------------------------------- waits */
-
-static void pause_briefly(const cgr_runtime *rt) {
-  if (rt->dev->kind == CGR_DEVICE_KIND_HOST)
-    sched_yield();
-#if defined(__x86_64__)
-  else
-    __builtin_ia32_pause();
-#endif
-}
-
-/* Asks whether the last launch's stream is idle or has failed; asking also lets the host device make progress. An idle stream
- * whose step has not completed means that a kernel was lost without the device saying so. */
-static cgr_status ask_device(cgr_runtime *rt, uint64_t seq) {
-  char message[128];
-  int state = rt->dev->ops->stream_query(rt->dev, rt->lane.last_stream);
-  if (state == CGR__DEVICE_NOT_READY || cgr__ring_completed(&rt->lane.ring) >= seq)
-    return CGR_OK;
-  if (state != CGR__DEVICE_OK) {
-    snprintf(message, sizeof message, "waiting for step %llu, when step %llu had not completed: asking for its stream",
-             (unsigned long long)seq, (unsigned long long)cgr__ring_completed(&rt->lane.ring) + 1);
-    return cgr__runtime_device_error(rt, state, message);
-  }
-  snprintf(message, sizeof message, "the stream is idle and step %llu has not completed", (unsigned long long)seq);
-  return cgr__runtime_die(rt, 0, message);
-}
-
-cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms) {
-  const cgr__ring *ring = &rt->lane.ring;
-  bool spins = rt->dev->kind == CGR_DEVICE_KIND_CUDA && timeout_ms > 0;
-  double deadline = 0.0, ask_at = 0.0;
-  for (uint64_t round = 1; cgr__ring_completed(ring) < seq; round++) {
-    pause_briefly(rt);
-    if (spins && round % SPINS_BEFORE_CLOCK != 0)
-      continue;
-    double now = cgr__now_ms();
-    if (deadline == 0.0) {
-      deadline = now + timeout_ms;
-      ask_at = spins ? now + MS_BEFORE_QUERY : now;
-    }
-    if (now >= ask_at || now >= deadline) {
-      CGR__TRY(ask_device(rt, seq));
-      ask_at = spins ? now + MS_BEFORE_QUERY : now;
-    }
-    if (now >= deadline && cgr__ring_completed(ring) < seq)
-      return timeout_ms == 0 ? CGR_NOT_READY
-                             : cgr__fail(CGR_NOT_READY, "%s: step %llu has not completed after %d ms", function,
-                                         (unsigned long long)seq, timeout_ms);
-  }
   return CGR_OK;
 }
 
@@ -146,6 +86,8 @@ static cgr_status fail_of_guard(uint64_t seq, const cgr__result_record *record) 
 
 static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
   const cgr__result_record *record = cgr__ring_result(&rt->lane.ring, seq);
+  if (seq > rt->collected)
+    rt->collected = seq;
   if (result)
     fill_in(rt, record, seq, result);
   if (record->error == CGR_GUARD_NONE)
@@ -156,12 +98,11 @@ static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *
 }
 
 static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
-  if (timeout_ms < -1)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_step_wait: timeout_ms is %d, expected -1 or more", timeout_ms);
+  CGR__TRY(cgr__wait_timeout(rt, "cgr_step_wait", &timeout_ms));
   if (result)
     CGR__TRY(cgr__sized_check("cgr_step_wait: result", result));
   CGR__TRY(cgr__check_seq(rt, "cgr_step_wait", seq));
-  CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms == -1 ? rt->setup.config.wait_timeout_ms : timeout_ms));
+  CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms));
   return report_result(rt, seq, result);
 }
 

@@ -1,7 +1,8 @@
 /* The runtime behind cgr.h: what it owns and how its files divide the work.
  *
  *   hot     step.c      prepare, launch, cancel          stage.c      fills the slots of a step
- *           result.c    waits and results                requests.c   rows and their pages
+ *           result.c    results                          wait.c       waits for steps and streams
+ *           prepare_wait.c   prepares, and waits for a slot           requests.c   rows and their pages
  *           staged.c    data of the engine's own buffers          standing.c   edits of the standing batch
  *   steps   eager.c     enqueues one step through `record`            attention.c  cgr_record_attention
  *           merge.c     cgr_record_merge                              extent.c         what views must hold
@@ -124,7 +125,8 @@ enum {
   CGR__RUNTIME_RANGES = CGR__WATCH_RANGES, /* a tool wants ranges: ranges.h */
   CGR__RUNTIME_LABELS = CGR__WATCH_LABELS, /* a graph that gets labels is being captured */
   CGR__RUNTIME_TIMED = 8,                  /* steps take timestamps: timing.h */
-  CGR__RUNTIME_TIMED_LAYERS = 16           /* and of layers, too */
+  CGR__RUNTIME_TIMED_LAYERS = 16,          /* and of layers, too */
+  CGR__RUNTIME_REPEATS = 32                /* a prepare that finds no room will be repeated */
 };
 
 /* What a timed runtime keeps beside the timestamps themselves. */
@@ -172,6 +174,8 @@ struct cgr_runtime {
   cudaStream_t own_stream, side_stream; /* own: captures, warm-up, steps that only use a number up; side: planner, buffers on
                                            demand, plans of backends, fetch */
   cgr__event *fork_event, *join_event, *order_event;
+  cgr__waiter *waiter; /* NULL: no wait ever sleeps */
+  uint64_t collected;  /* the last step that a wait has reported */
 
   cgr__backend_plans backend_plans;
   cgr__setup setup;
@@ -426,10 +430,16 @@ cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture);
 /* Captures the entry; a failure is logged. */
 cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry);
 
-/* --------------------------------------------------------------------------------------------------------------- result.c */
+/* ------------------------------------------------------------------------------------------------------ wait.c, result.c */
 
-/* Waits until step `seq` has completed, or the timeout. */
+/* Waits until step `seq` has completed, or the timeout, as cgr_config.wait_mode says. */
 cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms);
+/* Waits until the stream is idle, at most until `deadline` of cgr__now_ms; the device's error, NOT_READY after that. */
+int cgr__wait_idle(cgr_runtime *rt, cudaStream_t stream, double deadline);
+/* The end of a wait of wait_timeout_ms that begins now. */
+double cgr__wait_deadline(const cgr_runtime *rt);
+/* The time-out of an argument: -1 is the configured one. Less is refused. */
+cgr_status cgr__wait_timeout(const cgr_runtime *rt, const char *function, int32_t *timeout_ms);
 /* Checks that a step has been launched, and that its result has not been overwritten. */
 cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq);
 /* Takes note of losses: everything is sent again. The runtime dies if the device has run a step that was never launched. */

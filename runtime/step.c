@@ -179,6 +179,11 @@ static void prefetch(const cgr_runtime *rt) {
     prefetch_changes(rt, slot);
 }
 
+/* cgr_step_prepare_wait comes back with the same batch. */
+static bool will_repeat(const cgr_runtime *rt, cgr_status status) {
+  return (rt->flags & CGR__RUNTIME_REPEATS) && (status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING);
+}
+
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
   CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_prepare"));
   uint64_t began = cgr__ticks();
@@ -188,7 +193,7 @@ cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_st
   cgr__range_end_prepare(runtime, status);
   if (status == CGR_OK)
     cgr__flight_prepared(runtime, began);
-  else
+  else if (!will_repeat(runtime, status))
     cgr__flight_refused(runtime, began, status);
   return status;
 }

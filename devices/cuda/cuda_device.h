@@ -21,9 +21,11 @@ struct cuda_device {
   CUcontext context; /* the primary one */
   CUstream internal; /* uploads graphs */
   int num_multiprocessors, shared_memory, compute_capability, kernel_capability, driver_version;
+  bool streams_wait; /* its streams can wait for a word of 64 bits */
   char name[64];
   struct cgr__allocations allocations;
-  pthread_mutex_t lock;    /* guards calls */
+  pthread_mutex_t lock;    /* guards calls and waiters */
+  cgr__waiter *waiters;    /* that have not been freed */
   struct cuda_call *calls; /* host calls that were enqueued outside of captures and have not run yet */
 };
 

@@ -9,10 +9,12 @@
 #include "devices/cuda/memory.h"
 #include "devices/cuda/scope.h"
 #include "devices/cuda/stream.h"
+#include "devices/cuda/waiter.h"
 #include "devices/cuda/walk.h"
 
 static void free_all(struct cuda_device *cuda) {
   cgr__cuda_calls_free(cuda);
+  cgr__cuda_waiters_free(cuda);
   cgr__allocations_free(&cuda->allocations);
   pthread_mutex_destroy(&cuda->lock);
   cuda->head.magic = 0;
@@ -54,6 +56,9 @@ static const cgr__device_ops cuda_ops = {
   .event_wait = cgr__cuda_event_wait,
   .event_query = cgr__cuda_event_query,
   .event_sync = cgr__cuda_event_sync,
+  .waiter_create = cgr__cuda_waiter_create,
+  .waiter_destroy = cgr__cuda_waiter_destroy,
+  .waiter_wait = cgr__cuda_waiter_wait,
   .copy = cgr__cuda_copy,
   .fill = cgr__cuda_fill,
   .launch = cgr__cuda_launch,
@@ -78,7 +83,7 @@ static CUresult attribute(const struct cuda_device *cuda, CUdevice_attribute whi
 
 /* What never changes. */
 static CUresult describe(struct cuda_device *cuda, int max_capability) {
-  int unified = 0, mapped = 0, major = 0, minor = 0;
+  int unified = 0, mapped = 0, major = 0, minor = 0, waits = 0;
   char name[256] = "";
   CUresult raw = cgr__cu.DeviceGet(&cuda->device, cuda->ordinal);
   if (raw == CUDA_SUCCESS)
@@ -95,8 +100,11 @@ static CUresult describe(struct cuda_device *cuda, int max_capability) {
     raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major);
   if (raw == CUDA_SUCCESS)
     raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor);
+  if (raw == CUDA_SUCCESS)
+    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, &waits);
   if (raw != CUDA_SUCCESS)
     return raw;
+  cuda->streams_wait = waits;
   snprintf(cuda->name, sizeof cuda->name, "%.63s", name);
   cuda->compute_capability = major * 10 + minor;
   bool limited = max_capability != 0 && max_capability < cuda->compute_capability;

@@ -38,6 +38,7 @@
   X(StreamSynchronize, 2000)                \
   X(StreamQuery, 2000)                      \
   X(StreamWaitEvent, 3020)                  \
+  X(StreamWaitValue64, 11070)               \
   X(StreamBeginCapture, 10010)              \
   X(StreamEndCapture, 10000)                \
   X(StreamGetCaptureInfo, 12030)            \

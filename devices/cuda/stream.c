@@ -6,8 +6,9 @@ static CUevent raw_event(cgr__event *event) { return (CUevent)(void *)event; }
 
 static CUresult create_stream(enum cgr__stream_priority priority, cudaStream_t *stream) {
   int lowest = 0, highest = 0; /* numbers go down as priority goes up */
-  CUresult raw = priority == CGR__STREAM_URGENT ? cgr__cu.CtxGetStreamPriorityRange(&lowest, &highest) : CUDA_SUCCESS;
-  return raw != CUDA_SUCCESS ? raw : cgr__cu.StreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, highest);
+  CUresult raw = priority != CGR__STREAM_NORMAL ? cgr__cu.CtxGetStreamPriorityRange(&lowest, &highest) : CUDA_SUCCESS;
+  int number = priority == CGR__STREAM_BETWEEN ? (lowest + highest) / 2 : highest;
+  return raw != CUDA_SUCCESS ? raw : cgr__cu.StreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, number);
 }
 
 int cgr__cuda_stream_create(cgr_device *dev, enum cgr__stream_priority priority, cudaStream_t *stream) {

@@ -4,6 +4,7 @@
 #endif
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "devices/host/capture.h"
@@ -13,6 +14,7 @@
 #include "devices/host/memory.h"
 #include "devices/host/pool.h"
 #include "devices/host/stream.h"
+#include "devices/host/waiter.h"
 
 static int device_info(cgr_device *dev, cgr_device_info *info) {
   (void)dev;
@@ -42,6 +44,11 @@ static void free_all(struct host_device *host) {
     host->events = event->next;
     free(event->deps.ids);
     free(event);
+  }
+  while (host->waiters) {
+    cgr__waiter *waiter = host->waiters;
+    host->waiters = waiter->next;
+    free(waiter);
   }
   cgr__host_pools_free(host);
   cgr__allocations_free(&host->allocations);
@@ -78,6 +85,9 @@ static const cgr__device_ops host_ops = {
   .event_wait = cgr__host_event_wait,
   .event_query = cgr__host_event_query,
   .event_sync = cgr__host_event_sync,
+  .waiter_create = cgr__host_waiter_create,
+  .waiter_destroy = cgr__host_waiter_destroy,
+  .waiter_wait = cgr__host_waiter_wait,
   .copy = cgr__host_copy,
   .fill = cgr__host_fill,
   .launch = cgr__host_launch,
@@ -96,6 +106,16 @@ static const cgr__device_ops host_ops = {
   .close = device_close,
 };
 
+/* Its timed waits are by the monotonic clock. */
+static bool init_done(struct host_device *host) {
+  pthread_condattr_t attributes;
+  if (pthread_condattr_init(&attributes) != 0)
+    return false;
+  bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 && pthread_cond_init(&host->done, &attributes) == 0;
+  pthread_condattr_destroy(&attributes);
+  return ok;
+}
+
 int cgr__host_device_open(const cgr_device_config *config, cgr_device **dev) {
   *dev = NULL;
   struct host_device *host = calloc(1, sizeof *host);
@@ -103,7 +123,7 @@ int cgr__host_device_open(const cgr_device_config *config, cgr_device **dev) {
     return CGR__DEVICE_NO_MEMORY;
   if (pthread_mutex_init(&host->lock, NULL) != 0)
     goto fail_host;
-  if (pthread_cond_init(&host->done, NULL) != 0)
+  if (!init_done(host))
     goto fail_lock;
   if (!cgr__allocations_init(&host->allocations))
     goto fail_done;

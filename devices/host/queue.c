@@ -30,6 +30,13 @@ static void sleep_until_done(struct host_device *host) {
   host->num_waiting--;
 }
 
+bool cgr__host_sleep_until(struct host_device *host, const struct timespec *end) {
+  host->num_waiting++;
+  bool in_time = pthread_cond_timedwait(&host->done, &host->lock, end) == 0;
+  host->num_waiting--;
+  return in_time;
+}
+
 /* The thread of a stream under ASYNC: executes the head without the lock; only the tail changes meanwhile. */
 void *cgr__host_worker(void *arg) {
   struct host_stream *stream = arg;

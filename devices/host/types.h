@@ -6,7 +6,7 @@
  *   nodes    a graph under construction, and its orders
  *   queue    the streams' queues, and when their operations run
  *   capture  the rules of capture
- *   memory, stream, event, enqueue, graph: the operations of the table
+ *   memory, stream, event, waiter, enqueue, graph: the operations of the table
  *   device   opening, closing, the table itself
  *
  * - One mutex per device (`lock`) guards every field below. Under ASYNC a worker drops it while it executes an operation;
@@ -149,6 +149,11 @@ struct cgr_event {
   struct host_deps deps;
 };
 
+struct cgr__waiter {
+  cgr__waiter *next; /* of those that have not been destroyed */
+  uint64_t *word;
+};
+
 struct host_device {
   struct cgr_device head;
   int32_t schedule; /* enum cgr_host_schedule */
@@ -158,6 +163,7 @@ struct host_device {
   uint32_t num_waiting; /* threads in a wait for `done` */
   struct host_stream *streams;
   cgr__event *events;
+  cgr__waiter *waiters;
   struct host_capture *captures;
   uint64_t num_captures;
   struct cgr__allocations allocations; /* with a lock of its own */

@@ -28,8 +28,8 @@ struct verdict {
 static struct fault *fault_of(cgr_device *dev) { return (struct fault *)(void *)dev; }
 
 static bool destroys(enum cgr__shim_op op) {
-  return op == CGR__OP_MEM_FREE || op == CGR__OP_STREAM_DESTROY || op == CGR__OP_EVENT_DESTROY || op == CGR__OP_GRAPH_DESTROY ||
-         op == CGR__OP_EXEC_DESTROY;
+  return op == CGR__OP_MEM_FREE || op == CGR__OP_STREAM_DESTROY || op == CGR__OP_EVENT_DESTROY || op == CGR__OP_WAITER_DESTROY ||
+         op == CGR__OP_GRAPH_DESTROY || op == CGR__OP_EXEC_DESTROY;
 }
 
 /* ----------------------------------------------------------------------------------------------- streams, and the end */

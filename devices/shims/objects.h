@@ -8,7 +8,14 @@
 #include "devices/device.h"
 #include "devices/shims/freed.h"
 
-enum cgr__object_kind { CGR__OBJECT_MEMORY, CGR__OBJECT_STREAM, CGR__OBJECT_EVENT, CGR__OBJECT_GRAPH, CGR__OBJECT_EXEC };
+enum cgr__object_kind {
+  CGR__OBJECT_MEMORY,
+  CGR__OBJECT_STREAM,
+  CGR__OBJECT_EVENT,
+  CGR__OBJECT_GRAPH,
+  CGR__OBJECT_EXEC,
+  CGR__OBJECT_WAITER
+};
 
 enum cgr__object_state {
   CGR__OBJECT_DESTROYED,

@@ -153,6 +153,34 @@ static int shim_event_sync(cgr_device *dev, cgr__event *event) {
   FORWARD(dev, call, event_sync(in, event));
 }
 
+static int shim_waiter_create(cgr_device *dev, uint64_t *value, cgr__waiter **waiter) {
+  struct cgr__shim *shim = shim_of(dev);
+  struct cgr__shim_call call = { .op = CGR__OP_WAITER_CREATE };
+  uint64_t word;
+  int error;
+  *waiter = NULL;
+  if (refused(shim, &call, &word, &error))
+    return error;
+  int inner_error = shim->inner->ops->waiter_create(shim->inner, value, waiter);
+  call.object = *waiter;
+  error = finish(shim, &call, word, inner_error);
+  if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
+    shim->inner->ops->waiter_destroy(shim->inner, *waiter);
+  if (error != CGR__DEVICE_OK)
+    *waiter = NULL;
+  return error;
+}
+
+static int shim_waiter_destroy(cgr_device *dev, cgr__waiter *waiter) {
+  struct cgr__shim_call call = { .op = CGR__OP_WAITER_DESTROY, .object = waiter };
+  FORWARD(dev, call, waiter_destroy(in, waiter));
+}
+
+static int shim_waiter_wait(cgr_device *dev, cgr__waiter *waiter, uint64_t value, uint64_t ns) {
+  struct cgr__shim_call call = { .op = CGR__OP_WAITER_WAIT, .object = waiter };
+  FORWARD(dev, call, waiter_wait(in, waiter, value, ns));
+}
+
 /* -------------------------------------------------------------------------------------------------------------- work */
 
 static int shim_copy(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream) {

@@ -30,6 +30,9 @@ extern "C" {
   X(CGR__OP_EVENT_WAIT, event_wait)         \
   X(CGR__OP_EVENT_QUERY, event_query)       \
   X(CGR__OP_EVENT_SYNC, event_sync)         \
+  X(CGR__OP_WAITER_CREATE, waiter_create)   \
+  X(CGR__OP_WAITER_DESTROY, waiter_destroy) \
+  X(CGR__OP_WAITER_WAIT, waiter_wait)       \
   X(CGR__OP_COPY, copy)                     \
   X(CGR__OP_FILL, fill)                     \
   X(CGR__OP_LAUNCH, launch)                 \
@@ -61,7 +64,7 @@ const char *cgr__shim_op_name(int op);
 struct cgr__shim_call {
   enum cgr__shim_op op;
   cudaStream_t stream;                /* NULL where the operation has none; made or destroyed streams too */
-  const void *object;                 /* memory, event, graph, exec or kernel; of a creation: what was made, seen after */
+  const void *object;                 /* memory, event, waiter, graph, exec or kernel; of a creation: what was made, seen after */
   const void *input;                  /* instantiate: the graph; copy: the source */
   const void *args;                   /* launch, host_call: valid for the duration of the call */
   size_t bytes;                       /* mem_alloc, copy, host_call; fill: elements x width */

@@ -70,10 +70,11 @@ uint64_t cgr__trace_syncs(cgr_device *dev) {
 }
 
 uint64_t cgr__trace_allocs(cgr_device *dev) {
-  static const enum cgr__shim_op ops[] = { CGR__OP_MEM_ALLOC,      CGR__OP_MEM_FREE,     CGR__OP_STREAM_CREATE,
-                                           CGR__OP_STREAM_DESTROY, CGR__OP_EVENT_CREATE, CGR__OP_EVENT_DESTROY,
-                                           CGR__OP_CAPTURE_BEGIN,  CGR__OP_CAPTURE_END,  CGR__OP_INSTANTIATE,
-                                           CGR__OP_GRAPH_DESTROY,  CGR__OP_EXEC_DESTROY };
+  static const enum cgr__shim_op ops[] = { CGR__OP_MEM_ALLOC,      CGR__OP_MEM_FREE,       CGR__OP_STREAM_CREATE,
+                                           CGR__OP_STREAM_DESTROY, CGR__OP_EVENT_CREATE,   CGR__OP_EVENT_DESTROY,
+                                           CGR__OP_WAITER_CREATE,  CGR__OP_WAITER_DESTROY, CGR__OP_CAPTURE_BEGIN,
+                                           CGR__OP_CAPTURE_END,    CGR__OP_INSTANTIATE,    CGR__OP_GRAPH_DESTROY,
+                                           CGR__OP_EXEC_DESTROY };
   return sum(dev, ops, sizeof ops / sizeof *ops);
 }
 

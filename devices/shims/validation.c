@@ -1,9 +1,9 @@
 /* The validation layer: checks the rules of the table before the inner device sees a call, on any device. What breaks a rule is
  * refused and reported by name:
  *
- * - an event, graph, exec or memory that was not made here or is destroyed; a destroyed stream. Streams that were never made here
- *   are refused over the host device, and taken as the engine's own over CUDA. (CUDA may give the address of a stream that was
- *   destroyed here to a new one of the engine's own; that is then taken for the old one.)
+ * - an event, waiter, graph, exec or memory that was not made here or is destroyed; a destroyed stream. Streams that were never
+ * made here are refused over the host device, and taken as the engine's own over CUDA. (CUDA may give the address of a stream
+ * that was destroyed here to a new one of the engine's own; that is then taken for the old one.)
  * - memory that is freed as the other kind;
  * - memory that has been freed (freed.h), where a copy, a fill, the arguments of a launch or a parameter of a graph's nodes has
  * an address of it: when that is enqueued or instantiated, and at each launch of the graph. A stale address that nobody uses
@@ -255,6 +255,10 @@ static void check_object(struct validation *layer, const struct cgr__shim_call *
   case CGR__OP_EXEC_DESTROY:
     (void)check_alive(layer, call, CGR__OBJECT_EXEC, call->object, &object, violation);
     return;
+  case CGR__OP_WAITER_DESTROY:
+  case CGR__OP_WAITER_WAIT:
+    (void)check_alive(layer, call, CGR__OBJECT_WAITER, call->object, &object, violation);
+    return;
   case CGR__OP_EVENT_DESTROY:
   case CGR__OP_EVENT_QUERY:
   case CGR__OP_EVENT_SYNC:
@@ -291,6 +295,8 @@ static struct cgr__object *leaving(struct validation *layer, const struct cgr__s
     return cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
   case CGR__OP_EVENT_DESTROY:
     return cgr__object_find(&layer->objects, CGR__OBJECT_EVENT, call->object);
+  case CGR__OP_WAITER_DESTROY:
+    return cgr__object_find(&layer->objects, CGR__OBJECT_WAITER, call->object);
   case CGR__OP_GRAPH_DESTROY:
     return cgr__object_find(&layer->objects, CGR__OBJECT_GRAPH, call->object);
   case CGR__OP_EXEC_DESTROY:
@@ -353,6 +359,9 @@ static void note(struct validation *layer, const struct cgr__shim_call *call) {
     return;
   case CGR__OP_EVENT_CREATE:
     (void)cgr__object_add(&layer->objects, CGR__OBJECT_EVENT, call->object);
+    return;
+  case CGR__OP_WAITER_CREATE:
+    (void)cgr__object_add(&layer->objects, CGR__OBJECT_WAITER, call->object);
     return;
   case CGR__OP_EVENT_RECORD:
   case CGR__OP_EVENT_WAIT:

@@ -122,12 +122,8 @@ static int run(check *c, int which, const llama_work *work, const cgr_key *force
   batch.rows = work->rows[which];
   batch.forced_key = forced;
   TRY(llama_step(e, &batch, step, &cost));
-  if (step->state != CGR_STEP_LAUNCHED) {
-    TRY(llama_make_room(e)); /* no result is waited for here */
-    TRY(llama_step(e, &batch, step, &cost));
-  }
   if (step->state != CGR_STEP_LAUNCHED)
-    return llama_fail("cgr_step_prepare: %s (after making room)", cgr_last_message());
+    return llama_fail("%s", cgr_last_message());
   size_t bytes = (size_t)batch.num_requests * (size_t)e->weights->config.vocab_size * sizeof(float);
   TRY_CGR(cgr_copy(e->device, c->logits[which], e->logits, bytes, e->stream));
   return 0;

@@ -2,30 +2,15 @@
 
 #include <stdio.h>
 
-#define MAX_ROOMS 3
-
 int llama_step(llama_engine *e, const cgr_batch *batch, cgr_step *step, llama_cost *cost) {
   double start = llama_now();
-  cgr_status status = cgr_step_prepare(e->runtime, batch, step);
-  if (status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING)
+  cgr_status status = cgr_step_prepare_wait(e->runtime, batch, step, -1, e->stream);
+  if (status == CGR_ERROR_CHANGES_PENDING)
     return 0;
-  TRY(llama_cgr(status, "cgr_step_prepare"));
+  TRY(llama_cgr(status, "cgr_step_prepare_wait"));
   double prepared = llama_now();
   TRY_CGR(cgr_step_launch(e->runtime, step, e->stream));
   *cost = (llama_cost){ prepared - start, llama_now() - prepared };
-  return 0;
-}
-
-int llama_make_room(llama_engine *e) {
-  cgr_status status;
-  do {
-    uint64_t last = 0;
-    status = cgr_runtime_flush(e->runtime, LLAMA_LANE, e->stream, &last);
-    if (status != CGR_OK && status != CGR_ERROR_BUSY)
-      return llama_cgr(status, "cgr_runtime_flush");
-    if (last)
-      TRY_CGR(cgr_step_wait(e->runtime, LLAMA_LANE, last, -1, NULL));
-  } while (status == CGR_ERROR_BUSY);
   return 0;
 }
 
@@ -47,7 +32,6 @@ typedef struct loop {
   llama_trace *trace;
   uint64_t in_flight; /* number of the step whose results have not been read, or 0 */
   uint64_t steps;
-  int rooms_made; /* since the last step */
 } loop;
 
 /* Reads the results that are due. */
@@ -68,13 +52,8 @@ static int turn(loop *l, const llama_work *work) {
   cgr_step step = CGR_STEP_INIT;
   llama_cost cost;
   TRY(llama_step(l->engine, &work->batch, &step, &cost));
-  if (step.state != CGR_STEP_LAUNCHED) {
-    if (l->rooms_made++ == MAX_ROOMS)
-      return llama_fail("cgr_step_prepare: %s (after making room %d times)", cgr_last_message(), MAX_ROOMS);
-    TRY(collect(l)); /* this may end a request: the step is composed again */
-    return llama_make_room(l->engine);
-  }
-  l->rooms_made = 0;
+  if (step.state != CGR_STEP_LAUNCHED) /* this may end a request: the step is composed again */
+    return l->in_flight ? collect(l) : llama_fail("%s", cgr_last_message());
   TRY(llama_meter_add(l->meter, work->phase, &step, cost.prepare, cost.launch));
   TRY(llama_logits_fetch(l->logits, l->engine, work->batch.num_requests));
   TRY(llama_scheduler_launched(l->scheduler, &step.seq));

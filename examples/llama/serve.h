@@ -16,12 +16,8 @@ typedef struct llama_cost {
 } llama_cost;
 
 /* Prepares and launches one step of `batch` on the engine's stream; `step` tells how it ran. When step->state is not
- * CGR_STEP_LAUNCHED there was no room for it: read the results that are due, make room and try again. */
+ * CGR_STEP_LAUNCHED the results that are due must be read first: try again after that. */
 int llama_step(llama_engine *engine, const cgr_batch *batch, cgr_step *step, llama_cost *cost);
-
-/* Sends pending changes ahead and lets the device catch up. Never in the steady loop. The steps that carry the changes use up
- * numbers, so results not yet read may expire. */
-int llama_make_room(llama_engine *engine);
 
 /* Runs until no request is left. With `logits` each step is waited for. */
 int llama_serve(llama_engine *engine, llama_scheduler *scheduler, llama_meter *meter, llama_logits *logits, llama_trace *trace,

@@ -108,6 +108,12 @@ CGR_API const char *cgr_build_info(void);
 
 /* ----------------------------------------------------------------------------------------------------------------- types */
 
+typedef enum cgr_log_level { CGR_LOG_ERROR = 1, CGR_LOG_WARNING = 2, CGR_LOG_INFO = 3 } cgr_log_level;
+typedef void (*cgr_log_function)(void *context, cgr_log_level level, const char *message);
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_log_level_name(cgr_log_level level);
+
 typedef enum cgr_dtype {
   CGR_DTYPE_NONE = 0,
   CGR_DTYPE_FP32 = 1,

@@ -48,12 +48,6 @@ typedef struct cgr_buffer_decl {
 CGR_API const char *cgr_dimension_name(cgr_dimension dimension);
 CGR_API const char *cgr_source_name(cgr_source source);
 
-typedef enum cgr_log_level { CGR_LOG_ERROR = 1, CGR_LOG_WARNING = 2, CGR_LOG_INFO = 3 } cgr_log_level;
-typedef void (*cgr_log_function)(void *context, cgr_log_level level, const char *message);
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_log_level_name(cgr_log_level level);
-
 enum { CGR_CONFIG_MAGIC = 0x63677231 };
 
 typedef struct cgr_config {
@@ -147,12 +141,13 @@ typedef struct cgr_config {
                                     not, at no cost */
   float max_padding;             /* a graph of more than so many times the batch's tokens is taken only if nothing else serves
                                     (cgr_runtime_capture): 1 .. 2^24, which is no limit; 0: 2 */
+  int32_t wait_mode;             /* cgr_wait_mode: how cgr_step_wait and other waits for steps wait */
   int32_t reserved_last;         /* 0 */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, 0,    \
-    NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 }, 0, 0, 0 }
+    NULL, NULL, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 }, 0, 0.0f, 0, 0 }
 
 /* Finds every reason why a runtime of `config` cannot be created on `device` (NULL: the one that `config` names), without
  * creating anything: the way to ask whether a layer is served. CGR_OK and *count 0: it can, as far as memory allows. Else the
@@ -180,8 +175,9 @@ CGR_API cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes
 CGR_API cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime);
 
 /* Waits for the steps in flight, destroys the graphs, then the buffers; a prepared step is dropped. The stream of the last
- * launch must exist until then, or until its steps have been waited for. If the wait fails on a device that is not lost, nothing
- * is destroyed: call again. NULL is allowed.
+ * launch must exist until then, or until its steps have been waited for. CGR_NOT_READY: they have not completed within
+ * wait_timeout_ms; after this, and if the wait fails on a device that is not lost, nothing is destroyed: call again. Memory of the
+ * runtime's own is freed as cgr_memory_free does it, which waits for the device's other streams, too. NULL is allowed.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_destroy(cgr_runtime *runtime);
 
@@ -523,6 +519,15 @@ CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch,
  * pending than the ring carries, call cgr_runtime_flush. After an error nothing has changed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step);
+
+/* The same, but it waits for a step in flight while the ring is full, and while too many changes are pending sends them as
+ * cgr_runtime_flush does, on `stream`, on which the step need not be launched. CGR_NOT_READY after `timeout_ms` (0: it never waits;
+ * -1: the configured one): nothing is prepared, and what was sent stays sent. It expires no result: CGR_ERROR_CHANGES_PENDING when
+ * sending would expire that of a step with requests which, like all later ones, has not been waited for (cgr_step_wait, result or
+ * not): wait for it, then call again. Every other status is that of cgr_step_prepare, cgr_runtime_flush or a wait.
+ * Threads one · Capture no · Sync may · Alloc never */
+CGR_API cgr_status cgr_step_prepare_wait(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step, int32_t timeout_ms,
+                                         cudaStream_t stream);
 
 /* Enqueues the prepared step and gives it its number. Steps complete in the order of their launch; a launch on another stream
  * than the one before is ordered after it by an event. After a failure step->state tells whether the step is still PREPARED (it

@@ -34,6 +34,15 @@ typedef enum cgr_host_schedule {
   CGR_SCHEDULE_RANDOM = 3    /* a seeded choice at each call */
 } cgr_host_schedule;
 
+/* How a thread waits for a step (cgr_config.wait_mode). Blocking costs nothing while the thread sleeps, and some 10 microseconds more
+ * at the end. A GPU without stream memory operations of 64 bits is then asked every 20 to 100 microseconds. */
+typedef enum cgr_wait_mode {
+  CGR_WAIT_DEFAULT = 0, /* CUDA: spins for 10 ms, then blocks; host: yields for 50 microseconds, then blocks */
+  CGR_WAIT_SPIN = 1,    /* never gives its processor up; pauses as the architecture advises */
+  CGR_WAIT_YIELD = 2,   /* lets other threads run between two looks */
+  CGR_WAIT_BLOCK = 3    /* sleeps at once */
+} cgr_wait_mode;
+
 /* Called for each violation that a device layer finds, before the offending call returns; `message` names the call and the rule.
  * It may run on any thread that uses the device, and must not call cgr. */
 typedef void (*cgr_violation_function)(void *context, const char *message);
@@ -78,10 +87,11 @@ CGR_API cgr_status cgr_device_close(cgr_device *device);
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info);
 
-/* Names ("cuda", "async"); static storage, never NULL.
+/* Names ("cuda", "async", "block"); static storage, never NULL.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_device_kind_name(cgr_device_kind kind);
 CGR_API const char *cgr_host_schedule_name(cgr_host_schedule schedule);
+CGR_API const char *cgr_wait_mode_name(cgr_wait_mode mode);
 
 /* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
  * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.

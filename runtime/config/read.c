@@ -141,6 +141,7 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   cgr__in_range(f, "check_values", c->check_values, 0, 1);
   cgr__in_range(f, "timing", c->timing, CGR_TIMING_OFF, CGR_TIMING_LAYERS);
   check_enum(f, "attention_support", c->attention_support, CGR_SUPPORT_ALWAYS);
+  check_enum(f, "wait_mode", c->wait_mode, CGR_WAIT_BLOCK);
   check_reserved(f, "num_programs", c->num_programs, 1);
   check_reserved(f, "num_lanes", c->num_lanes, 1);
   check_reserved(f, "num_draft_tokens", c->num_draft_tokens, 0);

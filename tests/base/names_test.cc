@@ -21,6 +21,7 @@ namespace {
   X(CGR_DTYPE_I32) X(CGR_DTYPE_I64) X(CGR_DTYPE_FP8_E5M2) X(CGR_DTYPE_U8)
 #define DEVICE_KINDS(X) X(CGR_DEVICE_KIND_HOST) X(CGR_DEVICE_KIND_CUDA)
 #define SCHEDULES(X) X(CGR_SCHEDULE_ASYNC) X(CGR_SCHEDULE_EARLIEST) X(CGR_SCHEDULE_LATEST) X(CGR_SCHEDULE_RANDOM)
+#define WAIT_MODES(X) X(CGR_WAIT_DEFAULT) X(CGR_WAIT_SPIN) X(CGR_WAIT_YIELD) X(CGR_WAIT_BLOCK)
 #define LAYOUTS(X) X(CGR_LAYOUT_NHD) X(CGR_LAYOUT_HND)
 #define LAYER_FLAGS(X) X(CGR_LAYER_BIDIRECTIONAL) X(CGR_LAYER_NO_CACHE) X(CGR_LAYER_ALIBI_SQRT)
 #define ATTENTION_FLAGS(X) X(CGR_ATTENTION_NO_APPEND) X(CGR_ATTENTION_APPEND_ONLY)
@@ -81,6 +82,7 @@ namespace {
   LIST(cgr_dtype, cgr_dtype_name, , DTYPES)                                     \
   LIST(cgr_device_kind, cgr_device_kind_name, , DEVICE_KINDS)                   \
   LIST(cgr_host_schedule, cgr_host_schedule_name, , SCHEDULES)                  \
+  LIST(cgr_wait_mode, cgr_wait_mode_name, , WAIT_MODES)                         \
   LIST(cgr_kv_layout, cgr_kv_layout_name, , LAYOUTS)                            \
   LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)                      \
   LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS)          \

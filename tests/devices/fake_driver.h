@@ -42,6 +42,7 @@ struct Driver {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   int contexts = 0, streams = 0; // alive
   int priority = 0;              // of the last stream
+  uint64_t awaited = 0;          // by the last StreamWaitValue64
   uintptr_t next_address = 0x10000;
   void *object = nullptr; // of the last UserObjectCreate
   CUhostFn free_object = nullptr, host_function = nullptr;
@@ -121,6 +122,7 @@ FAKE(StreamDestroy, (CUstream), driver.streams--)
 FAKE(StreamSynchronize, (CUstream), )
 FAKE(StreamQuery, (CUstream), )
 FAKE(StreamWaitEvent, (CUstream, CUevent, unsigned), )
+FAKE(StreamWaitValue64, (CUstream, CUdeviceptr_v2, cuuint64_t value, unsigned), driver.awaited = value)
 FAKE(StreamBeginCapture, (CUstream, CUstreamCaptureMode), driver.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE)
 FAKE(StreamEndCapture, (CUstream, CUgraph *graph), *graph = Handle<CUgraph>(0x5000); driver.capture = CU_STREAM_CAPTURE_STATUS_NONE)
 FAKE(StreamIsCapturing, (CUstream, CUstreamCaptureStatus *status), *status = driver.capture)
@@ -236,6 +238,17 @@ protected:
     after("event_query", ops_->event_query(dev_, event));
     after("event_sync", ops_->event_sync(dev_, event));
     after("event_destroy", ops_->event_destroy(dev_, event));
+    uint64_t word = 4;
+    cgr__waiter *waiter = nullptr;
+    after("waiter_create", ops_->waiter_create(dev_, &word, &waiter));
+    if (waiter != nullptr) {
+      driver.host_function = nullptr;
+      after("waiter_wait", ops_->waiter_wait(dev_, waiter, 5, 1000) == CGR__DEVICE_NOT_READY ? CGR__DEVICE_OK : -1);
+      if (driver.host_function != nullptr)
+        driver.host_function(driver.host_data); // as if the word had come
+      after("waiter_destroy", ops_->waiter_destroy(dev_, waiter));
+      EXPECT_EQ(word, UINT64_MAX);
+    }
     after("copy", ops_->copy(dev_, buffer, buffer, 8, stream));
     for (size_t width : { 1, 2, 4, 8 })
       after("fill", ops_->fill(dev_, buffer, 1, width, 8, stream));

@@ -9,6 +9,7 @@
   X(cgr_dtype, CGR_DTYPE_NONE, CGR_DTYPE_U8, +1)                                \
   X(cgr_device_kind, CGR_DEVICE_KIND_HOST, CGR_DEVICE_KIND_CUDA, +1)            \
   X(cgr_host_schedule, CGR_SCHEDULE_ASYNC, CGR_SCHEDULE_RANDOM, +1)             \
+  X(cgr_wait_mode, CGR_WAIT_DEFAULT, CGR_WAIT_BLOCK, +1)                        \
   X(cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND, +1)                          \
   X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)          \
   X(cgr_attention_flag, CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_APPEND_ONLY, *2) \

@@ -123,10 +123,12 @@ TEST_P(ConfigLimits, NumBuffers) {
 TEST_P(ConfigLimits, EnumsAreChecked) {
   const Found mode = Find(CGR_ERROR_INVALID_ENUM, "graph_mode", { "expected 0 .. 5" });
   const Found support = Find(CGR_ERROR_INVALID_ENUM, "attention_support", { "expected 0 .. 4" });
+  const Found wait = Find(CGR_ERROR_INVALID_ENUM, "wait_mode", { "expected 0 .. 3" });
   Range([](GoodConfig &c, int64_t value) { c.config.graph_mode = int32_t(value); }, CGR_MODE_DEFAULT, CGR_MODE_FULL_AND_PIECEWISE,
         mode);
   Range([](GoodConfig &c, int64_t value) { c.config.attention_support = int32_t(value); }, CGR_SUPPORT_DEFAULT,
         CGR_SUPPORT_ALWAYS, support);
+  Range([](GoodConfig &c, int64_t value) { c.config.wait_mode = int32_t(value); }, CGR_WAIT_DEFAULT, CGR_WAIT_BLOCK, wait);
 }
 
 // Values for a later version are refused, and those that stand for their absence are accepted.

@@ -175,8 +175,9 @@ public:
   std::function<cgr_status(cgr_recorder *, const cgr_record_info &, int32_t)> hook;
   std::vector<cgr_record_info> records;
   Recording recording;
-  std::function<void()> prelaunch; // just before cgr_step_launch
-  cudaStream_t side = nullptr;     // the test's own; destroyed with the engine
+  std::function<void()> prelaunch;                                  // just before cgr_step_launch
+  std::function<cgr_status(const cgr_batch *, cgr_step *)> prepare; // instead of cgr_step_prepare
+  cudaStream_t side = nullptr;                                      // the test's own; destroyed with the engine
   cgr_event *fork = nullptr;
   cgr_step step = CGR_STEP_INIT;
   uint64_t launched = 0; // last number

@@ -108,7 +108,7 @@ cgr_status Engine::Prepare(const std::vector<Item> &items, const cgr_key *forced
   batch.forced_key = forced;
   batch.variant = variant;
   step = CGR_STEP_INIT;
-  return cgr_step_prepare(rt, &batch, &step);
+  return prepare ? prepare(&batch, &step) : cgr_step_prepare(rt, &batch, &step);
 }
 
 // What the prepared step takes from its requests.
