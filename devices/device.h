@@ -204,6 +204,7 @@ struct cgr_device {
   /* Of a layer: why this thread's last call was refused, or NULL when it was not the layer that refused it. NULL: no layer. */
   const char *(*explain)(cgr_device *dev);
   uint32_t loaded;       /* kernels that need not be loaded again: a bit for each number. Atomic */
+  cgr_device *next_open; /* devices/fork.h */
 };
 
 /* Includes the version: a layer of another version of the library finds, and makes, devices that do not count as open. */

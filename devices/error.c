@@ -1,5 +1,7 @@
 #include "devices/error.h"
 
+#include "devices/fork.h"
+
 #define UNJOINED 904 /* CUDA_ERROR_STREAM_CAPTURE_UNJOINED */
 
 const char *cgr__device_error_name(int error) {
@@ -67,6 +69,13 @@ cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
   /* Atomic: another thread's call may fail at the same time. */
   int raw = dev ? __atomic_load_n(&dev->last_raw, __ATOMIC_RELAXED) : cgr_last_device_code();
   const char *why = dev && dev->explain ? dev->explain(dev) : NULL;
+  if (raw == CGR__RAW_FORKED) {
+    cgr__set_device_code(0);
+    return cgr__fail(status_of(error),
+                     "%s: this process is a fork of the one that opened the device, expected one that opens it "
+                     "itself: no device is usable after fork()",
+                     what);
+  }
   cgr__set_device_code(raw);
   if (why)
     return cgr__fail(status_of(error), "%s: refused by the device's layer: %s (code %d)", what, why, raw);

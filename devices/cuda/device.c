@@ -11,8 +11,10 @@
 #include "devices/cuda/stream.h"
 #include "devices/cuda/waiter.h"
 #include "devices/cuda/walk.h"
+#include "devices/fork.h"
 
 static void free_all(struct cuda_device *cuda) {
+  cgr__fork_unwatch(&cuda->head);
   cgr__cuda_calls_free(cuda);
   cgr__cuda_waiters_free(cuda);
   cgr__allocations_free(&cuda->allocations);
@@ -137,12 +139,16 @@ static struct cuda_device *device_new(int ordinal) {
     goto fail;
   if (pthread_mutex_init(&cuda->lock, NULL) != 0)
     goto fail_lock;
+  if (!cgr__fork_watch(&cuda->head))
+    goto fail_fork;
   cuda->head.ops = &cuda_ops;
   cuda->head.magic = CGR__DEVICE_MAGIC;
   cuda->head.kind = CGR_DEVICE_KIND_CUDA;
   cuda->ordinal = ordinal;
   return cuda;
 
+fail_fork:
+  pthread_mutex_destroy(&cuda->lock);
 fail_lock:
   cgr__allocations_free(&cuda->allocations);
 fail:

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "devices/fork.h"
 #include "devices/host/capture.h"
 #include "devices/host/enqueue.h"
 #include "devices/host/event.h"
@@ -67,6 +68,7 @@ static int device_close(cgr_device *dev) {
       cgr__host_stream_retire(host, s);
   host->head.magic = 0;
   pthread_mutex_unlock(&host->lock);
+  cgr__fork_unwatch(dev);
   free_all(host);
   return CGR__DEVICE_OK;
 }
@@ -135,6 +137,8 @@ int cgr__host_device_open(const cgr_device_config *config, cgr_device **dev) {
   host->schedule = config->host_schedule;
   /* The generator must not start at 0, and neighbouring seeds should diverge at once. */
   host->random = (config->host_seed + 1) * 0x9E3779B97F4A7C15u | 1u;
+  if (!cgr__fork_watch(&host->head))
+    goto fail_pools;
   *dev = &host->head;
   return CGR__DEVICE_OK;
 

@@ -4,7 +4,11 @@
  * the host device, where there is no CUDA, uses the other functions for its streams, memory and "kernels".
  *
  * A call touches no GPU but its own, creates no context on another one, and leaves the calling thread's current CUDA device and
- * its pending CUDA error as they were. */
+ * its pending CUDA error as they were.
+ *
+ * No device survives fork(). In the child every call with a device, stream, event or runtime of the parent's that would reach the
+ * device is CGR_ERROR_DEAD, on the host device too; destroying succeeds and gives nothing back. The child may open a host device,
+ * and a GPU if the parent has not used CUDA. */
 #ifndef CGR_DEVICE_H
 #define CGR_DEVICE_H
 
