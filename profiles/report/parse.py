@@ -150,6 +150,7 @@ SPECS = {
     "flashinfer_cost": Spec(("plan",), {}, {"us": "planner"}, "planner"),
     "flashmla_cost": Spec(("requests", "lengths"), target="FlashMLA, 132 parts"),
     "fork_cost": Spec(("forks", "side streams")),
+    "wait_cost": Spec(("mode", "step, ms")),
     "mixed_cost": Spec(("mode, keys", "step"), target="prepare + launch"),
     "self_test_cost": Spec(("seed", "layers")),
     "tracing_cost": Spec(("ns a step",), target="median"),

@@ -35,6 +35,7 @@ LABELS = {
     "back_to_back": ("requests", "batch", "steps"),
     "flashmla_cost": ("requests", "lengths"),
     "fork_cost": ("forks", "side streams"),
+    "wait_cost": ("mode", "step, ms"),
     "mixed_cost": ("mode, keys", "step"),
     "self_test_cost": ("seed", "layers"),
     "calibrate": ("KV tiles", "KV tiles per part", "variant", "head dim", "fit over"),

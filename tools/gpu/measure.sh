@@ -34,6 +34,7 @@ run back_to_back.txt profiles/back_to_back cuda:0 # a minute
 run attention_cost.txt profiles/attention_cost cuda:0 # three minutes
 run mixed_cost.txt profiles/mixed_cost cuda:0 300 50
 run fork_cost.txt profiles/fork_cost cuda:0 300 20
+run wait_cost.txt profiles/wait_cost cuda:0 # a minute
 run self_test_cost.txt profiles/self_test_cost cuda:0
 run kernel_cost.txt profiles/kernel_cost cuda:0
 run planner_cost.txt profiles/planner_cost cuda:0
