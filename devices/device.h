@@ -203,7 +203,11 @@ struct cgr_device {
   struct cgr__device_streams streams; /* under a lock of devices/api.c */
   /* Of a layer: why this thread's last call was refused, or NULL when it was not the layer that refused it. NULL: no layer. */
   const char *(*explain)(cgr_device *dev);
-  uint32_t loaded;       /* kernels that need not be loaded again: a bit for each number. Atomic */
+  uint32_t loaded; /* kernels that need not be loaded again: a bit for each number. Atomic */
+  /* Of a layer that checks, for code above the devices; both NULL: there is none, and runtimes do not check either. */
+  void (*report)(cgr_device *dev,
+                 const char *message);         /* of a violation that a runtime has found, as the layer reports its own */
+  void (*inside)(cgr_device *dev, int change); /* this thread enters (1) or leaves (-1) functions of the engine's in a step */
   cgr_device *next_open; /* devices/fork.h */
 };
 

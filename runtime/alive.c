@@ -28,10 +28,14 @@ bool cgr__step_enter(cgr_runtime *rt) {
   bool was_inside = rt->recording;
   rt->recording = true;
   cgr__device_forbid_stream_destroy();
+  if (rt->dev->inside)
+    rt->dev->inside(rt->dev, 1);
   return was_inside;
 }
 
 void cgr__step_leave(cgr_runtime *rt, bool was_inside) {
+  if (rt->dev->inside)
+    rt->dev->inside(rt->dev, -1);
   cgr__device_allow_stream_destroy();
   rt->recording = was_inside;
 }

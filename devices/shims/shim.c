@@ -324,6 +324,16 @@ static const char *explain(cgr_device *dev) {
   return inner->explain(inner);
 }
 
+static void report(cgr_device *dev, const char *message) {
+  cgr_device *inner = shim_of(dev)->inner;
+  inner->report(inner, message);
+}
+
+static void inside(cgr_device *dev, int change) {
+  cgr_device *inner = shim_of(dev)->inner;
+  inner->inside(inner, change);
+}
+
 static const cgr__device_ops shim_ops = {
 #define OPERATION(enumerator, name) .name = shim_##name,
   CGR__SHIM_OPS(OPERATION)
@@ -343,6 +353,8 @@ int cgr__shim_open(size_t size, cgr_device *inner, const cgr__shim_hooks *hooks,
   shim->head.magic = CGR__DEVICE_MAGIC;
   shim->head.kind = inner->kind;
   shim->head.explain = inner->explain ? explain : NULL;
+  shim->head.report = inner->report ? report : NULL;
+  shim->head.inside = inner->inside ? inside : NULL;
   shim->inner = inner;
   shim->hooks = hooks;
   *out = shim;

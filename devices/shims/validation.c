@@ -14,7 +14,11 @@
  *   one does not invalidate the capture: the device never hears of the call;
  * - whatever the device itself refuses as bad arguments or as breaking a rule of capture, but not how a capture ends: to end one
  *   that has failed, or that is given up half-way, is right;
+ * - work that a function of the engine's enqueues in the capture of a step (`record`, a call, a backend's plan) on a stream that
+ * is not in that capture: the graph would lack it. Other threads may enqueue what they like;
  * - at close: whatever is left, one by one.
+ *
+ * Runtimes over the layer check their callers, too, and report through it.
  *
  * A refusal is CGR__DEVICE_INVALID, or the code of the capture rule. It is reported without the layer's lock. */
 #include <stdarg.h>
@@ -35,14 +39,16 @@ struct validation {
 /* What a check has found: 0 and no text when the call is right. */
 struct violation {
   int error, raw;
-  char text[160];
+  char text[200];
 };
 
 /* Why the last call of this thread was refused, for `explain`. */
 static _Thread_local struct {
   const struct validation *layer; /* NULL: it was not refused */
-  char text[160];
+  char text[200];
 } refusal;
+
+static _Thread_local int engine_depth; /* of the engine's functions in steps that this thread is in, over any device */
 
 static struct validation *validation_of(struct cgr__shim *shim) { return (struct validation *)(void *)shim; }
 
@@ -76,6 +82,13 @@ static int report(struct validation *layer, const struct violation *violation) {
   memcpy(refusal.text, violation->text, sizeof refusal.text);
   tell(layer, violation->text);
   return violation->error;
+}
+
+static void report_found(cgr_device *dev, const char *message) { tell(validation_of((struct cgr__shim *)(void *)dev), message); }
+
+static void inside(cgr_device *dev, int change) {
+  (void)dev;
+  engine_depth += change;
 }
 
 static const char *explain(cgr_device *dev) { return (const void *)refusal.layer == (const void *)dev ? refusal.text : NULL; }
@@ -117,10 +130,36 @@ static void check_capture_end(struct validation *layer, const struct cgr__shim_c
     describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
 }
 
+static bool is_work(enum cgr__shim_op op) {
+  return (op >= CGR__OP_COPY && op <= CGR__OP_HOST_CALL) || op == CGR__OP_EXEC_LAUNCH || op == CGR__OP_EVENT_RECORD ||
+         op == CGR__OP_EVENT_WAIT;
+}
+
+/* Whether the stream joins a capture by this wait. */
+static bool joins(const struct validation *layer, const struct cgr__shim_call *call) {
+  const struct cgr__object *event =
+      call->op == CGR__OP_EVENT_WAIT ? cgr__object_find(&layer->objects, CGR__OBJECT_EVENT, call->object) : NULL;
+  return event && event->capture != 0;
+}
+
+/* Whether the device says that the stream captures: an engine may fork it by calls that the layer does not see. */
+static bool captures_below(const struct validation *layer, cudaStream_t stream) {
+  cgr_device *in = layer->shim.inner;
+  int capturing = 0;
+  return in->ops->capture_status(in, stream, &capturing) != CGR__DEVICE_OK || capturing;
+}
+
 static void check_stream(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
   struct cgr__object *stream;
   if (!check_alive(layer, call, CGR__OBJECT_STREAM, (const void *)call->stream, &stream, violation) || !stream)
     return;
+  if (engine_depth > 0 && is_work(call->op) && stream->capture == 0 && cgr__thread_captures(&layer->objects) &&
+      !joins(layer, call) && !captures_below(layer, call->stream)) {
+    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900,
+             "inside `record` of a capture, stream %p is not in the capture, expected the recorder's or one forked from it",
+             (const void *)call->stream);
+    return;
+  }
   if (call->op == CGR__OP_CAPTURE_END) {
     check_capture_end(layer, call, stream, violation);
     return;
@@ -507,6 +546,8 @@ static int validation_open(cgr_device *inner, const cgr_device_config *config, c
   if (error != CGR__DEVICE_OK)
     return error;
   shim->head.explain = explain;
+  shim->head.report = report_found;
+  shim->head.inside = inside;
   validation_of(shim)->on_violation = config->on_violation;
   validation_of(shim)->context = config->violation_context;
   *dev = &shim->head;

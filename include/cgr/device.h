@@ -99,6 +99,9 @@ CGR_API const char *cgr_wait_mode_name(cgr_wait_mode mode);
 
 /* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
  * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.
+ * That includes work which `record`, a call or a backend's function enqueues by this header during a capture on a stream that is
+ * not in it: the graph would lack the work.
+ *
  * For development. It is in a library of its own, libcgr_validation, which is linked alongside libcgr.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const cgr_device_layer *cgr_validation_layer(void);

@@ -1,17 +1,17 @@
-// A small program over the table, and a collector of what the validation layer reports.
+// A small program over the table.
 #ifndef CGR_TESTS_DEVICES_SCENARIO_H
 #define CGR_TESTS_DEVICES_SCENARIO_H
 
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cgr/device.h"
 #include "devices/device.h"
 #include "tests/support/devices.h"
+#include "tests/support/violations.h"
 
 namespace cgr_test {
 
@@ -24,44 +24,6 @@ inline ::testing::AssertionResult MessageHas(const std::vector<std::string> &par
   }
   return ::testing::AssertionSuccess();
 }
-
-// What the validation layer reports, from any thread.
-class Violations {
-public:
-  // The layer over an open device; closing it closes both.
-  cgr_device *Over(cgr_device *inner) {
-    cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
-    cgr_device *dev = nullptr;
-    Attach(&config);
-    EXPECT_EQ(config.layer->open(inner, &config, &dev), CGR__DEVICE_OK);
-    return dev;
-  }
-  void Attach(cgr_device_config *config) {
-    config->layer = cgr_validation_layer();
-    config->on_violation = Add;
-    config->violation_context = this;
-  }
-  std::vector<std::string> All() const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return messages_;
-  }
-  size_t size() const { return All().size(); }
-  // The last one; "" if there is none.
-  std::string Last() const {
-    std::vector<std::string> all = All();
-    return all.empty() ? "" : all.back();
-  }
-
-private:
-  static void Add(void *context, const char *message) {
-    auto *violations = static_cast<Violations *>(context);
-    std::lock_guard<std::mutex> lock(violations->mutex_);
-    violations->messages_.push_back(message);
-  }
-
-  mutable std::mutex mutex_;
-  std::vector<std::string> messages_;
-};
 
 // Every kind of call once or more, cleaning up after itself whatever fails. Returns the first error.
 inline int Scenario(cgr_device *dev, int *result) {

@@ -122,6 +122,32 @@ TEST_P(ValidationTest, WrongMemoryIsNamed) {
   EXPECT_EQ(violations_.size(), expected_);
 }
 
+// Only while the thread is in a function of the engine's; what the library itself does beside a capture is its own.
+TEST_P(ValidationTest, WorkOutsideOfACaptureIsNamedInsideRecord) {
+  cudaStream_t in, out;
+  cgr__graph *graph = nullptr;
+  void *memory;
+  ASSERT_EQ(cgr_stream_create(dev_, &in), CGR_OK);
+  ASSERT_EQ(cgr_stream_create(dev_, &out), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
+  ASSERT_EQ(dev_->ops->capture_begin(dev_, in), CGR__DEVICE_OK);
+  EXPECT_EQ(cgr_fill(dev_, memory, 1, 64, out), CGR_OK);
+  dev_->inside(dev_, 1);
+  EXPECT_EQ(cgr_fill(dev_, memory, 1, 64, in), CGR_OK);
+  EXPECT_EQ(cgr_fill(dev_, memory, 1, 64, out), CGR_ERROR_CAPTURE);
+  EXPECT_EQ(violations_.size(), ++expected_);
+  EXPECT_EQ(violations_.Last().rfind("fill: inside `record` of a capture, stream ", 0), 0u) << violations_.Last();
+  dev_->inside(dev_, -1);
+  EXPECT_EQ(cgr_fill(dev_, memory, 1, 64, out), CGR_OK);
+  ASSERT_EQ(dev_->ops->capture_end(dev_, in, &graph), CGR__DEVICE_OK);
+  EXPECT_EQ(dev_->ops->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+  EXPECT_EQ(cgr_stream_synchronize(dev_, out), CGR_OK);
+  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, in), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, out), CGR_OK);
+  EXPECT_EQ(violations_.size(), expected_);
+}
+
 TEST_P(ValidationTest, HandlesOfAnotherDeviceAreNamed) {
   cgr_device *other = nullptr;
   cudaStream_t stream, foreign;
