@@ -24,6 +24,12 @@ cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function) {
   return CGR_OK;
 }
 
+cgr_status cgr__runtime_report(cgr_runtime *rt, cgr_status status) {
+  if (rt->dev->report)
+    rt->dev->report(rt->dev, cgr_last_message());
+  return status;
+}
+
 bool cgr__step_enter(cgr_runtime *rt) {
   bool was_inside = rt->recording;
   rt->recording = true;

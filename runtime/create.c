@@ -29,6 +29,11 @@ static cgr_status take_device_memory(cgr_runtime *rt) {
     rt->owns_arena = true;
   }
   rt->arena = arena;
+  void *copies = NULL;
+  size_t copies_bytes = rt->checks ? cgr__reserved_bytes(&rt->setup) : 0;
+  if (copies_bytes > 0)
+    CGR__TRY(allocate(rt, copies_bytes, CGR__MEMORY_PINNED, "copies of the read-trash pages", &copies));
+  rt->reserved.copies = copies;
   rt->pinned = c->pinned_memory;
   if (rt->pinned)
     return CGR_OK;
@@ -347,6 +352,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   cgr__native_complete(&rt->setup.backends[0]);
   cgr__ranges_open(rt);
   cgr__range_begin(rt, CGR__RANGE_CREATE); /* from here on it is known whether there are ranges */
+  rt->checks = rt->setup.checks;
   rt->reorder_threshold = rt->setup.reorder_threshold;
   make_graphs(rt);
   CGR__TRY(take_host_memory(rt));
@@ -393,6 +399,8 @@ static void release_device(cgr_runtime *rt) {
     ops->mem_free(rt->dev, rt->arena, CGR__MEMORY_DEVICE);
   if (rt->owns_pinned)
     ops->mem_free(rt->dev, rt->pinned, CGR__MEMORY_PINNED);
+  if (rt->reserved.copies)
+    ops->mem_free(rt->dev, rt->reserved.copies, CGR__MEMORY_PINNED);
   cgr__device_release_runtime(rt->dev);
   if (rt->owns_device)
     cgr_device_close(rt->dev);

@@ -114,6 +114,7 @@ cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status) {
 void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64_t began, cgr_status status) {
   const cgr__prepared *p = &rt->lane.prepared;
   cgr__unstage(rt, fate->seq, p->seq);
+  rt->reserved.seq = 0; /* the copy ahead of it may be on no stream that is waited for */
   cgr__batch_abandon(&rt->rows, &p->batch, fate->seq);
   if (fate->ran && fate->seq == p->seq && p->batch.set == 0)
     cgr__rows_forget_tokens(&rt->rows, p->batch.composition);

@@ -32,12 +32,21 @@ cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row) {
   return cgr__rows_close(&runtime->rows, row);
 }
 
+/* That no step of another request is still at work in these pages. */
+static cgr_status check_free(cgr_runtime *rt, int32_t row, int32_t group, int32_t first, const int32_t *pages, int32_t count) {
+  uint64_t completed = cgr__ring_completed(&rt->lane.ring);
+  cgr_status status = cgr__ledger_check_pages(&rt->rows, row, group, first, pages, count, completed);
+  return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, status);
+}
+
 cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                  int32_t count) {
   CGR__TRY(check_row(runtime, "cgr_request_set_pages", row));
   CGR__TRY(cgr__rows_check_group(&runtime->rows, "cgr_request_set_pages", group));
   if (cgr__rows_replaces_pages(&runtime->rows, row, group, first, pages, count))
     CGR__TRY(check_not_prepared(runtime, "cgr_request_set_pages", row));
+  if (runtime->checks)
+    CGR__TRY(check_free(runtime, row, group, first, pages, count));
   return cgr__rows_set_pages(&runtime->rows, row, group, first, pages, count);
 }
 

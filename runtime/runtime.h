@@ -17,6 +17,7 @@
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users query and make
  *           dump.c      reads the flight recorder       ranges.c  what tools are told
  *           labels.c    what the nodes of graphs belong to
+ *           reserved.c  what read-trash pages hold
  *           timing.c    timestamps of the device         trace.c   steps as trace events
  *           memory.c    regions, and memory that must not be freed
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
@@ -47,6 +48,7 @@
 #include "kernels/values.h"
 #include "planners/requests/batch.h"
 #include "planners/requests/changes.h"
+#include "planners/requests/ledger.h"
 #include "planners/requests/rows.h"
 #include "planners/requests/standing.h"
 #include "runtime/config/config.h"
@@ -146,6 +148,14 @@ typedef struct cgr__kept_guards {
   } kept[CGR__KEPT_GUARDS];
 } cgr__kept_guards;
 
+/* What is looked at of the read-trash pages. */
+typedef struct cgr__reserved {
+  unsigned char *copies; /* [cgr__reserved_bytes], pinned; NULL: nothing is looked at */
+  uint64_t seq;          /* of the step that the copy goes ahead of; 0: no copy is under way */
+  uint64_t next;         /* so many steps must have been launched for another */
+  char found[320];       /* what cgr_step_prepare has not told yet; "": nothing */
+} cgr__reserved;
+
 /* An unchanged step touches only the first lines and those at which a member is aligned (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
@@ -153,6 +163,7 @@ struct cgr_runtime {
   bool recording;            /* inside `record`, a call between pieces, or a backend's function */
   uint8_t flags;             /* CGR__RUNTIME_* */
   bool launching;            /* its setter reports a death itself, knowing the step and the key */
+  bool checks;               /* the device has a layer that checks, and so does the runtime. Set once */
   int32_t reorder_threshold; /* of the setup */
   cgr_device *dev;
   uint64_t tickets; /* of prepared steps; distinct from those of any other runtime */
@@ -187,6 +198,7 @@ struct cgr_runtime {
   bool owns_device, owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
   char dead_message[320];
+  cgr__reserved reserved;
 };
 
 /* ---------------------------------------------------------------------------------------------------------------- alive.c */
@@ -200,6 +212,8 @@ static inline cgr_status cgr__runtime_enter(cgr_runtime *rt, const char *functio
   bool is_well = rt && rt->magic == CGR__RUNTIME_MAGIC && !__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) && !rt->recording;
   return is_well ? CGR_OK : cgr__runtime_check_outside(rt, function);
 }
+/* Tells the device's layer, if it has one that checks, of a violation: the thread's last message. Returns the status. */
+cgr_status cgr__runtime_report(cgr_runtime *rt, cgr_status status);
 /* Go around functions of the engine that run in a step: calls that must be made outside of them are refused meanwhile, and so is
  * cgr_stream_destroy. They may be nested: `enter` returns whether they are, and `leave` takes that. */
 bool cgr__step_enter(cgr_runtime *rt);
@@ -217,6 +231,13 @@ bool cgr__runtime_is(const cgr_runtime *rt);
 cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message);
 /* The status of a device's error, CGR_OK for 0. A loss of the device is remembered. */
 cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what);
+
+/* reserved.c: how large the copies are; enqueues them ahead of the prepared step, if it is time; looks at those of a step that
+ * has completed, and reports what is bad; refuses a step once for what was found. */
+size_t cgr__reserved_bytes(const cgr__setup *setup);
+cgr_status cgr__reserved_copy(cgr_runtime *rt, cudaStream_t stream);
+void cgr__reserved_look(cgr_runtime *rt);
+cgr_status cgr__reserved_check(cgr_runtime *rt, const char *function);
 
 /* baked.c: recomputes the hash of what graphs are made from; graphs that were made from anything else are stale. */
 void cgr__baked_refresh(cgr_runtime *rt);

@@ -126,6 +126,8 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
   CGR__TRY(check_step(rt, step));
   CGR__TRY(read_batch(&batch, &copy));
   CGR__TRY(cgr__see_losses(rt));
+  if (rt->checks)
+    CGR__TRY(cgr__reserved_check(rt, "cgr_step_prepare"));
   cgr_status chosen = check_and_choose(rt, batch, &prepared->batch, &prepared->choice);
   if (chosen != CGR_OK)
     return refuse_choice(prepared, chosen);
@@ -235,7 +237,8 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
   else if (!rt->record && p->batch.num_requests > 0)
     return cgr__fail(CGR_ERROR_STATE, "cgr_step_launch: an eager step needs a record function, expected cgr_runtime_capture or "
                                       "cgr_runtime_warmup before");
-  return cgr__order_stream(rt, stream);
+  CGR__TRY(cgr__order_stream(rt, stream));
+  return rt->checks ? cgr__reserved_copy(rt, stream) : CGR_OK;
 }
 
 /* The step is on its stream: the host follows. */

@@ -290,9 +290,9 @@ CGR_API const char *cgr_buffer_name(cgr_buffer buffer);
  * (CGR_ERROR_STATE); they may get more pages. Refused inside `record` and calls (CGR_ERROR_STATE).
  *
  * A page that was taken away, or whose row was closed, may go to another request once the last step that used the row has
- * completed: cgr_request_info.last_seq, also after a failed launch and after the row was opened again. A page may be in several
- * rows, such as that of a shared prefix; nothing notices if two rows write the same page, or if a page that replaces another
- * below a row's length gets its tokens only in the row's next step.
+ * completed: cgr_request_info.last_seq, also after a failed launch and after the row was opened again. It may be in several rows,
+ * as a shared prefix is; a step writes it for one of them at most, and over no other's tokens. cgr_validation_layer checks these
+ * rules. Nothing notices if a page that replaces another below a row's length gets its tokens only in the row's next step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row);
 /* CGR_ERROR_STATE for a row that is in the standing batch: take it first; and for one of the prepared step.

@@ -47,8 +47,8 @@ typedef enum cgr_wait_mode {
   CGR_WAIT_BLOCK = 3    /* sleeps at once */
 } cgr_wait_mode;
 
-/* Called for each violation that a device layer finds, before the offending call returns; `message` names the call and the rule.
- * It may run on any thread that uses the device, and must not call cgr. */
+/* Called for each violation that a device layer finds, or a runtime over it, before the offending call returns; `message` names the
+ * call and the rule. It may run on any thread that uses the device, and must not call cgr. */
 typedef void (*cgr_violation_function)(void *context, const char *message);
 
 typedef struct cgr_device_config {
@@ -101,6 +101,12 @@ CGR_API const char *cgr_wait_mode_name(cgr_wait_mode mode);
  * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.
  * That includes work which `record`, a call or a backend's function enqueues by this header during a capture on a stream that is
  * not in it: the graph would lack the work.
+ *
+ * Runtimes over it keep a ledger of pages and check their callers. These are refused and reported, too: two rows that write one
+ * page in a step, or one that writes over another's token (CGR_ERROR_INVALID_ARGUMENT); a page that goes to another request while
+ * a step that used it is in flight; NaN or an infinity in a read-trash page, reported once the
+ * step that found it has completed, and refused by the next cgr_step_prepare (all CGR_ERROR_STATE). Page tables of the engine's
+ * own are not seen. It costs 64 bytes per page, pinned memory for a copy of the read-trash pages, and O(rows + tokens) per step.
  *
  * For development. It is in a library of its own, libcgr_validation, which is linked alongside libcgr.
  * Threads any · Capture ok · Sync never · Alloc never */

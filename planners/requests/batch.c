@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "planners/requests/calendar.h"
+#include "planners/requests/ledger.h"
 #include "planners/requests/members.h"
 
 _Static_assert(sizeof(cgr__composition) == 64, "a composition is one line");
@@ -361,11 +362,14 @@ int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshol
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
 /* The rows stay as they are, but the device has another composition. */
-static void commit_other_set(cgr__rows *rows, const cgr__composition *batch, uint64_t seq) {
+static void commit_other_set(cgr__rows *rows, const cgr__composition *batch, int32_t set, uint64_t seq) {
   cgr__rows_leave_steady(rows);
   rows->steady.batch = NULL;
-  for (int32_t i = 0; i < batch->num_requests; i++)
+  for (int32_t i = 0; i < batch->num_requests; i++) {
     rows->row[batch->rows[i]].last_seq = seq;
+    if (rows->has_ledger && batch->query_lens[i] > 0)
+      cgr__ledger_fill(rows, batch->rows[i], set);
+  }
 }
 
 void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
@@ -373,7 +377,7 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
   cgr__composition *batch = checked->composition;
   rows->standing_stale = true;
   if (checked->set > 0) {
-    commit_other_set(rows, batch, seq);
+    commit_other_set(rows, batch, checked->set, seq);
     return;
   }
   if (batch == steady->batch) { /* counted, not added: see cgr__rows_settle */

@@ -1,6 +1,6 @@
 /* Lengths of rows in the sets after 0: words of their data, whose pages are checked when they are set. */
 #include "base/status.h"
-#include "planners/requests/rows.h"
+#include "planners/requests/ledger.h"
 
 cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
   int32_t lengths[CGR__MAX_SETS], capacity, group;
@@ -26,6 +26,8 @@ cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set,
                      num_tokens, capacity, row, group);
   for (int32_t s = 1; s < rows->num_sets; s++)
     lengths[s - 1] = s == set ? num_tokens : cgr__rows_other_length(rows, row, s);
+  if (rows->has_ledger)
+    cgr__ledger_set_length(rows, row, set, num_tokens);
   cgr__rows_set_data(rows, row, rows->lengths, lengths);
   return CGR_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "planners/requests/changes.h"
+#include "planners/requests/ledger.h"
 #include "planners/requests/members.h"
 #include "planners/requests/rows.h"
 
@@ -69,6 +70,11 @@ static uint64_t *seen_word(const cgr__page_group *group, int32_t row, int32_t pa
   uint32_t hash = (uint32_t)page * 2654435769u;
   *bit = (uint64_t)1 << (hash >> 26);
   return group->seen + (int64_t)row * group->seen_words + ((hash >> 6) & (uint32_t)(group->seen_words - 1));
+}
+
+bool cgr__rows_may_have(const cgr__page_group *group, int32_t row, int32_t page) {
+  uint64_t bit, *word = seen_word(group, row, page, &bit);
+  return (*word & bit) != 0;
 }
 
 /* Whether pages[i] is among those before it, or among the row's pages that [first, first + count) leaves in place. */
@@ -155,6 +161,26 @@ static cgr_status check_pages(const cgr__page_group *group, int32_t g, int32_t r
   return CGR_OK;
 }
 
+/* Tells the ledger of pages that take the place of others, or come to them. */
+static void take_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count) {
+  const cgr__page_group *group = &rows->group[g];
+  const cgr__row_pages *has = &group->row[row];
+  for (int32_t i = 0; i < count; i++) {
+    int32_t index = first + i, before = index >= has->first && index < has->end ? table_of(group, row)[index] : -1;
+    if (before == pages[i])
+      continue;
+    cgr__ledger_take(rows, row, g, pages[i]);
+    if (before >= 0)
+      cgr__ledger_give(rows, row, g, before);
+  }
+}
+
+/* Tells it of pages [first, end) that the row loses. */
+static void give_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, int32_t end) {
+  for (int32_t p = first; p < end; p++)
+    cgr__ledger_give(rows, row, g, table_of(&rows->group[g], row)[p]);
+}
+
 cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count) {
   cgr__page_group *group = &rows->group[g];
   cgr__row_pages *has = &group->row[row];
@@ -162,6 +188,8 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   CGR__TRY(check_repeats(group, g, row, first, pages, count));
   if (count == 0)
     return CGR_OK;
+  if (rows->has_ledger)
+    take_pages(rows, row, g, first, pages, count);
   memcpy(table_of(group, row) + first, pages, (size_t)count * sizeof *pages);
   bool none = has->first == has->end;
   has->first = none || first < has->first ? first : has->first;
@@ -241,6 +269,8 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
   CGR__TRY(check_other_length(rows, row, g, first == has->first ? 0 : first));
   if (first != has->first || !is_passed(rows, row, group, end))
     cgr__rows_leave_steady(rows);
+  if (rows->has_ledger)
+    give_pages(rows, row, g, first, (int32_t)end);
   if (first == has->first && end == has->end)
     clear_seen(group, row);
   if (first == has->first)
@@ -258,6 +288,8 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row) {
   for (int32_t g = 0; g < rows->num_groups; g++) {
     cgr__page_group *group = &rows->group[g];
+    if (rows->has_ledger && !group->engine_table)
+      give_pages(rows, row, g, group->row[row].first, group->row[row].end);
     if (!group->engine_table)
       clear_seen(group, row);
     group->row[row] = (cgr__row_pages){ 0 };

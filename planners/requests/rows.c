@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "planners/requests/calendar.h"
 #include "planners/requests/changes.h"
+#include "planners/requests/ledger.h"
 #include "planners/requests/members.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
@@ -75,6 +76,17 @@ static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *co
   standing->calendar = take(b, CGR__CALENDAR_DAYS, sizeof *standing->calendar);
 }
 
+static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, block *b) {
+  size_t n = (size_t)config->max_rows;
+  for (int32_t g = 0; g < config->num_groups; g++)
+    if (!config->groups[g].page_table)
+      ledger->page[g] = take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
+  ledger->request = take(b, n, sizeof *ledger->request);
+  ledger->sure[0] = take(b, n, sizeof *ledger->sure[0]);
+  for (int32_t s = 1; s < config->num_sets; s++)
+    ledger->sure[s] = take(b, n, sizeof *ledger->sure[s]);
+}
+
 static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
   size_t n = (size_t)config->max_rows;
   rows->max_rows = config->max_rows;
@@ -97,6 +109,9 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
     data->words_of = take(b, n * (size_t)data->words, sizeof *data->words_of);
     data->row = take(b, data->words > 0 ? n : 0, sizeof *data->row);
   }
+  rows->has_ledger = config->ledger;
+  if (config->ledger)
+    lay_out_ledger(&rows->ledger, config, b);
 }
 
 size_t cgr__rows_bytes(const cgr__rows_config *config) {
@@ -141,6 +156,8 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   cgr__rows_clear_pages(rows, index);
   cgr__rows_clear_data(rows, index);
   cgr__changes_mark_length(rows, index);
+  if (rows->has_ledger)
+    cgr__ledger_open(rows, index);
   *row = index;
   return CGR_OK;
 }
@@ -186,6 +203,8 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
     return refuse_front(rows, row, num_tokens);
   cgr__rows_leave_steady(rows);
   cgr__members_settle(rows, row);
+  if (rows->has_ledger)
+    cgr__ledger_set_length(rows, row, 0, num_tokens);
   entry->adopted |= num_tokens > entry->computed;
   entry->computed = num_tokens;
   entry->has_token = false;

@@ -145,10 +145,37 @@ typedef struct cgr__standing {
   int32_t journal[CGR__JOURNAL];
 } cgr__standing;
 
+/* What a request that no longer has a page has done with it. */
+typedef struct cgr__ledger_use {
+  uint64_t seq;     /* its last step then; 0: there is no such request */
+  uint32_t request; /* cgr__ledger.request */
+  int32_t row;
+} cgr__ledger_use;
+
+typedef struct cgr__ledger_page { /* a line */
+  cgr__ledger_use last, other;    /* the latest, and the latest of another request than that */
+  uint64_t taken_seq;             /* the last step of the row that took the page last, as it took it */
+  uint64_t ticket;                /* of the last step that was checked and writes the page */
+  uint32_t taken;                 /* the request of that row */
+  int32_t writer;                 /* the row that writes it in that step */
+  int32_t holders;                /* rows that have it */
+} cgr__ledger_page;
+
+/* The ledger of pages: ledger.h. */
+typedef struct cgr__ledger {
+  cgr__ledger_page *page[CGR__MAX_GROUPS]; /* [num_pages]; NULL: the engine keeps the table */
+  uint32_t *request;                       /* [max_rows] number of the request that has, or had, the row */
+  uint32_t num_requests;
+  uint64_t ticket;              /* of the step that was checked last */
+  int32_t *sure[CGR__MAX_SETS]; /* [max_rows] by length set: tokens that are surely in the row's pages; in set 0 only of rows
+                                   that are `adopted`, the others' are all */
+} cgr__ledger;
+
 /* The fields that a step reads come first. */
 typedef struct cgr__rows {
   int32_t num_dirty;   /* entries of `dirty` */
   bool standing_stale; /* whole batches were launched since the last standing step: members are looked at anew */
+  bool has_ledger;
   int64_t dirty_words; /* at most this many words have changed; 0 when num_dirty is 0 */
   cgr__steady steady;
   cgr__standing standing;
@@ -161,6 +188,7 @@ typedef struct cgr__rows {
   int32_t *free_rows;              /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
+  cgr__ledger ledger;
 } cgr__rows;
 
 /* What the rows are made for. */
@@ -171,6 +199,7 @@ typedef struct cgr__rows_config {
   cgr__reaches reach[CGR__MAX_GROUPS]; /* of their layers */
   int32_t max_requests, max_tokens;    /* of the standing batch; 0: there is none */
   int32_t num_sets, lengths;           /* as in cgr__rows, where num_sets is more than 1 */
+  bool ledger;                         /* there is one */
   int32_t num_data;                    /* entries of `data` up to the last that rows have */
   struct {
     int32_t words;
@@ -196,6 +225,8 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t group, int
 /* Whether set_pages with these would take a page of the row's away. */
 bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                               int32_t count);
+/* False: the page is surely none of the row's. */
+bool cgr__rows_may_have(const cgr__page_group *group, int32_t row, int32_t page);
 /* Forgets all pages of a row that closes, or opens. */
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
 /* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most its max_lens; -1: the set

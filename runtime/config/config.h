@@ -23,6 +23,7 @@ typedef struct cgr__planning {
 typedef struct cgr__setup {
   cgr_config config;
   cgr_device_info device;
+  bool checks; /* it has a layer that checks */
   cgr_group groups[CGR__MAX_GROUPS];
   int64_t pool_tokens[CGR__MAX_GROUPS]; /* that a group's pages hold, at most */
   cgr_layer *layers;                    /* [config.num_layers]; malloc */

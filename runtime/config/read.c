@@ -60,6 +60,7 @@ static cgr_device *find_device(const cgr_config *config, bool *owns, cgr__findin
 /* What the device can do: nothing, with kind 0, when that is not known. */
 static void ask_device(cgr__setup *setup, cgr_device *dev, cgr__findings *f) {
   setup->device = (cgr_device_info)CGR_DEVICE_INFO_INIT;
+  setup->checks = dev && dev->report;
   int error = dev ? dev->ops->info(dev, &setup->device) : 0;
   if (!error)
     return;
@@ -241,6 +242,7 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   for (int32_t s = 0; s < c->num_length_sets; s++)
     rows.max_lens[s] = cgr__max_len(c, s);
   rows.lengths = setup->lengths;
+  rows.ledger = setup->checks;
   for (int32_t i = 0; i < setup->num_declared; i++) {
     const cgr__declared *d = &setup->declared[i];
     if (d->source != CGR_SOURCE_STAGED || d->dimension != CGR_DIMENSION_ROWS)

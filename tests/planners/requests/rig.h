@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -25,6 +26,7 @@ struct GroupSpec {
   int32_t read_trash = 0, write_trash = 1;
   bool engine_table = false;
   std::vector<std::pair<int32_t, int32_t>> layers = {}; // window and chunk of each; none: all see everything
+  int32_t length_set = 0;                               // 0 or 1
 };
 
 using Memory = std::unique_ptr<void, decltype(&free)>;
@@ -41,7 +43,7 @@ struct Rows {
 
   // With max_requests there is a standing batch.
   Rows(int32_t max_rows, int32_t max_seq_len, const std::vector<GroupSpec> &specs, int32_t max_requests = 0,
-       int32_t max_tokens = 0) {
+       int32_t max_tokens = 0, bool ledger = false) {
     static const int32_t engine_table[1] = { 0 };
     std::vector<cgr_group> groups;
     for (const GroupSpec &spec : specs) {
@@ -51,9 +53,16 @@ struct Rows {
       group.read_trash_page = spec.read_trash;
       group.write_trash_page = spec.write_trash;
       group.page_table = spec.engine_table ? engine_table : nullptr;
+      group.length_set = spec.length_set;
       groups.push_back(group);
     }
     cgr__rows_config config = {};
+    config.ledger = ledger;
+    if (std::any_of(specs.begin(), specs.end(), [](const GroupSpec &spec) { return spec.length_set == 1; })) {
+      config.num_sets = 2;
+      config.max_lens[1] = max_seq_len;
+      config.num_data = config.data[0].words = 1; // lengths are data of buffer 0
+    }
     config.max_rows = max_rows;
     config.max_lens[0] = max_seq_len;
     config.max_requests = max_requests;
@@ -189,8 +198,8 @@ struct Pool {
     cgr_batch given = batch.Get();
     return Validate(rows, given, checked);
   }
-  cgr_status Validate(Rows &rows, const cgr_batch &batch, cgr__checked_batch *checked) {
-    return cgr__batch_validate(rows, &pool, &batch, 0, max_requests, max_tokens, checked);
+  cgr_status Validate(Rows &rows, const cgr_batch &batch, cgr__checked_batch *checked, int32_t set = 0) {
+    return cgr__batch_validate(rows, &pool, &batch, set, max_requests, max_tokens, checked);
   }
   void Prepare(cgr__checked_batch *checked) { checked->composition->uses++; }
   void Cancel(cgr__checked_batch *checked) { checked->composition->uses--; }
