@@ -59,6 +59,7 @@ static cgr_status audit_all(cgr_runtime *runtime, cgr_audit *audit, cgr_finding 
 }
 
 cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity, int32_t *count) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_audit");
   CGR__TRY(cgr__findings_check("cgr_runtime_audit", findings, capacity, count));
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_audit"));
   cgr__range_begin(runtime, CGR__RANGE_AUDIT);

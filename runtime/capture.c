@@ -236,6 +236,7 @@ static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture)
 }
 
 cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_capture");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_capture"));
   cgr__range_begin(runtime, CGR__RANGE_CAPTURE);
   cgr_status status = capture_list(runtime, capture);
@@ -257,6 +258,7 @@ static cgr_status release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint
 }
 
 cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_release_graphs");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_release_graphs"));
   cgr__range_begin(runtime, CGR__RANGE_RELEASE);
   cgr_status status = release_graphs(runtime, keep_bytes, released);
@@ -265,6 +267,7 @@ cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes,
 }
 
 cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_enable_graphs");
   CGR__TRY(cgr__runtime_check(runtime, "cgr_runtime_enable_graphs"));
   runtime->graphs.disabled = enabled == 0;
   return CGR_OK;
@@ -286,6 +289,7 @@ static cgr_status warm_up(cgr_runtime *runtime, const cgr_capture *capture) {
 }
 
 cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_warmup");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_warmup"));
   cgr__range_begin(runtime, CGR__RANGE_WARMUP);
   cgr_status status = warm_up(runtime, capture);

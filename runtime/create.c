@@ -474,6 +474,7 @@ static cgr_status check_own_device(const cgr_runtime *rt) {
 }
 
 cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_destroy");
   if (!runtime)
     return CGR_OK;
   if (!cgr__runtime_is(runtime))
@@ -486,8 +487,10 @@ cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {
   bool has_ranges = cgr__has_ranges(runtime);
   cgr__range_begin(runtime, CGR__RANGE_DESTROY);
   cgr_status status = wait_for_steps(runtime);
-  if (status == CGR_OK)
+  if (status == CGR_OK) {
+    owned = NULL;
     tear_down(runtime);
+  }
   if (has_ranges)
     cgr__nvtx_end();
   return status;

@@ -74,6 +74,7 @@ static cgr_status estimate_list(cgr_runtime *runtime, const cgr_capture *capture
 }
 
 cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *out) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_estimate_capture");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_estimate_capture"));
   cgr__range_begin(runtime, CGR__RANGE_ESTIMATE);
   cgr_status status = estimate_list(runtime, capture, out);

@@ -69,6 +69,7 @@ static cgr_status flush(cgr_runtime *rt, cudaStream_t stream, uint64_t *seq) {
 }
 
 cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t stream, uint64_t *seq) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_flush");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_flush"));
   CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_runtime_flush", lane));
   cgr__range_begin(runtime, CGR__RANGE_FLUSH);

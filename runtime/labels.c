@@ -96,6 +96,7 @@ static void write_page(const cgr_runtime *rt, cgr__text *text) {
 }
 
 cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_graph_labels");
   CGR__TRY(cgr__text_check(runtime, "cgr_runtime_graph_labels", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
   write_page(runtime, &text);

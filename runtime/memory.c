@@ -9,6 +9,7 @@
 /* --------------------------------------------------------------------------------------------------------------- regions */
 
 cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region) {
+  CGR__ONE_THREAD(runtime, "cgr_region_register");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_register"));
   CGR__REQUIRE(region, "cgr_region_register");
   cgr__holders_lock();
@@ -18,6 +19,7 @@ cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t by
 }
 
 cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes) {
+  CGR__ONE_THREAD(runtime, "cgr_region_move");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_move"));
   cgr__holders_lock();
   cgr_status status = cgr__regions_move(&runtime->regions, region, base, bytes);
@@ -28,6 +30,7 @@ cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *bas
 }
 
 cgr_status cgr_region_unregister(cgr_runtime *runtime, int32_t region) {
+  CGR__ONE_THREAD(runtime, "cgr_region_unregister");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_unregister"));
   cgr__holders_lock();
   cgr_status status = cgr__regions_unregister(&runtime->regions, region);

@@ -78,6 +78,7 @@ static cgr_status repeat(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step
 
 cgr_status cgr_step_prepare_wait(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step, int32_t timeout_ms,
                                  cudaStream_t stream) {
+  CGR__ONE_THREAD(runtime, function);
   CGR__TRY(cgr__runtime_check_outside(runtime, function));
   CGR__TRY(cgr__wait_timeout(runtime, function, &timeout_ms));
   if (cgr__is_default_stream(stream))

@@ -21,12 +21,14 @@ static cgr_status check_row(cgr_runtime *rt, const char *function, int32_t row) 
 }
 
 cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row) {
+  CGR__ONE_THREAD(runtime, "cgr_request_open");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_open"));
   CGR__REQUIRE(row, "cgr_request_open");
   return cgr__rows_open(&runtime->rows, tag, row);
 }
 
 cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row) {
+  CGR__ONE_THREAD(runtime, "cgr_request_close");
   CGR__TRY(check_row(runtime, "cgr_request_close", row));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_close", row));
   return cgr__rows_close(&runtime->rows, row);
@@ -41,6 +43,7 @@ static cgr_status check_free(cgr_runtime *rt, int32_t row, int32_t group, int32_
 
 cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                  int32_t count) {
+  CGR__ONE_THREAD(runtime, "cgr_request_set_pages");
   CGR__TRY(check_row(runtime, "cgr_request_set_pages", row));
   CGR__TRY(cgr__rows_check_group(&runtime->rows, "cgr_request_set_pages", group));
   if (cgr__rows_replaces_pages(&runtime->rows, row, group, first, pages, count))
@@ -51,6 +54,7 @@ cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t grou
 }
 
 cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count) {
+  CGR__ONE_THREAD(runtime, "cgr_request_drop_pages");
   CGR__TRY(check_row(runtime, "cgr_request_drop_pages", row));
   CGR__TRY(cgr__rows_check_group(&runtime->rows, "cgr_request_drop_pages", group));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_drop_pages", row));
@@ -58,18 +62,21 @@ cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t gro
 }
 
 cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens) {
+  CGR__ONE_THREAD(runtime, "cgr_request_set_length");
   CGR__TRY(check_row(runtime, "cgr_request_set_length", row));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_set_length", row));
   return cgr__rows_set_length(&runtime->rows, row, num_tokens);
 }
 
 cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens) {
+  CGR__ONE_THREAD(runtime, "cgr_request_set_other_length");
   CGR__TRY(check_row(runtime, "cgr_request_set_other_length", row));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_set_other_length", row));
   return cgr__rows_set_other_length(&runtime->rows, row, set, num_tokens);
 }
 
 cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info) {
+  CGR__ONE_THREAD(runtime, "cgr_request_get_info");
   cgr_request_info full = CGR_REQUEST_INFO_INIT;
   CGR__TRY(cgr__runtime_check(runtime, "cgr_request_get_info"));
   CGR__TRY(cgr__sized_check("cgr_request_get_info: info", info));
@@ -93,6 +100,7 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
 }
 
 cgr_status cgr_request_get_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t *first, int32_t *end) {
+  CGR__ONE_THREAD(runtime, "cgr_request_get_pages");
   CGR__TRY(cgr__runtime_check(runtime, "cgr_request_get_pages"));
   CGR__REQUIRE(first, "cgr_request_get_pages");
   CGR__REQUIRE(end, "cgr_request_get_pages");

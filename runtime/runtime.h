@@ -17,7 +17,7 @@
  *           alive.c     checks of handles, death         buffers.c, stats.c, views.c  what users query and make
  *           dump.c      reads the flight recorder       ranges.c  what tools are told
  *           labels.c    what the nodes of graphs belong to
- *           reserved.c  what read-trash pages hold
+ *           owner.c     one thread at a time                          reserved.c   what read-trash pages hold
  *           timing.c    timestamps of the device         trace.c   steps as trace events
  *           memory.c    regions, and memory that must not be freed
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
@@ -148,6 +148,13 @@ typedef struct cgr__kept_guards {
   } kept[CGR__KEPT_GUARDS];
 } cgr__kept_guards;
 
+/* Which thread is inside the runtime; used when rt->checks. */
+typedef struct cgr__owner {
+  uintptr_t thread;     /* 0: none is. Atomic */
+  const char *function; /* that it has called. Atomic */
+  int32_t depth;        /* of its calls, one inside the other */
+} cgr__owner;
+
 /* What is looked at of the read-trash pages. */
 typedef struct cgr__reserved {
   unsigned char *copies; /* [cgr__reserved_bytes], pinned; NULL: nothing is looked at */
@@ -198,6 +205,7 @@ struct cgr_runtime {
   bool owns_device, owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
   char dead_message[320];
+  cgr__owner owner;
   cgr__reserved reserved;
 };
 
@@ -231,6 +239,20 @@ bool cgr__runtime_is(const cgr_runtime *rt);
 cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message);
 /* The status of a device's error, CGR_OK for 0. A loss of the device is remembered. */
 cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what);
+
+/* owner.c: the calling thread is inside until it leaves, or is refused because another one is. Calls may be nested. */
+cgr_status cgr__owner_enter(cgr_runtime *rt, const char *function, cgr_runtime **owned);
+void cgr__owner_leave(cgr_runtime *rt);
+static inline void cgr__owner_end(cgr_runtime **owned) {
+  if (*owned)
+    cgr__owner_leave(*owned);
+}
+/* Begins every function of a runtime that is for one thread at a time; `owned` is NULL, or given up before its end. */
+#define CGR__ONE_THREAD(rt, function)                                 \
+  __attribute__((cleanup(cgr__owner_end))) cgr_runtime *owned = NULL; \
+  if (cgr__runtime_checks(rt))                                        \
+  CGR__TRY(cgr__owner_enter(rt, function, &owned))
+static inline bool cgr__runtime_checks(const cgr_runtime *rt) { return rt && rt->magic == CGR__RUNTIME_MAGIC && rt->checks; }
 
 /* reserved.c: how large the copies are; enqueues them ahead of the prepared step, if it is time; looks at those of a step that
  * has completed, and reports what is bad; refuses a step once for what was found. */

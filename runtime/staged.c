@@ -55,6 +55,7 @@ uint64_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cg
 }
 
 cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffer, const void *data) {
+  CGR__ONE_THREAD(runtime, "cgr_request_set_data");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_set_data"));
   CGR__TRY(cgr__rows_check(&runtime->rows, "cgr_request_set_data", row));
   CGR__REQUIRE(data, "cgr_request_set_data");

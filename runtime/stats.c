@@ -29,6 +29,7 @@ static void get_stats(cgr_runtime *rt, cgr_stats *full) {
 }
 
 cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_stats");
   cgr_stats full;
   CGR__TRY(check_handle(runtime, "cgr_runtime_stats"));
   CGR__TRY(cgr__sized_check("cgr_runtime_stats: stats", stats));
@@ -40,6 +41,7 @@ cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
 int32_t cgr_runtime_num_keys(cgr_runtime *runtime) { return cgr__runtime_is(runtime) ? runtime->graphs.count : 0; }
 
 cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_graph_stats *stats) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_graph_stats");
   cgr_graph_stats full = CGR_GRAPH_STATS_INIT;
   CGR__TRY(check_handle(runtime, "cgr_runtime_graph_stats"));
   CGR__TRY(cgr__sized_check("cgr_runtime_graph_stats: stats", stats));
@@ -75,6 +77,7 @@ static bool get_key_stats(void *context, int32_t index, bool with_times, cgr_key
 }
 
 cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_stats *stats) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_key_stats");
   cgr_key_stats full;
   CGR__TRY(check_handle(runtime, "cgr_runtime_key_stats"));
   CGR__TRY(cgr__sized_check("cgr_runtime_key_stats: stats", stats));
@@ -108,6 +111,7 @@ static cgr__report report_of(cgr_runtime *rt) {
 }
 
 cgr_status cgr_runtime_stats_text(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_stats_text");
   CGR__TRY(cgr__text_check(runtime, "cgr_runtime_stats_text", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
   const cgr__report report = report_of(runtime);
@@ -118,6 +122,7 @@ cgr_status cgr_runtime_stats_text(cgr_runtime *runtime, char *out, size_t capaci
 
 cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, int32_t num_labels, char *out, size_t capacity,
                                size_t *length) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_metrics");
   CGR__TRY(cgr__text_check(runtime, "cgr_runtime_metrics", out, capacity, length));
   CGR__TRY(cgr__metrics_check_labels("cgr_runtime_metrics", labels, num_labels));
   cgr__text text = cgr__text_begin(out, capacity);
@@ -130,6 +135,7 @@ cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, in
 /* ------------------------------------------------------------------------------------------------------- flight recorder */
 
 cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, int32_t capacity, int32_t *count) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_flight");
   CGR__TRY(check_handle(runtime, "cgr_runtime_flight"));
   CGR__REQUIRE(count, "cgr_runtime_flight");
   if (capacity < 0)
@@ -149,6 +155,7 @@ cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, 
 }
 
 cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_dump");
   CGR__TRY(cgr__text_check(runtime, "cgr_runtime_dump", out, capacity, length));
   *length = cgr__dump(runtime, out, capacity);
   return CGR_OK;

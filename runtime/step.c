@@ -90,6 +90,7 @@ static cgr_status choose(cgr_runtime *rt, const cgr_batch *batch, cgr_key *key) 
 }
 
 cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key) {
+  CGR__ONE_THREAD(runtime, "cgr_step_choose");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_choose"));
   cgr__range_begin(runtime, CGR__RANGE_CHOOSE);
   cgr_status status = choose(runtime, batch, key);
@@ -187,6 +188,7 @@ static bool will_repeat(const cgr_runtime *rt, cgr_status status) {
 }
 
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
+  CGR__ONE_THREAD(runtime, "cgr_step_prepare");
   CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_prepare"));
   uint64_t began = cgr__ticks();
   prefetch(runtime);
@@ -288,6 +290,7 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
 }
 
 cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream) {
+  CGR__ONE_THREAD(runtime, "cgr_step_launch");
   CGR__TRY(check_prepared(runtime, step, "cgr_step_launch"));
   cgr__range_begin_prepared(runtime, CGR__RANGE_LAUNCH);
   cgr_status status = launch(runtime, step, stream);
@@ -298,6 +301,7 @@ cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t st
 /* ---------------------------------------------------------------------------------------------------------------- cancel */
 
 cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step) {
+  CGR__ONE_THREAD(runtime, "cgr_step_cancel");
   CGR__TRY(check_prepared(runtime, step, "cgr_step_cancel"));
   cgr__prepared *prepared = &runtime->lane.prepared;
   cgr__range_begin_prepared(runtime, CGR__RANGE_CANCEL);

@@ -154,6 +154,7 @@ cgr_status cgr__timing_read(cgr_runtime *rt, const char *function, uint64_t seq,
 }
 
 cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *spans, int32_t capacity, int32_t *count) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_timing");
   static const char function[] = "cgr_runtime_timing";
   CGR__TRY(cgr__runtime_check_outside(runtime, function));
   CGR__REQUIRE(count, function);

@@ -58,12 +58,14 @@ static cgr_status write_page(cgr_runtime *rt, cgr__text *text) {
 }
 
 cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_trace");
   CGR__TRY(check(runtime, "cgr_runtime_trace", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
   return finish(write_page(runtime, &text), &text, length);
 }
 
 cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_trace_head");
   CGR__TRY(check(runtime, "cgr_runtime_trace_head", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
   CGR__TRY(compare(runtime, "cgr_runtime_trace_head"));
@@ -94,6 +96,7 @@ static cgr_status write_step(cgr_runtime *rt, uint64_t seq, cgr__text *text) {
 }
 
 cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, uint64_t seq, char *out, size_t capacity, size_t *length) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_trace_step");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_trace_step"));
   CGR__TRY(cgr__text_check(runtime, "cgr_runtime_trace_step", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);

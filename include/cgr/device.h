@@ -104,7 +104,7 @@ CGR_API const char *cgr_wait_mode_name(cgr_wait_mode mode);
  *
  * Runtimes over it keep a ledger of pages and check their callers. These are refused and reported, too: two rows that write one
  * page in a step, or one that writes over another's token (CGR_ERROR_INVALID_ARGUMENT); a page that goes to another request while
- * a step that used it is in flight; NaN or an infinity in a read-trash page, reported once the
+ * a step that used it is in flight; a second thread inside the runtime; NaN or an infinity in a read-trash page, reported once the
  * step that found it has completed, and refused by the next cgr_step_prepare (all CGR_ERROR_STATE). Page tables of the engine's
  * own are not seen. It costs 64 bytes per page, pinned memory for a copy of the read-trash pages, and O(rows + tokens) per step.
  *

@@ -273,6 +273,7 @@ static cgr_status self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr
 
 cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
                                  int32_t *count) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_self_test");
   CGR__TRY(cgr__findings_check("cgr_runtime_self_test", findings, capacity, count));
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_self_test"));
   cgr__range_begin(runtime, CGR__RANGE_SELF_TEST);

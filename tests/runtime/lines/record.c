@@ -122,6 +122,16 @@ void __tsan_func_exit(void) {}
     touch(at, bits / 8);                                                                                      \
     return __atomic_##what(at, value, __ATOMIC_SEQ_CST);                                                      \
   }
+#define ATOMIC_EXCHANGE(bits)                                                                                                    \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile uint##bits##_t *at, uint##bits##_t *expected, uint##bits##_t value, \
+                                                    int order, int failed);                                                      \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile uint##bits##_t *at, uint##bits##_t *expected, uint##bits##_t value, \
+                                                    int order, int failed) {                                                     \
+    (void)order;                                                                                                                 \
+    (void)failed;                                                                                                                \
+    touch(at, bits / 8);                                                                                                         \
+    return __atomic_compare_exchange_n(at, expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                              \
+  }
 #define ATOMICS(bits)           \
   ATOMIC_LOAD(bits)             \
   ATOMIC_STORE(bits)            \
@@ -131,5 +141,6 @@ void __tsan_func_exit(void) {}
 ATOMICS(8)
 ATOMICS(32)
 ATOMICS(64)
+ATOMIC_EXCHANGE(64)
 
 #endif
