@@ -36,6 +36,8 @@
 #define CGR__KEPT_GUARDS 16                   /* steps whose guard refusals are kept after their results */
 #define CGR__MAX_OPEN_LABELS 16               /* of the nodes of a graph, one inside the other */
 #define CGR__MAX_STRUCT 4096                  /* bytes: a larger size in a sized struct is rubbish */
+#define CGR__STRUCT_UNIT 8                    /* bytes: the alignment of every sized struct, so their sizes are multiples of it */
+#define CGR__NAME_BYTES 32                    /* of names that are bounded at 31 characters, with the zero */
 
 /* A line of memory. What every step reads and writes lies in few of them. */
 #define CGR__LINE_BYTES 64

@@ -17,8 +17,8 @@ static void set_size(void *copy, size_t size) {
   memcpy(copy, &known, sizeof known);
 }
 
-/* A size that is no size at all: the struct was not initialised. */
-static bool is_rubbish(uint32_t size) { return size < sizeof(uint32_t) || size > CGR__MAX_STRUCT; }
+/* A size that no struct has: it was not initialised, or the size would end inside of a field. */
+static bool is_rubbish(uint32_t size) { return size == 0 || size > CGR__MAX_STRUCT || size % CGR__STRUCT_UNIT != 0; }
 
 /* What the caller has beyond the known part must be zero. */
 static bool tail_is_zero(const unsigned char *given, uint32_t have, size_t known) {
@@ -28,10 +28,16 @@ static bool tail_is_zero(const unsigned char *given, uint32_t have, size_t known
   return true;
 }
 
-/* `which`: "", or "[0]" of an array. */
-static cgr_status refuse_size(const char *what, const char *which, uint32_t size) {
-  return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s%s: size is %u, expected %zu to %d: use its _INIT macro", what, which, size,
-                   sizeof(uint32_t), CGR__MAX_STRUCT);
+/* `which`: "", or "[0]" of an array. `init`: the macro that gives the right one. */
+static cgr_status refuse_size(const char *what, const char *which, const char *init, uint32_t size) {
+  return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s%s: size is %u, expected a multiple of %d, %d to %d: use %s", what, which, size,
+                   CGR__STRUCT_UNIT, CGR__STRUCT_UNIT, CGR__MAX_STRUCT, init);
+}
+
+/* An element of another size than the first: most likely it was not initialised. */
+static cgr_status refuse_stride(const char *array, const char *init, int32_t i, uint32_t size, uint32_t stride) {
+  return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[%d]: size is %u, expected %u as in %s[0]: use %s for each", array, i, size,
+                   stride, array, init);
 }
 
 static void copy_known(const unsigned char *given, uint32_t have, void *copy, size_t size) {
@@ -45,7 +51,7 @@ cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
   uint32_t have = size_of(given);
   if (is_rubbish(have))
-    return refuse_size(what, "", have);
+    return refuse_size(what, "", "its _INIT macro", have);
   if (!tail_is_zero(given, have, size))
     return cgr__fail(CGR_ERROR_NEWER_STRUCT,
                      "%s: size is %u and bytes past %zu are not zero, expected a struct this library knows", what, have, size);
@@ -53,16 +59,16 @@ cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size
   return CGR_OK;
 }
 
-cgr_status cgr__sized_read_at(const char *array, const void *first, int32_t i, void *copy, size_t size) {
+cgr_status cgr__sized_read_at(const char *array, const char *init, const void *first, int32_t i, void *copy, size_t size) {
   if (!first)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
   uint32_t stride = size_of(first);
   if (is_rubbish(stride))
-    return refuse_size(array, "[0]", stride);
+    return refuse_size(array, "[0]", init, stride);
   const unsigned char *given = (const unsigned char *)first + (size_t)i * stride;
   uint32_t have = size_of(given);
   if (have != stride)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[%d]: size is %u, expected %u as in %s[0]", array, i, have, stride, array);
+    return refuse_stride(array, init, i, have, stride);
   if (!tail_is_zero(given, have, size))
     return cgr__fail(CGR_ERROR_NEWER_STRUCT,
                      "%s[%d]: size is %u and bytes past %zu are not zero, expected a struct this library knows", array, i, have,
@@ -76,20 +82,19 @@ cgr_status cgr__sized_check(const char *what, const void *output) {
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
   uint32_t have = size_of(output);
   if (is_rubbish(have))
-    return refuse_size(what, "", have);
+    return refuse_size(what, "", "its _INIT macro", have);
   return CGR_OK;
 }
 
-cgr_status cgr__sized_check_at(const char *array, void *first, int32_t i, void **element) {
+cgr_status cgr__sized_check_at(const char *array, const char *init, void *first, int32_t i, void **element) {
   if (!first)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
   uint32_t stride = size_of(first);
   if (is_rubbish(stride))
-    return refuse_size(array, "[0]", stride);
+    return refuse_size(array, "[0]", init, stride);
   unsigned char *output = (unsigned char *)first + (size_t)i * stride;
   if (size_of(output) != stride)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[%d]: size is %u, expected %u as in %s[0]", array, i, size_of(output), stride,
-                     array);
+    return refuse_stride(array, init, i, size_of(output), stride);
   *element = output;
   return CGR_OK;
 }

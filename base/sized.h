@@ -1,5 +1,6 @@
 /* The one rule for structs that cross the interface and may grow (cgr/base.h): the first field is `size`; a shorter struct is
- * completed with zeros, a longer one is accepted while the rest is zero. */
+ * completed with zeros, a longer one is accepted while the rest is zero. A size that is no multiple of CGR__STRUCT_UNIT is
+ * refused: no struct has it, and it may end inside of a pointer. */
 #ifndef CGR_BASE_SIZED_H
 #define CGR_BASE_SIZED_H
 
@@ -16,14 +17,15 @@ extern "C" {
  * ("batch"). The copy's own size field becomes `size`. */
 cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size_t size);
 
-/* The same for element i of an array. The first element's size is the array's stride, and all elements have it. */
-cgr_status cgr__sized_read_at(const char *array, const void *first, int32_t i, void *copy, size_t size);
+/* The same for element i of an array. The first element's size is the array's stride, and all elements have it. `init` is the
+ * macro that messages name. */
+cgr_status cgr__sized_read_at(const char *array, const char *init, const void *first, int32_t i, void *copy, size_t size);
 
 /* Checks an output struct before the work: whether its size can be a size. */
 cgr_status cgr__sized_check(const char *what, const void *output);
 
 /* The same for element i of an array of outputs, as cgr__sized_read_at; then `*element` is where it stands. */
-cgr_status cgr__sized_check_at(const char *array, void *first, int32_t i, void **element);
+cgr_status cgr__sized_check_at(const char *array, const char *init, void *first, int32_t i, void **element);
 
 /* Fills an output struct that cgr__sized_check passed, as far as both sides know it. Its size field stays. */
 void cgr__sized_write(void *output, const void *full, size_t size);

@@ -19,6 +19,13 @@ cgr_status cgr__fail(cgr_status status, const char *format, ...) {
   return status;
 }
 
+cgr_status cgr__fail_in(const char *function, cgr_status status) {
+  size_t named = strlen(function);
+  if (strncmp(last_message, function, named) == 0 && last_message[named] == ':')
+    return status;
+  return cgr__fail(status, "%s: %s", function, last_message);
+}
+
 uint64_t cgr__failures(void) { return failures; }
 
 cgr_status cgr__fail_returned(cgr_status status, const char *who, cgr_status returned, uint64_t before) {

@@ -20,6 +20,10 @@ extern "C" {
 /* Keeps the formatted message for cgr_last_message and returns `status`. Bounded, allocates nothing. */
 cgr_status cgr__fail(cgr_status status, const char *format, ...) CGR__FORMAT(2, 3);
 
+/* For a failed call of the public function: its name comes first in the thread's message, unless it does already. Returns
+ * `status`. */
+cgr_status cgr__fail_in(const char *function, cgr_status status);
+
 /* The ending of a noun that is counted in a message: "1 token", "2 tokens". */
 static inline const char *cgr__plural(int64_t count) { return count == 1 ? "" : "s"; }
 

@@ -104,7 +104,8 @@ static cgr_status fail_break(cgr__open_capture *c, int error, const char *functi
 
 cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls, int32_t count, const char *function) {
   if (capture->failed)
-    return cgr__fail(CGR_ERROR_CAPTURE, "%s: the capture has failed at an earlier break", function);
+    return cgr__fail(CGR_ERROR_CAPTURE, "%s: the capture has failed at an earlier break, expected `record` to return then",
+                     function);
   cgr_status status =
       fail_break(capture, end_piece(capture), function, "ending the piece before this break (is a forked stream not joined?)");
   for (int32_t i = 0; i < count && status == CGR_OK; i++)

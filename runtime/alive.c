@@ -13,7 +13,8 @@ cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function) {
   if (!__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE))
     return CGR_OK;
   cgr__set_device_code(rt->dead_code);
-  return cgr__fail(CGR_ERROR_DEAD, "%s: the runtime is dead: %s", function, rt->dead_message);
+  return cgr__fail(CGR_ERROR_DEAD, "%s: the runtime is dead, expected no call but cgr_runtime_destroy and reports: %s", function,
+                   rt->dead_message);
 }
 
 cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function) {

@@ -22,7 +22,8 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
     return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or of a backend, "
                                       "expected a call outside of it");
   if (a->layer < 0 || a->layer >= rec->runtime->setup.config.num_layers)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer is %d, expected one of the %d configured", a->layer,
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_record_attention: layer is %d, expected one of the %d configured (cgr_config.num_layers)", a->layer,
                      rec->runtime->setup.config.num_layers);
   if (a->flags & ~known)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_record_attention: flags is %#x, expected CGR_ATTENTION_* bits", a->flags);

@@ -62,6 +62,6 @@ cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const cha
     return CGR_OK;
   }
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                   "cgr_buffer_get_declared: name is \"%.40s\", expected the name of a declared buffer (num_buffers is %d)", name,
+                   "cgr_buffer_get_declared: name is \"%.31s\", expected the name of a declared buffer (num_buffers is %d)", name,
                    runtime->setup.config.num_buffers);
 }

@@ -263,7 +263,7 @@ cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes,
   cgr__range_begin(runtime, CGR__RANGE_RELEASE);
   cgr_status status = release_graphs(runtime, keep_bytes, released);
   cgr__range_end(runtime);
-  return status;
+  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_capture", status);
 }
 
 cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled) {
@@ -294,5 +294,5 @@ cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) 
   cgr__range_begin(runtime, CGR__RANGE_WARMUP);
   cgr_status status = warm_up(runtime, capture);
   cgr__range_end(runtime);
-  return status;
+  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_warmup", status);
 }

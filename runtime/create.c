@@ -309,7 +309,7 @@ static cgr_status read_setup(cgr_runtime *rt, const cgr_config *config) {
 /* Every runtime's tickets are its own: a step of one cannot be launched on another. */
 static uint64_t first_ticket(void) {
   static uint64_t runtimes;
-  return __atomic_add_fetch(&runtimes, 1, __ATOMIC_RELAXED) << 40;
+  return __atomic_add_fetch(&runtimes, 1, __ATOMIC_RELAXED) << CGR__TICKETS_BITS;
 }
 
 /* A device with more shared memory than the kernels were made for: its multiprocessors may hold CTAs that the plan does not
@@ -338,6 +338,8 @@ static void tell_setup(const cgr_runtime *rt) {
   if (rt->setup.mode_reason[0])
     c->log(c->log_context, CGR_LOG_INFO, rt->setup.mode_reason);
   tell_shared_memory(rt);
+  if (c->num_layers == 0 && c->layers)
+    c->log(c->log_context, CGR_LOG_WARNING, "cgr_runtime_create: config: num_layers is 0 and layers is given: none is read");
   for (int32_t i = 0; i < c->num_backends; i++) {
     if (cgr__setup_uses(&rt->setup, 1 + i))
       continue;
@@ -427,6 +429,7 @@ cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   cgr_status status = build(rt, config);
   cgr__range_end(rt);
   if (status != CGR_OK) {
+    cgr__fail_in("cgr_runtime_create", status);
     tear_down(rt);
     return status;
   }

@@ -94,7 +94,7 @@ static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *
     return CGR_OK;
   const cgr_guard guard = guard_in(record);
   keep_guard(&rt->guards, seq, &guard);
-  return fail_of_guard(seq, record);
+  return cgr__fail_in("cgr_step_wait", fail_of_guard(seq, record));
 }
 
 static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {

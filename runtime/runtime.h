@@ -59,6 +59,7 @@
 #include "tracing/ticks.h"
 
 #define CGR__RUNTIME_MAGIC 0x63677252u
+#define CGR__TICKETS_BITS 40 /* of a ticket that count steps; the others are the number of the runtime */
 
 /* A step between prepare and launch or cancel. Its choice is kept afterwards: the next step may be like it. */
 typedef struct cgr__prepared {

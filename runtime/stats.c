@@ -143,11 +143,11 @@ cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, 
   int32_t all = cgr__flight_count(runtime), first = all > capacity ? all - capacity : 0;
   void *at = NULL;
   for (int32_t i = 0; i < all - first || (i == 0 && capacity > 0); i++)
-    CGR__TRY(cgr__sized_check_at("cgr_runtime_flight: records", records, i, &at));
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_flight: records", "CGR_FLIGHT_RECORD_INIT", records, i, &at));
   cgr__tick_clock_refresh(&runtime->statistics.clock);
   for (int32_t i = first; i < all; i++) {
     const cgr_flight_record record = cgr__flight_read(runtime, i);
-    CGR__TRY(cgr__sized_check_at("cgr_runtime_flight: records", records, i - first, &at));
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_flight: records", "CGR_FLIGHT_RECORD_INIT", records, i - first, &at));
     cgr__sized_write(at, &record, sizeof record);
   }
   *count = all;

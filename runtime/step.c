@@ -95,15 +95,19 @@ cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key
   cgr__range_begin(runtime, CGR__RANGE_CHOOSE);
   cgr_status status = choose(runtime, batch, key);
   cgr__range_end(runtime);
-  return status;
+  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_step_choose", status);
 }
 
 /* What version 0.2 filled; a step lives between calls, so a shorter one would lose its ticket. */
 #define STEP_SIZE (offsetof(cgr_step, ticket) + sizeof(uint64_t))
 
+static bool has_step_size(const cgr_step *step) {
+  return step->size >= STEP_SIZE && step->size <= CGR__MAX_STRUCT && step->size % CGR__STRUCT_UNIT == 0;
+}
+
 static cgr_status check_step(const cgr_runtime *rt, const cgr_step *step) {
   CGR__REQUIRE(step, "cgr_step_prepare");
-  if (step->size < STEP_SIZE || step->size > CGR__MAX_STRUCT)
+  if (!has_step_size(step))
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_step_prepare: step->size is %u, expected %zu: use CGR_STEP_INIT", step->size,
                      sizeof *step);
   if (rt->lane.prepared.ticket != 0)
@@ -119,6 +123,17 @@ static cgr_status refuse_choice(const cgr__prepared *prepared, cgr_status status
   return status;
 }
 
+/* Only a step without requests runs without a graph and without `record`. */
+static cgr_status check_record(const cgr_runtime *rt, const cgr__prepared *prepared) {
+  if (rt->record || prepared->batch.num_requests == 0)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_STATE,
+                   "cgr_step_prepare: batch: %d request%s and %d token%s would run eagerly (%s), and there is no `record` to run "
+                   "yet, expected cgr_runtime_capture or cgr_runtime_warmup before",
+                   prepared->batch.num_requests, cgr__plural(prepared->batch.num_requests), prepared->batch.num_tokens,
+                   cgr__plural(prepared->batch.num_tokens), cgr_reason_name(prepared->choice.reason));
+}
+
 static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step) {
   cgr_batch copy;
   cgr__prepared *prepared = &rt->lane.prepared;
@@ -130,6 +145,8 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
   if (rt->checks)
     CGR__TRY(cgr__reserved_check(rt, "cgr_step_prepare"));
   cgr_status chosen = check_and_choose(rt, batch, &prepared->batch, &prepared->choice);
+  if (chosen == CGR_OK && !prepared->choice.entry)
+    chosen = check_record(rt, prepared);
   if (chosen != CGR_OK)
     return refuse_choice(prepared, chosen);
   cgr_status staged = cgr__stage_step(rt, batch, prepared);
@@ -195,9 +212,12 @@ cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_st
   cgr__range_begin(runtime, CGR__RANGE_PREPARE);
   cgr_status status = prepare(runtime, batch, step);
   cgr__range_end_prepare(runtime, status);
-  if (status == CGR_OK)
+  if (status == CGR_OK) {
     cgr__flight_prepared(runtime, began);
-  else if (!will_repeat(runtime, status))
+    return CGR_OK;
+  }
+  cgr__fail_in("cgr_step_prepare", status);
+  if (!will_repeat(runtime, status))
     cgr__flight_refused(runtime, began, status);
   return status;
 }
@@ -220,14 +240,40 @@ static cgr_status launch_step(cgr_runtime *rt, cudaStream_t stream, cgr__fate *f
   return cgr__launch_recorded(rt, stream, fate);
 }
 
+/* What a step is that cannot be launched. Only of a size that has room for its ticket. */
+static const char *cause_against(const cgr_runtime *rt, const cgr_step *step) {
+  if (step->ticket == 0 || step->state == CGR_STEP_NONE)
+    return "has never been prepared";
+  if (step->ticket >> CGR__TICKETS_BITS != rt->tickets >> CGR__TICKETS_BITS)
+    return "was prepared by another runtime";
+  switch (step->state) {
+  case CGR_STEP_LAUNCHED:
+    return "was launched already";
+  case CGR_STEP_CANCELLED:
+    return "was cancelled";
+  case CGR_STEP_ABANDONED:
+    return "was abandoned: its launch failed";
+  default:
+    return "is a copy of one that was launched or cancelled";
+  }
+}
+
+static cgr_status refuse_step(const cgr_runtime *rt, const cgr_step *step, const char *function) {
+  if (!has_step_size(step))
+    return cgr__fail(CGR_ERROR_STATE, "%s: step->size is %u, expected %zu: use CGR_STEP_INIT, then cgr_step_prepare", function,
+                     step->size, sizeof *step);
+  return cgr__fail(CGR_ERROR_STATE, "%s: step %s (state %s, seq %llu), expected %s", function, cause_against(rt, step),
+                   cgr_step_state_name((cgr_step_state)step->state), (unsigned long long)step->seq,
+                   rt->lane.prepared.ticket != 0 ? "the prepared one, which is another"
+                                                 : "a prepared one: call cgr_step_prepare");
+}
+
 static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const char *function) {
   CGR__TRY(cgr__runtime_enter(rt, function));
   CGR__REQUIRE(step, function);
   if (step->size >= STEP_SIZE && rt->lane.prepared.ticket != 0 && step->ticket == rt->lane.prepared.ticket)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_STATE,
-                   "%s: step is not the prepared one, expected what cgr_step_prepare filled, before it is launched or cancelled",
-                   function);
+  return refuse_step(rt, step, function);
 }
 
 /* Checks that can refuse the launch while the step stays prepared. */
@@ -236,9 +282,6 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
   CGR__TRY(cgr__check_stream(rt, "cgr_step_launch", stream));
   if (p->choice.entry)
     CGR__TRY(cgr__graphs_check_fresh(&rt->graphs, p->choice.entry));
-  else if (!rt->record && p->batch.num_requests > 0)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_step_launch: an eager step needs a record function, expected cgr_runtime_capture or "
-                                      "cgr_runtime_warmup before");
   CGR__TRY(cgr__order_stream(rt, stream));
   return rt->checks ? cgr__reserved_copy(rt, stream) : CGR_OK;
 }
@@ -295,7 +338,7 @@ cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t st
   cgr__range_begin_prepared(runtime, CGR__RANGE_LAUNCH);
   cgr_status status = launch(runtime, step, stream);
   cgr__range_end(runtime);
-  return status;
+  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_step_launch", status);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- cancel */

@@ -163,13 +163,13 @@ cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *span
   void *at = NULL;
   int32_t all = 0;
   if (capacity > 0)
-    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", spans, 0, &at));
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", "CGR_SPAN_INIT", spans, 0, &at));
   CGR__TRY(cgr__timing_read(runtime, function, seq, &all));
   int32_t written = all < capacity ? all : capacity;
   for (int32_t i = 1; i < written; i++)
-    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", spans, i, &at));
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", "CGR_SPAN_INIT", spans, i, &at));
   for (int32_t i = 0; i < written; i++) {
-    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", spans, i, &at));
+    CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", "CGR_SPAN_INIT", spans, i, &at));
     cgr__sized_write(at, &runtime->timing.spans[i], sizeof(cgr_span));
   }
   *count = all;

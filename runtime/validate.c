@@ -37,7 +37,7 @@ static cgr_status validate(const cgr_config *config, cgr_device *device, cgr__fi
   cgr_status status = check(config, device, findings, NULL);
   if (status != CGR_OK) {
     cgr__findings_add_failure(findings, status, "config");
-    return status; /* with the message that creation fails with */
+    return cgr__fail_in("cgr_validate", status); /* with the message that creation fails with */
   }
   return cgr__findings_status(findings, "cgr_validate: config");
 }
@@ -52,7 +52,7 @@ cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_findin
   return status;
 }
 
-cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes *sizes) {
+static cgr_status find_sizes(const cgr_config *config, cgr_memory_sizes *sizes) {
   cgr_config asked;
   cgr__findings findings;
   cgr_memory_sizes full = CGR_MEMORY_SIZES_INIT;
@@ -66,4 +66,9 @@ cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes *sizes)
   CGR__TRY(cgr__findings_status(&findings, "cgr_runtime_memory: config"));
   cgr__sized_write(sizes, &full, sizeof full);
   return CGR_OK;
+}
+
+cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes *sizes) {
+  cgr_status status = find_sizes(config, sizes);
+  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_memory", status);
 }

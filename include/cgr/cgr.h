@@ -185,8 +185,8 @@ CGR_API cgr_status cgr_runtime_destroy(cgr_runtime *runtime);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_device *cgr_runtime_device(cgr_runtime *runtime);
 
-/* The mode in use. `*reason` says why it, or the captured query lengths, differ from those asked for ("" if neither does); it is
- * the runtime's memory. NONE for a bad handle.
+/* The mode in use. `*reason`, always set, says why it, or the captured query lengths, differ from those asked for ("": neither
+ * does); it is the runtime's memory. NONE for a bad handle. Read `*reason` after the call, not in the same expression.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason);
 
@@ -514,9 +514,9 @@ typedef struct cgr_step {
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key);
 
-/* Validates the batch, chooses the graph and stages what has changed. May run while earlier steps are in flight; one step can be
- * prepared at a time. CGR_ERROR_BUSY: the ring is full, wait for a step. CGR_ERROR_CHANGES_PENDING: more table changes are
- * pending than the ring carries, call cgr_runtime_flush. After an error nothing has changed.
+/* Validates the batch, chooses the graph and stages what has changed, while earlier steps may be in flight; one step can be
+ * prepared at a time. CGR_ERROR_BUSY: the ring is full, wait for a step. CGR_ERROR_CHANGES_PENDING: more changes than the ring
+ * carries, call cgr_runtime_flush. CGR_ERROR_STATE: no graph and no `record` can run it. After an error nothing has changed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step);
 

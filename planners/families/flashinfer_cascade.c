@@ -235,7 +235,7 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   CGR__REQUIRE(int_bytes, function);
   void *plan[2];
   for (int32_t i = 0; i < 2; i++) /* both, before anything is written */
-    CGR__TRY(cgr__sized_check_at("cgr_flashinfer_cascade_build: plans", plans, i, &plan[i]));
+    CGR__TRY(cgr__sized_check_at("cgr_flashinfer_cascade_build: plans", "CGR_FLASHINFER_PLAN_INIT", plans, i, &plan[i]));
   CGR__TRY(split(function, &c));
   const int32_t uniform_q_len = level.uniform_q_len; /* of the unique level: a group has the rows of several requests */
   level.uniform_q_len = 0;

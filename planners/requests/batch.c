@@ -136,15 +136,17 @@ cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_
                      index, (long long)length, cgr__plural(length), rows->max_lens[0]);
   g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
   if (g >= 0)
-    return cgr__fail(
-        CGR_ERROR_PAGES_MISSING,
-        "batch: row %d would hold %lld token%s and has pages %d .. %d of group %d, expected all from page %d on: its "
-        "layers see tokens of it",
-        index, (long long)length, cgr__plural(length), rows->group[g].row[index].first, rows->group[g].row[index].end - 1, g,
-        needed);
+    return cgr__fail(CGR_ERROR_PAGES_MISSING,
+                     "batch: row %d would hold %lld token%s and has pages %d .. %d of group %d, expected all from page %d on "
+                     "(cgr_request_set_pages): its layers see tokens of it",
+                     index, (long long)length, cgr__plural(length), rows->group[g].row[index].first,
+                     rows->group[g].row[index].end - 1, g, needed);
   g = cgr__rows_shortest_group(rows, index, 0, &capacity);
-  return cgr__fail(CGR_ERROR_PAGES_MISSING, "batch: row %d would hold %lld token%s, expected at most %d (its pages of group %d)",
-                   index, (long long)length, cgr__plural(length), capacity, g);
+  return cgr__fail(
+      CGR_ERROR_PAGES_MISSING,
+      "batch: row %d would hold %lld token%s, expected at most %d (its pages of group %d): cgr_request_set_pages gives "
+      "it more",
+      index, (long long)length, cgr__plural(length), capacity, g);
 }
 
 /* The tokens of a set after 0 are the last ones of the length that the engine has set; pages cover that. */
@@ -226,6 +228,29 @@ static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
   return CGR_OK;
 }
 
+static cgr_status refuse_tokens(int32_t i, int64_t tokens, int32_t max_tokens) {
+  return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "batch: tokens of requests 0 .. %d are %lld, expected at most %d (max_tokens)", i,
+                   (long long)tokens, max_tokens);
+}
+
+/* Request `i` lacks pages. More of them would not help a batch that is beyond the limits of the configuration, so those come
+ * first, of whatever request. The last message is of the pages. */
+static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t tokens, int32_t max_tokens) {
+  for (; i < batch->num_requests; i++) {
+    int32_t index = batch->rows[i], query_len = batch->query_lens ? batch->query_lens[i] : 1;
+    tokens += query_len > 0 ? query_len : 0;
+    if (tokens > max_tokens)
+      return refuse_tokens(i, tokens, max_tokens);
+    if (index < 0 || index >= rows->max_rows || !rows->row[index].open || query_len < 0)
+      continue;
+    cgr__members_settle(rows, index);
+    int64_t length = (int64_t)rows->row[index].computed + query_len;
+    if (length > rows->max_lens[0])
+      return cgr__batch_refuse_length(rows, index, length);
+  }
+  return CGR_ERROR_PAGES_MISSING;
+}
+
 /* Looks at every request and writes the composition down on the way. */
 static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t set, int32_t max_tokens, cgr__composition *out,
                                int32_t *headroom, bool *append_first) {
@@ -238,10 +263,11 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   out->has_flags = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
-    CGR__TRY(check_request(rows, i, batch->rows[i], query_len, set));
+    cgr_status status = check_request(rows, i, batch->rows[i], query_len, set);
+    if (status != CGR_OK)
+      return status == CGR_ERROR_PAGES_MISSING ? refuse_limits(rows, batch, i, tokens, max_tokens) : status;
     if (tokens + query_len > max_tokens)
-      return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "batch: tokens of requests 0 .. %d are %lld, expected at most %d (max_tokens)",
-                       i, (long long)tokens + query_len, max_tokens);
+      return refuse_tokens(i, tokens + query_len, max_tokens);
     CGR__TRY(set > 0 ? check_other_tokens(batch, i, tokens, query_len, set) : check_tokens(rows, batch, i, tokens, query_len));
     CGR__TRY(check_flags(batch, i));
     cgr__row *row = &rows->row[batch->rows[i]];

@@ -9,7 +9,8 @@
 
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
   if (rows->num_groups == 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: group is %d, but there is no group (num_groups is 0)", function, group);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: group is %d, expected a runtime with groups (num_groups is 0)", function,
+                     group);
   if (group < 0 || group >= rows->num_groups)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: group is %d, expected 0 .. %d", function, group, rows->num_groups - 1);
   return CGR_OK;

@@ -14,17 +14,14 @@
 static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_backend *b = &setup->backends[1 + i];
   char *name = setup->backend_names[1 + i];
-  const size_t size = sizeof setup->backend_names[0];
   cgr__field field = cgr__field_of("backends", i, "name");
-  if (!b->name)
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "is NULL, expected a name");
-  else if (b->name[0] == 0 || strlen(b->name) >= size)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%.40s\", expected 1 to 31 characters", b->name);
-  snprintf(name, size, "%s", b->name ? b->name : "");
+  (void)cgr__check_name(b->name, field.name, f);
+  snprintf(name, sizeof setup->backend_names[0], "%.*s", CGR__NAME_BYTES - 1, b->name ? b->name : "");
   b->name = name;
   for (int32_t j = 1; j <= i && name[0]; j++) /* messages tell them apart by it */
     if (strcmp(name, setup->backend_names[j]) == 0)
-      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%s\", as backends[%d]'s, expected another", name, j - 1);
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%s\", which backends[%d] has already, expected another",
+                        name, j - 1);
 }
 
 static void check_bits(uint32_t bits, uint32_t known, int32_t i, const char *name, const char *kind, cgr__findings *f) {
@@ -34,7 +31,7 @@ static void check_bits(uint32_t bits, uint32_t known, int32_t i, const char *nam
 
 static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_backend *b = &setup->backends[1 + i];
-  cgr_status status = cgr__sized_read_at("backends", setup->config.backends, i, b, sizeof *b);
+  cgr_status status = cgr__sized_read_at("backends", "CGR_BACKEND_INIT", setup->config.backends, i, b, sizeof *b);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("backends", i, "").name);
     return;
@@ -49,11 +46,7 @@ static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
 
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
   cgr_config *c = &setup->config;
-  bool counted = cgr__in_range(f, "num_backends", c->num_backends, 0, CGR__MAX_BACKENDS);
-  if (counted && c->num_backends > 0 && !c->backends)
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "backends", "is NULL, expected %d backend%s", c->num_backends,
-                      cgr__plural(c->num_backends));
-  setup->backends_known = counted && (c->num_backends == 0 || c->backends);
+  setup->backends_known = cgr__check_list(f, "num_backends", "backends", c->num_backends, CGR__MAX_BACKENDS, c->backends);
   if (!setup->backends_known)
     c->num_backends = 0;
   setup->backends[0] = cgr__native_backend(setup);

@@ -32,17 +32,12 @@ static void check_padding(const cgr_buffer_decl *decl, const char *field, cgr__f
 static void read_name(cgr__setup *setup, const char *name, int32_t i, cgr__findings *f) {
   cgr__field field = cgr__field_of("buffers", i, "name");
   cgr__declared *declared = setup->declared;
-  if (!name) {
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "is NULL, expected a name");
+  if (!cgr__check_name(name, field.name, f))
     return;
-  }
-  if (name[0] == 0 || strlen(name) >= sizeof declared[i].name) {
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%.40s\", expected 1 to 31 characters", name);
-    return;
-  }
   for (int32_t j = 0; j < i; j++)
     if (strcmp(name, declared[j].name) == 0)
-      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%s\", which buffers[%d] has already", name, j);
+      cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is \"%s\", which buffers[%d] has already, expected another",
+                        name, j);
   snprintf(declared[i].name, sizeof declared[i].name, "%s", name);
 }
 
@@ -52,22 +47,21 @@ static int64_t rows_of(const cgr_config *c, int32_t dimension) {
   return dimension == CGR_DIMENSION_REQUESTS ? c->max_requests : (int64_t)c->max_rows + 1;
 }
 
+static const char *dimension_name(int32_t dimension) { return cgr_dimension_name((cgr_dimension)dimension); }
+static const char *source_name(int32_t source) { return cgr_source_name((cgr_source)source); }
+
 /* Whether the number of its elements is known. */
 static bool check_decl(const cgr_buffer_decl *decl, int32_t i, cgr__findings *f) {
-  bool typed = cgr_dtype_size((cgr_dtype)decl->dtype) > 0;
   bool counted = decl->dimension >= CGR_DIMENSION_TOKENS && decl->dimension <= CGR_DIMENSION_ROWS;
   if (!counted)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "dimension").name, "is %d, expected a cgr_dimension",
-                      decl->dimension);
+    cgr__findings_add_enum(f, cgr__field_of("buffers", i, "dimension").name, decl->dimension, "cgr_dimension",
+                           CGR_DIMENSION_TOKENS, CGR_DIMENSION_ROWS, dimension_name);
   if (decl->source < CGR_SOURCE_DEVICE || decl->source > CGR_SOURCE_STAGED)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "source").name, "is %d, expected a cgr_source",
-                      decl->source);
+    cgr__findings_add_enum(f, cgr__field_of("buffers", i, "source").name, decl->source, "cgr_source", CGR_SOURCE_DEVICE,
+                           CGR_SOURCE_STAGED, source_name);
   bool wide = cgr__in_range(f, cgr__field_of("buffers", i, "width").name, decl->width, 1, (int64_t)1 << 40);
-  if (typed)
+  if (cgr__check_dtype(f, cgr__field_of("buffers", i, "dtype").name, decl->dtype))
     check_padding(decl, cgr__field_of("buffers", i, "padding").name, f);
-  else
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("buffers", i, "dtype").name, "is %d, expected a cgr_dtype",
-                      decl->dtype);
   return counted && wide;
 }
 
@@ -93,7 +87,7 @@ static void check_rows(const cgr__declared *d, int32_t i, cgr__findings *f) {
 static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_buffer_decl decl;
   cgr__declared *out = &setup->declared[i];
-  cgr_status status = cgr__sized_read_at("buffers", setup->config.buffers, i, &decl, sizeof decl);
+  cgr_status status = cgr__sized_read_at("buffers", "CGR_BUFFER_DECL_INIT", setup->config.buffers, i, &decl, sizeof decl);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("buffers", i, "").name);
     return;
@@ -117,12 +111,7 @@ static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
 
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *f) {
   cgr_config *c = &setup->config;
-  bool counted = cgr__in_range(f, "num_buffers", c->num_buffers, 0, CGR__MAX_DECLARED);
-  bool given = c->num_buffers == 0 || c->buffers;
-  if (counted && !given)
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "buffers", "is NULL, expected %d declaration%s", c->num_buffers,
-                      cgr__plural(c->num_buffers));
-  if (!counted || !given)
+  if (!cgr__check_list(f, "num_buffers", "buffers", c->num_buffers, CGR__MAX_DECLARED, c->buffers))
     c->num_buffers = 0;
   for (int32_t i = 0; i < c->num_buffers; i++)
     read_decl(setup, i, f);

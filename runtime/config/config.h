@@ -132,6 +132,17 @@ static inline size_t cgr__page_table_bytes(const cgr__setup *setup, int32_t grou
 
 /* Whether value is in low .. high; a finding if it is not. */
 bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high);
+/* The same; `why` tells what the bounds are, if not "". */
+bool cgr__in_range_why(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high, const char *why);
+/* A finding of a value that is none of `type`, low .. high, whose names are told. */
+void cgr__findings_add_enum(cgr__findings *findings, const char *field, int32_t value, const char *type, int32_t low,
+                            int32_t high, const char *(*name)(int32_t value));
+/* Whether it is one; a finding if not. */
+bool cgr__check_dtype(cgr__findings *findings, const char *field, int32_t dtype);
+/* Whether an array of the configuration and its number of elements can be used; findings if not: a number that is out of range,
+ * an array without a number or a number without an array. */
+bool cgr__check_list(cgr__findings *findings, const char *count_name, const char *name, int32_t count, int32_t most,
+                     const void *list);
 /* A finding if a reserved field is set. */
 void cgr__findings_add_used(cgr__findings *findings, const char *field, int64_t value);
 /* Formats a field's name: "groups[1].page_size". */
@@ -139,6 +150,8 @@ typedef struct cgr__field {
   char name[48];
 } cgr__field;
 cgr__field cgr__field_of(const char *array, int32_t i, const char *field);
+/* A finding unless the name has 1 to 31 characters. No more than 32 bytes of it are read. */
+bool cgr__check_name(const char *name, const char *field, cgr__findings *findings);
 /* A length set; 0 after a finding if there is no such set. */
 void cgr__read_length_set(const cgr__setup *setup, const char *field, int32_t *set, cgr__findings *findings);
 /* The most tokens of a row in a length set, once the limits have been read, and the field that says so. */

@@ -1,5 +1,6 @@
 /* What the readers of all structs share. */
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/config/config.h"
 
@@ -17,18 +18,64 @@ cgr__field cgr__max_len_field(int32_t set) {
   return set == 0 ? (cgr__field){ "max_seq_len" } : cgr__field_of("max_other_lens", set, "");
 }
 
-bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high) {
+bool cgr__in_range_why(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high, const char *why) {
   if (value >= low && value <= high)
     return true;
-  cgr__findings_add(findings, CGR_ERROR_INVALID_ARGUMENT, field, "is %lld, expected %lld .. %lld", (long long)value,
-                    (long long)low, (long long)high);
+  cgr__findings_add(findings, CGR_ERROR_INVALID_ARGUMENT, field, "is %lld, expected %lld .. %lld%s%s%s", (long long)value,
+                    (long long)low, (long long)high, why[0] ? " (" : "", why, why[0] ? ")" : "");
   return false;
+}
+
+bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high) {
+  return cgr__in_range_why(findings, field, value, low, high, "");
+}
+
+void cgr__findings_add_enum(cgr__findings *findings, const char *field, int32_t value, const char *type, int32_t low,
+                            int32_t high, const char *(*name)(int32_t value)) {
+  char names[120] = "";
+  size_t used = 0;
+  for (int32_t i = low; i <= high && used < sizeof names; i++)
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%d %s", i > low ? ", " : "", i, name(i));
+  cgr__findings_add(findings, CGR_ERROR_INVALID_ENUM, field, "is %d, expected %d .. %d, a %s (%s)", value, low, high, type,
+                    names);
+}
+
+static const char *dtype_name(int32_t dtype) { return cgr_dtype_name((cgr_dtype)dtype); }
+
+bool cgr__check_dtype(cgr__findings *findings, const char *field, int32_t dtype) {
+  if (cgr_dtype_size((cgr_dtype)dtype) > 0)
+    return true;
+  cgr__findings_add_enum(findings, field, dtype, "cgr_dtype", CGR_DTYPE_FP32, CGR_DTYPE_U8, dtype_name);
+  return false;
+}
+
+bool cgr__check_list(cgr__findings *findings, const char *count_name, const char *name, int32_t count, int32_t most,
+                     const void *list) {
+  if (!cgr__in_range(findings, count_name, count, 0, most))
+    return false;
+  if (count > 0 && !list)
+    cgr__findings_add(findings, CGR_ERROR_NULL_POINTER, name, "is NULL, expected an array of %d (%s)", count, count_name);
+  if (count == 0 && list)
+    cgr__findings_add(findings, CGR_ERROR_INVALID_ARGUMENT, count_name,
+                      "is 0, expected 1 .. %d, as %s is %p (or NULL, if there are none)", most, name, list);
+  return (count > 0) == (list != NULL);
 }
 
 void cgr__findings_add_used(cgr__findings *findings, const char *field, int64_t value) {
   if (value != 0)
     cgr__findings_add(findings, CGR_ERROR_NEWER_STRUCT, field, "is %lld, expected 0: a later version may give it a meaning",
                       (long long)value);
+}
+
+bool cgr__check_name(const char *name, const char *field, cgr__findings *f) {
+  if (!name)
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field, "is NULL, expected a name");
+  else if (name[0] == 0 || !memchr(name, 0, CGR__NAME_BYTES))
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field, "is \"%.*s%s\", expected 1 to %d characters", CGR__NAME_BYTES - 1,
+                      name, name[0] ? "..." : "", CGR__NAME_BYTES - 1);
+  else
+    return true;
+  return false;
 }
 
 void cgr__read_length_set(const cgr__setup *setup, const char *field, int32_t *set, cgr__findings *f) {

@@ -54,7 +54,8 @@ static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
     most.page_size = CGR__MAX_PAGE_SIZE;
     g->page_size = CGR__PAGE_SIZE_UNIT;
   }
-  if (!cgr__in_range(f, cgr__field_of("groups", i, "num_pages").name, g->num_pages, LEAST_PAGES, INT32_MAX)) {
+  if (!cgr__in_range_why(f, cgr__field_of("groups", i, "num_pages").name, g->num_pages, LEAST_PAGES, INT32_MAX,
+                         "two pages are reserved: read_trash_page and write_trash_page")) {
     most.num_pages = INT32_MAX;
     g->num_pages = LEAST_PAGES;
   }
@@ -71,7 +72,7 @@ static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
 
 static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_group *g = &setup->groups[i];
-  cgr_status status = cgr__sized_read_at("groups", setup->config.groups, i, g, sizeof *g);
+  cgr_status status = cgr__sized_read_at("groups", "CGR_GROUP_INIT", setup->config.groups, i, g, sizeof *g);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("groups", i, "").name);
     return;
@@ -88,7 +89,8 @@ static bool needs_no_groups(const cgr_config *c) {
   cgr_layer layer;
   bool known = c->num_layers > 0 && c->num_layers <= CGR__MAX_LAYERS && c->layers;
   for (int32_t i = 0; known && i < c->num_layers; i++)
-    known = cgr__sized_read_at("layers", c->layers, i, &layer, sizeof layer) == CGR_OK && layer.flags & CGR_LAYER_NO_CACHE;
+    known = cgr__sized_read_at("layers", "CGR_LAYER_INIT", c->layers, i, &layer, sizeof layer) == CGR_OK &&
+            layer.flags & CGR_LAYER_NO_CACHE;
   return known;
 }
 
@@ -101,7 +103,7 @@ void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
                       "is %d, expected 1 .. %d; 0 only if there are layers, and all of them have CGR_LAYER_NO_CACHE",
                       c->num_groups, CGR__MAX_GROUPS);
   if (!c->groups)
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "groups", "is NULL, expected an array of groups");
+    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "groups", "is NULL, expected an array of groups (num_groups)");
   if (c->num_groups < 1 || !c->groups)
     return;
   for (int32_t i = 0; i < c->num_groups && i < CGR__MAX_GROUPS; i++) {

@@ -4,13 +4,9 @@
 
 #include "runtime/config/config.h"
 
-/* A list that is there when it should be. */
+/* A list that is there and can be used. */
 static bool has_list(cgr__findings *f, const char *count_name, const char *name, int32_t count, int32_t most, const void *list) {
-  if (!cgr__in_range(f, count_name, count, 0, most))
-    return false;
-  if (count > 0 && !list)
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, name, "is NULL, expected %d size%s", count, cgr__plural(count));
-  return count > 0 && list;
+  return cgr__check_list(f, count_name, name, count, most, list) && count > 0;
 }
 
 /* Numbers that ascend from 1 to `largest`. */

@@ -37,16 +37,16 @@ static void check_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
 }
 
 static void check_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
-  if (cgr_dtype_size((cgr_dtype)*dtype) > 0)
-    return;
-  refuse(f, CGR_ERROR_INVALID_ENUM, i, name, *dtype, "a cgr_dtype");
-  *dtype = 0;
+  if (!cgr__check_dtype(f, cgr__field_of("layers", i, name).name, *dtype))
+    *dtype = 0;
 }
 
+/* Other libraries say -1 where there is no bound. */
 static void check_extent(int32_t *tokens, int32_t i, const char *name, cgr__findings *f) {
   if (*tokens >= 0)
     return;
-  refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, name, *tokens, "0 or more");
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name, "is %d, expected 0 or more; 0: no %s",
+                    *tokens, name);
   *tokens = 0;
 }
 
@@ -207,7 +207,7 @@ static bool is_backend(const cgr__setup *setup, int32_t backend, int32_t i, cgr_
 static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_layer *l = &setup->layers[i];
   const cgr_config *c = &setup->config;
-  cgr_status status = cgr__sized_read_at("layers", c->layers, i, l, sizeof *l);
+  cgr_status status = cgr__sized_read_at("layers", "CGR_LAYER_INIT", c->layers, i, l, sizeof *l);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("layers", i, "").name);
     return;
@@ -227,15 +227,10 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
 
 static bool make_room(cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
-  if (!cgr__in_range(f, "num_layers", c->num_layers, 0, CGR__MAX_LAYERS))
-    return false;
-  if (c->num_layers == 0)
+  if (c->num_layers == 0) /* with an array, too: cgr_runtime_create warns of it */
     return true;
-  if (!c->layers) {
-    cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "layers", "is NULL, expected %d layer%s", c->num_layers,
-                      cgr__plural(c->num_layers));
+  if (!cgr__check_list(f, "num_layers", "layers", c->num_layers, CGR__MAX_LAYERS, c->layers))
     return false;
-  }
   setup->layers = calloc((size_t)c->num_layers, sizeof *setup->layers);
   if (!setup->layers)
     cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory",

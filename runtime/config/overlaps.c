@@ -103,8 +103,9 @@ static void check_against(const cgr__setup *setup, const item *all, int32_t coun
       continue;
     f->layer = last->layer;
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, cgr__part_name(last->part)).name,
-                      "overlaps layers[%d].%s, expected memory of its own%s", all[i].layer, cgr__part_name(all[i].part),
-                      remedy(&all[i], last));
+                      "overlaps layers[%d].%s, taking %lld bytes with num_pages %lld, expected memory of its own%s", all[i].layer,
+                      cgr__part_name(all[i].part), (long long)last->lattice.extent,
+                      (long long)cgr__group_of(setup, last->group)->num_pages, remedy(&all[i], last));
     f->layer = -1;
     return;
   }

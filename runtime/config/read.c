@@ -76,6 +76,12 @@ static void check_limit(cgr__findings *f, const char *field, int32_t *value, int
     *value = stand_in;
 }
 
+/* One that is max_requests at least, which stands in for it. */
+static void check_limit_of_requests(cgr__findings *f, const char *field, int32_t *value, int32_t max_requests, int32_t high) {
+  if (!cgr__in_range_why(f, field, *value, max_requests, high, "at least max_requests"))
+    *value = max_requests;
+}
+
 /* Afterwards those of sets that are there are what bounds their rows. */
 static void check_other_lens(cgr_config *c, cgr__findings *f) {
   for (int32_t s = 0; s < CGR__MAX_SETS; s++) {
@@ -104,9 +110,9 @@ static void check_limits(cgr_config *c, cgr__findings *f) {
   bool rows_given = c->max_rows != 0;
   check_limit(f, "max_requests", &c->max_requests, 1, CGR__MAX_REQUESTS, 1);
   if (rows_given)
-    check_limit(f, "max_rows", &c->max_rows, c->max_requests, CGR__MAX_ROWS, c->max_requests);
+    check_limit_of_requests(f, "max_rows", &c->max_rows, c->max_requests, CGR__MAX_ROWS);
   set_default(&c->max_rows, c->max_requests);
-  check_limit(f, "max_tokens", &c->max_tokens, c->max_requests, CGR__MAX_TOKENS, c->max_requests);
+  check_limit_of_requests(f, "max_tokens", &c->max_tokens, c->max_requests, CGR__MAX_TOKENS);
   check_limit(f, "max_seq_len", &c->max_seq_len, 1, CGR__MAX_SEQ_LEN, 1);
   set_default(&c->ring_depth, 4);
   check_limit(f, "ring_depth", &c->ring_depth, CGR__MIN_RING_DEPTH, CGR__MAX_RING_DEPTH, CGR__MIN_RING_DEPTH);
@@ -124,9 +130,18 @@ static void check_limits(cgr_config *c, cgr__findings *f) {
   check_time_every(c, f);
 }
 
-static void check_enum(cgr__findings *f, const char *field, int32_t value, int32_t last) {
-  if (value < 0 || value > last)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, field, "is %d, expected 0 .. %d", value, last);
+static const char *mode_name(int32_t mode) { return cgr_graph_mode_name((cgr_graph_mode)mode); }
+static const char *wait_name(int32_t value) { return cgr_wait_mode_name((cgr_wait_mode)value); }
+static const char *support_name(int32_t support) { return cgr_graph_support_name((cgr_graph_support)support); }
+
+static void check_enums(const cgr_config *c, cgr__findings *f) {
+  const int32_t last_mode = CGR_MODE_FULL_AND_PIECEWISE, last_support = CGR_SUPPORT_ALWAYS, last_wait = CGR_WAIT_BLOCK;
+  if (c->graph_mode < 0 || c->graph_mode > last_mode)
+    cgr__findings_add_enum(f, "graph_mode", c->graph_mode, "cgr_graph_mode", 0, last_mode, mode_name);
+  if (c->attention_support < 0 || c->attention_support > last_support)
+    cgr__findings_add_enum(f, "attention_support", c->attention_support, "cgr_graph_support", 0, last_support, support_name);
+  if (c->wait_mode < 0 || c->wait_mode > last_wait)
+    cgr__findings_add_enum(f, "wait_mode", c->wait_mode, "cgr_wait_mode", 0, last_wait, wait_name);
 }
 
 static void check_reserved(cgr__findings *f, const char *field, int64_t value, int64_t most) {
@@ -136,13 +151,11 @@ static void check_reserved(cgr__findings *f, const char *field, int64_t value, i
 }
 
 static void check_modes(const cgr_config *c, cgr__findings *f) {
-  check_enum(f, "graph_mode", c->graph_mode, CGR_MODE_FULL_AND_PIECEWISE);
+  check_enums(c, f);
   cgr__in_range(f, "nvtx", c->nvtx, 0, 1);
   cgr__in_range(f, "labels", c->labels, 0, 1);
   cgr__in_range(f, "check_values", c->check_values, 0, 1);
-  cgr__in_range(f, "timing", c->timing, CGR_TIMING_OFF, CGR_TIMING_LAYERS);
-  check_enum(f, "attention_support", c->attention_support, CGR_SUPPORT_ALWAYS);
-  check_enum(f, "wait_mode", c->wait_mode, CGR_WAIT_BLOCK);
+  cgr__in_range_why(f, "timing", c->timing, CGR_TIMING_OFF, CGR_TIMING_LAYERS, "0 off, 1 phases, 2 layers");
   check_reserved(f, "num_programs", c->num_programs, 1);
   check_reserved(f, "num_lanes", c->num_lanes, 1);
   check_reserved(f, "num_draft_tokens", c->num_draft_tokens, 0);

@@ -49,8 +49,9 @@ static cgr_status check_pages(const cgr_runtime *rt, const cgr_self_test *g, int
                          "cgr_runtime_self_test: pages[%d][%d] is %d, expected one of group %d's %lld that is not reserved",
                          group, i, page, group, (long long)of->num_pages);
     else if (seen[page]++)
-      status = cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: pages[%d][%d] is %d, which is given twice", group, i,
-                         page);
+      status =
+          cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                    "cgr_runtime_self_test: pages[%d][%d] is %d, which is given twice, expected each page once", group, i, page);
   }
   free(seen);
   return status;
@@ -279,5 +280,5 @@ cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test
   cgr__range_begin(runtime, CGR__RANGE_SELF_TEST);
   cgr_status status = self_test(runtime, test, findings, capacity, count);
   cgr__range_end(runtime);
-  return status;
+  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_self_test", status);
 }

@@ -25,7 +25,7 @@ using Bytes = std::vector<unsigned char>;
 
 struct Struct {
   std::string name;
-  size_t size;
+  size_t size, alignment;
   Bytes initial; // what its _INIT macro gives
 };
 
@@ -37,10 +37,10 @@ template <class T> Bytes BytesOf(const T &value) {
 
 std::vector<Struct> Structs() {
   std::vector<Struct> all;
-#define ADD(type, ...)                                        \
-  {                                                           \
-    static const type initial = __VA_ARGS__;                  \
-    all.push_back({ #type, sizeof(type), BytesOf(initial) }); \
+#define ADD(type, ...)                                                       \
+  {                                                                          \
+    static const type initial = __VA_ARGS__;                                 \
+    all.push_back({ #type, sizeof(type), alignof(type), BytesOf(initial) }); \
   }
   SIZED_STRUCTS(ADD)
 #undef ADD
@@ -64,6 +64,15 @@ Bytes Filled(Random &random, size_t bytes) {
 }
 
 void SetSize(Bytes *bytes, uint32_t size) { memcpy(bytes->data(), &size, sizeof size); }
+
+// 0, sizes that end inside of a field, and sizes that are too large.
+std::vector<uint32_t> SizesThatAreNone(size_t known) {
+  std::vector<uint32_t> none = { 0, CGR__MAX_STRUCT + 1, CGR__MAX_STRUCT + 8, 0x10000, 0x80000000, 0xfffffff8, 0xffffffff };
+  for (uint32_t size = 1; size <= known + 64; size++)
+    if (size % 8 != 0)
+      none.push_back(size);
+  return none;
+}
 
 // The expected result of reading `given` into a struct of `size` bytes.
 Bytes Completed(const Bytes &given, size_t size) {
@@ -91,6 +100,12 @@ TEST(Sized, NoStructOfTheHeadersIsLeftOut) {
   EXPECT_EQ(cgr_test::Declared(cgr_test::HeaderText(), "typedef struct ", "uint32_t size"), listed);
 }
 
+// Whole multiples of the alignment end between two fields, never inside of one.
+TEST(Sized, EveryStructIsAlignedToTheUnitOfSizes) {
+  for (const Struct &s : Structs())
+    EXPECT_EQ(s.alignment, static_cast<size_t>(CGR__STRUCT_UNIT)) << s.name;
+}
+
 TEST(Sized, InitMacrosSetTheSizeAndLeaveTheRestZero) {
   for (const Struct &s : Structs()) {
     Bytes expected(s.size, 0);
@@ -110,7 +125,7 @@ TEST(SizedRead, AShorterOneIsCompletedWithZeros) {
   SCOPED_TRACE(cgr_test::Repeat(seed));
   Random random(seed);
   for (const Struct &s : Structs()) {
-    for (size_t have = sizeof(uint32_t); have <= s.size; have++) {
+    for (size_t have = CGR__STRUCT_UNIT; have <= s.size; have += CGR__STRUCT_UNIT) {
       Bytes given = Filled(random, have), copy;
       SetSize(&given, static_cast<uint32_t>(have));
       ASSERT_EQ(Read(given, s.size, &copy), CGR_OK) << s.name << " " << have;
@@ -124,7 +139,7 @@ TEST(SizedRead, ALongerOneIsAcceptedWhileTheRestIsZero) {
   SCOPED_TRACE(cgr_test::Repeat(seed));
   Random random(seed);
   for (const Struct &s : Structs()) {
-    for (size_t have : { s.size + 1, s.size + 4, s.size + 100, size_t{ CGR__MAX_STRUCT } }) {
+    for (size_t have : { s.size + 8, s.size + 104, size_t{ CGR__MAX_STRUCT } }) {
       Bytes given = Filled(random, have), copy;
       std::fill(given.begin() + static_cast<std::ptrdiff_t>(s.size), given.end(), 0);
       SetSize(&given, static_cast<uint32_t>(have));
@@ -139,7 +154,7 @@ TEST(SizedRead, AnythingUnknownIsRefused) {
   SCOPED_TRACE(cgr_test::Repeat(seed));
   Random random(seed);
   for (const Struct &s : Structs()) {
-    for (size_t have : { s.size + 1, s.size + 8, s.size + 100, size_t{ CGR__MAX_STRUCT } }) {
+    for (size_t have : { s.size + 8, s.size + 104, size_t{ CGR__MAX_STRUCT } }) {
       for (size_t at :
            { s.size, have - 1, static_cast<size_t>(random.Pick(static_cast<int64_t>(s.size), static_cast<int64_t>(have) - 1)) }) {
         Bytes given(have, 0), copy;
@@ -154,11 +169,11 @@ TEST(SizedRead, AnythingUnknownIsRefused) {
 
 TEST(SizedRead, SizesThatAreNoneAreRefused) {
   for (const Struct &s : Structs()) {
-    for (uint32_t size : { 0u, 1u, 3u, 4097u, 0x10000u, 0x80000000u, 0xffffffffu }) {
+    for (uint32_t size : SizesThatAreNone(s.size)) {
       Bytes given(8, 0), copy;
       SetSize(&given, size);
       ExpectMessage(Read(given, s.size, &copy), CGR_ERROR_INVALID_STRUCT,
-                    { "thing", "size is " + std::to_string(size), "expected 4 to 4096" });
+                    { "thing", "size is " + std::to_string(size), "expected a multiple of 8, 8 to 4096", "_INIT" });
     }
   }
 }
@@ -186,7 +201,7 @@ Bytes Array(Random &random, int32_t count, size_t stride, size_t known) {
 cgr_status ReadAt(const Bytes &array, int32_t i, size_t size, Bytes *copy) {
   Given memory(array);
   Bytes target(size + 64, 0xa5);
-  cgr_status status = cgr__sized_read_at("things", memory.get(), i, target.data(), size);
+  cgr_status status = cgr__sized_read_at("things", "CGR_THING_INIT", memory.get(), i, target.data(), size);
   for (size_t k = size; k < target.size(); k++)
     EXPECT_EQ(target[k], 0xa5) << "byte " << k << " of a copy of " << size;
   copy->assign(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(size));
@@ -198,7 +213,7 @@ TEST(SizedArray, IsSteppedThroughByTheFirstElementsSize) {
   SCOPED_TRACE(cgr_test::Repeat(seed));
   Random random(seed);
   for (const Struct &s : Structs()) {
-    for (size_t stride : { size_t{ 4 }, size_t{ 5 }, s.size - 1, s.size, s.size + 1, s.size + 24, size_t{ CGR__MAX_STRUCT } }) {
+    for (size_t stride : { size_t{ 8 }, s.size - 8, s.size, s.size + 8, s.size + 24, size_t{ CGR__MAX_STRUCT } }) {
       Bytes array = Array(random, 5, stride, s.size), copy;
       for (int32_t i = 0; i < 5; i++) {
         Bytes element(array.begin() + static_cast<std::ptrdiff_t>(stride) * i,
@@ -217,14 +232,15 @@ TEST(SizedArray, ElementsOfAnotherSizeAreRefusedByName) {
     Bytes array = Array(random, 4, 40, 40);
     memcpy(array.data() + 2 * 40, &other, sizeof other);
     EXPECT_EQ(ReadAt(array, 1, 40, &copy), CGR_OK);
-    ExpectMessage(ReadAt(array, 2, 40, &copy), CGR_ERROR_INVALID_STRUCT, { "things[2]", std::to_string(other), "40" });
+    ExpectMessage(ReadAt(array, 2, 40, &copy), CGR_ERROR_INVALID_STRUCT,
+                  { "things[2]", std::to_string(other), "expected 40", "CGR_THING_INIT" });
   }
 }
 
 TEST(SizedArray, SizesThatAreNoneAreRefusedForEveryElement) {
   Random random(1);
   Bytes copy;
-  for (uint32_t size : { 0u, 3u, 4097u, 0xffffffffu }) {
+  for (uint32_t size : SizesThatAreNone(40)) {
     Bytes array = Array(random, 2, 40, 40);
     SetSize(&array, size);
     for (int32_t i : { 0, 1 })
@@ -246,7 +262,8 @@ TEST(SizedArray, AnythingUnknownIsRefusedByName) {
 
 TEST(SizedArray, NullIsRefused) {
   unsigned char copy[64];
-  ExpectMessage(cgr__sized_read_at("layers", nullptr, 0, copy, sizeof copy), CGR_ERROR_NULL_POINTER, { "layers", "NULL" });
+  ExpectMessage(cgr__sized_read_at("layers", "CGR_LAYER_INIT", nullptr, 0, copy, sizeof copy), CGR_ERROR_NULL_POINTER,
+                { "layers", "NULL" });
 }
 
 // ----------------------------------------------------------------------------------------------------------------- outputs
@@ -258,7 +275,7 @@ TEST(SizedOutput, IsFilledUpToTheSmallerSizeAndNotPastIt) {
   for (const Struct &s : Structs()) {
     Bytes full = Filled(random, s.size);
     SetSize(&full, static_cast<uint32_t>(s.size));
-    for (size_t have = sizeof(uint32_t); have <= s.size + 40; have++) {
+    for (size_t have = CGR__STRUCT_UNIT; have <= s.size + 40; have += CGR__STRUCT_UNIT) {
       Bytes output(have, 0xa5);
       SetSize(&output, static_cast<uint32_t>(have));
       Bytes expected = output;
@@ -273,13 +290,13 @@ TEST(SizedOutput, IsFilledUpToTheSmallerSizeAndNotPastIt) {
 }
 
 TEST(SizedOutput, SizesThatAreNoneAreRefused) {
-  for (uint32_t size : { 0u, 1u, 3u, 4097u, 0x80000000u, 0xffffffffu }) {
+  for (uint32_t size : SizesThatAreNone(40)) {
     Bytes output(4, 0);
     SetSize(&output, size);
     ExpectMessage(cgr__sized_check("info", output.data()), CGR_ERROR_INVALID_STRUCT,
                   { "info", "size is " + std::to_string(size) });
   }
-  for (uint32_t size : { 4u, 5u, 4096u }) {
+  for (uint32_t size : { 8u, 16u, 4096u }) {
     Bytes output(4, 0);
     SetSize(&output, size);
     EXPECT_EQ(cgr__sized_check("info", output.data()), CGR_OK);
@@ -289,11 +306,11 @@ TEST(SizedOutput, SizesThatAreNoneAreRefused) {
 
 TEST(SizedOutputs, AreSteppedThroughByTheFirstOnesSize) {
   Random random(1);
-  for (size_t stride : { 4u, 5u, 40u, 4096u }) {
+  for (size_t stride : { 8u, 40u, 4096u }) {
     Given array(Array(random, 5, stride, stride));
     for (int32_t i = 0; i < 5; i++) {
       void *element = nullptr;
-      ASSERT_EQ(cgr__sized_check_at("things", array.get(), i, &element), CGR_OK) << stride;
+      ASSERT_EQ(cgr__sized_check_at("things", "CGR_THING_INIT", array.get(), i, &element), CGR_OK) << stride;
       EXPECT_EQ(element, static_cast<unsigned char *>(array.get()) + stride * static_cast<size_t>(i));
     }
   }
@@ -306,19 +323,20 @@ TEST(SizedOutputs, SizesThatAreNoneOrAnotherAreRefusedByName) {
     Bytes bytes = Array(random, 4, 40, 40);
     memcpy(bytes.data() + 2 * 40, &other, sizeof other);
     Given array(bytes);
-    EXPECT_EQ(cgr__sized_check_at("things", array.get(), 1, &element), CGR_OK);
-    ExpectMessage(cgr__sized_check_at("things", array.get(), 2, &element), CGR_ERROR_INVALID_STRUCT,
+    EXPECT_EQ(cgr__sized_check_at("things", "CGR_THING_INIT", array.get(), 1, &element), CGR_OK);
+    ExpectMessage(cgr__sized_check_at("things", "CGR_THING_INIT", array.get(), 2, &element), CGR_ERROR_INVALID_STRUCT,
                   { "things[2]: size is " + std::to_string(other), "expected 40 as in things[0]" });
   }
-  for (uint32_t size : { 0u, 3u, 4097u, 0xffffffffu }) {
+  for (uint32_t size : SizesThatAreNone(40)) {
     Bytes bytes = Array(random, 2, 40, 40);
     SetSize(&bytes, size);
     Given array(bytes);
     for (int32_t i : { 0, 1 })
-      ExpectMessage(cgr__sized_check_at("things", array.get(), i, &element), CGR_ERROR_INVALID_STRUCT,
+      ExpectMessage(cgr__sized_check_at("things", "CGR_THING_INIT", array.get(), i, &element), CGR_ERROR_INVALID_STRUCT,
                     { "things[0]: size is " + std::to_string(size) });
   }
-  ExpectMessage(cgr__sized_check_at("plans", nullptr, 0, &element), CGR_ERROR_NULL_POINTER, { "plans is NULL" });
+  ExpectMessage(cgr__sized_check_at("plans", "CGR_THING_INIT", nullptr, 0, &element), CGR_ERROR_NULL_POINTER,
+                { "plans is NULL" });
 }
 
 } // namespace

@@ -68,14 +68,14 @@ static int test_steps(void) {
   cgr_step step = CGR_STEP_INIT;
   world_run(&w);
   const cgr_batch batch = world_batch(&w);
-  for (size_t more = 0; more <= 40; more += 4)
+  for (size_t more = 0; more <= 40; more += 8)
     check_longer_step(&w, sizeof step + more);
   for (size_t size = sizeof(uint32_t); size < sizeof step; size += 4) {
     check_shorter_step(&w, size);
     check_shorter_launch(&w, size);
   }
   for (int i = 0; i < SIZED_NONE; i++) {
-    unsigned char *none = sized_rubbish(sized_none[i]);
+    unsigned char *none = sized_rubbish(sized_none(i));
     CHECK_CALL(CGR_ERROR_INVALID_STRUCT, "step", cgr_step_prepare(w.runtime, &batch, (cgr_step *)(void *)none));
     free(none);
   }

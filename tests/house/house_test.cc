@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -359,6 +360,72 @@ TEST(Archive, NoFilesCallEachOtherInACircle) {
   for (size_t i = 0; i < members.size(); i++)
     if (state[i] == 0)
       visit(i);
+}
+
+// -------------------------------------------------------------------------------------------------------------- messages
+
+struct Message {
+  std::string place, status, text; // the literals of the call, one after the other
+};
+
+// The call whose arguments begin at `at`.
+Message ReadMessage(const std::string &source, size_t at) {
+  Message message;
+  for (int depth = 1; depth > 0 && at < source.size(); at++) {
+    depth += (source[at] == '(') - (source[at] == ')');
+    if (source[at] == '"')
+      for (at++; at < source.size() && source[at] != '"'; at++) {
+        message.text += source[at];
+        if (source[at] == '\\')
+          message.text += source[++at];
+      }
+    else if (message.status.empty() && source.compare(at, 10, "CGR_ERROR_") == 0)
+      message.status = source.substr(at, source.find_first_of(",) \n", at) - at);
+  }
+  return message;
+}
+
+std::vector<Message> Messages(const char *call) {
+  std::vector<Message> found;
+  for (const Source &source : Sources()) {
+    if (source.path.find(".c") == std::string::npos)
+      continue;
+    std::string text;
+    for (const std::string &line : source.lines)
+      text += line + "\n";
+    for (size_t at = text.find(call); at != std::string::npos; at = text.find(call, at + 1)) {
+      found.push_back(ReadMessage(text, at + strlen(call)));
+      found.back().place = source.path + ":" + std::to_string(std::count(text.begin(), text.begin() + long(at), '\n') + 1);
+    }
+  }
+  return found;
+}
+
+// A refusal says what was expected. Memory that is not there, what a device or a test has found, and a wait that ends are no
+// refusals; the others pass on a message that says it.
+TEST(House, EveryRefusalSaysWhatWasExpected) {
+  const std::set<std::string> others = { "CGR_ERROR_OUT_OF_MEMORY", "CGR_ERROR_SELF_TEST", "CGR_ERROR_AUDIT", "CGR_ERROR_STEP" };
+  const std::set<std::string> passes_on = {
+    "cgr_device_open: name is cuda:%d: %s",
+    "%s: refused by the device's layer: %s (code %d)",
+    "%s: the device answered \\\"%s\\\" (code %d)%s",
+    "%s: a call failed with %s: %s",
+    "%s: step %llu has not completed after %d ms",
+    "devicecannot be opened: %s",
+    "layers%.140s%sis refused without a reason",
+    "layersbackendhas %d more reasons against it%s",
+    "was not tried: %d page%s not hold one request of it doess do",
+  };
+  static const std::regex no_words("(%[-.0-9l]*[a-z]|[^A-Za-z])*");
+  size_t seen = 0;
+  for (const char *call : { "cgr__fail(", "cgr__findings_add(" })
+    for (const Message &message : Messages(call)) {
+      seen++;
+      EXPECT_TRUE(message.text.find("expected") != std::string::npos || others.count(message.status) ||
+                  passes_on.count(message.text) || std::regex_match(message.text, no_words))
+          << message.place << ": " << message.text;
+    }
+  EXPECT_GT(seen, 300u);
 }
 
 } // namespace

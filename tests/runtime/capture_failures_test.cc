@@ -121,7 +121,7 @@ TEST_P(CaptureFailures, AFailedCaptureIsDroppedAndTriedAgain) {
     ExpectMessage(engine.Capture(), way.status, { Prefix(failing), way.cause });
     ASSERT_EQ(log.size(), 1u);
     EXPECT_EQ(log[0].level, CGR_LOG_WARNING);
-    EXPECT_EQ(log[0].message, cgr_last_message());
+    EXPECT_EQ("cgr_runtime_capture: " + log[0].message, cgr_last_message());
     EXPECT_EQ(engine.records.size(), 4u); // all keys were tried
     EXPECT_EQ(engine.Stats().num_graphs, 3);
     EXPECT_EQ(engine.Stats().captures_failed, 1u);

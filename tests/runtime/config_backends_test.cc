@@ -98,7 +98,7 @@ protected:
     return result;
   }
   // What a prepare returns for a request of each length, whole or by the standing batch; its step is given up.
-  static cgr_status PrepareOf(cgr_runtime *runtime, const std::vector<int32_t> &lens, bool standing = false) {
+  static cgr_status ChooseFor(cgr_runtime *runtime, const std::vector<int32_t> &lens, bool standing = false) {
     std::vector<int32_t> rows(lens.size()), tokens(GoodConfig::kPageSize * lens.size(), 1);
     for (size_t i = 0; i < lens.size(); i++) {
       const int32_t page = 8 + int32_t(i);
@@ -106,7 +106,7 @@ protected:
       CGR_EXPECT_OK(cgr_request_set_pages(runtime, rows[i], 0, 0, &page, 1));
     }
     cgr_batch batch = CGR_BATCH_INIT;
-    cgr_step step = CGR_STEP_INIT;
+    cgr_key key;
     batch.num_requests = int32_t(lens.size());
     batch.rows = rows.data();
     batch.query_lens = lens.data();
@@ -117,10 +117,8 @@ protected:
       batch = CGR_BATCH_INIT;
       batch.num_requests = CGR_BATCH_STANDING;
     }
-    cgr_status status = cgr_step_prepare(runtime, &batch, &step);
+    cgr_status status = cgr_step_choose(runtime, &batch, &key);
     const std::string message = cgr_last_message();
-    if (status == CGR_OK)
-      CGR_EXPECT_OK(cgr_step_cancel(runtime, &step));
     for (int32_t row : rows) {
       if (standing)
         CGR_EXPECT_OK(cgr_standing_take(runtime, 0, 0, row));
@@ -171,7 +169,8 @@ TEST_P(ConfigBackends, TheStructIsChecked) {
   static const std::string longest(31, 'n'), longer(32, 'n');
   RefusedBackend([](cgr_backend &b) { b.name = nullptr; }, CGR_ERROR_NULL_POINTER, ".name", { "NULL" });
   RefusedBackend([](cgr_backend &b) { b.name = ""; }, CGR_ERROR_INVALID_ARGUMENT, ".name", { "\"\"", "1 to 31" });
-  RefusedBackend([](cgr_backend &b) { b.name = longer.c_str(); }, CGR_ERROR_INVALID_ARGUMENT, ".name", { longer, "1 to 31" });
+  RefusedBackend([](cgr_backend &b) { b.name = longer.c_str(); }, CGR_ERROR_INVALID_ARGUMENT, ".name",
+                 { longest + "...", "1 to 31" });
   RefusedBackend([](cgr_backend &b) { b.record = nullptr; }, CGR_ERROR_NULL_POINTER, ".record", { "NULL", "a function" });
   RefusedBackend([](cgr_backend &b) { b.flags = 4; }, CGR_ERROR_INVALID_ENUM, ".flags", { "0x4", "CGR_BACKEND_*" });
   RefusedBackend([](cgr_backend &b) { b.flags = 1u << 31 | 1; }, CGR_ERROR_INVALID_ENUM, ".flags", { "0x80000001" });
@@ -202,12 +201,16 @@ TEST_P(ConfigBackends, TheListIsChecked) {
       Refused(With([&](GoodConfig &c) { c.config.num_backends = bad, c.layers[1].backend = backend; }),
               { Find(CGR_ERROR_INVALID_ARGUMENT, "num_backends", { "is " + std::to_string(bad), "0 .. 8" }) });
     Refused(With([&](GoodConfig &c) { c.config.backends = nullptr, c.layers[1].backend = backend; }),
-            { Find(CGR_ERROR_NULL_POINTER, "backends", { "NULL", "2 backends" }) });
+            { Find(CGR_ERROR_NULL_POINTER, "backends", { "NULL", "an array of 2", "num_backends" }) });
   }
   static const char *const others[] = { "; there is no other", " or 1 (backends[0])", " or 1 .. 2 (backends[0] .. backends[1])" };
   for (int32_t count : { 0, 1, 2 })
     for (int32_t bad : { count + 1, -1, INT32_MAX })
-      Refused(With([&](GoodConfig &c) { c.config.num_backends = count, c.layers[1].backend = bad; }),
+      Refused(With([&](GoodConfig &c) {
+                c.config.num_backends = count, c.layers[1].backend = bad;
+                if (count == 0)
+                  c.config.backends = nullptr;
+              }),
               { FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "backend",
                             { "is " + std::to_string(bad) + ", expected 0 (the library's own)" + others[count] }) });
 }
@@ -215,7 +218,8 @@ TEST_P(ConfigBackends, TheListIsChecked) {
 // Messages tell them apart by their names.
 TEST_P(ConfigBackends, NamesAreTheirOwn) {
   Refused(With([this](GoodConfig &) { backends_[1].name = "first"; }),
-          { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[1].name", { "is \"first\", as backends[0]'s, expected another" }) });
+          { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[1].name",
+                 { "is \"first\", which backends[0] has already, expected another" }) });
 }
 
 // It is valid, but surely not intended.
@@ -430,7 +434,7 @@ TEST_P(ConfigBackends, TheSmallestThresholdInUseCounts) {
         const bool refused = length == t.smallest;
         const Words words = { "reorder_threshold is " + std::to_string(length) };
         for (bool standing : { false, true })
-          ExpectMessage(PrepareOf(runtime, { length + 1, length }, standing), refused ? CGR_ERROR_INVALID_ARGUMENT : CGR_OK,
+          ExpectMessage(ChooseFor(runtime, { length + 1, length }, standing), refused ? CGR_ERROR_INVALID_ARGUMENT : CGR_OK,
                         refused ? words : Words());
       }
     });

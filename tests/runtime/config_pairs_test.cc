@@ -117,7 +117,7 @@ const Fault kFaults[] = {
   FAULT("width", c.buffers[0].width = int64_t(1) << 40),
   FAULT("width1", c.buffers[1].width = int64_t(1) << 40; c.buffers[1].dtype = CGR_DTYPE_I64;
         c.buffers[2].width = int64_t(1) << 38),
-  FAULT("name", c.buffers[0].name = nullptr, ".* buffers\\[1\\].name .* has already"), FAULT("name1", c.buffers[1].name = "a"),
+  FAULT("name", c.buffers[0].name = nullptr, ".* buffers\\[1\\].name .* has already.*"), FAULT("name1", c.buffers[1].name = "a"),
   FAULT("padding", c.buffers[0].padding = int64_t(1) << 40), FAULT("buffer2", c.buffers[2].size = 3),
   FAULT("device_memory", c.config.device_memory = Good::Address(50) + 4),
   FAULT("device_memory", c.config.device_memory_size = 4),

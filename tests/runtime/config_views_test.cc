@@ -105,7 +105,8 @@ TEST_P(ConfigViews, StrideOfASingleHeadMeansNothing) {
 // ------------------------------------------------------------------------------------------------------------- two views
 
 TEST_P(ConfigViews, KAndVOfALayerAreApart) {
-  Found told = Overlap(0, "v", "layers[0].k, expected memory of its own (or with CGR_BACKEND_APPENDS");
+  Found told = Overlap(
+      0, "v", "layers[0].k, taking 262144 bytes with num_pages 64, expected memory of its own (or with CGR_BACKEND_APPENDS");
   told.layer = 0;
   Refused([](Good &c) { c.layers[0].v.base = c.layers[0].k.base; }, { told });
   RefusedOverlap([](Good &c) { c.layers[1].k.base = c.layers[1].v.base; }, 1, "v", "layers[1].k");

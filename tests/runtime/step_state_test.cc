@@ -57,30 +57,30 @@ TEST_P(StepState, RowsOfThePreparedStepKeepTheirLengthAndPages) {
 TEST_P(StepState, AStepIsLaunchedOrCancelledOnce) {
   Engine &engine = *engine_;
   cgr_step never = CGR_STEP_INIT;
-  auto refused = [&](cgr_step step) {
+  auto refused = [&](cgr_step step, const std::string &cause) {
     cgr_step before = step;
-    const std::string words = ": step is not the prepared one, expected what cgr_step_prepare filled";
+    const std::string words = ": step " + cause + " (state ";
     Refused(CGR_ERROR_STATE, { "cgr_step_launch" + words }, [&] { return cgr_step_launch(engine.rt, &step, engine.stream); });
     Refused(CGR_ERROR_STATE, { "cgr_step_cancel" + words }, [&] { return cgr_step_cancel(engine.rt, &step); });
     EXPECT_EQ(std::memcmp(&before, &step, sizeof step), 0);
   };
-  refused(never);
+  refused(never, "has never been prepared");
   CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
-  refused(never);
+  refused(never, "has never been prepared");
   cgr_step prepared = engine.step;
   CGR_ASSERT_OK(engine.Launch());
-  refused(prepared);
-  refused(engine.step);
+  refused(prepared, "is a copy of one that was launched or cancelled");
+  refused(engine.step, "was launched already");
   engine.CheckAll();
   CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
   cgr_step cancelled = engine.step;
   CGR_ASSERT_OK(engine.Cancel());
   EXPECT_EQ(engine.step.state, CGR_STEP_CANCELLED);
-  refused(cancelled);
-  refused(engine.step);
+  refused(cancelled, "is a copy of one that was launched or cancelled");
+  refused(engine.step, "was cancelled");
   CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
-  refused(prepared); // older ones
-  refused(cancelled);
+  refused(prepared, "is a copy of one that was launched or cancelled"); // older ones
+  refused(cancelled, "is a copy of one that was launched or cancelled");
   CGR_ASSERT_OK(engine.Launch());
   engine.CheckAll();
 }
@@ -93,8 +93,10 @@ TEST_P(StepState, AStepOfAnotherRuntimeIsRefused) {
   std::vector<int32_t> rows = { b.Start(5, 1), b.Start(17, 2), b.Start(31, 3) };
   CGR_ASSERT_OK(a.Prepare(a.Decode(rows_)));
   auto refused = [&](cgr_step step) {
-    ExpectRefused(b, CGR_ERROR_STATE, { "cgr_step_launch: step" }, [&] { return cgr_step_launch(b.rt, &step, b.stream); });
-    ExpectRefused(b, CGR_ERROR_STATE, { "cgr_step_cancel: step" }, [&] { return cgr_step_cancel(b.rt, &step); });
+    ExpectRefused(b, CGR_ERROR_STATE, { "cgr_step_launch: step was prepared by another runtime", "expected" },
+                  [&] { return cgr_step_launch(b.rt, &step, b.stream); });
+    ExpectRefused(b, CGR_ERROR_STATE, { "cgr_step_cancel: step was prepared by another runtime", "expected" },
+                  [&] { return cgr_step_cancel(b.rt, &step); });
   };
   refused(a.step);
   CGR_ASSERT_OK(b.Prepare(b.Decode(rows)));

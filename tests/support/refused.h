@@ -30,11 +30,23 @@ struct Snapshot {
   std::vector<cgr_request_info> infos;
 };
 
+// A refusal names the public function that was called, and says what it expected. What a device, memory or the engine's own
+// functions did is no refusal.
+inline void ExpectRefusal(cgr_status status) {
+  const std::string message = cgr_last_message();
+  for (cgr_status other : { CGR_ERROR_CALLBACK, CGR_ERROR_DEVICE, CGR_ERROR_DEAD, CGR_ERROR_OUT_OF_MEMORY, CGR_NOT_READY })
+    if (status == other)
+      return;
+  EXPECT_TRUE(message.rfind("cgr_", 0) == 0 && message.find(": ") < 40) << message << ": names no function";
+  EXPECT_NE(message.find("expected"), std::string::npos) << message;
+}
+
 // The call returns `status`, its message has all of `words`, and nothing about the engine's runtime changes. `refused`: prepare
 // calls in it.
 template <class Call> void ExpectRefused(Engine &engine, cgr_status status, const Words &words, Call call, uint64_t refused = 0) {
   Snapshot before(engine);
   ExpectMessage(call(), status, words);
+  ExpectRefusal(status);
   before.ExpectSame(Snapshot(engine), refused);
 }
 

@@ -1,0 +1,80 @@
+// Names that are bounded at 31 characters: no more than 32 bytes of them are read, also for a message, whatever follows.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/support/config_case.h"
+
+namespace cgr_test {
+namespace {
+
+// Bytes that end where memory ends.
+class Edge {
+public:
+  explicit Edge(const std::string &bytes) : page_(size_t(sysconf(_SC_PAGESIZE))) {
+    memory_ = static_cast<char *>(mmap(nullptr, 2 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_EQ(mprotect(memory_ + page_, page_, PROT_NONE), 0);
+    at_ = memory_ + page_ - bytes.size();
+    std::memcpy(at_, bytes.data(), bytes.size());
+  }
+  ~Edge() { munmap(memory_, 2 * page_); }
+  Edge(const Edge &) = delete;
+  Edge &operator=(const Edge &) = delete;
+  const char *get() const { return at_; }
+
+private:
+  size_t page_;
+  char *memory_, *at_;
+};
+
+class ConfigNames : public ConfigTest {};
+
+const std::string kEndless(32, 'x');                      // without a zero
+const std::string kLongest = std::string(31, 'x') + '\0'; // the longest that is one
+const Words kRefused = { "\"" + std::string(31, 'x') + "...\"", "expected 1 to 31 characters" };
+
+TEST_P(ConfigNames, OfBuffersAreReadUpToTheirBound) {
+  const Edge endless(kEndless), longest(kLongest);
+  for (int i = 0; i < 3; i++) {
+    Refused([&](GoodConfig &c) { c.buffers[i].name = endless.get(); },
+            { FindInBuffer(i, CGR_ERROR_INVALID_ARGUMENT, "name", kRefused) });
+    Accepted([&](GoodConfig &c) { c.buffers[i].name = longest.get(); });
+  }
+}
+
+TEST_P(ConfigNames, OfBackendsAreReadUpToTheirBound) {
+  const Edge endless(kEndless), longest(kLongest);
+  static cgr_backend backend;
+  backend = CGR_BACKEND_INIT;
+  backend.record = [](void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; };
+  backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
+  const auto with = [&](const char *name) {
+    return [name](GoodConfig &c) {
+      backend.name = name;
+      c.config.backends = &backend;
+      c.config.num_backends = 1;
+    };
+  };
+  Refused(with(endless.get()), { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[0].name", kRefused) });
+  Accepted(with(longest.get()));
+}
+
+TEST_P(ConfigNames, AskedForAreReadUpToTheirBound) {
+  const Edge endless(kEndless), longest(kLongest);
+  for (bool declared : { false, true }) {
+    GoodConfig c(device_);
+    cgr_runtime *runtime = nullptr;
+    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+    if (declared)
+      c.buffers[1].name = longest.get();
+    CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
+    ExpectMessage(cgr_buffer_get_declared(runtime, 0, endless.get(), &view), CGR_ERROR_INVALID_ARGUMENT,
+                  { "cgr_buffer_get_declared: name is \"" + std::string(31, 'x') + "\", expected" });
+    CGR_EXPECT(declared ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT, cgr_buffer_get_declared(runtime, 0, longest.get(), &view));
+    CGR_ASSERT_OK(cgr_runtime_destroy(runtime));
+  }
+}
+
+CGR_INSTANTIATE_CONFIG_TEST(ConfigNames);
+
+} // namespace
+} // namespace cgr_test

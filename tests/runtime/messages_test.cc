@@ -1,0 +1,242 @@
+// What a mistake in a step is answered with: the function that was called, the argument, what it got, what was expected, and
+// what to do where that does not say it.
+#include "tests/support/refused.h"
+
+namespace cgr_test {
+namespace {
+
+class Messages : public ThreeRequests {
+protected:
+  // `function` has failed.
+  void Expect(const std::string &function, cgr_status got, cgr_status status, Words words) {
+    const std::string message = cgr_last_message();
+    EXPECT_EQ(message.rfind(function + ": ", 0), 0u) << message;
+    EXPECT_EQ(message.find(function, 1), std::string::npos) << message << ": twice";
+    words.push_back("expected");
+    ExpectMessage(got, status, words);
+  }
+  // A batch, for both functions that take one.
+  void ExpectOfBatch(const cgr_batch &batch, cgr_status status, const Words &words) {
+    cgr_step step = CGR_STEP_INIT;
+    cgr_key key;
+    Expect("cgr_step_prepare", cgr_step_prepare(engine_->rt, &batch, &step), status, words);
+    Expect("cgr_step_choose", cgr_step_choose(engine_->rt, &batch, &key), status, words);
+  }
+  void ExpectOfStep(cgr_step *step, const Words &words) {
+    Expect("cgr_step_launch", cgr_step_launch(engine_->rt, step, engine_->stream), CGR_ERROR_STATE, words);
+    Expect("cgr_step_cancel", cgr_step_cancel(engine_->rt, step), CGR_ERROR_STATE, words);
+  }
+};
+
+struct Mistake {
+  const char *what;
+  cgr_status status;
+  Words words;
+  std::function<void(cgr_batch *)> make;
+};
+
+TEST_P(Messages, OfABatchNameFunctionArgumentAndValue) {
+  static const int32_t twice[] = { 0, 0 }, outside[] = { 99 }, negative[] = { -1, 1, 1 }, drafts[] = { -5, 1, 1 };
+  static const uint32_t flags[] = { 64, 0, 0 };
+  static const cgr_staged staged = { 3, 0, nullptr };
+  static cgr_key forced = CGR_KEY_INIT;
+  forced.kind = 7;
+  const std::vector<Mistake> mistakes = {
+    { "no INIT",
+      CGR_ERROR_INVALID_STRUCT,
+      { "batch: size is 0", "a multiple of 8, 8 to 4096", "_INIT" },
+      [](cgr_batch *b) { b->size = 0; } },
+    { "half a pointer",
+      CGR_ERROR_INVALID_STRUCT,
+      { "batch: size is 20", "a multiple of 8" },
+      [](cgr_batch *b) { b->size = 20; } },
+    { "lane", CGR_ERROR_UNSUPPORTED, { "batch: lane is 1", "0" }, [](cgr_batch *b) { b->lane = 1; } },
+    { "too many",
+      CGR_ERROR_TOO_MANY_REQUESTS,
+      { "num_requests is 9", "8 (max_requests)" },
+      [](cgr_batch *b) { b->num_requests = 9; } },
+    { "negative",
+      CGR_ERROR_INVALID_ARGUMENT,
+      { "num_requests is -7", "at least 0" },
+      [](cgr_batch *b) { b->num_requests = -7; } },
+    { "no rows", CGR_ERROR_NULL_POINTER, { "rows is NULL", "3 row numbers" }, [](cgr_batch *b) { b->rows = nullptr; } },
+    { "a row twice",
+      CGR_ERROR_ROW_REPEATED,
+      { "rows[1] is 0", "each row once" },
+      [](cgr_batch *b) { b->rows = twice, b->num_requests = 2; } },
+    { "no such row",
+      CGR_ERROR_INVALID_ARGUMENT,
+      { "rows[0] is 99", "0 .. " },
+      [](cgr_batch *b) { b->rows = outside, b->num_requests = 1; } },
+    { "negative length",
+      CGR_ERROR_INVALID_ARGUMENT,
+      { "query_lens[0] is -1", "at least 0" },
+      [](cgr_batch *b) { b->query_lens = negative; } },
+    { "a draft", CGR_ERROR_UNSUPPORTED, { "tokens[0] is -5", "a token id" }, [](cgr_batch *b) { b->tokens = drafts; } },
+    { "flags", CGR_ERROR_INVALID_ENUM, { "flags[0] is 0x40", "CGR_REQUEST_*" }, [](cgr_batch *b) { b->flags = flags; } },
+    { "variant", CGR_ERROR_INVALID_ARGUMENT, { "variant is 5", "cgr_config.variants" }, [](cgr_batch *b) { b->variant = 5; } },
+    { "staged",
+      CGR_ERROR_INVALID_ARGUMENT,
+      { "staged[0].buffer is 3", "a declared buffer" },
+      [](cgr_batch *b) { b->staged = &staged, b->num_staged = 1; } },
+    { "forced",
+      CGR_ERROR_INVALID_ENUM,
+      { "forced_key.kind is 7", "cgr_graph_kind" },
+      [](cgr_batch *b) { b->forced_key = &forced; } },
+    { "standing with rows",
+      CGR_ERROR_INVALID_ARGUMENT,
+      { "rows is 0x", "NULL with CGR_BATCH_STANDING" },
+      [](cgr_batch *b) { b->num_requests = CGR_BATCH_STANDING; } },
+  };
+  for (const Mistake &mistake : mistakes) {
+    SCOPED_TRACE(mistake.what);
+    cgr_batch batch = GoodBatch();
+    mistake.make(&batch);
+    ExpectOfBatch(batch, mistake.status, mistake.words);
+  }
+  cgr_key key;
+  Expect("cgr_step_choose", cgr_step_choose(engine_->rt, nullptr, &key), CGR_ERROR_NULL_POINTER, { "batch is NULL" });
+}
+
+// More pages would not help a batch that is beyond what was configured.
+TEST_P(Messages, LimitsOfTheConfigurationComeBeforePages) {
+  Engine &engine = *engine_;
+  const int32_t bare = engine.Open(), most = engine.o.max_seq_len;
+  std::vector<int32_t> tokens(4096, 1), lens, rows;
+  cgr_batch batch = CGR_BATCH_INIT;
+  auto expect = [&](const std::vector<int32_t> &r, const std::vector<int32_t> &l, cgr_status status, const Words &words) {
+    rows = r, lens = l;
+    batch.num_requests = int32_t(rows.size());
+    batch.rows = rows.data(), batch.query_lens = lens.data(), batch.tokens = tokens.data();
+    ExpectOfBatch(batch, status, words);
+  };
+  const std::string row = "row " + std::to_string(bare);
+  expect({ bare }, { 3 }, CGR_ERROR_PAGES_MISSING,
+         { row + " would hold 3 tokens", "at most 0", "group 0", "cgr_request_set_pages" });
+  expect({ bare }, { 65 }, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 0 are 65", "64 (max_tokens)" });
+  expect({ bare, rows_[0], rows_[1] }, { 40, 1, 24 }, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 2 are 65", "64 (max_tokens)" });
+  expect({ rows_[0], bare, rows_[1] }, { 1, 1, 63 }, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 2 are 65", "64 (max_tokens)" });
+  expect({ bare }, { most + 1 }, CGR_ERROR_SEQUENCE_TOO_LONG, { row, "max_seq_len" });
+  engine.Reserve(rows_[2], most);
+  engine.SetLength(rows_[2], 0);
+  expect({ bare, rows_[0] }, { 1, 1 }, CGR_ERROR_PAGES_MISSING, { row, "cgr_request_set_pages" });
+  // What another row lacks, or an argument that is no good, is told as before.
+  expect({ bare, 99 }, { 1, 1 }, CGR_ERROR_PAGES_MISSING, { row });
+  expect({ bare, rows_[0] }, { 1, -1 }, CGR_ERROR_PAGES_MISSING, { row });
+  engine.Close(bare);
+  engine.Close(rows_[2]);
+  rows_.pop_back();
+}
+
+// Five causes, five texts; what the step is now is told.
+TEST_P(Messages, OfAStepThatCannotBeLaunchedTellTheCause) {
+  Engine &engine = *engine_;
+  cgr_step step = CGR_STEP_INIT;
+  ExpectOfStep(&step, { "step has never been prepared", "state none", "cgr_step_prepare" });
+  CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
+  cgr_step copy = engine.step;
+  ExpectOfStep(&step, { "step has never been prepared", "the prepared one, which is another" });
+  CGR_ASSERT_OK(engine.Launch());
+  ExpectOfStep(&engine.step, { "step was launched already", "state launched", "seq " + std::to_string(engine.step.seq) });
+  ExpectOfStep(&copy, { "step is a copy of one that was launched or cancelled", "state prepared" });
+  engine.CheckAll();
+  CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
+  CGR_ASSERT_OK(engine.Cancel());
+  ExpectOfStep(&engine.step, { "step was cancelled", "state cancelled" });
+  engine.hook = [](cgr_recorder *, const cgr_record_info &, int32_t) { return CGR_ERROR_BUSY; };
+  CGR_ASSERT_OK(engine.Prepare(EagerItems()));
+  EXPECT_EQ(engine.Launch(), CGR_ERROR_CALLBACK);
+  EXPECT_EQ(std::string(cgr_last_message()).rfind("cgr_step_launch: record: ", 0), 0u) << cgr_last_message();
+  engine.hook = nullptr;
+  ExpectOfStep(&engine.step, { "step was abandoned", "state abandoned" });
+  for (uint32_t size : { 0u, 8u, 92u, 100u, 5000u }) {
+    cgr_step bad = copy;
+    bad.size = size;
+    ExpectOfStep(&bad, { "step->size is " + std::to_string(size), "CGR_STEP_INIT" });
+  }
+  Engine other(OptionsFor(GetParam()));
+  CGR_ASSERT_OK(other.Capture());
+  const int32_t row = other.Start(5, 1);
+  CGR_ASSERT_OK(other.Prepare(other.Decode({ row })));
+  ExpectOfStep(&other.step, { "step was prepared by another runtime" });
+  CGR_ASSERT_OK(other.Cancel());
+  ExpectOfStep(&other.step, { "step was prepared by another runtime" });
+  engine.WaitForAll();
+}
+
+// Prepared, such a step could only be cancelled.
+TEST_P(Messages, AStepThatNothingCanRunIsNotPrepared) {
+  Engine engine(OptionsFor(GetParam()));
+  const int32_t row = engine.Open();
+  const std::vector<int32_t> prompt = { 5, 6, 7 };
+  engine.Reserve(row, 16);
+  cgr_batch batch = CGR_BATCH_INIT;
+  const int32_t length = 3;
+  batch.num_requests = 1;
+  batch.rows = &row, batch.query_lens = &length, batch.tokens = prompt.data();
+  cgr_step step = CGR_STEP_INIT;
+  cgr_key key;
+  const Snapshot before(engine);
+  for (int n = 0; n < 2; n++) {
+    Expect("cgr_step_prepare", cgr_step_prepare(engine.rt, &batch, &step), CGR_ERROR_STATE,
+           { "1 request and 3 tokens", "record", "cgr_runtime_capture or cgr_runtime_warmup" });
+    EXPECT_EQ(step.state, CGR_STEP_NONE);
+  }
+  EXPECT_EQ(engine.Stats().refused, before.stats.refused + 2);
+  CGR_EXPECT_OK(cgr_step_choose(engine.rt, &batch, &key)); // which graph it would be can be known before
+  cgr_batch none = CGR_BATCH_INIT;
+  CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &none, &step)); // runs without `record`
+  CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, step.seq, -1, nullptr));
+  CGR_ASSERT_OK(cgr_standing_put(engine.rt, 0, 0, row, length, prompt.data(), 0));
+  cgr_batch standing = CGR_BATCH_INIT;
+  standing.num_requests = CGR_BATCH_STANDING;
+  Expect("cgr_step_prepare", cgr_step_prepare(engine.rt, &standing, &step), CGR_ERROR_STATE, { "record" });
+  CGR_ASSERT_OK(engine.Warmup());
+  CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &standing, &step));
+  CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &step));
+  CGR_ASSERT_OK(cgr_standing_take(engine.rt, 0, 0, row));
+  engine.Close(row);
+}
+
+TEST_P(Messages, OfCallsAroundSteps) {
+  Engine engine(OptionsFor(GetParam()));
+  for (int n = 0; n < 3; n++)
+    engine.Open();
+  cgr_capture bad = engine.CaptureStruct();
+  bad.max_ms = -1.0;
+  Expect("cgr_runtime_capture", cgr_runtime_capture(engine.rt, &bad), CGR_ERROR_INVALID_ARGUMENT, { "max_ms is -1" });
+  Expect("cgr_runtime_warmup", cgr_runtime_warmup(engine.rt, &bad), CGR_ERROR_INVALID_ARGUMENT, { "max_ms is -1" });
+  engine.hook = [](cgr_recorder *, const cgr_record_info &, int32_t) { return CGR_ERROR_BUSY; };
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine.rt, 0, nullptr));
+  Expect("cgr_runtime_capture", engine.Capture(), CGR_ERROR_CALLBACK,
+         { "record: the engine's function returned CGR_ERROR_BUSY" });
+  cgr_capture good = engine.CaptureStruct();
+  cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
+  Expect("cgr_runtime_warmup", cgr_runtime_warmup(engine.rt, &good), CGR_ERROR_CALLBACK,
+         { "record: the engine's function returned CGR_ERROR_BUSY" });
+  Expect("cgr_runtime_estimate_capture", cgr_runtime_estimate_capture(engine.rt, &good, &estimate), CGR_ERROR_CALLBACK,
+         { "record" });
+  engine.hook = nullptr;
+  CGR_ASSERT_OK(engine.Capture());
+  int32_t pages[4] = { 90, 91, 92, 92 }, count = 0;
+  cgr_self_test test = CGR_SELF_TEST_INIT;
+  test.pages = pages, test.num_pages = 4, test.max_token = 8;
+  Expect("cgr_runtime_self_test", cgr_runtime_self_test(engine.rt, &test, nullptr, 0, &count), CGR_ERROR_STATE,
+         { "3 rows", "none" });
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(Messages);
+
+// The reason is never left as it was.
+TEST(GraphModeReason, IsSetForABadHandleToo) {
+  alignas(64) static unsigned char nothing[1 << 16];
+  for (void *handle : { static_cast<void *>(nullptr), static_cast<void *>(nothing) }) {
+    const char *reason = nullptr;
+    EXPECT_EQ(cgr_runtime_graph_mode(static_cast<cgr_runtime *>(handle), &reason), CGR_MODE_NONE);
+    EXPECT_STREQ(reason, "");
+  }
+}
+
+} // namespace
+} // namespace cgr_test
