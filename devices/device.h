@@ -73,8 +73,10 @@ typedef struct cgr__kernel {
 typedef struct cgr__graph_info {
   int64_t num_nodes;
   int64_t width;        /* of the graph: shape.h */
-  int64_t device_bytes; /* device memory taken by instantiation, 0 where it cannot be told */
+  int64_t device_bytes; /* by how much the device's free memory shrank while it was instantiated: what the graph takes, and what
+                           others took or, negative, gave back meanwhile. 0 where it cannot be told */
   uint32_t tools_id;    /* of the executable graph, the high half of its nodes' ids; 0 where it cannot be told */
+  int64_t all_nodes;    /* with those of child graphs */
 } cgr__graph_info;
 
 /* A parameter of a node of a captured graph, as a walk shows it. */

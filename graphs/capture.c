@@ -31,8 +31,7 @@ static void keep_piece(cgr__open_capture *c, cgr__graph *graph, cgr__exec *exec,
   c->entry->num_nodes += (int32_t)info->num_nodes;
   if (info->width > c->entry->width)
     c->entry->width = (int32_t)info->width;
-  c->entry->device_bytes += info->device_bytes;
-  c->graphs->device_bytes += info->device_bytes;
+  cgr__budget_count_piece(c->graphs, c->entry, info);
 }
 
 static int add_words(void *context, const cgr__node_param *param) { return cgr__words_add(context, param); }
@@ -59,7 +58,7 @@ static int end_piece(cgr__open_capture *c) {
   cgr_device *dev = c->graphs->dev;
   cgr__graph *graph = NULL;
   cgr__exec *exec = NULL;
-  cgr__graph_info info = { 0, 0, 0, 0 };
+  cgr__graph_info info = { 0, 0, 0, 0, 0 };
   if (!c->open)
     return 0;
   cgr__label_piece_end(c->labelling);
@@ -196,7 +195,7 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   cgr__graph_set_state(entry, CGR_GRAPH_READY);
   entry->failures = 0;
   entry->misses = 0;
-  entry->capture_ms = cgr__now_ms() - begin;
+  entry->capture_ms = (float)(cgr__now_ms() - begin);
   return CGR_OK;
 }
 

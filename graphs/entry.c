@@ -68,6 +68,7 @@ void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *ent
   stats->misses = entry->misses;
   stats->failures = entry->failures;
   stats->turned_down = entry->turned_down;
+  stats->bytes_estimated = entry->estimated;
 }
 
 int32_t cgr__graphs_num_usable(const cgr__graphs *graphs) {
@@ -98,10 +99,11 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
   entry->exec = NULL;
   entry->breaks = NULL;
   graphs->device_bytes -= entry->device_bytes;
-  entry->num_nodes = entry->width = 0;
+  graphs->expected_kb -= entry->expected_kb;
   entry->device_bytes = 0;
+  entry->num_nodes = entry->width = entry->estimated = entry->expected_kb = 0;
   entry->num_pieces = 0;
-  entry->capture_ms = 0.0;
+  entry->capture_ms = 0.0f;
 }
 
 /* As before its first capture. */

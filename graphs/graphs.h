@@ -62,10 +62,11 @@ typedef struct cgr__graph_entry {
   int32_t num_nodes, width; /* width: of the widest piece */
   uint64_t turned_down;     /* steps that would have used it or missed it, but for max_padding */
   int64_t device_bytes;
-  double capture_ms;
-  cgr__held held;  /* regions of the engine's that it holds */
-  int32_t records; /* times that `record` ran for it */
-  int32_t spare;
+  float capture_ms;
+  int32_t estimated;        /* pieces with what is expected in device_bytes, not what was measured */
+  cgr__held held;           /* regions of the engine's that it holds */
+  int32_t records;          /* times that `record` ran for it */
+  int32_t expected_kb;      /* that such a graph usually takes (budget.c) */
   cgr__labels *labels;      /* of its nodes; NULL: captured without labels, or there was no memory */
   cgr__addresses addresses; /* that it may hold, sorted */
   uint64_t spare_words[5];  /* these pad to whole lines */
@@ -130,6 +131,7 @@ typedef struct cgr__graphs {
   int32_t count;
   uint64_t failures;                /* of captures */
   int64_t device_bytes;             /* of all graphs */
+  int64_t expected_kb;              /* likewise */
   bool labels;                      /* graphs captured from now on have labels */
   struct cgr__labelling *labelling; /* of the capture under way; NULL: there is none, or it has no labels */
 } cgr__graphs;
@@ -293,6 +295,7 @@ typedef struct cgr__budget {
   uint64_t max_bytes;      /* of all graphs of the runtime; 0: no limit */
   bool spent;              /* nothing more is captured */
   int32_t left;            /* keys that were not captured because of it */
+  int32_t estimated;       /* graphs whose memory, or some of it, is estimated */
   struct cgr__kind_cost {
     int32_t count;
     double ms, bytes;
@@ -301,7 +304,10 @@ typedef struct cgr__budget {
 void cgr__budget_begin(cgr__budget *budget, double max_ms, uint64_t max_bytes);
 /* Whether the entry's capture fits; marks it if not. */
 bool cgr__budget_allows(cgr__budget *budget, const cgr__graphs *graphs, cgr__graph_entry *entry);
-/* The entry has been captured; if that was too much, its graph is dropped. */
+/* Counts a piece of the entry. A measurement that is far from what such graphs take is of what others did to the device's memory
+ * meanwhile: the expected figure takes its place. */
+void cgr__budget_count_piece(cgr__graphs *graphs, cgr__graph_entry *entry, const cgr__graph_info *info);
+/* The entry has been captured; if that was too much, its graph is dropped. It is too much only if the expected figure is, too. */
 void cgr__budget_charge(cgr__budget *budget, cgr__graphs *graphs, cgr__graph_entry *entry);
 
 /* replay.c: the only launches of graphs. The first piece, for step `seq`; returns the device's error. */

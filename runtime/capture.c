@@ -204,6 +204,18 @@ static void tell_budget(const cgr_runtime *rt, const cgr_capture *c, const cgr__
   log_text(rt, CGR_LOG_INFO, text);
 }
 
+static void tell_estimated(const cgr_runtime *rt, const cgr__budget *budget) {
+  char text[200];
+  if (budget->estimated == 0)
+    return;
+  snprintf(
+      text, sizeof text,
+      "cgr_runtime_capture: the device memory of %d graph%s is estimated: what was measured is far from what their nodes take, "
+      "because others use the device",
+      budget->estimated, cgr__plural(budget->estimated));
+  log_text(rt, CGR_LOG_INFO, text);
+}
+
 static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture) {
   cgr_capture c;
   cgr__budget budget;
@@ -230,6 +242,7 @@ static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture)
   if (runtime->dead)
     return cgr__runtime_check(runtime, "cgr_runtime_capture");
   tell_budget(runtime, &c, &budget);
+  tell_estimated(runtime, &budget);
   tell_given_up(runtime, given_up);
   cgr__tell_gaps(runtime);
   return first == CGR_OK ? CGR_OK : cgr__fail(first, "%s", message);
@@ -241,7 +254,7 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   cgr__range_begin(runtime, CGR__RANGE_CAPTURE);
   cgr_status status = capture_list(runtime, capture);
   cgr__range_end(runtime);
-  return status;
+  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_capture", status);
 }
 
 static cgr_status release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
@@ -263,7 +276,7 @@ cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes,
   cgr__range_begin(runtime, CGR__RANGE_RELEASE);
   cgr_status status = release_graphs(runtime, keep_bytes, released);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_capture", status);
+  return status;
 }
 
 cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabled) {

@@ -8,7 +8,7 @@ typedef struct sample {
   cgr_graph_kind kind;
   bool mixed;
   int32_t wanted; /* to be captured, when the estimate began */
-  int32_t measured;
+  int32_t measured, estimated;
   double ms, bytes;
 } sample;
 
@@ -42,6 +42,7 @@ static cgr_status measure(cgr_runtime *rt, const cgr_capture *c, sample *s) {
     s->measured++;
     s->ms += entry->capture_ms;
     s->bytes += (double)entry->device_bytes;
+    s->estimated += entry->estimated > 0;
   }
   return CGR_OK;
 }
@@ -54,6 +55,7 @@ static cgr_status estimate(cgr_runtime *rt, const cgr_capture *c, cgr_capture_es
       CGR__TRY(measure(rt, c, &s));
       out->num_keys += s.wanted;
       out->num_measured += s.measured;
+      out->num_estimated += s.estimated;
       out->ms += s.measured > 0 ? s.ms / s.measured * s.wanted : 0.0;
       bytes += s.measured > 0 ? s.bytes / s.measured * s.wanted : 0.0;
       left += s.measured > 0 ? s.bytes / s.measured * (s.wanted - s.measured) : 0.0;

@@ -59,6 +59,7 @@ cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_grap
 static bool get_key_stats(void *context, int32_t index, bool with_times, cgr_key_stats *stats) {
   cgr_runtime *rt = context;
   memset(stats, 0, offsetof(cgr_key_stats, prepare));
+  stats->bytes_estimated = stats->reserved = 0;
   stats->size = (uint32_t)sizeof *stats;
   cgr__statistics_of_key(&rt->statistics, index, with_times, stats);
   if (index < 0)
@@ -71,6 +72,7 @@ static bool get_key_stats(void *context, int32_t index, bool with_times, cgr_key
   stats->num_nodes = entry->num_nodes;
   stats->device_bytes = entry->device_bytes;
   stats->capture_ms = entry->capture_ms;
+  stats->bytes_estimated = entry->estimated;
   uint64_t *told = &rt->statistics.key[1 + index].told;
   *told |= stats->steps > 0 || stats->misses > 0 || stats->turned_down > 0 || stats->state != CGR_GRAPH_EMPTY;
   return *told;

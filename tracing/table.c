@@ -34,7 +34,8 @@ static void add_row(cgr__text *text, const char *name, const cgr_key_stats *k) {
   add_share(text, k->real_requests, k->padded_requests);
   add_times(text, &k->prepare);
   add_times(text, &k->launch);
-  cgr__text_add(text, "%8" PRId64 "%12" PRId64 "%9s\n", k->num_nodes, k->device_bytes, number);
+  cgr__text_add(text, "%8" PRId64 "%12" PRId64 "%s%*s\n", k->num_nodes, k->device_bytes, k->bytes_estimated > 0 ? "~" : "",
+                k->bytes_estimated > 0 ? 8 : 9, number);
 }
 
 static void add_keys(cgr__text *text, const cgr__report *report) {

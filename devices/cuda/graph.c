@@ -145,12 +145,36 @@ static CUresult find_width(CUgraph graph, CUgraphNode *memory, size_t num_nodes,
   return *width < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+/* Adds the nodes of child graphs. */
+static CUresult count_children(const CUgraphNode *nodes, size_t num_nodes, int64_t *all_nodes) {
+  CUresult raw = CUDA_SUCCESS;
+  for (size_t i = 0; i < num_nodes && raw == CUDA_SUCCESS; i++) {
+    CUgraphNodeType type;
+    CUgraph child = NULL;
+    size_t count = 0;
+    raw = cgr__cu.GraphNodeGetType(nodes[i], &type);
+    if (raw != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_GRAPH)
+      continue;
+    raw = cgr__cu.GraphChildGraphNodeGetGraph(nodes[i], &child);
+    if (raw == CUDA_SUCCESS)
+      raw = cgr__cu.GraphGetNodes(child, NULL, &count);
+    CUgraphNode *inner = raw == CUDA_SUCCESS && count > 0 ? malloc(count * sizeof *inner) : NULL;
+    if (inner)
+      raw = cgr__cu.GraphGetNodes(child, inner, &count);
+    if (inner && raw == CUDA_SUCCESS)
+      raw = count_children(inner, count, all_nodes);
+    *all_nodes += (int64_t)count;
+    free(inner);
+  }
+  return raw;
+}
+
 static CUresult describe(CUgraph graph, cgr__graph_info *info) {
   size_t num_nodes = 0, num_edges = 0;
   CUresult raw = cgr__cu.GraphGetNodes(graph, NULL, &num_nodes);
   if (raw == CUDA_SUCCESS)
     raw = cgr__cu.GraphGetEdges(graph, NULL, NULL, NULL, &num_edges);
-  info->num_nodes = (int64_t)num_nodes;
+  info->num_nodes = info->all_nodes = (int64_t)num_nodes;
   info->width = info->device_bytes = 0;
   info->tools_id = 0;
   if (raw != CUDA_SUCCESS || num_nodes == 0)
@@ -158,6 +182,8 @@ static CUresult describe(CUgraph graph, cgr__graph_info *info) {
   CUgraphNode *nodes = malloc((num_nodes + 2 * num_edges) * sizeof *nodes);
   cgr__graph_edge *edges = malloc((num_edges + 1) * sizeof *edges);
   raw = nodes && edges ? find_width(graph, nodes, num_nodes, num_edges, edges, &info->width) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (raw == CUDA_SUCCESS)
+    raw = count_children(nodes, num_nodes, &info->all_nodes);
   free(nodes);
   free(edges);
   return raw;
@@ -187,7 +213,7 @@ static CUresult instantiate(struct cuda_device *cuda, CUgraph graph, CUgraphExec
   }
   if (!info)
     return CUDA_SUCCESS;
-  info->device_bytes = before > after ? (int64_t)(before - after) : 0;
+  info->device_bytes = (int64_t)before - (int64_t)after;
   if (cgr__cu.GraphExecGetId && cgr__cu.GraphExecGetId(*exec, &info->tools_id) != CUDA_SUCCESS)
     info->tools_id = 0;
   return CUDA_SUCCESS;

@@ -119,7 +119,7 @@ int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, c
     return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   }
   if (info) {
-    info->num_nodes = graph->num_nodes;
+    info->num_nodes = info->all_nodes = graph->num_nodes;
     info->width = width;
     info->device_bytes = 0;
     info->tools_id = 0;

@@ -120,7 +120,8 @@ typedef struct cgr_capture {
  * have no graph, each time (INFO).
  *
  * The list ends before the capture that would pass a budget, if it costs what earlier ones of its kind did; one that has passed
- * max_bytes all the same is dropped. That is not a failure: the keys that are left, except failed and stale ones, are
+ * max_bytes all the same is dropped, unless its measured memory alone does it and the estimate does not: what others take from
+ * the device meanwhile drops no graph. That is not a failure: the keys that are left, except failed and stale ones, are
  * CGR_GRAPH_OVER_BUDGET (CGR_REASON_BUDGET) until a later call captures them.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
@@ -129,7 +130,7 @@ typedef struct cgr_capture_estimate {
   uint32_t size;
   int32_t num_keys;     /* to be captured */
   int32_t num_measured; /* that have been */
-  int32_t reserved;
+  int32_t num_estimated; /* of these, with memory that is estimated (cgr_graph_stats.bytes_estimated) */
   double ms;            /* for num_keys; cgr_stats.capture_ms tells what it was */
   uint64_t bytes;       /* of device memory, likewise cgr_stats.graph_bytes */
   uint64_t bytes_left;  /* of it, for those that have no graph yet: what to leave free */
@@ -205,14 +206,15 @@ typedef struct cgr_graph_stats {
   uint64_t replays;       /* begun, those of abandoned steps included */
   uint64_t real_requests; /* summed over the replays */
   int64_t num_nodes;
-  int64_t device_bytes;   /* taken by instantiation; 0 if the device cannot tell */
+  int64_t device_bytes;   /* taken by instantiation: by how much free memory shrank, or an estimate; 0 if the device cannot tell */
   double capture_ms;      /* capture and instantiation */
   int64_t width;          /* most nodes at the same depth, in the widest of the graphs: from about 32 on, launches cost the host
                              more */
   uint64_t last_seq;      /* the last step that used it; 0: none */
   uint64_t misses;        /* steps that would have used it and could not, since it was last captured */
   int32_t failures;       /* captures that have failed in a row */
-  int32_t reserved;
+  int32_t bytes_estimated; /* graphs of num_pieces whose memory is estimated from their nodes and branches: what was measured was
+                              far from that, because others used the device meanwhile */
   uint64_t turned_down;   /* steps that would have used it, or missed it, but for cgr_config.max_padding: they ran in a smaller
                              graph or eagerly */
 } cgr_graph_stats;

@@ -88,10 +88,12 @@ typedef struct cgr_key_stats {
   cgr_histogram launch;      /* likewise in cgr_step_launch; neither has the runtime's own steps. It ends when the record is
                                 written: every 256th call also counts 256 records; those microseconds are not in it */
   uint64_t turned_down;      /* steps that would have used its graph, or missed it, but for cgr_config.max_padding */
+  int32_t bytes_estimated;   /* as in cgr_graph_stats */
+  int32_t reserved;
 } cgr_key_stats;
 #define CGR_KEY_STATS_INIT                                                                                               \
   { (uint32_t)sizeof(cgr_key_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, { 0 }, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, \
-    { 0, 0, 0, { 0 } }, { 0, 0, 0, { 0 } }, 0 }
+    { 0, 0, 0, { 0 } }, { 0, 0, 0, { 0 } }, 0, 0, 0 }
 
 /* For the key with this index, as in cgr_runtime_graph_stats; -1: the eager steps. CGR_ERROR_INVALID_ARGUMENT for any other.
  * Threads one · Capture ok · Sync never · Alloc never */

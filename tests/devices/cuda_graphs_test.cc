@@ -117,7 +117,7 @@ TEST_F(CudaGraphsTest, IdsForTools) {
       return CGR__DEVICE_OK;
     };
     cgr__exec *exec = nullptr;
-    cgr__graph_info info = { 1, 1, 1, 1 };
+    cgr__graph_info info = { 1, 1, 1, 1, 1 };
     EXPECT_EQ(ops_->instantiate(dev_, Handle<cgr__graph *>(0x5000), &exec, &info), CGR__DEVICE_OK);
     EXPECT_EQ(ops_->graph_walk(dev_, Handle<cgr__graph *>(0x5000), add, &all), CGR__DEVICE_OK);
     all.push_back(info.tools_id);

@@ -226,7 +226,7 @@ TEST(Entries, StatisticsAreThoseOfTheEntry) {
   g.Entry(0).real_requests = 6;
   g.Entry(0).num_nodes = 7;
   g.Entry(0).device_bytes = 8;
-  g.Entry(0).capture_ms = 9.5;
+  g.Entry(0).capture_ms = 9.5f;
   cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
   cgr__graph_get_stats(g.graphs.get(), &g.Entry(0), &stats);
   EXPECT_EQ(stats.size, sizeof stats);

@@ -64,7 +64,7 @@ protected:
   void End() { cgr__label_end(&labelling_); }
   // "name range:layer id", of each node in order.
   std::vector<std::string> Keep(uint32_t graph = 0) {
-    const cgr__graph_info info = { 0, 0, 0, graph };
+    const cgr__graph_info info = { 0, 0, 0, graph, 0 };
     cgr__label_piece_end(&labelling_);
     cgr__label_piece_keep(&labelling_, nullptr, &info);
     labels_ = cgr__labelling_end(&labelling_);

@@ -133,7 +133,7 @@ int GraphDestroy(cgr_device *, cgr__graph *graph) {
 int GraphWalk(cgr_device *, cgr__graph *, cgr__node_visitor, void *) { return CGR__DEVICE_UNSUPPORTED; }
 int Instantiate(cgr_device *, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info) {
   if (info != nullptr)
-    *info = { int64_t(GraphOf(graph)->nodes.size()), 1, 0, 0 };
+    *info = { int64_t(GraphOf(graph)->nodes.size()), 1, 0, 0, int64_t(GraphOf(graph)->nodes.size()) };
   *exec = reinterpret_cast<cgr__exec *>(new SimGraph(*GraphOf(graph)));
   return CGR__DEVICE_OK;
 }
