@@ -19,6 +19,7 @@ protected:
   }
   void Make(cgr_graph_mode mode, std::function<void(cgr_config *)> adjust = nullptr) {
     rows::Options options;
+    options.model = rows::SmallModelFor(GetParam());
     options.mode = mode;
     options.adjust = std::move(adjust);
     options.batch_invariant = false;

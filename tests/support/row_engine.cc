@@ -22,6 +22,17 @@ Model ModelFor(const DeviceParam &device) {
            1344 };
 }
 
+Model SmallModelFor(const DeviceParam &device) {
+  if (device.IsCuda())
+    return ModelFor(device);
+  return { { { 0, 2, 2, 32, CGR_DTYPE_BF16 },
+             { 1, 4, 1, 16, CGR_DTYPE_FP32 },
+             { 1, 5, 1, 16, CGR_DTYPE_BF16 },
+             { 0, 8, 1, 16, CGR_DTYPE_BF16 } },
+           256,
+           672 };
+}
+
 std::string DifferenceOf(const Answer &got, const Answer &expected) {
   for (size_t l = 0; l < expected.out.size(); l++) {
     if (got.out.at(l) != expected.out[l])

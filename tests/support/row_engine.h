@@ -31,6 +31,8 @@ struct Model {
   int32_t max_tokens, max_seq_len;
 };
 Model ModelFor(const DeviceParam &device);
+// For tests of many steps in which only the shape of a model counts: on the host a fortieth of the work.
+Model SmallModelFor(const DeviceParam &device);
 
 struct Options {
   cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY;
