@@ -97,6 +97,8 @@ TEST_P(KernelAppend, WritesEveryShape) {
     for (const CacheLayouts &layouts : EveryCacheLayout()) {
       for (int32_t head_dim : few ? std::vector<int32_t>{ 64 } : std::vector<int32_t>{ 8, 64, 128, 256 }) {
         for (int32_t page_size : few ? std::vector<int32_t>{ 48 } : std::vector<int32_t>{ 16, 32, 48, 64, 80, 96, 256, 1024 }) {
+          if (page_size > 96 && head_dim != 64) // two thirds of the bytes, and nothing new
+            continue;
           SCOPED_TRACE(std::string(cgr_dtype_name(dtype)) + " head_dim " + std::to_string(head_dim) + " page_size " +
                        std::to_string(page_size));
           CacheShape shape = { dtype, page_size == 32 ? 1 : 3, head_dim, page_size, 6, 0, layouts };

@@ -22,8 +22,12 @@ def cgr_c_library(copts = [], **kwargs):
 def cgr_c_binary(copts = [], **kwargs):
     _cc_binary(copts = _C_COPTS + copts, linkstatic = True, **kwargs)
 
+# 900 s, as in CMake (tools/cmake/tests.cmake). A test takes at most a minute of one core (CONTRIBUTING.md), so a machine five times
+# slower, which runs three programs on each core, still has enough.
+_TIMEOUT = "long"
+
 def cgr_c_test(copts = [], **kwargs):
-    _cc_test(copts = _C_COPTS + copts, linkstatic = True, **kwargs)
+    _cc_test(copts = _C_COPTS + copts, linkstatic = True, timeout = _TIMEOUT, **kwargs)
 
 def cgr_cc_library(copts = [], **kwargs):
     _cc_library(copts = _CC_COPTS + copts, linkstatic = True, **kwargs)
@@ -34,6 +38,7 @@ def cgr_cc_test(copts = [], deps = [], linkopts = [], **kwargs):
         copts = _CC_COPTS + copts,
         linkopts = linkopts + ["-lstdc++"],
         linkstatic = True,
+        timeout = _TIMEOUT,
         deps = deps + ["@com_google_googletest//:gtest_main"],
         **kwargs
     )
