@@ -79,7 +79,7 @@ static int test_steps(void) {
     CHECK_CALL(CGR_ERROR_INVALID_STRUCT, "step", cgr_step_prepare(w.runtime, &batch, (cgr_step *)(void *)none));
     free(none);
   }
-  CHECK_OK(cgr_step_prepare(w.runtime, &batch, &step));
+  CHECK_OK(cgr_step_prepare_wait(w.runtime, &batch, &step, -1, w.stream));
   CHECK_OK(cgr_step_launch(w.runtime, &step, w.stream));
   waited_for = step.seq;
   check_output(&result, &w);

@@ -22,6 +22,11 @@ TEST_P(NullArguments, CallsOfAStepRefuseThem) {
       "batch", [&] { return cgr_step_prepare(rt, nullptr, &step); }, 1);
   RefusedNull(
       "cgr_step_prepare: step", [&] { return cgr_step_prepare(rt, &batch, nullptr); }, 1);
+  RefusedNull("cgr_step_prepare_wait: runtime", [&] { return cgr_step_prepare_wait(nullptr, &batch, &step, -1, stream); });
+  RefusedNull(
+      "batch", [&] { return cgr_step_prepare_wait(rt, nullptr, &step, -1, stream); }, 1);
+  RefusedNull(
+      "step is NULL", [&] { return cgr_step_prepare_wait(rt, &batch, nullptr, -1, stream); }, 1);
   RefusedNull("cgr_step_choose: runtime", [&] { return cgr_step_choose(nullptr, &batch, &key); });
   RefusedNull("batch", [&] { return cgr_step_choose(rt, nullptr, &key); });
   RefusedNull("cgr_step_choose: key", [&] { return cgr_step_choose(rt, &batch, nullptr); });
