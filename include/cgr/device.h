@@ -38,8 +38,8 @@ typedef enum cgr_host_schedule {
   CGR_SCHEDULE_RANDOM = 3    /* a seeded choice at each call */
 } cgr_host_schedule;
 
-/* How a thread waits for a step (cgr_config.wait_mode). Blocking costs nothing while the thread sleeps, and some 10 microseconds more
- * at the end. A GPU without stream memory operations of 64 bits is then asked every 20 to 100 microseconds. */
+/* How a thread waits for a step (cgr_config.wait_mode). Blocking costs no processor while the thread sleeps, and waking it takes
+ * some microseconds. A GPU without stream memory operations of 64 bits is then asked every 20 to 100 microseconds. */
 typedef enum cgr_wait_mode {
   CGR_WAIT_DEFAULT = 0, /* CUDA: spins for 10 ms, then blocks; host: yields for 50 microseconds, then blocks */
   CGR_WAIT_SPIN = 1,    /* never gives its processor up; pauses as the architecture advises */
