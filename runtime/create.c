@@ -34,6 +34,10 @@ static cgr_status take_device_memory(cgr_runtime *rt) {
   if (copies_bytes > 0)
     CGR__TRY(allocate(rt, copies_bytes, CGR__MEMORY_PINNED, "copies of the read-trash pages", &copies));
   rt->reserved.copies = copies;
+  copies = NULL;
+  if (rt->checks)
+    CGR__TRY(allocate(rt, cgr__starts_bytes(&rt->setup), CGR__MEMORY_PINNED, "copy of query_start_loc", &copies));
+  rt->starts.copy = copies;
   rt->pinned = c->pinned_memory;
   if (rt->pinned)
     return CGR_OK;
@@ -403,6 +407,8 @@ static void release_device(cgr_runtime *rt) {
     ops->mem_free(rt->dev, rt->pinned, CGR__MEMORY_PINNED);
   if (rt->reserved.copies)
     ops->mem_free(rt->dev, rt->reserved.copies, CGR__MEMORY_PINNED);
+  if (rt->starts.copy)
+    ops->mem_free(rt->dev, rt->starts.copy, CGR__MEMORY_PINNED);
   cgr__device_release_runtime(rt->dev);
   if (rt->owns_device)
     cgr_device_close(rt->dev);

@@ -18,6 +18,7 @@
  *           dump.c      reads the flight recorder       ranges.c  what tools are told
  *           labels.c    what the nodes of graphs belong to
  *           owner.c     one thread at a time                          reserved.c   what read-trash pages hold
+ *           starts.c    query_start_loc after a step
  *           timing.c    timestamps of the device         trace.c   steps as trace events
  *           memory.c    regions, and memory that must not be freed
  *           config/     reads and checks a configuration              validate.c   cgr_validate, cgr_runtime_memory */
@@ -164,6 +165,13 @@ typedef struct cgr__reserved {
   char found[320];       /* what cgr_step_prepare has not told yet; "": nothing */
 } cgr__reserved;
 
+/* What is looked at of query_start_loc. */
+typedef struct cgr__starts {
+  int32_t *copy; /* [max_requests + 1], pinned; NULL: nothing is looked at */
+  uint64_t seq;  /* of the step that the copy follows; 0: no copy is under way */
+  int32_t num_requests, num_tokens, max_query_len; /* of that step; the last is what its kernels were launched for */
+} cgr__starts;
+
 /* An unchanged step touches only the first lines and those at which a member is aligned (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
@@ -208,6 +216,7 @@ struct cgr_runtime {
   char dead_message[320];
   cgr__owner owner;
   cgr__reserved reserved;
+  cgr__starts starts;
 };
 
 /* ---------------------------------------------------------------------------------------------------------------- alive.c */
@@ -261,6 +270,10 @@ size_t cgr__reserved_bytes(const cgr__setup *setup);
 cgr_status cgr__reserved_copy(cgr_runtime *rt, cudaStream_t stream);
 void cgr__reserved_look(cgr_runtime *rt);
 cgr_status cgr__reserved_check(cgr_runtime *rt, const char *function);
+/* starts.c: the same for query_start_loc after the step that was just launched; what is found is only reported. */
+size_t cgr__starts_bytes(const cgr__setup *setup);
+cgr_status cgr__starts_copy(cgr_runtime *rt, cudaStream_t stream);
+void cgr__starts_look(cgr_runtime *rt);
 
 /* baked.c: recomputes the hash of what graphs are made from; graphs that were made from anything else are stale. */
 void cgr__baked_refresh(cgr_runtime *rt);

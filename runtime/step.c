@@ -326,6 +326,8 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
     return status;
   }
   commit(rt, stream);
+  if (rt->checks)
+    (void)cgr__starts_copy(rt, stream);
   cgr__flight_launched(rt, began);
   step->state = CGR_STEP_LAUNCHED;
   step->seq = prepared->seq;
