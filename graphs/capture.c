@@ -117,6 +117,34 @@ cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls
   return fail_break(capture, error, function, "beginning the piece after it");
 }
 
+/* ----------------------------------------------------------------------------------------------------------------- calls */
+
+int64_t cgr__capture_count_nodes(cgr__open_capture *capture) {
+  cgr_device *dev = capture->graphs->dev;
+  size_t count = 0;
+  int error = capture->open ? dev->ops->capture_nodes(dev, capture->stream, NULL, 0, &count) : CGR__DEVICE_CAPTURE_INVALID;
+  if (error == CGR__DEVICE_DEAD)
+    capture->device_error = error;
+  return error ? -1 : (int64_t)count;
+}
+
+void cgr__capture_lose_call(const cgr__open_capture *capture, cgr_call_function function, int32_t number) {
+  cgr__graphs *graphs = capture->graphs;
+  cgr__lost_call *lost = graphs->lost, *end = lost + graphs->num_lost;
+  if (capture->words) /* no graph is made */
+    return;
+  while (lost < end && (lost->function != function || lost->number != number))
+    lost++;
+  if (lost == graphs->lost + CGR__MAX_LOST_CALLS)
+    return;
+  if (lost == end) {
+    *lost = (cgr__lost_call){ .function = function, .number = number, .key = capture->entry->key };
+    graphs->num_lost++;
+  }
+  lost->num_keys += lost->entry != capture->entry;
+  lost->entry = capture->entry;
+}
+
 /* --------------------------------------------------------------------------------------------------------------- regions */
 
 cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name) {

@@ -113,6 +113,16 @@ typedef struct cgr__mixed_keys {
   int16_t *smallest;    /* [token levels][request levels] the first key that reaches both, counted from `first`; -1: none */
 } cgr__mixed_keys;
 
+/* Functions of cgr_record_call that were called in a capture and added no node to it, so that no replay does what they do. */
+#define CGR__MAX_LOST_CALLS 8
+typedef struct cgr__lost_call {
+  cgr_call_function function;
+  int32_t number;                /* of the call in `record`, from 0 */
+  int32_t num_keys;              /* whose captures it added nothing to */
+  const cgr__graph_entry *entry; /* of the last of them */
+  cgr_key key;                   /* of the first */
+} cgr__lost_call;
+
 typedef struct cgr__graphs {
   cgr_device *dev;
   const cgr__regions *regions;
@@ -134,6 +144,8 @@ typedef struct cgr__graphs {
   int64_t expected_kb;              /* likewise */
   bool labels;                      /* graphs captured from now on have labels */
   struct cgr__labelling *labelling; /* of the capture under way; NULL: there is none, or it has no labels */
+  int32_t num_lost;
+  cgr__lost_call lost[CGR__MAX_LOST_CALLS]; /* the first ones since they were last told */
 } cgr__graphs;
 
 /* keys.c. The entries and tables of the lists are made in `memory`, which has this size and is all zeros. */
@@ -254,6 +266,7 @@ typedef struct cgr__open_capture {
   int device_error;                 /* the device was lost at a break */
   struct cgr__labelling *labelling; /* NULL: the graph gets no labels */
   struct cgr__words *words;         /* the pieces are listed here, and no graph is made; NULL: they become a graph */
+  int32_t num_calls;                /* of cgr_record_call so far */
 } cgr__open_capture;
 
 /* What is called at a break. */
@@ -287,6 +300,11 @@ cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls
 cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name);
 /* The same for every region of the engine's that the address lies in, and for the address itself. */
 cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address);
+
+/* How many nodes the open piece has; -1: the device cannot tell. */
+int64_t cgr__capture_count_nodes(cgr__open_capture *capture);
+/* Call `number` has added none. */
+void cgr__capture_lose_call(const cgr__open_capture *capture, cgr_call_function function, int32_t number);
 
 /* budget.c: what a list of captures may cost. The next one of a kind is expected to cost what those before it did, on average;
  * the first one of a kind nothing. */

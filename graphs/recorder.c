@@ -140,12 +140,16 @@ static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const
                      sizeof copy);
   if (args_size > 0)
     CGR__REQUIRE(args, "cgr_record_call");
+  int32_t number = recorder->capture ? recorder->capture->num_calls++ : 0;
   if (recorder->pieces && !recorder->in_call)
     return cgr__recorder_break(recorder, &(cgr__call){ NULL, function, args, args_size }, 1, "cgr_record_call");
   if (args_size > 0)
     memcpy(copy, args, args_size);
   cgr__recorder_range_begin(recorder, CGR__RANGE_CALL);
+  int64_t nodes = recorder->capture ? cgr__capture_count_nodes(recorder->capture) : -1;
   cgr_status status = cgr__recorder_call(recorder, function, copy);
+  if (nodes >= 0 && status == CGR_OK && cgr__capture_count_nodes(recorder->capture) == nodes)
+    cgr__capture_lose_call(recorder->capture, function, number);
   cgr__recorder_range_end(recorder);
   return status;
 }

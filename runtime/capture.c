@@ -93,11 +93,6 @@ cgr__graph_entry *cgr__capture_entry(cgr_runtime *rt, const cgr_capture *c, int3
 
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
-static void log_text(const cgr_runtime *rt, cgr_log_level level, const char *text) {
-  if (rt->setup.config.log)
-    rt->setup.config.log(rt->setup.config.log_context, level, text);
-}
-
 cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture) {
   const struct cgr__capture_context *c = context;
   if (c->created != CGR_OK)
@@ -123,7 +118,7 @@ static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) 
            "cheaper",
            cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__plural(entry->key.num_requests),
            entry->key.num_tokens, cgr__plural(entry->key.num_tokens), (long long)entry->width);
-  log_text(rt, CGR_LOG_WARNING, text);
+  cgr__log(rt, CGR_LOG_WARNING, text);
 }
 
 static void warn_of_labels(const cgr_runtime *rt, const cgr__graph_entry *entry) {
@@ -132,7 +127,7 @@ static void warn_of_labels(const cgr_runtime *rt, const cgr__graph_entry *entry)
     return;
   snprintf(text, sizeof text, "%s: the graph has no labels: %s", cgr__key_name(&entry->key).text,
            entry->labels ? cgr__device_error_name(entry->labels->error) : "no memory");
-  log_text(rt, CGR_LOG_WARNING, text);
+  cgr__log(rt, CGR_LOG_WARNING, text);
 }
 
 static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
@@ -163,7 +158,7 @@ static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
            cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__plural(entry->key.num_requests),
            entry->key.num_tokens, cgr__plural(entry->key.num_tokens), entry->key.query_len, entry->key.variant,
            cgr_last_message());
-  log_text(rt, CGR_LOG_WARNING, text);
+  cgr__log(rt, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);
 }
 
@@ -192,7 +187,7 @@ static void tell_given_up(const cgr_runtime *rt, int32_t count) {
     return;
   snprintf(text, sizeof text, "cgr_runtime_capture: %d key%s that steps miss %s left out after %d failures in a row", count,
            cgr__plural(count), count == 1 ? "is" : "are", MAX_FAILURES);
-  log_text(rt, CGR_LOG_INFO, text);
+  cgr__log(rt, CGR_LOG_INFO, text);
 }
 
 static void tell_budget(const cgr_runtime *rt, const cgr_capture *c, const cgr__budget *budget) {
@@ -201,7 +196,24 @@ static void tell_budget(const cgr_runtime *rt, const cgr_capture *c, const cgr__
     return;
   snprintf(text, sizeof text, "cgr_runtime_capture: the budget (max_ms %g, max_bytes %llu) has left %d key%s without a graph",
            c->max_ms, (unsigned long long)c->max_bytes, budget->left, cgr__plural(budget->left));
-  log_text(rt, CGR_LOG_INFO, text);
+  cgr__log(rt, CGR_LOG_INFO, text);
+}
+
+void cgr__capture_tell_lost(cgr_runtime *rt) {
+  char text[400], others[40];
+  for (int32_t i = 0; i < rt->graphs.num_lost; i++) {
+    const cgr__lost_call *lost = &rt->graphs.lost[i];
+    snprintf(others, sizeof others, " and %d other graph%s", lost->num_keys - 1, cgr__plural(lost->num_keys - 1));
+    snprintf(
+        text, sizeof text,
+        "cgr_record_call: call %d of `record` (function %#llx) added no node to the graph %s%s, so no replay of it does what "
+        "the function does. If it works on the host, ask for CGR_MODE_PIECEWISE or set attention_support to "
+        "CGR_SUPPORT_NEVER: a break makes the call at every replay",
+        lost->number, (unsigned long long)(uintptr_t)lost->function, cgr__key_name(&lost->key).text,
+        lost->num_keys > 1 ? others : "");
+    cgr__log(rt, CGR_LOG_WARNING, text);
+  }
+  rt->graphs.num_lost = 0;
 }
 
 static void tell_estimated(const cgr_runtime *rt, const cgr__budget *budget) {
@@ -213,7 +225,7 @@ static void tell_estimated(const cgr_runtime *rt, const cgr__budget *budget) {
       "cgr_runtime_capture: the device memory of %d graph%s is estimated: what was measured is far from what their nodes take, "
       "because others use the device",
       budget->estimated, cgr__plural(budget->estimated));
-  log_text(rt, CGR_LOG_INFO, text);
+  cgr__log(rt, CGR_LOG_INFO, text);
 }
 
 static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture) {
@@ -244,6 +256,7 @@ static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture)
   tell_budget(runtime, &c, &budget);
   tell_estimated(runtime, &budget);
   tell_given_up(runtime, given_up);
+  cgr__capture_tell_lost(runtime);
   cgr__tell_gaps(runtime);
   return first == CGR_OK ? CGR_OK : cgr__fail(first, "%s", message);
 }

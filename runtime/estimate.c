@@ -70,7 +70,9 @@ static cgr_status estimate_list(cgr_runtime *runtime, const cgr_capture *capture
   cgr_capture_estimate full = CGR_CAPTURE_ESTIMATE_INIT;
   CGR__TRY(cgr__sized_check("cgr_runtime_estimate_capture: estimate", out));
   CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_estimate_capture", capture, &c));
-  CGR__TRY(estimate(runtime, &c, &full));
+  cgr_status status = estimate(runtime, &c, &full);
+  cgr__capture_tell_lost(runtime);
+  CGR__TRY(status);
   cgr__sized_write(out, &full, sizeof full);
   return CGR_OK;
 }

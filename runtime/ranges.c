@@ -1,11 +1,6 @@
 /* What ranges say about a runtime. Cold: none of it runs unless a tool listens, or a graph is captured with labels. */
 #include "runtime/ranges.h"
 
-static void tell(const cgr_runtime *rt, const char *text) {
-  if (rt->setup.config.log)
-    rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, text);
-}
-
 /* Attention and plans belong to a backend. */
 static cgr__node_label label_of(const cgr_runtime *rt, cgr__range range, int32_t layer) {
   bool is_backends = range == CGR__RANGE_ATTENTION || range == CGR__RANGE_PLANNER;
@@ -36,7 +31,8 @@ void cgr__ranges_open(cgr_runtime *rt) {
   if (cgr__nvtx_open())
     rt->flags |= CGR__RUNTIME_RANGES;
   else
-    tell(rt, CGR__NVTX_BUILT ? "config.nvtx is set and no tool listens: there are no ranges"
+    cgr__log(rt, CGR_LOG_INFO,
+             CGR__NVTX_BUILT ? "config.nvtx is set and no tool listens: there are no ranges"
                              : "config.nvtx is set and this build has no NVTX: there are no ranges");
 }
 

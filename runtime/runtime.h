@@ -274,6 +274,10 @@ cgr_status cgr__reserved_check(cgr_runtime *rt, const char *function);
 size_t cgr__starts_bytes(const cgr__setup *setup);
 cgr_status cgr__starts_copy(cgr_runtime *rt, cudaStream_t stream);
 void cgr__starts_look(cgr_runtime *rt);
+static inline void cgr__log(const cgr_runtime *rt, cgr_log_level level, const char *text) {
+  if (rt->setup.config.log)
+    rt->setup.config.log(rt->setup.config.log_context, level, text);
+}
 
 /* baked.c: recomputes the hash of what graphs are made from; graphs that were made from anything else are stale. */
 void cgr__baked_refresh(cgr_runtime *rt);
@@ -486,6 +490,8 @@ struct cgr__capture_context {
 cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture);
 /* Captures the entry; a failure is logged. */
 cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry);
+/* Logs the calls of cgr_record_call that added no node to a capture. */
+void cgr__capture_tell_lost(cgr_runtime *rt);
 
 /* ------------------------------------------------------------------------------------------------------ wait.c, result.c */
 

@@ -36,7 +36,7 @@ typedef struct cgr_key {
  * the reason is kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE if some attention in use is not ALWAYS, and all to
  * PIECEWISE if some is NEVER. The engine's own attention, if a graph cannot hold it, belongs in a backend or a cgr_record_call;
  * for the latter, as for any other function that no graph can hold, set attention_support to NEVER or ask for PIECEWISE: a FULL
- * graph calls it once, at capture. */
+ * graph calls it once, at capture. The log names calls that added no node to a capture (WARNING). */
 typedef enum cgr_graph_mode {
   CGR_MODE_DEFAULT = 0,          /* FULL where all attention in use is ALWAYS, else FULL_AND_PIECEWISE */
   CGR_MODE_NONE = 1,             /* (eager, eager) */
@@ -236,6 +236,14 @@ typedef struct cgr_watch {
   int32_t reserved;                /* 0 */
 } cgr_watch;
 
+/* What a self-test puts into a staged buffer of the engine's: numbers from `low` to `high`, both included, as max_token does for
+ * tokens. They must be numbers of the buffer's dtype, whole ones if it is an integer (of i64, up to 2^53). */
+typedef struct cgr_staged_range {
+  int32_t buffer;   /* index into cgr_config.buffers, of one declared with CGR_SOURCE_STAGED; each once */
+  int32_t reserved; /* 0 */
+  double low, high;
+} cgr_staged_range;
+
 typedef struct cgr_self_test {
   uint32_t size;
   int32_t num_pages;    /* of each group, if there are any, 4 .. 2^24: with fewer than a graph could use, its requests are
@@ -247,22 +255,34 @@ typedef struct cgr_self_test {
   const cgr_watch *watched;
   int32_t num_watched;  /* 0 .. 32 */
   int32_t reserved;     /* 0 */
+  const cgr_staged_range *staged;
+  int32_t num_staged;   /* 0 .. 64. Buffers without a range hold their padding; the log names them (WARNING) */
+  int32_t reserved_end; /* 0 */
 } cgr_self_test;
-#define CGR_SELF_TEST_INIT { (uint32_t)sizeof(cgr_self_test), 0, NULL, 0, 0, NULL, 0, 0 }
+#define CGR_SELF_TEST_INIT { (uint32_t)sizeof(cgr_self_test), 0, NULL, 0, 0, NULL, 0, 0, NULL, 0, 0 }
 
-/* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture.
- * It varies stale data in the step's buffers and after the rows' pages, the padded tokens and the unowned pages. These must be
- * equal, bit for bit: the planned buffers except CGR_BUFFER_PLAN, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the watched
- * memory of real requests, and every byte of their pages; no other given page, and no read-trash page, may change. Whatever
- * differs is a finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how; so is a `record` that does not do the
- * same for equal inputs. The engine's staged buffers hold their padding, and workspaces of backends zeros. *count says how many
- * findings there are, of which `capacity` are written; the status is that of the first. A step that fails ends the test with its
- * status.
+/* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture:
+ * three runs of equal inputs, one eager and two replays. Each run has three steps.
+ * - A decoy: an eager step of the same padded key. In it the rows of the test begin at length 0, with other tokens, lengths and
+ *   staged data than in the test; so does whatever a model keeps for a row, if it resets that at position 0. Other rows differ
+ *   from run to run. So the engine's own memory, and what its host code keeps, hold wrong values for a graph that lacks a kernel,
+ *   a copy, a fill or a call, or that reads what an earlier step has left.
+ * - The step that is tested. Stale data in the step's buffers and after the rows' pages, the padded tokens and the unowned pages
+ *   vary.
+ * - The next step: eager, one token for each row. It shows whether the tested step left for later ones what it should.
+ *
+ * These must be equal, bit for bit: the planned buffers except CGR_BUFFER_PLAN, every byte of the requests' pages, and, of both the
+ * tested and the next step, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the watched memory of real requests. No other given
+ * page, and no read-trash page, may change. Whatever differs is a finding (CGR_ERROR_SELF_TEST), which names the key, what differs
+ * and how; so is a `record` that does not do the same for equal inputs. It finds only what changes one of these: watch what your
+ * sampler reads. Workspaces of backends hold zeros before a tested step. *count says how many findings there are, of which
+ * `capacity` are written; the status is that of the first. A step that fails ends the test with its status.
  *
  * Meanwhile no work of the engine, on any stream, may write the given pages, the read-trash pages or the watched memory. Each
- * graph takes three steps, plus others that send the pages ahead; statistics count them as CGR_REASON_FORCED and _INTERNAL.
- * CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be replayed; CGR_ERROR_UNSUPPORTED when
- * a group has a page table of the engine's; CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is reserved.
+ * graph takes nine steps (twelve if it holds one request), plus others that send the pages ahead; statistics count them as
+ * CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be
+ * replayed; CGR_ERROR_UNSUPPORTED when a group has a page table of the engine's; CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is
+ * reserved.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
                                          int32_t *count);

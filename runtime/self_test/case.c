@@ -9,12 +9,10 @@ uint64_t cgr__test_random(cgr__self_test *t, uint64_t below) {
   return t->random % below;
 }
 
-static int32_t pick(cgr__self_test *t, int32_t below) { return (int32_t)cgr__test_random(t, (uint64_t)below); }
-
 /* Somewhat fewer than there is room for, so that there is padding. */
-static int32_t fewer(cgr__self_test *t, int32_t count) { return count > 1 ? count - 1 - pick(t, (count + 3) / 4) : 1; }
+static int32_t fewer(cgr__self_test *t, int32_t count) { return count > 1 ? count - 1 - cgr__test_pick(t, (count + 3) / 4) : 1; }
 
-static int32_t smallest_page(const cgr_runtime *rt) {
+int32_t cgr__test_smallest_page(const cgr_runtime *rt) {
   int32_t size = INT32_MAX;
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++)
     size = rt->setup.groups[g].page_size < size ? rt->setup.groups[g].page_size : size;
@@ -23,36 +21,36 @@ static int32_t smallest_page(const cgr_runtime *rt) {
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
-/* A request of `len` new tokens, after some that fit its `share` of pages; in other length sets it has any that fit. */
-static void add_request(cgr__self_test *t, int32_t len, int32_t share) {
-  cgr__test_case *c = &t->test_case;
+void cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t share) {
   const cgr_runtime *rt = t->rt;
-  const int64_t most = (int64_t)share * smallest_page(rt);
-  int32_t i = c->num_requests++, sets = rt->setup.limits.num_sets;
-  c->lens[i] = len;
+  const int64_t most = (int64_t)share * cgr__test_smallest_page(rt);
+  int32_t i = of->count++, sets = rt->setup.limits.num_sets;
+  of->lens[i] = len;
+  of->num_tokens += len;
+  of->seeds[i] = cgr__test_random(t, UINT64_MAX);
   for (int32_t s = 0; s < sets; s++) {
-    int32_t longest = rt->setup.limits.max_lens[s], room = (most < longest ? (int32_t)most : longest) - (s == c->set ? len : 0);
-    c->before[i * sets + s] = i == 0 ? room : pick(t, room + 1); /* one as long as can be */
+    int32_t longest = rt->setup.limits.max_lens[s];
+    int32_t room = (most < longest ? (int32_t)most : longest) - (s == t->test_case.set ? len : 0);
+    of->before[i * sets + s] = i == 0 ? room : cgr__test_pick(t, room + 1); /* one as long as can be */
   }
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
     int32_t size = rt->setup.groups[g].page_size, at = i * rt->setup.config.num_groups + g;
-    c->first_page[at] = c->owned[g];
-    c->num_pages[at] = (cgr__test_after(t, i, rt->setup.groups[g].length_set) + size - 1) / size;
-    c->owned[g] += c->num_pages[at];
+    of->first_page[at] = of->owned[g];
+    of->num_pages[at] = (cgr__test_after(t, of, i, rt->setup.groups[g].length_set) + size - 1) / size;
+    of->owned[g] += of->num_pages[at];
   }
-  for (int32_t k = 0; k < len; k++)
-    c->tokens[c->num_tokens++] = pick(t, t->given.max_token);
 }
 
-static int by_length(const void *a, const void *b) {
-  int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+int cgr__test_by_length(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
   return (x > y) - (x < y);
 }
 
 /* Decodes come first, for backends that ask for it. */
 static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t pages) {
-  int32_t length = t->test_case.key.query_len, *lens = t->test_case.lens;
-  int64_t page = smallest_page(t->rt), longest = t->rt->setup.limits.max_lens[t->test_case.set];
+  int32_t length = t->test_case.key.query_len;
+  int64_t *lens = t->order;
+  int64_t page = cgr__test_smallest_page(t->rt), longest = t->rt->setup.limits.max_lens[t->test_case.set];
   bool exact = t->rt->graphs.exact_lengths;
   while (exact && requests > 1 && pages / requests * page < length)
     requests--;
@@ -61,36 +59,36 @@ static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t pages) 
   if (exact && room < length)
     return false;
   for (int32_t i = 0; i < requests; i++)
-    lens[i] = exact ? length : 1 + pick(t, length < room ? length : (int32_t)room);
-  qsort(lens, (size_t)requests, sizeof *lens, by_length);
+    lens[i] = exact ? length : 1 + cgr__test_pick(t, length < room ? length : (int32_t)room);
+  qsort(lens, (size_t)requests, sizeof *lens, cgr__test_by_length);
   for (int32_t i = 0; i < requests; i++)
-    add_request(t, lens[i], pages / requests);
+    cgr__test_add_request(t, &t->test_case.of, (int32_t)lens[i], pages / requests);
   return true;
 }
 
 /* Decodes, some requests without tokens, and at last one chunk, which has half of the pages. */
 static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t pages) {
   const int64_t longest = t->rt->setup.limits.max_lens[t->test_case.set];
-  int32_t tokens = fewer(t, t->test_case.key.num_tokens), page = smallest_page(t->rt);
+  int32_t tokens = fewer(t, t->test_case.key.num_tokens), page = cgr__test_smallest_page(t->rt);
   requests = requests < tokens ? requests : tokens;
   int32_t share = pages / (2 * requests) > 0 ? pages / (2 * requests) : 1;
   for (int32_t i = 0; i + 1 < requests; i++)
-    add_request(t, pick(t, 8) > 0, share);
+    cgr__test_add_request(t, &t->test_case.of, cgr__test_pick(t, 8) > 0, share);
   share = pages - share * (requests - 1);
   int64_t most = (int64_t)share * page < longest ? (int64_t)share * page : longest;
-  tokens -= t->test_case.num_tokens;
-  add_request(t, tokens < most ? tokens : (int32_t)most, share);
+  tokens -= t->test_case.of.num_tokens;
+  cgr__test_add_request(t, &t->test_case.of, tokens < most ? tokens : (int32_t)most, share);
   return true;
 }
 
 /* The pages that nobody owns move on from graph to graph, so that some graph leaves each page alone: a page that every step
  * writes shows up only there. */
 static void turn_pages(cgr__self_test *t) {
-  cgr__test_case *c = &t->test_case;
+  cgr__test_requests *of = &t->test_case.of;
   int32_t n = t->given.num_pages;
   for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++) {
-    c->turn[g] = (t->next_free[g] - c->owned[g] + n) % n;
-    t->next_free[g] = (t->next_free[g] + n - c->owned[g]) % n;
+    of->turn[g] = (t->next_free[g] - of->owned[g] + n) % n;
+    t->next_free[g] = (t->next_free[g] + n - of->owned[g]) % n;
   }
 }
 
@@ -105,19 +103,19 @@ static void add_item(cgr__test_case *c, cgr__test_item item) {
 }
 
 /* Pages of all requests in a group. */
-static int32_t pages_of(const cgr__test_case *c, int32_t group, int32_t num_groups) {
+static int32_t pages_of(const cgr__test_requests *of, int32_t group, int32_t num_groups) {
   int32_t pages = 0;
-  for (int32_t i = 0; i < c->num_requests; i++)
-    pages += c->num_pages[i * num_groups + group];
+  for (int32_t i = 0; i < of->count; i++)
+    pages += of->num_pages[i * num_groups + group];
   return pages;
 }
 
 /* How many rows of a buffer runs agree in: what both write, by the same code, up to the padded counts. -1: it is not compared. */
 static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_shape *shape, int32_t pages, bool samples) {
   if (id == CGR_BUFFER_INPUT_IDS) /* the padding varies */
-    return c->num_tokens;
+    return c->of.num_tokens;
   if (id == CGR_BUFFER_NEXT_TOKENS)
-    return samples ? c->num_requests : -1;
+    return samples ? c->of.count : -1;
   if (id == CGR_BUFFER_PLAN || shape->source == CGR__SOURCE_STATE || shape->source == CGR__SOURCE_WRITTEN)
     return -1;
   switch (shape->shape) {
@@ -137,28 +135,55 @@ static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_
   }
 }
 
-static void add_buffers(cgr__self_test *t) {
+static void add_buffers(cgr__self_test *t, bool samples) {
   cgr__test_case *c = &t->test_case;
   const cgr_runtime *rt = t->rt;
-  bool samples = c->set == 0 && rt->setup.config.num_groups > 0; /* steps of other sets do not, nor does an encoder alone */
   for (int id = 0; id < CGR__BUFFER_COUNT; id++) {
     cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, 0);
     for (int32_t copy = 0, copies = shape.copies; copy < copies; copy++) {
       shape = cgr__buffer_shape_of(&rt->setup.limits, id, copy);
-      int32_t pages = shape.shape == CGR__SHAPE_BATCH_PAGES ? pages_of(c, copy, rt->setup.config.num_groups) : 0;
+      int32_t pages = shape.shape == CGR__SHAPE_BATCH_PAGES ? pages_of(&c->of, copy, rt->setup.config.num_groups) : 0;
       int32_t rows = compared_rows(c, id, &shape, pages, samples);
       int64_t bytes = (shape.shape == CGR__SHAPE_SCALARS ? shape.rows : shape.columns) * (int64_t)cgr_dtype_size(shape.dtype);
+      const int32_t *lens = id == CGR_BUFFER_NEXT_TOKENS ? c->of.lens : NULL;
       if (rows > 0)
-        add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[id][copy], shape.dtype, bytes, bytes, rows,
-                                      id == CGR_BUFFER_NEXT_TOKENS, 0 });
+        add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[id][copy], shape.dtype, bytes, bytes, rows, lens,
+                                      false, 0 });
     }
   }
+}
+
+static void add_next_tokens(cgr__self_test *t) {
+  const cgr_runtime *rt = t->rt;
+  cgr__test_case *c = &t->test_case;
+  cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, CGR_BUFFER_NEXT_TOKENS, 0);
+  int64_t bytes = shape.columns * (int64_t)cgr_dtype_size(shape.dtype);
+  add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[CGR_BUFFER_NEXT_TOKENS][0], shape.dtype, bytes, bytes,
+                                c->of.count, c->next_lens, true, 0 });
+}
+
+static void add_watched(cgr__self_test *t, bool of_next) {
+  cgr__test_case *c = &t->test_case;
   for (int32_t i = 0; i < t->given.num_watched; i++) {
     const cgr_watch *w = &t->given.watched[i];
     bool tokens = w->dimension == CGR_DIMENSION_TOKENS;
+    int32_t num_tokens = of_next ? c->num_next : c->of.num_tokens;
+    const int32_t *lens = of_next ? c->next_lens : c->of.lens;
     add_item(c, (cgr__test_item){ w->name, w->data, CGR_DTYPE_NONE, w->row_bytes, w->stride_bytes,
-                                  tokens ? c->num_tokens : c->num_requests, !tokens, 0 });
+                                  tokens ? num_tokens : c->of.count, tokens ? NULL : lens, of_next, 0 });
   }
+}
+
+/* What the engine writes is compared after the next step, too: only there is it seen what the case left for later ones. */
+static void add_items(cgr__self_test *t) {
+  bool samples = t->test_case.set == 0 && t->rt->setup.config.num_groups > 0; /* other sets do not, nor does an encoder alone */
+  add_buffers(t, samples);
+  add_watched(t, false);
+  if (t->test_case.num_next == 0)
+    return;
+  if (samples)
+    add_next_tokens(t);
+  add_watched(t, true);
 }
 
 bool cgr__test_compose(cgr__self_test *t, const cgr_key *key) {
@@ -168,13 +193,14 @@ bool cgr__test_compose(cgr__self_test *t, const cgr_key *key) {
     pages = 2 * key->num_requests; /* of which there are none: whatever suits the lengths */
   c->key = *key;
   c->set = cgr__graphs_set_of(&t->rt->graphs, key->variant);
-  c->num_requests = c->num_tokens = c->num_items = 0;
+  c->of.count = c->of.num_tokens = c->num_items = 0;
   c->content_bytes = 0;
-  memset(c->owned, 0, sizeof c->owned);
+  memset(c->of.owned, 0, sizeof c->of.owned);
   int32_t requests = fewer(t, key->num_requests);
   requests = requests < pages ? requests : pages;
   bool fits = key->query_len > 0 ? compose_uniform(t, requests, pages) : compose_mixed(t, requests, pages);
   turn_pages(t);
-  add_buffers(t);
+  cgr__test_compose_around(t);
+  add_items(t);
   return fits;
 }

@@ -25,15 +25,15 @@ static void tell(cgr__self_test *t, const cgr__test_item *item, int32_t row, int
   size_t size = cgr_dtype_size(item->dtype);
   print(x, sizeof x, item, a, byte);
   print(y, sizeof y, item, b, byte);
-  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "%.31s[%d][%lld] is %s %s, %s %s",
-                    item->name, row, (long long)(size > 0 ? byte / (int64_t)size : byte), x, in_a, y, in_b);
+  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "%.31s[%d][%lld]%s is %s %s, %s %s",
+                    item->name, row, (long long)(size > 0 ? byte / (int64_t)size : byte),
+                    item->of_next ? " of the next step" : "", x, in_a, y, in_b);
 }
 
 /* The first row in which an item differs; -1: none. */
-static int32_t compare_item(const cgr__test_case *c, const cgr__test_item *item, const unsigned char *a, const unsigned char *b) {
+static int32_t compare_item(const cgr__test_item *item, const unsigned char *a, const unsigned char *b) {
   for (int32_t i = 0; i < item->rows; i++)
-    if (!(item->by_request && c->lens[i] == 0) &&
-        memcmp(a + i * item->stride, b + i * item->stride, (size_t)item->row_bytes) != 0)
+    if (!(item->lens && item->lens[i] == 0) && memcmp(a + i * item->stride, b + i * item->stride, (size_t)item->row_bytes) != 0)
       return i;
   return -1;
 }
@@ -50,9 +50,9 @@ static int32_t page_at(const cgr__self_test *t, int32_t group, int32_t place) {
 static bool find_page(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, int32_t *cache, int32_t *place) {
   for (int32_t k = 0; k < 2 * t->num_caches; k++) {
     int32_t group = t->rt->setup.layers[t->caches[k / 2]].group;
-    for (int32_t p = 0; p < t->test_case.owned[group]; p++) {
+    for (int32_t p = 0; p < t->test_case.of.owned[group]; p++) {
       *cache = k;
-      *place = cgr__test_place(t, group, p);
+      *place = cgr__test_place(t, &t->test_case.of, group, p);
       if (a->digests[(int64_t)k * cgr__test_num_pages(t) + *place] != b->digests[(int64_t)k * cgr__test_num_pages(t) + *place])
         return true;
     }
@@ -74,7 +74,7 @@ bool cgr__test_differs(const cgr__self_test *t, const cgr__test_run *a, const cg
   int32_t cache, place;
   bool differs = find_page(t, a, b, &cache, &place);
   for (int32_t i = 0; i < c->num_items && !differs; i++)
-    differs = compare_item(c, &c->items[i], a->content + c->items[i].offset, b->content + c->items[i].offset) >= 0;
+    differs = compare_item(&c->items[i], a->content + c->items[i].offset, b->content + c->items[i].offset) >= 0;
   return differs;
 }
 
@@ -90,7 +90,7 @@ int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__
   for (int32_t i = 0; i < c->num_items; i++) {
     const cgr__test_item *item = &c->items[i];
     const unsigned char *x = a->content + item->offset, *y = b->content + item->offset;
-    int32_t row = compare_item(c, item, x, y);
+    int32_t row = compare_item(item, x, y);
     if (row < 0)
       continue;
     int64_t byte = 0;
@@ -105,8 +105,8 @@ int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__
 }
 
 static bool is_owned(const cgr__self_test *t, int32_t group, int32_t place) {
-  int32_t n = t->given.num_pages, p = (int32_t)(((int64_t)place - t->test_case.turn[group] + n) % n);
-  return place < n && p < t->test_case.owned[group];
+  int32_t n = t->given.num_pages, p = (int32_t)(((int64_t)place - t->test_case.of.turn[group] + n) % n);
+  return place < n && p < t->test_case.of.owned[group];
 }
 
 bool cgr__test_check_pages(cgr__self_test *t, int index) {

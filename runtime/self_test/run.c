@@ -1,4 +1,4 @@
-/* One step of a self-test: the state before it, the step, and what it left. */
+/* One run of a self-test: the state before each of its steps, the steps, and what they left. */
 #include <stdlib.h>
 
 #include "runtime/self_test/self_test.h"
@@ -80,7 +80,7 @@ static int32_t tokens_in_page(int32_t tokens, int32_t page, int32_t page_size) {
 
 /* The tokens that each page holds before and after the step. */
 static cgr_status send_tokens(cgr__self_test *t) {
-  const cgr__test_case *c = &t->test_case;
+  const cgr__test_requests *of = &t->test_case.of;
   size_t list = cgr__test_list_length(t), pages = (size_t)cgr__test_num_pages(t);
   int32_t num_groups = t->rt->setup.config.num_groups;
   for (int32_t g = 0; g < num_groups; g++)
@@ -88,13 +88,13 @@ static cgr_status send_tokens(cgr__self_test *t) {
       t->tokens[(size_t)g * pages + p] = 0;
       t->tokens[list + (size_t)g * pages + p] = t->rt->setup.groups[g].page_size;
     }
-  for (int32_t i = 0; i < c->num_requests * num_groups; i++) {
+  for (int32_t i = 0; i < of->count * num_groups; i++) {
     int32_t g = i % num_groups, request = i / num_groups, size = t->rt->setup.groups[g].page_size;
     int32_t set = t->rt->setup.groups[g].length_set;
-    for (int32_t p = 0; p < c->num_pages[i]; p++) {
-      int32_t *of = t->tokens + (size_t)g * pages + (size_t)cgr__test_place(t, g, c->first_page[i] + p);
-      *of = tokens_in_page(cgr__test_before(t, request, set), p, size);
-      of[list] = tokens_in_page(cgr__test_after(t, request, set), p, size);
+    for (int32_t p = 0; p < of->num_pages[i]; p++) {
+      int32_t *at = t->tokens + (size_t)g * pages + (size_t)cgr__test_place(t, of, g, of->first_page[i] + p);
+      *at = tokens_in_page(cgr__test_before(t, of, request, set), p, size);
+      at[list] = tokens_in_page(cgr__test_after(t, of, request, set), p, size);
     }
   }
   int error = 0;
@@ -113,11 +113,13 @@ static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
   cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, copy);
   unsigned char *data = rt->arena + rt->layout.offset[id][copy];
   size_t count = (size_t)(shape.rows * shape.columns);
-  int32_t owned = t->test_case.owned[copy], word;
+  const cgr__test_requests *of = &t->test_case.of;
+  int32_t word, owned = of->owned[copy];
   if (id == CGR__BUFFER_BLOCK_EXTENTS)
     word = rt->setup.limits.pages_per_row[copy];
   else if (shape.shape == CGR__SHAPE_REQUEST_PAGES || shape.shape == CGR__SHAPE_BATCH_PAGES)
-    word = t->pages[(int64_t)copy * t->given.num_pages + cgr__test_place(t, copy, owned + byte % (t->given.num_pages - owned))];
+    word =
+        t->pages[(int64_t)copy * t->given.num_pages + cgr__test_place(t, of, copy, owned + byte % (t->given.num_pages - owned))];
   else
     return rt->dev->ops->fill(rt->dev, data, (uint64_t)byte, 1, count * cgr_dtype_size(shape.dtype), rt->own_stream);
   return rt->dev->ops->fill(rt->dev, data, (uint64_t)(uint32_t)word, sizeof word, count, rt->own_stream);
@@ -144,36 +146,77 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
   return failed(t, error, "cgr_runtime_self_test: writing what is stale");
 }
 
-/* The request's own pages, and after them one that it does not need and nobody owns, a different one for each run: what kernels
- * find there if a row has had more pages. */
-static cgr_status give_pages(cgr__self_test *t, int32_t i, int run) {
-  const cgr__test_case *c = &t->test_case;
-  const cgr_runtime *rt = t->rt;
-  int32_t num_groups = rt->setup.config.num_groups, num_pages = t->given.num_pages;
+/* ------------------------------------------------------------------------------------------------------------------ rows */
+
+static cgr_status give_own_pages(cgr__self_test *t, const cgr__test_requests *of, int32_t i) {
+  int32_t num_groups = t->rt->setup.config.num_groups;
   for (int32_t g = 0; g < num_groups; g++) {
-    const int32_t *pages = t->pages + (size_t)g * (size_t)num_pages;
-    int32_t count = c->num_pages[i * num_groups + g], first = c->first_page[i * num_groups + g];
-    for (int32_t p = 0; p < count && run == 0; p++)
-      CGR__TRY(cgr_request_set_pages(t->rt, c->rows[i], g, p, &pages[cgr__test_place(t, g, first + p)], 1));
-    int32_t spare = c->owned[g] + (i + cgr__test_noise(run)) % (num_pages - c->owned[g]);
-    if (count > 0 && count < rt->setup.limits.pages_per_row[g])
-      CGR__TRY(cgr_request_set_pages(t->rt, c->rows[i], g, count, &pages[cgr__test_place(t, g, spare)], 1));
+    const int32_t *pages = t->pages + (size_t)g * (size_t)t->given.num_pages;
+    for (int32_t p = 0; p < of->num_pages[i * num_groups + g]; p++) {
+      int32_t place = cgr__test_place(t, of, g, of->first_page[i * num_groups + g] + p);
+      CGR__TRY(cgr_request_set_pages(t->rt, of->rows[i], g, p, &pages[place], 1));
+    }
   }
   return CGR_OK;
 }
 
-static cgr_status set_rows(cgr__self_test *t, int run) {
-  cgr__test_case *c = &t->test_case;
-  cgr_runtime *rt = t->rt;
-  for (int32_t i = 0; i < c->num_requests; i++) {
-    if (c->rows[i] < 0)
-      CGR__TRY(cgr_request_open(rt, 0, &c->rows[i]));
-    CGR__TRY(give_pages(t, i, run));
-    CGR__TRY(cgr_request_set_length(rt, c->rows[i], cgr__test_before(t, i, 0)));
-    rt->rows.row[c->rows[i]].adopted = false; /* its tokens are there: all runs are such steps as most of an engine's */
-    for (int32_t s = 1; s < rt->setup.limits.num_sets; s++) /* of the step's own set with its tokens */
-      CGR__TRY(cgr_request_set_other_length(rt, c->rows[i], s, cgr__test_after(t, i, s)));
+/* After a request's pages comes one that it does not need and nobody owns, a different one for each run: what kernels find there
+ * if a row has had more pages. */
+static cgr_status give_spare_pages(cgr__self_test *t, int32_t i, int run) {
+  const cgr__test_requests *of = &t->test_case.of;
+  const cgr_runtime *rt = t->rt;
+  int32_t num_groups = rt->setup.config.num_groups, num_pages = t->given.num_pages;
+  for (int32_t g = 0; g < num_groups; g++) {
+    const int32_t *pages = t->pages + (size_t)g * (size_t)num_pages;
+    int32_t count = of->num_pages[i * num_groups + g];
+    int32_t spare = of->owned[g] + (i + cgr__test_noise(run)) % (num_pages - of->owned[g]);
+    if (count > 0 && count < rt->setup.limits.pages_per_row[g])
+      CGR__TRY(cgr_request_set_pages(t->rt, of->rows[i], g, count, &pages[cgr__test_place(t, of, g, spare)], 1));
   }
+  return CGR_OK;
+}
+
+static cgr_status open_rows(cgr__self_test *t, cgr__test_requests *of) {
+  for (int32_t i = 0; i < of->count; i++)
+    if (of->rows[i] < 0) {
+      CGR__TRY(cgr_request_open(t->rt, of->seeds[i], &of->rows[i]));
+      CGR__TRY(give_own_pages(t, of, i));
+    }
+  return CGR_OK;
+}
+
+static cgr_status set_length(cgr__self_test *t, int32_t row, int32_t tokens) {
+  CGR__TRY(cgr_request_set_length(t->rt, row, tokens));
+  t->rt->rows.row[row].adopted = false; /* its tokens are there: all runs are such steps as most of an engine's */
+  return CGR_OK;
+}
+
+/* With the tokens before the step, and the data, that the requests have. */
+static cgr_status set_rows(cgr__self_test *t, const cgr__test_requests *of) {
+  for (int32_t i = 0; i < of->count; i++) {
+    CGR__TRY(set_length(t, of->rows[i], cgr__test_before(t, of, i, 0)));
+    for (int32_t s = 1; s < t->rt->setup.limits.num_sets; s++) /* of the step's own set with its tokens */
+      CGR__TRY(cgr_request_set_other_length(t->rt, of->rows[i], s, cgr__test_after(t, of, i, s)));
+    CGR__TRY(cgr__test_set_row_data(t, of->rows[i], of->seeds[i]));
+  }
+  return CGR_OK;
+}
+
+/* At length 0, with other data. They see no token but their own, so that all runs leave them in the same state. */
+static cgr_status reset_rows(cgr__self_test *t, int run) {
+  const cgr__test_case *c = &t->test_case;
+  for (int32_t i = 0; i < c->of.count; i++) {
+    CGR__TRY(give_spare_pages(t, i, run));
+    CGR__TRY(set_length(t, c->of.rows[i], 0));
+    for (int32_t s = 1; s < t->rt->setup.limits.num_sets; s++)
+      CGR__TRY(cgr_request_set_other_length(t->rt, c->of.rows[i], s, s == c->set ? c->first_lens[i] : 0));
+    CGR__TRY(cgr__test_set_row_data(t, c->of.rows[i], ~c->of.seeds[i]));
+  }
+  return CGR_OK;
+}
+
+static cgr_status send_changes(cgr__self_test *t) {
+  cgr_runtime *rt = t->rt;
   for (;;) { /* pages of many requests fill more slots than there are */
     uint64_t seq = 0;
     cgr_status status = cgr_runtime_flush(rt, 0, rt->own_stream, &seq);
@@ -185,18 +228,31 @@ static cgr_status set_rows(cgr__self_test *t, int run) {
   }
 }
 
-static cgr_status launch_case(cgr__self_test *t, cgr_graph_kind kind) {
-  const cgr__test_case *c = &t->test_case;
+void cgr__test_close_rows(cgr__self_test *t, cgr__test_requests *of) {
+  for (int32_t i = 0; i < t->rt->setup.config.max_requests; i++) {
+    if (of->rows[i] >= 0)
+      (void)cgr_request_close(t->rt, of->rows[i]);
+    of->rows[i] = -1;
+  }
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- steps */
+
+/* Runs t->batch. */
+static cgr_status run_batch(cgr__self_test *t) {
+  const cgr__test_batch *b = &t->batch;
   cgr_batch batch = CGR_BATCH_INIT;
   cgr_step step = CGR_STEP_INIT;
-  cgr_key key = c->key;
-  key.kind = (int32_t)kind;
-  batch.num_requests = c->num_requests;
-  batch.rows = c->rows;
-  batch.query_lens = c->lens;
-  batch.tokens = c->tokens;
-  batch.variant = key.variant;
-  batch.forced_key = &key;
+  cgr_staged staged[CGR__MAX_DECLARED];
+  CGR__TRY(send_changes(t));
+  batch.num_requests = b->num_requests;
+  batch.rows = b->rows;
+  batch.query_lens = b->lens;
+  batch.tokens = b->tokens;
+  batch.variant = b->key.variant;
+  batch.forced_key = &b->key;
+  batch.staged = staged;
+  batch.num_staged = cgr__test_batch_data(t, staged);
   CGR__TRY(cgr_step_prepare(t->rt, &batch, &step));
   cgr_status status = cgr_step_launch(t->rt, &step, t->rt->own_stream);
   if (status != CGR_OK) {
@@ -207,41 +263,76 @@ static cgr_status launch_case(cgr__self_test *t, cgr_graph_kind kind) {
   return cgr_step_wait(t->rt, 0, step.seq, -1, NULL);
 }
 
-static cgr_status read_items(cgr__self_test *t, cgr__test_run *run) {
+static cgr_status read_items(cgr__self_test *t, cgr__test_run *run, bool of_next) {
   const cgr__test_case *c = &t->test_case;
   int error = 0;
-  free(run->content);
-  run->content = calloc(1, (size_t)c->content_bytes + 1);
-  if (!run->content)
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %lld bytes", (long long)c->content_bytes);
   for (int32_t i = 0; i < c->num_items && !error; i++) {
     const cgr__test_item *item = &c->items[i];
-    error = t->rt->dev->ops->copy(t->rt->dev, run->content + item->offset, item->data,
-                                  (size_t)((item->rows - 1) * item->stride + item->row_bytes), t->rt->own_stream);
+    if (item->of_next == of_next)
+      error = t->rt->dev->ops->copy(t->rt->dev, run->content + item->offset, item->data,
+                                    (size_t)((item->rows - 1) * item->stride + item->row_bytes), t->rt->own_stream);
   }
   return failed(t, error, "cgr_runtime_self_test: reading what the step wrote");
 }
 
-cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding) {
-  CGR__TRY(set_rows(t, index));
+/* The other requests come last, if they cannot be in the same step: they have to differ from run to run, the case's must not. */
+static cgr_status run_decoy(cgr__self_test *t, int run) {
+  const cgr__test_case *c = &t->test_case;
+  bool together = c->of.count < c->key.num_requests;
+  CGR__TRY(open_rows(t, &t->test_case.of));
+  CGR__TRY(reset_rows(t, run));
+  cgr__test_compose_decoy(t);
+  CGR__TRY(open_rows(t, &t->decoy));
+  CGR__TRY(set_rows(t, &t->decoy));
+  cgr__test_batch_decoy(t, true, together);
+  CGR__TRY(run_batch(t));
+  if (!together && t->decoy.count > 0) {
+    cgr__test_batch_decoy(t, false, true);
+    CGR__TRY(run_batch(t));
+  }
+  cgr__test_close_rows(t, &t->decoy);
+  return CGR_OK;
+}
+
+static cgr_status run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding) {
+  CGR__TRY(set_rows(t, &t->test_case.of));
+  CGR__TRY(send_changes(t));
   CGR__TRY(send_tokens(t));
   CGR__TRY(fill_pages(t, index, true));
   CGR__TRY(make_stale(t, stale, &padding));
-  cgr_status status = launch_case(t, kind);
+  cgr__test_batch_case(t, kind);
+  cgr_status status = run_batch(t);
   if (status != CGR_OK) {
     (void)sync(t); /* `padding` is read until then */
     return status;
   }
   CGR__TRY(digest_pages(t, true, t->runs[index].digests));
-  CGR__TRY(read_items(t, &t->runs[index]));
+  CGR__TRY(read_items(t, &t->runs[index], false));
   return sync(t);
 }
 
-void cgr__test_close_rows(cgr__self_test *t) {
-  cgr__test_case *c = &t->test_case;
-  for (int32_t i = 0; i < t->rt->setup.config.max_requests; i++) {
-    if (c->rows[i] >= 0)
-      (void)cgr_request_close(t->rt, c->rows[i]);
-    c->rows[i] = -1;
-  }
+/* The last token of each row once more: no page has to be found for it. */
+static cgr_status run_next(cgr__self_test *t, cgr__test_run *run) {
+  const cgr__test_case *c = &t->test_case;
+  if (c->num_next == 0)
+    return CGR_OK;
+  for (int32_t i = 0; i < c->of.count && c->set == 0; i++)
+    if (c->next_lens[i] > 0)
+      CGR__TRY(set_length(t, c->of.rows[i], cgr__test_after(t, &c->of, i, 0) - 1));
+  cgr__test_batch_next(t);
+  CGR__TRY(run_batch(t));
+  CGR__TRY(read_items(t, run, true));
+  return sync(t);
+}
+
+cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding) {
+  cgr__test_run *run = &t->runs[index];
+  size_t bytes = (size_t)t->test_case.content_bytes;
+  free(run->content);
+  run->content = calloc(1, bytes + 1);
+  if (!run->content)
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %zu bytes", bytes);
+  CGR__TRY(run_decoy(t, index));
+  CGR__TRY(run_case(t, index, kind, stale, padding));
+  return run_next(t, run);
 }

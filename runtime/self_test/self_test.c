@@ -5,112 +5,62 @@
 
 #include "runtime/ranges.h"
 
-/* ------------------------------------------------------------------------------------------------------------- arguments */
-
-static cgr_status check_watched(const cgr_self_test *g) {
-  if (g->num_watched < 0 || g->num_watched > CGR__MAX_WATCHED)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: num_watched is %d, expected 0 .. %d", g->num_watched,
-                     CGR__MAX_WATCHED);
-  if (g->num_watched > 0 && !g->watched)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_runtime_self_test: watched is NULL, expected %d", g->num_watched);
-  for (int32_t i = 0; i < g->num_watched; i++) {
-    const cgr_watch *w = &g->watched[i];
-    if (!w->name || !w->data)
-      return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_runtime_self_test: watched[%d].%s is NULL, expected an address", i,
-                       w->name ? "data" : "name");
-    CGR__TRY(cgr__check_unused("cgr_runtime_self_test: watched.reserved", w->reserved));
-    if (w->row_bytes < 1 || w->row_bytes > CGR__MAX_STRIDE)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: watched[%d].row_bytes is %lld, expected 1 .. 2^31", i,
-                       (long long)w->row_bytes);
-    if (w->stride_bytes < w->row_bytes || w->stride_bytes > CGR__MAX_STRIDE)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "cgr_runtime_self_test: watched[%d].stride_bytes is %lld, expected row_bytes (%lld) .. 2^31", i,
-                       (long long)w->stride_bytes, (long long)w->row_bytes);
-    if (w->dimension != CGR_DIMENSION_TOKENS && w->dimension != CGR_DIMENSION_REQUESTS)
-      return cgr__fail(CGR_ERROR_INVALID_ENUM,
-                       "cgr_runtime_self_test: watched[%d].dimension is %d, expected CGR_DIMENSION_TOKENS or _REQUESTS", i,
-                       w->dimension);
-  }
-  return CGR_OK;
-}
-
-/* Of one group: in the pool, no trash, none twice. */
-static cgr_status check_pages(const cgr_runtime *rt, const cgr_self_test *g, int32_t group) {
-  const cgr_group *of = &rt->setup.groups[group];
-  const int32_t *pages = g->pages + (size_t)group * (size_t)g->num_pages;
-  unsigned char *seen = calloc(1, (size_t)of->num_pages);
-  cgr_status status = CGR_OK;
-  if (!seen)
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %lld pages", (long long)of->num_pages);
-  for (int32_t i = 0; i < g->num_pages && status == CGR_OK; i++) {
-    int32_t page = pages[i];
-    if (page < 0 || page >= of->num_pages || page == of->read_trash_page || page == of->write_trash_page)
-      status = cgr__fail(CGR_ERROR_PAGE_OUT_OF_RANGE,
-                         "cgr_runtime_self_test: pages[%d][%d] is %d, expected one of group %d's %lld that is not reserved",
-                         group, i, page, group, (long long)of->num_pages);
-    else if (seen[page]++)
-      status =
-          cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                    "cgr_runtime_self_test: pages[%d][%d] is %d, which is given twice, expected each page once", group, i, page);
-  }
-  free(seen);
-  return status;
-}
-
-static cgr_status check_state(const cgr_runtime *rt) {
-  CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_self_test"));
-  if (rt->rows.num_open > 0)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_runtime_self_test: %d row%s open, expected none", rt->rows.num_open,
-                     rt->rows.num_open == 1 ? " is" : "s are");
-  for (int32_t g = 0; g < rt->setup.config.num_groups; g++)
-    if (rt->setup.groups[g].page_table)
-      return cgr__fail(CGR_ERROR_UNSUPPORTED,
-                       "cgr_runtime_self_test: group %d has a page table of the engine's, expected the library's", g);
-  return CGR_OK;
-}
-
-static cgr_status check(const cgr_runtime *rt, cgr_self_test *g) {
-  CGR__TRY(cgr__check_unused("cgr_runtime_self_test: reserved", g->reserved));
-  if (rt->setup.config.num_groups == 0) /* nothing has pages */
-    g->num_pages = 0, g->pages = NULL;
-  else if (g->num_pages < 4 || g->num_pages > 1 << 24)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: num_pages is %d, expected 4 .. 2^24", g->num_pages);
-  if (!g->pages && rt->setup.config.num_groups > 0)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_runtime_self_test: pages is NULL, expected %d for each group", g->num_pages);
-  if (g->max_token < 1)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: max_token is %d, expected the size of the vocabulary",
-                     g->max_token);
-  CGR__TRY(check_watched(g));
-  CGR__TRY(check_state(rt));
-  for (int32_t i = 0; i < rt->setup.config.num_groups; i++)
-    CGR__TRY(check_pages(rt, g, i));
-  return CGR_OK;
-}
-
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
-static cgr_status take_host_memory(cgr__self_test *t) {
+/* Stretches of one block; with base NULL they are only counted. */
+typedef struct block {
+  unsigned char *base;
+  size_t used;
+} block;
+
+static void *take(block *b, size_t count, size_t size) {
+  void *at = b->base ? b->base + b->used : NULL;
+  b->used += (count * size + 7) / 8 * 8;
+  return at;
+}
+
+static void lay_out_requests(const cgr__self_test *t, cgr__test_requests *of, block *b) {
   const cgr_config *c = &t->rt->setup.config;
-  size_t r = (size_t)c->max_requests, groups = (size_t)c->num_groups, digests = cgr__test_digest_bytes(t);
-  size_t sets = (size_t)c->num_length_sets;
-  int32_t *words = malloc((2 * r + r * sets + 2 * r * groups + (size_t)c->max_tokens) * sizeof *words);
-  cgr__test_case *tc = &t->test_case;
-  tc->rows = words;
+  size_t r = (size_t)c->max_requests, groups = (size_t)c->num_groups;
+  of->rows = take(b, r, sizeof *of->rows);
+  of->lens = take(b, r, sizeof *of->lens);
+  of->seeds = take(b, r, sizeof *of->seeds);
+  of->before = take(b, r * (size_t)t->rt->setup.limits.num_sets, sizeof *of->before);
+  of->first_page = take(b, r * groups, sizeof *of->first_page);
+  of->num_pages = take(b, r * groups, sizeof *of->num_pages);
+}
+
+static size_t lay_out(cgr__self_test *t, unsigned char *base) {
+  block b = { base, 0 };
+  size_t r = (size_t)t->rt->setup.config.max_requests;
+  lay_out_requests(t, &t->test_case.of, &b);
+  lay_out_requests(t, &t->decoy, &b);
+  t->test_case.first_lens = take(&b, r, sizeof *t->test_case.first_lens);
+  t->test_case.next_lens = take(&b, r, sizeof *t->test_case.next_lens);
+  t->batch.rows = take(&b, r, sizeof *t->batch.rows);
+  t->batch.lens = take(&b, r, sizeof *t->batch.lens);
+  t->batch.seeds = take(&b, r, sizeof *t->batch.seeds);
+  t->batch.tokens = take(&b, (size_t)t->rt->setup.config.max_tokens, sizeof *t->batch.tokens);
+  t->order = take(&b, r, sizeof *t->order);
+  t->data = take(&b, cgr__test_data_bytes(t), 1);
+  return b.used;
+}
+
+static cgr_status take_host_memory(cgr__self_test *t) {
+  size_t bytes = lay_out(t, NULL), digests = cgr__test_digest_bytes(t);
+  t->block = malloc(bytes);
   t->tokens = malloc(2 * cgr__test_list_length(t) * sizeof *t->tokens + 1);
-  bool all = words && t->tokens;
+  bool all = t->block && t->tokens;
   for (int i = 0; i < 3; i++)
     all = (t->filled[i] = malloc(digests + 1)) && all;
   for (int i = 0; i < 4; i++)
     all = (t->runs[i].digests = malloc(digests + 1)) && all;
   if (!all)
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for the digests (%zu bytes each)", digests);
-  tc->lens = words + r;
-  tc->before = words + 2 * r;
-  tc->first_page = tc->before + r * sets;
-  tc->num_pages = tc->first_page + r * groups;
-  tc->tokens = tc->num_pages + r * groups;
-  for (size_t i = 0; i < r; i++)
-    tc->rows[i] = -1;
+    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %zu bytes, and digests of %zu bytes each",
+                     bytes, digests);
+  lay_out(t, t->block);
+  for (int32_t i = 0; i < t->rt->setup.config.max_requests; i++)
+    t->test_case.of.rows[i] = t->decoy.rows[i] = -1;
   return CGR_OK;
 }
 
@@ -162,22 +112,24 @@ static void release(cgr__self_test *t) {
   }
   free(t->pages);
   free(t->tokens);
-  free(t->test_case.rows);
+  free(t->block);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- graphs */
 
-/* Reports what differs from run to run: what was varied is the cause if the first run, repeated, is the same. */
+/* Reports what differs from run to run: what was varied is the cause if the first run, repeated, is the same. What was there
+ * before a run is what its decoy has left, its padding, and stale memory. */
 static cgr_status tell_differences(cgr__self_test *t) {
   CGR__TRY(cgr__test_run_case(t, 3, CGR_KIND_NONE, 0x00, 0));
   if (cgr__test_compare(t, &t->runs[0], &t->runs[3], "in an eager step", "in the same one again: `record` does not repeat") ==
           0 &&
-      cgr__test_compare(t, &t->runs[1], &t->runs[2], "with one padding and stale memory", "with another") == 0)
+      cgr__test_compare(t, &t->runs[1], &t->runs[2], "after one decoy, padding and stale memory", "after another") == 0)
     cgr__test_compare(t, &t->runs[1], &t->runs[0], "in the replay", "in the eager step");
   return CGR_OK;
 }
 
-/* The eager step first, then the replay twice: what differs between those two came from what is stale or padding. */
+/* The eager step first, then the replay twice: what differs between those two came from what is stale or padding, or from the
+ * decoys, which a graph finds that lacks something. */
 static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
   if (!cgr__test_compose(t, key)) {
     cgr__findings_add(&t->findings, CGR_ERROR_PAGES_MISSING, cgr__key_name(key).text,
@@ -207,7 +159,8 @@ static cgr_status try_graphs(cgr__self_test *t) {
     if (cgr__graph_state_of(graphs, &graphs->entry[i]) != CGR_GRAPH_READY || !can_be_used(t->rt, &graphs->entry[i].key))
       continue;
     cgr_status status = try_graph(t, &graphs->entry[i].key);
-    cgr__test_close_rows(t);
+    cgr__test_close_rows(t, &t->test_case.of);
+    cgr__test_close_rows(t, &t->decoy);
     if (status != CGR_OK)
       return cgr__key_fail(status, "cgr_runtime_self_test", &graphs->entry[i].key);
   }
@@ -230,6 +183,7 @@ static cgr_status run(cgr__self_test *t) {
   for (int32_t i = 0; i < c->num_layers; i++)
     if (cgr__owns_cache(&t->rt->setup.layers[i]))
       t->caches[t->num_caches++] = i;
+  cgr__test_tell_unvaried(t);
   cgr_status status = shuffle_pages(t);
   if (status == CGR_OK)
     status = take_host_memory(t);
@@ -259,7 +213,7 @@ static cgr_status self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr
   cgr__findings_init(&t->findings, findings, capacity);
   cgr_status status = cgr__sized_read("cgr_runtime_self_test: test", test, &t->given, sizeof t->given);
   if (status == CGR_OK)
-    status = check(runtime, &t->given);
+    status = cgr__test_check(runtime, &t->given);
   if (status == CGR_OK)
     status = wait_for_steps(runtime);
   if (status == CGR_OK)

@@ -1,8 +1,14 @@
 /* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth if
- * they differ.
+ * they differ. A run has three steps:
  *
- *   self_test.c   the call: checks, memory, the walk over the graphs     case.c      what a graph is tried with
- *   run.c         one step, and what it left                             compare.c   two runs, and the pages */
+ *   the decoy   eager, of the same padded key: the case's rows from length 0, which resets what a model keeps for a row, and
+ * other rows that differ from run to run. It leaves wrong values wherever the engine computes outside of cgr's buffers the case
+ * eager or a replay: what is compared the next    eager, a token for each row: it reads what the case left for later steps
+ *
+ *   self_test.c   the call: memory, the walk over the graphs     check.c     what the caller gives
+ *   case.c        what a graph is tried with                     decoy.c     the steps around it
+ *   run.c         the steps, and what they left                  data.c      the engine's staged buffers
+ *   compare.c     two runs, and the pages */
 #ifndef CGR_RUNTIME_SELF_TEST_SELF_TEST_H
 #define CGR_RUNTIME_SELF_TEST_SELF_TEST_H
 
@@ -10,7 +16,7 @@
 #include "runtime/runtime.h"
 
 #define CGR__MAX_WATCHED 32
-#define CGR__MAX_TEST_ITEMS (CGR__BUFFER_COUNT * CGR__MAX_GROUPS + CGR__MAX_WATCHED)
+#define CGR__MAX_TEST_ITEMS (CGR__BUFFER_COUNT * CGR__MAX_GROUPS + 1 + 2 * CGR__MAX_WATCHED)
 
 /* A stretch of device memory that runs are compared in. */
 typedef struct cgr__test_item {
@@ -19,20 +25,38 @@ typedef struct cgr__test_item {
   cgr_dtype dtype; /* NONE: bytes */
   int64_t row_bytes, stride;
   int32_t rows;
-  bool by_request; /* rows of requests without tokens do not count */
-  int64_t offset;  /* in cgr__test_run.content */
+  const int32_t *lens; /* rows of requests without tokens do not count; NULL: every row does */
+  bool of_next;        /* looked at after the next step */
+  int64_t offset;      /* in cgr__test_run.content */
 } cgr__test_item;
+
+/* What a step gets. */
+typedef struct cgr__test_batch {
+  cgr_key key;
+  int32_t num_requests, num_tokens;
+  int32_t *rows, *lens, *tokens; /* [max_requests], and [max_tokens] */
+  uint64_t *seeds;               /* [max_requests] of a request's tokens and of its data in staged buffers */
+} cgr__test_batch;
+
+/* Requests of the case, or other ones of a decoy. */
+typedef struct cgr__test_requests {
+  int32_t count, num_tokens;
+  int32_t *rows, *lens;            /* [max_requests] */
+  uint64_t *seeds;                 /* [max_requests] as of a batch */
+  int32_t *before;                 /* [max_requests][num_length_sets] tokens of each set in the cache before the step */
+  int32_t *first_page, *num_pages; /* [max_requests][num_groups] of the requests' own order of the given ones */
+  int32_t owned[CGR__MAX_GROUPS];  /* given pages that some request has: the first ones in that order */
+  int32_t turn[CGR__MAX_GROUPS];   /* where the order begins in the list */
+} cgr__test_requests;
 
 /* What a graph is tried with. */
 typedef struct cgr__test_case {
   cgr_key key;
-  int32_t num_requests, num_tokens;
-  int32_t set;                     /* whose tokens the key's steps have */
-  int32_t *rows, *lens, *tokens;   /* [max_requests], and [max_tokens] */
-  int32_t *before;                 /* [max_requests][num_length_sets] tokens of each set in the cache before the step */
-  int32_t *first_page, *num_pages; /* [max_requests][num_groups] of the case's own order of the given ones */
-  int32_t owned[CGR__MAX_GROUPS];  /* given pages that some request has: the first ones in that order */
-  int32_t turn[CGR__MAX_GROUPS];   /* where the order begins in the list */
+  int32_t set;           /* whose tokens the key's steps have */
+  cgr__test_requests of; /* the requests */
+  int32_t *first_lens;   /* [max_requests] tokens of the case's requests in the decoy */
+  int32_t *next_lens;    /* the same in the next step: 0 or 1 */
+  int32_t num_next;      /* tokens of the next step */
   int32_t num_items;
   cgr__test_item items[CGR__MAX_TEST_ITEMS];
   int64_t content_bytes;
@@ -57,20 +81,25 @@ typedef struct cgr__self_test {
   int32_t *tokens;          /* the second and the third, on the host */
   uint64_t *filled[3];      /* digests of the pages as each run fills them */
   cgr__test_case test_case; /* one at a time */
+  cgr__test_requests decoy; /* the requests of a decoy that are not the case's */
+  cgr__test_batch batch;    /* of one step */
+  int64_t *order;           /* [max_requests] */
+  unsigned char *block;     /* of the arrays of these, and of `data` */
+  unsigned char *data;      /* of the staged buffers that got a range, for one step */
   cgr__test_run runs[4];    /* the last: the first once more */
 } cgr__self_test;
 
 /* Tokens of length set `set` that request i has before the step, and after it. */
-static inline int32_t cgr__test_before(const cgr__self_test *t, int32_t i, int32_t set) {
-  return t->test_case.before[i * t->rt->setup.limits.num_sets + set];
+static inline int32_t cgr__test_before(const cgr__self_test *t, const cgr__test_requests *of, int32_t i, int32_t set) {
+  return of->before[i * t->rt->setup.limits.num_sets + set];
 }
-static inline int32_t cgr__test_after(const cgr__self_test *t, int32_t i, int32_t set) {
-  return cgr__test_before(t, i, set) + (set == t->test_case.set ? t->test_case.lens[i] : 0);
+static inline int32_t cgr__test_after(const cgr__self_test *t, const cgr__test_requests *of, int32_t i, int32_t set) {
+  return cgr__test_before(t, of, i, set) + (set == t->test_case.set ? of->lens[i] : 0);
 }
 
-/* Where in the list the p-th page of the case's order is. */
-static inline int32_t cgr__test_place(const cgr__self_test *t, int32_t group, int32_t p) {
-  return (int32_t)(((int64_t)t->test_case.turn[group] + p) % t->given.num_pages);
+/* Where in the list the p-th page of the requests' order is. */
+static inline int32_t cgr__test_place(const cgr__self_test *t, const cgr__test_requests *of, int32_t group, int32_t p) {
+  return (int32_t)(((int64_t)of->turn[group] + p) % t->given.num_pages);
 }
 /* The noise of a run. */
 static inline int cgr__test_noise(int run) { return run % 3; }
@@ -89,17 +118,47 @@ static inline size_t cgr__test_digest_offset(const cgr__self_test *t) {
   return (3 * cgr__test_list_length(t) * sizeof(int32_t) + 15) / 16 * 16;
 }
 
+/* check.c */
+cgr_status cgr__test_check(const cgr_runtime *rt, cgr_self_test *given);
+
 /* case.c. False: the given pages do not hold it, which is a finding. */
 bool cgr__test_compose(cgr__self_test *t, const cgr_key *key);
 uint64_t cgr__test_random(cgr__self_test *t, uint64_t below);
+static inline int32_t cgr__test_pick(cgr__self_test *t, int32_t below) { return (int32_t)cgr__test_random(t, (uint64_t)below); }
+/* A request of `len` new tokens, after some that fit its `share` of pages; in other length sets it has any that fit. */
+void cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t share);
+int32_t cgr__test_smallest_page(const cgr_runtime *rt);
+/* For qsort of int64_t: ascending. */
+int cgr__test_by_length(const void *a, const void *b);
+
+/* decoy.c. The tokens of the case's requests in the decoy and in the next step. */
+void cgr__test_compose_around(cgr__self_test *t);
+/* Draws the decoy's own requests: as many as there are rows for, on pages that no request of the case owns. */
+void cgr__test_compose_decoy(cgr__self_test *t);
+/* Fills t->batch for the decoy, with the requests of the case, with the other ones, or with both; for the case; and for the next
+ * step. */
+void cgr__test_batch_decoy(cgr__self_test *t, bool of_case, bool of_decoy);
+void cgr__test_batch_case(cgr__self_test *t, cgr_graph_kind kind);
+void cgr__test_batch_next(cgr__self_test *t);
+
+/* data.c: the engine's staged buffers. Checks cgr_self_test.staged. */
+cgr_status cgr__test_check_data(const cgr_runtime *rt, const cgr_self_test *given);
+/* Logs which buffers got no range. */
+void cgr__test_tell_unvaried(const cgr__self_test *t);
+/* How many bytes the data of one step takes. */
+size_t cgr__test_data_bytes(const cgr__self_test *t);
+/* Data for t->batch, an entry for each buffer of tokens or requests that got a range; returns how many. */
+int32_t cgr__test_batch_data(cgr__self_test *t, cgr_staged staged[]);
+/* Sets a row's data. */
+cgr_status cgr__test_set_row_data(cgr__self_test *t, int32_t row, uint64_t seed);
 
 /* run.c. Fills the pages with the noise of each run, and keeps what they sum up to. */
 cgr_status cgr__test_fill_pages(cgr__self_test *t);
-/* Runs the case, as run `index`, with this kind of step. `stale`: the byte that the step's buffers hold before it; `padding`: the
- * input id of padded tokens. */
+/* Runs the case, as run `index`, with this kind of step, between its decoy and its next step. `stale`: the byte that the step's
+ * buffers hold before it; `padding`: the input id of padded tokens. */
 cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding);
-/* Gives the case's rows back. */
-void cgr__test_close_rows(cgr__self_test *t);
+/* Gives all rows back. */
+void cgr__test_close_rows(cgr__self_test *t, cgr__test_requests *of);
 
 /* compare.c. Whether two runs of the case differ. Differences of two runs of the case become findings, with `text` for what they
  * are: "%s, ..."; returns how many. */
