@@ -264,22 +264,24 @@ typedef struct cgr_self_test {
 /* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture:
  * three runs of equal inputs, one eager and two replays. Each run has three steps.
  * - A decoy: an eager step of the same padded key. In it the rows of the test begin at length 0, with other tokens, lengths and
- *   staged data than in the test; so does whatever a model keeps for a row, if it resets that at position 0. Other rows differ
- *   from run to run. So the engine's own memory, and what its host code keeps, hold wrong values for a graph that lacks a kernel,
- *   a copy, a fill or a call, or that reads what an earlier step has left.
+ *   staged data than in the test; so does whatever a model keeps for a row, if it resets that at position 0. So the engine's own
+ *   memory, and what its host code keeps, hold wrong values for a graph that lacks a kernel, a copy, a fill or a call. In the
+ *   replays' runs there are more decoys, which differ.
  * - The step that is tested. Stale data in the step's buffers and after the rows' pages, the padded tokens and the unowned pages
  *   vary.
- * - The next step: eager, one token for each row. It shows whether the tested step left for later ones what it should.
+ * - The next step, of the same kind, with as many requests and tokens as the key holds: it goes on with the tokens that were
+ *   sampled, and shows whether the tested step has left for later ones what it should.
  *
- * These must be equal, bit for bit: the planned buffers except CGR_BUFFER_PLAN, every byte of the requests' pages, and, of both the
- * tested and the next step, the sampled tokens (CGR_BUFFER_NEXT_TOKENS) and the watched memory of real requests. No other given
- * page, and no read-trash page, may change. Whatever differs is a finding (CGR_ERROR_SELF_TEST), which names the key, what differs
- * and how; so is a `record` that does not do the same for equal inputs. It finds only what changes one of these: watch what your
- * sampler reads. Workspaces of backends hold zeros before a tested step. *count says how many findings there are, of which
- * `capacity` are written; the status is that of the first. A step that fails ends the test with its status.
+ * These must be equal, bit for bit: of the tested step the planned buffers except CGR_BUFFER_PLAN, and every byte of the requests'
+ * pages; of it and of the next step the sampled tokens (CGR_BUFFER_NEXT_TOKENS, and the result's) and the watched memory of real
+ * requests. No other given page, and no read-trash page, may change in the tested step. Whatever differs is a finding
+ * (CGR_ERROR_SELF_TEST), which names the key, what differs and how; so is a `record` that does not do the same for equal inputs. It
+ * finds only what changes one of these: watch what your sampler reads. Workspaces of backends hold zeros before a tested step.
+ * *count says how many findings there are, of which `capacity` are written; the status is that of the first. A step that fails
+ * ends the test with its status.
  *
  * Meanwhile no work of the engine, on any stream, may write the given pages, the read-trash pages or the watched memory. Each
- * graph takes nine steps (twelve if it holds one request), plus others that send the pages ahead; statistics count them as
+ * graph takes up to twelve steps, four of them replays, plus others that send the pages ahead; statistics count them as
  * CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be
  * replayed; CGR_ERROR_UNSUPPORTED when a group has a page table of the engine's; CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is
  * reserved.

@@ -21,7 +21,16 @@ int32_t cgr__test_smallest_page(const cgr_runtime *rt) {
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
-void cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t share) {
+/* Tokens before the step, of at most `room`. The case's first request is as long as can be, its second one begins; a single one
+ * is either. */
+static int32_t draw_before(cgr__self_test *t, const cgr__test_requests *of, int32_t i, int32_t room) {
+  bool of_case = of == &t->test_case.of;
+  if (of_case && i == 0 && (t->test_case.key.num_requests > 1 || cgr__test_pick(t, 2) > 0))
+    return room;
+  return of_case && i < 2 ? 0 : cgr__test_pick(t, room + 1);
+}
+
+int32_t cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t next, int32_t share) {
   const cgr_runtime *rt = t->rt;
   const int64_t most = (int64_t)share * cgr__test_smallest_page(rt);
   int32_t i = of->count++, sets = rt->setup.limits.num_sets;
@@ -29,16 +38,28 @@ void cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t le
   of->num_tokens += len;
   of->seeds[i] = cgr__test_random(t, UINT64_MAX);
   for (int32_t s = 0; s < sets; s++) {
-    int32_t longest = rt->setup.limits.max_lens[s];
-    int32_t room = (most < longest ? (int32_t)most : longest) - (s == t->test_case.set ? len : 0);
-    of->before[i * sets + s] = i == 0 ? room : cgr__test_pick(t, room + 1); /* one as long as can be */
+    int32_t longest = rt->setup.limits.max_lens[s], room = most < longest ? (int32_t)most : longest;
+    if (s == t->test_case.set) {
+      next = next <= room - len ? next : t->rt->graphs.exact_lengths ? 0 : room - len;
+      room -= len + next;
+    }
+    of->before[i * sets + s] = draw_before(t, of, i, room);
   }
   for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
-    int32_t size = rt->setup.groups[g].page_size, at = i * rt->setup.config.num_groups + g;
+    int32_t size = rt->setup.groups[g].page_size, set = rt->setup.groups[g].length_set;
+    int32_t at = i * rt->setup.config.num_groups + g, tokens = cgr__test_after(t, of, i, set);
+    tokens += set == t->test_case.set ? next : 0;
     of->first_page[at] = of->owned[g];
-    of->num_pages[at] = (cgr__test_after(t, of, i, rt->setup.groups[g].length_set) + size - 1) / size;
+    of->num_pages[at] = (tokens + size - 1) / size;
     of->owned[g] += of->num_pages[at];
   }
+  return next;
+}
+
+/* One of the case's. */
+static void add_request(cgr__self_test *t, int32_t len, int32_t next, int32_t share) {
+  int32_t i = t->test_case.of.count;
+  t->test_case.next_lens[i] = cgr__test_add_request(t, &t->test_case.of, len, next, share);
 }
 
 int cgr__test_by_length(const void *a, const void *b) {
@@ -47,37 +68,46 @@ int cgr__test_by_length(const void *a, const void *b) {
 }
 
 /* Decodes come first, for backends that ask for it. */
-static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t pages) {
+static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t later, int32_t pages) {
   int32_t length = t->test_case.key.query_len;
   int64_t *lens = t->order;
   int64_t page = cgr__test_smallest_page(t->rt), longest = t->rt->setup.limits.max_lens[t->test_case.set];
   bool exact = t->rt->graphs.exact_lengths;
-  while (exact && requests > 1 && pages / requests * page < length)
-    requests--;
-  int64_t room = pages / requests * page;
-  room = room < longest ? room : longest;
+  while (exact && requests + later > 1 && pages / (requests + later) * page < length)
+    *(later > 0 ? &later : &requests) -= 1;
+  int32_t share = pages / (requests + later);
+  int64_t room = share * page < longest ? share * page : longest;
   if (exact && room < length)
     return false;
   for (int32_t i = 0; i < requests; i++)
     lens[i] = exact ? length : 1 + cgr__test_pick(t, length < room ? length : (int32_t)room);
   qsort(lens, (size_t)requests, sizeof *lens, cgr__test_by_length);
-  for (int32_t i = 0; i < requests; i++)
-    cgr__test_add_request(t, &t->test_case.of, (int32_t)lens[i], pages / requests);
+  for (int32_t i = 0; i < requests + later; i++)
+    add_request(t, i < requests ? (int32_t)lens[i] : 0, exact ? length : 1, share);
+  t->test_case.num_requests = requests;
   return true;
 }
 
-/* Decodes, some requests without tokens, and at last one chunk, which has half of the pages. */
-static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t pages) {
+/* Decodes, some requests without tokens, and at last one chunk, which has half of the pages; in the next step it has all tokens
+ * that the others leave. */
+static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t later, int32_t pages) {
   const int64_t longest = t->rt->setup.limits.max_lens[t->test_case.set];
   int32_t tokens = fewer(t, t->test_case.key.num_tokens), page = cgr__test_smallest_page(t->rt);
   requests = requests < tokens ? requests : tokens;
-  int32_t share = pages / (2 * requests) > 0 ? pages / (2 * requests) : 1;
+  later = later < t->test_case.key.num_tokens - requests ? later : t->test_case.key.num_tokens - requests;
+  int32_t all = requests + later, share = pages / (2 * all) > 0 ? pages / (2 * all) : 1;
   for (int32_t i = 0; i + 1 < requests; i++)
-    cgr__test_add_request(t, &t->test_case.of, cgr__test_pick(t, 8) > 0, share);
-  share = pages - share * (requests - 1);
-  int64_t most = (int64_t)share * page < longest ? (int64_t)share * page : longest;
+    add_request(t, cgr__test_pick(t, 8) > 0, 1, share);
+  int32_t rest = pages - share * (all - 1);
+  int64_t most = (int64_t)rest * page < longest ? (int64_t)rest * page : longest;
+  int32_t left =
+      t->test_case.key.num_tokens - (all - 1); /* a token for each of the others, which the decoy and the next step need */
   tokens -= t->test_case.of.num_tokens;
-  cgr__test_add_request(t, &t->test_case.of, tokens < most ? tokens : (int32_t)most, share);
+  tokens = tokens < left ? tokens : left;
+  add_request(t, tokens < most ? tokens : (int32_t)most, left, rest);
+  for (int32_t i = 0; i < later; i++)
+    add_request(t, 0, 1, share);
+  t->test_case.num_requests = requests;
   return true;
 }
 
@@ -102,11 +132,12 @@ static void add_item(cgr__test_case *c, cgr__test_item item) {
   c->items[c->num_items++] = item;
 }
 
-/* Pages of all requests in a group. */
-static int32_t pages_of(const cgr__test_requests *of, int32_t group, int32_t num_groups) {
+/* Pages of the case's tokens in a group. */
+static int32_t pages_of(const cgr__self_test *t, int32_t group) {
+  const cgr_group *g = &t->rt->setup.groups[group];
   int32_t pages = 0;
-  for (int32_t i = 0; i < of->count; i++)
-    pages += of->num_pages[i * num_groups + group];
+  for (int32_t i = 0; i < t->test_case.num_requests; i++)
+    pages += (cgr__test_after(t, &t->test_case.of, i, g->length_set) + g->page_size - 1) / g->page_size;
   return pages;
 }
 
@@ -115,7 +146,7 @@ static int32_t compared_rows(const cgr__test_case *c, int id, const cgr__buffer_
   if (id == CGR_BUFFER_INPUT_IDS) /* the padding varies */
     return c->of.num_tokens;
   if (id == CGR_BUFFER_NEXT_TOKENS)
-    return samples ? c->of.count : -1;
+    return samples ? c->num_requests : -1;
   if (id == CGR_BUFFER_PLAN || shape->source == CGR__SOURCE_STATE || shape->source == CGR__SOURCE_WRITTEN)
     return -1;
   switch (shape->shape) {
@@ -142,13 +173,13 @@ static void add_buffers(cgr__self_test *t, bool samples) {
     cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, 0);
     for (int32_t copy = 0, copies = shape.copies; copy < copies; copy++) {
       shape = cgr__buffer_shape_of(&rt->setup.limits, id, copy);
-      int32_t pages = shape.shape == CGR__SHAPE_BATCH_PAGES ? pages_of(&c->of, copy, rt->setup.config.num_groups) : 0;
+      int32_t pages = shape.shape == CGR__SHAPE_BATCH_PAGES ? pages_of(t, copy) : 0;
       int32_t rows = compared_rows(c, id, &shape, pages, samples);
       int64_t bytes = (shape.shape == CGR__SHAPE_SCALARS ? shape.rows : shape.columns) * (int64_t)cgr_dtype_size(shape.dtype);
       const int32_t *lens = id == CGR_BUFFER_NEXT_TOKENS ? c->of.lens : NULL;
       if (rows > 0)
         add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[id][copy], shape.dtype, bytes, bytes, rows, lens,
-                                      false, 0 });
+                                      false, id == CGR_BUFFER_NEXT_TOKENS, 0 });
     }
   }
 }
@@ -159,7 +190,7 @@ static void add_next_tokens(cgr__self_test *t) {
   cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, CGR_BUFFER_NEXT_TOKENS, 0);
   int64_t bytes = shape.columns * (int64_t)cgr_dtype_size(shape.dtype);
   add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[CGR_BUFFER_NEXT_TOKENS][0], shape.dtype, bytes, bytes,
-                                c->of.count, c->next_lens, true, 0 });
+                                c->num_next, NULL, true, true, 0 });
 }
 
 static void add_watched(cgr__self_test *t, bool of_next) {
@@ -167,10 +198,10 @@ static void add_watched(cgr__self_test *t, bool of_next) {
   for (int32_t i = 0; i < t->given.num_watched; i++) {
     const cgr_watch *w = &t->given.watched[i];
     bool tokens = w->dimension == CGR_DIMENSION_TOKENS;
-    int32_t num_tokens = of_next ? c->num_next : c->of.num_tokens;
-    const int32_t *lens = of_next ? c->next_lens : c->of.lens;
+    int32_t num_tokens = of_next ? c->num_next_tokens : c->of.num_tokens;
+    int32_t num_requests = of_next ? c->num_next : c->num_requests;
     add_item(c, (cgr__test_item){ w->name, w->data, CGR_DTYPE_NONE, w->row_bytes, w->stride_bytes,
-                                  tokens ? num_tokens : c->of.count, tokens ? NULL : lens, of_next, 0 });
+                                  tokens ? num_tokens : num_requests, tokens || of_next ? NULL : c->of.lens, of_next, false, 0 });
   }
 }
 
@@ -179,6 +210,9 @@ static void add_items(cgr__self_test *t) {
   bool samples = t->test_case.set == 0 && t->rt->setup.config.num_groups > 0; /* other sets do not, nor does an encoder alone */
   add_buffers(t, samples);
   add_watched(t, false);
+  if (samples)
+    add_item(&t->test_case, (cgr__test_item){ "tokens of the result", NULL, CGR_DTYPE_I32, sizeof(int32_t), sizeof(int32_t),
+                                              t->test_case.num_requests, t->test_case.of.lens, false, false, 0 });
   if (t->test_case.num_next == 0)
     return;
   if (samples)
@@ -198,7 +232,8 @@ bool cgr__test_compose(cgr__self_test *t, const cgr_key *key) {
   memset(c->of.owned, 0, sizeof c->of.owned);
   int32_t requests = fewer(t, key->num_requests);
   requests = requests < pages ? requests : pages;
-  bool fits = key->query_len > 0 ? compose_uniform(t, requests, pages) : compose_mixed(t, requests, pages);
+  int32_t later = (key->num_requests < pages ? key->num_requests : pages) - requests;
+  bool fits = key->query_len > 0 ? compose_uniform(t, requests, later, pages) : compose_mixed(t, requests, later, pages);
   turn_pages(t);
   cgr__test_compose_around(t);
   add_items(t);

@@ -4,66 +4,61 @@
 
 #include "runtime/self_test/self_test.h"
 
-/* Change the seed of a request of the case to what it has in the steps around it; not in the low bits, which count its tokens. */
-#define SEED_OF_DECOY ((uint64_t)1 << 62)
+/* Changes the seed of a request of the case to what it has in the next step; not in the low bits, which count its tokens. */
 #define SEED_OF_NEXT ((uint64_t)1 << 63)
+
+static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ----------------------------------------------------------------------------------------------------- the case's requests */
 
-/* No shorter than in the case, so that the decoy's tokens reach as far; tokens that are left go to the last one. */
+/* Where the request's own pages end, at least. */
+static int32_t capacity_of(const cgr__self_test *t, int32_t i) {
+  const cgr__test_case *c = &t->test_case;
+  return cgr__test_after(t, &c->of, i, c->set) + c->next_lens[i];
+}
+
+/* No shorter than in the case, so that the decoy's tokens reach as far; tokens that are left go to the chunk. */
 static void compose_first(cgr__self_test *t) {
   cgr__test_case *c = &t->test_case;
   int32_t n = c->of.count, length = c->key.query_len, left = c->key.num_tokens - c->of.num_tokens;
   for (int32_t i = 0; i < n; i++) {
-    int32_t after = cgr__test_after(t, &c->of, i, c->set);
     int32_t len = length > 0 ? length : c->of.lens[i] > 0 ? c->of.lens[i] : left > 0;
-    c->first_lens[i] = len < after ? len : after;
+    c->first_lens[i] = smaller(len, capacity_of(t, i));
     left -= c->first_lens[i] - c->of.lens[i];
   }
   if (length > 0 || n == 0)
     return;
-  int32_t others = c->key.num_requests - n < left ? c->key.num_requests - n : left; /* one token for each other request */
-  int32_t more = (left - others) / (others > 0 ? 2 : 1), after = cgr__test_after(t, &c->of, n - 1, c->set);
-  c->first_lens[n - 1] = c->first_lens[n - 1] + more < after ? c->first_lens[n - 1] + more : after;
+  int32_t chunk = c->num_requests - 1;
+  c->first_lens[chunk] = smaller(c->first_lens[chunk] + left, capacity_of(t, chunk));
 }
 
 void cgr__test_compose_around(cgr__self_test *t) {
   cgr__test_case *c = &t->test_case;
   compose_first(t);
-  c->num_next = 0;
+  c->num_next = c->num_next_tokens = 0;
   for (int32_t i = 0; i < c->of.count; i++) {
-    /* Of a row that the decoy has reset, and not at position 0: that would reset it again. */
-    c->next_lens[i] = c->first_lens[i] > 0 && cgr__test_after(t, &c->of, i, c->set) > 1;
-    c->num_next += c->next_lens[i];
+    if (c->first_lens[i] == 0 && cgr__test_after(t, &c->of, i, c->set) > 0)
+      c->next_lens[i] = 0; /* what a model keeps for the row has not been reset */
+    c->num_next += c->next_lens[i] > 0;
+    c->num_next_tokens += c->next_lens[i];
   }
 }
 
 /* ------------------------------------------------------------------------------------------------------ the other requests */
 
-/* Pages of the group with the fewest that no request of the case owns. */
+/* Pages of the group with the fewest that the case's requests do not own. */
 static int32_t free_pages(const cgr__self_test *t) {
   int32_t pages = INT32_MAX;
-  for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++) {
-    int32_t left = t->given.num_pages - t->test_case.of.owned[g];
-    pages = left < pages ? left : pages;
-  }
+  for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++)
+    pages = smaller(pages, t->given.num_pages - t->test_case.of.owned[g]);
   return pages;
-}
-
-static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
-
-static int32_t sum(const int32_t *values, int32_t count) {
-  int32_t all = 0;
-  for (int32_t i = 0; i < count; i++)
-    all += values[i];
-  return all;
 }
 
 static void add_uniform(cgr__self_test *t, int32_t count, int32_t share, int32_t room) {
   int32_t length = t->test_case.key.query_len;
   bool exact = t->rt->graphs.exact_lengths;
   for (int32_t i = 0; i < count && !(exact && room < length); i++)
-    cgr__test_add_request(t, &t->decoy, exact ? length : 1 + cgr__test_pick(t, smaller(length, room)), share);
+    (void)cgr__test_add_request(t, &t->decoy, exact ? length : 1 + cgr__test_pick(t, smaller(length, room)), 0, share);
 }
 
 /* One of them is a chunk. */
@@ -71,32 +66,29 @@ static void add_mixed(cgr__self_test *t, int32_t count, int32_t tokens, int32_t 
   count = smaller(count, tokens);
   for (int32_t i = 0; i < count; i++) {
     int32_t most = i + 1 < count ? 1 : smaller(room, tokens - i);
-    cgr__test_add_request(t, &t->decoy, 1 + cgr__test_pick(t, most), share);
+    (void)cgr__test_add_request(t, &t->decoy, 1 + cgr__test_pick(t, most), 0, share);
   }
 }
 
 void cgr__test_compose_decoy(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
   cgr__test_requests *d = &t->decoy;
-  int32_t n = c->of.count, left = c->key.num_requests - n, tokens = c->key.num_tokens - sum(c->first_lens, n);
+  int32_t pages = free_pages(t), count = smaller(c->key.num_requests, t->rt->rows.max_rows - c->of.count);
   d->count = d->num_tokens = 0;
   for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++) {
     d->owned[g] = 0;
     d->turn[g] = cgr__test_place(t, &c->of, g, c->of.owned[g]);
   }
-  if (left == 0) /* they have a step of their own */
-    left = c->key.num_requests, tokens = c->key.num_tokens;
-  int32_t pages = free_pages(t);
-  int32_t count = smaller(smaller(left, t->rt->rows.max_rows - n), pages);
+  count = smaller(count, pages);
   if (count == 0)
     return;
-  int32_t share = smaller(pages / count, 1 << 20);
+  int32_t share = smaller(pages / count, 1 << 20), longest = t->rt->setup.limits.max_lens[c->set];
   int64_t most = (int64_t)share * cgr__test_smallest_page(t->rt);
-  int32_t longest = t->rt->setup.limits.max_lens[c->set], room = most < longest ? (int32_t)most : longest;
+  int32_t room = most < longest ? (int32_t)most : longest;
   if (c->key.query_len > 0)
     add_uniform(t, count, share, room);
   else
-    add_mixed(t, count, tokens, share, room);
+    add_mixed(t, count, c->key.num_tokens, share, room);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- the batches */
@@ -116,39 +108,68 @@ static void add_to_batch(cgr__test_batch *b, const cgr__self_test *t, int32_t ro
     b->tokens[b->num_tokens++] = (int32_t)(cgr__pages_mix(seed + (uint64_t)k) % (uint64_t)t->given.max_token);
 }
 
-/* Ascending lengths put the decodes first, whatever a backend takes for one; and the other requests before those of the case. */
-void cgr__test_batch_decoy(cgr__self_test *t, bool of_case, bool of_decoy) {
-  const cgr__test_case *c = &t->test_case;
-  const cgr__test_requests *d = &t->decoy;
-  int32_t others = of_decoy ? d->count : 0, count = others + (of_case ? c->of.count : 0);
-  begin_batch(t, &c->key, CGR_KIND_NONE);
+/* Ascending lengths put the decodes first, whatever a backend takes for one. Requests without tokens are left out. Returns how
+ * many entries of t->order name a request in their low half. */
+static int32_t sort(cgr__self_test *t, const int32_t *lens, int32_t count) {
+  int32_t with_tokens = 0;
   for (int32_t i = 0; i < count; i++)
-    t->order[i] = ((int64_t)(i < others ? d->lens[i] : c->first_lens[i - others]) << 32) + i;
-  qsort(t->order, (size_t)count, sizeof *t->order, cgr__test_by_length);
-  for (int32_t i = 0; i < count; i++) {
-    int32_t at = (int32_t)(t->order[i] & INT32_MAX), len = (int32_t)(t->order[i] >> 32);
-    if (at < others)
-      add_to_batch(&t->batch, t, d->rows[at], len, d->seeds[at]);
-    else
-      add_to_batch(&t->batch, t, c->of.rows[at - others], len, c->of.seeds[at - others] ^ SEED_OF_DECOY);
+    if (lens[i] > 0)
+      t->order[with_tokens++] = ((int64_t)lens[i] << 32) + i;
+  qsort(t->order, (size_t)with_tokens, sizeof *t->order, cgr__test_by_length);
+  return with_tokens;
+}
+
+void cgr__test_batch_first(cgr__self_test *t, uint64_t seed) {
+  const cgr__test_case *c = &t->test_case;
+  begin_batch(t, &c->key, CGR_KIND_NONE);
+  for (int32_t k = 0, count = sort(t, c->first_lens, c->of.count); k < count; k++) {
+    int32_t i = (int32_t)(t->order[k] & INT32_MAX);
+    add_to_batch(&t->batch, t, c->of.rows[i], c->first_lens[i], c->of.seeds[i] ^ seed);
+  }
+}
+
+void cgr__test_batch_decoy(cgr__self_test *t) {
+  const cgr__test_requests *d = &t->decoy;
+  begin_batch(t, &t->test_case.key, CGR_KIND_NONE);
+  for (int32_t k = 0, count = sort(t, d->lens, d->count); k < count; k++) {
+    int32_t i = (int32_t)(t->order[k] & INT32_MAX);
+    add_to_batch(&t->batch, t, d->rows[i], d->lens[i], d->seeds[i]);
   }
 }
 
 void cgr__test_batch_case(cgr__self_test *t, cgr_graph_kind kind) {
   const cgr__test_case *c = &t->test_case;
   begin_batch(t, &c->key, kind);
-  for (int32_t i = 0; i < c->of.count; i++)
+  for (int32_t i = 0; i < c->num_requests; i++)
     add_to_batch(&t->batch, t, c->of.rows[i], c->of.lens[i], c->of.seeds[i]);
 }
 
-/* Not padded: host code that keeps something for each size has to do it again in the decoy that follows. */
-void cgr__test_batch_next(cgr__self_test *t) {
+/* The rows go on with the tokens that the case has sampled for them. */
+cgr_status cgr__test_batch_next(cgr__self_test *t, cgr_graph_kind kind) {
+  const cgr__test_case *c = &t->test_case;
+  cgr__test_batch *b = &t->batch;
+  begin_batch(t, &c->key, kind);
+  for (int32_t k = 0, count = sort(t, c->next_lens, c->of.count); k < count; k++) {
+    cgr_request_info info = CGR_REQUEST_INFO_INIT;
+    int32_t i = (int32_t)(t->order[k] & INT32_MAX), at = b->num_tokens;
+    CGR__TRY(cgr_request_get_info(t->rt, c->of.rows[i], &info));
+    add_to_batch(b, t, c->of.rows[i], c->next_lens[i], c->of.seeds[i] ^ SEED_OF_NEXT);
+    if (info.has_token && c->set == 0 && c->next_has_sampled)
+      b->tokens[at] = CGR_TOKEN_LAST;
+  }
+  return CGR_OK;
+}
+
+bool cgr__test_batch_other(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
   cgr_key key = c->key;
-  key.num_requests = c->of.count;
-  key.num_tokens = c->num_next;
+  key.num_requests = 1;
+  key.num_tokens = c->key.num_tokens == 1 ? 2 : 1;
   key.query_len = 0;
   begin_batch(t, &key, CGR_KIND_NONE);
-  for (int32_t i = 0; i < c->of.count; i++)
-    add_to_batch(&t->batch, t, c->of.rows[i], c->next_lens[i], c->of.seeds[i] ^ SEED_OF_NEXT);
+  int32_t most = c->set == 0 ? capacity_of(t, 0) : c->first_lens[0];
+  if (key.num_tokens > t->rt->setup.config.max_tokens || key.num_tokens > most)
+    return false;
+  add_to_batch(&t->batch, t, c->of.rows[0], key.num_tokens, cgr__test_random(t, UINT64_MAX));
+  return true;
 }

@@ -1,5 +1,6 @@
 /* One run of a self-test: the state before each of its steps, the steps, and what they left. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/self_test/self_test.h"
 
@@ -10,6 +11,9 @@ static cgr_status sync(cgr__self_test *t) {
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- pages */
+
+/* Changes the seed of a request of the case to what it has in the decoy; not in the low bits, which count its tokens. */
+#define SEED_OF_DECOY ((uint64_t)1 << 62)
 
 /* Lists of pages on the device. */
 enum list { LIST_PAGES, LIST_BEFORE, LIST_AFTER };
@@ -185,6 +189,20 @@ static cgr_status open_rows(cgr__self_test *t, cgr__test_requests *of) {
   return CGR_OK;
 }
 
+cgr_status cgr__test_shuffle_rows(cgr__self_test *t) {
+  int32_t count = 2 * t->rt->setup.config.max_requests, row;
+  count = count < t->rt->rows.max_rows ? count : t->rt->rows.max_rows;
+  for (int32_t i = 0; i < count; i++) {
+    int32_t other = cgr__test_pick(t, i + 1);
+    CGR__TRY(cgr_request_open(t->rt, 0, &row));
+    t->order[i] = t->order[other];
+    t->order[other] = row;
+  }
+  for (int32_t i = 0; i < count; i++)
+    CGR__TRY(cgr_request_close(t->rt, (int32_t)t->order[i]));
+  return CGR_OK;
+}
+
 static cgr_status set_length(cgr__self_test *t, int32_t row, int32_t tokens) {
   CGR__TRY(cgr_request_set_length(t->rt, row, tokens));
   t->rt->rows.row[row].adopted = false; /* its tokens are there: all runs are such steps as most of an engine's */
@@ -203,10 +221,9 @@ static cgr_status set_rows(cgr__self_test *t, const cgr__test_requests *of) {
 }
 
 /* At length 0, with other data. They see no token but their own, so that all runs leave them in the same state. */
-static cgr_status reset_rows(cgr__self_test *t, int run) {
+static cgr_status reset_rows(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
   for (int32_t i = 0; i < c->of.count; i++) {
-    CGR__TRY(give_spare_pages(t, i, run));
     CGR__TRY(set_length(t, c->of.rows[i], 0));
     for (int32_t s = 1; s < t->rt->setup.limits.num_sets; s++)
       CGR__TRY(cgr_request_set_other_length(t->rt, c->of.rows[i], s, s == c->set ? c->first_lens[i] : 0));
@@ -239,7 +256,7 @@ void cgr__test_close_rows(cgr__self_test *t, cgr__test_requests *of) {
 /* ----------------------------------------------------------------------------------------------------------------- steps */
 
 /* Runs t->batch. */
-static cgr_status run_batch(cgr__self_test *t) {
+static cgr_status run_batch(cgr__self_test *t, cgr_step_result *result) {
   const cgr__test_batch *b = &t->batch;
   cgr_batch batch = CGR_BATCH_INIT;
   cgr_step step = CGR_STEP_INIT;
@@ -260,7 +277,7 @@ static cgr_status run_batch(cgr__self_test *t) {
       (void)cgr_step_cancel(t->rt, &step);
     return status;
   }
-  return cgr_step_wait(t->rt, 0, step.seq, -1, NULL);
+  return cgr_step_wait(t->rt, 0, step.seq, -1, result);
 }
 
 static cgr_status read_items(cgr__self_test *t, cgr__test_run *run, bool of_next) {
@@ -268,30 +285,57 @@ static cgr_status read_items(cgr__self_test *t, cgr__test_run *run, bool of_next
   int error = 0;
   for (int32_t i = 0; i < c->num_items && !error; i++) {
     const cgr__test_item *item = &c->items[i];
-    if (item->of_next == of_next)
+    if (item->of_next == of_next && item->data)
       error = t->rt->dev->ops->copy(t->rt->dev, run->content + item->offset, item->data,
                                     (size_t)((item->rows - 1) * item->stride + item->row_bytes), t->rt->own_stream);
   }
   return failed(t, error, "cgr_runtime_self_test: reading what the step wrote");
 }
 
-/* The other requests come last, if they cannot be in the same step: they have to differ from run to run, the case's must not. */
-static cgr_status run_decoy(cgr__self_test *t, int run) {
+/* What the host is told. */
+static void keep_result(const cgr__self_test *t, cgr__test_run *run, const cgr_step_result *result) {
   const cgr__test_case *c = &t->test_case;
-  bool together = c->of.count < c->key.num_requests;
-  CGR__TRY(open_rows(t, &t->test_case.of));
-  CGR__TRY(reset_rows(t, run));
+  for (int32_t i = 0; i < c->num_items; i++)
+    for (int32_t r = 0; r < c->items[i].rows && !c->items[i].data; r++)
+      if (r < result->num_requests && result->num_tokens[r] > 0)
+        memcpy(run->content + c->items[i].offset + r * c->items[i].stride, &result->tokens[r * result->token_stride],
+               sizeof *result->tokens);
+}
+
+/* Host code that does something once for each size has to do it again after a step of another size. It has done so for this
+ * decoy, and not for the one after it. */
+static cgr_status run_earlier_decoy(cgr__self_test *t) {
+  if (cgr__test_batch_other(t))
+    CGR__TRY(run_batch(t, NULL));
+  CGR__TRY(reset_rows(t));
+  cgr__test_batch_first(t, cgr__test_random(t, UINT64_MAX));
+  return run_batch(t, NULL);
+}
+
+/* Of rows that are in no other step. */
+static cgr_status run_later_decoy(cgr__self_test *t) {
   cgr__test_compose_decoy(t);
+  if (t->decoy.count == 0)
+    return CGR_OK;
   CGR__TRY(open_rows(t, &t->decoy));
   CGR__TRY(set_rows(t, &t->decoy));
-  cgr__test_batch_decoy(t, true, together);
-  CGR__TRY(run_batch(t));
-  if (!together && t->decoy.count > 0) {
-    cgr__test_batch_decoy(t, false, true);
-    CGR__TRY(run_batch(t));
-  }
+  cgr__test_batch_decoy(t);
+  CGR__TRY(run_batch(t, NULL));
   cgr__test_close_rows(t, &t->decoy);
   return CGR_OK;
+}
+
+static cgr_status run_decoy(cgr__self_test *t, int run) {
+  CGR__TRY(open_rows(t, &t->test_case.of));
+  for (int32_t i = 0; i < t->test_case.of.count; i++)
+    CGR__TRY(give_spare_pages(t, i, run));
+  CGR__TRY(reset_rows(t));
+  if (run == 1)
+    CGR__TRY(run_earlier_decoy(t));
+  CGR__TRY(reset_rows(t));
+  cgr__test_batch_first(t, SEED_OF_DECOY);
+  CGR__TRY(run_batch(t, NULL));
+  return run == 2 ? run_later_decoy(t) : CGR_OK;
 }
 
 static cgr_status run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding) {
@@ -301,26 +345,48 @@ static cgr_status run_case(cgr__self_test *t, int index, cgr_graph_kind kind, in
   CGR__TRY(fill_pages(t, index, true));
   CGR__TRY(make_stale(t, stale, &padding));
   cgr__test_batch_case(t, kind);
-  cgr_status status = run_batch(t);
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  cgr_status status = run_batch(t, &result);
   if (status != CGR_OK) {
     (void)sync(t); /* `padding` is read until then */
     return status;
   }
+  keep_result(t, &t->runs[index], &result);
   CGR__TRY(digest_pages(t, true, t->runs[index].digests));
   CGR__TRY(read_items(t, &t->runs[index], false));
   return sync(t);
 }
 
-/* The last token of each row once more: no page has to be found for it. */
-static cgr_status run_next(cgr__self_test *t, cgr__test_run *run) {
+/* Whether what has been sampled can be the input of the next step. What is missing in a graph may leave anything there, and then
+ * the case differs. */
+static bool has_good_tokens(const cgr__self_test *t, const cgr__test_run *run) {
   const cgr__test_case *c = &t->test_case;
-  if (c->num_next == 0)
+  int32_t token;
+  for (int32_t i = 0; i < c->num_items; i++)
+    for (int32_t r = 0; r < c->items[i].rows; r++) {
+      const cgr__test_item *item = &c->items[i];
+      if (!item->is_sampled || item->of_next || item->lens[r] == 0)
+        continue;
+      memcpy(&token, run->content + item->offset + r * item->stride, sizeof token);
+      if (token < 0 || token >= t->given.max_token)
+        return false;
+    }
+  return true;
+}
+
+/* The first run says whether the engine samples tokens of the given vocabulary at all. */
+static cgr_status run_next(cgr__self_test *t, cgr__test_run *run, cgr_graph_kind kind) {
+  cgr__test_case *c = &t->test_case;
+  bool good = has_good_tokens(t, run);
+  if (run == &t->runs[0])
+    c->next_has_sampled = good;
+  run->has_next = c->num_next > 0 && (good || !c->next_has_sampled);
+  if (!run->has_next)
     return CGR_OK;
-  for (int32_t i = 0; i < c->of.count && c->set == 0; i++)
-    if (c->next_lens[i] > 0)
-      CGR__TRY(set_length(t, c->of.rows[i], cgr__test_after(t, &c->of, i, 0) - 1));
-  cgr__test_batch_next(t);
-  CGR__TRY(run_batch(t));
+  for (int32_t i = 0; i < c->of.count && c->set > 0; i++)
+    CGR__TRY(cgr_request_set_other_length(t->rt, c->of.rows[i], c->set, cgr__test_after(t, &c->of, i, c->set) + c->next_lens[i]));
+  CGR__TRY(cgr__test_batch_next(t, kind));
+  CGR__TRY(run_batch(t, NULL));
   CGR__TRY(read_items(t, run, true));
   return sync(t);
 }
@@ -334,5 +400,5 @@ cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind,
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %zu bytes", bytes);
   CGR__TRY(run_decoy(t, index));
   CGR__TRY(run_case(t, index, kind, stale, padding));
-  return run_next(t, run);
+  return run_next(t, run, kind);
 }

@@ -41,7 +41,7 @@ static size_t lay_out(cgr__self_test *t, unsigned char *base) {
   t->batch.lens = take(&b, r, sizeof *t->batch.lens);
   t->batch.seeds = take(&b, r, sizeof *t->batch.seeds);
   t->batch.tokens = take(&b, (size_t)t->rt->setup.config.max_tokens, sizeof *t->batch.tokens);
-  t->order = take(&b, r, sizeof *t->order);
+  t->order = take(&b, 2 * r, sizeof *t->order);
   t->data = take(&b, cgr__test_data_bytes(t), 1);
   return b.used;
 }
@@ -138,6 +138,7 @@ static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
     return CGR_OK;
   }
   cgr_graph_kind kind = (cgr_graph_kind)key->kind;
+  CGR__TRY(cgr__test_shuffle_rows(t));
   CGR__TRY(cgr__test_run_case(t, 0, CGR_KIND_NONE, 0x00, 0));
   CGR__TRY(cgr__test_run_case(t, 1, kind, 0xff, 0));
   CGR__TRY(cgr__test_run_case(t, 2, kind, 0x55, t->given.max_token - 1));

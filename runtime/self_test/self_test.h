@@ -1,9 +1,14 @@
 /* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth if
  * they differ. A run has three steps:
  *
- *   the decoy   eager, of the same padded key: the case's rows from length 0, which resets what a model keeps for a row, and
- * other rows that differ from run to run. It leaves wrong values wherever the engine computes outside of cgr's buffers the case
- * eager or a replay: what is compared the next    eager, a token for each row: it reads what the case left for later steps
+ *   the decoy: eager, of the same padded key, with other tokens, lengths and staged data. The case's rows begin at length 0,
+ * which resets what a model keeps for a row. It leaves wrong values wherever the engine computes outside of cgr's buffers. One
+ * run has a second one before it, one a second one after it.
+ *
+ *   the case: eager or a replay. This is what is compared.
+ *
+ *   the next: of the same kind as the case, whose rows go on from where it has left them; as many requests and tokens as the key
+ *   has room for.
  *
  *   self_test.c   the call: memory, the walk over the graphs     check.c     what the caller gives
  *   case.c        what a graph is tried with                     decoy.c     the steps around it
@@ -16,17 +21,18 @@
 #include "runtime/runtime.h"
 
 #define CGR__MAX_WATCHED 32
-#define CGR__MAX_TEST_ITEMS (CGR__BUFFER_COUNT * CGR__MAX_GROUPS + 1 + 2 * CGR__MAX_WATCHED)
+#define CGR__MAX_TEST_ITEMS (CGR__BUFFER_COUNT * CGR__MAX_GROUPS + 2 + 2 * CGR__MAX_WATCHED)
 
 /* A stretch of device memory that runs are compared in. */
 typedef struct cgr__test_item {
   const char *name;
-  const void *data;
-  cgr_dtype dtype; /* NONE: bytes */
+  const void *data; /* NULL: on the host, of the step's result */
+  cgr_dtype dtype;  /* NONE: bytes */
   int64_t row_bytes, stride;
   int32_t rows;
   const int32_t *lens; /* rows of requests without tokens do not count; NULL: every row does */
   bool of_next;        /* looked at after the next step */
+  bool is_sampled;     /* tokens that have been sampled */
   int64_t offset;      /* in cgr__test_run.content */
 } cgr__test_item;
 
@@ -53,10 +59,13 @@ typedef struct cgr__test_requests {
 typedef struct cgr__test_case {
   cgr_key key;
   int32_t set;           /* whose tokens the key's steps have */
-  cgr__test_requests of; /* the requests */
-  int32_t *first_lens;   /* [max_requests] tokens of the case's requests in the decoy */
-  int32_t *next_lens;    /* the same in the next step: 0 or 1 */
-  int32_t num_next;      /* tokens of the next step */
+  cgr__test_requests of; /* the requests: those of the case, then some that come in only in the next step */
+  int32_t num_requests;  /* of the case */
+  int32_t *first_lens;   /* [max_requests] tokens of the requests in the decoy */
+  int32_t *next_lens;    /* the same in the next step; 0: it is not in it */
+  int32_t num_next;      /* requests of the next step */
+  int32_t num_next_tokens;
+  bool next_has_sampled; /* its first tokens are those that the case has sampled */
   int32_t num_items;
   cgr__test_item items[CGR__MAX_TEST_ITEMS];
   int64_t content_bytes;
@@ -66,6 +75,7 @@ typedef struct cgr__test_case {
 typedef struct cgr__test_run {
   uint64_t *digests;      /* [caches][2][num_pages + 1] */
   unsigned char *content; /* of the items */
+  bool has_next;          /* what it has of the next step */
 } cgr__test_run;
 
 typedef struct cgr__self_test {
@@ -81,9 +91,9 @@ typedef struct cgr__self_test {
   int32_t *tokens;          /* the second and the third, on the host */
   uint64_t *filled[3];      /* digests of the pages as each run fills them */
   cgr__test_case test_case; /* one at a time */
-  cgr__test_requests decoy; /* the requests of a decoy that are not the case's */
+  cgr__test_requests decoy; /* the requests of a decoy that are in no other step */
   cgr__test_batch batch;    /* of one step */
-  int64_t *order;           /* [max_requests] */
+  int64_t *order;           /* [2 * max_requests] */
   unsigned char *block;     /* of the arrays of these, and of `data` */
   unsigned char *data;      /* of the staged buffers that got a range, for one step */
   cgr__test_run runs[4];    /* the last: the first once more */
@@ -125,21 +135,24 @@ cgr_status cgr__test_check(const cgr_runtime *rt, cgr_self_test *given);
 bool cgr__test_compose(cgr__self_test *t, const cgr_key *key);
 uint64_t cgr__test_random(cgr__self_test *t, uint64_t below);
 static inline int32_t cgr__test_pick(cgr__self_test *t, int32_t below) { return (int32_t)cgr__test_random(t, (uint64_t)below); }
-/* A request of `len` new tokens, after some that fit its `share` of pages; in other length sets it has any that fit. */
-void cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t share);
+/* A request of `len` new tokens, after some that fit its `share` of pages; in other length sets it has any that fit. Returns with
+ * how many tokens it can go on in the next step, at most `next`. */
+int32_t cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t next, int32_t share);
 int32_t cgr__test_smallest_page(const cgr_runtime *rt);
 /* For qsort of int64_t: ascending. */
 int cgr__test_by_length(const void *a, const void *b);
 
-/* decoy.c. The tokens of the case's requests in the decoy and in the next step. */
+/* decoy.c. The tokens of the requests in the decoy and in the next step. */
 void cgr__test_compose_around(cgr__self_test *t);
-/* Draws the decoy's own requests: as many as there are rows for, on pages that no request of the case owns. */
+/* Draws a decoy's own requests: as many as there is room for, on pages that no other request owns. */
 void cgr__test_compose_decoy(cgr__self_test *t);
-/* Fills t->batch for the decoy, with the requests of the case, with the other ones, or with both; for the case; and for the next
- * step. */
-void cgr__test_batch_decoy(cgr__self_test *t, bool of_case, bool of_decoy);
+/* Fill t->batch: the case's rows in the decoy, with tokens of `seed`; the decoy's own requests; the case; the next step; one
+ * request of the case, in a step of another size than the key's, which fits if the answer is true. */
+void cgr__test_batch_first(cgr__self_test *t, uint64_t seed);
+void cgr__test_batch_decoy(cgr__self_test *t);
 void cgr__test_batch_case(cgr__self_test *t, cgr_graph_kind kind);
-void cgr__test_batch_next(cgr__self_test *t);
+cgr_status cgr__test_batch_next(cgr__self_test *t, cgr_graph_kind kind);
+bool cgr__test_batch_other(cgr__self_test *t);
 
 /* data.c: the engine's staged buffers. Checks cgr_self_test.staged. */
 cgr_status cgr__test_check_data(const cgr_runtime *rt, const cgr_self_test *given);
@@ -157,6 +170,8 @@ cgr_status cgr__test_fill_pages(cgr__self_test *t);
 /* Runs the case, as run `index`, with this kind of step, between its decoy and its next step. `stale`: the byte that the step's
  * buffers hold before it; `padding`: the input id of padded tokens. */
 cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding);
+/* The next rows that are opened have other numbers than the last ones. */
+cgr_status cgr__test_shuffle_rows(cgr__self_test *t);
 /* Gives all rows back. */
 void cgr__test_close_rows(cgr__self_test *t, cgr__test_requests *of);
 

@@ -23,7 +23,9 @@ protected:
     options.mode = mode;
     options.adjust = std::move(adjust);
     options.batch_invariant = false;
-    options.mixed = { { 1, 1 }, { 8, 3 }, { 40, 12 }, { 200, 12 } };
+    options.mixed = { { 8, 3 }, { 40, 12 } };
+    if (!GetParam().IsCuda()) // whose attention takes its time
+      options.model = { { { 0, 2, 2, 64, CGR_DTYPE_BF16 }, { 1, 4, 1, 64, CGR_DTYPE_FP32 } }, 512, 1344 };
     engine_.reset();
     engine_ = std::make_unique<RowEngine>(GetParam(), Seed(), options);
   }
@@ -51,15 +53,15 @@ protected:
       return cgr_runtime_self_test(engine_->rt, &test, findings, room, count);
     });
   }
-  // Three runs of a decoy, the case and the next step. A graph of one request has no room for the decoy's other ones, which get a
-  // step of their own.
+  // Three runs of a decoy, the case and the next step; the second has another decoy, after a step of another size, the third one
+  // has another decoy of other rows.
   uint64_t StepsOfATest() {
     uint64_t steps = 0;
     for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
       cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
       CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_->rt, i, &stats));
       if (stats.state == CGR_GRAPH_READY)
-        steps += stats.key.num_requests == 1 ? 12 : 9;
+        steps += 12;
     }
     return steps;
   }
@@ -130,14 +132,14 @@ TEST_P(SelfTest, TriesEveryKindOfKey) {
     cgr_stats stats = CGR_STATS_INIT;
     CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &stats));
     const int32_t lengths = support == CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE ? 1 : 3;
-    EXPECT_EQ(stats.num_graphs, 2 * (4 * lengths + 4));
+    EXPECT_EQ(stats.num_graphs, 2 * (4 * lengths + 2));
     cgr_self_test test = TestWatching(40);
     for (uint32_t n = 0; n < runs; n++) {
       test.seed = uint32_t(Seed()) + n;
       ExpectNothing(Run(test));
     }
     CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &stats));
-    EXPECT_EQ(stats.by_reason[CGR_KIND_NONE][CGR_REASON_FORCED], runs * (StepsOfATest() - 2 * uint64_t(stats.num_graphs)));
+    EXPECT_EQ(stats.by_reason[CGR_KIND_NONE][CGR_REASON_FORCED], runs * (StepsOfATest() - 4 * uint64_t(stats.num_graphs)));
     ExpectGoodSteps();
   }
 }
@@ -173,7 +175,7 @@ TEST_P(SelfTest, KeepsToTheOrderThatABackendWants) {
       config->query_lens = lens;
       config->num_query_lens = 3;
     });
-    for (uint32_t n = 0; n < 4; n++) {
+    for (uint32_t n = 0; n < 2; n++) {
       cgr_self_test test = Test(40);
       test.seed = uint32_t(Seed()) + n;
       ExpectNothing(Run(test));
@@ -344,7 +346,7 @@ TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
                : CGR_OK;
   });
   const Found found = Run(TestWatching(24));
-  ExpectDifferences(found, { "out of the last layer[0][", "next_tokens" }); // its first byte may be right by chance
+  ExpectDifferences(found, { "out of the last layer[0][", "next_tokens", "tokens of the result" }); // its first byte may be right by chance
   for (const cgr_finding &finding : found.findings)
     EXPECT_STREQ(finding.field, "full 4r 4t q1 v0");
 }
