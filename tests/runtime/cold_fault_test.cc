@@ -36,13 +36,16 @@ protected:
     ASSERT_NE(kind, CGR_KIND_NONE);
     engine_->ExpectCountersAddUp();
   }
-  // Runs `call` with a fault at its n-th device call, for each n.
-  template <class Prepare, class Call> void AtEveryCall(uint64_t least, Prepare prepare, Call call) {
+  // Runs `call` with a fault at its n-th device call, for each n. Of each kind of fault or, with `stride` 6, of one of the six.
+  template <class Prepare, class Call> void AtEveryCall(uint64_t least, Prepare prepare, Call call, uint64_t stride = 1) {
+    uint64_t kind = 0;
     for (int error : { CGR__DEVICE_FAILED, CGR__DEVICE_NO_MEMORY, CGR__DEVICE_INVALID })
       for (int effect : { 0, 1 }) {
-        uint64_t nth = 0, fired = 1;
+        uint64_t nth = kind++ % stride, fired = 1, step = 1;
         while (fired > 0 && !HasFatalFailure()) {
-          cgr__fault_plan plan = { CGR__FAULT_ANY_OP, ++nth, CGR__FAULT_ONCE, effect, error, 77 };
+          nth += step;
+          step = stride;
+          cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, CGR__FAULT_ONCE, effect, error, 77 };
           SCOPED_TRACE("call " + std::to_string(nth) + ", error " + std::to_string(error) + ", effect " + std::to_string(effect));
           prepare();
           cgr__fault_set(dev_, &plan);
@@ -82,7 +85,8 @@ TEST_P(ColdFaults, OfASelfTest) {
       [&] {
         int32_t count = 0;
         return engine_->SelfTest(&count);
-      });
+      },
+      6);
   EXPECT_GT(failures_, 300u);
 }
 
