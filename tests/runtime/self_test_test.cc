@@ -346,7 +346,8 @@ TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
                : CGR_OK;
   });
   const Found found = Run(TestWatching(24));
-  ExpectDifferences(found, { "out of the last layer[0][", "next_tokens", "tokens of the result" }); // its first byte may be right by chance
+  ExpectDifferences(
+      found, { "out of the last layer[0][", "next_tokens", "tokens of the result" }); // its first byte may be right by chance
   for (const cgr_finding &finding : found.findings)
     EXPECT_STREQ(finding.field, "full 4r 4t q1 v0");
 }
@@ -408,7 +409,8 @@ TEST_P(SelfTest, FindsAKernelThatReadsThePageTableTooFar) {
                                        static_cast<int32_t *>(table.data) + table.stride, size_t(table.shape[1]) * 4, info.stream)
                             : status;
   });
-  ExpectDifferences(Run(TestWatching(24)), { "after one decoy, padding and stale memory" });
+  // In some graphs the row is not even the test's.
+  ExpectDifferences(Run(TestWatching(24)), { "out of the last layer", "next_tokens", "tokens of the result" });
 }
 
 // The same inputs give different results, so no graph is to blame.
