@@ -47,7 +47,10 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr
   rt->launching = true;
   cgr_status status = launch_internal(rt, function, enqueue, changes, &fate);
   rt->launching = false;
-  if (status == CGR_OK || (fate.seq == 0 && status != CGR_ERROR_DEAD))
+  if (status == CGR_OK)
+    return CGR_OK;
+  cgr__fail_in(function, status);
+  if (fate.seq == 0 && status != CGR_ERROR_DEAD)
     return status;
   cgr__flight_failed(rt, fate.seq, &enqueue->key, status);
   cgr__failure_keep(rt, fate.seq, &enqueue->key, status);

@@ -103,6 +103,7 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate 
 cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status) {
   const cgr__prepared *p = &rt->lane.prepared;
   rt->launching = false;
+  cgr__fail_in("cgr_step_launch", status);
   cgr__failure_keep(rt, 0, &p->choice.key, status);
   rt->failure.ticket = p->ticket;
   rt->statistics.sums.refused_launches++;
@@ -113,6 +114,7 @@ cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status) {
 
 void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64_t began, cgr_status status) {
   const cgr__prepared *p = &rt->lane.prepared;
+  cgr__fail_in("cgr_step_launch", status);
   cgr__unstage(rt, fate->seq, p->seq);
   rt->reserved.seq = 0; /* the copy ahead of it may be on no stream that is waited for */
   cgr__batch_abandon(&rt->rows, &p->batch, fate->seq);

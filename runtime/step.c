@@ -340,7 +340,7 @@ cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t st
   cgr__range_begin_prepared(runtime, CGR__RANGE_LAUNCH);
   cgr_status status = launch(runtime, step, stream);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_step_launch", status);
+  return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- cancel */

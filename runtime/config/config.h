@@ -139,8 +139,8 @@ void cgr__findings_add_enum(cgr__findings *findings, const char *field, int32_t 
                             int32_t high, const char *(*name)(int32_t value));
 /* Whether it is one; a finding if not. */
 bool cgr__check_dtype(cgr__findings *findings, const char *field, int32_t dtype);
-/* Whether an array of the configuration and its number of elements can be used; findings if not: a number that is out of range,
- * an array without a number or a number without an array. */
+/* Whether an array of the configuration can be read: a finding if its number is out of range, or if it is NULL and counted. With
+ * a number of 0 it may be any address: that of an emptied vector, say. */
 bool cgr__check_list(cgr__findings *findings, const char *count_name, const char *name, int32_t count, int32_t most,
                      const void *list);
 /* A finding if a reserved field is set. */

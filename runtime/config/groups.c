@@ -12,8 +12,10 @@ const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i) {
 }
 
 static void check_trash_pages(const cgr_group *g, int32_t i, cgr__findings *f) {
-  cgr__in_range(f, cgr__field_of("groups", i, "read_trash_page").name, g->read_trash_page, 0, g->num_pages - 1);
-  cgr__in_range(f, cgr__field_of("groups", i, "write_trash_page").name, g->write_trash_page, 0, g->num_pages - 1);
+  cgr__in_range_why(f, cgr__field_of("groups", i, "read_trash_page").name, g->read_trash_page, 0, g->num_pages - 1,
+                    "below num_pages");
+  cgr__in_range_why(f, cgr__field_of("groups", i, "write_trash_page").name, g->write_trash_page, 0, g->num_pages - 1,
+                    "below num_pages");
   if (g->read_trash_page == g->write_trash_page)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "write_trash_page").name,
                       "is %d, expected another page than read_trash_page", g->write_trash_page);

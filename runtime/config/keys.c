@@ -9,12 +9,12 @@ static bool has_list(cgr__findings *f, const char *count_name, const char *name,
   return cgr__check_list(f, count_name, name, count, most, list) && count > 0;
 }
 
-/* Numbers that ascend from 1 to `largest`. */
+/* Numbers that ascend from 1 to `largest`, which `why` names. */
 static void read_ascending(cgr__findings *f, const char *name, const int32_t *values, int32_t count, int32_t largest,
-                           int32_t *copy) {
+                           const char *why, int32_t *copy) {
   for (int32_t i = 0; i < count; i++) {
     cgr__field field = cgr__field_of(name, i, "");
-    if (cgr__in_range(f, field.name, values[i], 1, largest) && i > 0 && values[i] <= values[i - 1])
+    if (cgr__in_range_why(f, field.name, values[i], 1, largest, why) && i > 0 && values[i] <= values[i - 1])
       cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected more than the one before, %d", values[i],
                         values[i - 1]);
     copy[i] = values[i];
@@ -25,14 +25,15 @@ static void read_decode(cgr__setup *setup, int32_t max_requests, cgr__findings *
   cgr_config *c = &setup->config;
   cgr__key_lists *keys = &setup->keys;
   if (has_list(f, "num_decode_buckets", "decode_buckets", c->num_decode_buckets, CGR__MAX_BUCKETS, c->decode_buckets)) {
-    read_ascending(f, "decode_buckets", c->decode_buckets, c->num_decode_buckets, max_requests, keys->decode);
+    read_ascending(f, "decode_buckets", c->decode_buckets, c->num_decode_buckets, max_requests, "at most max_requests",
+                   keys->decode);
     keys->num_decode = c->num_decode_buckets;
   }
   if (c->num_decode_buckets != 0)
     return;
   if (c->max_decode_bucket == 0)
     c->max_decode_bucket = max_requests;
-  if (cgr__in_range(f, "max_decode_bucket", c->max_decode_bucket, 1, max_requests))
+  if (cgr__in_range_why(f, "max_decode_bucket", c->max_decode_bucket, 1, max_requests, "at most max_requests"))
     keys->num_decode = cgr__buckets_default(c->max_decode_bucket, keys->decode);
   keys->decode_complete = true;
 }
@@ -43,7 +44,7 @@ static void read_query_lens(cgr__setup *setup, cgr__findings *f) {
   keys->num_query_lens = keys->query_lens[0] = 1;
   if (!has_list(f, "num_query_lens", "query_lens", c->num_query_lens, CGR__MAX_QUERY_LENS, c->query_lens))
     return;
-  read_ascending(f, "query_lens", c->query_lens, c->num_query_lens, c->max_tokens, keys->query_lens);
+  read_ascending(f, "query_lens", c->query_lens, c->num_query_lens, c->max_tokens, "at most max_tokens", keys->query_lens);
   keys->num_query_lens = c->num_query_lens;
 }
 
@@ -69,8 +70,8 @@ static void read_pair(cgr__setup *setup, int32_t i, int32_t max_requests, cgr__f
   const cgr_bucket *bucket = &setup->config.mixed_buckets[i];
   cgr__field tokens = cgr__field_of("mixed_buckets", i, "num_tokens"),
              requests = cgr__field_of("mixed_buckets", i, "num_requests");
-  bool good = cgr__in_range(f, tokens.name, bucket->num_tokens, 1, setup->config.max_tokens);
-  good &= cgr__in_range(f, requests.name, bucket->num_requests, 1, max_requests);
+  bool good = cgr__in_range_why(f, tokens.name, bucket->num_tokens, 1, setup->config.max_tokens, "at most max_tokens");
+  good &= cgr__in_range_why(f, requests.name, bucket->num_requests, 1, max_requests, "at most max_requests");
   if (good && i > 0 && !ascends(bucket - 1))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("mixed_buckets", i, "").name,
                       "is %d token%s and %d request%s, expected more than the one before, %d and %d", bucket->num_tokens,

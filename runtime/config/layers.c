@@ -227,10 +227,10 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
 
 static bool make_room(cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
-  if (c->num_layers == 0) /* with an array, too: cgr_runtime_create warns of it */
-    return true;
   if (!cgr__check_list(f, "num_layers", "layers", c->num_layers, CGR__MAX_LAYERS, c->layers))
     return false;
+  if (c->num_layers == 0)
+    return true;
   setup->layers = calloc((size_t)c->num_layers, sizeof *setup->layers);
   if (!setup->layers)
     cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory",

@@ -58,7 +58,7 @@ TEST_P(ConfigBuckets, NumberIsLimited) {
   auto set = [&](GoodConfig &c, int64_t value) {
     c.config.max_requests = c.config.max_tokens = 600;
     c.config.max_rows = 0;
-    c.config.decode_buckets = value == 0 ? nullptr : buckets.data();
+    c.config.decode_buckets = buckets.data();
     c.config.num_decode_buckets = int32_t(value);
   };
   Range(set, 0, 512, Find(CGR_ERROR_INVALID_ARGUMENT, "num_decode_buckets", { "expected 0 .. 512" }));
@@ -72,7 +72,6 @@ TEST_P(ConfigBuckets, MustBeGivenWhenTheyAreCounted) {
 
 TEST_P(ConfigBuckets, LargestOfTheDefaultSizes) {
   auto set = [](GoodConfig &c, int64_t value) {
-    c.config.decode_buckets = nullptr;
     c.config.num_decode_buckets = 0;
     c.config.max_decode_bucket = int32_t(value);
   };
@@ -85,7 +84,6 @@ TEST_P(ConfigBuckets, DefaultSizesEndAtTheLimitOrWhereAsked) {
     GoodConfig c(device_);
     c.config.max_requests = c.config.max_tokens = 4096;
     c.config.max_rows = c.config.num_decode_buckets = 0;
-    c.config.decode_buckets = nullptr;
     c.config.max_decode_bucket = asked;
     c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
     cgr_runtime *runtime = nullptr;
@@ -188,7 +186,7 @@ TEST_P(ConfigQueryLens, LiveBetweenOneAndMaxTokensAndAscend) {
 TEST_P(ConfigQueryLens, NumberIsLimitedAndTheyMustBeGiven) {
   static const int32_t lens[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
   auto set = [](GoodConfig &c, int64_t value) {
-    c.config.query_lens = value == 0 ? nullptr : lens;
+    c.config.query_lens = lens;
     c.config.num_query_lens = int32_t(value);
   };
   Range(set, 0, 8, Find(CGR_ERROR_INVALID_ARGUMENT, "num_query_lens", { "expected 0 .. 8" }));
@@ -237,7 +235,7 @@ TEST_P(ConfigMixedBuckets, NumberIsLimitedAndTheyMustBeGiven) {
     pairs.push_back({ i, 1 });
   auto set = [&](GoodConfig &c, int64_t value) {
     c.config.max_tokens = 600;
-    c.config.mixed_buckets = value == 0 ? nullptr : pairs.data();
+    c.config.mixed_buckets = pairs.data();
     c.config.num_mixed_buckets = int32_t(value);
   };
   Range(set, 0, 512, Find(CGR_ERROR_INVALID_ARGUMENT, "num_mixed_buckets", { "expected 0 .. 512" }));
@@ -291,7 +289,7 @@ TEST_P(ConfigVariants, NumberIsLimitedAndTheyMustBeGiven) {
   for (uint32_t i = 0; i <= 16; i++)
     variants.push_back({ i, 0, 1, 0 });
   auto set = [&](GoodConfig &c, int64_t value) {
-    c.config.variants = value == 0 ? nullptr : variants.data();
+    c.config.variants = variants.data();
     c.config.num_variants = int32_t(value);
   };
   Range(set, 0, 16, Find(CGR_ERROR_INVALID_ARGUMENT, "num_variants", { "expected 0 .. 16" }));

@@ -28,49 +28,19 @@ const std::vector<Mistake> &Mistakes() {
       [](GoodConfig &c) { c.config.attention_support = -1; } },
     { "unknown timing", { "timing is 3", "0 .. 2", "1 phases" }, [](GoodConfig &c) { c.config.timing = 3; } },
     { "layers not given", { "layers is NULL", "an array of 3 (num_layers)" }, [](GoodConfig &c) { c.config.layers = nullptr; } },
-    { "groups not counted", { "num_groups is 0", "1 .. 4" }, [](GoodConfig &c) { c.config.num_groups = 0; } },
     { "groups not given",
       { "groups is NULL", "an array of groups (num_groups)" },
       [](GoodConfig &c) { c.config.groups = nullptr; } },
-    { "buffers not counted",
-      { "num_buffers is 0", "1 .. 64", "buffers is 0x" },
-      [](GoodConfig &c) { c.config.num_buffers = 0; } },
     { "buffers not given",
       { "buffers is NULL", "an array of 3 (num_buffers)" },
       [](GoodConfig &c) { c.config.buffers = nullptr; } },
-    { "backends not counted",
-      { "num_backends is 0", "1 .. 8", "backends is 0x" },
-      [](GoodConfig &c) {
-        static const cgr_backend backend = CGR_BACKEND_INIT;
-        c.config.backends = &backend;
-      } },
     { "backends not given",
       { "backends is NULL", "an array of 1 (num_backends)" },
       [](GoodConfig &c) { c.config.num_backends = 1; } },
-    { "variants not counted",
-      { "num_variants is 0", "1 .. 16", "variants is 0x" },
-      [](GoodConfig &c) {
-        static const cgr_variant variant = { 1, 0, 1, 0 };
-        c.config.variants = &variant;
-      } },
     { "variants not given",
       { "variants is NULL", "an array of 1 (num_variants)" },
       [](GoodConfig &c) { c.config.num_variants = 1; } },
-    { "decode buckets not counted",
-      { "num_decode_buckets is 0", "1 .. 512", "decode_buckets is 0x" },
-      [](GoodConfig &c) { c.config.num_decode_buckets = 0; } },
-    { "mixed buckets not counted",
-      { "num_mixed_buckets is 0", "1 .. 512", "mixed_buckets is 0x" },
-      [](GoodConfig &c) {
-        static const cgr_bucket bucket = { 8, 8 };
-        c.config.mixed_buckets = &bucket;
-      } },
-    { "query lengths not counted",
-      { "num_query_lens is 0", "1 .. 8", "query_lens is 0x" },
-      [](GoodConfig &c) {
-        static const int32_t length = 1;
-        c.config.query_lens = &length;
-      } },
+
     { "only the reserved pages",
       { "groups[0].num_pages is 2", "3 .. 2147483647", "reserved" },
       [](GoodConfig &c) { c.groups[0].num_pages = 2; } },
@@ -113,6 +83,24 @@ const std::vector<Mistake> &Mistakes() {
       { "buffers[1].name is \"a\"", "buffers[0] has already", "another" },
       [](GoodConfig &c) { c.buffers[1].name = "a"; } },
     { "no name", { "buffers[1].name is \"\"", "1 to 31 characters" }, [](GoodConfig &c) { c.buffers[1].name = ""; } },
+    { "bucket above the requests",
+      { "decode_buckets[3] is 9", "1 .. 8 (at most max_requests)" },
+      [](GoodConfig &c) { c.buckets[3] = 9; } },
+    { "length above the tokens",
+      { "query_lens[0] is 65", "1 .. 64 (at most max_tokens)" },
+      [](GoodConfig &c) {
+        static const int32_t length = 65;
+        c.config.query_lens = &length, c.config.num_query_lens = 1;
+      } },
+    { "mixed bucket above the tokens",
+      { "mixed_buckets[0].num_tokens is 65", "1 .. 64 (at most max_tokens)" },
+      [](GoodConfig &c) {
+        static const cgr_bucket bucket = { 65, 8 };
+        c.config.mixed_buckets = &bucket, c.config.num_mixed_buckets = 1;
+      } },
+    { "trash page outside",
+      { "groups[0].write_trash_page is 64", "0 .. 63 (below num_pages)" },
+      [](GoodConfig &c) { c.groups[0].write_trash_page = 64; } },
     { "negative ring", { "ring_depth is 1", "2 .. 64" }, [](GoodConfig &c) { c.config.ring_depth = 1; } },
     { "reserved field", { "reserved is 5", "0" }, [](GoodConfig &c) { c.config.reserved = 5; } },
   };

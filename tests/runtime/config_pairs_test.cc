@@ -38,7 +38,7 @@ const int32_t *Table(int n, int offset = 0) { return reinterpret_cast<const int3
   "CGR_ERROR_UNSUPPORTED layers\\[" i "\\]\\.([kv]\\..*|.*dtype|head_dim.*|window.*|chunk|softcap|sinks|alibi.*|flags) .*"
 #define NO_DEVICE NO_KERNELS(".")
 // Limits that other values are checked against.
-#define NO_REQUESTS ".* max_(rows|tokens) is 7.*|.*decode_buckets\\[.*1 .. 8|.*requests in one step.*|.* config the buffers.*"
+#define NO_REQUESTS ".* max_(rows|tokens) is 7.*|.*decode_buckets\\[.*1 .. 8 .*|.*requests in one step.*|.* config the buffers.*"
 #define NO_PAGES ".*trash_page is 99.*|.*what the pages of groups.*"
 #define NO_PAGE_SIZE ".*page_table_stride is 31,.*|.*what the pages of groups.*|.* page_table would.*"
 #define NO_HEADS(i) ".* layers\\[" i "\\]\\.(num_q_heads is .* multiple .*|kv_source .* which has .*)"

@@ -318,7 +318,7 @@ TEST(Dump, RecordsMayBeOfAnotherSize) {
   const timespec while_young = { 0, 300 * 1000 * 1000 }; // clocks are compared again when they are twice as old
   nanosleep(&while_young, nullptr);
   const std::vector<cgr_flight_record> whole = engine.Flight();
-  for (const size_t size : { offsetof(cgr_flight_record, layout), sizeof(cgr_flight_record), sizeof(cgr_flight_record) + 24 }) {
+  for (const size_t size : { offsetof(cgr_flight_record, key), sizeof(cgr_flight_record), sizeof(cgr_flight_record) + 24 }) {
     std::vector<uint64_t> memory(3 * size / 8 + 1, 0x5555555555555555u);
     auto *bytes = reinterpret_cast<unsigned char *>(memory.data());
     const uint32_t wrong = uint32_t(size) + 8, right = uint32_t(size);
