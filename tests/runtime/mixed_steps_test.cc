@@ -151,7 +151,7 @@ protected:
 TEST_P(MixedSteps, FullAndPiecewiseGraphsHaveTheBitsOfEagerSteps) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
-  const int steps = GetParam().IsEmulated() ? 100 : GetParam().IsCuda() ? 3000 : 10000;
+  const int steps = GetParam().IsEmulated() ? 100 : 3000;
   Make(seed, { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE });
   ASSERT_NO_FATAL_FAILURE(Trace(steps));
   const int percent = steps < 1000 ? 80 : 95; // with few steps a percentage says less
