@@ -117,6 +117,7 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64
   cgr__fail_in("cgr_step_launch", status);
   cgr__unstage(rt, fate->seq, p->seq);
   rt->reserved.seq = 0; /* the copy ahead of it may be on no stream that is waited for */
+  rt->starts.lost = rt->starts.lost || rt->starts.copied.seq > 0;
   cgr__batch_abandon(&rt->rows, &p->batch, fate->seq);
   if (fate->ran && fate->seq == p->seq && p->batch.set == 0)
     cgr__rows_forget_tokens(&rt->rows, p->batch.composition);

@@ -165,11 +165,18 @@ typedef struct cgr__reserved {
   char found[320];       /* what cgr_step_prepare has not told yet; "": nothing */
 } cgr__reserved;
 
-/* What is looked at of query_start_loc. */
+/* A step whose query_start_loc is looked at, and what it may hold. */
+typedef struct cgr__starts_of {
+  uint64_t seq; /* 0: none */
+  int32_t num_requests, num_tokens;
+  int32_t max_query_len; /* that its kernels were launched for */
+} cgr__starts_of;
+
 typedef struct cgr__starts {
-  int32_t *copy; /* [max_requests + 1], pinned; NULL: nothing is looked at */
-  uint64_t seq;  /* of the step that the copy follows; 0: no copy is under way */
-  int32_t num_requests, num_tokens, max_query_len; /* of that step; the last is what its kernels were launched for */
+  int32_t *copy;         /* [max_requests + 1], pinned; NULL: nothing is looked at */
+  bool lost;             /* a copy may be under way on a stream that no later step follows: no other is made */
+  cgr__starts_of copied; /* the step after which `copy` is taken */
+  cgr__starts_of last;   /* the last step with requests */
 } cgr__starts;
 
 /* An unchanged step touches only the first lines and those at which a member is aligned (tests/runtime/lines). */
@@ -270,8 +277,9 @@ size_t cgr__reserved_bytes(const cgr__setup *setup);
 cgr_status cgr__reserved_copy(cgr_runtime *rt, cudaStream_t stream);
 void cgr__reserved_look(cgr_runtime *rt);
 cgr_status cgr__reserved_check(cgr_runtime *rt, const char *function);
-/* starts.c: the same for query_start_loc after the step that was just launched; what is found is only reported. */
+/* starts.c: the same for query_start_loc after the last step, which cgr__starts_note keeps; what is found is only reported. */
 size_t cgr__starts_bytes(const cgr__setup *setup);
+void cgr__starts_note(cgr_runtime *rt);
 cgr_status cgr__starts_copy(cgr_runtime *rt, cudaStream_t stream);
 void cgr__starts_look(cgr_runtime *rt);
 static inline void cgr__log(const cgr_runtime *rt, cgr_log_level level, const char *text) {

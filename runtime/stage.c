@@ -109,7 +109,7 @@ static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__
 /* That no two rows use one page as no two may. */
 static cgr_status check_pages(cgr_runtime *rt, const cgr__prepared *prepared) {
   cgr_status status = cgr__ledger_check_step(&rt->rows, &prepared->batch, prepared->seq);
-  return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, status);
+  return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, cgr__fail_in("cgr_step_prepare", status));
 }
 
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared) {

@@ -283,7 +283,10 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
   if (p->choice.entry)
     CGR__TRY(cgr__graphs_check_fresh(&rt->graphs, p->choice.entry));
   CGR__TRY(cgr__order_stream(rt, stream));
-  return rt->checks ? cgr__reserved_copy(rt, stream) : CGR_OK;
+  if (!rt->checks)
+    return CGR_OK;
+  CGR__TRY(cgr__reserved_copy(rt, stream));
+  return cgr__starts_copy(rt, stream); /* last: once it is enqueued, the step follows on its stream or is abandoned */
 }
 
 /* The step is on its stream: the host follows. */
@@ -327,7 +330,7 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
   }
   commit(rt, stream);
   if (rt->checks)
-    (void)cgr__starts_copy(rt, stream);
+    cgr__starts_note(rt);
   cgr__flight_launched(rt, began);
   step->state = CGR_STEP_LAUNCHED;
   step->seq = prepared->seq;

@@ -139,7 +139,7 @@ typedef struct cgr_config {
                                     Entry 0, and those of sets that do not exist, must be 0 */
   int32_t check_values;          /* 1: steps look for NaN and infinities where `record` asks (cgr_record_check_values); 0: they do
                                     not, at no cost */
-  float max_padding;             /* a graph of more than so many times the batch's tokens is taken only if nothing else serves
+  float max_padding;             /* a graph of more than this many times the batch's tokens is taken only if nothing else serves
                                     (cgr_runtime_capture): 1 .. 2^24, which is no limit; 0: 2 */
   int32_t wait_mode;             /* cgr_wait_mode: how cgr_step_wait and other waits for steps wait */
   int32_t reserved_last;         /* 0 */

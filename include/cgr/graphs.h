@@ -113,7 +113,7 @@ typedef struct cgr_capture {
  * Whatever the reason that a key has no graph that can be replayed, its steps use a larger one, or one of another query length,
  * kind or superset that serves them, as far as max_padding lets them. Otherwise they run eagerly (or are refused when strict).
  *
- * max_padding of cgr_config, 2 by default, holds for every graph that a step might use: one of more than so many times the
+ * max_padding of cgr_config, 2 by default, holds for every graph that a step might use: one of more than that many times the
  * batch's tokens is not taken while another that serves the batch has fewer, nor, if it has over 64 tokens more than the batch,
  * while an eager step does (CGR_REASON_TOO_PADDED), which it does not where strict refuses it. A batch without tokens counts as
  * one. Within max_padding FULL comes before PIECEWISE, and the batch's own variant before a superset. The log says which sizes

@@ -52,6 +52,7 @@ typedef struct cgr__flashinfer_key {
   int32_t fixed_chunk, min_chunk;
   int32_t max_tiles; /* that the search aims at */
   int32_t tiles;     /* padded_batch_size */
+  int32_t reserved;  /* 0 */
   cgr__flashinfer_places at;
 } cgr__flashinfer_key;
 

@@ -20,8 +20,9 @@ protected:
     ASSERT_EQ(ops_->waiter_create(dev_, &word_, &waiter_), CGR__DEVICE_OK);
   }
   void TearDown() override {
-    if (waiter_ != nullptr)
+    if (waiter_ != nullptr) {
       EXPECT_EQ(ops_->waiter_destroy(dev_, waiter_), CGR__DEVICE_OK);
+    }
     EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
     EXPECT_EQ(driver.streams, 0);
   }

@@ -215,8 +215,9 @@ TEST(PlanApi, OlderAndNewerInputsAreRead) {
   CGR_EXPECT_OK(cgr_plan_size(&newer.known, &size));
   EXPECT_EQ(size, given.bytes);
   CGR_EXPECT_OK(cgr_plan_build(&newer.known, given.plan.data(), given.bytes));
-  given.input.size = offsetof(cgr_plan_input, head_blocks); // what follows is not read
-  given.input.head_blocks = given.input.max_splits = -1;
+  const size_t old = (offsetof(cgr_plan_input, head_blocks) + 7) / 8 * 8; // what follows is not read
+  std::memset(reinterpret_cast<char *>(&given.input) + old, 0xff, sizeof given.input - old);
+  given.input.size = uint32_t(old);
   CGR_EXPECT_OK(given.Resize());
   CGR_EXPECT_OK(given.Build());
   EXPECT_EQ(given.header().head_blocks, 1);

@@ -50,7 +50,7 @@ int Note(struct cgr__shim *, const struct cgr__shim_call *call, uint64_t *) {
   return 0;
 }
 
-const cgr__shim_hooks kHooks = { Note, nullptr, nullptr };
+const cgr__shim_hooks kHooks = { Note, nullptr, nullptr, nullptr };
 
 class AppendEdge : public ::testing::TestWithParam<DeviceParam> {
 protected:

@@ -160,8 +160,9 @@ TEST_P(ConfigMessages, LayersThatAreNotCountedAreLogged) {
     };
     CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
     EXPECT_EQ(told.size(), given ? 1u : 0u);
-    if (!told.empty())
+    if (!told.empty()) {
       EXPECT_NE(told[0].find("num_layers is 0 and layers is given"), std::string::npos) << told[0];
+    }
     CGR_ASSERT_OK(cgr_runtime_destroy(runtime));
   }
 }

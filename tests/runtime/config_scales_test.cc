@@ -41,7 +41,7 @@ protected:
     return FindInLayer(layer, CGR_ERROR_INVALID_ARGUMENT, field, words);
   }
   void RefusedOverlap(const Change &change, int32_t layer, const char *field, const std::string &other) {
-    Refused(With(change), { Bad(layer, field, { "overlaps " + other + ", expected memory of its own" }) });
+    Refused(With(change), { Bad(layer, field, { "overlaps " + other + ", taking ", "expected memory of its own" }) });
   }
   cgr_backend backend_ = CGR_BACKEND_INIT;
 };

@@ -100,7 +100,7 @@ TEST_P(Groups, AnEnginesTableStandsBesideTheLibrarys) {
   CGR_EXPECT_OK(cgr_buffer_get(e.rt, 0, 0, CGR_BUFFER_PAGE_TABLE, 0, &view));
   EXPECT_NE(view.data, e.table);
   // The library's group keeps its rules, and the other one takes no pages.
-  const int32_t row = e.Open(), pages[] = { 20, 21 };
+  const int32_t row = e.Open(), pages[] = { e.Free(0, 0), e.Free(0, 1) };
   ExpectMessage(e.Prepare({ { row, 1 } }), CGR_ERROR_PAGES_MISSING, { "row " + std::to_string(row) });
   ExpectMessage(cgr_request_set_pages(e.rt, row, 1, 0, pages, 1), CGR_ERROR_STATE, { "page_table" });
   ExpectMessage(cgr_request_drop_pages(e.rt, row, 1, 0, 1), CGR_ERROR_STATE, { "page_table" });

@@ -10,7 +10,8 @@ namespace {
 
 class PlansOnDevice : public PlanningTest {
 protected:
-  static void ExpectBegins(const std::string &begin) {
+  static void ExpectBegins(const std::string &text) {
+    const std::string begin = "cgr_step_launch: " + text;
     EXPECT_EQ(std::string(cgr_last_message()).substr(0, begin.size()), begin);
   }
   // Some of each kind, several in flight.

@@ -163,13 +163,9 @@ TEST_P(Replay, ReasonsOfEagerSteps) {
   int32_t first = engine->Open();
   engine->Reserve(first, 8);
   // Before capture there is no record function, so only a step without requests can run.
-  CGR_ASSERT_OK(engine->Prepare({ Engine::Chunk(first, 3) }));
-  CGR_EXPECT(CGR_ERROR_STATE, engine->Launch());
-  EXPECT_EQ(engine->step.state, CGR_STEP_PREPARED);
-  CGR_ASSERT_OK(engine->Cancel());
-  CGR_ASSERT_OK(engine->Prepare({ Engine::Chunk(first, 1) }));
-  EXPECT_EQ(engine->step.reason, CGR_REASON_NOT_CAPTURED);
-  CGR_ASSERT_OK(engine->Cancel());
+  for (int32_t tokens : { 3, 1 })
+    ExpectMessage(engine->Prepare({ Engine::Chunk(first, tokens) }), CGR_ERROR_STATE,
+                  { "cgr_step_prepare", tokens == 3 ? "not uniform" : "not captured", "no `record`", "cgr_runtime_capture" });
   engine->check_outputs = false; // nothing is computed
   engine->Step({});
   engine->check_outputs = true;

@@ -299,6 +299,7 @@ public:
     return first;
   }
   int32_t Given(int g, int32_t row) { return given_[g][row]; }
+  int32_t Free(int g, size_t index) { return free_[g].at(index); }
   // The layers' outputs against the oracle, which reads the model of the caches.
   void CheckOutputs(const std::vector<Chunk> &chunks, const Inputs &inputs, const std::vector<Outputs> &outputs) {
     ASSERT_EQ(outputs.size(), layers_.size());

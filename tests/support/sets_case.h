@@ -123,6 +123,7 @@ public:
     config.max_tokens = kMaxTokens;
     config.max_seq_len = kMaxSeqLen;
     config.graph_mode = mode;
+    config.max_padding = kMaxTokens; // no step is turned down
     config.decode_buckets = decode;
     config.num_decode_buckets = 2;
     config.mixed_buckets = mixed;

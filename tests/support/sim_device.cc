@@ -101,6 +101,18 @@ int EventSync(cgr_device *dev, cgr__event *event) {
 int EventQuery(cgr_device *dev, cgr__event *event) {
   return SimOf(dev)->IsDone(EventOf(event)->tail) ? CGR__DEVICE_OK : CGR__DEVICE_NOT_READY;
 }
+// Work is run only when it is asked for, so no thread may sleep until it has been: a wait runs one operation, as a query does.
+int WaiterCreate(cgr_device *, uint64_t *word, cgr__waiter **waiter) {
+  *waiter = reinterpret_cast<cgr__waiter *>(word);
+  return CGR__DEVICE_OK;
+}
+int WaiterDestroy(cgr_device *, cgr__waiter *) { return CGR__DEVICE_OK; }
+int WaiterWait(cgr_device *dev, cgr__waiter *waiter, uint64_t value, uint64_t) {
+  const uint64_t *word = reinterpret_cast<const uint64_t *>(waiter);
+  if (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value)
+    SimOf(dev)->RunOldest();
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value ? CGR__DEVICE_OK : CGR__DEVICE_NOT_READY;
+}
 int EnqueueCopy(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream) {
   const CopyArgs args = { dst, src, bytes };
   return SimOf(dev)->Enqueue(stream, WorkOf(Copy, &args, sizeof args));
@@ -171,6 +183,9 @@ cgr__device_ops MakeOps() {
   ops.event_wait = EventWait;
   ops.event_query = EventQuery;
   ops.event_sync = EventSync;
+  ops.waiter_create = WaiterCreate;
+  ops.waiter_destroy = WaiterDestroy;
+  ops.waiter_wait = WaiterWait;
   ops.copy = EnqueueCopy;
   ops.fill = EnqueueFill;
   ops.launch = Launch;

@@ -41,7 +41,7 @@ int Before(cgr__shim *shim, const cgr__shim_call *call, uint64_t *) {
 class TimingClock : public ::testing::Test {
 protected:
   void SetUp() override {
-    static const cgr__shim_hooks hooks = { Before, nullptr, nullptr };
+    static const cgr__shim_hooks hooks = { Before, nullptr, nullptr, nullptr };
     const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
     cgr_device *inner = nullptr;
     cgr__shim *shim = nullptr;
