@@ -111,7 +111,7 @@ static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t later, in
   return true;
 }
 
-/* The pages that nobody owns move on from graph to graph, so that some graph leaves each page alone: a page that every step
+/* The pages that no request owns move on from graph to graph, so that some graph leaves each page alone: a page that every step
  * writes shows up only there. */
 static void turn_pages(cgr__self_test *t) {
   cgr__test_requests *of = &t->test_case.of;
@@ -125,7 +125,7 @@ static void turn_pages(cgr__self_test *t) {
 /* ----------------------------------------------------------------------------------------------------------------- items */
 
 static void add_item(cgr__test_case *c, cgr__test_item item) {
-  if (item.rows == 0)
+  if (item.rows == 0 || c->num_items >= CGR__MAX_TEST_ITEMS) /* the latter never: it counts all kinds of them */
     return;
   item.offset = c->content_bytes;
   c->content_bytes += (item.rows - 1) * item.stride + item.row_bytes;

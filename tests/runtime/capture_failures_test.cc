@@ -1,5 +1,7 @@
 // Captures that fail, each in its own way: the key is counted and runs eagerly, the other keys are captured, and a later call
 // tries again. Each failure is logged with its cause.
+#include <cstring>
+
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -85,7 +87,8 @@ using Log = std::vector<Logged>; // the log_context
 void KeepLog(cgr_config *config, Log *log) {
   config->log_context = log;
   config->log = [](void *context, cgr_log_level level, const char *message) {
-    static_cast<Log *>(context)->push_back({ level, message });
+    if (std::strstr(message, "is estimated") == nullptr) // where others use the device
+      static_cast<Log *>(context)->push_back({ level, message });
   };
 }
 

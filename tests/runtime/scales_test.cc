@@ -19,7 +19,7 @@ cgr_status FillScales(void *context, cgr_recorder *recorder, const cgr_attention
   cgr_record_info info = CGR_RECORD_INFO_INIT;
   cgr_status status = cgr_record_get_info(recorder, &info);
   for (int i = 0; i < 2 && status == CGR_OK; i++)
-    status = cgr_fill(b->device, b->scales[i] + 3, 0, 4, info.stream);
+    status = cgr_fill(b->device, b->scales[i] + 1, 0, 4, info.stream);
   return status;
 }
 
