@@ -102,7 +102,7 @@ void cgr__cuda_waiters_free(struct cuda_device *cuda) {
 /* What is still armed is a wait for a number that no step has reached. A lost device calls nothing, or does so at any time: until
  * it closes the waiter stays for it. */
 int cgr__cuda_waiter_destroy(cgr_device *dev, cgr__waiter *waiter) {
-  __atomic_store_n(waiter->word, UINT64_MAX, __ATOMIC_RELEASE);
+  __atomic_store_n(waiter->word, INT64_MAX, __ATOMIC_RELEASE);
   int error = waiter->stream ? cgr__cuda_stream_destroy(dev, waiter->stream) : CGR__DEVICE_OK;
   if (!cgr__device_did_nothing(error) && !is_armed(waiter))
     unlink_and_free(cgr__cuda_of(dev), waiter);

@@ -38,7 +38,7 @@ int cgr__host_waiter_destroy(cgr_device *dev, cgr__waiter *handle) {
   pthread_mutex_unlock(&host->lock);
   if (!link)
     return CGR__DEVICE_INVALID;
-  __atomic_store_n(handle->word, UINT64_MAX, __ATOMIC_RELEASE);
+  __atomic_store_n(handle->word, INT64_MAX, __ATOMIC_RELEASE);
   free(handle);
   return CGR__DEVICE_OK;
 }

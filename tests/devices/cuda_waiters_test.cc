@@ -102,7 +102,7 @@ TEST_F(CudaWaitersTest, ALostDeviceEndsIt) {
   driver.failures["StreamQuery"] = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(ops_->stream_query(dev_, Handle<cudaStream_t>(0x3000)), CGR__DEVICE_DEAD);
   EXPECT_EQ(ops_->waiter_destroy(dev_, waiter_), CGR__DEVICE_OK);
-  EXPECT_EQ(word_, UINT64_MAX);
+  EXPECT_EQ(word_, uint64_t{ INT64_MAX });
   Fire(); // late, before the device is closed
   waiter_ = nullptr;
 }

@@ -247,7 +247,7 @@ protected:
       if (driver.host_function != nullptr)
         driver.host_function(driver.host_data); // as if the word had come
       after("waiter_destroy", ops_->waiter_destroy(dev_, waiter));
-      EXPECT_EQ(word, UINT64_MAX);
+      EXPECT_EQ(word, uint64_t{ INT64_MAX });
     }
     after("copy", ops_->copy(dev_, buffer, buffer, 8, stream));
     for (size_t width : { 1, 2, 4, 8 })

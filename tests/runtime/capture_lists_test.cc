@@ -355,7 +355,10 @@ TEST_P(CaptureLists, AWideGraphIsWarnedOf) {
   constexpr int kChains = 40;
   EngineOptions options = OptionsFor(GetParam());
   options.adjust = [](cgr_config *config) {
-    config->log = [](void *, cgr_log_level level, const char *text) { logged.push_back(level == CGR_LOG_WARNING ? text : ""); };
+    config->log = [](void *, cgr_log_level level, const char *text) {
+      if (std::strstr(text, "is estimated") == nullptr) // where others use the device
+        logged.push_back(level == CGR_LOG_WARNING ? text : "");
+    };
   };
   engine_ = std::make_unique<Engine>(options);
   Engine &e = *engine_;
