@@ -19,11 +19,17 @@ cgr_status cgr__fail(cgr_status status, const char *format, ...) {
   return status;
 }
 
-cgr_status cgr__fail_in(const char *function, cgr_status status) {
+static bool begins_with(const char *function) {
   size_t named = strlen(function);
-  if (strncmp(last_message, function, named) == 0 && last_message[named] == ':')
-    return status;
-  return cgr__fail(status, "%s: %s", function, last_message);
+  return strncmp(last_message, function, named) == 0 && last_message[named] == ':';
+}
+
+cgr_status cgr__fail_in(const char *function, cgr_status status) {
+  return begins_with(function) ? status : cgr__fail(status, "%s: %s", function, last_message);
+}
+
+cgr_status cgr__fail_as(const char *function, const char *inner, cgr_status status) {
+  return begins_with(inner) ? cgr__fail(status, "%s%s", function, last_message + strlen(inner)) : cgr__fail_in(function, status);
 }
 
 uint64_t cgr__failures(void) { return failures; }

@@ -24,6 +24,10 @@ cgr_status cgr__fail(cgr_status status, const char *format, ...) CGR__FORMAT(2, 
  * `status`. */
 cgr_status cgr__fail_in(const char *function, cgr_status status);
 
+/* For a failure that `inner`, a public function which `function` calls, has left: its name becomes that of `function`. Returns
+ * `status`. */
+cgr_status cgr__fail_as(const char *function, const char *inner, cgr_status status);
+
 /* The ending of a noun that is counted in a message: "1 token", "2 tokens". */
 static inline const char *cgr__plural(int64_t count) { return count == 1 ? "" : "s"; }
 

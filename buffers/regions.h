@@ -15,7 +15,7 @@ extern "C" {
 
 typedef struct cgr__region {
   const void *base;
-  size_t bytes;   /* 0: unregistered; no address lies in it */
+  size_t bytes;   /* 0: unregistered; no address is in it */
   uint64_t epoch; /* when it last moved or was unregistered; 0: never */
 } cgr__region;
 
@@ -24,7 +24,7 @@ typedef struct cgr__regions {
   int32_t first_movable; /* those before are the runtime's own: arena, KV views and their scales */
   int32_t num_free;      /* unregistered ones among them, whose numbers are given again */
   int32_t first_free;    /* none below it is unregistered */
-  uint64_t epoch;        /* counts what befalls all regions, and never repeats: the one word that a replay compares */
+  uint64_t epoch;        /* counts the changes to all regions, and never repeats: the one word that a replay compares */
   cgr__region region[CGR__MAX_REGIONS];
 } cgr__regions;
 

@@ -266,7 +266,7 @@ static cgr_status allocate(cgr_device *device, size_t bytes, enum cgr__memory_ki
   return cgr__device_fail(device, error, what);
 }
 
-/* No runtime may use the memory. A device that is lost has nothing that any could. Of what is no allocation's beginning the free
+/* No runtime may use the memory. On a lost device none can. For an address that is not the beginning of an allocation the free
  * itself says what is wrong. */
 static cgr_status check_unused(cgr_device *device, const void *memory, const char *function) {
   char what[80];

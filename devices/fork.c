@@ -10,7 +10,7 @@ static int refuse(cgr_device *dev) {
   return CGR__DEVICE_DEAD;
 }
 
-/* An operation that makes nothing: `arguments` are those that it has no use for. */
+/* An operation that makes no object; `arguments` are those that it does not use. */
 #define REFUSED(name, parameters, arguments) \
   static int forked_##name parameters {      \
     (void)(arguments);                       \
@@ -134,7 +134,7 @@ static void before_fork(void) { pthread_mutex_lock(&lock); }
 
 static void in_parent(void) { pthread_mutex_unlock(&lock); }
 
-/* Stores alone: whatever else another thread was doing at the fork is cut off half-way. */
+/* Only stores: other threads' work at the fork is cut off half-way, so nothing else can be relied on. */
 static void in_child(void) {
   for (cgr_device *dev = open_devices; dev; dev = dev->next_open)
     dev->ops = &forked_ops;

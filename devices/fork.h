@@ -1,5 +1,5 @@
 /* Devices after fork(). A child has neither the workers of a host device nor the contexts of a GPU, and a lock may be held by a
- * thread that it does not have: whatever it waited for would never come. So the devices that were open at the fork get, in the
+ * thread that it does not have, so a wait there would never end. So the devices that were open at the fork get, in the
  * child alone, a table whose operations touch nothing: those that destroy succeed, the others answer CGR__DEVICE_DEAD. */
 #ifndef CGR_DEVICES_FORK_H
 #define CGR_DEVICES_FORK_H

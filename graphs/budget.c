@@ -7,8 +7,8 @@
 #define KB_OF_GRAPH 64
 #define KB_OF_NODE 4
 #define KB_OF_BRANCH 160
-/* From when on a measurement is not the graph's: a multiple of what is expected, and 2 MB, which a device hands out at once and
- * later graphs have their share of. All graphs together come closer to what is expected. */
+/* Beyond this a measurement is not the graph's own: a multiple of what is expected, plus 2 MB, which a device hands out at once
+ * and which later graphs share. All graphs together come closer to what is expected. */
 #define FAR 4
 #define FAR_OF_ALL 2
 #define KB_AT_ONCE 2048

@@ -50,7 +50,7 @@ static int add_addresses(void *context, const cgr__node_param *param) {
 static int make_exec(cgr__open_capture *c, cgr__graph *graph, cgr__exec **exec, cgr__graph_info *info) {
   cgr_device *dev = c->graphs->dev;
   int error = dev->ops->graph_walk(dev, graph, add_addresses, &c->addresses);
-  if (error && error != CGR__DEVICE_UNSUPPORTED) /* memory can be freed under a graph whose nodes cannot be read */
+  if (error && error != CGR__DEVICE_UNSUPPORTED) /* if nodes cannot be read, the graph's memory is not protected from a free */
     return error;
   return dev->ops->instantiate(dev, graph, exec, info);
 }

@@ -26,7 +26,7 @@ static cgr_status check_fallback(const cgr__graphs *graphs, const cgr__batch_sha
 }
 
 /* A search for the graph of a batch. Graphs of up to `light` tokens are within max_padding. A graph of up to `most` is taken if
- * none of another list is smaller; beyond that, an eager step does. Of equal graphs the first is taken. */
+ * no other list has a smaller one; beyond that, the step runs eagerly. Of equal graphs the first is taken. */
 typedef struct search {
   const cgr__graphs *graphs;
   const cgr__batch_shape *shape;

@@ -229,8 +229,7 @@ typedef struct cgr__choice {
 } cgr__choice;
 
 /* dispatch.c. `forced` NULL: the best graph that fits, or eager. A graph of more than max_padding times the batch's tokens is not
- * taken while another list has a smaller one, nor, with more than 64 padded tokens, while an eager step does, which it does not
- * in strict mode. */
+ * taken if another list has a smaller one; beyond 64 padded tokens the step runs eagerly, except in strict mode. */
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);
 /* Whether a choice for an earlier batch is also the choice for this one, unless a key is forced. */
 static inline bool cgr__choice_holds(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr__choice *choice) {
@@ -298,7 +297,7 @@ cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls
 /* What is captured holds `region`; `by_name` when `record` says so, which then names all regions that its attention calls do not
  * lie in. CGR_ERROR_OUT_OF_MEMORY. */
 cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name);
-/* The same for every region of the engine's that the address lies in, and for the address itself. */
+/* The same for every region of the engine's that the address is in, and for the address itself. */
 cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address);
 
 /* How many nodes the open piece has; -1: the device cannot tell. */
@@ -322,7 +321,7 @@ typedef struct cgr__budget {
 void cgr__budget_begin(cgr__budget *budget, double max_ms, uint64_t max_bytes);
 /* Whether the entry's capture fits; marks it if not. */
 bool cgr__budget_allows(cgr__budget *budget, const cgr__graphs *graphs, cgr__graph_entry *entry);
-/* Counts a piece of the entry. A measurement that is far from what such graphs take is of what others did to the device's memory
+/* Counts a piece of the entry. A measurement that is far from what such graphs take shows what others did to the device's memory
  * meanwhile: the expected figure takes its place. */
 void cgr__budget_count_piece(cgr__graphs *graphs, cgr__graph_entry *entry, const cgr__graph_info *info);
 /* The entry has been captured; if that was too much, its graph is dropped. It is too much only if the expected figure is, too. */

@@ -36,8 +36,8 @@ typedef struct cgr__check_values_args {
 extern const cgr__kernel cgr__kernel_check_values; /* cgr__check_values_args */
 
 /* A request's word in buffers.value_flags: the number of the step that wrote it, then its bits. Another step's word counts as no
- * bits, so no step has to clear the words, and one that was given up leaves nothing behind. 48 bits of a number last for 8,900
- * years of steps of a millisecond. */
+ * bits, so no step has to clear the words, and one that was given up leaves nothing behind. At a step each millisecond, 48 bits
+ * of a number last 8,900 years. */
 CGR__HOST_DEVICE uint32_t cgr__value_bits(uint64_t word, uint64_t seq) {
   return word >> CGR__MAX_VALUE_BITS == (seq & (UINT64_MAX >> CGR__MAX_VALUE_BITS))
              ? (uint32_t)(word & ((1u << CGR__MAX_VALUE_BITS) - 1))

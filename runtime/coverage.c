@@ -38,8 +38,8 @@ static void tell(const cgr_runtime *rt, const char *text) {
 
 /* --------------------------------------------------------------------------------------------------------- uniform steps */
 
-/* What a number of requests lacks: its list has no such size, or the one that it has is too large; and whether it runs in pieces
- * then, or eagerly. */
+/* Why a number of requests has no graph: its list has no such size, or only one that is too large; and whether the step then runs
+ * in pieces or eagerly. */
 enum { GAP_NONE, GAP_END, GAP_PADDED, GAP_END_PIECES, GAP_PADDED_PIECES, NUM_GAPS };
 
 static int gap_of(const cgr_runtime *rt, const cgr__uniform_keys *keys, int32_t query_len, int32_t n) {
@@ -108,7 +108,7 @@ static bool serves_tokens(const cgr_runtime *rt, int32_t num_tokens) {
   return cgr__graphs_best(&rt->graphs, &shape) != NULL;
 }
 
-/* Between two sizes those that are too small for the larger one have no graph, up to some number of tokens. */
+/* Between two sizes, steps that are too small for the larger one have no graph. Returns the most tokens of such a step. */
 static int32_t last_gap(const cgr_runtime *rt, int32_t before, int32_t size) {
   int32_t low = before, high = size; /* low, after the first step: has none; high: has one */
   while (high - low > 1) {

@@ -1,5 +1,5 @@
 /* One thread at a time in a runtime, checked when the device has a layer that does so. The thread that is inside owns the runtime
- * until its call returns; another one is turned away before it reads anything that the owner may write. */
+ * until its call returns; another one is refused before it reads anything that the owner may write. */
 #include <pthread.h>
 
 #include "runtime/runtime.h"

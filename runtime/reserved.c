@@ -1,9 +1,10 @@
 /* The read-trash pages, looked at when the device has a layer that checks: they must hold finite numbers, or a bad page in a
- * table gives NaN where it should be harmless. A copy of them travels ahead of a step, on its stream, so that it comes after
- * whatever the engine has enqueued there, and nothing waits; once the step has completed, the copy is looked at. */
+ * table gives NaN where it should be harmless. A copy of them is enqueued ahead of a step, on its stream, so that it comes after
+ * whatever the engine has enqueued there. Nothing waits: the copy is looked at once the step has completed. */
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/values.h"
 #include "runtime/runtime.h"
 
 #define LAUNCHES_BETWEEN 16 /* from one look to the next */
@@ -83,11 +84,11 @@ static bool is_bad(int32_t dtype, const unsigned char *data, size_t i) {
   switch (dtype) {
   case CGR_DTYPE_FP32:
     memcpy(&word, data + 4 * i, sizeof word);
-    return (word & 0x7f800000u) == 0x7f800000u;
+    return cgr__value_is_bad32(word, 0);
   case CGR_DTYPE_FP16:
   case CGR_DTYPE_BF16:
     memcpy(&half, data + 2 * i, sizeof half);
-    return dtype == CGR_DTYPE_FP16 ? (half & 0x7c00u) == 0x7c00u : (half & 0x7f80u) == 0x7f80u;
+    return cgr__value_is_bad16(half, dtype == CGR_DTYPE_FP16 ? 0x7c00u : 0x7f80u, 0);
   case CGR_DTYPE_FP8_E4M3: /* without infinities */
     return (data[i] & 0x7fu) == 0x7fu;
   case CGR_DTYPE_FP8_E5M2:

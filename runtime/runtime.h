@@ -157,7 +157,7 @@ typedef struct cgr__owner {
   int32_t depth;        /* of its calls, one inside the other */
 } cgr__owner;
 
-/* What is looked at of the read-trash pages. */
+/* The check of the read-trash pages. */
 typedef struct cgr__reserved {
   unsigned char *copies; /* [cgr__reserved_bytes], pinned; NULL: nothing is looked at */
   uint64_t seq;          /* of the step that the copy goes ahead of; 0: no copy is under way */
@@ -165,7 +165,7 @@ typedef struct cgr__reserved {
   char found[320];       /* what cgr_step_prepare has not told yet; "": nothing */
 } cgr__reserved;
 
-/* A step whose query_start_loc is looked at, and what it may hold. */
+/* A step whose query_start_loc is checked, and what that may hold. */
 typedef struct cgr__starts_of {
   uint64_t seq; /* 0: none */
   int32_t num_requests, num_tokens;
@@ -174,7 +174,7 @@ typedef struct cgr__starts_of {
 
 typedef struct cgr__starts {
   int32_t *copy;         /* [max_requests + 1], pinned; NULL: nothing is looked at */
-  bool lost;             /* a copy may be under way on a stream that no later step follows: no other is made */
+  bool lost;             /* a copy may be under way on a stream that no later step uses: no other is made */
   cgr__starts_of copied; /* the step after which `copy` is taken */
   cgr__starts_of last;   /* the last step with requests */
 } cgr__starts;

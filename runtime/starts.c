@@ -1,7 +1,7 @@
 /* query_start_loc after a step, looked at when the device has a layer that checks. The kernels of a step are chosen for its
- * longest request, and the prologue refuses a longer one; a kernel of the engine's or a backend's that writes query_start_loc
- * later goes around that, and tokens would be left out without a word. A copy goes ahead of the next step; once that has completed,
- * the copy is looked at. */
+ * longest request, and the prologue refuses a longer one. A kernel of the engine's or a backend's that writes query_start_loc
+ * later bypasses that check, and tokens are left out without an error. A copy goes ahead of the next step; once that has
+ * completed, the copy is looked at. */
 #include <stdio.h>
 
 #include "runtime/runtime.h"
@@ -10,11 +10,11 @@ size_t cgr__starts_bytes(const cgr__setup *setup) { return ((size_t)setup->confi
 
 void cgr__starts_note(cgr_runtime *rt) {
   const cgr__prepared *p = &rt->lane.prepared;
-  rt->starts.last = (cgr__starts_of){ .seq = p->seq,
-                                      .num_requests = p->batch.num_requests,
-                                      .num_tokens = p->batch.num_tokens,
-                                      .max_query_len =
-                                          p->choice.key.query_len > 0 ? p->choice.key.query_len : p->batch.num_tokens };
+  rt->starts.last =
+      (cgr__starts_of){ .seq = p->seq,
+                        .num_requests = p->batch.num_requests,
+                        .num_tokens = p->batch.num_tokens,
+                        .max_query_len = p->choice.key.query_len > 0 ? p->choice.key.query_len : p->batch.num_tokens };
 }
 
 cgr_status cgr__starts_copy(cgr_runtime *rt, cudaStream_t stream) {
@@ -46,7 +46,9 @@ void cgr__starts_look(cgr_runtime *rt) {
   if (rt->starts.lost || of->seq == 0 || cgr__ring_completed(&rt->lane.ring) <= of->seq)
     return;
   const int32_t *starts = rt->starts.copy;
-  int32_t wrong = cgr__ring_result(&rt->lane.ring, of->seq)->error == CGR_GUARD_NONE ? find_wrong(starts, of) : -1;
+  bool kept = rt->lane.launched - of->seq < rt->lane.ring.depth; /* its result, which says what the guards found */
+  bool looks = kept && cgr__ring_result(&rt->lane.ring, of->seq)->error == CGR_GUARD_NONE;
+  int32_t wrong = looks ? find_wrong(starts, of) : -1;
   if (wrong >= 0) {
     (void)cgr__fail(
         CGR_ERROR_STATE,

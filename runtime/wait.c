@@ -10,11 +10,11 @@
 
 #define SPINS_BEFORE_CLOCK 256
 #define MS_BEFORE_QUERY 1.0       /* asking a GPU takes a lock of the driver's that other threads may want */
-#define MS_BLOCKED 100.0          /* a sleeping thread asks, too: a lost device wakes nobody */
+#define MS_BLOCKED 100.0          /* a sleeping thread asks, too: a lost device never wakes it */
 #define MS_BEFORE_BLOCK_GPU 10.0  /* most steps are over by then, and going to sleep costs the next step its latency */
 #define MS_BEFORE_BLOCK_HOST 0.05 /* the thread takes the processor that the step needs */
 
-/* What a round of a wait does. */
+/* How a wait goes on, round by round. */
 typedef struct wait_plan {
   int32_t mode;     /* SPIN or YIELD, until block_at */
   double block_at;  /* in ms of cgr__now_ms */
@@ -123,7 +123,7 @@ cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t s
 #define YIELDS 100
 static const struct timespec poll_pause = { 0, 100000 };
 
-/* Cold, and for streams that may never become idle: so it asks rather than synchronises. */
+/* Cold. It polls instead of synchronising, because a stream may never become idle. */
 int cgr__wait_idle(cgr_runtime *rt, cudaStream_t stream, double deadline) {
   int error;
   for (int round = 0; (error = rt->dev->ops->stream_query(rt->dev, stream)) == CGR__DEVICE_NOT_READY; round++) {

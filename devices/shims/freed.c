@@ -67,7 +67,7 @@ static int give_back(cgr_device *inner, const struct cgr__freed_block *block) {
   return inner->ops->mem_free(inner, (void *)block->base, block->kind);
 }
 
-/* Nobody asks any more what fails. */
+/* Failures are ignored: the device is closing. */
 void cgr__freed_give_back_all(struct cgr__freed *freed, cgr_device *inner) {
   struct cgr__freed_block oldest;
   while (take_oldest(freed, &oldest))

@@ -1,7 +1,7 @@
 /* What the validation layer knows of freed memory. It keeps the last blocks that were freed for a while, before the device gets
- * them back: nothing else can be at their addresses meanwhile, so whoever still uses one does so by mistake. Of larger blocks it
- * remembers where they were: a graph that is older than the free has the address from before. With the layer's lock held, unless
- * it says otherwise. */
+ * them back: nothing else can be at their addresses meanwhile, so any use of one is a mistake. Of larger blocks it remembers
+ * where they were: a graph that is older than the free has the address from before. With the layer's lock held, unless it says
+ * otherwise. */
 #ifndef CGR_DEVICES_SHIMS_FREED_H
 #define CGR_DEVICES_SHIMS_FREED_H
 
@@ -32,7 +32,7 @@ int cgr__freed_free(struct cgr__freed *freed, struct cgr__shim *shim, void *memo
 void cgr__freed_give_back_all(struct cgr__freed *freed, cgr_device *inner);
 /* The memory is handed out: what was there before is forgotten. */
 void cgr__freed_hand_out(struct cgr__freed *freed, const void *base, size_t bytes);
-/* The block that one of the bytes lies in, if nobody can have the address from another since: it is kept, or was freed after
+/* The block with one of these bytes, if the address cannot come from a later allocation: the block is kept, or was freed after
  * `since`. NULL: there is none. */
 const struct cgr__freed_block *cgr__freed_find(const struct cgr__freed *freed, uint64_t address, size_t bytes, uint64_t since);
 

@@ -6,8 +6,8 @@
  * that was destroyed here to a new one of the engine's own; that is then taken for the old one.)
  * - memory that is freed as the other kind;
  * - memory that has been freed (freed.h), where a copy, a fill, the arguments of a launch or a parameter of a graph's nodes has
- * an address of it: when that is enqueued or instantiated, and at each launch of the graph. A stale address that nobody uses
- * counts;
+ * an address of it: when that is enqueued or instantiated, and at each launch of the graph. A stale address that is not used
+ * counts, too;
  * - in capture: sync, query or destruction of a capturing stream; query or sync of a captured event; a wait outside for an event
  *   of a capture that is over; a second begin; an end without a begin, on a stream that joined, or by another thread; a graph
  *   launched into a capture; allocation, free or instantiation by a thread that captures. Unlike the device's own refusal, this
@@ -443,7 +443,7 @@ static int list_nodes(struct validation *layer, const struct cgr__shim_call *cal
   if (!walked)
     return error;
   pthread_mutex_lock(&layer->shim.lock);
-  walked->made = UINT64_MAX; /* as for a launch: of blocks that were given back, somebody else may have the address */
+  walked->made = UINT64_MAX; /* as for a launch: the address of a block that was given back may be in use again */
   walked->checked = UINT64_MAX;
   check_nodes(layer, call, walked, violation);
   walked->made = layer->freed.frees;

@@ -3,14 +3,14 @@
  * Rules that hold for all headers
  * - A function that can fail returns a cgr_status; the others return a name, a number or an address. Nothing aborts, exits, prints
  *   or throws. After a failure cgr_last_message names the function, the argument, what it got and what it expected. Addresses are
- *   taken on trust: a handle that was destroyed, or memory that does not exist, is not always noticed.
+ *   taken on trust: a handle that was destroyed, or memory that does not exist, may crash, over the validation layer too.
  * - Sized structs. A struct whose first field is `size` may grow: new fields are added at the end. Initialise it with its _INIT
- *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and
- *   `version` CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer
- *   one (a newer caller) is accepted if everything this library does not know is zero, and refused with CGR_ERROR_NEWER_STRUCT
- *   otherwise; one of more than 4096 bytes, or of no multiple of 8, is refused with CGR_ERROR_INVALID_STRUCT. An array of them
- *   is stepped through by the size of its first element. An output struct is filled as far as this library knows it and the
- *   caller has room; the rest stays as it is. Structs without `size` never grow.
+ *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and `version`
+ *   CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer one (a newer
+ *   caller) is accepted if everything this library does not know is zero, and refused with CGR_ERROR_NEWER_STRUCT otherwise; one
+ *   of more than 4096 bytes, or of a size that is no multiple of 8, is refused with CGR_ERROR_INVALID_STRUCT. An array of them is
+ *   stepped through by the size of its first element. An output struct is filled as far as this library knows it and the caller
+ *   has room; the rest stays as it is. Structs without `size` never grow.
  * - In every struct that is read, zero means the default, and is refused if there is none. Fields named `reserved` are 0; in such
  *   a struct anything else is refused with CGR_ERROR_NEWER_STRUCT.
  * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream of the

@@ -38,7 +38,8 @@ typedef struct cgr_buffer_decl {
   int32_t dimension; /* cgr_dimension: the leading one, at its configured limit (rows: max_rows + 1) */
   int32_t dtype;     /* cgr_dtype */
   int32_t source;    /* cgr_source; 0: DEVICE */
-  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED data of ROWS: 4, 8 .. 2^20 bytes */
+  int64_t width;     /* elements per token, request or row, 1 .. 2^40; 0: 1. STAGED data of ROWS: a multiple of
+                        4 bytes, at most 2^20 */
   const char *name;  /* unique among the declared, 1 to 31 characters */
   int64_t padding;   /* what every element holds at first, as a value of the dtype; fp32: -2^24 .. 2^24; smaller floats: 0 */
 } cgr_buffer_decl;
@@ -107,8 +108,8 @@ typedef struct cgr_config {
   size_t device_memory_size;
   void *pinned_memory;           /* the same for the rings: cgr_memory_alloc_pinned, or cudaHostAlloc with Mapped | Portable */
   size_t pinned_memory_size;
-  cgr_log_function log;          /* told why mode or query lengths were lowered, what captures leave out and which sizes have no
-                                    graph (INFO), of failed captures and wide graphs (WARNING); NULL: silent. Must not call cgr */
+  cgr_log_function log;          /* gets why mode or query lengths were lowered, what captures leave out and which sizes have no
+                                    graph (INFO), failed captures and wide graphs (WARNING); NULL: silent. Must not call cgr */
   void *log_context;
   const cgr_variant *variants;   /* of steps. Variant 0 always exists, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
@@ -139,7 +140,7 @@ typedef struct cgr_config {
                                     Entry 0, and those of sets that do not exist, must be 0 */
   int32_t check_values;          /* 1: steps look for NaN and infinities where `record` asks (cgr_record_check_values); 0: they do
                                     not, at no cost */
-  float max_padding;             /* a graph of more than this many times the batch's tokens is taken only if nothing else serves
+  float max_padding;             /* a graph of more than this many times the batch's tokens gives way to others that serve
                                     (cgr_runtime_capture): 1 .. 2^24, which is no limit; 0: 2 */
   int32_t wait_mode;             /* cgr_wait_mode: how cgr_step_wait and other waits for steps wait */
   int32_t reserved_last;         /* 0 */
@@ -175,9 +176,9 @@ CGR_API cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes
 CGR_API cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime);
 
 /* Waits for the steps in flight, destroys the graphs, then the buffers; a prepared step is dropped. The stream of the last
- * launch must exist until then, or until its steps have been waited for. CGR_NOT_READY: they have not completed within
- * wait_timeout_ms; after this, and if the wait fails on a device that is not lost, nothing is destroyed: call again. Memory of the
- * runtime's own is freed as cgr_memory_free does it, which waits for the device's other streams, too. NULL is allowed.
+ * launch must exist until then, or until its steps have been waited for. If they do not complete within wait_timeout_ms
+ * (CGR_NOT_READY), or if the wait fails on a device that is not lost, nothing is destroyed: call again. The runtime's own memory
+ * is freed as by cgr_memory_free, which also waits for the device's other streams. NULL is allowed.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_destroy(cgr_runtime *runtime);
 
@@ -438,13 +439,14 @@ typedef struct cgr_batch {
  * goes on by itself; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be set again
  * before each step, and a chunk that has run counts no tokens until then.
  *
- * Edits may come in any order: the batch is judged when a step is prepared or chosen, as any batch is; a request that lacks its
- * tokens is CGR_ERROR_INVALID_ARGUMENT. Further edits mend it. In between, every open row may be in it. An edit is refused, without
- * any change: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the batch, for put (CGR_ERROR_ROW_REPEATED), or is not, for the
- * others (CGR_ERROR_STATE); query_len below 0 (CGR_ERROR_INVALID_ARGUMENT) or above max_tokens, or more than max(2 * max_tokens,
- * 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more with `tokens` NULL (CGR_ERROR_NULL_POINTER);
- * CGR_TOKEN_LAST after the first (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); drafts, lanes, programs
- * (CGR_ERROR_UNSUPPORTED); while a step is prepared, inside `record` and calls (CGR_ERROR_STATE).
+ * Edits may come in any order, and in between every open row may be in the batch. It is checked when a step is prepared or
+ * chosen, as any batch is; a request that lacks its tokens is CGR_ERROR_INVALID_ARGUMENT, and further edits correct it. These
+ * edits are refused, without any change: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the batch, for put
+ * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); query_len below 0 (CGR_ERROR_INVALID_ARGUMENT) or above
+ * max_tokens, or more than max(2 * max_tokens, 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more
+ * with `tokens` NULL (CGR_ERROR_NULL_POINTER); CGR_TOKEN_LAST after the first (CGR_ERROR_INVALID_ARGUMENT); other flags
+ * (CGR_ERROR_INVALID_ENUM); drafts, lanes, programs (CGR_ERROR_UNSUPPORTED); while a step is prepared, inside `record` and calls
+ * (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_put(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
                                     const int32_t *tokens, uint32_t flags);
@@ -472,7 +474,7 @@ typedef enum cgr_reason {
   CGR_REASON_SUPERSET,       /* a graph of a variant that serves the batch's too */
   CGR_REASON_DISABLED,       /* cgr_runtime_enable_graphs has switched replays off; also for steps without a graph */
   CGR_REASON_BUDGET,         /* the budget of a capture had ended before this key */
-  CGR_REASON_TOO_PADDED,     /* the smallest graph that holds the batch has too many tokens (cgr_config.max_padding) */
+  CGR_REASON_TOO_PADDED,     /* the smallest graph that holds the batch pads it too much (cgr_config.max_padding) */
   CGR_REASON_COUNT_
 } cgr_reason;
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -520,11 +522,12 @@ CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch,
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step);
 
-/* The same, but it waits for a step in flight while the ring is full, and while too many changes are pending sends them as
- * cgr_runtime_flush does, on `stream`, on which the step need not be launched. CGR_NOT_READY after `timeout_ms` (0: it never waits;
- * -1: the configured one): nothing is prepared, and what was sent stays sent. It expires no result: CGR_ERROR_CHANGES_PENDING when
- * sending would expire that of a step with requests which, like all later ones, has not been waited for (cgr_step_wait, result or
- * not): wait for it, then call again. Every other status is that of cgr_step_prepare, cgr_runtime_flush or a wait.
+/* The same, but while the ring is full it waits for a step in flight, and while too many changes are pending it sends them as
+ * cgr_runtime_flush does. It sends them on `stream`; the step may be launched on another one. CGR_NOT_READY after `timeout_ms`
+ * (0: it never waits; -1: the configured one): nothing is prepared, and what was sent stays sent. CGR_ERROR_CHANGES_PENDING:
+ * sending would make the result of a step with requests expire, and no cgr_step_wait has returned that step or a later one. Wait
+ * for it (cgr_step_wait, with a result or NULL), then call again. Other statuses are those of cgr_step_prepare, cgr_runtime_flush
+ * and cgr_step_wait.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_step_prepare_wait(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step, int32_t timeout_ms,
                                          cudaStream_t stream);

@@ -6,9 +6,9 @@
  * A call touches no GPU but its own, creates no context on another one, and leaves the calling thread's current CUDA device and
  * its pending CUDA error as they were.
  *
- * No device survives fork(). In the child every call with a device, stream, event or runtime of the parent's that would reach the
- * device is CGR_ERROR_DEAD, on the host device too; destroying succeeds and gives nothing back. The child may open a host device,
- * and a GPU if the parent has not used CUDA. */
+ * No device survives fork(). In the child, a call with a device, stream, event or runtime of the parent's returns CGR_ERROR_DEAD
+ * if it would reach the device, on the host device too; destroying succeeds and gives nothing back. The child may open a host
+ * device, and a GPU if the parent has not used CUDA. */
 #ifndef CGR_DEVICE_H
 #define CGR_DEVICE_H
 
@@ -39,7 +39,8 @@ typedef enum cgr_host_schedule {
 } cgr_host_schedule;
 
 /* How a thread waits for a step (cgr_config.wait_mode). Blocking costs no processor while the thread sleeps, and waking it takes
- * some microseconds. A GPU without stream memory operations of 64 bits is then asked every 20 to 100 microseconds. */
+ * some microseconds. With a GPU that has no stream memory operations of 64 bits, the thread instead wakes every 20 to 100
+ * microseconds and looks. */
 typedef enum cgr_wait_mode {
   CGR_WAIT_DEFAULT = 0, /* CUDA: spins for 10 ms, then blocks; host: yields for 50 microseconds, then blocks */
   CGR_WAIT_SPIN = 1,    /* never gives its processor up; pauses as the architecture advises */
@@ -47,8 +48,8 @@ typedef enum cgr_wait_mode {
   CGR_WAIT_BLOCK = 3    /* sleeps at once */
 } cgr_wait_mode;
 
-/* Called for each violation that a device layer finds, or a runtime over it, before the offending call returns; `message` names the
- * call and the rule. It may run on any thread that uses the device, and must not call cgr. */
+/* Called for each violation that a device layer, or a runtime over it, finds, before the call that finds it returns; `message`
+ * names the call and the rule. It may run on any thread that uses the device, and must not call cgr. */
 typedef void (*cgr_violation_function)(void *context, const char *message);
 
 typedef struct cgr_device_config {
@@ -99,14 +100,18 @@ CGR_API const char *cgr_wait_mode_name(cgr_wait_mode mode);
 
 /* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
  * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.
- * That includes work which `record`, a call or a backend's function enqueues by this header during a capture on a stream that is
- * not in it: the graph would lack the work.
+ * It also refuses the use of freed memory, and work that `record`, a call or a backend's function enqueues through this header
+ * during a capture on a stream that is not in the capture: the graph would lack the work.
  *
- * Runtimes over it keep a ledger of pages and check their callers. These are refused and reported, too: two rows that write one
- * page in a step, or one that writes over another's token (CGR_ERROR_INVALID_ARGUMENT); a page that goes to another request while
- * a step that used it is in flight; a second thread inside the runtime; NaN or an infinity in a read-trash page, reported once the
- * step that found it has completed, and refused by the next cgr_step_prepare (all CGR_ERROR_STATE). Page tables of the engine's
- * own are not seen. It costs 64 bytes per page, pinned memory for a copy of the read-trash pages, and O(rows + tokens) per step.
+ * Runtimes over it keep a ledger of pages and check their callers. They refuse and report
+ * - two rows that write one page in a step, or a row that writes over another's token (CGR_ERROR_INVALID_ARGUMENT);
+ * - a page that goes to another request while a step that used it is in flight, and a second thread inside the runtime
+ *   (CGR_ERROR_STATE);
+ * - NaN or an infinity in a read-trash page: reported once the step that found it has completed, and refused by the next
+ *   cgr_step_prepare (CGR_ERROR_STATE).
+ * A kernel of the engine's that writes query_start_loc is reported by cgr_step_wait, and nothing is refused. Page tables of the
+ * engine's own are not seen. The ledger costs 64 bytes per page, and O(rows + tokens) per step; the checks also take pinned memory
+ * for copies of the read-trash pages and of query_start_loc.
  *
  * For development. It is in a library of its own, libcgr_validation, which is linked alongside libcgr.
  * Threads any · Capture ok · Sync never · Alloc never */
@@ -119,14 +124,14 @@ CGR_API const cgr_device_layer *cgr_validation_layer(void);
  * while no work does.
  *
  * Freeing NULL is allowed; an address that this device did not return is refused with CGR_ERROR_INVALID_ARGUMENT. Refused with
- * CGR_ERROR_STATE, by name, is memory in which a runtime of the process that is neither destroyed nor dead has
- * - its layers' views, scales, slopes or sinks, a group's page table, or device_memory or pinned_memory: destroy it before;
- * - a region of a graph that is not stale: move or unregister it, or release the graphs before;
+ * CGR_ERROR_STATE is memory in which a runtime of the process that is neither destroyed nor dead has
+ * - its layers' views, scales, slopes or sinks, a group's page table, or device_memory or pinned_memory: destroy it first;
+ * - a region of a graph that is not stale: first move or unregister the region, or release the graphs;
  * - an address that a parameter of such a graph's nodes holds, at a multiple of 8 bytes, an argument of its calls at breaks, or a
  *   view of its attention calls and merges; a number that looks like one counts. What kernels find in memory or in variables of
  *   their modules is not seen, nor are parameters of hidden nodes (cgr_runtime_audit).
- * Whether a capture that is under way holds it, is not known. Freeing waits for the work that the device's streams have been given
- * so far.
+ * What a capture under way is going to hold is not known. Freeing waits for the work that the device's streams have been given so
+ * far.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory);
 CGR_API cgr_status cgr_memory_free(cgr_device *device, void *memory);

@@ -113,15 +113,15 @@ typedef struct cgr_capture {
  * Whatever the reason that a key has no graph that can be replayed, its steps use a larger one, or one of another query length,
  * kind or superset that serves them, as far as max_padding lets them. Otherwise they run eagerly (or are refused when strict).
  *
- * max_padding of cgr_config, 2 by default, holds for every graph that a step might use: one of more than that many times the
- * batch's tokens is not taken while another that serves the batch has fewer, nor, if it has over 64 tokens more than the batch,
- * while an eager step does (CGR_REASON_TOO_PADDED), which it does not where strict refuses it. A batch without tokens counts as
- * one. Within max_padding FULL comes before PIECEWISE, and the batch's own variant before a superset. The log says which sizes
- * have no graph, each time (INFO).
+ * max_padding of cgr_config, 2 by default, holds for every graph that a step might use. A graph of more than that many times the
+ * batch's tokens is not taken if another one that serves the batch has fewer tokens. If it has over 64 tokens more than the
+ * batch, it is not taken even if it is the only one: the step runs eagerly (CGR_REASON_TOO_PADDED), unless strict forbids that. A
+ * batch without tokens counts as one token. Within max_padding FULL comes before PIECEWISE, and the batch's own variant before a
+ * superset. Each capture logs which sizes have no graph (INFO).
  *
- * The list ends before the capture that would pass a budget, if it costs what earlier ones of its kind did; one that has passed
- * max_bytes all the same is dropped, unless its measured memory alone does it and the estimate does not: what others take from
- * the device meanwhile drops no graph. That is not a failure: the keys that are left, except failed and stale ones, are
+ * The list ends before the capture that would pass a budget, if it costs what earlier ones of its kind did. A graph that passes
+ * max_bytes all the same is dropped, unless it does so only by its measured memory and not by the estimate: memory that others
+ * take meanwhile drops no graph. That is not a failure: the keys that are left, except failed and stale ones, are
  * CGR_GRAPH_OVER_BUDGET (CGR_REASON_BUDGET) until a later call captures them.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
@@ -159,18 +159,20 @@ CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabl
 
 /* Calls `record` once for every key, or those of `keys`, eagerly, in steps without requests, so that the engine's libraries load
  * and choose what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those
- * of a flush do. CGR_NOT_READY as for a capture. Flags and budgets do not count. Optional.
+ * of a flush do. They run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with what
+ * writes weights and caches first. CGR_NOT_READY as for a capture. Flags and budgets do not count. Optional.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture);
 
 /* --------------------------------------------------------------------------------------------------------------- regions */
 
 /* A region is memory whose address graphs may hold. The arena, the rings, the KV views and their scales are registered at
- * creation, and stay; an engine adds its weights and activations. There are at most 8192 regions, the runtime's included. Moving
- * one, even to where it already is, makes graphs that were captured before and hold it stale: their steps run eagerly
- * (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures them again. Unregistering one does
- * the same, and its number may be given to another. A graph holds every region of the engine, unless its `record` says otherwise
- * with cgr_record_use. Regions may overlap: an address belongs to each that covers it, and each counts by itself.
+ * creation, and stay; an engine adds its weights and activations. There are at most 8192 regions, the runtime's included; one
+ * more is CGR_ERROR_OUT_OF_MEMORY. Moving one, even to where it already is, makes graphs that were captured before and hold it
+ * stale: their steps run eagerly (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures
+ * them again. Unregistering one does the same, and its number may be given to another. A graph holds every region of the engine,
+ * also one that is registered after its capture, unless its `record` says otherwise with cgr_record_use. Regions may overlap: an address belongs to each that covers it, and
+ * each counts by itself.
  *
  * What a graph that is not stale holds is not freed: cgr_memory_free refuses it. First move or unregister the region, or release
  * the graphs.
@@ -206,7 +208,7 @@ typedef struct cgr_graph_stats {
   uint64_t replays;       /* begun, those of abandoned steps included */
   uint64_t real_requests; /* summed over the replays */
   int64_t num_nodes;
-  int64_t device_bytes;   /* taken by instantiation: by how much free memory shrank, or an estimate; 0 if the device cannot tell */
+  int64_t device_bytes;   /* taken by instantiation: the decrease in free memory, or an estimate; 0 if the device cannot tell */
   double capture_ms;      /* capture and instantiation */
   int64_t width;          /* most nodes at the same depth, in the widest of the graphs: from about 32 on, launches cost the host
                              more */
@@ -215,8 +217,8 @@ typedef struct cgr_graph_stats {
   int32_t failures;       /* captures that have failed in a row */
   int32_t bytes_estimated; /* graphs of num_pieces whose memory is estimated from their nodes and branches: what was measured was
                               far from that, because others used the device meanwhile */
-  uint64_t turned_down;   /* steps that would have used it, or missed it, but for cgr_config.max_padding: they ran in a smaller
-                             graph or eagerly */
+  uint64_t turned_down;   /* steps that would have used or missed it without cgr_config.max_padding: they ran in a smaller graph
+                             or eagerly */
 } cgr_graph_stats;
 #define CGR_GRAPH_STATS_INIT                                                                                              \
   { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0 }
@@ -280,7 +282,8 @@ typedef struct cgr_self_test {
  * *count says how many findings there are, of which `capacity` are written; the status is that of the first. A step that fails
  * ends the test with its status.
  *
- * Meanwhile no work of the engine, on any stream, may write the given pages, the read-trash pages or the watched memory. Each
+ * The steps run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with what writes
+ * weights and caches first. Meanwhile no work of the engine may write the given pages, the read-trash pages or the watched memory. Each
  * graph takes up to twelve steps, four of them replays, plus others that send the pages ahead; statistics count them as
  * CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be
  * replayed; CGR_ERROR_UNSUPPORTED when a group has a page table of the engine's; CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is

@@ -264,7 +264,7 @@ CGR_API cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *inpu
  * V1, csrc/smxx/get_mla_metadata.cu at 1408756a88e5: begin_idx, begin_block_idx, end_idx, end_block_idx,
  * begin_n_split_idx, and three unused words.
  * A third layout is not served: that of the dense FP8 kernels in vLLM's fork (csrc/extension/sm90/dense_fp8) and in sgl-flash-mla.
- * It has begin and end in tokens, and no block for an empty request. V1 looks like it, and is wrong for those kernels. */
+ * Its begin and end are in tokens, and an empty request has no block. V1 looks like it, and is wrong for those kernels. */
 typedef enum cgr_flashmla_layout { CGR_FLASHMLA_CURRENT = 0, CGR_FLASHMLA_V1 = 1 } cgr_flashmla_layout;
 
 /* Threads any · Capture ok · Sync never · Alloc never */
@@ -398,13 +398,13 @@ CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);
  * capability 9.0 FlashInfer's backend "auto" takes another plan (fa3, PrefillSM90Plan): pass backend="fa2". Neither that one, nor
  * MLAPlan, nor TwoStageHolisticPlan (BatchAttention) is here.
  *
- * The decode plan is that of releases 0.6.18 to 0.7.2.post1. The prefill plan changed in 0.7.1, so `layout` HAS TO NAME the
- * release whose kernels run it; 0 is the older one, for callers that knew no other. 0.7.1 and later look at block_valid_mask in
- * every graph. A plan of the older layout that is not split has none: they take other words for it, and leave out rows without an
- * error. */
+ * The decode plan is that of releases 0.6.18 to 0.7.2.post1. The prefill plan changed in 0.7.1, so `layout` must name the release
+ * whose kernels run it; 0 is the older one, so that older callers keep their plans. Kernels of 0.7.1 and later read
+ * block_valid_mask in every graph. A plan of the older layout that is not split has none: those kernels take other words for it,
+ * and leave out rows without an error. */
 typedef enum cgr_flashinfer_layout {
-  CGR_FLASHINFER_V0_6_18 = 0, /* 0.6.18 to 0.7.0.post1 (flashinfer-ai/flashinfer fb28d7242b35): the mask is there when split */
-  CGR_FLASHINFER_V0_7_1 = 1   /* 0.7.1 to 0.7.2.post1: the mask is there with a graph, and without one never; fewer partials */
+  CGR_FLASHINFER_V0_6_18 = 0, /* 0.6.18 to 0.7.0.post1 (flashinfer-ai/flashinfer fb28d7242b35): a mask if split */
+  CGR_FLASHINFER_V0_7_1 = 1   /* 0.7.1 to 0.7.2.post1: a mask with `graph`, split or not, none without; fewer rows of partials */
 } cgr_flashinfer_layout;
 
 /* Name ("v0.7.1").
@@ -478,9 +478,9 @@ typedef struct cgr_flashinfer_prefill_input {
   int32_t reserved;            /* 0 */
   uint64_t float_workspace_bytes; /* that the caller has; 0: not checked, and it has plan->float_bytes */
   int32_t layout;   /* cgr_flashinfer_layout */
-  int32_t unmasked; /* not 0: a query also sees keys after its own. A window is then refused, unless disable_split_kv is set: where
-                       KV is split FlashInfer's kernel counts the keys of a window as if there were none after the query's, and
-                       leaves out keys. 0: with a window the kernel has to be causal */
+  int32_t unmasked; /* not 0: a query also sees keys after its own. A window is then refused, unless disable_split_kv is set:
+                       where KV is split, FlashInfer's kernel counts a window's keys as if there were none after the query's own,
+                       and leaves out keys. 0: with a window the kernel has to be causal */
 } cgr_flashinfer_prefill_input;
 #define CGR_FLASHINFER_PREFILL_INPUT_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_flashinfer_prefill_input), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \

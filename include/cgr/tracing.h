@@ -87,7 +87,7 @@ typedef struct cgr_key_stats {
   cgr_histogram prepare;     /* host time in cgr_step_prepare, of those steps that were timed (cgr_config.time_every) */
   cgr_histogram launch;      /* likewise in cgr_step_launch; neither has the runtime's own steps. It ends when the record is
                                 written: every 256th call also counts 256 records; those microseconds are not in it */
-  uint64_t turned_down;      /* steps that would have used its graph, or missed it, but for cgr_config.max_padding */
+  uint64_t turned_down;      /* steps that would have used or missed its graph without cgr_config.max_padding */
   int32_t bytes_estimated;   /* as in cgr_graph_stats */
   int32_t reserved;
 } cgr_key_stats;
@@ -116,8 +116,8 @@ typedef struct cgr_label {
 /* The same for Prometheus, in its text exposition format 0.0.4. Each sample carries the 0 .. 16 `labels` (an engine's name, a
  * rank); they may be NULL if there are none. CGR_ERROR_INVALID_ARGUMENT for a name that is not allowed or comes twice. Counters
  * are per key ("full 8r 8t q1 v0": kind, padded requests and tokens, query length and variant; "eager"), starting with the first
- * call that finds the key captured, used, missed or turned down. Reasons are per kind; times are histograms per kind, with a border at each
- * doubling. 11 samples a key, about 1 us each with two labels.
+ * call that finds the key captured, used, missed or turned down. Reasons are per kind; times are histograms per kind, with a
+ * border at each doubling. 11 samples a key, about 1 us each with two labels.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, int32_t num_labels, char *out,
                                        size_t capacity, size_t *length);

@@ -85,8 +85,8 @@ static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfe
   return cgr__check_ranges(function, &split, 1);
 }
 
-/* What the attention kernel is. Where KV is split it numbers a query's partials by the keys that a window leaves, none of them
- * after the query, whatever its mask: no plan can give it the others. */
+/* Whether there is a plan for the attention kernel. Where KV is split, the kernel numbers a query's partials by the keys of its
+ * window, and counts none after the query, whatever its mask: no plan can give it those keys. */
 static cgr_status check_kernel(const char *function, const cgr_flashinfer_prefill_input *in) {
   if (in->layout != CGR_FLASHINFER_V0_6_18 && in->layout != CGR_FLASHINFER_V0_7_1)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected %d or %d, a cgr_flashinfer_layout", function, in->layout,

@@ -212,8 +212,8 @@ cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade) {
   return split("cgr_flashinfer_cascade_split", &c);
 }
 
-/* The shared level has no mask, and does not know where its rows are in their sequences: a window would have to leave out other
- * keys for each. */
+/* The shared level has no mask, and does not know where its rows are in their sequences. A window would leave out different keys
+ * for each row. */
 static cgr_status check_window(const char *function, int32_t window) {
   if (window == 0)
     return CGR_OK;

@@ -66,17 +66,18 @@ cgr_status cgr__ledger_check_pages(cgr__rows *rows, int32_t row, int32_t g, int3
     const cgr__ledger_page *entry = entry_of(rows, g, pages[i]);
     const cgr__ledger_use *use = entry->last.request == rows->ledger.request[row] ? &entry->other : &entry->last;
     if (entry->holders == 0 && use->seq > completed)
-      return cgr__fail(CGR_ERROR_STATE,
-                       "cgr_request_set_pages: pages[%d] is %d of group %d, which was row %d's until step %llu, and that has not "
-                       "completed (%llu has), expected row %d to get it afterwards (cgr_request_info.last_seq)",
-                       i, pages[i], g, use->row, (unsigned long long)use->seq, (unsigned long long)completed, row);
+      return cgr__fail(
+          CGR_ERROR_STATE,
+          "cgr_request_set_pages: pages[%d] is %d of group %d, which was a former request's (row %d) until step %llu, and "
+          "that has not completed (%llu has), expected row %d to get it once it has (cgr_runtime_completed)",
+          i, pages[i], g, use->row, (unsigned long long)use->seq, (unsigned long long)completed, row);
   }
   return CGR_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- shared pages */
 
-/* Where the row has the page, most likely at `index`; -1: nowhere. */
+/* Where the row has the page; `index` is tried first. -1: nowhere. */
 static int32_t index_of(const cgr__page_group *group, int32_t row, int32_t page, int32_t index) {
   const cgr__row_pages *has = &group->row[row];
   if (index >= has->first && index < has->end && page_at(group, row, index) == page)

@@ -51,8 +51,8 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
 
 #define FEW_TOKENS (1 << 18) /* 2 MB, with room to move them */
 
-/* Tokens of the standing batch that wait for a step. Edits from one batch to another need room for both; for detours there is as
- * much as takes little memory. */
+/* Tokens of the standing batch that wait for a step. Edits from one batch to another need room for both. Where it takes
+ * little memory there is more, for edits in other orders. */
 static int32_t tokens_kept(const cgr__rows_config *config) {
   int64_t all = (int64_t)config->max_rows * config->max_tokens, two = 2 * (int64_t)config->max_tokens;
   int64_t few = all < FEW_TOKENS ? all : FEW_TOKENS;

@@ -15,7 +15,7 @@ static void sort(cgr__lattice *l) {
     }
 }
 
-/* Completes one whose strides may be in any order, and mean nothing where there is but one point. */
+/* Fills in the extent and sorts the dimensions. The stride of a dimension of one point means nothing. */
 static void complete(cgr__lattice *l) {
   l->extent = l->run;
   for (int d = 0; d < DIMS; d++) {
@@ -55,8 +55,9 @@ static int64_t extent_from(const cgr__lattice *l, int d) {
   return extent;
 }
 
-/* Whether points of `a` and `b` can differ by `distance` bytes in the dimensions from `d` on. Where the strides differ, the
- * ranges of these must not meet. low .. high: what the dimensions after d and the runs add up to at least and at most. */
+/* Whether points of `a` and `b` can differ by `distance` bytes in the dimensions from `d` on. From the first dimension with
+ * different strides on, only the ranges are compared. low .. high: the least and the most that the dimensions after d and the
+ * runs add up to. */
 static bool can_differ_by(const cgr__lattice *a, const cgr__lattice *b, int d, int64_t distance) {
   if (d == DIMS || a->stride[d] != b->stride[d])
     return distance > -extent_from(b, d) && distance < extent_from(a, d);
@@ -72,7 +73,7 @@ static bool can_differ_by(const cgr__lattice *a, const cgr__lattice *b, int d, i
 
 static bool is_run(const cgr__lattice *l) { return l->extent == l->run; }
 
-/* A run, with the strides of another lattice, so that it may lie in that one's gaps. */
+/* A run, with the strides of another lattice, so that it may fit into that one's gaps. */
 static cgr__lattice run_among(const cgr__lattice *run, const cgr__lattice *other) {
   cgr__lattice l = *run;
   for (int d = 0; d < DIMS; d++)

@@ -21,7 +21,7 @@ typedef struct cgr__lattice {
 cgr__lattice cgr__lattice_of_run(const void *base, int64_t bytes);
 /* Whether no two of its points overlap, as far as nested dimensions can tell. */
 bool cgr__lattice_nests(const cgr__lattice *lattice);
-/* Whether it lies somewhere in memory. */
+/* Whether it has a base, and ends within the address space. */
 bool cgr__lattice_is_placed(const cgr__lattice *lattice);
 /* Whether two that are placed may have a byte in common: exact where their strides are the same or one is a run; otherwise their
  * ranges must not meet, within all memory or within a page if pages have the same stride. */

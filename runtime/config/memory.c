@@ -80,7 +80,7 @@ static bool stretch_overlaps(const cgr__setup *setup, const cgr__lattice *part, 
   return s->bytes > 0 && cgr__lattices_meet(part, &memory);
 }
 
-/* Here gaps of a view are not free: no engine keeps a page table in them. */
+/* Here the gaps of a view count as used: no engine keeps a page table in them. */
 static bool table_overlaps(const cgr__setup *setup, const cgr__lattice *part, const void *context) {
   const int32_t *group = context;
   const stretch all = { "", part->base, part->extent };

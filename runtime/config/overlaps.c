@@ -1,12 +1,11 @@
-/* What layers are given, two by two: caches, scales, slopes and sinks must not lie over each other, except where that is meant.
- */
+/* What layers are given, compared in pairs: caches, scales, slopes and sinks must not overlap, except where sharing is meant. */
 #include <stdlib.h>
 
 #include "base/status.h"
 #include "runtime/config/config.h"
 #include "runtime/config/lattice.h"
 
-/* A part of a layer that is somewhere. */
+/* A part of a layer that has an address. */
 typedef struct item {
   cgr__lattice lattice;
   int32_t layer, group;
@@ -40,7 +39,7 @@ static int32_t dim_of(const cgr_layer *l, const cgr_kv_view *view) {
   return dim > 0 ? dim : 1;
 }
 
-/* Whether each run of `inner` lies within the run of the same page, token and head of `outer`. */
+/* Whether each run of `inner` is within the run of the same page, token and head of `outer`. */
 static bool is_part(const cgr_layer *l, const cgr_group *group, const cgr_kv_view *inner, const cgr_kv_view *outer) {
   int64_t size = inner->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)inner->dtype) : 1;
   int64_t offset = (int64_t)(uintptr_t)inner->base - (int64_t)(uintptr_t)outer->base;
@@ -87,7 +86,7 @@ static bool may_share(const cgr__setup *setup, const item *a, const item *b) {
 
 /* ---------------------------------------------------------------------------------------------------------------- findings */
 
-/* What would do instead. */
+/* What the message suggests instead. */
 static const char *remedy(const item *a, const item *b) {
   if (is_cache(a) && is_cache(b))
     return a->layer == b->layer

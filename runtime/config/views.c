@@ -1,4 +1,4 @@
-/* The KV views of the layers and their scales, one by one: alignment, strides, and that no element is at two places. */
+/* The KV views of the layers and their scales, one by one: alignment, strides, and that no two elements share a byte. */
 #include <stdio.h>
 
 #include "base/status.h"

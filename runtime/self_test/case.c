@@ -100,8 +100,8 @@ static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t later, in
     add_request(t, cgr__test_pick(t, 8) > 0, 1, share);
   int32_t rest = pages - share * (all - 1);
   int64_t most = (int64_t)rest * page < longest ? (int64_t)rest * page : longest;
-  int32_t left =
-      t->test_case.key.num_tokens - (all - 1); /* a token for each of the others, which the decoy and the next step need */
+  /* The others need a token each, in the decoy and in the next step. */
+  int32_t left = t->test_case.key.num_tokens - (all - 1);
   tokens -= t->test_case.of.num_tokens;
   tokens = tokens < left ? tokens : left;
   add_request(t, tokens < most ? tokens : (int32_t)most, left, rest);

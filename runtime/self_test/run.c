@@ -164,8 +164,8 @@ static cgr_status give_own_pages(cgr__self_test *t, const cgr__test_requests *of
   return CGR_OK;
 }
 
-/* After a request's pages comes one that it does not need and nobody owns, a different one for each run: what kernels find there
- * if a row has had more pages. */
+/* After a request's pages comes one that it does not need and no request owns, a different one for each run: kernels find
+ * it there if a row has had more pages. */
 static cgr_status give_spare_pages(cgr__self_test *t, int32_t i, int run) {
   const cgr__test_requests *of = &t->test_case.of;
   const cgr_runtime *rt = t->rt;

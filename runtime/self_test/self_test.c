@@ -117,8 +117,8 @@ static void release(cgr__self_test *t) {
 
 /* ---------------------------------------------------------------------------------------------------------------- graphs */
 
-/* Reports what differs from run to run: what was varied is the cause if the first run, repeated, is the same. What was there
- * before a run is what its decoy has left, its padding, and stale memory. */
+/* Reports what differs from run to run: what was varied is the cause if the first run, repeated, is the same. Each run begins
+ * with what its decoy has left, its padding, and stale memory. */
 static cgr_status tell_differences(cgr__self_test *t) {
   CGR__TRY(cgr__test_run_case(t, 3, CGR_KIND_NONE, 0x00, 0));
   if (cgr__test_compare(t, &t->runs[0], &t->runs[3], "in an eager step", "in the same one again: `record` does not repeat") ==
@@ -128,8 +128,8 @@ static cgr_status tell_differences(cgr__self_test *t) {
   return CGR_OK;
 }
 
-/* The eager step first, then the replay twice: what differs between those two came from what is stale or padding, or from the
- * decoys, which a graph finds that lacks something. */
+/* The eager step first, then the replay twice: what differs between those two came from stale memory, padding, or
+ * the decoys, whose values a graph reads if it lacks something. */
 static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
   if (!cgr__test_compose(t, key)) {
     cgr__findings_add(&t->findings, CGR_ERROR_PAGES_MISSING, cgr__key_name(key).text,

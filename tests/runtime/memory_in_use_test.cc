@@ -148,7 +148,7 @@ TEST_P(MemoryInUse, ARegionIsMovedOrUnregisteredBeforeItsMemoryIsFreed) {
     void *old = Alloc(), *fresh = Alloc();
     int32_t region = -1;
     CGR_ASSERT_OK(cgr_region_register(engine_->rt, old, 256, &region));
-    const Words words = { "holds region " + std::to_string(region) + ", which 4 graphs of a live runtime can replay",
+    const Words words = { "holds region " + std::to_string(region) + ", which 4 graphs of a live runtime hold",
                           "expected cgr_region_move, cgr_region_unregister or cgr_runtime_release_graphs first" };
     FreeRefused(old, words);
     CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(rows_)));

@@ -87,7 +87,7 @@ TEST_P(PageLedger, APageThatIsHandedOnTooEarlyIsNamed) {
   engine_->PrepareAndLaunch(engine_->Decode({ a, b }));
   CGR_EXPECT_OK(cgr_request_drop_pages(engine_->rt, a, 0, 1, 1));
   ExpectFound(SetPages(b, 1, { pages[1] }), CGR_ERROR_STATE,
-              { "pages[0] is " + std::to_string(pages[1]) + " of group 0", "row 0's until step 3", "(2 has)" });
+              { "pages[0] is " + std::to_string(pages[1]) + " of group 0", "(row 0) until step 3", "(2 has)" });
   CGR_EXPECT_OK(SetPages(a, 1, { pages[1] }));
   if (gate != nullptr)
     gate->Open();

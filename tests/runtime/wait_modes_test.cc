@@ -1,5 +1,5 @@
 // The ways to wait (cgr_config.wait_mode): over every device each of them gives the same answers; one that blocks sleeps, is back
-// soon after the step's end, and notices what wakes nobody: a time-out, a lost kernel, a lost device.
+// soon after the step's end, and notices what does not wake it: a time-out, a lost kernel, a lost device.
 #include <sched.h>
 #include <time.h>
 

@@ -355,8 +355,8 @@ struct Log {
   }
 };
 
-// Every device call that labels need fails in turn: the graph has no labels, says so, and replays. Captures ask for nodes and walk
-// graphs for other reasons, too: a walk that fails for them fails the capture.
+// Every device call that labels need fails in turn: the graph has no labels, says so, and replays. Captures ask for nodes and
+// walk graphs for other reasons, too: a walk that fails for them fails the capture.
 TEST(LabelsWithFaults, CostTheLabelsAlone) {
   for (int op : { int(CGR__OP_CAPTURE_NODES), int(CGR__OP_GRAPH_WALK) })
     for (int error : { CGR__DEVICE_NO_MEMORY, CGR__DEVICE_FAILED, CGR__DEVICE_UNSUPPORTED }) {
