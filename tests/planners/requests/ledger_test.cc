@@ -103,12 +103,12 @@ TEST(Ledger, NamesAPageThatIsHandedOnTooEarly) {
   EXPECT_EQ(c.Step(Batch::Prefill({ a, b }, { 20, 4 })), CGR_OK);
   EXPECT_EQ(c.rows.DropPages(a, 1, 1, 0), CGR_OK);
   ExpectMessage(c.SetPages(b, 0, 1, { 3 }), CGR_ERROR_STATE,
-                { "pages[0] is 3 of group 0", "row 0's until step 1", "has not completed (0 has)", "row 1" });
+                { "pages[0] is 3 of group 0", "(row 0) until step 1", "has not completed (0 has)", "row 1" });
   EXPECT_EQ(c.SetPages(a, 0, 1, { 3 }), CGR_OK) << "its own";
   EXPECT_EQ(cgr__rows_close(c.rows, a), CGR_OK);
   const int32_t again = c.rows.Open();
   EXPECT_EQ(again, a);
-  ExpectMessage(c.SetPages(again, 1, 0, { 2 }), CGR_ERROR_STATE, { "group 1", "row 0's until step 1" });
+  ExpectMessage(c.SetPages(again, 1, 0, { 2 }), CGR_ERROR_STATE, { "group 1", "(row 0) until step 1" });
   c.completed = 1;
   EXPECT_EQ(c.SetPages(again, 1, 0, { 2 }), CGR_OK);
   EXPECT_EQ(c.SetPages(b, 0, 1, { 3 }), CGR_OK);
