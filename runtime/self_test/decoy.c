@@ -6,6 +6,8 @@
 
 /* Changes the seed of a request of the case to what it has in the next step; not in the low bits, which count its tokens. */
 #define SEED_OF_NEXT ((uint64_t)1 << 63)
+/* The same for a step of another size. */
+#define SEED_OF_OTHER ((uint64_t)1 << 61)
 
 static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
@@ -170,6 +172,6 @@ bool cgr__test_batch_other(cgr__self_test *t) {
   int32_t most = c->set == 0 ? capacity_of(t, 0) : c->first_lens[0];
   if (key.num_tokens > t->rt->setup.config.max_tokens || key.num_tokens > most)
     return false;
-  add_to_batch(&t->batch, t, c->of.rows[0], key.num_tokens, cgr__test_random(t, UINT64_MAX));
+  add_to_batch(&t->batch, t, c->of.rows[0], key.num_tokens, c->of.seeds[0] ^ SEED_OF_OTHER);
   return true;
 }

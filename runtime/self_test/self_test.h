@@ -1,5 +1,7 @@
 /* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth if
- * they differ. A run has three steps:
+ * they differ. A run has four steps:
+ *
+ *   the other size: eager, of one of the case's rows, with another number of tokens than the key's. The same in every run.
  *
  *   the decoy: eager, of the same padded key, with other tokens, lengths and staged data. The case's rows begin at length 0,
  * which resets what a model keeps for a row. It leaves wrong values wherever the engine computes outside of cgr's buffers. One

@@ -1,5 +1,7 @@
 // What only a decoy shows: a graph that lacks something whose result the engine's own memory, or its host code, still has from an
 // eager step. In one graph, one piece, one layer, one variant alone. And engines that are right pass, whatever they keep.
+#include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "tests/support/found.h"
@@ -173,6 +175,154 @@ TEST_P(SelfTestDecoy, LeavesNothingBehind) {
               model.Step({ { other, { 5 + step, 7 }, step } }, nullptr, 0));
   engine_->Close(row);
   model.Close(other);
+}
+
+// Engines without layers, of one kernel, that keep something of their own for each row.
+enum class Keeps { kState, kTokensOfRows, kTokensOfPages };
+
+class KeepingEngine {
+public:
+  enum { kRows = 8, kMaxSeqLen = 64, kPageSize = 16, kPages = 40, kMaxTokens = 16, kVocabulary = 97 };
+  // What a step does not do.
+  struct Lacks {
+    int32_t last_tokens = 0; // that it passes over
+    bool reset = false;      // at position 0
+  };
+  using Hook = std::function<Lacks(const cgr_record_info &)>;
+
+  KeepingEngine(const DeviceParam &device, Keeps keeps, int32_t max_requests, Hook lacks) : lacks_(std::move(lacks)) {
+    static const int32_t lens[] = { 1, 4 };
+    CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev_));
+    cgr_group group = CGR_GROUP_INIT;
+    group.page_size = kPageSize;
+    group.num_pages = kPages;
+    cgr_config config = CGR_CONFIG_INIT;
+    config.device_handle = dev_;
+    config.groups = &group;
+    config.num_groups = 1;
+    config.max_requests = max_requests;
+    config.max_rows = kRows;
+    config.max_tokens = kMaxTokens;
+    config.max_seq_len = kMaxSeqLen;
+    config.graph_mode = CGR_MODE_FULL;
+    config.query_lens = lens;
+    config.num_query_lens = 2;
+    CGR_EXPECT_OK(cgr_runtime_create(&config, &rt_));
+    kernel_.keeps = keeps;
+    kernel_.ids = Buffer(CGR_BUFFER_INPUT_IDS);
+    kernel_.positions = Buffer(CGR_BUFFER_POSITIONS);
+    kernel_.starts = Buffer(CGR_BUFFER_QUERY_START_LOC);
+    kernel_.rows = Buffer(CGR_BUFFER_REQUEST_ROWS);
+    kernel_.next = Buffer(CGR_BUFFER_NEXT_TOKENS);
+    kernel_.page_table = Buffer(CGR_BUFFER_PAGE_TABLE, &kernel_.page_stride);
+    kernel_.slots = reinterpret_cast<const int64_t *>(Buffer(CGR_BUFFER_SLOT_MAPPING));
+    constexpr size_t kBytes = sizeof(uint32_t) * std::max(kRows * kMaxSeqLen, kPages * kPageSize) * 2;
+    void *kept = nullptr;
+    CGR_EXPECT_OK(cgr_memory_alloc(dev_, kBytes, &kept));
+    std::memset(kept, 0, kBytes);
+    kernel_.kept = static_cast<uint32_t *>(kept);
+    cgr_capture capture = CGR_CAPTURE_INIT;
+    capture.record = Record;
+    capture.engine = this;
+    CGR_EXPECT_OK(cgr_runtime_capture(rt_, &capture));
+  }
+  ~KeepingEngine() {
+    CGR_EXPECT_OK(cgr_runtime_destroy(rt_));
+    CGR_EXPECT_OK(cgr_memory_free(dev_, kernel_.kept));
+    CGR_EXPECT_OK(cgr_device_close(dev_));
+  }
+  KeepingEngine(const KeepingEngine &) = delete;
+  KeepingEngine &operator=(const KeepingEngine &) = delete;
+
+  Found SelfTest(uint32_t seed) {
+    std::vector<int32_t> pages;
+    for (int32_t page = 2; page < kPages; page++)
+      pages.push_back(page);
+    cgr_self_test test = CGR_SELF_TEST_INIT;
+    test.num_pages = int32_t(pages.size());
+    test.pages = pages.data();
+    test.max_token = kVocabulary;
+    test.seed = seed;
+    return Collect(16, [&](cgr_finding *findings, int32_t room, int32_t *count) {
+      return cgr_runtime_self_test(rt_, &test, findings, room, count);
+    });
+  }
+
+private:
+  struct Kernel {
+    Keeps keeps;
+    int32_t num_requests, num_tokens;
+    Lacks lacks;
+    const int32_t *ids, *positions, *starts, *rows, *page_table;
+    const int64_t *slots;
+    int32_t *next;
+    int64_t page_stride;
+    uint32_t *kept;
+
+    uint32_t *At(int32_t row, int32_t position) const {
+      if (keeps == Keeps::kTokensOfRows)
+        return kept + row * kMaxSeqLen + position;
+      return kept + page_table[row * page_stride + position / kPageSize] * kPageSize + position % kPageSize;
+    }
+    uint32_t Token(int32_t row, int32_t t) const {
+      const uint32_t id = uint32_t(ids[t]) + 1;
+      if (keeps == Keeps::kState) {
+        const uint32_t before = positions[t] == 0 && !lacks.reset ? 0 : kept[row];
+        return kept[row] = (before * 31 + id) % 1000003;
+      }
+      uint32_t value = 0;
+      *(keeps == Keeps::kTokensOfPages ? kept + slots[t] : At(row, positions[t])) = id;
+      for (int32_t p = 0; p <= positions[t]; p++)
+        value = (value * 31 + *At(row, p)) % 1000003;
+      return value;
+    }
+    static void Run(const void *args) {
+      Kernel k;
+      std::memcpy(&k, args, sizeof k);
+      for (int32_t i = 0; i < k.num_requests; i++) {
+        uint32_t value = 0;
+        for (int32_t t = k.starts[i]; t < k.starts[i + 1]; t++)
+          if (t < k.num_tokens - k.lacks.last_tokens)
+            value = k.Token(k.rows[i], t);
+        k.next[i] = int32_t(value % kVocabulary);
+      }
+    }
+  };
+
+  static cgr_status Record(cgr_recorder *recorder, void *engine) {
+    const KeepingEngine *e = static_cast<KeepingEngine *>(engine);
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    const cgr_status status = cgr_record_get_info(recorder, &info);
+    Kernel kernel = e->kernel_;
+    kernel.num_requests = info.num_requests;
+    kernel.num_tokens = info.num_tokens;
+    kernel.lacks = e->lacks_ && info.capturing ? e->lacks_(info) : Lacks();
+    return status == CGR_OK ? cgr_launch_host(e->dev_, Kernel::Run, &kernel, sizeof kernel, info.stream) : status;
+  }
+  int32_t *Buffer(cgr_buffer buffer, int64_t *stride = nullptr) {
+    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+    CGR_EXPECT_OK(cgr_buffer_get(rt_, 0, 0, buffer, 0, &view));
+    if (stride != nullptr)
+      *stride = view.stride;
+    return static_cast<int32_t *>(view.data);
+  }
+
+  cgr_device *dev_ = nullptr;
+  cgr_runtime *rt_ = nullptr;
+  Kernel kernel_ = {};
+  Hook lacks_;
+};
+
+// Tokens that an engine keeps by position are as good as a cache: no decoy leaves other ones, in one run alone, where the case
+// reads them.
+TEST_P(SelfTestDecoy, FindsNothingInEnginesThatKeepTokensThemselves) {
+  for (Keeps keeps : { Keeps::kState, Keeps::kTokensOfRows, Keeps::kTokensOfPages })
+    for (int32_t max_requests : { 1, 4 }) {
+      SCOPED_TRACE(std::to_string(int(keeps)) + ", up to " + std::to_string(max_requests) + " requests");
+      KeepingEngine engine(GetParam(), keeps, max_requests, nullptr);
+      for (uint32_t n = 0; n < 20; n++)
+        ExpectNothing(engine.SelfTest(uint32_t(Seed()) + n));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, SelfTestDecoy, ::testing::ValuesIn(HostDevices()), DeviceLabel);

@@ -53,15 +53,15 @@ protected:
       return cgr_runtime_self_test(engine_->rt, &test, findings, room, count);
     });
   }
-  // Three runs of a decoy, the case and the next step; the second has another decoy, after a step of another size, the third one
-  // has another decoy of other rows.
+  // Three runs of a step of another size, a decoy, the case and the next step; the second has another decoy, the third one has
+  // another decoy of other rows.
   uint64_t StepsOfATest() {
     uint64_t steps = 0;
     for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
       cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
       CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_->rt, i, &stats));
       if (stats.state == CGR_GRAPH_READY)
-        steps += 12;
+        steps += 14;
     }
     return steps;
   }
