@@ -67,7 +67,16 @@ int cgr__test_by_length(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Decodes come first, for backends that ask for it. */
+/* Tokens of a uniform request in the case: short of `length` where that is allowed, and of what the next step takes. */
+static int32_t draw_length(cgr__self_test *t, int32_t length, int64_t room) {
+  if (t->rt->graphs.exact_lengths)
+    return length;
+  int64_t most = room - length > 1 ? room - length : 1;
+  return 1 + cgr__test_pick(t, length < most ? length : (int32_t)most);
+}
+
+/* Decodes come first, for backends that ask for it. In the next step all requests are as long as there is room for, so that the
+ * key's last tokens are some request's. */
 static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t later, int32_t pages) {
   int32_t length = t->test_case.key.query_len;
   int64_t *lens = t->order;
@@ -80,10 +89,10 @@ static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t later, 
   if (exact && room < length)
     return false;
   for (int32_t i = 0; i < requests; i++)
-    lens[i] = exact ? length : 1 + cgr__test_pick(t, length < room ? length : (int32_t)room);
+    lens[i] = draw_length(t, length, room);
   qsort(lens, (size_t)requests, sizeof *lens, cgr__test_by_length);
   for (int32_t i = 0; i < requests + later; i++)
-    add_request(t, i < requests ? (int32_t)lens[i] : 0, exact ? length : 1, share);
+    add_request(t, i < requests ? (int32_t)lens[i] : 0, length, share);
   t->test_case.num_requests = requests;
   return true;
 }

@@ -220,7 +220,8 @@ public:
     void *kept = nullptr;
     CGR_EXPECT_OK(cgr_memory_alloc(dev_, kBytes, &kept));
     std::memset(kept, 0, kBytes);
-    kernel_.kept = static_cast<uint32_t *>(kept);
+    kernel_.values = static_cast<uint32_t *>(kept);
+    kernel_.kept = kernel_.values + kMaxTokens;
     cgr_capture capture = CGR_CAPTURE_INIT;
     capture.record = Record;
     capture.engine = this;
@@ -228,7 +229,7 @@ public:
   }
   ~KeepingEngine() {
     CGR_EXPECT_OK(cgr_runtime_destroy(rt_));
-    CGR_EXPECT_OK(cgr_memory_free(dev_, kernel_.kept));
+    CGR_EXPECT_OK(cgr_memory_free(dev_, kernel_.values));
     CGR_EXPECT_OK(cgr_device_close(dev_));
   }
   KeepingEngine(const KeepingEngine &) = delete;
@@ -243,6 +244,9 @@ public:
     test.pages = pages.data();
     test.max_token = kVocabulary;
     test.seed = seed;
+    const cgr_watch watch = { "values", kernel_.values, 4, 4, CGR_DIMENSION_REQUESTS, 0 };
+    test.watched = &watch;
+    test.num_watched = 1;
     return Collect(16, [&](cgr_finding *findings, int32_t room, int32_t *count) {
       return cgr_runtime_self_test(rt_, &test, findings, room, count);
     });
@@ -257,7 +261,7 @@ private:
     const int64_t *slots;
     int32_t *next;
     int64_t page_stride;
-    uint32_t *kept;
+    uint32_t *kept, *values;
 
     uint32_t *At(int32_t row, int32_t position) const {
       if (keeps == Keeps::kTokensOfRows)
@@ -284,6 +288,7 @@ private:
         for (int32_t t = k.starts[i]; t < k.starts[i + 1]; t++)
           if (t < k.num_tokens - k.lacks.last_tokens)
             value = k.Token(k.rows[i], t);
+        k.values[i] = value;
         k.next[i] = int32_t(value % kVocabulary);
       }
     }
@@ -322,6 +327,21 @@ TEST_P(SelfTestDecoy, FindsNothingInEnginesThatKeepTokensThemselves) {
       KeepingEngine engine(GetParam(), keeps, max_requests, nullptr);
       for (uint32_t n = 0; n < 20; n++)
         ExpectNothing(engine.SelfTest(uint32_t(Seed()) + n));
+    }
+}
+
+// Graphs of longer queries whose last token, or whose last one of each request, is passed over: all of the next step's are real.
+TEST_P(SelfTestDecoy, FindsGraphsThatPassOverTheirLastTokens) {
+  for (int32_t max_requests : { 1, 4 })
+    for (bool of_each : { false, true }) {
+      SCOPED_TRACE(std::to_string(max_requests) + " requests, " + (of_each ? "a token for each" : "one token"));
+      KeepingEngine engine(GetParam(), Keeps::kState, max_requests, [=](const cgr_record_info &info) {
+        KeepingEngine::Lacks lacks;
+        lacks.last_tokens = info.key.query_len != 4 ? 0 : of_each ? info.num_requests : 1;
+        return lacks;
+      });
+      for (uint32_t n = 0; n < 20; n++)
+        EXPECT_EQ(engine.SelfTest(uint32_t(Seed()) + n).status, CGR_ERROR_SELF_TEST);
     }
 }
 
