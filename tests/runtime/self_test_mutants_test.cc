@@ -44,6 +44,7 @@ protected:
   }
   void TearDown() override { mutator_.reset(); }
   void Make(const HashOptions &options) {
+    options_ = options;
     mutator_.reset();
     model_ = std::make_unique<HashEngine>(HostParam(CGR_SCHEDULE_EARLIEST), options);
     CGR_ASSERT_OK(model_->Capture({ model_->Keys()[0] })); // keeps `record`; its steps are eager
@@ -114,13 +115,17 @@ protected:
     return right;
   }
   // In a process of its own: a plan that is missing or old may send the host's kernels anywhere, as it would a GPU's, whose
-  // device would then be lost.
+  // device would then be lost. And with engines of its own: a child's devices from before the fork only answer that they are dead.
   void Try(const cgr_key &key, const Mutant &mutant, const std::string &what, Tally *tally) {
     enum { kNamed = 40, kHarmless, kMissed, kBroken };
     const pid_t child = fork();
     if (child == 0) {
       alarm(20);
       random_ = std::make_unique<Random>(seed_ + uint64_t(tally->mutants));
+      mutator_.reset();
+      (void)engine_.release();
+      (void)model_.release();
+      Make(options_);
       const int answer = IsNamed(key, mutant) ? kNamed : RepliesAreRight(key) ? kHarmless : kMissed;
       _exit(HasFailure() ? kBroken : answer);
     }
@@ -155,6 +160,7 @@ protected:
   }
 
   uint64_t seed_ = 0;
+  HashOptions options_;
   std::unique_ptr<Random> random_;
   std::unique_ptr<HashEngine> model_, engine_;
   std::unique_ptr<Mutator> mutator_;
