@@ -22,12 +22,12 @@ int32_t cgr__test_smallest_page(const cgr_runtime *rt) {
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
 /* Tokens before the step, of at most `room`. The case's first request is as long as can be, its second one begins; a single one
- * is either. */
+ * is either, as cgr__self_test.begins says. */
 static int32_t draw_before(cgr__self_test *t, const cgr__test_requests *of, int32_t i, int32_t room) {
   bool of_case = of == &t->test_case.of;
-  if (of_case && i == 0 && (t->test_case.key.num_requests > 1 || cgr__test_pick(t, 2) > 0))
-    return room;
-  return of_case && i < 2 ? 0 : cgr__test_pick(t, room + 1);
+  if (of_case && i < 2)
+    return i == 0 && !t->begins ? room : 0;
+  return cgr__test_pick(t, room + 1);
 }
 
 int32_t cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t next, int32_t share) {

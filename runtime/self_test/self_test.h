@@ -1,5 +1,5 @@
 /* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth if
- * they differ. A run has four steps:
+ * they differ. A case of a single request is tried twice: with a long one, then with one that begins at position 0. A run has four steps:
  *
  *   the other size: eager, of one of the case's rows, with another number of tokens than the key's. The same in every run.
  *
@@ -92,6 +92,7 @@ typedef struct cgr__self_test {
   unsigned char *device;    /* [groups][pages] of each: page numbers, tokens before and after the step; then digests */
   int32_t *tokens;          /* the second and the third, on the host */
   uint64_t *filled[3];      /* digests of the pages as each run fills them */
+  bool begins;              /* the case's first request is at position 0, not a long one */
   cgr__test_case test_case; /* one at a time */
   cgr__test_requests decoy; /* the requests of a decoy that are in no other step */
   cgr__test_batch batch;    /* of one step */

@@ -345,6 +345,24 @@ TEST_P(SelfTestDecoy, FindsGraphsThatPassOverTheirLastTokens) {
     }
 }
 
+// A single request is tried as one that begins, and as one that goes on.
+TEST_P(SelfTestDecoy, FindsGraphsOfOneRequestThatResetNothing) {
+  for (int32_t max_requests : { 1, 4 }) {
+    SCOPED_TRACE(std::to_string(max_requests) + " requests");
+    KeepingEngine engine(GetParam(), Keeps::kState, max_requests, [=](const cgr_record_info &info) {
+      KeepingEngine::Lacks lacks;
+      lacks.reset = info.num_requests == 1 && info.key.query_len == 4;
+      return lacks;
+    });
+    for (uint32_t n = 0; n < 20; n++) {
+      const Found found = engine.SelfTest(uint32_t(Seed()) + n);
+      EXPECT_EQ(found.status, CGR_ERROR_SELF_TEST);
+      for (const cgr_finding &finding : found.findings)
+        EXPECT_NE(std::string(finding.field).find(" 1r 4t q4"), std::string::npos) << finding.field << ": " << finding.text;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, SelfTestDecoy, ::testing::ValuesIn(HostDevices()), DeviceLabel);
 
 } // namespace
