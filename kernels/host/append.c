@@ -1,7 +1,7 @@
 /* The append: K and V of the new tokens go to their slots in the cache. */
 #include <string.h>
 
-#include "kernels/host/convert.h"
+#include "base/convert.h"
 #include "kernels/host/launchers.h"
 #include "kernels/append.h"
 

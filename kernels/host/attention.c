@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/attention.h"
-#include "kernels/host/convert.h"
+#include "base/convert.h"
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
 

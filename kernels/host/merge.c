@@ -1,7 +1,7 @@
 #include "kernels/merge.h"
 
 #include "cgr/cgr.h"
-#include "kernels/host/convert.h"
+#include "base/convert.h"
 #include "kernels/host/launchers.h"
 
 enum { UNIT = CGR__MERGE_UNIT };

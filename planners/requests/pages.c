@@ -66,18 +66,6 @@ static void update_capacity(cgr__rows *rows, int32_t row) {
 
 /* ------------------------------------------------------------------------------------------------------ a page only once */
 
-/* Fibonacci hashing (Knuth, TAOCP 6.4): neighbouring page numbers go to different words. */
-static uint64_t *seen_word(const cgr__page_group *group, int32_t row, int32_t page, uint64_t *bit) {
-  uint32_t hash = (uint32_t)page * 2654435769u;
-  *bit = (uint64_t)1 << (hash >> 26);
-  return group->seen + (int64_t)row * group->seen_words + ((hash >> 6) & (uint32_t)(group->seen_words - 1));
-}
-
-bool cgr__rows_may_have(const cgr__page_group *group, int32_t row, int32_t page) {
-  uint64_t bit, *word = seen_word(group, row, page, &bit);
-  return (*word & bit) != 0;
-}
-
 /* Whether pages[i] is among those before it, or among the row's pages that [first, first + count) leaves in place. */
 static bool is_repeated(const cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count,
                         int32_t i) {
@@ -96,7 +84,7 @@ static bool is_repeated(const cgr__page_group *group, int32_t row, int32_t first
 static cgr_status check_repeats(cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
                                 int32_t count) {
   for (int32_t i = 0; i < count; i++) {
-    uint64_t bit, *word = seen_word(group, row, pages[i], &bit);
+    uint64_t bit, *word = cgr__rows_seen_word(group, row, pages[i], &bit);
     if (*word & bit && is_repeated(group, row, first, pages, count, i))
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                        "cgr_request_set_pages: pages[%d] is %d, which row %d has already in group %d, expected each page once", i,
@@ -115,7 +103,7 @@ static void clear_seen(cgr__page_group *group, int32_t row) {
     return;
   }
   for (int32_t p = has->first; p < has->end; p++) {
-    uint64_t bit, *word = seen_word(group, row, table[p], &bit);
+    uint64_t bit, *word = cgr__rows_seen_word(group, row, table[p], &bit);
     *word = 0;
   }
 }

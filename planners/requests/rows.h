@@ -225,8 +225,19 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t group, int
 /* Whether set_pages with these would take a page of the row's away. */
 bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                               int32_t count);
+/* The word, and the bit in it, of a page in a row's filter. Fibonacci hashing (Knuth, TAOCP 6.4): neighbouring page numbers go to
+ * different words. */
+static inline uint64_t *cgr__rows_seen_word(const cgr__page_group *group, int32_t row, int32_t page, uint64_t *bit) {
+  uint32_t hash = (uint32_t)page * 2654435769u;
+  *bit = (uint64_t)1 << (hash >> 26);
+  return group->seen + (int64_t)row * group->seen_words + ((hash >> 6) & (uint32_t)(group->seen_words - 1));
+}
+
 /* False: the page is surely none of the row's. */
-bool cgr__rows_may_have(const cgr__page_group *group, int32_t row, int32_t page);
+static inline bool cgr__rows_may_have(const cgr__page_group *group, int32_t row, int32_t page) {
+  uint64_t bit, *word = cgr__rows_seen_word(group, row, page, &bit);
+  return (*word & bit) != 0;
+}
 /* Forgets all pages of a row that closes, or opens. */
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
 /* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most its max_lens; -1: the set

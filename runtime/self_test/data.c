@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/host/convert.h"
+#include "base/convert.h"
 #include "runtime/self_test/self_test.h"
 
 /* --------------------------------------------------------------------------------------------------------------- numbers */

@@ -7,7 +7,7 @@
 #include <random>
 
 #define restrict __restrict__ /* the header is C */
-#include "kernels/host/convert.h"
+#include "base/convert.h"
 #undef restrict
 #include "kernels/reference/reference.h"
 

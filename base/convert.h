@@ -1,12 +1,12 @@
 /* bf16 and fp16 on a processor: to fp32 exactly, from fp32 rounded to nearest even; NaN stays NaN and infinities stay. The row
  * functions take lengths that are a multiple of CGR__LANES, so that compilers turn their inner loops into vectors. */
-#ifndef CGR_KERNELS_HOST_CONVERT_H
-#define CGR_KERNELS_HOST_CONVERT_H
+#ifndef CGR_BASE_CONVERT_H
+#define CGR_BASE_CONVERT_H
 
 #include <stdint.h>
 #include <string.h>
 
-#include "cgr/cgr.h"
+#include "cgr/base.h"
 
 #define CGR__LANES 8
 
