@@ -33,6 +33,7 @@ NO_PUBLIC_NAMES = {
     "cgr_key_padded_tokens_total": "a sample of cgr_runtime_metrics",
     "cgr_key_real_tokens_total": "a sample of cgr_runtime_metrics",
     "cgr_key_misses": "a sample of cgr_runtime_metrics",
+    "cgr_key_turned_down_total": "a sample of cgr_runtime_metrics",
 }
 
 
