@@ -271,7 +271,8 @@ typedef struct cgr_self_test {
  * - A decoy: an eager step of the same padded key. In it the rows of the test begin at length 0, with other tokens, lengths and
  *   staged data than in the test; so does whatever a model keeps for a row, if it resets that at position 0. So the engine's own
  *   memory, and what its host code keeps, hold wrong values for a graph that lacks a kernel, a copy, a fill or a call. In the
- *   replays' runs there are more decoys, which differ.
+ *   replays' runs there are more decoys, which differ; one has the tested step's numbers of requests and tokens and its longest
+ *   length, if rows and pages suffice, so that host code which keeps something for them does not do it again.
  * - The step that is tested. Stale data in the step's buffers and after the rows' pages, the padded tokens and the unowned pages
  *   vary.
  * - The next step, of the same kind, with as many requests and tokens as the key holds: it goes on with the tokens that were

@@ -72,15 +72,55 @@ static void add_mixed(cgr__self_test *t, int32_t count, int32_t tokens, int32_t 
   }
 }
 
-void cgr__test_compose_decoy(cgr__self_test *t) {
+/* The case's request of most tokens; with_tokens: of those that have some in the step. */
+static int32_t longest_of(const cgr__self_test *t, bool with_tokens) {
+  const cgr__test_case *c = &t->test_case;
+  int32_t longest = -1;
+  for (int32_t i = 0; i < c->num_requests; i++)
+    if (!(with_tokens && c->of.lens[i] == 0) &&
+        (longest < 0 || cgr__test_after(t, &c->of, i, c->set) > cgr__test_after(t, &c->of, longest, c->set)))
+      longest = i;
+  return longest;
+}
+
+/* Host code that keeps something for as many requests or tokens, or for this longest length, has it from here when the case comes.
+ * False: the rows or pages do not suffice. */
+static bool add_twins(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
   cgr__test_requests *d = &t->decoy;
-  int32_t pages = free_pages(t), count = smaller(c->key.num_requests, t->rt->rows.max_rows - c->of.count);
+  int32_t sets = t->rt->setup.limits.num_sets, longest = longest_of(t, false), with_tokens = longest_of(t, true);
+  d->is_twin = c->num_requests <= t->rt->rows.max_rows - c->of.count;
+  for (int32_t i = 0; i < c->num_requests && d->is_twin; i++) {
+    bool same = i == longest || i == with_tokens;
+    d->count++;
+    d->lens[i] = c->of.lens[i];
+    d->num_tokens += d->lens[i];
+    d->seeds[i] = cgr__test_random(t, UINT64_MAX);
+    for (int32_t s = 0; s < sets; s++)
+      d->before[i * sets + s] = same ? cgr__test_before(t, &c->of, i, s) : 0;
+    cgr__test_own_pages(t, d, i, 0);
+    for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++)
+      d->is_twin = d->is_twin && d->owned[g] <= t->given.num_pages - c->of.owned[g];
+  }
+  return d->is_twin;
+}
+
+static void clear_decoy(cgr__self_test *t) {
+  cgr__test_requests *d = &t->decoy;
   d->count = d->num_tokens = 0;
   for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++) {
     d->owned[g] = 0;
-    d->turn[g] = cgr__test_place(t, &c->of, g, c->of.owned[g]);
+    d->turn[g] = cgr__test_place(t, &t->test_case.of, g, t->test_case.of.owned[g]);
   }
+}
+
+void cgr__test_compose_decoy(cgr__self_test *t) {
+  const cgr__test_case *c = &t->test_case;
+  int32_t pages = free_pages(t), count = smaller(c->key.num_requests, t->rt->rows.max_rows - c->of.count);
+  clear_decoy(t);
+  if (add_twins(t))
+    return;
+  clear_decoy(t);
   count = smaller(count, pages);
   if (count == 0)
     return;
@@ -133,8 +173,8 @@ void cgr__test_batch_first(cgr__self_test *t, uint64_t seed) {
 void cgr__test_batch_decoy(cgr__self_test *t) {
   const cgr__test_requests *d = &t->decoy;
   begin_batch(t, &t->test_case.key, CGR_KIND_NONE);
-  for (int32_t k = 0, count = sort(t, d->lens, d->count); k < count; k++) {
-    int32_t i = (int32_t)(t->order[k] & INT32_MAX);
+  for (int32_t k = 0, count = d->is_twin ? d->count : sort(t, d->lens, d->count); k < count; k++) {
+    int32_t i = d->is_twin ? k : (int32_t)(t->order[k] & INT32_MAX);
     add_to_batch(&t->batch, t, d->rows[i], d->lens[i], d->seeds[i]);
   }
 }

@@ -27,6 +27,18 @@ static int32_t draw_before(cgr__self_test *t, const cgr__test_requests *of, int3
   return cgr__test_pick(t, room + 1);
 }
 
+void cgr__test_own_pages(cgr__self_test *t, cgr__test_requests *of, int32_t i, int32_t next) {
+  const cgr_runtime *rt = t->rt;
+  for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
+    int32_t size = rt->setup.groups[g].page_size, set = rt->setup.groups[g].length_set;
+    int32_t at = i * rt->setup.config.num_groups + g, tokens = cgr__test_after(t, of, i, set);
+    tokens += set == t->test_case.set ? next : 0;
+    of->first_page[at] = of->owned[g];
+    of->num_pages[at] = (tokens + size - 1) / size;
+    of->owned[g] += of->num_pages[at];
+  }
+}
+
 int32_t cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t next, int32_t share) {
   const cgr_runtime *rt = t->rt;
   const int64_t most = (int64_t)share * cgr__test_smallest_page(rt);
@@ -42,13 +54,6 @@ int32_t cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t
     }
     of->before[i * sets + s] = draw_before(t, of, i, room);
   }
-  for (int32_t g = 0; g < rt->setup.config.num_groups; g++) {
-    int32_t size = rt->setup.groups[g].page_size, set = rt->setup.groups[g].length_set;
-    int32_t at = i * rt->setup.config.num_groups + g, tokens = cgr__test_after(t, of, i, set);
-    tokens += set == t->test_case.set ? next : 0;
-    of->first_page[at] = of->owned[g];
-    of->num_pages[at] = (tokens + size - 1) / size;
-    of->owned[g] += of->num_pages[at];
-  }
+  cgr__test_own_pages(t, of, i, next);
   return next;
 }

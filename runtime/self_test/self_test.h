@@ -55,6 +55,7 @@ typedef struct cgr__test_requests {
   int32_t *first_page, *num_pages; /* [max_requests][num_groups] of the requests' own order of the given ones */
   int32_t owned[CGR__MAX_GROUPS];  /* given pages that some request has: the first ones in that order */
   int32_t turn[CGR__MAX_GROUPS];   /* where the order begins in the list */
+  bool is_twin;                    /* of a decoy: as many requests and tokens as in the case, in its order */
 } cgr__test_requests;
 
 /* What a graph is tried with. */
@@ -141,13 +142,16 @@ static inline int32_t cgr__test_pick(cgr__self_test *t, int32_t below) { return 
 /* A request of `len` new tokens, after some that fit its `share` of pages; in other length sets it has any that fit. Returns with
  * how many tokens it can go on in the next step, at most `next`. */
 int32_t cgr__test_add_request(cgr__self_test *t, cgr__test_requests *of, int32_t len, int32_t next, int32_t share);
+/* Gives request i the pages that it needs, with `next` more tokens. */
+void cgr__test_own_pages(cgr__self_test *t, cgr__test_requests *of, int32_t i, int32_t next);
 int32_t cgr__test_smallest_page(const cgr_runtime *rt);
 /* For qsort of int64_t: ascending. */
 int cgr__test_by_length(const void *a, const void *b);
 
 /* decoy.c. The tokens of the requests in the decoy and in the next step. */
 void cgr__test_compose_around(cgr__self_test *t);
-/* Draws a decoy's own requests: as many as there is room for, on pages that no other request owns. */
+/* Draws a decoy's own requests, on pages that no other request owns: with the counts of the case if there is room, else as many
+ * as there is room for. */
 void cgr__test_compose_decoy(cgr__self_test *t);
 /* Fill t->batch: the case's rows in the decoy, with tokens of `seed`; the decoy's own requests; the case; the next step; one
  * request of the case, in a step of another size than the key's, which fits if the answer is true. */

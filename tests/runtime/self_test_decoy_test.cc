@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "tests/support/found.h"
 #include "tests/support/hash_engine.h"
@@ -144,6 +145,39 @@ TEST_P(SelfTestDecoy, FindsResultsThatHostCodeKeeps) {
       });
       EXPECT_EQ(Run().status, CGR_ERROR_SELF_TEST);
     }
+}
+
+// Host code between pieces runs in replays, too. There it may think that nothing has changed since a step of as many requests, or
+// tokens, or of this longest sequence.
+TEST_P(SelfTestDecoy, FindsResultsThatCallsBetweenPiecesKeep) {
+  using Of = std::function<int32_t(const cgr_record_info &)>;
+  const std::map<std::string, Of> caches = {
+    { "requests", [](const cgr_record_info &i) { return i.real_requests; } },
+    { "tokens", [](const cgr_record_info &i) { return i.real_tokens; } },
+    { "longest", [](const cgr_record_info &i) { return i.max_seq_len; } },
+  };
+  static const cgr_bucket mixed[] = { { 16, 4 } };
+  for (const auto &cache : caches) {
+    SCOPED_TRACE(cache.first);
+    HashOptions options;
+    options.mode = CGR_MODE_PIECEWISE;
+    options.call = true;
+    options.max_rows = 3 * options.max_requests;
+    options.adjust = [](cgr_config *config) { // one graph, whose case no other's comes close to
+      config->max_tokens = 16;
+      config->mixed_buckets = mixed;
+      config->num_mixed_buckets = 1;
+    };
+    std::map<int, int32_t> last;
+    Make(options, [&](const std::string &name, int layer, const cgr_record_info &info) {
+      if (name != "called")
+        return false;
+      const int32_t now = cache.second(info), before = std::exchange(last[layer], now);
+      return now == before;
+    });
+    for (int n = 0; n < 5; n++)
+      EXPECT_EQ(Run().status, CGR_ERROR_SELF_TEST);
+  }
 }
 
 // Data that is never varied hides what depends on it, and the log says which buffers' it is, once a test.

@@ -285,8 +285,9 @@ void HashEngine::RecordLayer(Enqueuer *e, int layer, const uint32_t **hidden) {
       const CallArgs &given = *static_cast<const CallArgs *>(raw);
       cgr_record_info info = CGR_RECORD_INFO_INIT;
       const cgr_status status = cgr_record_get_info(recorder, &info);
-      return status == CGR_OK ? cgr_launch_host(given.engine->dev, EachToken<MixOne>, &given.args, sizeof given.args, info.stream)
-                              : status;
+      if (status != CGR_OK || (given.engine->skip && given.engine->skip("called", int(given.args.salt), info)))
+        return status;
+      return cgr_launch_host(given.engine->dev, EachToken<MixOne>, &given.args, sizeof given.args, info.stream);
     };
     if (e->Next("call", layer))
       e->Take(cgr_record_call(e->recorder, function, &call, sizeof call));
