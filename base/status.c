@@ -25,11 +25,13 @@ static bool begins_with(const char *function) {
 }
 
 cgr_status cgr__fail_in(const char *function, cgr_status status) {
-  return begins_with(function) ? status : cgr__fail(status, "%s: %s", function, last_message);
+  return status == CGR_OK || begins_with(function) ? status : cgr__fail(status, "%s: %s", function, last_message);
 }
 
 cgr_status cgr__fail_as(const char *function, const char *inner, cgr_status status) {
-  return begins_with(inner) ? cgr__fail(status, "%s%s", function, last_message + strlen(inner)) : cgr__fail_in(function, status);
+  if (status == CGR_OK || !begins_with(inner))
+    return cgr__fail_in(function, status);
+  return cgr__fail(status, "%s%s", function, last_message + strlen(inner));
 }
 
 uint64_t cgr__failures(void) { return failures; }

@@ -20,7 +20,7 @@ extern "C" {
 /* Keeps the formatted message for cgr_last_message and returns `status`. Bounded, allocates nothing. */
 cgr_status cgr__fail(cgr_status status, const char *format, ...) CGR__FORMAT(2, 3);
 
-/* For a failed call of the public function: its name comes first in the thread's message, unless it does already. Returns
+/* For a call of the public function: if it failed, its name comes first in the thread's message, unless it does already. Returns
  * `status`. */
 cgr_status cgr__fail_in(const char *function, cgr_status status);
 

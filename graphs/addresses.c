@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 #define FIRST_CAPACITY 256
 #define END_OF_MEMORY ((uint64_t)1 << 57) /* no processor that the library runs on has addresses of more bits */
 

@@ -12,8 +12,6 @@
 extern "C" {
 #endif
 
-#define CGR__FIRST_ADDRESS 4096 /* nothing is ever mapped below */
-
 /* A set of words, each once. All zeros: an empty one. */
 typedef struct cgr__addresses {
   uint64_t *word;   /* a hash table while the set grows, in which 0 is no word; [count], ascending, once it has been sorted */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/words.h"
+#include "base/memory.h"
 
 #define NO_LABEL ((cgr__node_label){ .range = -1, .backend = -1, .layer = -1 })
 

@@ -39,8 +39,6 @@ void cgr__words_begin(cgr__words *words);
 int cgr__words_add(cgr__words *words, const cgr__node_param *param);
 void cgr__words_empty(cgr__words *words);
 void cgr__words_free(cgr__words *words);
-/* Makes room in an array for one more element after `count`; false: there is no memory. */
-bool cgr__reserve(void **array, int64_t *capacity, int64_t count, size_t size);
 
 #ifdef __cplusplus
 }

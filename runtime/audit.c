@@ -65,5 +65,5 @@ cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding
   cgr__range_begin(runtime, CGR__RANGE_AUDIT);
   cgr_status status = audit_all(runtime, audit, findings, capacity, count);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_audit", status);
+  return cgr__fail_in("cgr_runtime_audit", status);
 }

@@ -267,7 +267,7 @@ cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture)
   cgr__range_begin(runtime, CGR__RANGE_CAPTURE);
   cgr_status status = capture_list(runtime, capture);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_capture", status);
+  return cgr__fail_in("cgr_runtime_capture", status);
 }
 
 static cgr_status release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released) {
@@ -320,5 +320,5 @@ cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture) 
   cgr__range_begin(runtime, CGR__RANGE_WARMUP);
   cgr_status status = warm_up(runtime, capture);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_warmup", status);
+  return cgr__fail_in("cgr_runtime_warmup", status);
 }

@@ -83,5 +83,5 @@ cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture 
   cgr__range_begin(runtime, CGR__RANGE_ESTIMATE);
   cgr_status status = estimate_list(runtime, capture, out);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_estimate_capture", status);
+  return cgr__fail_in("cgr_runtime_estimate_capture", status);
 }

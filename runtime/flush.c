@@ -78,5 +78,5 @@ cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t st
   cgr__range_begin(runtime, CGR__RANGE_FLUSH);
   cgr_status status = flush(runtime, stream, seq);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_flush", status);
+  return cgr__fail_in("cgr_runtime_flush", status);
 }

@@ -106,7 +106,8 @@ static bool uses_graphs(const cgr_runtime *rt, const stretch *s, cgr__use *use) 
     int32_t count = meets(s, r->base, r->bytes) ? cgr__graphs_count_region(&rt->graphs, i) : 0;
     if (count > 0)
       return tell(use, "cgr_region_move, cgr_region_unregister or cgr_runtime_release_graphs",
-                  "holds region %d, which %d graph%s of a live runtime hold%s", i, count, cgr__plural(count), count == 1 ? "s" : "");
+                  "holds region %d, which %d graph%s of a live runtime hold%s", i, count, cgr__plural(count),
+                  count == 1 ? "s" : "");
   }
   int32_t count = cgr__graphs_count_addresses(&rt->graphs, s->base, s->bytes);
   return count > 0 && tell(use, "cgr_runtime_release_graphs", "is held by %d graph%s of a live runtime that can be replayed",

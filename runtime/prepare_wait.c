@@ -46,8 +46,7 @@ static cgr_status make_room(cgr_runtime *rt, cgr_status refusal, int32_t timeout
   if (refusal == CGR_ERROR_CHANGES_PENDING) {
     CGR__TRY(check_collected(rt));
     status = cgr_runtime_flush(rt, 0, stream, NULL);
-    if (status != CGR_OK)
-      cgr__fail_as(function, "cgr_runtime_flush", status);
+    cgr__fail_as(function, "cgr_runtime_flush", status);
   }
   return status == CGR_ERROR_BUSY ? wait_for_slot(rt, timeout_ms, deadline) : status;
 }
@@ -59,7 +58,7 @@ static cgr_status attempt(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
   rt->flags |= CGR__RUNTIME_REPEATS;
   cgr_status status = cgr_step_prepare(rt, batch, step);
   rt->flags &= (uint8_t)~CGR__RUNTIME_REPEATS;
-  return status == CGR_OK ? CGR_OK : cgr__fail_as(function, "cgr_step_prepare", status);
+  return cgr__fail_as(function, "cgr_step_prepare", status);
 }
 
 /* The first attempt was refused with `prepared`. */

@@ -95,7 +95,7 @@ cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key
   cgr__range_begin(runtime, CGR__RANGE_CHOOSE);
   cgr_status status = choose(runtime, batch, key);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_step_choose", status);
+  return cgr__fail_in("cgr_step_choose", status);
 }
 
 /* What version 0.2 filled; a step lives between calls, so a shorter one would lose its ticket. */

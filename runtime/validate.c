@@ -70,5 +70,5 @@ static cgr_status find_sizes(const cgr_config *config, cgr_memory_sizes *sizes) 
 
 cgr_status cgr_runtime_memory(const cgr_config *config, cgr_memory_sizes *sizes) {
   cgr_status status = find_sizes(config, sizes);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_memory", status);
+  return cgr__fail_in("cgr_runtime_memory", status);
 }

@@ -282,7 +282,8 @@ typedef struct cgr_self_test {
  * pages; of it and of the next step the sampled tokens (CGR_BUFFER_NEXT_TOKENS, and the result's) and the watched memory of real
  * requests. No other given page, and no read-trash page, may change in the tested step. Whatever differs is a finding
  * (CGR_ERROR_SELF_TEST), which names the key, what differs and how; so is a `record` that does not do the same for equal inputs. It
- * finds only what changes one of these: watch what your sampler reads. Workspaces of backends hold zeros before a tested step.
+ * finds only what changes one of these: watch what your sampler reads. What eager steps do wrong as well, like host code that copies
+ * staged data only once ever, it does not find. Workspaces of backends hold zeros before a tested step.
  * *count says how many findings there are, of which `capacity` are written; the status is that of the first. A step that fails
  * ends the test with its status.
  *

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "planners/requests/calendar.h"
 #include "planners/requests/changes.h"
@@ -9,18 +10,6 @@
 #include "planners/requests/members.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
-
-/* Hands out stretches of one block; with base NULL it only counts. */
-typedef struct block {
-  unsigned char *base;
-  size_t used;
-} block;
-
-static void *take(block *b, size_t count, size_t size) {
-  void *at = b->base ? b->base + b->used : NULL;
-  b->used += (count * size + 63) / 64 * 64;
-  return at;
-}
 
 /* 16 bits per page, so that collisions are rare. */
 static int32_t seen_words_for(int32_t pages_per_row) {
@@ -31,7 +20,7 @@ static int32_t seen_words_for(int32_t pages_per_row) {
 }
 
 static void lay_out_group(cgr__page_group *group, const cgr_group *config, const cgr__reaches *reach,
-                          const cgr__rows_config *limits, block *b) {
+                          const cgr__rows_config *limits, cgr__block *b) {
   size_t rows = (size_t)limits->max_rows;
   group->page_size = config->page_size;
   group->pages_per_row = (limits->max_lens[config->length_set] + config->page_size - 1) / config->page_size;
@@ -42,11 +31,11 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->reach = *reach;
   group->engine_table = config->page_table != NULL;
   group->seen_words = seen_words_for(group->pages_per_row);
-  group->row = take(b, rows, sizeof *group->row);
+  group->row = cgr__block_take(b, rows, sizeof *group->row);
   if (group->engine_table)
     return;
-  group->pages = take(b, rows * (size_t)group->pages_per_row, sizeof *group->pages);
-  group->seen = take(b, rows * (size_t)group->seen_words, sizeof *group->seen);
+  group->pages = cgr__block_take(b, rows * (size_t)group->pages_per_row, sizeof *group->pages);
+  group->seen = cgr__block_take(b, rows * (size_t)group->seen_words, sizeof *group->seen);
 }
 
 #define FEW_TOKENS (1 << 18) /* 2 MB, with room to move them */
@@ -60,45 +49,45 @@ static int32_t tokens_kept(const cgr__rows_config *config) {
 }
 
 /* Between two steps, edits may make every row a member. */
-static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *config, block *b) {
+static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *config, cgr__block *b) {
   size_t rows = config->max_requests > 0 ? (size_t)config->max_rows : 0;
   standing->max_requests = config->max_requests;
   standing->max_tokens = config->max_tokens;
   standing->max_kept = tokens_kept(config);
-  standing->members.rows = take(b, rows, sizeof(int32_t));
-  standing->members.query_lens = take(b, rows, sizeof(int32_t));
-  standing->members.flags = take(b, rows, sizeof(uint32_t));
-  standing->members.tags = take(b, rows, sizeof(uint64_t));
-  standing->special = take(b, rows, sizeof *standing->special);
-  standing->tokens = take(b, 2 * (size_t)standing->max_kept, sizeof(int32_t));
-  standing->dirty = take(b, rows, sizeof(int32_t));
-  standing->dirty_bit = take(b, (rows + 63) / 64, sizeof(uint64_t));
-  standing->calendar = take(b, CGR__CALENDAR_DAYS, sizeof *standing->calendar);
+  standing->members.rows = cgr__block_take(b, rows, sizeof(int32_t));
+  standing->members.query_lens = cgr__block_take(b, rows, sizeof(int32_t));
+  standing->members.flags = cgr__block_take(b, rows, sizeof(uint32_t));
+  standing->members.tags = cgr__block_take(b, rows, sizeof(uint64_t));
+  standing->special = cgr__block_take(b, rows, sizeof *standing->special);
+  standing->tokens = cgr__block_take(b, 2 * (size_t)standing->max_kept, sizeof(int32_t));
+  standing->dirty = cgr__block_take(b, rows, sizeof(int32_t));
+  standing->dirty_bit = cgr__block_take(b, (rows + 63) / 64, sizeof(uint64_t));
+  standing->calendar = cgr__block_take(b, CGR__CALENDAR_DAYS, sizeof *standing->calendar);
 }
 
-static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, block *b) {
+static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, cgr__block *b) {
   size_t n = (size_t)config->max_rows;
   for (int32_t g = 0; g < config->num_groups; g++)
     if (!config->groups[g].page_table)
-      ledger->page[g] = take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
-  ledger->request = take(b, n, sizeof *ledger->request);
-  ledger->sure[0] = take(b, n, sizeof *ledger->sure[0]);
+      ledger->page[g] = cgr__block_take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
+  ledger->request = cgr__block_take(b, n, sizeof *ledger->request);
+  ledger->sure[0] = cgr__block_take(b, n, sizeof *ledger->sure[0]);
   for (int32_t s = 1; s < config->num_sets; s++)
-    ledger->sure[s] = take(b, n, sizeof *ledger->sure[s]);
+    ledger->sure[s] = cgr__block_take(b, n, sizeof *ledger->sure[s]);
 }
 
-static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
+static void lay_out(cgr__rows *rows, const cgr__rows_config *config, cgr__block *b) {
   size_t n = (size_t)config->max_rows;
   rows->max_rows = config->max_rows;
   memcpy(rows->max_lens, config->max_lens, sizeof rows->max_lens);
   rows->num_groups = config->num_groups;
-  rows->row = take(b, n, sizeof *rows->row);
-  rows->dirty = take(b, n, sizeof *rows->dirty);
-  rows->free_rows = take(b, n, sizeof *rows->free_rows);
+  rows->row = cgr__block_take(b, n, sizeof *rows->row);
+  rows->dirty = cgr__block_take(b, n, sizeof *rows->dirty);
+  rows->free_rows = cgr__block_take(b, n, sizeof *rows->free_rows);
   for (int32_t g = 0; g < config->num_groups; g++)
     lay_out_group(&rows->group[g], &config->groups[g], &config->reach[g], config, b);
   lay_out_standing(&rows->standing, config, b);
-  rows->steady.calendar = take(b, CGR__CALENDAR_DAYS, sizeof *rows->steady.calendar);
+  rows->steady.calendar = cgr__block_take(b, CGR__CALENDAR_DAYS, sizeof *rows->steady.calendar);
   rows->num_sets = config->num_sets;
   rows->lengths = config->lengths;
   rows->num_data = config->num_data;
@@ -106,8 +95,8 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
     cgr__data *data = &rows->data[i];
     data->words = config->data[i].words;
     memcpy(data->padding, config->data[i].padding, sizeof data->padding);
-    data->words_of = take(b, n * (size_t)data->words, sizeof *data->words_of);
-    data->row = take(b, data->words > 0 ? n : 0, sizeof *data->row);
+    data->words_of = cgr__block_take(b, n * (size_t)data->words, sizeof *data->words_of);
+    data->row = cgr__block_take(b, data->words > 0 ? n : 0, sizeof *data->row);
   }
   rows->has_ledger = config->ledger;
   if (config->ledger)
@@ -116,13 +105,13 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, block *b) {
 
 size_t cgr__rows_bytes(const cgr__rows_config *config) {
   cgr__rows rows;
-  block b = { NULL, 0 };
+  cgr__block b = { NULL, 0 };
   lay_out(&rows, config, &b);
   return b.used;
 }
 
 void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory) {
-  block b = { memory, 0 };
+  cgr__block b = { memory, 0 };
   memset(rows, 0, sizeof *rows);
   lay_out(rows, config, &b);
   cgr__rows_fill_data(rows);

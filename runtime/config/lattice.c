@@ -95,20 +95,17 @@ const char *cgr__part_name(cgr__part part) {
   return names[part];
 }
 
-/* The least for a number that is not known. */
-static int32_t or_one(int32_t number) { return number > 0 ? number : 1; }
-
 static cgr__lattice view_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
-  const int64_t size = view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1;
+  const int64_t size = cgr__known_size(view);
   const bool known = view->stride_page != 0;
   cgr__lattice l = { .base = (int64_t)(uintptr_t)view->base };
-  l.run = or_one(view == &layer->v ? layer->head_dim_v : layer->head_dim) * size;
+  l.run = cgr__known_dim(layer, view) * size;
   l.stride[0] = view->stride_page * size;
   l.stride[1] = view->stride_token * size;
   l.stride[2] = view->stride_head * size;
   l.count[0] = known ? group->num_pages : 1;
   l.count[1] = known ? group->page_size : 1;
-  l.count[2] = known ? or_one(layer->num_kv_heads) : 1;
+  l.count[2] = known ? cgr__or_one(layer->num_kv_heads) : 1;
   l.count[3] = 1;
   complete(&l);
   return l;
@@ -119,8 +116,8 @@ static cgr__lattice scale_of(const cgr_layer *layer, const cgr_group *group, con
   const int64_t size = sizeof *view->scale;
   const int64_t strides[DIMS] = { view->scale_stride_page, view->scale_stride_token, view->scale_stride_head,
                                   view->scale_stride_d };
-  const int64_t counts[DIMS] = { group->num_pages, group->page_size, or_one(layer->num_kv_heads),
-                                 or_one(view == &layer->v ? layer->head_dim_v : layer->head_dim) };
+  const int64_t counts[DIMS] = { group->num_pages, group->page_size, cgr__or_one(layer->num_kv_heads),
+                                 cgr__known_dim(layer, view) };
   cgr__lattice l = { .base = (int64_t)(uintptr_t)view->scale, .run = size };
   for (int d = 0; d < DIMS; d++) {
     l.stride[d] = strides[d] * size;
@@ -131,7 +128,7 @@ static cgr__lattice scale_of(const cgr_layer *layer, const cgr_group *group, con
 }
 
 bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__lattice *lattice) {
-  const int64_t heads = or_one(layer->num_q_heads) * (int64_t)sizeof(float);
+  const int64_t heads = cgr__or_one(layer->num_q_heads) * (int64_t)sizeof(float);
   const cgr_kv_view *view = part == CGR__PART_K || part == CGR__PART_K_SCALE ? &layer->k : &layer->v;
   if (part == CGR__PART_SLOPES || part == CGR__PART_SINKS) {
     const float *array = part == CGR__PART_SLOPES ? layer->alibi_slopes : layer->sinks;

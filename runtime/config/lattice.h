@@ -27,6 +27,16 @@ bool cgr__lattice_is_placed(const cgr__lattice *lattice);
  * ranges must not meet, within all memory or within a page if pages have the same stride. */
 bool cgr__lattices_meet(const cgr__lattice *a, const cgr__lattice *b);
 
+/* Numbers of a layer, or the least where one is not known: heads, elements of a token's run in a view of the layer's own, bytes
+ * of an element. */
+static inline int32_t cgr__or_one(int32_t number) { return number > 0 ? number : 1; }
+static inline int32_t cgr__known_dim(const cgr_layer *layer, const cgr_kv_view *view) {
+  return cgr__or_one(view == &layer->v ? layer->head_dim_v : layer->head_dim);
+}
+static inline int64_t cgr__known_size(const cgr_kv_view *view) {
+  return view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1;
+}
+
 /* The parts of a layer. Those of its cache come first; the arrays are there without one, too. */
 typedef enum cgr__part {
   CGR__PART_K,

@@ -7,29 +7,19 @@
 
 #define MAX_SPAN ((int64_t)1 << 56) /* bytes */
 
-/* The least for a number that is not known. */
-static int32_t or_one(int32_t number) { return number > 0 ? number : 1; }
-
-/* Elements of one point; `view` is one of the layer's own. */
-static int32_t dim_of(const cgr_layer *layer, const cgr_kv_view *view) {
-  return or_one(view == &layer->v ? layer->head_dim_v : layer->head_dim);
-}
-
-static int64_t size_of(const cgr_kv_view *view) { return view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1; }
-
 /* -------------------------------------------------------------------------------------------------------------- one view */
 
 /* Without a dtype: for elements of 8 bytes, whose strides are the freest. */
 static bool is_stride(int64_t stride, const cgr_kv_view *view) {
-  int64_t size = view->dtype != 0 ? size_of(view) : 8;
+  int64_t size = view->dtype != 0 ? cgr__known_size(view) : 8;
   return stride > 0 && stride <= CGR__MAX_STRIDE && stride % (16 / size) == 0;
 }
 
 /* Whether a view of the group is somewhere between its base and 2^56 bytes further on; what follows then stays inside 64 bits. */
 static bool spans_memory(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
-  int64_t size = size_of(view);
+  int64_t size = cgr__known_size(view);
   int64_t elements = (group->num_pages - 1) * view->stride_page + (group->page_size - 1) * view->stride_token +
-                     (or_one(layer->num_kv_heads) - 1) * view->stride_head + dim_of(layer, view);
+                     (cgr__or_one(layer->num_kv_heads) - 1) * view->stride_head + cgr__known_dim(layer, view);
   return elements <= MAX_SPAN / size && (int64_t)(uintptr_t)view->base <= INT64_MAX - elements * size;
 }
 
@@ -60,7 +50,7 @@ static bool check_places(const cgr_layer *layer, const cgr_group *group, const c
       "has strides %lld, %lld, %lld, which overlap, expected a page of groups[%d] (%d tokens of %d head%s of %d elements) "
       "to fit",
       (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head, layer->group, group->page_size,
-      or_one(layer->num_kv_heads), cgr__plural(or_one(layer->num_kv_heads)), dim_of(layer, view));
+      cgr__or_one(layer->num_kv_heads), cgr__plural(cgr__or_one(layer->num_kv_heads)), cgr__known_dim(layer, view));
   return false;
 }
 
@@ -129,7 +119,8 @@ static void check_scale_places(const cgr_layer *layer, const cgr_group *group, c
                   d = (long long)s.value[3];
   const int64_t size = sizeof *view->scale;
   const int64_t elements = (group->num_pages - 1) * s.value[0] + (group->page_size - 1) * s.value[1] +
-                           (or_one(layer->num_kv_heads) - 1) * s.value[2] + (dim_of(layer, view) - 1) * s.value[3] + 1;
+                           (cgr__or_one(layer->num_kv_heads) - 1) * s.value[2] + (cgr__known_dim(layer, view) - 1) * s.value[3] +
+                           1;
   cgr__lattice l;
   if (elements > MAX_SPAN / size || (int64_t)(uintptr_t)view->scale > INT64_MAX - elements * size ||
       (int64_t)(uintptr_t)view->scale < 0)
@@ -142,8 +133,8 @@ static void check_scale_places(const cgr_layer *layer, const cgr_group *group, c
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
                       "has strides %lld, %lld, %lld, %lld, which overlap, expected room for %lld pages of %d tokens of %d head%s "
                       "of %d elements; 0 for what shares a factor",
-                      page, token, head, d, (long long)group->num_pages, group->page_size, or_one(layer->num_kv_heads),
-                      cgr__plural(or_one(layer->num_kv_heads)), dim_of(layer, view));
+                      page, token, head, d, (long long)group->num_pages, group->page_size, cgr__or_one(layer->num_kv_heads),
+                      cgr__plural(cgr__or_one(layer->num_kv_heads)), cgr__known_dim(layer, view));
 }
 
 bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view,

@@ -4,11 +4,6 @@
 
 #include "runtime/self_test/self_test.h"
 
-/* Changes the seed of a request of the case to what it has in the next step; not in the low bits, which count its tokens. */
-#define SEED_OF_NEXT ((uint64_t)1 << 63)
-/* The same for a step of another size. */
-#define SEED_OF_OTHER ((uint64_t)1 << 61)
-
 static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ----------------------------------------------------------------------------------------------------- the case's requests */
@@ -83,8 +78,8 @@ static int32_t longest_of(const cgr__self_test *t, bool with_tokens) {
   return longest;
 }
 
-/* Host code that keeps something for as many requests or tokens, or for this longest length, has it from here when the case comes.
- * False: the rows or pages do not suffice. */
+/* Host code that keeps something for as many requests or tokens, or for this longest length, has it from here when the case
+ * comes. False: the rows or pages do not suffice. */
 static bool add_twins(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
   cgr__test_requests *d = &t->decoy;
@@ -195,7 +190,7 @@ cgr_status cgr__test_batch_next(cgr__self_test *t, cgr_graph_kind kind) {
     cgr_request_info info = CGR_REQUEST_INFO_INIT;
     int32_t i = (int32_t)(t->order[k] & INT32_MAX), at = b->num_tokens;
     CGR__TRY(cgr_request_get_info(t->rt, c->of.rows[i], &info));
-    add_to_batch(b, t, c->of.rows[i], c->next_lens[i], c->of.seeds[i] ^ SEED_OF_NEXT);
+    add_to_batch(b, t, c->of.rows[i], c->next_lens[i], c->of.seeds[i] ^ CGR__SEED_OF_NEXT);
     if (info.has_token && c->set == 0 && c->next_has_sampled)
       b->tokens[at] = CGR_TOKEN_LAST;
   }
@@ -212,6 +207,6 @@ bool cgr__test_batch_other(cgr__self_test *t) {
   int32_t most = c->set == 0 ? capacity_of(t, 0) : c->first_lens[0];
   if (key.num_tokens > t->rt->setup.config.max_tokens || key.num_tokens > most)
     return false;
-  add_to_batch(&t->batch, t, c->of.rows[0], key.num_tokens, c->of.seeds[0] ^ SEED_OF_OTHER);
+  add_to_batch(&t->batch, t, c->of.rows[0], key.num_tokens, c->of.seeds[0] ^ CGR__SEED_OF_OTHER);
   return true;
 }

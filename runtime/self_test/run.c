@@ -12,9 +12,6 @@ static cgr_status sync(cgr__self_test *t) {
 
 /* ----------------------------------------------------------------------------------------------------------------- pages */
 
-/* Changes the seed of a request of the case to what it has in the decoy; not in the low bits, which count its tokens. */
-#define SEED_OF_DECOY ((uint64_t)1 << 62)
-
 /* Lists of pages on the device. */
 enum list { LIST_PAGES, LIST_BEFORE, LIST_AFTER };
 
@@ -338,7 +335,7 @@ static cgr_status run_decoy(cgr__self_test *t, int run) {
   if (run == 1)
     CGR__TRY(run_earlier_decoy(t));
   CGR__TRY(reset_rows(t));
-  cgr__test_batch_first(t, SEED_OF_DECOY);
+  cgr__test_batch_first(t, CGR__SEED_OF_DECOY);
   CGR__TRY(run_batch(t, NULL));
   return run == 2 ? run_later_decoy(t) : CGR_OK;
 }

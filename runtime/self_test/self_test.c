@@ -3,46 +3,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "runtime/ranges.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
-/* Stretches of one block; with base NULL they are only counted. */
-typedef struct block {
-  unsigned char *base;
-  size_t used;
-} block;
-
-static void *take(block *b, size_t count, size_t size) {
-  void *at = b->base ? b->base + b->used : NULL;
-  b->used += (count * size + 7) / 8 * 8;
-  return at;
-}
-
-static void lay_out_requests(const cgr__self_test *t, cgr__test_requests *of, block *b) {
+static void lay_out_requests(const cgr__self_test *t, cgr__test_requests *of, cgr__block *b) {
   const cgr_config *c = &t->rt->setup.config;
   size_t r = (size_t)c->max_requests, groups = (size_t)c->num_groups;
-  of->rows = take(b, r, sizeof *of->rows);
-  of->lens = take(b, r, sizeof *of->lens);
-  of->seeds = take(b, r, sizeof *of->seeds);
-  of->before = take(b, r * (size_t)t->rt->setup.limits.num_sets, sizeof *of->before);
-  of->first_page = take(b, r * groups, sizeof *of->first_page);
-  of->num_pages = take(b, r * groups, sizeof *of->num_pages);
+  of->rows = cgr__block_take(b, r, sizeof *of->rows);
+  of->lens = cgr__block_take(b, r, sizeof *of->lens);
+  of->seeds = cgr__block_take(b, r, sizeof *of->seeds);
+  of->before = cgr__block_take(b, r * (size_t)t->rt->setup.limits.num_sets, sizeof *of->before);
+  of->first_page = cgr__block_take(b, r * groups, sizeof *of->first_page);
+  of->num_pages = cgr__block_take(b, r * groups, sizeof *of->num_pages);
 }
 
 static size_t lay_out(cgr__self_test *t, unsigned char *base) {
-  block b = { base, 0 };
+  cgr__block b = { base, 0 };
   size_t r = (size_t)t->rt->setup.config.max_requests;
   lay_out_requests(t, &t->test_case.of, &b);
   lay_out_requests(t, &t->decoy, &b);
-  t->test_case.first_lens = take(&b, r, sizeof *t->test_case.first_lens);
-  t->test_case.next_lens = take(&b, r, sizeof *t->test_case.next_lens);
-  t->batch.rows = take(&b, r, sizeof *t->batch.rows);
-  t->batch.lens = take(&b, r, sizeof *t->batch.lens);
-  t->batch.seeds = take(&b, r, sizeof *t->batch.seeds);
-  t->batch.tokens = take(&b, (size_t)t->rt->setup.config.max_tokens, sizeof *t->batch.tokens);
-  t->order = take(&b, 2 * r, sizeof *t->order);
-  t->data = take(&b, cgr__test_data_bytes(t), 1);
+  t->test_case.first_lens = cgr__block_take(&b, r, sizeof *t->test_case.first_lens);
+  t->test_case.next_lens = cgr__block_take(&b, r, sizeof *t->test_case.next_lens);
+  t->batch.rows = cgr__block_take(&b, r, sizeof *t->batch.rows);
+  t->batch.lens = cgr__block_take(&b, r, sizeof *t->batch.lens);
+  t->batch.seeds = cgr__block_take(&b, r, sizeof *t->batch.seeds);
+  t->batch.tokens = cgr__block_take(&b, (size_t)t->rt->setup.config.max_tokens, sizeof *t->batch.tokens);
+  t->order = cgr__block_take(&b, 2 * r, sizeof *t->order);
+  t->data = cgr__block_take(&b, cgr__test_data_bytes(t), 1);
   return b.used;
 }
 
@@ -247,5 +236,5 @@ cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test
   cgr__range_begin(runtime, CGR__RANGE_SELF_TEST);
   cgr_status status = self_test(runtime, test, findings, capacity, count);
   cgr__range_end(runtime);
-  return status == CGR_OK ? CGR_OK : cgr__fail_in("cgr_runtime_self_test", status);
+  return cgr__fail_in("cgr_runtime_self_test", status);
 }

@@ -1,5 +1,6 @@
 /* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth if
- * they differ. A case of a single request is tried twice: with a long one, then with one that begins at position 0. A run has four steps:
+ * they differ. A case of a single request is tried twice: with a long one, then with one that begins at position 0. A run has
+ * four steps:
  *
  *   the other size: eager, of one of the case's rows, with another number of tokens than the key's. The same in every run.
  *
@@ -24,6 +25,12 @@
 
 #define CGR__MAX_WATCHED 32
 #define CGR__MAX_TEST_ITEMS (CGR__BUFFER_COUNT * CGR__MAX_GROUPS + 2 + 2 * CGR__MAX_WATCHED)
+
+/* What changes the seed of a request of the case to that of its tokens in the next step, in the decoy, and in a step of another
+ * size; not the low bits, which count its tokens. */
+#define CGR__SEED_OF_NEXT ((uint64_t)1 << 63)
+#define CGR__SEED_OF_DECOY ((uint64_t)1 << 62)
+#define CGR__SEED_OF_OTHER ((uint64_t)1 << 61)
 
 /* A stretch of device memory that runs are compared in. */
 typedef struct cgr__test_item {

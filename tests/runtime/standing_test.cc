@@ -188,7 +188,8 @@ TEST_P(Standing, EditsOfWhatIsNoMemberAreRefused) {
     EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_set", is }, [&] { return Set(row); });
     EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_take", is }, [&] { return Take(row); });
     EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_swap", is }, [&] { return Swap(row, rows_[1]); });
-    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_swap", is }, [&] { return Swap(rows_[1], row); });
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_swap: other", is.substr(is.find(" is")) },
+                [&] { return Swap(rows_[1], row); });
   }
   EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_put", "closed" }, [&] { return Put(closed); });
   EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_set", "closed" }, [&] { return Set(closed); });
