@@ -105,7 +105,7 @@ TEST_P(PrepareWait, OtherErrorsComeAtOnce) {
   cgr_batch batch = CGR_BATCH_INIT;
   cgr_step step = CGR_STEP_INIT;
   cgr_runtime *rt = engine_->rt;
-  CGR_EXPECT(CGR_ERROR_PAGES_MISSING, Prepare({ { page_less, { 1 } } }));
+  ExpectMessage(Prepare({ { page_less, { 1 } } }), CGR_ERROR_PAGES_MISSING, { "cgr_step_prepare_wait: batch" });
   EXPECT_EQ(engine_->Stats().refused, 1u);
   for (int32_t timeout : { -2, INT32_MIN })
     ExpectMessage(cgr_step_prepare_wait(rt, &batch, &step, timeout, engine_->stream), CGR_ERROR_INVALID_ARGUMENT,
@@ -114,7 +114,7 @@ TEST_P(PrepareWait, OtherErrorsComeAtOnce) {
                 { "cgr_step_prepare_wait", "stream" });
   CGR_EXPECT(CGR_ERROR_NULL_POINTER, cgr_step_prepare_wait(nullptr, &batch, &step, -1, engine_->stream));
   CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ row })));
-  CGR_EXPECT(CGR_ERROR_STATE, cgr_step_prepare_wait(rt, &batch, &step, -1, engine_->stream));
+  ExpectMessage(cgr_step_prepare_wait(rt, &batch, &step, -1, engine_->stream), CGR_ERROR_STATE, { "cgr_step_prepare_wait: " });
   CGR_ASSERT_OK(engine_->Launch());
   engine_->CheckAll();
 }
