@@ -100,6 +100,7 @@ protected:
       static const int32_t query_lens[] = { 1, 4 };
       c->query_lens = query_lens;
       c->num_query_lens = 2;
+      c->max_padding = kMaxTokens; // each step takes its graph, however small a slow device makes it
       c->batch_invariant = batch_invariant;
       if (batch_invariant)
         c->num_parts = 16; // few, so that a part has several splits of a tile to fold
