@@ -31,3 +31,13 @@ void cgr__owner_leave(cgr_runtime *rt) {
   __atomic_store_n(&rt->owner.function, NULL, __ATOMIC_RELAXED);
   __atomic_store_n(&rt->owner.thread, 0, __ATOMIC_RELEASE);
 }
+
+cgr_status cgr__owner_enter_outside(cgr_runtime *rt, const char *function) {
+  cgr_runtime *owned = NULL;
+  if (cgr__runtime_checks(rt))
+    CGR__TRY(cgr__owner_enter(rt, function, &owned));
+  cgr_status status = cgr__runtime_check_outside(rt, function);
+  if (status != CGR_OK)
+    cgr__owner_end(&owned);
+  return status;
+}

@@ -232,11 +232,6 @@ struct cgr_runtime {
 cgr_status cgr__runtime_check(cgr_runtime *rt, const char *function);
 /* The same, and that the caller is not the engine's own `record`. */
 cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function);
-/* The same, without a call if all is well: for prepare and launch. */
-static inline cgr_status cgr__runtime_enter(cgr_runtime *rt, const char *function) {
-  bool is_well = rt && rt->magic == CGR__RUNTIME_MAGIC && !__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) && !rt->recording;
-  return is_well ? CGR_OK : cgr__runtime_check_outside(rt, function);
-}
 /* Tells the device's layer, if it has one that checks, of a violation: the thread's last message. Returns the status. */
 cgr_status cgr__runtime_report(cgr_runtime *rt, cgr_status status);
 /* Go around functions of the engine that run in a step: calls that must be made outside of them are refused meanwhile, and so is
@@ -270,6 +265,17 @@ static inline void cgr__owner_end(cgr_runtime **owned) {
   if (cgr__runtime_checks(rt))                                        \
   CGR__TRY(cgr__owner_enter(rt, function, &owned))
 static inline bool cgr__runtime_checks(const cgr_runtime *rt) { return rt && rt->magic == CGR__RUNTIME_MAGIC && rt->checks; }
+/* The same and cgr__runtime_check_outside, without a call where no layer checks: for prepare and launch. Each has a leave. */
+cgr_status cgr__owner_enter_outside(cgr_runtime *rt, const char *function);
+static inline cgr_status cgr__runtime_enter(cgr_runtime *rt, const char *function) {
+  bool is_plain =
+      rt && rt->magic == CGR__RUNTIME_MAGIC && !__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) && !rt->recording && !rt->checks;
+  return is_plain ? CGR_OK : cgr__owner_enter_outside(rt, function);
+}
+static inline void cgr__runtime_leave(cgr_runtime *rt) {
+  if (rt->checks)
+    cgr__owner_leave(rt);
+}
 
 /* reserved.c: how large the copies are; enqueues them ahead of the prepared step, if it is time; looks at those of a step that
  * has completed, and reports what is bad; refuses a step once for what was found. */

@@ -199,26 +199,26 @@ static void prefetch(const cgr_runtime *rt) {
     prefetch_changes(rt, slot);
 }
 
-/* cgr_step_prepare_wait comes back with the same batch. */
-static bool will_repeat(const cgr_runtime *rt, cgr_status status) {
-  return (rt->flags & CGR__RUNTIME_REPEATS) && (status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING);
+/* No record of a refusal after which cgr_step_prepare_wait comes back with the same batch. */
+static void tell_refused(cgr_runtime *rt, uint64_t began, cgr_status status) {
+  bool repeats = (rt->flags & CGR__RUNTIME_REPEATS) && (status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING);
+  cgr__fail_in("cgr_step_prepare", status);
+  if (!repeats)
+    cgr__flight_refused(rt, began, status);
 }
 
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
-  CGR__ONE_THREAD(runtime, "cgr_step_prepare");
   CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_prepare"));
   uint64_t began = cgr__ticks();
   prefetch(runtime);
   cgr__range_begin(runtime, CGR__RANGE_PREPARE);
   cgr_status status = prepare(runtime, batch, step);
   cgr__range_end_prepare(runtime, status);
-  if (status == CGR_OK) {
+  if (status == CGR_OK)
     cgr__flight_prepared(runtime, began);
-    return CGR_OK;
-  }
-  cgr__fail_in("cgr_step_prepare", status);
-  if (!will_repeat(runtime, status))
-    cgr__flight_refused(runtime, began, status);
+  else
+    tell_refused(runtime, began, status);
+  cgr__runtime_leave(runtime);
   return status;
 }
 
@@ -269,7 +269,6 @@ static cgr_status refuse_step(const cgr_runtime *rt, const cgr_step *step, const
 }
 
 static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const char *function) {
-  CGR__TRY(cgr__runtime_enter(rt, function));
   CGR__REQUIRE(step, function);
   if (step->size >= STEP_SIZE && rt->lane.prepared.ticket != 0 && step->ticket == rt->lane.prepared.ticket)
     return CGR_OK;
@@ -338,11 +337,14 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
 }
 
 cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream) {
-  CGR__ONE_THREAD(runtime, "cgr_step_launch");
-  CGR__TRY(check_prepared(runtime, step, "cgr_step_launch"));
-  cgr__range_begin_prepared(runtime, CGR__RANGE_LAUNCH);
-  cgr_status status = launch(runtime, step, stream);
-  cgr__range_end(runtime);
+  CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_launch"));
+  cgr_status status = check_prepared(runtime, step, "cgr_step_launch");
+  if (status == CGR_OK) {
+    cgr__range_begin_prepared(runtime, CGR__RANGE_LAUNCH);
+    status = launch(runtime, step, stream);
+    cgr__range_end(runtime);
+  }
+  cgr__runtime_leave(runtime);
   return status;
 }
 
@@ -350,6 +352,7 @@ cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t st
 
 cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step) {
   CGR__ONE_THREAD(runtime, "cgr_step_cancel");
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_cancel"));
   CGR__TRY(check_prepared(runtime, step, "cgr_step_cancel"));
   cgr__prepared *prepared = &runtime->lane.prepared;
   cgr__range_begin_prepared(runtime, CGR__RANGE_CANCEL);
