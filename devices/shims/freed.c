@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#define FIRST_ADDRESS 4096 /* nothing is ever mapped below */
 
 /* ------------------------------------------------------------------------------------------------------------------ blocks */
 
@@ -115,9 +115,21 @@ int cgr__freed_free(struct cgr__freed *freed, struct cgr__shim *shim, void *memo
 
 /* ------------------------------------------------------------------------------------------------------------------ graphs */
 
+static bool reserve(void **array, int64_t *capacity, int64_t count, size_t size) {
+  int64_t wanted = *capacity > 0 ? 2 * *capacity : 64;
+  if (count < *capacity)
+    return true;
+  void *grown = realloc(*array, (size_t)wanted * size);
+  if (!grown)
+    return false;
+  *array = grown;
+  *capacity = wanted;
+  return true;
+}
+
 static bool add_name(struct cgr__walked *walked, const char *text) {
   void *names = walked->name;
-  if (!cgr__reserve(&names, &walked->name_capacity, walked->num_nodes, sizeof *walked->name))
+  if (!reserve(&names, &walked->name_capacity, walked->num_nodes, sizeof *walked->name))
     return false;
   walked->name = names;
   snprintf(walked->name[walked->num_nodes++].text, sizeof walked->name[0].text, "%s", text);
@@ -126,7 +138,7 @@ static bool add_name(struct cgr__walked *walked, const char *text) {
 
 static bool add_word(struct cgr__walked *walked, uint64_t value, int64_t node) {
   void *words = walked->word;
-  if (!cgr__reserve(&words, &walked->capacity, walked->count, sizeof *walked->word))
+  if (!reserve(&words, &walked->capacity, walked->count, sizeof *walked->word))
     return false;
   walked->word = words;
   walked->word[walked->count++] = (struct cgr__walked_word){ value, node };
@@ -141,7 +153,7 @@ static int visit(void *context, const cgr__node_param *param) {
   for (size_t at = 0; at + sizeof(uint64_t) <= param->bytes && param->index >= 0 && good; at += sizeof(uint64_t)) {
     uint64_t value;
     memcpy(&value, (const unsigned char *)param->data + at, sizeof value);
-    good = value < CGR__FIRST_ADDRESS || add_word(walked, value, param->node);
+    good = value < FIRST_ADDRESS || add_word(walked, value, param->node);
   }
   return good ? CGR__DEVICE_OK : CGR__DEVICE_NO_MEMORY;
 }
