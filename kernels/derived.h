@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "devices/device.h"
 #include "kernels/step.h"
-#include "planners/derived.h"
+#include "planners/metadata/derived.h"
 
 #ifdef __cplusplus
 extern "C" {

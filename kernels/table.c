@@ -2,7 +2,6 @@
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/derived.h"
-#include "kernels/families/families.h"
 #include "kernels/merge.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
@@ -31,24 +30,12 @@
   X(append, cgr__append_args)           \
   X(attention, cgr__attention_args)     \
   X(merge, cgr__merge_args)             \
-  X(fa3, cgr__fa3_args)                 \
   X(fill_pages, cgr__pages_args)        \
   X(digest_pages, cgr__pages_args)      \
-  X(flashmla, cgr__flashmla_args)       \
-  X(block_table, cgr__block_table_args) \
-  X(flashinfer, cgr__flashinfer_args)   \
-  X(cascade, cgr_flashinfer_cascade)    \
   X(stamp, cgr__stamp_args)             \
   X(check_values, cgr__check_values_args)
 
-/* Every kernel has a number, by which a device remembers that it has loaded the kernel. */
-enum {
-  NUMBER_NONE,
-#define NUMBER(name, args) NUMBER_##name,
-  KERNELS(NUMBER) NUMBER_END
-};
-_Static_assert(NUMBER_END <= 32, "cgr_device.loaded has a bit for each");
-
+/* Without a number: a runtime loads all of them when it is created. */
 #define DEFINE(name, args) \
-  const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name), NUMBER_##name };
+  const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name), 0 };
 KERNELS(DEFINE)

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "devices/error.h"
-#include "kernels/families/families.h"
-#include "planners/families/fa3_host.h"
+#include "interop/fa3/host.h"
+#include "interop/formats.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/empty.h"
 #include "profiles/support/nodes.h"

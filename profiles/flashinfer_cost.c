@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "devices/error.h"
-#include "kernels/families/families.h"
-#include "planners/families/flashinfer_host.h"
+#include "interop/flashinfer/host.h"
+#include "interop/formats.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/empty.h"
 #include "profiles/support/nodes.h"

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "cgr/attention.h"
-#include "kernels/families/families.h"
-#include "planners/families/block_table_host.h"
-#include "planners/families/flashmla_host.h"
+#include "interop/block_table/host.h"
+#include "interop/flashmla/host.h"
+#include "interop/formats.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/empty.h"
 #include "profiles/support/nodes.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "profiles/support/bench.h"
-#include "runtime/ranges.h"
+#include "runtime/report/ranges.h"
 
 #ifdef CGR_WITH_NVTX
 #include <nvtx3/nvToolsExt.h>

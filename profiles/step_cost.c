@@ -21,6 +21,7 @@
 #include "profiles/support/bench.h"
 #include "profiles/support/loads.h"
 #include "profiles/support/series.h"
+#include "runtime/step/step.h"
 #include "runtime/runtime.h"
 
 #define LAYERS 2

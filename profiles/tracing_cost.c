@@ -13,6 +13,7 @@
 
 #include "profiles/support/bench.h"
 #include "profiles/support/series.h"
+#include "runtime/report/report.h"
 #include "runtime/runtime.h"
 
 #define TARGET_NS 50.0

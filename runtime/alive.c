@@ -1,7 +1,7 @@
 /* Checks of handles, and the death of a runtime. */
 #include <stdio.h>
 
-#include "runtime/runtime.h"
+#include "runtime/report/report.h"
 
 bool cgr__runtime_is(const cgr_runtime *rt) { return rt && rt->magic == CGR__RUNTIME_MAGIC; }
 
@@ -64,6 +64,19 @@ cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_
   CGR__TRY(cgr__runtime_check(rt, function));
   if (lane != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: lane is %d, expected 0 (num_lanes is 1)", function, lane);
+  return CGR_OK;
+}
+
+cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq) {
+  uint64_t launched = rt->lane.launched, depth = rt->lane.ring.depth;
+  if (seq == 0 || seq > launched)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: seq is %llu, expected that of a launched step (%llu so far)", function,
+                     (unsigned long long)seq, (unsigned long long)launched);
+  if (launched - seq >= depth)
+    return cgr__fail(CGR_ERROR_EXPIRED,
+                     "%s: seq is %llu, expected one of %llu .. %llu: those before are gone (ring_depth is %llu)", function,
+                     (unsigned long long)seq, (unsigned long long)(launched - depth + 1), (unsigned long long)launched,
+                     (unsigned long long)depth);
   return CGR_OK;
 }
 

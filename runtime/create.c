@@ -3,9 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/capture/capture.h"
+#include "runtime/record/record.h"
+#include "runtime/step/step.h"
 #include "runtime/config/lattice.h"
-#include "runtime/ranges.h"
-#include "runtime/timing.h"
+#include "runtime/report/ranges.h"
+#include "runtime/report/timing.h"
 
 _Static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES, "handle and recorder are one line");
 _Static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "a lane's hot part is five lines");

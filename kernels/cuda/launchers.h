@@ -41,26 +41,11 @@ int cgr__cuda_attention_preload(void);
 int cgr__cuda_merge(const void *args, cudaStream_t stream); /* cgr__merge_args */
 int cgr__cuda_merge_preload(void);
 
-int cgr__cuda_fa3(const void *args, cudaStream_t stream); /* cgr__fa3_args */
-int cgr__cuda_fa3_preload(void);
-
 int cgr__cuda_fill_pages(const void *args, cudaStream_t stream); /* cgr__pages_args */
 int cgr__cuda_fill_pages_preload(void);
 
 int cgr__cuda_digest_pages(const void *args, cudaStream_t stream); /* cgr__pages_args */
 int cgr__cuda_digest_pages_preload(void);
-
-int cgr__cuda_flashmla(const void *args, cudaStream_t stream); /* cgr__flashmla_args */
-int cgr__cuda_flashmla_preload(void);
-
-int cgr__cuda_block_table(const void *args, cudaStream_t stream); /* cgr__block_table_args */
-int cgr__cuda_block_table_preload(void);
-
-int cgr__cuda_flashinfer(const void *args, cudaStream_t stream); /* cgr__flashinfer_args */
-int cgr__cuda_flashinfer_preload(void);
-
-int cgr__cuda_cascade(const void *args, cudaStream_t stream); /* cgr_flashinfer_cascade */
-int cgr__cuda_cascade_preload(void);
 
 int cgr__cuda_stamp(const void *args, cudaStream_t stream); /* cgr__stamp_args */
 int cgr__cuda_stamp_preload(void);

@@ -17,13 +17,8 @@ void cgr__host_epilogue(const void *args);     /* cgr__step_args */
 void cgr__host_append(const void *args);       /* cgr__append_args */
 void cgr__host_attention(const void *args);    /* cgr__attention_args */
 void cgr__host_merge(const void *args);        /* cgr__merge_args */
-void cgr__host_fa3(const void *args);          /* cgr__fa3_args */
 void cgr__host_fill_pages(const void *args);   /* cgr__pages_args */
 void cgr__host_digest_pages(const void *args); /* cgr__pages_args */
-void cgr__host_flashmla(const void *args);     /* cgr__flashmla_args */
-void cgr__host_block_table(const void *args);  /* cgr__block_table_args */
-void cgr__host_flashinfer(const void *args);   /* cgr__flashinfer_args */
-void cgr__host_cascade(const void *args);      /* cgr_flashinfer_cascade */
 void cgr__host_stamp(const void *args);        /* cgr__stamp_args */
 void cgr__host_check_values(const void *args); /* cgr__check_values_args */
 

@@ -3,7 +3,7 @@
 
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
-#include "planners/metadata.h"
+#include "planners/metadata/metadata.h"
 
 /* The slot is written by the host. The launch orders those stores before this kernel, so relaxed loads are enough. */
 static int32_t load_i32(const int32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }

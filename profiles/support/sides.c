@@ -4,6 +4,7 @@
 
 #include "profiles/support/clock.h"
 #include "profiles/support/empty.h"
+#include "runtime/capture/capture.h"
 #include "runtime/runtime.h"
 
 /* In place of the device's operations during a capture; one at a time. */

@@ -11,8 +11,8 @@
 #include "devices/device.h"
 #include "graphs/graphs.h"
 #include "kernels/variants.h"
-#include "planners/requests/batch.h"
-#include "planners/requests/rows.h"
+#include "requests/batch.h"
+#include "requests/rows.h"
 
 /* How a backend plans. */
 typedef struct cgr__planning {

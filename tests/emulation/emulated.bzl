@@ -53,7 +53,7 @@ def emulated_kernels(name, srcs, headers, deps):
     Args:
       name: the target
       srcs: .cu files, each a compilation of its own
-      headers: those of the kernels
+      headers: targets of those that the kernels include
       deps: C libraries whose headers they include
     """
     _sources(
@@ -65,7 +65,7 @@ def emulated_kernels(name, srcs, headers, deps):
     cgr_cc_library(
         name = name,
         srcs = [name + "_sources"],
-        textual_hdrs = [headers] + srcs,
+        textual_hdrs = headers + srcs,
         copts = EMULATED_COPTS,
         deps = deps + ["//tests/emulation"],
     )

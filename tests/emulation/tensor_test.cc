@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/emulation/cuda.h"
-#include "tests/emulation/stand_ins/sm80_attention.h"
+#include "tests/emulation/stand_ins/attention.h"
 
 #if !defined(__SANITIZE_THREAD__) // it does not know about fibers
 

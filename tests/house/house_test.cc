@@ -29,7 +29,8 @@ struct Source {
 const std::vector<Source> &Sources() {
   static const std::vector<Source> *sources = [] {
     auto *found = new std::vector<Source>;
-    for (const char *folder : { "include", "base", "devices", "buffers", "planners", "kernels", "graphs", "tracing", "runtime" })
+    for (const char *folder : { "include", "base", "devices", "buffers", "requests", "planners", "kernels", "interop", "graphs",
+                                "tracing", "runtime" })
       for (const auto &entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
         std::string extension = entry.path().extension();
         if (extension != ".c" && extension != ".h" && extension != ".cu" && extension != ".cuh")
@@ -71,14 +72,14 @@ const std::vector<Floor> &Floors() {
     { "devices/shims/", { "include/", "devices/" } },
     { "devices/", { "include/", "base/" } },
     { "buffers/", { "include/", "base/" } },
-    { "planners/requests/", { "include/", "base/", "buffers/" } },
+    { "requests/", { "include/", "base/", "buffers/" } },
     { "planners/attention/", { "include/", "base/" } },
-    { "planners/families/", { "include/", "base/" } },
-    { "planners/", { "include/", "base/", "planners/attention/" } },
+    { "planners/metadata/", { "include/", "base/" } },
     { "kernels/", { "include/", "base/", "devices/", "buffers/", "planners/" } },
     { "tracing/", { "include/", "base/" } },
     { "graphs/", { "include/", "base/", "devices/", "buffers/", "tracing/" } },
-    { "runtime/", { "include/", "base/", "devices/", "buffers/", "planners/", "kernels/", "graphs/", "tracing/" } },
+    { "interop/", { "include/", "base/", "devices/" } },
+    { "runtime/", { "include/", "base/", "devices/", "buffers/", "requests/", "planners/", "kernels/", "graphs/", "tracing/" } },
   };
   return floors;
 }
@@ -112,14 +113,35 @@ TEST(House, FilesIncludeOnlyWhatIsBelowThem) {
 
 // Only the public device functions and the table of kernels know which devices the build has.
 TEST(House, NobodyButTheTablesKnowsTheDevices) {
-  const std::set<std::string> tables = { "devices/api.c", "kernels/table.c" };
+  const std::set<std::string> tables = { "devices/api.c", "kernels/table.c", "interop/table.c" };
   for (const Source &source : Sources())
     for (const std::string &target : Includes(source))
       for (const std::string place : { "devices/cuda/", "devices/host/", "kernels/cuda/", "kernels/host/" }) {
-        bool inside =
-            source.path.rfind(place, 0) == 0 || (place == "devices/cuda/" && source.path.rfind("kernels/cuda/", 0) == 0);
+        bool is_kernel = source.path.rfind("kernels/cuda/", 0) == 0 || fs::path(source.path).extension() == ".cu";
+        bool inside = source.path.rfind(place, 0) == 0 || (place == "devices/cuda/" && is_kernel);
         EXPECT_TRUE(target.rfind(place, 0) != 0 || inside || tables.count(source.path)) << source.path << " includes " << target;
       }
+}
+
+// The rooms of the runtime, from the ground up. All see what the runtime owns.
+TEST(House, RoomsOfTheRuntimeIncludeOnlyThoseBeforeThem) {
+  const std::vector<std::string> rooms = { "config", "report", "record", "step", "capture" };
+  const std::set<std::string> owned = { "runtime/runtime.h", "runtime/record/recorder.h", "runtime/step/lane.h" };
+  auto room_of = [&](const std::string &path) { // one past the last: what is in no room
+    for (size_t i = 0; i < rooms.size(); i++)
+      if (path.rfind("runtime/" + rooms[i] + "/", 0) == 0)
+        return i;
+    return rooms.size();
+  };
+  std::set<size_t> seen;
+  for (const Source &source : Sources())
+    for (const std::string &target : Includes(source)) {
+      if (source.path.rfind("runtime/", 0) != 0 || target.rfind("runtime/", 0) != 0 || owned.count(target))
+        continue;
+      seen.insert(room_of(source.path));
+      EXPECT_LE(room_of(target), room_of(source.path)) << source.path << " includes " << target;
+    }
+  EXPECT_EQ(seen.size(), rooms.size() + 1) << "the test does not see the rooms";
 }
 
 TEST(House, OneFileAloneSeesTheHeadersOfNvtx) {
@@ -226,7 +248,7 @@ TEST(House, EveryPublicFunctionHasItsContract) {
 // Users of the library have its headers, and none of the other files.
 TEST(House, PublicHeadersNameNoFileThatIsNotInstalled) {
   static const std::regex file(
-      "(^|[^A-Za-z0-9_/])(base|devices|buffers|planners|kernels|graphs|tracing|runtime|examples|profiles|"
+      "(^|[^A-Za-z0-9_/])(base|devices|buffers|requests|planners|kernels|interop|graphs|tracing|runtime|examples|profiles|"
       "docs|tests|tools)/[A-Za-z0-9_/]+\\.(h|c|cc|cu|cuh|md|py)");
   EXPECT_TRUE(std::regex_search(" * PLAN is in buffers/table.h.", file)) << "the test does not see the names";
   int headers = 0;
@@ -243,26 +265,26 @@ TEST(House, PublicHeadersNameNoFileThatIsNotInstalled) {
 TEST(House, NobodyAllocatesPrintsOrExitsOnTheHotPath) {
   static const std::regex banned(
       "\\b(malloc|calloc|realloc|free|printf|fprintf|puts|abort|exit|getenv|pthread_mutex_lock)\\s*\\(");
-  const std::set<std::string> hot = { "runtime/step.c",
-                                      "runtime/stage.c",
-                                      "runtime/counters.c",
-                                      "runtime/flight.c",
+  const std::set<std::string> hot = { "runtime/step/step.c",
+                                      "runtime/step/stage.c",
+                                      "runtime/step/counters.c",
+                                      "runtime/report/flight.c",
                                       "tracing/statistics.c",
-                                      "runtime/result.c",
-                                      "runtime/requests.c",
-                                      "runtime/staged.c",
-                                      "runtime/starts.c",
-                                      "runtime/reserved.c",
-                                      "planners/requests/standing.c",
-                                      "planners/requests/standing_steps.c",
+                                      "runtime/step/result.c",
+                                      "runtime/step/requests.c",
+                                      "runtime/step/staged.c",
+                                      "runtime/step/starts.c",
+                                      "runtime/step/reserved.c",
+                                      "requests/standing.c",
+                                      "requests/standing_steps.c",
                                       "graphs/replay.c",
                                       "graphs/dispatch.c",
                                       "buffers/ring.c",
-                                      "planners/requests/batch.c",
-                                      "planners/requests/changes.c",
-                                      "planners/requests/rows.c",
-                                      "planners/requests/steady.c",
-                                      "planners/requests/pages.c" };
+                                      "requests/batch.c",
+                                      "requests/changes.c",
+                                      "requests/rows.c",
+                                      "requests/steady.c",
+                                      "requests/pages.c" };
   size_t seen = 0;
   for (const Source &source : Sources()) {
     if (!hot.count(source.path))

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <string>
 
+#include "interop/formats.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/derived.h"
-#include "kernels/families/families.h"
 #include "kernels/merge.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"

@@ -9,7 +9,7 @@
 namespace cgr_test {
 namespace {
 
-constexpr int32_t kFewLines = 16; // as in kernels/cuda/sm80/attention/traits.h
+constexpr int32_t kFewLines = 16; // as in kernels/cuda/attention/sm80/traits.h
 
 class KernelAttentionInstances : public AttentionTest {
 protected:

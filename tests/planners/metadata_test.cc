@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cgr/planners.h"
-#include "planners/metadata.h"
+#include "planners/metadata/metadata.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
 

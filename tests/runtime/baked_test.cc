@@ -5,7 +5,8 @@
 
 extern "C" {
 #include "graphs/words.h"
-#include "runtime/baked.h"
+#include "runtime/capture/capture.h"
+#include "runtime/capture/baked.h"
 }
 
 #include "tests/support/refused.h"

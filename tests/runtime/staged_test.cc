@@ -1,5 +1,5 @@
 // The engine's own staged buffers: data of tokens and requests comes with a batch and is padding otherwise; data of rows stays
-// until it is set again or the row is reopened, even if steps that carry it are cancelled (losses: planners/requests/data_test).
+// until it is set again or the row is reopened, even if steps that carry it are cancelled (losses: requests/data_test).
 #include <cstring>
 
 #include "tests/support/refused.h"

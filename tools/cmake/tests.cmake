@@ -41,7 +41,7 @@ endfunction()
 # -------------------------------------------------------------------------------------------------- what tests have in common
 
 file(GLOB c_sources CONFIGURE_DEPENDS ${CGR_ROOT}/tests/support/*.c ${CGR_ROOT}/kernels/reference/*.c
-     ${CGR_ROOT}/tests/families/*.c)
+     ${CGR_ROOT}/tests/interop/*.c)
 file(GLOB cc_sources CONFIGURE_DEPENDS ${CGR_ROOT}/tests/support/*.cc)
 add_library(cgr_test_support STATIC ${c_sources} ${cc_sources} ${CGR_ROOT}/devices/shims/fault.c ${CGR_ROOT}/devices/shims/trace.c)
 cgr_c_target(cgr_test_support)
@@ -72,7 +72,7 @@ endif()
 file(GLOB emulation CONFIGURE_DEPENDS ${CGR_ROOT}/tests/emulation/*.cc)
 list(FILTER emulation EXCLUDE REGEX _test\\.cc$)
 file(GLOB_RECURSE kernels RELATIVE ${CGR_ROOT}/kernels/cuda CONFIGURE_DEPENDS ${CGR_ROOT}/kernels/cuda/*.cu)
-list(FILTER kernels EXCLUDE REGEX "^(families|sm[0-9]+[af])/") # planners of others' metadata, kernels for one architecture
+list(FILTER kernels EXCLUDE REGEX "/sm[0-9]+[af]/") # kernels for one architecture
 file(GLOB stand_ins RELATIVE ${CGR_ROOT}/tests/emulation/stand_ins CONFIGURE_DEPENDS ${CGR_ROOT}/tests/emulation/stand_ins/*.h)
 foreach(kernel ${kernels})
   set(text "#include \"tests/emulation/cuda.h\"\n")

@@ -6,7 +6,7 @@
 #ifndef CGR_KERNELS_CUDA_STEP_DECODE_CUH
 #define CGR_KERNELS_CUDA_STEP_DECODE_CUH
 
-#include "kernels/cuda/step/access.cuh"
+#include "devices/cuda/access.cuh"
 #include "kernels/cuda/step/tables.cuh"
 
 namespace cgr {

@@ -1,7 +1,7 @@
 /* The buffers that somebody asked for (kernels/derived.h). A row of blocks for each group: the first block writes what is one
  * number for each request, and each of the others the pages of one request. */
-#include "kernels/cuda/common/guard.cuh"
-#include "kernels/cuda/common/launch.cuh"
+#include "devices/cuda/launch.cuh"
+#include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/step/scan.cuh"
 #include "kernels/derived.h"

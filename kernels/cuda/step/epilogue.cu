@@ -3,8 +3,8 @@
  * One block. Ordering: all threads store their share of the result; the barrier makes those stores happen before thread 0's
  * release at system scope, which is cumulative, so a host that acquires completed_seq sees all of them. */
 #include "kernels/cuda/launchers.h"
-#include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/step/access.cuh"
+#include "devices/cuda/launch.cuh"
+#include "devices/cuda/access.cuh"
 #include "kernels/cuda/step/threads.cuh"
 #include "kernels/stamp.h"
 #include "kernels/step.h"

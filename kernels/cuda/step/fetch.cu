@@ -3,9 +3,9 @@
  * One block of few threads, so that it finds room beside an engine's kernel that fills the SMs. Ordering: the first thread
  * acquires the number at system scope, the barrier hands that on to the others. The inbox is read by the next step's prologue,
  * which starts after this kernel has ended. */
-#include "kernels/cuda/common/launch.cuh"
+#include "devices/cuda/access.cuh"
+#include "devices/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
-#include "kernels/cuda/step/access.cuh"
 #include "kernels/step.h"
 
 namespace cgr {

@@ -5,7 +5,7 @@
  * Its cost is latency, not work, so the batch is read in one go, before its size is known, and barriers are few. For the first
  * running sum (costs of the line, its requests, those of the queue and their q tiles) a thread has neighbouring requests; then it
  * has a cut of the line, then a part, finally entries of the queue. */
-#include "kernels/cuda/common/launch.cuh"
+#include "devices/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/planner.h"
 #include "kernels/step.h"

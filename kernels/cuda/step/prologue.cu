@@ -6,7 +6,7 @@
  * many threads as the key has requests or tokens, no request or token takes a division, and what an unchanged decode batch does
  * not need is skipped. */
 #include "kernels/cuda/launchers.h"
-#include "kernels/cuda/common/launch.cuh"
+#include "devices/cuda/launch.cuh"
 #include "kernels/cuda/step/decode.cuh"
 #include "kernels/cuda/step/threads.cuh"
 #include "kernels/cuda/step/tokens.cuh"

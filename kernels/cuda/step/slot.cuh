@@ -3,8 +3,8 @@
 #ifndef CGR_KERNELS_CUDA_STEP_SLOT_CUH
 #define CGR_KERNELS_CUDA_STEP_SLOT_CUH
 
-#include "kernels/cuda/common/guard.cuh"
-#include "kernels/cuda/step/access.cuh"
+#include "kernels/cuda/guard.cuh"
+#include "devices/cuda/access.cuh"
 #include "kernels/cuda/step/tables.cuh"
 #include "kernels/cuda/step/scan.cuh"
 

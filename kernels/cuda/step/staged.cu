@@ -1,8 +1,8 @@
 /* The engine's own buffers, from the slot (kernels/staged.h). A column of blocks for each buffer. Time goes to the bus, so a
  * thread has several vectors in flight. */
-#include "kernels/cuda/common/launch.cuh"
+#include "devices/cuda/access.cuh"
+#include "devices/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
-#include "kernels/cuda/step/access.cuh"
 #include "kernels/staged.h"
 
 namespace cgr {

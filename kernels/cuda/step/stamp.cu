@@ -1,8 +1,8 @@
 /* A timestamp (kernels/stamp.h). One warp, or a block if a row of thousands of words is cleared. The time is taken first, so that
  * only the start of the kernel itself precedes it. */
-#include "kernels/cuda/common/launch.cuh"
+#include "devices/cuda/access.cuh"
+#include "devices/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
-#include "kernels/cuda/step/access.cuh"
 #include "kernels/stamp.h"
 
 namespace cgr {

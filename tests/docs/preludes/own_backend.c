@@ -1,6 +1,6 @@
-/* The use of the backend of tests/families. */
+/* The use of the backend of tests/interop. */
 #include "tests/docs/preludes/common.h"
-#include "tests/families/own_backend.h"
+#include "tests/interop/own_backend.h"
 
 extern cgr_config config;
 extern cgr_layer layers[32];

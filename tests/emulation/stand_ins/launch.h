@@ -1,6 +1,6 @@
-// Stands in for kernels/cuda/common/launch.cuh: a launch runs the whole grid before it returns.
-#ifndef CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
-#define CGR_KERNELS_CUDA_COMMON_LAUNCH_CUH
+// Stands in for devices/cuda/launch.cuh: a launch runs the whole grid before it returns.
+#ifndef CGR_DEVICES_CUDA_LAUNCH_CUH
+#define CGR_DEVICES_CUDA_LAUNCH_CUH
 
 #include "tests/emulation/grid.h"
 

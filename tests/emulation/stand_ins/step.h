@@ -1,7 +1,7 @@
-// Stands in for kernels/cuda/step/access.cuh. One lane runs at a time, so every access is ordered; but others may come between,
+// Stands in for devices/cuda/access.cuh. One lane runs at a time, so every access is ordered; but others may come between,
 // and mapped memory is the host's, which writes it at the same time.
-#ifndef CGR_KERNELS_CUDA_STEP_ACCESS_CUH
-#define CGR_KERNELS_CUDA_STEP_ACCESS_CUH
+#ifndef CGR_DEVICES_CUDA_ACCESS_CUH
+#define CGR_DEVICES_CUDA_ACCESS_CUH
 
 #include <chrono>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 extern "C" {
-#include "planners/requests/calendar.h"
+#include "requests/calendar.h"
 #include "runtime/runtime.h"
 }
 

@@ -1,0 +1,137 @@
+/* The items of a CTA, in the order in which it works on them: thread 0 finds them, all others read them from shared memory. */
+#ifndef CGR_KERNELS_CUDA_ATTENTION_ITEMS_CUH
+#define CGR_KERNELS_CUDA_ATTENTION_ITEMS_CUH
+
+#include "kernels/cuda/attention/sm80/traits.h"
+
+namespace cgr {
+
+/* The loader is up to kStages tiles ahead of the work and knows the page of the tile after them: kAhead tiles, which may be as
+ * many items. What thread 0 finds during an item, the others see from the next item on. So the ring holds the current item, the
+ * next one, the items of kAhead tiles after that, and one that marks the end. */
+constexpr int32_t kAhead = 3, kRing = 8;
+
+/* An item, and what else its CTA needs to know. */
+struct ItemRecord {
+  cgr__plan_item item;
+  cgr__plan_range seen;         /* tokens that some line of the item sees */
+  int32_t is_live;              /* 0: there are no more, and the other fields do not count */
+  int32_t row, start;           /* of the request: its row, its first token in the batch */
+  int32_t position;             /* in the sequence, of the item's first query */
+  int32_t kv_head, head, heads; /* the head block */
+  int32_t heads_inverse;        /* 2^16 / heads, rounded up: line * heads_inverse >> 16 is line / heads, both being 64 at most */
+  int32_t lines;
+};
+
+/* What thread 0 finds for all threads. Kept here, it takes no registers from the loops. */
+struct ItemShared {
+  cgr__plan_part part;
+  cgr__plan_walk walk; /* the place on the line after the last item found */
+  ItemRecord ring[kRing];
+  int32_t num_found; /* items of the line */
+  int32_t taken;     /* the next item of the queue: requested one item ahead, because the answer takes time */
+};
+
+/* The plan class, with constants for what an instance fixes. */
+template <bool kGeneral> __device__ __forceinline__ cgr__plan_class class_of(const cgr__attention_args &a) {
+  cgr__plan_class c = a.plan_class;
+  c.line_tile_kv = c.queue_tile_kv = kTileKv;
+  if constexpr (!kGeneral) {
+    c.sees = CGR__SEES_CACHE;
+    c.window_left = c.window_right = c.bidirectional = c.chunk = 0;
+  }
+  return c;
+}
+
+/* The batch as the plan walks it. */
+__device__ __forceinline__ cgr__plan_batch batch_of(const cgr__attention_args &a) {
+  cgr__plan_batch batch;
+  batch.query_start = a.query_start_loc;
+  batch.seq_lens = a.seq_lens;
+  batch.line = a.plan + cgr__plan_line_offset(&a.plan_class) / (int64_t)sizeof(int32_t);
+  return batch;
+}
+
+/* `length`: of the request, as the buffers have it. */
+template <bool kGeneral>
+__device__ __forceinline__ void describe(const cgr__attention_args &a, const cgr__plan_item &item, int32_t query_len,
+                                         int32_t length, ItemRecord &record) {
+  const cgr__plan_class c = class_of<kGeneral>(a);
+  cgr__head_block block = cgr__attention_head_block(&a, item.head_block);
+  record.item = item;
+  record.row = a.request_rows[item.request];
+  record.start = a.query_start_loc[item.request];
+  record.seen.begin = 0;
+  record.seen.end = length;
+  if constexpr (kGeneral)
+    record.seen = cgr__plan_kv_tokens(&c, query_len, cgr__plan_seen_len(&c, query_len, length), item.query_begin,
+                                      item.query_begin + item.num_queries - 1);
+  record.position = length - query_len + item.query_begin;
+  record.kv_head = block.kv_head;
+  record.head = block.head;
+  record.heads = block.heads;
+  record.heads_inverse = (int32_t)((uint32_t)(0xffff + block.heads) / (uint32_t)block.heads);
+  record.lines = item.num_queries * block.heads;
+}
+
+/* The next item of this CTA's part, if there is one. */
+template <bool kGeneral>
+__device__ __forceinline__ void next_on_line(const cgr__attention_args &a, const cgr__plan_part &part, cgr__plan_walk &walk,
+                                             ItemRecord &record) {
+  const cgr__plan_class c = class_of<kGeneral>(a);
+  const cgr__plan_batch batch = batch_of(a);
+  cgr__plan_item item;
+  int32_t query_len = walk.query_len, length = walk.seq_len;
+  record.is_live = cgr__plan_walk_next(&walk, &c, &part, (int32_t)blockIdx.y, &batch, &item);
+  if (!record.is_live)
+    return;
+  cgr__plan_item_in_lane(&c, (int32_t)blockIdx.x, &item);
+  describe<kGeneral>(a, item, query_len, length, record);
+}
+
+/* Thread 0: finds items of the line until the loader knows its way to the end of item `next` and kAhead tiles beyond, or there
+ * are no more. Returns whether there may be more. */
+template <bool kGeneral>
+__device__ __forceinline__ bool find_on_line(const cgr__attention_args &a, ItemShared &shared, int32_t next) {
+  cgr__plan_walk walk = shared.walk;
+  int32_t found = shared.num_found, tiles = 0;
+#pragma unroll 1
+  for (int32_t n = next + 1; n < found; n++)
+    tiles += shared.ring[n % kRing].item.kv_end - shared.ring[n % kRing].item.kv_begin;
+  bool is_live = true;
+#pragma unroll 1
+  while (is_live && (found <= next || tiles < kAhead)) {
+    ItemRecord &record = shared.ring[found % kRing];
+    next_on_line<kGeneral>(a, shared.part, walk, record);
+    is_live = record.is_live != 0;
+    if (is_live)
+      tiles += found++ > next ? record.item.kv_end - record.item.kv_begin : 0;
+  }
+  shared.walk = walk;
+  shared.num_found = found;
+  return is_live;
+}
+
+/* Thread 0: the next item of the queue becomes item `number`. `num_items`: of all lanes. */
+template <bool kGeneral>
+__device__ __forceinline__ void find_in_queue(const cgr__attention_args &a, ItemShared &shared, int32_t number, int32_t num_items,
+                                              bool is_first) {
+  const cgr__plan_class c = class_of<kGeneral>(a);
+  ItemRecord &record = shared.ring[number % kRing];
+  int32_t i = is_first ? atomicAdd(a.queue, 1) : shared.taken;
+  record.is_live = i < num_items;
+  if (!record.is_live)
+    return;
+  shared.taken = atomicAdd(a.queue, 1);
+  const cgr__plan_entry *entries =
+      reinterpret_cast<const cgr__plan_entry *>(reinterpret_cast<const char *>(a.plan) + cgr__plan_entries_offset(&c));
+  const int32_t lane = i % c.lanes, in_lane = i / c.lanes;
+  const cgr__plan_entry entry = entries[in_lane / c.head_blocks];
+  int32_t query_len = a.query_start_loc[entry.request + 1] - a.query_start_loc[entry.request];
+  cgr__plan_item item = cgr__plan_queue_item(&c, &entry, in_lane % c.head_blocks, query_len);
+  cgr__plan_item_in_lane(&c, lane, &item);
+  describe<kGeneral>(a, item, query_len, a.seq_lens[entry.request], record);
+}
+
+} // namespace cgr
+#endif

@@ -1,0 +1,215 @@
+/* Attention (kernels/attention.h): one CTA of four warps works on one part of the line, then on items of the queue, if there can
+ * be any. Lanes are the grid's x, parts its y. */
+#ifndef CGR_KERNELS_CUDA_ATTENTION_KERNEL_CUH
+#define CGR_KERNELS_CUDA_ATTENTION_KERNEL_CUH
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "devices/cuda/launch.cuh"
+#include "kernels/cuda/attention/sm80/few_lines.cuh"
+#include "kernels/cuda/attention/sm80/many_lines.cuh"
+
+namespace cgr {
+
+static_assert(kFewLines == 2 * kMmaLines, "items of few lines are one tile of an mma, or two");
+static_assert(sizeof(AttentionShared) + 1024 <= CGR__ATTENTION_SHARED_BESIDE, "1 KB is the system's");
+
+/* Merges through free shared memory: `all` of it, or `stage`, whose tile was read last. */
+template <int kDtype, int kHeadDim, bool kGeneral>
+__device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &a, const ItemRecord &record,
+                                                     unsigned char *memory, bool all, int stage) {
+  using Shape = AttentionShape<kHeadDim>;
+  constexpr int32_t kPartialBytes =
+      kAttentionWarps * kHeadDim * (int32_t)sizeof(float); /* of one partial of a line, for each warp */
+  static_assert(Shape::kSharedBytes == CGR__ATTENTION_SHARED(kHeadDim), "what plans count on");
+  static_assert(Shape::kSharedBytes / kPartialBytes <= 64, "merge_partials takes no more at once");
+  float *scratch = reinterpret_cast<float *>(all ? memory : memory + stage * Shape::kStageBytes);
+  const int32_t room = (all ? Shape::kSharedBytes : Shape::kStageBytes) / kPartialBytes;
+  merge_partials<kDtype, kHeadDim, kGeneral>(a, record.item, query_tile(record), scratch, room);
+}
+
+/* Works on item `number` of the CTA, and merges its tile if this part comes last. The stage of its last tile is refilled after
+ * that, because the merge may use it. `stage` becomes that of the next item's first tile. */
+template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
+__device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
+                                     Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> &loader, AttentionShared &shared,
+                                     unsigned char *memory, int &stage) {
+  constexpr int kStageBytes = AttentionShape<kHeadDim>::kStageBytes;
+  if constexpr (kMostLines <= kFewLines)
+    run_few_lines<kDtype, kHeadDim, kGeneral, kMostLines / kMmaLines>(a, record, number, loader, shared, memory, stage);
+  else if (record.lines <= kMmaLines)
+    run_few_lines<kDtype, kHeadDim, kGeneral, 1>(a, record, number, loader, shared, memory, stage);
+  else if (record.lines <= kFewLines)
+    run_few_lines<kDtype, kHeadDim, kGeneral, 2>(a, record, number, loader, shared, memory, stage);
+  else
+    run_many_lines<kDtype, kHeadDim, kGeneral>(a, record, loader, shared, memory, stage);
+  bool is_last = record.item.count > 0 && arrive(a, record.item, &shared.is_last);
+  if (record.item.count == 0)
+    __syncthreads(); /* all are done with the last stage, as after an arrival */
+  if (is_last) {
+    merge_in_free_memory<kDtype, kHeadDim, kGeneral>(a, record, memory, loader.is_drained(number), stage);
+    __syncthreads();
+  }
+  refill(a, loader, shared.items, (uint32_t)__cvta_generic_to_shared(memory) + stage * kStageBytes);
+  stage = stage + 1 == AttentionShape<kHeadDim>::kStages ? 0 : stage + 1;
+}
+
+/* Whether the line, judging by its cost, reads more of K and V than L2 would keep. An estimate: pages that requests share count
+ * once for each of them. */
+template <int kHeadDim>
+__device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const cgr__plan_header &header) {
+  return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
+}
+
+/* Whether the loader's current tile has tokens of this step of its own request, which an append may still be writing. */
+template <int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loader<kHeadDim, kGeneral, kLoaded> &loader,
+                                       const ItemRecord &record) {
+  return (kGeneral && a.plan_class.sees != CGR__SEES_CACHE) || (loader.tile + 1) * kTileKv > record.position;
+}
+
+/* Finds the first item of this CTA's part of the line, and issues the copies of up to kStages of its tiles; returns how many.
+ * `may_be_more`: the part does not end with that item. Every thread finds the item by itself: the loads before the first tile
+ * come one after another, and should not wait for anything else. If this launch began beside an append, it returns when the
+ * append is done; with `append_first` (CGR_COUNT_APPEND_FIRST) no tile is copied before that. */
+template <int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
+                                          ItemShared &items, uint32_t base, bool append_first, bool &may_be_more) {
+  using Shape = AttentionShape<kHeadDim>;
+  const cgr__plan_part *parts =
+      reinterpret_cast<const cgr__plan_part *>(reinterpret_cast<const char *>(a.plan) + sizeof(cgr__plan_header));
+  static_assert(sizeof(cgr__plan_header) % 16 == 0 && sizeof(cgr__plan_part) % 16 == 0, "three loads fetch a part");
+  cgr__plan_part part;
+  memcpy(&part, __builtin_assume_aligned(parts + blockIdx.y, 16), sizeof part);
+  const cgr__plan_batch batch = batch_of(a);
+  cgr__plan_walk walk = cgr__plan_walk_begin(&part, &batch);
+  ItemRecord record;
+  next_on_line<kGeneral>(a, part, walk, record);
+  may_be_more = record.is_live && !cgr__plan_walk_ended(&walk, &part);
+  loader.on_line = true;
+  loader.begin_item(a, record, 0);
+  if (threadIdx.x == 0) {
+    items.part = part;
+    items.walk = walk;
+    items.ring[0] = record;
+    items.ring[1].is_live = 0; /* unless find_on_line finds one */
+    items.num_found = record.is_live;
+  }
+  int stage = 0;
+  for (bool has_tile = loader.live; has_tile && stage < Shape::kStages; stage++) {
+    if (append_first || is_new(a, loader, record))
+      wait_for_previous();
+    loader.issue_k(a, base + stage * Shape::kStageBytes);
+    loader.issue_v(a, base + stage * Shape::kStageBytes);
+    has_tile = loader.step(a);
+  }
+  wait_for_previous();
+  return stage;
+}
+
+/* `kMostLines`: the most lines of an item. With kFewLines or fewer the kernel has neither prefill nor queue. A decode CTA
+ * executes about as many instructions as the multiprocessor's cache holds (32 KB); the less other code lies between them, the
+ * less it waits. */
+template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
+__global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
+    attention_kernel(const __grid_constant__ cgr__attention_args a) {
+  using Shape = AttentionShape<kHeadDim>;
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ AttentionShared shared;
+
+  uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
+  const cgr__plan_header *header = reinterpret_cast<const cgr__plan_header *>(a.plan);
+  int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
+  const bool append_first = a.counts[CGR_COUNT_APPEND_FIRST] != 0;
+  constexpr bool kHasQueue = kMostLines > kFewLines;
+  int32_t num_items = kHasQueue ? header->num_items * a.plan_class.lanes : 0, num_emptied = header->num_emptied;
+  Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> loader;
+  loader.queries = base + Shape::kStages * Shape::kStageBytes;
+  loader.page_shift = __ffs(a.group.page_size) - 1;
+  loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));
+  bool may_be_more, is_first = true;
+  int num_filled = begin_line(a, loader, shared.items, base, append_first, may_be_more), stage = 0;
+  if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
+    zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
+  for (int32_t i = 0;; i++) {
+    const ItemRecord &record = shared.items.ring[i % kRing];
+    if (loader.on_line && threadIdx.x == 0 && may_be_more)
+      may_be_more = find_on_line<kGeneral>(a, shared.items, i + 1);
+    if (i == 0) {
+      __syncthreads();
+      if (num_filled > 0 && loader.tile == loader.tile_end)
+        loader.begin_item(a, shared.items.ring[1], 1);
+    }
+    if (loader.on_line && !record.is_live) {
+      if (num_items == 0)
+        break;
+      __syncthreads(); /* all threads have seen that */
+      loader.on_line = false;
+      loader.policy = cache_policy(false); /* q tiles of one request read the same K and V */
+    }
+    if (kHasQueue && !loader.on_line) {
+      if (threadIdx.x == 0)
+        find_in_queue<kGeneral>(a, shared.items, i, num_items, is_first);
+      is_first = false;
+      __syncthreads();
+      if (!record.is_live)
+        break;
+      loader.begin_item(a, record, i);
+      stage = num_filled = 0;
+    }
+#pragma unroll 1 /* the loader's code is long, and cold when a step begins */
+    for (; num_filled < Shape::kStages; num_filled++)
+      refill(a, loader, shared.items, base + num_filled * Shape::kStageBytes);
+    work<kDtype, kHeadDim, kGeneral, kMostLines>(a, record, i, loader, shared, memory, stage);
+  }
+  copy_async_wait<0>();
+}
+
+/* The most dynamic shared memory of a launch: a CTA's own, or what plans ask for to keep other CTAs away. */
+template <int kHeadDim> constexpr size_t max_dynamic_shared() {
+  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, CGR__ATTENTION_MOST_PADDING);
+}
+
+template <int kHeadDim, bool kGeneral> struct Instances {
+  static constexpr int kSizes = 3;
+  static constexpr int32_t kMostLines[kSizes] = { kMmaLines, kFewLines, kTileLines };
+  typedef void (*Kernel)(cgr__attention_args);
+
+  static Kernel get(int size, bool is_bf16) {
+    static const Kernel kernels[kSizes][2] = {
+      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMmaLines>,
+        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMmaLines> },
+      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kFewLines>,
+        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kFewLines> },
+      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kTileLines>,
+        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kTileLines> },
+    };
+    return kernels[size][is_bf16];
+  }
+};
+
+template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
+  using All = Instances<kHeadDim, kGeneral>;
+  const size_t own = AttentionShape<kHeadDim>::kSharedBytes, most = max_dynamic_shared<kHeadDim>();
+  const size_t shared = std::min(std::max(own, (size_t)args->shared_bytes), most);
+  int32_t lines = cgr__attention_most_lines(args, kTileLines);
+  int size = 0;
+  while (lines > All::kMostLines[size])
+    size++;
+  return launch(All::get(size, args->q.dtype == CGR_DTYPE_BF16), args, grid, dim3(kAttentionThreads), shared, stream,
+                args->after_append != 0);
+}
+
+template <int kHeadDim, bool kGeneral> int attention_preload() {
+  using All = Instances<kHeadDim, kGeneral>;
+  for (int size = 0; size < All::kSizes; size++)
+    for (bool is_bf16 : { false, true })
+      if (int error = preload_with_attention(All::get(size, is_bf16), max_dynamic_shared<kHeadDim>()))
+        return error;
+  return 0;
+}
+
+} // namespace cgr
+#endif

@@ -1,0 +1,12 @@
+/* Every kind of attention, with head dims up to 64. */
+#include "kernels/cuda/attention/kernel.cuh"
+
+namespace cgr {
+
+int attention_launch_general_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
+  return attention_launch<64, true>(args, grid, stream);
+}
+
+int attention_preload_general_d64() { return attention_preload<64, true>(); }
+
+} // namespace cgr

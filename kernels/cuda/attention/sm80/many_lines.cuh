@@ -1,0 +1,131 @@
+/* An item of more than 16 lines. Each warp takes 16 of them and all 64 tokens of a KV tile, while the next tiles are being
+ * copied. Whether an item has more than 16 lines depends on the tile alone, as does everything else that affects rounding. */
+#ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_MANY_LINES_CUH
+#define CGR_KERNELS_CUDA_ATTENTION_SM80_MANY_LINES_CUH
+
+#include "kernels/cuda/attention/combine.cuh"
+#include "kernels/cuda/attention/sm80/producer.cuh"
+#include "kernels/cuda/attention/sm80/softmax.cuh"
+
+namespace cgr {
+
+/* The A fragments of rows first .. first + 15, straight from global memory: 4-byte loads, all in flight together. Zeros beyond
+ * the head dim. */
+template <int kHeadDim, bool kGeneral>
+__device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], const cgr__attention_args &a, const QueryTile &q,
+                                       int32_t first) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int32_t row = first + lane / 4 + 8 * half;
+    bool valid = row < q.lines;
+    const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, row) : 0) + lane % 4 * 2;
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; k++) {
+      bool has_first = valid && (!kGeneral || k * 16 < a.head_dim), has_second = valid && (!kGeneral || k * 16 + 8 < a.head_dim);
+      fragment[k][half] = has_first ? *reinterpret_cast<const uint32_t *>(from + k * 16) : 0;
+      fragment[k][half + 2] = has_second ? *reinterpret_cast<const uint32_t *>(from + k * 16 + 8) : 0;
+    }
+  }
+}
+
+/* Scores of the tile's tokens. */
+template <int kDtype, int kHeadDim>
+__device__ __forceinline__ void score(float (&s)[kTileKv / 8][4], const uint32_t (&q)[kHeadDim / 16][4], uint32_t tile) {
+  constexpr int kBlocks = kTileKv / 8;
+  constexpr int kRowBytes = AttentionShape<kHeadDim>::kRowBytes;
+  int lane = threadIdx.x & 31;
+  int row = (lane & 7) + ((lane >> 4) & 1) * 8, column = (lane >> 3) & 1;
+#pragma unroll
+  for (int n = 0; n < kBlocks; n++)
+    s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kHeadDim / 16; k++) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; n += 2) {
+      uint32_t b[4];
+      load_matrix(b, tile + tile_offset<kRowBytes>(row + n * 8, 2 * k + column));
+      Element<kDtype>::mma(s[n], q[k], b[0], b[1]);
+      Element<kDtype>::mma(s[n + 1], q[k], b[2], b[3]);
+    }
+  }
+}
+
+template <int kDtype, int kHeadDim>
+__device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float (&p)[kTileKv / 8][4], uint32_t tile) {
+  constexpr int kBlocks = kTileKv / 8;
+  constexpr int kRowBytes = AttentionShape<kHeadDim>::kRowBytes;
+  int lane = threadIdx.x & 31;
+  int row = (lane & 15), column = lane >> 4;
+#pragma unroll
+  for (int n = 0; n < kBlocks; n += 2) {
+    uint32_t fragment[4] = { Element<kDtype>::pack(p[n][0], p[n][1]), Element<kDtype>::pack(p[n][2], p[n][3]),
+                             Element<kDtype>::pack(p[n + 1][0], p[n + 1][1]), Element<kDtype>::pack(p[n + 1][2], p[n + 1][3]) };
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 8; d += 2) {
+      uint32_t b[4];
+      load_matrix_transposed(b, tile + tile_offset<kRowBytes>(row + n * 8, d + column));
+      Element<kDtype>::mma(state.o[d], fragment, b[0], b[1]);
+      Element<kDtype>::mma(state.o[d + 1], fragment, b[2], b[3]);
+    }
+  }
+}
+
+/* Works through all KV tiles of one item. `stage` is the stage of its first tile on entry, and of its last on return.
+ *
+ * When work on a tile begins, the copies of that tile and of those in the other stages have been issued, in two groups each. The
+ * warps share the tile, and refill its stage after a barrier. The caller refills the stage of an item's last tile after the
+ * results have left. */
+template <int kDtype, int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, const ItemRecord &record,
+                                               Loader<kHeadDim, kGeneral, kLoaded> &loader, AttentionShared &shared,
+                                               unsigned char *memory, int &stage) {
+  using Shape = AttentionShape<kHeadDim>;
+  const cgr__plan_item &item = record.item;
+  const QueryTile q = query_tile(record);
+  int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  int32_t first = warp * kWarpLines; /* this warp's first row */
+  bool busy = first < q.lines;
+  uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
+  float scale = a.scale * kLog2e;
+
+  uint32_t q_fragment[kHeadDim / 16][4];
+  load_q<kHeadDim, kGeneral>(q_fragment, a, q, first);
+  int32_t position[2] = { q.position + q.query_of(first + lane / 4), q.position + q.query_of(first + lane / 4 + 8) };
+  int32_t warp_position = q.position + q.query_of(first); /* the smallest of the warp's rows */
+  Scoring scoring[2];
+  if constexpr (kGeneral) {
+    scoring[0] = scoring_of(a, record, q, first + lane / 4);
+    scoring[1] = scoring_of(a, record, q, first + lane / 4 + 8);
+  }
+  Softmax<kHeadDim> state;
+  state.reset();
+
+  for (int32_t tile = item.kv_begin;; tile++) {
+    bool last = tile + 1 == item.kv_end;
+    uint32_t k = base + stage * Shape::kStageBytes, v = k + Shape::kTileBytes;
+    int32_t absolute = tile * kTileKv;
+    copy_async_wait<2 * Shape::kStages - 2>(); /* K and V are here */
+    __syncthreads();
+    if (busy) {
+      float s[kTileKv / 8][4];
+      score<kDtype, kHeadDim>(s, q_fragment, k);
+      if constexpr (kGeneral)
+        score_rows(s, absolute, scoring);
+      else if (absolute + kTileKv - 1 > warp_position)
+        mask(s, absolute, position);
+      softmax<kHeadDim>(s, state, kGeneral ? 1.0f : scale);
+      accumulate<kDtype, kHeadDim>(state, s, v);
+    }
+    if (last)
+      break;
+    __syncthreads();
+    refill(a, loader, shared.items, k);
+    stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+  }
+  finish_sums<kHeadDim>(state);
+  write_lines<kDtype, kHeadDim, kGeneral>(a, item, q, state, first);
+}
+
+} // namespace cgr
+#endif

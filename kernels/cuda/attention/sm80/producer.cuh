@@ -1,0 +1,203 @@
+/* Brings KV tiles into shared memory, in the order of the items and ahead of the current one.
+ *
+ * Items of the line are kept in a ring in shared memory, some ahead of the current one: while that is written and merged, one
+ * tile of the next items is being copied, and another follows. An item of the queue is loaded by itself. Warp w copies tokens
+ * [16 w, 16 w + 16) of every tile. They lie in one page, and in decode they are the tokens that the warp itself works on, so its
+ * pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of
+ * copies, in this order, because K's place is free again while V is still in use. Tokens that no line of the item sees become
+ * zeros; if a page holds no others, not even its number is read. The queries of an item of few lines come with its first K, in
+ * the same group. All warps copy them together, and synchronise once before they read them. */
+#ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_PRODUCER_CUH
+#define CGR_KERNELS_CUDA_ATTENTION_SM80_PRODUCER_CUH
+
+#include "devices/cuda/launch.cuh"
+#include "kernels/cuda/attention/items.cuh"
+#include "kernels/cuda/attention/sm80/mma.cuh"
+#include "kernels/cuda/attention/sm80/scoring.cuh"
+#include "kernels/cuda/attention/sm80/traits.h"
+#include "kernels/cuda/guard.cuh"
+
+namespace cgr {
+
+/* Byte offset of a 16-byte chunk in a tile of rows of kRowBytes. Chunks are swizzled within 128 bytes, so that the eight rows of
+ * one ldmatrix lie in different banks. */
+template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
+  return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
+}
+
+/* kLoaded: the lines of a query tile. An item with more lines loads its queries itself. */
+template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
+  using Shape = AttentionShape<kHeadDim>;
+  static_assert(kAhead == Shape::kStages + 1, "the loader is as far ahead as thread 0 finds items");
+  static_assert(kQueryTiles == Shape::kStages + 1, "while an item is at work, it may begin as many items as there are stages");
+
+  int32_t index;          /* of the item among those of the CTA */
+  int32_t tile, tile_end; /* of the item; none is left when live is false */
+  int32_t seen_end;       /* no line sees tokens from here on */
+  int32_t seen_begin;     /* general: nor those before */
+  int32_t start;          /* general: the request's first token in the step */
+  int32_t row;
+  bool live, on_line;
+  int32_t page_shift; /* plain: log2(page_size) */
+  int32_t page;       /* of this warp's granule of `tile` */
+  CachePolicy policy;
+  uint32_t queries;  /* the first query tile, in shared memory */
+  const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
+
+  __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
+    return kGeneral && a.plan_class.sees == CGR__SEES_STEP;
+  }
+
+  __device__ __forceinline__ void begin_item(const cgr__attention_args &a, const ItemRecord &record, int32_t number) {
+    index = number;
+    live = record.is_live;
+    if (!live)
+      return;
+    int32_t kv_head = record.kv_head;
+    int64_t chunk = (threadIdx.x % Shape::kChunks) * 8;
+    tile = record.item.kv_begin;
+    tile_end = record.item.kv_end;
+    row = record.row;
+    seen_end = record.seen.end;
+    if constexpr (kGeneral) {
+      seen_begin = record.seen.begin;
+      start = record.start;
+    }
+    if (is_step(a)) {
+      k = static_cast<const char *>(a.k.data) + (kv_head * a.k.stride_head + chunk) * 2;
+      v = static_cast<const char *>(a.v.data) + (kv_head * a.v.stride_head + chunk) * 2;
+    } else {
+      k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * 2;
+      v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
+    }
+    fetch_page(a);
+    copy_queries(a, record);
+  }
+
+  /* Whether nothing is being copied after item `number`, the current one: it is the line's last, or one of the queue. */
+  __device__ __forceinline__ bool is_drained(int32_t number) const { return !live && index <= number + 1; }
+
+  /* The query tile of item `number`; also that of item number + kQueryTiles, which begins when all warps are done with this one.
+   */
+  __device__ __forceinline__ uint32_t query_tile_of(int32_t number) const {
+    return queries + (uint32_t)number % kQueryTiles * Shape::kQueryTileBytes;
+  }
+
+  __device__ __forceinline__ void copy_queries(const cgr__attention_args &a, const ItemRecord &record) {
+    if (record.lines > kLoaded)
+      return;
+    const QueryTile q = query_tile(record);
+    const uint32_t to = query_tile_of(index);
+    int chunk = threadIdx.x % Shape::kChunks;
+#pragma unroll
+    for (int32_t line = threadIdx.x / Shape::kChunks; line < kLoaded; line += kAttentionThreads / Shape::kChunks) {
+      bool valid = line < q.lines && (!kGeneral || chunk * 8 < a.head_dim);
+      const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, line) + chunk * 8 : 0);
+      copy_async_or_zeros(to + tile_offset<Shape::kRowBytes>(line, chunk), from, valid);
+    }
+  }
+
+  __device__ __forceinline__ int32_t first_token() const { return tile * kTileKv + (int32_t)(threadIdx.x / 32) * kGranule; }
+
+  __device__ __forceinline__ void fetch_page(const cgr__attention_args &a) {
+    int32_t token = first_token();
+    page = a.group.read_trash_page;
+    if constexpr (kGeneral) {
+      if (token < seen_end && token + kGranule > seen_begin && !is_step(a))
+        page = a.page_table[row * a.group.page_table_stride + (int32_t)((uint32_t)token / (uint32_t)a.group.page_size)];
+    } else {
+      if (token < seen_end)
+        page = a.page_table[row * a.group.page_table_stride + (token >> page_shift)];
+    }
+  }
+
+  /* K of the next tile. */
+  __device__ __forceinline__ void issue_k(const cgr__attention_args &a, uint32_t stage) {
+    if (live) {
+      bool is_bad_page = (uint64_t)(int64_t)page >= (uint64_t)a.group.num_pages || page == a.group.write_trash_page;
+      if (CGR__UNLIKELY(is_bad_page && !is_step(a))) {
+        wait_for_previous(); /* nothing may be written before that */
+        claim_error(a.error, CGR_GUARD_PAGE, row, first_token() / a.group.page_size, page);
+        page = a.group.read_trash_page;
+      }
+      copy_granule(a, k, a.k_cache, a.k, a.head_dim, stage);
+    }
+    copy_async_commit(); /* an empty group past the end keeps the count of groups right */
+  }
+
+  /* V of the tile whose K was issued last. */
+  __device__ __forceinline__ void issue_v(const cgr__attention_args &a, uint32_t stage) {
+    if (live)
+      copy_granule(a, v, a.v_cache, a.v, a.head_dim_v, stage + Shape::kTileBytes);
+    copy_async_commit();
+  }
+
+  /* Moves on to the next tile of this item; false when there is none. */
+  __device__ __forceinline__ bool step(const cgr__attention_args &a) {
+    if (!live || ++tile == tile_end)
+      return false;
+    fetch_page(a);
+    return true;
+  }
+
+  /* Where this thread's column of a token begins, and the bytes from one token to the next. */
+  __device__ __forceinline__ const char *locate(const cgr__attention_args &a, const char *column, const cgr_kv_view &cache,
+                                                const cgr_view &step, int32_t token, int64_t &stride) const {
+    if (is_step(a)) {
+      stride = step.stride_token * 2;
+      return column + (start + token) * stride;
+    }
+    stride = cache.stride_token * 2;
+    int32_t size = a.group.page_size, in_page = kGeneral ? token % size : token & (size - 1);
+    return column + (int64_t)page * cache.stride_page * 2 + in_page * stride;
+  }
+
+  __device__ __forceinline__ void copy_granule(const cgr__attention_args &a, const char *column, const cgr_kv_view &cache,
+                                               const cgr_view &step, int32_t head_dim, uint32_t to) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int chunk = lane % Shape::kChunks, first = lane / Shape::kChunks;
+    int32_t token = first_token() + first;
+    int64_t stride;
+    const char *from = locate(a, column, cache, step, token, stride);
+    bool is_whole = first_token() + kGranule <= seen_end && (!kGeneral || (first_token() >= seen_begin && head_dim == kHeadDim));
+    if (CGR__LIKELY(is_whole)) {
+#pragma unroll
+      for (int u = 0; u < Shape::kPasses; u++) {
+        int ahead = u * Shape::kTokensPerPass;
+        copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy);
+      }
+      return;
+    }
+    bool has_chunk = !kGeneral || chunk * 8 < head_dim;
+#pragma unroll 1
+    for (int u = 0; u < Shape::kPasses; u++) {
+      int ahead = u * Shape::kTokensPerPass;
+      bool is_seen = token + ahead < seen_end && has_chunk && (!kGeneral || token + ahead >= seen_begin);
+      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy,
+                 is_seen);
+    }
+  }
+};
+
+/* Moves on to the next tile, which is the next item's first if this one has no more. An item of the queue comes alone. */
+template <int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
+                                        const ItemShared &items) {
+  if (!loader.step(a) && loader.live) {
+    loader.live = loader.on_line;
+    if (loader.live)
+      loader.begin_item(a, items.ring[(loader.index + 1) % kRing], loader.index + 1);
+  }
+}
+
+/* Refills a stage whose tile has been read with the next tile. */
+template <int kHeadDim, bool kGeneral, int kLoaded>
+__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
+                                       const ItemShared &items, uint32_t stage) {
+  loader.issue_k(a, stage);
+  loader.issue_v(a, stage);
+  advance(a, loader, items);
+}
+
+} // namespace cgr
+#endif

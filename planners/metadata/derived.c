@@ -1,0 +1,57 @@
+#include "planners/metadata/derived.h"
+
+/* Running sum of the lengths. */
+static void fill_starts(const int32_t *lens, int32_t count, int32_t *starts) {
+  starts[0] = 0;
+  for (int32_t i = 0; i < count; i++)
+    starts[i + 1] = starts[i] + lens[i];
+}
+
+void cgr__derived_fill(const cgr__derived *d, int32_t num_decodes) {
+  int32_t context = 0;
+  for (int32_t s = 0; s < d->num_sets; s++)
+    if (d->kv_start_loc[s])
+      fill_starts(d->seq_lens[s], d->padded_requests, d->kv_start_loc[s]);
+  for (int32_t i = 0; d->context_lens && i < d->padded_requests; i++)
+    d->context_lens[i] = cgr__context_len(d, i);
+  for (int32_t i = 0; d->context_start_loc && i <= d->padded_requests; i++) {
+    d->context_start_loc[i] = context;
+    context += i < d->padded_requests ? cgr__context_len(d, i) : 0;
+  }
+  for (int32_t j = 0; d->prefill_query_start_loc && j <= d->padded_requests; j++)
+    d->prefill_query_start_loc[j] = cgr__prefill_query_start(d, num_decodes, j);
+}
+
+/* The pages of request i, in the list and in the table. */
+static void fill_pages(const cgr__derived *d, const cgr__derived_group *g, int32_t i, cgr__refuse_function refused,
+                       void *context) {
+  int32_t begin = g->kv_indptr[i], count = g->kv_indptr[i + 1] - begin, row = d->request_rows[i];
+  int32_t *list = g->kv_indices ? g->kv_indices + begin : NULL;
+  int32_t *line = g->block_table ? g->block_table + i * g->block_table_stride : NULL;
+  int64_t end = g->block_extents ? g->block_extents[i] : g->block_table_stride;
+  for (int32_t p = 0; p < count; p++) {
+    int32_t page = cgr__page_entry(g, row, p);
+    if (!cgr__page_is_readable(g, page)) {
+      refused(context, CGR_GUARD_PAGE, row, p, page);
+      page = g->read_trash_page;
+    }
+    if (list)
+      list[p] = page;
+    if (line)
+      line[p] = page;
+  }
+  for (int64_t p = count; line && p < end; p++)
+    line[p] = g->read_trash_page;
+  if (line && g->block_extents)
+    g->block_extents[i] = count;
+}
+
+void cgr__derived_fill_group(const cgr__derived *d, const cgr__derived_group *g, int32_t num_decodes,
+                             cgr__refuse_function refused, void *context) {
+  for (int32_t i = 0; (g->kv_indices || g->block_table) && i < d->padded_requests; i++)
+    fill_pages(d, g, i, refused, context);
+  for (int32_t j = 0; g->prefill_kv_indptr && j <= d->padded_requests; j++)
+    g->prefill_kv_indptr[j] = g->kv_indptr[cgr__prefill_place(d, num_decodes, j)];
+  for (int32_t j = 0; g->prefill_kv_last_page_len && j < d->padded_requests; j++)
+    g->prefill_kv_last_page_len[j] = cgr__prefill_last_page_len(d, g, num_decodes, j);
+}

@@ -1,0 +1,124 @@
+#include "planners/metadata/metadata_derived.h"
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "planners/metadata/derived.h"
+
+/* ---------------------------------------------------------------------------------------------------------------- checks */
+
+static cgr_status check_group(const cgr_metadata *m, int32_t i) {
+  const cgr_metadata_derived *d = &m->derived[i];
+  int64_t size = m->groups[i].page_size, pages = m->max_seq_len > 0 ? ((int64_t)m->max_seq_len + size - 1) / size : 0;
+  if (d->block_table && d->block_table_stride < pages)
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "cgr_metadata_build: derived[%d].block_table_stride is %lld, expected at least %lld (max_seq_len / page_size)", i,
+        (long long)d->block_table_stride, (long long)pages);
+  if (d->kv_indices && d->max_kv_indices < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: derived[%d].max_kv_indices is %lld, expected at least 0", i,
+                     (long long)d->max_kv_indices);
+  if (m->reorder_threshold == 0 && (d->prefill_kv_indptr || d->prefill_kv_last_page_len))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: derived[%d].%s is given and reorder_threshold is 0, expected at least 1", i,
+                     d->prefill_kv_indptr ? "prefill_kv_indptr" : "prefill_kv_last_page_len");
+  return CGR_OK;
+}
+
+/* Requests without tokens may stand anywhere. */
+static cgr_status check_order(const cgr_metadata *m) {
+  int32_t prefill = -1;
+  for (int32_t i = 0; m->reorder_threshold > 0 && i < m->num_requests; i++) {
+    if (m->query_lens[i] > m->reorder_threshold)
+      prefill = i;
+    else if (prefill >= 0 && m->query_lens[i] > 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "cgr_metadata_build: query_lens[%d] is %d after the %d of request %d, expected decodes first "
+                       "(reorder_threshold is %d)",
+                       i, m->query_lens[i], m->query_lens[prefill], prefill, m->reorder_threshold);
+  }
+  return CGR_OK;
+}
+
+/* Rows that a guard will refuse count for nothing. */
+static int64_t sum_tokens(const cgr_metadata *m) {
+  int64_t tokens = 0;
+  for (int32_t i = 0; i < m->num_requests; i++) {
+    bool good = m->rows[i] >= 0 && m->rows[i] < m->max_rows && m->row_computed[m->rows[i]] >= 0;
+    int64_t length = good ? (int64_t)m->row_computed[m->rows[i]] + m->query_lens[i] : 0;
+    tokens += length <= m->max_seq_len ? length : 0;
+  }
+  return tokens;
+}
+
+cgr_status cgr__metadata_check_derived(const cgr_metadata *m) {
+  if (m->reserved_end != 0)
+    return cgr__fail(CGR_ERROR_NEWER_STRUCT, "cgr_metadata_build: reserved_end is %d, expected 0", m->reserved_end);
+  if (m->reorder_threshold < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: reorder_threshold is %d, expected at least 0",
+                     m->reorder_threshold);
+  if (m->reorder_threshold == 0 && m->prefill_query_start_loc)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: prefill_query_start_loc is given and reorder_threshold is 0, expected at least 1");
+  for (int32_t i = 0; m->derived && i < m->num_groups; i++)
+    CGR__TRY(check_group(m, i));
+  if ((m->kv_start_loc || m->context_start_loc) && sum_tokens(m) > INT32_MAX)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: the requests have %lld tokens, expected at most %d for kv_start_loc and "
+                     "context_start_loc",
+                     (long long)sum_tokens(m), INT32_MAX);
+  return check_order(m);
+}
+
+cgr_status cgr__metadata_check_pages(const cgr_metadata *m, int32_t group, int64_t pages) {
+  const cgr_metadata_derived *d = m->derived ? &m->derived[group] : NULL;
+  if (!d || !d->kv_indices || pages <= d->max_kv_indices)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "cgr_metadata_build: derived[%d].max_kv_indices is %lld, expected at least %lld, the pages of the batch",
+                   group, (long long)d->max_kv_indices, (long long)pages);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ fill */
+
+static int32_t count_decodes(const cgr_metadata *m) {
+  int32_t count = 0;
+  while (m->reorder_threshold > 0 && count < m->num_requests && m->query_lens[count] <= m->reorder_threshold)
+    count++;
+  return count;
+}
+
+static cgr__derived_group group_of(const cgr_metadata *m, int32_t i) {
+  const cgr_metadata_group *from = &m->groups[i];
+  const cgr_metadata_derived *d = &m->derived[i];
+  cgr__derived_group g = { .page_table = from->page_table, .page_table_stride = from->page_table_stride };
+  g.num_pages = from->num_pages;
+  g.read_trash_page = from->read_trash_page;
+  g.write_trash_page = from->write_trash_page;
+  g.kv_indptr = from->kv_indptr;
+  g.kv_last_page_len = from->kv_last_page_len;
+  g.kv_indices = d->kv_indices;
+  g.block_table = d->block_table;
+  g.block_table_stride = d->block_table_stride;
+  g.prefill_kv_indptr = d->prefill_kv_indptr;
+  g.prefill_kv_last_page_len = d->prefill_kv_last_page_len;
+  return g;
+}
+
+void cgr__metadata_fill_derived(const cgr_metadata *m, cgr__refuse_function refused, void *context) {
+  cgr__derived d = { .query_start_loc = m->query_start_loc, .request_rows = m->request_rows, .num_sets = 1 };
+  int32_t num_decodes = count_decodes(m);
+  d.seq_lens[0] = m->seq_lens;
+  d.kv_start_loc[0] = m->kv_start_loc;
+  d.context_lens = m->context_lens;
+  d.context_start_loc = m->context_start_loc;
+  d.prefill_query_start_loc = m->prefill_query_start_loc;
+  d.padded_requests = m->padded_requests;
+  if (m->num_decodes)
+    *m->num_decodes = num_decodes;
+  cgr__derived_fill(&d, num_decodes);
+  for (int32_t i = 0; m->derived && i < m->num_groups; i++) {
+    const cgr__derived_group group = group_of(m, i);
+    cgr__derived_fill_group(&d, &group, num_decodes, refused, context);
+  }
+}

@@ -1,0 +1,439 @@
+#include "requests/batch.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "requests/calendar.h"
+#include "requests/ledger.h"
+#include "requests/members.h"
+
+_Static_assert(sizeof(cgr__composition) == 64, "a composition is one line");
+
+/* ---------------------------------------------------------------------------------------------------------- compositions */
+
+static size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* Bytes of the arrays of one composition. */
+static size_t arrays_bytes(int32_t max_requests) {
+  size_t r = (size_t)max_requests;
+  return 3 * rounded(r * sizeof(int32_t)) + rounded(r * sizeof(uint64_t));
+}
+
+size_t cgr__compositions_bytes(int32_t max_requests, int32_t ring_depth) {
+  size_t count = (size_t)ring_depth + CGR__SPARE_COMPOSITIONS;
+  return rounded(count * sizeof(cgr__composition)) + rounded((size_t)ring_depth * sizeof(cgr__composition *)) +
+         count * arrays_bytes(max_requests);
+}
+
+void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
+  unsigned char *at = memory;
+  size_t count = (size_t)ring_depth + CGR__SPARE_COMPOSITIONS;
+  size_t words = rounded((size_t)max_requests * sizeof(int32_t));
+  pool->depth = ring_depth;
+  pool->mask = (ring_depth & (ring_depth - 1)) == 0 ? (uint32_t)ring_depth - 1 : 0;
+  pool->all = (cgr__composition *)(void *)at;
+  at += rounded(count * sizeof *pool->all);
+  pool->of_seq = (cgr__composition **)(void *)at;
+  at += rounded((size_t)ring_depth * sizeof *pool->of_seq);
+  for (size_t i = 0; i < count; i++) {
+    cgr__composition *c = &pool->all[i];
+    c->rows = (int32_t *)(void *)at;
+    c->query_lens = (int32_t *)(void *)(at + words);
+    c->flags = (uint32_t *)(void *)(at + 2 * words);
+    c->tags = (uint64_t *)(void *)(at + 3 * words);
+    at += arrays_bytes(max_requests);
+  }
+}
+
+void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__composition *batch) {
+  cgr__composition **of_seq = cgr__composition_place(pool, seq);
+  if (*of_seq == batch)
+    return;
+  if (*of_seq)
+    (*of_seq)->uses--;
+  if (batch)
+    batch->uses++;
+  *of_seq = batch;
+}
+
+/* One that is not in use. */
+static cgr__composition *free_composition(const cgr__compositions *pool, const cgr__composition *steady) {
+  int32_t i = 0;
+  while (pool->all[i].uses > 0 || &pool->all[i] == steady)
+    i++;
+  return &pool->all[i];
+}
+
+/* ------------------------------------------------------------------------------------------------------------ repetition */
+
+static bool has_flag(const cgr_batch *batch) {
+  uint32_t any = 0;
+  for (int32_t i = 0; batch->flags && i < batch->num_requests; i++)
+    any |= batch->flags[i];
+  return any != 0;
+}
+
+/* The batch has the rows and the query lengths of the last. */
+static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
+  const cgr__composition *last = rows->steady.batch;
+  if (!last || batch->num_requests != last->num_requests || batch->num_requests == 0 || !batch->rows || has_flag(batch))
+    return false;
+  if (last->query_len == 0 || (last->query_len != 1 && !batch->query_lens))
+    return false;
+  size_t bytes = (size_t)batch->num_requests * sizeof(int32_t);
+  if (batch->query_lens && memcmp(batch->query_lens, last->query_lens, bytes) != 0)
+    return false;
+  return memcmp(batch->rows, last->rows, bytes) == 0;
+}
+
+/* Whether none is negative. Eight at a time: chunks are long. */
+static bool are_ids(const int32_t *tokens, int32_t count) {
+  uint64_t signs = 0, eight[4];
+  int32_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    memcpy(eight, tokens + i, sizeof eight);
+    signs |= (eight[0] | eight[1]) | (eight[2] | eight[3]);
+  }
+  for (; i < count; i++)
+    signs |= (uint32_t)tokens[i];
+  return (signs & 0x8000000080000000u) == 0;
+}
+
+/* Whether every row of the steady batch has pages for one more step. */
+static bool surely_fits(const cgr__steady *steady) {
+  return steady->headroom > 0 || (steady->filed && cgr__calendar_is_free(steady->calendar, steady->steps));
+}
+
+/* A repeated batch needs no second look while it fits and its tokens are known to be good. */
+static bool needs_no_look(const cgr__rows *rows, const cgr_batch *batch) {
+  const cgr__steady *steady = &rows->steady;
+  if (!surely_fits(steady))
+    return false;
+  if (batch->tokens)
+    return are_ids(batch->tokens, steady->batch->num_tokens);
+  return steady->has_tokens && steady->batch->query_len == 1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ validation */
+
+static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
+  if (batch->num_requests < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: num_requests is %d, expected at least 0, or CGR_BATCH_STANDING",
+                     batch->num_requests);
+  if (batch->num_requests > max_requests)
+    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "batch: num_requests is %d, expected at most %d (max_requests)",
+                     batch->num_requests, max_requests);
+  if (batch->num_requests > 0 && !batch->rows)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: rows is NULL, expected %d row number%s", batch->num_requests,
+                     cgr__plural(batch->num_requests));
+  return CGR_OK;
+}
+
+cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
+  int32_t capacity, g, needed = 0;
+  if (length > rows->max_lens[0])
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld token%s, expected at most %d (max_seq_len)",
+                     index, (long long)length, cgr__plural(length), rows->max_lens[0]);
+  g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
+  if (g >= 0)
+    return cgr__fail(CGR_ERROR_PAGES_MISSING,
+                     "batch: row %d would hold %lld token%s and has pages %d .. %d of group %d, expected all from page %d on "
+                     "(cgr_request_set_pages): its layers see tokens of it",
+                     index, (long long)length, cgr__plural(length), rows->group[g].row[index].first,
+                     rows->group[g].row[index].end - 1, g, needed);
+  g = cgr__rows_shortest_group(rows, index, 0, &capacity);
+  return cgr__fail(
+      CGR_ERROR_PAGES_MISSING,
+      "batch: row %d would hold %lld token%s, expected at most %d (its pages of group %d): cgr_request_set_pages gives "
+      "it more",
+      index, (long long)length, cgr__plural(length), capacity, g);
+}
+
+/* The tokens of a set after 0 are the last ones of the length that the engine has set; pages cover that. */
+static cgr_status check_other_length(const cgr__rows *rows, int32_t index, int32_t query_len, int32_t set) {
+  int32_t length = cgr__rows_other_length(rows, index, set);
+  if (query_len <= length)
+    return CGR_OK;
+  return cgr__fail(
+      CGR_ERROR_INVALID_ARGUMENT,
+      "batch: row %d has %d token%s in length set %d, expected at least the step's %d (cgr_request_set_other_length)", index,
+      length, cgr__plural(length), set, query_len);
+}
+
+static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32_t query_len, int32_t set) {
+  if (index < 0 || index >= rows->max_rows)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: rows[%d] is %d, expected 0 .. %d", i, index, rows->max_rows - 1);
+  const cgr__row *row = &rows->row[index];
+  if (!row->open)
+    return cgr__fail(CGR_ERROR_ROW_CLOSED, "batch: rows[%d] is %d, which is closed, expected an open row", i, index);
+  if (row->mark == rows->ticket)
+    return cgr__fail(CGR_ERROR_ROW_REPEATED, "batch: rows[%d] is %d, which is in the batch already, expected each row once", i,
+                     index);
+  if (query_len < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: query_lens[%d] is %d, expected at least 0", i, query_len);
+  cgr__members_settle(rows, index);
+  if (set > 0)
+    return check_other_length(rows, index, query_len, set);
+  int64_t length = (int64_t)row->computed + query_len;
+  return cgr__row_can_step(row, query_len) ? CGR_OK : cgr__batch_refuse_length(rows, index, length);
+}
+
+cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count) {
+  if (are_ids(tokens + at, count))
+    return CGR_OK;
+  for (int32_t j = 0; j < count; j++) {
+    int32_t token = tokens[at + j];
+    if (token < CGR_TOKEN_LAST)
+      return cgr__fail(
+          CGR_ERROR_UNSUPPORTED,
+          "%s: tokens[%lld] is %d, expected a token id or CGR_TOKEN_LAST (-1): those below are for drafts, which are not "
+          "supported yet",
+          function, (long long)(at + j), token);
+    if (token < 0 && j > 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "%s: tokens[%lld] is CGR_TOKEN_LAST, expected a token id: only a request's first token can be it",
+                       function, (long long)(at + j));
+  }
+  return CGR_OK;
+}
+
+/* tokens[at ..] of one request: ids, and CGR_TOKEN_LAST where the device has one. */
+static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len) {
+  const cgr__row *row = &rows->row[batch->rows[i]];
+  int32_t first = batch->tokens && query_len > 0 ? batch->tokens[at] : CGR_TOKEN_LAST;
+  if (!batch->tokens && query_len > 1)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
+  if (query_len > 0 && first == CGR_TOKEN_LAST && !row->has_token)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: the token of row %d is CGR_TOKEN_LAST, expected a token: no step has sampled one for this length",
+                     batch->rows[i]);
+  return batch->tokens ? cgr__batch_check_ids("batch", batch->tokens, at, query_len) : CGR_OK;
+}
+
+/* Nothing is sampled in a step of a set after 0. */
+static cgr_status check_other_tokens(const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len, int32_t set) {
+  if (query_len > 0 && !batch->tokens)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d token%s of length set %d for row %d", query_len,
+                     cgr__plural(query_len), set, batch->rows[i]);
+  for (int32_t j = 0; j < query_len; j++)
+    if (batch->tokens[at + j] < 0)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: tokens[%lld] is %d, expected a token id in a step of length set %d",
+                       (long long)(at + j), batch->tokens[at + j], set);
+  return CGR_OK;
+}
+
+static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
+  if (batch->flags && (batch->flags[i] & ~(uint32_t)CGR_REQUEST_PARTIAL))
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: flags[%d] is %#x, expected CGR_REQUEST_* bits", i, batch->flags[i]);
+  return CGR_OK;
+}
+
+static cgr_status refuse_tokens(int32_t i, int64_t tokens, int32_t max_tokens) {
+  return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "batch: tokens of requests 0 .. %d are %lld, expected at most %d (max_tokens)", i,
+                   (long long)tokens, max_tokens);
+}
+
+/* Request `i` lacks pages. More of them would not help a batch that is beyond the limits of the configuration, so those come
+ * first, of whatever request. The last message is of the pages. */
+static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t tokens, int32_t max_tokens) {
+  for (; i < batch->num_requests; i++) {
+    int32_t index = batch->rows[i], query_len = batch->query_lens ? batch->query_lens[i] : 1;
+    tokens += query_len > 0 ? query_len : 0;
+    if (tokens > max_tokens)
+      return refuse_tokens(i, tokens, max_tokens);
+    if (index < 0 || index >= rows->max_rows || !rows->row[index].open || query_len < 0)
+      continue;
+    cgr__members_settle(rows, index);
+    int64_t length = (int64_t)rows->row[index].computed + query_len;
+    if (length > rows->max_lens[0])
+      return cgr__batch_refuse_length(rows, index, length);
+  }
+  return CGR_ERROR_PAGES_MISSING;
+}
+
+/* Looks at every request and writes the composition down on the way. */
+static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t set, int32_t max_tokens, cgr__composition *out,
+                               int32_t *headroom, bool *append_first) {
+  int64_t tokens = 0;
+  int32_t longest = 0;
+  bool uniform = true;
+  *headroom = INT32_MAX;
+  *append_first = false;
+  out->version = 0;
+  out->has_flags = false;
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
+    cgr_status status = check_request(rows, i, batch->rows[i], query_len, set);
+    if (status != CGR_OK)
+      return status == CGR_ERROR_PAGES_MISSING ? refuse_limits(rows, batch, i, tokens, max_tokens) : status;
+    if (tokens + query_len > max_tokens)
+      return refuse_tokens(i, tokens + query_len, max_tokens);
+    CGR__TRY(set > 0 ? check_other_tokens(batch, i, tokens, query_len, set) : check_tokens(rows, batch, i, tokens, query_len));
+    CGR__TRY(check_flags(batch, i));
+    cgr__row *row = &rows->row[batch->rows[i]];
+    row->mark = rows->ticket;
+    out->rows[i] = batch->rows[i];
+    out->query_lens[i] = query_len;
+    out->flags[i] = batch->flags ? batch->flags[i] : 0;
+    out->tags[i] = row->tag;
+    out->has_flags |= out->flags[i] != 0;
+    *append_first |= row->adopted && query_len > 0;
+    uniform &= query_len == out->query_lens[0];
+    longest = query_len > longest ? query_len : longest;
+    int32_t fit = query_len == 0 ? INT32_MAX : cgr__steps_that_fit(row, row->computed, query_len);
+    *headroom = fit < *headroom ? fit : *headroom;
+    tokens += query_len;
+  }
+  out->num_requests = batch->num_requests;
+  out->num_tokens = (int32_t)tokens;
+  out->query_len = uniform && batch->num_requests > 0 ? out->query_lens[0] : 0;
+  out->max_query_len = longest;
+  return CGR_OK;
+}
+
+/* The composition of a batch that has been looked at: the last one's when nothing has changed, so that its steps are counted. */
+static cgr__composition *choose_composition(cgr__composition *last, cgr__composition *next, bool same_rows) {
+  bool unchanged = same_rows && memcmp(last->tags, next->tags, (size_t)next->num_requests * sizeof *next->tags) == 0;
+  return unchanged ? last : next;
+}
+
+static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* The batch is not known to be good: every request is looked at. checked->headroom: what is left of the last one's. */
+static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set, int32_t max_tokens,
+                              cgr__checked_batch *checked) {
+  cgr__steady *steady = &rows->steady;
+  cgr__composition *next = free_composition(pool, steady->batch);
+  bool fitted = surely_fits(steady);
+  int32_t headroom, left = checked->headroom;
+  if (next == rows->standing.copy)
+    rows->standing.copy = NULL;
+  cgr__rows_settle(rows);
+  rows->ticket++;
+  CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom, &checked->append_first));
+  checked->append_first |= set > 0; /* whose lengths the engine sets before every step */
+  checked->headroom = headroom == INT32_MAX || set > 0 ? 0 : headroom - 1;
+  checked->composition = set > 0 ? next : /* never counted as a repetition */
+                             choose_composition(steady->batch, next, checked->same_rows);
+  if (checked->composition != steady->batch)
+    return CGR_OK;
+  if (!fitted) { /* what rows gain from now on counts */
+    cgr__steady_file(rows);
+    checked->headroom = min_of(checked->headroom, CGR__CALENDAR_REACH - 1);
+  } else if (steady->filed) { /* no day may pass unseen */
+    checked->headroom = left;
+  }
+  return CGR_OK;
+}
+
+/* Describes a good batch. */
+static void describe(cgr__checked_batch *checked) {
+  const cgr__composition *c = checked->composition;
+  checked->num_requests = c->num_requests;
+  checked->num_tokens = c->num_tokens;
+  checked->query_len = c->query_len;
+  checked->max_query_len = c->max_query_len;
+}
+
+bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked) {
+  const cgr__steady *steady = &rows->steady;
+  checked->standing = checked->append_first = false;
+  checked->set = 0;
+  checked->same_rows = repeats(rows, batch);
+  checked->composition = steady->batch;
+  checked->headroom = steady->headroom > 0 ? steady->headroom - 1 : 0;
+  if (!checked->same_rows || !needs_no_look(rows, batch))
+    return false;
+  describe(checked);
+  return true;
+}
+
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set,
+                               int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked) {
+  if (set > 0)
+    *checked = (cgr__checked_batch){ .set = (uint8_t)set };
+  else if (cgr__batch_is_known(rows, batch, checked))
+    return CGR_OK;
+  CGR__TRY(check_shape(batch, max_requests));
+  CGR__TRY(look_at_all(rows, pool, batch, set, max_tokens, checked));
+  describe(checked);
+  return CGR_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- split */
+
+cgr_status cgr__batch_check_order(const cgr__composition *batch, int32_t threshold) {
+  bool prefill = false;
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    if (batch->query_lens[i] == 0)
+      continue;
+    bool decodes = batch->query_lens[i] <= threshold;
+    if (prefill && decodes)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "batch: query_lens[%d] is %d, a decode (reorder_threshold is %d), and a longer one is before it, "
+                       "expected decodes first",
+                       i, batch->query_lens[i], threshold);
+    prefill = !decodes;
+  }
+  return CGR_OK;
+}
+
+int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshold, int32_t *num_tokens) {
+  int32_t count = 0;
+  for (*num_tokens = 0; count < batch->num_requests && batch->query_lens[count] <= threshold; count++)
+    *num_tokens += batch->query_lens[count];
+  return count;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- launch */
+
+/* The rows stay as they are, but the device has another composition. */
+static void commit_other_set(cgr__rows *rows, const cgr__composition *batch, int32_t set, uint64_t seq) {
+  cgr__rows_leave_steady(rows);
+  rows->steady.batch = NULL;
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    rows->row[batch->rows[i]].last_seq = seq;
+    if (rows->has_ledger && batch->query_lens[i] > 0)
+      cgr__ledger_fill(rows, batch->rows[i], set);
+  }
+}
+
+void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
+  cgr__steady *steady = &rows->steady;
+  cgr__composition *batch = checked->composition;
+  rows->standing_stale = true;
+  if (checked->set > 0) {
+    commit_other_set(rows, batch, checked->set, seq);
+    return;
+  }
+  if (batch == steady->batch) { /* counted, not added: see cgr__rows_settle */
+    steady->pending++;
+    steady->steps++;
+    steady->last_seq = seq;
+    steady->headroom = checked->headroom;
+    steady->has_tokens = true;
+    return;
+  }
+  cgr__rows_settle(rows);
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    cgr__row *row = &rows->row[batch->rows[i]];
+    row->computed += batch->query_lens[i];
+    row->last_seq = seq;
+    row->adopted &= batch->query_lens[i] == 0;
+    if (batch->query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
+      row->has_token = !(batch->flags[i] & CGR_REQUEST_PARTIAL);
+  }
+  steady->batch = batch->has_flags ? NULL : batch;
+  steady->headroom = checked->headroom;
+  steady->has_tokens = batch->query_len > 0;
+  steady->pending = 0;
+  steady->filed = false;
+}
+
+void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
+  cgr__rows_settle(rows);
+  for (int32_t i = 0; i < checked->composition->num_requests; i++) {
+    cgr__members_settle(rows, checked->composition->rows[i]);
+    rows->row[checked->composition->rows[i]].last_seq = seq;
+  }
+}

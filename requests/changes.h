@@ -1,0 +1,40 @@
+/* Changes of the rows' tables that have not reached the device.
+ *
+ * A change is dirty from the call that made it until a step takes it (cgr__changes_collect). A step that is not launched gives
+ * its changes back (cgr__changes_restore). Values are read from the tables when a change is taken, so taking one twice is
+ * harmless. */
+#ifndef CGR_REQUESTS_CHANGES_H
+#define CGR_REQUESTS_CHANGES_H
+
+#include "buffers/slot.h"
+#include "requests/rows.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Marks a row's length, pages [first, end) of a group, or words [first, end) of its data. */
+void cgr__changes_mark_length(cgr__rows *rows, int32_t row);
+void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end);
+void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t end);
+
+/* Forgets the changes of a row that closes. */
+void cgr__changes_drop(cgr__rows *rows, int32_t row);
+
+/* Marks everything of every open row, pages that were taken away included: the device has lost a step. */
+void cgr__changes_mark_all(cgr__rows *rows);
+
+/* Words that are dirty now. */
+int64_t cgr__changes_pending(const cgr__rows *rows);
+
+/* Takes up to `capacity` changes; returns how many. */
+int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capacity);
+
+/* Gives back changes that were taken but not launched. */
+void cgr__changes_restore(cgr__rows *rows, const cgr__change *changes, int32_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

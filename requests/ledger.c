@@ -1,0 +1,189 @@
+#include "requests/ledger.h"
+
+#include "base/status.h"
+#include "requests/members.h"
+
+static cgr__ledger_page *entry_of(const cgr__rows *rows, int32_t group, int32_t page) { return &rows->ledger.page[group][page]; }
+
+static int32_t page_at(const cgr__page_group *group, int32_t row, int32_t index) {
+  return group->pages[(int64_t)row * group->pages_per_row + index];
+}
+
+static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
+static int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
+
+static void settle(cgr__rows *rows, int32_t row) {
+  cgr__rows_settle(rows);
+  cgr__members_settle(rows, row);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ changes hands */
+
+void cgr__ledger_open(cgr__rows *rows, int32_t row) {
+  rows->ledger.request[row] = ++rows->ledger.num_requests;
+  for (int32_t s = 0; s < CGR__MAX_SETS; s++)
+    if (rows->ledger.sure[s])
+      rows->ledger.sure[s][row] = 0;
+}
+
+void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
+  cgr__ledger_page *entry = entry_of(rows, group, page);
+  settle(rows, row);
+  entry->holders++;
+  entry->taken = rows->ledger.request[row];
+  entry->taken_seq = rows->row[row].last_seq;
+}
+
+/* Of the requests that have given the page back, the one with the latest step is told apart from all others: it may have the page
+ * again while only its own steps are in flight. */
+void cgr__ledger_give(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
+  cgr__ledger_page *entry = entry_of(rows, group, page);
+  const uint32_t request = rows->ledger.request[row];
+  settle(rows, row);
+  const uint64_t seq = rows->row[row].last_seq;
+  entry->holders--;
+  if (seq == 0 || (entry->taken == request && entry->taken_seq == seq)) /* no step has used the page for it */
+    return;
+  const cgr__ledger_use use = { seq, request, row };
+  if (entry->last.request == request) {
+    entry->last = use;
+  } else if (seq >= entry->last.seq) {
+    entry->other = entry->last;
+    entry->last = use;
+  } else if (seq > entry->other.seq) {
+    entry->other = use;
+  }
+}
+
+cgr_status cgr__ledger_check_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count,
+                                   uint64_t completed) {
+  const cgr__page_group *group = &rows->group[g];
+  if (group->engine_table || !pages || first < 0 || count > group->pages_per_row - first)
+    return CGR_OK;
+  for (int32_t i = 0; i < count; i++) {
+    if (pages[i] < 0 || pages[i] >= group->num_pages)
+      return CGR_OK;
+    const cgr__ledger_page *entry = entry_of(rows, g, pages[i]);
+    const cgr__ledger_use *use = entry->last.request == rows->ledger.request[row] ? &entry->other : &entry->last;
+    if (entry->holders == 0 && use->seq > completed)
+      return cgr__fail(
+          CGR_ERROR_STATE,
+          "cgr_request_set_pages: pages[%d] is %d of group %d, which was a former request's (row %d) until step %llu, and "
+          "that has not completed (%llu has), expected row %d to get it once it has (cgr_runtime_completed)",
+          i, pages[i], g, use->row, (unsigned long long)use->seq, (unsigned long long)completed, row);
+  }
+  return CGR_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- shared pages */
+
+/* Where the row has the page; `index` is tried first. -1: nowhere. */
+static int32_t index_of(const cgr__page_group *group, int32_t row, int32_t page, int32_t index) {
+  const cgr__row_pages *has = &group->row[row];
+  if (index >= has->first && index < has->end && page_at(group, row, index) == page)
+    return index;
+  for (int32_t i = cgr__rows_may_have(group, row, page) ? has->first : has->end; i < has->end; i++)
+    if (page_at(group, row, i) == page)
+      return i;
+  return -1;
+}
+
+/* The tokens of a row that are surely in its pages: not those that its length was set forward over, which another row may yet
+ * append. In set 0 a step of the row makes them all sure. */
+static int32_t sure_tokens(const cgr__rows *rows, int32_t row, int32_t set) {
+  bool known = set > 0 || rows->row[row].adopted;
+  return known ? rows->ledger.sure[set][row] : cgr__rows_computed(rows, row);
+}
+
+/* Of the page's tokens, those that another row surely has; *other: the row with most of them. */
+static int32_t tokens_of_others(const cgr__rows *rows, int32_t g, int32_t page, int32_t row, int32_t index, int32_t *other) {
+  const cgr__page_group *group = &rows->group[g];
+  int32_t most = 0;
+  for (int32_t r = 0; r < rows->max_rows && entry_of(rows, g, page)->holders > 1; r++) {
+    int32_t at = r != row && rows->row[r].open ? index_of(group, r, page, index) : -1;
+    int64_t tokens = at < 0 ? 0 : sure_tokens(rows, r, group->length_set) - (int64_t)at * group->page_size;
+    if (tokens <= most)
+      continue;
+    most = (int32_t)(tokens < group->page_size ? tokens : group->page_size);
+    *other = r;
+  }
+  return most;
+}
+
+/* How far the row's tokens from `from` on, which it has from other rows' pages, surely go. */
+static int32_t reach_of_others(const cgr__rows *rows, int32_t g, int32_t row, int32_t from, int32_t to) {
+  const cgr__page_group *group = &rows->group[g];
+  const cgr__row_pages *has = &group->row[row];
+  int32_t reached = from, other = -1;
+  while (reached < to) {
+    int32_t p = reached / group->page_size, begin = p * group->page_size, tokens = group->page_size;
+    if (p >= has->end)
+      break;
+    if (p >= has->first) /* pages before are not needed */
+      tokens = tokens_of_others(rows, g, page_at(group, row, p), row, p, &other);
+    if (begin + tokens <= reached)
+      break;
+    reached = begin + tokens;
+  }
+  return min_of(reached, to);
+}
+
+void cgr__ledger_set_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
+  settle(rows, row);
+  int32_t sure = min_of(sure_tokens(rows, row, set), num_tokens), reached = num_tokens;
+  for (int32_t g = 0; g < rows->num_groups; g++)
+    if (rows->group[g].length_set == set && !rows->group[g].engine_table)
+      reached = min_of(reached, reach_of_others(rows, g, row, sure, num_tokens));
+  rows->ledger.sure[set][row] = max_of(sure, reached);
+}
+
+void cgr__ledger_fill(cgr__rows *rows, int32_t row, int32_t set) {
+  rows->ledger.sure[set][row] = cgr__rows_other_length(rows, row, set);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- a step */
+
+static cgr_status refuse_two_writers(int32_t page, int32_t g, int32_t one, int32_t other, uint64_t seq) {
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "batch: page %d of group %d would be written by rows %d and %d in step %llu, expected one row: a page that is "
+                   "shared is only read",
+                   page, g, one < other ? one : other, one < other ? other : one, (unsigned long long)seq);
+}
+
+/* The row writes tokens [start, end). */
+static cgr_status check_row(cgr__rows *rows, int32_t g, int32_t row, int64_t start, int64_t end, uint64_t seq) {
+  const cgr__page_group *group = &rows->group[g];
+  const cgr__row_pages *has = &group->row[row];
+  int32_t last = (int32_t)((end - 1) / group->page_size), other = -1;
+  for (int32_t p = (int32_t)(start / group->page_size); p <= last && p >= has->first && p < has->end; p++) {
+    int32_t page = page_at(group, row, p), begin = p * group->page_size;
+    cgr__ledger_page *entry = entry_of(rows, g, page);
+    if (entry->ticket == rows->ledger.ticket)
+      return refuse_two_writers(page, g, entry->writer, row, seq);
+    entry->ticket = rows->ledger.ticket;
+    entry->writer = row;
+    int64_t place = start > begin ? start - begin : 0;
+    if (entry->holders > 1 && tokens_of_others(rows, g, page, row, p, &other) > place)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "batch: row %d would write token %lld in step %llu into page %d of group %d, where row %d has a token at "
+                       "that place, expected a page of its own: a page that is shared is only read",
+                       row, (long long)(begin + place), (unsigned long long)seq, page, g, other);
+  }
+  return CGR_OK;
+}
+
+cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
+  const cgr__composition *batch = checked->composition;
+  cgr__rows_settle(rows);
+  rows->ledger.ticket++;
+  for (int32_t i = 0; i < checked->num_requests; i++) {
+    int32_t row = batch->rows[i], query_len = batch->query_lens[i];
+    int64_t start = cgr__rows_computed(rows, row);
+    if (checked->set > 0)
+      start = (int64_t)cgr__rows_other_length(rows, row, checked->set) - query_len;
+    for (int32_t g = 0; g < rows->num_groups && query_len > 0; g++)
+      if (rows->group[g].length_set == checked->set && !rows->group[g].engine_table)
+        CGR__TRY(check_row(rows, g, row, start, start + query_len, seq));
+  }
+  return CGR_OK;
+}

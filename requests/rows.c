@@ -1,0 +1,213 @@
+#include "requests/rows.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "requests/calendar.h"
+#include "requests/changes.h"
+#include "requests/ledger.h"
+#include "requests/members.h"
+
+/* ---------------------------------------------------------------------------------------------------------------- memory */
+
+/* 16 bits per page, so that collisions are rare. */
+static int32_t seen_words_for(int32_t pages_per_row) {
+  int32_t words = 1;
+  while (words * 4 < pages_per_row)
+    words *= 2;
+  return words;
+}
+
+static void lay_out_group(cgr__page_group *group, const cgr_group *config, const cgr__reaches *reach,
+                          const cgr__rows_config *limits, cgr__block *b) {
+  size_t rows = (size_t)limits->max_rows;
+  group->page_size = config->page_size;
+  group->pages_per_row = (limits->max_lens[config->length_set] + config->page_size - 1) / config->page_size;
+  group->read_trash = config->read_trash_page;
+  group->write_trash = config->write_trash_page;
+  group->length_set = config->length_set;
+  group->num_pages = config->num_pages;
+  group->reach = *reach;
+  group->engine_table = config->page_table != NULL;
+  group->seen_words = seen_words_for(group->pages_per_row);
+  group->row = cgr__block_take(b, rows, sizeof *group->row);
+  if (group->engine_table)
+    return;
+  group->pages = cgr__block_take(b, rows * (size_t)group->pages_per_row, sizeof *group->pages);
+  group->seen = cgr__block_take(b, rows * (size_t)group->seen_words, sizeof *group->seen);
+}
+
+#define FEW_TOKENS (1 << 18) /* 2 MB, with room to move them */
+
+/* Tokens of the standing batch that wait for a step. Edits from one batch to another need room for both. Where it takes
+ * little memory there is more, for edits in other orders. */
+static int32_t tokens_kept(const cgr__rows_config *config) {
+  int64_t all = (int64_t)config->max_rows * config->max_tokens, two = 2 * (int64_t)config->max_tokens;
+  int64_t few = all < FEW_TOKENS ? all : FEW_TOKENS;
+  return (int32_t)(two > few ? two : few);
+}
+
+/* Between two steps, edits may make every row a member. */
+static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *config, cgr__block *b) {
+  size_t rows = config->max_requests > 0 ? (size_t)config->max_rows : 0;
+  standing->max_requests = config->max_requests;
+  standing->max_tokens = config->max_tokens;
+  standing->max_kept = tokens_kept(config);
+  standing->members.rows = cgr__block_take(b, rows, sizeof(int32_t));
+  standing->members.query_lens = cgr__block_take(b, rows, sizeof(int32_t));
+  standing->members.flags = cgr__block_take(b, rows, sizeof(uint32_t));
+  standing->members.tags = cgr__block_take(b, rows, sizeof(uint64_t));
+  standing->special = cgr__block_take(b, rows, sizeof *standing->special);
+  standing->tokens = cgr__block_take(b, 2 * (size_t)standing->max_kept, sizeof(int32_t));
+  standing->dirty = cgr__block_take(b, rows, sizeof(int32_t));
+  standing->dirty_bit = cgr__block_take(b, (rows + 63) / 64, sizeof(uint64_t));
+  standing->calendar = cgr__block_take(b, CGR__CALENDAR_DAYS, sizeof *standing->calendar);
+}
+
+static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, cgr__block *b) {
+  size_t n = (size_t)config->max_rows;
+  for (int32_t g = 0; g < config->num_groups; g++)
+    if (!config->groups[g].page_table)
+      ledger->page[g] = cgr__block_take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
+  ledger->request = cgr__block_take(b, n, sizeof *ledger->request);
+  ledger->sure[0] = cgr__block_take(b, n, sizeof *ledger->sure[0]);
+  for (int32_t s = 1; s < config->num_sets; s++)
+    ledger->sure[s] = cgr__block_take(b, n, sizeof *ledger->sure[s]);
+}
+
+static void lay_out(cgr__rows *rows, const cgr__rows_config *config, cgr__block *b) {
+  size_t n = (size_t)config->max_rows;
+  rows->max_rows = config->max_rows;
+  memcpy(rows->max_lens, config->max_lens, sizeof rows->max_lens);
+  rows->num_groups = config->num_groups;
+  rows->row = cgr__block_take(b, n, sizeof *rows->row);
+  rows->dirty = cgr__block_take(b, n, sizeof *rows->dirty);
+  rows->free_rows = cgr__block_take(b, n, sizeof *rows->free_rows);
+  for (int32_t g = 0; g < config->num_groups; g++)
+    lay_out_group(&rows->group[g], &config->groups[g], &config->reach[g], config, b);
+  lay_out_standing(&rows->standing, config, b);
+  rows->steady.calendar = cgr__block_take(b, CGR__CALENDAR_DAYS, sizeof *rows->steady.calendar);
+  rows->num_sets = config->num_sets;
+  rows->lengths = config->lengths;
+  rows->num_data = config->num_data;
+  for (int32_t i = 0; i < config->num_data; i++) {
+    cgr__data *data = &rows->data[i];
+    data->words = config->data[i].words;
+    memcpy(data->padding, config->data[i].padding, sizeof data->padding);
+    data->words_of = cgr__block_take(b, n * (size_t)data->words, sizeof *data->words_of);
+    data->row = cgr__block_take(b, data->words > 0 ? n : 0, sizeof *data->row);
+  }
+  rows->has_ledger = config->ledger;
+  if (config->ledger)
+    lay_out_ledger(&rows->ledger, config, b);
+}
+
+size_t cgr__rows_bytes(const cgr__rows_config *config) {
+  cgr__rows rows;
+  cgr__block b = { NULL, 0 };
+  lay_out(&rows, config, &b);
+  return b.used;
+}
+
+void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory) {
+  cgr__block b = { memory, 0 };
+  memset(rows, 0, sizeof *rows);
+  lay_out(rows, config, &b);
+  cgr__rows_fill_data(rows);
+  cgr__members_init(rows);
+  for (int32_t i = 0; i < rows->max_rows; i++)
+    rows->free_rows[i] = rows->max_rows - 1 - i; /* row 0 is given out first */
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- calls */
+
+cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t row) {
+  if (row < 0 || row >= rows->max_rows)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: row is %d, expected 0 .. %d", function, row, rows->max_rows - 1);
+  if (!rows->row[row].open)
+    return cgr__fail(CGR_ERROR_ROW_CLOSED, "%s: row %d is closed, expected one that cgr_request_open gave", function, row);
+  return CGR_OK;
+}
+
+cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
+  if (rows->num_open == rows->max_rows)
+    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "cgr_request_open: every row is open, expected a closed one (max_rows is %d)",
+                     rows->max_rows);
+  cgr__rows_leave_steady(rows);
+  int32_t index = rows->free_rows[rows->max_rows - 1 - rows->num_open];
+  cgr__row *entry = &rows->row[index];
+  rows->num_open++;
+  entry->open = true;
+  entry->computed = 0;
+  entry->has_token = entry->adopted = false;
+  entry->tag = tag; /* last_seq stays: its last owner's pages may be in use until then */
+  cgr__rows_clear_pages(rows, index);
+  cgr__rows_clear_data(rows, index);
+  cgr__changes_mark_length(rows, index);
+  if (rows->has_ledger)
+    cgr__ledger_open(rows, index);
+  *row = index;
+  return CGR_OK;
+}
+
+cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
+  if (rows->row[row].position >= 0)
+    return cgr__fail(CGR_ERROR_STATE,
+                     "cgr_request_close: row %d is in the standing batch, expected it to be taken out first (cgr_standing_take)",
+                     row);
+  cgr__rows_leave_steady(rows);
+  rows->row[row].open = false;
+  cgr__changes_drop(rows, row);
+  cgr__rows_clear_pages(rows, row);
+  rows->num_open--;
+  rows->free_rows[rows->max_rows - 1 - rows->num_open] = row;
+  return CGR_OK;
+}
+
+/* The next step would see tokens whose pages the row no longer has. */
+static cgr_status refuse_front(const cgr__rows *rows, int32_t row, int32_t num_tokens) {
+  int32_t needed = 0, g = cgr__rows_front_missing(rows, row, num_tokens, &needed);
+  const cgr__row_pages *has = &rows->group[g].row[row];
+  return cgr__fail(
+      CGR_ERROR_PAGES_MISSING,
+      "cgr_request_set_length: num_tokens is %d and row %d has pages %d .. %d of group %d, expected all from page %d "
+      "on: its layers see tokens of it",
+      num_tokens, row, has->first, has->end - 1, g, needed);
+}
+
+cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens) {
+  cgr__row *entry = &rows->row[row];
+  int32_t capacity;
+  if (num_tokens < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_length: num_tokens is %d, expected at least 0", num_tokens);
+  if (num_tokens > rows->max_lens[0])
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "cgr_request_set_length: num_tokens is %d, expected at most %d (max_seq_len)",
+                     num_tokens, rows->max_lens[0]);
+  if (num_tokens > entry->capacity)
+    return cgr__fail(CGR_ERROR_PAGES_MISSING,
+                     "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,
+                     entry->capacity, cgr__rows_shortest_group(rows, row, 0, &capacity));
+  if (num_tokens > 0 && num_tokens < entry->least)
+    return refuse_front(rows, row, num_tokens);
+  cgr__rows_leave_steady(rows);
+  cgr__members_settle(rows, row);
+  if (rows->has_ledger)
+    cgr__ledger_set_length(rows, row, 0, num_tokens);
+  entry->adopted |= num_tokens > entry->computed;
+  entry->computed = num_tokens;
+  entry->has_token = false;
+  cgr__changes_mark_length(rows, row);
+  cgr__members_look_again(rows, row);
+  return CGR_OK;
+}
+
+void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch) {
+  cgr__rows_leave_steady(rows);
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    cgr__members_settle(rows, batch->rows[i]);
+    rows->row[batch->rows[i]].has_token = false;
+    cgr__changes_mark_length(rows, batch->rows[i]);
+    cgr__members_look_again(rows, batch->rows[i]);
+  }
+}

@@ -1,0 +1,292 @@
+/* Request rows: the host's copy of the persistent tables.
+ *
+ * A row is open from cgr_request_open to cgr_request_close. `computed` counts the tokens that are in the cache once every step
+ * launched so far has run. A batch that repeats does not touch its rows step by step: its steps are counted in cgr__steady and
+ * added when somebody looks (cgr__rows_settle). So are those of the standing batch, row by row (standing.h). What the device does
+ * not have yet is kept by changes.h. */
+#ifndef CGR_REQUESTS_ROWS_H
+#define CGR_REQUESTS_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "cgr/cgr.h"
+#include "requests/reach.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CGR__ROW_BYTES 64 /* a line */
+typedef struct cgr__row {
+  int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
+  int32_t capacity; /* tokens up to which the pages of every group of length set 0 go; at most max_lens[0] */
+  int32_t least;    /* with fewer tokens in the cache, a step would need pages before the row's first one in some such group */
+  bool open;
+  bool has_token; /* the last token is on the device */
+  bool listed;    /* changes.h, like the next */
+  uint8_t dirty;  /* CGR__DIRTY_* */
+  uint64_t tag;
+  uint64_t mark;     /* ticket of the last validation that saw the row */
+  uint64_t last_seq; /* last step that used it */
+  /* of members: standing.h */
+  uint64_t since;   /* standing steps that have been added to the row, or that were before it */
+  int32_t position; /* in the standing batch; -1: it is no member */
+  int32_t query_len;
+  int16_t day;        /* in the standing batch's calendar; -1: none */
+  int16_t steady_day; /* in the steady batch's, while `mark` is that of cgr__steady */
+  bool needy;         /* it lacks a token for the next step */
+  bool special;       /* it is in the list of that name */
+  bool adopted;       /* its cache may have tokens that others append only in the next step that it attends in */
+} cgr__row;
+
+#define CGR__DIRTY_LENGTH 1
+#define CGR__DIRTY_DATA 2
+#define CGR__DIRTY_PAGES 4 /* shifted by the group */
+
+/* A row's pages in one group. What the device does not have is kept as two stretches: with windows, a row gives back pages at its
+ * front when it gets others at its end, and what lies between may be long. */
+typedef struct cgr__row_pages {
+  int32_t first, end;             /* those it has; none: 0, 0 */
+  int32_t set_end;                /* the furthest end since the row was opened: the device may have pages up to there */
+  int32_t dirty_first, dirty_end; /* those that the device does not have; changes.h */
+  int32_t gone_first, gone_end;   /* places before `first` that the device does not yet know to be without a page */
+} cgr__row_pages;
+
+/* A group as the rows see it. */
+typedef struct cgr__page_group {
+  int32_t page_size, pages_per_row;
+  int32_t read_trash, write_trash;
+  int32_t length_set;
+  int64_t num_pages;
+  cgr__reaches reach;  /* of its layers */
+  bool engine_table;   /* the engine keeps the page table on the device: no row has pages here */
+  int32_t *pages;      /* [max_rows][pages_per_row]; only the row's pages in [first, end) count */
+  cgr__row_pages *row; /* [max_rows] */
+  uint64_t *seen; /* [max_rows][seen_words] a bit per hashed page number; set for every page of the row, and perhaps for others */
+  int32_t seen_words; /* a power of two */
+} cgr__page_group;
+
+/* Data that the engine keeps for rows, in a buffer of its own. */
+typedef struct cgr__row_dirty {
+  int32_t first, end; /* words that the device does not have; changes.h */
+  bool set;           /* the device may have something other than padding, now or once the steps in flight have run */
+} cgr__row_dirty;
+typedef struct cgr__data {
+  int32_t words;       /* of a row; 0: there is no such buffer */
+  uint32_t padding[2]; /* of even and odd words */
+  int32_t *words_of;   /* [max_rows][words] */
+  cgr__row_dirty *row; /* [max_rows] */
+} cgr__data;
+
+/* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result refers to it. */
+typedef struct cgr__composition { /* a line */
+  int32_t num_requests, num_tokens;
+  int32_t query_len;     /* of all requests; 0: mixed, or no requests */
+  int32_t max_query_len; /* 0: no tokens */
+  bool has_flags;        /* some request is partial */
+  int32_t uses;          /* steps in the ring, and the prepared step, that refer to it */
+  int32_t *rows;         /* [num_requests] */
+  int32_t *query_lens;
+  uint32_t *flags;
+  uint64_t *tags;
+  uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
+} cgr__composition;
+
+/* For each step, how many rows of a batch may no longer fit: calendar.h. */
+typedef uint16_t cgr__calendar;
+
+/* The composition of the last launched step, while it can repeat. */
+typedef struct cgr__steady {
+  cgr__composition *batch; /* NULL: none */
+  int32_t headroom;        /* further steps that surely fit every row's pages and max_lens[0] */
+  int32_t pending;         /* steps launched and not yet added to the rows */
+  bool has_tokens;         /* every row's last token is on the device */
+  bool filed;              /* every row is in the calendar: its next day tells, whatever the headroom */
+  uint32_t steps;          /* launched of batches that repeated; the calendar counts so */
+  uint64_t last_seq;       /* of the pending steps */
+  cgr__calendar *calendar;
+  uint64_t mark; /* of the rows that are in it */
+} cgr__steady;
+
+#define CGR__JOURNAL 256 /* places that the standing batch's journal holds; a power of two */
+
+/* A member that is not just a request with one token a step, or with none. */
+typedef struct cgr__special {
+  int32_t next, prev;
+  int32_t first_token; /* of the tokens that it was given, in cgr__standing.tokens; -1: none, or used up */
+} cgr__special;
+
+/* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */
+typedef struct cgr__standing {
+  uint64_t steps;           /* launched so far */
+  uint64_t last_seq;        /* of the last one */
+  uint64_t version;         /* counts, from 1, the times that a place got another row; `journal` has the last of these places */
+  uint64_t copy_version;    /* which `copy` has */
+  cgr__composition *copy;   /* what results of the last steps refer to; NULL: none */
+  cgr__calendar *calendar;  /* of the members' steps */
+  int32_t num_needy;        /* members that lack a token */
+  int32_t num_dirty;        /* positions that differ from what the device has */
+  int32_t num_short[2];     /* members with no token, and with one */
+  int32_t first_special;    /* rows; -1: none. In the order in which their tokens were given */
+  int32_t num_tokens;       /* used of `tokens` */
+  int64_t sum_tokens;       /* of the members. A chunk that has run counts nothing until it is set again */
+  cgr__composition members; /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
+
+  int32_t last_special;
+  int32_t max_requests, max_tokens; /* of a step */
+  int32_t num_kept, max_kept;       /* tokens that were given and are not used up */
+  cgr__special *special;            /* [max_rows] */
+  int32_t *tokens;                  /* [2 * max_kept] given and not used up */
+  int32_t *dirty;                   /* [max_rows] */
+  uint64_t *dirty_bit;              /* a bit for each */
+  int32_t journal[CGR__JOURNAL];
+} cgr__standing;
+
+/* What a request that no longer has a page has done with it. */
+typedef struct cgr__ledger_use {
+  uint64_t seq;     /* its last step then; 0: there is no such request */
+  uint32_t request; /* cgr__ledger.request */
+  int32_t row;
+} cgr__ledger_use;
+
+typedef struct cgr__ledger_page { /* a line */
+  cgr__ledger_use last, other;    /* the latest, and the latest of another request than that */
+  uint64_t taken_seq;             /* the last step of the row that took the page last, as it took it */
+  uint64_t ticket;                /* of the last step that was checked and writes the page */
+  uint32_t taken;                 /* the request of that row */
+  int32_t writer;                 /* the row that writes it in that step */
+  int32_t holders;                /* rows that have it */
+} cgr__ledger_page;
+
+/* The ledger of pages: ledger.h. */
+typedef struct cgr__ledger {
+  cgr__ledger_page *page[CGR__MAX_GROUPS]; /* [num_pages]; NULL: the engine keeps the table */
+  uint32_t *request;                       /* [max_rows] number of the request that has, or had, the row */
+  uint32_t num_requests;
+  uint64_t ticket;              /* of the step that was checked last */
+  int32_t *sure[CGR__MAX_SETS]; /* [max_rows] by length set: tokens that are surely in the row's pages; in set 0 only of rows
+                                   that are `adopted`, the others' are all */
+} cgr__ledger;
+
+/* The fields that a step reads come first. */
+typedef struct cgr__rows {
+  int32_t num_dirty;   /* entries of `dirty` */
+  bool standing_stale; /* whole batches were launched since the last standing step: members are looked at anew */
+  bool has_ledger;
+  int64_t dirty_words; /* at most this many words have changed; 0 when num_dirty is 0 */
+  cgr__steady steady;
+  cgr__standing standing;
+  int32_t *dirty; /* [max_rows] rows with changes */
+  cgr__row *row;  /* [max_rows] */
+  int32_t max_rows, num_groups, num_data, num_open;
+  int32_t max_lens[CGR__MAX_SETS]; /* tokens of a row in each length set */
+  int32_t num_sets, lengths;       /* length sets, and the data of the rows' lengths in those after 0; -1: there are none */
+  uint64_t ticket;                 /* of batch validation */
+  int32_t *free_rows;              /* stack of closed rows */
+  cgr__page_group group[CGR__MAX_GROUPS];
+  cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
+  cgr__ledger ledger;
+} cgr__rows;
+
+/* What the rows are made for. */
+typedef struct cgr__rows_config {
+  int32_t max_rows, num_groups;
+  int32_t max_lens[CGR__MAX_SETS];     /* as in cgr__rows */
+  const cgr_group *groups;             /* with the defaults filled in */
+  cgr__reaches reach[CGR__MAX_GROUPS]; /* of their layers */
+  int32_t max_requests, max_tokens;    /* of the standing batch; 0: there is none */
+  int32_t num_sets, lengths;           /* as in cgr__rows, where num_sets is more than 1 */
+  bool ledger;                         /* there is one */
+  int32_t num_data;                    /* entries of `data` up to the last that rows have */
+  struct {
+    int32_t words;
+    uint32_t padding[2];
+  } data[CGR__MAX_DECLARED];
+} cgr__rows_config;
+
+/* Host memory: one block of cgr__rows_bytes, cleared by the caller. */
+size_t cgr__rows_bytes(const cgr__rows_config *config);
+void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory);
+
+/* The calls of cgr.h; `function` names them in messages. The caller checks that a row of the prepared step does not close, lose
+ * or replace pages, or change its length: the step was validated, and its steady headroom counted, with what the row has. */
+cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t row);
+cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row);
+cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
+cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens);
+
+/* pages.c */
+cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group);
+cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages, int32_t count);
+cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t count);
+/* Whether set_pages with these would take a page of the row's away. */
+bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
+                              int32_t count);
+/* The word, and the bit in it, of a page in a row's filter. Fibonacci hashing (Knuth, TAOCP 6.4): neighbouring page numbers go to
+ * different words. */
+static inline uint64_t *cgr__rows_seen_word(const cgr__page_group *group, int32_t row, int32_t page, uint64_t *bit) {
+  uint32_t hash = (uint32_t)page * 2654435769u;
+  *bit = (uint64_t)1 << (hash >> 26);
+  return group->seen + (int64_t)row * group->seen_words + ((hash >> 6) & (uint32_t)(group->seen_words - 1));
+}
+
+/* False: the page is surely none of the row's. */
+static inline bool cgr__rows_may_have(const cgr__page_group *group, int32_t row, int32_t page) {
+  uint64_t bit, *word = cgr__rows_seen_word(group, row, page, &bit);
+  return (*word & bit) != 0;
+}
+/* Forgets all pages of a row that closes, or opens. */
+void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
+/* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most its max_lens; -1: the set
+ * has no group, and only max_lens bounds it. In a set after 0, pages only hold tokens from page 0 on. */
+int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity);
+/* A group of set 0 that lacks pages before the row's first ones for a step that finds `computed` tokens; -1: none does. *needed:
+ * the first page that must be there. */
+int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t computed, int32_t *needed);
+
+/* data.c: sets a row's data, cgr__data.words words that need no alignment; padding when the row opens. */
+void cgr__rows_set_data(cgr__rows *rows, int32_t row, int32_t buffer, const void *words);
+void cgr__rows_clear_data(cgr__rows *rows, int32_t row);
+void cgr__rows_fill_data(cgr__rows *rows);
+
+/* lengths.c: lengths in sets after 0. The pages of their groups always cover them. */
+cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens);
+static inline int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row, int32_t set) {
+  const cgr__data *lengths = &rows->data[rows->lengths];
+  return lengths->words_of[(int64_t)row * lengths->words + set - 1];
+}
+
+/* Tokens in the cache, with the standing steps that are not in the row yet. The steady batch has been settled. */
+static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
+  const cgr__row *entry = &rows->row[row];
+  return entry->computed + (entry->position < 0 ? 0 : (int32_t)(rows->standing.steps - entry->since) * entry->query_len);
+}
+
+/* Whether a row that is up to date has the pages for a step with `query_len` new tokens: those of all that these see, and their
+ * own. (No new tokens see nothing: the pages may all have been given back.) Once a row's front is enough, it stays enough for
+ * later steps, until pages are dropped or its length is set; so a batch that repeats counts the steps up to `capacity` and no
+ * more. */
+static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
+  return query_len == 0 || (row->computed >= row->least && (int64_t)row->computed + query_len <= row->capacity);
+}
+
+/* Adds the pending steps of the steady batch to its rows. */
+void cgr__rows_settle(cgr__rows *rows);
+/* The same, before a change to anything that the steady batch's headroom rests on. */
+void cgr__rows_leave_steady(cgr__rows *rows);
+/* Files the rows of the steady batch, which has just been validated, in its calendar. */
+void cgr__steady_file(cgr__rows *rows);
+/* A row has got pages. Does nothing for rows that are not in the calendar. */
+void cgr__steady_gain(cgr__rows *rows, int32_t row);
+
+/* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */
+void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,224 @@
+/* Edits of the standing batch. What may not be together in one step may be together between two: standing_steps.c judges that. */
+#include "requests/standing.h"
+
+#include <string.h>
+
+#include "base/status.h"
+
+/* -------------------------------------------------------------------------------------------------------------- positions */
+
+/* The device has something else there, or nothing. */
+static void mark_dirty(cgr__standing *s, int32_t position) {
+  uint64_t *word = &s->dirty_bit[position / 64], bit = (uint64_t)1 << position % 64;
+  if (*word & bit)
+    return;
+  *word |= bit;
+  s->dirty[s->num_dirty++] = position;
+}
+
+/* Another row is there now. */
+static void write_place(cgr__rows *rows, int32_t position, int32_t row, uint32_t flags) {
+  cgr__standing *s = &rows->standing;
+  rows->row[row].position = position;
+  s->members.rows[position] = row;
+  s->members.query_lens[position] = rows->row[row].query_len;
+  s->members.flags[position] = flags;
+  s->members.tags[position] = rows->row[row].tag;
+  mark_dirty(s, position);
+  s->journal[s->version++ % CGR__JOURNAL] = position;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- special */
+
+static void list_special(cgr__rows *rows, int32_t row) {
+  cgr__standing *s = &rows->standing;
+  s->special[row].prev = s->last_special;
+  s->special[row].next = -1;
+  if (s->last_special >= 0)
+    s->special[s->last_special].next = row;
+  else
+    s->first_special = row;
+  s->last_special = row;
+  rows->row[row].special = true;
+}
+
+static void unlist_special(cgr__rows *rows, int32_t row) {
+  cgr__standing *s = &rows->standing;
+  const cgr__special *entry = &s->special[row];
+  if (!rows->row[row].special)
+    return;
+  if (entry->prev >= 0)
+    s->special[entry->prev].next = entry->next;
+  else
+    s->first_special = entry->next;
+  if (entry->next >= 0)
+    s->special[entry->next].prev = entry->prev;
+  else
+    s->last_special = entry->prev;
+  rows->row[row].special = false;
+}
+
+/* Moves together the tokens that are still to be used; they lie in the order of the list. */
+static void compact_tokens(cgr__rows *rows) {
+  cgr__standing *s = &rows->standing;
+  s->num_tokens = 0;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
+    cgr__special *entry = &s->special[row];
+    int32_t count = rows->row[row].query_len;
+    if (entry->first_token < 0)
+      continue;
+    memmove(s->tokens + s->num_tokens, s->tokens + entry->first_token, (size_t)count * sizeof *s->tokens);
+    entry->first_token = s->num_tokens;
+    s->num_tokens += count;
+  }
+}
+
+/* At most max_kept tokens are kept: once the others' have been moved together there is room twice over. */
+static int32_t keep_tokens(cgr__rows *rows, const int32_t *tokens, int32_t count) {
+  cgr__standing *s = &rows->standing;
+  if (count > 2 * s->max_kept - s->num_tokens)
+    compact_tokens(rows);
+  int32_t first = s->num_tokens;
+  memcpy(s->tokens + first, tokens, (size_t)count * sizeof *tokens);
+  s->num_tokens += count;
+  s->num_kept += count;
+  return first;
+}
+
+/* Those of a row that are kept. */
+static int32_t count_kept(const cgr__rows *rows, int32_t row) {
+  return rows->row[row].special && rows->standing.special[row].first_token >= 0 ? rows->row[row].query_len : 0;
+}
+
+void cgr__standing_use_up(cgr__rows *rows, int32_t row) {
+  cgr__standing *s = &rows->standing;
+  s->num_kept -= count_kept(rows, row);
+  s->sum_tokens -= cgr__standing_count(rows, row);
+  s->special[row].first_token = -1;
+  s->sum_tokens += cgr__standing_count(rows, row);
+  if (rows->row[row].query_len <= 1 && rows->standing.members.flags[rows->row[row].position] == 0)
+    unlist_special(rows, row);
+  cgr__members_look_again(rows, row);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ checks */
+
+static cgr_status check_member(const cgr__rows *rows, const char *function, int32_t row) {
+  CGR__TRY(cgr__rows_check(rows, function, row));
+  if (rows->row[row].position < 0)
+    return cgr__fail(CGR_ERROR_STATE, "%s: row %d is not in the standing batch, expected a member (cgr_standing_put)", function,
+                     row);
+  return CGR_OK;
+}
+
+static cgr_status check_tokens(const char *function, const int32_t *tokens, int32_t count) {
+  if (!tokens && count > 1)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: tokens is NULL, expected %d tokens", function, count);
+  return tokens ? cgr__batch_check_ids(function, tokens, 0, count) : CGR_OK;
+}
+
+/* What a member is to do, by itself; `kept`: its tokens that are kept now. */
+static cgr_status check_work(const cgr__rows *rows, const char *function, int32_t kept, int32_t query_len, const int32_t *tokens,
+                             uint32_t flags) {
+  const cgr__standing *s = &rows->standing;
+  int64_t all = (int64_t)s->num_kept - kept + query_len;
+  if (query_len < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: query_len is %d, expected at least 0", function, query_len);
+  if (flags & ~(uint32_t)CGR_REQUEST_PARTIAL)
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: flags is %#x, expected CGR_REQUEST_* bits", function, flags);
+  if (query_len > s->max_tokens)
+    return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "%s: query_len is %d, expected at most %d (max_tokens): no step has more",
+                     function, query_len, s->max_tokens);
+  if (tokens && all > s->max_kept)
+    return cgr__fail(
+        CGR_ERROR_TOO_MANY_TOKENS,
+        "%s: query_len is %d, with which %lld tokens of the standing batch wait for a step, expected at most %d: set "
+        "fewer for other rows, or take those out, before",
+        function, query_len, (long long)all, s->max_kept);
+  return check_tokens(function, tokens, query_len);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- edits */
+
+/* Takes a member's work away; its row still says what that was. */
+static void drop_work(cgr__rows *rows, int32_t index) {
+  cgr__standing *s = &rows->standing;
+  int32_t query_len = rows->row[index].query_len;
+  if (query_len <= 1)
+    s->num_short[query_len]--;
+  s->sum_tokens -= cgr__standing_count(rows, index);
+  s->num_kept -= count_kept(rows, index);
+  unlist_special(rows, index);
+}
+
+static void give_work(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
+  cgr__standing *s = &rows->standing;
+  bool has_tokens = tokens && query_len > 0 && (query_len > 1 || tokens[0] != CGR_TOKEN_LAST);
+  if (query_len <= 1)
+    s->num_short[query_len]++;
+  s->sum_tokens += query_len;
+  rows->row[index].query_len = query_len;
+  if (has_tokens || query_len > 1 || flags != 0) {
+    s->special[index].first_token = has_tokens ? keep_tokens(rows, tokens, query_len) : -1;
+    list_special(rows, index);
+  }
+}
+
+cgr_status cgr__standing_put(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
+  cgr__standing *s = &rows->standing;
+  CGR__TRY(cgr__rows_check(rows, "cgr_standing_put", index));
+  if (rows->row[index].position >= 0)
+    return cgr__fail(CGR_ERROR_ROW_REPEATED,
+                     "cgr_standing_put: row %d is in the standing batch already, expected another (or cgr_standing_set)", index);
+  CGR__TRY(check_work(rows, "cgr_standing_put", 0, query_len, tokens, flags));
+  cgr__rows_settle(rows);
+  rows->row[index].since = s->steps;
+  give_work(rows, index, query_len, tokens, flags);
+  write_place(rows, s->members.num_requests++, index, flags);
+  cgr__members_look_again(rows, index);
+  return CGR_OK;
+}
+
+cgr_status cgr__standing_set(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
+  cgr__standing *s = &rows->standing;
+  CGR__TRY(check_member(rows, "cgr_standing_set", index));
+  int32_t before = rows->row[index].query_len, position = rows->row[index].position;
+  CGR__TRY(check_work(rows, "cgr_standing_set", before, query_len, tokens, flags));
+  cgr__rows_settle(rows);
+  cgr__members_settle(rows, index);
+  drop_work(rows, index);
+  give_work(rows, index, query_len, tokens, flags);
+  if (query_len != before || flags != s->members.flags[position])
+    mark_dirty(s, position);
+  s->members.query_lens[position] = query_len;
+  s->members.flags[position] = flags;
+  cgr__members_look_again(rows, index);
+  return CGR_OK;
+}
+
+cgr_status cgr__standing_take(cgr__rows *rows, int32_t index) {
+  cgr__standing *s = &rows->standing;
+  CGR__TRY(check_member(rows, "cgr_standing_take", index));
+  int32_t position = rows->row[index].position, last = s->members.num_requests - 1;
+  drop_work(rows, index);
+  cgr__members_leave(rows, index);
+  if (position != last)
+    write_place(rows, position, s->members.rows[last], s->members.flags[last]);
+  s->members.num_requests = last;
+  return CGR_OK;
+}
+
+cgr_status cgr__standing_swap(cgr__rows *rows, int32_t index, int32_t other) {
+  cgr__standing *s = &rows->standing;
+  CGR__TRY(check_member(rows, "cgr_standing_swap", index));
+  if (other < 0 || other >= rows->max_rows)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_standing_swap: other is %d, expected 0 .. %d", other, rows->max_rows - 1);
+  CGR__TRY(check_member(rows, "cgr_standing_swap", other));
+  int32_t position = rows->row[index].position, place = rows->row[other].position;
+  uint32_t flags = s->members.flags[position];
+  if (index == other)
+    return CGR_OK;
+  write_place(rows, position, other, s->members.flags[place]);
+  write_place(rows, place, index, flags);
+  return CGR_OK;
+}

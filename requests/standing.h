@@ -1,0 +1,56 @@
+/* The standing batch: requests that stay in the batch from step to step, and the edits of it.
+ *
+ * The cost of a step on the host depends on what has changed, not on what there is:
+ * - Edits may come in any order, so they are judged one by one only for what no step can have. How many requests and tokens they
+ *   lead to is known at any time, and judged with a step. Between two steps every row may be a member.
+ * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when somebody looks at it
+ *   (cgr__members_settle).
+ * - A member that runs out of pages is found in time: the calendar counts it under the step at which it may no longer fit, and
+ *   moves it when it gets pages.
+ * - Members that must be given something anew for every step are listed (`special`), and those that lack it are counted (needy).
+ * - What the device must be told is kept by position (`dirty`) until a launch has told it; a cancelled step clears nothing.
+ * - Results refer to rows and tags as they were, in a copy that a journal of the edits brings up to date. */
+#ifndef CGR_REQUESTS_STANDING_H
+#define CGR_REQUESTS_STANDING_H
+
+#include "buffers/slot.h"
+#include "requests/batch.h"
+#include "requests/members.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The edits of cgr.h. On failure nothing has changed. The caller checks that no step is prepared. */
+cgr_status cgr__standing_put(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
+cgr_status cgr__standing_set(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
+cgr_status cgr__standing_take(cgr__rows *rows, int32_t row);
+cgr_status cgr__standing_swap(cgr__rows *rows, int32_t row, int32_t other);
+
+/* A member's tokens, as far as they count: a chunk that has run has none until it is set again. */
+static inline int32_t cgr__standing_count(const cgr__rows *rows, int32_t row) {
+  int32_t query_len = rows->row[row].query_len;
+  return query_len > 1 && rows->standing.special[row].first_token < 0 ? 0 : query_len;
+}
+
+/* A step with the row's tokens was launched. */
+void cgr__standing_use_up(cgr__rows *rows, int32_t row);
+
+/* Whether every member can step, and decodes come before members with more than `threshold` tokens (0: in any order). */
+cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked);
+
+/* Writes what the device must be told: with `whole` only the tokens, because it gets the composition separately. Returns the
+ * number of edits, at most max_requests; *num_tokens is the number of their tokens, at most max_tokens. */
+int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens);
+
+/* What the result of a step that is launched now refers to. Only its rows and tags are valid. */
+cgr__composition *cgr__standing_snapshot(cgr__rows *rows, cgr__compositions *pool);
+
+/* The step was launched as `seq`: tokens are used up, and the device has been told everything. */
+void cgr__standing_commit(cgr__rows *rows, uint64_t seq);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

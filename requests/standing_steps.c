@@ -1,0 +1,223 @@
+/* Steps of the standing batch: validated, sent and launched by what has changed. */
+#include <string.h>
+
+#include "base/status.h"
+#include "requests/calendar.h"
+#include "requests/standing.h"
+
+_Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
+
+/* ------------------------------------------------------------------------------------------------------------- validation */
+
+/* Which member has the most tokens. Looked for only for the message. */
+static cgr_status refuse_tokens(const cgr__rows *rows) {
+  const cgr__standing *s = &rows->standing;
+  int32_t most = 0, largest = s->members.rows[0];
+  for (int32_t i = 0; i < s->members.num_requests; i++) {
+    int32_t row = s->members.rows[i], count = cgr__standing_count(rows, row);
+    largest = count > most ? row : largest;
+    most = count > most ? count : most;
+  }
+  return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
+                   "batch: the standing batch has %lld tokens, expected at most %d (max_tokens): cgr_standing_set fewer or "
+                   "cgr_standing_take rows; row %d has the most, %d",
+                   (long long)s->sum_tokens, s->max_tokens, largest, most);
+}
+
+/* Edits may come in any order, so only what they lead to has to keep to the limits. */
+static cgr_status check_limits(const cgr__rows *rows) {
+  const cgr__standing *s = &rows->standing;
+  int32_t count = s->members.num_requests;
+  if (count > s->max_requests)
+    return cgr__fail(
+        CGR_ERROR_TOO_MANY_REQUESTS,
+        "batch: the standing batch has %d requests, expected at most %d (max_requests): cgr_standing_take %d of them", count,
+        s->max_requests, count - s->max_requests);
+  return s->sum_tokens > s->max_tokens ? refuse_tokens(rows) : CGR_OK;
+}
+
+/* Which member lacks a token, and why. Looked for only for the message. */
+static cgr_status refuse_needy(const cgr__rows *rows) {
+  const cgr__composition *members = &rows->standing.members;
+  int32_t i = 0;
+  while (!rows->row[members->rows[i]].needy)
+    i++;
+  int32_t row = members->rows[i], query_len = members->query_lens[i];
+  const cgr__special *special = rows->row[row].special ? &rows->standing.special[row] : NULL;
+  if (query_len > 1 && special->first_token < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: the standing batch has no tokens for row %d, expected %d: cgr_standing_set gives those of one step",
+                     row, query_len);
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "batch: the token of row %d is CGR_TOKEN_LAST, expected a token (cgr_standing_set): no step has sampled one "
+                   "for this length",
+                   row);
+}
+
+/* Members that may not fit this step: hardly ever any, because a member that gets pages is filed anew. */
+static cgr_status check_calendar(cgr__rows *rows) {
+  const cgr__standing *s = &rows->standing;
+  if (cgr__calendar_is_free(s->calendar, s->steps))
+    return CGR_OK;
+  for (int32_t i = 0; i < s->members.num_requests; i++) {
+    int32_t index = s->members.rows[i];
+    const cgr__row *row = &rows->row[index];
+    if (row->day != (int16_t)(s->steps % CGR__CALENDAR_DAYS))
+      continue;
+    cgr__members_look_again(rows, index); /* to a later day, or back to this one */
+    if (!cgr__row_can_step(row, row->query_len))
+      return cgr__batch_refuse_length(rows, index, (int64_t)row->computed + row->query_len);
+  }
+  return CGR_OK;
+}
+
+/* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens is `adopted`: it was
+ * given the next one, so it is special. */
+static bool find_shape(const cgr__rows *rows, cgr__composition *members) {
+  const cgr__standing *s = &rows->standing;
+  int32_t n = members->num_requests, alike = 0, longest = s->num_short[1] > 0;
+  bool append_first = false;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
+    int32_t query_len = rows->row[row].query_len;
+    alike = query_len > longest ? 0 : alike;
+    longest = query_len > longest ? query_len : longest;
+    alike += query_len == longest;
+    append_first |= rows->row[row].adopted && query_len > 0;
+  }
+  alike = longest == 1 ? s->num_short[1] : alike;
+  members->max_query_len = longest;
+  members->query_len = alike == n ? longest : 0;
+  return append_first;
+}
+
+/* No decode comes after one that is longer. */
+static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
+  const cgr__standing *s = &rows->standing;
+  const cgr__composition *members = &s->members;
+  int32_t first = members->num_requests;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next)
+    if (rows->row[row].query_len > threshold && rows->row[row].position < first)
+      first = rows->row[row].position;
+  for (int32_t i = first; i < members->num_requests; i++)
+    if (members->query_lens[i] > 0 && members->query_lens[i] <= threshold)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "batch: row %d is at place %d of the standing batch with %d new tokens, a decode (reorder_threshold is "
+                       "%d), and a longer one is before it, expected decodes first",
+                       members->rows[i], i, members->query_lens[i], threshold);
+  return CGR_OK;
+}
+
+cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked) {
+  cgr__standing *s = &rows->standing;
+  cgr__rows_settle(rows);
+  for (int32_t i = 0; rows->standing_stale && i < s->members.num_requests; i++)
+    cgr__members_look_again(rows, s->members.rows[i]);
+  rows->standing_stale = false;
+  if (s->num_dirty > 0) /* else it is no larger than when it was launched last */
+    CGR__TRY(check_limits(rows));
+  if (s->num_needy > 0)
+    return refuse_needy(rows);
+  CGR__TRY(check_calendar(rows));
+  s->members.num_tokens = (int32_t)s->sum_tokens;
+  const bool append_first = find_shape(rows, &s->members);
+  if (threshold > 0 && s->members.query_len == 0)
+    CGR__TRY(check_order(rows, threshold));
+  *checked = (cgr__checked_batch){ .composition = &s->members,
+                                   .num_requests = s->members.num_requests,
+                                   .num_tokens = s->members.num_tokens,
+                                   .query_len = s->members.query_len,
+                                   .max_query_len = s->members.max_query_len,
+                                   .standing = true,
+                                   .append_first = append_first };
+  return CGR_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ staging */
+
+static cgr__edit edit_of(const cgr__composition *members, int32_t position, int32_t first_token) {
+  uint32_t place = (uint32_t)position | members->flags[position] << 16;
+  return (cgr__edit){ (int32_t)place, members->rows[position], members->query_lens[position], first_token };
+}
+
+static bool has_tokens(const cgr__rows *rows, int32_t row) {
+  return rows->row[row].special && rows->standing.special[row].first_token >= 0;
+}
+
+int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens) {
+  const cgr__standing *s = &rows->standing;
+  int32_t count = 0, used = 0;
+  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
+    int32_t query_len = rows->row[row].query_len;
+    if (s->special[row].first_token < 0)
+      continue;
+    memcpy(tokens + used, s->tokens + s->special[row].first_token, (size_t)query_len * sizeof *tokens);
+    edits[count++] = edit_of(&s->members, rows->row[row].position, used);
+    used += query_len;
+  }
+  for (int32_t i = 0; !whole && i < s->num_dirty; i++) {
+    int32_t position = s->dirty[i];
+    if (position < s->members.num_requests && !has_tokens(rows, s->members.rows[position]))
+      edits[count++] = edit_of(&s->members, position, -1);
+  }
+  *num_tokens = used;
+  return count;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- launch */
+
+/* Brings rows and tags up to date: from the journal if it reaches that far and is less work. */
+static void bring_up(const cgr__standing *s, cgr__composition *copy) {
+  const cgr__composition *members = &s->members;
+  size_t n = (size_t)members->num_requests;
+  if (copy->version == 0 || s->version - copy->version > CGR__JOURNAL / 2) {
+    memcpy(copy->rows, members->rows, n * sizeof *copy->rows);
+    memcpy(copy->tags, members->tags, n * sizeof *copy->tags);
+  } else {
+    for (uint64_t v = copy->version; v < s->version; v++) {
+      int32_t position = s->journal[v % CGR__JOURNAL];
+      if (position >= members->num_requests) /* by now, and perhaps past the end of the copy */
+        continue;
+      copy->rows[position] = members->rows[position];
+      copy->tags[position] = members->tags[position];
+    }
+  }
+  copy->version = s->version;
+}
+
+/* Of the copies that nobody refers to, the one with the latest edits. */
+static cgr__composition *free_copy(const cgr__rows *rows, const cgr__compositions *pool) {
+  cgr__composition *latest = NULL;
+  for (int32_t i = 0; i < pool->depth + CGR__SPARE_COMPOSITIONS; i++) {
+    cgr__composition *c = &pool->all[i];
+    if (c->uses == 0 && c != rows->steady.batch && (!latest || c->version > latest->version))
+      latest = c;
+  }
+  return latest;
+}
+
+cgr__composition *cgr__standing_snapshot(cgr__rows *rows, cgr__compositions *pool) {
+  cgr__standing *s = &rows->standing;
+  if (s->copy && s->copy_version == s->version)
+    return s->copy;
+  s->copy = free_copy(rows, pool);
+  s->copy_version = s->version;
+  bring_up(s, s->copy);
+  return s->copy;
+}
+
+void cgr__standing_commit(cgr__rows *rows, uint64_t seq) {
+  cgr__standing *s = &rows->standing;
+  cgr__rows_leave_steady(rows);
+  rows->steady.batch = NULL;
+  s->steps++;
+  s->last_seq = seq;
+  for (int32_t row = s->first_special, next; row >= 0; row = next) {
+    next = s->special[row].next;
+    rows->row[row].adopted &= rows->row[row].query_len == 0;
+    cgr__standing_use_up(rows, row);
+  }
+  s->num_tokens = 0;
+  for (int32_t i = 0; i < s->num_dirty; i++)
+    s->dirty_bit[s->dirty[i] / 64] = 0;
+  s->num_dirty = 0;
+}

@@ -1,0 +1,41 @@
+/* The table of what graphs are made from, and its hash. Cold. */
+#include "runtime/capture/capture.h"
+#include "runtime/capture/baked.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+
+void cgr__baked_list(const cgr_runtime *rt, cgr__baked list[CGR__NUM_BAKED]) {
+  const cgr__setup *setup = &rt->setup;
+  size_t layers = (size_t)setup->config.num_layers;
+  const cgr__baked all[CGR__NUM_BAKED] = {
+    { "step", &rt->lane.args, sizeof rt->lane.args },
+    { "planner", &rt->lane.planner_args, sizeof rt->lane.planner_args },
+    { "staged", &rt->lane.staged_args, sizeof rt->lane.staged_args },
+    { "derived", &rt->lane.derived_args, sizeof rt->lane.derived_args },
+    { "config", &setup->config, sizeof setup->config },
+    { "layers", setup->layers, layers * sizeof *setup->layers },
+    { "variants", setup->variants, layers * sizeof *setup->variants },
+    { "plans", &setup->plans, sizeof setup->plans },
+    { "backends", setup->backends, sizeof setup->backends },
+    { "layout", &rt->layout, sizeof rt->layout },
+  };
+  memcpy(list, all, sizeof all);
+}
+
+uint64_t cgr__baked_hash(const cgr_runtime *rt) {
+  uint64_t hash = CGR__HASH_BEGIN;
+  cgr__baked list[CGR__NUM_BAKED];
+  cgr__baked_list(rt, list);
+  for (int i = 0; i < CGR__NUM_BAKED; i++)
+    hash = cgr__hash(hash, list[i].data, list[i].bytes);
+  return hash;
+}
+
+void cgr__baked_refresh(cgr_runtime *rt) {
+  uint64_t hash = cgr__baked_hash(rt);
+  cgr__holders_lock();
+  rt->graphs.baked_hash = hash;
+  cgr__holders_unlock();
+}

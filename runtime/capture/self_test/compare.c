@@ -1,0 +1,131 @@
+/* Differences of runs, as findings. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/capture/self_test/self_test.h"
+
+/* One element as text. */
+static void print(char *text, size_t size, const cgr__test_item *item, const unsigned char *row, int64_t byte) {
+  int32_t narrow;
+  int64_t wide;
+  if (item->dtype == CGR_DTYPE_I64) {
+    memcpy(&wide, row + byte / 8 * 8, sizeof wide);
+    snprintf(text, size, "%lld", (long long)wide);
+  } else if (item->dtype == CGR_DTYPE_I32) {
+    memcpy(&narrow, row + byte / 4 * 4, sizeof narrow);
+    snprintf(text, size, "%d", narrow);
+  } else {
+    snprintf(text, size, "0x%02x", row[byte]);
+  }
+}
+
+static void tell(cgr__self_test *t, const cgr__test_item *item, int32_t row, int64_t byte, const unsigned char *a,
+                 const unsigned char *b, const char *in_a, const char *in_b) {
+  char x[24], y[24];
+  size_t size = cgr_dtype_size(item->dtype);
+  print(x, sizeof x, item, a, byte);
+  print(y, sizeof y, item, b, byte);
+  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "%.31s[%d][%lld]%s is %s %s, %s %s",
+                    item->name, row, (long long)(size > 0 ? byte / (int64_t)size : byte),
+                    item->of_next ? " of the next step" : "", x, in_a, y, in_b);
+}
+
+/* The first row in which an item differs; -1: none. */
+static int32_t compare_item(const cgr__test_item *item, const cgr__test_run *in_a, const cgr__test_run *in_b) {
+  const unsigned char *a = in_a->content + item->offset, *b = in_b->content + item->offset;
+  if (item->of_next && !(in_a->has_next && in_b->has_next))
+    return -1;
+  for (int32_t i = 0; i < item->rows; i++)
+    if (!(item->lens && item->lens[i] == 0) && memcmp(a + i * item->stride, b + i * item->stride, (size_t)item->row_bytes) != 0)
+      return i;
+  return -1;
+}
+
+/* A page in one of the caches: k counts keys and values of each. */
+static const char *cache_name(int32_t k) { return k % 2 ? "values" : "keys"; }
+
+static int32_t page_at(const cgr__self_test *t, int32_t group, int32_t place) {
+  return place == t->given.num_pages ? t->rt->setup.groups[group].read_trash_page
+                                     : t->pages[(int64_t)group * t->given.num_pages + place];
+}
+
+/* The first of the pages that requests own, in all caches, which differs: k, and the place of the page; false: none. */
+static bool find_page(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, int32_t *cache, int32_t *place) {
+  for (int32_t k = 0; k < 2 * t->num_caches; k++) {
+    int32_t group = t->rt->setup.layers[t->caches[k / 2]].group;
+    for (int32_t p = 0; p < t->test_case.of.owned[group]; p++) {
+      *cache = k;
+      *place = cgr__test_place(t, &t->test_case.of, group, p);
+      if (a->digests[(int64_t)k * cgr__test_num_pages(t) + *place] != b->digests[(int64_t)k * cgr__test_num_pages(t) + *place])
+        return true;
+    }
+  }
+  return false;
+}
+
+static void tell_page(cgr__self_test *t, int32_t cache, int32_t place, const char *what) {
+  int32_t layer = t->caches[cache / 2], group = t->rt->setup.layers[layer].group;
+  t->findings.layer = layer;
+  t->findings.group = group;
+  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "page %d (layer %d, %s)%s",
+                    page_at(t, group, place), layer, cache_name(cache), what);
+  t->findings.layer = t->findings.group = -1;
+}
+
+bool cgr__test_differs(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b) {
+  const cgr__test_case *c = &t->test_case;
+  int32_t cache, place;
+  bool differs = find_page(t, a, b, &cache, &place);
+  for (int32_t i = 0; i < c->num_items && !differs; i++)
+    differs = compare_item(&c->items[i], a, b) >= 0;
+  return differs;
+}
+
+int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a, const char *in_b) {
+  const cgr__test_case *c = &t->test_case;
+  int32_t cache, place, count = 0;
+  char text[128];
+  if (find_page(t, a, b, &cache, &place)) {
+    snprintf(text, sizeof text, ", which a request owns, differs %s and %s", in_a, in_b);
+    tell_page(t, cache, place, text);
+    count++;
+  }
+  for (int32_t i = 0; i < c->num_items; i++) {
+    const cgr__test_item *item = &c->items[i];
+    const unsigned char *x = a->content + item->offset, *y = b->content + item->offset;
+    int32_t row = compare_item(item, a, b);
+    if (row < 0)
+      continue;
+    int64_t byte = 0;
+    x += row * item->stride;
+    y += row * item->stride;
+    while (x[byte] == y[byte])
+      byte++;
+    tell(t, item, row, byte, x, y, in_a, in_b);
+    count++;
+  }
+  return count;
+}
+
+static bool is_owned(const cgr__self_test *t, int32_t group, int32_t place) {
+  int32_t n = t->given.num_pages, p = (int32_t)(((int64_t)place - t->test_case.of.turn[group] + n) % n);
+  return place < n && p < t->test_case.of.owned[group];
+}
+
+bool cgr__test_check_pages(cgr__self_test *t, int index) {
+  char text[96];
+  const uint64_t *now = t->runs[index].digests, *filled = t->filled[cgr__test_noise(index)];
+  for (int32_t k = 0; k < 2 * t->num_caches; k++) {
+    int32_t group = t->rt->setup.layers[t->caches[k / 2]].group;
+    for (int32_t p = 0; p < cgr__test_num_pages(t); p++) {
+      int64_t at = (int64_t)k * cgr__test_num_pages(t) + p;
+      if (is_owned(t, group, p) || now[at] == filled[at])
+        continue;
+      snprintf(text, sizeof text, ", %s, was written in the %s",
+               p == t->given.num_pages ? "the read-trash page" : "which no request owns", index == 0 ? "eager step" : "replay");
+      tell_page(t, k, p, text);
+      return false;
+    }
+  }
+  return true;
+}

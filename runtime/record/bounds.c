@@ -1,0 +1,24 @@
+/* The longest lengths of a step, and its decodes: for plans on the host and for `record`. */
+#include "runtime/record/record.h"
+
+int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t set, int32_t *seq_lens) {
+  int32_t longest = 1, count = batch ? batch->num_requests : 0;
+  cgr__rows_settle(&rt->rows);
+  for (int32_t i = 0; i < count; i++) {
+    int32_t row = batch->rows[i];
+    int32_t seq_len =
+        set > 0 ? cgr__rows_other_length(&rt->rows, row, set) : cgr__rows_computed(&rt->rows, row) + batch->query_lens[i];
+    longest = seq_len > longest ? seq_len : longest;
+    if (seq_lens)
+      seq_lens[i] = seq_len;
+  }
+  return longest;
+}
+
+int32_t cgr__longest_query(const cgr__composition *batch) { return batch && batch->max_query_len > 1 ? batch->max_query_len : 1; }
+
+int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__composition *batch, int32_t *num_tokens) {
+  const int32_t threshold = rt->setup.reorder_threshold;
+  *num_tokens = threshold > 0 ? 0 : -1;
+  return threshold > 0 && batch ? cgr__batch_count_decodes(batch, threshold, num_tokens) : *num_tokens;
+}

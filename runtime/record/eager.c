@@ -1,0 +1,337 @@
+/* Enqueues one step through the engine's `record`: the same code for eager steps, warm-up and captures; and the calls between the
+ * pieces of a PIECEWISE step. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/record/record.h"
+#include "runtime/report/ranges.h"
+#include "runtime/report/timing.h"
+
+/* ------------------------------------------------------------------------------------------------------ beside the step */
+
+/* The side stream continues after what `stream` has so far. */
+static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
+  int error = rt->dev->ops->event_record(rt->dev, rt->fork_event, stream);
+  return error ? error : rt->dev->ops->event_wait(rt->dev, rt->fork_event, rt->side_stream);
+}
+
+/* A kernel on the side stream, with the timestamps of its phase; an error is reported as `*what`. */
+static int launch_beside(cgr_runtime *rt, const cgr__kernel *kernel, const void *args, cgr_phase phase, const char **what) {
+  int error = cgr__timing_stamp(rt, rt->side_stream, cgr__stamp_begin(phase), what);
+  if (!error)
+    error = rt->dev->ops->launch(rt->dev, kernel, args, rt->side_stream);
+  return error ? error : cgr__timing_stamp(rt, rt->side_stream, cgr__stamp_end(phase), what);
+}
+
+/* The same beside what `stream` gets until it waits for join_event. One at a time. */
+static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args, cgr_phase phase,
+                       const char **what) {
+  const cgr__device_ops *ops = rt->dev->ops;
+  int error = fork_side(rt, stream);
+  if (!error)
+    error = launch_beside(rt, kernel, args, phase, what);
+  if (!error)
+    error = ops->event_record(rt->dev, rt->join_event, rt->side_stream);
+  return error;
+}
+
+/* The branch beside whatever comes before the first attention: what is now enqueued on the side stream belongs to it. It forks
+ * off the step the first time, and once more with `again`, if it must come after what the step has got since. */
+static cgr_status begin_branch(cgr__step_recorder *recorder, bool again) {
+  bool forks = again || !recorder->branched;
+  int error = forks ? fork_side(recorder->runtime, recorder->base.stream) : 0;
+  recorder->branched = true;
+  recorder->branch_joined = false;
+  return cgr__runtime_device_error(recorder->runtime, error, "step: forking the branch of plans and buffers on demand");
+}
+
+static cgr_status end_branch(cgr_runtime *rt) {
+  int error = rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
+  return cgr__runtime_device_error(rt, error, "step: ending the branch of plans and buffers on demand");
+}
+
+/* A function of the engine's has failed: the step is given up, but it is whole. After any other failure it is not. */
+static bool gives_up(cgr_status status) { return status == CGR_ERROR_CALLBACK; }
+
+/* What backends enqueue to plan the step: those with PLANS_FIRST, then, after what is on demand and staged, the others. A graph
+ * starts its branches in the order in which they are enqueued. This one comes before anything of the engine's, so that a planner
+ * does not wait for room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32 blocks per SM had
+ * ended). A branch in which a backend has failed is still ended: the step, which is given up, waits for it. */
+static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
+  cgr_runtime *rt = recorder->runtime;
+  if (!(first ? rt->backend_plans.has_first : rt->backend_plans.has_after))
+    return CGR_OK;
+  cudaStream_t stream = recorder->base.stream;
+  /* The kernel of the staged buffers is on the step's stream: a branch that forked earlier is not ordered after it. */
+  CGR__TRY(begin_branch(recorder, !first && rt->lane.staged_args.num_buffers > 0));
+  cgr__range_begin(rt, CGR__RANGE_PLANNER);
+  cgr_phase phase = first ? CGR_PHASE_PLAN_FIRST : CGR_PHASE_PLAN;
+  recorder->base.stream = rt->side_stream;
+  cgr_status planned = cgr__timing_try(rt, rt->side_stream, cgr__stamp_begin(phase));
+  if (planned == CGR_OK)
+    planned = cgr__backend_plans_enqueue(recorder, first);
+  if (planned == CGR_OK)
+    planned = cgr__timing_try(rt, rt->side_stream, cgr__stamp_end(phase));
+  recorder->base.stream = stream;
+  cgr__range_end(rt);
+  if (planned == CGR_OK || gives_up(planned))
+    CGR__TRY(end_branch(rt));
+  return planned;
+}
+
+static cgr_status enqueue_derived(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  if (rt->lane.derived_args.asked == 0)
+    return CGR_OK;
+  cgr__derived_args args = rt->lane.derived_args;
+  const char *what = "step: enqueuing the buffers on demand";
+  args.batch.padded_requests = recorder->base.key.num_requests;
+  args.batch.set = recorder->set;
+  CGR__TRY(begin_branch(recorder, false)); /* it reads only what the prologue has left */
+  cgr__range_begin(rt, CGR__RANGE_ON_DEMAND);
+  int error = launch_beside(rt, &cgr__kernel_derived, &args, CGR_PHASE_ON_DEMAND, &what);
+  cgr__range_end(rt);
+  CGR__TRY(cgr__runtime_device_error(rt, error, what));
+  return end_branch(rt);
+}
+
+/* The engine's own buffers. Enqueued after the fork of the branch, so as not to delay it. */
+static cgr_status enqueue_staged(const cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  if (rt->lane.staged_args.num_buffers == 0)
+    return CGR_OK;
+  cgr__staged_args args = rt->lane.staged_args;
+  const char *what = "step: enqueuing the engine's staged buffers";
+  args.padded_requests = recorder->base.key.num_requests;
+  args.padded_tokens = recorder->base.key.num_tokens;
+  cgr__range_begin(rt, CGR__RANGE_STAGED);
+  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_staged, &args, recorder->base.stream);
+  if (!error)
+    error = cgr__timing_stamp(rt, recorder->base.stream, cgr__stamp_between(CGR_PHASE_STAGED, CGR_PHASE_RECORD), &what);
+  cgr__range_end(rt);
+  return cgr__runtime_device_error(rt, error, what);
+}
+
+/* All that comes before `record`. `plans`: also what backends plan, which only `record` reads. The buffers on demand outlive the
+ * step, so they are made even in one that a backend has given up. */
+static cgr_status enqueue_metadata(cgr__step_recorder *recorder, bool plans) {
+  cgr_status planned = plans ? enqueue_plans(recorder, true) : CGR_OK;
+  if (planned != CGR_OK && !gives_up(planned))
+    return planned;
+  CGR__TRY(enqueue_derived(recorder));
+  CGR__TRY(enqueue_staged(recorder));
+  return plans && planned == CGR_OK ? enqueue_plans(recorder, false) : planned;
+}
+
+static int wait_for_branch(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  if (recorder->branch_joined)
+    return 0;
+  int error = rt->dev->ops->event_wait(rt->dev, rt->join_event, recorder->base.stream);
+  recorder->branch_joined = !error;
+  return error;
+}
+
+cgr_status cgr__join_branch(cgr__step_recorder *recorder) {
+  return cgr__runtime_device_error(recorder->runtime, wait_for_branch(recorder),
+                                   "step: joining the branch of plans and buffers on demand");
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- fetch */
+
+/* The slot of the next step is fetched beside the last two layers and what comes after them: late, so that the host has had time
+ * to commit it, and early enough to be done before the epilogue. An eager step does without, since the two launches would cost
+ * the host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
+static bool fetches_ahead(const cgr__enqueue *enqueue) { return enqueue->capture && enqueue->key.kind == CGR_KIND_FULL; }
+
+static int32_t count_layers_before_fetch(const cgr_runtime *rt, int32_t set) {
+  int32_t num_layers = cgr__count_layers(rt, set);
+  return num_layers > 1 ? num_layers - 1 : num_layers;
+}
+
+cgr_status cgr__fork_fetch(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  const char *what = "cgr_record_attention: enqueuing the fetch of the next step";
+  cgr__range_begin(rt, CGR__RANGE_FETCH);
+  int error = fork_kernel(rt, recorder->base.stream, &cgr__kernel_fetch, &rt->lane.args, CGR_PHASE_FETCH, &what);
+  cgr__range_end(rt);
+  recorder->fetch_forked = !error;
+  return cgr__runtime_device_error(rt, error, what);
+}
+
+/* Whether anything still runs beside the step. */
+static bool has_branches(const cgr__step_recorder *recorder) { return !recorder->branch_joined || recorder->fetch_forked; }
+
+static int wait_for_branches(cgr__step_recorder *recorder) {
+  cgr_runtime *rt = recorder->runtime;
+  int error = wait_for_branch(recorder);
+  if (!error && recorder->fetch_forked)
+    error = rt->dev->ops->event_wait(rt->dev, rt->join_event, recorder->base.stream);
+  return error;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- record */
+
+static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *enqueue) {
+  if (!enqueue->record)
+    return CGR_OK;
+  memset(&recorder->marks, 0, sizeof recorder->marks);
+  if (recorder->runtime->lane.derived_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
+    CGR__TRY(cgr__join_branch(recorder)); /* attention of the engine's own may come at any time */
+  cgr__range_begin(recorder->runtime, CGR__RANGE_RECORD);
+  bool was_inside = cgr__step_enter(recorder->runtime);
+  cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);
+  cgr__step_leave(recorder->runtime, was_inside);
+  cgr__range_leave_layer(recorder);
+  cgr__range_end(recorder->runtime);
+  CGR__TRY(status);
+  return cgr__check_layers(recorder);
+}
+
+static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_branch((cgr__step_recorder *)(void *)recorder); }
+
+static void find_bounds(cgr_recorder *recorder) {
+  const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
+  recorder->max_seq_len = cgr__fill_seq_lens(rec->runtime, rec->batch, rec->set, NULL);
+  recorder->max_query_len = cgr__longest_query(rec->batch);
+  recorder->num_decodes = cgr__count_decodes(rec->runtime, rec->batch, &recorder->num_decode_tokens);
+}
+
+static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {
+  memset(recorder, 0, offsetof(cgr__step_recorder, marks)); /* which run_record clears: calls between pieces have none */
+  recorder->runtime = rt;
+  recorder->base.dev = rt->dev;
+  recorder->base.stream = enqueue->stream;
+  recorder->base.key = enqueue->key;
+  recorder->set = cgr__graphs_set_of(&rt->graphs, enqueue->key.variant);
+  recorder->base.watched = rt->flags & (CGR__RUNTIME_RANGES | CGR__RUNTIME_LABELS);
+  recorder->base.capturing = enqueue->capture != NULL;
+  recorder->base.capture = enqueue->capture;
+  recorder->base.pieces = enqueue->key.kind == CGR_KIND_PIECEWISE ? enqueue->capture : NULL;
+  recorder->base.before_break = join_before_break;
+  recorder->base.real_tokens = enqueue->real_tokens;
+  recorder->base.real_requests = enqueue->real_requests;
+  recorder->base.max_seq_len = rt->setup.limits.max_lens[recorder->set];
+  recorder->base.max_query_len = enqueue->key.query_len > 0 ? enqueue->key.query_len : enqueue->key.num_tokens;
+  recorder->base.num_decodes = recorder->base.num_decode_tokens = -1;
+  recorder->batch = enqueue->batch;
+  recorder->branch_joined = true; /* until there is a branch */
+  recorder->states = cgr__backend_plans_states(rt, enqueue->entry);
+  recorder->of_eager = !enqueue->entry;
+  recorder->records = enqueue->record != NULL;
+  recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
+  recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt, recorder->set) : 0;
+}
+
+static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enqueue) {
+  cgr__step_args args = rt->lane.args;
+  args.padded_requests = enqueue->key.num_requests;
+  args.padded_tokens = enqueue->key.num_tokens;
+  args.empty = enqueue->empty;
+  args.set = cgr__graphs_set_of(&rt->graphs, enqueue->key.variant);
+  args.max_query_len = enqueue->key.query_len;
+  if (args.max_query_len == 0 && enqueue->batch) /* an eager step is launched for its own batch */
+    args.max_query_len = cgr__longest_query(enqueue->batch);
+  return args;
+}
+
+/* Ends the layer that is under way, and `record`; begins the epilogue, unless that waits for something beside the step. */
+static int stamp_record_end(const cgr__step_recorder *recorder, bool waits, const char **what) {
+  if (!recorder->records && waits)
+    return 0;
+  const cgr__stamp_words words = { {
+      recorder->timed_layer > 0 ? cgr__stamp_layer_word(CGR_PHASE_LAYER, recorder->timed_layer - 1, 1) : 0,
+      recorder->records ? cgr__end_of(CGR_PHASE_RECORD) : 0,
+      waits ? 0 : cgr__begin_of(CGR_PHASE_EPILOGUE),
+  } };
+  return cgr__timing_stamp(recorder->runtime, recorder->base.stream, words, what);
+}
+
+/* What the step waits for before its epilogue; an error is reported as `*what`. */
+static int join_all(cgr__step_recorder *recorder, const char **what) {
+  bool waits = has_branches(recorder);
+  int error = stamp_record_end(recorder, waits, what);
+  if (!error)
+    error = wait_for_branches(recorder);
+  if (!error && waits)
+    error = cgr__timing_stamp(recorder->runtime, recorder->base.stream, cgr__stamp_begin(CGR_PHASE_EPILOGUE), what);
+  return error;
+}
+
+/* A step that `record` or a call gave up still ends with an epilogue, which commits nothing, so that the device's counter and the
+ * host's stay together. If the device proves lost here, the earlier failure was the first symptom and is kept as the cause. */
+static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
+  cgr_runtime *rt = recorder->runtime;
+  const char *what = "step: joining the branch of plans and buffers on demand, or the fetch of the next step";
+  char cause[400];
+  strncpy(cause, cgr_last_message(), sizeof cause - 1);
+  cause[sizeof cause - 1] = 0;
+  cgr__range_begin(rt, CGR__RANGE_EPILOGUE);
+  int error = join_all(recorder, &what);
+  if (!error && !recorder->base.capture && (recorded != CGR_OK || args->empty)) {
+    what = "step: zeroing the workspaces of backends"; /* whoever sees the step complete finds zeros */
+    error = cgr__backend_plans_clear(rt, recorder->base.stream);
+  }
+  if (!error) {
+    what = "step: enqueuing the epilogue";
+    args->abandon = recorded != CGR_OK;
+    error = rt->dev->ops->launch(rt->dev, &cgr__kernel_epilogue, args, recorder->base.stream);
+  }
+  cgr__range_end(rt);
+  if (!error)
+    *outcome = recorded == CGR_OK ? CGR__OUTCOME_WHOLE : CGR__OUTCOME_ABANDONED;
+  cgr_status ended = cgr__runtime_device_error(rt, error, recorded == CGR_OK ? what : cause);
+  return recorded == CGR_OK || ended == CGR_ERROR_DEAD ? ended : cgr__fail(recorded, "%s", cause);
+}
+
+/* What comes next on the stream begins where the prologue ends. */
+static cgr_status enqueue_prologue(cgr_runtime *rt, const cgr__enqueue *enqueue, const cgr__step_args *args) {
+  cgr_phase next = rt->lane.staged_args.num_buffers > 0 ? CGR_PHASE_STAGED : CGR_PHASE_RECORD;
+  const char *what = "step: enqueuing the prologue";
+  cgr__range_begin(rt, CGR__RANGE_PROLOGUE);
+  int error = cgr__timing_begin(rt, enqueue->stream, &what);
+  if (!error)
+    error = rt->dev->ops->launch(rt->dev, &cgr__kernel_prologue, args, enqueue->stream);
+  if (!error)
+    error = cgr__timing_stamp(rt, enqueue->stream, cgr__stamp_between(CGR_PHASE_PROLOGUE, next), &what);
+  cgr__range_end(rt);
+  return cgr__runtime_device_error(rt, error, what);
+}
+
+cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome) {
+  cgr__step_recorder *recorder = &rt->recorder;
+  cgr__step_args args = step_args(rt, enqueue);
+  set_recorder(recorder, rt, enqueue);
+  *outcome = CGR__OUTCOME_BROKEN;
+  CGR__TRY(enqueue_prologue(rt, enqueue, &args));
+  cgr_status recorded = enqueue_metadata(recorder, enqueue->record != NULL);
+  if (recorded != CGR_OK && !gives_up(recorded))
+    return recorded;
+  if (recorded == CGR_OK)
+    recorded = run_record(recorder, enqueue);
+  if (enqueue->capture && !enqueue->capture->open)
+    return recorded; /* nothing captures any more: the epilogue would run */
+  return end_step(recorder, &args, recorded, outcome);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- pieces */
+
+cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome) {
+  cgr__step_recorder *recorder = &rt->recorder;
+  int error;
+  set_recorder(recorder, rt, enqueue);
+  recorder->base.pieces = NULL;
+  *outcome = CGR__OUTCOME_BROKEN;
+  bool was_inside = cgr__step_enter(rt);
+  cgr_status status = cgr__graphs_launch_breaks(&rt->graphs, entry, &recorder->base, &error);
+  cgr__step_leave(rt, was_inside);
+  if (error)
+    return cgr__runtime_device_error(rt, error, "cgr_step_launch: launching what is between two pieces, or a piece");
+  if (status == CGR_OK) {
+    *outcome = CGR__OUTCOME_WHOLE;
+    return CGR_OK;
+  }
+  cgr__step_args args = step_args(rt, enqueue);
+  return end_step(recorder, &args, status, outcome);
+}

@@ -1,0 +1,93 @@
+/* cgr_record_merge: checks the struct of the engine and enqueues the kernel. */
+#include "kernels/merge.h"
+#include "runtime/record/overlap.h"
+#include "runtime/runtime.h"
+
+#define FUNCTION "cgr_record_merge"
+enum { MAX_HEAD_DIM = 1024 };
+
+enum { A, B, A_LSE, B_LSE, OUT, LSE, NUM_TENSORS };
+
+static cgr_status check_overlaps(const cgr__tensor *t) {
+  for (int i = A; i <= B_LSE; i++) {
+    CGR__TRY(cgr__tensor_check_apart(FUNCTION, &t[OUT], &t[i], i == A || i == B));
+    CGR__TRY(cgr__tensor_check_apart(FUNCTION, &t[LSE], &t[i], i == A_LSE || i == B_LSE));
+  }
+  return cgr__tensor_check_apart(FUNCTION, &t[LSE], &t[OUT], false);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- checks */
+
+static cgr_status check_numbers(const cgr_recorder *recorder, const cgr_merge *m) {
+  if (recorder->in_plan)
+    return cgr__fail(CGR_ERROR_STATE, FUNCTION ": called inside a backend's plan, expected a call outside of it");
+  if (m->num_heads < 1 || m->num_heads > CGR__MAX_Q_HEADS)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": num_heads is %d, expected 1 .. %d", m->num_heads, CGR__MAX_Q_HEADS);
+  if (m->head_dim < CGR__MERGE_UNIT || m->head_dim > MAX_HEAD_DIM || m->head_dim % CGR__MERGE_UNIT != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": head_dim is %d, expected a multiple of %d, %d .. %d", m->head_dim,
+                     CGR__MERGE_UNIT, CGR__MERGE_UNIT, MAX_HEAD_DIM);
+  return cgr__check_unused(FUNCTION ": reserved", m->reserved);
+}
+
+static cgr_status check_dtype(const cgr_view *view, const char *name) {
+  if (view->dtype == CGR_DTYPE_FP32 || view->dtype == CGR_DTYPE_FP16 || view->dtype == CGR_DTYPE_BF16)
+    return CGR_OK;
+  return cgr__fail(cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
+                   FUNCTION ": %s.dtype is %s (%d), expected fp32, fp16 or bf16", name, cgr_dtype_name((cgr_dtype)view->dtype),
+                   view->dtype);
+}
+
+static cgr_status check_views(const cgr_recorder *recorder, const cgr_merge *m, cgr__tensor *t) {
+  static const char *const names[NUM_TENSORS] = { "a", "b", "a_lse", "b_lse", "out", "lse" };
+  const cgr_view *const views[NUM_TENSORS] = { &m->a, &m->b, &m->a_lse, &m->b_lse, &m->out, &m->lse };
+  const int32_t tokens = recorder->key.num_tokens;
+  for (int i = 0; i < NUM_TENSORS; i++) {
+    const bool is_lse = i == A_LSE || i == B_LSE || i == LSE;
+    if (!is_lse)
+      CGR__TRY(check_dtype(views[i], names[i]));
+    t[i].view = views[i];
+    t[i].extent = is_lse ? cgr__extent_of_lse(names[i], tokens, m->num_heads)
+                         : cgr__extent_of(names[i], views[i]->dtype, tokens, m->num_heads, m->head_dim);
+    if (i != LSE || views[i]->data)
+      CGR__TRY(cgr__extent_check(FUNCTION, views[i], &t[i].extent));
+  }
+  return check_overlaps(t);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- enqueue */
+
+/* A graph holds what its merges read and write. */
+static cgr_status hold_views(const cgr_recorder *recorder, const cgr__tensor *t) {
+  for (int i = 0; recorder->capture && i < NUM_TENSORS; i++)
+    if (t[i].view->data)
+      CGR__TRY(cgr__capture_hold_address(recorder->capture, t[i].view->data));
+  return CGR_OK;
+}
+
+static cgr_status enqueue(cgr__step_recorder *rec, const cgr_merge *m) {
+  cgr_runtime *rt = rec->runtime;
+  cgr__merge_args args = { .a = m->a, .b = m->b, .out = m->out, .a_lse = m->a_lse, .b_lse = m->b_lse, .lse = m->lse };
+  args.counts = rt->lane.args.buffers.counts;
+  args.num_tokens = rec->base.key.num_tokens;
+  args.num_heads = m->num_heads;
+  args.head_dim = m->head_dim;
+  cgr__recorder_range_begin(&rec->base, CGR__RANGE_MERGE);
+  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_merge, &args, rec->base.stream);
+  cgr__recorder_range_end(&rec->base);
+  return cgr__runtime_device_error(rt, error, FUNCTION ": enqueuing the merge");
+}
+
+static cgr_status record_merge(cgr__step_recorder *rec, const cgr_merge *merge) {
+  cgr_merge m;
+  cgr__tensor tensors[NUM_TENSORS];
+  CGR__TRY(cgr__sized_read(FUNCTION ": merge", merge, &m, sizeof m));
+  CGR__TRY(check_numbers(&rec->base, &m));
+  CGR__TRY(check_views(&rec->base, &m, tensors));
+  CGR__TRY(hold_views(&rec->base, tensors));
+  return enqueue(rec, &m);
+}
+
+cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *merge) {
+  CGR__TRY(cgr__recorder_check(recorder, FUNCTION));
+  return cgr__recorder_latch(recorder, record_merge((cgr__step_recorder *)(void *)recorder, merge));
+}

@@ -1,0 +1,104 @@
+/* What the calls of `record` become.
+ *
+ *   eager.c      enqueues one step through `record`       attention.c      cgr_record_attention
+ *   merge.c      cgr_record_merge                         values.c         cgr_record_check_values
+ *   native.c     the library's own backend                backend_plans.c  plans, states of all backends
+ *   layers.c     what a step asks of its layers           extent.c         what views must hold
+ *   overlap.c    views that share memory                  bounds.c         a step's longest lengths, its decodes */
+#ifndef CGR_RUNTIME_RECORD_RECORD_H
+#define CGR_RUNTIME_RECORD_RECORD_H
+
+#include "runtime/runtime.h"
+
+/* -------------------------------------------------------------------------------------------------------------------- eager.c */
+
+/* What an eager step or a capture enqueues. */
+typedef struct cgr__enqueue {
+  cgr_key key;
+  cudaStream_t stream;
+  cgr_record_function record; /* NULL: nothing between prologue and epilogue */
+  void *engine;
+  cgr__open_capture *capture;         /* NULL: the step executes */
+  bool empty;                         /* what its slot holds does not count */
+  int32_t real_tokens, real_requests; /* -1 in a capture */
+  const cgr__composition *batch;      /* NULL: in a capture, or without requests */
+  const cgr__graph_entry *entry;      /* whose states the backends use; NULL: those of eager steps */
+} cgr__enqueue;
+
+/* How far it got. */
+typedef enum cgr__outcome {
+  CGR__OUTCOME_WHOLE,     /* the step is on its stream */
+  CGR__OUTCOME_ABANDONED, /* `record` or a call failed: the step is on its stream and will commit nothing */
+  CGR__OUTCOME_BROKEN     /* a call of the device failed: what is on the stream is no step */
+} cgr__outcome;
+
+/* Enqueues a whole step: prologue; plans and buffers on demand on a side branch; `record`, epilogue. */
+cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome);
+
+/* What follows the first piece of a PIECEWISE step: calls, and the other pieces. */
+cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome);
+
+/* The step waits for the branch of plans and buffers on demand, if it has not yet: before the first kernel that reads them. */
+cgr_status cgr__join_branch(cgr__step_recorder *recorder);
+/* From here on the next step's slot is fetched beside this one. */
+cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
+
+/* ------------------------------------------------------------------------------------------------------------------- native.c */
+
+/* The functions of the library's own backend that are called in steps. */
+void cgr__native_complete(cgr_backend *backend);
+/* The arguments of the append kernel, for an attention call of a layer with a cache. */
+cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cgr_attention *attention);
+/* Enqueues that kernel on the recorder's stream. */
+cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args, int32_t layer);
+
+/* ------------------------------------------------------------------------------------------------------------------- layers.c */
+
+/* What a step asks of a layer. */
+typedef enum cgr__layer_need {
+  CGR__LAYER_STAYS_OUT, /* nothing: it must not be called */
+  CGR__LAYER_WORKS,     /* to attend, or at least to append for an attention of the engine's own */
+  CGR__LAYER_ATTENDS,   /* to attend over the step's own k and v */
+  CGR__LAYER_READS,     /* to attend over what steps of its own set have appended */
+  CGR__LAYER_FILLS,     /* to append; it may attend, too */
+  CGR__LAYER_MAY_READ   /* nothing: it may attend */
+} cgr__layer_need;
+cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set);
+/* Checks that `record` has done what the step asks of each layer. */
+cgr_status cgr__check_layers(const cgr__step_recorder *recorder);
+/* How many layers `record` must come to. */
+int32_t cgr__count_layers(const cgr_runtime *rt, int32_t set);
+/* Whether the call may be made for its layer, with its flags, in this step. */
+cgr_status cgr__check_layer_call(const cgr__step_recorder *recorder, const cgr_attention *attention);
+
+/* ------------------------------------------------------------------------------------------------------------ backend_plans.c */
+
+/* Places what backends keep in the host's memory (cgr__setup_backend_plans_layout). */
+void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory);
+/* Makes the backends' states for a graph that has none; NULL: for eager steps, unless they have been made. */
+cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *entry);
+void cgr__backend_plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry);
+/* Whether any backend has states to destroy. */
+bool cgr__backend_plans_has_states(const cgr_runtime *rt);
+/* Destroys the states of graphs that no longer exist. */
+void cgr__backend_plans_sweep(cgr_runtime *rt);
+void cgr__backend_plans_destroy_all(cgr_runtime *rt);
+/* Plans a checked step on the host, into its slot. `*bytes`: what travels; `*staged`: bits of the header. */
+cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
+                                      uint64_t *bytes);
+/* Enqueues, on the recorder's stream, the plans of the backends with PLANS_FIRST, or of the others. */
+cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first);
+/* Zeroes the workspaces after a step that was given up. */
+int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream);
+void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);
+
+/* ------------------------------------------------------------------------------------------------------------------- bounds.c */
+
+/* The lengths of a batch in the length set of its tokens, which they include; returns the longest, at least 1.
+ * `seq_lens`: NULL or [num_requests]. A batch of NULL is empty: it counts as one request of one token, its padding. */
+int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t set, int32_t *seq_lens);
+int32_t cgr__longest_query(const cgr__composition *batch);
+/* The number of decodes, which come first, and of their tokens; -1 if no backend in use has a reorder_threshold. */
+int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__composition *batch, int32_t *num_tokens);
+
+#endif

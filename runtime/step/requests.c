@@ -1,0 +1,112 @@
+/* Request rows: the calls of cgr.h over requests/. */
+#include "runtime/runtime.h"
+
+/* The rows of the prepared step are taken: if one lost a page now, that step would still write the page, while last_seq already
+ * lets another request have it. */
+static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function, int32_t row) {
+  const cgr__prepared *prepared = &rt->lane.prepared;
+  const cgr__composition *batch = prepared->batch.composition;
+  bool is_in = prepared->ticket != 0 && prepared->batch.standing && rt->rows.row[row].position >= 0;
+  for (int32_t i = 0; !is_in && prepared->ticket != 0 && !prepared->batch.standing && i < batch->num_requests; i++)
+    is_in = batch->rows[i] == row;
+  if (is_in)
+    return cgr__fail(CGR_ERROR_STATE, "%s: row %d is in the prepared step, expected the step to be launched or cancelled first",
+                     function, row);
+  return CGR_OK;
+}
+
+static cgr_status check_row(cgr_runtime *rt, const char *function, int32_t row) {
+  CGR__TRY(cgr__runtime_check_outside(rt, function));
+  return cgr__rows_check(&rt->rows, function, row);
+}
+
+cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row) {
+  CGR__ONE_THREAD(runtime, "cgr_request_open");
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_open"));
+  CGR__REQUIRE(row, "cgr_request_open");
+  return cgr__rows_open(&runtime->rows, tag, row);
+}
+
+cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row) {
+  CGR__ONE_THREAD(runtime, "cgr_request_close");
+  CGR__TRY(check_row(runtime, "cgr_request_close", row));
+  CGR__TRY(check_not_prepared(runtime, "cgr_request_close", row));
+  return cgr__rows_close(&runtime->rows, row);
+}
+
+/* That no step of another request is still at work in these pages. */
+static cgr_status check_free(cgr_runtime *rt, int32_t row, int32_t group, int32_t first, const int32_t *pages, int32_t count) {
+  uint64_t completed = cgr__ring_completed(&rt->lane.ring);
+  cgr_status status = cgr__ledger_check_pages(&rt->rows, row, group, first, pages, count, completed);
+  return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, status);
+}
+
+cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
+                                 int32_t count) {
+  CGR__ONE_THREAD(runtime, "cgr_request_set_pages");
+  CGR__TRY(check_row(runtime, "cgr_request_set_pages", row));
+  CGR__TRY(cgr__rows_check_group(&runtime->rows, "cgr_request_set_pages", group));
+  if (cgr__rows_replaces_pages(&runtime->rows, row, group, first, pages, count))
+    CGR__TRY(check_not_prepared(runtime, "cgr_request_set_pages", row));
+  if (runtime->checks)
+    CGR__TRY(check_free(runtime, row, group, first, pages, count));
+  return cgr__rows_set_pages(&runtime->rows, row, group, first, pages, count);
+}
+
+cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count) {
+  CGR__ONE_THREAD(runtime, "cgr_request_drop_pages");
+  CGR__TRY(check_row(runtime, "cgr_request_drop_pages", row));
+  CGR__TRY(cgr__rows_check_group(&runtime->rows, "cgr_request_drop_pages", group));
+  CGR__TRY(check_not_prepared(runtime, "cgr_request_drop_pages", row));
+  return cgr__rows_drop_pages(&runtime->rows, row, group, first, count);
+}
+
+cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens) {
+  CGR__ONE_THREAD(runtime, "cgr_request_set_length");
+  CGR__TRY(check_row(runtime, "cgr_request_set_length", row));
+  CGR__TRY(check_not_prepared(runtime, "cgr_request_set_length", row));
+  return cgr__rows_set_length(&runtime->rows, row, num_tokens);
+}
+
+cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens) {
+  CGR__ONE_THREAD(runtime, "cgr_request_set_other_length");
+  CGR__TRY(check_row(runtime, "cgr_request_set_other_length", row));
+  CGR__TRY(check_not_prepared(runtime, "cgr_request_set_other_length", row));
+  return cgr__rows_set_other_length(&runtime->rows, row, set, num_tokens);
+}
+
+cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info) {
+  CGR__ONE_THREAD(runtime, "cgr_request_get_info");
+  cgr_request_info full = CGR_REQUEST_INFO_INIT;
+  CGR__TRY(cgr__runtime_check(runtime, "cgr_request_get_info"));
+  CGR__TRY(cgr__sized_check("cgr_request_get_info: info", info));
+  if (row < 0 || row >= runtime->rows.max_rows)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_get_info: row is %d, expected 0 .. %d", row,
+                     runtime->rows.max_rows - 1);
+  cgr__rows_settle(&runtime->rows);
+  cgr__members_settle(&runtime->rows, row);
+  const cgr__row *entry = &runtime->rows.row[row];
+  full.last_seq = entry->last_seq;
+  full.open = entry->open;
+  if (entry->open) {
+    full.num_tokens = entry->computed;
+    full.has_token = entry->has_token;
+    full.tag = entry->tag;
+    for (int32_t set = 1; set < runtime->setup.config.num_length_sets; set++)
+      full.other_lengths[set] = cgr__rows_other_length(&runtime->rows, row, set);
+  }
+  cgr__sized_write(info, &full, sizeof full);
+  return CGR_OK;
+}
+
+cgr_status cgr_request_get_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t *first, int32_t *end) {
+  CGR__ONE_THREAD(runtime, "cgr_request_get_pages");
+  CGR__TRY(cgr__runtime_check(runtime, "cgr_request_get_pages"));
+  CGR__REQUIRE(first, "cgr_request_get_pages");
+  CGR__REQUIRE(end, "cgr_request_get_pages");
+  CGR__TRY(cgr__rows_check(&runtime->rows, "cgr_request_get_pages", row));
+  CGR__TRY(cgr__rows_check_group(&runtime->rows, "cgr_request_get_pages", group));
+  *first = runtime->rows.group[group].row[row].first;
+  *end = runtime->rows.group[group].row[row].end;
+  return CGR_OK;
+}

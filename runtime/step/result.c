@@ -1,0 +1,108 @@
+/* Results, without any synchronisation of the device. */
+#include "runtime/step/step.h"
+#include "runtime/report/ranges.h"
+
+uint64_t cgr_runtime_completed(cgr_runtime *runtime, int32_t lane) {
+  return cgr__runtime_is(runtime) && lane == 0 ? cgr__ring_completed(&runtime->lane.ring) : 0;
+}
+
+cgr_status cgr__see_losses(cgr_runtime *rt) {
+  cgr__lane *lane = &rt->lane;
+  if (cgr__ring_completed(&lane->ring) > lane->launched)
+    return cgr__runtime_die(rt, 0, "the device has completed a step that was never launched");
+  uint64_t generation = cgr__ring_generation(&lane->ring);
+  if (generation == lane->generation)
+    return CGR_OK;
+  lane->generation = generation;
+  lane->device_batch = 0;
+  cgr__changes_mark_all(&rt->rows);
+  return CGR_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- results */
+
+static cgr_guard guard_in(const cgr__result_record *record) {
+  return (cgr_guard){ record->error, record->error_row, record->error_index, 0, record->error_value };
+}
+
+static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uint64_t seq, cgr_step_result *result) {
+  const cgr__ring *ring = &rt->lane.ring;
+  const cgr__composition *batch = cgr__composition_of(&rt->lane.compositions, seq);
+  cgr_step_result full = CGR_STEP_RESULT_INIT;
+  full.num_requests = record->num_requests;
+  full.num_steps = 1;
+  full.token_stride = rt->setup.limits.token_stride;
+  full.seq = seq;
+  full.rows = batch ? batch->rows : NULL;
+  full.tags = batch ? batch->tags : NULL;
+  full.num_tokens = cgr__ring_result_counts(ring, record);
+  full.tokens = cgr__ring_result_tokens(ring, record);
+  full.values = rt->setup.limits.value_words > 0 ? cgr__ring_result_values(ring, record) : NULL;
+  full.guard = guard_in(record);
+  if (result->size == sizeof full)
+    *result = full;
+  else
+    cgr__sized_write(result, &full, sizeof full);
+}
+
+/* Keeps it for the flight recorder, once. */
+static void keep_guard(cgr__kept_guards *guards, uint64_t seq, const cgr_guard *guard) {
+  for (int i = 0; i < CGR__KEPT_GUARDS; i++)
+    if (guards->kept[i].seq == seq)
+      return;
+  guards->kept[guards->count++ % CGR__KEPT_GUARDS] = (struct cgr__kept_guard){ seq, *guard };
+}
+
+#define REFUSED "step %llu: a guard on the device refused a %s at row %d, index %d: "
+
+static cgr_status fail_of_guard(uint64_t seq, const cgr__result_record *record) {
+  const char *name = cgr_guard_error_name((cgr_guard_error)record->error);
+  const unsigned long long step = seq;
+  const long long value = record->error_value;
+  const int32_t row = record->error_row, index = record->error_index;
+  if (record->error != CGR_GUARD_COUNT)
+    return cgr__fail(CGR_ERROR_STEP, REFUSED "%lld", step, name, row, index, value);
+  if (index < 2)
+    return cgr__fail(CGR_ERROR_STEP, REFUSED "%lld %s, expected 0 to what the step was launched for: it ran without any", step,
+                     name, row, index, value, index == 0 ? "requests" : "tokens");
+  return cgr__fail(CGR_ERROR_STEP,
+                   REFUSED
+                   "query_start_loc[%d] is %lld, expected 0 first, no more new tokens of a request than the step was launched "
+                   "for, and the step's tokens last: it ran without requests",
+                   step, name, row, index, index - 2, value);
+}
+
+static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
+  const cgr__result_record *record = cgr__ring_result(&rt->lane.ring, seq);
+  if (seq > rt->collected)
+    rt->collected = seq;
+  if (result)
+    fill_in(rt, record, seq, result);
+  if (record->error == CGR_GUARD_NONE)
+    return CGR_OK;
+  const cgr_guard guard = guard_in(record);
+  keep_guard(&rt->guards, seq, &guard);
+  return cgr__fail_in("cgr_step_wait", fail_of_guard(seq, record));
+}
+
+static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
+  CGR__TRY(cgr__wait_timeout(rt, "cgr_step_wait", &timeout_ms));
+  if (result)
+    CGR__TRY(cgr__sized_check("cgr_step_wait: result", result));
+  CGR__TRY(cgr__check_seq(rt, "cgr_step_wait", seq));
+  CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms));
+  if (rt->checks) {
+    cgr__reserved_look(rt);
+    cgr__starts_look(rt);
+  }
+  return report_result(rt, seq, result);
+}
+
+cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
+  CGR__ONE_THREAD(runtime, "cgr_step_wait");
+  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_step_wait", lane));
+  cgr__range_begin_number(runtime, CGR__RANGE_WAIT, seq);
+  cgr_status status = wait_for_step(runtime, seq, timeout_ms, result);
+  cgr__range_end(runtime);
+  return status;
+}

@@ -1,0 +1,143 @@
+/* Fills the slots of a step with what has changed since the device was last told, and nothing else. Part of the hot path: no
+ * allocation, lock, wait or environment below this line. */
+#include <string.h>
+
+#include "runtime/record/record.h"
+#include "runtime/step/step.h"
+
+/* All of a header but its number, which is stored when the slot is committed. */
+static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot) {
+  slot->batch_seq = rt->lane.device_batch;
+  slot->generation = rt->lane.generation;
+  slot->num_requests = 0;
+  slot->num_tokens = 0;
+  slot->num_changes = 0;
+  slot->num_edits = 0;
+  slot->num_ids = 0;
+  slot->flags = 0;
+  slot->staged = 0;
+}
+
+void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot) {
+  stage_header(rt, slot);
+  cgr__ring_batch(&rt->lane.ring, slot)[0] = 0; /* query_start_loc of no requests */
+  slot->flags = CGR__SLOT_BATCH;
+}
+
+uint64_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot) {
+  if (rt->rows.num_dirty > 0)
+    slot->num_changes = cgr__changes_collect(&rt->rows, cgr__ring_changes(&rt->lane.ring, slot), rt->setup.config.max_changes);
+  return sizeof *slot + (uint64_t)slot->num_changes * sizeof(cgr__change);
+}
+
+/* The slots are only read: one that was committed is the device's until its step has completed, and a step that was given up must
+ * find its changes there, or it writes the pages that its rows had before. */
+void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last) {
+  for (uint64_t seq = first; seq <= last; seq++) {
+    cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, seq);
+    cgr__changes_restore(&rt->rows, cgr__ring_changes(&rt->lane.ring, slot), slot->num_changes);
+  }
+}
+
+/* Steps without requests that must carry changes ahead, because one slot does not hold them all. */
+static int64_t count_applies(const cgr_runtime *rt) {
+  if (rt->rows.num_dirty == 0 || rt->rows.dirty_words <= rt->setup.config.max_changes)
+    return 0;
+  int64_t words = cgr__changes_pending(&rt->rows); /* dirty_words may be more */
+  return words > 0 ? (words - 1) / rt->setup.config.max_changes : 0;
+}
+
+/* All slots of the launch must be free; with changes ahead it takes at most depth - 1, so the step before keeps its result. */
+static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
+  int32_t depth = (int32_t)rt->lane.ring.depth;
+  if (applies > depth - 2)
+    return cgr__fail(CGR_ERROR_CHANGES_PENDING,
+                     "cgr_step_prepare: %lld changed words are pending, expected at most %lld (max_changes, ring_depth): call "
+                     "cgr_runtime_flush",
+                     (long long)cgr__changes_pending(&rt->rows), (long long)(depth - 1) * rt->setup.config.max_changes);
+  if (!cgr__ring_acquire(&rt->lane.ring, rt->lane.launched + 1 + (uint64_t)applies))
+    return cgr__ring_refuse(&rt->lane.ring, "cgr_step_prepare", rt->lane.launched + 1 + (uint64_t)applies);
+  return CGR_OK;
+}
+
+/* Rows, query_start_loc and flags of this step's requests, packed. */
+static uint64_t stage_batch(const cgr_runtime *rt, const cgr__composition *batch, cgr__slot_header *slot) {
+  int32_t n = batch->num_requests, start = 0;
+  int32_t *rows = cgr__ring_batch(&rt->lane.ring, slot);
+  int32_t *starts = rows + n, *flags = starts + n + 1;
+  memcpy(rows, batch->rows, (size_t)n * sizeof *rows);
+  memcpy(flags, batch->flags, (size_t)n * sizeof *flags);
+  for (int32_t i = 0; i < n; i++) {
+    starts[i] = start;
+    start += batch->query_lens[i];
+  }
+  starts[n] = start;
+  slot->flags |= CGR__SLOT_BATCH;
+  return (uint64_t)(3 * n + 1) * 4;
+}
+
+static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32_t count, cgr__slot_header *slot) {
+  memcpy(cgr__ring_tokens(&rt->lane.ring, slot), tokens, (size_t)count * sizeof *tokens);
+  slot->flags |= CGR__SLOT_TOKENS;
+  return (uint64_t)count * 4;
+}
+
+/* The standing batch: edits of what the device has, or the whole batch; and its tokens, if any. */
+static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header *slot) {
+  const cgr__ring *ring = &rt->lane.ring;
+  bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_applies > 0;
+  uint64_t bytes = whole ? stage_batch(rt, prepared->batch.composition, slot) : 0;
+  slot->num_edits =
+      cgr__standing_edits(&rt->rows, whole, cgr__ring_edits(ring, slot), cgr__ring_tokens(ring, slot), &slot->num_ids);
+  if (slot->num_edits > 0)
+    slot->flags |= CGR__SLOT_EDITS;
+  prepared->batch_staged = slot->flags != 0;
+  return bytes + (uint64_t)slot->num_edits * sizeof(cgr__edit) + (uint64_t)slot->num_ids * 4;
+}
+
+/* A batch that was given whole. */
+static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared, cgr__slot_header *slot) {
+  const cgr__checked_batch *checked = &prepared->batch;
+  uint64_t bytes = 0;
+  prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || prepared->num_applies > 0;
+  if (prepared->batch_staged)
+    bytes += stage_batch(rt, checked->composition, slot);
+  if (batch->tokens && checked->num_tokens > 0)
+    bytes += stage_tokens(rt, batch->tokens, checked->num_tokens, slot);
+  return bytes;
+}
+
+/* That no two rows use one page as no two may. */
+static cgr_status check_pages(cgr_runtime *rt, const cgr__prepared *prepared) {
+  cgr_status status = cgr__ledger_check_step(&rt->rows, &prepared->batch, prepared->seq);
+  return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, cgr__fail_in("cgr_step_prepare", status));
+}
+
+cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared) {
+  const cgr__checked_batch *checked = &prepared->batch;
+  int64_t applies = count_applies(rt);
+  CGR__TRY(check_slots(rt, applies));
+  prepared->num_applies = (int32_t)applies;
+  prepared->seq = rt->lane.launched + 1 + (uint64_t)applies;
+  prepared->bytes = 0;
+  if (rt->checks)
+    CGR__TRY(check_pages(rt, prepared));
+  cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
+  uint64_t plans = 0;
+  if (rt->flags & CGR__RUNTIME_PLANS_ON_HOST) /* first: a plan that fails leaves nothing behind */
+    CGR__TRY(cgr__backend_plans_on_host(rt, prepared, slot, &plans, &prepared->bytes));
+  for (uint64_t seq = rt->lane.launched + 1; seq < prepared->seq; seq++) {
+    cgr__stage_empty(rt, cgr__ring_slot(&rt->lane.ring, seq));
+    prepared->bytes += cgr__stage_changes(rt, cgr__ring_slot(&rt->lane.ring, seq));
+  }
+  stage_header(rt, slot);
+  slot->staged = plans;
+  prepared->bytes += cgr__stage_changes(rt, slot);
+  slot->num_requests = checked->num_requests;
+  slot->num_tokens = checked->num_tokens;
+  prepared->bytes += checked->standing ? stage_standing(rt, prepared, slot) : stage_given(rt, batch, prepared, slot);
+  slot->flags |= checked->append_first ? CGR__SLOT_APPEND_FIRST : 0;
+  if (batch->num_staged > 0)
+    prepared->bytes += cgr__stage_data(rt, batch, checked, slot);
+  return CGR_OK;
+}

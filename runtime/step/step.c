@@ -1,0 +1,368 @@
+/* The hot path: prepare, launch, cancel. No allocation, lock, wait, file or environment below this line; what an eager step
+ * enqueues is in eager.c, what a slot holds in stage.c, what becomes of a launch that fails in recover.c. */
+#include "runtime/report/report.h"
+#include "runtime/step/step.h"
+#include "runtime/report/ranges.h"
+
+/* --------------------------------------------------------------------------------------------------------------- prepare */
+
+/* Which of the reserved fields is set. */
+static cgr_status refuse_reserved(const cgr_batch *b) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } fields[] = {
+    { "lane", b->lane }, { "program", b->program }, { "common_prefix", b->common_prefix }, { "max_steps", b->max_steps }
+  };
+  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+    if (fields[i].value != 0)
+      return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: %s is %lld, expected 0 in this version", fields[i].name,
+                       (long long)fields[i].value);
+  return CGR_OK;
+}
+
+/* The arrays of a whole batch mean nothing for the standing one. */
+static cgr_status refuse_arrays(const cgr_batch *b) {
+  const struct {
+    const char *name;
+    const void *value;
+  } arrays[] = { { "rows", b->rows }, { "query_lens", b->query_lens }, { "tokens", b->tokens }, { "flags", b->flags } };
+  for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+    if (arrays[i].value)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: %s is %p, expected NULL with CGR_BATCH_STANDING (cgr_standing_set)",
+                       arrays[i].name, arrays[i].value);
+  return CGR_OK;
+}
+
+/* `*batch` becomes `copy` when the caller's struct is of another size. */
+static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
+  const cgr_batch *b = *batch;
+  if (!b || b->size != sizeof *b) {
+    CGR__TRY(cgr__sized_read("batch", b, copy, sizeof *copy));
+    *batch = b = copy;
+  }
+  if (b->lane | b->program | b->common_prefix | b->max_steps)
+    return refuse_reserved(b);
+  return b->num_requests == CGR_BATCH_STANDING ? refuse_arrays(b) : CGR_OK;
+}
+
+/* A batch that was given whole and does not just repeat the last. */
+static cgr_status validate(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
+  const cgr_config *c = &rt->setup.config;
+  return cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, set, c->max_requests, c->max_tokens, checked);
+}
+
+/* A batch of tokens of a length set after 0. */
+static cgr_status validate_other_set(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
+  if (batch->num_requests == CGR_BATCH_STANDING)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: variant is %u, of length set %d, expected one of set 0 for the standing batch", batch->variant, set);
+  return validate(rt, batch, set, checked);
+}
+
+/* Validates the batch and chooses its graph. `choice` may be an earlier one. */
+static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
+  if (batch->num_staged != 0)
+    CGR__TRY(cgr__staged_check(rt, batch));
+  int32_t set = batch->variant == 0 ? 0 : cgr__graphs_set_of(&rt->graphs, batch->variant);
+  if (set > 0)
+    CGR__TRY(validate_other_set(rt, batch, set, checked));
+  else if (batch->num_requests == CGR_BATCH_STANDING)
+    CGR__TRY(cgr__standing_validate(&rt->rows, rt->reorder_threshold, checked));
+  else if (!cgr__batch_is_known(&rt->rows, batch, checked))
+    CGR__TRY(validate(rt, batch, 0, checked));
+  if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
+    CGR__TRY(cgr__batch_check_order(checked->composition, rt->reorder_threshold));
+  const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
+                                   batch->variant };
+  if (!batch->forced_key && cgr__choice_holds(&rt->graphs, &shape, choice))
+    return CGR_OK;
+  return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);
+}
+
+static cgr_status choose(cgr_runtime *rt, const cgr_batch *batch, cgr_key *key) {
+  cgr_batch copy;
+  cgr__checked_batch checked;
+  cgr__choice choice = { .is_best = false };
+  CGR__REQUIRE(key, "cgr_step_choose");
+  CGR__TRY(read_batch(&batch, &copy));
+  CGR__TRY(check_and_choose(rt, batch, &checked, &choice));
+  *key = choice.key;
+  return CGR_OK;
+}
+
+cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key) {
+  CGR__ONE_THREAD(runtime, "cgr_step_choose");
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_choose"));
+  cgr__range_begin(runtime, CGR__RANGE_CHOOSE);
+  cgr_status status = choose(runtime, batch, key);
+  cgr__range_end(runtime);
+  return cgr__fail_in("cgr_step_choose", status);
+}
+
+/* What version 0.2 filled; a step lives between calls, so a shorter one would lose its ticket. */
+#define STEP_SIZE (offsetof(cgr_step, ticket) + sizeof(uint64_t))
+
+static bool has_step_size(const cgr_step *step) {
+  return step->size >= STEP_SIZE && step->size <= CGR__MAX_STRUCT && step->size % CGR__STRUCT_UNIT == 0;
+}
+
+static cgr_status check_step(const cgr_runtime *rt, const cgr_step *step) {
+  CGR__REQUIRE(step, "cgr_step_prepare");
+  if (!has_step_size(step))
+    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_step_prepare: step->size is %u, expected %zu: use CGR_STEP_INIT", step->size,
+                     sizeof *step);
+  if (rt->lane.prepared.ticket != 0)
+    return cgr__fail(CGR_ERROR_STATE,
+                     "cgr_step_prepare: a step is prepared already, expected it to be launched or cancelled first");
+  return CGR_OK;
+}
+
+/* A step that is refused because it lacks its graph has missed that graph. */
+static cgr_status refuse_choice(const cgr__prepared *prepared, cgr_status status) {
+  if (prepared->choice.missed)
+    prepared->choice.missed->misses++;
+  return status;
+}
+
+/* Only a step without requests runs without a graph and without `record`. */
+static cgr_status check_record(const cgr_runtime *rt, const cgr__prepared *prepared) {
+  if (rt->record || prepared->batch.num_requests == 0)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_STATE,
+                   "cgr_step_prepare: batch: %d request%s and %d token%s would run eagerly (%s), and there is no `record` to run "
+                   "yet, expected cgr_runtime_capture or cgr_runtime_warmup before",
+                   prepared->batch.num_requests, cgr__plural(prepared->batch.num_requests), prepared->batch.num_tokens,
+                   cgr__plural(prepared->batch.num_tokens), cgr_reason_name(prepared->choice.reason));
+}
+
+static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step) {
+  cgr_batch copy;
+  cgr__prepared *prepared = &rt->lane.prepared;
+  if (prepared->ticket == 0)
+    prepared->choice.missed = NULL; /* of the last step */
+  CGR__TRY(check_step(rt, step));
+  CGR__TRY(read_batch(&batch, &copy));
+  CGR__TRY(cgr__see_losses(rt));
+  if (rt->checks)
+    CGR__TRY(cgr__reserved_check(rt, "cgr_step_prepare"));
+  cgr_status chosen = check_and_choose(rt, batch, &prepared->batch, &prepared->choice);
+  if (chosen == CGR_OK && !prepared->choice.entry)
+    chosen = check_record(rt, prepared);
+  if (chosen != CGR_OK)
+    return refuse_choice(prepared, chosen);
+  cgr_status staged = cgr__stage_step(rt, batch, prepared);
+  if (staged != CGR_OK) {
+    prepared->choice.missed = NULL; /* the step that comes to it counts */
+    return staged;
+  }
+  prepared->batch.composition->uses++;
+  prepared->ticket = ++rt->tickets;
+  step->state = CGR_STEP_PREPARED;
+  step->reason = (int32_t)prepared->choice.reason;
+  step->lane = 0;
+  step->key = prepared->choice.key;
+  step->num_requests = prepared->batch.num_requests;
+  step->num_tokens = prepared->batch.num_tokens;
+  step->bytes_staged = prepared->bytes;
+  step->seq = 0;
+  step->ticket = prepared->ticket;
+  return CGR_OK;
+}
+
+#define MOST_PREFETCHED 16 /* lines */
+
+/* The device has read the slot since it was written, so stores would wait for line after line. A row usually has one change. */
+static void prefetch_changes(const cgr_runtime *rt, cgr__slot_header *slot) {
+  const cgr__slot_layout *layout = &rt->lane.ring.slot;
+  int64_t bytes = rt->rows.num_dirty * (int64_t)sizeof(cgr__change), room = layout->edits - layout->changes;
+  for (int64_t at = 0; at < bytes && at < room && at < MOST_PREFETCHED * CGR__LINE_BYTES; at += CGR__LINE_BYTES)
+    __builtin_prefetch((unsigned char *)cgr__ring_changes(&rt->lane.ring, slot) + at, 1);
+}
+
+/* In a loop of milliseconds every line is a miss, so all are requested together, not one by one as the code comes to them. */
+static void prefetch(const cgr_runtime *rt) {
+  const unsigned char *lane = (const unsigned char *)&rt->lane;
+  for (size_t at = 0; at < offsetof(cgr__lane, ring); at += CGR__LINE_BYTES)
+    __builtin_prefetch(lane + at, 1);
+  __builtin_prefetch(&rt->lane.ring, 1);
+  __builtin_prefetch(&rt->rows, 1);
+  __builtin_prefetch(&rt->rows.standing, 1);
+  __builtin_prefetch(&rt->rows.standing.first_special, 1);
+  __builtin_prefetch(&rt->graphs);
+  __builtin_prefetch(&rt->regions);
+  __builtin_prefetch(rt->dev);
+  __builtin_prefetch(rt->lane.prepared.choice.entry, 1);
+  __builtin_prefetch(rt->lane.ring.completion);
+  __builtin_prefetch(cgr__flight_at(&rt->flight, rt->flight.count), 1);
+  cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, rt->lane.launched + 1);
+  __builtin_prefetch(slot, 1);
+  if (rt->rows.num_dirty > 0)
+    prefetch_changes(rt, slot);
+}
+
+/* No record of a refusal after which cgr_step_prepare_wait comes back with the same batch. */
+static void tell_refused(cgr_runtime *rt, uint64_t began, cgr_status status) {
+  bool repeats = (rt->flags & CGR__RUNTIME_REPEATS) && (status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING);
+  cgr__fail_in("cgr_step_prepare", status);
+  if (!repeats)
+    cgr__flight_refused(rt, began, status);
+}
+
+cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
+  CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_prepare"));
+  uint64_t began = cgr__ticks();
+  prefetch(runtime);
+  cgr__range_begin(runtime, CGR__RANGE_PREPARE);
+  cgr_status status = prepare(runtime, batch, step);
+  cgr__range_end_prepare(runtime, status);
+  if (status == CGR_OK)
+    cgr__flight_prepared(runtime, began);
+  else
+    tell_refused(runtime, began, status);
+  cgr__runtime_leave(runtime);
+  return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- launch */
+
+/* The prepared step itself; its number is committed. */
+static cgr_status launch_step(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
+  const cgr__prepared *p = &rt->lane.prepared;
+  cgr__graph_entry *entry = p->choice.entry;
+  cgr__ring_commit(cgr__ring_slot(&rt->lane.ring, p->seq), p->seq);
+  fate->seq = p->seq;
+  if (entry) {
+    int error = cgr__graphs_launch(&rt->graphs, entry, p->batch.num_requests, p->seq, stream);
+    if (error)
+      return cgr__recover_replay(rt, error, stream, fate);
+    if (!entry->breaks)
+      return CGR_OK;
+  }
+  return cgr__launch_recorded(rt, stream, fate);
+}
+
+/* What a step is that cannot be launched. Only of a size that has room for its ticket. */
+static const char *cause_against(const cgr_runtime *rt, const cgr_step *step) {
+  if (step->ticket == 0 || step->state == CGR_STEP_NONE)
+    return "has never been prepared";
+  if (step->ticket >> CGR__TICKETS_BITS != rt->tickets >> CGR__TICKETS_BITS)
+    return "was prepared by another runtime";
+  switch (step->state) {
+  case CGR_STEP_LAUNCHED:
+    return "was launched already";
+  case CGR_STEP_CANCELLED:
+    return "was cancelled";
+  case CGR_STEP_ABANDONED:
+    return "was abandoned: its launch failed";
+  default:
+    return "is a copy of one that was launched or cancelled";
+  }
+}
+
+static cgr_status refuse_step(const cgr_runtime *rt, const cgr_step *step, const char *function) {
+  if (!has_step_size(step))
+    return cgr__fail(CGR_ERROR_STATE, "%s: step->size is %u, expected %zu: use CGR_STEP_INIT, then cgr_step_prepare", function,
+                     step->size, sizeof *step);
+  return cgr__fail(CGR_ERROR_STATE, "%s: step %s (state %s, seq %llu), expected %s", function, cause_against(rt, step),
+                   cgr_step_state_name((cgr_step_state)step->state), (unsigned long long)step->seq,
+                   rt->lane.prepared.ticket != 0 ? "the prepared one, which is another"
+                                                 : "a prepared one: call cgr_step_prepare");
+}
+
+static cgr_status check_prepared(cgr_runtime *rt, const cgr_step *step, const char *function) {
+  CGR__REQUIRE(step, function);
+  if (step->size >= STEP_SIZE && rt->lane.prepared.ticket != 0 && step->ticket == rt->lane.prepared.ticket)
+    return CGR_OK;
+  return refuse_step(rt, step, function);
+}
+
+/* Checks that can refuse the launch while the step stays prepared. */
+static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
+  const cgr__prepared *p = &rt->lane.prepared;
+  CGR__TRY(cgr__check_stream(rt, "cgr_step_launch", stream));
+  if (p->choice.entry)
+    CGR__TRY(cgr__graphs_check_fresh(&rt->graphs, p->choice.entry));
+  CGR__TRY(cgr__order_stream(rt, stream));
+  if (!rt->checks)
+    return CGR_OK;
+  CGR__TRY(cgr__reserved_copy(rt, stream));
+  return cgr__starts_copy(rt, stream); /* last: once it is enqueued, the step follows on its stream or is abandoned */
+}
+
+/* The step is on its stream: the host follows. */
+static void commit(cgr_runtime *rt, cudaStream_t stream) {
+  const cgr__prepared *p = &rt->lane.prepared;
+  bool standing = p->batch.standing;
+  cgr__composition *batch = standing ? cgr__standing_snapshot(&rt->rows, &rt->lane.compositions) : p->batch.composition;
+  cgr__launched(rt, p->seq, stream, batch);
+  if (p->batch_staged)
+    rt->lane.device_batch = p->seq;
+  if (standing) {
+    rt->lane.device_standing = rt->lane.device_batch;
+    cgr__standing_commit(&rt->rows, p->seq);
+  } else {
+    cgr__batch_commit(&rt->rows, &p->batch, p->seq);
+  }
+  if (p->choice.missed)
+    p->choice.missed->misses++;
+  if (p->choice.turned_down > 0)
+    rt->graphs.entry[p->choice.turned_down - 1].turned_down++;
+}
+
+static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
+  cgr__fate fate = { 0, false };
+  uint64_t began = cgr__flight_launching(rt);
+  cgr__prepared *prepared = &rt->lane.prepared;
+  rt->launching = true;
+  cgr_status status = check_launch(rt, stream);
+  if (status != CGR_OK)
+    return cgr__refuse_launch(rt, status);
+  if (prepared->num_applies > 0)
+    status = cgr__launch_applies(rt, stream, &fate);
+  if (status == CGR_OK)
+    status = launch_step(rt, stream, &fate);
+  rt->launching = false;
+  prepared->ticket = 0;
+  prepared->batch.composition->uses--;
+  if (status != CGR_OK) {
+    cgr__abandon(rt, step, &fate, began, status);
+    return status;
+  }
+  commit(rt, stream);
+  if (rt->checks)
+    cgr__starts_note(rt);
+  cgr__flight_launched(rt, began);
+  step->state = CGR_STEP_LAUNCHED;
+  step->seq = prepared->seq;
+  return CGR_OK;
+}
+
+cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream) {
+  CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_launch"));
+  cgr_status status = check_prepared(runtime, step, "cgr_step_launch");
+  if (status == CGR_OK) {
+    cgr__range_begin_prepared(runtime, CGR__RANGE_LAUNCH);
+    status = launch(runtime, step, stream);
+    cgr__range_end(runtime);
+  }
+  cgr__runtime_leave(runtime);
+  return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- cancel */
+
+cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step) {
+  CGR__ONE_THREAD(runtime, "cgr_step_cancel");
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_cancel"));
+  CGR__TRY(check_prepared(runtime, step, "cgr_step_cancel"));
+  cgr__prepared *prepared = &runtime->lane.prepared;
+  cgr__range_begin_prepared(runtime, CGR__RANGE_CANCEL);
+  cgr__unstage(runtime, runtime->lane.launched + 1, prepared->seq);
+  prepared->ticket = 0;
+  prepared->batch.composition->uses--;
+  cgr__flight_cancelled(runtime);
+  step->state = CGR_STEP_CANCELLED;
+  cgr__range_end(runtime);
+  return CGR_OK;
+}

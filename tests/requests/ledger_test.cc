@@ -1,0 +1,453 @@
+// The ledger of pages against a model that knows each token of each row: what rows may not do with their pages is refused by
+// name, and nothing else.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "requests/ledger.h"
+#include "requests/standing.h"
+#include "tests/requests/rig.h"
+
+namespace {
+
+using namespace cgr_test;
+
+enum { kRows = 5, kTokens = 64, kLength = 96 };
+
+std::vector<GroupSpec> Groups() {
+  GroupSpec full{ 16, 26 }, window{ 32, 18 }, encoder{ 16, 18 };
+  window.layers = { { 20, 0 } };
+  encoder.length_set = 1;
+  return { full, window, encoder };
+}
+
+// Rows with a ledger, used as a runtime does.
+struct Case {
+  Rows rows{ kRows, kLength, Groups(), kRows, kTokens, true };
+  Pool pool{ kRows, kTokens, 4 };
+  cgr__checked_batch checked;
+  uint64_t launched = 0, completed = 0;
+
+  cgr_status SetPages(int32_t row, int32_t group, int32_t first, const std::vector<int32_t> &pages) {
+    const auto count = static_cast<int32_t>(pages.size());
+    cgr_status status = cgr__ledger_check_pages(rows, row, group, first, pages.data(), count, completed);
+    return status == CGR_OK ? rows.SetPages(row, first, pages, group) : status;
+  }
+  // A row with the same numbers of pages in both groups of the sequences.
+  int32_t OpenWith(const std::vector<int32_t> &pages, const std::vector<int32_t> &windows) {
+    const int32_t row = rows.Open();
+    EXPECT_EQ(SetPages(row, 0, 0, pages), CGR_OK) << cgr_last_message();
+    EXPECT_EQ(SetPages(row, 1, 0, windows), CGR_OK) << cgr_last_message();
+    return row;
+  }
+  cgr_status Check(const Batch &batch, int32_t set = 0) {
+    EXPECT_EQ(pool.Validate(rows, batch.Get(), &checked, set), CGR_OK) << cgr_last_message();
+    return cgr__ledger_check_step(rows, &checked, launched + 1);
+  }
+  cgr_status Step(const Batch &batch, int32_t set = 0) {
+    const cgr_status status = Check(batch, set);
+    if (status == CGR_OK) {
+      pool.Prepare(&checked);
+      pool.Launch(rows, &checked, ++launched);
+    }
+    return status;
+  }
+  void SetLength(int32_t row, int32_t length) {
+    EXPECT_EQ(cgr__rows_set_length(rows, row, length), CGR_OK) << cgr_last_message();
+  }
+};
+
+TEST(Ledger, NamesTwoWritersOfAPage) {
+  Case c;
+  const int32_t a = c.OpenWith({ 2, 3 }, { 2 }), b = c.OpenWith({ 2, 3 }, { 3 });
+  EXPECT_EQ(c.Step(Batch::Prefill({ a }, { 20 })), CGR_OK);
+  c.SetLength(b, 20);
+  ExpectMessage(c.Check(Batch::Prefill({ b, a }, { 1, 1 })), CGR_ERROR_INVALID_ARGUMENT,
+                { "page 3 of group 0", "rows 0 and 1 in step 2" });
+  EXPECT_EQ(c.Step(Batch::Prefill({ b }, { 1 })), CGR_OK) << "it takes a place that nobody has";
+  ExpectMessage(c.Check(Batch::Prefill({ a }, { 1 })), CGR_ERROR_INVALID_ARGUMENT,
+                { "row 0 would write token 20 in step 3", "page 3 of group 0", "row 1 has" });
+  EXPECT_EQ(c.SetPages(a, 0, 1, { 4 }), CGR_OK) << "the copy of the page";
+  EXPECT_EQ(c.Step(Batch::Prefill({ b, a }, { 1, 1 })), CGR_OK);
+}
+
+TEST(Ledger, LetsAPrefixBeSharedInTheStepThatComputesIt) {
+  Case c;
+  const int32_t a = c.OpenWith({ 2, 3 }, { 2 }), b = c.OpenWith({ 2, 3, 4 }, { 2, 3 });
+  c.SetLength(b, 32);
+  EXPECT_EQ(c.Check(Batch::Prefill({ a, b }, { 32, 5 })), CGR_OK) << cgr_last_message();
+  EXPECT_EQ(c.Step(Batch::Prefill({ a }, { 10 })), CGR_OK) << "in chunks, and the other one waits";
+  EXPECT_EQ(c.Step(Batch::Prefill({ a, b }, { 22, 5 })), CGR_OK);
+  c.SetLength(a, 31);
+  ExpectMessage(c.Check(Batch::Prefill({ a }, { 1 })), CGR_ERROR_INVALID_ARGUMENT, { "row 1 has a token at that place" });
+}
+
+// Rows that have not had a step of their own yet rely on what they were given.
+TEST(Ledger, KnowsTokensThatRowsTookOverAndHaveNotUsed) {
+  Case c;
+  const int32_t a = c.OpenWith({ 2, 3 }, { 2 });
+  EXPECT_EQ(c.Step(Batch::Prefill({ a }, { 20 })), CGR_OK);
+  const int32_t b = c.OpenWith({ 2, 3 }, { 2 }), d = c.OpenWith({ 2, 3 }, { 2 });
+  c.SetLength(b, 20);
+  EXPECT_EQ(cgr__rows_close(c.rows, a), CGR_OK);
+  c.SetLength(d, 18);
+  ExpectMessage(c.Check(Batch::Prefill({ d }, { 1 })), CGR_ERROR_INVALID_ARGUMENT,
+                { "row 2 would write token 18", "page 3 of group 0", "row 1 has" });
+}
+
+TEST(Ledger, NamesAPageThatIsHandedOnTooEarly) {
+  Case c;
+  const int32_t a = c.OpenWith({ 2, 3 }, { 2 }), b = c.OpenWith({ 4 }, { 3 });
+  EXPECT_EQ(c.Step(Batch::Prefill({ a, b }, { 20, 4 })), CGR_OK);
+  EXPECT_EQ(c.rows.DropPages(a, 1, 1, 0), CGR_OK);
+  ExpectMessage(c.SetPages(b, 0, 1, { 3 }), CGR_ERROR_STATE,
+                { "pages[0] is 3 of group 0", "(row 0) until step 1", "has not completed (0 has)", "row 1" });
+  EXPECT_EQ(c.SetPages(a, 0, 1, { 3 }), CGR_OK) << "its own";
+  EXPECT_EQ(cgr__rows_close(c.rows, a), CGR_OK);
+  const int32_t again = c.rows.Open();
+  EXPECT_EQ(again, a);
+  ExpectMessage(c.SetPages(again, 1, 0, { 2 }), CGR_ERROR_STATE, { "group 1", "(row 0) until step 1" });
+  c.completed = 1;
+  EXPECT_EQ(c.SetPages(again, 1, 0, { 2 }), CGR_OK);
+  EXPECT_EQ(c.SetPages(b, 0, 1, { 3 }), CGR_OK);
+}
+
+// The pages of a request that never had a step are free at once; so are those that another row still has.
+TEST(Ledger, LetsUnusedAndSharedPagesGo) {
+  Case c;
+  const int32_t a = c.OpenWith({ 2, 3 }, { 2 });
+  EXPECT_EQ(c.Step(Batch::Prefill({ a }, { 32 })), CGR_OK);
+  const int32_t b = c.OpenWith({ 2, 3, 4 }, { 2, 3 });
+  EXPECT_EQ(cgr__rows_close(c.rows, a), CGR_OK);
+  const int32_t d = c.OpenWith({ 2, 3 }, { 2 });
+  EXPECT_EQ(cgr__rows_close(c.rows, b), CGR_OK);
+  EXPECT_EQ(c.SetPages(d, 0, 2, { 4 }), CGR_OK) << cgr_last_message();
+  EXPECT_EQ(cgr__rows_close(c.rows, d), CGR_OK);
+  const int32_t e = c.rows.Open();
+  ExpectMessage(c.SetPages(e, 0, 0, { 2 }), CGR_ERROR_STATE, { "until step 1" });
+}
+
+TEST(Ledger, SeesTheStandingBatchAndOtherSets) {
+  Case c;
+  const int32_t a = c.OpenWith({ 2 }, { 2 }), b = c.OpenWith({ 2 }, { 3 }), token = 7;
+  for (int32_t row : { a, b })
+    EXPECT_EQ(cgr__standing_put(c.rows, row, 1, &token, 0), CGR_OK);
+  EXPECT_EQ(cgr__standing_validate(c.rows, 0, &c.checked), CGR_OK);
+  ExpectMessage(cgr__ledger_check_step(c.rows, &c.checked, 9), CGR_ERROR_INVALID_ARGUMENT,
+                { "page 2 of group 0", "rows 0 and 1 in step 9" });
+  EXPECT_EQ(cgr__standing_take(c.rows, b), CGR_OK);
+  EXPECT_EQ(cgr__standing_validate(c.rows, 0, &c.checked), CGR_OK);
+  EXPECT_EQ(cgr__ledger_check_step(c.rows, &c.checked, 9), CGR_OK);
+
+  for (int32_t row : { a, b }) {
+    EXPECT_EQ(c.SetPages(row, 2, 0, { 5, 6 }), CGR_OK);
+    EXPECT_EQ(cgr__rows_set_other_length(c.rows, row, 1, 24), CGR_OK);
+  }
+  ExpectMessage(c.Check(Batch::Prefill({ a, b }, { 24, 24 }), 1), CGR_ERROR_INVALID_ARGUMENT,
+                { "page 5 of group 2", "rows 0 and 1" });
+  EXPECT_EQ(c.Step(Batch::Prefill({ a }, { 24 }), 1), CGR_OK) << "the other one reads what it encodes";
+  ExpectMessage(c.Check(Batch::Prefill({ b }, { 24 }), 1), CGR_ERROR_INVALID_ARGUMENT, { "row 0 has a token at that place" });
+}
+
+// ------------------------------------------------------------------------------------------------------------------- random
+
+// What the rows are known to have, token by token.
+struct Holder {
+  bool open = false;
+  int32_t request = 0, length[2] = { 0, 0 };
+  uint64_t last_seq = 0;
+  std::map<int32_t, int32_t> pages[3]; // by index
+  std::vector<bool> sure[2];           // tokens of each set
+};
+
+struct Loss {
+  int32_t request;
+  uint64_t seq;
+};
+
+struct World {
+  Case c;
+  Holder rows[kRows];
+  std::vector<Loss> lost[3][64];                  // by group and page
+  std::pair<int32_t, uint64_t> taken[3][64] = {}; // the request that took it last, and its row's step by then
+  int32_t requests = 0;
+  static int32_t Size(int32_t g) { return Groups()[size_t(g)].page_size; }
+  static int32_t Set(int32_t g) { return Groups()[size_t(g)].length_set; }
+
+  std::vector<int32_t> Open() const {
+    std::vector<int32_t> open;
+    for (int32_t i = 0; i < kRows; i++)
+      if (rows[i].open)
+        open.push_back(i);
+    return open;
+  }
+  bool Has(int32_t g, int32_t page) const {
+    for (const Holder &row : rows)
+      for (const auto &[index, has] : row.pages[g])
+        if (has == page)
+          return true;
+    return false;
+  }
+  bool MayTake(int32_t row, int32_t g, int32_t page) const {
+    for (const Loss &loss : lost[g][page])
+      if (loss.request != rows[row].request && loss.seq > c.completed && !Has(g, page))
+        return false;
+    return true;
+  }
+  void Take(int32_t row, int32_t g, int32_t index, int32_t page) {
+    Holder &r = rows[row];
+    if (r.pages[g].count(index) && r.pages[g][index] == page)
+      return;
+    taken[g][page] = { r.request, r.last_seq };
+    if (r.pages[g].count(index))
+      Give(row, g, index);
+    r.pages[g][index] = page;
+  }
+  void Give(int32_t row, int32_t g, int32_t index) {
+    Holder &r = rows[row];
+    const int32_t page = r.pages[g][index];
+    if (taken[g][page] != std::make_pair(r.request, r.last_seq))
+      lost[g][page].push_back({ r.request, r.last_seq });
+    r.pages[g].erase(index);
+  }
+  // Whether another row surely has a token in this place of the page.
+  bool OthersHave(int32_t row, int32_t g, int32_t page, int32_t place) const {
+    for (int32_t i = 0; i < kRows; i++)
+      for (const auto &[index, has] : rows[i].pages[g]) {
+        const size_t token = size_t(index * Size(g) + place);
+        if (i != row && has == page && token < rows[i].sure[Set(g)].size() && rows[i].sure[Set(g)][token])
+          return true;
+      }
+    return false;
+  }
+  bool OthersHaveToken(int32_t row, int32_t set, int32_t token) const {
+    for (int32_t g = 0; g < 3; g++) {
+      const auto &pages = rows[row].pages[g];
+      const int32_t index = token / Size(g);
+      if (Set(g) != set || (!pages.empty() && index < pages.begin()->first))
+        continue;
+      if (!pages.count(index) || !OthersHave(row, g, pages.at(index), token % Size(g)))
+        return false;
+    }
+    return true;
+  }
+  void SetLength(int32_t row, int32_t set, int32_t length) {
+    Holder &r = rows[row];
+    std::vector<bool> &sure = r.sure[set];
+    if (sure.size() > size_t(length))
+      sure.resize(size_t(length));
+    for (auto token = int32_t(sure.size()); token < length && OthersHaveToken(row, set, token); token++)
+      sure.push_back(true);
+    r.length[set] = length;
+  }
+  // Whether it writes each page by one row, and no token of another.
+  bool MayStep(const Batch &batch, int32_t set) const {
+    std::map<int32_t, int32_t> writer[3];
+    for (size_t i = 0; i < batch.rows.size(); i++) {
+      const Holder &r = rows[batch.rows[i]];
+      const int32_t start = set == 0 ? r.length[0] : r.length[1] - batch.QueryLen(i);
+      for (int32_t token = start; token < start + batch.QueryLen(i); token++)
+        for (int32_t g = 0; g < 3; g++) {
+          if (Set(g) != set)
+            continue;
+          const int32_t page = r.pages[g].at(token / Size(g));
+          if (writer[g].emplace(page, batch.rows[i]).first->second != batch.rows[i] ||
+              OthersHave(batch.rows[i], g, page, token % Size(g)))
+            return false;
+        }
+    }
+    return true;
+  }
+  void Launch(const Batch &batch, int32_t set) {
+    for (size_t i = 0; i < batch.rows.size(); i++) {
+      Holder &r = rows[batch.rows[i]];
+      r.last_seq = c.launched;
+      if (batch.QueryLen(i) == 0)
+        continue;
+      r.length[0] += set == 0 ? batch.QueryLen(i) : 0;
+      r.sure[set].assign(size_t(r.length[set]), true);
+    }
+  }
+};
+
+struct Counts {
+  int steps = 0, refused_steps = 0, given = 0, refused_pages = 0;
+};
+
+void OpenOne(World &w) {
+  if (w.Open().size() == kRows)
+    return;
+  const int32_t row = w.c.rows.Open();
+  const uint64_t last_seq = w.rows[row].last_seq;
+  w.rows[row] = Holder();
+  w.rows[row].open = true;
+  w.rows[row].request = ++w.requests;
+  w.rows[row].last_seq = last_seq;
+}
+
+void CloseOne(World &w, int32_t row) {
+  if (cgr__rows_close(w.c.rows, row) != CGR_OK)
+    return; // in the standing batch
+  for (int32_t g = 0; g < 3; g++)
+    while (!w.rows[row].pages[g].empty())
+      w.Give(row, g, w.rows[row].pages[g].begin()->first);
+  w.rows[row].open = false;
+}
+
+// Some pages at the end, or in place of others; often those of another row, at the same places.
+void GivePages(World &w, Random &random, int32_t row, Counts *counts) {
+  const int32_t g = random.Pick32(0, 2);
+  auto &has = w.rows[row].pages[g];
+  const int32_t end = has.empty() ? 0 : has.rbegin()->first + 1, other = random.Pick32(0, kRows - 1);
+  const int32_t first = has.empty() || random.OneIn(3) ? (has.empty() ? 0 : has.begin()->first) : end;
+  std::vector<int32_t> pages;
+  for (int32_t i = first; i < first + random.Pick32(1, 3) && (i + 1) * World::Size(g) <= kLength; i++) {
+    const auto shared = w.rows[other].pages[g].find(i);
+    int32_t page = shared != w.rows[other].pages[g].end() && !random.OneIn(4)
+                       ? shared->second
+                       : random.Pick32(2, int32_t(Groups()[size_t(g)].num_pages) - 1);
+    bool is_new = std::find(pages.begin(), pages.end(), page) == pages.end();
+    for (const auto &[index, p] : has)
+      is_new &= p != page || index == i;
+    if (!is_new)
+      break;
+    pages.push_back(page);
+  }
+  if (pages.empty())
+    return;
+  bool legal = true;
+  for (size_t i = 0; i < pages.size(); i++)
+    legal &= (has.count(first + int32_t(i)) && has[first + int32_t(i)] == pages[i]) || w.MayTake(row, g, pages[i]);
+  const cgr_status status = w.c.SetPages(row, g, first, pages);
+  ASSERT_EQ(status, legal ? CGR_OK : CGR_ERROR_STATE) << cgr_last_message();
+  counts->given += legal;
+  counts->refused_pages += !legal;
+  for (size_t i = 0; i < pages.size() && legal; i++)
+    w.Take(row, g, first + int32_t(i), pages[i]);
+}
+
+void DropPages(World &w, Random &random, int32_t row) {
+  const int32_t g = random.Pick32(0, 2);
+  auto &has = w.rows[row].pages[g];
+  if (has.empty())
+    return;
+  const int32_t count = random.Pick32(1, int32_t(has.size()));
+  const int32_t first = random.OneIn(2) ? has.begin()->first : has.rbegin()->first + 1 - count;
+  if (w.c.rows.DropPages(row, first, count, g) != CGR_OK)
+    return; // an encoder's length needs them
+  for (int32_t i = 0; i < count; i++)
+    w.Give(row, g, first + i);
+}
+
+void SetLength(World &w, Random &random, int32_t row) {
+  const int32_t set = random.OneIn(3), length = random.Pick32(0, kLength);
+  const cgr_status status =
+      set == 0 ? cgr__rows_set_length(w.c.rows, row, length) : cgr__rows_set_other_length(w.c.rows, row, set, length);
+  if (status == CGR_OK)
+    w.SetLength(row, set, length);
+}
+
+// Launched, cancelled or abandoned.
+void Step(World &w, Random &random, Counts *counts) {
+  const int32_t set = random.OneIn(4);
+  Batch batch = Batch::Prefill({}, {});
+  for (int32_t row : w.Open())
+    if (!random.OneIn(3)) {
+      batch.rows.push_back(row);
+      batch.query_lens.push_back(random.OneIn(3) ? random.Pick32(0, 12) : 1);
+    }
+  std::shuffle(batch.rows.begin(), batch.rows.end(), std::mt19937(uint32_t(random.Bits())));
+  batch.WithIds();
+  if (w.c.pool.Validate(w.c.rows, batch.Get(), &w.c.checked, set) != CGR_OK)
+    return; // for want of pages
+  const bool legal = w.MayStep(batch, set);
+  const cgr_status status = cgr__ledger_check_step(w.c.rows, &w.c.checked, w.c.launched + 1);
+  ASSERT_EQ(status, legal ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT) << cgr_last_message();
+  counts->steps += legal;
+  counts->refused_steps += !legal;
+  if (!legal || random.OneIn(5))
+    return;
+  w.c.launched++;
+  if (random.OneIn(6)) {
+    cgr__batch_abandon(w.c.rows, &w.c.checked, w.c.launched);
+    for (int32_t row : batch.rows)
+      w.rows[row].last_seq = w.c.launched;
+    return;
+  }
+  w.c.pool.Prepare(&w.c.checked);
+  w.c.pool.Launch(w.c.rows, &w.c.checked, w.c.launched);
+  w.Launch(batch, set);
+}
+
+// The same with the standing batch: all open rows, or some.
+void StepStanding(World &w, Random &random, Counts *counts) {
+  Batch batch = Batch::Prefill({}, {});
+  for (int32_t row : w.Open()) {
+    const bool is_in = w.c.rows.rows.row[row].position >= 0;
+    const int32_t query_len = random.OneIn(3) ? random.Pick32(0, 9) : 1;
+    const std::vector<int32_t> tokens(size_t(query_len), 3);
+    if (is_in && random.OneIn(4))
+      ASSERT_EQ(cgr__standing_take(w.c.rows, row), CGR_OK);
+    else
+      ASSERT_EQ((is_in ? cgr__standing_set : cgr__standing_put)(w.c.rows, row, query_len, tokens.data(), 0), CGR_OK)
+          << cgr_last_message();
+  }
+  const cgr__composition &members = w.c.rows.rows.standing.members;
+  for (int32_t i = 0; i < members.num_requests; i++) {
+    batch.rows.push_back(members.rows[i]);
+    batch.query_lens.push_back(members.query_lens[i]);
+  }
+  if (cgr__standing_validate(w.c.rows, 0, &w.c.checked) == CGR_OK) {
+    const bool legal = w.MayStep(batch, 0);
+    const cgr_status status = cgr__ledger_check_step(w.c.rows, &w.c.checked, w.c.launched + 1);
+    ASSERT_EQ(status, legal ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT) << cgr_last_message();
+    counts->steps += legal;
+    counts->refused_steps += !legal;
+    if (legal && !random.OneIn(5)) {
+      cgr__compositions_launch(&w.c.pool.pool, ++w.c.launched, cgr__standing_snapshot(w.c.rows, &w.c.pool.pool));
+      cgr__standing_commit(w.c.rows, w.c.launched);
+      w.Launch(batch, 0);
+    }
+  }
+  while (members.num_requests > 0)
+    ASSERT_EQ(cgr__standing_take(w.c.rows, members.rows[0]), CGR_OK);
+}
+
+TEST(Ledger, AgreesWithAModelOfEveryToken) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(Repeat(seed));
+  Random random(seed);
+  Counts counts;
+  for (int run = 0; run < 400 && !::testing::Test::HasFatalFailure(); run++) {
+    World w;
+    for (int n = 0; n < 400 && !::testing::Test::HasFatalFailure(); n++) {
+      const std::vector<int32_t> open = w.Open();
+      if (open.empty() || random.OneIn(12)) {
+        OpenOne(w);
+        continue;
+      }
+      const int32_t row = open[size_t(random.Pick(0, int64_t(open.size()) - 1))];
+      const int64_t what = random.Pick(0, 19);
+      if (what == 0)
+        CloseOne(w, row);
+      else if (what < 8)
+        GivePages(w, random, row, &counts);
+      else if (what == 8)
+        DropPages(w, random, row);
+      else if (what < 11)
+        SetLength(w, random, row);
+      else if (what < 16)
+        Step(w, random, &counts);
+      else if (what < 18)
+        StepStanding(w, random, &counts);
+      else
+        w.c.completed = uint64_t(random.Pick(int64_t(w.c.completed), int64_t(w.c.launched)));
+    }
+  }
+  for (int count : { counts.steps, counts.refused_steps, counts.given, counts.refused_pages })
+    EXPECT_GT(count, 100) << counts.steps << " " << counts.refused_steps << " " << counts.given << " " << counts.refused_pages;
+}
+
+} // namespace
