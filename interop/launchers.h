@@ -4,7 +4,7 @@
 #ifndef CGR_INTEROP_LAUNCHERS_H
 #define CGR_INTEROP_LAUNCHERS_H
 
-#include "cgr/base.h"
+#include "cgr/device.h"
 
 #ifdef __cplusplus
 extern "C" {

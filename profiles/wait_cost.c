@@ -5,12 +5,14 @@
  * Steps of 1.5 and 300 ms are launched and waited for at once. The time of a step's end is taken by a kernel after it, in the
  * device's clock; the difference of the clocks is taken anew after each step, as the least that a spinning thread sees of such a
  * kernel, so that this counts as 0. Reported are the processor time of the waiting thread, the time from the step's end to the
- * return, and the host time of prepare and launch, which waits must not change. */
+ * return, and the host time of prepare and launch, which waits must not change. The last rows wait by the driver's own event with
+ * blocking synchronisation, which has no time-out: one thread less to wake. */
 #include <stdlib.h>
 #include <time.h>
 
 #include "devices/error.h"
 #include "profiles/support/bench.h"
+#include "profiles/support/blocking.h"
 
 #define LONG_STEPS 20
 #define SHORT_STEPS 200
@@ -22,6 +24,7 @@ typedef struct waits {
   cgr_device *dev;
   cudaStream_t stream;
   uint64_t *marked; /* pinned: when the last mark was made, by the device's clock */
+  void *event;      /* for the rows of the driver; else NULL */
 } waits;
 
 typedef struct row {
@@ -80,9 +83,14 @@ static double step(const waits *w, cgr_runtime *rt, double ms, row *r) {
   double prepared = bench_now_us();
   bench_check(cgr_step_launch(rt, &s, w->stream), "cgr_step_launch");
   double launched = bench_now_us();
+  if (w->event)
+    check(w->dev, bench_blocking_record(w->event, w->stream), "bench_blocking_record");
   check(w->dev, w->dev->ops->launch(w->dev, &bench_kernel_mark, &mark, w->stream), "the mark");
   double before = processor_us();
-  bench_check(cgr_step_wait(rt, 0, s.seq, -1, NULL), "cgr_step_wait");
+  if (w->event)
+    check(w->dev, bench_blocking_wait(w->event), "bench_blocking_wait");
+  else
+    bench_check(cgr_step_wait(rt, 0, s.seq, -1, NULL), "cgr_step_wait");
   double back = bench_now_us();
   r->processor_us += processor_us() - before;
   r->prepare_us += prepared - begin;
@@ -101,10 +109,20 @@ static void run(const waits *w, cgr_wait_mode mode, double ms, int count) {
   for (int i = 0; i < count; i++)
     r.late_us[i] = step(w, rt, ms, &r);
   double median = bench_quantile(r.late_us, count, 0.5), p99 = bench_quantile(r.late_us, count, 0.99);
-  printf("| %s | %.1f | %.2f | %.1f (%.1f) | %.2f | %.2f |\n", cgr_wait_mode_name(mode), ms,
+  printf("| %s | %.1f | %.2f | %.1f (%.1f) | %.2f | %.2f |\n", w->event ? "driver" : cgr_wait_mode_name(mode), ms,
          100.0 * r.processor_us / (count * ms * 1e3), median, p99, r.prepare_us / count, r.launch_us / count);
   fflush(stdout);
   bench_check(cgr_runtime_destroy(rt), "cgr_runtime_destroy");
+}
+
+static void run_driver(waits *w) {
+  if (w->dev->kind != CGR_DEVICE_KIND_CUDA)
+    return;
+  check(w->dev, bench_blocking_create(&w->event), "bench_blocking_create");
+  run(w, CGR_WAIT_SPIN, 1.5, SHORT_STEPS);
+  run(w, CGR_WAIT_SPIN, 300.0, LONG_STEPS);
+  check(w->dev, bench_blocking_destroy(w->event), "bench_blocking_destroy");
+  w->event = NULL;
 }
 
 int main(int argc, char **argv) {
@@ -125,6 +143,7 @@ int main(int argc, char **argv) {
     run(&w, modes[i], 1.5, SHORT_STEPS);
   for (int i = 0; i < NUM_MODES; i++)
     run(&w, modes[i], 300.0, LONG_STEPS);
+  run_driver(&w);
   bench_check(cgr_memory_free_pinned(w.dev, memory), "cgr_memory_free_pinned");
   bench_check(cgr_stream_destroy(w.dev, w.stream), "cgr_stream_destroy");
   bench_check(cgr_device_close(w.dev), "cgr_device_close");
