@@ -76,6 +76,7 @@ protected:
     options.mode = GetParam().mode;
     options.handle = Open();
     options.mixed = { { 16, 8 } };
+    options.adjust = [](cgr_config *config) { config->labels = 1; };
     engine_ = std::make_unique<Engine>(options);
     args_.data = engine_->Alloc(64);
     for (int32_t &region : regions_)
