@@ -122,9 +122,11 @@ static bool check_alive(struct validation *layer, const struct cgr__shim_call *c
 static void check_capture_end(struct validation *layer, const struct cgr__shim_call *call, const struct cgr__object *stream,
                               struct violation *violation) {
   const struct cgr__open_capture *capture = cgr__capture_find(&layer->objects, stream->capture);
-  if (!capture)
+  if (!capture && !layer->objects.incomplete)
     describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
-  else if (capture->origin != stream->handle)
+  if (!capture)
+    return; /* it may have begun when there was no memory for an entry: the device knows */
+  if (capture->origin != stream->handle)
     describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began on another stream");
   else if (!pthread_equal(capture->owner, pthread_self()))
     describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
