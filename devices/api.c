@@ -135,7 +135,7 @@ static cgr_status read_config(const cgr_device_config *given, cgr_device_config 
   *config = defaults;
   if (!given)
     return CGR_OK;
-  CGR__TRY(cgr__sized_read("cgr_device_open: config", given, config, sizeof *config));
+  CGR__TRY(cgr__sized_read("cgr_device_open: config", "CGR_DEVICE_CONFIG_INIT", given, config, sizeof *config));
   if (config->host_schedule < CGR_SCHEDULE_ASYNC || config->host_schedule > CGR_SCHEDULE_RANDOM)
     return cgr__fail(CGR_ERROR_INVALID_ENUM,
                      "cgr_device_open: config->host_schedule is %d, expected %d to %d, a cgr_host_schedule",
@@ -245,7 +245,7 @@ cgr_status cgr_device_close(cgr_device *device) {
 cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info) {
   cgr_device_info full = CGR_DEVICE_INFO_INIT;
   CGR__TRY(check_device(device, "cgr_device_get_info"));
-  CGR__TRY(cgr__sized_check("cgr_device_get_info: info", info));
+  CGR__TRY(cgr__sized_check("cgr_device_get_info: info", "CGR_DEVICE_INFO_INIT", info));
   CGR__TRY(cgr__device_fail(device, device->ops->info(device, &full), "cgr_device_get_info"));
   cgr__sized_write(info, &full, sizeof full);
   return CGR_OK;

@@ -239,7 +239,7 @@ static void set_calls(cgr__step_recorder *rec, const cgr_attention *a, bool appe
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
   calls list;
-  CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
+  CGR__TRY(cgr__sized_read("cgr_record_attention: attention", "CGR_ATTENTION_INIT", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   if (cgr__layer_need_of(rec->runtime, a.layer, rec->set) == CGR__LAYER_READS)

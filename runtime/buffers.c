@@ -10,7 +10,7 @@ cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t l
   cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
   CGR__TRY(cgr__runtime_check_lane(runtime, function, lane));
   snprintf(field, sizeof field, "%s: view", function);
-  CGR__TRY(cgr__sized_check(field, view));
+  CGR__TRY(cgr__sized_check(field, "CGR_BUFFER_VIEW_INIT", view));
   if (program != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected 0 (num_programs is 1)", function, program);
   if ((int)buffer < 0 || buffer >= CGR_BUFFER_COUNT_)
@@ -49,7 +49,7 @@ cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const cha
   cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
   CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_buffer_get_declared", lane));
   CGR__REQUIRE(name, "cgr_buffer_get_declared");
-  CGR__TRY(cgr__sized_check("cgr_buffer_get_declared: view", view));
+  CGR__TRY(cgr__sized_check("cgr_buffer_get_declared: view", "CGR_BUFFER_VIEW_INIT", view));
   for (int32_t i = 0; i < runtime->setup.config.num_buffers; i++) {
     const cgr__declared *declared = &runtime->layout.declared[i];
     if (strcmp(declared->name, name) != 0)

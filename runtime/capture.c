@@ -62,7 +62,7 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
   char what[64];
   snprintf(what, sizeof what, "%s: capture", function);
   CGR__TRY(cgr__runtime_check_outside(rt, function));
-  CGR__TRY(cgr__sized_read(what, capture, c, sizeof *c));
+  CGR__TRY(cgr__sized_read(what, "CGR_CAPTURE_INIT", capture, c, sizeof *c));
   CGR__TRY(check_capture(rt, function, c));
   CGR__TRY(cgr__runtime_check_unprepared(rt, function));
   if (rt->lane.launched > 0)

@@ -60,7 +60,7 @@ static cgr_status enqueue(cgr__step_recorder *rec, const cgr_value_check *c, int
 
 static cgr_status check_values(cgr__step_recorder *rec, const cgr_value_check *given) {
   cgr_value_check c;
-  CGR__TRY(cgr__sized_read(FUNCTION ": check", given, &c, sizeof c));
+  CGR__TRY(cgr__sized_read(FUNCTION ": check", "CGR_VALUE_CHECK_INIT", given, &c, sizeof c));
   c.stride = c.stride == 0 ? c.width : c.stride;
   const cgr_key *key = &rec->base.key;
   const int32_t num_rows = c.dimension == CGR_DIMENSION_REQUESTS ? key->num_requests : key->num_tokens;

@@ -68,7 +68,7 @@ cgr_status cgr__fa3_read_key(const char *function, const cgr_fa3_input *given, c
                              cgr__fa3_key *c) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, given, in, sizeof *in));
+  CGR__TRY(cgr__sized_read(what, "CGR_FA3_INPUT_INIT", given, in, sizeof *in));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in->reserved));
   CGR__TRY(check_enums(function, in));
@@ -100,7 +100,7 @@ cgr_status cgr_fa3_size(const cgr_fa3_input *input, cgr_fa3_sizes *sizes) {
   cgr_fa3_input in;
   cgr_fa3_sizes all;
   cgr__fa3_key c;
-  CGR__TRY(cgr__sized_check("cgr_fa3_size: sizes", sizes));
+  CGR__TRY(cgr__sized_check("cgr_fa3_size: sizes", "CGR_FA3_SIZES_INIT", sizes));
   CGR__TRY(cgr__fa3_read_key("cgr_fa3_size", input, &in, &all, &c));
   cgr__sized_write(sizes, &all, sizeof all);
   return CGR_OK;

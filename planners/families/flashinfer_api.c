@@ -24,7 +24,7 @@ cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flash
                                            cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, input, in, sizeof *in));
+  CGR__TRY(cgr__sized_read(what, "CGR_FLASHINFER_DECODE_INPUT_INIT", input, in, sizeof *in));
   const cgr__range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
@@ -165,7 +165,7 @@ cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flas
                                             cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, input, in, sizeof *in));
+  CGR__TRY(cgr__sized_read(what, "CGR_FLASHINFER_PREFILL_INPUT_INIT", input, in, sizeof *in));
   CGR__TRY(check_prefill_ranges(function, in));
   CGR__TRY(check_heads(function, in->num_q_heads, in->num_kv_heads));
   snprintf(what, sizeof what, "%s: reserved", function);
@@ -297,7 +297,7 @@ static cgr_status build(const char *function, cgr__flashinfer_key *key, bool ope
   char what[64];
   snprintf(what, sizeof what, "%s: plan", function);
   if (output)
-    CGR__TRY(cgr__sized_check(what, output));
+    CGR__TRY(cgr__sized_check(what, "CGR_FLASHINFER_PLAN_INIT", output));
   CGR__TRY(size(function, key, open, arrays, float_bytes, &plan));
   CGR__TRY(cgr__flashinfer_check_memory(function, &plan, int_workspace, int_bytes));
   CGR__TRY(check_lengths(function, key, arrays));
@@ -316,7 +316,7 @@ cgr_status cgr_flashinfer_decode_size(const cgr_flashinfer_decode_input *input, 
   cgr_flashinfer_plan full;
   cgr__flashinfer_key key;
   bool open;
-  CGR__TRY(cgr__sized_check("cgr_flashinfer_decode_size: plan", plan));
+  CGR__TRY(cgr__sized_check("cgr_flashinfer_decode_size: plan", "CGR_FLASHINFER_PLAN_INIT", plan));
   CGR__TRY(cgr__flashinfer_read_decode_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { NULL, in.kv_indptr, in.live_requests };
   CGR__TRY(size(function, &key, open, &arrays, in.float_workspace_bytes, &full));
@@ -330,7 +330,7 @@ cgr_status cgr_flashinfer_prefill_size(const cgr_flashinfer_prefill_input *input
   cgr_flashinfer_plan full;
   cgr__flashinfer_key key;
   bool open;
-  CGR__TRY(cgr__sized_check("cgr_flashinfer_prefill_size: plan", plan));
+  CGR__TRY(cgr__sized_check("cgr_flashinfer_prefill_size: plan", "CGR_FLASHINFER_PLAN_INIT", plan));
   CGR__TRY(cgr__flashinfer_read_prefill_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { in.qo_indptr, in.kv_indptr, in.live_requests };
   CGR__TRY(size(function, &key, open, &arrays, in.float_workspace_bytes, &full));

@@ -103,7 +103,7 @@ cgr_status cgr__flashmla_read_key(const char *function, const cgr_flashmla_input
   cgr_flashmla_input in;
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, input, &in, sizeof in));
+  CGR__TRY(cgr__sized_read(what, "CGR_FLASHMLA_INPUT_INIT", input, &in, sizeof in));
   CGR__TRY(check_ranges(function, &in));
   if (in.num_parts == 0)
     CGR__TRY(check_model(function, &in));

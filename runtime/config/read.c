@@ -21,7 +21,7 @@ static void set_default(int32_t *value, int32_t otherwise) {
 /* ------------------------------------------------------------------------------------------------------------------ head */
 
 static cgr_status read_head(const cgr_config *config, cgr_config *copy) {
-  CGR__TRY(cgr__sized_read("config", config, copy, sizeof *copy));
+  CGR__TRY(cgr__sized_read("config", "CGR_CONFIG_INIT", config, copy, sizeof *copy));
   if (copy->magic != CGR_CONFIG_MAGIC)
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "config: magic is %#x, expected %#x: use CGR_CONFIG_INIT", copy->magic,
                      CGR_CONFIG_MAGIC);
