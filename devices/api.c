@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/choices.h"
 #include "base/limits.h"
 #include "base/sized.h"
 #include "base/status.h"
@@ -136,10 +137,7 @@ static cgr_status read_config(const cgr_device_config *given, cgr_device_config 
   if (!given)
     return CGR_OK;
   CGR__TRY(cgr__sized_read("cgr_device_open: config", "CGR_DEVICE_CONFIG_INIT", given, config, sizeof *config));
-  if (config->host_schedule < CGR_SCHEDULE_ASYNC || config->host_schedule > CGR_SCHEDULE_RANDOM)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM,
-                     "cgr_device_open: config->host_schedule is %d, expected %d to %d, a cgr_host_schedule",
-                     config->host_schedule, CGR_SCHEDULE_ASYNC, CGR_SCHEDULE_RANDOM);
+  CGR__TRY(cgr__check_choice("cgr_device_open", "config->host_schedule", &cgr__host_schedules, config->host_schedule));
   if (config->max_capability < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_device_open: config->max_capability is %d, expected 0 or a compute capability such as 90",

@@ -1,6 +1,7 @@
 /* The public functions of FlashInfer's plans on the host: validation, then flashinfer_host.c. */
 #include <stdio.h>
 
+#include "base/choices.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
@@ -88,9 +89,7 @@ static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfe
 /* Whether there is a plan for the attention kernel. Where KV is split, the kernel numbers a query's partials by the keys of its
  * window, and counts none after the query, whatever its mask: no plan can give it those keys. */
 static cgr_status check_kernel(const char *function, const cgr_flashinfer_prefill_input *in) {
-  if (in->layout != CGR_FLASHINFER_V0_6_18 && in->layout != CGR_FLASHINFER_V0_7_1)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected %d or %d, a cgr_flashinfer_layout", function, in->layout,
-                     CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1);
+  CGR__TRY(cgr__check_choice(function, "layout", &cgr__flashinfer_layouts, in->layout));
   if (in->unmasked && in->window > 0 && !in->disable_split_kv)
     return cgr__fail(
         CGR_ERROR_UNSUPPORTED,
