@@ -46,7 +46,6 @@ cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_findin
   cgr__findings findings;
   CGR__TRY(cgr__findings_check("cgr_validate", list, capacity, count));
   cgr__findings_init(&findings, list, capacity);
-  findings.see = "cgr_validate";
   cgr_status status = validate(config, device, &findings);
   *count = findings.count;
   return status;
