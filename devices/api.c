@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "devices/allocations.h"
 #include "devices/device.h"
 #include "devices/error.h"
 #include "devices/holders.h"
@@ -287,10 +288,16 @@ static cgr_status release(cgr_device *device, enum cgr__memory_kind kind, void *
   CGR__TRY(check_device(device, function));
   if (!memory)
     return CGR_OK;
-  CGR__TRY(check_unused(device, memory, function));
+  const bool other = device->allocations && cgr__allocations_is_other(device->allocations, memory, kind);
+  if (!other) /* else nothing is freed, whoever uses it */
+    CGR__TRY(check_unused(device, memory, function));
   int error = device->ops->mem_free(device, memory, kind);
   count_destroyed(&device->live.allocations, error);
   snprintf(values, sizeof values, "memory is %p", memory);
+  if (other)
+    return answer(device, error, function, values,
+                  kind == CGR__MEMORY_PINNED ? "pinned memory: this is device memory, which cgr_memory_free frees"
+                                             : "device memory: this is pinned memory, which cgr_memory_free_pinned frees");
   return answer(device, error, function, values,
                 kind == CGR__MEMORY_PINNED ? "an address that this device gave as pinned memory and has not got back"
                                            : "an address that this device gave as device memory and has not got back");
