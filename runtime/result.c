@@ -100,7 +100,7 @@ static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *
 static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
   CGR__TRY(cgr__wait_timeout(rt, "cgr_step_wait", &timeout_ms));
   if (result)
-    CGR__TRY(cgr__sized_check("cgr_step_wait: result", result));
+    CGR__TRY(cgr__sized_check("cgr_step_wait: result", "CGR_STEP_RESULT_INIT", result));
   CGR__TRY(cgr__check_seq(rt, "cgr_step_wait", seq));
   CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms));
   if (rt->checks) {
