@@ -1,5 +1,6 @@
 /* Names of the enumerators of the public headers, and sizes of the element types. Values that this library does not know are
- * named "unknown". */
+ * named "unknown". With those that functions take as arguments: what they may be. */
+#include "base/choices.h"
 #include "cgr/cgr.h"
 
 /* name(value) for an enum, from pairs of an enumerator and its name. */
@@ -24,8 +25,8 @@ NAMES(cgr_device_kind, cgr_device_kind_name, { CGR_DEVICE_KIND_HOST, "host" }, {
 NAMES(cgr_host_schedule, cgr_host_schedule_name, { CGR_SCHEDULE_ASYNC, "async" }, { CGR_SCHEDULE_EARLIEST, "earliest" },
       { CGR_SCHEDULE_LATEST, "latest" }, { CGR_SCHEDULE_RANDOM, "random" })
 
-NAMES(cgr_wait_mode, cgr_wait_mode_name, { CGR_WAIT_DEFAULT, "default" }, { CGR_WAIT_SPIN, "spin" },
-      { CGR_WAIT_YIELD, "yield" }, { CGR_WAIT_BLOCK, "block" })
+NAMES(cgr_wait_mode, cgr_wait_mode_name, { CGR_WAIT_DEFAULT, "default" }, { CGR_WAIT_SPIN, "spin" }, { CGR_WAIT_YIELD, "yield" },
+      { CGR_WAIT_BLOCK, "block" })
 
 NAMES(cgr_kv_layout, cgr_kv_layout_name, { CGR_LAYOUT_NHD, "nhd" }, { CGR_LAYOUT_HND, "hnd" })
 
@@ -128,3 +129,35 @@ size_t cgr_dtype_size(cgr_dtype dtype) {
     return 0;
   }
 }
+
+/* ------------------------------------------------------------------------------------------------------------- arguments */
+
+/* `choices`, of an enum by its first and last value; of flags by the first and the last bit. */
+#define CHOICES(choices, type, is_flags, said, first, last)                             \
+  static const char *choices##_name(int64_t value) { return type##_name((type)value); } \
+  const cgr__choices choices = { said, is_flags, (int64_t)(first), (int64_t)(last), choices##_name };
+#define ENUM(choices, type, first, last) CHOICES(choices, type, false, #type, first, last)
+#define FLAGS(choices, type, prefix, first, last) CHOICES(choices, type, true, prefix "*", first, last)
+
+ENUM(cgr__dtypes, cgr_dtype, CGR_DTYPE_FP32, CGR_DTYPE_U8)
+ENUM(cgr__kv_layouts, cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND)
+ENUM(cgr__graph_kinds, cgr_graph_kind, CGR_KIND_NONE, CGR_KIND_FULL)
+ENUM(cgr__graph_modes, cgr_graph_mode, CGR_MODE_DEFAULT, CGR_MODE_FULL_AND_PIECEWISE)
+ENUM(cgr__graph_supports, cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS)
+ENUM(cgr__wait_modes, cgr_wait_mode, CGR_WAIT_DEFAULT, CGR_WAIT_BLOCK)
+ENUM(cgr__timing_modes, cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS)
+ENUM(cgr__host_schedules, cgr_host_schedule, CGR_SCHEDULE_ASYNC, CGR_SCHEDULE_RANDOM)
+ENUM(cgr__dimensions, cgr_dimension, CGR_DIMENSION_TOKENS, CGR_DIMENSION_ROWS)
+ENUM(cgr__dimensions_of_steps, cgr_dimension, CGR_DIMENSION_TOKENS, CGR_DIMENSION_REQUESTS)
+ENUM(cgr__sources, cgr_source, CGR_SOURCE_DEVICE, CGR_SOURCE_STAGED)
+ENUM(cgr__fa3_layouts, cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM)
+ENUM(cgr__flashmla_layouts, cgr_flashmla_layout, CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1)
+ENUM(cgr__flashinfer_layouts, cgr_flashinfer_layout, CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1)
+
+FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_APPEND_ONLY)
+FLAGS(cgr__layer_flags, cgr_layer_flag, "CGR_LAYER_", CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT)
+FLAGS(cgr__value_flags, cgr_value_flag, "CGR_VALUES_", CGR_VALUES_MASKED, CGR_VALUES_MASKED)
+FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_PLANS_FIRST)
+FLAGS(cgr__planned_bits, cgr_planned, "CGR_PLANNED_", CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP)
+FLAGS(cgr__request_flags, cgr_request_flag, "CGR_REQUEST_", CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL)
+FLAGS(cgr__capture_flags, cgr_capture_flag, "CGR_CAPTURE_", CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED)

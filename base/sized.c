@@ -1,6 +1,7 @@
 #include "base/sized.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -34,6 +35,13 @@ static cgr_status refuse_size(const char *what, const char *which, const char *i
                    CGR__STRUCT_UNIT, CGR__STRUCT_UNIT, CGR__MAX_STRUCT, init);
 }
 
+/* `what` with its index. A size from no macro may be a possible one by chance: then this is what is found. */
+static cgr_status refuse_tail(const char *what, const char *init, uint32_t size, size_t known) {
+  return cgr__fail(CGR_ERROR_NEWER_STRUCT,
+                   "%s: size is %u and bytes past %zu are not zero, expected a struct this library knows: use %s", what, size,
+                   known, init);
+}
+
 /* An element of another size than the first: most likely it was not initialised. */
 static cgr_status refuse_stride(const char *array, const char *init, int32_t i, uint32_t size, uint32_t stride) {
   return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s[%d]: size is %u, expected %u as in %s[0]: use %s for each", array, i, size,
@@ -46,15 +54,11 @@ static void copy_known(const unsigned char *given, uint32_t have, void *copy, si
   set_size(copy, size);
 }
 
-cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size_t size) {
-  if (!given)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
+cgr_status cgr__sized_read(const char *what, const char *init, const void *given, void *copy, size_t size) {
+  CGR__TRY(cgr__sized_check(what, init, given));
   uint32_t have = size_of(given);
-  if (is_rubbish(have))
-    return refuse_size(what, "", "its _INIT macro", have);
   if (!tail_is_zero(given, have, size))
-    return cgr__fail(CGR_ERROR_NEWER_STRUCT,
-                     "%s: size is %u and bytes past %zu are not zero, expected a struct this library knows", what, have, size);
+    return refuse_tail(what, init, have, size);
   copy_known(given, have, copy, size);
   return CGR_OK;
 }
@@ -69,20 +73,20 @@ cgr_status cgr__sized_read_at(const char *array, const char *init, const void *f
   uint32_t have = size_of(given);
   if (have != stride)
     return refuse_stride(array, init, i, have, stride);
-  if (!tail_is_zero(given, have, size))
-    return cgr__fail(CGR_ERROR_NEWER_STRUCT,
-                     "%s[%d]: size is %u and bytes past %zu are not zero, expected a struct this library knows", array, i, have,
-                     size);
+  if (!tail_is_zero(given, have, size)) {
+    char what[48];
+    snprintf(what, sizeof what, "%s[%d]", array, i);
+    return refuse_tail(what, init, have, size);
+  }
   copy_known(given, have, copy, size);
   return CGR_OK;
 }
 
-cgr_status cgr__sized_check(const char *what, const void *output) {
-  if (!output)
+cgr_status cgr__sized_check(const char *what, const char *init, const void *given) {
+  if (!given)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
-  uint32_t have = size_of(output);
-  if (is_rubbish(have))
-    return refuse_size(what, "", "its _INIT macro", have);
+  if (is_rubbish(size_of(given)))
+    return refuse_size(what, "", init, size_of(given));
   return CGR_OK;
 }
 

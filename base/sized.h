@@ -14,15 +14,15 @@ extern "C" {
 #endif
 
 /* Reads a caller's struct into `copy` of `size` bytes, the size that this library knows. `what` names it in messages
- * ("batch"). The copy's own size field becomes `size`. */
-cgr_status cgr__sized_read(const char *what, const void *given, void *copy, size_t size);
+ * ("batch"), and `init` is the struct's INIT macro, which a message about a wrong size names. The copy's own size field becomes
+ * `size`. */
+cgr_status cgr__sized_read(const char *what, const char *init, const void *given, void *copy, size_t size);
 
-/* The same for element i of an array. The first element's size is the array's stride, and all elements have it. `init` is the
- * macro that messages name. */
+/* The same for element i of an array. The first element's size is the array's stride, and all elements have it. */
 cgr_status cgr__sized_read_at(const char *array, const char *init, const void *first, int32_t i, void *copy, size_t size);
 
 /* Checks an output struct before the work: whether its size can be a size. */
-cgr_status cgr__sized_check(const char *what, const void *output);
+cgr_status cgr__sized_check(const char *what, const char *init, const void *output);
 
 /* The same for element i of an array of outputs, as cgr__sized_read_at; then `*element` is where it stands. */
 cgr_status cgr__sized_check_at(const char *array, const char *init, void *first, int32_t i, void **element);

@@ -77,6 +77,14 @@ void cgr__allocations_find(struct cgr__allocations *all, const void *address, co
   pthread_mutex_unlock(&all->lock);
 }
 
+bool cgr__allocations_is_other(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
+  pthread_mutex_lock(&all->lock);
+  const struct cgr__allocation *entry = find(all, memory);
+  bool other = entry && entry->kind != kind;
+  pthread_mutex_unlock(&all->lock);
+  return other;
+}
+
 bool cgr__allocations_claim(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
   pthread_mutex_lock(&all->lock);
   struct cgr__allocation *entry = find(all, memory);

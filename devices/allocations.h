@@ -29,6 +29,9 @@ bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, size
 /* The allocation that an address lies in: NULL and 0 when there is none. */
 void cgr__allocations_find(struct cgr__allocations *all, const void *address, const void **base, size_t *bytes);
 
+/* Whether memory is there that a free as this kind would refuse, since it is of the other kind. */
+bool cgr__allocations_is_other(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);
+
 /* Claims memory for a free: false if it is not there, is of the other kind or is claimed. Afterwards settle says whether it was
  * freed. If the allocator has given the address out again in between, the new allocation stays. */
 bool cgr__allocations_claim(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);

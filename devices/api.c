@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/choices.h"
 #include "base/limits.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "devices/allocations.h"
 #include "devices/device.h"
 #include "devices/error.h"
 #include "devices/holders.h"
@@ -135,11 +137,8 @@ static cgr_status read_config(const cgr_device_config *given, cgr_device_config 
   *config = defaults;
   if (!given)
     return CGR_OK;
-  CGR__TRY(cgr__sized_read("cgr_device_open: config", given, config, sizeof *config));
-  if (config->host_schedule < CGR_SCHEDULE_ASYNC || config->host_schedule > CGR_SCHEDULE_RANDOM)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM,
-                     "cgr_device_open: config->host_schedule is %d, expected %d to %d, a cgr_host_schedule",
-                     config->host_schedule, CGR_SCHEDULE_ASYNC, CGR_SCHEDULE_RANDOM);
+  CGR__TRY(cgr__sized_read("cgr_device_open: config", "CGR_DEVICE_CONFIG_INIT", given, config, sizeof *config));
+  CGR__TRY(cgr__check_choice("cgr_device_open", "config->host_schedule", &cgr__host_schedules, config->host_schedule));
   if (config->max_capability < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_device_open: config->max_capability is %d, expected 0 or a compute capability such as 90",
@@ -245,7 +244,7 @@ cgr_status cgr_device_close(cgr_device *device) {
 cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info) {
   cgr_device_info full = CGR_DEVICE_INFO_INIT;
   CGR__TRY(check_device(device, "cgr_device_get_info"));
-  CGR__TRY(cgr__sized_check("cgr_device_get_info: info", info));
+  CGR__TRY(cgr__sized_check("cgr_device_get_info: info", "CGR_DEVICE_INFO_INIT", info));
   CGR__TRY(cgr__device_fail(device, device->ops->info(device, &full), "cgr_device_get_info"));
   cgr__sized_write(info, &full, sizeof full);
   return CGR_OK;
@@ -289,10 +288,16 @@ static cgr_status release(cgr_device *device, enum cgr__memory_kind kind, void *
   CGR__TRY(check_device(device, function));
   if (!memory)
     return CGR_OK;
-  CGR__TRY(check_unused(device, memory, function));
+  const bool other = device->allocations && cgr__allocations_is_other(device->allocations, memory, kind);
+  if (!other) /* else nothing is freed, whoever uses it */
+    CGR__TRY(check_unused(device, memory, function));
   int error = device->ops->mem_free(device, memory, kind);
   count_destroyed(&device->live.allocations, error);
   snprintf(values, sizeof values, "memory is %p", memory);
+  if (other)
+    return answer(device, error, function, values,
+                  kind == CGR__MEMORY_PINNED ? "pinned memory: this is device memory, which cgr_memory_free frees"
+                                             : "device memory: this is pinned memory, which cgr_memory_free_pinned frees");
   return answer(device, error, function, values,
                 kind == CGR__MEMORY_PINNED ? "an address that this device gave as pinned memory and has not got back"
                                            : "an address that this device gave as device memory and has not got back");

@@ -130,8 +130,8 @@ typedef struct cgr__device_ops {
   /* `word` is pinned memory that enqueued work only ever raises. wait: OK when it has reached `value`, at the latest NOT_READY
    * after `ns`; the thread sleeps meanwhile. A host device without threads, where work runs only when someone asks for it,
    * answers NOT_READY at once. One thread at a time waits, for work that has been enqueued. destroy: when no work that raises the
-   * word is left. It sets the word to INT64_MAX, so that nothing on the device waits for it any longer: a GPU looks at the sign of
-   * the difference, for which UINT64_MAX is less than the number of any step. */
+   * word is left. It sets the word to INT64_MAX, so that nothing on the device waits for it any longer: a GPU looks at the sign
+   * of the difference, for which UINT64_MAX is less than the number of any step. */
   int (*waiter_create)(cgr_device *dev, uint64_t *word, cgr__waiter **waiter);
   int (*waiter_destroy)(cgr_device *dev, cgr__waiter *waiter);
   int (*waiter_wait)(cgr_device *dev, cgr__waiter *waiter, uint64_t value, uint64_t ns);
@@ -212,6 +212,7 @@ struct cgr_device {
                  const char *message);         /* of a violation that a runtime has found, as the layer reports its own */
   void (*inside)(cgr_device *dev, int change); /* this thread enters (1) or leaves (-1) functions of the engine's in a step */
   cgr_device *next_open;                       /* devices/fork.h */
+  struct cgr__allocations *allocations;        /* what it has given out; of a layer that of the device below it */
 };
 
 /* Includes the version: a layer of another version of the library finds, and makes, devices that do not count as open. */

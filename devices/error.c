@@ -1,5 +1,8 @@
 #include "devices/error.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 #include "devices/fork.h"
 
 #define UNJOINED 904 /* CUDA_ERROR_STREAM_CAPTURE_UNJOINED */
@@ -63,6 +66,13 @@ static const char *remedy_of(int error, int raw) {
   }
 }
 
+/* What a layer says without the name of the function that `what` begins with. */
+static const char *past_function(const char *why, const char *what) {
+  size_t named = strcspn(why, ":");
+  bool same = why[named] && strncmp(why, what, named) == 0 && (what[named] == ':' || what[named] == 0);
+  return same ? why + named + 2 : why;
+}
+
 cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
@@ -78,7 +88,7 @@ cgr_status cgr__device_fail(cgr_device *dev, int error, const char *what) {
   }
   cgr__set_device_code(raw);
   if (why)
-    return cgr__fail(status_of(error), "%s: refused by the device's layer: %s (code %d)", what, why, raw);
+    return cgr__fail(status_of(error), "%s: refused by the device's layer: %s (code %d)", what, past_function(why, what), raw);
   return cgr__fail(status_of(error), "%s: the device answered \"%s\" (code %d)%s", what, cgr__device_error_name(error), raw,
                    remedy_of(error, raw));
 }

@@ -1,6 +1,7 @@
 /* Which graph a step uses, and why. Part of the hot path. */
 #include <string.h>
 
+#include "base/choices.h"
 #include "base/status.h"
 #include "graphs/graphs.h"
 
@@ -263,8 +264,7 @@ static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_sh
 }
 
 static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
-  if (key->kind < CGR_KIND_NONE || key->kind > CGR_KIND_FULL)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: forced_key.kind is %d, expected a cgr_graph_kind", key->kind);
+  CGR__TRY(cgr__check_choice("batch", "forced_key.kind", &cgr__graph_kinds, key->kind));
   if (key->num_requests < 1 || key->num_requests < shape->num_requests || key->num_requests > graphs->max_requests)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.num_requests is %d, expected %d .. %d", key->num_requests,
                      shape->num_requests > 1 ? shape->num_requests : 1, graphs->max_requests);

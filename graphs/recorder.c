@@ -64,7 +64,7 @@ cgr_status cgr__recorder_run(cgr_recorder *recorder, cgr_record_function record,
 }
 
 static cgr_status get_info(cgr_recorder *recorder, cgr_record_info *info) {
-  CGR__TRY(cgr__sized_check("cgr_record_get_info: info", info));
+  CGR__TRY(cgr__sized_check("cgr_record_get_info: info", "CGR_RECORD_INFO_INIT", info));
   cgr_record_info full = CGR_RECORD_INFO_INIT;
   if (recorder->find_bounds)
     recorder->find_bounds(recorder);

@@ -1,7 +1,9 @@
 #include "requests/batch.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/choices.h"
 #include "base/status.h"
 #include "requests/calendar.h"
 #include "requests/ledger.h"
@@ -222,10 +224,14 @@ static cgr_status check_other_tokens(const cgr_batch *batch, int32_t i, int64_t 
   return CGR_OK;
 }
 
+static cgr_status refuse_flags(const cgr_batch *batch, int32_t i) {
+  char what[32];
+  snprintf(what, sizeof what, "flags[%d]", i);
+  return cgr__check_choice("batch", what, &cgr__request_flags, batch->flags[i]);
+}
+
 static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
-  if (batch->flags && (batch->flags[i] & ~(uint32_t)CGR_REQUEST_PARTIAL))
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: flags[%d] is %#x, expected CGR_REQUEST_* bits", i, batch->flags[i]);
-  return CGR_OK;
+  return batch->flags && (batch->flags[i] & ~(uint32_t)CGR_REQUEST_PARTIAL) ? refuse_flags(batch, i) : CGR_OK;
 }
 
 static cgr_status refuse_tokens(int32_t i, int64_t tokens, int32_t max_tokens) {

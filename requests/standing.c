@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/choices.h"
 #include "base/status.h"
 
 /* -------------------------------------------------------------------------------------------------------------- positions */
@@ -124,8 +125,7 @@ static cgr_status check_work(const cgr__rows *rows, const char *function, int32_
   int64_t all = (int64_t)s->num_kept - kept + query_len;
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: query_len is %d, expected at least 0", function, query_len);
-  if (flags & ~(uint32_t)CGR_REQUEST_PARTIAL)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: flags is %#x, expected CGR_REQUEST_* bits", function, flags);
+  CGR__TRY(cgr__check_choice(function, "flags", &cgr__request_flags, flags));
   if (query_len > s->max_tokens)
     return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "%s: query_len is %d, expected at most %d (max_tokens): no step has more",
                      function, query_len, s->max_tokens);

@@ -4,17 +4,20 @@
 
 #include "runtime/runtime.h"
 
+static const char *buffer_name(int64_t buffer) { return cgr_buffer_name((cgr_buffer)buffer); }
+
+static const cgr__choices buffers = { "cgr_buffer", false, 0, CGR_BUFFER_COUNT_ - 1, buffer_name };
+
 cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t lane, int32_t program, cgr_buffer buffer,
                            int32_t index, cgr_buffer_view *view) {
   char field[40];
   cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
   CGR__TRY(cgr__runtime_check_lane(runtime, function, lane));
   snprintf(field, sizeof field, "%s: view", function);
-  CGR__TRY(cgr__sized_check(field, view));
+  CGR__TRY(cgr__sized_check(field, "CGR_BUFFER_VIEW_INIT", view));
   if (program != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected 0 (num_programs is 1)", function, program);
-  if ((int)buffer < 0 || buffer >= CGR_BUFFER_COUNT_)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: buffer is %d, expected 0 .. %d", function, (int)buffer, CGR_BUFFER_COUNT_ - 1);
+  CGR__TRY(cgr__check_choice(function, "buffer", &buffers, (int32_t)buffer));
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
   if (shape.copies == 0 && shape.source != CGR__SOURCE_DERIVED)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: buffer is %s, expected another: there is no group (num_groups is 0)",
@@ -49,7 +52,7 @@ cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const cha
   cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
   CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_buffer_get_declared", lane));
   CGR__REQUIRE(name, "cgr_buffer_get_declared");
-  CGR__TRY(cgr__sized_check("cgr_buffer_get_declared: view", view));
+  CGR__TRY(cgr__sized_check("cgr_buffer_get_declared: view", "CGR_BUFFER_VIEW_INIT", view));
   for (int32_t i = 0; i < runtime->setup.config.num_buffers; i++) {
     const cgr__declared *declared = &runtime->layout.declared[i];
     if (strcmp(declared->name, name) != 0)

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 
+#include "base/choices.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "buffers/layout.h"

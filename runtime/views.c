@@ -20,8 +20,7 @@ static cgr_status check_count(const char *function, const char *name, int32_t va
 static cgr_status check_shape(const shape *s, const char *memory, const char *heads) {
   if (!s->memory)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s is NULL, expected an address", s->function, memory);
-  if (cgr_dtype_size(s->dtype) == 0)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: dtype is %d, expected a cgr_dtype", s->function, (int)s->dtype);
+  CGR__TRY(cgr__check_choice(s->function, "dtype", &cgr__dtypes, (int32_t)s->dtype));
   CGR__TRY(check_count(s->function, "page_size", s->page_size));
   CGR__TRY(check_count(s->function, heads, s->num_heads));
   return check_count(s->function, "head_dim", s->head_dim);
@@ -29,8 +28,7 @@ static cgr_status check_shape(const shape *s, const char *memory, const char *he
 
 static cgr_status make_kv(const shape *s, cgr_kv_layout layout, void *base, int64_t pages_apart, cgr_kv_view *view) {
   int64_t size = s->page_size, heads = s->num_heads, dim = s->head_dim;
-  if (layout != CGR_LAYOUT_NHD && layout != CGR_LAYOUT_HND)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected a cgr_kv_layout", s->function, (int)layout);
+  CGR__TRY(cgr__check_choice(s->function, "layout", &cgr__kv_layouts, (int32_t)layout));
   memset(view, 0, sizeof *view);
   view->base = base;
   view->dtype = (int32_t)s->dtype;

@@ -143,6 +143,7 @@ static struct cuda_device *device_new(int ordinal) {
     goto fail_fork;
   cuda->head.ops = &cuda_ops;
   cuda->head.magic = CGR__DEVICE_MAGIC;
+  cuda->head.allocations = &cuda->allocations;
   cuda->head.kind = CGR_DEVICE_KIND_CUDA;
   cuda->ordinal = ordinal;
   return cuda;

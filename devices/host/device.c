@@ -133,6 +133,7 @@ int cgr__host_device_open(const cgr_device_config *config, cgr_device **dev) {
     goto fail_pools;
   host->head.ops = &host_ops;
   host->head.magic = CGR__DEVICE_MAGIC;
+  host->head.allocations = &host->allocations;
   host->head.kind = CGR_DEVICE_KIND_HOST;
   host->schedule = config->host_schedule;
   /* The generator must not start at 0, and neighbouring seeds should diverge at once. */

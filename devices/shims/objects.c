@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 const char *cgr__object_kind_name(enum cgr__object_kind kind) {
-  static const char *const names[] = { "memory", "stream", "event", "graph", "exec", "waiter" };
+  static const char *const names[] = { "memory", "stream", "event", "graph", "executable graph", "waiter" };
   return names[kind];
 }
 

@@ -352,6 +352,7 @@ int cgr__shim_open(size_t size, cgr_device *inner, const cgr__shim_hooks *hooks,
   shim->head.ops = &shim_ops;
   shim->head.magic = CGR__DEVICE_MAGIC;
   shim->head.kind = inner->kind;
+  shim->head.allocations = inner->allocations;
   shim->head.explain = inner->explain ? explain : NULL;
   shim->head.report = inner->report ? report : NULL;
   shim->head.inside = inner->inside ? inside : NULL;

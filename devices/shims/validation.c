@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "devices/shims/calls.h"
 #include "devices/shims/objects.h"
 #include "devices/shims/shim.h"
 
@@ -59,7 +60,7 @@ static void describe(struct violation *violation, const struct cgr__shim_call *c
 
 static void describe(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format,
                      ...) {
-  int used = snprintf(violation->text, sizeof violation->text, "%s: ", cgr__shim_op_name(call->op));
+  int used = snprintf(violation->text, sizeof violation->text, "%s: ", cgr__call_name(call->op, call->kind));
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(violation->text + used, sizeof violation->text - (size_t)used, format, arguments);
@@ -73,15 +74,18 @@ static void tell(const struct validation *layer, const char *text) {
     layer->on_violation(layer->context, text);
 }
 
-/* Without the lock: the callback may take long, and other threads may go on. */
-static int report(struct validation *layer, const struct violation *violation) {
-  if (violation->error == CGR__DEVICE_OK)
-    return CGR__DEVICE_OK;
+/* The last message gets the code of the violation besides its text; `told` is what the callback gets. */
+static int refuse(struct validation *layer, const struct violation *violation, const char *told) {
   __atomic_store_n(&layer->shim.head.last_raw, violation->raw, __ATOMIC_RELAXED);
   refusal.layer = layer;
   memcpy(refusal.text, violation->text, sizeof refusal.text);
-  tell(layer, violation->text);
+  tell(layer, told);
   return violation->error;
+}
+
+/* Without the lock: the callback may take long, and other threads may go on. */
+static int report(struct validation *layer, const struct violation *violation) {
+  return violation->error == CGR__DEVICE_OK ? CGR__DEVICE_OK : refuse(layer, violation, violation->text);
 }
 
 static void report_found(cgr_device *dev, const char *message) { tell(validation_of((struct cgr__shim *)(void *)dev), message); }
@@ -122,9 +126,11 @@ static bool check_alive(struct validation *layer, const struct cgr__shim_call *c
 static void check_capture_end(struct validation *layer, const struct cgr__shim_call *call, const struct cgr__object *stream,
                               struct violation *violation) {
   const struct cgr__open_capture *capture = cgr__capture_find(&layer->objects, stream->capture);
-  if (!capture)
+  if (!capture && !layer->objects.incomplete)
     describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
-  else if (capture->origin != stream->handle)
+  if (!capture)
+    return; /* it may have begun when there was no memory for an entry: the device knows */
+  if (capture->origin != stream->handle)
     describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began on another stream");
   else if (!pthread_equal(capture->owner, pthread_self()))
     describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
@@ -198,8 +204,9 @@ static void check_free(struct validation *layer, const struct cgr__shim_call *ca
   if (!call->object || !check_alive(layer, call, CGR__OBJECT_MEMORY, call->object, &memory, violation) || !memory)
     return;
   if (memory->memory_kind != call->kind)
-    describe(violation, call, CGR__DEVICE_INVALID, 1, "the memory is %s memory",
-             memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device");
+    describe(violation, call, CGR__DEVICE_INVALID, 1, "the memory is %s memory, which %s frees",
+             memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device",
+             cgr__call_name(CGR__OP_MEM_FREE, memory->memory_kind));
 }
 
 /* ---------------------------------------------------------------------------------------------------------- freed memory */
@@ -416,24 +423,34 @@ static void note(struct validation *layer, const struct cgr__shim_call *call) {
 
 /* -------------------------------------------------------------------------------------------------------------- hooks */
 
+static void tell_of_leak(const struct validation *layer, const struct cgr__object *o) {
+  static const enum cgr__shim_op ends[] = {
+    [CGR__OBJECT_MEMORY] = CGR__OP_MEM_FREE,     [CGR__OBJECT_STREAM] = CGR__OP_STREAM_DESTROY,
+    [CGR__OBJECT_EVENT] = CGR__OP_EVENT_DESTROY, [CGR__OBJECT_GRAPH] = CGR__OP_GRAPH_DESTROY,
+    [CGR__OBJECT_EXEC] = CGR__OP_EXEC_DESTROY,   [CGR__OBJECT_WAITER] = CGR__OP_WAITER_DESTROY
+  };
+  const char *close = cgr__call_name(CGR__OP_CLOSE, 0), *end = cgr__call_name(ends[o->kind], o->memory_kind);
+  char text[160];
+  if (o->kind == CGR__OBJECT_MEMORY)
+    snprintf(text, sizeof text, "%s: %zu bytes of %s memory at %p have not been freed, expected %s first", close, o->bytes,
+             o->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device", o->handle, end);
+  else
+    snprintf(text, sizeof text, "%s: %s %p has not been destroyed, expected %s first", close, cgr__object_kind_name(o->kind),
+             o->handle, end);
+  tell(layer, text);
+}
+
 /* Reports everything that is left. No other thread is in a call, so no lock is held while it reports. */
 static void tell_of_leaks(struct validation *layer) {
   char text[160];
   for (const struct cgr__open_capture *c = layer->objects.captures; c; c = c->next) {
-    snprintf(text, sizeof text, "close: a capture on stream %p has not been ended", c->origin);
+    snprintf(text, sizeof text, "%s: a capture on stream %p has not been ended", cgr__call_name(CGR__OP_CLOSE, 0), c->origin);
     tell(layer, text);
   }
   for (size_t i = 0; i < CGR__OBJECT_BUCKETS; i++)
-    for (const struct cgr__object *o = layer->objects.buckets[i]; o; o = o->next) {
-      if (o->state != CGR__OBJECT_ALIVE || o->foreign)
-        continue;
-      if (o->kind == CGR__OBJECT_MEMORY)
-        snprintf(text, sizeof text, "close: %zu bytes of %s memory at %p have not been freed", o->bytes,
-                 o->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device", o->handle);
-      else
-        snprintf(text, sizeof text, "close: %s %p has not been destroyed", cgr__object_kind_name(o->kind), o->handle);
-      tell(layer, text);
-    }
+    for (const struct cgr__object *o = layer->objects.buckets[i]; o; o = o->next)
+      if (o->state == CGR__OBJECT_ALIVE && !o->foreign)
+        tell_of_leak(layer, o);
 }
 
 /* A graph's nodes are listed while nothing can happen to it: without the lock, since that takes long. */
@@ -480,7 +497,7 @@ static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uin
 }
 
 /* What the device itself refuses breaks a rule that only the device knows. */
-static void describe_refusal(struct violation *violation, const struct cgr__shim_call *call, int error, int raw) {
+static int report_refusal(struct validation *layer, const struct cgr__shim_call *call, int error) {
   static const struct {
     int raw;
     const char *why;
@@ -493,16 +510,20 @@ static void describe_refusal(struct violation *violation, const struct cgr__shim
     { 906, "the call would depend on CUDA's legacy stream" },
     { 907, "the event was recorded in a capture" },
   };
+  const int raw = __atomic_load_n(&layer->shim.head.last_raw, __ATOMIC_RELAXED);
+  struct violation violation;
+  char told[sizeof violation.text + 24];
   const char *why = "the device refuses its arguments";
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
     if (rules[i].raw == raw)
       why = rules[i].why;
-  describe(violation, call, error, raw, "%s (code %d)", why, raw);
+  describe(&violation, call, error, raw, "%s", why);
+  snprintf(told, sizeof told, "%s (code %d)", violation.text, raw);
+  return refuse(layer, &violation, told);
 }
 
 static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   struct validation *layer = validation_of(shim);
-  struct violation violation = { .error = CGR__DEVICE_OK };
   struct cgr__object *object = call->op == CGR__OP_INSTANTIATE ? NULL : (struct cgr__object *)(uintptr_t)word;
   bool refused = error == CGR__DEVICE_INVALID || error == CGR__DEVICE_CAPTURE_ILLEGAL || error == CGR__DEVICE_CAPTURE_INVALID;
   pthread_mutex_lock(&shim->lock);
@@ -519,8 +540,7 @@ static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint
   pthread_mutex_unlock(&shim->lock);
   if (!refused || call->op == CGR__OP_CAPTURE_END)
     return error;
-  describe_refusal(&violation, call, error, __atomic_load_n(&shim->head.last_raw, __ATOMIC_RELAXED));
-  return report(layer, &violation);
+  return report_refusal(layer, call, error);
 }
 
 static int mem_free(struct cgr__shim *shim, void *memory, enum cgr__memory_kind kind) {

@@ -40,7 +40,7 @@ cgr_status cgr__block_table_read_key(const char *function, const cgr_block_table
   cgr_block_table_input in;
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, input, &in, sizeof in));
+  CGR__TRY(cgr__sized_read(what, "CGR_BLOCK_TABLE_INPUT_INIT", input, &in, sizeof in));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in.reserved));
   CGR__TRY(check_cache(function, &in));
@@ -85,7 +85,7 @@ cgr_status cgr__block_table_check_memory(const char *function, const cgr__block_
 cgr_status cgr_block_table_get_layout(const cgr_block_table_input *input, cgr_block_table_layout *layout) {
   cgr__block_table_task t;
   cgr_block_table_layout full = CGR_BLOCK_TABLE_LAYOUT_INIT;
-  CGR__TRY(cgr__sized_check("cgr_block_table_get_layout: layout", layout));
+  CGR__TRY(cgr__sized_check("cgr_block_table_get_layout: layout", "CGR_BLOCK_TABLE_LAYOUT_INIT", layout));
   CGR__TRY(cgr__block_table_read_key("cgr_block_table_get_layout", input, &t));
   const cgr__block_table_places at = cgr__block_table_locate(&t);
   full.query_len = full.max_query_len = t.query_len;

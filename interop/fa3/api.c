@@ -1,6 +1,7 @@
 /* cgr_fa3_size and cgr_fa3_build, and the validation that enqueuing shares. */
 #include <stdio.h>
 
+#include "base/choices.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
@@ -36,9 +37,7 @@ static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
 }
 
 static cgr_status check_enums(const char *function, const cgr_fa3_input *in) {
-  if (in->layout != CGR_FA3_UPSTREAM && in->layout != CGR_FA3_VLLM)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected %d or %d, a cgr_fa3_layout", function, in->layout,
-                     CGR_FA3_UPSTREAM, CGR_FA3_VLLM);
+  CGR__TRY(cgr__check_choice(function, "layout", &cgr__fa3_layouts, in->layout));
   if (in->dtype != CGR_DTYPE_FP16 && in->dtype != CGR_DTYPE_BF16 && in->dtype != CGR_DTYPE_FP8_E4M3)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: dtype is %d (%s), expected fp16, bf16 or fp8_e4m3", function, in->dtype,
                      cgr_dtype_name((cgr_dtype)in->dtype));
@@ -68,7 +67,7 @@ cgr_status cgr__fa3_read_key(const char *function, const cgr_fa3_input *given, c
                              cgr__fa3_key *c) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, given, in, sizeof *in));
+  CGR__TRY(cgr__sized_read(what, "CGR_FA3_INPUT_INIT", given, in, sizeof *in));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in->reserved));
   CGR__TRY(check_enums(function, in));
@@ -100,7 +99,7 @@ cgr_status cgr_fa3_size(const cgr_fa3_input *input, cgr_fa3_sizes *sizes) {
   cgr_fa3_input in;
   cgr_fa3_sizes all;
   cgr__fa3_key c;
-  CGR__TRY(cgr__sized_check("cgr_fa3_size: sizes", sizes));
+  CGR__TRY(cgr__sized_check("cgr_fa3_size: sizes", "CGR_FA3_SIZES_INIT", sizes));
   CGR__TRY(cgr__fa3_read_key("cgr_fa3_size", input, &in, &all, &c));
   cgr__sized_write(sizes, &all, sizeof all);
   return CGR_OK;

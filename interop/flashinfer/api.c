@@ -1,6 +1,7 @@
 /* The public functions of FlashInfer's plans on the host: validation, then flashinfer_host.c. */
 #include <stdio.h>
 
+#include "base/choices.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
@@ -24,7 +25,7 @@ cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flash
                                            cgr_flashinfer_decode_input *in, cgr__flashinfer_key *key, bool *open) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, input, in, sizeof *in));
+  CGR__TRY(cgr__sized_read(what, "CGR_FLASHINFER_DECODE_INPUT_INIT", input, in, sizeof *in));
   const cgr__range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
@@ -88,9 +89,7 @@ static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfe
 /* Whether there is a plan for the attention kernel. Where KV is split, the kernel numbers a query's partials by the keys of its
  * window, and counts none after the query, whatever its mask: no plan can give it those keys. */
 static cgr_status check_kernel(const char *function, const cgr_flashinfer_prefill_input *in) {
-  if (in->layout != CGR_FLASHINFER_V0_6_18 && in->layout != CGR_FLASHINFER_V0_7_1)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected %d or %d, a cgr_flashinfer_layout", function, in->layout,
-                     CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1);
+  CGR__TRY(cgr__check_choice(function, "layout", &cgr__flashinfer_layouts, in->layout));
   if (in->unmasked && in->window > 0 && !in->disable_split_kv)
     return cgr__fail(
         CGR_ERROR_UNSUPPORTED,
@@ -165,7 +164,7 @@ cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flas
                                             cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key, bool *open) {
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, input, in, sizeof *in));
+  CGR__TRY(cgr__sized_read(what, "CGR_FLASHINFER_PREFILL_INPUT_INIT", input, in, sizeof *in));
   CGR__TRY(check_prefill_ranges(function, in));
   CGR__TRY(check_heads(function, in->num_q_heads, in->num_kv_heads));
   snprintf(what, sizeof what, "%s: reserved", function);
@@ -297,7 +296,7 @@ static cgr_status build(const char *function, cgr__flashinfer_key *key, bool ope
   char what[64];
   snprintf(what, sizeof what, "%s: plan", function);
   if (output)
-    CGR__TRY(cgr__sized_check(what, output));
+    CGR__TRY(cgr__sized_check(what, "CGR_FLASHINFER_PLAN_INIT", output));
   CGR__TRY(size(function, key, open, arrays, float_bytes, &plan));
   CGR__TRY(cgr__flashinfer_check_memory(function, &plan, int_workspace, int_bytes));
   CGR__TRY(check_lengths(function, key, arrays));
@@ -316,7 +315,7 @@ cgr_status cgr_flashinfer_decode_size(const cgr_flashinfer_decode_input *input, 
   cgr_flashinfer_plan full;
   cgr__flashinfer_key key;
   bool open;
-  CGR__TRY(cgr__sized_check("cgr_flashinfer_decode_size: plan", plan));
+  CGR__TRY(cgr__sized_check("cgr_flashinfer_decode_size: plan", "CGR_FLASHINFER_PLAN_INIT", plan));
   CGR__TRY(cgr__flashinfer_read_decode_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { NULL, in.kv_indptr, in.live_requests };
   CGR__TRY(size(function, &key, open, &arrays, in.float_workspace_bytes, &full));
@@ -330,7 +329,7 @@ cgr_status cgr_flashinfer_prefill_size(const cgr_flashinfer_prefill_input *input
   cgr_flashinfer_plan full;
   cgr__flashinfer_key key;
   bool open;
-  CGR__TRY(cgr__sized_check("cgr_flashinfer_prefill_size: plan", plan));
+  CGR__TRY(cgr__sized_check("cgr_flashinfer_prefill_size: plan", "CGR_FLASHINFER_PLAN_INIT", plan));
   CGR__TRY(cgr__flashinfer_read_prefill_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { in.qo_indptr, in.kv_indptr, in.live_requests };
   CGR__TRY(size(function, &key, open, &arrays, in.float_workspace_bytes, &full));

@@ -40,7 +40,7 @@ static cgr_status check_arrays(const char *function, const cgr_flashinfer_cascad
 cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade *given, cgr_flashinfer_cascade *c) {
   char what[64];
   snprintf(what, sizeof what, "%s: cascade", function);
-  CGR__TRY(cgr__sized_read(what, given, c, sizeof *c));
+  CGR__TRY(cgr__sized_read(what, "CGR_FLASHINFER_CASCADE_INIT", given, c, sizeof *c));
   CGR__TRY(cgr__check_range(function, "num_requests", c->num_requests, 1, CGR__MAX_REQUESTS));
   CGR__TRY(cgr__check_range(function, "num_groups", c->num_groups, 1, CGR__MAX_REQUESTS));
   CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, CGR__FAMILIES_MAX_PAGE_SIZE));
@@ -229,7 +229,8 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   cgr_flashinfer_cascade c;
   cgr_flashinfer_prefill_input level;
   CGR__TRY(cgr__cascade_read(function, cascade, &c));
-  CGR__TRY(cgr__sized_read("cgr_flashinfer_cascade_build: input", input, &level, sizeof level));
+  CGR__TRY(
+      cgr__sized_read("cgr_flashinfer_cascade_build: input", "CGR_FLASHINFER_PREFILL_INPUT_INIT", input, &level, sizeof level));
   CGR__TRY(check_window(function, level.window));
   CGR__REQUIRE(int_workspaces, function);
   CGR__REQUIRE(int_bytes, function);

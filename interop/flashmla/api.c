@@ -1,6 +1,7 @@
 /* cgr_flashmla_size and cgr_flashmla_build: validation, what FlashMLA derives, then flashmla_host.c. */
 #include <stdio.h>
 
+#include "base/choices.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
@@ -17,9 +18,7 @@ static cgr_status check_ranges(const char *function, const cgr_flashmla_input *i
     { "topk", in->topk, 0, CGR__FAMILIES_MAX_LEN },
     { "extra_topk", in->extra_topk, 0, has_extra ? CGR__FAMILIES_MAX_LEN : 0 },
   };
-  if (in->layout != CGR_FLASHMLA_CURRENT && in->layout != CGR_FLASHMLA_V1)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: layout is %d, expected %d or %d, a cgr_flashmla_layout", function, in->layout,
-                     CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1);
+  CGR__TRY(cgr__check_choice(function, "layout", &cgr__flashmla_layouts, in->layout));
   return CGR__CHECK_RANGES(function, ranges);
 }
 
@@ -103,7 +102,7 @@ cgr_status cgr__flashmla_read_key(const char *function, const cgr_flashmla_input
   cgr_flashmla_input in;
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, input, &in, sizeof in));
+  CGR__TRY(cgr__sized_read(what, "CGR_FLASHMLA_INPUT_INIT", input, &in, sizeof in));
   CGR__TRY(check_ranges(function, &in));
   if (in.num_parts == 0)
     CGR__TRY(check_model(function, &in));

@@ -72,7 +72,7 @@ static cgr_status read_input(const char *function, const cgr_plan_input *input, 
   int64_t tokens;
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
-  CGR__TRY(cgr__sized_read(what, input, in, sizeof *in));
+  CGR__TRY(cgr__sized_read(what, "CGR_PLAN_INPUT_INIT", input, in, sizeof *in));
   CGR__TRY(check_ranges(function, in));
   CGR__TRY(count_tokens(function, in, &tokens));
   *c = class_of(in);

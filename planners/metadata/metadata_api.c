@@ -129,7 +129,7 @@ cgr_status cgr_metadata_build(const cgr_metadata *metadata) {
   cgr_metadata m;
   refusal first = { CGR_GUARD_NONE, 0, 0, 0 };
   int32_t num_tokens = 0;
-  CGR__TRY(cgr__sized_read("cgr_metadata_build: metadata", metadata, &m, sizeof m));
+  CGR__TRY(cgr__sized_read("cgr_metadata_build: metadata", "CGR_METADATA_INIT", metadata, &m, sizeof m));
   CGR__TRY(check_metadata(&m));
   CGR__TRY(cgr__metadata_check_derived(&m));
   CGR__TRY(take_composition(&m, &num_tokens));

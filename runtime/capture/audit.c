@@ -40,7 +40,7 @@ static cgr_status run(cgr_runtime *rt, cgr__audit *audit) {
 
 static cgr_status check(cgr_runtime *rt, const cgr_audit *counts) {
   if (counts)
-    CGR__TRY(cgr__sized_check("cgr_runtime_audit: audit", counts));
+    CGR__TRY(cgr__sized_check("cgr_runtime_audit: audit", "CGR_AUDIT_INIT", counts));
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_audit"));
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, "cgr_runtime_audit", rt->lane.launched, rt->setup.config.wait_timeout_ms));

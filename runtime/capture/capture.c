@@ -13,8 +13,10 @@
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
 static cgr_status check_key(cgr_runtime *rt, const char *function, int32_t i, const cgr_key *key) {
-  char what[80];
+  char what[80], kind[40];
   snprintf(what, sizeof what, "%s: capture.keys[%d]", function, i);
+  snprintf(kind, sizeof kind, "capture.keys[%d].kind", i);
+  CGR__TRY(cgr__check_choice(function, kind, &cgr__graph_kinds, key->kind));
   CGR__TRY(cgr__key_check_unused(what, key));
   if (cgr__graphs_find(&rt->graphs, key))
     return CGR_OK;
@@ -42,8 +44,7 @@ static cgr_status check_capture(cgr_runtime *rt, const char *function, const cgr
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: capture.program is %d, expected 0 in this version", function, c->program);
   if (!c->record)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.record is NULL, expected a function", function);
-  if (c->flags & ~(uint32_t)CGR_CAPTURE_MISSED)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: capture.flags is %#x, expected CGR_CAPTURE_* bits", function, c->flags);
+  CGR__TRY(cgr__check_choice(function, "capture.flags", &cgr__capture_flags, c->flags));
   if (!(c->max_ms >= 0.0 && c->max_ms < 1e300))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capture.max_ms is %g, expected 0 or more", function, c->max_ms);
   return check_keys(rt, function, c);
@@ -66,7 +67,7 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
   char what[64];
   snprintf(what, sizeof what, "%s: capture", function);
   CGR__TRY(cgr__runtime_check_outside(rt, function));
-  CGR__TRY(cgr__sized_read(what, capture, c, sizeof *c));
+  CGR__TRY(cgr__sized_read(what, "CGR_CAPTURE_INIT", capture, c, sizeof *c));
   CGR__TRY(check_capture(rt, function, c));
   CGR__TRY(cgr__runtime_check_unprepared(rt, function));
   if (rt->lane.launched > 0)

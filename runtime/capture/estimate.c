@@ -69,7 +69,7 @@ static cgr_status estimate(cgr_runtime *rt, const cgr_capture *c, cgr_capture_es
 static cgr_status estimate_list(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *out) {
   cgr_capture c;
   cgr_capture_estimate full = CGR_CAPTURE_ESTIMATE_INIT;
-  CGR__TRY(cgr__sized_check("cgr_runtime_estimate_capture: estimate", out));
+  CGR__TRY(cgr__sized_check("cgr_runtime_estimate_capture: estimate", "CGR_CAPTURE_ESTIMATE_INIT", out));
   CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_estimate_capture", capture, &c));
   cgr_status status = estimate(runtime, &c, &full);
   cgr__capture_tell_lost(runtime);

@@ -8,7 +8,6 @@
 #include "runtime/config/config.h"
 
 #define MAX_REASONS 32 /* of one backend for one layer */
-#define ALL_PLANNED ((uint32_t)CGR_PLANNED_SOFTCAP * 2 - 1)
 
 /* The i-th of the engine's. */
 static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
@@ -24,11 +23,6 @@ static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
                         name, j - 1);
 }
 
-static void check_bits(uint32_t bits, uint32_t known, int32_t i, const char *name, const char *kind, cgr__findings *f) {
-  if (bits & ~known)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("backends", i, name).name, "is %#x, expected %s bits", bits, kind);
-}
-
 static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_backend *b = &setup->backends[1 + i];
   cgr_status status = cgr__sized_read_at("backends", "CGR_BACKEND_INIT", setup->config.backends, i, b, sizeof *b);
@@ -40,8 +34,8 @@ static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr__in_range(f, cgr__field_of("backends", i, "reorder_threshold").name, b->reorder_threshold, 0, INT32_MAX);
   if (!b->record)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, cgr__field_of("backends", i, "record").name, "is NULL, expected a function");
-  check_bits(b->flags, CGR_BACKEND_APPENDS | CGR_BACKEND_PLANS_FIRST, i, "flags", "CGR_BACKEND_*", f);
-  check_bits(b->planned, ALL_PLANNED, i, "planned", "CGR_PLANNED_*", f);
+  (void)cgr__is_one(f, cgr__field_of("backends", i, "flags").name, b->flags, &cgr__backend_flags);
+  (void)cgr__is_one(f, cgr__field_of("backends", i, "planned").name, b->planned, &cgr__planned_bits);
 }
 
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
@@ -131,7 +125,7 @@ static void ask(cgr__setup *setup, int32_t i, uint64_t *asked, char *who, size_t
     setup->reorder_threshold = b->reorder_threshold;
   const char *name = setup->backend_names[l->backend];
   cgr_graph_support said = b->support ? b->support(b->context, &setup->device, cgr__group_of(setup, group)) : CGR_SUPPORT_NEVER;
-  bool known = said >= CGR_SUPPORT_DEFAULT && said <= CGR_SUPPORT_ALWAYS;
+  bool known = cgr__is_choice(&cgr__graph_supports, (int32_t)said);
   cgr_graph_support support = !known ? CGR_SUPPORT_NEVER : said == CGR_SUPPORT_DEFAULT ? CGR_SUPPORT_ALWAYS : said;
   if (support >= setup->support)
     return;
@@ -139,7 +133,8 @@ static void ask(cgr__setup *setup, int32_t i, uint64_t *asked, char *who, size_t
   if (!b->support)
     snprintf(who, size, "backend %s has no support function", name);
   else if (!known)
-    snprintf(who, size, "backend %s returns %d for group %d, which is no cgr_graph_support", name, (int)said, group);
+    snprintf(who, size, "backend %s: its support of group %d %.160s", name, group,
+             cgr__choices_refusal(&cgr__graph_supports, (int32_t)said).text);
   else
     snprintf(who, size, "backend %s says so for group %d", name, group);
 }
@@ -148,7 +143,7 @@ void cgr__setup_support(cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   uint64_t asked = 0; /* a bit for each backend of each group */
   const char *reason;
-  char who[112] = "attention_support says so";
+  char who[240] = "attention_support says so";
   _Static_assert((1 + CGR__MAX_BACKENDS) * CGR__MAX_GROUPS <= 64, "a bit for each");
   setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
                        ? (cgr_graph_support)c->attention_support

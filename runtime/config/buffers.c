@@ -47,20 +47,12 @@ static int64_t rows_of(const cgr_config *c, int32_t dimension) {
   return dimension == CGR_DIMENSION_REQUESTS ? c->max_requests : (int64_t)c->max_rows + 1;
 }
 
-static const char *dimension_name(int32_t dimension) { return cgr_dimension_name((cgr_dimension)dimension); }
-static const char *source_name(int32_t source) { return cgr_source_name((cgr_source)source); }
-
 /* Whether the number of its elements is known. */
 static bool check_decl(const cgr_buffer_decl *decl, int32_t i, cgr__findings *f) {
-  bool counted = decl->dimension >= CGR_DIMENSION_TOKENS && decl->dimension <= CGR_DIMENSION_ROWS;
-  if (!counted)
-    cgr__findings_add_enum(f, cgr__field_of("buffers", i, "dimension").name, decl->dimension, "cgr_dimension",
-                           CGR_DIMENSION_TOKENS, CGR_DIMENSION_ROWS, dimension_name);
-  if (decl->source < CGR_SOURCE_DEVICE || decl->source > CGR_SOURCE_STAGED)
-    cgr__findings_add_enum(f, cgr__field_of("buffers", i, "source").name, decl->source, "cgr_source", CGR_SOURCE_DEVICE,
-                           CGR_SOURCE_STAGED, source_name);
+  bool counted = cgr__is_one(f, cgr__field_of("buffers", i, "dimension").name, decl->dimension, &cgr__dimensions);
+  (void)cgr__is_one(f, cgr__field_of("buffers", i, "source").name, decl->source, &cgr__sources);
   bool wide = cgr__in_range(f, cgr__field_of("buffers", i, "width").name, decl->width, 1, (int64_t)1 << 40);
-  if (cgr__check_dtype(f, cgr__field_of("buffers", i, "dtype").name, decl->dtype))
+  if (cgr__is_one(f, cgr__field_of("buffers", i, "dtype").name, decl->dtype, &cgr__dtypes))
     check_padding(decl, cgr__field_of("buffers", i, "padding").name, f);
   return counted && wide;
 }

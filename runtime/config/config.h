@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "base/choices.h"
 #include "base/findings.h"
 #include "base/limits.h"
 #include "buffers/layout.h"
@@ -134,11 +135,8 @@ static inline size_t cgr__page_table_bytes(const cgr__setup *setup, int32_t grou
 bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high);
 /* The same; `why` tells what the bounds are, if not "". */
 bool cgr__in_range_why(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high, const char *why);
-/* A finding of a value that is none of `type`, low .. high, whose names are told. */
-void cgr__findings_add_enum(cgr__findings *findings, const char *field, int32_t value, const char *type, int32_t low,
-                            int32_t high, const char *(*name)(int32_t value));
-/* Whether it is one; a finding if not. */
-bool cgr__check_dtype(cgr__findings *findings, const char *field, int32_t dtype);
+/* Whether an enum's value, or a word of flags, is one of these; a finding that names them if not. */
+bool cgr__is_one(cgr__findings *findings, const char *field, int64_t value, const cgr__choices *choices);
 /* Whether an array of the configuration can be read: a finding if its number is out of range, or if it is NULL and counted. With
  * a number of 0 it may be any address: that of an emptied vector, say. */
 bool cgr__check_list(cgr__findings *findings, const char *count_name, const char *name, int32_t count, int32_t most,

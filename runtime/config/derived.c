@@ -2,11 +2,18 @@
 #include "base/status.h"
 #include "runtime/config/config.h"
 
+static const char *derived_name(int64_t bit) {
+  int id = CGR__BUFFER_KV_INDICES;
+  while (CGR__DERIVED(id) < (uint64_t)bit)
+    id++;
+  return cgr_buffer_name((cgr_buffer)id);
+}
+
 /* Unknown bits become a finding; returns the others. */
 static uint64_t known_bits(uint64_t asked, const char *field, cgr__findings *f) {
-  if (asked & ~CGR__ALL_DERIVED)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, field, "is %#llx, expected CGR_DERIVED bits, %#llx at most",
-                      (unsigned long long)asked, (unsigned long long)CGR__ALL_DERIVED);
+  static const cgr__choices known = { "CGR_DERIVED", true, CGR__DERIVED(CGR__BUFFER_KV_INDICES),
+                                      CGR__DERIVED(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN), derived_name };
+  (void)cgr__is_one(f, field, (int64_t)asked, &known);
   return asked & CGR__ALL_DERIVED;
 }
 

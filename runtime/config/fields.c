@@ -30,22 +30,10 @@ bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, in
   return cgr__in_range_why(findings, field, value, low, high, "");
 }
 
-void cgr__findings_add_enum(cgr__findings *findings, const char *field, int32_t value, const char *type, int32_t low,
-                            int32_t high, const char *(*name)(int32_t value)) {
-  char names[120] = "";
-  size_t used = 0;
-  for (int32_t i = low; i <= high && used < sizeof names; i++)
-    used += (size_t)snprintf(names + used, sizeof names - used, "%s%d %s", i > low ? ", " : "", i, name(i));
-  cgr__findings_add(findings, CGR_ERROR_INVALID_ENUM, field, "is %d, expected %d .. %d, a %s (%s)", value, low, high, type,
-                    names);
-}
-
-static const char *dtype_name(int32_t dtype) { return cgr_dtype_name((cgr_dtype)dtype); }
-
-bool cgr__check_dtype(cgr__findings *findings, const char *field, int32_t dtype) {
-  if (cgr_dtype_size((cgr_dtype)dtype) > 0)
+bool cgr__is_one(cgr__findings *findings, const char *field, int64_t value, const cgr__choices *choices) {
+  if (cgr__is_choice(choices, value))
     return true;
-  cgr__findings_add_enum(findings, field, dtype, "cgr_dtype", CGR_DTYPE_FP32, CGR_DTYPE_U8, dtype_name);
+  cgr__findings_add(findings, CGR_ERROR_INVALID_ENUM, field, "%s", cgr__choices_refusal(choices, value).text);
   return false;
 }
 

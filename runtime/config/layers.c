@@ -37,7 +37,7 @@ static void check_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
 }
 
 static void check_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
-  if (!cgr__check_dtype(f, cgr__field_of("layers", i, name).name, *dtype))
+  if (!cgr__is_one(f, cgr__field_of("layers", i, name).name, *dtype, &cgr__dtypes))
     *dtype = 0;
 }
 
@@ -69,10 +69,7 @@ static void check_array(const float **values, int32_t i, const char *name, cgr__
 }
 
 static void check_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
-  const uint32_t known = CGR_LAYER_BIDIRECTIONAL | CGR_LAYER_NO_CACHE | CGR_LAYER_ALIBI_SQRT;
-  if (l->flags & ~known)
-    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, cgr__field_of("layers", i, "flags").name, "is %#x, expected CGR_LAYER_* bits",
-                      l->flags);
+  (void)cgr__is_one(f, cgr__field_of("layers", i, "flags").name, l->flags, &cgr__layer_flags);
   check_float(&l->scale, i, "scale", f);
   check_float(&l->softcap, i, "softcap", f);
   check_extent(&l->window_left, i, "window_left", f);

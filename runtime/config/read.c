@@ -21,7 +21,7 @@ static void set_default(int32_t *value, int32_t otherwise) {
 /* ------------------------------------------------------------------------------------------------------------------ head */
 
 static cgr_status read_head(const cgr_config *config, cgr_config *copy) {
-  CGR__TRY(cgr__sized_read("config", config, copy, sizeof *copy));
+  CGR__TRY(cgr__sized_read("config", "CGR_CONFIG_INIT", config, copy, sizeof *copy));
   if (copy->magic != CGR_CONFIG_MAGIC)
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "config: magic is %#x, expected %#x: use CGR_CONFIG_INIT", copy->magic,
                      CGR_CONFIG_MAGIC);
@@ -130,18 +130,10 @@ static void check_limits(cgr_config *c, cgr__findings *f) {
   check_time_every(c, f);
 }
 
-static const char *mode_name(int32_t mode) { return cgr_graph_mode_name((cgr_graph_mode)mode); }
-static const char *wait_name(int32_t value) { return cgr_wait_mode_name((cgr_wait_mode)value); }
-static const char *support_name(int32_t support) { return cgr_graph_support_name((cgr_graph_support)support); }
-
 static void check_enums(const cgr_config *c, cgr__findings *f) {
-  const int32_t last_mode = CGR_MODE_FULL_AND_PIECEWISE, last_support = CGR_SUPPORT_ALWAYS, last_wait = CGR_WAIT_BLOCK;
-  if (c->graph_mode < 0 || c->graph_mode > last_mode)
-    cgr__findings_add_enum(f, "graph_mode", c->graph_mode, "cgr_graph_mode", 0, last_mode, mode_name);
-  if (c->attention_support < 0 || c->attention_support > last_support)
-    cgr__findings_add_enum(f, "attention_support", c->attention_support, "cgr_graph_support", 0, last_support, support_name);
-  if (c->wait_mode < 0 || c->wait_mode > last_wait)
-    cgr__findings_add_enum(f, "wait_mode", c->wait_mode, "cgr_wait_mode", 0, last_wait, wait_name);
+  (void)cgr__is_one(f, "graph_mode", c->graph_mode, &cgr__graph_modes);
+  (void)cgr__is_one(f, "attention_support", c->attention_support, &cgr__graph_supports);
+  (void)cgr__is_one(f, "wait_mode", c->wait_mode, &cgr__wait_modes);
 }
 
 static void check_reserved(cgr__findings *f, const char *field, int64_t value, int64_t most) {
@@ -155,7 +147,8 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   cgr__in_range(f, "nvtx", c->nvtx, 0, 1);
   cgr__in_range(f, "labels", c->labels, 0, 1);
   cgr__in_range(f, "check_values", c->check_values, 0, 1);
-  cgr__in_range_why(f, "timing", c->timing, CGR_TIMING_OFF, CGR_TIMING_LAYERS, "0 off, 1 phases, 2 layers");
+  if (!cgr__is_choice(&cgr__timing_modes, c->timing))
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "timing", "%s", cgr__choices_refusal(&cgr__timing_modes, c->timing).text);
   check_reserved(f, "num_programs", c->num_programs, 1);
   check_reserved(f, "num_lanes", c->num_lanes, 1);
   check_reserved(f, "num_draft_tokens", c->num_draft_tokens, 0);

@@ -46,7 +46,6 @@ cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_findin
   cgr__findings findings;
   CGR__TRY(cgr__findings_check("cgr_validate", list, capacity, count));
   cgr__findings_init(&findings, list, capacity);
-  findings.see = "cgr_validate";
   cgr_status status = validate(config, device, &findings);
   *count = findings.count;
   return status;
@@ -56,8 +55,8 @@ static cgr_status find_sizes(const cgr_config *config, cgr_memory_sizes *sizes) 
   cgr_config asked;
   cgr__findings findings;
   cgr_memory_sizes full = CGR_MEMORY_SIZES_INIT;
-  CGR__TRY(cgr__sized_check("cgr_runtime_memory: sizes", sizes));
-  CGR__TRY(cgr__sized_read("config", config, &asked, sizeof asked));
+  CGR__TRY(cgr__sized_check("cgr_runtime_memory: sizes", "CGR_MEMORY_SIZES_INIT", sizes));
+  CGR__TRY(cgr__sized_read("config", "CGR_CONFIG_INIT", config, &asked, sizeof asked));
   asked.device_memory = asked.pinned_memory = NULL; /* what is given so far does not count: how much to give is the question */
   asked.device_memory_size = asked.pinned_memory_size = 0;
   cgr__findings_init(&findings, NULL, 0);

@@ -18,7 +18,6 @@ static cgr_status check_view(const cgr_view *view, const cgr__extent *extent) {
 }
 
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
-  const uint32_t known = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY;
   if (rec->base.in_call)
     return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or of a backend, "
                                       "expected a call outside of it");
@@ -26,9 +25,8 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: layer is %d, expected one of the %d configured (cgr_config.num_layers)", a->layer,
                      rec->runtime->setup.config.num_layers);
-  if (a->flags & ~known)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "cgr_record_attention: flags is %#x, expected CGR_ATTENTION_* bits", a->flags);
-  if (a->flags == known)
+  CGR__TRY(cgr__check_choice("cgr_record_attention", "flags", &cgr__attention_flags, a->flags));
+  if (a->flags == (CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
   CGR__TRY(cgr__check_layer_call(rec, a));
@@ -240,7 +238,7 @@ static void set_calls(cgr__step_recorder *rec, const cgr_attention *a, bool appe
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
   calls list;
-  CGR__TRY(cgr__sized_read("cgr_record_attention: attention", attention, &a, sizeof a));
+  CGR__TRY(cgr__sized_read("cgr_record_attention: attention", "CGR_ATTENTION_INIT", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   if (cgr__layer_need_of(rec->runtime, a.layer, rec->set) == CGR__LAYER_READS)

@@ -80,7 +80,7 @@ static cgr_status enqueue(cgr__step_recorder *rec, const cgr_merge *m) {
 static cgr_status record_merge(cgr__step_recorder *rec, const cgr_merge *merge) {
   cgr_merge m;
   cgr__tensor tensors[NUM_TENSORS];
-  CGR__TRY(cgr__sized_read(FUNCTION ": merge", merge, &m, sizeof m));
+  CGR__TRY(cgr__sized_read(FUNCTION ": merge", "CGR_MERGE_INIT", merge, &m, sizeof m));
   CGR__TRY(check_numbers(&rec->base, &m));
   CGR__TRY(check_views(&rec->base, &m, tensors));
   CGR__TRY(hold_views(&rec->base, tensors));

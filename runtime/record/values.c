@@ -8,14 +8,11 @@ static int64_t row_bytes(const cgr_value_check *c) { return c->width * (int64_t)
 static cgr_status check_kinds(const cgr_recorder *recorder, const cgr_value_check *c) {
   if (recorder->in_plan)
     return cgr__fail(CGR_ERROR_STATE, FUNCTION ": called inside a backend's plan, expected a call outside of it");
-  if ((c->flags & ~(uint32_t)CGR_VALUES_MASKED) != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, FUNCTION ": flags is %#x, expected 0 or CGR_VALUES_MASKED", c->flags);
+  CGR__TRY(cgr__check_choice(FUNCTION, "flags", &cgr__value_flags, c->flags));
   if (c->dtype != CGR_DTYPE_FP32 && c->dtype != CGR_DTYPE_FP16 && c->dtype != CGR_DTYPE_BF16)
     return cgr__fail(cgr_dtype_size((cgr_dtype)c->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
                      FUNCTION ": dtype is %s (%d), expected fp32, fp16 or bf16", cgr_dtype_name((cgr_dtype)c->dtype), c->dtype);
-  if (c->dimension != CGR_DIMENSION_TOKENS && c->dimension != CGR_DIMENSION_REQUESTS)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, FUNCTION ": dimension is %d, expected CGR_DIMENSION_TOKENS or _REQUESTS",
-                     c->dimension);
+  CGR__TRY(cgr__check_choice(FUNCTION, "dimension", &cgr__dimensions_of_steps, c->dimension));
   if (c->bit < 0 || c->bit >= CGR__MAX_VALUE_BITS)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": bit is %d, expected 0 .. %d", c->bit, CGR__MAX_VALUE_BITS - 1);
   return cgr__check_unused(FUNCTION ": reserved", c->reserved);
@@ -60,7 +57,7 @@ static cgr_status enqueue(cgr__step_recorder *rec, const cgr_value_check *c, int
 
 static cgr_status check_values(cgr__step_recorder *rec, const cgr_value_check *given) {
   cgr_value_check c;
-  CGR__TRY(cgr__sized_read(FUNCTION ": check", given, &c, sizeof c));
+  CGR__TRY(cgr__sized_read(FUNCTION ": check", "CGR_VALUE_CHECK_INIT", given, &c, sizeof c));
   c.stride = c.stride == 0 ? c.width : c.stride;
   const cgr_key *key = &rec->base.key;
   const int32_t num_rows = c.dimension == CGR_DIMENSION_REQUESTS ? key->num_requests : key->num_tokens;

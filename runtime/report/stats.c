@@ -32,7 +32,7 @@ cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_stats");
   cgr_stats full;
   CGR__TRY(check_handle(runtime, "cgr_runtime_stats"));
-  CGR__TRY(cgr__sized_check("cgr_runtime_stats: stats", stats));
+  CGR__TRY(cgr__sized_check("cgr_runtime_stats: stats", "CGR_STATS_INIT", stats));
   get_stats(runtime, &full);
   cgr__sized_write(stats, &full, sizeof full);
   return CGR_OK;
@@ -44,7 +44,7 @@ cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_grap
   CGR__ONE_THREAD(runtime, "cgr_runtime_graph_stats");
   cgr_graph_stats full = CGR_GRAPH_STATS_INIT;
   CGR__TRY(check_handle(runtime, "cgr_runtime_graph_stats"));
-  CGR__TRY(cgr__sized_check("cgr_runtime_graph_stats: stats", stats));
+  CGR__TRY(cgr__sized_check("cgr_runtime_graph_stats: stats", "CGR_GRAPH_STATS_INIT", stats));
   if (index < 0 || index >= runtime->graphs.count)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_graph_stats: index is %d, expected one of %d key%s", index,
                      runtime->graphs.count, cgr__plural(runtime->graphs.count));
@@ -82,7 +82,7 @@ cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_st
   CGR__ONE_THREAD(runtime, "cgr_runtime_key_stats");
   cgr_key_stats full;
   CGR__TRY(check_handle(runtime, "cgr_runtime_key_stats"));
-  CGR__TRY(cgr__sized_check("cgr_runtime_key_stats: stats", stats));
+  CGR__TRY(cgr__sized_check("cgr_runtime_key_stats: stats", "CGR_KEY_STATS_INIT", stats));
   if (index < -1 || index >= runtime->graphs.count)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_runtime_key_stats: index is %d, expected one of %d key%s, or -1 for the eager steps", index,

@@ -88,7 +88,7 @@ static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *
 static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
   CGR__TRY(cgr__wait_timeout(rt, "cgr_step_wait", &timeout_ms));
   if (result)
-    CGR__TRY(cgr__sized_check("cgr_step_wait: result", result));
+    CGR__TRY(cgr__sized_check("cgr_step_wait: result", "CGR_STEP_RESULT_INIT", result));
   CGR__TRY(cgr__check_seq(rt, "cgr_step_wait", seq));
   CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms));
   if (rt->checks) {
@@ -100,6 +100,7 @@ static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_m
 
 cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
   CGR__ONE_THREAD(runtime, "cgr_step_wait");
+  CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_wait"));
   CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_step_wait", lane));
   cgr__range_begin_number(runtime, CGR__RANGE_WAIT, seq);
   cgr_status status = wait_for_step(runtime, seq, timeout_ms, result);

@@ -54,6 +54,23 @@ uint64_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cg
   return all;
 }
 
+/* Why a buffer has no data of rows. */
+static cgr_status refuse_data_of(const cgr_runtime *rt, int32_t buffer) {
+  const int32_t num_buffers = rt->setup.config.num_buffers;
+  if (buffer < 0 || buffer >= num_buffers)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_request_set_data: buffer is %d, expected the index of a declared buffer (num_buffers is %d)", buffer,
+                     num_buffers);
+  const cgr__declared *d = &rt->layout.declared[buffer];
+  return cgr__fail(
+      CGR_ERROR_INVALID_ARGUMENT,
+      "cgr_request_set_data: buffer is %d (%s), which %s, expected one with CGR_SOURCE_STAGED and CGR_DIMENSION_ROWS", buffer,
+      d->name,
+      d->source != CGR_SOURCE_STAGED         ? "is written by the device"
+      : d->dimension == CGR_DIMENSION_TOKENS ? "has data of tokens (cgr_batch.staged)"
+                                             : "has data of requests (cgr_batch.staged)");
+}
+
 cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffer, const void *data) {
   CGR__ONE_THREAD(runtime, "cgr_request_set_data");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_request_set_data"));
@@ -61,10 +78,7 @@ cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffe
   CGR__REQUIRE(data, "cgr_request_set_data");
   if (buffer < 0 || buffer >= runtime->rows.num_data || buffer >= runtime->setup.config.num_buffers ||
       runtime->rows.data[buffer].words == 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_set_data: buffer is %d, expected one that was declared with CGR_SOURCE_STAGED and "
-                     "CGR_DIMENSION_ROWS",
-                     buffer);
+    return refuse_data_of(runtime, buffer);
   cgr__rows_set_data(&runtime->rows, row, buffer, data);
   return CGR_OK;
 }

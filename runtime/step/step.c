@@ -38,7 +38,7 @@ static cgr_status refuse_arrays(const cgr_batch *b) {
 static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
   const cgr_batch *b = *batch;
   if (!b || b->size != sizeof *b) {
-    CGR__TRY(cgr__sized_read("batch", b, copy, sizeof *copy));
+    CGR__TRY(cgr__sized_read("batch", "CGR_BATCH_INIT", b, copy, sizeof *copy));
     *batch = b = copy;
   }
   if (b->lane | b->program | b->common_prefix | b->max_steps)

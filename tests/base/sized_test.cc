@@ -86,7 +86,7 @@ Bytes Completed(const Bytes &given, size_t size) {
 cgr_status Read(const Bytes &given, size_t size, Bytes *copy) {
   Given memory(given);
   Bytes target(size + 64, 0xa5);
-  cgr_status status = cgr__sized_read("thing", memory.get(), target.data(), size);
+  cgr_status status = cgr__sized_read("thing", "CGR_THING_INIT", memory.get(), target.data(), size);
   for (size_t i = size; i < target.size(); i++)
     EXPECT_EQ(target[i], 0xa5) << "byte " << i << " of a copy of " << size;
   copy->assign(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(size));
@@ -161,7 +161,7 @@ TEST(SizedRead, AnythingUnknownIsRefused) {
         given[at] = static_cast<unsigned char>(1 << random.Pick(0, 7));
         SetSize(&given, static_cast<uint32_t>(have));
         ExpectMessage(Read(given, s.size, &copy), CGR_ERROR_NEWER_STRUCT,
-                      { "thing", std::to_string(have), std::to_string(s.size) });
+                      { "thing", std::to_string(have), std::to_string(s.size), "use CGR_THING_INIT" });
       }
     }
   }
@@ -173,14 +173,15 @@ TEST(SizedRead, SizesThatAreNoneAreRefused) {
       Bytes given(8, 0), copy;
       SetSize(&given, size);
       ExpectMessage(Read(given, s.size, &copy), CGR_ERROR_INVALID_STRUCT,
-                    { "thing", "size is " + std::to_string(size), "expected a multiple of 8, 8 to 4096", "_INIT" });
+                    { "thing", "size is " + std::to_string(size), "expected a multiple of 8, 8 to 4096: use CGR_THING_INIT" });
     }
   }
 }
 
 TEST(SizedRead, NullIsRefused) {
   unsigned char copy[64];
-  ExpectMessage(cgr__sized_read("batch", nullptr, copy, sizeof copy), CGR_ERROR_NULL_POINTER, { "batch", "NULL" });
+  ExpectMessage(cgr__sized_read("batch", "CGR_BATCH_INIT", nullptr, copy, sizeof copy), CGR_ERROR_NULL_POINTER,
+                { "batch", "NULL" });
 }
 
 // ------------------------------------------------------------------------------------------------------------------ arrays
@@ -256,7 +257,7 @@ TEST(SizedArray, AnythingUnknownIsRefusedByName) {
     array[64 + at] = 1;
     EXPECT_EQ(ReadAt(array, 0, 40, &copy), CGR_OK);
     EXPECT_EQ(ReadAt(array, 2, 40, &copy), CGR_OK);
-    ExpectMessage(ReadAt(array, 1, 40, &copy), CGR_ERROR_NEWER_STRUCT, { "things[1]", "64", "40" });
+    ExpectMessage(ReadAt(array, 1, 40, &copy), CGR_ERROR_NEWER_STRUCT, { "things[1]", "64", "40", "use CGR_THING_INIT" });
   }
 }
 
@@ -282,7 +283,7 @@ TEST(SizedOutput, IsFilledUpToTheSmallerSizeAndNotPastIt) {
       memcpy(expected.data(), full.data(), std::min(have, s.size));
       SetSize(&expected, static_cast<uint32_t>(have)); // its size stays
       Given memory(output);
-      ASSERT_EQ(cgr__sized_check("thing", memory.get()), CGR_OK) << s.name << " " << have;
+      ASSERT_EQ(cgr__sized_check("thing", "CGR_THING_INIT", memory.get()), CGR_OK) << s.name << " " << have;
       cgr__sized_write(memory.get(), full.data(), s.size);
       ASSERT_EQ(memcmp(memory.get(), expected.data(), have), 0) << s.name << " " << have;
     }
@@ -293,15 +294,15 @@ TEST(SizedOutput, SizesThatAreNoneAreRefused) {
   for (uint32_t size : SizesThatAreNone(40)) {
     Bytes output(4, 0);
     SetSize(&output, size);
-    ExpectMessage(cgr__sized_check("info", output.data()), CGR_ERROR_INVALID_STRUCT,
-                  { "info", "size is " + std::to_string(size) });
+    ExpectMessage(cgr__sized_check("info", "CGR_INFO_INIT", output.data()), CGR_ERROR_INVALID_STRUCT,
+                  { "info", "size is " + std::to_string(size), "use CGR_INFO_INIT" });
   }
   for (uint32_t size : { 8u, 16u, 4096u }) {
     Bytes output(4, 0);
     SetSize(&output, size);
-    EXPECT_EQ(cgr__sized_check("info", output.data()), CGR_OK);
+    EXPECT_EQ(cgr__sized_check("info", "CGR_INFO_INIT", output.data()), CGR_OK);
   }
-  ExpectMessage(cgr__sized_check("info", nullptr), CGR_ERROR_NULL_POINTER, { "info", "NULL" });
+  ExpectMessage(cgr__sized_check("info", "CGR_INFO_INIT", nullptr), CGR_ERROR_NULL_POINTER, { "info", "NULL" });
 }
 
 TEST(SizedOutputs, AreSteppedThroughByTheFirstOnesSize) {

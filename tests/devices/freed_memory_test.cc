@@ -97,11 +97,13 @@ TEST_P(FreedMemory, CopiesAndFillsAreRefused) {
     const char *name = kind == CGR__MEMORY_PINNED ? "pinned" : "device";
     void *live = Alloc(), *gone = Freed(kBytes, kind);
     char *inside = static_cast<char *>(gone) + 100;
-    ExpectViolation(ops_->copy(dev_, gone, live, 16, stream_), Text("copy: dst", gone, gone, name));
-    ExpectViolation(ops_->copy(dev_, live, inside, 16, stream_), Text("copy: src", inside, gone, name));
-    ExpectViolation(ops_->fill(dev_, inside, 0, 1, 16, stream_), Text("fill: dst", inside, gone, name));
+    ExpectViolation(ops_->copy(dev_, gone, live, 16, stream_), Text("cgr_copy: dst", gone, gone, name));
+    ExpectViolation(ops_->copy(dev_, live, inside, 16, stream_), Text("cgr_copy: src", inside, gone, name));
+    ExpectViolation(ops_->fill(dev_, inside, 0, 1, 16, stream_), Text("cgr_fill: dst", inside, gone, name));
     EXPECT_EQ(ops_->fill(dev_, live, 0, 1, 16, stream_), CGR__DEVICE_OK);
-    ExpectViolation(ops_->mem_free(dev_, gone, kind), "mem_free: the memory has been freed");
+    ExpectViolation(ops_->mem_free(dev_, gone, kind), kind == CGR__MEMORY_PINNED
+                                                          ? "cgr_memory_free_pinned: the memory has been freed"
+                                                          : "cgr_memory_free: the memory has been freed");
     Free(live);
   }
 }
@@ -110,10 +112,10 @@ TEST_P(FreedMemory, ArgumentsOfLaunchesAreRefused) {
   char *gone = static_cast<char *>(Freed());
   Args args = { 5, gone + kBytes - 1 };
   ExpectViolation(ops_->host_call(dev_, Nothing, &args, sizeof args, stream_),
-                  Text("host_call: byte 8 of the arguments of a host function", args.memory, gone));
+                  Text("cgr_launch_host: byte 8 of the arguments of a host function", args.memory, gone));
   if (!GetParam().IsCuda())
     ExpectViolation(ops_->launch(dev_, &kKernel, &args, stream_),
-                    Text("launch: byte 8 of the arguments of nothing", args.memory, gone));
+                    Text("kernel launch: byte 8 of the arguments of nothing", args.memory, gone));
   args.memory = gone + kBytes; // that is behind it
   EXPECT_EQ(ops_->host_call(dev_, Nothing, &args, sizeof args, stream_), CGR__DEVICE_OK);
 }
@@ -122,7 +124,7 @@ TEST_P(FreedMemory, WorkOfACaptureIsRefusedWithoutInvalidatingIt) {
   void *gone = Freed(), *live = Alloc();
   cgr__graph *graph = nullptr;
   ASSERT_EQ(ops_->capture_begin(dev_, stream_), CGR__DEVICE_OK);
-  ExpectViolation(ops_->fill(dev_, gone, 0, 1, 16, stream_), Text("fill: dst", gone, gone));
+  ExpectViolation(ops_->fill(dev_, gone, 0, 1, 16, stream_), Text("cgr_fill: dst", gone, gone));
   EXPECT_EQ(ops_->fill(dev_, live, 0, 1, 16, stream_), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->capture_end(dev_, stream_, &graph), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
@@ -136,7 +138,7 @@ TEST_P(FreedMemory, AGraphThatIsOlderThanTheFreeIsRefusedAtEachLaunch) {
     EXPECT_EQ(Launch(both), CGR__DEVICE_OK);
     Free(second);
     const std::string text =
-        Text("exec_launch: a parameter of node 1 (fill)", static_cast<char *>(second) + 64, second, "device", bytes);
+        Text("graph launch: a parameter of node 1 (fill)", static_cast<char *>(second) + 64, second, "device", bytes);
     for (int n = 0; n < 2; n++) {
       ExpectViolation(Launch(both), text);
       EXPECT_EQ(Launch(one), CGR__DEVICE_OK);
@@ -157,7 +159,7 @@ TEST_P(FreedMemory, AGraphIsNotInstantiatedOverIt) {
   EXPECT_EQ(ops_->capture_end(dev_, stream_, &graph), CGR__DEVICE_OK);
   Free(memory);
   ExpectViolation(ops_->instantiate(dev_, graph, &exec, nullptr),
-                  Text("instantiate: a parameter of node 0 (fill)", memory, memory));
+                  Text("graph instantiation: a parameter of node 0 (fill)", memory, memory));
   EXPECT_EQ(exec, nullptr);
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
@@ -167,10 +169,10 @@ TEST_P(FreedMemory, BlocksAreKeptForAWhile) {
   void *oldest = Freed();
   for (int n = 0; n < CGR__MAX_FREED - 1; n++)
     EXPECT_NE(Freed(), oldest);
-  ExpectViolation(ops_->fill(dev_, oldest, 0, 1, 1, stream_), Text("fill: dst", oldest, oldest));
+  ExpectViolation(ops_->fill(dev_, oldest, 0, 1, 1, stream_), Text("cgr_fill: dst", oldest, oldest));
   Freed(); // takes its place
   void *large = Freed(CGR__MAX_KEPT_BYTES);
-  ExpectViolation(ops_->fill(dev_, large, 0, 1, 1, stream_), Text("fill: dst", large, large, "device", CGR__MAX_KEPT_BYTES));
+  ExpectViolation(ops_->fill(dev_, large, 0, 1, 1, stream_), Text("cgr_fill: dst", large, large, "device", CGR__MAX_KEPT_BYTES));
 }
 
 // Freeing waits for the work that has been given to the streams, kept or not.

@@ -66,12 +66,16 @@ TEST_P(MemoryTest, OnlyWhatTheDeviceGaveIsTakenBack) {
   ASSERT_EQ(cgr_memory_alloc(other, 64, &theirs), CGR_OK);
   const std::string gave = "expected an address that this device gave as ";
   for (void *wild : { static_cast<void *>(here), static_cast<void *>(static_cast<char *>(memory) + 1),
-                      static_cast<void *>(static_cast<char *>(memory) + 64), reinterpret_cast<void *>(1), theirs, pinned }) {
+                      static_cast<void *>(static_cast<char *>(memory) + 64), reinterpret_cast<void *>(1), theirs }) {
     EXPECT_EQ(cgr_memory_free(dev_, wild), CGR_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(MessageHas({ "cgr_memory_free: memory is 0x", gave + "device memory" }));
   }
-  EXPECT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(cgr_memory_free_pinned(dev_, here), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(MessageHas({ "cgr_memory_free_pinned: memory is 0x", gave + "pinned memory" }));
+  EXPECT_EQ(cgr_memory_free(dev_, pinned), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_memory_free: memory is 0x", "this is pinned memory, which cgr_memory_free_pinned frees" }));
+  EXPECT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(MessageHas({ "cgr_memory_free_pinned: memory is 0x", "this is device memory, which cgr_memory_free frees" }));
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK); // none of the above took effect
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);

@@ -104,7 +104,8 @@ TEST(DeviceConfigTest, RefusesValuesOutOfRange) {
   for (int32_t schedule : { -1, 4, 1000 }) {
     config.host_schedule = schedule;
     EXPECT_EQ(Try(&config), CGR_ERROR_INVALID_ENUM);
-    EXPECT_TRUE(MessageHas({ "cgr_device_open: config->host_schedule is " + std::to_string(schedule), "expected 0 to 3" }));
+    EXPECT_TRUE(MessageHas({ "cgr_device_open: config->host_schedule is " + std::to_string(schedule),
+                             "expected 0 .. 3, a cgr_host_schedule (0 async, 1 earliest, 2 latest, 3 random)" }));
   }
   config = CGR_DEVICE_CONFIG_INIT;
   config.max_capability = -1;

@@ -38,7 +38,7 @@ TEST(ValidationAloneTest, WorksOverAnyTable) {
   EXPECT_EQ(dev->ops->fill(dev, bytes, 0, 1, 8, stream), CGR__DEVICE_OK);
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(dev->ops->mem_free(dev, bytes, CGR__MEMORY_DEVICE), CGR__DEVICE_INVALID);
-  EXPECT_EQ(told, "mem_free: the memory is not of this device");
+  EXPECT_EQ(told, "cgr_memory_free: the memory is not of this device");
   EXPECT_STREQ(dev->explain(dev), told.c_str());
   EXPECT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
 }

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "devices/shims/calls.h"
 #include "devices/shims/trace.h"
 #include "tests/devices/scenario.h"
 #include "tests/support/devices.h"
@@ -27,12 +29,19 @@ protected:
   }
   void TearDown() override { EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); }
 
-  // The call is refused; the violation is reported once, by name, and is in the last message too.
+  // The call is refused; the violation is reported once, by name, and is in the last message too: with the function at its
+  // beginning, and with one code at its end.
   void ExpectViolation(cgr_status got, cgr_status status, const std::string &what) {
     EXPECT_EQ(got, status) << cgr_last_message();
     EXPECT_EQ(violations_.size(), ++expected_) << what;
     EXPECT_EQ(violations_.Last(), what);
-    EXPECT_TRUE(cgr_test::MessageHas({ what }));
+    const std::string message = cgr_last_message();
+    const size_t name = what.find(": "), code = message.find(" (code ");
+    EXPECT_EQ(message.rfind(what.substr(0, name + 1), 0), 0u) << message;
+    EXPECT_EQ(message.find(what.substr(0, name + 2), name), std::string::npos) << message << ": names the function twice";
+    EXPECT_TRUE(cgr_test::MessageHas({ "refused by the device's layer" + what.substr(name) }));
+    EXPECT_EQ(code, message.rfind(" (code ")) << message << ": has two codes";
+    EXPECT_EQ(message.find(')', code), message.size() - 1) << message;
   }
 
   cgr_test::Violations violations_;
@@ -85,19 +94,20 @@ TEST_P(ValidationTest, DestroyedHandlesAreNamed) {
   ASSERT_EQ(cgr_stream_destroy(dev_, gone), CGR_OK);
   ASSERT_EQ(cgr_event_destroy(dev_, lost), CGR_OK);
   const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
-  ExpectViolation(cgr_copy(dev_, bytes, bytes + 1, 1, gone), bad, "copy: the stream has been destroyed");
-  ExpectViolation(cgr_fill(dev_, bytes, 0, 1, gone), bad, "fill: the stream has been destroyed");
-  ExpectViolation(cgr_launch_host(dev_, Increment, &args, sizeof args, gone), bad, "host_call: the stream has been destroyed");
-  ExpectViolation(cgr_stream_synchronize(dev_, gone), bad, "stream_sync: the stream has been destroyed");
+  ExpectViolation(cgr_copy(dev_, bytes, bytes + 1, 1, gone), bad, "cgr_copy: the stream has been destroyed");
+  ExpectViolation(cgr_fill(dev_, bytes, 0, 1, gone), bad, "cgr_fill: the stream has been destroyed");
+  ExpectViolation(cgr_launch_host(dev_, Increment, &args, sizeof args, gone), bad,
+                  "cgr_launch_host: the stream has been destroyed");
+  ExpectViolation(cgr_stream_synchronize(dev_, gone), bad, "cgr_stream_synchronize: the stream has been destroyed");
   EXPECT_EQ(cgr_stream_destroy(dev_, gone), bad); // refused before the layer sees it
   EXPECT_EQ(dev_->ops->stream_destroy(dev_, gone), CGR__DEVICE_INVALID);
   EXPECT_EQ(violations_.size(), ++expected_);
-  EXPECT_EQ(violations_.Last(), "stream_destroy: the stream has been destroyed");
-  ExpectViolation(cgr_event_record(dev_, event, gone), bad, "event_record: the stream has been destroyed");
-  ExpectViolation(cgr_event_wait(dev_, event, gone), bad, "event_wait: the stream has been destroyed");
-  ExpectViolation(cgr_event_record(dev_, lost, stream), bad, "event_record: the event has been destroyed");
-  ExpectViolation(cgr_event_wait(dev_, lost, stream), bad, "event_wait: the event has been destroyed");
-  ExpectViolation(cgr_event_destroy(dev_, lost), bad, "event_destroy: the event has been destroyed");
+  EXPECT_EQ(violations_.Last(), "cgr_stream_destroy: the stream has been destroyed");
+  ExpectViolation(cgr_event_record(dev_, event, gone), bad, "cgr_event_record: the stream has been destroyed");
+  ExpectViolation(cgr_event_wait(dev_, event, gone), bad, "cgr_event_wait: the stream has been destroyed");
+  ExpectViolation(cgr_event_record(dev_, lost, stream), bad, "cgr_event_record: the event has been destroyed");
+  ExpectViolation(cgr_event_wait(dev_, lost, stream), bad, "cgr_event_wait: the event has been destroyed");
+  ExpectViolation(cgr_event_destroy(dev_, lost), bad, "cgr_event_destroy: the event has been destroyed");
   EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
   EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
   EXPECT_EQ(violations_.size(), expected_);
@@ -110,14 +120,17 @@ TEST_P(ValidationTest, WrongMemoryIsNamed) {
   ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 64, &pinned), CGR_OK);
   ASSERT_EQ(cgr_memory_alloc(dev_, 64, &other), CGR_OK);
   const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
-  ExpectViolation(cgr_memory_free_pinned(dev_, memory), bad, "mem_free: the memory is device memory");
-  ExpectViolation(cgr_memory_free(dev_, pinned), bad, "mem_free: the memory is pinned memory");
-  ExpectViolation(cgr_memory_free(dev_, &byte), bad, "mem_free: the memory is not of this device");
-  ExpectViolation(cgr_memory_free(dev_, static_cast<char *>(memory) + 1), bad, "mem_free: the memory is not of this device");
+  ExpectViolation(cgr_memory_free_pinned(dev_, memory), bad,
+                  "cgr_memory_free_pinned: the memory is device memory, which cgr_memory_free frees");
+  ExpectViolation(cgr_memory_free(dev_, pinned), bad,
+                  "cgr_memory_free: the memory is pinned memory, which cgr_memory_free_pinned frees");
+  ExpectViolation(cgr_memory_free(dev_, &byte), bad, "cgr_memory_free: the memory is not of this device");
+  ExpectViolation(cgr_memory_free(dev_, static_cast<char *>(memory) + 1), bad,
+                  "cgr_memory_free: the memory is not of this device");
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
   EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
-  ExpectViolation(cgr_memory_free(dev_, memory), bad, "mem_free: the memory has been freed");
-  ExpectViolation(cgr_memory_free_pinned(dev_, pinned), bad, "mem_free: the memory has been freed");
+  ExpectViolation(cgr_memory_free(dev_, memory), bad, "cgr_memory_free: the memory has been freed");
+  ExpectViolation(cgr_memory_free_pinned(dev_, pinned), bad, "cgr_memory_free_pinned: the memory has been freed");
   EXPECT_EQ(cgr_memory_free(dev_, other), CGR_OK);
   EXPECT_EQ(violations_.size(), expected_);
 }
@@ -136,7 +149,7 @@ TEST_P(ValidationTest, WorkOutsideOfACaptureIsNamedInsideRecord) {
   EXPECT_EQ(cgr_fill(dev_, memory, 1, 64, in), CGR_OK);
   EXPECT_EQ(cgr_fill(dev_, memory, 1, 64, out), CGR_ERROR_CAPTURE);
   EXPECT_EQ(violations_.size(), ++expected_);
-  EXPECT_EQ(violations_.Last().rfind("fill: inside `record` of a capture, stream ", 0), 0u) << violations_.Last();
+  EXPECT_EQ(violations_.Last().rfind("cgr_fill: inside `record` of a capture, stream ", 0), 0u) << violations_.Last();
   dev_->inside(dev_, -1);
   EXPECT_EQ(cgr_fill(dev_, memory, 1, 64, out), CGR_OK);
   ASSERT_EQ(dev_->ops->capture_end(dev_, in, &graph), CGR__DEVICE_OK);
@@ -159,12 +172,12 @@ TEST_P(ValidationTest, HandlesOfAnotherDeviceAreNamed) {
   ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
   ASSERT_EQ(cgr_event_create(other, &theirs), CGR_OK);
   ExpectViolation(cgr_event_record(dev_, theirs, stream), CGR_ERROR_INVALID_ARGUMENT,
-                  "event_record: the event is not of this device");
+                  "cgr_event_record: the event is not of this device");
   if (GetParam().IsCuda()) { // any stream of the GPU is as good as the engine's own
     EXPECT_EQ(cgr_event_record(dev_, event, foreign), CGR_OK);
   } else {
     ExpectViolation(cgr_event_record(dev_, event, foreign), CGR_ERROR_INVALID_ARGUMENT,
-                    "event_record: the stream is not of this device");
+                    "cgr_event_record: the stream is not of this device");
   }
   EXPECT_EQ(violations_.size(), expected_);
   EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
@@ -184,14 +197,14 @@ TEST_P(ValidationTest, CaptureRulesAreNamed) {
   ASSERT_EQ(dev_->ops->capture_begin(dev_, stream), CGR__DEVICE_OK);
   ASSERT_EQ(cgr_event_record(dev_, event, stream), CGR_OK);
   const cgr_status bad = CGR_ERROR_CAPTURE;
-  ExpectViolation(cgr_stream_synchronize(dev_, stream), bad, "stream_sync: the stream captures");
-  ExpectViolation(cgr_stream_destroy(dev_, stream), bad, "stream_destroy: the stream captures");
-  ExpectViolation(cgr_memory_alloc(dev_, 64, &memory), bad, "mem_alloc: the calling thread captures");
-  ExpectViolation(cgr_memory_alloc_pinned(dev_, 64, &memory), bad, "mem_alloc: the calling thread captures");
+  ExpectViolation(cgr_stream_synchronize(dev_, stream), bad, "cgr_stream_synchronize: the stream captures");
+  ExpectViolation(cgr_stream_destroy(dev_, stream), bad, "cgr_stream_destroy: the stream captures");
+  ExpectViolation(cgr_memory_alloc(dev_, 64, &memory), bad, "cgr_memory_alloc: the calling thread captures");
+  ExpectViolation(cgr_memory_alloc_pinned(dev_, 64, &memory), bad, "cgr_memory_alloc_pinned: the calling thread captures");
   EXPECT_EQ(cgr_last_device_code(), 900);
   EXPECT_EQ(dev_->ops->capture_end(dev_, stream, &graph), CGR__DEVICE_OK); // none of it invalidated the capture
   EXPECT_EQ(dev_->ops->graph_destroy(dev_, graph), CGR__DEVICE_OK);
-  ExpectViolation(cgr_event_wait(dev_, event, stream), bad, "event_wait: the event was recorded in a capture that is over");
+  ExpectViolation(cgr_event_wait(dev_, event, stream), bad, "cgr_event_wait: the event was recorded in a capture that is over");
   EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
   EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
   EXPECT_EQ(violations_.size(), expected_);
@@ -208,9 +221,9 @@ TEST_P(ValidationTest, WhatTheDeviceRefusesIsNamed) {
   ASSERT_EQ(cgr_event_record(dev_, event, b), CGR_OK);
   ASSERT_EQ(dev_->ops->capture_begin(dev_, a), CGR__DEVICE_OK);
   ExpectViolation(cgr_event_wait(dev_, event, a), CGR_ERROR_CAPTURE,
-                  "event_wait: a captured stream would wait for work outside of its capture (code 905)");
+                  "cgr_event_wait: a captured stream would wait for work outside of its capture (code 905)");
   ExpectViolation(cgr_event_record(dev_, event, a), CGR_ERROR_CAPTURE,
-                  "event_record: the capture was invalidated before (code 901)");
+                  "cgr_event_record: the capture was invalidated before (code 901)");
   EXPECT_EQ(dev_->ops->capture_end(dev_, a, &graph), CGR__DEVICE_CAPTURE_INVALID); // the right way out
   EXPECT_EQ(violations_.size(), expected_);
   EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
@@ -225,7 +238,7 @@ TEST_P(ValidationTest, WithoutACallbackTheMessageIsKept) {
   config.layer = cgr_validation_layer();
   ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev), CGR_OK);
   EXPECT_EQ(cgr_memory_free(dev, &byte), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(cgr_test::MessageHas({ "cgr_memory_free", "layer", "mem_free: the memory is not of this device" }));
+  EXPECT_TRUE(cgr_test::MessageHas({ "cgr_memory_free: memory is 0x", "layer: the memory is not of this device" }));
   // The reason belongs to that call alone: a failure that the layer let pass is reported as usual.
   void *memory;
   EXPECT_EQ(cgr_memory_alloc(dev, static_cast<size_t>(1) << 60, &memory), CGR_ERROR_OUT_OF_MEMORY);
@@ -324,10 +337,10 @@ TEST_P(ValidationTableTest, AnExecInFlightMayGo) {
   EXPECT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
   EXPECT_EQ(violations_.All(), std::vector<std::string>());
   EXPECT_EQ(ops_->exec_launch(dev_, exec, stream), CGR__DEVICE_INVALID);
-  EXPECT_EQ(violations_.Last(), "exec_launch: the exec has been destroyed");
+  EXPECT_EQ(violations_.Last(), "graph launch: the executable graph has been destroyed");
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_INVALID);
-  EXPECT_EQ(violations_.Last(), "graph_destroy: the graph has been destroyed");
+  EXPECT_EQ(violations_.Last(), "destruction of a graph: the graph has been destroyed");
   EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
 }
 
@@ -341,7 +354,7 @@ TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
   ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &joined), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
-  EXPECT_EQ(violations_.Last(), "capture_end: the stream does not capture");
+  EXPECT_EQ(violations_.Last(), "end of a capture: the stream does not capture");
   ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
@@ -350,22 +363,22 @@ TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
   ASSERT_EQ(ops_->event_record(dev_, event, stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_wait(dev_, event, joined), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
-  EXPECT_EQ(violations_.Last(), "capture_begin: the stream captures already");
+  EXPECT_EQ(violations_.Last(), "begin of a capture: the stream captures already");
   EXPECT_EQ(ops_->capture_end(dev_, joined, &graph), CGR__DEVICE_CAPTURE_INVALID);
-  EXPECT_EQ(violations_.Last(), "capture_end: the capture began on another stream");
+  EXPECT_EQ(violations_.Last(), "end of a capture: the capture began on another stream");
   EXPECT_EQ(ops_->exec_launch(dev_, exec, joined), CGR__DEVICE_CAPTURE_ILLEGAL);
-  EXPECT_EQ(violations_.Last(), "exec_launch: the stream captures");
+  EXPECT_EQ(violations_.Last(), "graph launch: the stream captures");
   EXPECT_EQ(ops_->stream_query(dev_, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
-  EXPECT_EQ(violations_.Last(), "stream_query: the stream captures");
+  EXPECT_EQ(violations_.Last(), "stream query: the stream captures");
   EXPECT_EQ(ops_->event_sync(dev_, event), CGR__DEVICE_CAPTURE_ILLEGAL);
-  EXPECT_EQ(violations_.Last(), "event_sync: the event was recorded in a capture");
+  EXPECT_EQ(violations_.Last(), "host wait for an event: the event was recorded in a capture");
   EXPECT_EQ(dev_->last_raw, 907);
   EXPECT_EQ(ops_->event_query(dev_, event), CGR__DEVICE_CAPTURE_ILLEGAL);
   EXPECT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_CAPTURE_ILLEGAL);
   std::thread([&] {
     cgr__graph *other;
     EXPECT_EQ(ops_->capture_end(dev_, stream, &other), CGR__DEVICE_CAPTURE_INVALID);
-    EXPECT_EQ(violations_.Last(), "capture_end: the capture was begun by another thread");
+    EXPECT_EQ(violations_.Last(), "end of a capture: the capture was begun by another thread");
     EXPECT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK); // this thread does not capture
     EXPECT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
   }).join();
@@ -379,6 +392,20 @@ TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
   EXPECT_EQ(ops_->stream_destroy(dev_, joined), CGR__DEVICE_OK);
 }
 
+// By the function that a user calls, if there is one: the table's own names are internal.
+TEST(ValidationNames, OfCallsAreNotThoseOfTheTable) {
+  std::set<std::string> names;
+  for (int op = 0; op < CGR__OP_COUNT; op++) {
+    const char *name = cgr__call_name(static_cast<cgr__shim_op>(op), CGR__MEMORY_DEVICE);
+    ASSERT_NE(name, nullptr) << cgr__shim_op_name(op);
+    EXPECT_EQ(std::string(name).find('_') == std::string::npos, std::string(name).rfind("cgr_", 0) != 0) << name;
+    names.insert(name);
+  }
+  for (cgr__shim_op op : { CGR__OP_MEM_ALLOC, CGR__OP_MEM_FREE })
+    names.insert(cgr__call_name(op, CGR__MEMORY_PINNED));
+  EXPECT_EQ(names.size(), CGR__OP_COUNT + 2u);
+}
+
 // A capture that the layer does not see, such as the engine's own: the device refuses, and the stream stays alive.
 TEST_P(ValidationTableTest, WhatTheDeviceDoesNotDestroyStaysAlive) {
   cudaStream_t stream;
@@ -386,7 +413,7 @@ TEST_P(ValidationTableTest, WhatTheDeviceDoesNotDestroyStaysAlive) {
   ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(inner_->ops->capture_begin(inner_, stream), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
-  EXPECT_EQ(violations_.Last(), "stream_destroy: illegal while the stream or the calling thread captures (code 900)");
+  EXPECT_EQ(violations_.Last(), "cgr_stream_destroy: illegal while the stream or the calling thread captures (code 900)");
   EXPECT_EQ(inner_->ops->capture_end(inner_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
   EXPECT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
@@ -425,8 +452,9 @@ TEST_P(ValidationTableTest, CloseTellsWhatIsLeftOneByOne) {
   for (const std::string &message : violations_.All())
     told += message + "|";
   EXPECT_EQ(violations_.size(), 7u) << told; // two streams
-  for (const char *part : { "close: 48 bytes of pinned memory at 0x", "close: graph 0x", "close: exec 0x", "close: event 0x",
-                            "close: stream 0x", "has not been destroyed", "close: a capture on stream 0x" })
+  for (const char *part : { "cgr_device_close: 48 bytes of pinned memory at 0x", "cgr_device_close: graph 0x",
+                            "cgr_device_close: executable graph 0x", "cgr_device_close: event 0x", "cgr_device_close: stream 0x",
+                            "has not been destroyed", "cgr_device_close: a capture on stream 0x" })
     EXPECT_NE(told.find(part), std::string::npos) << part << " in " << told;
 }
 
@@ -437,7 +465,7 @@ TEST_P(ValidationTableTest, AReasonPassesThroughAShimAbove) {
   dev_ = trace;
   ops_ = trace->ops;
   EXPECT_EQ(cgr_memory_free(trace, &byte), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(cgr_test::MessageHas({ "mem_free: the memory is not of this device" }));
+  EXPECT_TRUE(cgr_test::MessageHas({ "cgr_memory_free: ", ": the memory is not of this device" }));
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(ValidationTableTest);

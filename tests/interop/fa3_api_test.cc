@@ -97,7 +97,8 @@ TEST(Fa3Api, RefusesNumbersOutOfTheirRanges) {
 }
 
 TEST(Fa3Api, RefusesWhatDoesNotFitTogether) {
-  ExpectRefused(CGR_ERROR_INVALID_ENUM, { "layout is 2" }, [](cgr_fa3_input &in) { in.layout = 2; });
+  ExpectRefused(CGR_ERROR_INVALID_ENUM, { "layout is 2", "cgr_fa3_layout (0 upstream, 1 vllm)" },
+                [](cgr_fa3_input &in) { in.layout = 2; });
   ExpectRefused(CGR_ERROR_INVALID_ENUM, { "dtype is 1 (fp32)" }, [](cgr_fa3_input &in) { in.dtype = CGR_DTYPE_FP32; });
   ExpectRefused(CGR_ERROR_NEWER_STRUCT, { "reserved is 7" }, [](cgr_fa3_input &in) { in.reserved = 7; });
   ExpectRefused(CGR_ERROR_INVALID_STRUCT, { "input: size is 3" }, [](cgr_fa3_input &in) { in.size = 3; });

@@ -127,9 +127,10 @@ TEST(FlashInferApi, LayoutsThatAreNoneAreRefused) {
   for (int32_t layout : { -1, 2, INT32_MAX, INT32_MIN }) {
     FlashInferCase c = GoodPrefill();
     c.p.layout = layout;
-    ExpectRefused(
-        c, { "cgr_flashinfer_prefill_", "layout is " + std::to_string(layout) + ", expected 0 or 1, a cgr_flashinfer_layout" },
-        CGR_ERROR_INVALID_ENUM);
+    ExpectRefused(c,
+                  { "cgr_flashinfer_prefill_",
+                    "layout is " + std::to_string(layout) + ", expected 0 .. 1, a cgr_flashinfer_layout (0 v0.6.18, 1 v0.7.1)" },
+                  CGR_ERROR_INVALID_ENUM);
   }
 }
 

@@ -116,7 +116,8 @@ TEST(FlashmlaApi, RefusesFieldsOutOfRange) {
   for (const auto &c : cases)
     ExpectRefused(false, [&](Good &g) { g.input.*c.field = c.value; }, CGR_ERROR_INVALID_ARGUMENT,
                   { std::string(c.name) + " is", c.expected });
-  ExpectRefused(false, [](Good &g) { g.input.layout = 2; }, CGR_ERROR_INVALID_ENUM, { "layout is 2", "cgr_flashmla_layout" });
+  ExpectRefused(false, [](Good &g) { g.input.layout = 2; }, CGR_ERROR_INVALID_ENUM,
+                { "layout is 2", "cgr_flashmla_layout (0 current, 1 v1)" });
 }
 
 // If the number of parts is given, no model is needed.

@@ -10,6 +10,7 @@
 #include "cgr/planners.h"
 #include "planners/attention/plan.h"
 #include "planners/attention/plan_host.h"
+#include "tests/support/count_allocations.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
 
@@ -422,6 +423,20 @@ TEST(PlanApi, TheQueueAndEmptyRequestsDoNotCostOnTheLine) {
   CGR_ASSERT_OK(given.Build());
   EXPECT_EQ(given.header().num_line, 1);
   EXPECT_EQ(given.header().cost, (int64_t{ 1 } << 60) + (1 << 30));
+}
+
+TEST(PlanApi, WithoutHostMemoryNothingIsBuilt) {
+#if !CGR_COUNT_MALLOC
+  GTEST_SKIP() << "malloc belongs to a sanitizer";
+#endif
+  Input given;
+  CGR_ASSERT_OK(given.Resize());
+  failing_allocation = 1;
+  const cgr_status status = given.Build();
+  failing_allocation = 0;
+  ExpectMessage(status, CGR_ERROR_OUT_OF_MEMORY, { "cgr_plan_build: no host memory for 4 requests (" });
+  EXPECT_TRUE(given.IsUntouched());
+  CGR_EXPECT_OK(given.Build());
 }
 
 } // namespace

@@ -246,7 +246,8 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
     for (int32_t i = 0; i < fit; i++)
       ASSERT_EQ(put(i, max_tokens), CGR_OK) << i << ": " << cgr_last_message();
     ExpectMessage(put(fit, max_tokens), CGR_ERROR_TOO_MANY_TOKENS,
-                  { "cgr_standing_put", "query_len is " + std::to_string(max_tokens), std::to_string(kKept) });
+                  { "cgr_standing_put", "query_len is " + std::to_string(max_tokens),
+                    "tokens of the standing batch wait for a step", std::to_string(kKept) });
     EXPECT_EQ(rows.rows.row[fit].position, -1);
     ExpectMessage(put(fit, max_tokens + 1), CGR_ERROR_TOO_MANY_TOKENS, { "max_tokens" });
     EXPECT_EQ(cgr__standing_set(rows, 0, max_tokens, tokens.data(), 0), CGR_OK) << "its own make room";

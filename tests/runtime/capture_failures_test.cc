@@ -7,6 +7,17 @@
 namespace cgr_test {
 namespace {
 
+cgr_status LeaveFork(Engine &e, const cgr_record_info &info) {
+  CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, info.stream));
+  CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, e.side));
+  return cgr_fill(e.dev, e.state.next_tokens, 0, 4, e.side);
+}
+
+void MakeSide(Engine *e) {
+  CGR_ASSERT_OK(cgr_stream_create(e->dev, &e->side));
+  CGR_ASSERT_OK(cgr_event_create(e->dev, &e->fork));
+}
+
 struct Way {
   const char *name;
   cgr_status status; // of the capture
@@ -45,11 +56,7 @@ const std::vector<Way> &Ways() {
         return CGR_OK;
       } },
     { "a_fork_is_not_joined", CGR_ERROR_CAPTURE, "expected every stream that was forked to be joined",
-      [](cgr_recorder *, Engine &e, const cgr_record_info &info) {
-        CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, info.stream));
-        CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, e.side));
-        return cgr_fill(e.dev, e.state.next_tokens, 0, 4, e.side);
-      } },
+      [](cgr_recorder *, Engine &e, const cgr_record_info &info) { return LeaveFork(e, info); } },
     { "a_layer_that_is_not_there", CGR_ERROR_CALLBACK, "layer is 77",
       [](cgr_recorder *recorder, Engine &e, const cgr_record_info &) {
         cgr_attention attention = e.state.call[0].attention;
@@ -112,8 +119,7 @@ TEST_P(CaptureFailures, AFailedCaptureIsDroppedAndTriedAgain) {
     Log log;
     options.adjust = [&log](cgr_config *config) { KeepLog(config, &log); };
     Engine engine(options);
-    CGR_ASSERT_OK(cgr_stream_create(engine.dev, &engine.side));
-    CGR_ASSERT_OK(cgr_event_create(engine.dev, &engine.fork));
+    ASSERT_NO_FATAL_FAILURE(MakeSide(&engine));
     engine.hook = [&](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
       if (at != 0)
         return CGR_OK;
@@ -159,6 +165,43 @@ std::string Label(const ::testing::TestParamInfo<Case> &made) {
   return made.param.device.Label() + "_" + Ways()[made.param.way].name;
 }
 INSTANTIATE_TEST_SUITE_P(Ways, CaptureFailures, ::testing::ValuesIn(Cases()), Label);
+
+class LaterBreaks : public ::testing::TestWithParam<DeviceParam> {};
+
+// A PIECEWISE capture whose piece cannot end at a break, and a `record` that goes on: every later break is refused, and the first
+// failure is the cause.
+TEST_P(LaterBreaks, AreRefused) {
+  CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  EngineOptions options = OptionsFor(GetParam());
+  options.mode = CGR_MODE_PIECEWISE;
+  options.validation = false; // it would report the fork
+  Engine engine(options);
+  ASSERT_NO_FATAL_FAILURE(MakeSide(&engine));
+  int refused = 0;
+  engine.hook = [&](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
+    auto nothing = [](cgr_recorder *, const void *) { return CGR_OK; };
+    if (at != 0 || !info.capturing)
+      return CGR_OK;
+    CGR_EXPECT_OK(LeaveFork(engine, info));
+    ExpectMessage(cgr_record_call(recorder, nothing, nullptr, 0), CGR_ERROR_CAPTURE, { "cgr_record_call: ending the piece" });
+    for (int n = 0; n < 2; n++)
+      ExpectMessage(cgr_record_call(recorder, nothing, nullptr, 0), CGR_ERROR_CAPTURE,
+                    { "cgr_record_call: the capture has failed at an earlier break, expected `record` to return then" });
+    ExpectMessage(cgr_record_attention(recorder, &engine.state.call[0].attention), CGR_ERROR_CAPTURE,
+                  { "cgr_record_attention: the capture has failed at an earlier break" });
+    refused++;
+    return CGR_OK;
+  };
+  ExpectMessage(engine.Capture(), CGR_ERROR_CALLBACK,
+                { "a call failed with CGR_ERROR_CAPTURE: cgr_record_call: ending the piece" });
+  EXPECT_EQ(refused, cgr_runtime_num_keys(engine.rt));
+  engine.hook = nullptr;
+  CGR_ASSERT_OK(engine.Capture());
+  const int32_t row = engine.Start(5);
+  engine.Step(engine.Decode({ row }));
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(LaterBreaks);
 
 // The call reports only the first failure, the log each of them.
 TEST(CaptureLog, TellsOfEveryFailure) {

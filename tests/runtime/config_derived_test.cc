@@ -38,7 +38,7 @@ protected:
 TEST_P(ConfigDerived, UnknownBitsAreRefused) {
   for (uint64_t bad : { 2 * kLast, uint64_t{ 1 } << 63, ~uint64_t{ 0 } & ~(2 * kLast - 1) }) {
     Refused([=](GoodConfig &c) { c.config.derived = kFirst | bad; },
-            { Find(CGR_ERROR_INVALID_ENUM, "derived", { "CGR_DERIVED", "0xff" }) });
+            { Find(CGR_ERROR_INVALID_ENUM, "derived", { "CGR_DERIVED", "prefill_kv_last_page_len)" }) });
     for (int i = 0; i < 2; i++) // also of one that no layer names
       Refused(With([=](GoodConfig &) { backends_[i].derived = bad; }),
               { Find(CGR_ERROR_INVALID_ENUM, "backends[" + std::to_string(i) + "].derived", { "CGR_DERIVED" }) });

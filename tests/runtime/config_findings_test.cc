@@ -38,7 +38,7 @@ TEST_P(ConfigFindings, ListsThatAreTooShortAreFilledAndNotPassed) {
     FindingList list;
     int32_t count = -1;
     ExpectMessage(cgr_validate(&c.config, nullptr, list.data(), capacity, &count), CGR_ERROR_INVALID_ARGUMENT,
-                  { "cgr_validate", "ring_depth is 65", "and 4 more" });
+                  { "cgr_validate", "ring_depth is 65", "and 4 more)" }); // not: see cgr_validate
     EXPECT_EQ(count, 5);
     for (int32_t i = 0; i < std::min(capacity, 5); i++)
       ExpectFinding(list[i], want[size_t(i)], "finding " + std::to_string(i));

@@ -171,6 +171,34 @@ TEST_P(MemoryInUse, ARegionIsMovedOrUnregisteredBeforeItsMemoryIsFreed) {
   }
 }
 
+// What is wrong first is the function: no release of graphs would help.
+TEST_P(MemoryInUse, AFreeAsTheOtherKindNamesTheFunctionThatFrees) {
+  Make([](EngineOptions &options) { options.validation = false; }); // it would answer itself
+  void *held = Alloc(), *held_pinned = Alloc(true), *plain = Alloc(), *plain_pinned = Alloc(true);
+  cgr_device *dev = engine_->dev;
+  CaptureWith([&](cgr_recorder *, const cgr_record_info &info) {
+    cgr_status status = cgr_fill(dev, held, 0, 256, info.stream);
+    return status == CGR_OK ? cgr_copy(dev, held_pinned, held, 256, info.stream) : status;
+  });
+  auto other = [&](void *memory, bool pinned, const Words &words) {
+    Words all = { pinned ? "cgr_memory_free: memory is " : "cgr_memory_free_pinned: memory is ", Hex(memory) };
+    all.insert(all.end(), words.begin(), words.end());
+    Refused(CGR_ERROR_INVALID_ARGUMENT, all, [&] { return Free(memory, !pinned); });
+  };
+  for (void *memory : { held, plain, static_cast<void *>(engine_->caches.memory()) })
+    other(memory, false, { "expected pinned memory: this is device memory, which cgr_memory_free frees" });
+  for (void *memory : { held_pinned, plain_pinned })
+    other(memory, true, { "expected device memory: this is pinned memory, which cgr_memory_free_pinned frees" });
+  FreeRefused(held, { "release" });
+  FreeRefused(held_pinned, { "release" }, true);
+  CGR_EXPECT_OK(Free(plain));
+  CGR_EXPECT_OK(Free(plain_pinned, true));
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  CGR_EXPECT_OK(Free(held));
+  CGR_EXPECT_OK(Free(held_pinned, true));
+  CGR_ASSERT_OK(engine_->Capture());
+}
+
 TEST_P(MemoryInUse, AddressesThatAreNoAllocationAreRefusedAsBefore) {
   Make([](EngineOptions &options) { options.validation = false; }); // it would answer itself
   char on_stack[64];

@@ -160,7 +160,7 @@ TEST_P(PlansOnDevice, AreToldTheStep) {
     EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_FAST));
 }
 
-TEST_P(PlansOnDevice, MayNotCallAttendOrMerge) {
+TEST_P(PlansOnDevice, MayNotCallAttendMergeOrCheckValues) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
   Engine &engine = *p_->engine;
   const int32_t row = engine.Start(4);
@@ -171,13 +171,15 @@ TEST_P(PlansOnDevice, MayNotCallAttendOrMerge) {
     return CGR_OK;
   };
   for (bool returns : { true, false }) {
-    for (const std::string what : { "attention", "call", "merge" }) {
+    for (const std::string what : { "attention", "call", "merge", "check_values" }) {
       (*p_)[0].on_plan = [&](cgr_recorder *recorder) {
         int *counter = &called;
         const cgr_merge merge = CGR_MERGE_INIT;
+        const cgr_value_check check = CGR_VALUE_CHECK_INIT;
         cgr_status status = what == "attention" ? cgr_record_attention(recorder, &engine.state.call[0].attention)
                             : what == "call"    ? cgr_record_call(recorder, call, &counter, sizeof counter)
-                                                : cgr_record_merge(recorder, &merge);
+                            : what == "merge"   ? cgr_record_merge(recorder, &merge)
+                                                : cgr_record_check_values(recorder, &check);
         ExpectMessage(status, CGR_ERROR_STATE, { "cgr_record_" + what });
         return returns ? status : CGR_OK;
       };

@@ -336,9 +336,14 @@ TEST_P(Staged, WhatIsWrongIsRefusedByName) {
   ExpectMessage(cgr_step_prepare(engine_->rt, &batch, &step), CGR_ERROR_NULL_POINTER, { "staged is NULL" });
   batch.num_staged = -1;
   ExpectMessage(cgr_step_prepare(engine_->rt, &batch, &step), CGR_ERROR_INVALID_ARGUMENT, { "num_staged", "is -1" });
-  for (int bad : { -1, int(kWords), int(kWritten), 8, 100 })
+  for (int bad : { -1, 8, 100 })
     ExpectMessage(cgr_request_set_data(engine_->rt, row, bad, data.data()), CGR_ERROR_INVALID_ARGUMENT,
-                  { "buffer is " + std::to_string(bad), "CGR_DIMENSION_ROWS" });
+                  { "buffer is " + std::to_string(bad), "index of a declared buffer (num_buffers is 8)" });
+  const std::pair<int, const char *> others[] = { { kWords, "(words), which has data of tokens (cgr_batch.staged)" },
+                                                  { kWritten, "which is written by the device" } };
+  for (auto [bad, what] : others)
+    ExpectMessage(cgr_request_set_data(engine_->rt, row, bad, data.data()), CGR_ERROR_INVALID_ARGUMENT,
+                  { "buffer is " + std::to_string(bad), what, "CGR_DIMENSION_ROWS" });
   ExpectMessage(cgr_request_set_data(engine_->rt, row, kSampling, nullptr), CGR_ERROR_NULL_POINTER, { "data" });
   ExpectMessage(cgr_request_set_data(engine_->rt, row + 1, kSampling, data.data()), CGR_ERROR_ROW_CLOSED, {});
   ExpectMessage(cgr_request_set_data(engine_->rt, -1, kSampling, data.data()), CGR_ERROR_INVALID_ARGUMENT, {});

@@ -232,6 +232,51 @@ TEST_P(ValueCheckIsRefused, ByName) {
   engine_->Step(EagerItems());
 }
 
+// Rows of 2^31 floats are 2^19 stretches of 16 KB: 4096 of them are one too many, and with 4096 floats less each they fit.
+TEST_P(ValueCheckIsRefused, WithMoreStretchesThanAGridHolds) {
+  constexpr int32_t kRows = 4096;
+  constexpr int64_t kMost = int64_t(1) << 31;
+  EngineOptions options = OptionsFor(GetParam());
+  options.mode = CGR_MODE_FULL;
+  options.max_tokens = kRows;
+  options.mixed = { { 64, 8 }, { kRows, 8 } };
+  ASSERT_NO_FATAL_FAILURE(Make(options));
+  float *rows = static_cast<float *>(engine_->Alloc(sizeof(float)));
+  cgr_key key = CGR_KEY_INIT;
+  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt) && key.num_tokens != kRows; i++)
+    key = engine_->GraphStats(i).key;
+  ASSERT_EQ(key.num_tokens, kRows);
+  for (int64_t width : { kMost, kMost - 4095, kMost - 4096 }) {
+    SCOPED_TRACE(width);
+    const bool fits = width == kMost - 4096;
+    int calls = 0;
+    engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
+      if (at != 0)
+        return CGR_OK;
+      EXPECT_EQ(info.key.num_tokens, kRows);
+      cgr_value_check check = CGR_VALUE_CHECK_INIT;
+      check.data = rows, check.width = width, check.dtype = CGR_DTYPE_FP32, check.dimension = CGR_DIMENSION_TOKENS;
+      const cgr_status status = cgr_record_check_values(recorder, &check);
+      ExpectMessage(status, fits ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT,
+                    fits ? Words()
+                         : Words{ "cgr_record_check_values: width is " + std::to_string(width), "2147483648 stretches",
+                                  "4096 rows, expected less than 2^31" });
+      calls++;
+      return CGR_OK; // although it failed
+    };
+    CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+    cgr_capture capture = engine_->CaptureStruct();
+    capture.keys = &key;
+    capture.num_keys = 1;
+    ExpectMessage(cgr_runtime_capture(engine_->rt, &capture), fits ? CGR_OK : CGR_ERROR_CALLBACK,
+                  fits ? Words() : Words{ "stretches" });
+    EXPECT_EQ(calls, 1);
+  }
+  engine_->hook = nullptr;
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  CGR_ASSERT_OK(engine_->Capture());
+}
+
 TEST_P(ValueCheckIsRefused, InTheConfiguration) {
   cgr_config config = engine_->Config();
   cgr_runtime *runtime = nullptr;

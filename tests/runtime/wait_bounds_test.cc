@@ -37,6 +37,21 @@ TEST_P(WaitBounds, DestroyGivesUpAndDestroysNothing) {
   engine_->Step(engine_->Decode({ row_ })); // it lives
 }
 
+// An error of the device that is not its loss.
+TEST_P(WaitBounds, DestroyThatCannotWaitDestroysNothing) {
+  const uint64_t step = engine_->launched;
+  for (uint64_t nth : { 1, 2 }) { // of the runtime's own streams; the step's stream is not asked once it has completed
+    const cgr__fault_plan plan = { CGR__OP_STREAM_QUERY, nth, CGR__FAULT_ONCE, 0, CGR__DEVICE_FAILED, 777 };
+    cgr__fault_set(engine_->dev, &plan);
+    ExpectMessage(cgr_runtime_destroy(engine_->rt), CGR_ERROR_DEVICE,
+                  { "cgr_runtime_destroy: waiting for the steps in flight", "777" });
+    EXPECT_EQ(cgr__fault_fired(engine_->dev), 1u);
+    cgr__fault_set(engine_->dev, nullptr);
+    EXPECT_EQ(cgr_runtime_completed(engine_->rt, 0), step);
+  }
+  engine_->Step(engine_->Decode({ row_ })); // it lives
+}
+
 // A wait that has timed out may still be armed when the runtime goes.
 TEST_P(WaitBounds, DestroyAfterATimeOut) {
   gate_ = std::make_unique<Gate>(engine_->dev, engine_->stream);

@@ -115,7 +115,9 @@ TEST_P(WaitModesWithThreads, TimeOutsAreKept) {
   LaunchBehindTheGate();
   for (int32_t timeout : { 1, 15, 130 }) { // before and after the first look at the device
     const double begin = Milliseconds(CLOCK_MONOTONIC);
-    ExpectMessage(Wait(engine_->launched, timeout), CGR_NOT_READY, { "after " + std::to_string(timeout) + " ms" });
+    ExpectMessage(Wait(engine_->launched, timeout), CGR_NOT_READY,
+                  { "cgr_step_wait: step " + std::to_string(engine_->launched) + " has not completed after " +
+                    std::to_string(timeout) + " ms" });
     const double took = Milliseconds(CLOCK_MONOTONIC) - begin;
     EXPECT_GE(took, timeout - 1);
     EXPECT_LT(took, timeout + 5000); // a loaded machine
@@ -182,7 +184,7 @@ TEST_P(WaitModesWithThreads, AFailedCallEndsTheWait) {
   {
     Replaced replaced(engine_->dev);
     replaced.ops.waiter_wait = [](cgr_device *, cgr__waiter *, uint64_t, uint64_t) -> int { return CGR__DEVICE_FAILED; };
-    CGR_EXPECT(CGR_ERROR_DEVICE, Wait(engine_->launched, 20000));
+    ExpectMessage(Wait(engine_->launched, 20000), CGR_ERROR_DEVICE, { "waiting for a step by blocking" });
   }
   gate_->Open();
   CGR_EXPECT_OK(Wait(engine_->launched, 20000));

@@ -1,4 +1,5 @@
 /* What the caller of a self-test gives. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime/capture/self_test/self_test.h"
@@ -22,10 +23,9 @@ static cgr_status check_watched(const cgr_self_test *g) {
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                        "cgr_runtime_self_test: watched[%d].stride_bytes is %lld, expected row_bytes (%lld) .. 2^31", i,
                        (long long)w->stride_bytes, (long long)w->row_bytes);
-    if (w->dimension != CGR_DIMENSION_TOKENS && w->dimension != CGR_DIMENSION_REQUESTS)
-      return cgr__fail(CGR_ERROR_INVALID_ENUM,
-                       "cgr_runtime_self_test: watched[%d].dimension is %d, expected CGR_DIMENSION_TOKENS or _REQUESTS", i,
-                       w->dimension);
+    char what[40];
+    snprintf(what, sizeof what, "watched[%d].dimension", i);
+    CGR__TRY(cgr__check_choice("cgr_runtime_self_test", what, &cgr__dimensions_of_steps, w->dimension));
   }
   return CGR_OK;
 }

@@ -215,7 +215,7 @@ static cgr_status self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory (%zu bytes)", sizeof *t);
   t->rt = runtime;
   cgr__findings_init(&t->findings, findings, capacity);
-  cgr_status status = cgr__sized_read("cgr_runtime_self_test: test", test, &t->given, sizeof t->given);
+  cgr_status status = cgr__sized_read("cgr_runtime_self_test: test", "CGR_SELF_TEST_INIT", test, &t->given, sizeof t->given);
   if (status == CGR_OK)
     status = cgr__test_check(runtime, &t->given);
   if (status == CGR_OK)

@@ -1,0 +1,122 @@
+// The public functions of a runtime, for tests of what holds for all of them. Whoever reads the headers has them as data.
+#ifndef CGR_TESTS_SUPPORT_RUNTIME_CALLS_H
+#define CGR_TESTS_SUPPORT_RUNTIME_CALLS_H
+
+#include <fstream>
+#include <set>
+
+#include "tests/support/engine.h"
+
+namespace cgr_test {
+
+// A function of a runtime, and a call of it with arguments that would be good enough.
+struct RuntimeCall {
+  const char *name;
+  std::function<cgr_status(Engine &)> make;
+};
+
+// Every function of a runtime that is for one thread at a time.
+inline const std::vector<RuntimeCall> &RuntimeCalls() {
+  static const int32_t page = 5, data[64] = {};
+  static char text[16];
+  static size_t length;
+  static int32_t number, count;
+  static const int32_t *rows;
+  static cgr_step step = CGR_STEP_INIT;
+  static cgr_key key = CGR_KEY_INIT;
+  static cgr_batch batch = CGR_BATCH_INIT;
+  static uint64_t seq;
+  static cgr_request_info info = CGR_REQUEST_INFO_INIT;
+  static cgr_stats stats = CGR_STATS_INIT;
+  static cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
+  static cgr_graph_stats graph = CGR_GRAPH_STATS_INIT;
+  static cgr_key_stats key_stats = CGR_KEY_STATS_INIT;
+  static cgr_self_test test = CGR_SELF_TEST_INIT;
+#define CALL(name, ...)                                             \
+  {                                                                 \
+#name, [](Engine &e) { (void)e; return name(e.rt, ##__VA_ARGS__); } \
+  }
+  static const std::vector<RuntimeCall> calls = {
+    CALL(cgr_runtime_destroy),
+    CALL(cgr_request_open, 1, &number),
+    CALL(cgr_request_close, 0),
+    CALL(cgr_request_set_pages, 0, 0, 1, &page, 1),
+    CALL(cgr_request_drop_pages, 0, 0, 0, 1),
+    CALL(cgr_request_set_length, 0, 0),
+    CALL(cgr_request_set_other_length, 0, 1, 0),
+    CALL(cgr_request_set_data, 0, 0, data),
+    CALL(cgr_request_get_info, 0, &info),
+    CALL(cgr_request_get_pages, 0, 0, &number, &count),
+    CALL(cgr_standing_put, 0, 0, 0, 1, nullptr, 0),
+    CALL(cgr_standing_set, 0, 0, 0, 1, nullptr, 0),
+    CALL(cgr_standing_take, 0, 0, 0),
+    CALL(cgr_standing_swap, 0, 0, 0, 0),
+    CALL(cgr_standing_rows, 0, 0, &rows, &count),
+    CALL(cgr_step_choose, &batch, &key),
+    CALL(cgr_step_prepare, &batch, &step),
+    CALL(cgr_step_launch, &step, e.stream),
+    CALL(cgr_step_cancel, &step),
+    CALL(cgr_step_prepare_wait, &batch, &step, 0, e.stream),
+    CALL(cgr_runtime_flush, 0, e.stream, &seq),
+    CALL(cgr_step_wait, 0, 1, 0, nullptr),
+    CALL(cgr_runtime_stats, &stats),
+    { "cgr_runtime_capture",
+      [](Engine &e) {
+        const cgr_capture capture = e.CaptureStruct();
+        return cgr_runtime_capture(e.rt, &capture);
+      } },
+    { "cgr_runtime_warmup",
+      [](Engine &e) {
+        const cgr_capture capture = e.CaptureStruct();
+        return cgr_runtime_warmup(e.rt, &capture);
+      } },
+    { "cgr_runtime_estimate_capture",
+      [](Engine &e) {
+        const cgr_capture capture = e.CaptureStruct();
+        return cgr_runtime_estimate_capture(e.rt, &capture, &estimate);
+      } },
+    CALL(cgr_runtime_release_graphs, 0, nullptr),
+    CALL(cgr_runtime_enable_graphs, 1),
+    CALL(cgr_region_register, data, sizeof data, &number),
+    CALL(cgr_region_move, 0, data, sizeof data),
+    CALL(cgr_region_unregister, 0),
+    CALL(cgr_runtime_graph_stats, 0, &graph),
+    CALL(cgr_runtime_self_test, &test, nullptr, 0, &count),
+    CALL(cgr_runtime_audit, nullptr, nullptr, 0, &count),
+    CALL(cgr_runtime_key_stats, 0, &key_stats),
+    CALL(cgr_runtime_stats_text, text, sizeof text, &length),
+    CALL(cgr_runtime_metrics, nullptr, 0, text, sizeof text, &length),
+    CALL(cgr_runtime_flight, nullptr, 0, &count),
+    CALL(cgr_runtime_dump, text, sizeof text, &length),
+    CALL(cgr_runtime_graph_labels, text, sizeof text, &length),
+    CALL(cgr_runtime_timing, 1, nullptr, 0, &count),
+    CALL(cgr_runtime_trace, text, sizeof text, &length),
+    CALL(cgr_runtime_trace_head, text, sizeof text, &length),
+    CALL(cgr_runtime_trace_step, 1, text, sizeof text, &length),
+  };
+#undef CALL
+  return calls;
+}
+
+// The functions whose first parameter is a runtime and whose line in the headers says so, as "Threads one".
+inline std::set<std::string> RuntimeFunctions(const std::string &property) {
+  std::set<std::string> names;
+  for (const char *header : { "cgr.h", "graphs.h", "tracing.h", "attention.h", "device.h" }) {
+    std::ifstream in(std::string("include/cgr/") + header);
+    EXPECT_TRUE(in.good()) << header;
+    bool has = false;
+    for (std::string line; std::getline(in, line);) {
+      const size_t end = line.find("(cgr_runtime *runtime");
+      if (line.find("Threads ") != std::string::npos)
+        has = line.find(property + " ") != std::string::npos;
+      if (line.rfind("CGR_API", 0) == 0 && end != std::string::npos && has)
+        names.insert(line.substr(line.rfind(' ', end) + 1, end - line.rfind(' ', end) - 1));
+    }
+  }
+  EXPECT_FALSE(names.empty()) << property;
+  return names;
+}
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_RUNTIME_CALLS_H
