@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 
-FOLDERS = ("base", "buffers", "devices", "graphs", "kernels", "planners", "runtime", "tracing")
+FOLDERS = ("base", "buffers", "devices", "graphs", "interop", "kernels", "planners", "requests", "runtime", "tracing")
 
 
 def counts_of(path):

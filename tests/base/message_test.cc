@@ -94,7 +94,7 @@ TEST(Message, RequireNamesPointerAndFunction) {
     CGR__REQUIRE(view, "cgr_thing_get");
     return CGR_OK;
   };
-  int something;
+  int something = 0;
   EXPECT_EQ(call(&something), CGR_OK);
   EXPECT_EQ(call(nullptr), CGR_ERROR_NULL_POINTER);
   EXPECT_STREQ(cgr_last_message(), "cgr_thing_get: view is NULL, expected an address");

@@ -24,7 +24,8 @@ std::set<std::string> Lines(const std::string &text) {
 // Next to this test lie the files of //:cgr and //:cgr_validation, and no others with such names.
 std::set<std::string> SourcesOfBazel() {
   std::set<std::string> found;
-  for (const char *folder : { "base", "devices", "buffers", "planners", "kernels", "tracing", "graphs", "runtime" })
+  for (const char *folder :
+       { "base", "devices", "buffers", "requests", "planners", "kernels", "interop", "tracing", "graphs", "runtime" })
     for (const auto &entry : fs::recursive_directory_iterator(folder)) {
       const std::string extension = entry.path().extension();
       if (extension == ".c" || extension == ".cu")
@@ -215,7 +216,7 @@ TEST(CMakeBuild, GivesClangNoOptionThatItDoesNotKnow) {
                                         " -G 'Unix Makefiles' -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++"
                                         " -DCGR_CUDA=OFF -DCGR_TESTS=ON -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON");
   ASSERT_EQ(configured.status, 0) << configured.text;
-  const Outcome built = RunCommand("make -C " + build + " runtime/step.o emulated/step/prologue.cu.o");
+  const Outcome built = RunCommand("make -C " + build + " runtime/step/step.o emulated/step/prologue.cu.o");
   EXPECT_EQ(built.status, 0) << built.text;
 }
 
