@@ -74,7 +74,7 @@ enum { MAX_CALLS = 5 }; /* those two, and three timestamps */
 
 static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   const struct backend_call *call = args;
-  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  cgr__step_recorder *rec = recorder->owner;
   uint64_t before = cgr__failures();
   const cgr__running running = { call->backend->name, "record", call->attention.layer };
   rec->backend = (int32_t)(call->backend - rec->runtime->setup.backends) + 1;
@@ -260,7 +260,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_attention"));
-  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  cgr__step_recorder *rec = recorder->owner;
   return cgr__recorder_latch(recorder, record_attention(rec, attention));
 }
 
@@ -276,7 +276,7 @@ static cgr_status join_derived(cgr__step_recorder *rec, cgr_buffer buffer) {
 
 cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
-  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  cgr__step_recorder *rec = recorder->owner;
   const cgr_key *key = &recorder->key;
   cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? join_derived(rec, buffer) : CGR_OK;
   if (status == CGR_OK)

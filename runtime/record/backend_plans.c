@@ -307,7 +307,7 @@ int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream) {
 static cgr_status get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state) {
   CGR__TRY(cgr__sized_check("cgr_record_get_plan: key", key));
   CGR__REQUIRE(state, "cgr_record_get_plan");
-  const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
+  const cgr__step_recorder *rec = recorder->owner;
   if (rec->backend == 0)
     return cgr__fail(CGR_ERROR_STATE,
                      "cgr_record_get_plan: called outside of a backend's functions, expected a call inside its plan or record");

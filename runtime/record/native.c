@@ -5,7 +5,7 @@
 #include "runtime/report/timing.h"
 
 static cgr_status plan(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft) {
-  cgr_runtime *rt = ((cgr__step_recorder *)(void *)recorder)->runtime;
+  cgr_runtime *rt = recorder->owner->runtime;
   cgr__planner_args args = rt->lane.planner_args;
   (void)context;
   (void)state;
@@ -113,7 +113,7 @@ static cgr_status enqueue_attention(const cgr__step_recorder *rec, const cgr_att
 }
 
 static cgr_status record(void *context, cgr_recorder *recorder, const cgr_attention *attention) {
-  const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
+  const cgr__step_recorder *rec = recorder->owner;
   (void)context;
   CGR__TRY(enqueue_append(rec, attention));
   return enqueue_attention(rec, attention);

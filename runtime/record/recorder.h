@@ -13,7 +13,7 @@ typedef struct cgr__layer_marks {
   uint8_t read[CGR__MAX_LAYERS / 8]; /* their cache has been read */
 } cgr__layer_marks;
 
-/* What `record` gets: the recorder, and what the runtime keeps beside it. */
+/* What `record` gets (base, whose owner this is), and what the runtime keeps with it. */
 typedef struct cgr__step_recorder {
   struct cgr_recorder base;
   cgr_runtime *runtime;
