@@ -30,9 +30,9 @@ typedef struct cgr__labels cgr__labels; /* labels.h */
 /* A call that a PIECEWISE graph breaks at: the launch of a kernel of the library, or a function of the engine. */
 typedef struct cgr__break {
   struct cgr__break *next;
-  const cgr__kernel *kernel; /* NULL: `function` is called */
-  cgr_call_function function;
-  const void *args; /* a copy, in the same allocation */
+  const cgr__kernel *kernel;  /* is launched, or names what `function` launches; NULL: nothing is known of it */
+  cgr_call_function function; /* NULL: `kernel` is launched with `args` */
+  const void *args;           /* a copy, in the same allocation */
   size_t args_size;
   cgr__exec *piece; /* what comes after the call; NULL: another call, or nothing */
 } cgr__break;
@@ -270,7 +270,7 @@ typedef struct cgr__open_capture {
 
 /* What is called at a break. */
 typedef struct cgr__call {
-  const cgr__kernel *kernel; /* or NULL, and */
+  const cgr__kernel *kernel; /* as in cgr__break */
   cgr_call_function function;
   const void *args;
   size_t args_size;

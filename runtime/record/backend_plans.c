@@ -259,6 +259,7 @@ static cgr_status enqueue_one(cgr__step_recorder *rec, int32_t backend, uint32_t
   const cgr_backend *b = &rec->runtime->setup.backends[backend];
   uint64_t before = cgr__failures();
   rec->backend = backend + 1;
+  rec->refused = CGR_OK;
   rec->base.running = (cgr__running){ b->name, "plan", -1 };
   cgr__recorder_open(&rec->base);
   cgr__label_begin_plan(rec->runtime);
@@ -268,7 +269,7 @@ static cgr_status enqueue_one(cgr__step_recorder *rec, int32_t backend, uint32_t
   rec->base.running.backend = NULL;
   rec->backend = 0;
   CGR__TRY(latched);
-  if (status == CGR_OK || backend == 0) /* the library's own backend reports itself what its device has refused */
+  if (status == CGR_OK || status == rec->refused)
     return status;
   return fail_of(rec->runtime, backend, "plan", status, before);
 }

@@ -138,6 +138,14 @@ cgr_status cgr__join_branch(cgr__step_recorder *recorder) {
                                    "step: joining the branch of plans and buffers on demand");
 }
 
+cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *kernel, const void *args, const char *what) {
+  cgr_runtime *rt = recorder->runtime;
+  cgr_status status = cgr__runtime_device_error(rt, rt->dev->ops->launch(rt->dev, kernel, args, recorder->base.stream), what);
+  if (status != CGR_OK)
+    recorder->refused = status;
+  return status;
+}
+
 /* ----------------------------------------------------------------------------------------------------------------- fetch */
 
 /* The slot of the next step is fetched beside the last two layers and what comes after them: late, so that the host has had time
