@@ -314,7 +314,6 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
   cgr__fate fate = { 0, false };
   uint64_t began = cgr__flight_launching(rt);
   cgr__prepared *prepared = &rt->lane.prepared;
-  rt->launching = true;
   cgr_status status = check_launch(rt, stream);
   if (status != CGR_OK)
     return cgr__refuse_launch(rt, status);
@@ -322,7 +321,6 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
     status = cgr__launch_applies(rt, stream, &fate);
   if (status == CGR_OK)
     status = launch_step(rt, stream, &fate);
-  rt->launching = false;
   prepared->ticket = 0;
   prepared->batch.composition->uses--;
   if (status != CGR_OK) {
