@@ -228,6 +228,12 @@ typedef struct cgr__choice {
                           the line */
 } cgr__choice;
 
+/* What the next step needs of the graphs, if it is like the one that `choice` was made for. */
+static inline void cgr__graphs_prefetch(const cgr__graphs *graphs, const cgr__choice *choice) {
+  __builtin_prefetch(graphs);
+  __builtin_prefetch(choice->entry, 1);
+}
+
 /* dispatch.c. `forced` NULL: the best graph that fits, or eager. A graph of more than max_padding times the batch's tokens is not
  * taken if another list has a smaller one; beyond 64 padded tokens the step runs eagerly, except in strict mode. */
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);

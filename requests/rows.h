@@ -7,6 +7,7 @@
 #ifndef CGR_REQUESTS_ROWS_H
 #define CGR_REQUESTS_ROWS_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -190,6 +191,14 @@ typedef struct cgr__rows {
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
   cgr__ledger ledger;
 } cgr__rows;
+
+static_assert(offsetof(cgr__rows, standing) == CGR__LINE_BYTES, "what a whole batch looks at is the first line");
+/* What the next step needs of them, whichever kind of batch it has. */
+static inline void cgr__rows_prefetch(const cgr__rows *rows) {
+  __builtin_prefetch(rows, 1);
+  __builtin_prefetch(&rows->standing, 1);
+  __builtin_prefetch(&rows->standing.first_special, 1);
+}
 
 /* What the rows are made for. */
 typedef struct cgr__rows_config {
