@@ -14,6 +14,7 @@
 
 #include "base/key.h"
 #include "base/limits.h"
+#include "buffers/layout.h"
 #include "buffers/regions.h"
 #include "cgr/cgr.h"
 #include "devices/device.h"
@@ -76,7 +77,7 @@ typedef struct cgr__graph_entry {
 
 /* What is captured. Lists ascend: numbers of requests, and pairs by tokens, then by requests. */
 typedef struct cgr__key_lists {
-  int32_t max_requests, max_tokens;
+  const cgr__limits *limits;        /* of requests and tokens; they outlive the graphs */
   int32_t uniform_kind, mixed_kind; /* cgr_graph_kind of the keys; NONE: there are no such keys */
   int32_t num_query_lens, num_decode, num_mixed;
   int32_t query_lens[CGR__MAX_QUERY_LENS];
@@ -131,7 +132,7 @@ typedef struct cgr__graphs {
   bool disabled;      /* by the caller: no step replays unless its key is forced */
   bool exact_lengths; /* uniform graphs serve only their own query length, not shorter ones */
   float max_padding;  /* cgr_config's */
-  int32_t max_requests, max_tokens;
+  const cgr__limits *limits;
   int32_t num_uniform;
   cgr__uniform_keys uniform[CGR__MAX_QUERY_LENS];
   cgr__mixed_keys mixed;
