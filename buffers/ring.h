@@ -81,6 +81,20 @@ static inline cgr__edit *cgr__ring_edits(const cgr__ring *ring, cgr__slot_header
   return (cgr__edit *)((unsigned char *)slot + ring->slot.edits);
 }
 
+#define CGR__MOST_PREFETCHED 16 /* lines of changes */
+
+/* Step `seq` is about to be written, with changes of `num_rows` rows, usually one for each. The device has read the slot since it
+ * was last written, so stores would wait for line after line. */
+static inline void cgr__ring_prefetch(const cgr__ring *ring, uint64_t seq, int32_t num_rows) {
+  const int64_t bytes = num_rows * (int64_t)sizeof(cgr__change), room = ring->slot.edits - ring->slot.changes;
+  __builtin_prefetch(ring, 1);
+  __builtin_prefetch(ring->completion);
+  cgr__slot_header *slot = cgr__ring_slot(ring, seq);
+  __builtin_prefetch(slot, 1);
+  for (int64_t at = 0; at < bytes && at < room && at < CGR__MOST_PREFETCHED * CGR__LINE_BYTES; at += CGR__LINE_BYTES)
+    __builtin_prefetch((unsigned char *)cgr__ring_changes(ring, slot) + at, 1);
+}
+
 /* The result of a completed step. */
 const cgr__result_record *cgr__ring_result(const cgr__ring *ring, uint64_t seq);
 static inline const int32_t *cgr__ring_result_counts(const cgr__ring *ring, const cgr__result_record *result) {

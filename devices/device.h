@@ -215,6 +215,9 @@ struct cgr_device {
   struct cgr__allocations *allocations;        /* what it has given out; of a layer that of the device below it */
 };
 
+/* What a replay reads of it. */
+static inline void cgr__device_prefetch(const cgr_device *dev) { __builtin_prefetch(dev); }
+
 /* Includes the version: a layer of another version of the library finds, and makes, devices that do not count as open. */
 #define CGR__DEVICE_MAGIC (0x63670000u | CGR_VERSION)
 

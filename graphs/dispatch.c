@@ -222,7 +222,7 @@ cgr_status cgr__key_check_unused(const char *what, const cgr_key *key) {
 }
 
 cgr__graph_entry *cgr__graphs_find(cgr__graphs *graphs, const cgr_key *key) {
-  if (key->num_requests < 1 || key->num_requests > graphs->max_requests || key->num_tokens < 1)
+  if (key->num_requests < 1 || key->num_requests > graphs->limits->max_requests || key->num_tokens < 1)
     return NULL;
   int32_t index = key->query_len == 0 ? cgr__mixed_find(graphs, key->num_tokens, key->num_requests) : -1;
   for (int32_t i = 0; i < graphs->num_uniform; i++) {
@@ -265,12 +265,12 @@ static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_sh
 
 static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
   CGR__TRY(cgr__check_choice("batch", "forced_key.kind", &cgr__graph_kinds, key->kind));
-  if (key->num_requests < 1 || key->num_requests < shape->num_requests || key->num_requests > graphs->max_requests)
+  if (key->num_requests < 1 || key->num_requests < shape->num_requests || key->num_requests > graphs->limits->max_requests)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.num_requests is %d, expected %d .. %d", key->num_requests,
-                     shape->num_requests > 1 ? shape->num_requests : 1, graphs->max_requests);
-  if (key->num_tokens < 1 || key->num_tokens < shape->num_tokens || key->num_tokens > graphs->max_tokens)
+                     shape->num_requests > 1 ? shape->num_requests : 1, graphs->limits->max_requests);
+  if (key->num_tokens < 1 || key->num_tokens < shape->num_tokens || key->num_tokens > graphs->limits->max_tokens)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.num_tokens is %d, expected %d .. %d", key->num_tokens,
-                     shape->num_tokens > 1 ? shape->num_tokens : 1, graphs->max_tokens);
+                     shape->num_tokens > 1 ? shape->num_tokens : 1, graphs->limits->max_tokens);
   CGR__TRY(cgr__key_check_unused("batch: forced_key", key));
   CGR__TRY(check_variant(graphs, shape->variant, key));
   return check_query_len(graphs, shape, key);

@@ -14,6 +14,7 @@
 
 #include "base/key.h"
 #include "base/limits.h"
+#include "buffers/layout.h"
 #include "buffers/regions.h"
 #include "cgr/cgr.h"
 #include "devices/device.h"
@@ -30,9 +31,9 @@ typedef struct cgr__labels cgr__labels; /* labels.h */
 /* A call that a PIECEWISE graph breaks at: the launch of a kernel of the library, or a function of the engine. */
 typedef struct cgr__break {
   struct cgr__break *next;
-  const cgr__kernel *kernel; /* NULL: `function` is called */
-  cgr_call_function function;
-  const void *args; /* a copy, in the same allocation */
+  const cgr__kernel *kernel;  /* is launched, or names what `function` launches; NULL: nothing is known of it */
+  cgr_call_function function; /* NULL: `kernel` is launched with `args` */
+  const void *args;           /* a copy, in the same allocation */
   size_t args_size;
   cgr__exec *piece; /* what comes after the call; NULL: another call, or nothing */
 } cgr__break;
@@ -76,7 +77,7 @@ typedef struct cgr__graph_entry {
 
 /* What is captured. Lists ascend: numbers of requests, and pairs by tokens, then by requests. */
 typedef struct cgr__key_lists {
-  int32_t max_requests, max_tokens;
+  const cgr__limits *limits;        /* of requests and tokens; they outlive the graphs */
   int32_t uniform_kind, mixed_kind; /* cgr_graph_kind of the keys; NONE: there are no such keys */
   int32_t num_query_lens, num_decode, num_mixed;
   int32_t query_lens[CGR__MAX_QUERY_LENS];
@@ -131,7 +132,7 @@ typedef struct cgr__graphs {
   bool disabled;      /* by the caller: no step replays unless its key is forced */
   bool exact_lengths; /* uniform graphs serve only their own query length, not shorter ones */
   float max_padding;  /* cgr_config's */
-  int32_t max_requests, max_tokens;
+  const cgr__limits *limits;
   int32_t num_uniform;
   cgr__uniform_keys uniform[CGR__MAX_QUERY_LENS];
   cgr__mixed_keys mixed;
@@ -228,6 +229,12 @@ typedef struct cgr__choice {
                           the line */
 } cgr__choice;
 
+/* What the next step needs of the graphs, if it is like the one that `choice` was made for. */
+static inline void cgr__graphs_prefetch(const cgr__graphs *graphs, const cgr__choice *choice) {
+  __builtin_prefetch(graphs);
+  __builtin_prefetch(choice->entry, 1);
+}
+
 /* dispatch.c. `forced` NULL: the best graph that fits, or eager. A graph of more than max_padding times the batch's tokens is not
  * taken if another list has a smaller one; beyond 64 padded tokens the step runs eagerly, except in strict mode. */
 cgr_status cgr__graphs_choose(cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *forced, cgr__choice *choice);
@@ -270,7 +277,7 @@ typedef struct cgr__open_capture {
 
 /* What is called at a break. */
 typedef struct cgr__call {
-  const cgr__kernel *kernel; /* or NULL, and */
+  const cgr__kernel *kernel; /* as in cgr__break */
   cgr_call_function function;
   const void *args;
   size_t args_size;

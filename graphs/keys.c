@@ -34,7 +34,7 @@ static bool has_mixed(const cgr__key_lists *lists) { return lists->mixed_kind !=
 
 /* The sizes of a query length: those whose tokens a step can have. Returns how many. */
 static int32_t make_sizes(const cgr__key_lists *lists, int32_t query_len, int32_t sizes[CGR__MAX_BUCKETS]) {
-  int32_t count = 0, most = lists->max_tokens / query_len;
+  int32_t count = 0, most = lists->limits->max_tokens / query_len;
   for (; count < lists->num_decode && lists->decode[count] <= most; count++)
     sizes[count] = lists->decode[count];
   if (lists->decode_complete && count < lists->num_decode && most > (count > 0 ? sizes[count - 1] : 0))
@@ -60,7 +60,7 @@ static int32_t num_captured(const cgr__key_lists *lists) {
 
 static parts measure(const cgr__key_lists *lists) {
   int32_t levels[CGR__MAX_BUCKETS];
-  size_t entries = 0, tables = 0, requests = (size_t)lists->max_requests + 1;
+  size_t entries = 0, tables = 0, requests = (size_t)lists->limits->max_requests + 1;
   parts p = { 0, 0, 0, 0, 0 };
   for (int32_t i = 0; has_uniform(lists) && i < lists->num_query_lens; i++, tables++)
     entries += (size_t)make_sizes(lists, lists->query_lens[i], levels);
@@ -140,7 +140,7 @@ static void make_uniform(cgr__graphs *graphs, const cgr__key_lists *lists, int32
   graphs->uniform[graphs->num_uniform++] = (cgr__uniform_keys){ query_len, graphs->count, count, of_requests };
   for (int32_t i = 0; i < count; i++)
     add_entry(graphs, lists->uniform_kind, sizes[i] * query_len, sizes[i], query_len);
-  fill_table(of_requests, lists->max_requests, sizes, count);
+  fill_table(of_requests, lists->limits->max_requests, sizes, count);
 }
 
 /* Pairs ascend by tokens, so the first that reaches both levels has the fewest. */
@@ -161,7 +161,7 @@ static void make_mixed(cgr__graphs *graphs, const cgr__key_lists *lists) {
   keys->num_request_levels = make_levels(lists, false, requests);
   for (int32_t i = 0; i < keys->count; i++)
     add_entry(graphs, lists->mixed_kind, lists->mixed[i].num_tokens, lists->mixed[i].num_requests, 0);
-  fill_table(keys->of_requests, lists->max_requests, requests, keys->num_request_levels);
+  fill_table(keys->of_requests, lists->limits->max_requests, requests, keys->num_request_levels);
   int32_t most = keys->tokens[keys->num_token_levels - 1], level = 0;
   keys->shift = block_shift(most);
   for (int32_t block = 0; block <= most >> keys->shift; block++) {
@@ -177,14 +177,13 @@ static void make_mixed(cgr__graphs *graphs, const cgr__key_lists *lists) {
 void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory) {
   parts p = measure(lists);
   unsigned char *at = memory;
-  graphs->max_requests = lists->max_requests;
-  graphs->max_tokens = lists->max_tokens;
+  graphs->limits = lists->limits;
   graphs->entry = (cgr__graph_entry *)(void *)at;
   graphs->mixed.tokens = (int32_t *)(void *)(at += p.entries);
   graphs->mixed.of_block = (int16_t *)(void *)(at += p.tokens);
   graphs->mixed.smallest = (int16_t *)(void *)(at += p.of_block);
   int16_t *of_requests = (int16_t *)(void *)(at + p.smallest);
-  for (int32_t i = 0; has_uniform(lists) && i < lists->num_query_lens; i++, of_requests += lists->max_requests + 1)
+  for (int32_t i = 0; has_uniform(lists) && i < lists->num_query_lens; i++, of_requests += lists->limits->max_requests + 1)
     make_uniform(graphs, lists, lists->query_lens[i], of_requests);
   graphs->mixed.of_requests = of_requests;
   if (has_mixed(lists))

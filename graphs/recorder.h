@@ -29,6 +29,7 @@ typedef struct cgr__running {
 } cgr__running;
 
 struct cgr_recorder {
+  struct cgr__step_recorder *owner; /* what the runtime keeps with it; this folder does not look into that */
   cgr_device *dev;
   cudaStream_t stream;
   cgr_key key;

@@ -15,7 +15,7 @@ int cgr__graphs_launch(cgr__graphs *graphs, cgr__graph_entry *entry, int32_t rea
 
 /* What is between two pieces. */
 static cgr_status make_call(cgr_device *dev, const cgr__break *b, cgr_recorder *recorder, int *device_error) {
-  if (!b->kernel)
+  if (b->function)
     return cgr__recorder_replay_call(recorder, b->function, b->args);
   *device_error = dev->ops->launch(dev, b->kernel, b->args, recorder->stream);
   return CGR_OK;

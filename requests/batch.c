@@ -133,9 +133,9 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
 
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
   int32_t capacity, g, needed = 0;
-  if (length > rows->max_lens[0])
+  if (length > rows->limits->max_lens[0])
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld token%s, expected at most %d (max_seq_len)",
-                     index, (long long)length, cgr__plural(length), rows->max_lens[0]);
+                     index, (long long)length, cgr__plural(length), rows->limits->max_lens[0]);
   g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
   if (g >= 0)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
@@ -163,8 +163,8 @@ static cgr_status check_other_length(const cgr__rows *rows, int32_t index, int32
 }
 
 static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32_t query_len, int32_t set) {
-  if (index < 0 || index >= rows->max_rows)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: rows[%d] is %d, expected 0 .. %d", i, index, rows->max_rows - 1);
+  if (index < 0 || index >= rows->limits->max_rows)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: rows[%d] is %d, expected 0 .. %d", i, index, rows->limits->max_rows - 1);
   const cgr__row *row = &rows->row[index];
   if (!row->open)
     return cgr__fail(CGR_ERROR_ROW_CLOSED, "batch: rows[%d] is %d, which is closed, expected an open row", i, index);
@@ -247,11 +247,11 @@ static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t
     tokens += query_len > 0 ? query_len : 0;
     if (tokens > max_tokens)
       return refuse_tokens(i, tokens, max_tokens);
-    if (index < 0 || index >= rows->max_rows || !rows->row[index].open || query_len < 0)
+    if (index < 0 || index >= rows->limits->max_rows || !rows->row[index].open || query_len < 0)
       continue;
     cgr__members_settle(rows, index);
     int64_t length = (int64_t)rows->row[index].computed + query_len;
-    if (length > rows->max_lens[0])
+    if (length > rows->limits->max_lens[0])
       return cgr__batch_refuse_length(rows, index, length);
   }
   return CGR_ERROR_PAGES_MISSING;

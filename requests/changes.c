@@ -55,7 +55,7 @@ void cgr__changes_drop(cgr__rows *rows, int32_t row) {
       *dirty = (cgr__row_dirty){ 0, 0, true };
   }
   rows->row[row].dirty = 0;
-  for (int32_t g = 0; g < rows->num_groups; g++) {
+  for (int32_t g = 0; g < rows->limits->num_groups; g++) {
     cgr__row_pages *pages = &rows->group[g].row[row];
     pages->dirty_first = pages->dirty_end = pages->gone_first = pages->gone_end = 0;
   }
@@ -74,12 +74,12 @@ static void mark_data(cgr__rows *rows, int32_t row) {
 
 void cgr__changes_mark_all(cgr__rows *rows) {
   cgr__rows_leave_steady(rows);
-  for (int32_t i = 0; i < rows->max_rows; i++) {
+  for (int32_t i = 0; i < rows->limits->max_rows; i++) {
     mark_data(rows, i);
     if (!rows->row[i].open)
       continue;
     cgr__changes_mark_length(rows, i);
-    for (int32_t g = 0; g < rows->num_groups; g++)
+    for (int32_t g = 0; g < rows->limits->num_groups; g++)
       cgr__changes_mark_pages(rows, i, g, 0, rows->group[g].row[i].set_end);
   }
 }
@@ -89,7 +89,7 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
   for (int32_t i = 0; i < rows->num_dirty; i++) {
     int32_t row = rows->dirty[i];
     words += rows->row[row].dirty & CGR__DIRTY_LENGTH;
-    for (int32_t g = 0; g < rows->num_groups; g++)
+    for (int32_t g = 0; g < rows->limits->num_groups; g++)
       words += pages_pending(&rows->group[g].row[row]);
     for (int32_t b = 0; b < rows->num_data; b++)
       if (rows->data[b].words > 0)
@@ -180,7 +180,7 @@ static bool collect_new_page(const cgr__rows *rows, int32_t index, cgr__change *
 static void prefetch(const cgr__rows *rows, int32_t far, int32_t near) {
   const cgr__page_group *group = &rows->group[0];
   __builtin_prefetch(&rows->row[far], 1);
-  if (rows->num_groups == 0)
+  if (rows->limits->num_groups == 0)
     return;
   __builtin_prefetch(&group->row[far], 1);
   if (rows->row[near].dirty & CGR__DIRTY_PAGES)

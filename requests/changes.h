@@ -24,7 +24,8 @@ void cgr__changes_drop(cgr__rows *rows, int32_t row);
 /* Marks everything of every open row, pages that were taken away included: the device has lost a step. */
 void cgr__changes_mark_all(cgr__rows *rows);
 
-/* Words that are dirty now. */
+/* Rows that have changes now; words that are dirty. */
+static inline int32_t cgr__changes_num_rows(const cgr__rows *rows) { return rows->num_dirty; }
 int64_t cgr__changes_pending(const cgr__rows *rows);
 
 /* Takes up to `capacity` changes; returns how many. */

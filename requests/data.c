@@ -13,7 +13,7 @@ static void pad(const cgr__data *data, int32_t row) {
 
 void cgr__rows_fill_data(cgr__rows *rows) {
   for (int32_t b = 0; b < rows->num_data; b++)
-    for (int32_t row = 0; row < rows->max_rows; row++)
+    for (int32_t row = 0; row < rows->limits->max_rows; row++)
       pad(&rows->data[b], row);
 }
 

@@ -99,7 +99,7 @@ static int32_t sure_tokens(const cgr__rows *rows, int32_t row, int32_t set) {
 static int32_t tokens_of_others(const cgr__rows *rows, int32_t g, int32_t page, int32_t row, int32_t index, int32_t *other) {
   const cgr__page_group *group = &rows->group[g];
   int32_t most = 0;
-  for (int32_t r = 0; r < rows->max_rows && entry_of(rows, g, page)->holders > 1; r++) {
+  for (int32_t r = 0; r < rows->limits->max_rows && entry_of(rows, g, page)->holders > 1; r++) {
     int32_t at = r != row && rows->row[r].open ? index_of(group, r, page, index) : -1;
     int64_t tokens = at < 0 ? 0 : sure_tokens(rows, r, group->length_set) - (int64_t)at * group->page_size;
     if (tokens <= most)
@@ -131,7 +131,7 @@ static int32_t reach_of_others(const cgr__rows *rows, int32_t g, int32_t row, in
 void cgr__ledger_set_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
   settle(rows, row);
   int32_t sure = min_of(sure_tokens(rows, row, set), num_tokens), reached = num_tokens;
-  for (int32_t g = 0; g < rows->num_groups; g++)
+  for (int32_t g = 0; g < rows->limits->num_groups; g++)
     if (rows->group[g].length_set == set && !rows->group[g].engine_table)
       reached = min_of(reached, reach_of_others(rows, g, row, sure, num_tokens));
   rows->ledger.sure[set][row] = max_of(sure, reached);
@@ -181,7 +181,7 @@ cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *che
     int64_t start = cgr__rows_computed(rows, row);
     if (checked->set > 0)
       start = (int64_t)cgr__rows_other_length(rows, row, checked->set) - query_len;
-    for (int32_t g = 0; g < rows->num_groups && query_len > 0; g++)
+    for (int32_t g = 0; g < rows->limits->num_groups && query_len > 0; g++)
       if (rows->group[g].length_set == checked->set && !rows->group[g].engine_table)
         CGR__TRY(check_row(rows, g, row, start, start + query_len, seq));
   }

@@ -12,7 +12,7 @@ void cgr__members_init(cgr__rows *rows) {
   cgr__standing *s = &rows->standing;
   s->version = 1;
   s->first_special = s->last_special = -1;
-  for (int32_t i = 0; i < rows->max_rows; i++) {
+  for (int32_t i = 0; i < rows->limits->max_rows; i++) {
     rows->row[i].position = -1;
     rows->row[i].day = -1;
   }

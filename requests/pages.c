@@ -8,11 +8,12 @@
 #include "requests/rows.h"
 
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
-  if (rows->num_groups == 0)
+  if (rows->limits->num_groups == 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: group is %d, expected a runtime with groups (num_groups is 0)", function,
                      group);
-  if (group < 0 || group >= rows->num_groups)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: group is %d, expected 0 .. %d", function, group, rows->num_groups - 1);
+  if (group < 0 || group >= rows->limits->num_groups)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: group is %d, expected 0 .. %d", function, group,
+                     rows->limits->num_groups - 1);
   return CGR_OK;
 }
 
@@ -29,11 +30,11 @@ static int32_t group_least(const cgr__page_group *group, int32_t first) {
 }
 
 int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity) {
-  int64_t least = rows->max_lens[set];
+  int64_t least = rows->limits->max_lens[set];
   int32_t shortest = -1;
-  for (int32_t g = 0; g < rows->num_groups; g++) {
+  for (int32_t g = 0; g < rows->limits->num_groups; g++) {
     bool lacks_front = set > 0 && rows->group[g].row[row].first > 0; /* of another set all tokens are seen */
-    int64_t tokens = lacks_front ? 0 : group_capacity(&rows->group[g], row, rows->max_lens[set]);
+    int64_t tokens = lacks_front ? 0 : group_capacity(&rows->group[g], row, rows->limits->max_lens[set]);
     if (rows->group[g].length_set != set || (shortest >= 0 && tokens >= least))
       continue;
     least = tokens < least ? tokens : least;
@@ -44,7 +45,7 @@ int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set
 }
 
 int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t computed, int32_t *needed) {
-  for (int32_t g = 0; g < rows->num_groups; g++) {
+  for (int32_t g = 0; g < rows->limits->num_groups; g++) {
     const cgr__page_group *group = &rows->group[g];
     if (group->length_set > 0 || computed >= group_least(group, group->row[row].first))
       continue;
@@ -58,7 +59,7 @@ static void update_capacity(cgr__rows *rows, int32_t row) {
   cgr__row *entry = &rows->row[row];
   (void)cgr__rows_shortest_group(rows, row, 0, &entry->capacity);
   entry->least = 0;
-  for (int32_t g = 0; g < rows->num_groups; g++) {
+  for (int32_t g = 0; g < rows->limits->num_groups; g++) {
     int32_t least = rows->group[g].length_set == 0 ? group_least(&rows->group[g], rows->group[g].row[row].first) : 0;
     entry->least = least > entry->least ? least : entry->least;
   }
@@ -275,7 +276,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
 }
 
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row) {
-  for (int32_t g = 0; g < rows->num_groups; g++) {
+  for (int32_t g = 0; g < rows->limits->num_groups; g++) {
     cgr__page_group *group = &rows->group[g];
     if (rows->has_ledger && !group->engine_table)
       give_pages(rows, row, g, group->row[row].first, group->row[row].end);

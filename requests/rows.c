@@ -19,8 +19,8 @@ static int32_t seen_words_for(int32_t pages_per_row) {
   return words;
 }
 
-static void lay_out_group(cgr__page_group *group, const cgr_group *config, const cgr__reaches *reach,
-                          const cgr__rows_config *limits, cgr__block *b) {
+static void lay_out_group(cgr__page_group *group, const cgr_group *config, const cgr__reaches *reach, const cgr__limits *limits,
+                          cgr__block *b) {
   size_t rows = (size_t)limits->max_rows;
   group->page_size = config->page_size;
   group->pages_per_row = (limits->max_lens[config->length_set] + config->page_size - 1) / config->page_size;
@@ -43,16 +43,16 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
 /* Tokens of the standing batch that wait for a step. Edits from one batch to another need room for both. Where it takes
  * little memory there is more, for edits in other orders. */
 static int32_t tokens_kept(const cgr__rows_config *config) {
-  int64_t all = (int64_t)config->max_rows * config->max_tokens, two = 2 * (int64_t)config->max_tokens;
+  int64_t all = (int64_t)config->limits->max_rows * config->limits->max_tokens, two = 2 * (int64_t)config->limits->max_tokens;
   int64_t few = all < FEW_TOKENS ? all : FEW_TOKENS;
   return (int32_t)(two > few ? two : few);
 }
 
 /* Between two steps, edits may make every row a member. */
 static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *config, cgr__block *b) {
-  size_t rows = config->max_requests > 0 ? (size_t)config->max_rows : 0;
-  standing->max_requests = config->max_requests;
-  standing->max_tokens = config->max_tokens;
+  size_t rows = config->limits->max_requests > 0 ? (size_t)config->limits->max_rows : 0;
+  standing->max_requests = config->limits->max_requests;
+  standing->max_tokens = config->limits->max_tokens;
   standing->max_kept = tokens_kept(config);
   standing->members.rows = cgr__block_take(b, rows, sizeof(int32_t));
   standing->members.query_lens = cgr__block_take(b, rows, sizeof(int32_t));
@@ -66,29 +66,26 @@ static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *co
 }
 
 static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, cgr__block *b) {
-  size_t n = (size_t)config->max_rows;
-  for (int32_t g = 0; g < config->num_groups; g++)
+  size_t n = (size_t)config->limits->max_rows;
+  for (int32_t g = 0; g < config->limits->num_groups; g++)
     if (!config->groups[g].page_table)
       ledger->page[g] = cgr__block_take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
   ledger->request = cgr__block_take(b, n, sizeof *ledger->request);
   ledger->sure[0] = cgr__block_take(b, n, sizeof *ledger->sure[0]);
-  for (int32_t s = 1; s < config->num_sets; s++)
+  for (int32_t s = 1; s < config->limits->num_sets; s++)
     ledger->sure[s] = cgr__block_take(b, n, sizeof *ledger->sure[s]);
 }
 
 static void lay_out(cgr__rows *rows, const cgr__rows_config *config, cgr__block *b) {
-  size_t n = (size_t)config->max_rows;
-  rows->max_rows = config->max_rows;
-  memcpy(rows->max_lens, config->max_lens, sizeof rows->max_lens);
-  rows->num_groups = config->num_groups;
+  size_t n = (size_t)config->limits->max_rows;
+  rows->limits = config->limits;
   rows->row = cgr__block_take(b, n, sizeof *rows->row);
   rows->dirty = cgr__block_take(b, n, sizeof *rows->dirty);
   rows->free_rows = cgr__block_take(b, n, sizeof *rows->free_rows);
-  for (int32_t g = 0; g < config->num_groups; g++)
-    lay_out_group(&rows->group[g], &config->groups[g], &config->reach[g], config, b);
+  for (int32_t g = 0; g < config->limits->num_groups; g++)
+    lay_out_group(&rows->group[g], &config->groups[g], &config->reach[g], config->limits, b);
   lay_out_standing(&rows->standing, config, b);
   rows->steady.calendar = cgr__block_take(b, CGR__CALENDAR_DAYS, sizeof *rows->steady.calendar);
-  rows->num_sets = config->num_sets;
   rows->lengths = config->lengths;
   rows->num_data = config->num_data;
   for (int32_t i = 0; i < config->num_data; i++) {
@@ -116,26 +113,26 @@ void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memor
   lay_out(rows, config, &b);
   cgr__rows_fill_data(rows);
   cgr__members_init(rows);
-  for (int32_t i = 0; i < rows->max_rows; i++)
-    rows->free_rows[i] = rows->max_rows - 1 - i; /* row 0 is given out first */
+  for (int32_t i = 0; i < rows->limits->max_rows; i++)
+    rows->free_rows[i] = rows->limits->max_rows - 1 - i; /* row 0 is given out first */
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- calls */
 
 cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t row) {
-  if (row < 0 || row >= rows->max_rows)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: row is %d, expected 0 .. %d", function, row, rows->max_rows - 1);
+  if (row < 0 || row >= rows->limits->max_rows)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: row is %d, expected 0 .. %d", function, row, rows->limits->max_rows - 1);
   if (!rows->row[row].open)
     return cgr__fail(CGR_ERROR_ROW_CLOSED, "%s: row %d is closed, expected one that cgr_request_open gave", function, row);
   return CGR_OK;
 }
 
 cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
-  if (rows->num_open == rows->max_rows)
+  if (rows->num_open == rows->limits->max_rows)
     return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "cgr_request_open: every row is open, expected a closed one (max_rows is %d)",
-                     rows->max_rows);
+                     rows->limits->max_rows);
   cgr__rows_leave_steady(rows);
-  int32_t index = rows->free_rows[rows->max_rows - 1 - rows->num_open];
+  int32_t index = rows->free_rows[rows->limits->max_rows - 1 - rows->num_open];
   cgr__row *entry = &rows->row[index];
   rows->num_open++;
   entry->open = true;
@@ -161,7 +158,7 @@ cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
   cgr__changes_drop(rows, row);
   cgr__rows_clear_pages(rows, row);
   rows->num_open--;
-  rows->free_rows[rows->max_rows - 1 - rows->num_open] = row;
+  rows->free_rows[rows->limits->max_rows - 1 - rows->num_open] = row;
   return CGR_OK;
 }
 
@@ -181,9 +178,9 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
   int32_t capacity;
   if (num_tokens < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_length: num_tokens is %d, expected at least 0", num_tokens);
-  if (num_tokens > rows->max_lens[0])
+  if (num_tokens > rows->limits->max_lens[0])
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "cgr_request_set_length: num_tokens is %d, expected at most %d (max_seq_len)",
-                     num_tokens, rows->max_lens[0]);
+                     num_tokens, rows->limits->max_lens[0]);
   if (num_tokens > entry->capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,

@@ -7,11 +7,13 @@
 #ifndef CGR_REQUESTS_ROWS_H
 #define CGR_REQUESTS_ROWS_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/limits.h"
+#include "buffers/layout.h"
 #include "cgr/cgr.h"
 #include "requests/reach.h"
 
@@ -181,24 +183,30 @@ typedef struct cgr__rows {
   cgr__standing standing;
   int32_t *dirty; /* [max_rows] rows with changes */
   cgr__row *row;  /* [max_rows] */
-  int32_t max_rows, num_groups, num_data, num_open;
-  int32_t max_lens[CGR__MAX_SETS]; /* tokens of a row in each length set */
-  int32_t num_sets, lengths;       /* length sets, and the data of the rows' lengths in those after 0; -1: there are none */
-  uint64_t ticket;                 /* of batch validation */
-  int32_t *free_rows;              /* stack of closed rows */
+  const cgr__limits *limits;
+  int32_t num_data, num_open;
+  int32_t lengths;    /* the data of the rows' lengths in the sets after 0; -1: there are none */
+  uint64_t ticket;    /* of batch validation */
+  int32_t *free_rows; /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
   cgr__ledger ledger;
 } cgr__rows;
 
+static_assert(offsetof(cgr__rows, standing) == CGR__LINE_BYTES, "what a whole batch looks at is the first line");
+/* What the next step needs of them, whichever kind of batch it has. */
+static inline void cgr__rows_prefetch(const cgr__rows *rows) {
+  __builtin_prefetch(rows, 1);
+  __builtin_prefetch(&rows->standing, 1);
+  __builtin_prefetch(&rows->standing.first_special, 1);
+}
+
 /* What the rows are made for. */
 typedef struct cgr__rows_config {
-  int32_t max_rows, num_groups;
-  int32_t max_lens[CGR__MAX_SETS];     /* as in cgr__rows */
+  const cgr__limits *limits;           /* which outlive the rows. max_requests 0: there is no standing batch */
   const cgr_group *groups;             /* with the defaults filled in */
   cgr__reaches reach[CGR__MAX_GROUPS]; /* of their layers */
-  int32_t max_requests, max_tokens;    /* of the standing batch; 0: there is none */
-  int32_t num_sets, lengths;           /* as in cgr__rows, where num_sets is more than 1 */
+  int32_t lengths;                     /* as in cgr__rows, where num_sets is more than 1 */
   bool ledger;                         /* there is one */
   int32_t num_data;                    /* entries of `data` up to the last that rows have */
   struct {

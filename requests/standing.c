@@ -211,8 +211,9 @@ cgr_status cgr__standing_take(cgr__rows *rows, int32_t index) {
 cgr_status cgr__standing_swap(cgr__rows *rows, int32_t index, int32_t other) {
   cgr__standing *s = &rows->standing;
   CGR__TRY(check_member(rows, "cgr_standing_swap", index));
-  if (other < 0 || other >= rows->max_rows)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_standing_swap: other is %d, expected 0 .. %d", other, rows->max_rows - 1);
+  if (other < 0 || other >= rows->limits->max_rows)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_standing_swap: other is %d, expected 0 .. %d", other,
+                     rows->limits->max_rows - 1);
   CGR__TRY(check_member(rows, "cgr_standing_swap", other));
   int32_t position = rows->row[index].position, place = rows->row[other].position;
   uint32_t flags = s->members.flags[position];

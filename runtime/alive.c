@@ -1,7 +1,7 @@
 /* Checks of handles, and the death of a runtime. */
 #include <stdio.h>
 
-#include "runtime/report/report.h"
+#include "runtime/runtime.h"
 
 bool cgr__runtime_is(const cgr_runtime *rt) { return rt && rt->magic == CGR__RUNTIME_MAGIC; }
 
@@ -85,8 +85,7 @@ cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *messag
     snprintf(rt->dead_message, sizeof rt->dead_message, "%s", message);
     rt->dead_code = device_code;
     __atomic_store_n(&rt->dead, 1, __ATOMIC_RELEASE);
-    if (!rt->launching)
-      cgr__dump_tell(rt);
+    rt->at_return |= CGR__RETURN_DUMPS;
   }
   cgr__set_device_code(rt->dead_code);
   return cgr__fail(CGR_ERROR_DEAD, "%s", rt->dead_message);

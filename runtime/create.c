@@ -8,11 +8,9 @@
 #include "runtime/step/step.h"
 #include "runtime/config/lattice.h"
 #include "runtime/report/ranges.h"
+#include "runtime/report/report.h"
 #include "runtime/report/timing.h"
 
-_Static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES, "handle and recorder are one line");
-_Static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "a lane's hot part is five lines");
-_Static_assert(offsetof(cgr__rows, standing) == CGR__LINE_BYTES, "what a whole batch looks at of the rows is a line");
 _Static_assert((int)CGR_REASON_COUNT_ <= 16, "cgr_stats.by_reason has room for every reason");
 _Static_assert(sizeof(cgr__step_state) <= 128, "the table gives the step state 16 words");
 
@@ -358,10 +356,12 @@ static void tell_setup(const cgr_runtime *rt) {
 
 static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(read_setup(rt, config));
+  rt->tell_dump = cgr__dump_tell;
   cgr__native_complete(&rt->setup.backends[0]);
   cgr__ranges_open(rt);
   cgr__range_begin(rt, CGR__RANGE_CREATE); /* from here on it is known whether there are ranges */
   rt->checks = rt->setup.checks;
+  rt->at_return |= rt->checks ? CGR__RETURN_LEAVES : 0;
   rt->reorder_threshold = rt->setup.reorder_threshold;
   make_graphs(rt);
   CGR__TRY(take_host_memory(rt));
@@ -439,6 +439,7 @@ cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   cgr__range_end(rt);
   if (status != CGR_OK) {
     cgr__fail_in("cgr_runtime_create", status);
+    cgr__dump_tell(rt);
     tear_down(rt);
     return status;
   }
@@ -500,7 +501,7 @@ cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {
   cgr__range_begin(runtime, CGR__RANGE_DESTROY);
   cgr_status status = wait_for_steps(runtime);
   if (status == CGR_OK) {
-    owned = NULL;
+    inside = NULL;
     tear_down(runtime);
   }
   if (has_ranges)

@@ -1,5 +1,6 @@
-/* One thread at a time in a runtime, checked when the device has a layer that does so. The thread that is inside owns the runtime
- * until its call returns; another one is refused before it reads anything that the owner may write. */
+/* How public functions begin and end. One thread at a time in a runtime, checked when the device has a layer that does so. The
+ * thread that is inside owns the runtime until its call returns; another one is refused before it reads anything that the owner
+ * may write. */
 #include <pthread.h>
 
 #include "runtime/runtime.h"
@@ -13,7 +14,7 @@ static cgr_status refuse(cgr_runtime *rt, const char *function, uintptr_t thread
   return cgr__runtime_report(rt, CGR_ERROR_STATE);
 }
 
-cgr_status cgr__owner_enter(cgr_runtime *rt, const char *function, cgr_runtime **owned) {
+cgr_status cgr__owner_enter(cgr_runtime *rt, const char *function) {
   uintptr_t self = (uintptr_t)pthread_self(), found = 0;
   if (__atomic_load_n(&rt->owner.thread, __ATOMIC_RELAXED) != self) {
     if (!__atomic_compare_exchange_n(&rt->owner.thread, &found, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
@@ -21,23 +22,33 @@ cgr_status cgr__owner_enter(cgr_runtime *rt, const char *function, cgr_runtime *
     __atomic_store_n(&rt->owner.function, function, __ATOMIC_RELAXED);
   }
   rt->owner.depth++;
-  *owned = rt;
   return CGR_OK;
 }
 
-void cgr__owner_leave(cgr_runtime *rt) {
+static void leave(cgr_runtime *rt) {
   if (--rt->owner.depth > 0)
     return;
   __atomic_store_n(&rt->owner.function, NULL, __ATOMIC_RELAXED);
   __atomic_store_n(&rt->owner.thread, 0, __ATOMIC_RELEASE);
 }
 
+/* What `record` calls leaves the dump to the function that runs `record`, which has yet to write down what became of the step. */
+void cgr__runtime_tell(cgr_runtime *rt) {
+  if ((rt->at_return & CGR__RETURN_DUMPS) && !rt->recording)
+    rt->tell_dump(rt);
+}
+
+void cgr__runtime_end(cgr_runtime *rt) {
+  cgr__runtime_tell(rt);
+  if (rt->at_return & CGR__RETURN_LEAVES)
+    leave(rt);
+}
+
 cgr_status cgr__owner_enter_outside(cgr_runtime *rt, const char *function) {
-  cgr_runtime *owned = NULL;
-  if (cgr__runtime_checks(rt))
-    CGR__TRY(cgr__owner_enter(rt, function, &owned));
+  cgr_runtime *inside = NULL;
+  CGR__TRY(cgr__runtime_begin(rt, function, &inside));
   cgr_status status = cgr__runtime_check_outside(rt, function);
   if (status != CGR_OK)
-    cgr__owner_end(&owned);
+    cgr__runtime_leave_if(&inside);
   return status;
 }

@@ -13,6 +13,7 @@
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
 
+#include <assert.h>
 #include <stdbool.h>
 
 #include "base/choices.h"
@@ -62,6 +63,11 @@ enum {
   CGR__RUNTIME_REPEATS = 32                /* a prepare that finds no room will be repeated */
 };
 
+enum {
+  CGR__RETURN_LEAVES = 1, /* the thread is no longer inside: the runtime checks */
+  CGR__RETURN_DUMPS = 2   /* cgr_config.dump is called: the runtime has died, or a step was abandoned */
+};
+
 /* What a timed runtime keeps beside the timestamps themselves. */
 typedef struct cgr__timing {
   int64_t *words;        /* [limits.stamp_stride]: those of one step, copied from the device */
@@ -92,7 +98,7 @@ struct cgr_runtime {
   int dead;                  /* 1: lost; read by any thread */
   bool recording;            /* inside `record`, a call between pieces, or a backend's function */
   uint8_t flags;             /* CGR__RUNTIME_* */
-  bool launching;            /* its setter reports a death itself, knowing the step and the key */
+  uint8_t at_return;         /* CGR__RETURN_*: what a public function does before it returns */
   bool checks;               /* the device has a layer that checks, and so does the runtime. Set once */
   int32_t reorder_threshold; /* of the setup */
   cgr_device *dev;
@@ -107,8 +113,9 @@ struct cgr_runtime {
   cgr__timing timing;
   cgr__failure failure;
   cgr__kept_guards guards;
-  char *dump; /* [dump_bytes] for cgr_config.dump; NULL: nobody is told */
+  char *dump; /* [dump_bytes] for cgr_config.dump; NULL: there is none */
   size_t dump_bytes;
+  void (*tell_dump)(cgr_runtime *rt); /* calls it if that is due; report/dump.c */
   cgr_record_function record;
   void *engine;
   cgr__step_recorder recorder;          /* of the step that is being enqueued; one at a time */
@@ -133,6 +140,9 @@ struct cgr_runtime {
   cgr__starts starts;
 };
 
+static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES,
+              "the handle and what is needed of the flight recorder are one line");
+
 /* ---------------------------------------------------------------------------------------------------------------- alive.c */
 
 /* Checks the handle, and that the runtime is alive. */
@@ -156,34 +166,44 @@ cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t 
 bool cgr__runtime_is(const cgr_runtime *rt);
 
 /* The device is lost, or its counter and the host's have diverged: from now on every call returns CGR_ERROR_DEAD with the message
- * of the first call to this. */
+ * of the first call to this. A dump is due. */
 cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message);
 /* The status of a device's error, CGR_OK for 0. A loss of the device is remembered. */
 cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what);
 
-/* owner.c: the calling thread is inside until it leaves, or is refused because another one is. Calls may be nested. */
-cgr_status cgr__owner_enter(cgr_runtime *rt, const char *function, cgr_runtime **owned);
-void cgr__owner_leave(cgr_runtime *rt);
-static inline void cgr__owner_end(cgr_runtime **owned) {
-  if (*owned)
-    cgr__owner_leave(*owned);
+/* owner.c: where a layer checks, the calling thread is inside until it leaves, or is refused because another one is. Calls may be
+ * nested. */
+cgr_status cgr__owner_enter(cgr_runtime *rt, const char *function);
+/* What a public function does last: calls cgr_config.dump, if that is due, and leaves. _tell is the former alone. */
+void cgr__runtime_end(cgr_runtime *rt);
+void cgr__runtime_tell(cgr_runtime *rt);
+static inline void cgr__runtime_leave(cgr_runtime *rt) {
+  if (rt->at_return)
+    cgr__runtime_end(rt);
 }
-/* Begins every function of a runtime that is for one thread at a time; `owned` is NULL, or given up before its end. */
-#define CGR__ONE_THREAD(rt, function)                                 \
-  __attribute__((cleanup(cgr__owner_end))) cgr_runtime *owned = NULL; \
-  if (cgr__runtime_checks(rt))                                        \
-  CGR__TRY(cgr__owner_enter(rt, function, &owned))
-static inline bool cgr__runtime_checks(const cgr_runtime *rt) { return rt && rt->magic == CGR__RUNTIME_MAGIC && rt->checks; }
+static inline cgr_status cgr__runtime_begin(cgr_runtime *rt, const char *function, cgr_runtime **inside) {
+  if (!rt || rt->magic != CGR__RUNTIME_MAGIC)
+    return CGR_OK; /* the function refuses it */
+  if (rt->checks)
+    CGR__TRY(cgr__owner_enter(rt, function));
+  *inside = rt;
+  return CGR_OK;
+}
+static inline void cgr__runtime_leave_if(cgr_runtime **inside) {
+  if (*inside)
+    cgr__runtime_leave(*inside);
+}
+/* Begins every function of a runtime that is for one thread at a time, and ends it; `inside` is NULL if the runtime is gone by
+ * then. */
+#define CGR__ONE_THREAD(rt, function)                                         \
+  __attribute__((cleanup(cgr__runtime_leave_if))) cgr_runtime *inside = NULL; \
+  CGR__TRY(cgr__runtime_begin(rt, function, &inside))
 /* The same and cgr__runtime_check_outside, without a call where no layer checks: for prepare and launch. Each has a leave. */
 cgr_status cgr__owner_enter_outside(cgr_runtime *rt, const char *function);
 static inline cgr_status cgr__runtime_enter(cgr_runtime *rt, const char *function) {
   bool is_plain =
       rt && rt->magic == CGR__RUNTIME_MAGIC && !__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) && !rt->recording && !rt->checks;
   return is_plain ? CGR_OK : cgr__owner_enter_outside(rt, function);
-}
-static inline void cgr__runtime_leave(cgr_runtime *rt) {
-  if (rt->checks)
-    cgr__owner_leave(rt);
 }
 
 static inline void cgr__log(const cgr_runtime *rt, cgr_log_level level, const char *text) {

@@ -69,6 +69,11 @@ static inline bool cgr__flight_is_timed(const cgr__flight *flight) {
  */
 static inline cgr__flight_entry *cgr__flight_at(const cgr__flight *flight, uint64_t i) { return &flight->ring[i & flight->mask]; }
 
+/* The next record is about to be written. */
+static inline void cgr__flight_prefetch(const cgr__flight *flight) {
+  __builtin_prefetch(cgr__flight_at(flight, flight->count), 1);
+}
+
 /* The first record that is still there. */
 static inline uint64_t cgr__flight_first(const cgr__flight *flight) {
   return flight->count > flight->mask ? flight->count - flight->mask - 1 : 0;

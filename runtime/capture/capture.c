@@ -140,23 +140,19 @@ static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
   int device_error = 0;
   cgr__graph_drop(&rt->graphs, entry); /* before the states that it uses */
   cgr__backend_plans_destroy(rt, entry);
-  rt->launching = true;
   context.created = cgr__backend_plans_create(rt, entry);
   rt->flags |= rt->graphs.labels ? CGR__RUNTIME_LABELS : 0;
   cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, cgr__capture_body_of, &context, &device_error);
   if (device_error)
     status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
-  rt->launching = false;
   rt->flags &= (uint8_t)~CGR__RUNTIME_LABELS;
   if (status == CGR_OK) {
     warn_of_width(rt, entry);
     warn_of_labels(rt, entry);
     return CGR_OK;
   }
-  if (rt->dead) {
+  if (rt->dead)
     cgr__failure_keep(rt, 0, &entry->key, CGR_ERROR_DEAD);
-    cgr__dump_tell(rt);
-  }
   cgr__backend_plans_destroy(rt, entry);
   char text[480];
   snprintf(text, sizeof text, "capture of the %s graph for %d request%s, %d token%s, query length %d, variant %u failed: %s",

@@ -133,9 +133,9 @@ static void tell_mixed_tokens(const cgr_runtime *rt) {
     snprintf(text, sizeof text, "mixed steps: %s no graph (those that hold them exceed max_padding)", padded.text);
     tell(rt, text);
   }
-  if (before < lists->max_tokens) {
+  if (before < lists->limits->max_tokens) {
     ranges above = { .count = 0 };
-    add_range(&above, before + 1, lists->max_tokens);
+    add_range(&above, before + 1, lists->limits->max_tokens);
     end_ranges(&above, "token");
     snprintf(text, sizeof text, "mixed steps: %s no graph (mixed_buckets end at %d)", above.text, before);
     tell(rt, text);

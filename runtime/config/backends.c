@@ -85,7 +85,8 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
   cgr_finding reasons[MAX_REASONS];
   if (b->size == 0)
     return; /* it could not be read */
-  if (!(b->flags & CGR_BACKEND_APPENDS) && cgr__owns_cache(l) && l->head_dim > 0 && l->k.dtype != 0 && l->v.dtype != 0)
+  if (!(b->flags & (CGR_BACKEND_APPENDS | CGR__BACKEND_CHECKS_APPEND)) && cgr__owns_cache(l) && l->head_dim > 0 &&
+      l->k.dtype != 0 && l->v.dtype != 0)
     check_append(l, i, setup->config.max_tokens, f);
   memset(reasons, 0, sizeof reasons);
   whose(setup, l->backend, by, sizeof by);

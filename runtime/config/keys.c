@@ -174,8 +174,7 @@ static void read_max_padding(cgr_config *c, cgr__findings *f) {
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *f) {
   cgr_config *c = &setup->config;
   cgr__setup_support(setup);
-  setup->keys.max_requests = c->max_requests;
-  setup->keys.max_tokens = c->max_tokens;
+  setup->keys.limits = &setup->limits;
   setup->keys.uniform_kind = cgr__mode_uniform_kind(setup->mode);
   setup->keys.mixed_kind = cgr__mode_mixed_kind(setup->mode);
   read_max_padding(c, f);

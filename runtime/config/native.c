@@ -26,7 +26,7 @@ cgr_backend cgr__native_backend(cgr__setup *setup) {
   b.context = setup;
   b.check = check;
   b.support = support;
-  b.flags = CGR_BACKEND_APPENDS | CGR_BACKEND_PLANS_FIRST;
+  b.flags = CGR_BACKEND_PLANS_FIRST | CGR__BACKEND_FOLLOWS_APPEND | CGR__BACKEND_CHECKS_APPEND;
   return b;
 }
 

@@ -30,7 +30,7 @@ static bool is_paged(const cgr__setup *setup, const item *i) {
 /* ---------------------------------------------------------------------------------------------------------- what may share */
 
 bool cgr__layer_appends_itself(const cgr__setup *setup, const cgr_layer *l) {
-  bool known = l->backend >= 1 && l->backend <= setup->config.num_backends;
+  bool known = l->backend >= 0 && l->backend <= setup->config.num_backends;
   return known && (setup->backends[l->backend].flags & CGR_BACKEND_APPENDS);
 }
 

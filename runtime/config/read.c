@@ -175,6 +175,11 @@ static void make_limits(cgr__setup *setup) {
   limits->max_changes = c->max_changes;
   limits->stamp_stride = cgr__stamp_stride(c->timing, c->num_layers);
   limits->value_words = c->check_values != 0;
+}
+
+/* The rest of them. */
+static void make_plan_limits(cgr__setup *setup) {
+  cgr__limits *limits = &setup->limits;
   limits->plan_words = setup->plans.plan_words;
   limits->plan_counters = setup->plans.num_counters;
   limits->partial_vectors = setup->plans.partial_vectors;
@@ -195,12 +200,13 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_backends(setup, f);
   cgr__setup_layers(setup, f);
   cgr__check_pools(setup, f);
+  make_limits(setup);
   cgr__setup_keys(setup, largest, f);
   cgr__setup_buffers(setup, f);
   cgr__setup_backend_plans(setup, f);
   cgr__setup_lengths(setup, f);
   cgr__setup_native(setup, f);
-  make_limits(setup);
+  make_plan_limits(setup);
   cgr__setup_derived(setup, f);
 }
 
@@ -236,17 +242,9 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
 }
 
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
-  const cgr_config *c = &setup->config;
-  cgr__rows_config rows = { .max_rows = c->max_rows };
-  rows.max_requests = c->max_requests;
-  rows.max_tokens = c->max_tokens;
-  rows.num_groups = c->num_groups;
-  rows.groups = setup->groups;
-  for (int32_t i = 0; i < c->num_groups; i++)
+  cgr__rows_config rows = { .limits = &setup->limits, .groups = setup->groups };
+  for (int32_t i = 0; i < setup->limits.num_groups; i++)
     rows.reach[i] = cgr__group_reach(setup, i);
-  rows.num_sets = c->num_length_sets;
-  for (int32_t s = 0; s < c->num_length_sets; s++)
-    rows.max_lens[s] = cgr__max_len(c, s);
   rows.lengths = setup->lengths;
   rows.ledger = setup->checks;
   for (int32_t i = 0; i < setup->num_declared; i++) {

@@ -56,79 +56,163 @@ static cgr_status mark(uint8_t *layers, int32_t layer, const char *what) {
 
 /* --------------------------------------------------------------------------------------------------------------- enqueue */
 
-/* What a call by the engine amounts to: the library's append, the layer's backend, or both, with timestamps around them if layers
- * are timed. In a PIECEWISE capture all of it is between two pieces. */
-typedef struct calls {
-  bool appends, calls_backend; /* the library's append kernel; the backend, which may append by itself */
-  cgr__append_args append;
-  struct backend_call {
-    const cgr_backend *backend;
-    cgr_attention attention;
-  } backend;
-  cgr__stamp_args before, between, after; /* used only where layers are timed; `between`: after the library's append */
-} calls;
+/* What a call by the engine amounts to. */
+typedef struct work {
+  bool fills;   /* k and v go to the cache */
+  bool appends; /* and the library's append kernel writes them; otherwise the layer's backend does */
+  bool attends;
+  bool calls_backend; /* to attend, or to append by itself */
+  bool concurrent;    /* the attention may begin while the append runs: one directly follows the other */
+} work;
 
-enum { MAX_CALLS = 5 }; /* those two, and three timestamps */
+/* Decides whether k and v are appended, and by whom. A layer that only reads its cache in this step appends nothing, and its
+ * backend learns that from the flags. */
+static work decide(const cgr__step_recorder *rec, cgr_attention *a) {
+  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
+  const uint32_t flags = rec->runtime->setup.backends[l->backend].flags;
+  work w;
+  if (cgr__layer_need_of(rec->runtime, a->layer, rec->set) == CGR__LAYER_READS)
+    a->flags |= CGR_ATTENTION_NO_APPEND; /* the step's tokens do not belong to its cache */
+  w.fills = cgr__owns_cache(l) && !(a->flags & CGR_ATTENTION_NO_APPEND);
+  w.appends = w.fills && !(flags & CGR_BACKEND_APPENDS);
+  w.attends = !(a->flags & CGR_ATTENTION_APPEND_ONLY);
+  w.calls_backend = w.attends || !w.appends;
+  w.concurrent = w.appends && w.attends && (flags & CGR__BACKEND_FOLLOWS_APPEND) != 0 && !cgr__times_layers(rec->runtime);
+  return w;
+}
+
+typedef struct append_call {
+  cgr__append_args args;
+  int32_t layer;
+} append_call;
+
+typedef struct backend_call {
+  const cgr_backend *backend;
+  cgr_attention attention;
+  bool after_append; /* the call before it is the append, and it may begin concurrently */
+} backend_call;
+
+enum { MAX_CALLS = 5, MAX_STAMPS = 3 }; /* the append and the backend's, and the timestamps around them */
+
+/* The calls that a step enqueues for one call by the engine, in order. In a PIECEWISE capture all of them are between two
+ * pieces. */
+typedef struct call_list {
+  cgr__call call[MAX_CALLS];
+  int32_t count, num_stamps;
+  append_call append;
+  backend_call backend;
+  cgr__stamp_args stamp[MAX_STAMPS];
+} call_list;
+
+static cgr__append_args append_args(const cgr__step_recorder *rec, const cgr_attention *a) {
+  const cgr_runtime *rt = rec->runtime;
+  const cgr_layer *l = &rt->setup.layers[a->layer];
+  cgr__append_args args = { .k_cache = l->k, .v_cache = l->v, .k = a->k, .v = a->v };
+  args.slot_mapping = rt->lane.args.buffers.group[l->group].slot_mapping;
+  args.num_pages = rt->lane.args.group[l->group].num_pages;
+  args.page_size = rt->lane.args.group[l->group].page_size;
+  args.num_tokens = rec->base.key.num_tokens;
+  args.num_kv_heads = l->num_kv_heads;
+  args.head_dim = l->head_dim;
+  args.head_dim_v = l->head_dim_v;
+  return args;
+}
+
+static cgr_status call_append(cgr_recorder *recorder, const void *args) {
+  const append_call *call = args;
+  const cgr_runtime *rt = recorder->owner->runtime;
+  cgr__range_begin_layer(rt, CGR__RANGE_APPEND, call->layer);
+  cgr_status status =
+      cgr__record_kernel(recorder->owner, &cgr__kernel_append, &call->args, "cgr_record_attention: enqueuing the append");
+  cgr__range_end(rt);
+  return status;
+}
 
 static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
-  const struct backend_call *call = args;
-  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  const backend_call *call = args;
+  cgr__step_recorder *rec = recorder->owner;
   uint64_t before = cgr__failures();
   const cgr__running running = { call->backend->name, "record", call->attention.layer };
   rec->backend = (int32_t)(call->backend - rec->runtime->setup.backends) + 1;
+  rec->after_append = call->after_append;
+  rec->refused = CGR_OK;
   recorder->running = running;
   cgr__range_begin_layer(rec->runtime, CGR__RANGE_ATTENTION, call->attention.layer);
   cgr_status status = call->backend->record(call->backend->context, recorder, &call->attention);
   cgr__range_end(rec->runtime);
   recorder->running.backend = NULL;
-  bool is_own = rec->backend == 1; /* it reports itself what its device has refused */
   rec->backend = 0;
-  if (status == CGR_OK || is_own)
+  if (status == CGR_OK || status == rec->refused)
     return status;
   return cgr__recorder_latch_named(recorder, cgr__fail_returned(status, cgr__title_of(&running).text, status, before));
 }
 
-/* Between two pieces, where timestamps are taken as the calls are made. */
-static cgr_status enqueue_break(cgr__step_recorder *rec, const calls *c, bool timed) {
-  cgr__call call[MAX_CALLS];
-  int32_t count = 0;
+static void add_stamp(const cgr__step_recorder *rec, call_list *list, cgr__stamp_words words) {
+  cgr__stamp_args *args = &list->stamp[list->num_stamps++];
+  *args = cgr__timing_args(rec->runtime, words, false);
+  list->call[list->count++] = (cgr__call){ &cgr__kernel_stamp, NULL, args, sizeof *args };
+}
+
+/* What ends and begins before the layer's first call (`comes`) or a later one: the former ends the layer before it. */
+static cgr__stamp_words words_before(cgr__step_recorder *rec, int32_t layer, int32_t phase, bool comes) {
+  cgr__stamp_words before = { { 0, 0, cgr__stamp_layer_word(phase, layer, 0) } };
+  if (!comes)
+    return before;
+  if (rec->timed_layer > 0)
+    before.word[0] = cgr__stamp_layer_word(CGR_PHASE_LAYER, rec->timed_layer - 1, 1);
+  before.word[1] = cgr__stamp_layer_word(CGR_PHASE_LAYER, layer, 0);
+  rec->timed_layer = layer + 1;
+  return before;
+}
+
+static void add_append(const cgr__step_recorder *rec, const cgr_attention *a, const work *w, call_list *list) {
+  list->append = (append_call){ append_args(rec, a), a->layer };
+  list->append.args.attention_follows = w->concurrent;
+  list->call[list->count++] = (cgr__call){ &cgr__kernel_append, call_append, &list->append, sizeof list->append };
+}
+
+static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, const work *w, call_list *list) {
+  const cgr__setup *setup = &rec->runtime->setup;
+  list->backend = (backend_call){ &setup->backends[setup->layers[a->layer].backend], *a, w->concurrent };
+  list->call[list->count++] = (cgr__call){ NULL, call_backend, &list->backend, sizeof list->backend };
+}
+
+/* The append and the backend's call, with timestamps around them if layers are timed. A backend that appends by itself does so
+ * while it attends, so its append has no time of its own. */
+static void make_list(cgr__step_recorder *rec, const cgr_attention *a, const work *w, bool comes, call_list *list) {
+  const bool timed = cgr__times_layers(rec->runtime);
+  const int32_t phase = w->attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND; /* of the backend's call */
+  list->count = list->num_stamps = 0;
   if (timed)
-    call[count++] = (cgr__call){ &cgr__kernel_stamp, NULL, &c->before, sizeof c->before };
-  if (c->appends)
-    call[count++] = (cgr__call){ &cgr__kernel_append, NULL, &c->append, sizeof c->append };
-  if (c->appends && timed)
-    call[count++] = (cgr__call){ &cgr__kernel_stamp, NULL, &c->between, sizeof c->between };
-  if (c->calls_backend)
-    call[count++] = (cgr__call){ NULL, call_backend, &c->backend, sizeof c->backend };
-  if (c->calls_backend && timed)
-    call[count++] = (cgr__call){ &cgr__kernel_stamp, NULL, &c->after, sizeof c->after };
-  return cgr__recorder_break(&rec->base, call, count, "cgr_record_attention");
-}
-
-static cgr_status enqueue_stamp(const cgr__step_recorder *rec, const cgr__stamp_args *args, bool timed) {
-  int error = timed ? cgr__timing_enqueue(rec->runtime, rec->base.stream, args) : 0;
-  return error ? cgr__runtime_device_error(rec->runtime, error, CGR__STAMPING) : CGR_OK;
-}
-
-static cgr_status enqueue(cgr__step_recorder *rec, int32_t layer, const calls *c) {
-  bool timed = cgr__times_layers(rec->runtime);
-  if (rec->base.pieces)
-    return enqueue_break(rec, c, timed);
-  CGR__TRY(enqueue_stamp(rec, &c->before, timed));
-  if (c->appends) {
-    CGR__TRY(cgr__native_append(rec, &c->append, layer));
-    CGR__TRY(enqueue_stamp(rec, &c->between, timed));
+    add_stamp(rec, list, words_before(rec, a->layer, w->appends ? CGR_PHASE_APPEND : phase, comes));
+  if (w->appends) {
+    cgr__stamp_words between = { { cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1),
+                                   w->calls_backend ? cgr__stamp_layer_word(phase, a->layer, 0) : 0 } };
+    add_append(rec, a, w, list);
+    if (timed)
+      add_stamp(rec, list, between);
   }
-  if (!c->calls_backend)
-    return CGR_OK;
-  CGR__TRY(cgr__recorder_call(&rec->base, call_backend, &c->backend));
-  return enqueue_stamp(rec, &c->after, timed);
+  if (w->calls_backend) {
+    add_backend(rec, a, w, list);
+    if (timed)
+      add_stamp(rec, list, (cgr__stamp_words){ { cgr__stamp_layer_word(phase, a->layer, 1) } });
+  }
 }
 
-/* Whether the layer's backend writes k and v itself. */
-static bool backend_appends(const cgr__step_recorder *rec, const cgr_layer *l) {
-  return rec->runtime->setup.backends[l->backend].flags & CGR_BACKEND_APPENDS;
+/* Makes the calls, or keeps them for every replay. */
+static cgr_status enqueue(cgr__step_recorder *rec, const call_list *list) {
+  cgr_status status = CGR_OK;
+  if (rec->base.pieces)
+    return cgr__recorder_break(&rec->base, list->call, list->count, "cgr_record_attention");
+  for (int32_t i = 0; i < list->count && status == CGR_OK; i++) {
+    const cgr__call *call = &list->call[i];
+    status = call->function ? cgr__recorder_call(&rec->base, call->function, call->args)
+                            : cgr__record_kernel(rec, call->kernel, call->args, CGR__STAMPING);
+  }
+  return status;
 }
+
+/* ---------------------------------------------------------------------------------------------------------- the engine's */
 
 static cgr_status check_kv(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const cgr__extent k = extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
@@ -199,66 +283,28 @@ static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *co
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
 }
 
-/* The timestamps around the calls. The layer begins with the first of its calls (`comes`), which ends the layer before it. A
- * backend that appends by itself does so while it attends, so its append has no time of its own. The library's backend is the
- * exception: it appends first, and takes the time after that (native.c). */
-static void set_stamps(cgr__step_recorder *rec, const cgr_attention *a, bool appends, bool comes, calls *c) {
-  const cgr_runtime *rt = rec->runtime;
-  bool attends = !(a->flags & CGR_ATTENTION_APPEND_ONLY), is_native = rt->setup.layers[a->layer].backend == 0;
-  int32_t phase = attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND; /* of the backend's call */
-  int32_t first = c->appends || (appends && is_native) ? CGR_PHASE_APPEND : phase;
-  cgr__stamp_words before = { { 0, 0, cgr__stamp_layer_word(first, a->layer, 0) } };
-  if (comes && rec->timed_layer > 0)
-    before.word[0] = cgr__stamp_layer_word(CGR_PHASE_LAYER, rec->timed_layer - 1, 1);
-  if (comes) {
-    before.word[1] = cgr__stamp_layer_word(CGR_PHASE_LAYER, a->layer, 0);
-    rec->timed_layer = a->layer + 1;
-  }
-  cgr__stamp_words between = { { cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1) } };
-  if (c->calls_backend)
-    between.word[1] = cgr__stamp_layer_word(phase, a->layer, 0);
-  c->before = cgr__timing_args(rt, before, false);
-  c->between = cgr__timing_args(rt, between, false);
-  c->after = cgr__timing_args(rt, (cgr__stamp_words){ { cgr__stamp_layer_word(phase, a->layer, 1) } }, false);
-}
-
-/* `comes`: this is the layer's first call. */
-static void set_calls(cgr__step_recorder *rec, const cgr_attention *a, bool appends, bool comes, calls *c) {
-  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
-  c->appends = appends && !backend_appends(rec, l);
-  c->calls_backend = !c->appends || !(a->flags & CGR_ATTENTION_APPEND_ONLY);
-  if (c->appends)
-    c->append = cgr__native_append_args(rec, a);
-  if (c->calls_backend)
-    c->backend = (struct backend_call){ &rec->runtime->setup.backends[l->backend], *a };
-  if (cgr__times_layers(rec->runtime))
-    set_stamps(rec, a, appends, comes, c);
-}
-
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
-  calls list;
+  call_list list;
+  bool comes;
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", "CGR_ATTENTION_INIT", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
-  if (cgr__layer_need_of(rec->runtime, a.layer, rec->set) == CGR__LAYER_READS)
-    a.flags |= CGR_ATTENTION_NO_APPEND; /* the step's tokens do not belong to its cache */
-  bool appends = cgr__owns_cache(layer) && !(a.flags & CGR_ATTENTION_NO_APPEND);
-  bool attends = !(a.flags & CGR_ATTENTION_APPEND_ONLY), comes;
+  const work w = decide(rec, &a);
   CGR__TRY(hold_views(rec, &a, layer));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
   CGR__TRY(come_to_layer(rec, a.layer, &comes));
-  if (appends)
+  if (w.fills)
     CGR__TRY(check_append(rec, &a, layer));
-  if (attends)
+  if (w.attends)
     CGR__TRY(check_attend(rec, &a, layer));
-  set_calls(rec, &a, appends, comes, &list);
-  return enqueue(rec, a.layer, &list);
+  make_list(rec, &a, &w, comes, &list);
+  return enqueue(rec, &list);
 }
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_attention"));
-  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  cgr__step_recorder *rec = recorder->owner;
   return cgr__recorder_latch(recorder, record_attention(rec, attention));
 }
 
@@ -274,7 +320,7 @@ static cgr_status join_derived(cgr__step_recorder *rec, cgr_buffer buffer) {
 
 cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
-  cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
+  cgr__step_recorder *rec = recorder->owner;
   const cgr_key *key = &recorder->key;
   cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? join_derived(rec, buffer) : CGR_OK;
   if (status == CGR_OK)

@@ -259,6 +259,7 @@ static cgr_status enqueue_one(cgr__step_recorder *rec, int32_t backend, uint32_t
   const cgr_backend *b = &rec->runtime->setup.backends[backend];
   uint64_t before = cgr__failures();
   rec->backend = backend + 1;
+  rec->refused = CGR_OK;
   rec->base.running = (cgr__running){ b->name, "plan", -1 };
   cgr__recorder_open(&rec->base);
   cgr__label_begin_plan(rec->runtime);
@@ -268,7 +269,7 @@ static cgr_status enqueue_one(cgr__step_recorder *rec, int32_t backend, uint32_t
   rec->base.running.backend = NULL;
   rec->backend = 0;
   CGR__TRY(latched);
-  if (status == CGR_OK || backend == 0) /* the library's own backend reports itself what its device has refused */
+  if (status == CGR_OK || status == rec->refused)
     return status;
   return fail_of(rec->runtime, backend, "plan", status, before);
 }
@@ -307,7 +308,7 @@ int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream) {
 static cgr_status get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state) {
   CGR__TRY(cgr__sized_check("cgr_record_get_plan: key", "CGR_PLAN_KEY_INIT", key));
   CGR__REQUIRE(state, "cgr_record_get_plan");
-  const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
+  const cgr__step_recorder *rec = recorder->owner;
   if (rec->backend == 0)
     return cgr__fail(CGR_ERROR_STATE,
                      "cgr_record_get_plan: called outside of a backend's functions, expected a call inside its plan or record");

@@ -138,6 +138,14 @@ cgr_status cgr__join_branch(cgr__step_recorder *recorder) {
                                    "step: joining the branch of plans and buffers on demand");
 }
 
+cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *kernel, const void *args, const char *what) {
+  cgr_runtime *rt = recorder->runtime;
+  cgr_status status = cgr__runtime_device_error(rt, rt->dev->ops->launch(rt->dev, kernel, args, recorder->base.stream), what);
+  if (status != CGR_OK)
+    recorder->refused = status;
+  return status;
+}
+
 /* ----------------------------------------------------------------------------------------------------------------- fetch */
 
 /* The slot of the next step is fetched beside the last two layers and what comes after them: late, so that the host has had time
@@ -189,10 +197,10 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   return cgr__check_layers(recorder);
 }
 
-static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_branch((cgr__step_recorder *)(void *)recorder); }
+static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_branch(recorder->owner); }
 
 static void find_bounds(cgr_recorder *recorder) {
-  const cgr__step_recorder *rec = (const cgr__step_recorder *)(const void *)recorder;
+  const cgr__step_recorder *rec = recorder->owner;
   recorder->max_seq_len = cgr__fill_seq_lens(rec->runtime, rec->batch, rec->set, NULL);
   recorder->max_query_len = cgr__longest_query(rec->batch);
   recorder->num_decodes = cgr__count_decodes(rec->runtime, rec->batch, &recorder->num_decode_tokens);
@@ -201,6 +209,7 @@ static void find_bounds(cgr_recorder *recorder) {
 static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cgr__enqueue *enqueue) {
   memset(recorder, 0, offsetof(cgr__step_recorder, marks)); /* which run_record clears: calls between pieces have none */
   recorder->runtime = rt;
+  recorder->base.owner = recorder;
   recorder->base.dev = rt->dev;
   recorder->base.stream = enqueue->stream;
   recorder->base.key = enqueue->key;

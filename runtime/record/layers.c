@@ -16,7 +16,7 @@ cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t
   return cgr__owns_cache(l) ? CGR__LAYER_FILLS : CGR__LAYER_MAY_READ;
 }
 
-/* An engine's backend that appends by itself says with its own `record` how the cache is filled. */
+/* A backend that appends by itself says with its own `record` how the cache is filled. */
 static bool is_done(const cgr__step_recorder *rec, int32_t layer) {
   const cgr__setup *setup = &rec->runtime->setup;
   bool attended = rec->marks.attended[layer / 8] & 1u << layer % 8, appended = rec->marks.appended[layer / 8] & 1u << layer % 8;
@@ -26,7 +26,7 @@ static bool is_done(const cgr__step_recorder *rec, int32_t layer) {
   case CGR__LAYER_MAY_READ:
     return true;
   case CGR__LAYER_FILLS:
-    return appended || (attended && backend > 0 && setup->backends[backend].flags & CGR_BACKEND_APPENDS);
+    return appended || (attended && setup->backends[backend].flags & CGR_BACKEND_APPENDS);
   default:
     return attended || appended;
   }

@@ -89,5 +89,5 @@ static cgr_status record_merge(cgr__step_recorder *rec, const cgr_merge *merge) 
 
 cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *merge) {
   CGR__TRY(cgr__recorder_check(recorder, FUNCTION));
-  return cgr__recorder_latch(recorder, record_merge((cgr__step_recorder *)(void *)recorder, merge));
+  return cgr__recorder_latch(recorder, record_merge(recorder->owner, merge));
 }

@@ -43,14 +43,14 @@ cgr_status cgr__join_branch(cgr__step_recorder *recorder);
 /* From here on the next step's slot is fetched beside this one. */
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
 
+/* Enqueues one of the library's kernels on the recorder's stream. A failure is reported as `what` and kept (`refused`): a backend
+ * that returns it adds nothing to its message. */
+cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *kernel, const void *args, const char *what);
+
 /* ------------------------------------------------------------------------------------------------------------------- native.c */
 
 /* The functions of the library's own backend that are called in steps. */
 void cgr__native_complete(cgr_backend *backend);
-/* The arguments of the append kernel, for an attention call of a layer with a cache. */
-cgr__append_args cgr__native_append_args(const cgr__step_recorder *rec, const cgr_attention *attention);
-/* Enqueues that kernel on the recorder's stream. */
-cgr_status cgr__native_append(const cgr__step_recorder *rec, const cgr__append_args *args, int32_t layer);
 
 /* ------------------------------------------------------------------------------------------------------------------- layers.c */
 

@@ -13,7 +13,7 @@ typedef struct cgr__layer_marks {
   uint8_t read[CGR__MAX_LAYERS / 8]; /* their cache has been read */
 } cgr__layer_marks;
 
-/* What `record` gets: the recorder, and what the runtime keeps beside it. */
+/* What `record` gets (base, whose owner this is), and what the runtime keeps with it. */
 typedef struct cgr__step_recorder {
   struct cgr_recorder base;
   cgr_runtime *runtime;
@@ -21,6 +21,8 @@ typedef struct cgr__step_recorder {
   void *const *states;           /* of the backends, for this step's key */
   bool of_eager;                 /* the states are those of eager steps */
   int32_t backend;               /* the one whose function is running, plus 1; 0: none */
+  cgr_status refused;            /* what a kernel of the library's has come to in that function, if the device refused it */
+  bool after_append;             /* for that function: it may begin while the append, the call before it, runs */
   bool plans_first;              /* the plans of backends with PLANS_FIRST are being enqueued */
   bool branched, branch_joined;  /* whether there is a branch beside the step; whether the step need not wait for it (any more) */
   bool fetch_forked;             /* and not joined */

@@ -72,5 +72,5 @@ static cgr_status check_values(cgr__step_recorder *rec, const cgr_value_check *g
 
 cgr_status cgr_record_check_values(cgr_recorder *recorder, const cgr_value_check *check) {
   CGR__TRY(cgr__recorder_check(recorder, FUNCTION));
-  return cgr__recorder_latch(recorder, check_values((cgr__step_recorder *)(void *)recorder, check));
+  return cgr__recorder_latch(recorder, check_values(recorder->owner, check));
 }

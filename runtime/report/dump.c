@@ -129,7 +129,9 @@ size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity) {
 
 void cgr__dump_tell(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
-  if (!rt->dump)
+  bool due = rt->at_return & CGR__RETURN_DUMPS;
+  rt->at_return &= (uint8_t)~CGR__RETURN_DUMPS;
+  if (!due || !rt->dump)
     return;
   size_t length = cgr__dump(rt, rt->dump, rt->dump_bytes);
   c->dump(c->dump_context, rt->dump, length);

@@ -75,6 +75,7 @@ static bool repeats_last(const cgr_runtime *rt, const cgr__flight_entry *e) {
  * about other refusals, or while another step is prepared. */
 void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status) {
   const cgr__choice *choice = &rt->lane.prepared.choice;
+  cgr__runtime_tell(rt); /* of a death that this call ran into: what the runtime did before it */
   const cgr__graph_entry *missed = rt->lane.prepared.ticket == 0 ? choice->missed : NULL;
   bool for_want = missed || status == CGR_ERROR_FALLBACK || status == CGR_ERROR_STALE_GRAPH;
   cgr__flight_entry *e = begin(rt, CGR_FLIGHT_REFUSED, began);

@@ -34,7 +34,7 @@ int32_t cgr__flight_count(const cgr_runtime *rt);
 cgr_flight_record cgr__flight_read(const cgr_runtime *rt, int32_t i);
 /* Writes the JSON of cgr_runtime_dump; returns its length. */
 size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity);
-/* Gives that JSON to cgr_config.dump, if there is one. */
+/* Gives that JSON to cgr_config.dump, if it is due and there is one. */
 void cgr__dump_tell(cgr_runtime *rt);
 /* Keeps the thread's last message as that of a failed launch, or of a capture in which the runtime died. `seq` 0: no number was
  * used up. */

@@ -47,9 +47,7 @@ static cgr_status launch_internal(cgr_runtime *rt, const char *function, const c
 /* A failure before anything is enqueued, such as a full ring, is left to the caller, unless the runtime died of it. */
 cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes) {
   cgr__fate fate = { 0, false };
-  rt->launching = true;
   cgr_status status = launch_internal(rt, function, enqueue, changes, &fate);
-  rt->launching = false;
   if (status == CGR_OK)
     return CGR_OK;
   cgr__fail_in(function, status);
@@ -57,7 +55,7 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr
     return status;
   cgr__flight_failed(rt, fate.seq, &enqueue->key, status);
   cgr__failure_keep(rt, fate.seq, &enqueue->key, status);
-  cgr__dump_tell(rt);
+  rt->at_return |= CGR__RETURN_DUMPS;
   return status;
 }
 

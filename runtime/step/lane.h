@@ -2,6 +2,8 @@
 #ifndef CGR_RUNTIME_STEP_LANE_H
 #define CGR_RUNTIME_STEP_LANE_H
 
+#include <assert.h>
+
 #include "buffers/ring.h"
 #include "cgr/cgr.h"
 #include "graphs/graphs.h"
@@ -37,6 +39,13 @@ typedef struct cgr__lane {
   cgr__staged_args staged_args;
   cgr__derived_args derived_args;
 } cgr__lane;
+
+static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "the hot part is five lines");
+/* What the next step needs of it. */
+static inline void cgr__lane_prefetch(const cgr__lane *lane) {
+  for (size_t at = 0; at < offsetof(cgr__lane, ring); at += CGR__LINE_BYTES)
+    __builtin_prefetch((const unsigned char *)lane + at, 1);
+}
 
 /* The check of the read-trash pages. */
 typedef struct cgr__reserved {

@@ -104,13 +104,10 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate 
 
 cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status) {
   const cgr__prepared *p = &rt->lane.prepared;
-  rt->launching = false;
   cgr__fail_in("cgr_step_launch", status);
   cgr__failure_keep(rt, 0, &p->choice.key, status);
   rt->failure.ticket = p->ticket;
   rt->statistics.sums.refused_launches++;
-  if (status == CGR_ERROR_DEAD)
-    cgr__dump_tell(rt);
   return status;
 }
 
@@ -127,5 +124,5 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64
   step->seq = fate->seq;
   cgr__flight_abandoned(rt, began, fate->seq, status);
   cgr__failure_keep(rt, fate->seq, &p->choice.key, status);
-  cgr__dump_tell(rt);
+  rt->at_return |= CGR__RETURN_DUMPS;
 }

@@ -80,9 +80,9 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
   cgr_request_info full = CGR_REQUEST_INFO_INIT;
   CGR__TRY(cgr__runtime_check(runtime, "cgr_request_get_info"));
   CGR__TRY(cgr__sized_check("cgr_request_get_info: info", "CGR_REQUEST_INFO_INIT", info));
-  if (row < 0 || row >= runtime->rows.max_rows)
+  if (row < 0 || row >= runtime->rows.limits->max_rows)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_get_info: row is %d, expected 0 .. %d", row,
-                     runtime->rows.max_rows - 1);
+                     runtime->rows.limits->max_rows - 1);
   cgr__rows_settle(&runtime->rows);
   cgr__members_settle(&runtime->rows, row);
   const cgr__row *entry = &runtime->rows.row[row];

@@ -170,35 +170,15 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
   return CGR_OK;
 }
 
-#define MOST_PREFETCHED 16 /* lines */
-
-/* The device has read the slot since it was written, so stores would wait for line after line. A row usually has one change. */
-static void prefetch_changes(const cgr_runtime *rt, cgr__slot_header *slot) {
-  const cgr__slot_layout *layout = &rt->lane.ring.slot;
-  int64_t bytes = rt->rows.num_dirty * (int64_t)sizeof(cgr__change), room = layout->edits - layout->changes;
-  for (int64_t at = 0; at < bytes && at < room && at < MOST_PREFETCHED * CGR__LINE_BYTES; at += CGR__LINE_BYTES)
-    __builtin_prefetch((unsigned char *)cgr__ring_changes(&rt->lane.ring, slot) + at, 1);
-}
-
 /* In a loop of milliseconds every line is a miss, so all are requested together, not one by one as the code comes to them. */
 static void prefetch(const cgr_runtime *rt) {
-  const unsigned char *lane = (const unsigned char *)&rt->lane;
-  for (size_t at = 0; at < offsetof(cgr__lane, ring); at += CGR__LINE_BYTES)
-    __builtin_prefetch(lane + at, 1);
-  __builtin_prefetch(&rt->lane.ring, 1);
-  __builtin_prefetch(&rt->rows, 1);
-  __builtin_prefetch(&rt->rows.standing, 1);
-  __builtin_prefetch(&rt->rows.standing.first_special, 1);
-  __builtin_prefetch(&rt->graphs);
-  __builtin_prefetch(&rt->regions);
-  __builtin_prefetch(rt->dev);
-  __builtin_prefetch(rt->lane.prepared.choice.entry, 1);
-  __builtin_prefetch(rt->lane.ring.completion);
-  __builtin_prefetch(cgr__flight_at(&rt->flight, rt->flight.count), 1);
-  cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, rt->lane.launched + 1);
-  __builtin_prefetch(slot, 1);
-  if (rt->rows.num_dirty > 0)
-    prefetch_changes(rt, slot);
+  cgr__lane_prefetch(&rt->lane);
+  cgr__rows_prefetch(&rt->rows);
+  cgr__graphs_prefetch(&rt->graphs, &rt->lane.prepared.choice);
+  cgr__regions_prefetch(&rt->regions);
+  cgr__device_prefetch(rt->dev);
+  cgr__flight_prefetch(&rt->flight);
+  cgr__ring_prefetch(&rt->lane.ring, rt->lane.launched + 1, cgr__changes_num_rows(&rt->rows));
 }
 
 /* No record of a refusal after which cgr_step_prepare_wait comes back with the same batch. */
@@ -314,7 +294,6 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
   cgr__fate fate = { 0, false };
   uint64_t began = cgr__flight_launching(rt);
   cgr__prepared *prepared = &rt->lane.prepared;
-  rt->launching = true;
   cgr_status status = check_launch(rt, stream);
   if (status != CGR_OK)
     return cgr__refuse_launch(rt, status);
@@ -322,7 +301,6 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
     status = cgr__launch_applies(rt, stream, &fate);
   if (status == CGR_OK)
     status = launch_step(rt, stream, &fate);
-  rt->launching = false;
   prepared->ticket = 0;
   prepared->batch.composition->uses--;
   if (status != CGR_OK) {

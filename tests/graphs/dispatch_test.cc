@@ -226,10 +226,10 @@ std::vector<Shape> Shapes(const Graphs &g, int32_t n, Random &random) {
   std::vector<Shape> shapes = { { n, n, 1, 1 }, { n, 2 * n, 2, 2 }, { n, 3 * n + 1, 0, 6 }, { n, 0, 0, 0 } };
   int32_t longest = random.Pick32(1, 9), tokens = random.Pick32(longest, longest * n);
   shapes.push_back({ n, tokens, n == 1 ? tokens : 0, n == 1 ? tokens : longest });
-  shapes.push_back({ n, random.Pick32(n, g.graphs->max_tokens), 0, g.graphs->max_tokens });
+  shapes.push_back({ n, random.Pick32(n, g.graphs->limits->max_tokens), 0, g.graphs->limits->max_tokens });
   std::vector<Shape> legal;
   for (const Shape &shape : shapes)
-    if (shape.num_tokens <= g.graphs->max_tokens) {
+    if (shape.num_tokens <= g.graphs->limits->max_tokens) {
       legal.push_back(shape);
       legal.back().variant = g.variants[size_t(random.Pick(0, int64_t(g.variants.size()) - 1))].word;
       if (g.variants.size() > 1 && random.OneIn(20))
@@ -239,7 +239,7 @@ std::vector<Shape> Shapes(const Graphs &g, int32_t n, Random &random) {
 }
 
 void CheckAll(Graphs &g, const std::vector<cgr_graph_state> &states, Random &random, std::set<cgr_reason> *seen) {
-  for (int32_t n = 0; n <= g.graphs->max_requests; n++)
+  for (int32_t n = 0; n <= g.graphs->limits->max_requests; n++)
     for (const Shape &shape : Shapes(g, n, random)) {
       ExpectChoice(g, states, shape, seen);
       if (::testing::Test::HasFailure())
@@ -332,7 +332,7 @@ TEST(Dispatch, TheBestChoiceStaysTheBest) {
     Graphs g(CGR_MODE_FULL_AND_PIECEWISE, RandomLists(random));
     g.graphs->strict = random.OneIn(4);
     for (int i = 0; i < 100; i++) {
-      const std::vector<Shape> shapes = Shapes(g, random.Pick32(0, g.graphs->max_requests), random);
+      const std::vector<Shape> shapes = Shapes(g, random.Pick32(0, g.graphs->limits->max_requests), random);
       const Shape &shape = shapes[size_t(random.Pick(0, int64_t(shapes.size()) - 1))];
       cgr__choice first, again;
       for (int32_t k = 0; k < g.graphs->count; k++)

@@ -33,6 +33,7 @@ struct Graphs {
   static constexpr uint64_t kGuard = 0x5a5a1234cafe5a5a;
   std::unique_ptr<cgr__graphs> graphs = std::make_unique<cgr__graphs>();
   std::unique_ptr<cgr__regions> regions = std::make_unique<cgr__regions>();
+  std::unique_ptr<cgr__limits> limits = std::make_unique<cgr__limits>();
   std::vector<uint64_t> memory;
   std::vector<cgr_variant> variants;
 
@@ -47,8 +48,9 @@ struct Graphs {
     if (variants.empty())
       variants = { { 0, 0, 1, 0 } };
     auto lists = std::make_unique<cgr__key_lists>();
-    lists->max_requests = given.max_requests;
-    lists->max_tokens = given.max_tokens;
+    limits->max_requests = given.max_requests;
+    limits->max_tokens = given.max_tokens;
+    lists->limits = limits.get();
     lists->uniform_kind = cgr__mode_uniform_kind(mode);
     lists->mixed_kind = cgr__mode_mixed_kind(mode);
     lists->num_query_lens = static_cast<int32_t>(given.query_lens.size());

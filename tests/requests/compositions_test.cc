@@ -47,7 +47,7 @@ struct Host {
 
   void Open() {
     open.push_back(rows.OpenWithPages(100, 10, ++tags));
-    ASSERT_LT(open.back(), rows.rows.max_rows);
+    ASSERT_LT(open.back(), rows.rows.limits->max_rows);
   }
   void Close(size_t i) {
     ASSERT_EQ(cgr__rows_close(rows, open[i]), CGR_OK);

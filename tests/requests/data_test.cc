@@ -16,6 +16,7 @@ const uint32_t kPadding[2] = { 0x01020304, 0xfffffff7 };
 
 struct Data {
   cgr__rows rows;
+  cgr__limits limits = {};
   Memory memory{ nullptr, free };
   std::map<std::pair<int32_t, int32_t>, int32_t> device[kBuffers]; // by row and word; what nobody has sent is padding
   std::map<int32_t, std::vector<int32_t>> model[kBuffers];         // of open rows
@@ -26,9 +27,10 @@ struct Data {
     group.num_pages = 100;
     group.write_trash_page = 1;
     cgr__rows_config config = {};
-    config.max_rows = kMaxRows;
-    config.max_lens[0] = 64;
-    config.num_groups = 1;
+    limits.max_rows = kMaxRows;
+    limits.max_lens[0] = 64;
+    limits.num_groups = 1;
+    config.limits = &limits;
     config.groups = &group;
     config.num_data = 3;
     for (int b = 0; b < 3; b++) {

@@ -40,6 +40,7 @@ inline Memory Cleared(size_t bytes) {
 struct Rows {
   cgr__rows rows;
   Memory memory{ nullptr, free };
+  std::unique_ptr<cgr__limits> limits = std::make_unique<cgr__limits>();
 
   // With max_requests there is a standing batch.
   Rows(int32_t max_rows, int32_t max_seq_len, const std::vector<GroupSpec> &specs, int32_t max_requests = 0,
@@ -59,15 +60,16 @@ struct Rows {
     cgr__rows_config config = {};
     config.ledger = ledger;
     if (std::any_of(specs.begin(), specs.end(), [](const GroupSpec &spec) { return spec.length_set == 1; })) {
-      config.num_sets = 2;
-      config.max_lens[1] = max_seq_len;
+      limits->num_sets = 2;
+      limits->max_lens[1] = max_seq_len;
       config.num_data = config.data[0].words = 1; // lengths are data of buffer 0
     }
-    config.max_rows = max_rows;
-    config.max_lens[0] = max_seq_len;
-    config.max_requests = max_requests;
-    config.max_tokens = max_tokens;
-    config.num_groups = static_cast<int32_t>(specs.size());
+    limits->max_rows = max_rows;
+    limits->max_lens[0] = max_seq_len;
+    limits->max_requests = max_requests;
+    limits->max_tokens = max_tokens;
+    limits->num_groups = static_cast<int32_t>(specs.size());
+    config.limits = limits.get();
     config.groups = groups.data();
     for (size_t g = 0; g < specs.size(); g++)
       for (const auto &[window, chunk] : specs[g].layers)
@@ -94,7 +96,7 @@ struct Rows {
     int32_t row = Open(tag);
     std::vector<int32_t> pages(static_cast<size_t>(count));
     std::iota(pages.begin(), pages.end(), page);
-    for (int32_t g = 0; g < rows.num_groups; g++)
+    for (int32_t g = 0; g < rows.limits->num_groups; g++)
       if (!rows.group[g].engine_table) {
         EXPECT_EQ(SetPages(row, 0, pages, g), CGR_OK) << cgr_last_message();
       }

@@ -35,7 +35,7 @@ struct Steady {
     std::iota(numbers.begin(), numbers.end(), next_page);
     next_page += pages;
     ASSERT_EQ(rows.SetPages(open[i], capacity[i] / kPage, numbers), CGR_OK) << cgr_last_message();
-    capacity[i] = std::min(capacity[i] + pages * kPage, rows.rows.max_lens[0]);
+    capacity[i] = std::min(capacity[i] + pages * kPage, rows.rows.limits->max_lens[0]);
   }
   bool HasRoom() const {
     for (size_t i = 0; i < open.size(); i++)

@@ -152,6 +152,32 @@ TEST(Dump, IsToldOnceWhereverTheDeviceDies) {
     }
 }
 
+// The engine asks for reports inside of `record`, after the device has died there: the dump comes when the launch returns, with
+// the step among the records.
+TEST(Dump, IsToldAsTheLaunchReturnsWhateverRecordCalls) {
+  for (uint64_t nth = 1;; nth++) {
+    SCOPED_TRACE(nth);
+    Told told;
+    PlainEngine engine(told.Asks());
+    CGR_ASSERT_OK(engine.Capture());
+    engine.inside = [&] {
+      engine.Stats();
+      EXPECT_TRUE(told.texts.empty());
+    };
+    CGR_ASSERT_OK(engine.Prepare({ 20, 20 }));
+    const cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, CGR__FAULT_ONCE, 0, CGR__DEVICE_DEAD, 777 };
+    cgr__fault_set(engine.fault, &plan);
+    const cgr_status status = engine.Launch();
+    if (cgr__fault_fired(engine.fault) == 0)
+      break;
+    EXPECT_EQ(status, CGR_ERROR_DEAD);
+    ASSERT_EQ(told.texts.size(), 1u);
+    const Json json = JsonReader::Read(told.texts[0]);
+    const bool prepared = engine.step.state == CGR_STEP_PREPARED;
+    EXPECT_EQ((prepared ? json["prepared"] : json["records"].items.back())["requests"].Number(), 2u);
+  }
+}
+
 TEST(Dump, KeepsTheNewestWhereTheRingHasWrapped) {
   Told told;
   PlainEngine engine(told.Asks(257)); // 512

@@ -84,7 +84,7 @@ protected:
     engine_->CheckAll();
     return tree;
   }
-  const std::string layers_ = "layer:0(attention:0(append:0)) layer:1(attention:1(append:1))";
+  const std::string layers_ = "layer:0(append:0 attention:0) layer:1(append:1 attention:1)";
 
   Tool &tool_ = Tool::Get();
   std::vector<cgr_layer> layers_of_backend_;
@@ -133,7 +133,7 @@ TEST_P(Ranges, OfAPiecewiseStep) {
   int32_t a = engine_->Open();
   // A call, then each layer's attention: each is between pieces.
   EXPECT_EQ(StepTree(engine_->Chunks({ { a, 5 } })),
-            "cgr_step_prepare cgr_step_launch(break break(attention:0(append:0)) break(attention:1(append:1)))");
+            "cgr_step_prepare cgr_step_launch(break break(append:0) break(attention:0) break(append:1) break(attention:1))");
   EXPECT_EQ(PayloadOf("cgr_step_launch")["kind"], "piecewise");
 }
 
@@ -142,7 +142,7 @@ TEST_P(Ranges, OfACapture) {
   for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     SCOPED_TRACE(cgr_graph_mode_name(cgr_graph_mode(mode)));
     Make(mode);
-    const std::string record = mode == CGR_MODE_FULL ? "layer:0(fetch attention:0(append:0)) layer:1(attention:1(append:1))"
+    const std::string record = mode == CGR_MODE_FULL ? "layer:0(fetch append:0 attention:0) layer:1(append:1 attention:1)"
                                                      : "layer:0(break) layer:1(break)";
     std::string want = "cgr_runtime_capture(";
     for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
@@ -188,7 +188,7 @@ TEST_P(Ranges, OfLayersThatInterleave) {
   calls_ = { { 0, CGR_ATTENTION_APPEND_ONLY }, { 1, 0 }, { 0, CGR_ATTENTION_NO_APPEND } };
   Make(CGR_MODE_FULL);
   EXPECT_NE(
-      TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }).find("append:0)) layer:1(attention:1(append:1)) layer:0(attention:0)"),
+      TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }).find("append:0) layer:1(append:1 attention:1) layer:0(attention:0)"),
       std::string::npos)
       << tool_.Tree();
 }
@@ -215,7 +215,7 @@ TEST(RangesOfARuntime, OfEveryCall) {
     EXPECT_EQ(tree.substr(tree.size() - std::min(tree.size(), end.size())), end) << tree;
     EXPECT_EQ(tool.Depth(), 0);
   };
-  const std::string record = "record(layer:0(fetch attention:0(append:0)))", eager = "record(layer:0(attention:0(append:0)))";
+  const std::string record = "record(layer:0(fetch append:0 attention:0))", eager = "record(layer:0(append:0 attention:0))";
   expect("cgr_runtime_warmup(prologue planner " + eager + " epilogue prologue", "epilogue)",
          [&] { return cgr_runtime_warmup(engine->rt, &capture); });
   expect("cgr_runtime_estimate_capture(graph(prologue planner " + record + " epilogue)", ")",

@@ -84,7 +84,7 @@ static bool add_twins(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
   cgr__test_requests *d = &t->decoy;
   int32_t sets = t->rt->setup.limits.num_sets, longest = longest_of(t, false), with_tokens = longest_of(t, true);
-  d->is_twin = c->num_requests <= t->rt->rows.max_rows - c->of.count;
+  d->is_twin = c->num_requests <= t->rt->rows.limits->max_rows - c->of.count;
   for (int32_t i = 0; i < c->num_requests && d->is_twin; i++) {
     bool same = i == longest || i == with_tokens;
     d->count++;
@@ -111,7 +111,7 @@ static void clear_decoy(cgr__self_test *t) {
 
 void cgr__test_compose_decoy(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
-  int32_t pages = free_pages(t), count = smaller(c->key.num_requests, t->rt->rows.max_rows - c->of.count);
+  int32_t pages = free_pages(t), count = smaller(c->key.num_requests, t->rt->rows.limits->max_rows - c->of.count);
   clear_decoy(t);
   if (add_twins(t))
     return;

@@ -190,7 +190,7 @@ static cgr_status open_rows(cgr__self_test *t, cgr__test_requests *of) {
 
 cgr_status cgr__test_shuffle_rows(cgr__self_test *t) {
   int32_t count = 2 * t->rt->setup.config.max_requests, row;
-  count = count < t->rt->rows.max_rows ? count : t->rt->rows.max_rows;
+  count = count < t->rt->rows.limits->max_rows ? count : t->rt->rows.limits->max_rows;
   for (int32_t i = 0; i < count; i++) {
     int32_t other = cgr__test_pick(t, i + 1);
     CGR__TRY(cgr_request_open(t->rt, 0, &row));
