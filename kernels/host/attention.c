@@ -14,7 +14,7 @@
 #include "kernels/host/step_error.h"
 
 #define MAX_HEAD_DIM 256
-#define TILE_LINES 64 /* as in kernels/variants.c */
+#define TILE_LINES 64 /* as in kernels/registry.c */
 #define TILE_KV 64
 #define LOG2E 1.44269504088896340736f
 #define LN2 0.69314718055994530942f

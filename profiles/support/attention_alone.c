@@ -65,36 +65,35 @@ static cgr_layer make_layer(cgr_dtype dtype, int32_t num_q_heads, int32_t num_kv
   return layer;
 }
 
-static const cgr__variant *choose(cgr_device *dev, const cgr_layer *layer, cgr_device_info *info) {
+static const cgr__kernel_kind *choose(cgr_device *dev, const cgr_layer *layer, cgr_device_info *info) {
   cgr__findings findings;
   cgr__findings_init(&findings, NULL, 0);
   *info = (cgr_device_info)CGR_DEVICE_INFO_INIT;
   bench_check(cgr_device_get_info(dev, info), "cgr_device_get_info");
-  const cgr__variant *variant = cgr__variant_choose(info, layer, 1, &findings);
-  if (!variant || findings.count > 0)
-    bench_fail("no attention variant for %d heads, %d KV heads, head dim %d", layer->num_q_heads, layer->num_kv_heads,
-               layer->head_dim);
-  return variant;
+  const cgr__kernel_kind *kind = cgr__kernel_kind_choose(info, layer, 1, &findings);
+  if (!kind || findings.count > 0)
+    bench_fail("no kernel kind for %d heads, %d KV heads, head dim %d", layer->num_q_heads, layer->num_kv_heads, layer->head_dim);
+  return kind;
 }
 
-const cgr__variant *bench_attention_variant(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
-                                            int32_t *num_parts) {
+const cgr__kernel_kind *bench_attention_kind(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
+                                             int32_t *num_parts) {
   cgr_device_info info;
   cgr_layer layer = make_layer(CGR_DTYPE_BF16, num_q_heads, num_kv_heads, head_dim);
-  const cgr__variant *variant = choose(dev, &layer, &info);
-  *num_parts = cgr__variant_num_parts(variant, &info, &layer);
-  return variant;
+  const cgr__kernel_kind *kind = choose(dev, &layer, &info);
+  *num_parts = cgr__kernel_kind_num_parts(kind, &info, &layer);
+  return kind;
 }
 
 static void make_class(alone *a) {
   const bench_attention *b = a->b;
   cgr_device_info info;
   cgr_layer layer = make_layer(b->dtype, b->num_q_heads, b->num_kv_heads, b->head_dim);
-  const cgr__variant *variant = choose(b->dev, &layer, &info);
+  const cgr__kernel_kind *kind = choose(b->dev, &layer, &info);
   const cgr__plan_options options = { b->num_parts, b->num_requests, a->num_tokens, false };
   cgr__findings findings;
   cgr__findings_init(&findings, NULL, 0);
-  cgr__plans_make(&info, &layer, &variant, 1, &options, &a->plans, &findings);
+  cgr__plans_make(&info, &layer, &kind, 1, &options, &a->plans, &findings);
   if (findings.count > 0 || a->plans.num_classes != 1)
     bench_fail("no plan for %d requests of %d tokens", b->num_requests, a->num_tokens);
   cgr__plan_class *c = &a->plans.classes[0];
@@ -104,7 +103,7 @@ static void make_class(alone *a) {
     c->snap = b->costs->snap;
   }
   a->args.plan_class = *c;
-  cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__variant_block_heads(variant, &layer));
+  cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__kernel_kind_block_heads(kind, &layer));
   a->args.line_lines = a->plans.line_lines[0];
   a->args.queue_lines = a->plans.queue_lines[0];
   a->args.shared_bytes = a->plans.shared_bytes[0];

@@ -4,10 +4,10 @@
 #ifndef CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 #define CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "profiles/support/bench.h"
 
-/* Costs to plan with in place of the variant's: they decide where the line is cut, never what comes out. */
+/* Costs to plan with in place of the kind's: they decide where the line is cut, never what comes out. */
 typedef struct bench_plan_costs {
   int32_t cost_tile, cost_kv, snap;
 } bench_plan_costs;
@@ -30,7 +30,7 @@ typedef struct bench_attention {
   bool cold;         /* each node reads pages that the nodes before it have not read, as long as the pool lasts */
 
   int32_t num_parts;             /* 0: as many as the device holds */
-  const bench_plan_costs *costs; /* NULL: the variant's */
+  const bench_plan_costs *costs; /* NULL: the kind's */
   int32_t nodes, replays;        /* a replay is a launch of the graph, or several when it is short */
   int32_t samples;               /* tokens that are compared with the reference, of one KV head each; less than 3: 3 */
 } bench_attention;
@@ -53,8 +53,8 @@ typedef struct bench_attention_result {
  * item of the queue and tripped no guard. Exits if anything is wrong: the time of a broken plan is worth nothing. */
 bench_attention_result bench_attention_run(const bench_attention *b);
 
-/* The variant of plain bf16 layers of this shape, and the CTAs of it that the device holds at once. */
-const cgr__variant *bench_attention_variant(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
-                                            int32_t *num_parts);
+/* The kernel kind of plain bf16 layers of this shape, and the CTAs of it that the device holds at once. */
+const cgr__kernel_kind *bench_attention_kind(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
+                                             int32_t *num_parts);
 
 #endif

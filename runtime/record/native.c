@@ -52,7 +52,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.plan_counters = b->plan_counters;
   args.queue = b->plan_counters + plans->num_slots + a->layer;
   args.plan_class = plans->classes[class];
-  cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__variant_block_heads(setup->variants[a->layer], l));
+  cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__kernel_kind_block_heads(setup->kinds[a->layer], l));
   args.line_lines = plans->line_lines[class];
   args.queue_lines = plans->queue_lines[class];
   args.partial_out = b->partial_out;

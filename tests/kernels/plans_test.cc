@@ -1,5 +1,5 @@
 // The plans of a set of layers: which layers share a plan, and that the room set aside is enough for every layer. Sizes are
-// computed again here, from the text of kernels/variants.h, kernels/attention.h and planners/attention/plan.h.
+// computed again here, from the text of kernels/registry.h, kernels/attention.h and planners/attention/plan.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 #include "base/limits.h"
 #include "kernels/attention.h"
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "planners/attention/plan_host.h"
 #include "tests/support/layer_case.h"
 #include "tests/support/seed.h"
@@ -29,15 +29,15 @@ cgr_layer Layer(int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
   return layer;
 }
 
-// The variant of plain layers. It is also asked what plans are made of for layers and memory that it cannot run with.
-const cgr__variant *VariantOf(cgr_device_info device) {
+// The kernel kind of plain layers. It is also asked what plans are made of for layers and memory that it cannot run with.
+const cgr__kernel_kind *KernelKindOf(cgr_device_info device) {
   device.shared_memory = 0; // not known
   cgr__findings findings;
   cgr__findings_init(&findings, nullptr, 0);
   cgr_layer layer = PlainLayer();
-  const cgr__variant *variant = cgr__variant_choose(&device, &layer, 1, &findings);
-  EXPECT_NE(variant, nullptr);
-  return variant;
+  const cgr__kernel_kind *kernel_kind = cgr__kernel_kind_choose(&device, &layer, 1, &findings);
+  EXPECT_NE(kernel_kind, nullptr);
+  return kernel_kind;
 }
 
 struct Made {
@@ -47,18 +47,18 @@ struct Made {
 
 constexpr cgr__plan_options kOptions = { 0, 256, 8192, false };
 
-// Layers that `without` names have no variant.
+// Layers that `without` names have no kernel kind.
 Made Make(const cgr_device_info &device, const std::vector<cgr_layer> &layers, const cgr__plan_options &options = kOptions,
           const std::set<size_t> &without = {}) {
-  std::vector<const cgr__variant *> variants(layers.size(), VariantOf(device));
+  std::vector<const cgr__kernel_kind *> kernel_kinds(layers.size(), KernelKindOf(device));
   for (size_t i : without)
-    variants[i] = nullptr;
+    kernel_kinds[i] = nullptr;
   Made made;
   std::memset(static_cast<void *>(&made.plans), 0xA5, sizeof made.plans);
   made.findings.resize(64);
   cgr__findings findings;
   cgr__findings_init(&findings, made.findings.data(), 64);
-  cgr__plans_make(&device, layers.data(), variants.data(), int32_t(layers.size()), &options, &made.plans, &findings);
+  cgr__plans_make(&device, layers.data(), kernel_kinds.data(), int32_t(layers.size()), &options, &made.plans, &findings);
   made.findings.resize(size_t(findings.count));
   EXPECT_EQ(findings.layer, -1) << "what is found next is not about a layer";
   return made;
@@ -89,7 +89,7 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     SCOPED_TRACE(std::string(c.name) + " at head dim " + std::to_string(c.head_dim));
     cgr_device_info device = CudaInfo(c.capability, 0, c.multiprocessors, c.shared_memory);
     cgr_layer layer = Layer(32, 8, c.head_dim);
-    EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer), c.multiprocessors * c.ctas);
+    EXPECT_EQ(cgr__kernel_kind_num_parts(KernelKindOf(device), &device, &layer), c.multiprocessors * c.ctas);
     const cgr__plans plans = Make(device, { layer }).plans;
     const cgr__plan_class plan = plans.classes[0];
     const int32_t own = Own(c.head_dim), taken = std::max(own, plans.shared_bytes[0]);
@@ -126,13 +126,13 @@ TEST(Plans, HaveNoMorePartsThanThereMayBe) {
   cgr_layer layer = PlainLayer();
   for (int32_t multiprocessors : { 0, 1, 2047, 2048, 2049, 1 << 20 }) {
     cgr_device_info device = CudaInfo(90, 0, multiprocessors);
-    EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer),
+    EXPECT_EQ(cgr__kernel_kind_num_parts(KernelKindOf(device), &device, &layer),
               std::min(std::max(1, 2 * multiprocessors), CGR__MAX_PARTS));
   }
   cgr_device_info host = HostInfo();
   for (int32_t processors : { 1, 8, 64 }) { // the host's plans are the same wherever they are made
     host.num_multiprocessors = processors;
-    EXPECT_EQ(cgr__variant_num_parts(VariantOf(host), &host, &layer), 8);
+    EXPECT_EQ(cgr__kernel_kind_num_parts(KernelKindOf(host), &host, &layer), 8);
     EXPECT_EQ(Make(host, { layer }).plans.shared_bytes[0], 0);
   }
 }
@@ -178,8 +178,8 @@ TEST(Plans, NeedThePlannersSharedMemory) {
     }
 }
 
-// Layers that differ in properties that do not decide who works on what, among them one without a variant, which has a counter
-// but no plan.
+// Layers that differ in properties that do not decide who works on what, among them one without a kernel kind, which has a
+// counter but no plan.
 TEST(Plans, AreSharedByLayersThatAreEqualInThem) {
   static float number = 1.0f;
   for (const cgr_device_info &device : Devices()) {
@@ -316,15 +316,15 @@ TEST(Plans, LeaveRoomForTheQueueToCountOn) {
 
 TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = VariantOf(device);
-    ASSERT_GE(variant->max_splits, 1);
-    ASSERT_LE(variant->max_splits, CGR__MAX_SPLITS);
+    const cgr__kernel_kind *kernel_kind = KernelKindOf(device);
+    ASSERT_GE(kernel_kind->max_splits, 1);
+    ASSERT_LE(kernel_kind->max_splits, CGR__MAX_SPLITS);
     cgr__plan_options options = kOptions;
     EXPECT_EQ(Make(device, { PlainLayer() }, options).plans.classes[0].max_splits, 0);
     options.batch_invariant = true;
     cgr__plans plans = Make(device, { PlainLayer() }, options).plans;
-    EXPECT_EQ(plans.classes[0].max_splits, variant->max_splits);
-    EXPECT_EQ(plans.num_slots, int64_t{ plans.classes[0].num_parts } * plans.classes[0].lanes * (variant->max_splits + 1));
+    EXPECT_EQ(plans.classes[0].max_splits, kernel_kind->max_splits);
+    EXPECT_EQ(plans.num_slots, int64_t{ plans.classes[0].num_parts } * plans.classes[0].lanes * (kernel_kind->max_splits + 1));
     EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.line_lines[0]) << "the queue needs none";
   }
 }
@@ -334,15 +334,15 @@ TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
 // For each number of query heads to a KV head: the blocks by counting, and the largest tiles that fit.
 TEST(Plans, HaveTilesWhoseLinesFit) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = VariantOf(device);
+    const cgr__kernel_kind *kernel_kind = KernelKindOf(device);
     for (int32_t group = 1; group <= CGR__MAX_Q_HEADS; group++) {
-      SCOPED_TRACE(std::string(variant->name) + " " + std::to_string(group));
+      SCOPED_TRACE(std::string(kernel_kind->name) + " " + std::to_string(group));
       cgr_layer layer = Layer(3 * group, 3, 64);
-      int32_t heads = cgr__variant_block_heads(variant, &layer), blocks = 0;
+      int32_t heads = cgr__kernel_kind_block_heads(kernel_kind, &layer), blocks = 0;
       for (int32_t head = 0; head < group; head += heads)
         blocks += 3;
       ASSERT_EQ(heads, std::min(group, 64));
-      ASSERT_EQ(cgr__variant_head_blocks(variant, &layer), blocks);
+      ASSERT_EQ(cgr__kernel_kind_head_blocks(kernel_kind, &layer), blocks);
       const cgr__plan_class c = Make(device, { layer }).plans.classes[0];
       ASSERT_EQ(c.head_blocks * c.lanes, blocks);
       ASSERT_GE(c.line_query_len, 1);

@@ -12,7 +12,7 @@
 
 #include "kernels/append.h"
 #include "kernels/attention.h"
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "planners/attention/plan_host.h"
 #include "tests/support/attention_kinds.h"
 #include "tests/support/paged_cache.h"
@@ -60,7 +60,7 @@ struct AttentionShape {
   int32_t num_q_heads = 4, num_kv_heads = 2, head_dim = 64, page_size = 16;
   CacheLayouts layouts;
   int32_t num_parts = 7;
-  int32_t line_query_len = 0; // 0: the variant's
+  int32_t line_query_len = 0; // 0: the kernel kind's
   bool batch_invariant = false;
   float scale = 0.0f;                      // 0: 1 / sqrt(head_dim)
   int64_t num_pages = 0;                   // 0: some more than needed
@@ -98,30 +98,30 @@ inline cgr_layer LayerOf(const AttentionShape &shape) {
   SetKind(&layer, shape.kind);
   return layer;
 }
-inline const cgr__variant *VariantFor(const cgr_device_info &info, const cgr_layer &layer, FieldNames *refused = nullptr) {
+inline const cgr__kernel_kind *KernelKindFor(const cgr_device_info &info, const cgr_layer &layer, FieldNames *refused = nullptr) {
   std::vector<cgr_finding> list(32);
   cgr__findings findings;
   cgr__findings_init(&findings, list.data(), int32_t(list.size()));
-  const cgr__variant *variant = cgr__variant_choose(&info, &layer, 1, &findings);
+  const cgr__kernel_kind *kernel_kind = cgr__kernel_kind_choose(&info, &layer, 1, &findings);
   for (int32_t i = 0; i < findings.count && refused != nullptr; i++)
     refused->insert(list[size_t(i)].field);
-  return variant;
+  return kernel_kind;
 }
-// The variant that runs a shape. The kernels support every kind of keys, even kinds that no runtime asks for yet.
-inline const cgr__variant *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
+// The kernel kind that runs a shape. The kernels support every kind of keys, even kinds that no runtime asks for yet.
+inline const cgr__kernel_kind *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
   cgr_layer layer = LayerOf(shape);
   if (Contradictions(layer).empty()) {
     layer.flags &= ~uint32_t(CGR_LAYER_NO_CACHE);
     layer.length_set = 0;
   }
-  return VariantFor(info, layer);
+  return KernelKindFor(info, layer);
 }
-// Whether the device has a variant for plain layers of this dtype and head dim.
+// Whether the device has a kernel kind for plain layers of this dtype and head dim.
 inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
   AttentionShape shape;
   shape.dtype = dtype;
   shape.head_dim = head_dim;
-  return VariantFor(info, LayerOf(shape)) != nullptr;
+  return KernelKindFor(info, LayerOf(shape)) != nullptr;
 }
 
 // The logical inputs and where they lie, without any device.
@@ -419,19 +419,19 @@ private:
   const cgr__plan_class &Class() const { return plans_.classes[0]; }
   const cgr__plan_header &header() const { return *reinterpret_cast<const cgr__plan_header *>(host_plan_.data()); }
   const cgr__plan_part *parts() const { return reinterpret_cast<const cgr__plan_part *>(&header() + 1); }
-  // The plan class of a layer of this shape, with the traits of the device's variant.
+  // The plan class of a layer of this shape, with the traits of the device's kernel kind.
   cgr__plans Plans() {
     const AttentionShape &s = made_.shape();
     const cgr_device_info info = bench_.Info();
     layer_ = LayerOf(s);
-    variant_ = KernelFor(info, s);
-    EXPECT_NE(variant_, nullptr) << s.Text();
+    kernel_kind_ = KernelFor(info, s);
+    EXPECT_NE(kernel_kind_, nullptr) << s.Text();
     cgr__plan_options options = { s.num_parts, std::max(1, made_.num_requests()), std::max(1, made_.num_tokens()),
                                   s.batch_invariant };
     cgr__plans plans;
     cgr__findings findings;
     cgr__findings_init(&findings, nullptr, 0);
-    cgr__plans_make(&info, &layer_, &variant_, 1, &options, &plans, &findings);
+    cgr__plans_make(&info, &layer_, &kernel_kind_, 1, &options, &plans, &findings);
     EXPECT_EQ(findings.count, 0);
     if (s.line_query_len != 0)
       plans.classes[0].line_query_len = s.line_query_len;
@@ -460,7 +460,7 @@ private:
     args.plan_counters = counters_.data();
     args.queue = counters_.data() + plans_.num_slots;
     args.plan_class = Class();
-    cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__variant_block_heads(variant_, &layer_));
+    cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__kernel_kind_block_heads(kernel_kind_, &layer_));
     args.line_lines = plans_.line_lines[0];
     args.queue_lines = plans_.queue_lines[0];
     args.partial_out = partial_out_.data();
@@ -553,7 +553,7 @@ private:
   PagedCache &cache_;
   int32_t tokens_;
   cgr_layer layer_;
-  const cgr__variant *variant_ = nullptr;
+  const cgr__kernel_kind *kernel_kind_ = nullptr;
   std::vector<int64_t> host_plan_;
   cgr__plans plans_;
   int32_t query_len_; // told to the kernel

@@ -521,7 +521,7 @@ extern "C" int cgr__cuda_planner(const void *args, cudaStream_t stream) {
 }
 
 /* As much shared memory as the device gives, up to what the most requests and parts take. What a configuration wants has already
- * been compared with the device (kernels/variants.c). */
+ * been compared with the device (kernels/registry.c). */
 extern "C" int cgr__cuda_planner_preload(void) {
   size_t bytes = cgr::lists_bytes(CGR__MAX_REQUESTS, CGR__MAX_PARTS);
   int error = cgr::preload(cgr::planner_kernel, bytes);

@@ -6,7 +6,7 @@
 
 namespace cgr {
 
-constexpr int kTileLines = 64; /* (token, head) pairs of a q tile; as in kernels/variants.c, like the next */
+constexpr int kTileLines = 64; /* (token, head) pairs of a q tile; as in kernels/registry.c, like the next */
 constexpr int kTileKv = 64;    /* tokens of a KV tile */
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;

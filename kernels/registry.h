@@ -1,7 +1,7 @@
-/* The registry of attention variants: which kernel serves which layers on which device, and every reason why one does not.
+/* The registry of kernel kinds: which kernel serves which layers on which device, and every reason why one does not.
  * What a kernel can do is said here alone. */
-#ifndef CGR_KERNELS_VARIANTS_H
-#define CGR_KERNELS_VARIANTS_H
+#ifndef CGR_KERNELS_REGISTRY_H
+#define CGR_KERNELS_REGISTRY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,7 +33,7 @@ enum cgr__feature {
 
 #define CGR__MAX_WIDTHS 3
 
-typedef struct cgr__variant {
+typedef struct cgr__kernel_kind {
   const char *name; /* "host", "sm80" */
   int32_t device_kind;
   int32_t min_capability, max_capability; /* compute capabilities that it runs on */
@@ -54,20 +54,20 @@ typedef struct cgr__variant {
                                  (kernels/attention.h) */
   } width[CGR__MAX_WIDTHS];   /* of its instances, ascending; none on the host, which has one for all */
   int32_t max_splits;         /* K in batch-invariant mode */
-} cgr__variant;
+} cgr__kernel_kind;
 
-/* The variant for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens. Returns NULL if there
- * is none, after adding every reason against the variant that comes nearest. Fields are those of cgr_layer. A dtype or head dim
+/* The kind for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens. Returns NULL if there
+ * is none, after adding every reason against the kind that comes nearest. Fields are those of cgr_layer. A dtype or head dim
  * of 0 is not known: it is no reason, nor is another that would have to be the same. */
-const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
-                                        cgr__findings *findings);
+const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
+                                                cgr__findings *findings);
 
 /* Query heads of a head block, and head blocks of a layer. */
-int32_t cgr__variant_block_heads(const cgr__variant *variant, const cgr_layer *layer);
-int32_t cgr__variant_head_blocks(const cgr__variant *variant, const cgr_layer *layer);
+int32_t cgr__kernel_kind_block_heads(const cgr__kernel_kind *kind, const cgr_layer *layer);
+int32_t cgr__kernel_kind_head_blocks(const cgr__kernel_kind *kind, const cgr_layer *layer);
 
 /* CTAs that the device holds at once. */
-int32_t cgr__variant_num_parts(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer);
+int32_t cgr__kernel_kind_num_parts(const cgr__kernel_kind *kind, const cgr_device_info *device, const cgr_layer *layer);
 
 /* What the plans are made for besides the layers. */
 typedef struct cgr__plan_options {
@@ -90,9 +90,9 @@ typedef struct cgr__plans {
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs */
 } cgr__plans;
 
-/* `variants` [num_layers]; a layer with NULL is skipped: it has findings of its own. Having more classes than there is room for
+/* `kinds` [num_layers]; a layer with NULL is skipped: it has findings of its own. Having more classes than there is room for
  * is a finding, as is a plan too large for its numbers. */
-void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__variant *const *variants,
+void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__kernel_kind *const *kinds,
                      int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings);
 
 #ifdef __cplusplus

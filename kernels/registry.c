@@ -1,4 +1,4 @@
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #define WIDTH(dim) \
   { dim, CGR__ATTENTION_SHARED(dim) + CGR__ATTENTION_SHARED_BESIDE }
 
-static const cgr__variant variants[] = {
+static const cgr__kernel_kind kinds[] = {
   { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
     .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
   { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
@@ -26,10 +26,10 @@ static const cgr__variant variants[] = {
     .width = { WIDTH(64), WIDTH(128), WIDTH(256) } },
 };
 
-#define NUM_VARIANTS (int32_t)(sizeof variants / sizeof variants[0])
+#define NUM_KINDS (int32_t)(sizeof kinds / sizeof kinds[0])
 
 /* The place of the layer's width, CGR__MAX_WIDTHS when it has none. */
-static int32_t width_of(const cgr__variant *v, const cgr_layer *l) {
+static int32_t width_of(const cgr__kernel_kind *v, const cgr_layer *l) {
   int32_t dim = l->head_dim > l->head_dim_v ? l->head_dim : l->head_dim_v, i = 0;
   while (i < CGR__MAX_WIDTHS && v->width[i].head_dim < dim)
     i++;
@@ -38,25 +38,25 @@ static int32_t width_of(const cgr__variant *v, const cgr_layer *l) {
 
 /* --------------------------------------------------------------------------------------------------------------- reasons */
 
-/* What is being asked: one layer, one variant. */
+/* What is being asked: one layer, one kind. */
 typedef struct question {
   const cgr_device_info *device;
-  const cgr__variant *variant;
+  const cgr__kernel_kind *kind;
   const cgr_layer *layer;
   cgr__findings *findings;
 } question;
 
 #define REFUSE(q, name, ...) cgr__findings_add((q)->findings, CGR_ERROR_UNSUPPORTED, name, __VA_ARGS__)
 
-static bool lacks(const question *q, uint32_t feature) { return !(q->variant->features & feature); }
+static bool lacks(const question *q, uint32_t feature) { return !(q->kind->features & feature); }
 
 static bool differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
 
 static void check_dtypes(const question *q) {
   const cgr_layer *l = q->layer;
-  if (l->k.dtype != 0 && !(q->variant->dtypes & 1u << l->k.dtype))
+  if (l->k.dtype != 0 && !(q->kind->dtypes & 1u << l->k.dtype))
     REFUSE(q, "k.dtype", "is %s, expected %s on this device", cgr_dtype_name((cgr_dtype)l->k.dtype),
-           q->variant->dtypes & DTYPE(FP32) ? "fp32, fp16 or bf16" : "fp16 or bf16");
+           q->kind->dtypes & DTYPE(FP32) ? "fp32, fp16 or bf16" : "fp16 or bf16");
   if (differ(l->v.dtype, l->k.dtype))
     REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype),
            cgr_dtype_name((cgr_dtype)l->k.dtype));
@@ -73,7 +73,7 @@ static void check_dtypes(const question *q) {
 }
 
 static void check_head_dim(const question *q, const char *name, int32_t dim) {
-  const cgr__variant *v = q->variant;
+  const cgr__kernel_kind *v = q->kind;
   if (dim != 0 && (dim < v->min_head_dim || dim > v->max_head_dim || dim % v->head_dim_step != 0))
     REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device", dim, v->min_head_dim, v->max_head_dim,
            v->head_dim_step);
@@ -81,11 +81,11 @@ static void check_head_dim(const question *q, const char *name, int32_t dim) {
 
 /* The kernels keep tiles of K, V and queries in shared memory. */
 static void check_shared_memory(const question *q) {
-  int32_t i = width_of(q->variant, q->layer), has = q->device->shared_memory;
+  int32_t i = width_of(q->kind, q->layer), has = q->device->shared_memory;
   bool by_v = q->layer->head_dim_v > q->layer->head_dim;
-  if (i < CGR__MAX_WIDTHS && has > 0 && q->variant->width[i].shared > has)
+  if (i < CGR__MAX_WIDTHS && has > 0 && q->kind->width[i].shared > has)
     REFUSE(q, by_v ? "head_dim_v" : "head_dim", "is %d, which takes %d bytes of shared memory, expected at most %d, the device's",
-           by_v ? q->layer->head_dim_v : q->layer->head_dim, q->variant->width[i].shared, has);
+           by_v ? q->layer->head_dim_v : q->layer->head_dim, q->kind->width[i].shared, has);
 }
 
 static void check_head_dims(const question *q) {
@@ -165,26 +165,26 @@ static void check_all(const question *q, int32_t max_tokens) {
 
 /* ---------------------------------------------------------------------------------------------------------------- choice */
 
-static bool runs_on(const cgr__variant *v, const cgr_device_info *device) {
+static bool runs_on(const cgr__kernel_kind *v, const cgr_device_info *device) {
   return v->device_kind == device->kind && v->min_capability <= device->kernel_capability &&
          device->kernel_capability <= v->max_capability;
 }
 
-const cgr__variant *cgr__variant_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
-                                        cgr__findings *findings) {
-  const cgr__variant *nearest = NULL;
+const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
+                                                cgr__findings *findings) {
+  const cgr__kernel_kind *nearest = NULL;
   int32_t fewest = INT32_MAX;
-  for (int32_t i = 0; i < NUM_VARIANTS; i++) {
+  for (int32_t i = 0; i < NUM_KINDS; i++) {
     cgr__findings reasons;
     cgr__findings_init(&reasons, NULL, 0);
-    question q = { device, &variants[i], layer, &reasons };
-    if (!runs_on(&variants[i], device))
+    question q = { device, &kinds[i], layer, &reasons };
+    if (!runs_on(&kinds[i], device))
       continue;
     check_all(&q, max_tokens);
     if (reasons.count == 0)
-      return &variants[i];
+      return &kinds[i];
     if (reasons.count < fewest)
-      nearest = &variants[i];
+      nearest = &kinds[i];
     fewest = reasons.count < fewest ? reasons.count : fewest;
   }
   if (!nearest) {
@@ -209,39 +209,39 @@ static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 static int64_t larger64(int64_t a, int64_t b) { return a > b ? a : b; }
 static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
-int32_t cgr__variant_block_heads(const cgr__variant *variant, const cgr_layer *layer) {
-  return smaller(layer->num_q_heads / layer->num_kv_heads, variant->tile_lines);
+int32_t cgr__kernel_kind_block_heads(const cgr__kernel_kind *kind, const cgr_layer *layer) {
+  return smaller(layer->num_q_heads / layer->num_kv_heads, kind->tile_lines);
 }
 
-int32_t cgr__variant_head_blocks(const cgr__variant *variant, const cgr_layer *layer) {
-  int32_t group = layer->num_q_heads / layer->num_kv_heads, heads = cgr__variant_block_heads(variant, layer);
+int32_t cgr__kernel_kind_head_blocks(const cgr__kernel_kind *kind, const cgr_layer *layer) {
+  int32_t group = layer->num_q_heads / layer->num_kv_heads, heads = cgr__kernel_kind_block_heads(kind, layer);
   return layer->num_kv_heads * ((group + heads - 1) / heads);
 }
 
 /* CTAs of a layer that a multiprocessor holds at once. */
-static int32_t num_ctas(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
-  int32_t by_shared = device->shared_memory / variant->width[width_of(variant, layer)].shared;
-  return larger(1, smaller(variant->max_ctas, by_shared));
+static int32_t num_ctas(const cgr__kernel_kind *kind, const cgr_device_info *device, const cgr_layer *layer) {
+  int32_t by_shared = device->shared_memory / kind->width[width_of(kind, layer)].shared;
+  return larger(1, smaller(kind->max_ctas, by_shared));
 }
 
-int32_t cgr__variant_num_parts(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
+int32_t cgr__kernel_kind_num_parts(const cgr__kernel_kind *kind, const cgr_device_info *device, const cgr_layer *layer) {
   if (device->kind == CGR_DEVICE_KIND_HOST)
-    return variant->max_ctas;
-  return larger(1, smaller(CGR__MAX_PARTS, num_ctas(variant, device, layer) * device->num_multiprocessors));
+    return kind->max_ctas;
+  return larger(1, smaller(CGR__MAX_PARTS, num_ctas(kind, device, layer) * device->num_multiprocessors));
 }
 
 /* Dynamic shared memory with which a multiprocessor holds no more CTAs than the plan counts on, however few registers they take:
  * one that held more would get more of the work. One more CTA does not fit, because each takes static memory and 1 KB besides. */
-static int32_t shared_bytes(const cgr__variant *variant, const cgr_device_info *device, const cgr_layer *layer) {
+static int32_t shared_bytes(const cgr__kernel_kind *kind, const cgr_device_info *device, const cgr_layer *layer) {
   if (device->kind == CGR_DEVICE_KIND_HOST)
     return 0;
-  return device->shared_memory / (num_ctas(variant, device, layer) + 1);
+  return device->shared_memory / (num_ctas(kind, device, layer) + 1);
 }
 
 /* Largest power of two of query tokens whose lines fit a tile. */
-static int32_t tile_q(const cgr__variant *variant, int32_t block_heads) {
+static int32_t tile_q(const cgr__kernel_kind *kind, int32_t block_heads) {
   int32_t tile = 1;
-  while (2 * tile * block_heads <= variant->tile_lines)
+  while (2 * tile * block_heads <= kind->tile_lines)
     tile *= 2;
   return tile;
 }
@@ -262,13 +262,14 @@ static int32_t num_lanes(int32_t head_blocks, int32_t ctas) {
   return 1;
 }
 
-static cgr__plan_class class_of(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l,
+static cgr__plan_class class_of(const cgr_device_info *device, const cgr__kernel_kind *v, const cgr_layer *l,
                                 const cgr__plan_options *o) {
-  int32_t heads = cgr__variant_block_heads(v, l);
+  int32_t heads = cgr__kernel_kind_block_heads(v, l);
   int32_t width = device->kind == CGR_DEVICE_KIND_HOST ? l->head_dim : v->width[width_of(v, l)].head_dim;
   int32_t scaled = (int32_t)((int64_t)v->cost_kv * width / 128);
-  int32_t head_blocks = cgr__variant_head_blocks(v, l);
-  int32_t ctas = o->num_parts != 0 ? o->num_parts : cgr__variant_num_parts(v, device, l), lanes = num_lanes(head_blocks, ctas);
+  int32_t head_blocks = cgr__kernel_kind_head_blocks(v, l);
+  int32_t ctas = o->num_parts != 0 ? o->num_parts : cgr__kernel_kind_num_parts(v, device, l),
+          lanes = num_lanes(head_blocks, ctas);
   cgr__plan_class c = { .num_parts = ctas / lanes,
                         .head_blocks = head_blocks / lanes,
                         .lanes = lanes,
@@ -309,7 +310,7 @@ static int32_t find_class(cgr__plans *plans, const cgr__plan_class *c) {
 /* The head of a queue goes on counting after its last tile, twice for each CTA, and must stay positive. */
 #define MOST_TILES (INT32_MAX - 4 * CGR__MAX_PARTS)
 
-static void add_layer(const cgr_device_info *device, const cgr__variant *v, const cgr_layer *l, int32_t index,
+static void add_layer(const cgr_device_info *device, const cgr__kernel_kind *v, const cgr_layer *l, int32_t index,
                       const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
   cgr__plan_class c = class_of(device, v, l, options);
   char name[48];
@@ -327,7 +328,7 @@ static void add_layer(const cgr_device_info *device, const cgr__variant *v, cons
                       CGR__MAX_CLASSES);
     return;
   }
-  int32_t lines = c.line_query_len * cgr__variant_block_heads(v, l);
+  int32_t lines = c.line_query_len * cgr__kernel_kind_block_heads(v, l);
   plans->class_of[index] = (uint8_t)i;
   plans->line_lines[i] = larger(plans->line_lines[i], lines); /* layers of one class may have blocks of other sizes */
   plans->queue_lines[i] = larger(plans->queue_lines[i], v->tile_lines);
@@ -355,7 +356,7 @@ static void check_planner(const cgr_device_info *device, const cgr__plan_options
         options->max_requests, (long long)bytes, device->shared_memory);
 }
 
-void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__variant *const *chosen,
+void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__kernel_kind *const *chosen,
                      int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
   memset(plans, 0, sizeof *plans);
   for (int32_t i = 0; i < num_layers; i++) {

@@ -1,4 +1,4 @@
-// The registry of attention variants names everything that it refuses. No test here trusts its claims of what it can do:
+// The registry of attention kernel kinds names everything that it refuses. No test here trusts its claims of what it can do:
 // attention_test and attention_kinds_test run that. Everything is asked of the registry's own rows and compared with the rules of
 // tests/support/attention_kinds.h.
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "tests/support/attention_kinds.h"
 #include "tests/support/layer_case.h"
 
@@ -21,7 +21,7 @@ std::vector<cgr_device_info> Devices() { return { HostInfo(), CudaInfo(80), Cuda
 
 // An answer of the registry.
 struct Answer {
-  const cgr__variant *variant;
+  const cgr__kernel_kind *kernel_kind;
   std::vector<cgr_finding> findings;
   Names Fields() const {
     Names names;
@@ -36,7 +36,7 @@ Answer Ask(const cgr_device_info &device, const cgr_layer &layer, int32_t max_to
   answer.findings.resize(64);
   cgr__findings_init(&findings, answer.findings.data(), 64);
   findings.layer = 3;
-  answer.variant = cgr__variant_choose(&device, &layer, max_tokens, &findings);
+  answer.kernel_kind = cgr__kernel_kind_choose(&device, &layer, max_tokens, &findings);
   answer.findings.resize(size_t(findings.count));
   return answer;
 }
@@ -82,19 +82,19 @@ std::vector<Property> FeatureProperties() {
   };
 }
 
-// Dtypes and head dims that the variant does not have, ahead of the features.
-std::vector<Property> PropertiesOf(const cgr__variant &variant) {
+// Dtypes and head dims that the kernel kind does not have, ahead of the features.
+std::vector<Property> PropertiesOf(const cgr__kernel_kind &kernel_kind) {
   std::vector<Property> properties;
   for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++)
-    if (!(variant.dtypes & 1u << dtype))
+    if (!(kernel_kind.dtypes & 1u << dtype))
       properties.push_back({ cgr_dtype_name(cgr_dtype(dtype)), 0, "k.dtype", cgr_dtype_name(cgr_dtype(dtype)),
                              [dtype](cgr_layer *l) { SetDtype(l, dtype); } });
   auto head_dim = [&](const char *name, int32_t dim) {
     properties.push_back({ name, 0, "head_dim", "expected", [dim](cgr_layer *l) { l->head_dim = l->head_dim_v = dim; } });
   };
-  head_dim("head dim below", variant.min_head_dim / 2);
-  head_dim("head dim above", variant.max_head_dim + variant.head_dim_step);
-  head_dim("head dim between", variant.min_head_dim + variant.head_dim_step - 1);
+  head_dim("head dim below", kernel_kind.min_head_dim / 2);
+  head_dim("head dim above", kernel_kind.max_head_dim + kernel_kind.head_dim_step);
+  head_dim("head dim between", kernel_kind.min_head_dim + kernel_kind.head_dim_step - 1);
   for (const Property &property : FeatureProperties())
     properties.push_back(property);
   return properties;
@@ -105,18 +105,19 @@ bool SameSubject(const Property &a, const Property &b) {
 }
 
 // Asks for some properties at once: the layer is served, or each missing property is named and nothing else.
-void CheckProperties(const cgr_device_info &device, const cgr__variant *variant, const std::vector<const Property *> &asked) {
+void CheckProperties(const cgr_device_info &device, const cgr__kernel_kind *kernel_kind,
+                     const std::vector<const Property *> &asked) {
   cgr_layer layer = PlainLayer();
   std::string names;
   for (const Property *property : asked) {
     property->ask(&layer);
     names += std::string(names.empty() ? "" : ", ") + property->name;
   }
-  const Names missing = RefusedFields(layer, *variant, device.shared_memory);
-  SCOPED_TRACE(std::string(variant->name) + ": " + names);
+  const Names missing = RefusedFields(layer, *kernel_kind, device.shared_memory);
+  SCOPED_TRACE(std::string(kernel_kind->name) + ": " + names);
   Answer answer = Ask(device, layer);
   ASSERT_EQ(answer.Fields(), missing);
-  ASSERT_EQ(answer.variant, missing.empty() ? variant : nullptr);
+  ASSERT_EQ(answer.kernel_kind, missing.empty() ? kernel_kind : nullptr);
   for (const cgr_finding &finding : answer.findings) {
     EXPECT_EQ(finding.status, CGR_ERROR_UNSUPPORTED);
     EXPECT_EQ(finding.layer, 3);
@@ -124,7 +125,7 @@ void CheckProperties(const cgr_device_info &device, const cgr__variant *variant,
   }
   for (const Property *property : asked) {
     const bool hidden = property->feature == CGR__FEATURE_CROSS && layer.flags & CGR_LAYER_NO_CACHE; // no keys to be of another
-    bool found = hidden || variant->features & property->feature;
+    bool found = hidden || kernel_kind->features & property->feature;
     for (const cgr_finding &finding : answer.findings)
       found = found || (std::string(finding.field) == property->field &&
                         std::string(finding.text).find(property->text) != std::string::npos);
@@ -135,42 +136,42 @@ void CheckProperties(const cgr_device_info &device, const cgr__variant *variant,
 TEST(Variants, ServePlainLayersOnEveryDevice) {
   for (const cgr_device_info &device : Devices()) {
     Answer answer = Ask(device, PlainLayer());
-    ASSERT_NE(answer.variant, nullptr);
+    ASSERT_NE(answer.kernel_kind, nullptr);
     EXPECT_TRUE(answer.findings.empty());
-    EXPECT_EQ(answer.variant->device_kind, device.kind);
-    EXPECT_LE(answer.variant->min_capability, device.kernel_capability);
-    EXPECT_GE(answer.variant->max_capability, device.kernel_capability);
+    EXPECT_EQ(answer.kernel_kind->device_kind, device.kind);
+    EXPECT_LE(answer.kernel_kind->min_capability, device.kernel_capability);
+    EXPECT_GE(answer.kernel_kind->max_capability, device.kernel_capability);
   }
 }
 
 TEST(Variants, NameEachMissingProperty) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
-    for (const Property &property : PropertiesOf(*variant))
-      CheckProperties(device, variant, { &property });
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    for (const Property &property : PropertiesOf(*kernel_kind))
+      CheckProperties(device, kernel_kind, { &property });
   }
 }
 
 TEST(Variants, NameEachOfTwoMissingProperties) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
-    const std::vector<Property> properties = PropertiesOf(*variant);
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    const std::vector<Property> properties = PropertiesOf(*kernel_kind);
     for (size_t a = 0; a < properties.size(); a++)
       for (size_t b = a + 1; b < properties.size(); b++)
         if (!SameSubject(properties[a], properties[b]))
-          CheckProperties(device, variant, { &properties[a], &properties[b] });
+          CheckProperties(device, kernel_kind, { &properties[a], &properties[b] });
   }
 }
 
 TEST(Variants, NameEverythingThatIsMissing) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
-    const std::vector<Property> properties = PropertiesOf(*variant);
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    const std::vector<Property> properties = PropertiesOf(*kernel_kind);
     std::vector<const Property *> all;
     for (const Property &property : properties)
       if (all.empty() || !SameSubject(*all.back(), property))
         all.push_back(&property);
-    CheckProperties(device, variant, all);
+    CheckProperties(device, kernel_kind, all);
   }
 }
 
@@ -194,7 +195,7 @@ TEST(Variants, CountReasonsBeyondTheRoomForThem) {
     std::vector<cgr_finding> out(6);
     cgr__findings findings;
     cgr__findings_init(&findings, out.data(), capacity);
-    EXPECT_EQ(cgr__variant_choose(&device, &layer, 8192, &findings), nullptr);
+    EXPECT_EQ(cgr__kernel_kind_choose(&device, &layer, 8192, &findings), nullptr);
     EXPECT_EQ(findings.count, all);
     for (int32_t i = 0; i < 6; i++)
       EXPECT_EQ(std::string(out[i].field).empty(), i >= capacity);
@@ -205,21 +206,22 @@ TEST(Variants, CountReasonsBeyondTheRoomForThem) {
 
 TEST(Variants, AcceptEachDtypeAndHeadDimOfTheirRow) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
     for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++) {
       for (int32_t dim = 1; dim <= 1024; dim++) {
         cgr_layer layer = PlainLayer();
         SetDtype(&layer, dtype);
         layer.head_dim = layer.head_dim_v = dim;
-        bool has_dim = dim >= variant->min_head_dim && dim <= variant->max_head_dim && dim % variant->head_dim_step == 0;
+        bool has_dim =
+            dim >= kernel_kind->min_head_dim && dim <= kernel_kind->max_head_dim && dim % kernel_kind->head_dim_step == 0;
         Names missing;
-        if (!(variant->dtypes & 1u << dtype))
+        if (!(kernel_kind->dtypes & 1u << dtype))
           missing.insert("k.dtype");
         if (!has_dim)
           missing.insert("head_dim");
         Answer answer = Ask(device, layer);
-        ASSERT_EQ(answer.Fields(), missing) << variant->name << " " << cgr_dtype_name(cgr_dtype(dtype)) << " " << dim;
-        ASSERT_EQ(answer.variant, missing.empty() ? variant : nullptr);
+        ASSERT_EQ(answer.Fields(), missing) << kernel_kind->name << " " << cgr_dtype_name(cgr_dtype(dtype)) << " " << dim;
+        ASSERT_EQ(answer.kernel_kind, missing.empty() ? kernel_kind : nullptr);
       }
     }
   }
@@ -229,18 +231,18 @@ TEST(Variants, AcceptEachDtypeAndHeadDimOfTheirRow) {
 TEST(Variants, CoverTheKernelsThatAreBuilt) {
   const uint32_t halves = 1u << CGR_DTYPE_FP16 | 1u << CGR_DTYPE_BF16;
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
-    EXPECT_EQ(variant->dtypes & halves, halves);
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    EXPECT_EQ(kernel_kind->dtypes & halves, halves);
     for (int32_t dim : { 64, 128 }) {
       cgr_layer layer = PlainLayer();
       layer.head_dim = layer.head_dim_v = dim;
-      EXPECT_NE(Ask(device, layer).variant, nullptr) << dim;
+      EXPECT_NE(Ask(device, layer).kernel_kind, nullptr) << dim;
     }
   }
   cgr_layer layer = PlainLayer();
   SetDtype(&layer, CGR_DTYPE_FP32);
   layer.head_dim = layer.head_dim_v = 256;
-  EXPECT_NE(Ask(HostInfo(), layer).variant, nullptr);
+  EXPECT_NE(Ask(HostInfo(), layer).kernel_kind, nullptr);
 }
 
 // ------------------------------------------------------------------------------------------------------------ capabilities
@@ -258,7 +260,7 @@ TEST(Variants, FollowTheKernelCapability) {
     SCOPED_TRACE(std::to_string(c.capability) + " limited to " + std::to_string(c.max_capability));
     cgr_device_info device = CudaInfo(c.capability, c.max_capability);
     Answer answer = Ask(device, PlainLayer());
-    EXPECT_EQ(answer.variant != nullptr, c.served);
+    EXPECT_EQ(answer.kernel_kind != nullptr, c.served);
     if (c.served)
       continue;
     ASSERT_EQ(answer.Fields(), (Names{ "backend" }));
@@ -269,15 +271,15 @@ TEST(Variants, FollowTheKernelCapability) {
   }
 }
 
-// A variant is not taken for a device of another kind, whatever its capability.
+// A kernel kind is not taken for a device of another kind, whatever its capability.
 TEST(Variants, StayOnTheirKindOfDevice) {
   cgr_layer layer = PlainLayer();
   SetDtype(&layer, CGR_DTYPE_FP32);
   cgr_device_info cuda = CudaInfo(0);
-  EXPECT_EQ(Ask(cuda, layer).variant, nullptr);
+  EXPECT_EQ(Ask(cuda, layer).kernel_kind, nullptr);
   cgr_device_info host = HostInfo();
   host.kernel_capability = 90;
-  EXPECT_EQ(Ask(host, PlainLayer()).variant, nullptr) << "no host has a compute capability";
+  EXPECT_EQ(Ask(host, PlainLayer()).kernel_kind, nullptr) << "no host has a compute capability";
 }
 
 // ------------------------------------------------------------------------------------------------------------------ append
@@ -299,7 +301,7 @@ TEST(Variants, RefuseAppendsOf2To31Pieces) {
       int64_t pieces = int64_t{ c.num_kv_heads } * c.head_dim * 2 / 16 * c.max_tokens;
       SCOPED_TRACE(pieces);
       Answer answer = Ask(device, layer, c.max_tokens);
-      EXPECT_EQ(answer.variant != nullptr, c.served);
+      EXPECT_EQ(answer.kernel_kind != nullptr, c.served);
       EXPECT_LT(c.served ? pieces : 0, int64_t{ 1 } << 31);
       if (c.served)
         continue;
