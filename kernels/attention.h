@@ -60,15 +60,8 @@ typedef struct cgr__attention_args {
                            not be appending; these not either if CGR_COUNT_APPEND_FIRST is 1. All of these must be there when
                            the append begins, so the append is never launched early */
 } cgr__attention_args;
+/* The host's, and the mma kernels on CUDA. What launches a layer is what its kernel kind names (kernels/registry.h). */
 extern const cgr__kernel cgr__kernel_attention; /* cgr__attention_args */
-
-/* Shared memory of a CTA on a GPU, in bytes. The first is dynamic, for a head dim (two KV tiles of 64 tokens and three query
- * tiles of 16 lines, of 2-byte elements); the second is the most static memory beside it, plus the 1 KB that the system takes. */
-#define CGR__ATTENTION_SHARED(dim) (608 * (dim))
-#define CGR__ATTENTION_SHARED_BESIDE (1536 + 1024)
-/* The most dynamic shared memory that cgr__attention_args.shared_bytes brings about: enough for what devices have now (76 KB on
- * compute capability 9.0). Every device of 8.0 or later allows a CTA 99 KB. */
-#define CGR__ATTENTION_MOST_PADDING (80 << 10)
 
 /* Call after plan_class is set. */
 static inline void cgr__attention_set_heads(cgr__attention_args *a, int32_t num_q_heads, int32_t num_kv_heads,

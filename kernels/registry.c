@@ -1,14 +1,13 @@
 #include "kernels/registry.h"
 
 #include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/limits.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/cuda/attention/sm80/kind.h"
+#include "kernels/host/kind.h"
 #include "kernels/planner.h"
-#include "planners/attention/plan_host.h"
 
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
 #define ALL_FEATURES                                                                                           \
@@ -16,25 +15,34 @@
    CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
 
 #define WIDTH(dim) \
-  { dim, CGR__ATTENTION_SHARED(dim) + CGR__ATTENTION_SHARED_BESIDE }
+  { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC }
 
 static const cgr__kernel_kind kinds[] = {
-  { "host", CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
-    .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 2000, .max_ctas = 8, .max_splits = 16 },
-  { "sm80", CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, 256, 8, ALL_FEATURES, .tile_lines = 64,
-    .line_lines = 16, .tile_kv = 64, .cost_tile = 2000, .cost_kv = 2000, .snap = 4000, .max_ctas = 2, .max_splits = 16,
-    .width = { WIDTH(64), WIDTH(128), WIDTH(256) } },
+  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8,
+    CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
+    .plan = { .tile_lines = CGR__HOST_TILE_LINES,
+              .line_lines = 16,
+              .tile_kv = CGR__HOST_TILE_KV,
+              .cost_tile = 2000,
+              .cost_kv = 2000,
+              .snap = 2000,
+              .max_ctas = 8,
+              .max_splits = 16 } },
+  { "mma", &cgr__kernel_attention, CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, CGR__MMA_MAX_HEAD_DIM, 8,
+    ALL_FEATURES,
+    .plan = { .tile_lines = CGR__MMA_TILE_LINES,
+              .line_lines = CGR__MMA_FEW_LINES,
+              .tile_kv = CGR__MMA_TILE_KV,
+              .cost_tile = 2000,
+              .cost_kv = 2000,
+              .snap = 4000,
+              .max_ctas = CGR__MMA_MAX_CTAS,
+              .max_splits = 16,
+              .max_padding = CGR__MMA_MOST_PADDING,
+              .width = { WIDTH(64), WIDTH(128), WIDTH(CGR__MMA_MAX_HEAD_DIM) } } },
 };
 
 #define NUM_KINDS (int32_t)(sizeof kinds / sizeof kinds[0])
-
-/* The place of the layer's width, CGR__MAX_WIDTHS when it has none. */
-static int32_t width_of(const cgr__kernel_kind *v, const cgr_layer *l) {
-  int32_t dim = l->head_dim > l->head_dim_v ? l->head_dim : l->head_dim_v, i = 0;
-  while (i < CGR__MAX_WIDTHS && v->width[i].head_dim < dim)
-    i++;
-  return i;
-}
 
 /* --------------------------------------------------------------------------------------------------------------- reasons */
 
@@ -73,19 +81,19 @@ static void check_dtypes(const question *q) {
 }
 
 static void check_head_dim(const question *q, const char *name, int32_t dim) {
-  const cgr__kernel_kind *v = q->kind;
-  if (dim != 0 && (dim < v->min_head_dim || dim > v->max_head_dim || dim % v->head_dim_step != 0))
-    REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device", dim, v->min_head_dim, v->max_head_dim,
-           v->head_dim_step);
+  const cgr__kernel_kind *kind = q->kind;
+  if (dim != 0 && (dim < kind->min_head_dim || dim > kind->max_head_dim || dim % kind->head_dim_step != 0))
+    REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device", dim, kind->min_head_dim, kind->max_head_dim,
+           kind->head_dim_step);
 }
 
 /* The kernels keep tiles of K, V and queries in shared memory. */
 static void check_shared_memory(const question *q) {
-  int32_t i = width_of(q->kind, q->layer), has = q->device->shared_memory;
+  int32_t needs = cgr__plan_shared_bytes(&q->kind->plan, q->layer), has = q->device->shared_memory;
   bool by_v = q->layer->head_dim_v > q->layer->head_dim;
-  if (i < CGR__MAX_WIDTHS && has > 0 && q->kind->width[i].shared > has)
+  if (has > 0 && needs > has)
     REFUSE(q, by_v ? "head_dim_v" : "head_dim", "is %d, which takes %d bytes of shared memory, expected at most %d, the device's",
-           by_v ? q->layer->head_dim_v : q->layer->head_dim, q->kind->width[i].shared, has);
+           by_v ? q->layer->head_dim_v : q->layer->head_dim, needs, has);
 }
 
 static void check_head_dims(const question *q) {
@@ -165,9 +173,9 @@ static void check_all(const question *q, int32_t max_tokens) {
 
 /* ---------------------------------------------------------------------------------------------------------------- choice */
 
-static bool runs_on(const cgr__kernel_kind *v, const cgr_device_info *device) {
-  return v->device_kind == device->kind && v->min_capability <= device->kernel_capability &&
-         device->kernel_capability <= v->max_capability;
+static bool runs_on(const cgr__kernel_kind *kind, const cgr_device_info *device) {
+  return kind->device_kind == device->kind && kind->min_capability <= device->kernel_capability &&
+         device->kernel_capability <= kind->max_capability;
 }
 
 const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
@@ -198,146 +206,25 @@ const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, c
   return NULL;
 }
 
+/* --------------------------------------------------------------------------------------------------------------- preload */
+
+/* Whether a kind before `kinds[index]` that runs on the device has the same kernel. */
+static bool is_preloaded(int32_t index, const cgr_device_info *info) {
+  for (int32_t i = 0; i < index; i++)
+    if (runs_on(&kinds[i], info) && kinds[i].attention == kinds[index].attention)
+      return true;
+  return false;
+}
+
+int cgr__kernel_kinds_preload(cgr_device *dev, const cgr_device_info *info) {
+  int error = 0;
+  for (int32_t i = 0; i < NUM_KINDS && !error; i++)
+    if (runs_on(&kinds[i], info) && !is_preloaded(i, info))
+      error = dev->ops->preload(dev, kinds[i].attention);
+  return error;
+}
+
 /* ----------------------------------------------------------------------------------------------------------------- plans */
-
-static const char *field_name(int32_t index, const char *name, char *text, size_t size) {
-  snprintf(text, size, "layers[%d].%s", index, name);
-  return text;
-}
-
-static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
-static int64_t larger64(int64_t a, int64_t b) { return a > b ? a : b; }
-static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
-
-int32_t cgr__kernel_kind_block_heads(const cgr__kernel_kind *kind, const cgr_layer *layer) {
-  return smaller(layer->num_q_heads / layer->num_kv_heads, kind->tile_lines);
-}
-
-int32_t cgr__kernel_kind_head_blocks(const cgr__kernel_kind *kind, const cgr_layer *layer) {
-  int32_t group = layer->num_q_heads / layer->num_kv_heads, heads = cgr__kernel_kind_block_heads(kind, layer);
-  return layer->num_kv_heads * ((group + heads - 1) / heads);
-}
-
-/* CTAs of a layer that a multiprocessor holds at once. */
-static int32_t num_ctas(const cgr__kernel_kind *kind, const cgr_device_info *device, const cgr_layer *layer) {
-  int32_t by_shared = device->shared_memory / kind->width[width_of(kind, layer)].shared;
-  return larger(1, smaller(kind->max_ctas, by_shared));
-}
-
-int32_t cgr__kernel_kind_num_parts(const cgr__kernel_kind *kind, const cgr_device_info *device, const cgr_layer *layer) {
-  if (device->kind == CGR_DEVICE_KIND_HOST)
-    return kind->max_ctas;
-  return larger(1, smaller(CGR__MAX_PARTS, num_ctas(kind, device, layer) * device->num_multiprocessors));
-}
-
-/* Dynamic shared memory with which a multiprocessor holds no more CTAs than the plan counts on, however few registers they take:
- * one that held more would get more of the work. One more CTA does not fit, because each takes static memory and 1 KB besides. */
-static int32_t shared_bytes(const cgr__kernel_kind *kind, const cgr_device_info *device, const cgr_layer *layer) {
-  if (device->kind == CGR_DEVICE_KIND_HOST)
-    return 0;
-  return device->shared_memory / (num_ctas(kind, device, layer) + 1);
-}
-
-/* Largest power of two of query tokens whose lines fit a tile. */
-static int32_t tile_q(const cgr__kernel_kind *kind, int32_t block_heads) {
-  int32_t tile = 1;
-  while (2 * tile * block_heads <= kind->tile_lines)
-    tile *= 2;
-  return tile;
-}
-
-static int32_t sees_of(const cgr_layer *l) {
-  if (l->flags & CGR_LAYER_NO_CACHE)
-    return CGR__SEES_STEP;
-  return l->length_set != 0 ? CGR__SEES_OTHER : CGR__SEES_CACHE;
-}
-
-#define MAX_LANES 8 /* so many neighbouring heads of a token are read at about the same time */
-
-/* All lanes have as many head blocks, and at most one CTA in 64 stays idle. */
-static int32_t num_lanes(int32_t head_blocks, int32_t ctas) {
-  for (int32_t lanes = smaller(MAX_LANES, head_blocks); lanes > 1; lanes--)
-    if (head_blocks % lanes == 0 && lanes <= ctas && ctas % lanes <= ctas / 64)
-      return lanes;
-  return 1;
-}
-
-static cgr__plan_class class_of(const cgr_device_info *device, const cgr__kernel_kind *v, const cgr_layer *l,
-                                const cgr__plan_options *o) {
-  int32_t heads = cgr__kernel_kind_block_heads(v, l);
-  int32_t width = device->kind == CGR_DEVICE_KIND_HOST ? l->head_dim : v->width[width_of(v, l)].head_dim;
-  int32_t scaled = (int32_t)((int64_t)v->cost_kv * width / 128);
-  int32_t head_blocks = cgr__kernel_kind_head_blocks(v, l);
-  int32_t ctas = o->num_parts != 0 ? o->num_parts : cgr__kernel_kind_num_parts(v, device, l),
-          lanes = num_lanes(head_blocks, ctas);
-  cgr__plan_class c = { .num_parts = ctas / lanes,
-                        .head_blocks = head_blocks / lanes,
-                        .lanes = lanes,
-                        .line_query_len = larger(1, v->line_lines / heads),
-                        .line_tile_kv = v->tile_kv,
-                        .cost_tile = v->cost_tile,
-                        .cost_kv = larger(1, scaled),
-                        .snap = v->snap,
-                        .queue_tile_q = tile_q(v, heads),
-                        .queue_tile_kv = v->tile_kv,
-                        .sees = sees_of(l),
-                        .window_left = l->window_left,
-                        .window_right = l->window_right,
-                        .chunk = l->chunk,
-                        .bidirectional = (l->flags & CGR_LAYER_BIDIRECTIONAL) != 0,
-                        .max_splits = o->batch_invariant ? v->max_splits : 0,
-                        .length_set = l->length_set,
-                        .max_requests = o->max_requests };
-  int64_t entries = cgr__plan_max_entries(&c, o->max_requests, o->max_tokens);
-  c.max_entries = entries > INT32_MAX ? INT32_MAX : (int32_t)entries;
-  return c;
-}
-
-/* The class of a layer among those there are, or a new one; -1 when there is no room for it. */
-static int32_t find_class(cgr__plans *plans, const cgr__plan_class *c) {
-  for (int32_t i = 0; i < plans->num_classes; i++)
-    if (memcmp(&plans->classes[i], c, sizeof *c) == 0)
-      return i;
-  if (plans->num_classes == CGR__MAX_CLASSES)
-    return -1;
-  int32_t i = plans->num_classes++;
-  plans->classes[i] = *c;
-  plans->offset[i] = plans->plan_words;
-  plans->plan_words += cgr__plan_bytes(c) / 4;
-  return i;
-}
-
-/* The head of a queue goes on counting after its last tile, twice for each CTA, and must stay positive. */
-#define MOST_TILES (INT32_MAX - 4 * CGR__MAX_PARTS)
-
-static void add_layer(const cgr_device_info *device, const cgr__kernel_kind *v, const cgr_layer *l, int32_t index,
-                      const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
-  cgr__plan_class c = class_of(device, v, l, options);
-  char name[48];
-  int64_t most_tiles = (int64_t)c.max_entries * c.head_blocks * c.lanes;
-  if (most_tiles > MOST_TILES) {
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_kv_heads", name, sizeof name),
-                      "is %d, which with max_tokens %d makes %lld tiles, expected at most %d", l->num_kv_heads,
-                      options->max_tokens, (long long)most_tiles, MOST_TILES);
-    return;
-  }
-  int32_t i = find_class(plans, &c);
-  if (i < 0) {
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_q_heads", name, sizeof name),
-                      "makes a plan class more than %d: expected fewer kinds of layers (heads, head dims, windows)",
-                      CGR__MAX_CLASSES);
-    return;
-  }
-  int32_t lines = c.line_query_len * cgr__kernel_kind_block_heads(v, l);
-  plans->class_of[index] = (uint8_t)i;
-  plans->line_lines[i] = larger(plans->line_lines[i], lines); /* layers of one class may have blocks of other sizes */
-  plans->queue_lines[i] = larger(plans->queue_lines[i], v->tile_lines);
-  plans->shared_bytes[i] = shared_bytes(v, device, l);
-  int64_t line_slots = cgr__plan_all_line_slots(&c), queue_slots = (int64_t)c.lanes * cgr__plan_queue_slots(&c);
-  plans->num_slots = larger64(plans->num_slots, line_slots + queue_slots);
-  plans->partial_vectors = larger64(plans->partial_vectors, line_slots * lines + queue_slots * v->tile_lines);
-  plans->partial_dim = larger64(plans->partial_dim, l->head_dim_v);
-}
 
 /* The planner keeps requests and parts in shared memory. */
 static void check_planner(const cgr_device_info *device, const cgr__plan_options *options, const cgr__plans *plans,
@@ -346,7 +233,7 @@ static void check_planner(const cgr_device_info *device, const cgr__plan_options
   for (int32_t i = 0; i < plans->num_classes; i++) {
     const cgr__plan_class *c = &plans->classes[i];
     given = c->num_parts > parts ? c->num_parts * c->lanes : given;
-    parts = larger(parts, c->num_parts);
+    parts = c->num_parts > parts ? c->num_parts : parts;
   }
   int64_t bytes = cgr__planner_shared_bytes(options->max_requests, parts);
   if (device->kind == CGR_DEVICE_KIND_CUDA && device->shared_memory > 0 && bytes > device->shared_memory)
@@ -356,15 +243,11 @@ static void check_planner(const cgr_device_info *device, const cgr__plan_options
         options->max_requests, (long long)bytes, device->shared_memory);
 }
 
-void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, const cgr__kernel_kind *const *chosen,
-                     int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
-  memset(plans, 0, sizeof *plans);
-  for (int32_t i = 0; i < num_layers; i++) {
-    findings->layer = i;
-    if (chosen[i])
-      add_layer(device, chosen[i], &layers[i], i, options, plans, findings);
-  }
-  findings->layer = -1;
+void cgr__kernel_kinds_plan(const cgr_device_info *device, const cgr_layer *layers, const cgr__kernel_kind *const *chosen,
+                            int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
+  const cgr__plan_traits *traits[CGR__MAX_LAYERS];
+  for (int32_t i = 0; i < num_layers; i++)
+    traits[i] = chosen[i] ? &chosen[i]->plan : NULL;
+  cgr__plans_make(device, layers, traits, num_layers, options, plans, findings);
   check_planner(device, options, plans, findings);
-  plans->num_counters = plans->num_slots + num_layers;
 }

@@ -78,7 +78,7 @@ static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_a
   int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
   for (int32_t i = 0; i < count; i++) {
     query_lens[i] = l->query_len;
-    seq_lens[i] = b->kind->tile_kv * (l->ends > 0 && (i == 0 || i == count - 1) ? l->ends : l->kv);
+    seq_lens[i] = b->kind->plan.tile_kv * (l->ends > 0 && (i == 0 || i == count - 1) ? l->ends : l->kv);
   }
   bench_attention a = { .dev = m->dev, .stream = m->stream, .cache = m->pool, .q = m->q, .out = m->out };
   a.num_q_heads = GROUP * l->num_kv_heads;
@@ -210,7 +210,7 @@ static double kv_ns_at_128(const bench *b, const fit *f) { return 1000.0 * f->kv
 
 static void print_fit(const bench *b, const fit *f, const char *over) {
   printf("| %s | %d | %s | %.0f | %.0f (%d) | %.0f (%d) | %.0f%% |\n", b->kind->name, b->head_dim, over, 1000.0 * f->fixed,
-         1000.0 * f->tile, b->kind->cost_tile, kv_ns_at_128(b, f), b->kind->cost_kv, 100.0 * f->worst);
+         1000.0 * f->tile, b->kind->plan.cost_tile, kv_ns_at_128(b, f), b->kind->plan.cost_kv, 100.0 * f->worst);
 }
 
 static fit print_line(const bench *b) {
@@ -263,17 +263,17 @@ static void print_cuts(const bench *b, const fit *f) {
   printf("\n| kind | head dim | snap ns (now) | in KV tiles of this head dim |\n|---|---:|---:|---:|\n| %s | %d | %.0f (%d) | "
          "%.1f "
          "|\n",
-         b->kind->name, b->head_dim, snap, b->kind->snap, snap / (1000.0 * f->kv));
+         b->kind->name, b->head_dim, snap, b->kind->plan.snap, snap / (1000.0 * f->kv));
   fflush(stdout);
 }
 
 static void print_queue(const bench *b) {
   static const int32_t tiles[] = { 1, 2, 4 };
   point points[MAX_POINTS];
-  int32_t count = measure_points(b, tiles, 3, b->m->is_host ? 2 : 8, b->kind->tile_lines / GROUP, points);
+  int32_t count = measure_points(b, tiles, 3, b->m->is_host ? 2 : 8, b->kind->plan.tile_lines / GROUP, points);
   fit f = fit_points(points, count, 1);
-  double flops = 4.0 * b->kind->tile_lines * b->kind->tile_kv * b->head_dim * (b->m->is_host ? 1 : b->num_parts);
-  printf("\nThe queue, tiles of %d lines, KV in L2: time of a launch, us\n", b->kind->tile_lines);
+  double flops = 4.0 * b->kind->plan.tile_lines * b->kind->plan.tile_kv * b->head_dim * (b->m->is_host ? 1 : b->num_parts);
+  printf("\nThe queue, tiles of %d lines, KV in L2: time of a launch, us\n", b->kind->plan.tile_lines);
   print_points(points, count, &f, tiles, 3);
   printf("A tile %.0f ns, a KV tile %.0f ns (%.3g TFLOP/s in all), fixed %.0f ns.\n", 1000.0 * f.tile, 1000.0 * f.kv,
          flops / f.kv * 1e-6, 1000.0 * f.fixed);
@@ -312,7 +312,7 @@ static void open_machine(machine *m, const char *device) {
   m->max_kv = m->is_host ? 32 : 256;
   int32_t parts, most = 0, lines = 0; /* lines: of q, in one launch */
   for (int32_t head_dim = 64; head_dim <= 128; head_dim *= 2) {
-    int32_t tile_lines = bench_attention_kind(m->dev, GROUP, 1, head_dim, &parts)->tile_lines;
+    int32_t tile_lines = bench_attention_kind(m->dev, GROUP, 1, head_dim, &parts)->plan.tile_lines;
     lines = MAX_TILES * parts * tile_lines > lines ? MAX_TILES * parts * tile_lines : lines;
     most = parts > most ? parts : most;
   }

@@ -65,7 +65,7 @@ static void make_plans(planner *p, cgr__plans *plans) {
     kinds[i] = cgr__kernel_kind_choose(&info, &layers[i], MAX_TOKENS, &findings);
   }
   const cgr__plan_options options = { 0, MAX_REQUESTS, MAX_TOKENS, false };
-  cgr__plans_make(&info, layers, kinds, CLASSES, &options, plans, &findings);
+  cgr__kernel_kinds_plan(&info, layers, kinds, CLASSES, &options, plans, &findings);
   if (findings.count > 0 || plans->num_classes != CLASSES)
     bench_check(CGR_ERROR_UNSUPPORTED, "the layers");
 }

@@ -10,12 +10,13 @@
 
 #include "kernels/attention.h"
 #include "base/convert.h"
+#include "kernels/host/kind.h"
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
 
-#define MAX_HEAD_DIM 256
-#define TILE_LINES 64 /* as in kernels/registry.c */
-#define TILE_KV 64
+#define MAX_HEAD_DIM CGR__HOST_MAX_HEAD_DIM
+#define TILE_LINES CGR__HOST_TILE_LINES
+#define TILE_KV CGR__HOST_TILE_KV
 #define LOG2E 1.44269504088896340736f
 #define LN2 0.69314718055994530942f
 

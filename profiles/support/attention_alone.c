@@ -81,7 +81,7 @@ const cgr__kernel_kind *bench_attention_kind(cgr_device *dev, int32_t num_q_head
   cgr_device_info info;
   cgr_layer layer = make_layer(CGR_DTYPE_BF16, num_q_heads, num_kv_heads, head_dim);
   const cgr__kernel_kind *kind = choose(dev, &layer, &info);
-  *num_parts = cgr__kernel_kind_num_parts(kind, &info, &layer);
+  *num_parts = cgr__plan_device_parts(&kind->plan, &info, &layer);
   return kind;
 }
 
@@ -93,7 +93,7 @@ static void make_class(alone *a) {
   const cgr__plan_options options = { b->num_parts, b->num_requests, a->num_tokens, false };
   cgr__findings findings;
   cgr__findings_init(&findings, NULL, 0);
-  cgr__plans_make(&info, &layer, &kind, 1, &options, &a->plans, &findings);
+  cgr__kernel_kinds_plan(&info, &layer, &kind, 1, &options, &a->plans, &findings);
   if (findings.count > 0 || a->plans.num_classes != 1)
     bench_fail("no plan for %d requests of %d tokens", b->num_requests, a->num_tokens);
   cgr__plan_class *c = &a->plans.classes[0];
@@ -103,7 +103,7 @@ static void make_class(alone *a) {
     c->snap = b->costs->snap;
   }
   a->args.plan_class = *c;
-  cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__kernel_kind_block_heads(kind, &layer));
+  cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__plan_block_heads(&kind->plan, &layer));
   a->args.line_lines = a->plans.line_lines[0];
   a->args.queue_lines = a->plans.queue_lines[0];
   a->args.shared_bytes = a->plans.shared_bytes[0];

@@ -40,5 +40,5 @@ void cgr__setup_native(cgr__setup *setup, cgr__findings *f) {
     if (l->num_q_heads == 0 || l->num_kv_heads == 0 || l->head_dim == 0)
       setup->kinds[i] = NULL; /* a plan divides by them */
   }
-  cgr__plans_make(&setup->device, setup->layers, setup->kinds, c->num_layers, &options, &setup->plans, f);
+  cgr__kernel_kinds_plan(&setup->device, setup->layers, setup->kinds, c->num_layers, &options, &setup->plans, f);
 }

@@ -52,7 +52,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.plan_counters = b->plan_counters;
   args.queue = b->plan_counters + plans->num_slots + a->layer;
   args.plan_class = plans->classes[class];
-  cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__kernel_kind_block_heads(setup->kinds[a->layer], l));
+  cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__plan_block_heads(&setup->kinds[a->layer]->plan, l));
   args.line_lines = plans->line_lines[class];
   args.queue_lines = plans->queue_lines[class];
   args.partial_out = b->partial_out;
@@ -108,7 +108,8 @@ static cgr_status enqueue_attention(const cgr__step_recorder *rec, const cgr_att
     return CGR_OK;
   cgr__attention_args args = attention_args(rec, a);
   args.after_append = overlaps(rec, a);
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_attention, &args, rec->base.stream);
+  const cgr__kernel *kernel = rt->setup.kinds[a->layer]->attention;
+  int error = rt->dev->ops->launch(rt->dev, kernel, &args, rec->base.stream);
   return cgr__runtime_device_error(rt, error, "cgr_record_attention: enqueuing the attention");
 }
 

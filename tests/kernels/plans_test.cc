@@ -1,5 +1,5 @@
 // The plans of a set of layers: which layers share a plan, and that the room set aside is enough for every layer. Sizes are
-// computed again here, from the text of kernels/registry.h, kernels/attention.h and planners/attention/plan.h.
+// computed again here, from the text of planners/attention/plans.h, kernels/attention.h and planners/attention/plan.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 
 #include "base/limits.h"
 #include "kernels/attention.h"
+#include "kernels/cuda/attention/sm80/kind.h"
 #include "kernels/registry.h"
 #include "planners/attention/plan_host.h"
 #include "tests/support/layer_case.h"
@@ -58,7 +59,7 @@ Made Make(const cgr_device_info &device, const std::vector<cgr_layer> &layers, c
   made.findings.resize(64);
   cgr__findings findings;
   cgr__findings_init(&findings, made.findings.data(), 64);
-  cgr__plans_make(&device, layers.data(), kernel_kinds.data(), int32_t(layers.size()), &options, &made.plans, &findings);
+  cgr__kernel_kinds_plan(&device, layers.data(), kernel_kinds.data(), int32_t(layers.size()), &options, &made.plans, &findings);
   made.findings.resize(size_t(findings.count));
   EXPECT_EQ(findings.layer, -1) << "what is found next is not about a layer";
   return made;
@@ -89,13 +90,13 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     SCOPED_TRACE(std::string(c.name) + " at head dim " + std::to_string(c.head_dim));
     cgr_device_info device = CudaInfo(c.capability, 0, c.multiprocessors, c.shared_memory);
     cgr_layer layer = Layer(32, 8, c.head_dim);
-    EXPECT_EQ(cgr__kernel_kind_num_parts(KernelKindOf(device), &device, &layer), c.multiprocessors * c.ctas);
+    EXPECT_EQ(cgr__plan_device_parts(&KernelKindOf(device)->plan, &device, &layer), c.multiprocessors * c.ctas);
     const cgr__plans plans = Make(device, { layer }).plans;
     const cgr__plan_class plan = plans.classes[0];
     const int32_t own = Own(c.head_dim), taken = std::max(own, plans.shared_bytes[0]);
     EXPECT_GT((c.ctas + 1) * (taken + 1024), c.shared_memory) << "a multiprocessor holds one more";
     EXPECT_LE(c.ctas * (taken + 2560), std::max(c.shared_memory, own + 2560)) << "it does not hold those of the plan";
-    EXPECT_LE(plans.shared_bytes[0], CGR__ATTENTION_MOST_PADDING) << "the launcher gives no more";
+    EXPECT_LE(plans.shared_bytes[0], CGR__MMA_MOST_PADDING) << "the launcher gives no more";
     EXPECT_LE(plan.num_parts * plan.lanes, c.multiprocessors * c.ctas);
     EXPECT_GE(plan.num_parts * plan.lanes * 64, c.multiprocessors * c.ctas * 63) << "too many stay idle";
   }
@@ -126,13 +127,13 @@ TEST(Plans, HaveNoMorePartsThanThereMayBe) {
   cgr_layer layer = PlainLayer();
   for (int32_t multiprocessors : { 0, 1, 2047, 2048, 2049, 1 << 20 }) {
     cgr_device_info device = CudaInfo(90, 0, multiprocessors);
-    EXPECT_EQ(cgr__kernel_kind_num_parts(KernelKindOf(device), &device, &layer),
+    EXPECT_EQ(cgr__plan_device_parts(&KernelKindOf(device)->plan, &device, &layer),
               std::min(std::max(1, 2 * multiprocessors), CGR__MAX_PARTS));
   }
   cgr_device_info host = HostInfo();
   for (int32_t processors : { 1, 8, 64 }) { // the host's plans are the same wherever they are made
     host.num_multiprocessors = processors;
-    EXPECT_EQ(cgr__kernel_kind_num_parts(KernelKindOf(host), &host, &layer), 8);
+    EXPECT_EQ(cgr__plan_device_parts(&KernelKindOf(host)->plan, &host, &layer), 8);
     EXPECT_EQ(Make(host, { layer }).plans.shared_bytes[0], 0);
   }
 }
@@ -317,14 +318,15 @@ TEST(Plans, LeaveRoomForTheQueueToCountOn) {
 TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
   for (const cgr_device_info &device : Devices()) {
     const cgr__kernel_kind *kernel_kind = KernelKindOf(device);
-    ASSERT_GE(kernel_kind->max_splits, 1);
-    ASSERT_LE(kernel_kind->max_splits, CGR__MAX_SPLITS);
+    ASSERT_GE(kernel_kind->plan.max_splits, 1);
+    ASSERT_LE(kernel_kind->plan.max_splits, CGR__MAX_SPLITS);
     cgr__plan_options options = kOptions;
     EXPECT_EQ(Make(device, { PlainLayer() }, options).plans.classes[0].max_splits, 0);
     options.batch_invariant = true;
     cgr__plans plans = Make(device, { PlainLayer() }, options).plans;
-    EXPECT_EQ(plans.classes[0].max_splits, kernel_kind->max_splits);
-    EXPECT_EQ(plans.num_slots, int64_t{ plans.classes[0].num_parts } * plans.classes[0].lanes * (kernel_kind->max_splits + 1));
+    EXPECT_EQ(plans.classes[0].max_splits, kernel_kind->plan.max_splits);
+    EXPECT_EQ(plans.num_slots,
+              int64_t{ plans.classes[0].num_parts } * plans.classes[0].lanes * (kernel_kind->plan.max_splits + 1));
     EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.line_lines[0]) << "the queue needs none";
   }
 }
@@ -338,11 +340,11 @@ TEST(Plans, HaveTilesWhoseLinesFit) {
     for (int32_t group = 1; group <= CGR__MAX_Q_HEADS; group++) {
       SCOPED_TRACE(std::string(kernel_kind->name) + " " + std::to_string(group));
       cgr_layer layer = Layer(3 * group, 3, 64);
-      int32_t heads = cgr__kernel_kind_block_heads(kernel_kind, &layer), blocks = 0;
+      int32_t heads = cgr__plan_block_heads(&kernel_kind->plan, &layer), blocks = 0;
       for (int32_t head = 0; head < group; head += heads)
         blocks += 3;
       ASSERT_EQ(heads, std::min(group, 64));
-      ASSERT_EQ(cgr__kernel_kind_head_blocks(kernel_kind, &layer), blocks);
+      ASSERT_EQ(cgr__plan_head_blocks(&kernel_kind->plan, &layer), blocks);
       const cgr__plan_class c = Make(device, { layer }).plans.classes[0];
       ASSERT_EQ(c.head_blocks * c.lanes, blocks);
       ASSERT_GE(c.line_query_len, 1);

@@ -362,7 +362,7 @@ public:
       args.after_append = 1;
       bench_.Enqueue(kernel, append);
     }
-    bench_.Run(cgr__kernel_attention, &args);
+    bench_.Run(*kernel_kind_->attention, &args);
     std::vector<int32_t> counters = counters_.Get();
     const int32_t taken = counters.back(), items = header().num_items * args.plan_class.lanes;
     EXPECT_GE(taken, items) << "items of the queue were left";
@@ -431,7 +431,7 @@ private:
     cgr__plans plans;
     cgr__findings findings;
     cgr__findings_init(&findings, nullptr, 0);
-    cgr__plans_make(&info, &layer_, &kernel_kind_, 1, &options, &plans, &findings);
+    cgr__kernel_kinds_plan(&info, &layer_, &kernel_kind_, 1, &options, &plans, &findings);
     EXPECT_EQ(findings.count, 0);
     if (s.line_query_len != 0)
       plans.classes[0].line_query_len = s.line_query_len;
@@ -460,7 +460,7 @@ private:
     args.plan_counters = counters_.data();
     args.queue = counters_.data() + plans_.num_slots;
     args.plan_class = Class();
-    cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__kernel_kind_block_heads(kernel_kind_, &layer_));
+    cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__plan_block_heads(&kernel_kind_->plan, &layer_));
     args.line_lines = plans_.line_lines[0];
     args.queue_lines = plans_.queue_lines[0];
     args.partial_out = partial_out_.data();

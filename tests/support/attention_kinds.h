@@ -79,7 +79,7 @@ inline FieldNames Contradictions(const cgr_layer &l) {
 
 // The shared memory of a layer's tiles; 0: none, or more than any instance supports.
 inline int32_t SharedBytes(const cgr_layer &l, const cgr__kernel_kind &v) {
-  for (const auto &width : v.width)
+  for (const auto &width : v.plan.width)
     if (width.head_dim >= std::max(l.head_dim, l.head_dim_v))
       return width.shared;
   return 0;

@@ -14,7 +14,7 @@
 namespace cgr {
 
 static_assert(kFewLines == 2 * kMmaLines, "items of few lines are one tile of an mma, or two");
-static_assert(sizeof(AttentionShared) + 1024 <= CGR__ATTENTION_SHARED_BESIDE, "1 KB is the system's");
+static_assert(sizeof(AttentionShared) + 1024 <= CGR__MMA_SHARED_STATIC, "1 KB is the system's");
 
 /* Merges through free shared memory: `all` of it, or `stage`, whose tile was read last. */
 template <int kDtype, int kHeadDim, bool kGeneral>
@@ -23,7 +23,7 @@ __device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &
   using Shape = AttentionShape<kHeadDim>;
   constexpr int32_t kPartialBytes =
       kAttentionWarps * kHeadDim * (int32_t)sizeof(float); /* of one partial of a line, for each warp */
-  static_assert(Shape::kSharedBytes == CGR__ATTENTION_SHARED(kHeadDim), "what plans count on");
+  static_assert(Shape::kSharedBytes == CGR__MMA_SHARED(kHeadDim), "what plans count on");
   static_assert(Shape::kSharedBytes / kPartialBytes <= 64, "merge_partials takes no more at once");
   float *scratch = reinterpret_cast<float *>(all ? memory : memory + stage * Shape::kStageBytes);
   const int32_t room = (all ? Shape::kSharedBytes : Shape::kStageBytes) / kPartialBytes;
@@ -113,7 +113,7 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
  * executes about as many instructions as the multiprocessor's cache holds (32 KB); the less other code lies between them, the
  * less it waits. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
-__global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
+__global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__MMA_MAX_CTAS)
     attention_kernel(const __grid_constant__ cgr__attention_args a) {
   using Shape = AttentionShape<kHeadDim>;
   extern __shared__ __align__(128) unsigned char memory[];
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
 
 /* The most dynamic shared memory of a launch: a CTA's own, or what plans ask for to keep other CTAs away. */
 template <int kHeadDim> constexpr size_t max_dynamic_shared() {
-  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, CGR__ATTENTION_MOST_PADDING);
+  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, CGR__MMA_MOST_PADDING);
 }
 
 template <int kHeadDim, bool kGeneral> struct Instances {

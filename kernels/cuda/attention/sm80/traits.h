@@ -3,15 +3,16 @@
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_TRAITS_H
 
 #include "kernels/attention.h"
+#include "kernels/cuda/attention/sm80/kind.h"
 
 namespace cgr {
 
-constexpr int kTileLines = 64; /* (token, head) pairs of a q tile; as in kernels/registry.c, like the next */
-constexpr int kTileKv = 64;    /* tokens of a KV tile */
+constexpr int kTileLines = CGR__MMA_TILE_LINES; /* (token, head) pairs of a q tile */
+constexpr int kTileKv = CGR__MMA_TILE_KV;       /* tokens of a KV tile */
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
 constexpr int kWarpLines = 16;                 /* rows of one mma: what a warp takes of an item of many lines */
-constexpr int kFewLines = 16;                  /* in an item of at most this many lines the warps split the tokens */
+constexpr int kFewLines = CGR__MMA_FEW_LINES;  /* in an item of at most this many lines the warps split the tokens */
 constexpr int kMmaLines = 8;                   /* lines of such an item that one mma takes, as its columns */
 constexpr int kQueryTiles = 3;                 /* in shared memory: the queries of the item at work and of the next two */
 constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: if a line reads this much, they are evicted first */
