@@ -16,11 +16,12 @@
  *    8: there one tile's loads hide behind those of others, and the two differ as far as the model is wrong.
  *    All G parts load at once, so that cost_kv is a part's share of the memory's bandwidth, as in a step that fills the device.
  *    cost_kv is printed as for head dim 128; the planner scales it.
- * 2. snap. One KV head, n KV tiles for each part: G whole tiles, beside a line that begins and ends with half a tile, so that
- *    every cut falls into the middle of a tile. A part's extra work is then one cut: it begins one more q tile, leaves partials
- *    and merges. A cut is worth avoiding for a stretch of KV tiles that takes less time than that: snap is the time of a cut,
- *    the median over n. Also the time when each tile is cut into 2, 4 and 8 pieces, n KV tiles long.
- * 3. For information: q tiles of 64 lines from the queue, as in prefill. All requests read the same pages, which stay in L2.
+ * 2. snap. One KV head, n KV tiles for each part: G whole tiles, next to a decode section that begins and ends with half a tile,
+ * so that every cut falls into the middle of a tile. A part's extra work is then one cut: it begins one more q tile, leaves
+ * partials and merges. A cut is worth avoiding for a stretch of KV tiles that takes less time than that: snap is the time of a
+ * cut, the median over n. Also the time when each tile is cut into 2, 4 and 8 pieces, n KV tiles long.
+ * 3. For information: q tiles of 64 lines from the prefill queue, as in prefill. All requests read the same pages, which stay in
+ * L2.
  * 4. For information: a CTA that has the device to itself. Compared with cost_kv it shows how much of that is waiting for others.
  *
  * The host runs the parts one after the other: there times are divided by G. */
@@ -188,7 +189,7 @@ static void print_points(const point *points, int32_t count, const fit *f, const
 
 /* ------------------------------------------------------------------------------------------------------------ the tables */
 
-/* All t and n. With a query_len of a q tile's tokens they come from the queue. */
+/* All t and n. With a query_len of a q tile's tokens they come from the prefill queue. */
 static int32_t measure_points(const bench *b, const int32_t *tiles, int32_t num_tiles, int32_t first_kv, int32_t query_len,
                               point *points) {
   int32_t count = 0;
@@ -199,8 +200,8 @@ static int32_t measure_points(const bench *b, const int32_t *tiles, int32_t num_
       bench_attention_result result;
       double us = measure(b, &l, tiles[i] * kv, &result);
       expect(result.cuts, 0, "parts that begin inside of a tile");
-      expect(result.num_items, query_len > 1 ? tiles[i] * b->num_parts : 0, "items in the queue");
-      expect(result.num_pieces, 0, "pieces of tiles in the queue");
+      expect(result.num_items, query_len > 1 ? tiles[i] * b->num_parts : 0, "items in the prefill queue");
+      expect(result.num_pieces, 0, "pieces of tiles in the prefill queue");
       points[count++] = (point){ tiles[i], kv, us };
     }
   return count;
@@ -267,13 +268,13 @@ static void print_cuts(const bench *b, const fit *f) {
   fflush(stdout);
 }
 
-static void print_queue(const bench *b) {
+static void print_prefills(const bench *b) {
   static const int32_t tiles[] = { 1, 2, 4 };
   point points[MAX_POINTS];
   int32_t count = measure_points(b, tiles, 3, b->m->is_host ? 2 : 8, b->kind->plan.tile_lines / GROUP, points);
   fit f = fit_points(points, count, 1);
   double flops = 4.0 * b->kind->plan.tile_lines * b->kind->plan.tile_kv * b->head_dim * (b->m->is_host ? 1 : b->num_parts);
-  printf("\nThe queue, tiles of %d lines, KV in L2: time of a launch, us\n", b->kind->plan.tile_lines);
+  printf("\nThe prefill queue, tiles of %d lines, KV in L2: time of a launch, us\n", b->kind->plan.tile_lines);
   print_points(points, count, &f, tiles, 3);
   printf("A tile %.0f ns, a KV tile %.0f ns (%.3g TFLOP/s in all), fixed %.0f ns.\n", 1000.0 * f.tile, 1000.0 * f.kv,
          flops / f.kv * 1e-6, 1000.0 * f.fixed);
@@ -298,7 +299,7 @@ static void calibrate(const machine *m, int32_t head_dim) {
   b.num_kv_heads = gcd(b.num_parts, MAX_KV_HEADS); /* requests x KV heads = t x G */
   fit f = print_line(&b);
   print_cuts(&b, &f);
-  print_queue(&b);
+  print_prefills(&b);
   print_single(&b);
   fflush(stdout);
 }

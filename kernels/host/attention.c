@@ -377,8 +377,8 @@ static void run_item(const cgr__attention_args *args, const cgr__plan_item *item
 }
 
 static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, int32_t lane, tile_state *state) {
-  const int32_t *line = args->plan + cgr__plan_line_offset(&args->plan_class) / (int64_t)sizeof(int32_t);
-  const cgr__plan_batch batch = { args->query_start_loc, args->seq_lens, line };
+  const int32_t *decodes = args->plan + cgr__plan_decodes_offset(&args->plan_class) / (int64_t)sizeof(int32_t);
+  const cgr__plan_batch batch = { args->query_start_loc, args->seq_lens, decodes };
   cgr__plan_walk walk = cgr__plan_walk_begin(part, &batch);
   cgr__plan_item item;
   while (cgr__plan_walk_next(&walk, &args->plan_class, part, p, &batch, &item)) {
@@ -388,15 +388,15 @@ static void run_part(const cgr__attention_args *args, const cgr__plan_part *part
 }
 
 /* `num_items`: of all lanes. */
-static void run_queue(const cgr__attention_args *args, int32_t num_items, tile_state *state) {
+static void run_prefills(const cgr__attention_args *args, int32_t num_items, tile_state *state) {
   const cgr__plan_class *c = &args->plan_class;
   const cgr__plan_entry *entries =
       (const cgr__plan_entry *)(const void *)((const char *)args->plan + cgr__plan_entries_offset(c));
-  while (*args->queue < num_items) {
-    int32_t taken = (*args->queue)++, lane = taken % c->lanes, i = taken / c->lanes;
+  while (*args->prefill_queue < num_items) {
+    int32_t taken = (*args->prefill_queue)++, lane = taken % c->lanes, i = taken / c->lanes;
     const cgr__plan_entry *entry = &entries[i / c->head_blocks];
     int32_t query_len = args->query_start_loc[entry->request + 1] - args->query_start_loc[entry->request];
-    cgr__plan_item item = cgr__plan_queue_item(c, entry, i % c->head_blocks, query_len);
+    cgr__plan_item item = cgr__plan_prefill_item(c, entry, i % c->head_blocks, query_len);
     cgr__plan_item_in_lane(c, lane, &item);
     run_item(args, &item, state);
   }
@@ -427,6 +427,6 @@ void cgr__host_attention(const void *pointer) {
   const int32_t num_lanes = args->plan_class.lanes;
   for (int32_t cta = 0; cta < header->num_parts * num_lanes; cta++)
     run_part(args, &parts[cta / num_lanes], cta / num_lanes, cta % num_lanes, &state);
-  run_queue(args, header->num_items * num_lanes, &state);
+  run_prefills(args, header->num_items * num_lanes, &state);
   clear_unowned(args, header->num_emptied);
 }

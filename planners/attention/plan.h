@@ -3,12 +3,12 @@
  * A q tile is some new tokens of a request, for one head block; it sees the KV tiles [first, end) of its sequence (windows begin
  * late, causality ends early). A request that has no new tokens, or that a guard on the device emptied, has no tiles.
  *
- * The line. A request with at most line_query_len new tokens has one q tile per head block, which costs cost_tile + n * cost_kv
- * for n KV tiles. Laid end to end, request by request and head block by head block, these tiles form one line of W units; part p
- * of G takes the units [p Q, (p + 1) Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost per tile is as in
- * FlashMLA's scheduler metadata). A cut moves to the nearest border of a KV tile, or to the beginning or end of its q tile if
- * that is at most the snap away, so no part works on a sliver. The snap is the larger of the class's and M / 32, M = ceil(W / G),
- * but at most M / 4 and at least half a KV tile.
+ * The decode section. A request with at most decode_query_len new tokens has one q tile per head block, which costs cost_tile + n
+ * * cost_kv for n KV tiles. Laid end to end, request by request and head block by head block, these tiles form one decode section
+ * of W units; part p of G takes the units [p Q, (p + 1) Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost per tile
+ * is as in FlashMLA's scheduler metadata). A cut moves to the nearest border of a KV tile, or to the beginning or end of its q
+ * tile if that is at most the snap away, so no part works on a sliver. The snap is the larger of the class's and M / 32, M =
+ * ceil(W / G), but at most M / 4 and at least half a KV tile.
  *
  * When all tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike: to the next multiple of t if
  * t <= Q; to ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv, and max_splits is 0. It is raised by at most Q / 20
@@ -24,18 +24,18 @@
  * an item of its own. Splits are folded from the left: the part that has split 0 folds the splits it has next into one slot;
  * every other split has a slot of its own. So the bits depend on the request alone. This takes (K + 1) G slots.
  *
- * The queue. The q tiles of the other requests, queue_tile_q tokens each, form a list of entries: the costliest bucket first, and
- * within a bucket in the order of the batch. Item i of the queue is head block i mod H of entry i / H. CTAs take items until none
- * is left: the order decides which CTA works on an item, never how. A tile is one item, unless there are fewer tiles than parts
- * (and the class is not batch-invariant): then each tile is cut into pieces in proportion to its KV tiles, in the order of the
- * batch, again with neighbouring slots, at most 2 G, which follow those of the line.
+ * The prefill queue. The q tiles of the other requests, prefill_tile_q tokens each, form a list of entries: the costliest bucket
+ * first, and within a bucket in the order of the batch. Item i of the prefill queue is head block i mod H of entry i / H. CTAs
+ * take items until none is left: the order decides which CTA works on an item, never how. A tile is one item, unless there are
+ * fewer tiles than parts (and the class is not batch-invariant): then each tile is cut into pieces in proportion to its KV tiles,
+ * in the order of the batch, again with neighbouring slots, at most 2 G, which follow those of the decode section.
  *
  * Lanes. All of the above is about one lane, and is the same for every lane: lane l of L has the head blocks l, l + L, .. of the
- * layer, CTA c is part c / L of lane c mod L, and item i of the queue is item i / L of lane i mod L. Each lane has its own slots;
- * those of the lines come first.
+ * layer, CTA c is part c / L of lane c mod L, and item i of the prefill queue is item i / L of lane i mod L. Each lane has its
+ * own slots; those of the decode sections come first.
  *
- * In memory: header, parts [G], then the requests of the line [max_requests], then the entries [max_entries], each aligned to
- * 16 bytes. The space after the last request or entry is not written.
+ * In memory: header, parts [G], then the requests of the decode section [max_requests], then the entries [max_entries], each
+ * aligned to 16 bytes. The space after the last request or entry is not written.
  *
  * All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the device: the plans
  * of both planners are equal byte for byte. */
@@ -47,13 +47,13 @@
 #include "base/host_device.h"
 #include "planners/attention/plan_class.h"
 
-#define CGR__PLAN_BUCKETS 64 /* of costs in the queue */
+#define CGR__PLAN_BUCKETS 64 /* of costs in the prefill queue */
 
 typedef struct cgr__plan_header {
   int32_t num_parts, head_blocks;
-  int32_t num_line;      /* requests on the line */
-  int32_t num_entries;   /* of the queue */
-  int32_t num_items;     /* of the queue: num_entries * head_blocks */
+  int32_t num_decodes;   /* requests in the decode section */
+  int32_t num_entries;   /* of the prefill queue */
+  int32_t num_items;     /* of the prefill queue: num_entries * head_blocks */
   int32_t num_emptied;   /* requests with new tokens but no tile: no item owns their outputs */
   int64_t cost;          /* W */
   int64_t cost_per_part; /* Q; 1 when W is 0 */
@@ -61,20 +61,20 @@ typedef struct cgr__plan_header {
   int32_t reserved[4]; /* 0 */
 } cgr__plan_header;
 
-/* A place on the line: KV tile `kv` (counted from the first that the tile sees) of a head block of a request. */
+/* A place in the decode section: KV tile `kv` (counted from the first that the tile sees) of a head block of a request. */
 typedef struct cgr__plan_point {
-  int32_t line; /* index among the requests of the line; num_line: its end */
+  int32_t decode; /* index among the requests of the decode section; num_decodes: its end */
   int32_t head_block, kv;
 } cgr__plan_point;
 
 typedef struct cgr__plan_part {
   cgr__plan_point begin, end;                   /* end is exclusive */
-  int32_t request;                              /* of `begin` in the batch; -1 at the end of the line */
+  int32_t request;                              /* of `begin` in the batch; -1 at the end of the decode section */
   int32_t begin_slot, begin_first, begin_count; /* of the tile it begins inside of: its own slot, the tile's slots */
   int32_t end_first, end_count;                 /* of the tile that it begins but does not end */
 } cgr__plan_part;
 
-/* A q tile of the queue, or a piece of one. */
+/* A q tile of the prefill queue, or a piece of one. */
 typedef struct cgr__plan_entry {
   int32_t request, q_tile;
   int32_t kv_begin, kv_end; /* KV tiles of the sequence */
@@ -95,31 +95,32 @@ typedef struct cgr__plan_item {
 
 /* ---------------------------------------------------------------------------------------------------------------- layout */
 
-CGR__HOST_DEVICE int64_t cgr__plan_line_offset(const cgr__plan_class *c) {
+CGR__HOST_DEVICE int64_t cgr__plan_decodes_offset(const cgr__plan_class *c) {
   return (int64_t)sizeof(cgr__plan_header) + (int64_t)c->num_parts * (int64_t)sizeof(cgr__plan_part);
 }
 CGR__HOST_DEVICE int64_t cgr__plan_entries_offset(const cgr__plan_class *c) {
-  return cgr__plan_line_offset(c) + ((int64_t)c->max_requests + 3) / 4 * 16;
+  return cgr__plan_decodes_offset(c) + ((int64_t)c->max_requests + 3) / 4 * 16;
 }
 /* Bytes of a plan, a multiple of 16. */
 CGR__HOST_DEVICE int64_t cgr__plan_bytes(const cgr__plan_class *c) {
   return cgr__plan_entries_offset(c) + (int64_t)c->max_entries * (int64_t)sizeof(cgr__plan_entry);
 }
-/* Slots of the line; those of the queue follow. */
-CGR__HOST_DEVICE int32_t cgr__plan_line_slots(const cgr__plan_class *c) {
+/* Slots of the decode section; those of the prefill queue follow. */
+CGR__HOST_DEVICE int32_t cgr__plan_decode_slots(const cgr__plan_class *c) {
   return c->num_parts * (c->max_splits > 0 ? c->max_splits + 1 : 2);
 }
-CGR__HOST_DEVICE int32_t cgr__plan_queue_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
+CGR__HOST_DEVICE int32_t cgr__plan_prefill_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
 
-/* Slots of the lines of all lanes. */
-CGR__HOST_DEVICE int32_t cgr__plan_all_line_slots(const cgr__plan_class *c) { return c->lanes * cgr__plan_line_slots(c); }
+/* Slots of the decode sections of all lanes. */
+CGR__HOST_DEVICE int32_t cgr__plan_all_decode_slots(const cgr__plan_class *c) { return c->lanes * cgr__plan_decode_slots(c); }
 
 /* Where slot `slot` of a lane is among the slots of all lanes; -1 stays -1. */
 CGR__HOST_DEVICE int32_t cgr__plan_slot_in_lane(const cgr__plan_class *c, int32_t lane, int32_t slot) {
-  int32_t of_line = cgr__plan_line_slots(c);
+  int32_t of_decodes = cgr__plan_decode_slots(c);
   if (slot < 0)
     return slot;
-  return slot < of_line ? lane * of_line + slot : c->lanes * of_line + lane * cgr__plan_queue_slots(c) + slot - of_line;
+  return slot < of_decodes ? lane * of_decodes + slot
+                           : c->lanes * of_decodes + lane * cgr__plan_prefill_slots(c) + slot - of_decodes;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- tiles */
@@ -171,23 +172,24 @@ CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, in
   return range;
 }
 
-/* The one tile of a request on the line. */
-CGR__HOST_DEVICE cgr__plan_range cgr__plan_line_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
-  return cgr__plan_kv_range(c, c->line_tile_kv, query_len, seq_len, 0, query_len - 1);
+/* The one tile of a request in the decode section. */
+CGR__HOST_DEVICE cgr__plan_range cgr__plan_decode_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
+  return cgr__plan_kv_range(c, c->decode_tile_kv, query_len, seq_len, 0, query_len - 1);
 }
 
 CGR__HOST_DEVICE int32_t cgr__plan_num_q_tiles(const cgr__plan_class *c, int32_t query_len) {
-  return (int32_t)(((uint32_t)query_len + (uint32_t)c->queue_tile_q - 1) / (uint32_t)c->queue_tile_q);
+  return (int32_t)(((uint32_t)query_len + (uint32_t)c->prefill_tile_q - 1) / (uint32_t)c->prefill_tile_q);
 }
 
-/* Tile t of a request in the queue. */
-CGR__HOST_DEVICE cgr__plan_range cgr__plan_queue_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t t) {
-  int32_t first = t * c->queue_tile_q;
-  int32_t last = cgr__plan_min(query_len - first, c->queue_tile_q) + first - 1;
-  return cgr__plan_kv_range(c, c->queue_tile_kv, query_len, seq_len, first, last);
+/* Tile t of a request in the prefill queue. */
+CGR__HOST_DEVICE cgr__plan_range cgr__plan_prefill_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len,
+                                                         int32_t t) {
+  int32_t first = t * c->prefill_tile_q;
+  int32_t last = cgr__plan_min(query_len - first, c->prefill_tile_q) + first - 1;
+  return cgr__plan_kv_range(c, c->prefill_tile_kv, query_len, seq_len, first, last);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- the line's cuts */
+/* ------------------------------------------------------------------------------------------------- the decode section's cuts */
 
 /* Cost of one tile of n KV tiles. */
 CGR__HOST_DEVICE int64_t cgr__plan_tile_cost(const cgr__plan_class *c, int32_t n) {
@@ -206,7 +208,7 @@ CGR__HOST_DEVICE int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) 
   return cost > 0 ? cgr__plan_quotient(cost + c->num_parts - 1, c->num_parts) : 1;
 }
 
-/* Q. `equal`: the KV tiles that all tiles of the line have, 0 when they differ. */
+/* Q. `equal`: the KV tiles that all tiles of the decode section have, 0 when they differ. */
 CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t mean, int64_t snap, int32_t equal) {
   int64_t tile = cgr__plan_tile_cost(c, equal), most = tile <= mean ? 2 * (int64_t)c->snap : c->snap;
   most = mean / 20 < most ? mean / 20 : most;
@@ -240,22 +242,22 @@ CGR__HOST_DEVICE int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, i
   return border < n ? (int32_t)border : n;
 }
 
-/* A request of the line: where its tiles begin, the KV tiles of each, and which it is. One more entry marks the end. */
+/* A request of the decode section: where its tiles begin, the KV tiles of each, and which it is. One more entry marks the end. */
 typedef struct cgr__plan_stretch {
   int64_t begin;
   int32_t num_kv, request;
 } cgr__plan_stretch;
 
-/* Where the cut at unit x lies on a line of num_line stretches. */
+/* Where the cut at unit x lies in a decode section of num_decodes stretches. */
 CGR__HOST_DEVICE cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t x, const cgr__plan_stretch *stretches,
-                                                  int32_t num_line, int64_t snap) {
+                                                  int32_t num_decodes, int64_t snap) {
   cgr__plan_point point;
-  point.line = num_line;
+  point.decode = num_decodes;
   point.head_block = 0;
   point.kv = 0;
-  if (x >= stretches[num_line].begin)
+  if (x >= stretches[num_decodes].begin)
     return point;
-  int32_t low = 0, high = num_line; /* stretches[low].begin <= x < stretches[high].begin */
+  int32_t low = 0, high = num_decodes; /* stretches[low].begin <= x < stretches[high].begin */
   while (high - low > 1) {
     int32_t middle = (low + high) / 2;
     if (stretches[middle].begin <= x)
@@ -271,14 +273,14 @@ CGR__HOST_DEVICE cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int6
     kv = 0;
     head_block++;
   }
-  point.line = low + (head_block == c->head_blocks);
+  point.decode = low + (head_block == c->head_blocks);
   point.head_block = head_block == c->head_blocks ? 0 : head_block;
   point.kv = kv;
   return point;
 }
 
 CGR__HOST_DEVICE int cgr__plan_same_tile(const cgr__plan_point *a, const cgr__plan_point *b) {
-  return a->line == b->line && a->head_block == b->head_block;
+  return a->decode == b->decode && a->head_block == b->head_block;
 }
 
 /* Slots for the tile that a part begins inside of: one for each split of it that the part has. `n`: KV tiles of that tile. */
@@ -303,7 +305,7 @@ typedef struct cgr__plan_before {
 } cgr__plan_before;
 
 /* The part between cuts[0] and cuts[1], which has `num_slots`. `firsts`: the first slot of each tile that is cut, then the number
- * of all slots. `request`: of cuts[0], -1 at the end of the line. */
+ * of all slots. `request`: of cuts[0], -1 at the end of the decode section. */
 CGR__HOST_DEVICE cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, const cgr__plan_point *cuts,
                                                     cgr__plan_before before, int32_t num_slots, const int32_t *firsts,
                                                     int32_t request) {
@@ -328,7 +330,7 @@ CGR__HOST_DEVICE cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, co
   return part;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- the queue */
+/* ----------------------------------------------------------------------------------------------------- the prefill queue */
 
 /* The bucket of a tile of n KV tiles: 0 is the costliest. Four to each doubling. */
 CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
@@ -340,7 +342,7 @@ CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
   return bucket > 0 ? bucket : 0;
 }
 
-/* Whether `num_tiles` (q tiles of the queue, for one head block) are so few that they are cut. */
+/* Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that they are cut. */
 CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
   return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
 }
@@ -372,14 +374,14 @@ CGR__HOST_DEVICE cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q
 /* ----------------------------------------------------------------------------------------------------------------- items */
 
 /* The item of a head block of an entry. `query_len`: of its request. */
-CGR__HOST_DEVICE cgr__plan_item cgr__plan_queue_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
-                                                     int32_t query_len) {
-  int32_t first = cgr__plan_line_slots(c) + entry->first * c->head_blocks + head_block * entry->count;
+CGR__HOST_DEVICE cgr__plan_item cgr__plan_prefill_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
+                                                       int32_t query_len) {
+  int32_t first = cgr__plan_decode_slots(c) + entry->first * c->head_blocks + head_block * entry->count;
   cgr__plan_item item;
   item.request = entry->request;
   item.head_block = head_block;
-  item.query_begin = entry->q_tile * c->queue_tile_q;
-  item.num_queries = cgr__plan_min(query_len - item.query_begin, c->queue_tile_q);
+  item.query_begin = entry->q_tile * c->prefill_tile_q;
+  item.num_queries = cgr__plan_min(query_len - item.query_begin, c->prefill_tile_q);
   item.kv_begin = entry->kv_begin;
   item.kv_end = entry->kv_end;
   item.fold = -1;
@@ -389,15 +391,15 @@ CGR__HOST_DEVICE cgr__plan_item cgr__plan_queue_item(const cgr__plan_class *c, c
   return item;
 }
 
-/* A place on the line, and what is known of the request there. */
+/* A place in the decode section, and what is known of the request there. */
 typedef struct cgr__plan_walk {
   cgr__plan_point at;
   int32_t request, query_len, seq_len; /* seq_len: as the buffers have it */
 } cgr__plan_walk;
 
-/* The batch that was planned: query_start [num_requests + 1], seq_lens [num_requests]; `line` is the list in the plan. */
+/* The batch that was planned: query_start [num_requests + 1], seq_lens [num_requests]; `decodes` is the list in the plan. */
 typedef struct cgr__plan_batch {
-  const int32_t *query_start, *seq_lens, *line;
+  const int32_t *query_start, *seq_lens, *decodes;
 } cgr__plan_batch;
 
 /* Only loads, so that a GPU can go on until the values are needed. */
@@ -449,7 +451,7 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
                                          const cgr__plan_batch *batch, cgr__plan_item *item) {
   if (cgr__plan_walk_ended(walk, part))
     return 0;
-  cgr__plan_range kv = cgr__plan_line_range(c, walk->query_len, cgr__plan_seen_len(c, walk->query_len, walk->seq_len));
+  cgr__plan_range kv = cgr__plan_decode_range(c, walk->query_len, cgr__plan_seen_len(c, walk->query_len, walk->seq_len));
   int32_t n = kv.end - kv.begin, split = cgr__plan_split_size(c, n), at = walk->at.kv;
   int32_t end = cgr__plan_same_tile(&walk->at, &part->end) ? part->end.kv : n;
   int32_t upto = cgr__plan_min(at + split, end);
@@ -467,9 +469,9 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
   walk->at.kv = 0;
   if (++walk->at.head_block == c->head_blocks) {
     walk->at.head_block = 0;
-    walk->at.line++;
+    walk->at.decode++;
     if (!cgr__plan_walk_ended(walk, part))
-      cgr__plan_walk_read(walk, batch, batch->line[walk->at.line]);
+      cgr__plan_walk_read(walk, batch, batch->decodes[walk->at.decode]);
   }
   return 1;
 }

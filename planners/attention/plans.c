@@ -93,13 +93,13 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__plan_t
   cgr__plan_class c = { .num_parts = ctas / lanes,
                         .head_blocks = head_blocks / lanes,
                         .lanes = lanes,
-                        .line_query_len = larger(1, t->line_lines / heads),
-                        .line_tile_kv = t->tile_kv,
+                        .decode_query_len = larger(1, t->decode_lines / heads),
+                        .decode_tile_kv = t->tile_kv,
                         .cost_tile = t->cost_tile,
                         .cost_kv = larger(1, scaled),
                         .snap = t->snap,
-                        .queue_tile_q = tile_q(t, heads),
-                        .queue_tile_kv = t->tile_kv,
+                        .prefill_tile_q = tile_q(t, heads),
+                        .prefill_tile_kv = t->tile_kv,
                         .sees = sees_of(l),
                         .window_left = l->window_left,
                         .window_right = l->window_right,
@@ -127,7 +127,7 @@ static int32_t find_class(cgr__plans *plans, const cgr__plan_class *c) {
   return i;
 }
 
-/* The head of a queue goes on counting after its last tile, twice for each CTA, and must stay positive. */
+/* The head of a prefill queue goes on counting after its last tile, twice for each CTA, and must stay positive. */
 #define MOST_TILES (INT32_MAX - 4 * CGR__MAX_PARTS)
 
 static void add_layer(const cgr_device_info *device, const cgr__plan_traits *t, const cgr_layer *l, int32_t index,
@@ -148,14 +148,14 @@ static void add_layer(const cgr_device_info *device, const cgr__plan_traits *t, 
                       CGR__MAX_CLASSES);
     return;
   }
-  int32_t lines = c.line_query_len * cgr__plan_block_heads(t, l);
+  int32_t lines = c.decode_query_len * cgr__plan_block_heads(t, l);
   plans->class_of[index] = (uint8_t)i;
-  plans->line_lines[i] = larger(plans->line_lines[i], lines); /* layers of one class may have blocks of other sizes */
-  plans->queue_lines[i] = larger(plans->queue_lines[i], t->tile_lines);
+  plans->decode_lines[i] = larger(plans->decode_lines[i], lines); /* layers of one class may have blocks of other sizes */
+  plans->prefill_lines[i] = larger(plans->prefill_lines[i], t->tile_lines);
   plans->shared_bytes[i] = padded_shared_bytes(t, device, l);
-  int64_t line_slots = cgr__plan_all_line_slots(&c), queue_slots = (int64_t)c.lanes * cgr__plan_queue_slots(&c);
-  plans->num_slots = larger64(plans->num_slots, line_slots + queue_slots);
-  plans->partial_vectors = larger64(plans->partial_vectors, line_slots * lines + queue_slots * t->tile_lines);
+  int64_t decode_slots = cgr__plan_all_decode_slots(&c), prefill_slots = (int64_t)c.lanes * cgr__plan_prefill_slots(&c);
+  plans->num_slots = larger64(plans->num_slots, decode_slots + prefill_slots);
+  plans->partial_vectors = larger64(plans->partial_vectors, decode_slots * lines + prefill_slots * t->tile_lines);
   plans->partial_dim = larger64(plans->partial_dim, l->head_dim_v);
 }
 

@@ -20,7 +20,7 @@ extern "C" {
 /* What plans need to know of a kind of kernels. A line is a (token, head) pair of a q tile. */
 typedef struct cgr__plan_traits {
   int32_t tile_lines;               /* of a full q tile; also the most query heads of a head block */
-  int32_t line_lines;               /* of a q tile that the plan's line takes, unless one token's heads are more */
+  int32_t decode_lines;             /* of a q tile that the plan's decode section takes, unless one token's heads are more */
   int32_t tile_kv;                  /* tokens of a KV tile */
   int32_t cost_tile, cost_kv, snap; /* ns at head dim 128; of CUDA on an H200, rounded (profiles/calibrate). cost_kv scales
                                        with the width */
@@ -56,11 +56,11 @@ typedef struct cgr__plans {
   cgr__plan_class classes[CGR__MAX_CLASSES];
   int64_t offset[CGR__MAX_CLASSES]; /* of its plan, in words of the buffer */
   uint8_t class_of[CGR__MAX_LAYERS];
-  int32_t line_lines[CGR__MAX_CLASSES], queue_lines[CGR__MAX_CLASSES]; /* lines of a slot */
-  int32_t shared_bytes[CGR__MAX_CLASSES];                              /* of a CTA at least (cgr__attention_args) */
-  int64_t plan_words;                                                  /* i32 */
+  int32_t decode_lines[CGR__MAX_CLASSES], prefill_lines[CGR__MAX_CLASSES]; /* lines of a slot */
+  int32_t shared_bytes[CGR__MAX_CLASSES];                                  /* of a CTA at least (cgr__attention_args) */
+  int64_t plan_words;                                                      /* i32 */
   int64_t num_slots;                    /* of the class that has most: as many counters of arrivals */
-  int64_t num_counters;                 /* those, and after them the head of each layer's queue */
+  int64_t num_counters;                 /* those, and after them the head of each layer's prefill queue */
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs */
 } cgr__plans;
 

@@ -15,7 +15,7 @@
 typedef struct alone {
   const bench_attention *b;
   cgr__plans plans;
-  cgr__attention_args args; /* of node 0; a node has request rows and a queue of its own */
+  cgr__attention_args args; /* of node 0; a node has request rows and a prefill queue of its own */
   cgr__plan_header header;
   bench_attention_result result;
   int32_t num_sets, num_tokens;
@@ -104,8 +104,8 @@ static void make_class(alone *a) {
   }
   a->args.plan_class = *c;
   cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__plan_block_heads(&kind->plan, &layer));
-  a->args.line_lines = a->plans.line_lines[0];
-  a->args.queue_lines = a->plans.queue_lines[0];
+  a->args.decode_lines = a->plans.decode_lines[0];
+  a->args.prefill_lines = a->plans.prefill_lines[0];
   a->args.shared_bytes = a->plans.shared_bytes[0];
 }
 
@@ -276,7 +276,8 @@ static void close_alone(alone *a) {
 
 /* ------------------------------------------------------------------------------------------------------------------ runs */
 
-/* The arrival counters return to zero by themselves, a queue's head does not: each node has a queue of its own. */
+/* The arrival counters return to zero by themselves, a prefill queue's head does not: each node has a prefill queue of its own.
+ */
 static void enqueue(alone *a, int32_t node, int32_t queue) {
   const int32_t set = node % a->num_sets;
   cgr__attention_args args = a->args;
@@ -288,7 +289,7 @@ static void enqueue(alone *a, int32_t node, int32_t queue) {
     args.after_append = 1;
   }
   args.request_rows = a->rows + set * a->b->num_requests;
-  args.queue = a->queues + queue;
+  args.prefill_queue = a->queues + queue;
   check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_attention, &args, a->b->stream), "attention");
 }
 
@@ -364,7 +365,7 @@ static void check_counters(const alone *a) {
     bench_fail("guard %d in row %d, page %d of it: %lld", error->error, error->row, error->index, (long long)error->value);
   for (int32_t i = 0; i <= a->b->nodes; i++)
     if (queues[i] < items || queues[i] > most)
-      bench_fail("node %d took %d items of the queue, expected %d to %d", i, queues[i], items, most);
+      bench_fail("node %d took %d items of the prefill queue, expected %d to %d", i, queues[i], items, most);
   for (int64_t i = 0; i < a->plans.num_slots; i++)
     if (arrivals[i] != 0)
       bench_fail("the arrival counter of slot %lld was left at %d", (long long)i, arrivals[i]);

@@ -7,7 +7,7 @@
 #include "kernels/registry.h"
 #include "profiles/support/bench.h"
 
-/* Costs to plan with in place of the kind's: they decide where the line is cut, never what comes out. */
+/* Costs to plan with in place of the kind's: they decide where the decode section is cut, never what comes out. */
 typedef struct bench_plan_costs {
   int32_t cost_tile, cost_kv, snap;
 } bench_plan_costs;
@@ -44,13 +44,13 @@ typedef struct bench_attention_error {
 typedef struct bench_attention_result {
   double us;          /* of a node; the median over the replays */
   int32_t cuts;       /* parts that begin inside of a tile */
-  int32_t num_items;  /* of the queue */
-  int32_t num_pieces; /* items of the queue that are not a whole tile */
+  int32_t num_items;  /* of the prefill queue */
+  int32_t num_pieces; /* items of the prefill queue that are not a whole tile */
   bench_attention_error error;
 } bench_attention_result;
 
 /* Also compares some tokens of an earlier launch with the reference, and checks that the graph gave the same bits, took every
- * item of the queue and tripped no guard. Exits if anything is wrong: the time of a broken plan is worth nothing. */
+ * item of the prefill queue and tripped no guard. Exits if anything is wrong: the time of a broken plan is worth nothing. */
 bench_attention_result bench_attention_run(const bench_attention *b);
 
 /* The kernel kind of plain bf16 layers of this shape, and the CTAs of it that the device holds at once. */

@@ -65,14 +65,14 @@ TEST_P(KernelAttention, RunsEveryGroup) {
   }
 }
 
-// The class decides which requests are on the line and which are in the queue; a tile of the line has up to 16 lines, or one
-// token.
-TEST_P(KernelAttention, RunsLineAndQueue) {
+// The class decides which requests are in the decode section and which are in the prefill queue; a tile of the decode section has
+// up to 16 lines, or one token.
+TEST_P(KernelAttention, RunsDecodesAndPrefills) {
   for (int32_t group : { 1, 4, 8 }) {
-    for (int32_t line = 1; line * group <= 16; line *= 2) {
+    for (int32_t len = 1; len * group <= 16; len *= 2) {
       AttentionShape shape = Shape();
       shape.num_q_heads = 2 * group;
-      shape.line_query_len = line;
+      shape.decode_query_len = len;
       for (int32_t parts : Parts(1, 11, 90)) {
         shape.num_parts = parts;
         if (group == 1)
@@ -230,7 +230,7 @@ protected:
     shape.page_size = 16 << any(0, 2);
     shape.layouts = EveryCacheLayout()[size_t(any(0, 5))];
     shape.num_parts = any(1, 60);
-    shape.line_query_len = any(0, 1) ? 0 : any(1, std::max(1, 16 / (shape.num_q_heads / shape.num_kv_heads)));
+    shape.decode_query_len = any(0, 1) ? 0 : any(1, std::max(1, 16 / (shape.num_q_heads / shape.num_kv_heads)));
     shape.batch_invariant = any(0, 3) == 0;
     shape.scale = any(0, 1) ? 0.0f : 0.01f * float(any(1, 20));
     shape.read_trash = any(-1, 3);

@@ -105,7 +105,7 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
 // What a launch is told about query lengths determines how many lines its items have at most.
 TEST(Plans, TellTheMostLinesOfAnItem) {
   struct Case {
-    int32_t max_query_len, line_query_len, block_heads, lines;
+    int32_t max_query_len, decode_query_len, block_heads, lines;
   };
   const Case cases[] = { { 0, 1, 4, 64 },    { 1, 1, 4, 4 },
                          { 1, 4, 4, 4 },     { 2, 4, 4, 8 },
@@ -117,7 +117,7 @@ TEST(Plans, TellTheMostLinesOfAnItem) {
   for (const Case &c : cases) {
     cgr__attention_args args = {};
     args.max_query_len = c.max_query_len;
-    args.plan_class.line_query_len = c.line_query_len;
+    args.plan_class.decode_query_len = c.decode_query_len;
     args.block_heads = c.block_heads;
     EXPECT_EQ(cgr__attention_most_lines(&args, 64), c.lines) << c.max_query_len << " tokens of " << c.block_heads << " heads";
   }
@@ -226,9 +226,10 @@ TEST(Plans, AreApartForLayersThatDifferInThem) {
       [](const cgr__plan_class &c) { return c.head_blocks * c.lanes; }, 8, 4 },
     { "blocks of query heads", [](cgr_layer *l) { l->num_q_heads = 8 * 65; },
       [](const cgr__plan_class &c) { return c.head_blocks * c.lanes; }, 8, 16 },
-    { "query heads", [](cgr_layer *l) { l->num_q_heads = 64; }, [](const cgr__plan_class &c) { return c.line_query_len; }, 4, 2 },
+    { "query heads", [](cgr_layer *l) { l->num_q_heads = 64; }, [](const cgr__plan_class &c) { return c.decode_query_len; }, 4,
+      2 },
     { "query heads of a tile", [](cgr_layer *l) { l->num_q_heads = 8 * 9; },
-      [](const cgr__plan_class &c) { return c.queue_tile_q; }, 16, 4 },
+      [](const cgr__plan_class &c) { return c.prefill_tile_q; }, 16, 4 },
     { "head dim", [](cgr_layer *l) { l->head_dim = l->head_dim_v = 64; }, [](const cgr__plan_class &c) { return c.cost_kv; },
       2000, 1000 },
     { "window to the left", [](cgr_layer *l) { l->window_left = 128; }, [](const cgr__plan_class &c) { return c.window_left; }, 0,
@@ -305,8 +306,8 @@ TEST(Plans, NameTheLayerWhosePlanIsTooLarge) {
   EXPECT_EQ(made.plans.class_of[2], 0);
 }
 
-// A queue's head goes on counting after its last tile: the number of tiles ends early enough that it never passes 2^31.
-TEST(Plans, LeaveRoomForTheQueueToCountOn) {
+// A prefill queue's head goes on counting after its last tile: the number of tiles ends early enough that it never passes 2^31.
+TEST(Plans, LeaveRoomForThePrefillQueueToCountOn) {
   cgr_device_info device = CudaInfo(90);
   const int64_t most = INT32_MAX - 4 * int64_t{ CGR__MAX_PARTS };
   for (int32_t more : { 0, 1 }) {
@@ -327,7 +328,7 @@ TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
     EXPECT_EQ(plans.classes[0].max_splits, kernel_kind->plan.max_splits);
     EXPECT_EQ(plans.num_slots,
               int64_t{ plans.classes[0].num_parts } * plans.classes[0].lanes * (kernel_kind->plan.max_splits + 1));
-    EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.line_lines[0]) << "the queue needs none";
+    EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.decode_lines[0]) << "the prefill queue needs none";
   }
 }
 
@@ -347,13 +348,13 @@ TEST(Plans, HaveTilesWhoseLinesFit) {
       ASSERT_EQ(cgr__plan_head_blocks(&kernel_kind->plan, &layer), blocks);
       const cgr__plan_class c = Make(device, { layer }).plans.classes[0];
       ASSERT_EQ(c.head_blocks * c.lanes, blocks);
-      ASSERT_GE(c.line_query_len, 1);
-      ASSERT_LE(c.line_query_len * heads, std::max(16, heads));
-      ASSERT_GT((c.line_query_len + 1) * heads, 16);
-      ASSERT_GE(c.queue_tile_q, 1);
-      ASSERT_EQ(c.queue_tile_q & (c.queue_tile_q - 1), 0);
-      ASSERT_LE(c.queue_tile_q * heads, 64);
-      ASSERT_GT(2 * c.queue_tile_q * heads, 64);
+      ASSERT_GE(c.decode_query_len, 1);
+      ASSERT_LE(c.decode_query_len * heads, std::max(16, heads));
+      ASSERT_GT((c.decode_query_len + 1) * heads, 16);
+      ASSERT_GE(c.prefill_tile_q, 1);
+      ASSERT_EQ(c.prefill_tile_q & (c.prefill_tile_q - 1), 0);
+      ASSERT_LE(c.prefill_tile_q * heads, 64);
+      ASSERT_GT(2 * c.prefill_tile_q * heads, 64);
     }
   }
 }
@@ -371,10 +372,10 @@ std::vector<cgr_layer> RandomLayers(Random &random) {
   return layers;
 }
 
-// Tiles of a batch that fills the queue: each request has one token more than the line takes or, if that makes more tiles, than
-// some number of whole tiles takes. One request also gets the tokens that are left.
+// Tiles of a batch that fills the prefill queue: each request has one token more than the decode section takes or, if that makes
+// more tiles, than some number of whole tiles takes. One request also gets the tokens that are left.
 int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_tokens) {
-  int64_t step = c.queue_tile_q, least = c.line_query_len + 1, most = 0;
+  int64_t step = c.prefill_tile_q, least = c.decode_query_len + 1, most = 0;
   for (int64_t len : { least, (least - 1 + step - 1) / step * step + 1 }) {
     int64_t requests = std::min(max_requests, max_tokens / len);
     if (requests == 0)
@@ -389,17 +390,17 @@ int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_to
 void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, const cgr__plan_options &options) {
   const cgr__plan_class &c = plans.classes[plans.class_of[index]];
   int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts * c.lanes, splits = c.max_splits;
-  int64_t line_lines = plans.line_lines[plans.class_of[index]], queue_lines = plans.queue_lines[plans.class_of[index]];
-  int64_t line_slots = parts * (splits > 0 ? splits + 1 : 2), queue_slots = splits > 0 ? 0 : 2 * parts;
+  int64_t decode_lines = plans.decode_lines[plans.class_of[index]], prefill_lines = plans.prefill_lines[plans.class_of[index]];
+  int64_t decode_slots = parts * (splits > 0 ? splits + 1 : 2), prefill_slots = splits > 0 ? 0 : 2 * parts;
   EXPECT_EQ(c.head_blocks * c.lanes, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
   EXPECT_EQ(c.window_left, layer.window_left);
   EXPECT_EQ(c.max_requests, options.max_requests);
-  EXPECT_EQ(c.line_tile_kv, 64);
-  EXPECT_EQ(c.queue_tile_kv, 64);
-  EXPECT_GE(line_lines, c.line_query_len * heads) << "a slot of the line does not hold a tile";
-  EXPECT_GE(queue_lines, c.queue_tile_q * heads) << "a slot of the queue does not hold a tile";
-  EXPECT_GE(plans.num_slots, line_slots + queue_slots);
-  EXPECT_GE(plans.partial_vectors, line_slots * line_lines + queue_slots * queue_lines);
+  EXPECT_EQ(c.decode_tile_kv, 64);
+  EXPECT_EQ(c.prefill_tile_kv, 64);
+  EXPECT_GE(decode_lines, c.decode_query_len * heads) << "a slot of the decode section does not hold a tile";
+  EXPECT_GE(prefill_lines, c.prefill_tile_q * heads) << "a slot of the prefill queue does not hold a tile";
+  EXPECT_GE(plans.num_slots, decode_slots + prefill_slots);
+  EXPECT_GE(plans.partial_vectors, decode_slots * decode_lines + prefill_slots * prefill_lines);
   EXPECT_GE(plans.partial_dim, layer.head_dim);
   EXPECT_GE(c.max_entries, MostTiles(c, options.max_requests, options.max_tokens));
   if (splits == 0) { // a few tiles become fewer than 2 G pieces in all head blocks together
@@ -452,13 +453,14 @@ TEST(Plans, HoldTheLinesOfAllThatShareOne) {
         std::swap(layers[0], layers[1]);
       cgr__plans plans = Make(device, layers).plans;
       ASSERT_EQ(plans.num_classes, 1);
-      EXPECT_EQ(plans.line_lines[0], 14);
+      EXPECT_EQ(plans.decode_lines[0], 14);
     }
   }
 }
 
-// An H200 by hand: 264 CTAs, 33 for each of 8 heads. With 4 query heads to a KV head, a tile has 4 tokens (16 lines) on the line
-// and 16 (64 lines) in the queue; 256 requests, 8192 tokens in all, fill the queue with 512 whole and 256 partial tiles.
+// An H200 by hand: 264 CTAs, 33 for each of 8 heads. With 4 query heads to a KV head, a tile has 4 tokens (16 lines) in the
+// decode section and 16 (64 lines) in the prefill queue; 256 requests, 8192 tokens in all, fill the prefill queue with 512 whole
+// and 256 partial tiles.
 TEST(Plans, OfAnH200AsByHand) {
   cgr__plans plans = Make(CudaInfo(90), { Layer(32, 8, 128), Layer(32, 8, 128) }).plans;
   const cgr__plan_class &c = plans.classes[0];
@@ -466,11 +468,11 @@ TEST(Plans, OfAnH200AsByHand) {
   EXPECT_EQ(c.num_parts, 33);
   EXPECT_EQ(c.head_blocks, 1);
   EXPECT_EQ(c.lanes, 8);
-  EXPECT_EQ(c.line_query_len, 4);
-  EXPECT_EQ(c.queue_tile_q, 16);
+  EXPECT_EQ(c.decode_query_len, 4);
+  EXPECT_EQ(c.prefill_tile_q, 16);
   EXPECT_EQ(c.max_entries, 768);
-  EXPECT_EQ(plans.line_lines[0], 16);
-  EXPECT_EQ(plans.queue_lines[0], 64);
+  EXPECT_EQ(plans.decode_lines[0], 16);
+  EXPECT_EQ(plans.prefill_lines[0], 64);
   EXPECT_EQ(plans.plan_words, (64 + 33 * 48 + 256 * 4 + 768 * 32) / 4);
   EXPECT_EQ(plans.num_slots, 4 * 264);
   EXPECT_EQ(plans.num_counters, 4 * 264 + 2);

@@ -36,12 +36,12 @@ bool SameRunner(const cgr__cover_item &a, const cgr__cover_item &b) { return a.p
 
 void CheckBounds(const PlanCase &given, const Items &items) {
   const cgr__plan_class &c = given.c;
-  int32_t line = c.max_splits > 0 ? (c.max_splits + 1) * c.num_parts : 2 * c.num_parts;
-  int32_t queue = c.max_splits > 0 ? 0 : 2 * c.num_parts;
-  ASSERT_EQ(cgr__plan_line_slots(&c), line);
-  ASSERT_EQ(cgr__plan_queue_slots(&c), queue);
+  int32_t decodes = c.max_splits > 0 ? (c.max_splits + 1) * c.num_parts : 2 * c.num_parts;
+  int32_t prefills = c.max_splits > 0 ? 0 : 2 * c.num_parts;
+  ASSERT_EQ(cgr__plan_decode_slots(&c), decodes);
+  ASSERT_EQ(cgr__plan_prefill_slots(&c), prefills);
   for (const cgr__cover_item &found : items) {
-    int32_t low = found.part >= 0 ? 0 : line, high = found.part >= 0 ? line : line + queue;
+    int32_t low = found.part >= 0 ? 0 : decodes, high = found.part >= 0 ? decodes : decodes + prefills;
     for (int32_t slot : { found.item.slot, found.item.first, found.item.fold })
       ASSERT_TRUE(slot == -1 || (slot >= low && slot < high)) << "slot " << slot << " of " << low << " .. " << high - 1;
     ASSERT_TRUE(found.item.count == 0 || found.item.first + found.item.count <= high);
@@ -103,7 +103,7 @@ void CheckUnique(const std::map<Tile, Items> &tiles) {
 void CheckSplits(const PlanCase &given, const Tile &tile, const Items &items) {
   size_t request = static_cast<size_t>(std::get<0>(tile));
   int32_t begin = items.front().item.kv_begin, n = items.back().item.kv_end - begin;
-  int32_t split = given.IsOnLine(request) ? (n + given.c.max_splits - 1) / given.c.max_splits : n;
+  int32_t split = given.IsDecode(request) ? (n + given.c.max_splits - 1) / given.c.max_splits : n;
   ASSERT_EQ(static_cast<int32_t>(items.size()), (n + split - 1) / split);
   for (size_t k = 0; k < items.size(); k++)
     ASSERT_EQ(items[k].item.kv_begin, begin + static_cast<int32_t>(k) * split);
@@ -145,7 +145,7 @@ struct Partial {
 class Execution {
 public:
   Execution(const Items &items, Random *random) {
-    std::map<int32_t, Items> ctas; // the items of a part in order; those of the queue by themselves
+    std::map<int32_t, Items> ctas; // the items of a part in order; those of the prefill queue by themselves
     int32_t alone = -1;
     for (const cgr__cover_item &found : items)
       ctas[found.part >= 0 ? found.part : alone--].push_back(found);
@@ -254,19 +254,19 @@ TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
 }
 
 // Lanes share nothing: what one lane's plan says of slots and head blocks, taken for all lanes, covers every slot and every head
-// block once. Slots of one tile stay neighbours, and those of the lines come first.
+// block once. Slots of one tile stay neighbours, and those of the decode sections come first.
 TEST(PlanSlots, LanesHaveSlotsAndHeadBlocksOfTheirOwn) {
   ForRandomPlans(300, [](const PlanCase &given, Random &random) {
     cgr__plan_class c = given.c;
     c.lanes = random.Pick32(1, 8);
-    const int32_t of_line = cgr__plan_line_slots(&c), all = of_line + cgr__plan_queue_slots(&c);
+    const int32_t of_decodes = cgr__plan_decode_slots(&c), all = of_decodes + cgr__plan_prefill_slots(&c);
     std::set<int32_t> slots, head_blocks;
     for (int32_t lane = 0; lane < c.lanes; lane++) {
       for (int32_t slot = 0; slot < all; slot++) {
         const int32_t at = cgr__plan_slot_in_lane(&c, lane, slot);
         ASSERT_TRUE(at >= 0 && at < c.lanes * all && slots.insert(at).second) << "slot " << slot << " of lane " << lane;
-        ASSERT_EQ(at < cgr__plan_all_line_slots(&c), slot < of_line);
-        if (slot > 0 && slot != of_line) {
+        ASSERT_EQ(at < cgr__plan_all_decode_slots(&c), slot < of_decodes);
+        if (slot > 0 && slot != of_decodes) {
           ASSERT_EQ(at, cgr__plan_slot_in_lane(&c, lane, slot - 1) + 1);
         }
       }

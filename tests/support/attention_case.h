@@ -60,7 +60,7 @@ struct AttentionShape {
   int32_t num_q_heads = 4, num_kv_heads = 2, head_dim = 64, page_size = 16;
   CacheLayouts layouts;
   int32_t num_parts = 7;
-  int32_t line_query_len = 0; // 0: the kernel kind's
+  int32_t decode_query_len = 0; // 0: the kernel kind's
   bool batch_invariant = false;
   float scale = 0.0f;                      // 0: 1 / sqrt(head_dim)
   int64_t num_pages = 0;                   // 0: some more than needed
@@ -76,7 +76,7 @@ struct AttentionShape {
   std::string Text() const {
     return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) +
            "x" + std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
-           " line " + std::to_string(line_query_len) + (batch_invariant ? " invariant" : "") + TextOf(kind);
+           " decodes of " + std::to_string(decode_query_len) + (batch_invariant ? " invariant" : "") + TextOf(kind);
   }
 };
 
@@ -365,7 +365,7 @@ public:
     bench_.Run(*kernel_kind_->attention, &args);
     std::vector<int32_t> counters = counters_.Get();
     const int32_t taken = counters.back(), items = header().num_items * args.plan_class.lanes;
-    EXPECT_GE(taken, items) << "items of the queue were left";
+    EXPECT_GE(taken, items) << "items of the prefill queue were left";
     counters.back() = 0;
     counters_.Put(counters); // as the planner does before the next step
     for (int32_t counter : counters)
@@ -433,8 +433,8 @@ private:
     cgr__findings_init(&findings, nullptr, 0);
     cgr__kernel_kinds_plan(&info, &layer_, &kernel_kind_, 1, &options, &plans, &findings);
     EXPECT_EQ(findings.count, 0);
-    if (s.line_query_len != 0)
-      plans.classes[0].line_query_len = s.line_query_len;
+    if (s.decode_query_len != 0)
+      plans.classes[0].decode_query_len = s.decode_query_len;
     return plans;
   }
 
@@ -458,11 +458,11 @@ private:
     args.counts = counts_.data();
     args.plan = reinterpret_cast<int32_t *>(plan_.data());
     args.plan_counters = counters_.data();
-    args.queue = counters_.data() + plans_.num_slots;
+    args.prefill_queue = counters_.data() + plans_.num_slots;
     args.plan_class = Class();
     cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__plan_block_heads(&kernel_kind_->plan, &layer_));
-    args.line_lines = plans_.line_lines[0];
-    args.queue_lines = plans_.queue_lines[0];
+    args.decode_lines = plans_.decode_lines[0];
+    args.prefill_lines = plans_.prefill_lines[0];
     args.partial_out = partial_out_.data();
     args.partial_state = partial_state_.data();
     args.error = error_.data();

@@ -15,7 +15,7 @@ constexpr int kWarpLines = 16;                 /* rows of one mma: what a warp t
 constexpr int kFewLines = CGR__MMA_FEW_LINES;  /* in an item of at most this many lines the warps split the tokens */
 constexpr int kMmaLines = 8;                   /* lines of such an item that one mma takes, as its columns */
 constexpr int kQueryTiles = 3;                 /* in shared memory: the queries of the item at work and of the next two */
-constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: if a line reads this much, they are evicted first */
+constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: if a decode section reads this much, they are evicted first */
 constexpr int kGranule = 16;                   /* tokens sure to lie in one page; a warp copies one granule of each KV tile */
 
 /* Of an instance: kHeadDim elements of each token are in shared memory and in registers. */
@@ -41,7 +41,7 @@ static_assert(kTileKv == kGranule * kAttentionWarps, "or 16 tokens of a KV tile"
 
 /* One file per width and kind. Plain: causal attention over a whole cache with head_dim = head_dim_v = the width and pages of 2^n
  * tokens. General: head dims up to the width, and everything else. Each file has instances for both dtypes,
- * CGR_DTYPE_BF16 and CGR_DTYPE_FP16, and for three sizes of items: at most kMmaLines or kFewLines lines, without a queue, and
+ * CGR_DTYPE_BF16 and CGR_DTYPE_FP16, and for three sizes of items: at most kMmaLines or kFewLines lines, without prefills, and
  * kTileLines. */
 int attention_launch_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
 int attention_launch_d128(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);

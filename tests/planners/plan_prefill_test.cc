@@ -1,5 +1,5 @@
-// The order of the queue, and the pieces of its tiles: the costliest bucket first, in the order of the batch within a bucket; cut
-// only when there are too few for the CTAs, in proportion to their KV tiles.
+// The order of the prefill queue, and the pieces of its tiles: the costliest bucket first, in the order of the batch within a
+// bucket; cut only when there are too few for the CTAs, in proportion to their KV tiles.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ struct QTile {
 };
 
 // In the order of the batch.
-std::vector<QTile> QueueTiles(const PlanCase &given) {
+std::vector<QTile> PrefillTiles(const PlanCase &given) {
   std::vector<QTile> tiles;
   for (size_t i = 0; i < given.num_requests(); i++) {
-    if (!given.IsInQueue(i))
+    if (!given.IsPrefill(i))
       continue;
     std::vector<cgr__plan_range> of_request = TilesOf(given, i);
     for (size_t t = 0; t < of_request.size(); t++)
@@ -80,11 +80,11 @@ void CheckPieces(const PlanCase &given, const Planned &planned, const std::vecto
   ASSERT_LT(static_cast<int64_t>(e) * given.c.head_blocks, 2 * static_cast<int64_t>(given.c.num_parts));
 }
 
-TEST(PlanQueue, RandomBatches) {
+TEST(PlanPrefill, RandomBatches) {
   int whole = 0, cut = 0, in_pieces = 0;
   ForRandomPlans(50000, [&](const PlanCase &given, Random &) {
     Planned planned(given);
-    std::vector<QTile> tiles = QueueTiles(given);
+    std::vector<QTile> tiles = PrefillTiles(given);
     bool is_cut = given.c.max_splits == 0 &&
                   tiles.size() * static_cast<size_t>(given.c.head_blocks) < static_cast<size_t>(given.c.num_parts);
     if (is_cut)
@@ -103,9 +103,9 @@ TEST(PlanQueue, RandomBatches) {
 PlanCase OneTileEach(const std::vector<int32_t> &kv_tiles) {
   PlanCase given;
   given.c.num_parts = given.c.head_blocks = 1;
-  given.c.line_query_len = given.c.line_tile_kv = given.c.cost_kv = 1;
-  given.c.queue_tile_q = 2;
-  given.c.queue_tile_kv = 1;
+  given.c.decode_query_len = given.c.decode_tile_kv = given.c.cost_kv = 1;
+  given.c.prefill_tile_q = 2;
+  given.c.prefill_tile_kv = 1;
   for (int32_t n : kv_tiles) {
     given.query_lens.push_back(2);
     given.seq_lens.push_back(n);
@@ -115,7 +115,7 @@ PlanCase OneTileEach(const std::vector<int32_t> &kv_tiles) {
 }
 
 // At every border of two buckets, and above the last, up to the longest sequence.
-TEST(PlanQueue, BordersOfBuckets) {
+TEST(PlanPrefill, BordersOfBuckets) {
   std::vector<int32_t> lengths;
   for (int32_t border = 4; border < 4 * 30; border++)
     for (int64_t more = -1; more <= 1; more++)
@@ -140,7 +140,7 @@ TEST(PlanQueue, BordersOfBuckets) {
 }
 
 // With one q tile fewer than there are parts, tiles are cut; with as many, they are not.
-TEST(PlanQueue, CutOnlyWhenThereAreFewerTilesThanParts) {
+TEST(PlanPrefill, CutOnlyWhenThereAreFewerTilesThanParts) {
   for (int32_t head_blocks : { 1, 2, 5 }) {
     for (int32_t tiles : { 1, 2, 7 }) {
       for (int32_t more : { -1, 0, 1 }) {
@@ -160,7 +160,7 @@ TEST(PlanQueue, CutOnlyWhenThereAreFewerTilesThanParts) {
 }
 
 // The longest sequences in pieces: the products of lengths, parts and head blocks do not overflow.
-TEST(PlanQueue, LargestPieces) {
+TEST(PlanPrefill, LargestPieces) {
   for (int32_t head_blocks : { 1, 1024 }) {
     PlanCase given = OneTileEach({ 1 << 30, 2, 1 << 30 });
     given.c.num_parts = 4096;
