@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Attention in one launch of num_parts * lanes CTAs, over the keys that the plan class lets queries see. A head block is
+/* Attention in one launch of num_parts * stripes CTAs, over the keys that the plan class lets queries see. A head block is
  * `block_heads` query heads of one KV head; the last block of a KV head has the remaining ones. A CTA works on its part of the
  * decode section and then, if max_query_len allows for any, on items of the prefill queue (planners/attention/plan.h), which it
  * takes by adding 1 to *prefill_queue until none is left. CTAs that share a tile leave fp32 partials; the last one to arrive at
@@ -70,7 +70,7 @@ static inline void cgr__attention_set_heads(cgr__attention_args *a, int32_t num_
   a->num_kv_heads = num_kv_heads;
   a->group_heads = num_q_heads / num_kv_heads;
   a->block_heads = block_heads;
-  a->kv_blocks = a->plan_class.head_blocks * a->plan_class.lanes / num_kv_heads;
+  a->kv_blocks = a->plan_class.head_blocks * a->plan_class.stripes / num_kv_heads;
 }
 
 /* The query heads [head, head + heads) of a head block, and their KV head. */

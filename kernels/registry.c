@@ -232,7 +232,7 @@ static void check_planner(const cgr_device_info *device, const cgr__plan_options
   int32_t parts = 0, given = 0;
   for (int32_t i = 0; i < plans->num_classes; i++) {
     const cgr__plan_class *c = &plans->classes[i];
-    given = c->num_parts > parts ? c->num_parts * c->lanes : given;
+    given = c->num_parts > parts ? c->num_parts * c->stripes : given;
     parts = c->num_parts > parts ? c->num_parts : parts;
   }
   int64_t bytes = cgr__planner_shared_bytes(options->max_requests, parts);

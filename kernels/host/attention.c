@@ -376,28 +376,28 @@ static void run_item(const cgr__attention_args *args, const cgr__plan_item *item
     finish_shared(&work, item, state);
 }
 
-static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, int32_t lane, tile_state *state) {
+static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, int32_t stripe, tile_state *state) {
   const int32_t *decodes = args->plan + cgr__plan_decodes_offset(&args->plan_class) / (int64_t)sizeof(int32_t);
   const cgr__plan_batch batch = { args->query_start_loc, args->seq_lens, decodes };
   cgr__plan_walk walk = cgr__plan_walk_begin(part, &batch);
   cgr__plan_item item;
   while (cgr__plan_walk_next(&walk, &args->plan_class, part, p, &batch, &item)) {
-    cgr__plan_item_in_lane(&args->plan_class, lane, &item);
+    cgr__plan_item_in_stripe(&args->plan_class, stripe, &item);
     run_item(args, &item, state);
   }
 }
 
-/* `num_items`: of all lanes. */
+/* `num_items`: of all stripes. */
 static void run_prefills(const cgr__attention_args *args, int32_t num_items, tile_state *state) {
   const cgr__plan_class *c = &args->plan_class;
   const cgr__plan_entry *entries =
       (const cgr__plan_entry *)(const void *)((const char *)args->plan + cgr__plan_entries_offset(c));
   while (*args->prefill_queue < num_items) {
-    int32_t taken = (*args->prefill_queue)++, lane = taken % c->lanes, i = taken / c->lanes;
+    int32_t taken = (*args->prefill_queue)++, stripe = taken % c->stripes, i = taken / c->stripes;
     const cgr__plan_entry *entry = &entries[i / c->head_blocks];
     int32_t query_len = args->query_start_loc[entry->request + 1] - args->query_start_loc[entry->request];
     cgr__plan_item item = cgr__plan_prefill_item(c, entry, i % c->head_blocks, query_len);
-    cgr__plan_item_in_lane(c, lane, &item);
+    cgr__plan_item_in_stripe(c, stripe, &item);
     run_item(args, &item, state);
   }
 }
@@ -424,9 +424,9 @@ void cgr__host_attention(const void *pointer) {
   const cgr__plan_header *header = (const cgr__plan_header *)(const void *)args->plan;
   const cgr__plan_part *parts = (const cgr__plan_part *)(header + 1);
   tile_state state;
-  const int32_t num_lanes = args->plan_class.lanes;
-  for (int32_t cta = 0; cta < header->num_parts * num_lanes; cta++)
-    run_part(args, &parts[cta / num_lanes], cta / num_lanes, cta % num_lanes, &state);
-  run_prefills(args, header->num_items * num_lanes, &state);
+  const int32_t num_stripes = args->plan_class.stripes;
+  for (int32_t cta = 0; cta < header->num_parts * num_stripes; cta++)
+    run_part(args, &parts[cta / num_stripes], cta / num_stripes, cta % num_stripes, &state);
+  run_prefills(args, header->num_items * num_stripes, &state);
   clear_unowned(args, header->num_emptied);
 }

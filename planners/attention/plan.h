@@ -30,9 +30,9 @@
  * fewer tiles than parts (and the class is not batch-invariant): then each tile is cut into pieces in proportion to its KV tiles,
  * in the order of the batch, again with neighbouring slots, at most 2 G, which follow those of the decode section.
  *
- * Lanes. All of the above is about one lane, and is the same for every lane: lane l of L has the head blocks l, l + L, .. of the
- * layer, CTA c is part c / L of lane c mod L, and item i of the prefill queue is item i / L of lane i mod L. Each lane has its
- * own slots; those of the decode sections come first.
+ * Stripes. All of the above is about one stripe, and is the same for every stripe: stripe l of L has the head blocks l, l + L, ..
+ * of the layer, CTA c is part c / L of stripe c mod L, and item i of the prefill queue is item i / L of stripe i mod L. Each
+ * stripe has its own slots; those of the decode sections come first.
  *
  * In memory: header, parts [G], then the requests of the decode section [max_requests], then the entries [max_entries], each
  * aligned to 16 bytes. The space after the last request or entry is not written.
@@ -111,16 +111,16 @@ CGR__HOST_DEVICE int32_t cgr__plan_decode_slots(const cgr__plan_class *c) {
 }
 CGR__HOST_DEVICE int32_t cgr__plan_prefill_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
 
-/* Slots of the decode sections of all lanes. */
-CGR__HOST_DEVICE int32_t cgr__plan_all_decode_slots(const cgr__plan_class *c) { return c->lanes * cgr__plan_decode_slots(c); }
+/* Slots of the decode sections of all stripes. */
+CGR__HOST_DEVICE int32_t cgr__plan_all_decode_slots(const cgr__plan_class *c) { return c->stripes * cgr__plan_decode_slots(c); }
 
-/* Where slot `slot` of a lane is among the slots of all lanes; -1 stays -1. */
-CGR__HOST_DEVICE int32_t cgr__plan_slot_in_lane(const cgr__plan_class *c, int32_t lane, int32_t slot) {
+/* Where slot `slot` of a stripe is among the slots of all stripes; -1 stays -1. */
+CGR__HOST_DEVICE int32_t cgr__plan_slot_in_stripe(const cgr__plan_class *c, int32_t stripe, int32_t slot) {
   int32_t of_decodes = cgr__plan_decode_slots(c);
   if (slot < 0)
     return slot;
-  return slot < of_decodes ? lane * of_decodes + slot
-                           : c->lanes * of_decodes + lane * cgr__plan_prefill_slots(c) + slot - of_decodes;
+  return slot < of_decodes ? stripe * of_decodes + slot
+                           : c->stripes * of_decodes + stripe * cgr__plan_prefill_slots(c) + slot - of_decodes;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- tiles */
@@ -476,12 +476,12 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
   return 1;
 }
 
-/* Turns an item of the plan into the layer's item in `lane`. */
-CGR__HOST_DEVICE void cgr__plan_item_in_lane(const cgr__plan_class *c, int32_t lane, cgr__plan_item *item) {
-  item->head_block = item->head_block * c->lanes + lane;
-  item->fold = cgr__plan_slot_in_lane(c, lane, item->fold);
-  item->slot = cgr__plan_slot_in_lane(c, lane, item->slot);
-  item->first = cgr__plan_slot_in_lane(c, lane, item->first);
+/* Turns an item of the plan into the layer's item in `stripe`. */
+CGR__HOST_DEVICE void cgr__plan_item_in_stripe(const cgr__plan_class *c, int32_t stripe, cgr__plan_item *item) {
+  item->head_block = item->head_block * c->stripes + stripe;
+  item->fold = cgr__plan_slot_in_stripe(c, stripe, item->fold);
+  item->slot = cgr__plan_slot_in_stripe(c, stripe, item->slot);
+  item->first = cgr__plan_slot_in_stripe(c, stripe, item->first);
 }
 
 #endif

@@ -35,7 +35,7 @@ static int32_t or_default(int32_t value, int32_t other) { return value != 0 ? va
 
 static cgr__plan_class class_of(const cgr_plan_input *in) {
   return (cgr__plan_class){ .num_parts = in->num_parts,
-                            .lanes = 1,
+                            .stripes = 1,
                             .head_blocks = or_default(in->head_blocks, 1),
                             .decode_query_len = or_default(in->decode_query_len, 1),
                             .decode_tile_kv = or_default(in->decode_tile_kv, 64),

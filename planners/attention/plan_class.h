@@ -15,12 +15,12 @@ enum cgr__sees {
 };
 
 typedef struct cgr__plan_class {
-  int32_t num_parts;   /* G, per lane: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS */
-  int32_t head_blocks; /* H, per lane: KV heads, times the blocks into which the query heads of one are cut */
+  int32_t num_parts;   /* G, per stripe: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS */
+  int32_t head_blocks; /* H, per stripe: KV heads, times the blocks into which the query heads of one are cut */
 
-  /* L, 1 or more: the head blocks of the layer, H L, are dealt out to lanes of equally many CTAs each. A plan describes one lane,
-   * and all lanes follow it: L neighbouring CTAs read the same tokens for neighbouring heads at about the same time. */
-  int32_t lanes;
+  /* L, 1 or more: the head blocks of the layer, H L, are dealt out to stripes of equally many CTAs each. A plan describes one
+   * stripe, and all stripes follow it: L neighbouring CTAs read the same tokens for neighbouring heads at about the same time. */
+  int32_t stripes;
 
   /* The decode section: requests with few new tokens, each one q tile per head block, cut into G parts. */
   int32_t decode_query_len; /* most new tokens of such a request; those with more are in the prefill queue */

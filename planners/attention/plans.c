@@ -73,13 +73,13 @@ static int32_t sees_of(const cgr_layer *l) {
   return l->length_set != 0 ? CGR__SEES_OTHER : CGR__SEES_CACHE;
 }
 
-#define MAX_LANES 8 /* so many neighbouring heads of a token are read at about the same time */
+#define MAX_STRIPES 8 /* so many neighbouring heads of a token are read at about the same time */
 
-/* All lanes have as many head blocks, and at most one CTA in 64 stays idle. */
-static int32_t num_lanes(int32_t head_blocks, int32_t ctas) {
-  for (int32_t lanes = smaller(MAX_LANES, head_blocks); lanes > 1; lanes--)
-    if (head_blocks % lanes == 0 && lanes <= ctas && ctas % lanes <= ctas / 64)
-      return lanes;
+/* All stripes have as many head blocks, and at most one CTA in 64 stays idle. */
+static int32_t num_stripes(int32_t head_blocks, int32_t ctas) {
+  for (int32_t stripes = smaller(MAX_STRIPES, head_blocks); stripes > 1; stripes--)
+    if (head_blocks % stripes == 0 && stripes <= ctas && ctas % stripes <= ctas / 64)
+      return stripes;
   return 1;
 }
 
@@ -89,10 +89,11 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__plan_t
   int32_t width = device->kind == CGR_DEVICE_KIND_HOST ? l->head_dim : t->width[width_of(t, l)].head_dim;
   int32_t scaled = (int32_t)((int64_t)t->cost_kv * width / 128);
   int32_t head_blocks = cgr__plan_head_blocks(t, l);
-  int32_t ctas = o->num_parts != 0 ? o->num_parts : cgr__plan_device_parts(t, device, l), lanes = num_lanes(head_blocks, ctas);
-  cgr__plan_class c = { .num_parts = ctas / lanes,
-                        .head_blocks = head_blocks / lanes,
-                        .lanes = lanes,
+  int32_t ctas = o->num_parts != 0 ? o->num_parts : cgr__plan_device_parts(t, device, l),
+          stripes = num_stripes(head_blocks, ctas);
+  cgr__plan_class c = { .num_parts = ctas / stripes,
+                        .head_blocks = head_blocks / stripes,
+                        .stripes = stripes,
                         .decode_query_len = larger(1, t->decode_lines / heads),
                         .decode_tile_kv = t->tile_kv,
                         .cost_tile = t->cost_tile,
@@ -134,7 +135,7 @@ static void add_layer(const cgr_device_info *device, const cgr__plan_traits *t, 
                       const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
   cgr__plan_class c = class_of(device, t, l, options);
   char name[48];
-  int64_t most_tiles = (int64_t)c.max_entries * c.head_blocks * c.lanes;
+  int64_t most_tiles = (int64_t)c.max_entries * c.head_blocks * c.stripes;
   if (most_tiles > MOST_TILES) {
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_kv_heads", name, sizeof name),
                       "is %d, which with max_tokens %d makes %lld tiles, expected at most %d", l->num_kv_heads,
@@ -153,7 +154,7 @@ static void add_layer(const cgr_device_info *device, const cgr__plan_traits *t, 
   plans->decode_lines[i] = larger(plans->decode_lines[i], lines); /* layers of one class may have blocks of other sizes */
   plans->prefill_lines[i] = larger(plans->prefill_lines[i], t->tile_lines);
   plans->shared_bytes[i] = padded_shared_bytes(t, device, l);
-  int64_t decode_slots = cgr__plan_all_decode_slots(&c), prefill_slots = (int64_t)c.lanes * cgr__plan_prefill_slots(&c);
+  int64_t decode_slots = cgr__plan_all_decode_slots(&c), prefill_slots = (int64_t)c.stripes * cgr__plan_prefill_slots(&c);
   plans->num_slots = larger64(plans->num_slots, decode_slots + prefill_slots);
   plans->partial_vectors = larger64(plans->partial_vectors, decode_slots * lines + prefill_slots * t->tile_lines);
   plans->partial_dim = larger64(plans->partial_dim, l->head_dim_v);

@@ -117,11 +117,11 @@ static void make_plan(alone *a) {
   a->header = *(const cgr__plan_header *)plan;
   const cgr__plan_part *parts = (const cgr__plan_part *)(const void *)((const cgr__plan_header *)plan + 1);
   const char *entries = (const char *)plan + cgr__plan_entries_offset(c);
-  a->result.num_items = a->header.num_items * c->lanes;
+  a->result.num_items = a->header.num_items * c->stripes;
   for (int32_t p = 0; p < c->num_parts; p++)
-    a->result.cuts += parts[p].begin.kv > 0 ? c->lanes : 0;
+    a->result.cuts += parts[p].begin.kv > 0 ? c->stripes : 0;
   for (int32_t e = 0; e < a->header.num_entries; e++)
-    a->result.num_pieces += ((const cgr__plan_entry *)(const void *)entries)[e].count > 1 ? c->head_blocks * c->lanes : 0;
+    a->result.num_pieces += ((const cgr__plan_entry *)(const void *)entries)[e].count > 1 ? c->head_blocks * c->stripes : 0;
   a->args.plan = upload(a, plan, bytes);
   free(plan);
   free(scratch);
@@ -360,7 +360,7 @@ static void check_counters(const alone *a) {
   int32_t *queues = download(a, a->queues, ((size_t)a->b->nodes + 1) * sizeof *queues);
   int32_t *arrivals = download(a, a->args.plan_counters, (size_t)a->plans.num_slots * sizeof *arrivals);
   const cgr__plan_class *c = &a->plans.classes[0];
-  int32_t items = a->result.num_items, most = items > 0 ? items + c->num_parts * c->lanes : 0;
+  int32_t items = a->result.num_items, most = items > 0 ? items + c->num_parts * c->stripes : 0;
   if (error->error != 0)
     bench_fail("guard %d in row %d, page %d of it: %lld", error->error, error->row, error->index, (long long)error->value);
   for (int32_t i = 0; i <= a->b->nodes; i++)

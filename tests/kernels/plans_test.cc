@@ -97,8 +97,8 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     EXPECT_GT((c.ctas + 1) * (taken + 1024), c.shared_memory) << "a multiprocessor holds one more";
     EXPECT_LE(c.ctas * (taken + 2560), std::max(c.shared_memory, own + 2560)) << "it does not hold those of the plan";
     EXPECT_LE(plans.shared_bytes[0], CGR__MMA_MOST_PADDING) << "the launcher gives no more";
-    EXPECT_LE(plan.num_parts * plan.lanes, c.multiprocessors * c.ctas);
-    EXPECT_GE(plan.num_parts * plan.lanes * 64, c.multiprocessors * c.ctas * 63) << "too many stay idle";
+    EXPECT_LE(plan.num_parts * plan.stripes, c.multiprocessors * c.ctas);
+    EXPECT_GE(plan.num_parts * plan.stripes * 64, c.multiprocessors * c.ctas * 63) << "too many stay idle";
   }
 }
 
@@ -146,7 +146,7 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
       Made made = Make(device, { Layer(8, 8, 64), Layer(64, 8, 128) }, options);
       ASSERT_EQ(made.plans.num_classes, 2);
       for (int32_t i = 0; i < 2; i++)
-        EXPECT_EQ(made.plans.classes[i].num_parts * made.plans.classes[i].lanes, parts);
+        EXPECT_EQ(made.plans.classes[i].num_parts * made.plans.classes[i].stripes, parts);
       EXPECT_EQ(made.plans.num_slots, int64_t{ 4 } * parts);
     }
   }
@@ -158,9 +158,9 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
 TEST(Plans, NeedThePlannersSharedMemory) {
   for (int32_t num_parts : { 100, 4096 })
     for (int32_t max_requests : { 1, 4096 }) {
-      const int64_t in_lane =
+      const int64_t in_stripe =
           Make(HostInfo(), { PlainLayer() }, { num_parts, max_requests, 8192, false }).plans.classes[0].num_parts;
-      const int64_t bytes = 5120 + 16 * (int64_t(max_requests) + 2) + 24 * (in_lane + 2);
+      const int64_t bytes = 5120 + 16 * (int64_t(max_requests) + 2) + 24 * (in_stripe + 2);
       for (int32_t shared_memory : { 0, 102400, int32_t(bytes) - 1, int32_t(bytes), 233472 })
         for (cgr_device_info device : { CudaInfo(90), HostInfo() }) {
           SCOPED_TRACE(std::to_string(num_parts) + " parts, " + std::to_string(max_requests) + " requests, " +
@@ -223,9 +223,9 @@ TEST(Plans, AreApartForLayersThatDifferInThem) {
   };
   const std::vector<Difference> differences = {
     { "KV heads", [](cgr_layer *l) { l->num_kv_heads = 4, l->num_q_heads = 16; },
-      [](const cgr__plan_class &c) { return c.head_blocks * c.lanes; }, 8, 4 },
+      [](const cgr__plan_class &c) { return c.head_blocks * c.stripes; }, 8, 4 },
     { "blocks of query heads", [](cgr_layer *l) { l->num_q_heads = 8 * 65; },
-      [](const cgr__plan_class &c) { return c.head_blocks * c.lanes; }, 8, 16 },
+      [](const cgr__plan_class &c) { return c.head_blocks * c.stripes; }, 8, 16 },
     { "query heads", [](cgr_layer *l) { l->num_q_heads = 64; }, [](const cgr__plan_class &c) { return c.decode_query_len; }, 4,
       2 },
     { "query heads of a tile", [](cgr_layer *l) { l->num_q_heads = 8 * 9; },
@@ -327,7 +327,7 @@ TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
     cgr__plans plans = Make(device, { PlainLayer() }, options).plans;
     EXPECT_EQ(plans.classes[0].max_splits, kernel_kind->plan.max_splits);
     EXPECT_EQ(plans.num_slots,
-              int64_t{ plans.classes[0].num_parts } * plans.classes[0].lanes * (kernel_kind->plan.max_splits + 1));
+              int64_t{ plans.classes[0].num_parts } * plans.classes[0].stripes * (kernel_kind->plan.max_splits + 1));
     EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.decode_lines[0]) << "the prefill queue needs none";
   }
 }
@@ -347,7 +347,7 @@ TEST(Plans, HaveTilesWhoseLinesFit) {
       ASSERT_EQ(heads, std::min(group, 64));
       ASSERT_EQ(cgr__plan_head_blocks(&kernel_kind->plan, &layer), blocks);
       const cgr__plan_class c = Make(device, { layer }).plans.classes[0];
-      ASSERT_EQ(c.head_blocks * c.lanes, blocks);
+      ASSERT_EQ(c.head_blocks * c.stripes, blocks);
       ASSERT_GE(c.decode_query_len, 1);
       ASSERT_LE(c.decode_query_len * heads, std::max(16, heads));
       ASSERT_GT((c.decode_query_len + 1) * heads, 16);
@@ -389,10 +389,10 @@ int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_to
 // The room that attention of one layer takes: its slots, which hold its tiles line by line.
 void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, const cgr__plan_options &options) {
   const cgr__plan_class &c = plans.classes[plans.class_of[index]];
-  int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts * c.lanes, splits = c.max_splits;
+  int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts * c.stripes, splits = c.max_splits;
   int64_t decode_lines = plans.decode_lines[plans.class_of[index]], prefill_lines = plans.prefill_lines[plans.class_of[index]];
   int64_t decode_slots = parts * (splits > 0 ? splits + 1 : 2), prefill_slots = splits > 0 ? 0 : 2 * parts;
-  EXPECT_EQ(c.head_blocks * c.lanes, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
+  EXPECT_EQ(c.head_blocks * c.stripes, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
   EXPECT_EQ(c.window_left, layer.window_left);
   EXPECT_EQ(c.max_requests, options.max_requests);
   EXPECT_EQ(c.decode_tile_kv, 64);
@@ -467,7 +467,7 @@ TEST(Plans, OfAnH200AsByHand) {
   EXPECT_EQ(plans.num_classes, 1);
   EXPECT_EQ(c.num_parts, 33);
   EXPECT_EQ(c.head_blocks, 1);
-  EXPECT_EQ(c.lanes, 8);
+  EXPECT_EQ(c.stripes, 8);
   EXPECT_EQ(c.decode_query_len, 4);
   EXPECT_EQ(c.prefill_tile_q, 16);
   EXPECT_EQ(c.max_entries, 768);

@@ -253,21 +253,21 @@ TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
   EXPECT_GT(compared, 5000) << "tiles that are split";
 }
 
-// Lanes share nothing: what one lane's plan says of slots and head blocks, taken for all lanes, covers every slot and every head
-// block once. Slots of one tile stay neighbours, and those of the decode sections come first.
-TEST(PlanSlots, LanesHaveSlotsAndHeadBlocksOfTheirOwn) {
+// Stripes share nothing: what one stripe's plan says of slots and head blocks, taken for all stripes, covers every slot and every
+// head block once. Slots of one tile stay neighbours, and those of the decode sections come first.
+TEST(PlanSlots, StripesHaveSlotsAndHeadBlocksOfTheirOwn) {
   ForRandomPlans(300, [](const PlanCase &given, Random &random) {
     cgr__plan_class c = given.c;
-    c.lanes = random.Pick32(1, 8);
+    c.stripes = random.Pick32(1, 8);
     const int32_t of_decodes = cgr__plan_decode_slots(&c), all = of_decodes + cgr__plan_prefill_slots(&c);
     std::set<int32_t> slots, head_blocks;
-    for (int32_t lane = 0; lane < c.lanes; lane++) {
+    for (int32_t stripe = 0; stripe < c.stripes; stripe++) {
       for (int32_t slot = 0; slot < all; slot++) {
-        const int32_t at = cgr__plan_slot_in_lane(&c, lane, slot);
-        ASSERT_TRUE(at >= 0 && at < c.lanes * all && slots.insert(at).second) << "slot " << slot << " of lane " << lane;
+        const int32_t at = cgr__plan_slot_in_stripe(&c, stripe, slot);
+        ASSERT_TRUE(at >= 0 && at < c.stripes * all && slots.insert(at).second) << "slot " << slot << " of stripe " << stripe;
         ASSERT_EQ(at < cgr__plan_all_decode_slots(&c), slot < of_decodes);
         if (slot > 0 && slot != of_decodes) {
-          ASSERT_EQ(at, cgr__plan_slot_in_lane(&c, lane, slot - 1) + 1);
+          ASSERT_EQ(at, cgr__plan_slot_in_stripe(&c, stripe, slot - 1) + 1);
         }
       }
       for (int32_t h = 0; h < c.head_blocks; h++) {
@@ -275,10 +275,10 @@ TEST(PlanSlots, LanesHaveSlotsAndHeadBlocksOfTheirOwn) {
         item.head_block = h;
         item.fold = item.first = -1;
         item.slot = all - 1;
-        cgr__plan_item_in_lane(&c, lane, &item);
-        ASSERT_TRUE(item.head_block < c.head_blocks * c.lanes && head_blocks.insert(item.head_block).second);
-        ASSERT_EQ(item.head_block % c.lanes, lane);
-        ASSERT_EQ(item.slot, cgr__plan_slot_in_lane(&c, lane, all - 1));
+        cgr__plan_item_in_stripe(&c, stripe, &item);
+        ASSERT_TRUE(item.head_block < c.head_blocks * c.stripes && head_blocks.insert(item.head_block).second);
+        ASSERT_EQ(item.head_block % c.stripes, stripe);
+        ASSERT_EQ(item.slot, cgr__plan_slot_in_stripe(&c, stripe, all - 1));
         ASSERT_TRUE(item.fold == -1 && item.first == -1);
       }
     }

@@ -364,7 +364,7 @@ public:
     }
     bench_.Run(*kernel_kind_->attention, &args);
     std::vector<int32_t> counters = counters_.Get();
-    const int32_t taken = counters.back(), items = header().num_items * args.plan_class.lanes;
+    const int32_t taken = counters.back(), items = header().num_items * args.plan_class.stripes;
     EXPECT_GE(taken, items) << "items of the prefill queue were left";
     counters.back() = 0;
     counters_.Put(counters); // as the planner does before the next step

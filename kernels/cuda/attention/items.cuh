@@ -85,7 +85,7 @@ __device__ __forceinline__ void next_decode_item(const cgr__attention_args &a, c
   record.is_live = cgr__plan_walk_next(&walk, &c, &part, (int32_t)blockIdx.y, &batch, &item);
   if (!record.is_live)
     return;
-  cgr__plan_item_in_lane(&c, (int32_t)blockIdx.x, &item);
+  cgr__plan_item_in_stripe(&c, (int32_t)blockIdx.x, &item);
   describe<kGeneral>(a, item, query_len, length, record);
 }
 
@@ -112,7 +112,7 @@ __device__ __forceinline__ bool find_decode_item(const cgr__attention_args &a, I
   return is_live;
 }
 
-/* Thread 0: the next item of the prefill queue becomes item `number`. `num_items`: of all lanes. */
+/* Thread 0: the next item of the prefill queue becomes item `number`. `num_items`: of all stripes. */
 template <bool kGeneral>
 __device__ __forceinline__ void find_prefill_item(const cgr__attention_args &a, ItemShared &shared, int32_t number,
                                                   int32_t num_items, bool is_first) {
@@ -125,11 +125,11 @@ __device__ __forceinline__ void find_prefill_item(const cgr__attention_args &a, 
   shared.taken = atomicAdd(a.prefill_queue, 1);
   const cgr__plan_entry *entries =
       reinterpret_cast<const cgr__plan_entry *>(reinterpret_cast<const char *>(a.plan) + cgr__plan_entries_offset(&c));
-  const int32_t lane = i % c.lanes, in_lane = i / c.lanes;
-  const cgr__plan_entry entry = entries[in_lane / c.head_blocks];
+  const int32_t stripe = i % c.stripes, in_stripe = i / c.stripes;
+  const cgr__plan_entry entry = entries[in_stripe / c.head_blocks];
   int32_t query_len = a.query_start_loc[entry.request + 1] - a.query_start_loc[entry.request];
-  cgr__plan_item item = cgr__plan_prefill_item(&c, &entry, in_lane % c.head_blocks, query_len);
-  cgr__plan_item_in_lane(&c, lane, &item);
+  cgr__plan_item item = cgr__plan_prefill_item(&c, &entry, in_stripe % c.head_blocks, query_len);
+  cgr__plan_item_in_stripe(&c, stripe, &item);
   describe<kGeneral>(a, item, query_len, a.seq_lens[entry.request], record);
 }
 

@@ -1,5 +1,5 @@
 /* Attention (kernels/attention.h): one CTA of four warps works on one part of the decode section, then on items of the prefill
- * queue, if there can be any. Lanes are the grid's x, parts its y. */
+ * queue, if there can be any. Stripes are the grid's x, parts its y. */
 #ifndef CGR_KERNELS_CUDA_ATTENTION_KERNEL_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_KERNEL_CUH
 
@@ -60,7 +60,7 @@ __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRec
  * share count once for each of them. */
 template <int kHeadDim>
 __device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const cgr__plan_header &header) {
-  return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
+  return header.cost * a.plan_class.stripes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
 }
 
 /* Whether the loader's current tile has tokens of this step of its own request, which an append may still be writing. */
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__M
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
   const bool append_first = a.counts[CGR_COUNT_APPEND_FIRST] != 0;
   constexpr bool kHasPrefill = kMostLines > kFewLines;
-  int32_t num_items = kHasPrefill ? header->num_items * a.plan_class.lanes : 0, num_emptied = header->num_emptied;
+  int32_t num_items = kHasPrefill ? header->num_items * a.plan_class.stripes : 0, num_emptied = header->num_emptied;
   Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> loader;
   loader.queries = base + Shape::kStages * Shape::kStageBytes;
   loader.page_shift = __ffs(a.group.page_size) - 1;

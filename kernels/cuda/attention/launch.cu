@@ -37,7 +37,7 @@ int launch_general(const cgr__attention_args *a, dim3 grid, cudaStream_t stream)
 
 extern "C" int cgr__cuda_attention(const void *args, cudaStream_t stream) {
   const cgr__attention_args *a = static_cast<const cgr__attention_args *>(args);
-  dim3 grid((unsigned)a->plan_class.lanes, (unsigned)a->plan_class.num_parts);
+  dim3 grid((unsigned)a->plan_class.stripes, (unsigned)a->plan_class.num_parts);
   if (a->q.dtype != CGR_DTYPE_BF16 && a->q.dtype != CGR_DTYPE_FP16)
     return (int)cudaErrorNotSupported;
   return cgr::is_plain(*a) ? cgr::launch_plain(a, grid, stream) : cgr::launch_general(a, grid, stream);
