@@ -19,7 +19,7 @@
  * 2. snap. One KV head, n KV tiles for each part: G whole tiles, next to a decode section that begins and ends with half a tile,
  * so that every cut falls into the middle of a tile. A part's extra work is then one cut: it begins one more q tile, leaves
  * partials and merges. A cut is worth avoiding for a stretch of KV tiles that takes less time than that: snap is the time of a
- * cut, the median over n. Also the time when each tile is cut into 2, 4 and 8 pieces, n KV tiles long.
+ * cut, the median over n. Also the time when each tile is cut into 2, 4 and 8 splits, n KV tiles long.
  * 3. For information: q tiles of 64 lines from the prefill queue, as in prefill. All requests read the same pages, which stay in
  * L2.
  * 4. For information: a CTA that has the device to itself. Compared with cost_kv it shows how much of that is waiting for others.
@@ -201,7 +201,7 @@ static int32_t measure_points(const bench *b, const int32_t *tiles, int32_t num_
       double us = measure(b, &l, tiles[i] * kv, &result);
       expect(result.cuts, 0, "parts that begin inside of a tile");
       expect(result.num_items, query_len > 1 ? tiles[i] * b->num_parts : 0, "items in the prefill queue");
-      expect(result.num_pieces, 0, "pieces of tiles in the prefill queue");
+      expect(result.num_splits, 0, "splits of tiles in the prefill queue");
       points[count++] = (point){ tiles[i], kv, us };
     }
   return count;
@@ -233,11 +233,11 @@ static fit print_line(const bench *b) {
   return all;
 }
 
-/* One KV head: a request is a tile. `ends` 0 and `pieces` 1: whole tiles. */
-static double measure_cut(const bench *b, int32_t kv, int32_t ends, int32_t pieces) {
+/* One KV head: a request is a tile. `ends` 0 and `splits` 1: whole tiles. */
+static double measure_cut(const bench *b, int32_t kv, int32_t ends, int32_t splits) {
   static const bench_plan_costs costs = { 0, 1000, 0 }; /* cuts fall where KV tiles say */
-  load l = { .num_kv_heads = 1, .query_len = 1, .kv = kv * pieces, .ends = ends, .costs = &costs };
-  l.count = ends > 0 ? b->num_parts - 1 : b->num_parts / pieces;
+  load l = { .num_kv_heads = 1, .query_len = 1, .kv = kv * splits, .ends = ends, .costs = &costs };
+  l.count = ends > 0 ? b->num_parts - 1 : b->num_parts / splits;
   bench_attention_result result;
   double us = measure(b, &l, kv, &result);
   expect(result.cuts, ends > 0 ? b->num_parts - 1 : b->num_parts - l.count, "parts that begin inside of a tile");
@@ -247,15 +247,15 @@ static double measure_cut(const bench *b, int32_t kv, int32_t ends, int32_t piec
 static void print_cuts(const bench *b, const fit *f) {
   double cuts[16];
   int32_t count = 0;
-  printf("\n| KV tiles per part | whole us | cut in the middle us | a cut ns | in 2 pieces us | 4 | 8 |\n"
+  printf("\n| KV tiles per part | whole us | cut in the middle us | a cut ns | in 2 splits us | 4 | 8 |\n"
          "|---:|---:|---:|---:|---:|---:|---:|\n");
   for (int32_t kv = b->m->is_host ? 2 : 4; kv <= b->m->max_kv / 4; kv *= 2) {
     double whole = measure_cut(b, kv, 0, 1), cut = measure_cut(b, kv, kv / 2, 1);
     cuts[count++] = 1000.0 * (cut - whole);
     printf("| %d | %.2f | %.2f | %.0f |", kv, whole, cut, cuts[count - 1]);
-    for (int32_t pieces = 2; pieces <= 8; pieces *= 2)
-      if (b->num_parts % pieces == 0)
-        printf(" %.2f |", measure_cut(b, kv, 0, pieces));
+    for (int32_t splits = 2; splits <= 8; splits *= 2)
+      if (b->num_parts % splits == 0)
+        printf(" %.2f |", measure_cut(b, kv, 0, splits));
       else
         printf(" |");
     printf("\n");

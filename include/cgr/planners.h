@@ -23,7 +23,7 @@ enum { CGR_TOKEN_LAST = -1 };
  * Requests with at most decode_query_len new tokens are the decode section: one tile for each head block (the query heads of one KV head, or
  * some of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other requests
  * are the prefill queue: tiles of prefill_tile_q new tokens, taken one by one, the costliest first; if there are fewer than num_parts (and
- * max_splits is not set), they are cut into pieces and taken in the order of the batch. KV is counted in tiles of decode_tile_kv or
+ * max_splits is not set), they are cut into splits and taken in the order of the batch. KV is counted in tiles of decode_tile_kv or
  * prefill_tile_kv tokens. Costs are in any unit; those of all requests of the decode section, times head_blocks, are at most 2^62. However
  * the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head blocks counted. */
 typedef struct cgr_plan_input {
@@ -307,7 +307,7 @@ typedef struct cgr_flashmla_input {
 
 /* Parts, and bytes of the metadata: tile_scheduler_metadata i32 [num_parts][8] first, then num_splits i32 [num_requests + 1]
  * at byte 32 * num_parts. num_splits is a running sum from 0: request i has splits num_splits[i] .. num_splits[i + 1] - 1, and a
- * part's piece of its first request is the begin_split_idx-th of them. `num_parts` may be NULL. The arrays are not read.
+ * part's split of its first request is the begin_split_idx-th of them. `num_parts` may be NULL. The arrays are not read.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashmla_size(const cgr_flashmla_input *input, int32_t *num_parts, size_t *bytes);
 

@@ -27,7 +27,7 @@
  * The prefill queue. The q tiles of the other requests, prefill_tile_q tokens each, form a list of entries: the costliest bucket
  * first, and within a bucket in the order of the batch. Item i of the prefill queue is head block i mod H of entry i / H. CTAs
  * take items until none is left: the order decides which CTA works on an item, never how. A tile is one item, unless there are
- * fewer tiles than parts (and the class is not batch-invariant): then each tile is cut into pieces in proportion to its KV tiles,
+ * fewer tiles than parts (and the class is not batch-invariant): then each tile is cut into splits in proportion to its KV tiles,
  * in the order of the batch, again with neighbouring slots, at most 2 G, which follow those of the decode section.
  *
  * Stripes. All of the above is about one stripe, and is the same for every stripe: stripe l of L has the head blocks l, l + L, ..
@@ -74,12 +74,12 @@ typedef struct cgr__plan_part {
   int32_t end_first, end_count;                 /* of the tile that it begins but does not end */
 } cgr__plan_part;
 
-/* A q tile of the prefill queue, or a piece of one. */
+/* A q tile of the prefill queue, or a split of one. */
 typedef struct cgr__plan_entry {
   int32_t request, q_tile;
   int32_t kv_begin, kv_end; /* KV tiles of the sequence */
   int32_t first, count;     /* slots of its tile for head block 0, `count` for each head block; count 1: no slots, first -1 */
-  int32_t piece;            /* of the tile */
+  int32_t split;            /* of the tile */
   int32_t reserved;         /* 0 */
 } cgr__plan_entry;
 
@@ -218,8 +218,8 @@ CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64
     int64_t whole = cgr__plan_quotient(mean + tile - 1, tile) * tile;
     return whole - mean <= most ? whole : mean;
   }
-  int64_t pieces = cgr__plan_quotient(tile, mean), piece = cgr__plan_quotient(tile + pieces - 1, pieces);
-  return c->max_splits == 0 && snap >= c->cost_kv && piece - mean <= most ? piece : mean;
+  int64_t splits = cgr__plan_quotient(tile, mean), split = cgr__plan_quotient(tile + splits - 1, splits);
+  return c->max_splits == 0 && snap >= c->cost_kv && split - mean <= most ? split : mean;
 }
 
 /* KV tiles in a split of a tile that has n. */
@@ -347,26 +347,26 @@ CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tile
   return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
 }
 
-/* Pieces of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks together
- * have at most G + H * num_tiles < 2 G pieces. */
-CGR__HOST_DEVICE int32_t cgr__plan_num_pieces(const cgr__plan_class *c, int32_t n, int64_t sum) {
+/* Splits of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks together
+ * have at most G + H * num_tiles < 2 G splits. */
+CGR__HOST_DEVICE int32_t cgr__plan_num_splits(const cgr__plan_class *c, int32_t n, int64_t sum) {
   int64_t all = sum * c->head_blocks;
-  int64_t pieces = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
-  return pieces < n ? (int32_t)pieces : n;
+  int64_t splits = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
+  return splits < n ? (int32_t)splits : n;
 }
 
-/* Piece `piece` of `count`; `first` is the number of pieces before its tile. */
+/* Split `split` of `count`; `first` is the number of splits before its tile. */
 CGR__HOST_DEVICE cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q_tile, cgr__plan_range kv, int32_t first,
-                                                      int32_t count, int32_t piece) {
+                                                      int32_t count, int32_t split) {
   int64_t n = kv.end - kv.begin;
   cgr__plan_entry entry;
   entry.request = request;
   entry.q_tile = q_tile;
-  entry.kv_begin = kv.begin + (int32_t)cgr__plan_quotient(n * piece, count);
-  entry.kv_end = kv.begin + (int32_t)cgr__plan_quotient(n * (piece + 1), count);
+  entry.kv_begin = kv.begin + (int32_t)cgr__plan_quotient(n * split, count);
+  entry.kv_end = kv.begin + (int32_t)cgr__plan_quotient(n * (split + 1), count);
   entry.first = count > 1 ? first : -1;
   entry.count = count;
-  entry.piece = piece;
+  entry.split = split;
   entry.reserved = 0;
   return entry;
 }
@@ -385,7 +385,7 @@ CGR__HOST_DEVICE cgr__plan_item cgr__plan_prefill_item(const cgr__plan_class *c,
   item.kv_begin = entry->kv_begin;
   item.kv_end = entry->kv_end;
   item.fold = -1;
-  item.slot = entry->count > 1 ? first + entry->piece : -1;
+  item.slot = entry->count > 1 ? first + entry->split : -1;
   item.first = entry->count > 1 ? first : -1;
   item.count = entry->count > 1 ? entry->count : 0;
   return item;

@@ -25,8 +25,8 @@ int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, in
   int64_t long_requests = max_tokens / ((int64_t)c->decode_query_len + 1);
   int64_t short_tiles = long_requests < max_requests ? long_requests : max_requests;
   int64_t tiles = max_tokens / c->prefill_tile_q + short_tiles;
-  int64_t pieces = 2 * (int64_t)c->num_parts;
-  return tiles > pieces ? tiles : pieces;
+  int64_t splits = 2 * (int64_t)c->num_parts;
+  return tiles > splits ? tiles : splits;
 }
 
 /* ---------------------------------------------------------------------------------------------------- the decode section */
@@ -122,10 +122,10 @@ static void add_kv(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_
   q->sum += kv.end - kv.begin;
 }
 
-static void put_pieces(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
-  int32_t first = q->count, count = cgr__plan_num_pieces(q->c, kv.end - kv.begin, q->sum);
-  for (int32_t piece = 0; piece < count; piece++)
-    q->entries[q->count++] = cgr__plan_make_entry(request, q_tile, kv, first, count, piece);
+static void put_splits(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+  int32_t first = q->count, count = cgr__plan_num_splits(q->c, kv.end - kv.begin, q->sum);
+  for (int32_t split = 0; split < count; split++)
+    q->entries[q->count++] = cgr__plan_make_entry(request, q_tile, kv, first, count, split);
 }
 
 static void count_bucket(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
@@ -143,7 +143,7 @@ static void fill_prefills(prefill_queue *q, int64_t q_tiles) {
     return;
   if (cgr__plan_is_cut(q->c, q_tiles)) {
     each_tile(q, add_kv);
-    each_tile(q, put_pieces);
+    each_tile(q, put_splits);
     return;
   }
   each_tile(q, count_bucket);

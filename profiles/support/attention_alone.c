@@ -121,7 +121,7 @@ static void make_plan(alone *a) {
   for (int32_t p = 0; p < c->num_parts; p++)
     a->result.cuts += parts[p].begin.kv > 0 ? c->stripes : 0;
   for (int32_t e = 0; e < a->header.num_entries; e++)
-    a->result.num_pieces += ((const cgr__plan_entry *)(const void *)entries)[e].count > 1 ? c->head_blocks * c->stripes : 0;
+    a->result.num_splits += ((const cgr__plan_entry *)(const void *)entries)[e].count > 1 ? c->head_blocks * c->stripes : 0;
   a->args.plan = upload(a, plan, bytes);
   free(plan);
   free(scratch);

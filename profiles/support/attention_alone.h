@@ -45,7 +45,7 @@ typedef struct bench_attention_result {
   double us;          /* of a node; the median over the replays */
   int32_t cuts;       /* parts that begin inside of a tile */
   int32_t num_items;  /* of the prefill queue */
-  int32_t num_pieces; /* items of the prefill queue that are not a whole tile */
+  int32_t num_splits; /* items of the prefill queue that are not a whole tile */
   bench_attention_error error;
 } bench_attention_result;
 

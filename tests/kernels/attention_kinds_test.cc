@@ -18,7 +18,7 @@ protected:
     if (Has(shape) && !HasFatalFailure())
       Check(shape, batch, seed);
   }
-  // Whole tiles, tiles that many parts share, pieces of the prefill queue, and splits that a request sets for itself, whatever
+  // Whole tiles, tiles that many parts share, splits of the prefill queue, and splits that a request sets for itself, whatever
   // the parts.
   void CheckPartitions(AttentionShape shape, const AttentionBatch &batch, uint64_t seed) {
     for (int32_t parts : GetParam().IsEmulated() ? std::vector<int32_t>{ 7 } : std::vector<int32_t>{ 1, 7, 90 })
@@ -159,7 +159,7 @@ TEST_P(KernelAttentionKinds, Slopes) {
       }
 }
 
-// A sink counts once, however many parts, pieces or splits share a tile; lse includes it.
+// A sink counts once, however many parts, splits or splits share a tile; lse includes it.
 TEST_P(KernelAttentionKinds, Sinks) {
   for (float sink : { 0.0f, -INFINITY, 20.0f, -20.0f, 5.0f }) {
     AttentionShape shape = Small(Shape());

@@ -65,7 +65,7 @@ TEST_P(KernelAttentionPartials, OfDecodes) {
   EXPECT_GT(cases_, 0);
 }
 
-TEST_P(KernelAttentionPartials, OfPiecesOfThePrefillQueue) {
+TEST_P(KernelAttentionPartials, OfSplitsOfThePrefillQueue) {
   for (auto [dim, dim_v] : kHeadDims)
     for (int32_t count : Counts())
       CheckMerge(ShapeOf(dim, dim_v, 2, count), 31, { count * kTile }, // 62 lines

@@ -257,8 +257,8 @@ TEST_P(KernelPlanner, PlansASmallBatchInSplitsAsByHand) {
   ExpectWords(got, at + 52, { 1, 0, 0, 2, 0, 0, 4, -1, -1, 0, -1, 0 }, "part 3");
 }
 
-// Three tiles for two head blocks are fewer than ten parts: 1, 2 and 3 pieces of 10 / 12 KV tiles and more.
-TEST_P(KernelPlanner, CutsFewTilesIntoPiecesAsByHand) {
+// Three tiles for two head blocks are fewer than ten parts: 1, 2 and 3 splits of 10 / 12 KV tiles and more.
+TEST_P(KernelPlanner, CutsFewTilesIntoSplitsAsByHand) {
   Random random(3);
   Words got;
   int64_t at = Check(HandStep(10, 0), random, &got)[0], entries = at + 16 + 10 * 12 + 8;
@@ -364,7 +364,7 @@ TEST_P(KernelPlanner, SortsLongPrefillQueues) {
     for (Words &seq_lens : step.batch.seq_lens)
       seq_lens = { tiles * 16 + 5000 };
     step.array_requests = step.padded_requests = 1;
-    for (int32_t parts : { tiles - 1, tiles, tiles + 1 }) // whole tiles, whole tiles, pieces
+    for (int32_t parts : { tiles - 1, tiles, tiles + 1 }) // whole tiles, whole tiles, splits
       step.classes.push_back(PlainClass(parts, 1, 1, tiles * 16));
     Check(step, random);
   }

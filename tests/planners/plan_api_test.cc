@@ -199,7 +199,7 @@ TEST(PlanApi, SizeIsOfRequestsAndTokens) {
   given.input.num_requests = 0;
   given.input.query_lens = nullptr;
   CGR_ASSERT_OK(cgr_plan_size(&given.input, &one));
-  // No prefill queue can have more entries than the 2 G pieces that it is cut into.
+  // No prefill queue can have more entries than the 2 G splits that it is cut into.
   EXPECT_EQ(one, sizeof(cgr__plan_header) + 7 * sizeof(cgr__plan_part) + 2 * 7 * sizeof(cgr__plan_entry));
 }
 

@@ -85,8 +85,8 @@ void CheckHeader(const PlanCase &given, const Planned &planned) {
       per_part += tiles[0] - per_part % tiles[0];
     per_part = per_part <= mean + std::min<int64_t>(2 * c.snap, most) ? per_part : mean;
   } else if (equal && snap >= c.cost_kv && c.max_splits == 0) {
-    int64_t pieces = tiles[0] / mean;
-    per_part = tiles[0] / pieces + (tiles[0] % pieces != 0);
+    int64_t splits = tiles[0] / mean;
+    per_part = tiles[0] / splits + (tiles[0] % splits != 0);
     per_part = per_part <= mean + std::min<int64_t>(c.snap, most) ? per_part : mean;
   }
   ASSERT_EQ(header.num_parts, c.num_parts);

@@ -218,7 +218,7 @@ TEST(PlanSlots, EveryTileIsMergedInOrderHoweverTheCtasRun) {
   });
 }
 
-// What is combined for a request, in which pieces and in which order, depends neither on who else is in the batch nor on the
+// What is combined for a request, in which splits and in which order, depends neither on who else is in the batch nor on the
 // number of parts.
 TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
   int compared = 0;

@@ -107,12 +107,12 @@ private:
   }
   int64_t TileCost(size_t decode) const { return c_.cost_tile + num_kv_[decode] * c_.cost_kv; }
   void Align(int64_t tile) {
-    int64_t tiles = per_part_ / tile, pieces = tile / per_part_, raised = 0;
+    int64_t tiles = per_part_ / tile, splits = tile / per_part_, raised = 0;
     const int64_t more = std::min<int64_t>(per_part_ / 20, tile <= per_part_ ? 2 * c_.snap : c_.snap);
     if (tile <= per_part_) {
       raised = per_part_ % tile == 0 ? per_part_ : (tiles + 1) * tile;
     } else if (snap_ >= c_.cost_kv && c_.max_splits == 0) {
-      raised = tile % pieces == 0 ? tile / pieces : tile / pieces + 1;
+      raised = tile % splits == 0 ? tile / splits : tile / splits + 1;
     }
     if (raised > per_part_ && raised <= per_part_ + more)
       per_part_ = raised;

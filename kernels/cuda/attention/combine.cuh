@@ -106,8 +106,8 @@ struct AttentionShared {
   float2 state[kAttentionWarps][kFewLines]; /* max and sum of each warp, when the warps split the tokens */
 };
 
-/* Writes a piece of a line, complete in this CTA, to where the item says. If a slot is folded in, shared.before has its states,
- * for all threads. */
+/* Writes some elements of a line, complete in this CTA, to where the item says. If a slot is folded in, shared.before has its
+ * states, for all threads. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void write_elements(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                const AttentionShared &shared, int32_t line, int32_t d, Elements<4> &o, float max,

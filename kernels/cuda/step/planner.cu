@@ -35,12 +35,12 @@ union Record {
   cgr__plan_stretch stretch;
   Prefill prefill;
 };
-static_assert(sizeof(Record) == 16, "records are read in one piece");
+static_assert(sizeof(Record) == 16, "records are read at once");
 
 /* Dynamic shared memory: what depends on the numbers of requests (B_r, padded) and parts (G). */
 struct Lists {
   Record *records;          /* [B_r + 2] */
-  cgr__plan_point *cuts;    /* [G + 1]; then, of a prefill queue that is cut, int32_t: pieces before each tile */
+  cgr__plan_point *cuts;    /* [G + 1]; then, of a prefill queue that is cut, int32_t: splits before each tile */
   cgr__plan_before *before; /* [G + 1] */
   int32_t *firsts;          /* [G + 1] the first slot of each tile that is cut, then the number of slots */
   int32_t last;             /* index of the last record */
@@ -126,7 +126,7 @@ __device__ __forceinline__ int32_t prefills_of(const Sums &s) { return (int32_t)
 struct Totals {
   Sums sums;
   int32_t emptied, least, most; /* least, most: KV tiles of a tile of the decode section */
-  int32_t reserved;             /* 32 bytes: read in two pieces */
+  int32_t reserved;             /* 32 bytes: read in two loads */
 };
 
 /* Neighbouring requests of a thread. */
@@ -365,13 +365,13 @@ __device__ __forceinline__ void write_entry(cgr__plan_entry *to, const cgr__plan
   reinterpret_cast<int4 *>(to)[1] = from[1];
 }
 
-/* Fewer tiles than parts: each is cut into pieces. Returns the number of entries. */
-__device__ __forceinline__ int32_t write_pieces(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
+/* Fewer tiles than parts: each is cut into splits. Returns the number of entries. */
+__device__ __forceinline__ int32_t write_splits(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
                                                 cgr__plan_entry *entries) {
   __shared__ int64_t of_sum[kWarps];
-  __shared__ int32_t of_pieces[2][kWarps];
+  __shared__ int32_t of_splits[2][kWarps];
   int lane = threadIdx.x & 31;
-  int32_t *pieces_before = reinterpret_cast<int32_t *>(l.cuts); /* [num_tiles + 1]: fewer than G + 1 */
+  int32_t *splits_before = reinterpret_cast<int32_t *>(l.cuts); /* [num_tiles + 1]: fewer than G + 1 */
   int64_t own = 0;
   for (int32_t e = (int32_t)threadIdx.x; e < num_tiles; e += kThreads) {
     PrefillTile tile = find_tile(c, l, num_prefills, e);
@@ -387,26 +387,26 @@ __device__ __forceinline__ int32_t write_pieces(const cgr__plan_class &c, const 
     int32_t e = base + (int32_t)threadIdx.x, count = 0;
     if (e < num_tiles) {
       PrefillTile tile = find_tile(c, l, num_prefills, e);
-      count = cgr__plan_num_pieces(&c, tile.kv.end - tile.kv.begin, sum);
+      count = cgr__plan_num_splits(&c, tile.kv.end - tile.kv.begin, sum);
     }
-    int32_t first = sum_before(count, of_pieces[turn], total);
+    int32_t first = sum_before(count, of_splits[turn], total);
     if (e < num_tiles)
-      pieces_before[e] = first;
+      splits_before[e] = first;
   }
   if (threadIdx.x == 0)
-    pieces_before[num_tiles] = total;
+    splits_before[num_tiles] = total;
   __syncthreads();
   for (int32_t i = (int32_t)threadIdx.x; i < total; i += kThreads) {
-    int32_t low = 0, high = num_tiles; /* pieces_before[low] <= i < pieces_before[high] */
+    int32_t low = 0, high = num_tiles; /* splits_before[low] <= i < splits_before[high] */
     while (high - low > 1) {
       int32_t middle = (low + high) / 2;
-      if (pieces_before[middle] <= i)
+      if (splits_before[middle] <= i)
         low = middle;
       else
         high = middle;
     }
     PrefillTile tile = find_tile(c, l, num_prefills, low);
-    int32_t first = pieces_before[low], count = pieces_before[low + 1] - first;
+    int32_t first = splits_before[low], count = splits_before[low + 1] - first;
     write_entry(&entries[i], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, first, count, i - first));
   }
   return total;
@@ -486,7 +486,7 @@ __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_const
   h.num_entries = num_tiles;
   if (num_tiles > 0 && cgr__plan_is_cut(&c, num_tiles)) {
     __syncthreads(); /* the cuts have been read */
-    h.num_entries = write_pieces(c, l, num_prefills, num_tiles, entries);
+    h.num_entries = write_splits(c, l, num_prefills, num_tiles, entries);
   } else if (num_tiles > 0) {
     write_tiles(c, l, num_prefills, num_tiles, entries);
   }

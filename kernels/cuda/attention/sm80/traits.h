@@ -23,7 +23,7 @@ template <int kHeadDim> struct AttentionShape {
   /* KV tiles in shared memory, in use or being copied. More of them do not make memory faster, and other requests to it wait
    * longer. */
   static constexpr int kStages = 2;
-  static constexpr int kChunks = kHeadDim / 8; /* 16-byte pieces of one token's K or V */
+  static constexpr int kChunks = kHeadDim / 8; /* 16-byte chunks of one token's K or V */
   static constexpr int kRowBytes = kHeadDim * 2;
   static constexpr int kTileBytes = kTileKv * kRowBytes; /* K or V */
   static constexpr int kStageBytes = 2 * kTileBytes;
