@@ -16,16 +16,16 @@ extern "C" {
  * `block_heads` query heads of one KV head; the last block of a KV head has the remaining ones. A CTA works on its part of the
  * decode section and then, if max_query_len allows for any, on items of the prefill queue (planners/attention/plan.h), which it
  * takes by adding 1 to *prefill_queue until none is left. CTAs that share a tile leave fp32 partials; the last one to arrive at
- * plan_counters[first] merges them in the order of their slots, writes the output and resets the counter to 0. A CTA also zeroes
- * the outputs (and sets lse to -inf) of its share of the tokens that no tile covers: the padding [counts[TOKENS], num_tokens) and
- * guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype (as a tensor core takes it),
- * outputs rounded to nearest even. V of tokens that a tile does not see is zeroed, not only masked; of pages outside of what it
- * sees neither the number nor the content is read. A token that any query of a tile sees is read for the whole tile, so an Inf or
- * NaN that the engine itself puts into V of a real token may reach earlier queries of the same request. A score is scale * q.k,
- * then softcap * tanh(score / softcap), then minus slope * distance (ALiBi: Press et al. 2022, with FlashAttention's bias, which
- * counts from the query in both directions) or slope * sqrt(distance); query and key have the positions of their sequence. A sink
- * is one more score, without a value. It joins when a line is normalised, once however many partials it had, and is
- * included in lse. A line that sees no key has out 0 and lse -inf, even with a sink. */
+ * plan_counters[first] merges them in the order of their partials, writes the output and resets the counter to 0. A CTA also
+ * zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile covers: the padding [counts[TOKENS],
+ * num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype (as a tensor core
+ * takes it), outputs rounded to nearest even. V of tokens that a tile does not see is zeroed, not only masked; of pages outside
+ * of what it sees neither the number nor the content is read. A token that any query of a tile sees is read for the whole tile,
+ * so an Inf or NaN that the engine itself puts into V of a real token may reach earlier queries of the same request. A score is
+ * scale * q.k, then softcap * tanh(score / softcap), then minus slope * distance (ALiBi: Press et al. 2022, with FlashAttention's
+ * bias, which counts from the query in both directions) or slope * sqrt(distance); query and key have the positions of their
+ * sequence. A sink is one more score, without a value. It joins when a line is normalised, once however many partials it had, and
+ * is included in lse. A line that sees no key has out 0 and lse -inf, even with a sink. */
 typedef struct cgr__attention_args {
   cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim, of out head_dim_v]; lse fp32 [num_tokens, num_q_heads], data NULL:
                            not wanted */
@@ -36,19 +36,20 @@ typedef struct cgr__attention_args {
   const int32_t *page_table;                                         /* [M+1][group.page_table_stride] */
   const int32_t *query_start_loc, *seq_lens, *request_rows, *counts; /* seq_lens: of the class's length set */
   const int32_t *plan;                                               /* of plan_class, aligned to 16 bytes */
-  int32_t *plan_counters;                                            /* [slots] */
+  int32_t *plan_counters;                                            /* [partials] */
   int32_t *prefill_queue;                                            /* items taken from this layer's prefill queue; 0 before */
-  float *partial_out;                                                /* [lines of all slots][head_dim_v], not normalised */
-  float *partial_state; /* [lines of all slots][2]: what was subtracted from scale*log2e*score, their max or up to 8 less; sum of
-                           exp2 */
+  float *partial_out;                                                /* [lines of all partials][head_dim_v], not normalised */
+  float *partial_state; /* [lines of all partials][2]: what was subtracted from scale*log2e*score, their max or up to 8 less; sum
+                           of exp2 */
   cgr__step_error *error; /* a page outside the pool, or the write-trash page: CGR_GUARD_PAGE, read as the read-trash page */
   cgr__plan_class plan_class;
   int32_t num_tokens; /* padded */
   int32_t num_q_heads, num_kv_heads, head_dim, head_dim_v;
   int32_t group_heads, kv_blocks, block_heads; /* query heads of a KV head, its head blocks, query heads of one of them */
-  int32_t decode_lines, prefill_lines; /* lines ((token, head) pairs) of a slot of the decode section and of the prefill queue */
-  float scale, softcap;                /* softcap 0: none */
-  int32_t alibi_sqrt;                  /* 1: slope * sqrt(distance) */
+  int32_t decode_lines,
+      prefill_lines;     /* lines ((token, head) pairs) of a partial of the decode section and of the prefill queue */
+  float scale, softcap;  /* softcap 0: none */
+  int32_t alibi_sqrt;    /* 1: slope * sqrt(distance) */
   int32_t max_query_len; /* most new tokens of a request: one with more is not attended, and its outputs are not zeroed; 0: any
                             number */
   int32_t shared_bytes; /* minimum dynamic shared memory of a CTA, so a multiprocessor holds no more CTAs than the plan counts on;
@@ -97,11 +98,12 @@ static inline int32_t cgr__attention_most_lines(const cgr__attention_args *a, in
   return lines < tile_lines ? (int32_t)lines : tile_lines;
 }
 
-/* Line of the partials at which a slot begins. */
-CGR__HOST_DEVICE int64_t cgr__attention_slot_line(const cgr__attention_args *a, int32_t slot) {
-  int32_t decode_slots = cgr__plan_all_decode_slots(&a->plan_class);
-  return slot < decode_slots ? (int64_t)slot * a->decode_lines
-                             : (int64_t)decode_slots * a->decode_lines + (int64_t)(slot - decode_slots) * a->prefill_lines;
+/* Line of the partials at which a partial begins. */
+CGR__HOST_DEVICE int64_t cgr__attention_partial_line(const cgr__attention_args *a, int32_t partial) {
+  int32_t decode_partials = cgr__plan_all_decode_partials(&a->plan_class);
+  return partial < decode_partials
+             ? (int64_t)partial * a->decode_lines
+             : (int64_t)decode_partials * a->decode_lines + (int64_t)(partial - decode_partials) * a->prefill_lines;
 }
 
 #ifdef __cplusplus

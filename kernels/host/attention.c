@@ -308,9 +308,9 @@ static void write_rows(const tile *work, tile_state *state) {
 
 /* -------------------------------------------------------------------------------------------------------------- partials */
 
-static void write_partial(const tile *work, const tile_state *state, int32_t slot) {
+static void write_partial(const tile *work, const tile_state *state, int32_t partial) {
   const cgr__attention_args *args = work->args;
-  int64_t at = cgr__attention_slot_line(args, slot);
+  int64_t at = cgr__attention_partial_line(args, partial);
   for (int32_t r = 0; r < work->lines; r++) {
     memcpy(args->partial_out + (at + r) * work->head_dim_v, state->out[r], (size_t)work->head_dim_v * sizeof(float));
     args->partial_state[(at + r) * 2] = state->max[r];
@@ -330,20 +330,20 @@ static void fold_row(const tile *work, tile_state *state, int32_t r, float max, 
   state->max[r] = new_max;
 }
 
-/* Adds the content of a slot to the state. */
-static void fold_slot(const tile *work, int32_t slot, tile_state *state) {
+/* Adds the content of a partial to the state. */
+static void fold_partial(const tile *work, int32_t partial, tile_state *state) {
   const cgr__attention_args *args = work->args;
-  int64_t at = cgr__attention_slot_line(args, slot);
+  int64_t at = cgr__attention_partial_line(args, partial);
   for (int32_t r = 0; r < work->lines; r++)
     fold_row(work, state, r, args->partial_state[(at + r) * 2], args->partial_state[(at + r) * 2 + 1],
              args->partial_out + (at + r) * work->head_dim_v);
 }
 
-/* What a slot holds comes first: the state becomes (slot, state). */
-static void fold_before(const tile *work, int32_t slot, tile_state *state) {
+/* What a partial holds comes first: the state becomes (partial, state). */
+static void fold_before(const tile *work, int32_t partial, tile_state *state) {
   tile_state own = *state;
   reset_state(work, state);
-  fold_slot(work, slot, state);
+  fold_partial(work, partial, state);
   for (int32_t r = 0; r < work->lines; r++)
     fold_row(work, state, r, own.max[r], own.sum[r], own.out[r]);
 }
@@ -356,7 +356,7 @@ static void finish_shared(const tile *work, const cgr__plan_item *item, tile_sta
   *arrived = 0;
   reset_state(work, state);
   for (int32_t i = 0; i < item->count; i++)
-    fold_slot(work, item->first + i, state);
+    fold_partial(work, item->first + i, state);
   write_rows(work, state);
 }
 
@@ -367,11 +367,11 @@ static void run_item(const cgr__attention_args *args, const cgr__plan_item *item
   attend_item(&work, item, state);
   if (item->fold >= 0)
     fold_before(&work, item->fold, state);
-  if (item->slot < 0) {
+  if (item->partial < 0) {
     write_rows(&work, state);
     return;
   }
-  write_partial(&work, state, item->slot);
+  write_partial(&work, state, item->partial);
   if (item->count > 0)
     finish_shared(&work, item, state);
 }

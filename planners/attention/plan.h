@@ -16,23 +16,23 @@
  * merge: if parts are long, making them longer costs more than a cut. A part costs at most M + cost_tile + 2 s, where s is the
  * snap or, when max_splits is not 0, the larger of the snap and half a split.
  *
- * A tile that is cut leaves one partial per part, in neighbouring slots: slot first + i holds the i-th, in the order of the KV
- * tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most two
- * tiles that it does not own whole, so 2 G slots hold the partials of any batch.
+ * A tile that is cut leaves one partial per part, in neighbouring partials: partial first + i holds the i-th, in the order of the
+ * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most
+ * two tiles that it does not own whole, so 2 G partials hold the partials of any batch.
  *
  * Batch-invariant, max_splits = K: a tile of n KV tiles has splits of ceil(n / K), and cuts move to split borders. Each split is
- * an item of its own. Splits are folded from the left: the part that has split 0 folds the splits it has next into one slot;
- * every other split has a slot of its own. So the bits depend on the request alone. This takes (K + 1) G slots.
+ * an item of its own. Splits are folded from the left: the part that has split 0 folds the splits it has next into one partial;
+ * every other split has a partial of its own. So the bits depend on the request alone. This takes (K + 1) G partials.
  *
  * The prefill queue. The q tiles of the other requests, prefill_tile_q tokens each, form a list of entries: the costliest bucket
  * first, and within a bucket in the order of the batch. Item i of the prefill queue is head block i mod H of entry i / H. CTAs
  * take items until none is left: the order decides which CTA works on an item, never how. A tile is one item, unless there are
  * fewer tiles than parts (and the class is not batch-invariant): then each tile is cut into splits in proportion to its KV tiles,
- * in the order of the batch, again with neighbouring slots, at most 2 G, which follow those of the decode section.
+ * in the order of the batch, again with neighbouring partials, at most 2 G, which follow those of the decode section.
  *
  * Stripes. All of the above is about one stripe, and is the same for every stripe: stripe l of L has the head blocks l, l + L, ..
  * of the layer, CTA c is part c / L of stripe c mod L, and item i of the prefill queue is item i / L of stripe i mod L. Each
- * stripe has its own slots; those of the decode sections come first.
+ * stripe has its own partials; those of the decode sections come first.
  *
  * In memory: header, parts [G], then the requests of the decode section [max_requests], then the entries [max_entries], each
  * aligned to 16 bytes. The space after the last request or entry is not written.
@@ -68,19 +68,20 @@ typedef struct cgr__plan_point {
 } cgr__plan_point;
 
 typedef struct cgr__plan_part {
-  cgr__plan_point begin, end;                   /* end is exclusive */
-  int32_t request;                              /* of `begin` in the batch; -1 at the end of the decode section */
-  int32_t begin_slot, begin_first, begin_count; /* of the tile it begins inside of: its own slot, the tile's slots */
-  int32_t end_first, end_count;                 /* of the tile that it begins but does not end */
+  cgr__plan_point begin, end; /* end is exclusive */
+  int32_t request;            /* of `begin` in the batch; -1 at the end of the decode section */
+  int32_t begin_partial, begin_first,
+      begin_count;              /* of the tile it begins inside of: its own partial index, the tile's indices */
+  int32_t end_first, end_count; /* of the tile that it begins but does not end */
 } cgr__plan_part;
 
 /* A q tile of the prefill queue, or a split of one. */
 typedef struct cgr__plan_entry {
   int32_t request, q_tile;
   int32_t kv_begin, kv_end; /* KV tiles of the sequence */
-  int32_t first, count;     /* slots of its tile for head block 0, `count` for each head block; count 1: no slots, first -1 */
-  int32_t split;            /* of the tile */
-  int32_t reserved;         /* 0 */
+  int32_t first, count; /* partials of its tile for head block 0, `count` for each head block; count 1: no partials, first -1 */
+  int32_t split;        /* of the tile */
+  int32_t reserved;     /* 0 */
 } cgr__plan_entry;
 
 /* A stretch of one tile, and how its result leaves the CTA. */
@@ -88,9 +89,9 @@ typedef struct cgr__plan_item {
   int32_t request, head_block;
   int32_t query_begin, num_queries; /* new tokens of the request */
   int32_t kv_begin, kv_end;         /* KV tiles of the sequence */
-  int32_t fold;                     /* slot whose content comes before this item's, or -1 */
-  int32_t slot;                     /* where the result goes; -1: it is the whole tile's, and goes to the output, normalised */
-  int32_t first, count;             /* slots of the tile, when others share it; count 0: nobody does */
+  int32_t fold;                     /* partial whose content comes before this item's, or -1 */
+  int32_t partial;                  /* where the result goes; -1: it is the whole tile's, and goes to the output, normalised */
+  int32_t first, count;             /* partials of the tile, when others share it; count 0: nobody does */
 } cgr__plan_item;
 
 /* ---------------------------------------------------------------------------------------------------------------- layout */
@@ -105,22 +106,24 @@ CGR__HOST_DEVICE int64_t cgr__plan_entries_offset(const cgr__plan_class *c) {
 CGR__HOST_DEVICE int64_t cgr__plan_bytes(const cgr__plan_class *c) {
   return cgr__plan_entries_offset(c) + (int64_t)c->max_entries * (int64_t)sizeof(cgr__plan_entry);
 }
-/* Slots of the decode section; those of the prefill queue follow. */
-CGR__HOST_DEVICE int32_t cgr__plan_decode_slots(const cgr__plan_class *c) {
+/* Partials of the decode section; those of the prefill queue follow. */
+CGR__HOST_DEVICE int32_t cgr__plan_decode_partials(const cgr__plan_class *c) {
   return c->num_parts * (c->max_splits > 0 ? c->max_splits + 1 : 2);
 }
-CGR__HOST_DEVICE int32_t cgr__plan_prefill_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
+CGR__HOST_DEVICE int32_t cgr__plan_prefill_partials(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
 
-/* Slots of the decode sections of all stripes. */
-CGR__HOST_DEVICE int32_t cgr__plan_all_decode_slots(const cgr__plan_class *c) { return c->stripes * cgr__plan_decode_slots(c); }
+/* Partials of the decode sections of all stripes. */
+CGR__HOST_DEVICE int32_t cgr__plan_all_decode_partials(const cgr__plan_class *c) {
+  return c->stripes * cgr__plan_decode_partials(c);
+}
 
-/* Where slot `slot` of a stripe is among the slots of all stripes; -1 stays -1. */
-CGR__HOST_DEVICE int32_t cgr__plan_slot_in_stripe(const cgr__plan_class *c, int32_t stripe, int32_t slot) {
-  int32_t of_decodes = cgr__plan_decode_slots(c);
-  if (slot < 0)
-    return slot;
-  return slot < of_decodes ? stripe * of_decodes + slot
-                           : c->stripes * of_decodes + stripe * cgr__plan_prefill_slots(c) + slot - of_decodes;
+/* Where partial `partial` of a stripe is among the partials of all stripes; -1 stays -1. */
+CGR__HOST_DEVICE int32_t cgr__plan_partial_in_stripe(const cgr__plan_class *c, int32_t stripe, int32_t partial) {
+  int32_t of_decodes = cgr__plan_decode_partials(c);
+  if (partial < 0)
+    return partial;
+  return partial < of_decodes ? stripe * of_decodes + partial
+                              : c->stripes * of_decodes + stripe * cgr__plan_prefill_partials(c) + partial - of_decodes;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- tiles */
@@ -283,9 +286,9 @@ CGR__HOST_DEVICE int cgr__plan_same_tile(const cgr__plan_point *a, const cgr__pl
   return a->decode == b->decode && a->head_block == b->head_block;
 }
 
-/* Slots for the tile that a part begins inside of: one for each split of it that the part has. `n`: KV tiles of that tile. */
-CGR__HOST_DEVICE int32_t cgr__plan_begin_slots(const cgr__plan_class *c, const cgr__plan_point *begin, const cgr__plan_point *end,
-                                               int32_t n) {
+/* Partials for the tile that a part begins inside of: one for each split of it that the part has. `n`: KV tiles of that tile. */
+CGR__HOST_DEVICE int32_t cgr__plan_begin_partials(const cgr__plan_class *c, const cgr__plan_point *begin,
+                                                  const cgr__plan_point *end, int32_t n) {
   int32_t upto = cgr__plan_same_tile(begin, end) ? end->kv : n;
   if (begin->kv == 0 || upto == begin->kv)
     return 0;
@@ -300,26 +303,26 @@ CGR__HOST_DEVICE int32_t cgr__plan_starts(const cgr__plan_point *begin, const cg
 
 /* What comes before a part. */
 typedef struct cgr__plan_before {
-  int32_t slots; /* of the parts before it: their begin_slots and starts */
-  int32_t cut;   /* tiles that parts before it start and do not end */
+  int32_t partials; /* of the parts before it: their begin_partials and starts */
+  int32_t cut;      /* tiles that parts before it start and do not end */
 } cgr__plan_before;
 
-/* The part between cuts[0] and cuts[1], which has `num_slots`. `firsts`: the first slot of each tile that is cut, then the number
- * of all slots. `request`: of cuts[0], -1 at the end of the decode section. */
+/* The part between cuts[0] and cuts[1], which has `num_partials`. `firsts`: the first partial of each tile that is cut, then the
+ * number of all partials. `request`: of cuts[0], -1 at the end of the decode section. */
 CGR__HOST_DEVICE cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, const cgr__plan_point *cuts,
-                                                    cgr__plan_before before, int32_t num_slots, const int32_t *firsts,
+                                                    cgr__plan_before before, int32_t num_partials, const int32_t *firsts,
                                                     int32_t request) {
-  int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* one slot per part comes first, for folding */
+  int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* one partial per part comes first, for folding */
   int32_t starts = cgr__plan_starts(&cuts[0], &cuts[1]);
   cgr__plan_part part;
   part.begin = cuts[0];
   part.end = cuts[1];
   part.request = request;
-  part.begin_slot = part.begin_first = part.end_first = -1;
+  part.begin_partial = part.begin_first = part.end_first = -1;
   part.begin_count = part.end_count = 0;
   firsts += before.cut;
-  if (num_slots > starts) {
-    part.begin_slot = base + before.slots;
+  if (num_partials > starts) {
+    part.begin_partial = base + before.partials;
     part.begin_first = base + firsts[-1];
     part.begin_count = firsts[0] - firsts[-1];
   }
@@ -376,7 +379,7 @@ CGR__HOST_DEVICE cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q
 /* The item of a head block of an entry. `query_len`: of its request. */
 CGR__HOST_DEVICE cgr__plan_item cgr__plan_prefill_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
                                                        int32_t query_len) {
-  int32_t first = cgr__plan_decode_slots(c) + entry->first * c->head_blocks + head_block * entry->count;
+  int32_t first = cgr__plan_decode_partials(c) + entry->first * c->head_blocks + head_block * entry->count;
   cgr__plan_item item;
   item.request = entry->request;
   item.head_block = head_block;
@@ -385,7 +388,7 @@ CGR__HOST_DEVICE cgr__plan_item cgr__plan_prefill_item(const cgr__plan_class *c,
   item.kv_begin = entry->kv_begin;
   item.kv_end = entry->kv_end;
   item.fold = -1;
-  item.slot = entry->count > 1 ? first + entry->split : -1;
+  item.partial = entry->count > 1 ? first + entry->split : -1;
   item.first = entry->count > 1 ? first : -1;
   item.count = entry->count > 1 ? entry->count : 0;
   return item;
@@ -423,13 +426,13 @@ CGR__HOST_DEVICE cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part,
 }
 
 /* How the result of KV tiles [at, upto) leaves part p, which works on the tile up to `end`. */
-CGR__HOST_DEVICE void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__plan_part *part, int32_t p, int32_t n,
-                                           int32_t split, int32_t is_begin, int32_t at, int32_t upto, int32_t end,
-                                           cgr__plan_item *item) {
-  item->fold = item->slot = item->first = -1;
+CGR__HOST_DEVICE void cgr__plan_item_partials(const cgr__plan_class *c, const cgr__plan_part *part, int32_t p, int32_t n,
+                                              int32_t split, int32_t is_begin, int32_t at, int32_t upto, int32_t end,
+                                              cgr__plan_item *item) {
+  item->fold = item->partial = item->first = -1;
   item->count = 0;
   if (is_begin) { /* others began this tile */
-    item->slot = part->begin_slot + (CGR__UNLIKELY(c->max_splits > 0) ? (at - part->begin.kv) / split : 0);
+    item->partial = part->begin_partial + (CGR__UNLIKELY(c->max_splits > 0) ? (at - part->begin.kv) / split : 0);
     item->first = part->begin_first;
     item->count = part->begin_count;
     return;
@@ -439,7 +442,7 @@ CGR__HOST_DEVICE void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__
     item->fold = fold;
   if (upto == n)
     return;
-  item->slot = fold;
+  item->partial = fold;
   if (upto == end) { /* others end it */
     item->first = part->end_first;
     item->count = part->end_count;
@@ -462,7 +465,7 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
   item->num_queries = walk->query_len;
   item->kv_begin = kv.begin + at;
   item->kv_end = kv.begin + upto;
-  cgr__plan_item_slots(c, part, p, n, split, is_begin, at, upto, end, item);
+  cgr__plan_item_partials(c, part, p, n, split, is_begin, at, upto, end, item);
   walk->at.kv = upto;
   if (upto < n)
     return 1;
@@ -479,9 +482,9 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
 /* Turns an item of the plan into the layer's item in `stripe`. */
 CGR__HOST_DEVICE void cgr__plan_item_in_stripe(const cgr__plan_class *c, int32_t stripe, cgr__plan_item *item) {
   item->head_block = item->head_block * c->stripes + stripe;
-  item->fold = cgr__plan_slot_in_stripe(c, stripe, item->fold);
-  item->slot = cgr__plan_slot_in_stripe(c, stripe, item->slot);
-  item->first = cgr__plan_slot_in_stripe(c, stripe, item->first);
+  item->fold = cgr__plan_partial_in_stripe(c, stripe, item->fold);
+  item->partial = cgr__plan_partial_in_stripe(c, stripe, item->partial);
+  item->first = cgr__plan_partial_in_stripe(c, stripe, item->first);
 }
 
 #endif

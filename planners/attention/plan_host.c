@@ -7,7 +7,7 @@ typedef struct scratch {
   cgr__plan_stretch *stretches; /* [max_requests + 1] */
   cgr__plan_point *cuts;        /* [G + 1] */
   cgr__plan_before *before;     /* [G + 1] */
-  int32_t *firsts;              /* [G + 1] the first slot of each tile that is cut, then the number of slots */
+  int32_t *firsts;              /* [G + 1] the first partial of each tile that is cut, then the number of partials */
 } scratch;
 
 size_t cgr__plan_scratch_bytes(const cgr__plan_class *c) { return CGR__PLAN_SCRATCH_BYTES(c->max_requests, c->num_parts); }
@@ -75,19 +75,19 @@ static void cut_decodes(const cgr__plan_class *c, const scratch *s, cgr__plan_he
     int32_t n = s->cuts[p].kv > 0 ? s->stretches[s->cuts[p].decode].num_kv : 0;
     int32_t starts = cgr__plan_starts(&s->cuts[p], &s->cuts[p + 1]);
     s->before[p] = before;
-    before.slots += cgr__plan_begin_slots(c, &s->cuts[p], &s->cuts[p + 1], n) + starts;
+    before.partials += cgr__plan_begin_partials(c, &s->cuts[p], &s->cuts[p + 1], n) + starts;
     if (starts)
-      s->firsts[before.cut++] = before.slots - 1;
+      s->firsts[before.cut++] = before.partials - 1;
   }
   s->before[c->num_parts] = before;
-  s->firsts[before.cut] = before.slots;
+  s->firsts[before.cut] = before.partials;
 }
 
 static void make_parts(const cgr__plan_class *c, const scratch *s, const int32_t *decodes, int32_t num_decodes,
                        cgr__plan_part *parts) {
   for (int32_t p = 0; p < c->num_parts; p++) {
-    int32_t num_slots = s->before[p + 1].slots - s->before[p].slots;
-    parts[p] = cgr__plan_make_part(c, &s->cuts[p], s->before[p], num_slots, s->firsts,
+    int32_t num_partials = s->before[p + 1].partials - s->before[p].partials;
+    parts[p] = cgr__plan_make_part(c, &s->cuts[p], s->before[p], num_partials, s->firsts,
                                    s->cuts[p].decode < num_decodes ? decodes[s->cuts[p].decode] : -1);
   }
 }

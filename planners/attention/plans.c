@@ -154,9 +154,10 @@ static void add_layer(const cgr_device_info *device, const cgr__plan_traits *t, 
   plans->decode_lines[i] = larger(plans->decode_lines[i], lines); /* layers of one class may have blocks of other sizes */
   plans->prefill_lines[i] = larger(plans->prefill_lines[i], t->tile_lines);
   plans->shared_bytes[i] = padded_shared_bytes(t, device, l);
-  int64_t decode_slots = cgr__plan_all_decode_slots(&c), prefill_slots = (int64_t)c.stripes * cgr__plan_prefill_slots(&c);
-  plans->num_slots = larger64(plans->num_slots, decode_slots + prefill_slots);
-  plans->partial_vectors = larger64(plans->partial_vectors, decode_slots * lines + prefill_slots * t->tile_lines);
+  int64_t decode_partials = cgr__plan_all_decode_partials(&c),
+          prefill_partials = (int64_t)c.stripes * cgr__plan_prefill_partials(&c);
+  plans->num_partials = larger64(plans->num_partials, decode_partials + prefill_partials);
+  plans->partial_vectors = larger64(plans->partial_vectors, decode_partials * lines + prefill_partials * t->tile_lines);
   plans->partial_dim = larger64(plans->partial_dim, l->head_dim_v);
 }
 
@@ -169,5 +170,5 @@ void cgr__plans_make(const cgr_device_info *device, const cgr_layer *layers, con
       add_layer(device, traits[i], &layers[i], i, options, plans, findings);
   }
   findings->layer = -1;
-  plans->num_counters = plans->num_slots + num_layers;
+  plans->num_counters = plans->num_partials + num_layers;
 }

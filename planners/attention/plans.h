@@ -56,10 +56,10 @@ typedef struct cgr__plans {
   cgr__plan_class classes[CGR__MAX_CLASSES];
   int64_t offset[CGR__MAX_CLASSES]; /* of its plan, in words of the buffer */
   uint8_t class_of[CGR__MAX_LAYERS];
-  int32_t decode_lines[CGR__MAX_CLASSES], prefill_lines[CGR__MAX_CLASSES]; /* lines of a slot */
+  int32_t decode_lines[CGR__MAX_CLASSES], prefill_lines[CGR__MAX_CLASSES]; /* lines of a partial */
   int32_t shared_bytes[CGR__MAX_CLASSES];                                  /* of a CTA at least (cgr__attention_args) */
   int64_t plan_words;                                                      /* i32 */
-  int64_t num_slots;                    /* of the class that has most: as many counters of arrivals */
+  int64_t num_partials;                 /* of the class that has most: as many counters of arrivals */
   int64_t num_counters;                 /* those, and after them the head of each layer's prefill queue */
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs */
 } cgr__plans;

@@ -358,7 +358,7 @@ static double replay(const alone *a, cgr__exec *exec) {
 static void check_counters(const alone *a) {
   cgr__step_error *error = download(a, a->args.error, sizeof *error);
   int32_t *queues = download(a, a->queues, ((size_t)a->b->nodes + 1) * sizeof *queues);
-  int32_t *arrivals = download(a, a->args.plan_counters, (size_t)a->plans.num_slots * sizeof *arrivals);
+  int32_t *arrivals = download(a, a->args.plan_counters, (size_t)a->plans.num_partials * sizeof *arrivals);
   const cgr__plan_class *c = &a->plans.classes[0];
   int32_t items = a->result.num_items, most = items > 0 ? items + c->num_parts * c->stripes : 0;
   if (error->error != 0)
@@ -366,7 +366,7 @@ static void check_counters(const alone *a) {
   for (int32_t i = 0; i <= a->b->nodes; i++)
     if (queues[i] < items || queues[i] > most)
       bench_fail("node %d took %d items of the prefill queue, expected %d to %d", i, queues[i], items, most);
-  for (int64_t i = 0; i < a->plans.num_slots; i++)
+  for (int64_t i = 0; i < a->plans.num_partials; i++)
     if (arrivals[i] != 0)
       bench_fail("the arrival counter of slot %lld was left at %d", (long long)i, arrivals[i]);
   free(arrivals);

@@ -50,7 +50,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.counts = b->counts;
   args.plan = b->plan + plans->offset[class];
   args.plan_counters = b->plan_counters;
-  args.prefill_queue = b->plan_counters + plans->num_slots + a->layer;
+  args.prefill_queue = b->plan_counters + plans->num_partials + a->layer;
   args.plan_class = plans->classes[class];
   cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__plan_block_heads(&setup->kinds[a->layer]->plan, l));
   args.decode_lines = plans->decode_lines[class];

@@ -246,7 +246,7 @@ TEST_P(KernelPlanner, PlansASmallBatchAsByHand) {
 }
 
 // In two splits, a tile of 3 KV tiles becomes one of 2 and one of 1: both cuts move to the border between them. The part that has
-// the first split of a tile has a slot to fold in, after the slots that every part has.
+// the first split of a tile has a partial to fold in, after the partials that every part has.
 TEST_P(KernelPlanner, PlansASmallBatchInSplitsAsByHand) {
   Random random(2);
   Words got;

@@ -147,7 +147,7 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
       ASSERT_EQ(made.plans.num_classes, 2);
       for (int32_t i = 0; i < 2; i++)
         EXPECT_EQ(made.plans.classes[i].num_parts * made.plans.classes[i].stripes, parts);
-      EXPECT_EQ(made.plans.num_slots, int64_t{ 4 } * parts);
+      EXPECT_EQ(made.plans.num_partials, int64_t{ 4 } * parts);
     }
   }
 }
@@ -197,7 +197,7 @@ TEST(Plans, AreSharedByLayersThatAreEqualInThem) {
     EXPECT_EQ(made.plans.num_classes, 1);
     for (size_t i = 1; i < layers.size(); i++)
       EXPECT_EQ(made.plans.class_of[i], 0);
-    EXPECT_EQ(made.plans.num_counters, made.plans.num_slots + 7);
+    EXPECT_EQ(made.plans.num_counters, made.plans.num_partials + 7);
     EXPECT_EQ(made.plans.partial_dim, 128);
   }
 }
@@ -208,7 +208,7 @@ TEST(Plans, OfNoLayersAreNothing) {
     EXPECT_TRUE(made.findings.empty());
     EXPECT_EQ(made.plans.num_classes, 0);
     EXPECT_EQ(made.plans.plan_words, 0);
-    EXPECT_EQ(made.plans.num_slots, 0);
+    EXPECT_EQ(made.plans.num_partials, 0);
     EXPECT_EQ(made.plans.partial_vectors, 0);
   }
 }
@@ -326,9 +326,9 @@ TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
     options.batch_invariant = true;
     cgr__plans plans = Make(device, { PlainLayer() }, options).plans;
     EXPECT_EQ(plans.classes[0].max_splits, kernel_kind->plan.max_splits);
-    EXPECT_EQ(plans.num_slots,
+    EXPECT_EQ(plans.num_partials,
               int64_t{ plans.classes[0].num_parts } * plans.classes[0].stripes * (kernel_kind->plan.max_splits + 1));
-    EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.decode_lines[0]) << "the prefill queue needs none";
+    EXPECT_EQ(plans.partial_vectors, plans.num_partials * plans.decode_lines[0]) << "the prefill queue needs none";
   }
 }
 
@@ -386,21 +386,21 @@ int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_to
   return most;
 }
 
-// The room that attention of one layer takes: its slots, which hold its tiles line by line.
+// The room that attention of one layer takes: its partials, which hold its tiles line by line.
 void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, const cgr__plan_options &options) {
   const cgr__plan_class &c = plans.classes[plans.class_of[index]];
   int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts * c.stripes, splits = c.max_splits;
   int64_t decode_lines = plans.decode_lines[plans.class_of[index]], prefill_lines = plans.prefill_lines[plans.class_of[index]];
-  int64_t decode_slots = parts * (splits > 0 ? splits + 1 : 2), prefill_slots = splits > 0 ? 0 : 2 * parts;
+  int64_t decode_partials = parts * (splits > 0 ? splits + 1 : 2), prefill_partials = splits > 0 ? 0 : 2 * parts;
   EXPECT_EQ(c.head_blocks * c.stripes, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
   EXPECT_EQ(c.window_left, layer.window_left);
   EXPECT_EQ(c.max_requests, options.max_requests);
   EXPECT_EQ(c.decode_tile_kv, 64);
   EXPECT_EQ(c.prefill_tile_kv, 64);
-  EXPECT_GE(decode_lines, c.decode_query_len * heads) << "a slot of the decode section does not hold a tile";
-  EXPECT_GE(prefill_lines, c.prefill_tile_q * heads) << "a slot of the prefill queue does not hold a tile";
-  EXPECT_GE(plans.num_slots, decode_slots + prefill_slots);
-  EXPECT_GE(plans.partial_vectors, decode_slots * decode_lines + prefill_slots * prefill_lines);
+  EXPECT_GE(decode_lines, c.decode_query_len * heads) << "a partial of the decode section does not hold a tile";
+  EXPECT_GE(prefill_lines, c.prefill_tile_q * heads) << "a partial of the prefill queue does not hold a tile";
+  EXPECT_GE(plans.num_partials, decode_partials + prefill_partials);
+  EXPECT_GE(plans.partial_vectors, decode_partials * decode_lines + prefill_partials * prefill_lines);
   EXPECT_GE(plans.partial_dim, layer.head_dim);
   EXPECT_GE(c.max_entries, MostTiles(c, options.max_requests, options.max_tokens));
   if (splits == 0) { // a few tiles become fewer than 2 G pieces in all head blocks together
@@ -439,7 +439,7 @@ TEST(Plans, HoldEveryLayer) {
       ASSERT_LT(made.plans.class_of[i], made.plans.num_classes);
       ExpectRoom(made.plans, i, layers[i], options);
     }
-    EXPECT_EQ(made.plans.num_counters, made.plans.num_slots + int64_t(layers.size()));
+    EXPECT_EQ(made.plans.num_counters, made.plans.num_partials + int64_t(layers.size()));
     ExpectApart(made.plans);
   }
 }
@@ -474,7 +474,7 @@ TEST(Plans, OfAnH200AsByHand) {
   EXPECT_EQ(plans.decode_lines[0], 16);
   EXPECT_EQ(plans.prefill_lines[0], 64);
   EXPECT_EQ(plans.plan_words, (64 + 33 * 48 + 256 * 4 + 768 * 32) / 4);
-  EXPECT_EQ(plans.num_slots, 4 * 264);
+  EXPECT_EQ(plans.num_partials, 4 * 264);
   EXPECT_EQ(plans.num_counters, 4 * 264 + 2);
   EXPECT_EQ(plans.partial_vectors, 2 * 264 * 16 + 2 * 264 * 64);
   EXPECT_EQ(plans.partial_dim, 128);

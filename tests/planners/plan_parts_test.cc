@@ -173,7 +173,7 @@ TEST(PlanParts, LongestSequencesAndLargestCosts) {
 }
 
 // A part with no share of a tile says so.
-TEST(PlanParts, SlotsOnlyWhereATileIsShared) {
+TEST(PlanParts, PartialsOnlyWhereATileIsShared) {
   int64_t shared = 0, not_shared = 0;
   ForRandomPlans(10000, [&](const PlanCase &given, Random &) {
     Planned planned(given);
@@ -182,12 +182,12 @@ TEST(PlanParts, SlotsOnlyWhereATileIsShared) {
       bool is_empty = std::memcmp(&part.begin, &part.end, sizeof part.begin) == 0;
       bool is_one = part.begin.decode == part.end.decode && part.begin.head_block == part.end.head_block;
       bool begins_inside = part.begin.kv > 0 && !is_empty, starts = part.end.kv > 0 && !(is_one && part.begin.kv > 0);
-      ASSERT_EQ(part.begin_slot >= 0, begins_inside) << "part " << p;
+      ASSERT_EQ(part.begin_partial >= 0, begins_inside) << "part " << p;
       ASSERT_EQ(part.begin_first >= 0, begins_inside) << "part " << p;
       ASSERT_EQ(part.begin_count > 1, begins_inside) << "part " << p;
       ASSERT_EQ(part.end_first >= 0, starts) << "part " << p;
       ASSERT_EQ(part.end_count > 1, starts) << "part " << p;
-      ASSERT_TRUE(begins_inside || (part.begin_slot == -1 && part.begin_first == -1 && part.begin_count == 0)) << "part " << p;
+      ASSERT_TRUE(begins_inside || (part.begin_partial == -1 && part.begin_first == -1 && part.begin_count == 0)) << "part " << p;
       ASSERT_TRUE(starts || (part.end_first == -1 && part.end_count == 0)) << "part " << p;
       shared += begins_inside;
       not_shared += !begins_inside;

@@ -458,7 +458,7 @@ private:
     args.counts = counts_.data();
     args.plan = reinterpret_cast<int32_t *>(plan_.data());
     args.plan_counters = counters_.data();
-    args.prefill_queue = counters_.data() + plans_.num_slots;
+    args.prefill_queue = counters_.data() + plans_.num_partials;
     args.plan_class = Class();
     cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__plan_block_heads(&kernel_kind_->plan, &layer_));
     args.decode_lines = plans_.decode_lines[0];

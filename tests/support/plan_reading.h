@@ -22,7 +22,7 @@ struct PlanBatch {
 };
 
 // The plan, from the prose and structs of plan.h, and from none of its functions but those that say where things lie. It finds
-// segments and slots by walking the tiles, while the library walks the parts.
+// segments and partials by walking the tiles, while the library walks the parts.
 class PlanReading {
 public:
   PlanReading(const cgr__plan_class &c, const PlanBatch &batch) : c_(c), batch_(batch), seq_lens_(batch.seq_lens[c.length_set]) {
@@ -155,10 +155,10 @@ private:
     part.begin = cuts_[p];
     part.end = cuts_[p + 1];
     part.request = part.begin.decode < int32_t(decodes_.size()) ? decodes_[part.begin.decode] : -1;
-    part.begin_slot = part.begin_first = part.end_first = -1;
+    part.begin_partial = part.begin_first = part.end_first = -1;
     part.begin_count = part.end_count = 0;
   }
-  // Assigns slots to the tiles that several parts work on, in the order of the decode section.
+  // Assigns partials to the tiles that several parts work on, in the order of the decode section.
   void ShareTiles() {
     using Tile = std::pair<int32_t, int32_t>;
     std::map<Tile, std::vector<int32_t>> inside; // of each tile that is cut, the cuts, each position once: the last of them
@@ -181,13 +181,13 @@ private:
         before--;
       parts_[size_t(before) - 1].end_first = int32_t(first);
       parts_[size_t(before) - 1].end_count = count;
-      int32_t slot = int32_t(first) + 1;
+      int32_t partial = int32_t(first) + 1;
       for (size_t s = 0; s < cuts.size(); s++) {
         int64_t begin = cuts_[cuts[s]].kv, end = s + 1 < cuts.size() ? cuts_[cuts[s + 1]].kv : n;
-        parts_[size_t(cuts[s])].begin_slot = slot;
+        parts_[size_t(cuts[s])].begin_partial = partial;
         parts_[size_t(cuts[s])].begin_first = int32_t(first);
         parts_[size_t(cuts[s])].begin_count = count;
-        slot += c_.max_splits > 0 ? int32_t((end - begin + split - 1) / split) : 1;
+        partial += c_.max_splits > 0 ? int32_t((end - begin + split - 1) / split) : 1;
       }
     }
   }

@@ -42,7 +42,7 @@ struct Lists {
   Record *records;          /* [B_r + 2] */
   cgr__plan_point *cuts;    /* [G + 1]; then, of a prefill queue that is cut, int32_t: splits before each tile */
   cgr__plan_before *before; /* [G + 1] */
-  int32_t *firsts;          /* [G + 1] the first slot of each tile that is cut, then the number of slots */
+  int32_t *firsts;          /* [G + 1] the first partial of each tile that is cut, then the number of partials */
   int32_t last;             /* index of the last record */
 };
 
@@ -277,19 +277,19 @@ __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const 
 /* ---------------------------------------------------------------------------------------------------- the decode section */
 
 /* What comes before the thread's part; `total` grows by all parts. */
-__device__ __forceinline__ cgr__plan_before parts_before(int32_t slots, int32_t starts, cgr__plan_before (&scratch)[kWarps],
+__device__ __forceinline__ cgr__plan_before parts_before(int32_t partials, int32_t starts, cgr__plan_before (&scratch)[kWarps],
                                                          cgr__plan_before &total) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  cgr__plan_before before = { sum_small_before((uint32_t)slots), __popc(__ballot_sync(~0u, starts) & ~(~0u << lane)) };
+  cgr__plan_before before = { sum_small_before((uint32_t)partials), __popc(__ballot_sync(~0u, starts) & ~(~0u << lane)) };
   if (lane == 31)
-    scratch[warp] = { before.slots + slots, before.cut + starts };
+    scratch[warp] = { before.partials + partials, before.cut + starts };
   __syncthreads();
   cgr__plan_before of_warp = { 0, 0 };
   if (lane < kWarps)
     of_warp = scratch[lane];
-  before.slots += total.slots + __reduce_add_sync(~0u, lane < warp ? of_warp.slots : 0);
+  before.partials += total.partials + __reduce_add_sync(~0u, lane < warp ? of_warp.partials : 0);
   before.cut += total.cut + __reduce_add_sync(~0u, lane < warp ? of_warp.cut : 0);
-  total.slots += __reduce_add_sync(~0u, of_warp.slots);
+  total.partials += __reduce_add_sync(~0u, of_warp.partials);
   total.cut += __reduce_add_sync(~0u, of_warp.cut);
   return before;
 }
@@ -303,29 +303,29 @@ __device__ __forceinline__ void cut_decodes(const cgr__plan_class &c, const List
   cgr__plan_before total = { 0, 0 };
   int turn = 0;
   for (int32_t base = 0; base <= c.num_parts; base += kThreads, turn ^= 1) {
-    int32_t p = base + (int32_t)threadIdx.x, slots = 0, starts = 0;
+    int32_t p = base + (int32_t)threadIdx.x, partials = 0, starts = 0;
     if (p < c.num_parts) {
       cgr__plan_point begin = l.cuts[p], end = l.cuts[p + 1];
       int32_t n = begin.kv > 0 ? stretches(l)[begin.decode].num_kv : 0;
       starts = cgr__plan_starts(&begin, &end);
-      slots = cgr__plan_begin_slots(&c, &begin, &end, n) + starts;
+      partials = cgr__plan_begin_partials(&c, &begin, &end, n) + starts;
     }
-    cgr__plan_before before = parts_before(slots, starts, scratch[turn], total);
+    cgr__plan_before before = parts_before(partials, starts, scratch[turn], total);
     if (p <= c.num_parts)
       l.before[p] = before;
     if (starts)
-      l.firsts[before.cut] = before.slots + slots - 1;
+      l.firsts[before.cut] = before.partials + partials - 1;
   }
   if (threadIdx.x == 0)
-    l.firsts[total.cut] = total.slots;
+    l.firsts[total.cut] = total.partials;
   __syncthreads();
 }
 
 __device__ __forceinline__ void write_parts(const cgr__plan_class &c, const Lists &l, cgr__plan_part *parts) {
   for (int32_t p = (int32_t)threadIdx.x; p < c.num_parts; p += kThreads) {
     cgr__plan_before before = l.before[p];
-    int32_t num_slots = l.before[p + 1].slots - before.slots, request = stretches(l)[l.cuts[p].decode].request;
-    cgr__plan_part part = cgr__plan_make_part(&c, &l.cuts[p], before, num_slots, l.firsts, request);
+    int32_t num_partials = l.before[p + 1].partials - before.partials, request = stretches(l)[l.cuts[p].decode].request;
+    cgr__plan_part part = cgr__plan_make_part(&c, &l.cuts[p], before, num_partials, l.firsts, request);
     const int4 *from = reinterpret_cast<const int4 *>(&part);
     int4 *to = reinterpret_cast<int4 *>(&parts[p]);
     to[0] = from[0];
