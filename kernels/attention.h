@@ -45,7 +45,7 @@ typedef struct cgr__attention_args {
   cgr__plan_class plan_class;
   int32_t num_tokens; /* padded */
   int32_t num_q_heads, num_kv_heads, head_dim, head_dim_v;
-  int32_t group_heads, kv_blocks, block_heads; /* query heads of a KV head, its head blocks, query heads of one of them */
+  int32_t q_per_kv, kv_blocks, block_heads; /* query heads of a KV head, its head blocks, query heads of one of them */
   int32_t decode_lines,
       prefill_lines;     /* lines ((token, head) pairs) of a partial of the decode section and of the prefill queue */
   float scale, softcap;  /* softcap 0: none */
@@ -69,7 +69,7 @@ static inline void cgr__attention_set_heads(cgr__attention_args *a, int32_t num_
                                             int32_t block_heads) {
   a->num_q_heads = num_q_heads;
   a->num_kv_heads = num_kv_heads;
-  a->group_heads = num_q_heads / num_kv_heads;
+  a->q_per_kv = num_q_heads / num_kv_heads;
   a->block_heads = block_heads;
   a->kv_blocks = a->plan_class.head_blocks * a->plan_class.stripes / num_kv_heads;
 }
@@ -81,11 +81,11 @@ typedef struct cgr__head_block {
 
 CGR__HOST_DEVICE cgr__head_block cgr__attention_head_block(const cgr__attention_args *a, int32_t index) {
   int32_t kv_head = CGR__UNLIKELY(a->kv_blocks > 1) ? index / a->kv_blocks : index;
-  int32_t first = (index - kv_head * a->kv_blocks) * a->block_heads; /* within the group */
+  int32_t first = (index - kv_head * a->kv_blocks) * a->block_heads; /* among those of the KV head */
   cgr__head_block block;
   block.kv_head = kv_head;
-  block.head = kv_head * a->group_heads + first;
-  block.heads = cgr__plan_min(a->group_heads - first, a->block_heads);
+  block.head = kv_head * a->q_per_kv + first;
+  block.heads = cgr__plan_min(a->q_per_kv - first, a->block_heads);
   return block;
 }
 

@@ -31,7 +31,7 @@
 #include "profiles/support/attention_alone.h"
 
 #define PAGE_SIZE 16
-#define GROUP 4 /* query heads of a KV head */
+#define Q_PER_KV 4 /* query heads of a KV head */
 #define MAX_KV_HEADS 8
 #define MAX_TILES 8 /* of a part */
 #define MAX_POINTS 64
@@ -82,7 +82,7 @@ static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_a
     seq_lens[i] = b->kind->plan.tile_kv * (l->ends > 0 && (i == 0 || i == count - 1) ? l->ends : l->kv);
   }
   bench_attention a = { .dev = m->dev, .stream = m->stream, .cache = m->pool, .q = m->q, .out = m->out };
-  a.num_q_heads = GROUP * l->num_kv_heads;
+  a.num_q_heads = Q_PER_KV * l->num_kv_heads;
   a.num_kv_heads = l->num_kv_heads;
   a.head_dim = b->head_dim;
   a.dtype = CGR_DTYPE_BF16;
@@ -271,7 +271,7 @@ static void print_cuts(const bench *b, const fit *f) {
 static void print_prefills(const bench *b) {
   static const int32_t tiles[] = { 1, 2, 4 };
   point points[MAX_POINTS];
-  int32_t count = measure_points(b, tiles, 3, b->m->is_host ? 2 : 8, b->kind->plan.tile_lines / GROUP, points);
+  int32_t count = measure_points(b, tiles, 3, b->m->is_host ? 2 : 8, b->kind->plan.tile_lines / Q_PER_KV, points);
   fit f = fit_points(points, count, 1);
   double flops = 4.0 * b->kind->plan.tile_lines * b->kind->plan.tile_kv * b->head_dim * (b->m->is_host ? 1 : b->num_parts);
   printf("\nThe prefill queue, tiles of %d lines, KV in L2: time of a launch, us\n", b->kind->plan.tile_lines);
@@ -295,7 +295,7 @@ static void print_single(const bench *b) {
 
 static void calibrate(const machine *m, int32_t head_dim) {
   bench b = { .m = m, .head_dim = head_dim };
-  b.kind = bench_attention_kind(m->dev, GROUP, 1, head_dim, &b.num_parts);
+  b.kind = bench_attention_kind(m->dev, Q_PER_KV, 1, head_dim, &b.num_parts);
   b.num_kv_heads = gcd(b.num_parts, MAX_KV_HEADS); /* requests x KV heads = t x G */
   fit f = print_line(&b);
   print_cuts(&b, &f);
@@ -313,7 +313,7 @@ static void open_machine(machine *m, const char *device) {
   m->max_kv = m->is_host ? 32 : 256;
   int32_t parts, most = 0, lines = 0; /* lines: of q, in one launch */
   for (int32_t head_dim = 64; head_dim <= 128; head_dim *= 2) {
-    int32_t tile_lines = bench_attention_kind(m->dev, GROUP, 1, head_dim, &parts)->plan.tile_lines;
+    int32_t tile_lines = bench_attention_kind(m->dev, Q_PER_KV, 1, head_dim, &parts)->plan.tile_lines;
     lines = MAX_TILES * parts * tile_lines > lines ? MAX_TILES * parts * tile_lines : lines;
     most = parts > most ? parts : most;
   }

@@ -35,8 +35,8 @@ int32_t cgr__plan_block_heads(const cgr__plan_traits *traits, const cgr_layer *l
 }
 
 int32_t cgr__plan_head_blocks(const cgr__plan_traits *traits, const cgr_layer *layer) {
-  int32_t group = layer->num_q_heads / layer->num_kv_heads, heads = cgr__plan_block_heads(traits, layer);
-  return layer->num_kv_heads * ((group + heads - 1) / heads);
+  int32_t q_per_kv = layer->num_q_heads / layer->num_kv_heads, heads = cgr__plan_block_heads(traits, layer);
+  return layer->num_kv_heads * ((q_per_kv + heads - 1) / heads);
 }
 
 /* CTAs of a layer that a multiprocessor holds at once. */

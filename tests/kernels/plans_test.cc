@@ -338,13 +338,13 @@ TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
 TEST(Plans, HaveTilesWhoseLinesFit) {
   for (const cgr_device_info &device : Devices()) {
     const cgr__kernel_kind *kernel_kind = KernelKindOf(device);
-    for (int32_t group = 1; group <= CGR__MAX_Q_HEADS; group++) {
-      SCOPED_TRACE(std::string(kernel_kind->name) + " " + std::to_string(group));
-      cgr_layer layer = Layer(3 * group, 3, 64);
+    for (int32_t q_per_kv = 1; q_per_kv <= CGR__MAX_Q_HEADS; q_per_kv++) {
+      SCOPED_TRACE(std::string(kernel_kind->name) + " " + std::to_string(q_per_kv));
+      cgr_layer layer = Layer(3 * q_per_kv, 3, 64);
       int32_t heads = cgr__plan_block_heads(&kernel_kind->plan, &layer), blocks = 0;
-      for (int32_t head = 0; head < group; head += heads)
+      for (int32_t head = 0; head < q_per_kv; head += heads)
         blocks += 3;
-      ASSERT_EQ(heads, std::min(group, 64));
+      ASSERT_EQ(heads, std::min(q_per_kv, 64));
       ASSERT_EQ(cgr__plan_head_blocks(&kernel_kind->plan, &layer), blocks);
       const cgr__plan_class c = Make(device, { layer }).plans.classes[0];
       ASSERT_EQ(c.head_blocks * c.stripes, blocks);
@@ -362,11 +362,11 @@ TEST(Plans, HaveTilesWhoseLinesFit) {
 // ------------------------------------------------------------------------------------------------------------------- sizes
 
 std::vector<cgr_layer> RandomLayers(Random &random) {
-  const int32_t groups[] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 31, 32, 33, 40, 63, 64, 65, 128 };
+  const int32_t q_per_kv_counts[] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 31, 32, 33, 40, 63, 64, 65, 128 };
   std::vector<cgr_layer> layers;
   for (int64_t i = random.Pick(1, 12); i > 0; i--) {
-    int32_t num_kv_heads = 1 << random.Pick(0, 3), group = groups[random.Pick(0, 16)];
-    layers.push_back(Layer(num_kv_heads * group, num_kv_heads, random.OneIn(2) ? 64 : 128));
+    int32_t num_kv_heads = 1 << random.Pick(0, 3), q_per_kv = q_per_kv_counts[random.Pick(0, 16)];
+    layers.push_back(Layer(num_kv_heads * q_per_kv, num_kv_heads, random.OneIn(2) ? 64 : 128));
     layers.back().window_left = random.OneIn(4) ? 100 : 0;
   }
   return layers;
